@@ -1,0 +1,85 @@
+# Regroup. `make` lists the verbs; `make demo` and `make test` are the two that a newcomer needs.
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+GO          ?= go
+BIN         := bin
+TOOLS       := $(CURDIR)/.tools
+GOLANGCI    := v2.5.0
+SEEDS       ?= 1000
+FUZZTIME    ?= 20s
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS     := -s -w -X main.version=$(VERSION)
+SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) go.mod go.sum
+
+.PHONY: help setup torch node build test race sim e2e e2e-containers fuzz bench lint fmt generate dev demo check clean
+
+help: ## list the verbs
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install what building and testing needs
+	@deploy/setup.sh go
+
+torch: ## install PyTorch for the tests that run a torch.distributed script
+	@deploy/setup.sh torch
+
+node: ## install the foreign NATS client for the tests
+	@deploy/setup.sh node
+
+build: setup $(BIN)/regroup $(BIN)/mnist $(BIN)/counter ## bin/regroup, and the example workers bin/mnist and bin/counter
+
+$(BIN)/regroup: $(SOURCES)
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/regroup
+
+$(BIN)/mnist: $(SOURCES)
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./examples/mnist
+
+$(BIN)/counter: $(SOURCES)
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./examples/counter
+
+demo: build ## train MNIST on three nodes, kill a worker, lose a node, add a node, and watch it finish
+	@$(BIN)/regroup demo
+
+dev: build ## a cluster in one process, to play with
+	@$(BIN)/regroup up
+
+test: setup torch node build race sim ## every level up to real processes, with the race detector
+
+race: ## go test -race over the tree, process tests included
+	@$(GO) test -race -timeout 20m ./...
+
+sim: ## all machines together under faults in virtual time (SEEDS=1000)
+	@$(GO) test -count=1 -timeout 20m ./e2e/sim -run TestSeeds -seeds $(SEEDS) -v
+
+e2e: build torch node ## real processes: kill every role in turn
+	@$(GO) test -count=1 -timeout 20m -v ./e2e/local
+
+e2e-containers: ## the compose file: build, submit, kill an agent's container, take down
+	@deploy/e2e-containers.sh
+
+fuzz: ## every decoder for FUZZTIME each
+	@for target in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | sort); do \
+	  for name in $$(grep -oE '^func Fuzz[A-Za-z0-9]+' $$target | sed 's/func //'); do \
+	    echo "$$name in $$(dirname $$target)"; $(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) ./$$(dirname $$target); done; done
+
+bench: build ## recovery, submit and idle figures into docs/benchmarks.md
+	@$(GO) run ./e2e/bench -out docs/benchmarks.md
+
+lint: setup $(TOOLS)/golangci-lint ## golangci-lint and gofumpt
+	@$(TOOLS)/golangci-lint run ./...
+
+$(TOOLS)/golangci-lint:
+	@echo "building golangci-lint $(GOLANGCI) (about three minutes, once)"
+	@GOBIN=$(TOOLS) GOFLAGS= $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI)
+
+fmt: $(TOOLS)/golangci-lint ## format
+	@$(TOOLS)/golangci-lint fmt ./...
+
+generate: ## docs that are made from code
+	@$(GO) run ./cmd/regroup docs events > docs/events.md
+
+check: lint test e2e-containers ## everything that must hold before a release
+
+clean: ## remove what was built
+	@rm -rf $(BIN) .tools

@@ -1,0 +1,248 @@
+package regroup_test
+
+import (
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The rules of the tree, as a test. Patterns are folders below the module; "/..." takes in what is below.
+
+const module = "github.com/regroup-io/regroup"
+
+// pure packages decide; they do no I/O, know no clock, no goroutine and no randomness, so that every decision can be replayed.
+var pure = []string{
+	"services/discovery/liveness", "services/scheduler/plan", "services/rendezvous/round", "services/registry/job",
+	"agent/worker", "collective/schedule",
+}
+
+var pureStd = []string{"errors", "fmt", "slices", "maps", "cmp", "sort", "strings", "strconv", "math", "math/bits", "time"}
+
+// layer says what a package may import of ours and of others. Standard library is free unless std is set.
+type layer struct {
+	pkg    string
+	ours   []string // folders, "/..." allowed
+	others []string // module path prefixes
+	std    []string // nil = all of it
+	why    string
+}
+
+var layers = []layer{
+	{"services/discovery/liveness", []string{"events"}, nil, pureStd, "decisions are replayable"},
+	{"services/scheduler/plan", []string{"events"}, nil, pureStd, "decisions are replayable"},
+	{"services/rendezvous/round", []string{"events"}, nil, pureStd, "decisions are replayable"},
+	{"services/registry/job", []string{"events"}, nil, pureStd, "decisions are replayable"},
+	{"agent/worker", []string{"events", "agent/workerapi/wire"}, nil, pureStd, "decisions are replayable"},
+	{"collective/schedule", nil, nil, pureStd, "schedules are mathematics"},
+	{"events", nil, []string{"github.com/cloudevents/sdk-go/v2"}, nil, "it is the language that everyone speaks"},
+	{"events/memory", []string{"events"}, nil, nil, "it stands in for the broker"},
+	{"events/eventstest", []string{"events"}, nil, nil, "it judges every implementation alike"},
+	{"jetstream", []string{"events"}, []string{"github.com/nats-io", "go.opentelemetry.io/otel"}, nil, "it is the only adapter to NATS"},
+	{"jetstream/jetstreamtest", []string{"events", "jetstream"}, nil, nil, "it starts servers for tests"},
+	{"services/loop", []string{"events"}, []string{"golang.org/x/sync/errgroup"}, nil, "it takes ports and an observer"},
+	{"services/discovery", []string{"events", "services/loop", "services/discovery/liveness"}, []string{"golang.org/x/sync/errgroup"}, nil, "no service knows another"},
+	{"services/scheduler", []string{"events", "services/loop", "services/scheduler/plan"}, nil, nil, "no service knows another"},
+	{"services/rendezvous", []string{"events", "services/loop", "services/rendezvous/round"}, nil, nil, "no service knows another"},
+	{"services/registry", []string{"events", "services/loop", "services/registry/job"}, nil, nil, "no service knows another"},
+	{"agent", []string{"events", "agent/worker", "agent/workerapi/..."}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
+	{"agent/proc", []string{"agent", "events", "agent/worker"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
+	{"agent/fake", []string{"agent", "events", "agent/worker"}, nil, nil, "it plays processes, nothing else"},
+	{"agent/workerapi", []string{"agent/workerapi/wire"}, nil, nil, "it serves HTTP, nothing else"},
+	{"agent/workerapi/wire", nil, nil, nil, "workers import it"},
+	{"collective/...", []string{"collective/..."}, []string{"golang.org/x/sys"}, nil, "training traffic never depends on the control plane"},
+	{"elastic", []string{"collective/...", "agent/workerapi/wire"}, nil, nil, "a worker has no NATS credentials"},
+	{"examples/...", []string{"elastic", "collective/...", "examples/..."}, nil, nil, "people copy it"},
+}
+
+// goStatements are the only packages in which concurrency begins; who audits locking reads these.
+var goStatements = []string{
+	"services/loop", "services/gateway", "events/memory", "events/eventstest", "jetstream/...", "agent", "agent/proc", "agent/fake", "agent/workerapi",
+	"agent/tcpstore", "collective", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl", "elastic",
+	"cmd/regroup/internal/boot", "e2e/...",
+}
+
+var bannedNames = []string{"util", "utils", "common", "helper", "helpers", "misc", "shared", "base", "core", "lib", "types", "models", "manager", "handler", "impl", "interfaces"}
+
+const (
+	maxFile     = 500
+	maxTestFile = 800
+)
+
+type listed struct {
+	ImportPath string
+	Dir        string
+	GoFiles    []string
+	Imports    []string
+}
+
+func packages(t *testing.T) []listed {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,Imports", "./...")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []listed
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+func folder(importPath string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(importPath, module), "/")
+}
+
+func matches(pattern, name string) bool {
+	if root, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return name == root || strings.HasPrefix(name, root+"/")
+	}
+	return pattern == name
+}
+
+func in(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, name) })
+}
+
+// TestImports checks the direct imports of every package that has a layer; every other package of ours must be a command or a test rig.
+func TestImports(t *testing.T) {
+	for _, p := range packages(t) {
+		name := folder(p.ImportPath)
+		i := slices.IndexFunc(layers, func(l layer) bool { return matches(l.pkg, name) })
+		if i < 0 {
+			if name != "" && !in([]string{"cmd/...", "e2e/...", "deploy/..."}, name) {
+				t.Errorf("%s has no layer in arch_test.go: say what it may import", name)
+			}
+			continue
+		}
+		l := layers[i]
+		for _, imp := range p.Imports {
+			switch {
+			case strings.HasPrefix(imp, module):
+				if !in(l.ours, folder(imp)) {
+					t.Errorf("%s must not import %s: %s", name, folder(imp), l.why)
+				}
+			case !strings.Contains(strings.Split(imp, "/")[0], "."):
+				if l.std != nil && !slices.Contains(l.std, imp) {
+					t.Errorf("%s must not import %s: %s", name, imp, l.why)
+				}
+			default:
+				if !slices.ContainsFunc(l.others, func(o string) bool { return strings.HasPrefix(imp, o) }) {
+					t.Errorf("%s must not import %s: %s", name, imp, l.why)
+				}
+			}
+		}
+	}
+}
+
+// TestCommandStaysStatic: purego would make the static binary dynamic, so NCCL lives in workers.
+func TestCommandStaysStatic(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "./cmd/regroup").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dep := range strings.Fields(string(out)) {
+		if strings.Contains(dep, "purego") || strings.HasSuffix(dep, "collective/nccl") {
+			t.Errorf("cmd/regroup depends on %s", dep)
+		}
+	}
+}
+
+// TestSource checks what the syntax tree shows.
+func TestSource(t *testing.T) {
+	for _, p := range packages(t) {
+		name := folder(p.ImportPath)
+		if slices.Contains(bannedNames, path.Base(name)) {
+			t.Errorf("%s: the name says nothing", name)
+		}
+		comments := 0
+		for _, file := range p.GoFiles {
+			full := filepath.Join(p.Dir, file)
+			fset := token.NewFileSet()
+			f, err := parser.ParseFile(fset, full, nil, parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Doc != nil {
+				comments++
+			}
+			checkSyntax(t, name, file, fset, f)
+		}
+		if len(p.GoFiles) > 0 && comments != 1 {
+			t.Errorf("%s has %d package comments, want one", name, comments)
+		}
+	}
+}
+
+func checkSyntax(t *testing.T, name, file string, fset *token.FileSet, f *ast.File) {
+	isPure, mayGo := slices.Contains(pure, name), in(goStatements, name)
+	ast.Inspect(f, func(n ast.Node) bool {
+		at := func() string { return name + "/" + file + ":" + fset.Position(n.Pos()).String() }
+		switch x := n.(type) {
+		case *ast.GoStmt:
+			if !mayGo {
+				t.Errorf("%s: a go statement outside the packages where concurrency lives", at())
+			}
+		case *ast.ChanType:
+			if isPure {
+				t.Errorf("%s: a channel in a pure package", at())
+			}
+		case *ast.FuncDecl:
+			if x.Recv == nil && x.Name.Name == "init" {
+				t.Errorf("%s: func init hides order", at())
+			}
+		case *ast.SelectorExpr:
+			id, ok := x.X.(*ast.Ident)
+			if isPure && ok && id.Name == "time" && slices.Contains([]string{"Now", "Since", "Until", "Sleep", "After", "Tick", "NewTimer", "NewTicker", "AfterFunc"}, x.Sel.Name) {
+				t.Errorf("%s: time.%s in a pure package: the time is an argument", at(), x.Sel.Name)
+			}
+		}
+		return true
+	})
+}
+
+// TestSizes keeps the file where everything lives from forming.
+func TestSizes(t *testing.T) {
+	err := filepath.WalkDir(".", func(p string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && p != "." && strings.HasPrefix(d.Name(), ".") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(p, ".go") {
+			return nil
+		}
+		b, err := os.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		limit := maxFile
+		if strings.HasSuffix(p, "_test.go") {
+			limit = maxTestFile
+		}
+		if n := strings.Count(string(b), "\n"); n > limit {
+			t.Errorf("%s has %d lines, at most %d: split it by question", p, n, limit)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

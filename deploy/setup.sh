@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Installs what a fresh Debian-like machine misses. Says what it does; does nothing when all is there.
+#   deploy/setup.sh go      what building and testing needs
+#   deploy/setup.sh torch   PyTorch of the distribution
+#   deploy/setup.sh node    a NATS client that is not ours, for the tests
+set -euo pipefail
+
+fail() { echo "setup: $*" >&2; exit 1; }
+
+packages() { # install the named Debian packages
+  [ "$(id -u)" = 0 ] || fail "missing: $*. Run as root, or: sudo apt-get install $*"
+  command -v apt-get >/dev/null || fail "missing: $*, and there is no apt-get here to install them"
+  echo "setup: installing $*"
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq
+  apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+case "${1:-}" in
+go)
+  command -v go >/dev/null || fail "Go 1.26 or newer is needed: https://go.dev/doc/install"
+  command -v gcc >/dev/null || packages gcc libc6-dev # the race detector links with it
+  ;;
+torch)
+  /usr/bin/python3 -c 'import torch' 2>/dev/null || packages python3 python3-torch python3-numpy
+  ;;
+node)
+  command -v node >/dev/null && command -v npm >/dev/null || packages nodejs npm
+  cd "$(dirname "$0")/../e2e/local/testdata/foreign"
+  [ -d node_modules/@nats-io/jetstream ] || npm ci --silent --no-fund --no-audit
+  ;;
+*) fail "usage: deploy/setup.sh go|torch|node" ;;
+esac
