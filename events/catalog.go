@@ -1,0 +1,120 @@
+package events
+
+// Class tells how a message travels.
+type Class string
+
+// Classes in the catalogue.
+const (
+	ClassFact    Class = "fact"
+	ClassCommand Class = "command"
+)
+
+// Entry is one row of the catalogue.
+type Entry struct {
+	Type    Type
+	Class   Class
+	Writer  string   // the only service that may write it ("client" for commands)
+	Readers []string // services that have a case for it
+	Since   string
+	What    string // one line
+	New     func() Body
+}
+
+func entry[B Body](class Class, writer string, readers []string, what string) Entry {
+	var zero B
+	return Entry{Type: zero.Type(), Class: class, Writer: writer, Readers: readers, Since: "0.1", What: what,
+		New: func() Body { var b B; return b }}
+}
+
+func to(services ...string) []string { return services }
+
+// Catalog is every fact and command, in the order of a job's life. Docs, permissions and tests are made from it.
+func Catalog() []Entry {
+	const (
+		disc, sched, rdzv, reg, agent = ServiceDiscovery, ServiceScheduler, ServiceRendezvous, ServiceRegistry, ServiceAgent
+	)
+	return []Entry{
+		entry[JobSubmit](ClassCommand, "client", to(reg), "run this job"),
+		entry[JobScale](ClassCommand, "client", to(reg), "change the wanted number of workers"),
+		entry[JobStop](ClassCommand, "client", to(reg), "end this job"),
+		entry[NodeDrain](ClassCommand, "client", to(disc), "give this node no more work and move its work away"),
+
+		entry[JobSubmitted](ClassFact, reg, to(sched), "a job was accepted"),
+		entry[JobRejected](ClassFact, reg, nil, "a command was refused, with every reason"),
+		entry[JobScaled](ClassFact, reg, to(sched), "the wanted number of workers changed"),
+		entry[JobRespawned](ClassFact, reg, to(rdzv), "verdict: a dead worker is started again"),
+		entry[JobBlamed](ClassFact, reg, to(rdzv), "verdict: a dead worker's place stays empty"),
+		entry[JobFinishing](ClassFact, reg, to(rdzv), "a worker has completed the training"),
+		entry[JobStopping](ClassFact, reg, to(rdzv), "a stop was asked for"),
+		entry[JobSucceeded](ClassFact, reg, to(sched, rdzv), "the job ended well"),
+		entry[JobFailed](ClassFact, reg, to(sched, rdzv), "the job ended badly"),
+		entry[JobStopped](ClassFact, reg, to(sched, rdzv), "the job was ended by someone"),
+
+		entry[PlacementSet](ClassFact, sched, to(rdzv, reg), "which places a job has"),
+		entry[PlacementWaiting](ClassFact, sched, to(reg), "why a job cannot be placed now"),
+		entry[PlacementReleased](ClassFact, sched, nil, "an ended job's places are free"),
+
+		entry[RoundOpened](ClassFact, rdzv, to(reg), "a new generation is being agreed on"),
+		entry[RoundSealed](ClassFact, rdzv, to(reg), "who is in a generation, with which rank"),
+		entry[RoundClosed](ClassFact, rdzv, nil, "the rendezvous of a job is over"),
+
+		entry[WorkerStarted](ClassFact, agent, to(reg), "a process was started"),
+		entry[WorkerReady](ClassFact, agent, to(reg, rdzv), "a worker made its first good step in a generation"),
+		entry[WorkerDone](ClassFact, agent, to(reg), "a worker reports its work complete"),
+		entry[WorkerExited](ClassFact, agent, to(reg, rdzv), "how a process ended"),
+
+		entry[IncidentOpened](ClassFact, reg, nil, "a fault or a resize broke a generation"),
+		entry[IncidentClosed](ClassFact, reg, nil, "the job makes steps again; with phases"),
+
+		entry[NodeJoined](ClassFact, disc, to(sched, rdzv, reg), "an agent came, or came back"),
+		entry[NodeSuspected](ClassFact, disc, to(sched), "a node is silent"),
+		entry[NodeRecovered](ClassFact, disc, to(sched), "a suspected node was heard again"),
+		entry[NodeLost](ClassFact, disc, to(sched, rdzv, reg), "a node is gone with its workers"),
+		entry[NodeLeft](ClassFact, disc, to(sched, rdzv, reg), "an agent said goodbye"),
+		entry[NodeDraining](ClassFact, disc, to(sched), "a node gives its work away"),
+	}
+}
+
+// EntryOf returns the catalogue's row for a type.
+func EntryOf(t Type) (Entry, bool) {
+	for _, e := range Catalog() {
+		if e.Type == t {
+			return e, true
+		}
+	}
+	return Entry{}, false
+}
+
+// Types of facts and commands.
+func (JobSubmit) Type() Type         { return "dev.regroup.job.submit.v1" }
+func (JobScale) Type() Type          { return "dev.regroup.job.scale.v1" }
+func (JobStop) Type() Type           { return "dev.regroup.job.stop.v1" }
+func (NodeDrain) Type() Type         { return "dev.regroup.node.drain.v1" }
+func (JobSubmitted) Type() Type      { return "dev.regroup.job.submitted.v1" }
+func (JobRejected) Type() Type       { return "dev.regroup.job.rejected.v1" }
+func (JobScaled) Type() Type         { return "dev.regroup.job.scaled.v1" }
+func (JobRespawned) Type() Type      { return "dev.regroup.job.respawned.v1" }
+func (JobBlamed) Type() Type         { return "dev.regroup.job.blamed.v1" }
+func (JobFinishing) Type() Type      { return "dev.regroup.job.finishing.v1" }
+func (JobStopping) Type() Type       { return "dev.regroup.job.stopping.v1" }
+func (JobSucceeded) Type() Type      { return "dev.regroup.job.succeeded.v1" }
+func (JobFailed) Type() Type         { return "dev.regroup.job.failed.v1" }
+func (JobStopped) Type() Type        { return "dev.regroup.job.stopped.v1" }
+func (PlacementSet) Type() Type      { return "dev.regroup.placement.set.v1" }
+func (PlacementWaiting) Type() Type  { return "dev.regroup.placement.waiting.v1" }
+func (PlacementReleased) Type() Type { return "dev.regroup.placement.released.v1" }
+func (RoundOpened) Type() Type       { return "dev.regroup.round.opened.v1" }
+func (RoundSealed) Type() Type       { return "dev.regroup.round.sealed.v1" }
+func (RoundClosed) Type() Type       { return "dev.regroup.round.closed.v1" }
+func (WorkerStarted) Type() Type     { return "dev.regroup.worker.started.v1" }
+func (WorkerReady) Type() Type       { return "dev.regroup.worker.ready.v1" }
+func (WorkerDone) Type() Type        { return "dev.regroup.worker.done.v1" }
+func (WorkerExited) Type() Type      { return "dev.regroup.worker.exited.v1" }
+func (IncidentOpened) Type() Type    { return "dev.regroup.incident.opened.v1" }
+func (IncidentClosed) Type() Type    { return "dev.regroup.incident.closed.v1" }
+func (NodeJoined) Type() Type        { return "dev.regroup.node.joined.v1" }
+func (NodeSuspected) Type() Type     { return "dev.regroup.node.suspected.v1" }
+func (NodeRecovered) Type() Type     { return "dev.regroup.node.recovered.v1" }
+func (NodeLost) Type() Type          { return "dev.regroup.node.lost.v1" }
+func (NodeLeft) Type() Type          { return "dev.regroup.node.left.v1" }
+func (NodeDraining) Type() Type      { return "dev.regroup.node.draining.v1" }

@@ -1,0 +1,179 @@
+package events
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+
+func TestCatalogRows(t *testing.T) {
+	services := map[string]bool{ServiceDiscovery: true, ServiceScheduler: true, ServiceRendezvous: true, ServiceRegistry: true, ServiceAgent: true}
+	writers := map[Family]string{}
+	seen := map[Type]bool{}
+	for _, row := range Catalog() {
+		if seen[row.Type] {
+			t.Errorf("%s has two rows: two writers", row.Type)
+		}
+		seen[row.Type] = true
+		if row.New().Type() != row.Type || row.What == "" || row.Since == "" {
+			t.Errorf("incomplete row %+v", row)
+		}
+		if !strings.HasPrefix(string(row.Type), typePrefix) || !strings.HasSuffix(string(row.Type), ".v1") || strings.Count(string(row.Type), ".") != 4 {
+			t.Errorf("type %s is not dev.regroup.<family>.<kind>.v1", row.Type)
+		}
+		for _, r := range row.Readers {
+			if !services[r] {
+				t.Errorf("%s has the unknown reader %q", row.Type, r)
+			}
+		}
+		if row.Class == ClassCommand {
+			if row.Writer != "client" || len(row.Readers) != 1 {
+				t.Errorf("command %s: writer %q, readers %q; want clients and the one that answers", row.Type, row.Writer, row.Readers)
+			}
+			continue
+		}
+		if f := row.Type.Family(); writers[f] == "" {
+			writers[f] = row.Writer
+		} else if writers[f] != row.Writer {
+			t.Errorf("facts of family %s are written by %s and %s", f, writers[f], row.Writer)
+		}
+		if !services[row.Writer] {
+			t.Errorf("%s has the unknown writer %q", row.Type, row.Writer)
+		}
+	}
+}
+
+// TestEveryTypeHasARow reads the source: a body of a fact or a command that is in no row would never decode.
+func TestEveryTypeHasARow(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, name := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			fn, ok := n.(*ast.FuncDecl)
+			if !ok || fn.Recv == nil || fn.Name.Name != "Type" {
+				return true
+			}
+			lit, ok := fn.Body.List[0].(*ast.ReturnStmt).Results[0].(*ast.BasicLit)
+			if !ok {
+				return true
+			}
+			typ := Type(strings.Trim(lit.Value, `"`))
+			switch typ.Family() {
+			case "req", "sig", "launch", "loop": // not CloudEvents
+				return true
+			}
+			found++
+			if _, ok := EntryOf(typ); !ok {
+				t.Errorf("%s has no row in the catalogue", typ)
+			}
+			return true
+		})
+	}
+	if found != len(Catalog()) {
+		t.Errorf("found %d types of facts and commands in the source, the catalogue has %d rows", found, len(Catalog()))
+	}
+}
+
+func TestEveryRowRoundTrips(t *testing.T) {
+	for _, row := range Catalog() {
+		want := sampleEvent(t, row)
+		for mode, encode := range map[string]func() (Message, error){"binary": want.Message, "structured": want.Structured} {
+			m, err := encode()
+			if err != nil {
+				t.Fatalf("%s %s: %v", row.Type, mode, err)
+			}
+			got, err := Decode(m.Header, m.Data)
+			if err != nil {
+				t.Fatalf("%s %s: %v", row.Type, mode, err)
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%s %s:\n got %+v\nwant %+v", row.Type, mode, got, want)
+			}
+			if row.Class == ClassFact && EntityOfFact(m.Subject) != want.Entity {
+				t.Errorf("%s: subject %s does not name the entity", row.Type, m.Subject)
+			}
+		}
+	}
+}
+
+func TestGolden(t *testing.T) {
+	for _, row := range Catalog() {
+		path := filepath.Join("testdata", "golden", string(row.Type)+".json")
+		if *rewrite {
+			m, err := sampleEvent(t, row).Structured()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, indent(t, m.Data), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stored, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatalf("%v: run go test ./events -run TestGolden -rewrite", err)
+		}
+		e, err := Decode(nil, stored)
+		if err != nil {
+			t.Errorf("%s no longer decodes: %v", path, err)
+			continue
+		}
+		m, err := e.Structured()
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		if again := indent(t, m.Data); !bytes.Equal(again, stored) {
+			t.Errorf("%s is written differently now:\n%s", path, again)
+		}
+	}
+}
+
+// indent also sorts the names.
+func indent(t *testing.T, b []byte) []byte {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	out, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(out, '\n')
+}
+
+func TestCatalogMarkdown(t *testing.T) {
+	doc := CatalogMarkdown()
+	for _, row := range Catalog() {
+		if strings.Count(doc, "`"+string(row.Type)+"`") != 1 {
+			t.Errorf("%s is not listed once", row.Type)
+		}
+	}
+	for _, want := range []string{"### job", "`regroup.cmd.job.submit`", "`regroup.evt.node.<node>.lost`", "`regroup.evt.round.<job>.sealed`"} {
+		if !strings.Contains(doc, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/cloudevents/sdk-go/v2/binding"
+	"github.com/cloudevents/sdk-go/v2/binding/format"
+	"github.com/cloudevents/sdk-go/v2/binding/spec"
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+)
+
+// MaxPayload is the most bytes that the data of a command may have. Facts are bounded by the stream alone.
+const MaxPayload = 64 << 10
+
+// Documented CloudEvents extensions that we write.
+const (
+	extTrace     = "traceparent"  // where the event was born; never rewritten
+	extCause     = "causationid"  // Event.Cause
+	extSequence  = "sequence"     // Event.Number, zero-padded so that it sorts as text
+	extPartition = "partitionkey" // the entity
+)
+
+// Message makes the stored form of a fact or a command in CloudEvents binary mode (NATS protocol binding 1.0.3):
+// attributes and extensions are ce- headers, the payload is the data. Invalid if the envelope is incomplete or the
+// body is not in the catalogue, TooLarge if a command's data is over MaxPayload.
+func (e Event) Message() (Message, error) { return e.message(binding.WithForceBinary) }
+
+// Structured makes the stored form in CloudEvents structured mode: the whole event is one JSON document.
+func (e Event) Structured() (Message, error) { return e.message(binding.WithForceStructured) }
+
+func (e Event) message(mode func(context.Context) context.Context) (Message, error) {
+	row, ce, err := e.cloudEvent()
+	if err != nil {
+		return Message{}, err
+	}
+	m := Message{
+		Subject: CommandSubject(row.Type),
+		// Percent-coded because a line end in a client's id would otherwise end the header.
+		ID:     percentEncode(e.Source + "|" + e.ID),
+		Header: map[string][]string{},
+	}
+	if row.Class == ClassFact {
+		m.Subject = FactSubject(row.Type, e.Entity)
+	}
+	w := &messageWriter{m: &m}
+	if _, err := binding.Write(mode(context.Background()), (*binding.EventMessage)(&ce), w, w); err != nil {
+		return Message{}, Errorf(Internal, "encode %s: %w", row.Type, err)
+	}
+	if e.Trace != "" {
+		m.Header[HeaderTrace] = []string{percentEncode(e.Trace)}
+	}
+	return m, nil
+}
+
+// cloudEvent checks the event and makes the SDK's form of it.
+func (e Event) cloudEvent() (Entry, event.Event, error) {
+	ce := event.New(event.CloudEventsVersionV1)
+	if e.Body == nil {
+		return Entry{}, ce, Refuse([]Finding{{Path: "data", Message: "event has no body"}})
+	}
+	row, ok := EntryOf(e.Body.Type())
+	if !ok {
+		return row, ce, unknownType(string(e.Body.Type()), nil)
+	}
+	data, err := json.Marshal(e.Body)
+	if err != nil {
+		return row, ce, Errorf(Invalid, "encode data of %s: %w", row.Type, err)
+	}
+	if err := tooLarge(row, len(data)); err != nil {
+		return row, ce, err
+	}
+	ce.SetID(e.ID)
+	ce.SetSource(e.Source)
+	ce.SetType(string(row.Type))
+	if e.Entity != "" {
+		ce.SetSubject(e.Entity)
+		ce.SetExtension(extPartition, e.Entity)
+	}
+	if !e.Time.IsZero() {
+		ce.SetTime(e.Time.UTC())
+	}
+	if e.Cause != "" {
+		ce.SetExtension(extCause, e.Cause)
+	}
+	if e.Trace != "" {
+		ce.SetExtension(extTrace, e.Trace)
+	}
+	if e.Number > 0 {
+		ce.SetExtension(extSequence, fmt.Sprintf("%020d", e.Number))
+	}
+	if err := ce.SetData(mediaJSON, json.RawMessage(data)); err != nil {
+		return row, ce, Errorf(Internal, "encode data of %s: %w", row.Type, err)
+	}
+	bad := validate(ce)
+	for _, v := range []struct{ name, value string }{
+		{"id", e.ID}, {"source", e.Source}, {"subject", e.Entity}, {extCause, e.Cause}, {extTrace, e.Trace},
+	} {
+		if wrong := badText(v.value); wrong != "" {
+			bad = append(bad, Finding{Path: v.name, Message: wrong})
+		}
+	}
+	return row, ce, Refuse(append(bad, checkEntity(row, e.Entity)...))
+}
+
+// tooLarge refuses data over the limit of the row's class.
+func tooLarge(row Entry, size int) error {
+	if row.Class == ClassCommand && size > MaxPayload {
+		return Errorf(TooLarge, "data of %s has %d bytes, at most %d are allowed", row.Type, size, MaxPayload)
+	}
+	return nil
+}
+
+// checkEntity: the entity of a fact is a token of its subject; of a command it is for people only.
+func checkEntity(row Entry, entity string) []Finding {
+	if row.Class != ClassFact {
+		return nil
+	}
+	if err := CheckToken("entity", entity); err != nil {
+		return []Finding{{Path: "subject", Message: err.Error()}}
+	}
+	return nil
+}
+
+// messageWriter is the writing half of the binding for the SDK's binding.Write.
+type messageWriter struct{ m *Message }
+
+func (w *messageWriter) SetStructuredEvent(_ context.Context, f format.Format, r io.Reader) error {
+	w.m.Header[headerContentType] = []string{f.MediaType()}
+	return w.SetData(r)
+}
+
+func (w *messageWriter) Start(context.Context) error { return nil }
+
+func (w *messageWriter) SetAttribute(a spec.Attribute, v any) error {
+	return w.SetExtension(a.Name(), v)
+}
+
+func (w *messageWriter) SetExtension(name string, v any) error {
+	if v == nil {
+		delete(w.m.Header, headerPrefix+name)
+		return nil
+	}
+	s, err := types.Format(v)
+	if err != nil {
+		return err
+	}
+	w.m.Header[headerPrefix+name] = []string{percentEncode(s)}
+	return nil
+}
+
+func (w *messageWriter) SetData(r io.Reader) (err error) {
+	w.m.Data, err = io.ReadAll(r)
+	return err
+}
+
+func (w *messageWriter) End(context.Context) error { return nil }

@@ -1,0 +1,28 @@
+package events
+
+// Commands of clients. They travel as CloudEvents on the commands stream.
+
+// JobSubmit asks for a job. Its id is JobIDFrom(Spec.Name, source, id) of the event.
+type JobSubmit struct {
+	Spec Spec `json:"spec"`
+}
+
+// JobScale asks for another number of workers.
+type JobScale struct {
+	Job     JobID   `json:"job"`
+	Workers Workers `json:"workers"`
+}
+
+// JobStop asks to end a job.
+type JobStop struct {
+	Job    JobID  `json:"job"`
+	Reason string `json:"reason,omitempty"`
+	Now    bool   `json:"now,omitempty"` // kill instead of asking
+}
+
+// NodeDrain asks that a node gets no more work and gives away what it has.
+type NodeDrain struct {
+	Node   NodeID `json:"node"`
+	Reason string `json:"reason,omitempty"`
+	Undo   bool   `json:"undo,omitempty"`
+}

@@ -1,0 +1,211 @@
+package events
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+)
+
+// Decode reads a fact or a command in CloudEvents binary or structured mode; a JSON object without CloudEvents headers
+// is taken as structured, so that a plain client needs none. Header names match in any case. Every fault is found at once
+// (FindingsOf), code Invalid; an unknown type also matches ErrUnknownType; a command over MaxPayload is TooLarge.
+// With an error the event holds what could be read of the envelope, so that a rejection can name it.
+func Decode(h map[string][]string, data []byte) (Event, error) {
+	var (
+		attrs map[string]string
+		bad   []Finding
+	)
+	media := strings.ToLower(header(h, headerContentType))
+	switch attrs, bad = attributes(h); {
+	case strings.HasPrefix(media, mediaEvents):
+		if m, _, _ := strings.Cut(media, ";"); strings.TrimSpace(m) != mediaStructured && strings.TrimSpace(m) != mediaEvents {
+			return Event{}, Refuse([]Finding{{Path: headerContentType, Message: strconv.Quote(media) + " is not accepted: send " + mediaStructured}})
+		}
+		attrs, data, bad = structured(data)
+	case len(attrs)+len(bad) > 0:
+	default:
+		attrs, data, bad = structured(data)
+	}
+	return fromAttributes(attrs, data, bad)
+}
+
+// structured reads the JSON event format: members are attributes, except data and data_base64.
+func structured(b []byte) (attrs map[string]string, data []byte, bad []Finding) {
+	var members map[string]json.RawMessage
+	if f := syntax(b); f != nil {
+		f.Message = "not a CloudEvent in JSON: " + f.Message
+		return nil, nil, []Finding{*f}
+	}
+	if err := json.Unmarshal(b, &members); err != nil {
+		return nil, nil, []Finding{{Message: "not a CloudEvent: neither ce- headers nor a JSON object"}}
+	}
+	attrs = map[string]string{}
+	for _, name := range sortedKeys(members) {
+		raw := members[name]
+		var text string
+		switch {
+		case string(raw) == "null": // as if absent
+		case name == "data":
+			data = raw
+		case raw[0] == '{' || raw[0] == '[':
+			bad = append(bad, Finding{Path: name, Message: "is an attribute and must be text, a number or a truth value"})
+		case raw[0] != '"':
+			attrs[name] = string(raw)
+		case json.Unmarshal(raw, &text) != nil:
+			bad = append(bad, Finding{Path: name, Message: "is not text"})
+		case name == "data_base64":
+			plain, err := base64.StdEncoding.DecodeString(text)
+			if err != nil {
+				bad = append(bad, Finding{Path: name, Message: "is not base64"})
+			}
+			data = plain
+		default:
+			if wrong := badText(text); wrong != "" {
+				bad = append(bad, Finding{Path: name, Message: wrong})
+				continue
+			}
+			attrs[name] = text
+		}
+	}
+	if members["data"] != nil && members["data_base64"] != nil {
+		bad = append(bad, Finding{Path: "data", Message: "both data and data_base64 are given: send one of them"})
+	}
+	return attrs, data, bad
+}
+
+// fromAttributes builds the event; bad is what was found on the way.
+func fromAttributes(attrs map[string]string, data []byte, bad []Finding) (Event, error) {
+	if attrs == nil {
+		return Event{}, Refuse(bad)
+	}
+	e := Event{ID: attrs["id"], Source: attrs["source"], Entity: attrs["subject"], Cause: attrs[extCause]}
+	if validTrace(attrs[extTrace]) { // W3C Trace Context: one that is malformed is to be ignored
+		e.Trace = attrs[extTrace]
+	}
+	ce := event.New(event.CloudEventsVersionV1)
+	for _, name := range sortedKeys(attrs) {
+		if f := setAttribute(&ce, name, attrs[name]); f != nil {
+			bad = append(bad, *f)
+		}
+	}
+	known := map[string]bool{}
+	for _, f := range bad {
+		known[f.Path] = true
+	}
+	if _, given := attrs["specversion"]; !given && !known["specversion"] {
+		bad = append(bad, Finding{Path: "specversion", Message: `is missing: send "1.0"`})
+	}
+	for _, f := range validate(ce) {
+		if !known[f.Path] {
+			bad = append(bad, f)
+		}
+	}
+	e.Time = ce.Time()
+
+	row, ok := EntryOf(Type(attrs["type"]))
+	if !ok {
+		if attrs["type"] == "" {
+			return e, Refuse(bad)
+		}
+		return e, unknownType(attrs["type"], bad)
+	}
+	if err := tooLarge(row, len(data)); err != nil {
+		return e, err
+	}
+	if row.Class == ClassFact && attrs[extSequence] != "" {
+		n, err := strconv.ParseUint(attrs[extSequence], 10, 64)
+		if err != nil {
+			bad = append(bad, Finding{Path: extSequence, Message: strconv.Quote(attrs[extSequence]) + " is not a whole number"})
+		}
+		e.Number = n
+	}
+	bad = append(bad, checkEntity(row, e.Entity)...)
+	body, wrong := decodeData(row.New(), data, "data")
+	if bad = append(bad, wrong...); len(bad) > 0 {
+		return e, Refuse(bad)
+	}
+	e.Body = body
+	return e, nil
+}
+
+// setAttribute hands one attribute to the SDK's event.
+func setAttribute(ce *event.Event, name, value string) *Finding {
+	switch name {
+	case "specversion":
+		if value != event.CloudEventsVersionV1 {
+			return &Finding{Path: name, Message: strconv.Quote(value) + ` is not understood: send "1.0"`}
+		}
+	case "id":
+		ce.SetID(value)
+	case "source":
+		ce.SetSource(value)
+	case "type":
+		ce.SetType(value)
+	case "subject":
+		ce.SetSubject(value)
+	case "dataschema":
+		ce.SetDataSchema(value)
+	case "datacontenttype":
+		ce.SetDataContentType(value)
+		media, _, _ := strings.Cut(strings.ToLower(value), ";")
+		if media = strings.TrimSpace(media); media != mediaJSON && !strings.HasSuffix(media, "+json") {
+			return &Finding{Path: name, Message: strconv.Quote(value) + " is not understood: send " + mediaJSON}
+		}
+	case "time":
+		t, err := types.ParseTime(value)
+		if err != nil {
+			return &Finding{Path: name, Message: strconv.Quote(value) + " is not a time: write 2006-01-02T15:04:05Z (RFC 3339)"}
+		}
+		ce.SetTime(t.UTC())
+	default:
+		if err := ce.Context.SetExtension(name, value); err != nil {
+			return &Finding{Path: name, Message: "is not a legal extension name: use a-z and 0-9"}
+		}
+	}
+	return nil
+}
+
+// validate asks the SDK what the specification finds wrong, in order of attribute.
+func validate(ce event.Event) []Finding {
+	var wrong event.ValidationError
+	if !errors.As(ce.Validate(), &wrong) {
+		return nil
+	}
+	var out []Finding
+	for _, name := range sortedKeys(wrong) {
+		message := wrong[name].Error()
+		if (name == "id" && ce.ID() == "") || (name == "source" && ce.Source() == "") || (name == "type" && ce.Type() == "") {
+			message = "is missing: every event needs one"
+		}
+		out = append(out, Finding{Path: name, Message: message})
+	}
+	return out
+}
+
+func unknownType(name string, bad []Finding) error {
+	var known []string
+	for _, row := range Catalog() {
+		known = append(known, string(row.Type))
+	}
+	f := Finding{Path: "type", Message: strconv.Quote(name) + " is not in the catalogue", Hint: suggest(name, known)}
+	return &FindingsError{Findings: append(bad, f), Cause: ErrUnknownType}
+}
+
+// validTrace tells whether s is a traceparent of W3C Trace Context level 1.
+func validTrace(s string) bool {
+	if len(s) != 55 || s[2] != '-' || s[35] != '-' || s[52] != '-' || s[:2] == "ff" {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') && c != '-' {
+			return false
+		}
+	}
+	return strings.Trim(s[3:35], "0") != "" && strings.Trim(s[36:52], "0") != "" && strings.Count(s, "-") == 3
+}

@@ -1,0 +1,91 @@
+package events
+
+import (
+	"bytes"
+	"compress/flate"
+	"encoding/json"
+	"io"
+)
+
+// DocumentSchema is the version of the stored documents that this code writes. A replica refuses a newer one.
+const DocumentSchema = 1
+
+// Document is what a judge stores for one entity; compare-and-set on it is the only commit point.
+type Document struct {
+	Schema  int               `json:"schema"`
+	Version uint64            `json:"version"`           // +1 at each save
+	State   json.RawMessage   `json:"state"`             // the machine's state, its public view in the field "view"
+	Applied []string          `json:"applied,omitempty"` // ids of the newest inputs taken in, oldest first
+	Number  map[Family]uint64 `json:"number,omitempty"`  // last fact number per family
+	Outbox  []Message         `json:"outbox,omitempty"`  // decided, not yet known to be told, in order
+}
+
+// documents over this many bytes are stored compressed.
+const compressOver = 4 << 10
+
+// EncodeDocument makes the stored form: JSON, compressed with DEFLATE behind a zero byte when it is long.
+func EncodeDocument(d Document) ([]byte, error) {
+	plain, err := json.Marshal(d)
+	if err != nil {
+		return nil, Errorf(Internal, "encode document: %w", err)
+	}
+	if len(plain) < compressOver {
+		return plain, nil
+	}
+	var b bytes.Buffer
+	b.WriteByte(0)
+	w, err := flate.NewWriter(&b, flate.BestSpeed)
+	if err != nil {
+		return nil, Errorf(Internal, "compress document: %w", err)
+	}
+	if _, err := w.Write(plain); err != nil {
+		return nil, Errorf(Internal, "compress document: %w", err)
+	}
+	if err := w.Close(); err != nil {
+		return nil, Errorf(Internal, "compress document: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// maxDocument bounds what a compressed document may unpack to.
+const maxDocument = 64 << 20
+
+// DecodeDocument reads the stored form. A document of a newer schema is refused with Newer.
+func DecodeDocument(b []byte) (Document, error) {
+	var d Document
+	if len(b) > 0 && b[0] == 0 {
+		plain, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(b[1:])), maxDocument))
+		if err != nil {
+			return d, Errorf(Invalid, "unpack document: %w", err)
+		}
+		b = plain
+	}
+	var version struct { // alone first: a newer schema need not fit our fields
+		Schema int `json:"schema"`
+	}
+	if err := json.Unmarshal(b, &version); err != nil {
+		return d, Errorf(Invalid, "decode document: %w", err)
+	}
+	if version.Schema > DocumentSchema {
+		return d, Errorf(Newer, "document has schema %d, this version understands up to %d: upgrade it", version.Schema, DocumentSchema)
+	}
+	if err := json.Unmarshal(b, &d); err != nil {
+		return d, Errorf(Invalid, "decode document: %w", err)
+	}
+	return d, nil
+}
+
+// DecodeView reads the public view out of a stored document.
+func DecodeView[V any](stored []byte) (V, error) {
+	var s struct {
+		View V `json:"view"`
+	}
+	d, err := DecodeDocument(stored)
+	if err != nil {
+		return s.View, err
+	}
+	if err := json.Unmarshal(d.State, &s); err != nil {
+		return s.View, Errorf(Invalid, "decode view: %w", err)
+	}
+	return s.View, nil
+}

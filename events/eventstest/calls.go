@@ -1,0 +1,154 @@
+package eventstest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+type handler = func(ctx context.Context, data []byte) ([]byte, error)
+
+// serve answers and returns once the first call gets through.
+func serve(t *testing.T, p events.Ports, subject, queue string, handle handler) (stop func()) {
+	t.Helper()
+	stop = background(t, func(ctx context.Context) error {
+		return p.Calls.Serve(ctx, subject, queue, func(ctx context.Context, data []byte) ([]byte, error) {
+			if string(data) == "probe" {
+				return nil, nil
+			}
+			return handle(ctx, data)
+		})
+	})
+	eventually(t, "somebody serves "+subject, func() bool {
+		_, err := p.Calls.Call(timeout(t), subject, []byte("probe"))
+		return err == nil
+	})
+	return stop
+}
+
+func verb() string { return events.RequestSubject(events.ServiceDiscovery, unique("verb")) }
+
+func callAnswer(t *testing.T, h Harness) {
+	sub := verb()
+	stop := serve(t, h.Ports, sub, "", func(_ context.Context, data []byte) ([]byte, error) { return append([]byte("re: "), data...), nil })
+	got, err := h.Ports.Calls.Call(timeout(t), sub, []byte("hello"))
+	must(t, err)
+	if string(got) != "re: hello" {
+		t.Fatalf("answer is %q", got)
+	}
+	stop()
+	eventually(t, "nobody serves any more", func() bool {
+		_, err := h.Ports.Calls.Call(timeout(t), sub, nil)
+		return events.CodeOf(err) == events.Unavailable
+	})
+}
+
+func callRefusal(t *testing.T, h Harness) {
+	sub := verb()
+	serve(t, h.Ports, sub, "", func(_ context.Context, data []byte) ([]byte, error) {
+		if code := events.Code(data); code != "plain" {
+			return nil, events.Errorf(code, "no: because of %s\nand more, 100%% – ünïcode", code)
+		}
+		return nil, errors.New("a foreign error")
+	})
+	for _, code := range []events.Code{
+		events.Invalid, events.NotFound, events.Conflict, events.Fenced, events.Exhausted, events.Unavailable, events.Newer, events.Internal,
+	} {
+		_, err := h.Ports.Calls.Call(timeout(t), sub, []byte(code))
+		wantCode(t, err, code)
+		if !strings.Contains(err.Error(), "no: because of "+string(code)) {
+			t.Errorf("the text of the refusal is lost: %v", err)
+		}
+	}
+	_, err := h.Ports.Calls.Call(timeout(t), sub, []byte("plain"))
+	wantCode(t, err, events.Internal)
+}
+
+func callNobody(t *testing.T, h Harness) {
+	begin := time.Now()
+	_, err := h.Ports.Calls.Call(timeout(t), verb(), nil)
+	wantCode(t, err, events.Unavailable)
+	if took := time.Since(begin); took > 2*time.Second {
+		t.Errorf("the answer that nobody is there took %s, want at once", took)
+	}
+}
+
+func callQueue(t *testing.T, h Harness) {
+	sub := verb()
+	var handled atomic.Int64
+	handle := func(context.Context, []byte) ([]byte, error) {
+		handled.Add(1)
+		return []byte("ok"), nil
+	}
+	serve(t, h.Ports, sub, "q", handle)
+	serve(t, h.Ports, sub, "q", handle)
+	const calls = 20
+	for range calls {
+		_, err := h.Ports.Calls.Call(timeout(t), sub, []byte("x"))
+		must(t, err)
+	}
+	if n := handled.Load(); n != calls {
+		t.Errorf("%d calls were handled %d times", calls, n)
+	}
+}
+
+func callConcurrent(t *testing.T, h Harness) {
+	sub := verb()
+	met := make(chan struct{})
+	serve(t, h.Ports, sub, "q", func(ctx context.Context, _ []byte) ([]byte, error) {
+		select { // two handlers must run at once to get past this
+		case met <- struct{}{}:
+		case <-met:
+		case <-time.After(patience):
+			return nil, events.Errorf(events.Internal, "alone")
+		}
+		return nil, nil
+	})
+	errs := make(chan error, 2)
+	for range 2 {
+		background(t, func(ctx context.Context) error {
+			_, err := h.Ports.Calls.Call(ctx, sub, []byte("x"))
+			errs <- err
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+	}
+	must(t, next(t, errs, "first call"))
+	must(t, next(t, errs, "second call"))
+}
+
+func callTrace(t *testing.T, h Harness) {
+	sub := verb()
+	serve(t, h.Ports, sub, "", func(ctx context.Context, _ []byte) ([]byte, error) { return []byte(events.TraceFrom(ctx)), nil })
+	got, err := h.Ports.Calls.Call(events.WithTrace(timeout(t), trace), sub, []byte("x"))
+	must(t, err)
+	if string(got) != trace {
+		t.Errorf("the handler saw trace %q, want %q", got, trace)
+	}
+}
+
+func callGivesUp(t *testing.T, h Harness) {
+	sub := verb()
+	entered := make(chan struct{}, 1)
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	serve(t, h.Ports, sub, "", func(ctx context.Context, _ []byte) ([]byte, error) {
+		entered <- struct{}{}
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		return nil, nil
+	})
+	stop := background(t, func(ctx context.Context) error {
+		_, err := h.Ports.Calls.Call(ctx, sub, []byte("x"))
+		return err
+	})
+	next(t, entered, "the call arrived")
+	stop() // checks that Call returns with the cause
+}

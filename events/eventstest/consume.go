@@ -1,0 +1,218 @@
+package eventstest
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// short is an AckWait that tests can wait for.
+const short = 400 * time.Millisecond
+
+func consume(t *testing.T, p events.Ports, durable, entity string, wait time.Duration, handle func(events.Delivery)) (stop func()) {
+	t.Helper()
+	return background(t, func(ctx context.Context) error {
+		return p.Log.Consume(ctx, events.Consumer{Stream: events.StreamFacts, Durable: durable, Subjects: all(entity), AckWait: wait}, handle)
+	})
+}
+
+func consumeShared(t *testing.T, h Harness) {
+	entity, durable := unique("shared"), unique("durable")
+	const messages = 40
+	for i := range messages / 2 { // stored before anybody consumes
+		put(t, h.Ports, entity, "a", strconv.Itoa(i))
+	}
+	seen := make(chan string, 10*messages)
+	handle := func(d events.Delivery) {
+		seen <- string(d.Data)
+		d.Ack()
+	}
+	consume(t, h.Ports, durable, entity, patience, handle)
+	consume(t, h.Ports, durable, entity, patience, handle)
+	for i := messages / 2; i < messages; i++ {
+		put(t, h.Ports, entity, "b", strconv.Itoa(i))
+	}
+	got := map[string]int{}
+	for range messages {
+		got[next(t, seen, "message to one of the two")]++
+	}
+	for i := range messages {
+		if got[strconv.Itoa(i)] != 1 {
+			t.Errorf("message %d was delivered %d times", i, got[strconv.Itoa(i)])
+		}
+	}
+}
+
+func consumeRetryDrop(t *testing.T, h Harness) {
+	entity := unique("settle")
+	type delivery struct {
+		data    string
+		attempt int
+	}
+	seen := make(chan delivery, 100)
+	consume(t, h.Ports, unique("durable"), entity, short, func(d events.Delivery) {
+		seen <- delivery{string(d.Data), d.Attempt}
+		switch {
+		case string(d.Data) == "drop":
+			d.Drop("the suite says so")
+		case d.Attempt < 2:
+			d.Retry(2 * short)
+		default:
+			d.Ack()
+		}
+	})
+	put(t, h.Ports, entity, "a", "drop")
+	if d := next(t, seen, "first delivery"); d != (delivery{"drop", 1}) {
+		t.Fatalf("first delivery is %v", d)
+	}
+	begin := time.Now()
+	put(t, h.Ports, entity, "a", "retry")
+	if d := next(t, seen, "second delivery"); d != (delivery{"retry", 1}) {
+		t.Fatalf("second delivery is %v", d)
+	}
+	// By the time of the retry a message that was dropped would have come back too.
+	if d := next(t, seen, "retry"); d != (delivery{"retry", 2}) {
+		t.Fatalf("third delivery is %v", d)
+	}
+	if took := time.Since(begin); took < 2*short-short/4 {
+		t.Errorf("the retry came after %s, want %s", took, 2*short)
+	}
+}
+
+func consumeAckWait(t *testing.T, h Harness) {
+	entity := unique("ackwait")
+	attempts := make(chan int, 100)
+	put(t, h.Ports, entity, "a", "x")
+	begin := time.Now()
+	consume(t, h.Ports, unique("durable"), entity, short, func(d events.Delivery) {
+		attempts <- d.Attempt
+		if d.Attempt == 3 {
+			d.Ack()
+		}
+	})
+	for want := 1; want <= 3; want++ {
+		if got := next(t, attempts, "delivery "+strconv.Itoa(want)); got != want {
+			t.Fatalf("delivery %d says attempt %d", want, got)
+		}
+	}
+	if took := time.Since(begin); took < 2*short-short/4 {
+		t.Errorf("three deliveries took %s, want at least two AckWaits of %s", took, short)
+	}
+}
+
+func consumeParallel(t *testing.T, h Harness) {
+	entity := unique("parallel")
+	const messages, parallel = 6, 2
+	var mu sync.Mutex
+	held, most := 0, 0
+	seen := make(chan events.Delivery, messages)
+	for i := range messages {
+		put(t, h.Ports, entity, "a", strconv.Itoa(i))
+	}
+	background(t, func(ctx context.Context) error {
+		c := events.Consumer{Stream: events.StreamFacts, Durable: unique("durable"), Subjects: all(entity), AckWait: patience, Parallel: parallel}
+		return h.Ports.Log.Consume(ctx, c, func(d events.Delivery) {
+			mu.Lock()
+			held++
+			most = max(most, held)
+			mu.Unlock()
+			seen <- d // settled by another goroutine, later
+		})
+	})
+	var open []events.Delivery
+	for range messages {
+		if len(open) == parallel { // no more may come before one is settled
+			mu.Lock()
+			held--
+			mu.Unlock()
+			open[0].Ack()
+			open = open[1:]
+		}
+		open = append(open, next(t, seen, "message while a place is free"))
+	}
+	for _, d := range open {
+		d.Ack()
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if most != parallel {
+		t.Errorf("%d messages were unsettled at once, want %d", most, parallel)
+	}
+}
+
+func consumeDurable(t *testing.T, h Harness) {
+	entity, durable := unique("durable"), unique("durable")
+	seen := make(chan string, 100)
+	handle := func(d events.Delivery) {
+		d.Ack()
+		seen <- string(d.Data)
+	}
+	stop := consume(t, h.Ports, durable, entity, short, handle)
+	put(t, h.Ports, entity, "a", "1")
+	if got := next(t, seen, "the first"); got != "1" {
+		t.Fatalf("got %q", got)
+	}
+	stop()
+	put(t, h.Ports, entity, "a", "2")
+	consume(t, h.Ports, durable, entity, short, handle)
+	put(t, h.Ports, entity, "a", "3")
+	got := []string{next(t, seen, "after the restart"), next(t, seen, "after the restart")}
+	slices.Sort(got) // order between deliveries of a shared consumer is not promised
+	if !slices.Equal(got, []string{"2", "3"}) {
+		t.Fatalf("after the restart got %q, want 2 and 3", got)
+	}
+}
+
+func consumeCommands(t *testing.T, h Harness) {
+	m, err := events.Event{ID: unique("id"), Source: "/client/suite", Body: events.JobStop{Job: events.JobID(unique("job"))}}.Message()
+	must(t, err)
+	_, err = h.Ports.Log.Publish(timeout(t), m)
+	must(t, err)
+	_, err = h.Ports.Log.Last(timeout(t), events.StreamCommands, m.Subject)
+	must(t, err)
+	done := make(chan events.Event, 10)
+	var once sync.Once
+	background(t, func(ctx context.Context) error {
+		c := events.Consumer{Stream: events.StreamCommands, Durable: events.ServiceRegistry, Subjects: []string{events.AllJobCommands}}
+		return h.Ports.Log.Consume(ctx, c, func(d events.Delivery) {
+			e, err := events.Decode(d.Header, d.Data)
+			if err != nil {
+				t.Errorf("decode command: %v", err)
+			}
+			d.Ack()
+			once.Do(func() { done <- e })
+		})
+	})
+	if e := next(t, done, "the command"); e.Body == nil || m.ID != e.Source+"|"+e.ID {
+		t.Fatalf("got command %+v", e)
+	}
+	eventually(t, "a settled command leaves the stream", func() bool {
+		_, err := h.Ports.Log.Last(timeout(t), events.StreamCommands, m.Subject)
+		return events.CodeOf(err) == events.NotFound
+	})
+}
+
+func consumeReconnect(t *testing.T, h Harness) {
+	if h.Reconnect == nil {
+		return // this implementation has no connection to cut
+	}
+	entity := unique("again")
+	seen := make(chan string, 100)
+	consume(t, h.Ports, unique("durable"), entity, short, func(d events.Delivery) {
+		d.Ack()
+		seen <- string(d.Data)
+	})
+	put(t, h.Ports, entity, "a", "before")
+	if got := next(t, seen, "before the cut"); got != "before" {
+		t.Fatalf("got %q", got)
+	}
+	h.Reconnect()
+	put(t, h.Ports, entity, "a", "after")
+	for next(t, seen, "after the cut") != "after" { // an ack that the cut swallowed brings "before" again: allowed
+	}
+}

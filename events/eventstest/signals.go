@@ -1,0 +1,157 @@
+package eventstest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// hear collects "subject data" from a standing subscription.
+func hear(t *testing.T, p events.Ports, subject, queue string) chan string {
+	t.Helper()
+	heard, ready := make(chan string, 1000), make(chan struct{})
+	background(t, func(ctx context.Context) error {
+		return p.Signals.Hear(ctx, subject, queue, func(subject string, data []byte) { heard <- subject + " " + string(data) }, func() { close(ready) })
+	})
+	next(t, ready, "the subscription stands")
+	return heard
+}
+
+func signalOrder(t *testing.T, h Harness) {
+	job := events.JobID(unique("job"))
+	sub := events.NoticeSubject(job)
+	exact, wild := hear(t, h.Ports, sub, ""), hear(t, h.Ports, events.AllNotices, "")
+	const count = 200
+	for i := range count {
+		must(t, h.Ports.Signals.Send(sub, []byte(strconv.Itoa(i))))
+	}
+	for name, heard := range map[string]chan string{"exact": exact, "wildcard": wild} {
+		for i := range count {
+			if got, want := next(t, heard, name), fmt.Sprint(sub, " ", i); got != want {
+				t.Fatalf("%s: heard %q, want %q", name, got, want)
+			}
+		}
+	}
+}
+
+func signalQueue(t *testing.T, h Harness) {
+	sub := events.HeartbeatSubject(events.NodeID(unique("node")))
+	alone := hear(t, h.Ports, sub, "")
+	one, two := hear(t, h.Ports, sub, "q"), hear(t, h.Ports, sub, "q")
+	const count = 60
+	for i := range count {
+		must(t, h.Ports.Signals.Send(sub, []byte(strconv.Itoa(i))))
+	}
+	for range count {
+		next(t, alone, "without a queue every signal is heard")
+	}
+	var got []string
+	for range count {
+		select {
+		case s := <-one:
+			got = append(got, s)
+		case s := <-two:
+			got = append(got, s)
+		case <-timeout(t).Done():
+			t.Fatalf("the queue heard %d of %d signals", len(got), count)
+		}
+	}
+	slices.Sort(got)
+	if n := len(slices.Compact(got)); n != count {
+		t.Errorf("the queue heard %d different signals of %d", n, count)
+	}
+	none(t, one, "heard twice")
+	none(t, two, "heard twice")
+}
+
+func signalTooLarge(t *testing.T, h Harness) {
+	wantCode(t, h.Ports.Signals.Send(events.NoticeSubject(events.JobID(unique("job"))), huge()), events.TooLarge)
+}
+
+// launch stores a launch and does not wait to be heard.
+func launch(t *testing.T, p events.Ports, node, job, data string) {
+	t.Helper()
+	_, err := p.Log.Publish(timeout(t), events.Message{Subject: events.LaunchSubject(events.NodeID(node), events.JobID(job)), Data: []byte(data)})
+	must(t, err)
+}
+
+func hearLaunches(t *testing.T, p events.Ports, node string) chan events.Stored {
+	t.Helper()
+	heard := make(chan events.Stored, 1000)
+	background(t, func(ctx context.Context) error {
+		return p.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject(events.NodeID(node), "*"), func(s events.Stored) { heard <- s })
+	})
+	return heard
+}
+
+// wantLaunches waits until each of want was heard. A launch may be heard twice: revisions tell.
+func wantLaunches(t *testing.T, heard <-chan events.Stored, want ...string) {
+	t.Helper()
+	missing := slices.Clone(want)
+	for len(missing) > 0 {
+		s := next(t, heard, fmt.Sprint("launches ", missing))
+		missing = slices.DeleteFunc(missing, func(m string) bool { return m == string(s.Data) })
+	}
+}
+
+func launches(t *testing.T, h Harness) {
+	node := unique("node")
+	launch(t, h.Ports, node, "job-a", "a1")
+	launch(t, h.Ports, node, "job-a", "a2")
+	launch(t, h.Ports, node, "job-b", "b1")
+	launch(t, h.Ports, unique("node"), "job-a", "of another node")
+	heard := hearLaunches(t, h.Ports, node)
+	stored := map[string]string{}
+	for range 2 {
+		s := next(t, heard, "stored launches")
+		stored[s.Subject] = string(s.Data)
+	}
+	for job, want := range map[string]string{"job-a": "a2", "job-b": "b1"} {
+		if got := stored[events.LaunchSubject(events.NodeID(node), events.JobID(job))]; got != want {
+			t.Errorf("stored launch of %s is %q, want %q: the last one", job, got, want)
+		}
+	}
+	launch(t, h.Ports, node, "job-b", "b2")
+	wantLaunches(t, heard, "b2")
+	launch(t, h.Ports, node, "job-c", "c1")
+	wantLaunches(t, heard, "c1")
+}
+
+func launchesReconnect(t *testing.T, h Harness) {
+	if h.Reconnect == nil {
+		return // this implementation has no connection to cut
+	}
+	node := unique("node")
+	heard := hearLaunches(t, h.Ports, node)
+	launch(t, h.Ports, node, "job-a", "a1")
+	launch(t, h.Ports, node, "job-b", "b1")
+	wantLaunches(t, heard, "a1", "b1")
+	h.Reconnect()
+	wantLaunches(t, heard, "a1", "b1")
+	launch(t, h.Ports, node, "job-a", "a2")
+	wantLaunches(t, heard, "a2")
+}
+
+func watchConnection(t *testing.T, h Harness) {
+	states := make(chan bool, 100)
+	background(t, func(ctx context.Context) error {
+		return h.Ports.Signals.Watch(ctx, func(connected bool) { states <- connected })
+	})
+	if !next(t, states, "the state at once") {
+		t.Fatal("begins disconnected")
+	}
+	if h.Reconnect == nil {
+		return
+	}
+	h.Reconnect()
+	if next(t, states, "the cut") {
+		t.Error("the cut was not told")
+	}
+	if !next(t, states, "the reconnect") {
+		t.Error("the reconnect was not told")
+	}
+}

@@ -1,0 +1,165 @@
+// Package eventstest is the conformance suite of the ports: what every implementation must do, and all that the rest
+// of Regroup may rely on.
+package eventstest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Harness is one implementation under test.
+type Harness struct {
+	Ports events.Ports
+	// Reconnect cuts and restores the client's connection and returns when it stands again; nil = cannot be cut.
+	Reconnect func()
+}
+
+// patience is how long a condition may take before the test fails; a healthy run waits for milliseconds.
+const patience = 10 * time.Second
+
+// Run checks the ports that newPorts makes. Each test uses entities of its own, so the calls may share a store.
+func Run(t *testing.T, newPorts func(t *testing.T) Harness) {
+	t.Helper()
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, Harness)
+	}{
+		{"log/publish in order", logOrder},
+		{"log/publish carries the trace", logTrace},
+		{"log/same id is stored once", logSameID},
+		{"log/refusals", logRefusals},
+		{"log/last", logLast},
+		{"follow/first", followFirst},
+		{"follow/new", followNew},
+		{"follow/last of each subject", followLast},
+		{"follow/sequence", followSequence},
+		{"follow/ends with its handler's error", followError},
+		{"follow/reconnect", followReconnect},
+		{"consume/shared by two", consumeShared},
+		{"consume/retry and drop", consumeRetryDrop},
+		{"consume/ack wait", consumeAckWait},
+		{"consume/parallel", consumeParallel},
+		{"consume/durable", consumeDurable},
+		{"consume/commands are a work queue", consumeCommands},
+		{"consume/reconnect", consumeReconnect},
+		{"calls/answer", callAnswer},
+		{"calls/refusal keeps its code", callRefusal},
+		{"calls/nobody there", callNobody},
+		{"calls/queue", callQueue},
+		{"calls/concurrent", callConcurrent},
+		{"calls/trace", callTrace},
+		{"calls/caller gives up", callGivesUp},
+		{"signals/order", signalOrder},
+		{"signals/queue", signalQueue},
+		{"signals/too large", signalTooLarge},
+		{"launches", launches},
+		{"launches/reconnect", launchesReconnect},
+		{"watch connection", watchConnection},
+		{"bucket/create and compare", bucketCompare},
+		{"bucket/delete", bucketDelete},
+		{"bucket/one winner", bucketOneWinner},
+		{"bucket/never stale", bucketNeverStale},
+		{"bucket/watch", bucketWatch},
+		{"bucket/too large", bucketTooLarge},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.test(t, newPorts(t)) })
+	}
+}
+
+// errOver is the cause with which the suite ends what runs in the background.
+var errOver = errors.New("the test is over")
+
+// unique returns a token that no other test uses.
+func unique(prefix string) string { return prefix + "-" + strings.ToLower(rand.Text()[:10]) }
+
+// timeout returns a context for one call.
+func timeout(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// background runs a blocking method until stop is called or the test ends, and checks that it then returns with the
+// cause of its context.
+func background(t *testing.T, run func(ctx context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	ended := make(chan error, 1)
+	var wg sync.WaitGroup
+	wg.Go(func() { ended <- run(ctx) })
+	stop = sync.OnceFunc(func() {
+		cancel(errOver)
+		select {
+		case err := <-ended:
+			if !errors.Is(err, errOver) {
+				t.Errorf("a blocking method returned %v, want the cause of its context", err)
+			}
+			wg.Wait()
+		case <-time.After(patience):
+			t.Error("a blocking method did not return at the end of its context")
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// next receives from c or fails the test.
+func next[T any](t *testing.T, c <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("timed out: %s", what)
+		panic("unreachable")
+	}
+}
+
+// none fails the test if something waits in c.
+func none[T any](t *testing.T, c <-chan T, what string) {
+	t.Helper()
+	select {
+	case v := <-c:
+		t.Fatalf("%s: got %v", what, v)
+	default:
+	}
+}
+
+// eventually polls until ok or fails the test.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	end := time.After(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("timed out: %s", what)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantCode(t *testing.T, err error, code events.Code) {
+	t.Helper()
+	if events.CodeOf(err) != code {
+		t.Fatalf("got %v (code %q), want code %q", err, events.CodeOf(err), code)
+	}
+}
+
+// huge is over any limit that a store of ours may be given.
+func huge() []byte { return make([]byte, 9<<20) }

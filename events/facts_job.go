@@ -1,0 +1,191 @@
+package events
+
+import "time"
+
+// Facts of the job family; written by the registry. The entity is the job.
+
+// JobSubmitted says that a job was accepted.
+type JobSubmitted struct {
+	Job  JobID  `json:"job"`
+	Spec Spec   `json:"spec"`
+	By   string `json:"by"` // source of the submitting event
+}
+
+// JobRejected says that a command was refused. Job is empty when none could be derived.
+type JobRejected struct {
+	Job      JobID     `json:"job,omitempty"`
+	Command  string    `json:"command"`  // CloudEvents id of the refused command, as far as it could be read
+	Findings []Finding `json:"findings"` // every reason, at least one
+}
+
+// JobScaled says that the wanted number of workers was changed.
+type JobScaled struct {
+	Job     JobID   `json:"job"`
+	Workers Workers `json:"workers"`
+}
+
+// JobRespawned is the verdict that a dead worker may be started again in its place.
+type JobRespawned struct {
+	Job     JobID       `json:"job"`
+	Place   Place       `json:"place"`
+	Dead    Incarnation `json:"dead"`    // the worker that it replaces
+	Attempt int         `json:"attempt"` // number of the new life of this place, from 2
+}
+
+// JobBlamed is the verdict that a dead worker is not started again while the job goes on without its place.
+type JobBlamed struct {
+	Job    JobID       `json:"job"`
+	Place  Place       `json:"place"`
+	Dead   Incarnation `json:"dead"`
+	Reason string      `json:"reason"`
+}
+
+// JobFinishing says that a worker has completed the training: nobody regroups any more, the others may finish.
+type JobFinishing struct {
+	Job JobID `json:"job"`
+}
+
+// JobStopping says that a stop was asked for: workers get their stop signal and grace.
+type JobStopping struct {
+	Job    JobID  `json:"job"`
+	Reason string `json:"reason"`
+	Now    bool   `json:"now,omitempty"` // without grace
+}
+
+// JobEnd is the end of a job; terminal stays terminal.
+type JobEnd struct {
+	Job    JobID  `json:"job"`
+	Reason string `json:"reason"`         // a sentence
+	Code   Code   `json:"code,omitempty"` // failed: Exhausted = the failure budget is used up
+}
+
+// JobSucceeded says that the job ended well.
+type JobSucceeded struct{ JobEnd }
+
+// JobFailed says that the job ended badly.
+type JobFailed struct{ JobEnd }
+
+// JobStopped says that the job was ended by someone.
+type JobStopped struct{ JobEnd }
+
+// Facts of the incident family; written by the registry. The entity is the job.
+
+// IncidentOpened says that a fault or a resize has broken a generation.
+type IncidentOpened struct {
+	Job      JobID      `json:"job"`
+	Incident int        `json:"incident"` // from 1 within the job
+	From     Generation `json:"from"`     // the last generation with a good step
+	Cause    Cause      `json:"cause"`
+	Trace    string     `json:"trace"` // traceparent of the root span: TraceOf(job, from)
+}
+
+// IncidentClosed says that the job makes steps again, or that it ended.
+type IncidentClosed struct {
+	Job       JobID      `json:"job"`
+	Incident  int        `json:"incident"`
+	From      Generation `json:"from"`
+	To        Generation `json:"to"` // 0 when the job ended instead
+	Cause     Cause      `json:"cause"`
+	Phases    Phases     `json:"phases_ms"`
+	TotalMS   float64    `json:"total_ms"` // the sum of the phases
+	StepsLost uint64     `json:"steps_lost"`
+	TraceID   string     `json:"trace_id"`
+}
+
+// Cause says what started an incident.
+type Cause struct {
+	Kind   CauseKind `json:"kind"`
+	Place  *Place    `json:"place,omitempty"` // whose fault or change it is, if of one worker
+	Node   NodeID    `json:"node,omitempty"`
+	Rank   int       `json:"rank"`             // rank of the lost worker in From, -1 if none
+	Detail string    `json:"detail,omitempty"` // "killed by signal 9 (SIGKILL)"
+}
+
+// CauseKind is the closed list of causes.
+type CauseKind string
+
+// Causes of a new generation.
+const (
+	CauseStart        CauseKind = "start"         // the first generation
+	CauseWorkerFailed CauseKind = "worker-failed" // a process died
+	CauseWorkerLost   CauseKind = "worker-lost"   // peers accused it and it did not come back in time
+	CauseNodeLost     CauseKind = "node-lost"     // discovery's verdict
+	CauseGrow         CauseKind = "grow"          // planned: more members
+	CauseShrink       CauseKind = "shrink"        // planned: fewer members (scale, drain)
+)
+
+// Planned tells resizes from faults.
+func (c CauseKind) Planned() bool { return c == CauseGrow || c == CauseShrink || c == CauseStart }
+
+// Phases are the parts of an incident in milliseconds, each measured on one clock.
+type Phases struct {
+	Notice    float64 `json:"notice"`     // fault -> first notice at a judge
+	Abort     float64 `json:"abort"`      // notice at a survivor -> out of its collective, state restored, asking to rejoin
+	Judge     float64 `json:"judge"`      // first notice -> the members of the new generation are decided, less what survivors spent in abort
+	Regroup   float64 `json:"regroup"`    // decision -> communicator of the new generation stands
+	Sync      float64 `json:"sync"`       // newest commit at every member
+	FirstStep float64 `json:"first_step"` // first good step
+}
+
+// Sum adds the phases.
+func (p Phases) Sum() float64 {
+	return p.Notice + p.Abort + p.Judge + p.Regroup + p.Sync + p.FirstStep
+}
+
+// Workers is the wanted number of workers of a job.
+type Workers struct {
+	Min int `json:"min"` // below this the job waits; at least 1
+	Max int `json:"max"` // never more; at least Min
+}
+
+// Finding is one thing wrong with an input.
+type Finding struct {
+	Path    string `json:"path"`    // of the field: workers.min
+	Message string `json:"message"` // what is wrong and how to mend it
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Hint    string `json:"hint,omitempty"` // did you mean
+}
+
+// Ledger is the account of the samples that a job's committed steps really consumed.
+type Ledger struct {
+	Samples uint64        `json:"samples"` // size of one epoch; 0 = the program keeps no ledger
+	Epochs  []LedgerEpoch `json:"epochs"`  // finished and current epochs in order
+}
+
+// LedgerEpoch is one epoch's account.
+type LedgerEpoch struct {
+	Epoch uint64 `json:"epoch"`
+	Count uint64 `json:"count"`      // samples consumed by committed steps
+	Sum   uint64 `json:"sum,string"` // sum modulo 2^64 of SampleHash(index) over them
+	Done  bool   `json:"done"`       // the epoch was closed by the program
+}
+
+// SampleHash is the hash of a sample index that ledgers sum up (the finaliser of splitmix64, Steele et al. 2014).
+func SampleHash(index uint64) uint64 {
+	z := index + 0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// Commit names a committed state: ordered by (Generation, Step).
+type Commit struct {
+	Generation Generation `json:"generation"`
+	Step       uint64     `json:"step"`
+	Hash       string     `json:"hash,omitempty"`
+}
+
+// Newer tells whether c is newer than d.
+func (c Commit) Newer(d Commit) bool {
+	if c.Generation != d.Generation {
+		return c.Generation > d.Generation
+	}
+	return c.Step > d.Step
+}
+
+// ms converts a duration for Phases.
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// Milliseconds converts a duration to fractional milliseconds, as all figures of incidents are given.
+func Milliseconds(d time.Duration) float64 { return ms(d) }

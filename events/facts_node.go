@@ -1,0 +1,30 @@
+package events
+
+// Facts of the node family; written by discovery. The entity is the node.
+
+// NodeFact is what all node facts carry.
+type NodeFact struct {
+	Node        NodeID      `json:"node"`
+	Incarnation Incarnation `json:"incarnation"` // of the agent
+	Slots       int         `json:"slots"`
+	Address     string      `json:"address"` // data-plane host
+	Reason      string      `json:"reason"`
+}
+
+// NodeJoined says that an agent has come, or came back as a new incarnation.
+type NodeJoined struct{ NodeFact }
+
+// NodeSuspected says that a node is silent; nothing follows from it yet.
+type NodeSuspected struct{ NodeFact }
+
+// NodeRecovered says that a suspected node was heard again.
+type NodeRecovered struct{ NodeFact }
+
+// NodeLost says that a node is gone; its workers count as lost.
+type NodeLost struct{ NodeFact }
+
+// NodeLeft says that an agent said goodbye: its workers have ended before.
+type NodeLeft struct{ NodeFact }
+
+// NodeDraining says that a node takes no more work and that its work should move away, as a planned change.
+type NodeDraining struct{ NodeFact }

@@ -1,0 +1,26 @@
+package events
+
+// Facts of the placement family; written by the scheduler. The entity is the job.
+
+// PlacementSet says which places a job has from now on; it replaces every earlier one of a lower Number.
+type PlacementSet struct {
+	Job     JobID    `json:"job"`
+	Places  []Place  `json:"places"`         // sorted by node and slot; may be fewer than Min after a loss
+	Workers Workers  `json:"workers"`        // as wanted when this was decided
+	Spec    Spec     `json:"spec"`           // so that the rendezvous needs no other reading
+	Reason  string   `json:"reason"`         // why it changed
+	Gone    []NodeID `json:"gone,omitempty"` // nodes that were taken out because they are lost (not planned)
+}
+
+// PlacementWaiting says why a job cannot be placed now.
+type PlacementWaiting struct {
+	Job    JobID  `json:"job"`
+	Reason string `json:"reason"` // a sentence with numbers
+	Need   int    `json:"need"`
+	Free   int    `json:"free"`
+}
+
+// PlacementReleased says that an ended job's places are free again.
+type PlacementReleased struct {
+	Job JobID `json:"job"`
+}

@@ -1,0 +1,44 @@
+package events
+
+// Facts of the round family; written by the rendezvous. The entity is the job.
+
+// Member is a worker slot that takes part in a generation. Ranks are Horovod's: global, on the node, and among the
+// nodes that own this local rank.
+type Member struct {
+	Place       Place       `json:"place"`
+	Incarnation Incarnation `json:"incarnation"` // of the worker (in-process recovery) or of the agent that joined for it
+	Attempt     int         `json:"attempt"`
+	Rank        int         `json:"rank"`
+	LocalRank   int         `json:"local_rank"`
+	LocalSize   int         `json:"local_size"`
+	CrossRank   int         `json:"cross_rank"`
+	CrossSize   int         `json:"cross_size"`
+	Address     string      `json:"address,omitempty"` // data-plane host:port
+	Commit      Commit      `json:"commit"`            // the newest it held when it joined
+	PID         int         `json:"pid,omitempty"`
+}
+
+// RoundOpened says that a new generation is being agreed on.
+type RoundOpened struct {
+	Job      JobID      `json:"job"`
+	Proposed Generation `json:"proposed"`
+	Expected []Place    `json:"expected"`
+	Cause    Cause      `json:"cause"`
+}
+
+// RoundSealed says who is in a generation, with which rank. A generation is sealed at most once.
+type RoundSealed struct {
+	Job        JobID      `json:"job"`
+	Generation Generation `json:"generation"`
+	Members    []Member   `json:"members"` // in order of rank
+	Cause      Cause      `json:"cause"`
+	From       Generation `json:"from"`      // last generation with a good step; 0 = none
+	NoticeMS   float64    `json:"notice_ms"` // age of the fault when the first notice arrived
+	JudgeMS    float64    `json:"judge_ms"`  // from the first notice to this seal
+}
+
+// RoundClosed says that the rendezvous of a job is over for good.
+type RoundClosed struct {
+	Job    JobID  `json:"job"`
+	Reason string `json:"reason"`
+}

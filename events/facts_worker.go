@@ -1,0 +1,68 @@
+package events
+
+// Facts of the worker family; written by the agents, unnumbered. The entity is the job.
+
+// WorkerRef says which life of which worker a fact is about.
+type WorkerRef struct {
+	Job         JobID       `json:"job"`
+	Place       Place       `json:"place"`
+	Incarnation Incarnation `json:"incarnation"` // of the process
+	Agent       Incarnation `json:"agent"`       // of the agent that speaks
+	Attempt     int         `json:"attempt"`
+	Generation  Generation  `json:"generation"` // that it belonged to; 0 = not yet in any
+	PID         int         `json:"pid"`
+}
+
+// WorkerStarted says that a process was started.
+type WorkerStarted struct {
+	WorkerRef
+	StartMS float64 `json:"start_ms"` // time that starting took
+}
+
+// WorkerReady says that a worker has made its first good step in a generation (READY). For programs that do not
+// report steps the agent says it when the process of this generation runs.
+type WorkerReady struct {
+	WorkerRef
+	Rank      int     `json:"rank"`
+	Step      uint64  `json:"step"`      // the step that was good
+	Lost      uint64  `json:"lost"`      // steps that were made after the last commit and are void
+	Survivor  bool    `json:"survivor"`  // was a member of the generation before
+	AbortMS   float64 `json:"abort_ms"`  // on the worker's clock: notice of the fault (or of the plan) to asking to rejoin
+	RejoinMS  float64 `json:"rejoin_ms"` // asking to rejoin to the communicator standing
+	SyncMS    float64 `json:"sync_ms"`
+	StepMS    float64 `json:"step_ms"` // first good step
+	SyncBytes uint64  `json:"sync_bytes,omitempty"`
+}
+
+// WorkerDone says that a worker reports its work complete (SUCCESS, once its process has also exited 0).
+type WorkerDone struct {
+	WorkerRef
+	Step    uint64             `json:"step"`
+	Ledger  Ledger             `json:"ledger"`
+	Metrics map[string]float64 `json:"metrics,omitempty"`
+}
+
+// WorkerExited says how a process ended (SUCCESS or FAILURE).
+type WorkerExited struct {
+	WorkerRef
+	ExitCode int      `json:"exit_code"`        // -1 when ended by a signal
+	Signal   string   `json:"signal,omitempty"` // SIGKILL
+	OOM      bool     `json:"oom,omitempty"`    // killed by the kernel for memory
+	Done     bool     `json:"done"`             // it had reported done
+	Asked    bool     `json:"asked"`            // the agent had told it to stop: neither success nor failure
+	Detail   string   `json:"detail"`           // a sentence: killed by signal 9 (SIGKILL)
+	Lines    []string `json:"lines,omitempty"`  // its last lines of output
+	AgeMS    float64  `json:"age_ms"`           // time since the exit when this was said, on the agent's clock
+}
+
+// Failed tells whether the exit is a failure under the rules of how workers end: with a ledger-keeping SDK program
+// (inProcess) exit 0 without done is one.
+func (w WorkerExited) Failed(inProcess bool) bool {
+	if w.Asked {
+		return false
+	}
+	if w.ExitCode != 0 {
+		return true
+	}
+	return inProcess && !w.Done
+}

@@ -1,0 +1,110 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+)
+
+func TestTokens(t *testing.T) {
+	for s, ok := range map[string]bool{
+		"a": true, "node-7": true, "0": true, strings.Repeat("a", 63): true, "a--b": true,
+		"": false, strings.Repeat("a", 64): false, "-a": false, "a-": false, "A": false, "a.b": false, "a b": false, "*": false, ">": false, "é": false, "a_b": false,
+	} {
+		err := NodeID(s).Check()
+		if (err == nil) != ok || (err != nil && !errors.Is(err, ErrInvalid)) {
+			t.Errorf("%q: %v, want legal = %v", s, err, ok)
+		}
+		if (JobID(s).Check() == nil) != ok {
+			t.Errorf("job %q: want legal = %v", s, ok)
+		}
+	}
+}
+
+func TestNodeIDFrom(t *testing.T) {
+	for host, want := range map[string]NodeID{
+		"gpu-01": "gpu-01", "GPU_01.Example.com": "gpu-01-example-com", "": "node", "...": "node", "_x_": "x", "é": "node",
+		strings.Repeat("a", 62) + ".b": NodeID(strings.Repeat("a", 62)),
+	} {
+		got := NodeIDFrom(host)
+		if got != want || got.Check() != nil {
+			t.Errorf("%q becomes %q, want %q", host, got, want)
+		}
+	}
+}
+
+func TestJobIDFrom(t *testing.T) {
+	a := JobIDFrom("cifar", "/client/zoe", "1")
+	if a != JobIDFrom("cifar", "/client/zoe", "1") || len(a) != len("cifar-xxxx") || a.Check() != nil {
+		t.Errorf("job id %q", a)
+	}
+	if a == JobIDFrom("cifar", "/client/zoe", "2") || a == JobIDFrom("cifar", "/client/zoe1", "") {
+		t.Error("other events name the same job")
+	}
+	if err := JobIDFrom(strings.Repeat("a", maxJobName), "s", "i").Check(); err != nil {
+		t.Errorf("the longest name: %v", err)
+	}
+}
+
+func TestTraces(t *testing.T) {
+	root := TraceOf("cifar-1a2b", 3)
+	child := ChildTrace(root, "worker", "node-a/0")
+	for _, s := range []string{root, child, JobTrace("cifar-1a2b")} {
+		if !validTrace(s) {
+			t.Errorf("%q is not a traceparent", s)
+		}
+	}
+	if root == TraceOf("cifar-1a2b", 4) || TraceID(child) != TraceID(root) || child == root || ChildTrace("x") != "" || TraceID("x") != "" {
+		t.Errorf("root %q, child %q", root, child)
+	}
+	for _, s := range []string{
+		"", strings.ToUpper(root), "ff" + root[2:], root + "-00", strings.Replace(root, "-", "_", 1),
+		"00-00000000000000000000000000000000-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+	} {
+		if validTrace(s) {
+			t.Errorf("%q passes as a traceparent", s)
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	err := fmt.Errorf("outer: %w", Errorf(Conflict, "inner: %w", io.EOF))
+	if !errors.Is(err, ErrConflict) || errors.Is(err, ErrInvalid) || !errors.Is(err, io.EOF) || CodeOf(err) != Conflict {
+		t.Errorf("code %q of %v", CodeOf(err), err)
+	}
+	two := Errorf(Unavailable, "%w and %w", io.EOF, io.ErrShortWrite)
+	if !errors.Is(two, io.EOF) || !errors.Is(two, io.ErrShortWrite) {
+		t.Error("one of two causes is lost")
+	}
+	for err, want := range map[error]Code{nil: "", io.EOF: Internal, context.Canceled: Cancelled, context.DeadlineExceeded: Cancelled} {
+		if got := CodeOf(err); got != want {
+			t.Errorf("code of %v is %q, want %q", err, got, want)
+		}
+	}
+	refused := Refuse([]Finding{{Path: "a", Message: "b"}, {Path: "c", Message: "d", Hint: "e"}})
+	if CodeOf(refused) != Invalid || !errors.Is(refused, ErrInvalid) || refused.Error() != "a: b; c: d (e)" || Refuse(nil) != nil {
+		t.Errorf("refusal %v", refused)
+	}
+	if f := FindingsOf(io.EOF); len(f) != 1 || f[0].Message != "EOF" || FindingsOf(nil) != nil {
+		t.Errorf("findings %v", f)
+	}
+}
+
+func TestSubjects(t *testing.T) {
+	for got, want := range map[string]string{
+		CommandSubject(JobSubmit{}.Type()):          "regroup.cmd.job.submit",
+		FactSubject(WorkerExited{}.Type(), "j"):     "regroup.evt.worker.j.exited",
+		FamilySubject(FamilyRound, "*"):             "regroup.evt.round.*.>",
+		EntityOfFact("regroup.evt.job.j.submitted"): "j",
+		EntityOfFact("regroup.cmd.job.submit"):      "",
+		LaunchSubject("n", "*"):                     "regroup.launch.n.*",
+		AgentSubject("n", VerbPing):                 "regroup.req.agent.n.ping",
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

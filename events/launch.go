@@ -1,0 +1,60 @@
+package events
+
+// Phase says what a node must do for a job.
+type Phase string
+
+// Phases of a launch.
+const (
+	// PhasePrepare: a round is open. In-process recovery: see that every listed worker runs; those that were in an
+	// older generation leave it now unless Planned. Restart recovery: stop processes of older generations, then join for
+	// every listed place.
+	PhasePrepare Phase = "prepare"
+	// PhaseRun: the generation is sealed. Members with Rank >= 0 belong to it; members with Rank -1 warm up aside.
+	PhaseRun Phase = "run"
+	// PhaseStop: the job is over here: stop every worker of it, with Stop's grace.
+	PhaseStop Phase = "stop"
+)
+
+// Launch is the whole of what one node must do for one job. A later one replaces an earlier one; Revision orders them.
+type Launch struct {
+	Job        JobID          `json:"job"`
+	Node       NodeID         `json:"node"`
+	Revision   uint64         `json:"revision"` // version of the round's document that it was made from
+	Phase      Phase          `json:"phase"`
+	Generation Generation     `json:"generation"` // prepare: the proposed one; run: the sealed one
+	Spec       Spec           `json:"spec"`
+	World      int            `json:"world,omitempty"`
+	Members    []LaunchMember `json:"members"`           // of this node only, by slot
+	Master     string         `json:"master,omitempty"`  // run: data-plane host:port of rank 0
+	Token      string         `json:"token,omitempty"`   // run: fences the generation's connections
+	Planned    bool           `json:"planned,omitempty"` // run: members should leave at their next commit; prepare: at their commit, not now
+	From       Generation     `json:"from,omitempty"`    // the generation that the open incident broke; 0 = start
+	Cause      Cause          `json:"cause"`
+	Trace      string         `json:"trace,omitempty"`  // traceparent of the incident or start
+	Reason     string         `json:"reason,omitempty"` // stop: why
+	Now        bool           `json:"now,omitempty"`    // stop: without grace
+}
+
+// LaunchMember is one worker of the node.
+type LaunchMember struct {
+	Member
+	Peers map[int]string `json:"peers,omitempty"` // addresses of its ring neighbours by rank
+}
+
+// Types of the bodies that are not facts or commands; they name spans and log lines.
+func (NodeHello) Type() Type     { return "dev.regroup.req.node-hello.v1" }
+func (NodeBye) Type() Type       { return "dev.regroup.req.node-bye.v1" }
+func (NodeWelcome) Type() Type   { return "dev.regroup.req.node-welcome.v1" }
+func (MemberJoin) Type() Type    { return "dev.regroup.req.member-join.v1" }
+func (MemberWaiting) Type() Type { return "dev.regroup.req.member-waiting.v1" }
+func (PeersQuery) Type() Type    { return "dev.regroup.req.peers-query.v1" }
+func (PeersAnswer) Type() Type   { return "dev.regroup.req.peers-answer.v1" }
+func (Ping) Type() Type          { return "dev.regroup.req.ping.v1" }
+func (Pong) Type() Type          { return "dev.regroup.req.pong.v1" }
+func (Heartbeat) Type() Type     { return "dev.regroup.sig.heartbeat.v1" }
+func (Notice) Type() Type        { return "dev.regroup.sig.notice.v1" }
+func (Progress) Type() Type      { return "dev.regroup.sig.progress.v1" }
+func (Silence) Type() Type       { return "dev.regroup.sig.silence.v1" }
+func (Heard) Type() Type         { return "dev.regroup.sig.heard.v1" }
+func (Abandon) Type() Type       { return "dev.regroup.sig.abandon.v1" }
+func (Launch) Type() Type        { return "dev.regroup.launch.launch.v1" }

@@ -1,0 +1,191 @@
+package memory
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+type bucket struct {
+	name     string
+	revision uint64 // of the bucket: each change takes the next
+	entries  map[string]entry
+	watchers []*bucketWatcher
+}
+
+type entry struct {
+	key      string
+	value    []byte // nil = removed; the revision stays, as the marker does in NATS
+	revision uint64
+}
+
+type bucketWatcher struct {
+	client *Client
+	seen   uint64 // revision up to which changes were handed over
+	inbox  *inbox[entry]
+}
+
+func (k *bucket) change(key string, value []byte) uint64 {
+	k.revision++
+	e := entry{key, value, k.revision}
+	k.entries[key] = e
+	for _, w := range k.watchers {
+		if !w.client.down {
+			w.seen = e.revision
+			w.inbox.push(e)
+		}
+	}
+	return k.revision
+}
+
+// since returns the changes above a revision in order, the newest of each key.
+func (k *bucket) since(revision uint64) []entry {
+	var out []entry
+	for _, e := range k.entries {
+		if e.revision > revision {
+			out = append(out, e)
+		}
+	}
+	slices.SortFunc(out, func(a, b entry) int { return cmp.Compare(a.revision, b.revision) })
+	return out
+}
+
+// resync gives a client's watchers what they have missed while it was cut off.
+func (k *bucket) resync(c *Client) {
+	for _, w := range k.watchers {
+		if w.client == c {
+			w.inbox.items = append(w.inbox.items, k.since(w.seen)...)
+			w.seen = k.revision
+			w.inbox.poke()
+		}
+	}
+}
+
+type buckets struct{ *Client }
+
+// Bucket implements events.Buckets.
+func (b buckets) Bucket(name string) events.Bucket { return opened{b.Client, name} }
+
+type opened struct {
+	*Client
+	name string
+}
+
+// bucket checks that the bucket can be used now. The bus is locked.
+func (o opened) bucket(ctx context.Context) (*bucket, error) {
+	if err := o.ready(ctx); err != nil {
+		return nil, err
+	}
+	return o.find()
+}
+
+func (o opened) find() (*bucket, error) {
+	k := o.bus.buckets[o.name]
+	if k == nil {
+		return nil, events.Errorf(events.Unavailable, "there is no bucket %q", o.name)
+	}
+	return k, nil
+}
+
+// Load implements events.Bucket.
+func (o opened) Load(ctx context.Context, key string) ([]byte, uint64, error) {
+	o.bus.mu.Lock()
+	defer o.bus.mu.Unlock()
+	k, err := o.bucket(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	e := k.entries[key]
+	if e.value == nil {
+		return nil, 0, events.Errorf(events.NotFound, "no %q in bucket %s", key, o.name)
+	}
+	return bytes.Clone(e.value), e.revision, nil
+}
+
+// compare says whether the key is still at revision; 0 = absent.
+func (k *bucket) compare(key string, revision uint64) error {
+	at := k.entries[key].revision
+	if k.entries[key].value == nil && revision == 0 {
+		return nil
+	}
+	if at != revision {
+		return events.Errorf(events.Conflict, "%q in bucket %s is at revision %d, not %d", key, k.name, at, revision)
+	}
+	return nil
+}
+
+// Save implements events.Bucket.
+func (o opened) Save(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	if err := checkSize(len(value)); err != nil {
+		return 0, err
+	}
+	o.bus.mu.Lock()
+	defer o.bus.mu.Unlock()
+	k, err := o.bucket(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := k.compare(key, revision); err != nil {
+		return 0, err
+	}
+	answer := error(nil)
+	if o.bus.failSaves != nil {
+		var store bool
+		if store, answer = verdict(o.bus.failSaves(o.name, key)); !store {
+			return 0, answer
+		}
+	}
+	rev := k.change(key, append([]byte{}, value...))
+	if answer != nil {
+		return 0, answer
+	}
+	return rev, nil
+}
+
+// Delete implements events.Bucket.
+func (o opened) Delete(ctx context.Context, key string, revision uint64) error {
+	o.bus.mu.Lock()
+	defer o.bus.mu.Unlock()
+	k, err := o.bucket(ctx)
+	if err != nil {
+		return err
+	}
+	if err := k.compare(key, revision); err != nil {
+		return err
+	}
+	k.change(key, nil)
+	return nil
+}
+
+// Watch implements events.Bucket.
+func (o opened) Watch(ctx context.Context, fn func(key string, value []byte, revision uint64), listed func()) error {
+	w := &bucketWatcher{client: o.Client, inbox: newInbox[entry]()}
+	o.bus.mu.Lock()
+	k, err := o.find()
+	if err != nil {
+		o.bus.mu.Unlock()
+		return err
+	}
+	k.watchers = append(k.watchers, w)
+	present := slices.DeleteFunc(k.since(0), func(e entry) bool { return e.value == nil })
+	w.seen = k.revision
+	o.bus.mu.Unlock()
+	defer func() {
+		o.bus.mu.Lock()
+		defer o.bus.mu.Unlock()
+		k.watchers = slices.DeleteFunc(k.watchers, func(x *bucketWatcher) bool { return x == w })
+	}()
+	for _, e := range present {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		fn(e.key, bytes.Clone(e.value), e.revision)
+	}
+	if listed != nil {
+		listed()
+	}
+	return drain(ctx, o.bus, w.inbox, func(e entry) { fn(e.key, bytes.Clone(e.value), e.revision) })
+}

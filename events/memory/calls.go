@@ -1,0 +1,123 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+type server struct {
+	client  *Client
+	subject string
+	queue   string
+	inbox   *inbox[call]
+}
+
+type call struct {
+	from  *Client
+	data  []byte
+	trace string
+	reply chan answer // buffered: the first answer counts
+}
+
+type answer struct {
+	data []byte
+	err  error
+}
+
+type calls struct{ *Client }
+
+// Call implements events.Calls.
+func (c calls) Call(ctx context.Context, subject string, data []byte) ([]byte, error) {
+	if err := checkSize(len(data)); err != nil {
+		return nil, err
+	}
+	q := call{from: c.Client, data: bytes.Clone(data), trace: events.TraceFrom(ctx), reply: make(chan answer, 1)}
+	c.bus.mu.Lock()
+	if err := c.ready(ctx); err != nil {
+		c.bus.mu.Unlock()
+		return nil, err
+	}
+	there := pick(c.bus, c.bus.servers, subject, func(s *server) (*Client, string, string) { return s.client, s.subject, s.queue })
+	for _, s := range there {
+		s.inbox.push(q)
+	}
+	c.bus.mu.Unlock()
+	if len(there) == 0 {
+		return nil, events.Errorf(events.Unavailable, "nobody answers %q", subject)
+	}
+	select {
+	case a := <-q.reply:
+		return a.data, a.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Serve implements events.Calls.
+func (c calls) Serve(ctx context.Context, subject, queue string, handle func(ctx context.Context, data []byte) ([]byte, error)) error {
+	s := &server{client: c.Client, subject: subject, queue: queue, inbox: newInbox[call]()}
+	c.bus.mu.Lock()
+	c.bus.servers = append(c.bus.servers, s)
+	c.bus.mu.Unlock()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer func() {
+		c.bus.mu.Lock()
+		defer c.bus.mu.Unlock()
+		c.bus.servers = slices.DeleteFunc(c.bus.servers, func(x *server) bool { return x == s })
+	}()
+	return drain(ctx, c.bus, s.inbox, func(q call) {
+		wg.Go(func() { c.answer(ctx, q, handle) })
+	})
+}
+
+func (c calls) answer(ctx context.Context, q call, handle func(ctx context.Context, data []byte) ([]byte, error)) {
+	data, err := handle(events.WithTrace(ctx, q.trace), q.data)
+	a := answer{data: bytes.Clone(data)}
+	if err != nil {
+		// Only what would cross a wire: code and text.
+		a = answer{err: &events.Error{Code: events.CodeOf(err), Text: err.Error()}}
+	} else if err := checkSize(len(data)); err != nil {
+		a = answer{err: err}
+	}
+	c.bus.mu.Lock()
+	defer c.bus.mu.Unlock()
+	if c.down || q.from.down {
+		return // the answer is lost with the connection
+	}
+	select {
+	case q.reply <- a:
+	default: // somebody was faster
+	}
+}
+
+// pick returns who gets a message on subject: everybody without a queue, and one of each queue in turn. The bus is locked.
+func pick[T any](b *Bus, all []T, subject string, about func(T) (client *Client, pattern, queue string)) []T {
+	var out []T
+	groups := map[string][]T{}
+	var order []string
+	for _, x := range all {
+		client, pattern, queue := about(x)
+		switch {
+		case client.down || !match(pattern, subject):
+		case queue == "":
+			out = append(out, x)
+		default:
+			group := fmt.Sprintf("%T %s %s", x, pattern, queue)
+			if groups[group] == nil {
+				order = append(order, group)
+			}
+			groups[group] = append(groups[group], x)
+		}
+	}
+	for _, g := range order {
+		out = append(out, groups[g][b.turn[g]%len(groups[g])])
+		b.turn[g]++
+	}
+	return out
+}

@@ -1,0 +1,148 @@
+package memory
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Defaults of events.Consumer.
+const (
+	defaultAckWait  = 2 * time.Second
+	defaultParallel = 256
+)
+
+// durable is the shared position of a consumer.
+type durable struct {
+	next uint64
+	open []*delivery // delivered and not settled, by sequence
+}
+
+type delivery struct {
+	message events.Stored
+	attempt int
+	due     time.Time // to be delivered again
+	holder  *int      // identity of the Consume that has it; nil = nobody, it waits for its retry
+}
+
+// take picks what is to be delivered now, or says when to look again (zero = when woken).
+func (s *stream) take(d *durable, c events.Consumer, me *int, now time.Time) (*delivery, time.Time) {
+	var soonest time.Time
+	busy := 0
+	for _, o := range d.open {
+		if !o.due.After(now) {
+			o.attempt++
+			o.due, o.holder = now.Add(c.AckWait), me
+			return o, time.Time{}
+		}
+		if soonest.IsZero() || o.due.Before(soonest) {
+			soonest = o.due
+		}
+		if o.holder == me {
+			busy++
+		}
+	}
+	if busy >= c.Parallel {
+		return nil, soonest
+	}
+	for _, m := range s.messages[s.index(d.next):] {
+		d.next = m.Sequence + 1
+		if matchAny(c.Subjects, m.Subject) {
+			o := &delivery{message: m, attempt: 1, due: now.Add(c.AckWait), holder: me}
+			d.open = append(d.open, o)
+			return o, time.Time{}
+		}
+	}
+	return nil, soonest
+}
+
+// Consume implements events.Log. It calls handle one at a time, so that a run with a seed can be repeated.
+func (l log) Consume(ctx context.Context, c events.Consumer, handle func(events.Delivery)) error {
+	if c.AckWait == 0 {
+		c.AckWait = defaultAckWait
+	}
+	if c.Parallel == 0 {
+		c.Parallel = defaultParallel
+	}
+	l.bus.mu.Lock()
+	s, err := l.stream(c.Stream)
+	if err != nil {
+		l.bus.mu.Unlock()
+		return err
+	}
+	d := s.durables[c.Durable]
+	if d == nil {
+		d = &durable{}
+		s.durables[c.Durable] = d
+	}
+	l.bus.mu.Unlock()
+	wake, leave := l.bus.enter(s)
+	defer leave()
+	me := new(int)
+	for ctx.Err() == nil {
+		var give *delivery
+		var soonest time.Time
+		var out events.Delivery
+		l.bus.mu.Lock()
+		if !l.down {
+			if give, soonest = s.take(d, c, me, time.Now()); give != nil {
+				out = l.delivery(s, d, give)
+			}
+		}
+		l.bus.mu.Unlock()
+		if give != nil {
+			handle(out)
+			continue
+		}
+		wait(ctx, wake, soonest)
+	}
+	return context.Cause(ctx)
+}
+
+// wait returns when woken, at a time (zero = never), or at the end of ctx.
+func wait(ctx context.Context, wake <-chan struct{}, at time.Time) {
+	var due <-chan time.Time
+	if !at.IsZero() {
+		timer := time.NewTimer(time.Until(at))
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-wake:
+	case <-due:
+	case <-ctx.Done():
+	}
+}
+
+// delivery wraps a message for its handler; the first settlement counts.
+func (l log) delivery(s *stream, d *durable, o *delivery) events.Delivery {
+	var once sync.Once
+	settle := func(do func()) {
+		once.Do(func() {
+			l.bus.mu.Lock()
+			defer l.bus.mu.Unlock()
+			if !l.down { // else the settlement is lost on the wire
+				do()
+				s.pokeAll()
+			}
+		})
+	}
+	done := func() {
+		d.open = slices.DeleteFunc(d.open, func(x *delivery) bool { return x == o })
+		if s.workQueue {
+			s.remove(o.message.Sequence)
+		}
+	}
+	return events.Delivery{
+		Stored:  o.message,
+		Attempt: o.attempt,
+		Ack:     func() { settle(done) },
+		Drop:    func(string) { settle(done) },
+		Retry: func(after time.Duration) {
+			settle(func() { o.due, o.holder = time.Now().Add(after), nil })
+		},
+	}
+}

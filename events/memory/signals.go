@@ -1,0 +1,111 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// subscription is a plain one: of signals, or of launches with their stream.
+type subscription struct {
+	client  *Client
+	subject string
+	queue   string
+	stream  *stream // launches only
+	inbox   *inbox[events.Stored]
+}
+
+type stateWatcher struct {
+	client *Client
+	inbox  *inbox[bool]
+}
+
+type signals struct{ *Client }
+
+// Send implements events.Signals.
+func (s signals) Send(subject string, data []byte) error {
+	if err := checkSize(len(data)); err != nil {
+		return err
+	}
+	s.bus.mu.Lock()
+	defer s.bus.mu.Unlock()
+	if s.down || s.bus.drops(subject) {
+		return nil
+	}
+	s.bus.fan(subject, events.Stored{Subject: subject, Data: bytes.Clone(data)}, nil)
+	return nil
+}
+
+func (b *Bus) drops(subject string) bool { return b.dropSignals != nil && b.dropSignals(subject) }
+
+// launch tells plain subscribers of a stored message.
+func (b *Bus) launch(s *stream, m events.Stored) {
+	if !b.drops(m.Subject) {
+		b.fan(m.Subject, m, s)
+	}
+}
+
+// fan hands a message to the subscriptions of one kind. The bus is locked.
+func (b *Bus) fan(subject string, m events.Stored, of *stream) {
+	subs := pick(b, b.subs, subject, func(s *subscription) (*Client, string, string) { return s.client, s.subject, s.queue })
+	for _, sub := range subs {
+		if sub.stream == of {
+			sub.inbox.push(m)
+		}
+	}
+}
+
+// subscribe registers sub until the returned function is called; launches begin with the last one of each subject.
+func (b *Bus) subscribe(sub *subscription) (leave func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.subs = append(b.subs, sub)
+	if sub.stream != nil && !sub.client.down {
+		sub.inbox.items = sub.stream.lasts([]string{sub.subject})
+	}
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.subs = slices.DeleteFunc(b.subs, func(x *subscription) bool { return x == sub })
+	}
+}
+
+// Hear implements events.Signals.
+func (s signals) Hear(ctx context.Context, subject, queue string, fn func(subject string, data []byte), ready func()) error {
+	sub := &subscription{client: s.Client, subject: subject, queue: queue, inbox: newInbox[events.Stored]()}
+	defer s.bus.subscribe(sub)()
+	if ready != nil {
+		ready()
+	}
+	return drain(ctx, s.bus, sub.inbox, func(m events.Stored) { fn(m.Subject, m.Data) })
+}
+
+// Launches implements events.Signals.
+func (s signals) Launches(ctx context.Context, stream, subject string, fn func(events.Stored)) error {
+	s.bus.mu.Lock()
+	st, err := log(s).stream(stream)
+	s.bus.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	sub := &subscription{client: s.Client, subject: subject, stream: st, inbox: newInbox[events.Stored]()}
+	defer s.bus.subscribe(sub)()
+	return drain(ctx, s.bus, sub.inbox, fn)
+}
+
+// Watch implements events.Signals.
+func (s signals) Watch(ctx context.Context, fn func(connected bool)) error {
+	w := &stateWatcher{client: s.Client, inbox: newInbox[bool]()}
+	s.bus.mu.Lock()
+	w.inbox.items = []bool{!s.down}
+	s.bus.watchers = append(s.bus.watchers, w)
+	s.bus.mu.Unlock()
+	defer func() {
+		s.bus.mu.Lock()
+		defer s.bus.mu.Unlock()
+		s.bus.watchers = slices.DeleteFunc(s.bus.watchers, func(x *stateWatcher) bool { return x == w })
+	}()
+	return drain(ctx, s.bus, w.inbox, fn)
+}

@@ -1,0 +1,248 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// dedupWindow is how long a stream remembers message ids, as JetStream does by default.
+const dedupWindow = 2 * time.Minute
+
+type stream struct {
+	name      string
+	subjects  string
+	workQueue bool // a settled message is removed
+	lastOnly  bool // a message replaces the one before on its subject
+	seq       uint64
+	messages  []events.Stored          // by sequence
+	last      map[string]events.Stored // newest per subject
+	ids       map[string]uint64
+	recent    []remembered // ids in order of time
+	durables  map[string]*durable
+	readers   []chan struct{} // to be woken by a message
+}
+
+type remembered struct {
+	id string
+	at time.Time
+}
+
+func (s *stream) pokeAll() {
+	for _, r := range s.readers {
+		poke(r)
+	}
+}
+
+// enter registers a reader and returns its removal. The bus is locked by neither.
+func (b *Bus) enter(s *stream) (wake chan struct{}, leave func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	wake = make(chan struct{}, 1)
+	s.readers = append(s.readers, wake)
+	return wake, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		s.readers = slices.DeleteFunc(s.readers, func(r chan struct{}) bool { return r == wake })
+	}
+}
+
+// index returns the place of the first message at or after seq.
+func (s *stream) index(seq uint64) int {
+	i, _ := slices.BinarySearchFunc(s.messages, seq, func(m events.Stored, seq uint64) int { return cmp.Compare(m.Sequence, seq) })
+	return i
+}
+
+func (s *stream) remove(seq uint64) {
+	i := s.index(seq)
+	if i == len(s.messages) || s.messages[i].Sequence != seq {
+		return
+	}
+	m := s.messages[i]
+	s.messages = slices.Delete(s.messages, i, i+1)
+	if s.last[m.Subject].Sequence != seq {
+		return
+	}
+	delete(s.last, m.Subject)
+	for _, older := range slices.Backward(s.messages) {
+		if older.Subject == m.Subject {
+			s.last[m.Subject] = older
+			return
+		}
+	}
+}
+
+// lasts returns the newest message of each matching subject, in order of sequence.
+func (s *stream) lasts(patterns []string) []events.Stored {
+	var out []events.Stored
+	for subject, m := range s.last {
+		if matchAny(patterns, subject) {
+			out = append(out, m)
+		}
+	}
+	slices.SortFunc(out, func(a, b events.Stored) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	return out
+}
+
+func (s *stream) store(m events.Message, now time.Time) uint64 {
+	for len(s.recent) > 0 && now.Sub(s.recent[0].at) > dedupWindow {
+		delete(s.ids, s.recent[0].id)
+		s.recent = s.recent[1:]
+	}
+	if seq, known := s.ids[m.ID]; known && m.ID != "" {
+		return seq
+	}
+	s.seq++
+	if m.ID != "" {
+		s.ids[m.ID] = s.seq
+		s.recent = append(s.recent, remembered{m.ID, now})
+	}
+	if old, ok := s.last[m.Subject]; ok && s.lastOnly {
+		s.remove(old.Sequence)
+	}
+	st := events.Stored{Subject: m.Subject, Header: m.Header, Data: m.Data, Sequence: s.seq, Time: now}
+	s.messages = append(s.messages, st)
+	s.last[m.Subject] = st
+	s.pokeAll()
+	return s.seq
+}
+
+type log struct{ *Client }
+
+// stream finds the stream by name. The bus is locked.
+func (l log) stream(name string) (*stream, error) {
+	s := l.bus.streams[name]
+	if s == nil {
+		return nil, events.Errorf(events.Unavailable, "there is no stream %q", name)
+	}
+	return s, nil
+}
+
+// Publish implements events.Log.
+func (l log) Publish(ctx context.Context, m events.Message) (uint64, error) {
+	if err := checkSize(len(m.Data)); err != nil {
+		return 0, err
+	}
+	m = copied(m)
+	if t := events.TraceFrom(ctx); t != "" && len(m.Header[events.HeaderTrace]) == 0 {
+		if m.Header == nil {
+			m.Header = map[string][]string{}
+		}
+		m.Header[events.HeaderTrace] = []string{t}
+	}
+	l.bus.mu.Lock()
+	defer l.bus.mu.Unlock()
+	if err := l.ready(ctx); err != nil {
+		return 0, err
+	}
+	for _, s := range l.bus.streams {
+		if !match(s.subjects, m.Subject) {
+			continue
+		}
+		answer := error(nil)
+		if l.bus.failPublish != nil {
+			var store bool
+			if store, answer = verdict(l.bus.failPublish(m.Subject)); !store {
+				return 0, answer
+			}
+		}
+		before := s.seq
+		seq := s.store(m, time.Now())
+		if s.seq > before {
+			l.bus.launch(s, s.messages[len(s.messages)-1])
+		}
+		if answer != nil {
+			return 0, answer
+		}
+		return seq, nil
+	}
+	return 0, events.Errorf(events.Unavailable, "no stream stores subject %q", m.Subject)
+}
+
+// Last implements events.Log.
+func (l log) Last(ctx context.Context, stream, subject string) (events.Stored, error) {
+	l.bus.mu.Lock()
+	defer l.bus.mu.Unlock()
+	if err := l.ready(ctx); err != nil {
+		return events.Stored{}, err
+	}
+	s, err := l.stream(stream)
+	if err != nil {
+		return events.Stored{}, err
+	}
+	if m, ok := s.last[subject]; ok {
+		return m, nil
+	}
+	for _, m := range slices.Backward(s.messages) {
+		if match(subject, m.Subject) {
+			return m, nil
+		}
+	}
+	return events.Stored{}, events.Errorf(events.NotFound, "no message on %q", subject)
+}
+
+// Follow implements events.Log.
+func (l log) Follow(ctx context.Context, f events.Follow, fn func(events.Stored) error, caughtUp func()) error {
+	l.bus.mu.Lock()
+	s, err := l.stream(f.Stream)
+	l.bus.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	wake, leave := l.bus.enter(s)
+	defer leave()
+
+	var batch []events.Stored
+	var next, goal uint64
+	started := false
+	for {
+		l.bus.mu.Lock()
+		switch {
+		case l.down:
+		case !started:
+			started, goal = true, s.seq
+			switch f.Start {
+			case events.FromNew:
+				next = s.seq + 1
+			case events.FromSequence:
+				next = f.Sequence
+			case events.FromLast:
+				batch, next = s.lasts(f.Subjects), s.seq+1
+			}
+			fallthrough
+		default:
+			for _, m := range s.messages[s.index(next):] {
+				if matchAny(f.Subjects, m.Subject) {
+					batch = append(batch, m)
+				}
+			}
+			next = max(next, s.seq+1)
+		}
+		l.bus.mu.Unlock()
+		for i, m := range batch {
+			if started && caughtUp != nil && m.Sequence > goal {
+				caughtUp()
+				caughtUp = nil
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err := fn(batch[i]); err != nil {
+				return err
+			}
+		}
+		batch = nil
+		if started && caughtUp != nil {
+			caughtUp()
+			caughtUp = nil
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

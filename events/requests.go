@@ -1,0 +1,69 @@
+package events
+
+// Requests and their replies: plain JSON over core messaging, idempotent, retried by the caller.
+
+// NodeHello asks discovery to take an agent in (verb join).
+type NodeHello struct {
+	Node        NodeID      `json:"node"`
+	Incarnation Incarnation `json:"incarnation"`
+	Slots       int         `json:"slots"`
+	Address     string      `json:"address"` // data-plane host that peers can reach
+}
+
+// NodeBye says that an agent leaves (verb leave).
+type NodeBye struct {
+	Node        NodeID      `json:"node"`
+	Incarnation Incarnation `json:"incarnation"`
+	Reason      string      `json:"reason"`
+}
+
+// NodeWelcome answers NodeHello and NodeBye.
+type NodeWelcome struct {
+	Node NodeID `json:"node"`
+}
+
+// MemberJoin asks rendezvous to take a worker into the next generation (verb join). Repeating it is harmless.
+type MemberJoin struct {
+	Job         JobID       `json:"job"`
+	Place       Place       `json:"place"`
+	Incarnation Incarnation `json:"incarnation"` // of the worker, or of the process that an agent will start
+	Agent       Incarnation `json:"agent"`
+	Attempt     int         `json:"attempt"`
+	PID         int         `json:"pid,omitempty"`
+	Address     string      `json:"address"`           // data-plane host:port; restart recovery: host:port free for MASTER_ADDR and MASTER_PORT
+	Left        Generation  `json:"left"`              // generation that it has just left; 0 = newcomer
+	Planned     bool        `json:"planned"`           // it left because it was asked to
+	Accused     []int       `json:"accused,omitempty"` // ranks of Left that its collective lost
+	NoticeMS    float64     `json:"notice_ms"`         // age of what made it leave, on its own clock
+	Commit      Commit      `json:"commit"`
+}
+
+// MemberWaiting answers MemberJoin: the join stands, the assignment comes with the launch.
+type MemberWaiting struct {
+	Job      JobID      `json:"job"`
+	Proposed Generation `json:"proposed"`          // being agreed on; or the sealed one that it is in already
+	Sealed   bool       `json:"sealed"`            // it is in Proposed and the launch has been told: it is told again
+	Over     bool       `json:"over,omitempty"`    // nobody regroups any more: the job is finishing, exit 0
+	Removed  bool       `json:"removed,omitempty"` // this place is no longer the job's: exit 0
+}
+
+// PeersQuery asks for data-plane addresses (verb peers).
+type PeersQuery struct {
+	Job        JobID      `json:"job"`
+	Generation Generation `json:"generation"`
+	Ranks      []int      `json:"ranks"`
+}
+
+// PeersAnswer answers PeersQuery.
+type PeersAnswer struct {
+	Addresses map[int]string `json:"addresses"`
+}
+
+// Ping asks an agent whether it is there (verb ping).
+type Ping struct{}
+
+// Pong answers Ping.
+type Pong struct {
+	Node        NodeID      `json:"node"`
+	Incarnation Incarnation `json:"incarnation"`
+}

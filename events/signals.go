@@ -1,0 +1,64 @@
+package events
+
+// Signals: plain JSON over core messaging; each may be lost.
+
+// Signal is a signal with the subject it goes to.
+type Signal struct {
+	Subject string
+	Body    Body
+}
+
+// Heartbeat says that an agent lives and which launches it holds.
+type Heartbeat struct {
+	Node        NodeID           `json:"node"`
+	Incarnation Incarnation      `json:"incarnation"`
+	Slots       int              `json:"slots"`
+	Revisions   map[JobID]uint64 `json:"revisions,omitempty"` // newest launch revision held per job
+}
+
+// Notice says at once, without any store, that a worker is gone or accused. The facts follow.
+type Notice struct {
+	Exited WorkerExited `json:"exited"`
+	Rank   int          `json:"rank"` // in Exited.Generation; -1 = none
+}
+
+// Progress is the newest step of a worker.
+type Progress struct {
+	Job        JobID              `json:"job"`
+	Place      Place              `json:"place"`
+	Generation Generation         `json:"generation"`
+	Rank       int                `json:"rank"`
+	World      int                `json:"world"`
+	Step       uint64             `json:"step"`
+	Samples    uint64             `json:"samples"` // consumed by the whole job so far, as this worker knows it
+	Metrics    map[string]float64 `json:"metrics,omitempty"`
+	Ledger     *Ledger            `json:"ledger,omitempty"` // as of the last commit, when it has changed
+	Commit     *Commit            `json:"commit,omitempty"`
+}
+
+// Silence is discovery's own observation that a node was not heard for some time (made by liveness, not sent).
+type Silence struct {
+	Node   NodeID `json:"node"`
+	Failed bool   `json:"failed"` // a direct ping got no answer either
+}
+
+// Heard is discovery's own observation that a node was heard (made by liveness, not sent).
+type Heard struct {
+	Heartbeat
+}
+
+// Abandon is sent by rendezvous to agents: generation is over, abort its collectives now.
+type Abandon struct {
+	Job        JobID      `json:"job"`
+	Generation Generation `json:"generation"`
+	Reason     string     `json:"reason"`
+}
+
+// NoticeEnvelope is the JSON on a job's notice subject: exactly one of the two.
+type NoticeEnvelope struct {
+	Notice  *Notice  `json:"notice,omitempty"`
+	Abandon *Abandon `json:"abandon,omitempty"`
+}
+
+// Type makes NoticeEnvelope a Body.
+func (NoticeEnvelope) Type() Type { return "dev.regroup.sig.notice-envelope.v1" }

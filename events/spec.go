@@ -1,0 +1,104 @@
+package events
+
+import (
+	"fmt"
+	"time"
+)
+
+// Recovery is how a job's workers survive a fault.
+type Recovery string
+
+// Ways to run a worker.
+const (
+	// RecoveryRestart: any program. Each generation is a new set of processes with torchrun's environment.
+	RecoveryRestart Recovery = "restart"
+	// RecoveryInProcess: programs that use the Regroup SDK. Survivors live on.
+	RecoveryInProcess Recovery = "in-process"
+)
+
+// Duration is a time span written as text, as time.ParseDuration reads it: 500ms, 30s, 1h.
+type Duration time.Duration
+
+// D returns it as a time.Duration.
+func (d Duration) D() time.Duration { return time.Duration(d) }
+
+// MarshalText writes 30s.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText reads 30s.
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	if err != nil {
+		return fmt.Errorf("%q is not a duration: write 500ms, 30s or 1h", b)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// Spec is what a user submits. Zero values mean the defaults that WithDefaults fills in.
+type Spec struct {
+	Version  string            `json:"version,omitempty"` // "v1"
+	Name     string            `json:"name"`              // RFC 1123 label of at most 58 characters
+	Command  []string          `json:"command"`           // program and arguments, present on every node
+	Workdir  string            `json:"workdir,omitempty"` // absolute; empty = the agent's own
+	Env      map[string]string `json:"env,omitempty"`
+	Workers  Workers           `json:"workers"`
+	Recovery Recovery          `json:"recovery,omitempty"` // default restart
+	Failures Failures          `json:"failures"`
+	Elastic  Elastic           `json:"elastic"`
+	Stop     Stop              `json:"stop"`
+	Data     Data              `json:"data"`
+	Labels   map[string]string `json:"labels,omitempty"`
+}
+
+// Failures is the failure budget: more than Max failures within Per end the job. Planned changes never count.
+type Failures struct {
+	Max *int     `json:"max,omitempty"` // default 20; 0 = the first failure ends the job
+	Per Duration `json:"per,omitempty"` // default 1h
+}
+
+// Elastic holds the times of the rendezvous.
+type Elastic struct {
+	LastCall     Duration `json:"lastCall,omitempty"`     // wait for silent members once min is reached; default 30s
+	RejoinWithin Duration `json:"rejoinWithin,omitempty"` // an accused member may come back within; default 500ms
+	StartWithin  Duration `json:"startWithin,omitempty"`  // a round that is not sealed after this fails the job; default 10m
+}
+
+// Stop says how workers are ended.
+type Stop struct {
+	Signal string   `json:"signal,omitempty"` // default SIGTERM
+	Grace  Duration `json:"grace,omitempty"`  // then SIGKILL; default 30s
+}
+
+// Data describes the data set for the ledger.
+type Data struct {
+	Samples uint64 `json:"samples,omitempty"` // samples of one epoch; 0 = as the workers report
+}
+
+// WithDefaults returns the spec with every default filled in.
+func (s Spec) WithDefaults() Spec {
+	if s.Version == "" {
+		s.Version = "v1"
+	}
+	if s.Recovery == "" {
+		s.Recovery = RecoveryRestart
+	}
+	if s.Failures.Max == nil {
+		s.Failures.Max = new(int)
+		*s.Failures.Max = 20
+	}
+	fill := func(d *Duration, v time.Duration) {
+		if *d == 0 {
+			*d = Duration(v)
+		}
+	}
+	fill(&s.Failures.Per, time.Hour)
+	fill(&s.Elastic.LastCall, 30*time.Second)
+	fill(&s.Elastic.RejoinWithin, 500*time.Millisecond)
+	fill(&s.Elastic.StartWithin, 10*time.Minute)
+	fill(&s.Stop.Grace, 30*time.Second)
+	if s.Stop.Signal == "" {
+		s.Stop.Signal = "SIGTERM"
+	}
+	return s
+}

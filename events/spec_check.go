@@ -1,0 +1,186 @@
+package events
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+const (
+	maxJobName = 58 // "-" and four digits more must still be one token
+	maxWorkers = 100_000
+)
+
+// stopSignals are the signals that a job may ask to be stopped with.
+var stopSignals = []string{"SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGQUIT"}
+
+// laterFields belong to the full job spec but are not built yet: refused rather than ignored, and not called unknown.
+var laterFields = []string{
+	"namespace", "image", "resources", "secrets", "health", "checkpoint", "schedule", "logs", "notify", "trace",
+	"workers.start", "workers.perNode",
+	"elastic.shrink", "elastic.grow", "elastic.settle", "elastic.spares", "elastic.lrScale",
+	"data.shuffleSeed", "failures.backoff", "failures.sameStep",
+}
+
+// reservedEnv are the variables that the agent sets for a worker: torchrun's, Horovod's and our own.
+var reservedEnv = []string{
+	"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
+	"ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT",
+}
+
+var reservedEnvPrefixes = []string{
+	"REGROUP_", "TORCHELASTIC_", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_", "HOROVOD_CROSS_",
+}
+
+// ParseSpec reads a job spec from JSON and returns it as written (see WithDefaults), with everything that is wrong: fields
+// that do not exist at any depth, wrong types, repeated fields, and what Check finds. No findings = it can run.
+func ParseSpec(data []byte) (Spec, []Finding) {
+	var s Spec
+	if strings.TrimSpace(string(data)) == "null" {
+		return s, []Finding{{Message: "the spec is empty: it needs at least name, command and workers"}}
+	}
+	later := map[string]bool{}
+	for _, f := range laterFields {
+		later[f] = true
+	}
+	bad := (&shape{strict: true, later: later}).run(data, reflect.TypeFor[Spec](), "")
+	err := json.Unmarshal(data, &s) // on a misfit it goes on and fills in the rest
+	if err != nil && len(bad) == 0 {
+		bad = append(bad, Finding{Message: err.Error()})
+	}
+	for _, f := range bad {
+		if f.Path == "" {
+			return s, bad // not even an object: checking fields would only make noise
+		}
+	}
+	misfits := bad
+	for _, f := range s.WithDefaults().Check() {
+		if !covered(misfits, f.Path) {
+			bad = append(bad, f)
+		}
+	}
+	return s, bad
+}
+
+// covered tells whether a finding about path, or about what holds it, is there already.
+func covered(bad []Finding, path string) bool {
+	for _, f := range bad {
+		if path == f.Path || strings.HasPrefix(path, f.Path+".") || strings.HasPrefix(f.Path, path+"[") {
+			return true
+		}
+	}
+	return false
+}
+
+// Check returns everything that is wrong with a spec that has its defaults: each finding names the field and the fix.
+func (s Spec) Check() []Finding {
+	var bad []Finding
+	add := func(path, format string, args ...any) {
+		bad = append(bad, Finding{Path: path, Message: fmt.Sprintf(format, args...)})
+	}
+	if s.Version != "v1" {
+		add("version", "%q is not understood: write v1 or leave it out", s.Version)
+	}
+	if err := CheckToken("name", s.Name); err != nil {
+		add("name", "%s", err)
+	} else if len(s.Name) > maxJobName {
+		add("name", "has %d characters, at most %d are allowed", len(s.Name), maxJobName)
+	}
+	s.checkCommand(add)
+	s.checkEnv(add)
+	switch w := s.Workers; {
+	case w.Min < 1:
+		add("workers.min", "is %d, must be at least 1", w.Min)
+	case w.Max < w.Min:
+		add("workers.max", "is %d, must be at least workers.min (%d)", w.Max, w.Min)
+	}
+	if s.Workers.Max > maxWorkers {
+		add("workers.max", "is %d, at most %d are allowed", s.Workers.Max, maxWorkers)
+	}
+	if s.Recovery != RecoveryRestart && s.Recovery != RecoveryInProcess {
+		add("recovery", "%q is neither %q (any program) nor %q (programs that use the SDK)", s.Recovery, RecoveryRestart, RecoveryInProcess)
+	}
+	if s.Failures.Max != nil && *s.Failures.Max < 0 {
+		add("failures.max", "is %d, must be 0 (the first failure ends the job) or more", *s.Failures.Max)
+	}
+	for _, d := range []struct {
+		path  string
+		value Duration
+	}{
+		{"failures.per", s.Failures.Per}, {"elastic.lastCall", s.Elastic.LastCall},
+		{"elastic.rejoinWithin", s.Elastic.RejoinWithin}, {"elastic.startWithin", s.Elastic.StartWithin}, {"stop.grace", s.Stop.Grace},
+	} {
+		if d.value <= 0 {
+			add(d.path, "is %s, must be more than 0: write 500ms, 30s or 1h", d.value.D())
+		}
+	}
+	s.checkStop(&bad)
+	return bad
+}
+
+func (s Spec) checkCommand(add func(path, format string, args ...any)) {
+	if len(s.Command) == 0 {
+		add("command", "is empty: give the program and its arguments")
+	} else if s.Command[0] == "" {
+		add("command[0]", "is empty: give the program to start")
+	}
+	for i, c := range s.Command {
+		if strings.ContainsRune(c, 0) {
+			add(fmt.Sprintf("command[%d]", i), "holds a NUL character")
+		}
+	}
+	if s.Workdir != "" && !strings.HasPrefix(s.Workdir, "/") {
+		add("workdir", "%q is not absolute: it must begin with / and exist on every node", s.Workdir)
+	}
+}
+
+func (s Spec) checkEnv(add func(path, format string, args ...any)) {
+	for _, name := range sortedKeys(s.Env) {
+		path := join("env", name)
+		switch {
+		case !legalEnv(name):
+			add(path, "%s is not a legal variable name: use letters, digits and _, not beginning with a digit", strconv.Quote(name))
+		case isReservedEnv(name):
+			add(path, "is set by the agent for each worker: leave it out")
+		case strings.ContainsRune(s.Env[name], 0):
+			add(path, "holds a NUL character")
+		}
+	}
+}
+
+func (s Spec) checkStop(bad *[]Finding) {
+	for _, known := range stopSignals {
+		if s.Stop.Signal == known {
+			return
+		}
+	}
+	*bad = append(*bad, Finding{Path: "stop.signal", Hint: suggest(s.Stop.Signal, stopSignals),
+		Message: fmt.Sprintf("%q is not one of %s", s.Stop.Signal, strings.Join(stopSignals, ", "))})
+}
+
+func legalEnv(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		letter := c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return name != ""
+}
+
+func isReservedEnv(name string) bool {
+	for _, r := range reservedEnv {
+		if name == r {
+			return true
+		}
+	}
+	for _, p := range reservedEnvPrefixes {
+		if strings.HasPrefix(name, p) {
+			return true
+		}
+	}
+	return false
+}

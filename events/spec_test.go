@@ -1,0 +1,128 @@
+package events
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+const smallSpec = `{"name":"cifar","command":["python","train.py"],"workers":{"min":2,"max":8}}`
+
+func TestParseSpecAccepts(t *testing.T) {
+	s, bad := ParseSpec([]byte(smallSpec))
+	if len(bad) > 0 || s.Name != "cifar" || s.Workers != (Workers{2, 8}) || s.Recovery != "" {
+		t.Errorf("got %+v, %v; want it as written", s, bad)
+	}
+	full, err := json.Marshal(sampleSpec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, bad := ParseSpec(full); len(bad) > 0 || !reflect.DeepEqual(s, sampleSpec()) {
+		t.Errorf("got %+v, %v", s, bad)
+	}
+	if bad := sampleSpec().Check(); len(bad) > 0 {
+		t.Error(bad)
+	}
+}
+
+func TestParseSpecFinds(t *testing.T) {
+	const rest = `"command":["x"],"workers":{"min":1,"max":1}`
+	with := func(field string) string { return `{"name":"a",` + rest + `,` + field + `}` }
+	for in, want := range map[string]string{
+		"":                            "unexpected end",
+		"null":                        "the spec is empty",
+		"7":                           "must be an object, got 7",
+		"{} {}":                       "after top-level value",
+		"\xff":                        "UTF-8",
+		"{\n \"name\": }":             "invalid character",
+		`{"name":"","command":["x"]}`: "workers.min: is 0, must be at least 1",
+		`{` + rest + `}`:              "name: name is empty",
+		`{"name":"A",` + rest + `}`:   `name: name "A" contains "A"`,
+		`{"name":"` + strings.Repeat("a", 59) + `",` + rest + `}`:       "name: has 59 characters, at most 58",
+		`{"name":"a","name":"b",` + rest + `}`:                          "name: is given twice",
+		`{"name":"a","command":[],"workers":{"min":1,"max":1}}`:         "command: is empty",
+		`{"name":"a","command":["x"],"workers":{"min":2,"max":1}}`:      "workers.max: is 1, must be at least workers.min (2)",
+		`{"name":"a","command":["x"],"workers":{"min":1,"max":100001}}`: "workers.max: is 100001, at most 100000",
+		`{"name":"a","command":["x"],"workers":{"min":"two","max":1}}`:  `workers.min: must be a whole number, got the text "two"`,
+		`{"name":"a","command":["x"],"workers":{"min":1.5,"max":2}}`:    "workers.min: must be a whole number, got 1.5",
+		`{"name":"a","command":"x","workers":{"min":1,"max":1}}`:        `command: must be a list, got the text "x"`,
+		`{"name":"a","command":["x",7],"workers":{"min":1,"max":1}}`:    "command[1]: must be text, got 7",
+		`{"name":"a","command":["x",null],"workers":{"min":1,"max":1}}`: "command[1]: is null",
+		with(`"wokdir":"/x"`):                    `wokdir: unknown field (did you mean "workdir"?)`,
+		with(`"Labels":{}`):                      `Labels: unknown field (did you mean "labels"?)`,
+		with(`"stop":{"grce":"1s"}`):             `stop.grce: unknown field (did you mean "grace"?)`,
+		with(`"zzzzzz":1`):                       "zzzzzz: unknown field",
+		with(`"workdir":"x"`):                    `workdir: "x" is not absolute`,
+		with(`"version":"v2"`):                   `version: "v2" is not understood`,
+		with(`"recovery":"magic"`):               `recovery: "magic" is neither`,
+		with(`"failures":{"max":-1}`):            "failures.max: is -1, must be 0",
+		with(`"failures":{"per":"1 hour"}`):      `failures.per: "1 hour" is not a duration: write 500ms`,
+		with(`"failures":{"per":3600}`):          "failures.per: must be text, got 3600",
+		with(`"stop":{"grace":"0s"}`):            `stop.grace: "0s" is not more than 0`,
+		with(`"stop":{"grace":"-1s"}`):           `stop.grace: "-1s" is not more than 0`,
+		with(`"stop":{"signal":"SIGTRM"}`):       `did you mean "SIGTERM"?`,
+		with(`"stop":{"signal":"SIGKILL"}`):      `stop.signal: "SIGKILL" is not one of SIGTERM`,
+		with(`"env":{"1A":"x"}`):                 "env.1A: \"1A\" is not a legal variable name",
+		with(`"env":{"REGROUP_JOB":"x"}`):        "env.REGROUP_JOB: is set by the agent",
+		with(`"env":{"RANK":"0"}`):               "env.RANK: is set by the agent",
+		with(`"env":{"HOROVOD_LOCAL_RANK":"0"}`): "env.HOROVOD_LOCAL_RANK: is set by the agent",
+		with(`"env":{"A":"\u0000"}`):             "env.A: holds a NUL",
+		with(`"env":{"A":1}`):                    "env.A: must be text, got 1",
+		with(`"data":{"samples":-1}`):            "data.samples: must be a whole number that is not negative, got -1",
+	} {
+		_, bad := ParseSpec([]byte(in))
+		found := false
+		for _, f := range bad {
+			found = found || strings.Contains(f.String(), want)
+		}
+		if !found {
+			t.Errorf("%s:\n got %v\nwant %s", in, bad, want)
+		}
+		if strings.HasPrefix(in, `{"name":"a",`+rest) && len(bad) != 1 {
+			t.Errorf("%s: %d findings, want one: %v", in, len(bad), bad)
+		}
+	}
+	if _, bad := ParseSpec([]byte("{\n \"name\": }")); bad[0].Line != 2 || bad[0].Column != 10 {
+		t.Errorf("position of the syntax error is %d:%d, want 2:10", bad[0].Line, bad[0].Column)
+	}
+}
+
+func TestParseSpecNamesWhatIsNotBuiltYet(t *testing.T) {
+	for _, field := range laterFields {
+		outer, inner, nested := strings.Cut(field, ".")
+		doc := map[string]any{"name": "a", "command": []string{"x"}, "workers": map[string]any{"min": 1, "max": 1}}
+		if nested {
+			m, _ := doc[outer].(map[string]any)
+			if m == nil {
+				m = map[string]any{}
+			}
+			m[inner] = 1
+			doc[outer] = m
+		} else {
+			doc[outer] = map[string]any{"x": 1}
+		}
+		b, err := json.Marshal(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, bad := ParseSpec(b); len(bad) != 1 || bad[0].Path != field || !strings.Contains(bad[0].Message, "not built yet in this version") {
+			t.Errorf("%s: %v", b, bad)
+		}
+	}
+}
+
+func TestSuggest(t *testing.T) {
+	for word, want := range map[string]string{"mx": "max", "maxx": "max", "quite-else": "", "": ""} {
+		got := suggest(word, []string{"max", "min"})
+		if want != "" {
+			want = `did you mean "` + want + `"?`
+		}
+		if got != want {
+			t.Errorf("%q: %q, want %q", word, got, want)
+		}
+	}
+	if d := distance("kitten", "sitting"); d != 3 {
+		t.Errorf("distance is %d, want 3", d)
+	}
+}

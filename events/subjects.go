@@ -1,0 +1,129 @@
+package events
+
+import "strings"
+
+// Streams. Retention and limits are in the jetstream package's topology.
+const (
+	StreamCommands = "REGROUP_CMD"
+	StreamFacts    = "REGROUP_EVT"
+	StreamLaunches = "REGROUP_LAUNCH"
+	StreamLogs     = "REGROUP_LOG"
+	StreamSpans    = "REGROUP_SPAN"
+)
+
+// Buckets: one per judge. Only the judge writes; anyone may read.
+const (
+	BucketNodes      = "nodes"      // discovery: one document per node
+	BucketPlacements = "placements" // scheduler: one document, key PoolKey
+	BucketRounds     = "rounds"     // rendezvous: one document per job
+	BucketJobs       = "jobs"       // registry: one document per job
+)
+
+// PoolKey is the key of the scheduler's only document.
+const PoolKey = "default"
+
+// Headers of a stored or sent message.
+const (
+	HeaderTrace     = "traceparent"        // W3C trace context of this hop
+	HeaderErrorCode = "Regroup-Error-Code" // on replies: the Code
+	HeaderErrorText = "Regroup-Error"      // on replies: the text
+)
+
+// Family groups facts by their entity and writer.
+type Family string
+
+// Families of facts. The entity of job, placement, round, worker and incident facts is the job id; of node facts the node id.
+const (
+	FamilyJob       Family = "job"
+	FamilyPlacement Family = "placement"
+	FamilyRound     Family = "round"
+	FamilyWorker    Family = "worker"
+	FamilyNode      Family = "node"
+	FamilyIncident  Family = "incident"
+)
+
+const root = "regroup."
+
+// Wildcards for consumers and topology.
+const (
+	AllCommands     = root + "cmd.>"
+	AllJobCommands  = root + "cmd.job.>"
+	AllNodeCommands = root + "cmd.node.>"
+	AllFacts        = root + "evt.>"
+	AllLaunches     = root + "launch.>"
+	AllLogs         = root + "log.>"
+	AllSpans        = root + "span.>"
+	AllHeartbeats   = root + "sig.heartbeat.*"
+	AllNotices      = root + "sig.notice.*"
+	AllProgress     = root + "sig.progress.*"
+)
+
+// CommandSubject is where the command of this type is published: regroup.cmd.job.submit.
+func CommandSubject(t Type) string { return root + "cmd." + t.middle() }
+
+// FactSubject is where a fact of this type about entity is published: regroup.evt.job.<entity>.submitted.
+func FactSubject(t Type, entity string) string {
+	family, kind, _ := strings.Cut(t.middle(), ".")
+	return root + "evt." + family + "." + entity + "." + kind
+}
+
+// FamilySubject matches every fact of a family; entity "*" matches all.
+func FamilySubject(f Family, entity string) string {
+	return root + "evt." + string(f) + "." + entity + ".>"
+}
+
+// EntityOfFact returns the entity token of a fact's subject, or "".
+func EntityOfFact(subject string) string {
+	parts := strings.Split(subject, ".")
+	if len(parts) < 5 || parts[0]+"."+parts[1] != root+"evt" {
+		return ""
+	}
+	return parts[3]
+}
+
+// LaunchSubject is where the launch of a job for a node is kept; job "*" matches all jobs.
+func LaunchSubject(node NodeID, job JobID) string {
+	return root + "launch." + string(node) + "." + string(job)
+}
+
+// LogSubject is where output of one worker slot goes; node and slot may be "*".
+func LogSubject(job JobID, node, slot string) string {
+	return root + "log." + string(job) + "." + node + "." + slot
+}
+
+// SpanSubject is where a service's spans go.
+func SpanSubject(service string) string { return root + "span." + service }
+
+// RequestSubject is where a service answers a verb: regroup.req.rendezvous.join.
+func RequestSubject(service, verb string) string { return root + "req." + service + "." + verb }
+
+// AgentSubject is where one node's agent answers a verb: regroup.req.agent.<node>.ping.
+func AgentSubject(node NodeID, verb string) string {
+	return root + "req.agent." + string(node) + "." + verb
+}
+
+// HeartbeatSubject is where a node's heartbeats go.
+func HeartbeatSubject(n NodeID) string { return root + "sig.heartbeat." + string(n) }
+
+// NoticeSubject is where failure notices of a job go.
+func NoticeSubject(j JobID) string { return root + "sig.notice." + string(j) }
+
+// ProgressSubject is where progress of a job goes.
+func ProgressSubject(j JobID) string { return root + "sig.progress." + string(j) }
+
+// Services, as they appear in request subjects, sources and span resources.
+const (
+	ServiceDiscovery  = "discovery"
+	ServiceScheduler  = "scheduler"
+	ServiceRendezvous = "rendezvous"
+	ServiceRegistry   = "registry"
+	ServiceAgent      = "agent"
+)
+
+// Verbs of requests.
+const (
+	VerbJoin  = "join"  // discovery: a node; rendezvous: a member
+	VerbLeave = "leave" // discovery: goodbye of a node
+	VerbPeers = "peers" // rendezvous: data-plane addresses of ranks
+	VerbPing  = "ping"  // agent: are you there?
+)

@@ -1,0 +1,141 @@
+package events
+
+import "time"
+
+// Views are the public halves of the judges' documents: what anyone may read.
+
+// NodeState is discovery's opinion of a node.
+type NodeState string
+
+// Node states.
+const (
+	NodeReady    NodeState = "ready"
+	NodeSuspect  NodeState = "suspected"
+	NodeGone     NodeState = "lost"
+	NodeDeparted NodeState = "left"
+)
+
+// NodeView is a document of the nodes bucket.
+type NodeView struct {
+	Node        NodeID      `json:"node"`
+	Incarnation Incarnation `json:"incarnation"`
+	State       NodeState   `json:"state"`
+	Draining    bool        `json:"draining,omitempty"`
+	Slots       int         `json:"slots"`
+	Address     string      `json:"address"`
+	Reason      string      `json:"reason"`
+	Since       time.Time   `json:"since"`
+}
+
+// Usable tells whether new work may go to the node.
+func (n NodeView) Usable() bool { return n.State == NodeReady && !n.Draining }
+
+// PoolView is the scheduler's only document.
+type PoolView struct {
+	Jobs map[JobID]PlacementView `json:"jobs"`
+}
+
+// PlacementView is one job's row in the pool.
+type PlacementView struct {
+	Places  []Place `json:"places"`
+	Workers Workers `json:"workers"`
+	Waiting string  `json:"waiting,omitempty"` // why not placed, or why fewer than wanted
+}
+
+// RoundState is the state of a job's rendezvous.
+type RoundState string
+
+// Round states.
+const (
+	RoundOpen     RoundState = "open"     // expected members are missing
+	RoundSettling RoundState = "settling" // min is reached, waiting last_call or rejoin_within for the rest
+	RoundIsSealed RoundState = "sealed"
+	RoundIsClosed RoundState = "closed"
+)
+
+// RoundView is a document of the rounds bucket.
+type RoundView struct {
+	Job        JobID      `json:"job"`
+	State      RoundState `json:"state"`
+	Generation Generation `json:"generation"`         // the last sealed one; 0 = none
+	Proposed   Generation `json:"proposed,omitempty"` // the one being agreed on
+	Members    []Member   `json:"members,omitempty"`  // of Generation, by rank
+	Joined     []Place    `json:"joined,omitempty"`   // have joined for Proposed, or warm up aside
+	Expected   []Place    `json:"expected,omitempty"` // of Proposed
+	Cause      Cause      `json:"cause"`
+}
+
+// JobState is the registry's opinion of a job.
+type JobState string
+
+// Job states; the last three are terminal.
+const (
+	JobIsWaiting   JobState = "waiting" // not placed, or its first generation is not sealed
+	JobIsRunning   JobState = "running"
+	JobIsFinishing JobState = "finishing" // a worker is done
+	JobIsStopping  JobState = "stopping"
+	JobHasSucceed  JobState = "succeeded"
+	JobHasFailed   JobState = "failed"
+	JobHasStopped  JobState = "stopped"
+)
+
+// Terminal tells whether the state is final.
+func (s JobState) Terminal() bool {
+	return s == JobHasSucceed || s == JobHasFailed || s == JobHasStopped
+}
+
+// WorkerState is the registry's opinion of one worker.
+type WorkerState string
+
+// Worker states. READY, SUCCESS and FAILURE are Horovod's worker registry.
+const (
+	WorkerIsStarting WorkerState = "starting"
+	WorkerIsRunning  WorkerState = "running" // process runs, no good step yet in this generation
+	WorkerIsReady    WorkerState = "ready"
+	WorkerIsDone     WorkerState = "done"
+	WorkerSucceeded  WorkerState = "success"
+	WorkerHasFailed  WorkerState = "failure"
+	WorkerIsLost     WorkerState = "lost"
+	WorkerWasStopped WorkerState = "stopped"
+)
+
+// WorkerView is one worker of a job.
+type WorkerView struct {
+	WorkerRef
+	Rank   int         `json:"rank"` // in Generation; -1 = none
+	State  WorkerState `json:"state"`
+	Detail string      `json:"detail,omitempty"`
+	Lines  []string    `json:"lines,omitempty"` // last output of a failed worker
+}
+
+// GenerationView is one generation in a job's history.
+type GenerationView struct {
+	Generation Generation `json:"generation"`
+	World      int        `json:"world"`
+	Cause      Cause      `json:"cause"`
+	Sealed     time.Time  `json:"sealed"`
+	Ready      bool       `json:"ready"` // it made a good step
+	Members    []Member   `json:"members"`
+}
+
+// JobView is a document of the jobs bucket.
+type JobView struct {
+	Job         JobID              `json:"job"`
+	Spec        Spec               `json:"spec"`
+	By          string             `json:"by"`
+	State       JobState           `json:"state"`
+	Reason      string             `json:"reason,omitempty"` // why it waits or how it ended
+	Code        Code               `json:"code,omitempty"`
+	Submitted   time.Time          `json:"submitted"`
+	Ended       time.Time          `json:"ended,omitzero"`
+	Generation  Generation         `json:"generation"`
+	Workers     []WorkerView       `json:"workers"` // by place: the newest life of each
+	Generations []GenerationView   `json:"generations"`
+	Incidents   []IncidentClosed   `json:"incidents"`
+	Open        *IncidentOpened    `json:"open,omitempty"`
+	Failures    []time.Time        `json:"failures,omitempty"` // charged within the window
+	Step        uint64             `json:"step"`               // of the last fact that told one
+	Ledger      Ledger             `json:"ledger"`
+	Metrics     map[string]float64 `json:"metrics,omitempty"`
+	FirstError  *WorkerView        `json:"first_error,omitempty"` // the first failure in event order
+}
