@@ -1,0 +1,136 @@
+package round
+
+import (
+	"fmt"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// join takes in that a worker asks to be in the next generation. Repeating it is harmless.
+func (t *turn) join(j events.MemberJoin) {
+	reply := events.MemberWaiting{Job: t.View.Job}
+	defer func() {
+		if t.d.Refusal == nil {
+			t.d.Reply = reply
+		}
+	}()
+	x := t.seat(j.Place)
+	switch {
+	case t.Placement == 0 && t.Nonce == "":
+		t.d.Refusal = events.Errorf(events.NotFound, "job %s has no placement yet", t.View.Job)
+		return
+	case t.Finishing || t.Stopping != nil:
+		reply.Over = true
+		return
+	case x == nil:
+		reply.Removed = true
+		return
+	case j.Attempt != x.Attempt:
+		t.d.Refusal = events.Errorf(events.Fenced, "%s is at attempt %d, not %d", j.Place, x.Attempt, j.Attempt)
+		return
+	case j.Left > t.View.Generation:
+		t.d.Refusal = events.Errorf(events.Invalid, "%s says it left %s, the newest is %s", j.Place, j.Left, t.View.Generation)
+		return
+	case x.Incarnation != "" && j.Incarnation < x.Incarnation:
+		t.d.Refusal = events.Errorf(events.Fenced, "%s has a newer life than %s", j.Place, j.Incarnation)
+		return
+	case x.Incarnation == j.Incarnation && (x.State == dead || x.State == blamed || x.State == lost || x.State == finished):
+		t.d.Refusal = events.Errorf(events.Fenced, "life %s of %s is over (%s)", j.Incarnation, j.Place, x.State)
+		return
+	case x.State == lost || x.State == blamed:
+		t.d.Refusal = events.Errorf(events.Fenced, "%s is %s", j.Place, x.State)
+		return
+	}
+	rank := t.rankOf(j.Place, j.Incarnation)
+	if !t.open() && rank >= 0 && j.Left < t.View.Generation {
+		// It is in the sealed generation and has not heard of it: the launch was lost, or this is a late repeat.
+		reply.Proposed, reply.Sealed = t.View.Generation, true
+		t.again(j.Place.Node)
+		return
+	}
+	t.accuse(j)
+	t.openFor(j, x, rank)
+	if x = t.seat(j.Place); x.Leaving && rank >= 0 {
+		reply.Removed = true
+		t.dropSeats(func(y *Seat) bool { return y.Place == j.Place })
+		return
+	}
+	x.State, x.Incarnation, x.Agent = joined, j.Incarnation, j.Agent
+	x.Address, x.PID, x.Commit = j.Address, j.PID, j.Commit
+	x.Accused = zeroTime
+	if !t.open() {
+		t.change(events.Cause{Kind: events.CauseGrow, Place: &j.Place, Node: j.Place.Node, Rank: -1, Detail: fmt.Sprintf("%s is ready", j.Place)})
+	}
+	reply.Proposed = t.View.Generation + 1
+}
+
+// openFor opens the next generation if this join means that the sealed one is over.
+func (t *turn) openFor(j events.MemberJoin, x *Seat, rank int) {
+	if t.open() || t.View.Generation == 0 {
+		return
+	}
+	switch {
+	case rank >= 0 && j.Planned && t.Planned:
+		t.propose(t.View.Cause, 0)
+	case rank >= 0:
+		t.propose(t.accusation(j), j.NoticeMS)
+	case x.State == member:
+		// Another life asks in its place: the one in the generation has ended without anybody saying so.
+		old := t.rankOf(x.Place, x.Incarnation)
+		t.propose(events.Cause{Kind: events.CauseWorkerLost, Place: &j.Place, Node: j.Place.Node, Rank: old,
+			Detail: "was replaced by a newer life"}, j.NoticeMS)
+	}
+}
+
+// accusation is the cause that a member gives for leaving its generation.
+func (t *turn) accusation(j events.MemberJoin) events.Cause {
+	for _, r := range j.Accused {
+		if r >= 0 && r < len(t.View.Members) {
+			m := t.View.Members[r]
+			return events.Cause{Kind: events.CauseWorkerLost, Place: &m.Place, Node: m.Place.Node, Rank: r,
+				Detail: fmt.Sprintf("%s lost its connection to rank %d", j.Place, r)}
+		}
+	}
+	return events.Cause{Kind: events.CauseWorkerLost, Place: &j.Place, Node: j.Place.Node, Rank: t.rankOf(j.Place, j.Incarnation),
+		Detail: fmt.Sprintf("%s left its generation", j.Place)}
+}
+
+// accuse gives the accused a while to show that they live: being accused removes nobody.
+func (t *turn) accuse(j events.MemberJoin) {
+	if j.Left != t.View.Generation {
+		return
+	}
+	for _, r := range j.Accused {
+		if a := t.memberAt(r); a != nil && a.State == member && a.Accused.IsZero() && a.Place != j.Place {
+			a.Accused = t.now.Add(t.Spec.Elastic.RejoinWithin.D())
+		}
+	}
+}
+
+// expireAccused stops waiting for accused members that have not come back: they are out of the next generation, and
+// may come in later as newcomers if they live.
+func (t *turn) expireAccused() {
+	for i := range t.Seats {
+		x := &t.Seats[i]
+		if x.State == member && !x.Accused.IsZero() && !t.now.Before(x.Accused) {
+			x.State, x.Accused = coming, zeroTime
+		}
+	}
+}
+
+// peers answers where ranks of the sealed generation listen.
+func (t *turn) peers(q events.PeersQuery) {
+	if q.Generation != t.View.Generation {
+		t.d.Refusal = events.Errorf(events.Fenced, "%s is over or unknown, the newest is %s", q.Generation, t.View.Generation)
+		return
+	}
+	a := events.PeersAnswer{Addresses: map[int]string{}}
+	for _, r := range q.Ranks {
+		if r < 0 || r >= len(t.View.Members) {
+			t.d.Refusal = events.Errorf(events.NotFound, "%s has ranks 0 to %d, not %d", q.Generation, len(t.View.Members)-1, r)
+			return
+		}
+		a.Addresses[r] = t.View.Members[r].Address
+	}
+	t.d.Reply = a
+}

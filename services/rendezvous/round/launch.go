@@ -1,0 +1,125 @@
+package round
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// resendAfter is how long a node may hold an old launch before it is told again.
+const resendAfter = time.Second
+
+// again asks that a node is told its launch again.
+func (t *turn) again(n events.NodeID) {
+	if t.to == nil {
+		t.to = map[events.NodeID]bool{}
+	}
+	t.to[n] = true
+}
+
+// heartbeat tells a node again what it has not heard.
+func (t *turn) heartbeat(h events.Heartbeat) {
+	told, ok := t.Told[h.Node]
+	held, holds := h.Revisions[t.View.Job]
+	if t.closed() && !holds {
+		return // it runs nothing of this job: there is nothing to stop
+	}
+	if ok && held < told.Revision && t.now.Sub(told.At) >= resendAfter {
+		t.again(h.Node)
+	}
+}
+
+// launches tells every node whose part has changed what it must run.
+func (t *turn) launches() {
+	if t.Nonce == "" {
+		return
+	}
+	nodes := map[events.NodeID]bool{}
+	for _, x := range t.Seats {
+		nodes[x.Place.Node] = true
+	}
+	for n := range t.Told { // a node that has lost its last seat hears that too
+		nodes[n] = true
+	}
+	order := make([]events.NodeID, 0, len(nodes))
+	for n := range nodes {
+		order = append(order, n)
+	}
+	slices.Sort(order)
+	revision := t.Revision + 1
+	for _, n := range order {
+		l := t.launch(n)
+		sum := fingerprint(l)
+		if t.Told[n].Sum == sum && !t.to[n] {
+			continue
+		}
+		t.Revision = revision
+		l.Revision = revision
+		if t.Told == nil {
+			t.Told = map[events.NodeID]Told{}
+		}
+		t.Told[n] = Told{Revision: revision, Sum: sum, At: t.now}
+		t.d.Launches = append(t.d.Launches, l)
+	}
+}
+
+// launch is the whole of what a node must run for the job now.
+func (t *turn) launch(n events.NodeID) events.Launch {
+	l := events.Launch{Job: t.View.Job, Node: n, Spec: t.Spec, Cause: t.View.Cause, Trace: t.trace(), From: t.Good, Generation: t.View.Generation}
+	switch {
+	case t.Stopping != nil || t.closed():
+		l.Phase, l.Reason, l.Now = events.PhaseStop, t.Stopping.Reason, t.Stopping.Now
+		return l
+	case t.open():
+		l.Phase, l.Generation = events.PhasePrepare, t.View.Proposed
+		l.Planned = t.gentle()
+	default:
+		l.Phase, l.World, l.Planned = events.PhaseRun, len(t.View.Members), t.Planned
+		l.Token = events.Token(t.Nonce, string(t.View.Job), t.View.Generation.String())
+		if len(t.View.Members) > 0 {
+			l.Master = t.View.Members[0].Address
+		}
+	}
+	for i := range t.Seats {
+		if x := &t.Seats[i]; x.Place.Node == n {
+			if m, ok := t.launchMember(x, l.Phase); ok {
+				l.Members = append(l.Members, m)
+			}
+		}
+	}
+	if len(l.Members) == 0 && t.seatsOn(n) == 0 {
+		l.Phase, l.Reason = events.PhaseStop, "the job has no place on this node any more"
+	}
+	return l
+}
+
+// launchMember is a seat's worker as its node must run it; false if there is none to run.
+func (t *turn) launchMember(x *Seat, phase events.Phase) (events.LaunchMember, bool) {
+	switch x.State {
+	case dead, blamed, lost, finished:
+		return events.LaunchMember{}, false
+	}
+	m := events.LaunchMember{Member: events.Member{Place: x.Place, Incarnation: x.Incarnation, Attempt: x.Attempt, Rank: -1}}
+	r := t.rankOf(x.Place, x.Incarnation)
+	if phase != events.PhaseRun || r < 0 || x.State != member {
+		return m, true
+	}
+	m.Member = t.View.Members[r]
+	m.Member.Commit = events.Commit{}
+	if w := len(t.View.Members); w > 1 {
+		next, prev := (r+1)%w, (r+w-1)%w
+		m.Peers = map[int]string{next: t.View.Members[next].Address, prev: t.View.Members[prev].Address}
+	}
+	return m, true
+}
+
+// fingerprint is equal for launches that ask for the same.
+func fingerprint(l events.Launch) string {
+	parts := []string{string(l.Phase), l.Generation.String(), fmt.Sprint(l.World), l.Master, l.Token, fmt.Sprint(l.Planned, l.Now), l.Reason}
+	for _, m := range l.Members {
+		parts = append(parts, fmt.Sprint(m.Place, m.Rank, m.Attempt, m.LocalRank, m.LocalSize, m.CrossRank, m.CrossSize))
+	}
+	return events.Token(parts...)
+}

@@ -1,0 +1,205 @@
+package round
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// placement takes in which places the job has from now on.
+func (t *turn) placement(p events.PlacementSet) {
+	if t.in.Number != 0 && t.in.Number <= t.Placement {
+		return // an older one, late
+	}
+	t.Placement = max(t.Placement, t.in.Number)
+	t.Workers = p.Workers
+	if t.Nonce == "" {
+		t.Nonce, t.Spec = t.in.Nonce, p.Spec
+	}
+	for _, place := range p.Places {
+		if x := t.seat(place); x == nil {
+			t.addSeat(place)
+		} else {
+			x.Leaving = false
+		}
+	}
+	var shrunk *Seat
+	for i := range t.Seats {
+		x := &t.Seats[i]
+		if slices.Contains(p.Places, x.Place) {
+			continue
+		}
+		if slices.Contains(p.Gone, x.Place.Node) {
+			continue
+		}
+		x.Leaving = true
+		if t.rankOf(x.Place, x.Incarnation) >= 0 {
+			shrunk = x
+		}
+	}
+	for _, n := range p.Gone {
+		t.loseNode(n, events.CauseNodeLost, "node "+string(n)+" is lost", func(x *Seat) bool { return !slices.Contains(p.Places, x.Place) }, false)
+	}
+	// Seats that nobody sits on any more go; those of members stay until the generation without them is sealed.
+	t.dropSeats(func(x *Seat) bool {
+		return !slices.Contains(p.Places, x.Place) && (x.State == lost || t.rankOf(x.Place, x.Incarnation) < 0)
+	})
+	switch {
+	case t.View.Generation == 0:
+		t.propose(events.Cause{Kind: events.CauseStart, Rank: -1, Detail: p.Reason}, 0)
+	case shrunk != nil:
+		t.change(events.Cause{Kind: events.CauseShrink, Place: &shrunk.Place, Node: shrunk.Place.Node,
+			Rank: t.rankOf(shrunk.Place, shrunk.Incarnation), Detail: p.Reason})
+	case t.restart() && t.anyNewcomer():
+		t.change(events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: p.Reason})
+	}
+}
+
+func (t *turn) anyNewcomer() bool {
+	return slices.ContainsFunc(t.Seats, func(x Seat) bool { return x.State == coming })
+}
+
+// change asks for a planned regroup: in-process members leave at their next commit, others are restarted now.
+func (t *turn) change(c events.Cause) {
+	if t.open() {
+		return
+	}
+	if t.restart() {
+		t.propose(c, 0)
+		return
+	}
+	t.Planned = true
+	t.View.Cause = c
+}
+
+// exited takes in the end of a process, by notice or by fact, in whatever order they come.
+func (t *turn) exited(w events.WorkerExited) {
+	x := t.seat(w.Place)
+	if x == nil || w.Attempt < x.Attempt || (x.Incarnation != "" && x.Incarnation != w.Incarnation) {
+		return // of a life that is over already, or another one's
+	}
+	switch x.State {
+	case dead, blamed, lost, finished:
+		return
+	}
+	if t.restart() && w.Asked {
+		return // the agent has stopped it to make room for its next generation
+	}
+	rank := t.rankOf(x.Place, w.Incarnation)
+	x.Incarnation = w.Incarnation
+	if x.Leaving {
+		t.dropSeats(func(y *Seat) bool { return y.Place == w.Place })
+		return
+	}
+	switch {
+	case w.Failed(!t.restart()):
+		x.State = dead
+		if rank >= 0 {
+			t.propose(events.Cause{Kind: events.CauseWorkerFailed, Place: &w.Place, Node: w.Place.Node, Rank: rank, Detail: w.Detail}, w.AgeMS)
+		}
+	case w.Asked:
+		x.State = lost // its agent is going; the scheduler follows
+		if rank >= 0 {
+			t.propose(events.Cause{Kind: events.CauseShrink, Place: &w.Place, Node: w.Place.Node, Rank: rank, Detail: w.Detail}, w.AgeMS)
+		}
+	default:
+		x.State = finished
+	}
+}
+
+// respawned takes in the registry's grant of another life.
+func (t *turn) respawned(b events.JobRespawned) {
+	x := t.seat(b.Place)
+	if x == nil || x.Leaving {
+		return
+	}
+	switch x.State {
+	case dead, blamed, finished, member: // member: the verdict came before the exit that it answers
+		if b.Dead != x.Incarnation || b.Attempt <= x.Attempt {
+			return
+		}
+	default:
+		return
+	}
+	rank := t.rankOf(x.Place, x.Incarnation)
+	wasMember := x.State == member
+	detail := fmt.Sprintf("attempt %d of %s was granted", b.Attempt, b.Place)
+	t.reseat(x, b.Attempt)
+	switch {
+	case wasMember:
+		t.propose(events.Cause{Kind: events.CauseWorkerFailed, Place: &b.Place, Node: b.Place.Node, Rank: rank, Detail: detail}, 0)
+	case t.restart() && !t.open():
+		t.change(events.Cause{Kind: events.CauseGrow, Place: &b.Place, Node: b.Place.Node, Rank: -1, Detail: detail})
+	}
+}
+
+// reseat empties a seat for the next life.
+func (t *turn) reseat(x *Seat, attempt int) {
+	*x = Seat{Place: x.Place, State: coming, Attempt: attempt, Leaving: x.Leaving}
+}
+
+// gone takes a seat's worker out because its node is gone, and returns its rank in the sealed generation, or -1.
+func (t *turn) gone(x *Seat) int {
+	rank := -1
+	if x.State == member || x.State == joined {
+		rank = t.rankOf(x.Place, x.Incarnation)
+	}
+	x.State = lost
+	return rank
+}
+
+// nodeGone takes in discovery's verdict about one incarnation of a node.
+func (t *turn) nodeGone(n events.NodeID, inc events.Incarnation, kind events.CauseKind) {
+	back := t.Agents[n] > inc // ULIDs sort by age: a newer life of the node is known, so only seats of the old one are lost
+	t.loseNode(n, kind, "node "+string(n)+" is gone", func(x *Seat) bool {
+		return (x.Agent == "" && !back) || x.Agent == inc
+	}, back)
+}
+
+// loseNode takes out the seats of a node that which selects, opens the next generation if one of them had a rank, and
+// with reseat empties them for the node's next life.
+func (t *turn) loseNode(n events.NodeID, kind events.CauseKind, detail string, which func(*Seat) bool, reseat bool) {
+	cause := events.Cause{Kind: kind, Node: n, Rank: -1, Detail: detail}
+	for i := range t.Seats {
+		x := &t.Seats[i]
+		if x.Place.Node != n || !which(x) {
+			continue
+		}
+		if r := t.gone(x); r >= 0 && cause.Rank < 0 {
+			place := x.Place
+			cause.Place, cause.Rank = &place, r
+		}
+		if reseat && !x.Leaving {
+			t.reseat(x, x.Attempt+1)
+		}
+	}
+	if cause.Rank >= 0 {
+		t.propose(cause, 0)
+	}
+}
+
+// nodeBack gives the seats that a node lost with an older life to its new one.
+func (t *turn) nodeBack(n events.NodeFact) {
+	if t.seatsOn(n.Node) == 0 || t.Agents[n.Node] >= n.Incarnation {
+		return
+	}
+	if t.Agents == nil {
+		t.Agents = map[events.NodeID]events.Incarnation{}
+	}
+	t.Agents[n.Node] = n.Incarnation
+	// A seat that nobody ever started belongs to the new agent as it is.
+	t.loseNode(n.Node, events.CauseNodeLost, "node "+string(n.Node)+" came back as a new incarnation", func(x *Seat) bool {
+		return x.Agent != n.Incarnation && (x.State == lost || x.Agent != "")
+	}, true)
+}
+
+func (t *turn) seatsOn(n events.NodeID) int {
+	k := 0
+	for _, x := range t.Seats {
+		if x.Place.Node == n {
+			k++
+		}
+	}
+	return k
+}

@@ -1,0 +1,186 @@
+package round
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestRanks has worked examples of Horovod's slot assignment: rank, size, local rank, local size, cross rank, cross size.
+func TestRanks(t *testing.T) {
+	cases := []struct {
+		name  string
+		slots []string // node:slots in order
+		max   int
+		want  map[string][6]int
+	}{
+		{"even", []string{"a:2", "b:2"}, 4, map[string][6]int{"a/0": {0, 4, 0, 2, 0, 2}, "a/1": {1, 4, 1, 2, 0, 2}, "b/0": {2, 4, 0, 2, 1, 2}, "b/1": {3, 4, 1, 2, 1, 2}}},
+		{"uneven", []string{"a:4", "b:2", "c:3"}, 0, map[string][6]int{"a/2": {2, 9, 2, 4, 0, 2}, "a/3": {3, 9, 3, 4, 0, 1}, "b/0": {4, 9, 0, 2, 1, 3}, "c/2": {8, 9, 2, 3, 1, 2}}},
+		{"rising", []string{"a:1", "b:3", "c:2"}, 0, map[string][6]int{"b/1": {2, 6, 1, 3, 0, 2}, "b/2": {3, 6, 2, 3, 0, 1}, "c/1": {5, 6, 1, 2, 1, 2}}},
+		{"cut at max", []string{"a:4", "b:4", "c:4"}, 6, map[string][6]int{"b/0": {4, 6, 0, 2, 1, 2}, "a/2": {2, 6, 2, 4, 0, 1}}},
+		{"one node is enough", []string{"a:4", "b:4"}, 4, map[string][6]int{"a/3": {3, 4, 3, 4, 0, 1}}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			var places []events.Place
+			for _, s := range c.slots {
+				var node string
+				var n int
+				if _, err := fmt.Sscanf(s, "%1s:%d", &node, &n); err != nil {
+					t.Fatal(err)
+				}
+				for i := range n {
+					places = append(places, events.Place{Node: events.NodeID(node), Slot: events.Slot(i)})
+				}
+			}
+			slices.Reverse(places) // the order of the input must not matter
+			got := map[string][6]int{}
+			members := assign(places, nil, c.max)
+			for _, m := range members {
+				got[m.Place.String()] = [6]int{m.Rank, len(members), m.LocalRank, m.LocalSize, m.CrossRank, m.CrossSize}
+			}
+			for p, w := range c.want {
+				if got[p] != w {
+					t.Errorf("%s: got %v, want %v", p, got[p], w)
+				}
+			}
+		})
+	}
+}
+
+// TestSeniorNodesComeFirst: a node that took part longer outranks a newcomer whose name sorts before it.
+func TestSeniorNodesComeFirst(t *testing.T) {
+	m := assign([]events.Place{{Node: "a"}, {Node: "b"}}, map[events.NodeID]events.Generation{"a": 3, "b": 1}, 0)
+	if m[0].Place.Node != "b" {
+		t.Errorf("rank 0 is %s, want the survivor b", m[0].Place)
+	}
+}
+
+// TestProperties throws any inputs in any order at one round and checks what must always hold.
+func TestProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var m Machine
+		s := m.New("j-1")
+		spec := events.Spec{Name: "j", Command: []string{"x"}, Recovery: rapid.SampledFrom([]events.Recovery{events.RecoveryInProcess, events.RecoveryRestart}).Draw(t, "recovery")}.WithDefaults()
+		workers := events.Workers{Min: rapid.IntRange(1, 3).Draw(t, "min")}
+		workers.Max = workers.Min + rapid.IntRange(0, 3).Draw(t, "more")
+		now := time.Unix(1000, 0).UTC()
+		sealed, closed, number := events.Generation(0), false, uint64(0)
+		place := rapid.Custom(func(t *rapid.T) events.Place {
+			return events.Place{Node: rapid.SampledFrom([]events.NodeID{"a", "b", "c"}).Draw(t, "node"), Slot: events.Slot(rapid.IntRange(0, 1).Draw(t, "slot"))}
+		})
+		for range rapid.IntRange(1, 120).Draw(t, "inputs") {
+			number++
+			b := anyInput(t, place, s, spec, workers)
+			in := events.Input{ID: fmt.Sprint(number), Number: number, Nonce: "n", Body: b}
+			now = now.Add(time.Duration(rapid.IntRange(0, 700).Draw(t, "ms")) * time.Millisecond)
+			var d events.Decision
+			s, d = m.Step(viaJSON(t, s), in, now)
+			for _, f := range d.Facts {
+				if x, ok := f.Body.(events.RoundSealed); ok {
+					if x.Generation != sealed+1 {
+						t.Fatalf("sealed %s after %s", x.Generation, sealed)
+					}
+					if closed {
+						t.Fatal("sealed after the end")
+					}
+					sealed = x.Generation
+					checkSealed(t, x, workers)
+				}
+			}
+			closed = closed || s.closed()
+			if closed && !s.closed() {
+				t.Fatal("terminal did not stay terminal")
+			}
+			if dl := m.Deadline(s); !dl.IsZero() && dl.Before(now) {
+				t.Fatalf("deadline %s is over and nothing was done about it", now.Sub(dl))
+			}
+			// The same again changes nothing that is told, unless time does.
+			again, d2 := m.Step(viaJSON(t, s), in, now)
+			if len(d2.Facts) != 0 {
+				t.Fatalf("%T told %v when repeated", b, d2.Facts)
+			}
+			if !reflect.DeepEqual(again.View, s.View) {
+				t.Fatalf("%T repeated changed the view", b)
+			}
+		}
+	})
+}
+
+func checkSealed(t *rapid.T, x events.RoundSealed, w events.Workers) {
+	seen := map[events.Place]bool{}
+	for i, m := range x.Members {
+		if m.Rank != i || seen[m.Place] || m.Incarnation == "" {
+			t.Fatalf("bad member %d: %+v", i, m)
+		}
+		seen[m.Place] = true
+	}
+	if n := len(x.Members); n < w.Min || n > w.Max {
+		t.Fatalf("world %d is not within %d:%d", n, w.Min, w.Max)
+	}
+}
+
+// viaJSON is what storing and loading does to a state.
+func viaJSON(t *rapid.T, s State) State {
+	b, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out State
+	if err := json.Unmarshal(b, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func anyInput(t *rapid.T, place *rapid.Generator[events.Place], s State, spec events.Spec, w events.Workers) events.Body {
+	p := place.Draw(t, "place")
+	attempt := rapid.IntRange(1, 3).Draw(t, "attempt")
+	if x := s.seat(p); x != nil && rapid.IntRange(0, 4).Draw(t, "right") > 0 {
+		attempt = x.Attempt
+	}
+	life := events.Incarnation(fmt.Sprintf("%s#%d", p, attempt))
+	gen := events.Generation(rapid.Uint64Range(0, uint64(s.View.Generation)+1).Draw(t, "g"))
+	ref := events.WorkerRef{Job: "j-1", Place: p, Incarnation: life, Attempt: attempt, Generation: gen}
+	exit := events.WorkerExited{WorkerRef: ref, ExitCode: rapid.IntRange(0, 1).Draw(t, "code"), Done: rapid.Bool().Draw(t, "done"), Asked: rapid.IntRange(0, 5).Draw(t, "asked") == 0}
+	node := events.NodeFact{Node: p.Node, Incarnation: events.Incarnation(fmt.Sprintf("agent-%d", rapid.IntRange(1, 2).Draw(t, "agent")))}
+	switch rapid.IntRange(0, 24).Draw(t, "kind") {
+	case 0, 1, 2:
+		return events.PlacementSet{Job: "j-1", Spec: spec, Workers: w, Places: rapid.SliceOfNDistinct(place, w.Min, w.Max, func(p events.Place) events.Place { return p }).Draw(t, "places")}
+	case 3:
+		return exit
+	case 4:
+		return events.Notice{Exited: exit}
+	case 5:
+		return events.WorkerReady{WorkerRef: ref}
+	case 6, 7:
+		return events.JobRespawned{Job: "j-1", Place: p, Dead: life, Attempt: attempt + 1}
+	case 8:
+		return events.JobBlamed{Job: "j-1", Place: p, Dead: life}
+	case 9:
+		return events.NodeLost{NodeFact: node}
+	case 10:
+		return events.NodeJoined{NodeFact: node}
+	case 11:
+		return events.Heartbeat{Node: p.Node}
+	case 12:
+		if rapid.IntRange(0, 5).Draw(t, "end") == 0 {
+			return events.JobFailed{JobEnd: events.JobEnd{Job: "j-1"}}
+		}
+		return events.Tick{}
+	case 13, 14:
+		return events.Tick{}
+	}
+	j := events.MemberJoin{Job: "j-1", Place: p, Incarnation: life, Agent: node.Incarnation, Attempt: attempt, Left: gen, Planned: rapid.Bool().Draw(t, "planned"), Address: p.String()}
+	if rapid.Bool().Draw(t, "accuses") {
+		j.Accused = []int{rapid.IntRange(0, 5).Draw(t, "rank")}
+	}
+	return j
+}

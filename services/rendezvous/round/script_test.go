@@ -1,0 +1,232 @@
+package round
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what the scripts print now; read the diff before committing it")
+
+// TestScripts plays every script in testdata: lines that begin with "> " are commands, the rest is what they print.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, f := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) {
+			want, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := play(t, string(want))
+			if *rewrite {
+				if err := os.WriteFile(f, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got != string(want) {
+				t.Errorf("%s prints now:\n%s", f, got)
+			}
+		})
+	}
+}
+
+func play(t *testing.T, script string) string {
+	r := newRig()
+	var out strings.Builder
+	for line := range strings.Lines(script) {
+		line = strings.TrimSuffix(line, "\n")
+		if strings.HasPrefix(line, "#") || line == "" {
+			out.WriteString(line + "\n")
+		}
+		if cmd, ok := strings.CutPrefix(line, "> "); ok {
+			out.WriteString(line + "\n" + r.do(t, strings.Fields(cmd)))
+		}
+	}
+	return out.String()
+}
+
+// rig is one round with a clock of its own.
+type rig struct {
+	s      State
+	now    time.Time
+	number uint64
+	spec   events.Spec
+}
+
+func newRig() *rig {
+	return &rig{s: Machine{}.New("j-1"), now: time.Unix(1000, 0).UTC(), spec: events.Spec{Name: "j", Command: []string{"x"}, Recovery: events.RecoveryInProcess}.WithDefaults()}
+}
+
+func (r *rig) step(b events.Body) string {
+	r.number++
+	var d events.Decision
+	r.s, d = Machine{}.Step(r.s, events.Input{ID: strconv.FormatUint(r.number, 10), Number: r.number, Nonce: "n", Body: b}, r.now)
+	return show(r.s, d)
+}
+
+func (r *rig) do(t *testing.T, f []string) string {
+	arg := map[string]string{}
+	var words []string
+	for _, w := range f[1:] {
+		if k, v, ok := strings.Cut(w, "="); ok {
+			arg[k] = v
+		} else {
+			words = append(words, w)
+		}
+	}
+	num := func(key string, def int) int {
+		if v, ok := arg[key]; ok {
+			n, err := strconv.Atoi(v)
+			if err != nil {
+				t.Fatalf("%v: %v", f, err)
+			}
+			return n
+		}
+		return def
+	}
+	life := func(p events.Place) events.Incarnation {
+		if v, ok := arg["life"]; ok {
+			return events.Incarnation(v)
+		}
+		return events.Incarnation(fmt.Sprintf("%s#%d", p, num("attempt", 1)))
+	}
+	var place events.Place
+	if len(words) > 0 {
+		node, slot, _ := strings.Cut(words[0], "/")
+		n, _ := strconv.Atoi(slot)
+		place = events.Place{Node: events.NodeID(node), Slot: events.Slot(n)}
+	}
+	ref := events.WorkerRef{Job: "j-1", Place: place, Incarnation: life(place), Attempt: num("attempt", 1), Generation: events.Generation(num("g", 0))}
+	fact := events.NodeFact{Node: place.Node, Incarnation: events.Incarnation(arg["life"])}
+	switch f[0] {
+	case "place":
+		p := events.PlacementSet{Job: "j-1", Spec: r.spec, Reason: "because", Workers: events.Workers{Min: num("min", 2), Max: num("max", 4)}}
+		if arg["recovery"] == "restart" {
+			p.Spec.Recovery = events.RecoveryRestart
+		}
+		for _, w := range words {
+			node, slot, _ := strings.Cut(w, "/")
+			n, _ := strconv.Atoi(slot)
+			p.Places = append(p.Places, events.Place{Node: events.NodeID(node), Slot: events.Slot(n)})
+		}
+		if g := arg["gone"]; g != "" {
+			p.Gone = []events.NodeID{events.NodeID(g)}
+		}
+		return r.step(p)
+	case "join":
+		j := events.MemberJoin{Job: "j-1", Place: place, Incarnation: life(place), Agent: "agent-1", Attempt: num("attempt", 1),
+			Address: place.String(), Left: events.Generation(num("left", 0)), Planned: slices.Contains(words, "planned"), NoticeMS: 1}
+		if a, ok := arg["accused"]; ok {
+			n, _ := strconv.Atoi(a)
+			j.Accused = []int{n}
+		}
+		return r.step(j)
+	case "exit":
+		w := events.WorkerExited{WorkerRef: ref, ExitCode: num("code", -1), Done: slices.Contains(words, "done"), Asked: slices.Contains(words, "asked"), Detail: "killed", AgeMS: 2}
+		if slices.Contains(words, "noticed") {
+			return r.step(events.Notice{Exited: w})
+		}
+		return r.step(w)
+	case "ready":
+		return r.step(events.WorkerReady{WorkerRef: ref})
+	case "respawn":
+		return r.step(events.JobRespawned{Job: "j-1", Place: place, Dead: life(place), Attempt: num("attempt", 1) + 1})
+	case "blame":
+		return r.step(events.JobBlamed{Job: "j-1", Place: place, Dead: life(place)})
+	case "lost":
+		return r.step(events.NodeLost{NodeFact: fact})
+	case "back":
+		return r.step(events.NodeJoined{NodeFact: fact})
+	case "left":
+		return r.step(events.NodeLeft{NodeFact: fact})
+	case "heartbeat":
+		return r.step(events.Heartbeat{Node: place.Node, Revisions: map[events.JobID]uint64{"j-1": uint64(num("revision", 0))}})
+	case "peers":
+		return r.step(events.PeersQuery{Job: "j-1", Generation: events.Generation(num("g", 0)), Ranks: []int{num("rank", 0)}})
+	case "finishing":
+		return r.step(events.JobFinishing{Job: "j-1"})
+	case "stopping":
+		return r.step(events.JobStopping{Job: "j-1", Reason: "asked"})
+	case "ended":
+		return r.step(events.JobSucceeded{JobEnd: events.JobEnd{Job: "j-1", Reason: "all done"}})
+	case "wait":
+		d, err := time.ParseDuration(words[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := r.now.Add(d)
+		var out string
+		for { // as the loop does: a tick at each deadline on the way
+			dl := Machine{}.Deadline(r.s)
+			if dl.IsZero() || dl.After(end) {
+				break
+			}
+			r.now = dl
+			out += r.step(events.Tick{})
+		}
+		r.now = end
+		if out == "" {
+			out = "  nothing happens\n"
+		}
+		return out
+	}
+	t.Fatalf("unknown command %v", f)
+	return ""
+}
+
+// show prints a decision for people.
+func show(s State, d events.Decision) string {
+	var b strings.Builder
+	p := func(format string, a ...any) { fmt.Fprintf(&b, "  "+format+"\n", a...) }
+	for _, f := range d.Facts {
+		switch x := f.Body.(type) {
+		case events.RoundOpened:
+			p("fact opened %s: %s, expects %v", x.Proposed, x.Cause.Kind, x.Expected)
+		case events.RoundSealed:
+			var m []string
+			for _, y := range x.Members {
+				m = append(m, fmt.Sprintf("%d=%s#%d", y.Rank, y.Place, y.Attempt))
+			}
+			p("fact sealed %s: %s, %s", x.Generation, x.Cause.Kind, strings.Join(m, " "))
+		case events.RoundClosed:
+			p("fact closed: %s", x.Reason)
+		}
+	}
+	for _, l := range d.Launches {
+		var m []string
+		for _, y := range l.Members {
+			m = append(m, fmt.Sprintf("%d:r%d#%d", y.Place.Slot, y.Rank, y.Attempt))
+		}
+		planned := ""
+		if l.Planned {
+			planned = " planned"
+		}
+		p("launch %s r%d: %s %s%s [%s]", l.Node, l.Revision, l.Phase, l.Generation, planned, strings.Join(m, " "))
+	}
+	for range d.Pokes {
+		p("poke: abandon")
+	}
+	if d.Refusal != nil {
+		p("refused (%s): %s", events.CodeOf(d.Refusal), d.Refusal)
+	}
+	switch x := d.Reply.(type) {
+	case events.MemberWaiting:
+		p("reply: proposed %s sealed=%t over=%t removed=%t", x.Proposed, x.Sealed, x.Over, x.Removed)
+	case events.PeersAnswer:
+		p("reply: %v", x.Addresses)
+	}
+	p("%s %s", s.View.State, s.View.Generation)
+	return b.String()
+}

@@ -1,0 +1,132 @@
+package round
+
+import (
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+var zeroTime time.Time
+
+// expected tells whether the open round waits for a seat.
+func (t *turn) expected(x *Seat) bool {
+	if x.Leaving {
+		return false
+	}
+	switch x.State {
+	case joined, member:
+		return true
+	case coming:
+		// With survivors enough, a respawned or new worker warms up aside and is taken in at a commit boundary. Restarted
+		// groups start together anyway, so a granted respawn is waited for: one new generation, not two.
+		return t.restart() || t.View.Generation == 0 || t.survivors() < t.Workers.Min
+	case dead:
+		return t.restart() // until the verdict
+	}
+	return false
+}
+
+// survivors counts the members of the sealed generation that are not known to be gone.
+func (t *turn) survivors() int {
+	n := 0
+	for i := range t.Seats {
+		x := &t.Seats[i]
+		if (x.State == member || x.State == joined) && !x.Leaving && t.rankOf(x.Place, x.Incarnation) >= 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func (t *turn) expectedPlaces() []events.Place {
+	var out []events.Place
+	for i := range t.Seats {
+		if t.expected(&t.Seats[i]) {
+			out = append(out, t.Seats[i].Place)
+		}
+	}
+	return out
+}
+
+// settle seals the open round if everybody expected has joined, or if at least min have and the last call is over.
+func (t *turn) settle() {
+	if !t.open() || t.Stopping != nil {
+		return
+	}
+	here, missing := 0, 0
+	for i := range t.Seats {
+		x := &t.Seats[i]
+		switch {
+		case x.State == joined && !x.Leaving:
+			here++
+		case t.expected(x):
+			missing++
+		}
+	}
+	switch {
+	case here < max(t.Workers.Min, 1):
+		t.View.State, t.LastCall = events.RoundOpen, zeroTime // last call is cancelled by falling under min
+	case missing == 0:
+		t.seal()
+	case t.LastCall.IsZero():
+		t.View.State, t.LastCall = events.RoundSettling, t.now.Add(t.Spec.Elastic.LastCall.D())
+	case !t.now.Before(t.LastCall):
+		t.seal()
+	}
+}
+
+// seal makes the generation of those who have joined.
+func (t *turn) seal() {
+	g := t.View.Proposed
+	var in []*Seat
+	for i := range t.Seats {
+		if x := &t.Seats[i]; x.State == joined && !x.Leaving {
+			in = append(in, x)
+		}
+	}
+	if t.Seniority == nil {
+		t.Seniority = map[events.NodeID]events.Generation{}
+	}
+	places := make([]events.Place, len(in))
+	for i, x := range in {
+		places[i] = x.Place
+		if _, ok := t.Seniority[x.Place.Node]; !ok {
+			t.Seniority[x.Place.Node] = g
+		}
+	}
+	members := assign(places, t.Seniority, t.Workers.Max)
+	for i := range members {
+		x := t.seat(members[i].Place)
+		m := &members[i]
+		m.Incarnation, m.Attempt, m.Address, m.Commit, m.PID = x.Incarnation, x.Attempt, x.Address, x.Commit, x.PID
+		x.State = member
+	}
+	for n := range t.Seniority { // a node without members starts anew when it returns, so it never outranks a survivor
+		if !slices.ContainsFunc(members, func(m events.Member) bool { return m.Place.Node == n }) {
+			delete(t.Seniority, n)
+		}
+	}
+	for i := range t.Seats { // silent ones are out; if they live they come in as newcomers
+		x := &t.Seats[i]
+		x.Accused = zeroTime
+		if x.State == member && !slices.ContainsFunc(members, func(m events.Member) bool { return m.Place == x.Place }) {
+			x.State = coming
+		}
+	}
+	t.View.Generation, t.View.Proposed, t.View.State, t.View.Members = g, 0, events.RoundIsSealed, members
+	t.dropSeats(func(x *Seat) bool { return x.Leaving })
+	t.LastCall, t.Planned = zeroTime, false
+	judge := events.Milliseconds(t.now.Sub(t.NoticeAt))
+	t.tell(events.RoundSealed{Job: t.View.Job, Generation: g, Members: members, Cause: t.View.Cause, From: t.Good,
+		NoticeMS: t.NoticeMS, JudgeMS: judge})
+	t.d.Spans = append(t.d.Spans, events.Span{Service: events.ServiceRendezvous, Name: "rendezvous " + g.String(), Parent: t.trace(),
+		Self: events.ChildTrace(t.trace(), "rendezvous", g.String()), Start: t.NoticeAt, End: t.now,
+		Attributes: map[string]string{"regroup.job.id": string(t.View.Job), "regroup.generation": g.String(), "regroup.incident.cause": string(t.View.Cause.Kind)}})
+	if t.restart() {
+		return
+	}
+	if slices.ContainsFunc(t.Seats, func(x Seat) bool { return x.State == joined }) && len(members) < t.Workers.Max {
+		t.change(events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: "a newcomer is ready"})
+	}
+}

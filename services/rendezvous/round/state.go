@@ -1,0 +1,142 @@
+package round
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// seatState is what can be said of a seat; see the package comment.
+type seatState string
+
+const (
+	coming   seatState = "coming"
+	joined   seatState = "joined"
+	member   seatState = "member"
+	dead     seatState = "dead"
+	blamed   seatState = "blamed"
+	lost     seatState = "lost"
+	finished seatState = "finished"
+)
+
+// Seat is one place of the job and the newest life in it.
+type Seat struct {
+	Place       events.Place       `json:"place"`
+	State       seatState          `json:"state"`
+	Attempt     int                `json:"attempt"`
+	Incarnation events.Incarnation `json:"incarnation,omitempty"` // of the newest life that joined
+	Agent       events.Incarnation `json:"agent,omitempty"`
+	Address     string             `json:"address,omitempty"`
+	PID         int                `json:"pid,omitempty"`
+	Commit      events.Commit      `json:"commit"`
+	Leaving     bool               `json:"leaving,omitempty"` // no longer in the placement: leaves at the next commit
+	Accused     time.Time          `json:"accused,omitzero"`  // peers lost it; it may rejoin until then
+}
+
+// State is the rendezvous of one job.
+type State struct {
+	View      events.RoundView                     `json:"view"`
+	Spec      events.Spec                          `json:"spec"`
+	Workers   events.Workers                       `json:"workers"`
+	Seats     []Seat                               `json:"seats"`              // by place
+	Nonce     string                               `json:"nonce"`              // part of the generations' tokens
+	Placement uint64                               `json:"placement"`          // number of the last placement.set taken in
+	Good      events.Generation                    `json:"good"`               // last generation that made a good step
+	Planned   bool                                 `json:"planned,omitempty"`  // members were asked to leave at their next commit
+	Attempts  map[string]int                       `json:"attempts,omitempty"` // highest attempt of places that were given up
+	Seniority map[events.NodeID]events.Generation  `json:"seniority,omitempty"`
+	Agents    map[events.NodeID]events.Incarnation `json:"agents,omitempty"`   // newest incarnation known per node
+	NoticeAt  time.Time                            `json:"notice_at,omitzero"` // first notice of what opened the round
+	NoticeMS  float64                              `json:"notice_ms,omitempty"`
+	LastCall  time.Time                            `json:"last_call,omitzero"` // settling until then
+	Finishing bool                                 `json:"finishing,omitempty"`
+	Stopping  *events.JobStopping                  `json:"stopping,omitempty"`
+	Revision  uint64                               `json:"revision"` // of the newest launches
+	Told      map[events.NodeID]Told               `json:"told,omitempty"`
+}
+
+// Told remembers the launch that a node was last given.
+type Told struct {
+	Revision uint64    `json:"revision"`
+	Sum      string    `json:"sum"` // of its content without the revision
+	At       time.Time `json:"at"`
+}
+
+func (s *State) restart() bool { return s.Spec.Recovery != events.RecoveryInProcess }
+func (s *State) open() bool    { return s.View.Proposed != 0 }
+func (s *State) closed() bool  { return s.View.State == events.RoundIsClosed }
+
+func (s *State) seat(p events.Place) *Seat {
+	i, ok := slices.BinarySearchFunc(s.Seats, p, func(x Seat, p events.Place) int { return comparePlaces(x.Place, p) })
+	if !ok {
+		return nil
+	}
+	return &s.Seats[i]
+}
+
+func (s *State) addSeat(p events.Place) {
+	x := Seat{Place: p, State: coming, Attempt: s.Attempts[p.String()] + 1}
+	i, _ := slices.BinarySearchFunc(s.Seats, p, func(x Seat, p events.Place) int { return comparePlaces(x.Place, p) })
+	s.Seats = slices.Insert(s.Seats, i, x)
+}
+
+// dropSeats removes the seats that gone selects and remembers how far their attempts have counted.
+func (s *State) dropSeats(gone func(*Seat) bool) {
+	kept := s.Seats[:0]
+	for i := range s.Seats {
+		x := s.Seats[i]
+		if !gone(&x) {
+			kept = append(kept, x)
+			continue
+		}
+		if s.Attempts == nil {
+			s.Attempts = map[string]int{}
+		}
+		s.Attempts[x.Place.String()] = x.Attempt
+	}
+	s.Seats = kept
+}
+
+// memberAt returns the seat of a rank of the sealed generation, if the same life still has it.
+func (s *State) memberAt(rank int) *Seat {
+	if rank < 0 || rank >= len(s.View.Members) {
+		return nil
+	}
+	m := s.View.Members[rank]
+	x := s.seat(m.Place)
+	if x == nil || x.Incarnation != m.Incarnation {
+		return nil
+	}
+	return x
+}
+
+// rankOf returns the rank of a life in the sealed generation, -1 if it has none.
+func (s *State) rankOf(p events.Place, inc events.Incarnation) int {
+	for _, m := range s.View.Members {
+		if m.Place == p && m.Incarnation == inc {
+			return m.Rank
+		}
+	}
+	return -1
+}
+
+func comparePlaces(a, b events.Place) int {
+	return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Slot, b.Slot))
+}
+
+// Concerns tells whether what happens to a node matters to this job.
+func (s State) Concerns(n events.NodeID) bool {
+	if s.closed() {
+		_, told := s.Told[n] // so that a lost stop is told again
+		return told
+	}
+	for _, x := range s.Seats {
+		if x.Place.Node == n {
+			return true
+		}
+	}
+	_, told := s.Told[n]
+	return told
+}

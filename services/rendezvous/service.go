@@ -1,0 +1,71 @@
+package rendezvous
+
+import (
+	"context"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/rendezvous/round"
+)
+
+// Options are what the service needs.
+type Options struct {
+	Ports    events.Ports
+	Instance string // names this replica in logs
+	Observe  func(loop.Observation)
+}
+
+// Service is one replica of the rendezvous.
+type Service struct {
+	host *loop.Host[round.State]
+}
+
+// New checks the options. It does no I/O.
+func New(o Options) (*Service, error) {
+	ports := o.Ports
+	host, err := loop.New(loop.Options[round.State]{
+		Service: events.ServiceRendezvous,
+		Machine: round.Machine{},
+		Bucket:  events.BucketRounds,
+		Ports:   ports,
+		Consumers: []events.Consumer{{
+			Stream: events.StreamFacts, Durable: "rendezvous-evt",
+			Subjects: []string{
+				events.FamilySubject(events.FamilyPlacement, "*"), events.FamilySubject(events.FamilyWorker, "*"),
+				events.FamilySubject(events.FamilyNode, "*"), events.FamilySubject(events.FamilyJob, "*"),
+			},
+		}},
+		Requests: []loop.Request{
+			{Verb: events.VerbJoin, Decode: loop.As[events.MemberJoin]},
+			{Verb: events.VerbPeers, Decode: loop.As[events.PeersQuery]},
+		},
+		Signals: []loop.Hearing{
+			{Subject: events.AllNotices, Queue: events.ServiceRendezvous, Decode: decodeNotice},
+			{Subject: events.AllHeartbeats, Queue: events.ServiceRendezvous, Decode: loop.As[events.Heartbeat]},
+		},
+		Route: route,
+		Reconcile: func(ctx context.Context, emit loop.Emit) error {
+			return reconcile(ctx, ports, emit)
+		},
+		Observe: o.Observe,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Service{host: host}, nil
+}
+
+// Run serves until ctx ends.
+func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }
+
+// decodeNotice reads what is said on a notice subject; what the rendezvous said there itself concerns it no more.
+func decodeNotice(data []byte) (events.Body, error) {
+	e, err := events.DecodeBody[events.NoticeEnvelope](data)
+	switch {
+	case err != nil:
+		return nil, err
+	case e.Notice != nil:
+		return *e.Notice, nil
+	}
+	return e, nil
+}
