@@ -1,0 +1,144 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// dial connects to a rank and returns when the rank has accepted. A refusal is a
+// *RefusedError, except that a generation which failed there returns its failure.
+func (c *Communicator) dial(ctx context.Context, rank int, why purpose) (net.Conn, error) {
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
+		conn, err := c.dialOnce(ctx, rank, why)
+		var no *RefusedError
+		if !errors.As(err, &no) || no.code != replyBusy {
+			return conn, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (c *Communicator) dialOnce(ctx context.Context, rank int, why purpose) (net.Conn, error) {
+	addr, err := c.opt.Peers(ctx, rank)
+	if err != nil {
+		return nil, fmt.Errorf("address of rank %d: %w", rank, err)
+	}
+	conn, err := c.opt.Endpoint.transport.Dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	// The acceptor may have to wait for its own assignment before it answers, so
+	// there is no deadline but the context's.
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	err = c.introduce(conn, rank, why)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		if why == forRing && c.Failed() != nil {
+			// The peer may have welcomed us in this moment; it reads this next.
+			_ = conn.SetWriteDeadline(time.Now().Add(sayAbort))
+			_ = newLink(c, conn, rank, true).send(head{kind: frameAbort}, c.verdict())
+		}
+		_ = conn.Close()
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, err
+	}
+	return conn, nil
+}
+
+func (c *Communicator) introduce(conn net.Conn, rank int, why purpose) error {
+	challenge, err := readGreeting(conn)
+	if err != nil {
+		return err
+	}
+	body := hello{
+		purpose: why, order: byteOrder(), from: c.opt.Rank, to: rank, world: c.opt.World,
+		generation: c.opt.Generation, chunk: c.opt.ChunkBytes, stall: c.opt.StallAfter, job: c.opt.Job,
+	}.encode()
+	sum := dialerMAC(c.opt.Token, challenge, body)
+	message := append([]byte{byte(len(body)), byte(len(body) >> 8)}, body...)
+	if _, err := conn.Write(append(message, sum...)); err != nil {
+		return err
+	}
+	code, detail, err := readReply(conn, c.opt.Token, sum)
+	if err != nil {
+		return err
+	}
+	switch code {
+	case replyWelcome:
+		return nil
+	case replyFailed:
+		if failure, ok := decodeVerdict(detail, c.opt.Generation, c.opt.World); ok {
+			return failure
+		}
+	}
+	return &RefusedError{Rank: rank, Reason: string(detail), code: code}
+}
+
+// admit says whether a peer that knows the token may connect.
+func (c *Communicator) admit(h hello) (replyCode, []byte) {
+	switch {
+	case h.order != byteOrder():
+		return replyMismatch, []byte("other byte order")
+	case h.world != c.opt.World:
+		return replyMismatch, fmt.Appendf(nil, "World is %d here, %d there", c.opt.World, h.world)
+	case h.to != c.opt.Rank:
+		return replyMismatch, fmt.Appendf(nil, "this is rank %d, not %d", c.opt.Rank, h.to)
+	case h.chunk != c.opt.ChunkBytes:
+		return replyMismatch, fmt.Appendf(nil, "ChunkBytes is %d here, %d there", c.opt.ChunkBytes, h.chunk)
+	case h.stall != c.opt.StallAfter:
+		return replyMismatch, fmt.Appendf(nil, "StallAfter is %v here, %v there", c.opt.StallAfter, h.stall)
+	case h.purpose == forRing && h.from != c.ring.Prev():
+		return replyMismatch, fmt.Appendf(nil, "rank %d is not before rank %d in the ring", h.from, c.opt.Rank)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closing, c.Failed() != nil:
+		return replyFailed, c.verdict()
+	case h.purpose == forRing && c.prevTaken, h.purpose == forDirect && c.lane(h.from).inTaken:
+		return replyMismatch, fmt.Appendf(nil, "rank %d is connected already", h.from)
+	case h.purpose == forRing:
+		c.prevTaken = true
+	case h.purpose == forDirect:
+		c.lane(h.from).inTaken = true
+	}
+	return replyWelcome, nil
+}
+
+// adopt takes over a connection that was admitted; err is what went wrong in
+// telling the peer so.
+func (c *Communicator) adopt(h hello, conn net.Conn, err error) {
+	if h.purpose == forProbe {
+		_ = conn.Close()
+		return
+	}
+	if err != nil {
+		_ = conn.Close()
+		c.blame(h.from, err)
+		return
+	}
+	if h.purpose == forRing {
+		c.attach(conn, h.from, false)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing || c.Failed() != nil {
+		_ = conn.Close()
+		return
+	}
+	l := c.lane(h.from)
+	l.in = conn
+	close(l.arrived)
+}

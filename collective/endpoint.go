@@ -1,0 +1,269 @@
+package collective
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// Endpoint is where a process receives connections, for all its generations. It
+// outlives communicators, so that the address of a process never changes.
+//
+// A connection for a generation that is over is refused with the reason. One for a
+// generation that this process has not begun yet, because the peer was told first,
+// is kept until the communicator is made.
+type Endpoint struct {
+	transport Transport
+	life      context.Context
+	end       context.CancelFunc
+	tasks     sync.WaitGroup
+	slots     chan struct{} // bounds handshakes in progress
+
+	// Limits against peers that misbehave; see NewEndpoint for the values.
+	helloAfter, parkFor time.Duration
+	parkMax             int
+
+	mu     sync.Mutex
+	closed bool
+	live   map[key]*Communicator
+	newest map[string]uint64 // per job, of the generations that began here
+	over   map[key][]byte    // verdicts of the last generations that ended here
+	order  []key             // of over, oldest first
+	parked map[*guest]struct{}
+}
+
+type key struct {
+	job        string
+	generation uint64
+}
+
+// guest is a connection whose hello was read and that has no answer yet.
+type guest struct {
+	conn      net.Conn
+	hello     hello
+	body, mac []byte
+	challenge []byte
+	timer     *time.Timer
+}
+
+// remembered is the number of ended generations for which a late dialer is told how
+// they ended, rather than only that they did.
+const remembered = 16
+
+// NewEndpoint starts to accept connections on t, which it closes in its own Close.
+//
+// At most 64 handshakes run at a time, each for at most 5 s; at most 64 connections
+// wait for a generation that has not begun, each for at most 30 s (the peer then
+// tries again).
+func NewEndpoint(t Transport) *Endpoint {
+	life, end := context.WithCancel(context.Background())
+	e := &Endpoint{
+		transport: t, life: life, end: end,
+		slots:      make(chan struct{}, 64),
+		helloAfter: 5 * time.Second, parkFor: 30 * time.Second, parkMax: 64,
+		live: map[key]*Communicator{}, newest: map[string]uint64{},
+		over: map[key][]byte{}, parked: map[*guest]struct{}{},
+	}
+	e.tasks.Go(e.serve)
+	return e
+}
+
+// Addr is what peers dial; tell them through Options.Peers.
+func (e *Endpoint) Addr() string { return e.transport.Addr() }
+
+// Close stops accepting, drops connections that wait, and returns when every
+// goroutine of the endpoint has ended. Close the communicators first.
+func (e *Endpoint) Close() error {
+	e.mu.Lock()
+	e.closed = true
+	waiting := e.parked
+	e.parked = map[*guest]struct{}{}
+	e.mu.Unlock()
+	e.end()
+	err := e.transport.Close()
+	for g := range waiting {
+		g.timer.Stop()
+		_ = g.conn.Close()
+	}
+	e.tasks.Wait()
+	return err
+}
+
+func (e *Endpoint) serve() {
+	for wait := time.Millisecond; ; {
+		conn, err := e.transport.Accept(e.life)
+		if e.life.Err() != nil {
+			if err == nil {
+				_ = conn.Close()
+			}
+			return
+		}
+		if err != nil {
+			// Out of file descriptors, or the transport is gone for good: either way
+			// the ring finds out by itself; here it must only not spin.
+			select {
+			case <-time.After(wait):
+			case <-e.life.Done():
+			}
+			wait = min(2*wait, time.Second)
+			continue
+		}
+		wait = time.Millisecond
+		select {
+		case e.slots <- struct{}{}:
+			e.tasks.Go(func() {
+				defer func() { <-e.slots }()
+				e.receive(conn)
+			})
+		case <-e.life.Done():
+			_ = conn.Close()
+			return
+		}
+	}
+}
+
+// receive reads one hello and finds out whom it is for.
+func (e *Endpoint) receive(conn net.Conn) {
+	// The deadline covers silence; this covers Close.
+	stop := context.AfterFunc(e.life, func() { _ = conn.Close() })
+	defer stop()
+	_ = conn.SetDeadline(time.Now().Add(e.helloAfter))
+	challenge := make([]byte, challengeLen)
+	_, _ = rand.Read(challenge) // never fails: crypto/rand.Read
+	if _, err := conn.Write(greeting(challenge)); err != nil {
+		_ = conn.Close()
+		return
+	}
+	body, h, sum, err := readHello(conn)
+	if err != nil {
+		_ = conn.Close()
+		return
+	}
+	g := &guest{conn: conn, hello: h, body: body, mac: sum, challenge: challenge}
+	c, code, detail := e.route(g)
+	switch {
+	case c != nil:
+		g.present(c)
+	case code != replyWelcome:
+		g.refuse(code, detail)
+	}
+}
+
+// route decides on a guest: the communicator that it is for, or a refusal, or
+// neither if it was parked.
+func (e *Endpoint) route(g *guest) (*Communicator, replyCode, []byte) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	k := key{g.hello.job, g.hello.generation}
+	if c := e.live[k]; c != nil {
+		return c, replyWelcome, nil
+	}
+	if verdict, ok := e.over[k]; ok {
+		return nil, replyFailed, verdict
+	}
+	newest, known := e.newest[k.job]
+	switch {
+	case known && k.generation <= newest:
+		return nil, replyStale, fmt.Appendf(nil, "generation %d is stale, this process is at %d", k.generation, newest)
+	case !known && len(e.newest) > 0:
+		return nil, replyForeign, fmt.Appendf(nil, "job %q is not known here", k.job)
+	case g.hello.purpose == forProbe:
+		return nil, replyEarly, nil
+	case e.closed || len(e.parked) >= e.parkMax:
+		return nil, replyBusy, []byte("too many connections wait for generations that have not begun")
+	}
+	e.parked[g] = struct{}{}
+	g.timer = time.AfterFunc(e.parkFor, func() {
+		if e.unpark(g) {
+			g.refuse(replyBusy, []byte("the generation has not begun here"))
+		}
+	})
+	return nil, replyWelcome, nil
+}
+
+func (e *Endpoint) unpark(g *guest) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, there := e.parked[g]
+	delete(e.parked, g)
+	return there
+}
+
+// register makes c reachable and hands it the guests that came early.
+func (e *Endpoint) register(c *Communicator) error {
+	k := key{c.opt.Job, c.opt.Generation}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	newest, known := e.newest[k.job]
+	switch {
+	case e.closed:
+		return fmt.Errorf("endpoint: %w", ErrClosed)
+	case known && k.generation <= newest:
+		return invalid("Generation %d is stale: this endpoint is at %d", k.generation, newest)
+	}
+	e.newest[k.job] = k.generation
+	e.live[k] = c
+	for g := range e.parked {
+		mine := key{g.hello.job, g.hello.generation}
+		latest, known := e.newest[mine.job]
+		if known && mine.generation > latest {
+			continue // for a generation that is still to come
+		}
+		delete(e.parked, g)
+		g.timer.Stop()
+		e.tasks.Go(func() {
+			_ = g.conn.SetDeadline(time.Now().Add(e.helloAfter))
+			switch {
+			case mine == k:
+				g.present(c)
+			case known:
+				g.refuse(replyStale, fmt.Appendf(nil, "generation %d is stale, this process is at %d", mine.generation, latest))
+			default:
+				g.refuse(replyForeign, fmt.Appendf(nil, "job %q is not known here", mine.job))
+			}
+		})
+	}
+	return nil
+}
+
+// unregister ends a generation; who dials it later is told the verdict.
+func (e *Endpoint) unregister(c *Communicator, verdict []byte) {
+	k := key{c.opt.Job, c.opt.Generation}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.live, k)
+	e.over[k] = verdict
+	e.order = append(e.order, k)
+	if len(e.order) > remembered {
+		delete(e.over, e.order[0])
+		e.order = e.order[1:]
+	}
+}
+
+// present checks that the guest knows the token, and introduces it.
+func (g *guest) present(c *Communicator) {
+	if !hmac.Equal(g.mac, dialerMAC(c.opt.Token, g.challenge, g.body)) {
+		g.refuse(replyForeign, []byte("wrong token"))
+		return
+	}
+	if code, detail := c.admit(g.hello); code != replyWelcome {
+		g.refuse(code, detail)
+		return
+	}
+	_, err := g.conn.Write(appendReply(c.opt.Token, g.mac, replyWelcome, nil))
+	if err == nil {
+		err = g.conn.SetDeadline(time.Time{})
+	}
+	c.adopt(g.hello, g.conn, err)
+}
+
+// refuse answers without a valid MAC: the token may be unknown here.
+func (g *guest) refuse(code replyCode, detail []byte) {
+	_ = g.conn.SetDeadline(time.Now().Add(time.Second))
+	_, _ = g.conn.Write(appendReply("", g.mac, code, detail))
+	_ = g.conn.Close()
+}

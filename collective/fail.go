@@ -1,0 +1,163 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+const (
+	// finishFrame is how long a message that is being written when the communicator
+	// fails may take to complete; without it, the abort cannot follow on that
+	// connection and has to go the other way around.
+	finishFrame = time.Millisecond
+	// sayAbort is how long writing the abort may take. The buffers of a healthy
+	// connection take it at once.
+	sayAbort = 20 * time.Millisecond
+	// grace is how long a broken connection is not yet blamed on the neighbour: it
+	// may have left because of a failure that is being told from the other side.
+	grace = 5 * time.Millisecond
+	// askFor is how long the neighbour's endpoint is then given to say more.
+	askFor = 250 * time.Millisecond
+)
+
+// Failed returns why the communicator is poisoned, or nil.
+func (c *Communicator) Failed() error {
+	if p := c.failure.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Abort poisons the communicator on all ranks: every pending and later call here
+// returns within milliseconds. If cause is or wraps a *PeerLostError, all ranks
+// report that rank as lost; otherwise an *AbortedError naming this rank. The first
+// failure wins; later ones change nothing. It does not wait for anything, and does
+// not replace Close.
+func (c *Communicator) Abort(cause error) {
+	if cause == nil {
+		cause = errors.New("no cause given")
+	}
+	var lost *PeerLostError
+	if errors.As(cause, &lost) && lost.Rank >= 0 && lost.Rank < c.opt.World {
+		why := lost.Cause
+		if why == nil {
+			why = errors.New("no cause given")
+		}
+		c.fail(c.lost(lost.Rank, why))
+		return
+	}
+	c.fail(&AbortedError{Rank: c.opt.Rank, Generation: c.opt.Generation, Cause: cause})
+}
+
+func (c *Communicator) lost(rank int, cause error) error {
+	return &PeerLostError{Rank: rank, Generation: c.opt.Generation, Cause: cause}
+}
+
+// fail records the first failure and wakes everybody. The order matters: whoever is
+// woken by a deadline must find the failure, and whoever is woken by life must not
+// have its own deadlines overwritten.
+func (c *Communicator) fail(failure error) {
+	c.failing.Lock()
+	defer c.failing.Unlock()
+	if c.life.Err() != nil || !c.failure.CompareAndSwap(nil, &failure) {
+		return
+	}
+	for _, l := range c.links() {
+		_ = l.conn.SetReadDeadline(time.Unix(1, 0))
+		_ = l.conn.SetWriteDeadline(time.Now().Add(finishFrame))
+	}
+	c.closeLanes()
+	c.endLife(failure)
+}
+
+// verdict is what peers are told about the end of this communicator.
+func (c *Communicator) verdict() []byte {
+	if failure := c.Failed(); failure != nil {
+		return encodeVerdict(failure, c.opt.Rank)
+	}
+	return encodeVerdict(ErrClosed, c.opt.Rank)
+}
+
+// blame fails the communicator for a broken connection, unless the true reason
+// arrives within the grace or the neighbour's endpoint knows it.
+func (c *Communicator) blame(rank int, cause error) {
+	select {
+	case <-c.life.Done():
+		return
+	case <-c.quit:
+		return
+	case <-time.After(grace):
+	}
+	// A process that died refuses the connection at once. One that merely left tells
+	// why, so that a loaded machine on which the abort is late blames nobody wrongly.
+	limit, cancel := context.WithTimeoutCause(c.life, askFor, ErrSilent)
+	defer cancel()
+	conn, err := c.dial(limit, rank, forProbe)
+	if err == nil {
+		_ = conn.Close()
+	}
+	var lost *PeerLostError
+	if isVerdict(err) && !(errors.As(err, &lost) && lost.Rank == c.opt.Rank) {
+		c.fail(err)
+		return
+	}
+	c.fail(c.lost(rank, cause))
+}
+
+// isVerdict tells how a generation ended from why a connection could not be made.
+func isVerdict(err error) bool {
+	return errors.Is(err, ErrPeerLost) || errors.Is(err, ErrAborted) || errors.Is(err, ErrDiverged)
+}
+
+// gate is the state of the communicator for a call that begins.
+func (c *Communicator) gate() error {
+	if failure := c.Failed(); failure != nil {
+		return failure
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		return ErrClosed
+	}
+	return nil
+}
+
+// watch aborts the communicator when ctx ends during an operation: part of it is on
+// the wire, and cannot be taken back.
+func (c *Communicator) watch(ctx context.Context) func() bool {
+	if ctx.Done() == nil {
+		return func() bool { return true }
+	}
+	return context.AfterFunc(ctx, func() { c.Abort(context.Cause(ctx)) })
+}
+
+// beatsPerStall is how often a heartbeat is sent within the stall limit.
+const beatsPerStall = 8
+
+// monitor sends heartbeats, finds silent neighbours and reports the failure.
+func (c *Communicator) monitor() {
+	tick := time.NewTicker(c.opt.StallAfter / beatsPerStall)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.quit:
+			return
+		case <-c.life.Done():
+			failure := c.Failed()
+			if failure != nil && failure != ErrClosed && c.reports.Load() && c.opt.OnFailure != nil {
+				c.opt.OnFailure(failure)
+			}
+			return
+		case <-tick.C:
+			for _, l := range c.links() {
+				l.say(sayBeat)
+				// Counted in ticks of this process, and not in time: if we ourselves
+				// were stopped, we wake up to one tick and not to a silent world.
+				if !l.held.Load() && l.quiet.Add(1) > beatsPerStall && c.busy.Load() > 0 {
+					c.fail(c.lost(l.peer, ErrSilent))
+				}
+			}
+		}
+	}
+}

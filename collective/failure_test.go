@@ -1,0 +1,336 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// loop runs allreduces until one fails, at most n.
+func loop(ctx context.Context, c *Communicator, n, length int) error {
+	buf := make([]float32, length)
+	for range n {
+		if err := Allreduce(ctx, c, buf, Sum); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attempt forms a ring in which one rank dies at its at-th write, runs operations,
+// and returns everyone's error and the number of writes of the victim before it
+// closed.
+func attempt(t *testing.T, f fabric, world, victim, at int) ([]error, int) {
+	t.Helper()
+	eps := make([]*Endpoint, world)
+	var r *rig
+	for i := range eps {
+		tr := f.listen(t, at*100+i)
+		if i == victim {
+			r = newRig(tr, at)
+			tr = r
+		}
+		eps[i] = NewEndpoint(tr)
+	}
+	ctx, writes := soon(t), 0
+	errs := each(world, func(rank int) error {
+		o := options(eps, 1, rank)
+		o.ChunkBytes = 1 << 10
+		c, err := New(ctx, o)
+		if err != nil {
+			return err
+		}
+		err = loop(ctx, c, 2, 3000)
+		if err == nil {
+			err = c.Barrier(ctx)
+		}
+		if err != nil {
+			if again := c.Barrier(ctx); again == nil || again.Error() != err.Error() {
+				err = fmt.Errorf("poisoned with %w, then %w", err, again)
+			}
+		}
+		if rank == victim {
+			writes = r.writes()
+		}
+		_ = c.Close()
+		return err
+	})
+	for _, e := range eps {
+		_ = e.Close()
+	}
+	return errs, writes
+}
+
+func TestARankThatDiesAtAnyWriteIsNamedByAllOthers(t *testing.T) {
+	onEachFabric(t, func(t *testing.T, f fabric) {
+		for _, world := range []int{2, 4} {
+			victim := world / 2
+			errs, writes := attempt(t, f, world, victim, 0)
+			if err := errors.Join(errs...); err != nil {
+				t.Fatal(err)
+			}
+			for at := 1; at <= writes; at++ {
+				errs, _ := attempt(t, f, world, victim, at)
+				if errs[victim] == nil {
+					t.Errorf("world %d write %d: the victim saw no error", world, at)
+				}
+				for rank, err := range errs {
+					// The last messages of the last barrier are for the successor alone; the
+					// others know by then that everybody arrived, and may have left.
+					spared := at > writes-(world-2) && rank != (victim+1)%world
+					if rank != victim && !(spared && err == nil) {
+						wantLost(t, rank, err, victim)
+					}
+				}
+				if t.Failed() {
+					t.Fatalf("world %d, died at write %d of %d", world, at, writes)
+				}
+			}
+		}
+	})
+}
+
+func TestTwoHundredKillsAndReformsOnTheSameEndpoints(t *testing.T) {
+	onEachFabric(t, func(t *testing.T, f fabric) {
+		const world = 3
+		survivors := endpoints(t, f, world-1)
+		ctx := soon(t)
+		for cycle := range 200 {
+			r := newRig(f.listen(t, 1000+cycle), 0)
+			victim := NewEndpoint(r)
+			eps := append([]*Endpoint{victim}, survivors...)
+			place := cycle % world
+			eps[0], eps[place] = eps[place], eps[0]
+			comms := form(t, eps, uint64(cycle+1), nil)
+			errs := each(world, func(rank int) error {
+				if rank == place {
+					if err := loop(ctx, comms[rank], 2, 5000); err != nil {
+						return err
+					}
+					r.kill()
+					return nil
+				}
+				return loop(ctx, comms[rank], 1e9, 5000)
+			})
+			for rank, err := range errs {
+				if rank != place {
+					wantLost(t, rank, err, place)
+				}
+			}
+			closeAll(comms)
+			_ = victim.Close()
+			if t.Failed() {
+				t.Fatalf("cycle %d", cycle)
+			}
+		}
+	})
+}
+
+func TestAbortWakesEveryoneEverywhere(t *testing.T) {
+	onEachFabric(t, func(t *testing.T, f fabric) {
+		var reported atomic.Int32
+		comms := group(t, f, 4, func(o *Options) { o.OnFailure = func(error) { reported.Add(1) } })
+		ctx, cause := soon(t), errors.New("the agent said so")
+		var local time.Duration
+		errs := each(4, func(rank int) error {
+			if rank != 2 {
+				return comms[rank].Barrier(ctx) // never complete: rank 2 does not come
+			}
+			done := make(chan error, 1)
+			go func() { done <- comms[2].Recv(ctx, 0, make([]byte, 1)) }()
+			eventually(t, "Recv waits", func() bool { return comms[2].busy.Load() > 0 })
+			start := time.Now()
+			comms[2].Abort(cause)
+			comms[2].Abort(errors.New("too late"))
+			err := <-done
+			local = time.Since(start)
+			return err
+		})
+		t.Logf("woken locally in %v", local)
+		for rank, err := range errs {
+			var aborted *AbortedError
+			if !errors.As(err, &aborted) || !errors.Is(err, ErrAborted) || aborted.Rank != 2 || !strings.Contains(err.Error(), cause.Error()) {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+		if !errors.Is(errs[2], cause) {
+			t.Errorf("the cause was lost: %v", errs[2])
+		}
+		eventually(t, "OnFailure on all ranks", func() bool { return reported.Load() == 4 })
+	})
+}
+
+func TestAbortWithALostPeerNamesItEverywhere(t *testing.T) {
+	comms := group(t, fabrics()[0], 4, nil)
+	comms[0].Abort(fmt.Errorf("node n7: %w", &PeerLostError{Rank: 2, Cause: errors.New("node lost")}))
+	for rank, err := range each(4, func(rank int) error { return comms[rank].Barrier(soon(t)) }) {
+		wantLost(t, rank, err, 2)
+	}
+}
+
+func TestTheEndOfAContextAbortsARunningOperation(t *testing.T) {
+	comms := group(t, fabrics()[1], 3, nil)
+	ctx, cancel := context.WithCancel(soon(t))
+	errs := each(3, func(rank int) error {
+		if rank == 0 {
+			eventually(t, "the others wait", func() bool { return comms[1].busy.Load() > 0 && comms[2].busy.Load() > 0 })
+			cancel()
+			return nil
+		}
+		if rank == 1 {
+			return comms[1].Barrier(ctx)
+		}
+		return comms[2].Barrier(soon(t))
+	})
+	if !errors.Is(errs[1], context.Canceled) || !errors.Is(errs[2], ErrAborted) {
+		t.Fatal(errs)
+	}
+	if err := comms[0].Barrier(ctx); err == nil {
+		t.Fatal("a poisoned communicator went on")
+	}
+}
+
+func TestAContextThatEndedBeforeTheTurnHarmsNobody(t *testing.T) {
+	comms := group(t, fabrics()[0], 2, nil)
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := comms[0].Barrier(over); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	mustAll(t, 2, func(r int) error { return comms[r].Barrier(soon(t)) })
+}
+
+func TestDivergedProgramsAreToldApart(t *testing.T) {
+	onEachFabric(t, func(t *testing.T, f fabric) {
+		ops := map[string]func(ctx context.Context, c *Communicator) error{
+			"length": func(ctx context.Context, c *Communicator) error {
+				return Allreduce(ctx, c, make([]float32, 10+c.Rank()/2), Sum)
+			},
+			"zero": func(ctx context.Context, c *Communicator) error {
+				return Allreduce(ctx, c, make([]float32, 100000*(c.Rank()/2)), Sum)
+			},
+			"dtype": func(ctx context.Context, c *Communicator) error {
+				if c.Rank() == 1 {
+					return Allreduce(ctx, c, make([]int32, 10), Sum)
+				}
+				return Allreduce(ctx, c, make([]float32, 10), Sum)
+			},
+			"op": func(ctx context.Context, c *Communicator) error {
+				return Allreduce(ctx, c, make([]float32, 10), Op(c.Rank()%2))
+			},
+			"method": func(ctx context.Context, c *Communicator) error {
+				if c.Rank() == 1 {
+					return c.Barrier(ctx)
+				}
+				return Allreduce(ctx, c, make([]float32, 10), Sum)
+			},
+			"gather": func(ctx context.Context, c *Communicator) error {
+				n := 3 + c.Rank()
+				return Allgather(ctx, c, make([]float32, n), make([]float32, n*c.World()))
+			},
+			"root": func(ctx context.Context, c *Communicator) error {
+				return errors.Join(Broadcast(ctx, c, make([]float32, 10), c.Rank()%2), c.Barrier(ctx))
+			},
+		}
+		i := 0
+		for name, op := range ops {
+			i += 10
+			base := i
+			t.Run(name, func(t *testing.T) {
+				comms := group(t, fabric{f.name, func(t testing.TB, k int) Transport { return f.listen(t, base+k) }}, 4, nil)
+				ctx := soon(t)
+				for rank, err := range each(4, func(rank int) error { return op(ctx, comms[rank]) }) {
+					var d *DivergedError
+					if !errors.As(err, &d) || d.Mine == "" || d.Theirs == "" || d.Mine == d.Theirs {
+						t.Errorf("rank %d: %v", rank, err)
+					}
+				}
+			})
+		}
+	})
+}
+
+func TestADirectMessageOfAnotherLengthFailsBothSides(t *testing.T) {
+	comms := group(t, fabrics()[1], 2, nil)
+	errs := each(2, func(rank int) error {
+		if rank == 0 {
+			return errors.Join(comms[0].Send(soon(t), 1, make([]byte, 8<<20)), comms[0].Barrier(soon(t)))
+		}
+		return comms[1].Recv(soon(t), 0, make([]byte, 5))
+	})
+	if !errors.Is(errs[0], ErrDiverged) || !errors.Is(errs[1], ErrDiverged) {
+		t.Fatal(errs)
+	}
+}
+
+func TestACleanEndIsNobodysError(t *testing.T) {
+	onEachFabric(t, func(t *testing.T, f fabric) {
+		var reported atomic.Int32
+		comms := form(t, endpoints(t, f, 4), 1, func(o *Options) { o.OnFailure = func(error) { reported.Add(1) } })
+		mustAll(t, 4, func(rank int) error {
+			err := loop(soon(t), comms[rank], 3, 1<<20)
+			_ = comms[rank].Close() // while others may still be in the last operation
+			return err
+		})
+		if reported.Load() != 0 {
+			t.Fatal("a clean end was reported as a failure")
+		}
+		if err := comms[0].Barrier(soon(t)); !errors.Is(err, ErrClosed) {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestWhoLeavesEarlyIsNamed(t *testing.T) {
+	onEachFabric(t, func(t *testing.T, f fabric) {
+		comms := group(t, f, 4, nil)
+		errs := each(4, func(rank int) error {
+			if rank == 1 {
+				return comms[1].Close()
+			}
+			return comms[rank].Barrier(soon(t))
+		})
+		for rank, err := range errs {
+			if rank != 1 {
+				wantLost(t, rank, err, 1)
+				if !errors.Is(err, ErrLeft) {
+					t.Errorf("rank %d: %v", rank, err)
+				}
+			}
+		}
+	})
+}
+
+func TestClosingDuringAnOperationEndsIt(t *testing.T) {
+	comms := group(t, fabrics()[1], 3, nil)
+	done := make(chan error, 1)
+	go func() { done <- comms[0].Barrier(soon(t)) }()
+	eventually(t, "the barrier waits", func() bool { return comms[0].busy.Load() > 0 })
+	_ = comms[0].Close()
+	if err := <-done; !errors.Is(err, ErrClosed) {
+		t.Fatal(err)
+	}
+	wantLost(t, 1, comms[1].Barrier(soon(t)), 0)
+}
+
+func TestDeathIsNoticedWhileNobodyOperates(t *testing.T) {
+	f := fabrics()[1]
+	r := newRig(f.listen(t, 0), 0)
+	eps := append(endpoints(t, f, 2), NewEndpoint(r))
+	failures := make(chan error, 2)
+	comms := form(t, eps, 1, func(o *Options) {
+		if o.Rank < 2 {
+			o.OnFailure = func(err error) { failures <- err }
+		}
+	})
+	r.kill()
+	for range 2 {
+		wantLost(t, -1, <-failures, 2)
+	}
+	closeAll(comms)
+	_ = eps[2].Close()
+}

@@ -1,0 +1,235 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/regroup-io/regroup/collective/inproc"
+	"github.com/regroup-io/regroup/collective/tcp"
+)
+
+// fabric makes end points that can reach one another. kill breaks one as SIGKILL
+// would, where the transport can do that.
+type fabric struct {
+	name   string
+	listen func(t testing.TB, i int) Transport
+}
+
+func fabrics() []fabric {
+	network := inproc.NewNetwork()
+	return []fabric{
+		{"inproc", func(t testing.TB, i int) Transport {
+			l, err := network.Listen(fmt.Sprintf("%s-%d", t.Name(), i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}},
+		{"tcp", func(t testing.TB, _ int) Transport {
+			l, err := tcp.Listen(tcp.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}},
+	}
+}
+
+func onEachFabric(t *testing.T, run func(t *testing.T, f fabric)) {
+	for _, f := range fabrics() {
+		t.Run(f.name, func(t *testing.T) { run(t, f) })
+	}
+}
+
+// patience bounds every test's waits: far above what is needed, so that it only
+// ends what hangs.
+const patience = 60 * time.Second
+
+func soon(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, errors.New("the test hangs"))
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func endpoints(t testing.TB, f fabric, n int) []*Endpoint {
+	t.Helper()
+	var all []*Endpoint
+	for i := range n {
+		e := NewEndpoint(f.listen(t, i))
+		t.Cleanup(func() { _ = e.Close() })
+		all = append(all, e)
+	}
+	return all
+}
+
+func options(eps []*Endpoint, generation uint64, rank int) Options {
+	return Options{
+		Job: "job", Token: "secret", Generation: generation, Rank: rank, World: len(eps), Endpoint: eps[rank],
+		Peers: func(_ context.Context, rank int) (string, error) { return eps[rank].Addr(), nil },
+	}
+}
+
+// form makes one communicator per endpoint.
+func form(t testing.TB, eps []*Endpoint, generation uint64, change func(*Options)) []*Communicator {
+	t.Helper()
+	comms := make([]*Communicator, len(eps))
+	errs := each(len(eps), func(rank int) (err error) {
+		o := options(eps, generation, rank)
+		if change != nil {
+			change(&o)
+		}
+		comms[rank], err = New(soon(t), o)
+		return err
+	})
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(errors.Join(errs...))
+		}
+	}
+	return comms
+}
+
+func closeAll(comms []*Communicator) {
+	each(len(comms), func(i int) error { return comms[i].Close() })
+}
+
+// group is a ring ready for use, closed at the end of the test.
+func group(t testing.TB, f fabric, world int, change func(*Options)) []*Communicator {
+	t.Helper()
+	comms := form(t, endpoints(t, f, world), 1, change)
+	t.Cleanup(func() { closeAll(comms) })
+	return comms
+}
+
+// each runs do for every rank at once and returns their errors.
+func each(n int, do func(rank int) error) []error {
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { errs[i] = do(i) })
+	}
+	wg.Wait()
+	return errs
+}
+
+func mustAll(t testing.TB, n int, do func(rank int) error) {
+	t.Helper()
+	if err := errors.Join(each(n, do)...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantLost checks that err names rank.
+func wantLost(t testing.TB, who int, err error, rank int) {
+	t.Helper()
+	var lost *PeerLostError
+	if !errors.As(err, &lost) || !errors.Is(err, ErrPeerLost) || lost.Rank != rank {
+		t.Errorf("rank %d: %v; want rank %d lost", who, err, rank)
+	}
+}
+
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// rig is a transport whose rank can be killed: at a write, or at will. After that
+// all its connections are broken and its listener is gone.
+type rig struct {
+	Transport
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
+	count int
+	at    int // the write to die at, counted from 1; 0 for never
+	dead  bool
+}
+
+var errRig = errors.New("killed by the test")
+
+func newRig(t Transport, at int) *rig {
+	return &rig{Transport: t, at: at, conns: map[net.Conn]struct{}{}}
+}
+
+func (r *rig) kill() {
+	r.mu.Lock()
+	r.dead = true
+	conns := r.conns
+	r.conns = nil
+	r.mu.Unlock()
+	_ = r.Transport.Close()
+	for c := range conns {
+		_ = c.Close()
+	}
+}
+
+func (r *rig) writes() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.count
+}
+
+func (r *rig) hold(c net.Conn, err error) (net.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.dead {
+		_ = c.Close()
+		return nil, errRig
+	}
+	r.conns[c] = struct{}{}
+	return &rigConn{Conn: c, rig: r}, nil
+}
+
+func (r *rig) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	return r.hold(r.Transport.Dial(ctx, addr))
+}
+
+func (r *rig) Accept(ctx context.Context) (net.Conn, error) {
+	return r.hold(r.Transport.Accept(ctx))
+}
+
+type rigConn struct {
+	net.Conn
+	rig *rig
+}
+
+func (c *rigConn) Write(p []byte) (int, error) {
+	r := c.rig
+	r.mu.Lock()
+	// Goodbyes and their answers come when nobody needs this rank any more, and at
+	// no fixed place among the other writes.
+	parting := len(p) == headLen && (p[0] == byte(frameBye) || p[0] == byte(frameByeAck))
+	if !parting {
+		r.count++
+	}
+	die := !parting && r.count == r.at
+	r.mu.Unlock()
+	if die {
+		// Half of the bytes get through: the hardest place to die.
+		n, _ := c.Conn.Write(p[:len(p)/2])
+		r.kill()
+		return n, errRig
+	}
+	return c.Conn.Write(p)
+}
+
+func TestMain(m *testing.M) {
+	if runAsRank() {
+		return
+	}
+	goleak.VerifyTestMain(m)
+}

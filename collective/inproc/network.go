@@ -1,0 +1,178 @@
+// Package inproc carries a collective between goroutines of one process: the same
+// contract as TCP, without sockets. It serves programs that train with several
+// ranks in one process, tests, and simulation.
+//
+// A Network is an island: nothing is shared between two of them.
+package inproc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+)
+
+// ErrRefused is the reason for a failed Dial: nobody listens under that name.
+var ErrRefused = errors.New("inproc: connection refused")
+
+// ErrReset is what both ends of a killed connection see.
+var ErrReset = errors.New("inproc: connection reset")
+
+// Network connects listeners by name.
+type Network struct {
+	mu        sync.Mutex
+	listeners map[string]*Listener
+}
+
+// NewNetwork makes an empty network.
+func NewNetwork() *Network { return &Network{listeners: map[string]*Listener{}} }
+
+// Listen adds a listener. The name is free again when it is closed or killed.
+func (n *Network) Listen(name string) (*Listener, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.listeners[name] != nil {
+		return nil, fmt.Errorf("inproc: somebody listens as %q already", name)
+	}
+	l := &Listener{network: n, name: name, backlog: make(chan *conn, 128), closed: make(chan struct{}), conns: map[*conn]struct{}{}}
+	n.listeners[name] = l
+	return l, nil
+}
+
+// Kill breaks a listener the way SIGKILL breaks a process: it stops listening, and
+// every connection that it dialled or accepted is reset, with the data that had
+// not been read. Unknown names are ignored.
+func (n *Network) Kill(name string) {
+	n.mu.Lock()
+	l := n.listeners[name]
+	n.mu.Unlock()
+	if l != nil {
+		l.kill()
+	}
+}
+
+// Listener is one end point of a Network; it satisfies collective.Transport.
+type Listener struct {
+	network *Network
+	name    string
+	backlog chan *conn
+	closed  chan struct{}
+
+	mu    sync.Mutex
+	ended bool
+	dead  bool
+	conns map[*conn]struct{}
+}
+
+// Addr is the name.
+func (l *Listener) Addr() string { return l.name }
+
+// Dial connects to a listener by name.
+func (l *Listener) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	l.network.mu.Lock()
+	to := l.network.listeners[addr]
+	l.network.mu.Unlock()
+	if to == nil {
+		return nil, fmt.Errorf("dial %q: %w", addr, ErrRefused)
+	}
+	mine, theirs := pair(l, to)
+	if !l.hold(mine) {
+		return nil, fmt.Errorf("dial %q: %w", addr, net.ErrClosed)
+	}
+	if !to.hold(theirs) {
+		_ = mine.Close()
+		return nil, fmt.Errorf("dial %q: %w", addr, ErrRefused)
+	}
+	select {
+	case to.backlog <- theirs:
+		return mine, nil
+	case <-to.closed:
+		_ = mine.Close()
+		_ = theirs.Close()
+		return nil, fmt.Errorf("dial %q: %w", addr, ErrRefused)
+	case <-ctx.Done():
+		_ = mine.Close()
+		_ = theirs.Close()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Accept waits for the next connection, until ctx ends or the listener is closed.
+func (l *Listener) Accept(ctx context.Context) (net.Conn, error) {
+	select {
+	case c := <-l.backlog:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Close stops listening; connections live on, except those nobody had accepted.
+func (l *Listener) Close() error {
+	if !l.end(false) {
+		return nil
+	}
+	for {
+		select {
+		case c := <-l.backlog:
+			_ = c.Close()
+		default:
+			return nil
+		}
+	}
+}
+
+func (l *Listener) kill() {
+	l.end(true)
+	l.mu.Lock()
+	conns := make([]*conn, 0, len(l.conns))
+	for c := range l.conns {
+		conns = append(conns, c)
+	}
+	l.mu.Unlock()
+	for _, c := range conns {
+		c.reset()
+	}
+}
+
+// end takes the listener out of the network; false if that was done before.
+func (l *Listener) end(dead bool) bool {
+	l.network.mu.Lock()
+	if l.network.listeners[l.name] == l {
+		delete(l.network.listeners, l.name)
+	}
+	l.network.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dead = l.dead || dead
+	first := !l.ended
+	if first {
+		l.ended = true
+		close(l.closed)
+	}
+	return first
+}
+
+// hold remembers a connection for Kill. A closed listener may still dial, as a
+// closed TCP listener does not hinder its process; a killed one may not.
+func (l *Listener) hold(c *conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dead {
+		return false
+	}
+	l.conns[c] = struct{}{}
+	return true
+}
+
+func (l *Listener) drop(c *conn) {
+	l.mu.Lock()
+	delete(l.conns, c)
+	l.mu.Unlock()
+}

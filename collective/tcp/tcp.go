@@ -1,0 +1,125 @@
+// Package tcp carries a collective over TCP, IPv4 or IPv6.
+//
+// The connections are neither encrypted nor authenticated here: the handshake of
+// package collective proves who is at the other end, but what follows can be read
+// and altered on the way. Use it inside a network that you trust.
+package tcp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// Options say where to listen.
+type Options struct {
+	// Host is the address or name to listen on. Empty means loopback, 127.0.0.1:
+	// to be reachable from everywhere is a decision and not a default.
+	Host string
+	// Advertise is the host that peers are told to dial; empty means Host. Needed
+	// when Host is a wildcard ("0.0.0.0", "::") or behind a translation of addresses.
+	Advertise string
+	// PortMin and PortMax bound the port, inclusive; the first free one is taken.
+	// Both zero: the system chooses. PortMax zero: PortMin alone.
+	PortMin, PortMax int
+	// SilentAfter is how long a peer's machine may leave data or keepalive probes
+	// unacknowledged before the connection breaks. Zero means 10 s. Too small: a
+	// busy link loses its peers; too large: a dead machine (not a dead process, which
+	// is noticed at once) is noticed late. Where the system has no such setting for
+	// data (TCP_USER_TIMEOUT, RFC 5482), only the probes obey it.
+	SilentAfter time.Duration
+}
+
+// Transport is one listening socket and the way to dial others.
+type Transport struct {
+	listener *net.TCPListener
+	addr     string
+	dialer   net.Dialer
+	silent   time.Duration
+}
+
+// Listen opens the socket. The error names the hosts and ports that were tried.
+func Listen(o Options) (*Transport, error) {
+	if o.SilentAfter < 0 {
+		return nil, fmt.Errorf("tcp: SilentAfter %v is negative", o.SilentAfter)
+	}
+	if o.PortMax == 0 {
+		o.PortMax = o.PortMin
+	}
+	if o.PortMin < 0 || o.PortMax > 65535 || o.PortMin > o.PortMax || (o.PortMin == 0 && o.PortMax != 0) {
+		return nil, fmt.Errorf("tcp: ports %d to %d are not a range within 1 to 65535", o.PortMin, o.PortMax)
+	}
+	host := cmp.Or(o.Host, "127.0.0.1")
+	advertise := cmp.Or(o.Advertise, host)
+	if ip := net.ParseIP(advertise); ip != nil && ip.IsUnspecified() {
+		return nil, fmt.Errorf("tcp: nobody can dial %s: set Advertise to an address of this machine", advertise)
+	}
+	for port := o.PortMin; ; port++ {
+		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+		if err == nil {
+			tl := l.(*net.TCPListener)
+			bound := tl.Addr().(*net.TCPAddr).Port
+			return &Transport{
+				listener: tl,
+				addr:     net.JoinHostPort(advertise, strconv.Itoa(bound)),
+				silent:   cmp.Or(o.SilentAfter, 10*time.Second),
+			}, nil
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) || port == o.PortMax {
+			return nil, fmt.Errorf("tcp: listen on %s, ports %d to %d: %w", host, o.PortMin, o.PortMax, err)
+		}
+	}
+}
+
+// Addr is what peers pass to Dial: host and port.
+func (t *Transport) Addr() string { return t.addr }
+
+// Dial connects to a peer's Addr.
+func (t *Transport) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	conn, err := t.dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return t.tune(conn.(*net.TCPConn))
+}
+
+// Accept waits for the next connection, until ctx ends or the transport is closed.
+func (t *Transport) Accept(ctx context.Context) (net.Conn, error) {
+	stop := context.AfterFunc(ctx, func() { _ = t.listener.SetDeadline(time.Unix(1, 0)) })
+	defer func() {
+		if !stop() {
+			_ = t.listener.SetDeadline(time.Time{})
+		}
+	}()
+	conn, err := t.listener.AcceptTCP()
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, err
+	}
+	return t.tune(conn)
+}
+
+// Close stops listening. Connections live on; whoever has them closes them.
+func (t *Transport) Close() error { return t.listener.Close() }
+
+func (t *Transport) tune(conn *net.TCPConn) (net.Conn, error) {
+	// Three probes after a first quiet time give the silent limit.
+	quarter := max(t.silent/4, time.Second)
+	err := errors.Join(
+		conn.SetNoDelay(true), // a step's last bytes must not wait for an acknowledgement
+		conn.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: quarter, Interval: quarter, Count: 3}),
+		setUserTimeout(conn, t.silent),
+	)
+	if err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("tcp: set up the connection to %s: %w", conn.RemoteAddr(), err)
+	}
+	return conn, nil
+}

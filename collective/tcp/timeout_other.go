@@ -1,0 +1,12 @@
+//go:build !linux
+
+package tcp
+
+import (
+	"net"
+	"time"
+)
+
+// setUserTimeout does nothing where TCP_USER_TIMEOUT does not exist; keepalive
+// probes still find a dead machine.
+func setUserTimeout(*net.TCPConn, time.Duration) error { return nil }
