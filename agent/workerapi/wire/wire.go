@@ -1,0 +1,151 @@
+// Package wire is what a worker and its node's agent say to each other: JSON bodies of HTTP calls on the agent's Unix
+// socket (path in REGROUP_SOCKET). Every call carries the header Authorization: Bearer $REGROUP_TOKEN, which names the
+// worker. curl --unix-socket debugs it. Errors are {"code","message"} with a 4xx or 5xx status.
+package wire
+
+// Paths of the API.
+const (
+	PathJoin    = "/v1/join"    // POST JoinRequest -> Assignment; long poll, 204 = still waiting, ask again
+	PathChanges = "/v1/changes" // GET ?generation=3 -> Change; long poll, 204 = nothing yet, ask again
+	PathPeers   = "/v1/peers"   // GET ?generation=3&rank=2 -> Peer
+	PathReport  = "/v1/report"  // POST Report -> 204
+	PathCommit  = "/v1/commit"  // POST CommitReport -> 204
+	PathDone    = "/v1/done"    // POST DoneReport -> 204
+)
+
+// Environment of a worker beside torchrun's and Horovod's.
+const (
+	EnvJob         = "REGROUP_JOB"
+	EnvNode        = "REGROUP_NODE"
+	EnvSlot        = "REGROUP_SLOT"
+	EnvAttempt     = "REGROUP_ATTEMPT"
+	EnvGeneration  = "REGROUP_GENERATION"
+	EnvSocket      = "REGROUP_SOCKET"
+	EnvToken       = "REGROUP_TOKEN"
+	EnvIncarnation = "REGROUP_INCARNATION"
+	EnvAdvertise   = "REGROUP_ADVERTISE"  // data-plane host on which a worker listens
+	EnvDataPorts   = "REGROUP_DATA_PORTS" // low-high, empty = any
+)
+
+// Commit names a committed state; ordered by (Generation, Step).
+type Commit struct {
+	Generation uint64 `json:"generation"`
+	Step       uint64 `json:"step"`
+	Hash       string `json:"hash,omitempty"`
+}
+
+// JoinRequest asks to be in the next generation.
+type JoinRequest struct {
+	Address  string  `json:"address"`           // host:port on which this worker takes data-plane connections
+	Left     uint64  `json:"left"`              // generation it has just left, 0 = newcomer
+	Planned  bool    `json:"planned"`           // it left because a Change asked it to
+	Accused  []int   `json:"accused,omitempty"` // ranks of Left that its collective lost
+	Commit   Commit  `json:"commit"`            // newest commit it holds; Generation 0 = none
+	NoticeMS float64 `json:"notice_ms"`         // time since it noticed what made it leave
+}
+
+// Verdicts of an Assignment.
+const (
+	Assigned = "assigned" // in the generation below
+	Over     = "over"     // the job is finishing elsewhere: return without error
+	Removed  = "removed"  // this worker is no longer part of the job: return without error
+)
+
+// Assignment is a worker's place in a generation.
+type Assignment struct {
+	Verdict    string         `json:"verdict"`
+	Generation uint64         `json:"generation"`
+	Rank       int            `json:"rank"`
+	World      int            `json:"world"`
+	LocalRank  int            `json:"local_rank"`
+	LocalSize  int            `json:"local_size"`
+	CrossRank  int            `json:"cross_rank"`
+	CrossSize  int            `json:"cross_size"`
+	Token      string         `json:"token"`           // of the generation's connections
+	Peers      map[int]string `json:"peers,omitempty"` // addresses of the ring neighbours
+	Trace      string         `json:"trace,omitempty"` // W3C traceparent of the incident
+	Cause      string         `json:"cause,omitempty"` // start, worker-failed, grow ...
+}
+
+// Kinds of Change.
+const (
+	ChangePlanned = "planned" // leave at your next commit
+	ChangeLost    = "lost"    // a peer is gone: abort the communicator now
+	ChangeStop    = "stop"    // the job is being stopped: commit, save, return
+)
+
+// Change is news about the generation that the worker is in.
+type Change struct {
+	Kind       string `json:"kind"`
+	Generation uint64 `json:"generation"`
+	Rank       int    `json:"rank"` // lost: which, -1 = unknown
+	Reason     string `json:"reason"`
+}
+
+// Peer is the data-plane address of a rank.
+type Peer struct {
+	Rank    int    `json:"rank"`
+	Address string `json:"address"`
+}
+
+// Report tells of progress. First is set with the first good step of a generation.
+type Report struct {
+	Generation uint64             `json:"generation"`
+	Step       uint64             `json:"step"`
+	Samples    uint64             `json:"samples"` // consumed so far by the whole job, as this worker knows it
+	Metrics    map[string]float64 `json:"metrics,omitempty"`
+	First      *FirstStep         `json:"first,omitempty"`
+}
+
+// FirstStep says how long the parts of getting back to work took, on the worker's clock.
+type FirstStep struct {
+	Survivor  bool    `json:"survivor"`
+	Lost      uint64  `json:"lost"`      // steps after the last commit that became void
+	AbortMS   float64 `json:"abort_ms"`  // notice to asking to rejoin
+	RejoinMS  float64 `json:"rejoin_ms"` // asking to rejoin to the communicator standing
+	SyncMS    float64 `json:"sync_ms"`   // newest commit agreed on and received
+	StepMS    float64 `json:"step_ms"`   // first good step
+	SyncBytes uint64  `json:"sync_bytes,omitempty"`
+}
+
+// CommitReport tells of a commit and the ledger that is part of it.
+type CommitReport struct {
+	Commit Commit `json:"commit"`
+	Ledger Ledger `json:"ledger"`
+}
+
+// DoneReport says that the work is complete; exit 0 then means success.
+type DoneReport struct {
+	Generation uint64             `json:"generation"`
+	Step       uint64             `json:"step"`
+	Ledger     Ledger             `json:"ledger"`
+	Metrics    map[string]float64 `json:"metrics,omitempty"`
+}
+
+// Ledger is the account of samples that committed steps consumed.
+type Ledger struct {
+	Samples uint64        `json:"samples"` // size of one epoch
+	Epochs  []LedgerEpoch `json:"epochs"`
+}
+
+// LedgerEpoch is one epoch's account.
+type LedgerEpoch struct {
+	Epoch uint64 `json:"epoch"`
+	Count uint64 `json:"count"`
+	Sum   uint64 `json:"sum,string"` // sum modulo 2^64 of SampleHash(index)
+	Done  bool   `json:"done"`
+}
+
+// Error is the body of a refused call.
+type Error struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// SampleHash is the hash of a sample index that ledgers sum up: the finaliser of splitmix64 (Steele, Lea, Flood 2014).
+func SampleHash(index uint64) uint64 {
+	z := index + 0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}

@@ -1,0 +1,263 @@
+package elastic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/collective/inproc"
+)
+
+const (
+	testSamples = 300
+	testBatch   = 16
+	testEpochs  = 2
+	testDim     = 40
+	testCommit  = 5
+)
+
+// hangs bounds waits far above what is needed.
+const (
+	hangs       = 30 * time.Second
+	buildWithin = 15 * time.Second
+)
+
+var (
+	errKilled = errors.New("killed")
+	errEarly  = errors.New("return nil now")
+	errBroken = errors.New("the program is broken")
+)
+
+// fleet is a job of workers in goroutines. Their program is exact: its parameters are integers that depend on the order
+// of the batches and on nothing else, so any undetected loss, repeat or mixture of states changes the result.
+type fleet struct {
+	t       *testing.T
+	hub     *hub
+	network *inproc.Network
+	tcp     bool                                                   // instead of the network
+	onStep  func(ctx context.Context, w *worker, s *Session) error // called before every step; may be nil
+	every   int                                                    // steps between commits
+
+	mu      sync.Mutex
+	workers map[string]*worker
+	wait    sync.WaitGroup
+}
+
+type worker struct {
+	name    string
+	state   *State
+	weights []int64
+	seen    counter
+	cancel  context.CancelCauseFunc
+	err     error
+	calls   []Place
+}
+
+type counter struct {
+	Steps  int            `json:"steps"`
+	Epochs map[string]int `json:"epochs"`
+}
+
+func newFleet(t *testing.T, n int) *fleet {
+	f := &fleet{t: t, hub: newHub(t, n), network: inproc.NewNetwork(), workers: map[string]*worker{}, every: testCommit}
+	t.Cleanup(func() {
+		for _, w := range f.all() {
+			w.cancel(errKilled)
+		}
+		f.wait.Wait()
+	})
+	return f
+}
+
+func (f *fleet) all() []*worker {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var ws []*worker
+	for _, w := range f.workers {
+		ws = append(ws, w)
+	}
+	return ws
+}
+
+func (f *fleet) options(name string) Options {
+	return Options{Job: "test", Socket: f.hub.socket, Token: name, Patience: 10 * time.Second, BuildWithin: buildWithin}
+}
+
+func newWorker(name string) *worker {
+	w := &worker{name: name, weights: make([]int64, testDim), state: NewState(NewSampler(testSamples, 7))}
+	at := hashSum([]int{int(name[0]), 1000 + int(name[len(name)-1])})
+	for i := range w.weights {
+		w.weights[i] = int64(at + uint64(i)) // every worker would start somewhere else
+	}
+	w.seen.Epochs = map[string]int{}
+	Tensor(w.state, "weights", w.weights)
+	w.state.Object("seen", &w.seen)
+	return w
+}
+
+func (f *fleet) start(name string) *worker {
+	w := newWorker(name)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	w.cancel = cancel
+	f.mu.Lock()
+	f.workers[name] = w
+	f.mu.Unlock()
+	f.hub.update(func() { f.hub.alive[name] = true })
+	o := f.options(name)
+	if !f.tcp {
+		l, err := f.network.Listen(name)
+		if err != nil {
+			f.t.Error(err)
+			return w
+		}
+		o.Transport = l
+	}
+	f.wait.Go(func() {
+		w.err = Run(ctx, o, w.state, func(ctx context.Context, s *Session) error { return f.train(ctx, w, s) })
+		cancel(nil)
+		if w.err != nil { // a process that fails is seen by its agent
+			f.hub.update(func() {
+				delete(f.hub.alive, name)
+				delete(f.hub.joined, name)
+			})
+		}
+	})
+	return w
+}
+
+func (f *fleet) train(ctx context.Context, w *worker, s *Session) error {
+	w.calls = append(w.calls, s.Place)
+	for s.Epoch() < testEpochs {
+		if f.onStep != nil {
+			if err := f.onStep(ctx, w, s); errors.Is(err, errEarly) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+		}
+		b := s.Next(testBatch)
+		grads := make([]int64, testDim)
+		for _, i := range b.Indices {
+			h := wire.SampleHash(uint64(i))
+			grads[h%testDim] += int64(h)
+		}
+		if err := collective.Allreduce(ctx, s.Comm(), grads, collective.Sum); err != nil {
+			return fmt.Errorf("gradients: %w", err)
+		}
+		for k := range grads {
+			w.weights[k] = w.weights[k]*31 + grads[k]
+		}
+		w.seen.Steps++
+		w.seen.Epochs[fmt.Sprint(b.Epoch)] += b.Total
+		if err := s.Consume(ctx, b); err != nil {
+			return err
+		}
+		if s.CommitDue(f.every) {
+			if err := s.Commit(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// kill ends a worker the way SIGKILL does; the hub, like an agent, notices.
+func (f *fleet) kill(name string) {
+	f.mu.Lock()
+	w := f.workers[name]
+	f.mu.Unlock()
+	f.network.Kill(name)
+	w.cancel(errKilled)
+	f.hub.update(func() {
+		delete(f.hub.alive, name)
+		delete(f.hub.joined, name)
+	})
+}
+
+// finish waits for all workers.
+func (f *fleet) finish() {
+	f.t.Helper()
+	ended := make(chan struct{})
+	go func() {
+		f.wait.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(60 * time.Second):
+		for _, w := range f.all() {
+			w.cancel(errors.New("the test hangs"))
+		}
+		<-ended
+		f.t.Fatal("the fleet hangs")
+	}
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(hangs); !ok(); <-tick.C {
+		if time.Now().After(end) {
+			t.Error("what the test waits for does not happen")
+			return
+		}
+	}
+}
+
+// undisturbed is the result of the same job, alone.
+func undisturbed(t *testing.T, start []int64) *worker {
+	t.Helper()
+	w := newWorker("alone")
+	copy(w.weights, start)
+	f := &fleet{t: t, every: testCommit}
+	err := Run(context.Background(), Options{}, w.state, func(ctx context.Context, s *Session) error { return f.train(ctx, w, s) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// check compares every worker that finished with an undisturbed run from the start of one of the given workers; it
+// returns how many did.
+func (f *fleet) check(starts ...string) int {
+	f.t.Helper()
+	var wants []*worker
+	for _, name := range starts {
+		wants = append(wants, undisturbed(f.t, newWorker(name).weights))
+	}
+	done := 0
+	for _, w := range f.all() {
+		if errors.Is(w.err, errKilled) {
+			continue
+		}
+		if w.err != nil && !errors.Is(w.err, errBroken) {
+			f.t.Errorf("%s: %v", w.name, w.err)
+		}
+		d, ok := f.hub.done[w.name]
+		if !ok {
+			continue
+		}
+		done++
+		if !slices.ContainsFunc(wants, func(want *worker) bool {
+			return slices.Equal(w.weights, want.weights) && reflect.DeepEqual(w.seen, want.seen)
+		}) {
+			f.t.Errorf("%s ends with other parameters than an undisturbed run (%+v)", w.name, w.seen)
+		}
+		if err := CheckLedger(d.Ledger); err != nil {
+			f.t.Errorf("%s: %v", w.name, err)
+		}
+		if n := len(d.Ledger.Epochs); n != testEpochs || !d.Ledger.Epochs[n-1].Done {
+			f.t.Errorf("%s: ledger %+v", w.name, d.Ledger)
+		}
+	}
+	return done
+}

@@ -1,0 +1,82 @@
+package elastic
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/collective"
+)
+
+// Options say how a worker reaches its agent and its peers. The zero value means: alone, without an agent, world size 1.
+type Options struct {
+	Job    string // id of the job
+	Socket string // path of the agent's Unix socket; empty = stand-alone
+	Token  string // names this worker to its agent
+
+	// Transport receives the connections of peers; nil = TCP on Host, with a port within PortMin to PortMax (zero = any).
+	// Run closes it.
+	Transport        collective.Transport
+	Host             string
+	PortMin, PortMax int
+
+	// BuildWithin bounds connecting to the members of a new generation; zero = 20 s. Too small: slow machines never get
+	// together; too large: a member that died in between is noticed late.
+	BuildWithin time.Duration
+	// StallAfter is passed to the communicator: how long a peer may be silent; zero = its default.
+	StallAfter time.Duration
+	// Patience is how long the agent may be unreachable before Run gives up; zero = 60 s. Training goes on meanwhile;
+	// it counts only where the agent is needed: to join and to say done.
+	Patience time.Duration
+
+	Log *slog.Logger // of regroupings; nil = none
+}
+
+// FromEnv returns the options that the agent has put into the environment (REGROUP_SOCKET and others). Outside of
+// Regroup they are those of a stand-alone run.
+func FromEnv() (Options, error) {
+	o := Options{
+		Job:    os.Getenv(wire.EnvJob),
+		Socket: os.Getenv(wire.EnvSocket),
+		Token:  os.Getenv(wire.EnvToken),
+		Host:   os.Getenv(wire.EnvAdvertise),
+		Log:    slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	}
+	ports := os.Getenv(wire.EnvDataPorts)
+	if ports == "" {
+		return o, nil
+	}
+	low, high, ranged := strings.Cut(ports, "-")
+	if !ranged {
+		high = low
+	}
+	var errLow, errHigh error
+	o.PortMin, errLow = strconv.Atoi(low)
+	o.PortMax, errHigh = strconv.Atoi(high)
+	if errLow != nil || errHigh != nil {
+		return Options{}, fmt.Errorf("%s=%q is not low-high", wire.EnvDataPorts, ports)
+	}
+	return o, nil
+}
+
+func (o *Options) complete() error {
+	if o.Socket != "" && o.Job == "" {
+		return errors.New("elastic: Options.Job is empty")
+	}
+	o.Job = cmp.Or(o.Job, "alone")
+	o.BuildWithin = cmp.Or(o.BuildWithin, 20*time.Second)
+	o.Patience = cmp.Or(o.Patience, time.Minute)
+	if o.BuildWithin < 0 || o.Patience < 0 {
+		return errors.New("elastic: a negative duration in Options")
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}

@@ -1,0 +1,34 @@
+package elastic
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestFromEnv(t *testing.T) {
+	t.Setenv("REGROUP_SOCKET", "/run/a.sock")
+	t.Setenv("REGROUP_JOB", "j")
+	t.Setenv("REGROUP_TOKEN", "x")
+	t.Setenv("REGROUP_ADVERTISE", "10.0.0.1")
+	for ports, want := range map[string][2]int{"": {}, "7000-7100": {7000, 7100}, "7000": {7000, 7000}} {
+		t.Setenv("REGROUP_DATA_PORTS", ports)
+		o, err := FromEnv()
+		if err != nil || o.Socket != "/run/a.sock" || o.Job != "j" || o.Token != "x" || o.Host != "10.0.0.1" || [2]int{o.PortMin, o.PortMax} != want {
+			t.Errorf("%q: %+v, %v", ports, o, err)
+		}
+	}
+	t.Setenv("REGROUP_DATA_PORTS", "many")
+	if _, err := FromEnv(); err == nil || !strings.Contains(err.Error(), "REGROUP_DATA_PORTS") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestRunGivesUpWithoutItsAgent(t *testing.T) {
+	o := Options{Job: "j", Socket: filepath.Join(t.TempDir(), "nobody"), Patience: 100 * time.Millisecond}
+	err := Run(t.Context(), o, NewState(nil), nil)
+	if err == nil || !strings.Contains(err.Error(), "has not served") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,55 @@
+package elastic
+
+import (
+	"math/bits"
+
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+)
+
+// rounds of the Feistel network. Four are enough for a pseudo-random permutation (Luby and Rackoff 1988) with an ideal
+// round function; ours is a cheap mixer, hence two more.
+const rounds = 6
+
+// permutation is a bijection of [0, n) that is computed per index: no table, so an epoch of 10^12 samples costs
+// nothing to open and every member, however late, reads the same order. It is a balanced Feistel network over the
+// next power of four with cycle walking (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002).
+type permutation struct {
+	n    uint64
+	half uint   // bits of one half
+	mask uint64 // of one half
+	keys [rounds]uint64
+}
+
+// newPermutation returns the order of one epoch. Seed and epoch are mixed one after the other, not added: (seed 0,
+// epoch 1) and (seed 1, epoch 0) must not be the same order.
+func newPermutation(n, seed, epoch uint64) permutation {
+	p := permutation{n: n, half: 1}
+	if n > 1 {
+		p.half = max(1, uint(bits.Len64(n-1)+1)/2)
+	}
+	p.mask = 1<<p.half - 1
+	k := wire.SampleHash(wire.SampleHash(seed) ^ epoch)
+	for i := range p.keys {
+		k = wire.SampleHash(k)
+		p.keys[i] = k
+	}
+	return p
+}
+
+// at returns the i-th index of the order; i must be below n. The domain is less than four times n, so fewer than four
+// turns are expected.
+func (p *permutation) at(i uint64) uint64 {
+	for {
+		if i = p.encrypt(i); i < p.n {
+			return i
+		}
+	}
+}
+
+func (p *permutation) encrypt(i uint64) uint64 {
+	left, right := i>>p.half, i&p.mask
+	for _, k := range p.keys {
+		left, right = right, left^wire.SampleHash(right^k)&p.mask
+	}
+	return left<<p.half | right
+}

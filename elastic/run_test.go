@@ -1,0 +1,376 @@
+package elastic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+)
+
+func TestUndisturbedFleetEqualsOneWorker(t *testing.T) {
+	f := newFleet(t, 4)
+	for i := range 4 {
+		f.start(fmt.Sprint("w", i))
+	}
+	f.finish()
+	if done := f.check("w0"); done != 4 {
+		t.Errorf("%d workers are done, want 4", done)
+	}
+	for _, w := range f.all() {
+		if len(w.calls) != 1 || w.calls[0].World != 4 {
+			t.Errorf("%s: calls %+v", w.name, w.calls)
+		}
+	}
+}
+
+func TestSurvivorsGoBackToTheCommitAndFinish(t *testing.T) {
+	f := newFleet(t, 4)
+	f.onStep = func(_ context.Context, w *worker, s *Session) error {
+		if w.name == "w2" && s.Step() == 13 {
+			f.kill("w2")
+		}
+		return nil
+	}
+	for i := range 4 {
+		f.start(fmt.Sprint("w", i))
+	}
+	f.finish()
+	if done := f.check("w0"); done != 3 {
+		t.Errorf("%d workers are done, want 3", done)
+	}
+	second := f.hub.firsts[2]
+	if len(second) != 3 {
+		t.Fatalf("%d first steps of generation 2, want 3", len(second))
+	}
+	for name, r := range second {
+		// The connections were reset with what was under way, which may have been the end of step 13.
+		if lost := r.First.Lost; r.Step != 11 || !r.First.Survivor || lost < 2 || lost > 3 {
+			t.Errorf("%s: first step %d, survivor %v, lost %d; want step 11 after commit 10 with 2 or 3 void", name, r.Step, r.First.Survivor, r.First.Lost)
+		}
+		if r.First.AbortMS < 0 || r.First.RejoinMS <= 0 || r.First.StepMS <= 0 {
+			t.Errorf("%s: phases %+v", name, *r.First)
+		}
+	}
+	accused := false
+	for _, j := range f.hub.joins {
+		accused = accused || slices.Equal(j.Accused, []int{2})
+		if j.Left == 1 && (j.Planned || j.Commit.Step != 10) {
+			t.Errorf("join %+v, want an unplanned one with commit 10", j)
+		}
+	}
+	if !accused {
+		t.Error("nobody accuses rank 2")
+	}
+}
+
+func TestNewcomerIsTakenInAtACommitOfAllRanks(t *testing.T) {
+	f := newFleet(t, 2)
+	f.every = 1000 // only the news makes a commit due
+	var once sync.Once
+	f.onStep = func(_ context.Context, w *worker, s *Session) error {
+		if s.Generation == 1 && s.Step() == 9 {
+			once.Do(func() { f.start("late") })
+		}
+		if w.name == "w1" && s.Generation == 1 && s.Step() == 20 { // one rank knowing is enough
+			eventually(t, func() bool { return s.news.Load() == newsPlanned })
+		}
+		return nil
+	}
+	f.start("w0")
+	f.start("w1")
+	f.finish()
+	if done := f.check("w0"); done != 3 {
+		t.Errorf("%d workers are done, want 3", done)
+	}
+	var at []uint64
+	for _, j := range f.hub.joins {
+		if j.Left == 1 && j.Planned {
+			at = append(at, j.Commit.Step)
+		}
+	}
+	if len(at) != 2 || at[0] != at[1] || at[0] == 0 {
+		t.Errorf("the members left after commits %v, want two equal ones", at)
+	}
+	for name, r := range f.hub.firsts[2] {
+		if r.First.Lost != 0 || r.Step != at[0]+1 {
+			t.Errorf("%s: a planned change lost %d steps, first step %d", name, r.First.Lost, r.Step)
+		}
+		if got := r.First.SyncBytes > 0; got != (name == "late") {
+			t.Errorf("%s received %d bytes", name, r.First.SyncBytes)
+		}
+	}
+}
+
+func TestStopCommitsAndReturnsNil(t *testing.T) {
+	f := newFleet(t, 3)
+	f.onStep = func(_ context.Context, w *worker, s *Session) error {
+		if w.name == "w1" && s.Step() == 7 {
+			f.hub.update(func() { f.hub.stopping = true })
+		}
+		if w.name == "w1" && s.Step() == 8 {
+			eventually(t, func() bool { return s.news.Load() == newsStop })
+		}
+		return nil
+	}
+	for i := range 3 {
+		f.start(fmt.Sprint("w", i))
+	}
+	f.finish()
+	steps := map[uint64]bool{}
+	for _, w := range f.all() {
+		if w.err != nil {
+			t.Errorf("%s: %v", w.name, w.err)
+		}
+		if w.state.Committed().Step != w.state.Step() {
+			t.Errorf("%s stopped at step %d with commit %d", w.name, w.state.Step(), w.state.Committed().Step)
+		}
+		steps[w.state.Step()] = true
+	}
+	if len(steps) != 1 || len(f.hub.done) != 0 {
+		t.Errorf("steps %v, done %d", steps, len(f.hub.done))
+	}
+}
+
+func TestAgentsNoticeAbortsTheGeneration(t *testing.T) {
+	f := newFleet(t, 3)
+	f.onStep = func(_ context.Context, w *worker, s *Session) error {
+		if s.Generation == 1 && s.Step() == 8 {
+			if w.name == "w0" {
+				f.hub.update(func() { f.hub.lost = 1 })
+			}
+			eventually(t, func() bool { return s.comm.Failed() != nil })
+		}
+		return nil
+	}
+	for i := range 3 {
+		f.start(fmt.Sprint("w", i))
+	}
+	f.finish()
+	if done := f.check("w0"); done != 3 || f.hub.generation != 2 {
+		t.Errorf("%d workers are done in generation %d, want 3 in 2", done, f.hub.generation)
+	}
+}
+
+func TestAgentIsAwayForAWhile(t *testing.T) {
+	f := newFleet(t, 2)
+	f.hub.refuse = 12
+	f.start("w0")
+	f.start("w1")
+	f.finish()
+	if done := f.check("w0"); done != 2 {
+		t.Errorf("%d workers are done, want 2", done)
+	}
+	last := f.hub.commits[len(f.hub.commits)-1]
+	if last.Ledger.Epochs[testEpochs-1].Count != testSamples {
+		t.Errorf("the last commit report is %+v", last)
+	}
+}
+
+func TestRandomFaultsLoseAndRepeatNothing(t *testing.T) {
+	for seed := range uint64(50) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			t.Parallel()
+			randomFaults(t, seed)
+		})
+	}
+}
+
+// randomFaults kills workers, lets new ones in and aborts generations at random steps of random workers.
+func randomFaults(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	n := 1 + rng.IntN(5)
+	f := newFleet(t, n)
+	f.every = 1 + rng.IntN(8)
+	type fault struct{ step, kind, pick int }
+	var faults []fault
+	for range 1 + rng.IntN(6) {
+		faults = append(faults, fault{rng.IntN(2 * (testSamples/testBatch + 1)), rng.IntN(4), rng.IntN(100)})
+	}
+	var mu sync.Mutex
+	living, dead := n, map[string]bool{}
+	f.onStep = func(_ context.Context, w *worker, s *Session) error {
+		var deaths []string
+		var births []string
+		abort := false
+		mu.Lock()
+		for i, x := range faults {
+			if uint64(x.step) != s.Step() || x.pick%s.World != s.Rank {
+				continue
+			}
+			faults[i].step = -1
+			switch {
+			case x.kind <= 1 && living > 1 && !dead[w.name]:
+				living--
+				dead[w.name] = true
+				deaths = append(deaths, w.name)
+			case x.kind == 2:
+				living++
+				births = append(births, fmt.Sprint("late", i))
+			case x.kind == 3:
+				abort = true
+			}
+		}
+		mu.Unlock()
+		for _, name := range births {
+			f.start(name)
+		}
+		for _, name := range deaths {
+			f.kill(name)
+		}
+		if abort {
+			f.hub.update(func() {
+				if s.Generation == f.hub.generation && s.World > 1 {
+					f.hub.lost = (s.Rank + 1) % s.World
+				}
+			})
+		}
+		return nil
+	}
+	// Some die when their generation is sealed: before, while or after it is built and in sync.
+	f.hub.onSeal = func(generation uint64, members []string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if generation < 6 && rng.IntN(4) == 0 && living > 1 {
+			name := members[rng.IntN(len(members))]
+			if !dead[name] {
+				living--
+				dead[name] = true
+				f.wait.Go(func() { f.kill(name) })
+			}
+		}
+	}
+	for i := range n {
+		f.start(fmt.Sprint("w", i))
+	}
+	f.finish()
+	// If every holder of a commit died before another had it, the next rank 0 starts from its own.
+	var starts []string
+	for _, w := range f.all() {
+		starts = append(starts, w.name)
+	}
+	if done := f.check(starts...); done == 0 {
+		t.Error("nobody is done")
+	}
+}
+
+func TestBrokenProgramFailsAndTheOthersGoOn(t *testing.T) {
+	f := newFleet(t, 3)
+	f.onStep = func(_ context.Context, w *worker, s *Session) error {
+		if w.name == "w1" && s.Step() == 6 {
+			return errBroken
+		}
+		return nil
+	}
+	for i := range 3 {
+		f.start(fmt.Sprint("w", i))
+	}
+	f.finish()
+	if done := f.check("w0"); done != 2 || !errors.Is(f.workers["w1"].err, errBroken) {
+		t.Errorf("%d workers are done, the broken one says %v", done, f.workers["w1"].err)
+	}
+}
+
+func TestFleetOverTCP(t *testing.T) {
+	f := newFleet(t, 2)
+	f.tcp = true
+	var once sync.Once
+	f.onStep = func(_ context.Context, w *worker, s *Session) error {
+		if s.Generation == 1 && s.Step() == 9 {
+			once.Do(func() { f.start("late") })
+		}
+		if w.name == "w0" && s.Generation == 1 && s.Step() == 12 {
+			eventually(t, func() bool { return s.news.Load() == newsPlanned })
+		}
+		return nil
+	}
+	f.start("w0")
+	f.start("w1")
+	f.finish()
+	if done := f.check("w0"); done != 3 || f.hub.generation != 2 {
+		t.Errorf("%d workers are done in generation %d, want 3 in 2", done, f.hub.generation)
+	}
+}
+
+// TestLossEndsTheBuilding lets a member vanish that neither connects nor refuses: the agent's news must be enough.
+func TestLossEndsTheBuilding(t *testing.T) {
+	f := newFleet(t, 2)
+	if _, err := f.network.Listen("ghost"); err != nil {
+		t.Fatal(err)
+	}
+	f.hub.update(func() {
+		f.hub.alive["ghost"], f.hub.address["ghost"] = true, "ghost"
+		f.hub.joined["ghost"] = wire.JoinRequest{Address: "ghost"}
+	})
+	began := time.Now()
+	f.start("w0")
+	f.hub.wait(t.Context(), hangs, func() bool { return f.hub.generation == 1 })
+	f.hub.update(func() {
+		delete(f.hub.alive, "ghost")
+		f.hub.lost = slices.Index(f.hub.members, "ghost")
+	})
+	f.finish()
+	if took := time.Since(began); f.check("w0") != 1 || took >= buildWithin {
+		t.Errorf("the end after %v, generation %d", took, f.hub.generation)
+	}
+	if first := f.hub.firsts[2]["w0"]; first.First == nil || !first.First.Survivor || first.First.AbortMS <= 0 {
+		t.Errorf("first step %+v: the generation that was never built is part of the way", first)
+	}
+}
+
+func TestFirstStepIsToldUntilItIsHeard(t *testing.T) {
+	h := newHub(t, 1)
+	h.refuse = 2
+	a := newAgent(Options{Socket: h.socket, Token: "w"})
+	defer a.close()
+	r := newReporter(t.Context(), a)
+	r.tell(nil, &wire.Report{Generation: 1, Step: 5, First: &wire.FirstStep{}}, nil)
+	r.tell(&wire.Report{Generation: 1, Step: 6}, nil, nil)
+	if !h.wait(t.Context(), hangs, func() bool { return h.firsts[1]["w"].Step == 5 }) {
+		t.Error("the agent never heard of the first step")
+	}
+	r.close()
+}
+
+func TestMetricsThatJSONCannotSayAreLeftOut(t *testing.T) {
+	if m := finite(map[string]float64{"a": 1, "b": math.NaN(), "c": math.Inf(-1)}); len(m) != 1 || m["a"] != 1 {
+		t.Errorf("metrics %v", m)
+	}
+}
+
+// TestReturningBeforeTheOthers: a rank that thinks it is through must not take another's commit for the end.
+func TestReturningBeforeTheOthers(t *testing.T) {
+	f := newFleet(t, 2)
+	f.every = 1000
+	f.onStep = func(ctx context.Context, w *worker, s *Session) error {
+		switch {
+		case s.Step() == 9 && w.name == "w1":
+			return errEarly
+		case s.Step() == 9:
+			return s.Commit(ctx)
+		}
+		return nil
+	}
+	f.start("w0")
+	f.start("w1")
+	f.finish()
+	// Whoever sees it first fails; the other may only see that one go, and try again.
+	drifted := false
+	for _, w := range f.all() {
+		drifted = drifted || errors.Is(w.err, errDrifted)
+	}
+	if !drifted {
+		t.Error("no rank saw that they have drifted apart")
+	}
+	for name, d := range f.hub.done {
+		if d.Generation == 1 {
+			t.Errorf("%s is done in the generation in which the ranks disagreed", name)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package elastic
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"runtime"
+	"sync"
+)
+
+// leafBytes is the piece in which snapshots are hashed and sent: small enough that hashing one overlaps with receiving
+// the next, large enough that the messages cost nothing.
+const leafBytes = 1 << 20
+
+// digest names a snapshot: SHA-256 over the hashes of its pieces. SHA-256 because two commits with the same name are
+// taken for equal without another look, and because processors have instructions for it: it is as fast as the
+// standard library's CRC-64, and a tree of pieces uses all cores and can be checked while it arrives.
+type digest [sha256.Size]byte
+
+func (d digest) String() string { return hex.EncodeToString(d[:]) }
+
+func (d digest) compare(o digest) int { return bytes.Compare(d[:], o[:]) }
+
+// snapshot is a commit: a copy of the state.
+type snapshot struct {
+	generation, step uint64
+	tentative        bool   // nobody has agreed on it: the start of a worker that holds no commit
+	meta             []byte // JSON
+	data             []byte // tensors, one after the other, in the byte order of the machine
+	hash             digest
+	hashed           bool
+}
+
+func leaves(size int) int { return (size + leafBytes - 1) / leafBytes }
+
+// leaf returns the i-th piece of data.
+func leaf(data []byte, i int) []byte { return data[i*leafBytes : min((i+1)*leafBytes, len(data))] }
+
+// root combines the hash of meta and those of the pieces.
+func root(meta []byte, pieces []digest) digest {
+	h := sha256.New()
+	m := sha256.Sum256(meta)
+	h.Write(m[:])
+	for i := range pieces {
+		h.Write(pieces[i][:])
+	}
+	return digest(h.Sum(nil))
+}
+
+// digest returns the name of the snapshot's content; it is computed once, on all cores.
+func (s *snapshot) digest() digest {
+	if s.hashed {
+		return s.hash
+	}
+	pieces := make([]digest, leaves(len(s.data)))
+	var wait sync.WaitGroup
+	workers := min(runtime.GOMAXPROCS(0), len(pieces))
+	for w := range workers {
+		wait.Go(func() {
+			for i := w; i < len(pieces); i += workers {
+				pieces[i] = sha256.Sum256(leaf(s.data, i))
+			}
+		})
+	}
+	wait.Wait()
+	s.hash, s.hashed = root(s.meta, pieces), true
+	return s.hash
+}
+
+// layout is the hash of what is registered: names, types and sizes, in order. Members must agree on it.
+func (s *State) layout() digest {
+	h := sha256.New()
+	for _, t := range s.tensors {
+		fmt.Fprintf(h, "tensor %q %s %d\n", t.name, t.kind, len(t.memory))
+	}
+	for _, o := range s.objects {
+		fmt.Fprintf(h, "object %q\n", o.name)
+	}
+	fmt.Fprintf(h, "data %d %d\n", s.sampler.samples, s.sampler.seed)
+	return digest(h.Sum(nil))
+}
+
+// offer is what a member brings to a sync: the commit that it holds, or the state it would start from.
+type offer struct {
+	holds            bool
+	generation, step uint64
+	metaBytes        uint64
+	hash, layout     digest
+}
+
+const offerBytes = 1 + 3*8 + 2*sha256.Size
+
+func (o offer) encode() []byte {
+	b := make([]byte, 0, offerBytes)
+	b = append(b, 0)
+	if o.holds {
+		b[0] = 1
+	}
+	b = binary.LittleEndian.AppendUint64(b, o.generation)
+	b = binary.LittleEndian.AppendUint64(b, o.step)
+	b = binary.LittleEndian.AppendUint64(b, o.metaBytes)
+	b = append(b, o.hash[:]...)
+	return append(b, o.layout[:]...)
+}
+
+func decodeOffer(b []byte) (offer, error) {
+	if len(b) != offerBytes {
+		return offer{}, fmt.Errorf("sync: an offer of %d bytes: do all workers run the same version?", len(b))
+	}
+	o := offer{holds: b[0] == 1, generation: binary.LittleEndian.Uint64(b[1:]), step: binary.LittleEndian.Uint64(b[9:]),
+		metaBytes: binary.LittleEndian.Uint64(b[17:])}
+	copy(o.hash[:], b[25:])
+	copy(o.layout[:], b[25+sha256.Size:])
+	return o, nil
+}
+
+// newer orders offers: a held commit before none, then by generation and step, then the lowest hash, so that all
+// members choose the same whatever the cause of a difference.
+func newer(a, b offer) bool {
+	if a.holds != b.holds {
+		return a.holds
+	}
+	if !a.holds {
+		return false // nobody holds anything: the first rank's start is as good as any
+	}
+	return cmp.Or(cmp.Compare(b.generation, a.generation), cmp.Compare(b.step, a.step), a.hash.compare(b.hash)) < 0
+}

@@ -1,0 +1,170 @@
+package elastic
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+type mixed struct {
+	f32 []float32
+	f64 []float64
+	i64 []int64
+	u8  []uint8
+	obj struct {
+		Name  string
+		Table map[string]int
+		Best  *float64
+	}
+	state *State
+}
+
+func newMixed(n int) *mixed {
+	m := &mixed{f32: make([]float32, n), f64: make([]float64, 3), i64: make([]int64, 1), u8: make([]uint8, n+1), state: NewState(NewSampler(100, 1))}
+	Tensor(m.state, "f32", m.f32)
+	Tensor(m.state, "f64", m.f64)
+	Tensor(m.state, "i64", m.i64)
+	Tensor(m.state, "u8", m.u8)
+	m.state.Object("obj", &m.obj)
+	return m
+}
+
+func (m *mixed) scramble(r *rapid.T) {
+	for i := range m.f32 {
+		m.f32[i] = math.Float32frombits(rapid.Uint32().Draw(r, "bits")) // NaNs with payloads too
+	}
+	m.f64[0] = rapid.Float64().Draw(r, "f64")
+	m.i64[0] = rapid.Int64().Draw(r, "i64")
+	m.u8[0] = rapid.Uint8().Draw(r, "u8")
+	m.obj.Name = rapid.String().Draw(r, "name")
+	m.obj.Table = rapid.MapOfN(rapid.StringN(0, 3, -1), rapid.Int(), 0, 4).Draw(r, "table")
+	m.obj.Best = nil
+	if rapid.Bool().Draw(r, "best") {
+		m.obj.Best = &m.f64[0]
+	}
+	b := m.state.sampler.Next(rapid.IntRange(1, 40).Draw(r, "batch"), 0, 1)
+	book(&m.state.ledger, b.Epoch, uint64(b.Total), hashSum(b.Indices), b.Last)
+	m.state.sampler.advance(b)
+	m.state.step++
+}
+
+func TestRestoreIsByteExact(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		m := newMixed(rapid.IntRange(0, 20).Draw(r, "n"))
+		var name digest
+		var step uint64
+		for range rapid.IntRange(1, 10).Draw(r, "steps") {
+			m.scramble(r)
+			if rapid.Bool().Draw(r, "commit") || step == 0 {
+				if err := m.state.save(3); err != nil {
+					r.Fatal(err)
+				}
+				name, step = m.state.held.digest(), m.state.step
+			}
+		}
+		m.scramble(r)
+		if err := m.state.Restore(); err != nil {
+			r.Fatal(err)
+		}
+		if m.state.Step() != step {
+			r.Fatalf("step %d, want %d", m.state.Step(), step)
+		}
+		// Saving what was restored gives the same bytes, hence the same name.
+		if err := m.state.save(4); err != nil {
+			r.Fatal(err)
+		}
+		if got := m.state.held.digest(); got != name {
+			r.Fatalf("the restored state is %v, the committed one %v", got, name)
+		}
+	})
+}
+
+func TestDigestSeesEveryByte(t *testing.T) {
+	m := newMixed(3 << 20 / 4)
+	if err := m.state.save(1); err != nil {
+		t.Fatal(err)
+	}
+	s := m.state.held
+	was := s.digest()
+	for _, at := range []int{0, leafBytes - 1, leafBytes, 2*leafBytes + 17, len(s.data) - 1} {
+		s.hashed = false
+		s.data[at] ^= 1
+		if s.digest() == was {
+			t.Errorf("byte %d does not matter", at)
+		}
+		s.data[at] ^= 1
+	}
+	s.hashed = false
+	s.meta[1] ^= 1
+	if s.digest() == was {
+		t.Error("meta does not matter")
+	}
+}
+
+func TestWrongRegistrationIsReported(t *testing.T) {
+	s := NewState(nil)
+	Tensor(s, "a", []float32{1})
+	s.Object("a", new(int))
+	s.Object("b", 5)
+	err := Run(t.Context(), Options{}, s, nil)
+	if err == nil || !strings.Contains(err.Error(), `"a" is registered twice`) || !strings.Contains(err.Error(), `"b": not a pointer`) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestAgreeChoosesTheNewestAndReachesEveryone(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		offers := make([]offer, rapid.IntRange(1, 40).Draw(r, "world"))
+		for i := range offers {
+			offers[i] = offer{holds: rapid.Bool().Draw(r, "holds"), generation: rapid.Uint64Range(1, 3).Draw(r, "g"),
+				step: rapid.Uint64Range(0, 3).Draw(r, "s"), hash: digest{rapid.Byte().Draw(r, "hash") % 4}}
+			back, err := decodeOffer(offers[i].encode())
+			if err != nil || back != offers[i] {
+				r.Fatalf("%+v became %+v: %v", offers[i], back, err)
+			}
+		}
+		best, plan, err := agree(offers)
+		if err != nil {
+			r.Fatal(err)
+		}
+		won := offers[best]
+		for i, o := range offers {
+			if o.holds && (!won.holds || o.generation > won.generation || (o.generation == won.generation && (o.step > won.step ||
+				(o.step == won.step && o.hash.compare(won.hash) < 0)))) {
+				r.Fatalf("rank %d's %+v is newer than %+v", i, o, won)
+			}
+		}
+		if !won.holds && best != 0 {
+			r.Fatalf("rank %d's start was chosen, want rank 0's", best)
+		}
+		have := make([]bool, len(offers))
+		for i, o := range offers {
+			have[i] = o.hash == won.hash
+		}
+		for _, round := range plan {
+			busy := map[int]bool{}
+			for _, x := range round {
+				if !have[x.from] || have[x.to] || busy[x.from] || busy[x.to] {
+					r.Fatalf("bad transfer %+v in %+v", x, plan)
+				}
+				busy[x.from], busy[x.to] = true, true
+			}
+			for _, x := range round {
+				have[x.to] = true
+			}
+		}
+		if slices.Contains(have, false) || len(plan) > 6 {
+			r.Fatalf("%d rounds leave somebody without the state: %v", len(plan), have)
+		}
+	})
+}
+
+func TestAgreeRefusesDifferentPrograms(t *testing.T) {
+	a, b := newMixed(4), newMixed(5)
+	if _, _, err := agree([]offer{{layout: a.state.layout()}, {layout: b.state.layout()}}); err == nil {
+		t.Error("states of different size agree")
+	}
+}

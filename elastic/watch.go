@@ -1,0 +1,110 @@
+package elastic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/collective"
+)
+
+// sameNews is the pause after news that this worker has had before: an agent may repeat what still holds.
+const sameNews = 50 * time.Millisecond
+
+// lifeline is how the end of a generation reaches its communicator, also while that is still being built.
+type lifeline struct {
+	mu      sync.Mutex
+	comm    *collective.Communicator
+	cause   error
+	noticed time.Time
+	cut     context.CancelCauseFunc // ends the building
+}
+
+// attach takes the communicator over, and aborts it if the end came before.
+func (l *lifeline) attach(c *collective.Communicator) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.comm = c
+	if l.cause != nil {
+		c.Abort(l.cause)
+	}
+}
+
+// end aborts the generation.
+func (l *lifeline) end(cause error) {
+	l.notice(cause)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cut(cause)
+	if l.comm != nil {
+		l.comm.Abort(cause)
+	}
+}
+
+// notice records when the end was first known.
+func (l *lifeline) notice(cause error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cause == nil {
+		l.cause, l.noticed = cause, time.Now()
+	}
+}
+
+// noticedAt is that time; zero = it has not ended.
+func (l *lifeline) noticedAt() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.noticed
+}
+
+// watch asks the agent for news about a generation until ctx ends. An agent that does not answer is asked again for as
+// long as the generation lasts: training needs no agent.
+func watch(ctx context.Context, a *agent, s *Session, l *lifeline) {
+	var before wire.Change
+	wait := firstRetry
+	for ctx.Err() == nil {
+		c, ok, err := a.change(ctx, s.Generation)
+		if err != nil {
+			pause(ctx, wait)
+			wait = min(2*wait, lastRetry)
+			continue
+		}
+		wait = firstRetry
+		if !ok {
+			continue
+		}
+		if c == before || c.Generation < s.Generation {
+			pause(ctx, sameNews)
+			continue
+		}
+		before = c
+		switch c.Kind {
+		case wire.ChangePlanned:
+			s.announce(newsPlanned)
+		case wire.ChangeStop:
+			s.announce(newsStop)
+		case wire.ChangeLost:
+			l.end(lostBy(c, s.Generation))
+		}
+	}
+}
+
+// announce raises a flag; the greatest news stays.
+func (s *Session) announce(news int64) {
+	for {
+		n := s.news.Load()
+		if n >= news || s.news.CompareAndSwap(n, news) {
+			return
+		}
+	}
+}
+
+func lostBy(c wire.Change, generation uint64) error {
+	if c.Rank < 0 {
+		return fmt.Errorf("the agent reports a lost peer: %s", c.Reason)
+	}
+	return &collective.PeerLostError{Rank: c.Rank, Generation: generation, Cause: errors.New(c.Reason)}
+}

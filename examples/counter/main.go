@@ -1,0 +1,131 @@
+// Command counter is the smallest elastic program: each step takes some samples, adds up a small vector over all
+// workers and commits now and then. There is nothing to learn, so what a fault costs can be measured without the cost of
+// machine learning. The end is checked: the counted samples must be exact, however often members changed.
+//
+//	regroup run --workers 2:4 -- counter -steps 1000 -step-time 10ms
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/regroup-io/regroup/elastic"
+)
+
+// counter is the program and its state.
+type counter struct {
+	steps, samples, batch, commitEvery, dim int
+	stepTime                                time.Duration
+	quiet                                   bool
+
+	totals []float64 // of the vector: every step adds the same to each element
+	grads  []float32
+	state  *elastic.State
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "counter:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	var c counter
+	flag.IntVar(&c.steps, "steps", 200, "steps to make")
+	flag.DurationVar(&c.stepTime, "step-time", 10*time.Millisecond, "how long the work of a step lasts")
+	flag.IntVar(&c.samples, "samples", 10000, "samples of an epoch")
+	flag.IntVar(&c.batch, "batch", 64, "samples of a step, over all workers")
+	flag.IntVar(&c.commitEvery, "commit-every", 10, "steps between commits")
+	flag.IntVar(&c.dim, "dim", 1000, "elements of the vector, four bytes each")
+	flag.BoolVar(&c.quiet, "quiet", false, "print the last line only")
+	flag.Parse()
+	if c.steps < 1 || c.samples < 1 || c.batch < 1 || c.commitEvery < 1 || c.dim < 1 || c.stepTime < 0 {
+		return errors.New("-steps, -samples, -batch, -commit-every and -dim must be positive, -step-time not negative")
+	}
+	options, err := elastic.FromEnv()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	c.prepare()
+	if err := elastic.Run(ctx, options, c.state, c.train); err != nil {
+		return err
+	}
+	return c.check()
+}
+
+func (c *counter) prepare() {
+	c.totals, c.grads = make([]float64, c.dim), make([]float32, c.dim)
+	c.state = elastic.NewState(elastic.NewSampler(uint64(c.samples), 1))
+	elastic.Tensor(c.state, "totals", c.totals)
+}
+
+// train makes steps from wherever the state is.
+func (c *counter) train(ctx context.Context, s *elastic.Session) error {
+	for s.Step() < uint64(c.steps) {
+		b := s.Next(c.batch)
+		if err := c.work(ctx); err != nil {
+			return err
+		}
+		for i := range c.grads {
+			c.grads[i] = 1 // the mean over all samples is 1 again
+		}
+		if err := s.AverageGradients(ctx, b, c.grads); err != nil {
+			return err
+		}
+		for i, g := range c.grads {
+			c.totals[i] += float64(g)
+		}
+		if s.Rank == 0 && s.Step()%20 == 0 {
+			s.Report(map[string]float64{"total": c.totals[0]})
+			if !c.quiet {
+				fmt.Printf("step %d world %d generation %d\n", s.Step(), s.World, s.Generation)
+			}
+		}
+		if s.CommitDue(c.commitEvery) {
+			if err := s.Commit(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// work stands for computing.
+func (c *counter) work(ctx context.Context) error {
+	t := time.NewTimer(c.stepTime)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// check compares the totals with the steps, and the ledger with the data set.
+func (c *counter) check() error {
+	ledger := c.state.Ledger()
+	if err := elastic.CheckLedger(ledger); err != nil {
+		return err
+	}
+	var consumed uint64
+	for _, e := range ledger.Epochs {
+		consumed += e.Count
+	}
+	for i, total := range c.totals {
+		if diff := total - float64(c.state.Step()); diff > 0.01 || diff < -0.01 {
+			return fmt.Errorf("element %d is %v after %d steps", i, total, c.state.Step())
+		}
+	}
+	fmt.Printf("done: step %d, %d samples in %d epochs, none missing, none repeated\n", c.state.Step(), consumed, len(ledger.Epochs))
+	return nil
+}

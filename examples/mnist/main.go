@@ -1,0 +1,65 @@
+// Command mnist trains a small network on handwritten digits with as many workers as there are, and goes on when
+// workers come and go:
+//
+//	regroup run --workers 2:4 -- mnist        # elastic
+//	mnist                                     # alone, without Regroup
+//
+// The network is a perceptron of 784, 128 and 10 units with ReLU, trained by SGD with momentum on the softmax
+// cross-entropy. After four epochs it reads about 95 of 100 digits of the test part. The data (10,000 digits of MNIST, see
+// data/README.md) is part of the binary. What makes it elastic are the calls of package elastic in train.go.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/regroup-io/regroup/elastic"
+)
+
+// config is what the flags say.
+type config struct {
+	epochs, batch, commitEvery int
+	rate                       float64
+	seed                       uint64
+	data                       string
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "mnist:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	var c config
+	flag.IntVar(&c.epochs, "epochs", 4, "passes over the training part")
+	flag.IntVar(&c.batch, "batch", 64, "samples of one step, over all workers")
+	flag.Float64Var(&c.rate, "lr", 0.1, "learning rate")
+	flag.Uint64Var(&c.seed, "seed", 1, "of the order of the data and the first weights")
+	flag.IntVar(&c.commitEvery, "commit-every", 10, "steps between commits; a lost worker costs at most so many")
+	flag.StringVar(&c.data, "data", "", "folder with the four IDX files; empty = those in the binary")
+	flag.Parse()
+	if c.epochs < 1 || c.batch < 1 || c.commitEvery < 1 || c.rate <= 0 {
+		return fmt.Errorf("-epochs, -batch, -commit-every and -lr must be positive")
+	}
+	train, test, err := load(c.data)
+	if err != nil {
+		return err
+	}
+	options, err := elastic.FromEnv()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	t := newTrainer(c, train, test, os.Stdout)
+	if err := elastic.Run(ctx, options, t.state, t.train); err != nil {
+		return err
+	}
+	return elastic.CheckLedger(t.state.Ledger())
+}

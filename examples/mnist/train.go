@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/elastic"
+)
+
+const momentum = 0.9
+
+// trainer is the program: what is registered in its state survives, everything else is made anew.
+type trainer struct {
+	config
+	training, testing digits
+	out               io.Writer
+	model             *model
+	velocity          []float32
+	grads             []float32 // and, behind the last gradient, the loss
+	results           results
+	state             *elastic.State
+}
+
+// results are the figures that people want to see.
+type results struct {
+	Loss     float64 `json:"loss"`     // of the last step, mean over the batch
+	Accuracy float64 `json:"accuracy"` // on the test part, after the last full epoch
+}
+
+func newTrainer(c config, training, testing digits, out io.Writer) *trainer {
+	t := &trainer{config: c, training: training, testing: testing, out: out, model: newModel(c.seed),
+		velocity: make([]float32, parameters), grads: make([]float32, parameters+1)}
+	t.state = elastic.NewState(elastic.NewSampler(uint64(training.len()), c.seed))
+	elastic.Tensor(t.state, "weights", t.model.weights)
+	elastic.Tensor(t.state, "velocity", t.velocity)
+	t.state.Object("results", &t.results)
+	return t
+}
+
+// train runs from wherever the state is to the last epoch. It is called again in every generation.
+func (t *trainer) train(ctx context.Context, s *elastic.Session) error {
+	s.Report(t.metrics())
+	for s.Epoch() < uint64(t.epochs) {
+		b := s.Next(t.batch)
+		if err := t.step(ctx, s, b); err != nil {
+			return err
+		}
+		if b.Last {
+			if err := t.evaluate(ctx, s); err != nil {
+				return err
+			}
+		}
+		s.Report(t.metrics())
+		t.print(s, b)
+		if s.CommitDue(t.commitEvery) {
+			if err := s.Commit(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// step trains on one batch, of which this worker has a share.
+func (t *trainer) step(ctx context.Context, s *elastic.Session, b elastic.Batch) error {
+	t.grads[parameters] = float32(t.model.backward(t.training, b.Indices, t.grads[:parameters]))
+	if err := s.AverageGradients(ctx, b, t.grads); err != nil {
+		return err
+	}
+	t.results.Loss = float64(t.grads[parameters])
+	rate := float32(t.rate)
+	for i, w := range t.model.weights {
+		t.velocity[i] = momentum*t.velocity[i] + t.grads[i]
+		t.model.weights[i] = w - rate*t.velocity[i]
+	}
+	return nil
+}
+
+// evaluate measures the accuracy: each worker reads a part of the test pictures.
+func (t *trainer) evaluate(ctx context.Context, s *elastic.Session) error {
+	n := t.testing.len()
+	count := []int64{int64(t.model.correct(t.testing, n*s.Rank/s.World, n*(s.Rank+1)/s.World))}
+	if err := collective.Allreduce(ctx, s.Comm(), count, collective.Sum); err != nil {
+		return err
+	}
+	t.results.Accuracy = float64(count[0]) / float64(n)
+	return nil
+}
+
+func (t *trainer) metrics() map[string]float64 {
+	m := map[string]float64{"loss": t.results.Loss}
+	if t.results.Accuracy > 0 {
+		m["accuracy"] = t.results.Accuracy
+	}
+	return m
+}
+
+func (t *trainer) print(s *elastic.Session, b elastic.Batch) {
+	if s.Rank != 0 {
+		return
+	}
+	if s.Step()%20 == 0 {
+		fmt.Fprintf(t.out, "epoch %d step %d loss %.3f\n", b.Epoch, s.Step(), t.results.Loss)
+	}
+	if b.Last {
+		fmt.Fprintf(t.out, "epoch %d step %d accuracy %.3f\n", b.Epoch, s.Step(), t.results.Accuracy)
+	}
+}
