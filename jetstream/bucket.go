@@ -1,0 +1,228 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	js "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Buckets are laid out as NATS key-value buckets, so that `nats kv` reads them: one stream each, a subject per key, and a
+// deletion is a message with an operation header.
+const (
+	bucketStream    = "KV_"
+	bucketSubject   = "$KV."
+	headerOperation = "KV-Operation"
+	operationDelete = "DEL"
+	headerTTL       = "Nats-TTL"
+)
+
+// tombstoneLife is how long a deletion stays stored. Watchers that were away for longer learn of it by comparing lists.
+const tombstoneLife = time.Hour
+
+type buckets struct{ c *Conn }
+
+// Bucket implements events.Buckets.
+func (b buckets) Bucket(name string) events.Bucket {
+	return bucket{c: b.c, name: name, stream: bucketStream + name, prefix: bucketSubject + name + "."}
+}
+
+type bucket struct {
+	c                    *Conn
+	name, stream, prefix string
+}
+
+var goodKey = regexp.MustCompile(`^[-/_=.a-zA-Z0-9]+$`)
+
+func (b bucket) subject(key string) (string, error) {
+	if !goodKey.MatchString(key) || key[0] == '.' || key[len(key)-1] == '.' {
+		return "", events.Errorf(events.Invalid, "bucket %s: %q is no key: use a-z, A-Z, 0-9, '-', '_', '/', '=' and inner '.'", b.name, key)
+	}
+	return b.prefix + key, nil
+}
+
+// Load implements events.Bucket.
+func (b bucket) Load(ctx context.Context, key string) ([]byte, uint64, error) {
+	m, err := b.last(ctx, key)
+	if err != nil {
+		return nil, 0, err
+	}
+	if removed(m) {
+		return nil, 0, events.Errorf(events.NotFound, "bucket %s has no key %s", b.name, key)
+	}
+	return value(m), m.Sequence, nil
+}
+
+// last reads the newest message of a key, which may be its deletion.
+func (b bucket) last(ctx context.Context, key string) (events.Stored, error) {
+	subject, err := b.subject(key)
+	if err != nil {
+		return events.Stored{}, err
+	}
+	m, err := b.c.get(ctx, b.stream, getRequest{LastFor: subject})
+	if errors.Is(err, events.ErrNotFound) {
+		return m, events.Errorf(events.NotFound, "bucket %s has no key %s", b.name, key)
+	}
+	return m, err
+}
+
+// Save implements events.Bucket.
+func (b bucket) Save(ctx context.Context, key string, data []byte, revision uint64) (uint64, error) {
+	subject, err := b.subject(key)
+	if err != nil {
+		return 0, err
+	}
+	return b.put(ctx, "save "+key+" in bucket "+b.name, subject, data, nil, revision)
+}
+
+// Delete implements events.Bucket.
+func (b bucket) Delete(ctx context.Context, key string, revision uint64) error {
+	subject, err := b.subject(key)
+	if err != nil {
+		return err
+	}
+	_, err = b.put(ctx, "delete "+key+" from bucket "+b.name, subject, nil, nats.Header{
+		headerOperation: []string{operationDelete}, headerTTL: []string{tombstoneLife.String()},
+	}, revision)
+	return err
+}
+
+// Pauses between attempts of a compare-and-set that the stream's leader was too busy to judge.
+var busyPauses = []time.Duration{time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond}
+
+// put stores a message if the key is still at revision.
+//
+// A refusal is checked before it becomes a conflict, because it can be wrong in two ways. For the stream a deleted key is at its deletion,
+// for us it is absent. And a replicated stream refuses (10164) while any proposal for the key is in flight, its own last one
+// included: TestConformanceOnThreeServers/bucket/never_stale met that with a single writer.
+func (b bucket) put(ctx context.Context, what, subject string, data []byte, h nats.Header, revision uint64) (uint64, error) {
+	expected := revision
+	for try := 0; ; try++ {
+		h := outgoing(ctx, h)
+		h[js.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(expected, 10)}
+		seq, err := b.c.store(ctx, what, &nats.Msg{Subject: subject, Header: h, Data: data})
+		busy := refusedWith(err, js.JSErrCodeStreamWrongLastSequenceConstant)
+		if err == nil || !errors.Is(err, events.ErrConflict) || try == len(busyPauses) || (!busy && revision != 0) {
+			return seq, err
+		}
+		last, at := b.c.get(ctx, b.stream, getRequest{LastFor: subject})
+		switch {
+		case at != nil && !errors.Is(at, events.ErrNotFound):
+			return 0, err
+		case last.Sequence == expected && !busy:
+			return 0, err
+		case last.Sequence != expected && (revision != 0 || !removed(last)):
+			return 0, err // it is another's
+		}
+		expected = last.Sequence
+		if !b.c.state.pause(ctx, busyPauses[try]) {
+			return 0, err
+		}
+	}
+}
+
+func refusedWith(err error, code js.ErrorCode) bool {
+	var api *js.APIError
+	return errors.As(err, &api) && api.ErrorCode == code
+}
+
+func removed(m events.Stored) bool { return headerValue(m.Header, headerOperation) != "" }
+
+// value makes an empty value differ from none.
+func value(m events.Stored) []byte {
+	if m.Data == nil {
+		return []byte{}
+	}
+	return m.Data
+}
+
+// Watch implements events.Bucket. After an interruption it lists again and tells only what differs.
+func (b bucket) Watch(ctx context.Context, fn func(key string, value []byte, revision uint64), listed func()) error {
+	w := watching{b: b, fn: fn, listed: listed, known: map[string]uint64{}}
+	return b.c.repeat(ctx, "watch bucket "+b.name, w.run)
+}
+
+// watching is one Watch.
+type watching struct {
+	b       bucket
+	fn      func(key string, value []byte, revision uint64)
+	listed  func()
+	told    bool              // listed was called
+	known   map[string]uint64 // keys that fn was told are present, with their revision
+	newest  uint64            // highest revision told; an older one is out of date
+	created time.Time         // of the stream that revisions belong to
+}
+
+func (w *watching) run(ctx context.Context) error {
+	info, err := w.b.c.streamInfo(ctx, w.b.stream)
+	if err != nil {
+		return err
+	}
+	if !info.Created.Equal(w.created) {
+		w.newest = 0 // another bucket of this name: its revisions begin anew
+	}
+	w.created = info.Created
+	seen, listing := map[string]bool{}, true
+	return w.b.c.read(ctx, reading{stream: w.b.stream, subjects: []string{w.b.prefix + ">"}, lasts: true}, func(m events.Stored) error {
+		key := strings.TrimPrefix(m.Subject, w.b.prefix)
+		if listing {
+			seen[key] = true
+		}
+		w.tell(key, m)
+		return nil
+	}, func() error {
+		listing = false
+		if err := w.compare(ctx, seen, info.State.LastSeq); err != nil {
+			return err
+		}
+		if !w.told && w.listed != nil {
+			w.listed()
+		}
+		w.told = true
+		return nil
+	})
+}
+
+func (w *watching) tell(key string, m events.Stored) {
+	if m.Sequence <= w.newest {
+		return
+	}
+	w.newest = m.Sequence
+	_, present := w.known[key]
+	switch {
+	case !removed(m):
+		w.known[key] = m.Sequence
+		w.fn(key, value(m), m.Sequence)
+	case present:
+		delete(w.known, key)
+		w.fn(key, nil, m.Sequence)
+	}
+}
+
+// compare finds the keys that vanished while nobody watched and whose deletion is not stored any more. A key that the leader still
+// has was written after the list was begun: it comes by itself.
+func (w *watching) compare(ctx context.Context, seen map[string]bool, at uint64) error {
+	for _, key := range slices.Sorted(maps.Keys(w.known)) {
+		if seen[key] {
+			continue
+		}
+		_, err := w.b.last(ctx, key)
+		switch {
+		case errors.Is(err, events.ErrNotFound):
+			delete(w.known, key)
+			w.fn(key, nil, max(at, 1))
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}

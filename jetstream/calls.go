@@ -1,0 +1,107 @@
+package jetstream
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// callLimit bounds a call whose context has no deadline, so that a lost answer cannot hang the caller.
+const callLimit = 10 * time.Second
+
+// handlersAtOnce bounds the handlers of one Serve; more calls wait in the subscription.
+const handlersAtOnce = 512
+
+type calls struct{ c *Conn }
+
+// Call implements events.Calls.
+func (p calls) Call(ctx context.Context, subject string, data []byte) ([]byte, error) {
+	limit := callLimit
+	if d, ok := ctx.Deadline(); ok {
+		limit = max(time.Until(d)+time.Second, time.Second) // the caller's deadline decides
+	}
+	var out []byte
+	var refusal error
+	err := p.c.attempt(ctx, "call "+subject, subject, limit, func(ctx context.Context) error {
+		m, err := p.c.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: subject, Header: outgoing(ctx, nil), Data: data})
+		if err != nil {
+			return err
+		}
+		if code := headerValue(m.Header, events.HeaderErrorCode); code != "" {
+			refusal = &events.Error{Code: events.Code(code), Text: headerValue(m.Header, events.HeaderErrorText)}
+		}
+		out = m.Data
+		return nil
+	})
+	if err == nil && refusal != nil {
+		return nil, refusal
+	}
+	return out, err
+}
+
+// Serve implements events.Calls.
+func (p calls) Serve(ctx context.Context, subject, queue string, handle func(ctx context.Context, data []byte) ([]byte, error)) error {
+	var running sync.WaitGroup
+	slots := make(chan struct{}, handlersAtOnce)
+	err := p.c.subscribe(ctx, subject, queue, func(m *nats.Msg) {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		running.Go(func() {
+			defer func() { <-slots }()
+			p.answer(ctx, m, handle)
+		})
+	}, nil)
+	running.Wait()
+	return err
+}
+
+func (p calls) answer(ctx context.Context, m *nats.Msg, handle func(ctx context.Context, data []byte) ([]byte, error)) {
+	reply := &nats.Msg{Subject: m.Reply, Header: nats.Header{}}
+	data, err := p.guarded(events.WithTrace(ctx, headerValue(m.Header, events.HeaderTrace)), m, handle)
+	if m.Reply == "" {
+		return // published instead of asked: nobody waits
+	}
+	if err == nil {
+		reply.Data = data
+		err = coded("answer "+m.Subject, p.c.nc.PublishMsg(reply))
+		if events.CodeOf(err) != events.TooLarge {
+			return // nobody is left to tell: the caller's time runs out
+		}
+		reply.Data = nil
+	}
+	reply.Header[events.HeaderErrorCode] = []string{string(events.CodeOf(err))}
+	reply.Header[events.HeaderErrorText] = []string{oneLine(err.Error())}
+	if err := p.c.nc.PublishMsg(reply); err != nil {
+		p.c.log.Warn("a refusal could not be sent", "subject", m.Subject, "reason", err.Error())
+	}
+}
+
+// guarded runs the handler; its panic costs one call, not the process.
+func (p calls) guarded(ctx context.Context, m *nats.Msg, handle func(ctx context.Context, data []byte) ([]byte, error)) (data []byte, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			p.c.log.Error("a handler panicked", "subject", m.Subject, "reason", fmt.Sprint(r))
+			err = events.Errorf(events.Internal, "the handler of %s panicked: %v", m.Subject, r)
+		}
+	}()
+	return handle(ctx, m.Data)
+}
+
+// oneLine makes a text fit for a header.
+func oneLine(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if c == '\r' || c == '\n' {
+			b[i] = ' '
+		}
+	}
+	return string(b)
+}

@@ -1,0 +1,202 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	js "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// How a connection notices a dead peer and comes back. nats.go's defaults suit laptops: it gives up after 60 attempts and
+// notices a frozen server after minutes.
+const (
+	pingInterval   = 5 * time.Second
+	pingsOut       = 2
+	reconnectWait  = 250 * time.Millisecond
+	connectTimeout = 2 * time.Second
+	drainLimit     = 5 * time.Second
+)
+
+// ConnectOptions say where and as whom to connect.
+type ConnectOptions struct {
+	Server      *Server       // connect inside the process; wins over URL
+	URL         string        // nats://[user:password@]host:port, several separated by commas
+	Name        string        // shown in the server's connection list
+	Credentials string        // path of a NATS credentials file; empty = none
+	RootCA      string        // path of a PEM file to verify the server with; empty = the system's
+	InboxPrefix string        // private prefix of reply subjects where permissions ask for one; empty = _INBOX
+	Jitter      time.Duration // spread of reconnects; 0 = 250 ms. Agents take seconds, so that thousands do not return at once
+	Logger      *slog.Logger  // nil = silent
+}
+
+// Conn is a connection to NATS. It reconnects for ever, until Close.
+type Conn struct {
+	nc      *nats.Conn
+	js      js.JetStream
+	log     *slog.Logger
+	state   *state
+	refused *refusals
+	failed  atomic.Pointer[error] // of the last attempt to connect
+}
+
+// Connect connects and waits until the connection stands or ctx ends, which is Unavailable with the last reason.
+func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
+	c := &Conn{log: o.Logger, state: newState(), refused: newRefusals()}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	if o.Server == nil && o.URL == "" {
+		return nil, events.Errorf(events.Invalid, "connect to NATS: no URL is given")
+	}
+	nc, err := nats.Connect(o.URL, c.options(o)...)
+	if err != nil {
+		return nil, events.Errorf(events.Invalid, "connect to NATS at %s: %w", redacted(o), err)
+	}
+	c.nc = nc
+	if c.js, err = js.New(nc, js.WithDefaultTimeout(requestLimit)); err != nil {
+		nc.Close()
+		return nil, events.Errorf(events.Internal, "JetStream context: %w", err)
+	}
+	if err := c.state.await(ctx); err != nil {
+		reason := err
+		if last := c.failed.Load(); last != nil {
+			reason = *last
+		}
+		nc.Close()
+		return nil, events.Errorf(events.Unavailable, "no NATS server answers at %s: %w", redacted(o), reason)
+	}
+	return c, nil
+}
+
+func (c *Conn) options(o ConnectOptions) []nats.Option {
+	jitter := o.Jitter
+	if jitter == 0 {
+		jitter = 250 * time.Millisecond
+	}
+	opts := []nats.Option{
+		nats.Name(o.Name),
+		nats.MaxReconnects(-1),
+		nats.RetryOnFailedConnect(true),
+		nats.IgnoreAuthErrorAbort(), // a rotated credential must not end the process for good
+		nats.ReconnectWait(reconnectWait),
+		nats.ReconnectJitter(jitter, jitter),
+		nats.Timeout(connectTimeout),
+		nats.DrainTimeout(drainLimit),
+		nats.PingInterval(pingInterval),
+		nats.MaxPingsOutstanding(pingsOut),
+		// A signal or a publish that waited out a disconnection is worse than none: it would arrive late and look fresh.
+		nats.ReconnectBufSize(-1),
+		nats.ConnectHandler(func(*nats.Conn) { c.state.set(true) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			c.log.Info("reconnected to NATS", "url", nc.ConnectedUrlRedacted())
+			c.state.set(true)
+		}),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { c.failed.Store(&err) }),
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+			c.state.set(false)
+			if !nc.IsClosed() && err != nil {
+				c.log.Warn("connection to NATS is lost", "reason", err.Error())
+			}
+		}),
+		nats.ClosedHandler(func(*nats.Conn) { c.state.close() }),
+		nats.ErrorHandler(c.asyncError),
+	}
+	if o.Server != nil {
+		opts = append(opts, nats.InProcessServer(o.Server.ns))
+	}
+	if o.Credentials != "" {
+		opts = append(opts, nats.UserCredentials(o.Credentials))
+	}
+	if o.RootCA != "" {
+		opts = append(opts, nats.RootCAs(o.RootCA))
+	}
+	if o.InboxPrefix != "" {
+		opts = append(opts, nats.CustomInboxPrefix(o.InboxPrefix))
+	}
+	return opts
+}
+
+// asyncError makes visible what no call returns. The server answers a publish that it does not permit with nothing: only this
+// handler hears of it, so the waiting call is told through refused.
+func (c *Conn) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
+	if errors.Is(err, nats.ErrPermissionViolation) {
+		c.refused.note(err.Error())
+		c.log.Error("NATS refused a message for want of permission", "reason", err.Error())
+		return
+	}
+	subject := ""
+	if sub != nil {
+		subject = sub.Subject
+	}
+	c.log.Warn("NATS reports an error", "reason", err.Error(), "subject", subject)
+}
+
+// Ports returns the ways to talk over this connection.
+func (c *Conn) Ports() events.Ports {
+	return events.Ports{Log: logPort{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}}
+}
+
+// Connected tells whether the connection stands now.
+func (c *Conn) Connected() bool { return c.nc.IsConnected() }
+
+// Connects counts how often the connection was made, the first included.
+func (c *Conn) Connects() uint64 {
+	_, epoch, _ := c.state.get()
+	return epoch
+}
+
+// URL returns the server in use, without its password; empty while disconnected.
+func (c *Conn) URL() string { return c.nc.ConnectedUrlRedacted() }
+
+// Reconnect gives the connection up and makes a new one, to another server where several are known.
+func (c *Conn) Reconnect() error {
+	if err := c.nc.ForceReconnect(); err != nil {
+		return events.Errorf(events.Unavailable, "reconnect to NATS: %w", err)
+	}
+	return nil
+}
+
+// Close lets running handlers end, sends what is pending, and closes the connection. Blocking methods of the ports return.
+func (c *Conn) Close() {
+	if err := c.nc.Drain(); err != nil {
+		c.nc.Close() // it was not connected: there is nothing to drain
+	}
+	timer := time.NewTimer(drainLimit + time.Second)
+	defer timer.Stop()
+	select {
+	case <-c.state.closed():
+	case <-timer.C:
+		c.nc.Close()
+		<-c.state.closed()
+	}
+}
+
+// redacted names the server without a password.
+func redacted(o ConnectOptions) string {
+	if o.Server != nil {
+		return "this process"
+	}
+	var out []string
+	for _, s := range strings.Split(o.URL, ",") {
+		if u, err := url.Parse(strings.TrimSpace(s)); err == nil {
+			s = u.Redacted()
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, ",")
+}
+
+// refusedSubject takes the subject out of the server's sentence: Permissions Violation for Publish to "a.b".
+func refusedSubject(sentence string) string {
+	_, rest, _ := strings.Cut(sentence, `"`)
+	subject, _, _ := strings.Cut(rest, `"`)
+	return subject
+}

@@ -1,0 +1,161 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	js "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+const (
+	defaultAckWait  = 2 * time.Second
+	defaultParallel = 256
+	// consumeAhead bounds what is fetched beyond the messages being handled: its AckWait runs too.
+	consumeAhead = 32
+	// ackPending bounds what all processes together hold unsettled; it must exceed what several replicas handle at once.
+	ackPending = 4096
+	handBack   = 250 * time.Millisecond
+)
+
+// Consume implements events.Log.
+func (p logPort) Consume(ctx context.Context, k events.Consumer, handle func(events.Delivery)) error {
+	if k.AckWait == 0 {
+		k.AckWait = defaultAckWait
+	}
+	if k.Parallel == 0 {
+		k.Parallel = defaultParallel
+	}
+	w := &consuming{c: p.c, k: k, handle: handle, slots: make(chan struct{}, k.Parallel), ctx: ctx}
+	defer w.running.Wait()
+	return p.c.repeat(ctx, "consume "+k.Stream+" as "+k.Durable, w.run)
+}
+
+// consuming is one Consume.
+type consuming struct {
+	c       *Conn
+	k       events.Consumer
+	handle  func(events.Delivery)
+	slots   chan struct{}
+	running sync.WaitGroup
+	ctx     context.Context // of the whole Consume; outlives the connection's lives
+}
+
+// run consumes for one life of the consumer's iterator.
+func (w *consuming) run(ctx context.Context) error {
+	consumer, err := w.bind(ctx)
+	if err != nil {
+		return err
+	}
+	it, err := consumer.Messages(js.PullMaxMessages(min(w.k.Parallel, consumeAhead)), js.PullExpiry(readExpiry),
+		js.PullHeartbeat(readHeartbeat), js.WithMessagesErrOnMissingHeartbeat(true))
+	if err != nil {
+		return coded("consume "+w.k.Stream, err)
+	}
+	defer w.handBack(it)
+	for {
+		select {
+		case w.slots <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		m, err := it.Next(js.NextContext(ctx))
+		if err != nil {
+			<-w.slots
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return coded("wait for messages", err)
+		}
+		w.running.Go(func() {
+			defer func() { <-w.slots }()
+			w.deliver(m)
+		})
+	}
+}
+
+// bind makes the durable consumer, or gives an existing one our settings and subjects.
+func (w *consuming) bind(ctx context.Context) (js.Consumer, error) {
+	cfg := js.ConsumerConfig{
+		Durable:        w.k.Durable,
+		FilterSubjects: w.k.Subjects,
+		DeliverPolicy:  js.DeliverAllPolicy,
+		AckPolicy:      js.AckExplicitPolicy,
+		AckWait:        w.k.AckWait,
+		MaxDeliver:     -1,
+		MaxAckPending:  max(ackPending, 4*w.k.Parallel),
+	}
+	var consumer js.Consumer
+	err := w.c.attempt(ctx, "consume "+w.k.Stream+" as "+w.k.Durable, js.DefaultAPIPrefix+"CONSUMER.CREATE."+w.k.Stream, requestLimit,
+		func(ctx context.Context) error {
+			var err error
+			consumer, err = w.c.js.CreateOrUpdateConsumer(ctx, w.k.Stream, cfg)
+			return err
+		})
+	return consumer, err
+}
+
+// deliver hands one message over and keeps its slot until it is settled, or until the server gives it to somebody again.
+func (w *consuming) deliver(m js.Msg) {
+	meta, err := m.Metadata()
+	if err != nil {
+		w.c.log.Error("a message without position was consumed", "subject", m.Subject(), "reason", err.Error())
+		return
+	}
+	overdue := time.NewTimer(w.k.AckWait)
+	defer overdue.Stop()
+	settled := make(chan struct{})
+	var once sync.Once
+	settle := func(send func() error) {
+		once.Do(func() {
+			defer close(settled)
+			// Lost with the connection: the message comes again after AckWait, which every handler must bear anyway.
+			if err := send(); err != nil {
+				w.c.log.Debug("a message could not be settled", "subject", m.Subject(), "reason", err.Error())
+			}
+		})
+	}
+	w.handle(events.Delivery{
+		Stored:  stored(m, meta),
+		Attempt: int(meta.NumDelivered),
+		Ack:     func() { settle(m.Ack) },
+		Retry: func(after time.Duration) {
+			settle(func() error {
+				if after <= 0 {
+					return m.Nak()
+				}
+				return m.NakWithDelay(after)
+			})
+		},
+		Drop: func(reason string) { settle(func() error { return m.TermWithReason(oneLine(reason)) }) },
+	})
+	select {
+	case <-settled:
+	case <-overdue.C:
+	case <-w.ctx.Done():
+	}
+}
+
+// handBack ends an iterator and returns what it had fetched, so that another replica need not wait for AckWait.
+func (w *consuming) handBack(it js.MessagesContext) {
+	if !w.c.nc.IsConnected() {
+		it.Stop()
+		return
+	}
+	it.Drain()
+	limit, cancel := context.WithTimeout(context.Background(), handBack)
+	defer cancel()
+	for {
+		m, err := it.Next(js.NextContext(limit))
+		switch {
+		case err == nil:
+			_ = m.Nak() // as above: else AckWait returns it
+		case errors.Is(err, js.ErrMsgIteratorClosed), limit.Err() != nil:
+			it.Stop()
+			return
+		}
+	}
+}

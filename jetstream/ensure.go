@@ -1,0 +1,162 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	js "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+const (
+	// ensureLimit bounds Ensure and Verify where the context has no deadline.
+	ensureLimit = 60 * time.Second
+	// electionAttempt is short: a request that a cluster gets before it has a leader is never answered.
+	electionAttempt = 500 * time.Millisecond
+	electionPause   = 100 * time.Millisecond
+	// createAttempt is longer: a replicated stream elects its own leader first.
+	createAttempt = 3 * time.Second
+)
+
+// Ensure makes the streams and buckets, or changes those that differ, with this number of replicas (1, 3 or 5). It waits for a
+// cluster that is still electing until ctx ends, 60 s if it has no end. Repeating it is harmless.
+func (c *Conn) Ensure(ctx context.Context, replicas int) error {
+	if replicas != 1 && replicas != 3 && replicas != 5 {
+		return events.Errorf(events.Invalid, "topology: %d replicas: use 1, 3 or 5", replicas)
+	}
+	ctx, cancel := bound(ctx)
+	defer cancel()
+	for _, want := range topology(replicas) {
+		if err := c.ensureStream(ctx, want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Conn) ensureStream(ctx context.Context, want js.StreamConfig) error {
+	have, err := c.lookup(ctx, want.Name)
+	switch {
+	case errors.Is(err, events.ErrNotFound):
+		return c.insist(ctx, "make stream "+want.Name, createAttempt, func(ctx context.Context) error {
+			_, err := c.js.CreateStream(ctx, want)
+			if errors.Is(err, js.ErrStreamNameAlreadyInUse) {
+				_, err = c.js.UpdateStream(ctx, want) // another process was quicker
+			}
+			return err
+		})
+	case err != nil:
+		return err
+	}
+	if len(differences(have, want)) == 0 && have.Replicas == want.Replicas {
+		return nil
+	}
+	return c.insist(ctx, "change stream "+want.Name, createAttempt, func(ctx context.Context) error {
+		_, err := c.js.UpdateStream(ctx, want)
+		return err
+	})
+}
+
+// Verify refuses, naming every difference, if the streams and buckets are not what this version needs. The number of replicas is the
+// operator's choice. It waits for a cluster that is still electing, like Ensure.
+func (c *Conn) Verify(ctx context.Context) error {
+	ctx, cancel := bound(ctx)
+	defer cancel()
+	var found []string
+	for _, want := range topology(1) {
+		have, err := c.lookup(ctx, want.Name)
+		switch {
+		case errors.Is(err, events.ErrNotFound):
+			found = append(found, "stream "+want.Name+" does not exist")
+		case err != nil:
+			return err
+		default:
+			for _, d := range differences(have, want) {
+				found = append(found, "stream "+want.Name+": "+d)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return events.Errorf(events.Invalid, "the topology on this NATS server is not what this version needs (regroup init makes it so): %s",
+		strings.Join(found, "; "))
+}
+
+// lookup returns a stream's configuration; NotFound if there is none.
+func (c *Conn) lookup(ctx context.Context, name string) (js.StreamConfig, error) {
+	var have js.StreamConfig
+	missing := false
+	err := c.insist(ctx, "look at stream "+name, electionAttempt, func(ctx context.Context) error {
+		s, err := c.js.Stream(ctx, name)
+		if missing = errors.Is(err, js.ErrStreamNotFound); missing {
+			return nil
+		}
+		if err == nil {
+			have = s.CachedInfo().Config
+		}
+		return err
+	})
+	if err == nil && missing {
+		err = events.Errorf(events.NotFound, "there is no stream %s", name)
+	}
+	return have, err
+}
+
+// insist repeats a request while the cluster may still be electing.
+func (c *Conn) insist(ctx context.Context, what string, limit time.Duration, do func(ctx context.Context) error) error {
+	for {
+		err := c.attempt(ctx, what, "", limit, do)
+		if !errors.Is(err, events.ErrUnavailable) || full(err) {
+			return err
+		}
+		if !c.state.pause(ctx, electionPause) {
+			return err
+		}
+	}
+}
+
+// full tells a lack of space, which no waiting mends, from a lack of a leader.
+func full(err error) bool {
+	var api *js.APIError
+	return errors.As(err, &api) && (api.ErrorCode == apiNoStorage || api.ErrorCode == apiNoResources || api.ErrorCode == apiStoreFailed)
+}
+
+func bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, ensureLimit)
+}
+
+// differences names what have lacks to be want, in what our code relies on.
+func differences(have, want js.StreamConfig) []string {
+	var out []string
+	diff := func(what string, h, w any) {
+		if h != w {
+			out = append(out, fmt.Sprintf("%s is %v, want %v", what, h, w))
+		}
+	}
+	if !slices.Equal(have.Subjects, want.Subjects) {
+		out = append(out, fmt.Sprintf("subjects are %q, want %q", have.Subjects, want.Subjects))
+	}
+	diff("retention", have.Retention, want.Retention)
+	diff("storage", have.Storage, want.Storage)
+	diff("discard", have.Discard, want.Discard)
+	diff("max_bytes", have.MaxBytes, want.MaxBytes)
+	diff("max_age", have.MaxAge, want.MaxAge)
+	diff("max_msg_size", have.MaxMsgSize, want.MaxMsgSize)
+	diff("max_msgs", have.MaxMsgs, want.MaxMsgs)
+	diff("max_msgs_per_subject", have.MaxMsgsPerSubject, want.MaxMsgsPerSubject)
+	diff("duplicate_window", have.Duplicates, want.Duplicates)
+	diff("allow_direct", have.AllowDirect, want.AllowDirect)
+	diff("allow_msg_ttl", have.AllowMsgTTL, want.AllowMsgTTL)
+	diff("deny_delete", have.DenyDelete, want.DenyDelete)
+	diff("allow_rollup_hdrs", have.AllowRollup, want.AllowRollup)
+	return out
+}

@@ -1,0 +1,196 @@
+// Package jetstreamtest runs real NATS servers for tests: one, or a cluster of three. Each test gets its own.
+package jetstreamtest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/jetstream"
+)
+
+// patience is how long a cluster may take to elect on a busy machine.
+const patience = 60 * time.Second
+
+// Servers are running servers with the topology made, and a connection to them.
+type Servers struct {
+	Conn    *jetstream.Conn // reconnects to another server when its own is stopped
+	Ports   events.Ports    // of Conn
+	Options []jetstream.ServerOptions
+
+	servers []*jetstream.Server // nil = stopped
+}
+
+// One starts a server on its own, listening on loopback.
+func One(t testing.TB) *Servers {
+	t.Helper()
+	return start(t, []jetstream.ServerOptions{{Name: "one", StoreDir: t.TempDir(), Listen: "127.0.0.1:0"}}, 1)
+}
+
+// Three starts a cluster of three servers; streams and buckets have three replicas.
+func Three(t testing.TB) *Servers {
+	t.Helper()
+	const size = 3
+	// A route must be known before the server that listens there starts, so the ports are chosen here.
+	routes := freeAddresses(t, size)
+	options := make([]jetstream.ServerOptions, size)
+	for i := range options {
+		options[i] = jetstream.ServerOptions{
+			Name: fmt.Sprint("node-", i), StoreDir: t.TempDir(), Listen: "127.0.0.1:0",
+			Cluster: jetstream.Cluster{Name: "test", Listen: routes[i], Routes: routes},
+		}
+	}
+	return start(t, options, size)
+}
+
+func start(t testing.TB, options []jetstream.ServerOptions, replicas int) *Servers {
+	t.Helper()
+	s := &Servers{Options: options, servers: make([]*jetstream.Server, len(options))}
+	t.Cleanup(func() {
+		for i := range s.servers {
+			s.Stop(i)
+		}
+	})
+	for i := range options {
+		s.Start(t, i)
+		// A server that is stopped and started again keeps its address, so that clients find it.
+		s.Options[i].Listen = s.servers[i].ClientURL()[len("nats://"):]
+	}
+	if replicas > 1 {
+		await(t, "every server has joined the cluster", func() bool {
+			for _, server := range s.servers {
+				if !server.Current() {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	s.Conn = s.Connect(t, nil)
+	s.Ports = s.Conn.Ports()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.Conn.Ensure(ctx, replicas); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// URL names all servers, running or not.
+func (s *Servers) URL() string {
+	url := ""
+	for i, o := range s.Options {
+		if i > 0 {
+			url += ","
+		}
+		url += "nats://" + o.Listen
+	}
+	return url
+}
+
+// Connect makes one more connection, closed at the end of the test.
+func (s *Servers) Connect(t testing.TB, log *slog.Logger) *jetstream.Conn {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c, err := jetstream.Connect(ctx, jetstream.ConnectOptions{URL: s.URL(), Name: t.Name(), Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// Stop stops a server; its store stays. It does nothing if the server is stopped already.
+func (s *Servers) Stop(i int) {
+	if s.servers[i] != nil {
+		s.servers[i].Shutdown()
+		s.servers[i] = nil
+	}
+}
+
+// Start starts a stopped server on its old store and address. In a cluster it returns when the server has caught up: one that is
+// stopped while it recovers leaves goroutines of nats-server behind.
+func (s *Servers) Start(t testing.TB, i int) {
+	t.Helper()
+	server, err := jetstream.StartServer(s.Options[i])
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.servers[i] = server
+	if s.Conn == nil || len(s.Options) == 1 {
+		return // first start: Ensure waits
+	}
+	for _, stream := range []string{
+		events.StreamCommands, events.StreamFacts, events.StreamLaunches, events.StreamLogs, events.StreamSpans,
+		"KV_" + events.BucketNodes, "KV_" + events.BucketPlacements, "KV_" + events.BucketRounds, "KV_" + events.BucketJobs,
+	} {
+		await(t, "the server holds stream "+stream, func() bool { return server.Current() && server.Holds(stream) })
+	}
+}
+
+// Server returns a running server, or nil.
+func (s *Servers) Server(i int) *jetstream.Server { return s.servers[i] }
+
+// Leader returns the index of the server that leads a stream, once there is one.
+func (s *Servers) Leader(t testing.TB, stream string) int {
+	t.Helper()
+	leader := -1
+	await(t, "stream "+stream+" has a leader", func() bool {
+		for i, server := range s.servers {
+			if server != nil && server.Leads(stream) {
+				leader = i
+			}
+		}
+		return leader >= 0
+	})
+	return leader
+}
+
+// Reconnect cuts the connection and returns when it stands again.
+func (s *Servers) Reconnect(t testing.TB) {
+	t.Helper()
+	Reconnect(t, s.Conn)
+}
+
+// Reconnect cuts a connection and returns when it stands again.
+func Reconnect(t testing.TB, c *jetstream.Conn) {
+	t.Helper()
+	before := c.Connects()
+	if err := c.Reconnect(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the connection stands again", func() bool { return c.Connected() && c.Connects() > before })
+}
+
+func freeAddresses(t testing.TB, n int) []string {
+	t.Helper()
+	out := make([]string, n)
+	for i := range out {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // all are held until all are chosen, so they differ
+		out[i] = l.Addr().String()
+	}
+	return out
+}
+
+func await(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	end := time.After(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("timed out: %s", what)
+		}
+	}
+}

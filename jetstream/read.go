@@ -1,0 +1,186 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	js "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// reading says where one consumer's life begins.
+type reading struct {
+	stream   string
+	subjects []string
+	lasts    bool      // begin with the last message of each subject, else at next
+	next     uint64    // first position wanted
+	created  time.Time // of the stream that positions belong to
+}
+
+const (
+	readAhead     = 128              // messages asked for at once
+	readExpiry    = 30 * time.Second // of one request for messages
+	readHeartbeat = time.Second      // twice this without a word from the consumer and it is taken for dead
+	idleCheck     = 250 * time.Millisecond
+	idleChecks    = 4                // so many in a row and the reader begins again
+	forgetAfter   = 10 * time.Second // the server drops a consumer that nobody has asked for so long
+)
+
+// read makes a consumer, calls fn for each of its messages in order, and returns only with an error: fn's, caughtUp's, ctx's or the consumer's.
+// caughtUp is called once, when everything that the leader had stored at the start was seen.
+//
+// The consumer lives in the memory of one server, which may be a replica that lags: whether all was seen is judged by the
+// leader's newest position, not by what the consumer says is pending.
+func (c *Conn) read(ctx context.Context, r reading, fn func(events.Stored) error, caughtUp func() error) error {
+	target, err := c.head(ctx, r.stream, r.subjects)
+	if err != nil {
+		return err
+	}
+	consumer, err := c.ephemeral(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer c.forget(r.stream, consumer.CachedInfo().Name)
+	it, err := consumer.Messages(js.PullMaxMessages(readAhead), js.PullExpiry(readExpiry), js.PullHeartbeat(readHeartbeat),
+		js.WithMessagesErrOnMissingHeartbeat(true))
+	if err != nil {
+		return coded("read stream "+r.stream, err)
+	}
+	defer it.Stop()
+
+	position, delivered, caught, idle := r.next-1, uint64(0), false, 0
+	if r.lasts {
+		position = 0
+	}
+	for {
+		if !caught && position >= target {
+			caught = true
+			if err := caughtUp(); err != nil {
+				return err
+			}
+		}
+		m, err := c.nextMessage(ctx, it, caught)
+		if errors.Is(err, errIdle) {
+			// What the target stood for may have been removed meanwhile. If not, the request for messages got lost: in a cluster it
+			// can overtake the news that the consumer exists. The library's own watch for silence begins anew with each call.
+			if target, err = c.head(ctx, r.stream, r.subjects); err != nil {
+				return err
+			}
+			if idle++; idle >= idleChecks && position < target {
+				return events.Errorf(events.Unavailable, "read stream %s: its consumer is silent at %d of %d", r.stream, position, target)
+			}
+			continue
+		}
+		idle = 0
+		if err != nil {
+			return err
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return coded("read stream "+r.stream, err)
+		}
+		if delivered++; meta.Sequence.Consumer != delivered {
+			return events.Errorf(events.Unavailable, "read stream %s: the consumer skipped from delivery %d to %d", r.stream, delivered-1, meta.Sequence.Consumer)
+		}
+		position = meta.Sequence.Stream
+		if err := fn(stored(m, meta)); err != nil {
+			return err
+		}
+	}
+}
+
+var errIdle = errors.New("nothing came")
+
+// nextMessage waits for a message; while the reader is not caught up it looks up now and then with errIdle.
+func (c *Conn) nextMessage(ctx context.Context, it js.MessagesContext, caught bool) (js.Msg, error) {
+	inner := ctx
+	if !caught {
+		var cancel context.CancelFunc
+		inner, cancel = context.WithTimeout(ctx, idleCheck)
+		defer cancel()
+	}
+	m, err := it.Next(js.NextContext(inner))
+	switch {
+	case err == nil:
+		return m, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case inner.Err() != nil:
+		return nil, errIdle
+	}
+	return nil, coded("wait for messages", err)
+}
+
+// head returns the newest position among subjects, from the leader.
+func (c *Conn) head(ctx context.Context, stream string, subjects []string) (uint64, error) {
+	var newest uint64
+	for _, s := range subjects {
+		m, err := c.get(ctx, stream, getRequest{LastFor: s})
+		if errors.Is(err, events.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		newest = max(newest, m.Sequence)
+	}
+	return newest, nil
+}
+
+func (c *Conn) ephemeral(ctx context.Context, r reading) (js.Consumer, error) {
+	cfg := js.ConsumerConfig{
+		FilterSubjects:    r.subjects,
+		AckPolicy:         js.AckNonePolicy,
+		DeliverPolicy:     js.DeliverByStartSequencePolicy,
+		OptStartSeq:       r.next,
+		MemoryStorage:     true,
+		Replicas:          1,
+		InactiveThreshold: forgetAfter,
+	}
+	if r.lasts {
+		cfg.DeliverPolicy, cfg.OptStartSeq = js.DeliverLastPerSubjectPolicy, 0
+	}
+	var consumer js.Consumer
+	err := c.attempt(ctx, "read stream "+r.stream, js.DefaultAPIPrefix+"CONSUMER.CREATE."+r.stream, requestLimit, func(ctx context.Context) error {
+		var err error
+		consumer, err = c.js.CreateConsumer(ctx, r.stream, cfg)
+		return err
+	})
+	return consumer, err
+}
+
+// forget removes a consumer that is not needed any more. If that fails the server does it after forgetAfter.
+func (c *Conn) forget(stream, consumer string) {
+	if !c.nc.IsConnected() || c.nc.IsDraining() {
+		return
+	}
+	// No answer is awaited: nothing depends on it.
+	_ = c.nc.Publish(js.DefaultAPIPrefix+"CONSUMER.DELETE."+stream+"."+consumer, nil)
+}
+
+func stored(m js.Msg, meta *js.MsgMetadata) events.Stored {
+	return events.Stored{Subject: m.Subject(), Header: incoming(m.Headers()), Data: m.Data(),
+		Sequence: meta.Sequence.Stream, Time: meta.Timestamp}
+}
+
+// life returns a context that ends with ctx or when the connection drops, be it for a moment.
+func (s *state) life(ctx context.Context) (context.Context, context.CancelFunc) {
+	_, _, changed := s.get()
+	inner, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-changed:
+			cancel(events.Errorf(events.Unavailable, "the connection was interrupted: %w", nats.ErrDisconnected))
+		case <-inner.Done():
+		}
+	}()
+	return inner, func() {
+		cancel(nil)
+		<-ended
+	}
+}

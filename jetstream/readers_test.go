@@ -1,0 +1,184 @@
+package jetstream_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	js "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+)
+
+func TestWatchTellsWhatVanishedWithoutTrace(t *testing.T) {
+	s := jetstreamtest.One(t)
+	b := s.Ports.Buckets.Bucket(events.BucketJobs)
+	for _, key := range []string{"a", "b"} {
+		_, err := b.Save(within(t, patience), key, []byte("x"), 0)
+		must(t, err)
+	}
+	told := make(chan string, 100)
+	background(t, func(ctx context.Context) error {
+		return b.Watch(ctx, func(k string, v []byte, rev uint64) {
+			told <- fmt.Sprintf("%s=%s removed=%v revision=%v", k, v, v == nil, rev > 0)
+		}, func() { told <- "listed" })
+	})
+	for _, want := range []string{"a=x removed=false revision=true", "b=x removed=false revision=true", "listed"} {
+		if got := next(t, told, want); got != want {
+			t.Fatalf("told %q, want %q", got, want)
+		}
+	}
+	// As when the record of a deletion has expired while the watcher was away.
+	_, j := raw(t, s.URL())
+	st, err := j.Stream(within(t, patience), "KV_"+events.BucketJobs)
+	must(t, err)
+	must(t, st.Purge(within(t, patience), js.WithPurgeSubject("$KV.jobs.a")))
+	s.Reconnect(t)
+	if got := next(t, told, "a is removed"); got != "a= removed=true revision=true" {
+		t.Fatalf("told %q, want that a is removed and nothing of b", got)
+	}
+	// A bucket that was made anew begins its revisions anew.
+	must(t, j.DeleteStream(within(t, patience), "KV_"+events.BucketJobs))
+	must(t, s.Conn.Ensure(within(t, patience), 1))
+	_, err = b.Save(within(t, patience), "c", []byte("y"), 0)
+	must(t, err)
+	got := map[string]bool{}
+	for range 2 {
+		got[next(t, told, "after the bucket was made anew")] = true
+	}
+	if !got["b= removed=true revision=true"] || !got["c=y removed=false revision=true"] {
+		t.Errorf("told %v, want b removed and c present", got)
+	}
+}
+
+func TestFollowBeginsAnewOnAnotherStreamOfTheSameName(t *testing.T) {
+	s := jetstreamtest.One(t)
+	publish := func(word string) {
+		_, err := s.Ports.Log.Publish(within(t, patience), events.Message{Subject: fact("job-a"), Data: []byte(word)})
+		must(t, err)
+	}
+	publish("1")
+	publish("2")
+	seen := make(chan string, 100)
+	background(t, func(ctx context.Context) error {
+		f := events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: events.FromFirst}
+		return s.Ports.Log.Follow(ctx, f, func(m events.Stored) error { seen <- string(m.Data); return nil }, nil)
+	})
+	_, _ = next(t, seen, "1"), next(t, seen, "2")
+	_, j := raw(t, s.URL())
+	must(t, j.DeleteStream(within(t, patience), events.StreamFacts))
+	must(t, s.Conn.Ensure(within(t, patience), 1))
+	publish("3")
+	if got := next(t, seen, "3"); got != "3" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestConsumerTakesOtherSubjects(t *testing.T) {
+	s := jetstreamtest.One(t)
+	consume := func(subjects ...string) (chan string, func() error) {
+		seen := make(chan string, 100)
+		return seen, background(t, func(ctx context.Context) error {
+			k := events.Consumer{Stream: events.StreamFacts, Durable: "test", Subjects: subjects}
+			return s.Ports.Log.Consume(ctx, k, func(d events.Delivery) { d.Ack(); seen <- string(d.Data) })
+		})
+	}
+	publish := func(entity, word string) {
+		_, err := s.Ports.Log.Publish(within(t, patience), events.Message{Subject: fact(entity), Data: []byte(word)})
+		must(t, err)
+	}
+	seen, stop := consume(events.FamilySubject(events.FamilyJob, "job-a"))
+	publish("job-a", "a1")
+	if got := next(t, seen, "a1"); got != "a1" {
+		t.Fatalf("got %q", got)
+	}
+	_ = stop()
+	seen, _ = consume(events.FamilySubject(events.FamilyJob, "job-a"), events.FamilySubject(events.FamilyJob, "job-b"))
+	publish("job-b", "b1")
+	if got := next(t, seen, "b1"); got != "b1" {
+		t.Fatalf("got %q", got)
+	}
+}
+
+func TestNoMoreThanParallelAreUnsettled(t *testing.T) {
+	s := jetstreamtest.One(t)
+	const parallel, messages = 3, 30
+	var now, most atomic.Int64
+	seen := make(chan func(), messages)
+	background(t, func(ctx context.Context) error {
+		k := events.Consumer{Stream: events.StreamFacts, Durable: "test", Subjects: []string{events.AllFacts}, Parallel: parallel, AckWait: patience}
+		return s.Ports.Log.Consume(ctx, k, func(d events.Delivery) {
+			n := now.Add(1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+			seen <- func() { now.Add(-1); d.Ack() } // settled after the handler has returned
+		})
+	})
+	for i := range messages {
+		_, err := s.Ports.Log.Publish(within(t, patience), events.Message{Subject: fact("job-a"), Data: []byte(strconv.Itoa(i))})
+		must(t, err)
+	}
+	held := []func(){}
+	for i := range messages {
+		held = append(held, next(t, seen, "message "+strconv.Itoa(i)))
+		if len(held) == parallel || i == messages-1 {
+			for _, settle := range held {
+				settle()
+			}
+			held = nil
+		}
+	}
+	if m := most.Load(); m != parallel {
+		t.Errorf("up to %d were unsettled at once, want %d", m, parallel)
+	}
+}
+
+func TestCloseEndsWhatBlocks(t *testing.T) {
+	s := jetstreamtest.One(t)
+	c := s.Connect(t, nil)
+	p := c.Ports()
+	ended := make(chan error, 10)
+	ready := make(chan struct{}, 10)
+	stand := func() { ready <- struct{}{} }
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	blocking := []func() error{
+		func() error { return p.Signals.Hear(ctx, "a", "", func(string, []byte) {}, stand) },
+		func() error {
+			return p.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}}, func(events.Stored) error { return nil }, stand)
+		},
+		func() error {
+			return p.Buckets.Bucket(events.BucketJobs).Watch(ctx, func(string, []byte, uint64) {}, stand)
+		},
+		func() error { return p.Signals.Watch(ctx, func(bool) { stand() }) },
+		func() error {
+			stand()
+			return p.Log.Consume(ctx, events.Consumer{Stream: events.StreamFacts, Durable: "d", Subjects: []string{events.AllFacts}}, func(events.Delivery) {})
+		},
+		func() error {
+			stand()
+			return p.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject("n", "*"), func(events.Stored) {})
+		},
+		func() error {
+			stand()
+			return p.Calls.Serve(ctx, "b", "", func(context.Context, []byte) ([]byte, error) { return nil, nil })
+		},
+	}
+	for _, run := range blocking {
+		go func() { ended <- run() }()
+		next(t, ready, "it blocks")
+	}
+	began := time.Now()
+	c.Close()
+	for range blocking {
+		wantCode(t, next(t, ended, "a blocking method ends with the connection"), events.Unavailable)
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("closing took %v", took)
+	}
+	wantCode(t, p.Signals.Send("a", nil), events.Unavailable)
+}

@@ -1,0 +1,197 @@
+package jetstream
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// ServerOptions describe a NATS server inside this process.
+type ServerOptions struct {
+	Name       string // unique within a cluster; empty = "regroup"
+	StoreDir   string // where streams live; required
+	Listen     string // host:port for clients, port 0 = any free one; empty = no socket, in-process connections only
+	Advertise  string // host:port told to clients instead of Listen
+	ConfigFile string // a nats-server configuration (accounts, TLS, permissions) to begin with; fields given here win over it
+
+	Cluster Cluster
+
+	MaxMemory  int64         // bytes for streams kept in memory; 0 = 64 MiB
+	MaxStore   int64         // bytes for streams kept in StoreDir; 0 = 4 GiB. The topology reserves about 2.6 GiB of it
+	StartLimit time.Duration // how long StartServer waits until clients can connect; 0 = 10 s
+	Logger     *slog.Logger  // nil = silent
+}
+
+// Cluster joins servers to one JetStream cluster. The zero value is a server on its own.
+type Cluster struct {
+	Name      string   // the same on every server
+	Listen    string   // host:port for the other servers, port 0 = any free one
+	Advertise string   // host:port told to the others instead of Listen
+	Routes    []string // host:port or URL of the other servers' Listen; its own may be among them
+}
+
+// Defaults of the server's limits, in bytes.
+const (
+	defaultMaxMemory = 64 << 20
+	defaultMaxStore  = 4 << 30
+)
+
+// Server is a NATS server inside this process.
+type Server struct{ ns *server.Server }
+
+// StartServer starts a server and returns when clients can connect. In a cluster JetStream is usable later, once the
+// servers have elected a leader: Conn.Ensure and Conn.Verify wait for that.
+func StartServer(o ServerOptions) (*Server, error) {
+	opts, err := o.build()
+	if err != nil {
+		return nil, err
+	}
+	ns, err := server.NewServer(opts)
+	if err != nil {
+		return nil, events.Errorf(events.Invalid, "NATS server: %w", err)
+	}
+	if o.Logger != nil {
+		ns.SetLoggerV2(serverLog{o.Logger}, false, false, false)
+	}
+	ns.Start()
+	limit := o.StartLimit
+	if limit == 0 {
+		limit = 10 * time.Second
+	}
+	s := &Server{ns: ns}
+	if !ns.ReadyForConnections(limit) {
+		s.Shutdown()
+		return nil, events.Errorf(events.Unavailable,
+			"NATS server did not start on %q with its store in %s within %v: is the port taken or the disk read-only?", o.Listen, o.StoreDir, limit)
+	}
+	return s, nil
+}
+
+func (o ServerOptions) build() (*server.Options, error) {
+	if o.StoreDir == "" {
+		return nil, events.Errorf(events.Invalid, "NATS server: StoreDir is empty: streams need a directory")
+	}
+	opts := &server.Options{}
+	if o.ConfigFile != "" {
+		var err error
+		if opts, err = server.ProcessConfigFile(o.ConfigFile); err != nil {
+			return nil, events.Errorf(events.Invalid, "NATS server: %s: %w", o.ConfigFile, err)
+		}
+	}
+	opts.ServerName = cmp.Or(o.Name, opts.ServerName, "regroup")
+	opts.JetStream, opts.StoreDir = true, o.StoreDir
+	opts.JetStreamMaxMemory = cmp.Or(o.MaxMemory, max(opts.JetStreamMaxMemory, 0), defaultMaxMemory)
+	opts.JetStreamMaxStore = cmp.Or(o.MaxStore, max(opts.JetStreamMaxStore, 0), defaultMaxStore)
+	// Every watcher and follower is a consumer; the server's own default of 1000 per stream is met by a large dashboard.
+	opts.JetStreamLimits.DefaultMaxConsumers = -1
+	// A cut cable must be noticed in seconds; the server's default is minutes.
+	opts.PingInterval, opts.MaxPingsOut = pingInterval, pingsOut
+	opts.DisableJetStreamBanner, opts.NoSigs, opts.NoLog = true, true, o.Logger == nil
+	if o.Listen == "" {
+		opts.DontListen = o.ConfigFile == "" // else the file decides where to listen
+	} else {
+		host, port, err := splitListen("client", o.Listen)
+		if err != nil {
+			return nil, err
+		}
+		opts.Host, opts.Port, opts.ClientAdvertise = host, port, o.Advertise
+	}
+	if err := o.Cluster.apply(opts); err != nil {
+		return nil, err
+	}
+	return opts, nil
+}
+
+func (c Cluster) apply(opts *server.Options) error {
+	if c.Listen == "" {
+		if len(c.Routes) > 0 || c.Name != "" {
+			return events.Errorf(events.Invalid, "NATS cluster %q has no listen address: give host:port", c.Name)
+		}
+		return nil
+	}
+	host, port, err := splitListen("cluster", c.Listen)
+	if err != nil {
+		return err
+	}
+	opts.Cluster.Name, opts.Cluster.Host, opts.Cluster.Port, opts.Cluster.Advertise = cmp.Or(c.Name, "regroup"), host, port, c.Advertise
+	for _, r := range c.Routes {
+		if !strings.Contains(r, "://") {
+			r = "nats-route://" + r
+		}
+		u, err := url.Parse(r)
+		if err != nil {
+			return events.Errorf(events.Invalid, "NATS cluster route %q: %w", r, err)
+		}
+		opts.Routes = append(opts.Routes, u)
+	}
+	return nil
+}
+
+func splitListen(what, s string) (string, int, error) {
+	host, p, err := net.SplitHostPort(s)
+	if err != nil {
+		return "", 0, events.Errorf(events.Invalid, "NATS %s address %q: %w", what, s, err)
+	}
+	port, err := strconv.Atoi(p)
+	if err != nil || port < 0 || port > 65535 {
+		return "", 0, events.Errorf(events.Invalid, "NATS %s address %q: the port must be a number from 0 to 65535", what, s)
+	}
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	return host, port, nil
+}
+
+// ClientURL returns nats://host:port that clients connect to; empty for a server without a socket.
+func (s *Server) ClientURL() string {
+	if s.ns.Addr() == nil {
+		return ""
+	}
+	return s.ns.ClientURL()
+}
+
+// ClusterAddress returns host:port that other servers may name as a route; empty for a server on its own.
+func (s *Server) ClusterAddress() string {
+	if a := s.ns.ClusterAddr(); a != nil {
+		return a.String()
+	}
+	return ""
+}
+
+// Current tells whether this server takes part in JetStream and has caught up with its leader.
+func (s *Server) Current() bool { return s.ns.JetStreamIsCurrent() }
+
+// Holds tells whether this server has a caught-up replica of a stream of the default account. A bucket's stream is KV_<bucket>.
+func (s *Server) Holds(stream string) bool {
+	return s.ns.JetStreamIsStreamCurrent(server.DEFAULT_GLOBAL_ACCOUNT, stream)
+}
+
+// Leads tells whether this server leads the replicas of a stream.
+func (s *Server) Leads(stream string) bool {
+	return s.ns.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream)
+}
+
+// Shutdown stops the server and waits until it has ended. What was acknowledged is kept in StoreDir.
+func (s *Server) Shutdown() {
+	s.ns.Shutdown()
+	s.ns.WaitForShutdown()
+}
+
+// serverLog gives the server's log lines to slog. Its notices are routine: debug.
+type serverLog struct{ l *slog.Logger }
+
+func (s serverLog) Noticef(f string, v ...any) { s.l.Debug(fmt.Sprintf(f, v...)) }
+func (s serverLog) Warnf(f string, v ...any)   { s.l.Warn(fmt.Sprintf(f, v...)) }
+func (s serverLog) Fatalf(f string, v ...any)  { s.l.Error(fmt.Sprintf(f, v...)) }
+func (s serverLog) Errorf(f string, v ...any)  { s.l.Error(fmt.Sprintf(f, v...)) }
+func (s serverLog) Debugf(f string, v ...any)  { s.l.Debug(fmt.Sprintf(f, v...)) }
+func (s serverLog) Tracef(f string, v ...any)  { s.l.Debug(fmt.Sprintf(f, v...)) }

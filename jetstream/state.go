@@ -1,0 +1,137 @@
+package jetstream
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// state is the connection as its users see it. It counts connects, so that a watcher that slept through a short
+// disconnection still learns that there was one.
+type state struct {
+	mu      sync.Mutex
+	up      bool
+	epoch   uint64        // connects so far
+	changed chan struct{} // closed at each change
+	done    chan struct{} // closed with the connection
+	ended   bool
+}
+
+func newState() *state {
+	return &state{changed: make(chan struct{}), done: make(chan struct{})}
+}
+
+func (s *state) set(up bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.up == up || s.ended {
+		return
+	}
+	s.up = up
+	if up {
+		s.epoch++
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *state) close() {
+	s.set(false)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.ended = true
+		close(s.done)
+	}
+}
+
+func (s *state) closed() <-chan struct{} { return s.done }
+
+// get returns the state and a channel that closes when it is out of date.
+func (s *state) get() (up bool, epoch uint64, changed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.up, s.epoch, s.changed
+}
+
+// await returns when the connection stands, is closed, or ctx ends.
+func (s *state) await(ctx context.Context) error {
+	for {
+		up, _, changed := s.get()
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case up:
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-s.done:
+			return errClosed()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// hold blocks until ctx ends, which gives its cause, or the connection is closed.
+func (s *state) hold(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-s.done:
+		return errClosed()
+	}
+}
+
+// pause waits for d; it is false when there is no point in going on.
+func (s *state) pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-s.done:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func errClosed() error {
+	return events.Errorf(events.Unavailable, "the connection to NATS was closed by this process")
+}
+
+// refusals remembers for which subjects the server refused permission lately.
+type refusals struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+// maxRefusals bounds the memory; one is enough to find a wrong permission.
+const maxRefusals = 64
+
+func newRefusals() *refusals { return &refusals{at: map[string]time.Time{}} }
+
+func (r *refusals) note(sentence string) {
+	if !strings.Contains(strings.ToLower(sentence), "publish") {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	subject := refusedSubject(sentence)
+	if _, known := r.at[subject]; known || len(r.at) < maxRefusals {
+		r.at[subject] = time.Now()
+	}
+}
+
+// since tells whether a publish to subject was refused after t.
+func (r *refusals) since(subject string, t time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at, ok := r.at[subject]
+	return ok && !at.Before(t)
+}

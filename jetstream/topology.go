@@ -1,0 +1,72 @@
+package jetstream
+
+import (
+	"time"
+
+	js "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Sizes of the topology, in bytes. A server refuses a stream whose MaxBytes it cannot reserve, so their sum (about 2.6 GiB) must fit in
+// its store limit.
+const (
+	mib = 1 << 20
+
+	// maxMessage bounds one stored message; it equals the server's default max_payload.
+	maxMessage = 1 * mib
+
+	commandsBytes = 64 * mib
+	factsBytes    = 1024 * mib
+	launchesBytes = 256 * mib
+	logsBytes     = 512 * mib
+	spansBytes    = 256 * mib
+	bucketBytes   = 128 * mib
+)
+
+// Ages of what is stored. A launch is told again by rendezvous when an agent's heartbeat lacks it.
+const (
+	day           = 24 * time.Hour
+	commandsAge   = 7 * day
+	factsAge      = 7 * day
+	launchesAge   = 30 * day
+	logsAge       = 3 * day
+	spansAge      = day
+	dedupeWindow  = 2 * time.Minute
+	bucketHistory = 1 // with more, a removed or expired revision brings the one before it back
+)
+
+// topology is every stream, buckets included. Direct gets are off everywhere: a replica may answer them with an older value.
+func topology(replicas int) []js.StreamConfig {
+	stream := func(name, subjects, what string, bytes int64, age time.Duration) js.StreamConfig {
+		return js.StreamConfig{
+			Name: name, Subjects: []string{subjects}, Description: what,
+			Storage: js.FileStorage, Retention: js.LimitsPolicy, Discard: js.DiscardOld,
+			MaxBytes: bytes, MaxAge: age, MaxMsgSize: maxMessage,
+			MaxMsgs: -1, MaxMsgsPerSubject: -1, MaxConsumers: -1,
+			Duplicates: dedupeWindow, Replicas: replicas,
+		}
+	}
+	commands := stream(events.StreamCommands, events.AllCommands, "Regroup: what clients ask for", commandsBytes, commandsAge)
+	// A full command stream refuses: dropping an old command would lose a job that its client was told is accepted.
+	commands.Retention, commands.Discard = js.WorkQueuePolicy, js.DiscardNew
+	facts := stream(events.StreamFacts, events.AllFacts, "Regroup: what happened", factsBytes, factsAge)
+	launches := stream(events.StreamLaunches, events.AllLaunches, "Regroup: what each node must run, last one per node and job", launchesBytes, launchesAge)
+	launches.MaxMsgsPerSubject = 1
+	logs := stream(events.StreamLogs, events.AllLogs, "Regroup: output of workers", logsBytes, logsAge)
+	spans := stream(events.StreamSpans, events.AllSpans, "Regroup: OTLP spans", spansBytes, spansAge)
+	all := []js.StreamConfig{commands, facts, launches, logs, spans}
+	for _, b := range []struct{ name, what string }{
+		{events.BucketNodes, "Regroup: discovery's documents"},
+		{events.BucketPlacements, "Regroup: the scheduler's document"},
+		{events.BucketRounds, "Regroup: rendezvous' documents"},
+		{events.BucketJobs, "Regroup: the registry's documents"},
+	} {
+		s := stream(bucketStream+b.name, bucketSubject+b.name+".>", b.what, bucketBytes, 0)
+		s.MaxMsgsPerSubject, s.Discard = bucketHistory, js.DiscardNew
+		s.DenyDelete, s.AllowRollup = true, true // as every key-value bucket
+		s.AllowMsgTTL = true                     // deletions expire
+		all = append(all, s)
+	}
+	return all
+}
