@@ -1,8 +1,8 @@
 // Command mnist trains a small network on handwritten digits with as many workers as there are, and goes on when
 // workers come and go:
 //
-//	regroup run --workers 2:4 -- mnist        # elastic
-//	mnist                                     # alone, without Regroup
+//	regroup run --workers 2:4 --recovery in-process -- mnist     # elastic
+//	mnist                                                        # alone, without Regroup
 //
 // The network is a perceptron of 784, 128 and 10 units with ReLU, trained by SGD with momentum on the softmax
 // cross-entropy. After four epochs it reads about 95 of 100 digits of the test part. The data (10,000 digits of MNIST, see
@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/regroup-io/regroup/elastic"
 )
@@ -26,6 +27,7 @@ type config struct {
 	rate                       float64
 	seed                       uint64
 	data                       string
+	stepTime                   time.Duration
 }
 
 func main() {
@@ -43,6 +45,7 @@ func run() error {
 	flag.Uint64Var(&c.seed, "seed", 1, "of the order of the data and the first weights")
 	flag.IntVar(&c.commitEvery, "commit-every", 10, "steps between commits; a lost worker costs at most so many")
 	flag.StringVar(&c.data, "data", "", "folder with the four IDX files; empty = those in the binary")
+	flag.DurationVar(&c.stepTime, "step-time", 0, "make a step last at least so long, so that people can watch")
 	flag.Parse()
 	if c.epochs < 1 || c.batch < 1 || c.commitEvery < 1 || c.rate <= 0 {
 		return fmt.Errorf("-epochs, -batch, -commit-every and -lr must be positive")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic"
@@ -43,9 +44,15 @@ func newTrainer(c config, training, testing digits, out io.Writer) *trainer {
 func (t *trainer) train(ctx context.Context, s *elastic.Session) error {
 	s.Report(t.metrics())
 	for s.Epoch() < uint64(t.epochs) {
+		pace := time.After(t.stepTime)
 		b := s.Next(t.batch)
 		if err := t.step(ctx, s, b); err != nil {
 			return err
+		}
+		select {
+		case <-pace:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 		if b.Last {
 			if err := t.evaluate(ctx, s); err != nil {

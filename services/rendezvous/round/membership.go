@@ -115,8 +115,9 @@ func (t *turn) respawned(b events.JobRespawned) {
 		return
 	}
 	switch x.State {
-	case dead, blamed, finished, member: // member: the verdict came before the exit that it answers
-		if b.Dead != x.Incarnation || b.Attempt <= x.Attempt {
+	case dead, blamed, finished, member, coming:
+		// member: the verdict came before the exit that it answers; coming: it was silent for too long and is replaced
+		if b.Dead == "" || b.Dead != x.Incarnation || b.Attempt <= x.Attempt {
 			return
 		}
 	default:

@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"maps"
+	"net"
+	"strconv"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/agent/workerapi"
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/events"
+)
+
+// do carries out one action; it never waits for anybody.
+func (a *Agent) do(work context.Context, act worker.Action) {
+	switch act := act.(type) {
+	case worker.StartProcess:
+		a.start(act)
+	case worker.SignalProcess:
+		if err := a.opt.Driver.Signal(act.Worker, act.Signal); err != nil {
+			a.opt.Logger.Error("signal", "node", a.opt.Node, "reason", err)
+			a.opt.Driver.Kill(act.Worker) // a worker that cannot be asked must not stay
+		}
+	case worker.KillProcess:
+		a.opt.Driver.Kill(act.Worker)
+	case worker.NeedPort:
+		a.inbox.put(worker.PortFound{Worker: act.Worker, Address: freePort(work, a.opt.Advertise, a.opt.DataPorts)})
+	case worker.SendJoin:
+		a.tasks.Go(func() error { a.join(work, act.Join); return nil })
+	case worker.AnswerJoin:
+		a.api.Answer(string(act.Worker), act.Assignment)
+	case worker.RefuseJoin:
+		a.api.Refuse(string(act.Worker), &workerapi.Refusal{Status: status(act.Code), Code: string(act.Code), Message: act.Reason})
+	case worker.PushChange:
+		a.api.Push(string(act.Worker), act.Change)
+	case worker.TellFact:
+		a.facts.tell(act)
+	case worker.SendNotice:
+		a.send(events.NoticeSubject(act.Notice.Exited.Job), events.NoticeEnvelope{Notice: &act.Notice})
+	case worker.SendProgress:
+		a.send(events.ProgressSubject(act.Progress.Job), act.Progress)
+	case worker.Record:
+		a.opt.Observe(act.Span)
+	}
+}
+
+// start gives the worker its token and hands it to the driver.
+func (a *Agent) start(s worker.StartProcess) {
+	token := rand.Text()
+	a.api.Admit(token, string(s.Worker))
+	s.Env = maps.Clone(s.Env)
+	s.Env[wire.EnvToken] = token
+	a.show() // its first line is to carry its rank
+	a.opt.Driver.Start(s, a.fromDriver(s), func(stream string, lines []string) { a.output(s, stream, lines) })
+}
+
+// fromDriver takes what the driver tells, with what the program itself has left behind about its end.
+func (a *Agent) fromDriver(s worker.StartProcess) func(worker.Input) {
+	return func(in worker.Input) {
+		if x, ok := in.(worker.ProcessExited); ok {
+			if says := errorFile(s.Env["TORCHELASTIC_ERROR_FILE"]); says != "" && (x.ExitCode != 0 || x.Signal != "") {
+				x.Lines = append(x.Lines, says)
+			}
+			in = x
+		}
+		a.inbox.put(in)
+	}
+}
+
+func (a *Agent) output(s worker.StartProcess, stream string, lines []string) {
+	l := Line{Job: s.Job, Place: s.Place, Rank: -1, Generation: s.Generation, Stream: stream}
+	if w, ok := a.look.Load().workers[s.Worker]; ok {
+		l.Rank, l.Generation = w.Rank, w.Generation
+	}
+	for _, text := range lines {
+		l.Text = text
+		a.opt.Output(l)
+		a.logs.add(l)
+	}
+}
+
+// send hands a signal over; a signal that cannot be sent is one that was lost.
+func (a *Agent) send(subject string, b events.Body) {
+	data, err := events.EncodeBody(b)
+	if err == nil {
+		err = a.opt.Ports.Signals.Send(subject, data)
+	}
+	if err != nil {
+		a.opt.Logger.Debug("signal not sent", "kind", b.Type(), "reason", err)
+	}
+}
+
+// freePort finds a TCP port on which a worker may listen. It is free when we look; the rank that gets it listens at once.
+func freePort(ctx context.Context, host, ports string) string {
+	low, high, _ := portRange(ports)
+	try := func(port int) string {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(port)))
+		if err != nil {
+			return ""
+		}
+		defer func() { _ = l.Close() }()
+		_, p, _ := net.SplitHostPort(l.Addr().String())
+		return net.JoinHostPort(host, p)
+	}
+	if low == 0 {
+		return try(0)
+	}
+	// Not always the lowest: a port that the last generation has just used may still be taken by its ghosts.
+	span := high - low + 1
+	first := int(randomByte()) % span
+	for i := range span {
+		if addr := try(low + (first+i)%span); addr != "" {
+			return addr
+		}
+	}
+	return ""
+}
+
+func randomByte() uint16 {
+	var b [2]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	return uint16(b[0])<<8 | uint16(b[1])
+}
+
+// status is the HTTP status of a code.
+func status(c events.Code) int {
+	switch c {
+	case events.Invalid:
+		return 400
+	case events.NotFound:
+		return 404
+	case events.Conflict, events.Fenced:
+		return 409
+	case events.TooLarge:
+		return 413
+	case events.Unavailable, events.Cancelled:
+		return 503
+	}
+	return 500
+}

@@ -1,0 +1,351 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/agent/fake"
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const job = events.JobID("mnist-7f3a")
+
+// pipes is a listener without a network, because the network does not keep virtual time.
+type pipes struct {
+	conns chan net.Conn
+	once  sync.Once
+	done  chan struct{}
+}
+
+func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
+
+// spy is the fake driver that remembers what it was asked to start.
+type spy struct {
+	*fake.Driver
+	mu     sync.Mutex
+	starts []worker.StartProcess
+}
+
+func (s *spy) Start(p worker.StartProcess, tell func(worker.Input), out func(string, []string)) {
+	s.mu.Lock()
+	s.starts = append(s.starts, p)
+	s.mu.Unlock()
+	s.Driver.Start(p, tell, out)
+}
+
+// world is one agent with the services that it needs, played.
+type world struct {
+	t      *testing.T
+	bus    *memory.Bus
+	driver *spy
+	pipes  *pipes
+	agent  *agent.Agent
+	stop   context.CancelFunc
+	wait   func()
+	mu     sync.Mutex
+	facts  []events.Body
+	joins  []events.MemberJoin
+	heard  []string // requests and signals
+	beats  []events.Heartbeat
+	lines  []string
+}
+
+func newWorld(t *testing.T, leftovers ...worker.Orphaned) *world {
+	w := &world{t: t, bus: memory.New(), driver: &spy{Driver: fake.New(leftovers...)}, pipes: newPipes()}
+	ports := w.bus.Ports()
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	serve := func(subject string, f func(data []byte) events.Body) {
+		all.Go(func() {
+			_ = ports.Calls.Serve(ctx, subject, "", func(_ context.Context, data []byte) ([]byte, error) { return events.EncodeBody(f(data)) })
+		})
+	}
+	note := func(what string) { w.mu.Lock(); defer w.mu.Unlock(); w.heard = append(w.heard, what) }
+	serve(events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), func([]byte) events.Body { note("hello"); return events.NodeWelcome{} })
+	serve(events.RequestSubject(events.ServiceDiscovery, events.VerbLeave), func([]byte) events.Body { note("bye"); return events.NodeWelcome{} })
+	serve(events.RequestSubject(events.ServiceRendezvous, events.VerbJoin), func(d []byte) events.Body {
+		j, _ := events.DecodeBody[events.MemberJoin](d)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.joins = append(w.joins, j)
+		return events.MemberWaiting{Job: job, Proposed: 1}
+	})
+	serve(events.RequestSubject(events.ServiceRendezvous, events.VerbPeers), func([]byte) events.Body {
+		return events.PeersAnswer{Addresses: map[int]string{1: "10.0.0.2:7"}}
+	})
+	all.Go(func() {
+		_ = ports.Signals.Hear(ctx, events.AllNotices, "", func(string, []byte) { note("notice") }, nil)
+	})
+	all.Go(func() {
+		_ = ports.Signals.Hear(ctx, events.AllHeartbeats, "", func(_ string, d []byte) {
+			b, _ := events.DecodeBody[events.Heartbeat](d)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.beats = append(w.beats, b)
+		}, nil)
+	})
+	all.Go(func() {
+		_ = ports.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: events.FromFirst}, func(m events.Stored) error {
+			e, err := events.Decode(m.Header, m.Data)
+			if err != nil {
+				t.Error(err)
+				return nil
+			}
+			note(e.Body.Type().Kind())
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.facts = append(w.facts, e.Body)
+			return nil
+		}, nil)
+	})
+	a, err := agent.New(agent.Options{
+		Node: "node-a", Slots: 2, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: ports, Driver: w.driver, Incarnation: "01AGENT",
+		Listen: func(context.Context, string) (net.Listener, error) { return w.pipes, nil },
+		Output: func(l agent.Line) { w.mu.Lock(); defer w.mu.Unlock(); w.lines = append(w.lines, l.Prefix()+" "+l.Text) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.agent = a
+	run, stop := context.WithCancel(context.Background())
+	w.stop = stop
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(run) }()
+	w.wait = sync.OnceFunc(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		cancel()
+		all.Wait()
+	})
+	synctest.Wait()
+	return w
+}
+
+func (w *world) launch(l events.Launch) {
+	w.t.Helper()
+	l.Job, l.Node = job, "node-a"
+	l.Spec.Name = "mnist"
+	data, err := events.EncodeBody(l)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := w.bus.Ports().Log.Publish(context.Background(), events.Message{Subject: events.LaunchSubject("node-a", job), Data: data}); err != nil {
+		w.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+func member(slot, rank int, id events.Incarnation) events.LaunchMember {
+	return events.LaunchMember{Member: events.Member{
+		Place: events.Place{Node: "node-a", Slot: events.Slot(slot)}, Attempt: 1, Rank: rank, Incarnation: id, LocalSize: 1, CrossSize: 1,
+	}}
+}
+
+func (w *world) said() []string { w.mu.Lock(); defer w.mu.Unlock(); return slices.Clone(w.heard) }
+
+func (w *world) fact(kind string) events.Body {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, f := range w.facts {
+		if f.Type().Kind() == kind {
+			return f
+		}
+	}
+	w.t.Fatalf("no fact worker.%s; heard %v", kind, w.heard)
+	return nil
+}
+
+// post calls the worker API as a worker does.
+func (w *world) post(method, path string, start int, body, into any) int {
+	w.t.Helper()
+	b, _ := json.Marshal(body)
+	w.driver.mu.Lock()
+	token := w.driver.starts[start].Env[wire.EnvToken]
+	w.driver.mu.Unlock()
+	req, _ := http.NewRequest(method, "http://agent"+path, bytes.NewReader(b))
+	req.Header.Set("Authorization", "Bearer "+token)
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		w.pipes.conns <- theirs
+		return ours, nil
+	}}}
+	r, err := c.Do(req)
+	if err != nil {
+		w.t.Error(err)
+		return 0
+	}
+	defer func() { _ = r.Body.Close() }()
+	if r.StatusCode == http.StatusOK && into != nil {
+		if err := json.NewDecoder(r.Body).Decode(into); err != nil {
+			w.t.Error(err)
+		}
+	}
+	return r.StatusCode
+}
+
+func TestRestartJobFromLaunchToExit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		spec := events.Spec{Command: []string{"fake", "run=5s", "exit=7", "lines=2"}}
+		w.launch(events.Launch{Revision: 1, Phase: events.PhasePrepare, Generation: 1, Spec: spec, Members: []events.LaunchMember{member(0, -1, "")}})
+		if len(w.joins) != 1 || !strings.HasPrefix(w.joins[0].Address, "10.0.0.1:") {
+			t.Fatalf("joins %+v", w.joins)
+		}
+		w.launch(events.Launch{Revision: 2, Phase: events.PhaseRun, Generation: 1, World: 1, Spec: spec, Master: w.joins[0].Address, Members: []events.LaunchMember{member(0, 0, w.joins[0].Incarnation)}})
+		ready := w.fact("ready").(events.WorkerReady)
+		if ready.Generation != 1 || ready.Rank != 0 || ready.Agent != "01AGENT" {
+			t.Errorf("ready %+v", ready)
+		}
+		time.Sleep(6 * time.Second) // virtual
+		synctest.Wait()
+		if x := w.fact("exited").(events.WorkerExited); x.ExitCode != 7 || x.Detail != "exit code 7" || x.Asked || len(x.Lines) != 2 {
+			t.Errorf("exited %+v", x)
+		}
+		said := w.said()
+		if slices.Index(said, "notice") > slices.Index(said, "exited") || !slices.Contains(said, "hello") {
+			t.Errorf("order %v", said)
+		}
+		if last := w.beats[len(w.beats)-1]; last.Revisions[job] != 2 || len(w.beats) < 12 {
+			t.Errorf("%d heartbeats, last %+v", len(w.beats), last)
+		}
+		if !slices.Equal(w.lines, []string{"[node-a r0 g1] line 1", "[node-a r0 g1] line 2"}) {
+			t.Errorf("lines %q", w.lines)
+		}
+		m, err := w.bus.Ports().Log.Last(context.Background(), events.StreamLogs, events.LogSubject(job, "node-a", "0"))
+		if err != nil || string(m.Data) != "line 1\nline 2\n" || m.Header[events.HeaderLogRank][0] != "0" {
+			t.Errorf("log %q %v %v", m.Data, m.Header, err)
+		}
+		w.wait()
+		if !slices.Contains(w.said(), "bye") {
+			t.Error("no goodbye")
+		}
+	})
+}
+
+func TestInProcessWorkerJoinsHearsOfALossAndEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.wait()
+		spec := events.Spec{Command: []string{"fake"}, Recovery: events.RecoveryInProcess}
+		w.launch(events.Launch{Revision: 1, Phase: events.PhasePrepare, Generation: 1, Spec: spec, Members: []events.LaunchMember{member(0, -1, "")}})
+		var a wire.Assignment
+		done := make(chan int, 1)
+		go func() { done <- w.post(http.MethodPost, wire.PathJoin, 0, wire.JoinRequest{Address: "10.0.0.1:5"}, &a) }()
+		synctest.Wait()
+		w.launch(events.Launch{Revision: 2, Phase: events.PhaseRun, Generation: 1, World: 2, Spec: spec, Members: []events.LaunchMember{member(0, 0, w.joins[0].Incarnation)}})
+		if code := <-done; code != 200 || a.Verdict != wire.Assigned || a.World != 2 {
+			t.Fatalf("join: %d %+v", code, a)
+		}
+		var p wire.Peer
+		if code := w.post(http.MethodGet, wire.PathPeers+"?generation=1&rank=1", 0, nil, &p); code != 200 || p.Address != "10.0.0.2:7" {
+			t.Errorf("peer: %d %+v", code, p)
+		}
+		if code := w.post(http.MethodGet, wire.PathPeers+"?generation=1&rank=5", 0, nil, nil); code != 404 {
+			t.Errorf("peer that is not there: %d", code)
+		}
+		w.post(http.MethodPost, wire.PathReport, 0, wire.Report{Generation: 1, Step: 3, First: &wire.FirstStep{StepMS: 2}}, nil)
+		synctest.Wait()
+		if r := w.fact("ready").(events.WorkerReady); r.Step != 3 {
+			t.Errorf("ready %+v", r)
+		}
+		var c wire.Change
+		go func() { done <- w.post(http.MethodGet, wire.PathChanges+"?generation=1", 0, nil, &c) }()
+		synctest.Wait()
+		n := events.Notice{Rank: 1}
+		n.Exited.Job, n.Exited.Place.Node, n.Exited.Agent, n.Exited.Generation, n.Exited.Incarnation = job, "node-b", "01OTHER", 1, "01X"
+		n.Exited.Detail = "exit code 1"
+		b, _ := events.EncodeBody(events.NoticeEnvelope{Notice: &n})
+		if err := w.bus.Ports().Signals.Send(events.NoticeSubject(job), b); err != nil {
+			t.Fatal(err)
+		}
+		if code := <-done; code != 200 || c.Kind != wire.ChangeLost || c.Rank != 1 {
+			t.Errorf("change: %d %+v", code, c)
+		}
+		w.wait()
+		if x := w.fact("exited").(events.WorkerExited); !x.Asked || x.Signal != "SIGTERM" {
+			t.Errorf("exited %+v", x)
+		}
+	})
+}
+
+func TestFactsWaitForTheStoreAndKeepTheirOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.wait()
+		w.bus.FailPublishes(func(subject string) (bool, error) {
+			if strings.Contains(subject, ".evt.worker.") {
+				return false, events.Errorf(events.Unavailable, "no leader")
+			}
+			return false, nil
+		})
+		w.launch(events.Launch{
+			Revision: 1, Phase: events.PhasePrepare, Generation: 1, Members: []events.LaunchMember{member(0, -1, "")},
+			Spec: events.Spec{Command: []string{"fake", "run=1s", "signal=SIGSEGV"}, Recovery: events.RecoveryInProcess},
+		})
+		time.Sleep(20 * time.Second)
+		if said := w.said(); !slices.Contains(said, "notice") || slices.Contains(said, "exited") {
+			t.Fatalf("without the store: %v", said)
+		}
+		w.bus.FailPublishes(nil)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if len(w.facts) != 2 || w.facts[0].Type().Kind() != "started" {
+			t.Fatalf("facts %+v", w.facts)
+		}
+		if x := w.fact("exited").(events.WorkerExited); x.AgeMS < 19000 || x.Detail != "killed by signal 11 (SIGSEGV)" {
+			t.Errorf("exited %+v", x)
+		}
+	})
+}
+
+func TestEndKillsWhoIgnoresItsGraceAndLeftoversAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, worker.Orphaned{Job: job, Place: events.Place{Node: "node-a", Slot: 1}, Attempt: 1, Worker: "01OLD", PID: 5})
+		if x := w.fact("exited").(events.WorkerExited); x.Incarnation != "01OLD" {
+			t.Errorf("exited %+v", x)
+		}
+		w.launch(events.Launch{
+			Revision: 1, Phase: events.PhasePrepare, Generation: 1, Members: []events.LaunchMember{member(0, -1, "")},
+			Spec: events.Spec{Command: []string{"fake", "ignore-term"}, Recovery: events.RecoveryInProcess, Stop: events.Stop{Grace: events.Duration(3 * time.Second)}},
+		})
+		from := time.Now()
+		w.wait()
+		if d := time.Since(from); d < 3*time.Second || d > 4*time.Second {
+			t.Errorf("the end took %s", d)
+		}
+		if x := w.facts[len(w.facts)-1].(events.WorkerExited); x.Signal != "SIGKILL" || !x.Asked {
+			t.Errorf("exited %+v", x)
+		}
+	})
+}

@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/agent/workerapi"
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/events"
+)
+
+// call asks a service once.
+func call[R events.Body](ctx context.Context, a *Agent, service, verb string, ask events.Body, trace string) (R, error) {
+	var none R
+	data, err := events.EncodeBody(ask)
+	if err != nil {
+		return none, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.opt.Config.CallTimeout)
+	defer cancel()
+	if trace != "" {
+		ctx = events.WithTrace(ctx, trace)
+	}
+	answer, err := a.opt.Ports.Calls.Call(ctx, events.RequestSubject(service, verb), data)
+	if err != nil {
+		return none, err
+	}
+	return events.DecodeBody[R](answer)
+}
+
+// join makes one call; the machine repeats it.
+func (a *Agent) join(ctx context.Context, j events.MemberJoin) {
+	trace := ""
+	if j.Left > 0 {
+		trace = events.TraceOf(j.Job, j.Left)
+	}
+	in := worker.JoinAnswered{Worker: j.Incarnation}
+	w, err := call[events.MemberWaiting](ctx, a, events.ServiceRendezvous, events.VerbJoin, j, trace)
+	if err != nil {
+		in.Refused, in.Reason = events.CodeOf(err), err.Error()
+	} else {
+		in.Waiting = w
+	}
+	a.inbox.put(in)
+}
+
+// calls are the worker API's, handed to the machine.
+func (a *Agent) calls() workerapi.Calls {
+	return workerapi.Calls{
+		Join: func(w string, r wire.JoinRequest) {
+			a.inbox.put(worker.WorkerJoined{Worker: events.Incarnation(w), Request: r})
+		},
+		Report: func(w string, r wire.Report) {
+			a.inbox.put(worker.WorkerReported{Worker: events.Incarnation(w), Report: r})
+		},
+		Commit: func(w string, r wire.CommitReport) {
+			a.inbox.put(worker.WorkerCommitted{Worker: events.Incarnation(w), Report: r})
+		},
+		Done: func(w string, r wire.DoneReport) {
+			a.inbox.put(worker.WorkerFinished{Worker: events.Incarnation(w), Report: r})
+		},
+		Peer: a.peer,
+	}
+}
+
+// peer asks the rendezvous for an address.
+func (a *Agent) peer(ctx context.Context, id string, generation uint64, rank int) (wire.Peer, error) {
+	w, ok := a.look.Load().workers[events.Incarnation(id)]
+	if !ok {
+		return wire.Peer{}, refused(events.Fenced, "this worker has ended")
+	}
+	ans, err := call[events.PeersAnswer](ctx, a, events.ServiceRendezvous, events.VerbPeers, events.PeersQuery{
+		Job: w.Job, Generation: events.Generation(generation), Ranks: []int{rank},
+	}, "")
+	if err != nil {
+		return wire.Peer{}, refused(events.CodeOf(err), err.Error())
+	}
+	addr, ok := ans.Addresses[rank]
+	if !ok {
+		return wire.Peer{}, refused(events.NotFound, fmt.Sprintf("there is no rank %d in %s", rank, events.Generation(generation)))
+	}
+	return wire.Peer{Rank: rank, Address: addr}, nil
+}
+
+func refused(c events.Code, text string) error {
+	return &workerapi.Refusal{Status: status(c), Code: string(c), Message: text}
+}

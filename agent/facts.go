@@ -1,0 +1,141 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
+)
+
+// facts stores what the agent has to tell, in order, for as long as it takes. The machine never waits for it.
+type facts struct {
+	opt    Options
+	source string
+	wake   chan struct{}
+	mu     sync.Mutex
+	queue  []told
+	idle   chan struct{} // closed while nothing is queued
+}
+
+type told struct {
+	event events.Event
+	at    time.Time
+}
+
+func newFacts(o Options) *facts {
+	idle := make(chan struct{})
+	close(idle)
+	return &facts{
+		opt: o, source: fmt.Sprintf("/regroup/agent/%s/%s", o.Node, o.Incarnation), wake: make(chan struct{}, 1), idle: idle,
+	}
+}
+
+func (f *facts) tell(t worker.TellFact) {
+	now := time.Now()
+	f.mu.Lock()
+	if len(f.queue) == 0 {
+		f.idle = make(chan struct{})
+	}
+	f.queue = append(f.queue, told{at: now, event: events.Event{
+		ID: ulid.Make().String(), Source: f.source, Entity: string(t.Job), Time: now, Trace: t.Trace, Body: t.Body,
+	}})
+	f.mu.Unlock()
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (f *facts) first() (told, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.queue) == 0 {
+		return told{}, false
+	}
+	return f.queue[0], true
+}
+
+func (f *facts) drop() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.queue = f.queue[1:]
+	if len(f.queue) == 0 {
+		close(f.idle)
+	}
+}
+
+// drained waits until everything is stored.
+func (f *facts) drained(ctx context.Context) {
+	f.mu.Lock()
+	idle := f.idle
+	f.mu.Unlock()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+		f.mu.Lock()
+		n := len(f.queue)
+		f.mu.Unlock()
+		f.opt.Logger.Warn("facts could not be stored before the end", "node", f.opt.Node, "count", n)
+	}
+}
+
+func (f *facts) run(ctx context.Context) error {
+	const first, most = 50 * time.Millisecond, 2 * time.Second
+	backoff := first
+	for ctx.Err() == nil {
+		t, ok := f.first()
+		if !ok {
+			select {
+			case <-f.wake:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		err := f.publish(ctx, t)
+		switch {
+		case err == nil:
+			f.drop()
+			backoff = first
+		case errors.Is(err, events.ErrInvalid), errors.Is(err, events.ErrTooLarge):
+			f.opt.Logger.Error("fact cannot be stored and is dropped", "job", t.event.Entity, "kind", t.event.Body.Type(), "reason", err)
+			f.drop()
+		case ctx.Err() == nil:
+			pause(ctx, backoff)
+			backoff = min(2*backoff, most)
+		}
+	}
+	return nil
+}
+
+// publish stores one fact. The age of an exit grows while it waits: it is measured on this clock alone.
+func (f *facts) publish(ctx context.Context, t told) error {
+	x, exit := t.event.Body.(events.WorkerExited)
+	if exit {
+		x.AgeMS += events.Milliseconds(time.Since(t.at))
+		t.event.Body = x
+	}
+	err := f.store(ctx, t.event)
+	if exit && errors.Is(err, events.ErrTooLarge) {
+		x.Lines = nil
+		t.event.Body = x
+		err = f.store(ctx, t.event)
+	}
+	return err
+}
+
+func (f *facts) store(ctx context.Context, e events.Event) error {
+	m, err := e.Message()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(events.WithTrace(ctx, e.Trace), f.opt.Config.CallTimeout)
+	defer cancel()
+	_, err = f.opt.Ports.Log.Publish(ctx, m)
+	return err
+}

@@ -1,0 +1,42 @@
+package agent
+
+import (
+	"sync"
+
+	"github.com/regroup-io/regroup/agent/worker"
+)
+
+// queue keeps things in order without ever blocking who puts.
+type queue[T any] struct {
+	mu    sync.Mutex
+	items []T
+	wake  chan struct{} // has one place: something was put
+}
+
+func newQueue[T any]() *queue[T] { return &queue[T]{wake: make(chan struct{}, 1)} }
+
+func (q *queue[T]) put(items ...T) {
+	q.mu.Lock()
+	q.items = append(q.items, items...)
+	q.mu.Unlock()
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (q *queue[T]) take() []T {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	items := q.items
+	q.items = nil
+	return items
+}
+
+func (q *queue[T]) empty() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.items) == 0
+}
+
+type inbox = queue[worker.Input]

@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
+)
+
+// listen starts everything that comes from or goes to the control plane all the time.
+func (a *Agent) listen(work context.Context) {
+	hold := func(what string, f func() error) {
+		a.tasks.Go(func() error {
+			for work.Err() == nil {
+				if err := f(); err != nil && work.Err() == nil {
+					a.opt.Logger.Warn(what+" was interrupted and begins again", "node", a.opt.Node, "reason", err)
+					pause(work, a.opt.Config.Heartbeat)
+				}
+			}
+			return nil
+		})
+	}
+	p, n := a.opt.Ports, a.opt.Node
+	hold("hearing launches", func() error {
+		return p.Signals.Launches(work, events.StreamLaunches, events.LaunchSubject(n, "*"), a.launch)
+	})
+	hold("hearing notices", func() error {
+		return p.Signals.Hear(work, events.AllNotices, "", func(_ string, data []byte) { a.notice(data) }, nil)
+	})
+	hold("answering pings", func() error {
+		return p.Calls.Serve(work, events.AgentSubject(n, events.VerbPing), "", func(context.Context, []byte) ([]byte, error) {
+			return events.EncodeBody(events.Pong{Node: n, Incarnation: a.opt.Incarnation})
+		})
+	})
+	hold("watching the connection", func() error {
+		return p.Signals.Watch(work, func(connected bool) {
+			if connected {
+				a.greet()
+			}
+		})
+	})
+	a.tasks.Go(func() error { a.register(work); return nil })
+	a.tasks.Go(func() error { a.heartbeats(work); return nil })
+}
+
+func (a *Agent) launch(m events.Stored) {
+	l, err := events.DecodeBody[events.Launch](m.Data)
+	if err != nil {
+		a.opt.Logger.Error("launch not understood: is this agent older than the services?", "node", a.opt.Node, "reason", err)
+		return
+	}
+	a.inbox.put(worker.Launched{Launch: l})
+}
+
+// notice takes what is said about the jobs of this node, by others.
+func (a *Agent) notice(data []byte) {
+	e, err := events.DecodeBody[events.NoticeEnvelope](data)
+	if err != nil {
+		a.opt.Logger.Debug("notice not understood", "reason", err)
+		return
+	}
+	here := a.look.Load().revisions
+	switch {
+	case e.Notice != nil && e.Notice.Exited.Agent != a.opt.Incarnation && here[e.Notice.Exited.Job] > 0:
+		a.inbox.put(worker.NoticeHeard{Notice: *e.Notice})
+	case e.Abandon != nil && here[e.Abandon.Job] > 0:
+		a.inbox.put(worker.AbandonHeard{Abandon: *e.Abandon})
+	}
+}
+
+func (a *Agent) greet() {
+	select {
+	case a.hello <- struct{}{}:
+	default:
+	}
+}
+
+// register says hello until it is answered, then again now and then: discovery may have forgotten us.
+func (a *Agent) register(work context.Context) {
+	h := events.NodeHello{Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.opt.Slots, Address: a.opt.Advertise}
+	const first, most = 100 * time.Millisecond, 2 * time.Second
+	backoff, said := first, ""
+	for work.Err() == nil {
+		wait := a.opt.Config.HelloEvery
+		if _, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbJoin, h, ""); err != nil {
+			wait, backoff = backoff, min(2*backoff, most)
+			if err.Error() != said && work.Err() == nil {
+				a.opt.Logger.Warn("discovery has not taken this node in", "node", a.opt.Node, "reason", err)
+			}
+			said = err.Error()
+		} else {
+			backoff, said = first, ""
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-a.hello:
+		case <-work.Done():
+		}
+		t.Stop()
+	}
+}
+
+func (a *Agent) heartbeats(work context.Context) {
+	t := time.NewTicker(a.opt.Config.Heartbeat)
+	defer t.Stop()
+	for {
+		a.send(events.HeartbeatSubject(a.opt.Node), events.Heartbeat{
+			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.opt.Slots, Revisions: a.look.Load().revisions,
+		})
+		select {
+		case <-t.C:
+		case <-work.Done():
+			return
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

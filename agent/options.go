@@ -1,0 +1,146 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
+)
+
+// Driver runs processes. Package proc runs real ones, package fake plays them.
+type Driver interface {
+	// Fence kills what an earlier life of this agent has left running and says what it was. It is called before Run.
+	Fence(ctx context.Context) ([]worker.Orphaned, error)
+	// Run hosts the processes until ctx ends, then kills those that are left.
+	Run(ctx context.Context) error
+	// Start starts a process. tell hears ProcessStarted and later ProcessExited, or ProcessFailedToStart; output hears
+	// chunks of lines of "stdout" and "stderr".
+	Start(p worker.StartProcess, tell func(worker.Input), output func(stream string, lines []string))
+	// Signal sends a signal by name to the whole group of a worker; one that is gone is no error.
+	Signal(id events.Incarnation, name string) error
+	// Kill kills the whole group of a worker.
+	Kill(id events.Incarnation)
+}
+
+// Line is one line of a worker's output.
+type Line struct {
+	Job        events.JobID
+	Place      events.Place
+	Rank       int               // -1 = none yet
+	Generation events.Generation // 0 = none yet
+	Stream     string            // stdout or stderr
+	Text       string
+}
+
+// Prefix is what a terminal shows before the line: [node r2 g3].
+func (l Line) Prefix() string {
+	if l.Rank < 0 {
+		return fmt.Sprintf("[%s s%d]", l.Place.Node, l.Place.Slot)
+	}
+	return fmt.Sprintf("[%s r%d %s]", l.Place.Node, l.Rank, l.Generation)
+}
+
+// Config is what people may change.
+type Config struct {
+	Heartbeat   time.Duration // between heartbeats; too long: discovery suspects the node
+	HelloEvery  time.Duration // between repeated registrations
+	CallTimeout time.Duration // for one request to a service
+	LogEvery    time.Duration // output waits at most this long for a chunk to fill
+	LogBuffer   int           // bytes of output that wait for a slow store before lines are dropped
+	StopWithin  time.Duration // at the agent's end workers are killed after this, whatever their grace
+	FlushWithin time.Duration // at the agent's end facts that cannot be stored are given up after this
+}
+
+// DefaultConfig returns the values that suit a cluster in one building.
+func DefaultConfig() Config {
+	return Config{
+		Heartbeat: 500 * time.Millisecond, HelloEvery: 10 * time.Second, CallTimeout: 2 * time.Second,
+		LogEvery: 200 * time.Millisecond, LogBuffer: 1 << 20, StopWithin: 35 * time.Second, FlushWithin: 5 * time.Second,
+	}
+}
+
+// Options of an Agent.
+type Options struct {
+	Node        events.NodeID
+	Incarnation events.Incarnation // this life of the agent; empty = made
+	Slots       int
+	Advertise   string // data-plane host that peers can reach
+	DataPorts   string // low-high; empty = any
+	StateDir    string // socket, error files and the driver's files
+	Ports       events.Ports
+	Driver      Driver
+	Config      Config                                                       // zero fields mean those of DefaultConfig
+	Output      func(Line)                                                   // may be nil; must not block
+	Observe     func(events.Span)                                            // may be nil; must not block
+	Logger      *slog.Logger                                                 // nil = none
+	Listen      func(ctx context.Context, path string) (net.Listener, error) // of the worker API; nil = Unix socket
+}
+
+// check fills in defaults and says all that is wrong.
+func (o *Options) check() error {
+	var bad []string
+	need := func(ok bool, what string) {
+		if !ok {
+			bad = append(bad, what)
+		}
+	}
+	if err := o.Node.Check(); err != nil {
+		bad = append(bad, err.Error())
+	}
+	need(o.Slots > 0, "slots must be at least 1")
+	need(o.Advertise != "", "advertise is empty: give the host that peers can reach")
+	need(o.StateDir != "", "the state directory is not given")
+	need(o.Driver != nil, "the driver is not given")
+	need(o.Ports.Log != nil && o.Ports.Calls != nil && o.Ports.Signals != nil, "the ports are not given")
+	if _, _, err := portRange(o.DataPorts); err != nil {
+		bad = append(bad, err.Error())
+	}
+	if len(bad) > 0 {
+		return events.Errorf(events.Invalid, "agent: %s", strings.Join(bad, "; "))
+	}
+	d := DefaultConfig()
+	fill(&o.Config.Heartbeat, d.Heartbeat)
+	fill(&o.Config.HelloEvery, d.HelloEvery)
+	fill(&o.Config.CallTimeout, d.CallTimeout)
+	fill(&o.Config.LogEvery, d.LogEvery)
+	fill(&o.Config.LogBuffer, d.LogBuffer)
+	fill(&o.Config.StopWithin, d.StopWithin)
+	fill(&o.Config.FlushWithin, d.FlushWithin)
+	if o.Output == nil {
+		o.Output = func(Line) {}
+	}
+	if o.Observe == nil {
+		o.Observe = func(events.Span) {}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+func fill[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// portRange reads low-high.
+func portRange(s string) (low, high int, err error) {
+	if s == "" {
+		return 0, 0, nil
+	}
+	a, b, ok := strings.Cut(s, "-")
+	low, err1 := strconv.Atoi(a)
+	high, err2 := strconv.Atoi(b)
+	if !ok || err1 != nil || err2 != nil || low < 1 || high > 65535 || low > high {
+		return 0, 0, fmt.Errorf("data ports %q: write low-high, such as 29400-29500", s)
+	}
+	return low, high, nil
+}

@@ -1,0 +1,7 @@
+// Package proc runs workers as real processes of this machine (Linux).
+//
+// Each worker leads a process group of its own. Signals and kills go to the whole group, and when the leader has ended
+// what is left of the group is killed, so that a worker that forks leaves nobody behind. The kernel kills a worker when
+// its agent dies (PR_SET_PDEATHSIG); what escapes that is found after the agent's restart by the files that this
+// package keeps and by the worker's incarnation in its environment. Deciding when to start or stop is not done here.
+package proc

@@ -1,0 +1,190 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
+)
+
+// Options of a Driver.
+type Options struct {
+	StateDir string   // where a file per process is kept; made when absent
+	Environ  []string // what workers inherit, before filtering; nil = this process's environment
+	CGroups  string   // mount point of cgroups; empty = /sys/fs/cgroup
+	Proc     string   // mount point of procfs; empty = /proc
+}
+
+// Driver starts, signals and watches processes. All methods are safe for concurrent use.
+type Driver struct {
+	opt   Options
+	spawn chan func()
+	ended chan struct{} // closed when Run has ended
+	oom   oomCounter
+	mu    sync.Mutex
+	live  map[events.Incarnation]*process
+	over  bool
+	waits sync.WaitGroup
+}
+
+// New checks the options.
+func New(o Options) (*Driver, error) {
+	if o.StateDir == "" {
+		return nil, events.Errorf(events.Invalid, "proc: StateDir is empty: give a directory for the files of running workers")
+	}
+	if o.Environ == nil {
+		o.Environ = os.Environ()
+	}
+	if o.CGroups == "" {
+		o.CGroups = "/sys/fs/cgroup"
+	}
+	if o.Proc == "" {
+		o.Proc = "/proc"
+	}
+	return &Driver{
+		opt: o, spawn: make(chan func()), ended: make(chan struct{}), live: map[events.Incarnation]*process{},
+		oom: oomCounter{files: oomFiles(o.CGroups, o.Proc)},
+	}, nil
+}
+
+// Run hosts the processes until ctx ends, then kills those that are left and returns when all are gone.
+func (d *Driver) Run(ctx context.Context) error {
+	// PR_SET_PDEATHSIG fires when the thread that forked ends, not when the process does. Go ends idle threads, so all
+	// workers are forked by this one thread, which is never given back.
+	runtime.LockOSThread()
+	defer close(d.ended)
+	if err := os.MkdirAll(d.dir(), 0o700); err != nil {
+		return events.Errorf(events.Internal, "proc: state directory: %w", err)
+	}
+	for {
+		select {
+		case start := <-d.spawn:
+			start()
+		case <-ctx.Done():
+			d.mu.Lock()
+			d.over = true
+			for _, p := range d.live {
+				p.kill()
+			}
+			d.mu.Unlock()
+			d.waits.Wait()
+			return nil
+		}
+	}
+}
+
+// Start starts a process. tell hears ProcessStarted and later ProcessExited, or ProcessFailedToStart; output hears chunks
+// of lines of "stdout" and "stderr". Both are called from goroutines of the driver and must not block for long.
+// Start itself does not block once Run is under way.
+func (d *Driver) Start(s worker.StartProcess, tell func(worker.Input), output func(stream string, lines []string)) {
+	start := func() {
+		p, err := d.fork(s, output)
+		if err != nil {
+			var no *StartError
+			if !errors.As(err, &no) {
+				no = &StartError{ExitCode: 126, Detail: err.Error()}
+			}
+			tell(worker.ProcessFailedToStart{Worker: s.Worker, ExitCode: no.ExitCode, Detail: no.Detail})
+			return
+		}
+		tell(worker.ProcessStarted{Worker: s.Worker, PID: p.pid})
+		d.waits.Go(func() {
+			x := p.wait()
+			d.mu.Lock()
+			delete(d.live, s.Worker)
+			d.mu.Unlock()
+			tell(x)
+			d.sweep(map[events.Incarnation]bool{s.Worker: true})
+			_ = os.Remove(d.file(s.Worker))
+		})
+	}
+	select {
+	case d.spawn <- start:
+	case <-d.ended:
+		tell(worker.ProcessFailedToStart{Worker: s.Worker, ExitCode: 126, Detail: "the agent is ending"})
+	}
+}
+
+// Signal sends a signal by name (SIGTERM) to the whole group of a worker; one that is gone is no error.
+func (d *Driver) Signal(id events.Incarnation, name string) error {
+	sig := unix.SignalNum(name)
+	if sig == 0 {
+		return events.Errorf(events.Invalid, "proc: %q is no signal: write SIGTERM, SIGINT ...", name)
+	}
+	if p := d.find(id); p != nil {
+		p.signal(sig)
+	}
+	return nil
+}
+
+// Kill kills the whole group of a worker.
+func (d *Driver) Kill(id events.Incarnation) {
+	if p := d.find(id); p != nil {
+		p.kill()
+	}
+}
+
+func (d *Driver) find(id events.Incarnation) *process {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.live[id]
+}
+
+// fork runs on the locked thread.
+func (d *Driver) fork(s worker.StartProcess, output func(string, []string)) (*process, error) {
+	env := environment(d.opt.Environ, s)
+	path, err := lookup(s.Command, s.Dir, env)
+	if err != nil {
+		return nil, err
+	}
+	if err := errorDir(s.Env["TORCHELASTIC_ERROR_FILE"]); err != nil {
+		return nil, err
+	}
+	cmd := &exec.Cmd{
+		Path: path, Args: s.Command, Env: env, Dir: s.Dir, // a nil Stdin is /dev/null
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+	}
+	c, err := newCapture(output)
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stdout, cmd.Stderr = c.out.w, c.err.w
+	d.mu.Lock()
+	if d.over {
+		d.mu.Unlock()
+		c.abort()
+		return nil, &StartError{ExitCode: 126, Detail: "the agent is ending"}
+	}
+	before := d.oom.read()
+	if err := cmd.Start(); err != nil {
+		d.mu.Unlock()
+		c.abort()
+		return nil, startError(err, s)
+	}
+	p := &process{d: d, worker: s.Worker, cmd: cmd, pid: cmd.Process.Pid, capture: c, oomBefore: before}
+	d.live[s.Worker] = p
+	d.mu.Unlock()
+	c.begin(&d.waits)
+	d.remember(s, p.pid)
+	return p, nil
+}
+
+// errorDir makes the directory of torchrun's error file.
+func errorDir(file string) error {
+	if file == "" {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return &StartError{ExitCode: 126, Detail: err.Error()}
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+package proc
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
+)
+
+// record is the file of one process. Pid and start time together name a process within one boot.
+type record struct {
+	PID         int                `json:"pid"` // and group
+	Start       uint64             `json:"start"`
+	Boot        string             `json:"boot"`
+	Incarnation events.Incarnation `json:"incarnation"`
+	Job         events.JobID       `json:"job"`
+	Place       events.Place       `json:"place"`
+	Attempt     int                `json:"attempt"`
+	Generation  events.Generation  `json:"generation"`
+}
+
+func (d *Driver) dir() string { return filepath.Join(d.opt.StateDir, "workers") }
+
+func (d *Driver) file(id events.Incarnation) string {
+	return filepath.Join(d.dir(), string(id)+".json")
+}
+
+// remember writes the file. Failing to is no reason to stop the worker: the environment still names it.
+func (d *Driver) remember(s worker.StartProcess, pid int) {
+	_, start, _ := d.stat(pid)
+	b, err := json.Marshal(record{
+		PID: pid, Start: start, Boot: d.boot(), Incarnation: s.Worker, Job: s.Job, Place: s.Place, Attempt: s.Attempt,
+		Generation: s.Generation,
+	})
+	if err == nil {
+		tmp := d.file(s.Worker) + ".new"
+		if os.WriteFile(tmp, b, 0o600) == nil {
+			_ = os.Rename(tmp, d.file(s.Worker))
+		}
+	}
+}
+
+// Fence kills what an earlier life of this agent has left running and says what it was. It must be called before Run.
+func (d *Driver) Fence(ctx context.Context) ([]worker.Orphaned, error) {
+	files, err := filepath.Glob(filepath.Join(d.dir(), "*.json"))
+	if err != nil {
+		return nil, events.Errorf(events.Internal, "proc: list leftovers: %w", err)
+	}
+	var found []worker.Orphaned
+	ids := map[events.Incarnation]bool{}
+	var groups []record
+	for _, f := range files {
+		var r record
+		b, err := os.ReadFile(f)
+		if err != nil || json.Unmarshal(b, &r) != nil || r.Incarnation == "" {
+			_ = os.Remove(f) // torn by a crash
+			continue
+		}
+		found = append(found, worker.Orphaned{
+			Job: r.Job, Place: r.Place, Attempt: r.Attempt, Worker: r.Incarnation, Generation: r.Generation, PID: r.PID,
+		})
+		if r.Boot == d.boot() {
+			ids[r.Incarnation] = true
+			groups = append(groups, r)
+		}
+	}
+	if err := d.killAll(ctx, groups, ids); err != nil {
+		return found, err
+	}
+	for _, f := range files {
+		_ = os.Remove(f)
+	}
+	return found, nil
+}
+
+// killAll kills until nothing is left.
+func (d *Driver) killAll(ctx context.Context, groups []record, ids map[events.Incarnation]bool) error {
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for {
+		left := d.sweep(ids)
+		for _, r := range groups {
+			if state, start, ok := d.stat(r.PID); ok && start == r.Start && state != 'Z' {
+				_ = syscall.Kill(-r.PID, syscall.SIGKILL)
+				left++
+			}
+		}
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return events.Errorf(events.Unavailable, "proc: %d processes of this agent's earlier life do not die", left)
+		}
+	}
+}
+
+// sweep kills every process that was started with one of these incarnations in its environment, whatever group it is in
+// now, and returns how many it met.
+func (d *Driver) sweep(ids map[events.Incarnation]bool) int {
+	if len(ids) == 0 {
+		return 0
+	}
+	n := 0
+	entries, _ := os.ReadDir(d.opt.Proc)
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(d.opt.Proc, e.Name(), "environ"))
+		if err != nil {
+			continue // gone, or not ours to look at
+		}
+		for v := range bytes.SplitSeq(b, []byte{0}) {
+			if id, ok := bytes.CutPrefix(v, []byte(worker.EnvIncarnation+"=")); ok && ids[events.Incarnation(id)] {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// stat reads a process's state and its start time in clock ticks since boot.
+func (d *Driver) stat(pid int) (state byte, start uint64, ok bool) {
+	b, err := os.ReadFile(filepath.Join(d.opt.Proc, strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return 0, 0, false
+	}
+	// The name, in parentheses, may hold anything: count fields after the last one (proc(5): state is field 3, starttime 22).
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(f) < 20 {
+		return 0, 0, false
+	}
+	start, err = strconv.ParseUint(f[19], 10, 64)
+	return f[0][0], start, err == nil
+}
+
+func (d *Driver) boot() string {
+	b, _ := os.ReadFile(filepath.Join(d.opt.Proc, "sys/kernel/random/boot_id"))
+	return strings.TrimSpace(string(b))
+}

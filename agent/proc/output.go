@@ -1,0 +1,126 @@
+package proc
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	keepLines = 20       // of the last output, for the fact of the exit
+	maxLine   = 16 << 10 // a longer line is split
+	// A process that left the group can hold the pipe open for ever; its output is not waited for longer than this.
+	drainFor = 250 * time.Millisecond
+)
+
+// capture reads the two output streams of a process line by line.
+type capture struct {
+	out, err *pipe
+	done     sync.WaitGroup
+	mu       sync.Mutex
+	last     []string
+}
+
+type pipe struct {
+	name string
+	r, w *os.File
+	emit func(string, []string)
+	c    *capture
+}
+
+func newCapture(emit func(string, []string)) (*capture, error) {
+	c := &capture{}
+	for _, s := range []struct {
+		name string
+		to   **pipe
+	}{{"stdout", &c.out}, {"stderr", &c.err}} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			c.abort()
+			return nil, err
+		}
+		*s.to = &pipe{name: s.name, r: r, w: w, emit: emit, c: c}
+	}
+	return c, nil
+}
+
+// abort closes everything when the process was not started.
+func (c *capture) abort() {
+	for _, p := range []*pipe{c.out, c.err} {
+		if p != nil {
+			_ = p.r.Close()
+			_ = p.w.Close()
+		}
+	}
+}
+
+// begin reads in the background; the write ends belong to the process alone from now on.
+func (c *capture) begin(owner *sync.WaitGroup) {
+	for _, p := range []*pipe{c.out, c.err} {
+		_ = p.w.Close()
+		c.done.Add(1)
+		owner.Go(func() {
+			defer c.done.Done()
+			p.read()
+		})
+	}
+}
+
+// end waits for the rest of the output and returns the last lines.
+func (c *capture) end() []string {
+	for _, p := range []*pipe{c.out, c.err} {
+		_ = p.r.SetReadDeadline(time.Now().Add(drainFor))
+	}
+	c.done.Wait()
+	_, _ = c.out.r.Close(), c.err.r.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.last)
+}
+
+func (p *pipe) read() {
+	buf := make([]byte, 32<<10)
+	var rest []byte
+	for {
+		n, err := p.r.Read(buf)
+		var lines []string
+		rest = append(rest, buf[:n]...)
+		for {
+			i := bytes.IndexByte(rest, '\n')
+			if i < 0 || i > maxLine {
+				if len(rest) <= maxLine {
+					break
+				}
+				lines, rest = append(lines, text(rest[:maxLine])), rest[maxLine:]
+				continue
+			}
+			lines, rest = append(lines, text(rest[:i])), rest[i+1:]
+		}
+		if err != nil && len(rest) > 0 {
+			lines = append(lines, text(rest))
+		}
+		rest = slices.Clone(rest) // lets go of what was consumed
+		if len(lines) > 0 {
+			p.c.keep(lines)
+			p.emit(p.name, lines)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// text makes a line printable as JSON: torn or binary bytes must not break the fact that carries it.
+func text(b []byte) string { return strings.ToValidUTF8(strings.TrimSuffix(string(b), "\r"), "\uFFFD") }
+
+func (c *capture) keep(lines []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = append(c.last, lines...)
+	if n := len(c.last); n > keepLines {
+		c.last = slices.Clone(c.last[n-keepLines:])
+	}
+}

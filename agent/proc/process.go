@@ -1,0 +1,73 @@
+package proc
+
+import (
+	"errors"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
+)
+
+// process is one worker with its group; pid is also the id of the group.
+type process struct {
+	d         *Driver
+	worker    events.Incarnation
+	cmd       *exec.Cmd
+	pid       int
+	capture   *capture
+	oomBefore uint64
+
+	mu     sync.Mutex
+	reaped bool // the pid may belong to somebody else
+	killed bool // by us
+}
+
+func (p *process) signal(sig syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.reaped {
+		_ = syscall.Kill(-p.pid, sig) // fails only when the group has just ended
+	}
+}
+
+func (p *process) kill() {
+	p.mu.Lock()
+	p.killed = true
+	p.mu.Unlock()
+	p.signal(syscall.SIGKILL)
+}
+
+// wait returns how the process ended, once nothing of its group is left.
+func (p *process) wait() worker.ProcessExited {
+	// Without reaping: while the leader is a zombie, its pid and so the id of the group cannot be given to others.
+	for {
+		err := unix.Waitid(unix.P_PID, p.pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	at := time.Now()
+	p.signal(syscall.SIGKILL)
+	p.mu.Lock()
+	p.reaped = true
+	killed := p.killed
+	p.mu.Unlock()
+	err := p.cmd.Wait()
+	x := worker.ProcessExited{Worker: p.worker, ExitCode: p.cmd.ProcessState.ExitCode()}
+	if st, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && st.Signaled() {
+		x.ExitCode, x.Number = -1, int(st.Signal())
+		x.Signal = unix.SignalName(st.Signal())
+	} else if err != nil && x.ExitCode == 0 {
+		x.ExitCode = 1
+	}
+	oom := p.d.oom.grown(p.oomBefore)
+	x.OOM = oom && x.Signal == "SIGKILL" && !killed
+	x.Lines = p.capture.end()
+	x.Age = time.Since(at)
+	return x
+}

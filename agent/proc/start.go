@@ -1,0 +1,143 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/regroup-io/regroup/agent/worker"
+)
+
+// StartError says why a process could not be started, with the exit code that a shell gives: 127 for a command that
+// does not exist, 126 for one that cannot be executed.
+type StartError struct {
+	ExitCode int
+	Detail   string
+}
+
+func (e *StartError) Error() string { return e.Detail }
+
+// lookup finds the program: in the PATH of the worker's environment, or relative to its directory.
+func lookup(command []string, dir string, env []string) (string, error) {
+	if len(command) == 0 || command[0] == "" {
+		return "", &StartError{ExitCode: 127, Detail: "the command is empty"}
+	}
+	if dir != "" {
+		if i, err := os.Stat(dir); err != nil || !i.IsDir() {
+			return "", &StartError{ExitCode: 126, Detail: "no such directory: " + dir}
+		}
+	}
+	name := command[0]
+	if strings.Contains(name, "/") {
+		path := name
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+			if !filepath.IsAbs(path) {
+				path = "./" + path
+			}
+		}
+		if err := executable(path); err != nil {
+			return "", named(err, name)
+		}
+		abs, err := filepath.Abs(path)
+		if err != nil {
+			return "", &StartError{ExitCode: 126, Detail: err.Error()}
+		}
+		return abs, nil
+	}
+	var denied error
+	for _, p := range filepath.SplitList(value(env, "PATH")) {
+		path := filepath.Join(p, name)
+		switch err := executable(path); {
+		case err == nil && filepath.IsAbs(path):
+			return path, nil
+		case errors.Is(err, fs.ErrPermission):
+			denied = err
+		}
+	}
+	if denied != nil {
+		return "", named(denied, name)
+	}
+	return "", &StartError{ExitCode: 127, Detail: "no such file: " + name + " (not found in PATH)"}
+}
+
+func executable(path string) error {
+	i, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case i.IsDir() || i.Mode()&0o111 == 0:
+		return fs.ErrPermission
+	}
+	return nil
+}
+
+func named(err error, name string) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &StartError{ExitCode: 127, Detail: "no such file: " + name}
+	case errors.Is(err, fs.ErrPermission):
+		return &StartError{ExitCode: 126, Detail: "not executable: " + name}
+	}
+	return &StartError{ExitCode: 126, Detail: fmt.Sprintf("%s: %v", name, err)}
+}
+
+// startError explains what fork and exec say about a file that exists.
+func startError(err error, s worker.StartProcess) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return &StartError{ExitCode: 127, Detail: "no such file: the interpreter of " + s.Command[0]}
+	}
+	return named(err, s.Command[0])
+}
+
+// rankVariables are those of a launcher that this agent may itself run under; a worker must not take them for its own.
+var rankVariables = []string{
+	"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK",
+	"ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+}
+
+// inherited tells whether a worker may see a variable of the agent. Ours may hold the address and the credentials of
+// the control plane, which no worker ever gets.
+func inherited(name string) bool {
+	for _, p := range []string{"REGROUP_", "NATS_", "TORCHELASTIC_", "HOROVOD_"} {
+		if strings.HasPrefix(name, p) {
+			return false
+		}
+	}
+	return !slices.Contains(rankVariables, name)
+}
+
+// environment puts a worker's variables over those that it inherits.
+func environment(base []string, s worker.StartProcess) []string {
+	all := map[string]string{}
+	for k, v := range s.Defaults {
+		all[k] = v
+	}
+	for _, kv := range base {
+		if k, v, ok := strings.Cut(kv, "="); ok && k != "" && inherited(k) {
+			all[k] = v
+		}
+	}
+	for k, v := range s.Env {
+		all[k] = v
+	}
+	out := make([]string, 0, len(all))
+	for k, v := range all {
+		out = append(out, k+"="+v)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func value(env []string, name string) string {
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}

@@ -1,0 +1,90 @@
+package worker
+
+import (
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/events"
+)
+
+// Action is one thing that the shell must do: a closed sum. None of them may block the shell.
+type Action interface{ action() }
+
+// StartProcess starts a worker; answered by ProcessStarted and later ProcessExited, or by ProcessFailedToStart.
+type StartProcess struct {
+	Job        events.JobID
+	Place      events.Place
+	Attempt    int
+	Worker     events.Incarnation
+	Generation events.Generation // 0 = in-process recovery: it will join by itself
+	Command    []string
+	Env        map[string]string // wins over the agent's own; the shell adds the socket's token
+	Defaults   map[string]string // for names that are in neither the job's nor the agent's environment
+	Dir        string            // empty = the agent's own
+}
+
+// SignalProcess sends a signal to the whole process group of a worker.
+type SignalProcess struct {
+	Worker events.Incarnation
+	Signal string // SIGTERM
+}
+
+// KillProcess kills the whole process group of a worker.
+type KillProcess struct{ Worker events.Incarnation }
+
+// NeedPort asks for a TCP port that is free on the advertised host now; answered by PortFound.
+type NeedPort struct {
+	Job    events.JobID
+	Place  events.Place
+	Worker events.Incarnation
+}
+
+// SendJoin makes one call to the rendezvous; answered by JoinAnswered. The machine decides about repeating it.
+type SendJoin struct{ Join events.MemberJoin }
+
+// AnswerJoin ends the worker's long poll, if one is there; otherwise it is dropped and the worker's next call of join
+// brings it again.
+type AnswerJoin struct {
+	Worker     events.Incarnation
+	Assignment wire.Assignment
+}
+
+// RefuseJoin fails the worker's call of join.
+type RefuseJoin struct {
+	Worker events.Incarnation
+	Code   events.Code
+	Reason string
+}
+
+// PushChange keeps news for the worker until it asks for them. Said once.
+type PushChange struct {
+	Worker events.Incarnation
+	Change wire.Change
+}
+
+// TellFact stores a fact, in order, however long it takes.
+type TellFact struct {
+	Job   events.JobID
+	Body  events.Body
+	Trace string // W3C traceparent
+}
+
+// SendNotice sends a failure notice at once; it may be lost.
+type SendNotice struct{ Notice events.Notice }
+
+// SendProgress sends a progress signal; it may be lost.
+type SendProgress struct{ Progress events.Progress }
+
+// Record draws a span.
+type Record struct{ Span events.Span }
+
+func (StartProcess) action()  {}
+func (SignalProcess) action() {}
+func (KillProcess) action()   {}
+func (NeedPort) action()      {}
+func (SendJoin) action()      {}
+func (AnswerJoin) action()    {}
+func (RefuseJoin) action()    {}
+func (PushChange) action()    {}
+func (TellFact) action()      {}
+func (SendNotice) action()    {}
+func (SendProgress) action()  {}
+func (Record) action()        {}

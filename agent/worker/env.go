@@ -1,0 +1,92 @@
+package worker
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/events"
+)
+
+// environment is what a worker finds in its environment: the job's own variables, and over them ours. Restart recovery
+// gives exactly the variables of torchrun (docs of torch.distributed.run, "Environment Variables") and Horovod's ranks;
+// in-process recovery gives no ranks, because they come with the assignment and change.
+func (c Config) environment(l events.Launch, m events.LaunchMember, w *life) (env, defaults map[string]string) {
+	env = make(map[string]string, len(l.Spec.Env)+32)
+	for k, v := range l.Spec.Env {
+		env[k] = v
+	}
+	n := strconv.Itoa
+	for k, v := range map[string]string{
+		wire.EnvJob:               string(l.Job),
+		wire.EnvNode:              string(m.Place.Node),
+		wire.EnvSlot:              n(int(m.Place.Slot)),
+		wire.EnvAttempt:           n(m.Attempt),
+		wire.EnvGeneration:        strconv.FormatUint(uint64(w.ref.Generation), 10),
+		wire.EnvSocket:            c.Socket,
+		wire.EnvIncarnation:       string(w.ref.Incarnation),
+		wire.EnvAdvertise:         c.Advertise,
+		wire.EnvDataPorts:         c.DataPorts,
+		"HOROVOD_HOSTNAME":        string(m.Place.Node),
+		"TORCHELASTIC_RUN_ID":     string(l.Job),
+		"TORCHELASTIC_ERROR_FILE": c.errorFile(w.ref.Incarnation),
+	} {
+		env[k] = v
+	}
+	defaults = map[string]string{"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+	if w.ref.Generation == 0 {
+		return env, defaults
+	}
+	host, port := l.Master, ""
+	if i := strings.LastIndexByte(l.Master, ':'); i >= 0 {
+		host, port = strings.Trim(l.Master[:i], "[]"), l.Master[i+1:]
+	}
+	failures := 0
+	if l.Spec.Failures.Max != nil {
+		failures = *l.Spec.Failures.Max
+	}
+	for k, v := range map[string]string{
+		"RANK":                         n(m.Rank),
+		"WORLD_SIZE":                   n(l.World),
+		"LOCAL_RANK":                   n(m.LocalRank),
+		"LOCAL_WORLD_SIZE":             n(m.LocalSize),
+		"GROUP_RANK":                   n(m.CrossRank),
+		"GROUP_WORLD_SIZE":             n(m.CrossSize),
+		"ROLE_NAME":                    "default",
+		"ROLE_RANK":                    n(m.Rank),
+		"ROLE_WORLD_SIZE":              n(l.World),
+		"MASTER_ADDR":                  host,
+		"MASTER_PORT":                  port,
+		"TORCHELASTIC_RESTART_COUNT":   strconv.FormatUint(uint64(l.Generation)-1, 10),
+		"TORCHELASTIC_MAX_RESTARTS":    n(failures),
+		"TORCHELASTIC_USE_AGENT_STORE": "False",
+		"HOROVOD_RANK":                 n(m.Rank),
+		"HOROVOD_SIZE":                 n(l.World),
+		"HOROVOD_LOCAL_RANK":           n(m.LocalRank),
+		"HOROVOD_LOCAL_SIZE":           n(m.LocalSize),
+		"HOROVOD_CROSS_RANK":           n(m.CrossRank),
+		"HOROVOD_CROSS_SIZE":           n(m.CrossSize),
+	} {
+		env[k] = v
+	}
+	return env, defaults
+}
+
+func (c Config) errorFile(id events.Incarnation) string {
+	if c.ErrorDir == "" {
+		return ""
+	}
+	return c.ErrorDir + "/" + string(id) + ".json"
+}
+
+// localRank replaces a literal ${local_rank} in arguments, as torchrun does.
+func localRank(command []string, rank int) []string {
+	out := make([]string, len(command))
+	for i, a := range command {
+		out[i] = strings.ReplaceAll(a, "${local_rank}", strconv.Itoa(rank))
+	}
+	return out
+}
+
+// EnvIncarnation names the variable by which a process can be recognised as a worker's, whatever became of its group.
+const EnvIncarnation = wire.EnvIncarnation

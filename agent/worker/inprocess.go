@@ -1,0 +1,185 @@
+package worker
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/events"
+)
+
+// Words of the worker API that the machine uses.
+const (
+	verdictRemoved = wire.Removed
+	changeLost     = wire.ChangeLost
+)
+
+// inProcess compares a launch with the workers of a job whose survivors live on.
+func (t *turn) inProcess(j *job) {
+	for _, slot := range j.slots() {
+		w := j.lives[slot]
+		if !w.alive() {
+			continue
+		}
+		m, ok := j.listed(slot)
+		switch {
+		case ok && m.Attempt > w.ref.Attempt:
+			// Judged dead and replaced: whatever it still does is fenced, it has nothing to save.
+			t.kill(w)
+			continue
+		case !ok:
+			t.drop(j, w)
+		case w.dismissed == "":
+			w.released = time.Time{}
+		}
+		t.news(j, w)
+		t.answer(j, w, m, ok)
+	}
+	for _, m := range j.launch.Members {
+		w := j.lives[m.Place.Slot]
+		if w == nil && m.Incarnation != "" {
+			continue // a life under an earlier agent: its judges will name the next attempt
+		}
+		if w != nil && (w.alive() || w.ref.Attempt >= m.Attempt) {
+			continue
+		}
+		w = t.life(j, m)
+		t.start(j, w, m)
+	}
+}
+
+// life makes a new life in a place.
+func (t *turn) life(j *job, m events.LaunchMember) *life {
+	w := &life{rank: -1, ref: events.WorkerRef{
+		Job: j.launch.Job, Place: m.Place, Incarnation: t.incarnation(), Agent: t.s.cfg.Agent, Attempt: m.Attempt,
+	}}
+	j.lives[m.Place.Slot] = w
+	return w
+}
+
+// drop lets a worker go whose place is not listed any more. A member of the living generation leaves at a commit, by
+// itself; the clock of its grace starts when its generation is over.
+func (t *turn) drop(j *job, w *life) {
+	if w.dismissed != "" {
+		return // its grace runs already
+	}
+	if !w.member() && w.join == nil {
+		t.stop(j, w, false) // never was in a generation: nothing to leave
+		return
+	}
+	l := j.launch
+	over := l.Phase == events.PhaseRun && l.Generation > w.ref.Generation
+	if w.released.IsZero() && (over || w.done || !w.member()) {
+		w.released = t.now
+	}
+	if w.member() && !over && !w.done && (l.Phase == events.PhaseRun || l.Planned) {
+		t.planned(w, "this worker's place is no longer part of the job")
+	}
+}
+
+// news tells a member what its launch says about the generation that it is in.
+func (t *turn) news(j *job, w *life) {
+	l, g := j.launch, w.ref.Generation
+	if !w.member() {
+		return
+	}
+	switch {
+	case l.Phase == events.PhaseRun && l.Generation == g && l.Planned, l.Phase == events.PhasePrepare && l.Generation > g && l.Planned:
+		reason := "new workers are ready"
+		if l.Cause.Kind.Planned() {
+			reason = cmp.Or(l.Cause.Detail, "a planned change: "+string(l.Cause.Kind))
+		}
+		t.planned(w, reason)
+	case l.Phase == events.PhasePrepare && l.Generation > g:
+		rank := l.Cause.Rank
+		if l.Cause.Kind.Planned() || l.Cause.Place == nil {
+			rank = -1
+		}
+		t.lost(w, rank, cmp.Or(l.Cause.Detail, string(l.Cause.Kind), "a new generation is being built"))
+	case l.Phase == events.PhaseRun && l.Generation > g:
+		t.lost(w, -1, l.Generation.String()+" has taken the place of "+g.String())
+	}
+}
+
+func (t *turn) planned(w *life, reason string) {
+	if w.pushed.planned {
+		return
+	}
+	w.pushed.planned = true
+	t.change(w, wire.ChangePlanned, -1, reason)
+}
+
+func (t *turn) change(w *life, kind string, rank int, reason string) {
+	t.do(PushChange{Worker: w.ref.Incarnation, Change: wire.Change{
+		Kind: kind, Generation: uint64(w.ref.Generation), Rank: rank, Reason: reason,
+	}})
+}
+
+func (t *turn) notice(n events.Notice) {
+	if j := t.s.jobs[n.Exited.Job]; j != nil && n.Rank >= 0 {
+		t.lostEverywhere(j, n.Exited.Generation, n.Rank, n.Exited.Detail)
+	}
+}
+
+func (t *turn) abandon(a events.Abandon) {
+	if j := t.s.jobs[a.Job]; j != nil {
+		t.lostEverywhere(j, a.Generation, -1, a.Reason)
+	}
+}
+
+// joined takes a worker's call of join.
+func (t *turn) joined(in WorkerJoined) {
+	j, w := t.s.find(in.Worker)
+	switch {
+	case w == nil || !w.alive():
+		t.do(RefuseJoin{Worker: in.Worker, Code: events.Fenced, Reason: "this worker has ended or was never started here"})
+	case !j.inProcess():
+		t.do(RefuseJoin{Worker: in.Worker, Code: events.Invalid, Reason: `the job runs with recovery "restart": its ranks are in the environment; submit it with recovery "in-process" to join from inside`})
+	case w.dismissed != "":
+		t.do(AnswerJoin{Worker: in.Worker, Assignment: wire.Assignment{Verdict: w.dismissed}})
+	case in.Request.Address == "":
+		t.do(RefuseJoin{Worker: in.Worker, Code: events.Invalid, Reason: "address is empty: give the host:port on which this worker takes data-plane connections"})
+	case w.join != nil && w.join.req.Left == in.Request.Left:
+		noticed := w.join.req.NoticeMS // since the first call
+		w.join.req = in.Request
+		w.join.req.NoticeMS = noticed
+	default:
+		w.left = max(w.left, events.Generation(in.Request.Left))
+		w.join = &join{req: in.Request, arrived: t.now, next: t.now}
+	}
+}
+
+// answer ends a worker's wait if its launch decides about it.
+func (t *turn) answer(j *job, w *life, m events.LaunchMember, listed bool) {
+	if w.join == nil {
+		return
+	}
+	l := j.launch
+	switch {
+	case l.Phase != events.PhaseRun:
+	case !listed:
+		t.dismiss(w, verdictRemoved)
+	case m.Incarnation == w.ref.Incarnation && m.Rank >= 0 && uint64(l.Generation) > w.join.req.Left:
+		w.join = nil
+		w.ref.Generation, w.rank, w.world = l.Generation, m.Rank, l.World
+		w.trace, w.pushed = t.startTrace(j), pushed{}
+		t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: wire.Assignment{
+			Verdict: wire.Assigned, Generation: uint64(l.Generation), Rank: m.Rank, World: l.World,
+			LocalRank: m.LocalRank, LocalSize: m.LocalSize, CrossRank: m.CrossRank, CrossSize: m.CrossSize,
+			Token: l.Token, Peers: m.Peers, Trace: w.trace, Cause: string(l.Cause.Kind),
+		}})
+		t.span(events.ServiceAgent, "regroup launch", w.trace, j.heard, t.now, w, "")
+		// A launch that says planned of this very generation was made before this worker was told of it.
+		t.news(j, w)
+	}
+}
+
+// dismiss ends a worker's membership for good; it is expected to exit by itself.
+func (t *turn) dismiss(w *life, verdict string) {
+	w.join = nil
+	w.dismissed = verdict
+	if w.released.IsZero() {
+		w.released = t.now
+	}
+	t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: wire.Assignment{Verdict: verdict}})
+}

@@ -1,0 +1,116 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/events"
+)
+
+// Input is one thing that happened: a closed sum. Workers are named by their incarnation.
+type Input interface{ input() }
+
+// Launched is a launch event, new, repeated or old.
+type Launched struct{ Launch events.Launch }
+
+// ProcessStarted says that StartProcess has succeeded.
+type ProcessStarted struct {
+	Worker events.Incarnation
+	PID    int
+}
+
+// ProcessFailedToStart says that StartProcess has failed.
+type ProcessFailedToStart struct {
+	Worker   events.Incarnation
+	ExitCode int    // as a shell has it: 127 no such command, 126 not executable
+	Detail   string // without a leading "cannot start"
+}
+
+// ProcessExited says that a started process and its whole group are gone.
+type ProcessExited struct {
+	Worker   events.Incarnation
+	ExitCode int    // -1 when ended by a signal
+	Signal   string // SIGKILL
+	Number   int    // of the signal
+	OOM      bool   // killed by the kernel for memory
+	Lines    []string
+	Age      time.Duration // since the exit
+}
+
+// Orphaned says that a process of this agent's earlier life was found, and fenced or found dead.
+type Orphaned struct {
+	Job        events.JobID
+	Place      events.Place
+	Attempt    int
+	Worker     events.Incarnation
+	Generation events.Generation
+	PID        int
+}
+
+// PortFound answers NeedPort.
+type PortFound struct {
+	Worker  events.Incarnation
+	Address string // host:port; empty = none found
+}
+
+// WorkerJoined is a worker's call of join. Repeating it is harmless.
+type WorkerJoined struct {
+	Worker  events.Incarnation
+	Request wire.JoinRequest
+}
+
+// WorkerReported is a worker's call of report.
+type WorkerReported struct {
+	Worker events.Incarnation
+	Report wire.Report
+}
+
+// WorkerCommitted is a worker's call of commit.
+type WorkerCommitted struct {
+	Worker events.Incarnation
+	Report wire.CommitReport
+}
+
+// WorkerFinished is a worker's call of done.
+type WorkerFinished struct {
+	Worker events.Incarnation
+	Report wire.DoneReport
+}
+
+// JoinAnswered is what came of SendJoin. Refused is empty when the answer counts.
+type JoinAnswered struct {
+	Worker  events.Incarnation
+	Waiting events.MemberWaiting
+	Refused events.Code
+	Reason  string
+}
+
+// NoticeHeard is a failure notice about a worker of any node.
+type NoticeHeard struct{ Notice events.Notice }
+
+// AbandonHeard is the rendezvous' word that a generation is over.
+type AbandonHeard struct{ Abandon events.Abandon }
+
+// Tick asks for a look at the whole state because a deadline has come.
+type Tick struct{}
+
+// Shutdown ends all workers, as if every job were stopped; nothing starts any more.
+type Shutdown struct {
+	Now bool // without grace
+}
+
+func (Launched) input()             {}
+func (ProcessStarted) input()       {}
+func (ProcessFailedToStart) input() {}
+func (ProcessExited) input()        {}
+func (Orphaned) input()             {}
+func (PortFound) input()            {}
+func (WorkerJoined) input()         {}
+func (WorkerReported) input()       {}
+func (WorkerCommitted) input()      {}
+func (WorkerFinished) input()       {}
+func (JoinAnswered) input()         {}
+func (NoticeHeard) input()          {}
+func (AbandonHeard) input()         {}
+func (Tick) input()                 {}
+func (Shutdown) input()             {}

@@ -1,0 +1,90 @@
+package worker
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// trace names the traces that a script can meet.
+func traceName(tp string) string {
+	const job = "mnist-7f3a"
+	if tp == events.JobTrace(job) {
+		return "job"
+	}
+	for g := events.Generation(1); g < 10; g++ {
+		if tp == events.TraceOf(job, g) {
+			return "incident-" + g.String()
+		}
+	}
+	return tp
+}
+
+func (p *player) print(a Action) string {
+	switch a := a.(type) {
+	case StartProcess:
+		n := p.name(a.Worker)
+		p.envs[n] = a
+		return fmt.Sprintf("start %s at %s attempt %d %s: %s", n, a.Place, a.Attempt, a.Generation, strings.Join(a.Command, " "))
+	case SignalProcess:
+		return fmt.Sprintf("signal %s %s", p.name(a.Worker), a.Signal)
+	case KillProcess:
+		return "kill " + p.name(a.Worker)
+	case NeedPort:
+		return "need port for " + p.name(a.Worker)
+	case SendJoin:
+		j := a.Join
+		return fmt.Sprintf("send join %s %s attempt %d pid %d address %s left %s planned %t notice %gms", p.name(j.Incarnation), j.Place,
+			j.Attempt, j.PID, j.Address, j.Left, j.Planned, j.NoticeMS)
+	case AnswerJoin:
+		x := a.Assignment
+		if x.Rank+x.World == 0 {
+			return fmt.Sprintf("answer %s: %s", p.name(a.Worker), x.Verdict)
+		}
+		return fmt.Sprintf("answer %s: %s g%d rank %d of %d, trace %s", p.name(a.Worker), x.Verdict, x.Generation, x.Rank, x.World, traceName(x.Trace))
+	case RefuseJoin:
+		return fmt.Sprintf("refuse join of %s: %s: %s", p.name(a.Worker), a.Code, a.Reason)
+	case PushChange:
+		return fmt.Sprintf("push %s: %s g%d rank %d: %s", p.name(a.Worker), a.Change.Kind, a.Change.Generation, a.Change.Rank, a.Change.Reason)
+	case TellFact:
+		return fmt.Sprintf("tell %s, trace %s", p.fact(a.Body), traceName(a.Trace))
+	case SendNotice:
+		return fmt.Sprintf("notice %s rank %d: %s", p.name(a.Notice.Exited.Incarnation), a.Notice.Rank, a.Notice.Exited.Detail)
+	case SendProgress:
+		x := a.Progress
+		s := fmt.Sprintf("progress %s step %d", x.Generation, x.Step)
+		if x.Commit != nil {
+			s += fmt.Sprintf(" commit %s/%d", x.Commit.Generation, x.Commit.Step)
+		}
+		if x.Ledger != nil {
+			s += fmt.Sprintf(" ledger %d of %d", x.Ledger.Epochs[0].Count, x.Ledger.Samples)
+		}
+		return s
+	case Record:
+		return fmt.Sprintf("span %s %q %s in %s", a.Span.Service, a.Span.Name, a.Span.End.Sub(a.Span.Start), traceName(a.Span.Parent))
+	}
+	return fmt.Sprintf("%T", a)
+}
+
+func (p *player) fact(b events.Body) string {
+	switch b := b.(type) {
+	case events.WorkerStarted:
+		return fmt.Sprintf("started %s %s", p.name(b.Incarnation), b.Generation)
+	case events.WorkerReady:
+		return fmt.Sprintf("ready %s %s rank %d survivor %t, abort %gms rejoin %gms step %gms", p.name(b.Incarnation), b.Generation, b.Rank,
+			b.Survivor, b.AbortMS, b.RejoinMS, b.StepMS)
+	case events.WorkerDone:
+		return fmt.Sprintf("done %s %s step %d", p.name(b.Incarnation), b.Generation, b.Step)
+	case events.WorkerExited:
+		s := fmt.Sprintf("exited %s %s: %s", p.name(b.Incarnation), b.Generation, b.Detail)
+		if b.Done {
+			s += ", done"
+		}
+		if b.Asked {
+			s += ", asked"
+		}
+		return s
+	}
+	return fmt.Sprintf("%T", b)
+}

@@ -1,0 +1,177 @@
+package worker
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// start asks for the process of a life that is planned or just made.
+func (t *turn) start(j *job, w *life, m events.LaunchMember) {
+	w.phase = starting
+	w.startFrom = t.now
+	a := StartProcess{
+		Job: w.ref.Job, Place: w.ref.Place, Attempt: w.ref.Attempt, Worker: w.ref.Incarnation, Generation: w.ref.Generation,
+		Command: j.launch.Spec.Command, Dir: j.launch.Spec.Workdir,
+	}
+	a.Env, a.Defaults = t.s.cfg.environment(j.launch, m, w)
+	if w.ref.Generation > 0 {
+		a.Command = localRank(a.Command, m.LocalRank)
+	}
+	t.do(a)
+}
+
+func (t *turn) started(in ProcessStarted) {
+	j, w := t.s.find(in.Worker)
+	if w == nil || w.phase != starting {
+		return
+	}
+	w.phase = running
+	w.ref.PID = in.PID
+	took := t.now.Sub(w.startFrom)
+	t.tell(w, events.WorkerStarted{WorkerRef: w.ref, StartMS: events.Milliseconds(took)}, t.startTrace(j))
+	if !j.inProcess() && w.ref.Generation > 0 {
+		w.ready = w.ref.Generation
+		t.tell(w, events.WorkerReady{
+			WorkerRef: w.ref, Rank: w.rank, Survivor: w.survivor, AbortMS: events.Milliseconds(w.stopping),
+			RejoinMS: events.Milliseconds(w.rejoining), StepMS: events.Milliseconds(took),
+		}, w.trace)
+		t.span(events.ServiceAgent, "regroup launch", w.trace, j.heard, t.now, w, "")
+	}
+}
+
+func (t *turn) failedToStart(in ProcessFailedToStart) {
+	j, w := t.s.find(in.Worker)
+	if w == nil || w.phase != starting {
+		return
+	}
+	t.ended(j, w, events.WorkerExited{ExitCode: in.ExitCode, Detail: "cannot start: " + in.Detail}, 0)
+}
+
+func (t *turn) exited(in ProcessExited) {
+	j, w := t.s.find(in.Worker)
+	if w == nil || !w.alive() {
+		return
+	}
+	x := events.WorkerExited{ExitCode: in.ExitCode, Signal: in.Signal, OOM: in.OOM, Lines: in.Lines}
+	switch {
+	case in.OOM:
+		x.Detail = "killed by the kernel for lack of memory"
+	case in.Signal != "":
+		x.Detail = fmt.Sprintf("killed by signal %d (%s)", in.Number, in.Signal)
+	case in.ExitCode == 0 && j.inProcess() && !w.done && w.dismissed == "" && !w.asked:
+		x.Detail = "exit code 0, but it had not reported that its work is done"
+	default:
+		x.Detail = fmt.Sprintf("exit code %d", in.ExitCode)
+	}
+	t.ended(j, w, x, in.Age)
+}
+
+// ended closes a life: a failure is noticed first, then its neighbours on this node hear of it, then it is recorded.
+func (t *turn) ended(j *job, w *life, x events.WorkerExited, age time.Duration) {
+	member := w.member()
+	w.phase, w.join = gone, nil
+	w.goneAt = t.now
+	if w.dirty {
+		t.sendProgress(w)
+	}
+	x.WorkerRef, x.Done, x.AgeMS = w.ref, w.done, events.Milliseconds(age)
+	x.Asked = w.asked || w.dismissed != "" && x.ExitCode == 0
+	trace := t.startTrace(j)
+	if x.Failed(j.inProcess()) {
+		trace = t.exitTrace(j, w)
+		rank := w.rank
+		if !member {
+			rank = -1
+		}
+		t.do(SendNotice{Notice: events.Notice{Exited: x, Rank: rank}})
+		if member {
+			t.lostEverywhere(j, w.ref.Generation, rank, x.Detail)
+		}
+		t.span(events.ServiceAgent, "detect worker.exited", trace, t.now.Add(-age), t.now, w, x.Detail)
+	}
+	t.tell(w, x, trace)
+}
+
+// orphaned records what an earlier life of this agent has left behind, so that nothing is started in its stead until
+// the launch names the next attempt.
+func (t *turn) orphaned(in Orphaned) {
+	j := t.job(in.Job)
+	if w := j.lives[in.Place.Slot]; w != nil && (w.alive() || w.ref.Attempt >= in.Attempt) {
+		return
+	}
+	w := &life{phase: gone, rank: -1, goneAt: t.now, ref: events.WorkerRef{
+		Job: in.Job, Place: in.Place, Incarnation: in.Worker, Agent: t.s.cfg.Agent, Attempt: in.Attempt,
+		Generation: in.Generation, PID: in.PID,
+	}}
+	j.lives[in.Place.Slot] = w
+	x := events.WorkerExited{
+		WorkerRef: w.ref, ExitCode: -1, Signal: "SIGKILL",
+		Detail: "ended together with its node's agent, which was started again",
+	}
+	t.do(SendNotice{Notice: events.Notice{Exited: x, Rank: -1}})
+	t.tell(w, x, t.exitTrace(j, w))
+}
+
+func (t *turn) tell(w *life, b events.Body, trace string) {
+	t.do(TellFact{Job: w.ref.Job, Body: b, Trace: trace})
+}
+
+// startTrace is the trace of what is being built: the open incident's or the job's start.
+func (t *turn) startTrace(j *job) string {
+	if j.launch.Trace != "" {
+		return j.launch.Trace
+	}
+	return events.JobTrace(j.launch.Job)
+}
+
+// exitTrace is the trace of the incident that an exit belongs to: a member that was ready opens the one of its
+// generation; everybody else dies within the incident that is open.
+func (t *turn) exitTrace(j *job, w *life) string {
+	switch {
+	case w.ready > 0 && w.ready == w.ref.Generation:
+		return events.TraceOf(w.ref.Job, w.ready)
+	case j.launch.Trace != "":
+		return j.launch.Trace
+	case w.ready > 0:
+		return events.TraceOf(w.ref.Job, w.ready)
+	}
+	return events.JobTrace(w.ref.Job)
+}
+
+func (t *turn) span(service, name, parent string, from, to time.Time, w *life, failure string) {
+	t.do(Record{Span: events.Span{
+		Service: service, Name: name, Parent: parent, Start: from, End: to, Error: failure,
+		Attributes: map[string]string{
+			"regroup.job.id": string(w.ref.Job), "regroup.node": string(w.ref.Place.Node),
+			"regroup.generation": w.ref.Generation.String(), "regroup.place": w.ref.Place.String(),
+			"regroup.rank": fmt.Sprint(w.rank),
+		},
+	}})
+}
+
+// lostEverywhere tells the members of a generation on this node that it is broken.
+func (t *turn) lostEverywhere(j *job, g events.Generation, rank int, reason string) {
+	if !j.inProcess() {
+		return
+	}
+	for _, slot := range j.slots() {
+		if w := j.lives[slot]; w.ref.Generation == g {
+			t.lost(w, rank, reason)
+		}
+	}
+}
+
+// lost tells a member once per rank; an unknown rank is no news to one that knows of a loss.
+func (t *turn) lost(w *life, rank int, reason string) {
+	if rank == w.rank {
+		rank = -1 // its peers have given it up: nobody that it could name
+	}
+	if !w.member() || slices.Contains(w.pushed.lost, rank) || rank < 0 && len(w.pushed.lost) > 0 {
+		return
+	}
+	w.pushed.lost = append(w.pushed.lost, rank)
+	t.change(w, changeLost, rank, reason)
+}

@@ -1,0 +1,188 @@
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/events"
+)
+
+// world plays processes and launches at random and checks what must hold whatever comes in whatever order.
+type world struct {
+	s        State
+	now      time.Time
+	started  map[events.Incarnation]StartProcess
+	ended    map[events.Incarnation]bool
+	attempts map[events.Place]int // highest started, in-process
+	holder   map[events.Place]events.Incarnation
+	exits    map[events.Incarnation]int
+	revision uint64
+}
+
+func (w *world) step(t *rapid.T, in Input) {
+	before := w.s.Revisions()["j-0000"]
+	var acts []Action
+	w.s, acts = Step(w.s, in, w.now)
+	if w.s.Revisions()["j-0000"] < before {
+		t.Fatalf("revision fell from %d", before)
+	}
+	noticed := map[events.Incarnation]bool{}
+	for _, a := range acts {
+		switch a := a.(type) {
+		case StartProcess:
+			if _, twice := w.started[a.Worker]; twice {
+				t.Fatalf("%s was started twice", a.Worker)
+			}
+			if h := w.holder[a.Place]; h != "" && !w.ended[h] {
+				t.Fatalf("%s has two processes at once", a.Place)
+			}
+			if a.Generation == 0 && a.Attempt <= w.attempts[a.Place] {
+				t.Fatalf("attempt %d of %s was started again", a.Attempt, a.Place)
+			}
+			w.started[a.Worker], w.holder[a.Place], w.attempts[a.Place] = a, a.Worker, max(w.attempts[a.Place], a.Attempt)
+		case SignalProcess:
+			w.known(t, a.Worker)
+		case KillProcess:
+			w.known(t, a.Worker)
+		case SendNotice:
+			noticed[a.Notice.Exited.Incarnation] = true
+		case TellFact:
+			x, ok := a.Body.(events.WorkerExited)
+			if !ok {
+				continue
+			}
+			if w.exits[x.Incarnation]++; w.exits[x.Incarnation] > 1 {
+				t.Fatalf("the exit of %s was told twice", x.Incarnation)
+			}
+			if x.Signal == "SIGSEGV" && !x.Asked && !noticed[x.Incarnation] {
+				t.Fatalf("the failure of %s was told before it was noticed", x.Incarnation)
+			}
+		case AnswerJoin:
+			if a.Assignment.Verdict == wire.Assigned && a.Assignment.Rank < 0 {
+				t.Fatal("assigned without a rank")
+			}
+		}
+	}
+}
+
+func (w *world) known(t *rapid.T, id events.Incarnation) {
+	if _, ok := w.started[id]; !ok || w.ended[id] {
+		t.Fatalf("%s is signalled but does not run", id)
+	}
+}
+
+// some picks a worker: a living one, a dead one or nobody's.
+func (w *world) some(t *rapid.T) events.Incarnation {
+	ids := []events.Incarnation{"01NOBODY"}
+	for _, x := range w.s.Workers() {
+		ids = append(ids, x.Incarnation)
+	}
+	return rapid.SampledFrom(ids).Draw(t, "worker")
+}
+
+func (w *world) launch(t *rapid.T, recovery events.Recovery) events.Launch {
+	if rapid.Bool().Draw(t, "newer") {
+		w.revision++
+	}
+	l := events.Launch{
+		Job: "j-0000", Node: "node-a", Revision: w.revision, World: 3, Master: "h:1",
+		Phase:      rapid.SampledFrom([]events.Phase{events.PhasePrepare, events.PhaseRun, events.PhaseRun, events.PhaseStop}).Draw(t, "phase"),
+		Generation: events.Generation(rapid.IntRange(1, 4).Draw(t, "generation")), Planned: rapid.Bool().Draw(t, "planned"),
+		Spec: events.Spec{Command: []string{"x"}, Recovery: recovery},
+	}
+	lives := map[events.Slot]events.Incarnation{}
+	for _, x := range w.s.Workers() {
+		lives[x.Place.Slot] = x.Incarnation
+	}
+	for slot := range rapid.IntRange(0, 3).Draw(t, "members") {
+		m := events.LaunchMember{}
+		m.Place = place(slot)
+		m.Attempt = rapid.IntRange(1, 3).Draw(t, "attempt")
+		m.Rank = rapid.IntRange(-1, 2).Draw(t, "rank")
+		m.Incarnation = rapid.SampledFrom([]events.Incarnation{"", lives[events.Slot(slot)], "01FOREIGN"}).Draw(t, "incarnation")
+		l.Members = append(l.Members, m)
+	}
+	return l
+}
+
+func TestAnyHistoryIsSurvived(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		w := &world{
+			s: New(Config{Node: "node-a", Agent: "01AGENT"}), now: epoch, started: map[events.Incarnation]StartProcess{},
+			ended: map[events.Incarnation]bool{}, attempts: map[events.Place]int{}, holder: map[events.Place]events.Incarnation{},
+			exits: map[events.Incarnation]int{},
+		}
+		recovery := rapid.SampledFrom([]events.Recovery{events.RecoveryRestart, events.RecoveryInProcess}).Draw(t, "recovery")
+		exit := func(id events.Incarnation) {
+			_, ok := w.started[id]
+			if ok {
+				w.ended[id] = true
+			}
+			if ok || id == "01NOBODY" {
+				w.step(t, ProcessExited{Worker: id, ExitCode: -1, Signal: "SIGSEGV", Number: 11})
+			}
+		}
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			w.now = w.now.Add(time.Duration(rapid.IntRange(0, 2000).Draw(t, "ms")) * time.Millisecond)
+			id := w.some(t)
+			switch rapid.IntRange(0, 9).Draw(t, "what") {
+			case 0, 1:
+				w.step(t, Launched{w.launch(t, recovery)})
+			case 2, 3:
+				w.step(t, ProcessStarted{Worker: id, PID: 1})
+			case 4:
+				exit(id)
+			case 5:
+				w.step(t, WorkerJoined{id, wire.JoinRequest{Address: "h:2", Left: uint64(rapid.IntRange(0, 4).Draw(t, "left"))}})
+			case 6:
+				w.step(t, JoinAnswered{Worker: id, Waiting: events.MemberWaiting{
+					Over: rapid.Bool().Draw(t, "over"), Removed: rapid.Bool().Draw(t, "removed"),
+				}, Refused: rapid.SampledFrom([]events.Code{"", events.Unavailable, events.Fenced, events.Invalid}).Draw(t, "refused")})
+			case 7:
+				w.step(t, PortFound{Worker: id, Address: "h:3"})
+			case 8:
+				w.step(t, WorkerReported{id, wire.Report{Generation: uint64(rapid.IntRange(0, 4).Draw(t, "of")), First: &wire.FirstStep{}}})
+			case 9:
+				w.step(t, Tick{})
+			}
+		}
+		// In the end everything can be stopped, and a tick never asks for another one at the same time.
+		w.step(t, Shutdown{})
+		for range 1000 {
+			for _, x := range w.s.Workers() {
+				if p := w.s.jobs["j-0000"].lives[x.Place.Slot].phase; p == starting {
+					w.step(t, ProcessStarted{Worker: x.Incarnation, PID: 2})
+				}
+			}
+			for _, x := range w.s.Workers() {
+				if l := w.s.jobs["j-0000"].lives[x.Place.Slot]; l.killed && l.alive() {
+					exit(x.Incarnation)
+				}
+			}
+			if w.s.Idle() {
+				return
+			}
+			d := Deadline(w.s)
+			if d.IsZero() {
+				t.Fatal("processes are left and no deadline")
+			}
+			w.now = later(w.now, d)
+			w.step(t, Tick{})
+			if again := Deadline(w.s); !again.IsZero() && !again.After(w.now) {
+				t.Fatalf("still due after a tick: %s", again.Sub(w.now))
+			}
+		}
+		t.Fatal("it does not come to an end")
+	})
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

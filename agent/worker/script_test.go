@@ -1,0 +1,279 @@
+package worker
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/events"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what the scripts print into testdata")
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// A script is commands at the left margin, each followed by the actions that it led to, indented.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := play(t, string(b))
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got != string(b) {
+				t.Errorf("the script prints something else now (go test -rewrite shows it in git diff):\n%s", got)
+			}
+		})
+	}
+}
+
+type player struct {
+	t     *testing.T
+	s     State
+	now   time.Time
+	names map[events.Incarnation]string
+	out   strings.Builder
+	acts  []Action
+	envs  map[string]StartProcess
+}
+
+func play(t *testing.T, script string) string {
+	p := &player{
+		t: t, now: epoch, names: map[events.Incarnation]string{}, envs: map[string]StartProcess{},
+		s: New(Config{Node: "node-a", Agent: "01AGENT", Advertise: "10.0.0.1", Socket: "/run/a.sock", ErrorDir: "/run/errors"}),
+	}
+	for line := range strings.Lines(script) {
+		line = strings.TrimRight(line, "\n")
+		if strings.HasPrefix(line, "  ") {
+			continue
+		}
+		fmt.Fprintln(&p.out, line)
+		if line != "" && !strings.HasPrefix(line, "#") {
+			p.command(strings.Fields(line))
+		}
+	}
+	return p.out.String()
+}
+
+type args map[string]string
+
+func (a args) num(k string) int  { n, _ := strconv.Atoi(a[k]); return n }
+func (a args) has(k string) bool { _, ok := a[k]; return ok }
+
+func (p *player) command(f []string) {
+	a := args{}
+	for _, s := range f[1:] {
+		k, v, _ := strings.Cut(s, "=")
+		a[k] = v
+	}
+	id := events.Incarnation("")
+	if len(f) > 1 {
+		for k, n := range p.names {
+			if n == f[1] {
+				id = k
+			}
+		}
+	}
+	switch f[0] {
+	case "launch":
+		p.step(Launched{p.launch(a, f)})
+	case "started":
+		p.step(ProcessStarted{Worker: id, PID: a.num("pid")})
+	case "failed":
+		p.step(ProcessFailedToStart{Worker: id, ExitCode: a.num("code"), Detail: strings.ReplaceAll(a["detail"], "_", " ")})
+	case "exit":
+		x := ProcessExited{Worker: id, ExitCode: a.num("code"), Signal: a["signal"], OOM: a.has("oom"), Age: 2 * time.Millisecond}
+		if x.Signal != "" {
+			x.ExitCode, x.Number = -1, map[string]int{"SIGKILL": 9, "SIGTERM": 15, "SIGSEGV": 11}[x.Signal]
+		}
+		p.step(x)
+	case "orphan":
+		p.step(Orphaned{Job: "mnist-7f3a", Place: place(a.num("slot")), Attempt: a.num("attempt"), Worker: "01OLD"})
+	case "port":
+		p.step(PortFound{Worker: id, Address: a["address"]})
+	case "join":
+		p.step(WorkerJoined{id, wire.JoinRequest{
+			Address: cmp.Or(a["address"], "10.0.0.1:5000"), Left: uint64(a.num("left")), Planned: a.has("planned"),
+			NoticeMS: float64(a.num("notice")),
+		}})
+	case "answered":
+		p.step(JoinAnswered{
+			Worker: id, Refused: events.Code(a["refused"]), Reason: "because",
+			Waiting: events.MemberWaiting{Over: a.has("over"), Removed: a.has("removed")},
+		})
+	case "report":
+		r := wire.Report{Generation: uint64(a.num("gen")), Step: uint64(a.num("step"))}
+		if a.has("first") {
+			r.First = &wire.FirstStep{Survivor: true, AbortMS: 5, RejoinMS: 20, SyncMS: 3, StepMS: 2}
+		}
+		p.step(WorkerReported{id, r})
+	case "commit":
+		p.step(WorkerCommitted{id, wire.CommitReport{
+			Commit: wire.Commit{Generation: uint64(a.num("gen")), Step: uint64(a.num("step"))},
+			Ledger: wire.Ledger{Samples: 100, Epochs: []wire.LedgerEpoch{{Count: uint64(a.num("count"))}}},
+		}})
+	case "done":
+		p.step(WorkerFinished{id, wire.DoneReport{Generation: uint64(a.num("gen")), Step: uint64(a.num("step"))}})
+	case "notice":
+		n := events.Notice{Rank: a.num("rank")}
+		n.Exited.Job, n.Exited.Generation, n.Exited.Detail = "mnist-7f3a", events.Generation(a.num("gen")), "killed by signal 9 (SIGKILL)"
+		p.step(NoticeHeard{n})
+	case "abandon":
+		p.step(AbandonHeard{events.Abandon{Job: "mnist-7f3a", Generation: events.Generation(a.num("gen")), Reason: "node-b is lost"}})
+	case "shutdown":
+		p.step(Shutdown{Now: a.has("now")})
+	case "wait":
+		p.wait(f[1])
+	case "env":
+		p.env(f[1])
+	default:
+		p.t.Fatalf("unknown command %q", f[0])
+	}
+}
+
+// wait lets time pass, ticking at every deadline.
+func (p *player) wait(span string) {
+	d, err := time.ParseDuration(span)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for end := p.now.Add(d); ; {
+		next := Deadline(p.s)
+		if next.IsZero() || next.After(end) {
+			p.now = end
+			return
+		}
+		if next.After(p.now) {
+			p.now = next
+		}
+		p.step(Tick{})
+		if again := Deadline(p.s); !again.IsZero() && !again.After(p.now) {
+			p.t.Fatalf("a tick at %s leaves a deadline that is due at %s", p.now.Sub(epoch), again.Sub(epoch))
+		}
+	}
+}
+
+func (p *player) env(name string) {
+	a := p.envs[name]
+	for _, k := range slices.Sorted(keys(a.Env)) {
+		fmt.Fprintf(&p.out, "  %s=%s\n", k, p.named(a.Env[k]))
+	}
+	for _, k := range slices.Sorted(keys(a.Defaults)) {
+		fmt.Fprintf(&p.out, "  default %s=%s\n", k, a.Defaults[k])
+	}
+}
+
+func keys(m map[string]string) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+func place(slot int) events.Place { return events.Place{Node: "node-a", Slot: events.Slot(slot)} }
+
+// launch reads rev= phase= gen= recovery= world= members=slot[:attempt][=rank[@name]],...
+func (p *player) launch(a args, f []string) events.Launch {
+	l := events.Launch{
+		Job: "mnist-7f3a", Node: "node-a", Revision: uint64(a.num("rev")), Phase: events.Phase(a["phase"]),
+		Generation: events.Generation(a.num("gen")), World: a.num("world"), Master: a["master"], Planned: a.has("planned"),
+		Now: a.has("now"), Token: "tok",
+		Spec: events.Spec{
+			Name: "mnist", Command: []string{"python", "train.py", "--rank=${local_rank}"}, Recovery: events.RecoveryInProcess,
+			Env: map[string]string{"LR": "0.1"}, Stop: events.Stop{Grace: events.Duration(5 * time.Second)},
+		},
+	}
+	if a.has("restart") {
+		l.Spec.Recovery = events.RecoveryRestart
+	}
+	if g := a.num("from"); g > 0 {
+		at := place(9)
+		l.From, l.Trace = events.Generation(g), events.TraceOf(l.Job, events.Generation(g))
+		l.Cause = events.Cause{Kind: events.CauseKind(cmp.Or(a["cause"], "worker-failed")), Place: &at, Rank: a.num("lost")}
+	}
+	for _, s := range f {
+		list, ok := strings.CutPrefix(s, "members=")
+		if !ok || list == "" {
+			continue
+		}
+		for n, m := range strings.Split(list, ",") {
+			left, who, _ := strings.Cut(m, "@")
+			left, rank, hasRank := strings.Cut(left, "=")
+			slot, attempt, _ := strings.Cut(left, ":")
+			lm := events.LaunchMember{}
+			sn, _ := strconv.Atoi(slot)
+			lm.Place, lm.Attempt, lm.Rank = place(sn), 1, -1
+			if attempt != "" {
+				lm.Attempt, _ = strconv.Atoi(attempt)
+			}
+			if hasRank {
+				lm.Rank, _ = strconv.Atoi(rank)
+			}
+			lm.LocalRank, lm.LocalSize, lm.CrossSize = n, strings.Count(list, ",")+1, 2
+			for id, name := range p.names {
+				if name == who {
+					lm.Incarnation = id
+				}
+			}
+			if who == "foreign" {
+				lm.Incarnation = "01FOREIGN"
+			}
+			l.Members = append(l.Members, lm)
+		}
+	}
+	return l
+}
+
+func (p *player) step(in Input) {
+	var acts []Action
+	p.s, acts = Step(p.s, in, p.now)
+	for _, a := range acts {
+		fmt.Fprintf(&p.out, "  %s%s\n", p.stamp(), p.print(a))
+	}
+}
+
+func (p *player) stamp() string {
+	return fmt.Sprintf("%-7s ", strconv.FormatFloat(p.now.Sub(epoch).Seconds(), 'f', -1, 64)+"s")
+}
+
+// name calls workers w1, w2 ... in the order in which they appear.
+func (p *player) name(id events.Incarnation) string {
+	if strings.HasPrefix(string(id), "01O") {
+		return "old"
+	}
+	if _, ok := p.names[id]; !ok {
+		p.names[id] = fmt.Sprintf("w%d", len(p.names)+1)
+	}
+	return p.names[id]
+}
+
+func (p *player) named(s string) string {
+	for id, n := range p.names {
+		s = strings.ReplaceAll(s, string(id), n)
+	}
+	return s
+}

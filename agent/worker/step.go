@@ -1,0 +1,224 @@
+package worker
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Times that belong to nobody's specification.
+const (
+	rejoinEvery   = time.Second           // a join that no launch has answered is repeated
+	joinTimeout   = 3 * time.Second       // a call that is never answered is taken for lost
+	firstBackoff  = 50 * time.Millisecond // after a refused join; doubles up to rejoinEvery
+	progressEvery = 50 * time.Millisecond // per worker
+	portTimeout   = time.Second           // NeedPort is asked again
+	forgetAfter   = 10 * time.Minute      // a stopped job without processes
+)
+
+// turn is one Step in the making.
+type turn struct {
+	s    *State
+	now  time.Time
+	acts []Action
+}
+
+func (t *turn) do(a ...Action) { t.acts = append(t.acts, a...) }
+
+// Step takes one input into account. It is total and changes s in place; now is the agent's clock.
+func Step(s State, in Input, now time.Time) (State, []Action) {
+	t := &turn{s: &s, now: now}
+	switch in := in.(type) {
+	case Launched:
+		t.launched(in.Launch)
+	case ProcessStarted:
+		t.started(in)
+	case ProcessFailedToStart:
+		t.failedToStart(in)
+	case ProcessExited:
+		t.exited(in)
+	case Orphaned:
+		t.orphaned(in)
+	case PortFound:
+		t.portFound(in)
+	case WorkerJoined:
+		t.joined(in)
+	case WorkerReported:
+		t.reported(in)
+	case WorkerCommitted:
+		t.committed(in)
+	case WorkerFinished:
+		t.finished(in)
+	case JoinAnswered:
+		t.joinAnswered(in)
+	case NoticeHeard:
+		t.notice(in.Notice)
+	case AbandonHeard:
+		t.abandon(in.Abandon)
+	case Shutdown:
+		s.stopping = true
+		s.now = s.now || in.Now
+	case Tick:
+	}
+	for _, id := range s.jobIDs() {
+		t.reconcile(s.jobs[id])
+	}
+	return s, t.acts
+}
+
+// job returns the state of a job, made when it is new.
+func (t *turn) job(id events.JobID) *job {
+	j := t.s.jobs[id]
+	if j == nil {
+		j = &job{lives: map[events.Slot]*life{}}
+		j.launch.Job = id
+		t.s.jobs[id] = j
+	}
+	return j
+}
+
+func (t *turn) launched(l events.Launch) {
+	if l.Node != t.s.cfg.Node {
+		return
+	}
+	j := t.job(l.Job)
+	if l.Revision <= j.launch.Revision {
+		return
+	}
+	l.Spec = l.Spec.WithDefaults()
+	l.Members = slices.Clone(l.Members)
+	slices.SortFunc(l.Members, func(a, b events.LaunchMember) int { return cmp.Compare(a.Place.Slot, b.Place.Slot) })
+	j.launch, j.heard, j.idle = l, t.now, time.Time{}
+}
+
+// reconcile compares what a job's launch wants with what runs.
+func (t *turn) reconcile(j *job) {
+	if t.s.stopping || j.launch.Phase == events.PhaseStop {
+		t.stopAll(j)
+	} else if j.launch.Revision > 0 && j.inProcess() {
+		t.inProcess(j)
+	} else if j.launch.Revision > 0 {
+		t.restart(j)
+	}
+	for _, slot := range j.slots() {
+		t.due(j, j.lives[slot])
+	}
+}
+
+// stopAll ends every worker of a job; with no process left a stopped job is forgotten after a while.
+func (t *turn) stopAll(j *job) {
+	alive := false
+	for _, slot := range j.slots() {
+		w := j.lives[slot]
+		if w.phase == planned {
+			delete(j.lives, slot)
+			continue
+		}
+		if w.join != nil && w.alive() && j.launch.Phase == events.PhaseStop {
+			t.dismiss(w, verdictRemoved)
+		}
+		if !w.alive() {
+			continue
+		}
+		alive = true
+		if now := t.s.now || j.launch.Now; now || t.s.stopping || w.dismissed == "" {
+			t.stop(j, w, now)
+		} // else it has just heard that it is a member no more, and has its grace to end by itself
+	}
+	switch {
+	case alive:
+		j.idle = time.Time{}
+	case j.idle.IsZero():
+		j.idle = t.now
+	case t.now.Sub(j.idle) >= forgetAfter:
+		delete(t.s.jobs, j.launch.Job)
+	}
+}
+
+// stop asks a process to end, and kills it after the grace. A process that is still being started is stopped when it
+// is there.
+func (t *turn) stop(j *job, w *life, now bool) {
+	if w.phase != running || w.killed {
+		return
+	}
+	if now {
+		t.kill(w)
+		return
+	}
+	if !w.asked {
+		w.asked = true
+		w.stopFrom = t.now
+		w.killAt = t.now.Add(j.launch.Spec.Stop.Grace.D())
+		t.do(SignalProcess{Worker: w.ref.Incarnation, Signal: cmp.Or(j.launch.Spec.Stop.Signal, "SIGTERM")})
+	}
+}
+
+func (t *turn) kill(w *life) {
+	if w.phase != running || w.killed {
+		return
+	}
+	if !w.asked {
+		w.stopFrom = t.now
+	}
+	w.asked, w.killed = true, true
+	t.do(KillProcess{Worker: w.ref.Incarnation})
+}
+
+// due does what time alone brings about for one life.
+func (t *turn) due(j *job, w *life) {
+	if w.asked && !w.killed && !w.killAt.IsZero() && !t.now.Before(w.killAt) {
+		t.kill(w)
+	}
+	if w.alive() && !w.released.IsZero() && !t.now.Before(w.released.Add(j.launch.Spec.Stop.Grace.D())) {
+		t.stop(j, w, false)
+	}
+	if w.dirty && t.now.Sub(w.sentAt) >= progressEvery {
+		t.sendProgress(w)
+	}
+	if w.join != nil && !t.now.Before(w.join.due()) {
+		t.sendJoin(j, w)
+	}
+}
+
+// due says when the join must be sent: a call in flight gets its time to be answered.
+func (q *join) due() time.Time {
+	if !q.sent.IsZero() {
+		return q.sent.Add(joinTimeout)
+	}
+	return q.next
+}
+
+// Deadline says when Step must be given a Tick even if nothing else happens; zero = never.
+func Deadline(s State) time.Time {
+	var d time.Time
+	at := func(x time.Time) {
+		if !x.IsZero() && (d.IsZero() || x.Before(d)) {
+			d = x
+		}
+	}
+	for _, j := range s.jobs {
+		if !j.idle.IsZero() {
+			at(j.idle.Add(forgetAfter))
+		}
+		for _, w := range j.lives {
+			if w.asked && !w.killed && w.phase == running {
+				at(w.killAt)
+			}
+			if w.phase == running && !w.released.IsZero() && !w.asked {
+				at(w.released.Add(j.launch.Spec.Stop.Grace.D()))
+			}
+			if w.dirty {
+				at(w.sentAt.Add(progressEvery))
+			}
+			if w.join != nil && (w.phase != planned || w.address != "") {
+				at(w.join.due())
+			}
+			if w.phase == planned && w.address == "" {
+				at(w.portAsked.Add(portTimeout))
+			}
+		}
+	}
+	return d
+}

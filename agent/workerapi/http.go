@@ -1,0 +1,189 @@
+package workerapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+)
+
+const maxBody = 1 << 20
+
+// Handler serves the API; Run serves it on the socket.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for path, h := range map[string]struct {
+		method string
+		serve  func(http.ResponseWriter, *http.Request, string, *box) error
+	}{
+		wire.PathJoin:    {http.MethodPost, s.join},
+		wire.PathChanges: {http.MethodGet, s.changes},
+		wire.PathPeers:   {http.MethodGet, s.peers},
+		wire.PathReport:  {http.MethodPost, tell(s.opt.Calls.Report)},
+		wire.PathCommit:  {http.MethodPost, tell(s.opt.Calls.Commit)},
+		wire.PathDone:    {http.MethodPost, tell(s.opt.Calls.Done)},
+	} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != h.method {
+				w.Header().Set("Allow", h.method)
+				refuse(w, refusal(http.StatusMethodNotAllowed, "invalid", "%s takes %s, not %s", path, h.method, r.Method))
+				return
+			}
+			worker, b, err := s.who(r)
+			if err == nil {
+				err = h.serve(w, r, worker, b)
+			}
+			if err != nil {
+				refuse(w, err)
+			}
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, refusal(http.StatusNotFound, "not_found", "there is no %s: the worker API has /v1/join, changes, peers, report, commit and done", r.URL.Path))
+	})
+	return mux
+}
+
+func refusal(status int, code, format string, args ...any) *Refusal {
+	return &Refusal{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Error texts go to the worker's log, so each says what to do.
+func refuse(w http.ResponseWriter, err error) {
+	var r *Refusal
+	if !errors.As(err, &r) {
+		r = refusal(http.StatusInternalServerError, "internal", "%v", err)
+	}
+	_ = reply(w, r.Status, wire.Error{Code: r.Code, Message: r.Message}) // a caller that has gone needs no answer
+}
+
+func reply(w http.ResponseWriter, status int, body any) error {
+	b, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, err = w.Write(append(b, '\n'))
+	return err
+}
+
+// who names the caller.
+func (s *Server) who(r *http.Request) (string, *box, error) {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return "", nil, refusal(http.StatusUnauthorized, "invalid", "the header Authorization: Bearer $REGROUP_TOKEN is missing")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	worker, ok := s.tokens[token]
+	if !ok {
+		return "", nil, refusal(http.StatusForbidden, "fenced", "the token is of no worker that runs here: it belongs to an ended process or to another node")
+	}
+	return worker, s.boxes[worker], nil
+}
+
+// read decodes a body strictly: a misspelt field must not be lost without a word.
+func read[T any](w http.ResponseWriter, r *http.Request) (T, error) {
+	var v T
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	d.DisallowUnknownFields()
+	err := d.Decode(&v)
+	if err == nil && !errors.Is(d.Decode(&struct{}{}), io.EOF) {
+		err = errors.New("there is something after the JSON object")
+	}
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return v, refusal(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", maxBody)
+	case err != nil:
+		return v, refusal(http.StatusBadRequest, "invalid", "body: %v", err)
+	}
+	return v, nil
+}
+
+// tell hands a report over.
+func tell[T any](to func(string, T)) func(http.ResponseWriter, *http.Request, string, *box) error {
+	return func(w http.ResponseWriter, r *http.Request, worker string, _ *box) error {
+		v, err := read[T](w, r)
+		if err != nil {
+			return err
+		}
+		to(worker, v)
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+}
+
+func (s *Server) join(w http.ResponseWriter, r *http.Request, worker string, b *box) error {
+	req, err := read[wire.JoinRequest](w, r)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), s.opt.PollFor)
+	defer cancel()
+	answer := b.wait()
+	defer b.leave(answer)
+	s.opt.Calls.Join(worker, req)
+	select {
+	case a := <-answer:
+		if a.refusal != nil {
+			return a.refusal
+		}
+		return reply(w, http.StatusOK, a.assignment)
+	case <-ctx.Done():
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+}
+
+func (s *Server) changes(w http.ResponseWriter, r *http.Request, _ string, b *box) error {
+	g, err := number(r, "generation")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), s.opt.PollFor)
+	defer cancel()
+	c, ok := b.next(ctx, g)
+	if !ok {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	if r.Context().Err() != nil || reply(w, http.StatusOK, c) != nil {
+		b.putBack(c) // nobody has read it
+	}
+	return nil
+}
+
+func (s *Server) peers(w http.ResponseWriter, r *http.Request, worker string, _ *box) error {
+	g, err := number(r, "generation")
+	if err != nil {
+		return err
+	}
+	rank, err := number(r, "rank")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), s.opt.PollFor)
+	defer cancel()
+	p, err := s.opt.Calls.Peer(ctx, worker, g, int(min(rank, 1<<30)))
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, p)
+}
+
+func number(r *http.Request, name string) (uint64, error) {
+	v := r.URL.Query().Get(name)
+	n, err := strconv.ParseUint(v, 10, 64)
+	if err != nil {
+		return 0, refusal(http.StatusBadRequest, "invalid", "query parameter %s=%q is not a number", name, v)
+	}
+	return n, nil
+}

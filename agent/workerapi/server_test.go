@@ -1,0 +1,255 @@
+package workerapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type rig struct {
+	t     *testing.T
+	s     *Server
+	calls chan string
+	stop  func()
+	c     *http.Client
+}
+
+func newRig(t *testing.T, socket string, pollFor time.Duration) *rig {
+	t.Helper()
+	r := &rig{t: t, calls: make(chan string, 16)}
+	s, err := New(Options{Socket: socket, PollFor: pollFor, Calls: Calls{
+		Join:   func(w string, j wire.JoinRequest) { r.calls <- fmt.Sprintf("join %s %s", w, j.Address) },
+		Report: func(w string, x wire.Report) { r.calls <- fmt.Sprintf("report %s %d", w, x.Step) },
+		Commit: func(w string, x wire.CommitReport) { r.calls <- fmt.Sprintf("commit %s %d", w, x.Commit.Step) },
+		Done:   func(w string, x wire.DoneReport) { r.calls <- fmt.Sprintf("done %s %d", w, x.Step) },
+		Peer: func(_ context.Context, w string, g uint64, rank int) (wire.Peer, error) {
+			switch rank {
+			case 1:
+				return wire.Peer{Rank: rank, Address: "10.0.0.2:7"}, nil
+			case 2:
+				return wire.Peer{}, errors.New("boom")
+			}
+			return wire.Peer{}, &Refusal{Status: 404, Code: "not_found", Message: "no such rank"}
+		},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, done := make(chan bool), make(chan error, 1)
+	go func() { done <- s.Run(ctx, func() { close(ready) }) }()
+	select {
+	case <-ready:
+	case err := <-done:
+		t.Fatal(err)
+	}
+	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", s.Path())
+	}}
+	r.s, r.c = s, &http.Client{Transport: tr}
+	stopped := false
+	r.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		tr.CloseIdleConnections()
+	}
+	t.Cleanup(r.stop)
+	return r
+}
+
+func (r *rig) do(method, path, token, body string) (int, string) {
+	r.t.Helper()
+	req, err := http.NewRequest(method, "http://agent"+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := r.c.Do(req)
+	if err != nil {
+		r.t.Error(err)
+		return 0, ""
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Error(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+func TestRefusalsAreClear(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, filepath.Join(t.TempDir(), "a.sock"), time.Minute)
+	r.s.Admit("secret", "w1")
+	big := `{"metrics":{"` + strings.Repeat("x", maxBody) + `":1}}`
+	for _, c := range []struct {
+		name, method, path, token, body string
+		status                          int
+		code, words                     string
+	}{
+		{"no token", "POST", wire.PathReport, "", "{}", 401, "invalid", "REGROUP_TOKEN"},
+		{"unknown token", "POST", wire.PathReport, "guess", "{}", 403, "fenced", "ended process"},
+		{"wrong method", "GET", wire.PathJoin, "secret", "", 405, "invalid", "takes POST"},
+		{"wrong path", "GET", "/v2/join", "secret", "", 404, "not_found", "/v1/join"},
+		{"bad JSON", "POST", wire.PathReport, "secret", "{", 400, "invalid", "body"},
+		{"unknown field", "POST", wire.PathReport, "secret", `{"stepp":1}`, 400, "invalid", "stepp"},
+		{"two objects", "POST", wire.PathReport, "secret", `{}{}`, 400, "invalid", "after"},
+		{"too large", "POST", wire.PathReport, "secret", big, 413, "too_large", "1048576"},
+		{"no generation", "GET", wire.PathChanges, "secret", "", 400, "invalid", "generation"},
+		{"bad rank", "GET", wire.PathPeers + "?generation=1&rank=-1", "secret", "", 400, "invalid", "rank"},
+		{"no such rank", "GET", wire.PathPeers + "?generation=1&rank=3", "secret", "", 404, "not_found", "no such rank"},
+		{"our own fault", "GET", wire.PathPeers + "?generation=1&rank=2", "secret", "", 500, "internal", "boom"},
+	} {
+		status, body := r.do(c.method, c.path, c.token, c.body)
+		var e wire.Error
+		if err := json.Unmarshal([]byte(body), &e); err != nil {
+			t.Errorf("%s: %q: %v", c.name, body, err)
+		}
+		if status != c.status || e.Code != c.code || !strings.Contains(e.Message, c.words) {
+			t.Errorf("%s: %d %+v", c.name, status, e)
+		}
+	}
+	if len(r.calls) != 0 {
+		t.Errorf("a refused call was handed over: %s", <-r.calls)
+	}
+}
+
+func TestReportsAreHandedOver(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, filepath.Join(t.TempDir(), "a.sock"), time.Minute)
+	r.s.Admit("secret", "w1")
+	for path, want := range map[string]string{wire.PathReport: "report w1 4", wire.PathDone: "done w1 4", wire.PathCommit: "commit w1 0"} {
+		body := `{"step":4}`
+		if path == wire.PathCommit {
+			body = `{"commit":{}}`
+		}
+		if status, b := r.do("POST", path, "secret", body); status != 204 || b != "" {
+			t.Errorf("%s: %d %s", path, status, b)
+		}
+		if got := <-r.calls; got != want {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+	if status, b := r.do("GET", wire.PathPeers+"?generation=1&rank=1", "secret", ""); status != 200 || !strings.Contains(b, "10.0.0.2:7") {
+		t.Errorf("peer: %d %s", status, b)
+	}
+	r.s.Dismiss("w1")
+	if status, _ := r.do("POST", wire.PathReport, "secret", "{}"); status != 403 {
+		t.Errorf("a dismissed worker: %d", status)
+	}
+}
+
+func TestJoinWaitsForItsAnswer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, filepath.Join(t.TempDir(), "a.sock"), time.Minute)
+	r.s.Admit("secret", "w1")
+	r.s.Answer("w1", wire.Assignment{Verdict: wire.Removed}) // nobody waits: dropped
+	done := make(chan string, 1)
+	for _, answer := range []func(){
+		func() { r.s.Answer("w1", wire.Assignment{Verdict: wire.Assigned, Rank: 2}) },
+		func() { r.s.Refuse("w1", &Refusal{Status: 409, Code: "fenced", Message: "too late"}) },
+	} {
+		go func() { s, b := r.do("POST", wire.PathJoin, "secret", `{"address":"h:1"}`); done <- fmt.Sprint(s, b) }()
+		if got := <-r.calls; got != "join w1 h:1" {
+			t.Errorf("call %q", got)
+		}
+		answer()
+		got := <-done
+		if !strings.Contains(got, `"rank":2`) && !strings.Contains(got, "too late") {
+			t.Errorf("answer %s", got)
+		}
+	}
+}
+
+func TestPollsAreBounded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, filepath.Join(t.TempDir(), "a.sock"), time.Millisecond)
+	r.s.Admit("secret", "w1")
+	for _, c := range [][2]string{{"POST", wire.PathJoin}, {"GET", wire.PathChanges + "?generation=1"}} {
+		if status, b := r.do(c[0], c[1], "secret", "{}"); status != 204 || b != "" {
+			t.Errorf("%s: %d %s", c[1], status, b)
+		}
+	}
+}
+
+func TestChangesAreKeptUntilAskedForAndALossComesFirst(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, filepath.Join(t.TempDir(), "a.sock"), time.Minute)
+	r.s.Admit("secret", "w1")
+	r.s.Push("w1", wire.Change{Kind: wire.ChangeLost, Generation: 1, Rank: 9})
+	r.s.Push("w1", wire.Change{Kind: wire.ChangePlanned, Generation: 2})
+	r.s.Push("w1", wire.Change{Kind: wire.ChangeLost, Generation: 2, Rank: 3})
+	for _, want := range []string{wire.ChangeLost, wire.ChangePlanned} {
+		if _, b := r.do("GET", wire.PathChanges+"?generation=2", "secret", ""); !strings.Contains(b, `"kind":"`+want+`"`) || strings.Contains(b, `"rank":9`) {
+			t.Errorf("want %s: %s", want, b)
+		}
+	}
+	done := make(chan string, 1)
+	go func() { _, b := r.do("GET", wire.PathChanges+"?generation=3", "secret", ""); done <- b }()
+	r.s.Push("w1", wire.Change{Kind: wire.ChangeLost, Generation: 3, Rank: 1})
+	if b := <-done; !strings.Contains(b, `"generation":3`) {
+		t.Errorf("late news: %s", b)
+	}
+	// A waiting poll ends with its worker.
+	go func() { s, _ := r.do("GET", wire.PathChanges+"?generation=4", "secret", ""); done <- fmt.Sprint(s) }()
+	r.s.Dismiss("w1")
+	if s := <-done; s != "204" && s != "403" {
+		t.Errorf("poll of a dismissed worker: %s", s)
+	}
+}
+
+func TestEndOfTheServerEndsItsPolls(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, filepath.Join(t.TempDir(), "a.sock"), time.Minute)
+	r.s.Admit("secret", "w1")
+	done := make(chan int, 1)
+	go func() { s, _ := r.do("POST", wire.PathJoin, "secret", `{"address":"h:1"}`); done <- s }()
+	<-r.calls
+	r.stop()
+	if s := <-done; s != 204 {
+		t.Errorf("status %d", s)
+	}
+}
+
+func TestSocketIsPrivateAndShortEnough(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	long := filepath.Join(dir, strings.Repeat("d", 120), "agent.sock")
+	r := newRig(t, long, time.Minute)
+	if len(r.s.Path()) > maxPath {
+		t.Errorf("path of %d characters", len(r.s.Path()))
+	}
+	i, err := os.Stat(r.s.Path())
+	if err != nil || i.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", i.Mode(), err)
+	}
+	// A socket file of an earlier life is no obstacle.
+	stale := filepath.Join(dir, "stale.sock")
+	if err := os.WriteFile(stale, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	newRig(t, stale, time.Minute)
+}

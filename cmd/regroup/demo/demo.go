@@ -1,0 +1,182 @@
+// Package demo is `regroup demo`: a real training job on three nodes, real faults at given steps, and how it went.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/attend"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/cmd/regroup/run"
+	"github.com/regroup-io/regroup/cmd/regroup/serve"
+	"github.com/regroup-io/regroup/events"
+)
+
+// Steps at which the faults fire, once four workers train. An epoch has 141 of them; each lasts long enough to watch.
+const (
+	killWorkerAt = 100
+	killNodeAt   = 200
+	addNodeAt    = 350
+	stepTime     = "15ms"
+)
+
+// Command is `regroup demo`.
+func Command(env command.Env, c *boot.Config) *cobra.Command {
+	var output string
+	var epochs int
+	cmd := &cobra.Command{
+		Use: "demo", Short: "Train MNIST on three nodes, kill a worker, lose a node, add a node, and show how it went", Args: cobra.NoArgs,
+		Example: `  regroup demo
+  regroup demo -o json
+  regroup trace mnist      # afterwards: one waterfall per incident`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "text" && output != "json" {
+				return events.Errorf(events.Invalid, "-o %q: use text or json", output)
+			}
+			palette, err := env.ErrPalette(cmd)
+			if err != nil {
+				return err
+			}
+			d := &demo{env: env, config: *c, palette: palette, json: output == "json", epochs: epochs, cmd: cmd}
+			return d.run(cmd.Context())
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text, or json: one object at the end on stdout")
+	cmd.Flags().IntVar(&epochs, "epochs", 5, "passes over the 9,000 training images")
+	return cmd
+}
+
+type demo struct {
+	env     command.Env
+	config  boot.Config
+	palette screen.Palette
+	json    bool
+	epochs  int
+	cmd     *cobra.Command
+	nodes   *nodes
+	facts   []events.Event
+}
+
+func (d *demo) say(format string, args ...any) {
+	fmt.Fprintf(d.cmd.ErrOrStderr(), format+"\n", args...)
+}
+
+func (d *demo) run(parent context.Context) error {
+	worker, err := beside("mnist")
+	if err != nil {
+		return err
+	}
+	l, err := serve.OpenLocal(parent, d.config, "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	d.nodes = newNodes(l.URL, filepath.Join(d.config.StateDir, "demo"))
+	defer d.nodes.stop()
+	ctx, restore := boot.Interruptible(parent, nil)
+	defer restore()
+	services, end := context.WithCancel(context.WithoutCancel(parent))
+	defer end()
+	g, services := errgroup.WithContext(services)
+	g.Go(func() error { return l.Run(services) })
+	var v events.JobView
+	g.Go(func() error {
+		defer end()
+		defer d.nodes.stop() // workers end first, so that their end is still judged
+		inner, stop := context.WithCancelCause(ctx)
+		defer stop(nil)
+		defer context.AfterFunc(services, func() { stop(errors.New("a service has ended")) })()
+		var err error
+		v, err = d.train(inner, client.New(l.Process.Ports, run.LocalSource), worker)
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		if errors.Is(err, boot.ErrInterrupted) {
+			return &exitcode.Error{Code: exitcode.Interrupted}
+		}
+		return err
+	}
+	if !d.json {
+		if err := d.show(v); err != nil {
+			return err
+		}
+	}
+	return run.Report(d.cmd.OutOrStdout(), d.cmd.ErrOrStderr(), d.palette, v, d.json)
+}
+
+func (d *demo) train(ctx context.Context, c *client.Client, worker string) (events.JobView, error) {
+	if err := run.StopLeftovers(ctx, c); err != nil {
+		return events.JobView{}, err
+	}
+	d.say("three nodes: node-a with 2 slots, node-b and node-c with 1 each; data in %s", d.config.StateDir)
+	for _, n := range []struct {
+		name  string
+		slots int
+	}{{"node-a", 2}, {"node-b", 1}, {"node-c", 1}} {
+		if err := d.nodes.start(n.name, n.slots); err != nil {
+			return events.JobView{}, err
+		}
+	}
+	if err := awaitNodes(ctx, c, "node-a", "node-b", "node-c"); err != nil {
+		return events.JobView{}, err
+	}
+	job, err := c.Submit(ctx, events.Spec{
+		Name: "mnist", Command: []string{worker, "-epochs", fmt.Sprint(d.epochs), "-step-time", stepTime}, Recovery: events.RecoveryInProcess,
+		Workers: events.Workers{Min: 2, Max: 4}, Data: events.Data{Samples: 9000},
+	})
+	if err != nil {
+		return events.JobView{}, err
+	}
+	d.say("%s: 2 to 4 workers; a worker dies at step %d, node-c at step %d, node-d joins at step %d", job, killWorkerAt, killNodeAt, addNodeAt)
+	f := &faults{demo: d}
+	w := attend.New(attend.Options{
+		Client: c, Job: job, Err: d.cmd.ErrOrStderr(), Palette: d.palette, Terminal: d.env.ErrIsTerminal,
+		OnFact: func(e events.Event) {
+			d.facts = append(d.facts, e)
+			f.fact(e.Body)
+		},
+		OnProgress: f.progress,
+	})
+	v, err := w.Run(ctx)
+	if err == nil && !v.State.Terminal() {
+		err = fmt.Errorf("%s has not ended", job)
+	}
+	return v, errors.Join(err, f.failed())
+}
+
+// show prints the incidents with their phases and the timeline.
+func (d *demo) show(v events.JobView) error {
+	out := d.cmd.OutOrStdout()
+	rows := make([][]string, 0, len(v.Incidents))
+	for _, i := range v.Incidents {
+		p := i.Phases
+		row := []string{fmt.Sprintf("#%d", i.Incident), string(i.Cause.Kind), fmt.Sprintf("%s→%s", i.From, i.To)}
+		for _, x := range []float64{p.Notice, p.Abort, p.Judge, p.Regroup, p.Sync, p.FirstStep, i.TotalMS} {
+			row = append(row, fmt.Sprintf("%.1f", x))
+		}
+		rows = append(rows, append(row, fmt.Sprint(i.StepsLost)))
+	}
+	fmt.Fprintf(out, "\nincidents (milliseconds)\n")
+	if err := screen.Table(out, d.palette, []string{"", "CAUSE", "GEN", "NOTICE", "ABORT", "JUDGE", "REGROUP", "SYNC", "FIRST STEP", "TOTAL", "STEPS LOST"}, rows); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	g := screen.Gantt{Palette: d.palette}
+	if err := g.Draw(out, screen.NewTimeline(d.facts, time.Now())); err != nil {
+		return err
+	}
+	if a, ok := v.Metrics["accuracy"]; ok {
+		fmt.Fprintf(out, "\ntest accuracy %.3f\n", a)
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+// Package attend follows one job to its end, for whoever waits for it: the story of its generations, its workers' output and a
+// line of progress.
+package attend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/events"
+)
+
+// Options of a Watcher.
+type Options struct {
+	Client     *client.Client
+	Job        events.JobID
+	Out, Err   io.Writer // workers' output; everything else
+	Palette    screen.Palette
+	Terminal   bool                  // Err is one
+	Quiet      bool                  // no story
+	OnFact     func(events.Event)    // may be nil
+	OnProgress func(events.Progress) // may be nil
+}
+
+// Watcher attends one job.
+type Watcher struct {
+	o      Options
+	sticky *screen.Sticky
+
+	mu       sync.Mutex
+	story    *screen.Story
+	last     events.Progress
+	began    time.Time
+	lastLog  uint64
+	lastLine time.Time
+	ended    bool
+}
+
+// New checks nothing and starts nothing.
+func New(o Options) *Watcher {
+	return &Watcher{o: o, story: screen.NewStory(o.Palette), sticky: screen.NewSticky(o.Err, o.Terminal, time.Now), began: time.Now()}
+}
+
+// Run follows the job until a terminal fact has come and returns its view. Output may still be on its way: see Rest.
+func (w *Watcher) Run(ctx context.Context) (events.JobView, error) {
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g, inner := errgroup.WithContext(inner)
+	g.Go(func() error {
+		defer cancel()
+		return w.o.Client.Follow(inner, w.o.Job, w.fact)
+	})
+	beside := func(err error) error {
+		if inner.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	g.Go(func() error { return beside(w.o.Client.Progress(inner, w.o.Job, w.progress)) })
+	g.Go(func() error {
+		return beside(w.o.Client.Logs(inner, w.o.Job, client.LogsFrom{Follow: true}, w.line))
+	})
+	err := g.Wait()
+	w.sticky.Clear()
+	if ctx.Err() != nil {
+		return events.JobView{}, context.Cause(ctx)
+	}
+	w.mu.Lock()
+	ended := w.ended
+	w.mu.Unlock()
+	if err != nil && !(ended && errors.Is(err, context.Canceled)) {
+		return events.JobView{}, err
+	}
+	return w.o.Client.Job(ctx, string(w.o.Job))
+}
+
+// Rest prints output that came after the end. It waits until nothing came for a moment, or ctx ends.
+func (w *Watcher) Rest(ctx context.Context, quiet time.Duration) error {
+	for {
+		w.mu.Lock()
+		after, last := w.lastLog, w.lastLine
+		w.mu.Unlock()
+		if err := w.o.Client.Logs(ctx, w.o.Job, client.LogsFrom{After: after}, w.line); err != nil {
+			return err
+		}
+		w.mu.Lock()
+		same := w.lastLine.Equal(last)
+		w.mu.Unlock()
+		if same && quiet <= 0 {
+			return nil
+		}
+		select {
+		case <-time.After(min(quiet, 50*time.Millisecond)):
+			quiet -= 50 * time.Millisecond
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (w *Watcher) fact(e events.Event) error {
+	if w.o.OnFact != nil {
+		w.o.OnFact(e)
+	}
+	w.mu.Lock()
+	line := w.story.Tell(e.Body)
+	w.mu.Unlock()
+	if line != "" && !w.o.Quiet {
+		if err := w.sticky.Above(w.o.Err, line); err != nil {
+			return err
+		}
+	}
+	switch e.Body.(type) {
+	case events.JobSucceeded, events.JobFailed, events.JobStopped:
+		w.mu.Lock()
+		w.ended = true
+		w.mu.Unlock()
+		return client.Stop()
+	}
+	return nil
+}
+
+func (w *Watcher) line(l client.Line) error {
+	w.mu.Lock()
+	w.lastLog, w.lastLine = max(w.lastLog, l.Sequence), time.Now()
+	w.mu.Unlock()
+	if w.o.Out == nil {
+		return nil
+	}
+	return w.sticky.Above(w.o.Out, w.o.Palette.Prefix(l.Place, l.Rank, l.Generation)+" "+l.Text)
+}
+
+func (w *Watcher) progress(p events.Progress) error {
+	if w.o.OnProgress != nil {
+		w.o.OnProgress(p)
+	}
+	w.mu.Lock()
+	rate := ""
+	if d := time.Since(w.began); p.Step > w.last.Step && w.last.Step > 0 && d > 0 {
+		rate = fmt.Sprintf(" · %.0f steps/s", float64(p.Step)/d.Seconds())
+	}
+	if p.Step >= w.last.Step || p.Generation > w.last.Generation {
+		w.last = p
+	}
+	text := fmt.Sprintf("%s · %s · step %d%s", w.story.Generation(), screen.Plural(w.story.World(), "worker"), p.Step, rate)
+	w.mu.Unlock()
+	if loss, ok := p.Metrics["loss"]; ok {
+		text += fmt.Sprintf(" · loss %.3f", loss)
+	}
+	if !w.o.Quiet {
+		w.sticky.Set(text)
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package boot
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/kelseyhightower/envconfig"
+	"github.com/spf13/pflag"
+)
+
+// Prefix of all environment variables that configure Regroup.
+const Prefix = "regroup"
+
+// Config is what every command shares. Its values come from REGROUP_* variables; flags of the same names win over them.
+type Config struct {
+	Server    string        `envconfig:"SERVER"`                       // NATS URL; empty = embedded, or the running `regroup up`
+	StateDir  string        `envconfig:"STATE_DIR"`                    // data of the embedded server and of agents
+	LogLevel  string        `envconfig:"LOG_LEVEL" default:"info"`     // debug, info, warn, error
+	LogFormat string        `envconfig:"LOG_FORMAT" default:"text"`    // text, json
+	Health    string        `envconfig:"HEALTH"`                       // host:port that answers /healthz and /readyz; empty = none
+	Wait      time.Duration `envconfig:"WAIT_FOR_SERVER" default:"1m"` // how long a service waits for NATS and its streams at start
+}
+
+// Load reads the environment.
+func Load() (Config, error) {
+	var c Config
+	if err := envconfig.Process(Prefix, &c); err != nil {
+		return c, fmt.Errorf("environment: %w", err)
+	}
+	if c.StateDir == "" {
+		c.StateDir = defaultStateDir()
+	}
+	return c, nil
+}
+
+// Section reads one service's part of the environment: REGROUP_<NAME>_*.
+func Section(name string, into any) error {
+	if err := envconfig.Process(Prefix+"_"+name, into); err != nil {
+		return fmt.Errorf("environment: %w", err)
+	}
+	return nil
+}
+
+// Flags adds the shared flags; their defaults are what Load has read.
+func (c *Config) Flags(fs *pflag.FlagSet) {
+	fs.StringVarP(&c.Server, "server", "s", c.Server, "NATS URL of the cluster (REGROUP_SERVER)")
+	fs.StringVar(&c.StateDir, "state-dir", c.StateDir, "folder for data that outlives the process (REGROUP_STATE_DIR)")
+	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error (REGROUP_LOG_LEVEL)")
+	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json (REGROUP_LOG_FORMAT)")
+	fs.StringVar(&c.Health, "health", c.Health, "host:port that answers /healthz and /readyz (REGROUP_HEALTH)")
+}
+
+func defaultStateDir() string {
+	if d := os.Getenv("XDG_STATE_HOME"); d != "" {
+		return filepath.Join(d, "regroup")
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		return filepath.Join(home, ".local", "state", "regroup")
+	}
+	return filepath.Join(os.TempDir(), "regroup")
+}

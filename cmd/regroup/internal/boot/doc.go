@@ -1,0 +1,2 @@
+// Package boot is what every long-running command shares: configuration, logger, telemetry, connection, health, signals.
+package boot

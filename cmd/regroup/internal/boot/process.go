@@ -1,0 +1,105 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/services/loop"
+)
+
+// Process is a connected process: what every service and agent is given.
+type Process struct {
+	Config   Config
+	Logger   *slog.Logger
+	Conn     *jetstream.Conn
+	Ports    events.Ports
+	Recorder *Recorder
+	Instance string // host and pid; names this replica
+}
+
+// Open connects to server (inside this process) or, if that is nil, to c.Server, and waits for it as long as the
+// configuration says.
+func Open(ctx context.Context, c Config, name string, server *jetstream.Server) (*Process, error) {
+	log, err := c.Logger(os.Stderr)
+	if err != nil {
+		return nil, err
+	}
+	if server == nil && c.Server == "" {
+		return nil, events.Errorf(events.Invalid, "no server: give --server or REGROUP_SERVER, or start one with: regroup up")
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Wait)
+	defer cancel()
+	conn, err := jetstream.Connect(ctx, jetstream.ConnectOptions{Server: server, URL: c.Server, Name: name, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	p := &Process{Config: c, Logger: log, Conn: conn, Ports: conn.Ports(), Instance: fmt.Sprintf("%s-%d", host, os.Getpid())}
+	p.Recorder = NewRecorder(p.Ports.Log, p.Instance)
+	return p, nil
+}
+
+// NewULID returns a fresh ULID.
+func NewULID() string { return ulid.Make().String() }
+
+// AwaitTopology waits until the streams and buckets are as they must be, so that services may start before `regroup init`.
+func (p *Process) AwaitTopology(ctx context.Context) error {
+	limit, cancel := context.WithTimeout(ctx, p.Config.Wait)
+	defer cancel()
+	said := ""
+	for {
+		err := p.Conn.Verify(limit)
+		if err == nil {
+			return nil
+		}
+		if err.Error() != said && limit.Err() == nil {
+			said = err.Error()
+			p.Logger.Warn("streams are not ready, waiting; create them with: regroup init", "reason", said)
+		}
+		select {
+		case <-limit.Done():
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return err
+		case <-time.After(250 * time.Millisecond):
+		}
+	}
+}
+
+// Observe logs and draws what a service's loop reports.
+func (p *Process) Observe(o loop.Observation) {
+	l := p.Logger.With("service", o.Service, "entity", o.Entity)
+	switch {
+	case o.Fact != nil:
+		l.Debug("fact", "kind", string(o.Fact.Body.Type()), "number", o.Fact.Number, "trace", events.TraceID(o.Fact.Trace))
+	case o.Refusal != nil:
+		l.Info("refused", "code", string(events.CodeOf(o.Refusal)), "reason", o.Refusal.Error())
+	case o.Err != nil && !errors.Is(o.Err, context.Canceled):
+		l.Warn("trouble", "code", string(events.CodeOf(o.Err)), "reason", o.Err.Error())
+	}
+	for _, s := range o.Spans {
+		p.Recorder.Record(s)
+	}
+}
+
+// Close exports the last spans and drains the connection.
+func (p *Process) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	if err := p.Recorder.Close(ctx); err != nil {
+		p.Logger.Warn("the last spans were not kept", "reason", err.Error())
+	}
+	p.Conn.Close()
+}

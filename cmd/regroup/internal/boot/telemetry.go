@@ -1,0 +1,147 @@
+package boot
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Recorder turns events.Span into OpenTelemetry spans. They are always kept on the spans stream, so that
+// `regroup trace` needs no collector, and also exported by OTLP when OTEL_EXPORTER_OTLP_ENDPOINT is set.
+type Recorder struct {
+	log      events.Log
+	instance string
+
+	mu       sync.Mutex
+	services map[string]*sdktrace.TracerProvider // a resource, so a provider, per service name
+	closed   bool
+}
+
+// NewRecorder makes a recorder that keeps spans through log.
+func NewRecorder(log events.Log, instance string) *Recorder {
+	return &Recorder{log: log, instance: instance, services: map[string]*sdktrace.TracerProvider{}}
+}
+
+// Record hands a finished span over; it is exported soon, in the background.
+func (r *Recorder) Record(s events.Span) {
+	p := r.provider(s.Service)
+	if p == nil {
+		return
+	}
+	carrier := propagation.MapCarrier{"traceparent": s.Parent}
+	ctx := propagation.TraceContext{}.Extract(context.Background(), carrier)
+	if s.Self != "" {
+		self := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": s.Self}))
+		ctx = context.WithValue(ctx, fixedKey{}, self)
+	}
+	attrs := make([]attribute.KeyValue, 0, len(s.Attributes))
+	for k, v := range s.Attributes {
+		attrs = append(attrs, attribute.String(k, v))
+	}
+	_, span := p.Tracer("regroup").Start(ctx, s.Name, trace.WithTimestamp(s.Start), trace.WithAttributes(attrs...))
+	if s.Error != "" {
+		span.SetStatus(codes.Error, s.Error)
+	}
+	span.End(trace.WithTimestamp(s.End))
+}
+
+// exportEvery bounds how long a span waits before it is kept: short, since people ask for the trace right after a fault.
+const exportEvery = 300 * time.Millisecond
+
+func (r *Recorder) provider(service string) *sdktrace.TracerProvider {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p, ok := r.services[service]; ok || r.closed {
+		return p
+	}
+	res := resource.NewSchemaless(attribute.String("service.name", service), attribute.String("service.namespace", "regroup"),
+		attribute.String("service.instance.id", r.instance))
+	kept := otlptrace.NewUnstarted(keeper{log: r.log, subject: events.SpanSubject(service)})
+	o := []sdktrace.TracerProviderOption{
+		sdktrace.WithResource(res), sdktrace.WithSampler(sdktrace.AlwaysSample()), sdktrace.WithIDGenerator(generator{}),
+		sdktrace.WithBatcher(kept, sdktrace.WithBatchTimeout(exportEvery)),
+	}
+	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "" {
+		o = append(o, sdktrace.WithBatcher(otlptrace.NewUnstarted(otlptracehttp.NewClient())))
+	}
+	p := sdktrace.NewTracerProvider(o...)
+	r.services[service] = p
+	return p
+}
+
+// Close exports what is left. ctx bounds it.
+func (r *Recorder) Close(ctx context.Context) error {
+	r.mu.Lock()
+	r.closed = true
+	services := r.services
+	r.services = map[string]*sdktrace.TracerProvider{}
+	r.mu.Unlock()
+	var errs []error
+	for _, p := range services {
+		errs = append(errs, p.Shutdown(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// keeper is an OTLP client whose wire is the spans stream: one ExportTraceServiceRequest per message.
+type keeper struct {
+	log     events.Log
+	subject string
+}
+
+func (keeper) Start(context.Context) error { return nil }
+func (keeper) Stop(context.Context) error  { return nil }
+
+func (k keeper) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
+	b, err := proto.Marshal(&collector.ExportTraceServiceRequest{ResourceSpans: spans})
+	if err != nil {
+		return err
+	}
+	_, err = k.log.Publish(ctx, events.Message{Subject: k.subject, Data: b})
+	return err
+}
+
+// fixedKey carries ids that a span must have.
+type fixedKey struct{}
+
+// generator makes random ids, or takes those that every process derives alike for the root span of an incident.
+type generator struct{}
+
+func (generator) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	if c, ok := ctx.Value(fixedKey{}).(trace.SpanContext); ok && c.IsValid() {
+		return c.TraceID(), c.SpanID()
+	}
+	var t trace.TraceID
+	_, _ = rand.Read(t[:]) // never fails: it ends the program instead
+	return t, randomSpan()
+}
+
+func (generator) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
+	if c, ok := ctx.Value(fixedKey{}).(trace.SpanContext); ok && c.IsValid() {
+		return c.SpanID()
+	}
+	return randomSpan()
+}
+
+func randomSpan() trace.SpanID {
+	var s trace.SpanID
+	_, _ = rand.Read(s[:])
+	return s
+}

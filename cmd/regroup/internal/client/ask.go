@@ -1,0 +1,136 @@
+package client
+
+import (
+	"context"
+	"errors"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// unknownEntity is under what a refusal is told when no job could be derived from the command.
+const unknownEntity = "unknown"
+
+// errNoAnswer ends the wait for an answer.
+var errNoAnswer = errors.New("no answer")
+
+// Submit asks for a job and waits until it is accepted. A refusal is Invalid with every finding (events.FindingsOf);
+// Unavailable if nobody answers in time: then the command is kept by the broker and may still be carried out.
+func (c *Client) Submit(ctx context.Context, spec events.Spec) (events.JobID, error) {
+	e := events.Event{ID: newID(), Source: c.source, Body: events.JobSubmit{Spec: spec}}
+	job := events.JobIDFrom(spec.Name, e.Source, e.ID)
+	e.Trace = events.JobTrace(job)
+	err := c.ask(ctx, job, e, func(b events.Body) bool {
+		_, ok := b.(events.JobSubmitted)
+		return ok
+	}, nil)
+	return job, err
+}
+
+// Scale asks for another number of workers and waits for the answer.
+func (c *Client) Scale(ctx context.Context, job events.JobID, w events.Workers) error {
+	return c.ask(ctx, job, c.command(job, events.JobScale{Job: job, Workers: w}), func(b events.Body) bool {
+		_, ok := b.(events.JobScaled)
+		return ok
+	}, func(v events.JobView) bool { return v.Spec.Workers == w })
+}
+
+// Stop asks to end a job and waits until the registry has taken it in; the workers then get their signal and grace, with
+// now they are killed.
+func (c *Client) Stop(ctx context.Context, job events.JobID, reason string, now bool) error {
+	return c.ask(ctx, job, c.command(job, events.JobStop{Job: job, Reason: reason, Now: now}), func(b events.Body) bool {
+		switch b.(type) {
+		case events.JobStopping, events.JobStopped, events.JobSucceeded, events.JobFailed:
+			return true
+		}
+		return false
+	}, func(v events.JobView) bool {
+		return v.State.Terminal() || (!now && v.State == events.JobIsStopping) || v.State == events.JobIsFinishing
+	})
+}
+
+// Drain asks that a node gives its work away (undo: takes work again) and waits until discovery shows it.
+func (c *Client) Drain(ctx context.Context, node events.NodeID, reason string, undo bool) error {
+	if _, err := c.publish(ctx, c.command("", events.NodeDrain{Node: node, Reason: reason, Undo: undo})); err != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeoutCause(ctx, c.AnswerWithin, errNoAnswer)
+	defer cancel()
+	wait, done := context.WithCancelCause(wait)
+	defer done(nil)
+	err := c.ports.Buckets.Bucket(events.BucketNodes).Watch(wait, func(key string, value []byte, _ uint64) {
+		if key != string(node) || value == nil {
+			return
+		}
+		if v, err := events.DecodeView[events.NodeView](value); err == nil && v.Draining != undo {
+			done(errStop)
+		}
+	}, nil)
+	switch cause := context.Cause(wait); {
+	case errors.Is(cause, errStop):
+		return nil
+	case errors.Is(cause, errNoAnswer):
+		return events.Errorf(events.Unavailable, "no answer from discovery about %s in %s: is it running?", node, c.AnswerWithin)
+	}
+	return err
+}
+
+func (c *Client) command(job events.JobID, b events.Body) events.Event {
+	return events.Event{ID: newID(), Source: c.source, Entity: string(job), Body: b}
+}
+
+func (c *Client) publish(ctx context.Context, e events.Event) (uint64, error) {
+	e.Time = c.Now()
+	m, err := e.Message()
+	if err != nil {
+		return 0, err
+	}
+	return c.ports.Log.Publish(ctx, m)
+}
+
+// ask publishes a command and waits for the fact that it caused. Some commands that change nothing are answered by no
+// fact; satisfied looks at the job for those.
+func (c *Client) ask(ctx context.Context, job events.JobID, e events.Event, answers func(events.Body) bool, satisfied func(events.JobView) bool) error {
+	if satisfied != nil {
+		v, err := load[events.JobView](ctx, c, events.BucketJobs, string(job))
+		if err == nil && satisfied(v) {
+			return nil
+		}
+	}
+	if _, err := c.publish(ctx, e); err != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeoutCause(ctx, c.AnswerWithin, errNoAnswer)
+	defer cancel()
+	var refusal error
+	// From the first fact: nothing is missed between the publishing and here, and the command's id is fresh.
+	err := c.ports.Log.Follow(wait, events.Follow{
+		Stream: events.StreamFacts, Start: events.FromFirst,
+		Subjects: []string{
+			events.FamilySubject(events.FamilyJob, string(job)),
+			events.FactSubject(events.JobRejected{}.Type(), unknownEntity),
+		},
+	}, func(s events.Stored) error {
+		f, err := events.Decode(s.Header, s.Data)
+		if err != nil {
+			return nil // of a newer version; not the answer to this command
+		}
+		if r, ok := f.Body.(events.JobRejected); ok && r.Command == e.ID {
+			refusal = events.Refuse(r.Findings)
+			return errStop
+		}
+		if f.Cause == e.ID && answers(f.Body) {
+			return errStop
+		}
+		return nil
+	}, nil)
+	if errors.Is(err, errStop) {
+		return refusal
+	}
+	if !errors.Is(context.Cause(wait), errNoAnswer) {
+		return err
+	}
+	if v, err := load[events.JobView](ctx, c, events.BucketJobs, string(job)); err == nil && satisfied != nil && satisfied(v) {
+		return nil
+	}
+	return events.Errorf(events.Unavailable, "no answer from the registry about %s in %s: is it running? The command is kept and may still be carried out", job, c.AnswerWithin)
+}

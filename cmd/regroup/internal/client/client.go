@@ -1,0 +1,159 @@
+// Package client is what a user's program says to Regroup and reads from it, over the ports alone: commands are
+// published as CloudEvents and answered by facts, states are read from the judges' buckets, stories from the fact stream.
+// It decides nothing and keeps nothing.
+package client
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/nearest"
+	"github.com/regroup-io/regroup/events"
+)
+
+// DefaultAnswerWithin is how long a command waits for the fact that answers it.
+const DefaultAnswerWithin = 15 * time.Second
+
+// Client speaks for one user. Its fields may be set before first use.
+type Client struct {
+	// AnswerWithin bounds the wait for the answer to a command. Too short: a busy registry is reported as absent.
+	AnswerWithin time.Duration
+	// Now gives the time of commands.
+	Now func() time.Time
+
+	ports  events.Ports
+	source string
+}
+
+// New makes a client; source is the CloudEvents source of its commands, e.g. /regroup/cli/ada@host.
+func New(ports events.Ports, source string) *Client {
+	return &Client{AnswerWithin: DefaultAnswerWithin, Now: time.Now, ports: ports, source: source}
+}
+
+func newID() string { return ulid.Make().String() }
+
+// Jobs returns every job, the newest first.
+func (c *Client) Jobs(ctx context.Context) ([]events.JobView, error) {
+	var all []events.JobView
+	err := events.EachView(ctx, c.ports.Buckets.Bucket(events.BucketJobs), func(_ string, v events.JobView) {
+		if v.Job != "" { // a document that only remembers a stop has no view yet
+			all = append(all, v)
+		}
+	})
+	slices.SortFunc(all, func(a, b events.JobView) int {
+		if d := b.Submitted.Compare(a.Submitted); d != 0 {
+			return d
+		}
+		return strings.Compare(string(a.Job), string(b.Job))
+	})
+	return all, err
+}
+
+// Job returns the job with this id or, if there is none, the only one whose id begins so. NotFound comes with the nearest id.
+func (c *Client) Job(ctx context.Context, ref string) (events.JobView, error) {
+	if events.JobID(ref).Check() == nil {
+		v, err := load[events.JobView](ctx, c, events.BucketJobs, ref)
+		if err == nil && v.Job != "" {
+			return v, nil
+		}
+		if err != nil && events.CodeOf(err) != events.NotFound {
+			return v, err
+		}
+	}
+	all, err := c.Jobs(ctx)
+	if err != nil {
+		return events.JobView{}, err
+	}
+	return pick("job", ref, all, func(v events.JobView) string { return string(v.Job) })
+}
+
+// Nodes returns every node that discovery knows, by name.
+func (c *Client) Nodes(ctx context.Context) ([]events.NodeView, error) {
+	var all []events.NodeView
+	err := events.EachView(ctx, c.ports.Buckets.Bucket(events.BucketNodes), func(_ string, v events.NodeView) {
+		if v.Node != "" {
+			all = append(all, v)
+		}
+	})
+	slices.SortFunc(all, func(a, b events.NodeView) int { return strings.Compare(string(a.Node), string(b.Node)) })
+	return all, err
+}
+
+// Node returns the node with this name or, if there is none, the only one whose name begins so.
+func (c *Client) Node(ctx context.Context, ref string) (events.NodeView, error) {
+	all, err := c.Nodes(ctx)
+	if err != nil {
+		return events.NodeView{}, err
+	}
+	return pick("node", ref, all, func(v events.NodeView) string { return string(v.Node) })
+}
+
+// Rounds returns the rendezvous' opinion of every job, by job id.
+func (c *Client) Rounds(ctx context.Context) ([]events.RoundView, error) {
+	var all []events.RoundView
+	err := events.EachView(ctx, c.ports.Buckets.Bucket(events.BucketRounds), func(_ string, v events.RoundView) {
+		if v.Job != "" {
+			all = append(all, v)
+		}
+	})
+	slices.SortFunc(all, func(a, b events.RoundView) int { return strings.Compare(string(a.Job), string(b.Job)) })
+	return all, err
+}
+
+// Placement returns the scheduler's pool; an empty one if it has written none yet.
+func (c *Client) Placement(ctx context.Context) (events.PoolView, error) {
+	v, err := load[events.PoolView](ctx, c, events.BucketPlacements, events.PoolKey)
+	if events.CodeOf(err) == events.NotFound {
+		return events.PoolView{}, nil
+	}
+	return v, err
+}
+
+func load[V any](ctx context.Context, c *Client, bucket, key string) (V, error) {
+	var none V
+	stored, _, err := c.ports.Buckets.Bucket(bucket).Load(ctx, key)
+	if err != nil {
+		return none, err
+	}
+	return events.DecodeView[V](stored)
+}
+
+// pick finds what a user's reference means: an exact name wins, then the only one with this beginning.
+func pick[V any](what, ref string, all []V, name func(V) string) (V, error) {
+	var none V
+	var names, begin []string
+	at := -1
+	for i, v := range all {
+		n := name(v)
+		if n == ref {
+			return v, nil
+		}
+		names = append(names, n)
+		if ref != "" && strings.HasPrefix(n, ref) {
+			begin, at = append(begin, n), i
+		}
+	}
+	switch {
+	case len(begin) == 1:
+		return all[at], nil
+	case len(begin) > 1:
+		slices.Sort(begin)
+		return none, events.Errorf(events.Invalid, "%q is the beginning of %d %ss: %s", ref, len(begin), what, strings.Join(begin, ", "))
+	}
+	slices.Sort(names)
+	if hint := nearest.Hint(ref, names); hint != "" {
+		return none, events.Errorf(events.NotFound, "there is no %s %q: %s", what, ref, hint)
+	}
+	return none, events.Errorf(events.NotFound, "there is no %s %q: see regroup %s", what, ref, map[string]string{"job": "ls", "node": "node ls"}[what])
+}
+
+// errStop ends a reading from within.
+var errStop = errors.New("seen enough")
+
+// Stop is returned by a callback to end its reading without error.
+func Stop() error { return errStop }

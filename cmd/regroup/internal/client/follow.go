@@ -1,0 +1,108 @@
+package client
+
+import (
+	"context"
+	"errors"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// jobFamilies are the families whose entity is the job.
+var jobFamilies = []events.Family{events.FamilyJob, events.FamilyPlacement, events.FamilyRound, events.FamilyWorker, events.FamilyIncident}
+
+// Follow calls fn with every fact of one job in the order in which they were stored, from the first. It blocks until fn
+// returns an error; Stop() ends it without one.
+func (c *Client) Follow(ctx context.Context, job events.JobID, fn func(events.Event) error) error {
+	return c.facts(ctx, subjectsOf(job), false, fn)
+}
+
+// Facts calls fn with the facts of one job that are stored now.
+func (c *Client) Facts(ctx context.Context, job events.JobID, fn func(events.Event) error) error {
+	return c.facts(ctx, subjectsOf(job), true, fn)
+}
+
+// FollowAll is Follow for the facts of every job and node.
+func (c *Client) FollowAll(ctx context.Context, fn func(events.Event) error) error {
+	return c.facts(ctx, []string{events.AllFacts}, false, fn)
+}
+
+// AllFacts is Facts for every job and node.
+func (c *Client) AllFacts(ctx context.Context, fn func(events.Event) error) error {
+	return c.facts(ctx, []string{events.AllFacts}, true, fn)
+}
+
+func subjectsOf(job events.JobID) []string {
+	var out []string
+	for _, f := range jobFamilies {
+		out = append(out, events.FamilySubject(f, string(job)))
+	}
+	return out
+}
+
+func (c *Client) facts(ctx context.Context, subjects []string, stored bool, fn func(events.Event) error) error {
+	type key struct {
+		family events.Family
+		entity string
+	}
+	seen := map[key]uint64{}
+	return c.read(ctx, events.Follow{Stream: events.StreamFacts, Subjects: subjects, Start: events.FromFirst}, stored, func(s events.Stored) error {
+		e, err := events.Decode(s.Header, s.Data)
+		if errors.Is(err, events.ErrUnknownType) {
+			return nil // of a newer version
+		}
+		if err != nil {
+			return events.Errorf(events.CodeOf(err), "read fact %d on %s: %w", s.Sequence, s.Subject, err)
+		}
+		k := key{e.Body.Type().Family(), e.Entity}
+		if e.Number > 0 && e.Number <= seen[k] {
+			return nil // told twice: the broker's own de-duplication forgets
+		}
+		if e.Number > 0 {
+			seen[k] = e.Number
+		}
+		return fn(e)
+	})
+}
+
+// read follows a stream; with stored it ends when everything present was seen.
+func (c *Client) read(ctx context.Context, f events.Follow, stored bool, fn func(events.Stored) error) error {
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var caughtUp func()
+	if stored {
+		caughtUp = func() { cancel(errStop) }
+	}
+	err := c.ports.Log.Follow(inner, f, fn, caughtUp)
+	if errors.Is(err, errStop) || (ctx.Err() == nil && errors.Is(context.Cause(inner), errStop)) {
+		return nil
+	}
+	return err
+}
+
+// Progress calls fn with the progress signals of a job as they come; some may be lost. It blocks like Follow.
+func (c *Client) Progress(ctx context.Context, job events.JobID, fn func(events.Progress) error) error {
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err := c.ports.Signals.Hear(inner, events.ProgressSubject(job), "", func(_ string, data []byte) {
+		p, err := events.DecodeBody[events.Progress](data)
+		if err != nil || inner.Err() != nil {
+			return // a signal that cannot be read is as good as lost
+		}
+		if err := fn(p); err != nil {
+			cancel(err)
+		}
+	}, nil)
+	if cause := context.Cause(inner); ctx.Err() == nil && cause != nil {
+		err = cause
+	}
+	if errors.Is(err, errStop) {
+		return nil
+	}
+	return err
+}
+
+// Spans calls fn with every stored span message: each is one OTLP ExportTraceServiceRequest in protobuf.
+func (c *Client) Spans(ctx context.Context, fn func(otlp []byte) error) error {
+	return c.read(ctx, events.Follow{Stream: events.StreamSpans, Subjects: []string{events.AllSpans}, Start: events.FromFirst}, true,
+		func(s events.Stored) error { return fn(s.Data) })
+}

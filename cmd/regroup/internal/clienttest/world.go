@@ -1,0 +1,188 @@
+// Package clienttest is a system without services for tests of what reads it: documents and facts are written as the
+// judges write them, commands are answered as the test says.
+package clienttest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
+)
+
+// Now is the time at which commands under test believe to run.
+var Now = time.Date(2026, 11, 21, 10, 32, 0, 0, time.UTC)
+
+// World is one system.
+type World struct {
+	t     testing.TB
+	ctx   context.Context
+	Ports events.Ports
+	facts int
+}
+
+// New makes an empty system that lives as long as the test.
+func New(t testing.TB) *World {
+	return &World{t: t, ctx: t.Context(), Ports: memory.New().Ports()}
+}
+
+// Put stores a judge's document with this view.
+func (w *World) Put(bucket, key string, view any) {
+	w.t.Helper()
+	state, err := json.Marshal(map[string]any{"view": view})
+	w.must(err)
+	doc, err := events.EncodeDocument(events.Document{Schema: events.DocumentSchema, Version: 1, State: state})
+	w.must(err)
+	b := w.Ports.Buckets.Bucket(bucket)
+	_, revision, err := b.Load(w.ctx, key)
+	if err != nil && events.CodeOf(err) != events.NotFound {
+		w.must(err)
+	}
+	_, err = b.Save(w.ctx, key, doc, revision)
+	w.must(err)
+}
+
+// Job stores the registry's document of a job.
+func (w *World) Job(v events.JobView) {
+	w.t.Helper()
+	w.Put(events.BucketJobs, string(v.Job), v)
+}
+
+// Tell stores a fact; empty fields of its envelope are filled in.
+func (w *World) Tell(e events.Event) {
+	w.t.Helper()
+	w.facts++
+	if e.ID == "" {
+		e.ID = fmt.Sprintf("fact-%d", w.facts)
+	}
+	if e.Source == "" {
+		e.Source = "/regroup/registry"
+	}
+	if e.Time.IsZero() {
+		e.Time = Now
+	}
+	m, err := e.Message()
+	w.must(err)
+	_, err = w.Ports.Log.Publish(w.ctx, m)
+	w.must(err)
+}
+
+// Print stores output of a worker.
+func (w *World) Print(job events.JobID, place events.Place, text string) {
+	w.t.Helper()
+	_, err := w.Ports.Log.Publish(w.ctx, events.Message{Subject: events.LogSubject(job, string(place.Node), fmt.Sprint(int(place.Slot))), Data: []byte(text)})
+	w.must(err)
+}
+
+// Answer hands every command to fn until the test ends: it plays the services.
+func (w *World) Answer(fn func(events.Event)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var g errgroup.Group
+	g.Go(func() error {
+		return w.Ports.Log.Follow(ctx, events.Follow{Stream: events.StreamCommands, Subjects: []string{events.AllCommands}, Start: events.FromFirst},
+			func(s events.Stored) error {
+				e, err := events.Decode(s.Header, s.Data)
+				if err != nil {
+					return err
+				}
+				fn(e)
+				return nil
+			}, nil)
+	})
+	w.t.Cleanup(func() {
+		cancel()
+		if err := g.Wait(); !errors.Is(err, context.Canceled) {
+			w.t.Errorf("commands: %v", err)
+		}
+	})
+}
+
+// Output is what a command has written and how it ended.
+type Output struct {
+	Out, Err string
+	Exit     int
+	Failure  error
+}
+
+// Env is the world of a command that writes to out and err.
+func (w *World) Env(in string, out, err *bytes.Buffer) command.Env {
+	return command.Env{
+		Connect: func(context.Context) (events.Ports, func(), error) { return w.Ports, func() {}, nil },
+		Both:    both,
+		In:      bytes.NewBufferString(in), Out: out, Err: err, Width: 100,
+		Getenv: func(string) string { return "" }, Now: func() time.Time { return Now }, Source: "/regroup/cli/test",
+	}
+}
+
+// Run runs one command line with the commands under a root that has the global flags.
+func (w *World) Run(ctx context.Context, stdin string, commands func(command.Env) []*cobra.Command, args ...string) Output {
+	w.t.Helper()
+	var out, talk bytes.Buffer
+	root := &cobra.Command{Use: "regroup"}
+	command.GlobalFlags(root.PersistentFlags())
+	root.AddCommand(commands(w.Env(stdin, &out, &talk))...)
+	command.Polish(root)
+	root.SetArgs(args)
+	root.SetOut(&out)
+	root.SetErr(&talk)
+	err := root.ExecuteContext(ctx)
+	if err != nil && err.Error() != "" {
+		fmt.Fprintln(&talk, err)
+	}
+	return Output{out.String(), talk.String(), exitcode.Of(err), err}
+}
+
+// Golden compares with a file in testdata; rewrite writes it anew.
+func Golden(t testing.TB, rewrite bool, file, got string) {
+	t.Helper()
+	file = "testdata/" + file
+	if rewrite {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(want) != got {
+		t.Errorf("%s: got\n%s\nwant\n%s", file, got, want)
+	}
+}
+
+func (w *World) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// both is what boot.Both does.
+func both(ctx context.Context, a, b func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var g errgroup.Group
+	var once sync.Once
+	var first error
+	for _, f := range []func(context.Context) error{a, b} {
+		g.Go(func() error {
+			err := f(ctx)
+			once.Do(func() { first = err; cancel() })
+			return nil
+		})
+	}
+	_ = g.Wait() // first has what counts
+	return first
+}

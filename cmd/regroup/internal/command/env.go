@@ -1,0 +1,105 @@
+// Package command is what all sub-commands share: where they read and write, how they reach the system, the flags that
+// mean the same everywhere, and how a mistyped word is answered.
+package command
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/events"
+)
+
+// Env is the world of a command. Data goes to Out, talk to Err. Every field but In must be set.
+type Env struct {
+	// Connect reaches the system; the function it returns ends the connection.
+	Connect func(ctx context.Context) (events.Ports, func(), error)
+	// Both runs two functions at once until the first returns, ends the other's context and waits for it (boot.Both).
+	Both          func(ctx context.Context, a, b func(context.Context) error) error
+	In            io.Reader
+	Out, Err      io.Writer
+	IsTerminal    bool // Out is one
+	ErrIsTerminal bool // Err is one
+	Width         int  // columns of the terminal; 0 = 100
+	Getenv        func(string) string
+	Now           func() time.Time // its location is that in which times are shown
+	Source        string           // CloudEvents source of commands
+}
+
+// Names of the global flags.
+const (
+	flagColor   = "color"
+	flagTimeout = "timeout"
+)
+
+// GlobalFlags adds the flags that mean the same in every command.
+func GlobalFlags(fs *pflag.FlagSet) {
+	fs.String(flagColor, screen.Auto, "auto, always or never (auto heeds NO_COLOR and CLICOLOR_FORCE)")
+	fs.Duration(flagTimeout, client.DefaultAnswerWithin, "how long to wait for the answer to a command")
+}
+
+// Client connects and makes a client; done ends the connection.
+func (e Env) Client(cmd *cobra.Command) (c *client.Client, done func(), err error) {
+	ports, done, err := e.Connect(cmd.Context())
+	if err != nil {
+		return nil, nil, err
+	}
+	c = client.New(ports, e.Source)
+	c.Now = e.Now
+	if f := cmd.Flag(flagTimeout); f != nil {
+		if d, err := time.ParseDuration(f.Value.String()); err == nil && d > 0 {
+			c.AnswerWithin = d
+		}
+	}
+	return c, done, nil
+}
+
+// Palette decides about colour on Out.
+func (e Env) Palette(cmd *cobra.Command) (screen.Palette, error) {
+	return e.palette(cmd, e.IsTerminal)
+}
+
+// ErrPalette decides about colour on Err.
+func (e Env) ErrPalette(cmd *cobra.Command) (screen.Palette, error) {
+	return e.palette(cmd, e.ErrIsTerminal)
+}
+
+func (e Env) palette(cmd *cobra.Command, terminal bool) (screen.Palette, error) {
+	mode := screen.Auto
+	if f := cmd.Flag(flagColor); f != nil {
+		mode = f.Value.String()
+	}
+	return screen.NewPalette(mode, terminal, e.Getenv)
+}
+
+// Columns is the width to draw in.
+func (e Env) Columns() int {
+	if e.Width > 0 {
+		return e.Width
+	}
+	return 100
+}
+
+// Clock writes a time for people, in the user's zone.
+func (e Env) Clock(t time.Time) string { return t.In(e.Now().Location()).Format("15:04:05.000") }
+
+// Age writes how long ago a time was.
+func (e Env) Age(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return screen.Span(e.Now().Sub(t))
+}
+
+// Interrupted turns the end of the user's patience into the ordinary end of a command that only watches.
+func Interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,88 @@
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/nearest"
+	"github.com/regroup-io/regroup/events"
+)
+
+// Forms of output.
+const (
+	Table = "table"
+	Wide  = "wide"
+	JSON  = "json"
+	YAML  = "yaml"
+	Name  = "name"
+	Text  = "text"
+	Raw   = "raw"
+	JSONL = "jsonl"
+)
+
+// Format is the value of -o.
+type Format struct {
+	allowed []string
+	value   string
+}
+
+// Output adds -o with the allowed forms, the first of which is the default.
+func Output(cmd *cobra.Command, allowed ...string) *Format {
+	f := &Format{allowed: allowed, value: allowed[0]}
+	cmd.Flags().VarP(f, "output", "o", strings.Join(allowed, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp)) // fails only when called twice
+	return f
+}
+
+// String implements pflag.Value.
+func (f *Format) String() string { return f.value }
+
+// Type implements pflag.Value.
+func (f *Format) Type() string { return "format" }
+
+// Set implements pflag.Value.
+func (f *Format) Set(s string) error {
+	if !slices.Contains(f.allowed, s) {
+		hint := nearest.Hint(s, f.allowed)
+		if hint == "" {
+			hint = "use one of " + strings.Join(f.allowed, ", ")
+		}
+		return fmt.Errorf("unknown form %q: %s", s, hint)
+	}
+	f.value = s
+	return nil
+}
+
+// Is tells whether a form was asked for.
+func (f *Format) Is(form string) bool { return f.value == form }
+
+// Write writes a value as JSON or YAML; false if another form was asked for.
+func (f *Format) Write(w io.Writer, v any) (bool, error) {
+	if !f.Is(JSON) && !f.Is(YAML) {
+		return false, nil
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return true, events.Errorf(events.Internal, "encode the output: %w", err)
+	}
+	out := b.Bytes()
+	if f.Is(YAML) {
+		y, err := yaml.JSONToYAML(out)
+		if err != nil {
+			return true, events.Errorf(events.Internal, "encode the output: %w", err)
+		}
+		out = y
+	}
+	_, err := w.Write(out)
+	return true, err
+}

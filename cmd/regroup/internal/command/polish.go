@@ -1,0 +1,79 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/nearest"
+	"github.com/regroup-io/regroup/events"
+)
+
+// Help opens a help text with examples, one a line, before the explanation.
+func Help(text string, examples ...string) string {
+	return "  " + strings.Join(examples, "\n  ") + "\n\n" + text
+}
+
+// Polish makes a command say no as every other does: the error alone, coded Invalid, with the word that was probably
+// meant. It is applied to sub-commands too, and returns cmd.
+func Polish(cmd *cobra.Command) *cobra.Command {
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	cmd.SetFlagErrorFunc(flagError)
+	if cmd.HasSubCommands() && cmd.RunE == nil && cmd.Run == nil {
+		cmd.Args = cobra.ArbitraryArgs // or cobra would show the help and call it a success
+		cmd.RunE = unknownVerb
+	}
+	for _, sub := range cmd.Commands() {
+		Polish(sub)
+	}
+	return cmd
+}
+
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	hint := ""
+	if errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1 {
+		var known []string
+		add := func(f *pflag.Flag) { known = append(known, f.Name) }
+		cmd.Flags().VisitAll(add)
+		cmd.InheritedFlags().VisitAll(add)
+		if w := nearest.Word(unknown.GetSpecifiedName(), known); w != "" {
+			hint = fmt.Sprintf("; did you mean --%s?", w)
+		}
+	}
+	return events.Errorf(events.Invalid, "%s: %w%s (see %s --help)", cmd.CommandPath(), err, hint, cmd.CommandPath())
+}
+
+func unknownVerb(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	var known []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			known = append(append(known, c.Name()), c.Aliases...)
+		}
+	}
+	hint := nearest.Hint(args[0], known)
+	if hint == "" {
+		hint = "known are " + strings.Join(known, ", ")
+	}
+	return events.Errorf(events.Invalid, "%s: there is no command %q: %s", cmd.CommandPath(), args[0], hint)
+}
+
+// Exactly wants these arguments, named as in the usage line.
+func Exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		want := "no argument"
+		if len(names) > 0 {
+			want = strings.Join(names, " ")
+		}
+		return events.Errorf(events.Invalid, "%s wants %s, got %d arguments (see %s --help)", cmd.CommandPath(), want, len(args), cmd.CommandPath())
+	}
+}

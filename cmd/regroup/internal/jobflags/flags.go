@@ -1,0 +1,159 @@
+// Package jobflags is the flags that describe a job where there is no file: the same for every command that submits.
+package jobflags
+
+import (
+	"cmp"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Flags holds what was given.
+type Flags struct {
+	fs          *pflag.FlagSet
+	name        string
+	workers     string
+	recovery    string
+	maxRestarts int
+	env         []string
+	workdir     string
+	samples     uint64
+	grace       time.Duration
+}
+
+// Add adds the flags to a command's set.
+func Add(fs *pflag.FlagSet) *Flags {
+	f := &Flags{fs: fs}
+	fs.StringVar(&f.name, "name", "", "name of the job (default: made from the command)")
+	fs.StringVar(&f.workers, "workers", "1", "how many workers: MIN:MAX, or N for exactly N")
+	fs.StringVar(&f.recovery, "recovery", "", "restart (any program, the default) or in-process (programs that use the SDK)")
+	fs.IntVar(&f.maxRestarts, "max-restarts", 20, "failures within an hour that the job survives")
+	fs.StringArrayVar(&f.env, "env", nil, "variable of the workers as NAME=VALUE; may be repeated")
+	fs.StringVar(&f.workdir, "workdir", "", "directory in which the workers run, present on every node (default: the agent's)")
+	fs.Uint64Var(&f.samples, "samples", 0, "samples of one epoch, for the account of samples (default: as the workers report)")
+	fs.DurationVar(&f.grace, "stop-grace", 0, "how long workers may take to stop before they are killed (default 30s)")
+	return f
+}
+
+// Given returns the first flag that was given, or "": they have no meaning beside a file.
+func (f *Flags) Given() string {
+	given := ""
+	f.fs.Visit(func(x *pflag.Flag) {
+		if _, own := byPath[x.Name]; own && given == "" {
+			given = "--" + x.Name
+		}
+	})
+	return given
+}
+
+// byPath names the field of the spec that a flag fills in.
+var byPath = map[string]string{
+	"name": "name", "workers": "workers", "recovery": "recovery", "max-restarts": "failures.max", "env": "env",
+	"workdir": "workdir", "samples": "data.samples", "stop-grace": "stop.grace",
+}
+
+// Spec makes the spec of a job that runs args. What is wrong is Invalid with every finding, each named by its flag.
+func (f *Flags) Spec(args []string) (events.Spec, error) {
+	var bad []events.Finding
+	add := func(path, message string) { bad = append(bad, events.Finding{Path: path, Message: message}) }
+	s := events.Spec{
+		Name: cmp.Or(f.name, NameOf(args)), Command: args, Recovery: events.Recovery(f.recovery),
+		Stop: events.Stop{Grace: events.Duration(f.grace)}, Data: events.Data{Samples: f.samples},
+	}
+	workers, err := Workers(f.workers)
+	if err != nil {
+		add("--workers", err.Error())
+		workers = events.Workers{Min: 1, Max: 1} // said once
+	}
+	s.Workers = workers
+	if f.fs.Changed("max-restarts") {
+		s.Failures.Max = &f.maxRestarts
+	}
+	if f.workdir != "" {
+		abs, err := filepath.Abs(f.workdir)
+		if err != nil {
+			add("--workdir", err.Error())
+		}
+		s.Workdir = abs
+	}
+	for _, e := range f.env {
+		name, value, ok := strings.Cut(e, "=")
+		if !ok {
+			add("--env", strconv.Quote(e)+" has no value: write NAME=VALUE")
+			continue
+		}
+		if s.Env == nil {
+			s.Env = map[string]string{}
+		}
+		s.Env[name] = value
+	}
+	for _, x := range s.WithDefaults().Check() {
+		x.Path = flagOf(x.Path)
+		bad = append(bad, x)
+	}
+	return s, events.Refuse(bad)
+}
+
+// flagOf names the flag to which a path of the spec belongs.
+func flagOf(path string) string {
+	best := ""
+	for name, p := range byPath {
+		if (path == p || strings.HasPrefix(path, p+".")) && len(p) > len(byPath[best]) {
+			best = name
+		}
+	}
+	switch {
+	case best == "":
+		return path
+	case best == "env":
+		return "--env " + strings.TrimPrefix(path, "env.")
+	}
+	return "--" + best
+}
+
+// Workers reads MIN:MAX, or N for both.
+func Workers(text string) (events.Workers, error) {
+	low, high, ranged := strings.Cut(text, ":")
+	if !ranged {
+		high = low
+	}
+	lo, err1 := strconv.Atoi(low)
+	hi, err2 := strconv.Atoi(high)
+	if err1 != nil || err2 != nil {
+		return events.Workers{}, events.Errorf(events.Invalid, "%q is no number of workers: write MIN:MAX, for example 2:4, or N", text)
+	}
+	return events.Workers{Min: lo, Max: hi}, nil
+}
+
+// interpreters are programs whose first argument names the job better than they do.
+var interpreters = []string{"python", "python3", "bash", "sh", "env", "uv", "go", "node"}
+
+// maxName leaves room for what makes an id of a name.
+const maxName = 40
+
+// NameOf makes a name for a job of its command: train of "python -u train.py".
+func NameOf(args []string) string {
+	name := ""
+	for i, a := range args {
+		base := filepath.Base(a)
+		if strings.HasPrefix(a, "-") || (i == 0 && slices.Contains(interpreters, base)) {
+			continue
+		}
+		name = strings.TrimSuffix(base, filepath.Ext(base))
+		break
+	}
+	if name == "" && len(args) > 0 {
+		name = filepath.Base(args[0])
+	}
+	if name == "" {
+		return "job"
+	}
+	id := string(events.NodeIDFrom(name)) // the same letters are allowed
+	return strings.Trim(id[:min(len(id), maxName)], "-")
+}

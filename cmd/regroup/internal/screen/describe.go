@@ -1,0 +1,176 @@
+package screen
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Describe says in one sentence what a fact tells, without its type and entity.
+func Describe(b events.Body) string {
+	switch b := b.(type) {
+	case events.JobSubmitted:
+		return fmt.Sprintf("%s workers: %s (by %s)", WorkersText(b.Spec.Workers), strings.Join(b.Spec.Command, " "), b.By)
+	case events.JobRejected:
+		return events.Refuse(b.Findings).Error()
+	case events.JobScaled:
+		return "to " + WorkersText(b.Workers) + " workers"
+	case events.JobRespawned:
+		return fmt.Sprintf("%s starts again (attempt %d)", b.Place, b.Attempt)
+	case events.JobBlamed:
+		return fmt.Sprintf("%s stays empty: %s", b.Place, b.Reason)
+	case events.JobFinishing:
+		return "a worker has completed the training"
+	case events.JobStopping:
+		return b.Reason
+	case events.JobSucceeded:
+		return b.Reason
+	case events.JobFailed:
+		return b.Reason
+	case events.JobStopped:
+		return b.Reason
+	case events.PlacementSet:
+		return fmt.Sprintf("%s: %s", placesText(b.Places), b.Reason)
+	case events.PlacementWaiting:
+		return b.Reason
+	case events.PlacementReleased:
+		return "its places are free"
+	case events.RoundOpened:
+		return fmt.Sprintf("%s expects %s (%s)", b.Proposed, placesText(b.Expected), causeText(b.Cause))
+	case events.RoundSealed:
+		return fmt.Sprintf("%s has %s (%s)", b.Generation, Plural(len(b.Members), "worker"), causeText(b.Cause))
+	case events.RoundClosed:
+		return b.Reason
+	default:
+		return describeWorker(b)
+	}
+}
+
+func describeWorker(b events.Body) string {
+	switch b := b.(type) {
+	case events.WorkerStarted:
+		return fmt.Sprintf("%s pid %d attempt %d", b.Place, b.PID, b.Attempt)
+	case events.WorkerReady:
+		return fmt.Sprintf("%s r%d %s step %d", b.Place, b.Rank, b.Generation, b.Step)
+	case events.WorkerDone:
+		return fmt.Sprintf("%s step %d", b.Place, b.Step)
+	case events.WorkerExited:
+		return fmt.Sprintf("%s %s %s", b.Place, b.Generation, exitText(b))
+	case events.IncidentOpened:
+		return fmt.Sprintf("#%d after %s: %s", b.Incident, b.From, causeText(b.Cause))
+	case events.IncidentClosed:
+		return IncidentText(b)
+	case events.NodeJoined:
+		return nodeText(b.NodeFact)
+	case events.NodeSuspected:
+		return nodeText(b.NodeFact)
+	case events.NodeRecovered:
+		return nodeText(b.NodeFact)
+	case events.NodeLost:
+		return nodeText(b.NodeFact)
+	case events.NodeLeft:
+		return nodeText(b.NodeFact)
+	case events.NodeDraining:
+		return nodeText(b.NodeFact)
+	}
+	return ""
+}
+
+func nodeText(n events.NodeFact) string {
+	s := Plural(n.Slots, "slot")
+	if n.Address != "" {
+		s += " at " + n.Address
+	}
+	if n.Reason != "" {
+		s += ": " + n.Reason
+	}
+	return s
+}
+
+// WorkersText writes 2-4, or 4.
+func WorkersText(w events.Workers) string {
+	if w.Min == w.Max {
+		return fmt.Sprint(w.Min)
+	}
+	return fmt.Sprintf("%d-%d", w.Min, w.Max)
+}
+
+// placesShown bounds a list of places in a line.
+const placesShown = 8
+
+func placesText(all []events.Place) string {
+	if len(all) == 0 {
+		return "nothing"
+	}
+	if len(all) > placesShown {
+		return Plural(len(all), "place")
+	}
+	parts := make([]string, len(all))
+	for i, p := range all {
+		parts[i] = p.String()
+	}
+	return strings.Join(parts, " ")
+}
+
+// CauseText says what started an incident or a generation.
+func CauseText(c events.Cause) string { return causeText(c) }
+
+func causeText(c events.Cause) string {
+	s := string(c.Kind)
+	switch {
+	case c.Place != nil && c.Rank >= 0 && !c.Kind.Planned():
+		s += fmt.Sprintf(" r%d on %s", c.Rank, *c.Place)
+	case c.Place != nil:
+		s += " " + c.Place.String()
+	case c.Node != "":
+		s += " " + string(c.Node)
+	}
+	if c.Detail != "" {
+		s += ": " + c.Detail
+	}
+	return s
+}
+
+func exitText(w events.WorkerExited) string {
+	s := w.Detail
+	if s == "" {
+		s = fmt.Sprintf("exit %d", w.ExitCode)
+		if w.Signal != "" {
+			s = w.Signal
+		}
+	}
+	if w.OOM {
+		s += ", out of memory"
+	}
+	if w.Asked {
+		s += " (asked to stop)"
+	}
+	return s
+}
+
+// IncidentText is a closed incident in one line, with its phases.
+func IncidentText(i events.IncidentClosed) string {
+	s := fmt.Sprintf("#%d %s", i.Incident, causeText(i.Cause))
+	if i.To == 0 {
+		return s + " · the job ended with it"
+	}
+	return fmt.Sprintf("%s · %s → %s · %s · %s · %s lost", s, i.From, i.To, MS(i.TotalMS), phasesText(i.Phases), Plural(int(i.StepsLost), "step"))
+}
+
+// phasesText names the phases that took time.
+func phasesText(p events.Phases) string {
+	var parts []string
+	for _, v := range []struct {
+		name string
+		ms   float64
+	}{{"notice", p.Notice}, {"abort", p.Abort}, {"judge", p.Judge}, {"regroup", p.Regroup}, {"sync", p.Sync}, {"first step", p.FirstStep}} {
+		if v.ms >= 0.5 {
+			parts = append(parts, v.name+" "+MS(v.ms))
+		}
+	}
+	if len(parts) == 0 {
+		return "under 1ms"
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,82 @@
+package screen
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
+	"github.com/regroup-io/regroup/events"
+)
+
+// Final writes how a job ended, or how it stands: one line, the root cause of a failure, and where to look further.
+func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
+	s := summary.Of(v, now)
+	took := Span(summary.Duration(v, now))
+	var b strings.Builder
+	switch v.State {
+	case events.JobHasSucceed:
+		b.WriteString(p.Good("✔ succeeded") + " in " + took)
+	case events.JobHasFailed:
+		b.WriteString(p.Bad("✘ failed") + " after " + took)
+	case events.JobHasStopped:
+		b.WriteString(p.Warn("■ stopped") + " after " + took)
+	default:
+		b.WriteString(p.State(string(v.State)) + " for " + took)
+	}
+	parts := []string{Plural(len(s.Generations), "generation"), Plural(s.Failures(), "failure"), fmt.Sprintf("steps lost %d", s.StepsLost())}
+	if s.Samples != nil {
+		parts = append(parts, samplesText(*s.Samples))
+	}
+	b.WriteString("   " + strings.Join(parts, " · ") + "\n")
+	if v.Reason != "" && v.State != events.JobHasSucceed {
+		b.WriteString("  " + v.Reason + "\n")
+	}
+	if v.State == events.JobHasFailed && v.FirstError != nil {
+		b.WriteString(RootCause(p, v.Job, *v.FirstError))
+	}
+	fmt.Fprintf(&b, "  timeline  regroup timeline %s", v.Job)
+	if len(s.Incidents) > 0 {
+		fmt.Fprintf(&b, "        trace  regroup trace %s", v.Job)
+	}
+	b.WriteString("\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func samplesText(s summary.Samples) string {
+	if s.Exact() {
+		if s.Epochs == 0 {
+			return "samples: none twice"
+		}
+		return "samples: each once"
+	}
+	return fmt.Sprintf("samples: at least %d missing, %d repeated", s.Missing, s.Repeated)
+}
+
+// RootCause frames the first failure of a job in the order of events: who, how, and its last lines of output. Others
+// died after it, and probably because of it.
+func RootCause(p Palette, job events.JobID, e events.WorkerView) string {
+	who := e.Place.String()
+	if e.Rank >= 0 {
+		who = fmt.Sprintf("r%d on %s", e.Rank, e.Place)
+	}
+	head := fmt.Sprintf("first error: %s, %s, pid %d, attempt %d", who, e.Generation, e.PID, e.Attempt)
+	side := p.Bad("│")
+	var b strings.Builder
+	b.WriteString(p.Bad("╭─ "+head) + "\n")
+	b.WriteString(side + " " + e.Detail + "\n")
+	if len(e.Lines) > 0 {
+		b.WriteString(side + "\n")
+	}
+	for _, l := range e.Lines {
+		b.WriteString(side + " " + p.Faint(l) + "\n")
+	}
+	end := fmt.Sprintf("regroup logs %s --node %s", job, e.Place.Node)
+	if e.Rank >= 0 {
+		end = fmt.Sprintf("regroup logs %s --rank %d", job, e.Rank)
+	}
+	b.WriteString(p.Bad("╰─ ") + end + "\n")
+	return b.String()
+}

@@ -1,0 +1,141 @@
+package screen
+
+import (
+	"bytes"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+func TestFinal(t *testing.T) {
+	var sum uint64
+	for i := range uint64(10) {
+		sum += events.SampleHash(i)
+	}
+	good := events.JobView{Job: "mnist-7f3a", State: events.JobHasSucceed, Submitted: t0, Ended: t0.Add(133 * time.Second),
+		Generations: []events.GenerationView{{Generation: 1}, {Generation: 2}},
+		Incidents:   []events.IncidentClosed{{Incident: 1, Cause: events.Cause{Kind: events.CauseWorkerFailed}, StepsLost: 1}},
+		Ledger:      events.Ledger{Samples: 10, Epochs: []events.LedgerEpoch{{Count: 10, Sum: sum, Done: true}}}}
+	inexact := good
+	inexact.Ledger.Epochs = []events.LedgerEpoch{{Count: 10, Sum: sum + 1, Done: true}}
+	bad := events.JobView{Job: "mnist-7f3a", State: events.JobHasFailed, Code: events.Exhausted, Reason: "more than 0 failures in 1h0m0s", Submitted: t0, Ended: t0.Add(3 * time.Second),
+		Generations: []events.GenerationView{{Generation: 1}},
+		FirstError: &events.WorkerView{Rank: 3, Detail: "exit 1", Lines: []string{"Traceback (most recent call last):", "ValueError: no"},
+			WorkerRef: events.WorkerRef{Place: place("node-a", 3), Attempt: 1, Generation: 1, PID: 4121}}}
+	stopped := events.JobView{Job: "mnist-7f3a", State: events.JobHasStopped, Reason: "stopped by ada", Submitted: t0, Ended: t0.Add(4 * time.Hour)}
+	running := events.JobView{Job: "mnist-7f3a", State: events.JobIsRunning, Submitted: t0}
+	var b bytes.Buffer
+	for _, v := range []events.JobView{good, inexact, bad, stopped, running} {
+		if err := Final(&b, Palette{}, v, t0.Add(12*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		b.WriteString("\n")
+	}
+	golden(t, "final.txt", b.String())
+}
+
+func TestPalette(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode     string
+		terminal bool
+		env      map[string]string
+		want     bool
+	}{
+		"terminal":           {"auto", true, nil, true},
+		"pipe":               {"auto", false, nil, false},
+		"flag wins":          {"always", false, map[string]string{"NO_COLOR": "1"}, true},
+		"never wins":         {"never", true, map[string]string{"CLICOLOR_FORCE": "1"}, false},
+		"NO_COLOR":           {"auto", true, map[string]string{"NO_COLOR": "1", "CLICOLOR_FORCE": "1"}, false},
+		"NO_COLOR but empty": {"auto", true, map[string]string{"NO_COLOR": ""}, true},
+		"forced":             {"", false, map[string]string{"CLICOLOR_FORCE": "1"}, true},
+		"not forced":         {"", false, map[string]string{"CLICOLOR_FORCE": "0"}, false},
+		"dumb":               {"", true, map[string]string{"TERM": "dumb"}, false},
+	} {
+		p, err := NewPalette(c.mode, c.terminal, func(k string) string { return c.env[k] })
+		if err != nil || p.On != c.want {
+			t.Errorf("%s: %v %v, want %v", name, p.On, err, c.want)
+		}
+	}
+	if _, err := NewPalette("sometimes", true, func(string) string { return "" }); events.CodeOf(err) != events.Invalid {
+		t.Errorf("got %v, want Invalid", err)
+	}
+}
+
+func TestPrefix(t *testing.T) {
+	p := Palette{}
+	if got := p.Prefix(place("node-a", 1), 2, 3); got != "[node-a r2 g3]" {
+		t.Errorf("got %q", got)
+	}
+	if got := p.Prefix(place("node-a", 1), -1, 0); got != "[node-a/1]" {
+		t.Errorf("got %q", got)
+	}
+	p.On = true
+	if a, b := p.Prefix(place("a", 0), 0, 1), p.Prefix(place("a", 0), 1, 1); a[:5] == b[:5] {
+		t.Errorf("ranks 0 and 1 have the same colour: %q %q", a, b)
+	}
+	if got := Width(p.Prefix(place("node-a", 1), 2, 3)); got != 14 {
+		t.Errorf("paint counts: width %d, want 14", got)
+	}
+}
+
+func TestTable(t *testing.T) {
+	var b bytes.Buffer
+	p := Palette{On: true}
+	if err := Table(&b, p, []string{"JOB", "STATE"}, [][]string{{"a-0001", p.Good("running"), "x"}, {"longer-0001", "waiting", "needs 8, 3 free"}}); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "table.txt", b.String())
+}
+
+func TestSticky(t *testing.T) {
+	now := t0
+	var err, out bytes.Buffer
+	s := NewSticky(&err, true, func() time.Time { return now })
+	s.Set("step 1")
+	if e := s.Above(&out, "hello"); e != nil {
+		t.Fatal(e)
+	}
+	s.Set("step 2")
+	s.Clear()
+	if got, want := err.String(), "\r\x1b[Kstep 1\r\x1b[Kstep 1\r\x1b[Kstep 2\r\x1b[K"; got != want {
+		t.Errorf("on a terminal: %q, want %q", got, want)
+	}
+	if out.String() != "hello\n" {
+		t.Errorf("above: %q", out.String())
+	}
+
+	err.Reset()
+	s = NewSticky(&err, false, func() time.Time { return now })
+	for i := range 61 { // one a second
+		now = t0.Add(time.Duration(i) * time.Second)
+		s.Set("working")
+	}
+	s.Clear()
+	if got, want := err.String(), "working\nworking\nworking\n"; got != want {
+		t.Errorf("without a terminal: %q, want it every 30 s: %q", got, want)
+	}
+}
+
+func TestAboveReportsTheWriter(t *testing.T) {
+	s := NewSticky(io.Discard, true, time.Now)
+	r, w := io.Pipe()
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s.Above(w, "x") == nil {
+		t.Error("a closed stdout is no error")
+	}
+}
+
+func TestSpan(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0ms", 41300 * time.Microsecond: "41ms", 1100 * time.Millisecond: "1.1s", 59 * time.Second: "59s",
+		133 * time.Second: "2m13s", 3*time.Hour + 2*time.Minute: "3h02m", 99 * time.Hour: "4d03h",
+	} {
+		if got := Span(d); got != want {
+			t.Errorf("Span(%s) = %q, want %q", d, got, want)
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package screen
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Gantt draws a timeline: a row for each life, the generations below, a legend. Width is that of the whole picture.
+type Gantt struct {
+	Palette
+	Width int
+	ASCII bool
+}
+
+type glyphs struct {
+	training, gathering, restoring, failure string
+}
+
+func (g Gantt) glyphs() glyphs {
+	if g.ASCII {
+		return glyphs{"#", ".", "+", "x"}
+	}
+	return glyphs{"█", "▒", "░", "✘"}
+}
+
+// minColumns is the least width of the time axis.
+const minColumns = 20
+
+// Draw writes the picture.
+func (g Gantt) Draw(w io.Writer, t *Timeline) error {
+	if len(t.Lives) == 0 {
+		_, err := io.WriteString(w, "no worker has started yet\n")
+		return err
+	}
+	label := len("generation")
+	for _, l := range t.Lives {
+		label = max(label, Width(lifeName(l)))
+	}
+	d := drawing{Gantt: g, glyphs: g.glyphs(), t: t, columns: max(minColumns, g.Width-label-1), label: label}
+	var b strings.Builder
+	b.WriteString(d.row("", d.axis()))
+	for _, l := range t.Lives {
+		b.WriteString(d.row(lifeName(l), d.life(l)))
+	}
+	b.WriteString(d.row("generation", d.generations()))
+	s := d.glyphs
+	legend := strings.Join([]string{s.training + " training", s.gathering + " rendezvous", s.restoring + " restore", s.failure + " failure"}, "  ")
+	b.WriteString(d.row("", g.Faint(legend)))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func lifeName(l *Life) string {
+	if l.Rank < 0 {
+		return l.Place.String()
+	}
+	return fmt.Sprintf("%s r%d", l.Place.Node, l.Rank)
+}
+
+type drawing struct {
+	Gantt
+	glyphs
+	t       *Timeline
+	columns int
+	label   int
+}
+
+func (d drawing) row(name, cells string) string {
+	return strings.TrimRight(name+strings.Repeat(" ", d.label-Width(name)+1)+cells, " ") + "\n"
+}
+
+func (d drawing) total() time.Duration { return max(time.Millisecond, d.t.End.Sub(d.t.Start)) }
+
+func (d drawing) column(at time.Time) int {
+	c := int(float64(at.Sub(d.t.Start)) / float64(d.total()) * float64(d.columns))
+	return max(0, min(c, d.columns-1))
+}
+
+// steps of the axis, each with a short name.
+var steps = []time.Duration{
+	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
+	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second,
+	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 30 * time.Minute,
+	time.Hour, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour,
+}
+
+// tickEvery is the least number of columns between two ticks.
+const tickEvery = 10
+
+func (d drawing) axis() string {
+	i := slices.IndexFunc(steps, func(s time.Duration) bool {
+		return float64(d.columns)*float64(s)/float64(d.total()) >= tickEvery
+	})
+	step := d.total()
+	if i >= 0 {
+		step = steps[i]
+	}
+	c := newCanvas(d.columns)
+	for at := time.Duration(0); at <= d.total(); at += step {
+		name := strings.TrimSuffix(at.String(), "m0s")
+		switch {
+		case name != at.String():
+			name += "m"
+			if h, ok := strings.CutSuffix(name, "h0m"); ok {
+				name = h + "h"
+			}
+		case at == 0:
+			name = "0"
+		}
+		if i := d.column(d.t.Start.Add(at)); i+len(name) <= d.columns { // half a number would be another one
+			c.write(i, name)
+		}
+	}
+	return c.String()
+}
+
+func (d drawing) life(l *Life) string {
+	c := newCanvas(d.columns)
+	glyph := map[Doing]string{Training: d.training, Gathering: d.gathering, Restoring: d.restoring}
+	// A pause is what people look for: in a column it hides the training beside it, however short it was.
+	for _, pass := range []Doing{Training, Gathering, Restoring} {
+		for _, s := range l.Stretches {
+			if s.Doing != pass {
+				continue
+			}
+			from, to := d.column(s.From), d.column(s.To)
+			if pass != Training && to > from && s.To.Sub(s.From) < d.total()/time.Duration(d.columns) {
+				to = from // it straddles two columns but is shorter than one
+			}
+			for i := from; i <= to; i++ {
+				c.cells[i] = d.Rank(l.Rank, glyph[s.Doing])
+			}
+		}
+	}
+	if l.Failure != "" && !l.Ended.IsZero() {
+		i := d.column(l.Ended)
+		c.cells[i] = d.Bad(d.failure)
+		c.write(i+2, l.Failure)
+	}
+	return c.String()
+}
+
+func (d drawing) generations() string {
+	c := newCanvas(d.columns)
+	for i, g := range d.t.Generations {
+		at := d.column(g.Time)
+		room := d.columns - at
+		if i+1 < len(d.t.Generations) {
+			room = d.column(d.t.Generations[i+1].Time) - at - 1
+		}
+		long := fmt.Sprintf("%d (world %d)", g.Generation, g.World)
+		short := fmt.Sprint(uint64(g.Generation))
+		switch {
+		case len(long) <= room:
+			c.write(at, long)
+		case len(short) <= room:
+			c.write(at, short)
+		}
+	}
+	return c.String()
+}
+
+// canvas is one row of cells, each of one column.
+type canvas struct{ cells []string }
+
+func newCanvas(n int) *canvas {
+	c := &canvas{cells: make([]string, n)}
+	for i := range c.cells {
+		c.cells[i] = " "
+	}
+	return c
+}
+
+// write puts text where nothing stands, cut at the edge or at the first thing in the way.
+func (c *canvas) write(at int, text string) {
+	for _, r := range text {
+		if at >= len(c.cells) || c.cells[at] != " " {
+			return
+		}
+		c.cells[at] = string(r)
+		at++
+	}
+}
+
+func (c *canvas) String() string { return strings.TrimRight(strings.Join(c.cells, ""), " ") }

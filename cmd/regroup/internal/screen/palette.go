@@ -1,0 +1,103 @@
+package screen
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Palette paints text, or leaves it as it is.
+type Palette struct{ On bool }
+
+// Modes of colour.
+const (
+	Auto   = "auto"
+	Always = "always"
+	Never  = "never"
+)
+
+// NewPalette decides about colour: the flag first, then NO_COLOR (no-color.org), CLICOLOR_FORCE (bixense.com/clicolors),
+// TERM=dumb, then whether the output is a terminal. Invalid for any other mode.
+func NewPalette(mode string, terminal bool, getenv func(string) string) (Palette, error) {
+	force := getenv("CLICOLOR_FORCE")
+	switch {
+	case mode == Always:
+		return Palette{On: true}, nil
+	case mode == Never:
+		return Palette{}, nil
+	case mode != Auto && mode != "":
+		return Palette{}, events.Errorf(events.Invalid, "--color %q is none of %s", mode, strings.Join([]string{Auto, Always, Never}, ", "))
+	case getenv("NO_COLOR") != "":
+		return Palette{}, nil
+	case force != "" && force != "0":
+		return Palette{On: true}, nil
+	case getenv("TERM") == "dumb":
+		return Palette{}, nil
+	}
+	return Palette{On: terminal}, nil
+}
+
+// Codes of ECMA-48 SGR.
+const (
+	bold  = "1"
+	faint = "2"
+	red   = "31"
+	green = "32"
+	amber = "33"
+)
+
+func (p Palette) paint(code, s string) string {
+	if !p.On || s == "" {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+// Bad paints failures.
+func (p Palette) Bad(s string) string { return p.paint(red, s) }
+
+// Good paints success.
+func (p Palette) Good(s string) string { return p.paint(green, s) }
+
+// Warn paints what needs attention.
+func (p Palette) Warn(s string) string { return p.paint(amber, s) }
+
+// Head paints headings.
+func (p Palette) Head(s string) string { return p.paint(bold, s) }
+
+// Faint paints what may be overlooked.
+func (p Palette) Faint(s string) string { return p.paint(faint, s) }
+
+// rankColours are told apart on dark and light ground; red is kept for failures.
+var rankColours = []string{"36", "35", "34", "33", "32", "96", "95", "94", "93", "92"}
+
+// Rank paints in the colour of a rank.
+func (p Palette) Rank(rank int, s string) string {
+	if rank < 0 {
+		return p.Faint(s)
+	}
+	return p.paint(rankColours[rank%len(rankColours)], s)
+}
+
+// Prefix is what stands before a worker's output: [node-a r2 g3]; without a rank [node-a/1].
+func (p Palette) Prefix(place events.Place, rank int, g events.Generation) string {
+	if rank < 0 || g == 0 {
+		return p.Rank(-1, "["+place.String()+"]")
+	}
+	return p.Rank(rank, fmt.Sprintf("[%s r%d %s]", place.Node, rank, g))
+}
+
+// State paints the state of a job, worker or node.
+func (p Palette) State(s string) string {
+	switch {
+	case slices.Contains([]string{"failed", "failure", "lost"}, s):
+		return p.Bad(s)
+	case slices.Contains([]string{"succeeded", "success", "ready", "done", "running"}, s):
+		return p.Good(s)
+	case slices.Contains([]string{"waiting", "suspected", "stopping", "starting", "draining"}, s):
+		return p.Warn(s)
+	}
+	return s
+}

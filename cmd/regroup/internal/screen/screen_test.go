@@ -1,0 +1,196 @@
+package screen
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+
+func golden(t *testing.T, file string, got string) {
+	t.Helper()
+	file = "testdata/" + file
+	if *rewrite {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(want) != got {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+var t0 = time.Date(2026, 11, 21, 10, 30, 0, 0, time.UTC)
+
+func place(node string, slot int) events.Place {
+	return events.Place{Node: events.NodeID(node), Slot: events.Slot(slot)}
+}
+
+// killed is the story of a job of three nodes of which one loses its worker; it is started again and taken in.
+func killed() []events.Event {
+	const job = "mnist-7f3a"
+	var out []events.Event
+	say := func(after time.Duration, b events.Body) {
+		out = append(out, events.Event{Entity: job, Time: t0.Add(after), Body: b})
+	}
+	ref := func(node string, attempt int, g events.Generation) events.WorkerRef {
+		return events.WorkerRef{Job: job, Place: place(node, 0), Attempt: attempt, Generation: g, PID: 4100 + attempt}
+	}
+	members := func(who ...string) (ms []events.Member) {
+		for i, w := range who {
+			node, attempt, _ := strings.Cut(w, ":")
+			m := events.Member{Place: place(node, 0), Rank: i, Attempt: 1}
+			if attempt != "" {
+				m.Attempt = 2
+			}
+			ms = append(ms, m)
+		}
+		return ms
+	}
+	start := events.Cause{Kind: events.CauseStart, Rank: -1}
+	c := place("node-c", 0)
+	fault := events.Cause{Kind: events.CauseWorkerFailed, Place: &c, Node: "node-c", Rank: 2, Detail: "killed by signal 9 (SIGKILL)"}
+	grow := events.Cause{Kind: events.CauseGrow, Place: &c, Rank: -1}
+	say(0, events.JobSubmitted{Job: job, By: "/regroup/cli/ada@host", Spec: events.Spec{
+		Name: "mnist", Command: []string{"python", "train.py"}, Workers: events.Workers{Min: 2, Max: 3}, Recovery: events.RecoveryInProcess}})
+	say(10*time.Millisecond, events.PlacementWaiting{Job: job, Reason: "needs 2 slots, 1 is free", Need: 2, Free: 1})
+	say(time.Second, events.PlacementSet{Job: job, Places: []events.Place{place("node-a", 0), place("node-b", 0), c}, Workers: events.Workers{Min: 2, Max: 3}, Reason: "3 slots are free"})
+	say(time.Second, events.RoundOpened{Job: job, Proposed: 1, Expected: []events.Place{place("node-a", 0), place("node-b", 0), c}, Cause: start})
+	for _, n := range []string{"node-a", "node-b", "node-c"} {
+		say(1100*time.Millisecond, events.WorkerStarted{WorkerRef: ref(n, 1, 0)})
+	}
+	say(2*time.Second, events.RoundSealed{Job: job, Generation: 1, Members: members("node-a", "node-b", "node-c"), Cause: start, JudgeMS: 410})
+	for i, n := range []string{"node-a", "node-b", "node-c"} {
+		say(3*time.Second, events.WorkerReady{WorkerRef: ref(n, 1, 1), Rank: i, Step: 1})
+	}
+	say(24*time.Second, events.WorkerExited{WorkerRef: ref("node-c", 1, 1), ExitCode: -1, Signal: "SIGKILL", Detail: "killed by signal 9 (SIGKILL)", Lines: []string{"step 100", "step 101"}})
+	say(24*time.Second, events.IncidentOpened{Job: job, Incident: 1, From: 1, Cause: fault})
+	say(24*time.Second, events.RoundOpened{Job: job, Proposed: 2, Expected: []events.Place{place("node-a", 0), place("node-b", 0)}, Cause: fault})
+	say(24010*time.Millisecond, events.JobRespawned{Job: job, Place: c, Attempt: 2})
+	say(24020*time.Millisecond, events.RoundSealed{Job: job, Generation: 2, Members: members("node-a", "node-b"), Cause: fault, From: 1, NoticeMS: 4, JudgeMS: 8})
+	say(24050*time.Millisecond, events.WorkerReady{WorkerRef: ref("node-a", 1, 2), Rank: 0, Step: 102})
+	say(24050*time.Millisecond, events.WorkerReady{WorkerRef: ref("node-b", 1, 2), Rank: 1, Step: 102})
+	say(24060*time.Millisecond, events.IncidentClosed{Job: job, Incident: 1, From: 1, To: 2, Cause: fault,
+		Phases: events.Phases{Notice: 4, Abort: 2.2, Judge: 6, Regroup: 11, Sync: 0.1, FirstStep: 18}, TotalMS: 41.3, StepsLost: 1, TraceID: "0af7651916cd43dd8448eb211c80319c"})
+	say(25*time.Second, events.WorkerStarted{WorkerRef: ref("node-c", 2, 0)})
+	say(40*time.Second, events.RoundOpened{Job: job, Proposed: 3, Cause: grow})
+	say(41*time.Second, events.RoundSealed{Job: job, Generation: 3, Members: members("node-a", "node-b", "node-c:2"), Cause: grow, From: 2})
+	for i, n := range []string{"node-a", "node-b"} {
+		say(41300*time.Millisecond, events.WorkerReady{WorkerRef: ref(n, 1, 3), Rank: i, Step: 180})
+	}
+	say(41300*time.Millisecond, events.WorkerReady{WorkerRef: ref("node-c", 2, 3), Rank: 2, Step: 180})
+	say(41300*time.Millisecond, events.IncidentClosed{Job: job, Incident: 2, From: 2, To: 3, Cause: grow, Phases: events.Phases{Regroup: 300}, TotalMS: 300})
+	for _, n := range []string{"node-a", "node-b"} {
+		say(time.Minute, events.WorkerDone{WorkerRef: ref(n, 1, 3), Step: 400})
+		say(time.Minute, events.WorkerExited{WorkerRef: ref(n, 1, 3), Done: true, Detail: "exit 0"})
+	}
+	say(time.Minute, events.JobSucceeded{JobEnd: events.JobEnd{Job: job, Reason: "all workers are done"}})
+	return out
+}
+
+func TestStory(t *testing.T) {
+	for name, p := range map[string]Palette{"story.txt": {}, "story_in_colour.txt": {On: true}} {
+		s := NewStory(p)
+		var b strings.Builder
+		for _, e := range killed() {
+			if l := s.Tell(e.Body); l != "" {
+				b.WriteString(l + "\n")
+			}
+		}
+		golden(t, name, b.String())
+		if s.World() != 3 || s.Generation() != 3 {
+			t.Errorf("world %d %s, want 3 and g3", s.World(), s.Generation())
+		}
+	}
+}
+
+func TestDescribeEveryFact(t *testing.T) {
+	for _, row := range events.Catalog() {
+		if row.Class == events.ClassFact && row.Type != (events.JobStopping{}).Type() && Describe(filled(row.New())) == "" {
+			t.Errorf("%s has no sentence", row.Type)
+		}
+	}
+	var b strings.Builder
+	for _, e := range killed() {
+		fmt.Fprintf(&b, "%-22s %s\n", string(e.Body.Type().Family())+"."+e.Body.Type().Kind(), Describe(e.Body))
+	}
+	golden(t, "describe.txt", b.String())
+}
+
+// filled gives the facts whose sentence is their reason one.
+func filled(b events.Body) events.Body {
+	end := events.JobEnd{Reason: "because"}
+	switch b.(type) {
+	case events.JobSucceeded:
+		return events.JobSucceeded{JobEnd: end}
+	case events.JobFailed:
+		return events.JobFailed{JobEnd: end}
+	case events.JobStopped:
+		return events.JobStopped{JobEnd: end}
+	case events.JobRejected:
+		return events.JobRejected{Findings: []events.Finding{{Path: "name", Message: "is empty"}}}
+	case events.PlacementWaiting:
+		return events.PlacementWaiting{Reason: "because"}
+	case events.RoundClosed:
+		return events.RoundClosed{Reason: "because"}
+	}
+	return b
+}
+
+func TestGantt(t *testing.T) {
+	tl := NewTimeline(killed(), t0.Add(time.Hour))
+	if got := tl.End.Sub(tl.Start); got != time.Minute {
+		t.Errorf("an ended job has a timeline of %s, want 1m", got)
+	}
+	var b bytes.Buffer
+	for _, g := range []Gantt{{Width: 80}, {Width: 80, ASCII: true}, {Width: 30}} {
+		if err := g.Draw(&b, tl); err != nil {
+			t.Fatal(err)
+		}
+		b.WriteString("\n")
+	}
+	golden(t, "gantt.txt", b.String())
+	for line := range strings.Lines(b.String()) {
+		if Width(strings.TrimRight(line, "\n")) > 80 {
+			t.Errorf("wider than 80 columns: %q", line)
+		}
+	}
+}
+
+func TestGanttOfNothing(t *testing.T) {
+	var b bytes.Buffer
+	if err := (Gantt{Width: 80}).Draw(&b, NewTimeline(nil, t0)); err != nil {
+		t.Fatal(err)
+	}
+	if b.String() != "no worker has started yet\n" {
+		t.Errorf("got %q", b.String())
+	}
+}
+
+// TestTimelineOfALostNode: no process of a lost node reports its end.
+func TestTimelineOfALostNode(t *testing.T) {
+	facts := killed()[:11] // to the first steps
+	facts = append(facts, events.Event{Entity: "mnist-7f3a", Time: t0.Add(10 * time.Second),
+		Body: events.RoundOpened{Proposed: 2, Cause: events.Cause{Kind: events.CauseNodeLost, Node: "node-b", Rank: 1}}})
+	tl := NewTimeline(facts, t0.Add(20*time.Second))
+	for _, l := range tl.Lives {
+		lost := l.Place.Node == "node-b"
+		if (l.Failure == "node lost") != lost {
+			t.Errorf("%s: failure %q", l.Place, l.Failure)
+		}
+		if want := map[bool]time.Duration{true: 10 * time.Second, false: 20 * time.Second}[lost]; l.Ended.Sub(t0) != want {
+			t.Errorf("%s ended after %s, want %s", l.Place, l.Ended.Sub(t0), want)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package screen
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Story tells a job while it runs: most facts say nothing, some say a line. It remembers who has which rank.
+type Story struct {
+	Palette
+	spec    events.Spec
+	ranks   map[events.Place]int
+	sealed  events.Generation
+	world   int
+	waiting string
+}
+
+// NewStory begins a story; give it the facts of one job from the first.
+func NewStory(p Palette) *Story { return &Story{Palette: p, ranks: map[events.Place]int{}} }
+
+// World is the number of workers in the newest generation.
+func (s *Story) World() int { return s.world }
+
+// Generation is the newest sealed one.
+func (s *Story) Generation() events.Generation { return s.sealed }
+
+// Tell returns the line that a fact is worth, or "".
+func (s *Story) Tell(b events.Body) string {
+	switch b := b.(type) {
+	case events.JobSubmitted:
+		s.spec = b.Spec
+	case events.PlacementWaiting:
+		if b.Reason != s.waiting {
+			s.waiting = b.Reason
+			return s.Warn("… waiting") + ": " + b.Reason
+		}
+	case events.PlacementSet:
+		s.waiting = ""
+		s.spec.Workers = b.Workers
+	case events.RoundSealed:
+		return s.generation(b)
+	case events.WorkerExited:
+		return s.died(b)
+	case events.JobRespawned:
+		return s.Good("+") + fmt.Sprintf(" %s starts again (attempt %d)", s.who(b.Place), b.Attempt)
+	case events.JobBlamed:
+		return s.Warn("-") + fmt.Sprintf(" %s is not started again: %s", s.who(b.Place), b.Reason)
+	case events.JobScaled:
+		return s.Head("~") + " scaled to " + WorkersText(b.Workers) + " workers"
+	case events.JobStopping:
+		return s.Warn("■ stopping") + ": " + b.Reason
+	case events.IncidentClosed:
+		return s.recovered(b)
+	}
+	return ""
+}
+
+// generation: the first one is a line of its own; a later one is told when it makes steps.
+func (s *Story) generation(b events.RoundSealed) string {
+	s.sealed, s.world = b.Generation, len(b.Members)
+	s.ranks = map[events.Place]int{}
+	for _, m := range b.Members {
+		s.ranks[m.Place] = m.Rank
+	}
+	if b.From != 0 || b.Generation > 1 {
+		return ""
+	}
+	return s.head(b.Generation) + fmt.Sprintf(" %s agreed in %s (min %d, max %d)",
+		Plural(s.world, "worker"), MS(b.JudgeMS), s.spec.Workers.Min, s.spec.Workers.Max)
+}
+
+func (s *Story) head(g events.Generation) string { return s.Head(g.String() + " ▸") }
+
+func (s *Story) died(b events.WorkerExited) string {
+	if !b.Failed(s.spec.Recovery == events.RecoveryInProcess) {
+		return ""
+	}
+	memory := ""
+	if b.Signal == "SIGKILL" && !b.OOM {
+		memory = ", not out of memory"
+	}
+	return s.Bad("✘ "+s.who(b.Place)+" died") + ": " + exitText(b) + memory
+}
+
+func (s *Story) who(p events.Place) string {
+	if r, ok := s.ranks[p]; ok {
+		return fmt.Sprintf("r%d on %s", r, p)
+	}
+	return p.String()
+}
+
+func (s *Story) recovered(b events.IncidentClosed) string {
+	if b.To == 0 {
+		return ""
+	}
+	parts := []string{s.head(b.To) + " " + Plural(s.world, "worker")}
+	if b.Cause.Kind.Planned() {
+		parts = append(parts, "planned", "paused "+MS(b.TotalMS))
+	} else {
+		parts = append(parts, causeOfNode(b.Cause)...)
+		parts = append(parts, "training again after "+MS(b.TotalMS)+" ("+phasesText(b.Phases)+")")
+	}
+	parts = append(parts, Plural(int(b.StepsLost), "step")+" lost")
+	return strings.Join(parts, " · ")
+}
+
+// causeOfNode: that a worker died has been told by its exit; a lost node has told nothing.
+func causeOfNode(c events.Cause) []string {
+	if c.Kind == events.CauseNodeLost {
+		return []string{string(c.Node) + " lost"}
+	}
+	if c.Kind == events.CauseWorkerLost {
+		return []string{causeText(c)}
+	}
+	return nil
+}

@@ -1,0 +1,218 @@
+package specfile
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/parser"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// maxFile bounds a spec; the command that carries it is bounded by events.MaxPayload.
+const maxFile = 1 << 20
+
+// Read reads the spec in a file; "-" is stdin. A spec that is refused is an *Error.
+func Read(name string, stdin io.Reader) (events.Spec, error) {
+	in, shown := stdin, "<stdin>"
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return events.Spec{}, events.Errorf(events.Invalid, "read the job spec: %w", err)
+		}
+		defer f.Close()
+		in, shown = f, filepath.Base(name)
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxFile+1))
+	if err != nil {
+		return events.Spec{}, events.Errorf(events.Invalid, "read the job spec %s: %w", shown, err)
+	}
+	if len(data) > maxFile {
+		return events.Spec{}, events.Errorf(events.TooLarge, "%s is over %d bytes: that is no job spec", shown, maxFile)
+	}
+	return Parse(shown, data)
+}
+
+// Parse reads a spec from the text of a file of this name.
+func Parse(name string, text []byte) (events.Spec, error) {
+	refuse := func(fs ...Finding) (events.Spec, error) {
+		return events.Spec{}, &Error{File: name, Source: string(text), Findings: fs}
+	}
+	if len(bytes.TrimSpace(text)) == 0 {
+		return refuse(Finding{Code: "syntax", Message: "the file is empty: give at least name, command and workers"})
+	}
+	isJSON := bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) && json.Valid(text)
+	source := text
+	if isJSON {
+		// JSON may be indented by tabs, YAML may not; inside JSON strings they cannot be.
+		source = bytes.ReplaceAll(text, []byte("\t"), []byte(" "))
+	}
+	file, err := parser.ParseBytes(source, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		return refuse(syntax(err))
+	}
+	docs := slices.DeleteFunc(file.Docs, func(d document) bool { return d.Body == nil })
+	if len(docs) == 0 {
+		return refuse(Finding{Code: "syntax", Message: "holds only comments: give at least name, command and workers"})
+	}
+	if len(docs) > 1 {
+		f := Finding{Code: "syntax", Message: "holds more than one document: give each job a file of its own"}
+		f.Line, f.Column = position(docs[1].Body)
+		return refuse(f)
+	}
+	w := newWalker()
+	w.collect(docs[0].Body)
+	raw := w.node("", docs[0].Body)
+	if w.nodes > maxNodes {
+		return refuse(Finding{Code: "syntax", Message: "unfolds into too many nodes: that is no job spec"})
+	}
+	if isJSON {
+		raw = text
+	}
+	spec, bad := events.ParseSpec(raw)
+	found := w.bad
+	for _, b := range bad {
+		if _, given := w.fields[b.Path]; !given && mistyped(b.Path, bad) {
+			continue // its absence is the other finding's doing
+		}
+		found = append(found, w.locate(b))
+	}
+	if len(found) == 0 {
+		return spec, nil
+	}
+	slices.SortStableFunc(found, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(line(a), line(b)), cmp.Compare(a.Column, b.Column))
+	})
+	return refuse(found...)
+}
+
+// mistyped tells whether an unknown field was probably meant to be path.
+func mistyped(path string, bad []events.Finding) bool {
+	dot := strings.LastIndexByte(path, '.') + 1
+	return slices.ContainsFunc(bad, func(f events.Finding) bool {
+		return f.Message == "unknown field" && strings.LastIndexByte(f.Path, '.')+1 == dot && f.Path[:dot] == path[:dot] &&
+			strings.Contains(f.Hint, strconv.Quote(path[dot:]))
+	})
+}
+
+// line sorts findings without a place behind the others.
+func line(f Finding) int {
+	if f.Line == 0 {
+		return 1 << 30
+	}
+	return f.Line
+}
+
+func syntax(err error) Finding {
+	f := Finding{Code: "syntax", Message: err.Error()}
+	var se yaml.Error
+	if errors.As(err, &se) {
+		f.Message = se.GetMessage()
+		if t := se.GetToken(); t != nil && t.Position != nil {
+			f.Line, f.Column = t.Position.Line, t.Position.Column
+		}
+	}
+	f.Message = "not YAML: " + f.Message
+	return f
+}
+
+// Finding is one thing wrong with a file.
+type Finding struct {
+	Path    string `json:"path"`
+	Line    int    `json:"line"`   // from 1; 0 = nowhere in the file
+	Column  int    `json:"column"` // from 1
+	Code    string `json:"code"`   // invalid or syntax
+	Message string `json:"message"`
+	Hint    string `json:"hint"`
+}
+
+// Error is a "no" to a whole file. It counts as events.Invalid.
+type Error struct {
+	File     string
+	Source   string
+	Findings []Finding
+}
+
+// Error is the findings without the source, one a line.
+func (e *Error) Error() string {
+	lines := make([]string, 0, len(e.Findings))
+	for _, f := range e.Findings {
+		lines = append(lines, e.head(f))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap gives the findings as every other part of Regroup knows them.
+func (e *Error) Unwrap() error {
+	var out []events.Finding
+	for _, f := range e.Findings {
+		out = append(out, events.Finding{Path: f.Path, Message: f.Message, Line: f.Line, Column: f.Column, Hint: f.Hint})
+	}
+	return events.Refuse(out)
+}
+
+// Print writes each finding with the source around it, then how many there are.
+func (e *Error) Print(w io.Writer) {
+	lines := strings.Split(e.Source, "\n")
+	for _, f := range e.Findings {
+		fmt.Fprintln(w, e.head(f))
+		if f.Line < 1 || f.Line > len(lines) {
+			continue
+		}
+		if f.Line > 1 {
+			fmt.Fprintf(w, "  %3d | %s\n", f.Line-1, lines[f.Line-2])
+		}
+		fmt.Fprintf(w, "> %3d | %s\n", f.Line, lines[f.Line-1])
+		fmt.Fprintf(w, "        %s^\n", blank(lines[f.Line-1], f.Column-1))
+	}
+	if len(e.Findings) == 1 {
+		fmt.Fprintln(w, "1 finding")
+		return
+	}
+	fmt.Fprintf(w, "%d findings\n", len(e.Findings))
+}
+
+// blank is as wide as the first n characters of a line, tabs kept.
+func blank(line string, n int) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\t' {
+			return r
+		}
+		return ' '
+	}, string([]rune(line)[:max(0, min(n, len([]rune(line))))]))
+}
+
+// JSON writes the findings as a list for programs.
+func (e *Error) JSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(e.Findings)
+}
+
+// head is the finding in one line: job.yaml:4:3  workers.mx: unknown field; did you mean "max"?
+func (e *Error) head(f Finding) string {
+	s := e.File
+	if f.Line > 0 {
+		s += fmt.Sprintf(":%d:%d", f.Line, f.Column)
+	}
+	s += "  "
+	if f.Path != "" {
+		s += f.Path + ": "
+	}
+	s += f.Message
+	if f.Hint != "" {
+		s += "; " + f.Hint
+	}
+	return s
+}

@@ -1,0 +1,127 @@
+package specfile
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+
+// TestRefusals prints what a user sees for each bad file in testdata.
+func TestRefusals(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := 0
+	for _, file := range files {
+		if ext := filepath.Ext(file); ext != ".yaml" && ext != ".json" {
+			continue
+		}
+		tried++
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			_, err := Read(file, nil)
+			var e *Error
+			if !errors.As(err, &e) {
+				t.Fatalf("got %v, want an *Error", err)
+			}
+			if events.CodeOf(err) != events.Invalid {
+				t.Errorf("code %s, want invalid", events.CodeOf(err))
+			}
+			if n := len(events.FindingsOf(err)); n != len(e.Findings) {
+				t.Errorf("%d findings for others, %d of our own", n, len(e.Findings))
+			}
+			var out bytes.Buffer
+			e.Print(&out)
+			if err := e.JSON(&out); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, file+".golden", out.Bytes())
+		})
+	}
+	if tried < 6 {
+		t.Fatalf("only %d bad files found", tried)
+	}
+}
+
+func golden(t *testing.T, file string, got []byte) {
+	t.Helper()
+	if *rewrite {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(want, got) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestGoodFiles(t *testing.T) {
+	want := events.Spec{
+		Name: "cifar", Command: []string{"python", "train.py", "--epochs", "10"}, Workers: events.Workers{Min: 2, Max: 8},
+		Env:    map[string]string{"A": "1", "B": "x\ny\n"},
+		Labels: map[string]string{"team": "vision", "tier": "2"},
+		Stop:   events.Stop{Grace: events.Duration(time.Minute)},
+		Data:   events.Data{Samples: 60000},
+	}
+	for name, text := range map[string]string{
+		"yaml": "name: cifar\ncommand: [python, train.py, --epochs, \"10\"]\nworkers: { min: 2, max: 8 }\nenv:\n  A: \"1\"\n  B: |\n    x\n    y\n" +
+			"labels: {team: vision, tier: \"2\"}\nstop: {grace: 1m}\ndata: {samples: 60000}\n",
+		"anchors": "name: cifar\ncommand:\n- python\n- train.py\n- --epochs\n- !!str 10\nworkers: { min: &n 2, max: 8 }\nenv: {A: '1', B: \"x\\ny\\n\"}\n" +
+			"labels: {team: &t vision, tier: \"2\"}\nstop:\n  grace: 1m\ndata: {samples: 60000}\n",
+		"json": `{"name":"cifar","command":["python","train.py","--epochs","10"],"workers":{"min":2,"max":8},` +
+			`"env":{"A":"1","B":"x\ny\n"},"labels":{"team":"vision","tier":"2"},"stop":{"grace":"1m"},"data":{"samples":60000}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Read("-", strings.NewReader(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("got  %+v\nwant %+v", got, want)
+			}
+		})
+	}
+}
+
+func TestMergeKeys(t *testing.T) {
+	got, err := Parse("job.yaml", []byte("name: a\ncommand: [x]\nworkers: {min: 1, max: 1}\nenv: &e {A: one, B: two}\nlabels:\n  <<: *e\n  B: own\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]string{"A": "one", "B": "own"}; !reflect.DeepEqual(got.Labels, want) {
+		t.Errorf("labels %v, want %v", got.Labels, want)
+	}
+}
+
+func TestAbsentFile(t *testing.T) {
+	_, err := Read(filepath.Join(t.TempDir(), "job.yaml"), nil)
+	if events.CodeOf(err) != events.Invalid || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want Invalid because the file does not exist", err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("name: a\ncommand: [x]\n")
+	f.Add("a: &a [*a]\n<<: *a\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		_, err := Parse("job.yaml", []byte(text))
+		var e *Error
+		if errors.As(err, &e) {
+			e.Print(&bytes.Buffer{})
+		}
+	})
+}

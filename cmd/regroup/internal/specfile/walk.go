@@ -1,0 +1,240 @@
+package specfile
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+type document = *ast.DocumentNode
+
+type spot struct{ line, column int }
+
+type field struct {
+	key, value spot
+	again      spot // of the key when it is given twice
+	scalar     string
+}
+
+// walker turns a YAML tree into JSON and remembers where each path stands.
+type walker struct {
+	fields  map[string]field
+	anchors map[string]ast.Node
+	depth   int
+	nodes   int
+	bad     []Finding
+}
+
+// A YAML text may refer to itself, and few aliases can unfold into billions of nodes.
+const (
+	maxDepth = 50
+	maxNodes = 100_000
+)
+
+func newWalker() *walker {
+	return &walker{fields: map[string]field{}, anchors: map[string]ast.Node{}}
+}
+
+// collect finds the anchors first: an alias may only follow its anchor, but merge keys are resolved as they are met.
+func (w *walker) collect(n ast.Node) { ast.Walk(w, n) }
+
+// Visit implements ast.Visitor.
+func (w *walker) Visit(n ast.Node) ast.Visitor {
+	if a, ok := n.(*ast.AnchorNode); ok && a.Name != nil {
+		w.anchors[a.Name.GetToken().Value] = a.Value
+	}
+	return w
+}
+
+func position(n ast.Node) (line, column int) {
+	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
+		return position(m.Values[0].Key)
+	}
+	if v, ok := n.(*ast.MappingValueNode); ok {
+		return position(v.Key)
+	}
+	if t := n.GetToken(); t != nil && t.Position != nil {
+		return t.Position.Line, t.Position.Column
+	}
+	return 0, 0
+}
+
+func at(n ast.Node) spot {
+	l, c := position(n)
+	return spot{l, c}
+}
+
+// node returns the JSON of a YAML node at a path.
+func (w *walker) node(path string, n ast.Node) []byte {
+	w.depth++
+	defer func() { w.depth-- }()
+	if w.nodes++; w.nodes > maxNodes {
+		return []byte("null")
+	}
+	if w.depth > maxDepth {
+		w.complain(path, n, "is nested too deeply")
+		return []byte("null")
+	}
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		return w.mapping(path, n.Values)
+	case *ast.MappingValueNode:
+		return w.mapping(path, []*ast.MappingValueNode{n})
+	case *ast.SequenceNode:
+		parts := make([]string, 0, len(n.Values))
+		for i, item := range n.Values {
+			p := fmt.Sprintf("%s[%d]", path, i)
+			w.fields[p] = field{key: at(item), value: at(item), scalar: scalarText(item)}
+			parts = append(parts, string(w.node(p, item)))
+		}
+		return []byte("[" + strings.Join(parts, ",") + "]")
+	case *ast.AnchorNode:
+		return w.node(path, n.Value)
+	case *ast.TagNode:
+		if text, ok := n.Value.(ast.ScalarNode); ok && n.Start.Value == "!!str" {
+			out, _ := json.Marshal(text.GetToken().Value) // a string cannot fail
+			return out
+		}
+		return w.node(path, n.Value)
+	case *ast.LiteralNode: // GetValue would return its source
+		out, _ := json.Marshal(n.Value.Value)
+		return out
+	case *ast.AliasNode:
+		if target, ok := w.anchors[n.Value.GetToken().Value]; ok {
+			return w.node(path, target)
+		}
+		w.complain(path, n, fmt.Sprintf("refers to *%s, which is nowhere", n.Value.GetToken().Value))
+		return []byte("null")
+	case ast.ScalarNode:
+		return w.scalar(path, n)
+	}
+	return []byte("null")
+}
+
+func (w *walker) mapping(path string, values []*ast.MappingValueNode) []byte {
+	given := map[string]bool{}
+	for _, v := range values {
+		given[v.Key.GetToken().Value] = true
+	}
+	var parts []string
+	for _, v := range values {
+		if v.Key.IsMergeKey() {
+			parts = append(parts, w.merged(path, v.Value, given)...)
+			continue
+		}
+		name := v.Key.GetToken().Value
+		parts = append(parts, w.entry(path, name, v.Key, v.Value))
+	}
+	return []byte("{" + strings.Join(parts, ",") + "}")
+}
+
+func (w *walker) entry(path, name string, key, value ast.Node) string {
+	p := name
+	if path != "" {
+		p = path + "." + name
+	}
+	f, twice := w.fields[p]
+	if twice {
+		f.again = at(key)
+	} else {
+		f = field{key: at(key), value: at(value), scalar: scalarText(value)}
+	}
+	w.fields[p] = f
+	k, _ := json.Marshal(name) // a string cannot fail
+	return string(k) + ":" + string(w.node(p, value))
+}
+
+// merged returns the entries of a merge key that the mapping does not give itself (YAML 1.1, merge key type).
+func (w *walker) merged(path string, n ast.Node, given map[string]bool) []string {
+	w.depth++
+	defer func() { w.depth-- }()
+	switch n := n.(type) {
+	case *ast.AliasNode:
+		if target, ok := w.anchors[n.Value.GetToken().Value]; ok && w.depth < maxDepth {
+			return w.merged(path, target, given)
+		}
+	case *ast.AnchorNode:
+		return w.merged(path, n.Value, given)
+	case *ast.SequenceNode:
+		var parts []string
+		for _, item := range n.Values {
+			parts = append(parts, w.merged(path, item, given)...)
+		}
+		return parts
+	case *ast.MappingValueNode:
+		return w.mergedValues(path, []*ast.MappingValueNode{n}, given)
+	case *ast.MappingNode:
+		return w.mergedValues(path, n.Values, given)
+	}
+	w.complain(path, n, "<< must refer to a mapping")
+	return nil
+}
+
+func (w *walker) mergedValues(path string, values []*ast.MappingValueNode, given map[string]bool) []string {
+	var parts []string
+	for _, v := range values {
+		name := v.Key.GetToken().Value
+		if given[name] || v.Key.IsMergeKey() {
+			continue
+		}
+		given[name] = true
+		parts = append(parts, w.entry(path, name, v.Key, v.Value))
+	}
+	return parts
+}
+
+func (w *walker) scalar(path string, n ast.ScalarNode) []byte {
+	v := n.GetValue()
+	if x, ok := v.(float64); ok && (math.IsInf(x, 0) || math.IsNaN(x)) {
+		v = n.GetToken().Value // as text: the events package says what it wants instead
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		w.complain(path, n, "cannot be read: "+err.Error())
+		return []byte("null")
+	}
+	return out
+}
+
+func scalarText(n ast.Node) string {
+	if s, ok := n.(ast.ScalarNode); ok {
+		return s.GetToken().Value
+	}
+	return ""
+}
+
+func (w *walker) complain(path string, n ast.Node, message string) {
+	s := at(n)
+	w.bad = append(w.bad, Finding{Path: path, Line: s.line, Column: s.column, Code: "invalid", Message: message})
+}
+
+// locate finds where in the file a finding belongs: its own field, else the nearest one that holds it.
+func (w *walker) locate(b events.Finding) Finding {
+	f := Finding{Path: b.Path, Code: "invalid", Message: b.Message, Hint: b.Hint}
+	path, own := b.Path, true
+	for path != "" {
+		if e, ok := w.fields[path]; ok {
+			s := e.value
+			switch {
+			case e.again != (spot{}):
+				s = e.again
+			case !own || b.Message == "unknown field" || strings.HasPrefix(b.Message, "is not built yet"):
+				s = e.key
+			}
+			f.Line, f.Column = s.line, s.column
+			if own && f.Hint == "" && e.scalar != "" && strings.HasPrefix(b.Message, "must be text, got") {
+				f.Hint = "write it in quotes: " + strconv.Quote(e.scalar)
+			}
+			return f
+		}
+		own = false
+		path = path[:max(0, strings.LastIndexAny(path, ".["))]
+	}
+	return f
+}

@@ -1,0 +1,60 @@
+package summary
+
+import "github.com/regroup-io/regroup/events"
+
+// Samples is the account of what was trained on. Both counts are lower bounds: an epoch with the right number of samples
+// but the wrong sum of hashes has at least one of each.
+type Samples struct {
+	Epochs   int    `json:"epochs"`    // that the program has closed
+	PerEpoch uint64 `json:"per_epoch"` // size of the data set
+	Missing  uint64 `json:"missing"`   // in closed epochs
+	Repeated uint64 `json:"repeated"`  // in closed epochs and the current one
+}
+
+// Exact tells whether every sample of every closed epoch was consumed exactly once.
+func (s Samples) Exact() bool { return s.Missing == 0 && s.Repeated == 0 }
+
+// Count checks a ledger against the totals of a permutation of 0..Samples-1, which are the same for every order. It
+// returns nil when the program keeps no ledger. The cost is one hash per sample of one epoch.
+func Count(l events.Ledger) *Samples {
+	if l.Samples == 0 {
+		return nil
+	}
+	s := &Samples{PerEpoch: l.Samples}
+	var want uint64
+	for _, e := range l.Epochs {
+		if e.Done || e.Count == l.Samples {
+			want = total(l.Samples)
+			break
+		}
+	}
+	closed := map[uint64]bool{}
+	for _, e := range l.Epochs {
+		if e.Done && closed[e.Epoch] { // the whole epoch was gone through twice
+			s.Repeated += e.Count
+			continue
+		}
+		switch {
+		case e.Count > l.Samples:
+			s.Repeated += e.Count - l.Samples
+		case e.Count == l.Samples && e.Sum != want:
+			s.Missing++
+			s.Repeated++
+		case e.Done:
+			s.Missing += l.Samples - e.Count
+		}
+		if e.Done {
+			closed[e.Epoch] = true
+			s.Epochs++
+		}
+	}
+	return s
+}
+
+// total is the sum of the hashes of 0..n-1, modulo 2^64.
+func total(n uint64) (sum uint64) {
+	for i := range n {
+		sum += events.SampleHash(i)
+	}
+	return sum
+}

@@ -1,0 +1,122 @@
+package summary
+
+import (
+	"time"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/events"
+)
+
+// Summary is the whole story of a job. Lists are never null.
+type Summary struct {
+	Job         events.JobID       `json:"job"`
+	Outcome     events.JobState    `json:"outcome"`   // the job's state; terminal unless it still runs
+	ExitCode    int                `json:"exit_code"` // of regroup itself: see package exitcode
+	Seconds     float64            `json:"seconds"`   // submit to end, on the registry's clock
+	Steps       uint64             `json:"steps"`
+	Generations []Generation       `json:"generations"`
+	Incidents   []Incident         `json:"incidents"`
+	Samples     *Samples           `json:"samples"` // null: the program keeps no ledger
+	Metrics     map[string]float64 `json:"metrics"`
+}
+
+// Generation is who trained together.
+type Generation struct {
+	Generation events.Generation `json:"generation"`
+	World      int               `json:"world"`
+	Cause      events.CauseKind  `json:"cause"`
+	Members    []Member          `json:"members"` // by rank
+}
+
+// Member is one worker of a generation.
+type Member struct {
+	Node        events.NodeID      `json:"node"`
+	Slot        events.Slot        `json:"slot"`
+	Rank        int                `json:"rank"`
+	PID         int                `json:"pid"`
+	Incarnation events.Incarnation `json:"incarnation"`
+}
+
+// Incident is one closed incident. Its phases sum to its length.
+type Incident struct {
+	ID        int               `json:"id"`
+	Cause     events.CauseKind  `json:"cause"`
+	From      events.Generation `json:"from_generation"`
+	To        events.Generation `json:"to_generation"` // 0: the job ended instead
+	Phases    events.Phases     `json:"phases_ms"`
+	TotalMS   float64           `json:"total_ms"`
+	StepsLost uint64            `json:"steps_lost"`
+	TraceID   string            `json:"trace_id"`
+}
+
+// Of makes the summary of a job; now stands for the end of one that has not ended.
+func Of(v events.JobView, now time.Time) Summary {
+	s := Summary{
+		Job: v.Job, Outcome: v.State, ExitCode: exitcode.OfJob(v.State, v.Code), Steps: v.Step,
+		Seconds:     Duration(v, now).Seconds(),
+		Generations: make([]Generation, 0, len(v.Generations)),
+		Incidents:   make([]Incident, 0, len(v.Incidents)),
+		Samples:     Count(v.Ledger),
+		Metrics:     v.Metrics,
+	}
+	if s.Metrics == nil {
+		s.Metrics = map[string]float64{}
+	}
+	pids := pidsOf(v)
+	for _, g := range v.Generations {
+		out := Generation{Generation: g.Generation, World: g.World, Cause: g.Cause.Kind, Members: make([]Member, 0, len(g.Members))}
+		for _, m := range g.Members {
+			pid := m.PID
+			if pid == 0 {
+				pid = pids[m.Incarnation]
+			}
+			out.Members = append(out.Members, Member{m.Place.Node, m.Place.Slot, m.Rank, pid, m.Incarnation})
+		}
+		s.Generations = append(s.Generations, out)
+	}
+	for _, i := range v.Incidents {
+		s.Incidents = append(s.Incidents, Incident{
+			ID: i.Incident, Cause: i.Cause.Kind, From: i.From, To: i.To, Phases: i.Phases,
+			TotalMS: i.TotalMS, StepsLost: i.StepsLost, TraceID: i.TraceID,
+		})
+	}
+	return s
+}
+
+// pidsOf maps lives to processes: with restart recovery a member is sealed before its process exists.
+func pidsOf(v events.JobView) map[events.Incarnation]int {
+	out := map[events.Incarnation]int{}
+	for _, w := range v.Workers {
+		if w.PID != 0 {
+			out[w.Incarnation] = w.PID
+		}
+	}
+	return out
+}
+
+// Duration is the time from submit to the end, or to now.
+func Duration(v events.JobView, now time.Time) time.Duration {
+	end := v.Ended
+	if end.IsZero() {
+		end = now
+	}
+	return max(0, end.Sub(v.Submitted))
+}
+
+// StepsLost adds up the steps that were void after faults.
+func (s Summary) StepsLost() (n uint64) {
+	for _, i := range s.Incidents {
+		n += i.StepsLost
+	}
+	return n
+}
+
+// Failures counts the incidents that were not planned.
+func (s Summary) Failures() (n int) {
+	for _, i := range s.Incidents {
+		if !i.Cause.Planned() {
+			n++
+		}
+	}
+	return n
+}

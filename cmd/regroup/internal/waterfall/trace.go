@@ -1,0 +1,165 @@
+package waterfall
+
+import (
+	"cmp"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Span is one piece of work in a trace.
+type Span struct {
+	Trace      string            `json:"trace_id"`
+	ID         string            `json:"span_id"`
+	Parent     string            `json:"parent_span_id,omitempty"`
+	Service    string            `json:"service"`
+	Name       string            `json:"name"`
+	Start      time.Time         `json:"start"`
+	End        time.Time         `json:"end"`
+	Error      string            `json:"error,omitempty"`
+	Attributes map[string]string `json:"attributes,omitempty"`
+}
+
+// Decode reads the spans of one stored message: an OTLP ExportTraceServiceRequest in protobuf.
+func Decode(otlp []byte) ([]Span, error) {
+	var r collector.ExportTraceServiceRequest
+	if err := proto.Unmarshal(otlp, &r); err != nil {
+		return nil, events.Errorf(events.Invalid, "decode spans: %w", err)
+	}
+	var out []Span
+	for _, rs := range r.GetResourceSpans() {
+		service := "unknown"
+		for _, a := range rs.GetResource().GetAttributes() {
+			if a.GetKey() == "service.name" {
+				service = text(a.GetValue())
+			}
+		}
+		for _, ss := range rs.GetScopeSpans() {
+			for _, s := range ss.GetSpans() {
+				out = append(out, span(service, s))
+			}
+		}
+	}
+	return out, nil
+}
+
+func span(service string, s *tracepb.Span) Span {
+	o := Span{
+		Trace: hex.EncodeToString(s.GetTraceId()), ID: hex.EncodeToString(s.GetSpanId()), Parent: hex.EncodeToString(s.GetParentSpanId()),
+		Service: service, Name: s.GetName(), Start: nano(s.GetStartTimeUnixNano()), End: nano(s.GetEndTimeUnixNano()),
+	}
+	if s.GetStatus().GetCode() == tracepb.Status_STATUS_CODE_ERROR {
+		o.Error = cmp.Or(s.GetStatus().GetMessage(), "error")
+	}
+	for _, a := range s.GetAttributes() {
+		if o.Attributes == nil {
+			o.Attributes = map[string]string{}
+		}
+		o.Attributes[a.GetKey()] = text(a.GetValue())
+	}
+	return o
+}
+
+func nano(n uint64) time.Time { return time.Unix(0, int64(n)).UTC() }
+
+func text(v *common.AnyValue) string {
+	switch x := v.GetValue().(type) {
+	case *common.AnyValue_StringValue:
+		return x.StringValue
+	case *common.AnyValue_IntValue:
+		return strconv.FormatInt(x.IntValue, 10)
+	case *common.AnyValue_BoolValue:
+		return strconv.FormatBool(x.BoolValue)
+	case *common.AnyValue_DoubleValue:
+		return strconv.FormatFloat(x.DoubleValue, 'g', -1, 64)
+	case nil:
+		return ""
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return string(b)
+}
+
+// node is a span in its tree.
+type node struct {
+	Span
+	depth  int
+	orphan bool // its parent is not among the spans
+}
+
+// tree puts the spans of one trace in the order of a waterfall: children below their parent by start. Spans whose parent
+// was never stored come below the root, marked. A span told twice counts once.
+func tree(spans []Span) []node {
+	byID := map[string]Span{}
+	for _, s := range spans {
+		if _, twice := byID[s.ID]; !twice {
+			byID[s.ID] = s
+		}
+	}
+	children := map[string][]Span{}
+	var roots, orphans []Span
+	for _, s := range byID {
+		_, held := byID[s.Parent]
+		switch {
+		case s.Parent == "":
+			roots = append(roots, s)
+		case held && s.Parent != s.ID:
+			children[s.Parent] = append(children[s.Parent], s)
+		default:
+			orphans = append(orphans, s)
+		}
+	}
+	order := func(a, b Span) int {
+		return cmp.Or(a.Start.Compare(b.Start), b.End.Compare(a.End), cmp.Compare(a.ID, b.ID))
+	}
+	var out []node
+	seen := map[string]bool{}
+	var put func(s Span, depth int, orphan bool)
+	put = func(s Span, depth int, orphan bool) {
+		if seen[s.ID] {
+			return
+		}
+		seen[s.ID] = true
+		out = append(out, node{s, depth, orphan})
+		below := children[s.ID]
+		slices.SortFunc(below, order)
+		for _, c := range below {
+			put(c, depth+1, false)
+		}
+	}
+	slices.SortFunc(roots, order)
+	slices.SortFunc(orphans, order)
+	for _, r := range roots {
+		put(r, 0, false)
+	}
+	under := 0
+	if len(roots) > 0 {
+		under = 1
+	}
+	for _, o := range orphans {
+		put(o, under, true)
+	}
+	rest := make([]Span, 0) // of a ring of parents, which nobody should send
+	for _, s := range byID {
+		if !seen[s.ID] {
+			rest = append(rest, s)
+		}
+	}
+	slices.SortFunc(rest, order)
+	for _, s := range rest {
+		put(s, under, true)
+	}
+	return out
+}

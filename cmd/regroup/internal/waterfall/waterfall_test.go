@@ -1,0 +1,113 @@
+package waterfall
+
+import (
+	"bytes"
+	"encoding/hex"
+	"flag"
+	"os"
+	"testing"
+	"time"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
+	resource "go.opentelemetry.io/proto/otlp/resource/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+
+var t0 = time.Date(2026, 11, 21, 10, 30, 0, 0, time.UTC)
+
+const trace = "0af7651916cd43dd8448eb211c80319c"
+
+func at(ms float64) time.Time { return t0.Add(time.Duration(ms * float64(time.Millisecond))) }
+
+func spans() []Span {
+	s := func(id, parent, service, name string, from, to float64) Span {
+		return Span{Trace: trace, ID: id, Parent: parent, Service: service, Name: name, Start: at(from), End: at(to)}
+	}
+	died := s("02", "01", "agent", "process worker.exited", 0, 3)
+	died.Error = "killed by signal 9 (SIGKILL)"
+	return []Span{
+		s("05", "01", "worker", "sync", 24, 30), died,
+		s("01", "", "registry", "incident worker-failed", 0, 41),
+		s("03", "01", "rendezvous", "judge", 4, 12),
+		s("04", "03", "rendezvous", "seal g2", 10, 12),
+		s("06", "ff", "worker", "first step", 30, 41),
+		s("07", "06", "worker", "all-reduce with a name that is far too long to be shown in whole", 31, 40),
+		s("03", "01", "rendezvous", "judge, told again", 4, 90),
+	}
+}
+
+func TestDraw(t *testing.T) {
+	var b bytes.Buffer
+	for _, d := range []Drawing{{Width: 110}, {Width: 110, ASCII: true}} {
+		if err := d.Draw(&b, "incident 1", spans()); err != nil {
+			t.Fatal(err)
+		}
+		b.WriteString("\n")
+	}
+	if err := (Drawing{Width: 80}).Draw(&b, "incident 2", nil); err != nil {
+		t.Fatal(err)
+	}
+	const file = "testdata/incident.txt"
+	if *rewrite {
+		if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(want, b.Bytes()) {
+		t.Errorf("got\n%s\nwant\n%s", b.Bytes(), want)
+	}
+}
+
+// TestRingOfParents: nobody should send one, and it must neither hang nor hide spans.
+func TestRingOfParents(t *testing.T) {
+	a := Span{ID: "01", Parent: "02", Start: at(0), End: at(1)}
+	b := Span{ID: "02", Parent: "01", Start: at(0), End: at(2)}
+	c := Span{ID: "03", Parent: "03", Start: at(0), End: at(3)}
+	if n := len(tree([]Span{a, b, c})); n != 3 {
+		t.Errorf("%d spans drawn, want 3", n)
+	}
+}
+
+func TestDecode(t *testing.T) {
+	id, err := hex.DecodeString(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv := func(k, v string) *common.KeyValue {
+		return &common.KeyValue{Key: k, Value: &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: v}}}
+	}
+	raw, err := proto.Marshal(&collector.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
+		Resource: &resource.Resource{Attributes: []*common.KeyValue{kv("service.name", "agent")}},
+		ScopeSpans: []*tracepb.ScopeSpans{{Spans: []*tracepb.Span{{
+			TraceId: id, SpanId: []byte{0, 0, 0, 0, 0, 0, 0, 2}, ParentSpanId: []byte{0, 0, 0, 0, 0, 0, 0, 1}, Name: "process",
+			StartTimeUnixNano: uint64(t0.UnixNano()), EndTimeUnixNano: uint64(at(3).UnixNano()),
+			Attributes: []*common.KeyValue{kv("regroup.job.id", "a-0001"), {Key: "n", Value: &common.AnyValue{Value: &common.AnyValue_IntValue{IntValue: 7}}}},
+			Status:     &tracepb.Status{Code: tracepb.Status_STATUS_CODE_ERROR},
+		}}}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Decode(raw)
+	if err != nil || len(got) != 1 {
+		t.Fatalf("%v %v", got, err)
+	}
+	s := got[0]
+	if s.Trace != trace || s.ID != "0000000000000002" || s.Parent != "0000000000000001" || s.Service != "agent" || s.Error != "error" ||
+		!s.Start.Equal(t0) || s.End.Sub(s.Start) != 3*time.Millisecond || s.Attributes["regroup.job.id"] != "a-0001" || s.Attributes["n"] != "7" {
+		t.Errorf("got %+v", s)
+	}
+	if _, err := Decode([]byte("no protobuf")); events.CodeOf(err) != events.Invalid {
+		t.Errorf("got %v, want Invalid", err)
+	}
+}

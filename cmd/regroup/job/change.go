@@ -1,0 +1,71 @@
+package job
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+)
+
+func scale(env command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "scale JOB MIN:MAX", Short: "Change the wanted number of workers", Args: command.Exactly("JOB", "MIN:MAX"),
+		Long: command.Help("Changes the wanted number of workers. The job regroups at its next commit: no step is lost, and it costs nothing of the\nfailure budget. N alone means exactly N.",
+			"regroup scale mnist-7f3a 2:8", "regroup scale mnist 4", "regroup scale mnist 1:1 --timeout 1m"),
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		w, err := jobflags.Workers(args[1])
+		if err != nil {
+			return err
+		}
+		c, done, err := env.Client(cmd)
+		if err != nil {
+			return err
+		}
+		defer done()
+		v, err := c.Job(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if err := c.Scale(cmd.Context(), v.Job, w); err != nil {
+			return err
+		}
+		fmt.Fprintf(env.Err, "%s wants %s workers\n", v.Job, screen.WorkersText(w))
+		return nil
+	}
+	return cmd
+}
+
+func stop(env command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "stop JOB", Aliases: []string{"cancel"}, Short: "End a job", Args: command.Exactly("JOB"),
+		Long: command.Help("Asks the workers of a job to stop: they get the job's stop signal and its grace. With --now they are killed.",
+			"regroup stop mnist-7f3a", "regroup stop mnist --now", "regroup stop mnist --reason 'wrong learning rate'"),
+	}
+	now := cmd.Flags().Bool("now", false, "kill the workers instead of asking them")
+	reason := cmd.Flags().String("reason", "", "why; it is kept with the job")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, done, err := env.Client(cmd)
+		if err != nil {
+			return err
+		}
+		defer done()
+		v, err := c.Job(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if v.State.Terminal() {
+			fmt.Fprintf(env.Err, "%s has ended already: %s\n", v.Job, v.State)
+			return nil
+		}
+		if err := c.Stop(cmd.Context(), v.Job, *reason, *now); err != nil {
+			return err
+		}
+		fmt.Fprintf(env.Err, "%s is stopping\n", v.Job)
+		return nil
+	}
+	return cmd
+}

@@ -1,0 +1,84 @@
+package job
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/events"
+)
+
+func facts(env command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "events JOB | --all", Short: "Show what happened, event by event",
+		Long: command.Help("Prints the facts about a job, or with --all about every job and node, in the order in which they were stored. With -o json\neach line is one CloudEvent in structured mode.",
+			"regroup events mnist", "regroup events mnist -f", "regroup events --all -f -o json | jq .type"),
+	}
+	all := cmd.Flags().Bool("all", false, "every job and node")
+	follow := cmd.Flags().BoolP("follow", "f", false, "go on with what comes")
+	form := command.Output(cmd, command.Text, command.JSON)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if *all {
+			return command.Exactly()(cmd, args)
+		}
+		return command.Exactly("JOB (or --all)")(cmd, args)
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		p, err := env.Palette(cmd)
+		if err != nil {
+			return err
+		}
+		c, done, err := env.Client(cmd)
+		if err != nil {
+			return err
+		}
+		defer done()
+		ctx := cmd.Context()
+		say := func(e events.Event) error { return sayFact(env, p, e, form.Is(command.JSON)) }
+		switch {
+		case *all && *follow:
+			err = c.FollowAll(ctx, say)
+		case *all:
+			err = c.AllFacts(ctx, say)
+		default:
+			v, found := c.Job(ctx, args[0])
+			if found != nil {
+				return found
+			}
+			if *follow {
+				err = c.Follow(ctx, v.Job, say)
+			} else {
+				err = c.Facts(ctx, v.Job, say)
+			}
+		}
+		return command.Interrupted(ctx, err)
+	}
+	return cmd
+}
+
+func sayFact(env command.Env, p screen.Palette, e events.Event, asJSON bool) error {
+	if asJSON {
+		m, err := e.Structured()
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(env.Out, strings.TrimSpace(string(m.Data)))
+		return err
+	}
+	kind := fmt.Sprintf("%-18s", string(e.Body.Type().Family())+"."+e.Body.Type().Kind())
+	switch b := e.Body.(type) {
+	case events.JobFailed, events.NodeLost, events.JobRejected:
+		kind = p.Bad(kind)
+	case events.WorkerExited:
+		if b.ExitCode != 0 && !b.Asked {
+			kind = p.Bad(kind)
+		}
+	case events.RoundSealed, events.JobSucceeded:
+		kind = p.Good(kind)
+	}
+	_, err := fmt.Fprintf(env.Out, "%s  %s  %s  %s\n", p.Faint(env.Clock(e.Time)), e.Entity, kind, screen.Describe(e.Body))
+	return err
+}

@@ -1,0 +1,257 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"strings"
+	"testing"
+	"time"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
+	resource "go.opentelemetry.io/proto/otlp/resource/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
+	"github.com/regroup-io/regroup/events"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const mnist = events.JobID("mnist-7f3a")
+
+var began = clienttest.Now.Add(-62 * time.Second)
+
+func place(node string, slot int) events.Place {
+	return events.Place{Node: events.NodeID(node), Slot: events.Slot(slot)}
+}
+
+func fault() events.Cause {
+	p := place("node-c", 0)
+	return events.Cause{Kind: events.CauseWorkerFailed, Place: &p, Node: "node-c", Rank: 1, Detail: "killed by signal 9 (SIGKILL)"}
+}
+
+// running is a job that has lost a worker and waits to take it in again.
+func running() events.JobView {
+	ref := func(node string, attempt, pid int, g events.Generation) events.WorkerRef {
+		return events.WorkerRef{Job: mnist, Place: place(node, 0), Incarnation: events.Incarnation("01" + node), Attempt: attempt, Generation: g, PID: pid}
+	}
+	members := []events.Member{{Place: place("node-a", 0), Attempt: 1, PID: 4121}, {Place: place("node-c", 0), Rank: 1, Attempt: 1, PID: 1180}}
+	return events.JobView{
+		Job: mnist, State: events.JobIsRunning, By: "/regroup/cli/ada@host", Submitted: began, Generation: 2, Step: 4612,
+		Spec: events.Spec{Name: "mnist", Command: []string{"python", "train.py"}, Workers: events.Workers{Min: 1, Max: 2}, Recovery: events.RecoveryInProcess},
+		Workers: []events.WorkerView{
+			{WorkerRef: ref("node-c", 2, 1200, 0), Rank: -1, State: events.WorkerIsStarting, Detail: "warms up"},
+			{WorkerRef: ref("node-a", 1, 4121, 2), Rank: 0, State: events.WorkerIsReady},
+		},
+		Generations: []events.GenerationView{
+			{Generation: 1, World: 2, Sealed: began.Add(time.Second), Ready: true, Cause: events.Cause{Kind: events.CauseStart}, Members: members},
+			{Generation: 2, World: 1, Sealed: began.Add(30 * time.Second), Ready: true, Cause: fault(), Members: members[:1]},
+		},
+		Incidents: []events.IncidentClosed{{Job: mnist, Incident: 1, From: 1, To: 2, Cause: fault(), TotalMS: 41,
+			Phases: events.Phases{Notice: 4, Abort: 2, Judge: 6, Regroup: 11, FirstStep: 18}, StepsLost: 1, TraceID: events.TraceID(events.TraceOf(mnist, 1))}},
+		Open: &events.IncidentOpened{Job: mnist, Incident: 2, From: 2, Cause: events.Cause{Kind: events.CauseGrow, Rank: -1}, Trace: events.TraceOf(mnist, 2)},
+	}
+}
+
+func failed() events.JobView {
+	return events.JobView{
+		Job: "bert-0c21", State: events.JobHasFailed, Code: events.Exhausted, Reason: "1 failure within 1h0m0s, 0 are allowed", By: "/regroup/cli/bob@host",
+		Submitted: began.Add(-time.Hour), Ended: began, Generation: 1,
+		Spec: events.Spec{Name: "bert", Command: []string{"./bert"}, Workers: events.Workers{Min: 4, Max: 4}},
+		FirstError: &events.WorkerView{Rank: 3, Detail: "exit 1", Lines: []string{"ValueError: no"},
+			WorkerRef: events.WorkerRef{Place: place("node-a", 3), Attempt: 1, Generation: 1, PID: 9}},
+	}
+}
+
+func world(t *testing.T) *clienttest.World {
+	w := clienttest.New(t)
+	w.Job(running())
+	w.Job(failed())
+	w.Job(events.JobView{Job: "gpt-0c22", State: events.JobIsWaiting, Reason: "needs 8 slots, 3 are free", Submitted: clienttest.Now.Add(-12 * time.Second),
+		Spec: events.Spec{Name: "gpt", Workers: events.Workers{Min: 8, Max: 16}}})
+	w.Put(events.BucketJobs, "ghost-0001", events.JobView{}) // a stop that waits for its submit
+	return w
+}
+
+func run(t *testing.T, w *clienttest.World, args ...string) clienttest.Output {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	return w.Run(ctx, "", Commands, args...)
+}
+
+func TestReading(t *testing.T) {
+	w := world(t)
+	tell(w)
+	w.Print(mnist, place("node-a", 0), "epoch 0\nloss 0.4\n")
+	w.Print(mnist, place("node-c", 0), "DEBUG x\n")
+	record(t, w)
+	for file, args := range map[string][]string{
+		"ls.txt":             {"ls"},
+		"ls_wide.txt":        {"ps", "-o", "wide"},
+		"ls_name.txt":        {"jobs", "-r", "-o", "name"},
+		"status.txt":         {"status", "mnist"},
+		"status_wide.txt":    {"status", "mnist-7f3a", "-o", "wide"},
+		"status_failed.txt":  {"status", "bert"},
+		"status_summary.txt": {"status", "mnist", "-o", "summary"},
+		"events.txt":         {"events", "mnist"},
+		"events.json":        {"events", "mnist", "-o", "json"},
+		"events_all.txt":     {"events", "--all"},
+		"timeline.txt":       {"timeline", "mnist", "--ascii"},
+		"trace.txt":          {"trace", "mnist"},
+		"trace.json":         {"trace", "mnist", "--incident", "1", "-o", "json"},
+		"colour.txt":         {"ls", "--color", "always"},
+	} {
+		t.Run(file, func(t *testing.T) {
+			o := run(t, w, args...)
+			if o.Exit != 0 || o.Err != "" {
+				t.Errorf("exit %d, stderr %q", o.Exit, o.Err)
+			}
+			clienttest.Golden(t, *rewrite, file, o.Out)
+		})
+	}
+}
+
+// tell stores the facts of a start and a death, and one of a node.
+func tell(w *clienttest.World) {
+	say := func(after time.Duration, number uint64, b events.Body) {
+		w.Tell(events.Event{Entity: string(mnist), Time: began.Add(after), Number: number, Body: b})
+	}
+	ref := events.WorkerRef{Job: mnist, Place: place("node-a", 0), Attempt: 1, PID: 4121}
+	say(0, 1, events.JobSubmitted{Job: mnist, By: "/regroup/cli/ada@host", Spec: running().Spec})
+	say(500*time.Millisecond, 0, events.WorkerStarted{WorkerRef: ref})
+	sealed := events.RoundSealed{Job: mnist, Generation: 1, Members: running().Generations[0].Members, Cause: events.Cause{Kind: events.CauseStart, Rank: -1}}
+	say(time.Second, 1, sealed)
+	say(time.Second, 1, sealed) // told twice
+	say(2*time.Second, 0, events.WorkerReady{WorkerRef: ref, Step: 1})
+	ref.Place, ref.PID, ref.Generation = place("node-c", 0), 1180, 1
+	say(30*time.Second, 0, events.WorkerExited{WorkerRef: ref, ExitCode: -1, Signal: "SIGKILL", Detail: "killed by signal 9 (SIGKILL)"})
+	w.Tell(events.Event{Entity: "node-b", Source: "/regroup/discovery", Number: 1, Time: began.Add(40 * time.Second),
+		Body: events.NodeLost{NodeFact: events.NodeFact{Node: "node-b", Slots: 4, Reason: "silent for 2.1s"}}})
+}
+
+// record stores two spans of the first incident, one of the start, and something that is no span.
+func record(t *testing.T, w *clienttest.World) {
+	span := func(traceparent, name string, from, to time.Duration, parent []byte) *tracepb.Span {
+		raw := make([]byte, 16)
+		for i := range raw {
+			raw[i] = unhex(traceparent[3+2*i])<<4 | unhex(traceparent[4+2*i])
+		}
+		return &tracepb.Span{TraceId: raw, SpanId: []byte(name)[:8], ParentSpanId: parent, Name: name,
+			StartTimeUnixNano: uint64(began.Add(from).UnixNano()), EndTimeUnixNano: uint64(began.Add(to).UnixNano())}
+	}
+	incident, start := events.TraceOf(mnist, 1), events.JobTrace(mnist)
+	b, err := proto.Marshal(&collector.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
+		Resource: &resource.Resource{Attributes: []*common.KeyValue{{Key: "service.name", Value: &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: "registry"}}}}},
+		ScopeSpans: []*tracepb.ScopeSpans{{Spans: []*tracepb.Span{
+			span(incident, "incident worker-failed", 0, 41*time.Millisecond, nil),
+			span(incident, "worker.exited", 0, 4*time.Millisecond, []byte("incident")),
+			span(start, "start of the job", 0, time.Second, nil),
+			span(events.TraceOf("other-0001", 1), "of another job", 0, time.Second, nil),
+		}}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Ports.Log.Publish(t.Context(), events.Message{Subject: events.SpanSubject("registry"), Data: b}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func unhex(c byte) byte {
+	if c >= 'a' {
+		return c - 'a' + 10
+	}
+	return c - '0'
+}
+
+func TestUnreadableSpansAreCounted(t *testing.T) {
+	w := world(t)
+	if _, err := w.Ports.Log.Publish(t.Context(), events.Message{Subject: events.SpanSubject("x"), Data: []byte("no protobuf")}); err != nil {
+		t.Fatal(err)
+	}
+	if o := run(t, w, "trace", "mnist"); o.Exit != 0 || !strings.Contains(o.Err, "1 stored message could not be read") {
+		t.Errorf("exit %d, stderr %q", o.Exit, o.Err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	w := world(t)
+	var b strings.Builder
+	for _, c := range []struct {
+		exit int
+		args []string
+	}{
+		{3, []string{"status", "mnsit-7f3a"}},
+		{3, []string{"logs", "nothing-like-it"}},
+		{2, []string{"status"}},
+		{2, []string{"status", "a", "b"}},
+		{2, []string{"ls", "--outptu", "json"}},
+		{2, []string{"ls", "-o", "jsno"}},
+		{2, []string{"ls", "--color", "sometimes"}},
+		{2, []string{"statsu", "mnist"}},
+		{2, []string{"logs", "mnist", "--rank", "3-1"}},
+		{2, []string{"logs", "mnist", "-i", "("}},
+		{2, []string{"events"}},
+		{2, []string{"scale", "mnist", "many"}},
+		{3, []string{"trace", "mnist", "--incident", "9"}},
+	} {
+		o := run(t, w, c.args...)
+		if o.Exit != c.exit {
+			t.Errorf("%q: exit %d, want %d", c.args, o.Exit, c.exit)
+		}
+		if o.Out != "" {
+			t.Errorf("%q: talk on stdout: %q", c.args, o.Out)
+		}
+		b.WriteString("$ regroup " + strings.Join(c.args, " ") + "\n" + o.Err)
+	}
+	clienttest.Golden(t, *rewrite, "refusals.txt", b.String())
+}
+
+// TestStopWithoutSubmitIsNoJob: its document has no view, so that "g" begins only one job's id.
+func TestStopWithoutSubmitIsNoJob(t *testing.T) {
+	w := world(t)
+	if o := run(t, w, "status", "g"); o.Exit != 0 || !strings.HasPrefix(o.Out, "gpt-0c22") {
+		t.Errorf("%+v", o)
+	}
+	if o := run(t, w, "status", "ghost-0001"); o.Exit != 3 {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestHelpOpensWithThreeExamples(t *testing.T) {
+	w := world(t)
+	for _, name := range []string{"ls", "status", "logs", "events", "timeline", "trace", "scale", "stop"} {
+		o := run(t, w, name, "--help")
+		lines := strings.Split(o.Out, "\n")
+		for i := range 3 {
+			if !strings.HasPrefix(lines[i], "regroup "+name) && !strings.HasPrefix(lines[i], "  regroup "+name) {
+				t.Errorf("%s: line %d of its help is %q, want an example", name, i+1, lines[i])
+			}
+		}
+	}
+}
+
+func TestOutputForPrograms(t *testing.T) {
+	w := world(t)
+	var all []events.JobView
+	if err := json.Unmarshal([]byte(run(t, w, "ls", "-o", "json").Out), &all); err != nil || len(all) != 3 {
+		t.Errorf("ls -o json: %v, %d jobs, want 3", err, len(all))
+	}
+	if o := run(t, w, "status", "mnist", "-o", "yaml"); !strings.Contains(o.Out, "\nstate: running\n") {
+		t.Errorf("status -o yaml: %s", o.Out)
+	}
+	empty := clienttest.New(t)
+	if o := run(t, empty, "ls", "-o", "json"); o.Out != "[]\n" {
+		t.Errorf("no jobs in JSON: %q, want []", o.Out)
+	}
+	if o := run(t, empty, "ls"); o.Out != "" || o.Err == "" || o.Exit != 0 {
+		t.Errorf("no jobs: %+v", o)
+	}
+}

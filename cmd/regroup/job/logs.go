@@ -1,0 +1,204 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/events"
+)
+
+type logFlags struct {
+	follow           bool
+	rank, node       string
+	gen              uint64
+	tail             int
+	since            time.Duration
+	include, exclude string
+	form             *command.Format
+}
+
+func logs(env command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "logs JOB", Short: "Show the workers' output, merged, with rank and generation", Args: command.Exactly("JOB"),
+		Long: command.Help("Prints the output of all workers in the order in which it was stored, each line with node, rank and generation.\nWith -f it goes on until the job has ended.",
+			"regroup logs mnist -f", "regroup logs mnist --rank 0,3-5 --tail 100", "regroup logs mnist -i 'loss|error' -e DEBUG --since 5m"),
+	}
+	f := &logFlags{}
+	fs := cmd.Flags()
+	fs.BoolVarP(&f.follow, "follow", "f", false, "go on with what comes")
+	fs.StringVar(&f.rank, "rank", "", "only these ranks: 0,3-5")
+	fs.StringVar(&f.node, "node", "", "only this node")
+	fs.Uint64Var(&f.gen, "gen", 0, "only this generation")
+	fs.IntVar(&f.tail, "tail", -1, "only the last N of the stored lines")
+	fs.DurationVar(&f.since, "since", 0, "only lines that are younger: 5m")
+	fs.StringVarP(&f.include, "include", "i", "", "only lines that match this regular expression")
+	fs.StringVarP(&f.exclude, "exclude", "e", "", "no lines that match this regular expression")
+	f.form = command.Output(cmd, command.Text, command.Raw, command.JSONL)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		t, err := newTail(env, cmd, f)
+		if err != nil {
+			return err
+		}
+		c, done, err := env.Client(cmd)
+		if err != nil {
+			return err
+		}
+		defer done()
+		v, err := c.Job(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		return t.run(cmd.Context(), c, v)
+	}
+	return cmd
+}
+
+// tail is one reading of logs.
+type tail struct {
+	*logFlags
+	env      command.Env
+	palette  screen.Palette
+	keep     func(client.Line) bool
+	last     uint64        // sequence of the newest chunk seen
+	withheld []client.Line // with --tail: the newest of the stored lines
+}
+
+func newTail(env command.Env, cmd *cobra.Command, f *logFlags) (*tail, error) {
+	p, err := env.Palette(cmd)
+	if err != nil {
+		return nil, err
+	}
+	t := &tail{logFlags: f, env: env, palette: p}
+	ranks, err := parseRanks(f.rank)
+	if err != nil {
+		return nil, err
+	}
+	include, err := pattern("--include", f.include)
+	if err != nil {
+		return nil, err
+	}
+	exclude, err := pattern("--exclude", f.exclude)
+	if err != nil {
+		return nil, err
+	}
+	youngest := env.Now().Add(-f.since)
+	t.keep = func(l client.Line) bool {
+		return (ranks == nil || ranks(l.Rank)) &&
+			(f.gen == 0 || uint64(l.Generation) == f.gen) &&
+			(f.since == 0 || l.Time.After(youngest)) &&
+			(include == nil || include.MatchString(l.Text)) &&
+			(exclude == nil || !exclude.MatchString(l.Text))
+	}
+	return t, nil
+}
+
+func pattern(flag, text string) (*regexp.Regexp, error) {
+	if text == "" {
+		return nil, nil
+	}
+	re, err := regexp.Compile(text)
+	if err != nil {
+		return nil, events.Errorf(events.Invalid, "%s %q: %w", flag, text, err)
+	}
+	return re, nil
+}
+
+// parseRanks reads 0,3-5; nil = all.
+func parseRanks(text string) (func(int) bool, error) {
+	if text == "" {
+		return nil, nil
+	}
+	type span struct{ lo, hi int }
+	var spans []span
+	for part := range strings.SplitSeq(text, ",") {
+		low, high, ranged := strings.Cut(part, "-")
+		if !ranged {
+			high = low
+		}
+		lo, err1 := strconv.Atoi(low)
+		hi, err2 := strconv.Atoi(high)
+		if err1 != nil || err2 != nil || lo < 0 || hi < lo {
+			return nil, events.Errorf(events.Invalid, "--rank %q is no list of ranks: write 0,3-5", text)
+		}
+		spans = append(spans, span{lo, hi})
+	}
+	return func(r int) bool {
+		for _, s := range spans {
+			if s.lo <= r && r <= s.hi {
+				return true
+			}
+		}
+		return false
+	}, nil
+}
+
+// run reads what is stored, then with -f what comes until the job has ended, then what was stored meanwhile.
+func (t *tail) run(ctx context.Context, c *client.Client, v events.JobView) error {
+	if err := t.read(ctx, c, v.Job, false); err != nil {
+		return err
+	}
+	for _, l := range t.withheld[max(0, len(t.withheld)-max(0, t.tail)):] {
+		if err := t.print(l); err != nil {
+			return err
+		}
+	}
+	if !t.follow || v.State.Terminal() {
+		return nil
+	}
+	t.tail, t.withheld = -1, nil
+	err := t.env.Both(ctx,
+		func(ctx context.Context) error { return t.read(ctx, c, v.Job, true) },
+		func(ctx context.Context) error { return c.Follow(ctx, v.Job, untilEnd) })
+	if err != nil {
+		return command.Interrupted(ctx, err)
+	}
+	return command.Interrupted(ctx, t.read(ctx, c, v.Job, false))
+}
+
+func untilEnd(e events.Event) error {
+	switch e.Body.(type) {
+	case events.JobSucceeded, events.JobFailed, events.JobStopped:
+		return client.Stop()
+	}
+	return nil
+}
+
+func (t *tail) read(ctx context.Context, c *client.Client, job events.JobID, follow bool) error {
+	return c.Logs(ctx, job, client.LogsFrom{Node: events.NodeID(t.node), After: t.last, Follow: follow}, func(l client.Line) error {
+		t.last = l.Sequence
+		switch {
+		case !t.keep(l), t.tail == 0:
+			return nil
+		case t.tail < 0:
+			return t.print(l)
+		}
+		t.withheld = append(t.withheld, l)
+		if len(t.withheld) > 2*t.tail { // now and then, not for each line
+			t.withheld = append(t.withheld[:0], t.withheld[len(t.withheld)-t.tail:]...)
+		}
+		return nil
+	})
+}
+
+func (t *tail) print(l client.Line) error {
+	var err error
+	switch {
+	case t.form.Is(command.Raw):
+		_, err = fmt.Fprintln(t.env.Out, l.Text)
+	case t.form.Is(command.JSONL):
+		err = json.NewEncoder(t.env.Out).Encode(l)
+	default:
+		_, err = fmt.Fprintln(t.env.Out, t.palette.Prefix(l.Place, l.Rank, l.Generation)+" "+l.Text)
+	}
+	return err
+}

@@ -1,0 +1,114 @@
+package job
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
+	"github.com/regroup-io/regroup/events"
+)
+
+func status(env command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "status JOB", Short: "Show one job, its workers, its incidents", Args: command.Exactly("JOB"),
+		Long: command.Help("Shows a job: its workers by rank, its incidents with their phases, and the first error of a job that failed.\nThe beginning of a job's id is enough if no other begins so. With -o summary it prints the object that run -o json prints.",
+			"regroup status mnist-7f3a", "regroup status mnist", "regroup status mnist -o summary | jq .samples"),
+	}
+	const asSummary = "summary"
+	form := command.Output(cmd, command.Table, command.Wide, command.JSON, command.YAML, command.Name, asSummary)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		p, err := env.Palette(cmd)
+		if err != nil {
+			return err
+		}
+		c, done, err := env.Client(cmd)
+		if err != nil {
+			return err
+		}
+		defer done()
+		v, err := c.Job(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if form.Is(asSummary) {
+			if err := form.Set(command.JSON); err != nil {
+				return err
+			}
+			_, err := form.Write(env.Out, summary.Of(v, env.Now()))
+			return err
+		}
+		if written, err := form.Write(env.Out, v); written {
+			return err
+		}
+		if form.Is(command.Name) {
+			fmt.Fprintln(env.Out, v.Job)
+			return nil
+		}
+		return show(env, p, v, form.Is(command.Wide))
+	}
+	return cmd
+}
+
+func show(env command.Env, p screen.Palette, v events.JobView, wide bool) error {
+	fmt.Fprintf(env.Out, "%s  %s  generation %d  world %d (%d–%d)  step %d  submitted by %s %s ago\n", p.Head(string(v.Job)), p.State(string(v.State)),
+		v.Generation, training(v), v.Spec.Workers.Min, v.Spec.Workers.Max, v.Step, v.By, env.Age(v.Submitted))
+	if v.Reason != "" {
+		fmt.Fprintln(env.Out, v.Reason)
+	}
+	if len(v.Workers) > 0 {
+		if err := workers(env, p, v, wide); err != nil {
+			return err
+		}
+	}
+	if v.Open != nil || len(v.Incidents) > 0 {
+		fmt.Fprintln(env.Out, p.Head("INCIDENTS"))
+	}
+	if v.Open != nil {
+		fmt.Fprintf(env.Out, "#%d %s · %s\n", v.Open.Incident, screen.CauseText(v.Open.Cause), p.Warn("open"))
+	}
+	for _, i := range slices.Backward(v.Incidents) {
+		fmt.Fprintln(env.Out, screen.IncidentText(i))
+	}
+	if v.State == events.JobHasFailed && v.FirstError != nil {
+		fmt.Fprint(env.Out, screen.RootCause(p, v.Job, *v.FirstError))
+	}
+	return nil
+}
+
+func workers(env command.Env, p screen.Palette, v events.JobView, wide bool) error {
+	header := []string{"RANK", "NODE", "SLOT", "PID", "STATE", "GEN", "ATTEMPT"}
+	if wide {
+		header = append(header, "INCARNATION")
+	}
+	all := slices.Clone(v.Workers)
+	// Those without a rank come last.
+	slices.SortStableFunc(all, func(a, b events.WorkerView) int {
+		return cmp.Or(cmp.Compare(uint(a.Rank), uint(b.Rank)), cmp.Compare(a.Place.Node, b.Place.Node), cmp.Compare(a.Place.Slot, b.Place.Slot))
+	})
+	rows := make([][]string, 0, len(all))
+	for _, w := range all {
+		rank := "-"
+		if w.Rank >= 0 {
+			rank = p.Rank(w.Rank, fmt.Sprint(w.Rank))
+		}
+		gen := "-"
+		if w.WorkerRef.Generation > 0 {
+			gen = fmt.Sprint(uint64(w.WorkerRef.Generation))
+		}
+		r := []string{rank, string(w.Place.Node), fmt.Sprint(int(w.Place.Slot)), fmt.Sprint(w.PID), p.State(string(w.State)),
+			gen, fmt.Sprint(w.Attempt)}
+		if wide {
+			r = append(r, string(w.Incarnation))
+		}
+		if w.Detail != "" {
+			r = append(r, p.Faint(w.Detail))
+		}
+		rows = append(rows, r)
+	}
+	return screen.Table(env.Out, p, header, rows)
+}

@@ -1,0 +1,48 @@
+package job
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/events"
+)
+
+func timeline(env command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "timeline JOB", Short: "Draw what each worker did when", Args: command.Exactly("JOB"),
+		Long: command.Help("Draws one row for each life of a worker: training, waiting for the next generation, taking over state, death.\nTimes are those of the machines' clocks.",
+			"regroup timeline mnist", "regroup timeline mnist --ascii", "regroup timeline mnist -o json | jq .generations"),
+	}
+	ascii := cmd.Flags().Bool("ascii", false, "draw with plain characters")
+	form := command.Output(cmd, command.Text, command.JSON, command.YAML)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		p, err := env.Palette(cmd)
+		if err != nil {
+			return err
+		}
+		c, done, err := env.Client(cmd)
+		if err != nil {
+			return err
+		}
+		defer done()
+		v, err := c.Job(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		var all []events.Event
+		err = c.Facts(cmd.Context(), v.Job, func(e events.Event) error {
+			all = append(all, e)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		t := screen.NewTimeline(all, env.Now())
+		if written, err := form.Write(env.Out, t); written {
+			return err
+		}
+		return screen.Gantt{Palette: p, Width: env.Columns(), ASCII: *ascii}.Draw(env.Out, t)
+	}
+	return cmd
+}

@@ -1,0 +1,110 @@
+package job
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/waterfall"
+	"github.com/regroup-io/regroup/events"
+)
+
+// story is one trace of a job.
+type story struct {
+	Incident int              `json:"incident"` // 0 = the start of the job
+	Title    string           `json:"title"`
+	Trace    string           `json:"trace_id"`
+	Spans    []waterfall.Span `json:"spans"`
+}
+
+func trace(env command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "trace JOB", Short: "Draw the traces of a job's start and incidents", Args: command.Exactly("JOB"),
+		Long: command.Help("Draws one waterfall for the start of a job (incident 0) and one for each of its incidents: from the fault to the first\ngood step, over every process that took part. No collector is needed: spans are kept beside the events.",
+			"regroup trace mnist", "regroup trace mnist --incident 2", "regroup trace mnist --incident 1 -o json | jq '.[].spans[].name'"),
+	}
+	only := cmd.Flags().Int("incident", -1, "only this one; 0 = the start of the job")
+	ascii := cmd.Flags().Bool("ascii", false, "draw with plain characters")
+	form := command.Output(cmd, command.Text, command.JSON, command.YAML)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		p, err := env.Palette(cmd)
+		if err != nil {
+			return err
+		}
+		c, done, err := env.Client(cmd)
+		if err != nil {
+			return err
+		}
+		defer done()
+		v, err := c.Job(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		all, err := stories(v, *only)
+		if err != nil {
+			return err
+		}
+		unreadable := 0
+		err = c.Spans(cmd.Context(), func(otlp []byte) error {
+			spans, err := waterfall.Decode(otlp)
+			if err != nil {
+				unreadable++ // any client may write spans; the others still tell the story
+				return nil
+			}
+			for _, s := range spans {
+				for i := range all {
+					if all[i].Trace == s.Trace {
+						all[i].Spans = append(all[i].Spans, s)
+					}
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if unreadable > 0 {
+			fmt.Fprintf(env.Err, "%s could not be read\n", screen.Plural(unreadable, "stored message"))
+		}
+		if written, err := form.Write(env.Out, all); written {
+			return err
+		}
+		d := waterfall.Drawing{Palette: p, Width: env.Columns(), ASCII: *ascii}
+		for i, s := range all {
+			if i > 0 {
+				fmt.Fprintln(env.Out)
+			}
+			if err := d.Draw(env.Out, s.Title+"  trace "+s.Trace, s.Spans); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return cmd
+}
+
+// stories lists the traces to read, the start first; only limits them to one.
+func stories(v events.JobView, only int) ([]story, error) {
+	all := []story{{Title: "start of " + string(v.Job), Trace: events.TraceID(events.JobTrace(v.Job)), Spans: []waterfall.Span{}}}
+	add := func(number int, cause events.Cause, from events.Generation) {
+		all = append(all, story{Incident: number, Title: fmt.Sprintf("#%d %s", number, screen.CauseText(cause)),
+			Trace: events.TraceID(events.TraceOf(v.Job, from)), Spans: []waterfall.Span{}})
+	}
+	for _, i := range v.Incidents {
+		add(i.Incident, i.Cause, i.From)
+	}
+	if v.Open != nil {
+		add(v.Open.Incident, v.Open.Cause, v.Open.From)
+	}
+	if only < 0 {
+		return all, nil
+	}
+	for _, s := range all {
+		if s.Incident == only {
+			return []story{s}, nil
+		}
+	}
+	return nil, events.Errorf(events.NotFound, "%s has no incident %d: it has had %s", v.Job, only, screen.Plural(len(all)-1, "incident"))
+}

@@ -1,0 +1,219 @@
+// Package run is `regroup run`: submit a job, attend it, exit with its outcome; with no server, bring one.
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/attend"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
+	"github.com/regroup-io/regroup/cmd/regroup/serve"
+	"github.com/regroup-io/regroup/cmd/regroup/submit"
+	"github.com/regroup-io/regroup/events"
+)
+
+// LocalSource marks jobs of a `run` that brought its own server: if it was killed, the next one stops what it has left.
+const LocalSource = "/client/run/local"
+
+// call is one call of `regroup run`.
+type call struct {
+	terminal bool
+	config   *boot.Config
+	agent    serve.AgentConfig
+	flags    *jobflags.Flags
+	json     bool
+	palette  screen.Palette
+	out      io.Writer
+	err      io.Writer
+}
+
+// Command is `regroup run`.
+func Command(env command.Env, c *boot.Config, a serve.AgentConfig) *cobra.Command {
+	var file string
+	var form *command.Format
+	r := &call{config: c, agent: a, terminal: env.ErrIsTerminal}
+	cmd := &cobra.Command{
+		Use: "run [flags] -- COMMAND [ARG...]", Short: "Submit a job, follow it, and exit with its outcome", Args: cobra.ArbitraryArgs,
+		Long: `Submits a job and follows it to its end. With no server configured and none running here, run brings its own: broker,
+services and an agent in this process.`,
+		Example: `  regroup run --workers 2:4 -- python train.py
+  regroup run --workers 4 --recovery in-process -- ./mnist -epochs 4
+  regroup run -f job.yaml -o json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r.out, r.err = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			spec, err := submit.Read(env, file, r.flags, args)
+			if err != nil {
+				return submit.Explain(env, form, err)
+			}
+			r.json = form.Is(command.JSON)
+			if r.palette, err = env.ErrPalette(cmd); err != nil {
+				return err
+			}
+			return r.run(cmd.Context(), spec)
+		},
+	}
+	r.flags = jobflags.Add(cmd.Flags())
+	form = command.Output(cmd, command.Text, command.JSON) // json: one object at the end on stdout, workers' output on stderr
+	cmd.Flags().StringVarP(&file, "file", "f", "", "job spec in YAML or JSON; - is stdin")
+	cmd.Flags().IntVar(&r.agent.Slots, "slots", a.Slots, "with a server of its own: workers that fit here; default: as many as the job wants")
+	cmd.Flags().SetInterspersed(true)
+	return cmd
+}
+
+func (r *call) run(ctx context.Context, spec events.Spec) error {
+	if r.config.Server == "" {
+		l, err := serve.OpenLocal(ctx, *r.config, "127.0.0.1:0")
+		switch {
+		case err == nil:
+			return r.local(ctx, l, spec)
+		case !errors.Is(err, serve.ErrInUse):
+			return err
+		}
+	}
+	return r.attached(ctx, spec)
+}
+
+// attached runs the job on a server that is there already. Ctrl-C leaves it running.
+func (r *call) attached(ctx context.Context, spec events.Spec) error {
+	ports, closePorts, err := serve.Attach(ctx, *r.config)
+	if err != nil {
+		return err
+	}
+	defer closePorts()
+	ctx, stop := boot.Interruptible(ctx, nil)
+	defer stop()
+	c := client.New(ports, "/client/run")
+	job, err := c.Submit(ctx, spec)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(r.err, "%s submitted; Ctrl-C leaves it running\n", job)
+	w := r.watcher(c, job)
+	v, err := w.Run(ctx)
+	if errors.Is(err, boot.ErrInterrupted) {
+		fmt.Fprintf(r.err, "\nleft running: regroup logs %s -f   stop it with: regroup stop %s\n", job, job)
+		return &exitcode.Error{Code: exitcode.Interrupted}
+	}
+	if err != nil {
+		return err
+	}
+	if err := w.Rest(ctx, 400*time.Millisecond); err != nil {
+		return err
+	}
+	return Report(r.out, r.err, r.palette, v, r.json)
+}
+
+// local runs the job on l, with an agent in this process. The first Ctrl-C stops the job, the second kills it.
+func (r *call) local(parent context.Context, l *serve.Local, spec events.Spec) error {
+	defer l.Close()
+	a := r.agent
+	if a.Slots == 0 {
+		a.Slots = spec.Workers.Max
+	}
+	a.Advertise = "127.0.0.1"
+	agent, err := serve.NewAgent(l.Process, a, nil)
+	if err != nil {
+		return err
+	}
+	c := client.New(l.Process.Ports, LocalSource)
+	life, end := context.WithCancel(parent)
+	defer end()
+	g, life := errgroup.WithContext(life)
+	g.Go(func() error { return serve.Everything(life, l, agent) })
+
+	var v events.JobView
+	var w *attend.Watcher
+	g.Go(func() error {
+		defer end()
+		if err := StopLeftovers(life, c); err != nil {
+			return err
+		}
+		job, err := c.Submit(life, spec)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(r.err, "%s  no server configured: running one here (data: %s), stop with Ctrl-C\n", job, r.config.StateDir)
+		stopping, restore := boot.Interruptible(life, func() {
+			_ = c.Stop(life, job, "interrupted twice", true)
+			agent.Kill()
+		})
+		defer restore()
+		defer context.AfterFunc(stopping, func() {
+			if life.Err() == nil {
+				fmt.Fprintf(r.err, "\nstopping %s; Ctrl-C again kills it\n", job)
+				_ = c.Stop(life, job, "interrupted", false)
+			}
+		})()
+		w = r.watcher(c, job)
+		v, err = w.Run(life)
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	// The agent has ended and sent on its workers' last output; the broker still runs.
+	if err := w.Rest(parent, 0); err != nil {
+		return err
+	}
+	return Report(r.out, r.err, r.palette, v, r.json)
+}
+
+func (r *call) watcher(c *client.Client, job events.JobID) *attend.Watcher {
+	out := r.out
+	if r.json {
+		out = r.err
+	}
+	return attend.New(attend.Options{Client: c, Job: job, Out: out, Err: r.err, Palette: r.palette, Terminal: r.terminal})
+}
+
+// StopLeftovers ends jobs of an earlier `run` of this state folder that was killed.
+func StopLeftovers(ctx context.Context, c *client.Client) error {
+	jobs, err := c.Jobs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, j := range jobs {
+		if !j.State.Terminal() && strings.HasPrefix(j.By, LocalSource) {
+			if err := c.Stop(ctx, j.Job, "left by a run that was killed", true); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Report prints how a job ended and returns the error that carries its exit code; nil when it succeeded.
+func Report(out, errs io.Writer, p screen.Palette, v events.JobView, asJSON bool) error {
+	now := time.Now()
+	s := summary.Of(v, now)
+	if asJSON {
+		b, err := json.MarshalIndent(s, "", "  ")
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(out, string(b)); err != nil {
+			return err
+		}
+	}
+	if err := screen.Final(errs, p, v, now); err != nil {
+		return err
+	}
+	if s.ExitCode == exitcode.OK {
+		return nil
+	}
+	return &exitcode.Error{Code: s.ExitCode}
+}

@@ -1,0 +1,110 @@
+package serve
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/agent/proc"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/events"
+)
+
+// AgentConfig is an agent's part of the environment: REGROUP_AGENT_*.
+type AgentConfig struct {
+	Node      string        `envconfig:"NODE"`       // empty = the host's name
+	Slots     int           `envconfig:"SLOTS"`      // 0 = one per core
+	Advertise string        `envconfig:"ADVERTISE"`  // empty = the first address that is not a loopback one
+	DataPorts string        `envconfig:"DATA_PORTS"` // low-high; empty = any
+	Heartbeat time.Duration `envconfig:"HEARTBEAT" default:"500ms"`
+}
+
+// LoadAgent reads the environment.
+func LoadAgent() (AgentConfig, error) {
+	var a AgentConfig
+	return a, boot.Section("AGENT", &a)
+}
+
+// Flags adds the agent's flags.
+func (a *AgentConfig) Flags(fs *pflag.FlagSet) {
+	fs.StringVar(&a.Node, "node", a.Node, "name of this node (REGROUP_AGENT_NODE); default: the host's")
+	fs.IntVar(&a.Slots, "slots", a.Slots, "workers that fit on this node (REGROUP_AGENT_SLOTS); default: one per core")
+	fs.StringVar(&a.Advertise, "advertise", a.Advertise, "host under which workers of other nodes reach this one (REGROUP_AGENT_ADVERTISE)")
+	fs.StringVar(&a.DataPorts, "data-ports", a.DataPorts, "low-high: ports on which workers listen (REGROUP_AGENT_DATA_PORTS); default: any")
+	fs.DurationVar(&a.Heartbeat, "heartbeat", a.Heartbeat, "time between heartbeats (REGROUP_AGENT_HEARTBEAT)")
+}
+
+func (a AgentConfig) filled() AgentConfig {
+	if a.Node == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "node"
+		}
+		a.Node = string(events.NodeIDFrom(host))
+	}
+	if a.Slots == 0 {
+		a.Slots = runtime.NumCPU()
+	}
+	if a.Advertise == "" {
+		a.Advertise = advertised()
+	}
+	return a
+}
+
+// NewAgent makes the agent of a node with real processes. Its state is kept in a folder of the node's own.
+func NewAgent(p *boot.Process, a AgentConfig, output func(agent.Line)) (*agent.Agent, error) {
+	a = a.filled()
+	dir := filepath.Join(p.Config.StateDir, "agents", a.Node)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	driver, err := proc.New(proc.Options{StateDir: dir})
+	if err != nil {
+		return nil, err
+	}
+	return agent.New(agent.Options{
+		Node: events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, StateDir: dir,
+		Ports: p.Ports, Driver: driver, Config: agent.Config{Heartbeat: a.Heartbeat},
+		Output: output, Observe: p.Recorder.Record, Logger: p.Logger.With("node", a.Node),
+	})
+}
+
+// AgentCommand is `regroup agent`.
+func AgentCommand(c *boot.Config, a *AgentConfig) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "agent", Short: "Run this node's agent: it starts and watches workers", Args: cobra.NoArgs,
+		Example: `  regroup agent --server nats://broker:4222
+  regroup agent --server nats://broker:4222 --node gpu-7 --slots 8 --advertise 10.0.0.7 --data-ports 29400-29500
+  REGROUP_SERVER=nats://broker:4222 regroup agent`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var run *agent.Agent
+			ctx, stop := boot.Interruptible(cmd.Context(), func() {
+				if run != nil {
+					run.Kill()
+				}
+			})
+			defer stop()
+			p, err := boot.Open(ctx, *c, "agent", nil)
+			if err != nil {
+				return err
+			}
+			defer p.Close()
+			if err := p.AwaitTopology(ctx); err != nil {
+				return err
+			}
+			if run, err = NewAgent(p, *a, nil); err != nil {
+				return err
+			}
+			p.Logger.Info("agent runs", "node", a.filled().Node, "slots", a.filled().Slots, "incarnation", string(run.Incarnation()))
+			return withHealth(ctx, p, func(ctx context.Context) error { return run.Run(ctx) })
+		},
+	}
+	a.Flags(cmd.Flags())
+	return cmd
+}

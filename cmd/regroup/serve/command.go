@@ -1,0 +1,176 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/jetstream"
+)
+
+// Command is `regroup serve`.
+func Command(c *boot.Config) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve SERVICE",
+		Short: "Run one service: discovery, scheduler, rendezvous, registry or nats",
+		Long:  "Runs one part of the control plane in this process. Any number of replicas of a service may run.",
+		Example: `  regroup serve nats --listen 0.0.0.0:4222
+  regroup serve registry --server nats://broker:4222
+  REGROUP_SERVER=nats://broker:4222 regroup serve rendezvous`,
+	}
+	for _, name := range All() {
+		cmd.AddCommand(serviceCommand(c, name))
+	}
+	cmd.AddCommand(brokerCommand(c))
+	return cmd
+}
+
+func serviceCommand(c *boot.Config, name string) *cobra.Command {
+	return &cobra.Command{
+		Use: name, Short: "Run a replica of the " + name + " service", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := boot.Interruptible(cmd.Context(), nil)
+			defer stop()
+			p, err := boot.Open(ctx, *c, name, nil)
+			if err != nil {
+				return err
+			}
+			defer p.Close()
+			if err := p.AwaitTopology(ctx); err != nil {
+				return err
+			}
+			p.Logger.Info("serving", "service", name, "server", p.Conn.URL(), "instance", p.Instance)
+			return withHealth(ctx, p, func(ctx context.Context) error { return Services(ctx, p, name) })
+		},
+	}
+}
+
+// withHealth runs fn, and beside it the health endpoint if one is configured.
+func withHealth(ctx context.Context, p *boot.Process, fn func(context.Context) error) error {
+	if p.Config.Health == "" {
+		return fn(ctx)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	g.Go(func() error {
+		defer cancel()
+		return fn(ctx)
+	})
+	g.Go(func() error {
+		return boot.ServeHealth(ctx, p.Config.Health, func() error {
+			if !p.Conn.Connected() {
+				return fmt.Errorf("not connected to NATS")
+			}
+			return nil
+		})
+	})
+	return g.Wait()
+}
+
+func brokerCommand(c *boot.Config) *cobra.Command {
+	var o jetstream.ServerOptions
+	var routes string
+	cmd := &cobra.Command{
+		Use: "nats", Short: "Run the embedded NATS server alone, by itself or as one of a cluster", Args: cobra.NoArgs,
+		Example: `  regroup serve nats --listen 0.0.0.0:4222
+  regroup serve nats --name n1 --listen :4222 --cluster regroup --cluster-listen :6222 --routes n1:6222,n2:6222,n3:6222
+  regroup init --server nats://n1:4222 --replicas 3`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := boot.Interruptible(cmd.Context(), nil)
+			defer stop()
+			log, err := c.Logger(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			o.Logger, o.StoreDir = log, filepath.Join(c.StateDir, "nats")
+			if routes != "" {
+				o.Cluster.Routes = strings.Split(routes, ",")
+			}
+			s, err := jetstream.StartServer(o)
+			if err != nil {
+				return err
+			}
+			defer s.Shutdown()
+			log.Info("broker listens", "url", s.ClientURL(), "store", o.StoreDir)
+			p, err := boot.Open(ctx, *c, "broker", s)
+			if err != nil {
+				return err
+			}
+			defer p.Close()
+			if o.Cluster.Name == "" { // a cluster gets its streams by `regroup init`, once, with replicas
+				if err := p.Conn.Ensure(ctx, 1); err != nil {
+					return err
+				}
+			}
+			return withHealth(ctx, p, func(ctx context.Context) error {
+				<-ctx.Done()
+				return nil
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Name, "name", "", "name of this server, unique in its cluster")
+	f.StringVar(&o.Listen, "listen", "127.0.0.1:4222", "host:port for clients")
+	f.StringVar(&o.Advertise, "advertise", "", "host:port that clients are told instead")
+	f.StringVar(&o.ConfigFile, "nats-config", "", "nats-server configuration with accounts, TLS and permissions")
+	f.StringVar(&o.Cluster.Name, "cluster", "", "name of the cluster, the same on every server")
+	f.StringVar(&o.Cluster.Listen, "cluster-listen", "", "host:port for the other servers")
+	f.StringVar(&routes, "routes", "", "host:port of the other servers, separated by commas")
+	return cmd
+}
+
+// InitCommand is `regroup init`.
+func InitCommand(c *boot.Config) *cobra.Command {
+	var replicas int
+	cmd := &cobra.Command{
+		Use: "init", Short: "Create the streams and buckets on a NATS server or cluster", Args: cobra.NoArgs,
+		Example: `  regroup init --server nats://127.0.0.1:4222
+  regroup init --server nats://n1:4222,nats://n2:4222 --replicas 3
+  REGROUP_SERVER=nats://n1:4222 regroup init`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := boot.Open(cmd.Context(), *c, "init", nil)
+			if err != nil {
+				return err
+			}
+			defer p.Close()
+			return p.Conn.Ensure(cmd.Context(), replicas)
+		},
+	}
+	cmd.Flags().IntVar(&replicas, "replicas", 1, "copies of every stream: 1, 3 or 5")
+	return cmd
+}
+
+// HealthCommand is `regroup health`, for container health checks.
+func HealthCommand(c *boot.Config) *cobra.Command {
+	return &cobra.Command{
+		Use: "health", Short: "Ask the regroup process of this host whether it is ready (exit 0) or not (exit 1)", Args: cobra.NoArgs,
+		Example: `  regroup health --health 127.0.0.1:7479
+  REGROUP_HEALTH=127.0.0.1:7479 regroup health
+  docker inspect -f '{{.State.Health.Status}}' CONTAINER`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if c.Health == "" {
+				return fmt.Errorf("no address: give --health host:port or REGROUP_HEALTH")
+			}
+			return boot.AskHealth(cmd.Context(), c.Health)
+		},
+	}
+}
+
+// advertised is the address under which peers reach this host: the first that is not a loopback one.
+func advertised() string {
+	addrs, err := net.InterfaceAddrs()
+	if err == nil {
+		for _, a := range addrs {
+			if n, ok := a.(*net.IPNet); ok && !n.IP.IsLoopback() && n.IP.To4() != nil && !n.IP.IsLinkLocalUnicast() {
+				return n.IP.String()
+			}
+		}
+	}
+	return "127.0.0.1"
+}

@@ -1,0 +1,64 @@
+// Package serve runs the long-lived parts of Regroup: one service, the broker, an agent, or all of them in one process.
+package serve
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/discovery"
+	"github.com/regroup-io/regroup/services/registry"
+	"github.com/regroup-io/regroup/services/rendezvous"
+	"github.com/regroup-io/regroup/services/scheduler"
+)
+
+// All names every service, in the order in which help lists them.
+func All() []string {
+	return []string{events.ServiceDiscovery, events.ServiceScheduler, events.ServiceRendezvous, events.ServiceRegistry}
+}
+
+type runner interface {
+	Run(ctx context.Context) error
+}
+
+// build makes one service with its part of the environment.
+func build(p *boot.Process, name string) (runner, error) {
+	switch name {
+	case events.ServiceDiscovery:
+		c := discovery.DefaultConfig()
+		if err := boot.Section("DISCOVERY", &c); err != nil {
+			return nil, err
+		}
+		return discovery.New(discovery.Options{Ports: p.Ports, Config: c, Instance: p.Instance, Observe: p.Observe})
+	case events.ServiceScheduler:
+		return scheduler.New(scheduler.Options{Ports: p.Ports, Instance: p.Instance, Observe: p.Observe})
+	case events.ServiceRendezvous:
+		return rendezvous.New(rendezvous.Options{Ports: p.Ports, Instance: p.Instance, Observe: p.Observe})
+	case events.ServiceRegistry:
+		return registry.New(registry.Options{Ports: p.Ports, Instance: p.Instance, Observe: p.Observe})
+	}
+	return nil, fmt.Errorf("no service %q: it is one of %s", name, strings.Join(slices.Sorted(slices.Values(All())), ", "))
+}
+
+// Services runs the named services in this process until ctx ends or one of them fails.
+func Services(ctx context.Context, p *boot.Process, names ...string) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, name := range names {
+		s, err := build(p, name)
+		if err != nil {
+			return err
+		}
+		g.Go(func() error {
+			if err := s.Run(ctx); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}

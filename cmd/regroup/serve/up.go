@@ -1,0 +1,73 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+)
+
+// UpCommand is `regroup up`: the broker, all services and an agent in this process.
+func UpCommand(c *boot.Config, a *AgentConfig) *cobra.Command {
+	var listen string
+	var noAgent bool
+	cmd := &cobra.Command{
+		Use: "up", Short: "Run everything in this process: broker, services and an agent", Args: cobra.NoArgs,
+		Example: `  regroup up
+  regroup up --slots 4 --listen 0.0.0.0:4222
+  regroup run --workers 2:4 -- python train.py     # in another terminal: uses it`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var run *agent.Agent
+			ctx, stop := boot.Interruptible(cmd.Context(), func() {
+				if run != nil {
+					run.Kill()
+				}
+			})
+			defer stop()
+			l, err := OpenLocal(ctx, *c, listen)
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			if !noAgent {
+				if run, err = NewAgent(l.Process, *a, nil); err != nil {
+					return err
+				}
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "regroup is up: %s  data %s  stop with Ctrl-C\n", l.URL, c.StateDir)
+			return withHealth(ctx, l.Process, func(ctx context.Context) error { return Everything(ctx, l, run) })
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "host:port for clients and agents of other machines")
+	cmd.Flags().BoolVar(&noAgent, "no-agent", false, "services only")
+	a.Flags(cmd.Flags())
+	return cmd
+}
+
+// Everything runs the services and then, while they run, the agent (nil = none): when ctx ends, the agent stops its workers
+// first, so that their end is still told and judged.
+func Everything(ctx context.Context, l *Local, a *agent.Agent) error {
+	services, stopServices := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServices()
+	g, failed := errgroup.WithContext(services)
+	g.Go(func() error { return l.Run(failed) })
+	g.Go(func() error {
+		defer stopServices()
+		if a == nil {
+			select {
+			case <-ctx.Done():
+			case <-failed.Done():
+			}
+			return nil
+		}
+		inner, stop := context.WithCancel(ctx)
+		defer stop()
+		defer context.AfterFunc(failed, stop)() // a failed service ends the agent too
+		return a.Run(inner)
+	})
+	return g.Wait()
+}

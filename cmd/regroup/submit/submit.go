@@ -1,0 +1,92 @@
+// Package submit is the command that hands a job over and returns.
+package submit
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/specfile"
+	"github.com/regroup-io/regroup/events"
+)
+
+// Command returns regroup submit.
+func Command(env command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "submit -f job.yaml | [flags] -- CMD ARGS...", Short: "Submit a job, print its id, return",
+		Long: command.Help("Submits a job and prints its id once it is accepted. The job is described by a file or by flags; everything that is wrong\nwith it is said at once. The command must be present on every node.",
+			"regroup submit -f job.yaml", "regroup submit --workers 2:4 -- python train.py", "regroup submit -f - -o json < job.yaml"),
+	}
+	file := cmd.Flags().StringP("file", "f", "", "job spec in YAML or JSON; - is stdin")
+	flags := jobflags.Add(cmd.Flags())
+	form := command.Output(cmd, command.Name, command.JSON, command.YAML)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		spec, err := Read(env, *file, flags, args)
+		if err != nil {
+			return Explain(env, form, err)
+		}
+		c, done, err := env.Client(cmd)
+		if err != nil {
+			return err
+		}
+		defer done()
+		job, err := c.Submit(cmd.Context(), spec)
+		if err != nil {
+			return Explain(env, form, err)
+		}
+		written, err := form.Write(env.Out, map[string]string{"job": string(job)})
+		if !written {
+			fmt.Fprintln(env.Out, job)
+		}
+		return err
+	}
+	return command.Polish(cmd)
+}
+
+// Read returns the spec that a file or the flags and arguments describe; not both.
+func Read(env command.Env, file string, flags *jobflags.Flags, args []string) (events.Spec, error) {
+	if file == "" {
+		return flags.Spec(args)
+	}
+	if given := flags.Given(); given != "" {
+		return events.Spec{}, events.Errorf(events.Invalid, "both -f and %s are given: write it into the file", given)
+	}
+	if len(args) > 0 {
+		return events.Spec{}, events.Errorf(events.Invalid, "both -f and a command are given: the file has its own")
+	}
+	return specfile.Read(file, env.In)
+}
+
+// Explain shows the findings of a refused spec: with the source around them if it came from a file, as a list on Out when
+// a program asked for one. What it has shown is not said again.
+func Explain(env command.Env, form *command.Format, err error) error {
+	var bad *specfile.Error
+	var findings *events.FindingsError
+	said := &exitcode.Error{Code: exitcode.Usage}
+	switch {
+	case errors.As(err, &bad) && form.Is(command.JSON):
+		if err := bad.JSON(env.Out); err != nil {
+			return err
+		}
+	case errors.As(err, &bad):
+		bad.Print(env.Err)
+	case errors.As(err, &findings):
+		list := &specfile.Error{}
+		for _, f := range findings.Findings {
+			list.Findings = append(list.Findings, specfile.Finding{Path: f.Path, Line: f.Line, Column: f.Column, Code: "invalid", Message: f.Message, Hint: f.Hint})
+		}
+		if form.Is(command.JSON) {
+			return errors.Join(list.JSON(env.Out), said)
+		}
+		for _, f := range findings.Findings {
+			fmt.Fprintln(env.Err, f)
+		}
+	default:
+		return err
+	}
+	return said
+}

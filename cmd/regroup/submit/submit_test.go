@@ -1,0 +1,89 @@
+package submit
+
+import (
+	"context"
+	"flag"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/goleak"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/events"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func run(t *testing.T, w *clienttest.World, stdin string, args ...string) clienttest.Output {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	return w.Run(ctx, stdin, func(e command.Env) []*cobra.Command { return []*cobra.Command{Command(e)} }, append([]string{"submit"}, args...)...)
+}
+
+// registry accepts every job but those that are named refused.
+func registry(w *clienttest.World, got *[]events.Spec) {
+	w.Answer(func(e events.Event) {
+		spec := e.Body.(events.JobSubmit).Spec
+		*got = append(*got, spec)
+		job := events.JobIDFrom(spec.Name, e.Source, e.ID)
+		if spec.Name == "refused" {
+			w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobRejected{Job: job, Command: e.ID,
+				Findings: []events.Finding{{Path: "name", Message: "is refused"}, {Path: "workers.max", Message: "is too many"}}}})
+			return
+		}
+		w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job, Spec: spec}})
+	})
+}
+
+const job = "name: cifar\ncommand: [python, train.py]\nworkers: {min: 2, max: 4}\n"
+
+func TestSubmit(t *testing.T) {
+	w := clienttest.New(t)
+	var got []events.Spec
+	registry(w, &got)
+	if o := run(t, w, job, "-f", "-"); o.Exit != 0 || !strings.HasPrefix(o.Out, "cifar-") || len(o.Out) != len("cifar-7f3a\n") || o.Err != "" {
+		t.Errorf("from a file: %+v", o)
+	}
+	if o := run(t, w, "", "--workers", "2:4", "--name", "cifar", "-o", "json", "--", "python", "train.py"); o.Exit != 0 || !strings.HasPrefix(o.Out, "{\n  \"job\": \"cifar-") {
+		t.Errorf("from flags: %+v", o)
+	}
+	want := events.Spec{Name: "cifar", Command: []string{"python", "train.py"}, Workers: events.Workers{Min: 2, Max: 4}}
+	if len(got) != 2 || !reflect.DeepEqual(got[0], want) || !reflect.DeepEqual(got[1], want) {
+		t.Errorf("submitted %+v, want twice %+v", got, want)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	w := clienttest.New(t)
+	var got []events.Spec
+	registry(w, &got)
+	var b strings.Builder
+	for _, c := range []struct {
+		stdin string
+		args  []string
+	}{
+		{strings.Replace(job, "max", "mx", 1), []string{"-f", "-"}},
+		{strings.Replace(job, "max", "mx", 1), []string{"-f", "-", "-o", "json"}},
+		{strings.Replace(job, "cifar", "refused", 1), []string{"-f", "-"}},
+		{strings.Replace(job, "cifar", "refused", 1), []string{"-f", "-", "-o", "json"}},
+		{job, []string{"-f", "-", "--workers", "3"}},
+		{job, []string{"-f", "-", "--", "python"}},
+		{"", []string{"--workers", "4:2", "--env", "A"}},
+		{"", []string{"-f", "nowhere.yaml"}},
+		{"", []string{"--worker", "4", "--", "x"}},
+	} {
+		o := run(t, w, c.stdin, c.args...)
+		if o.Exit != 2 {
+			t.Errorf("%q: exit %d, want 2", c.args, o.Exit)
+		}
+		b.WriteString("$ regroup submit " + strings.Join(c.args, " ") + "\n" + o.Out + o.Err)
+	}
+	clienttest.Golden(t, *rewrite, "refusals.txt", b.String())
+}

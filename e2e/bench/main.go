@@ -1,0 +1,67 @@
+// Command bench measures what users judge us by, with real processes on this machine, and writes the results down.
+//
+//	go run ./e2e/bench -out docs/benchmarks.md
+//
+// It runs bin/regroup and bin/counter (make build) and nothing else. Figures are wall time seen from outside: from just
+// before the SIGKILL, or the submit, to the arrival here of the fact that the step was made.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+func main() {
+	out := flag.String("out", "", "Markdown file to write; empty = standard output")
+	bin := flag.String("bin", "bin", "folder of the binaries")
+	kills := flag.Int("kills", 200, "workers to kill")
+	submits := flag.Int("submits", 30, "jobs to submit")
+	idle := flag.Duration("idle", 30*time.Second, "how long the idle process is watched")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *out, *bin, *kills, *submits, *idle); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, out, bin string, kills, submits int, idle time.Duration) error {
+	bin, err := filepath.Abs(bin)
+	if err != nil {
+		return err
+	}
+	cluster, err := start(ctx, bin)
+	if err != nil {
+		return err
+	}
+	defer cluster.stop()
+	var report strings.Builder
+	report.WriteString(header())
+	for _, b := range []struct {
+		name string
+		run  func() (string, error)
+	}{
+		{"idle", func() (string, error) { return measureIdle(ctx, cluster, idle) }},
+		{"submit", func() (string, error) { return measureSubmit(ctx, cluster, submits) }},
+		{"kill", func() (string, error) { return measureKill(ctx, cluster, kills) }},
+	} {
+		fmt.Fprintln(os.Stderr, "bench:", b.name)
+		rows, err := b.run()
+		if err != nil {
+			return fmt.Errorf("%s: %w", b.name, err)
+		}
+		report.WriteString(rows)
+	}
+	if out == "" {
+		fmt.Print(report.String())
+		return nil
+	}
+	return os.WriteFile(out, []byte(report.String()), 0o644)
+}

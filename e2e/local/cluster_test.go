@@ -1,0 +1,329 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/jetstream"
+)
+
+// binaries are built once per test run; with the race detector if the tests have it.
+var binaries string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "regroup-e2e-")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		args := []string{"build", "-o", dir + "/"}
+		if raceFlag != "" {
+			args = append(args, raceFlag)
+		}
+		build := exec.Command("go", append(args, "../../cmd/regroup", "../../examples/counter", "../../examples/mnist")...)
+		build.Stderr = os.Stderr
+		if err := build.Run(); err != nil {
+			fmt.Fprintln(os.Stderr, "build:", err)
+			return 1
+		}
+		binaries = dir
+		return m.Run()
+	}())
+}
+
+func bin(name string) string { return filepath.Join(binaries, name) }
+
+// process is one process of the cluster, in a group of its own.
+type process struct {
+	name string
+	args []string
+	env  []string
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// cluster is a broker, services and agents as separate processes.
+type cluster struct {
+	t     *testing.T
+	dir   string
+	url   string
+	ports events.Ports
+
+	mu    sync.Mutex
+	procs map[string]*process
+}
+
+// newCluster starts one broker; what else runs is up to the test.
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{t: t, dir: t.TempDir(), procs: map[string]*process{}}
+	t.Cleanup(c.stop)
+	address := freeAddress(t)
+	c.url = "nats://" + address
+	c.start("nats", "serve", "nats", "--listen", address, "--state-dir", filepath.Join(c.dir, "nats"))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	conn, err := jetstream.Connect(ctx, jetstream.ConnectOptions{URL: c.url, Name: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	c.ports = conn.Ports()
+	return c
+}
+
+// services starts replicas of all four services.
+func (c *cluster) services(replicas int) {
+	for _, s := range []string{"discovery", "scheduler", "rendezvous", "registry"} {
+		for r := range replicas {
+			c.start(fmt.Sprintf("%s-%d", s, r), "serve", s, "--server", c.url)
+		}
+	}
+}
+
+func (c *cluster) agent(node string, slots int) {
+	c.start(node, "agent", "--server", c.url, "--node", node, "--slots", fmt.Sprint(slots), "--advertise", "127.0.0.1",
+		"--state-dir", filepath.Join(c.dir, node))
+}
+
+func (c *cluster) start(name string, args ...string) {
+	c.t.Helper()
+	p := &process{name: name, args: args}
+	c.mu.Lock()
+	c.procs[name] = p
+	c.mu.Unlock()
+	c.launch(p)
+}
+
+func (c *cluster) launch(p *process) {
+	c.t.Helper()
+	log, err := os.OpenFile(filepath.Join(c.dir, p.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer log.Close()
+	p.cmd = exec.Command(bin("regroup"), p.args...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66")
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		c.t.Fatalf("%s: %v", p.name, err)
+	}
+	done := make(chan struct{})
+	p.done = done
+	cmd := p.cmd
+	go func() {
+		defer close(done)
+		_ = cmd.Wait()
+	}()
+}
+
+// kill ends a process as a power cut would.
+func (c *cluster) kill(name string) {
+	c.t.Helper()
+	p := c.procs[name]
+	if err := syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL); err != nil {
+		c.t.Fatalf("kill %s: %v", name, err)
+	}
+	<-p.done
+}
+
+// restart starts a killed process again, on its old data.
+func (c *cluster) restart(name string) {
+	c.t.Helper()
+	c.launch(c.procs[name])
+}
+
+// stop ends everything and, if the test has failed, shows the logs. A data race in any process fails the test.
+func (c *cluster) stop() {
+	for _, p := range c.procs {
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM)
+	}
+	limit := time.After(15 * time.Second)
+	for _, p := range c.procs {
+		select {
+		case <-p.done:
+		case <-limit:
+			_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+			<-p.done
+		}
+	}
+	for _, p := range c.procs {
+		b, err := os.ReadFile(filepath.Join(c.dir, p.name+".log"))
+		if err != nil {
+			continue
+		}
+		if bytes.Contains(b, []byte("DATA RACE")) {
+			c.t.Errorf("%s: data race:\n%s", p.name, tail(b, 20000))
+		} else if c.t.Failed() {
+			c.t.Logf("--- %s ---\n%s", p.name, tail(b, 4000))
+		}
+	}
+}
+
+func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
+
+// cli runs a command of the binary against the cluster.
+func (c *cluster) cli(args ...string) (stdout, stderr string, code int) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bin("regroup"), args...)
+	cmd.Env = append(os.Environ(), "REGROUP_SERVER="+c.url, "NO_COLOR=1")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		c.t.Fatalf("regroup %v: %v", args, err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// submit submits a job and returns its id.
+func (c *cluster) submit(args ...string) events.JobID {
+	c.t.Helper()
+	out, errs, code := c.cli(append([]string{"submit"}, args...)...)
+	if code != 0 {
+		c.t.Fatalf("submit exits %d: %s", code, errs)
+	}
+	return events.JobID(strings.TrimSpace(out))
+}
+
+// counter is the command line of an SDK job of many small steps.
+func counter(steps int) []string {
+	return []string{"--recovery", "in-process", "--", bin("counter"), "-steps", fmt.Sprint(steps), "-step-time", "5ms", "-samples", "6000", "-batch", "60"}
+}
+
+// job reads the registry's view.
+func (c *cluster) job(id events.JobID) events.JobView {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.t.Context()), 5*time.Second)
+	defer cancel()
+	b, _, err := c.ports.Buckets.Bucket(events.BucketJobs).Load(ctx, string(id))
+	if err != nil {
+		return events.JobView{}
+	}
+	v, err := events.DecodeView[events.JobView](b)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return v
+}
+
+// until waits for a condition of a job.
+func (c *cluster) until(id events.JobID, limit time.Duration, what string, ok func(events.JobView) bool) events.JobView {
+	c.t.Helper()
+	var v events.JobView
+	eventually(c.t, limit, func() (bool, string) {
+		v = c.job(id)
+		return ok(v), fmt.Sprintf("%s: waiting until %s; it is %s (%s), generation %s", id, what, v.State, v.Reason, v.Generation)
+	})
+	return v
+}
+
+// ends waits for the end of a job and checks that it succeeded with every sample consumed exactly once.
+func (c *cluster) ends(id events.JobID, limit time.Duration) summary {
+	c.t.Helper()
+	c.until(id, limit, "it ends", func(v events.JobView) bool { return v.State.Terminal() })
+	s := c.summary(id)
+	if s.Outcome != "succeeded" {
+		c.t.Errorf("%s: outcome %s (%s), want succeeded", id, s.Outcome, c.job(id).Reason)
+	}
+	if s.Samples != nil && (s.Samples.Missing != 0 || s.Samples.Repeated != 0) {
+		c.t.Errorf("%s: samples missing %d, repeated %d, want none", id, s.Samples.Missing, s.Samples.Repeated)
+	}
+	return s
+}
+
+// summary is what `regroup status JOB -o summary` prints.
+type summary struct {
+	Job         string
+	Outcome     string
+	Steps       uint64
+	Generations []struct {
+		Generation uint64
+		World      int
+		Cause      string
+		Members    []struct {
+			Node        string
+			Slot, Rank  int
+			PID         int `json:"pid"`
+			Incarnation string
+		}
+	}
+	Incidents []struct {
+		ID          int
+		Cause       string
+		From        uint64             `json:"from_generation"`
+		To          uint64             `json:"to_generation"`
+		Phases      map[string]float64 `json:"phases_ms"`
+		Total       float64            `json:"total_ms"`
+		TraceID     string             `json:"trace_id"`
+	}
+	Samples *struct {
+		Epochs, Missing, Repeated uint64
+		PerEpoch                  uint64 `json:"per_epoch"`
+	}
+	Metrics map[string]float64
+}
+
+func (c *cluster) summary(id events.JobID) summary {
+	c.t.Helper()
+	out, errs, code := c.cli("status", string(id), "-o", "summary")
+	if code != 0 {
+		c.t.Fatalf("status exits %d: %s", code, errs)
+	}
+	return parseSummary(c.t, out)
+}
+
+func parseSummary(t *testing.T, out string) summary {
+	t.Helper()
+	var s summary
+	if err := json.Unmarshal([]byte(out), &s); err != nil {
+		t.Fatalf("summary: %v in %s", err, out)
+	}
+	return s
+}
+
+// eventually polls a condition: other processes give no other sign.
+func eventually(t *testing.T, limit time.Duration, ok func() (bool, string)) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(limit)
+	for {
+		good, why := ok()
+		if good {
+			return
+		}
+		select {
+		case <-end:
+			t.Fatalf("after %s: %s", limit, why)
+		case <-tick.C:
+		}
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}

@@ -1,0 +1,2 @@
+// Package local proves the system with real processes on this machine: built binaries, a real broker, kill -9.
+package local

@@ -1,0 +1,122 @@
+package local
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestAnyRoleMayDie: one broker, four services, three agents. Each role in turn is killed with SIGKILL in the middle of a
+// run, right when a worker has been killed too, and started again; the job ends right.
+func TestAnyRoleMayDie(t *testing.T) {
+	for _, role := range []string{"discovery-0", "scheduler-0", "rendezvous-0", "registry-0", "nats", "node-b"} {
+		t.Run(role, func(t *testing.T) {
+			c := newCluster(t)
+			c.services(1)
+			for _, n := range []string{"node-a", "node-b", "node-c"} {
+				c.agent(n, 2)
+			}
+			job := c.submit(append([]string{"--workers", "2:4"}, counter(600)...)...)
+			v := c.until(job, time.Minute, "its first generation steps", func(v events.JobView) bool { return len(v.Generations) > 0 && v.Generations[0].Ready })
+			victim := v.Generations[0].Members[len(v.Generations[0].Members)-1]
+			killPID(t, victim.PID)
+			c.kill(role)
+			c.restart(role)
+			s := c.ends(job, 2*time.Minute)
+			if len(s.Generations) < 2 || len(s.Incidents) == 0 {
+				t.Errorf("a worker was killed: want a second generation and an incident, got %d and %d", len(s.Generations), len(s.Incidents))
+			}
+			survivorsKeepTheirProcess(t, s)
+		})
+	}
+}
+
+// survivorsKeepTheirProcess: a place that is in two generations following each other with the same incarnation has the same pid,
+// and at least one such survivor exists for each new generation.
+func survivorsKeepTheirProcess(t *testing.T, s summary) {
+	t.Helper()
+	for i := 1; i < len(s.Generations); i++ {
+		before := map[string]int{}
+		for _, m := range s.Generations[i-1].Members {
+			before[m.Incarnation] = m.PID
+		}
+		kept := 0
+		for _, m := range s.Generations[i].Members {
+			if pid, ok := before[m.Incarnation]; ok {
+				kept++
+				if pid != m.PID {
+					t.Errorf("g%d: %s has pid %d, had %d", s.Generations[i].Generation, m.Incarnation, m.PID, pid)
+				}
+			}
+		}
+		if kept == 0 {
+			t.Errorf("g%d has no survivor of g%d", s.Generations[i].Generation, s.Generations[i-1].Generation)
+		}
+	}
+}
+
+// TestTwoReplicas: two replicas of every service at once give the same results, and nothing is told twice.
+func TestTwoReplicas(t *testing.T) {
+	c := newCluster(t)
+	c.services(2)
+	for _, n := range []string{"node-a", "node-b"} {
+		c.agent(n, 2)
+	}
+	job := c.submit(append([]string{"--workers", "2:4"}, counter(400)...)...)
+	v := c.until(job, time.Minute, "its first generation steps", func(v events.JobView) bool { return len(v.Generations) > 0 && v.Generations[0].Ready })
+	killPID(t, v.Generations[0].Members[3].PID)
+	c.until(job, time.Minute, "it has regrouped", func(v events.JobView) bool { return v.Generation > 1 })
+	c.kill("rendezvous-0") // the other replica goes on without a pause
+	c.kill("registry-1")
+	s := c.ends(job, 2*time.Minute)
+	survivorsKeepTheirProcess(t, s)
+	toldOnce(t, c, job)
+}
+
+// TestAgentDiesWithItsWorkers: the death of an agent takes its workers along, and the job goes on without the node.
+func TestAgentDiesWithItsWorkers(t *testing.T) {
+	c := newCluster(t)
+	c.services(1)
+	c.agent("node-a", 2)
+	c.agent("node-b", 2)
+	job := c.submit(append([]string{"--workers", "2:4"}, counter(800)...)...)
+	v := c.until(job, time.Minute, "its first generation steps", func(v events.JobView) bool { return len(v.Generations) > 0 && v.Generations[0].Ready })
+	c.kill("node-b")
+	for _, m := range v.Generations[0].Members {
+		if m.Place.Node == "node-b" {
+			eventually(t, 5*time.Second, func() (bool, string) {
+				return !alive(m.PID), "worker " + strconv.Itoa(m.PID) + " outlives its agent"
+			})
+		}
+	}
+	s := c.ends(job, 2*time.Minute)
+	if w := s.Generations[len(s.Generations)-1].World; w != 2 {
+		t.Errorf("the last generation has %d members, want the 2 of node-a", w)
+	}
+}
+
+func killPID(t *testing.T, pid int) {
+	t.Helper()
+	if pid <= 0 {
+		t.Fatalf("no pid to kill: %d", pid)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatalf("kill %d: %v", pid, err)
+	}
+}
+
+// alive tells whether a process runs; a zombie does not.
+func alive(pid int) bool {
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(b), ") ")
+	return !strings.HasPrefix(rest, "Z")
+}

@@ -1,0 +1,147 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// runLocal runs the binary with a state folder of its own and no server: it brings everything itself.
+func runLocal(t *testing.T, dir string, limit time.Duration, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bin("regroup"), append(args[:1:1], append([]string{"--state-dir", filepath.Join(dir, "state")}, args[1:]...)...)...)
+	cmd.Env = append(os.Environ(), "NO_COLOR=1", "GORACE=halt_on_error=1 exitcode=66")
+	cmd.Dir = dir
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGQUIT) } // a hang shows its goroutines
+	cmd.WaitDelay = 10 * time.Second
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("regroup %v: %v\n%s", args, err, errs.String())
+	}
+	if ctx.Err() != nil {
+		t.Fatalf("regroup %v did not end within %s\n%s", args, limit, tail(errs.Bytes(), 20000))
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// TestExitCodes: what `regroup run` exits with is documented and scripts rely on it.
+func TestExitCodes(t *testing.T) {
+	cases := []struct {
+		name string
+		args []string
+		code int
+		says string
+	}{
+		{"success", []string{"--", "true"}, 0, ""},
+		{"failure budget", []string{"--max-restarts", "1", "--", "sh", "-c", "echo broken >&2; exit 7"}, 14, "exit code 7"},
+		{"the first failure ends it", []string{"--max-restarts", "0", "--", "sh", "-c", "exit 7"}, 14, "exit code 7"},
+		{"missing command", []string{"--", "/no/such/program"}, 10, "no such file"},
+		{"bad flags", []string{"--workers", "4:2", "--", "true"}, 2, "workers"},
+		{"unknown flag", []string{"--wrokers", "2", "--", "true"}, 2, "wrokers"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			_, errs, code := runLocal(t, t.TempDir(), time.Minute, append([]string{"run"}, c.args...)...)
+			if code != c.code || !strings.Contains(errs, c.says) {
+				t.Errorf("exit %d, want %d; stderr must say %q:\n%s", code, c.code, c.says, errs)
+			}
+		})
+	}
+}
+
+// TestInterrupt: Ctrl-C stops a local job gracefully; a worker that ignores SIGTERM and has forked a child is killed with it.
+func TestInterrupt(t *testing.T) {
+	dir := t.TempDir()
+	pids := filepath.Join(dir, "pids")
+	cmd := exec.Command(bin("regroup"), "run", "--state-dir", filepath.Join(dir, "state"), "--stop-grace", "1s", "--",
+		"sh", "-c", "trap '' TERM; sleep 600 & echo $$ $! > "+pids+"; while :; do wait; done")
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var own, forked int
+	eventually(t, 30*time.Second, func() (bool, string) {
+		b, _ := os.ReadFile(pids)
+		f := strings.Fields(string(b))
+		if len(f) == 2 {
+			own, forked = atoi(f[0]), atoi(f[1])
+		}
+		return forked > 0, "the worker has not started: " + errs.String()
+	})
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		_ = cmd.Process.Kill()
+		t.Fatalf("does not end after Ctrl-C:\n%s", errs.String())
+	}
+	if code := cmd.ProcessState.ExitCode(); code != 11 {
+		t.Errorf("exit %d, want 11 (stopped)\n%s", code, errs.String())
+	}
+	eventually(t, 5*time.Second, func() (bool, string) { return !alive(own) && !alive(forked), "the worker or its child lives on" })
+}
+
+func atoi(s string) int {
+	n := 0
+	for _, c := range s {
+		n = n*10 + int(c-'0')
+	}
+	return n
+}
+
+// TestDemo: the demo ends right with real faults, and its trace can be read afterwards from what it has left.
+func TestDemo(t *testing.T) {
+	dir := t.TempDir()
+	out, errs, code := runLocal(t, dir, 5*time.Minute, "demo", "-o", "json")
+	if code != 0 {
+		t.Fatalf("exit %d\n%s", code, errs)
+	}
+	s := parseSummary(t, out)
+	if s.Outcome != "succeeded" || s.Metrics["accuracy"] < 0.93 {
+		t.Errorf("outcome %s, accuracy %v, want succeeded with at least 0.93", s.Outcome, s.Metrics["accuracy"])
+	}
+	if s.Samples == nil || s.Samples.Missing != 0 || s.Samples.Repeated != 0 || s.Samples.PerEpoch != 9000 {
+		t.Errorf("samples %+v, want none missing or repeated of 9000", s.Samples)
+	}
+	survivorsKeepTheirProcess(t, s)
+	causes := map[string]bool{}
+	for _, i := range s.Incidents {
+		causes[i.Cause] = true
+		sum := 0.0
+		for _, ms := range i.Phases {
+			sum += ms
+		}
+		if i.To != 0 && (sum < i.Total*0.999 || sum > i.Total*1.001) {
+			t.Errorf("incident %d: phases sum to %.3f ms, total is %.3f ms", i.ID, sum, i.Total)
+		}
+	}
+	if !causes["grow"] || !(causes["worker-failed"] || causes["worker-lost"]) {
+		t.Errorf("causes %v: want a worker's death and a node joining among them", causes)
+	}
+	trace, errs, code := runLocal(t, dir, time.Minute, "trace", s.Job)
+	if code != 0 {
+		t.Fatalf("trace exits %d: %s", code, errs)
+	}
+	for _, service := range []string{"agent", "registry", "rendezvous", "worker"} {
+		if !strings.Contains(trace, service) {
+			t.Errorf("the trace has no span of %s:\n%s", service, trace)
+		}
+	}
+}

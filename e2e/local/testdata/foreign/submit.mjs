@@ -1,0 +1,34 @@
+// Submits a job with nothing but a NATS client: node submit.mjs URL binary|structured SPEC-JSON
+// Prints the first answer (accepted or rejected) that names our event, as one line of JSON.
+import { connect, headers } from "@nats-io/transport-node";
+import { jetstream, DeliverPolicy } from "@nats-io/jetstream";
+
+const [url, mode, spec] = process.argv.slice(2);
+const nc = await connect({ servers: url });
+const js = jetstream(nc);
+const id = `foreign-${process.pid}`;
+const source = "/client/foreign";
+const h = headers();
+let body;
+if (mode === "binary") {
+  h.set("ce-specversion", "1.0");
+  h.set("ce-id", id);
+  h.set("ce-source", source);
+  h.set("ce-type", "dev.regroup.job.submit.v1");
+  h.set("ce-datacontenttype", "application/json");
+  body = JSON.stringify({ spec: JSON.parse(spec) });
+} else {
+  h.set("Content-Type", "application/cloudevents+json");
+  body = JSON.stringify({ specversion: "1.0", id, source, type: "dev.regroup.job.submit.v1", datacontenttype: "application/json", data: { spec: JSON.parse(spec) } });
+}
+const answers = await js.consumers.get("REGROUP_EVT", { deliver_policy: DeliverPolicy.New, filter_subjects: ["regroup.evt.job.*.submitted", "regroup.evt.job.*.rejected"] });
+const messages = await answers.consume();
+const sent = await js.publish("regroup.cmd.job.submit", body, { headers: h });
+for await (const m of messages) {
+  const cause = m.headers.get("ce-causationid");
+  if (!cause.endsWith(id)) continue;
+  const kind = m.headers.get("ce-type");
+  console.log(JSON.stringify({ stored: sent.seq, kind, job: m.headers.get("ce-subject"), data: m.json() }));
+  break;
+}
+await nc.close();

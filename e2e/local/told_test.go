@@ -1,0 +1,84 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// facts reads everything that was told about a job, in order.
+func facts(t *testing.T, c *cluster, job events.JobID) []events.Event {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var all []events.Event
+	end := errors.New("all seen")
+	err := c.ports.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{"regroup.evt.*." + string(job) + ".>"}, Start: events.FromFirst},
+		func(m events.Stored) error {
+			e, err := events.Decode(m.Header, m.Data)
+			if err != nil {
+				return fmt.Errorf("stored fact %d: %w", m.Sequence, err)
+			}
+			all = append(all, e)
+			if f := e.Body.Type(); f == (events.RoundClosed{}).Type() {
+				return end
+			}
+			return nil
+		}, nil)
+	if !errors.Is(err, end) {
+		t.Fatalf("the facts of %s do not end with its round: %v", job, err)
+	}
+	return all
+}
+
+// toldOnce: judges' facts are numbered without gap or repeat per family, and no event has the id of another.
+func toldOnce(t *testing.T, c *cluster, job events.JobID) {
+	t.Helper()
+	ids := map[string]bool{}
+	last := map[events.Family]uint64{}
+	for _, e := range facts(t, c, job) {
+		if ids[e.Source+e.ID] {
+			t.Errorf("%s was told twice", e.ID)
+		}
+		ids[e.Source+e.ID] = true
+		if e.Number == 0 {
+			continue
+		}
+		f := e.Body.Type().Family()
+		if e.Number != last[f]+1 {
+			t.Errorf("%s: number %d follows %d", e.Body.Type(), e.Number, last[f])
+		}
+		last[f] = e.Number
+	}
+	if len(ids) == 0 {
+		t.Error("nothing was told")
+	}
+}
+
+// rejected reads every rejection so far.
+func rejected(t *testing.T, c *cluster) []events.JobRejected {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var all []events.JobRejected
+	end, stop := context.WithCancel(ctx)
+	err := c.ports.Log.Follow(end, events.Follow{Stream: events.StreamFacts, Subjects: []string{"regroup.evt.job.*.rejected"}, Start: events.FromFirst},
+		func(m events.Stored) error {
+			e, err := events.Decode(m.Header, m.Data)
+			if err != nil {
+				return err
+			}
+			if r, ok := e.Body.(events.JobRejected); ok {
+				all = append(all, r)
+			}
+			return nil
+		}, stop)
+	if ctx.Err() != nil {
+		t.Fatalf("reading rejections: %v", err)
+	}
+	return all
+}

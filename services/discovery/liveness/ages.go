@@ -1,0 +1,113 @@
+package liveness
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Silent names one life of a node.
+type Silent struct {
+	Node        events.NodeID
+	Incarnation events.Incarnation
+}
+
+// Ages is how long each node has been silent, as one replica hears it. It is lost with the replica, and each new
+// replica gives every node a full grace. Suspicion by age follows SWIM (Das, Gupta, Motivala 2002) in that a direct ping
+// comes before the verdict; there are no indirect pings, because all of them would go through the same broker.
+type Ages struct {
+	SuspectAfter time.Duration // silence after which a node is suspected
+	LostAfter    time.Duration // silence after which it is pinged, and lost if that fails
+	Gap          time.Duration // a longer gap between two looks means that we, not they, were away
+
+	nodes  map[events.NodeID]*age
+	paused bool
+	looked time.Time
+}
+
+type age struct {
+	incarnation events.Incarnation
+	suspected   bool      // as discovery's record says
+	heard       time.Time // last sign of life, or the begin of a grace
+	accused     time.Time // last reported as to be suspected
+	asked       time.Time // last reported as to be pinged
+}
+
+// Know takes in discovery's own record of a node: only those on record and alive are aged.
+func (a *Ages) Know(v events.NodeView, now time.Time) {
+	if v.State != events.NodeReady && v.State != events.NodeSuspect {
+		delete(a.nodes, v.Node)
+		return
+	}
+	n := a.nodes[v.Node]
+	if n == nil || n.incarnation != v.Incarnation {
+		n = &age{incarnation: v.Incarnation, heard: now}
+		if a.nodes == nil {
+			a.nodes = map[events.NodeID]*age{}
+		}
+		a.nodes[v.Node] = n
+	}
+	n.suspected = v.State == events.NodeSuspect
+}
+
+// Forget drops a node whose record was removed.
+func (a *Ages) Forget(n events.NodeID) { delete(a.nodes, n) }
+
+// Hear takes in a sign of life. It tells whether the record has to be mended: the node is suspected in it.
+func (a *Ages) Hear(s Silent, now time.Time) (mend bool) {
+	n := a.nodes[s.Node]
+	if n == nil || n.incarnation != s.Incarnation {
+		return false
+	}
+	n.heard, n.accused, n.asked = now, time.Time{}, time.Time{}
+	return n.suspected
+}
+
+// Connected says whether this replica can hear anything at all. Ageing stops while it cannot.
+func (a *Ages) Connected(is bool, now time.Time) {
+	if is && a.paused {
+		a.grace(now)
+	}
+	a.paused = !is
+}
+
+// Look returns who is to be suspected and who is to be pinged, by name. Each is named again only after the same time has
+// passed once more, in case that nothing came of it.
+func (a *Ages) Look(now time.Time) (suspect, ask []Silent) {
+	gap := now.Sub(a.looked)
+	if !a.looked.IsZero() && (gap > a.Gap || gap < 0) {
+		a.grace(now) // paused process, suspended machine, or a clock that was set back
+	}
+	a.looked = now
+	if a.paused {
+		return nil, nil
+	}
+	for _, id := range slices.Sorted(maps.Keys(a.nodes)) {
+		n := a.nodes[id]
+		who, silent := Silent{id, n.incarnation}, now.Sub(n.heard)
+		if !n.suspected && silent >= a.SuspectAfter && now.Sub(n.accused) >= a.SuspectAfter {
+			n.accused = now
+			suspect = append(suspect, who)
+		}
+		if silent >= a.LostAfter && now.Sub(n.asked) >= a.LostAfter {
+			n.asked = now
+			ask = append(ask, who)
+		}
+	}
+	return suspect, ask
+}
+
+// grace begins all silences anew.
+func (a *Ages) grace(now time.Time) {
+	for _, n := range a.nodes {
+		n.heard, n.accused, n.asked = now, time.Time{}, time.Time{}
+	}
+}
+
+// Paused tells whether ageing has stopped because this replica hears nobody.
+func (a *Ages) Paused() bool { return a.paused }
+
+// Away says that the time since the last look was spent by us on purpose, for pings, and is no gap.
+func (a *Ages) Away(now time.Time) { a.looked = now }

@@ -1,0 +1,100 @@
+package liveness_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/discovery/liveness"
+)
+
+func view(state events.NodeState, inc events.Incarnation) events.NodeView {
+	return events.NodeView{Node: "node-a", Incarnation: inc, State: state}
+}
+
+// TestAges: what happens to a node in seconds after it was taken in; the looks come every 100 ms.
+func TestAges(t *testing.T) {
+	who := liveness.Silent{Node: "node-a", Incarnation: "A"}
+	for _, c := range []struct {
+		name string
+		at   map[string]func(a *liveness.Ages, now time.Time)
+		want string
+	}{
+		{"silent from the start", nil, "suspect@1.5s suspect@3s ask@3s suspect@4.5s"},
+		{"heard once", map[string]func(*liveness.Ages, time.Time){
+			"1.4s": func(a *liveness.Ages, now time.Time) { a.Hear(who, now) },
+		}, "suspect@2.9s suspect@4.4s ask@4.4s"},
+		{"an old life is no sign", map[string]func(*liveness.Ages, time.Time){
+			"1.4s": func(a *liveness.Ages, now time.Time) {
+				a.Hear(liveness.Silent{Node: "node-a", Incarnation: "0"}, now)
+			},
+		}, "suspect@1.5s suspect@3s ask@3s suspect@4.5s"},
+		{"known to be suspected", map[string]func(*liveness.Ages, time.Time){
+			"1.6s": func(a *liveness.Ages, now time.Time) { a.Know(view(events.NodeSuspect, "A"), now) },
+		}, "suspect@1.5s ask@3s"},
+		{"a new life gets a full grace", map[string]func(*liveness.Ages, time.Time){
+			"1.4s": func(a *liveness.Ages, now time.Time) { a.Know(view(events.NodeReady, "B"), now) },
+		}, "suspect@2.9s suspect@4.4s ask@4.4s"},
+		{"lost nodes are not aged", map[string]func(*liveness.Ages, time.Time){
+			"1.4s": func(a *liveness.Ages, now time.Time) { a.Know(view(events.NodeGone, "A"), now) },
+		}, ""},
+		{"forgotten nodes are not aged", map[string]func(*liveness.Ages, time.Time){
+			"1.4s": func(a *liveness.Ages, _ time.Time) { a.Forget("node-a") },
+		}, ""},
+		{"cut off, then a full grace", map[string]func(*liveness.Ages, time.Time){
+			"1s":   func(a *liveness.Ages, now time.Time) { a.Connected(false, now) },
+			"2.9s": func(a *liveness.Ages, now time.Time) { a.Connected(true, now) },
+		}, "suspect@4.4s"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := liveness.Ages{SuspectAfter: 1500 * time.Millisecond, LostAfter: 3 * time.Second, Gap: 750 * time.Millisecond}
+			a.Know(view(events.NodeReady, "A"), noon)
+			got := ""
+			for at := time.Duration(0); at < 5*time.Second; at += 100 * time.Millisecond {
+				if do := c.at[at.String()]; do != nil {
+					do(&a, noon.Add(at))
+				}
+				suspect, ask := a.Look(noon.Add(at))
+				for range suspect {
+					got += fmt.Sprintf(" suspect@%s", at)
+				}
+				for range ask {
+					got += fmt.Sprintf(" ask@%s", at)
+				}
+			}
+			if want := c.want; got != want && got != " "+want {
+				t.Errorf("got%s, want %s", got, want)
+			}
+		})
+	}
+}
+
+func TestHearSaysWhetherTheRecordMustBeMended(t *testing.T) {
+	var a liveness.Ages
+	who := liveness.Silent{Node: "node-a", Incarnation: "A"}
+	if a.Hear(who, noon) {
+		t.Error("a node that is not on record was to be mended")
+	}
+	a.Know(view(events.NodeReady, "A"), noon)
+	if a.Hear(who, noon) {
+		t.Error("a ready node was to be mended")
+	}
+	a.Know(view(events.NodeSuspect, "A"), noon)
+	if !a.Hear(who, noon) {
+		t.Error("a suspected node was heard and is not mended")
+	}
+}
+
+func TestAGapInOurLooksIsOurs(t *testing.T) {
+	a := liveness.Ages{SuspectAfter: 1500 * time.Millisecond, LostAfter: 3 * time.Second, Gap: 750 * time.Millisecond}
+	a.Know(view(events.NodeReady, "A"), noon)
+	a.Look(noon)
+	if suspect, ask := a.Look(noon.Add(time.Minute)); len(suspect)+len(ask) > 0 {
+		t.Errorf("after a minute without a look %v %v are accused", suspect, ask)
+	}
+	a.Away(noon.Add(62 * time.Second)) // pings took two seconds
+	if suspect, _ := a.Look(noon.Add(62 * time.Second)); len(suspect) != 1 {
+		t.Error("time spent on pings counted as a gap")
+	}
+}

@@ -1,0 +1,253 @@
+package liveness
+
+import (
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// keepPast is how many replaced incarnations of a node stay fenced by name.
+const keepPast = 16
+
+// State is one node. Its view is public.
+type State struct {
+	View  events.NodeView      `json:"view"`
+	Past  []events.Incarnation `json:"past,omitempty"`  // replaced, oldest first
+	Drain string               `json:"drain,omitempty"` // why it drains
+}
+
+// Machine judges nodes.
+type Machine struct {
+	// KeepFor is how long a node that is lost or has left stays on record; 0 = for ever. A draining one always does.
+	KeepFor time.Duration
+}
+
+// New returns a node that nobody has heard of.
+func (Machine) New(entity string) State {
+	return State{View: events.NodeView{Node: events.NodeID(entity)}}
+}
+
+// Deadline says when a node that is gone may be forgotten.
+func (m Machine) Deadline(s State) time.Time {
+	if m.KeepFor == 0 || s.alive() || s.View.State == "" || s.View.Draining {
+		return time.Time{}
+	}
+	return s.View.Since.Add(m.KeepFor)
+}
+
+// Step takes one observation, request or command into account.
+func (m Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
+	t := turn{s: s, in: in, now: now}
+	switch b := in.Body.(type) {
+	case events.NodeHello:
+		t.hello(b)
+	case events.NodeBye:
+		t.bye(b)
+	case events.NodeDrain:
+		t.drain(b)
+	case events.Silence:
+		t.silence(b)
+	case events.Heard:
+		t.heard(b)
+	case events.Tick:
+		if at := m.Deadline(s); !at.IsZero() && !now.Before(at) {
+			t.d.Forget = true
+		}
+	}
+	return t.s, t.d
+}
+
+func (s State) alive() bool {
+	return s.View.State == events.NodeReady || s.View.State == events.NodeSuspect
+}
+
+// turn is one Step in progress.
+type turn struct {
+	s   State
+	in  events.Input
+	now time.Time
+	d   events.Decision
+}
+
+func (t *turn) hello(b events.NodeHello) {
+	v := &t.s.View
+	switch {
+	case b.Incarnation == "":
+		t.refuse(events.Invalid, "node %s says hello without an incarnation", v.Node)
+		return
+	case b.Slots < 0:
+		t.refuse(events.Invalid, "node %s says that it has %d slots", v.Node, b.Slots)
+		return
+	case slices.Contains(t.s.Past, b.Incarnation):
+		t.refuse(events.Fenced, "incarnation %s of node %s was replaced by %s", b.Incarnation, v.Node, v.Incarnation)
+		return
+	case b.Incarnation == v.Incarnation && v.State == events.NodeDeparted:
+		t.refuse(events.Fenced, "incarnation %s of node %s has said goodbye: come back as a new one", b.Incarnation, v.Node)
+		return
+	}
+	t.d.Reply = events.NodeWelcome{Node: v.Node}
+	same := b.Incarnation == v.Incarnation
+	changed := b.Slots != v.Slots || b.Address != v.Address
+	switch {
+	case same && v.State == events.NodeReady && !changed:
+		return
+	case same && v.State == events.NodeSuspect && !changed:
+		t.recover("said hello again")
+		return
+	}
+	reason := "came"
+	switch {
+	case same && v.State == events.NodeGone:
+		reason = "came back after it was lost"
+	case same:
+		reason = "has changed its slots or address"
+	case t.s.alive():
+		t.become(events.NodeGone, "replaced by its new incarnation "+string(b.Incarnation))
+		t.lost()
+		reason = "came back as a new incarnation"
+	case v.State != "":
+		reason = "came back as a new incarnation"
+	}
+	if !same && v.Incarnation != "" {
+		t.s.Past = append(t.s.Past, v.Incarnation)
+		t.s.Past = t.s.Past[max(0, len(t.s.Past)-keepPast):]
+	}
+	v.Incarnation, v.Slots, v.Address = b.Incarnation, b.Slots, b.Address
+	t.become(events.NodeReady, reason)
+	t.tell(events.NodeJoined{NodeFact: t.fact()})
+	t.draining()
+}
+
+func (t *turn) bye(b events.NodeBye) {
+	v := &t.s.View
+	switch {
+	case slices.Contains(t.s.Past, b.Incarnation):
+		t.refuse(events.Fenced, "incarnation %s of node %s was replaced by %s", b.Incarnation, v.Node, v.Incarnation)
+		return
+	case v.State == "" || b.Incarnation != v.Incarnation:
+		t.refuse(events.NotFound, "incarnation %s of node %s never said hello", b.Incarnation, v.Node)
+		return
+	}
+	t.d.Reply = events.NodeWelcome{Node: v.Node}
+	if v.State == events.NodeDeparted {
+		return
+	}
+	reason := b.Reason
+	if reason == "" {
+		reason = "said goodbye"
+	}
+	t.become(events.NodeDeparted, reason)
+	t.tell(events.NodeLeft{NodeFact: t.fact()})
+}
+
+func (t *turn) drain(b events.NodeDrain) {
+	v := &t.s.View
+	switch {
+	case v.State == "":
+		t.refuse(events.NotFound, "there is no node %s", v.Node)
+	case b.Undo == !v.Draining: // as it is
+	case b.Undo:
+		v.Draining, t.s.Drain = false, ""
+		if t.s.alive() {
+			t.become(v.State, "drain undone")
+			t.picture()
+		}
+	default:
+		v.Draining, t.s.Drain = true, "draining"
+		if b.Reason != "" {
+			t.s.Drain += ": " + b.Reason
+		}
+		if t.s.alive() { // else its next hello tells
+			v.Reason = t.s.Drain
+			t.draining()
+		}
+	}
+}
+
+// silence: the input's source names the incarnation that was silent, so that its successor does not pay for it.
+func (t *turn) silence(b events.Silence) {
+	v := &t.s.View
+	if t.in.Source != "" && t.in.Source != AgentSource(v.Node, v.Incarnation) {
+		t.refuse(events.Fenced, "%s was silent, but node %s is %s now", t.in.Source, v.Node, v.Incarnation)
+		return
+	}
+	switch {
+	case b.Failed && t.s.alive():
+		t.become(events.NodeGone, "silent, and it did not answer a ping")
+		t.lost()
+	case !b.Failed && v.State == events.NodeReady:
+		t.become(events.NodeSuspect, "silent")
+		t.tell(events.NodeSuspected{NodeFact: t.fact()})
+		t.draining()
+	}
+}
+
+func (t *turn) heard(b events.Heard) {
+	v := &t.s.View
+	switch {
+	case b.Incarnation != v.Incarnation:
+		t.refuse(events.Fenced, "heard incarnation %s of node %s, which is %s now", b.Incarnation, v.Node, v.Incarnation)
+	case v.State == events.NodeSuspect:
+		t.recover("heard again")
+	}
+}
+
+// recover ends a suspicion.
+func (t *turn) recover(reason string) {
+	t.become(events.NodeReady, reason)
+	t.picture()
+}
+
+// picture tells the one fact that says all about a living node. A draining one is never told to be ready in between: it
+// would be given work for an instant.
+func (t *turn) picture() {
+	switch {
+	case t.s.View.Draining:
+		t.draining()
+	case t.s.View.State == events.NodeReady:
+		t.tell(events.NodeRecovered{NodeFact: t.fact()})
+	default:
+		t.tell(events.NodeSuspected{NodeFact: t.fact()})
+	}
+}
+
+// draining tells that the node drains, if it does: the newest fact alone says what a node is, so it is told again behind
+// every other one.
+func (t *turn) draining() {
+	if t.s.View.Draining {
+		f := t.fact()
+		f.Reason = t.s.Drain
+		t.tell(events.NodeDraining{NodeFact: f})
+	}
+}
+
+// lost tells that the node is gone, and draws it.
+func (t *turn) lost() {
+	v := t.s.View
+	t.tell(events.NodeLost{NodeFact: t.fact()})
+	t.d.Spans = append(t.d.Spans, events.Span{
+		Service: events.ServiceDiscovery, Name: "node.lost", Parent: t.in.Trace, Start: t.now, End: t.now, Error: v.Reason,
+		Attributes: map[string]string{"node": string(v.Node), "incarnation": string(v.Incarnation)},
+	})
+}
+
+func (t *turn) become(s events.NodeState, reason string) {
+	t.s.View.State, t.s.View.Reason, t.s.View.Since = s, reason, t.now
+}
+
+func (t *turn) fact() events.NodeFact {
+	v := t.s.View
+	return events.NodeFact{Node: v.Node, Incarnation: v.Incarnation, Slots: v.Slots, Address: v.Address, Reason: v.Reason}
+}
+
+func (t *turn) tell(b events.Body) { t.d.Facts = append(t.d.Facts, events.Fact{Body: b}) }
+
+func (t *turn) refuse(code events.Code, format string, args ...any) {
+	t.d.Refusal = events.Errorf(code, format, args...)
+}
+
+// AgentSource is the source of everything that one life of an agent says.
+func AgentSource(n events.NodeID, i events.Incarnation) string {
+	return "/regroup/agent/" + string(n) + "/" + string(i)
+}

@@ -1,0 +1,173 @@
+package liveness_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/discovery/liveness"
+)
+
+func anyInput(t *rapid.T) events.Input {
+	inc := events.Incarnation(rapid.SampledFrom([]string{"A", "B", "C", "D", ""}).Draw(t, "incarnation"))
+	var in events.Input
+	switch rapid.IntRange(0, 5).Draw(t, "kind") {
+	case 0:
+		in.Body = events.NodeHello{Node: "node-a", Incarnation: inc, Slots: rapid.IntRange(-1, 4).Draw(t, "slots")}
+	case 1:
+		in.Body = events.NodeBye{Node: "node-a", Incarnation: inc}
+	case 2:
+		in.Body = events.NodeDrain{Node: "node-a", Undo: rapid.Bool().Draw(t, "undo")}
+	case 3:
+		in.Body = events.Silence{Node: "node-a", Failed: rapid.Bool().Draw(t, "failed")}
+		in.Source = liveness.AgentSource("node-a", inc)
+	case 4:
+		in.Body = events.Heard{Heartbeat: events.Heartbeat{Node: "node-a", Incarnation: inc}}
+	case 5:
+		in.Body = events.Tick{}
+	}
+	return in
+}
+
+// reader is what another judge makes of the facts alone.
+type reader struct {
+	state    events.NodeState
+	current  events.Incarnation
+	replaced map[events.Incarnation]bool
+}
+
+func (r *reader) read(t *rapid.T, b events.Body) {
+	f := factOf(b)
+	if r.replaced[f.Incarnation] {
+		t.Fatalf("%s tells of incarnation %q, which was replaced", b.Type().Kind(), f.Incarnation)
+	}
+	alive := r.state == events.NodeReady || r.state == events.NodeSuspect || r.state == draining
+	switch b.(type) {
+	case events.NodeJoined:
+		if alive && f.Incarnation != r.current {
+			t.Fatalf("%q joined while %q was alive", f.Incarnation, r.current)
+		}
+		if r.current != "" && f.Incarnation != r.current {
+			r.replaced[r.current] = true
+		}
+		r.state, r.current = events.NodeReady, f.Incarnation
+	case events.NodeRecovered:
+		r.state = events.NodeReady
+	case events.NodeSuspected:
+		r.state = events.NodeSuspect
+	case events.NodeLost:
+		if !alive {
+			t.Fatalf("lost while %q", r.state)
+		}
+		r.state = events.NodeGone
+	case events.NodeLeft:
+		r.state = events.NodeDeparted
+	case events.NodeDraining:
+		r.state = draining
+	}
+}
+
+// draining is what a reader knows of a node after node.draining: it lives and gets no work.
+const draining events.NodeState = "draining"
+
+func factOf(b events.Body) events.NodeFact {
+	raw, _ := json.Marshal(b)
+	var f events.NodeFact
+	_ = json.Unmarshal(raw, &f)
+	return f
+}
+
+// Whatever comes in whatever order: a repeat of the same input tells nothing new, no replaced incarnation is ever told of, a
+// node is lost only while it lives, and the facts alone give the same picture as the record.
+func TestAnyHistory(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := liveness.Machine{}
+		s := m.New("node-a")
+		r := reader{replaced: map[events.Incarnation]bool{}}
+		now := noon
+		for range rapid.IntRange(1, 60).Draw(t, "length") {
+			in := anyInput(t)
+			now = now.Add(time.Duration(rapid.IntRange(0, 2000).Draw(t, "ms")) * time.Millisecond)
+			var d events.Decision
+			s, d = m.Step(s, in, now)
+			for _, f := range d.Facts {
+				if factOf(f.Body).Reason == "" {
+					t.Fatalf("%s has no reason", f.Body.Type().Kind())
+				}
+				r.read(t, f.Body)
+			}
+			if d.Refusal != nil && len(d.Facts) > 0 {
+				t.Fatalf("%T was refused and told facts", in.Body)
+			}
+			want := s.View.State
+			if s.View.Draining && (want == events.NodeReady || want == events.NodeSuspect) {
+				want = draining
+			}
+			if r.state != want {
+				t.Fatalf("the newest fact says %q, the record %q", r.state, want)
+			}
+			before := fmt.Sprint(s)
+			s, d = m.Step(s, in, now)
+			if len(d.Facts) > 0 || fmt.Sprint(s) != before {
+				t.Fatalf("the repeat of %+v told %v and changed %s into %v", in, d.Facts, before, s)
+			}
+		}
+	})
+}
+
+func TestAgesOnlyAccuseTheSilent(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := liveness.Ages{SuspectAfter: 1500 * time.Millisecond, LostAfter: 3 * time.Second, Gap: 750 * time.Millisecond}
+		now := noon
+		heard := map[liveness.Silent]time.Time{} // or begin of the last grace
+		names := []events.NodeID{"node-a", "node-b", "node-c"}
+		down := false
+		for _, n := range names {
+			a.Know(events.NodeView{Node: n, Incarnation: "A", State: events.NodeReady}, now)
+			heard[liveness.Silent{Node: n, Incarnation: "A"}] = now
+		}
+		grace := func() {
+			for who := range heard {
+				heard[who] = now
+			}
+		}
+		a.Look(now)
+		for range rapid.IntRange(1, 200).Draw(t, "length") {
+			step := time.Duration(rapid.SampledFrom([]int{50, 100, 100, 100, 2000}).Draw(t, "ms")) * time.Millisecond
+			now = now.Add(step)
+			switch rapid.IntRange(0, 9).Draw(t, "what") {
+			case 0:
+				if down {
+					grace()
+				}
+				down = false
+				a.Connected(true, now)
+			case 1:
+				down = true
+				a.Connected(false, now)
+			case 2, 3, 4:
+				who := liveness.Silent{Node: rapid.SampledFrom(names).Draw(t, "node"), Incarnation: "A"}
+				a.Hear(who, now)
+				heard[who] = now
+			}
+			suspect, ask := a.Look(now)
+			if step > 750*time.Millisecond {
+				grace()
+			}
+			for _, who := range suspect {
+				if down || now.Sub(heard[who]) < 1500*time.Millisecond {
+					t.Fatalf("%v is suspected %s after it was heard (cut off: %v)", who, now.Sub(heard[who]), down)
+				}
+			}
+			for _, who := range ask {
+				if down || now.Sub(heard[who]) < 3*time.Second {
+					t.Fatalf("%v is to be pinged %s after it was heard (cut off: %v)", who, now.Sub(heard[who]), down)
+				}
+			}
+		}
+	})
+}

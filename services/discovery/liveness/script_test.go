@@ -1,0 +1,162 @@
+package liveness_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/discovery/liveness"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the results that were seen into testdata; read the diff")
+
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+// TestScripts runs testdata/*.txt: commands, a line of dashes, what came of them.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := &node{m: liveness.Machine{KeepFor: time.Hour}, now: noon}
+			n.s = n.m.New("node-a")
+			got := replay(string(want), func(line string) string { return n.do(t, line) })
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(want) {
+				t.Errorf("got:\n%s", got)
+			}
+		})
+	}
+}
+
+// replay answers each block of commands anew.
+func replay(script string, do func(string) string) string {
+	var out strings.Builder
+	for block := range strings.SplitSeq(strings.TrimSpace(script), "\n\n") {
+		commands, _, dashes := strings.Cut(block+"\n", "----\n")
+		out.WriteString(commands)
+		if dashes {
+			out.WriteString("----\n")
+			for line := range strings.SplitSeq(strings.TrimSpace(commands), "\n") {
+				if !strings.HasPrefix(line, "#") {
+					out.WriteString(do(line))
+				}
+			}
+		}
+		out.WriteString("\n")
+	}
+	return strings.TrimSuffix(out.String(), "\n")
+}
+
+type node struct {
+	m   liveness.Machine
+	s   liveness.State
+	now time.Time
+}
+
+func (n *node) do(t *testing.T, line string) string {
+	t.Helper()
+	w := strings.Fields(line)
+	arg := func(i int) string {
+		if i < len(w) {
+			return w[i]
+		}
+		return ""
+	}
+	var in events.Input
+	switch w[0] {
+	case "hello":
+		slots := 2
+		if arg(2) != "" {
+			if _, err := fmt.Sscanf(arg(2), "slots=%d", &slots); err != nil {
+				t.Fatal(line, err)
+			}
+		}
+		in.Body = events.NodeHello{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Slots: slots, Address: "10.0.0.1"}
+	case "bye":
+		in.Body = events.NodeBye{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Reason: strings.Join(w[min(2, len(w)):], " ")}
+	case "drain":
+		in.Body = events.NodeDrain{Node: "node-a", Reason: strings.Join(w[1:], " ")}
+	case "undrain":
+		in.Body = events.NodeDrain{Node: "node-a", Undo: true}
+	case "silence", "unanswered":
+		in.Body = events.Silence{Node: "node-a", Failed: w[0] == "unanswered"}
+		if arg(1) != "" {
+			in.Source = liveness.AgentSource("node-a", events.Incarnation(arg(1)))
+		}
+	case "heard":
+		in.Body = events.Heard{Heartbeat: events.Heartbeat{Node: "node-a", Incarnation: events.Incarnation(arg(1))}}
+	case "wait":
+		d, err := time.ParseDuration(arg(1))
+		if err != nil {
+			t.Fatal(line, err)
+		}
+		n.now = n.now.Add(d)
+		in.Body = events.Tick{}
+	default:
+		t.Fatalf("unknown command %q", line)
+	}
+	s, d := n.m.Step(reload(t, n.s), in, n.now)
+	n.s = s
+	return n.print(d)
+}
+
+// reload sends the state through its stored form, as the loop may at any time.
+func reload(t *testing.T, s liveness.State) (out liveness.State) {
+	t.Helper()
+	raw, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(raw, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func (n *node) print(d events.Decision) string {
+	var b strings.Builder
+	for _, f := range d.Facts {
+		raw, _ := json.Marshal(f.Body)
+		var nf events.NodeFact
+		_ = json.Unmarshal(raw, &nf)
+		fmt.Fprintf(&b, "node.%s %s slots=%d: %s\n", f.Body.Type().Kind(), nf.Incarnation, nf.Slots, nf.Reason)
+	}
+	for _, s := range d.Spans {
+		fmt.Fprintf(&b, "span %s: %s\n", s.Name, s.Error)
+	}
+	if d.Refusal != nil {
+		fmt.Fprintf(&b, "refused (%s): %v\n", events.CodeOf(d.Refusal), d.Refusal)
+	}
+	if d.Forget {
+		b.WriteString("forgotten\n")
+	}
+	if b.Len() == 0 {
+		b.WriteString("nothing to tell\n")
+	}
+	v := n.s.View
+	state := string(v.State)
+	if state == "" {
+		state = "unknown"
+	}
+	if v.Draining {
+		state += ", draining"
+	}
+	fmt.Fprintf(&b, "= %s\n", state)
+	return b.String()
+}

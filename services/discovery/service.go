@@ -1,0 +1,189 @@
+package discovery
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/discovery/liveness"
+	"github.com/regroup-io/regroup/services/loop"
+)
+
+// Options are what a replica needs.
+type Options struct {
+	Ports    events.Ports
+	Config   Config
+	Instance string // name of this replica, for people
+	Observe  func(loop.Observation)
+}
+
+// Service is one replica of discovery.
+type Service struct {
+	o    Options
+	host *loop.Host[liveness.State]
+
+	mu   sync.Mutex
+	ages liveness.Ages
+}
+
+// New checks the options. It does no I/O.
+func New(o Options) (*Service, error) {
+	if err := o.Config.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Service{o: o, ages: liveness.Ages{
+		SuspectAfter: o.Config.SuspectAfter,
+		LostAfter:    o.Config.LostAfter,
+		Gap:          o.Config.SuspectAfter / 2,
+	}}
+	var err error
+	s.host, err = loop.New(loop.Options[liveness.State]{
+		Service: events.ServiceDiscovery,
+		Machine: liveness.Machine{KeepFor: o.Config.KeepGone},
+		Bucket:  events.BucketNodes,
+		Ports:   o.Ports,
+		Consumers: []events.Consumer{
+			{Stream: events.StreamCommands, Durable: events.ServiceDiscovery, Subjects: []string{events.AllNodeCommands}},
+		},
+		Requests: []loop.Request{
+			{Verb: events.VerbJoin, Decode: checked(func(b events.NodeHello) events.NodeID { return b.Node })},
+			{Verb: events.VerbLeave, Decode: checked(func(b events.NodeBye) events.NodeID { return b.Node })},
+		},
+		Route:   route,
+		Beside:  []func(context.Context, loop.Emit) error{s.records, s.heartbeats, s.connection, s.look},
+		Observe: o.Observe,
+	})
+	return s, err
+}
+
+// Run serves until ctx ends, which is no error.
+func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }
+
+// route names the node that an input is about.
+func route(in events.Input, _ func() []string, _ func(string) (liveness.State, bool)) []string {
+	switch b := in.Body.(type) {
+	case events.NodeHello:
+		return []string{string(b.Node)}
+	case events.NodeBye:
+		return []string{string(b.Node)}
+	case events.NodeDrain:
+		return []string{string(b.Node)}
+	case events.Silence:
+		return []string{string(b.Node)}
+	case events.Heard:
+		return []string{string(b.Node)}
+	}
+	return nil
+}
+
+// checked decodes a request and validates the node's name, which becomes a key and a subject.
+func checked[B events.Body](node func(B) events.NodeID) func([]byte) (events.Body, error) {
+	return func(data []byte) (events.Body, error) {
+		b, err := events.DecodeBody[B](data)
+		if err != nil {
+			return nil, err
+		}
+		return b, node(b).Check()
+	}
+}
+
+// records follows discovery's own documents: they say which nodes are to be aged.
+func (s *Service) records(ctx context.Context, _ loop.Emit) error {
+	return s.o.Ports.Buckets.Bucket(events.BucketNodes).Watch(ctx, func(key string, value []byte, _ uint64) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if value == nil {
+			s.ages.Forget(events.NodeID(key))
+			return
+		}
+		if v, err := events.DecodeView[events.NodeView](value); err == nil { // a newer document is its own replicas' concern
+			s.ages.Know(v, time.Now())
+		}
+	}, nil)
+}
+
+// heartbeats hears all agents.
+func (s *Service) heartbeats(ctx context.Context, emit loop.Emit) error {
+	return s.o.Ports.Signals.Hear(ctx, events.AllHeartbeats, "", func(_ string, data []byte) {
+		b, err := events.DecodeBody[events.Heartbeat](data)
+		if err != nil {
+			return // a signal may be lost
+		}
+		s.mu.Lock()
+		mend := s.ages.Hear(liveness.Silent{Node: b.Node, Incarnation: b.Incarnation}, time.Now())
+		s.mu.Unlock()
+		if mend {
+			emit(events.Input{Body: events.Heard{Heartbeat: b}})
+		}
+	}, nil)
+}
+
+// connection pauses the ageing while this replica hears nobody.
+func (s *Service) connection(ctx context.Context, _ loop.Emit) error {
+	return s.o.Ports.Signals.Watch(ctx, func(connected bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.ages.Connected(connected, time.Now())
+	})
+}
+
+const (
+	lookEvery = 100 * time.Millisecond
+	pings     = 64 // at once; a whole rack may fall silent
+)
+
+// look names the silent, and pings those who have been silent for long.
+func (s *Service) look(ctx context.Context, emit loop.Emit) error {
+	return loop.Every(ctx, lookEvery, func(time.Time) error {
+		s.mu.Lock()
+		suspect, ask := s.ages.Look(time.Now())
+		s.mu.Unlock()
+		for _, who := range suspect {
+			emit(silence(who, false))
+		}
+		if len(ask) == 0 {
+			return nil
+		}
+		loop.Each(pings, ask, func(who liveness.Silent) { s.ping(ctx, who, emit) })
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.ages.Away(time.Now()) // the gap in our looks was the pings
+		return nil
+	})
+}
+
+// ping asks an agent directly, once.
+func (s *Service) ping(ctx context.Context, who liveness.Silent, emit loop.Emit) {
+	call, cancel := context.WithTimeout(ctx, s.o.Config.PingTimeout)
+	defer cancel()
+	data, err := s.o.Ports.Calls.Call(call, events.AgentSubject(who.Node, events.VerbPing), []byte("{}"))
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		var pong events.Pong
+		if pong, err = events.DecodeBody[events.Pong](data); err == nil && pong.Incarnation == who.Incarnation {
+			s.mu.Lock()
+			mend := s.ages.Hear(who, time.Now())
+			s.mu.Unlock()
+			if mend {
+				emit(events.Input{Body: events.Heard{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation}}})
+			}
+			return
+		}
+	}
+	s.mu.Lock()
+	deaf := s.ages.Paused()
+	s.mu.Unlock()
+	if !deaf { // else it is we who were not heard
+		emit(silence(who, true))
+	}
+}
+
+func silence(who liveness.Silent, failed bool) events.Input {
+	return events.Input{
+		Source: liveness.AgentSource(who.Node, who.Incarnation),
+		Body:   events.Silence{Node: who.Node, Failed: failed},
+	}
+}

@@ -1,0 +1,268 @@
+package discovery_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/discovery"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// start runs a replica inside a synctest bubble.
+func start(t *testing.T, p events.Ports) (stop func()) {
+	t.Helper()
+	s, err := discovery.New(discovery.Options{Ports: p, Config: discovery.DefaultConfig(), Instance: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return background(t, s.Run)
+}
+
+func background(t *testing.T, run func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("run: %v", err)
+		}
+	}
+}
+
+// agent says hello, sends heartbeats and answers pings until it is stopped.
+func agent(t *testing.T, p events.Ports, n events.NodeID, inc events.Incarnation) (stopBeating, stopAnswering func()) {
+	t.Helper()
+	hello(t, p, n, inc)
+	beating := background(t, func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			data, _ := events.EncodeBody(events.Heartbeat{Node: n, Incarnation: inc, Slots: 2})
+			if err := p.Signals.Send(events.HeartbeatSubject(n), data); err != nil && !errors.Is(err, events.ErrUnavailable) {
+				return err
+			}
+			select {
+			case <-time.After(discovery.HeartbeatEvery):
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	})
+	answering := background(t, func(ctx context.Context) error {
+		return p.Calls.Serve(ctx, events.AgentSubject(n, events.VerbPing), "", func(context.Context, []byte) ([]byte, error) {
+			return events.EncodeBody(events.Pong{Node: n, Incarnation: inc})
+		})
+	})
+	return beating, answering
+}
+
+func hello(t *testing.T, p events.Ports, n events.NodeID, inc events.Incarnation) {
+	t.Helper()
+	data, _ := events.EncodeBody(events.NodeHello{Node: n, Incarnation: inc, Slots: 2, Address: "10.0.0.1"})
+	if _, err := p.Calls.Call(t.Context(), events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), data); err != nil {
+		t.Fatalf("hello: %v", err)
+	}
+}
+
+func told(t *testing.T, p events.Ports) string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out []string
+	_ = p.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: events.FromFirst},
+		func(s events.Stored) error {
+			e, err := events.Decode(s.Header, s.Data)
+			if err != nil {
+				t.Error(err)
+				return nil
+			}
+			out = append(out, e.Entity+" "+e.Body.Type().Kind())
+			return nil
+		}, cancel)
+	return strings.Join(out, ", ")
+}
+
+func wantTold(t *testing.T, p events.Ports, want string) {
+	t.Helper()
+	if got := told(t, p); got != want {
+		t.Errorf("told %q, want %q", got, want)
+	}
+}
+
+func TestADeadNodeIsSuspectedPingedAndLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stopA, stopB := start(t, bus.Client().Ports()), start(t, bus.Client().Ports())
+		synctest.Wait()
+		beating, answering := agent(t, p, "node-a", "A")
+		time.Sleep(10 * time.Second)
+		wantTold(t, p, "node-a joined")
+		beating()
+		answering()
+		time.Sleep(2 * time.Second)
+		wantTold(t, p, "node-a joined, node-a suspected")
+		time.Sleep(2 * time.Second)
+		wantTold(t, p, "node-a joined, node-a suspected, node-a lost")
+		// Its agent lives after all, and repeats its hello.
+		hello(t, p, "node-a", "A")
+		wantTold(t, p, "node-a joined, node-a suspected, node-a lost, node-a joined")
+		stopA()
+		stopB()
+	})
+}
+
+func TestANodeThatAnswersPingsIsNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stop := start(t, bus.Client().Ports())
+		synctest.Wait()
+		beating, answering := agent(t, p, "node-a", "A")
+		beating() // only its heartbeats are lost
+		time.Sleep(30 * time.Second)
+		if got := told(t, p); strings.Contains(got, "lost") || !strings.Contains(got, "node-a suspected, node-a recovered") {
+			t.Errorf("told %s", got)
+		}
+		answering()
+		stop()
+	})
+}
+
+// The replica, not the node, is cut off for a while; and a replica that starts knows nothing of the past.
+func TestAReplicaThatCannotHearAccusesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		client := bus.Client()
+		stop := start(t, client.Ports())
+		synctest.Wait()
+		beating, answering := agent(t, p, "node-a", "A")
+		for range 5 {
+			client.Disconnect()
+			time.Sleep(20 * time.Second)
+			client.Connect()
+			time.Sleep(5 * time.Second)
+		}
+		stop()
+		time.Sleep(time.Minute)
+		stop = start(t, client.Ports())
+		time.Sleep(10 * time.Second)
+		wantTold(t, p, "node-a joined")
+		beating()
+		answering()
+		stop()
+	})
+}
+
+// A node that died while no replica ran is found by the next one.
+func TestANodeThatNobodyEverHeardIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New().Ports()
+		stop := start(t, p)
+		synctest.Wait()
+		hello(t, p, "node-a", "A")
+		stop()
+		stop = start(t, p)
+		time.Sleep(4 * time.Second)
+		wantTold(t, p, "node-a joined, node-a suspected, node-a lost")
+		stop()
+	})
+}
+
+func TestARackFallsSilentAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New().Ports()
+		stop := start(t, p)
+		synctest.Wait()
+		const nodes = 200
+		var frozen []func()
+		for i := range nodes { // frozen: the ping is taken and never answered
+			n := events.NodeID("node-" + string(rune('a'+i/26)) + string(rune('a'+i%26)))
+			hello(t, p, n, "A")
+			frozen = append(frozen, background(t, func(ctx context.Context) error {
+				return p.Calls.Serve(ctx, events.AgentSubject(n, events.VerbPing), "", func(ctx context.Context, _ []byte) ([]byte, error) {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				})
+			}))
+		}
+		time.Sleep(6 * time.Second)
+		if got := strings.Count(told(t, p), "lost"); got != nodes {
+			t.Errorf("%d of %d silent nodes are lost after 6 s", got, nodes)
+		}
+		for _, f := range frozen {
+			f()
+		}
+		stop()
+	})
+}
+
+func TestDrainAndRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New().Ports()
+		stop := start(t, p)
+		synctest.Wait()
+		beating, answering := agent(t, p, "node-a", "A")
+		drain := func(n events.NodeID) {
+			m, err := events.Event{ID: "d-" + string(n), Source: "/test", Entity: string(n), Time: time.Now(), Body: events.NodeDrain{Node: n}}.Message()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Log.Publish(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		drain("node-a")
+		drain("node-x")
+		time.Sleep(30 * time.Second)
+		wantTold(t, p, "node-a joined, node-a draining")
+		value, _, err := p.Buckets.Bucket(events.BucketNodes).Load(t.Context(), "node-a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, err := events.DecodeView[events.NodeView](value); err != nil || !v.Draining || v.Usable() {
+			t.Errorf("view %+v, %v", v, err)
+		}
+		if _, _, err := p.Buckets.Bucket(events.BucketNodes).Load(t.Context(), "node-x"); !errors.Is(err, events.ErrNotFound) {
+			t.Errorf("a drain made a node: %v", err)
+		}
+		for _, bad := range []string{`{"node":"Not A Name","incarnation":"A"}`, `{"node":"node-b"}`, `{`} {
+			_, err := p.Calls.Call(t.Context(), events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), []byte(bad))
+			if !errors.Is(err, events.ErrInvalid) {
+				t.Errorf("hello %s: %v, want Invalid", bad, err)
+			}
+		}
+		beating()
+		data, _ := events.EncodeBody(events.NodeBye{Node: "node-a", Incarnation: "A", Reason: "maintenance"})
+		if _, err := p.Calls.Call(t.Context(), events.RequestSubject(events.ServiceDiscovery, events.VerbLeave), data); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Second)
+		wantTold(t, p, "node-a joined, node-a draining, node-a left")
+		answering()
+		stop()
+	})
+}
+
+func TestConfigNamesEveryFault(t *testing.T) {
+	if err := discovery.DefaultConfig().Validate(); err != nil {
+		t.Error(err)
+	}
+	_, err := discovery.New(discovery.Options{Config: discovery.Config{SuspectAfter: 1, LostAfter: 0, PingTimeout: 0, KeepGone: -1}})
+	lines := strings.Split(err.Error(), "\n")
+	if !errors.Is(err, events.ErrInvalid) || len(lines) != 4 || !slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, "LostAfter") }) {
+		t.Errorf("got %v, want four faults", err)
+	}
+}

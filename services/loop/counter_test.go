@@ -1,0 +1,202 @@
+package loop_test
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/loop"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// counter is a small machine: job.scale adds one and tells job.scaled with the sum; job.stop is refused, or with Now ends
+// the entity; member-join is answered with the sum; a scale to 99 sets an alarm, to 7 tells a launch, to 13 panics.
+type counter struct{}
+
+type sum struct {
+	View struct {
+		Count int `json:"count"`
+	} `json:"view"`
+	Due   time.Time `json:"due,omitzero"`
+	Ended bool      `json:"ended,omitempty"`
+}
+
+func (counter) New(string) sum           { return sum{} }
+func (counter) Deadline(s sum) time.Time { return s.Due }
+
+func (counter) Step(s sum, in events.Input, now time.Time) (sum, events.Decision) {
+	var d events.Decision
+	tell := func(b events.Body) { d.Facts = append(d.Facts, events.Fact{Body: b}) }
+	switch b := in.Body.(type) {
+	case events.JobScale:
+		if b.Workers.Max == 13 {
+			panic("thirteen")
+		}
+		s.View.Count++
+		tell(events.JobScaled{Job: b.Job, Workers: events.Workers{Min: s.View.Count, Max: s.View.Count}})
+		switch b.Workers.Max {
+		case 99:
+			s.Due = now.Add(5 * time.Second)
+		case 7:
+			d.Launches = append(d.Launches, events.Launch{Job: b.Job, Node: "node-a", Phase: events.PhaseRun})
+		}
+	case events.JobStop:
+		if !b.Now {
+			d.Refusal = events.Errorf(events.Invalid, "%s is never stopped", b.Job)
+			break
+		}
+		s.Ended = true
+		tell(events.JobStopped{JobEnd: events.JobEnd{Job: b.Job, Reason: "asked"}})
+		d.Forget = true
+	case events.MemberJoin:
+		d.Reply = events.MemberWaiting{Job: b.Job, Proposed: events.Generation(s.View.Count)}
+	case events.Tick:
+		d.Forget = s.Ended
+		if !s.Due.IsZero() && !now.Before(s.Due) {
+			s.Due = time.Time{}
+			tell(events.JobFinishing{Job: "a"})
+		}
+	}
+	return s, d
+}
+
+func route(in events.Input, _ func() []string, _ func(string) (sum, bool)) []string {
+	switch b := in.Body.(type) {
+	case events.JobScale:
+		return []string{string(b.Job)}
+	case events.JobStop:
+		return []string{string(b.Job)}
+	case events.MemberJoin:
+		return []string{string(b.Job)}
+	}
+	return nil
+}
+
+func host(t *testing.T, p events.Ports, change func(*loop.Options[sum])) *loop.Host[sum] {
+	t.Helper()
+	o := loop.Options[sum]{
+		Service: events.ServiceRegistry, Machine: counter{}, Bucket: events.BucketJobs, Ports: p, Route: route,
+		Consumers: []events.Consumer{{Stream: events.StreamCommands, Durable: "registry", Subjects: []string{events.AllJobCommands}}},
+		Requests:  []loop.Request{{Verb: events.VerbJoin, Decode: loop.As[events.MemberJoin]}},
+		Reject: func(e events.Event, why error) (events.Fact, bool) {
+			return events.Fact{Entity: e.Entity, Body: events.JobRejected{
+				Command: e.ID, Findings: []events.Finding{{Path: "command", Message: why.Error()}},
+			}}, true
+		},
+	}
+	if change != nil {
+		change(&o)
+	}
+	h, err := loop.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func turner(t *testing.T, p events.Ports) *loop.Turner[sum] {
+	t.Helper()
+	n := 0
+	tr, err := loop.NewTurner(loop.TurnerOptions[sum]{
+		Service: events.ServiceRegistry, Machine: counter{}, Bucket: events.BucketJobs, Ports: p,
+		NewID: func() string { n++; return strconv.Itoa(n) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// run starts a host inside a synctest bubble; the test ends only when stop was called and Run has returned.
+func run(t *testing.T, h *loop.Host[sum]) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(ctx) }()
+	return func() {
+		t.Helper()
+		cancel()
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		default:
+			t.Error("Run has not returned")
+		}
+	}
+}
+
+func command(t *testing.T, p events.Ports, id string, b events.Body) {
+	t.Helper()
+	m, err := events.Event{ID: id, Source: "/test", Entity: "a", Time: time.Now(), Body: b}.Message()
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish(t, p, m)
+}
+
+func publish(t *testing.T, p events.Ports, m events.Message) {
+	t.Helper()
+	if _, err := p.Log.Publish(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func scale(job string, most int) events.JobScale {
+	return events.JobScale{Job: events.JobID(job), Workers: events.Workers{Min: 1, Max: most}}
+}
+
+func input(id string, b events.Body) events.Input {
+	return events.Input{ID: id, Source: "/test", Body: b}
+}
+
+// told lists the facts in the log as "scaled 1" (kind and number).
+func told(t *testing.T, p events.Ports) []string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out []string
+	_ = p.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: events.FromFirst},
+		func(s events.Stored) error {
+			e, err := events.Decode(s.Header, s.Data)
+			if err != nil {
+				t.Errorf("fact %s: %v", s.Subject, err)
+				return nil
+			}
+			out = append(out, e.Body.Type().Kind()+" "+strconv.FormatUint(e.Number, 10))
+			return nil
+		}, cancel)
+	return out
+}
+
+func wantTold(t *testing.T, p events.Ports, want ...string) {
+	t.Helper()
+	if got := told(t, p); strings.Join(got, ", ") != strings.Join(want, ", ") {
+		t.Errorf("told %v, want %v", got, want)
+	}
+}
+
+// count reads the stored sum of an entity; -1 = no document.
+func count(t *testing.T, p events.Ports, entity string) int {
+	t.Helper()
+	value, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), entity)
+	if err != nil {
+		return -1
+	}
+	v, err := events.DecodeView[struct {
+		Count int `json:"count"`
+	}](value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.Count
+}

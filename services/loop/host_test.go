@@ -1,0 +1,286 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/loop"
+)
+
+// Two replicas share a consumer while saves conflict and acknowledgements are lost: every command counts once, and its fact is told once.
+func TestTwoReplicasTakeEveryInputOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		n := 0
+		bus.FailSaves(func(string, string) (bool, error) {
+			n++
+			return n%5 == 0, nil // lost acknowledgements
+		})
+		stopA := run(t, host(t, bus.Client().Ports(), nil))
+		stopB := run(t, host(t, bus.Client().Ports(), nil))
+		const commands = 200
+		for i := range commands {
+			command(t, p, fmt.Sprint(i), scale([]string{"a", "b", "c"}[i%3], 2))
+		}
+		time.Sleep(10 * time.Second)
+		stopA()
+		stopB()
+		total := count(t, p, "a") + count(t, p, "b") + count(t, p, "c")
+		facts := told(t, p)
+		if total != commands || len(facts) != commands {
+			t.Errorf("counted %d and told %d, want %d", total, len(facts), commands)
+		}
+	})
+}
+
+func TestAnOutboxLeftByADeadReplicaIsToldAfterASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		bus.FailPublishes(func(string) (bool, error) { return false, events.Errorf(events.Unavailable, "crashed here") })
+		turn(t, turner(t, p), input("1", scale("a", 2)))
+		bus.FailPublishes(nil)
+		stopA := run(t, host(t, p, nil))
+		stopB := run(t, host(t, p, nil))
+		time.Sleep(500 * time.Millisecond)
+		wantTold(t, p)
+		time.Sleep(time.Second)
+		wantTold(t, p, "scaled 1")
+		stopA()
+		stopB()
+		wantTold(t, p, "scaled 1")
+	})
+}
+
+func TestADeadlineFiresOnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New().Ports()
+		stopA := run(t, host(t, p, nil))
+		command(t, p, "1", scale("a", 99))
+		time.Sleep(time.Second)
+		stopA()
+		stopB := run(t, host(t, p, nil)) // arms what it finds in the bucket
+		time.Sleep(3900 * time.Millisecond)
+		wantTold(t, p, "scaled 1")
+		time.Sleep(200 * time.Millisecond)
+		wantTold(t, p, "scaled 1", "finishing 2")
+		stopB()
+	})
+}
+
+func TestRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New().Ports()
+		stop := run(t, host(t, p, nil))
+		command(t, p, "1", scale("a", 2))
+		synctest.Wait()
+		ask := func(data string) (string, error) {
+			got, err := p.Calls.Call(t.Context(), events.RequestSubject(events.ServiceRegistry, events.VerbJoin), []byte(data))
+			return string(got), err
+		}
+		for range 2 {
+			if got, err := ask(`{"job":"a"}`); err != nil || !strings.Contains(got, `"proposed":1`) {
+				t.Errorf("answer %s, %v", got, err)
+			}
+		}
+		if _, err := ask(`{"job":7}`); !errors.Is(err, events.ErrInvalid) {
+			t.Errorf("a malformed request got %v, want Invalid", err)
+		}
+		stop()
+		if _, err := ask(`{"job":"a"}`); !errors.Is(err, events.ErrUnavailable) {
+			t.Errorf("a stopped service answered %v, want Unavailable", err)
+		}
+	})
+}
+
+func TestRefusedCommandsBecomeFactsAndAreDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New().Ports()
+		stop := run(t, host(t, p, nil))
+		command(t, p, "no", events.JobStop{Job: "a"})
+		publish(t, p, events.Message{Subject: events.CommandSubject("dev.regroup.job.scale.v1"), Data: []byte("not an event")})
+		for range 3 {
+			time.Sleep(10 * time.Second) // it is not delivered again
+			wantTold(t, p, "rejected 0", "rejected 0")
+		}
+		last, err := p.Log.Last(t.Context(), events.StreamFacts, events.FactSubject("dev.regroup.job.rejected.v1", "a"))
+		if err != nil || !strings.Contains(string(last.Data), "a is never stopped") {
+			t.Errorf("%s, %v; want the reason", last.Data, err)
+		}
+		if _, err := p.Log.Last(t.Context(), events.StreamFacts, events.FactSubject("dev.regroup.job.rejected.v1", "unknown")); err != nil {
+			t.Errorf("the malformed command left no fact: %v", err)
+		}
+		stop()
+	})
+}
+
+// An input on which the machine panics is given up in the end; those beside it are taken.
+func TestABadInputDoesNotSpoilTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New().Ports()
+		for i, most := range []int{2, 13, 2} {
+			command(t, p, fmt.Sprint(i), scale("a", most))
+		}
+		var mu sync.Mutex
+		failed := 0
+		stop := run(t, host(t, p, func(o *loop.Options[sum]) {
+			o.Observe = func(ob loop.Observation) {
+				mu.Lock()
+				defer mu.Unlock()
+				if events.CodeOf(ob.Err) == events.Internal {
+					failed++
+				}
+			}
+		}))
+		time.Sleep(time.Minute)
+		stop()
+		if got := count(t, p, "a"); got != 2 {
+			t.Errorf("count is %d, want 2", got)
+		}
+		if failed == 0 || failed > 10 {
+			t.Errorf("it failed %d times, want a bounded number", failed)
+		}
+	})
+}
+
+func TestInputsOfANewerDocumentAreLeftToNewerReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New().Ports()
+		b := p.Buckets.Bucket(events.BucketJobs)
+		revision, err := b.Save(t.Context(), "a", []byte(`{"schema":99,"version":1,"state":{}}`), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := run(t, host(t, p, nil))
+		command(t, p, "1", scale("a", 2))
+		time.Sleep(time.Minute)
+		wantTold(t, p)
+		// A newer replica has brought the document back into a form that we can read.
+		if _, err := b.Save(t.Context(), "a", []byte(`{"schema":1,"version":2,"state":{"view":{"count":40}}}`), revision); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if got := count(t, p, "a"); got != 41 {
+			t.Errorf("count is %d, want 41: the command must have been kept", got)
+		}
+		stop()
+	})
+}
+
+func TestAnOutageOfTheStoreLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stop := run(t, host(t, bus.Client().Ports(), nil))
+		down := true
+		var mu sync.Mutex
+		fail := func() (bool, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if down {
+				return false, events.Errorf(events.Unavailable, "no leader")
+			}
+			return false, nil
+		}
+		bus.FailSaves(func(string, string) (bool, error) { return fail() })
+		for i := range 10 {
+			command(t, p, fmt.Sprint(i), scale("a", 2))
+		}
+		time.Sleep(8 * time.Second)
+		mu.Lock()
+		down = false
+		mu.Unlock()
+		time.Sleep(5 * time.Second)
+		if got := count(t, p, "a"); got != 10 {
+			t.Errorf("count is %d, want 10", got)
+		}
+		stop()
+	})
+}
+
+func TestSignalsTasksAndReconcile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New().Ports()
+		rounds := 0
+		stop := run(t, host(t, p, func(o *loop.Options[sum]) {
+			o.Signals = []loop.Hearing{{Subject: events.AllProgress, Decode: loop.As[events.JobScale]}}
+			o.Reconcile = func(_ context.Context, emit loop.Emit) error {
+				rounds++
+				emit(events.Input{Body: scale("reconciled", 2)})
+				return events.Errorf(events.Unavailable, "is observed and tried again")
+			}
+			o.Beside = []func(context.Context, loop.Emit) error{func(ctx context.Context, emit loop.Emit) error {
+				emit(events.Input{Body: scale("beside", 2)})
+				<-ctx.Done()
+				return ctx.Err()
+			}}
+		}))
+		synctest.Wait()
+		if err := p.Signals.Send(events.ProgressSubject("a"), []byte(`{"job":"signalled","workers":{"min":1,"max":2}}`)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(25 * time.Second)
+		stop()
+		for entity, want := range map[string]int{"reconciled": 3, "beside": 1, "signalled": 1} {
+			if got := count(t, p, entity); got != want {
+				t.Errorf("%s is %d, want %d", entity, got, want)
+			}
+		}
+		if rounds != 3 {
+			t.Errorf("reconciled %d times in 25 s, want 3", rounds)
+		}
+	})
+}
+
+func TestObservationsSayEachThingOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New().Ports()
+		var mu sync.Mutex
+		var seen []string
+		stop := run(t, host(t, p, func(o *loop.Options[sum]) {
+			o.Reject = nil
+			o.Observe = func(ob loop.Observation) {
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case ob.Fact != nil:
+					seen = append(seen, ob.Entity+" "+ob.Fact.Body.Type().Kind())
+				case ob.Refusal != nil:
+					seen = append(seen, ob.Entity+" refused: "+ob.Refusal.Error())
+				}
+			}
+		}))
+		command(t, p, "0", scale("a", 2))
+		for i := range 3 {
+			command(t, p, fmt.Sprint("stop", i), events.JobStop{Job: "a"})
+			time.Sleep(time.Second)
+		}
+		stop()
+		if want := []string{"a scaled", "a refused: a is never stopped"}; !slices.Equal(seen, want) {
+			t.Errorf("observed %q, want %q", seen, want)
+		}
+	})
+}
+
+func TestNewSaysWhatIsMissing(t *testing.T) {
+	if _, err := loop.New(loop.Options[sum]{Service: "x"}); !errors.Is(err, events.ErrInvalid) {
+		t.Errorf("error %v, want Invalid", err)
+	}
+}
+
+func TestAMissingBucketEndsRun(t *testing.T) {
+	h := host(t, memory.New().Ports(), func(o *loop.Options[sum]) { o.Bucket = "nowhere" })
+	if err := h.Run(t.Context()); !errors.Is(err, events.ErrUnavailable) || !strings.Contains(err.Error(), "nowhere") {
+		t.Errorf("error %v, want Unavailable that names the bucket", err)
+	}
+}

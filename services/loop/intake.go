@@ -1,0 +1,196 @@
+package loop
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// arrival is one thing for the goroutine that owns the turns.
+type arrival struct {
+	input  events.Input
+	settle func(Answer, error) // called once by the owner; nil = nobody waits
+	change *change             // of the bucket
+	listed bool                // the bucket's present keys have all arrived
+}
+
+type change struct {
+	key      string
+	value    []byte
+	revision uint64
+}
+
+// errUnrouted: the input concerns no entity.
+var errUnrouted = events.Errorf(events.NotFound, "concerns nothing that is known here")
+
+// put hands an arrival to the owner; false = the host is stopping.
+func (h *Host[S]) put(ctx context.Context, a arrival) bool {
+	select {
+	case h.inbox <- a:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+const (
+	retryAfter = time.Second     // the store was not there
+	newerAfter = 5 * time.Second // a replica of a newer version should take it
+	maxAttempt = 8               // of an input that fails in itself
+)
+
+// delivered takes in a fact or a command.
+func (h *Host[S]) delivered(ctx context.Context, c events.Consumer, d events.Delivery) {
+	e, err := events.Decode(d.Header, d.Data)
+	if err != nil {
+		h.malformed(ctx, c, d, e, err)
+		return
+	}
+	in := events.Input{ID: e.ID, Source: e.Source, Number: e.Number, Trace: cmp.Or(trace(d.Header), e.Trace), Body: e.Body}
+	ok := h.put(ctx, arrival{input: in, settle: func(a Answer, err error) {
+		switch code := events.CodeOf(err); {
+		case err == errUnrouted && c.Stream != events.StreamCommands: // a fact of no concern
+			d.Ack()
+		case err == errUnrouted:
+			h.o.Observe(Observation{Service: h.o.Service, Entity: e.Entity, Refusal: err})
+			h.refuse(ctx, d, e, err)
+		case err == nil && a.Refusal != nil && a.Facts == 0 && c.Stream == events.StreamCommands:
+			h.refuse(ctx, d, e, a.Refusal)
+		case err == nil:
+			d.Ack()
+		case code == events.Newer:
+			d.Retry(newerAfter)
+		case code == events.Internal || code == events.Invalid || code == events.TooLarge:
+			if d.Attempt >= maxAttempt {
+				d.Drop(err.Error())
+				return
+			}
+			d.Retry(retryAfter)
+		default:
+			d.Retry(retryAfter)
+		}
+	}})
+	if !ok {
+		d.Retry(0)
+	}
+}
+
+// malformed settles a message that cannot be read. An unknown type may be of a newer version, whose replicas are given a
+// chance to take it.
+func (h *Host[S]) malformed(ctx context.Context, c events.Consumer, d events.Delivery, e events.Event, err error) {
+	if errors.Is(err, events.ErrUnknownType) && c.Stream != events.StreamCommands && d.Attempt < maxAttempt {
+		d.Retry(newerAfter)
+		return
+	}
+	if c.Stream == events.StreamCommands {
+		h.o.Observe(Observation{Service: h.o.Service, Entity: e.Entity, Refusal: err})
+		h.refuse(ctx, d, e, err)
+		return
+	}
+	h.o.Observe(Observation{Service: h.o.Service, Entity: e.Entity, Err: events.Errorf(events.CodeOf(err), "dropped a message on %s: %w", d.Subject, err)})
+	d.Drop(err.Error())
+}
+
+// refuse tells why a command was refused and drops it: it would be refused for ever.
+func (h *Host[S]) refuse(ctx context.Context, d events.Delivery, e events.Event, why error) {
+	if h.o.Reject != nil {
+		if f, ok := h.o.Reject(e, why); ok {
+			if err := h.reject(ctx, d, e, f); err != nil {
+				h.o.Observe(Observation{Service: h.o.Service, Entity: f.Entity, Err: err})
+				d.Retry(retryAfter)
+				return
+			}
+		}
+	}
+	d.Drop(why.Error())
+}
+
+// reject tells the fact of a refusal. It is unnumbered, because no document was changed; its id is made from the
+// command's, so that a repeat tells it once.
+func (h *Host[S]) reject(ctx context.Context, d events.Delivery, e events.Event, f events.Fact) error {
+	ev := events.Event{
+		ID:     h.o.Service + "-rejected-" + events.Token(e.Source, e.ID, string(d.Data))[:16],
+		Source: source(h.o.Service),
+		Entity: cmp.Or(f.Entity, "unknown"),
+		Time:   h.o.Now(),
+		Cause:  cmp.Or(f.Cause, e.ID),
+		Trace:  cmp.Or(f.Trace, trace(d.Header), e.Trace),
+		Body:   f.Body,
+	}
+	m, err := ev.Message()
+	if err != nil { // what could be read of the envelope may not fit into ours
+		ev.Entity, ev.Cause, ev.Trace = "unknown", "", ""
+		if m, err = ev.Message(); err != nil {
+			return err
+		}
+	}
+	if _, err := h.o.Ports.Log.Publish(ctx, m); err != nil {
+		return events.Errorf(events.CodeOf(err), "%s: tell a rejection: %w", h.o.Service, err)
+	}
+	h.o.Observe(Observation{Service: h.o.Service, Entity: ev.Entity, Fact: &ev})
+	return nil
+}
+
+// asked answers a request.
+func (h *Host[S]) asked(host, call context.Context, r Request, data []byte) ([]byte, error) {
+	body, err := r.Decode(data)
+	if err != nil {
+		return nil, err
+	}
+	type answer struct {
+		Answer
+		err error
+	}
+	answered := make(chan answer, 1)
+	a := arrival{
+		input:  events.Input{Trace: events.TraceFrom(call), Body: body},
+		settle: func(a Answer, err error) { answered <- answer{a, err} },
+	}
+	stopping := events.Errorf(events.Unavailable, "%s is stopping: ask again", h.o.Service)
+	select {
+	case h.inbox <- a:
+	case <-call.Done():
+		return nil, context.Cause(call)
+	case <-host.Done():
+		return nil, stopping
+	}
+	select {
+	case got := <-answered:
+		switch {
+		case got.err != nil:
+			return nil, got.err
+		case got.Refusal != nil:
+			return nil, got.Refusal
+		case got.Reply == nil:
+			return []byte("{}"), nil
+		}
+		return events.EncodeBody(got.Reply)
+	case <-call.Done():
+		return nil, context.Cause(call)
+	case <-host.Done():
+		return nil, stopping
+	}
+}
+
+// heard takes in a signal. When the host cannot keep up it is lost, which signals may be.
+func (h *Host[S]) heard(s Hearing, data []byte) {
+	body, err := s.Decode(data)
+	if err != nil {
+		h.o.Observe(Observation{Service: h.o.Service, Err: events.Errorf(events.Invalid, "signal on %s: %w", s.Subject, err)})
+		return
+	}
+	select {
+	case h.inbox <- arrival{input: events.Input{Body: body}}:
+	default:
+	}
+}
+
+func trace(header map[string][]string) string {
+	if v := header[events.HeaderTrace]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}

@@ -1,0 +1,203 @@
+package loop
+
+import (
+	"context"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// own is the goroutine that owns the documents: everything that happens goes through here, so there is no lock.
+func (h *Host[S]) own(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		if at, ok := h.wakes.next(); ok {
+			timer.Reset(max(0, at.Sub(h.o.Now())))
+		} else {
+			timer.Reset(time.Hour)
+		}
+		var batch []arrival
+		select {
+		case <-ctx.Done():
+			h.leave()
+			return ctx.Err()
+		case a := <-h.inbox:
+			batch = h.more(a)
+		case <-timer.C:
+		}
+		// A turn that has begun is finished: an unfinished save would only cost the next replica a doubt.
+		h.batch(context.WithoutCancel(ctx), batch)
+		h.due(context.WithoutCancel(ctx))
+	}
+}
+
+// more takes what else has arrived already.
+func (h *Host[S]) more(a arrival) []arrival {
+	batch := []arrival{a}
+	for len(batch) < batchSize {
+		select {
+		case a := <-h.inbox:
+			batch = append(batch, a)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// leave gives back what has arrived and was not looked at.
+func (h *Host[S]) leave() {
+	stopping := events.Errorf(events.Unavailable, "%s is stopping", h.o.Service)
+	for {
+		select {
+		case a := <-h.inbox:
+			if a.settle != nil {
+				a.settle(Answer{}, stopping)
+			}
+		default:
+			return
+		}
+	}
+}
+
+// part is one input of a batch, which may concern several entities.
+type part struct {
+	arrival
+	left   int
+	answer Answer
+	err    error
+}
+
+func (p *part) done(a Answer, err error) {
+	if p.answer.Reply == nil {
+		p.answer.Reply = a.Reply
+	}
+	if p.answer.Refusal == nil {
+		p.answer.Refusal = a.Refusal
+	}
+	p.answer.Facts += a.Facts
+	if p.err == nil {
+		p.err = err
+	}
+	if p.left--; p.left <= 0 && p.settle != nil {
+		p.settle(p.answer, p.err)
+	}
+}
+
+// batch routes a batch and gives each entity one turn with its inputs, in the order of arrival.
+func (h *Host[S]) batch(ctx context.Context, batch []arrival) {
+	var order []string
+	parts := map[string][]*part{}
+	for _, a := range batch {
+		switch {
+		case a.listed:
+			close(h.listed)
+			continue
+		case a.change != nil:
+			h.turner.Seen(a.change.key, a.change.value, a.change.revision, h.o.Now())
+			h.arm(a.change.key, time.Time{})
+			continue
+		}
+		entities := h.o.Route(a.input, h.turner.Known, h.turner.State)
+		p := &part{arrival: a, left: len(entities)}
+		if len(entities) == 0 {
+			p.done(Answer{}, errUnrouted)
+		}
+		for _, e := range entities {
+			if parts[e] == nil {
+				order = append(order, e)
+			}
+			parts[e] = append(parts[e], p)
+		}
+	}
+	for _, e := range order {
+		h.turn(ctx, e, parts[e])
+	}
+}
+
+// turn gives an entity its inputs.
+func (h *Host[S]) turn(ctx context.Context, entity string, parts []*part) {
+	inputs := make([]events.Input, len(parts))
+	for i, p := range parts {
+		inputs[i] = p.input
+	}
+	out, err := h.once(ctx, entity, inputs)
+	if code := events.CodeOf(err); len(parts) > 1 && (code == events.Internal || code == events.Invalid || code == events.TooLarge) {
+		for _, p := range parts { // so that one bad input does not spoil the others
+			h.turn(ctx, entity, []*part{p})
+		}
+		return
+	}
+	for i, p := range parts {
+		if err != nil {
+			p.done(Answer{}, err)
+		} else {
+			p.done(out.Answers[i], nil)
+		}
+	}
+}
+
+// once runs one turn and reports what came of it.
+func (h *Host[S]) once(ctx context.Context, entity string, inputs []events.Input) (Outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, turnLimit)
+	defer cancel()
+	now := h.o.Now()
+	out, err := h.turner.Turn(ctx, entity, inputs, now)
+	if err != nil {
+		h.o.Observe(Observation{Service: h.o.Service, Entity: entity, Err: err})
+		h.arm(entity, now.Add(retryAfter))
+		return out, err
+	}
+	h.observe(entity, out)
+	h.arm(entity, time.Time{})
+	return out, nil
+}
+
+// arm sets the entity's alarms: its deadline, not before floor, and the telling of what waits in its outbox.
+func (h *Host[S]) arm(entity string, floor time.Time) {
+	deadline := h.turner.Deadline(entity)
+	if !deadline.IsZero() && deadline.Before(floor) {
+		deadline = floor
+	}
+	h.wakes.set(wakeKey{entity, false}, deadline)
+	since := h.turner.Waiting(entity)
+	if !since.IsZero() {
+		since = since.Add(tellAfter)
+		if since.Before(floor) {
+			since = floor
+		}
+	}
+	h.wakes.set(wakeKey{entity, true}, since)
+}
+
+// due fires the alarms whose time has come. An alarm that changes nothing is not fired again at once: a machine whose
+// deadline stays in the past must not spin.
+func (h *Host[S]) due(ctx context.Context) {
+	for {
+		key, ok := h.wakes.pop(h.o.Now())
+		if !ok {
+			return
+		}
+		if key.tell {
+			h.tellAgain(ctx, key.entity)
+			continue
+		}
+		if _, err := h.once(ctx, key.entity, []events.Input{{Body: events.Tick{}}}); err == nil { // else it is armed already
+			h.arm(key.entity, h.o.Now().Add(tickAgain))
+		}
+	}
+}
+
+// tickAgain is the least time between two ticks of one entity.
+const tickAgain = 100 * time.Millisecond
+
+// tellAgain tells what has waited in an outbox for too long; its replica may be gone.
+func (h *Host[S]) tellAgain(ctx context.Context, entity string) {
+	ctx, cancel := context.WithTimeout(ctx, turnLimit)
+	defer cancel()
+	if err := h.turner.Tell(ctx, entity); err != nil {
+		h.o.Observe(Observation{Service: h.o.Service, Entity: entity, Err: err})
+	}
+	h.arm(entity, h.o.Now().Add(tellAfter))
+}

@@ -1,0 +1,90 @@
+package loop
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Tell tells what waits in the entity's outbox, unless the log has it already. It is no error if nothing waits.
+func (t *Turner[S]) Tell(ctx context.Context, entity string) error {
+	e, ok := t.kept[entity]
+	if !ok || e.broken != nil {
+		return nil
+	}
+	return t.tell(ctx, e, true)
+}
+
+// tell publishes the outbox in order. doubt = another replica or an earlier try may have told some of it: the broker
+// drops repeats for some minutes only, so what the log's newest message covers is left out.
+func (t *Turner[S]) tell(ctx context.Context, e *entry[S], doubt bool) error {
+	if e.told {
+		return nil
+	}
+	newest := map[string]uint64{}
+	var left error
+	for _, m := range e.doc.Outbox {
+		if doubt {
+			there, err := t.there(ctx, m, newest)
+			if err != nil {
+				return err
+			}
+			if there {
+				continue
+			}
+		}
+		if _, err := t.o.Ports.Log.Publish(ctx, m); err != nil {
+			if errors.Is(err, events.ErrTooLarge) {
+				// No try will ever succeed, and what comes after it must not wait for ever.
+				left = events.Errorf(events.TooLarge, "%s: left out %s: %w", t.o.Service, m.ID, err)
+				continue
+			}
+			return events.Errorf(events.CodeOf(err), "%s: tell %s: %w", t.o.Service, m.Subject, err)
+		}
+	}
+	// The outbox itself is emptied with the next save; a save for nothing else would double the cost of every turn.
+	e.told = true
+	return left
+}
+
+// there tells whether the log holds this message or a later one of its kind.
+func (t *Turner[S]) there(ctx context.Context, m events.Message, newest map[string]uint64) (bool, error) {
+	stream, subject, number := events.StreamLaunches, m.Subject, revisionOf(m.Data)
+	if entity := events.EntityOfFact(m.Subject); entity != "" {
+		stream, number = events.StreamFacts, numberOf(m.Header, m.Data)
+		subject = events.FamilySubject(events.Family(strings.Split(m.Subject, ".")[2]), entity)
+	}
+	last, ok := newest[subject]
+	if !ok {
+		s, err := t.o.Ports.Log.Last(ctx, stream, subject)
+		switch {
+		case errors.Is(err, events.ErrNotFound):
+		case err != nil:
+			return false, events.Errorf(events.CodeOf(err), "%s: last on %s: %w", t.o.Service, subject, err)
+		case stream == events.StreamLaunches:
+			last = revisionOf(s.Data)
+		default:
+			last = numberOf(s.Header, s.Data)
+		}
+		newest[subject] = last
+	}
+	return number > 0 && last >= number, nil
+}
+
+// numberOf reads the number of a stored fact; 0 = unnumbered or unreadable.
+func numberOf(header map[string][]string, data []byte) uint64 {
+	e, _ := events.Decode(header, data) // with an error the envelope counts, as far as it was read
+	return e.Number
+}
+
+// revisionOf reads the revision of a stored launch; 0 = unreadable.
+func revisionOf(data []byte) uint64 {
+	var l struct {
+		Revision uint64 `json:"revision"`
+	}
+	_ = json.Unmarshal(data, &l)
+	return l.Revision
+}

@@ -1,0 +1,263 @@
+package loop
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+const (
+	attempts = 20  // decisions per turn before a storm of conflicts is given up
+	ringSize = 256 // input ids that a document remembers
+)
+
+// TurnerOptions are what a Turner needs.
+type TurnerOptions[S any] struct {
+	Service string // as in events.ServiceDiscovery ...; part of the ids and sources of facts
+	Machine Machine[S]
+	Bucket  string
+	Ports   events.Ports
+	NewID   func() string // nonces
+}
+
+// Turner takes inputs into account, one entity at a time, synchronously: no goroutines, no clock. It keeps the documents
+// that it has seen, with their revisions; a stale one costs a conflict and a second decision, nothing else.
+// One goroutine at a time may use it.
+type Turner[S any] struct {
+	o      TurnerOptions[S]
+	bucket events.Bucket
+	kept   map[string]*entry[S]
+}
+
+// entry is one document as this replica knows it.
+type entry[S any] struct {
+	doc      events.Document
+	state    S
+	revision uint64    // 0 = there is no document
+	told     bool      // all of doc.Outbox is known to be told
+	since    time.Time // when this replica first saw the revision
+	broken   error     // the document cannot be read by this version
+}
+
+// Outcome is what a turn has led to. Everything in it is stored.
+type Outcome struct {
+	Answers []Answer // one for each input
+	Facts   []events.Event
+	Spans   []events.Span
+	Untold  error // why facts wait in the outbox, where Tell tries again, or TooLarge: were left out. The turn itself stands
+}
+
+// Answer is what became of one input.
+type Answer struct {
+	Reply   events.Body
+	Refusal error
+	Facts   int  // decided because of this input
+	Repeat  bool // it had been taken into account before
+}
+
+// NewTurner makes a Turner. It does no I/O.
+func NewTurner[S any](o TurnerOptions[S]) (*Turner[S], error) {
+	switch {
+	case o.Service == "":
+		return nil, events.Errorf(events.Invalid, "loop: the service has no name")
+	case o.Machine == nil:
+		return nil, events.Errorf(events.Invalid, "loop %s: no machine", o.Service)
+	case o.Bucket == "":
+		return nil, events.Errorf(events.Invalid, "loop %s: no bucket", o.Service)
+	case o.Ports.Buckets == nil || o.Ports.Log == nil || o.Ports.Signals == nil:
+		return nil, events.Errorf(events.Invalid, "loop %s: a port is missing", o.Service)
+	case o.NewID == nil:
+		return nil, events.Errorf(events.Invalid, "loop %s: no source of nonces", o.Service)
+	}
+	return &Turner[S]{o: o, bucket: o.Ports.Buckets.Bucket(o.Bucket), kept: map[string]*entry[S]{}}, nil
+}
+
+// Turn takes inputs into account: one stored change of the entity's document at most, then its facts are told.
+//
+// An error means that the inputs must be given again later: Conflict after many lost races, Newer when the document was
+// written by a newer version, Unavailable when it is not known whether the change was stored (a repeat finds out).
+// Internal, Invalid and TooLarge will come back however often it is tried.
+func (t *Turner[S]) Turn(ctx context.Context, entity string, inputs []events.Input, now time.Time) (Outcome, error) {
+	inputs = slices.Clone(inputs)
+	for i := range inputs {
+		inputs[i].Nonce = cmp.Or(inputs[i].Nonce, t.o.NewID())
+	}
+	for range attempts {
+		out, again, err := t.try(ctx, entity, inputs, now)
+		if err != nil || again {
+			delete(t.kept, entity) // the machine may have modified the state in it
+		}
+		if err != nil || !again {
+			return out, err
+		}
+	}
+	return Outcome{}, events.Errorf(events.Conflict, "%s %s: lost %d races in a row for its document", t.o.Service, entity, attempts)
+}
+
+// try decides once; again = somebody else was first.
+func (t *Turner[S]) try(ctx context.Context, entity string, inputs []events.Input, now time.Time) (_ Outcome, again bool, _ error) {
+	e, fresh, err := t.entry(ctx, entity, now)
+	if err != nil {
+		return Outcome{}, false, err
+	}
+	// What another replica decided is told first, so that the outbox holds one turn and order is kept. If that fails,
+	// the decision must not wait for it: the rest stays in the outbox, before ours.
+	_ = t.tell(ctx, e, true)
+
+	d, err := t.decide(ctx, entity, e, inputs, now)
+	if err != nil {
+		return Outcome{}, false, err
+	}
+	if !d.store {
+		if !fresh && !d.lossy && t.stale(ctx, entity, e) {
+			return Outcome{}, true, nil
+		}
+		e.state = d.state
+		t.poke(d.pokes)
+		t.end(ctx, entity, e, d)
+		if e.revision == 0 {
+			delete(t.kept, entity) // whoever asks about what does not exist must not fill the memory
+		}
+		return d.out, false, nil
+	}
+	value, err := events.EncodeDocument(d.doc)
+	if err != nil {
+		return Outcome{}, false, err
+	}
+	revision, err := t.bucket.Save(ctx, entity, value, e.revision)
+	switch {
+	case err == nil:
+	case errors.Is(err, events.ErrConflict):
+		return Outcome{}, true, nil
+	case errors.Is(err, events.ErrTooLarge):
+		return Outcome{}, false, events.Errorf(events.TooLarge, "%s %s: its document is too large: %w", t.o.Service, entity, err)
+	default:
+		// It may have been stored. If somebody has built on it meanwhile, deciding again finds the inputs in its ring.
+		stored, at, lerr := t.bucket.Load(ctx, entity)
+		if lerr != nil && !errors.Is(lerr, events.ErrNotFound) {
+			return Outcome{}, false, events.Errorf(events.Unavailable, "%s %s: not known whether it was stored: %w", t.o.Service, entity, err)
+		}
+		if lerr != nil || !bytes.Equal(stored, value) {
+			return Outcome{}, true, nil
+		}
+		revision = at
+	}
+	carried := !e.told
+	e.doc, e.state, e.revision, e.since, e.told = d.doc, d.state, revision, now, false
+	d.out.Untold = t.tell(ctx, e, carried)
+	t.poke(d.pokes)
+	t.end(ctx, entity, e, d)
+	return d.out, false, nil
+}
+
+// entry returns the entity's document as known, or loads it; fresh = it was loaded now.
+func (t *Turner[S]) entry(ctx context.Context, entity string, now time.Time) (e *entry[S], fresh bool, err error) {
+	if e, ok := t.kept[entity]; ok {
+		return e, false, e.broken
+	}
+	value, revision, err := t.bucket.Load(ctx, entity)
+	switch {
+	case errors.Is(err, events.ErrNotFound):
+		e = &entry[S]{state: t.o.Machine.New(entity), told: true, since: now}
+		if e.doc.State, err = json.Marshal(e.state); err != nil {
+			return nil, false, events.Errorf(events.Internal, "%s %s: encode state: %w", t.o.Service, entity, err)
+		}
+	case err != nil:
+		return nil, false, events.Errorf(events.CodeOf(err), "%s %s: load: %w", t.o.Service, entity, err)
+	default:
+		e = t.read(entity, value, revision, now)
+	}
+	t.kept[entity] = e
+	return e, true, e.broken
+}
+
+// read makes an entry of a stored document.
+func (t *Turner[S]) read(entity string, value []byte, revision uint64, now time.Time) *entry[S] {
+	e := &entry[S]{state: t.o.Machine.New(entity), revision: revision, since: now}
+	if e.doc, e.broken = events.DecodeDocument(value); e.broken == nil {
+		if err := json.Unmarshal(e.doc.State, &e.state); err != nil {
+			e.broken = events.Errorf(events.Invalid, "%s %s: decode state: %w", t.o.Service, entity, err)
+		}
+	}
+	e.told = len(e.doc.Outbox) == 0
+	return e
+}
+
+// stale tells whether the store holds another revision than e. A turn that changes nothing is not checked by any
+// compare-and-set, and an input that looked meaningless beside an old state must not be acknowledged.
+func (t *Turner[S]) stale(ctx context.Context, entity string, e *entry[S]) bool {
+	_, revision, err := t.bucket.Load(ctx, entity)
+	if errors.Is(err, events.ErrNotFound) {
+		return e.revision != 0
+	}
+	return err != nil || revision != e.revision
+}
+
+// poke sends hints. They may be lost, so nothing is done about an error.
+func (t *Turner[S]) poke(pokes []events.Signal) {
+	for _, p := range pokes {
+		if data, err := events.EncodeBody(p.Body); err == nil {
+			_ = t.o.Ports.Signals.Send(p.Subject, data)
+		}
+	}
+}
+
+// end removes the document of an entity that is over, once everything about it is told. A machine that says Forget says
+// it again at the next Tick, so a replica that dies before this leaves nothing behind for ever.
+func (t *Turner[S]) end(ctx context.Context, entity string, e *entry[S], d decided[S]) {
+	switch {
+	case !d.forget || !e.told || e.revision == 0:
+	case t.bucket.Delete(ctx, entity, e.revision) == nil:
+		delete(t.kept, entity)
+	}
+}
+
+// Seen takes in what the watch of the bucket shows; value nil = removed.
+func (t *Turner[S]) Seen(entity string, value []byte, revision uint64, now time.Time) {
+	if e, ok := t.kept[entity]; ok && e.revision >= revision {
+		return
+	}
+	if value == nil {
+		delete(t.kept, entity)
+		return
+	}
+	t.kept[entity] = t.read(entity, value, revision, now)
+}
+
+// Known returns the entities that have a document, sorted.
+func (t *Turner[S]) Known() []string {
+	known := slices.Sorted(maps.Keys(t.kept))
+	return slices.DeleteFunc(known, func(k string) bool { return t.kept[k].revision == 0 })
+}
+
+// State returns what is known of the entity's state; it must not be modified.
+func (t *Turner[S]) State(entity string) (S, bool) {
+	if e, ok := t.kept[entity]; ok && e.revision > 0 && e.broken == nil {
+		return e.state, true
+	}
+	var zero S
+	return zero, false
+}
+
+// Deadline says when the entity must be given a Tick; zero = never.
+func (t *Turner[S]) Deadline(entity string) time.Time {
+	if e, ok := t.kept[entity]; ok && e.revision > 0 && e.broken == nil {
+		return t.o.Machine.Deadline(e.state)
+	}
+	return time.Time{}
+}
+
+// Waiting returns since when this replica has seen facts of the entity that are not known to be told; zero = none wait.
+func (t *Turner[S]) Waiting(entity string) time.Time {
+	if e, ok := t.kept[entity]; ok && !e.told {
+		return e.since
+	}
+	return time.Time{}
+}

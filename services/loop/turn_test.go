@@ -1,0 +1,253 @@
+package loop_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/loop"
+)
+
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+func turn(t *testing.T, tr *loop.Turner[sum], inputs ...events.Input) loop.Outcome {
+	t.Helper()
+	out, err := tr.Turn(t.Context(), "a", inputs, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestARepeatedInputIsTakenOnce(t *testing.T) {
+	p := memory.New().Ports()
+	tr := turner(t, p)
+	turn(t, tr, input("1", scale("a", 2)), input("2", scale("a", 2)), input("1", scale("a", 2)))
+	out := turn(t, tr, input("2", scale("a", 2)))
+	if !out.Answers[0].Repeat || len(out.Facts) != 0 {
+		t.Errorf("the repeat was taken again: %+v", out)
+	}
+	// Another replica, which has nothing in memory, knows too.
+	turn(t, turner(t, p), input("1", scale("a", 2)))
+	// The same id of another source is another input.
+	other := input("1", scale("a", 2))
+	other.Source = "/other"
+	turn(t, tr, other)
+	if got := count(t, p, "a"); got != 3 {
+		t.Errorf("count is %d, want 3", got)
+	}
+	wantTold(t, p, "scaled 1", "scaled 2", "scaled 3")
+}
+
+func TestTheRingIsBounded(t *testing.T) {
+	p := memory.New().Ports()
+	tr := turner(t, p)
+	for i := range 300 {
+		turn(t, tr, input(fmt.Sprint(i), scale("a", 2)))
+	}
+	value, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := events.DecodeDocument(value)
+	if err != nil || len(d.Applied) != 256 || len(d.Outbox) != 1 || d.Version != 300 {
+		t.Errorf("ring %d, outbox %d, version %d, %v; want 256, 1, 300", len(d.Applied), len(d.Outbox), d.Version, err)
+	}
+}
+
+func TestARepeatedRequestIsAnsweredAgainWithoutASave(t *testing.T) {
+	bus := memory.New()
+	tr := turner(t, bus.Ports())
+	turn(t, tr, input("1", scale("a", 2)))
+	bus.FailSaves(func(string, string) (bool, error) { return false, errors.New("there must be no save") })
+	for range 2 {
+		out := turn(t, tr, events.Input{Body: events.MemberJoin{Job: "a"}})
+		if got := out.Answers[0].Reply.(events.MemberWaiting).Proposed; got != 1 {
+			t.Errorf("answered %d, want 1", got)
+		}
+	}
+}
+
+// A turn that changes nothing is not protected by a compare-and-set, so it must not be decided beside an old state.
+func TestAnAnswerIsNotMadeFromAStaleCache(t *testing.T) {
+	p := memory.New().Ports()
+	a, b := turner(t, p), turner(t, p)
+	turn(t, a, input("1", scale("a", 2)))
+	turn(t, b, input("2", scale("a", 2)))
+	out := turn(t, a, events.Input{Body: events.MemberJoin{Job: "a"}})
+	if got := out.Answers[0].Reply.(events.MemberWaiting).Proposed; got != 2 {
+		t.Errorf("answered %d from an old state, want 2", got)
+	}
+}
+
+func TestWhatADeadReplicaDecidedIsToldOnceByAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		dead := turner(t, p)
+		bus.FailPublishes(func(string) (bool, error) { return false, events.Errorf(events.Unavailable, "crashed here") })
+		if out := turn(t, dead, input("1", scale("a", 7))); out.Untold == nil {
+			t.Error("the outbox counts as told although nothing could be published")
+		}
+		bus.FailPublishes(nil)
+		wantTold(t, p)
+		for range 2 { // each new replica finds the same outbox
+			other := turner(t, p)
+			turn(t, other, input("1", scale("a", 7)))
+			// long after the broker has forgotten the ids
+			time.Sleep(time.Hour)
+			if err := other.Tell(t.Context(), "a"); err != nil {
+				t.Error(err)
+			}
+		}
+		wantTold(t, p, "scaled 1")
+		last, err := p.Log.Last(t.Context(), events.StreamLaunches, events.LaunchSubject("node-a", "a"))
+		var l events.Launch
+		if err != nil || json.Unmarshal(last.Data, &l) != nil || l.Revision != 1 || last.Sequence != 1 {
+			t.Errorf("launch %+v at %d, %v; want revision 1 published once", l, last.Sequence, err)
+		}
+	})
+}
+
+// The next turn of another replica tells what waits before its own facts, so that the numbers in the log only rise.
+func TestOrderSurvivesATakeover(t *testing.T) {
+	bus := memory.New()
+	p := bus.Ports()
+	bus.FailPublishes(func(string) (bool, error) { return false, events.Errorf(events.Unavailable, "crashed here") })
+	turn(t, turner(t, p), input("1", scale("a", 2)))
+	turn(t, turner(t, p), input("2", scale("a", 2)))
+	bus.FailPublishes(nil)
+	turn(t, turner(t, p), input("3", scale("a", 2)))
+	wantTold(t, p, "scaled 1", "scaled 2", "scaled 3")
+}
+
+func TestALostAcknowledgementOfASave(t *testing.T) {
+	bus := memory.New()
+	p := bus.Ports()
+	tr := turner(t, p)
+	lose := true
+	bus.FailSaves(func(string, string) (bool, error) {
+		l := lose
+		lose = false
+		return l, nil
+	})
+	out := turn(t, tr, input("1", scale("a", 2)))
+	if len(out.Facts) != 1 {
+		t.Errorf("outcome %+v, want the one fact", out)
+	}
+	lose = true
+	turn(t, tr, input("2", scale("a", 2)))
+	if got := count(t, p, "a"); got != 2 {
+		t.Errorf("count is %d, want 2", got)
+	}
+	wantTold(t, p, "scaled 1", "scaled 2")
+}
+
+// The store answers neither the save nor the question what became of it: the inputs are given again and are found applied.
+func TestASaveInDoubtIsCleared(t *testing.T) {
+	bus := memory.New()
+	p := bus.Ports()
+	client := bus.Client()
+	tr := turner(t, client.Ports())
+	turn(t, tr, input("1", scale("a", 2)))
+	b := doubtful{real: p.Buckets.Bucket(events.BucketJobs)}
+	tr2, err := loop.NewTurner(loop.TurnerOptions[sum]{
+		Service: events.ServiceRegistry, Machine: counter{}, Bucket: events.BucketJobs, NewID: func() string { return "n" },
+		Ports: events.Ports{Log: p.Log, Calls: p.Calls, Signals: p.Signals, Buckets: doubtfulBuckets{&b}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tr2.Turn(t.Context(), "a", []events.Input{input("2", scale("a", 2))}, noon); !errors.Is(err, events.ErrUnavailable) {
+		t.Errorf("error %v, want Unavailable", err)
+	}
+	out, err := tr2.Turn(t.Context(), "a", []events.Input{input("2", scale("a", 2))}, noon)
+	if err != nil || !out.Answers[0].Repeat {
+		t.Errorf("%+v, %v; want a repeat", out, err)
+	}
+	if got := count(t, p, "a"); got != 2 {
+		t.Errorf("count is %d, want 2", got)
+	}
+	wantTold(t, p, "scaled 1", "scaled 2")
+}
+
+func TestAStormOfConflictsEnds(t *testing.T) {
+	bus := memory.New()
+	p := bus.Ports()
+	tr := turner(t, p)
+	races := 0
+	bus.FailSaves(func(string, string) (bool, error) {
+		if races++; races <= 15 {
+			return false, events.Errorf(events.Conflict, "somebody was first")
+		}
+		return false, nil
+	})
+	turn(t, tr, input("1", scale("a", 2)))
+	if got := count(t, p, "a"); got != 1 || races != 16 {
+		t.Errorf("count %d after %d saves, want 1 after 16", got, races)
+	}
+	bus.FailSaves(func(string, string) (bool, error) { return false, events.Errorf(events.Conflict, "somebody was first") })
+	_, err := tr.Turn(t.Context(), "a", []events.Input{input("2", scale("a", 2))}, noon)
+	if !errors.Is(err, events.ErrConflict) {
+		t.Errorf("error %v, want Conflict after a bounded number of tries", err)
+	}
+}
+
+func TestADocumentOfANewerVersionIsRefused(t *testing.T) {
+	p := memory.New().Ports()
+	b := p.Buckets.Bucket(events.BucketJobs)
+	if _, err := b.Save(t.Context(), "a", []byte(`{"schema":99,"version":1,"state":{}}`), 0); err != nil {
+		t.Fatal(err)
+	}
+	tr := turner(t, p)
+	for range 2 { // the second time from memory
+		_, err := tr.Turn(t.Context(), "a", []events.Input{input("1", scale("a", 2))}, noon)
+		if !errors.Is(err, events.ErrNewer) || !strings.Contains(err.Error(), "upgrade") {
+			t.Errorf("error %v, want Newer", err)
+		}
+	}
+}
+
+func TestForgetRemovesTheDocumentAfterTelling(t *testing.T) {
+	bus := memory.New()
+	p := bus.Ports()
+	tr := turner(t, p)
+	turn(t, tr, input("1", scale("a", 2)))
+	bus.FailPublishes(func(string) (bool, error) { return false, events.Errorf(events.Unavailable, "no leader") })
+	turn(t, tr, input("2", events.JobStop{Job: "a", Now: true}))
+	if count(t, p, "a") < 0 {
+		t.Error("the document was removed before its end was told")
+	}
+	bus.FailPublishes(nil)
+	turn(t, tr, events.Input{Body: events.Tick{}})
+	if got := count(t, p, "a"); got != -1 {
+		t.Errorf("the document is still there with %d", got)
+	}
+	// An entity of the same name goes on with the numbers: readers drop lower ones.
+	turn(t, turner(t, p), input("3", scale("a", 2)))
+	wantTold(t, p, "scaled 1", "stopped 2", "scaled 3")
+}
+
+func TestAPanicOfTheMachineIsAnError(t *testing.T) {
+	tr := turner(t, memory.New().Ports())
+	_, err := tr.Turn(t.Context(), "a", []events.Input{input("1", scale("a", 13))}, noon)
+	if events.CodeOf(err) != events.Internal || !strings.Contains(err.Error(), "thirteen") {
+		t.Errorf("error %v, want Internal that names the panic", err)
+	}
+}
+
+func TestFactsCarryCauseTraceAndSource(t *testing.T) {
+	tr := turner(t, memory.New().Ports())
+	in := input("1", scale("a", 2))
+	in.Trace = events.JobTrace("a")
+	f := turn(t, tr, in).Facts[0]
+	if f.ID != "registry-a-job-1" || f.Source != "/regroup/registry" || f.Cause != "1" || f.Trace != in.Trace || f.Number != 1 || !f.Time.Equal(noon) {
+		t.Errorf("fact %+v", f)
+	}
+}

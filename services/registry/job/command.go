@@ -1,0 +1,118 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// submit accepts the job or refuses it with everything that is wrong with its spec. The id of a job is made from the
+// submitting event, so a second submit of the same id is the same one: it is answered by what is known.
+func (t *turn) submit(c events.JobSubmit) {
+	if t.known() {
+		return
+	}
+	spec := c.Spec.WithDefaults()
+	if findings := spec.Check(); len(findings) > 0 {
+		t.reject(events.Invalid, findings)
+		return
+	}
+	v := &t.View
+	v.Spec, v.By, v.Submitted = spec, t.in.Source, t.now
+	v.State, v.Reason = events.JobIsWaiting, "waits for the scheduler"
+	v.Ledger.Samples = spec.Data.Samples
+	v.Workers, v.Generations, v.Incidents = []events.WorkerView{}, []events.GenerationView{}, []events.IncidentClosed{}
+	t.d.Facts = append(t.d.Facts, events.Fact{
+		Body:  events.JobSubmitted{Job: v.Job, Spec: spec, By: v.By},
+		Cause: t.in.ID, Trace: events.JobTrace(v.Job),
+	})
+	if t.Stop != nil {
+		t.end(events.JobHasStopped, "", t.Stop.Reason+" (the stop came before the submit)")
+	}
+}
+
+// scale changes the wanted number of workers; the scheduler and the rendezvous do the rest as a planned change.
+func (t *turn) scale(c events.JobScale) {
+	switch {
+	case !t.known():
+		t.reject(events.NotFound, []events.Finding{{Path: "job", Message: fmt.Sprintf("there is no job %s", t.View.Job)}})
+		return
+	case t.View.State.Terminal(), t.View.State == events.JobIsStopping, t.View.State == events.JobIsFinishing:
+		t.reject(events.Invalid, []events.Finding{{Path: "job",
+			Message: fmt.Sprintf("%s is %s: it takes no other number of workers", t.View.Job, t.View.State)}})
+		return
+	}
+	if c.Workers == t.View.Spec.Workers {
+		return
+	}
+	spec := t.View.Spec
+	spec.Workers = c.Workers
+	if findings := spec.Check(); len(findings) > 0 {
+		t.reject(events.Invalid, findings)
+		return
+	}
+	t.View.Spec.Workers = c.Workers
+	t.tell(events.JobScaled{Job: t.View.Job, Workers: c.Workers})
+	t.window()
+}
+
+// stop ends the job: at once when nothing runs, else when the workers have ended. A second stop can only make it faster.
+func (t *turn) stop(c events.JobStop) {
+	reason := c.Reason
+	if reason == "" && t.Stop != nil {
+		reason = t.Stop.Reason
+	}
+	if reason == "" {
+		reason = "stopped by a command"
+	}
+	switch {
+	case t.View.State.Terminal():
+		return
+	case !t.known():
+		if t.Stop == nil {
+			t.Stop = &Stop{Command: t.in.ID, Reason: reason, Now: c.Now, By: t.now.Add(rememberStop)}
+		}
+		return
+	case t.View.State == events.JobIsFinishing:
+		// The training is complete: a stop only ends the wait for the others.
+		if t.Finish.Stopped.IsZero() || (c.Now && !t.Finish.Now) {
+			t.stopRest(reason, c.Now)
+		}
+		return
+	case t.Stop != nil && (t.Stop.Now || !c.Now):
+		return
+	case !t.running():
+		t.Stop = &Stop{Command: t.in.ID, Reason: reason, Now: c.Now, By: t.now}
+		t.end(events.JobHasStopped, "", reason)
+		return
+	}
+	by := t.now.Add(stopSlack)
+	if !c.Now {
+		by = by.Add(t.View.Spec.Stop.Grace.D())
+	}
+	t.Stop = &Stop{Command: t.in.ID, Reason: reason, Now: c.Now, By: by}
+	t.View.State, t.View.Reason = events.JobIsStopping, reason
+	t.tell(events.JobStopping{Job: t.View.Job, Reason: reason, Now: c.Now})
+}
+
+// forgetStop gives up waiting for the submit that belongs to a stop.
+func (t *turn) forgetStop() {
+	if t.known() || t.Stop == nil || t.now.Before(t.Stop.By) {
+		return
+	}
+	t.in.ID = t.Stop.Command
+	t.reject(events.NotFound, []events.Finding{{Path: "job", Message: fmt.Sprintf("there is no job %s", t.View.Job)}})
+	t.Stop = nil
+	t.d.Refusal = nil // nobody asks any more
+}
+
+// reject says no with every reason, as a fact and as the answer.
+func (t *turn) reject(code events.Code, findings []events.Finding) {
+	t.tell(events.JobRejected{Job: t.View.Job, Command: t.in.ID, Findings: findings})
+	all := make([]error, 0, len(findings))
+	for _, f := range findings {
+		all = append(all, fmt.Errorf("%s: %s", f.Path, f.Message))
+	}
+	t.d.Refusal = events.Errorf(code, "%w", errors.Join(all...))
+}

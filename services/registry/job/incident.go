@@ -1,0 +1,112 @@
+package job
+
+import (
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// incidentsKept is how many closed incidents a job's document holds.
+const incidentsKept = 256
+
+// Incident is the private half of an open incident.
+type Incident struct {
+	Since  time.Time         `json:"since"`             // its beginning, or that of its newest attempt to regroup
+	LostMS float64           `json:"lost_ms,omitempty"` // spent on attempts that broke before a good step
+	Broken events.Generation `json:"broken,omitempty"`  // newest generation counted in LostMS
+}
+
+// broke takes in that the current generation is over: the incident opens, or the open one begins another attempt.
+func (t *turn) broke(c events.Cause) {
+	t.Broken = max(t.Broken, t.View.Generation)
+	i := t.Incident
+	if i == nil {
+		t.open(c)
+		return
+	}
+	if g := t.View.Generation; g > t.View.Open.From && g > i.Broken {
+		i.LostMS += max(0, events.Milliseconds(t.now.Sub(i.Since)))
+		i.Since, i.Broken = t.now, g
+	}
+}
+
+// open begins an incident after a good generation, unless one is open: it keeps its first cause. The start of a job is
+// no incident.
+func (t *turn) open(c events.Cause) {
+	if t.View.Open != nil || t.LastGood == 0 || t.View.State != events.JobIsRunning {
+		return
+	}
+	t.Counted++
+	t.Incident = &Incident{Since: t.now}
+	t.View.Open = &events.IncidentOpened{Job: t.View.Job, Incident: t.Counted, From: t.LastGood, Cause: c,
+		Trace: events.TraceOf(t.View.Job, t.LastGood)}
+	t.tell(*t.View.Open)
+}
+
+// close ends the incident: the generation of b makes steps.
+func (t *turn) close(b events.WorkerReady) {
+	var seal Timing
+	for _, s := range t.Timing {
+		if s.Generation == b.Generation {
+			seal = s
+		}
+	}
+	var sinceSeal float64
+	for _, g := range t.View.Generations {
+		if g.Generation == b.Generation {
+			sinceSeal = max(0, events.Milliseconds(t.now.Sub(g.Sealed)))
+		}
+	}
+	p := phases(seal, b, sinceSeal)
+	p.Judge += t.Incident.LostMS
+	t.closed(b.Generation, p, b.Lost)
+}
+
+// phases divides the time from the fault to the first good step into parts that do not overlap. Three clocks measured it:
+//
+//	agent        fault ----N----> first notice
+//	rendezvous                    first notice ------J------> seal
+//	rank 0                        notice --A--> rejoins --R--> communicator --S--> newest commit --F--> first good step
+//
+// The survivors and the rendezvous hear of a fault within the same milliseconds, so both lines begin at the same moment.
+// Rejoining (R) is waiting for the seal and then connecting; the wait is the judge's:
+//
+//	notice N, abort A, judge max(0, J-A), regroup max(0, R-max(0, J-A)), sync S, first step F
+//
+// No communicator stands before its seal (A+R >= J), so the sum is N+A+R+S+F: the length of the whole. If rank 0 is no
+// survivor it has no notice, and may have been started within the incident: then A=0, judge J, and the time to regroup is
+// what passed here between the seal and this fact, less S and F.
+func phases(seal Timing, b events.WorkerReady, sinceSeal float64) events.Phases {
+	p := events.Phases{Notice: seal.NoticeMS, Sync: b.SyncMS, FirstStep: b.StepMS}
+	if !b.Survivor {
+		p.Judge = seal.JudgeMS
+		p.Regroup = max(0, sinceSeal-b.SyncMS-b.StepMS)
+		return p
+	}
+	p.Abort = b.AbortMS
+	p.Judge = max(0, seal.JudgeMS-b.AbortMS)
+	p.Regroup = max(0, b.RejoinMS-p.Judge)
+	return p
+}
+
+// giveUp ends an open incident because the job ends. All of its time counts as the judge's.
+func (t *turn) giveUp() {
+	if t.View.Open != nil {
+		lasted := t.Incident.LostMS + max(0, events.Milliseconds(t.now.Sub(t.Incident.Since)))
+		t.closed(0, events.Phases{Judge: lasted}, 0)
+	}
+}
+
+func (t *turn) closed(to events.Generation, p events.Phases, lost uint64) {
+	o := t.View.Open
+	c := events.IncidentClosed{Job: o.Job, Incident: o.Incident, From: o.From, To: to, Cause: o.Cause, Phases: p,
+		TotalMS: p.Sum(), StepsLost: lost, TraceID: events.TraceID(o.Trace)}
+	t.View.Incidents = append(t.View.Incidents, c)
+	if over := len(t.View.Incidents) - incidentsKept; over > 0 {
+		t.View.Incidents = slices.Clone(t.View.Incidents[over:])
+	}
+	t.tell(c)
+	t.incidentSpan(c, o.Trace)
+	t.View.Open, t.Incident = nil, nil
+}

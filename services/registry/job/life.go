@@ -1,0 +1,135 @@
+package job
+
+import (
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// endedKept is how many ended lives of a place are remembered. Older ones are fenced by their attempt and generation.
+const endedKept = 8
+
+// verdict is what was decided about a dead worker.
+type verdict string
+
+// Verdicts.
+const (
+	respawned verdict = "respawned"
+	blamed    verdict = "blamed"
+)
+
+// Ended tells whether a worker's end is known.
+func Ended(s events.WorkerState) bool {
+	switch s {
+	case events.WorkerSucceeded, events.WorkerHasFailed, events.WorkerIsLost, events.WorkerWasStopped:
+		return true
+	}
+	return false
+}
+
+// worker returns the newest worker of a place, or nil.
+func (t *turn) worker(p events.Place) *events.WorkerView {
+	i, ok := t.find(p)
+	if !ok {
+		return nil
+	}
+	return &t.View.Workers[i]
+}
+
+func (t *turn) find(p events.Place) (int, bool) {
+	w := t.View.Workers
+	i := sort.Search(len(w), func(i int) bool { return !w[i].Place.Less(p) })
+	return i, i < len(w) && w[i].Place == p
+}
+
+// admit returns the worker that a fact is about, made or renewed if the fact is the first of a newer life, and nil if the
+// fact is of an old life.
+func (t *turn) admit(r events.WorkerRef) *events.WorkerView {
+	i, ok := t.find(r.Place)
+	if !ok {
+		t.View.Workers = slices.Insert(t.View.Workers, i, events.WorkerView{})
+		return t.begin(&t.View.Workers[i], r)
+	}
+	w := &t.View.Workers[i]
+	switch {
+	case w.Incarnation == r.Incarnation:
+		w.Agent = max(w.Agent, r.Agent)
+		w.Attempt = max(w.Attempt, r.Attempt)
+		if r.PID != 0 {
+			w.PID = r.PID
+		}
+		return w
+	case slices.Contains(t.Notes[r.Place.String()].Ended, r.Incarnation) || !newer(r, w.WorkerRef):
+		return nil
+	}
+	t.bury(*w)
+	return t.begin(w, r)
+}
+
+// begin starts the record of a life, or ends it at once if its node is known to be gone.
+func (t *turn) begin(w *events.WorkerView, r events.WorkerRef) *events.WorkerView {
+	*w = fresh(r)
+	if n := t.Nodes[r.Place.Node]; r.Agent != "" && r.Agent <= n.Gone {
+		t.end1(w, events.WorkerIsLost, "its node "+string(r.Place.Node)+" was lost", nil)
+	}
+	return w
+}
+
+// fresh is a life of which only its name is known.
+func fresh(r events.WorkerRef) events.WorkerView {
+	r.Generation = 0
+	return events.WorkerView{WorkerRef: r, Rank: -1, State: events.WorkerIsStarting}
+}
+
+// newer tells whether life a of a place began after life b: under a newer agent, or as a later attempt, or for a later
+// generation (restart recovery makes processes anew for each), or by its ULID, which the same node made.
+func newer(a, b events.WorkerRef) bool {
+	switch {
+	case a.Agent != b.Agent && a.Agent != "" && b.Agent != "":
+		return a.Agent > b.Agent
+	case a.Attempt != b.Attempt:
+		return a.Attempt > b.Attempt
+	case a.Generation != b.Generation && a.Generation != 0 && b.Generation != 0:
+		return a.Generation > b.Generation
+	}
+	return a.Incarnation > b.Incarnation
+}
+
+// bury remembers that a life is over, so that what is still said about it changes nothing.
+func (t *turn) bury(w events.WorkerView) {
+	t.note(w.Place, func(n *Note) {
+		n.Behind = time.Time{}
+		if !slices.Contains(n.Ended, w.Incarnation) {
+			n.Ended = append(n.Ended, w.Incarnation)
+		}
+		if len(n.Ended) > endedKept {
+			n.Ended = slices.Clone(n.Ended[len(n.Ended)-endedKept:])
+		}
+	})
+}
+
+// note changes what is remembered about a place.
+func (t *turn) note(p events.Place, change func(*Note)) {
+	if t.Notes == nil {
+		t.Notes = map[string]Note{}
+	}
+	n := t.Notes[p.String()]
+	change(&n)
+	t.Notes[p.String()] = n
+}
+
+// member tells whether a worker is part of the current generation.
+func (t *turn) member(w *events.WorkerView) bool {
+	return w.Rank >= 0 && w.Generation == t.View.Generation && t.View.Generation > 0
+}
+
+// running tells whether any worker may still run.
+func (t *turn) running() bool {
+	return slices.ContainsFunc(t.View.Workers, func(w events.WorkerView) bool { return !Ended(w.State) })
+}
+
+// hasPlace tells whether the job still has the place. A place that no placement has named yet counts as held: families
+// overtake each other, and a worker's end may be heard before its beginning.
+func (t *turn) hasPlace(p events.Place) bool { return !t.Notes[p.String()].Gone }

@@ -1,0 +1,119 @@
+package job
+
+import (
+	"fmt"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// nodeJoined takes in that an agent came. Workers of an older agent on the same node are gone with it.
+func (t *turn) nodeJoined(b events.NodeJoined) {
+	if t.in.Number != 0 && t.in.Number <= t.Nodes[b.Node].Number {
+		return
+	}
+	if n, ok := t.Nodes[b.Node]; ok {
+		if n.Gone == b.Incarnation {
+			n.Gone = "" // it was only out of reach
+		}
+		t.Nodes[b.Node] = Node{Number: max(n.Number, t.in.Number), Gone: n.Gone}
+	}
+	why := fmt.Sprintf("its agent on %s was restarted", b.Node)
+	t.gone(b.Node, why, false, func(w *events.WorkerView) bool { return w.Agent != "" && w.Agent < b.Incarnation })
+}
+
+// nodeGone takes in that a node was lost, or has left as it was asked to. Workers there whose end is unknown are lost,
+// and nobody is started there again.
+func (t *turn) nodeGone(b events.NodeFact, planned bool) {
+	if n := t.Nodes[b.Node]; t.in.Number != 0 && t.in.Number <= n.Number {
+		return
+	}
+	why := fmt.Sprintf("its node %s was lost", b.Node)
+	if planned {
+		why = fmt.Sprintf("its node %s has left", b.Node)
+	}
+	if b.Reason != "" {
+		why += ": " + b.Reason
+	}
+	if !t.Concerns(b.Node) {
+		return
+	}
+	if t.Nodes == nil {
+		t.Nodes = map[events.NodeID]Node{}
+	}
+	n := t.Nodes[b.Node]
+	t.Nodes[b.Node] = Node{Number: max(n.Number, t.in.Number), Gone: max(n.Gone, b.Incarnation)}
+	t.gone(b.Node, why, planned, func(w *events.WorkerView) bool { return w.Agent <= b.Incarnation })
+}
+
+// gone loses the workers of a node that belong to the agents that theirs tells. One node is one fault: it is charged once,
+// however many workers it takes with it. A respawn that was granted there before is taken back.
+func (t *turn) gone(node events.NodeID, why string, planned bool, theirs func(*events.WorkerView) bool) {
+	kind := events.CauseNodeLost
+	if planned {
+		kind = events.CauseShrink
+	}
+	cause := events.Cause{Kind: kind, Node: node, Rank: -1, Detail: why}
+	var lost, waiting []*events.WorkerView
+	members := 0
+	for i := range t.View.Workers {
+		w := &t.View.Workers[i]
+		switch {
+		case w.Place.Node != node || !theirs(w):
+		case !Ended(w.State):
+			if t.member(w) {
+				members++
+				cause.Place, cause.Rank = &w.Place, w.Rank
+			}
+			t.end1(w, events.WorkerIsLost, why, nil)
+			lost = append(lost, w)
+		case t.Notes[w.Place.String()].Verdict == respawned:
+			waiting = append(waiting, w)
+		}
+	}
+	if members != 1 {
+		cause.Place, cause.Rank = nil, -1
+	}
+	if cause.Place != nil {
+		p := *cause.Place
+		cause.Place = &p
+	}
+	if t.View.State != events.JobIsWaiting && t.View.State != events.JobIsRunning {
+		return
+	}
+	if members > 0 {
+		t.broke(cause)
+	}
+	if len(lost) > 0 && !planned && !t.charge(lost[0], t.View.Generation) {
+		return
+	}
+	for _, w := range append(lost, waiting...) {
+		t.blame(w, why)
+	}
+	if members > 0 {
+		t.startAgain()
+	}
+}
+
+// nodeIsGone tells whether the node is known to be gone together with this worker.
+func (t *turn) nodeIsGone(w *events.WorkerView) bool {
+	n := t.Nodes[w.Place.Node]
+	return n.Gone != "" && w.Agent <= n.Gone
+}
+
+// Concerns tells whether the job may have something on a node: a worker or a place.
+func (s State) Concerns(n events.NodeID) bool {
+	if s.View.State == "" || s.View.State.Terminal() {
+		return false
+	}
+	for i := range s.View.Workers {
+		if s.View.Workers[i].Place.Node == n {
+			return true
+		}
+	}
+	for _, p := range s.Placed.Places {
+		if p.Node == n {
+			return true
+		}
+	}
+	return false
+}

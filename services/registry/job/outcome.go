@@ -1,0 +1,143 @@
+package job
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// graceBy is when a finishing job's last workers are told to stop, and later when they are given up; zero = no such wait.
+func (s State) graceBy() time.Time {
+	grace := s.View.Spec.Stop.Grace.D()
+	switch {
+	case s.View.State != events.JobIsFinishing:
+		return time.Time{}
+	case s.Finish.Stopped.IsZero():
+		return s.Finish.Since.Add(grace)
+	}
+	return s.Finish.Stopped.Add(grace + stopSlack)
+}
+
+// outcome ends the job if its workers, or the time, have decided it. It looks at the whole state, after every input.
+func (t *turn) outcome() {
+	switch t.View.State {
+	case events.JobIsStopping:
+		if !t.running() || !t.now.Before(t.Stop.By) {
+			t.end(events.JobHasStopped, "", t.Stop.Reason)
+		}
+	case events.JobIsFinishing:
+		t.finished()
+	case events.JobIsWaiting, events.JobIsRunning:
+		if t.allSucceeded() {
+			t.end(events.JobHasSucceed, "", fmt.Sprintf("all %d workers of generation %s exited 0", t.world(), t.View.Generation))
+			return
+		}
+		if by := t.startBy(); !by.IsZero() && !t.now.Before(by) {
+			t.neverSealed()
+		}
+	}
+}
+
+// finished ends a finishing job when every member of its generation has ended, or when the grace is over.
+func (t *turn) finished() {
+	running, succeeded := 0, 0
+	for i := range t.View.Workers {
+		w := &t.View.Workers[i]
+		switch {
+		case w.State == events.WorkerSucceeded:
+			succeeded++
+		case !Ended(w.State) && (t.member(w) || t.View.Generation < t.Finish.In):
+			running++
+		}
+	}
+	overdue := !t.now.Before(t.graceBy())
+	switch {
+	// The seal of the generation that is done may still be on its way: it says whom to wait for.
+	case (running > 0 || t.View.Generation < t.Finish.In) && !overdue:
+	case running > 0 && t.Finish.Stopped.IsZero():
+		t.stopRest("exit grace over", false)
+	case succeeded > 0:
+		reason := fmt.Sprintf("%d of %d workers completed the training", succeeded, t.world())
+		if running > 0 {
+			reason += fmt.Sprintf("; %d did not end in time", running)
+		}
+		t.end(events.JobHasSucceed, "", reason)
+	default:
+		for i := range t.View.Workers {
+			if w := &t.View.Workers[i]; w.State == events.WorkerHasFailed || w.State == events.WorkerIsLost {
+				t.first(w)
+			}
+		}
+		reason := "the training was reported complete, but no worker exited 0 after it"
+		if t.View.FirstError != nil {
+			reason += "; first: " + died(t.View.FirstError)
+		}
+		t.end(events.JobHasFailed, "", reason)
+	}
+}
+
+// stopRest tells those to stop who linger after the training is complete. The outcome stays what the others make it.
+func (t *turn) stopRest(reason string, now bool) {
+	t.Finish.Stopped, t.Finish.Now = t.now, now
+	t.tell(events.JobStopping{Job: t.View.Job, Reason: reason, Now: now})
+}
+
+// allSucceeded tells whether every process of the current generation has exited 0, under restart recovery. A generation
+// that has lost a member starts again as a whole, so it cannot succeed any more.
+func (t *turn) allSucceeded() bool {
+	if t.inProcess() || t.View.Generation == 0 || t.Broken >= t.View.Generation {
+		return false
+	}
+	n := 0
+	for i := range t.View.Workers {
+		if w := &t.View.Workers[i]; t.member(w) {
+			if w.State != events.WorkerSucceeded {
+				return false
+			}
+			n++
+		}
+	}
+	return n > 0 && n == t.world()
+}
+
+// world is the size of the current generation.
+func (t *turn) world() int {
+	if n := len(t.View.Generations); n > 0 {
+		return t.View.Generations[n-1].World
+	}
+	return 0
+}
+
+// neverSealed ends a job whose workers do not come together.
+func (t *turn) neverSealed() {
+	up := 0
+	for i := range t.View.Workers {
+		if !Ended(t.View.Workers[i].State) {
+			up++
+		}
+	}
+	reason := fmt.Sprintf("generation %s was not sealed within %s: it needs %d workers, has %d places, and %d workers run",
+		max(t.Pending.Proposed, 1), t.View.Spec.Elastic.StartWithin.D(), t.View.Spec.Workers.Min, len(t.Placed.Places), up)
+	if t.View.FirstError != nil {
+		reason += "; first failure: " + died(t.View.FirstError)
+	}
+	t.end(events.JobHasFailed, events.Unavailable, reason)
+}
+
+// end ends the job for good. What was kept for decisions is dropped: there will be none.
+func (t *turn) end(s events.JobState, code events.Code, reason string) {
+	v := &t.View
+	v.State, v.Reason, v.Code, v.Ended = s, reason, code, t.now
+	t.giveUp()
+	end := events.JobEnd{Job: v.Job, Reason: reason, Code: code}
+	switch s {
+	case events.JobHasSucceed:
+		t.tell(events.JobSucceeded{JobEnd: end})
+	case events.JobHasStopped:
+		t.tell(events.JobStopped{JobEnd: end})
+	default:
+		t.tell(events.JobFailed{JobEnd: end})
+	}
+	t.State = State{View: *v}
+}

@@ -1,0 +1,189 @@
+package job_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// args are the words of a script line: key=value, flags, places and worker names.
+type args struct {
+	t     *testing.T
+	named map[string]string
+	rest  []string
+}
+
+func (a args) num(key string) float64 {
+	v, ok := a.named[key]
+	if !ok {
+		return 0
+	}
+	f, err := strconv.ParseFloat(v, 64)
+	if err != nil {
+		a.t.Fatalf("%s=%s is no number", key, v)
+	}
+	return f
+}
+
+func (a args) text(key string) string { return strings.ReplaceAll(a.named[key], "_", " ") }
+
+func (a args) has(flag string) bool {
+	for _, r := range a.rest {
+		if r == flag {
+			return true
+		}
+	}
+	return false
+}
+
+func (a args) workers() events.Workers {
+	low, high, _ := strings.Cut(a.named["workers"], ":")
+	lo, _ := strconv.Atoi(low)
+	hi, _ := strconv.Atoi(high)
+	return events.Workers{Min: lo, Max: hi}
+}
+
+func place(t testing.TB, s string) events.Place {
+	node, slot, _ := strings.Cut(s, "/")
+	n, err := strconv.Atoi(slot)
+	if err != nil {
+		t.Fatalf("%q is no place", s)
+	}
+	return events.Place{Node: events.NodeID(node), Slot: events.Slot(n)}
+}
+
+// life reads a/0=w1#2: a place, the worker there and its attempt.
+func life(t testing.TB, s string) events.WorkerRef {
+	p, name, _ := strings.Cut(s, "=")
+	name, attempt, found := strings.Cut(name, "#")
+	n := 1
+	if found {
+		n, _ = strconv.Atoi(attempt)
+	}
+	return events.WorkerRef{Job: demo, Place: place(t, p), Incarnation: events.Incarnation(name), Attempt: n, Agent: "A1", PID: 100}
+}
+
+func (a args) ref() events.WorkerRef {
+	for _, r := range a.rest {
+		if strings.Contains(r, "/") {
+			ref := life(a.t, r)
+			ref.Generation = events.Generation(a.num("g"))
+			if agent := a.named["agent"]; agent != "" {
+				ref.Agent = events.Incarnation(agent)
+			}
+			return ref
+		}
+	}
+	a.t.Fatalf("no worker in %v", a.rest)
+	return events.WorkerRef{}
+}
+
+func (a args) cause() events.Cause {
+	kind := a.named["cause"]
+	if kind == "" {
+		kind = "start"
+	}
+	return events.Cause{Kind: events.CauseKind(kind), Rank: -1}
+}
+
+func split(t *testing.T, words []string) args {
+	a := args{t: t, named: map[string]string{}}
+	for _, w := range words {
+		if k, v, ok := strings.Cut(w, "="); ok && !strings.Contains(k, "/") {
+			a.named[k] = v
+		} else {
+			a.rest = append(a.rest, w)
+		}
+	}
+	return a
+}
+
+// parse makes the body, and the number of its fact, of one line of a script.
+func parse(t *testing.T, words []string) (events.Body, uint64) {
+	a := split(t, words[1:])
+	number := uint64(a.num("n"))
+	switch words[0] {
+	case "submit":
+		return events.JobSubmit{Spec: a.spec()}, 0
+	case "scale":
+		return events.JobScale{Job: demo, Workers: a.workers()}, 0
+	case "stop":
+		return events.JobStop{Job: demo, Reason: a.text("reason"), Now: a.has("now")}, 0
+	case "place":
+		set := events.PlacementSet{Job: demo}
+		for _, p := range a.rest {
+			set.Places = append(set.Places, place(t, p))
+		}
+		return set, number
+	case "noroom":
+		return events.PlacementWaiting{Job: demo, Reason: a.text("reason")}, number
+	case "open":
+		g, _ := strconv.Atoi(a.rest[0])
+		return events.RoundOpened{Job: demo, Proposed: events.Generation(g), Cause: a.cause()}, number
+	case "seal":
+		return a.seal(), number
+	case "start":
+		return events.WorkerStarted{WorkerRef: a.ref()}, 0
+	case "ready":
+		return events.WorkerReady{WorkerRef: a.ref(), Rank: int(a.num("rank")), Step: uint64(a.num("step")), Lost: uint64(a.num("lost")),
+			Survivor: a.has("survivor"), AbortMS: a.num("abort"), RejoinMS: a.num("rejoin"), SyncMS: a.num("sync"), StepMS: a.num("first")}, 0
+	case "done":
+		return events.WorkerDone{WorkerRef: a.ref(), Step: uint64(a.num("step"))}, 0
+	case "exit":
+		e := events.WorkerExited{WorkerRef: a.ref(), ExitCode: int(a.num("code")), Done: a.has("done"), Asked: a.has("asked"), Detail: a.text("how")}
+		if e.Detail == "" {
+			e.Detail = "exit code " + strconv.Itoa(e.ExitCode)
+		}
+		return e, 0
+	case "joined", "lost", "left":
+		f := events.NodeFact{Node: events.NodeID(a.rest[0]), Incarnation: "A1", Reason: a.text("reason")}
+		if agent := a.named["agent"]; agent != "" {
+			f.Incarnation = events.Incarnation(agent)
+		}
+		switch words[0] {
+		case "joined":
+			return events.NodeJoined{NodeFact: f}, number
+		case "lost":
+			return events.NodeLost{NodeFact: f}, number
+		}
+		return events.NodeLeft{NodeFact: f}, number
+	}
+	t.Fatalf("no such line: %v", words)
+	return nil, 0
+}
+
+func (a args) seal() events.RoundSealed {
+	g, _ := strconv.Atoi(a.rest[0])
+	b := events.RoundSealed{Job: demo, Generation: events.Generation(g), Cause: a.cause(), From: events.Generation(a.num("from")),
+		NoticeMS: a.num("notice"), JudgeMS: a.num("judge")}
+	for i, r := range a.rest[1:] {
+		ref := life(a.t, r)
+		b.Members = append(b.Members, events.Member{Place: ref.Place, Incarnation: ref.Incarnation, Attempt: ref.Attempt, Rank: i})
+	}
+	return b
+}
+
+func (a args) spec() events.Spec {
+	s := events.Spec{Name: "demo", Command: []string{"python", "train.py"}, Workers: a.workers(), Recovery: events.RecoveryInProcess}
+	if r := a.named["recovery"]; r != "" {
+		s.Recovery = events.Recovery(r)
+	}
+	if _, ok := a.named["failures"]; ok {
+		n := int(a.num("failures"))
+		s.Failures.Max = &n
+	}
+	if g := a.named["grace"]; g != "" {
+		d, err := time.ParseDuration(g)
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		s.Stop.Grace = events.Duration(d)
+	}
+	if a.has("nocommand") {
+		s.Command = nil
+	}
+	return s
+}

@@ -1,0 +1,203 @@
+package job_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// history draws a job's life as its agents and judges would tell it: generations with members that make good steps, die,
+// finish or are lost, each seal naming the newest lives.
+func history(t *rapid.T, restart bool) []events.Body {
+	nodes := []string{"a", "b", "c"}
+	var told []events.Body
+	life := map[string]int{"a": 1, "b": 1, "c": 1}
+	agent := map[string]int{"a": 1, "b": 1, "c": 1}
+	gen := map[string]int{}
+	ref := func(n string, g int) events.WorkerRef {
+		inc := fmt.Sprintf("%s-%02d", n, life[n])
+		if restart {
+			inc = fmt.Sprintf("%s-%02d", n, life[n]*10+gen[n])
+		}
+		return events.WorkerRef{Job: demo, Place: events.Place{Node: events.NodeID(n)}, Incarnation: events.Incarnation(inc),
+			Attempt: life[n], Agent: events.Incarnation(fmt.Sprintf("%s-agent-%d", n, agent[n])), Generation: events.Generation(g)}
+	}
+	var places []events.Place
+	for _, n := range nodes {
+		places = append(places, ref(n, 0).Place)
+	}
+	told = append(told, events.PlacementSet{Job: demo, Places: places})
+	generations := rapid.IntRange(1, 5).Draw(t, "generations")
+	cause := events.CauseStart
+	for g := 1; g <= generations; g++ {
+		seal := events.RoundSealed{Job: demo, Generation: events.Generation(g), Cause: events.Cause{Kind: cause, Rank: -1}, JudgeMS: 5}
+		told = append(told, events.RoundOpened{Job: demo, Proposed: events.Generation(g), Cause: seal.Cause})
+		for rank, n := range nodes {
+			gen[n] = g
+			r := ref(n, g)
+			seal.Members = append(seal.Members, events.Member{Place: r.Place, Incarnation: r.Incarnation, Attempt: r.Attempt, Rank: rank})
+			told = append(told, events.WorkerStarted{WorkerRef: r})
+		}
+		told = append(told, seal)
+		for rank, n := range nodes {
+			if rapid.Bool().Draw(t, "ready") {
+				told = append(told, events.WorkerReady{WorkerRef: ref(n, g), Rank: rank, Step: uint64(g), Survivor: g > 1})
+			}
+		}
+		cause = events.CauseGrow
+		for _, n := range nodes {
+			switch rapid.SampledFrom([]string{"lives", "lives", "crash", "asked", "lost", "done"}).Draw(t, "fate") {
+			case "crash":
+				told = append(told, events.WorkerExited{WorkerRef: ref(n, g), ExitCode: 1, Detail: "exit code 1"})
+				life[n]++
+				cause = events.CauseWorkerFailed
+			case "asked":
+				told = append(told, events.WorkerExited{WorkerRef: ref(n, g), ExitCode: -1, Asked: true})
+				life[n]++
+			case "lost":
+				told = append(told, events.NodeLost{NodeFact: events.NodeFact{Node: events.NodeID(n), Incarnation: ref(n, g).Agent}})
+				life[n]++
+				agent[n]++
+				cause = events.CauseNodeLost
+			case "done":
+				if g == generations {
+					told = append(told, events.WorkerDone{WorkerRef: ref(n, g), Step: 100}, events.WorkerExited{WorkerRef: ref(n, g), Done: true})
+				}
+			}
+		}
+	}
+	if rapid.Bool().Draw(t, "stop") {
+		told = append(told, events.JobStop{Job: demo})
+	}
+	return told
+}
+
+// mangle repeats, drops and reorders: what the machine must survive.
+func mangle(t *rapid.T, told []events.Body) []events.Body {
+	var out []events.Body
+	for _, b := range told {
+		for range rapid.SampledFrom([]int{1, 1, 1, 1, 0, 2, 3}).Draw(t, "copies") {
+			out = append(out, b)
+		}
+	}
+	for range rapid.IntRange(0, 2*len(out)).Draw(t, "swaps") {
+		i := rapid.IntRange(0, max(0, len(out)-2)).Draw(t, "at")
+		if i+1 < len(out) {
+			out[i], out[i+1] = out[i+1], out[i]
+		}
+	}
+	return out
+}
+
+// TestAnyHistoryIsSurvived checks what must hold in whatever order, and how often, a job's facts arrive.
+func TestAnyHistoryIsSurvived(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		restart := rapid.Bool().Draw(rt, "restart")
+		budget := rapid.IntRange(0, 3).Draw(rt, "budget")
+		recovery := events.RecoveryInProcess
+		if restart {
+			recovery = events.RecoveryRestart
+		}
+		w := newWorld()
+		inv := &invariants{budget: budget, verdicts: map[string]string{}}
+		inv.check(rt, w, w.step(t, events.JobSubmit{Spec: events.Spec{Name: "demo", Command: []string{"x"}, Recovery: recovery,
+			Workers: events.Workers{Min: 1, Max: 3}, Failures: events.Failures{Max: &budget}}}, 0))
+		for _, b := range mangle(rt, history(rt, restart)) {
+			w.now = w.now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(rt, "ms")) * time.Millisecond)
+			inv.check(rt, w, w.step(t, b, 0))
+			before := w.s
+			inv.check(rt, w, w.step(t, b, 0))
+			if stored(t, before.View.Failures) != stored(t, w.s.View.Failures) {
+				rt.Fatalf("a repeat of %T was charged", b)
+			}
+			if rapid.IntRange(0, 9).Draw(rt, "tick") == 0 {
+				w.wait(t, time.Duration(rapid.IntRange(1, 60).Draw(rt, "s"))*time.Second,
+					func(d events.Decision) { inv.check(rt, w, d) })
+			}
+		}
+		// Once it is asked to, every job ends, even if nobody says anything more.
+		inv.check(rt, w, w.step(t, events.JobStop{Job: demo}, 0))
+		w.wait(t, time.Hour, func(d events.Decision) { inv.check(rt, w, d) })
+		if !w.s.View.State.Terminal() {
+			rt.Fatalf("a stopped job is %s after an hour", w.s.View.State)
+		}
+	})
+}
+
+func stored(t testing.TB, v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+type invariants struct {
+	budget   int
+	terminal string // the view as it ended
+	open     bool
+	count    int
+	ends     int
+	finish   int
+	verdicts map[string]string // by place and dead worker
+}
+
+func (v *invariants) check(t *rapid.T, w *world, d events.Decision) {
+	view := w.s.View
+	now, _ := json.Marshal(view)
+	if v.terminal != "" && (v.terminal != string(now) || len(d.Facts) > 0) {
+		t.Fatalf("terminal did not stay terminal: %v\nwas %s\nis  %s", d.Facts, v.terminal, now)
+	}
+	for _, f := range d.Facts {
+		switch b := f.Body.(type) {
+		case events.IncidentOpened:
+			if v.open || b.Incident != v.count+1 || b.From == 0 {
+				t.Fatalf("incident %d from %s opened beside another, out of turn or at the start", b.Incident, b.From)
+			}
+			v.open, v.count = true, v.count+1
+		case events.IncidentClosed:
+			if !v.open || b.Incident != v.count || (b.To != 0 && b.To <= b.From) || b.TotalMS != b.Phases.Sum() {
+				t.Fatalf("incident closed wrongly: %+v", b)
+			}
+			v.open = false
+		case events.JobRespawned:
+			key := b.Place.String() + string(b.Dead)
+			if v.verdicts[key] != "" || b.Attempt < 2 {
+				t.Fatalf("%s was respawned after it was %s, attempt %d", key, v.verdicts[key], b.Attempt)
+			}
+			v.verdicts[key] = "respawned"
+		case events.JobBlamed:
+			key := b.Place.String() + string(b.Dead)
+			if v.verdicts[key] == "blamed" {
+				t.Fatalf("%s was blamed twice", key)
+			}
+			v.verdicts[key] = "blamed"
+		case events.JobFinishing:
+			v.finish++
+		case events.JobSucceeded, events.JobFailed, events.JobStopped:
+			v.ends++
+		}
+	}
+	if v.ends > 1 || v.finish > 1 || (v.ends == 1) != view.State.Terminal() {
+		t.Fatalf("%d ends and %d finishings were told, the job is %s", v.ends, v.finish, view.State)
+	}
+	if v.open != (view.Open != nil) || (view.State.Terminal() && v.open) {
+		t.Fatalf("told open=%v, shown %+v, job %s", v.open, view.Open, view.State)
+	}
+	if len(view.Failures) > v.budget && view.State != events.JobHasFailed {
+		t.Fatalf("%d failures of %d allowed, and the job is %s", len(view.Failures), v.budget, view.State)
+	}
+	for i := 1; i < len(view.Workers); i++ {
+		if !view.Workers[i-1].Place.Less(view.Workers[i].Place) {
+			t.Fatalf("workers are not by place: %v", view.Workers)
+		}
+	}
+	if view.State.Terminal() {
+		v.terminal = string(now)
+	}
+}

@@ -1,0 +1,279 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Limits of a job's history in its document.
+const (
+	generationsKept = 256
+	membersKept     = 4096 // members in all of the history; older generations keep only their figures
+	timingsKept     = 8
+	spareWorkers    = 64 // workers kept over twice the wanted number
+)
+
+// overtaken tells whether a numbered fact of the placement family is older than what is known. Unnumbered ones are made
+// from the scheduler's own view.
+func (t *turn) overtaken() bool {
+	if t.in.Number != 0 {
+		if t.in.Number <= t.Placed.Number {
+			return true
+		}
+		t.Placed.Number = t.in.Number
+	}
+	return false
+}
+
+// placed takes in which places the job has.
+func (t *turn) placed(b events.PlacementSet) {
+	if t.overtaken() {
+		return
+	}
+	for _, p := range t.Placed.Places {
+		t.note(p, func(n *Note) { n.Gone = true })
+	}
+	for _, p := range b.Places {
+		t.note(p, func(n *Note) { n.Gone = false })
+	}
+	t.Placed.Places = b.Places
+	if t.View.State == events.JobIsWaiting {
+		t.View.Reason = fmt.Sprintf("has %d of the wanted %d to %d places, waits for its workers to start", len(b.Places),
+			t.View.Spec.Workers.Min, t.View.Spec.Workers.Max)
+	}
+	t.window()
+}
+
+// waiting takes in why the job has no places, or fewer than wanted.
+func (t *turn) waiting(b events.PlacementWaiting) {
+	if !t.overtaken() && (t.View.State == events.JobIsWaiting || t.View.State == events.JobIsRunning) {
+		t.View.Reason = b.Reason
+	}
+}
+
+// window keeps the time since which a generation could have been sealed: there are places for enough workers, and nothing
+// works meanwhile. Waiting for room has no limit.
+func (t *turn) window() {
+	p := &t.Pending
+	open := t.View.Generation < max(p.Proposed, 1) && !p.Planned
+	switch {
+	case !open || len(t.Placed.Places) < t.View.Spec.Workers.Min:
+		p.Since = time.Time{}
+	case p.Since.IsZero():
+		p.Since = t.now
+	}
+}
+
+// startBy is when an unsealed round fails the job; zero = never.
+func (s State) startBy() time.Time {
+	if s.Pending.Since.IsZero() || (s.View.State != events.JobIsWaiting && s.View.State != events.JobIsRunning) {
+		return time.Time{}
+	}
+	return s.Pending.Since.Add(s.View.Spec.Elastic.StartWithin.D())
+}
+
+// opened takes in that a new generation is being agreed on.
+func (t *turn) opened(b events.RoundOpened) {
+	if b.Proposed <= t.View.Generation || b.Proposed < t.Pending.Proposed {
+		return
+	}
+	t.Pending.Proposed = b.Proposed
+	t.Pending.Planned = b.Cause.Kind.Planned() && t.View.Generation > 0
+	t.window()
+	switch {
+	case t.View.State != events.JobIsRunning:
+	case t.Pending.Planned && t.inProcess():
+		t.open(b.Cause) // the generation works on until its next commit, and may yet become good
+	default:
+		t.broke(b.Cause)
+		t.startAgain()
+	}
+}
+
+// sealed takes in who is in a generation. One that is overtaken by a newer seal only completes the history.
+func (t *turn) sealed(b events.RoundSealed) {
+	v := &t.View
+	t.record(b)
+	if b.Generation <= v.Generation {
+		return
+	}
+	// What the rendezvous heard of the generation before is news if that worker's fact is still on its way.
+	if b.From > t.LastGood {
+		t.good(events.WorkerReady{WorkerRef: events.WorkerRef{Generation: b.From}})
+	}
+	running := v.State == events.JobIsWaiting || v.State == events.JobIsRunning
+	if running && v.Generation > 0 {
+		t.broke(b.Cause)
+	}
+	prev := v.Generation
+	v.Generation = b.Generation
+	if v.State == events.JobIsWaiting {
+		v.State = events.JobIsRunning
+	}
+	if running {
+		v.Reason = ""
+	}
+	for _, m := range b.Members {
+		t.seat(m)
+	}
+	for i := range v.Workers {
+		w := &v.Workers[i]
+		if prev > 0 && w.Generation == prev && w.Rank >= 0 {
+			w.Rank = -1
+			if !Ended(w.State) {
+				t.note(w.Place, func(n *Note) { n.Behind = t.now })
+			}
+		}
+	}
+	t.prune()
+	t.Broken = max(t.Broken, b.Generation-1)
+	if t.Pending.Proposed <= b.Generation {
+		t.Pending = Pending{}
+	}
+	t.window()
+	if running && t.LastGood > 0 {
+		t.open(b.Cause)
+	}
+	if e := t.Early; e != nil && e.Generation <= b.Generation {
+		t.Early = nil
+		t.good(*e)
+	}
+}
+
+// seat makes a member of the current generation out of a place's worker. The seal decides which life that is, unless that
+// life has ended before the seal was heard.
+func (t *turn) seat(m events.Member) {
+	ref := events.WorkerRef{Job: t.View.Job, Place: m.Place, Incarnation: m.Incarnation, Attempt: m.Attempt,
+		Generation: t.View.Generation, PID: m.PID}
+	i, ok := t.find(m.Place)
+	if !ok {
+		t.View.Workers = slices.Insert(t.View.Workers, i, fresh(ref))
+	}
+	w := &t.View.Workers[i]
+	if w.Incarnation != m.Incarnation {
+		dead := slices.Contains(t.Notes[m.Place.String()].Ended, m.Incarnation)
+		if dead || (!Ended(w.State) && !newer(ref, w.WorkerRef)) {
+			return
+		}
+		t.bury(*w)
+		*w = fresh(ref)
+	}
+	if w.State == events.WorkerIsLost && !t.nodeIsGone(w) {
+		// It has joined since: the node came back, or the one left behind was only slow. It is not charged again.
+		w.State, w.Detail = events.WorkerIsRunning, ""
+		t.note(m.Place, func(n *Note) {
+			n.Verdict = ""
+			n.Ended = slices.DeleteFunc(n.Ended, func(i events.Incarnation) bool { return i == m.Incarnation })
+		})
+	}
+	if w.State == events.WorkerIsStarting || (w.State == events.WorkerIsReady && w.Generation < t.View.Generation) {
+		w.State = events.WorkerIsRunning
+	}
+	w.Generation, w.Rank, w.Attempt = t.View.Generation, m.Rank, max(w.Attempt, m.Attempt)
+	t.note(m.Place, func(n *Note) { n.Behind = time.Time{} })
+}
+
+// prune forgets ended workers of places that the job no longer has, once nodes have come and gone for long.
+func (t *turn) prune() {
+	if len(t.View.Workers) <= 2*t.View.Spec.Workers.Max+spareWorkers {
+		return
+	}
+	t.View.Workers = slices.DeleteFunc(t.View.Workers, func(w events.WorkerView) bool {
+		over := Ended(w.State) && !t.member(&w) && !t.hasPlace(w.Place)
+		if over {
+			delete(t.Notes, w.Place.String())
+			delete(t.Nodes, w.Place.Node)
+		}
+		return over
+	})
+}
+
+// record writes a seal into the history.
+func (t *turn) record(b events.RoundSealed) {
+	if b.NoticeMS+b.JudgeMS > 0 { // else it was made from the rendezvous' view, and the fact itself may still come
+		t.Timing = slices.DeleteFunc(t.Timing, func(s Timing) bool { return s.Generation == b.Generation })
+		t.Timing = append(t.Timing, Timing{Generation: b.Generation, NoticeMS: b.NoticeMS, JudgeMS: b.JudgeMS})
+		if over := len(t.Timing) - timingsKept; over > 0 {
+			t.Timing = slices.Clone(t.Timing[over:])
+		}
+	}
+	g := &t.View.Generations
+	i, found := slices.BinarySearchFunc(*g, b.Generation, func(v events.GenerationView, n events.Generation) int {
+		return int(v.Generation) - int(n)
+	})
+	if found {
+		return
+	}
+	*g = slices.Insert(*g, i, events.GenerationView{Generation: b.Generation, World: len(b.Members), Cause: b.Cause,
+		Sealed: t.now, Ready: b.Generation == t.LastGood, Members: b.Members})
+	if over := len(*g) - generationsKept; over > 0 {
+		*g = slices.Clone((*g)[over:])
+	}
+	members := 0
+	for i := len(*g) - 1; i >= 0; i-- {
+		members += len((*g)[i].Members)
+		if members > membersKept && i < len(*g)-1 {
+			(*g)[i].Members = nil
+		}
+	}
+}
+
+// good takes in that rank 0 made a good step in a generation: the start or the incident is over.
+func (t *turn) good(b events.WorkerReady) {
+	g := b.Generation
+	if g > t.View.Generation {
+		if t.Early == nil || g > t.Early.Generation {
+			t.Early = &b
+		}
+		return
+	}
+	var next *events.GenerationView
+	for i := range t.View.Generations {
+		v := &t.View.Generations[i]
+		v.Ready = v.Ready || v.Generation == g
+		if v.Generation > g && next == nil {
+			next = v
+		}
+	}
+	if g <= t.LastGood {
+		return
+	}
+	first := t.LastGood == 0
+	t.LastGood = g
+	if first {
+		t.startSpan(g)
+	}
+	if t.View.Open != nil && g > t.View.Open.From {
+		t.close(b)
+	}
+	if next != nil && t.View.State == events.JobIsRunning {
+		t.open(next.Cause) // it is broken already
+	}
+}
+
+// leftBehind judges workers that a generation was sealed without, when neither their exit nor the loss of their node
+// has explained it: they hang. Together they are one failure, and are replaced.
+func (t *turn) leftBehind() {
+	var behind []*events.WorkerView
+	for i := range t.View.Workers {
+		w := &t.View.Workers[i]
+		since := t.Notes[w.Place.String()].Behind
+		if since.IsZero() || t.now.Before(since.Add(behindFor)) {
+			continue
+		}
+		t.note(w.Place, func(n *Note) { n.Behind = time.Time{} })
+		if t.View.State == events.JobIsRunning && !Ended(w.State) && t.hasPlace(w.Place) {
+			t.end1(w, events.WorkerIsLost, fmt.Sprintf("was left out of generation %s and said nothing for %s", t.View.Generation, behindFor), nil)
+			behind = append(behind, w)
+		}
+	}
+	if len(behind) == 0 || !t.charge(behind[0], t.View.Generation-1) {
+		return
+	}
+	for _, w := range behind {
+		t.respawn(w)
+	}
+}

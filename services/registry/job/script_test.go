@@ -1,0 +1,198 @@
+package job_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/registry/job"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what is printed into testdata; read the difference before you commit it")
+
+const demo = events.JobID("demo-0001")
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// world is one job under a machine: what the host would hold, without a host.
+type world struct {
+	m     job.Machine
+	s     job.State
+	now   time.Time
+	n     int
+	facts []events.Body
+}
+
+func newWorld() *world {
+	return &world{s: job.Machine{}.New(string(demo)), now: epoch}
+}
+
+// step gives one input and, as the host would, stores and reads back the state.
+func (w *world) step(t testing.TB, b events.Body, number uint64) events.Decision {
+	t.Helper()
+	w.n++
+	in := events.Input{ID: "in" + strconv.Itoa(w.n), Source: "/test", Number: number, Trace: events.JobTrace(demo), Body: b}
+	var d events.Decision
+	w.s, d = w.m.Step(w.s, in, w.now)
+	stored, err := json.Marshal(w.s)
+	if err != nil {
+		t.Fatalf("state cannot be stored: %v", err)
+	}
+	w.s = job.State{}
+	if err := json.Unmarshal(stored, &w.s); err != nil {
+		t.Fatalf("state cannot be read back: %v", err)
+	}
+	for _, f := range d.Facts {
+		w.facts = append(w.facts, f.Body)
+	}
+	return d
+}
+
+// wait lets time pass, with a tick at every deadline on the way.
+func (w *world) wait(t testing.TB, d time.Duration, each func(events.Decision)) {
+	t.Helper()
+	until := w.now.Add(d)
+	for range 100 {
+		next := w.m.Deadline(w.s)
+		if next.IsZero() || next.After(until) {
+			w.now = until
+			return
+		}
+		if next.After(w.now) {
+			w.now = next
+		}
+		each(w.step(t, events.Tick{}, 0))
+	}
+	t.Fatalf("deadline %v does not move: %+v", w.m.Deadline(w.s), w.s)
+}
+
+// TestScripts runs testdata/*.txt: lines after ">" are inputs, what follows is printed by the machine.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := play(t, string(text))
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got != string(text) {
+				t.Errorf("%s: printed\n%s", file, diff(string(text), got))
+			}
+		})
+	}
+}
+
+func play(t *testing.T, script string) string {
+	t.Helper()
+	var out strings.Builder
+	w := newWorld()
+	for line := range strings.Lines(script) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "#"):
+			fmt.Fprintln(&out, line)
+		case strings.HasPrefix(line, ">"):
+			fmt.Fprintln(&out, "\n"+line)
+			words := strings.Fields(line[1:])
+			if words[0] == "wait" {
+				d, err := time.ParseDuration(words[1])
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.wait(t, d, func(d events.Decision) { show(&out, d) })
+			} else {
+				body, number := parse(t, words)
+				show(&out, w.step(t, body, number))
+			}
+			fmt.Fprintln(&out, status(w.s.View))
+		}
+	}
+	return out.String()
+}
+
+// show prints what was decided: facts without what every one of them carries, refusals, spans.
+func show(out *strings.Builder, d events.Decision) {
+	for _, f := range d.Facts {
+		raw, _ := json.Marshal(f.Body)
+		var m map[string]any
+		_ = json.Unmarshal(raw, &m)
+		for _, noise := range []string{"job", "spec", "trace", "trace_id", "command", "by"} {
+			delete(m, noise)
+		}
+		entry := strings.TrimSuffix(strings.TrimPrefix(string(f.Body.Type()), "dev.regroup."), ".v1")
+		var fields []string
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			v, _ := json.Marshal(m[k])
+			fields = append(fields, k+"="+string(v))
+		}
+		fmt.Fprintln(out, strings.TrimSpace("  "+entry+" "+strings.Join(fields, " ")))
+	}
+	if d.Refusal != nil {
+		fmt.Fprintf(out, "refused, %s: %s\n", events.CodeOf(d.Refusal), strings.ReplaceAll(d.Refusal.Error(), "\n", " | "))
+	}
+	for _, s := range d.Spans {
+		fmt.Fprintf(out, "span %q %s\n", s.Name, s.End.Sub(s.Start))
+	}
+	if d.Forget {
+		fmt.Fprintln(out, "(forgotten)")
+	}
+}
+
+func status(v events.JobView) string {
+	state := string(v.State)
+	if state == "" {
+		state = "unknown"
+	}
+	var ws []string
+	for _, w := range v.Workers {
+		rank := ""
+		if w.Rank >= 0 {
+			rank = fmt.Sprintf(" rank %d of %s", w.Rank, w.Generation)
+		}
+		ws = append(ws, fmt.Sprintf("%s %s %s%s", w.Place, w.Incarnation, w.State, rank))
+	}
+	s := "= " + state
+	if v.Generation > 0 {
+		s += " " + v.Generation.String()
+	}
+	if v.Reason != "" {
+		s += fmt.Sprintf(" (%s)", v.Reason)
+	}
+	if len(ws) > 0 {
+		s += ": " + strings.Join(ws, ", ")
+	}
+	return s
+}
+
+func diff(want, got string) string {
+	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
+	for i := range g {
+		if i >= len(w) || w[i] != g[i] {
+			old := "(end)"
+			if i < len(w) {
+				old = w[i]
+			}
+			return fmt.Sprintf("line %d\nwant %s\ngot  %s", i+1, old, g[i])
+		}
+	}
+	return "fewer lines than the file"
+}

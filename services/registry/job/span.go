@@ -1,0 +1,78 @@
+package job
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Attributes of spans.
+const (
+	attrJob        = "regroup.job.id"
+	attrGeneration = "regroup.generation"
+	attrRank       = "regroup.rank"
+	attrNode       = "regroup.node"
+	attrIncident   = "regroup.incident"
+	attrCause      = "regroup.incident.cause"
+	attrExit       = "process.exit.code"
+	attrPID        = "process.pid"
+)
+
+func (t *turn) span(s events.Span) {
+	s.Service = events.ServiceRegistry
+	if s.Attributes == nil {
+		s.Attributes = map[string]string{}
+	}
+	s.Attributes[attrJob] = string(t.View.Job)
+	t.d.Spans = append(t.d.Spans, s)
+}
+
+// exitSpan draws that a failure was heard.
+func (t *turn) exitSpan(b events.WorkerExited) {
+	t.span(events.Span{Name: "process worker.exited", Parent: t.in.Trace, Start: t.now, End: t.now, Error: b.Detail,
+		Attributes: map[string]string{
+			attrGeneration: number(b.Generation), attrNode: string(b.Place.Node),
+			attrExit: strconv.Itoa(b.ExitCode), attrPID: strconv.Itoa(b.PID),
+		}})
+}
+
+// verdictSpan draws what was decided about a dead worker.
+func (t *turn) verdictSpan(kind string, w *events.WorkerView) {
+	parent := t.in.Trace
+	if t.View.Open != nil {
+		parent = t.View.Open.Trace
+	}
+	t.span(events.Span{Name: "verdict job." + kind, Parent: parent, Start: t.now, End: t.now, Attributes: map[string]string{
+		attrGeneration: number(t.View.Generation), attrNode: string(w.Place.Node), attrRank: strconv.Itoa(w.Rank),
+	}})
+}
+
+// startSpan draws the root of a job's start: submit to first good step.
+func (t *turn) startSpan(g events.Generation) {
+	t.span(events.Span{Name: "job start", Self: events.JobTrace(t.View.Job), Start: t.View.Submitted, End: t.now,
+		Attributes: map[string]string{attrGeneration: number(g)}})
+}
+
+// incidentSpan draws the root of an incident, under which every process has drawn its part already.
+func (t *turn) incidentSpan(c events.IncidentClosed, self string) {
+	s := events.Span{Name: "incident", Self: self, End: t.now,
+		Start: t.now.Add(-time.Duration(c.TotalMS * float64(time.Millisecond))),
+		Attributes: map[string]string{
+			attrGeneration: number(c.To), attrIncident: strconv.Itoa(c.Incident), attrCause: string(c.Cause.Kind),
+		}}
+	if c.Cause.Node != "" {
+		s.Attributes[attrNode] = string(c.Cause.Node)
+	} else if c.Cause.Place != nil {
+		s.Attributes[attrNode] = string(c.Cause.Place.Node)
+	}
+	if c.Cause.Rank >= 0 {
+		s.Attributes[attrRank] = strconv.Itoa(c.Cause.Rank)
+	}
+	if c.To == 0 {
+		s.Error = "the job ended"
+	}
+	t.span(s)
+}
+
+func number(g events.Generation) string { return strconv.FormatUint(uint64(g), 10) }

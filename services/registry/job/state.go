@@ -1,0 +1,192 @@
+package job
+
+import (
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// State is everything the registry knows about one job. It is stored as JSON.
+type State struct {
+	View events.JobView `json:"view"`
+
+	Stop     *Stop                  `json:"stop,omitempty"`      // asked for; before the submit it is only remembered
+	Placed   Placement              `json:"placed"`              // as the scheduler said last
+	Pending  Pending                `json:"pending"`             // the generation that is being agreed on
+	LastGood events.Generation      `json:"last_good,omitempty"` // newest generation with a good step
+	Broken   events.Generation      `json:"broken,omitempty"`    // newest generation that is known to have lost a member
+	Charged  events.Generation      `json:"charged,omitempty"`   // restart recovery: newest generation whose break was charged
+	Finish   Finish                 `json:"finish"`
+	Incident *Incident              `json:"incident,omitempty"` // private half of View.Open
+	Counted  int                    `json:"counted,omitempty"`  // incidents so far
+	Notes    map[string]Note        `json:"notes,omitempty"`    // by place
+	Nodes    map[events.NodeID]Node `json:"nodes,omitempty"`    // nodes with workers of this job that were lost or have left
+	Timing   []Timing               `json:"timing,omitempty"`   // of the newest generations
+	Early    *events.WorkerReady    `json:"early,omitempty"`    // rank 0 was ready before its generation was known to be sealed
+}
+
+// Stop is a stop that was asked for.
+type Stop struct {
+	Command string    `json:"command"` // id of the command, for its refusal
+	Reason  string    `json:"reason"`
+	Now     bool      `json:"now,omitempty"`
+	By      time.Time `json:"by"` // what still runs then is given up
+}
+
+// Placement is what the scheduler gave the job.
+type Placement struct {
+	Number uint64         `json:"number,omitempty"`
+	Places []events.Place `json:"places,omitempty"`
+}
+
+// Pending is the round that is not sealed yet.
+type Pending struct {
+	Proposed events.Generation `json:"proposed,omitempty"`
+	Planned  bool              `json:"planned,omitempty"` // the current generation works on meanwhile
+	Since    time.Time         `json:"since,omitzero"`    // places for at least min workers are there since
+}
+
+// Finish is the end of the training.
+type Finish struct {
+	Since   time.Time         `json:"since,omitzero"`   // first worker done
+	Stopped time.Time         `json:"stopped,omitzero"` // the rest was told to stop
+	Now     bool              `json:"now,omitempty"`    // without grace
+	In      events.Generation `json:"in,omitempty"`     // newest generation in which a worker was done
+	Told    bool              `json:"told,omitempty"`   // a worker has reported its result
+	Step    uint64            `json:"step,omitempty"`   // of that result
+}
+
+// Note is what is remembered about a place beside its newest worker.
+type Note struct {
+	Ended   []events.Incarnation `json:"ended,omitempty"`   // newest lives that have ended, oldest first
+	Charged events.Incarnation   `json:"charged,omitempty"` // newest life that was judged
+	Verdict verdict              `json:"verdict,omitempty"` // about Charged
+	Gone    bool                 `json:"gone,omitempty"`    // the scheduler took the place away
+	Behind  time.Time            `json:"behind,omitzero"`   // a generation was sealed without this worker, and nobody said why
+}
+
+// Node is what is remembered about a node that went away.
+type Node struct {
+	Number uint64             `json:"number,omitempty"` // of the last fact taken in
+	Gone   events.Incarnation `json:"gone,omitempty"`   // newest agent that is no more
+}
+
+// Timing is what a seal says about the time its round took.
+type Timing struct {
+	Generation events.Generation `json:"generation"`
+	NoticeMS   float64           `json:"notice_ms"`
+	JudgeMS    float64           `json:"judge_ms"`
+}
+
+// Fixed times of the registry. Everything else is in the job's spec.
+const (
+	rememberStop = 30 * time.Second // a stop without a submit: commands overtake each other by no more than a redelivery or two
+	stopSlack    = 10 * time.Second // after the grace, for the exits to be told
+	behindFor    = 5 * time.Second  // a worker that was left out of a generation: time for its exit or its node's loss to be told
+)
+
+// Machine decides for one job at a time; see the package comment.
+type Machine struct{}
+
+// New returns the state of a job that nobody has spoken of.
+func (Machine) New(entity string) State {
+	return State{View: events.JobView{Job: events.JobID(entity)}}
+}
+
+// turn is one Step under way.
+type turn struct {
+	State
+	in  events.Input
+	now time.Time
+	d   events.Decision
+}
+
+// Step takes one input into account. An ended job takes none, except that it refuses to be scaled.
+func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
+	t := &turn{State: s, in: in, now: now}
+	switch b := in.Body.(type) {
+	case events.JobSubmit:
+		t.submit(b)
+	case events.JobScale:
+		t.scale(b)
+	case events.JobStop:
+		t.stop(b)
+	}
+	if t.live() {
+		switch b := in.Body.(type) {
+		case events.PlacementSet:
+			t.placed(b)
+		case events.PlacementWaiting:
+			t.waiting(b)
+		case events.RoundOpened:
+			t.opened(b)
+		case events.RoundSealed:
+			t.sealed(b)
+		case events.WorkerStarted:
+			t.started(b)
+		case events.WorkerReady:
+			t.ready(b)
+		case events.WorkerDone:
+			t.done(b)
+		case events.WorkerExited:
+			t.exited(b)
+		case events.NodeJoined:
+			t.nodeJoined(b)
+		case events.NodeLost:
+			t.nodeGone(b.NodeFact, false)
+		case events.NodeLeft:
+			t.nodeGone(b.NodeFact, true)
+		}
+		t.leftBehind()
+		t.outcome()
+	}
+	t.forgetStop()
+	t.d.Forget = !t.known() && t.Stop == nil
+	return t.State, t.d
+}
+
+// known tells whether the job was submitted.
+func (t *turn) known() bool { return t.View.State != "" }
+
+// live tells whether the job was submitted and has not ended.
+func (t *turn) live() bool { return t.known() && !t.View.State.Terminal() }
+
+// inProcess tells whether workers live on through a fault.
+func (t *turn) inProcess() bool { return t.View.Spec.Recovery == events.RecoveryInProcess }
+
+// tell says a fact in the trace of the open incident, or of the input.
+func (t *turn) tell(b events.Body) {
+	f := events.Fact{Body: b, Cause: t.in.ID}
+	if t.View.Open != nil {
+		f.Trace = t.View.Open.Trace
+	}
+	t.d.Facts = append(t.d.Facts, f)
+}
+
+// Deadline says when the job must be looked at again: a start, an exit grace or a stop that takes too long, a worker that
+// was left behind.
+func (Machine) Deadline(s State) time.Time {
+	var next time.Time
+	at := func(d time.Time) {
+		if !d.IsZero() && (next.IsZero() || d.Before(next)) {
+			next = d
+		}
+	}
+	if s.View.State.Terminal() {
+		return next
+	}
+	if s.Stop != nil {
+		at(s.Stop.By)
+	}
+	if s.View.State == "" {
+		return next
+	}
+	at(s.startBy())
+	at(s.graceBy())
+	for _, n := range s.Notes {
+		if !n.Behind.IsZero() {
+			at(n.Behind.Add(behindFor))
+		}
+	}
+	return next
+}

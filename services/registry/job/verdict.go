@@ -1,0 +1,123 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// failed judges a process that ended badly while the job was at work.
+func (t *turn) failed(w *events.WorkerView, b events.WorkerExited) {
+	if t.LastGood == 0 && (b.ExitCode == 126 || b.ExitCode == 127) {
+		// As shells have it: found but not executable, not found. Trying again gives the same answer.
+		t.first(w)
+		t.end(events.JobHasFailed, events.Invalid, fmt.Sprintf("the command cannot be started: worker %s: %s", w.Place, w.Detail))
+		return
+	}
+	member := t.member(w)
+	if member {
+		place := w.Place
+		t.broke(events.Cause{Kind: events.CauseWorkerFailed, Place: &place, Rank: w.Rank, Detail: w.Detail})
+	}
+	t.Broken = max(t.Broken, b.Generation)
+	paid := t.Notes[w.Place.String()].Charged == w.Incarnation
+	if !paid && !t.charge(w, b.Generation) {
+		return
+	}
+	switch {
+	case !t.hasPlace(w.Place):
+		t.blame(w, fmt.Sprintf("the job no longer has the place %s", w.Place))
+	case t.nodeIsGone(w):
+		t.blame(w, fmt.Sprintf("the node %s is gone", w.Place.Node))
+	default:
+		t.respawn(w)
+	}
+	if member || b.Generation > t.View.Generation {
+		t.startAgain()
+	}
+}
+
+// charge takes one failure from the budget and tells whether the job goes on. Under restart recovery the whole group starts
+// again after a failure, so what breaks in one generation is one failure, as torchrun counts restarts.
+func (t *turn) charge(w *events.WorkerView, g events.Generation) bool {
+	t.first(w)
+	if !t.inProcess() && g != 0 {
+		if g <= t.Charged {
+			return true
+		}
+		t.Charged = g
+	}
+	budget := t.View.Spec.Failures
+	from := t.now.Add(-budget.Per.D())
+	t.View.Failures = slices.DeleteFunc(t.View.Failures, func(f time.Time) bool { return !f.After(from) })
+	t.View.Failures = append(t.View.Failures, t.now)
+	n := len(t.View.Failures)
+	if n <= *budget.Max {
+		return true
+	}
+	reason := fmt.Sprintf("the failure budget is used up: %d within %s, %d allowed; first: %s", n, budget.Per.D(), *budget.Max,
+		died(t.View.FirstError))
+	if w.Incarnation != t.View.FirstError.Incarnation {
+		reason += "; last: " + died(w)
+	}
+	t.end(events.JobHasFailed, events.Exhausted, reason)
+	return false
+}
+
+// first keeps the first failure in event order: with many workers most others are its consequence.
+func (t *turn) first(w *events.WorkerView) {
+	if t.View.FirstError == nil {
+		f := *w
+		t.View.FirstError = &f
+	}
+}
+
+// died says which worker died, and how.
+func died(w *events.WorkerView) string {
+	rank := ""
+	if w.Rank >= 0 {
+		rank = fmt.Sprintf("rank %d, ", w.Rank)
+	}
+	return fmt.Sprintf("worker %s (%sattempt %d): %s", w.Place, rank, w.Attempt, w.Detail)
+}
+
+// respawn says that a dead worker is started again in its place.
+func (t *turn) respawn(w *events.WorkerView) {
+	if t.judged(w, respawned) {
+		t.tell(events.JobRespawned{Job: t.View.Job, Place: w.Place, Dead: w.Incarnation, Attempt: w.Attempt + 1})
+		t.verdictSpan("respawned", w)
+	}
+}
+
+// blame says that a dead worker's place stays empty.
+func (t *turn) blame(w *events.WorkerView, reason string) {
+	if t.judged(w, blamed) {
+		t.tell(events.JobBlamed{Job: t.View.Job, Place: w.Place, Dead: w.Incarnation, Reason: reason})
+		t.verdictSpan("blamed", w)
+	}
+}
+
+// judged writes a verdict down and tells whether it is news. Blame takes a respawn back, never the other way round.
+func (t *turn) judged(w *events.WorkerView, v verdict) bool {
+	n := t.Notes[w.Place.String()]
+	if n.Charged == w.Incarnation && (n.Verdict == v || n.Verdict == blamed) {
+		return false
+	}
+	t.note(w.Place, func(n *Note) { n.Charged, n.Verdict = w.Incarnation, v })
+	return true
+}
+
+// startAgain gives new lives to those who have finished already when their generation breaks under restart recovery: the
+// group starts again as a whole.
+func (t *turn) startAgain() {
+	if t.inProcess() || !t.live() {
+		return
+	}
+	for i := range t.View.Workers {
+		if w := &t.View.Workers[i]; w.State == events.WorkerSucceeded && t.hasPlace(w.Place) {
+			t.respawn(w)
+		}
+	}
+}

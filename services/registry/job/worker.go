@@ -1,0 +1,130 @@
+package job
+
+import (
+	"github.com/regroup-io/regroup/events"
+)
+
+// started takes in that a process runs.
+func (t *turn) started(b events.WorkerStarted) {
+	w := t.admit(b.WorkerRef)
+	if w != nil && w.State == events.WorkerIsStarting {
+		w.State = events.WorkerIsRunning
+	}
+}
+
+// ready takes in READY: the worker made a good step in a generation. Rank 0's makes the generation good.
+func (t *turn) ready(b events.WorkerReady) {
+	w := t.admit(b.WorkerRef)
+	if w != nil && b.Generation >= max(t.View.Generation, w.Generation) {
+		w.Generation, w.Rank = b.Generation, b.Rank
+		if w.State == events.WorkerIsStarting || w.State == events.WorkerIsRunning {
+			w.State = events.WorkerIsReady
+		}
+	}
+	t.View.Step = max(t.View.Step, b.Step)
+	if b.Rank == 0 {
+		t.good(b)
+	}
+}
+
+// done takes in that a worker reports its work complete. With in-process recovery nobody regroups from then on; under
+// restart recovery only exits count, and the report is kept for its figures.
+func (t *turn) done(b events.WorkerDone) {
+	w := t.admit(b.WorkerRef)
+	if w == nil {
+		return
+	}
+	if !Ended(w.State) {
+		w.State = events.WorkerIsDone
+	}
+	if !t.Finish.Told || b.Step > t.Finish.Step {
+		t.Finish.Told, t.Finish.Step = true, b.Step
+		t.View.Ledger, t.View.Metrics = b.Ledger, b.Metrics
+		if t.View.Ledger.Samples == 0 {
+			t.View.Ledger.Samples = t.View.Spec.Data.Samples
+		}
+	}
+	t.View.Step = max(t.View.Step, b.Step)
+	if t.inProcess() {
+		t.finishing(b.Generation)
+	}
+}
+
+// finishing enters the end of the training, once.
+func (t *turn) finishing(in events.Generation) {
+	t.Finish.In = max(t.Finish.In, in)
+	if t.View.State != events.JobIsWaiting && t.View.State != events.JobIsRunning {
+		return
+	}
+	t.View.State, t.View.Reason = events.JobIsFinishing, "a worker has completed the training"
+	t.Finish.Since = t.now
+	t.tell(events.JobFinishing{Job: t.View.Job})
+}
+
+// exited takes in how a process ended.
+func (t *turn) exited(b events.WorkerExited) {
+	if t.worker(b.Place) == nil && b.Generation != 0 && b.Generation < t.View.Generation {
+		return // of a place that was forgotten since
+	}
+	w := t.admit(b.WorkerRef)
+	if w == nil {
+		return
+	}
+	if Ended(w.State) {
+		t.explain(w, b)
+		return
+	}
+	t.end1(w, t.ending(b), b.Detail, b.Lines)
+	if w.State == events.WorkerHasFailed {
+		t.exitSpan(b)
+	}
+	if t.View.State != events.JobIsWaiting && t.View.State != events.JobIsRunning {
+		return
+	}
+	switch w.State {
+	case events.WorkerSucceeded:
+		if t.inProcess() {
+			t.finishing(b.Generation)
+		} else if b.Generation != 0 && b.Generation <= t.Broken {
+			t.respawn(w) // the whole group starts again
+		}
+	case events.WorkerHasFailed:
+		t.failed(w, b)
+	}
+}
+
+// ending is the state in which an exit leaves its worker. A worker that was done is a success even if it was then told
+// to stop; any other exit that was asked for, or that follows from the place being taken away, is neither success nor failure.
+func (t *turn) ending(b events.WorkerExited) events.WorkerState {
+	switch {
+	case t.inProcess() && b.Done && b.ExitCode == 0:
+		return events.WorkerSucceeded
+	case b.Asked, b.ExitCode == 0 && !t.hasPlace(b.Place):
+		return events.WorkerWasStopped
+	case b.Failed(t.inProcess()):
+		return events.WorkerHasFailed
+	}
+	return events.WorkerSucceeded
+}
+
+// end1 ends one worker.
+func (t *turn) end1(w *events.WorkerView, s events.WorkerState, detail string, lines []string) {
+	w.State, w.Detail, w.Lines = s, detail, lines
+	t.bury(*w)
+}
+
+// explain adds what a late exit knows of a worker that was judged before it: its node seemed lost, or it was left behind.
+// The verdict stands; only a completed training is believed late.
+func (t *turn) explain(w *events.WorkerView, b events.WorkerExited) {
+	if w.State != events.WorkerIsLost {
+		return
+	}
+	w.Detail, w.Lines = b.Detail, b.Lines
+	if f := t.View.FirstError; f != nil && f.Incarnation == w.Incarnation {
+		f.Detail, f.Lines = b.Detail, b.Lines
+	}
+	if t.inProcess() && t.ending(b) == events.WorkerSucceeded {
+		w.State = events.WorkerSucceeded
+		t.finishing(b.Generation)
+	}
+}

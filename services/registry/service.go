@@ -1,0 +1,82 @@
+package registry
+
+import (
+	"context"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/registry/job"
+)
+
+// Options are what a replica needs.
+type Options struct {
+	Ports    events.Ports
+	Config   Config
+	Instance string // name of this replica, for people
+	Observe  func(loop.Observation)
+}
+
+// Service is one replica of the registry.
+type Service struct {
+	host *loop.Host[job.State]
+}
+
+// New checks the options. It does no I/O.
+func New(o Options) (*Service, error) {
+	if err := o.Config.Validate(); err != nil {
+		return nil, err
+	}
+	host, err := loop.New(loop.Options[job.State]{
+		Service: events.ServiceRegistry,
+		Machine: job.Machine{},
+		Bucket:  events.BucketJobs,
+		Ports:   o.Ports,
+		Consumers: []events.Consumer{
+			{Stream: events.StreamCommands, Durable: "registry-cmd", Subjects: []string{events.AllJobCommands}},
+			{Stream: events.StreamFacts, Durable: "registry-evt", Subjects: []string{
+				events.FamilySubject(events.FamilyWorker, "*"), events.FamilySubject(events.FamilyRound, "*"),
+				events.FamilySubject(events.FamilyPlacement, "*"), events.FamilySubject(events.FamilyNode, "*"),
+			}},
+		},
+		Route: route,
+		Reconcile: func(ctx context.Context, emit loop.Emit) error {
+			return reconcile(ctx, o.Ports.Buckets, emit)
+		},
+		Reject:  reject,
+		Observe: o.Observe,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Service{host: host}, nil
+}
+
+// Run serves until ctx ends, which is no error.
+func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }
+
+// reject makes the fact that tells a client why its command was refused before it reached a job.
+func reject(e events.Event, why error) (events.Fact, bool) {
+	findings := events.FindingsOf(why)
+	if len(findings) == 0 {
+		findings = []events.Finding{{Message: why.Error()}}
+	}
+	b := events.JobRejected{Job: jobOf(e), Command: e.ID, Findings: findings}
+	return events.Fact{Body: b, Entity: string(b.Job), Cause: e.ID, Trace: e.Trace}, true
+}
+
+// jobOf derives the job that a command is about, empty if it cannot be read.
+func jobOf(e events.Event) events.JobID {
+	var id events.JobID
+	switch b := e.Body.(type) {
+	case events.JobSubmit:
+		id = events.JobIDFrom(b.Spec.Name, e.Source, e.ID)
+	case events.JobScale:
+		id = b.Job
+	case events.JobStop:
+		id = b.Job
+	}
+	if id.Check() != nil {
+		return ""
+	}
+	return id
+}

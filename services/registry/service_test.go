@@ -1,0 +1,216 @@
+package registry_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/registry"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// start runs a replica inside a synctest bubble.
+func start(t *testing.T, p events.Ports) (stop func()) {
+	t.Helper()
+	s, err := registry.New(registry.Options{Ports: p, Config: registry.DefaultConfig(), Instance: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("run: %v", err)
+		}
+	}
+}
+
+// say publishes a fact or a command and waits until it was taken in.
+func say(t *testing.T, p events.Ports, e events.Event) {
+	t.Helper()
+	e.Time = time.Now()
+	m, err := e.Message()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Log.Publish(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+func fact(t *testing.T, p events.Ports, id, entity string, number uint64, b events.Body) {
+	t.Helper()
+	say(t, p, events.Event{ID: id, Source: "/regroup/test", Entity: entity, Number: number, Body: b})
+}
+
+// told lists the registry's facts with their numbers.
+func told(t *testing.T, p events.Ports) string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out []string
+	_ = p.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Start: events.FromFirst, Subjects: []string{
+		events.FamilySubject(events.FamilyJob, "*"), events.FamilySubject(events.FamilyIncident, "*"),
+	}}, func(s events.Stored) error {
+		e, err := events.Decode(s.Header, s.Data)
+		if err != nil {
+			t.Error(err)
+			return nil
+		}
+		out = append(out, string(e.Body.Type().Family())+"."+e.Body.Type().Kind())
+		return nil
+	}, cancel)
+	return strings.Join(out, " ")
+}
+
+func wantTold(t *testing.T, p events.Ports, want string) {
+	t.Helper()
+	if got := told(t, p); got != want {
+		t.Errorf("told %q\nwant %q", got, want)
+	}
+}
+
+func view(t *testing.T, p events.Ports, id events.JobID) events.JobView {
+	t.Helper()
+	value, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), string(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := events.DecodeView[events.JobView](value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+var two = []events.Place{{Node: "a"}, {Node: "b"}}
+
+func submit(t *testing.T, p events.Ports, id string, command ...string) events.JobID {
+	t.Helper()
+	say(t, p, events.Event{ID: id, Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: events.Spec{Name: "demo",
+		Command: command, Workers: events.Workers{Min: 1, Max: 2}, Recovery: events.RecoveryInProcess}}})
+	return events.JobIDFrom("demo", "/client", id)
+}
+
+func ref(id events.JobID, at events.Place, inc string) events.WorkerRef {
+	return events.WorkerRef{Job: id, Place: at, Incarnation: events.Incarnation(inc), Agent: "A1", Attempt: 1, Generation: 1}
+}
+
+func sealed(id events.JobID) events.RoundSealed {
+	return events.RoundSealed{Job: id, Generation: 1, Cause: events.Cause{Kind: events.CauseStart, Rank: -1}, Members: []events.Member{
+		{Place: two[0], Incarnation: "w1", Attempt: 1, Rank: 0}, {Place: two[1], Incarnation: "w2", Attempt: 1, Rank: 1}}}
+}
+
+func TestAJobFromSubmitToSuccessUnderTwoReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stopA, stopB := start(t, bus.Client().Ports()), start(t, bus.Client().Ports())
+		synctest.Wait()
+		id := submit(t, p, "s1", "python", "train.py")
+		if again := submit(t, p, "s1", "python", "train.py"); again != id {
+			t.Fatalf("the same event named %s and %s", id, again)
+		}
+		fact(t, p, "p1", string(id), 1, events.PlacementSet{Job: id, Places: two})
+		fact(t, p, "r1", string(id), 1, sealed(id))
+		fact(t, p, "w1", string(id), 0, events.WorkerReady{WorkerRef: ref(id, two[0], "w1"), Step: 1})
+		fact(t, p, "w2", string(id), 0, events.WorkerExited{WorkerRef: ref(id, two[1], "w2"), ExitCode: 1, Detail: "exit code 1"})
+		fact(t, p, "n1", "b", 7, events.NodeLost{NodeFact: events.NodeFact{Node: "b", Incarnation: "A1", Reason: "silent"}})
+		fact(t, p, "w3", string(id), 0, events.WorkerExited{WorkerRef: ref(id, two[0], "w1"), Done: true, Detail: "exit code 0"})
+		wantTold(t, p, "job.submitted incident.opened job.respawned job.blamed job.finishing incident.closed job.succeeded")
+		if v := view(t, p, id); v.State != events.JobHasSucceed || v.By != "/client" {
+			t.Errorf("view: %+v", v)
+		}
+		stopA()
+		stopB()
+	})
+}
+
+func TestARefusedCommandIsToldWithEveryReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stop := start(t, p)
+		synctest.Wait()
+		submit(t, p, "s1") // no command
+		say(t, p, events.Event{ID: "c2", Source: "/client", Entity: "nosuch-0001", Body: events.JobScale{Job: "nosuch-0001", Workers: events.Workers{Min: 1, Max: 2}}})
+		say(t, p, events.Event{ID: "c3", Source: "/client", Entity: "nosuch-0002", Body: events.JobStop{Job: "nosuch-0002"}})
+		wantTold(t, p, "job.rejected job.rejected")
+		time.Sleep(time.Minute) // the stop's submit did not come
+		synctest.Wait()
+		wantTold(t, p, "job.rejected job.rejected job.rejected")
+		// Nothing is left of what never was.
+		for _, id := range []string{string(events.JobIDFrom("demo", "/client", "s1")), "nosuch-0001", "nosuch-0002"} {
+			if _, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), id); !errors.Is(err, events.ErrNotFound) {
+				t.Errorf("%s left a document: %v", id, err)
+			}
+		}
+		// A command that cannot even be read is answered too.
+		if _, err := p.Log.Publish(t.Context(), events.Message{Subject: "regroup.cmd.job.submit", ID: "junk", Data: []byte("{")}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		wantTold(t, p, "job.rejected job.rejected job.rejected job.rejected")
+		stop()
+	})
+}
+
+func TestWhatWasMissedIsReadFromTheOtherJudges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stop := start(t, p)
+		synctest.Wait()
+		id := submit(t, p, "s1", "x")
+		// The facts of these views never arrive.
+		save(t, p, events.BucketPlacements, events.PoolKey, events.PoolView{Jobs: map[events.JobID]events.PlacementView{id: {Places: two}}})
+		save(t, p, events.BucketRounds, string(id), events.RoundView{Job: id, State: events.RoundIsSealed, Generation: 1, Members: sealed(id).Members})
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if v := view(t, p, id); v.State != events.JobIsRunning || v.Generation != 1 || len(v.Workers) != 2 {
+			t.Fatalf("a missed seal: %s %s %v", v.State, v.Generation, v.Workers)
+		}
+		fact(t, p, "w1", string(id), 0, events.WorkerReady{WorkerRef: ref(id, two[0], "w1"), Step: 1})
+		save(t, p, events.BucketNodes, "b", events.NodeView{Node: "b", Incarnation: "A1", State: events.NodeGone, Reason: "silent"})
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		wantTold(t, p, "job.submitted incident.opened job.blamed")
+		before := view(t, p, id)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		wantTold(t, p, "job.submitted incident.opened job.blamed")
+		if v := view(t, p, id); len(v.Failures) != 1 || len(before.Failures) != 1 {
+			t.Errorf("a lost node was charged again with each look: %v", v.Failures)
+		}
+		stop()
+	})
+}
+
+// save stores a view as its judge would.
+func save[V any](t *testing.T, p events.Ports, bucket, key string, v V) {
+	t.Helper()
+	raw, err := json.Marshal(map[string]V{"view": v})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := events.EncodeDocument(events.Document{Schema: events.DocumentSchema, Version: 1, State: raw})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Buckets.Bucket(bucket).Save(t.Context(), key, state, 0); err != nil {
+		t.Fatal(err)
+	}
+}

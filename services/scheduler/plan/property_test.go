@@ -1,0 +1,246 @@
+package plan_test
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/scheduler/plan"
+)
+
+// world tells numbered facts as the judges of jobs and nodes would.
+type world struct {
+	nodes map[events.NodeID]uint64
+	inc   map[events.NodeID]int
+	jobs  map[events.JobID]uint64
+}
+
+func (w *world) next(t *rapid.T) events.Input {
+	if rapid.Bool().Draw(t, "about a job") {
+		id := events.JobID(rapid.SampledFrom([]string{"j1", "j2", "j3", "j4", "j5", "j6"}).Draw(t, "job"))
+		w.jobs[id]++
+		least := rapid.IntRange(1, 6).Draw(t, "min")
+		workers := events.Workers{Min: least, Max: least + rapid.IntRange(0, 4).Draw(t, "more")}
+		in := events.Input{Number: w.jobs[id]}
+		switch {
+		case in.Number == 1:
+			in.Body = events.JobSubmitted{Job: id, Spec: events.Spec{Name: string(id), Workers: workers}}
+		case rapid.IntRange(0, 3).Draw(t, "end") == 0:
+			in.Body = events.JobFailed{JobEnd: events.JobEnd{Job: id}}
+		default:
+			in.Body = events.JobScaled{Job: id, Workers: workers}
+		}
+		return in
+	}
+	id := events.NodeID(rapid.SampledFrom([]string{"n1", "n2", "n3", "n4"}).Draw(t, "node"))
+	w.nodes[id]++
+	what := rapid.IntRange(0, 6).Draw(t, "what")
+	if what == 0 {
+		w.inc[id]++
+	}
+	f := events.NodeFact{Node: id, Incarnation: events.Incarnation(fmt.Sprint(w.inc[id])), Slots: rapid.IntRange(0, 4).Draw(t, "slots")}
+	in := events.Input{Number: w.nodes[id]}
+	switch what {
+	case 0, 1:
+		in.Body = events.NodeJoined{NodeFact: f}
+	case 2:
+		in.Body = events.NodeSuspected{NodeFact: f}
+	case 3:
+		in.Body = events.NodeRecovered{NodeFact: f}
+	case 4:
+		in.Body = events.NodeDraining{NodeFact: f}
+	case 5:
+		in.Body = events.NodeLost{NodeFact: f}
+	case 6:
+		in.Body = events.NodeLeft{NodeFact: f}
+	}
+	return in
+}
+
+// deliver makes of a history what a network may: repeats, losses and another order.
+func deliver(t *rapid.T, told []events.Input) []events.Input {
+	var out []events.Input
+	for _, in := range told {
+		for range rapid.SampledFrom([]int{1, 1, 1, 1, 2, 0}).Draw(t, "copies") {
+			at := max(0, len(out)-rapid.SampledFrom([]int{0, 0, 0, 1, 3, 8}).Draw(t, "late"))
+			out = slices.Insert(out, at, in)
+		}
+	}
+	return out
+}
+
+func history(t *rapid.T) []events.Input {
+	w := world{map[events.NodeID]uint64{}, map[events.NodeID]int{}, map[events.JobID]uint64{}}
+	var told []events.Input
+	for range rapid.IntRange(1, 50).Draw(t, "length") {
+		told = append(told, w.next(t))
+	}
+	return told
+}
+
+func TestAnyHistory(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := plan.Machine{}
+		s := m.New(events.PoolKey)
+		read := map[events.JobID][]events.Place{} // by the facts alone
+		for _, in := range deliver(t, history(t)) {
+			before := maps.Clone(s.View.Jobs)
+			queue, nodes := slices.Clone(s.Queue), maps.Clone(s.Nodes)
+			var d events.Decision
+			s, d = m.Step(s, in, noon)
+			for _, f := range d.Facts {
+				switch b := f.Body.(type) {
+				case events.PlacementSet:
+					read[b.Job] = b.Places
+					if b.Reason == "" || b.Workers != s.View.Jobs[b.Job].Workers {
+						t.Fatalf("%+v has no reason, or other workers than the pool", b)
+					}
+				case events.PlacementWaiting:
+					if b.Reason == "" {
+						t.Fatalf("%s waits without a reason", b.Job)
+					}
+				case events.PlacementReleased:
+					delete(read, b.Job)
+				}
+			}
+			check(t, s)
+			stable(t, before, nodes, s)
+			fair(t, queue, s)
+			for id, row := range s.View.Jobs {
+				if !slices.Equal(read[id], row.Places) {
+					t.Fatalf("facts say that %s has %v, the pool %v", id, read[id], row.Places)
+				}
+			}
+			if len(read) > len(s.View.Jobs) {
+				t.Fatalf("facts know %d jobs, the pool %d", len(read), len(s.View.Jobs))
+			}
+			if _, d = m.Step(s, in, noon); len(d.Facts) > 0 {
+				t.Fatalf("the repeat of %+v told %+v", in, d.Facts)
+			}
+		}
+	})
+}
+
+// check: no slot twice, none that is not there, never over max, a gang or nothing, and who has less is told why.
+func check(t *rapid.T, s plan.State) {
+	taken := map[events.Place]events.JobID{}
+	for _, j := range s.Queue {
+		row := s.View.Jobs[j.ID]
+		for _, p := range row.Places {
+			if other, ok := taken[p]; ok {
+				t.Fatalf("%s is given to %s and %s", p, other, j.ID)
+			}
+			taken[p] = j.ID
+			if n := s.Nodes[p.Node]; n.Gone != "" || n.Draining || int(p.Slot) >= n.Slots {
+				t.Fatalf("%s has %s, but the node is %+v", j.ID, p, n)
+			}
+		}
+		switch {
+		case len(row.Places) > row.Workers.Max:
+			t.Fatalf("%s has %d places, max is %d", j.ID, len(row.Places), row.Workers.Max)
+		case !j.Placed && len(row.Places) > 0:
+			t.Fatalf("%s waits and has %v", j.ID, row.Places)
+		case j.Submitted && (len(row.Places) < row.Workers.Max) != (row.Waiting != ""):
+			t.Fatalf("%s has %d of %d and says %q", j.ID, len(row.Places), row.Workers.Max, row.Waiting)
+		case !slices.IsSortedFunc(row.Places, func(a, b events.Place) int {
+			if a.Less(b) {
+				return -1
+			}
+			return 1
+		}):
+			t.Fatalf("%s has unsorted places %v", j.ID, row.Places)
+		}
+	}
+	if len(s.View.Jobs) != len(s.Queue) {
+		t.Fatalf("%d rows for %d jobs", len(s.View.Jobs), len(s.Queue))
+	}
+}
+
+// stable: a place that is still there is kept, unless the job is over its max, or was there with another life of the node.
+func stable(t *rapid.T, before map[events.JobID]events.PlacementView, nodes map[events.NodeID]plan.Node, s plan.State) {
+	for id, row := range s.View.Jobs {
+		for _, p := range before[id].Places {
+			n := s.Nodes[p.Node]
+			if n.Incarnation != nodes[p.Node].Incarnation {
+				continue
+			}
+			if n.Gone == "" && !n.Draining && int(p.Slot) < n.Slots && !slices.Contains(row.Places, p) && len(row.Places) < row.Workers.Max {
+				t.Fatalf("%s lost %s for nothing: %v to %v", id, p, before[id].Places, row.Places)
+			}
+		}
+	}
+}
+
+// fair: nobody was placed past an earlier job that waits and could ever fit, and nobody waits beside enough free slots.
+func fair(t *rapid.T, before []plan.Job, s plan.State) {
+	size, usable, taken := 0, 0, 0
+	for id, n := range s.Nodes {
+		if n.Gone == "" && !n.Draining {
+			size += n.Slots
+			if !n.Suspected {
+				usable += n.Slots
+				for _, row := range s.View.Jobs {
+					for _, p := range row.Places {
+						if p.Node == id {
+							taken++
+						}
+					}
+				}
+			}
+		}
+	}
+	was := map[events.JobID]bool{}
+	for _, j := range before {
+		was[j.ID] = j.Placed
+	}
+	holder := events.JobID("")
+	for _, j := range s.Queue {
+		least := s.View.Jobs[j.ID].Workers.Min
+		switch {
+		case j.Placed && !was[j.ID] && holder != "":
+			t.Fatalf("%s was placed past %s, which waits", j.ID, holder)
+		case j.Placed || !j.Submitted || holder != "":
+		case least <= usable-taken:
+			t.Fatalf("%s waits for %d slots beside %d free ones", j.ID, least, usable-taken)
+		case least <= size:
+			holder = j.ID
+		}
+	}
+}
+
+// However the facts arrive, once all have, the pool knows the same: no late one undoes a newer one, no slot is leaked.
+func TestAnyOrderEndsInTheSameKnowledge(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		told := history(t)
+		run := func(inputs []events.Input) plan.State {
+			m := plan.Machine{}
+			s := m.New(events.PoolKey)
+			for _, in := range inputs {
+				s, _ = m.Step(s, in, noon)
+			}
+			return s
+		}
+		mixed := rapid.Permutation(append(slices.Clone(told), told...)).Draw(t, "order")
+		a, b := run(told), run(mixed)
+		if !reflect.DeepEqual(a.Nodes, b.Nodes) {
+			t.Fatalf("nodes %+v in order, %+v in another", a.Nodes, b.Nodes)
+		}
+		know := func(s plan.State) map[events.JobID]events.Workers {
+			out := map[events.JobID]events.Workers{}
+			for _, j := range s.Queue {
+				if j.Submitted {
+					out[j.ID] = s.View.Jobs[j.ID].Workers
+				}
+			}
+			return out
+		}
+		if !maps.Equal(know(a), know(b)) {
+			t.Fatalf("jobs %v in order, %v in another", know(a), know(b))
+		}
+	})
+}

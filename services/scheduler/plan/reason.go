@@ -1,0 +1,60 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// waiting says in a sentence why a job is not placed or has less than it wants; empty = it has all.
+func (p *pool) waiting(row events.PlacementView, j *Job, holder events.JobID, s *State) string {
+	w, has := row.Workers, len(row.Places)
+	switch {
+	case j.Placed && has >= w.Max:
+		return ""
+	case j.Placed && has < w.Min:
+		return fmt.Sprintf("has %d of at least %d workers: %s", has, w.Min, p.room())
+	case j.Placed && holder != "" && len(p.free) > 0:
+		return fmt.Sprintf("has %d of up to %d workers: free slots are kept for %s, which waits", has, w.Max, holder)
+	case j.Placed:
+		return fmt.Sprintf("has %d of up to %d workers: %s", has, w.Max, p.room())
+	case w.Min > p.could:
+		return fmt.Sprintf("needs %s, more than there are: %s", slots(w.Min), p.room())
+	case holder != "" && holder != j.ID:
+		return fmt.Sprintf("needs %s, waits behind %s, which needs %d", slots(w.Min), holder, s.View.Jobs[holder].Workers.Min)
+	}
+	return fmt.Sprintf("needs %s, %s", slots(w.Min), p.room())
+}
+
+// room says how much is free: 3 free of 6 on 2 nodes; node-b is draining.
+func (p *pool) room() string {
+	text := fmt.Sprintf("%d free of %d on %d node%s", len(p.free), p.size, p.count, plural(p.count))
+	if p.count == 0 {
+		text = "no node takes work"
+	}
+	const most = 3
+	var closed []string
+	for _, id := range p.names {
+		switch n := p.nodes[id]; {
+		case n.Gone != "":
+		case n.Draining:
+			closed = append(closed, string(id)+" is draining")
+		case n.Suspected:
+			closed = append(closed, string(id)+" is suspected")
+		}
+	}
+	if len(closed) > most {
+		closed = append(closed[:most], fmt.Sprintf("%d more are not usable", len(closed)-most))
+	}
+	return strings.Join(append([]string{text}, closed...), "; ")
+}
+
+func slots(n int) string { return fmt.Sprintf("%d slot%s", n, plural(n)) }
+
+func plural(n int) string {
+	if n == 1 {
+		return ""
+	}
+	return "s"
+}

@@ -1,0 +1,68 @@
+package plan_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/scheduler/plan"
+)
+
+// TestReasons: what the pool says about job j after these facts.
+func TestReasons(t *testing.T) {
+	for _, c := range []struct{ name, facts, want string }{
+		{"no nodes", "submit j 2:2", "needs 2 slots, more than there are: no node takes work"},
+		{"all drain", "joined n1; draining n1; submit j 1:1", "needs 1 slot, more than there are: no node takes work; n1 is draining"},
+		{"taken", "joined n1; submit i 2:2; submit j 1:1", "needs 1 slot, 0 free of 2 on 1 node"},
+		{"too few", "joined n1; joined n2; submit i 3:3; submit j 2:2", "needs 2 slots, 1 free of 4 on 2 nodes"},
+		{"behind", "joined n1; submit i 1:1; submit h 2:2; submit j 1:1", "needs 1 slot, waits behind h, which needs 2"},
+		{"may come back", "joined n1; suspected n1; submit j 1:1", "needs 1 slot, no node takes work; n1 is suspected"},
+		{"all it wants", "joined n1; submit j 1:2", ""},
+		{"room to grow", "joined n1; submit j 1:4", "has 2 of up to 4 workers: 0 free of 2 on 1 node"},
+		{"kept for another", "joined n1 slots=4; submit j 1:1; submit h 4:4; scale j 1:4", "has 1 of up to 4 workers: free slots are kept for h, which waits"},
+		{"below min", "joined n1; joined n2; submit j 3:4; lost n2", "has 2 of at least 3 workers: 0 free of 2 on 1 node"},
+		{"nothing left", "joined n1; submit j 1:2; left n1", "has 0 of at least 1 workers: no node takes work"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := plan.Machine{}.New(events.PoolKey)
+			for line := range strings.SplitSeq(c.facts, "; ") {
+				in, err := parse(line)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s, _ = plan.Machine{}.Step(s, in, noon)
+			}
+			if got := s.View.Jobs["j"].Waiting; got != c.want {
+				t.Errorf("got  %q\nwant %q", got, c.want)
+			}
+		})
+	}
+}
+
+// The pool's document must fit into one message with tens of thousands of slots given out.
+func TestThePoolOfAGreatClusterFits(t *testing.T) {
+	s := plan.Machine{}.New(events.PoolKey)
+	step := func(line string) {
+		in, err := parse(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, _ = plan.Machine{}.Step(s, in, noon)
+	}
+	for i := range 5000 {
+		step("joined node-" + strings.Repeat("x", 12) + "-" + string(rune('a'+i/676)) + string(rune('a'+i/26%26)) + string(rune('a'+i%26)) + " slots=8")
+	}
+	step("submit great 1:40000")
+	if got := len(s.View.Jobs["great"].Places); got != 40000 {
+		t.Fatalf("%d places, want 40000", got)
+	}
+	raw, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := events.EncodeDocument(events.Document{Schema: events.DocumentSchema, State: raw})
+	if err != nil || len(doc) > 512<<10 {
+		t.Errorf("the document has %d bytes (%v), want at most half of a message", len(doc), err)
+	}
+}

@@ -1,0 +1,189 @@
+package plan_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/scheduler/plan"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the results that were seen into testdata; read the diff")
+
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+// TestScripts runs testdata/*.txt: commands, a line of dashes, what came of them. A command may end in #N, the number of
+// the fact.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := &pool{s: plan.Machine{}.New(events.PoolKey)}
+			got := replay(string(want), func(line string) string { return p.do(t, line) })
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(want) {
+				t.Errorf("got:\n%s", got)
+			}
+		})
+	}
+}
+
+// replay answers each block of commands anew.
+func replay(script string, do func(string) string) string {
+	var out strings.Builder
+	for block := range strings.SplitSeq(strings.TrimSpace(script), "\n\n") {
+		commands, _, dashes := strings.Cut(block+"\n", "----\n")
+		out.WriteString(commands)
+		if dashes {
+			out.WriteString("----\n")
+			for line := range strings.SplitSeq(strings.TrimSpace(commands), "\n") {
+				if !strings.HasPrefix(line, "#") {
+					out.WriteString(do(line))
+				}
+			}
+		}
+		out.WriteString("\n")
+	}
+	return strings.TrimSuffix(out.String(), "\n")
+}
+
+type pool struct{ s plan.State }
+
+func (p *pool) do(t *testing.T, line string) string {
+	t.Helper()
+	if line == "pool" {
+		return p.rows()
+	}
+	in, err := parse(line)
+	if err != nil {
+		t.Fatalf("%q: %v", line, err)
+	}
+	s, d := plan.Machine{}.Step(reload(t, p.s), in, noon)
+	p.s = s
+	return printed(d)
+}
+
+// parse reads a command: submit job min:max, scale job min:max, end job, or
+// joined, suspected, recovered, draining, lost, left with a node, slots=N and an incarnation.
+func parse(line string) (in events.Input, err error) {
+	line, number, ok := strings.Cut(line, " #")
+	if ok {
+		if in.Number, err = strconv.ParseUint(number, 10, 64); err != nil {
+			return in, err
+		}
+	}
+	w := strings.Fields(line)
+	if len(w) < 2 {
+		return in, fmt.Errorf("needs an object")
+	}
+	job := events.JobID(w[1])
+	f := events.NodeFact{Node: events.NodeID(w[1]), Incarnation: "A", Slots: 2}
+	var workers events.Workers
+	for _, arg := range w[2:] {
+		switch {
+		case strings.HasPrefix(arg, "slots="):
+			_, err = fmt.Sscanf(arg, "slots=%d", &f.Slots)
+		case strings.Contains(arg, ":"):
+			_, err = fmt.Sscanf(arg, "%d:%d", &workers.Min, &workers.Max)
+		default:
+			f.Incarnation = events.Incarnation(arg)
+		}
+		if err != nil {
+			return in, err
+		}
+	}
+	switch w[0] {
+	case "submit":
+		in.Body = events.JobSubmitted{Job: job, Spec: events.Spec{Name: w[1], Workers: workers}}
+	case "scale":
+		in.Body = events.JobScaled{Job: job, Workers: workers}
+	case "end":
+		in.Body = events.JobStopped{JobEnd: events.JobEnd{Job: job}}
+	case "joined":
+		in.Body = events.NodeJoined{NodeFact: f}
+	case "suspected":
+		in.Body = events.NodeSuspected{NodeFact: f}
+	case "recovered":
+		in.Body = events.NodeRecovered{NodeFact: f}
+	case "draining":
+		in.Body = events.NodeDraining{NodeFact: f}
+	case "lost":
+		in.Body = events.NodeLost{NodeFact: f}
+	case "left":
+		in.Body = events.NodeLeft{NodeFact: f}
+	default:
+		return in, fmt.Errorf("unknown command")
+	}
+	return in, nil
+}
+
+// reload sends the state through its stored form, as the loop may at any time.
+func reload(t *testing.T, s plan.State) (out plan.State) {
+	t.Helper()
+	raw, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(raw, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func printed(d events.Decision) string {
+	var b strings.Builder
+	for _, f := range d.Facts {
+		fmt.Fprintf(&b, "%s %s", f.Entity, f.Body.Type().Kind())
+		switch body := f.Body.(type) {
+		case events.PlacementSet:
+			fmt.Fprintf(&b, " %v of %d:%d: %s", body.Places, body.Workers.Min, body.Workers.Max, body.Reason)
+			if len(body.Gone) > 0 {
+				fmt.Fprintf(&b, " (gone: %v)", body.Gone)
+			}
+		case events.PlacementWaiting:
+			fmt.Fprintf(&b, " (need %d, free %d): %s", body.Need, body.Free, body.Reason)
+		}
+		b.WriteString("\n")
+	}
+	for _, s := range d.Spans {
+		fmt.Fprintf(&b, "span %s of %s\n", s.Name, s.Attributes["job"])
+	}
+	if b.Len() == 0 {
+		return "nothing to tell\n"
+	}
+	return b.String()
+}
+
+// rows prints the public view.
+func (p *pool) rows() string {
+	var b strings.Builder
+	for _, j := range p.s.Queue {
+		row := p.s.View.Jobs[j.ID]
+		fmt.Fprintf(&b, "= %s %v of %d:%d", j.ID, row.Places, row.Workers.Min, row.Workers.Max)
+		if row.Waiting != "" {
+			fmt.Fprintf(&b, ": %s", row.Waiting)
+		}
+		b.WriteString("\n")
+	}
+	if b.Len() == 0 {
+		return "= no jobs\n"
+	}
+	return b.String()
+}

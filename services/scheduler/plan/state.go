@@ -1,0 +1,73 @@
+package plan
+
+import (
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+const (
+	keepEnded = 1024 // ids of ended jobs that are remembered
+	keepGone  = 1024 // nodes that are gone whose last number is remembered
+)
+
+// State is the pool. Its view is public: a row for every job that has not ended.
+type State struct {
+	View  events.PoolView        `json:"view"`
+	Queue []Job                  `json:"queue,omitempty"` // in order of submission
+	Nodes map[events.NodeID]Node `json:"nodes,omitempty"`
+	Ended []events.JobID         `json:"ended,omitempty"` // oldest first
+}
+
+// Job is what the pool knows of a job beside its row in the view.
+type Job struct {
+	ID        events.JobID   `json:"id"`
+	Submitted bool           `json:"submitted,omitempty"` // false: only a later fact was seen so far
+	Placed    bool           `json:"placed,omitempty"`    // it got its gang once, and keeps what it has
+	Spec      events.Spec    `json:"spec"`
+	Told      events.Workers `json:"told"`              // as in the last placement.set
+	Workers   uint64         `json:"workers,omitempty"` // number of the fact that said how many
+}
+
+// Node is one node.
+type Node struct {
+	Incarnation events.Incarnation `json:"incarnation"`
+	Slots       int                `json:"slots"`
+	Number      uint64             `json:"number,omitempty"` // of the last fact
+	Suspected   bool               `json:"suspected,omitempty"`
+	Draining    bool               `json:"draining,omitempty"`
+	Gone        Gone               `json:"gone,omitempty"`
+}
+
+// Gone says how a node went away.
+type Gone string
+
+// Ways to go.
+const (
+	Lost Gone = "lost" // a fault
+	Left Gone = "left" // planned
+)
+
+// usable tells whether new work may go to the node; keeps, whether work may stay.
+func (n Node) usable() bool { return n.keeps() && !n.Suspected }
+func (n Node) keeps() bool  { return n.Gone == "" && !n.Draining }
+
+// Machine gives out slots.
+type Machine struct{}
+
+// New returns an empty pool.
+func (Machine) New(string) State {
+	return State{View: events.PoolView{Jobs: map[events.JobID]events.PlacementView{}}, Nodes: map[events.NodeID]Node{}}
+}
+
+// Deadline is never: places change only because something happens.
+func (Machine) Deadline(State) time.Time { return time.Time{} }
+
+func (s *State) job(id events.JobID) *Job {
+	i := slices.IndexFunc(s.Queue, func(j Job) bool { return j.ID == id })
+	if i < 0 {
+		return nil
+	}
+	return &s.Queue[i]
+}

@@ -1,0 +1,146 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// turn is one Step in progress.
+type turn struct {
+	s    *State
+	in   events.Input
+	now  time.Time
+	d    events.Decision
+	lost []events.NodeID // whose places are gone without warning
+}
+
+// Step takes one fact into account and gives the slots out anew.
+func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
+	if s.View.Jobs == nil {
+		s.View.Jobs = map[events.JobID]events.PlacementView{}
+	}
+	if s.Nodes == nil {
+		s.Nodes = map[events.NodeID]Node{}
+	}
+	t := turn{s: &s, in: in, now: now}
+	switch b := in.Body.(type) {
+	case events.JobSubmitted:
+		t.submitted(b)
+	case events.JobScaled:
+		t.scaled(b)
+	case events.JobSucceeded:
+		t.ended(b.Job)
+	case events.JobFailed:
+		t.ended(b.Job)
+	case events.JobStopped:
+		t.ended(b.Job)
+	case events.NodeJoined:
+		t.node(b.NodeFact, func(*Node) {})
+	case events.NodeRecovered:
+		t.node(b.NodeFact, func(*Node) {})
+	case events.NodeSuspected:
+		t.node(b.NodeFact, func(n *Node) { n.Suspected = true })
+	case events.NodeDraining:
+		t.node(b.NodeFact, func(n *Node) { n.Draining = true })
+	case events.NodeLost:
+		t.node(b.NodeFact, func(n *Node) { n.Gone = Lost })
+	case events.NodeLeft:
+		t.node(b.NodeFact, func(n *Node) { n.Gone = Left })
+	default:
+		return s, t.d
+	}
+	t.plan()
+	return s, t.d
+}
+
+func (t *turn) submitted(b events.JobSubmitted) {
+	if slices.Contains(t.s.Ended, b.Job) {
+		return
+	}
+	j := t.s.job(b.Job)
+	if j == nil {
+		j = t.add(b.Job)
+		t.wants(b.Job, b.Spec.Workers)
+	}
+	if !j.Submitted {
+		j.Submitted, j.Spec = true, b.Spec
+	}
+}
+
+func (t *turn) scaled(b events.JobScaled) {
+	if slices.Contains(t.s.Ended, b.Job) || b.Workers.Min < 1 || b.Workers.Max < b.Workers.Min {
+		return
+	}
+	j := t.s.job(b.Job)
+	if j == nil { // job.submitted is still on its way
+		j = t.add(b.Job)
+	}
+	if t.in.Number != 0 && t.in.Number <= j.Workers {
+		return
+	}
+	j.Workers = t.in.Number
+	t.wants(b.Job, b.Workers)
+}
+
+func (t *turn) add(id events.JobID) *Job {
+	t.s.Queue = append(t.s.Queue, Job{ID: id})
+	return &t.s.Queue[len(t.s.Queue)-1]
+}
+
+func (t *turn) wants(id events.JobID, w events.Workers) {
+	row := t.s.View.Jobs[id]
+	row.Workers = events.Workers{Min: max(1, w.Min), Max: max(1, w.Min, w.Max)}
+	t.s.View.Jobs[id] = row
+}
+
+func (t *turn) ended(id events.JobID) {
+	if slices.Contains(t.s.Ended, id) {
+		return
+	}
+	t.s.Ended = append(t.s.Ended, id)
+	t.s.Ended = t.s.Ended[max(0, len(t.s.Ended)-keepEnded):]
+	if j := t.s.job(id); j != nil && j.Placed {
+		t.d.Facts = append(t.d.Facts, events.Fact{Entity: string(id), Body: events.PlacementReleased{Job: id}})
+	}
+	t.s.Queue = slices.DeleteFunc(t.s.Queue, func(j Job) bool { return j.ID == id })
+	delete(t.s.View.Jobs, id)
+}
+
+// node takes in a node fact unless a later one was seen. The newest alone says what the node is: joined and recovered
+// mean ready for work, suspected and draining that only.
+func (t *turn) node(f events.NodeFact, change func(*Node)) {
+	n, known := t.s.Nodes[f.Node]
+	if known && t.in.Number != 0 && t.in.Number <= n.Number {
+		return
+	}
+	// The loss of the old incarnation may still be on its way: its workers are gone all the same.
+	if known && n.Gone == "" && n.Incarnation != f.Incarnation {
+		t.lost = append(t.lost, f.Node)
+	}
+	was := n
+	n = Node{Incarnation: f.Incarnation, Slots: max(0, f.Slots), Number: max(n.Number, t.in.Number)}
+	change(&n)
+	if n.Gone == Lost && was.Gone == "" && !slices.Contains(t.lost, f.Node) {
+		t.lost = append(t.lost, f.Node)
+	}
+	t.s.Nodes[f.Node] = n
+	if n.Gone != "" {
+		t.forgetNodes()
+	}
+}
+
+// forgetNodes drops nodes that went away when there are very many of them.
+func (t *turn) forgetNodes() {
+	if len(t.s.Nodes) <= keepGone {
+		return
+	}
+	gone := slices.DeleteFunc(slices.Sorted(maps.Keys(t.s.Nodes)), func(id events.NodeID) bool { return t.s.Nodes[id].Gone == "" })
+	if len(gone) > keepGone {
+		for _, id := range gone[:len(gone)-keepGone] {
+			delete(t.s.Nodes, id)
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package scheduler
+
+import (
+	"context"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/scheduler/plan"
+)
+
+// Options are what a replica needs.
+type Options struct {
+	Ports    events.Ports
+	Config   Config
+	Instance string // name of this replica, for people
+	Observe  func(loop.Observation)
+}
+
+// Service is one replica of the scheduler.
+type Service struct {
+	o    Options
+	host *loop.Host[plan.State]
+}
+
+// New checks the options. It does no I/O.
+func New(o Options) (*Service, error) {
+	if err := o.Config.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Service{o: o}
+	var err error
+	s.host, err = loop.New(loop.Options[plan.State]{
+		Service: events.ServiceScheduler,
+		Machine: plan.Machine{},
+		Bucket:  events.BucketPlacements,
+		Ports:   o.Ports,
+		Consumers: []events.Consumer{{
+			Stream:  events.StreamFacts,
+			Durable: events.ServiceScheduler,
+			Subjects: []string{
+				events.FamilySubject(events.FamilyJob, "*"),
+				events.FamilySubject(events.FamilyNode, "*"),
+			},
+		}},
+		Route:     route,
+		Reconcile: s.reconcile,
+		Observe:   o.Observe,
+	})
+	return s, err
+}
+
+// Run serves until ctx ends, which is no error.
+func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }
+
+// route sends what the plan has a case for to the pool.
+func route(in events.Input, _ func() []string, _ func(string) (plan.State, bool)) []string {
+	switch in.Body.(type) {
+	case events.JobSubmitted, events.JobScaled, events.JobSucceeded, events.JobFailed, events.JobStopped,
+		events.NodeJoined, events.NodeSuspected, events.NodeRecovered, events.NodeLost, events.NodeLeft, events.NodeDraining:
+		return []string{events.PoolKey}
+	}
+	return nil
+}
