@@ -20,9 +20,8 @@ type Communicator struct {
 	opt  Options
 	ring schedule.Ring
 
-	// life ends with the failure or with Close. It is kept because it is the
-	// communicator's own end, not a caller's.
-	life    context.Context
+	// life ends with the failure or with Close.
+	life    context.Context //nolint:containedctx // the communicator's own end, not a caller's
 	endLife context.CancelCauseFunc
 	failure atomic.Pointer[error]
 	failing sync.Mutex    // serialises fail

@@ -18,7 +18,7 @@ import (
 // is kept until the communicator is made.
 type Endpoint struct {
 	transport Transport
-	life      context.Context
+	life      context.Context //nolint:containedctx // the endpoint's own end, not a caller's
 	end       context.CancelFunc
 	tasks     sync.WaitGroup
 	slots     chan struct{} // bounds handshakes in progress

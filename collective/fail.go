@@ -145,7 +145,7 @@ func (c *Communicator) monitor() {
 			return
 		case <-c.life.Done():
 			failure := c.Failed()
-			if failure != nil && failure != ErrClosed && c.reports.Load() && c.opt.OnFailure != nil {
+			if failure != nil && !errors.Is(failure, ErrClosed) && c.reports.Load() && c.opt.OnFailure != nil {
 				c.opt.OnFailure(failure)
 			}
 			return

@@ -60,8 +60,10 @@ func depart(ctx context.Context, err error, rank int, l *lifeline) (departure, e
 
 // generation lives through one: connects to its members, brings the state in sync, runs the training function.
 func (r *runner) generation(ctx context.Context, a wire.Assignment, since departure, asked time.Time) (departure, error) {
-	s := &Session{state: r.state, reporter: r.reporter, Place: Place{Generation: a.Generation, Rank: a.Rank, World: a.World,
-		LocalRank: a.LocalRank, LocalSize: a.LocalSize, CrossRank: a.CrossRank, CrossSize: a.CrossSize}}
+	s := &Session{state: r.state, reporter: r.reporter, Place: Place{
+		Generation: a.Generation, Rank: a.Rank, World: a.World,
+		LocalRank: a.LocalRank, LocalSize: a.LocalSize, CrossRank: a.CrossRank, CrossSize: a.CrossSize,
+	}}
 	building, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
 	l := &lifeline{cut: cut}
@@ -91,8 +93,10 @@ func (r *runner) generation(ctx context.Context, a wire.Assignment, since depart
 	received, err := r.state.sync(ctx, s.comm, a.Generation)
 	if err == nil {
 		s.began = time.Now()
-		s.first = &wire.FirstStep{Survivor: since.how != "", Lost: since.void, RejoinMS: milliseconds(built.Sub(asked)),
-			SyncMS: milliseconds(s.began.Sub(built)), SyncBytes: received}
+		s.first = &wire.FirstStep{
+			Survivor: since.how != "", Lost: since.void, RejoinMS: milliseconds(built.Sub(asked)),
+			SyncMS: milliseconds(s.began.Sub(built)), SyncBytes: received,
+		}
 		if !since.trouble.IsZero() {
 			s.first.AbortMS = milliseconds(asked.Sub(since.trouble))
 		}

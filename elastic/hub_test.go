@@ -42,9 +42,11 @@ type hub struct {
 }
 
 func newHub(t *testing.T, start int) *hub {
-	h := &hub{socket: filepath.Join(t.TempDir(), "agent.sock"), changed: make(chan struct{}), alive: map[string]bool{},
+	h := &hub{
+		socket: filepath.Join(t.TempDir(), "agent.sock"), changed: make(chan struct{}), alive: map[string]bool{},
 		joined: map[string]wire.JoinRequest{}, start: start, address: map[string]string{}, lost: -1,
-		done: map[string]wire.DoneReport{}, firsts: map[uint64]map[string]wire.Report{}}
+		done: map[string]wire.DoneReport{}, firsts: map[uint64]map[string]wire.Report{},
+	}
 	l, err := net.Listen("unix", h.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -172,8 +174,10 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			case len(h.done) > 0:
 				a = wire.Assignment{Verdict: wire.Over}
 			case rank >= 0 && h.generation > j.Left:
-				a = wire.Assignment{Verdict: wire.Assigned, Generation: h.generation, Rank: rank, World: len(h.members),
-					Token: "secret", Peers: map[int]string{}}
+				a = wire.Assignment{
+					Verdict: wire.Assigned, Generation: h.generation, Rank: rank, World: len(h.members),
+					Token: "secret", Peers: map[int]string{},
+				}
 				next := (rank + 1) % len(h.members)
 				a.Peers[next] = h.address[h.members[next]]
 			default:

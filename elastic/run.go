@@ -114,8 +114,10 @@ func (r *runner) loop(ctx context.Context) error {
 // rejoin asks for a place. Meanwhile the last communicator is closed, and the state goes back to its commit and gets its
 // name: the next sync needs that, and nobody has to wait for it.
 func (r *runner) rejoin(ctx context.Context, generation uint64, left departure) (wire.Assignment, error) {
-	request := wire.JoinRequest{Address: r.endpoint.Addr(), Left: generation, Planned: left.how == planned,
-		Accused: left.accused, Commit: r.state.Committed()}
+	request := wire.JoinRequest{
+		Address: r.endpoint.Addr(), Left: generation, Planned: left.how == planned,
+		Accused: left.accused, Commit: r.state.Committed(),
+	}
 	restored := make(chan error, 1)
 	go func() {
 		r.retire()

@@ -25,8 +25,10 @@ func sessions(t *testing.T, world int, f func(ctx context.Context, s *Session) e
 		wait.Go(func() {
 			e := collective.NewEndpoint(l)
 			defer func() { _ = e.Close() }()
-			c, err := collective.New(t.Context(), collective.Options{Job: "j", Generation: 1, Rank: rank, World: world, Endpoint: e,
-				Peers: func(_ context.Context, r int) (string, error) { return fmt.Sprint(r), nil }})
+			c, err := collective.New(t.Context(), collective.Options{
+				Job: "j", Generation: 1, Rank: rank, World: world, Endpoint: e,
+				Peers: func(_ context.Context, r int) (string, error) { return fmt.Sprint(r), nil },
+			})
 			if err != nil {
 				errs[rank] = err
 				return

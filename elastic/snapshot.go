@@ -110,8 +110,10 @@ func decodeOffer(b []byte) (offer, error) {
 	if len(b) != offerBytes {
 		return offer{}, fmt.Errorf("sync: an offer of %d bytes: do all workers run the same version?", len(b))
 	}
-	o := offer{holds: b[0] == 1, generation: binary.LittleEndian.Uint64(b[1:]), step: binary.LittleEndian.Uint64(b[9:]),
-		metaBytes: binary.LittleEndian.Uint64(b[17:])}
+	o := offer{
+		holds: b[0] == 1, generation: binary.LittleEndian.Uint64(b[1:]), step: binary.LittleEndian.Uint64(b[9:]),
+		metaBytes: binary.LittleEndian.Uint64(b[17:]),
+	}
 	copy(o.hash[:], b[25:])
 	copy(o.layout[:], b[25+sha256.Size:])
 	return o, nil

@@ -119,8 +119,10 @@ func TestAgreeChoosesTheNewestAndReachesEveryone(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		offers := make([]offer, rapid.IntRange(1, 40).Draw(r, "world"))
 		for i := range offers {
-			offers[i] = offer{holds: rapid.Bool().Draw(r, "holds"), generation: rapid.Uint64Range(1, 3).Draw(r, "g"),
-				step: rapid.Uint64Range(0, 3).Draw(r, "s"), hash: digest{rapid.Byte().Draw(r, "hash") % 4}}
+			offers[i] = offer{
+				holds: rapid.Bool().Draw(r, "holds"), generation: rapid.Uint64Range(1, 3).Draw(r, "g"),
+				step: rapid.Uint64Range(0, 3).Draw(r, "s"), hash: digest{rapid.Byte().Draw(r, "hash") % 4},
+			}
 			back, err := decodeOffer(offers[i].encode())
 			if err != nil || back != offers[i] {
 				r.Fatalf("%+v became %+v: %v", offers[i], back, err)

@@ -34,8 +34,10 @@ func (s *State) sync(ctx context.Context, c *collective.Communicator, generation
 }
 
 func (s *State) exchange(ctx context.Context, c *collective.Communicator) (received uint64, err error) {
-	mine := offer{holds: !s.held.tentative, generation: s.held.generation, step: s.held.step,
-		metaBytes: uint64(len(s.held.meta)), hash: s.held.digest(), layout: s.layout()}
+	mine := offer{
+		holds: !s.held.tentative, generation: s.held.generation, step: s.held.step,
+		metaBytes: uint64(len(s.held.meta)), hash: s.held.digest(), layout: s.layout(),
+	}
 	all := make([]byte, offerBytes*c.World())
 	if err := collective.AllgatherBytes(ctx, c, mine.encode(), all); err != nil {
 		return 0, err

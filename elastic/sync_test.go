@@ -87,9 +87,11 @@ func (c *crew) sync(generation uint64, members ...int) (received []uint64, errs 
 		wait.Go(func() {
 			ctx, cancel := context.WithTimeoutCause(context.Background(), hangs, errors.New("the test hangs"))
 			defer cancel()
-			comm, err := collective.New(ctx, collective.Options{Job: "j", Generation: generation, Rank: rank, World: len(members),
+			comm, err := collective.New(ctx, collective.Options{
+				Job: "j", Generation: generation, Rank: rank, World: len(members),
 				Endpoint: c.endpoints[i],
-				Peers:    func(_ context.Context, r int) (string, error) { return fmt.Sprint(members[r]), nil }})
+				Peers:    func(_ context.Context, r int) (string, error) { return fmt.Sprint(members[r]), nil },
+			})
 			if err != nil {
 				errs[rank] = err
 				return

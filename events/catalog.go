@@ -22,8 +22,10 @@ type Entry struct {
 
 func entry[B Body](class Class, writer string, readers []string, what string) Entry {
 	var zero B
-	return Entry{Type: zero.Type(), Class: class, Writer: writer, Readers: readers, Since: "0.1", What: what,
-		New: func() Body { var b B; return b }}
+	return Entry{
+		Type: zero.Type(), Class: class, Writer: writer, Readers: readers, Since: "0.1", What: what,
+		New: func() Body { var b B; return b },
+	}
 }
 
 func to(services ...string) []string { return services }
@@ -85,7 +87,7 @@ func EntryOf(t Type) (Entry, bool) {
 	return Entry{}, false
 }
 
-// Types of facts and commands.
+// Type of facts and commands: spelt here and nowhere else.
 func (JobSubmit) Type() Type         { return "dev.regroup.job.submit.v1" }
 func (JobScale) Type() Type          { return "dev.regroup.job.scale.v1" }
 func (JobStop) Type() Type           { return "dev.regroup.job.stop.v1" }

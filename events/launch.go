@@ -41,7 +41,7 @@ type LaunchMember struct {
 	Peers map[int]string `json:"peers,omitempty"` // addresses of its ring neighbours by rank
 }
 
-// Types of the bodies that are not facts or commands; they name spans and log lines.
+// Type of the bodies that are not facts or commands names spans and log lines.
 func (NodeHello) Type() Type     { return "dev.regroup.req.node-hello.v1" }
 func (NodeBye) Type() Type       { return "dev.regroup.req.node-bye.v1" }
 func (NodeWelcome) Type() Type   { return "dev.regroup.req.node-welcome.v1" }

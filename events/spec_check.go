@@ -109,8 +109,11 @@ func (s Spec) Check() []Finding {
 		path  string
 		value Duration
 	}{
-		{"failures.per", s.Failures.Per}, {"elastic.lastCall", s.Elastic.LastCall},
-		{"elastic.rejoinWithin", s.Elastic.RejoinWithin}, {"elastic.startWithin", s.Elastic.StartWithin}, {"stop.grace", s.Stop.Grace},
+		{"failures.per", s.Failures.Per},
+		{"elastic.lastCall", s.Elastic.LastCall},
+		{"elastic.rejoinWithin", s.Elastic.RejoinWithin},
+		{"elastic.startWithin", s.Elastic.StartWithin},
+		{"stop.grace", s.Stop.Grace},
 	} {
 		if d.value <= 0 {
 			add(d.path, "is %s, must be more than 0: write 500ms, 30s or 1h", d.value.D())
@@ -156,8 +159,10 @@ func (s Spec) checkStop(bad *[]Finding) {
 			return
 		}
 	}
-	*bad = append(*bad, Finding{Path: "stop.signal", Hint: suggest(s.Stop.Signal, stopSignals),
-		Message: fmt.Sprintf("%q is not one of %s", s.Stop.Signal, strings.Join(stopSignals, ", "))})
+	*bad = append(*bad, Finding{
+		Path: "stop.signal", Hint: suggest(s.Stop.Signal, stopSignals),
+		Message: fmt.Sprintf("%q is not one of %s", s.Stop.Signal, strings.Join(stopSignals, ", ")),
+	})
 }
 
 func legalEnv(name string) bool {

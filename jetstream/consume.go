@@ -41,7 +41,7 @@ type consuming struct {
 	handle  func(events.Delivery)
 	slots   chan struct{}
 	running sync.WaitGroup
-	ctx     context.Context // of the whole Consume; outlives the connection's lives
+	ctx     context.Context //nolint:containedctx // of the whole Consume; outlives the connection's lives
 }
 
 // run consumes for one life of the consumer's iterator.

@@ -162,8 +162,10 @@ func (c *Conn) forget(stream, consumer string) {
 }
 
 func stored(m js.Msg, meta *js.MsgMetadata) events.Stored {
-	return events.Stored{Subject: m.Subject(), Header: incoming(m.Headers()), Data: m.Data(),
-		Sequence: meta.Sequence.Stream, Time: meta.Timestamp}
+	return events.Stored{
+		Subject: m.Subject(), Header: incoming(m.Headers()), Data: m.Data(),
+		Sequence: meta.Sequence.Stream, Time: meta.Timestamp,
+	}
 }
 
 // life returns a context that ends with ctx or when the connection drops, be it for a moment.

@@ -54,7 +54,6 @@ type player struct {
 	now   time.Time
 	names map[events.Incarnation]string
 	out   strings.Builder
-	acts  []Action
 	envs  map[string]StartProcess
 }
 

@@ -85,7 +85,8 @@ func versionCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]string{
-					"version": version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})
+					"version": version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
+				})
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "regroup %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err

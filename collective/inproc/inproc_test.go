@@ -82,7 +82,7 @@ func TestADeadlineWakesAReadThatHasBegun(t *testing.T) {
 func TestCloseEndsBothSides(t *testing.T) {
 	_, a, b := connect(t)
 	_ = a.Close()
-	if _, err := b.Read(make([]byte, 1)); err != io.EOF {
+	if _, err := b.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Fatal(err)
 	}
 	if _, err := b.Write([]byte("x")); err == nil {

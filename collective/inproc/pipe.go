@@ -1,6 +1,7 @@
 package inproc
 
 import (
+	"errors"
 	"io"
 	"os"
 	"sync"
@@ -64,7 +65,7 @@ func (p *pipe) write(b []byte) (int, error) {
 	for {
 		switch {
 		case p.err != nil:
-			if p.err == io.EOF {
+			if errors.Is(p.err, io.EOF) {
 				return done, io.ErrClosedPipe
 			}
 			return done, p.err

@@ -70,8 +70,14 @@ func TestTheFirstFreePortOfTheRangeIsTaken(t *testing.T) {
 
 func TestBadOptionsAreNamed(t *testing.T) {
 	for _, o := range []Options{
-		{PortMin: -1}, {PortMin: 10, PortMax: 9}, {PortMin: 1, PortMax: 70000}, {PortMax: 5},
-		{Host: "0.0.0.0"}, {Host: "::"}, {SilentAfter: -1}, {Host: "no such host.invalid"},
+		{PortMin: -1},
+		{PortMin: 10, PortMax: 9},
+		{PortMin: 1, PortMax: 70000},
+		{PortMax: 5},
+		{Host: "0.0.0.0"},
+		{Host: "::"},
+		{SilentAfter: -1},
+		{Host: "no such host.invalid"},
 	} {
 		if tr, err := Listen(o); err == nil {
 			_ = tr.Close()

@@ -51,7 +51,6 @@ func bin(name string) string { return filepath.Join(binaries, name) }
 type process struct {
 	name string
 	args []string
-	env  []string
 	cmd  *exec.Cmd
 	done chan struct{}
 }
@@ -266,13 +265,13 @@ type summary struct {
 		}
 	}
 	Incidents []struct {
-		ID          int
-		Cause       string
-		From        uint64             `json:"from_generation"`
-		To          uint64             `json:"to_generation"`
-		Phases      map[string]float64 `json:"phases_ms"`
-		Total       float64            `json:"total_ms"`
-		TraceID     string             `json:"trace_id"`
+		ID      int
+		Cause   string
+		From    uint64             `json:"from_generation"`
+		To      uint64             `json:"to_generation"`
+		Phases  map[string]float64 `json:"phases_ms"`
+		Total   float64            `json:"total_ms"`
+		TraceID string             `json:"trace_id"`
 	}
 	Samples *struct {
 		Epochs, Missing, Repeated uint64

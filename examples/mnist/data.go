@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"embed"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -114,8 +115,8 @@ func readIDX(from fs.FS, name string, dims int) (shape []int, values []byte, err
 		return nil, nil, err
 	}
 	// Reading the end also checks gzip's own checksum.
-	if n, err := z.Read(head[:1]); n != 0 || err != io.EOF {
-		return nil, nil, fmt.Errorf("more than %d values: %v", size, err)
+	if n, err := z.Read(head[:1]); n != 0 || !errors.Is(err, io.EOF) {
+		return nil, nil, fmt.Errorf("more than %d values: %w", size, err)
 	}
 	return shape, values, nil
 }

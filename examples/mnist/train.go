@@ -31,8 +31,10 @@ type results struct {
 }
 
 func newTrainer(c config, training, testing digits, out io.Writer) *trainer {
-	t := &trainer{config: c, training: training, testing: testing, out: out, model: newModel(c.seed),
-		velocity: make([]float32, parameters), grads: make([]float32, parameters+1)}
+	t := &trainer{
+		config: c, training: training, testing: testing, out: out, model: newModel(c.seed),
+		velocity: make([]float32, parameters), grads: make([]float32, parameters+1),
+	}
 	t.state = elastic.NewState(elastic.NewSampler(uint64(training.len()), c.seed))
 	elastic.Tensor(t.state, "weights", t.model.weights)
 	elastic.Tensor(t.state, "velocity", t.velocity)

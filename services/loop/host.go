@@ -116,7 +116,7 @@ func (h *Host[S]) Run(ctx context.Context) error {
 			err := fn(inner)
 			switch {
 			case inner.Err() != nil:
-				return nil
+				return nil //nolint:nilerr // the end of the host ends everything in it
 			case err == nil:
 				return events.Errorf(events.Unavailable, "%s: %s ended by itself", h.o.Service, what)
 			}

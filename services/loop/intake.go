@@ -52,9 +52,9 @@ func (h *Host[S]) delivered(ctx context.Context, c events.Consumer, d events.Del
 	in := events.Input{ID: e.ID, Source: e.Source, Number: e.Number, Trace: cmp.Or(trace(d.Header), e.Trace), Body: e.Body}
 	ok := h.put(ctx, arrival{input: in, settle: func(a Answer, err error) {
 		switch code := events.CodeOf(err); {
-		case err == errUnrouted && c.Stream != events.StreamCommands: // a fact of no concern
+		case errors.Is(err, errUnrouted) && c.Stream != events.StreamCommands: // a fact of no concern
 			d.Ack()
-		case err == errUnrouted:
+		case errors.Is(err, errUnrouted):
 			h.o.Observe(Observation{Service: h.o.Service, Entity: e.Entity, Refusal: err})
 			h.refuse(ctx, d, e, err)
 		case err == nil && a.Refusal != nil && a.Facts == 0 && c.Stream == events.StreamCommands:

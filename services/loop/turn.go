@@ -145,7 +145,7 @@ func (t *Turner[S]) try(ctx context.Context, entity string, inputs []events.Inpu
 			return Outcome{}, false, events.Errorf(events.Unavailable, "%s %s: not known whether it was stored: %w", t.o.Service, entity, err)
 		}
 		if lerr != nil || !bytes.Equal(stored, value) {
-			return Outcome{}, true, nil
+			return Outcome{}, true, nil //nolint:nilerr // it is decided again
 		}
 		revision = at
 	}

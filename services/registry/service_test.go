@@ -100,8 +100,10 @@ var two = []events.Place{{Node: "a"}, {Node: "b"}}
 
 func submit(t *testing.T, p events.Ports, id string, command ...string) events.JobID {
 	t.Helper()
-	say(t, p, events.Event{ID: id, Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: events.Spec{Name: "demo",
-		Command: command, Workers: events.Workers{Min: 1, Max: 2}, Recovery: events.RecoveryInProcess}}})
+	say(t, p, events.Event{ID: id, Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: events.Spec{
+		Name:    "demo",
+		Command: command, Workers: events.Workers{Min: 1, Max: 2}, Recovery: events.RecoveryInProcess,
+	}}})
 	return events.JobIDFrom("demo", "/client", id)
 }
 
@@ -111,7 +113,8 @@ func ref(id events.JobID, at events.Place, inc string) events.WorkerRef {
 
 func sealed(id events.JobID) events.RoundSealed {
 	return events.RoundSealed{Job: id, Generation: 1, Cause: events.Cause{Kind: events.CauseStart, Rank: -1}, Members: []events.Member{
-		{Place: two[0], Incarnation: "w1", Attempt: 1, Rank: 0}, {Place: two[1], Incarnation: "w2", Attempt: 1, Rank: 1}}}
+		{Place: two[0], Incarnation: "w1", Attempt: 1, Rank: 0}, {Place: two[1], Incarnation: "w2", Attempt: 1, Rank: 1},
+	}}
 }
 
 func TestAJobFromSubmitToSuccessUnderTwoReplicas(t *testing.T) {

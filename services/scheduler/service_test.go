@@ -176,6 +176,7 @@ func TestAJobWithoutARecordIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
 		stop := start(t, p)
+		synctest.Wait() // the first comparison is over, the next comes after 10 s
 		fact(t, p, "node-a", 1, events.NodeJoined{NodeFact: node("node-a", 2)})
 		fact(t, p, "demo-0001", 1, events.JobSubmitted{Job: "demo-0001", Spec: spec})
 		time.Sleep(time.Second)

@@ -20,8 +20,10 @@ func TestStopAndScale(t *testing.T) {
 		switch b := e.Body.(type) {
 		case events.JobScale:
 			if b.Workers.Max > 100 {
-				w.Tell(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobRejected{Job: b.Job, Command: e.ID,
-					Findings: []events.Finding{{Path: "workers.max", Message: "at most 100 are allowed"}}}})
+				w.Tell(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobRejected{
+					Job: b.Job, Command: e.ID,
+					Findings: []events.Finding{{Path: "workers.max", Message: "at most 100 are allowed"}},
+				}})
 				return
 			}
 			w.Tell(events.Event{Entity: string(b.Job), Cause: "another command", Body: events.JobScaled{Job: b.Job}})
@@ -46,7 +48,8 @@ func TestStopAndScale(t *testing.T) {
 		t.Errorf("stop of an ended job: %+v", o)
 	}
 	want := []events.Body{
-		events.JobScale{Job: mnist, Workers: events.Workers{Min: 2, Max: 8}}, events.JobScale{Job: mnist, Workers: events.Workers{Min: 2, Max: 800}},
+		events.JobScale{Job: mnist, Workers: events.Workers{Min: 2, Max: 8}},
+		events.JobScale{Job: mnist, Workers: events.Workers{Min: 2, Max: 800}},
 		events.JobStop{Job: mnist, Now: true, Reason: "wrong rate"},
 	}
 	if len(got) != len(want) {
@@ -75,18 +78,18 @@ func TestLogs(t *testing.T) {
 	w.Job(v)
 	w.Print(mnist, place("node-a", 0), "epoch 0\nloss 0.4\n")
 	w.Print(mnist, place("node-c", 0), "warming up\n")
-	w.Print(mnist, place("node-a", 0), `{"stream":"stderr","lines":["DEBUG loss 0.3","loss 0.2"]}`)
-	w.Print(mnist, place("node-a", 0), `{"lines":7,"loss":0.1}`+"\n")
+	w.PrintAs(mnist, events.Member{Place: place("node-a", 0), Rank: 0}, 2, "DEBUG loss 0.3\nloss 0.2\n")
+	w.PrintAs(mnist, events.Member{Place: place("node-a", 0), Rank: 4}, 3, `{"lines":7,"loss":0.1}`+"\n")
 	for name, c := range map[string]struct {
 		args []string
 		want string
 	}{
-		"all":     {nil, "[node-a r0 g2] epoch 0\n[node-a r0 g2] loss 0.4\n[node-c/0] warming up\n[node-a r0 g2] DEBUG loss 0.3\n[node-a r0 g2] loss 0.2\n[node-a r0 g2] {\"lines\":7,\"loss\":0.1}\n"},
+		"all":     {nil, "[node-a r0 g2] epoch 0\n[node-a r0 g2] loss 0.4\n[node-c/0] warming up\n[node-a r0 g2] DEBUG loss 0.3\n[node-a r0 g2] loss 0.2\n[node-a r4 g3] {\"lines\":7,\"loss\":0.1}\n"},
 		"raw":     {[]string{"-o", "raw", "-i", "^loss"}, "loss 0.4\nloss 0.2\n"},
 		"exclude": {[]string{"-o", "raw", "-i", "loss", "-e", "DEBUG|lines"}, "loss 0.4\nloss 0.2\n"},
-		"rank":    {[]string{"-o", "raw", "--rank", "1-3"}, ""},
+		"rank":    {[]string{"-o", "raw", "--rank", "1-2,4"}, "{\"lines\":7,\"loss\":0.1}\n"},
 		"node":    {[]string{"-o", "raw", "--node", "node-c"}, "warming up\n"},
-		"gen":     {[]string{"-o", "raw", "--gen", "2", "--tail", "2"}, "loss 0.2\n{\"lines\":7,\"loss\":0.1}\n"},
+		"gen":     {[]string{"-o", "raw", "--gen", "2", "--tail", "2"}, "DEBUG loss 0.3\nloss 0.2\n"},
 		"tail 0":  {[]string{"--tail", "0"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -95,7 +98,7 @@ func TestLogs(t *testing.T) {
 			}
 		})
 	}
-	if o := run(t, w, "logs", "mnist", "--tail", "1", "-o", "jsonl"); !strings.Contains(o.Out, `"rank":0,"generation":2,"text":"{`) {
+	if o := run(t, w, "logs", "mnist", "--tail", "1", "-o", "jsonl"); !strings.Contains(o.Out, `"rank":4,"generation":3,"stream":"stderr","text":"{`) {
 		t.Errorf("jsonl: %s", o.Out)
 	}
 }

@@ -53,8 +53,10 @@ func running() events.JobView {
 			{Generation: 1, World: 2, Sealed: began.Add(time.Second), Ready: true, Cause: events.Cause{Kind: events.CauseStart}, Members: members},
 			{Generation: 2, World: 1, Sealed: began.Add(30 * time.Second), Ready: true, Cause: fault(), Members: members[:1]},
 		},
-		Incidents: []events.IncidentClosed{{Job: mnist, Incident: 1, From: 1, To: 2, Cause: fault(), TotalMS: 41,
-			Phases: events.Phases{Notice: 4, Abort: 2, Judge: 6, Regroup: 11, FirstStep: 18}, StepsLost: 1, TraceID: events.TraceID(events.TraceOf(mnist, 1))}},
+		Incidents: []events.IncidentClosed{{
+			Job: mnist, Incident: 1, From: 1, To: 2, Cause: fault(), TotalMS: 41,
+			Phases: events.Phases{Notice: 4, Abort: 2, Judge: 6, Regroup: 11, FirstStep: 18}, StepsLost: 1, TraceID: events.TraceID(events.TraceOf(mnist, 1)),
+		}},
 		Open: &events.IncidentOpened{Job: mnist, Incident: 2, From: 2, Cause: events.Cause{Kind: events.CauseGrow, Rank: -1}, Trace: events.TraceOf(mnist, 2)},
 	}
 }
@@ -64,8 +66,10 @@ func failed() events.JobView {
 		Job: "bert-0c21", State: events.JobHasFailed, Code: events.Exhausted, Reason: "1 failure within 1h0m0s, 0 are allowed", By: "/regroup/cli/bob@host",
 		Submitted: began.Add(-time.Hour), Ended: began, Generation: 1,
 		Spec: events.Spec{Name: "bert", Command: []string{"./bert"}, Workers: events.Workers{Min: 4, Max: 4}},
-		FirstError: &events.WorkerView{Rank: 3, Detail: "exit 1", Lines: []string{"ValueError: no"},
-			WorkerRef: events.WorkerRef{Place: place("node-a", 3), Attempt: 1, Generation: 1, PID: 9}},
+		FirstError: &events.WorkerView{
+			Rank: 3, Detail: "exit 1", Lines: []string{"ValueError: no"},
+			WorkerRef: events.WorkerRef{Place: place("node-a", 3), Attempt: 1, Generation: 1, PID: 9},
+		},
 	}
 }
 
@@ -73,8 +77,10 @@ func world(t *testing.T) *clienttest.World {
 	w := clienttest.New(t)
 	w.Job(running())
 	w.Job(failed())
-	w.Job(events.JobView{Job: "gpt-0c22", State: events.JobIsWaiting, Reason: "needs 8 slots, 3 are free", Submitted: clienttest.Now.Add(-12 * time.Second),
-		Spec: events.Spec{Name: "gpt", Workers: events.Workers{Min: 8, Max: 16}}})
+	w.Job(events.JobView{
+		Job: "gpt-0c22", State: events.JobIsWaiting, Reason: "needs 8 slots, 3 are free", Submitted: clienttest.Now.Add(-12 * time.Second),
+		Spec: events.Spec{Name: "gpt", Workers: events.Workers{Min: 8, Max: 16}},
+	})
 	w.Put(events.BucketJobs, "ghost-0001", events.JobView{}) // a stop that waits for its submit
 	return w
 }
@@ -132,8 +138,10 @@ func tell(w *clienttest.World) {
 	say(2*time.Second, 0, events.WorkerReady{WorkerRef: ref, Step: 1})
 	ref.Place, ref.PID, ref.Generation = place("node-c", 0), 1180, 1
 	say(30*time.Second, 0, events.WorkerExited{WorkerRef: ref, ExitCode: -1, Signal: "SIGKILL", Detail: "killed by signal 9 (SIGKILL)"})
-	w.Tell(events.Event{Entity: "node-b", Source: "/regroup/discovery", Number: 1, Time: began.Add(40 * time.Second),
-		Body: events.NodeLost{NodeFact: events.NodeFact{Node: "node-b", Slots: 4, Reason: "silent for 2.1s"}}})
+	w.Tell(events.Event{
+		Entity: "node-b", Source: "/regroup/discovery", Number: 1, Time: began.Add(40 * time.Second),
+		Body: events.NodeLost{NodeFact: events.NodeFact{Node: "node-b", Slots: 4, Reason: "silent for 2.1s"}},
+	})
 }
 
 // record stores two spans of the first incident, one of the start, and something that is no span.
@@ -143,8 +151,10 @@ func record(t *testing.T, w *clienttest.World) {
 		for i := range raw {
 			raw[i] = unhex(traceparent[3+2*i])<<4 | unhex(traceparent[4+2*i])
 		}
-		return &tracepb.Span{TraceId: raw, SpanId: []byte(name)[:8], ParentSpanId: parent, Name: name,
-			StartTimeUnixNano: uint64(began.Add(from).UnixNano()), EndTimeUnixNano: uint64(began.Add(to).UnixNano())}
+		return &tracepb.Span{
+			TraceId: raw, SpanId: []byte(name)[:8], ParentSpanId: parent, Name: name,
+			StartTimeUnixNano: uint64(began.Add(from).UnixNano()), EndTimeUnixNano: uint64(began.Add(to).UnixNano()),
+		}
 	}
 	incident, start := events.TraceOf(mnist, 1), events.JobTrace(mnist)
 	b, err := proto.Marshal(&collector.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{

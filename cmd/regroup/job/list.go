@@ -76,8 +76,10 @@ func row(env command.Env, p screen.Palette, v events.JobView, wide bool) []strin
 	if v.Open != nil {
 		incidents++
 	}
-	r := []string{string(v.Job), p.State(string(v.State)), fmt.Sprintf("%d/%s", training(v), screen.WorkersText(v.Spec.Workers)), gen, step,
-		fmt.Sprint(incidents), env.Age(v.Submitted)}
+	r := []string{
+		string(v.Job), p.State(string(v.State)), fmt.Sprintf("%d/%s", training(v), screen.WorkersText(v.Spec.Workers)), gen, step,
+		fmt.Sprint(incidents), env.Age(v.Submitted),
+	}
 	if wide {
 		r = append(r, string(v.Spec.Recovery), v.By, fmt.Sprintf("%q", v.Spec.Command))
 	}

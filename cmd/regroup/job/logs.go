@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
@@ -156,7 +157,7 @@ func (t *tail) run(ctx context.Context, c *client.Client, v events.JobView) erro
 		return nil
 	}
 	t.tail, t.withheld = -1, nil
-	err := t.env.Both(ctx,
+	err := boot.Both(ctx,
 		func(ctx context.Context) error { return t.read(ctx, c, v.Job, true) },
 		func(ctx context.Context) error { return c.Follow(ctx, v.Job, untilEnd) })
 	if err != nil {

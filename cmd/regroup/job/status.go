@@ -100,8 +100,10 @@ func workers(env command.Env, p screen.Palette, v events.JobView, wide bool) err
 		if w.WorkerRef.Generation > 0 {
 			gen = fmt.Sprint(uint64(w.WorkerRef.Generation))
 		}
-		r := []string{rank, string(w.Place.Node), fmt.Sprint(int(w.Place.Slot)), fmt.Sprint(w.PID), p.State(string(w.State)),
-			gen, fmt.Sprint(w.Attempt)}
+		r := []string{
+			rank, string(w.Place.Node), fmt.Sprint(int(w.Place.Slot)), fmt.Sprint(w.PID), p.State(string(w.State)),
+			gen, fmt.Sprint(w.Attempt),
+		}
 		if wide {
 			r = append(r, string(w.Incarnation))
 		}

@@ -51,7 +51,7 @@ func trace(env command.Env) *cobra.Command {
 			spans, err := waterfall.Decode(otlp)
 			if err != nil {
 				unreadable++ // any client may write spans; the others still tell the story
-				return nil
+				return nil   //nolint:nilerr // counted
 			}
 			for _, s := range spans {
 				for i := range all {
@@ -89,8 +89,10 @@ func trace(env command.Env) *cobra.Command {
 func stories(v events.JobView, only int) ([]story, error) {
 	all := []story{{Title: "start of " + string(v.Job), Trace: events.TraceID(events.JobTrace(v.Job)), Spans: []waterfall.Span{}}}
 	add := func(number int, cause events.Cause, from events.Generation) {
-		all = append(all, story{Incident: number, Title: fmt.Sprintf("#%d %s", number, screen.CauseText(cause)),
-			Trace: events.TraceID(events.TraceOf(v.Job, from)), Spans: []waterfall.Span{}})
+		all = append(all, story{
+			Incident: number, Title: fmt.Sprintf("#%d %s", number, screen.CauseText(cause)),
+			Trace: events.TraceID(events.TraceOf(v.Job, from)), Spans: []waterfall.Span{},
+		})
 	}
 	for _, i := range v.Incidents {
 		add(i.Incident, i.Cause, i.From)

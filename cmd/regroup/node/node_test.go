@@ -20,8 +20,10 @@ var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func view(name string, state events.NodeState) events.NodeView {
-	return events.NodeView{Node: events.NodeID(name), Incarnation: "01J", State: state, Slots: 4, Address: "10.0.0.1",
-		Since: clienttest.Now.Add(-90 * time.Second)}
+	return events.NodeView{
+		Node: events.NodeID(name), Incarnation: "01J", State: state, Slots: 4, Address: "10.0.0.1",
+		Since: clienttest.Now.Add(-90 * time.Second),
+	}
 }
 
 func world(t *testing.T) *clienttest.World {
@@ -79,7 +81,7 @@ func TestDrain(t *testing.T) {
 		{[]string{"drain", "node-a", "--undo"}, 0, "node-a takes work again\n"},
 		{[]string{"drain", "nod-a"}, 3, "there is no node \"nod-a\": did you mean \"node-a\"?\n"},
 		{[]string{"drain", "node"}, 2, "\"node\" is the beginning of 3 nodes: node-a, node-b, node-c\n"},
-		{[]string{"drian", "node-a"}, 2, "regroup node: there is no command \"drian\": did you mean \"drain\"?\n"},
+		{[]string{"drian", "node-a"}, 2, "there is no regroup node drian: did you mean \"drain\"?\n"},
 	} {
 		if o := run(t, w, c.args...); o.Exit != c.exit || o.Err != c.want || o.Out != "" {
 			t.Errorf("%q: %+v, want exit %d, %q", c.args, o, c.exit, c.want)

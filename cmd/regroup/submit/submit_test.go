@@ -34,8 +34,10 @@ func registry(w *clienttest.World, got *[]events.Spec) {
 		*got = append(*got, spec)
 		job := events.JobIDFrom(spec.Name, e.Source, e.ID)
 		if spec.Name == "refused" {
-			w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobRejected{Job: job, Command: e.ID,
-				Findings: []events.Finding{{Path: "name", Message: "is refused"}, {Path: "workers.max", Message: "is too many"}}}})
+			w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobRejected{
+				Job: job, Command: e.ID,
+				Findings: []events.Finding{{Path: "name", Message: "is refused"}, {Path: "workers.max", Message: "is too many"}},
+			}})
 			return
 		}
 		w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job, Spec: spec}})

@@ -14,19 +14,25 @@ func TestADocumentStaysSmall(t *testing.T) {
 		w.s, _ = w.m.Step(w.s, events.Input{Number: number, Body: b}, w.now)
 	}
 	limit := 20
-	step(events.JobSubmit{Spec: events.Spec{Name: "demo", Command: []string{"x"}, Recovery: events.RecoveryInProcess,
-		Workers: events.Workers{Min: 1, Max: 1}, Failures: events.Failures{Max: &limit}}}, 0)
+	step(events.JobSubmit{Spec: events.Spec{
+		Name: "demo", Command: []string{"x"}, Recovery: events.RecoveryInProcess,
+		Workers: events.Workers{Min: 1, Max: 1}, Failures: events.Failures{Max: &limit},
+	}}, 0)
 	size := func() int { return len(stored(t, w.s)) }
 	var half int
 	const moves = 1000
 	for g := 1; g <= moves; g++ {
 		p := events.Place{Node: events.NodeID(fmt.Sprintf("node-%04d", g))}
-		ref := events.WorkerRef{Job: demo, Place: p, Incarnation: events.Incarnation(fmt.Sprintf("w%04d", g)), Agent: "A1", Attempt: 1,
-			Generation: events.Generation(g)}
+		ref := events.WorkerRef{
+			Job: demo, Place: p, Incarnation: events.Incarnation(fmt.Sprintf("w%04d", g)), Agent: "A1", Attempt: 1,
+			Generation: events.Generation(g),
+		}
 		step(events.PlacementSet{Job: demo, Places: []events.Place{p}}, uint64(g))
-		step(events.RoundSealed{Job: demo, Generation: ref.Generation, From: ref.Generation - 1, JudgeMS: 1,
+		step(events.RoundSealed{
+			Job: demo, Generation: ref.Generation, From: ref.Generation - 1, JudgeMS: 1,
 			Cause:   events.Cause{Kind: events.CauseGrow, Rank: -1},
-			Members: []events.Member{{Place: p, Incarnation: ref.Incarnation, Attempt: 1}}}, 0)
+			Members: []events.Member{{Place: p, Incarnation: ref.Incarnation, Attempt: 1}},
+		}, 0)
 		step(events.WorkerReady{WorkerRef: ref}, 0)
 		step(events.WorkerExited{WorkerRef: ref, ExitCode: -1, Asked: true}, 0)
 		step(events.NodeLeft{NodeFact: events.NodeFact{Node: p.Node, Incarnation: "A1"}}, 0)

@@ -39,8 +39,10 @@ func (t *turn) scale(c events.JobScale) {
 		t.reject(events.NotFound, []events.Finding{{Path: "job", Message: fmt.Sprintf("there is no job %s", t.View.Job)}})
 		return
 	case t.View.State.Terminal(), t.View.State == events.JobIsStopping, t.View.State == events.JobIsFinishing:
-		t.reject(events.Invalid, []events.Finding{{Path: "job",
-			Message: fmt.Sprintf("%s is %s: it takes no other number of workers", t.View.Job, t.View.State)}})
+		t.reject(events.Invalid, []events.Finding{{
+			Path:    "job",
+			Message: fmt.Sprintf("%s is %s: it takes no other number of workers", t.View.Job, t.View.State),
+		}})
 		return
 	}
 	if c.Workers == t.View.Spec.Workers {

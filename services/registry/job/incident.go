@@ -39,8 +39,10 @@ func (t *turn) open(c events.Cause) {
 	}
 	t.Counted++
 	t.Incident = &Incident{Since: t.now}
-	t.View.Open = &events.IncidentOpened{Job: t.View.Job, Incident: t.Counted, From: t.LastGood, Cause: c,
-		Trace: events.TraceOf(t.View.Job, t.LastGood)}
+	t.View.Open = &events.IncidentOpened{
+		Job: t.View.Job, Incident: t.Counted, From: t.LastGood, Cause: c,
+		Trace: events.TraceOf(t.View.Job, t.LastGood),
+	}
 	t.tell(*t.View.Open)
 }
 
@@ -100,8 +102,10 @@ func (t *turn) giveUp() {
 
 func (t *turn) closed(to events.Generation, p events.Phases, lost uint64) {
 	o := t.View.Open
-	c := events.IncidentClosed{Job: o.Job, Incident: o.Incident, From: o.From, To: to, Cause: o.Cause, Phases: p,
-		TotalMS: p.Sum(), StepsLost: lost, TraceID: events.TraceID(o.Trace)}
+	c := events.IncidentClosed{
+		Job: o.Job, Incident: o.Incident, From: o.From, To: to, Cause: o.Cause, Phases: p,
+		TotalMS: p.Sum(), StepsLost: lost, TraceID: events.TraceID(o.Trace),
+	}
 	t.View.Incidents = append(t.View.Incidents, c)
 	if over := len(t.View.Incidents) - incidentsKept; over > 0 {
 		t.View.Incidents = slices.Clone(t.View.Incidents[over:])

@@ -18,18 +18,30 @@ var outcomes = []struct {
 	state    events.JobState
 	code     events.Code
 }{
-	{"all done, all exit 0", "in-process", "0",
-		"done a/0=w1 g=1; done b/0=w2 g=1; exit a/0=w1 g=1 done; exit b/0=w2 g=1 done", events.JobHasSucceed, ""},
-	{"one done and exit 0, the other crashes after it", "in-process", "0",
-		"done a/0=w1 g=1; exit b/0=w2 g=1 code=1; exit a/0=w1 g=1 done", events.JobHasSucceed, ""},
-	{"one done and exit 0, the other's node is lost after it", "in-process", "0",
-		"done a/0=w1 g=1; exit a/0=w1 g=1 done; lost b n=1", events.JobHasSucceed, ""},
-	{"one done and exit 0, the other lingers and is stopped", "in-process", "0",
-		"exit a/0=w1 g=1 done; wait 30s; exit b/0=w2 g=1 code=-1 asked", events.JobHasSucceed, ""},
-	{"one done and exit 0, the other lingers and cannot be stopped", "in-process", "0",
-		"exit a/0=w1 g=1 done; wait 80s", events.JobHasSucceed, ""},
-	{"done, but every process crashes at the end", "in-process", "20",
-		"done a/0=w1 g=1; exit a/0=w1 g=1 code=139 done; exit b/0=w2 g=1 code=1", events.JobHasFailed, ""},
+	{
+		"all done, all exit 0", "in-process", "0",
+		"done a/0=w1 g=1; done b/0=w2 g=1; exit a/0=w1 g=1 done; exit b/0=w2 g=1 done", events.JobHasSucceed, "",
+	},
+	{
+		"one done and exit 0, the other crashes after it", "in-process", "0",
+		"done a/0=w1 g=1; exit b/0=w2 g=1 code=1; exit a/0=w1 g=1 done", events.JobHasSucceed, "",
+	},
+	{
+		"one done and exit 0, the other's node is lost after it", "in-process", "0",
+		"done a/0=w1 g=1; exit a/0=w1 g=1 done; lost b n=1", events.JobHasSucceed, "",
+	},
+	{
+		"one done and exit 0, the other lingers and is stopped", "in-process", "0",
+		"exit a/0=w1 g=1 done; wait 30s; exit b/0=w2 g=1 code=-1 asked", events.JobHasSucceed, "",
+	},
+	{
+		"one done and exit 0, the other lingers and cannot be stopped", "in-process", "0",
+		"exit a/0=w1 g=1 done; wait 80s", events.JobHasSucceed, "",
+	},
+	{
+		"done, but every process crashes at the end", "in-process", "20",
+		"done a/0=w1 g=1; exit a/0=w1 g=1 code=139 done; exit b/0=w2 g=1 code=1", events.JobHasFailed, "",
+	},
 	{"exit 0 without done, no failure allowed", "in-process", "0", "exit a/0=w1 g=1", events.JobHasFailed, events.Exhausted},
 	{"exit 0 without done, within the budget", "in-process", "1", "exit a/0=w1 g=1", events.JobIsRunning, ""},
 	{"a crash, no failure allowed", "in-process", "0", "exit a/0=w1 g=1 code=1", events.JobHasFailed, events.Exhausted},
@@ -39,26 +51,42 @@ var outcomes = []struct {
 	{"a node leaves as planned", "in-process", "0", "left b n=1", events.JobIsRunning, ""},
 	{"a node is lost, no failure allowed", "in-process", "0", "lost b n=1", events.JobHasFailed, events.Exhausted},
 	{"a node is lost within the budget", "in-process", "1", "lost b n=1", events.JobIsRunning, ""},
-	{"stopped, all end", "in-process", "0",
-		"stop; exit a/0=w1 g=1 code=-1 asked; exit b/0=w2 g=1 code=-1 asked", events.JobHasStopped, ""},
-	{"stopped, one crashes on the way", "in-process", "0",
-		"stop; exit a/0=w1 g=1 code=-1 asked; exit b/0=w2 g=1 code=1", events.JobHasStopped, ""},
+	{
+		"stopped, all end", "in-process", "0",
+		"stop; exit a/0=w1 g=1 code=-1 asked; exit b/0=w2 g=1 code=-1 asked", events.JobHasStopped, "",
+	},
+	{
+		"stopped, one crashes on the way", "in-process", "0",
+		"stop; exit a/0=w1 g=1 code=-1 asked; exit b/0=w2 g=1 code=1", events.JobHasStopped, "",
+	},
 	{"stopped, nothing is heard any more", "in-process", "0", "stop; wait 40s", events.JobHasStopped, ""},
-	{"stopped when one was done already", "in-process", "0",
-		"exit a/0=w1 g=1 done; stop; exit b/0=w2 g=1 code=-1 asked", events.JobHasSucceed, ""},
+	{
+		"stopped when one was done already", "in-process", "0",
+		"exit a/0=w1 g=1 done; stop; exit b/0=w2 g=1 code=-1 asked", events.JobHasSucceed, "",
+	},
 	{"any program: all exit 0", "restart", "0", "exit a/0=w1 g=1; exit b/0=w2 g=1", events.JobHasSucceed, ""},
 	{"any program: one exits 0, the other runs on", "restart", "0", "exit a/0=w1 g=1; wait 24h", events.JobIsRunning, ""},
-	{"any program: one exits 0, the other fails, within the budget", "restart", "1",
-		"exit a/0=w1 g=1; exit b/0=w2 g=1 code=1", events.JobIsRunning, ""},
-	{"any program: one exits 0, the other fails, no failure allowed", "restart", "0",
-		"exit a/0=w1 g=1; exit b/0=w2 g=1 code=1", events.JobHasFailed, events.Exhausted},
-	{"any program: all fail of one fault, one failure allowed", "restart", "1",
-		"exit a/0=w1 g=1 code=1; exit b/0=w2 g=1 code=1", events.JobIsRunning, ""},
-	{"any program: the group fails again, one failure allowed", "restart", "1",
-		"exit a/0=w1 g=1 code=1; seal 2 cause=worker-failed a/0=w3#2 b/0=w4; exit b/0=w4 g=2 code=1", events.JobHasFailed, events.Exhausted},
+	{
+		"any program: one exits 0, the other fails, within the budget", "restart", "1",
+		"exit a/0=w1 g=1; exit b/0=w2 g=1 code=1", events.JobIsRunning, "",
+	},
+	{
+		"any program: one exits 0, the other fails, no failure allowed", "restart", "0",
+		"exit a/0=w1 g=1; exit b/0=w2 g=1 code=1", events.JobHasFailed, events.Exhausted,
+	},
+	{
+		"any program: all fail of one fault, one failure allowed", "restart", "1",
+		"exit a/0=w1 g=1 code=1; exit b/0=w2 g=1 code=1", events.JobIsRunning, "",
+	},
+	{
+		"any program: the group fails again, one failure allowed", "restart", "1",
+		"exit a/0=w1 g=1 code=1; seal 2 cause=worker-failed a/0=w3#2 b/0=w4; exit b/0=w4 g=2 code=1", events.JobHasFailed, events.Exhausted,
+	},
 	{"the command does not exist", "restart", "20", "exit a/0=w1 g=1 code=127", events.JobHasFailed, events.Invalid},
-	{"127 once the program has worked is a failure like others", "restart", "20",
-		"ready a/0=w1 g=1 rank=0; exit a/0=w1 g=1 code=127", events.JobIsRunning, ""},
+	{
+		"127 once the program has worked is a failure like others", "restart", "20",
+		"ready a/0=w1 g=1 rank=0; exit a/0=w1 g=1 code=127", events.JobIsRunning, "",
+	},
 }
 
 func TestOutcomes(t *testing.T) {

@@ -128,8 +128,10 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 	case "start":
 		return events.WorkerStarted{WorkerRef: a.ref()}, 0
 	case "ready":
-		return events.WorkerReady{WorkerRef: a.ref(), Rank: int(a.num("rank")), Step: uint64(a.num("step")), Lost: uint64(a.num("lost")),
-			Survivor: a.has("survivor"), AbortMS: a.num("abort"), RejoinMS: a.num("rejoin"), SyncMS: a.num("sync"), StepMS: a.num("first")}, 0
+		return events.WorkerReady{
+			WorkerRef: a.ref(), Rank: int(a.num("rank")), Step: uint64(a.num("step")), Lost: uint64(a.num("lost")),
+			Survivor: a.has("survivor"), AbortMS: a.num("abort"), RejoinMS: a.num("rejoin"), SyncMS: a.num("sync"), StepMS: a.num("first"),
+		}, 0
 	case "done":
 		return events.WorkerDone{WorkerRef: a.ref(), Step: uint64(a.num("step"))}, 0
 	case "exit":
@@ -157,8 +159,10 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 
 func (a args) seal() events.RoundSealed {
 	g, _ := strconv.Atoi(a.rest[0])
-	b := events.RoundSealed{Job: demo, Generation: events.Generation(g), Cause: a.cause(), From: events.Generation(a.num("from")),
-		NoticeMS: a.num("notice"), JudgeMS: a.num("judge")}
+	b := events.RoundSealed{
+		Job: demo, Generation: events.Generation(g), Cause: a.cause(), From: events.Generation(a.num("from")),
+		NoticeMS: a.num("notice"), JudgeMS: a.num("judge"),
+	}
 	for i, r := range a.rest[1:] {
 		ref := life(a.t, r)
 		b.Members = append(b.Members, events.Member{Place: ref.Place, Incarnation: ref.Incarnation, Attempt: ref.Attempt, Rank: i})

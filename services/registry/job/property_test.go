@@ -24,8 +24,10 @@ func history(t *rapid.T, restart bool) []events.Body {
 		if restart {
 			inc = fmt.Sprintf("%s-%02d", n, life[n]*10+gen[n])
 		}
-		return events.WorkerRef{Job: demo, Place: events.Place{Node: events.NodeID(n)}, Incarnation: events.Incarnation(inc),
-			Attempt: life[n], Agent: events.Incarnation(fmt.Sprintf("%s-agent-%d", n, agent[n])), Generation: events.Generation(g)}
+		return events.WorkerRef{
+			Job: demo, Place: events.Place{Node: events.NodeID(n)}, Incarnation: events.Incarnation(inc),
+			Attempt: life[n], Agent: events.Incarnation(fmt.Sprintf("%s-agent-%d", n, agent[n])), Generation: events.Generation(g),
+		}
 	}
 	var places []events.Place
 	for _, n := range nodes {
@@ -105,8 +107,10 @@ func TestAnyHistoryIsSurvived(t *testing.T) {
 		}
 		w := newWorld()
 		inv := &invariants{budget: budget, verdicts: map[string]string{}}
-		inv.check(rt, w, w.step(t, events.JobSubmit{Spec: events.Spec{Name: "demo", Command: []string{"x"}, Recovery: recovery,
-			Workers: events.Workers{Min: 1, Max: 3}, Failures: events.Failures{Max: &budget}}}, 0))
+		inv.check(rt, w, w.step(t, events.JobSubmit{Spec: events.Spec{
+			Name: "demo", Command: []string{"x"}, Recovery: recovery,
+			Workers: events.Workers{Min: 1, Max: 3}, Failures: events.Failures{Max: &budget},
+		}}, 0))
 		for _, b := range mangle(rt, history(rt, restart)) {
 			w.now = w.now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(rt, "ms")) * time.Millisecond)
 			inv.check(rt, w, w.step(t, b, 0))

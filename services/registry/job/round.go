@@ -146,8 +146,10 @@ func (t *turn) sealed(b events.RoundSealed) {
 // seat makes a member of the current generation out of a place's worker. The seal decides which life that is, unless that
 // life has ended before the seal was heard.
 func (t *turn) seat(m events.Member) {
-	ref := events.WorkerRef{Job: t.View.Job, Place: m.Place, Incarnation: m.Incarnation, Attempt: m.Attempt,
-		Generation: t.View.Generation, PID: m.PID}
+	ref := events.WorkerRef{
+		Job: t.View.Job, Place: m.Place, Incarnation: m.Incarnation, Attempt: m.Attempt,
+		Generation: t.View.Generation, PID: m.PID,
+	}
 	i, ok := t.find(m.Place)
 	if !ok {
 		t.View.Workers = slices.Insert(t.View.Workers, i, fresh(ref))
@@ -207,8 +209,10 @@ func (t *turn) record(b events.RoundSealed) {
 	if found {
 		return
 	}
-	*g = slices.Insert(*g, i, events.GenerationView{Generation: b.Generation, World: len(b.Members), Cause: b.Cause,
-		Sealed: t.now, Ready: b.Generation == t.LastGood, Members: b.Members})
+	*g = slices.Insert(*g, i, events.GenerationView{
+		Generation: b.Generation, World: len(b.Members), Cause: b.Cause,
+		Sealed: t.now, Ready: b.Generation == t.LastGood, Members: b.Members,
+	})
 	if over := len(*g) - generationsKept; over > 0 {
 		*g = slices.Clone((*g)[over:])
 	}

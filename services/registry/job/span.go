@@ -30,11 +30,13 @@ func (t *turn) span(s events.Span) {
 
 // exitSpan draws that a failure was heard.
 func (t *turn) exitSpan(b events.WorkerExited) {
-	t.span(events.Span{Name: "process worker.exited", Parent: t.in.Trace, Start: t.now, End: t.now, Error: b.Detail,
+	t.span(events.Span{
+		Name: "process worker.exited", Parent: t.in.Trace, Start: t.now, End: t.now, Error: b.Detail,
 		Attributes: map[string]string{
 			attrGeneration: number(b.Generation), attrNode: string(b.Place.Node),
 			attrExit: strconv.Itoa(b.ExitCode), attrPID: strconv.Itoa(b.PID),
-		}})
+		},
+	})
 }
 
 // verdictSpan draws what was decided about a dead worker.
@@ -50,17 +52,21 @@ func (t *turn) verdictSpan(kind string, w *events.WorkerView) {
 
 // startSpan draws the root of a job's start: submit to first good step.
 func (t *turn) startSpan(g events.Generation) {
-	t.span(events.Span{Name: "job start", Self: events.JobTrace(t.View.Job), Start: t.View.Submitted, End: t.now,
-		Attributes: map[string]string{attrGeneration: number(g)}})
+	t.span(events.Span{
+		Name: "job start", Self: events.JobTrace(t.View.Job), Start: t.View.Submitted, End: t.now,
+		Attributes: map[string]string{attrGeneration: number(g)},
+	})
 }
 
 // incidentSpan draws the root of an incident, under which every process has drawn its part already.
 func (t *turn) incidentSpan(c events.IncidentClosed, self string) {
-	s := events.Span{Name: "incident", Self: self, End: t.now,
+	s := events.Span{
+		Name: "incident", Self: self, End: t.now,
 		Start: t.now.Add(-time.Duration(c.TotalMS * float64(time.Millisecond))),
 		Attributes: map[string]string{
 			attrGeneration: number(c.To), attrIncident: strconv.Itoa(c.Incident), attrCause: string(c.Cause.Kind),
-		}}
+		},
+	}
 	if c.Cause.Node != "" {
 		s.Attributes[attrNode] = string(c.Cause.Node)
 	} else if c.Cause.Place != nil {

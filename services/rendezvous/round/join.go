@@ -77,8 +77,10 @@ func (t *turn) openFor(j events.MemberJoin, x *Seat, rank int) {
 	case x.State == member:
 		// Another life asks in its place: the one in the generation has ended without anybody saying so.
 		old := t.rankOf(x.Place, x.Incarnation)
-		t.propose(events.Cause{Kind: events.CauseWorkerLost, Place: &j.Place, Node: j.Place.Node, Rank: old,
-			Detail: "was replaced by a newer life"}, j.NoticeMS)
+		t.propose(events.Cause{
+			Kind: events.CauseWorkerLost, Place: &j.Place, Node: j.Place.Node, Rank: old,
+			Detail: "was replaced by a newer life",
+		}, j.NoticeMS)
 	}
 }
 
@@ -87,12 +89,16 @@ func (t *turn) accusation(j events.MemberJoin) events.Cause {
 	for _, r := range j.Accused {
 		if r >= 0 && r < len(t.View.Members) {
 			m := t.View.Members[r]
-			return events.Cause{Kind: events.CauseWorkerLost, Place: &m.Place, Node: m.Place.Node, Rank: r,
-				Detail: fmt.Sprintf("%s lost its connection to rank %d", j.Place, r)}
+			return events.Cause{
+				Kind: events.CauseWorkerLost, Place: &m.Place, Node: m.Place.Node, Rank: r,
+				Detail: fmt.Sprintf("%s lost its connection to rank %d", j.Place, r),
+			}
 		}
 	}
-	return events.Cause{Kind: events.CauseWorkerLost, Place: &j.Place, Node: j.Place.Node, Rank: t.rankOf(j.Place, j.Incarnation),
-		Detail: fmt.Sprintf("%s left its generation", j.Place)}
+	return events.Cause{
+		Kind: events.CauseWorkerLost, Place: &j.Place, Node: j.Place.Node, Rank: t.rankOf(j.Place, j.Incarnation),
+		Detail: fmt.Sprintf("%s left its generation", j.Place),
+	}
 }
 
 // accuse gives the accused a while to show that they live: being accused removes nobody.

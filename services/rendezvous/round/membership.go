@@ -49,8 +49,10 @@ func (t *turn) placement(p events.PlacementSet) {
 	case t.View.Generation == 0:
 		t.propose(events.Cause{Kind: events.CauseStart, Rank: -1, Detail: p.Reason}, 0)
 	case shrunk != nil:
-		t.change(events.Cause{Kind: events.CauseShrink, Place: &shrunk.Place, Node: shrunk.Place.Node,
-			Rank: t.rankOf(shrunk.Place, shrunk.Incarnation), Detail: p.Reason})
+		t.change(events.Cause{
+			Kind: events.CauseShrink, Place: &shrunk.Place, Node: shrunk.Place.Node,
+			Rank: t.rankOf(shrunk.Place, shrunk.Incarnation), Detail: p.Reason,
+		})
 	case t.restart() && t.anyNewcomer():
 		t.change(events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: p.Reason})
 	}

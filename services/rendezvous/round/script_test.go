@@ -126,8 +126,10 @@ func (r *rig) do(t *testing.T, f []string) string {
 		}
 		return r.step(p)
 	case "join":
-		j := events.MemberJoin{Job: "j-1", Place: place, Incarnation: life(place), Agent: "agent-1", Attempt: num("attempt", 1),
-			Address: place.String(), Left: events.Generation(num("left", 0)), Planned: slices.Contains(words, "planned"), NoticeMS: 1}
+		j := events.MemberJoin{
+			Job: "j-1", Place: place, Incarnation: life(place), Agent: "agent-1", Attempt: num("attempt", 1),
+			Address: place.String(), Left: events.Generation(num("left", 0)), Planned: slices.Contains(words, "planned"), NoticeMS: 1,
+		}
 		if a, ok := arg["accused"]; ok {
 			n, _ := strconv.Atoi(a)
 			j.Accused = []int{n}

@@ -118,11 +118,15 @@ func (t *turn) seal() {
 	t.dropSeats(func(x *Seat) bool { return x.Leaving })
 	t.LastCall, t.Planned = zeroTime, false
 	judge := events.Milliseconds(t.now.Sub(t.NoticeAt))
-	t.tell(events.RoundSealed{Job: t.View.Job, Generation: g, Members: members, Cause: t.View.Cause, From: t.Good,
-		NoticeMS: t.NoticeMS, JudgeMS: judge})
-	t.d.Spans = append(t.d.Spans, events.Span{Service: events.ServiceRendezvous, Name: "rendezvous " + g.String(), Parent: t.trace(),
+	t.tell(events.RoundSealed{
+		Job: t.View.Job, Generation: g, Members: members, Cause: t.View.Cause, From: t.Good,
+		NoticeMS: t.NoticeMS, JudgeMS: judge,
+	})
+	t.d.Spans = append(t.d.Spans, events.Span{
+		Service: events.ServiceRendezvous, Name: "rendezvous " + g.String(), Parent: t.trace(),
 		Self: events.ChildTrace(t.trace(), "rendezvous", g.String()), Start: t.NoticeAt, End: t.now,
-		Attributes: map[string]string{"regroup.job.id": string(t.View.Job), "regroup.generation": g.String(), "regroup.incident.cause": string(t.View.Cause.Kind)}})
+		Attributes: map[string]string{"regroup.job.id": string(t.View.Job), "regroup.generation": g.String(), "regroup.incident.cause": string(t.View.Cause.Kind)},
+	})
 	if t.restart() {
 		return
 	}

@@ -126,7 +126,8 @@ func (t *turn) propose(c events.Cause, ageMS float64) {
 	if !t.gentle() && t.View.Generation > 0 {
 		// Over core messaging, so that survivors of a fault that they cannot see leave their collectives without any store.
 		t.d.Pokes = append(t.d.Pokes, events.Signal{Subject: events.NoticeSubject(t.View.Job), Body: events.NoticeEnvelope{
-			Abandon: &events.Abandon{Job: t.View.Job, Generation: t.View.Generation, Reason: string(c.Kind) + " " + c.Detail}}})
+			Abandon: &events.Abandon{Job: t.View.Job, Generation: t.View.Generation, Reason: string(c.Kind) + " " + c.Detail},
+		}})
 	}
 }
 

@@ -59,7 +59,7 @@ func (w *Watcher) Run(ctx context.Context) (events.JobView, error) {
 	})
 	beside := func(err error) error {
 		if inner.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the end of the job ends everything beside
 		}
 		return err
 	}

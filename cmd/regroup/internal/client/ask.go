@@ -112,7 +112,7 @@ func (c *Client) ask(ctx context.Context, job events.JobID, e events.Event, answ
 	}, func(s events.Stored) error {
 		f, err := events.Decode(s.Header, s.Data)
 		if err != nil {
-			return nil // of a newer version; not the answer to this command
+			return nil //nolint:nilerr // of a newer version; not the answer to this command
 		}
 		if r, ok := f.Body.(events.JobRejected); ok && r.Command == e.ID {
 			refusal = events.Refuse(r.Findings)

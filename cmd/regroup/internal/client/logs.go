@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"strconv"
 	"strings"
 	"time"
@@ -30,8 +29,7 @@ type LogsFrom struct {
 	Follow bool          // go on with what comes
 }
 
-// Logs calls fn with the lines of a job's output in the order in which they were stored. Ranks and generations are those
-// that the place had when the line was stored. It blocks until all stored lines were seen or, with Follow, until fn
+// Logs calls fn with the lines of a job's output in the order in which they were stored. It blocks until all stored lines were seen or, with Follow, until fn
 // returns an error; Stop() ends it without one.
 func (c *Client) Logs(ctx context.Context, job events.JobID, from LogsFrom, fn func(Line) error) error {
 	node, slot := "*", "*"
@@ -52,9 +50,9 @@ func (c *Client) Logs(ctx context.Context, job events.JobID, from LogsFrom, fn f
 			return nil
 		}
 		l := Line{Time: s.Time, Job: job, Place: place, Sequence: s.Sequence}
-		l.Rank, l.Generation = names.at(ctx, place, s.Time)
-		for _, p := range chunk(s.Data) {
-			l.Stream, l.Text = p.stream, p.text
+		l.label(ctx, s.Header, names)
+		for text := range strings.Lines(string(s.Data)) {
+			l.Text = strings.TrimRight(text, "\r\n")
 			if err := fn(l); err != nil {
 				return err
 			}
@@ -73,27 +71,24 @@ func placeOf(subject string) (events.Place, bool) {
 	return events.Place{Node: events.NodeID(parts[len(parts)-2]), Slot: events.Slot(slot)}, err == nil
 }
 
-type piece struct{ stream, text string }
+// label fills in what the agent wrote beside the chunk: rank -1 is a worker that is in no generation yet. Without it
+// (output that another program stored) rank and generation are those that the place had at the time.
+func (l *Line) label(ctx context.Context, h map[string][]string, names *ranks) {
+	l.Stream = first(h[events.HeaderLogStream])
+	rank, err := strconv.Atoi(first(h[events.HeaderLogRank]))
+	g, wrong := strconv.ParseUint(first(h[events.HeaderLogGeneration]), 10, 64)
+	if err == nil && wrong == nil {
+		l.Rank, l.Generation = rank, events.Generation(g)
+		return
+	}
+	l.Rank, l.Generation = names.at(ctx, l.Place, l.Time)
+}
 
-// chunk splits the payload of a log message: whole lines of text, or a JSON object {"stream","lines"}. A program that
-// prints JSON of its own has no "lines" list with a "stream" beside it.
-func chunk(data []byte) []piece {
-	var c struct {
-		Stream *string  `json:"stream"`
-		Lines  []string `json:"lines"`
+func first(values []string) string {
+	if len(values) == 0 {
+		return ""
 	}
-	if len(data) > 0 && data[0] == '{' && json.Unmarshal(data, &c) == nil && c.Stream != nil && c.Lines != nil {
-		out := make([]piece, 0, len(c.Lines))
-		for _, l := range c.Lines {
-			out = append(out, piece{*c.Stream, l})
-		}
-		return out
-	}
-	var out []piece
-	for l := range strings.Lines(string(data)) {
-		out = append(out, piece{"", strings.TrimRight(l, "\r\n")})
-	}
-	return out
+	return values[0]
 }
 
 // ranks knows which rank a place had at what time.

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,7 +27,7 @@ var Now = time.Date(2026, 11, 21, 10, 32, 0, 0, time.UTC)
 // World is one system.
 type World struct {
 	t     testing.TB
-	ctx   context.Context
+	ctx   context.Context //nolint:containedctx // the test's
 	Ports events.Ports
 	facts int
 }
@@ -79,10 +78,24 @@ func (w *World) Tell(e events.Event) {
 	w.must(err)
 }
 
-// Print stores output of a worker.
+// Print stores output of a worker without saying whose it is but by its subject.
 func (w *World) Print(job events.JobID, place events.Place, text string) {
 	w.t.Helper()
 	_, err := w.Ports.Log.Publish(w.ctx, events.Message{Subject: events.LogSubject(job, string(place.Node), fmt.Sprint(int(place.Slot))), Data: []byte(text)})
+	w.must(err)
+}
+
+// PrintAs is Print as an agent does it, with the worker's rank and generation beside the text.
+func (w *World) PrintAs(job events.JobID, m events.Member, g events.Generation, text string) {
+	w.t.Helper()
+	slot := fmt.Sprint(int(m.Place.Slot))
+	_, err := w.Ports.Log.Publish(w.ctx, events.Message{
+		Subject: events.LogSubject(job, string(m.Place.Node), slot), Data: []byte(text),
+		Header: map[string][]string{
+			events.HeaderLogNode: {string(m.Place.Node)}, events.HeaderLogSlot: {slot}, events.HeaderLogRank: {fmt.Sprint(m.Rank)},
+			events.HeaderLogGeneration: {fmt.Sprint(uint64(g))}, events.HeaderLogStream: {"stderr"},
+		},
+	})
 	w.must(err)
 }
 
@@ -120,7 +133,6 @@ type Output struct {
 func (w *World) Env(in string, out, err *bytes.Buffer) command.Env {
 	return command.Env{
 		Connect: func(context.Context) (events.Ports, func(), error) { return w.Ports, func() {}, nil },
-		Both:    both,
 		In:      bytes.NewBufferString(in), Out: out, Err: err, Width: 100,
 		Getenv: func(string) string { return "" }, Now: func() time.Time { return Now }, Source: "/regroup/cli/test",
 	}
@@ -167,22 +179,4 @@ func (w *World) must(err error) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-}
-
-// both is what boot.Both does.
-func both(ctx context.Context, a, b func(context.Context) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var g errgroup.Group
-	var once sync.Once
-	var first error
-	for _, f := range []func(context.Context) error{a, b} {
-		g.Go(func() error {
-			err := f(ctx)
-			once.Do(func() { first = err; cancel() })
-			return nil
-		})
-	}
-	_ = g.Wait() // first has what counts
-	return first
 }

@@ -18,9 +18,7 @@ import (
 // Env is the world of a command. Data goes to Out, talk to Err. Every field but In must be set.
 type Env struct {
 	// Connect reaches the system; the function it returns ends the connection.
-	Connect func(ctx context.Context) (events.Ports, func(), error)
-	// Both runs two functions at once until the first returns, ends the other's context and waits for it (boot.Both).
-	Both          func(ctx context.Context, a, b func(context.Context) error) error
+	Connect       func(ctx context.Context) (events.Ports, func(), error)
 	In            io.Reader
 	Out, Err      io.Writer
 	IsTerminal    bool // Out is one
@@ -99,7 +97,7 @@ func (e Env) Age(t time.Time) string {
 // Interrupted turns the end of the user's patience into the ordinary end of a command that only watches.
 func Interrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // that is what it is for
 	}
 	return err
 }

@@ -44,7 +44,7 @@ func flagError(cmd *cobra.Command, err error) error {
 			hint = fmt.Sprintf("; did you mean --%s?", w)
 		}
 	}
-	return events.Errorf(events.Invalid, "%s: %w%s (see %s --help)", cmd.CommandPath(), err, hint, cmd.CommandPath())
+	return events.Errorf(events.Invalid, "%w%s (see %s --help)", err, hint, cmd.CommandPath())
 }
 
 func unknownVerb(cmd *cobra.Command, args []string) error {
@@ -61,7 +61,7 @@ func unknownVerb(cmd *cobra.Command, args []string) error {
 	if hint == "" {
 		hint = "known are " + strings.Join(known, ", ")
 	}
-	return events.Errorf(events.Invalid, "%s: there is no command %q: %s", cmd.CommandPath(), args[0], hint)
+	return events.Errorf(events.Invalid, "there is no %s %s: %s", cmd.CommandPath(), args[0], hint)
 }
 
 // Exactly wants these arguments, named as in the usage line.

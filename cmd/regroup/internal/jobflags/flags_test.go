@@ -27,9 +27,11 @@ func TestSpec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := events.Spec{Name: "cifar", Command: []string{"python", "train.py"}, Workdir: "/data", Env: map[string]string{"A": "1", "B": "x=y"},
+	want := events.Spec{
+		Name: "cifar", Command: []string{"python", "train.py"}, Workdir: "/data", Env: map[string]string{"A": "1", "B": "x=y"},
 		Workers: events.Workers{Min: 2, Max: 4}, Recovery: events.RecoveryInProcess, Failures: events.Failures{Max: new(int)},
-		Stop: events.Stop{Grace: events.Duration(5 * time.Second)}, Data: events.Data{Samples: 60000}}
+		Stop: events.Stop{Grace: events.Duration(5 * time.Second)}, Data: events.Data{Samples: 60000},
+	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
@@ -63,8 +65,10 @@ func TestEveryFindingAtOnce(t *testing.T) {
 	for _, x := range events.FindingsOf(err) {
 		got[x.Path] = true
 	}
-	want := map[string]bool{"--name": true, "--workers": true, "--recovery": true, "--max-restarts": true, "--env": true, "--env RANK": true,
-		"--stop-grace": true, "command": true}
+	want := map[string]bool{
+		"--name": true, "--workers": true, "--recovery": true, "--max-restarts": true, "--env": true, "--env RANK": true,
+		"--stop-grace": true, "command": true,
+	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}

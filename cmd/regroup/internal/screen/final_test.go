@@ -14,16 +14,22 @@ func TestFinal(t *testing.T) {
 	for i := range uint64(10) {
 		sum += events.SampleHash(i)
 	}
-	good := events.JobView{Job: "mnist-7f3a", State: events.JobHasSucceed, Submitted: t0, Ended: t0.Add(133 * time.Second),
+	good := events.JobView{
+		Job: "mnist-7f3a", State: events.JobHasSucceed, Submitted: t0, Ended: t0.Add(133 * time.Second),
 		Generations: []events.GenerationView{{Generation: 1}, {Generation: 2}},
 		Incidents:   []events.IncidentClosed{{Incident: 1, Cause: events.Cause{Kind: events.CauseWorkerFailed}, StepsLost: 1}},
-		Ledger:      events.Ledger{Samples: 10, Epochs: []events.LedgerEpoch{{Count: 10, Sum: sum, Done: true}}}}
+		Ledger:      events.Ledger{Samples: 10, Epochs: []events.LedgerEpoch{{Count: 10, Sum: sum, Done: true}}},
+	}
 	inexact := good
 	inexact.Ledger.Epochs = []events.LedgerEpoch{{Count: 10, Sum: sum + 1, Done: true}}
-	bad := events.JobView{Job: "mnist-7f3a", State: events.JobHasFailed, Code: events.Exhausted, Reason: "more than 0 failures in 1h0m0s", Submitted: t0, Ended: t0.Add(3 * time.Second),
+	bad := events.JobView{
+		Job: "mnist-7f3a", State: events.JobHasFailed, Code: events.Exhausted, Reason: "more than 0 failures in 1h0m0s", Submitted: t0, Ended: t0.Add(3 * time.Second),
 		Generations: []events.GenerationView{{Generation: 1}},
-		FirstError: &events.WorkerView{Rank: 3, Detail: "exit 1", Lines: []string{"Traceback (most recent call last):", "ValueError: no"},
-			WorkerRef: events.WorkerRef{Place: place("node-a", 3), Attempt: 1, Generation: 1, PID: 4121}}}
+		FirstError: &events.WorkerView{
+			Rank: 3, Detail: "exit 1", Lines: []string{"Traceback (most recent call last):", "ValueError: no"},
+			WorkerRef: events.WorkerRef{Place: place("node-a", 3), Attempt: 1, Generation: 1, PID: 4121},
+		},
+	}
 	stopped := events.JobView{Job: "mnist-7f3a", State: events.JobHasStopped, Reason: "stopped by ada", Submitted: t0, Ended: t0.Add(4 * time.Hour)}
 	running := events.JobView{Job: "mnist-7f3a", State: events.JobIsRunning, Submitted: t0}
 	var b bytes.Buffer

@@ -63,7 +63,8 @@ func killed() []events.Event {
 	fault := events.Cause{Kind: events.CauseWorkerFailed, Place: &c, Node: "node-c", Rank: 2, Detail: "killed by signal 9 (SIGKILL)"}
 	grow := events.Cause{Kind: events.CauseGrow, Place: &c, Rank: -1}
 	say(0, events.JobSubmitted{Job: job, By: "/regroup/cli/ada@host", Spec: events.Spec{
-		Name: "mnist", Command: []string{"python", "train.py"}, Workers: events.Workers{Min: 2, Max: 3}, Recovery: events.RecoveryInProcess}})
+		Name: "mnist", Command: []string{"python", "train.py"}, Workers: events.Workers{Min: 2, Max: 3}, Recovery: events.RecoveryInProcess,
+	}})
 	say(10*time.Millisecond, events.PlacementWaiting{Job: job, Reason: "needs 2 slots, 1 is free", Need: 2, Free: 1})
 	say(time.Second, events.PlacementSet{Job: job, Places: []events.Place{place("node-a", 0), place("node-b", 0), c}, Workers: events.Workers{Min: 2, Max: 3}, Reason: "3 slots are free"})
 	say(time.Second, events.RoundOpened{Job: job, Proposed: 1, Expected: []events.Place{place("node-a", 0), place("node-b", 0), c}, Cause: start})
@@ -81,8 +82,10 @@ func killed() []events.Event {
 	say(24020*time.Millisecond, events.RoundSealed{Job: job, Generation: 2, Members: members("node-a", "node-b"), Cause: fault, From: 1, NoticeMS: 4, JudgeMS: 8})
 	say(24050*time.Millisecond, events.WorkerReady{WorkerRef: ref("node-a", 1, 2), Rank: 0, Step: 102})
 	say(24050*time.Millisecond, events.WorkerReady{WorkerRef: ref("node-b", 1, 2), Rank: 1, Step: 102})
-	say(24060*time.Millisecond, events.IncidentClosed{Job: job, Incident: 1, From: 1, To: 2, Cause: fault,
-		Phases: events.Phases{Notice: 4, Abort: 2.2, Judge: 6, Regroup: 11, Sync: 0.1, FirstStep: 18}, TotalMS: 41.3, StepsLost: 1, TraceID: "0af7651916cd43dd8448eb211c80319c"})
+	say(24060*time.Millisecond, events.IncidentClosed{
+		Job: job, Incident: 1, From: 1, To: 2, Cause: fault,
+		Phases: events.Phases{Notice: 4, Abort: 2.2, Judge: 6, Regroup: 11, Sync: 0.1, FirstStep: 18}, TotalMS: 41.3, StepsLost: 1, TraceID: "0af7651916cd43dd8448eb211c80319c",
+	})
 	say(25*time.Second, events.WorkerStarted{WorkerRef: ref("node-c", 2, 0)})
 	say(40*time.Second, events.RoundOpened{Job: job, Proposed: 3, Cause: grow})
 	say(41*time.Second, events.RoundSealed{Job: job, Generation: 3, Members: members("node-a", "node-b", "node-c:2"), Cause: grow, From: 2})
@@ -181,8 +184,10 @@ func TestGanttOfNothing(t *testing.T) {
 // TestTimelineOfALostNode: no process of a lost node reports its end.
 func TestTimelineOfALostNode(t *testing.T) {
 	facts := killed()[:11] // to the first steps
-	facts = append(facts, events.Event{Entity: "mnist-7f3a", Time: t0.Add(10 * time.Second),
-		Body: events.RoundOpened{Proposed: 2, Cause: events.Cause{Kind: events.CauseNodeLost, Node: "node-b", Rank: 1}}})
+	facts = append(facts, events.Event{
+		Entity: "mnist-7f3a", Time: t0.Add(10 * time.Second),
+		Body: events.RoundOpened{Proposed: 2, Cause: events.Cause{Kind: events.CauseNodeLost, Node: "node-b", Rank: 1}},
+	})
 	tl := NewTimeline(facts, t0.Add(20*time.Second))
 	for _, l := range tl.Lives {
 		lost := l.Place.Node == "node-b"

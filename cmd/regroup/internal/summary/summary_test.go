@@ -73,8 +73,10 @@ func TestOf(t *testing.T) {
 				{Place: place("a", 0), Incarnation: "A1", PID: 41},
 			}},
 		},
-		Incidents: []events.IncidentClosed{{Job: "mnist-7f3a", Incident: 1, From: 1, To: 2, Cause: events.Cause{Kind: events.CauseWorkerFailed},
-			Phases: events.Phases{Notice: 4, Abort: 1.5, Judge: 2, Regroup: 3, Sync: .5, FirstStep: 9}, TotalMS: 20, StepsLost: 1, TraceID: "abc"}},
+		Incidents: []events.IncidentClosed{{
+			Job: "mnist-7f3a", Incident: 1, From: 1, To: 2, Cause: events.Cause{Kind: events.CauseWorkerFailed},
+			Phases: events.Phases{Notice: 4, Abort: 1.5, Judge: 2, Regroup: 3, Sync: .5, FirstStep: 9}, TotalMS: 20, StepsLost: 1, TraceID: "abc",
+		}},
 		Ledger: events.Ledger{Samples: 10, Epochs: []events.LedgerEpoch{epoch(0, 10, nil)}},
 	}
 	got, err := json.MarshalIndent(Of(v, t0.Add(time.Hour)), "", "  ")

@@ -1,0 +1,53 @@
+package local
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/jetstream"
+)
+
+// TestThreeBrokers: three NATS servers as separate processes, everything stored three times. One of them is killed right
+// when a worker is; the job regroups and ends right.
+func TestThreeBrokers(t *testing.T) {
+	c := &cluster{t: t, dir: t.TempDir(), procs: map[string]*process{}}
+	t.Cleanup(c.stop)
+	var listen, routes, urls []string
+	for range 3 {
+		listen = append(listen, freeAddress(t))
+		routes = append(routes, freeAddress(t))
+		urls = append(urls, "nats://"+listen[len(listen)-1])
+	}
+	c.url = strings.Join(urls, ",")
+	for i := range 3 {
+		name := fmt.Sprintf("nats-%d", i)
+		c.start(name, "serve", "nats", "--name", name, "--listen", listen[i], "--cluster", "e2e", "--cluster-listen", routes[i],
+			"--routes", strings.Join(routes, ","), "--state-dir", filepath.Join(c.dir, name))
+	}
+	if _, errs, code := c.cli("init", "--replicas", "3"); code != 0 {
+		t.Fatalf("init exits %d: %s", code, errs)
+	}
+	conn, err := jetstream.Connect(t.Context(), jetstream.ConnectOptions{URL: c.url, Name: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	c.ports = conn.Ports()
+	c.services(1)
+	c.agent("node-a", 2)
+	c.agent("node-b", 2)
+	job := c.submit(append([]string{"--workers", "2:4"}, counter(600)...)...)
+	v := c.until(job, time.Minute, "its first generation steps", func(v events.JobView) bool { return len(v.Generations) > 0 && v.Generations[0].Ready })
+	c.kill("nats-0")
+	killPID(t, v.Generations[0].Members[1].PID)
+	s := c.ends(job, 2*time.Minute)
+	if len(s.Generations) < 2 {
+		t.Error("the kill of a worker made no new generation")
+	}
+	survivorsKeepTheirProcess(t, s)
+	toldOnce(t, c, job)
+}
