@@ -65,8 +65,8 @@ func Catalog() []Entry {
 		entry[WorkerDone](ClassFact, agent, to(reg), "a worker reports its work complete"),
 		entry[WorkerExited](ClassFact, agent, to(reg, rdzv), "how a process ended"),
 
-		entry[IncidentOpened](ClassFact, reg, nil, "a fault or a resize broke a generation"),
-		entry[IncidentClosed](ClassFact, reg, nil, "the job makes steps again; with phases"),
+		entry[IncidentOpened](ClassFact, reg, to(sched), "a fault or a resize broke a generation"),
+		entry[IncidentClosed](ClassFact, reg, to(sched), "the job makes steps again; with phases"),
 
 		entry[NodeJoined](ClassFact, disc, to(sched, rdzv, reg), "an agent came, or came back"),
 		entry[NodeSuspected](ClassFact, disc, to(sched), "a node is silent"),
@@ -74,6 +74,7 @@ func Catalog() []Entry {
 		entry[NodeLost](ClassFact, disc, to(sched, rdzv, reg), "a node is gone with its workers"),
 		entry[NodeLeft](ClassFact, disc, to(sched, rdzv, reg), "an agent said goodbye"),
 		entry[NodeDraining](ClassFact, disc, to(sched), "a node gives its work away"),
+		entry[NodeRejected](ClassFact, disc, nil, "a command about a node was refused, with every reason"),
 	}
 }
 
@@ -120,3 +121,4 @@ func (NodeRecovered) Type() Type     { return "dev.regroup.node.recovered.v1" }
 func (NodeLost) Type() Type          { return "dev.regroup.node.lost.v1" }
 func (NodeLeft) Type() Type          { return "dev.regroup.node.left.v1" }
 func (NodeDraining) Type() Type      { return "dev.regroup.node.draining.v1" }
+func (NodeRejected) Type() Type      { return "dev.regroup.node.rejected.v1" }

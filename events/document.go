@@ -74,18 +74,3 @@ func DecodeDocument(b []byte) (Document, error) {
 	}
 	return d, nil
 }
-
-// DecodeView reads the public view out of a stored document.
-func DecodeView[V any](stored []byte) (V, error) {
-	var s struct {
-		View V `json:"view"`
-	}
-	d, err := DecodeDocument(stored)
-	if err != nil {
-		return s.View, err
-	}
-	if err := json.Unmarshal(d.State, &s); err != nil {
-		return s.View, Errorf(Invalid, "decode view: %w", err)
-	}
-	return s.View, nil
-}

@@ -28,3 +28,11 @@ type NodeLeft struct{ NodeFact }
 
 // NodeDraining says that a node takes no more work and that its work should move away, as a planned change.
 type NodeDraining struct{ NodeFact }
+
+// NodeRejected says that a command about a node was refused. Node is empty when none could be read.
+type NodeRejected struct {
+	Node     NodeID    `json:"node,omitempty"`
+	Command  string    `json:"command"`        // CloudEvents id of the refused command, as far as it could be read
+	Code     Code      `json:"code,omitempty"` // not_found: there is no such node
+	Findings []Finding `json:"findings"`       // every reason, at least one
+}

@@ -58,6 +58,15 @@ func Refuse(findings []Finding) error {
 	return &FindingsError{Findings: findings}
 }
 
+// RefuseAs is Refuse with another code than Invalid; empty = Invalid.
+func RefuseAs(c Code, findings []Finding) error {
+	err := Refuse(findings)
+	if err == nil || c == "" || c == Invalid {
+		return err
+	}
+	return Errorf(c, "%w", err)
+}
+
 // FindingsOf returns the findings in err; an error without any becomes one finding with its text.
 func FindingsOf(err error) []Finding {
 	if err == nil {

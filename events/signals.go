@@ -38,8 +38,9 @@ type Progress struct {
 
 // Silence is discovery's own observation that a node was not heard for some time (made by liveness, not sent).
 type Silence struct {
-	Node   NodeID `json:"node"`
-	Failed bool   `json:"failed"` // a direct ping got no answer either
+	Node        NodeID      `json:"node"`
+	Incarnation Incarnation `json:"incarnation"` // which life was silent: its successor does not pay for it
+	Failed      bool        `json:"failed"`      // a direct ping got no answer either
 }
 
 // Heard is discovery's own observation that a node was heard (made by liveness, not sent).

@@ -67,8 +67,19 @@ func TestInterrupt(t *testing.T) {
 	pids := filepath.Join(dir, "pids")
 	cmd := exec.Command(bin("regroup"), "run", "--state-dir", filepath.Join(dir, "state"), "--stop-grace", "1s", "--",
 		"sh", "-c", "trap '' TERM; sleep 600 & echo $$ $! > "+pids+"; while :; do wait; done")
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
+	log, err := os.Create(filepath.Join(dir, "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stderr = log
+	said := func() string {
+		b, err := os.ReadFile(log.Name())
+		if err != nil {
+			t.Error(err)
+		}
+		return string(b)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +90,7 @@ func TestInterrupt(t *testing.T) {
 		if len(f) == 2 {
 			own, forked = atoi(f[0]), atoi(f[1])
 		}
-		return forked > 0, "the worker has not started: " + errs.String()
+		return forked > 0, "the worker has not started: " + said()
 	})
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
@@ -90,10 +101,10 @@ func TestInterrupt(t *testing.T) {
 	case <-ended:
 	case <-time.After(30 * time.Second):
 		_ = cmd.Process.Kill()
-		t.Fatalf("does not end after Ctrl-C:\n%s", errs.String())
+		t.Fatalf("does not end after Ctrl-C:\n%s", said())
 	}
 	if code := cmd.ProcessState.ExitCode(); code != 11 {
-		t.Errorf("exit %d, want 11 (stopped)\n%s", code, errs.String())
+		t.Errorf("exit %d, want 11 (stopped)\n%s", code, said())
 	}
 	eventually(t, 5*time.Second, func() (bool, string) { return !alive(own) && !alive(forked), "the worker or its child lives on" })
 }

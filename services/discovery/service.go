@@ -52,6 +52,7 @@ func New(o Options) (*Service, error) {
 		},
 		Route:   route,
 		Beside:  []func(context.Context, loop.Emit) error{s.records, s.heartbeats, s.connection, s.look},
+		Reject:  reject,
 		Observe: o.Observe,
 	})
 	return s, err
@@ -75,6 +76,15 @@ func route(in events.Input, _ func() []string, _ func(string) (liveness.State, b
 		return []string{string(b.Node)}
 	}
 	return nil
+}
+
+// reject makes the fact that tells a client why its command was refused.
+func reject(e events.Event, why error) (events.Fact, bool) {
+	f := events.NodeRejected{Command: e.ID, Code: events.CodeOf(why), Findings: events.FindingsOf(why)}
+	if b, ok := e.Body.(events.NodeDrain); ok {
+		f.Node = b.Node
+	}
+	return events.Fact{Body: f, Entity: string(f.Node), Cause: e.ID, Trace: e.Trace}, true
 }
 
 // checked decodes a request and validates the node's name, which becomes a key and a subject.
@@ -182,8 +192,5 @@ func (s *Service) ping(ctx context.Context, who liveness.Silent, emit loop.Emit)
 }
 
 func silence(who liveness.Silent, failed bool) events.Input {
-	return events.Input{
-		Source: liveness.AgentSource(who.Node, who.Incarnation),
-		Body:   events.Silence{Node: who.Node, Failed: failed},
-	}
+	return events.Input{Body: events.Silence{Node: who.Node, Incarnation: who.Incarnation, Failed: failed}}
 }

@@ -226,8 +226,21 @@ func TestDrainAndRequests(t *testing.T) {
 		}
 		drain("node-a")
 		drain("node-x")
+		synctest.Wait()
+		if _, err := p.Log.Publish(t.Context(), events.Message{Subject: "regroup.cmd.node.drain", ID: "junk", Data: []byte("{")}); err != nil {
+			t.Fatal(err)
+		}
 		time.Sleep(30 * time.Second)
-		wantTold(t, p, "node-a joined, node-a draining")
+		wantTold(t, p, "node-a joined, node-a draining, node-x rejected, unknown rejected")
+		last, err := p.Log.Last(t.Context(), events.StreamFacts, events.FactSubject(events.NodeRejected{}.Type(), "node-x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := events.Decode(last.Header, last.Data)
+		if r, ok := e.Body.(events.NodeRejected); err != nil || !ok || e.Cause != "d-node-x" || r.Command != "d-node-x" || r.Node != "node-x" ||
+			r.Code != events.NotFound || len(r.Findings) != 1 {
+			t.Errorf("rejection %+v, %v", e, err)
+		}
 		value, _, err := p.Buckets.Bucket(events.BucketNodes).Load(t.Context(), "node-a")
 		if err != nil {
 			t.Fatal(err)
@@ -250,7 +263,7 @@ func TestDrainAndRequests(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(10 * time.Second)
-		wantTold(t, p, "node-a joined, node-a draining, node-a left")
+		wantTold(t, p, "node-a joined, node-a draining, node-x rejected, unknown rejected, node-a left")
 		answering()
 		stop()
 	})

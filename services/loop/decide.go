@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -53,7 +52,7 @@ func (t *Turner[S]) decide(ctx context.Context, entity string, e *entry[S], inpu
 		if err != nil {
 			return d, err
 		}
-		if err := t.tellLater(ctx, entity, e, &d, in, said, now); err != nil {
+		if err := t.tellLater(ctx, entity, &d, in, said, now); err != nil {
 			return d, err
 		}
 		d.out.Answers = append(d.out.Answers, Answer{Reply: said.Reply, Refusal: said.Refusal, Facts: len(said.Facts)})
@@ -87,10 +86,10 @@ func (t *Turner[S]) step(d *decided[S], in events.Input, now time.Time) (said ev
 }
 
 // tellLater numbers the facts and launches of a decision and puts them into the outbox.
-func (t *Turner[S]) tellLater(ctx context.Context, entity string, e *entry[S], d *decided[S], in events.Input, said events.Decision, now time.Time) error {
+func (t *Turner[S]) tellLater(ctx context.Context, entity string, d *decided[S], in events.Input, said events.Decision, now time.Time) error {
 	for _, f := range said.Facts {
 		about := cmp.Or(f.Entity, entity)
-		n, err := t.number(ctx, e, d, f.Body.Type().Family(), entity, about)
+		n, err := t.number(ctx, d, f.Body.Type().Family(), entity, about)
 		if err != nil {
 			return err
 		}
@@ -134,20 +133,18 @@ func (t *Turner[S]) tellLater(ctx context.Context, entity string, e *entry[S], d
 	return nil
 }
 
-// number gives the next number of a family. A document that is new, perhaps because an older one was removed, goes on
-// where the log ends: readers drop lower numbers.
-func (t *Turner[S]) number(ctx context.Context, e *entry[S], d *decided[S], f events.Family, entity, about string) (uint64, error) {
-	if e.revision == 0 && d.doc.Number[f] == 0 {
+// number gives the next number of a family. A document without one, perhaps because an older document was removed, goes
+// on where the log ends: readers drop lower numbers. The log is asked once, as every number after it is in the document.
+func (t *Turner[S]) number(ctx context.Context, d *decided[S], f events.Family, entity, about string) (uint64, error) {
+	if d.doc.Number[f] == 0 {
 		if about != entity {
 			about = "*"
 		}
-		last, err := t.o.Ports.Log.Last(ctx, events.StreamFacts, events.FamilySubject(f, about))
-		if err != nil && !errors.Is(err, events.ErrNotFound) {
-			return 0, events.Errorf(events.CodeOf(err), "%s %s: last %s fact: %w", t.o.Service, entity, f, err)
+		last, err := t.lastNumber(ctx, f, about)
+		if err != nil {
+			return 0, err
 		}
-		if err == nil {
-			d.doc.Number[f] = numberOf(last.Header, last.Data)
-		}
+		d.doc.Number[f] = last
 	}
 	d.doc.Number[f]++
 	return d.doc.Number[f], nil

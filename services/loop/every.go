@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-
-	"github.com/regroup-io/regroup/events"
 )
 
 // Every calls fn once per interval until ctx ends or fn fails. A call that takes longer delays the next ones.
@@ -36,23 +34,4 @@ func Each[T any](limit int, items []T, fn func(T)) {
 		})
 	}
 	_ = g.Wait() // fn returns nothing
-}
-
-// List calls fn with every present key of a bucket and returns.
-func List(ctx context.Context, b events.Bucket, fn func(key string, value []byte)) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	done := false // Watch calls back one at a time
-	err := b.Watch(ctx, func(key string, value []byte, _ uint64) {
-		if !done && value != nil {
-			fn(key, value)
-		}
-	}, func() {
-		done = true
-		cancel()
-	})
-	if done {
-		return nil
-	}
-	return err
 }

@@ -52,26 +52,60 @@ func (t *Turner[S]) tell(ctx context.Context, e *entry[S], doubt bool) error {
 
 // there tells whether the log holds this message or a later one of its kind.
 func (t *Turner[S]) there(ctx context.Context, m events.Message, newest map[string]uint64) (bool, error) {
-	stream, subject, number := events.StreamLaunches, m.Subject, revisionOf(m.Data)
-	if entity := events.EntityOfFact(m.Subject); entity != "" {
-		stream, number = events.StreamFacts, numberOf(m.Header, m.Data)
-		subject = events.FamilySubject(events.Family(strings.Split(m.Subject, ".")[2]), entity)
+	entity := events.EntityOfFact(m.Subject)
+	family := events.Family(strings.Split(m.Subject, ".")[2])
+	number, key := revisionOf(m.Data), m.Subject
+	if entity != "" {
+		number, key = numberOf(m.Header, m.Data), events.FamilySubject(family, entity)
 	}
-	last, ok := newest[subject]
+	last, ok := newest[key]
 	if !ok {
-		s, err := t.o.Ports.Log.Last(ctx, stream, subject)
-		switch {
-		case errors.Is(err, events.ErrNotFound):
-		case err != nil:
-			return false, events.Errorf(events.CodeOf(err), "%s: last on %s: %w", t.o.Service, subject, err)
-		case stream == events.StreamLaunches:
-			last = revisionOf(s.Data)
-		default:
-			last = numberOf(s.Header, s.Data)
+		var err error
+		if entity != "" {
+			last, err = t.lastNumber(ctx, family, entity)
+		} else {
+			last, _, err = t.last(ctx, events.StreamLaunches, m.Subject, func(s events.Stored) uint64 { return revisionOf(s.Data) })
 		}
-		newest[subject] = last
+		if err != nil {
+			return false, err
+		}
+		newest[key] = last
 	}
 	return number > 0 && last >= number, nil
+}
+
+// lastNumber returns the highest number among the stored facts of a family about an entity ("*" = any); 0 = none.
+func (t *Turner[S]) lastNumber(ctx context.Context, f events.Family, about string) (uint64, error) {
+	number := func(s events.Stored) uint64 { return numberOf(s.Header, s.Data) }
+	newest, found, err := t.last(ctx, events.StreamFacts, events.FamilySubject(f, about), number)
+	if err != nil || newest > 0 || !found {
+		return newest, err
+	}
+	// The newest one is a refusal, which has no number; those before it may have.
+	highest := uint64(0)
+	for _, row := range events.Catalog() {
+		if row.Class != events.ClassFact || row.Type.Family() != f {
+			continue
+		}
+		n, _, err := t.last(ctx, events.StreamFacts, events.FactSubject(row.Type, about), number)
+		if err != nil {
+			return 0, err
+		}
+		highest = max(highest, n)
+	}
+	return highest, nil
+}
+
+// last reads the order of the newest message on a subject, if there is one.
+func (t *Turner[S]) last(ctx context.Context, stream, subject string, order func(events.Stored) uint64) (n uint64, found bool, _ error) {
+	s, err := t.o.Ports.Log.Last(ctx, stream, subject)
+	switch {
+	case errors.Is(err, events.ErrNotFound):
+		return 0, false, nil
+	case err != nil:
+		return 0, false, events.Errorf(events.CodeOf(err), "%s: last on %s: %w", t.o.Service, subject, err)
+	}
+	return order(s), true, nil
 }
 
 // numberOf reads the number of a stored fact; 0 = unnumbered or unreadable.

@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -232,6 +233,63 @@ func TestForgetRemovesTheDocumentAfterTelling(t *testing.T) {
 	// An entity of the same name goes on with the numbers: readers drop lower ones.
 	turn(t, turner(t, p), input("3", scale("a", 2)))
 	wantTold(t, p, "scaled 1", "stopped 2", "scaled 3")
+}
+
+// A document may be saved before its first fact: then, too, the numbers go on where the log ends.
+func TestNumbersGoOnAfterASaveWithoutFacts(t *testing.T) {
+	bus := memory.New()
+	p := bus.Ports()
+	turn(t, turner(t, p), input("1", scale("a", 2)), input("2", events.JobStop{Job: "a", Now: true}))
+	state := `{"view":{"count":5}}`
+	if _, err := p.Buckets.Bucket(events.BucketJobs).Save(t.Context(), "a", []byte(`{"schema":1,"version":1,"state":`+state+`}`), 0); err != nil {
+		t.Fatal(err)
+	}
+	asked := &counted{Log: p.Log}
+	p.Log = asked
+	tr := turner(t, p)
+	turn(t, tr, input("3", scale("a", 2)))
+	turn(t, tr, input("4", scale("a", 2)), input("5", scale("a", 2)))
+	wantTold(t, p, "scaled 1", "stopped 2", "scaled 3", "scaled 4", "scaled 5")
+	if asked.n != 1 {
+		t.Errorf("the log was asked %d times, want once: then the number is in the document", asked.n)
+	}
+}
+
+// A refusal has no number. One that was told last does not hide the numbers before it.
+func TestARefusalHidesNoNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		turn(t, turner(t, p), input("1", scale("a", 2)), input("2", events.JobStop{Job: "a", Now: true}))
+		publish(t, p, refusal(t, "r1"))
+		bus.FailPublishes(func(string) (bool, error) { return true, events.Errorf(events.Unavailable, "the answer is lost") })
+		turn(t, turner(t, p), input("3", scale("a", 2)))
+		bus.FailPublishes(nil)
+		publish(t, p, refusal(t, "r2"))
+		time.Sleep(time.Hour) // the broker has forgotten the ids
+		turn(t, turner(t, p), input("4", scale("a", 2)))
+		wantTold(t, p, "scaled 1", "stopped 2", "rejected 0", "scaled 3", "rejected 0", "scaled 4")
+	})
+}
+
+func refusal(t *testing.T, id string) events.Message {
+	t.Helper()
+	m, err := events.Event{ID: id, Source: "/test", Entity: "a", Time: noon, Body: events.JobRejected{Job: "a"}}.Message()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// counted counts the questions for a last message.
+type counted struct {
+	events.Log
+	n int
+}
+
+func (c *counted) Last(ctx context.Context, stream, subject string) (events.Stored, error) {
+	c.n++
+	return c.Log.Last(ctx, stream, subject)
 }
 
 func TestAPanicOfTheMachineIsAnError(t *testing.T) {

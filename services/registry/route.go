@@ -2,6 +2,8 @@ package registry
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/services/loop"
@@ -62,54 +64,74 @@ func on(n events.NodeID, known func() []string, state func(string) (job.State, b
 }
 
 // reconcile takes in what the other judges show, in case a fact of theirs was missed. Views are whole, so repeating them
-// is harmless: the machine drops what it knows.
+// is harmless: the machine drops what it knows. Each carries the number of the last fact that it accounts for.
 func reconcile(ctx context.Context, buckets events.Buckets, emit loop.Emit) error {
-	say := func(b events.Body) { emit(events.Input{Body: b}) }
 	live := map[events.JobID]events.JobView{}
-	err := events.EachView(ctx, buckets.Bucket(events.BucketJobs), func(_ string, v events.JobView) {
-		if v.State != "" && !v.State.Terminal() {
+	jobs, err := events.Records[events.JobView](ctx, buckets.Bucket(events.BucketJobs))
+	if err != nil {
+		return err
+	}
+	for _, r := range jobs {
+		if v := r.View; v.State != "" && !v.State.Terminal() {
 			live[v.Job] = v
 		}
-	})
-	if err != nil || len(live) == 0 {
+	}
+	if len(live) == 0 {
+		return nil
+	}
+	pools, err := events.Records[events.PoolView](ctx, buckets.Bucket(events.BucketPlacements))
+	if err != nil {
 		return err
 	}
-	err = events.EachView(ctx, buckets.Bucket(events.BucketPlacements), func(_ string, pool events.PoolView) {
-		for id, row := range pool.Jobs {
-			v, ok := live[id]
-			switch {
-			case !ok:
-			case len(row.Places) > 0:
-				say(events.PlacementSet{Job: id, Places: row.Places, Workers: row.Workers, Spec: v.Spec, Reason: row.Waiting})
-			case row.Waiting != "":
-				say(events.PlacementWaiting{Job: id, Reason: row.Waiting, Need: row.Workers.Min})
+	for _, r := range pools {
+		for _, id := range slices.Sorted(maps.Keys(r.View.Jobs)) {
+			if v, ok := live[id]; ok {
+				places(r.View.Jobs[id], v, r.Number[events.FamilyPlacement], emit)
 			}
 		}
-	})
+	}
+	rounds, err := events.Records[events.RoundView](ctx, buckets.Bucket(events.BucketRounds))
 	if err != nil {
 		return err
 	}
-	err = events.EachView(ctx, buckets.Bucket(events.BucketRounds), func(_ string, r events.RoundView) {
-		v, ok := live[r.Job]
-		if !ok {
-			return
+	for _, r := range rounds {
+		if v, ok := live[r.View.Job]; ok {
+			generations(r.View, v, r.Number[events.FamilyRound], emit)
 		}
-		if r.Generation > v.Generation {
-			// The times of the round are not in the view: an incident that ends with it is told without them.
-			say(events.RoundSealed{Job: r.Job, Generation: r.Generation, Members: r.Members, Cause: r.Cause})
-		}
-		if r.Proposed > max(r.Generation, v.Generation) {
-			say(events.RoundOpened{Job: r.Job, Proposed: r.Proposed, Expected: r.Expected, Cause: r.Cause})
-		}
-	})
+	}
+	nodes, err := events.Records[events.NodeView](ctx, buckets.Bucket(events.BucketNodes))
 	if err != nil {
 		return err
 	}
-	return events.EachView(ctx, buckets.Bucket(events.BucketNodes), func(_ string, v events.NodeView) {
-		if b := missed(v, live); b != nil {
-			say(b)
+	for _, r := range nodes {
+		if b := missed(r.View, live); b != nil {
+			emit(events.Input{Number: r.Number[events.FamilyNode], Body: b})
 		}
-	})
+	}
+	return nil
+}
+
+// places says what the scheduler shows of a job.
+func places(row events.PlacementView, v events.JobView, number uint64, emit loop.Emit) {
+	switch {
+	case len(row.Places) > 0:
+		emit(events.Input{Number: number, Body: events.PlacementSet{
+			Job: v.Job, Places: row.Places, Workers: row.Workers, Spec: v.Spec, Reason: row.Waiting,
+		}})
+	case row.Waiting != "":
+		emit(events.Input{Number: number, Body: events.PlacementWaiting{Job: v.Job, Reason: row.Waiting, Need: row.Workers.Min}})
+	}
+}
+
+// generations says what the rendezvous shows of a job and the job does not know.
+func generations(r events.RoundView, v events.JobView, number uint64, emit loop.Emit) {
+	if r.Generation > v.Generation {
+		// The times of the round are not in the view: an incident that ends with it is told without them.
+		emit(events.Input{Number: number, Body: events.RoundSealed{Job: r.Job, Generation: r.Generation, Members: r.Members, Cause: r.Cause}})
+	}
+	if r.Proposed > max(r.Generation, v.Generation) {
+		emit(events.Input{Number: number, Body: events.RoundOpened{Job: r.Job, Proposed: r.Proposed, Expected: r.Expected, Cause: r.Cause}})
+	}
 }
 
 // missed makes the fact about a node that some job has not heard: it still counts workers there that are gone.

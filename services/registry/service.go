@@ -56,11 +56,7 @@ func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }
 
 // reject makes the fact that tells a client why its command was refused before it reached a job.
 func reject(e events.Event, why error) (events.Fact, bool) {
-	findings := events.FindingsOf(why)
-	if len(findings) == 0 {
-		findings = []events.Finding{{Message: why.Error()}}
-	}
-	b := events.JobRejected{Job: jobOf(e), Command: e.ID, Findings: findings}
+	b := events.JobRejected{Job: jobOf(e), Command: e.ID, Code: events.CodeOf(why), Findings: events.FindingsOf(why)}
 	return events.Fact{Body: b, Entity: string(b.Job), Cause: e.ID, Trace: e.Trace}, true
 }
 

@@ -7,7 +7,8 @@ import (
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
 
-// route says which jobs an input concerns: its own, or all that have a seat on its node.
+// route says which jobs an input concerns: its own, or all that have a seat on its node. What a job knows already does
+// not reach it: a turn that changes nothing still costs one.
 func route(in events.Input, known func() []string, state func(string) (round.State, bool)) []string {
 	switch b := in.Body.(type) {
 	case events.PlacementSet:
@@ -31,29 +32,42 @@ func route(in events.Input, known func() []string, state func(string) (round.Sta
 	case events.JobStopping:
 		return one(b.Job)
 	case events.JobSucceeded:
-		return one(b.Job)
+		return ended(b.Job, state)
 	case events.JobFailed:
-		return one(b.Job)
+		return ended(b.Job, state)
 	case events.JobStopped:
-		return one(b.Job)
+		return ended(b.Job, state)
 	case events.NodeJoined:
-		return on(b.Node, known, state)
+		return on(b.Node, in.Number, known, state)
 	case events.NodeLost:
-		return on(b.Node, known, state)
+		return on(b.Node, in.Number, known, state)
 	case events.NodeLeft:
-		return on(b.Node, known, state)
+		return on(b.Node, in.Number, known, state)
 	case events.Heartbeat:
-		return on(b.Node, known, state)
+		return where(known, state, func(s round.State) bool { return s.Missed(b) })
 	}
 	return nil
 }
 
 func one(j events.JobID) []string { return []string{string(j)} }
 
-func on(n events.NodeID, known func() []string, state func(string) (round.State, bool)) []string {
+// ended is for what ends a job, unless its rendezvous is over.
+func ended(j events.JobID, state func(string) (round.State, bool)) []string {
+	if s, ok := state(string(j)); ok && s.View.State == events.RoundIsClosed {
+		return nil
+	}
+	return one(j)
+}
+
+// on is for facts about a node.
+func on(n events.NodeID, number uint64, known func() []string, state func(string) (round.State, bool)) []string {
+	return where(known, state, func(s round.State) bool { return s.Concerns(n) && !s.Overtaken(n, number) })
+}
+
+func where(known func() []string, state func(string) (round.State, bool), concerns func(round.State) bool) []string {
 	var jobs []string
 	for _, job := range known() {
-		if s, ok := state(job); ok && s.Concerns(n) {
+		if s, ok := state(job); ok && concerns(s) {
 			jobs = append(jobs, job)
 		}
 	}
@@ -62,29 +76,42 @@ func on(n events.NodeID, known func() []string, state func(string) (round.State,
 
 // reconcile takes in what the other judges show, in case a fact of theirs was missed: lost nodes and ended jobs.
 func reconcile(ctx context.Context, p events.Ports, emit func(events.Input)) error {
-	err := events.EachView(ctx, p.Buckets.Bucket(events.BucketJobs), func(_ string, v events.JobView) {
-		end := events.JobEnd{Job: v.Job, Reason: v.Reason, Code: v.Code}
-		switch v.State {
-		case events.JobHasSucceed:
-			emit(events.Input{Body: events.JobSucceeded{JobEnd: end}})
-		case events.JobHasFailed:
-			emit(events.Input{Body: events.JobFailed{JobEnd: end}})
-		case events.JobHasStopped:
-			emit(events.Input{Body: events.JobStopped{JobEnd: end}})
-		}
-	})
+	jobs, err := events.Records[events.JobView](ctx, p.Buckets.Bucket(events.BucketJobs))
 	if err != nil {
 		return err
 	}
-	return events.EachView(ctx, p.Buckets.Bucket(events.BucketNodes), func(_ string, v events.NodeView) {
+	for _, r := range jobs {
+		end := events.JobEnd{Job: r.View.Job, Reason: r.View.Reason, Code: r.View.Code}
+		in := events.Input{Number: r.Number[events.FamilyJob]}
+		switch r.View.State {
+		case events.JobHasSucceed:
+			in.Body = events.JobSucceeded{JobEnd: end}
+		case events.JobHasFailed:
+			in.Body = events.JobFailed{JobEnd: end}
+		case events.JobHasStopped:
+			in.Body = events.JobStopped{JobEnd: end}
+		default:
+			continue
+		}
+		emit(in)
+	}
+	nodes, err := events.Records[events.NodeView](ctx, p.Buckets.Bucket(events.BucketNodes))
+	if err != nil {
+		return err
+	}
+	for _, r := range nodes {
+		v := r.View
 		f := events.NodeFact{Node: v.Node, Incarnation: v.Incarnation, Slots: v.Slots, Address: v.Address, Reason: v.Reason}
+		in := events.Input{Number: r.Number[events.FamilyNode]}
 		switch v.State {
 		case events.NodeGone:
-			emit(events.Input{Body: events.NodeLost{NodeFact: f}})
+			in.Body = events.NodeLost{NodeFact: f}
 		case events.NodeDeparted:
-			emit(events.Input{Body: events.NodeLeft{NodeFact: f}})
+			in.Body = events.NodeLeft{NodeFact: f}
 		default:
-			emit(events.Input{Body: events.NodeJoined{NodeFact: f}})
+			in.Body = events.NodeJoined{NodeFact: f}
 		}
-	})
+		emit(in)
+	}
+	return nil
 }

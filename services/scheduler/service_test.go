@@ -110,7 +110,7 @@ func TestFactsBecomePlacements(t *testing.T) {
 		fact(t, p, "node-b", 1, events.NodeJoined{NodeFact: node("node-b", 2)})
 		for i := range 3 {
 			id := fmt.Sprintf("demo-%04d", i)
-			record(t, p, events.BucketJobs, id, events.FamilyJob, 1, events.JobView{Job: events.JobID(id), Spec: spec})
+			record(t, p, events.BucketJobs, id, events.FamilyJob, 1, events.JobView{Job: events.JobID(id), Spec: spec, State: events.JobIsWaiting})
 			fact(t, p, id, 1, events.JobSubmitted{Job: events.JobID(id), Spec: spec})
 			time.Sleep(time.Second)
 		}
@@ -159,7 +159,7 @@ func TestAnOldRecordDoesNotUndoAFact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
 		record(t, p, events.BucketNodes, "node-a", events.FamilyNode, 1, events.NodeView{Node: "node-a", Incarnation: "A", State: events.NodeReady, Slots: 4})
-		record(t, p, events.BucketJobs, "demo-0001", events.FamilyJob, 1, events.JobView{Job: "demo-0001", Spec: spec})
+		record(t, p, events.BucketJobs, "demo-0001", events.FamilyJob, 1, events.JobView{Job: "demo-0001", Spec: spec, State: events.JobIsWaiting})
 		stop := start(t, p)
 		time.Sleep(time.Second)
 		fact(t, p, "node-a", 2, events.NodeLost{NodeFact: node("node-a", 4)})

@@ -19,6 +19,13 @@ func TestStopAndScale(t *testing.T) {
 		got = append(got, e.Body)
 		switch b := e.Body.(type) {
 		case events.JobScale:
+			if b.Workers.Max == 99 { // its document was removed meanwhile
+				w.Tell(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobRejected{
+					Job: b.Job, Command: e.ID, Code: events.NotFound,
+					Findings: []events.Finding{{Path: "job", Message: "there is no job " + string(b.Job)}},
+				}})
+				return
+			}
 			if b.Workers.Max > 100 {
 				w.Tell(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobRejected{
 					Job: b.Job, Command: e.ID,
@@ -38,6 +45,9 @@ func TestStopAndScale(t *testing.T) {
 	if o := run(t, w, "scale", "mnist", "2:800"); o.Exit != 2 || !strings.Contains(o.Err, "workers.max: at most 100") {
 		t.Errorf("refused scale: %+v", o)
 	}
+	if o := run(t, w, "scale", "mnist", "2:99"); o.Exit != 3 || !strings.Contains(o.Err, "job: there is no job mnist-7f3a") {
+		t.Errorf("scale of nothing: %+v", o)
+	}
 	if o := run(t, w, "scale", "mnist", "1:2"); o.Exit != 0 { // as it is: no service answers that
 		t.Errorf("scale to what is: %+v", o)
 	}
@@ -50,6 +60,7 @@ func TestStopAndScale(t *testing.T) {
 	want := []events.Body{
 		events.JobScale{Job: mnist, Workers: events.Workers{Min: 2, Max: 8}},
 		events.JobScale{Job: mnist, Workers: events.Workers{Min: 2, Max: 800}},
+		events.JobScale{Job: mnist, Workers: events.Workers{Min: 2, Max: 99}},
 		events.JobStop{Job: mnist, Now: true, Reason: "wrong rate"},
 	}
 	if len(got) != len(want) {

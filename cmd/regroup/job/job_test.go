@@ -81,7 +81,7 @@ func world(t *testing.T) *clienttest.World {
 		Job: "gpt-0c22", State: events.JobIsWaiting, Reason: "needs 8 slots, 3 are free", Submitted: clienttest.Now.Add(-12 * time.Second),
 		Spec: events.Spec{Name: "gpt", Workers: events.Workers{Min: 8, Max: 16}},
 	})
-	w.Put(events.BucketJobs, "ghost-0001", events.JobView{}) // a stop that waits for its submit
+	w.Put(events.BucketJobs, "ghost-0001", events.JobView{Job: "ghost-0001"}) // a stop that waits for its submit
 	return w
 }
 

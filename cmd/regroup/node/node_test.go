@@ -67,6 +67,13 @@ func TestDrain(t *testing.T) {
 	w := world(t)
 	w.Answer(func(e events.Event) {
 		d := e.Body.(events.NodeDrain)
+		if d.Node == "node-c" {
+			w.Tell(events.Event{Entity: "node-c", Body: events.NodeRejected{Command: "another", Findings: []events.Finding{{Message: "not this"}}}})
+			w.Tell(events.Event{Entity: "node-c", Cause: e.ID, Body: events.NodeRejected{
+				Node: "node-c", Command: e.ID, Code: events.NotFound, Findings: []events.Finding{{Message: "there is no node node-c"}},
+			}})
+			return
+		}
 		n := view(string(d.Node), events.NodeReady)
 		n.Draining, n.Reason = !d.Undo, d.Reason
 		w.Put(events.BucketNodes, string(d.Node), n)
@@ -79,6 +86,7 @@ func TestDrain(t *testing.T) {
 		{[]string{"drain", "node-a", "--reason", "disk"}, 0, "node-a is draining\n"},
 		{[]string{"drain", "node-a"}, 0, "node-a is so already: nothing to do\n"},
 		{[]string{"drain", "node-a", "--undo"}, 0, "node-a takes work again\n"},
+		{[]string{"drain", "node-c"}, 3, "there is no node node-c\n"},
 		{[]string{"drain", "nod-a"}, 3, "there is no node \"nod-a\": did you mean \"node-a\"?\n"},
 		{[]string{"drain", "node"}, 2, "\"node\" is the beginning of 3 nodes: node-a, node-b, node-c\n"},
 		{[]string{"drian", "node-a"}, 2, "there is no regroup node drian: did you mean \"drain\"?\n"},

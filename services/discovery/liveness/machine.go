@@ -165,11 +165,10 @@ func (t *turn) drain(b events.NodeDrain) {
 	}
 }
 
-// silence: the input's source names the incarnation that was silent, so that its successor does not pay for it.
 func (t *turn) silence(b events.Silence) {
 	v := &t.s.View
-	if t.in.Source != "" && t.in.Source != AgentSource(v.Node, v.Incarnation) {
-		t.refuse(events.Fenced, "%s was silent, but node %s is %s now", t.in.Source, v.Node, v.Incarnation)
+	if b.Incarnation != v.Incarnation {
+		t.refuse(events.Fenced, "incarnation %s of node %s was silent, which is %s now", b.Incarnation, v.Node, v.Incarnation)
 		return
 	}
 	switch {
@@ -245,9 +244,4 @@ func (t *turn) tell(b events.Body) { t.d.Facts = append(t.d.Facts, events.Fact{B
 
 func (t *turn) refuse(code events.Code, format string, args ...any) {
 	t.d.Refusal = events.Errorf(code, format, args...)
-}
-
-// AgentSource is the source of everything that one life of an agent says.
-func AgentSource(n events.NodeID, i events.Incarnation) string {
-	return "/regroup/agent/" + string(n) + "/" + string(i)
 }

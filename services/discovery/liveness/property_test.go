@@ -23,8 +23,7 @@ func anyInput(t *rapid.T) events.Input {
 	case 2:
 		in.Body = events.NodeDrain{Node: "node-a", Undo: rapid.Bool().Draw(t, "undo")}
 	case 3:
-		in.Body = events.Silence{Node: "node-a", Failed: rapid.Bool().Draw(t, "failed")}
-		in.Source = liveness.AgentSource("node-a", inc)
+		in.Body = events.Silence{Node: "node-a", Incarnation: inc, Failed: rapid.Bool().Draw(t, "failed")}
 	case 4:
 		in.Body = events.Heard{Heartbeat: events.Heartbeat{Node: "node-a", Incarnation: inc}}
 	case 5:

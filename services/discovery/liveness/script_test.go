@@ -95,10 +95,11 @@ func (n *node) do(t *testing.T, line string) string {
 	case "undrain":
 		in.Body = events.NodeDrain{Node: "node-a", Undo: true}
 	case "silence", "unanswered":
-		in.Body = events.Silence{Node: "node-a", Failed: w[0] == "unanswered"}
+		inc := n.s.View.Incarnation // unless the line names another
 		if arg(1) != "" {
-			in.Source = liveness.AgentSource("node-a", events.Incarnation(arg(1)))
+			inc = events.Incarnation(arg(1))
 		}
+		in.Body = events.Silence{Node: "node-a", Incarnation: inc, Failed: w[0] == "unanswered"}
 	case "heard":
 		in.Body = events.Heard{Heartbeat: events.Heartbeat{Node: "node-a", Incarnation: events.Incarnation(arg(1))}}
 	case "wait":

@@ -27,6 +27,7 @@ func (t *turn) submit(c events.JobSubmit) {
 		Body:  events.JobSubmitted{Job: v.Job, Spec: spec, By: v.By},
 		Cause: t.in.ID, Trace: events.JobTrace(v.Job),
 	})
+	t.span(events.Span{Name: "accept job.submit", Parent: events.JobTrace(v.Job), Start: t.now, End: t.now})
 	if t.Stop != nil {
 		t.end(events.JobHasStopped, "", t.Stop.Reason+" (the stop came before the submit)")
 	}
@@ -111,7 +112,7 @@ func (t *turn) forgetStop() {
 
 // reject says no with every reason, as a fact and as the answer.
 func (t *turn) reject(code events.Code, findings []events.Finding) {
-	t.tell(events.JobRejected{Job: t.View.Job, Command: t.in.ID, Findings: findings})
+	t.tell(events.JobRejected{Job: t.View.Job, Command: t.in.ID, Code: code, Findings: findings})
 	all := make([]error, 0, len(findings))
 	for _, f := range findings {
 		all = append(all, fmt.Errorf("%s: %s", f.Path, f.Message))

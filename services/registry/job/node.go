@@ -6,9 +6,15 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
+// later tells whether a later fact about the node was taken in. The same one may come again, made from discovery's record,
+// because a worker that it is about has only become known since.
+func (t *turn) later(n events.NodeID) bool {
+	return t.in.Number != 0 && t.in.Number < t.Nodes[n].Number
+}
+
 // nodeJoined takes in that an agent came. Workers of an older agent on the same node are gone with it.
 func (t *turn) nodeJoined(b events.NodeJoined) {
-	if t.in.Number != 0 && t.in.Number <= t.Nodes[b.Node].Number {
+	if t.later(b.Node) {
 		return
 	}
 	if n, ok := t.Nodes[b.Node]; ok {
@@ -24,7 +30,7 @@ func (t *turn) nodeJoined(b events.NodeJoined) {
 // nodeGone takes in that a node was lost, or has left as it was asked to. Workers there whose end is unknown are lost,
 // and nobody is started there again.
 func (t *turn) nodeGone(b events.NodeFact, planned bool) {
-	if n := t.Nodes[b.Node]; t.in.Number != 0 && t.in.Number <= n.Number {
+	if t.later(b.Node) {
 		return
 	}
 	why := fmt.Sprintf("its node %s was lost", b.Node)
@@ -82,6 +88,9 @@ func (t *turn) gone(node events.NodeID, why string, planned bool, theirs func(*e
 	}
 	if members > 0 {
 		t.broke(cause)
+	}
+	if len(lost) > 0 && !planned {
+		t.nodeSpan(node, why)
 	}
 	if len(lost) > 0 && !planned && !t.charge(lost[0], t.View.Generation) {
 		return

@@ -53,8 +53,9 @@ func (t *turn) finished() {
 	}
 	overdue := !t.now.Before(t.graceBy())
 	switch {
-	// The seal of the generation that is done may still be on its way: it says whom to wait for.
-	case (running > 0 || t.View.Generation < t.Finish.In) && !overdue:
+	// The seal of the generation that is done may still be on its way: it says whom to wait for. So may the report that
+	// holds the result: a redelivery can let the exit overtake it.
+	case (running > 0 || t.View.Generation < t.Finish.In || (succeeded > 0 && !t.Finish.Told && t.Finish.Stopped.IsZero())) && !overdue:
 	case running > 0 && t.Finish.Stopped.IsZero():
 		t.stopRest("exit grace over", false)
 	case succeeded > 0:

@@ -41,6 +41,9 @@ func (w *world) step(t testing.TB, b events.Body, number uint64) events.Decision
 	t.Helper()
 	w.n++
 	in := events.Input{ID: "in" + strconv.Itoa(w.n), Source: "/test", Number: number, Trace: events.JobTrace(demo), Body: b}
+	if w.s.LastGood > 0 { // as the rendezvous and the agents derive it
+		in.Trace = events.TraceOf(demo, w.s.LastGood)
+	}
 	var d events.Decision
 	w.s, d = w.m.Step(w.s, in, w.now)
 	stored, err := json.Marshal(w.s)
@@ -150,11 +153,26 @@ func show(out *strings.Builder, d events.Decision) {
 		fmt.Fprintf(out, "refused, %s: %s\n", events.CodeOf(d.Refusal), strings.ReplaceAll(d.Refusal.Error(), "\n", " | "))
 	}
 	for _, s := range d.Spans {
-		fmt.Fprintf(out, "span %q %s\n", s.Name, s.End.Sub(s.Start))
+		fmt.Fprintf(out, "span %q %s %s\n", s.Name, s.End.Sub(s.Start), under(s))
 	}
 	if d.Forget {
 		fmt.Fprintln(out, "(forgotten)")
 	}
+}
+
+// under says to which trace a span belongs.
+func under(s events.Span) string {
+	at := map[string]string{events.JobTrace(demo): "the start"}
+	for g := range events.Generation(10) {
+		at[events.TraceOf(demo, g)] = "the incident after " + g.String()
+	}
+	switch {
+	case at[s.Parent] != "" && s.Self == "":
+		return "in " + at[s.Parent]
+	case at[s.Self] != "" && s.Parent == "":
+		return "is " + at[s.Self]
+	}
+	return fmt.Sprintf("astray: parent %q, self %q", s.Parent, s.Self)
 }
 
 func status(v events.JobView) string {

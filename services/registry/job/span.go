@@ -39,6 +39,22 @@ func (t *turn) exitSpan(b events.WorkerExited) {
 	})
 }
 
+// nodeSpan draws that the loss of a node was heard. It belongs to the incident, or to the start if nothing was good yet:
+// the fact about a node is in no job's trace.
+func (t *turn) nodeSpan(node events.NodeID, why string) {
+	parent := events.JobTrace(t.View.Job)
+	if t.LastGood > 0 {
+		parent = events.TraceOf(t.View.Job, t.LastGood)
+	}
+	if t.View.Open != nil {
+		parent = t.View.Open.Trace
+	}
+	t.span(events.Span{
+		Name: "process node.lost", Parent: parent, Start: t.now, End: t.now, Error: why,
+		Attributes: map[string]string{attrGeneration: number(t.View.Generation), attrNode: string(node)},
+	})
+}
+
 // verdictSpan draws what was decided about a dead worker.
 func (t *turn) verdictSpan(kind string, w *events.WorkerView) {
 	parent := t.in.Trace

@@ -42,7 +42,7 @@ func (t *turn) join(j events.MemberJoin) {
 		return
 	}
 	rank := t.rankOf(j.Place, j.Incarnation)
-	if !t.open() && rank >= 0 && j.Left < t.View.Generation {
+	if (!t.open() || t.goodNow()) && rank >= 0 && j.Left < t.View.Generation {
 		// It is in the sealed generation and has not heard of it: the launch was lost, or this is a late repeat.
 		reply.Proposed, reply.Sealed = t.View.Generation, true
 		t.again(j.Place.Node)
@@ -50,7 +50,7 @@ func (t *turn) join(j events.MemberJoin) {
 	}
 	t.accuse(j)
 	t.openFor(j, x, rank)
-	if x = t.seat(j.Place); x.Leaving && rank >= 0 {
+	if x = t.seat(j.Place); x.Leaving && rank >= 0 && !t.needsKeeper() {
 		reply.Removed = true
 		t.dropSeats(func(y *Seat) bool { return y.Place == j.Place })
 		return
@@ -62,6 +62,12 @@ func (t *turn) join(j events.MemberJoin) {
 		t.change(events.Cause{Kind: events.CauseGrow, Place: &j.Place, Node: j.Place.Node, Rank: -1, Detail: fmt.Sprintf("%s is ready", j.Place)})
 	}
 	reply.Proposed = t.View.Generation + 1
+}
+
+// goodNow tells whether the sealed generation is known to have stepped: then all its members have heard of it, and a join
+// from before it is a late repeat. Until then it may come from one whose launch was replaced before it was heard.
+func (t *turn) goodNow() bool {
+	return !t.restart() && t.View.Generation > 0 && t.Good == t.View.Generation
 }
 
 // openFor opens the next generation if this join means that the sealed one is over.

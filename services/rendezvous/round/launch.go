@@ -21,12 +21,7 @@ func (t *turn) again(n events.NodeID) {
 
 // heartbeat tells a node again what it has not heard.
 func (t *turn) heartbeat(h events.Heartbeat) {
-	told, ok := t.Told[h.Node]
-	held, holds := h.Revisions[t.View.Job]
-	if t.closed() && !holds {
-		return // it runs nothing of this job: there is nothing to stop
-	}
-	if ok && held < told.Revision && t.now.Sub(told.At) >= resendAfter {
+	if t.Missed(h) && t.now.Sub(t.Told[h.Node].At) >= resendAfter {
 		t.again(h.Node)
 	}
 }

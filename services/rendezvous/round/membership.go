@@ -21,6 +21,9 @@ func (t *turn) placement(p events.PlacementSet) {
 		if x := t.seat(place); x == nil {
 			t.addSeat(place)
 		} else {
+			if x.Leaving && (x.State == lost || x.State == blamed || x.State == dead) {
+				t.reseat(x, x.Attempt+1) // taken away and given again: whoever sat there is not coming back
+			}
 			x.Leaving = false
 		}
 	}
@@ -48,7 +51,8 @@ func (t *turn) placement(p events.PlacementSet) {
 	switch {
 	case t.View.Generation == 0:
 		t.propose(events.Cause{Kind: events.CauseStart, Rank: -1, Detail: p.Reason}, 0)
-	case shrunk != nil:
+	case shrunk != nil && (t.restart() || t.survivors() >= t.Workers.Min):
+		// Else the job moves: those who leave train on until others are warm, whose join then asks for the change.
 		t.change(events.Cause{
 			Kind: events.CauseShrink, Place: &shrunk.Place, Node: shrunk.Place.Node,
 			Rank: t.rankOf(shrunk.Place, shrunk.Incarnation), Detail: p.Reason,
@@ -92,7 +96,7 @@ func (t *turn) exited(w events.WorkerExited) {
 	x.Incarnation = w.Incarnation
 	if x.Leaving {
 		t.dropSeats(func(y *Seat) bool { return y.Place == w.Place })
-		return
+		x = &Seat{Leaving: true}
 	}
 	switch {
 	case w.Failed(!t.restart()):
@@ -100,6 +104,7 @@ func (t *turn) exited(w events.WorkerExited) {
 		if rank >= 0 {
 			t.propose(events.Cause{Kind: events.CauseWorkerFailed, Place: &w.Place, Node: w.Place.Node, Rank: rank, Detail: w.Detail}, w.AgeMS)
 		}
+	case x.Leaving:
 	case w.Asked:
 		x.State = lost // its agent is going; the scheduler follows
 		if rank >= 0 {
@@ -150,6 +155,20 @@ func (t *turn) gone(x *Seat) int {
 	}
 	x.State = lost
 	return rank
+}
+
+// nextOf tells whether the input is the newest fact about a node so far, and remembers that.
+func (t *turn) nextOf(n events.NodeID) bool {
+	if t.Overtaken(n, t.in.Number) {
+		return false
+	}
+	if t.in.Number != 0 {
+		if t.NodeFacts == nil {
+			t.NodeFacts = map[events.NodeID]uint64{}
+		}
+		t.NodeFacts[n] = t.in.Number
+	}
+	return true
 }
 
 // nodeGone takes in discovery's verdict about one incarnation of a node.

@@ -12,7 +12,7 @@ var zeroTime time.Time
 // expected tells whether the open round waits for a seat.
 func (t *turn) expected(x *Seat) bool {
 	if x.Leaving {
-		return false
+		return x == t.keeper()
 	}
 	switch x.State {
 	case joined, member:
@@ -20,7 +20,10 @@ func (t *turn) expected(x *Seat) bool {
 	case coming:
 		// With survivors enough, a respawned or new worker warms up aside and is taken in at a commit boundary. Restarted
 		// groups start together anyway, so a granted respawn is waited for: one new generation, not two.
-		return t.restart() || t.View.Generation == 0 || t.survivors() < t.Workers.Min
+		if t.restart() || t.View.Generation == 0 {
+			return true
+		}
+		return t.atHand() < t.Workers.Min || (t.survivors() == 0 && t.keeper() == nil)
 	case dead:
 		return t.restart() // until the verdict
 	}
@@ -37,6 +40,61 @@ func (t *turn) survivors() int {
 		}
 	}
 	return n
+}
+
+// atHand counts who can be in the next generation without anybody starting: survivors, those who have joined, the keeper.
+func (t *turn) atHand() int {
+	n := 0
+	for i := range t.Seats {
+		x := &t.Seats[i]
+		switch {
+		case x.Leaving:
+			if x == t.keeper() {
+				n++
+			}
+		case x.State == joined, x.State == member && t.rankOf(x.Place, x.Incarnation) >= 0:
+			n++
+		}
+	}
+	return n
+}
+
+// needsKeeper tells whether everybody who holds the job's state is leaving: then one of them stays until the newcomers have
+// received it, or the state would be lost in a planned change.
+func (t *turn) needsKeeper() bool { return !t.restart() && t.Good > 0 && t.survivors() == 0 }
+
+// keeper is the leaving member that hands the state over, if one is needed: the one with the lowest rank that is left.
+func (t *turn) keeper() *Seat {
+	if !t.needsKeeper() {
+		return nil
+	}
+	var best *Seat
+	for i := range t.Seats {
+		x := &t.Seats[i]
+		if !x.Leaving || (x.State != member && x.State != joined) {
+			continue
+		}
+		r := t.rankOf(x.Place, x.Incarnation)
+		if r >= 0 && (best == nil || r < t.rankOf(best.Place, best.Incarnation)) {
+			best = x
+		}
+	}
+	return best
+}
+
+// letKeeperGo asks for the change without the keeper, once the generation that has the state from it makes steps.
+func (t *turn) letKeeperGo() {
+	if t.open() || t.Good != t.View.Generation {
+		return
+	}
+	for i := range t.Seats {
+		if x := &t.Seats[i]; x.Leaving && x.State == member {
+			place := x.Place
+			t.change(events.Cause{Kind: events.CauseShrink, Place: &place, Node: place.Node, Rank: t.rankOf(place, x.Incarnation),
+				Detail: "has handed the state over"})
+			return
+		}
+	}
 }
 
 func (t *turn) expectedPlaces() []events.Place {
@@ -58,7 +116,7 @@ func (t *turn) settle() {
 	for i := range t.Seats {
 		x := &t.Seats[i]
 		switch {
-		case x.State == joined && !x.Leaving:
+		case x.State == joined && (!x.Leaving || x == t.keeper()):
 			here++
 		case t.expected(x):
 			missing++
@@ -80,8 +138,9 @@ func (t *turn) settle() {
 func (t *turn) seal() {
 	g := t.View.Proposed
 	var in []*Seat
+	keeper := t.keeper()
 	for i := range t.Seats {
-		if x := &t.Seats[i]; x.State == joined && !x.Leaving {
+		if x := &t.Seats[i]; x.State == joined && (!x.Leaving || x == keeper) {
 			in = append(in, x)
 		}
 	}
@@ -115,7 +174,7 @@ func (t *turn) seal() {
 		}
 	}
 	t.View.Generation, t.View.Proposed, t.View.State, t.View.Members = g, 0, events.RoundIsSealed, members
-	t.dropSeats(func(x *Seat) bool { return x.Leaving })
+	t.dropSeats(func(x *Seat) bool { return x.Leaving && x.State != member })
 	t.LastCall, t.Planned = zeroTime, false
 	judge := events.Milliseconds(t.now.Sub(t.NoticeAt))
 	t.tell(events.RoundSealed{

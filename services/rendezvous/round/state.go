@@ -47,8 +47,9 @@ type State struct {
 	Planned   bool                                 `json:"planned,omitempty"`  // members were asked to leave at their next commit
 	Attempts  map[string]int                       `json:"attempts,omitempty"` // highest attempt of places that were given up
 	Seniority map[events.NodeID]events.Generation  `json:"seniority,omitempty"`
-	Agents    map[events.NodeID]events.Incarnation `json:"agents,omitempty"`   // newest incarnation known per node
-	NoticeAt  time.Time                            `json:"notice_at,omitzero"` // first notice of what opened the round
+	Agents    map[events.NodeID]events.Incarnation `json:"agents,omitempty"`     // newest incarnation known per node
+	NodeFacts map[events.NodeID]uint64             `json:"node_facts,omitempty"` // number of the last fact taken in about a node
+	NoticeAt  time.Time                            `json:"notice_at,omitzero"`   // first notice of what opened the round
 	NoticeMS  float64                              `json:"notice_ms,omitempty"`
 	LastCall  time.Time                            `json:"last_call,omitzero"` // settling until then
 	Finishing bool                                 `json:"finishing,omitempty"`
@@ -124,6 +125,19 @@ func (s *State) rankOf(p events.Place, inc events.Incarnation) int {
 
 func comparePlaces(a, b events.Place) int {
 	return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Slot, b.Slot))
+}
+
+// Overtaken tells whether a later fact about a node was taken in, so that one that comes late, or a record that was read
+// before, must not undo it. Unnumbered ones are of no order.
+func (s State) Overtaken(n events.NodeID, number uint64) bool {
+	return number != 0 && number <= s.NodeFacts[n]
+}
+
+// Missed tells whether a node has not heard its newest launch. An ended job matters only to nodes that still hold it.
+func (s State) Missed(h events.Heartbeat) bool {
+	told, ok := s.Told[h.Node]
+	held, holds := h.Revisions[s.View.Job]
+	return ok && held < told.Revision && (holds || !s.closed())
 }
 
 // Concerns tells whether what happens to a node matters to this job.

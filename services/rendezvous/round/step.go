@@ -64,6 +64,7 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 	case events.WorkerReady:
 		if b.Generation <= s.View.Generation && b.Generation > s.Good {
 			s.Good = b.Generation
+			t.letKeeperGo()
 		}
 	case events.JobRespawned:
 		t.respawned(b)
@@ -72,11 +73,17 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 			x.State = blamed
 		}
 	case events.NodeLost:
-		t.nodeGone(b.Node, b.Incarnation, events.CauseNodeLost)
+		if t.nextOf(b.Node) {
+			t.nodeGone(b.Node, b.Incarnation, events.CauseNodeLost)
+		}
 	case events.NodeLeft:
-		t.nodeGone(b.Node, b.Incarnation, events.CauseShrink)
+		if t.nextOf(b.Node) {
+			t.nodeGone(b.Node, b.Incarnation, events.CauseShrink)
+		}
 	case events.NodeJoined:
-		t.nodeBack(b.NodeFact)
+		if t.nextOf(b.Node) {
+			t.nodeBack(b.NodeFact)
+		}
 	case events.Heartbeat:
 		t.heartbeat(b)
 	case events.JobFinishing:

@@ -40,11 +40,12 @@ func newID() string { return ulid.Make().String() }
 // Jobs returns every job, the newest first.
 func (c *Client) Jobs(ctx context.Context) ([]events.JobView, error) {
 	var all []events.JobView
-	err := events.EachView(ctx, c.ports.Buckets.Bucket(events.BucketJobs), func(_ string, v events.JobView) {
-		if v.Job != "" { // a document that only remembers a stop has no view yet
-			all = append(all, v)
+	stored, err := events.Records[events.JobView](ctx, c.ports.Buckets.Bucket(events.BucketJobs))
+	for _, r := range stored {
+		if submitted(r.View) {
+			all = append(all, r.View)
 		}
-	})
+	}
 	slices.SortFunc(all, func(a, b events.JobView) int {
 		if d := b.Submitted.Compare(a.Submitted); d != 0 {
 			return d
@@ -58,7 +59,7 @@ func (c *Client) Jobs(ctx context.Context) ([]events.JobView, error) {
 func (c *Client) Job(ctx context.Context, ref string) (events.JobView, error) {
 	if events.JobID(ref).Check() == nil {
 		v, err := load[events.JobView](ctx, c, events.BucketJobs, ref)
-		if err == nil && v.Job != "" {
+		if err == nil && submitted(v) {
 			return v, nil
 		}
 		if err != nil && events.CodeOf(err) != events.NotFound {
@@ -72,15 +73,18 @@ func (c *Client) Job(ctx context.Context, ref string) (events.JobView, error) {
 	return pick("job", ref, all, func(v events.JobView) string { return string(v.Job) })
 }
 
+// submitted tells whether there is such a job: the document may also only remember a stop whose submit has not come yet.
+func submitted(v events.JobView) bool { return v.Job != "" && v.State != "" }
+
 // Nodes returns every node that discovery knows, by name.
 func (c *Client) Nodes(ctx context.Context) ([]events.NodeView, error) {
 	var all []events.NodeView
-	err := events.EachView(ctx, c.ports.Buckets.Bucket(events.BucketNodes), func(_ string, v events.NodeView) {
-		if v.Node != "" {
-			all = append(all, v)
+	stored, err := events.Records[events.NodeView](ctx, c.ports.Buckets.Bucket(events.BucketNodes))
+	for _, r := range stored {
+		if r.View.Node != "" {
+			all = append(all, r.View)
 		}
-	})
-	slices.SortFunc(all, func(a, b events.NodeView) int { return strings.Compare(string(a.Node), string(b.Node)) })
+	}
 	return all, err
 }
 
@@ -96,12 +100,12 @@ func (c *Client) Node(ctx context.Context, ref string) (events.NodeView, error) 
 // Rounds returns the rendezvous' opinion of every job, by job id.
 func (c *Client) Rounds(ctx context.Context) ([]events.RoundView, error) {
 	var all []events.RoundView
-	err := events.EachView(ctx, c.ports.Buckets.Bucket(events.BucketRounds), func(_ string, v events.RoundView) {
-		if v.Job != "" {
-			all = append(all, v)
+	stored, err := events.Records[events.RoundView](ctx, c.ports.Buckets.Bucket(events.BucketRounds))
+	for _, r := range stored {
+		if r.View.Job != "" {
+			all = append(all, r.View)
 		}
-	})
-	slices.SortFunc(all, func(a, b events.RoundView) int { return strings.Compare(string(a.Job), string(b.Job)) })
+	}
 	return all, err
 }
 

@@ -29,8 +29,9 @@ func start(t *testing.T) (*clienttest.World, *client.Client, context.Context) {
 func TestJobsAreFoundByPrefix(t *testing.T) {
 	w, c, ctx := start(t)
 	for i, id := range []events.JobID{"mnist-7f3a", "mnist-7f3b", "gpt-0001", "gpt-0001-0002"} {
-		w.Job(events.JobView{Job: id, Submitted: clienttest.Now.Add(time.Duration(i) * time.Second)})
+		w.Job(events.JobView{Job: id, State: events.JobIsWaiting, Submitted: clienttest.Now.Add(time.Duration(i) * time.Second)})
 	}
+	w.Job(events.JobView{Job: "mnist-9999"}) // only a stop that came before its submit
 	all, err := c.Jobs(ctx)
 	if err != nil || len(all) != 4 || all[0].Job != "gpt-0001-0002" || all[3].Job != "mnist-7f3a" {
 		t.Errorf("jobs %v %v, want the newest first", all, err)
@@ -44,6 +45,7 @@ func TestJobsAreFoundByPrefix(t *testing.T) {
 		"gpt-0001-":  {"gpt-0001-0002", ""},
 		"mnist":      {"", events.Invalid},
 		"":           {"", events.NotFound},
+		"mnist-9999": {"", events.NotFound},
 		"MNIST":      {"", events.NotFound},
 		"../x":       {"", events.NotFound},
 	} {

@@ -73,6 +73,8 @@ func describeWorker(b events.Body) string {
 		return nodeText(b.NodeFact)
 	case events.NodeDraining:
 		return nodeText(b.NodeFact)
+	case events.NodeRejected:
+		return events.Refuse(b.Findings).Error()
 	}
 	return ""
 }

@@ -33,6 +33,21 @@ func golden(t *testing.T, file string, got string) {
 
 var t0 = time.Date(2026, 11, 21, 10, 30, 0, 0, time.UTC)
 
+// holding gives the first member a commit of the generation before.
+func holding(all []events.Member) []events.Member {
+	all[0].Commit = events.Commit{Generation: 1, Step: 100}
+	return all
+}
+
+// TestStoryOfALostState: people are told when nobody is left who held the state.
+func TestStoryOfALostState(t *testing.T) {
+	s := NewStory(Palette{})
+	s.Tell(events.JobSubmitted{Spec: events.Spec{Recovery: events.RecoveryInProcess}})
+	if line := s.Tell(events.RoundSealed{Generation: 2, From: 1, Members: []events.Member{{}}}); !strings.Contains(line, "begins again") {
+		t.Errorf("got %q", line)
+	}
+}
+
 func place(node string, slot int) events.Place {
 	return events.Place{Node: events.NodeID(node), Slot: events.Slot(slot)}
 }
@@ -79,7 +94,7 @@ func killed() []events.Event {
 	say(24*time.Second, events.IncidentOpened{Job: job, Incident: 1, From: 1, Cause: fault})
 	say(24*time.Second, events.RoundOpened{Job: job, Proposed: 2, Expected: []events.Place{place("node-a", 0), place("node-b", 0)}, Cause: fault})
 	say(24010*time.Millisecond, events.JobRespawned{Job: job, Place: c, Attempt: 2})
-	say(24020*time.Millisecond, events.RoundSealed{Job: job, Generation: 2, Members: members("node-a", "node-b"), Cause: fault, From: 1, NoticeMS: 4, JudgeMS: 8})
+	say(24020*time.Millisecond, events.RoundSealed{Job: job, Generation: 2, Members: holding(members("node-a", "node-b")), Cause: fault, From: 1, NoticeMS: 4, JudgeMS: 8})
 	say(24050*time.Millisecond, events.WorkerReady{WorkerRef: ref("node-a", 1, 2), Rank: 0, Step: 102})
 	say(24050*time.Millisecond, events.WorkerReady{WorkerRef: ref("node-b", 1, 2), Rank: 1, Step: 102})
 	say(24060*time.Millisecond, events.IncidentClosed{
@@ -88,7 +103,7 @@ func killed() []events.Event {
 	})
 	say(25*time.Second, events.WorkerStarted{WorkerRef: ref("node-c", 2, 0)})
 	say(40*time.Second, events.RoundOpened{Job: job, Proposed: 3, Cause: grow})
-	say(41*time.Second, events.RoundSealed{Job: job, Generation: 3, Members: members("node-a", "node-b", "node-c:2"), Cause: grow, From: 2})
+	say(41*time.Second, events.RoundSealed{Job: job, Generation: 3, Members: holding(members("node-a", "node-b", "node-c:2")), Cause: grow, From: 2})
 	for i, n := range []string{"node-a", "node-b"} {
 		say(41300*time.Millisecond, events.WorkerReady{WorkerRef: ref(n, 1, 3), Rank: i, Step: 180})
 	}
@@ -143,6 +158,8 @@ func filled(b events.Body) events.Body {
 		return events.JobStopped{JobEnd: end}
 	case events.JobRejected:
 		return events.JobRejected{Findings: []events.Finding{{Path: "name", Message: "is empty"}}}
+	case events.NodeRejected:
+		return events.NodeRejected{Findings: []events.Finding{{Path: "node", Message: "is empty"}}}
 	case events.PlacementWaiting:
 		return events.PlacementWaiting{Reason: "because"}
 	case events.RoundClosed:

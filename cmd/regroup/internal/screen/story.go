@@ -2,6 +2,7 @@ package screen
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
@@ -65,10 +66,18 @@ func (s *Story) generation(b events.RoundSealed) string {
 		s.ranks[m.Place] = m.Rank
 	}
 	if b.From != 0 || b.Generation > 1 {
+		if s.spec.Recovery == events.RecoveryInProcess && b.From != 0 && !anyHolds(b.Members) {
+			return s.Warn("! "+b.Generation.String()) + ": nobody who held the training state is left: it begins again"
+		}
 		return ""
 	}
 	return s.head(b.Generation) + fmt.Sprintf(" %s agreed in %s (min %d, max %d)",
 		Plural(s.world, "worker"), MS(b.JudgeMS), s.spec.Workers.Min, s.spec.Workers.Max)
+}
+
+// anyHolds tells whether a member holds a commit.
+func anyHolds(all []events.Member) bool {
+	return slices.ContainsFunc(all, func(m events.Member) bool { return m.Commit.Generation > 0 })
 }
 
 func (s *Story) head(g events.Generation) string { return s.Head(g.String() + " ▸") }

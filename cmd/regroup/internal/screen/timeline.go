@@ -112,6 +112,8 @@ func (t *Timeline) take(at time.Time, b events.Body) {
 		if b.Failed(t.inProcess) {
 			l.Failure, l.Ended = cmp.Or(b.Signal, b.Detail), at
 		}
+	case events.JobBlamed:
+		t.blamed(at, b)
 	case events.RoundOpened:
 		t.opened(at, b)
 	case events.RoundSealed:
@@ -121,6 +123,21 @@ func (t *Timeline) take(at time.Time, b events.Body) {
 		for _, l := range t.Lives {
 			l.stop(at)
 		}
+	}
+}
+
+// blamed: a worker of which nothing was heard any more. What looked like waiting for the others was its end.
+func (t *Timeline) blamed(at time.Time, b events.JobBlamed) {
+	for _, l := range t.Lives {
+		if l.Place != b.Place || !l.alive {
+			continue
+		}
+		if n := len(l.Stretches); n > 1 && l.Stretches[n-1].Doing == Gathering {
+			at = l.Stretches[n-1].From
+			l.Stretches = l.Stretches[:n-1]
+		}
+		l.alive, l.Ended, l.Failure = false, at, "lost"
+		l.Stretches[len(l.Stretches)-1].To = at
 	}
 }
 

@@ -1,0 +1,62 @@
+package events
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+)
+
+// Record is a judge's document as anyone may read it.
+type Record[V any] struct {
+	Key  string
+	View V
+	// Number is the last fact of each family that the view accounts for. It orders what is made up from the view among the
+	// facts themselves: a view that was read before a fact came must not undo it.
+	Number map[Family]uint64
+}
+
+// errListed ends a watch once everything present was seen.
+var errListed = errors.New("listed")
+
+// Records reads every document in a bucket, by key. One that this version cannot read is passed over: its judge complains
+// about it, and its facts come all the same.
+func Records[V any](ctx context.Context, b Bucket) ([]Record[V], error) {
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var all []Record[V]
+	err := b.Watch(inner, func(key string, value []byte, _ uint64) {
+		if value == nil || inner.Err() != nil {
+			return
+		}
+		if d, v, err := decodeView[V](value); err == nil {
+			all = append(all, Record[V]{Key: key, View: v, Number: d.Number})
+		}
+	}, func() { cancel(errListed) })
+	if !errors.Is(context.Cause(inner), errListed) {
+		return nil, err
+	}
+	slices.SortFunc(all, func(x, y Record[V]) int { return cmp.Compare(x.Key, y.Key) })
+	return all, nil
+}
+
+// DecodeView reads the public view out of a stored document.
+func DecodeView[V any](stored []byte) (V, error) {
+	_, v, err := decodeView[V](stored)
+	return v, err
+}
+
+func decodeView[V any](stored []byte) (Document, V, error) {
+	var s struct {
+		View V `json:"view"`
+	}
+	d, err := DecodeDocument(stored)
+	if err != nil {
+		return d, s.View, err
+	}
+	if err := json.Unmarshal(d.State, &s); err != nil {
+		return d, s.View, Errorf(Invalid, "decode view: %w", err)
+	}
+	return d, s.View, nil
+}

@@ -1,0 +1,44 @@
+package events_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
+)
+
+func TestRecords(t *testing.T) {
+	b := memory.New().Ports().Buckets.Bucket(events.BucketNodes)
+	save := func(key, text string) {
+		if _, err := b.Save(t.Context(), key, []byte(text), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	none, err := events.Records[events.NodeView](t.Context(), b)
+	if err != nil || len(none) != 0 {
+		t.Errorf("an empty bucket: %v, %v", none, err)
+	}
+	save("node-b", `{"schema":1,"version":3,"state":{"view":{"slots":2}},"number":{"node":7}}`)
+	save("node-a", `{"schema":1,"version":1,"state":{"view":{"slots":1}}}`)
+	save("node-c", `{"schema":99,"version":1,"state":{}}`) // of a newer version
+	save("node-d", `{"schema":1,"version":1,"state":{"view":7}}`)
+	all, err := events.Records[events.NodeView](t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, r := range all {
+		got += fmt.Sprintln(r.Key, r.View.Slots, r.Number[events.FamilyNode])
+	}
+	if want := "node-a 1 0\nnode-b 2 7\n"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := events.Records[events.NodeView](ended, b); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end of its context: %v, want Canceled", err)
+	}
+}

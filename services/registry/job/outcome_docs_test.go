@@ -1,0 +1,51 @@
+package job_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestOutcomesAreDocumented: docs/outcomes.md shows the table that TestOutcomes proves; -rewrite writes it.
+func TestOutcomesAreDocumented(t *testing.T) {
+	const file = "../../../docs/outcomes.md"
+	var b strings.Builder
+	b.WriteString(`# How jobs end
+
+Made from the table that ` + "`TestOutcomes`" + ` in services/registry/job proves. Each row begins with two workers at work. "failures" is how many the budget allows
+(` + "`--max-restarts`" + `). Terminal stays terminal.
+
+| what happens | recovery | failures | the job is then | exit code of ` + "`regroup run`" + ` |
+|---|---|---|---|---|
+`)
+	for _, o := range outcomes {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", o.name, o.recovery, o.failures, o.state, exitCode(o.state, o.code))
+	}
+	if *rewrite {
+		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(file)
+	if err != nil || string(got) != b.String() {
+		t.Errorf("docs/outcomes.md is stale (%v): go test ./services/registry/job -run Documented -rewrite", err)
+	}
+}
+
+func exitCode(s events.JobState, c events.Code) string {
+	switch {
+	case s == events.JobHasSucceed:
+		return "0"
+	case s == events.JobHasStopped:
+		return "11"
+	case s == events.JobHasFailed && c == events.Exhausted:
+		return "14"
+	case s == events.JobHasFailed:
+		return "10"
+	}
+	return ""
+}

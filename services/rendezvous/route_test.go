@@ -1,0 +1,130 @@
+package rendezvous
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/rendezvous/round"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const job = events.JobID("demo-0001")
+
+// rounds is one job, stepped by hand.
+type rounds struct {
+	s   round.State
+	now time.Time
+}
+
+func (r *rounds) step(number uint64, b events.Body) events.Decision {
+	var d events.Decision
+	r.s, d = round.Machine{}.Step(r.s, events.Input{Number: number, Nonce: "n", Body: b}, r.now)
+	return d
+}
+
+func (r *rounds) route(in events.Input) []string {
+	return route(in, func() []string { return []string{string(job)} }, func(j string) (round.State, bool) { return r.s, j == string(job) })
+}
+
+func placed() *rounds {
+	r := &rounds{s: round.Machine{}.New(string(job)), now: time.Unix(1000, 0)}
+	spec := events.Spec{Name: "demo", Command: []string{"x"}, Recovery: events.RecoveryInProcess}.WithDefaults()
+	r.step(1, events.PlacementSet{
+		Job: job, Spec: spec, Workers: events.Workers{Min: 1, Max: 2}, Places: []events.Place{{Node: "node-a"}, {Node: "node-b"}},
+	})
+	return r
+}
+
+func TestASteadyHeartbeatReachesNoJob(t *testing.T) {
+	r := placed()
+	beat := func(n events.NodeID, held map[events.JobID]uint64) bool {
+		return len(r.route(events.Input{Body: events.Heartbeat{Node: n, Revisions: held}})) > 0
+	}
+	told := r.s.Told["node-a"].Revision
+	if told == 0 {
+		t.Fatal("node-a was told nothing")
+	}
+	check := func(when string, held map[events.JobID]uint64, want bool) {
+		t.Helper()
+		if got := beat("node-a", held); got != want {
+			t.Errorf("%s: a heartbeat with %v reaches the job: %t, want %t", when, held, got, want)
+		}
+	}
+	check("placed", map[events.JobID]uint64{job: told}, false)
+	check("placed", map[events.JobID]uint64{job: told - 1}, true)
+	check("placed", nil, true)
+	if beat("node-c", nil) {
+		t.Error("the heartbeat of a node that has no part in the job reaches it")
+	}
+	r.step(2, events.JobSucceeded{JobEnd: events.JobEnd{Job: job, Reason: "done"}})
+	stop := r.s.Told["node-a"].Revision
+	if stop <= told || r.s.View.State != events.RoundIsClosed {
+		t.Fatalf("the end was not told: %d after %d", stop, told)
+	}
+	check("closed", map[events.JobID]uint64{job: stop}, false)
+	check("closed", map[events.JobID]uint64{job: told}, true)
+	check("closed", nil, false)
+	if got := r.route(events.Input{Body: events.JobSucceeded{JobEnd: events.JobEnd{Job: job}}}); len(got) > 0 {
+		t.Errorf("the end of a job whose rendezvous is over reaches %v", got)
+	}
+}
+
+func TestAnOldFactAboutANodeReachesNoJob(t *testing.T) {
+	r := placed()
+	node := events.NodeFact{Node: "node-a", Incarnation: "A"}
+	r.step(6, events.NodeJoined{NodeFact: node})
+	for number, want := range map[uint64]int{5: 0, 6: 0, 7: 1, 0: 1} {
+		if got := r.route(events.Input{Number: number, Body: events.NodeLost{NodeFact: node}}); len(got) != want {
+			t.Errorf("after fact 6, number %d reaches %v", number, got)
+		}
+	}
+}
+
+// TestReconcileCarriesTheNumberOfTheRecord: what is made up from a record has its place among the facts.
+func TestReconcileCarriesTheNumberOfTheRecord(t *testing.T) {
+	p := memory.New().Ports()
+	record := func(bucket, key string, f events.Family, number uint64, view any) {
+		state, err := json.Marshal(map[string]any{"view": view})
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, err := events.EncodeDocument(events.Document{
+			Schema: events.DocumentSchema, Version: 1, State: state, Number: map[events.Family]uint64{f: number},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Buckets.Bucket(bucket).Save(t.Context(), key, doc, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, s := range []events.NodeState{events.NodeReady, events.NodeGone, events.NodeDeparted, events.NodeSuspect} {
+		n := fmt.Sprintf("node-%d", i)
+		record(events.BucketNodes, n, events.FamilyNode, uint64(i+1), events.NodeView{Node: events.NodeID(n), State: s})
+	}
+	for i, s := range []events.JobState{"", events.JobIsRunning, events.JobHasSucceed, events.JobHasFailed, events.JobHasStopped} {
+		j := fmt.Sprintf("demo-%d", i)
+		record(events.BucketJobs, j, events.FamilyJob, uint64(i+1), events.JobView{Job: events.JobID(j), State: s})
+	}
+	var got []string
+	if err := reconcile(t.Context(), p, func(in events.Input) {
+		got = append(got, fmt.Sprintf("%s.%s %d %q", in.Body.Type().Family(), in.Body.Type().Kind(), in.Number, in.ID))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`job.succeeded 3 ""`, `job.failed 4 ""`, `job.stopped 5 ""`,
+		`node.joined 1 ""`, `node.lost 2 ""`, `node.left 3 ""`, `node.joined 4 ""`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("emitted %q\nwant %q", got, want)
+	}
+}
