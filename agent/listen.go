@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/regroup-io/regroup/agent/worker"
@@ -76,21 +77,30 @@ func (a *Agent) greet() {
 	}
 }
 
+// quietFor is how long discovery may be absent without a warning: services and agents are started together.
+const quietFor = 3 * time.Second
+
 // register says hello until it is answered, then again now and then: discovery may have forgotten us.
 func (a *Agent) register(work context.Context) {
 	h := events.NodeHello{Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.opt.Slots, Address: a.opt.Advertise}
 	const first, most = 100 * time.Millisecond, 2 * time.Second
-	backoff, said := first, ""
+	backoff, said, since := first, "", time.Time{}
 	for work.Err() == nil {
 		wait := a.opt.Config.HelloEvery
 		if _, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbJoin, h, ""); err != nil {
 			wait, backoff = backoff, min(2*backoff, most)
-			if err.Error() != said && work.Err() == nil {
-				a.opt.Logger.Warn("discovery has not taken this node in", "node", a.opt.Node, "reason", err)
+			if since.IsZero() {
+				since = time.Now()
 			}
-			said = err.Error()
+			level := slog.LevelDebug
+			if starting := events.CodeOf(err) == events.Unavailable && time.Since(since) < quietFor; !starting && err.Error() != said {
+				level, said = slog.LevelWarn, err.Error()
+			}
+			if work.Err() == nil {
+				a.opt.Logger.Log(work, level, "discovery has not taken this node in", "node", a.opt.Node, "reason", err)
+			}
 		} else {
-			backoff, said = first, ""
+			backoff, said, since = first, "", time.Time{}
 		}
 		t := time.NewTimer(wait)
 		select {

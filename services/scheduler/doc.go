@@ -3,9 +3,10 @@
 //	job.submitted, scaled, succeeded, failed, stopped ─► ┌──────┐
 //	node.joined, suspected, recovered, lost, left,    ─► │ plan │ ─► placement.set, waiting, released
 //	     draining                                        └──────┘ ─► bucket placements, one document: the pool
+//	incident.opened, closed (only to draw in its trace) ────▲
 //
 // States of a job in the pool: waiting, placed, below min, released (drawn in package plan, with the rules).
 //
-// It reads the facts of the job and node families, and at the start and every 10 s the buckets jobs and nodes, so that a
+// It reads the facts of the job, node and incident families, and at the start and every 10 s the buckets jobs and nodes, so that a
 // fact that never came is made up for. It writes the facts of the placement family, and no other service does.
 package scheduler

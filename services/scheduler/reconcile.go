@@ -82,8 +82,16 @@ func jobInputs(r events.Record[events.JobView], placed bool) []events.Input {
 		end := events.JobEnd{Job: v.Job, Reason: v.Reason, Code: v.Code}
 		return []events.Input{{Number: number, Body: events.JobStopped{JobEnd: end}}}
 	}
-	return []events.Input{
+	ins := []events.Input{
 		{Number: number, Body: events.JobSubmitted{Job: v.Job, Spec: v.Spec, By: v.By}},
 		{Number: number, Body: events.JobScaled{Job: v.Job, Workers: v.Spec.Workers}},
 	}
+	incidents := r.Number[events.FamilyIncident]
+	switch last := len(v.Incidents) - 1; {
+	case v.Open != nil:
+		ins = append(ins, events.Input{Number: incidents, Body: *v.Open})
+	case last >= 0:
+		ins = append(ins, events.Input{Number: incidents, Body: v.Incidents[last]})
+	}
+	return ins
 }

@@ -40,6 +40,7 @@ func New(o Options) (*Service, error) {
 			Subjects: []string{
 				events.FamilySubject(events.FamilyJob, "*"),
 				events.FamilySubject(events.FamilyNode, "*"),
+				events.FamilySubject(events.FamilyIncident, "*"),
 			},
 		}},
 		Route:     route,
@@ -56,6 +57,7 @@ func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }
 func route(in events.Input, _ func() []string, _ func(string) (plan.State, bool)) []string {
 	switch in.Body.(type) {
 	case events.JobSubmitted, events.JobScaled, events.JobSucceeded, events.JobFailed, events.JobStopped,
+		events.IncidentOpened, events.IncidentClosed,
 		events.NodeJoined, events.NodeSuspected, events.NodeRecovered, events.NodeLost, events.NodeLeft, events.NodeDraining:
 		return []string{events.PoolKey}
 	}

@@ -90,8 +90,10 @@ func (t *turn) letKeeperGo() {
 	for i := range t.Seats {
 		if x := &t.Seats[i]; x.Leaving && x.State == member {
 			place := x.Place
-			t.change(events.Cause{Kind: events.CauseShrink, Place: &place, Node: place.Node, Rank: t.rankOf(place, x.Incarnation),
-				Detail: "has handed the state over"})
+			t.change(events.Cause{
+				Kind: events.CauseShrink, Place: &place, Node: place.Node, Rank: t.rankOf(place, x.Incarnation),
+				Detail: "has handed the state over",
+			})
 			return
 		}
 	}

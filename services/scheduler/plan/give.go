@@ -181,8 +181,9 @@ func (t *turn) report(p *pool, j *Job, c *change, holder events.JobID) {
 			c.reasons = append(c.reasons, fmt.Sprintf("scaled to %d:%d", row.Workers.Min, row.Workers.Max))
 		}
 		if wanted || len(c.gone) > 0 || !slices.Equal(c.before, row.Places) {
+			first := j.Told == events.Workers{}
 			j.Told = row.Workers
-			t.set(j, row, c)
+			t.set(j, row, c, first)
 		}
 	} else if waiting != row.Waiting {
 		t.d.Facts = append(t.d.Facts, events.Fact{Entity: string(j.ID), Body: events.PlacementWaiting{
@@ -194,15 +195,15 @@ func (t *turn) report(p *pool, j *Job, c *change, holder events.JobID) {
 }
 
 // set tells the job's places.
-func (t *turn) set(j *Job, row events.PlacementView, c *change) {
-	reason := strings.Join(c.reasons, "; ")
-	t.d.Facts = append(t.d.Facts, events.Fact{Entity: string(j.ID), Body: events.PlacementSet{
+func (t *turn) set(j *Job, row events.PlacementView, c *change, first bool) {
+	reason, trace := strings.Join(c.reasons, "; "), t.traceOf(j, first)
+	t.d.Facts = append(t.d.Facts, events.Fact{Entity: string(j.ID), Trace: trace, Body: events.PlacementSet{
 		Job: j.ID, Places: slices.Clone(row.Places), Workers: row.Workers, Spec: j.Spec, Reason: reason, Gone: c.gone,
 	}})
-	if len(c.gone) > 0 {
-		t.d.Spans = append(t.d.Spans, events.Span{
-			Service: events.ServiceScheduler, Name: "placement.set", Parent: t.in.Trace, Start: t.now, End: t.now,
-			Attributes: map[string]string{"job": string(j.ID), "reason": reason, "places": fmt.Sprint(len(row.Places))},
-		})
+	switch {
+	case trace != "":
+		t.span(j.ID, trace, reason, t.now)
+	case len(c.gone) > 0:
+		j.Incident.Lost = &Loss{Nodes: c.gone, Reason: reason, At: t.now}
 	}
 }

@@ -81,6 +81,7 @@ func (p *pool) do(t *testing.T, line string) string {
 }
 
 // parse reads a command: submit job min:max, scale job min:max, end job, or
+// opened or closed job N/gM (its Nth incident, after generation M), or
 // joined, suspected, recovered, draining, lost, left with a node, slots=N and an incarnation.
 func parse(line string) (in events.Input, err error) {
 	line, number, ok := strings.Cut(line, " #")
@@ -118,6 +119,16 @@ func parse(line string) (in events.Input, err error) {
 		in.Body = events.JobStopped{JobEnd: events.JobEnd{Job: job}}
 	case "joined":
 		in.Body = events.NodeJoined{NodeFact: f}
+	case "opened", "closed":
+		var n int
+		var after events.Generation
+		if _, err = fmt.Sscanf(w[2], "%d/g%d", &n, &after); err != nil {
+			return in, err
+		}
+		in.Body = events.IncidentClosed{Job: job, Incident: n, From: after}
+		if w[0] == "opened" {
+			in.Body = events.IncidentOpened{Job: job, Incident: n, From: after, Trace: events.TraceOf(job, after), Cause: events.Cause{Node: "node-a"}}
+		}
 	case "suspected":
 		in.Body = events.NodeSuspected{NodeFact: f}
 	case "recovered":
@@ -157,18 +168,34 @@ func printed(d events.Decision) string {
 			if len(body.Gone) > 0 {
 				fmt.Fprintf(&b, " (gone: %v)", body.Gone)
 			}
+			if f.Trace != "" {
+				fmt.Fprintf(&b, " (in %s)", trace(f.Entity, f.Trace))
+			}
 		case events.PlacementWaiting:
 			fmt.Fprintf(&b, " (need %d, free %d): %s", body.Need, body.Free, body.Reason)
 		}
 		b.WriteString("\n")
 	}
 	for _, s := range d.Spans {
-		fmt.Fprintf(&b, "span %s of %s\n", s.Name, s.Attributes["job"])
+		fmt.Fprintf(&b, "span %s of %s in %s: %s\n", s.Name, s.Attributes["regroup.job.id"], trace(s.Attributes["regroup.job.id"], s.Parent), s.Attributes["reason"])
 	}
 	if b.Len() == 0 {
 		return "nothing to tell\n"
 	}
 	return b.String()
+}
+
+// trace names the trace of a job.
+func trace(job, traceparent string) string {
+	if traceparent == events.JobTrace(events.JobID(job)) {
+		return "its start"
+	}
+	for g := range events.Generation(10) {
+		if traceparent == events.TraceOf(events.JobID(job), g) {
+			return "the incident after " + g.String()
+		}
+	}
+	return "no trace of its own: " + traceparent
 }
 
 // rows prints the public view.

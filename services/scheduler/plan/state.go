@@ -28,6 +28,21 @@ type Job struct {
 	Spec      events.Spec    `json:"spec"`
 	Told      events.Workers `json:"told"`              // as in the last placement.set
 	Workers   uint64         `json:"workers,omitempty"` // number of the fact that said how many
+	Incident  Incident       `json:"incident,omitzero"`
+}
+
+// Incident is the newest incident of a job that was told, so that what is decided meanwhile is drawn in its trace.
+type Incident struct {
+	Count int    `json:"count,omitempty"` // which one of the job's
+	Trace string `json:"trace,omitempty"` // of its root span, while it is open
+	Lost  *Loss  `json:"lost,omitempty"`  // nodes were lost, and the incident that this opens is not told yet
+}
+
+// Loss is a change of places because of lost nodes.
+type Loss struct {
+	Nodes  []events.NodeID `json:"nodes"`
+	Reason string          `json:"reason"`
+	At     time.Time       `json:"at"`
 }
 
 // Node is one node.

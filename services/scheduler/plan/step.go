@@ -37,6 +37,12 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 		t.ended(b.Job)
 	case events.JobStopped:
 		t.ended(b.Job)
+	case events.IncidentOpened:
+		t.incident(b)
+		return s, t.d
+	case events.IncidentClosed:
+		t.closed(b)
+		return s, t.d
 	case events.NodeJoined:
 		t.node(b.NodeFact, func(*Node) {})
 	case events.NodeRecovered:

@@ -1,0 +1,66 @@
+package local
+
+import (
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestScaleAndDrain: a job grows, shrinks and moves to another node while it trains. No change is a fault, nothing is lost, and
+// the state goes along even when no worker stays.
+func TestScaleAndDrain(t *testing.T) {
+	c := newCluster(t)
+	c.services(1)
+	c.agent("node-a", 4)
+	job := c.submit(append([]string{"--workers", "2:2", "--max-restarts", "0"}, counter(1500)...)...)
+	ready := func(what string, world int, node string) {
+		t.Helper()
+		c.until(job, time.Minute, what, func(v events.JobView) bool {
+			if len(v.Generations) == 0 {
+				return false
+			}
+			g := v.Generations[len(v.Generations)-1]
+			if !g.Ready || g.World != world {
+				return false
+			}
+			for _, m := range g.Members {
+				if m.Place.Node != events.NodeID(node) {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	must := func(args ...string) {
+		t.Helper()
+		if _, errs, code := c.cli(args...); code != 0 {
+			t.Fatalf("%v exits %d: %s", args, code, errs)
+		}
+	}
+	ready("two workers train", 2, "node-a")
+	must("scale", string(job), "2:4")
+	ready("four workers train", 4, "node-a")
+	must("scale", string(job), "1:2")
+	ready("two workers train again", 2, "node-a")
+	c.agent("node-b", 2)
+	must("node", "drain", "node-a")
+	ready("it trains on the other node", 2, "node-b")
+	c.ends(job, 2*time.Minute)
+	last := uint64(0)
+	for _, e := range facts(t, c, job) {
+		switch b := e.Body.(type) {
+		case events.WorkerReady:
+			if b.Rank == 0 {
+				if b.Step < last {
+					t.Errorf("%s begins at step %d, the one before had begun at %d: its state was lost", b.Generation, b.Step, last)
+				}
+				last = b.Step
+			}
+		case events.IncidentClosed:
+			if !b.Cause.Kind.Planned() || b.StepsLost != 0 {
+				t.Errorf("incident %d: %s, %d steps lost; want planned changes and none", b.Incident, b.Cause.Kind, b.StepsLost)
+			}
+		}
+	}
+}

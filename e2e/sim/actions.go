@@ -1,0 +1,126 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
+)
+
+// do carries out what the agent's machine wants.
+func (n *node) do(act worker.Action) {
+	w := n.w
+	switch a := act.(type) {
+	case worker.StartProcess:
+		newProcess(n, a)
+	case worker.SignalProcess:
+		if p := n.procs[a.Worker]; p != nil {
+			p.term()
+		}
+	case worker.KillProcess:
+		if p := n.procs[a.Worker]; p != nil {
+			life := n.life
+			w.after(w.between(time.Millisecond, 15*time.Millisecond), func() {
+				if n.life == life {
+					p.exit(-1, "SIGKILL")
+				}
+			})
+		}
+	case worker.NeedPort:
+		addr := ""
+		if !w.chance(5) {
+			addr = fmt.Sprintf("%s.test:%d", n.id, 20000+w.rng.IntN(20000))
+		}
+		n.later(w.hop(), worker.PortFound{Worker: a.Worker, Address: addr})
+	case worker.SendJoin:
+		w.say("%s: join %s %s left g%d planned %t commit %d.%d", n.id, a.Join.Job, a.Join.Place, a.Join.Left, a.Join.Planned, a.Join.Commit.Generation, a.Join.Commit.Step)
+		n.join(a.Join)
+	case worker.AnswerJoin:
+		if p := n.procs[a.Worker]; p != nil && !w.chance(3) { // now and then no poll is there
+			life := n.life
+			w.after(w.between(0, 5*time.Millisecond), func() {
+				if n.life == life {
+					p.assigned(a.Assignment)
+				}
+			})
+		}
+	case worker.RefuseJoin:
+		w.say("%s: worker %s is refused: %s", n.id, a.Worker, a.Reason)
+		if p := n.procs[a.Worker]; p != nil && p.waiting {
+			w.after(w.between(0, 100*time.Millisecond), func() { p.exit(1, "") })
+		}
+	case worker.PushChange:
+		if p := n.procs[a.Worker]; p != nil {
+			w.after(w.between(0, 20*time.Millisecond), func() { p.change(a.Change) })
+		}
+	case worker.TellFact:
+		n.fact(a)
+	case worker.SendNotice:
+		if !n.cut {
+			w.notice(events.NoticeEnvelope{Notice: &a.Notice})
+		}
+	}
+}
+
+// join asks the rendezvous once.
+func (n *node) join(j events.MemberJoin) {
+	n.w.check.joins(j)
+	n.w.call(n, events.ServiceRendezvous, j, func(b events.Body, err error) {
+		in := worker.JoinAnswered{Worker: j.Incarnation}
+		if err != nil {
+			in.Refused, in.Reason = events.CodeOf(err), err.Error()
+			n.w.say("%s: join of %s refused: %s", n.id, j.Place, err)
+		} else if b != nil {
+			in.Waiting, _ = b.(events.MemberWaiting)
+		}
+		n.input(in)
+	})
+}
+
+// fact queues a fact to be stored.
+func (n *node) fact(a worker.TellFact) {
+	e := events.Event{
+		ID: n.w.id("fact"), Source: fmt.Sprintf("/regroup/agent/%s/%s", n.id, n.inc), Entity: string(a.Job),
+		Time: n.w.now, Trace: a.Trace, Body: a.Body,
+	}
+	n.w.say("%s: fact %s %s", n.id, a.Body.Type().Kind(), brief(a.Body))
+	m, err := e.Message()
+	if err != nil {
+		n.w.check.fail(0, "agent's fact: %v", err)
+		return
+	}
+	n.facts = append(n.facts, m)
+	n.store()
+}
+
+// store sends the first fact until its acknowledgement comes.
+func (n *node) store() {
+	if n.busy || n.cut || len(n.facts) == 0 {
+		return
+	}
+	n.busy = true
+	life := n.life
+	n.w.after(n.w.hop(), func() {
+		if n.life != life {
+			return
+		}
+		n.busy = false
+		if n.cut {
+			return // taken up again with the connection
+		}
+		lost := n.w.chance(n.w.sc.loss)
+		if lost && n.w.chance(50) { // on its way there
+			n.w.after(200*time.Millisecond, n.store)
+			return
+		}
+		n.w.store.publish(n.facts[0])
+		if lost { // on its way back
+			n.w.after(200*time.Millisecond, n.store)
+			return
+		}
+		n.facts = n.facts[1:]
+		n.store()
+		n.leave()
+	})
+}

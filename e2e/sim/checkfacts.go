@@ -1,0 +1,182 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// fact looks at a fact when it is stored, in the order of the log.
+func (c *checker) fact(e events.Event) {
+	if e.Number > 0 {
+		key := string(e.Body.Type().Family()) + "/" + e.Entity
+		if e.Body.Type().Family() == events.FamilyPlacement {
+			key = "placement/*" // one document, the pool, numbers the facts about all jobs
+		}
+		last := c.number[key]
+		if e.Number <= last {
+			return // a reader drops it
+		}
+		if e.Number != last+1 {
+			c.fail(9, "%s: after fact %d comes %d (%s)", key, last, e.Number, e.Body.Type().Kind())
+			return
+		}
+		c.number[key] = e.Number
+	}
+	switch b := e.Body.(type) {
+	case events.RoundSealed:
+		c.sealed(e.ID, b)
+	case events.RoundOpened:
+		if a := c.job(b.Job); b.Proposed == 0 || a.sealed[b.Proposed] != "" {
+			c.fail(4, "%s was opened after it was sealed", b.Proposed)
+		}
+	case events.PlacementSet:
+		seen := map[events.Place]bool{}
+		for _, p := range b.Places {
+			if seen[p] {
+				c.fail(3, "%s has %s twice", b.Job, p)
+			}
+			seen[p] = true
+		}
+	case events.WorkerExited:
+		c.job(b.Job).dead[b.Incarnation] = true
+	case events.JobRespawned:
+		a := c.job(b.Job)
+		if a.judged[b.Dead]++; a.judged[b.Dead] > 1 {
+			c.fail(10, "%s at %s was replaced twice", b.Dead, b.Place)
+		}
+	case events.JobSucceeded:
+		c.ended(b.Job, b.Type(), b.Reason)
+	case events.JobFailed:
+		c.ended(b.Job, b.Type(), b.Reason)
+	case events.JobStopped:
+		c.ended(b.Job, b.Type(), b.Reason)
+	case events.IncidentOpened:
+		c.incident(b)
+	case events.IncidentClosed:
+		c.incidentOver(b)
+	}
+}
+
+func (c *checker) ended(id events.JobID, t events.Type, reason string) {
+	a := c.job(id)
+	if a.end != "" {
+		c.fail(7, "%s has ended twice: %s, then %s", id, a.end.Kind(), t.Kind())
+	}
+	if a.end = t; reason == "" {
+		c.fail(8, "%s has %s without a reason", id, t.Kind())
+	}
+}
+
+func (c *checker) incident(b events.IncidentOpened) {
+	a := c.job(b.Job)
+	if a.open || b.Incident != a.incidents+1 {
+		c.fail(11, "%s opens incident %d after %d (open: %t)", b.Job, b.Incident, a.incidents, a.open)
+	}
+	a.open, a.incidents = true, b.Incident
+}
+
+func (c *checker) incidentOver(b events.IncidentClosed) {
+	a := c.job(b.Job)
+	if !a.open || b.Incident != a.incidents {
+		c.fail(11, "%s closes incident %d, the last was %d (open: %t)", b.Job, b.Incident, a.incidents, a.open)
+	}
+	a.open = false
+	p := b.Phases
+	for _, ms := range []float64{p.Notice, p.Abort, p.Judge, p.Regroup, p.Sync, p.FirstStep} {
+		if ms < 0 {
+			c.fail(11, "incident %d of %s has a negative phase: %+v", b.Incident, b.Job, p)
+		}
+	}
+}
+
+// sealed is the heart of it: who is in a generation.
+func (c *checker) sealed(id string, b events.RoundSealed) {
+	a := c.job(b.Job)
+	if old := a.sealed[b.Generation]; old != "" {
+		c.fail(1, "%s of %s was sealed by %s and by %s", b.Generation, b.Job, old, id)
+		return
+	}
+	if b.Generation > 1 && a.sealed[b.Generation-1] == "" {
+		c.fail(4, "%s of %s was sealed before %s", b.Generation, b.Job, b.Generation-1)
+	}
+	a.sealed[b.Generation] = id
+	seen := map[events.Place]bool{}
+	local, cross := map[events.NodeID]int{}, map[int]int{}
+	for r, m := range b.Members {
+		if m.Rank != r || m.LocalRank != local[m.Place.Node] || m.CrossRank != cross[m.LocalRank] {
+			c.fail(2, "%s of %s: place %d in order has rank %d, local %d, cross %d", b.Generation, b.Job, r, m.Rank, m.LocalRank, m.CrossRank)
+		}
+		if seen[m.Place] {
+			c.fail(2, "%s of %s has %s twice", b.Generation, b.Job, m.Place)
+		}
+		seen[m.Place] = true
+		local[m.Place.Node]++
+		cross[m.LocalRank]++
+	}
+	j := c.w.jobOf(b.Job)
+	if j == nil || j.spec.Recovery != events.RecoveryInProcess {
+		return
+	}
+	var held events.Commit
+	for _, m := range b.Members {
+		if m.Commit.Newer(held) {
+			held = m.Commit
+		}
+	}
+	for _, m := range b.Members {
+		p := c.process(m.Incarnation)
+		if p == nil || !p.alive {
+			continue
+		}
+		if !p.waiting { // a join that it sent before its generation was taken once more; that is wrong if it is known to be in it
+			if g := p.group; g != nil && g.generation < b.Generation && c.good[b.Job] >= g.generation {
+				c.fail(4, "%s of %s was sealed with %s, which still works in %s", b.Generation, b.Job, m.Place, g.generation)
+			}
+			continue
+		}
+		if s := p.commit; s != nil {
+			has := events.Commit{Generation: events.Generation(s.generation), Step: s.step}
+			if has.Newer(held) {
+				c.fail(5, "%s of %s knows of commit %d.%d, but %s holds %d.%d", b.Generation, b.Job, held.Generation, held.Step, m.Place, s.generation, s.step)
+			}
+		}
+	}
+}
+
+func (c *checker) process(id events.Incarnation) *process {
+	for _, n := range c.w.nodes {
+		if p := n.procs[id]; p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// joins notes what an agent asks.
+func (c *checker) joins(j events.MemberJoin) {
+	if c.w.jobOf(j.Job) == nil {
+		c.fail(4, "%s joins %s, which nobody submitted", j.Place, j.Job)
+	}
+}
+
+// launch looks at what a node is told: one revision says one thing.
+func (c *checker) launch(l events.Launch) {
+	data, err := json.Marshal(l)
+	if err != nil {
+		c.fail(0, "launch: %v", err)
+		return
+	}
+	a := c.job(l.Job)
+	key := launchKey{l.Node, l.Revision}
+	if old, ok := a.launches[key]; ok && !bytes.Equal(old, data) {
+		c.fail(4, "revision %d of the launch for %s says two things: %s and %s", l.Revision, l.Node, old, data)
+	}
+	a.launches[key] = data
+}
+
+type launchKey struct {
+	node     events.NodeID
+	revision uint64
+}

@@ -1,0 +1,116 @@
+package sim
+
+import (
+	"encoding/json"
+	"reflect"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/registry/job"
+	"github.com/regroup-io/regroup/services/rendezvous/round"
+)
+
+// saved looks at every change of a document.
+func (c *checker) saved(bucket, key string, value []byte) {
+	switch bucket {
+	case events.BucketPlacements:
+		if value != nil {
+			c.slots = state[struct {
+				View events.PoolView `json:"view"`
+			}](c, value).View
+			c.pool(c.slots)
+		}
+	case events.BucketRounds:
+		s := state[round.State](c, value)
+		if value != nil {
+			c.round(c.rounds[key], s)
+		}
+		c.rounds[key] = s
+	case events.BucketJobs:
+		s, old := state[job.State](c, value), c.states[key]
+		if value != nil {
+			c.registry(old, s)
+		} else if old.View.State != "" {
+			c.fail(7, "%s is %s and was removed", key, old.View.State)
+		}
+		c.states[key] = s
+	}
+}
+
+// state reads a document; none is the zero state.
+func state[S any](c *checker, stored []byte) S {
+	var s S
+	if stored == nil {
+		return s
+	}
+	d, err := events.DecodeDocument(stored)
+	if err == nil {
+		err = json.Unmarshal(d.State, &s)
+	}
+	if err != nil {
+		c.fail(0, "document: %v", err)
+	}
+	return s
+}
+
+func (c *checker) pool(v events.PoolView) {
+	owner := map[events.Place]events.JobID{}
+	for id, row := range v.Jobs {
+		if len(row.Places) > row.Workers.Max {
+			c.fail(3, "%s has %d places, it wants at most %d", id, len(row.Places), row.Workers.Max)
+		}
+		for _, p := range row.Places {
+			if other, taken := owner[p]; taken {
+				c.fail(3, "%s belongs to %s and to %s", p, min(id, other), max(id, other))
+			}
+			owner[p] = id
+			for _, n := range c.w.nodes {
+				if n.id == p.Node && int(p.Slot) >= n.slots {
+					c.fail(3, "%s does not exist", p)
+				}
+			}
+		}
+	}
+}
+
+func (c *checker) round(old, s round.State) {
+	v, o := s.View, old.View
+	c.good[v.Job] = old.Good
+	switch {
+	case v.Generation < o.Generation: // a turn takes several inputs, so it may seal several
+		c.fail(4, "%s: generation %s follows %s", v.Job, v.Generation, o.Generation)
+	case v.Generation == o.Generation && v.Generation > 0 && !reflect.DeepEqual(v.Members, o.Members):
+		c.fail(4, "%s: the members of %s were changed after it was sealed", v.Job, v.Generation)
+	case v.Proposed != 0 && v.Proposed != v.Generation+1:
+		c.fail(4, "%s: %s is proposed after %s", v.Job, v.Proposed, v.Generation)
+	case o.State == events.RoundIsClosed && v.State != events.RoundIsClosed:
+		c.fail(7, "%s: the round was opened after it was closed", v.Job)
+	}
+	if n := len(v.Members); v.Generation > o.Generation && (n < s.Workers.Min || n > s.Workers.Max) {
+		c.fail(2, "%s of %s has %d members, %d:%d are wanted", v.Generation, v.Job, n, s.Workers.Min, s.Workers.Max)
+	}
+}
+
+func (c *checker) registry(old, s job.State) {
+	v, o := s.View, old.View
+	if o.State.Terminal() && (v.State != o.State || v.Reason != o.Reason || !v.Ended.Equal(o.Ended)) {
+		c.fail(7, "%s was %s and is %s", v.Job, o.State, v.State)
+	}
+	a := c.job(v.Job)
+	for _, w := range v.Workers {
+		if w.Incarnation != "" && (w.State == events.WorkerHasFailed || w.State == events.WorkerIsLost) {
+			a.dead[w.Incarnation] = true
+		}
+	}
+	for _, n := range s.Notes {
+		for _, i := range n.Ended {
+			a.dead[i] = true
+		}
+	}
+	a.charges += max(0, len(v.Failures)-len(o.Failures))
+	if a.charges > len(a.dead) {
+		c.fail(10, "%s was charged %d failures, %d of its workers have ended", v.Job, a.charges, len(a.dead))
+	}
+	if m := v.Spec.Failures.Max; m != nil && len(v.Failures) > *m && !v.State.Terminal() {
+		c.fail(10, "%s has %d failures of %d allowed and is %s", v.Job, len(v.Failures), *m, v.State)
+	}
+}

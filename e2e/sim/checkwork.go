@@ -1,0 +1,104 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// starts looks at a process that an agent starts.
+func (c *checker) starts(p *process) {
+	a := p.start
+	place := fmt.Sprint(a.Job, a.Place)
+	if old := c.last[place]; old != nil && old.alive && old.node.life == p.node.life {
+		c.fail(12, "%s of %s: attempt %d is started while attempt %d lives", a.Place, a.Job, a.Attempt, old.start.Attempt)
+	}
+	c.last[place] = p
+	life := fmt.Sprint(p.node.inc, a.Job, a.Place, a.Attempt, a.Generation)
+	if c.begun[life] != nil {
+		c.fail(12, "%s of %s: attempt %d of generation %s is started twice", a.Place, a.Job, a.Attempt, a.Generation)
+	}
+	c.begun[life] = p
+}
+
+// committed looks at the account of a commit: a finished epoch holds the whole permutation, once.
+func (c *checker) committed(j *jobRun, s snapshot) {
+	for i, e := range s.epochs {
+		if e != j.total() {
+			c.fail(6, "%s g%d: epoch %d counts %d samples of %d (hash %x, not %x)", j.id, s.generation, i, e.count, j.total().count, e.sum, j.total().sum)
+		}
+	}
+	if s.account.count > s.samples {
+		c.fail(6, "%s g%d: epoch %d counts %d samples of %d", j.id, s.generation, s.epoch, s.account.count, s.samples)
+	}
+}
+
+// watchEnd looks now and then whether all is over.
+func (c *checker) watchEnd() {
+	if left := c.left(); len(left) > 0 {
+		c.w.after(250*time.Millisecond, c.watchEnd)
+		return
+	}
+	for _, j := range c.w.jobs {
+		c.final(j)
+	}
+	c.w.over = true
+}
+
+// left lists what has not ended.
+func (c *checker) left() []string {
+	var left []string
+	for _, j := range c.w.jobs {
+		v := c.view(j)
+		if !v.State.Terminal() {
+			left = append(left, fmt.Sprintf("%s is %q (%s)", j.id, v.State, v.Reason))
+		}
+		if row, ok := c.slots.Jobs[j.id]; ok && v.State.Terminal() {
+			left = append(left, fmt.Sprintf("%s has ended and still has %d places", j.id, len(row.Places)))
+		}
+	}
+	for _, n := range c.w.nodes {
+		for _, p := range n.procs {
+			if p.alive {
+				left = append(left, "a process at "+p.start.Place.String()) // not listed in a fixed order: only for people
+			}
+		}
+	}
+	return left
+}
+
+func (c *checker) view(j *jobRun) events.JobView { return c.states[string(j.id)].View }
+
+// unfinished says what was still there when patience was over.
+func (c *checker) unfinished() {
+	if left := c.left(); len(left) > 0 {
+		c.fail(8, "%s after calm: %s", patience, strings.Join(left, "; "))
+	}
+}
+
+// final looks at the end of a job.
+func (c *checker) final(j *jobRun) {
+	v := c.view(j)
+	a := c.job(j.id)
+	if a.open || v.Open != nil {
+		c.fail(11, "%s has ended with an open incident", j.id)
+	}
+	calm := epoch.Add(c.w.sc.calmAt)
+	if v.State == events.JobHasFailed && v.Code == events.Unavailable && v.Ended.After(calm.Add(startWithin+20*time.Second)) {
+		c.fail(8, "%s was stuck in a calm world: %s", j.id, v.Reason)
+	}
+	if v.State != events.JobHasSucceed || j.spec.Recovery != events.RecoveryInProcess {
+		return
+	}
+	done := 0
+	for _, e := range v.Ledger.Epochs {
+		if e.Done && (ledger{e.Count, e.Sum}) == j.total() {
+			done++
+		}
+	}
+	if uint64(done) != j.epochs {
+		c.fail(6, "%s has succeeded with %d of %d whole epochs in its ledger", j.id, done, j.epochs)
+	}
+}

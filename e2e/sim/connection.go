@@ -1,0 +1,229 @@
+package sim
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// connection is one replica's way to the store, with the traps that a fault has set on it.
+type connection struct {
+	w     *world
+	who   string
+	cut   bool // partitioned
+	dead  bool // its process has crashed: nothing more leaves it
+	traps []trap
+	still func(time.Duration) // freezes the replica in the midst of a turn
+}
+
+// trap goes off at the next step of its kind.
+type trap struct {
+	step step
+	for_ time.Duration
+}
+
+// step is a moment in a turn at which a replica can be hit.
+type step string
+
+// Steps of a turn, in order.
+const (
+	freezeBeforeSave    step = "freeze-before-save"
+	loseSaveAck         step = "lose-save-ack"
+	loseSaveAndRead     step = "lose-save-ack-and-read"
+	crashAfterSave      step = "crash-after-save"
+	freezeBeforePublish step = "freeze-before-publish"
+	losePublishAck      step = "lose-publish-ack"
+	crashAfterPublish   step = "crash-after-publish"
+	crashBeforeAck      step = "crash-before-ack"
+)
+
+var steps = []step{
+	freezeBeforeSave, loseSaveAck, loseSaveAndRead, crashAfterSave, freezeBeforePublish, losePublishAck, crashAfterPublish, crashBeforeAck,
+}
+
+// sprung tells whether a trap for this step was set, and removes it.
+func (c *connection) sprung(s step) (trap, bool) {
+	i := slices.IndexFunc(c.traps, func(t trap) bool { return t.step == s })
+	if i < 0 || c.w.calm {
+		return trap{}, false
+	}
+	t := c.traps[i]
+	c.traps = slices.Delete(c.traps, i, i+1)
+	c.w.say("%s: %s", c.who, s)
+	return t, true
+}
+
+func (c *connection) freeze(s step) {
+	if t, ok := c.sprung(s); ok {
+		c.still(t.for_)
+	}
+}
+
+var errGone = events.Errorf(events.Unavailable, "not connected")
+
+func (c *connection) err() error {
+	if c.cut || c.dead {
+		return errGone
+	}
+	return nil
+}
+
+func (c *connection) ports() events.Ports {
+	return events.Ports{Log: simLog{c}, Signals: simSignals{c}, Buckets: simBuckets{c}, Calls: simCalls{}}
+}
+
+type simLog struct{ *connection }
+
+func (l simLog) Publish(_ context.Context, m events.Message) (uint64, error) {
+	l.freeze(freezeBeforePublish)
+	if err := l.err(); err != nil {
+		return 0, err
+	}
+	seq := l.w.store.publish(m)
+	if _, ok := l.sprung(crashAfterPublish); ok {
+		l.dead = true
+	}
+	if _, ok := l.sprung(losePublishAck); ok {
+		return 0, events.Errorf(events.Unavailable, "no answer")
+	}
+	return seq, nil
+}
+
+func (l simLog) Last(_ context.Context, stream, subject string) (events.Stored, error) {
+	if err := l.err(); err != nil {
+		return events.Stored{}, err
+	}
+	m, ok := l.w.store.newest(stream, subject)
+	if !ok {
+		return m, events.Errorf(events.NotFound, "nothing on %s", subject)
+	}
+	return m, nil
+}
+
+type simBuckets struct{ *connection }
+
+func (b simBuckets) Bucket(name string) events.Bucket { return simBucket{b.connection, name} }
+
+type simBucket struct {
+	*connection
+	name string
+}
+
+func (b simBucket) Load(_ context.Context, key string) ([]byte, uint64, error) {
+	if err := b.err(); err != nil {
+		return nil, 0, err
+	}
+	if _, ok := b.sprung("read"); ok {
+		return nil, 0, errGone
+	}
+	r := b.w.store.buckets[b.name][key]
+	if r.value == nil {
+		return nil, 0, events.Errorf(events.NotFound, "no %s", key)
+	}
+	return b.w.stripped(r.value), r.revision, nil
+}
+
+// stripped is a document as the replicas of a mutant loop see it: without what waits to be told.
+func (w *world) stripped(value []byte) []byte {
+	if !w.mutant.forgetful || value == nil {
+		return value
+	}
+	d, err := events.DecodeDocument(value)
+	if err != nil {
+		return value
+	}
+	d.Outbox = nil
+	if out, err := events.EncodeDocument(d); err == nil {
+		return out
+	}
+	return value
+}
+
+func (b simBucket) Save(_ context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	b.freeze(freezeBeforeSave)
+	if err := b.err(); err != nil {
+		return 0, err
+	}
+	r := b.w.store.buckets[b.name][key]
+	if (r.value == nil && revision != 0) || (r.value != nil && r.revision != revision) {
+		return 0, events.Errorf(events.Conflict, "somebody was first")
+	}
+	at := b.w.store.change(b.name, key, value)
+	if _, ok := b.sprung(crashAfterSave); ok {
+		b.dead = true
+		return at, nil
+	}
+	if _, ok := b.sprung(loseSaveAndRead); ok {
+		b.traps = append(b.traps, trap{step: "read"})
+		return 0, events.Errorf(events.Unavailable, "no answer")
+	}
+	if _, ok := b.sprung(loseSaveAck); ok {
+		return 0, events.Errorf(events.Unavailable, "no answer")
+	}
+	return at, nil
+}
+
+func (b simBucket) Delete(_ context.Context, key string, revision uint64) error {
+	if err := b.err(); err != nil {
+		return err
+	}
+	if r := b.w.store.buckets[b.name][key]; r.value == nil || r.revision != revision {
+		return events.Errorf(events.Conflict, "somebody was first")
+	}
+	b.w.store.change(b.name, key, nil)
+	return nil
+}
+
+// Watch shows what is present and ends: changes are brought by the store itself.
+func (b simBucket) Watch(ctx context.Context, fn func(string, []byte, uint64), listed func()) error {
+	if err := b.err(); err != nil {
+		return err
+	}
+	for _, k := range b.w.store.keys(b.name) {
+		r := b.w.store.buckets[b.name][k]
+		fn(k, r.value, r.revision)
+	}
+	if listed != nil {
+		listed()
+	}
+	return context.Cause(ctx)
+}
+
+type simSignals struct{ *connection }
+
+func (s simSignals) Send(subject string, data []byte) error {
+	if s.err() == nil {
+		s.w.signal(subject, data)
+	}
+	return nil
+}
+
+// What a Turner never calls.
+
+var errNotPlayed = events.Errorf(events.Internal, "the simulation does not play this")
+
+func (simLog) Consume(context.Context, events.Consumer, func(events.Delivery)) error {
+	return errNotPlayed
+}
+
+func (simLog) Follow(context.Context, events.Follow, func(events.Stored) error, func()) error {
+	return errNotPlayed
+}
+
+func (simSignals) Hear(context.Context, string, string, func(string, []byte), func()) error {
+	return errNotPlayed
+}
+
+func (simSignals) Launches(context.Context, string, string, func(events.Stored)) error {
+	return errNotPlayed
+}
+func (simSignals) Watch(context.Context, func(bool)) error { return errNotPlayed }
+
+type simCalls struct{}
+
+func (simCalls) Call(context.Context, string, []byte) ([]byte, error) { return nil, errNotPlayed }
+func (simCalls) Serve(context.Context, string, string, func(context.Context, []byte) ([]byte, error)) error {
+	return errNotPlayed
+}

@@ -1,0 +1,188 @@
+package sim
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/loop"
+)
+
+// ackWait is how long a delivery may stay unsettled before somebody else gets it.
+const ackWait = 2 * time.Second
+
+// durable is a consumer that the replicas of a service share.
+type durable struct {
+	w       *world
+	stream  string
+	service string
+	match   []string
+}
+
+// wants tells whether a subject is read; patterns end with ">" and may hold "*".
+func (d *durable) wants(subject string) bool {
+	s := strings.Split(subject, ".")
+	for _, pattern := range d.match {
+		p := strings.Split(pattern, ".")
+		ok := len(s) >= len(p)
+		for i := 0; ok && i < len(p); i++ {
+			ok = p[i] == ">" || p[i] == "*" || p[i] == s[i]
+		}
+		if ok {
+			return true
+		}
+	}
+	return false
+}
+
+// delivery is one message on its way to one reader, until it is settled.
+type delivery struct {
+	durable *durable
+	event   events.Event
+	attempt int
+	settled bool
+}
+
+const maxAttempt = 8 // as the loop has it
+
+// carry hands a delivery to some replica after a while, and again when it was not settled in time.
+func (d *durable) carry(v *delivery, after time.Duration) {
+	d.w.after(after, func() {
+		if v.settled {
+			return
+		}
+		to := d.w.pick(d.service, true)
+		if to == nil {
+			d.carry(v, 300*time.Millisecond)
+			return
+		}
+		v.attempt++
+		to.delivered(v)
+		if d.w.chance(d.w.sc.repeat) { // a repeat that comes although the first was taken
+			d.w.after(d.w.between(0, 3*time.Second), func() {
+				if again := d.w.pick(d.service, true); again != nil {
+					again.delivered(&delivery{durable: d, event: v.event, attempt: v.attempt + 1})
+				}
+			})
+		}
+		d.carry(v, ackWait)
+	})
+}
+
+// retry gives a delivery back.
+func (v *delivery) retry(after time.Duration) {
+	old := *v
+	v.settled = true
+	old.durable.carry(&old, after)
+}
+
+// pick finds a replica that hears, frozen ones included: what they have pulled comes late.
+func (w *world) pick(name string, frozen bool) service {
+	var up []service
+	for _, s := range w.services[name] {
+		if s.hears() && (frozen || !s.isFrozen()) {
+			up = append(up, s)
+		}
+	}
+	if len(up) == 0 {
+		return nil
+	}
+	return up[w.rng.IntN(len(up))]
+}
+
+// callTimeout is the agent's for one request.
+const callTimeout = 2 * time.Second
+
+// call asks a service; then is called once. The request or its answer may be lost, and the request may be heard twice.
+func (w *world) call(n *node, name string, ask events.Body, then func(events.Body, error)) {
+	done := false
+	life := n.life
+	answer := func(b events.Body, err error) {
+		if !done && n.life == life {
+			done = true
+			then(b, err)
+		}
+	}
+	if n.cut {
+		w.after(time.Millisecond, func() { answer(nil, errGone) })
+		return
+	}
+	w.after(callTimeout, func() { answer(nil, events.Errorf(events.Cancelled, "no answer")) })
+	if w.chance(w.sc.loss) {
+		return
+	}
+	ask1 := func() {
+		to := w.pick(name, true)
+		if to == nil {
+			answer(nil, errGone)
+			return
+		}
+		to.asked(ask, func(a loop.Answer, err error) {
+			if err == nil {
+				err = a.Refusal
+			}
+			if n.cut || w.chance(w.sc.loss) {
+				return
+			}
+			w.after(w.hop(), func() { answer(a.Reply, err) })
+		})
+	}
+	w.after(w.hop(), ask1)
+	if w.chance(w.sc.repeat) {
+		w.after(w.between(0, 4*time.Second), ask1)
+	}
+}
+
+// signal sends to everybody who hears, each of whom may miss it.
+func (w *world) signal(subject string, data []byte) {
+	switch part := strings.Split(subject, "."); part[2] {
+	case "heartbeat":
+		var b events.Heartbeat
+		if json.Unmarshal(data, &b) == nil {
+			w.heartbeat(b)
+		}
+	case "notice":
+		var b events.NoticeEnvelope
+		if json.Unmarshal(data, &b) == nil {
+			w.notice(b)
+		}
+	}
+}
+
+func (w *world) heartbeat(b events.Heartbeat) {
+	for _, s := range w.services[events.ServiceDiscovery] {
+		if !w.chance(w.sc.loss) {
+			w.after(w.hop(), func() { s.heartbeat(b) })
+		}
+	}
+	if to := w.pick(events.ServiceRendezvous, true); to != nil && !w.chance(w.sc.loss) {
+		w.after(w.hop(), func() { to.heard(b) })
+	}
+}
+
+func (w *world) notice(b events.NoticeEnvelope) {
+	if to := w.pick(events.ServiceRendezvous, true); to != nil && b.Notice != nil && !w.chance(w.sc.loss) {
+		w.after(w.hop(), func() { to.heard(*b.Notice) })
+	}
+	for _, n := range w.nodes {
+		if !w.chance(w.sc.loss) {
+			w.after(w.hop(), func() { n.noticed(b) })
+		}
+	}
+}
+
+// launched brings a stored launch to its node, if the wire does.
+func (w *world) launched(m events.Stored) {
+	var l events.Launch
+	if err := json.Unmarshal(m.Data, &l); err != nil {
+		w.check.fail(0, "launch does not decode: %v", err)
+		return
+	}
+	w.check.launch(l)
+	for _, n := range w.nodes {
+		if n.id == l.Node && !w.chance(w.sc.loss) {
+			w.after(w.hop(), func() { n.hear(m) })
+		}
+	}
+}

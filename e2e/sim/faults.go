@@ -1,0 +1,192 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
+)
+
+// kinds are the faults by name. Each reads a and b as it needs, modulo what is there.
+var kinds = map[string]func(*world, fault){
+	"trap":           (*world).setTrap,
+	"crash-replica":  func(w *world, f fault) { w.replica(f).crash(f.last) },
+	"freeze-replica": func(w *world, f fault) { w.replica(f).freeze(f.last) },
+	"cut-replica": func(w *world, f fault) {
+		s := w.replica(f)
+		s.cutOff(true)
+		w.after(f.last, func() { s.cutOff(false) })
+	},
+	"cut-node": func(w *world, f fault) {
+		n := w.node(f)
+		n.cutOff(true)
+		w.after(f.last, func() { n.cutOff(false) })
+	},
+	"kill-worker": func(w *world, f fault) { w.end(f, -1, "SIGKILL") },
+	"exit-worker": func(w *world, f fault) { w.end(f, 7, "") },
+	"false-alarm": (*world).falseAlarm,
+	"restart-agent": func(w *world, f fault) {
+		n := w.node(f)
+		n.die(f.b%2 == 0)
+		w.after(f.last, n.boot)
+	},
+	"lose-node": func(w *world, f fault) {
+		if n := w.node(f); w.spare(n) {
+			n.die(false)
+			n.away = true
+		}
+	},
+	"leave-node": func(w *world, f fault) {
+		if n := w.node(f); n.up {
+			n.bye = true
+			n.input(worker.Shutdown{})
+			w.after(f.last+8*time.Second, n.boot)
+		}
+	},
+	"drain-node": func(w *world, f fault) {
+		n := w.node(f)
+		w.drain(n, false)
+		w.after(f.last, func() { w.drain(n, true) })
+	},
+	"scale-job": (*world).scale,
+	"stop-job":  func(w *world, f fault) { w.stop(f) },
+	"submit-again": func(w *world, f fault) {
+		j := w.jobs[f.a%len(w.jobs)]
+		spec := j.spec
+		spec.Workers = j.wanted[0]
+		w.command(events.Event{ID: "submit-" + spec.Name, Source: "/client", Time: w.now, Body: events.JobSubmit{Spec: spec}})
+	},
+}
+
+// drawFaults makes the schedule.
+func drawFaults(r *rand.Rand, sc scenario) []fault {
+	var names []string
+	for _, k := range slices.Sorted(maps.Keys(kinds)) {
+		names = append(names, k)
+	}
+	names = append(names, "kill-worker", "kill-worker", "exit-worker", "restart-agent", "false-alarm", "trap", "trap", "trap", "scale-job")
+	var out []fault
+	for range r.IntN(13) {
+		out = append(out, fault{
+			at:   time.Duration(200+r.IntN(max(1, int(sc.calmAt/time.Millisecond)-300))) * time.Millisecond,
+			kind: names[r.IntN(len(names))], a: r.IntN(1000), b: r.IntN(1000),
+			last: time.Duration(100+r.IntN(6000)) * time.Millisecond,
+		})
+	}
+	stopped := 0
+	out = slices.DeleteFunc(out, func(f fault) bool { // most jobs should come to their own end
+		if f.kind == "stop-job" {
+			stopped++
+		}
+		return f.kind == "stop-job" && (stopped > 1 || r.IntN(2) == 0)
+	})
+	slices.SortStableFunc(out, func(a, b fault) int { return int(a.at - b.at) })
+	return out
+}
+
+func (w *world) inject(f fault) {
+	if !w.calm {
+		w.say("FAULT %s", f)
+		kinds[f.kind](w, f)
+	}
+}
+
+func (w *world) replica(f fault) service {
+	all := w.services[serviceNames[f.a%len(serviceNames)]]
+	return all[f.b%len(all)]
+}
+
+func (w *world) node(f fault) *node { return w.nodes[f.a%len(w.nodes)] }
+
+// setTrap arms a trap at a step of the next turn.
+func (w *world) setTrap(f fault) {
+	w.replica(fault{a: f.a, b: f.b / len(steps)}).trap(trap{step: steps[f.b%len(steps)], for_: f.last})
+}
+
+// spare tells whether all jobs would still find room without a node. Two that were placed once and hold less than their
+// min wait for each other's slots for ever, as nobody is preempted.
+func (w *world) spare(n *node) bool {
+	slots, need := 0, 0
+	for _, o := range w.nodes {
+		if o != n && !o.away {
+			slots += o.slots
+		}
+	}
+	for _, j := range w.jobs {
+		least := 0
+		for _, v := range j.wanted {
+			least = max(least, v.Min)
+		}
+		need += least
+	}
+	return slots >= need
+}
+
+func (w *world) end(f fault, code int, signal string) {
+	var alive []*process
+	for _, n := range w.nodes {
+		for _, id := range slices.Sorted(maps.Keys(n.procs)) {
+			if p := n.procs[id]; p.alive && p.running {
+				alive = append(alive, p)
+			}
+		}
+	}
+	if len(alive) > 0 {
+		alive[f.a%len(alive)].exit(code, signal)
+	}
+}
+
+// falseAlarm breaks a connection between two members that both live.
+func (w *world) falseAlarm(f fault) {
+	j := w.jobs[f.a%len(w.jobs)]
+	for _, n := range slices.Backward(slices.Sorted(maps.Keys(j.groups))) {
+		if g := j.groups[n]; g.running && !g.broken && g.world > 1 {
+			g.members[f.b%g.world].abort([]int{(f.b + 1) % g.world})
+			return
+		}
+	}
+}
+
+func (w *world) drain(n *node, undo bool) {
+	w.command(events.Event{ID: w.id("drain"), Source: "/client", Time: w.now, Body: events.NodeDrain{Node: n.id, Reason: "maintenance", Undo: undo}})
+}
+
+func (w *world) scale(f fault) {
+	j := w.jobs[f.a%len(w.jobs)]
+	least := 1 + f.b%2
+	n := events.Workers{Min: min(least, j.wanted[0].Min), Max: least + f.b/2%4}
+	n.Max = max(n.Max, n.Min)
+	j.wanted = append(j.wanted, n)
+	w.command(events.Event{ID: w.id("scale"), Source: "/client", Time: w.now, Body: events.JobScale{Job: j.id, Workers: n}})
+}
+
+// stop may well come before the submit.
+func (w *world) stop(f fault) {
+	j := w.jobs[f.a%len(w.jobs)]
+	w.command(events.Event{ID: w.id("stop"), Source: "/client", Time: w.now, Body: events.JobStop{Job: j.id, Reason: fmt.Sprint("fault ", f.at), Now: f.b%2 == 0}})
+}
+
+// calmDown ends all faults: what is cut, frozen, draining or down comes back, except the nodes that are gone for good.
+func (w *world) calmDown() {
+	w.calm = true
+	w.say("faults have stopped")
+	for _, name := range serviceNames {
+		for _, s := range w.services[name] {
+			s.freeze(0)
+			s.cutOff(false)
+			s.start()
+		}
+	}
+	for _, n := range w.nodes {
+		n.cutOff(false)
+		w.drain(n, true)
+		if !n.up {
+			w.after(w.between(0, 2*time.Second), n.boot)
+		}
+	}
+	w.check.watchEnd()
+}

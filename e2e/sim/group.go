@@ -1,0 +1,234 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/events"
+)
+
+// group is the communicator of one generation: the data plane without tensors. Its members step together.
+type group struct {
+	w          *world
+	job        *jobRun
+	generation events.Generation
+	token      string
+	world      int
+	members    map[int]*process
+	gone       map[int]bool // ranks that were members and are no more
+	running    bool
+	broken     bool
+	step       uint64
+	state      snapshot
+	open       ledger // consumed since the last commit
+	first      bool   // its first good step was told
+}
+
+// admit takes a member in: one that holds the token and a free rank.
+func (g *group) admit(p *process) {
+	if g.broken || g.gone[p.rank] {
+		p.after(g.w.between(time.Millisecond, 30*time.Millisecond), func() { p.abort(nil) })
+		return
+	}
+	if other := g.members[p.rank]; other != nil && other != p && other.alive {
+		g.w.check.fail(4, "rank %d of %s belongs to %s and to %s", p.rank, g.generation, other.start.Place, p.start.Place)
+		return
+	}
+	if p.rank < 0 || p.rank >= g.world {
+		g.w.check.fail(2, "rank %d in a world of %d", p.rank, g.world)
+		return
+	}
+	g.members[p.rank] = p
+	if len(g.members) == g.world {
+		g.w.after(g.w.between(5*time.Millisecond, 60*time.Millisecond), g.sync)
+		return
+	}
+	p.after(3*time.Second, func() { // somebody does not come
+		if p.group == g && !g.running && !g.broken {
+			p.abort(g.missing())
+		}
+	})
+}
+
+func (g *group) missing() []int {
+	var out []int
+	for r := range g.world {
+		if g.members[r] == nil {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// lose breaks the group: every other member fails soon, each accusing somebody.
+func (g *group) lose(p *process) {
+	if g.members[p.rankIn(g)] == p {
+		g.gone[p.rankIn(g)] = true
+	}
+	if g.broken {
+		return
+	}
+	g.broken = true
+	lost := p.rankIn(g)
+	for r := range g.world {
+		q := g.members[r]
+		if q == nil || q == p {
+			continue
+		}
+		accused := lost
+		if g.w.chance(20) { // a neighbour that only seemed gone
+			accused = g.w.rng.IntN(g.world)
+		}
+		q.after(g.w.between(time.Millisecond, 80*time.Millisecond), func() {
+			if q.group == g {
+				q.abort([]int{accused})
+			}
+		})
+	}
+}
+
+// rankIn is a process' rank in a group, also after it has left it.
+func (p *process) rankIn(g *group) int {
+	for r := range g.world {
+		if g.members[r] == p {
+			return r
+		}
+	}
+	return -1
+}
+
+// sync gives everybody the newest commit that anybody holds.
+func (g *group) sync() {
+	if g.broken {
+		return
+	}
+	var newest *snapshot
+	for r := range g.world {
+		if c := g.members[r].commit; c != nil && (newest == nil || c.newer(*newest)) {
+			newest = c
+		}
+	}
+	g.state = g.job.zero()
+	if newest != nil {
+		g.state = newest.clone()
+	}
+	for r := range g.world {
+		p := g.members[r]
+		g.state.account.add(p.void)
+		p.void = ledger{}
+		if newest != nil {
+			c := newest.clone()
+			p.commit = &c
+		}
+	}
+	g.running, g.step, g.open = true, g.state.step, ledger{}
+	g.w.say("%s %s runs: world %d from step %d", g.job.id, g.generation, g.world, g.step)
+	g.w.after(g.w.between(20*time.Millisecond, 60*time.Millisecond), g.turn)
+}
+
+// turn is one step of all members together.
+func (g *group) turn() {
+	if g.broken {
+		return
+	}
+	g.step++
+	s := g.job.spec
+	n := min(uint64(g.job.batch), s.Data.Samples-(g.state.cursor+g.open.count))
+	from := g.state.cursor + g.open.count
+	for r := range uint64(g.world) { // uneven shares; the reduction adds up what each has really consumed
+		share := ledger{}
+		for i := from + n*r/uint64(g.world); i < from+n*(r+1)/uint64(g.world); i++ {
+			share.add(ledger{count: 1, sum: events.SampleHash(g.job.sample(g.state.epoch, i))})
+		}
+		g.open.add(share)
+	}
+	ends := g.state.cursor+g.open.count == s.Data.Samples
+	for r := range g.world {
+		rep := wire.Report{Generation: uint64(g.generation), Step: g.step}
+		if !g.first {
+			rep.First = &wire.FirstStep{
+				Survivor: g.members[r].left == uint64(g.generation)-1 && g.generation > 1,
+				AbortMS:  3, RejoinMS: 20, SyncMS: 5, StepMS: 10,
+			}
+		}
+		g.report(g.members[r], worker.WorkerReported{Worker: g.members[r].start.Worker, Report: rep})
+	}
+	g.first = true
+	if g.broken {
+		return
+	}
+	if ends || g.step%uint64(g.job.every) == 0 {
+		g.commit(ends)
+		return
+	}
+	g.w.after(g.pace(), g.turn)
+}
+
+func (g *group) pace() time.Duration {
+	return g.w.between(g.job.pace, g.job.pace+g.job.pace/4)
+}
+
+func (g *group) report(p *process, in worker.Input) {
+	if p.alive {
+		p.node.later(g.w.between(0, 3*time.Millisecond), in)
+	}
+}
+
+// commit is the reduction that ends with a copy of the state at every member. Who has its result saves, even if a peer
+// dies meanwhile; who has not, fails.
+func (g *group) commit(ends bool) {
+	next := g.state.clone()
+	next.generation, next.step = uint64(g.generation), g.step
+	next.consume(g.open, ends)
+	finished := next.epoch == g.job.epochs
+	planned := false
+	for r := range g.world {
+		planned = planned || g.members[r].planned
+	}
+	g.w.check.committed(g.job, next)
+	slowest := time.Duration(0)
+	for r := range g.world {
+		p := g.members[r]
+		late := g.w.between(0, 15*time.Millisecond)
+		slowest = max(slowest, late)
+		p.after(late, func() {
+			if p.group != g || (g.broken && g.w.rng.IntN(2) == 0) {
+				return
+			}
+			p.saved(next, planned, finished)
+		})
+	}
+	g.w.after(slowest+time.Microsecond, func() {
+		if g.broken || planned || finished {
+			return
+		}
+		g.state, g.open = next, ledger{}
+		g.turn()
+	})
+}
+
+// saved is a commit at one member, and what follows from it.
+func (p *process) saved(c snapshot, planned, finished bool) {
+	c = c.clone()
+	p.commit = &c
+	g := p.group
+	g.report(p, worker.WorkerCommitted{Worker: p.start.Worker, Report: wire.CommitReport{
+		Commit: wire.Commit{Generation: c.generation, Step: c.step, Hash: c.hash()}, Ledger: c.ledger(),
+	}})
+	switch {
+	case finished:
+		p.done = true
+		done := wire.DoneReport{Generation: uint64(g.generation), Step: c.step, Ledger: c.ledger()}
+		p.after(4*time.Millisecond, func() {
+			p.node.input(worker.WorkerFinished{Worker: p.start.Worker, Report: done})
+			p.after(p.w.between(time.Millisecond, 300*time.Millisecond), func() { p.exit(0, "") })
+		})
+	case planned:
+		p.after(p.w.between(time.Millisecond, 20*time.Millisecond), func() {
+			if p.group == g {
+				p.join(true, nil)
+			}
+		})
+	}
+}

@@ -1,0 +1,89 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/registry/job"
+	"github.com/regroup-io/regroup/services/rendezvous/round"
+)
+
+// invariants are what must hold in every run, whatever goes wrong.
+var invariants = [...]string{
+	0:  "every message decodes, no machine panics and no judge is stuck with an input",
+	1:  "a generation is sealed at most once",
+	2:  "ranks are 0 to n-1 without gaps, and the world is within min and max",
+	3:  "no slot is given to two jobs, or twice to one, and none that does not exist",
+	4:  "nothing of generation g is accepted after g+1 was opened",
+	5:  "a sealed generation that follows a good one holds the newest commit of its survivors",
+	6:  "every sample of a finished epoch is counted exactly once",
+	7:  "terminal stays terminal",
+	8:  "once faults stop, every job ends, and nothing of it is left",
+	9:  "a judge's facts are numbered without gap or repeat, as a reader sees them who drops lower numbers",
+	10: "each dead worker is charged at most once, and never more than the budget is spent",
+	11: "at most one incident of a job is open, and no phase is negative",
+	12: "an agent never runs two processes in one place for a job, and never runs an attempt twice",
+}
+
+// violation is the first invariant that did not hold.
+type violation struct {
+	number int
+	text   string
+}
+
+func (v *violation) String() string {
+	return fmt.Sprintf("invariant %d: %s: %s", v.number, invariants[v.number], v.text)
+}
+
+// checker looks at everything that is stored, told and done.
+type checker struct {
+	w      *world
+	found  *violation
+	jobs   map[events.JobID]*account
+	number map[string]uint64                  // by family and entity: the last one that a reader took
+	begun  map[string]*process                // by agent, job, place, attempt and generation
+	good   map[events.JobID]events.Generation // that the rendezvous knew of before its last change
+	slots  events.PoolView
+	rounds map[string]round.State
+	states map[string]job.State
+	last   map[string]*process // newest process by place and job
+}
+
+// account is what is known about one job.
+type account struct {
+	sealed    map[events.Generation]string // id of the fact
+	end       events.Type
+	incidents int // opened
+	open      bool
+	charges   int
+	dead      map[events.Incarnation]bool // lives that have ended or were judged lost
+	judged    map[events.Incarnation]int  // respawns by dead worker
+	launches  map[launchKey][]byte
+}
+
+func newChecker(w *world) *checker {
+	return &checker{
+		w: w, jobs: map[events.JobID]*account{}, number: map[string]uint64{}, begun: map[string]*process{}, last: map[string]*process{},
+		good: map[events.JobID]events.Generation{}, rounds: map[string]round.State{}, states: map[string]job.State{},
+	}
+}
+
+func (c *checker) job(id events.JobID) *account {
+	a := c.jobs[id]
+	if a == nil {
+		a = &account{
+			sealed: map[events.Generation]string{},
+			dead:   map[events.Incarnation]bool{}, judged: map[events.Incarnation]int{}, launches: map[launchKey][]byte{},
+		}
+		c.jobs[id] = a
+	}
+	return a
+}
+
+// fail notes the first violation; it ends the run.
+func (c *checker) fail(number int, format string, args ...any) {
+	if c.found == nil {
+		c.found = &violation{number: number, text: fmt.Sprintf(format, args...)}
+		c.w.say("VIOLATED %s", c.found)
+	}
+}

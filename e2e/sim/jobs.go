@@ -1,0 +1,175 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// jobRun is one job as its users and its workers see it.
+type jobRun struct {
+	w      *world
+	id     events.JobID
+	spec   events.Spec
+	epochs uint64
+	batch  int
+	every  int // steps between commits
+	pace   time.Duration
+	groups map[events.Generation]*group
+	wanted []events.Workers // every number that was ever asked for
+
+	// Restart recovery: the program continues from a checkpoint on disk.
+	worlds map[events.Generation]*restarted
+	work   int // seconds that it takes
+	saved  int // seconds of it that are on disk
+}
+
+func newJobRun(w *world, i int, s jobShape) *jobRun {
+	spec := s.spec()
+	spec.Name = fmt.Sprintf("job%d", i)
+	j := &jobRun{
+		w: w, spec: spec.WithDefaults(), epochs: uint64(s.epochs), batch: s.batch, every: s.every, pace: s.pace,
+		groups: map[events.Generation]*group{}, worlds: map[events.Generation]*restarted{}, work: s.work, wanted: []events.Workers{spec.Workers},
+	}
+	e := events.Event{ID: "submit-" + spec.Name, Source: "/client", Time: epoch, Body: events.JobSubmit{Spec: spec}}
+	j.id = events.JobIDFrom(spec.Name, e.Source, e.ID)
+	w.at(epoch.Add(s.at), func() { w.command(e) })
+	return j
+}
+
+// command publishes what a client says.
+func (w *world) command(e events.Event) {
+	w.say("client: %s %s", e.Body.Type().Kind(), brief(e.Body))
+	m, err := e.Message()
+	if err != nil {
+		panic(err) // the simulation's own client is wrong
+	}
+	w.store.publish(m)
+}
+
+func (w *world) jobOf(id events.JobID) *jobRun {
+	for _, j := range w.jobs {
+		if j.id == id {
+			return j
+		}
+	}
+	return nil
+}
+
+// groupOf finds the communicator of a generation; everybody in it must have been given the same.
+func (j *jobRun) groupOf(n events.Generation, token string, world int) *group {
+	g := j.groups[n]
+	if g == nil {
+		g = &group{w: j.w, job: j, generation: n, token: token, world: world, members: map[int]*process{}, gone: map[int]bool{}}
+		j.groups[n] = g
+	}
+	if g.token != token || g.world != world {
+		j.w.check.fail(1, "%s of %s has two worlds: %d and %d ranks", n, j.id, g.world, world)
+	}
+	return g
+}
+
+func (j *jobRun) zero() snapshot { return snapshot{samples: j.spec.Data.Samples} }
+
+// sample is the order of the samples: a permutation that an index computes.
+func (j *jobRun) sample(epoch, i uint64) uint64 {
+	n := j.spec.Data.Samples
+	step := uint64(7)
+	for gcd(step, n) != 1 {
+		step += 2
+	}
+	return (i*step + epoch*13) % n
+}
+
+func gcd(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// total is the account of an epoch in which every sample was consumed exactly once.
+func (j *jobRun) total() ledger {
+	l := ledger{count: j.spec.Data.Samples}
+	for i := range j.spec.Data.Samples {
+		l.sum += events.SampleHash(i)
+	}
+	return l
+}
+
+// restarted is one generation of a program of the old kind.
+type restarted struct {
+	world int
+	ranks map[int]*process
+	whole bool
+	hurt  bool
+}
+
+// enter is a process that initialises: it works once all ranks are there.
+func (j *jobRun) enter(p *process) {
+	g := j.worlds[p.start.Generation]
+	if g == nil {
+		g = &restarted{world: p.world, ranks: map[int]*process{}}
+		j.worlds[p.start.Generation] = g
+	}
+	if g.world != p.world {
+		j.w.check.fail(1, "%s of %s has two worlds: %d and %d ranks", p.start.Generation, j.id, g.world, p.world)
+		return
+	}
+	if q := g.ranks[p.rank]; q != nil && q != p {
+		j.w.check.fail(1, "rank %d of %s of %s was started at %s and at %s", p.rank, p.start.Generation, j.id, q.start.Place, p.start.Place)
+		return
+	}
+	g.ranks[p.rank] = p
+	if len(g.ranks) == g.world && !g.hurt {
+		g.whole = true
+		j.labour(g)
+		return
+	}
+	p.after(6*time.Second, func() {
+		if !g.whole || g.hurt {
+			p.exit(1, "")
+		}
+	})
+}
+
+// labour does one second of work at a time and saves it.
+func (j *jobRun) labour(g *restarted) {
+	if g.hurt {
+		return
+	}
+	if j.saved < j.work {
+		j.w.after(time.Second, func() {
+			if !g.hurt {
+				j.saved++
+				j.labour(g)
+			}
+		})
+		return
+	}
+	for _, r := range slices.Sorted(maps.Keys(g.ranks)) {
+		p := g.ranks[r]
+		p.after(j.w.between(0, 400*time.Millisecond), func() {
+			p.done = true
+			p.exit(0, "")
+		})
+	}
+}
+
+// quit takes a process out; its peers fail or hang.
+func (j *jobRun) quit(p *process) {
+	g := j.worlds[p.start.Generation]
+	if g == nil || p.done || g.hurt || g.ranks[p.rank] != p {
+		return
+	}
+	g.hurt = true
+	for _, r := range slices.Sorted(maps.Keys(g.ranks)) {
+		q := g.ranks[r]
+		if q.alive && !q.done && j.w.rng.IntN(10) < 6 {
+			q.after(j.w.between(10*time.Millisecond, 800*time.Millisecond), func() { q.exit(1, "") })
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package sim
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/registry/job"
+	"github.com/regroup-io/regroup/services/rendezvous/round"
+	"github.com/regroup-io/regroup/services/scheduler/plan"
+)
+
+// broken is a real machine with a fault of its own.
+type broken[S any] struct {
+	loop.Machine[S]
+	step func(m loop.Machine[S], s S, in events.Input, now time.Time) (S, events.Decision)
+}
+
+func (b broken[S]) Step(s S, in events.Input, now time.Time) (S, events.Decision) {
+	return b.step(b.Machine, s, in, now)
+}
+
+type stepOf[S any] func(m loop.Machine[S], s S, in events.Input, now time.Time) (S, events.Decision)
+
+func breaks[S any](step stepOf[S]) func(loop.Machine[S]) loop.Machine[S] {
+	return func(m loop.Machine[S]) loop.Machine[S] { return broken[S]{m, step} }
+}
+
+// facts lets a mutation rewrite what is told.
+func facts[S any](change func([]events.Fact) []events.Fact) func(loop.Machine[S]) loop.Machine[S] {
+	return breaks(func(m loop.Machine[S], s S, in events.Input, now time.Time) (S, events.Decision) {
+		s, d := m.Step(s, in, now)
+		d.Facts = change(d.Facts)
+		return s, d
+	})
+}
+
+// twice tells facts of one kind two times.
+func twice(kind events.Type) func([]events.Fact) []events.Fact {
+	return func(in []events.Fact) (out []events.Fact) {
+		for _, f := range in {
+			out = append(out, f)
+			if f.Body.Type() == kind {
+				out = append(out, f)
+			}
+		}
+		return out
+	}
+}
+
+func never(kind events.Type) func([]events.Fact) []events.Fact {
+	return func(in []events.Fact) []events.Fact {
+		return slices.DeleteFunc(in, func(f events.Fact) bool { return f.Body.Type() == kind })
+	}
+}
+
+var mutations = []struct {
+	mutation
+	caughtBy []int // any of these invariants
+}{
+	{mutation{name: "seals twice", round: facts[round.State](twice(events.RoundSealed{}.Type()))}, []int{1}},
+	{mutation{name: "leaves a gap in the ranks", round: facts[round.State](func(in []events.Fact) []events.Fact {
+		for _, f := range in {
+			if b, ok := f.Body.(events.RoundSealed); ok {
+				b.Members[len(b.Members)-1].Rank++
+			}
+		}
+		return in
+	})}, []int{2}},
+	{mutation{name: "seals below min", round: breaks(func(m loop.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
+		least := s.Workers.Min
+		s.Workers.Min = min(1, least)
+		s, d := m.Step(s, in, now)
+		if s.Workers.Min == 1 {
+			s.Workers.Min = max(least, 1)
+		}
+		return s, d
+	})}, []int{2}},
+	{mutation{name: "accepts a stale join", round: breaks(func(m loop.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
+		if j, ok := in.Body.(events.MemberJoin); ok {
+			j.Left = s.View.Generation
+			in.Body = j
+		}
+		return m.Step(s, in, now)
+	})}, []int{4, 5, 8}},
+	{mutation{name: "never tells a launch again", round: breaks(func(m loop.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
+		if in.Body.Type() == (events.Heartbeat{}).Type() {
+			return s, events.Decision{}
+		}
+		s, d := m.Step(s, in, now)
+		if in.Body.Type() == (events.MemberJoin{}).Type() && len(d.Facts) == 0 {
+			d.Launches = nil
+		}
+		return s, d
+	})}, []int{8}},
+	{mutation{name: "gives a slot twice", pool: breaks(func(m loop.Machine[plan.State], s plan.State, in events.Input, now time.Time) (plan.State, events.Decision) {
+		s, d := m.Step(s, in, now)
+		for _, j := range s.Queue[min(1, len(s.Queue)):] {
+			a, b := s.View.Jobs[s.Queue[0].ID], s.View.Jobs[j.ID]
+			if len(a.Places) > 0 && len(b.Places) > 0 {
+				b.Places = slices.Clone(b.Places)
+				b.Places[0] = a.Places[0]
+				s.View.Jobs[j.ID] = b
+			}
+		}
+		return s, d
+	})}, []int{3}},
+	{mutation{name: "keeps the places of an ended job", pool: breaks(func(m loop.Machine[plan.State], s plan.State, in events.Input, now time.Time) (plan.State, events.Decision) {
+		if in.Body.Type() == (events.JobSucceeded{}).Type() || in.Body.Type() == (events.JobStopped{}).Type() {
+			return s, events.Decision{}
+		}
+		return m.Step(s, in, now)
+	})}, []int{8}},
+	{mutation{name: "ignores the failure budget", job: breaks(func(m loop.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
+		limit, many := s.View.Spec.Failures.Max, 1000
+		if limit == nil {
+			return m.Step(s, in, now)
+		}
+		s.View.Spec.Failures.Max = &many
+		s, d := m.Step(s, in, now)
+		s.View.Spec.Failures.Max = limit
+		return s, d
+	})}, []int{10}},
+	{mutation{name: "charges twice", job: breaks(func(m loop.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
+		before := len(s.View.Failures)
+		s, d := m.Step(s, in, now)
+		if len(s.View.Failures) > before {
+			s.View.Failures = append(slices.Clone(s.View.Failures), now)
+		}
+		return s, d
+	})}, []int{10}},
+	{mutation{name: "replaces a worker twice", job: facts[job.State](twice(events.JobRespawned{}.Type()))}, []int{10}},
+	{mutation{name: "never replaces a worker", job: facts[job.State](never(events.JobRespawned{}.Type()))}, []int{8}},
+	{mutation{name: "wakes the dead", job: breaks(func(m loop.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
+		if s.View.State.Terminal() && in.Body.Type() == (events.WorkerExited{}).Type() {
+			s.View.State = events.JobIsRunning
+		}
+		return m.Step(s, in, now)
+	})}, []int{7}},
+	{mutation{name: "opens an incident twice", job: facts[job.State](twice(events.IncidentOpened{}.Type()))}, []int{11}},
+	{mutation{name: "takes launches in any order", agent: anyRevision}, []int{4, 8, 12}},
+	{mutation{name: "starts a process twice", agent: func(real agentStep) agentStep {
+		return func(s worker.State, in worker.Input, now time.Time) (worker.State, []worker.Action) {
+			s, acts := real(s, in, now)
+			for _, a := range acts {
+				if p, ok := a.(worker.StartProcess); ok {
+					return s, append(acts, p)
+				}
+			}
+			return s, acts
+		}
+	}}, []int{12}},
+	{mutation{name: "counts a step that was undone", voidSteps: true}, []int{6}},
+	{mutation{name: "forgets an outbox", forgetful: true}, []int{8, 9}},
+}
+
+// anyRevision is an agent that believes whatever comes last.
+func anyRevision(real agentStep) agentStep {
+	newest := map[events.JobID]uint64{}
+	return func(s worker.State, in worker.Input, now time.Time) (worker.State, []worker.Action) {
+		if l, ok := in.(worker.Launched); ok {
+			newest[l.Launch.Job] = max(newest[l.Launch.Job]+1, l.Launch.Revision)
+			l.Launch.Revision = newest[l.Launch.Job]
+			in = l
+		}
+		return real(s, in, now)
+	}
+}
+
+// TestMutations proves that the invariants see: each broken machine must be caught within some seeds.
+func TestMutations(t *testing.T) {
+	const most = 300
+	for _, m := range mutations {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			for s := range uint64(most) {
+				v := run(draw(s), m.mutation, nil)
+				if v == nil {
+					continue
+				}
+				if !slices.Contains(m.caughtBy, v.number) {
+					t.Errorf("seed %d: caught by %s; want one of %v", s, v, m.caughtBy)
+				}
+				return
+			}
+			t.Errorf("was not caught within %d seeds", most)
+		})
+	}
+}

@@ -1,0 +1,205 @@
+package sim
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/events"
+)
+
+// process is one worker.
+type process struct {
+	w       *world
+	node    *node
+	life    int // of the node
+	job     *jobRun
+	start   worker.StartProcess
+	pid     int
+	alive   bool // from the moment that it was asked for
+	running bool
+	deaf    bool // to the stop signal
+
+	// In-process recovery.
+	waiting bool // in a call of join
+	calls   int  // of join
+	req     wire.JoinRequest
+	left    uint64 // newest generation that it has left
+	group   *group
+	rank    int
+	commit  *snapshot
+	void    ledger // what its copy counts that was undone (a mutation)
+	planned bool
+	done    bool
+
+	// Restart recovery.
+	world int
+}
+
+func newProcess(n *node, a worker.StartProcess) {
+	w := n.w
+	p := &process{w: w, node: n, life: n.life, job: w.jobOf(a.Job), start: a, alive: true, rank: -1, deaf: w.chance(5)}
+	if p.job == nil {
+		w.check.fail(12, "%s starts a process of %s, which nobody submitted", n.id, a.Job)
+		return
+	}
+	w.check.starts(p)
+	n.procs[a.Worker] = p
+	w.say("%s: starts %s attempt %d g%d", n.id, a.Place, a.Attempt, a.Generation)
+	if w.chance(1) {
+		p.after(w.between(time.Millisecond, 50*time.Millisecond), func() {
+			p.alive = false
+			n.input(worker.ProcessFailedToStart{Worker: a.Worker, ExitCode: 1, Detail: "out of memory"})
+		})
+		return
+	}
+	p.after(w.between(5*time.Millisecond, 200*time.Millisecond), func() {
+		w.made++
+		p.running, p.pid = true, 1000+w.made
+		n.input(worker.ProcessStarted{Worker: a.Worker, PID: p.pid})
+		if !p.alive {
+			return
+		}
+		if p.inProcess() {
+			p.after(w.between(5*time.Millisecond, 300*time.Millisecond), func() { p.join(false, nil) })
+			return
+		}
+		p.rank, _ = strconv.Atoi(a.Env["RANK"])
+		p.world, _ = strconv.Atoi(a.Env["WORLD_SIZE"])
+		p.job.enter(p)
+	})
+}
+
+func (p *process) inProcess() bool { return p.job.spec.Recovery == events.RecoveryInProcess }
+
+// after does something later unless the process has ended by then.
+func (p *process) after(d time.Duration, do func()) {
+	p.w.after(d, func() {
+		if p.alive {
+			do()
+		}
+	})
+}
+
+// exit ends the process; its agent and its peers notice.
+func (p *process) exit(code int, signal string) {
+	if !p.alive {
+		return
+	}
+	if !p.running { // it is killed as soon as it runs
+		p.after(50*time.Millisecond, func() { p.exit(code, signal) })
+		return
+	}
+	p.w.say("%s: %s exits %d %s", p.node.id, p.start.Place, code, signal)
+	p.vanish()
+	number := map[string]int{"SIGKILL": 9, "SIGTERM": 15}[signal]
+	age := p.w.between(0, 20*time.Millisecond)
+	life := p.life
+	p.w.after(age, func() {
+		if p.node.life == life {
+			p.node.input(worker.ProcessExited{Worker: p.start.Worker, ExitCode: code, Signal: signal, Number: number, Age: age})
+		}
+	})
+}
+
+// vanish ends the process without its agent, which may be gone too.
+func (p *process) vanish() {
+	p.alive = false
+	if p.group != nil && !p.done {
+		p.group.lose(p)
+	}
+	p.job.quit(p)
+}
+
+// term is the stop signal.
+func (p *process) term() {
+	if p.deaf {
+		return
+	}
+	p.after(p.w.between(time.Millisecond, 300*time.Millisecond), func() {
+		switch {
+		case p.done || (p.inProcess() && p.w.rng.IntN(2) == 0):
+			p.exit(0, "")
+		default:
+			p.exit(-1, "SIGTERM")
+		}
+	})
+}
+
+// join leaves the generation, if it is in one, and asks for the next.
+func (p *process) join(planned bool, accused []int) {
+	if p.group != nil {
+		p.left = uint64(p.group.generation)
+		p.group = nil
+	}
+	p.planned, p.rank, p.waiting = false, -1, true
+	p.calls++
+	p.req = wire.JoinRequest{Address: string(p.node.id) + ".test:" + strconv.Itoa(p.pid), Left: p.left, Planned: planned, Accused: accused}
+	if p.left > 0 && !planned {
+		p.req.NoticeMS = 1
+	}
+	if p.commit != nil {
+		p.req.Commit = wire.Commit{Generation: p.commit.generation, Step: p.commit.step, Hash: p.commit.hash()}
+	}
+	p.call(p.calls)
+}
+
+// call is one long poll; it is made again while no answer comes.
+func (p *process) call(number int) {
+	if !p.alive || !p.waiting || p.calls != number {
+		return
+	}
+	p.node.input(worker.WorkerJoined{Worker: p.start.Worker, Request: p.req})
+	p.after(p.w.between(time.Second, 2*time.Second), func() { p.call(number) })
+}
+
+// assigned ends the wait.
+func (p *process) assigned(a wire.Assignment) {
+	if !p.alive || !p.waiting {
+		return
+	}
+	p.waiting = false
+	if a.Verdict != wire.Assigned {
+		p.after(p.w.between(time.Millisecond, 100*time.Millisecond), func() { p.exit(0, "") })
+		return
+	}
+	if a.Generation <= p.left {
+		p.w.check.fail(4, "%s was assigned to g%d, but it has left g%d", p.start.Place, a.Generation, p.left)
+		return
+	}
+	p.rank = a.Rank
+	p.group = p.job.groupOf(events.Generation(a.Generation), a.Token, a.World)
+	p.group.admit(p)
+}
+
+// change is news from the agent.
+func (p *process) change(c wire.Change) {
+	g := p.group
+	if !p.alive || g == nil || uint64(g.generation) != c.Generation {
+		return
+	}
+	switch c.Kind {
+	case wire.ChangePlanned:
+		p.planned = true
+	case wire.ChangeLost:
+		var accused []int
+		if c.Rank >= 0 {
+			accused = []int{c.Rank}
+		}
+		p.abort(accused)
+	}
+}
+
+// abort leaves a generation that is broken; the peers notice that its connections are closed.
+func (p *process) abort(accused []int) {
+	g := p.group
+	if !p.alive || g == nil || p.done {
+		return
+	}
+	if p.w.mutant.voidSteps && g.running {
+		p.void.add(g.open)
+	}
+	p.join(false, accused)
+	g.lose(p)
+}

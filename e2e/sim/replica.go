@@ -1,0 +1,254 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/loop"
+)
+
+// service is one replica of a judge, whatever its state is.
+type service interface {
+	name() string
+	bucket() string
+	hears() bool
+	isFrozen() bool
+	delivered(*delivery)
+	asked(events.Body, func(loop.Answer, error))
+	heard(events.Body)
+	heartbeat(events.Heartbeat)
+	changed(key string, r record)
+	start()
+	crash(back time.Duration)
+	freeze(time.Duration)
+	cutOff(bool)
+	trap(trap)
+}
+
+// replica plays loop.Host: it feeds a real Turner with what arrives, one batch at a time.
+type replica[S any] struct {
+	w      *world
+	who    string
+	o      loop.Options[S] // those of the real service
+	ages   *watcher        // discovery only
+	side   *connection     // that the service's own reconciliation reads through
+	life   int             // crashes so far
+	up     bool
+	frozen time.Time // until then
+	busy   bool      // in a turn that was frozen midway
+	conn   *connection
+	turner *loop.Turner[S]
+	inbox  []arrival
+	woken  bool // work is on the agenda
+	wakes  map[wake]time.Time
+	alarm  time.Time // on the agenda
+}
+
+type arrival struct {
+	input  events.Input
+	settle func(loop.Answer, error)
+	key    string // a change of the bucket
+	record *record
+}
+
+type wake struct {
+	entity string
+	tell   bool
+}
+
+func (r *replica[S]) name() string   { return r.who }
+func (r *replica[S]) bucket() string { return r.o.Bucket }
+func (r *replica[S]) hears() bool    { return r.up && !r.conn.cut }
+func (r *replica[S]) isFrozen() bool { return r.busy || r.w.now.Before(r.frozen) }
+func (r *replica[S]) trap(t trap)    { r.conn.traps = append(r.conn.traps, t) }
+
+func (r *replica[S]) start() {
+	if r.up {
+		return
+	}
+	r.up = true
+	r.conn = &connection{w: r.w, who: r.who, still: r.still}
+	t, err := loop.NewTurner(loop.TurnerOptions[S]{
+		Service: r.o.Service, Machine: r.o.Machine, Bucket: r.o.Bucket, Ports: r.conn.ports(),
+		NewID: func() string { return r.w.id("nonce") },
+	})
+	if err != nil {
+		panic(err) // the options are complete
+	}
+	r.turner, r.inbox, r.woken, r.wakes, r.alarm = t, nil, false, map[wake]time.Time{}, time.Time{}
+	if r.ages != nil {
+		r.ages.reset()
+	}
+	r.list()
+	life := r.life
+	r.w.after(r.w.between(0, 20*time.Millisecond), func() { r.reconcile(life) })
+}
+
+// crash takes the process away; back is when the next one starts. In the midst of a turn it takes effect at its end.
+func (r *replica[S]) crash(back time.Duration) {
+	if !r.up {
+		return
+	}
+	r.conn.dead = true
+	if r.busy {
+		return
+	}
+	r.w.say("%s: crashed, back in %s", r.who, back)
+	r.up = false
+	r.life++
+	r.w.after(back, r.start)
+}
+
+func (r *replica[S]) freeze(d time.Duration) { r.frozen = r.w.now.Add(d) }
+
+// still freezes the replica here and now, with its turn half done, while the others go on.
+func (r *replica[S]) still(d time.Duration) {
+	if r.busy {
+		return
+	}
+	r.busy = true
+	r.w.runUntil(r.w.now.Add(d))
+	r.busy = false
+}
+
+func (r *replica[S]) cutOff(cut bool) {
+	if !r.up || r.conn.cut == cut {
+		return
+	}
+	r.conn.cut = cut
+	if r.ages != nil {
+		r.ages.ages.Connected(!cut, r.w.now)
+	}
+	if !cut {
+		r.list()
+	}
+}
+
+// list takes in the whole bucket, as a watch does when it begins or comes back.
+func (r *replica[S]) list() {
+	for _, k := range r.w.store.keys(r.o.Bucket) {
+		rec := r.w.store.buckets[r.o.Bucket][k]
+		r.put(arrival{key: k, record: &rec})
+	}
+}
+
+const reconcileEvery = 10 * time.Second
+
+func (r *replica[S]) reconcile(life int) {
+	if r.life != life || r.o.Reconcile == nil {
+		return
+	}
+	if !r.isFrozen() {
+		r.side.cut = !r.hears()
+		_ = r.o.Reconcile(context.Background(), func(in events.Input) { r.put(arrival{input: in}) })
+	}
+	r.w.after(reconcileEvery, func() { r.reconcile(life) })
+}
+
+func (r *replica[S]) changed(key string, rec record) {
+	if r.hears() {
+		r.put(arrival{key: key, record: &rec})
+	}
+}
+
+func (r *replica[S]) heard(b events.Body) {
+	if r.hears() {
+		r.put(arrival{input: events.Input{Body: b}})
+	}
+}
+
+func (r *replica[S]) heartbeat(b events.Heartbeat) {
+	if r.hears() && r.ages != nil && r.ages.hear(b) {
+		r.heard(events.Heard{Heartbeat: b})
+	}
+}
+
+func (r *replica[S]) asked(b events.Body, settle func(loop.Answer, error)) {
+	life := r.life
+	r.put(arrival{input: events.Input{Body: b}, settle: func(a loop.Answer, err error) {
+		if r.life == life && r.hears() {
+			settle(a, err)
+		}
+	}})
+}
+
+// delivered settles as loop.Host does.
+func (r *replica[S]) delivered(v *delivery) {
+	e := fresh(v.event)
+	in := events.Input{ID: e.ID, Source: e.Source, Number: e.Number, Trace: e.Trace, Body: e.Body}
+	life := r.life
+	r.put(arrival{input: in, settle: func(a loop.Answer, err error) {
+		if r.life != life || !r.hears() {
+			return // the settlement is lost
+		}
+		command := v.durable.stream == events.StreamCommands
+		switch code := events.CodeOf(err); {
+		case err == errUnrouted || err == nil:
+			if command && (err != nil || a.Refusal != nil && a.Facts == 0) {
+				r.refuse(e, a, err)
+			}
+			v.settled = true
+		case code == events.Internal || code == events.Invalid || code == events.TooLarge:
+			r.w.check.fail(0, "%s on %s: %v", r.who, e.Body.Type(), err)
+		case v.attempt < maxAttempt || code != events.Newer:
+			v.retry(time.Second)
+		}
+	}})
+}
+
+var errUnrouted = events.Errorf(events.NotFound, "concerns nothing that is known here")
+
+func (r *replica[S]) refuse(e events.Event, a loop.Answer, err error) {
+	if r.o.Reject == nil {
+		return
+	}
+	if err == nil {
+		err = a.Refusal
+	}
+	if f, ok := r.o.Reject(e, err); ok {
+		r.w.say("%s: refused %s: %v", r.who, e.Body.Type().Kind(), err)
+		told := events.Event{
+			ID: r.o.Service + "-rejected-" + e.ID, Source: "/regroup/" + r.o.Service, Entity: cmp.Or(f.Entity, "unknown"),
+			Time: r.w.now, Cause: e.ID, Body: f.Body,
+		}
+		if m, err := told.Message(); err == nil {
+			r.w.store.publish(m)
+		}
+	}
+}
+
+func (r *replica[S]) put(a arrival) {
+	if !r.up {
+		return
+	}
+	r.inbox = append(r.inbox, a)
+	r.wakeUp(r.w.between(50*time.Microsecond, time.Millisecond))
+}
+
+func (r *replica[S]) wakeUp(in time.Duration) {
+	if r.woken {
+		return
+	}
+	r.woken = true
+	life := r.life
+	r.w.after(in, func() {
+		if r.life == life {
+			r.woken = false
+			r.work()
+		}
+	})
+}
+
+// work takes what has arrived and what is due.
+func (r *replica[S]) work() {
+	if r.isFrozen() {
+		r.wakeUp(max(50*time.Millisecond, r.frozen.Sub(r.w.now)))
+		return
+	}
+	batch := r.inbox
+	r.inbox = nil
+	r.batch(batch)
+	r.due()
+}

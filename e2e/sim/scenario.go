@@ -1,0 +1,127 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// scenario is everything that a seed draws up front.
+type scenario struct {
+	seed     uint64
+	replicas [4]int // in the order of serviceNames
+	nodes    []int  // slots of each
+	jobs     []jobShape
+	loss     int // percent of signals, requests, replies and acknowledgements that are lost
+	repeat   int // percent of deliveries and requests that come twice
+	slow     int // percent of hops that take up to 400 ms
+	calmAt   time.Duration
+	faults   []fault
+}
+
+// jobShape is one job.
+type jobShape struct {
+	at        time.Duration
+	inProcess bool
+	workers   events.Workers
+	samples   uint64
+	batch     int
+	every     int
+	epochs    int
+	pace      time.Duration
+	work      int
+	budget    int
+	grace     time.Duration
+}
+
+func (s jobShape) spec() events.Spec {
+	spec := events.Spec{
+		Command: []string{"train"}, Workers: s.workers, Recovery: events.RecoveryRestart,
+		Failures: events.Failures{Max: &s.budget, Per: events.Duration(time.Hour)},
+		Elastic:  events.Elastic{LastCall: events.Duration(2 * time.Second), StartWithin: events.Duration(startWithin)},
+		Stop:     events.Stop{Grace: events.Duration(s.grace)},
+	}
+	if s.inProcess {
+		spec.Recovery = events.RecoveryInProcess
+		spec.Data.Samples = s.samples
+	}
+	return spec
+}
+
+// startWithin is longer than any recovery in a calm world takes.
+const startWithin = 40 * time.Second
+
+// draw makes the scenario of a seed.
+func draw(seed uint64) scenario {
+	r := rand.New(rand.NewPCG(seed, 1))
+	sc := scenario{seed: seed, calmAt: 6*time.Second + time.Duration(r.IntN(8000))*time.Millisecond}
+	for i := range sc.replicas {
+		sc.replicas[i] = 1 + r.IntN(2)
+	}
+	slots := 0
+	for range 2 + r.IntN(3) {
+		n := 1 + r.IntN(2)
+		slots += n
+		sc.nodes = append(sc.nodes, n)
+	}
+	if r.IntN(4) > 0 {
+		sc.loss, sc.repeat, sc.slow = r.IntN(12), r.IntN(10), r.IntN(10)
+	}
+	for range 1 + r.IntN(3)*r.IntN(2) + r.IntN(2) {
+		if len(sc.jobs) == 3 {
+			break
+		}
+		sc.jobs = append(sc.jobs, drawJob(r, slots, len(sc.jobs)))
+	}
+	sc.faults = drawFaults(r, sc)
+	return sc
+}
+
+func drawJob(r *rand.Rand, slots, i int) jobShape {
+	least := 1 + r.IntN(max(1, min(3, slots-1)))
+	s := jobShape{
+		at: time.Duration(r.IntN(1500)) * time.Millisecond, inProcess: r.IntN(3) > 0,
+		workers: events.Workers{Min: least, Max: least + r.IntN(3)},
+		samples: uint64(150 + r.IntN(250)), batch: 3 + r.IntN(6), every: 1 + r.IntN(5), epochs: 1 + r.IntN(2),
+		pace: time.Duration(30+r.IntN(90)) * time.Millisecond, work: 2 + r.IntN(6), budget: 20,
+		grace: time.Duration(500+r.IntN(2500)) * time.Millisecond,
+	}
+	if i > 0 {
+		s.at += time.Duration(r.IntN(4000)) * time.Millisecond
+	}
+	if r.IntN(5) == 0 {
+		s.budget = r.IntN(3)
+	}
+	return s
+}
+
+// fault is one thing that goes wrong at one moment.
+type fault struct {
+	at   time.Duration
+	kind string
+	a, b int           // what it hits, as its kind reads it
+	last time.Duration // for how long
+}
+
+func (f fault) String() string { return fmt.Sprintf("%s %s %d %d %s", f.at, f.kind, f.a, f.b, f.last) }
+
+func parseFault(line string) (fault, error) {
+	var f fault
+	var at, last string
+	if _, err := fmt.Sscan(line, &at, &f.kind, &f.a, &f.b, &last); err != nil {
+		return f, fmt.Errorf("fault %q: %w", line, err)
+	}
+	var err error
+	if f.at, err = time.ParseDuration(at); err != nil {
+		return f, err
+	}
+	if f.last, err = time.ParseDuration(last); err != nil {
+		return f, err
+	}
+	if kinds[f.kind] == nil {
+		return f, fmt.Errorf("fault %q: there is no kind %s", line, f.kind)
+	}
+	return f, nil
+}

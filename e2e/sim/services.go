@@ -1,0 +1,157 @@
+package sim
+
+import (
+	"fmt"
+	"reflect"
+	"time"
+	"unsafe"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/discovery"
+	"github.com/regroup-io/regroup/services/discovery/liveness"
+	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/registry"
+	"github.com/regroup-io/regroup/services/registry/job"
+	"github.com/regroup-io/regroup/services/rendezvous"
+	"github.com/regroup-io/regroup/services/rendezvous/round"
+	"github.com/regroup-io/regroup/services/scheduler"
+	"github.com/regroup-io/regroup/services/scheduler/plan"
+)
+
+var serviceNames = []string{events.ServiceDiscovery, events.ServiceScheduler, events.ServiceRendezvous, events.ServiceRegistry}
+
+// mutation replaces machines by broken ones; nil fields leave the real ones.
+type mutation struct {
+	name      string
+	nodes     func(loop.Machine[liveness.State]) loop.Machine[liveness.State]
+	pool      func(loop.Machine[plan.State]) loop.Machine[plan.State]
+	round     func(loop.Machine[round.State]) loop.Machine[round.State]
+	job       func(loop.Machine[job.State]) loop.Machine[job.State]
+	agent     func(agentStep) agentStep
+	forgetful bool // an outbox that a crash has left is never told
+	voidSteps bool // a step after the last commit is counted although it was undone
+}
+
+func (w *world) buildServices(m mutation) {
+	w.mutant = m
+	for i := range w.sc.replicas[0] {
+		c := &connection{w: w}
+		s, err := discovery.New(discovery.Options{Ports: c.ports(), Config: discovery.DefaultConfig()})
+		r := addReplica(w, i, c, s, err, m.nodes)
+		r.ages = &watcher{w: w, r: r}
+		r.ages.look()
+	}
+	for i := range w.sc.replicas[1] {
+		c := &connection{w: w}
+		s, err := scheduler.New(scheduler.Options{Ports: c.ports(), Config: scheduler.DefaultConfig()})
+		addReplica(w, i, c, s, err, m.pool)
+	}
+	for i := range w.sc.replicas[2] {
+		c := &connection{w: w}
+		s, err := rendezvous.New(rendezvous.Options{Ports: c.ports()})
+		addReplica(w, i, c, s, err, m.round)
+	}
+	for i := range w.sc.replicas[3] {
+		c := &connection{w: w}
+		s, err := registry.New(registry.Options{Ports: c.ports(), Config: registry.DefaultConfig()})
+		addReplica(w, i, c, s, err, m.job)
+	}
+	for _, name := range serviceNames {
+		for _, s := range w.services[name] {
+			s.start()
+		}
+	}
+}
+
+// addReplica makes a replica out of what the real service hands to its host.
+func addReplica[S any](w *world, i int, side *connection, s any, err error, mutate func(loop.Machine[S]) loop.Machine[S]) *replica[S] {
+	if err != nil {
+		panic(err) // defaults are valid
+	}
+	o := wiring[S](s)
+	if mutate != nil {
+		o.Machine = mutate(o.Machine)
+	}
+	r := &replica[S]{w: w, who: fmt.Sprintf("%s-%d", o.Service, i), o: o, side: side, conn: &connection{w: w, dead: true}}
+	if i == 0 {
+		for _, c := range o.Consumers {
+			w.store.durables = append(w.store.durables, &durable{w: w, stream: c.Stream, service: o.Service, match: c.Subjects})
+		}
+	}
+	w.services[o.Service] = append(w.services[o.Service], r)
+	return r
+}
+
+// wiring takes the options out of a service: its routes, consumers, reconciliation and machine, exactly as they run. The
+// service keeps them to itself, so they are read past the compiler; a renamed field fails every test at once.
+func wiring[S any](service any) loop.Options[S] {
+	host := reflect.ValueOf(service).Elem().FieldByName("host").Elem().FieldByName("o")
+	return *(*loop.Options[S])(unsafe.Pointer(host.UnsafeAddr()))
+}
+
+// lookEvery is how often discovery looks at the ages.
+const lookEvery = 100 * time.Millisecond
+
+// watcher is discovery's soft state in one replica.
+type watcher struct {
+	w    *world
+	r    *replica[liveness.State]
+	ages liveness.Ages
+}
+
+func (v *watcher) reset() {
+	c := discovery.DefaultConfig()
+	v.ages = liveness.Ages{SuspectAfter: c.SuspectAfter, LostAfter: c.LostAfter, Gap: c.SuspectAfter / 2}
+}
+
+func (v *watcher) seen(key string, value []byte) {
+	if value == nil {
+		v.ages.Forget(events.NodeID(key))
+		return
+	}
+	if view, err := events.DecodeView[events.NodeView](value); err == nil {
+		v.ages.Know(view, v.w.now)
+	}
+}
+
+func (v *watcher) hear(b events.Heartbeat) bool {
+	return v.ages.Hear(liveness.Silent{Node: b.Node, Incarnation: b.Incarnation}, v.w.now)
+}
+
+func (v *watcher) look() {
+	v.w.after(lookEvery, v.look)
+	if !v.r.up || v.r.isFrozen() {
+		return
+	}
+	suspect, ask := v.ages.Look(v.w.now)
+	for _, who := range suspect {
+		v.emit(who, false)
+	}
+	for _, who := range ask {
+		v.ping(who)
+	}
+}
+
+func (v *watcher) emit(who liveness.Silent, failed bool) {
+	v.r.put(arrival{input: events.Input{Body: events.Silence{Node: who.Node, Incarnation: who.Incarnation, Failed: failed}}})
+}
+
+// ping asks an agent directly, once.
+func (v *watcher) ping(who liveness.Silent) {
+	life := v.r.life
+	for _, n := range v.w.nodes {
+		if n.id == who.Node && n.up && !n.cut && n.inc == who.Incarnation && v.r.hears() && !v.w.chance(v.w.sc.loss) {
+			v.w.after(2*v.w.hop(), func() {
+				if v.r.life == life && v.ages.Hear(who, v.w.now) {
+					v.r.heard(events.Heard{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation}})
+				}
+			})
+			return
+		}
+	}
+	v.w.after(500*time.Millisecond, func() {
+		if v.r.life == life && !v.ages.Paused() {
+			v.emit(who, true)
+		}
+	})
+}

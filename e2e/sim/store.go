@@ -1,0 +1,141 @@
+package sim
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// store is what every replica shares: documents with compare-and-set, and streams.
+type store struct {
+	w        *world
+	buckets  map[string]map[string]record
+	revision uint64
+	streams  map[string]*stream
+	durables []*durable
+}
+
+type record struct {
+	value    []byte // nil = removed
+	revision uint64
+}
+
+// stream keeps what was published; launches replace each other in last.
+type stream struct {
+	seq  uint64
+	last map[string]events.Stored // by subject, and for facts by family and entity
+	ids  map[string]time.Time
+}
+
+// dedup is how long a stream remembers ids. It is much shorter than a broker's, so that nobody relies on it.
+const dedup = 3 * time.Second
+
+func newStore(w *world) *store {
+	s := &store{w: w, buckets: map[string]map[string]record{}, streams: map[string]*stream{}}
+	for _, b := range []string{events.BucketNodes, events.BucketPlacements, events.BucketRounds, events.BucketJobs} {
+		s.buckets[b] = map[string]record{}
+	}
+	for _, n := range []string{events.StreamCommands, events.StreamFacts, events.StreamLaunches} {
+		s.streams[n] = &stream{last: map[string]events.Stored{}, ids: map[string]time.Time{}}
+	}
+	return s
+}
+
+func streamOf(subject string) string {
+	switch strings.Split(subject, ".")[1] {
+	case "cmd":
+		return events.StreamCommands
+	case "evt":
+		return events.StreamFacts
+	}
+	return events.StreamLaunches
+}
+
+// keys lists the present keys of a bucket, sorted.
+func (s *store) keys(bucket string) []string {
+	var keys []string
+	for k, r := range s.buckets[bucket] {
+		if r.value != nil {
+			keys = append(keys, k)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// change stores a document's new value; nil removes it.
+func (s *store) change(bucket, key string, value []byte) uint64 {
+	s.revision++
+	r := record{value: slices.Clone(value), revision: s.revision}
+	s.buckets[bucket][key] = r
+	s.w.check.saved(bucket, key, r.value)
+	for _, name := range serviceNames {
+		for _, v := range s.w.services[name] {
+			if v.bucket() == bucket {
+				s.w.after(s.w.hop(), func() { v.changed(key, r) })
+			}
+		}
+	}
+	return r.revision
+}
+
+// publish stores a message and brings it on its way to every consumer.
+func (s *store) publish(m events.Message) uint64 {
+	name := streamOf(m.Subject)
+	st := s.streams[name]
+	if at, known := st.ids[m.ID]; known && m.ID != "" && s.w.now.Sub(at) < dedup {
+		return st.seq
+	}
+	st.ids[m.ID] = s.w.now
+	st.seq++
+	stored := events.Stored{Subject: m.Subject, Header: m.Header, Data: slices.Clone(m.Data), Sequence: st.seq, Time: s.w.now}
+	st.last[m.Subject] = stored
+	if name == events.StreamLaunches {
+		s.w.launched(stored)
+		return st.seq
+	}
+	e, err := events.Decode(m.Header, m.Data)
+	if err != nil {
+		s.w.check.fail(0, "message on %s does not decode: %v", m.Subject, err)
+		return st.seq
+	}
+	if name == events.StreamFacts {
+		family := strings.Split(m.Subject, ".")[2]
+		st.last[family+"/"+events.EntityOfFact(m.Subject)] = stored
+		st.last[family+"/*"] = stored
+		s.w.check.fact(e)
+	}
+	for _, d := range s.durables {
+		if d.stream == name && d.wants(m.Subject) {
+			d.carry(&delivery{durable: d, event: e}, s.w.hop())
+		}
+	}
+	return st.seq
+}
+
+// newest finds the last message on a subject, or on a family's subjects of an entity.
+func (s *store) newest(name, subject string) (events.Stored, bool) {
+	if parts := strings.Split(subject, "."); len(parts) == 5 && parts[4] == ">" {
+		subject = parts[2] + "/" + parts[3]
+	}
+	m, ok := s.streams[name].last[subject]
+	return m, ok
+}
+
+// fresh gives every reader a body of its own, as the wire does.
+func fresh(e events.Event) events.Event {
+	data, err := json.Marshal(e.Body)
+	if err != nil {
+		panic(err) // it was decoded from JSON
+	}
+	v := reflect.New(reflect.TypeOf(e.Body))
+	if err := json.Unmarshal(data, v.Interface()); err != nil {
+		panic(err)
+	}
+	e.Body = v.Elem().Interface().(events.Body)
+	return e
+}

@@ -1,0 +1,65 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// brief is what a story shows of a body.
+func brief(b events.Body) string {
+	switch b := b.(type) {
+	case events.PlacementSet:
+		return fmt.Sprint(b.Places, " ", b.Reason)
+	case events.PlacementWaiting:
+		return b.Reason
+	case events.RoundOpened:
+		return fmt.Sprint(b.Proposed, " ", b.Cause.Kind, " ", b.Cause.Detail, " expects ", b.Expected)
+	case events.RoundSealed:
+		var m []string
+		for _, x := range b.Members {
+			m = append(m, fmt.Sprintf("%s#%d@%d.%d", x.Place, x.Attempt, uint64(x.Commit.Generation), x.Commit.Step))
+		}
+		return b.Generation.String() + " " + strings.Join(m, " ")
+	case events.WorkerExited:
+		return fmt.Sprintf("%s#%d %s done %t asked %t %s", b.Place, b.Attempt, b.Generation, b.Done, b.Asked, b.Detail)
+	case events.WorkerStarted:
+		return fmt.Sprintf("%s#%d %s", b.Place, b.Attempt, b.Generation)
+	case events.WorkerReady:
+		return fmt.Sprintf("%s#%d %s rank %d", b.Place, b.Attempt, b.Generation, b.Rank)
+	case events.WorkerDone:
+		return fmt.Sprintf("%s#%d %s", b.Place, b.Attempt, b.Generation)
+	case events.JobRespawned:
+		return fmt.Sprintf("%s attempt %d", b.Place, b.Attempt)
+	case events.JobBlamed:
+		return fmt.Sprintf("%s %s", b.Place, b.Reason)
+	case events.JobSucceeded:
+		return b.Reason
+	case events.JobFailed:
+		return b.Reason
+	case events.JobStopped:
+		return b.Reason
+	case events.JobStopping:
+		return b.Reason
+	case events.JobScaled:
+		return fmt.Sprint(b.Workers)
+	case events.JobScale:
+		return fmt.Sprint(b.Job, " ", b.Workers)
+	case events.JobStop:
+		return fmt.Sprint(b.Job, " now ", b.Now)
+	case events.JobSubmit:
+		return fmt.Sprint(b.Spec.Name, " ", b.Spec.Workers, " ", b.Spec.Recovery)
+	case events.NodeDrain:
+		return fmt.Sprint(b.Node, " undo ", b.Undo)
+	case events.IncidentOpened:
+		return fmt.Sprint(b.Incident, " from ", b.From, " ", b.Cause.Kind)
+	case events.IncidentClosed:
+		return fmt.Sprintf("%d to %s %.0f ms", b.Incident, b.To, b.TotalMS)
+	case events.NodeLost:
+		return string(b.Incarnation) + " " + b.Reason
+	case events.NodeJoined:
+		return string(b.Incarnation) + " " + b.Reason
+	}
+	return ""
+}

@@ -1,0 +1,191 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/loop"
+)
+
+// Times of loop.Host.
+const (
+	retryAfter = time.Second
+	tellAfter  = time.Second
+	tickAgain  = 100 * time.Millisecond
+)
+
+// part is one input of a batch, which may concern several entities.
+type part struct {
+	arrival
+	left   int
+	answer loop.Answer
+	err    error
+}
+
+func (p *part) done(a loop.Answer, err error) {
+	if p.answer.Reply == nil {
+		p.answer.Reply = a.Reply
+	}
+	if p.answer.Refusal == nil {
+		p.answer.Refusal = a.Refusal
+	}
+	p.answer.Facts += a.Facts
+	if p.err == nil {
+		p.err = err
+	}
+	if p.left--; p.left <= 0 && p.settle != nil {
+		p.settle(p.answer, p.err)
+	}
+}
+
+func (r *replica[S]) batch(batch []arrival) {
+	life := r.life
+	var order []string
+	parts := map[string][]*part{}
+	for _, a := range batch {
+		if a.record != nil {
+			r.turner.Seen(a.key, r.w.stripped(a.record.value), a.record.revision, r.w.now)
+			if r.ages != nil {
+				r.ages.seen(a.key, a.record.value)
+			}
+			r.arm(a.key, time.Time{})
+			continue
+		}
+		entities := r.o.Route(a.input, r.turner.Known, r.turner.State)
+		p := &part{arrival: a, left: len(entities)}
+		if len(entities) == 0 {
+			p.done(loop.Answer{}, errUnrouted)
+		}
+		for _, e := range entities {
+			if parts[e] == nil {
+				order = append(order, e)
+			}
+			parts[e] = append(parts[e], p)
+		}
+	}
+	for _, e := range order {
+		if r.life != life {
+			return
+		}
+		r.turn(e, parts[e])
+	}
+}
+
+func (r *replica[S]) turn(entity string, parts []*part) {
+	inputs := make([]events.Input, len(parts))
+	for i, p := range parts {
+		inputs[i] = p.input
+	}
+	out, err, alive := r.once(entity, inputs)
+	for i, p := range parts {
+		switch {
+		case !alive:
+		case err != nil:
+			p.done(loop.Answer{}, err)
+		default:
+			p.done(out.Answers[i], nil)
+		}
+	}
+}
+
+// once runs one turn; alive = the replica was not taken away by it.
+func (r *replica[S]) once(entity string, inputs []events.Input) (out loop.Outcome, err error, alive bool) {
+	now := r.w.now
+	out, err = r.turner.Turn(context.Background(), entity, inputs, now)
+	if events.CodeOf(err) == events.Internal {
+		r.w.check.fail(0, "%s %s: %v", r.who, entity, err)
+	}
+	if err == nil {
+		for _, f := range out.Facts {
+			r.w.say("%s: %s %s #%d %s", r.who, entity, f.Body.Type().Kind(), f.Number, brief(f.Body))
+		}
+	}
+	if _, ok := r.conn.sprung(crashBeforeAck); ok {
+		r.conn.dead = true
+	}
+	if r.conn.dead {
+		r.busy = false
+		r.crash(r.w.between(100*time.Millisecond, 3*time.Second))
+		return out, err, false
+	}
+	floor := time.Time{}
+	if err != nil {
+		floor = now.Add(retryAfter)
+	}
+	r.arm(entity, floor)
+	return out, err, true
+}
+
+// arm sets an entity's alarms.
+func (r *replica[S]) arm(entity string, floor time.Time) {
+	set := func(k wake, at time.Time) {
+		if at.IsZero() {
+			delete(r.wakes, k)
+			return
+		}
+		if at.Before(floor) {
+			at = floor
+		}
+		r.wakes[k] = at
+	}
+	set(wake{entity, false}, r.turner.Deadline(entity))
+	since := r.turner.Waiting(entity)
+	if !since.IsZero() {
+		since = since.Add(tellAfter)
+	}
+	set(wake{entity, true}, since)
+	r.setAlarm()
+}
+
+func (r *replica[S]) setAlarm() {
+	var next time.Time
+	for _, at := range r.wakes {
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	if next.IsZero() || (!r.alarm.IsZero() && !next.Before(r.alarm)) {
+		return
+	}
+	r.alarm = next
+	life := r.life
+	r.w.at(next, func() {
+		if r.life == life && r.alarm.Equal(next) {
+			r.alarm = time.Time{}
+			r.wakeUp(0)
+		}
+	})
+}
+
+// due fires the alarms whose time has come, in a fixed order.
+func (r *replica[S]) due() {
+	life := r.life
+	for r.life == life {
+		var key wake
+		found := false
+		for k, at := range r.wakes {
+			if !at.After(r.w.now) && (!found || k.entity < key.entity || (k.entity == key.entity && !k.tell)) {
+				key, found = k, true
+			}
+		}
+		if !found {
+			r.setAlarm()
+			return
+		}
+		delete(r.wakes, key)
+		if key.tell {
+			_ = r.turner.Tell(context.Background(), key.entity)
+			r.arm(key.entity, r.w.now.Add(tellAfter))
+			continue
+		}
+		_, err, alive := r.once(key.entity, []events.Input{{Body: events.Tick{}}})
+		if alive && err == nil {
+			r.arm(key.entity, r.w.now.Add(tickAgain))
+		}
+		if errors.Is(err, events.ErrInvalid) {
+			r.w.check.fail(0, "%s %s: %v", r.who, key.entity, err)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package sim
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// epoch is when every run begins.
+var epoch = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+// world is one run.
+type world struct {
+	sc       scenario
+	rng      *rand.Rand
+	now      time.Time
+	queue    agenda
+	seq      uint64
+	store    *store
+	services map[string][]service // by name of the service
+	nodes    []*node
+	jobs     []*jobRun
+	check    *checker
+	calm     bool // faults have stopped
+	over     bool
+	made     int // ids
+	mutant   mutation
+	played   int // events so far
+	tell     func(string)
+}
+
+// run plays a scenario to its end and returns the first violation, or nil.
+func run(sc scenario, m mutation, tell func(string)) *violation {
+	w := &world{
+		sc: sc, rng: rand.New(rand.NewPCG(sc.seed, 0x9e3779b97f4a7c15)), now: epoch, services: map[string][]service{}, tell: tell,
+	}
+	w.store = newStore(w)
+	w.check = newChecker(w)
+	w.buildServices(m)
+	for i, n := range sc.nodes {
+		w.nodes = append(w.nodes, newNode(w, events.NodeID(fmt.Sprintf("node-%c", 'a'+i)), n))
+	}
+	for i, s := range sc.jobs {
+		w.jobs = append(w.jobs, newJobRun(w, i, s))
+	}
+	for _, n := range w.nodes {
+		w.after(w.between(0, 800*time.Millisecond), n.boot)
+	}
+	for _, f := range sc.faults {
+		w.at(epoch.Add(f.at), func() { w.inject(f) })
+	}
+	w.at(epoch.Add(sc.calmAt), w.calmDown)
+	w.runUntil(epoch.Add(sc.calmAt + patience))
+	if w.check.found == nil && !w.over {
+		w.check.unfinished()
+	}
+	return w.check.found
+}
+
+// patience is how long a calm system may take until every job has ended. It is longer than any sum of the graces and
+// limits that a job may run into one after the other.
+const patience = 4 * time.Minute
+
+// enough is more events than any run needs: beyond it somebody spins.
+const enough = 300_000
+
+// runUntil handles what is due, in order, until a moment, the end, or a violation. It may be called from within itself: a
+// replica that freezes in the midst of a turn lets the others go on.
+func (w *world) runUntil(end time.Time) {
+	for w.check.found == nil && !w.over && len(w.queue) > 0 && !w.queue[0].at.After(end) {
+		e := heap.Pop(&w.queue).(entry)
+		w.now = e.at
+		if w.played++; w.played > enough {
+			w.check.fail(8, "%d events are on the way to nothing", enough)
+		}
+		e.do()
+	}
+	if w.check.found == nil && !w.over && w.now.Before(end) {
+		w.now = end
+	}
+}
+
+func (w *world) at(t time.Time, do func()) {
+	if t.Before(w.now) {
+		t = w.now
+	}
+	w.seq++
+	heap.Push(&w.queue, entry{at: t, seq: w.seq, do: do})
+}
+
+func (w *world) after(d time.Duration, do func()) { w.at(w.now.Add(d), do) }
+
+// between draws a duration.
+func (w *world) between(least, most time.Duration) time.Duration {
+	if most <= least {
+		return least
+	}
+	return least + time.Duration(w.rng.Int64N(int64(most-least)))
+}
+
+// chance draws with a probability in percent; a calm world has no bad luck.
+func (w *world) chance(percent int) bool { return !w.calm && w.rng.IntN(100) < percent }
+
+// hop is the time that a message takes.
+func (w *world) hop() time.Duration {
+	d := w.between(200*time.Microsecond, 4*time.Millisecond)
+	if w.chance(w.sc.slow) {
+		d += w.between(0, 400*time.Millisecond)
+	}
+	return d
+}
+
+func (w *world) id(kind string) string {
+	w.made++
+	return fmt.Sprintf("%s-%d", kind, w.made)
+}
+
+// say adds a line to the story.
+func (w *world) say(format string, args ...any) {
+	if w.tell != nil {
+		w.tell(fmt.Sprintf("%9.3fs  ", w.now.Sub(epoch).Seconds()) + fmt.Sprintf(format, args...))
+	}
+}
+
+// entry is something that will happen.
+type entry struct {
+	at  time.Time
+	seq uint64
+	do  func()
+}
+
+type agenda []entry
+
+func (a agenda) Len() int { return len(a) }
+func (a agenda) Less(i, j int) bool {
+	if !a[i].at.Equal(a[j].at) {
+		return a[i].at.Before(a[j].at)
+	}
+	return a[i].seq < a[j].seq
+}
+func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+func (a *agenda) Push(x any)   { *a = append(*a, x.(entry)) }
+func (a *agenda) Pop() any {
+	old := *a
+	last := old[len(old)-1]
+	old[len(old)-1] = entry{}
+	*a = old[:len(old)-1]
+	return last
+}
