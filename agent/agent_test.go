@@ -61,6 +61,19 @@ func (s *spy) Start(p worker.StartProcess, tell func(worker.Input), out func(str
 	s.Driver.Start(p, tell, out)
 }
 
+// noticed tells of each notice as it is sent; who hears it first is chance.
+type noticed struct {
+	events.Signals
+	note func()
+}
+
+func (n noticed) Send(subject string, data []byte) error {
+	if strings.HasPrefix(subject, strings.TrimSuffix(events.AllNotices, "*")) {
+		n.note()
+	}
+	return n.Signals.Send(subject, data)
+}
+
 // world is one agent with the services that it needs, played.
 type world struct {
 	t      *testing.T
@@ -102,9 +115,6 @@ func newWorld(t *testing.T, leftovers ...worker.Orphaned) *world {
 		return events.PeersAnswer{Addresses: map[int]string{1: "10.0.0.2:7"}}
 	})
 	all.Go(func() {
-		_ = ports.Signals.Hear(ctx, events.AllNotices, "", func(string, []byte) { note("notice") }, nil)
-	})
-	all.Go(func() {
 		_ = ports.Signals.Hear(ctx, events.AllHeartbeats, "", func(_ string, d []byte) {
 			b, _ := events.DecodeBody[events.Heartbeat](d)
 			w.mu.Lock()
@@ -126,8 +136,10 @@ func newWorld(t *testing.T, leftovers ...worker.Orphaned) *world {
 			return nil
 		}, nil)
 	})
+	mine := ports
+	mine.Signals = noticed{ports.Signals, func() { note("notice") }}
 	a, err := agent.New(agent.Options{
-		Node: "node-a", Slots: 2, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: ports, Driver: w.driver, Incarnation: "01AGENT",
+		Node: "node-a", Slots: 2, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: mine, Driver: w.driver, Incarnation: "01AGENT",
 		Listen: func(context.Context, string) (net.Listener, error) { return w.pipes, nil },
 		Output: func(l agent.Line) { w.mu.Lock(); defer w.mu.Unlock(); w.lines = append(w.lines, l.Prefix()+" "+l.Text) },
 	})

@@ -10,7 +10,10 @@ import (
 // sendJoin makes one call; the age of the notice grows while the agent holds the request.
 func (t *turn) sendJoin(j *job, w *life) {
 	q := w.join
-	if w.phase == planned {
+	switch w.phase {
+	case starting:
+		return // it can be faster than the word that it runs, which names its pid
+	case planned:
 		if w.address == "" {
 			return
 		}

@@ -212,7 +212,7 @@ func Deadline(s State) time.Time {
 			if w.dirty {
 				at(w.sentAt.Add(progressEvery))
 			}
-			if w.join != nil && (w.phase != planned || w.address != "") {
+			if w.join != nil && w.phase != starting && (w.phase != planned || w.address != "") {
 				at(w.join.due())
 			}
 			if w.phase == planned && w.address == "" {

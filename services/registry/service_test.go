@@ -132,6 +132,7 @@ func TestAJobFromSubmitToSuccessUnderTwoReplicas(t *testing.T) {
 		fact(t, p, "w1", string(id), 0, events.WorkerReady{WorkerRef: ref(id, two[0], "w1"), Step: 1})
 		fact(t, p, "w2", string(id), 0, events.WorkerExited{WorkerRef: ref(id, two[1], "w2"), ExitCode: 1, Detail: "exit code 1"})
 		fact(t, p, "n1", "b", 7, events.NodeLost{NodeFact: events.NodeFact{Node: "b", Incarnation: "A1", Reason: "silent"}})
+		fact(t, p, "d1", string(id), 0, events.WorkerDone{WorkerRef: ref(id, two[0], "w1"), Step: 9})
 		fact(t, p, "w3", string(id), 0, events.WorkerExited{WorkerRef: ref(id, two[0], "w1"), Done: true, Detail: "exit code 0"})
 		wantTold(t, p, "job.submitted incident.opened job.respawned job.blamed job.finishing incident.closed job.succeeded")
 		if v := view(t, p, id); v.State != events.JobHasSucceed || v.By != "/client" {
