@@ -246,3 +246,35 @@ func TestSizes(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestDependencies: docs/dependencies.md has one row for each module that go.mod requires directly, with a reason.
+func TestDependencies(t *testing.T) {
+	mod, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile("docs/dependencies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons := map[string]string{}
+	for line := range strings.Lines(string(doc)) {
+		if cells := strings.Split(strings.TrimSpace(line), " | "); len(cells) == 2 {
+			reasons[strings.TrimPrefix(cells[0], "| ")] = strings.TrimSuffix(cells[1], " |")
+		}
+	}
+	delete(reasons, "module")
+	for line := range strings.Lines(string(mod)) {
+		name, version, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if !ok || !strings.HasPrefix(version, "v") || strings.Contains(line, "// indirect") {
+			continue
+		}
+		if reasons[name] == "" {
+			t.Errorf("docs/dependencies.md has no reason for %s", name)
+		}
+		delete(reasons, name)
+	}
+	for name := range reasons {
+		t.Errorf("docs/dependencies.md has a row for %s, which go.mod does not require", name)
+	}
+}

@@ -177,3 +177,13 @@ func TestCatalogMarkdown(t *testing.T) {
 		}
 	}
 }
+
+func TestTheDocumentIsUpToDate(t *testing.T) {
+	doc, err := os.ReadFile("../docs/events.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(doc) != CatalogMarkdown() {
+		t.Error("docs/events.md says something else than the catalogue: make generate")
+	}
+}
