@@ -6,7 +6,8 @@ package events
 // nodes that own this local rank.
 type Member struct {
 	Place       Place       `json:"place"`
-	Incarnation Incarnation `json:"incarnation"` // of the worker (in-process recovery) or of the agent that joined for it
+	Incarnation Incarnation `json:"incarnation"`     // of the worker (in-process recovery) or of the agent that joined for it
+	Agent       Incarnation `json:"agent,omitempty"` // of the node's agent when it joined
 	Attempt     int         `json:"attempt"`
 	Rank        int         `json:"rank"`
 	LocalRank   int         `json:"local_rank"`

@@ -32,6 +32,7 @@ func (c *checker) fact(e events.Event) {
 			c.fail(4, "%s was opened after it was sealed", b.Proposed)
 		}
 	case events.PlacementSet:
+		c.job(b.Job).wanted[e.Number] = b.Workers
 		seen := map[events.Place]bool{}
 		for _, p := range b.Places {
 			if seen[p] {

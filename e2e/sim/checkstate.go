@@ -85,9 +85,20 @@ func (c *checker) round(old, s round.State) {
 	case o.State == events.RoundIsClosed && v.State != events.RoundIsClosed:
 		c.fail(7, "%s: the round was opened after it was closed", v.Job)
 	}
-	if n := len(v.Members); v.Generation > o.Generation && (n < s.Workers.Min || n > s.Workers.Max) {
+	if n := len(v.Members); v.Generation > o.Generation && !c.wanted(v.Job, n, old.Placement, s.Placement) {
 		c.fail(2, "%s of %s has %d members, %d:%d are wanted", v.Generation, v.Job, n, s.Workers.Min, s.Workers.Max)
 	}
+}
+
+// wanted tells whether a placement of those from first to last wants n workers: a turn takes several inputs, so a
+// generation may be sealed before or after the placement that comes with it.
+func (c *checker) wanted(id events.JobID, n int, first, last uint64) bool {
+	for number, w := range c.job(id).wanted {
+		if number >= first && number <= last && w.Min <= n && n <= w.Max {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *checker) registry(old, s job.State) {

@@ -86,7 +86,7 @@ func (c *checker) final(j *jobRun) {
 		c.fail(11, "%s has ended with an open incident", j.id)
 	}
 	calm := epoch.Add(c.w.sc.calmAt)
-	if v.State == events.JobHasFailed && v.Code == events.Unavailable && v.Ended.After(calm.Add(startWithin+20*time.Second)) {
+	if v.State == events.JobHasFailed && v.Code == events.Unavailable && v.Ended.After(calm.Add(20*time.Second)) {
 		c.fail(8, "%s was stuck in a calm world: %s", j.id, v.Reason)
 	}
 	if v.State != events.JobHasSucceed || j.spec.Recovery != events.RecoveryInProcess {

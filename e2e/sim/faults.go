@@ -64,11 +64,7 @@ var kinds = map[string]func(*world, fault){
 
 // drawFaults makes the schedule.
 func drawFaults(r *rand.Rand, sc scenario) []fault {
-	var names []string
-	for _, k := range slices.Sorted(maps.Keys(kinds)) {
-		names = append(names, k)
-	}
-	names = append(names, "kill-worker", "kill-worker", "exit-worker", "restart-agent", "false-alarm", "trap", "trap", "trap", "scale-job")
+	names := append(slices.Sorted(maps.Keys(kinds)), "kill-worker", "kill-worker", "exit-worker", "restart-agent", "false-alarm", "trap", "trap", "trap", "scale-job")
 	var out []fault
 	for range r.IntN(13) {
 		out = append(out, fault{

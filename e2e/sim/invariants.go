@@ -59,6 +59,7 @@ type account struct {
 	dead      map[events.Incarnation]bool // lives that have ended or were judged lost
 	judged    map[events.Incarnation]int  // respawns by dead worker
 	launches  map[launchKey][]byte
+	wanted    map[uint64]events.Workers // by number of the placement
 }
 
 func newChecker(w *world) *checker {
@@ -73,7 +74,7 @@ func (c *checker) job(id events.JobID) *account {
 	if a == nil {
 		a = &account{
 			sealed: map[events.Generation]string{},
-			dead:   map[events.Incarnation]bool{}, judged: map[events.Incarnation]int{}, launches: map[launchKey][]byte{},
+			dead:   map[events.Incarnation]bool{}, judged: map[events.Incarnation]int{}, launches: map[launchKey][]byte{}, wanted: map[uint64]events.Workers{},
 		}
 		c.jobs[id] = a
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
@@ -11,15 +12,30 @@ import (
 
 // service is one replica of a judge, whatever its state is.
 type service interface {
+	known
+	hearer
+	breakable
+	changed(key string, r record)
+}
+
+// known is what is asked of a service.
+type known interface {
 	name() string
 	bucket() string
 	hears() bool
 	isFrozen() bool
+}
+
+// hearer takes what arrives.
+type hearer interface {
 	delivered(*delivery)
 	asked(events.Body, func(loop.Answer, error))
 	heard(events.Body)
 	heartbeat(events.Heartbeat)
-	changed(key string, r record)
+}
+
+// breakable is what faults do to a service, and their end.
+type breakable interface {
 	start()
 	crash(back time.Duration)
 	freeze(time.Duration)
@@ -185,7 +201,7 @@ func (r *replica[S]) delivered(v *delivery) {
 		}
 		command := v.durable.stream == events.StreamCommands
 		switch code := events.CodeOf(err); {
-		case err == errUnrouted || err == nil:
+		case err == nil || errors.Is(err, errUnrouted):
 			if command && (err != nil || a.Refusal != nil && a.Facts == 0) {
 				r.refuse(e, a, err)
 			}

@@ -71,7 +71,7 @@ func (t *turn) admit(r events.WorkerRef) *events.WorkerView {
 // begin starts the record of a life, or ends it at once if its node is known to be gone.
 func (t *turn) begin(w *events.WorkerView, r events.WorkerRef) *events.WorkerView {
 	*w = fresh(r)
-	if n := t.Nodes[r.Place.Node]; r.Agent != "" && r.Agent <= n.Gone {
+	if r.Agent != "" && t.nodeIsGone(w) {
 		t.end1(w, events.WorkerIsLost, "its node "+string(r.Place.Node)+" was lost", nil)
 	}
 	return w

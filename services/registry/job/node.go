@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/regroup-io/regroup/events"
 )
@@ -17,14 +18,61 @@ func (t *turn) nodeJoined(b events.NodeJoined) {
 	if t.later(b.Node) {
 		return
 	}
-	if n, ok := t.Nodes[b.Node]; ok {
-		if n.Gone == b.Incarnation {
-			n.Gone = "" // it was only out of reach
-		}
-		t.Nodes[b.Node] = Node{Number: max(n.Number, t.in.Number), Gone: n.Gone}
+	if !t.Concerns(b.Node) {
+		return
+	}
+	n := t.remember(b.Node)
+	back := n.Gone == b.Incarnation
+	if back {
+		n.Gone = "" // it was only out of reach
+	}
+	n.Came = max(n.Came, b.Incarnation)
+	t.Nodes[b.Node] = n
+	if back {
+		t.found(b)
 	}
 	why := fmt.Sprintf("its agent on %s was restarted", b.Node)
 	t.gone(b.Node, why, false, func(w *events.WorkerView) bool { return w.Agent != "" && w.Agent < b.Incarnation })
+}
+
+// remember returns what is known about a node, with this fact as the last one.
+func (t *turn) remember(id events.NodeID) Node {
+	if t.Nodes == nil {
+		t.Nodes = map[events.NodeID]Node{}
+	}
+	n := t.Nodes[id]
+	n.Number = max(n.Number, t.in.Number)
+	return n
+}
+
+// found takes back what was said of an agent's workers while it was out of reach: they run, or their own end decides. They
+// are not charged again.
+func (t *turn) found(b events.NodeJoined) {
+	for i := range t.View.Workers {
+		w := &t.View.Workers[i]
+		n := t.Notes[w.Place.String()]
+		if w.Place.Node != b.Node || w.Agent != b.Incarnation || w.State != events.WorkerIsLost || n.Verdict == respawned {
+			continue
+		}
+		if n.Exited != w.Incarnation {
+			t.revive(w)
+			continue
+		}
+		w.State = events.WorkerHasFailed
+		t.note(w.Place, func(n *Note) { n.Verdict = "" })
+		if (t.View.State == events.JobIsWaiting || t.View.State == events.JobIsRunning) && t.hasPlace(w.Place) {
+			t.respawn(w)
+		}
+	}
+}
+
+// revive says that a worker which was thought lost runs.
+func (t *turn) revive(w *events.WorkerView) {
+	w.State, w.Detail = events.WorkerIsRunning, ""
+	t.note(w.Place, func(n *Note) {
+		n.Verdict = ""
+		n.Ended = slices.DeleteFunc(n.Ended, func(i events.Incarnation) bool { return i == w.Incarnation })
+	})
 }
 
 // nodeGone takes in that a node was lost, or has left as it was asked to. Workers there whose end is unknown are lost,
@@ -43,11 +91,9 @@ func (t *turn) nodeGone(b events.NodeFact, planned bool) {
 	if !t.Concerns(b.Node) {
 		return
 	}
-	if t.Nodes == nil {
-		t.Nodes = map[events.NodeID]Node{}
-	}
-	n := t.Nodes[b.Node]
-	t.Nodes[b.Node] = Node{Number: max(n.Number, t.in.Number), Gone: max(n.Gone, b.Incarnation)}
+	n := t.remember(b.Node)
+	n.Gone = max(n.Gone, b.Incarnation)
+	t.Nodes[b.Node] = n
 	t.gone(b.Node, why, planned, func(w *events.WorkerView) bool { return w.Agent <= b.Incarnation })
 }
 
@@ -92,7 +138,8 @@ func (t *turn) gone(node events.NodeID, why string, planned bool, theirs func(*e
 	if len(lost) > 0 && !planned {
 		t.nodeSpan(node, why)
 	}
-	if len(lost) > 0 && !planned && !t.charge(lost[0], t.View.Generation) {
+	paid := slices.ContainsFunc(lost, func(w *events.WorkerView) bool { return t.Notes[w.Place.String()].Charged == w.Incarnation })
+	if len(lost) > 0 && !planned && !paid && !t.charge(lost[0], t.View.Generation) {
 		return
 	}
 	for _, w := range append(lost, waiting...) {
@@ -106,13 +153,16 @@ func (t *turn) gone(node events.NodeID, why string, planned bool, theirs func(*e
 // nodeIsGone tells whether the node is known to be gone together with this worker.
 func (t *turn) nodeIsGone(w *events.WorkerView) bool {
 	n := t.Nodes[w.Place.Node]
-	return n.Gone != "" && w.Agent <= n.Gone
+	return (n.Gone != "" && w.Agent <= n.Gone) || (w.Agent != "" && w.Agent < n.Came)
 }
 
-// Concerns tells whether the job may have something on a node: a worker or a place.
+// Concerns tells whether the job may have something on a node: a worker or a place, or that it thinks of it as gone.
 func (s State) Concerns(n events.NodeID) bool {
 	if s.View.State == "" || s.View.State.Terminal() {
 		return false
+	}
+	if s.Nodes[n].Gone != "" {
+		return true
 	}
 	for i := range s.View.Workers {
 		if s.View.Workers[i].Place.Node == n {

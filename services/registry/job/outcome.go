@@ -7,16 +7,20 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// graceBy is when a finishing job's last workers are told to stop, and later when they are given up; zero = no such wait.
+// graceBy is when a finishing job's last workers are told to stop, later when they are given up, and last when the report
+// of the result is; zero = no such wait.
 func (s State) graceBy() time.Time {
-	grace := s.View.Spec.Stop.Grace.D()
-	switch {
-	case s.View.State != events.JobIsFinishing:
+	if s.View.State != events.JobIsFinishing {
 		return time.Time{}
-	case s.Finish.Stopped.IsZero():
-		return s.Finish.Since.Add(grace)
 	}
-	return s.Finish.Stopped.Add(grace + stopSlack)
+	by := s.Finish.Since.Add(s.View.Spec.Stop.Grace.D())
+	if !s.Finish.Stopped.IsZero() {
+		by = s.Finish.Stopped.Add(s.View.Spec.Stop.Grace.D() + stopSlack)
+	}
+	if s.Finish.ReportBy.After(by) {
+		by = s.Finish.ReportBy
+	}
+	return by
 }
 
 // outcome ends the job if its workers, or the time, have decided it. It looks at the whole state, after every input.
@@ -44,24 +48,30 @@ func (t *turn) finished() {
 	running, succeeded := 0, 0
 	for i := range t.View.Workers {
 		w := &t.View.Workers[i]
-		switch {
-		case w.State == events.WorkerSucceeded:
+		if w.State == events.WorkerSucceeded || t.Notes[w.Place.String()].Completed {
 			succeeded++
-		case !Ended(w.State) && (t.member(w) || t.View.Generation < t.Finish.In):
+		}
+		if !Ended(w.State) && (t.member(w) || t.View.Generation < t.Finish.In) {
 			running++
 		}
 	}
 	overdue := !t.now.Before(t.graceBy())
 	switch {
-	// The seal of the generation that is done may still be on its way: it says whom to wait for. So may the report that
-	// holds the result: a redelivery can let the exit overtake it.
-	case (running > 0 || t.View.Generation < t.Finish.In || (succeeded > 0 && !t.Finish.Told && t.Finish.Stopped.IsZero())) && !overdue:
+	// The seal of the generation that is done may still be on its way: it says whom to wait for.
+	case (running > 0 || t.View.Generation < t.Finish.In) && !overdue:
 	case running > 0 && t.Finish.Stopped.IsZero():
 		t.stopRest("exit grace over", false)
+	// So may the report that holds the result: a redelivery can let the exit overtake it.
+	case succeeded > 0 && !t.Finish.Told && t.Finish.ReportBy.IsZero():
+		t.Finish.ReportBy = t.now.Add(reportFor)
+	case succeeded > 0 && !t.Finish.Told && t.now.Before(t.Finish.ReportBy):
 	case succeeded > 0:
 		reason := fmt.Sprintf("%d of %d workers completed the training", succeeded, t.world())
 		if running > 0 {
 			reason += fmt.Sprintf("; %d did not end in time", running)
+		}
+		if !t.Finish.Told {
+			reason += "; the report of the result has not come"
 		}
 		t.end(events.JobHasSucceed, "", reason)
 	default:

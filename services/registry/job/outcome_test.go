@@ -32,11 +32,11 @@ var outcomes = []struct {
 	},
 	{
 		"one done and exit 0, the other lingers and is stopped", "in-process", "0",
-		"exit a/0=w1 g=1 done; wait 30s; exit b/0=w2 g=1 code=-1 asked", events.JobHasSucceed, "",
+		"done a/0=w1 g=1; exit a/0=w1 g=1 done; wait 30s; exit b/0=w2 g=1 code=-1 asked", events.JobHasSucceed, "",
 	},
 	{
 		"one done and exit 0, the other lingers and cannot be stopped", "in-process", "0",
-		"exit a/0=w1 g=1 done; wait 80s", events.JobHasSucceed, "",
+		"done a/0=w1 g=1; exit a/0=w1 g=1 done; wait 80s", events.JobHasSucceed, "",
 	},
 	{
 		"done, but every process crashes at the end", "in-process", "20",
@@ -62,7 +62,7 @@ var outcomes = []struct {
 	{"stopped, nothing is heard any more", "in-process", "0", "stop; wait 40s", events.JobHasStopped, ""},
 	{
 		"stopped when one was done already", "in-process", "0",
-		"exit a/0=w1 g=1 done; stop; exit b/0=w2 g=1 code=-1 asked", events.JobHasSucceed, "",
+		"done a/0=w1 g=1; exit a/0=w1 g=1 done; stop; exit b/0=w2 g=1 code=-1 asked", events.JobHasSucceed, "",
 	},
 	{"any program: all exit 0", "restart", "0", "exit a/0=w1 g=1; exit b/0=w2 g=1", events.JobHasSucceed, ""},
 	{"any program: one exits 0, the other runs on", "restart", "0", "exit a/0=w1 g=1; wait 24h", events.JobIsRunning, ""},

@@ -165,7 +165,9 @@ func (a args) seal() events.RoundSealed {
 	}
 	for i, r := range a.rest[1:] {
 		ref := life(a.t, r)
-		b.Members = append(b.Members, events.Member{Place: ref.Place, Incarnation: ref.Incarnation, Attempt: ref.Attempt, Rank: i})
+		b.Members = append(b.Members, events.Member{
+			Place: ref.Place, Incarnation: ref.Incarnation, Agent: events.Incarnation(a.named["agent"]), Attempt: ref.Attempt, Rank: i,
+		})
 	}
 	return b
 }

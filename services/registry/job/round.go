@@ -36,10 +36,18 @@ func (t *turn) placed(b events.PlacementSet) {
 	for _, p := range t.Placed.Places {
 		t.note(p, func(n *Note) { n.Gone = true })
 	}
+	var again []*events.WorkerView
 	for _, p := range b.Places {
-		t.note(p, func(n *Note) { n.Gone = false })
+		if w := t.worker(p); w != nil && t.Notes[p.String()].Unplaced == w.Incarnation && !t.nodeIsGone(w) {
+			again = append(again, w)
+		}
+		t.note(p, func(n *Note) { n.Gone, n.Unplaced = false, "" })
 	}
 	t.Placed.Places = b.Places
+	for _, w := range again { // it died in a place that was given again before: it was only not known yet
+		t.note(w.Place, func(n *Note) { n.Verdict = "" })
+		t.respawn(w)
+	}
 	if t.View.State == events.JobIsWaiting {
 		t.View.Reason = fmt.Sprintf("has %d of the wanted %d to %d places, waits for its workers to start", len(b.Places),
 			t.View.Spec.Workers.Min, t.View.Spec.Workers.Max)
@@ -147,7 +155,7 @@ func (t *turn) sealed(b events.RoundSealed) {
 // life has ended before the seal was heard.
 func (t *turn) seat(m events.Member) {
 	ref := events.WorkerRef{
-		Job: t.View.Job, Place: m.Place, Incarnation: m.Incarnation, Attempt: m.Attempt,
+		Job: t.View.Job, Place: m.Place, Incarnation: m.Incarnation, Agent: m.Agent, Attempt: m.Attempt,
 		Generation: t.View.Generation, PID: m.PID,
 	}
 	i, ok := t.find(m.Place)
@@ -163,13 +171,10 @@ func (t *turn) seat(m events.Member) {
 		t.bury(*w)
 		*w = fresh(ref)
 	}
+	w.Agent = max(w.Agent, m.Agent) // so that a late loss of the node's agent before does not end it
 	if w.State == events.WorkerIsLost && !t.nodeIsGone(w) {
 		// It has joined since: the node came back, or the one left behind was only slow. It is not charged again.
-		w.State, w.Detail = events.WorkerIsRunning, ""
-		t.note(m.Place, func(n *Note) {
-			n.Verdict = ""
-			n.Ended = slices.DeleteFunc(n.Ended, func(i events.Incarnation) bool { return i == m.Incarnation })
-		})
+		t.revive(w)
 	}
 	if w.State == events.WorkerIsStarting || (w.State == events.WorkerIsReady && w.Generation < t.View.Generation) {
 		w.State = events.WorkerIsRunning

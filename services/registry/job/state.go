@@ -20,7 +20,7 @@ type State struct {
 	Incident *Incident              `json:"incident,omitempty"` // private half of View.Open
 	Counted  int                    `json:"counted,omitempty"`  // incidents so far
 	Notes    map[string]Note        `json:"notes,omitempty"`    // by place
-	Nodes    map[events.NodeID]Node `json:"nodes,omitempty"`    // nodes with workers of this job that were lost or have left
+	Nodes    map[events.NodeID]Node `json:"nodes,omitempty"`    // nodes of this job that have come, were lost or have left
 	Timing   []Timing               `json:"timing,omitempty"`   // of the newest generations
 	Early    *events.WorkerReady    `json:"early,omitempty"`    // rank 0 was ready before its generation was known to be sealed
 }
@@ -48,27 +48,33 @@ type Pending struct {
 
 // Finish is the end of the training.
 type Finish struct {
-	Since   time.Time         `json:"since,omitzero"`   // first worker done
-	Stopped time.Time         `json:"stopped,omitzero"` // the rest was told to stop
-	Now     bool              `json:"now,omitempty"`    // without grace
-	In      events.Generation `json:"in,omitempty"`     // newest generation in which a worker was done
-	Told    bool              `json:"told,omitempty"`   // a worker has reported its result
-	Step    uint64            `json:"step,omitempty"`   // of that result
+	Since    time.Time          `json:"since,omitzero"`     // first worker done
+	Stopped  time.Time          `json:"stopped,omitzero"`   // the rest was told to stop
+	Now      bool               `json:"now,omitempty"`      // without grace
+	In       events.Generation  `json:"in,omitempty"`       // newest generation in which a worker was done
+	Told     bool               `json:"told,omitempty"`     // a worker has reported its result
+	Step     uint64             `json:"step,omitempty"`     // of that result
+	ReportBy time.Time          `json:"report_by,omitzero"` // all have ended, and the result is waited for until then
+	Late     *events.WorkerDone `json:"late,omitempty"`     // a report of a life that was over before, until its exit tells whether to believe it
 }
 
 // Note is what is remembered about a place beside its newest worker.
 type Note struct {
-	Ended   []events.Incarnation `json:"ended,omitempty"`   // newest lives that have ended, oldest first
-	Charged events.Incarnation   `json:"charged,omitempty"` // newest life that was judged
-	Verdict verdict              `json:"verdict,omitempty"` // about Charged
-	Gone    bool                 `json:"gone,omitempty"`    // the scheduler took the place away
-	Behind  time.Time            `json:"behind,omitzero"`   // a generation was sealed without this worker, and nobody said why
+	Ended     []events.Incarnation `json:"ended,omitempty"`     // newest lives that have ended, oldest first
+	Charged   events.Incarnation   `json:"charged,omitempty"`   // newest life that was judged
+	Verdict   verdict              `json:"verdict,omitempty"`   // about Charged
+	Gone      bool                 `json:"gone,omitempty"`      // the scheduler took the place away
+	Exited    events.Incarnation   `json:"exited,omitempty"`    // a life that was thought lost, and whose exit was told then
+	Unplaced  events.Incarnation   `json:"unplaced,omitempty"`  // a life that was blamed only because its place was taken away
+	Completed bool                 `json:"completed,omitempty"` // a life that was replaced since had completed the training
+	Behind    time.Time            `json:"behind,omitzero"`     // a generation was sealed without this worker, and nobody said why
 }
 
-// Node is what is remembered about a node that went away.
+// Node is what is remembered about a node that came or went away.
 type Node struct {
 	Number uint64             `json:"number,omitempty"` // of the last fact taken in
 	Gone   events.Incarnation `json:"gone,omitempty"`   // newest agent that is no more
+	Came   events.Incarnation `json:"came,omitempty"`   // newest agent that has come: those before are no more
 }
 
 // Timing is what a seal says about the time its round took.
@@ -80,6 +86,7 @@ type Timing struct {
 
 // Fixed times of the registry. Everything else is in the job's spec.
 const (
+	reportFor    = 30 * time.Second // after the last exit, for a report that it has overtaken: some redeliveries
 	rememberStop = 30 * time.Second // a stop without a submit: commands overtake each other by no more than a redelivery or two
 	stopSlack    = 10 * time.Second // after the grace, for the exits to be told
 	behindFor    = 5 * time.Second  // a worker that was left out of a generation: time for its exit or its node's loss to be told

@@ -28,6 +28,7 @@ func (t *turn) failed(w *events.WorkerView, b events.WorkerExited) {
 	}
 	switch {
 	case !t.hasPlace(w.Place):
+		t.note(w.Place, func(n *Note) { n.Unplaced = w.Incarnation })
 		t.blame(w, fmt.Sprintf("the job no longer has the place %s", w.Place))
 	case t.nodeIsGone(w):
 		t.blame(w, fmt.Sprintf("the node %s is gone", w.Place.Node))

@@ -28,15 +28,26 @@ func (t *turn) ready(b events.WorkerReady) {
 }
 
 // done takes in that a worker reports its work complete. With in-process recovery nobody regroups from then on; under
-// restart recovery only exits count, and the report is kept for its figures.
+// restart recovery only exits count, and the report is kept for its figures. That of a life which is over, as far as is
+// known, waits for its exit: the others may have regrouped without it.
 func (t *turn) done(b events.WorkerDone) {
 	w := t.admit(b.WorkerRef)
-	if w == nil {
-		return
-	}
-	if !Ended(w.State) {
+	switch {
+	case w != nil && !Ended(w.State):
 		w.State = events.WorkerIsDone
+		t.report(b)
+		if t.inProcess() {
+			t.finishing(b.Generation)
+		}
+	case t.inProcess() && t.View.State != events.JobIsFinishing:
+		t.Finish.Late = &b
+	case w != nil || t.inProcess():
+		t.report(b)
 	}
+}
+
+// report keeps the result of the training.
+func (t *turn) report(b events.WorkerDone) {
 	if !t.Finish.Told || b.Step > t.Finish.Step {
 		t.Finish.Told, t.Finish.Step = true, b.Step
 		t.View.Ledger, t.View.Metrics = b.Ledger, b.Metrics
@@ -45,9 +56,6 @@ func (t *turn) done(b events.WorkerDone) {
 		}
 	}
 	t.View.Step = max(t.View.Step, b.Step)
-	if t.inProcess() {
-		t.finishing(b.Generation)
-	}
 }
 
 // finishing enters the end of the training, once.
@@ -67,10 +75,7 @@ func (t *turn) exited(b events.WorkerExited) {
 		return // of a place that was forgotten since
 	}
 	w := t.admit(b.WorkerRef)
-	if w == nil {
-		return
-	}
-	if Ended(w.State) {
+	if w == nil || Ended(w.State) {
 		t.explain(w, b)
 		return
 	}
@@ -84,8 +89,8 @@ func (t *turn) exited(b events.WorkerExited) {
 	switch w.State {
 	case events.WorkerSucceeded:
 		if t.inProcess() {
-			t.finishing(b.Generation)
-		} else if b.Generation != 0 && b.Generation <= t.Broken {
+			t.completed(b)
+		} else if b.Generation != 0 && b.Generation <= t.Broken && t.hasPlace(b.Place) {
 			t.respawn(w) // the whole group starts again
 		}
 	case events.WorkerHasFailed:
@@ -95,11 +100,12 @@ func (t *turn) exited(b events.WorkerExited) {
 
 // ending is the state in which an exit leaves its worker. A worker that was done is a success even if it was then told
 // to stop; any other exit that was asked for, or that follows from the place being taken away, is neither success nor failure.
+// Other programs cannot know that their place was taken away, nor is it known whether it was given again since.
 func (t *turn) ending(b events.WorkerExited) events.WorkerState {
 	switch {
 	case t.inProcess() && b.Done && b.ExitCode == 0:
 		return events.WorkerSucceeded
-	case b.Asked, b.ExitCode == 0 && !t.hasPlace(b.Place):
+	case b.Asked, t.inProcess() && b.ExitCode == 0 && !t.hasPlace(b.Place):
 		return events.WorkerWasStopped
 	case b.Failed(t.inProcess()):
 		return events.WorkerHasFailed
@@ -114,17 +120,34 @@ func (t *turn) end1(w *events.WorkerView, s events.WorkerState, detail string, l
 }
 
 // explain adds what a late exit knows of a worker that was judged before it: its node seemed lost, or it was left behind.
-// The verdict stands; only a completed training is believed late.
+// The verdict stands; only a completed training is believed late, and then also of a life that was replaced since (w is
+// nil): the rendezvous, which may have heard in time, regroups for it no more.
 func (t *turn) explain(w *events.WorkerView, b events.WorkerExited) {
-	if w.State != events.WorkerIsLost {
+	if w != nil && w.State == events.WorkerIsLost {
+		t.note(w.Place, func(n *Note) { n.Exited = w.Incarnation })
+		w.Detail, w.Lines = b.Detail, b.Lines
+		if f := t.View.FirstError; f != nil && f.Incarnation == w.Incarnation {
+			f.Detail, f.Lines = b.Detail, b.Lines
+		}
+	}
+	if !t.inProcess() || t.ending(b) != events.WorkerSucceeded {
 		return
 	}
-	w.Detail, w.Lines = b.Detail, b.Lines
-	if f := t.View.FirstError; f != nil && f.Incarnation == w.Incarnation {
-		f.Detail, f.Lines = b.Detail, b.Lines
-	}
-	if t.inProcess() && t.ending(b) == events.WorkerSucceeded {
+	switch {
+	case w == nil:
+		t.note(b.Place, func(n *Note) { n.Completed = true })
+	case w.State != events.WorkerIsLost:
+		return
+	default:
 		w.State = events.WorkerSucceeded
-		t.finishing(b.Generation)
+	}
+	t.completed(b)
+}
+
+// completed takes in a success: the report that came before it counts from now on.
+func (t *turn) completed(b events.WorkerExited) {
+	t.finishing(b.Generation)
+	if l := t.Finish.Late; l != nil && l.Incarnation == b.Incarnation {
+		t.report(*l)
 	}
 }

@@ -34,11 +34,18 @@ func (t *turn) join(j events.MemberJoin) {
 	case x.Incarnation != "" && j.Incarnation < x.Incarnation:
 		t.d.Refusal = events.Errorf(events.Fenced, "%s has a newer life than %s", j.Place, j.Incarnation)
 		return
+	case j.Incarnation == x.Over:
+		t.d.Refusal = events.Errorf(events.Fenced, "life %s of %s was stopped", j.Incarnation, j.Place)
+		return
 	case x.Incarnation == j.Incarnation && (x.State == dead || x.State == blamed || x.State == lost || x.State == finished):
 		t.d.Refusal = events.Errorf(events.Fenced, "life %s of %s is over (%s)", j.Incarnation, j.Place, x.State)
 		return
 	case x.State == lost || x.State == blamed:
 		t.d.Refusal = events.Errorf(events.Fenced, "%s is %s", j.Place, x.State)
+		return
+	}
+	if x.Incarnation == j.Incarnation && x.Commit.Newer(j.Commit) {
+		reply.Proposed = t.View.Generation + 1 // a late repeat: it has asked again since, with what it holds now
 		return
 	}
 	rank := t.rankOf(j.Place, j.Incarnation)

@@ -102,7 +102,7 @@ func (t *turn) launchMember(x *Seat, phase events.Phase) (events.LaunchMember, b
 		return m, true
 	}
 	m.Member = t.View.Members[r]
-	m.Member.Commit = events.Commit{}
+	m.Member.Commit, m.Member.Agent = events.Commit{}, ""
 	if w := len(t.View.Members); w > 1 {
 		next, prev := (r+1)%w, (r+w-1)%w
 		m.Peers = map[int]string{next: t.View.Members[next].Address, prev: t.View.Members[prev].Address}

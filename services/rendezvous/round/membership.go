@@ -89,10 +89,11 @@ func (t *turn) exited(w events.WorkerExited) {
 	case dead, blamed, lost, finished:
 		return
 	}
-	if t.restart() && w.Asked {
-		return // the agent has stopped it to make room for its next generation
-	}
 	rank := t.rankOf(x.Place, w.Incarnation)
+	if t.restart() && w.Asked {
+		t.madeRoom(x, w, rank)
+		return
+	}
 	x.Incarnation = w.Incarnation
 	if x.Leaving {
 		t.dropSeats(func(y *Seat) bool { return y.Place == w.Place })
@@ -104,14 +105,29 @@ func (t *turn) exited(w events.WorkerExited) {
 		if rank >= 0 {
 			t.propose(events.Cause{Kind: events.CauseWorkerFailed, Place: &w.Place, Node: w.Place.Node, Rank: rank, Detail: w.Detail}, w.AgeMS)
 		}
-	case x.Leaving:
+	case x.Leaving && !w.Asked:
 	case w.Asked:
-		x.State = lost // its agent is going; the scheduler follows
+		x.State = lost // its agent is going; the scheduler follows. Or it was leaving: with the last one nobody else asks for a round
 		if rank >= 0 {
 			t.propose(events.Cause{Kind: events.CauseShrink, Place: &w.Place, Node: w.Place.Node, Rank: rank, Detail: w.Detail}, w.AgeMS)
 		}
 	default:
 		x.State = finished
+	}
+}
+
+// madeRoom takes in that an agent has stopped a process for its next generation. A join of that process which was taken
+// since was a late repeat: it is not in the next generation.
+func (t *turn) madeRoom(x *Seat, w events.WorkerExited, rank int) {
+	x.Over = w.Incarnation
+	switch {
+	case x.State == joined && x.Incarnation == w.Incarnation:
+		x.State = coming
+	case rank >= 0 && !t.open() && w.Generation < t.View.Generation:
+		x.State = coming
+		t.propose(events.Cause{
+			Kind: events.CauseWorkerLost, Place: &w.Place, Node: w.Place.Node, Rank: rank, Detail: "it had been stopped before",
+		}, w.AgeMS)
 	}
 }
 
@@ -122,9 +138,10 @@ func (t *turn) respawned(b events.JobRespawned) {
 		return
 	}
 	switch x.State {
-	case dead, blamed, finished, member, coming:
-		// member: the verdict came before the exit that it answers; coming: it was silent for too long and is replaced
-		if b.Dead == "" || b.Dead != x.Incarnation || b.Attempt <= x.Attempt {
+	case dead, blamed, finished, member, joined, coming:
+		// member, joined: the verdict came before the exit that it answers; coming: so it did, of a life that never joined, or
+		// it was silent for too long and is replaced
+		if b.Dead == "" || (b.Dead != x.Incarnation && x.Incarnation != "") || b.Attempt <= x.Attempt {
 			return
 		}
 	default:
@@ -139,6 +156,22 @@ func (t *turn) respawned(b events.JobRespawned) {
 		t.propose(events.Cause{Kind: events.CauseWorkerFailed, Place: &b.Place, Node: b.Place.Node, Rank: rank, Detail: detail}, 0)
 	case t.restart() && !t.open():
 		t.change(events.Cause{Kind: events.CauseGrow, Place: &b.Place, Node: b.Place.Node, Rank: -1, Detail: detail})
+	}
+}
+
+// blamed takes in that a dead worker's place stays empty, unless the place has passed to a newer agent since: the blame was
+// for the older one.
+func (t *turn) blamed(b events.JobBlamed) {
+	x := t.seat(b.Place)
+	if x == nil || x.State != dead || x.Incarnation != b.Dead {
+		return
+	}
+	if x.State = blamed; x.Leaving || t.Agents[b.Place.Node] < b.Dead { // ULIDs sort by age
+		return
+	}
+	t.reseat(x, x.Attempt+1)
+	if t.restart() && !t.open() {
+		t.change(events.Cause{Kind: events.CauseGrow, Place: &b.Place, Node: b.Place.Node, Rank: -1, Detail: "its node is back"})
 	}
 }
 
@@ -203,16 +236,21 @@ func (t *turn) loseNode(n events.NodeID, kind events.CauseKind, detail string, w
 
 // nodeBack gives the seats that a node lost with an older life to its new one.
 func (t *turn) nodeBack(n events.NodeFact) {
-	if t.seatsOn(n.Node) == 0 || t.Agents[n.Node] >= n.Incarnation {
+	if t.seatsOn(n.Node) == 0 || t.Agents[n.Node] > n.Incarnation {
 		return
 	}
 	if t.Agents == nil {
 		t.Agents = map[events.NodeID]events.Incarnation{}
 	}
 	t.Agents[n.Node] = n.Incarnation
-	// A seat that nobody ever started belongs to the new agent as it is.
-	t.loseNode(n.Node, events.CauseNodeLost, "node "+string(n.Node)+" came back as a new incarnation", func(x *Seat) bool {
-		return x.Agent != n.Incarnation && (x.State == lost || x.Agent != "")
+	t.loseNode(n.Node, events.CauseNodeLost, "node "+string(n.Node)+" came back", func(x *Seat) bool {
+		switch x.State {
+		case lost: // even if it was only out of reach: its workers were told that they are out
+			return true
+		case dead, blamed: // of an unknown agent if it has never joined
+			return x.Agent != n.Incarnation
+		}
+		return x.Agent != n.Incarnation && x.Agent != "" // a seat that nobody ever started belongs to the new agent as it is
 	}, true)
 }
 

@@ -82,9 +82,10 @@ func (t *turn) keeper() *Seat {
 	return best
 }
 
-// letKeeperGo asks for the change without the keeper, once the generation that has the state from it makes steps.
+// letKeeperGo asks for the change without the keeper, once a generation makes steps in which enough others have the state
+// from it. Without them nobody would have it.
 func (t *turn) letKeeperGo() {
-	if t.open() || t.Good != t.View.Generation {
+	if t.open() || t.Good != t.View.Generation || t.survivors() < max(t.Workers.Min, 1) {
 		return
 	}
 	for i := range t.Seats {
@@ -160,7 +161,7 @@ func (t *turn) seal() {
 	for i := range members {
 		x := t.seat(members[i].Place)
 		m := &members[i]
-		m.Incarnation, m.Attempt, m.Address, m.Commit, m.PID = x.Incarnation, x.Attempt, x.Address, x.Commit, x.PID
+		m.Incarnation, m.Agent, m.Attempt, m.Address, m.Commit, m.PID = x.Incarnation, x.Agent, x.Attempt, x.Address, x.Commit, x.PID
 		x.State = member
 	}
 	for n := range t.Seniority { // a node without members starts anew when it returns, so it never outranks a survivor

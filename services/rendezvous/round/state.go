@@ -31,6 +31,7 @@ type Seat struct {
 	Address     string             `json:"address,omitempty"`
 	PID         int                `json:"pid,omitempty"`
 	Commit      events.Commit      `json:"commit"`
+	Over        events.Incarnation `json:"over,omitempty"`    // restart recovery: newest life that was stopped for the next one
 	Leaving     bool               `json:"leaving,omitempty"` // no longer in the placement: leaves at the next commit
 	Accused     time.Time          `json:"accused,omitzero"`  // peers lost it; it may rejoin until then
 }

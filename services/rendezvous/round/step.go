@@ -69,9 +69,7 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 	case events.JobRespawned:
 		t.respawned(b)
 	case events.JobBlamed:
-		if x := s.seat(b.Place); x != nil && x.State == dead && x.Incarnation == b.Dead {
-			x.State = blamed
-		}
+		t.blamed(b)
 	case events.NodeLost:
 		if t.nextOf(b.Node) {
 			t.nodeGone(b.Node, b.Incarnation, events.CauseNodeLost)
