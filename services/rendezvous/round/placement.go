@@ -1,0 +1,79 @@
+package round
+
+import (
+	"slices"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// placement takes in which places the job has from now on.
+func (t *turn) placement(p events.PlacementSet) {
+	if t.in.Number != 0 && t.in.Number <= t.Placement {
+		return // an older one, late
+	}
+	t.Placement = max(t.Placement, t.in.Number)
+	t.Workers = p.Workers
+	if t.Nonce == "" {
+		t.Nonce, t.Spec = t.in.Nonce, p.Spec
+	}
+	for _, place := range p.Places {
+		if x := t.seat(place); x == nil {
+			t.addSeat(place)
+		} else {
+			if x.Leaving && (x.State == lost || x.State == blamed || x.State == dead) {
+				t.reseat(x, x.Attempt+1) // taken away and given again: whoever sat there is not coming back
+			}
+			x.Leaving = false
+		}
+	}
+	var shrunk *Seat
+	for i := range t.Seats {
+		x := &t.Seats[i]
+		if slices.Contains(p.Places, x.Place) {
+			continue
+		}
+		if slices.Contains(p.Gone, x.Place.Node) {
+			continue
+		}
+		x.Leaving = true
+		if t.rankOf(x.Place, x.Incarnation) >= 0 {
+			shrunk = x
+		}
+	}
+	for _, n := range p.Gone {
+		t.loseNode(n, events.CauseNodeLost, "node "+string(n)+" is lost", func(x *Seat) bool { return !slices.Contains(p.Places, x.Place) }, false)
+	}
+	// Seats that nobody sits on any more go; those of members stay until the generation without them is sealed.
+	t.dropSeats(func(x *Seat) bool {
+		return !slices.Contains(p.Places, x.Place) && (x.State == lost || t.rankOf(x.Place, x.Incarnation) < 0)
+	})
+	switch {
+	case t.View.Generation == 0:
+		t.propose(events.Cause{Kind: events.CauseStart, Rank: -1, Detail: p.Reason}, 0)
+	case shrunk != nil && (t.restart() || t.survivors() >= t.Workers.Min):
+		// Else the job moves: those who leave train on until others are warm, whose join then asks for the change.
+		t.change(events.Cause{
+			Kind: events.CauseShrink, Place: &shrunk.Place, Node: shrunk.Place.Node,
+			Rank: t.rankOf(shrunk.Place, shrunk.Incarnation), Detail: p.Reason,
+		})
+	case t.restart() && t.anyNewcomer():
+		t.change(events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: p.Reason})
+	}
+}
+
+func (t *turn) anyNewcomer() bool {
+	return slices.ContainsFunc(t.Seats, func(x Seat) bool { return x.State == coming })
+}
+
+// change asks for a planned regroup: in-process members leave at their next commit, others are restarted now.
+func (t *turn) change(c events.Cause) {
+	if t.open() {
+		return
+	}
+	if t.restart() {
+		t.propose(c, 0)
+		return
+	}
+	t.Planned = true
+	t.View.Cause = c
+}
