@@ -46,10 +46,12 @@ var layers = []layer{
 	{"collective/schedule", nil, nil, pureStd, "schedules are mathematics"},
 	{"events", nil, []string{"github.com/cloudevents/sdk-go/v2"}, nil, "it is the language that everyone speaks"},
 	{"events/memory", []string{"events"}, nil, nil, "it stands in for the broker"},
+	{"internal/golden", nil, nil, nil, "tests of every layer import it"},
 	{"events/eventstest", []string{"events"}, nil, nil, "it judges every implementation alike"},
 	{"jetstream", []string{"events"}, []string{"github.com/nats-io", "go.opentelemetry.io/otel"}, nil, "it is the only adapter to NATS"},
 	{"jetstream/jetstreamtest", []string{"events", "jetstream"}, nil, nil, "it starts servers for tests"},
 	{"services/loop", []string{"events"}, []string{"golang.org/x/sync/errgroup"}, nil, "it takes ports and an observer"},
+	{"services/loop/looptest", []string{"events"}, nil, nil, "tests of every service import it"},
 	{"services/discovery", []string{"events", "services/loop", "services/discovery/liveness"}, []string{"golang.org/x/sync/errgroup"}, nil, "no service knows another"},
 	{"services/scheduler", []string{"events", "services/loop", "services/scheduler/plan"}, nil, nil, "no service knows another"},
 	{"services/rendezvous", []string{"events", "services/loop", "services/rendezvous/round"}, nil, nil, "no service knows another"},
@@ -66,7 +68,7 @@ var layers = []layer{
 
 // goStatements are the only packages in which concurrency begins; who audits locking reads these.
 var goStatements = []string{
-	"services/loop", "services/gateway", "events/memory", "events/eventstest", "jetstream/...", "agent", "agent/proc", "agent/fake", "agent/workerapi",
+	"services/loop/...", "services/gateway", "events/memory", "events/eventstest", "jetstream/...", "agent", "agent/proc", "agent/fake", "agent/workerapi",
 	"agent/tcpstore", "collective", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl", "elastic",
 	"cmd/regroup/internal/boot", "e2e/...",
 }
@@ -160,6 +162,9 @@ func TestCommandStaysStatic(t *testing.T) {
 	for _, dep := range strings.Fields(string(out)) {
 		if strings.Contains(dep, "purego") || strings.HasSuffix(dep, "collective/nccl") {
 			t.Errorf("cmd/regroup depends on %s", dep)
+		}
+		if dep == "testing" {
+			t.Error("cmd/regroup depends on testing: a package for tests has got into it")
 		}
 	}
 }

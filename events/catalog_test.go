@@ -3,7 +3,6 @@ package events
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -12,9 +11,9 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-)
 
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+	"github.com/regroup-io/regroup/internal/golden"
+)
 
 func TestCatalogRows(t *testing.T) {
 	services := map[string]bool{ServiceDiscovery: true, ServiceScheduler: true, ServiceRendezvous: true, ServiceRegistry: true, ServiceAgent: true}
@@ -113,21 +112,15 @@ func TestEveryRowRoundTrips(t *testing.T) {
 	}
 }
 
+// TestGolden: what was stored once decodes for ever, and is written as it was. -rewrite writes samples, for a new fact.
 func TestGolden(t *testing.T) {
 	for _, row := range Catalog() {
 		path := filepath.Join("testdata", "golden", string(row.Type)+".json")
-		if *rewrite {
-			m, err := sampleEvent(t, row).Structured()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, indent(t, m.Data), 0o644); err != nil {
-				t.Fatal(err)
-			}
+		sample, err := sampleEvent(t, row).Structured()
+		if err != nil {
+			t.Fatal(err)
 		}
+		golden.Update(t, path, indent(t, sample.Data))
 		stored, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatalf("%v: run go test ./events -run TestGolden -rewrite", err)
@@ -142,14 +135,12 @@ func TestGolden(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 			continue
 		}
-		if again := indent(t, m.Data); !bytes.Equal(again, stored) {
-			t.Errorf("%s is written differently now:\n%s", path, again)
-		}
+		golden.Compare(t, path, indent(t, m.Data))
 	}
 }
 
 // indent also sorts the names.
-func indent(t *testing.T, b []byte) []byte {
+func indent(t *testing.T, b []byte) string {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
@@ -161,7 +152,7 @@ func indent(t *testing.T, b []byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(out, '\n')
+	return string(out) + "\n"
 }
 
 func TestCatalogMarkdown(t *testing.T) {
@@ -179,11 +170,5 @@ func TestCatalogMarkdown(t *testing.T) {
 }
 
 func TestTheDocumentIsUpToDate(t *testing.T) {
-	doc, err := os.ReadFile("../docs/events.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(doc) != CatalogMarkdown() {
-		t.Error("docs/events.md says something else than the catalogue: make generate")
-	}
+	golden.Compare(t, "../docs/events.md", CatalogMarkdown())
 }

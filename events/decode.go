@@ -192,7 +192,7 @@ func unknownType(name string, bad []Finding) error {
 	for _, row := range Catalog() {
 		known = append(known, string(row.Type))
 	}
-	f := Finding{Path: "type", Message: strconv.Quote(name) + " is not in the catalogue", Hint: suggest(name, known)}
+	f := Finding{Path: "type", Message: strconv.Quote(name) + " is not in the catalogue", Hint: DidYouMean(name, known)}
 	return &FindingsError{Findings: append(bad, f), Cause: ErrUnknownType}
 }
 

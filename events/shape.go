@@ -197,7 +197,7 @@ func (s *shape) walkStruct(path string, o *object, t reflect.Type) {
 		case s.later[at]:
 			s.add(at, "is not built yet in this version: leave it out")
 		default:
-			s.bad = append(s.bad, Finding{Path: at, Message: "unknown field", Hint: suggest(k, sortedKeys(fields))})
+			s.bad = append(s.bad, Finding{Path: at, Message: "unknown field", Hint: DidYouMean(k, sortedKeys(fields))})
 		}
 	}
 	s.repeated(path, o)

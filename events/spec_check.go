@@ -160,7 +160,7 @@ func (s Spec) checkStop(bad *[]Finding) {
 		}
 	}
 	*bad = append(*bad, Finding{
-		Path: "stop.signal", Hint: suggest(s.Stop.Signal, stopSignals),
+		Path: "stop.signal", Hint: DidYouMean(s.Stop.Signal, stopSignals),
 		Message: fmt.Sprintf("%q is not one of %s", s.Stop.Signal, strings.Join(stopSignals, ", ")),
 	})
 }

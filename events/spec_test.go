@@ -111,18 +111,3 @@ func TestParseSpecNamesWhatIsNotBuiltYet(t *testing.T) {
 		}
 	}
 }
-
-func TestSuggest(t *testing.T) {
-	for word, want := range map[string]string{"mx": "max", "maxx": "max", "quite-else": "", "": ""} {
-		got := suggest(word, []string{"max", "min"})
-		if want != "" {
-			want = `did you mean "` + want + `"?`
-		}
-		if got != want {
-			t.Errorf("%q: %q, want %q", word, got, want)
-		}
-	}
-	if d := distance("kitten", "sitting"); d != 3 {
-		t.Errorf("distance is %d, want 3", d)
-	}
-}

@@ -2,10 +2,7 @@ package worker
 
 import (
 	"cmp"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,39 +11,13 @@ import (
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/golden"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write what the scripts print into testdata")
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // A script is commands at the left margin, each followed by the actions that it led to, indented.
-func TestScripts(t *testing.T) {
-	t.Parallel()
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			t.Parallel()
-			b, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(t, string(b))
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != string(b) {
-				t.Errorf("the script prints something else now (go test -rewrite shows it in git diff):\n%s", got)
-			}
-		})
-	}
-}
+func TestScripts(t *testing.T) { golden.Scripts(t, play) }
 
 type player struct {
 	t     *testing.T

@@ -14,6 +14,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/discovery"
+	"github.com/regroup-io/regroup/services/loop/looptest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,28 +26,14 @@ func start(t *testing.T, p events.Ports) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return background(t, s.Run)
-}
-
-func background(t *testing.T, run func(context.Context) error) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx) }()
-	return func() {
-		t.Helper()
-		cancel()
-		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("run: %v", err)
-		}
-	}
+	return looptest.Start(t, s.Run)
 }
 
 // agent says hello, sends heartbeats and answers pings until it is stopped.
 func agent(t *testing.T, p events.Ports, n events.NodeID, inc events.Incarnation) (stopBeating, stopAnswering func()) {
 	t.Helper()
 	hello(t, p, n, inc)
-	beating := background(t, func(ctx context.Context) error {
+	beating := looptest.Start(t, func(ctx context.Context) error {
 		for ctx.Err() == nil {
 			data, _ := events.EncodeBody(events.Heartbeat{Node: n, Incarnation: inc, Slots: 2})
 			if err := p.Signals.Send(events.HeartbeatSubject(n), data); err != nil && !errors.Is(err, events.ErrUnavailable) {
@@ -59,12 +46,21 @@ func agent(t *testing.T, p events.Ports, n events.NodeID, inc events.Incarnation
 		}
 		return nil
 	})
-	answering := background(t, func(ctx context.Context) error {
-		return p.Calls.Serve(ctx, events.AgentSubject(n, events.VerbPing), "", func(context.Context, []byte) ([]byte, error) {
-			return events.EncodeBody(events.Pong{Node: n, Incarnation: inc})
-		})
+	answering := pinged(t, p, n, func(context.Context, []byte) ([]byte, error) {
+		return events.EncodeBody(events.Pong{Node: n, Incarnation: inc})
 	})
 	return beating, answering
+}
+
+// pinged takes a node's pings until it is stopped.
+func pinged(t *testing.T, p events.Ports, n events.NodeID, answer func(context.Context, []byte) ([]byte, error)) (stop func()) {
+	t.Helper()
+	return looptest.Start(t, func(ctx context.Context) error {
+		if err := p.Calls.Serve(ctx, events.AgentSubject(n, events.VerbPing), "", answer); ctx.Err() == nil {
+			return err
+		}
+		return nil
+	})
 }
 
 func hello(t *testing.T, p events.Ports, n events.NodeID, inc events.Incarnation) {
@@ -77,20 +73,7 @@ func hello(t *testing.T, p events.Ports, n events.NodeID, inc events.Incarnation
 
 func told(t *testing.T, p events.Ports) string {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var out []string
-	_ = p.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: events.FromFirst},
-		func(s events.Stored) error {
-			e, err := events.Decode(s.Header, s.Data)
-			if err != nil {
-				t.Error(err)
-				return nil
-			}
-			out = append(out, e.Entity+" "+e.Body.Type().Kind())
-			return nil
-		}, cancel)
-	return strings.Join(out, ", ")
+	return looptest.Told(t, p, func(e events.Event) string { return e.Entity + " " + e.Body.Type().Kind() })
 }
 
 func wantTold(t *testing.T, p events.Ports, want string) {
@@ -191,11 +174,9 @@ func TestARackFallsSilentAtOnce(t *testing.T) {
 		for i := range nodes { // frozen: the ping is taken and never answered
 			n := events.NodeID("node-" + string(rune('a'+i/26)) + string(rune('a'+i%26)))
 			hello(t, p, n, "A")
-			frozen = append(frozen, background(t, func(ctx context.Context) error {
-				return p.Calls.Serve(ctx, events.AgentSubject(n, events.VerbPing), "", func(ctx context.Context, _ []byte) ([]byte, error) {
-					<-ctx.Done()
-					return nil, ctx.Err()
-				})
+			frozen = append(frozen, pinged(t, p, n, func(ctx context.Context, _ []byte) ([]byte, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
 			}))
 		}
 		time.Sleep(6 * time.Second)
@@ -216,20 +197,12 @@ func TestDrainAndRequests(t *testing.T) {
 		synctest.Wait()
 		beating, answering := agent(t, p, "node-a", "A")
 		drain := func(n events.NodeID) {
-			m, err := events.Event{ID: "d-" + string(n), Source: "/test", Entity: string(n), Time: time.Now(), Body: events.NodeDrain{Node: n}}.Message()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := p.Log.Publish(t.Context(), m); err != nil {
-				t.Fatal(err)
-			}
+			looptest.Say(t, p, events.Event{ID: "d-" + string(n), Source: "/test", Entity: string(n), Body: events.NodeDrain{Node: n}})
 		}
 		drain("node-a")
 		drain("node-x")
 		synctest.Wait()
-		if _, err := p.Log.Publish(t.Context(), events.Message{Subject: "regroup.cmd.node.drain", ID: "junk", Data: []byte("{")}); err != nil {
-			t.Fatal(err)
-		}
+		looptest.Publish(t, p, events.Message{Subject: "regroup.cmd.node.drain", ID: "junk", Data: []byte("{")})
 		time.Sleep(30 * time.Second)
 		wantTold(t, p, "node-a joined, node-a draining, node-x rejected, unknown rejected")
 		last, err := p.Log.Last(t.Context(), events.StreamFacts, events.FactSubject(events.NodeRejected{}.Type(), "node-x"))
@@ -241,12 +214,8 @@ func TestDrainAndRequests(t *testing.T) {
 			r.Code != events.NotFound || len(r.Findings) != 1 {
 			t.Errorf("rejection %+v, %v", e, err)
 		}
-		value, _, err := p.Buckets.Bucket(events.BucketNodes).Load(t.Context(), "node-a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if v, err := events.DecodeView[events.NodeView](value); err != nil || !v.Draining || v.Usable() {
-			t.Errorf("view %+v, %v", v, err)
+		if v := looptest.View[events.NodeView](t, p, events.BucketNodes, "node-a"); !v.Draining || v.Usable() {
+			t.Errorf("view %+v", v)
 		}
 		if _, _, err := p.Buckets.Bucket(events.BucketNodes).Load(t.Context(), "node-x"); !errors.Is(err, events.ErrNotFound) {
 			t.Errorf("a drain made a node: %v", err)

@@ -1,17 +1,16 @@
 package loop_test
 
 import (
-	"context"
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/loop/looptest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -114,41 +113,9 @@ func turner(t *testing.T, p events.Ports) *loop.Turner[sum] {
 	return tr
 }
 
-// run starts a host inside a synctest bubble; the test ends only when stop was called and Run has returned.
-func run(t *testing.T, h *loop.Host[sum]) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- h.Run(ctx) }()
-	return func() {
-		t.Helper()
-		cancel()
-		synctest.Wait()
-		select {
-		case err := <-ended:
-			if err != nil {
-				t.Errorf("Run: %v", err)
-			}
-		default:
-			t.Error("Run has not returned")
-		}
-	}
-}
-
 func command(t *testing.T, p events.Ports, id string, b events.Body) {
 	t.Helper()
-	m, err := events.Event{ID: id, Source: "/test", Entity: "a", Time: time.Now(), Body: b}.Message()
-	if err != nil {
-		t.Fatal(err)
-	}
-	publish(t, p, m)
-}
-
-func publish(t *testing.T, p events.Ports, m events.Message) {
-	t.Helper()
-	if _, err := p.Log.Publish(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	looptest.Say(t, p, events.Event{ID: id, Source: "/test", Entity: "a", Body: b})
 }
 
 func scale(job string, most int) events.JobScale {
@@ -160,27 +127,14 @@ func input(id string, b events.Body) events.Input {
 }
 
 // told lists the facts in the log as "scaled 1" (kind and number).
-func told(t *testing.T, p events.Ports) []string {
+func told(t *testing.T, p events.Ports) string {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var out []string
-	_ = p.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: events.FromFirst},
-		func(s events.Stored) error {
-			e, err := events.Decode(s.Header, s.Data)
-			if err != nil {
-				t.Errorf("fact %s: %v", s.Subject, err)
-				return nil
-			}
-			out = append(out, e.Body.Type().Kind()+" "+strconv.FormatUint(e.Number, 10))
-			return nil
-		}, cancel)
-	return out
+	return looptest.Told(t, p, func(e events.Event) string { return e.Body.Type().Kind() + " " + strconv.FormatUint(e.Number, 10) })
 }
 
 func wantTold(t *testing.T, p events.Ports, want ...string) {
 	t.Helper()
-	if got := told(t, p); strings.Join(got, ", ") != strings.Join(want, ", ") {
+	if got := told(t, p); got != strings.Join(want, ", ") {
 		t.Errorf("told %v, want %v", got, want)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/loop/looptest"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -261,11 +262,11 @@ func TestARefusalHidesNoNumber(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
 		turn(t, turner(t, p), input("1", scale("a", 2)), input("2", events.JobStop{Job: "a", Now: true}))
-		publish(t, p, refusal(t, "r1"))
+		looptest.Publish(t, p, refusal(t, "r1"))
 		bus.FailPublishes(func(string) (bool, error) { return true, events.Errorf(events.Unavailable, "the answer is lost") })
 		turn(t, turner(t, p), input("3", scale("a", 2)))
 		bus.FailPublishes(nil)
-		publish(t, p, refusal(t, "r2"))
+		looptest.Publish(t, p, refusal(t, "r2"))
 		time.Sleep(time.Hour) // the broker has forgotten the ids
 		turn(t, turner(t, p), input("4", scale("a", 2)))
 		wantTold(t, p, "scaled 1", "stopped 2", "rejected 0", "scaled 3", "rejected 0", "scaled 4")

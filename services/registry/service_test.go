@@ -1,10 +1,7 @@
 package registry_test
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/loop/looptest"
 	"github.com/regroup-io/regroup/services/registry"
 )
 
@@ -25,29 +23,13 @@ func start(t *testing.T, p events.Ports) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	return func() {
-		t.Helper()
-		cancel()
-		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("run: %v", err)
-		}
-	}
+	return looptest.Start(t, s.Run)
 }
 
 // say publishes a fact or a command and waits until it was taken in.
 func say(t *testing.T, p events.Ports, e events.Event) {
 	t.Helper()
-	e.Time = time.Now()
-	m, err := e.Message()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Log.Publish(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	looptest.Say(t, p, e)
 	synctest.Wait()
 }
 
@@ -56,24 +38,11 @@ func fact(t *testing.T, p events.Ports, id, entity string, number uint64, b even
 	say(t, p, events.Event{ID: id, Source: "/regroup/test", Entity: entity, Number: number, Body: b})
 }
 
-// told lists the registry's facts with their numbers.
+// told lists the registry's facts.
 func told(t *testing.T, p events.Ports) string {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var out []string
-	_ = p.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Start: events.FromFirst, Subjects: []string{
-		events.FamilySubject(events.FamilyJob, "*"), events.FamilySubject(events.FamilyIncident, "*"),
-	}}, func(s events.Stored) error {
-		e, err := events.Decode(s.Header, s.Data)
-		if err != nil {
-			t.Error(err)
-			return nil
-		}
-		out = append(out, string(e.Body.Type().Family())+"."+e.Body.Type().Kind())
-		return nil
-	}, cancel)
-	return strings.Join(out, " ")
+	return looptest.Told(t, p, func(e events.Event) string { return string(e.Body.Type().Family()) + "." + e.Body.Type().Kind() },
+		events.FamilySubject(events.FamilyJob, "*"), events.FamilySubject(events.FamilyIncident, "*"))
 }
 
 func wantTold(t *testing.T, p events.Ports, want string) {
@@ -85,15 +54,7 @@ func wantTold(t *testing.T, p events.Ports, want string) {
 
 func view(t *testing.T, p events.Ports, id events.JobID) events.JobView {
 	t.Helper()
-	value, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), string(id))
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := events.DecodeView[events.JobView](value)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return looptest.View[events.JobView](t, p, events.BucketJobs, string(id))
 }
 
 var two = []events.Place{{Node: "a"}, {Node: "b"}}
@@ -134,7 +95,7 @@ func TestAJobFromSubmitToSuccessUnderTwoReplicas(t *testing.T) {
 		fact(t, p, "n1", "b", 7, events.NodeLost{NodeFact: events.NodeFact{Node: "b", Incarnation: "A1", Reason: "silent"}})
 		fact(t, p, "d1", string(id), 0, events.WorkerDone{WorkerRef: ref(id, two[0], "w1"), Step: 9})
 		fact(t, p, "w3", string(id), 0, events.WorkerExited{WorkerRef: ref(id, two[0], "w1"), Done: true, Detail: "exit code 0"})
-		wantTold(t, p, "job.submitted incident.opened job.respawned job.blamed job.finishing incident.closed job.succeeded")
+		wantTold(t, p, "job.submitted, incident.opened, job.respawned, job.blamed, job.finishing, incident.closed, job.succeeded")
 		if v := view(t, p, id); v.State != events.JobHasSucceed || v.By != "/client" {
 			t.Errorf("view: %+v", v)
 		}
@@ -152,10 +113,10 @@ func TestARefusedCommandIsToldWithEveryReason(t *testing.T) {
 		submit(t, p, "s1") // no command
 		say(t, p, events.Event{ID: "c2", Source: "/client", Entity: "nosuch-0001", Body: events.JobScale{Job: "nosuch-0001", Workers: events.Workers{Min: 1, Max: 2}}})
 		say(t, p, events.Event{ID: "c3", Source: "/client", Entity: "nosuch-0002", Body: events.JobStop{Job: "nosuch-0002"}})
-		wantTold(t, p, "job.rejected job.rejected")
+		wantTold(t, p, "job.rejected, job.rejected")
 		time.Sleep(time.Minute) // the stop's submit did not come
 		synctest.Wait()
-		wantTold(t, p, "job.rejected job.rejected job.rejected")
+		wantTold(t, p, "job.rejected, job.rejected, job.rejected")
 		// Nothing is left of what never was.
 		for _, id := range []string{string(events.JobIDFrom("demo", "/client", "s1")), "nosuch-0001", "nosuch-0002"} {
 			if _, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), id); !errors.Is(err, events.ErrNotFound) {
@@ -163,11 +124,9 @@ func TestARefusedCommandIsToldWithEveryReason(t *testing.T) {
 			}
 		}
 		// A command that cannot even be read is answered too.
-		if _, err := p.Log.Publish(t.Context(), events.Message{Subject: "regroup.cmd.job.submit", ID: "junk", Data: []byte("{")}); err != nil {
-			t.Fatal(err)
-		}
+		looptest.Publish(t, p, events.Message{Subject: "regroup.cmd.job.submit", ID: "junk", Data: []byte("{")})
 		synctest.Wait()
-		wantTold(t, p, "job.rejected job.rejected job.rejected job.rejected")
+		wantTold(t, p, "job.rejected, job.rejected, job.rejected, job.rejected")
 		stop()
 	})
 }
@@ -180,41 +139,25 @@ func TestWhatWasMissedIsReadFromTheOtherJudges(t *testing.T) {
 		synctest.Wait()
 		id := submit(t, p, "s1", "x")
 		// The facts of these views never arrive.
-		save(t, p, events.BucketPlacements, events.PoolKey, events.PoolView{Jobs: map[events.JobID]events.PlacementView{id: {Places: two}}})
-		save(t, p, events.BucketRounds, string(id), events.RoundView{Job: id, State: events.RoundIsSealed, Generation: 1, Members: sealed(id).Members})
+		looptest.Record(t, p, events.BucketPlacements, events.PoolKey, 0, events.PoolView{Jobs: map[events.JobID]events.PlacementView{id: {Places: two}}})
+		looptest.Record(t, p, events.BucketRounds, string(id), 0, events.RoundView{Job: id, State: events.RoundIsSealed, Generation: 1, Members: sealed(id).Members})
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
 		if v := view(t, p, id); v.State != events.JobIsRunning || v.Generation != 1 || len(v.Workers) != 2 {
 			t.Fatalf("a missed seal: %s %s %v", v.State, v.Generation, v.Workers)
 		}
 		fact(t, p, "w1", string(id), 0, events.WorkerReady{WorkerRef: ref(id, two[0], "w1"), Step: 1})
-		save(t, p, events.BucketNodes, "b", events.NodeView{Node: "b", Incarnation: "A1", State: events.NodeGone, Reason: "silent"})
+		looptest.Record(t, p, events.BucketNodes, "b", 0, events.NodeView{Node: "b", Incarnation: "A1", State: events.NodeGone, Reason: "silent"})
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
-		wantTold(t, p, "job.submitted incident.opened job.blamed")
+		wantTold(t, p, "job.submitted, incident.opened, job.blamed")
 		before := view(t, p, id)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		wantTold(t, p, "job.submitted incident.opened job.blamed")
+		wantTold(t, p, "job.submitted, incident.opened, job.blamed")
 		if v := view(t, p, id); len(v.Failures) != 1 || len(before.Failures) != 1 {
 			t.Errorf("a lost node was charged again with each look: %v", v.Failures)
 		}
 		stop()
 	})
-}
-
-// save stores a view as its judge would.
-func save[V any](t *testing.T, p events.Ports, bucket, key string, v V) {
-	t.Helper()
-	raw, err := json.Marshal(map[string]V{"view": v})
-	if err != nil {
-		t.Fatal(err)
-	}
-	state, err := events.EncodeDocument(events.Document{Schema: events.DocumentSchema, Version: 1, State: raw})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Buckets.Bucket(bucket).Save(t.Context(), key, state, 0); err != nil {
-		t.Fatal(err)
-	}
 }

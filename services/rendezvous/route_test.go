@@ -1,7 +1,6 @@
 package rendezvous
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/loop/looptest"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
 
@@ -91,28 +91,13 @@ func TestAnOldFactAboutANodeReachesNoJob(t *testing.T) {
 // TestReconcileCarriesTheNumberOfTheRecord: what is made up from a record has its place among the facts.
 func TestReconcileCarriesTheNumberOfTheRecord(t *testing.T) {
 	p := memory.New().Ports()
-	record := func(bucket, key string, f events.Family, number uint64, view any) {
-		state, err := json.Marshal(map[string]any{"view": view})
-		if err != nil {
-			t.Fatal(err)
-		}
-		doc, err := events.EncodeDocument(events.Document{
-			Schema: events.DocumentSchema, Version: 1, State: state, Number: map[events.Family]uint64{f: number},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := p.Buckets.Bucket(bucket).Save(t.Context(), key, doc, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for i, s := range []events.NodeState{events.NodeReady, events.NodeGone, events.NodeDeparted, events.NodeSuspect} {
 		n := fmt.Sprintf("node-%d", i)
-		record(events.BucketNodes, n, events.FamilyNode, uint64(i+1), events.NodeView{Node: events.NodeID(n), State: s})
+		looptest.Record(t, p, events.BucketNodes, n, uint64(i+1), events.NodeView{Node: events.NodeID(n), State: s})
 	}
 	for i, s := range []events.JobState{"", events.JobIsRunning, events.JobHasSucceed, events.JobHasFailed, events.JobHasStopped} {
 		j := fmt.Sprintf("demo-%d", i)
-		record(events.BucketJobs, j, events.FamilyJob, uint64(i+1), events.JobView{Job: events.JobID(j), State: s})
+		looptest.Record(t, p, events.BucketJobs, j, uint64(i+1), events.JobView{Job: events.JobID(j), State: s})
 	}
 	var got []string
 	if err := reconcile(t.Context(), p, func(in events.Input) {

@@ -1,8 +1,6 @@
 package scheduler_test
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/loop/looptest"
 	"github.com/regroup-io/regroup/services/scheduler"
 )
 
@@ -26,16 +25,7 @@ func start(t *testing.T, p events.Ports) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	return func() {
-		t.Helper()
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("run: %v", err)
-		}
-	}
+	return looptest.Start(t, s.Run)
 }
 
 var spec = events.Spec{Name: "demo", Command: []string{"train"}, Workers: events.Workers{Min: 1, Max: 3}}
@@ -43,60 +33,23 @@ var spec = events.Spec{Name: "demo", Command: []string{"train"}, Workers: events
 // fact publishes a fact as its judge would.
 func fact(t *testing.T, p events.Ports, entity string, number uint64, b events.Body) {
 	t.Helper()
-	m, err := events.Event{
-		ID: fmt.Sprintf("%s-%s-%d", entity, b.Type().Kind(), number), Source: "/regroup/test", Entity: entity, Number: number, Time: time.Now(), Body: b,
-	}.Message()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Log.Publish(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	looptest.Say(t, p, events.Event{
+		ID: fmt.Sprintf("%s-%s-%d", entity, b.Type().Kind(), number), Source: "/regroup/test", Entity: entity, Number: number, Body: b,
+	})
 }
 
 func node(name string, slots int) events.NodeFact {
 	return events.NodeFact{Node: events.NodeID(name), Incarnation: "A", Slots: slots}
 }
 
-// record stores a judge's document.
-func record(t *testing.T, p events.Ports, bucket, key string, f events.Family, number uint64, view any) {
-	t.Helper()
-	state, err := json.Marshal(map[string]any{"view": view})
-	if err != nil {
-		t.Fatal(err)
-	}
-	doc, err := events.EncodeDocument(events.Document{
-		Schema: events.DocumentSchema, Version: number, State: state, Number: map[events.Family]uint64{f: number},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := p.Buckets.Bucket(bucket)
-	_, revision, err := b.Load(t.Context(), key)
-	if err != nil {
-		revision = 0
-	}
-	if _, err := b.Save(t.Context(), key, doc, revision); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func wantPool(t *testing.T, p events.Ports, want string) {
 	t.Helper()
-	got := "no pool"
-	if value, _, err := p.Buckets.Bucket(events.BucketPlacements).Load(t.Context(), events.PoolKey); err == nil {
-		v, err := events.DecodeView[events.PoolView](value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var rows []string
-		for id, row := range v.Jobs {
-			rows = append(rows, fmt.Sprint(id, row.Places))
-		}
-		slices.Sort(rows)
-		got = strings.Join(rows, " ")
+	var rows []string
+	for id, row := range looptest.View[events.PoolView](t, p, events.BucketPlacements, events.PoolKey).Jobs {
+		rows = append(rows, fmt.Sprint(id, row.Places))
 	}
-	if got != want {
+	slices.Sort(rows)
+	if got := strings.Join(rows, " "); got != want {
 		t.Errorf("pool is %q, want %q", got, want)
 	}
 }
@@ -110,13 +63,13 @@ func TestFactsBecomePlacements(t *testing.T) {
 		fact(t, p, "node-b", 1, events.NodeJoined{NodeFact: node("node-b", 2)})
 		for i := range 3 {
 			id := fmt.Sprintf("demo-%04d", i)
-			record(t, p, events.BucketJobs, id, events.FamilyJob, 1, events.JobView{Job: events.JobID(id), Spec: spec, State: events.JobIsWaiting})
+			looptest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: events.JobID(id), Spec: spec, State: events.JobIsWaiting})
 			fact(t, p, id, 1, events.JobSubmitted{Job: events.JobID(id), Spec: spec})
 			time.Sleep(time.Second)
 		}
 		wantPool(t, p, "demo-0000[node-a/0 node-a/1 node-b/0] demo-0001[node-b/1] demo-0002[]")
 		fact(t, p, "demo-0000", 2, events.JobSucceeded{JobEnd: events.JobEnd{Job: "demo-0000"}})
-		record(t, p, events.BucketJobs, "demo-0000", events.FamilyJob, 2, events.JobView{Job: "demo-0000", Spec: spec, State: events.JobHasSucceed})
+		looptest.Record(t, p, events.BucketJobs, "demo-0000", 2, events.JobView{Job: "demo-0000", Spec: spec, State: events.JobHasSucceed})
 		time.Sleep(30 * time.Second)
 		wantPool(t, p, "demo-0001[node-a/1 node-b/0 node-b/1] demo-0002[node-a/0]")
 		stopA()
@@ -130,24 +83,24 @@ func TestReconcileMakesUpForMissedFacts(t *testing.T) {
 		p := memory.New().Ports()
 		view := events.NodeView{Node: "node-a", Incarnation: "A", State: events.NodeReady, Slots: 4}
 		job := events.JobView{Job: "demo-0001", Spec: spec, State: events.JobIsWaiting}
-		record(t, p, events.BucketNodes, "node-a", events.FamilyNode, 1, view)
-		record(t, p, events.BucketJobs, "demo-0001", events.FamilyJob, 1, job)
+		looptest.Record(t, p, events.BucketNodes, "node-a", 1, view)
+		looptest.Record(t, p, events.BucketJobs, "demo-0001", 1, job)
 		stop := start(t, p)
 		time.Sleep(time.Second)
 		wantPool(t, p, "demo-0001[node-a/0 node-a/1 node-a/2]")
 
 		job.Spec.Workers.Max = 2
-		record(t, p, events.BucketJobs, "demo-0001", events.FamilyJob, 2, job)
+		looptest.Record(t, p, events.BucketJobs, "demo-0001", 2, job)
 		time.Sleep(11 * time.Second)
 		wantPool(t, p, "demo-0001[node-a/0 node-a/1]")
 
 		view.State = events.NodeGone
-		record(t, p, events.BucketNodes, "node-a", events.FamilyNode, 2, view)
+		looptest.Record(t, p, events.BucketNodes, "node-a", 2, view)
 		time.Sleep(11 * time.Second)
 		wantPool(t, p, "demo-0001[]")
 
 		job.State = events.JobHasFailed
-		record(t, p, events.BucketJobs, "demo-0001", events.FamilyJob, 3, job)
+		looptest.Record(t, p, events.BucketJobs, "demo-0001", 3, job)
 		time.Sleep(11 * time.Second)
 		wantPool(t, p, "")
 		stop()
@@ -158,8 +111,8 @@ func TestReconcileMakesUpForMissedFacts(t *testing.T) {
 func TestAnOldRecordDoesNotUndoAFact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
-		record(t, p, events.BucketNodes, "node-a", events.FamilyNode, 1, events.NodeView{Node: "node-a", Incarnation: "A", State: events.NodeReady, Slots: 4})
-		record(t, p, events.BucketJobs, "demo-0001", events.FamilyJob, 1, events.JobView{Job: "demo-0001", Spec: spec, State: events.JobIsWaiting})
+		looptest.Record(t, p, events.BucketNodes, "node-a", 1, events.NodeView{Node: "node-a", Incarnation: "A", State: events.NodeReady, Slots: 4})
+		looptest.Record(t, p, events.BucketJobs, "demo-0001", 1, events.JobView{Job: "demo-0001", Spec: spec, State: events.JobIsWaiting})
 		stop := start(t, p)
 		time.Sleep(time.Second)
 		fact(t, p, "node-a", 2, events.NodeLost{NodeFact: node("node-a", 4)})

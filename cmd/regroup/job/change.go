@@ -1,6 +1,7 @@
 package job
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -8,6 +9,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/events"
 )
 
 func scale(env command.Env) *cobra.Command {
@@ -21,20 +23,13 @@ func scale(env command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		c, done, err := env.Client(cmd)
-		if err != nil {
-			return err
-		}
-		defer done()
-		v, err := c.Job(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
-		if err := c.Scale(cmd.Context(), v.Job, w); err != nil {
-			return err
-		}
-		fmt.Fprintf(env.Err, "%s wants %s workers\n", v.Job, screen.WorkersText(w))
-		return nil
+		return onJob(env, func(ctx context.Context, s command.Session, v events.JobView) error {
+			if err := s.Scale(ctx, v.Job, w); err != nil {
+				return err
+			}
+			fmt.Fprintf(env.Err, "%s wants %s workers\n", v.Job, screen.WorkersText(w))
+			return nil
+		})(cmd, args)
 	}
 	return cmd
 }
@@ -47,25 +42,16 @@ func stop(env command.Env) *cobra.Command {
 	}
 	now := cmd.Flags().Bool("now", false, "kill the workers instead of asking them")
 	reason := cmd.Flags().String("reason", "", "why; it is kept with the job")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, done, err := env.Client(cmd)
-		if err != nil {
-			return err
-		}
-		defer done()
-		v, err := c.Job(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
+	cmd.RunE = onJob(env, func(ctx context.Context, s command.Session, v events.JobView) error {
 		if v.State.Terminal() {
 			fmt.Fprintf(env.Err, "%s has ended already: %s\n", v.Job, v.State)
 			return nil
 		}
-		if err := c.Stop(cmd.Context(), v.Job, *reason, *now); err != nil {
+		if err := s.Stop(ctx, v.Job, *reason, *now); err != nil {
 			return err
 		}
 		fmt.Fprintf(env.Err, "%s is stopping\n", v.Job)
 		return nil
-	}
+	})
 	return cmd
 }

@@ -2,9 +2,12 @@
 package job
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/events"
 )
 
 // Commands returns all of them; each stands directly under regroup.
@@ -14,4 +17,15 @@ func Commands(env command.Env) []*cobra.Command {
 		command.Polish(c)
 	}
 	return all
+}
+
+// onJob makes the body of a command whose first argument names a job.
+func onJob(env command.Env, do func(ctx context.Context, s command.Session, v events.JobView) error) func(*cobra.Command, []string) error {
+	return env.Connected(func(ctx context.Context, s command.Session) error {
+		v, err := s.Job(ctx, s.Args[0])
+		if err != nil {
+			return err
+		}
+		return do(ctx, s, v)
+	})
 }

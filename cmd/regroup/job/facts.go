@@ -1,6 +1,7 @@
 package job
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -26,36 +27,27 @@ func facts(env command.Env) *cobra.Command {
 		}
 		return command.Exactly("JOB (or --all)")(cmd, args)
 	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		p, err := env.Palette(cmd)
-		if err != nil {
-			return err
-		}
-		c, done, err := env.Client(cmd)
-		if err != nil {
-			return err
-		}
-		defer done()
-		ctx := cmd.Context()
-		say := func(e events.Event) error { return sayFact(env, p, e, form.Is(command.JSON)) }
+	cmd.RunE = env.Connected(func(ctx context.Context, s command.Session) error {
+		var err error
+		say := func(e events.Event) error { return sayFact(env, s.Palette, e, form.Is(command.JSON)) }
 		switch {
 		case *all && *follow:
-			err = c.FollowAll(ctx, say)
+			err = s.FollowAll(ctx, say)
 		case *all:
-			err = c.AllFacts(ctx, say)
+			err = s.AllFacts(ctx, say)
 		default:
-			v, found := c.Job(ctx, args[0])
+			v, found := s.Job(ctx, s.Args[0])
 			if found != nil {
 				return found
 			}
 			if *follow {
-				err = c.Follow(ctx, v.Job, say)
+				err = s.Follow(ctx, v.Job, say)
 			} else {
-				err = c.Facts(ctx, v.Job, say)
+				err = s.Facts(ctx, v.Job, say)
 			}
 		}
 		return command.Interrupted(ctx, err)
-	}
+	})
 	return cmd
 }
 

@@ -3,7 +3,6 @@ package job
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"strings"
 	"testing"
 	"time"
@@ -17,9 +16,8 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/golden"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -119,7 +117,7 @@ func TestReading(t *testing.T) {
 			if o.Exit != 0 || o.Err != "" {
 				t.Errorf("exit %d, stderr %q", o.Exit, o.Err)
 			}
-			clienttest.Golden(t, *rewrite, file, o.Out)
+			golden.Compare(t, "testdata/"+file, o.Out)
 		})
 	}
 }
@@ -221,7 +219,7 @@ func TestRefusals(t *testing.T) {
 		}
 		b.WriteString("$ regroup " + strings.Join(c.args, " ") + "\n" + o.Err)
 	}
-	clienttest.Golden(t, *rewrite, "refusals.txt", b.String())
+	golden.Compare(t, "testdata/refusals.txt", b.String())
 }
 
 // TestStopWithoutSubmitIsNoJob: its document has no view, so that "g" begins only one job's id.

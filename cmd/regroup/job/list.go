@@ -1,6 +1,7 @@
 package job
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -18,17 +19,8 @@ func list(env command.Env) *cobra.Command {
 	}
 	running := cmd.Flags().BoolP("running", "r", false, "only jobs that have not ended")
 	form := command.Output(cmd, command.Table, command.Wide, command.JSON, command.YAML, command.Name)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p, err := env.Palette(cmd)
-		if err != nil {
-			return err
-		}
-		c, done, err := env.Client(cmd)
-		if err != nil {
-			return err
-		}
-		defer done()
-		all, err := c.Jobs(cmd.Context())
+	cmd.RunE = env.Connected(func(ctx context.Context, s command.Session) error {
+		all, err := s.Jobs(ctx)
 		if err != nil {
 			return err
 		}
@@ -57,10 +49,10 @@ func list(env command.Env) *cobra.Command {
 		}
 		rows := make([][]string, 0, len(views))
 		for _, v := range views {
-			rows = append(rows, row(env, p, v, form.Is(command.Wide)))
+			rows = append(rows, row(env, s.Palette, v, form.Is(command.Wide)))
 		}
-		return screen.Table(env.Out, p, header, rows)
-	}
+		return screen.Table(env.Out, s.Palette, header, rows)
+	})
 	return cmd
 }
 

@@ -50,16 +50,9 @@ func logs(env command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		c, done, err := env.Client(cmd)
-		if err != nil {
-			return err
-		}
-		defer done()
-		v, err := c.Job(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
-		return t.run(cmd.Context(), c, v)
+		return onJob(env, func(ctx context.Context, s command.Session, v events.JobView) error {
+			return t.run(ctx, s.Client, v)
+		})(cmd, args)
 	}
 	return cmd
 }

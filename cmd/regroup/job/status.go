@@ -2,6 +2,7 @@ package job
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 
@@ -21,20 +22,7 @@ func status(env command.Env) *cobra.Command {
 	}
 	const asSummary = "summary"
 	form := command.Output(cmd, command.Table, command.Wide, command.JSON, command.YAML, command.Name, asSummary)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		p, err := env.Palette(cmd)
-		if err != nil {
-			return err
-		}
-		c, done, err := env.Client(cmd)
-		if err != nil {
-			return err
-		}
-		defer done()
-		v, err := c.Job(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
+	cmd.RunE = onJob(env, func(_ context.Context, s command.Session, v events.JobView) error {
 		if form.Is(asSummary) {
 			if err := form.Set(command.JSON); err != nil {
 				return err
@@ -49,8 +37,8 @@ func status(env command.Env) *cobra.Command {
 			fmt.Fprintln(env.Out, v.Job)
 			return nil
 		}
-		return show(env, p, v, form.Is(command.Wide))
-	}
+		return show(env, s.Palette, v, form.Is(command.Wide))
+	})
 	return cmd
 }
 

@@ -1,6 +1,8 @@
 package job
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
@@ -16,22 +18,9 @@ func timeline(env command.Env) *cobra.Command {
 	}
 	ascii := cmd.Flags().Bool("ascii", false, "draw with plain characters")
 	form := command.Output(cmd, command.Text, command.JSON, command.YAML)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		p, err := env.Palette(cmd)
-		if err != nil {
-			return err
-		}
-		c, done, err := env.Client(cmd)
-		if err != nil {
-			return err
-		}
-		defer done()
-		v, err := c.Job(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
+	cmd.RunE = onJob(env, func(ctx context.Context, s command.Session, v events.JobView) error {
 		var all []events.Event
-		err = c.Facts(cmd.Context(), v.Job, func(e events.Event) error {
+		err := s.Facts(ctx, v.Job, func(e events.Event) error {
 			all = append(all, e)
 			return nil
 		})
@@ -42,7 +31,7 @@ func timeline(env command.Env) *cobra.Command {
 		if written, err := form.Write(env.Out, t); written {
 			return err
 		}
-		return screen.Gantt{Palette: p, Width: env.Columns(), ASCII: *ascii}.Draw(env.Out, t)
-	}
+		return screen.Gantt{Palette: s.Palette, Width: env.Columns(), ASCII: *ascii}.Draw(env.Out, t)
+	})
 	return cmd
 }

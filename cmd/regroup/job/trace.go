@@ -1,6 +1,7 @@
 package job
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -28,35 +29,22 @@ func trace(env command.Env) *cobra.Command {
 	only := cmd.Flags().Int("incident", -1, "only this one; 0 = the start of the job")
 	ascii := cmd.Flags().Bool("ascii", false, "draw with plain characters")
 	form := command.Output(cmd, command.Text, command.JSON, command.YAML)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		p, err := env.Palette(cmd)
-		if err != nil {
-			return err
-		}
-		c, done, err := env.Client(cmd)
-		if err != nil {
-			return err
-		}
-		defer done()
-		v, err := c.Job(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
+	cmd.RunE = onJob(env, func(ctx context.Context, s command.Session, v events.JobView) error {
 		all, err := stories(v, *only)
 		if err != nil {
 			return err
 		}
 		unreadable := 0
-		err = c.Spans(cmd.Context(), func(otlp []byte) error {
+		err = s.Spans(ctx, func(otlp []byte) error {
 			spans, err := waterfall.Decode(otlp)
 			if err != nil {
 				unreadable++ // any client may write spans; the others still tell the story
 				return nil   //nolint:nilerr // counted
 			}
-			for _, s := range spans {
+			for _, span := range spans {
 				for i := range all {
-					if all[i].Trace == s.Trace {
-						all[i].Spans = append(all[i].Spans, s)
+					if all[i].Trace == span.Trace {
+						all[i].Spans = append(all[i].Spans, span)
 					}
 				}
 			}
@@ -71,17 +59,17 @@ func trace(env command.Env) *cobra.Command {
 		if written, err := form.Write(env.Out, all); written {
 			return err
 		}
-		d := waterfall.Drawing{Palette: p, Width: env.Columns(), ASCII: *ascii}
-		for i, s := range all {
+		d := waterfall.Drawing{Palette: s.Palette, Width: env.Columns(), ASCII: *ascii}
+		for i, one := range all {
 			if i > 0 {
 				fmt.Fprintln(env.Out)
 			}
-			if err := d.Draw(env.Out, s.Title+"  trace "+s.Trace, s.Spans); err != nil {
+			if err := d.Draw(env.Out, one.Title+"  trace "+one.Trace, one.Spans); err != nil {
 				return err
 			}
 		}
 		return nil
-	}
+	})
 	return cmd
 }
 

@@ -2,6 +2,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -29,21 +30,12 @@ func list(env command.Env) *cobra.Command {
 			"regroup node ls", "regroup node ls -o wide", "regroup node ls -o json | jq '.[] | select(.state == \"lost\")'"),
 	}
 	form := command.Output(cmd, command.Table, command.Wide, command.JSON, command.YAML, command.Name)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p, err := env.Palette(cmd)
+	cmd.RunE = env.Connected(func(ctx context.Context, s command.Session) error {
+		nodes, err := s.Nodes(ctx)
 		if err != nil {
 			return err
 		}
-		c, done, err := env.Client(cmd)
-		if err != nil {
-			return err
-		}
-		defer done()
-		nodes, err := c.Nodes(cmd.Context())
-		if err != nil {
-			return err
-		}
-		pool, err := c.Placement(cmd.Context())
+		pool, err := s.Placement(ctx)
 		if err != nil {
 			return err
 		}
@@ -61,8 +53,8 @@ func list(env command.Env) *cobra.Command {
 			fmt.Fprintln(env.Err, "no nodes; start an agent on each machine: regroup agent")
 			return nil
 		}
-		return table(env, p, rows, form.Is(command.Wide))
-	}
+		return table(env, s.Palette, rows, form.Is(command.Wide))
+	})
 	return cmd
 }
 
@@ -117,13 +109,8 @@ func drain(env command.Env) *cobra.Command {
 	}
 	undo := cmd.Flags().Bool("undo", false, "let it take work again")
 	reason := cmd.Flags().String("reason", "", "why; it is shown with the node")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, done, err := env.Client(cmd)
-		if err != nil {
-			return err
-		}
-		defer done()
-		n, err := c.Node(cmd.Context(), args[0])
+	cmd.RunE = env.Connected(func(ctx context.Context, s command.Session) error {
+		n, err := s.Node(ctx, s.Args[0])
 		if err != nil {
 			return err
 		}
@@ -131,7 +118,7 @@ func drain(env command.Env) *cobra.Command {
 			fmt.Fprintf(env.Err, "%s is so already: nothing to do\n", n.Node)
 			return nil
 		}
-		if err := c.Drain(cmd.Context(), n.Node, *reason, *undo); err != nil {
+		if err := s.Drain(ctx, n.Node, *reason, *undo); err != nil {
 			return err
 		}
 		if *undo {
@@ -140,6 +127,6 @@ func drain(env command.Env) *cobra.Command {
 			fmt.Fprintf(env.Err, "%s is draining\n", n.Node)
 		}
 		return nil
-	}
+	})
 	return cmd
 }

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"flag"
 	"strings"
 	"testing"
 	"time"
@@ -13,9 +12,8 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/golden"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -56,7 +54,7 @@ func TestList(t *testing.T) {
 		if o.Exit != 0 || o.Err != "" {
 			t.Errorf("%s: %+v", file, o)
 		}
-		clienttest.Golden(t, *rewrite, file, o.Out)
+		golden.Compare(t, "testdata/"+file, o.Out)
 	}
 	if o := run(t, clienttest.New(t), "ls"); o.Exit != 0 || o.Out != "" || !strings.Contains(o.Err, "no nodes") {
 		t.Errorf("no nodes: %+v", o)

@@ -2,7 +2,6 @@ package submit
 
 import (
 	"context"
-	"flag"
 	"reflect"
 	"strings"
 	"testing"
@@ -14,9 +13,8 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/golden"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -87,5 +85,5 @@ func TestRefusals(t *testing.T) {
 		}
 		b.WriteString("$ regroup submit " + strings.Join(c.args, " ") + "\n" + o.Out + o.Err)
 	}
-	clienttest.Golden(t, *rewrite, "refusals.txt", b.String())
+	golden.Compare(t, "testdata/refusals.txt", b.String())
 }

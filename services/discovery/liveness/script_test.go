@@ -2,65 +2,26 @@ package liveness_test
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/golden"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
+	"github.com/regroup-io/regroup/services/loop/looptest"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the results that were seen into testdata; read the diff")
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 // TestScripts runs testdata/*.txt: commands, a line of dashes, what came of them.
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			n := &node{m: liveness.Machine{KeepFor: time.Hour}, now: noon}
-			n.s = n.m.New("node-a")
-			got := replay(string(want), func(line string) string { return n.do(t, line) })
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if got != string(want) {
-				t.Errorf("got:\n%s", got)
-			}
-		})
-	}
-}
-
-// replay answers each block of commands anew.
-func replay(script string, do func(string) string) string {
-	var out strings.Builder
-	for block := range strings.SplitSeq(strings.TrimSpace(script), "\n\n") {
-		commands, _, dashes := strings.Cut(block+"\n", "----\n")
-		out.WriteString(commands)
-		if dashes {
-			out.WriteString("----\n")
-			for line := range strings.SplitSeq(strings.TrimSpace(commands), "\n") {
-				if !strings.HasPrefix(line, "#") {
-					out.WriteString(do(line))
-				}
-			}
-		}
-		out.WriteString("\n")
-	}
-	return strings.TrimSuffix(out.String(), "\n")
+	golden.Scripts(t, func(t *testing.T, script string) string {
+		n := &node{m: liveness.Machine{KeepFor: time.Hour}, now: noon}
+		n.s = n.m.New("node-a")
+		return golden.Blocks(script, func(line string) string { return n.do(t, line) })
+	})
 }
 
 type node struct {
@@ -112,22 +73,9 @@ func (n *node) do(t *testing.T, line string) string {
 	default:
 		t.Fatalf("unknown command %q", line)
 	}
-	s, d := n.m.Step(reload(t, n.s), in, n.now)
+	s, d := n.m.Step(looptest.Reload(t, n.s), in, n.now)
 	n.s = s
 	return n.print(d)
-}
-
-// reload sends the state through its stored form, as the loop may at any time.
-func reload(t *testing.T, s liveness.State) (out liveness.State) {
-	t.Helper()
-	raw, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(raw, &out); err != nil {
-		t.Fatal(err)
-	}
-	return out
 }
 
 func (n *node) print(d events.Decision) string {

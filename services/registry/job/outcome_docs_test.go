@@ -2,16 +2,15 @@ package job_test
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/golden"
 )
 
 // TestOutcomesAreDocumented: docs/outcomes.md shows the table that TestOutcomes proves; -rewrite writes it.
 func TestOutcomesAreDocumented(t *testing.T) {
-	const file = "../../../docs/outcomes.md"
 	var b strings.Builder
 	b.WriteString(`# How jobs end
 
@@ -24,16 +23,7 @@ Made from the table that ` + "`TestOutcomes`" + ` in services/registry/job prove
 	for _, o := range outcomes {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", o.name, o.recovery, o.failures, o.state, exitCode(o.state, o.code))
 	}
-	if *rewrite {
-		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	got, err := os.ReadFile(file)
-	if err != nil || string(got) != b.String() {
-		t.Errorf("docs/outcomes.md is stale (%v): go test ./services/registry/job -run Documented -rewrite", err)
-	}
+	golden.Compare(t, "../../../docs/outcomes.md", b.String())
 }
 
 func exitCode(s events.JobState, c events.Code) string {

@@ -2,11 +2,8 @@ package job_test
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,10 +11,10 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/golden"
+	"github.com/regroup-io/regroup/services/loop/looptest"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write what is printed into testdata; read the difference before you commit it")
 
 const demo = events.JobID("demo-0001")
 
@@ -46,14 +43,7 @@ func (w *world) step(t testing.TB, b events.Body, number uint64) events.Decision
 	}
 	var d events.Decision
 	w.s, d = w.m.Step(w.s, in, w.now)
-	stored, err := json.Marshal(w.s)
-	if err != nil {
-		t.Fatalf("state cannot be stored: %v", err)
-	}
-	w.s = job.State{}
-	if err := json.Unmarshal(stored, &w.s); err != nil {
-		t.Fatalf("state cannot be read back: %v", err)
-	}
+	w.s = looptest.Reload(t, w.s)
 	for _, f := range d.Facts {
 		w.facts = append(w.facts, f.Body)
 	}
@@ -79,30 +69,7 @@ func (w *world) wait(t testing.TB, d time.Duration, each func(events.Decision)) 
 }
 
 // TestScripts runs testdata/*.txt: lines after ">" are inputs, what follows is printed by the machine.
-func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(t, string(text))
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != string(text) {
-				t.Errorf("%s: printed\n%s", file, diff(string(text), got))
-			}
-		})
-	}
-}
+func TestScripts(t *testing.T) { golden.Scripts(t, play) }
 
 func play(t *testing.T, script string) string {
 	t.Helper()
@@ -199,18 +166,4 @@ func status(v events.JobView) string {
 		s += ": " + strings.Join(ws, ", ")
 	}
 	return s
-}
-
-func diff(want, got string) string {
-	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
-	for i := range g {
-		if i >= len(w) || w[i] != g[i] {
-			old := "(end)"
-			if i < len(w) {
-				old = w[i]
-			}
-			return fmt.Sprintf("line %d\nwant %s\ngot  %s", i+1, old, g[i])
-		}
-	}
-	return "fewer lines than the file"
 }

@@ -1,10 +1,7 @@
 package round
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,35 +9,11 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/golden"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what the scripts print now; read the diff before committing it")
-
 // TestScripts plays every script in testdata: lines that begin with "> " are commands, the rest is what they print.
-func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, f := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(t, string(want))
-			if *rewrite {
-				if err := os.WriteFile(f, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != string(want) {
-				t.Errorf("%s prints now:\n%s", f, got)
-			}
-		})
-	}
-}
+func TestScripts(t *testing.T) { golden.Scripts(t, play) }
 
 func play(t *testing.T, script string) string {
 	r := newRig()

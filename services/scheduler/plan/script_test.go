@@ -1,67 +1,27 @@
 package plan_test
 
 import (
-	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/golden"
+	"github.com/regroup-io/regroup/services/loop/looptest"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the results that were seen into testdata; read the diff")
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 // TestScripts runs testdata/*.txt: commands, a line of dashes, what came of them. A command may end in #N, the number of
 // the fact.
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p := &pool{s: plan.Machine{}.New(events.PoolKey)}
-			got := replay(string(want), func(line string) string { return p.do(t, line) })
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if got != string(want) {
-				t.Errorf("got:\n%s", got)
-			}
-		})
-	}
-}
-
-// replay answers each block of commands anew.
-func replay(script string, do func(string) string) string {
-	var out strings.Builder
-	for block := range strings.SplitSeq(strings.TrimSpace(script), "\n\n") {
-		commands, _, dashes := strings.Cut(block+"\n", "----\n")
-		out.WriteString(commands)
-		if dashes {
-			out.WriteString("----\n")
-			for line := range strings.SplitSeq(strings.TrimSpace(commands), "\n") {
-				if !strings.HasPrefix(line, "#") {
-					out.WriteString(do(line))
-				}
-			}
-		}
-		out.WriteString("\n")
-	}
-	return strings.TrimSuffix(out.String(), "\n")
+	golden.Scripts(t, func(t *testing.T, script string) string {
+		p := &pool{s: plan.Machine{}.New(events.PoolKey)}
+		return golden.Blocks(script, func(line string) string { return p.do(t, line) })
+	})
 }
 
 type pool struct{ s plan.State }
@@ -75,7 +35,7 @@ func (p *pool) do(t *testing.T, line string) string {
 	if err != nil {
 		t.Fatalf("%q: %v", line, err)
 	}
-	s, d := plan.Machine{}.Step(reload(t, p.s), in, noon)
+	s, d := plan.Machine{}.Step(looptest.Reload(t, p.s), in, noon)
 	p.s = s
 	return printed(d)
 }
@@ -143,19 +103,6 @@ func parse(line string) (in events.Input, err error) {
 		return in, fmt.Errorf("unknown command")
 	}
 	return in, nil
-}
-
-// reload sends the state through its stored form, as the loop may at any time.
-func reload(t *testing.T, s plan.State) (out plan.State) {
-	t.Helper()
-	raw, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(raw, &out); err != nil {
-		t.Fatal(err)
-	}
-	return out
 }
 
 func printed(d events.Decision) string {

@@ -4,6 +4,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/nearest"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -39,18 +39,9 @@ func newID() string { return ulid.Make().String() }
 
 // Jobs returns every job, the newest first.
 func (c *Client) Jobs(ctx context.Context) ([]events.JobView, error) {
-	var all []events.JobView
-	stored, err := events.Records[events.JobView](ctx, c.ports.Buckets.Bucket(events.BucketJobs))
-	for _, r := range stored {
-		if submitted(r.View) {
-			all = append(all, r.View)
-		}
-	}
+	all, err := views(ctx, c, events.BucketJobs, submitted)
 	slices.SortFunc(all, func(a, b events.JobView) int {
-		if d := b.Submitted.Compare(a.Submitted); d != 0 {
-			return d
-		}
-		return strings.Compare(string(a.Job), string(b.Job))
+		return cmp.Or(b.Submitted.Compare(a.Submitted), cmp.Compare(a.Job, b.Job))
 	})
 	return all, err
 }
@@ -78,14 +69,7 @@ func submitted(v events.JobView) bool { return v.Job != "" && v.State != "" }
 
 // Nodes returns every node that discovery knows, by name.
 func (c *Client) Nodes(ctx context.Context) ([]events.NodeView, error) {
-	var all []events.NodeView
-	stored, err := events.Records[events.NodeView](ctx, c.ports.Buckets.Bucket(events.BucketNodes))
-	for _, r := range stored {
-		if r.View.Node != "" {
-			all = append(all, r.View)
-		}
-	}
-	return all, err
+	return views(ctx, c, events.BucketNodes, func(v events.NodeView) bool { return v.Node != "" })
 }
 
 // Node returns the node with this name or, if there is none, the only one whose name begins so.
@@ -99,14 +83,7 @@ func (c *Client) Node(ctx context.Context, ref string) (events.NodeView, error) 
 
 // Rounds returns the rendezvous' opinion of every job, by job id.
 func (c *Client) Rounds(ctx context.Context) ([]events.RoundView, error) {
-	var all []events.RoundView
-	stored, err := events.Records[events.RoundView](ctx, c.ports.Buckets.Bucket(events.BucketRounds))
-	for _, r := range stored {
-		if r.View.Job != "" {
-			all = append(all, r.View)
-		}
-	}
-	return all, err
+	return views(ctx, c, events.BucketRounds, func(v events.RoundView) bool { return v.Job != "" })
 }
 
 // Placement returns the scheduler's pool; an empty one if it has written none yet.
@@ -116,6 +93,18 @@ func (c *Client) Placement(ctx context.Context) (events.PoolView, error) {
 		return events.PoolView{}, nil
 	}
 	return v, err
+}
+
+// views reads a bucket by key. Not every document has a view yet: there says which do.
+func views[V any](ctx context.Context, c *Client, bucket string, there func(V) bool) ([]V, error) {
+	var all []V
+	stored, err := events.Records[V](ctx, c.ports.Buckets.Bucket(bucket))
+	for _, r := range stored {
+		if there(r.View) {
+			all = append(all, r.View)
+		}
+	}
+	return all, err
 }
 
 func load[V any](ctx context.Context, c *Client, bucket, key string) (V, error) {
@@ -150,7 +139,7 @@ func pick[V any](what, ref string, all []V, name func(V) string) (V, error) {
 		return none, events.Errorf(events.Invalid, "%q is the beginning of %d %ss: %s", ref, len(begin), what, strings.Join(begin, ", "))
 	}
 	slices.Sort(names)
-	if hint := nearest.Hint(ref, names); hint != "" {
+	if hint := events.DidYouMean(ref, names); hint != "" {
 		return none, events.Errorf(events.NotFound, "there is no %s %q: %s", what, ref, hint)
 	}
 	return none, events.Errorf(events.NotFound, "there is no %s %q: see regroup %s", what, ref, map[string]string{"job": "ls", "node": "node ls"}[what])

@@ -5,10 +5,8 @@ package clienttest
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/loop/looptest"
 )
 
 // Now is the time at which commands under test believe to run.
@@ -40,17 +39,7 @@ func New(t testing.TB) *World {
 // Put stores a judge's document with this view.
 func (w *World) Put(bucket, key string, view any) {
 	w.t.Helper()
-	state, err := json.Marshal(map[string]any{"view": view})
-	w.must(err)
-	doc, err := events.EncodeDocument(events.Document{Schema: events.DocumentSchema, Version: 1, State: state})
-	w.must(err)
-	b := w.Ports.Buckets.Bucket(bucket)
-	_, revision, err := b.Load(w.ctx, key)
-	if err != nil && events.CodeOf(err) != events.NotFound {
-		w.must(err)
-	}
-	_, err = b.Save(w.ctx, key, doc, revision)
-	w.must(err)
+	looptest.Record(w.t, w.Ports, bucket, key, 0, view)
 }
 
 // Job stores the registry's document of a job.
@@ -154,24 +143,6 @@ func (w *World) Run(ctx context.Context, stdin string, commands func(command.Env
 		fmt.Fprintln(&talk, err)
 	}
 	return Output{out.String(), talk.String(), exitcode.Of(err), err}
-}
-
-// Golden compares with a file in testdata; rewrite writes it anew.
-func Golden(t testing.TB, rewrite bool, file, got string) {
-	t.Helper()
-	file = "testdata/" + file
-	if rewrite {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(want) != got {
-		t.Errorf("%s: got\n%s\nwant\n%s", file, got, want)
-	}
 }
 
 func (w *World) must(err error) {

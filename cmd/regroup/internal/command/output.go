@@ -11,7 +11,6 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/nearest"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -50,7 +49,7 @@ func (f *Format) Type() string { return "format" }
 // Set implements pflag.Value.
 func (f *Format) Set(s string) error {
 	if !slices.Contains(f.allowed, s) {
-		hint := nearest.Hint(s, f.allowed)
+		hint := events.DidYouMean(s, f.allowed)
 		if hint == "" {
 			hint = "use one of " + strings.Join(f.allowed, ", ")
 		}

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/nearest"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -40,7 +39,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		add := func(f *pflag.Flag) { known = append(known, f.Name) }
 		cmd.Flags().VisitAll(add)
 		cmd.InheritedFlags().VisitAll(add)
-		if w := nearest.Word(unknown.GetSpecifiedName(), known); w != "" {
+		if w := events.Nearest(unknown.GetSpecifiedName(), known); w != "" {
 			hint = fmt.Sprintf("; did you mean --%s?", w)
 		}
 	}
@@ -57,7 +56,7 @@ func unknownVerb(cmd *cobra.Command, args []string) error {
 			known = append(append(known, c.Name()), c.Aliases...)
 		}
 	}
-	hint := nearest.Hint(args[0], known)
+	hint := events.DidYouMean(args[0], known)
 	if hint == "" {
 		hint = "known are " + strings.Join(known, ", ")
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/golden"
 )
 
 func TestFinal(t *testing.T) {
@@ -39,7 +40,7 @@ func TestFinal(t *testing.T) {
 		}
 		b.WriteString("\n")
 	}
-	golden(t, "final.txt", b.String())
+	golden.Compare(t, "testdata/final.txt", b.String())
 }
 
 func TestPalette(t *testing.T) {
@@ -92,7 +93,7 @@ func TestTable(t *testing.T) {
 	if err := Table(&b, p, []string{"JOB", "STATE"}, [][]string{{"a-0001", p.Good("running"), "x"}, {"longer-0001", "waiting", "needs 8, 3 free"}}); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "table.txt", b.String())
+	golden.Compare(t, "testdata/table.txt", b.String())
 }
 
 func TestSticky(t *testing.T) {

@@ -2,34 +2,14 @@ package screen
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/golden"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
-
-func golden(t *testing.T, file string, got string) {
-	t.Helper()
-	file = "testdata/" + file
-	if *rewrite {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(want) != got {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
 
 var t0 = time.Date(2026, 11, 21, 10, 30, 0, 0, time.UTC)
 
@@ -126,7 +106,7 @@ func TestStory(t *testing.T) {
 				b.WriteString(l + "\n")
 			}
 		}
-		golden(t, name, b.String())
+		golden.Compare(t, "testdata/"+name, b.String())
 		if s.World() != 3 || s.Generation() != 3 {
 			t.Errorf("world %d %s, want 3 and g3", s.World(), s.Generation())
 		}
@@ -143,7 +123,7 @@ func TestDescribeEveryFact(t *testing.T) {
 	for _, e := range killed() {
 		fmt.Fprintf(&b, "%-22s %s\n", string(e.Body.Type().Family())+"."+e.Body.Type().Kind(), Describe(e.Body))
 	}
-	golden(t, "describe.txt", b.String())
+	golden.Compare(t, "testdata/describe.txt", b.String())
 }
 
 // filled gives the facts whose sentence is their reason one.
@@ -180,7 +160,7 @@ func TestGantt(t *testing.T) {
 		}
 		b.WriteString("\n")
 	}
-	golden(t, "gantt.txt", b.String())
+	golden.Compare(t, "testdata/gantt.txt", b.String())
 	for line := range strings.Lines(b.String()) {
 		if Width(strings.TrimRight(line, "\n")) > 80 {
 			t.Errorf("wider than 80 columns: %q", line)

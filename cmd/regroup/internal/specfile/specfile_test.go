@@ -3,7 +3,6 @@ package specfile
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -12,9 +11,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/golden"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
 // TestRefusals prints what a user sees for each bad file in testdata.
 func TestRefusals(t *testing.T) {
@@ -45,27 +43,11 @@ func TestRefusals(t *testing.T) {
 			if err := e.JSON(&out); err != nil {
 				t.Fatal(err)
 			}
-			golden(t, file+".golden", out.Bytes())
+			golden.Compare(t, file+".golden", out.String())
 		})
 	}
 	if tried < 6 {
 		t.Fatalf("only %d bad files found", tried)
-	}
-}
-
-func golden(t *testing.T, file string, got []byte) {
-	t.Helper()
-	if *rewrite {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(want, got) {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 

@@ -2,15 +2,12 @@ package summary
 
 import (
 	"encoding/json"
-	"flag"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/golden"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
 func epoch(n, indices uint64, change func(*events.LedgerEpoch)) events.LedgerEpoch {
 	e := events.LedgerEpoch{Epoch: n, Done: true}
@@ -83,19 +80,7 @@ func TestOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const file = "testdata/summary.json"
-	if *rewrite {
-		if err := os.WriteFile(file, append(got, '\n'), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(want) != string(got)+"\n" {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
+	golden.Compare(t, "testdata/summary.json", string(got)+"\n")
 	s := Of(v, t0)
 	if s.StepsLost() != 1 || s.Failures() != 1 {
 		t.Errorf("steps lost %d, failures %d, want 1 and 1", s.StepsLost(), s.Failures())

@@ -3,8 +3,6 @@ package waterfall
 import (
 	"bytes"
 	"encoding/hex"
-	"flag"
-	"os"
 	"testing"
 	"time"
 
@@ -15,9 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/golden"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
 var t0 = time.Date(2026, 11, 21, 10, 30, 0, 0, time.UTC)
 
@@ -53,19 +50,7 @@ func TestDraw(t *testing.T) {
 	if err := (Drawing{Width: 80}).Draw(&b, "incident 2", nil); err != nil {
 		t.Fatal(err)
 	}
-	const file = "testdata/incident.txt"
-	if *rewrite {
-		if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(want, b.Bytes()) {
-		t.Errorf("got\n%s\nwant\n%s", b.Bytes(), want)
-	}
+	golden.Compare(t, "testdata/incident.txt", b.String())
 }
 
 // TestRingOfParents: nobody should send one, and it must neither hang nor hide spans.

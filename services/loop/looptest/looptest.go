@@ -1,0 +1,133 @@
+// Package looptest is what tests of the judges do around them: run a replica, publish what it takes in, store what the
+// other judges know, read what was told.
+package looptest
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Start runs a replica inside a synctest bubble until stop is called. It must then return nil at once, without waiting
+// for any timer.
+func Start(t testing.TB, run func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	return func() {
+		t.Helper()
+		cancel()
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		default:
+			t.Error("Run has not returned")
+		}
+	}
+}
+
+// Say publishes a fact or a command that happens now.
+func Say(t testing.TB, p events.Ports, e events.Event) {
+	t.Helper()
+	e.Time = time.Now()
+	m, err := e.Message()
+	if err != nil {
+		t.Fatal(err)
+	}
+	Publish(t, p, m)
+}
+
+// Publish publishes what need not be an event.
+func Publish(t testing.TB, p events.Ports, m events.Message) {
+	t.Helper()
+	if _, err := p.Log.Publish(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Told writes every fact in the log as line says, the oldest first, with commas between them. With subjects it is only
+// the facts under these.
+func Told(t testing.TB, p events.Ports, line func(events.Event) string, subjects ...string) string {
+	t.Helper()
+	if len(subjects) == 0 {
+		subjects = []string{events.AllFacts}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out []string
+	_ = p.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: subjects, Start: events.FromFirst}, func(s events.Stored) error {
+		e, err := events.Decode(s.Header, s.Data)
+		if err != nil {
+			t.Errorf("fact %s: %v", s.Subject, err)
+			return nil
+		}
+		out = append(out, line(e))
+		return nil
+	}, cancel)
+	return strings.Join(out, ", ")
+}
+
+// families are those of the judges that write the buckets.
+var families = map[string]events.Family{
+	events.BucketNodes: events.FamilyNode, events.BucketPlacements: events.FamilyPlacement,
+	events.BucketRounds: events.FamilyRound, events.BucketJobs: events.FamilyJob,
+}
+
+// Record stores a view as its judge would who has told number facts.
+func Record(t testing.TB, p events.Ports, bucket, key string, number uint64, view any) {
+	t.Helper()
+	state, err := json.Marshal(map[string]any{"view": view})
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := events.EncodeDocument(events.Document{
+		Schema: events.DocumentSchema, Version: max(number, 1), State: state, Number: map[events.Family]uint64{families[bucket]: number},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := p.Buckets.Bucket(bucket)
+	_, revision, err := b.Load(t.Context(), key)
+	if err != nil && events.CodeOf(err) != events.NotFound {
+		t.Fatal(err)
+	}
+	if _, err := b.Save(t.Context(), key, doc, revision); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// View reads what a judge shows of one entity.
+func View[V any](t testing.TB, p events.Ports, bucket, key string) V {
+	t.Helper()
+	value, _, err := p.Buckets.Bucket(bucket).Load(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := events.DecodeView[V](value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// Reload sends a state through its stored form, as the loop may between any two steps.
+func Reload[S any](t testing.TB, s S) (out S) {
+	t.Helper()
+	raw, err := json.Marshal(s)
+	if err != nil {
+		t.Fatalf("the state cannot be stored: %v", err)
+	}
+	if err := json.Unmarshal(raw, &out); err != nil {
+		t.Fatalf("the state cannot be read back: %v", err)
+	}
+	return out
+}
