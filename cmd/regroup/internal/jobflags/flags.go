@@ -4,6 +4,7 @@ package jobflags
 import (
 	"cmp"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,11 +138,17 @@ var interpreters = []string{"python", "python3", "bash", "sh", "env", "uv", "go"
 // maxName leaves room for what makes an id of a name.
 const maxName = 40
 
-// NameOf makes a name for a job of its command: train of "python -u train.py".
+// program is an option of an interpreter after which the program itself follows: -c, -lc, -e.
+var program = regexp.MustCompile(`^-([a-z]*c|e)$`)
+
+// NameOf makes a name for a job of its command: train of "python -u train.py", python of "python -c PROGRAM".
 func NameOf(args []string) string {
 	name := ""
 	for i, a := range args {
 		base := filepath.Base(a)
+		if program.MatchString(a) && i > 0 && slices.Contains(interpreters, filepath.Base(args[0])) {
+			break
+		}
 		if strings.HasPrefix(a, "-") || (i == 0 && slices.Contains(interpreters, base)) {
 			continue
 		}

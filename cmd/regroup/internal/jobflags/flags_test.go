@@ -83,6 +83,8 @@ func TestNameOf(t *testing.T) {
 		"train":    {"python", "-u", "train.py", "--epochs", "10"},
 		"my-train": {"/opt/bin/My_Train.sh"},
 		"python":   {"python"},
+		"python3":  {"python3", "-u", "-c", "import torch; print(1)"},
+		"bash":     {"bash", "-lc", "exec train"},
 		"job":      nil,
 		"x":        {"/usr/bin/env", "x"},
 	} {

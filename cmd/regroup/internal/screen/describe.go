@@ -142,8 +142,8 @@ func exitText(w events.WorkerExited) string {
 			s = w.Signal
 		}
 	}
-	if w.OOM {
-		s += ", out of memory"
+	if w.OOM && w.Detail == "" {
+		s += ", out of memory" // a detail says so itself
 	}
 	if w.Asked {
 		s += " (asked to stop)"
