@@ -88,8 +88,8 @@ type IncidentClosed struct {
 	To        Generation `json:"to"` // 0 when the job ended instead
 	Cause     Cause      `json:"cause"`
 	Phases    Phases     `json:"phases_ms"`
-	TotalMS   float64    `json:"total_ms"` // the sum of the phases
-	StepsLost uint64     `json:"steps_lost"`
+	TotalMS   float64    `json:"total_ms"`   // the sum of the phases
+	StepsLost uint64     `json:"steps_lost"` // made and void; at least so many if nobody survived who could tell
 	TraceID   string     `json:"trace_id"`
 }
 

@@ -50,6 +50,7 @@ type WorkerExited struct {
 	OOM      bool     `json:"oom,omitempty"`    // killed by the kernel for memory
 	Done     bool     `json:"done"`             // it had reported done
 	Asked    bool     `json:"asked"`            // the agent had told it to stop: neither success nor failure
+	Step     uint64   `json:"step,omitempty"`   // last one it reported
 	Detail   string   `json:"detail"`           // a sentence: killed by signal 9 (SIGKILL)
 	Lines    []string `json:"lines,omitempty"`  // its last lines of output
 	AgeMS    float64  `json:"age_ms"`           // time since the exit when this was said, on the agent's clock

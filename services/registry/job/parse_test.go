@@ -135,7 +135,7 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 	case "done":
 		return events.WorkerDone{WorkerRef: a.ref(), Step: uint64(a.num("step"))}, 0
 	case "exit":
-		e := events.WorkerExited{WorkerRef: a.ref(), ExitCode: int(a.num("code")), Done: a.has("done"), Asked: a.has("asked"), Detail: a.text("how")}
+		e := events.WorkerExited{WorkerRef: a.ref(), ExitCode: int(a.num("code")), Done: a.has("done"), Asked: a.has("asked"), Step: uint64(a.num("step")), Detail: a.text("how")}
 		if e.Detail == "" {
 			e.Detail = "exit code " + strconv.Itoa(e.ExitCode)
 		}

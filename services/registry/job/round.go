@@ -197,6 +197,12 @@ func (t *turn) good(b events.WorkerReady) {
 	}
 	first := t.LastGood == 0
 	t.LastGood = g
+	if b.Step > 0 {
+		if !first && !b.Survivor && t.View.Step >= b.Step { // it cannot know what others had made before it
+			b.Lost = max(b.Lost, t.View.Step-b.Step+1)
+		}
+		t.View.Step = b.Step
+	}
 	if first {
 		t.startSpan(g)
 	}

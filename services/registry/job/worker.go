@@ -21,7 +21,6 @@ func (t *turn) ready(b events.WorkerReady) {
 			w.State = events.WorkerIsReady
 		}
 	}
-	t.View.Step = max(t.View.Step, b.Step)
 	if b.Rank == 0 {
 		t.good(b)
 	}
@@ -80,6 +79,9 @@ func (t *turn) exited(b events.WorkerExited) {
 		return
 	}
 	t.end1(w, t.ending(b), b.Detail, b.Lines)
+	if b.Generation == t.LastGood {
+		t.View.Step = max(t.View.Step, b.Step)
+	}
 	if w.State == events.WorkerHasFailed {
 		t.exitSpan(b)
 	}
