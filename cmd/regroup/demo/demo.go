@@ -127,7 +127,7 @@ func (d *demo) train(ctx context.Context, c *client.Client, worker string) (even
 			return events.JobView{}, err
 		}
 	}
-	if err := awaitNodes(ctx, c, "node-a", "node-b", "node-c"); err != nil {
+	if err := c.AwaitNodes(ctx, "node-a", "node-b", "node-c"); err != nil {
 		return events.JobView{}, err
 	}
 	job, err := c.Submit(ctx, events.Spec{

@@ -1,18 +1,13 @@
 package demo
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
-	"github.com/regroup-io/regroup/events"
 )
 
 // nodes are agents as processes of their own, so that they can be killed as nodes die.
@@ -79,32 +74,6 @@ func (n *nodes) stop() {
 		_ = cmd.Wait() // its exit code says nothing that its log does not
 		hard.Stop()
 		delete(n.running, name)
-	}
-}
-
-// awaitNodes waits until discovery shows the nodes as ready.
-func awaitNodes(ctx context.Context, c *client.Client, names ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	for {
-		all, err := c.Nodes(ctx)
-		if err != nil {
-			return err
-		}
-		ready := 0
-		for _, v := range all {
-			if v.State == events.NodeReady && slices.Contains(names, string(v.Node)) {
-				ready++
-			}
-		}
-		if ready == len(names) {
-			return nil
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("%d of %d nodes came up: %w", ready, len(names), context.Cause(ctx))
-		}
 	}
 }
 

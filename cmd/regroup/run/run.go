@@ -125,6 +125,7 @@ func (r *call) local(parent context.Context, l *serve.Local, spec events.Spec) e
 		a.Slots = spec.Workers.Max
 	}
 	a.Advertise = "127.0.0.1"
+	a = a.Filled()
 	agent, err := serve.NewAgent(l.Process, a, nil)
 	if err != nil {
 		return err
@@ -140,6 +141,9 @@ func (r *call) local(parent context.Context, l *serve.Local, spec events.Spec) e
 	g.Go(func() error {
 		defer end()
 		if err := StopLeftovers(life, c); err != nil {
+			return err
+		}
+		if err := c.AwaitNodes(life, a.Node); err != nil { // or the first word would be that there is no room
 			return err
 		}
 		job, err := c.Submit(life, spec)

@@ -40,7 +40,8 @@ func (a *AgentConfig) Flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&a.Heartbeat, "heartbeat", a.Heartbeat, "time between heartbeats (REGROUP_AGENT_HEARTBEAT)")
 }
 
-func (a AgentConfig) filled() AgentConfig {
+// Filled returns the configuration with this machine's values where none is given.
+func (a AgentConfig) Filled() AgentConfig {
 	if a.Node == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -59,7 +60,7 @@ func (a AgentConfig) filled() AgentConfig {
 
 // NewAgent makes the agent of a node with real processes. Its state is kept in a folder of the node's own.
 func NewAgent(p *boot.Process, a AgentConfig, output func(agent.Line)) (*agent.Agent, error) {
-	a = a.filled()
+	a = a.Filled()
 	dir := filepath.Join(p.Config.StateDir, "agents", a.Node)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -101,7 +102,7 @@ func AgentCommand(c *boot.Config, a *AgentConfig) *cobra.Command {
 			if run, err = NewAgent(p, *a, nil); err != nil {
 				return err
 			}
-			p.Logger.Info("agent runs", "node", a.filled().Node, "slots", a.filled().Slots, "incarnation", string(run.Incarnation()))
+			p.Logger.Info("agent runs", "node", a.Filled().Node, "slots", a.Filled().Slots, "incarnation", string(run.Incarnation()))
 			return withHealth(ctx, p, func(ctx context.Context) error { return run.Run(ctx) })
 		},
 	}
