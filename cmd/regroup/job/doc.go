@@ -3,9 +3,12 @@ package job
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/events"
 )
@@ -14,9 +17,34 @@ import (
 func Commands(env command.Env) []*cobra.Command {
 	all := []*cobra.Command{list(env), status(env), logs(env), facts(env), timeline(env), trace(env), scale(env), stop(env)}
 	for _, c := range all {
+		if strings.Contains(c.Use, " JOB") {
+			c.ValidArgsFunction = env.Completes(jobs)
+		}
 		command.Polish(c)
 	}
 	return all
+}
+
+// jobs are the words for a JOB: those that run first.
+func jobs(ctx context.Context, c *client.Client) ([]cobra.Completion, error) {
+	all, err := c.Jobs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(all, func(a, b events.JobView) int {
+		switch {
+		case a.State.Terminal() == b.State.Terminal():
+			return 0
+		case b.State.Terminal():
+			return -1
+		}
+		return 1
+	})
+	words := make([]cobra.Completion, len(all))
+	for i, v := range all {
+		words[i] = cobra.CompletionWithDesc(string(v.Job), string(v.State))
+	}
+	return words, nil
 }
 
 // onJob makes the body of a command whose first argument names a job.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
@@ -107,6 +108,14 @@ func drain(env command.Env) *cobra.Command {
 		Long: command.Help("Gives the node no more work. What runs there moves away as a planned change: at a commit, without losing a step. With --undo\nthe node takes work again.",
 			"regroup node drain node-b", "regroup node drain node-b --reason 'new disk'", "regroup node drain node-b --undo"),
 	}
+	cmd.ValidArgsFunction = env.Completes(func(ctx context.Context, c *client.Client) ([]cobra.Completion, error) {
+		nodes, err := c.Nodes(ctx)
+		words := make([]cobra.Completion, len(nodes))
+		for i, n := range nodes {
+			words[i] = cobra.CompletionWithDesc(string(n.Node), string(n.State))
+		}
+		return words, err
+	})
 	undo := cmd.Flags().Bool("undo", false, "let it take work again")
 	reason := cmd.Flags().String("reason", "", "why; it is shown with the node")
 	cmd.RunE = env.Connected(func(ctx context.Context, s command.Session) error {

@@ -1,0 +1,22 @@
+package job
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestShellsCompleteJobs: what runs comes first, and a second argument is not completed.
+func TestShellsCompleteJobs(t *testing.T) {
+	w := world(t)
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"gpt-0c22\twaiting mnist-7f3a\trunning bert-0c21\tfailed :4", []string{"__complete", "stop", ""}},
+		{":4", []string{"__complete", "scale", "mnist-7f3a", ""}},
+	} {
+		if got := strings.Join(strings.Split(strings.TrimSpace(run(t, w, c.args...).Out), "\n"), " "); got != c.want {
+			t.Errorf("%v completes %q, want %q", c.args, got, c.want)
+		}
+	}
+}
