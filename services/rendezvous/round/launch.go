@@ -1,8 +1,8 @@
 package round
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
@@ -31,16 +31,16 @@ func (t *turn) launches() {
 	if t.Nonce == "" {
 		return
 	}
-	nodes := map[events.NodeID]bool{}
+	var order []events.NodeID
 	for _, x := range t.Seats {
-		nodes[x.Place.Node] = true
+		if n := x.Place.Node; len(order) == 0 || order[len(order)-1] != n {
+			order = append(order, n)
+		}
 	}
 	for n := range t.Told { // a node that has lost its last seat hears that too
-		nodes[n] = true
-	}
-	order := make([]events.NodeID, 0, len(nodes))
-	for n := range nodes {
-		order = append(order, n)
+		if len(t.seatsOn(n)) == 0 {
+			order = append(order, n)
+		}
 	}
 	slices.Sort(order)
 	revision := t.Revision + 1
@@ -77,14 +77,13 @@ func (t *turn) launch(n events.NodeID) events.Launch {
 			l.Master = t.View.Members[0].Address
 		}
 	}
-	for i := range t.Seats {
-		if x := &t.Seats[i]; x.Place.Node == n {
-			if m, ok := t.launchMember(x, l.Phase); ok {
-				l.Members = append(l.Members, m)
-			}
+	seats := t.seatsOn(n)
+	for i := range seats {
+		if m, ok := t.launchMember(&seats[i], l.Phase); ok {
+			l.Members = append(l.Members, m)
 		}
 	}
-	if len(l.Members) == 0 && t.seatsOn(n) == 0 {
+	if len(seats) == 0 {
 		l.Phase, l.Reason = events.PhaseStop, "the job has no place on this node any more"
 	}
 	return l
@@ -112,9 +111,20 @@ func (t *turn) launchMember(x *Seat, phase events.Phase) (events.LaunchMember, b
 
 // fingerprint is equal for launches that ask for the same.
 func fingerprint(l events.Launch) string {
-	parts := []string{string(l.Phase), l.Generation.String(), fmt.Sprint(l.World), l.Master, l.Token, fmt.Sprint(l.Planned, l.Now), l.Reason}
+	var b []byte
+	text := func(s string) { b = append(strconv.AppendQuote(b, s), ' ') }
+	number := func(n int) { b = append(strconv.AppendInt(b, int64(n), 10), ' ') }
+	text(string(l.Phase))
+	text(l.Generation.String())
+	number(l.World)
+	text(l.Master)
+	text(l.Token)
+	b = strconv.AppendBool(strconv.AppendBool(b, l.Planned), l.Now)
+	text(l.Reason)
 	for _, m := range l.Members {
-		parts = append(parts, fmt.Sprint(m.Place, m.Rank, m.Attempt, m.LocalRank, m.LocalSize, m.CrossRank, m.CrossSize))
+		for _, n := range [...]int{int(m.Place.Slot), m.Rank, m.Attempt, m.LocalRank, m.LocalSize, m.CrossRank, m.CrossSize} {
+			number(n)
+		}
 	}
-	return events.Token(parts...)
+	return events.Token(string(b))
 }

@@ -60,7 +60,7 @@ func (t *turn) loseNode(n events.NodeID, kind events.CauseKind, detail string, w
 
 // nodeBack gives the seats that a node lost with an older life to its new one.
 func (t *turn) nodeBack(n events.NodeFact) {
-	if t.seatsOn(n.Node) == 0 || t.Agents[n.Node] > n.Incarnation {
+	if len(t.seatsOn(n.Node)) == 0 || t.Agents[n.Node] > n.Incarnation {
 		return
 	}
 	if t.Agents == nil {
@@ -76,14 +76,4 @@ func (t *turn) nodeBack(n events.NodeFact) {
 		}
 		return x.Agent != n.Incarnation && x.Agent != "" // a seat that nobody ever started belongs to the new agent as it is
 	}, true)
-}
-
-func (t *turn) seatsOn(n events.NodeID) int {
-	k := 0
-	for _, x := range t.Seats {
-		if x.Place.Node == n {
-			k++
-		}
-	}
-	return k
 }

@@ -26,10 +26,14 @@ func (t *turn) placement(p events.PlacementSet) {
 			x.Leaving = false
 		}
 	}
+	kept := make(map[events.Place]bool, len(p.Places))
+	for _, place := range p.Places {
+		kept[place] = true
+	}
 	var shrunk *Seat
 	for i := range t.Seats {
 		x := &t.Seats[i]
-		if slices.Contains(p.Places, x.Place) {
+		if kept[x.Place] {
 			continue
 		}
 		if slices.Contains(p.Gone, x.Place.Node) {
@@ -41,11 +45,11 @@ func (t *turn) placement(p events.PlacementSet) {
 		}
 	}
 	for _, n := range p.Gone {
-		t.loseNode(n, events.CauseNodeLost, "node "+string(n)+" is lost", func(x *Seat) bool { return !slices.Contains(p.Places, x.Place) }, false)
+		t.loseNode(n, events.CauseNodeLost, "node "+string(n)+" is lost", func(x *Seat) bool { return !kept[x.Place] }, false)
 	}
 	// Seats that nobody sits on any more go; those of members stay until the generation without them is sealed.
 	t.dropSeats(func(x *Seat) bool {
-		return !slices.Contains(p.Places, x.Place) && (x.State == lost || t.rankOf(x.Place, x.Incarnation) < 0)
+		return !kept[x.Place] && (x.State == lost || t.rankOf(x.Place, x.Incarnation) < 0)
 	})
 	switch {
 	case t.View.Generation == 0:

@@ -9,21 +9,29 @@ import (
 
 var zeroTime time.Time
 
+// outlook is what decides for whom the open round waits, beside the seat itself.
+type outlook struct {
+	keeper *Seat
+	coming bool // newcomers are waited for
+}
+
+// With survivors enough, a respawned or new worker warms up aside and is taken in at a commit boundary. Restarted groups
+// start together anyway, so a granted respawn is waited for: one new generation, not two.
+func (t *turn) outlook() outlook {
+	k := t.keeper()
+	return outlook{k, t.restart() || t.View.Generation == 0 || t.atHand(k) < t.Workers.Min || (k == nil && t.survivors() == 0)}
+}
+
 // expected tells whether the open round waits for a seat.
-func (t *turn) expected(x *Seat) bool {
+func (t *turn) expected(x *Seat, o outlook) bool {
 	if x.Leaving {
-		return x == t.keeper()
+		return x == o.keeper
 	}
 	switch x.State {
 	case joined, member:
 		return true
 	case coming:
-		// With survivors enough, a respawned or new worker warms up aside and is taken in at a commit boundary. Restarted
-		// groups start together anyway, so a granted respawn is waited for: one new generation, not two.
-		if t.restart() || t.View.Generation == 0 {
-			return true
-		}
-		return t.atHand() < t.Workers.Min || (t.survivors() == 0 && t.keeper() == nil)
+		return o.coming
 	case dead:
 		return t.restart() // until the verdict
 	}
@@ -43,13 +51,13 @@ func (t *turn) survivors() int {
 }
 
 // atHand counts who can be in the next generation without anybody starting: survivors, those who have joined, the keeper.
-func (t *turn) atHand() int {
+func (t *turn) atHand(keeper *Seat) int {
 	n := 0
 	for i := range t.Seats {
 		x := &t.Seats[i]
 		switch {
 		case x.Leaving:
-			if x == t.keeper() {
+			if x == keeper {
 				n++
 			}
 		case x.State == joined, x.State == member && t.rankOf(x.Place, x.Incarnation) >= 0:
@@ -102,8 +110,9 @@ func (t *turn) letKeeperGo() {
 
 func (t *turn) expectedPlaces() []events.Place {
 	var out []events.Place
+	o := t.outlook()
 	for i := range t.Seats {
-		if t.expected(&t.Seats[i]) {
+		if t.expected(&t.Seats[i], o) {
 			out = append(out, t.Seats[i].Place)
 		}
 	}
@@ -115,13 +124,13 @@ func (t *turn) settle() {
 	if !t.open() || t.Stopping != nil {
 		return
 	}
-	here, missing := 0, 0
+	here, missing, o := 0, 0, t.outlook()
 	for i := range t.Seats {
 		x := &t.Seats[i]
 		switch {
-		case x.State == joined && (!x.Leaving || x == t.keeper()):
+		case x.State == joined && (!x.Leaving || x == o.keeper):
 			here++
-		case t.expected(x):
+		case t.expected(x, o):
 			missing++
 		}
 	}
@@ -177,6 +186,7 @@ func (t *turn) seal() {
 		}
 	}
 	t.View.Generation, t.View.Proposed, t.View.State, t.View.Members = g, 0, events.RoundIsSealed, members
+	t.ranks = nil
 	t.dropSeats(func(x *Seat) bool { return x.Leaving && x.State != member })
 	t.LastCall, t.Planned = zeroTime, false
 	judge := events.Milliseconds(t.now.Sub(t.NoticeAt))

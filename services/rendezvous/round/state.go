@@ -114,14 +114,14 @@ func (s *State) memberAt(rank int) *Seat {
 	return x
 }
 
-// rankOf returns the rank of a life in the sealed generation, -1 if it has none.
-func (s *State) rankOf(p events.Place, inc events.Incarnation) int {
-	for _, m := range s.View.Members {
-		if m.Place == p && m.Incarnation == inc {
-			return m.Rank
-		}
+// seatsOn returns the seats of a node; seats are in the order of their places.
+func (s *State) seatsOn(n events.NodeID) []Seat {
+	from, _ := slices.BinarySearchFunc(s.Seats, n, func(x Seat, n events.NodeID) int { return cmp.Compare(x.Place.Node, n) })
+	to := from
+	for to < len(s.Seats) && s.Seats[to].Place.Node == n {
+		to++
 	}
-	return -1
+	return s.Seats[from:to]
 }
 
 func comparePlaces(a, b events.Place) int {

@@ -35,6 +35,8 @@ type turn struct {
 	now time.Time
 	d   events.Decision
 	to  map[events.NodeID]bool // nodes that are told their launch again although it has not changed
+
+	ranks map[events.Place]int // in the sealed generation; nil = not looked up yet
 }
 
 // Step takes one input into account.
@@ -102,6 +104,20 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 	t.describe()
 	t.launches()
 	return s, t.d
+}
+
+// rankOf returns the rank of a life in the sealed generation, -1 if it has none.
+func (t *turn) rankOf(p events.Place, inc events.Incarnation) int {
+	if t.ranks == nil {
+		t.ranks = make(map[events.Place]int, len(t.View.Members))
+		for r, m := range t.View.Members {
+			t.ranks[m.Place] = r
+		}
+	}
+	if r, ok := t.ranks[p]; ok && t.View.Members[r].Incarnation == inc {
+		return r
+	}
+	return -1
 }
 
 // tell adds a fact in the trace of what the round is about.
