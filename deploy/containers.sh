@@ -19,7 +19,8 @@ install_compose() {
   echo "containers: installing the compose plugin of the next Debian release"
   local at mirror
   at=$(mktemp -d)
-  mirror=$(grep -rhoE 'https?://[^ ]+/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null | head -n 1 | tr -d ' ')
+  # Either place may be absent, and head may end grep: neither is a failure.
+  mirror=$({ grep -rhoE 'https?://[^ ]+/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null || true; } | head -n 1 | tr -d ' ')
   [ -n "$mirror" ] || { echo "containers: no Debian mirror in /etc/apt" >&2; exit 1; }
   mkdir -p "$at/lists/partial" "$at/cache/archives/partial" "$at/x"
   cp /var/lib/dpkg/status "$at/status"
