@@ -6,7 +6,7 @@ package events
 // nodes that own this local rank.
 type Member struct {
 	Place       Place       `json:"place"`
-	Incarnation Incarnation `json:"incarnation"`     // of the worker (in-process recovery) or of the agent that joined for it
+	Incarnation Incarnation `json:"incarnation"`     // of the worker; under restart recovery of the process to come
 	Agent       Incarnation `json:"agent,omitempty"` // of the node's agent when it joined
 	Attempt     int         `json:"attempt"`
 	Rank        int         `json:"rank"`

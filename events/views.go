@@ -134,7 +134,7 @@ type JobView struct {
 	Incidents   []IncidentClosed   `json:"incidents"`
 	Open        *IncidentOpened    `json:"open,omitempty"`
 	Failures    []time.Time        `json:"failures,omitempty"` // charged within the window
-	Step        uint64             `json:"step"`               // of the last fact that told one
+	Step        uint64             `json:"step"`               // rank 0's first of the newest good generation, or what an exit or the end told since
 	Ledger      Ledger             `json:"ledger"`
 	Metrics     map[string]float64 `json:"metrics,omitempty"`
 	FirstError  *WorkerView        `json:"first_error,omitempty"` // the first failure in event order

@@ -44,8 +44,6 @@ type delivery struct {
 	settled bool
 }
 
-const maxAttempt = 8 // as the loop has it
-
 // carry hands a delivery to some replica after a while, and again when it was not settled in time.
 func (d *durable) carry(v *delivery, after time.Duration) {
 	d.w.after(after, func() {

@@ -150,8 +150,6 @@ func (r *replica[S]) list() {
 	}
 }
 
-const reconcileEvery = 10 * time.Second
-
 func (r *replica[S]) reconcile(life int) {
 	if r.life != life || r.o.Reconcile == nil {
 		return
@@ -160,7 +158,7 @@ func (r *replica[S]) reconcile(life int) {
 		r.side.cut = !r.hears()
 		_ = r.o.Reconcile(context.Background(), func(in events.Input) { r.put(arrival{input: in}) })
 	}
-	r.w.after(reconcileEvery, func() { r.reconcile(life) })
+	r.w.after(loop.ReconcileEvery, func() { r.reconcile(life) })
 }
 
 func (r *replica[S]) changed(key string, rec record) {
@@ -201,20 +199,18 @@ func (r *replica[S]) delivered(v *delivery) {
 		}
 		command := v.durable.stream == events.StreamCommands
 		switch code := events.CodeOf(err); {
-		case err == nil || errors.Is(err, errUnrouted):
+		case err == nil || errors.Is(err, loop.ErrUnrouted):
 			if command && (err != nil || a.Refusal != nil && a.Facts == 0) {
 				r.refuse(e, a, err)
 			}
 			v.settled = true
 		case code == events.Internal || code == events.Invalid || code == events.TooLarge:
 			r.w.check.fail(0, "%s on %s: %v", r.who, e.Body.Type(), err)
-		case v.attempt < maxAttempt || code != events.Newer:
+		case v.attempt < loop.MaxAttempt || code != events.Newer:
 			v.retry(time.Second)
 		}
 	}})
 }
-
-var errUnrouted = events.Errorf(events.NotFound, "concerns nothing that is known here")
 
 func (r *replica[S]) refuse(e events.Event, a loop.Answer, err error) {
 	if r.o.Reject == nil {

@@ -9,41 +9,9 @@ import (
 	"github.com/regroup-io/regroup/services/loop"
 )
 
-// Times of loop.Host.
-const (
-	retryAfter = time.Second
-	tellAfter  = time.Second
-	tickAgain  = 100 * time.Millisecond
-)
-
-// part is one input of a batch, which may concern several entities.
-type part struct {
-	arrival
-	left   int
-	answer loop.Answer
-	err    error
-}
-
-func (p *part) done(a loop.Answer, err error) {
-	if p.answer.Reply == nil {
-		p.answer.Reply = a.Reply
-	}
-	if p.answer.Refusal == nil {
-		p.answer.Refusal = a.Refusal
-	}
-	p.answer.Facts += a.Facts
-	if p.err == nil {
-		p.err = err
-	}
-	if p.left--; p.left <= 0 && p.settle != nil {
-		p.settle(p.answer, p.err)
-	}
-}
-
 func (r *replica[S]) batch(batch []arrival) {
 	life := r.life
-	var order []string
-	parts := map[string][]*part{}
+	var b loop.Batch
 	for _, a := range batch {
 		if a.record != nil {
 			r.turner.Seen(a.key, r.w.stripped(a.record.value), a.record.revision, r.w.now)
@@ -53,41 +21,15 @@ func (r *replica[S]) batch(batch []arrival) {
 			r.arm(a.key, time.Time{})
 			continue
 		}
-		entities := r.o.Route(a.input, r.turner.Known, r.turner.State)
-		p := &part{arrival: a, left: len(entities)}
-		if len(entities) == 0 {
-			p.done(loop.Answer{}, errUnrouted)
-		}
-		for _, e := range entities {
-			if parts[e] == nil {
-				order = append(order, e)
-			}
-			parts[e] = append(parts[e], p)
-		}
+		b.Add(a.input, r.o.Route(a.input, r.turner.Known, r.turner.State), a.settle)
 	}
-	for _, e := range order {
-		if r.life != life {
-			return
+	b.Each(func(entity string, parts []*loop.Part) bool {
+		out, err, alive := r.once(entity, loop.Inputs(parts))
+		if alive {
+			loop.Settle(parts, out, err)
 		}
-		r.turn(e, parts[e])
-	}
-}
-
-func (r *replica[S]) turn(entity string, parts []*part) {
-	inputs := make([]events.Input, len(parts))
-	for i, p := range parts {
-		inputs[i] = p.input
-	}
-	out, err, alive := r.once(entity, inputs)
-	for i, p := range parts {
-		switch {
-		case !alive:
-		case err != nil:
-			p.done(loop.Answer{}, err)
-		default:
-			p.done(out.Answers[i], nil)
-		}
-	}
+		return r.life == life
+	})
 }
 
 // once runs one turn; alive = the replica was not taken away by it.
@@ -112,7 +54,7 @@ func (r *replica[S]) once(entity string, inputs []events.Input) (out loop.Outcom
 	}
 	floor := time.Time{}
 	if err != nil {
-		floor = now.Add(retryAfter)
+		floor = now.Add(loop.RetryAfter)
 	}
 	r.arm(entity, floor)
 	return out, err, true
@@ -133,7 +75,7 @@ func (r *replica[S]) arm(entity string, floor time.Time) {
 	set(wake{entity, false}, r.turner.Deadline(entity))
 	since := r.turner.Waiting(entity)
 	if !since.IsZero() {
-		since = since.Add(tellAfter)
+		since = since.Add(loop.TellAfter)
 	}
 	set(wake{entity, true}, since)
 	r.setAlarm()
@@ -177,12 +119,12 @@ func (r *replica[S]) due() {
 		delete(r.wakes, key)
 		if key.tell {
 			_ = r.turner.Tell(context.Background(), key.entity)
-			r.arm(key.entity, r.w.now.Add(tellAfter))
+			r.arm(key.entity, r.w.now.Add(loop.TellAfter))
 			continue
 		}
 		_, err, alive := r.once(key.entity, []events.Input{{Body: events.Tick{}}})
 		if alive && err == nil {
-			r.arm(key.entity, r.w.now.Add(tickAgain))
+			r.arm(key.entity, r.w.now.Add(loop.TickAgain))
 		}
 		if errors.Is(err, events.ErrInvalid) {
 			r.w.check.fail(0, "%s %s: %v", r.who, key.entity, err)

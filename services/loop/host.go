@@ -70,11 +70,9 @@ type Host[S any] struct {
 }
 
 const (
-	inboxSize      = 1024
-	batchSize      = 256
-	reconcileEvery = 10 * time.Second
-	tellAfter      = time.Second     // an outbox that waits for longer is told by whoever sees it
-	turnLimit      = 5 * time.Second // a store that does not answer must not hold the others' turns for ever
+	inboxSize = 1024
+	batchSize = 256
+	turnLimit = 5 * time.Second // a store that does not answer must not hold the others' turns for ever
 )
 
 // New checks the options. It does no I/O.
@@ -179,5 +177,5 @@ func (h *Host[S]) reconcile(ctx context.Context) error {
 		return nil
 	}
 	_ = once(time.Time{})
-	return Every(ctx, reconcileEvery, once)
+	return Every(ctx, ReconcileEvery, once)
 }

@@ -23,9 +23,6 @@ type change struct {
 	revision uint64
 }
 
-// errUnrouted: the input concerns no entity.
-var errUnrouted = events.Errorf(events.NotFound, "concerns nothing that is known here")
-
 // put hands an arrival to the owner; false = the host is stopping.
 func (h *Host[S]) put(ctx context.Context, a arrival) bool {
 	select {
@@ -36,11 +33,8 @@ func (h *Host[S]) put(ctx context.Context, a arrival) bool {
 	}
 }
 
-const (
-	retryAfter = time.Second     // the store was not there
-	newerAfter = 5 * time.Second // a replica of a newer version should take it
-	maxAttempt = 8               // of an input that fails in itself
-)
+// newerAfter is when a replica of a newer version should have taken what this one cannot.
+const newerAfter = 5 * time.Second
 
 // delivered takes in a fact or a command.
 func (h *Host[S]) delivered(ctx context.Context, c events.Consumer, d events.Delivery) {
@@ -52,9 +46,9 @@ func (h *Host[S]) delivered(ctx context.Context, c events.Consumer, d events.Del
 	in := events.Input{ID: e.ID, Source: e.Source, Number: e.Number, Trace: cmp.Or(trace(d.Header), e.Trace), Body: e.Body}
 	ok := h.put(ctx, arrival{input: in, settle: func(a Answer, err error) {
 		switch code := events.CodeOf(err); {
-		case errors.Is(err, errUnrouted) && c.Stream != events.StreamCommands: // a fact of no concern
+		case errors.Is(err, ErrUnrouted) && c.Stream != events.StreamCommands: // a fact of no concern
 			d.Ack()
-		case errors.Is(err, errUnrouted):
+		case errors.Is(err, ErrUnrouted):
 			h.o.Observe(Observation{Service: h.o.Service, Entity: e.Entity, Refusal: err})
 			h.refuse(ctx, d, e, err)
 		case err == nil && a.Refusal != nil && a.Facts == 0 && c.Stream == events.StreamCommands:
@@ -64,13 +58,13 @@ func (h *Host[S]) delivered(ctx context.Context, c events.Consumer, d events.Del
 		case code == events.Newer:
 			d.Retry(newerAfter)
 		case code == events.Internal || code == events.Invalid || code == events.TooLarge:
-			if d.Attempt >= maxAttempt {
+			if d.Attempt >= MaxAttempt {
 				d.Drop(err.Error())
 				return
 			}
-			d.Retry(retryAfter)
+			d.Retry(RetryAfter)
 		default:
-			d.Retry(retryAfter)
+			d.Retry(RetryAfter)
 		}
 	}})
 	if !ok {
@@ -81,7 +75,7 @@ func (h *Host[S]) delivered(ctx context.Context, c events.Consumer, d events.Del
 // malformed settles a message that cannot be read. An unknown type may be of a newer version, whose replicas are given a
 // chance to take it.
 func (h *Host[S]) malformed(ctx context.Context, c events.Consumer, d events.Delivery, e events.Event, err error) {
-	if errors.Is(err, events.ErrUnknownType) && c.Stream != events.StreamCommands && d.Attempt < maxAttempt {
+	if errors.Is(err, events.ErrUnknownType) && c.Stream != events.StreamCommands && d.Attempt < MaxAttempt {
 		d.Retry(newerAfter)
 		return
 	}
@@ -100,7 +94,7 @@ func (h *Host[S]) refuse(ctx context.Context, d events.Delivery, e events.Event,
 		if f, ok := h.o.Reject(e, why); ok {
 			if err := h.reject(ctx, d, e, f); err != nil {
 				h.o.Observe(Observation{Service: h.o.Service, Entity: f.Entity, Err: err})
-				d.Retry(retryAfter)
+				d.Retry(RetryAfter)
 				return
 			}
 		}

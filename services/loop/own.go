@@ -61,34 +61,9 @@ func (h *Host[S]) leave() {
 	}
 }
 
-// part is one input of a batch, which may concern several entities.
-type part struct {
-	arrival
-	left   int
-	answer Answer
-	err    error
-}
-
-func (p *part) done(a Answer, err error) {
-	if p.answer.Reply == nil {
-		p.answer.Reply = a.Reply
-	}
-	if p.answer.Refusal == nil {
-		p.answer.Refusal = a.Refusal
-	}
-	p.answer.Facts += a.Facts
-	if p.err == nil {
-		p.err = err
-	}
-	if p.left--; p.left <= 0 && p.settle != nil {
-		p.settle(p.answer, p.err)
-	}
-}
-
 // batch routes a batch and gives each entity one turn with its inputs, in the order of arrival.
 func (h *Host[S]) batch(ctx context.Context, batch []arrival) {
-	var order []string
-	parts := map[string][]*part{}
+	var b Batch
 	for _, a := range batch {
 		switch {
 		case a.listed:
@@ -99,43 +74,24 @@ func (h *Host[S]) batch(ctx context.Context, batch []arrival) {
 			h.arm(a.change.key, time.Time{})
 			continue
 		}
-		entities := h.o.Route(a.input, h.turner.Known, h.turner.State)
-		p := &part{arrival: a, left: len(entities)}
-		if len(entities) == 0 {
-			p.done(Answer{}, errUnrouted)
-		}
-		for _, e := range entities {
-			if parts[e] == nil {
-				order = append(order, e)
-			}
-			parts[e] = append(parts[e], p)
-		}
+		b.Add(a.input, h.o.Route(a.input, h.turner.Known, h.turner.State), a.settle)
 	}
-	for _, e := range order {
-		h.turn(ctx, e, parts[e])
-	}
+	b.Each(func(entity string, parts []*Part) bool {
+		h.turn(ctx, entity, parts)
+		return true
+	})
 }
 
 // turn gives an entity its inputs.
-func (h *Host[S]) turn(ctx context.Context, entity string, parts []*part) {
-	inputs := make([]events.Input, len(parts))
-	for i, p := range parts {
-		inputs[i] = p.input
-	}
-	out, err := h.once(ctx, entity, inputs)
+func (h *Host[S]) turn(ctx context.Context, entity string, parts []*Part) {
+	out, err := h.once(ctx, entity, Inputs(parts))
 	if code := events.CodeOf(err); len(parts) > 1 && (code == events.Internal || code == events.Invalid || code == events.TooLarge) {
 		for _, p := range parts { // so that one bad input does not spoil the others
-			h.turn(ctx, entity, []*part{p})
+			h.turn(ctx, entity, []*Part{p})
 		}
 		return
 	}
-	for i, p := range parts {
-		if err != nil {
-			p.done(Answer{}, err)
-		} else {
-			p.done(out.Answers[i], nil)
-		}
-	}
+	Settle(parts, out, err)
 }
 
 // once runs one turn and reports what came of it.
@@ -146,7 +102,7 @@ func (h *Host[S]) once(ctx context.Context, entity string, inputs []events.Input
 	out, err := h.turner.Turn(ctx, entity, inputs, now)
 	if err != nil {
 		h.o.Observe(Observation{Service: h.o.Service, Entity: entity, Err: err})
-		h.arm(entity, now.Add(retryAfter))
+		h.arm(entity, now.Add(RetryAfter))
 		return out, err
 	}
 	h.observe(entity, out)
@@ -163,7 +119,7 @@ func (h *Host[S]) arm(entity string, floor time.Time) {
 	h.wakes.set(wakeKey{entity, false}, deadline)
 	since := h.turner.Waiting(entity)
 	if !since.IsZero() {
-		since = since.Add(tellAfter)
+		since = since.Add(TellAfter)
 		if since.Before(floor) {
 			since = floor
 		}
@@ -184,13 +140,10 @@ func (h *Host[S]) due(ctx context.Context) {
 			continue
 		}
 		if _, err := h.once(ctx, key.entity, []events.Input{{Body: events.Tick{}}}); err == nil { // else it is armed already
-			h.arm(key.entity, h.o.Now().Add(tickAgain))
+			h.arm(key.entity, h.o.Now().Add(TickAgain))
 		}
 	}
 }
-
-// tickAgain is the least time between two ticks of one entity.
-const tickAgain = 100 * time.Millisecond
 
 // tellAgain tells what has waited in an outbox for too long; its replica may be gone.
 func (h *Host[S]) tellAgain(ctx context.Context, entity string) {
@@ -199,5 +152,5 @@ func (h *Host[S]) tellAgain(ctx context.Context, entity string) {
 	if err := h.turner.Tell(ctx, entity); err != nil {
 		h.o.Observe(Observation{Service: h.o.Service, Entity: entity, Err: err})
 	}
-	h.arm(entity, h.o.Now().Add(tellAfter))
+	h.arm(entity, h.o.Now().Add(TellAfter))
 }
