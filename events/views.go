@@ -62,6 +62,7 @@ type RoundView struct {
 	Members    []Member   `json:"members,omitempty"`  // of Generation, by rank
 	Joined     []Place    `json:"joined,omitempty"`   // have joined for Proposed, or warm up aside
 	Expected   []Place    `json:"expected,omitempty"` // of Proposed
+	Until      time.Time  `json:"until,omitzero"`     // those who are expected are waited for no longer than this; zero = no end yet
 	Cause      Cause      `json:"cause"`
 }
 

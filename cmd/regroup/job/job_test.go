@@ -79,6 +79,13 @@ func world(t *testing.T) *clienttest.World {
 		Job: "gpt-0c22", State: events.JobIsWaiting, Reason: "needs 8 slots, 3 are free", Submitted: clienttest.Now.Add(-12 * time.Second),
 		Spec: events.Spec{Name: "gpt", Workers: events.Workers{Min: 8, Max: 16}},
 	})
+	places := []events.Place{place("node-a", 0), place("node-c", 0)}
+	w.Put(events.BucketPlacements, events.PoolKey, events.PoolView{Jobs: map[events.JobID]events.PlacementView{
+		mnist: {Places: places}, "gpt-0c22": {Waiting: "needs 8 slots, 3 free of 6 on 2 nodes"},
+	}})
+	w.Put(events.BucketRounds, string(mnist), events.RoundView{
+		Job: mnist, State: events.RoundIsSealed, Generation: 2, Members: running().Generations[1].Members,
+	})
 	w.Put(events.BucketJobs, "ghost-0001", events.JobView{Job: "ghost-0001"}) // a stop that waits for its submit
 	return w
 }
@@ -104,6 +111,8 @@ func TestReading(t *testing.T) {
 		"status_wide.txt":    {"status", "mnist-7f3a", "-o", "wide"},
 		"status_failed.txt":  {"status", "bert"},
 		"status_summary.txt": {"status", "mnist", "-o", "summary"},
+		"explain.txt":        {"explain", "mnist"},
+		"explain.json":       {"explain", "gpt", "-o", "json"},
 		"events.txt":         {"events", "mnist"},
 		"events.json":        {"events", "mnist", "-o", "json"},
 		"events_all.txt":     {"events", "--all"},
@@ -235,7 +244,7 @@ func TestStopWithoutSubmitIsNoJob(t *testing.T) {
 
 func TestHelpOpensWithThreeExamples(t *testing.T) {
 	w := world(t)
-	for _, name := range []string{"ls", "status", "logs", "events", "timeline", "trace", "scale", "stop"} {
+	for _, name := range []string{"ls", "status", "explain", "logs", "events", "timeline", "trace", "scale", "stop"} {
 		o := run(t, w, name, "--help")
 		lines := strings.Split(o.Out, "\n")
 		for i := range 3 {

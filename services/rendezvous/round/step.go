@@ -187,4 +187,5 @@ func (t *turn) describe() {
 	if t.open() {
 		t.View.Expected = t.expectedPlaces()
 	}
+	t.View.Until = Machine{}.Deadline(*t.State)
 }

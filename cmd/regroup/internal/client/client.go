@@ -81,9 +81,13 @@ func (c *Client) Node(ctx context.Context, ref string) (events.NodeView, error) 
 	return pick("node", ref, all, func(v events.NodeView) string { return string(v.Node) })
 }
 
-// Rounds returns the rendezvous' opinion of every job, by job id.
-func (c *Client) Rounds(ctx context.Context) ([]events.RoundView, error) {
-	return views(ctx, c, events.BucketRounds, func(v events.RoundView) bool { return v.Job != "" })
+// Round returns the rendezvous' opinion of a job; an empty one if it has none yet.
+func (c *Client) Round(ctx context.Context, job events.JobID) (events.RoundView, error) {
+	v, err := load[events.RoundView](ctx, c, events.BucketRounds, string(job))
+	if events.CodeOf(err) == events.NotFound {
+		return events.RoundView{}, nil
+	}
+	return v, err
 }
 
 // Placement returns the scheduler's pool; an empty one if it has written none yet.

@@ -172,7 +172,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-func TestRoundsAndPlacement(t *testing.T) {
+func TestRoundAndPlacement(t *testing.T) {
 	w, c, ctx := start(t)
 	if p, err := c.Placement(ctx); err != nil || len(p.Jobs) != 0 {
 		t.Errorf("no pool yet: %v %v", p, err)
@@ -185,8 +185,11 @@ func TestRoundsAndPlacement(t *testing.T) {
 	if p, err := c.Placement(ctx); err != nil || p.Jobs["a-0001"].Waiting != "full" {
 		t.Errorf("pool: %v %v", p, err)
 	}
-	if r, err := c.Rounds(ctx); err != nil || len(r) != 3 || r[0].Job != "a-0001" {
-		t.Errorf("rounds: %v %v", r, err)
+	if r, err := c.Round(ctx, "a-0002"); err != nil || r.Job != "a-0002" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if r, err := c.Round(ctx, "z-0009"); err != nil || r.Job != "" {
+		t.Errorf("a job without rendezvous: %+v, %v", r, err)
 	}
 }
 

@@ -1,0 +1,133 @@
+// Package explain says in one sentence with numbers what a job is doing, and if it waits, for what. It looks at what all
+// judges show and decides nothing.
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/events"
+)
+
+// Seen is what the judges show of a job. Round and Placement are zero until their judges have said something.
+type Seen struct {
+	Job       events.JobView
+	Round     events.RoundView
+	Placement events.PlacementView
+	Nodes     []events.NodeView
+	Now       time.Time
+}
+
+// Explanation is the answer, for people and for programs.
+type Explanation struct {
+	Job        events.JobID      `json:"job"`
+	State      events.JobState   `json:"state"`
+	Sentence   string            `json:"sentence"`
+	Generation events.Generation `json:"generation"`
+	Training   int               `json:"training"`            // members of the newest generation, while the job lives
+	Joined     int               `json:"joined"`              // wait for the next generation
+	Workers    events.Workers    `json:"workers"`             // wanted
+	Places     int               `json:"places"`              // given by the scheduler
+	Missing    []events.Place    `json:"missing,omitempty"`   // places whose workers the next generation waits for
+	Warming    []events.Place    `json:"warming,omitempty"`   // places whose workers come in at the next commit
+	Until      time.Time         `json:"until,omitzero"`      // what is waited for is waited for no longer than this
+	Failures   int               `json:"failures"`            // charged within the window
+	Allowed    int               `json:"failures_allowed"`    // of them
+	Hindrance  string            `json:"hindrance,omitempty"` // why it has fewer places than it wants, as the scheduler says
+}
+
+// Of explains.
+func Of(s Seen) Explanation {
+	v := s.Job
+	e := Explanation{
+		Job: v.Job, State: v.State, Generation: v.Generation, Workers: v.Spec.Workers, Places: len(s.Placement.Places),
+		Failures: len(v.Failures), Hindrance: s.Placement.Waiting,
+	}
+	if v.Spec.Failures.Max != nil {
+		e.Allowed = *v.Spec.Failures.Max
+	}
+	if !v.State.Terminal() {
+		e.Training = len(s.Round.Members)
+		e.Joined, e.Until = len(s.Round.Joined), s.Round.Until
+		e.Missing, e.Warming = s.missing(), s.warming()
+	}
+	parts := []string{s.head(e)}
+	parts = append(parts, s.notes(e)...)
+	e.Sentence = fmt.Sprintf("%s %s.", v.Job, strings.Join(parts, "; "))
+	return e
+}
+
+// head is what the job does now.
+func (s Seen) head(e Explanation) string {
+	v := s.Job
+	switch {
+	case v.State.Terminal():
+		return ended(v, s.Now)
+	case v.State == events.JobIsStopping:
+		return fmt.Sprintf("is stopping (%s): %s still run", v.Reason, screen.Plural(alive(v), "worker"))
+	case v.State == events.JobIsFinishing:
+		done, left := finishing(v)
+		return fmt.Sprintf("has completed the training: %s done, %d still run", screen.Plural(done, "worker"), left)
+	case e.Places == 0 && s.Round.Generation == 0:
+		return fmt.Sprintf("has waited for slots for %s: %s", screen.Span(s.Now.Sub(v.Submitted)), s.hindrance(e))
+	case s.Round.Proposed > 0:
+		return s.regroups(e)
+	case e.Training == 0:
+		return fmt.Sprintf("has %s and waits for the rendezvous to open", screen.Plural(e.Places, "place"))
+	}
+	text := fmt.Sprintf("trains as %s with %d of %s workers", e.Generation, e.Training, screen.WorkersText(e.Workers))
+	if v.Step > 0 {
+		text += fmt.Sprintf(" (step %d)", v.Step)
+	}
+	return text
+}
+
+// hindrance is why there are no places.
+func (s Seen) hindrance(e Explanation) string {
+	if e.Hindrance != "" {
+		return e.Hindrance
+	}
+	return fmt.Sprintf("it needs %s, and no scheduler has looked at it yet", screen.Plural(max(1, e.Workers.Min), "slot"))
+}
+
+// regroups is what the next generation waits for.
+func (s Seen) regroups(e Explanation) string {
+	r := s.Round
+	verb := "agrees on its first generation"
+	if r.Generation > 0 {
+		verb = fmt.Sprintf("regroups from %s to %s after %s", r.Generation, r.Proposed, screen.CauseText(r.Cause))
+	}
+	text := fmt.Sprintf("%s: %d of %d workers have joined, at least %d are needed", verb, e.Joined, len(r.Expected), e.Workers.Min)
+	if len(e.Missing) > 0 {
+		text += "; missing: " + s.placesText(e.Missing)
+	}
+	switch {
+	case r.State == events.RoundSettling && e.Until.After(s.Now):
+		text += "; the last call ends in " + screen.Span(e.Until.Sub(s.Now))
+	case r.Generation == 0 && len(e.Missing) > 0:
+		if left := s.Job.Submitted.Add(s.Job.Spec.Elastic.StartWithin.D()).Sub(s.Now); left > 0 && s.Job.Spec.Elastic.StartWithin > 0 {
+			text += "; it may take at most " + s.Job.Spec.Elastic.StartWithin.D().String()
+		}
+	}
+	return text
+}
+
+// notes are what else matters: who warms up, why there are not more, what was charged, which nodes are in doubt.
+func (s Seen) notes(e Explanation) []string {
+	if e.State.Terminal() {
+		return nil
+	}
+	var out []string
+	if len(e.Warming) > 0 && s.Round.Proposed == 0 {
+		out = append(out, "to come in at a commit: "+s.placesText(e.Warming))
+	}
+	if e.Places > 0 && e.Hindrance != "" {
+		out = append(out, "it "+e.Hindrance)
+	}
+	if e.Failures > 0 {
+		out = append(out, fmt.Sprintf("%d of %d failures within %s", e.Failures, e.Allowed, s.Job.Spec.Failures.Per.D()))
+	}
+	return append(out, s.doubts()...)
+}

@@ -1,0 +1,133 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/golden"
+)
+
+var now = time.Date(2026, 11, 21, 10, 32, 0, 0, time.UTC)
+
+func places(n int) []events.Place {
+	out := make([]events.Place, n)
+	for i := range out {
+		out[i] = events.Place{Node: events.NodeID(fmt.Sprintf("node-%c", 'a'+i/2)), Slot: events.Slot(i % 2)}
+	}
+	return out
+}
+
+func members(n int) []events.Member {
+	out := make([]events.Member, n)
+	for i, p := range places(n) {
+		out[i] = events.Member{Place: p, Rank: i}
+	}
+	return out
+}
+
+// job is one with 2 to 4 workers, submitted 90 s ago.
+func job(state events.JobState) events.JobView {
+	spec := events.Spec{Name: "mnist", Workers: events.Workers{Min: 2, Max: 4}}.WithDefaults()
+	v := events.JobView{Job: "mnist-7f3a", State: state, Spec: spec, Submitted: now.Add(-90 * time.Second)}
+	for i, p := range places(4) {
+		v.Workers = append(v.Workers, events.WorkerView{WorkerRef: events.WorkerRef{Place: p, Attempt: 1}, Rank: i, State: events.WorkerIsReady})
+	}
+	return v
+}
+
+// TestSentences: every situation in which a user asks why.
+func TestSentences(t *testing.T) {
+	dead := places(4)[3]
+	cause := events.Cause{Kind: events.CauseWorkerFailed, Place: &dead, Node: dead.Node, Rank: 3, Detail: "killed by signal 9 (SIGKILL)"}
+	running := func(change func(*Seen)) Seen {
+		s := Seen{
+			Job:       job(events.JobIsRunning),
+			Round:     events.RoundView{State: events.RoundIsSealed, Generation: 3, Members: members(4)},
+			Placement: events.PlacementView{Places: places(4), Workers: events.Workers{Min: 2, Max: 4}},
+		}
+		s.Job.Generation, s.Job.Step = 3, 4612
+		change(&s)
+		return s
+	}
+	fresh := func(change func(*Seen)) Seen {
+		s := Seen{Job: job(events.JobIsWaiting)}
+		s.Job.Workers = nil
+		change(&s)
+		return s
+	}
+	cases := []struct {
+		name string
+		seen Seen
+	}{
+		{"nobody has looked yet", fresh(func(*Seen) {})},
+		{"no room", fresh(func(s *Seen) {
+			s.Placement.Waiting = "needs 2 slots, 1 free of 2 on 1 node; node-b is draining"
+		})},
+		{"placed, no round yet", fresh(func(s *Seen) { s.Placement.Places = places(4) })},
+		{"workers are starting", fresh(func(s *Seen) {
+			s.Placement.Places = places(4)
+			s.Round = events.RoundView{State: events.RoundOpen, Proposed: 1, Joined: places(1), Expected: places(4)}
+			s.Job.Workers = job("").Workers[:2]
+			s.Job.Workers[1].State = events.WorkerIsStarting
+		})},
+		{"all is well", running(func(*Seen) {})},
+		{"regroups", running(func(s *Seen) {
+			s.Round.State, s.Round.Proposed, s.Round.Cause = events.RoundOpen, 4, cause
+			s.Round.Expected, s.Round.Joined = places(3), places(1)
+		})},
+		{"last call", running(func(s *Seen) {
+			s.Round.State, s.Round.Proposed, s.Round.Cause = events.RoundSettling, 4, cause
+			s.Round.Expected, s.Round.Joined, s.Round.Until = places(4), places(3), now.Add(12*time.Second)
+			s.Job.Workers[3].State, s.Job.Workers[3].Attempt = events.WorkerIsStarting, 2
+			s.Job.Failures = []time.Time{now}
+		})},
+		{"a newcomer warms up", running(func(s *Seen) {
+			s.Round.Members = members(3)
+			s.Job.Workers[3].State, s.Job.Workers[3].Attempt = events.WorkerIsStarting, 2
+		})},
+		{"less than wanted", running(func(s *Seen) {
+			s.Round.Members, s.Placement.Places = members(2), places(2)
+			s.Placement.Waiting = "has 2 of up to 4 workers: 0 free of 2 on 1 node; node-b is suspected"
+			s.Nodes = []events.NodeView{{Node: "node-a", State: events.NodeSuspect, Since: now.Add(-2 * time.Second), Reason: "silent for 2s"}}
+		})},
+		{"a node drains", running(func(s *Seen) {
+			s.Nodes = []events.NodeView{
+				{Node: "node-b", State: events.NodeReady, Draining: true, Since: now.Add(-time.Minute), Reason: "new disk"},
+				{Node: "node-z", State: events.NodeGone, Since: now},
+			}
+		})},
+		{"finishing", running(func(s *Seen) {
+			s.Job.State = events.JobIsFinishing
+			s.Job.Workers[0].State, s.Job.Workers[1].State = events.WorkerIsDone, events.WorkerSucceeded
+		})},
+		{"stopping", running(func(s *Seen) {
+			s.Job.State, s.Job.Reason = events.JobIsStopping, "stopped by ada"
+			s.Job.Workers[0].State = events.WorkerWasStopped
+		})},
+		{"failed", running(func(s *Seen) {
+			s.Job.State, s.Job.Ended, s.Job.Reason = events.JobHasFailed, now.Add(-time.Hour), "21 failures within 1h0m0s, 20 are allowed"
+			s.Job.FirstError = &events.WorkerView{WorkerRef: events.WorkerRef{Place: dead}, Detail: "exit code 1"}
+		})},
+		{"succeeded", running(func(s *Seen) {
+			s.Job.State, s.Job.Ended = events.JobHasSucceed, now.Add(-3*time.Second)
+		})},
+	}
+	var b strings.Builder
+	for _, c := range cases {
+		c.seen.Now = now
+		fmt.Fprintf(&b, "# %s\n%s\n", c.name, Of(c.seen).Sentence)
+	}
+	golden.Compare(t, "testdata/sentences.txt", b.String())
+}
+
+// TestMany: a long list of missing places is cut, not left out.
+func TestMany(t *testing.T) {
+	s := Seen{Job: job(events.JobIsWaiting), Now: now, Round: events.RoundView{Proposed: 1, Expected: places(20)}}
+	s.Placement.Places = places(20)
+	if e := Of(s); len(e.Missing) != 20 || !strings.Contains(e.Sentence, "17 more") {
+		t.Errorf("%d missing: %s", len(e.Missing), e.Sentence)
+	}
+}
