@@ -44,6 +44,8 @@ func Catalog() []Entry {
 		entry[JobSubmitted](ClassFact, reg, to(sched), "a job was accepted"),
 		entry[JobRejected](ClassFact, reg, nil, "a command was refused, with every reason"),
 		entry[JobScaled](ClassFact, reg, to(sched), "the wanted number of workers changed"),
+		entry[JobCharged](ClassFact, reg, to(disc), "a failure was charged to a worker's life"),
+		entry[JobStalled](ClassFact, reg, to(rdzv), "no worker made a step for as long as the job allows"),
 		entry[JobRespawned](ClassFact, reg, to(rdzv), "verdict: a dead worker is started again"),
 		entry[JobBlamed](ClassFact, reg, to(rdzv), "verdict: a dead worker's place stays empty"),
 		entry[JobFinishing](ClassFact, reg, to(rdzv), "a worker has completed the training"),
@@ -96,6 +98,8 @@ func (NodeDrain) Type() Type         { return "dev.regroup.node.drain.v1" }
 func (JobSubmitted) Type() Type      { return "dev.regroup.job.submitted.v1" }
 func (JobRejected) Type() Type       { return "dev.regroup.job.rejected.v1" }
 func (JobScaled) Type() Type         { return "dev.regroup.job.scaled.v1" }
+func (JobCharged) Type() Type        { return "dev.regroup.job.charged.v1" }
+func (JobStalled) Type() Type        { return "dev.regroup.job.stalled.v1" }
 func (JobRespawned) Type() Type      { return "dev.regroup.job.respawned.v1" }
 func (JobBlamed) Type() Type         { return "dev.regroup.job.blamed.v1" }
 func (JobFinishing) Type() Type      { return "dev.regroup.job.finishing.v1" }

@@ -41,6 +41,40 @@ type JobBlamed struct {
 	Reason string      `json:"reason"`
 }
 
+// ChargeKind is the closed list of what a failure was.
+type ChargeKind string
+
+// Kinds of failures.
+const (
+	ChargeCrash  ChargeKind = "crash"  // it exited by itself: with a code that is not 0, or without having reported done
+	ChargeSignal ChargeKind = "signal" // a signal ended it
+	ChargeOOM    ChargeKind = "oom"    // the kernel ended it for lack of memory
+	ChargeLost   ChargeKind = "lost"   // its node was lost, or its agent was started again
+	ChargeHang   ChargeKind = "hang"   // it made no step for too long, or did not come back when its generation was over
+)
+
+// JobCharged says that a failure was charged to a worker's life: told once for each, before the verdict that follows. Planned
+// ends are never charged, nor is what follows from a fault that was charged: one generation breaks once.
+type JobCharged struct {
+	Job        JobID       `json:"job"`
+	Place      Place       `json:"place"`
+	Worker     Incarnation `json:"worker"`
+	Agent      Incarnation `json:"agent"`
+	Generation Generation  `json:"generation"` // that it was in; 0 = in none yet
+	Rank       int         `json:"rank"`       // in Generation; -1 = none
+	Step       uint64      `json:"step"`       // newest one that the generation could return to; 0 = none, or the program reports none
+	Kind       ChargeKind  `json:"kind"`
+	Detail     string      `json:"detail"`
+}
+
+// JobStalled says that no worker of a generation made a step for as long as the job allows. Told once per generation.
+type JobStalled struct {
+	Job        JobID      `json:"job"`
+	Generation Generation `json:"generation"`
+	Step       uint64     `json:"step"` // the last one that was heard of
+	Detail     string     `json:"detail"`
+}
+
 // JobFinishing says that a worker has completed the training: nobody regroups any more, the others may finish.
 type JobFinishing struct {
 	Job JobID `json:"job"`
@@ -111,6 +145,7 @@ const (
 	CauseWorkerFailed CauseKind = "worker-failed" // a process died
 	CauseWorkerLost   CauseKind = "worker-lost"   // peers accused it and it did not come back in time
 	CauseNodeLost     CauseKind = "node-lost"     // discovery's verdict
+	CauseHang         CauseKind = "hang"          // nobody made a step for as long as the job allows
 	CauseGrow         CauseKind = "grow"          // planned: more members
 	CauseShrink       CauseKind = "shrink"        // planned: fewer members (scale, drain)
 )

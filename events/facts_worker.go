@@ -51,6 +51,7 @@ type WorkerExited struct {
 	Done     bool     `json:"done"`             // it had reported done
 	Asked    bool     `json:"asked"`            // the agent had told it to stop: neither success nor failure
 	Step     uint64   `json:"step,omitempty"`   // last one it reported
+	Commit   Commit   `json:"commit,omitzero"`  // newest one that its agent knows of
 	Detail   string   `json:"detail"`           // a sentence: killed by signal 9 (SIGKILL)
 	Lines    []string `json:"lines,omitempty"`  // its last lines of output
 	AgeMS    float64  `json:"age_ms"`           // time since the exit when this was said, on the agent's clock

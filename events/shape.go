@@ -128,7 +128,7 @@ func (s *shape) walk(path string, n any, t reflect.Type) {
 			s.add(path, "must be text, got "+describe(n))
 		} else if err := u.UnmarshalText([]byte(text)); err != nil {
 			s.add(path, err.Error())
-		} else if d, isDuration := u.(*Duration); isDuration && s.strict && *d <= 0 {
+		} else if d, isDuration := u.(*Duration); isDuration && s.strict && *d <= 0 && (*d < 0 || path != pathHang) {
 			s.add(path, strconv.Quote(text)+" is not more than 0: write 500ms, 30s or 1h")
 		}
 		return

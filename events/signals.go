@@ -43,6 +43,14 @@ type Silence struct {
 	Failed      bool        `json:"failed"`      // a direct ping got no answer either
 }
 
+// Standstill is the registry's own observation that a job made no step for some time (made by its ages, not sent).
+type Standstill struct {
+	Job        JobID      `json:"job"`
+	Generation Generation `json:"generation"`
+	Step       uint64     `json:"step"` // the last one heard of
+	For        Duration   `json:"for"`
+}
+
 // Heard is discovery's own observation that a node was heard (made by liveness, not sent).
 type Heard struct {
 	Heartbeat

@@ -46,22 +46,34 @@ type Spec struct {
 	Recovery Recovery          `json:"recovery,omitempty"` // default restart
 	Failures Failures          `json:"failures"`
 	Elastic  Elastic           `json:"elastic"`
+	Health   Health            `json:"health"`
 	Stop     Stop              `json:"stop"`
 	Data     Data              `json:"data"`
 	Labels   map[string]string `json:"labels,omitempty"`
 }
 
-// Failures is the failure budget: more than Max failures within Per end the job. Planned changes never count.
+// Failures is the failure budget of the whole job (torchrun's --max-restarts is one per agent): more than Max failures
+// within Per end it, and so do SameStep at one committed step, whatever the time between them. Planned changes never count.
 type Failures struct {
-	Max *int     `json:"max,omitempty"` // default 20; 0 = the first failure ends the job
-	Per Duration `json:"per,omitempty"` // default 1h
+	Max      *int     `json:"max,omitempty"`      // default 20; 0 = the first failure ends the job
+	Per      Duration `json:"per,omitempty"`      // default 1h
+	SameStep int      `json:"sameStep,omitempty"` // so many failures in a row at one step: the data or the code kills it; default 3
 }
 
 // Elastic holds the times of the rendezvous.
 type Elastic struct {
 	LastCall     Duration `json:"lastCall,omitempty"`     // wait for silent members once min is reached; default 30s
 	RejoinWithin Duration `json:"rejoinWithin,omitempty"` // an accused member may come back within; default 500ms
-	StartWithin  Duration `json:"startWithin,omitempty"`  // a round that is not sealed after this fails the job; default 10m
+	StartWithin  Duration `json:"startWithin,omitempty"`  // a first generation that has places and is not sealed after this fails the job; default 10m
+	Timeout      Duration `json:"timeout,omitempty"`      // a job that has run and is below min for this long fails; default 10m, as Horovod's --elastic-timeout
+	ResetLimit   *int     `json:"resetLimit,omitempty"`   // generations after the first, planned ones included as Horovod's --reset-limit counts them; default no limit, 0 = none
+}
+
+// Health says when workers that run are taken for hung.
+type Health struct {
+	// Hang is for how long no worker of the job may make a step; 0 = for ever. It must be longer than the longest pause of
+	// a healthy job (evaluation, checkpoint, compilation): ten times the longest step, and not less than 5m, is a good value.
+	Hang Duration `json:"hang,omitempty"`
 }
 
 // Stop says how workers are ended.
@@ -87,6 +99,9 @@ func (s Spec) WithDefaults() Spec {
 		s.Failures.Max = new(int)
 		*s.Failures.Max = 20
 	}
+	if s.Failures.SameStep == 0 {
+		s.Failures.SameStep = 3
+	}
 	fill := func(d *Duration, v time.Duration) {
 		if *d == 0 {
 			*d = Duration(v)
@@ -96,6 +111,7 @@ func (s Spec) WithDefaults() Spec {
 	fill(&s.Elastic.LastCall, 30*time.Second)
 	fill(&s.Elastic.RejoinWithin, 500*time.Millisecond)
 	fill(&s.Elastic.StartWithin, 10*time.Minute)
+	fill(&s.Elastic.Timeout, 10*time.Minute)
 	fill(&s.Stop.Grace, 30*time.Second)
 	if s.Stop.Signal == "" {
 		s.Stop.Signal = "SIGTERM"

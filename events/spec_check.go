@@ -6,11 +6,16 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 )
 
 const (
 	maxJobName = 58 // "-" and four digits more must still be one token
 	maxWorkers = 100_000
+
+	maxSameStep = 1000 // so many failures are remembered
+	minHang     = Duration(time.Second)
+	pathHang    = "health.hang" // the one time that may be 0
 )
 
 // stopSignals are the signals that a job may ask to be stopped with.
@@ -18,10 +23,10 @@ var stopSignals = []string{"SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP", 
 
 // laterFields belong to the full job spec but are not built yet: refused rather than ignored, and not called unknown.
 var laterFields = []string{
-	"namespace", "image", "resources", "secrets", "health", "checkpoint", "schedule", "logs", "notify", "trace",
+	"namespace", "image", "resources", "secrets", "checkpoint", "schedule", "logs", "notify", "trace",
 	"workers.start", "workers.perNode",
 	"elastic.shrink", "elastic.grow", "elastic.settle", "elastic.spares", "elastic.lrScale",
-	"data.shuffleSeed", "failures.backoff", "failures.sameStep",
+	"data.shuffleSeed", "failures.backoff", "health.slow",
 }
 
 // reservedEnv are the variables that the agent sets for a worker: torchrun's, Horovod's and our own.
@@ -102,9 +107,7 @@ func (s Spec) Check() []Finding {
 	if s.Recovery != RecoveryRestart && s.Recovery != RecoveryInProcess {
 		add("recovery", "%q is neither %q (any program) nor %q (programs that use the SDK)", s.Recovery, RecoveryRestart, RecoveryInProcess)
 	}
-	if s.Failures.Max != nil && *s.Failures.Max < 0 {
-		add("failures.max", "is %d, must be 0 (the first failure ends the job) or more", *s.Failures.Max)
-	}
+	s.checkLimits(add)
 	for _, d := range []struct {
 		path  string
 		value Duration
@@ -113,6 +116,7 @@ func (s Spec) Check() []Finding {
 		{"elastic.lastCall", s.Elastic.LastCall},
 		{"elastic.rejoinWithin", s.Elastic.RejoinWithin},
 		{"elastic.startWithin", s.Elastic.StartWithin},
+		{"elastic.timeout", s.Elastic.Timeout},
 		{"stop.grace", s.Stop.Grace},
 	} {
 		if d.value <= 0 {
@@ -121,6 +125,23 @@ func (s Spec) Check() []Finding {
 	}
 	s.checkStop(&bad)
 	return bad
+}
+
+// checkLimits looks at what ends a job that cannot go on.
+func (s Spec) checkLimits(add func(path, format string, args ...any)) {
+	f, e := s.Failures, s.Elastic
+	if f.Max != nil && *f.Max < 0 {
+		add("failures.max", "is %d, must be 0 (the first failure ends the job) or more", *f.Max)
+	}
+	if f.SameStep < 1 || f.SameStep > maxSameStep {
+		add("failures.sameStep", "is %d, must be 1 to %d: so many failures at one step end the job", f.SameStep, maxSameStep)
+	}
+	if e.ResetLimit != nil && *e.ResetLimit < 0 {
+		add("elastic.resetLimit", "is %d, must be 0 (no regroup at all) or more; leave it out for no limit", *e.ResetLimit)
+	}
+	if h := s.Health.Hang; h != 0 && h < minHang {
+		add(pathHang, "is %s, must be at least %s, or 0 to take no job for hung: 5m, or ten times the longest step", h.D(), minHang.D())
+	}
 }
 
 func (s Spec) checkCommand(add func(path, format string, args ...any)) {

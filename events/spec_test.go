@@ -14,6 +14,10 @@ func TestParseSpecAccepts(t *testing.T) {
 	if len(bad) > 0 || s.Name != "cifar" || s.Workers != (Workers{2, 8}) || s.Recovery != "" {
 		t.Errorf("got %+v, %v; want it as written", s, bad)
 	}
+	off := strings.Replace(smallSpec, "{", `{"health":{"hang":"0s"},"elastic":{"resetLimit":0},`, 1)
+	if s, bad := ParseSpec([]byte(off)); len(bad) > 0 || s.Elastic.ResetLimit == nil || *s.Elastic.ResetLimit != 0 {
+		t.Errorf("got %+v, %v; want no regroup and no hang", s, bad)
+	}
 	full, err := json.Marshal(sampleSpec())
 	if err != nil {
 		t.Fatal(err)
@@ -61,6 +65,12 @@ func TestParseSpecFinds(t *testing.T) {
 		with(`"failures":{"per":3600}`):          "failures.per: must be text, got 3600",
 		with(`"stop":{"grace":"0s"}`):            `stop.grace: "0s" is not more than 0`,
 		with(`"stop":{"grace":"-1s"}`):           `stop.grace: "-1s" is not more than 0`,
+		with(`"failures":{"sameStep":-1}`):       "failures.sameStep: is -1, must be 1 to 1000",
+		with(`"failures":{"sameStep":1001}`):     "failures.sameStep: is 1001, must be 1 to 1000",
+		with(`"elastic":{"resetLimit":-1}`):      "elastic.resetLimit: is -1, must be 0",
+		with(`"elastic":{"timeout":"0s"}`):       `elastic.timeout: "0s" is not more than 0`,
+		with(`"health":{"hang":"-5m"}`):          `health.hang: "-5m" is not more than 0`,
+		with(`"health":{"hang":"900ms"}`):        "health.hang: is 900ms, must be at least 1s, or 0",
 		with(`"stop":{"signal":"SIGTRM"}`):       `did you mean "SIGTERM"?`,
 		with(`"stop":{"signal":"SIGKILL"}`):      `stop.signal: "SIGKILL" is not one of SIGTERM`,
 		with(`"env":{"1A":"x"}`):                 "env.1A: \"1A\" is not a legal variable name",

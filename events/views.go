@@ -116,7 +116,46 @@ type GenerationView struct {
 	Cause      Cause      `json:"cause"`
 	Sealed     time.Time  `json:"sealed"`
 	Ready      bool       `json:"ready"` // it made a good step
+	Reported   Reported   `json:"reported"`
 	Members    []Member   `json:"members"`
+}
+
+// Reported is how many members of a generation have said what, each by its newest word: Horovod's worker registry. The others
+// have said nothing yet, and nobody waits for them.
+type Reported struct {
+	Ready   int `json:"ready"`   // has made a good step and still runs
+	Success int `json:"success"` // has ended well
+	Failure int `json:"failure"` // has failed or was lost
+}
+
+// Charge is one failure that counts.
+type Charge struct {
+	At         time.Time   `json:"at"`
+	Place      *Place      `json:"place,omitempty"`  // nil = of the whole job: it stood still, and all came back
+	Worker     Incarnation `json:"worker,omitempty"` // the life
+	Generation Generation  `json:"generation"`
+	Rank       int         `json:"rank"` // in Generation; -1 = none
+	Step       uint64      `json:"step"` // newest one that the generation could return to; 0 = none, or the program reports none
+	Kind       ChargeKind  `json:"kind"`
+	Detail     string      `json:"detail"`
+	Poison     bool        `json:"poison,omitempty"` // the data or the code may be why: it counts for failures.sameStep
+}
+
+// SameStep is how many failures in a row, the newest ones that may have their reason in the data or the code, were at one
+// step, and which.
+func SameStep(charges []Charge) (n int, step uint64) {
+	for i := len(charges) - 1; i >= 0; i-- {
+		switch c := charges[i]; {
+		case !c.Poison:
+		case n == 0:
+			n, step = 1, c.Step
+		case c.Step != step:
+			return n, step
+		default:
+			n++
+		}
+	}
+	return n, step
 }
 
 // JobView is a document of the jobs bucket.
@@ -135,7 +174,9 @@ type JobView struct {
 	Incidents   []IncidentClosed   `json:"incidents"`
 	Open        *IncidentOpened    `json:"open,omitempty"`
 	Failures    []time.Time        `json:"failures,omitempty"` // charged within the window
-	Step        uint64             `json:"step"`               // rank 0's first of the newest good generation, or what an exit or the end told since
+	Charges     []Charge           `json:"charges,omitempty"`  // the newest failures that were charged, oldest first
+	Step        uint64             `json:"step"`               // newest one that was told or, at most every 5 s, heard of
+	StepAt      time.Time          `json:"step_at,omitzero"`   // when it was stored
 	Ledger      Ledger             `json:"ledger"`
 	Metrics     map[string]float64 `json:"metrics,omitempty"`
 	FirstError  *WorkerView        `json:"first_error,omitempty"` // the first failure in event order
