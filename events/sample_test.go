@@ -13,7 +13,7 @@ func sampleSpec() Spec {
 		Version: "v1", Name: "cifar", Command: []string{"python", "train.py", "--lr=1e-3"}, Workdir: "/srv/cifar",
 		Env: map[string]string{"OMP_NUM_THREADS": "1", "NAME": "Zoë \"x\" 100%"}, Workers: Workers{Min: 2, Max: 8}, Recovery: RecoveryInProcess,
 		Failures: Failures{Max: &three, Per: Duration(time.Hour), SameStep: 4},
-		Elastic:  Elastic{LastCall: Duration(30 * time.Second), RejoinWithin: Duration(500 * time.Millisecond), StartWithin: Duration(10 * time.Minute), Timeout: Duration(20 * time.Minute), ResetLimit: &three},
+		Elastic:  Elastic{LastCall: Duration(30 * time.Second), RejoinWithin: Duration(500 * time.Millisecond), StartWithin: Duration(10 * time.Minute), Settle: Duration(200 * time.Millisecond), Timeout: Duration(20 * time.Minute), ResetLimit: &three},
 		Health:   Health{Hang: Duration(5 * time.Minute)},
 		Stop:     Stop{Signal: "SIGINT", Grace: Duration(5 * time.Second)}, Data: Data{Samples: 60000}, Labels: map[string]string{"team": "vision"},
 	}

@@ -66,6 +66,7 @@ type Elastic struct {
 	RejoinWithin Duration `json:"rejoinWithin,omitempty"` // an accused member may come back within; default 500ms
 	StartWithin  Duration `json:"startWithin,omitempty"`  // a first generation that has places and is not sealed after this fails the job; default 10m
 	Timeout      Duration `json:"timeout,omitempty"`      // a job that has run and is below min for this long fails; default 10m, as Horovod's --elastic-timeout
+	Settle       Duration `json:"settle,omitempty"`       // growing waits this long for others that come at the same time; default 200ms
 	ResetLimit   *int     `json:"resetLimit,omitempty"`   // generations after the first, planned ones included as Horovod's --reset-limit counts them; default no limit, 0 = none
 }
 
@@ -112,6 +113,7 @@ func (s Spec) WithDefaults() Spec {
 	fill(&s.Elastic.RejoinWithin, 500*time.Millisecond)
 	fill(&s.Elastic.StartWithin, 10*time.Minute)
 	fill(&s.Elastic.Timeout, 10*time.Minute)
+	fill(&s.Elastic.Settle, 200*time.Millisecond)
 	fill(&s.Stop.Grace, 30*time.Second)
 	if s.Stop.Signal == "" {
 		s.Stop.Signal = "SIGTERM"

@@ -25,7 +25,7 @@ var stopSignals = []string{"SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP", 
 var laterFields = []string{
 	"namespace", "image", "resources", "secrets", "checkpoint", "schedule", "logs", "notify", "trace",
 	"workers.start", "workers.perNode",
-	"elastic.shrink", "elastic.grow", "elastic.settle", "elastic.spares", "elastic.lrScale",
+	"elastic.shrink", "elastic.grow", "elastic.spares", "elastic.lrScale",
 	"data.shuffleSeed", "failures.backoff", "health.slow",
 }
 
@@ -117,6 +117,7 @@ func (s Spec) Check() []Finding {
 		{"elastic.rejoinWithin", s.Elastic.RejoinWithin},
 		{"elastic.startWithin", s.Elastic.StartWithin},
 		{"elastic.timeout", s.Elastic.Timeout},
+		{"elastic.settle", s.Elastic.Settle},
 		{"stop.grace", s.Stop.Grace},
 	} {
 		if d.value <= 0 {

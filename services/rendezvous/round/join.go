@@ -66,7 +66,7 @@ func (t *turn) join(j events.MemberJoin) {
 	x.Address, x.PID, x.Commit = j.Address, j.PID, j.Commit
 	x.Accused = zeroTime
 	if !t.open() {
-		t.change(events.Cause{Kind: events.CauseGrow, Place: &j.Place, Node: j.Place.Node, Rank: -1, Detail: fmt.Sprintf("%s is ready", j.Place)})
+		t.grow(events.Cause{Kind: events.CauseGrow, Place: &j.Place, Node: j.Place.Node, Rank: -1, Detail: fmt.Sprintf("%s is ready", j.Place)})
 	}
 	reply.Proposed = t.View.Generation + 1
 }

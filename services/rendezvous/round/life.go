@@ -82,7 +82,7 @@ func (t *turn) respawned(b events.JobRespawned) {
 	case wasMember:
 		t.propose(events.Cause{Kind: events.CauseWorkerFailed, Place: &b.Place, Node: b.Place.Node, Rank: rank, Detail: detail}, 0)
 	case t.restart() && !t.open():
-		t.change(events.Cause{Kind: events.CauseGrow, Place: &b.Place, Node: b.Place.Node, Rank: -1, Detail: detail})
+		t.grow(events.Cause{Kind: events.CauseGrow, Place: &b.Place, Node: b.Place.Node, Rank: -1, Detail: detail})
 	}
 }
 
@@ -98,11 +98,12 @@ func (t *turn) blamed(b events.JobBlamed) {
 	}
 	t.reseat(x, x.Attempt+1)
 	if t.restart() && !t.open() {
-		t.change(events.Cause{Kind: events.CauseGrow, Place: &b.Place, Node: b.Place.Node, Rank: -1, Detail: "its node is back"})
+		t.grow(events.Cause{Kind: events.CauseGrow, Place: &b.Place, Node: b.Place.Node, Rank: -1, Detail: "its node is back"})
 	}
 }
 
 // reseat empties a seat for the next life.
 func (t *turn) reseat(x *Seat, attempt int) {
 	*x = Seat{Place: x.Place, State: coming, Attempt: attempt, Leaving: x.Leaving}
+	t.Fresh = t.now
 }

@@ -19,6 +19,7 @@ func (t *turn) placement(p events.PlacementSet) {
 	for _, place := range p.Places {
 		if x := t.seat(place); x == nil {
 			t.addSeat(place)
+			t.Fresh = t.now
 		} else {
 			if x.Leaving && (x.State == lost || x.State == blamed || x.State == dead) {
 				t.reseat(x, x.Attempt+1) // taken away and given again: whoever sat there is not coming back
@@ -61,12 +62,12 @@ func (t *turn) placement(p events.PlacementSet) {
 			Rank: t.rankOf(shrunk.Place, shrunk.Incarnation), Detail: p.Reason,
 		})
 	case t.restart() && t.anyNewcomer():
-		t.change(events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: p.Reason})
+		t.grow(events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: p.Reason})
 	}
 }
 
 func (t *turn) anyNewcomer() bool {
-	return slices.ContainsFunc(t.Seats, func(x Seat) bool { return x.State == coming })
+	return slices.ContainsFunc(t.Seats, func(x Seat) bool { return x.State == coming && !x.Leaving })
 }
 
 // change asks for a planned regroup: in-process members leave at their next commit, others are restarted now.

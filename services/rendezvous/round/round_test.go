@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"slices"
 	"testing"
 	"time"
 
@@ -12,56 +11,6 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 )
-
-// TestRanks has worked examples of Horovod's slot assignment: rank, size, local rank, local size, cross rank, cross size.
-func TestRanks(t *testing.T) {
-	cases := []struct {
-		name  string
-		slots []string // node:slots in order
-		max   int
-		want  map[string][6]int
-	}{
-		{"even", []string{"a:2", "b:2"}, 4, map[string][6]int{"a/0": {0, 4, 0, 2, 0, 2}, "a/1": {1, 4, 1, 2, 0, 2}, "b/0": {2, 4, 0, 2, 1, 2}, "b/1": {3, 4, 1, 2, 1, 2}}},
-		{"uneven", []string{"a:4", "b:2", "c:3"}, 0, map[string][6]int{"a/2": {2, 9, 2, 4, 0, 2}, "a/3": {3, 9, 3, 4, 0, 1}, "b/0": {4, 9, 0, 2, 1, 3}, "c/2": {8, 9, 2, 3, 1, 2}}},
-		{"rising", []string{"a:1", "b:3", "c:2"}, 0, map[string][6]int{"b/1": {2, 6, 1, 3, 0, 2}, "b/2": {3, 6, 2, 3, 0, 1}, "c/1": {5, 6, 1, 2, 1, 2}}},
-		{"cut at max", []string{"a:4", "b:4", "c:4"}, 6, map[string][6]int{"b/0": {4, 6, 0, 2, 1, 2}, "a/2": {2, 6, 2, 4, 0, 1}}},
-		{"one node is enough", []string{"a:4", "b:4"}, 4, map[string][6]int{"a/3": {3, 4, 3, 4, 0, 1}}},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			var places []events.Place
-			for _, s := range c.slots {
-				var node string
-				var n int
-				if _, err := fmt.Sscanf(s, "%1s:%d", &node, &n); err != nil {
-					t.Fatal(err)
-				}
-				for i := range n {
-					places = append(places, events.Place{Node: events.NodeID(node), Slot: events.Slot(i)})
-				}
-			}
-			slices.Reverse(places) // the order of the input must not matter
-			got := map[string][6]int{}
-			members := assign(places, nil, c.max)
-			for _, m := range members {
-				got[m.Place.String()] = [6]int{m.Rank, len(members), m.LocalRank, m.LocalSize, m.CrossRank, m.CrossSize}
-			}
-			for p, w := range c.want {
-				if got[p] != w {
-					t.Errorf("%s: got %v, want %v", p, got[p], w)
-				}
-			}
-		})
-	}
-}
-
-// TestSeniorNodesComeFirst: a node that took part longer outranks a newcomer whose name sorts before it.
-func TestSeniorNodesComeFirst(t *testing.T) {
-	m := assign([]events.Place{{Node: "a"}, {Node: "b"}}, map[events.NodeID]events.Generation{"a": 3, "b": 1}, 0)
-	if m[0].Place.Node != "b" {
-		t.Errorf("rank 0 is %s, want the survivor b", m[0].Place)
-	}
-}
 
 // TestProperties throws any inputs in any order at one round and checks what must always hold.
 func TestProperties(t *testing.T) {

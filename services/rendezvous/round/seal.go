@@ -203,6 +203,6 @@ func (t *turn) seal() {
 		return
 	}
 	if slices.ContainsFunc(t.Seats, func(x Seat) bool { return x.State == joined }) && len(members) < t.Workers.Max {
-		t.change(events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: "a newcomer is ready"})
+		t.grow(events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: "a newcomer is ready"})
 	}
 }

@@ -53,6 +53,8 @@ type State struct {
 	NoticeAt  time.Time                            `json:"notice_at,omitzero"`   // first notice of what opened the round
 	NoticeMS  float64                              `json:"notice_ms,omitempty"`
 	LastCall  time.Time                            `json:"last_call,omitzero"` // settling until then
+	Grow      *Growth                              `json:"grow,omitempty"`     // newcomers are ready, others may be in a moment
+	Fresh     time.Time                            `json:"fresh,omitzero"`     // when a seat was last made or emptied for a new life
 	Finishing bool                                 `json:"finishing,omitempty"`
 	Stopping  *events.JobStopping                  `json:"stopping,omitempty"`
 	Revision  uint64                               `json:"revision"` // of the newest launches

@@ -14,9 +14,16 @@ func (Machine) New(entity string) State {
 	return State{View: events.RoundView{Job: events.JobID(entity), State: events.RoundOpen, Cause: events.Cause{Rank: -1}}}
 }
 
-// Deadline returns when silent members are waited for no longer: the earliest of the accusations' and the last call.
+// Deadline returns when silent members are waited for no longer: the earliest of the accusations' and the last call. Between
+// rounds it is when newcomers have waited long enough for each other.
 func (Machine) Deadline(s State) time.Time {
-	if !s.open() || s.closed() {
+	switch {
+	case s.closed():
+		return time.Time{}
+	case s.open():
+	case s.Grow != nil:
+		return s.Grow.By
+	default:
 		return time.Time{}
 	}
 	d := s.LastCall
@@ -99,6 +106,7 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 	}
 	if !s.closed() {
 		t.expireAccused()
+		t.grown()
 		t.settle()
 	}
 	t.describe()
@@ -142,7 +150,7 @@ func (t *turn) propose(c events.Cause, ageMS float64) {
 	t.View.State = events.RoundOpen
 	t.View.Cause = c
 	t.NoticeAt, t.NoticeMS = t.now, ageMS
-	t.LastCall = time.Time{}
+	t.LastCall, t.Grow = time.Time{}, nil
 	t.tell(events.RoundOpened{Job: t.View.Job, Proposed: t.View.Proposed, Expected: t.expectedPlaces(), Cause: c})
 	if !t.gentle() && t.View.Generation > 0 {
 		// Over core messaging, so that survivors of a fault that they cannot see leave their collectives without any store.

@@ -1,0 +1,198 @@
+package round
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// placesOf reads "a:2 b:1": the slots 0 and 1 of node a, and slot 0 of node b.
+func placesOf(t *testing.T, text string) []events.Place {
+	t.Helper()
+	var out []events.Place
+	for _, f := range strings.Fields(text) {
+		node, count, _ := strings.Cut(f, ":")
+		n, err := strconv.Atoi(count)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			out = append(out, events.Place{Node: events.NodeID(node), Slot: events.Slot(i)})
+		}
+	}
+	return out
+}
+
+// wire prints members as Horovod sends a slot: rank,size,local rank,local size,cross rank,cross size.
+func wire(members []events.Member) []string {
+	var out []string
+	for _, m := range members {
+		out = append(out, fmt.Sprintf("%s %d,%d,%d,%d,%d,%d", m.Place, m.Rank, len(members), m.LocalRank, m.LocalSize, m.CrossRank, m.CrossSize))
+	}
+	return out
+}
+
+// TestWorkedExamples has every worked example of Horovod's slot assignment, and what its host order does to it. Where
+// Horovod takes hosts in the order in which they came, we take seniority and then the name.
+func TestWorkedExamples(t *testing.T) {
+	cases := []struct {
+		name  string
+		nodes string
+		since map[events.NodeID]events.Generation // generation in which a node first took part
+		max   int
+		want  string
+	}{
+		{name: "even", nodes: "a:2 b:2", max: 4, want: "a/0 0,4,0,2,0,2; a/1 1,4,1,2,0,2; b/0 2,4,0,2,1,2; b/1 3,4,1,2,1,2"},
+		{name: "uneven, without a limit", nodes: "a:4 b:2 c:3", want: "a/0 0,9,0,4,0,3; a/1 1,9,1,4,0,3; a/2 2,9,2,4,0,2; a/3 3,9,3,4,0,1; " +
+			"b/0 4,9,0,2,1,3; b/1 5,9,1,2,1,3; c/0 6,9,0,3,2,3; c/1 7,9,1,3,2,3; c/2 8,9,2,3,1,2"},
+		{name: "the first node has the fewest", nodes: "a:1 b:3 c:2", want: "a/0 0,6,0,1,0,3; b/0 1,6,0,3,1,3; b/1 2,6,1,3,0,2; b/2 3,6,2,3,0,1; " +
+			"c/0 4,6,0,2,2,3; c/1 5,6,1,2,1,2"},
+		{name: "cut in the middle of a node", nodes: "a:4 b:4 c:4", max: 6, want: "a/0 0,6,0,4,0,2; a/1 1,6,1,4,0,2; a/2 2,6,2,4,0,1; a/3 3,6,3,4,0,1; " +
+			"b/0 4,6,0,2,1,2; b/1 5,6,1,2,1,2"},
+		{name: "a node without slots is skipped", nodes: "a:2 b:1 z:0", want: "a/0 0,3,0,2,0,2; a/1 1,3,1,2,0,1; b/0 2,3,0,1,1,2"},
+		{name: "one node is enough", nodes: "a:4 b:4", max: 4, want: "a/0 0,4,0,4,0,1; a/1 1,4,1,4,0,1; a/2 2,4,2,4,0,1; a/3 3,4,3,4,0,1"},
+		{name: "heterogeneous", nodes: "worker-0:1 worker-1:2", want: "worker-0/0 0,3,0,1,0,2; worker-1/0 1,3,0,2,1,2; worker-1/1 2,3,1,2,0,1"},
+		{
+			name: "a survivor comes before a newcomer of an earlier name", nodes: "a:1 b:1", since: map[events.NodeID]events.Generation{"a": 3, "b": 1},
+			want: "b/0 0,2,0,1,0,2; a/0 1,2,0,1,1,2",
+		},
+		{
+			name: "newcomers are cut, not survivors", nodes: "a:2 b:2 c:2", since: map[events.NodeID]events.Generation{"a": 2, "b": 1, "c": 1}, max: 4,
+			want: "b/0 0,4,0,2,0,2; b/1 1,4,1,2,0,2; c/0 2,4,0,2,1,2; c/1 3,4,1,2,1,2",
+		},
+		{name: "nobody", nodes: "", want: ""},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			places := placesOf(t, c.nodes)
+			slices.Reverse(places) // the order of the input must not matter
+			if got := strings.Join(wire(assign(places, c.since, c.max)), "; "); got != c.want {
+				t.Errorf("\ngot  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestTooFewPlacesAreNoGeneration: where Horovod ends the launch with "more processes than slots", the round waits for more.
+func TestTooFewPlacesAreNoGeneration(t *testing.T) {
+	r := newRig()
+	r.step(events.PlacementSet{Job: "j-1", Spec: r.spec, Workers: events.Workers{Min: 4, Max: 4}, Places: placesOf(t, "a:2")})
+	for _, p := range placesOf(t, "a:2") {
+		r.step(events.MemberJoin{Job: "j-1", Place: p, Incarnation: "x", Attempt: 1})
+	}
+	if r.s.View.Generation != 0 || r.s.View.State != events.RoundOpen {
+		t.Errorf("round is %s at %s, want open without a generation", r.s.View.State, r.s.View.Generation)
+	}
+}
+
+// TestANodeThatReturnsIsLast: seniority ends with the last generation that had the node.
+func TestANodeThatReturnsIsLast(t *testing.T) {
+	r := newRig()
+	seal := func(nodes string, gone ...events.NodeID) string {
+		places := placesOf(t, nodes)
+		r.step(events.PlacementSet{Job: "j-1", Spec: r.spec, Workers: events.Workers{Min: 1, Max: 9}, Places: places, Gone: gone})
+		g := r.s.View.Generation
+		for r.s.View.Generation == g || len(r.s.View.Members) < len(places) {
+			before := r.s.Revision
+			for _, p := range places {
+				x := r.s.seat(p)
+				if x.State == member && r.s.View.State == events.RoundIsSealed && !r.s.Planned {
+					continue
+				}
+				r.step(events.MemberJoin{
+					Job: "j-1", Place: p, Incarnation: events.Incarnation(fmt.Sprintf("%s#%d", p, x.Attempt)), Attempt: x.Attempt, Left: r.s.View.Generation,
+					Planned: r.s.Planned,
+				})
+			}
+			if r.s.Revision == before {
+				r.s, _ = Machine{}.Step(r.s, events.Input{Body: events.Tick{}}, Machine{}.Deadline(r.s))
+			}
+		}
+		var order []string
+		for _, m := range r.s.View.Members {
+			order = append(order, m.Place.String())
+		}
+		return strings.Join(order, " ")
+	}
+	for _, step := range []struct {
+		nodes string
+		gone  []events.NodeID
+		want  string
+	}{
+		{"a:1 b:1 c:1", nil, "a/0 b/0 c/0"},
+		{"b:1 c:1", []events.NodeID{"a"}, "b/0 c/0"},
+		{"a:1 b:1 c:1", nil, "b/0 c/0 a/0"},
+	} {
+		if got := seal(step.nodes, step.gone...); got != step.want {
+			t.Fatalf("with %s: %s, want %s", step.nodes, got, step.want)
+		}
+	}
+}
+
+// TestRanksProperties: whatever the places and their order, the ranks are the definition's.
+func TestRanksProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var places []events.Place
+		since := map[events.NodeID]events.Generation{}
+		for i := range rapid.IntRange(0, 6).Draw(t, "nodes") {
+			n := events.NodeID(fmt.Sprintf("n%d", i))
+			since[n] = events.Generation(rapid.IntRange(1, 3).Draw(t, "since"))
+			for _, s := range rapid.SliceOfNDistinct(rapid.IntRange(0, 7), 0, 5, rapid.ID[int]).Draw(t, "slots") {
+				places = append(places, events.Place{Node: n, Slot: events.Slot(s)})
+			}
+		}
+		limit := rapid.IntRange(0, 12).Draw(t, "max")
+		got := assign(places, since, limit)
+		if again := assign(rapid.Permutation(places).Draw(t, "order"), since, limit); !slices.Equal(got, again) {
+			t.Fatalf("the order of the places matters: %v and %v", got, again)
+		}
+		if want := len(places); limit > 0 {
+			want = min(want, limit)
+			if len(got) != want {
+				t.Fatalf("%d ranks of %d places with max %d", len(got), len(places), limit)
+			}
+		}
+		if all := assign(places, since, 0); limit > 0 {
+			for r := range got {
+				if all[r].Place != got[r].Place {
+					t.Fatalf("rank %d is at %s, without the cut at %s", r, got[r].Place, all[r].Place)
+				}
+			}
+		}
+		for r, m := range got {
+			owners := 0 // nodes before this one, and at all, that own this local rank
+			before := 0
+			size := 0
+			for q, o := range got {
+				if o.Place.Node == m.Place.Node {
+					size++
+				}
+				if o.LocalRank == m.LocalRank {
+					owners++
+					if q < r {
+						before++
+					}
+				}
+			}
+			if m.Rank != r || m.LocalSize != size || m.CrossSize != owners || m.CrossRank != before {
+				t.Fatalf("rank %d: %+v, want local size %d, cross %d of %d", r, m, size, before, owners)
+			}
+			if r == 0 {
+				continue
+			}
+			prev := got[r-1]
+			switch {
+			case prev.Place.Node == m.Place.Node && (m.LocalRank != prev.LocalRank+1 || m.Place.Slot <= prev.Place.Slot):
+				t.Fatalf("%s does not follow %s on its node", m.Place, prev.Place)
+			case prev.Place.Node != m.Place.Node && (m.LocalRank != 0 || since[prev.Place.Node] > since[m.Place.Node]):
+				t.Fatalf("%s comes after %s", m.Place, prev.Place)
+			}
+		}
+	})
+}
