@@ -13,7 +13,7 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 LDFLAGS     := -s -w -X main.version=$(VERSION)
 SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) go.mod go.sum
 
-.PHONY: help setup torch node build test race sim e2e e2e-containers fuzz bench lint fmt generate dev demo check clean
+.PHONY: help setup torch net node build test race sim e2e e2e-network e2e-containers fuzz bench lint fmt generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ setup: ## install what building and testing needs
 
 torch: ## install PyTorch for the tests that run a torch.distributed script
 	@deploy/setup.sh torch
+
+net: ## install what the tests of the network need (they run as root)
+	@deploy/setup.sh net
 
 node: ## install the foreign NATS client for the tests
 	@deploy/setup.sh node
@@ -44,7 +47,7 @@ demo: build ## train MNIST on three nodes, kill a worker, lose a node, add a nod
 dev: build ## a cluster in one process, to play with
 	@$(BIN)/regroup up
 
-test: setup torch node build race sim ## every level up to real processes, with the race detector
+test: setup torch net node build race sim ## every level up to real processes, with the race detector
 
 race: ## go test -race over the tree, process tests included
 	@$(GO) test -race -timeout 20m ./...
@@ -54,6 +57,9 @@ sim: ## all machines together under faults in virtual time (SEEDS=1000)
 
 e2e: build torch node ## real processes: kill every role in turn
 	@$(GO) test -count=1 -timeout 20m -v ./e2e/local
+
+e2e-network: build net ## real processes on hosts of their own: links cut, packets lost, processes frozen (Linux, root)
+	@$(GO) test -count=1 -timeout 20m -v ./e2e/network
 
 e2e-containers: ## the compose file: build, submit, kill an agent's container, take down
 	@deploy/e2e-containers.sh

@@ -6,12 +6,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
 )
 
 // measureKill kills a worker of a job of four, again and again, and measures until every survivor has made a step in the next
 // generation. Then it waits until the successor is in, so that each kill meets four workers.
-func measureKill(ctx context.Context, c *cluster, kills int) (string, error) {
+func measureKill(ctx context.Context, c *single, kills int) (string, error) {
 	var job events.JobID
 	var sealed events.RoundSealed
 	var killed time.Time
@@ -21,12 +22,12 @@ func measureKill(ctx context.Context, c *cluster, kills int) (string, error) {
 	var full time.Time
 	limit, cancel := context.WithTimeout(ctx, 20*time.Minute)
 	defer cancel()
-	err := c.watch(limit, func() error {
+	err := watch(limit, c.Client, func() error {
 		id, err := c.submit(ctx, "kill", events.Workers{Min: 2, Max: 4}, "-steps", "100000000", "-step-time", "1ms", "-samples", "1000000", "-batch", "64", "-commit-every", "5")
 		job = id
 		return err
-	}, func(a arrival) error {
-		switch b := a.body.(type) {
+	}, func(a cluster.Arrival) error {
+		switch b := a.Event.Body.(type) {
 		case events.JobFailed:
 			return fmt.Errorf("%s failed: %s", b.Job, b.Reason)
 		case events.RoundSealed:
@@ -39,17 +40,17 @@ func measureKill(ctx context.Context, c *cluster, kills int) (string, error) {
 			}
 			ready[b.Incarnation] = true
 			if delete(waiting, b.Incarnation); waiting != nil && len(waiting) == 0 {
-				survivors = append(survivors, a.at.Sub(killed))
+				survivors = append(survivors, a.At.Sub(killed))
 				waiting, full = nil, killed
 			}
 			if len(sealed.Members) < 4 || len(ready) < 4 {
 				return nil
 			}
 			if !full.IsZero() {
-				rejoined = append(rejoined, a.at.Sub(full))
+				rejoined = append(rejoined, a.At.Sub(full))
 			}
 			if len(survivors) == kills {
-				return errEnough
+				return cluster.Enough
 			}
 			victim := sealed.Members[len(survivors)%4] // every rank in turn, rank 0 too
 			waiting = map[events.Incarnation]bool{}
@@ -66,7 +67,7 @@ func measureKill(ctx context.Context, c *cluster, kills int) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("after %d kills: %w", len(survivors), err)
 	}
-	if err := c.stopJob(ctx, job); err != nil {
+	if err := c.Stop(ctx, job); err != nil {
 		return "", err
 	}
 	return row("worker SIGKILL to every survivor's first step of the new generation (embedded, 4 Go workers)", survivors, "median 100 ms, p99 300 ms") +
@@ -74,29 +75,29 @@ func measureKill(ctx context.Context, c *cluster, kills int) (string, error) {
 }
 
 // measureSubmit submits jobs one after the other and measures until rank 0 has made its first step.
-func measureSubmit(ctx context.Context, c *cluster, submits int) (string, error) {
+func measureSubmit(ctx context.Context, c *single, submits int) (string, error) {
 	var took []time.Duration
 	for i := range submits {
 		var job events.JobID
 		var asked time.Time
 		limit, cancel := context.WithTimeout(ctx, time.Minute)
 		var first time.Duration
-		err := c.watch(limit, func() error {
+		err := watch(limit, c.Client, func() error {
 			asked = time.Now()
 			id, err := c.submit(ctx, fmt.Sprintf("submit-%d", i), events.Workers{Min: 4, Max: 4}, "-steps", "20", "-step-time", "1ms", "-samples", "1280", "-batch", "64")
 			job = id
 			return err
-		}, func(a arrival) error {
-			switch b := a.body.(type) {
+		}, func(a cluster.Arrival) error {
+			switch b := a.Event.Body.(type) {
 			case events.WorkerReady:
 				if b.Job == job && b.Rank == 0 && first == 0 {
-					first = a.at.Sub(asked)
+					first = a.At.Sub(asked)
 				}
 			case events.JobFailed:
 				return fmt.Errorf("%s failed: %s", b.Job, b.Reason)
 			case events.JobSucceeded:
 				if b.Job == job {
-					return errEnough
+					return cluster.Enough
 				}
 			}
 			return nil

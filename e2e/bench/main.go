@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/regroup-io/regroup/e2e/report"
 )
 
 func main() {
@@ -42,8 +44,8 @@ func run(ctx context.Context, out, bin string, kills, submits int, idle time.Dur
 		return err
 	}
 	defer cluster.stop()
-	var report strings.Builder
-	report.WriteString(header())
+	var text strings.Builder
+	text.WriteString(table())
 	for _, b := range []struct {
 		name string
 		run  func() (string, error)
@@ -57,11 +59,16 @@ func run(ctx context.Context, out, bin string, kills, submits int, idle time.Dur
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.name, err)
 		}
-		report.WriteString(rows)
+		text.WriteString(rows)
 	}
+	return write(out, "One process", text.String())
+}
+
+// write puts a section into the document, or on standard output.
+func write(out, title, text string) error {
 	if out == "" {
-		fmt.Print(report.String())
+		fmt.Print(text)
 		return nil
 	}
-	return os.WriteFile(out, []byte(report.String()), 0o644)
+	return report.Section(out, head, title, text)
 }

@@ -4,22 +4,27 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/regroup-io/regroup/e2e/report"
 )
 
-func header() string {
-	return fmt.Sprintf(`# Benchmarks
+const head = `# Benchmarks
 
-Written by `+"`make bench`"+` on %s. Machine: %s, %d cores, Linux %s, %s. Other programs may share it: read medians.
-Wall time seen from outside, in milliseconds. "first step" means that the fact of a worker's first good step has arrived at the measuring process.
+Written by ` + "`make bench`" + `. Wall time seen from outside, in milliseconds. "first step" means that the fact of a worker's first good
+step has arrived at the measuring process. Other programs may share the machine: read medians.
+`
+
+// table begins a section's table.
+func table() string {
+	return "Measured on " + report.Machine() + `.
 
 | what | trials | min | median | p90 | p99 | max | goal |
 |---|---|---|---|---|---|---|---|
-`, time.Now().UTC().Format("2006-01-02"), cpu(), runtime.NumCPU(), kernel(), runtime.Version())
+`
 }
 
 func row(what string, d []time.Duration, goal string) string {
@@ -35,8 +40,8 @@ func row(what string, d []time.Duration, goal string) string {
 }
 
 // measureIdle watches memory and CPU of the idle process.
-func measureIdle(ctx context.Context, c *cluster, watch time.Duration) (string, error) {
-	pid := c.cmd.Process.Pid
+func measureIdle(ctx context.Context, c *single, watch time.Duration) (string, error) {
+	pid, _ := c.processes.PID(up)
 	settle := time.NewTimer(5 * time.Second)
 	defer settle.Stop()
 	select {
@@ -103,19 +108,4 @@ func field(file, key string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("%s has no %s", file, key)
-}
-
-func cpu() string {
-	if v, err := field("/proc/cpuinfo", "model name"); err == nil {
-		return v
-	}
-	return runtime.GOARCH
-}
-
-func kernel() string {
-	b, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		return "unknown"
-	}
-	return strings.TrimSpace(string(b))
 }

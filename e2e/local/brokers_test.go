@@ -14,8 +14,7 @@ import (
 // TestThreeBrokers: three NATS servers as separate processes, everything stored three times. One of them is killed right
 // when a worker is; the job regroups and ends right.
 func TestThreeBrokers(t *testing.T) {
-	c := &cluster{t: t, dir: t.TempDir(), procs: map[string]*process{}}
-	t.Cleanup(c.stop)
+	c := empty(t)
 	var listen, routes, urls []string
 	for range 3 {
 		listen = append(listen, freeAddress(t))

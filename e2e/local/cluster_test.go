@@ -6,16 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
+	processes "github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/jetstream"
 )
@@ -30,14 +28,8 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer os.RemoveAll(dir)
-		args := []string{"build", "-o", dir + "/"}
-		if raceFlag != "" {
-			args = append(args, raceFlag)
-		}
-		build := exec.Command("go", append(args, "../../cmd/regroup", "../../examples/counter", "../../examples/mnist")...)
-		build.Stderr = os.Stderr
-		if err := build.Run(); err != nil {
-			fmt.Fprintln(os.Stderr, "build:", err)
+		if err := processes.Build(dir, race, "cmd/regroup", "examples/counter", "examples/mnist"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		binaries = dir
@@ -47,30 +39,19 @@ func TestMain(m *testing.M) {
 
 func bin(name string) string { return filepath.Join(binaries, name) }
 
-// process is one process of the cluster, in a group of its own.
-type process struct {
-	name string
-	args []string
-	cmd  *exec.Cmd
-	done chan struct{}
-}
-
 // cluster is a broker, services and agents as separate processes.
 type cluster struct {
 	t     *testing.T
 	dir   string
 	url   string
+	procs processes.Processes
 	ports events.Ports
-
-	mu    sync.Mutex
-	procs map[string]*process
 }
 
 // newCluster starts one broker; what else runs is up to the test.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), procs: map[string]*process{}}
-	t.Cleanup(c.stop)
+	c := empty(t)
 	address := freeAddress(t)
 	c.url = "nats://" + address
 	c.start("nats", "serve", "nats", "--listen", address, "--state-dir", filepath.Join(c.dir, "nats"))
@@ -99,77 +80,47 @@ func (c *cluster) agent(node string, slots int) {
 		"--state-dir", filepath.Join(c.dir, node))
 }
 
-func (c *cluster) start(name string, args ...string) {
-	c.t.Helper()
-	p := &process{name: name, args: args}
-	c.mu.Lock()
-	c.procs[name] = p
-	c.mu.Unlock()
-	c.launch(p)
+// empty is a cluster without a process; it ends with the test.
+func empty(t *testing.T) *cluster {
+	t.Helper()
+	dir := t.TempDir()
+	c := &cluster{t: t, dir: dir, procs: processes.Processes{Dir: dir}}
+	t.Cleanup(c.stop)
+	return c
 }
 
-func (c *cluster) launch(p *process) {
+func (c *cluster) start(name string, args ...string) {
 	c.t.Helper()
-	log, err := os.OpenFile(filepath.Join(c.dir, p.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
+	if err := c.procs.Start(processes.Command{Name: name, Args: append([]string{bin("regroup")}, args...)}); err != nil {
 		c.t.Fatal(err)
 	}
-	defer log.Close()
-	p.cmd = exec.Command(bin("regroup"), p.args...)
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66")
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := p.cmd.Start(); err != nil {
-		c.t.Fatalf("%s: %v", p.name, err)
-	}
-	done := make(chan struct{})
-	p.done = done
-	cmd := p.cmd
-	go func() {
-		defer close(done)
-		_ = cmd.Wait()
-	}()
 }
 
 // kill ends a process as a power cut would.
 func (c *cluster) kill(name string) {
 	c.t.Helper()
-	p := c.procs[name]
-	if err := syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL); err != nil {
-		c.t.Fatalf("kill %s: %v", name, err)
+	if err := c.procs.Kill(name); err != nil {
+		c.t.Fatal(err)
 	}
-	<-p.done
 }
 
 // restart starts a killed process again, on its old data.
 func (c *cluster) restart(name string) {
 	c.t.Helper()
-	c.launch(c.procs[name])
+	if err := c.procs.Restart(name); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // stop ends everything and, if the test has failed, shows the logs. A data race in any process fails the test.
 func (c *cluster) stop() {
-	for _, p := range c.procs {
-		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM)
+	c.procs.Stop(15 * time.Second)
+	for _, name := range c.procs.Races() {
+		c.t.Errorf("%s: data race:\n%s", name, c.procs.Log(name, 20000))
 	}
-	limit := time.After(15 * time.Second)
-	for _, p := range c.procs {
-		select {
-		case <-p.done:
-		case <-limit:
-			_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-			<-p.done
-		}
-	}
-	for _, p := range c.procs {
-		b, err := os.ReadFile(filepath.Join(c.dir, p.name+".log"))
-		if err != nil {
-			continue
-		}
-		if bytes.Contains(b, []byte("DATA RACE")) {
-			c.t.Errorf("%s: data race:\n%s", p.name, tail(b, 20000))
-		} else if c.t.Failed() {
-			c.t.Logf("--- %s ---\n%s", p.name, tail(b, 4000))
+	if c.t.Failed() {
+		for _, name := range c.procs.Names() {
+			c.t.Logf("--- %s ---\n%s", name, c.procs.Log(name, 4000))
 		}
 	}
 }
@@ -319,10 +270,9 @@ func eventually(t *testing.T, limit time.Duration, ok func() (bool, string)) {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	a, err := processes.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return a
 }

@@ -2,4 +2,4 @@
 
 package local
 
-const raceFlag = ""
+const race = false

@@ -2,4 +2,4 @@
 
 package local
 
-const raceFlag = "-race"
+const race = true

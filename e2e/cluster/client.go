@@ -1,0 +1,133 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/jetstream"
+)
+
+// Client talks to a cluster.
+type Client struct {
+	Conn  *jetstream.Conn
+	Ports events.Ports
+	name  string
+	sent  atomic.Uint64
+}
+
+// Connect connects to the brokers at url, several separated by commas.
+func Connect(ctx context.Context, url, name string) (*Client, error) {
+	conn, err := jetstream.Connect(ctx, jetstream.ConnectOptions{URL: url, Name: name})
+	if err != nil {
+		return nil, err
+	}
+	return &Client{Conn: conn, Ports: conn.Ports(), name: name}, nil
+}
+
+// Close ends the connection.
+func (c *Client) Close() { c.Conn.Close() }
+
+// Submit publishes a job, again and again while the brokers cannot store it, and returns its id.
+func (c *Client) Submit(ctx context.Context, spec events.Spec) (events.JobID, error) {
+	e := c.event(events.JobSubmit{Spec: spec})
+	e.Entity = string(events.JobIDFrom(spec.Name, e.Source, e.ID))
+	return events.JobID(e.Entity), c.publish(ctx, e)
+}
+
+// Stop ends a job without grace.
+func (c *Client) Stop(ctx context.Context, job events.JobID) error {
+	e := c.event(events.JobStop{Job: job, Now: true})
+	e.Entity = string(job)
+	return c.publish(ctx, e)
+}
+
+func (c *Client) event(b events.Body) events.Event {
+	return events.Event{ID: fmt.Sprintf("%d-%d", time.Now().UnixNano(), c.sent.Add(1)), Source: "/client/" + c.name, Time: time.Now(), Body: b}
+}
+
+func (c *Client) publish(ctx context.Context, e events.Event) error {
+	m, err := e.Message()
+	if err != nil {
+		return err
+	}
+	return Until(ctx, func() (bool, error) {
+		_, err := c.Ports.Log.Publish(ctx, m)
+		return err == nil, err
+	})
+}
+
+// Job reads the registry's view.
+func (c *Client) Job(ctx context.Context, id events.JobID) (events.JobView, error) {
+	return View[events.JobView](ctx, c, events.BucketJobs, string(id))
+}
+
+// View reads a judge's view of an entity.
+func View[V any](ctx context.Context, c *Client, bucket, key string) (V, error) {
+	var none V
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	b, _, err := c.Ports.Buckets.Bucket(bucket).Load(ctx, key)
+	if err != nil {
+		return none, err
+	}
+	return events.DecodeView[V](b)
+}
+
+// Until polls a condition of other processes, which give no other sign, until it holds or ctx ends; then the error is the last reason.
+func Until(ctx context.Context, ok func() (bool, error)) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		good, why := ok()
+		if good {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(why, context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+}
+
+// Arrival is a fact with the moment at which it arrived here.
+type Arrival struct {
+	At    time.Time
+	Event events.Event
+}
+
+// Enough ends a Watch.
+var Enough = errors.New("enough") //nolint:errname,staticcheck // it is no failure
+
+// Watch calls fn with every fact on the subjects as it arrives, until fn says Enough. ready (may be nil) is called once the
+// reading stands: everything stored before was seen, or passed over if the watch begins with what is new.
+func (c *Client) Watch(ctx context.Context, start events.Start, subjects []string, ready func() error, fn func(Arrival) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err := c.Ports.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Start: start, Subjects: subjects}, func(m events.Stored) error {
+		at := time.Now()
+		e, err := events.Decode(m.Header, m.Data)
+		if err != nil {
+			return fmt.Errorf("stored fact %d: %w", m.Sequence, err)
+		}
+		return fn(Arrival{At: at, Event: e})
+	}, func() {
+		if ready == nil {
+			return
+		}
+		if err := ready(); err != nil {
+			cancel(err)
+		}
+	})
+	switch {
+	case errors.Is(err, Enough) || errors.Is(context.Cause(ctx), Enough):
+		return nil
+	case err == nil || errors.Is(err, context.Canceled):
+		return context.Cause(ctx)
+	}
+	return err
+}

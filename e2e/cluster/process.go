@@ -1,0 +1,242 @@
+package cluster
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Processes are the processes of a cluster, each in a process group of its own, with a log of its own in Dir.
+type Processes struct {
+	Dir string
+
+	mu     sync.Mutex
+	byName map[string]*process
+	wait   sync.WaitGroup
+	stop   bool
+}
+
+// Command says how to start a process.
+type Command struct {
+	Name string
+	Args []string // program and arguments
+	Env  []string // over the environment of this process
+	// Restart is how long after its end the process is started again, as a service manager does it; 0 = it stays dead.
+	Restart time.Duration
+}
+
+type process struct {
+	command Command
+	cmd     *exec.Cmd
+	done    chan struct{} // closed when this life has ended
+	starts  int
+}
+
+// Start starts a process under a name that is free, or whose last process has ended.
+func (p *Processes) Start(c Command) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.byName == nil {
+		p.byName = map[string]*process{}
+	}
+	old := p.byName[c.Name]
+	if old != nil && !closed(old.done) {
+		return fmt.Errorf("%s runs already", c.Name)
+	}
+	one := &process{command: c}
+	if old != nil {
+		one.starts = old.starts
+	}
+	p.byName[c.Name] = one
+	return p.launch(one)
+}
+
+// launch starts a life of a process; mu is held.
+func (p *Processes) launch(one *process) error {
+	c := one.command
+	log, err := os.OpenFile(p.log(c.Name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(c.Args[0], c.Args[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66"), c.Env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("%s: %w", c.Name, err)
+	}
+	one.cmd, one.done = cmd, make(chan struct{})
+	one.starts++
+	done := one.done
+	p.wait.Go(func() {
+		_ = cmd.Wait() // how it ended is in its log; who killed it knows
+		close(done)
+		if c.Restart > 0 {
+			p.again(one, c.Restart)
+		}
+	})
+	return nil
+}
+
+// again starts a process that has ended, unless all are being stopped or somebody else has started it.
+func (p *Processes) again(one *process, after time.Duration) {
+	t := time.NewTimer(after)
+	defer t.Stop()
+	<-t.C
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stop || p.byName[one.command.Name] != one || !closed(one.done) {
+		return
+	}
+	if err := p.launch(one); err != nil {
+		fmt.Fprintln(os.Stderr, "restart:", err)
+	}
+}
+
+// Names lists the processes that were started.
+func (p *Processes) Names() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	names := make([]string, 0, len(p.byName))
+	for n := range p.byName {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (p *Processes) get(name string) (pid int, done chan struct{}, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one := p.byName[name]
+	if one == nil {
+		return 0, nil, fmt.Errorf("no process is called %s", name)
+	}
+	return one.cmd.Process.Pid, one.done, nil
+}
+
+// PID is that of the process' newest life, and how many lives it has had.
+func (p *Processes) PID(name string) (pid, lives int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one := p.byName[name]; one != nil {
+		return one.cmd.Process.Pid, one.starts
+	}
+	return 0, 0
+}
+
+// Running tells whether the newest life of a process has not ended.
+func (p *Processes) Running(name string) bool {
+	_, done, err := p.get(name)
+	return err == nil && !closed(done)
+}
+
+// Signal sends a signal to one process, not to its group: a frozen agent's workers run on.
+func (p *Processes) Signal(name string, s syscall.Signal) error {
+	pid, done, err := p.get(name)
+	if err != nil {
+		return err
+	}
+	if closed(done) {
+		return fmt.Errorf("%s has ended", name)
+	}
+	if err := syscall.Kill(pid, s); err != nil {
+		return fmt.Errorf("%v to %s: %w", s, name, err)
+	}
+	return nil
+}
+
+// Kill ends a process as a power cut would, and returns when it is gone. If it is restarted by itself, that begins now.
+func (p *Processes) Kill(name string) error {
+	pid, done, err := p.get(name)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(-pid, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("kill %s: %w", name, err)
+	}
+	<-done
+	return nil
+}
+
+// Restart starts a process again that has ended, on its old data.
+func (p *Processes) Restart(name string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one := p.byName[name]
+	if one == nil || !closed(one.done) {
+		return fmt.Errorf("%s has not ended", name)
+	}
+	return p.launch(one)
+}
+
+// Stop asks all processes to end, kills those that have not after the limit, and returns when none is left.
+func (p *Processes) Stop(limit time.Duration) {
+	p.mu.Lock()
+	p.stop = true
+	all := make([]*process, 0, len(p.byName))
+	for _, one := range p.byName {
+		all = append(all, one)
+	}
+	p.mu.Unlock()
+	for _, one := range all {
+		if !closed(one.done) {
+			_ = syscall.Kill(-one.cmd.Process.Pid, syscall.SIGTERM)
+			_ = syscall.Kill(-one.cmd.Process.Pid, syscall.SIGCONT) // a frozen one hears nothing
+		}
+	}
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	for _, one := range all {
+		select {
+		case <-one.done:
+		case <-t.C:
+			for _, late := range all {
+				if !closed(late.done) {
+					_ = syscall.Kill(-late.cmd.Process.Pid, syscall.SIGKILL)
+				}
+			}
+			<-one.done
+		}
+	}
+	p.wait.Wait()
+}
+
+// Log returns the end of a process' log, at most n bytes; 0 = all of it.
+func (p *Processes) Log(name string, n int) []byte {
+	b, err := os.ReadFile(p.log(name))
+	if err != nil {
+		return nil
+	}
+	return b[max(0, len(b)-cmp.Or(n, len(b))):]
+}
+
+// Races names the processes in whose log the race detector has reported.
+func (p *Processes) Races() []string {
+	var found []string
+	for _, name := range p.Names() {
+		if bytes.Contains(p.Log(name, 0), []byte("DATA RACE")) {
+			found = append(found, name)
+		}
+	}
+	return found
+}
+
+func (p *Processes) log(name string) string { return filepath.Join(p.Dir, name+".log") }
+
+func closed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

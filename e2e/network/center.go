@@ -1,0 +1,210 @@
+package network
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/e2e/cluster"
+	"github.com/regroup-io/regroup/events"
+)
+
+// Options of a Center.
+type Options struct {
+	Bin   string // folder of the binaries
+	Dir   string // logs, and what the processes store
+	Nodes int
+	Slots int // per node
+	// Restart is how soon a killed process is started again by itself; 0 = never.
+	Restart time.Duration
+	Name    string // of this client
+}
+
+// Center is a data centre: three brokers, two hosts with a replica of every service each, and nodes with an agent each.
+type Center struct {
+	*Lab
+	Processes cluster.Processes
+	Client    *cluster.Client
+	URL       string // of all brokers
+
+	Brokers, Controls, Nodes []string // hosts; a broker's process has the name of its host, a node's agent too
+
+	options Options
+}
+
+// Services are the names of the control plane's services. A replica's process is called SERVICE-HOST.
+var Services = []string{"discovery", "scheduler", "rendezvous", "registry"}
+
+// Build starts everything and returns when all nodes are ready.
+func Build(ctx context.Context, o Options) (*Center, error) {
+	lab, err := Open()
+	if err != nil {
+		return nil, err
+	}
+	c := &Center{Lab: lab, options: o}
+	c.Processes.Dir = o.Dir
+	if err := c.start(ctx); err != nil {
+		for _, name := range c.Processes.Names() {
+			err = fmt.Errorf("%w\n%s: %s", err, name, c.Processes.Log(name, 500))
+		}
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+func (c *Center) start(ctx context.Context) error {
+	add := func(group *[]string, name string, n int) error {
+		for i := range n {
+			host := fmt.Sprintf("%s-%d", name, i+1)
+			if _, err := c.Host(host); err != nil {
+				return err
+			}
+			*group = append(*group, host)
+		}
+		return nil
+	}
+	if err := errors.Join(add(&c.Brokers, "broker", 3), add(&c.Controls, "control", 2), add(&c.Nodes, "node", c.options.Nodes)); err != nil {
+		return err
+	}
+	var urls, routes []string
+	for _, b := range c.Brokers {
+		urls, routes = append(urls, "nats://"+c.Address(b)+":4222"), append(routes, c.Address(b)+":6222")
+	}
+	c.URL = strings.Join(urls, ",")
+	for i, b := range c.Brokers {
+		if err := c.run(b, b, "serve", "nats", "--name", b, "--listen", c.Address(b)+":4222", "--cluster", "lab", "--cluster-listen", routes[i],
+			"--routes", strings.Join(routes, ","), "--state-dir", filepath.Join(c.options.Dir, b)); err != nil {
+			return err
+		}
+	}
+	if err := c.init(ctx); err != nil {
+		return err
+	}
+	var err error
+	if c.Client, err = cluster.Connect(ctx, c.URL, c.options.Name); err != nil {
+		return err
+	}
+	for _, host := range c.Controls {
+		for _, s := range Services {
+			if err := c.run(s+"-"+host, host, "serve", s, "--server", c.URL); err != nil {
+				return err
+			}
+		}
+	}
+	for _, n := range c.Nodes {
+		if err := c.run(n, n, "agent", "--server", c.URL, "--node", n, "--slots", fmt.Sprint(c.options.Slots), "--advertise", c.Address(n),
+			"--state-dir", filepath.Join(c.options.Dir, n)); err != nil {
+			return err
+		}
+	}
+	return c.Ready(ctx)
+}
+
+// init creates streams and buckets, stored three times.
+func (c *Center) init(ctx context.Context) error {
+	args := c.On(c.Controls[0], filepath.Join(c.options.Bin, "regroup"), "init", "--server", c.URL, "--replicas", "3")
+	if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
+		return fmt.Errorf("regroup init: %w: %s", err, out)
+	}
+	return nil
+}
+
+func (c *Center) run(name, host string, args ...string) error {
+	return c.Processes.Start(cluster.Command{
+		Name: name, Restart: c.options.Restart,
+		Args: c.On(host, append([]string{filepath.Join(c.options.Bin, "regroup")}, args...)...),
+	})
+}
+
+// Ready waits until discovery calls every node ready.
+func (c *Center) Ready(ctx context.Context) error {
+	for _, n := range c.Nodes {
+		if err := c.NodeIs(ctx, n, events.NodeReady); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// NodeIs waits until discovery judges a node so.
+func (c *Center) NodeIs(ctx context.Context, node string, want events.NodeState) error {
+	return cluster.Until(ctx, func() (bool, error) {
+		v, err := cluster.View[events.NodeView](ctx, c.Client, events.BucketNodes, node)
+		return err == nil && v.State == want, errors.Join(err, fmt.Errorf("%s is %q (%s), waiting until it is %q", node, v.State, v.Reason, want))
+	})
+}
+
+// Leader is the broker that leads a stream; empty while there is none.
+func (c *Center) Leader(ctx context.Context, stream string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	b, err := c.Client.Ports.Calls.Call(ctx, "$JS.API.STREAM.INFO."+stream, nil)
+	if err != nil {
+		return "", err
+	}
+	var info struct {
+		Cluster struct {
+			Leader string `json:"leader"`
+		} `json:"cluster"`
+	}
+	if err := json.Unmarshal(b, &info); err != nil {
+		return "", err
+	}
+	return info.Cluster.Leader, nil
+}
+
+// Replicas are the processes of all services.
+func (c *Center) Replicas() []string {
+	var all []string
+	for _, host := range c.Controls {
+		for _, s := range Services {
+			all = append(all, s+"-"+host)
+		}
+	}
+	return all
+}
+
+// Workers returns the ids of the processes that an agent's node runs beside the agent.
+func (c *Center) Workers(node string) ([]int, error) {
+	agent, _ := c.Processes.PID(node)
+	out, err := exec.Command("ip", "netns", "pids", c.namespace(node)).Output()
+	if err != nil {
+		return nil, fmt.Errorf("network: processes of %s: %w", node, err)
+	}
+	var pids []int
+	for _, f := range strings.Fields(string(out)) {
+		var pid int
+		if _, err := fmt.Sscan(f, &pid); err == nil && pid != agent && exists(pid) {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids, nil
+}
+
+// exists tells whether a process runs; a zombie does not.
+func exists(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(b), ") ")
+	return !strings.HasPrefix(rest, "Z")
+}
+
+// Close heals the network, ends all processes and removes the lab. A process that did not end by itself is an error.
+func (c *Center) Close() error {
+	err := c.HealAll()
+	if c.Client != nil {
+		c.Client.Close()
+	}
+	c.Processes.Stop(20 * time.Second)
+	return errors.Join(err, c.Lab.Close())
+}

@@ -1,0 +1,229 @@
+package network
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// A lab's namespaces are called rglab-PID-HOST after the process that made them: whose process is gone, whose lab is left over.
+const (
+	prefix   = "rglab-"
+	theirs   = "eth0"   // a host's link to the switch
+	hub      = "switch" // the namespace of the bridge
+	maxHosts = 250
+)
+
+// Lab is some hosts behind one switch. All of it is in namespaces of its own; this process reaches it through one link.
+type Lab struct {
+	owner string // prefix and pid
+	link  string // this process' end of its link
+	net   string // 10.x.y.
+
+	mu    sync.Mutex
+	hosts []string
+	rules []Rule
+}
+
+// Open sweeps what dead processes have left and makes a lab without hosts.
+func Open() (*Lab, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("network: not root: namespaces and packet filters need it (sudo)")
+	}
+	for _, tool := range []string{"ip", "iptables-restore"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return nil, fmt.Errorf("network: %s is missing: run deploy/setup.sh net", tool)
+		}
+	}
+	if err := Sweep(); err != nil {
+		return nil, err
+	}
+	pid := os.Getpid()
+	l := &Lab{owner: prefix + strconv.Itoa(pid) + "-", link: "rgl" + strconv.Itoa(pid)}
+	var err error
+	if l.net, err = freeNet(pid); err != nil {
+		return nil, err
+	}
+	sw := l.namespace(hub)
+	for _, args := range [][]string{
+		{"netns", "add", sw},
+		{"-n", sw, "link", "add", "name", "hub", "type", "bridge"},
+		{"-n", sw, "link", "set", "hub", "up"},
+		{"link", "add", l.link, "type", "veth", "peer", "name", "outside", "netns", sw},
+		{"-n", sw, "link", "set", "outside", "master", "hub", "up"},
+		{"addr", "add", l.net + "254/24", "dev", l.link},
+		{"link", "set", l.link, "up"},
+	} {
+		if err := ip(args...); err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+	}
+	return l, nil
+}
+
+// freeNet finds a /24 below 10.128.0.0/9 that this machine has no address in.
+func freeNet(seed int) (string, error) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return "", err
+	}
+	for i := range 1 << 15 {
+		n := (seed + i) % (1 << 15)
+		candidate := fmt.Sprintf("10.%d.%d.", 128+n>>8, n&0xff)
+		_, block, err := net.ParseCIDR(candidate + "0/24")
+		if err != nil {
+			return "", err
+		}
+		taken := slices.ContainsFunc(addrs, func(a net.Addr) bool {
+			used, ok := a.(*net.IPNet)
+			return ok && (block.Contains(used.IP) || used.Contains(block.IP))
+		})
+		if !taken {
+			return candidate, nil
+		}
+	}
+	return "", errors.New("network: no free block of addresses below 10.128.0.0/9")
+}
+
+// Host adds a host and returns its address.
+func (l *Lab) Host(name string) (string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.hosts) == maxHosts {
+		return "", fmt.Errorf("network: more than %d hosts", maxHosts)
+	}
+	l.hosts = append(l.hosts, name)
+	address, ns, sw := l.address(name), l.namespace(name), l.namespace(hub)
+	port := fmt.Sprintf("port%d", len(l.hosts))
+	for _, args := range [][]string{
+		{"netns", "add", ns},
+		{"-n", ns, "link", "set", "lo", "up"},
+		{"-n", sw, "link", "add", port, "type", "veth", "peer", "name", theirs, "netns", ns},
+		{"-n", sw, "link", "set", port, "master", "hub", "up"},
+		{"-n", ns, "addr", "add", address + "/24", "dev", theirs},
+		{"-n", ns, "link", "set", theirs, "up"},
+	} {
+		if err := ip(args...); err != nil {
+			return "", err
+		}
+	}
+	return address, nil
+}
+
+// Address is that of a host; mu is not needed once all hosts are there.
+func (l *Lab) Address(host string) string { return l.address(host) }
+
+func (l *Lab) address(host string) string {
+	return l.net + strconv.Itoa(1+slices.Index(l.hosts, host))
+}
+
+func (l *Lab) namespace(host string) string { return l.owner + host }
+
+// On returns the arguments that run a program on a host.
+func (l *Lab) On(host string, args ...string) []string {
+	return append([]string{"ip", "netns", "exec", l.namespace(host)}, args...)
+}
+
+// Close kills every process that is left on the hosts and removes them. Processes left are an error: whoever started them should have ended them.
+func (l *Lab) Close() error {
+	left, err := remove(l.owner)
+	if e := removeLink(l.link); e != nil {
+		err = errors.Join(err, e)
+	}
+	if len(left) > 0 {
+		err = errors.Join(err, fmt.Errorf("network: processes were left: %s", strings.Join(left, ", ")))
+	}
+	return err
+}
+
+// Sweep removes the labs of processes that are gone, with their processes.
+func Sweep() error {
+	all, err := namespaces()
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, ns := range all {
+		owner, _, _ := strings.Cut(strings.TrimPrefix(ns, prefix), "-")
+		pid, err := strconv.Atoi(owner)
+		if err != nil || syscall.Kill(pid, 0) == nil {
+			continue
+		}
+		if _, err := remove(prefix + owner + "-"); err != nil {
+			failed = errors.Join(failed, err)
+		}
+	}
+	return failed
+}
+
+// namespaces lists those of all labs.
+func namespaces() ([]string, error) {
+	out, err := exec.Command("ip", "netns", "list").Output()
+	if err != nil {
+		return nil, fmt.Errorf("network: ip netns list: %w", err)
+	}
+	var all []string
+	for line := range strings.Lines(string(out)) {
+		if f := strings.Fields(line); len(f) > 0 && strings.HasPrefix(f[0], prefix) {
+			all = append(all, f[0])
+		}
+	}
+	return all, nil
+}
+
+// remove ends a lab by the beginning of its namespaces' names and says which processes it had to kill.
+func remove(owner string) (left []string, err error) {
+	all, err := namespaces()
+	if err != nil {
+		return nil, err
+	}
+	for _, ns := range all {
+		if !strings.HasPrefix(ns, owner) {
+			continue
+		}
+		out, e := exec.Command("ip", "netns", "pids", ns).Output()
+		if e != nil {
+			err = errors.Join(err, fmt.Errorf("network: processes of %s: %w", ns, e))
+		}
+		for _, field := range strings.Fields(string(out)) {
+			pid, e := strconv.Atoi(field)
+			if e != nil {
+				continue
+			}
+			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // it may have ended meanwhile
+			left = append(left, fmt.Sprintf("%s (%d, on %s)", bytes.TrimSpace(name), pid, ns))
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		err = errors.Join(err, ip("netns", "del", ns))
+	}
+	return left, err
+}
+
+// removeLink removes this process' end of the link; it may be gone with the switch.
+func removeLink(name string) error {
+	if _, err := net.InterfaceByName(name); err != nil {
+		return nil //nolint:nilerr // that is what we want
+	}
+	if err := ip("link", "del", name); err != nil {
+		if _, gone := net.InterfaceByName(name); gone != nil {
+			return nil //nolint:nilerr // it went meanwhile
+		}
+		return err
+	}
+	return nil
+}
+
+func ip(args ...string) error {
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("network: ip %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out))
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/e2e/cluster"
+)
+
+// binaries are built once per test run; with the race detector if the tests have it.
+var binaries string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "regroup-network-")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		if err := cluster.Build(dir, race, "cmd/regroup", "e2e/recorder"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		binaries = dir
+		return m.Run()
+	}())
+}
+
+// within is a context that ends with the test, or before.
+func within(t *testing.T, limit time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(t.Context(), limit, fmt.Errorf("not within %v", limit))
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// center builds a data centre that ends with the test. The logs of a failed one are shown; a data race in any process fails it.
+func center(t *testing.T) *Center {
+	t.Helper()
+	c, err := Build(within(t, time.Minute), Options{Bin: binaries, Dir: t.TempDir(), Nodes: 4, Slots: 2, Name: "network-test"})
+	must(t, err)
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		for _, name := range c.Processes.Races() {
+			t.Errorf("%s: data race:\n%s", name, c.Processes.Log(name, 20000))
+		}
+		if t.Failed() {
+			for _, name := range c.Processes.Names() {
+				t.Logf("--- %s ---\n%s", name, c.Processes.Log(name, 3000))
+			}
+		}
+	})
+	return c
+}

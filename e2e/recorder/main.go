@@ -1,0 +1,181 @@
+// Command recorder is a worker that keeps an account outside of Regroup: before each step it writes down which samples it takes into
+// it, and after it that the step was made. A record is in the kernel's hands before the step's reduction begins, so even SIGKILL
+// cannot lose one of a step that counted. Package record reads the account. The state is an account too: how often each sample was
+// trained on, over all workers.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/elastic"
+)
+
+type recorder struct {
+	steps, samples, batch, commitEvery int
+	stepTime                           time.Duration
+
+	file  *os.File
+	line  []byte
+	seen  []int32 // by sample: how often it was trained on
+	step  []int32 // what this step adds to it
+	state *elastic.State
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "recorder:", err)
+		os.Exit(1)
+	}
+}
+
+func run() (err error) {
+	var r recorder
+	var dir string
+	flag.StringVar(&dir, "dir", "", "folder of the records, one file for each life of a worker")
+	flag.IntVar(&r.steps, "steps", 200, "steps to make")
+	flag.DurationVar(&r.stepTime, "step-time", 10*time.Millisecond, "how long the work of a step lasts")
+	flag.IntVar(&r.samples, "samples", 6000, "samples of an epoch")
+	flag.IntVar(&r.batch, "batch", 60, "samples of a step, over all workers")
+	flag.IntVar(&r.commitEvery, "commit-every", 10, "steps between commits")
+	flag.Parse()
+	if dir == "" || r.steps < 1 || r.samples < 1 || r.batch < 1 || r.commitEvery < 1 {
+		return errors.New("-dir must be given, -steps, -samples, -batch and -commit-every be positive")
+	}
+	options, err := elastic.FromEnv()
+	if err != nil {
+		return err
+	}
+	// The name of the file is this process': a place, its life and its process are one.
+	name := fmt.Sprintf("%s-%s-%s-%d.rec", os.Getenv("REGROUP_NODE"), os.Getenv("REGROUP_SLOT"), os.Getenv("REGROUP_ATTEMPT"), time.Now().UnixNano())
+	if r.file, err = os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.file.Close()) }()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	r.seen, r.step = make([]int32, r.samples), make([]int32, r.samples)
+	r.state = elastic.NewState(elastic.NewSampler(uint64(r.samples), 1))
+	elastic.Tensor(r.state, "seen", r.seen)
+	if err := elastic.Run(ctx, options, r.state, r.train); err != nil {
+		return err
+	}
+	return r.end()
+}
+
+func (r *recorder) train(ctx context.Context, s *elastic.Session) error {
+	if err := r.write('B', s.Generation, uint64(s.Rank), uint64(s.World), s.Step()); err != nil {
+		return err
+	}
+	for s.Step() < uint64(r.steps) {
+		b := s.Next(r.batch)
+		if err := pause(ctx, r.stepTime); err != nil {
+			return err
+		}
+		if err := r.intend(s, b); err != nil {
+			return err
+		}
+		clear(r.step)
+		for _, i := range b.Indices {
+			r.step[i]++
+		}
+		if err := collective.Allreduce(ctx, s.Comm(), r.step, collective.Sum); err != nil {
+			return err
+		}
+		if err := s.Consume(ctx, b); err != nil {
+			return err
+		}
+		for i, n := range r.step {
+			r.seen[i] += n
+		}
+		if err := r.write('D', s.Generation, s.Step()); err != nil {
+			return err
+		}
+		if !s.CommitDue(r.commitEvery) {
+			continue
+		}
+		err := s.Commit(ctx)
+		if err == nil || errors.Is(err, elastic.ErrPlannedChange) || errors.Is(err, elastic.ErrStopped) {
+			err = errors.Join(err, r.write('C', s.Generation, s.Step()))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// intend writes which samples this worker takes into the step that it is about to make.
+func (r *recorder) intend(s *elastic.Session, b elastic.Batch) error {
+	r.line = r.begin('S', s.Generation, s.Step()+1, b.Epoch)
+	for _, i := range b.Indices {
+		r.line = strconv.AppendInt(append(r.line, ' '), int64(i), 10)
+	}
+	return r.flush()
+}
+
+func (r *recorder) write(kind byte, numbers ...uint64) error {
+	r.line = r.begin(kind, numbers...)
+	return r.flush()
+}
+
+// begin starts a line: its kind, the time, and numbers.
+func (r *recorder) begin(kind byte, numbers ...uint64) []byte {
+	line := append(r.line[:0], kind, ' ')
+	line = strconv.AppendInt(line, time.Now().UnixNano(), 10)
+	for _, n := range numbers {
+		line = strconv.AppendUint(append(line, ' '), n, 10)
+	}
+	return line
+}
+
+// flush writes the line with one call, so that it is there whole or not at all.
+func (r *recorder) flush() error {
+	_, err := r.file.Write(append(r.line, '\n'))
+	return err
+}
+
+// end checks the state of a worker that has made the last step: each sample was trained on once in each finished epoch.
+func (r *recorder) end() error {
+	if r.state.Step() < uint64(r.steps) {
+		return nil // the job ended without this worker
+	}
+	c := r.state.Cursor()
+	var unfinished uint64
+	for i, n := range r.seen {
+		switch uint64(n) {
+		case c.Epoch:
+		case c.Epoch + 1:
+			unfinished++
+		default:
+			return fmt.Errorf("sample %d was trained on %d times in %d epochs", i, n, c.Epoch)
+		}
+	}
+	if unfinished != c.Position {
+		return fmt.Errorf("%d samples of the last epoch were trained on, its cursor is at %d", unfinished, c.Position)
+	}
+	if err := elastic.CheckLedger(r.state.Ledger()); err != nil {
+		return err
+	}
+	return r.write('E', r.state.Step(), c.Epoch, c.Position)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
