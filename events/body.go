@@ -57,6 +57,10 @@ func checkIDs(b Body, prefix string) []Finding {
 		path, err = "job", b.Job.Check()
 	case NodeDrain:
 		path, err = "node", b.Node.Check()
+	case NodeQuarantine:
+		path, err = "node", b.Node.Check()
+	case NodeRelease:
+		path, err = "node", b.Node.Check()
 	}
 	if err == nil {
 		return nil

@@ -40,6 +40,8 @@ func Catalog() []Entry {
 		entry[JobScale](ClassCommand, "client", to(reg), "change the wanted number of workers"),
 		entry[JobStop](ClassCommand, "client", to(reg), "end this job"),
 		entry[NodeDrain](ClassCommand, "client", to(disc), "give this node no more work and move its work away"),
+		entry[NodeQuarantine](ClassCommand, "client", to(disc), "keep a node or a slot out for a time"),
+		entry[NodeRelease](ClassCommand, "client", to(disc), "end the quarantine of a node or a slot"),
 
 		entry[JobSubmitted](ClassFact, reg, to(sched), "a job was accepted"),
 		entry[JobRejected](ClassFact, reg, nil, "a command was refused, with every reason"),
@@ -48,6 +50,7 @@ func Catalog() []Entry {
 		entry[JobStalled](ClassFact, reg, to(rdzv), "no worker made a step for as long as the job allows"),
 		entry[JobRespawned](ClassFact, reg, to(rdzv), "verdict: a dead worker is started again"),
 		entry[JobBlamed](ClassFact, reg, to(rdzv), "verdict: a dead worker's place stays empty"),
+		entry[JobCharged](ClassFact, reg, to(disc), "a failure was charged to one life of a worker"),
 		entry[JobFinishing](ClassFact, reg, to(rdzv), "a worker has completed the training"),
 		entry[JobStopping](ClassFact, reg, to(rdzv), "a stop was asked for"),
 		entry[JobSucceeded](ClassFact, reg, to(sched, rdzv), "the job ended well"),
@@ -76,6 +79,9 @@ func Catalog() []Entry {
 		entry[NodeLost](ClassFact, disc, to(sched, rdzv, reg), "a node is gone with its workers"),
 		entry[NodeLeft](ClassFact, disc, to(sched, rdzv, reg), "an agent said goodbye"),
 		entry[NodeDraining](ClassFact, disc, to(sched), "a node gives its work away"),
+		entry[NodeQuarantined](ClassFact, disc, to(sched), "a node or a slot is kept out for a cool-down"),
+		entry[NodeReleased](ClassFact, disc, to(sched), "the quarantine of a node or a slot is over"),
+		entry[NodeChanged](ClassFact, disc, to(sched), "the host list allows other slots of a node, or none"),
 		entry[NodeRejected](ClassFact, disc, nil, "a command about a node was refused, with every reason"),
 	}
 }
@@ -95,6 +101,8 @@ func (JobSubmit) Type() Type         { return "dev.regroup.job.submit.v1" }
 func (JobScale) Type() Type          { return "dev.regroup.job.scale.v1" }
 func (JobStop) Type() Type           { return "dev.regroup.job.stop.v1" }
 func (NodeDrain) Type() Type         { return "dev.regroup.node.drain.v1" }
+func (NodeQuarantine) Type() Type    { return "dev.regroup.node.quarantine.v1" }
+func (NodeRelease) Type() Type       { return "dev.regroup.node.release.v1" }
 func (JobSubmitted) Type() Type      { return "dev.regroup.job.submitted.v1" }
 func (JobRejected) Type() Type       { return "dev.regroup.job.rejected.v1" }
 func (JobScaled) Type() Type         { return "dev.regroup.job.scaled.v1" }
@@ -102,6 +110,7 @@ func (JobCharged) Type() Type        { return "dev.regroup.job.charged.v1" }
 func (JobStalled) Type() Type        { return "dev.regroup.job.stalled.v1" }
 func (JobRespawned) Type() Type      { return "dev.regroup.job.respawned.v1" }
 func (JobBlamed) Type() Type         { return "dev.regroup.job.blamed.v1" }
+func (JobCharged) Type() Type        { return "dev.regroup.job.charged.v1" }
 func (JobFinishing) Type() Type      { return "dev.regroup.job.finishing.v1" }
 func (JobStopping) Type() Type       { return "dev.regroup.job.stopping.v1" }
 func (JobSucceeded) Type() Type      { return "dev.regroup.job.succeeded.v1" }
@@ -125,4 +134,7 @@ func (NodeRecovered) Type() Type     { return "dev.regroup.node.recovered.v1" }
 func (NodeLost) Type() Type          { return "dev.regroup.node.lost.v1" }
 func (NodeLeft) Type() Type          { return "dev.regroup.node.left.v1" }
 func (NodeDraining) Type() Type      { return "dev.regroup.node.draining.v1" }
+func (NodeQuarantined) Type() Type   { return "dev.regroup.node.quarantined.v1" }
+func (NodeReleased) Type() Type      { return "dev.regroup.node.released.v1" }
+func (NodeChanged) Type() Type       { return "dev.regroup.node.changed.v1" }
 func (NodeRejected) Type() Type      { return "dev.regroup.node.rejected.v1" }

@@ -2,13 +2,18 @@ package events
 
 // Facts of the node family; written by discovery. The entity is the node.
 
-// NodeFact is what all node facts carry.
+// NodeFact is what all node facts carry: the whole picture of the node, so that the newest alone says what it is.
 type NodeFact struct {
-	Node        NodeID      `json:"node"`
-	Incarnation Incarnation `json:"incarnation"` // of the agent
-	Slots       int         `json:"slots"`
-	Address     string      `json:"address"` // data-plane host
-	Reason      string      `json:"reason"`
+	Node        NodeID        `json:"node"`
+	Incarnation Incarnation   `json:"incarnation"` // of the agent
+	Slots       int           `json:"slots"`       // that may be used: what the agent has, at most what the host list says
+	Address     string        `json:"address"`     // data-plane host
+	Reason      string        `json:"reason"`
+	State       NodeState     `json:"state,omitempty"`
+	Drains      bool          `json:"drains,omitempty"`
+	Excluded    string        `json:"excluded,omitempty"`   // why it may not be used at all; empty = it may
+	Quarantine  *Quarantine   `json:"quarantine,omitempty"` // of the whole node: no new work
+	Benched     []BenchedSlot `json:"benched,omitempty"`    // by slot
 }
 
 // NodeJoined says that an agent has come, or came back as a new incarnation.

@@ -8,6 +8,7 @@ type NodeHello struct {
 	Incarnation Incarnation `json:"incarnation"`
 	Slots       int         `json:"slots"`
 	Address     string      `json:"address"` // data-plane host that peers can reach
+	Listed      *Listed     `json:"-"`       // put there by the replica that takes it in: what the host list says; nil = nothing new
 }
 
 // NodeBye says that an agent leaves (verb leave).

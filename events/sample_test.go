@@ -30,6 +30,9 @@ func filled(t testing.TB, zero Body) Body {
 func fill(t testing.TB, v reflect.Value, n *int) {
 	*n++
 	switch v.Interface().(type) {
+	case time.Time:
+		v.Set(reflect.ValueOf(time.Date(2026, 11, 21, 10, 31, *n%60, 0, time.UTC)))
+		return
 	case Spec:
 		v.Set(reflect.ValueOf(sampleSpec()))
 		return

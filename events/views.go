@@ -21,14 +21,21 @@ type NodeView struct {
 	Incarnation Incarnation `json:"incarnation"`
 	State       NodeState   `json:"state"`
 	Draining    bool        `json:"draining,omitempty"`
-	Slots       int         `json:"slots"`
+	Slots       int         `json:"slots"` // that the agent has
 	Address     string      `json:"address"`
 	Reason      string      `json:"reason"`
 	Since       time.Time   `json:"since"`
+
+	Cap        *int          `json:"cap,omitempty"`        // slots that may be used at most, as the host list says; nil = all
+	Excluded   string        `json:"excluded,omitempty"`   // why it may not be used at all; empty = it may
+	Quarantine *Quarantine   `json:"quarantine,omitempty"` // of the whole node
+	Benched    []BenchedSlot `json:"benched,omitempty"`    // by slot
 }
 
 // Usable tells whether new work may go to the node.
-func (n NodeView) Usable() bool { return n.State == NodeReady && !n.Draining }
+func (n NodeView) Usable() bool {
+	return n.State == NodeReady && !n.Draining && n.Excluded == "" && n.Quarantine == nil
+}
 
 // PoolView is the scheduler's only document.
 type PoolView struct {

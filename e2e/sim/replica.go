@@ -191,7 +191,7 @@ func (r *replica[S]) asked(b events.Body, settle func(loop.Answer, error)) {
 // delivered settles as loop.Host does.
 func (r *replica[S]) delivered(v *delivery) {
 	e := fresh(v.event)
-	in := events.Input{ID: e.ID, Source: e.Source, Number: e.Number, Trace: e.Trace, Body: e.Body}
+	in := events.Input{ID: e.ID, Source: e.Source, Number: e.Number, Time: e.Time, Trace: e.Trace, Body: e.Body}
 	life := r.life
 	r.put(arrival{input: in, settle: func(a loop.Answer, err error) {
 		if r.life != life || !r.hears() {

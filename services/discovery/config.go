@@ -22,11 +22,13 @@ type Config struct {
 	PingTimeout time.Duration `envconfig:"PING_TIMEOUT" default:"500ms"`
 	// How long a lost or departed node stays on record; 0 = for ever.
 	KeepGone time.Duration `envconfig:"KEEP_GONE" default:"24h"`
+
+	Quarantine Quarantine `envconfig:"QUARANTINE"`
 }
 
 // DefaultConfig returns what the tags say.
 func DefaultConfig() Config {
-	return Config{SuspectAfter: 1500 * time.Millisecond, LostAfter: 3 * time.Second, PingTimeout: 500 * time.Millisecond, KeepGone: 24 * time.Hour}
+	return Config{SuspectAfter: 1500 * time.Millisecond, LostAfter: 3 * time.Second, PingTimeout: 500 * time.Millisecond, KeepGone: 24 * time.Hour, Quarantine: DefaultQuarantine()}
 }
 
 // Validate returns everything that is wrong, joined.
@@ -41,5 +43,6 @@ func (c Config) Validate() error {
 	fault(c.LostAfter < c.SuspectAfter, "LostAfter is %s: not less than SuspectAfter, %s", c.LostAfter, c.SuspectAfter)
 	fault(c.PingTimeout <= 0, "PingTimeout is %s: it must be positive", c.PingTimeout)
 	fault(c.KeepGone < 0, "KeepGone is %s: 0 or more", c.KeepGone)
+	c.Quarantine.validate(fault)
 	return errors.Join(bad...)
 }

@@ -40,11 +40,12 @@ func New(o Options) (*Service, error) {
 	var err error
 	s.host, err = loop.New(loop.Options[liveness.State]{
 		Service: events.ServiceDiscovery,
-		Machine: liveness.Machine{KeepFor: o.Config.KeepGone},
+		Machine: liveness.Machine{KeepFor: o.Config.KeepGone, Rules: o.Config.Quarantine.rules()},
 		Bucket:  events.BucketNodes,
 		Ports:   o.Ports,
 		Consumers: []events.Consumer{
 			{Stream: events.StreamCommands, Durable: events.ServiceDiscovery, Subjects: []string{events.AllNodeCommands}},
+			{Stream: events.StreamFacts, Durable: events.ServiceDiscovery + "-evt", Subjects: []string{events.FactSubject(events.JobCharged{}.Type(), "*")}},
 		},
 		Requests: []loop.Request{
 			{Verb: events.VerbJoin, Decode: checked(func(b events.NodeHello) events.NodeID { return b.Node })},
@@ -70,6 +71,14 @@ func route(in events.Input, _ func() []string, _ func(string) (liveness.State, b
 		return []string{string(b.Node)}
 	case events.NodeDrain:
 		return []string{string(b.Node)}
+	case events.NodeQuarantine:
+		return []string{string(b.Node)}
+	case events.NodeRelease:
+		return []string{string(b.Node)}
+	case events.JobCharged:
+		return one(b.Place.Node)
+	case events.Listed:
+		return []string{string(b.Node)}
 	case events.Silence:
 		return []string{string(b.Node)}
 	case events.Heard:
@@ -78,10 +87,23 @@ func route(in events.Input, _ func() []string, _ func(string) (liveness.State, b
 	return nil
 }
 
+// one is a route to one node, or to none if its name is no key.
+func one(n events.NodeID) []string {
+	if n.Check() != nil {
+		return nil
+	}
+	return []string{string(n)}
+}
+
 // reject makes the fact that tells a client why its command was refused.
 func reject(e events.Event, why error) (events.Fact, bool) {
 	f := events.NodeRejected{Command: e.ID, Code: events.CodeOf(why), Findings: events.FindingsOf(why)}
-	if b, ok := e.Body.(events.NodeDrain); ok {
+	switch b := e.Body.(type) {
+	case events.NodeDrain:
+		f.Node = b.Node
+	case events.NodeQuarantine:
+		f.Node = b.Node
+	case events.NodeRelease:
 		f.Node = b.Node
 	}
 	return events.Fact{Body: f, Entity: string(f.Node), Cause: e.ID, Trace: e.Trace}, true

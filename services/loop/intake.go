@@ -43,7 +43,7 @@ func (h *Host[S]) delivered(ctx context.Context, c events.Consumer, d events.Del
 		h.malformed(ctx, c, d, e, err)
 		return
 	}
-	in := events.Input{ID: e.ID, Source: e.Source, Number: e.Number, Trace: cmp.Or(trace(d.Header), e.Trace), Body: e.Body}
+	in := events.Input{ID: e.ID, Source: e.Source, Number: e.Number, Time: e.Time, Trace: cmp.Or(trace(d.Header), e.Trace), Body: e.Body}
 	ok := h.put(ctx, arrival{input: in, settle: func(a Answer, err error) {
 		switch code := events.CodeOf(err); {
 		case errors.Is(err, ErrUnrouted) && c.Stream != events.StreamCommands: // a fact of no concern

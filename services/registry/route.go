@@ -146,7 +146,7 @@ func missed(v events.NodeView, live map[events.JobID]events.JobView) events.Body
 			counted = counted || (gone && w.Agent <= v.Incarnation) || (!gone && w.Agent != "" && w.Agent < v.Incarnation)
 		}
 	}
-	f := events.NodeFact{Node: v.Node, Incarnation: v.Incarnation, Slots: v.Slots, Address: v.Address, Reason: v.Reason}
+	f := v.Fact()
 	switch {
 	case !counted:
 		return nil

@@ -101,7 +101,7 @@ func reconcile(ctx context.Context, p events.Ports, emit func(events.Input)) err
 	}
 	for _, r := range nodes {
 		v := r.View
-		f := events.NodeFact{Node: v.Node, Incarnation: v.Incarnation, Slots: v.Slots, Address: v.Address, Reason: v.Reason}
+		f := v.Fact()
 		in := events.Input{Number: r.Number[events.FamilyNode]}
 		switch v.State {
 		case events.NodeGone:

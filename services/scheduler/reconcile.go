@@ -54,7 +54,7 @@ func (s *Service) reconcile(ctx context.Context, emit loop.Emit) error {
 // nodeInput is the one fact that says all about a node as it is on record.
 func nodeInput(r events.Record[events.NodeView]) events.Input {
 	v := r.View
-	f := events.NodeFact{Node: v.Node, Incarnation: v.Incarnation, Slots: v.Slots, Address: v.Address, Reason: v.Reason}
+	f := v.Fact()
 	in := events.Input{Number: r.Number[events.FamilyNode]}
 	switch {
 	case v.State == events.NodeGone:

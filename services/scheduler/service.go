@@ -58,7 +58,8 @@ func route(in events.Input, _ func() []string, _ func(string) (plan.State, bool)
 	switch in.Body.(type) {
 	case events.JobSubmitted, events.JobScaled, events.JobSucceeded, events.JobFailed, events.JobStopped,
 		events.IncidentOpened, events.IncidentClosed,
-		events.NodeJoined, events.NodeSuspected, events.NodeRecovered, events.NodeLost, events.NodeLeft, events.NodeDraining:
+		events.NodeJoined, events.NodeSuspected, events.NodeRecovered, events.NodeLost, events.NodeLeft, events.NodeDraining,
+		events.NodeQuarantined, events.NodeReleased, events.NodeChanged:
 		return []string{events.PoolKey}
 	}
 	return nil

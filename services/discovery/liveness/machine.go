@@ -15,12 +15,17 @@ type State struct {
 	View  events.NodeView      `json:"view"`
 	Past  []events.Incarnation `json:"past,omitempty"`  // replaced, oldest first
 	Drain string               `json:"drain,omitempty"` // why it drains
+
+	Slots   map[events.Slot]History `json:"slots,omitempty"`   // what counts against single slots
+	Losses  History                 `json:"losses,omitzero"`   // and against the whole node
+	Charged []events.Incarnation    `json:"charged,omitempty"` // newest worker lives that were charged, oldest first
 }
 
 // Machine judges nodes.
 type Machine struct {
 	// KeepFor is how long a node that is lost or has left stays on record; 0 = for ever. A draining one always does.
 	KeepFor time.Duration
+	Rules   Rules // of quarantine; zero = nobody is quarantined but by hand
 }
 
 // New returns a node that nobody has heard of.
@@ -28,9 +33,17 @@ func (Machine) New(entity string) State {
 	return State{View: events.NodeView{Node: events.NodeID(entity)}}
 }
 
-// Deadline says when a node that is gone may be forgotten.
+// Deadline says when a quarantine ends, or when a node that is gone may be forgotten.
 func (m Machine) Deadline(s State) time.Time {
-	if m.KeepFor == 0 || s.alive() || s.View.State == "" || s.View.Draining {
+	if until := s.until(); !until.IsZero() {
+		return until
+	}
+	return m.forgetAt(s)
+}
+
+// forgetAt says when a node that is gone may be forgotten; one that somebody keeps out on purpose never is.
+func (m Machine) forgetAt(s State) time.Time {
+	if m.KeepFor == 0 || s.alive() || s.View.State == "" || s.View.Draining || !s.until().IsZero() {
 		return time.Time{}
 	}
 	return s.View.Since.Add(m.KeepFor)
@@ -38,7 +51,7 @@ func (m Machine) Deadline(s State) time.Time {
 
 // Step takes one observation, request or command into account.
 func (m Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
-	t := turn{s: s, in: in, now: now}
+	t := turn{m: m, s: s, in: in, now: now}
 	switch b := in.Body.(type) {
 	case events.NodeHello:
 		t.hello(b)
@@ -50,8 +63,17 @@ func (m Machine) Step(s State, in events.Input, now time.Time) (State, events.De
 		t.silence(b)
 	case events.Heard:
 		t.heard(b)
+	case events.NodeQuarantine:
+		t.byHand(b)
+	case events.NodeRelease:
+		t.release(b)
+	case events.JobCharged:
+		t.charged(b)
+	case events.Listed:
+		t.listed(b)
 	case events.Tick:
-		if at := m.Deadline(s); !at.IsZero() && !now.Before(at) {
+		t.expire()
+		if at := m.forgetAt(t.s); !at.IsZero() && !now.Before(at) {
 			t.d.Forget = true
 		}
 	}
@@ -64,6 +86,7 @@ func (s State) alive() bool {
 
 // turn is one Step in progress.
 type turn struct {
+	m   Machine
 	s   State
 	in  events.Input
 	now time.Time
@@ -87,6 +110,10 @@ func (t *turn) hello(b events.NodeHello) {
 		return
 	}
 	t.d.Reply = events.NodeWelcome{Node: v.Node}
+	t.expire()
+	if b.Listed != nil && !t.s.alive() {
+		t.allow(*b.Listed)
+	}
 	same := b.Incarnation == v.Incarnation
 	changed := b.Slots != v.Slots || b.Address != v.Address
 	switch {
@@ -225,6 +252,7 @@ func (t *turn) draining() {
 func (t *turn) lost() {
 	v := t.s.View
 	t.tell(events.NodeLost{NodeFact: t.fact()})
+	t.flapped()
 	t.d.Spans = append(t.d.Spans, events.Span{
 		Service: events.ServiceDiscovery, Name: "node.lost", Parent: t.in.Trace, Start: t.now, End: t.now, Error: v.Reason,
 		Attributes: map[string]string{"node": string(v.Node), "incarnation": string(v.Incarnation)},
@@ -235,10 +263,7 @@ func (t *turn) become(s events.NodeState, reason string) {
 	t.s.View.State, t.s.View.Reason, t.s.View.Since = s, reason, t.now
 }
 
-func (t *turn) fact() events.NodeFact {
-	v := t.s.View
-	return events.NodeFact{Node: v.Node, Incarnation: v.Incarnation, Slots: v.Slots, Address: v.Address, Reason: v.Reason}
-}
+func (t *turn) fact() events.NodeFact { return t.s.View.Fact() }
 
 func (t *turn) tell(b events.Body) { t.d.Facts = append(t.d.Facts, events.Fact{Body: b}) }
 

@@ -2,7 +2,6 @@ package liveness_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"testing"
 	"time"
 
@@ -15,7 +14,20 @@ import (
 func anyInput(t *rapid.T) events.Input {
 	inc := events.Incarnation(rapid.SampledFrom([]string{"A", "B", "C", "D", ""}).Draw(t, "incarnation"))
 	var in events.Input
-	switch rapid.IntRange(0, 5).Draw(t, "kind") {
+	switch rapid.IntRange(0, 9).Draw(t, "kind") {
+	case 6:
+		in.Body = anyCharge(t)
+	case 7:
+		in.Body = events.NodeQuarantine{Node: "node-a", Slot: anySlot(t), For: events.Duration(rapid.IntRange(-1, 300).Draw(t, "for")) * events.Duration(time.Second)}
+	case 8:
+		in.Body = events.NodeRelease{Node: "node-a", Slot: anySlot(t)}
+	case 9:
+		l := events.Listed{Node: "node-a", Excluded: rapid.SampledFrom([]string{"", "", "no line"}).Draw(t, "excluded")}
+		if rapid.Bool().Draw(t, "capped") {
+			n := rapid.IntRange(0, 4).Draw(t, "cap")
+			l.Slots = &n
+		}
+		in.Body = l
 	case 0:
 		in.Body = events.NodeHello{Node: "node-a", Incarnation: inc, Slots: rapid.IntRange(-1, 4).Draw(t, "slots")}
 	case 1:
@@ -34,6 +46,7 @@ func anyInput(t *rapid.T) events.Input {
 
 // reader is what another judge makes of the facts alone.
 type reader struct {
+	last     events.NodeFact
 	state    events.NodeState
 	current  events.Incarnation
 	replaced map[events.Incarnation]bool
@@ -67,7 +80,20 @@ func (r *reader) read(t *rapid.T, b events.Body) {
 		r.state = events.NodeDeparted
 	case events.NodeDraining:
 		r.state = draining
+	case events.NodeQuarantined, events.NodeReleased, events.NodeChanged:
+		if told := standing(f.State, f.Drains); told != r.state {
+			t.Fatalf("%s says that the node is %q, the facts before it %q", b.Type().Kind(), told, r.state)
+		}
 	}
+	r.last = f
+}
+
+// standing is what a reader knows of a node in this state.
+func standing(s events.NodeState, drains bool) events.NodeState {
+	if drains && (s == events.NodeReady || s == events.NodeSuspect) {
+		return draining
+	}
+	return s
 }
 
 // draining is what a reader knows of a node after node.draining: it lives and gets no work.
@@ -84,13 +110,19 @@ func factOf(b events.Body) events.NodeFact {
 // node is lost only while it lives, and the facts alone give the same picture as the record.
 func TestAnyHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := liveness.Machine{}
+		m := liveness.Machine{Rules: liveness.Rules{
+			Charges: 2, Losses: 2, Window: 10 * time.Second, First: time.Second, Most: 8 * time.Second, Decay: 20 * time.Second,
+		}}
 		s := m.New("node-a")
 		r := reader{replaced: map[events.Incarnation]bool{}}
 		now := noon
 		for range rapid.IntRange(1, 60).Draw(t, "length") {
 			in := anyInput(t)
 			now = now.Add(time.Duration(rapid.IntRange(0, 2000).Draw(t, "ms")) * time.Millisecond)
+			if rapid.IntRange(0, 30).Draw(t, "the clock jumps") == 0 {
+				now = now.Add(time.Duration(rapid.IntRange(-3600, 3600).Draw(t, "by")) * time.Second)
+			}
+			in.Time = now.Add(-time.Duration(rapid.SampledFrom([]int{0, 0, 0, 3, 9, 10, 60, -5}).Draw(t, "late")) * time.Second)
 			var d events.Decision
 			s, d = m.Step(s, in, now)
 			for _, f := range d.Facts {
@@ -102,17 +134,14 @@ func TestAnyHistory(t *testing.T) {
 			if d.Refusal != nil && len(d.Facts) > 0 {
 				t.Fatalf("%T was refused and told facts", in.Body)
 			}
-			want := s.View.State
-			if s.View.Draining && (want == events.NodeReady || want == events.NodeSuspect) {
-				want = draining
-			}
-			if r.state != want {
+			if want := standing(s.View.State, s.View.Draining); r.state != want {
 				t.Fatalf("the newest fact says %q, the record %q", r.state, want)
 			}
-			before := fmt.Sprint(s)
+			sameBeside(t, r.last, s.View)
+			before := text(s)
 			s, d = m.Step(s, in, now)
-			if len(d.Facts) > 0 || fmt.Sprint(s) != before {
-				t.Fatalf("the repeat of %+v told %v and changed %s into %v", in, d.Facts, before, s)
+			if len(d.Facts) > 0 || text(s) != before {
+				t.Fatalf("the repeat of %+v told %v and changed %s into %s", in, d.Facts, before, text(s))
 			}
 		}
 	})

@@ -1,7 +1,6 @@
 package liveness_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -18,11 +17,14 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 // TestScripts runs testdata/*.txt: commands, a line of dashes, what came of them.
 func TestScripts(t *testing.T) {
 	golden.Scripts(t, func(t *testing.T, script string) string {
-		n := &node{m: liveness.Machine{KeepFor: time.Hour}, now: noon}
+		n := &node{m: liveness.Machine{KeepFor: 24 * time.Hour, Rules: rules}, now: noon}
 		n.s = n.m.New("node-a")
 		return golden.Blocks(script, func(line string) string { return n.do(t, line) })
 	})
 }
+
+// rules are those of the defaults.
+var rules = liveness.Rules{Charges: 3, Losses: 3, Window: 10 * time.Minute, First: time.Minute, Most: time.Hour, Decay: time.Hour}
 
 type node struct {
 	m   liveness.Machine
@@ -63,6 +65,15 @@ func (n *node) do(t *testing.T, line string) string {
 		in.Body = events.Silence{Node: "node-a", Incarnation: inc, Failed: w[0] == "unanswered"}
 	case "heard":
 		in.Body = events.Heard{Heartbeat: events.Heartbeat{Node: "node-a", Incarnation: events.Incarnation(arg(1))}}
+	case "charge", "quarantine", "release", "listed":
+		n.quarantine(t, line, &in)
+	case "clock": // it jumps
+		d, err := time.ParseDuration(arg(1))
+		if err != nil {
+			t.Fatal(line, err)
+		}
+		n.now = n.now.Add(d)
+		return ""
 	case "wait":
 		d, err := time.ParseDuration(arg(1))
 		if err != nil {
@@ -81,10 +92,8 @@ func (n *node) do(t *testing.T, line string) string {
 func (n *node) print(d events.Decision) string {
 	var b strings.Builder
 	for _, f := range d.Facts {
-		raw, _ := json.Marshal(f.Body)
-		var nf events.NodeFact
-		_ = json.Unmarshal(raw, &nf)
-		fmt.Fprintf(&b, "node.%s %s slots=%d: %s\n", f.Body.Type().Kind(), nf.Incarnation, nf.Slots, nf.Reason)
+		nf := factOf(f.Body)
+		fmt.Fprintf(&b, "node.%s %s slots=%d%s: %s\n", f.Body.Type().Kind(), nf.Incarnation, nf.Slots, n.about(f.Body), nf.Reason)
 	}
 	for _, s := range d.Spans {
 		fmt.Fprintf(&b, "span %s: %s\n", s.Name, s.Error)
@@ -106,6 +115,6 @@ func (n *node) print(d events.Decision) string {
 	if v.Draining {
 		state += ", draining"
 	}
-	fmt.Fprintf(&b, "= %s\n", state)
+	fmt.Fprintf(&b, "= %s%s\n", state, n.standing())
 	return b.String()
 }

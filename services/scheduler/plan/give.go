@@ -16,6 +16,7 @@ type pool struct {
 	free  []events.Place  // sorted
 	size  int             // slots of usable nodes
 	could int             // with those of suspected nodes, which may well come back
+	later int             // slots in quarantine, which come back in time
 	count int             // usable nodes
 }
 
@@ -68,28 +69,35 @@ func (t *turn) plan() {
 func (t *turn) keep(j Job, c *change) []events.Place {
 	row := t.s.View.Jobs[j.ID]
 	kept := make([]events.Place, 0, len(row.Places))
-	why := map[events.NodeID]string{}
+	var why []string
 	for _, p := range row.Places {
 		n := t.s.Nodes[p.Node]
+		reason := ""
 		switch {
 		case n.Gone == Lost, slices.Contains(t.lost, p.Node):
-			why[p.Node] = fmt.Sprintf("%s is lost", p.Node)
+			reason = fmt.Sprintf("%s is lost", p.Node)
 			if !slices.Contains(c.gone, p.Node) {
 				c.gone = append(c.gone, p.Node)
 			}
 		case n.Gone == Left:
-			why[p.Node] = fmt.Sprintf("%s has left", p.Node)
+			reason = fmt.Sprintf("%s has left", p.Node)
 		case n.Draining:
-			why[p.Node] = fmt.Sprintf("%s is draining", p.Node)
+			reason = fmt.Sprintf("%s is draining", p.Node)
+		case n.Excluded != "":
+			reason = fmt.Sprintf("%s may not be used: %s", p.Node, n.Excluded)
 		case p.Slot < 0 || int(p.Slot) >= n.Slots:
-			why[p.Node] = fmt.Sprintf("%s has only %s now", p.Node, slots(n.Slots))
+			reason = fmt.Sprintf("%s has only %s now", p.Node, slots(n.Slots))
+		case n.benched(p.Slot) != nil:
+			reason = fmt.Sprintf("%s is benched: %s", p, n.benched(p.Slot).Reason)
 		default:
 			kept = append(kept, p)
+			continue
+		}
+		if !slices.Contains(why, reason) {
+			why = append(why, reason)
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(why)) {
-		c.reasons = append(c.reasons, why[id])
-	}
+	c.reasons = append(c.reasons, why...)
 	if len(kept) > row.Workers.Max {
 		kept = kept[:row.Workers.Max]
 		c.reasons = append(c.reasons, fmt.Sprintf("scaled down to %d:%d", row.Workers.Min, row.Workers.Max))
@@ -104,17 +112,23 @@ func (t *turn) pool(taken map[events.NodeID][]bool) pool {
 	p := pool{nodes: t.s.Nodes, names: slices.Sorted(maps.Keys(t.s.Nodes))}
 	for _, id := range p.names {
 		n := t.s.Nodes[id]
-		if n.keeps() {
-			p.could += n.Slots
+		switch {
+		case !n.keeps():
+			continue
+		case n.Quarantine != nil:
+			p.later += n.Slots
+			continue
 		}
+		p.could += n.sound()
+		p.later += n.Slots - n.sound()
 		if !n.usable() {
 			continue
 		}
-		p.size += n.Slots
+		p.size += n.sound()
 		p.count++
 		used := taken[id]
 		for i := range n.Slots {
-			if used == nil || !used[i] {
+			if (used == nil || !used[i]) && n.benched(events.Slot(i)) == nil {
 				p.free = append(p.free, events.Place{Node: id, Slot: events.Slot(i)})
 			}
 		}

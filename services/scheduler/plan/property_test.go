@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -39,13 +40,22 @@ func (w *world) next(t *rapid.T) events.Input {
 	}
 	id := events.NodeID(rapid.SampledFrom([]string{"n1", "n2", "n3", "n4"}).Draw(t, "node"))
 	w.nodes[id]++
-	what := rapid.IntRange(0, 6).Draw(t, "what")
+	what := rapid.IntRange(0, 9).Draw(t, "what")
 	if what == 0 {
 		w.inc[id]++
 	}
 	f := events.NodeFact{Node: id, Incarnation: events.Incarnation(fmt.Sprint(w.inc[id])), Slots: rapid.IntRange(0, 4).Draw(t, "slots")}
+	if rapid.IntRange(0, 3).Draw(t, "beside") == 0 {
+		anyStanding(t, &f)
+	}
 	in := events.Input{Number: w.nodes[id]}
 	switch what {
+	case 7:
+		in.Body = events.NodeQuarantined{NodeFact: f}
+	case 8:
+		in.Body = events.NodeReleased{NodeFact: f}
+	case 9:
+		in.Body = events.NodeChanged{NodeFact: f}
 	case 0, 1:
 		in.Body = events.NodeJoined{NodeFact: f}
 	case 2:
@@ -60,6 +70,30 @@ func (w *world) next(t *rapid.T) events.Input {
 		in.Body = events.NodeLeft{NodeFact: f}
 	}
 	return in
+}
+
+// anyStanding fills in what is beside the state of a node.
+func anyStanding(t *rapid.T, f *events.NodeFact) {
+	f.State = rapid.SampledFrom([]events.NodeState{events.NodeReady, events.NodeSuspect, events.NodeGone, events.NodeDeparted}).Draw(t, "state")
+	f.Drains = rapid.IntRange(0, 4).Draw(t, "drains") == 0
+	q := events.Quarantine{Since: noon, Until: noon.Add(time.Minute), Reason: "for a reason", Count: 1}
+	for i := range f.Slots {
+		if rapid.IntRange(0, 2).Draw(t, "benched") == 0 {
+			f.Benched = append(f.Benched, events.BenchedSlot{Slot: events.Slot(i), Quarantine: q})
+		}
+	}
+	if rapid.Bool().Draw(t, "quarantined") {
+		f.Quarantine = &q
+	}
+	if rapid.IntRange(0, 4).Draw(t, "excluded") == 0 {
+		f.Excluded = "is not in the host list"
+	}
+}
+
+// stays tells whether a place on the node may be kept.
+func stays(n plan.Node, s events.Slot) bool {
+	return n.Gone == "" && !n.Draining && n.Excluded == "" && int(s) < n.Slots &&
+		!slices.ContainsFunc(n.Benched, func(b events.BenchedSlot) bool { return b.Slot == s })
 }
 
 // deliver makes of a history what a network may: repeats, losses and another order.
@@ -110,6 +144,7 @@ func TestAnyHistory(t *testing.T) {
 			}
 			check(t, s)
 			stable(t, before, nodes, s)
+			obedient(t, before, s)
 			fair(t, queue, s)
 			for id, row := range s.View.Jobs {
 				if !slices.Equal(read[id], row.Places) {
@@ -136,7 +171,7 @@ func check(t *rapid.T, s plan.State) {
 				t.Fatalf("%s is given to %s and %s", p, other, j.ID)
 			}
 			taken[p] = j.ID
-			if n := s.Nodes[p.Node]; n.Gone != "" || n.Draining || int(p.Slot) >= n.Slots {
+			if n := s.Nodes[p.Node]; !stays(n, p.Slot) {
 				t.Fatalf("%s has %s, but the node is %+v", j.ID, p, n)
 			}
 		}
@@ -169,8 +204,19 @@ func stable(t *rapid.T, before map[events.JobID]events.PlacementView, nodes map[
 			if n.Incarnation != nodes[p.Node].Incarnation {
 				continue
 			}
-			if n.Gone == "" && !n.Draining && int(p.Slot) < n.Slots && !slices.Contains(row.Places, p) && len(row.Places) < row.Workers.Max {
+			if stays(n, p.Slot) && !slices.Contains(row.Places, p) && len(row.Places) < row.Workers.Max {
 				t.Fatalf("%s lost %s for nothing: %v to %v", id, p, before[id].Places, row.Places)
+			}
+		}
+	}
+}
+
+// obedient: what is new is not on a node that is quarantined or suspected.
+func obedient(t *rapid.T, before map[events.JobID]events.PlacementView, s plan.State) {
+	for id, row := range s.View.Jobs {
+		for _, p := range row.Places {
+			if n := s.Nodes[p.Node]; !slices.Contains(before[id].Places, p) && (n.Quarantine != nil || n.Suspected) {
+				t.Fatalf("%s got %s, but the node is %+v", id, p, n)
 			}
 		}
 	}
@@ -180,10 +226,16 @@ func stable(t *rapid.T, before map[events.JobID]events.PlacementView, nodes map[
 func fair(t *rapid.T, before []plan.Job, s plan.State) {
 	size, usable, taken := 0, 0, 0
 	for id, n := range s.Nodes {
-		if n.Gone == "" && !n.Draining {
-			size += n.Slots
+		if n.Gone == "" && !n.Draining && n.Excluded == "" && n.Quarantine == nil {
+			sound := 0
+			for i := range n.Slots {
+				if stays(n, events.Slot(i)) {
+					sound++
+				}
+			}
+			size += sound
 			if !n.Suspected {
-				usable += n.Slots
+				usable += sound
 				for _, row := range s.View.Jobs {
 					for _, p := range row.Places {
 						if p.Node == id {

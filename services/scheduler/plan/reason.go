@@ -19,7 +19,7 @@ func (p *pool) waiting(row events.PlacementView, j *Job, holder events.JobID, s 
 		return fmt.Sprintf("has %d of up to %d workers: free slots are kept for %s, which waits", has, w.Max, holder)
 	case j.Placed:
 		return fmt.Sprintf("has %d of up to %d workers: %s", has, w.Max, p.room())
-	case w.Min > p.could:
+	case w.Min > p.could+p.later:
 		return fmt.Sprintf("needs %s, more than there are: %s", slots(w.Min), p.room())
 	case holder != "" && holder != j.ID:
 		return fmt.Sprintf("needs %s, waits behind %s, which needs %d", slots(w.Min), holder, s.View.Jobs[holder].Workers.Min)
@@ -27,7 +27,8 @@ func (p *pool) waiting(row events.PlacementView, j *Job, holder events.JobID, s 
 	return fmt.Sprintf("needs %s, %s", slots(w.Min), p.room())
 }
 
-// room says how much is free: 3 free of 6 on 2 nodes; node-b is draining.
+// room says how much is free: 3 free of 6 on 2 nodes; node-b is draining. Times are points in time: the sentence is read
+// long after it was written.
 func (p *pool) room() string {
 	text := fmt.Sprintf("%d free of %d on %d node%s", len(p.free), p.size, p.count, plural(p.count))
 	if p.count == 0 {
@@ -40,8 +41,18 @@ func (p *pool) room() string {
 		case n.Gone != "":
 		case n.Draining:
 			closed = append(closed, string(id)+" is draining")
+		case n.Excluded != "":
+			closed = append(closed, string(id)+" may not be used: "+n.Excluded)
+		case n.Quarantine != nil:
+			closed = append(closed, fmt.Sprintf("%s is quarantined until %s: %s", id, clock(*n.Quarantine), n.Quarantine.Reason))
 		case n.Suspected:
 			closed = append(closed, string(id)+" is suspected")
+		default:
+			for _, b := range n.Benched {
+				if int(b.Slot) < n.Slots {
+					closed = append(closed, fmt.Sprintf("%s is benched until %s: %s", events.Place{Node: id, Slot: b.Slot}, clock(b.Quarantine), b.Reason))
+				}
+			}
 		}
 	}
 	if len(closed) > most {
@@ -49,6 +60,8 @@ func (p *pool) room() string {
 	}
 	return strings.Join(append([]string{text}, closed...), "; ")
 }
+
+func clock(q events.Quarantine) string { return q.Until.UTC().Format("15:04:05 UTC") }
 
 func slots(n int) string { return fmt.Sprintf("%d slot%s", n, plural(n)) }
 

@@ -42,7 +42,9 @@ func (p *pool) do(t *testing.T, line string) string {
 
 // parse reads a command: submit job min:max, scale job min:max, end job, or
 // opened or closed job N/gM (its Nth incident, after generation M), or
-// joined, suspected, recovered, draining, lost, left with a node, slots=N and an incarnation.
+// joined, suspected, recovered, draining, lost, left with a node, slots=N and an incarnation, or
+// quarantined, released, changed with those. What is beside the state of a node is said by quarantine=1m, benched=SLOT,SLOT
+// (for a minute), excluded, state=S, drains; what is not said is not so.
 func parse(line string) (in events.Input, err error) {
 	line, number, ok := strings.Cut(line, " #")
 	if ok {
@@ -61,6 +63,8 @@ func parse(line string) (in events.Input, err error) {
 		switch {
 		case strings.HasPrefix(arg, "slots="):
 			_, err = fmt.Sscanf(arg, "slots=%d", &f.Slots)
+		case strings.Contains(arg, "="), arg == "excluded", arg == "drains":
+			err = beside(&f, arg)
 		case strings.Contains(arg, ":"):
 			_, err = fmt.Sscanf(arg, "%d:%d", &workers.Min, &workers.Max)
 		default:
@@ -89,6 +93,12 @@ func parse(line string) (in events.Input, err error) {
 		if w[0] == "opened" {
 			in.Body = events.IncidentOpened{Job: job, Incident: n, From: after, Trace: events.TraceOf(job, after), Cause: events.Cause{Node: "node-a"}}
 		}
+	case "quarantined":
+		in.Body = events.NodeQuarantined{NodeFact: f}
+	case "released":
+		in.Body = events.NodeReleased{NodeFact: f}
+	case "changed":
+		in.Body = events.NodeChanged{NodeFact: f}
 	case "suspected":
 		in.Body = events.NodeSuspected{NodeFact: f}
 	case "recovered":
@@ -103,6 +113,34 @@ func parse(line string) (in events.Input, err error) {
 		return in, fmt.Errorf("unknown command")
 	}
 	return in, nil
+}
+
+// beside reads what is beside the state of a node.
+func beside(f *events.NodeFact, arg string) error {
+	name, value, _ := strings.Cut(arg, "=")
+	switch name {
+	case "quarantine":
+		d, err := time.ParseDuration(value)
+		f.Quarantine = &events.Quarantine{Since: noon, Until: noon.Add(d), Reason: "lost 3 times within 10m", Count: 1}
+		return err
+	case "benched":
+		for number := range strings.SplitSeq(value, ",") {
+			b := events.BenchedSlot{Quarantine: events.Quarantine{Since: noon, Until: noon.Add(time.Minute), Reason: "3 failures within 10m", Count: 1}}
+			if _, err := fmt.Sscan(number, &b.Slot); err != nil {
+				return err
+			}
+			f.Benched = append(f.Benched, b)
+		}
+	case "excluded":
+		f.Excluded = "is not in the host list"
+	case "state":
+		f.State = events.NodeState(value)
+	case "drains":
+		f.Drains = true
+	default:
+		return fmt.Errorf("unknown argument %s", arg)
+	}
+	return nil
 }
 
 func printed(d events.Decision) string {

@@ -53,6 +53,10 @@ type Node struct {
 	Suspected   bool               `json:"suspected,omitempty"`
 	Draining    bool               `json:"draining,omitempty"`
 	Gone        Gone               `json:"gone,omitempty"`
+
+	Excluded   string               `json:"excluded,omitempty"`   // why it may not be used
+	Quarantine *events.Quarantine   `json:"quarantine,omitempty"` // no new work
+	Benched    []events.BenchedSlot `json:"benched,omitempty"`    // these slots keep nothing
 }
 
 // Gone says how a node went away.
@@ -65,8 +69,29 @@ const (
 )
 
 // usable tells whether new work may go to the node; keeps, whether work may stay.
-func (n Node) usable() bool { return n.keeps() && !n.Suspected }
-func (n Node) keeps() bool  { return n.Gone == "" && !n.Draining }
+func (n Node) usable() bool { return n.keeps() && !n.Suspected && n.Quarantine == nil }
+func (n Node) keeps() bool  { return n.Gone == "" && !n.Draining && n.Excluded == "" }
+
+// benched returns the quarantine of a slot, nil if it has none.
+func (n Node) benched(s events.Slot) *events.Quarantine {
+	for i := range n.Benched {
+		if n.Benched[i].Slot == s {
+			return &n.Benched[i].Quarantine
+		}
+	}
+	return nil
+}
+
+// sound counts the slots that are not benched.
+func (n Node) sound() int {
+	sound := n.Slots
+	for _, b := range n.Benched {
+		if int(b.Slot) < n.Slots {
+			sound--
+		}
+	}
+	return sound
+}
 
 // Machine gives out slots.
 type Machine struct{}
@@ -76,7 +101,7 @@ func (Machine) New(string) State {
 	return State{View: events.PoolView{Jobs: map[events.JobID]events.PlacementView{}}, Nodes: map[events.NodeID]Node{}}
 }
 
-// Deadline is never: places change only because something happens.
+// Deadline is never: places change only because something happens, and discovery tells when a quarantine is over.
 func (Machine) Deadline(State) time.Time { return time.Time{} }
 
 func (s *State) job(id events.JobID) *Job {

@@ -51,6 +51,12 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 		t.node(b.NodeFact, func(n *Node) { n.Suspected = true })
 	case events.NodeDraining:
 		t.node(b.NodeFact, func(n *Node) { n.Draining = true })
+	case events.NodeQuarantined:
+		t.node(b.NodeFact, standing(b.NodeFact))
+	case events.NodeReleased:
+		t.node(b.NodeFact, standing(b.NodeFact))
+	case events.NodeChanged:
+		t.node(b.NodeFact, standing(b.NodeFact))
 	case events.NodeLost:
 		t.node(b.NodeFact, func(n *Node) { n.Gone = Lost })
 	case events.NodeLeft:
@@ -115,6 +121,19 @@ func (t *turn) ended(id events.JobID) {
 	delete(t.s.View.Jobs, id)
 }
 
+// standing is for facts whose type does not say whether the node lives: they carry it.
+func standing(f events.NodeFact) func(*Node) {
+	return func(n *Node) {
+		n.Suspected, n.Draining = f.State == events.NodeSuspect, f.Drains
+		switch f.State {
+		case events.NodeGone:
+			n.Gone = Lost
+		case events.NodeDeparted:
+			n.Gone = Left
+		}
+	}
+}
+
 // node takes in a node fact unless a later one was seen. The newest alone says what the node is: joined and recovered
 // mean ready for work, suspected and draining that only.
 func (t *turn) node(f events.NodeFact, change func(*Node)) {
@@ -127,7 +146,10 @@ func (t *turn) node(f events.NodeFact, change func(*Node)) {
 		t.lost = append(t.lost, f.Node)
 	}
 	was := n
-	n = Node{Incarnation: f.Incarnation, Slots: max(0, f.Slots), Number: max(n.Number, t.in.Number)}
+	n = Node{
+		Incarnation: f.Incarnation, Slots: max(0, f.Slots), Number: max(n.Number, t.in.Number),
+		Excluded: f.Excluded, Quarantine: f.Quarantine, Benched: f.Benched,
+	}
 	change(&n)
 	if n.Gone == Lost && was.Gone == "" && !slices.Contains(t.lost, f.Node) {
 		t.lost = append(t.lost, f.Node)

@@ -1,0 +1,40 @@
+package liveness
+
+import (
+	"fmt"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// listed takes in what the host list says of the node. What this takes away or gives is a planned change.
+func (t *turn) listed(b events.Listed) {
+	v := &t.s.View
+	if v.State == "" {
+		return
+	}
+	offers, excluded := v.Offers(), v.Excluded
+	t.allow(b)
+	if !t.s.alive() || (v.Offers() == offers && (v.Excluded == "") == (excluded == "")) {
+		return // nothing that anybody acts on; of a node that is gone its next hello tells
+	}
+	f := t.fact()
+	switch {
+	case v.Excluded != "":
+		f.Reason = "may not be used: " + v.Excluded
+	case excluded != "":
+		f.Reason = "may be used again"
+	default:
+		f.Reason = fmt.Sprintf("%d of its %d slots may be used", v.Offers(), v.Slots)
+	}
+	t.tell(events.NodeChanged{NodeFact: f})
+}
+
+// allow writes down what the host list says.
+func (t *turn) allow(b events.Listed) {
+	v := &t.s.View
+	v.Excluded, v.Cap = b.Excluded, nil
+	if b.Slots != nil {
+		slots := *b.Slots
+		v.Cap = &slots
+	}
+}

@@ -1,0 +1,330 @@
+package liveness
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// keepCharged is how many charged lives a node remembers, so that each counts once.
+const keepCharged = 64
+
+// Rules are the figures of quarantine. A first quarantine lasts First, each one after it twice as long as the last, at
+// most Most; every clean Decay takes one doubling back.
+type Rules struct {
+	Charges int           // failures of one slot within Window that bench it; 0 = never
+	Losses  int           // losses of one node within Window that quarantine it; 0 = never
+	Window  time.Duration // older failures and losses never count
+	First   time.Duration
+	Most    time.Duration
+	Decay   time.Duration // counted from the end of a quarantine, and anew from every failure
+}
+
+// cool is the length of the count-th quarantine in a row, from 1.
+func (r Rules) cool(count int) time.Duration {
+	d := r.First
+	for i := 1; i < count && d < r.Most; i++ {
+		d *= 2
+	}
+	return min(d, r.Most)
+}
+
+// next counts one more quarantine; beyond Most the count stands still, or its decay would not be felt for hours.
+func (r Rules) next(count int) int {
+	if count > 0 && r.cool(count) >= r.Most {
+		return count
+	}
+	return count + 1
+}
+
+// History is what counts against a slot, or against the node as a whole.
+type History struct {
+	Faults []Fault   `json:"faults,omitempty"` // within the window, oldest first
+	Count  int       `json:"count,omitempty"`  // quarantines in a row
+	Last   time.Time `json:"last,omitzero"`    // newest fault, or end of the newest quarantine
+}
+
+// Fault is one failure of a worker, or one loss of the node.
+type Fault struct {
+	At   time.Time    `json:"at"`
+	Job  events.JobID `json:"job,omitempty"`
+	Step uint64       `json:"step,omitempty"`
+}
+
+// decay takes back one doubling for every clean period.
+func (h *History) decay(r Rules, now time.Time) {
+	if clean := now.Sub(h.Last); h.Count > 0 && r.Decay > 0 && clean >= r.Decay {
+		n := int(clean / r.Decay)
+		h.Count, h.Last = max(0, h.Count-n), h.Last.Add(time.Duration(n)*r.Decay)
+	}
+}
+
+// add takes a fault in and drops those that are out of the window.
+func (h *History) add(r Rules, f Fault, now time.Time) {
+	h.decay(r, now)
+	h.Faults = append(slices.Clone(h.Faults), f)
+	slices.SortStableFunc(h.Faults, func(a, b Fault) int { return a.At.Compare(b.At) })
+	h.Faults = slices.DeleteFunc(h.Faults, func(f Fault) bool { return now.Sub(f.At) >= r.Window })
+	h.Last = now
+}
+
+// begin starts the next quarantine.
+func (h *History) begin(r Rules, reason string, now time.Time) events.Quarantine {
+	h.Count = r.next(h.Count)
+	q := events.Quarantine{Since: now, Until: now.Add(r.cool(h.Count)), Reason: reason, Count: h.Count}
+	h.Faults, h.Last = nil, q.Until
+	return q
+}
+
+// charged takes in that a failure was charged to a worker here.
+func (t *turn) charged(b events.JobCharged) {
+	v, r, slot := &t.s.View, t.m.Rules, b.Place.Slot
+	if v.State == "" || r.Charges <= 0 || slot < 0 || int(slot) >= v.Slots || slices.Contains(t.s.Charged, b.Worker) {
+		return
+	}
+	at := t.in.Time
+	if at.IsZero() || at.After(t.now) {
+		at = t.now
+	}
+	if t.now.Sub(at) >= r.Window {
+		return // it was on its way for so long
+	}
+	t.s.Charged = append(slices.Clone(t.s.Charged), b.Worker)
+	t.s.Charged = t.s.Charged[max(0, len(t.s.Charged)-keepCharged):]
+	gone := v.State == events.NodeGone || v.State == events.NodeDeparted || (b.Agent != "" && b.Agent != v.Incarnation)
+	if b.Kind == events.ChargeLost && gone {
+		return // the loss of the node counts, once, and not each of its slots
+	}
+	t.expire()
+	if t.benched(slot) >= 0 {
+		return // what ran there ends
+	}
+	h := t.s.Slots[slot]
+	again := func(f Fault) bool { return f.Job == b.Job && f.Step == b.Step && b.Step > 0 }
+	if slices.ContainsFunc(h.Faults, again) {
+		return // one program that fails at one step again and again says nothing about the slot
+	}
+	h.add(r, Fault{At: at, Job: b.Job, Step: b.Step}, t.now)
+	if len(h.Faults) < r.Charges {
+		t.history(slot, h)
+		return
+	}
+	q := h.begin(r, fmt.Sprintf("%d failures within %s, the last: %s of %s", len(h.Faults), short(r.Window), b.Detail, b.Job), t.now)
+	t.history(slot, h)
+	t.bench(slot, q)
+	t.spread()
+}
+
+// spread quarantines a node whose slots fail one after the other, or its only one: then it is not the slots.
+func (t *turn) spread() {
+	v := &t.s.View
+	var failed []string
+	for _, b := range v.Benched {
+		if !b.ByHand && int(b.Slot) < v.Offers() {
+			failed = append(failed, fmt.Sprint(b.Slot))
+		}
+	}
+	if v.Quarantine != nil || len(failed) == 0 || len(failed) < min(2, v.Offers()) {
+		return
+	}
+	reason := "its only slot is benched"
+	if len(failed) > 1 {
+		reason = "slots " + strings.Join(failed, ", ") + " are benched"
+	}
+	t.s.Losses.decay(t.m.Rules, t.now)
+	t.quarantine(t.s.Losses.begin(t.m.Rules, reason, t.now))
+}
+
+// flapped takes in that the node was lost. A loss while it drains is somebody's maintenance.
+func (t *turn) flapped() {
+	r := t.m.Rules
+	if r.Losses <= 0 || t.s.View.Draining || t.s.View.Quarantine != nil {
+		return
+	}
+	h := &t.s.Losses
+	if h.add(r, Fault{At: t.now}, t.now); len(h.Faults) >= r.Losses {
+		t.quarantine(h.begin(r, fmt.Sprintf("lost %d times within %s", len(h.Faults), short(r.Window)), t.now))
+	}
+}
+
+// byHand takes in that somebody wants a node or a slot to be kept out.
+func (t *turn) byHand(b events.NodeQuarantine) {
+	if !t.names(b.Slot) {
+		return
+	}
+	if b.For <= 0 {
+		t.refuse(events.Invalid, "for is %s: a quarantine lasts for some time", b.For.D())
+		return
+	}
+	q := events.Quarantine{Since: t.now, Until: t.now.Add(b.For.D()), Reason: "by hand", ByHand: true}
+	if b.Reason != "" {
+		q.Reason += ": " + b.Reason
+	}
+	if b.Slot == nil {
+		if old := t.s.View.Quarantine; old == nil || !alike(*old, q) {
+			t.quarantine(q)
+		}
+		return
+	}
+	if i := t.benched(*b.Slot); i < 0 || !alike(t.s.View.Benched[i].Quarantine, q) {
+		t.bench(*b.Slot, q)
+	}
+}
+
+// release ends a quarantine by hand and forgives what has led to it.
+func (t *turn) release(b events.NodeRelease) {
+	if !t.names(b.Slot) {
+		return
+	}
+	reason := "released by hand"
+	if b.Reason != "" {
+		reason += ": " + b.Reason
+	}
+	if b.Slot != nil {
+		delete(t.s.Slots, *b.Slot)
+		t.free(reason, func(s events.Slot, _ events.Quarantine) bool { return s == *b.Slot })
+		return
+	}
+	t.s.Slots, t.s.Losses = nil, History{}
+	t.free(reason, func(events.Slot, events.Quarantine) bool { return true })
+}
+
+// expire ends what is over. A clock that was set back does not make a quarantine longer than it was meant to be.
+func (t *turn) expire() {
+	v := &t.s.View
+	sane := func(q events.Quarantine) events.Quarantine {
+		if t.now.Before(q.Since) {
+			q.Since, q.Until = t.now, t.now.Add(q.Until.Sub(q.Since))
+		}
+		return q
+	}
+	if q := v.Quarantine; q != nil && t.now.Before(q.Since) {
+		fixed := sane(*q)
+		v.Quarantine = &fixed
+	}
+	for i, b := range v.Benched {
+		if t.now.Before(b.Since) {
+			v.Benched = slices.Clone(v.Benched)
+			v.Benched[i].Quarantine = sane(b.Quarantine)
+		}
+	}
+	t.free("its cool-down is over", func(_ events.Slot, q events.Quarantine) bool { return !t.now.Before(q.Until) })
+}
+
+// whole stands for the node where a slot is asked for.
+const whole events.Slot = -1
+
+// free ends the quarantines that over selects, those of slots first.
+func (t *turn) free(reason string, over func(events.Slot, events.Quarantine) bool) {
+	v := &t.s.View
+	for _, b := range slices.Clone(v.Benched) {
+		if over(b.Slot, b.Quarantine) {
+			v.Benched = slices.Delete(slices.Clone(v.Benched), t.benched(b.Slot), t.benched(b.Slot)+1)
+			if len(v.Benched) == 0 {
+				v.Benched = nil
+			}
+			t.released(&b.Slot, reason)
+		}
+	}
+	if q := v.Quarantine; q != nil && over(whole, *q) {
+		v.Quarantine = nil
+		t.released(nil, reason)
+	}
+}
+
+func (t *turn) released(slot *events.Slot, reason string) {
+	f := t.fact()
+	f.Reason = reason
+	t.tell(events.NodeReleased{NodeFact: f, Slot: slot})
+}
+
+// quarantine keeps the node out.
+func (t *turn) quarantine(q events.Quarantine) {
+	t.s.View.Quarantine = &q
+	t.out(nil, q)
+}
+
+// bench keeps a slot out, instead of an earlier quarantine if there is one.
+func (t *turn) bench(slot events.Slot, q events.Quarantine) {
+	v := &t.s.View
+	v.Benched = slices.Clone(v.Benched)
+	if i := t.benched(slot); i >= 0 {
+		v.Benched[i].Quarantine = q
+	} else {
+		v.Benched = append(v.Benched, events.BenchedSlot{Slot: slot, Quarantine: q})
+		slices.SortFunc(v.Benched, func(a, b events.BenchedSlot) int { return cmp.Compare(a.Slot, b.Slot) })
+	}
+	t.out(&slot, q)
+}
+
+func (t *turn) out(slot *events.Slot, q events.Quarantine) {
+	f := t.fact()
+	f.Reason = q.Reason
+	t.tell(events.NodeQuarantined{NodeFact: f, Slot: slot, Until: q.Until, Count: q.Count})
+}
+
+// benched returns where the slot is among those that are benched, -1 if it is not.
+func (t *turn) benched(slot events.Slot) int {
+	return slices.IndexFunc(t.s.View.Benched, func(b events.BenchedSlot) bool { return b.Slot == slot })
+}
+
+func (t *turn) history(slot events.Slot, h History) {
+	if t.s.Slots == nil {
+		t.s.Slots = map[events.Slot]History{}
+	}
+	t.s.Slots[slot] = h
+}
+
+// names tells whether there is such a node and slot, and refuses if not.
+func (t *turn) names(slot *events.Slot) bool {
+	v := &t.s.View
+	switch {
+	case v.State == "":
+		t.refuse(events.NotFound, "there is no node %s", v.Node)
+	case slot != nil && v.Slots == 0:
+		t.refuse(events.NotFound, "node %s has no slots", v.Node)
+	case slot != nil && (*slot < 0 || int(*slot) >= v.Slots):
+		t.refuse(events.NotFound, "there is no slot %d on node %s: it has 0 to %d", *slot, v.Node, v.Slots-1)
+	default:
+		return true
+	}
+	return false
+}
+
+// alike tells whether a command that comes again would change nothing.
+func alike(a, b events.Quarantine) bool {
+	return a.ByHand == b.ByHand && a.Reason == b.Reason && a.Since.Equal(b.Since) && a.Until.Equal(b.Until)
+}
+
+// until is when the next quarantine ends, zero if none runs.
+func (s State) until() time.Time {
+	var first time.Time
+	take := func(q events.Quarantine) {
+		if first.IsZero() || q.Until.Before(first) {
+			first = q.Until
+		}
+	}
+	if s.View.Quarantine != nil {
+		take(*s.View.Quarantine)
+	}
+	for _, b := range s.View.Benched {
+		take(b.Quarantine)
+	}
+	return first
+}
+
+// short prints 10m0s as 10m.
+func short(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

@@ -1,0 +1,179 @@
+package liveness_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/discovery/liveness"
+)
+
+func anySlot(t *rapid.T) *events.Slot {
+	s := events.Slot(rapid.IntRange(-1, 5).Draw(t, "slot"))
+	if s < 0 {
+		return nil
+	}
+	return &s
+}
+
+func anyCharge(t *rapid.T) events.JobCharged {
+	return events.JobCharged{
+		Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: events.Slot(rapid.IntRange(-1, 5).Draw(t, "slot"))},
+		Worker: events.Incarnation(fmt.Sprint("W", rapid.IntRange(0, 40).Draw(t, "life"))), Detail: "exit code 1",
+		Agent: events.Incarnation(rapid.SampledFrom([]string{"A", "B", "C", "D", ""}).Draw(t, "agent")),
+		Step:  uint64(rapid.IntRange(0, 3).Draw(t, "step")),
+		Kind:  rapid.SampledFrom([]events.ChargeKind{events.ChargeCrash, events.ChargeCrash, events.ChargeLost}).Draw(t, "charged with"),
+	}
+}
+
+func text(v any) string {
+	raw, _ := json.Marshal(v)
+	return string(raw)
+}
+
+// sameBeside: what the newest fact says beside the state is what is on record. Of a node that is gone the host list may say
+// something else by now: nobody acts on it before its next hello.
+func sameBeside(t *rapid.T, f events.NodeFact, v events.NodeView) {
+	if v.State == "" {
+		return
+	}
+	at := func(q *events.Quarantine) string {
+		if q == nil {
+			return ""
+		}
+		return q.Reason
+	}
+	if at(f.Quarantine) != at(v.Quarantine) || len(f.Benched) != len(v.Benched) {
+		t.Fatalf("the newest fact knows quarantine %s %s, the record %s %s", text(f.Quarantine), text(f.Benched), text(v.Quarantine), text(v.Benched))
+	}
+	alive := v.State == events.NodeReady || v.State == events.NodeSuspect
+	if alive && (f.Slots != v.Offers() || (f.Excluded == "") != (v.Excluded == "")) {
+		t.Fatalf("the newest fact offers %d slots (%q), the record %d (%q)", f.Slots, f.Excluded, v.Offers(), v.Excluded)
+	}
+}
+
+// patient is a machine and its history so far.
+type patient struct {
+	m   liveness.Machine
+	s   liveness.State
+	now time.Time
+}
+
+func (p *patient) step(b events.Body, at time.Time) events.Decision {
+	var d events.Decision
+	p.s, d = p.m.Step(p.s, events.Input{Body: b, Time: at}, p.now)
+	return d
+}
+
+func admitted() *patient {
+	p := &patient{m: liveness.Machine{Rules: rules}, now: noon}
+	p.s = p.m.New("node-a")
+	p.step(events.NodeHello{Node: "node-a", Incarnation: "A", Slots: 4}, time.Time{})
+	return p
+}
+
+// Whatever was charged or asked for, in whatever order and how often: with nothing but the ticks that the machine asks for,
+// everything is released in time, and can be used then.
+func TestEveryQuarantineEnds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := admitted()
+		for range rapid.IntRange(1, 80).Draw(t, "length") {
+			p.now = p.now.Add(time.Duration(rapid.IntRange(0, 120).Draw(t, "seconds")) * time.Second)
+			switch rapid.IntRange(0, 6).Draw(t, "what") {
+			case 0:
+				p.step(events.NodeQuarantine{Node: "node-a", Slot: anySlot(t), For: events.Duration(time.Hour)}, p.now)
+			case 1:
+				p.step(events.Silence{Node: "node-a", Incarnation: "A", Failed: true}, p.now)
+			case 2:
+				p.step(events.NodeHello{Node: "node-a", Incarnation: "A", Slots: 4}, p.now)
+			default:
+				p.step(anyCharge(t), p.now)
+			}
+			for _, b := range p.s.View.Benched {
+				if b.Until.Sub(p.now) > time.Hour {
+					t.Fatalf("slot %d is benched for %s", b.Slot, b.Until.Sub(p.now))
+				}
+			}
+		}
+		last := p.now.Add(time.Hour)
+		for at := p.m.Deadline(p.s); !at.IsZero(); at = p.m.Deadline(p.s) {
+			if at.After(last) {
+				t.Fatalf("it lasts until %s, an hour from the last failure is %s", at, last)
+			}
+			p.now = later(p.now, at)
+			if p.step(events.Tick{}, time.Time{}); p.m.Deadline(p.s).Equal(at) {
+				t.Fatalf("the tick at its deadline %s changed nothing: %s", at, text(p.s.View))
+			}
+		}
+		p.step(events.NodeHello{Node: "node-a", Incarnation: "A", Slots: 4}, p.now)
+		if v := p.s.View; v.Quarantine != nil || len(v.Benched) > 0 || v.Open() != 4 {
+			t.Fatalf("%d of 4 slots are open in the end: %s", v.Open(), text(v))
+		}
+	})
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// A released slot can be used at once, and it takes as many failures as ever to bench it again.
+func TestAReleasedSlotIsUsable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := admitted()
+		for range rapid.IntRange(0, 30).Draw(t, "before") {
+			p.now = p.now.Add(time.Duration(rapid.IntRange(0, 60).Draw(t, "seconds")) * time.Second)
+			p.step(anyCharge(t), p.now)
+		}
+		p.step(events.NodeRelease{Node: "node-a"}, p.now)
+		if v := p.s.View; v.Open() != 4 {
+			t.Fatalf("%d of 4 slots are open after the release: %s", v.Open(), text(v))
+		}
+		for i := range rules.Charges {
+			if v := p.s.View; v.Open() != 4 {
+				t.Fatalf("%d failures after the release %d of 4 slots are open: %s", i, v.Open(), text(v))
+			}
+			c := events.JobCharged{Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: 2}, Worker: events.Incarnation(fmt.Sprint("X", i))}
+			p.step(c, p.now)
+		}
+		if b := p.s.View.Benched; len(b) != 1 || b[0].Count != 1 || b[0].Until.Sub(p.now) != rules.First {
+			t.Fatalf("the next quarantine is not the first: %s", text(b))
+		}
+	})
+}
+
+// However failures are spread and delivered, a slot is benched only if so many of different lives lie within one window.
+func TestOnlyFailuresWithinAWindowBench(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := admitted()
+		ended := map[events.Incarnation]time.Time{}
+		for range rapid.IntRange(1, 60).Draw(t, "length") {
+			p.now = p.now.Add(time.Duration(rapid.IntRange(0, 400).Draw(t, "seconds")) * time.Second)
+			life := events.Incarnation(fmt.Sprint("W", rapid.IntRange(0, 60).Draw(t, "life")))
+			when := p.now.Add(-time.Duration(rapid.SampledFrom([]int{0, 0, 60, 500, 700}).Draw(t, "late")) * time.Second)
+			if at, again := ended[life]; again {
+				when = at
+			}
+			ended[life] = when
+			d := p.step(events.JobCharged{Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: 1}, Worker: life}, when)
+			if len(d.Facts) == 0 {
+				continue
+			}
+			near := 0
+			for _, at := range ended {
+				if p.now.Sub(at) < rules.Window {
+					near++
+				}
+			}
+			if q, ok := d.Facts[0].Body.(events.NodeQuarantined); ok && near < rules.Charges {
+				t.Fatalf("benched for %q with %d failures within the window", q.Reason, near)
+			}
+		}
+	})
+}

@@ -1,0 +1,117 @@
+package liveness_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// quarantine reads the commands of quarantine and of the host list:
+//
+//	charge SLOT LIFE [job=J] [step=N] [kind=K] [agent=A] [late=5m]
+//	quarantine NODE[/SLOT] 10m [REASON...]      release NODE[/SLOT] [REASON...]
+//	listed [SLOTS]      listed not WHY...
+func (n *node) quarantine(t *testing.T, line string, in *events.Input) {
+	t.Helper()
+	w := strings.Fields(line)
+	rest := func(i int) string { return strings.Join(w[min(i, len(w)):], " ") }
+	var slot *events.Slot
+	if _, number, ok := strings.Cut(w[min(1, len(w)-1)], "/"); ok {
+		slot = new(events.Slot)
+		if _, err := fmt.Sscan(number, slot); err != nil {
+			t.Fatal(line, err)
+		}
+	}
+	switch w[0] {
+	case "charge":
+		c := events.JobCharged{
+			Job: "demo-0001", Worker: events.Incarnation(w[2]), Agent: n.s.View.Incarnation, Kind: events.ChargeCrash, Detail: "exit code 1",
+			Place: events.Place{Node: "node-a"},
+		}
+		if _, err := fmt.Sscan(w[1], &c.Place.Slot); err != nil {
+			t.Fatal(line, err)
+		}
+		in.Time = n.now
+		for _, arg := range w[3:] {
+			name, value, _ := strings.Cut(arg, "=")
+			var err error
+			switch name {
+			case "job":
+				c.Job = events.JobID(value)
+			case "step":
+				_, err = fmt.Sscan(value, &c.Step)
+			case "kind":
+				c.Kind = events.ChargeKind(value)
+			case "agent":
+				c.Agent = events.Incarnation(value)
+			case "late":
+				var d time.Duration
+				d, err = time.ParseDuration(value)
+				in.Time = n.now.Add(-d)
+			default:
+				err = fmt.Errorf("unknown argument %s", arg)
+			}
+			if err != nil {
+				t.Fatal(line, err)
+			}
+		}
+		in.Body = c
+	case "quarantine":
+		d, err := time.ParseDuration(w[2])
+		if err != nil {
+			t.Fatal(line, err)
+		}
+		in.Body = events.NodeQuarantine{Node: "node-a", Slot: slot, For: events.Duration(d), Reason: rest(3)}
+	case "release":
+		in.Body = events.NodeRelease{Node: "node-a", Slot: slot, Reason: rest(2)}
+	case "listed":
+		l := events.Listed{Node: "node-a"}
+		if len(w) > 1 && w[1] == "not" {
+			l.Excluded = rest(2)
+		} else if len(w) > 1 {
+			l.Slots = new(int)
+			if _, err := fmt.Sscan(w[1], l.Slots); err != nil {
+				t.Fatal(line, err)
+			}
+		}
+		in.Body = l
+	}
+}
+
+// about says which slot a fact is about, and how long the quarantine is.
+func (n *node) about(b events.Body) string {
+	of := func(s *events.Slot) string {
+		if s == nil {
+			return " whole"
+		}
+		return fmt.Sprintf(" slot=%d", *s)
+	}
+	switch b := b.(type) {
+	case events.NodeQuarantined:
+		return fmt.Sprintf("%s for=%s count=%d", of(b.Slot), b.Until.Sub(n.now), b.Count)
+	case events.NodeReleased:
+		return of(b.Slot)
+	}
+	return ""
+}
+
+// standing is what is beside the state.
+func (n *node) standing() string {
+	v, out := n.s.View, ""
+	if v.Excluded != "" {
+		out += ", excluded"
+	}
+	if v.Quarantine != nil {
+		out += fmt.Sprintf(", quarantined for %s", v.Quarantine.Until.Sub(n.now))
+	}
+	for _, b := range v.Benched {
+		out += fmt.Sprintf(", slot %d benched for %s", b.Slot, b.Until.Sub(n.now))
+	}
+	if out != "" {
+		out += fmt.Sprintf(", %d open", v.Open())
+	}
+	return out
+}

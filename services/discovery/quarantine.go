@@ -1,0 +1,51 @@
+package discovery
+
+import (
+	"time"
+
+	"github.com/regroup-io/regroup/services/discovery/liveness"
+)
+
+// Quarantine is when a slot or a node is kept out, and for how long.
+type Quarantine struct {
+	// Failures of one slot within Window that bench it; 0 = never. Too small: a program with a fault of its own benches
+	// slots that are well. Too large: a broken GPU costs every job that many restarts.
+	Charges int `envconfig:"CHARGES" default:"3"`
+	// Losses of a node within Window that quarantine it; 0 = never.
+	Losses int `envconfig:"LOSSES" default:"3"`
+	// What is older never counts.
+	Window time.Duration `envconfig:"WINDOW" default:"10m"`
+	// Length of the first quarantine; each one after it is twice as long as the last.
+	First time.Duration `envconfig:"FIRST" default:"1m"`
+	// No quarantine is longer, except by hand.
+	Most time.Duration `envconfig:"MOST" default:"1h"`
+	// Time without a failure that takes one doubling back; 0 = never.
+	Decay time.Duration `envconfig:"DECAY" default:"1h"`
+}
+
+// DefaultQuarantine returns what the tags say.
+func DefaultQuarantine() Quarantine {
+	return Quarantine{Charges: 3, Losses: 3, Window: 10 * time.Minute, First: time.Minute, Most: time.Hour, Decay: time.Hour}
+}
+
+// NoQuarantine keeps nobody out but by hand: where there is nowhere else to go, it would only delay.
+func NoQuarantine() Quarantine {
+	q := DefaultQuarantine()
+	q.Charges, q.Losses = 0, 0
+	return q
+}
+
+func (q Quarantine) rules() liveness.Rules {
+	return liveness.Rules{Charges: q.Charges, Losses: q.Losses, Window: q.Window, First: q.First, Most: q.Most, Decay: q.Decay}
+}
+
+func (q Quarantine) validate(fault func(wrong bool, format string, args ...any)) {
+	fault(q.Charges < 0, "Quarantine.Charges is %d: 0 or more", q.Charges)
+	fault(q.Losses < 0, "Quarantine.Losses is %d: 0 or more", q.Losses)
+	fault(q.Decay < 0, "Quarantine.Decay is %s: 0 or more", q.Decay)
+	if q.Charges > 0 || q.Losses > 0 {
+		fault(q.Window <= 0, "Quarantine.Window is %s: it must be positive", q.Window)
+		fault(q.First <= 0, "Quarantine.First is %s: it must be positive", q.First)
+		fault(q.Most < q.First, "Quarantine.Most is %s: not less than First, %s", q.Most, q.First)
+	}
+}
