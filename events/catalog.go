@@ -50,7 +50,6 @@ func Catalog() []Entry {
 		entry[JobStalled](ClassFact, reg, to(rdzv), "no worker made a step for as long as the job allows"),
 		entry[JobRespawned](ClassFact, reg, to(rdzv), "verdict: a dead worker is started again"),
 		entry[JobBlamed](ClassFact, reg, to(rdzv), "verdict: a dead worker's place stays empty"),
-		entry[JobCharged](ClassFact, reg, to(disc), "a failure was charged to one life of a worker"),
 		entry[JobFinishing](ClassFact, reg, to(rdzv), "a worker has completed the training"),
 		entry[JobStopping](ClassFact, reg, to(rdzv), "a stop was asked for"),
 		entry[JobSucceeded](ClassFact, reg, to(sched, rdzv), "the job ended well"),
@@ -106,7 +105,6 @@ func (NodeRelease) Type() Type       { return "dev.regroup.node.release.v1" }
 func (JobSubmitted) Type() Type      { return "dev.regroup.job.submitted.v1" }
 func (JobRejected) Type() Type       { return "dev.regroup.job.rejected.v1" }
 func (JobScaled) Type() Type         { return "dev.regroup.job.scaled.v1" }
-func (JobCharged) Type() Type        { return "dev.regroup.job.charged.v1" }
 func (JobStalled) Type() Type        { return "dev.regroup.job.stalled.v1" }
 func (JobRespawned) Type() Type      { return "dev.regroup.job.respawned.v1" }
 func (JobBlamed) Type() Type         { return "dev.regroup.job.blamed.v1" }

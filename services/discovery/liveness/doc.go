@@ -19,8 +19,8 @@
 //	node in use ──────────────────────────────────────► quarantined ─────────────────────────────► in use
 //
 // The first cool-down is as long as the setting says, each one after it twice as long, and a clean hour takes one doubling
-// back. Each life of a worker counts once; planned departures, losses while the node drains, and one job that fails at the
-// same step again and again do not. Blame is per slot first: one failed process never costs a node its other slots
+// back. Each life of a worker counts once; planned departures and losses while the node drains do not, and a program
+// that crashes without getting any further counts once: somebody who looks for a fault in a script must not lose the slots. Blame is per slot first: one failed process never costs a node its other slots
 // (Horovod blacklists the host, never forgets, and begins with two to three times the delay that it documents).
 //
 // The host list is beside them as well: a node that it does not name is excluded, one that it names has at most as many

@@ -51,7 +51,7 @@ type History struct {
 // Fault is one failure of a worker, or one loss of the node.
 type Fault struct {
 	At   time.Time    `json:"at"`
-	Job  events.JobID `json:"job,omitempty"`
+	Job  events.JobID `json:"job,omitempty"` // and Step: of failures that the program may have brought about itself
 	Step uint64       `json:"step,omitempty"`
 }
 
@@ -103,12 +103,14 @@ func (t *turn) charged(b events.JobCharged) {
 	if t.benched(slot) >= 0 {
 		return // what ran there ends
 	}
-	h := t.s.Slots[slot]
-	again := func(f Fault) bool { return f.Job == b.Job && f.Step == b.Step && b.Step > 0 }
-	if slices.ContainsFunc(h.Faults, again) {
-		return // one program that fails at one step again and again says nothing about the slot
+	h, f := t.s.Slots[slot], Fault{At: at}
+	if b.Kind == events.ChargeCrash || b.Kind == events.ChargeOOM {
+		f.Job, f.Step = b.Job, b.Step
+		if slices.ContainsFunc(h.Faults, func(o Fault) bool { return o.Job == f.Job && o.Step == f.Step }) {
+			return // a program that gets no further is to blame, and its registry ends it
+		}
 	}
-	h.add(r, Fault{At: at, Job: b.Job, Step: b.Step}, t.now)
+	h.add(r, f, t.now)
 	if len(h.Faults) < r.Charges {
 		t.history(slot, h)
 		return

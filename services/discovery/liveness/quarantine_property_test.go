@@ -26,7 +26,7 @@ func anyCharge(t *rapid.T) events.JobCharged {
 		Worker: events.Incarnation(fmt.Sprint("W", rapid.IntRange(0, 40).Draw(t, "life"))), Detail: "exit code 1",
 		Agent: events.Incarnation(rapid.SampledFrom([]string{"A", "B", "C", "D", ""}).Draw(t, "agent")),
 		Step:  uint64(rapid.IntRange(0, 3).Draw(t, "step")),
-		Kind:  rapid.SampledFrom([]events.ChargeKind{events.ChargeCrash, events.ChargeCrash, events.ChargeLost}).Draw(t, "charged with"),
+		Kind:  rapid.SampledFrom([]events.ChargeKind{events.ChargeCrash, events.ChargeSignal, events.ChargeLost}).Draw(t, "charged with"),
 	}
 }
 
@@ -139,7 +139,7 @@ func TestAReleasedSlotIsUsable(t *testing.T) {
 			if v := p.s.View; v.Open() != 4 {
 				t.Fatalf("%d failures after the release %d of 4 slots are open: %s", i, v.Open(), text(v))
 			}
-			c := events.JobCharged{Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: 2}, Worker: events.Incarnation(fmt.Sprint("X", i))}
+			c := events.JobCharged{Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: 2}, Worker: events.Incarnation(fmt.Sprint("X", i)), Kind: events.ChargeSignal}
 			p.step(c, p.now)
 		}
 		if b := p.s.View.Benched; len(b) != 1 || b[0].Count != 1 || b[0].Until.Sub(p.now) != rules.First {
@@ -161,7 +161,7 @@ func TestOnlyFailuresWithinAWindowBench(t *testing.T) {
 				when = at
 			}
 			ended[life] = when
-			d := p.step(events.JobCharged{Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: 1}, Worker: life}, when)
+			d := p.step(events.JobCharged{Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: 1}, Worker: life, Kind: events.ChargeSignal}, when)
 			if len(d.Facts) == 0 {
 				continue
 			}

@@ -28,7 +28,7 @@ func (n *node) quarantine(t *testing.T, line string, in *events.Input) {
 	switch w[0] {
 	case "charge":
 		c := events.JobCharged{
-			Job: "demo-0001", Worker: events.Incarnation(w[2]), Agent: n.s.View.Incarnation, Kind: events.ChargeCrash, Detail: "exit code 1",
+			Job: "demo-0001", Worker: events.Incarnation(w[2]), Agent: n.s.View.Incarnation, Kind: events.ChargeSignal, Detail: "killed by signal 9 (SIGKILL)",
 			Place: events.Place{Node: "node-a"},
 		}
 		if _, err := fmt.Sscan(w[1], &c.Place.Slot); err != nil {

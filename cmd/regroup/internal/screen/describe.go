@@ -57,6 +57,10 @@ func describeWorker(b events.Body) string {
 		return fmt.Sprintf("%s step %d", b.Place, b.Step)
 	case events.WorkerExited:
 		return fmt.Sprintf("%s %s %s", b.Place, b.Generation, exitText(b))
+	case events.JobCharged:
+		return fmt.Sprintf("%s: %s: %s", b.Place, b.Kind, b.Detail)
+	case events.JobStalled:
+		return fmt.Sprintf("%s at step %d: %s", b.Generation, b.Step, b.Detail)
 	case events.IncidentOpened:
 		return fmt.Sprintf("#%d after %s: %s", b.Incident, b.From, causeText(b.Cause))
 	case events.IncidentClosed:
@@ -73,6 +77,12 @@ func describeWorker(b events.Body) string {
 		return nodeText(b.NodeFact)
 	case events.NodeDraining:
 		return nodeText(b.NodeFact)
+	case events.NodeQuarantined:
+		return fmt.Sprintf("%s kept out until %s: %s", slotText(b.Slot), b.Until.UTC().Format("15:04:05 UTC"), b.Reason)
+	case events.NodeReleased:
+		return slotText(b.Slot) + " " + b.Reason
+	case events.NodeChanged:
+		return nodeText(b.NodeFact)
 	case events.NodeRejected:
 		return events.Refuse(b.Findings).Error()
 	}
@@ -88,6 +98,14 @@ func nodeText(n events.NodeFact) string {
 		s += ": " + n.Reason
 	}
 	return s
+}
+
+// slotText says what of a node is meant.
+func slotText(s *events.Slot) string {
+	if s == nil {
+		return "the whole node:"
+	}
+	return fmt.Sprintf("slot %d:", *s)
 }
 
 // WorkersText writes 2-4, or 4.
