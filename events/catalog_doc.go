@@ -9,6 +9,7 @@ import (
 func CatalogMarkdown() string {
 	var b strings.Builder
 	b.WriteString("# Events\n\nGenerated from the catalogue in `events/catalog.go`. Every message is a CloudEvent 1.0, in binary mode as we write it;\nboth modes are read. The data is JSON; fields may be added, never changed: another meaning is another type.\n")
+	b.WriteString(longLists)
 	rows := Catalog()
 	for _, class := range []struct {
 		class Class
@@ -54,3 +55,17 @@ func entityWord(f Family) string {
 	}
 	return "<job>"
 }
+
+const longLists = `
+## Long lists
+
+A job may have tens of thousands of workers, so lists of them are grouped by node.
+
+- Places (` + "`placement.set`, `round.opened`" + `): one text for the slots of a node, in order: ` + "`[\"node-a/0-7\", \"node-b/0,2\"]`" + `.
+- Members (` + "`round.sealed`" + `), in order of rank, one object per node: ` + "`node`, `slots` (`\"0-7\"`), `agent`, `workers`, `ports`, `attempts`, `pids`, `commits`" + `.
+  The incarnation of the i-th is ` + "`prefix + workers[i] + suffix`" + `, its address ` + "`host + \":\" + ports[i]`" + ` (or ` + "`addresses[i]`" + ` where they have nothing in common).
+  One value in the place of a list stands for all of the group; what is absent is zero or empty. Ranks count up through the whole list, local ranks
+  within a group; a cross rank counts the groups before that are longer than the local rank. Readers also meet the plain form, one object with ` + "`place`, `rank`" + `
+  and the rest per member, where ranks do not follow from the order.
+- Data of more than ` + "128 KiB" + ` is compressed; the NATS header ` + "`Content-Encoding: gzip`" + ` says so.
+`

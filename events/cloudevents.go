@@ -27,7 +27,16 @@ const (
 // Message makes the stored form of a fact or a command in CloudEvents binary mode (NATS protocol binding 1.0.3):
 // attributes and extensions are ce- headers, the payload is the data. Invalid if the envelope is incomplete or the
 // body is not in the catalogue, TooLarge if a command's data is over MaxPayload.
-func (e Event) Message() (Message, error) { return e.message(binding.WithForceBinary) }
+// Data over compressData is compressed, which the header Content-Encoding: gzip says.
+func (e Event) Message() (Message, error) {
+	m, err := e.message(binding.WithForceBinary)
+	if err != nil || len(m.Data) <= compressData {
+		return m, err
+	}
+	m.Header[headerEncoding] = []string{encodingGzip}
+	m.Data, err = pack(m.Data)
+	return m, err
+}
 
 // Structured makes the stored form in CloudEvents structured mode: the whole event is one JSON document.
 func (e Event) Structured() (Message, error) { return e.message(binding.WithForceStructured) }
@@ -92,9 +101,8 @@ func (e Event) cloudEvent() (Entry, event.Event, error) {
 	if e.Number > 0 {
 		ce.SetExtension(extSequence, fmt.Sprintf("%020d", e.Number))
 	}
-	if err := ce.SetData(mediaJSON, json.RawMessage(data)); err != nil {
-		return row, ce, Errorf(Internal, "encode data of %s: %w", row.Type, err)
-	}
+	ce.SetDataContentType(mediaJSON)
+	ce.DataEncoded = data // as it is: through SetData it would be encoded once more
 	bad := validate(ce)
 	for _, v := range []struct{ name, value string }{
 		{"id", e.ID}, {"source", e.Source}, {"subject", e.Entity}, {extCause, e.Cause}, {extTrace, e.Trace},

@@ -20,6 +20,10 @@ func Decode(h map[string][]string, data []byte) (Event, error) {
 		attrs map[string]string
 		bad   []Finding
 	)
+	data, err := unpacked(h, data)
+	if err != nil {
+		return Event{}, err
+	}
 	media := strings.ToLower(header(h, headerContentType))
 	switch attrs, bad = attributes(h); {
 	case strings.HasPrefix(media, mediaEvents):

@@ -18,6 +18,8 @@ type Document struct {
 	Applied []string          `json:"applied,omitempty"` // ids of the newest inputs taken in, oldest first
 	Number  map[Family]uint64 `json:"number,omitempty"`  // last fact number per family
 	Outbox  []Message         `json:"outbox,omitempty"`  // decided, not yet known to be told, in order
+	Brief   []int             `json:"brief,omitempty"`   // positions in Outbox of facts whose long part is made again from State
+	Told    uint64            `json:"told,omitempty"`    // launches up to this revision are known to be told; the others are made again from State
 }
 
 // documents over this many bytes are stored compressed.
@@ -60,16 +62,19 @@ func DecodeDocument(b []byte) (Document, error) {
 		}
 		b = plain
 	}
-	var version struct { // alone first: a newer schema need not fit our fields
-		Schema int `json:"schema"`
+	err := json.Unmarshal(b, &d)
+	if err != nil { // a newer schema need not fit our fields
+		var version struct {
+			Schema int `json:"schema"`
+		}
+		if json.Unmarshal(b, &version) == nil {
+			d.Schema = version.Schema
+		}
 	}
-	if err := json.Unmarshal(b, &version); err != nil {
-		return d, Errorf(Invalid, "decode document: %w", err)
-	}
-	if version.Schema > DocumentSchema {
-		return d, Errorf(Newer, "document has schema %d, this version understands up to %d: upgrade it", version.Schema, DocumentSchema)
-	}
-	if err := json.Unmarshal(b, &d); err != nil {
+	switch {
+	case d.Schema > DocumentSchema:
+		return Document{}, Errorf(Newer, "document has schema %d, this version understands up to %d: upgrade it", d.Schema, DocumentSchema)
+	case err != nil:
 		return d, Errorf(Invalid, "decode document: %w", err)
 	}
 	return d, nil

@@ -5,7 +5,7 @@ package events
 // PlacementSet says which places a job has from now on; it replaces every earlier one of a lower Number.
 type PlacementSet struct {
 	Job     JobID    `json:"job"`
-	Places  []Place  `json:"places"`         // sorted by node and slot; may be fewer than Min after a loss
+	Places  Places   `json:"places"`         // sorted by node and slot; may be fewer than Min after a loss
 	Workers Workers  `json:"workers"`        // as wanted when this was decided
 	Spec    Spec     `json:"spec"`           // so that the rendezvous needs no other reading
 	Reason  string   `json:"reason"`         // why it changed

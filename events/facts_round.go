@@ -23,7 +23,7 @@ type Member struct {
 type RoundOpened struct {
 	Job      JobID      `json:"job"`
 	Proposed Generation `json:"proposed"`
-	Expected []Place    `json:"expected"`
+	Expected Places     `json:"expected"`
 	Cause    Cause      `json:"cause"`
 }
 
@@ -31,7 +31,7 @@ type RoundOpened struct {
 type RoundSealed struct {
 	Job        JobID      `json:"job"`
 	Generation Generation `json:"generation"`
-	Members    []Member   `json:"members"` // in order of rank
+	Members    Roster     `json:"members"` // in order of rank
 	Cause      Cause      `json:"cause"`
 	From       Generation `json:"from"`      // last generation with a good step; 0 = none
 	NoticeMS   float64    `json:"notice_ms"` // age of the fault when the first notice arrived

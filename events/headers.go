@@ -12,6 +12,7 @@ import (
 const (
 	headerPrefix      = "ce-"
 	headerContentType = "Content-Type"
+	headerEncoding    = "Content-Encoding"
 	mediaEvents       = "application/cloudevents"
 	mediaStructured   = mediaEvents + "+json"
 	mediaJSON         = "application/json"

@@ -28,6 +28,9 @@ type Log interface {
 	// Publish stores a message and returns its position. The same id on the same stream within the broker's window
 	// stores nothing and is no error. A message over the limit is TooLarge; a full or absent stream is Unavailable.
 	Publish(ctx context.Context, m Message) (uint64, error)
+	// PublishAll stores messages like Publish, many on their way at once, but those of one subject in order. It returns nil when
+	// all are stored. With an error it is open which are: give all of them again, their ids keep them from being stored twice.
+	PublishAll(ctx context.Context, all []Message) error
 	// Consume shares a durable consumer with every process that names it the same, and calls handle for each message, up to
 	// Parallel at once: handle must not wait for another message. It blocks. A message that is not settled within AckWait is delivered again.
 	Consume(ctx context.Context, c Consumer, handle func(Delivery)) error

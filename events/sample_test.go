@@ -36,6 +36,9 @@ func fill(t testing.TB, v reflect.Value, n *int) {
 	case Spec:
 		v.Set(reflect.ValueOf(sampleSpec()))
 		return
+	case Roster:
+		v.Set(reflect.ValueOf(great(2, 2)))
+		return
 	case JobID:
 		v.SetString("cifar-1a2b")
 		return

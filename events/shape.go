@@ -133,6 +133,9 @@ func (s *shape) walk(path string, n any, t reflect.Type) {
 		}
 		return
 	}
+	if _, ok := reflect.New(t).Interface().(json.Unmarshaler); ok && t.Kind() == reflect.Slice {
+		return // it reads forms that its type does not show
+	}
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:
 		o, ok := n.(*object)

@@ -44,7 +44,7 @@ type PoolView struct {
 
 // PlacementView is one job's row in the pool.
 type PlacementView struct {
-	Places  []Place `json:"places"`
+	Places  Places  `json:"places"`
 	Workers Workers `json:"workers"`
 	Waiting string  `json:"waiting,omitempty"` // why not placed, or why fewer than wanted
 }
@@ -66,9 +66,9 @@ type RoundView struct {
 	State      RoundState `json:"state"`
 	Generation Generation `json:"generation"`         // the last sealed one; 0 = none
 	Proposed   Generation `json:"proposed,omitempty"` // the one being agreed on
-	Members    []Member   `json:"members,omitempty"`  // of Generation, by rank
-	Joined     []Place    `json:"joined,omitempty"`   // have joined for Proposed, or warm up aside
-	Expected   []Place    `json:"expected,omitempty"` // of Proposed
+	Members    Roster     `json:"members,omitempty"`  // of Generation, by rank
+	Joined     Places     `json:"joined,omitempty"`   // have joined for Proposed, or warm up aside
+	Expected   Places     `json:"expected,omitempty"` // of Proposed
 	Until      time.Time  `json:"until,omitzero"`     // those who are expected are waited for no longer than this; zero = no end yet
 	Cause      Cause      `json:"cause"`
 }
@@ -124,7 +124,7 @@ type GenerationView struct {
 	Sealed     time.Time  `json:"sealed"`
 	Ready      bool       `json:"ready"` // it made a good step
 	Reported   Reported   `json:"reported"`
-	Members    []Member   `json:"members"`
+	Members    Roster     `json:"members"`
 }
 
 // Reported is how many members of a generation have said what, each by its newest word: Horovod's worker registry. The others
@@ -176,7 +176,7 @@ type JobView struct {
 	Submitted   time.Time          `json:"submitted"`
 	Ended       time.Time          `json:"ended,omitzero"`
 	Generation  Generation         `json:"generation"`
-	Workers     []WorkerView       `json:"workers"` // by place: the newest life of each
+	Workers     Crew               `json:"workers"` // by place: the newest life of each
 	Generations []GenerationView   `json:"generations"`
 	Incidents   []IncidentClosed   `json:"incidents"`
 	Open        *IncidentOpened    `json:"open,omitempty"`

@@ -61,7 +61,7 @@ func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
 		return nil, events.Errorf(events.Invalid, "connect to NATS at %s: %w", redacted(o), err)
 	}
 	c.nc = nc
-	if c.js, err = js.New(nc, js.WithDefaultTimeout(requestLimit)); err != nil {
+	if c.js, err = js.New(nc, js.WithDefaultTimeout(requestLimit), js.WithPublishAsyncTimeout(requestLimit)); err != nil {
 		nc.Close()
 		return nil, events.Errorf(events.Internal, "JetStream context: %w", err)
 	}

@@ -91,6 +91,15 @@ func (l simLog) Publish(_ context.Context, m events.Message) (uint64, error) {
 	return seq, nil
 }
 
+func (l simLog) PublishAll(ctx context.Context, all []events.Message) error {
+	for _, m := range all {
+		if _, err := l.Publish(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (l simLog) Last(_ context.Context, stream, subject string) (events.Stored, error) {
 	if err := l.err(); err != nil {
 		return events.Stored{}, err

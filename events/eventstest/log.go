@@ -108,6 +108,36 @@ func logSameID(t *testing.T, h Harness) {
 	wantData(t, seen, "first", "anonymous", "anonymous")
 }
 
+// logPublishAll: more than are under way at once, several to each subject.
+func logPublishAll(t *testing.T, h Harness) {
+	const many, subjects = 1500, 500
+	entity := unique("many")
+	all := make([]events.Message, many)
+	for i := range all {
+		all[i] = events.Message{Subject: subject(entity, "k"+strconv.Itoa(i%subjects)), ID: unique("id"), Data: []byte(strconv.Itoa(i))}
+	}
+	for range 2 { // the second time nothing is stored
+		must(t, h.Ports.Log.PublishAll(timeout(t), all))
+	}
+	newest, seen := map[string]int{}, 0
+	ctx, cancel := context.WithCancelCause(timeout(t))
+	err := h.Ports.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.FamilySubject(events.FamilyJob, entity)}, Start: events.FromFirst}, func(s events.Stored) error {
+		n, err := strconv.Atoi(string(s.Data))
+		if last, ok := newest[s.Subject]; err != nil || (ok && n < last) {
+			t.Errorf("%s: %d after %d, %v", s.Subject, n, last, err)
+		}
+		newest[s.Subject] = n
+		seen++
+		return nil
+	}, func() { cancel(errOver) })
+	if !errors.Is(err, errOver) || seen != many || len(newest) != subjects {
+		t.Errorf("%d messages on %d subjects, %v; want %d on %d", seen, len(newest), err, many, subjects)
+	}
+	must(t, h.Ports.Log.PublishAll(timeout(t), nil))
+	wantCode(t, h.Ports.Log.PublishAll(timeout(t), []events.Message{{Subject: "regroup.nowhere." + unique("x"), Data: []byte("x")}}), events.Unavailable)
+	wantCode(t, h.Ports.Log.PublishAll(timeout(t), []events.Message{all[0], {Subject: all[0].Subject, Data: huge()}}), events.TooLarge)
+}
+
 func logRefusals(t *testing.T, h Harness) {
 	_, err := h.Ports.Log.Publish(timeout(t), events.Message{Subject: subject(unique("huge"), "a"), Data: huge()})
 	wantCode(t, err, events.TooLarge)

@@ -35,6 +35,7 @@ func Run(t *testing.T, newPorts func(t *testing.T) Harness) {
 		{"log/publish carries the trace", logTrace},
 		{"log/same id is stored once", logSameID},
 		{"log/refusals", logRefusals},
+		{"log/publish many", logPublishAll},
 		{"log/last", logLast},
 		{"follow/first", followFirst},
 		{"follow/new", followNew},

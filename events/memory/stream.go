@@ -121,6 +121,16 @@ func (l log) stream(name string) (*stream, error) {
 	return s, nil
 }
 
+// PublishAll implements events.Log.
+func (l log) PublishAll(ctx context.Context, all []events.Message) error {
+	for _, m := range all {
+		if _, err := l.Publish(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Publish implements events.Log.
 func (l log) Publish(ctx context.Context, m events.Message) (uint64, error) {
 	if err := checkSize(len(m.Data)); err != nil {

@@ -9,7 +9,7 @@ import (
 // Limits of a job's history in its document.
 const (
 	generationsKept = 256
-	membersKept     = 4096 // members in all of the history; older generations keep only their figures
+	membersKept     = 4096 // members in all of the history; older and larger generations keep only their figures
 	timingsKept     = 8
 	spareWorkers    = 64 // workers kept over twice the wanted number
 )
@@ -40,7 +40,7 @@ func (t *turn) record(b events.RoundSealed) {
 	members := 0
 	for i := len(*g) - 1; i >= 0; i-- {
 		members += len((*g)[i].Members)
-		if members > membersKept && i < len(*g)-1 {
+		if members > membersKept {
 			(*g)[i].Members = nil
 		}
 	}

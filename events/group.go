@@ -1,0 +1,203 @@
+package events
+
+import (
+	"net"
+	"strconv"
+)
+
+// group is the workers of one node as they are written in a roster or a crew.
+type group struct {
+	places         Places
+	agent          Incarnation
+	prefix, suffix string
+	workers        []string
+	attempts, pids []byte
+	host           string
+	ports          []byte
+	addresses      []string
+	commits        []byte
+}
+
+// read takes in a member of the JSON object; false = it is not one of a group's.
+func (g *group) read(s *scanner, name string, node *NodeID) bool {
+	switch name {
+	case "node":
+		*node = NodeID(s.text())
+	case "slots":
+		var ok bool
+		if g.places, ok = parseRun(g.places[:0], "/"+s.text()); !ok {
+			s.fail()
+		}
+	case "agent":
+		g.agent = Incarnation(s.text())
+	case "prefix":
+		g.prefix = s.text()
+	case "suffix":
+		g.suffix = s.text()
+	case "workers":
+		g.workers = g.workers[:0]
+		s.list(func() { g.workers = append(g.workers, s.text()) })
+	case "attempts":
+		g.attempts = s.raw()
+	case "pids":
+		g.pids = s.raw()
+	case "host":
+		g.host = s.text()
+	case "ports":
+		g.ports = s.raw()
+	case "addresses":
+		g.addresses = g.addresses[:0]
+		s.list(func() { g.addresses = append(g.addresses, s.text()) })
+	case "commits":
+		g.commits = s.raw()
+	default:
+		return false
+	}
+	return true
+}
+
+func (g *group) reset() {
+	*g = group{places: g.places[:0], workers: g.workers[:0], addresses: g.addresses[:0]}
+}
+
+// life is the incarnation of the i-th worker.
+func (g *group) life(i int) Incarnation {
+	if len(g.workers) == 0 {
+		return ""
+	}
+	return Incarnation(g.prefix + g.workers[i] + g.suffix)
+}
+
+// address is that of the i-th worker; ports were read from the column.
+func (g *group) address(i int, ports []int) string {
+	switch {
+	case len(g.addresses) > 0:
+		return g.addresses[i]
+	case ports != nil:
+		return net.JoinHostPort(g.host, strconv.Itoa(ports[i]))
+	}
+	return ""
+}
+
+// column reads numbers, one per worker; absent = nil. false = there are not as many as places.
+func (g *group) column(raw []byte) ([]int, bool) {
+	if raw == nil {
+		return nil, true
+	}
+	var out []int
+	ok := scan(raw, func(s *scanner) { out = s.numbers(len(g.places)) })
+	return out, ok && len(out) == len(g.places)
+}
+
+// fits tells whether every list has one item per place.
+func (g *group) fits() bool {
+	n := len(g.places)
+	return n > 0 && (len(g.workers) == 0 || len(g.workers) == n) && (len(g.addresses) == 0 || len(g.addresses) == n)
+}
+
+func at(column []int, i int) int {
+	if column == nil {
+		return 0
+	}
+	return column[i]
+}
+
+// UnmarshalJSON reads both forms.
+func (r *Roster) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		*r = nil
+		return nil
+	}
+	out, plain := Roster{}, false
+	var g group
+	memo := commitMemo{}
+	ok := scan(b, func(s *scanner) {
+		s.list(func() {
+			if g.reset(); isPlain(s) {
+				var m Member
+				s.value(&m)
+				out, plain = append(out, m), true
+				return
+			}
+			var node NodeID
+			s.object(func(name string) {
+				if !g.read(s, name, &node) {
+					s.skip()
+				}
+			})
+			if s.bad || !out.take(&g, node, &memo) {
+				s.fail()
+			}
+		})
+	})
+	if !ok {
+		return Errorf(Invalid, "members must be a list of groups of one node, see events.Roster")
+	}
+	if !plain {
+		out.Number()
+	}
+	*r = out
+	return nil
+}
+
+// isPlain tells whether the next object is a member and not a group.
+func isPlain(s *scanner) bool {
+	look := *s
+	plain := false
+	look.object(func(name string) {
+		plain = plain || name == "place"
+		look.skip()
+		if name == "slots" || name == "place" {
+			look.i = len(look.b) // that decides it
+		}
+	})
+	return plain
+}
+
+// take appends the members of a group.
+func (r *Roster) take(g *group, node NodeID, memo *commitMemo) bool {
+	attempts, ok1 := g.column(g.attempts)
+	pids, ok2 := g.column(g.pids)
+	ports, ok3 := g.column(g.ports)
+	commits, ok4 := memo.column(g.commits, len(g.places))
+	if !ok1 || !ok2 || !ok3 || !ok4 || !g.fits() {
+		return false
+	}
+	for i, p := range g.places {
+		p.Node = node
+		m := Member{Place: p, Incarnation: g.life(i), Agent: g.agent, Attempt: at(attempts, i), PID: at(pids, i), Address: g.address(i, ports)}
+		if commits != nil {
+			m.Commit = commits[i]
+		}
+		*r = append(*r, m)
+	}
+	return true
+}
+
+// commitMemo remembers the last column of commits: most nodes hold the same.
+type commitMemo struct {
+	raw  string
+	list []Commit
+}
+
+func (c *commitMemo) column(raw []byte, n int) ([]Commit, bool) {
+	if raw == nil {
+		return nil, true
+	}
+	if string(raw) == c.raw && len(c.list) == n {
+		return c.list, true
+	}
+	c.raw, c.list = string(raw), nil
+	ok := scan(raw, func(s *scanner) {
+		if s.peek() == '[' {
+			s.value(&c.list)
+			return
+		}
+		var one Commit
+		s.value(&one)
+		for range n {
+			c.list = append(c.list, one)
+		}
+	})
+	return c.list, ok && len(c.list) == n
+}
