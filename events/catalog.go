@@ -61,6 +61,7 @@ func Catalog() []Entry {
 		entry[PlacementReleased](ClassFact, sched, nil, "an ended job's places are free"),
 
 		entry[RoundOpened](ClassFact, rdzv, to(reg), "a new generation is being agreed on"),
+		entry[RoundMissed](ClassFact, rdzv, to(reg), "who is asked back in vain while a round cannot be sealed"),
 		entry[RoundSealed](ClassFact, rdzv, to(reg), "who is in a generation, with which rank"),
 		entry[RoundClosed](ClassFact, rdzv, nil, "the rendezvous of a job is over"),
 
@@ -118,6 +119,7 @@ func (PlacementSet) Type() Type      { return "dev.regroup.placement.set.v1" }
 func (PlacementWaiting) Type() Type  { return "dev.regroup.placement.waiting.v1" }
 func (PlacementReleased) Type() Type { return "dev.regroup.placement.released.v1" }
 func (RoundOpened) Type() Type       { return "dev.regroup.round.opened.v1" }
+func (RoundMissed) Type() Type       { return "dev.regroup.round.missed.v1" }
 func (RoundSealed) Type() Type       { return "dev.regroup.round.sealed.v1" }
 func (RoundClosed) Type() Type       { return "dev.regroup.round.closed.v1" }
 func (WorkerStarted) Type() Type     { return "dev.regroup.worker.started.v1" }

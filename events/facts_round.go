@@ -27,6 +27,14 @@ type RoundOpened struct {
 	Cause    Cause      `json:"cause"`
 }
 
+// RoundMissed says who is asked back in vain: members of the generation that is over, accused or hung, which did not come back
+// within elastic.rejoinWithin and without whom the round has fewer than min. Each list replaces the one before.
+type RoundMissed struct {
+	Job      JobID      `json:"job"`
+	Proposed Generation `json:"proposed"`
+	Missing  []Member   `json:"missing"` // empty = all have come back since
+}
+
 // RoundSealed says who is in a generation, with which rank. A generation is sealed at most once.
 type RoundSealed struct {
 	Job        JobID      `json:"job"`

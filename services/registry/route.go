@@ -27,6 +27,12 @@ func route(in events.Input, known func() []string, state func(string) (job.State
 		return one(b.Job)
 	case events.RoundSealed:
 		return one(b.Job)
+	case events.RoundMissed:
+		return one(b.Job)
+	case events.Progress:
+		return existing(b.Job, state)
+	case events.Standstill:
+		return existing(b.Job, state)
 	case events.WorkerStarted:
 		return one(b.Job)
 	case events.WorkerReady:
@@ -51,6 +57,14 @@ func one(id events.JobID) []string {
 		return nil
 	}
 	return []string{string(id)}
+}
+
+// existing is a route to a job that has a document: signals must not make one.
+func existing(id events.JobID, state func(string) (job.State, bool)) []string {
+	if _, ok := state(string(id)); !ok {
+		return nil
+	}
+	return one(id)
 }
 
 func on(n events.NodeID, known func() []string, state func(string) (job.State, bool)) []string {

@@ -95,7 +95,7 @@ func TestAJobFromSubmitToSuccessUnderTwoReplicas(t *testing.T) {
 		fact(t, p, "n1", "b", 7, events.NodeLost{NodeFact: events.NodeFact{Node: "b", Incarnation: "A1", Reason: "silent"}})
 		fact(t, p, "d1", string(id), 0, events.WorkerDone{WorkerRef: ref(id, two[0], "w1"), Step: 9})
 		fact(t, p, "w3", string(id), 0, events.WorkerExited{WorkerRef: ref(id, two[0], "w1"), Done: true, Detail: "exit code 0"})
-		wantTold(t, p, "job.submitted, incident.opened, job.respawned, job.blamed, job.finishing, incident.closed, job.succeeded")
+		wantTold(t, p, "job.submitted, incident.opened, job.charged, job.respawned, job.blamed, job.finishing, incident.closed, job.succeeded")
 		if v := view(t, p, id); v.State != events.JobHasSucceed || v.By != "/client" {
 			t.Errorf("view: %+v", v)
 		}
@@ -150,11 +150,11 @@ func TestWhatWasMissedIsReadFromTheOtherJudges(t *testing.T) {
 		looptest.Record(t, p, events.BucketNodes, "b", 0, events.NodeView{Node: "b", Incarnation: "A1", State: events.NodeGone, Reason: "silent"})
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
-		wantTold(t, p, "job.submitted, incident.opened, job.blamed")
+		wantTold(t, p, "job.submitted, incident.opened, job.charged, job.blamed")
 		before := view(t, p, id)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		wantTold(t, p, "job.submitted, incident.opened, job.blamed")
+		wantTold(t, p, "job.submitted, incident.opened, job.charged, job.blamed")
 		if v := view(t, p, id); len(v.Failures) != 1 || len(before.Failures) != 1 {
 			t.Errorf("a lost node was charged again with each look: %v", v.Failures)
 		}

@@ -27,6 +27,8 @@ func route(in events.Input, known func() []string, state func(string) (round.Sta
 		return one(b.Job)
 	case events.JobBlamed:
 		return one(b.Job)
+	case events.JobStalled:
+		return one(b.Job)
 	case events.JobFinishing:
 		return one(b.Job)
 	case events.JobStopping:

@@ -19,11 +19,11 @@ func (t *turn) leftBehind() {
 		}
 		t.note(w.Place, func(n *Note) { n.Behind = time.Time{} })
 		if t.View.State == events.JobIsRunning && !Ended(w.State) && t.hasPlace(w.Place) {
-			t.end1(w, events.WorkerIsLost, fmt.Sprintf("was left out of generation %s and said nothing for %s", t.View.Generation, behindFor), nil)
+			t.end1(w, events.WorkerIsLost, fmt.Sprintf("did not come back from generation %s and said nothing for %s", w.Generation, behindFor), nil)
 			behind = append(behind, w)
 		}
 	}
-	if len(behind) == 0 || !t.charge(behind[0], t.View.Generation-1) {
+	if len(behind) == 0 || !t.charge(behind[0], behind[0].Generation, t.silentFault(events.ChargeHang, true)) {
 		return
 	}
 	for _, w := range behind {

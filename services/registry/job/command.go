@@ -57,7 +57,6 @@ func (t *turn) scale(c events.JobScale) {
 	}
 	t.View.Spec.Workers = c.Workers
 	t.tell(events.JobScaled{Job: t.View.Job, Workers: c.Workers})
-	t.window()
 }
 
 // stop ends the job: at once when nothing runs, else when the workers have ended. A second stop can only make it faster.

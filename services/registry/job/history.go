@@ -24,9 +24,7 @@ func (t *turn) record(b events.RoundSealed) {
 		}
 	}
 	g := &t.View.Generations
-	i, found := slices.BinarySearchFunc(*g, b.Generation, func(v events.GenerationView, n events.Generation) int {
-		return int(v.Generation) - int(n)
-	})
+	i, found := slices.BinarySearchFunc(*g, b.Generation, byGeneration)
 	if found {
 		return
 	}

@@ -69,6 +69,7 @@ func (t *turn) found(b events.NodeJoined) {
 // revive says that a worker which was thought lost runs.
 func (t *turn) revive(w *events.WorkerView) {
 	w.State, w.Detail = events.WorkerIsRunning, ""
+	t.say(w.WorkerRef, w.Rank, saidNothing)
 	t.note(w.Place, func(n *Note) {
 		n.Verdict = ""
 		n.Ended = slices.DeleteFunc(n.Ended, func(i events.Incarnation) bool { return i == w.Incarnation })
@@ -106,12 +107,16 @@ func (t *turn) gone(node events.NodeID, why string, planned bool, theirs func(*e
 	}
 	cause := events.Cause{Kind: kind, Node: node, Rank: -1, Detail: why}
 	var lost, waiting []*events.WorkerView
+	var first *events.WorkerView // whom the loss is charged to: a member, if one is lost
 	members := 0
 	for i := range t.View.Workers {
 		w := &t.View.Workers[i]
 		switch {
 		case w.Place.Node != node || !theirs(w):
 		case !Ended(w.State):
+			if first == nil || (members == 0 && t.member(w)) {
+				first = w
+			}
 			if t.member(w) {
 				members++
 				cause.Place, cause.Rank = &w.Place, w.Rank
@@ -139,8 +144,14 @@ func (t *turn) gone(node events.NodeID, why string, planned bool, theirs func(*e
 		t.nodeSpan(node, why)
 	}
 	paid := slices.ContainsFunc(lost, func(w *events.WorkerView) bool { return t.Notes[w.Place.String()].Charged == w.Incarnation })
-	if len(lost) > 0 && !planned && !paid && !t.charge(lost[0], t.View.Generation) {
-		return
+	if first != nil && !planned && !paid {
+		g := events.Generation(0)
+		if members > 0 {
+			g = t.View.Generation
+		}
+		if !t.charge(first, g, t.silentFault(events.ChargeLost, members > 0)) {
+			return
+		}
 	}
 	for _, w := range append(lost, waiting...) {
 		t.blame(w, why)

@@ -37,7 +37,10 @@ func (t *turn) outcome() {
 			t.end(events.JobHasSucceed, "", fmt.Sprintf("all %d workers of generation %s exited 0", t.world(), t.View.Generation))
 			return
 		}
-		if by := t.startBy(); !by.IsZero() && !t.now.Before(by) {
+		if t.resets() || t.poisoned() {
+			return
+		}
+		if by := t.sealBy(); !by.IsZero() && !t.now.Before(by) {
 			t.neverSealed()
 		}
 	}
@@ -118,22 +121,6 @@ func (t *turn) world() int {
 		return t.View.Generations[n-1].World
 	}
 	return 0
-}
-
-// neverSealed ends a job whose workers do not come together.
-func (t *turn) neverSealed() {
-	up := 0
-	for i := range t.View.Workers {
-		if !Ended(t.View.Workers[i].State) {
-			up++
-		}
-	}
-	reason := fmt.Sprintf("generation %s was not sealed within %s: it needs %d workers, has %d places, and %d workers run",
-		max(t.Pending.Proposed, 1), t.View.Spec.Elastic.StartWithin.D(), t.View.Spec.Workers.Min, len(t.Placed.Places), up)
-	if t.View.FirstError != nil {
-		reason += "; first failure: " + died(t.View.FirstError)
-	}
-	t.end(events.JobHasFailed, events.Unavailable, reason)
 }
 
 // end ends the job for good. What was kept for decisions is dropped: there will be none.

@@ -15,13 +15,15 @@ func TestOutcomesAreDocumented(t *testing.T) {
 	b.WriteString(`# How jobs end
 
 Made from the table that ` + "`TestOutcomes`" + ` in services/registry/job proves. Each row begins with two workers at work. "failures" is how many the budget allows
-(` + "`--max-restarts`" + `). Terminal stays terminal.
+(` + "`failures.max`, `--max-restarts`" + `), "also" names what else is set: per (` + "`failures.per`" + `), samestep (` + "`failures.sameStep`" + `),
+resets (` + "`elastic.resetLimit`, `--reset-limit`" + `), timeout (` + "`elastic.timeout`, `--elastic-timeout`" + `), hang (` + "`health.hang`, `--hang`" + `).
+Terminal stays terminal.
 
-| what happens | recovery | failures | the job is then | exit code of ` + "`regroup run`" + ` |
-|---|---|---|---|---|
+| what happens | recovery | failures | also | the job is then | code | exit code of ` + "`regroup run`" + ` |
+|---|---|---|---|---|---|---|
 `)
 	for _, o := range outcomes {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", o.name, o.recovery, o.failures, o.state, exitCode(o.state, o.code))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", o.name, o.recovery, o.failures, o.also, o.state, o.code, exitCode(o.state, o.code))
 	}
 	golden.Compare(t, "../../../docs/outcomes.md", b.String())
 }

@@ -125,6 +125,17 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 		return events.RoundOpened{Job: demo, Proposed: events.Generation(g), Cause: a.cause()}, number
 	case "seal":
 		return a.seal(), number
+	case "missed":
+		g, _ := strconv.Atoi(a.rest[0])
+		return events.RoundMissed{Job: demo, Proposed: events.Generation(g), Missing: a.seal().Members}, number
+	case "progress":
+		p := events.Progress{Job: demo, Generation: events.Generation(a.num("g")), Step: uint64(a.num("step"))}
+		if c := a.commit(p.Generation); c.Step > 0 {
+			p.Commit = &c
+		}
+		return p, 0
+	case "standstill":
+		return events.Standstill{Job: demo, Generation: events.Generation(a.num("g")), Step: uint64(a.num("step")), For: a.duration("for")}, 0
 	case "start":
 		return events.WorkerStarted{WorkerRef: a.ref()}, 0
 	case "ready":
@@ -135,7 +146,8 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 	case "done":
 		return events.WorkerDone{WorkerRef: a.ref(), Step: uint64(a.num("step"))}, 0
 	case "exit":
-		e := events.WorkerExited{WorkerRef: a.ref(), ExitCode: int(a.num("code")), Done: a.has("done"), Asked: a.has("asked"), Step: uint64(a.num("step")), Detail: a.text("how")}
+		e := events.WorkerExited{WorkerRef: a.ref(), ExitCode: int(a.num("code")), Done: a.has("done"), Asked: a.has("asked"), Step: uint64(a.num("step")), Detail: a.text("how"), Signal: a.named["signal"], OOM: a.has("oom")}
+		e.Commit = a.commit(e.Generation)
 		if e.Detail == "" {
 			e.Detail = "exit code " + strconv.Itoa(e.ExitCode)
 		}
@@ -157,6 +169,29 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 	return nil, 0
 }
 
+// commit is one of generation g; in=N is one of another.
+func (a args) commit(g events.Generation) events.Commit {
+	if a.named["commit"] == "" {
+		return events.Commit{}
+	}
+	if in := a.num("in"); in > 0 {
+		g = events.Generation(in)
+	}
+	return events.Commit{Generation: g, Step: uint64(a.num("commit"))}
+}
+
+func (a args) duration(key string) events.Duration {
+	text := a.named[key]
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return events.Duration(d)
+}
+
 func (a args) seal() events.RoundSealed {
 	g, _ := strconv.Atoi(a.rest[0])
 	b := events.RoundSealed{
@@ -167,6 +202,7 @@ func (a args) seal() events.RoundSealed {
 		ref := life(a.t, r)
 		b.Members = append(b.Members, events.Member{
 			Place: ref.Place, Incarnation: ref.Incarnation, Agent: events.Incarnation(a.named["agent"]), Attempt: ref.Attempt, Rank: i,
+			Commit: a.commit(b.Generation - 1),
 		})
 	}
 	return b
@@ -181,13 +217,13 @@ func (a args) spec() events.Spec {
 		n := int(a.num("failures"))
 		s.Failures.Max = &n
 	}
-	if g := a.named["grace"]; g != "" {
-		d, err := time.ParseDuration(g)
-		if err != nil {
-			a.t.Fatal(err)
-		}
-		s.Stop.Grace = events.Duration(d)
+	if _, ok := a.named["resets"]; ok {
+		n := int(a.num("resets"))
+		s.Elastic.ResetLimit = &n
 	}
+	s.Failures.SameStep = int(a.num("samestep"))
+	s.Failures.Per, s.Elastic.Timeout, s.Health.Hang = a.duration("per"), a.duration("timeout"), a.duration("hang")
+	s.Stop.Grace = a.duration("grace")
 	if a.has("nocommand") {
 		s.Command = nil
 	}

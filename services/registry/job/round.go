@@ -44,7 +44,6 @@ func (t *turn) placed(b events.PlacementSet) {
 		t.View.Reason = fmt.Sprintf("has %d of the wanted %d to %d places, waits for its workers to start", len(b.Places),
 			t.View.Spec.Workers.Min, t.View.Spec.Workers.Max)
 	}
-	t.window()
 }
 
 // waiting takes in why the job has no places, or fewer than wanted.
@@ -54,38 +53,17 @@ func (t *turn) waiting(b events.PlacementWaiting) {
 	}
 }
 
-// window keeps the time since which a generation could have been sealed: there are places for enough workers, and nothing
-// works meanwhile. Waiting for room has no limit.
-func (t *turn) window() {
-	p := &t.Pending
-	open := t.View.Generation < max(p.Proposed, 1) && !p.Planned
-	switch {
-	case !open || len(t.Placed.Places) < t.View.Spec.Workers.Min:
-		p.Since = time.Time{}
-	case p.Since.IsZero():
-		p.Since = t.now
-	}
-}
-
-// startBy is when an unsealed round fails the job; zero = never.
-func (s State) startBy() time.Time {
-	if s.Pending.Since.IsZero() || (s.View.State != events.JobIsWaiting && s.View.State != events.JobIsRunning) {
-		return time.Time{}
-	}
-	return s.Pending.Since.Add(s.View.Spec.Elastic.StartWithin.D())
-}
-
 // opened takes in that a new generation is being agreed on.
 func (t *turn) opened(b events.RoundOpened) {
 	if b.Proposed <= t.View.Generation || b.Proposed < t.Pending.Proposed {
 		return
 	}
 	t.Pending.Proposed = b.Proposed
-	t.Pending.Planned = b.Cause.Kind.Planned() && t.View.Generation > 0
-	t.window()
+	t.Pending.Cause = b.Cause.Kind
+	t.Pending.Planned = b.Cause.Kind.Planned() && t.View.Generation > 0 && t.inProcess()
 	switch {
 	case t.View.State != events.JobIsRunning:
-	case t.Pending.Planned && t.inProcess():
+	case t.Pending.Planned:
 		t.open(b.Cause) // the generation works on until its next commit, and may yet become good
 	default:
 		t.broke(b.Cause)
@@ -100,6 +78,7 @@ func (t *turn) sealed(b events.RoundSealed) {
 	if b.Generation <= v.Generation {
 		return
 	}
+	t.settled(b)
 	// What the rendezvous heard of the generation before is news if that worker's fact is still on its way.
 	if b.From > t.LastGood {
 		t.good(events.WorkerReady{WorkerRef: events.WorkerRef{Generation: b.From}})
@@ -128,12 +107,16 @@ func (t *turn) sealed(b events.RoundSealed) {
 			}
 		}
 	}
+	t.listen(b)
 	t.prune()
+	t.hung(prev)
+	if !t.live() {
+		return
+	}
 	t.Broken = max(t.Broken, b.Generation-1)
 	if t.Pending.Proposed <= b.Generation {
 		t.Pending = Pending{}
 	}
-	t.window()
 	if running && t.LastGood > 0 {
 		t.open(b.Cause)
 	}
@@ -201,7 +184,7 @@ func (t *turn) good(b events.WorkerReady) {
 		if !first && !b.Survivor && t.View.Step >= b.Step { // it cannot know what others had made before it
 			b.Lost = max(b.Lost, t.View.Step-b.Step+1)
 		}
-		t.View.Step = b.Step
+		t.step(g, b.Step)
 	}
 	if first {
 		t.startSpan(g)

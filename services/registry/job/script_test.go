@@ -158,6 +158,8 @@ func status(v events.JobView) string {
 	s := "= " + state
 	if v.Generation > 0 {
 		s += " " + v.Generation.String()
+		g := v.Generations[len(v.Generations)-1]
+		s += fmt.Sprintf(" [of %d: %d ready, %d success, %d failure]", g.World, g.Reported.Ready, g.Reported.Success, g.Reported.Failure)
 	}
 	if v.Reason != "" {
 		s += fmt.Sprintf(" (%s)", v.Reason)

@@ -15,13 +15,17 @@ type State struct {
 	Pending  Pending                `json:"pending"`             // the generation that is being agreed on
 	LastGood events.Generation      `json:"last_good,omitempty"` // newest generation with a good step
 	Broken   events.Generation      `json:"broken,omitempty"`    // newest generation that is known to have lost a member
-	Charged  events.Generation      `json:"charged,omitempty"`   // restart recovery: newest generation whose break was charged
+	Charged  events.Generation      `json:"charged,omitempty"`   // newest generation whose break was charged
+	Commit   events.Commit          `json:"commit,omitzero"`     // in-process recovery: newest one that the current generation could return to
 	Finish   Finish                 `json:"finish"`
 	Incident *Incident              `json:"incident,omitempty"` // private half of View.Open
 	Counted  int                    `json:"counted,omitempty"`  // incidents so far
 	Notes    map[string]Note        `json:"notes,omitempty"`    // by place
 	Nodes    map[events.NodeID]Node `json:"nodes,omitempty"`    // nodes of this job that have come, were lost or have left
 	Timing   []Timing               `json:"timing,omitempty"`   // of the newest generations
+	Said     []Said                 `json:"said,omitempty"`     // by the members of the newest generations
+	Stall    Stall                  `json:"stall,omitzero"`     // the newest one
+	StepIn   events.Generation      `json:"step_in,omitempty"`  // generation that View.Step was made in
 	Early    *events.WorkerReady    `json:"early,omitempty"`    // rank 0 was ready before its generation was known to be sealed
 }
 
@@ -42,8 +46,9 @@ type Placement struct {
 // Pending is the round that is not sealed yet.
 type Pending struct {
 	Proposed events.Generation `json:"proposed,omitempty"`
+	Cause    events.CauseKind  `json:"cause,omitempty"`
 	Planned  bool              `json:"planned,omitempty"` // the current generation works on meanwhile
-	Since    time.Time         `json:"since,omitzero"`    // places for at least min workers are there since
+	Since    time.Time         `json:"since,omitzero"`    // it is waited for since, as window says
 }
 
 // Finish is the end of the training.
@@ -67,7 +72,7 @@ type Note struct {
 	Exited    events.Incarnation   `json:"exited,omitempty"`    // a life that was thought lost, and whose exit was told then
 	Unplaced  events.Incarnation   `json:"unplaced,omitempty"`  // a life that was blamed only because its place was taken away
 	Completed bool                 `json:"completed,omitempty"` // a life that was replaced since had completed the training
-	Behind    time.Time            `json:"behind,omitzero"`     // a generation was sealed without this worker, and nobody said why
+	Behind    time.Time            `json:"behind,omitzero"`     // this worker was asked back, or its generation's successor sealed without it, and nobody said why
 }
 
 // Node is what is remembered about a node that came or went away.
@@ -89,7 +94,7 @@ const (
 	reportFor    = 30 * time.Second // after the last exit, for a report that it has overtaken: some redeliveries
 	rememberStop = 30 * time.Second // a stop without a submit: commands overtake each other by no more than a redelivery or two
 	stopSlack    = 10 * time.Second // after the grace, for the exits to be told
-	behindFor    = 5 * time.Second  // a worker that was left out of a generation: time for its exit or its node's loss to be told
+	behindFor    = 5 * time.Second  // a worker that does not come back: time for its exit or its node's loss to be told
 )
 
 // Machine decides for one job at a time; see the package comment.
@@ -129,6 +134,12 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 			t.opened(b)
 		case events.RoundSealed:
 			t.sealed(b)
+		case events.RoundMissed:
+			t.missed(b)
+		case events.Progress:
+			t.progressed(b)
+		case events.Standstill:
+			t.stoodStill(b)
 		case events.WorkerStarted:
 			t.started(b)
 		case events.WorkerReady:
@@ -145,6 +156,7 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 			t.nodeGone(b.NodeFact, true)
 		}
 		t.leftBehind()
+		t.window()
 		t.outcome()
 	}
 	t.forgetStop()
@@ -188,7 +200,7 @@ func (Machine) Deadline(s State) time.Time {
 	if s.View.State == "" {
 		return next
 	}
-	at(s.startBy())
+	at(s.sealBy())
 	at(s.graceBy())
 	for _, n := range s.Notes {
 		if !n.Behind.IsZero() {

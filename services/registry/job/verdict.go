@@ -2,8 +2,6 @@ package job
 
 import (
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/regroup-io/regroup/events"
 )
@@ -22,8 +20,7 @@ func (t *turn) failed(w *events.WorkerView, b events.WorkerExited) {
 		t.broke(events.Cause{Kind: events.CauseWorkerFailed, Place: &place, Rank: w.Rank, Detail: w.Detail})
 	}
 	t.Broken = max(t.Broken, b.Generation)
-	paid := t.Notes[w.Place.String()].Charged == w.Incarnation
-	if !paid && !t.charge(w, b.Generation) {
+	if !t.charge(w, b.Generation, t.exitFault(b)) {
 		return
 	}
 	switch {
@@ -38,33 +35,6 @@ func (t *turn) failed(w *events.WorkerView, b events.WorkerExited) {
 	if member || b.Generation > t.View.Generation {
 		t.startAgain()
 	}
-}
-
-// charge takes one failure from the budget and tells whether the job goes on. Under restart recovery the whole group starts
-// again after a failure, so what breaks in one generation is one failure, as torchrun counts restarts.
-func (t *turn) charge(w *events.WorkerView, g events.Generation) bool {
-	t.first(w)
-	if !t.inProcess() && g != 0 {
-		if g <= t.Charged {
-			return true
-		}
-		t.Charged = g
-	}
-	budget := t.View.Spec.Failures
-	from := t.now.Add(-budget.Per.D())
-	t.View.Failures = slices.DeleteFunc(t.View.Failures, func(f time.Time) bool { return !f.After(from) })
-	t.View.Failures = append(t.View.Failures, t.now)
-	n := len(t.View.Failures)
-	if n <= *budget.Max {
-		return true
-	}
-	reason := fmt.Sprintf("the failure budget is used up: %d within %s, %d allowed; first: %s", n, budget.Per.D(), *budget.Max,
-		died(t.View.FirstError))
-	if w.Incarnation != t.View.FirstError.Incarnation {
-		reason += "; last: " + died(w)
-	}
-	t.end(events.JobHasFailed, events.Exhausted, reason)
-	return false
 }
 
 // first keeps the first failure in event order: with many workers most others are its consequence.

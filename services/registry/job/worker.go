@@ -21,6 +21,7 @@ func (t *turn) ready(b events.WorkerReady) {
 			w.State = events.WorkerIsReady
 		}
 	}
+	t.say(b.WorkerRef, b.Rank, saidReady)
 	if b.Rank == 0 {
 		t.good(b)
 	}
@@ -80,7 +81,7 @@ func (t *turn) exited(b events.WorkerExited) {
 	}
 	t.end1(w, t.ending(b), b.Detail, b.Lines)
 	if b.Generation == t.LastGood {
-		t.View.Step = max(t.View.Step, b.Step)
+		t.step(b.Generation, max(t.View.Step, b.Step))
 	}
 	if w.State == events.WorkerHasFailed {
 		t.exitSpan(b)
@@ -118,6 +119,9 @@ func (t *turn) ending(b events.WorkerExited) events.WorkerState {
 // end1 ends one worker.
 func (t *turn) end1(w *events.WorkerView, s events.WorkerState, detail string, lines []string) {
 	w.State, w.Detail, w.Lines = s, detail, lines
+	if word, ok := word(s); ok {
+		t.say(w.WorkerRef, w.Rank, word)
+	}
 	t.bury(*w)
 }
 
@@ -125,6 +129,9 @@ func (t *turn) end1(w *events.WorkerView, s events.WorkerState, detail string, l
 // The verdict stands; only a completed training is believed late, and then also of a life that was replaced since (w is
 // nil): the rendezvous, which may have heard in time, regroups for it no more.
 func (t *turn) explain(w *events.WorkerView, b events.WorkerExited) {
+	if word, ok := word(t.ending(b)); ok {
+		t.say(b.WorkerRef, -1, word)
+	}
 	if w != nil && w.State == events.WorkerIsLost {
 		t.note(w.Place, func(n *Note) { n.Exited = w.Incarnation })
 		w.Detail, w.Lines = b.Detail, b.Lines

@@ -132,7 +132,7 @@ func (t *turn) expireAccused() {
 	for i := range t.Seats {
 		x := &t.Seats[i]
 		if x.State == member && !x.Accused.IsZero() && !t.now.Before(x.Accused) {
-			x.State, x.Accused = coming, zeroTime
+			x.State, x.Accused, x.Silent = coming, zeroTime, true
 		}
 	}
 }

@@ -72,7 +72,7 @@ func (t *turn) anyNewcomer() bool {
 
 // change asks for a planned regroup: in-process members leave at their next commit, others are restarted now.
 func (t *turn) change(c events.Cause) {
-	if t.open() {
+	if t.open() || t.spent(c) {
 		return
 	}
 	if t.restart() {

@@ -33,7 +33,8 @@ type Seat struct {
 	Commit      events.Commit      `json:"commit"`
 	Over        events.Incarnation `json:"over,omitempty"`    // restart recovery: newest life that was stopped for the next one
 	Leaving     bool               `json:"leaving,omitempty"` // no longer in the placement: leaves at the next commit
-	Accused     time.Time          `json:"accused,omitzero"`  // peers lost it; it may rejoin until then
+	Accused     time.Time          `json:"accused,omitzero"`  // peers lost it, or all stand still; it may rejoin until then
+	Silent      bool               `json:"silent,omitempty"`  // it did not, and was a member until then
 }
 
 // State is the rendezvous of one job.
@@ -59,6 +60,7 @@ type State struct {
 	Stopping  *events.JobStopping                  `json:"stopping,omitempty"`
 	Revision  uint64                               `json:"revision"` // of the newest launches
 	Told      map[events.NodeID]Told               `json:"told,omitempty"`
+	Asked     []events.Place                       `json:"asked,omitempty"` // told as asked back in vain
 }
 
 // Told remembers the launch that a node was last given.

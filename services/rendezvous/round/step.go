@@ -93,6 +93,8 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 		}
 	case events.Heartbeat:
 		t.heartbeat(b)
+	case events.JobStalled:
+		t.stalled(b)
 	case events.JobFinishing:
 		t.finish()
 	case events.JobStopping:
@@ -108,6 +110,7 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 		t.expireAccused()
 		t.grown()
 		t.settle()
+		t.tellMissed()
 	}
 	t.describe()
 	t.launches()
@@ -153,11 +156,16 @@ func (t *turn) propose(c events.Cause, ageMS float64) {
 	t.LastCall, t.Grow = time.Time{}, nil
 	t.tell(events.RoundOpened{Job: t.View.Job, Proposed: t.View.Proposed, Expected: t.expectedPlaces(), Cause: c})
 	if !t.gentle() && t.View.Generation > 0 {
-		// Over core messaging, so that survivors of a fault that they cannot see leave their collectives without any store.
-		t.d.Pokes = append(t.d.Pokes, events.Signal{Subject: events.NoticeSubject(t.View.Job), Body: events.NoticeEnvelope{
-			Abandon: &events.Abandon{Job: t.View.Job, Generation: t.View.Generation, Reason: string(c.Kind) + " " + c.Detail},
-		}})
+		t.abandon(c)
 	}
+}
+
+// abandon ends the sealed generation over core messaging, so that survivors of a fault that they cannot see leave their
+// collectives without any store.
+func (t *turn) abandon(c events.Cause) {
+	t.d.Pokes = append(t.d.Pokes, events.Signal{Subject: events.NoticeSubject(t.View.Job), Body: events.NoticeEnvelope{
+		Abandon: &events.Abandon{Job: t.View.Job, Generation: t.View.Generation, Reason: string(c.Kind) + " " + c.Detail},
+	}})
 }
 
 // gentle tells whether members leave the sealed generation at a commit of their own, as they were asked to.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
@@ -55,5 +57,28 @@ func TestOfJob(t *testing.T) {
 		if got := OfJob(c.state, c.code); got != c.want {
 			t.Errorf("OfJob(%s, %q) = %d, want %d", c.state, c.code, got, c.want)
 		}
+	}
+}
+
+// TestTheTableOfOutcomesSaysTheSame: docs/outcomes.md is made where jobs are judged; its last column is ours.
+func TestTheTableOfOutcomesSaysTheSame(t *testing.T) {
+	data, err := os.ReadFile("../../../../docs/outcomes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for line := range strings.Lines(string(data)) {
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		if len(cells) != 9 || strings.TrimSpace(cells[4]) == "also" || strings.HasPrefix(cells[1], "-") {
+			continue
+		}
+		rows++
+		state, code, want := events.JobState(strings.TrimSpace(cells[5])), events.Code(strings.TrimSpace(cells[6])), strings.TrimSpace(cells[7])
+		if got := fmt.Sprint(OfJob(state, code)); state.Terminal() && got != want {
+			t.Errorf("%s: %s (%s) exits with %s, the table says %q", strings.TrimSpace(cells[1]), state, code, got, want)
+		}
+	}
+	if rows < 50 {
+		t.Errorf("%d rows were read, the table has more", rows)
 	}
 }

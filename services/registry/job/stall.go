@@ -1,0 +1,103 @@
+package job
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// StepEvery is how often a job's newest step is stored at most. No step waits for it: replicas hear of steps and keep them in
+// memory, this only lets others read it, and tells replicas of each other's hearing.
+const StepEvery = 5 * time.Second
+
+// Stall is a standstill that was told.
+type Stall struct {
+	Generation events.Generation `json:"generation"`
+	Detail     string            `json:"detail"`
+}
+
+// progressed takes in how far a job is, as a replica has heard it.
+func (t *turn) progressed(p events.Progress) {
+	v := &t.View
+	if v.State != events.JobIsRunning || p.Generation != v.Generation || t.now.Before(v.StepAt.Add(StepEvery)) ||
+		(p.Generation == t.StepIn && p.Step <= v.Step) {
+		return
+	}
+	if c := p.Commit; c != nil && t.inProcess() && c.Newer(t.Commit) {
+		t.Commit = *c
+	}
+	t.step(p.Generation, p.Step)
+}
+
+// step notes the newest step that was made.
+func (t *turn) step(g events.Generation, step uint64) {
+	t.View.Step, t.View.StepAt, t.StepIn = step, t.now, max(t.StepIn, g)
+}
+
+// stoodStill takes in that a replica has heard of no step of a generation for as long as the job allows. It counts only if no
+// replica has stored a later step, and if nothing else is known to have broken the generation.
+func (t *turn) stoodStill(b events.Standstill) {
+	limit, v := t.View.Spec.Health.Hang.D(), &t.View
+	switch {
+	case limit == 0, b.For.D() < limit, v.State != events.JobIsRunning:
+		return
+	case b.Generation != v.Generation, b.Generation <= t.Stall.Generation, t.idle():
+		return
+	case t.StepIn == b.Generation && (v.Step > b.Step || t.now.Before(v.StepAt.Add(limit))):
+		return
+	}
+	if g := t.generation(b.Generation); g != nil && t.now.Before(g.Sealed.Add(limit)) {
+		return
+	}
+	last := fmt.Sprintf("since step %d", max(b.Step, v.Step))
+	if t.StepIn < b.Generation && b.Step == 0 {
+		last = "in generation " + b.Generation.String()
+	}
+	t.Stall = Stall{Generation: b.Generation, Detail: fmt.Sprintf("no worker made a step for %s %s (health.hang is %s)", b.For.D().Round(time.Second), last, limit)}
+	t.tell(events.JobStalled{Job: v.Job, Generation: b.Generation, Step: max(b.Step, v.Step), Detail: t.Stall.Detail})
+}
+
+// hung charges a standstill to the job as a whole when all members came back from it, so that an endless one ends the job.
+// If some did not, it is charged to them.
+func (t *turn) hung(over events.Generation) {
+	if over == 0 || t.Stall.Generation != over {
+		return
+	}
+	for i := range t.View.Workers {
+		if !t.Notes[t.View.Workers[i].Place.String()].Behind.IsZero() {
+			return
+		}
+	}
+	if !t.owes(over) {
+		return
+	}
+	f := t.silentFault(events.ChargeHang, true)
+	t.pay(events.Charge{At: t.now, Generation: over, Rank: -1, Step: f.step, Kind: f.kind, Detail: t.Stall.Detail, Poison: f.poison}, t.Stall.Detail)
+}
+
+// missed takes in who is asked for in vain while a round cannot be sealed: each list replaces the one before.
+func (t *turn) missed(b events.RoundMissed) {
+	if b.Proposed != t.View.Generation+1 {
+		return
+	}
+	missing := map[events.Place]events.Incarnation{}
+	for _, m := range b.Missing {
+		missing[m.Place] = m.Incarnation
+	}
+	for i := range t.View.Workers {
+		w := &t.View.Workers[i]
+		if !t.member(w) || Ended(w.State) {
+			continue
+		}
+		gone := missing[w.Place] == w.Incarnation
+		t.note(w.Place, func(n *Note) {
+			switch {
+			case !gone:
+				n.Behind = time.Time{}
+			case n.Behind.IsZero():
+				n.Behind = t.now
+			}
+		})
+	}
+}
