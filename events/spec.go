@@ -46,7 +46,7 @@ type Spec struct {
 	Recovery Recovery          `json:"recovery,omitempty"` // default restart
 	Failures Failures          `json:"failures"`
 	Elastic  Elastic           `json:"elastic"`
-	Health   Health            `json:"health"`
+	Health   Health            `json:"health,omitzero"`
 	Stop     Stop              `json:"stop"`
 	Data     Data              `json:"data"`
 	Labels   map[string]string `json:"labels,omitempty"`

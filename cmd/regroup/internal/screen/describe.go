@@ -16,6 +16,10 @@ func Describe(b events.Body) string {
 		return events.Refuse(b.Findings).Error()
 	case events.JobScaled:
 		return "to " + WorkersText(b.Workers) + " workers"
+	case events.JobCharged:
+		return ChargeText(events.Charge{Place: &b.Place, Generation: b.Generation, Rank: b.Rank, Step: b.Step, Kind: b.Kind, Detail: b.Detail})
+	case events.JobStalled:
+		return fmt.Sprintf("%s: %s", b.Generation, b.Detail)
 	case events.JobRespawned:
 		return fmt.Sprintf("%s starts again (attempt %d)", b.Place, b.Attempt)
 	case events.JobBlamed:
@@ -38,6 +42,8 @@ func Describe(b events.Body) string {
 		return "its places are free"
 	case events.RoundOpened:
 		return fmt.Sprintf("%s expects %s (%s)", b.Proposed, placesText(b.Expected), causeText(b.Cause))
+	case events.RoundMissed:
+		return fmt.Sprintf("%s misses %s", b.Proposed, membersText(b.Missing))
 	case events.RoundSealed:
 		return fmt.Sprintf("%s has %s (%s)", b.Generation, Plural(len(b.Members), "worker"), causeText(b.Cause))
 	case events.RoundClosed:
@@ -131,6 +137,35 @@ func placesText(all []events.Place) string {
 		parts[i] = p.String()
 	}
 	return strings.Join(parts, " ")
+}
+
+func membersText(all []events.Member) string {
+	places := make([]events.Place, len(all))
+	for i, m := range all {
+		places[i] = m.Place
+	}
+	return placesText(places)
+}
+
+// ChargeText says what was charged: kind, whose, when, why.
+func ChargeText(c events.Charge) string {
+	s := string(c.Kind)
+	if c.Place != nil {
+		s += " of " + c.Place.String()
+	}
+	if c.Rank >= 0 {
+		s += fmt.Sprintf(" (r%d)", c.Rank)
+	}
+	if c.Generation > 0 {
+		s += " in " + c.Generation.String()
+	}
+	if c.Step > 0 {
+		s += fmt.Sprintf(" after step %d", c.Step)
+	}
+	if c.Detail != "" {
+		s += ": " + c.Detail
+	}
+	return s
 }
 
 // CauseText says what started an incident or a generation.

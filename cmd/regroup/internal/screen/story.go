@@ -44,6 +44,12 @@ func (s *Story) Tell(b events.Body) string {
 		return s.generation(b)
 	case events.WorkerExited:
 		return s.died(b)
+	case events.JobStalled:
+		return s.Warn("! "+b.Generation.String()+" stands still") + ": " + b.Detail
+	case events.JobCharged:
+		if b.Kind == events.ChargeHang { // no exit tells of it
+			return s.Bad("✘ "+s.who(b.Place)+" hangs") + ": " + b.Detail
+		}
 	case events.JobRespawned:
 		return s.Good("+") + fmt.Sprintf(" %s starts again (attempt %d)", s.who(b.Place), b.Attempt)
 	case events.JobBlamed:
