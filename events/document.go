@@ -5,6 +5,7 @@ import (
 	"compress/flate"
 	"encoding/json"
 	"io"
+	"sync"
 )
 
 // DocumentSchema is the version of the stored documents that this code writes. A replica refuses a newer one.
@@ -36,10 +37,9 @@ func EncodeDocument(d Document) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	b.WriteByte(0)
-	w, err := flate.NewWriter(&b, flate.BestSpeed)
-	if err != nil {
-		return nil, Errorf(Internal, "compress document: %w", err)
-	}
+	w := packers.Get().(*flate.Writer)
+	defer packers.Put(w)
+	w.Reset(&b)
 	if _, err := w.Write(plain); err != nil {
 		return nil, Errorf(Internal, "compress document: %w", err)
 	}
@@ -48,6 +48,15 @@ func EncodeDocument(d Document) ([]byte, error) {
 	}
 	return b.Bytes(), nil
 }
+
+// packers are kept for reuse: a new one costs more than what it packs.
+var packers = sync.Pool{New: func() any {
+	w, err := flate.NewWriter(nil, flate.BestSpeed)
+	if err != nil {
+		panic(err) // the level is a constant
+	}
+	return w
+}}
 
 // maxDocument bounds what a compressed document may unpack to.
 const maxDocument = 64 << 20

@@ -30,7 +30,7 @@ func (n *node) do(act worker.Action) {
 	case worker.NeedPort:
 		addr := ""
 		if !w.chance(5) {
-			addr = fmt.Sprintf("%s.test:%d", n.id, 20000+w.rng.IntN(20000))
+			addr = fmt.Sprintf("%s.test:%d", n.id, 20000+w.any(20000))
 		}
 		n.later(w.hop(), worker.PortFound{Worker: a.Worker, Address: addr})
 	case worker.SendJoin:
@@ -57,7 +57,7 @@ func (n *node) do(act worker.Action) {
 	case worker.TellFact:
 		n.fact(a)
 	case worker.SendNotice:
-		if !n.cut {
+		if !n.cut && !n.mute {
 			w.notice(events.NoticeEnvelope{Notice: &a.Notice})
 		}
 	}
@@ -96,7 +96,7 @@ func (n *node) fact(a worker.TellFact) {
 
 // store sends the first fact until its acknowledgement comes.
 func (n *node) store() {
-	if n.busy || n.cut || len(n.facts) == 0 {
+	if n.busy || n.cut || n.frozen || len(n.facts) == 0 {
 		return
 	}
 	n.busy = true
@@ -106,11 +106,11 @@ func (n *node) store() {
 			return
 		}
 		n.busy = false
-		if n.cut {
+		if n.cut || n.frozen {
 			return // taken up again with the connection
 		}
-		lost := n.w.chance(n.w.sc.loss)
-		if lost && n.w.chance(50) { // on its way there
+		lost := n.deaf || n.w.chance(n.w.sc.loss)
+		if n.mute || lost && !n.deaf && n.w.chance(50) { // on its way there
 			n.w.after(200*time.Millisecond, n.store)
 			return
 		}

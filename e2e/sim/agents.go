@@ -32,10 +32,16 @@ type node struct {
 	alarm time.Time
 	disk  []worker.Orphaned // what the next life of the agent finds
 	bye   bool              // it leaves once it is idle
+
+	mute, deaf bool                          // nothing leaves it, nothing reaches it, though it stays connected
+	frozen     bool                          // the agent stands still; its workers go on
+	backlog    []worker.Input                // what it will hear then
+	misses     int                           // launches that will be lost on their way here
+	warm       map[events.Slot]time.Duration // what the next process there needs until it joins
 }
 
 func newNode(w *world, id events.NodeID, slots int) *node {
-	return &node{w: w, id: id, slots: slots}
+	return &node{w: w, id: id, slots: slots, warm: map[events.Slot]time.Duration{}}
 }
 
 // boot starts the agent as a new incarnation.
@@ -43,7 +49,7 @@ func (n *node) boot() {
 	if n.up || n.away {
 		return
 	}
-	n.up, n.bye, n.busy, n.alarm = true, false, false, time.Time{}
+	n.up, n.bye, n.busy, n.alarm, n.frozen, n.backlog = true, false, false, time.Time{}, false, nil
 	n.life++
 	n.inc = incarnation(n.w.now, n.life, string(n.id))
 	n.state = worker.New(worker.Config{Node: n.id, Agent: n.inc, Advertise: string(n.id) + ".test", Socket: "/sock", ErrorDir: "/err"})
@@ -109,6 +115,10 @@ func (n *node) input(in worker.Input) {
 	if !n.up {
 		return
 	}
+	if n.frozen {
+		n.backlog = append(n.backlog, in)
+		return
+	}
 	var acts []worker.Action
 	n.state, acts = n.step(n.state, in, n.w.now)
 	for _, a := range acts {
@@ -160,7 +170,7 @@ func (n *node) hello(life int) {
 		}
 		n.w.after(wait, func() {
 			if n.life == life && !n.bye {
-				n.hello(life)
+				n.whenAwake(func() { n.hello(life) })
 			}
 		})
 	})
@@ -170,7 +180,7 @@ func (n *node) beat(life int) {
 	if n.life != life {
 		return
 	}
-	if !n.cut {
+	if !n.cut && !n.mute && !n.frozen {
 		n.w.heartbeat(events.Heartbeat{Node: n.id, Incarnation: n.inc, Slots: n.slots, Revisions: n.state.Revisions()})
 	}
 	n.w.after(500*time.Millisecond, func() { n.beat(life) })
@@ -183,11 +193,64 @@ func (n *node) cutOff(cut bool) {
 	}
 	n.cut = cut
 	n.w.say("%s: cut off from the control plane: %t", n.id, cut)
-	if !cut && n.up {
-		n.hello(n.life)
+	n.back(!cut)
+}
+
+func (n *node) setMute(mute bool) {
+	n.mute = mute
+	n.back(!mute)
+}
+
+func (n *node) setDeaf(deaf bool) {
+	n.deaf = deaf
+	n.back(!deaf)
+}
+
+// back is a connection that stands again.
+func (n *node) back(is bool) {
+	if is && n.up && !n.cut && !n.mute && !n.deaf {
+		n.whenAwake(func() { n.hello(n.life) })
 		n.catchUp()
 		n.store()
 	}
+}
+
+// freeze lets the agent stand still for a while. Its processes go on, and it hears afterwards what came meanwhile.
+func (n *node) freeze(d time.Duration) {
+	if !n.up || n.frozen {
+		return
+	}
+	n.frozen = true
+	life := n.life
+	n.w.after(d, func() {
+		if n.life == life {
+			n.thaw()
+		}
+	})
+}
+
+func (n *node) thaw() {
+	n.frozen = false
+	late := n.backlog
+	n.backlog = nil
+	for _, in := range late {
+		n.input(in)
+	}
+	n.store()
+}
+
+// whenAwake does now what a frozen agent does once it goes on.
+func (n *node) whenAwake(do func()) {
+	if !n.frozen {
+		do()
+		return
+	}
+	life := n.life
+	n.w.after(50*time.Millisecond, func() {
+		if n.life == life {
+			n.whenAwake(do)
+		}
+	})
 }
 
 // catchUp reads the last launch of every job.
@@ -203,13 +266,13 @@ func (n *node) catchUp() {
 
 func (n *node) hear(m events.Stored) {
 	var l events.Launch
-	if n.up && !n.cut && json.Unmarshal(m.Data, &l) == nil {
+	if n.up && !n.cut && !n.deaf && json.Unmarshal(m.Data, &l) == nil {
 		n.input(worker.Launched{Launch: l})
 	}
 }
 
 func (n *node) noticed(b events.NoticeEnvelope) {
-	if !n.up || n.cut {
+	if !n.up || n.cut || n.deaf {
 		return
 	}
 	here := n.state.Revisions()

@@ -16,6 +16,7 @@ func (c *checker) fact(e events.Event) {
 		}
 		last := c.number[key]
 		if e.Number <= last {
+			c.w.say("%s #%d (%s) is stored once more", key, e.Number, e.Body.Type().Kind())
 			return // a reader drops it
 		}
 		if e.Number != last+1 {

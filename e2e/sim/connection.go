@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -13,8 +14,11 @@ type connection struct {
 	w     *world
 	who   string
 	cut   bool // partitioned
+	mute  bool // nothing leaves it
+	deaf  bool // nothing reaches it
 	dead  bool // its process has crashed: nothing more leaves it
 	traps []trap
+	away  time.Duration       // how long a crash in a turn lasts; 0 = as drawn
 	still func(time.Duration) // freezes the replica in the midst of a turn
 }
 
@@ -37,6 +41,7 @@ const (
 	losePublishAck      step = "lose-publish-ack"
 	crashAfterPublish   step = "crash-after-publish"
 	crashBeforeAck      step = "crash-before-ack"
+	loseSaveAckLate     step = "lose-save-ack-late" // after others have had time to build on it; not in steps, as kept scenarios count them
 )
 
 var steps = []step{
@@ -55,6 +60,14 @@ func (c *connection) sprung(s step) (trap, bool) {
 	return t, true
 }
 
+// die is a crash in the midst of a turn. Only a written scenario says how long it lasts.
+func (c *connection) die(t trap) {
+	c.dead = true
+	if c.w.sc.exact {
+		c.away = t.for_
+	}
+}
+
 func (c *connection) freeze(s step) {
 	if t, ok := c.sprung(s); ok {
 		c.still(t.for_)
@@ -64,11 +77,22 @@ func (c *connection) freeze(s step) {
 var errGone = events.Errorf(events.Unavailable, "not connected")
 
 func (c *connection) err() error {
-	if c.cut || c.dead {
+	if c.cut || c.dead || c.mute {
 		return errGone
 	}
 	return nil
 }
+
+// answer is what a request leads to that was carried out.
+func (c *connection) answer() error {
+	if c.deaf {
+		return events.Errorf(events.Unavailable, "no answer")
+	}
+	return nil
+}
+
+// reads is for requests that only bring an answer.
+func (c *connection) reads() error { return cmp.Or(c.err(), c.answer()) }
 
 func (c *connection) ports() events.Ports {
 	return events.Ports{Log: simLog{c}, Signals: simSignals{c}, Buckets: simBuckets{c}, Calls: simCalls{}}
@@ -82,13 +106,13 @@ func (l simLog) Publish(_ context.Context, m events.Message) (uint64, error) {
 		return 0, err
 	}
 	seq := l.w.store.publish(m)
-	if _, ok := l.sprung(crashAfterPublish); ok {
-		l.dead = true
+	if t, ok := l.sprung(crashAfterPublish); ok {
+		l.die(t)
 	}
 	if _, ok := l.sprung(losePublishAck); ok {
 		return 0, events.Errorf(events.Unavailable, "no answer")
 	}
-	return seq, nil
+	return seq, l.answer()
 }
 
 func (l simLog) PublishAll(ctx context.Context, all []events.Message) error {
@@ -101,11 +125,11 @@ func (l simLog) PublishAll(ctx context.Context, all []events.Message) error {
 }
 
 func (l simLog) Last(_ context.Context, stream, subject string) (events.Stored, error) {
-	if err := l.err(); err != nil {
+	if err := l.reads(); err != nil {
 		return events.Stored{}, err
 	}
 	m, ok := l.w.store.newest(stream, subject)
-	if !ok {
+	if !ok || l.w.mutant.trustful {
 		return m, events.Errorf(events.NotFound, "nothing on %s", subject)
 	}
 	return m, nil
@@ -121,7 +145,7 @@ type simBucket struct {
 }
 
 func (b simBucket) Load(_ context.Context, key string) ([]byte, uint64, error) {
-	if err := b.err(); err != nil {
+	if err := b.reads(); err != nil {
 		return nil, 0, err
 	}
 	if _, ok := b.sprung("read"); ok {
@@ -134,16 +158,21 @@ func (b simBucket) Load(_ context.Context, key string) ([]byte, uint64, error) {
 	return b.w.stripped(r.value), r.revision, nil
 }
 
-// stripped is a document as the replicas of a mutant loop see it: without what waits to be told.
+// stripped is a document as the replicas of a mutant loop see it.
 func (w *world) stripped(value []byte) []byte {
-	if !w.mutant.forgetful || value == nil {
+	if !w.mutant.forgetful && !w.mutant.amnesic || value == nil {
 		return value
 	}
 	d, err := events.DecodeDocument(value)
 	if err != nil {
 		return value
 	}
-	d.Outbox = nil
+	if w.mutant.forgetful {
+		d.Outbox = nil
+	}
+	if w.mutant.amnesic {
+		d.Applied = nil
+	}
 	if out, err := events.EncodeDocument(d); err == nil {
 		return out
 	}
@@ -156,12 +185,15 @@ func (b simBucket) Save(_ context.Context, key string, value []byte, revision ui
 		return 0, err
 	}
 	r := b.w.store.buckets[b.name][key]
+	if b.w.mutant.careless {
+		revision = r.revision
+	}
 	if (r.value == nil && revision != 0) || (r.value != nil && r.revision != revision) {
-		return 0, events.Errorf(events.Conflict, "somebody was first")
+		return 0, cmp.Or(b.answer(), events.Errorf(events.Conflict, "somebody was first"))
 	}
 	at := b.w.store.change(b.name, key, value)
-	if _, ok := b.sprung(crashAfterSave); ok {
-		b.dead = true
+	if t, ok := b.sprung(crashAfterSave); ok {
+		b.die(t)
 		return at, nil
 	}
 	if _, ok := b.sprung(loseSaveAndRead); ok {
@@ -171,7 +203,14 @@ func (b simBucket) Save(_ context.Context, key string, value []byte, revision ui
 	if _, ok := b.sprung(loseSaveAck); ok {
 		return 0, events.Errorf(events.Unavailable, "no answer")
 	}
-	return at, nil
+	if t, ok := b.sprung(loseSaveAckLate); ok {
+		b.still(t.for_)
+		if b.w.mutant.believing {
+			return at, nil
+		}
+		return 0, events.Errorf(events.Unavailable, "no answer")
+	}
+	return at, b.answer()
 }
 
 func (b simBucket) Delete(_ context.Context, key string, revision uint64) error {
@@ -179,15 +218,15 @@ func (b simBucket) Delete(_ context.Context, key string, revision uint64) error 
 		return err
 	}
 	if r := b.w.store.buckets[b.name][key]; r.value == nil || r.revision != revision {
-		return events.Errorf(events.Conflict, "somebody was first")
+		return cmp.Or(b.answer(), events.Errorf(events.Conflict, "somebody was first"))
 	}
 	b.w.store.change(b.name, key, nil)
-	return nil
+	return b.answer()
 }
 
 // Watch shows what is present and ends: changes are brought by the store itself.
 func (b simBucket) Watch(ctx context.Context, fn func(string, []byte, uint64), listed func()) error {
-	if err := b.err(); err != nil {
+	if err := b.reads(); err != nil {
 		return err
 	}
 	for _, k := range b.w.store.keys(b.name) {

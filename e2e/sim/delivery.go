@@ -50,7 +50,7 @@ func (d *durable) carry(v *delivery, after time.Duration) {
 		if v.settled {
 			return
 		}
-		to := d.w.pick(d.service, true)
+		to := d.w.pickFor(d.service, string(v.event.Body.Type().Family())+"."+v.event.Body.Type().Kind(), service.pulls)
 		if to == nil {
 			d.carry(v, 300*time.Millisecond)
 			return
@@ -59,7 +59,7 @@ func (d *durable) carry(v *delivery, after time.Duration) {
 		to.delivered(v)
 		if d.w.chance(d.w.sc.repeat) { // a repeat that comes although the first was taken
 			d.w.after(d.w.between(0, 3*time.Second), func() {
-				if again := d.w.pick(d.service, true); again != nil {
+				if again := d.w.pick(d.service); again != nil {
 					again.delivered(&delivery{durable: d, event: v.event, attempt: v.attempt + 1})
 				}
 			})
@@ -75,18 +75,27 @@ func (v *delivery) retry(after time.Duration) {
 	old.durable.carry(&old, after)
 }
 
-// pick finds a replica that hears, frozen ones included: what they have pulled comes late.
-func (w *world) pick(name string, frozen bool) service {
+// pick finds a replica that hears, frozen ones included: what has reached them comes late.
+func (w *world) pick(name string) service { return w.pickFor(name, "", service.hears) }
+
+// pickFor finds a replica that can take something: the one that a written scenario wants, if it can.
+func (w *world) pickFor(name, kind string, can func(service) bool) service {
+	if s := w.routes[kind]; s != nil && s.service() == name && can(s) {
+		return s
+	}
 	var up []service
 	for _, s := range w.services[name] {
-		if s.hears() && (frozen || !s.isFrozen()) {
+		if can(s) && w.sc.exact && !s.isFrozen() {
+			return s
+		}
+		if can(s) {
 			up = append(up, s)
 		}
 	}
 	if len(up) == 0 {
 		return nil
 	}
-	return up[w.rng.IntN(len(up))]
+	return up[w.any(len(up))]
 }
 
 // callTimeout is the agent's for one request.
@@ -107,11 +116,11 @@ func (w *world) call(n *node, name string, ask events.Body, then func(events.Bod
 		return
 	}
 	w.after(callTimeout, func() { answer(nil, events.Errorf(events.Cancelled, "no answer")) })
-	if w.chance(w.sc.loss) {
+	if n.mute || w.chance(w.sc.loss) {
 		return
 	}
 	ask1 := func() {
-		to := w.pick(name, true)
+		to := w.pickFor(name, string(ask.Type().Family())+"."+ask.Type().Kind(), service.hears)
 		if to == nil {
 			answer(nil, errGone)
 			return
@@ -120,7 +129,7 @@ func (w *world) call(n *node, name string, ask events.Body, then func(events.Bod
 			if err == nil {
 				err = a.Refusal
 			}
-			if n.cut || w.chance(w.sc.loss) {
+			if n.cut || n.deaf || w.chance(w.sc.loss) {
 				return
 			}
 			w.after(w.hop(), func() { answer(a.Reply, err) })
@@ -154,13 +163,13 @@ func (w *world) heartbeat(b events.Heartbeat) {
 			w.after(w.hop(), func() { s.heartbeat(b) })
 		}
 	}
-	if to := w.pick(events.ServiceRendezvous, true); to != nil && !w.chance(w.sc.loss) {
+	if to := w.pick(events.ServiceRendezvous); to != nil && !w.chance(w.sc.loss) {
 		w.after(w.hop(), func() { to.heard(b) })
 	}
 }
 
 func (w *world) notice(b events.NoticeEnvelope) {
-	if to := w.pick(events.ServiceRendezvous, true); to != nil && b.Notice != nil && !w.chance(w.sc.loss) {
+	if to := w.pick(events.ServiceRendezvous); to != nil && b.Notice != nil && !w.chance(w.sc.loss) {
 		w.after(w.hop(), func() { to.heard(*b.Notice) })
 	}
 	for _, n := range w.nodes {
@@ -171,14 +180,23 @@ func (w *world) notice(b events.NoticeEnvelope) {
 }
 
 // launched brings a stored launch to its node, if the wire does.
-func (w *world) launched(m events.Stored) {
+func (w *world) launched(m, before events.Stored) {
 	var l events.Launch
 	if err := json.Unmarshal(m.Data, &l); err != nil {
 		w.check.fail(0, "launch does not decode: %v", err)
 		return
 	}
 	w.check.launch(l)
+	var newer events.Launch
+	if json.Unmarshal(before.Data, &newer) == nil && newer.Revision > l.Revision {
+		w.say("%s: a launch with revision %d comes after revision %d", l.Node, l.Revision, newer.Revision)
+	}
 	for _, n := range w.nodes {
+		if n.id == l.Node && n.misses > 0 {
+			n.misses--
+			w.say("%s: a launch with revision %d is lost", n.id, l.Revision)
+			continue
+		}
 		if n.id == l.Node && !w.chance(w.sc.loss) {
 			w.after(w.hop(), func() { n.hear(m) })
 		}

@@ -26,6 +26,17 @@ var kinds = map[string]func(*world, fault){
 		n.cutOff(true)
 		w.after(f.last, func() { n.cutOff(false) })
 	},
+	"mute-node":      func(w *world, f fault) { during((*node).setMute)(w.node(f), f.last) },
+	"deafen-node":    func(w *world, f fault) { during((*node).setDeaf)(w.node(f), f.last) },
+	"freeze-node":    func(w *world, f fault) { w.node(f).freeze(f.last) },
+	"mute-replica":   func(w *world, f fault) { during((service).mute)(w.replica(f), f.last) },
+	"deafen-replica": func(w *world, f fault) { during((service).deafen)(w.replica(f), f.last) },
+	"part-nodes": func(w *world, f fault) {
+		a, b := w.nodes[f.a%len(w.nodes)], w.nodes[f.b%len(w.nodes)]
+		w.part(a.id, b.id, f.last/2)
+	},
+	"late-ack":    func(w *world, f fault) { w.replica(f).trap(trap{step: loseSaveAckLate, for_: f.last}) },
+	"drop-launch": func(w *world, f fault) { w.node(f).misses++ },
 	"kill-worker": func(w *world, f fault) { w.end(f, -1, "SIGKILL") },
 	"exit-worker": func(w *world, f fault) { w.end(f, 7, "") },
 	"false-alarm": (*world).falseAlarm,
@@ -66,7 +77,7 @@ var kinds = map[string]func(*world, fault){
 func drawFaults(r *rand.Rand, sc scenario) []fault {
 	names := append(slices.Sorted(maps.Keys(kinds)), "kill-worker", "kill-worker", "exit-worker", "restart-agent", "false-alarm", "trap", "trap", "trap", "scale-job")
 	var out []fault
-	for range r.IntN(13) {
+	for range r.IntN(13 + len(sc.nodes)/2) {
 		out = append(out, fault{
 			at:   time.Duration(200+r.IntN(max(1, int(sc.calmAt/time.Millisecond)-300))) * time.Millisecond,
 			kind: names[r.IntN(len(names))], a: r.IntN(1000), b: r.IntN(1000),
@@ -170,15 +181,23 @@ func (w *world) stop(f fault) {
 func (w *world) calmDown() {
 	w.calm = true
 	w.say("faults have stopped")
+	clear(w.parted)
 	for _, name := range serviceNames {
 		for _, s := range w.services[name] {
 			s.freeze(0)
 			s.cutOff(false)
+			s.mute(false)
+			s.deafen(false)
 			s.start()
 		}
 	}
 	for _, n := range w.nodes {
 		n.cutOff(false)
+		n.setMute(false)
+		n.setDeaf(false)
+		if n.frozen {
+			n.thaw()
+		}
 		w.drain(n, true)
 		if !n.up {
 			w.after(w.between(0, 2*time.Second), n.boot)

@@ -23,7 +23,11 @@ type group struct {
 	state      snapshot
 	open       ledger // consumed since the last commit
 	first      bool   // its first good step was told
+	torn       *torn  // what a written scenario does to the next commit
 }
+
+// torn is a commit that only one member has, because another dies in it.
+type torn struct{ keeps, dies events.Place }
 
 // admit takes a member in: one that holds the token and a free rank.
 func (g *group) admit(p *process) {
@@ -78,7 +82,7 @@ func (g *group) lose(p *process) {
 		}
 		accused := lost
 		if g.w.chance(20) { // a neighbour that only seemed gone
-			accused = g.w.rng.IntN(g.world)
+			accused = g.w.any(g.world)
 		}
 		q.after(g.w.between(time.Millisecond, 80*time.Millisecond), func() {
 			if q.group == g {
@@ -100,7 +104,7 @@ func (p *process) rankIn(g *group) int {
 
 // sync gives everybody the newest commit that anybody holds.
 func (g *group) sync() {
-	if g.broken {
+	if g.broken || g.apart() {
 		return
 	}
 	var newest *snapshot
@@ -129,7 +133,7 @@ func (g *group) sync() {
 
 // turn is one step of all members together.
 func (g *group) turn() {
-	if g.broken {
+	if g.broken || g.apart() {
 		return
 	}
 	g.step++
@@ -193,7 +197,11 @@ func (g *group) commit(ends bool) {
 		late := g.w.between(0, 15*time.Millisecond)
 		slowest = max(slowest, late)
 		p.after(late, func() {
-			if p.group != g || (g.broken && g.w.rng.IntN(2) == 0) {
+			if g.torn != nil && g.torn.dies == p.start.Place {
+				p.exit(-1, "SIGKILL")
+				return
+			}
+			if p.group != g || (g.torn != nil && g.torn.keeps != p.start.Place) || (g.broken && g.w.maybe(50)) {
 				return
 			}
 			p.saved(next, planned, finished)
@@ -231,4 +239,36 @@ func (p *process) saved(c snapshot, planned, finished bool) {
 			}
 		})
 	}
+}
+
+// apart breaks the group if two members do not reach each other; either accuses the other.
+func (g *group) apart() bool {
+	for r := range g.world {
+		for q := range r {
+			a, b := g.members[r], g.members[q]
+			if a == nil || b == nil || g.w.parted[[2]events.NodeID{a.node.id, b.node.id}] <= 0 {
+				continue
+			}
+			a.after(g.w.between(time.Millisecond, 80*time.Millisecond), func() { g.accuse(a, q) })
+			b.after(g.w.between(time.Millisecond, 80*time.Millisecond), func() { g.accuse(b, r) })
+			return true
+		}
+	}
+	return false
+}
+
+func (g *group) accuse(p *process, rank int) {
+	if p.group == g {
+		p.abort([]int{rank})
+	}
+}
+
+// part keeps workers on two nodes from reaching each other for a while.
+func (w *world) part(a, b events.NodeID, d time.Duration) {
+	set := func(by int) {
+		w.parted[[2]events.NodeID{a, b}] += by
+		w.parted[[2]events.NodeID{b, a}] += by
+	}
+	set(1)
+	w.after(d, func() { set(-1) })
 }

@@ -168,7 +168,7 @@ func (j *jobRun) quit(p *process) {
 	g.hurt = true
 	for _, r := range slices.Sorted(maps.Keys(g.ranks)) {
 		q := g.ranks[r]
-		if q.alive && !q.done && j.w.rng.IntN(10) < 6 {
+		if q.alive && !q.done && (j.w.sc.exact || j.w.maybe(60)) {
 			q.after(j.w.between(10*time.Millisecond, 800*time.Millisecond), func() { q.exit(1, "") })
 		}
 	}

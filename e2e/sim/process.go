@@ -54,7 +54,12 @@ func newProcess(n *node, a worker.StartProcess) {
 		})
 		return
 	}
-	p.after(w.between(5*time.Millisecond, 200*time.Millisecond), func() {
+	starts, imports := w.between(5*time.Millisecond, 200*time.Millisecond), w.between(5*time.Millisecond, 300*time.Millisecond)
+	if d, written := n.warm[a.Place.Slot]; written {
+		delete(n.warm, a.Place.Slot)
+		starts, imports = d/2, d/2
+	}
+	p.after(starts, func() {
 		w.made++
 		p.running, p.pid = true, 1000+w.made
 		n.input(worker.ProcessStarted{Worker: a.Worker, PID: p.pid})
@@ -62,7 +67,7 @@ func newProcess(n *node, a worker.StartProcess) {
 			return
 		}
 		if p.inProcess() {
-			p.after(w.between(5*time.Millisecond, 300*time.Millisecond), func() { p.join(false, nil) })
+			p.after(imports, func() { p.join(false, nil) })
 			return
 		}
 		p.rank, _ = strconv.Atoi(a.Env["RANK"])
@@ -119,7 +124,7 @@ func (p *process) term() {
 	}
 	p.after(p.w.between(time.Millisecond, 300*time.Millisecond), func() {
 		switch {
-		case p.done || (p.inProcess() && p.w.rng.IntN(2) == 0):
+		case p.done || (p.inProcess() && p.w.maybe(50)):
 			p.exit(0, "")
 		default:
 			p.exit(-1, "SIGTERM")

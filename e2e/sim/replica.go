@@ -20,9 +20,12 @@ type service interface {
 
 // known is what is asked of a service.
 type known interface {
+	world() *world
 	name() string
+	service() string
 	bucket() string
 	hears() bool
+	pulls() bool
 	isFrozen() bool
 }
 
@@ -40,6 +43,8 @@ type breakable interface {
 	crash(back time.Duration)
 	freeze(time.Duration)
 	cutOff(bool)
+	mute(bool)
+	deafen(bool)
 	trap(trap)
 }
 
@@ -74,11 +79,15 @@ type wake struct {
 	tell   bool
 }
 
-func (r *replica[S]) name() string   { return r.who }
-func (r *replica[S]) bucket() string { return r.o.Bucket }
-func (r *replica[S]) hears() bool    { return r.up && !r.conn.cut }
-func (r *replica[S]) isFrozen() bool { return r.busy || r.w.now.Before(r.frozen) }
-func (r *replica[S]) trap(t trap)    { r.conn.traps = append(r.conn.traps, t) }
+func (r *replica[S]) world() *world   { return r.w }
+func (r *replica[S]) name() string    { return r.who }
+func (r *replica[S]) service() string { return r.o.Service }
+func (r *replica[S]) bucket() string  { return r.o.Bucket }
+func (r *replica[S]) hears() bool     { return r.up && !r.conn.cut && !r.conn.deaf }
+func (r *replica[S]) says() bool      { return r.up && !r.conn.cut && !r.conn.mute }
+func (r *replica[S]) pulls() bool     { return r.hears() && r.says() } // what is delivered was asked for
+func (r *replica[S]) isFrozen() bool  { return r.busy || r.w.now.Before(r.frozen) }
+func (r *replica[S]) trap(t trap)     { r.conn.traps = append(r.conn.traps, t) }
 
 func (r *replica[S]) start() {
 	if r.up {
@@ -134,10 +143,27 @@ func (r *replica[S]) cutOff(cut bool) {
 		return
 	}
 	r.conn.cut = cut
+	r.w.say("%s: cut off: %t", r.who, cut)
 	if r.ages != nil {
 		r.ages.ages.Connected(!cut, r.w.now)
 	}
 	if !cut {
+		r.list()
+	}
+}
+
+func (r *replica[S]) mute(is bool) { r.oneWay(&r.conn.mute, is) }
+
+func (r *replica[S]) deafen(is bool) { r.oneWay(&r.conn.deaf, is) }
+
+// oneWay breaks or mends one direction of the connection. The replica itself does not notice.
+func (r *replica[S]) oneWay(way *bool, is bool) {
+	if !r.up || *way == is {
+		return
+	}
+	*way = is
+	r.w.say("%s: mute %t, deaf %t", r.who, r.conn.mute, r.conn.deaf)
+	if !is {
 		r.list()
 	}
 }
@@ -155,7 +181,7 @@ func (r *replica[S]) reconcile(life int) {
 		return
 	}
 	if !r.isFrozen() {
-		r.side.cut = !r.hears()
+		r.side.cut, r.side.mute, r.side.deaf = r.conn.cut, r.conn.mute, r.conn.deaf
 		_ = r.o.Reconcile(context.Background(), func(in events.Input) { r.put(arrival{input: in}) })
 	}
 	r.w.after(loop.ReconcileEvery, func() { r.reconcile(life) })
@@ -182,7 +208,7 @@ func (r *replica[S]) heartbeat(b events.Heartbeat) {
 func (r *replica[S]) asked(b events.Body, settle func(loop.Answer, error)) {
 	life := r.life
 	r.put(arrival{input: events.Input{Body: b}, settle: func(a loop.Answer, err error) {
-		if r.life == life && r.hears() {
+		if r.life == life && r.says() {
 			settle(a, err)
 		}
 	}})
@@ -194,7 +220,7 @@ func (r *replica[S]) delivered(v *delivery) {
 	in := events.Input{ID: e.ID, Source: e.Source, Number: e.Number, Time: e.Time, Trace: e.Trace, Body: e.Body}
 	life := r.life
 	r.put(arrival{input: in, settle: func(a loop.Answer, err error) {
-		if r.life != life || !r.hears() {
+		if r.life != life || !r.says() {
 			return // the settlement is lost
 		}
 		command := v.durable.stream == events.StreamCommands

@@ -19,6 +19,12 @@ type scenario struct {
 	slow     int // percent of hops that take up to 400 ms
 	calmAt   time.Duration
 	faults   []fault
+
+	// What only written scenarios have.
+	exact   bool // nothing is drawn: every duration is the middle of its range, and there is no bad luck but what is written
+	acts    []act
+	expects []expect
+	from    string // words from which on the story is told
 }
 
 // jobShape is one job.
@@ -53,15 +59,22 @@ func (s jobShape) spec() events.Spec {
 // startWithin is longer than any recovery in a calm world takes.
 const startWithin = 40 * time.Second
 
+// crowdEvery is how many seeds have one world of many nodes among them: such a world costs as much as several others.
+const crowdEvery = 40
+
 // draw makes the scenario of a seed.
 func draw(seed uint64) scenario {
 	r := rand.New(rand.NewPCG(seed, 1))
 	sc := scenario{seed: seed, calmAt: 6*time.Second + time.Duration(r.IntN(8000))*time.Millisecond}
 	for i := range sc.replicas {
-		sc.replicas[i] = 1 + r.IntN(2)
+		sc.replicas[i] = 1 + r.IntN(3)
+	}
+	nodes, jobs, most := 2+r.IntN(3), 3, 3
+	if seed%crowdEvery == crowdEvery-1 {
+		nodes, jobs, most = 20+r.IntN(31), 6, 16
 	}
 	slots := 0
-	for range 2 + r.IntN(3) {
+	for range nodes {
 		n := 1 + r.IntN(2)
 		slots += n
 		sc.nodes = append(sc.nodes, n)
@@ -69,21 +82,21 @@ func draw(seed uint64) scenario {
 	if r.IntN(4) > 0 {
 		sc.loss, sc.repeat, sc.slow = r.IntN(12), r.IntN(10), r.IntN(10)
 	}
-	for range 1 + r.IntN(3)*r.IntN(2) + r.IntN(2) {
-		if len(sc.jobs) == 3 {
+	for range jobs - 2 + r.IntN(3)*r.IntN(2) + r.IntN(2) {
+		if len(sc.jobs) == jobs {
 			break
 		}
-		sc.jobs = append(sc.jobs, drawJob(r, slots, len(sc.jobs)))
+		sc.jobs = append(sc.jobs, drawJob(r, slots, most, len(sc.jobs)))
 	}
 	sc.faults = drawFaults(r, sc)
 	return sc
 }
 
-func drawJob(r *rand.Rand, slots, i int) jobShape {
-	least := 1 + r.IntN(max(1, min(3, slots-1)))
+func drawJob(r *rand.Rand, slots, most, i int) jobShape {
+	least := 1 + r.IntN(max(1, min(most, slots-1)))
 	s := jobShape{
 		at: time.Duration(r.IntN(1500)) * time.Millisecond, inProcess: r.IntN(3) > 0,
-		workers: events.Workers{Min: least, Max: least + r.IntN(3)},
+		workers: events.Workers{Min: least, Max: least + r.IntN(most)},
 		samples: uint64(150 + r.IntN(250)), batch: 3 + r.IntN(6), every: 1 + r.IntN(5), epochs: 1 + r.IntN(2),
 		pace: time.Duration(30+r.IntN(90)) * time.Millisecond, work: 2 + r.IntN(6), budget: 20,
 		grace: time.Duration(500+r.IntN(2500)) * time.Millisecond,

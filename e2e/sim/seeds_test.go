@@ -3,6 +3,8 @@ package sim
 import (
 	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 )
@@ -11,12 +13,28 @@ var (
 	seeds = flag.Int("seeds", 0, "how many seeds to run; 0 = 100")
 	seed  = flag.Int64("seed", -1, "run this one only, and tell its story with -v")
 	first = flag.Int("first", 0, "first seed")
+	play  = flag.String("play", "", "a file that a failing seed has left: play it, and tell its story with -v")
 )
 
 // TestSeeds runs seeds; each is one goroutine in virtual time.
 func TestSeeds(t *testing.T) {
+	tell := func(line string) { t.Log(line) }
+	if *play != "" {
+		text, err := os.ReadFile(*play)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sc, err := parse(string(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := run(sc, mutation{}, tell); v != nil {
+			t.Error(v)
+		}
+		return
+	}
 	if *seed >= 0 {
-		one(t, uint64(*seed), func(line string) { t.Log(line) })
+		one(t, uint64(*seed), tell)
 		return
 	}
 	n := *seeds
@@ -36,7 +54,7 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// one runs a seed and returns how many faults it has.
+// one runs a seed and returns how many faults it has. What is left of a failing one goes into a file.
 func one(t *testing.T, s uint64, tell func(string)) int {
 	t.Helper()
 	sc := draw(s)
@@ -45,6 +63,47 @@ func one(t *testing.T, s uint64, tell func(string)) int {
 		return len(sc.faults)
 	}
 	less := shrink(sc, mutation{}, v.number)
-	t.Errorf("seed %d: %s\nfaults that are enough for it (of %d):\n%s", s, v, len(sc.faults), script(less))
+	t.Errorf("seed %d: %s\n%d of %d faults are enough for it: go test ./e2e/sim -run TestSeeds -v -play %s\n%s",
+		s, v, len(less.faults), len(sc.faults), leave(t, s, v, less), script(less))
 	return len(sc.faults)
+}
+
+// leave writes a failing scenario where the next run can play it. Kept in testdata/regressions it is played by every run.
+func leave(t *testing.T, s uint64, v *violation, sc scenario) string {
+	t.Helper()
+	file := filepath.Join(os.TempDir(), "regroup-sim", fmt.Sprintf("seed-%d.txt", s))
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(fmt.Sprintf("# %s\n%s", v, script(sc))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestAFailingSeedLeavesAShortFile breaks a machine on purpose, shortens what fails, and plays the file.
+func TestAFailingSeedLeavesAShortFile(t *testing.T) {
+	m := mutations[len(mutations)-1]
+	for s := m.from; s < m.from+300; s++ {
+		sc := draw(s)
+		v := run(sc, m.mutation, nil)
+		if v == nil || len(sc.faults) < 4 {
+			continue
+		}
+		file := leave(t, s, v, shrink(sc, m.mutation, v.number))
+		t.Cleanup(func() { _ = os.Remove(file) })
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		less, err := parse(string(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again := run(less, m.mutation, nil); again == nil || again.number != v.number || len(less.faults) >= len(sc.faults) {
+			t.Errorf("of %d faults %d are left, and they lead to %v instead of %v", len(sc.faults), len(less.faults), again, v)
+		}
+		return
+	}
+	t.Errorf("%s: no seed fails", m.name)
 }

@@ -29,6 +29,11 @@ type mutation struct {
 	job       func(loop.Machine[job.State]) loop.Machine[job.State]
 	agent     func(agentStep) agentStep
 	forgetful bool // an outbox that a crash has left is never told
+	amnesic   bool // what inputs a document has taken in is not remembered
+	careless  bool // a document is stored whatever its revision is
+	believing bool // a save whose acknowledgement was lost late is taken for done
+	trustful  bool // the log is not asked what it has
+	graceless bool // discovery takes the silence of its own absence for that of the nodes
 	voidSteps bool // a step after the last commit is counted although it was undone
 }
 
@@ -110,7 +115,12 @@ func (v *watcher) seen(key string, value []byte) {
 		return
 	}
 	if view, err := events.DecodeView[events.NodeView](value); err == nil {
-		v.ages.Know(view, v.w.now)
+		since := v.w.now
+		if v.w.mutant.graceless {
+			since = since.Add(-time.Minute)
+		}
+		v.ages.Know(view, since)
+
 	}
 }
 
@@ -140,7 +150,7 @@ func (v *watcher) emit(who liveness.Silent, failed bool) {
 func (v *watcher) ping(who liveness.Silent) {
 	life := v.r.life
 	for _, n := range v.w.nodes {
-		if n.id == who.Node && n.up && !n.cut && n.inc == who.Incarnation && v.r.hears() && !v.w.chance(v.w.sc.loss) {
+		if n.id == who.Node && n.up && !n.cut && !n.mute && !n.deaf && !n.frozen && n.inc == who.Incarnation && v.r.hears() && !v.r.conn.mute && !v.w.chance(v.w.sc.loss) {
 			v.w.after(2*v.w.hop(), func() {
 				if v.r.life == life && v.ages.Hear(who, v.w.now) {
 					v.r.heard(events.Heard{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation}})

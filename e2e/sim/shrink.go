@@ -1,60 +1,40 @@
 package sim
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-)
+import "slices"
 
-// shrink drops faults one by one while the same invariant is still violated.
+// shrink makes a scenario smaller while it still violates the same invariant: fewer faults, jobs and replicas, no noise.
 func shrink(sc scenario, m mutation, number int) scenario {
-	for i := 0; i < len(sc.faults); {
-		less := sc
-		less.faults = slices.Delete(slices.Clone(sc.faults), i, i+1)
-		if v := run(less, m, nil); v != nil && v.number == number {
-			sc = less
-			continue
+	fails := func(less scenario) bool {
+		v := run(less, m, nil)
+		return v != nil && v.number == number
+	}
+	for half := len(sc.faults) / 2; half > 0; half /= 2 { // many at once first
+		for i := 0; i+half <= len(sc.faults); {
+			less := sc
+			less.faults = slices.Delete(slices.Clone(sc.faults), i, i+half)
+			if fails(less) {
+				sc = less
+				continue
+			}
+			i += half
 		}
-		i++
+	}
+	for i := len(sc.jobs) - 1; i >= 0 && len(sc.jobs) > 1; i-- {
+		less := sc
+		less.jobs = slices.Delete(slices.Clone(sc.jobs), i, i+1)
+		if fails(less) {
+			sc = less
+		}
+	}
+	for i := range sc.replicas {
+		less := sc
+		if less.replicas[i] = 1; fails(less) {
+			sc = less
+		}
+	}
+	less := sc
+	if less.loss, less.repeat, less.slow = 0, 0, 0; fails(less) {
+		sc = less
 	}
 	return sc
-}
-
-// script writes a scenario as a file of testdata/regressions: the seed, then one fault a line.
-func script(sc scenario) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d\n", sc.seed)
-	for _, f := range sc.faults {
-		fmt.Fprintln(&b, f)
-	}
-	return b.String()
-}
-
-// parse reads what script wrote. Lines with # are for people.
-func parse(text string) (scenario, error) {
-	var sc scenario
-	seen := false
-	for _, line := range strings.Split(text, "\n") {
-		line = strings.TrimSpace(line)
-		switch {
-		case line == "" || strings.HasPrefix(line, "#"):
-		case !seen:
-			var s uint64
-			if _, err := fmt.Sscanf(line, "seed %d", &s); err != nil {
-				return sc, fmt.Errorf("first line %q: want seed N", line)
-			}
-			sc, seen = draw(s), true
-			sc.faults = nil
-		default:
-			f, err := parseFault(line)
-			if err != nil {
-				return sc, err
-			}
-			sc.faults = append(sc.faults, f)
-		}
-	}
-	if !seen {
-		return sc, fmt.Errorf("no seed")
-	}
-	return sc, nil
 }

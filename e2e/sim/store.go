@@ -93,9 +93,10 @@ func (s *store) publish(m events.Message) uint64 {
 	st.ids[m.ID] = s.w.now
 	st.seq++
 	stored := events.Stored{Subject: m.Subject, Header: m.Header, Data: slices.Clone(m.Data), Sequence: st.seq, Time: s.w.now}
+	before := st.last[m.Subject]
 	st.last[m.Subject] = stored
 	if name == events.StreamLaunches {
-		s.w.launched(stored)
+		s.w.launched(stored, before)
 		return st.seq
 	}
 	e, err := events.Decode(m.Header, m.Data)

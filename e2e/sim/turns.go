@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -44,12 +45,12 @@ func (r *replica[S]) once(entity string, inputs []events.Input) (out loop.Outcom
 			r.w.say("%s: %s %s #%d %s", r.who, entity, f.Body.Type().Kind(), f.Number, brief(f.Body))
 		}
 	}
-	if _, ok := r.conn.sprung(crashBeforeAck); ok {
-		r.conn.dead = true
+	if t, ok := r.conn.sprung(crashBeforeAck); ok {
+		r.conn.die(t)
 	}
 	if r.conn.dead {
 		r.busy = false
-		r.crash(r.w.between(100*time.Millisecond, 3*time.Second))
+		r.crash(cmp.Or(r.conn.away, r.w.between(100*time.Millisecond, 3*time.Second)))
 		return out, err, false
 	}
 	floor := time.Time{}

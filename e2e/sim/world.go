@@ -23,6 +23,9 @@ type world struct {
 	services map[string][]service // by name of the service
 	nodes    []*node
 	jobs     []*jobRun
+	awaited  []act                    // of the scenario, that wait for words
+	routes   map[string]service       // by kind, as a written scenario wants it
+	parted   map[[2]events.NodeID]int // whose workers do not reach each other
 	check    *checker
 	calm     bool // faults have stopped
 	over     bool
@@ -35,13 +38,14 @@ type world struct {
 // run plays a scenario to its end and returns the first violation, or nil.
 func run(sc scenario, m mutation, tell func(string)) *violation {
 	w := &world{
-		sc: sc, rng: rand.New(rand.NewPCG(sc.seed, 0x9e3779b97f4a7c15)), now: epoch, services: map[string][]service{}, tell: tell,
+		sc: sc, rng: rand.New(rand.NewPCG(sc.seed, 0x9e3779b97f4a7c15)), now: epoch, services: map[string][]service{},
+		routes: map[string]service{}, parted: map[[2]events.NodeID]int{}, tell: tell,
 	}
 	w.store = newStore(w)
 	w.check = newChecker(w)
 	w.buildServices(m)
 	for i, n := range sc.nodes {
-		w.nodes = append(w.nodes, newNode(w, events.NodeID(fmt.Sprintf("node-%c", 'a'+i)), n))
+		w.nodes = append(w.nodes, newNode(w, nodeName(i), n))
 	}
 	for i, s := range sc.jobs {
 		w.jobs = append(w.jobs, newJobRun(w, i, s))
@@ -49,6 +53,7 @@ func run(sc scenario, m mutation, tell func(string)) *violation {
 	for _, n := range w.nodes {
 		w.after(w.between(0, 800*time.Millisecond), n.boot)
 	}
+	w.arm(sc.acts)
 	for _, f := range sc.faults {
 		w.at(epoch.Add(f.at), func() { w.inject(f) })
 	}
@@ -58,6 +63,15 @@ func run(sc scenario, m mutation, tell func(string)) *violation {
 		w.check.unfinished()
 	}
 	return w.check.found
+}
+
+// nodeName is node-a to node-z, then node-ba and so on.
+func nodeName(i int) events.NodeID {
+	name := string(rune('a' + i%26))
+	if i >= 26 {
+		name = string(rune('a'+i/26)) + name
+	}
+	return events.NodeID("node-" + name)
 }
 
 // patience is how long a calm system may take until every job has ended. It is longer than any sum of the graces and
@@ -98,11 +112,25 @@ func (w *world) between(least, most time.Duration) time.Duration {
 	if most <= least {
 		return least
 	}
+	if w.sc.exact {
+		return (least + most) / 2
+	}
 	return least + time.Duration(w.rng.Int64N(int64(most-least)))
 }
 
+// any draws a number below n.
+func (w *world) any(n int) int {
+	if w.sc.exact {
+		return 0
+	}
+	return w.rng.IntN(n)
+}
+
+// maybe draws with a probability in percent what is no bad luck.
+func (w *world) maybe(percent int) bool { return !w.sc.exact && w.rng.IntN(100) < percent }
+
 // chance draws with a probability in percent; a calm world has no bad luck.
-func (w *world) chance(percent int) bool { return !w.calm && w.rng.IntN(100) < percent }
+func (w *world) chance(percent int) bool { return !w.calm && w.maybe(percent) }
 
 // hop is the time that a message takes.
 func (w *world) hop() time.Duration {
@@ -120,8 +148,16 @@ func (w *world) id(kind string) string {
 
 // say adds a line to the story.
 func (w *world) say(format string, args ...any) {
+	if w.tell != nil || len(w.awaited) > 0 {
+		line := fmt.Sprintf(format, args...)
+		w.story(fmt.Sprintf("%9.3fs  ", w.now.Sub(epoch).Seconds()) + line)
+		w.said(line)
+	}
+}
+
+func (w *world) story(line string) {
 	if w.tell != nil {
-		w.tell(fmt.Sprintf("%9.3fs  ", w.now.Sub(epoch).Seconds()) + fmt.Sprintf(format, args...))
+		w.tell(line)
 	}
 }
 

@@ -1,0 +1,116 @@
+package sim
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/discovery/liveness"
+	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/registry/job"
+	"github.com/regroup-io/regroup/services/rendezvous/round"
+)
+
+// deaf is a machine that does not hear what it should.
+func deaf[S any](to func(events.Input) bool) func(loop.Machine[S]) loop.Machine[S] {
+	return breaks(func(m loop.Machine[S], s S, in events.Input, now time.Time) (S, events.Decision) {
+		if to(in) {
+			return s, events.Decision{}
+		}
+		return m.Step(s, in, now)
+	})
+}
+
+func isA[B events.Body](in events.Input) bool {
+	_, ok := in.Body.(B)
+	return ok
+}
+
+// scenarioMutants are, for each written scenario, code that is wrong in what the scenario is about.
+var scenarioMutants = map[string]mutation{
+	"two_replicas_one_job":                     {name: "stores whatever the revision is", careless: true},
+	"lost_acknowledgement_then_changed":        {name: "takes a lost acknowledgement for one that came", believing: true},
+	"crash_between_save_and_publish":           {name: "forgets an outbox", forgetful: true},
+	"crash_after_publish_beyond_deduplication": {name: "does not ask the log what it has", trustful: true},
+	"lost_launch":                              {name: "never tells a launch again", round: deafToRepeats},
+	"late_launch_of_a_frozen_replica":          {name: "takes launches in any order", agent: anyRevision},
+	"agent_cut_off_while_a_worker_dies":        {name: "never loses a node", nodes: deaf[liveness.State](isA[events.Silence])},
+	"frozen_agent_whose_workers_train": {name: "does not hear that a place is gone", round: deaf[round.State](func(in events.Input) bool {
+		return isA[events.NodeLost](in) || isA[events.PlacementSet](in) && in.Number > 1
+	})},
+	"all_of_discovery_restarts":          {name: "gives no grace", graceless: true},
+	"stop_overtakes_submit":              {name: "drops what it does not know", job: deaf[job.State](func(in events.Input) bool { return isA[events.JobStop](in) })},
+	"false_alarm":                        {name: "believes every accusation", agent: believes},
+	"respawn_ready_just_before_the_seal": {name: "keeps newcomers out of an open round", round: keepsOut},
+	"respawn_ready_just_after_the_seal":  {name: "does not hear a newcomer", round: keepsOut},
+	"last_holder_dies_in_the_sync":       {name: "does not know its workers' commits", round: commitless},
+	"commit_of_a_rolled_back_branch":     {name: "does not know its workers' commits", round: commitless},
+}
+
+// TestScenariosCanFail: every written scenario notices the fault that it was written against.
+func TestScenariosCanFail(t *testing.T) {
+	for name, m := range scenarioMutants {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if _, wrong := played(t, "testdata/scenarios/"+name+".txt", m); wrong == "" {
+				t.Errorf("it does not notice code that %s", m.name)
+			} else {
+				t.Logf("code that %s: %s", m.name, wrong)
+			}
+		})
+	}
+	for _, name := range scenarioNames(t) {
+		if _, ok := scenarioMutants[name]; !ok {
+			t.Errorf("%s: no mutation shows that it can fail", name)
+		}
+	}
+}
+
+// deafToRepeats is a rendezvous that neither hears heartbeats nor answers a join that it knows already.
+var deafToRepeats = breaks(func(m loop.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
+	if isA[events.Heartbeat](in) {
+		return s, events.Decision{}
+	}
+	s, d := m.Step(s, in, now)
+	if isA[events.MemberJoin](in) && len(d.Facts) == 0 {
+		d.Launches = nil
+	}
+	return s, d
+})
+
+// keepsOut is a rendezvous that hears a first join only while no generation has been sealed.
+var keepsOut = deaf2(func(s round.State, in events.Input) bool {
+	j, ok := in.Body.(events.MemberJoin)
+	return ok && j.Left == 0 && s.View.Generation > 0
+})
+
+func deaf2(to func(round.State, events.Input) bool) func(loop.Machine[round.State]) loop.Machine[round.State] {
+	return breaks(func(m loop.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
+		if to(s, in) {
+			return s, events.Decision{}
+		}
+		return m.Step(s, in, now)
+	})
+}
+
+// commitless is a rendezvous that takes everybody for a beginner.
+var commitless = breaks(func(m loop.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
+	if j, ok := in.Body.(events.MemberJoin); ok {
+		j.Commit = events.Commit{}
+		in.Body = j
+	}
+	return m.Step(s, in, now)
+})
+
+// believes is an agent that ends a worker as soon as it joins again after a failure.
+func believes(real agentStep) agentStep {
+	return func(s worker.State, in worker.Input, now time.Time) (worker.State, []worker.Action) {
+		s, acts := real(s, in, now)
+		if j, ok := in.(worker.WorkerJoined); ok && len(j.Request.Accused) > 0 {
+			acts = append(slices.Clone(acts), worker.KillProcess{Worker: j.Worker})
+		}
+		return s, acts
+	}
+}

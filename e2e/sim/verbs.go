@@ -1,0 +1,240 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
+)
+
+// verbs are what written scenarios can let happen. Each reads its operands and returns what it does. REPLICA is one of a
+// service, like rendezvous-0, or a service: all of its replicas.
+//
+//	crash|freeze|cut|mute|deafen REPLICA for TIME     frozen: it stands still; mute: nothing leaves it; deaf: nothing reaches it
+//	trap REPLICA STEP [for TIME]                      it is hit at this step of its next turn
+//	route KIND REPLICA                                facts, commands and requests of a kind go there while it hears
+//	cut|mute|deafen|freeze NODE for TIME              the agent; its workers train on
+//	restart NODE for TIME [keeping its disk]          a reboot, with all processes
+//	lose|leave|drain|undrain NODE
+//	part NODE NODE for TIME                           workers there do not reach each other
+//	drop launch NODE                                  the next one is lost on its way
+//	kill PLACE · exit PLACE CODE · accuse PLACE by PLACE
+//	warm PLACE TIME                                   what the next process there needs until it joins
+//	tear PLACE by PLACE                               only the first has the next commit, as the second dies in it
+//	stop JOB [now] · scale JOB MIN:MAX
+var verbs = map[string]func(*operands) func(*world){
+	"crash":   onParty((service).crash, nil),
+	"freeze":  onParty((service).freeze, (*node).freeze),
+	"cut":     onParty(during((service).cutOff), during((*node).cutOff)),
+	"mute":    onParty(during((service).mute), during((*node).setMute)),
+	"deafen":  onParty(during((service).deafen), during((*node).setDeaf)),
+	"trap":    verbTrap,
+	"route":   verbRoute,
+	"restart": verbRestart,
+	"lose":    onNode(func(w *world, n *node) { n.die(false); n.away = true }),
+	"leave":   onNode(func(w *world, n *node) { n.bye = true; n.input(worker.Shutdown{}) }),
+	"drain":   onNode(func(w *world, n *node) { w.drain(n, false) }),
+	"undrain": onNode(func(w *world, n *node) { w.drain(n, true) }),
+	"part":    verbPart,
+	"drop":    verbDrop,
+	"kill":    onProcess(func(p *process) { p.exit(-1, "SIGKILL") }),
+	"exit": func(o *operands) func(*world) {
+		at, code := o.place(), o.number()
+		return func(w *world) { w.with(at, func(p *process) { p.exit(code, "") }) }
+	},
+	"accuse": verbAccuse,
+	"warm":   verbWarm,
+	"tear":   verbTear,
+	"stop": func(o *operands) func(*world) {
+		job, now := o.next("a job"), o.word("now")
+		return func(w *world) {
+			w.command(events.Event{ID: w.id("stop"), Source: "/client", Time: w.now, Body: events.JobStop{Job: w.named(job).id, Reason: "asked to", Now: now}})
+		}
+	},
+	"scale": func(o *operands) func(*world) {
+		job := o.next("a job")
+		n, err := parseWorkers(o.next("MIN:MAX"))
+		if err != nil {
+			o.fail("%w", err)
+		}
+		return func(w *world) {
+			j := w.named(job)
+			j.wanted = append(j.wanted, n)
+			w.command(events.Event{ID: w.id("scale"), Source: "/client", Time: w.now, Body: events.JobScale{Job: j.id, Workers: n}})
+		}
+	},
+}
+
+// during makes something that can be switched on and off last for a time.
+func during[P any](set func(P, bool)) func(P, time.Duration) {
+	return func(p P, d time.Duration) {
+		set(p, true)
+		worldOf(p).after(d, func() { set(p, false) })
+	}
+}
+
+func worldOf(party any) *world {
+	if n, ok := party.(*node); ok {
+		return n.w
+	}
+	return party.(service).world()
+}
+
+func onParty(s func(service, time.Duration), n func(*node, time.Duration)) func(*operands) func(*world) {
+	return func(o *operands) func(*world) {
+		who, d := o.next("a replica or node"), o.span()
+		return func(w *world) {
+			if strings.HasPrefix(who, "node-") && n != nil {
+				n(w.nodeNamed(who), d)
+				return
+			}
+			for _, v := range w.replicasNamed(who) {
+				s(v, d)
+			}
+		}
+	}
+}
+
+func onNode(do func(*world, *node)) func(*operands) func(*world) {
+	return func(o *operands) func(*world) {
+		who := o.next("a node")
+		return func(w *world) { do(w, w.nodeNamed(who)) }
+	}
+}
+
+func onProcess(do func(*process)) func(*operands) func(*world) {
+	return func(o *operands) func(*world) {
+		at := o.place()
+		return func(w *world) { w.with(at, do) }
+	}
+}
+
+func verbTrap(o *operands) func(*world) {
+	who, at := o.next("a replica"), step(o.next("a step"))
+	if !slices.Contains(steps, at) && at != loseSaveAckLate {
+		o.fail("there is no step %s", at)
+	}
+	d := o.span()
+	return func(w *world) {
+		for _, v := range w.replicasNamed(who) {
+			v.trap(trap{step: at, for_: d})
+		}
+	}
+}
+
+func verbRoute(o *operands) func(*world) {
+	kind, who := o.next("a kind"), o.next("a replica")
+	return func(w *world) { w.routes[kind] = w.replicasNamed(who)[0] }
+}
+
+func verbRestart(o *operands) func(*world) {
+	who, d := o.next("a node"), o.span()
+	disk := o.word("keeping") && o.word("its") && o.word("disk")
+	return func(w *world) {
+		n := w.nodeNamed(who)
+		n.die(disk)
+		w.after(d, n.boot)
+	}
+}
+
+func verbPart(o *operands) func(*world) {
+	a, b, d := events.NodeID(o.next("a node")), events.NodeID(o.next("a node")), o.span()
+	return func(w *world) { w.part(a, b, d) }
+}
+
+func verbDrop(o *operands) func(*world) {
+	if !o.word("launch") {
+		o.fail("only a launch can be dropped")
+	}
+	who := o.next("a node")
+	return func(w *world) { w.nodeNamed(who).misses++ }
+}
+
+func verbAccuse(o *operands) func(*world) {
+	accused := o.place()
+	if !o.word("by") {
+		o.fail("by whom?")
+	}
+	by := o.place()
+	return func(w *world) {
+		w.with(by, func(p *process) {
+			w.with(accused, func(q *process) {
+				if p.group == nil || p.group != q.group {
+					w.check.fail(0, "script: %s and %s are not in one generation", by, accused)
+					return
+				}
+				p.abort([]int{q.rank})
+			})
+		})
+	}
+}
+
+func verbWarm(o *operands) func(*world) {
+	at, d := o.place(), o.time()
+	return func(w *world) { w.nodeNamed(string(at.Node)).warm[at.Slot] = d }
+}
+
+func verbTear(o *operands) func(*world) {
+	keeps := o.place()
+	if !o.word("by") {
+		o.fail("by whom?")
+	}
+	dies := o.place()
+	return func(w *world) {
+		w.with(keeps, func(p *process) {
+			if p.group == nil {
+				w.check.fail(0, "script: %s is in no generation", keeps)
+				return
+			}
+			p.group.torn = &torn{keeps: keeps, dies: dies}
+		})
+	}
+}
+
+// What names mean. A script that names what is not there fails its run.
+
+func (w *world) nodeNamed(name string) *node {
+	for _, n := range w.nodes {
+		if string(n.id) == name {
+			return n
+		}
+	}
+	panic(fmt.Sprintf("script: there is no node %s", name))
+}
+
+func (w *world) replicasNamed(name string) []service {
+	if all := w.services[name]; all != nil {
+		return all
+	}
+	for _, v := range slices.Concat(slices.Collect(maps.Values(w.services))...) {
+		if v.name() == name {
+			return []service{v}
+		}
+	}
+	panic(fmt.Sprintf("script: there is no service or replica %s", name))
+}
+
+func (w *world) named(job string) *jobRun {
+	for _, j := range w.jobs {
+		if j.spec.Name == job {
+			return j
+		}
+	}
+	panic(fmt.Sprintf("script: there is no job %s", job))
+}
+
+// with does something to the process that lives at a place.
+func (w *world) with(at events.Place, do func(*process)) {
+	n := w.nodeNamed(string(at.Node))
+	for _, id := range slices.Sorted(maps.Keys(n.procs)) {
+		if p := n.procs[id]; p.alive && p.start.Place == at {
+			do(p)
+			return
+		}
+	}
+	w.check.fail(0, "script: no process lives at %s", at)
+}
