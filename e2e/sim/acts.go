@@ -26,7 +26,7 @@ func parseAct(line string) (a act, err error) {
 	if r, when := strings.CutPrefix(line, `when "`); when {
 		var ok bool
 		if a.words, rest, ok = strings.Cut(r, `" `); !ok {
-			return a, fmt.Errorf(`want: when "WORDS" [+TIME] VERB ...`)
+			return a, fmt.Errorf(`want: when "WORDS" [+TIME] VERB`)
 		}
 		if !strings.HasPrefix(rest, "+") {
 			rest = "+0s " + rest

@@ -96,7 +96,7 @@ var mutations = []struct {
 			d.Launches = nil
 		}
 		return s, d
-	})}, []int{8}, 40},
+	})}, []int{8}, 290},
 	{mutation{name: "gives a slot twice", pool: breaks(func(m loop.Machine[plan.State], s plan.State, in events.Input, now time.Time) (plan.State, events.Decision) {
 		s, d := m.Step(s, in, now)
 		for _, j := range s.Queue[min(1, len(s.Queue)):] {
@@ -142,7 +142,7 @@ var mutations = []struct {
 		return m.Step(s, in, now)
 	})}, []int{7}, 0},
 	{mutation{name: "opens an incident twice", job: facts[job.State](twice(events.IncidentOpened{}.Type()))}, []int{11}, 0},
-	{mutation{name: "takes launches in any order", agent: anyRevision}, []int{4, 8, 12}, 150},
+	{mutation{name: "takes launches in any order", agent: anyRevision}, []int{4, 8, 12}, 290},
 	{mutation{name: "starts a process twice", agent: func(real agentStep) agentStep {
 		return func(s worker.State, in worker.Input, now time.Time) (worker.State, []worker.Action) {
 			s, acts := real(s, in, now)

@@ -13,8 +13,10 @@ import (
 // service is one replica of a judge, whatever its state is.
 type service interface {
 	known
+	reachable
 	hearer
 	breakable
+	cuttable
 	changed(key string, r record)
 }
 
@@ -24,9 +26,13 @@ type known interface {
 	name() string
 	service() string
 	bucket() string
+	isFrozen() bool
+}
+
+// reachable is what can be told to a service.
+type reachable interface {
 	hears() bool
 	pulls() bool
-	isFrozen() bool
 }
 
 // hearer takes what arrives.
@@ -42,10 +48,14 @@ type breakable interface {
 	start()
 	crash(back time.Duration)
 	freeze(time.Duration)
+	trap(trap)
+}
+
+// cuttable is how the way to a service can break.
+type cuttable interface {
 	cutOff(bool)
 	mute(bool)
 	deafen(bool)
-	trap(trap)
 }
 
 // replica plays loop.Host: it feeds a real Turner with what arrives, one batch at a time.
