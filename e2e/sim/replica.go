@@ -16,7 +16,6 @@ type service interface {
 	reachable
 	hearer
 	breakable
-	cuttable
 	changed(key string, r record)
 }
 
@@ -45,6 +44,7 @@ type hearer interface {
 
 // breakable is what faults do to a service, and their end.
 type breakable interface {
+	cuttable
 	start()
 	crash(back time.Duration)
 	freeze(time.Duration)
