@@ -24,11 +24,12 @@ type Config struct {
 	KeepGone time.Duration `envconfig:"KEEP_GONE" default:"24h"`
 
 	Quarantine Quarantine `envconfig:"QUARANTINE"`
+	HostConfig
 }
 
 // DefaultConfig returns what the tags say.
 func DefaultConfig() Config {
-	return Config{SuspectAfter: 1500 * time.Millisecond, LostAfter: 3 * time.Second, PingTimeout: 500 * time.Millisecond, KeepGone: 24 * time.Hour, Quarantine: DefaultQuarantine()}
+	return Config{SuspectAfter: 1500 * time.Millisecond, LostAfter: 3 * time.Second, PingTimeout: 500 * time.Millisecond, KeepGone: 24 * time.Hour, Quarantine: DefaultQuarantine(), HostConfig: defaultHosts()}
 }
 
 // Validate returns everything that is wrong, joined.
@@ -44,5 +45,6 @@ func (c Config) Validate() error {
 	fault(c.PingTimeout <= 0, "PingTimeout is %s: it must be positive", c.PingTimeout)
 	fault(c.KeepGone < 0, "KeepGone is %s: 0 or more", c.KeepGone)
 	c.Quarantine.validate(fault)
+	c.HostConfig.validate(fault)
 	return errors.Join(bad...)
 }

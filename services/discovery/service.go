@@ -25,6 +25,8 @@ type Service struct {
 
 	mu   sync.Mutex
 	ages liveness.Ages
+
+	list listing
 }
 
 // New checks the options. It does no I/O.
@@ -32,11 +34,18 @@ func New(o Options) (*Service, error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Service{o: o, ages: liveness.Ages{
+	s := &Service{o: o, list: listing{c: o.Config.HostConfig}, ages: liveness.Ages{
 		SuspectAfter: o.Config.SuspectAfter,
 		LostAfter:    o.Config.LostAfter,
 		Gap:          o.Config.SuspectAfter / 2,
 	}}
+	if o.Config.Hosts != "" {
+		h, err := ParseHostList(o.Config.Hosts, o.Config.PerHost)
+		if err != nil {
+			return nil, err
+		}
+		s.list.hosts = &h
+	}
 	var err error
 	s.host, err = loop.New(loop.Options[liveness.State]{
 		Service: events.ServiceDiscovery,
@@ -48,11 +57,11 @@ func New(o Options) (*Service, error) {
 			{Stream: events.StreamFacts, Durable: events.ServiceDiscovery + "-evt", Subjects: []string{events.FactSubject(events.JobCharged{}.Type(), "*")}},
 		},
 		Requests: []loop.Request{
-			{Verb: events.VerbJoin, Decode: checked(func(b events.NodeHello) events.NodeID { return b.Node })},
+			{Verb: events.VerbJoin, Decode: s.greeted},
 			{Verb: events.VerbLeave, Decode: checked(func(b events.NodeBye) events.NodeID { return b.Node })},
 		},
 		Route:   route,
-		Beside:  []func(context.Context, loop.Emit) error{s.records, s.heartbeats, s.connection, s.look},
+		Beside:  []func(context.Context, loop.Emit) error{s.records, s.heartbeats, s.connection, s.look, s.hosts},
 		Reject:  reject,
 		Observe: o.Observe,
 	})
@@ -120,17 +129,40 @@ func checked[B events.Body](node func(B) events.NodeID) func([]byte) (events.Bod
 	}
 }
 
+// greeted decodes a hello and adds what the host list says of its node.
+func (s *Service) greeted(data []byte) (events.Body, error) {
+	b, err := checked(func(b events.NodeHello) events.NodeID { return b.Node })(data)
+	if h, ok := b.(events.NodeHello); ok && err == nil {
+		s.list.greet(&h)
+		b = h
+	}
+	return b, err
+}
+
+// hosts follows the host list.
+func (s *Service) hosts(ctx context.Context, emit loop.Emit) error {
+	return s.list.run(ctx, emit, s.o.Observe)
+}
+
 // records follows discovery's own documents: they say which nodes are to be aged.
-func (s *Service) records(ctx context.Context, _ loop.Emit) error {
+func (s *Service) records(ctx context.Context, emit loop.Emit) error {
 	return s.o.Ports.Buckets.Bucket(events.BucketNodes).Watch(ctx, func(key string, value []byte, _ uint64) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
 		if value == nil {
+			s.list.forget(events.NodeID(key))
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			s.ages.Forget(events.NodeID(key))
 			return
 		}
-		if v, err := events.DecodeView[events.NodeView](value); err == nil { // a newer document is its own replicas' concern
-			s.ages.Know(v, time.Now())
+		v, err := events.DecodeView[events.NodeView](value)
+		if err != nil {
+			return // a newer document is its own replicas' concern
+		}
+		s.mu.Lock()
+		s.ages.Know(v, time.Now())
+		s.mu.Unlock()
+		if b, news := s.list.know(v); news {
+			emit(events.Input{Body: b})
 		}
 	}, nil)
 }

@@ -1,0 +1,153 @@
+package discovery
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// HostConfig is where the list of the nodes that may be used comes from: one source at most. With none, every node that
+// has an agent is used. All replicas should have the same.
+type HostConfig struct {
+	Hosts      string        `envconfig:"HOSTS"`                      // a:4,b:2
+	HostFile   string        `envconfig:"HOST_FILE"`                  // host, host:slots or host slots=4 per line; read anew each period
+	HostScript string        `envconfig:"HOST_DISCOVERY_SCRIPT"`      // prints such lines; a program, or a line for the shell
+	HostEvery  time.Duration `envconfig:"HOST_PERIOD" default:"1s"`   // from one answer to the next question, as Horovod has it
+	HostWithin time.Duration `envconfig:"HOST_TIMEOUT" default:"10s"` // a script that takes longer is killed and has failed
+	PerHost    int           `envconfig:"SLOTS_PER_HOST"`             // for lines without slots; 0 = all that the node has
+}
+
+func defaultHosts() HostConfig {
+	return HostConfig{HostEvery: time.Second, HostWithin: 10 * time.Second}
+}
+
+// Listed tells whether there is a list at all.
+func (c HostConfig) Listed() bool { return c.Hosts != "" || c.HostFile != "" || c.HostScript != "" }
+
+func (c HostConfig) validate(fault func(wrong bool, format string, args ...any)) {
+	var given []string
+	for _, s := range []struct{ name, value string }{
+		{"hosts", c.Hosts}, {"host file", c.HostFile}, {"host discovery script", c.HostScript},
+	} {
+		if s.value != "" {
+			given = append(given, s.name)
+		}
+	}
+	fault(len(given) > 1, "%s are given: only one of them can say which hosts to use", strings.Join(given, " and "))
+	fault(c.PerHost < 0, "slots per host is %d: 0 or more", c.PerHost)
+	fault(c.Listed() && c.HostEvery <= 0, "the host period is %s: it must be positive", c.HostEvery)
+	fault(c.Listed() && c.HostWithin <= 0, "the host timeout is %s: it must be positive", c.HostWithin)
+	if c.Hosts != "" && len(given) == 1 {
+		_, err := ParseHostList(c.Hosts, c.PerHost)
+		fault(err != nil, "hosts: %v", err)
+	}
+}
+
+// Ask asks the source once.
+func (c HostConfig) Ask(ctx context.Context) (Hosts, error) {
+	switch {
+	case c.Hosts != "":
+		return ParseHostList(c.Hosts, c.PerHost)
+	case c.HostFile != "":
+		text, err := readHosts(c.HostFile)
+		if err != nil {
+			return Hosts{}, events.Errorf(events.Unavailable, "host file: %w", err)
+		}
+		h, err := ParseHosts(text, c.PerHost)
+		if err != nil {
+			return Hosts{}, events.Errorf(events.Invalid, "host file %s: %w", c.HostFile, err)
+		}
+		return h, nil
+	}
+	text, err := c.run(ctx)
+	if err != nil {
+		return Hosts{}, events.Errorf(events.Unavailable, "host discovery script %s: %w", c.HostScript, err)
+	}
+	h, err := ParseHosts(text, c.PerHost)
+	if err != nil {
+		return Hosts{}, events.Errorf(events.Invalid, "host discovery script %s: its answer: %w", c.HostScript, err)
+	}
+	return h, nil
+}
+
+// unnamed says of a node that the list does not name it.
+func (c HostConfig) unnamed() string {
+	switch {
+	case c.Hosts != "":
+		return "the list of hosts does not name it"
+	case c.HostFile != "":
+		return "no line of " + c.HostFile + " names it"
+	}
+	return "the host discovery script does not name it"
+}
+
+// mostHosts bounds what a source may say: a file of this size names more hosts than there are anywhere.
+const mostHosts = 1 << 20
+
+var errTooLong = fmt.Errorf("it says more than %d bytes", mostHosts)
+
+func readHosts(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, mostHosts+1))
+	if err == nil && len(text) > mostHosts {
+		err = errTooLong
+	}
+	return string(text), err
+}
+
+// run runs the script with all that it starts, and ends them when the time is over.
+func (c HostConfig) run(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.HostWithin)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, c.HostScript)
+	if _, err := exec.LookPath(c.HostScript); err != nil && strings.ContainsAny(c.HostScript, " \t|;&$") {
+		cmd = exec.CommandContext(ctx, "/bin/sh", "-c", c.HostScript)
+	}
+	out, says := bounded{most: mostHosts}, bounded{most: 4 << 10}
+	cmd.Stdout, cmd.Stderr = &out, &says
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second // somebody that it has started may hold the pipe
+	err := cmd.Run()
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return "", fmt.Errorf("no answer within %s", c.HostWithin)
+	case err != nil:
+		if line, _, _ := strings.Cut(strings.TrimSpace(says.kept.String()), "\n"); line != "" {
+			return "", fmt.Errorf("%w: %s", err, line)
+		}
+		return "", err
+	case out.over:
+		return "", errTooLong
+	}
+	return out.kept.String(), nil
+}
+
+// bounded keeps the beginning of what is written.
+type bounded struct {
+	kept bytes.Buffer // not embedded: its ReadFrom would pass Write by
+	most int
+	over bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	room := b.most - b.kept.Len()
+	if len(p) > room {
+		b.over = true
+	}
+	b.kept.Write(p[:min(len(p), room)])
+	return len(p), nil
+}

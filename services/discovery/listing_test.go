@@ -1,0 +1,275 @@
+package discovery_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/discovery"
+	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/loop/looptest"
+)
+
+// trouble collects what a replica reports.
+type trouble struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (r *trouble) observe(o loop.Observation) {
+	if o.Err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.lines = append(r.lines, o.Err.Error())
+	}
+}
+
+func (r *trouble) take() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := strings.Join(r.lines, "\n")
+	r.lines = nil
+	return out
+}
+
+// startWith runs a replica with a host list inside a synctest bubble.
+func startWith(t *testing.T, p events.Ports, h discovery.HostConfig, observe func(loop.Observation)) (stop func()) {
+	t.Helper()
+	c := discovery.DefaultConfig()
+	h.HostEvery, h.HostWithin = c.HostEvery, c.HostWithin
+	c.HostConfig = h
+	s, err := discovery.New(discovery.Options{Ports: p, Config: c, Instance: "test", Observe: observe})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return looptest.Start(t, s.Run)
+}
+
+// offered says of every node what may be used of it: "node-a 2, node-b no: why".
+func offered(t *testing.T, p events.Ports, nodes ...string) string {
+	t.Helper()
+	var out []string
+	for _, n := range nodes {
+		v := looptest.View[events.NodeView](t, p, events.BucketNodes, n)
+		if v.Excluded != "" {
+			out = append(out, n+" no: "+v.Excluded)
+		} else {
+			out = append(out, n+" "+string(rune('0'+v.Offers())))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+func wantOffered(t *testing.T, p events.Ports, want string) {
+	t.Helper()
+	if got := offered(t, p, "node-a", "node-b"); got != want {
+		t.Errorf("offered %q, want %q", got, want)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// slotsTold writes every node fact with the slots that it offers.
+func slotsTold(t *testing.T, p events.Ports) string {
+	t.Helper()
+	return looptest.Told(t, p, func(e events.Event) string {
+		var f events.NodeFact
+		switch b := e.Body.(type) {
+		case events.NodeJoined:
+			f = b.NodeFact
+		case events.NodeChanged:
+			f = b.NodeFact
+		}
+		text := e.Entity + " " + e.Body.Type().Kind() + " " + string(rune('0'+f.Slots))
+		if f.Excluded != "" {
+			text += "!"
+		}
+		return text
+	})
+}
+
+func TestAHostFileSaysWhichNodesMayBeUsed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "hosts")
+	write(t, file, "node-a:1\n")
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		var r trouble
+		stopA := startWith(t, bus.Client().Ports(), discovery.HostConfig{HostFile: file}, r.observe)
+		stopB := startWith(t, bus.Client().Ports(), discovery.HostConfig{HostFile: file}, nil)
+		synctest.Wait()
+		beatA, pongA := agent(t, p, "node-a", "A")
+		beatB, pongB := agent(t, p, "node-b", "A")
+		time.Sleep(10 * time.Second)
+		wantOffered(t, p, "node-a 1, node-b no: no line of "+file+" names it")
+
+		write(t, file, "node-b\nnode-a:9 # more than it has\n")
+		time.Sleep(1100 * time.Millisecond)
+		wantOffered(t, p, "node-a 2, node-b 2")
+
+		// A bad answer, or none, changes nothing; it is reported once, with every finding.
+		write(t, file, "node-b:x\nnode-b::\n")
+		time.Sleep(10 * time.Second)
+		wantOffered(t, p, "node-a 2, node-b 2")
+		if got := r.take(); strings.Count(got, "\n") != 0 || !strings.Contains(got, "line 1: ") || !strings.Contains(got, "line 2: ") || !strings.Contains(got, "the last good answer stands") {
+			t.Errorf("reported %q", got)
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		wantOffered(t, p, "node-a 2, node-b 2")
+
+		// Empty is legal: nobody may be used. What runs there moves away as planned; nothing is lost.
+		write(t, file, "# nobody\n")
+		time.Sleep(1100 * time.Millisecond)
+		no := "no line of " + file + " names it"
+		wantOffered(t, p, "node-a no: "+no+", node-b no: "+no)
+		if got := slotsTold(t, p); got != "node-a joined 1, node-b joined 2!, node-a changed 2, node-b changed 2, node-a changed 2!, node-b changed 2!" {
+			t.Errorf("told %s", got)
+		}
+		for _, stop := range []func(){beatA, pongA, beatB, pongB, stopA, stopB} {
+			stop()
+		}
+
+		// Without a list everybody may be used again.
+		stop := start(t, bus.Client().Ports())
+		time.Sleep(time.Second)
+		wantOffered(t, p, "node-a 2, node-b 2")
+		stop()
+	})
+}
+
+// Until the first answer nobody new is let in; those on record stay what they are, also through a restart of every replica.
+func TestTheFirstAnswerIsWaitedFor(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "hosts")
+	write(t, file, "node-a:1\n")
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		var r trouble
+		stop := startWith(t, bus.Client().Ports(), discovery.HostConfig{HostFile: file}, nil)
+		synctest.Wait()
+		beatA, pongA := agent(t, p, "node-a", "A")
+		time.Sleep(time.Second)
+		stop()
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		stop = startWith(t, bus.Client().Ports(), discovery.HostConfig{HostFile: file}, r.observe)
+		time.Sleep(time.Second)
+		beatB, pongB := agent(t, p, "node-b", "A")
+		time.Sleep(10 * time.Second)
+		wantOffered(t, p, "node-a 1, node-b no: the list of hosts is not known yet")
+		if got := r.take(); !strings.Contains(got, "no such file") || !strings.Contains(got, "no node is let in until it answers") {
+			t.Errorf("reported %q", got)
+		}
+		write(t, file, "node-a:1\nnode-b:1")
+		time.Sleep(1100 * time.Millisecond)
+		wantOffered(t, p, "node-a 1, node-b 1")
+		for _, stop := range []func(){beatA, pongA, beatB, pongB, stop} {
+			stop()
+		}
+	})
+}
+
+// A node that slips off the list and comes back as a new life is looked up in the very step that lets it in.
+func TestANewLifeIsLookedUpWithItsHello(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stop := startWith(t, bus.Client().Ports(), discovery.HostConfig{Hosts: "10.0.0.1:1"}, nil) // by its address
+		synctest.Wait()
+		hello(t, p, "node-a", "A")
+		hello(t, p, "node-a", "B")
+		time.Sleep(time.Second)
+		if got := slotsTold(t, p); got != "node-a joined 1, node-a lost 0, node-a joined 1" {
+			t.Errorf("told %s", got)
+		}
+		stop()
+	})
+}
+
+func TestOneSourceAtMost(t *testing.T) {
+	c := discovery.DefaultConfig()
+	c.Hosts, c.HostFile, c.HostEvery, c.PerHost = "a:1", "hosts", 0, -1
+	err := c.Validate()
+	if err == nil || strings.Count(err.Error(), "\n") != 2 || !strings.Contains(err.Error(), "hosts and host file are given") {
+		t.Errorf("got %v, want three faults", err)
+	}
+	c = discovery.DefaultConfig()
+	c.Hosts = "a,a"
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "names the same host") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A script is a real process, in real time.
+func TestHostDiscoveryScript(t *testing.T) {
+	dir := t.TempDir()
+	script := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700); err != nil { //nolint:gosec // it must be executable
+			t.Fatal(err)
+		}
+		return path
+	}
+	leader := filepath.Join(dir, "leader")
+	for _, c := range []struct {
+		name, script, want string // want: hosts, or part of the error
+		within             time.Duration
+	}{
+		{"answers", script("ok", "echo node-b:4; echo; echo node-a"), "2 hosts", time.Minute},
+		{"has arguments", script("args", "echo $1; echo $2") + " x y", "2 hosts", time.Minute},
+		{"says nothing", script("empty", "exit 0"), "0 hosts", time.Minute},
+		{"fails", script("fails", "echo node-a; echo no route to the cloud >&2; echo more >&2; exit 3"), "exit status 3: no route to the cloud", time.Minute},
+		{"is not there", filepath.Join(dir, "nosuch"), "no such file", time.Minute},
+		{"says rubbish", script("rubbish", "echo '<html>'"), "its answer: line 1: ", time.Minute},
+		{"says far too much", script("long", "head -c 3000000 /dev/zero | tr '\\0' a"), "more than 1048576 bytes", time.Minute},
+		{"hangs with a child", script("hangs", "(echo $$ >"+leader+"; exec sleep 60) & exec sleep 60"), "no answer within 300ms", 300 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			began := time.Now()
+			h, err := discovery.HostConfig{HostScript: c.script, HostWithin: c.within}.Ask(t.Context())
+			got := strings.Join([]string{string(rune('0' + len(h.Lines))), "hosts"}, " ")
+			if err != nil {
+				got = err.Error()
+			}
+			if !strings.Contains(got, c.want) {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+			if took := time.Since(began); took > 20*time.Second {
+				t.Errorf("it took %s", took)
+			}
+		})
+	}
+	raw, err := os.ReadFile(leader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	group, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH); {
+		if time.Now().After(deadline) {
+			t.Fatal("what the script has started outlives it")
+		}
+		runtime.Gosched()
+	}
+}

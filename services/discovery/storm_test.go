@@ -1,0 +1,155 @@
+package discovery_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/loop/looptest"
+)
+
+// All replicas end together and come back after a while, again and again; in one of the gaps a node dies. It is found, and
+// nobody else is suspected even for an instant.
+func TestAllReplicasRestartTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		const nodes = 40
+		begin := func() (stop func()) {
+			a, b, c := start(t, bus.Client().Ports()), start(t, bus.Client().Ports()), start(t, bus.Client().Ports())
+			return func() { a(); b(); c() }
+		}
+		stop := begin()
+		synctest.Wait()
+		var agents []func()
+		for i := range nodes {
+			beating, answering := agent(t, p, events.NodeID(fmt.Sprintf("node-%02d", i)), "A")
+			agents = append(agents, beating, answering)
+		}
+		joined := strings.TrimSuffix(strings.Repeat("joined ", nodes), " ")
+		kinds := func() string {
+			return strings.ReplaceAll(looptest.Told(t, p, func(e events.Event) string { return e.Body.Type().Kind() }), ",", "")
+		}
+		for _, away := range []time.Duration{time.Millisecond, 2 * time.Second, time.Minute, time.Hour} {
+			stop()
+			time.Sleep(away)
+			if away == time.Hour {
+				agents[0]()
+				agents[1]()
+			}
+			stop = begin()
+			time.Sleep(20 * time.Second)
+			if away < time.Hour && kinds() != joined {
+				t.Fatalf("after %s without discovery: %s", away, kinds())
+			}
+		}
+		if got := kinds(); got != joined+" suspected lost" {
+			t.Errorf("told %s", got)
+		}
+		for _, end := range agents[2:] {
+			end()
+		}
+		stop()
+	})
+}
+
+// A node that comes back is one node that comes back: as the same life after a silence, as a new one, and as a new one
+// that nobody had missed.
+func TestANodeComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stop := start(t, bus.Client().Ports())
+		synctest.Wait()
+		beatB, pongB := agent(t, p, "node-b", "A") // a neighbour that has nothing to do with it
+		beat, pong := agent(t, p, "node-a", "A")
+		silence := func() {
+			beat()
+			pong()
+			time.Sleep(10 * time.Second)
+		}
+		silence()
+		beat, pong = agent(t, p, "node-a", "A")
+		time.Sleep(10 * time.Second)
+		silence()
+		beat, pong = agent(t, p, "node-a", "B")
+		time.Sleep(10 * time.Second)
+		beat()
+		pong()
+		beat, pong = agent(t, p, "node-a", "C")
+		time.Sleep(10 * time.Second)
+		wantTold(t, p, "node-b joined, node-a joined, node-a suspected, node-a lost, node-a joined, node-a suspected, node-a lost, node-a joined, "+
+			"node-a lost, node-a quarantined, node-a joined")
+		// The third loss within ten minutes was one too many; after a minute it is welcome again.
+		if v := looptest.View[events.NodeView](t, p, events.BucketNodes, "node-a"); v.Usable() || v.State != events.NodeReady {
+			t.Errorf("view %+v", v)
+		}
+		time.Sleep(time.Minute)
+		if v := looptest.View[events.NodeView](t, p, events.BucketNodes, "node-a"); !v.Usable() {
+			t.Errorf("view %+v", v)
+		}
+		for _, end := range []func(){beat, pong, beatB, pongB, stop} {
+			end()
+		}
+	})
+}
+
+// The charges that discovery did not hear while it was away do not bench a slot that fails now and then.
+func TestChargesBecomeQuarantine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stopA, stopB := start(t, bus.Client().Ports()), start(t, bus.Client().Ports())
+		synctest.Wait()
+		beat, pong := agent(t, p, "node-a", "A")
+		charge := func(life string, slot events.Slot) {
+			looptest.Say(t, p, events.Event{ID: "c-" + life, Source: "/regroup/registry", Entity: "demo-0001", Number: 1, Body: events.JobCharged{
+				Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: slot}, Worker: events.Incarnation(life), Agent: "A",
+				Kind: events.ChargeSignal, Detail: "killed by signal 9 (SIGKILL)",
+			}})
+		}
+		node := func() events.NodeView {
+			time.Sleep(time.Second)
+			return looptest.View[events.NodeView](t, p, events.BucketNodes, "node-a")
+		}
+		for _, life := range []string{"W1", "W2", "W2", "W3"} {
+			charge(life, 0)
+		}
+		if v := node(); len(v.Benched) != 1 || v.Open() != 1 || v.Benched[0].Until.Sub(v.Benched[0].Since) != time.Minute {
+			t.Errorf("after three failures: %+v", v)
+		}
+		looptest.Say(t, p, events.Event{ID: "r1", Source: "/client", Entity: "node-a", Body: events.NodeRelease{Node: "node-a"}})
+		if v := node(); v.Open() != 2 {
+			t.Errorf("after the release: %+v", v)
+		}
+		slot := events.Slot(1)
+		looptest.Say(t, p, events.Event{ID: "q1", Source: "/client", Entity: "node-a", Body: events.NodeQuarantine{
+			Node: "node-a", Slot: &slot, For: events.Duration(10 * time.Second), Reason: "test",
+		}})
+		if v := node(); v.Open() != 1 {
+			t.Errorf("after the quarantine by hand: %+v", v)
+		}
+		time.Sleep(10 * time.Second)
+		if v := node(); v.Open() != 2 {
+			t.Errorf("when it is over: %+v", v)
+		}
+
+		stopA()
+		stopB()
+		for i := range 4 {
+			charge(fmt.Sprint("X", i), 1)
+			time.Sleep(9 * time.Minute)
+		}
+		stopA = start(t, bus.Client().Ports())
+		if v := node(); len(v.Benched) > 0 {
+			t.Errorf("four failures in 36 minutes: %+v", v)
+		}
+		for _, end := range []func(){beat, pong, stopA} {
+			end()
+		}
+	})
+}
