@@ -32,6 +32,10 @@ func newRoot() (*cobra.Command, error) {
 	if err != nil {
 		return nil, events.Errorf(events.Invalid, "%w", err)
 	}
+	discovery, err := serve.LoadDiscovery()
+	if err != nil {
+		return nil, events.Errorf(events.Invalid, "%w", err)
+	}
 	root := &cobra.Command{
 		Use:   "regroup",
 		Short: "Elastic distributed training that survives anything",
@@ -45,8 +49,8 @@ func newRoot() (*cobra.Command, error) {
 	root.AddCommand(job.Commands(env)...)
 	root.AddCommand(
 		submit.Command(env), node.Command(env),
-		run.Command(env, &config, agent),
-		serve.UpCommand(&config, &agent), serve.Command(&config), serve.AgentCommand(&config, &agent),
+		run.Command(env, &config, agent, discovery),
+		serve.UpCommand(&config, &agent, &discovery), serve.Command(&config, &discovery), serve.AgentCommand(&config, &agent),
 		serve.InitCommand(&config), serve.HealthCommand(&config),
 		demo.Command(env, &config), versionCommand(), docsCommand(),
 	)

@@ -20,6 +20,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/run"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/discovery"
 )
 
 // Steps at which the faults fire, once four workers train. An epoch has 141 of them; each lasts long enough to watch.
@@ -81,6 +82,7 @@ func (d *demo) run(parent context.Context) error {
 		return err
 	}
 	defer l.Close()
+	l.Discovery.Quarantine = discovery.NoQuarantine() // its faults are on purpose, and it may be played several times in a row
 	d.nodes = newNodes(l.URL, filepath.Join(d.config.StateDir, "demo"))
 	defer d.nodes.stop()
 	ctx, restore := boot.Interruptible(parent, nil)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
@@ -16,18 +15,18 @@ import (
 // Command returns regroup node with its verbs.
 func Command(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "node", Short: "Look at nodes, drain one",
-		Long: command.Help("A node is a machine that runs an agent. Its slots are given to jobs while it is ready and not draining.",
-			"regroup node ls", "regroup node drain node-b", "regroup node drain node-b --undo"),
+		Use: "node", Short: "Look at nodes, drain or quarantine one",
+		Long: command.Help("A node is a machine that runs an agent. Its slots are given to jobs while it is ready, does not drain, is not in quarantine\nand is on the list of hosts, if there is one.",
+			"regroup node ls", "regroup node drain node-b", "regroup node quarantine node-b/1 --for 1h --reason 'bad GPU'", "regroup node release node-b"),
 	}
-	cmd.AddCommand(list(env), drain(env))
+	cmd.AddCommand(list(env), drain(env), quarantine(env), release(env))
 	return command.Polish(cmd)
 }
 
 func list(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List nodes", Args: command.Exactly(),
-		Long: command.Help("Lists every node with discovery's opinion of it. USED counts the slots that the scheduler has given to jobs.",
+		Long: command.Help("Lists every node with discovery's opinion of it. SLOTS are those that may get work now, of all that it has; USED counts\nthose that the scheduler has given to jobs. What keeps a node or a slot out is said behind, and until when.",
 			"regroup node ls", "regroup node ls -o wide", "regroup node ls -o json | jq '.[] | select(.state == \"lost\")'"),
 	}
 	form := command.Output(cmd, command.Table, command.Wide, command.JSON, command.YAML, command.Name)
@@ -59,10 +58,11 @@ func list(env command.Env) *cobra.Command {
 	return cmd
 }
 
-// used is a node with what the scheduler has given away of it.
+// used is a node with what may be given away of it, and what the scheduler has given away.
 type used struct {
 	events.NodeView
-	Used int `json:"used"`
+	Usable int `json:"usable"` // slots
+	Used   int `json:"used"`
 }
 
 func withUse(nodes []events.NodeView, pool events.PoolView) []used {
@@ -74,7 +74,7 @@ func withUse(nodes []events.NodeView, pool events.PoolView) []used {
 	}
 	out := make([]used, 0, len(nodes))
 	for _, n := range nodes {
-		out = append(out, used{n, count[n.Node]})
+		out = append(out, used{n, n.Open(), count[n.Node]})
 	}
 	return out
 }
@@ -87,15 +87,15 @@ func table(env command.Env, p screen.Palette, nodes []used, wide bool) error {
 	rows := make([][]string, 0, len(nodes))
 	for _, n := range nodes {
 		state := p.State(string(n.State))
-		if n.Draining {
-			state += "," + p.State("draining")
+		for _, also := range beside(n.NodeView) {
+			state += "," + p.State(also)
 		}
-		r := []string{string(n.Node), state, fmt.Sprint(n.Slots), fmt.Sprint(n.Used), env.Age(n.Since)}
+		r := []string{string(n.Node), state, fmt.Sprintf("%d/%d", n.Usable, n.Slots), fmt.Sprint(n.Used), env.Age(n.Since)}
 		if wide {
 			r = append(r, n.Address, string(n.Incarnation))
 		}
-		if n.Reason != "" {
-			r = append(r, p.Faint(n.Reason))
+		if why := reasons(env, n.NodeView); why != "" {
+			r = append(r, p.Faint(why))
 		}
 		rows = append(rows, r)
 	}
@@ -108,14 +108,7 @@ func drain(env command.Env) *cobra.Command {
 		Long: command.Help("Gives the node no more work. What runs there moves away as a planned change: at a commit, without losing a step. With --undo\nthe node takes work again.",
 			"regroup node drain node-b", "regroup node drain node-b --reason 'new disk'", "regroup node drain node-b --undo"),
 	}
-	cmd.ValidArgsFunction = env.Completes(func(ctx context.Context, c *client.Client) ([]cobra.Completion, error) {
-		nodes, err := c.Nodes(ctx)
-		words := make([]cobra.Completion, len(nodes))
-		for i, n := range nodes {
-			words[i] = cobra.CompletionWithDesc(string(n.Node), string(n.State))
-		}
-		return words, err
-	})
+	cmd.ValidArgsFunction = env.Completes(names)
 	undo := cmd.Flags().Bool("undo", false, "let it take work again")
 	reason := cmd.Flags().String("reason", "", "why; it is shown with the node")
 	cmd.RunE = env.Connected(func(ctx context.Context, s command.Session) error {

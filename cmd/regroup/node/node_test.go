@@ -28,7 +28,18 @@ func world(t *testing.T) *clienttest.World {
 	w := clienttest.New(t)
 	lost, drained := view("node-c", events.NodeGone), view("node-b", events.NodeReady)
 	lost.Reason, drained.Draining, drained.Reason = "silent for 2.1s", true, "new disk"
-	for _, n := range []events.NodeView{view("node-a", events.NodeReady), drained, lost} {
+	out, list := view("node-d", events.NodeReady), view("node-e", events.NodeReady)
+	since := clienttest.Now.Add(-20 * time.Second)
+	out.Quarantine = &events.Quarantine{Since: since, Until: since.Add(200 * time.Second), Reason: "slots 1, 3 are benched", Count: 2}
+	out.Benched = []events.BenchedSlot{
+		{Slot: 1, Quarantine: events.Quarantine{Since: since, Until: since.Add(time.Minute), Reason: "3 failures within 10m, the last: exit code 1 of a-0001", Count: 1}},
+		{Slot: 3, Quarantine: events.Quarantine{Since: since, Until: since.Add(time.Hour), Reason: "by hand: bad GPU", ByHand: true}},
+	}
+	half := view("node-f", events.NodeReady)
+	two := 2
+	half.Cap, half.Benched = &two, out.Benched[:1]
+	list.Excluded = "no line of hosts.txt names it"
+	for _, n := range []events.NodeView{view("node-a", events.NodeReady), drained, lost, out, list, half} {
 		w.Put(events.BucketNodes, string(n.Node), n)
 	}
 	w.Put(events.BucketPlacements, events.PoolKey, events.PoolView{Jobs: map[events.JobID]events.PlacementView{
@@ -86,8 +97,53 @@ func TestDrain(t *testing.T) {
 		{[]string{"drain", "node-a", "--undo"}, 0, "node-a takes work again\n"},
 		{[]string{"drain", "node-c"}, 3, "there is no node node-c\n"},
 		{[]string{"drain", "nod-a"}, 3, "there is no node \"nod-a\": did you mean \"node-a\"?\n"},
-		{[]string{"drain", "node"}, 2, "\"node\" is the beginning of 3 nodes: node-a, node-b, node-c\n"},
+		{[]string{"drain", "node"}, 2, "\"node\" is the beginning of 6 nodes: node-a, node-b, node-c, node-d, node-e, node-f\n"},
 		{[]string{"drian", "node-a"}, 2, "there is no regroup node drian: did you mean \"drain\"?\n"},
+	} {
+		if o := run(t, w, c.args...); o.Exit != c.exit || o.Err != c.want || o.Out != "" {
+			t.Errorf("%q: %+v, want exit %d, %q", c.args, o, c.exit, c.want)
+		}
+	}
+}
+
+func TestQuarantineAndRelease(t *testing.T) {
+	w := world(t)
+	w.Answer(func(e events.Event) {
+		refuse := func(n events.NodeID, text string) {
+			w.Tell(events.Event{Entity: string(n), Cause: e.ID, Body: events.NodeRejected{
+				Node: n, Command: e.ID, Code: events.NotFound, Findings: []events.Finding{{Message: text}},
+			}})
+		}
+		switch b := e.Body.(type) {
+		case events.NodeQuarantine:
+			if b.Slot != nil && *b.Slot > 3 {
+				refuse(b.Node, "there is no slot 9 on node node-a: it has 0 to 3")
+				return
+			}
+			w.Tell(events.Event{Entity: string(b.Node), Cause: "another", Body: events.NodeQuarantined{}})
+			w.Tell(events.Event{Entity: string(b.Node), Cause: e.ID, Body: events.NodeQuarantined{Slot: b.Slot, NodeFact: events.NodeFact{
+				Node: b.Node, Reason: b.For.D().String() + " " + b.Reason,
+			}}})
+		case events.NodeRelease:
+			n := view(string(b.Node), events.NodeReady)
+			w.Put(events.BucketNodes, string(b.Node), n)
+		}
+	})
+	for _, c := range []struct {
+		args []string
+		exit int
+		want string
+	}{
+		{[]string{"quarantine", "node-a"}, 0, "node-a is in quarantine for 10m0s; end it with: regroup node release node-a\n"},
+		{[]string{"quarantine", "node-a/2", "--for", "1h", "--reason", "bad GPU"}, 0, "node-a/2 is in quarantine for 1h0m0s; end it with: regroup node release node-a/2\n"},
+		{[]string{"quarantine", "node-a/9"}, 3, "there is no slot 9 on node node-a: it has 0 to 3\n"},
+		{[]string{"quarantine", "node-a/x"}, 2, "\"x\" is not a slot: write node-a/0\n"},
+		{[]string{"quarantine", "node-a", "--for", "0s"}, 2, "--for is 0s: a quarantine lasts for some time\n"},
+		{[]string{"quarantine", "nod-a/1"}, 3, "there is no node \"nod-a\": did you mean \"node-a\"?\n"},
+		{[]string{"release", "node-a"}, 0, "node-a is not in quarantine: nothing to do\n"},
+		{[]string{"release", "node-d/0"}, 0, "node-d/0 is not in quarantine: nothing to do\n"},
+		{[]string{"release", "node-d/1"}, 0, "node-d/1 is released\n"},
+		{[]string{"release", "node-d"}, 0, "node-d is not in quarantine: nothing to do\n"},
 	} {
 		if o := run(t, w, c.args...); o.Exit != c.exit || o.Err != c.want || o.Out != "" {
 			t.Errorf("%q: %+v, want exit %d, %q", c.args, o, c.exit, c.want)

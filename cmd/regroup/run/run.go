@@ -24,6 +24,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/cmd/regroup/submit"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/discovery"
 )
 
 // LocalSource marks jobs of a `run` that brought its own server: if it was killed, the next one stops what it has left.
@@ -34,7 +35,9 @@ type call struct {
 	terminal bool
 	config   *boot.Config
 	agent    serve.AgentConfig
+	hosts    serve.DiscoveryConfig
 	flags    *jobflags.Flags
+	listed   bool // a host list was asked for here, not in the environment
 	json     bool
 	palette  screen.Palette
 	out      io.Writer
@@ -42,10 +45,10 @@ type call struct {
 }
 
 // Command is `regroup run`.
-func Command(env command.Env, c *boot.Config, a serve.AgentConfig) *cobra.Command {
+func Command(env command.Env, c *boot.Config, a serve.AgentConfig, d serve.DiscoveryConfig) *cobra.Command {
 	var file string
 	var form *command.Format
-	r := &call{config: c, agent: a, terminal: env.ErrIsTerminal}
+	r := &call{config: c, agent: a, hosts: d, terminal: env.ErrIsTerminal}
 	cmd := &cobra.Command{
 		Use: "run [flags] -- COMMAND [ARG...]", Short: "Submit a job, follow it, and exit with its outcome", Args: cobra.ArbitraryArgs,
 		Long: `Submits a job and follows it to its end. With no server configured and none running here, run brings its own: broker,
@@ -59,6 +62,9 @@ services and an agent in this process.`,
 			if err != nil {
 				return submit.Explain(env, form, err)
 			}
+			for _, name := range []string{"hosts", "host-file", "host-discovery-script", "slots-per-host"} {
+				r.listed = r.listed || cmd.Flags().Changed(name)
+			}
 			r.json = form.Is(command.JSON)
 			if r.palette, err = env.ErrPalette(cmd); err != nil {
 				return err
@@ -70,6 +76,7 @@ services and an agent in this process.`,
 	form = command.Output(cmd, command.Text, command.JSON) // json: one object at the end on stdout, workers' output on stderr
 	cmd.Flags().StringVarP(&file, "file", "f", "", "job spec in YAML or JSON; - is stdin")
 	cmd.Flags().IntVar(&r.agent.Slots, "slots", a.Slots, "with a server of its own: workers that fit here; default: as many as the job wants")
+	r.hosts.HostFlags(cmd.Flags())
 	cmd.Flags().SetInterspersed(true)
 	return cmd
 }
@@ -83,6 +90,9 @@ func (r *call) run(ctx context.Context, spec events.Spec) error {
 		case !errors.Is(err, serve.ErrInUse):
 			return err
 		}
+	}
+	if r.listed {
+		return events.Errorf(events.Invalid, "the hosts are those of the server that is used: give its discovery the list (regroup serve discovery --hosts, regroup up --hosts)")
 	}
 	return r.attached(ctx, spec)
 }
@@ -120,6 +130,11 @@ func (r *call) attached(ctx context.Context, spec events.Spec) error {
 // local runs the job on l, with an agent in this process. The first Ctrl-C stops the job, the second kills it.
 func (r *call) local(parent context.Context, l *serve.Local, spec events.Spec) error {
 	defer l.Close()
+	if err := r.hosts.Check(parent); err != nil {
+		return err
+	}
+	l.Discovery = r.hosts
+	l.Discovery.Quarantine = discovery.NoQuarantine() // there is nowhere else to go
 	a := r.agent
 	if a.Slots == 0 {
 		a.Slots = spec.Workers.Max

@@ -11,11 +11,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
 // Command is `regroup serve`.
-func Command(c *boot.Config) *cobra.Command {
+func Command(c *boot.Config, d *DiscoveryConfig) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve SERVICE",
 		Short: "Run one service: discovery, scheduler, rendezvous, registry or nats",
@@ -25,14 +26,14 @@ func Command(c *boot.Config) *cobra.Command {
   REGROUP_SERVER=nats://broker:4222 regroup serve rendezvous`,
 	}
 	for _, name := range All() {
-		cmd.AddCommand(serviceCommand(c, name))
+		cmd.AddCommand(serviceCommand(c, d, name))
 	}
 	cmd.AddCommand(brokerCommand(c))
 	return cmd
 }
 
-func serviceCommand(c *boot.Config, name string) *cobra.Command {
-	return &cobra.Command{
+func serviceCommand(c *boot.Config, d *DiscoveryConfig, name string) *cobra.Command {
+	cmd := &cobra.Command{
 		Use: name, Short: "Run a replica of the " + name + " service", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := boot.Interruptible(cmd.Context(), nil)
@@ -46,9 +47,16 @@ func serviceCommand(c *boot.Config, name string) *cobra.Command {
 				return err
 			}
 			p.Logger.Info("serving", "service", name, "server", p.Conn.URL(), "instance", p.Instance)
-			return withHealth(ctx, p, func(ctx context.Context) error { return Services(ctx, p, name) })
+			return withHealth(ctx, p, func(ctx context.Context) error { return Services(ctx, p, *d, name) })
 		},
 	}
+	if name == events.ServiceDiscovery {
+		cmd.Example = `  regroup serve discovery --server nats://broker:4222
+  regroup serve discovery --server nats://broker:4222 --hosts node-a:4,node-b:2
+  regroup serve discovery --server nats://broker:4222 --host-discovery-script ./hosts.sh --slots-per-host 8`
+		d.HostFlags(cmd.Flags())
+	}
+	return cmd
 }
 
 // withHealth runs fn, and beside it the health endpoint if one is configured.

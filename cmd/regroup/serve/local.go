@@ -20,11 +20,12 @@ const addressFile = "server.url"
 
 // Local is everything but agents in this process: the broker, its streams and the four services.
 type Local struct {
-	Process *boot.Process
-	URL     string // where the broker listens; empty = nowhere
-	server  *jetstream.Server
-	lock    *os.File
-	file    string
+	Process   *boot.Process
+	URL       string // where the broker listens; empty = nowhere
+	Discovery DiscoveryConfig
+	server    *jetstream.Server
+	lock      *os.File
+	file      string
 }
 
 // ErrInUse says that another process has the state folder open.
@@ -36,11 +37,15 @@ func OpenLocal(ctx context.Context, c boot.Config, listen string) (*Local, error
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state folder: %w", err)
 	}
+	d, err := LoadDiscovery()
+	if err != nil {
+		return nil, err
+	}
 	lock, err := lockFile(filepath.Join(c.StateDir, "lock"))
 	if err != nil {
 		return nil, err
 	}
-	l := &Local{lock: lock}
+	l := &Local{lock: lock, Discovery: d}
 	log, err := c.Logger(os.Stderr)
 	if err != nil {
 		l.Close()
@@ -70,7 +75,9 @@ func OpenLocal(ctx context.Context, c boot.Config, listen string) (*Local, error
 }
 
 // Run runs the four services until ctx ends.
-func (l *Local) Run(ctx context.Context) error { return Services(ctx, l.Process, All()...) }
+func (l *Local) Run(ctx context.Context) error {
+	return Services(ctx, l.Process, l.Discovery, All()...)
+}
 
 // Close ends the connection and the broker.
 func (l *Local) Close() {

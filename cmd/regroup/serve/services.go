@@ -27,14 +27,10 @@ type runner interface {
 }
 
 // build makes one service with its part of the environment.
-func build(p *boot.Process, name string) (runner, error) {
+func build(p *boot.Process, name string, d DiscoveryConfig) (runner, error) {
 	switch name {
 	case events.ServiceDiscovery:
-		c := discovery.DefaultConfig()
-		if err := boot.Section("DISCOVERY", &c); err != nil {
-			return nil, err
-		}
-		return discovery.New(discovery.Options{Ports: p.Ports, Config: c, Instance: p.Instance, Observe: p.Observe})
+		return discovery.New(discovery.Options{Ports: p.Ports, Config: d.Config, Instance: p.Instance, Observe: p.Observe})
 	case events.ServiceScheduler:
 		return scheduler.New(scheduler.Options{Ports: p.Ports, Instance: p.Instance, Observe: p.Observe})
 	case events.ServiceRendezvous:
@@ -45,11 +41,11 @@ func build(p *boot.Process, name string) (runner, error) {
 	return nil, fmt.Errorf("no service %q: it is one of %s", name, strings.Join(slices.Sorted(slices.Values(All())), ", "))
 }
 
-// Services runs the named services in this process until ctx ends or one of them fails.
-func Services(ctx context.Context, p *boot.Process, names ...string) error {
+// Services runs the named services in this process until ctx ends or one of them fails. d is for discovery.
+func Services(ctx context.Context, p *boot.Process, d DiscoveryConfig, names ...string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, name := range names {
-		s, err := build(p, name)
+		s, err := build(p, name, d)
 		if err != nil {
 			return err
 		}

@@ -12,13 +12,14 @@ import (
 )
 
 // UpCommand is `regroup up`: the broker, all services and an agent in this process.
-func UpCommand(c *boot.Config, a *AgentConfig) *cobra.Command {
+func UpCommand(c *boot.Config, a *AgentConfig, d *DiscoveryConfig) *cobra.Command {
 	var listen string
 	var noAgent bool
 	cmd := &cobra.Command{
 		Use: "up", Short: "Run everything in this process: broker, services and an agent", Args: cobra.NoArgs,
 		Example: `  regroup up
   regroup up --slots 4 --listen 0.0.0.0:4222
+  regroup up --listen 0.0.0.0:4222 --host-file hosts.txt     # agents of other machines are used if it names them
   regroup run --workers 2:4 -- python train.py     # in another terminal: uses it`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var run *agent.Agent
@@ -28,11 +29,15 @@ func UpCommand(c *boot.Config, a *AgentConfig) *cobra.Command {
 				}
 			})
 			defer stop()
+			if err := d.Check(ctx); err != nil {
+				return err
+			}
 			l, err := OpenLocal(ctx, *c, listen)
 			if err != nil {
 				return err
 			}
 			defer l.Close()
+			l.Discovery = *d
 			if !noAgent {
 				if run, err = NewAgent(l.Process, *a, nil); err != nil {
 					return err
@@ -45,6 +50,7 @@ func UpCommand(c *boot.Config, a *AgentConfig) *cobra.Command {
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "host:port for clients and agents of other machines")
 	cmd.Flags().BoolVar(&noAgent, "no-agent", false, "services only")
 	a.Flags(cmd.Flags())
+	d.HostFlags(cmd.Flags())
 	return cmd
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -48,54 +46,6 @@ func (c *Client) Stop(ctx context.Context, job events.JobID, reason string, now 
 	}, func(v events.JobView) bool {
 		return v.State.Terminal() || (!now && v.State == events.JobIsStopping) || v.State == events.JobIsFinishing
 	})
-}
-
-// Drain asks that a node gives its work away (undo: takes work again) and waits until discovery shows it or refuses:
-// NotFound if there is no such node.
-func (c *Client) Drain(ctx context.Context, node events.NodeID, reason string, undo bool) error {
-	e := c.command("", events.NodeDrain{Node: node, Reason: reason, Undo: undo})
-	if _, err := c.publish(ctx, e); err != nil {
-		return err
-	}
-	wait, cancel := context.WithTimeoutCause(ctx, c.AnswerWithin, errNoAnswer)
-	defer cancel()
-	wait, done := context.WithCancelCause(wait)
-	defer done(nil)
-	var both errgroup.Group
-	both.Go(func() error {
-		done(c.ports.Buckets.Bucket(events.BucketNodes).Watch(wait, func(key string, value []byte, _ uint64) {
-			if key != string(node) || value == nil {
-				return
-			}
-			if v, err := events.DecodeView[events.NodeView](value); err == nil && v.Draining != undo {
-				done(errStop)
-			}
-		}, nil))
-		return nil
-	})
-	both.Go(func() error {
-		rejected := events.NodeRejected{}.Type()
-		done(c.ports.Log.Follow(wait, events.Follow{
-			Stream: events.StreamFacts, Start: events.FromFirst,
-			Subjects: []string{events.FactSubject(rejected, string(node)), events.FactSubject(rejected, unknownEntity)},
-		}, func(s events.Stored) error {
-			f, err := events.Decode(s.Header, s.Data)
-			if r, ok := f.Body.(events.NodeRejected); err == nil && ok && r.Command == e.ID {
-				return events.RefuseAs(r.Code, r.Findings)
-			}
-			return nil
-		}, nil))
-		return nil
-	})
-	_ = both.Wait() // what ended it is the cause of wait
-	switch cause := context.Cause(wait); {
-	case errors.Is(cause, errStop):
-		return nil
-	case errors.Is(cause, errNoAnswer):
-		return events.Errorf(events.Unavailable, "no answer from discovery about %s in %s: is it running?", node, c.AnswerWithin)
-	default:
-		return cause
-	}
 }
 
 func (c *Client) command(job events.JobID, b events.Body) events.Event {

@@ -96,7 +96,7 @@ func (p Palette) State(s string) string {
 		return p.Bad(s)
 	case slices.Contains([]string{"succeeded", "success", "ready", "done", "running"}, s):
 		return p.Good(s)
-	case slices.Contains([]string{"waiting", "suspected", "stopping", "starting", "draining"}, s):
+	case slices.Contains([]string{"waiting", "suspected", "stopping", "starting", "draining", "quarantined", "excluded"}, s):
 		return p.Warn(s)
 	}
 	return s

@@ -1,0 +1,90 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Drain asks that a node gives its work away (undo: takes work again) and waits until discovery shows it or refuses:
+// NotFound if there is no such node.
+func (c *Client) Drain(ctx context.Context, node events.NodeID, reason string, undo bool) error {
+	return c.askNode(ctx, node, events.NodeDrain{Node: node, Reason: reason, Undo: undo}, func(v events.NodeView) bool { return v.Draining != undo })
+}
+
+// Quarantine asks to keep a node, or one of its slots, out for a time, and waits for the answer.
+func (c *Client) Quarantine(ctx context.Context, q events.NodeQuarantine) error {
+	return c.askNode(ctx, q.Node, q, nil)
+}
+
+// Release asks to end the quarantine of a node and its slots, or of one slot, and waits for the answer.
+func (c *Client) Release(ctx context.Context, r events.NodeRelease) error {
+	return c.askNode(ctx, r.Node, r, func(v events.NodeView) bool { return !KeptOut(v, r.Slot) })
+}
+
+// KeptOut tells whether a slot of a node is in quarantine or, with nil, whether the node or any slot of it is.
+func KeptOut(v events.NodeView, slot *events.Slot) bool {
+	if slot == nil {
+		return v.Quarantine != nil || len(v.Benched) > 0
+	}
+	return slices.ContainsFunc(v.Benched, func(b events.BenchedSlot) bool { return b.Slot == *slot })
+}
+
+// askNode publishes a command about a node and waits for what it causes: a fact, a refusal, or that the node is as shown
+// says; nil = only a fact will do.
+func (c *Client) askNode(ctx context.Context, node events.NodeID, b events.Body, shown func(events.NodeView) bool) error {
+	e := c.command("", b)
+	if _, err := c.publish(ctx, e); err != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeoutCause(ctx, c.AnswerWithin, errNoAnswer)
+	defer cancel()
+	wait, done := context.WithCancelCause(wait)
+	defer done(nil)
+	var both errgroup.Group
+	if shown != nil {
+		both.Go(func() error {
+			done(c.ports.Buckets.Bucket(events.BucketNodes).Watch(wait, func(key string, value []byte, _ uint64) {
+				if key != string(node) || value == nil {
+					return
+				}
+				if v, err := events.DecodeView[events.NodeView](value); err == nil && shown(v) {
+					done(errStop)
+				}
+			}, nil))
+			return nil
+		})
+	}
+	both.Go(func() error {
+		done(c.ports.Log.Follow(wait, events.Follow{
+			Stream: events.StreamFacts, Start: events.FromFirst,
+			Subjects: []string{
+				events.FamilySubject(events.FamilyNode, string(node)), events.FactSubject(events.NodeRejected{}.Type(), unknownEntity),
+			},
+		}, func(s events.Stored) error {
+			f, err := events.Decode(s.Header, s.Data)
+			switch r, rejected := f.Body.(events.NodeRejected); {
+			case err != nil: // of a newer version; not the answer to this command
+			case rejected && r.Command == e.ID:
+				return events.RefuseAs(r.Code, r.Findings)
+			case !rejected && f.Cause == e.ID:
+				return errStop
+			}
+			return nil
+		}, nil))
+		return nil
+	})
+	_ = both.Wait() // what ended it is the cause of wait
+	switch cause := context.Cause(wait); {
+	case errors.Is(cause, errStop):
+		return nil
+	case errors.Is(cause, errNoAnswer):
+		return events.Errorf(events.Unavailable, "no answer from discovery about %s in %s: is it running?", node, c.AnswerWithin)
+	default:
+		return cause
+	}
+}
