@@ -5,29 +5,32 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
 )
 
-// single is one `regroup up`: broker, services and an agent of four slots in one process.
+// single is one `regroup up`: broker, services and an agent in one process.
 type single struct {
 	*cluster.Client
 	bin, dir  string
+	url       string // of the broker
 	processes cluster.Processes
 }
 
 const up = "up"
 
-func start(ctx context.Context, bin string) (*single, error) {
+func start(ctx context.Context, bin string, slots int) (*single, error) {
 	dir, err := os.MkdirTemp("", "regroup-bench-")
 	if err != nil {
 		return nil, err
 	}
 	s := &single{bin: bin, dir: dir, processes: cluster.Processes{Dir: dir}}
-	if err := s.start(ctx); err != nil {
+	if err := s.start(ctx, slots); err != nil {
 		err = fmt.Errorf("%w: %s", err, s.processes.Log(up, 2000))
 		s.stop()
 		return nil, err
@@ -35,24 +38,23 @@ func start(ctx context.Context, bin string) (*single, error) {
 	return s, nil
 }
 
-func (s *single) start(ctx context.Context) error {
+func (s *single) start(ctx context.Context, slots int) error {
 	if err := s.processes.Start(cluster.Command{Name: up, Args: []string{
-		filepath.Join(s.bin, "regroup"), "up", "--state-dir", s.dir, "--slots", "4", "--node", "node-a", "--log-level", "warn",
+		filepath.Join(s.bin, "regroup"), "up", "--state-dir", s.dir, "--slots", strconv.Itoa(slots), "--node", "node-a", "--log-level", "warn",
 	}}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	var url string
 	if err := cluster.Until(ctx, func() (bool, error) { // the file that says where the broker listens
 		b, err := os.ReadFile(filepath.Join(s.dir, "server.url"))
-		url = strings.TrimSpace(string(b))
+		s.url = strings.TrimSpace(string(b))
 		return err == nil && strings.HasSuffix(string(b), "\n"), err
 	}); err != nil {
 		return err
 	}
 	var err error
-	s.Client, err = cluster.Connect(ctx, url, "bench")
+	s.Client, err = cluster.Connect(ctx, s.url, "bench")
 	return err
 }
 
@@ -63,6 +65,22 @@ func (s *single) stop() {
 	s.processes.Stop(20 * time.Second)
 	_ = os.RemoveAll(s.dir)
 }
+
+// join starts an agent of one slot on a node of its own. The one before it under the same name must be on its way out.
+func (s *single) join(ctx context.Context, node string) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if err := cluster.Until(ctx, func() (bool, error) { return !s.processes.Running(node), nil }); err != nil {
+		return err
+	}
+	return s.processes.Start(cluster.Command{Name: node, Args: []string{
+		filepath.Join(s.bin, "regroup"), "agent", "--server", s.url, "--node", node, "--slots", "1", "--advertise", "127.0.0.1",
+		"--state-dir", filepath.Join(s.dir, "state-"+node), "--log-level", "warn",
+	}})
+}
+
+// leave asks the agent of a node to end; its workers leave at their next commit.
+func (s *single) leave(node string) error { return s.processes.Signal(node, syscall.SIGTERM) }
 
 // submit submits a job of the counter example, in-process recovery, and returns its id.
 func (s *single) submit(ctx context.Context, name string, workers events.Workers, args ...string) (events.JobID, error) {

@@ -24,22 +24,24 @@ func main() {
 	bin := flag.String("bin", "bin", "folder of the binaries")
 	kills := flag.Int("kills", 200, "workers to kill")
 	submits := flag.Int("submits", 30, "jobs to submit")
+	joins := flag.Int("joins", 50, "nodes to join, for each size of state")
 	idle := flag.Duration("idle", 30*time.Second, "how long the idle process is watched")
+	only := flag.String("only", "", "one of idle, submit, kill, join; empty = all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *out, *bin, *kills, *submits, *idle); err != nil {
+	if err := run(ctx, *out, *bin, *only, *kills, *submits, *joins, *idle); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, out, bin string, kills, submits int, idle time.Duration) error {
+func run(ctx context.Context, out, bin, only string, kills, submits, joins int, idle time.Duration) error {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
 		return err
 	}
-	cluster, err := start(ctx, bin)
+	cluster, err := start(ctx, bin, 4)
 	if err != nil {
 		return err
 	}
@@ -53,7 +55,11 @@ func run(ctx context.Context, out, bin string, kills, submits int, idle time.Dur
 		{"idle", func() (string, error) { return measureIdle(ctx, cluster, idle) }},
 		{"submit", func() (string, error) { return measureSubmit(ctx, cluster, submits) }},
 		{"kill", func() (string, error) { return measureKill(ctx, cluster, kills) }},
+		{"join", func() (string, error) { return measureJoins(ctx, bin, joins) }},
 	} {
+		if only != "" && only != b.name {
+			continue
+		}
 		fmt.Fprintln(os.Stderr, "bench:", b.name)
 		rows, err := b.run()
 		if err != nil {

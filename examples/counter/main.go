@@ -22,9 +22,11 @@ import (
 type counter struct {
 	steps, samples, batch, commitEvery, dim int
 	stepTime                                time.Duration
+	frozen, moving                          int
 	quiet                                   bool
 
 	totals []float64 // of the vector: every step adds the same to each element
+	weight []byte    // of the ballast: frozen, then moving
 	grads  []float32
 	state  *elastic.State
 }
@@ -44,10 +46,12 @@ func run() error {
 	flag.IntVar(&c.batch, "batch", 64, "samples of a step, over all workers")
 	flag.IntVar(&c.commitEvery, "commit-every", 10, "steps between commits")
 	flag.IntVar(&c.dim, "dim", 1000, "elements of the vector, four bytes each")
+	flag.IntVar(&c.frozen, "frozen", 0, "bytes of state that never change, like weights that are not trained")
+	flag.IntVar(&c.moving, "moving", 0, "bytes of state that every step changes, like the momentum of an optimizer")
 	flag.BoolVar(&c.quiet, "quiet", false, "print the last line only")
 	flag.Parse()
-	if c.steps < 1 || c.samples < 1 || c.batch < 1 || c.commitEvery < 1 || c.dim < 1 || c.stepTime < 0 {
-		return errors.New("-steps, -samples, -batch, -commit-every and -dim must be positive, -step-time not negative")
+	if c.steps < 1 || c.samples < 1 || c.batch < 1 || c.commitEvery < 1 || c.dim < 1 || c.stepTime < 0 || c.frozen < 0 || c.moving < 0 {
+		return errors.New("-steps, -samples, -batch, -commit-every and -dim must be positive, -step-time, -frozen and -moving not negative")
 	}
 	options, err := elastic.FromEnv()
 	if err != nil {
@@ -66,6 +70,11 @@ func (c *counter) prepare() {
 	c.totals, c.grads = make([]float64, c.dim), make([]float32, c.dim)
 	c.state = elastic.NewState(elastic.NewSampler(uint64(c.samples), 1))
 	elastic.Tensor(c.state, "totals", c.totals)
+	c.weight = make([]byte, c.frozen+c.moving)
+	for i := range c.weight {
+		c.weight[i] = byte(i >> 12)
+	}
+	elastic.Tensor(c.state, "weight", c.weight)
 }
 
 // train makes steps from wherever the state is.
@@ -83,6 +92,9 @@ func (c *counter) train(ctx context.Context, s *elastic.Session) error {
 		}
 		for i, g := range c.grads {
 			c.totals[i] += float64(g)
+		}
+		for i := c.frozen; i < len(c.weight); i += 512 {
+			c.weight[i]++
 		}
 		if s.Rank == 0 && s.Step()%20 == 0 {
 			s.Report(map[string]float64{"total": c.totals[0]})
