@@ -57,20 +57,10 @@ func (c *Communicator) dialOnce(ctx context.Context, rank int, why purpose) (net
 }
 
 func (c *Communicator) introduce(conn net.Conn, rank int, why purpose) error {
-	challenge, err := readGreeting(conn)
-	if err != nil {
-		return err
-	}
-	body := hello{
+	code, detail, err := introduce(conn, c.opt.Token, hello{
 		purpose: why, order: byteOrder(), from: c.opt.Rank, to: rank, world: c.opt.World,
 		generation: c.opt.Generation, chunk: c.opt.ChunkBytes, stall: c.opt.StallAfter, job: c.opt.Job,
-	}.encode()
-	sum := dialerMAC(c.opt.Token, challenge, body)
-	message := append([]byte{byte(len(body)), byte(len(body) >> 8)}, body...)
-	if _, err := conn.Write(append(message, sum...)); err != nil {
-		return err
-	}
-	code, detail, err := readReply(conn, c.opt.Token, sum)
+	})
 	if err != nil {
 		return err
 	}
@@ -83,6 +73,21 @@ func (c *Communicator) introduce(conn net.Conn, rank int, why purpose) error {
 		}
 	}
 	return &RefusedError{Rank: rank, Reason: string(detail), code: code}
+}
+
+// introduce is the dialer's side of the handshake.
+func introduce(conn net.Conn, token string, h hello) (replyCode, []byte, error) {
+	challenge, err := readGreeting(conn)
+	if err != nil {
+		return 0, nil, err
+	}
+	body := h.encode()
+	sum := dialerMAC(token, challenge, body)
+	message := append([]byte{byte(len(body)), byte(len(body) >> 8)}, body...)
+	if _, err := conn.Write(append(message, sum...)); err != nil {
+		return 0, nil, err
+	}
+	return readReply(conn, token, sum)
 }
 
 // admit says whether a peer that knows the token may connect.

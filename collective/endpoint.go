@@ -34,6 +34,7 @@ type Endpoint struct {
 	over   map[key][]byte    // verdicts of the last generations that ended here
 	order  []key             // of over, oldest first
 	parked map[*guest]struct{}
+	host   *hosting // who answers visitors; nil = nobody
 }
 
 type key struct {
@@ -144,6 +145,10 @@ func (e *Endpoint) receive(conn net.Conn) {
 		return
 	}
 	g := &guest{conn: conn, hello: h, body: body, mac: sum, challenge: challenge}
+	if h.purpose == forVisit {
+		e.visited(g)
+		return
+	}
 	c, code, detail := e.route(g)
 	switch {
 	case c != nil:

@@ -84,12 +84,17 @@ func (e *DivergedError) Is(target error) bool { return target == ErrDiverged }
 
 // RefusedError is a peer's "no" to a connection.
 type RefusedError struct {
-	Rank   int    // who refused
+	Rank   int    // who refused; -1 = a host, see Endpoint.Visit
 	Reason string // as the peer put it
 	code   replyCode
 }
 
-func (e *RefusedError) Error() string { return fmt.Sprintf("refused by rank %d: %s", e.Rank, e.Reason) }
+func (e *RefusedError) Error() string {
+	if e.Rank < 0 {
+		return "refused: " + e.Reason
+	}
+	return fmt.Sprintf("refused by rank %d: %s", e.Rank, e.Reason)
+}
 
 // Is makes errors.Is(err, ErrRefused) true.
 func (e *RefusedError) Is(target error) bool { return target == ErrRefused }

@@ -36,6 +36,7 @@ const (
 	forRing purpose = iota + 1
 	forDirect
 	forProbe // only to see that the process answers; closed after the reply
+	forVisit // from outside of the generation, to the endpoint's host; the ranks mean nothing
 )
 
 // replyCode is the acceptor's answer.
@@ -104,9 +105,11 @@ func parseHello(b []byte) (hello, error) {
 	switch {
 	case int(b[34]) != len(h.job) || h.job == "":
 		return hello{}, fmt.Errorf("%w: job name of %d bytes, announced %d", errHandshake, len(h.job), b[34])
-	case h.purpose < forRing || h.purpose > forProbe:
+	case h.purpose < forRing || h.purpose > forVisit:
 		return hello{}, fmt.Errorf("%w: purpose %d", errHandshake, b[0])
-	case h.world < 1 || h.world > maxWorld || h.from >= h.world || h.to >= h.world || h.from < 0 || h.to < 0 || h.from == h.to:
+	case h.purpose == forVisit && (h.world != 1 || h.from != 0 || h.to != 0):
+		return hello{}, fmt.Errorf("%w: a visitor with rank %d of %d", errHandshake, h.from, h.world)
+	case h.purpose != forVisit && (h.world < 1 || h.world > maxWorld || h.from >= h.world || h.to >= h.world || h.from < 0 || h.to < 0 || h.from == h.to):
 		return hello{}, fmt.Errorf("%w: rank %d to rank %d of %d", errHandshake, h.from, h.to, h.world)
 	case h.chunk < 1 || h.chunk > maxChunk || h.stall <= 0:
 		return hello{}, fmt.Errorf("%w: chunks of %d bytes, stall limit %d ns", errHandshake, h.chunk, h.stall)

@@ -90,8 +90,10 @@ func (r *runner) generation(ctx context.Context, a wire.Assignment, since depart
 	}
 	r.retiring = s.comm
 	built := time.Now()
+	r.settle(building)
 	received, err := r.state.sync(ctx, s.comm, a.Generation)
 	if err == nil {
+		r.host(a)
 		s.began = time.Now()
 		s.first = &wire.FirstStep{
 			Survivor: since.how != "", Lost: since.void, RejoinMS: milliseconds(built.Sub(asked)),
@@ -102,6 +104,7 @@ func (r *runner) generation(ctx context.Context, a wire.Assignment, since depart
 		}
 		err = r.train(ctx, s)
 	}
+	r.state.shelf.end()
 	d, fatal := depart(ctx, err, a.Rank, l)
 	switch {
 	case fatal != nil:

@@ -37,6 +37,8 @@ type hub struct {
 	firsts     map[uint64]map[string]wire.Report
 	commits    []wire.CommitReport
 	joins      []wire.JoinRequest
+	mislead    func(*wire.Assignment) // changes what a newcomer is told; nil = nothing
+	warmUps    []wire.Assignment
 	refuse     int // answers 503 to so many calls
 	onSeal     func(generation uint64, members []string)
 }
@@ -83,7 +85,7 @@ func (h *hub) seal() {
 	newcomer := false
 	for token := range h.alive {
 		j, in := h.joined[token]
-		newcomer = newcomer || (in && j.Left == 0 && !slices.Contains(h.members, token))
+		newcomer = newcomer || (in && j.Left == 0 && !j.Cold && !slices.Contains(h.members, token))
 	}
 	if h.generation > 0 && newcomer {
 		h.planned = true
@@ -97,18 +99,39 @@ func (h *hub) seal() {
 		}
 	}
 	next := make([]string, 0, len(h.joined))
-	for token := range h.joined {
-		next = append(next, token)
+	for token, j := range h.joined {
+		if !j.Cold || h.generation == 0 || !h.survivors() {
+			next = append(next, token)
+		}
+	}
+	if len(next) == 0 {
+		return
 	}
 	slices.SortFunc(next, func(a, b string) int {
 		return cmp.Or(cmp.Compare(seniority(h.members, a), seniority(h.members, b)), cmp.Compare(a, b))
 	})
 	h.generation++
 	h.members, h.planned, h.lost = next, false, -1
-	clear(h.joined)
+	for _, token := range next {
+		delete(h.joined, token)
+	}
 	if h.onSeal != nil {
 		h.onSeal(h.generation, next)
 	}
+}
+
+// survivors tells whether anybody who holds the state is there.
+func (h *hub) survivors() bool {
+	return slices.ContainsFunc(h.members, func(token string) bool { return h.alive[token] })
+}
+
+// holders are the members that a newcomer is told of.
+func (h *hub) holders() map[int]string {
+	peers := map[int]string{}
+	for r, token := range h.members {
+		peers[r] = h.address[token]
+	}
+	return peers
 }
 
 func seniority(members []string, token string) int {
@@ -180,6 +203,15 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				}
 				next := (rank + 1) % len(h.members)
 				a.Peers[next] = h.address[h.members[next]]
+			case j.Cold && h.generation > j.Holders && h.generation > 0:
+				a = wire.Assignment{
+					Verdict: wire.WarmUp, Generation: h.generation, Rank: -1, World: len(h.members),
+					Token: wire.StateToken("secret"), Peers: h.holders(),
+				}
+				if h.mislead != nil {
+					h.mislead(&a)
+				}
+				h.warmUps = append(h.warmUps, a)
 			default:
 				return false
 			}

@@ -35,6 +35,11 @@ type Options struct {
 	// it counts only where the agent is needed: to join and to say done.
 	Patience time.Duration
 
+	// WarmWithin bounds how long a newcomer fetches the state of a running job aside, before it comes in with what it has and
+	// the others wait for the rest; zero = 60 s. Too small: large states are fetched while training pauses; too large: a
+	// newcomer that no holder answers comes in late. Negative = not at all.
+	WarmWithin time.Duration
+
 	Log *slog.Logger // of regroupings; nil = none
 }
 
@@ -47,6 +52,13 @@ func FromEnv() (Options, error) {
 		Token:  os.Getenv(wire.EnvToken),
 		Host:   os.Getenv(wire.EnvAdvertise),
 		Log:    slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	}
+	if within := os.Getenv(wire.EnvWarmWithin); within != "" {
+		d, err := time.ParseDuration(within)
+		if err != nil {
+			return Options{}, fmt.Errorf("%s: %w", wire.EnvWarmWithin, err)
+		}
+		o.WarmWithin = d
 	}
 	ports := os.Getenv(wire.EnvDataPorts)
 	if ports == "" {
@@ -71,6 +83,7 @@ func (o *Options) complete() error {
 	}
 	o.Job = cmp.Or(o.Job, "alone")
 	o.BuildWithin = cmp.Or(o.BuildWithin, 20*time.Second)
+	o.WarmWithin = cmp.Or(o.WarmWithin, time.Minute)
 	o.Patience = cmp.Or(o.Patience, time.Minute)
 	if o.BuildWithin < 0 || o.Patience < 0 {
 		return errors.New("elastic: a negative duration in Options")

@@ -20,6 +20,7 @@ type runner struct {
 	reporter *reporter
 	endpoint *collective.Endpoint
 	retiring *collective.Communicator // of the last generation, until it is closed
+	warming  *warming                 // of a newcomer, until its first sync
 }
 
 // retire closes the communicator of the last generation. With a stuck neighbour that takes a moment.
@@ -51,6 +52,10 @@ func Run(ctx context.Context, o Options, state *State, train func(context.Contex
 	r.endpoint = collective.NewEndpoint(transport)
 	defer func() {
 		r.retire()
+		if r.warming != nil {
+			r.warming.end()
+		}
+		r.endpoint.Host(nil)
 		err = errors.Join(err, r.endpoint.Close())
 	}()
 	if o.Socket == "" {
@@ -86,7 +91,13 @@ func (r *runner) loop(ctx context.Context) error {
 	var generation uint64
 	for {
 		asked := time.Now()
-		a, err := r.rejoin(ctx, generation, left)
+		var a wire.Assignment
+		var err error
+		if generation == 0 {
+			a, err = r.enter(ctx)
+		} else {
+			a, err = r.rejoin(ctx, generation, left)
+		}
 		if err != nil {
 			return fmt.Errorf("join: %w", err)
 		}
@@ -126,7 +137,7 @@ func (r *runner) rejoin(ctx context.Context, generation uint64, left departure) 
 			err = r.state.Restore()
 		}
 		if h := r.state.held; h != nil && !h.tentative {
-			h.digest()
+			r.state.name()
 		}
 		restored <- err
 	}()

@@ -171,6 +171,9 @@ func (s *Session) commit(ctx context.Context, final bool) (news int64, err error
 	if err := s.state.save(s.Generation); err != nil {
 		return 0, err
 	}
+	if v[0] == newsPlanned {
+		s.state.shelf.end()
+	}
 	if s.Rank == 0 {
 		s.reporter.tell(nil, nil, &wire.CommitReport{Commit: s.state.Committed(), Ledger: s.state.Ledger()})
 	}

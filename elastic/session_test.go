@@ -151,10 +151,10 @@ func BenchmarkCommit64MiB(b *testing.B) {
 }
 
 func BenchmarkDigest64MiB(b *testing.B) {
-	s := &snapshot{data: make([]byte, 64<<20)}
+	s := newSnapshot(64 << 20)
 	b.SetBytes(64 << 20)
 	for b.Loop() {
-		s.hashed = false
+		s.forget()
 		s.digest()
 	}
 }

@@ -24,14 +24,47 @@ func (d digest) String() string { return hex.EncodeToString(d[:]) }
 
 func (d digest) compare(o digest) int { return bytes.Compare(d[:], o[:]) }
 
-// snapshot is a commit: a copy of the state.
+// snapshot is a commit: a copy of the state. Once it is on the shelf its content does not change while anybody reads it.
 type snapshot struct {
 	generation, step uint64
 	tentative        bool   // nobody has agreed on it: the start of a worker that holds no commit
 	meta             []byte // JSON
 	data             []byte // tensors, one after the other, in the byte order of the machine
-	hash             digest
-	hashed           bool
+	pieces           []*piece // by leaf; commits share those of leaves that are equal
+}
+
+// piece is the hash of a leaf, computed when somebody needs it first, also by several goroutines at a time.
+type piece struct {
+	once sync.Once
+	sum  digest
+}
+
+func newSnapshot(size int) *snapshot {
+	s := &snapshot{data: make([]byte, size), pieces: make([]*piece, leaves(size))}
+	s.forget()
+	return s
+}
+
+// forget makes the snapshot one that nothing is known of.
+func (s *snapshot) forget() {
+	s.tentative = false
+	for i := range s.pieces {
+		s.pieces[i] = new(piece)
+	}
+}
+
+// piece returns the hash of leaf i.
+func (s *snapshot) piece(i int) digest {
+	p := s.pieces[i]
+	p.once.Do(func() { p.sum = sha256.Sum256(leaf(s.data, i)) })
+	return p.sum
+}
+
+// know notes the hash of a leaf that was checked while it arrived.
+func (s *snapshot) know(i int, sum digest) {
+	p := &piece{sum: sum}
+	p.once.Do(func() {})
+	s.pieces[i] = p
 }
 
 func leaves(size int) int { return (size + leafBytes - 1) / leafBytes }
@@ -50,24 +83,28 @@ func root(meta []byte, pieces []digest) digest {
 	return digest(h.Sum(nil))
 }
 
-// digest returns the name of the snapshot's content; it is computed once, on all cores.
+// digest returns the name of the snapshot's content; what is not known yet is computed on all cores.
 func (s *snapshot) digest() digest {
-	if s.hashed {
-		return s.hash
-	}
-	pieces := make([]digest, leaves(len(s.data)))
 	var wait sync.WaitGroup
-	workers := min(runtime.GOMAXPROCS(0), len(pieces))
+	workers := min(runtime.GOMAXPROCS(0), len(s.pieces))
 	for w := range workers {
 		wait.Go(func() {
-			for i := w; i < len(pieces); i += workers {
-				pieces[i] = sha256.Sum256(leaf(s.data, i))
+			for i := w; i < len(s.pieces); i += workers {
+				s.piece(i)
 			}
 		})
 	}
 	wait.Wait()
-	s.hash, s.hashed = root(s.meta, pieces), true
-	return s.hash
+	return root(s.meta, s.sums())
+}
+
+// sums are the hashes of all leaves, which must be known.
+func (s *snapshot) sums() []digest {
+	all := make([]digest, len(s.pieces))
+	for i := range all {
+		all[i] = s.piece(i)
+	}
+	return all
 }
 
 // layout is the hash of what is registered: names, types and sizes, in order. Members must agree on it.

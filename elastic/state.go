@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,7 +29,14 @@ type State struct {
 	err     error // first wrong registration; Run returns it
 
 	held  *snapshot // newest commit, nil = none
-	spare *snapshot // where the next one is written, so that held stays whole until the new one is
+	spare *snapshot // where the next one is written, so that held stays whole until the new one is; nil = see blank
+	named bool      // the hash of held is known
+	warm  bool      // held was fetched aside and is not in the tensors yet
+	shelf *shelf    // where held lies for others
+
+	parts   [][]byte  // scratch of copyTo
+	partial *snapshot // what was fetched aside and is no commit yet
+	known   []digest  // of the leaves of partial; zero = unknown
 }
 
 type tensor struct {
@@ -46,7 +54,7 @@ func NewState(sampler *Sampler) *State {
 	if sampler == nil {
 		sampler = NewSampler(0, 0)
 	}
-	return &State{sampler: sampler, ledger: wire.Ledger{Samples: sampler.samples}}
+	return &State{sampler: sampler, ledger: wire.Ledger{Samples: sampler.samples}, shelf: newShelf()}
 }
 
 // Tensor makes the elements of t part of the state under a name. Restoring writes into t, so the program must keep
@@ -94,8 +102,8 @@ func (s *State) Committed() wire.Commit {
 		return wire.Commit{}
 	}
 	c := wire.Commit{Generation: s.held.generation, Step: s.held.step}
-	if s.held.hashed {
-		c.Hash = s.held.hash.String()
+	if s.named {
+		c.Hash = s.held.digest().String()
 	}
 	return c
 }
@@ -115,7 +123,7 @@ type meta struct {
 	Objects []json.RawMessage `json:"objects"` // in the order of their registration
 }
 
-// save makes the live state the newest commit. Its cost is one copy of the tensors; the hash waits until it is needed.
+// save makes the live state the newest commit. Its cost is one pass over the tensors; the hash waits until it is needed.
 func (s *State) save(generation uint64) error {
 	m := meta{Step: s.step, Cursor: s.sampler.Cursor(), Ledger: s.ledger, Objects: make([]json.RawMessage, len(s.objects))}
 	var err error
@@ -128,31 +136,87 @@ func (s *State) save(generation uint64) error {
 	if to.meta, err = json.Marshal(m); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
-	at := 0
-	for _, t := range s.tensors {
-		at += copy(to.data[at:], t.memory)
-	}
-	to.generation, to.step = generation, s.step
+	s.copyTo(to)
+	to.generation, to.step, to.tentative = generation, s.step, false
 	s.adopt(to)
 	return nil
 }
 
-// blank returns the spare snapshot, forgotten.
-func (s *State) blank() *snapshot {
-	if s.spare == nil {
-		size := 0
-		for _, t := range s.tensors {
-			size += len(t.memory)
+// copyTo copies the tensors into a buffer. A leaf that has not changed since the commit before shares its hash, which is then
+// computed once and not for every commit; if the buffer has it too, not even its bytes are copied.
+func (s *State) copyTo(to *snapshot) {
+	next, from := 0, 0 // tensor and place in it at which the leaf begins
+	for i := range to.pieces {
+		target := leaf(to.data, i)
+		parts := s.parts[:0]
+		for n := len(target); n > 0; {
+			t := s.tensors[next].memory[from:]
+			if len(t) == 0 {
+				next, from = next+1, 0
+				continue
+			}
+			t = t[:min(n, len(t))]
+			parts, n, from = append(parts, t), n-len(t), from+len(t)
 		}
-		s.spare = &snapshot{data: make([]byte, size)}
+		s.parts = parts
+		if s.held != nil && same(parts, leaf(s.held.data, i)) {
+			if to.pieces[i] == s.held.pieces[i] {
+				continue
+			}
+			to.pieces[i] = s.held.pieces[i]
+		} else {
+			to.pieces[i] = new(piece)
+		}
+		for _, p := range parts {
+			target = target[copy(target, p):]
+		}
 	}
-	to := s.spare
-	to.hashed, to.tentative = false, false
-	return to
 }
 
-// adopt makes the spare snapshot the held one.
-func (s *State) adopt(n *snapshot) { s.held, s.spare = n, s.held }
+func same(parts [][]byte, whole []byte) bool {
+	for _, p := range parts {
+		if !bytes.Equal(p, whole[:len(p)]) {
+			return false
+		}
+		whole = whole[len(p):]
+	}
+	return true
+}
+
+// blank returns the spare snapshot; what it holds is of no interest.
+func (s *State) blank() *snapshot {
+	if s.spare == nil {
+		s.spare = s.shelf.take()
+	}
+	if s.spare == nil {
+		s.spare = newSnapshot(s.size())
+	}
+	return s.spare
+}
+
+// size is the number of bytes of all tensors.
+func (s *State) size() int {
+	size := 0
+	for _, t := range s.tensors {
+		size += len(t.memory)
+	}
+	return size
+}
+
+// adopt makes a written snapshot the held one.
+func (s *State) adopt(n *snapshot) {
+	if n == s.spare {
+		s.spare = nil
+	}
+	s.held, s.named = n, false
+	s.shelf.put(n, false)
+}
+
+// name computes the hash of what is held.
+func (s *State) name() digest {
+	s.named = true
+	return s.held.digest()
+}
 
 // Restore returns to the newest commit: what happened since is void. Without a commit it does nothing.
 func (s *State) Restore() error {

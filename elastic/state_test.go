@@ -90,14 +90,14 @@ func TestDigestSeesEveryByte(t *testing.T) {
 	s := m.state.held
 	was := s.digest()
 	for _, at := range []int{0, leafBytes - 1, leafBytes, 2*leafBytes + 17, len(s.data) - 1} {
-		s.hashed = false
+		s.forget()
 		s.data[at] ^= 1
 		if s.digest() == was {
 			t.Errorf("byte %d does not matter", at)
 		}
 		s.data[at] ^= 1
 	}
-	s.hashed = false
+	s.forget()
 	s.meta[1] ^= 1
 	if s.digest() == was {
 		t.Error("meta does not matter")

@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -15,28 +16,45 @@ var errCorrupt = errors.New("sent a state that does not match its hash")
 // one, what rank 0 would start from, as commit (generation, 0). It returns the bytes that this member received. A
 // member keeps its own commit until the new one is verified, so a sync that fails half-way loses nothing.
 func (s *State) sync(ctx context.Context, c *collective.Communicator, generation uint64) (received uint64, err error) {
-	if s.held == nil || s.held.tentative {
-		if err := s.save(generation); err != nil {
+	if s.held == nil {
+		if err := s.begin(); err != nil {
 			return 0, err
 		}
-		s.held.tentative = true
 	}
+	if s.held.tentative {
+		s.held.generation = generation
+	}
+	before := s.held
 	if c.World() > 1 {
 		if received, err = s.exchange(ctx, c); err != nil {
 			return received, err
 		}
 	}
-	s.held.tentative = false
-	if received > 0 {
+	s.shelf.agree(s.held, s.held.generation, s.held.step)
+	if s.partial != nil { // what was fetched aside was not needed
+		s.spare, s.partial = s.partial, nil
+		s.spare.forget()
+	}
+	if s.held != before || s.warm {
+		s.warm = false
 		return received, s.Restore()
 	}
-	return 0, nil
+	return received, nil
+}
+
+// begin saves what this member would start from, if nobody holds a commit.
+func (s *State) begin() error {
+	if err := s.save(0); err != nil {
+		return err
+	}
+	s.held.tentative = true
+	return nil
 }
 
 func (s *State) exchange(ctx context.Context, c *collective.Communicator) (received uint64, err error) {
 	mine := offer{
 		holds: !s.held.tentative, generation: s.held.generation, step: s.held.step,
-		metaBytes: uint64(len(s.held.meta)), hash: s.held.digest(), layout: s.layout(),
+		metaBytes: uint64(len(s.held.meta)), hash: s.name(), layout: s.layout(),
 	}
 	all := make([]byte, offerBytes*c.World())
 	if err := collective.AllgatherBytes(ctx, c, mine.encode(), all); err != nil {
@@ -66,15 +84,26 @@ func (s *State) exchange(ctx context.Context, c *collective.Communicator) (recei
 		}
 	}
 	// Equal content may have been committed under different names; from here on it has one.
-	s.held.generation, s.held.step = offers[best].generation, offers[best].step
+	s.shelf.agree(s.held, offers[best].generation, offers[best].step)
 	return received, c.Barrier(ctx)
 }
 
+// send passes what is held to a rank, except for the leaves that it has: the two compare the hashes of all leaves first.
 func (s *State) send(ctx context.Context, c *collective.Communicator, to int) error {
+	mine, theirs := encodeSums(s.held.sums()), make([]byte, len(s.held.pieces)*sha256.Size)
 	if err := c.Send(ctx, to, s.held.meta); err != nil {
 		return err
 	}
-	for i := range leaves(len(s.held.data)) {
+	if err := c.Send(ctx, to, mine); err != nil {
+		return err
+	}
+	if err := c.Recv(ctx, to, theirs); err != nil {
+		return err
+	}
+	for i := range s.held.pieces {
+		if sumAt(mine, i) == sumAt(theirs, i) {
+			continue
+		}
 		if err := c.Send(ctx, to, leaf(s.held.data, i)); err != nil {
 			return err
 		}
@@ -82,38 +111,93 @@ func (s *State) send(ctx context.Context, c *collective.Communicator, to int) er
 	return nil
 }
 
-// receive takes a snapshot into the spare buffer. Each piece is hashed while the next one arrives.
+// receive takes a snapshot into the spare buffer. Each leaf is hashed while the next one arrives.
 func (s *State) receive(ctx context.Context, c *collective.Communicator, from int, want offer) (uint64, error) {
-	to := s.blank()
+	to, mine, there := s.basis()
 	to.meta = make([]byte, want.metaBytes)
+	theirs := make([]byte, len(to.pieces)*sha256.Size)
 	if err := c.Recv(ctx, from, to.meta); err != nil {
 		return 0, err
 	}
-	pieces := make([]digest, leaves(len(to.data)))
-	arrived := make(chan int, len(pieces))
+	if err := c.Recv(ctx, from, theirs); err != nil {
+		return 0, err
+	}
+	if err := c.Send(ctx, from, encodeSums(mine)); err != nil {
+		return 0, err
+	}
+	received := uint64(len(to.meta) + len(theirs))
+	arrived := make(chan int, len(to.pieces))
 	hashed := make(chan struct{})
+	intact := root(to.meta, decodeSums(theirs)) == want.hash
 	go func() {
 		defer close(hashed)
 		for i := range arrived {
-			pieces[i] = sha256.Sum256(leaf(to.data, i))
+			sum := sha256.Sum256(leaf(to.data, i))
+			intact = intact && sum == sumAt(theirs, i)
 		}
 	}()
 	var err error
-	for i := 0; i < len(pieces) && err == nil; i++ {
-		if err = c.Recv(ctx, from, leaf(to.data, i)); err == nil {
+	for i := 0; i < len(to.pieces) && err == nil; i++ {
+		if mine[i] == sumAt(theirs, i) {
+			if !there[i] {
+				copy(leaf(to.data, i), leaf(s.held.data, i))
+			}
+		} else if err = c.Recv(ctx, from, leaf(to.data, i)); err == nil {
+			received += uint64(len(leaf(to.data, i)))
 			arrived <- i
 		}
+		to.know(i, sumAt(theirs, i))
 	}
 	close(arrived)
 	<-hashed
 	if err != nil {
 		return 0, err
 	}
-	if root(to.meta, pieces) != want.hash {
+	if !intact {
 		c.Abort(&collective.PeerLostError{Rank: from, Generation: c.Generation(), Cause: errCorrupt})
 		return 0, fmt.Errorf("sync: %w", c.Failed())
 	}
-	to.generation, to.step, to.hash, to.hashed = want.generation, want.step, want.hash, true
+	to.generation, to.step = want.generation, want.step
 	s.adopt(to)
-	return uint64(len(to.meta) + len(to.data)), nil
+	s.named = true
+	return received, nil
 }
+
+// basis returns the snapshot to receive into, the hashes of the leaves that need not be sent, and which of those are in the
+// snapshot already; the others are in what is held.
+func (s *State) basis() (to *snapshot, mine []digest, there []bool) {
+	mine, there = s.held.sums(), make([]bool, len(s.held.pieces))
+	if s.partial == nil {
+		to = s.blank()
+		to.forget()
+		return to, mine, there
+	}
+	to, s.partial = s.partial, nil
+	s.spare = to
+	to.forget()
+	for i, sum := range s.known {
+		if sum != (digest{}) {
+			mine[i], there[i] = sum, true
+		}
+	}
+	return to, mine, there
+}
+
+// encodeSums puts hashes one after the other; decodeSums takes them apart, and sumAt one of them.
+func encodeSums(sums []digest) []byte {
+	var b bytes.Buffer
+	for i := range sums {
+		b.Write(sums[i][:])
+	}
+	return b.Bytes()
+}
+
+func decodeSums(b []byte) []digest {
+	sums := make([]digest, len(b)/sha256.Size)
+	for i := range sums {
+		sums[i] = sumAt(b, i)
+	}
+	return sums
+}
+
+func sumAt(b []byte, i int) digest { return digest(b[i*sha256.Size : (i+1)*sha256.Size]) }

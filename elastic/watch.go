@@ -38,18 +38,18 @@ func (l *lifeline) end(cause error) {
 	l.notice(cause)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.cut(cause)
 	if l.comm != nil {
 		l.comm.Abort(cause)
 	}
 }
 
-// notice records when the end was first known.
+// notice records when the end was first known, and ends what is being built.
 func (l *lifeline) notice(cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cause == nil {
 		l.cause, l.noticed = cause, time.Now()
+		l.cut(cause)
 	}
 }
 
@@ -84,6 +84,8 @@ func watch(ctx context.Context, a *agent, s *Session, l *lifeline) {
 		switch c.Kind {
 		case wire.ChangePlanned:
 			s.announce(newsPlanned)
+		case wire.ChangeUndone:
+			s.withdraw()
 		case wire.ChangeStop:
 			s.announce(newsStop)
 		case wire.ChangeLost:
@@ -101,6 +103,9 @@ func (s *Session) announce(news int64) {
 		}
 	}
 }
+
+// withdraw takes back the news of a planned change, if no commit has carried it yet.
+func (s *Session) withdraw() { s.news.CompareAndSwap(newsPlanned, newsNone) }
 
 func lostBy(c wire.Change, generation uint64) error {
 	if c.Rank < 0 {

@@ -38,7 +38,8 @@ type Launch struct {
 // LaunchMember is one worker of the node.
 type LaunchMember struct {
 	Member
-	Peers map[int]string `json:"peers,omitempty"` // addresses of its ring neighbours by rank
+	// Peers are addresses by rank: of its ring neighbours, or of members that hold the state if it warms up aside.
+	Peers map[int]string `json:"peers,omitempty"`
 }
 
 // Type of the bodies that are not facts or commands names spans and log lines.

@@ -37,6 +37,7 @@ type MemberJoin struct {
 	Accused     []int       `json:"accused,omitempty"` // ranks of Left that its collective lost
 	NoticeMS    float64     `json:"notice_ms"`         // age of what made it leave, on its own clock
 	Commit      Commit      `json:"commit"`
+	Cold        bool        `json:"cold,omitempty"` // newcomer that fetches the state aside: let it in when it asks again without, or if it is needed
 }
 
 // MemberWaiting answers MemberJoin: the join stands, the assignment comes with the launch.

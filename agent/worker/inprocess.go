@@ -90,6 +90,9 @@ func (t *turn) news(j *job, w *life) {
 			reason = cmp.Or(l.Cause.Detail, "a planned change: "+string(l.Cause.Kind))
 		}
 		t.planned(w, reason)
+	case l.Phase == events.PhaseRun && l.Generation == g && w.pushed.planned:
+		w.pushed.planned = false
+		t.change(w, wire.ChangeUndone, -1, "what was planned is off")
 	case l.Phase == events.PhasePrepare && l.Generation > g:
 		rank := l.Cause.Rank
 		if l.Cause.Kind.Planned() || l.Cause.Place == nil {
@@ -141,7 +144,10 @@ func (t *turn) joined(in WorkerJoined) {
 		t.do(RefuseJoin{Worker: in.Worker, Code: events.Invalid, Reason: "address is empty: give the host:port on which this worker takes data-plane connections"})
 	case w.join != nil && w.join.req.Left == in.Request.Left:
 		noticed := w.join.req.NoticeMS // since the first call
-		w.join.req = in.Request
+		if w.join.req.Cold && !in.Request.Cold {
+			w.join.next, w.join.sent = t.now, time.Time{} // what the rendezvous knows of it is out of date
+		}
+		w.join.req, w.join.told = in.Request, 0
 		w.join.req.NoticeMS = noticed
 	default:
 		w.left = max(w.left, events.Generation(in.Request.Left))
@@ -171,7 +177,23 @@ func (t *turn) answer(j *job, w *life, m events.LaunchMember, listed bool) {
 		t.span(events.ServiceAgent, "regroup launch", w.trace, j.heard, t.now, w, "")
 		// A launch that says planned of this very generation was made before this worker was told of it.
 		t.news(j, w)
+	default:
+		t.warmUp(j, w, m)
 	}
+}
+
+// warmUp tells a newcomer that waits aside where it finds the state of the generation that runs.
+func (t *turn) warmUp(j *job, w *life, m events.LaunchMember) {
+	l, q := j.launch, w.join
+	known := max(q.told, events.Generation(q.req.Holders))
+	if !q.req.Cold || m.Rank >= 0 || len(m.Peers) == 0 || known >= l.Generation {
+		return
+	}
+	q.told = l.Generation
+	t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: wire.Assignment{
+		Verdict: wire.WarmUp, Generation: uint64(l.Generation), Rank: -1, World: l.World,
+		Token: wire.StateToken(l.Token), Peers: m.Peers, Trace: t.startTrace(j), Cause: string(l.Cause.Kind),
+	}})
 }
 
 // dismiss ends a worker's membership for good; it is expected to exit by itself.

@@ -97,6 +97,7 @@ type join struct {
 	next    time.Time // when to send it (again)
 	sent    time.Time // in flight since; zero = no call open
 	backoff time.Duration
+	told    events.Generation // whose holders the open call was told; zero = none
 }
 
 func (w *life) alive() bool { return w.phase == starting || w.phase == running }

@@ -140,7 +140,10 @@ func (p *process) join(planned bool, accused []int) {
 	}
 	p.planned, p.rank, p.waiting = false, -1, true
 	p.calls++
-	p.req = wire.JoinRequest{Address: string(p.node.id) + ".test:" + strconv.Itoa(p.pid), Left: p.left, Planned: planned, Accused: accused}
+	p.req = wire.JoinRequest{
+		Address: string(p.node.id) + ".test:" + strconv.Itoa(p.pid), Left: p.left, Planned: planned, Accused: accused,
+		Cold: p.left == 0 && p.start.Attempt%4 != 0, // some programs cannot warm up
+	}
 	if p.left > 0 && !planned {
 		p.req.NoticeMS = 1
 	}
@@ -164,6 +167,10 @@ func (p *process) assigned(a wire.Assignment) {
 	if !p.alive || !p.waiting {
 		return
 	}
+	if a.Verdict == wire.WarmUp {
+		p.warmUp(a)
+		return
+	}
 	p.waiting = false
 	if a.Verdict != wire.Assigned {
 		p.after(p.w.between(time.Millisecond, 100*time.Millisecond), func() { p.exit(0, "") })
@@ -178,6 +185,29 @@ func (p *process) assigned(a wire.Assignment) {
 	p.group.admit(p)
 }
 
+// warmUp fetches the state of a generation that this process is not in, which it can only do while that lives. Now and then
+// it takes as long as it may.
+func (p *process) warmUp(a wire.Assignment) {
+	if a.Generation <= p.req.Holders || !p.req.Cold {
+		return
+	}
+	p.req.Holders = a.Generation
+	p.calls++
+	number := p.calls
+	p.call(number)
+	took := p.w.between(10*time.Millisecond, 400*time.Millisecond)
+	if p.w.chance(10) {
+		took = p.w.between(time.Second, 4*time.Second)
+	}
+	p.after(took, func() {
+		if p.waiting && p.calls == number {
+			p.req.Cold = false
+			p.calls++
+			p.call(p.calls)
+		}
+	})
+}
+
 // change is news from the agent.
 func (p *process) change(c wire.Change) {
 	g := p.group
@@ -187,6 +217,8 @@ func (p *process) change(c wire.Change) {
 	switch c.Kind {
 	case wire.ChangePlanned:
 		p.planned = true
+	case wire.ChangeUndone:
+		p.planned = false
 	case wire.ChangeLost:
 		var accused []int
 		if c.Rank >= 0 {

@@ -3,6 +3,12 @@
 // worker. curl --unix-socket debugs it. Errors are {"code","message"} with a 4xx or 5xx status.
 package wire
 
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+)
+
 // Paths of the API.
 const (
 	PathJoin    = "/v1/join"    // POST JoinRequest -> Assignment; long poll, 204 = still waiting, ask again
@@ -25,6 +31,9 @@ const (
 	EnvIncarnation = "REGROUP_INCARNATION"
 	EnvAdvertise   = "REGROUP_ADVERTISE"  // data-plane host on which a worker listens
 	EnvDataPorts   = "REGROUP_DATA_PORTS" // low-high, empty = any
+
+	// EnvWarmWithin bounds how long a newcomer fetches the state aside before it comes in without; like 30s. The job sets it.
+	EnvWarmWithin = "REGROUP_WARM_WITHIN"
 )
 
 // Commit names a committed state; ordered by (Generation, Step).
@@ -42,6 +51,11 @@ type JoinRequest struct {
 	Accused  []int   `json:"accused,omitempty"` // ranks of Left that its collective lost
 	Commit   Commit  `json:"commit"`            // newest commit it holds; Generation 0 = none
 	NoticeMS float64 `json:"notice_ms"`         // time since it noticed what made it leave
+
+	// Cold: this newcomer can fetch the state while the others train, and need not be in a generation before it has, unless
+	// there are too few without it. It is told where by the verdict WarmUp and asks again with Cold = false when it is ready.
+	Cold    bool   `json:"cold,omitempty"`
+	Holders uint64 `json:"holders,omitempty"` // newest generation whose holders it was told
 }
 
 // Verdicts of an Assignment.
@@ -49,6 +63,8 @@ const (
 	Assigned = "assigned" // in the generation below
 	Over     = "over"     // the job is finishing elsewhere: return without error
 	Removed  = "removed"  // this worker is no longer part of the job: return without error
+	// WarmUp, only for a Cold request: Peers of Generation hold the state; Token is for fetching it, not for membership.
+	WarmUp = "warm-up"
 )
 
 // Assignment is a worker's place in a generation.
@@ -61,8 +77,8 @@ type Assignment struct {
 	LocalSize  int            `json:"local_size"`
 	CrossRank  int            `json:"cross_rank"`
 	CrossSize  int            `json:"cross_size"`
-	Token      string         `json:"token"`           // of the generation's connections
-	Peers      map[int]string `json:"peers,omitempty"` // addresses of the ring neighbours
+	Token      string         `json:"token"`           // of the generation's connections; WarmUp: StateToken of it
+	Peers      map[int]string `json:"peers,omitempty"` // addresses of the ring neighbours; WarmUp: of some holders
 	Trace      string         `json:"trace,omitempty"` // W3C traceparent of the incident
 	Cause      string         `json:"cause,omitempty"` // start, worker-failed, grow ...
 }
@@ -72,6 +88,7 @@ const (
 	ChangePlanned = "planned" // leave at your next commit
 	ChangeLost    = "lost"    // a peer is gone: abort the communicator now
 	ChangeStop    = "stop"    // the job is being stopped: commit, save, return
+	ChangeUndone  = "undone"  // what was planned is off: stay, unless you have left already
 )
 
 // Change is news about the generation that the worker is in.
@@ -140,6 +157,13 @@ type LedgerEpoch struct {
 type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
+}
+
+// StateToken is what a generation's token becomes for newcomers: with it they may fetch the state, but not take part.
+func StateToken(generation string) string {
+	m := hmac.New(sha256.New, []byte(generation))
+	m.Write([]byte("state"))
+	return hex.EncodeToString(m.Sum(nil)[:16])
 }
 
 // SampleHash is the hash of a sample index that ledgers sum up: the finaliser of splitmix64 (Steele, Lea, Flood 2014).

@@ -62,10 +62,11 @@ func (t *turn) join(j events.MemberJoin) {
 		t.dropSeats(func(y *Seat) bool { return y.Place == j.Place })
 		return
 	}
+	x.Cold = j.Cold && rank < 0 && !(x.State == joined && x.Incarnation == j.Incarnation && !x.Cold) // a late repeat makes nobody cold
 	x.State, x.Incarnation, x.Agent = joined, j.Incarnation, j.Agent
 	x.Address, x.PID, x.Commit = j.Address, j.PID, j.Commit
 	x.Accused = zeroTime
-	if !t.open() {
+	if !t.open() && !x.Cold {
 		t.grow(events.Cause{Kind: events.CauseGrow, Place: &j.Place, Node: j.Place.Node, Rank: -1, Detail: fmt.Sprintf("%s is ready", j.Place)})
 	}
 	reply.Proposed = t.View.Generation + 1
@@ -83,8 +84,13 @@ func (t *turn) openFor(j events.MemberJoin, x *Seat, rank int) {
 		return
 	}
 	switch {
-	case rank >= 0 && j.Planned && t.Planned:
-		t.propose(t.View.Cause, 0)
+	case rank >= 0 && j.Planned:
+		c := t.View.Cause
+		if !t.Planned { // it was undone when this member had left already, and with it all others at the same commit
+			c = events.Cause{Kind: events.CauseGrow, Place: &j.Place, Node: j.Place.Node, Rank: rank, Detail: "a planned change was undone too late"}
+			t.Planned = true
+		}
+		t.propose(c, 0)
 	case rank >= 0:
 		t.propose(t.accusation(j), j.NoticeMS)
 	case x.State == member:

@@ -98,6 +98,9 @@ func (t *turn) launchMember(x *Seat, phase events.Phase) (events.LaunchMember, b
 	m := events.LaunchMember{Member: events.Member{Place: x.Place, Incarnation: x.Incarnation, Attempt: x.Attempt, Rank: -1}}
 	r := t.rankOf(x.Place, x.Incarnation)
 	if phase != events.PhaseRun || r < 0 || x.State != member {
+		if phase == events.PhaseRun && !t.restart() {
+			m.Peers = t.holders(x)
+		}
 		return m, true
 	}
 	m.Member = t.View.Members[r]
@@ -107,6 +110,20 @@ func (t *turn) launchMember(x *Seat, phase events.Phase) (events.LaunchMember, b
 		m.Peers = map[int]string{next: t.View.Members[next].Address, prev: t.View.Members[prev].Address}
 	}
 	return m, true
+}
+
+// holders are members from whom a newcomer can fetch the state: those that are to be its neighbours if it comes in last, and
+// another one, so that several newcomers do not all ask the same.
+func (t *turn) holders(x *Seat) map[int]string {
+	w := len(t.View.Members)
+	if w == 0 {
+		return nil
+	}
+	peers := map[int]string{}
+	for _, r := range [...]int{0, w - 1, slices.IndexFunc(t.Seats, func(y Seat) bool { return y.Place == x.Place }) % w} {
+		peers[r] = t.View.Members[r].Address
+	}
+	return peers
 }
 
 // fingerprint is equal for launches that ask for the same.

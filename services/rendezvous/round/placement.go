@@ -67,7 +67,7 @@ func (t *turn) placement(p events.PlacementSet) {
 }
 
 func (t *turn) anyNewcomer() bool {
-	return slices.ContainsFunc(t.Seats, func(x Seat) bool { return x.State == coming && !x.Leaving })
+	return slices.ContainsFunc(t.Seats, func(x Seat) bool { return (x.State == coming || x.State == joined && x.Cold) && !x.Leaving })
 }
 
 // change asks for a planned regroup: in-process members leave at their next commit, others are restarted now.
@@ -79,6 +79,27 @@ func (t *turn) change(c events.Cause) {
 		t.propose(c, 0)
 		return
 	}
-	t.Planned = true
+	if !t.Planned {
+		before := t.View.Cause
+		t.Planned, t.Before = true, &before
+	}
 	t.View.Cause = c
+}
+
+// undo takes a planned change back that has lost its reason before the members left: the newcomer has died or lost its
+// place, or those who should leave have got theirs back. Nobody regroups for nothing.
+func (t *turn) undo() {
+	if !t.Planned || t.open() || t.Stopping != nil || t.restart() {
+		return
+	}
+	for i := range t.Seats {
+		x := &t.Seats[i]
+		if r := t.rankOf(x.Place, x.Incarnation); (x.State == joined && !x.Cold && r < 0) || (x.Leaving && r >= 0) {
+			return
+		}
+	}
+	t.Planned = false
+	if t.Before != nil {
+		t.View.Cause, t.Before = *t.Before, nil
+	}
 }

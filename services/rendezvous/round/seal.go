@@ -28,7 +28,9 @@ func (t *turn) expected(x *Seat, o outlook) bool {
 		return x == o.keeper
 	}
 	switch x.State {
-	case joined, member:
+	case joined:
+		return !x.Cold || o.coming
+	case member:
 		return true
 	case coming:
 		return o.coming
@@ -36,6 +38,12 @@ func (t *turn) expected(x *Seat, o outlook) bool {
 		return t.restart() // until the verdict
 	}
 	return false
+}
+
+// ready tells whether a seat that has joined is in the generation that is sealed now. Who fetches the state aside is not, unless
+// newcomers are waited for: the others would have to wait until it has the state.
+func (t *turn) ready(x *Seat, o outlook) bool {
+	return x.State == joined && (!x.Leaving || x == o.keeper) && (!x.Cold || o.coming)
 }
 
 // survivors counts the members of the sealed generation that are not known to be gone.
@@ -60,7 +68,7 @@ func (t *turn) atHand(keeper *Seat) int {
 			if x == keeper {
 				n++
 			}
-		case x.State == joined, x.State == member && t.rankOf(x.Place, x.Incarnation) >= 0:
+		case x.State == joined && !x.Cold, x.State == member && t.rankOf(x.Place, x.Incarnation) >= 0:
 			n++
 		}
 	}
@@ -128,7 +136,7 @@ func (t *turn) settle() {
 	for i := range t.Seats {
 		x := &t.Seats[i]
 		switch {
-		case x.State == joined && (!x.Leaving || x == o.keeper):
+		case t.ready(x, o):
 			here++
 		case t.expected(x, o):
 			missing++
@@ -150,9 +158,9 @@ func (t *turn) settle() {
 func (t *turn) seal() {
 	g := t.View.Proposed
 	var in []*Seat
-	keeper := t.keeper()
+	o := t.outlook()
 	for i := range t.Seats {
-		if x := &t.Seats[i]; x.State == joined && (!x.Leaving || x == keeper) {
+		if x := &t.Seats[i]; t.ready(x, o) {
 			in = append(in, x)
 		}
 	}
@@ -171,7 +179,7 @@ func (t *turn) seal() {
 		x := t.seat(members[i].Place)
 		m := &members[i]
 		m.Incarnation, m.Agent, m.Attempt, m.Address, m.Commit, m.PID = x.Incarnation, x.Agent, x.Attempt, x.Address, x.Commit, x.PID
-		x.State = member
+		x.State, x.Cold = member, false
 	}
 	for n := range t.Seniority { // a node without members starts anew when it returns, so it never outranks a survivor
 		if !slices.ContainsFunc(members, func(m events.Member) bool { return m.Place.Node == n }) {
@@ -188,7 +196,7 @@ func (t *turn) seal() {
 	t.View.Generation, t.View.Proposed, t.View.State, t.View.Members = g, 0, events.RoundIsSealed, members
 	t.ranks = nil
 	t.dropSeats(func(x *Seat) bool { return x.Leaving && x.State != member })
-	t.LastCall, t.Planned = zeroTime, false
+	t.LastCall, t.Planned, t.Before = zeroTime, false, nil
 	judge := events.Milliseconds(t.now.Sub(t.NoticeAt))
 	t.tell(events.RoundSealed{
 		Job: t.View.Job, Generation: g, Members: members, Cause: t.View.Cause, From: t.Good,
@@ -202,7 +210,7 @@ func (t *turn) seal() {
 	if t.restart() {
 		return
 	}
-	if slices.ContainsFunc(t.Seats, func(x Seat) bool { return x.State == joined }) && len(members) < t.Workers.Max {
+	if slices.ContainsFunc(t.Seats, func(x Seat) bool { return x.State == joined && !x.Cold }) && len(members) < t.Workers.Max {
 		t.grow(events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: "a newcomer is ready"})
 	}
 }

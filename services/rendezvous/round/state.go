@@ -31,6 +31,7 @@ type Seat struct {
 	Address     string             `json:"address,omitempty"`
 	PID         int                `json:"pid,omitempty"`
 	Commit      events.Commit      `json:"commit"`
+	Cold        bool               `json:"cold,omitempty"`    // joined, and fetches the state aside
 	Over        events.Incarnation `json:"over,omitempty"`    // restart recovery: newest life that was stopped for the next one
 	Leaving     bool               `json:"leaving,omitempty"` // no longer in the placement: leaves at the next commit
 	Accused     time.Time          `json:"accused,omitzero"`  // peers lost it, or all stand still; it may rejoin until then
@@ -47,6 +48,7 @@ type State struct {
 	Placement uint64                               `json:"placement"`          // number of the last placement.set taken in
 	Good      events.Generation                    `json:"good"`               // last generation that made a good step
 	Planned   bool                                 `json:"planned,omitempty"`  // members were asked to leave at their next commit
+	Before    *events.Cause                        `json:"before,omitempty"`   // cause of the sealed generation, while Planned
 	Attempts  map[string]int                       `json:"attempts,omitempty"` // highest attempt of places that were given up
 	Seniority map[events.NodeID]events.Generation  `json:"seniority,omitempty"`
 	Agents    map[events.NodeID]events.Incarnation `json:"agents,omitempty"`     // newest incarnation known per node

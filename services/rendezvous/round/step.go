@@ -111,6 +111,7 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 		t.grown()
 		t.settle()
 		t.tellMissed()
+		t.undo()
 	}
 	t.describe()
 	t.launches()
