@@ -187,6 +187,9 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if !h.alive[token] || (slices.Contains(h.members, token) && j.Left < h.generation) {
 				return // dead, or it only has to be told
 			}
+			if before, in := h.joined[token]; in && before.Left == j.Left {
+				j.Cold = j.Cold && before.Cold // of a call that was given up
+			}
 			h.address[token] = j.Address
 			h.joined[token] = j
 			h.joins = append(h.joins, j)

@@ -27,9 +27,9 @@ func (d digest) compare(o digest) int { return bytes.Compare(d[:], o[:]) }
 // snapshot is a commit: a copy of the state. Once it is on the shelf its content does not change while anybody reads it.
 type snapshot struct {
 	generation, step uint64
-	tentative        bool   // nobody has agreed on it: the start of a worker that holds no commit
-	meta             []byte // JSON
-	data             []byte // tensors, one after the other, in the byte order of the machine
+	tentative        bool     // nobody has agreed on it: the start of a worker that holds no commit
+	meta             []byte   // JSON
+	data             []byte   // tensors, one after the other, in the byte order of the machine
 	pieces           []*piece // by leaf; commits share those of leaves that are equal
 }
 

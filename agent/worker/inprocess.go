@@ -143,12 +143,15 @@ func (t *turn) joined(in WorkerJoined) {
 	case in.Request.Address == "":
 		t.do(RefuseJoin{Worker: in.Worker, Code: events.Invalid, Reason: "address is empty: give the host:port on which this worker takes data-plane connections"})
 	case w.join != nil && w.join.req.Left == in.Request.Left:
-		noticed := w.join.req.NoticeMS // since the first call
-		if w.join.req.Cold && !in.Request.Cold {
+		before := w.join.req
+		if before.Cold && !in.Request.Cold {
 			w.join.next, w.join.sent = t.now, time.Time{} // what the rendezvous knows of it is out of date
 		}
 		w.join.req, w.join.told = in.Request, 0
-		w.join.req.NoticeMS = noticed
+		w.join.req.NoticeMS = before.NoticeMS // since the first call
+		// A call that the worker has given up may come after the one that it made instead.
+		w.join.req.Cold = in.Request.Cold && before.Cold
+		w.join.req.Holders = max(in.Request.Holders, before.Holders)
 	default:
 		w.left = max(w.left, events.Generation(in.Request.Left))
 		w.join = &join{req: in.Request, arrived: t.now, next: t.now}
