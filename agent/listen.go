@@ -31,7 +31,7 @@ func (a *Agent) listen(work context.Context) {
 	})
 	hold("answering pings", func() error {
 		return p.Calls.Serve(work, events.AgentSubject(n, events.VerbPing), "", func(context.Context, []byte) ([]byte, error) {
-			return events.EncodeBody(events.Pong{Node: n, Incarnation: a.opt.Incarnation})
+			return events.EncodeBody(events.Pong{Node: n, Incarnation: a.opt.Incarnation, Link: p.Links.Own()})
 		})
 	})
 	hold("watching the connection", func() error {
@@ -82,10 +82,12 @@ const quietFor = 3 * time.Second
 
 // register says hello until it is answered, then again now and then: discovery may have forgotten us.
 func (a *Agent) register(work context.Context) {
-	h := events.NodeHello{Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.opt.Slots, Address: a.opt.Advertise}
 	const first, most = 100 * time.Millisecond, 2 * time.Second
 	backoff, said, since := first, "", time.Time{}
 	for work.Err() == nil {
+		h := events.NodeHello{
+			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.opt.Slots, Address: a.opt.Advertise, Link: a.opt.Ports.Links.Own(),
+		}
 		wait := a.opt.Config.HelloEvery
 		if _, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbJoin, h, ""); err != nil {
 			wait, backoff = backoff, min(2*backoff, most)
@@ -117,7 +119,8 @@ func (a *Agent) heartbeats(work context.Context) {
 	defer t.Stop()
 	for {
 		a.send(events.HeartbeatSubject(a.opt.Node), events.Heartbeat{
-			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.opt.Slots, Revisions: a.look.Load().revisions,
+			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.opt.Slots, Link: a.opt.Ports.Links.Own(),
+			Revisions: a.look.Load().revisions,
 		})
 		select {
 		case <-t.C:

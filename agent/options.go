@@ -97,7 +97,7 @@ func (o *Options) check() error {
 	need(o.Advertise != "", "advertise is empty: give the host that peers can reach")
 	need(o.StateDir != "", "the state directory is not given")
 	need(o.Driver != nil, "the driver is not given")
-	need(o.Ports.Log != nil && o.Ports.Calls != nil && o.Ports.Signals != nil, "the ports are not given")
+	need(o.Ports.Log != nil && o.Ports.Calls != nil && o.Ports.Signals != nil && o.Ports.Links != nil, "the ports are not given")
 	if _, _, err := portRange(o.DataPorts); err != nil {
 		bad = append(bad, err.Error())
 	}

@@ -14,12 +14,16 @@ type NodeFact struct {
 	Excluded    string        `json:"excluded,omitempty"`   // why it may not be used at all; empty = it may
 	Quarantine  *Quarantine   `json:"quarantine,omitempty"` // of the whole node: no new work
 	Benched     []BenchedSlot `json:"benched,omitempty"`    // by slot
+	// Disconnected: the broker saw the agent's connection end, and no newer one is known. With it a suspicion is more than silence.
+	Disconnected bool `json:"disconnected,omitempty"`
+	// Departing: the agent has announced that the node will go away. What ends with it is no failure.
+	Departing bool `json:"departing,omitempty"`
 }
 
 // NodeJoined says that an agent has come, or came back as a new incarnation.
 type NodeJoined struct{ NodeFact }
 
-// NodeSuspected says that a node is silent; nothing follows from it yet.
+// NodeSuspected says that a node is silent, or that its agent's connection has ended; nothing follows from it alone.
 type NodeSuspected struct{ NodeFact }
 
 // NodeRecovered says that a suspected node was heard again.

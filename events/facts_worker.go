@@ -45,16 +45,17 @@ type WorkerDone struct {
 // WorkerExited says how a process ended (SUCCESS or FAILURE).
 type WorkerExited struct {
 	WorkerRef
-	ExitCode int      `json:"exit_code"`        // -1 when ended by a signal
-	Signal   string   `json:"signal,omitempty"` // SIGKILL
-	OOM      bool     `json:"oom,omitempty"`    // killed by the kernel for memory
-	Done     bool     `json:"done"`             // it had reported done
-	Asked    bool     `json:"asked"`            // the agent had told it to stop: neither success nor failure
-	Step     uint64   `json:"step,omitempty"`   // last one it reported
-	Commit   Commit   `json:"commit,omitzero"`  // newest one that its agent knows of
-	Detail   string   `json:"detail"`           // a sentence: killed by signal 9 (SIGKILL)
-	Lines    []string `json:"lines,omitempty"`  // its last lines of output
-	AgeMS    float64  `json:"age_ms"`           // time since the exit when this was said, on the agent's clock
+	ExitCode  int      `json:"exit_code"`           // -1 when ended by a signal
+	Signal    string   `json:"signal,omitempty"`    // SIGKILL
+	OOM       bool     `json:"oom,omitempty"`       // killed by the kernel for memory
+	Done      bool     `json:"done"`                // it had reported done
+	Asked     bool     `json:"asked"`               // the agent had told it to stop: neither success nor failure
+	Step      uint64   `json:"step,omitempty"`      // last one it reported
+	Departing bool     `json:"departing,omitempty"` // its node was about to go, as announced: a failure then is nobody's
+	Commit    Commit   `json:"commit,omitzero"`     // newest one that its agent knows of
+	Detail    string   `json:"detail"`              // a sentence: killed by signal 9 (SIGKILL)
+	Lines     []string `json:"lines,omitempty"`     // its last lines of output
+	AgeMS     float64  `json:"age_ms"`              // time since the exit when this was said, on the agent's clock
 }
 
 // Failed tells whether the exit is a failure under the rules of how workers end: with a ledger-keeping SDK program

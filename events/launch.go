@@ -57,6 +57,7 @@ func (Notice) Type() Type        { return "dev.regroup.sig.notice.v1" }
 func (Progress) Type() Type      { return "dev.regroup.sig.progress.v1" }
 func (Silence) Type() Type       { return "dev.regroup.sig.silence.v1" }
 func (Standstill) Type() Type    { return "dev.regroup.sig.standstill.v1" }
+func (Cut) Type() Type           { return "dev.regroup.sig.cut.v1" }
 func (Heard) Type() Type         { return "dev.regroup.sig.heard.v1" }
 func (Abandon) Type() Type       { return "dev.regroup.sig.abandon.v1" }
 func (Launch) Type() Type        { return "dev.regroup.launch.launch.v1" }

@@ -12,6 +12,7 @@ type Ports struct {
 	Calls   Calls
 	Signals Signals
 	Buckets Buckets
+	Links   Links
 }
 
 // Stored is a message as a stream keeps it.

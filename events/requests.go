@@ -1,5 +1,7 @@
 package events
 
+import "time"
+
 // Requests and their replies: plain JSON over core messaging, idempotent, retried by the caller.
 
 // NodeHello asks discovery to take an agent in (verb join).
@@ -9,6 +11,14 @@ type NodeHello struct {
 	Slots       int         `json:"slots"`
 	Address     string      `json:"address"` // data-plane host that peers can reach
 	Listed      *Listed     `json:"-"`       // put there by the replica that takes it in: what the host list says; nil = nothing new
+	Link        Link        `json:"link,omitzero"`
+	Departing   *Departure  `json:"departing,omitempty"` // the node will go away; it stays so for this life of the agent
+}
+
+// Departure announces that a node will go away: its work should move, and what ends with it is nobody's failure.
+type Departure struct {
+	Reason string    `json:"reason"`
+	Until  time.Time `json:"until,omitzero"` // when it is gone at the latest; zero = not known
 }
 
 // NodeBye says that an agent leaves (verb leave).
@@ -68,4 +78,5 @@ type Ping struct{}
 type Pong struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"`
+	Link        Link        `json:"link,omitzero"`
 }

@@ -13,6 +13,7 @@ type Heartbeat struct {
 	Node        NodeID           `json:"node"`
 	Incarnation Incarnation      `json:"incarnation"`
 	Slots       int              `json:"slots"`
+	Link        Link             `json:"link,omitzero"`
 	Revisions   map[JobID]uint64 `json:"revisions,omitempty"` // newest launch revision held per job
 }
 
@@ -49,6 +50,13 @@ type Standstill struct {
 	Generation Generation `json:"generation"`
 	Step       uint64     `json:"step"` // the last one heard of
 	For        Duration   `json:"for"`
+}
+
+// Cut is discovery's own observation that the broker saw an agent's connection end (made by discovery, not sent).
+type Cut struct {
+	Node        NodeID      `json:"node"`
+	Incarnation Incarnation `json:"incarnation"`
+	Link        Link        `json:"link"`
 }
 
 // Heard is discovery's own observation that a node was heard (made by liveness, not sent).

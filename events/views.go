@@ -20,11 +20,15 @@ type NodeView struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"`
 	State       NodeState   `json:"state"`
-	Draining    bool        `json:"draining,omitempty"`
-	Slots       int         `json:"slots"` // that the agent has
-	Address     string      `json:"address"`
-	Reason      string      `json:"reason"`
-	Since       time.Time   `json:"since"`
+	// Disconnected: suspected because the broker saw the agent's connection end, not because of silence.
+	Disconnected bool       `json:"disconnected,omitempty"`
+	Link         Link       `json:"link,omitzero"` // newest connection of the agent that is known
+	Draining     bool       `json:"draining,omitempty"`
+	Departing    *Departure `json:"departing,omitempty"` // announced by this life of the agent
+	Slots        int        `json:"slots"`               // that the agent has
+	Address      string     `json:"address"`
+	Reason       string     `json:"reason"`
+	Since        time.Time  `json:"since"`
 
 	Cap        *int          `json:"cap,omitempty"`        // slots that may be used at most, as the host list says; nil = all
 	Excluded   string        `json:"excluded,omitempty"`   // why it may not be used at all; empty = it may

@@ -33,23 +33,28 @@ type ConnectOptions struct {
 	Credentials string        // path of a NATS credentials file; empty = none
 	RootCA      string        // path of a PEM file to verify the server with; empty = the system's
 	InboxPrefix string        // private prefix of reply subjects where permissions ask for one; empty = _INBOX
+	System      System        // access to the system account; with Server its own is used where none is given
 	Jitter      time.Duration // spread of reconnects; 0 = 250 ms. Agents take seconds, so that thousands do not return at once
 	Logger      *slog.Logger  // nil = silent
+
+	user, password string
 }
 
 // Conn is a connection to NATS. It reconnects for ever, until Close.
 type Conn struct {
+	opt     ConnectOptions
 	nc      *nats.Conn
 	js      js.JetStream
 	log     *slog.Logger
 	state   *state
 	refused *refusals
+	link    counted
 	failed  atomic.Pointer[error] // of the last attempt to connect
 }
 
 // Connect connects and waits until the connection stands or ctx ends, which is Unavailable with the last reason.
 func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
-	c := &Conn{log: o.Logger, state: newState(), refused: newRefusals()}
+	c := &Conn{opt: o, log: o.Logger, state: newState(), refused: newRefusals()}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -118,6 +123,9 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 	if o.RootCA != "" {
 		opts = append(opts, nats.RootCAs(o.RootCA))
 	}
+	if o.user != "" {
+		opts = append(opts, nats.UserInfo(o.user, o.password))
+	}
 	if o.InboxPrefix != "" {
 		opts = append(opts, nats.CustomInboxPrefix(o.InboxPrefix))
 	}
@@ -141,7 +149,7 @@ func (c *Conn) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 
 // Ports returns the ways to talk over this connection.
 func (c *Conn) Ports() events.Ports {
-	return events.Ports{Log: logPort{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}}
+	return events.Ports{Log: logPort{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}, Links: links{c}}
 }
 
 // Connected tells whether the connection stands now.

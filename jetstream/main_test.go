@@ -15,17 +15,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestConformanceOnOneServer(t *testing.T) {
-	s := jetstreamtest.One(t)
-	eventstest.Run(t, func(t *testing.T) eventstest.Harness {
-		return eventstest.Harness{Ports: s.Ports, Reconnect: func() { s.Reconnect(t) }}
-	})
-}
+func TestConformanceOnOneServer(t *testing.T) { conform(t, jetstreamtest.One(t)) }
 
-func TestConformanceOnThreeServers(t *testing.T) {
-	s := jetstreamtest.Three(t)
+func TestConformanceOnThreeServers(t *testing.T) { conform(t, jetstreamtest.Three(t)) }
+
+func conform(t *testing.T, s *jetstreamtest.Servers) {
 	eventstest.Run(t, func(t *testing.T) eventstest.Harness {
-		return eventstest.Harness{Ports: s.Ports, Reconnect: func() { s.Reconnect(t) }}
+		return eventstest.Harness{Ports: s.Ports, Reconnect: func() { s.Reconnect(t) }, Client: func(t *testing.T) eventstest.Client {
+			c := s.Connect(t, nil)
+			return eventstest.Client{Ports: c.Ports(), Reconnect: func() { jetstreamtest.Reconnect(t, c) }, End: c.Close}
+		}}
 	})
 }
 

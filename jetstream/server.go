@@ -24,6 +24,7 @@ type ServerOptions struct {
 	ConfigFile string // a nats-server configuration (accounts, TLS, permissions) to begin with; fields given here win over it
 
 	Cluster Cluster
+	System  System // user and password of the system account; the same on all servers. Empty = made up: only this process has access
 
 	MaxMemory  int64         // bytes for streams kept in memory; 0 = 64 MiB
 	MaxStore   int64         // bytes for streams kept in StoreDir; 0 = 4 GiB. The topology reserves about 2.6 GiB of it
@@ -46,7 +47,10 @@ const (
 )
 
 // Server is a NATS server inside this process.
-type Server struct{ ns *server.Server }
+type Server struct {
+	ns     *server.Server
+	system System
+}
 
 // StartServer starts a server and returns when clients can connect. In a cluster JetStream is usable later, once the
 // servers have elected a leader: Conn.Ensure and Conn.Verify wait for that.
@@ -55,6 +59,7 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	system := o.System.accounts(opts)
 	ns, err := server.NewServer(opts)
 	if err != nil {
 		return nil, events.Errorf(events.Invalid, "NATS server: %w", err)
@@ -67,7 +72,7 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if limit == 0 {
 		limit = 10 * time.Second
 	}
-	s := &Server{ns: ns}
+	s := &Server{ns: ns, system: system}
 	if !ns.ReadyForConnections(limit) {
 		s.Shutdown()
 		return nil, events.Errorf(events.Unavailable,

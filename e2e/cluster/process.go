@@ -68,7 +68,7 @@ func (p *Processes) launch(one *process) error {
 	defer log.Close()
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66"), c.Env...)
+	cmd.Env = append(append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66", "REGROUP_NATS_SYSTEM_PASSWORD=of-this-test"), c.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)

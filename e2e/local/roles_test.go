@@ -102,7 +102,13 @@ func TestAgentDiesWithItsWorkers(t *testing.T) {
 	c.agent("node-b", 2)
 	job := c.submit(append([]string{"--workers", "2:4"}, counter(800)...)...)
 	v := c.until(job, time.Minute, "its first generation steps", func(v events.JobView) bool { return len(v.Generations) > 0 && v.Generations[0].Ready })
+	killed := time.Now()
 	c.kill("node-b")
+	c.until(job, 10*time.Second, "the survivors train", func(v events.JobView) bool {
+		n := len(v.Generations)
+		return n > 1 && v.Generations[n-1].Ready
+	})
+	t.Logf("survivors train %s after the kill", time.Since(killed))
 	for _, m := range v.Generations[0].Members {
 		if m.Place.Node == "node-b" {
 			eventually(t, 5*time.Second, func() (bool, string) {

@@ -24,6 +24,7 @@ type node struct {
 	away  bool // gone for good
 	life  int
 	inc   events.Incarnation
+	link  events.Link
 	step  agentStep
 	state worker.State
 	procs map[events.Incarnation]*process
@@ -52,6 +53,9 @@ func (n *node) boot() {
 	n.up, n.bye, n.busy, n.alarm, n.frozen, n.backlog = true, false, false, time.Time{}, false, nil
 	n.life++
 	n.inc = incarnation(n.w.now, n.life, string(n.id))
+	if !n.cut {
+		n.connect()
+	}
 	n.state = worker.New(worker.Config{Node: n.id, Agent: n.inc, Advertise: string(n.id) + ".test", Socket: "/sock", ErrorDir: "/err"})
 	n.step = worker.Step
 	if n.w.mutant.agent != nil {
@@ -92,6 +96,9 @@ func (n *node) die(keepDisk bool) {
 	n.w.say("%s: agent and processes are gone", n.id)
 	n.up = false
 	n.life++
+	if !n.cut {
+		n.disconnect()
+	}
 	for _, id := range slices.Sorted(maps.Keys(n.procs)) {
 		p := n.procs[id]
 		if !p.alive {
@@ -162,7 +169,7 @@ func later(a, b time.Time) time.Time {
 }
 
 func (n *node) hello(life int) {
-	ask := events.NodeHello{Node: n.id, Incarnation: n.inc, Slots: n.slots, Address: string(n.id) + ".test"}
+	ask := events.NodeHello{Node: n.id, Incarnation: n.inc, Slots: n.slots, Address: string(n.id) + ".test", Link: n.link}
 	n.w.call(n, events.ServiceDiscovery, ask, func(_ events.Body, err error) {
 		wait := 10 * time.Second
 		if err != nil {
@@ -181,7 +188,7 @@ func (n *node) beat(life int) {
 		return
 	}
 	if !n.cut && !n.mute && !n.frozen {
-		n.w.heartbeat(events.Heartbeat{Node: n.id, Incarnation: n.inc, Slots: n.slots, Revisions: n.state.Revisions()})
+		n.w.heartbeat(events.Heartbeat{Node: n.id, Incarnation: n.inc, Slots: n.slots, Link: n.link, Revisions: n.state.Revisions()})
 	}
 	n.w.after(500*time.Millisecond, func() { n.beat(life) })
 }
@@ -193,6 +200,13 @@ func (n *node) cutOff(cut bool) {
 	}
 	n.cut = cut
 	n.w.say("%s: cut off from the control plane: %t", n.id, cut)
+	switch {
+	case !n.up:
+	case cut:
+		n.disconnect()
+	default:
+		n.connect()
+	}
 	n.back(!cut)
 }
 

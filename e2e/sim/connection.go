@@ -95,7 +95,7 @@ func (c *connection) answer() error {
 func (c *connection) reads() error { return cmp.Or(c.err(), c.answer()) }
 
 func (c *connection) ports() events.Ports {
-	return events.Ports{Log: simLog{c}, Signals: simSignals{c}, Buckets: simBuckets{c}, Calls: simCalls{}}
+	return events.Ports{Log: simLog{c}, Signals: simSignals{c}, Buckets: simBuckets{c}, Calls: simCalls{}, Links: simLinks{}}
 }
 
 type simLog struct{ *connection }
@@ -270,6 +270,13 @@ func (simSignals) Launches(context.Context, string, string, func(events.Stored))
 func (simSignals) Watch(context.Context, func(bool)) error { return errNotPlayed }
 
 type simCalls struct{}
+
+type simLinks struct{}
+
+func (simLinks) Own() events.Link { return events.Link{} }
+func (simLinks) Ends(context.Context, func(events.Link), func()) error {
+	return errNotPlayed
+}
 
 func (simCalls) Call(context.Context, string, []byte) ([]byte, error) { return nil, errNotPlayed }
 func (simCalls) Serve(context.Context, string, string, func(context.Context, []byte) ([]byte, error)) error {

@@ -40,6 +40,7 @@ type hearer interface {
 	asked(events.Body, func(loop.Answer, error))
 	heard(events.Body)
 	heartbeat(events.Heartbeat)
+	ended(events.Link)
 }
 
 // breakable is what faults do to a service, and their end.

@@ -106,7 +106,7 @@ type watcher struct {
 
 func (v *watcher) reset() {
 	c := discovery.DefaultConfig()
-	v.ages = liveness.Ages{SuspectAfter: c.SuspectAfter, LostAfter: c.LostAfter, Gap: c.SuspectAfter / 2}
+	v.ages = liveness.Ages{SuspectAfter: c.SuspectAfter, LostAfter: c.LostAfter, Gap: c.SuspectAfter / 2, ReconnectWithin: c.ReconnectWithin}
 }
 
 func (v *watcher) seen(key string, value []byte) {
@@ -125,13 +125,16 @@ func (v *watcher) seen(key string, value []byte) {
 }
 
 func (v *watcher) hear(b events.Heartbeat) bool {
-	return v.ages.Hear(liveness.Silent{Node: b.Node, Incarnation: b.Incarnation}, v.w.now)
+	return v.ages.Hear(liveness.Silent{Node: b.Node, Incarnation: b.Incarnation}, b.Link, v.w.now)
 }
 
 func (v *watcher) look() {
 	v.w.after(lookEvery, v.look)
 	if !v.r.up || v.r.isFrozen() {
 		return
+	}
+	for _, cut := range v.ages.Cuts(v.w.now) {
+		v.r.put(arrival{input: events.Input{Body: cut}})
 	}
 	suspect, ask := v.ages.Look(v.w.now)
 	for _, who := range suspect {
@@ -152,14 +155,20 @@ func (v *watcher) ping(who liveness.Silent) {
 	for _, n := range v.w.nodes {
 		if n.id == who.Node && n.up && !n.cut && !n.mute && !n.deaf && !n.frozen && n.inc == who.Incarnation && v.r.hears() && !v.r.conn.mute && !v.w.chance(v.w.sc.loss) {
 			v.w.after(2*v.w.hop(), func() {
-				if v.r.life == life && v.ages.Hear(who, v.w.now) {
-					v.r.heard(events.Heard{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation}})
+				if v.r.life == life && v.ages.Hear(who, n.link, v.w.now) {
+					v.r.heard(events.Heard{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation, Link: n.link}})
 				}
 			})
 			return
 		}
 	}
-	v.w.after(500*time.Millisecond, func() {
+	wait := 500 * time.Millisecond
+	for _, n := range v.w.nodes {
+		if n.id == who.Node && (!n.up || n.cut) {
+			wait = 2 * v.w.hop() // nobody is there to answer
+		}
+	}
+	v.w.after(wait, func() {
 		if v.r.life == life && !v.ages.Paused() {
 			v.emit(who, true)
 		}

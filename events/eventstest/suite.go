@@ -19,6 +19,15 @@ type Harness struct {
 	Ports events.Ports
 	// Reconnect cuts and restores the client's connection and returns when it stands again; nil = cannot be cut.
 	Reconnect func()
+	// Client makes another process on the same store.
+	Client func(t *testing.T) Client
+}
+
+// Client is another process with a connection of its own.
+type Client struct {
+	Ports     events.Ports
+	Reconnect func() // as Harness.Reconnect
+	End       func() // ends the connection for good
 }
 
 // patience is how long a condition may take before the test fails; a healthy run waits for milliseconds.
@@ -63,6 +72,8 @@ func Run(t *testing.T, newPorts func(t *testing.T) Harness) {
 		{"launches", launches},
 		{"launches/reconnect", launchesReconnect},
 		{"watch connection", watchConnection},
+		{"links/own", linkOwn},
+		{"links/ends", linkEnds},
 		{"bucket/create and compare", bucketCompare},
 		{"bucket/delete", bucketDelete},
 		{"bucket/one winner", bucketOneWinner},

@@ -24,6 +24,8 @@ type Bus struct {
 	subs     []*subscription
 	servers  []*server
 	watchers []*stateWatcher
+	ends     []*endWatcher
+	made     uint64         // connections
 	turn     map[string]int // per queue group: whose turn it is
 	own      *Client
 	clients  []*Client
@@ -57,6 +59,7 @@ func New() *Bus {
 type Client struct {
 	bus  *Bus
 	down bool
+	link events.Link
 }
 
 // Client returns a connection of its own, to be cut alone.
@@ -64,6 +67,7 @@ func (b *Bus) Client() *Client {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := &Client{bus: b}
+	c.connect()
 	b.clients = append(b.clients, c)
 	return c
 }
@@ -73,11 +77,12 @@ func (b *Bus) Ports() events.Ports { return b.own.Ports() }
 
 // Ports returns the ports of this connection.
 func (c *Client) Ports() events.Ports {
-	return events.Ports{Log: log{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}}
+	return events.Ports{Log: log{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}, Links: links{c}}
 }
 
-// Disconnect cuts every connection. Until Connect, calls and stores are Unavailable, signals and acknowledgements are lost.
-func (b *Bus) Disconnect() { b.each((*Client).Disconnect) }
+// Disconnect cuts every connection, as the end of the broker does. Until Connect, calls and stores are Unavailable, signals and
+// acknowledgements are lost. Nobody hears of the ends.
+func (b *Bus) Disconnect() { b.each(func(c *Client) { c.turn(true, false) }) }
 
 // Connect restores every connection.
 func (b *Bus) Connect() { b.each((*Client).Connect) }
@@ -91,13 +96,13 @@ func (b *Bus) each(do func(*Client)) {
 	}
 }
 
-// Disconnect cuts this connection.
-func (c *Client) Disconnect() { c.turn(true) }
+// Disconnect cuts this connection, which the broker sees.
+func (c *Client) Disconnect() { c.turn(true, true) }
 
 // Connect restores this connection.
-func (c *Client) Connect() { c.turn(false) }
+func (c *Client) Connect() { c.turn(false, false) }
 
-func (c *Client) turn(down bool) {
+func (c *Client) turn(down, seen bool) {
 	c.bus.mu.Lock()
 	defer c.bus.mu.Unlock()
 	if c.down == down {
@@ -110,8 +115,10 @@ func (c *Client) turn(down bool) {
 		}
 	}
 	if down {
+		c.disconnect(seen)
 		return
 	}
+	c.connect()
 	for _, s := range c.bus.subs {
 		if s.client == c && s.stream != nil {
 			s.inbox.items = s.stream.lasts([]string{s.subject})

@@ -25,10 +25,13 @@ type Servers struct {
 	servers []*jetstream.Server // nil = stopped
 }
 
+// system is the same on all servers.
+var system = jetstream.System{User: "system", Password: "of-these-tests"}
+
 // One starts a server on its own, listening on loopback.
 func One(t testing.TB) *Servers {
 	t.Helper()
-	return start(t, []jetstream.ServerOptions{{Name: "one", StoreDir: t.TempDir(), Listen: "127.0.0.1:0"}}, 1)
+	return start(t, []jetstream.ServerOptions{{Name: "one", StoreDir: t.TempDir(), Listen: "127.0.0.1:0", System: system}}, 1)
 }
 
 // Three starts a cluster of three servers; streams and buckets have three replicas.
@@ -41,6 +44,7 @@ func Three(t testing.TB) *Servers {
 	for i := range options {
 		options[i] = jetstream.ServerOptions{
 			Name: fmt.Sprint("node-", i), StoreDir: t.TempDir(), Listen: "127.0.0.1:0",
+			System:  system,
 			Cluster: jetstream.Cluster{Name: "test", Listen: routes[i], Routes: routes},
 		}
 	}
@@ -97,7 +101,7 @@ func (s *Servers) Connect(t testing.TB, log *slog.Logger) *jetstream.Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	c, err := jetstream.Connect(ctx, jetstream.ConnectOptions{URL: s.URL(), Name: t.Name(), Logger: log})
+	c, err := jetstream.Connect(ctx, jetstream.ConnectOptions{URL: s.URL(), Name: t.Name(), System: system, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}

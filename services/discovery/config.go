@@ -20,6 +20,9 @@ type Config struct {
 	LostAfter time.Duration `envconfig:"LOST_AFTER" default:"3s"`
 	// How long a ping may take. Too small: a busy node is lost. Too large: it is added to LostAfter.
 	PingTimeout time.Duration `envconfig:"PING_TIMEOUT" default:"500ms"`
+	// How long an agent whose connection the broker saw end may take to come back before it is pinged, and lost if it does not
+	// answer. Too small: a broken link costs nodes. Too large: jobs whose peers cannot tell by themselves wait that long.
+	ReconnectWithin time.Duration `envconfig:"RECONNECT_WITHIN" default:"1s"`
 	// How long a lost or departed node stays on record; 0 = for ever.
 	KeepGone time.Duration `envconfig:"KEEP_GONE" default:"24h"`
 
@@ -29,7 +32,7 @@ type Config struct {
 
 // DefaultConfig returns what the tags say.
 func DefaultConfig() Config {
-	return Config{SuspectAfter: 1500 * time.Millisecond, LostAfter: 3 * time.Second, PingTimeout: 500 * time.Millisecond, KeepGone: 24 * time.Hour, Quarantine: DefaultQuarantine(), HostConfig: defaultHosts()}
+	return Config{SuspectAfter: 1500 * time.Millisecond, LostAfter: 3 * time.Second, PingTimeout: 500 * time.Millisecond, ReconnectWithin: time.Second, KeepGone: 24 * time.Hour, Quarantine: DefaultQuarantine(), HostConfig: defaultHosts()}
 }
 
 // Validate returns everything that is wrong, joined.
@@ -43,6 +46,7 @@ func (c Config) Validate() error {
 	fault(c.SuspectAfter < 2*HeartbeatEvery, "SuspectAfter is %s: at least two heartbeats of %s, or every node is suspected", c.SuspectAfter, HeartbeatEvery)
 	fault(c.LostAfter < c.SuspectAfter, "LostAfter is %s: not less than SuspectAfter, %s", c.LostAfter, c.SuspectAfter)
 	fault(c.PingTimeout <= 0, "PingTimeout is %s: it must be positive", c.PingTimeout)
+	fault(c.ReconnectWithin <= 0, "ReconnectWithin is %s: it must be positive", c.ReconnectWithin)
 	fault(c.KeepGone < 0, "KeepGone is %s: 0 or more", c.KeepGone)
 	c.Quarantine.validate(fault)
 	c.HostConfig.validate(fault)

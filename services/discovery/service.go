@@ -38,6 +38,8 @@ func New(o Options) (*Service, error) {
 		SuspectAfter: o.Config.SuspectAfter,
 		LostAfter:    o.Config.LostAfter,
 		Gap:          o.Config.SuspectAfter / 2,
+
+		ReconnectWithin: o.Config.ReconnectWithin,
 	}}
 	if o.Config.Hosts != "" {
 		h, err := ParseHostList(o.Config.Hosts, o.Config.PerHost)
@@ -61,7 +63,7 @@ func New(o Options) (*Service, error) {
 			{Verb: events.VerbLeave, Decode: checked(func(b events.NodeBye) events.NodeID { return b.Node })},
 		},
 		Route:   route,
-		Beside:  []func(context.Context, loop.Emit) error{s.records, s.heartbeats, s.connection, s.look, s.hosts},
+		Beside:  []func(context.Context, loop.Emit) error{s.records, s.heartbeats, s.connection, s.ends, s.look, s.hosts},
 		Reject:  reject,
 		Observe: o.Observe,
 	})
@@ -91,6 +93,8 @@ func route(in events.Input, _ func() []string, _ func(string) (liveness.State, b
 	case events.Silence:
 		return []string{string(b.Node)}
 	case events.Heard:
+		return []string{string(b.Node)}
+	case events.Cut:
 		return []string{string(b.Node)}
 	}
 	return nil
@@ -175,7 +179,7 @@ func (s *Service) heartbeats(ctx context.Context, emit loop.Emit) error {
 			return // a signal may be lost
 		}
 		s.mu.Lock()
-		mend := s.ages.Hear(liveness.Silent{Node: b.Node, Incarnation: b.Incarnation}, time.Now())
+		mend := s.ages.Hear(liveness.Silent{Node: b.Node, Incarnation: b.Incarnation}, b.Link, time.Now())
 		s.mu.Unlock()
 		if mend {
 			emit(events.Input{Body: events.Heard{Heartbeat: b}})
@@ -201,8 +205,12 @@ const (
 func (s *Service) look(ctx context.Context, emit loop.Emit) error {
 	return loop.Every(ctx, lookEvery, func(time.Time) error {
 		s.mu.Lock()
+		cuts := s.ages.Cuts(time.Now())
 		suspect, ask := s.ages.Look(time.Now())
 		s.mu.Unlock()
+		for _, cut := range cuts {
+			emit(events.Input{Body: cut})
+		}
 		for _, who := range suspect {
 			emit(silence(who, false))
 		}
@@ -229,10 +237,10 @@ func (s *Service) ping(ctx context.Context, who liveness.Silent, emit loop.Emit)
 		var pong events.Pong
 		if pong, err = events.DecodeBody[events.Pong](data); err == nil && pong.Incarnation == who.Incarnation {
 			s.mu.Lock()
-			mend := s.ages.Hear(who, time.Now())
+			mend := s.ages.Hear(who, pong.Link, time.Now())
 			s.mu.Unlock()
 			if mend {
-				emit(events.Input{Body: events.Heard{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation}}})
+				emit(events.Input{Body: events.Heard{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation, Link: pong.Link}}})
 			}
 			return
 		}

@@ -244,7 +244,7 @@ func TestConfigNamesEveryFault(t *testing.T) {
 	}
 	_, err := discovery.New(discovery.Options{Config: discovery.Config{SuspectAfter: 1, LostAfter: 0, PingTimeout: 0, KeepGone: -1}})
 	lines := strings.Split(err.Error(), "\n")
-	if !errors.Is(err, events.ErrInvalid) || len(lines) != 4 || !slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, "LostAfter") }) {
-		t.Errorf("got %v, want four faults", err)
+	if !errors.Is(err, events.ErrInvalid) || len(lines) != 5 || !slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, "LostAfter") }) {
+		t.Errorf("got %v, want five faults", err)
 	}
 }

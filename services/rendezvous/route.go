@@ -41,6 +41,12 @@ func route(in events.Input, known func() []string, state func(string) (round.Sta
 		return ended(b.Job, state)
 	case events.NodeJoined:
 		return on(b.Node, in.Number, known, state)
+	case events.NodeSuspected:
+		return on(b.Node, in.Number, known, state)
+	case events.NodeRecovered:
+		return on(b.Node, in.Number, known, state)
+	case events.NodeDraining:
+		return on(b.Node, in.Number, known, state)
 	case events.NodeLost:
 		return on(b.Node, in.Number, known, state)
 	case events.NodeLeft:

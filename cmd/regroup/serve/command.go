@@ -88,13 +88,18 @@ func brokerCommand(c *boot.Config) *cobra.Command {
 		Use: "nats", Short: "Run the embedded NATS server alone, by itself or as one of a cluster", Args: cobra.NoArgs,
 		Example: `  regroup serve nats --listen 0.0.0.0:4222
   regroup serve nats --name n1 --listen :4222 --cluster regroup --cluster-listen :6222 --routes n1:6222,n2:6222,n3:6222
-  regroup init --server nats://n1:4222 --replicas 3`,
+  regroup init --server nats://n1:4222 --replicas 3
+  REGROUP_NATS_SYSTEM_PASSWORD=secret regroup serve nats    # the same for discovery: it hears at once when an agent dies`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := boot.Interruptible(cmd.Context(), nil)
 			defer stop()
 			log, err := c.Logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
+			}
+			o.System = c.System.Server()
+			if o.System.Password == "" && o.ConfigFile == "" {
+				log.Info("nobody else has access to the system account: set REGROUP_NATS_SYSTEM_PASSWORD here and for discovery, so that it hears of agents that die")
 			}
 			o.Logger, o.StoreDir = log, filepath.Join(c.StateDir, "nats")
 			if routes != "" {

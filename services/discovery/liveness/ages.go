@@ -21,8 +21,11 @@ type Ages struct {
 	SuspectAfter time.Duration // silence after which a node is suspected
 	LostAfter    time.Duration // silence after which it is pinged, and lost if that fails
 	Gap          time.Duration // a longer gap between two looks means that we, not they, were away
+	// ReconnectWithin is how long an agent whose connection was seen to end has to come back before it is pinged.
+	ReconnectWithin time.Duration
 
 	nodes  map[events.NodeID]*age
+	ends   map[linkKey]time.Time // connections that the broker saw end lately
 	paused bool
 	looked time.Time
 }
@@ -33,6 +36,12 @@ type age struct {
 	heard       time.Time // last sign of life, or the begin of a grace
 	accused     time.Time // last reported as to be suspected
 	asked       time.Time // last reported as to be pinged
+
+	link     events.Link // newest connection that is known
+	recorded events.Link // as discovery's record says
+	cut      time.Time   // since when the end of link is known; zero = it stands
+	named    time.Time   // last reported as cut
+	told     bool        // discovery's record says that it has ended
 }
 
 // Know takes in discovery's own record of a node: only those on record and alive are aged.
@@ -50,19 +59,21 @@ func (a *Ages) Know(v events.NodeView, now time.Time) {
 		a.nodes[v.Node] = n
 	}
 	n.suspected = v.State == events.NodeSuspect
+	a.record(n, v, now)
 }
 
 // Forget drops a node whose record was removed.
 func (a *Ages) Forget(n events.NodeID) { delete(a.nodes, n) }
 
-// Hear takes in a sign of life. It tells whether the record has to be mended: the node is suspected in it.
-func (a *Ages) Hear(s Silent, now time.Time) (mend bool) {
+// Hear takes in a sign of life, and over which connection it came. It tells whether the record has to be mended: the node is
+// suspected in it, or speaks over a newer connection.
+func (a *Ages) Hear(s Silent, l events.Link, now time.Time) (mend bool) {
 	n := a.nodes[s.Node]
-	if n == nil || n.incarnation != s.Incarnation {
+	if n == nil || n.incarnation != s.Incarnation || !a.speaks(n, l, now) {
 		return false
 	}
 	n.heard, n.accused, n.asked = now, time.Time{}, time.Time{}
-	return n.suspected
+	return n.suspected || n.link.After(n.recorded)
 }
 
 // Connected says whether this replica can hear anything at all. Ageing stops while it cannot.
@@ -84,6 +95,7 @@ func (a *Ages) Look(now time.Time) (suspect, ask []Silent) {
 	if a.paused {
 		return nil, nil
 	}
+	within := a.reconnectWithin()
 	for _, id := range slices.Sorted(maps.Keys(a.nodes)) {
 		n := a.nodes[id]
 		who, silent := Silent{id, n.incarnation}, now.Sub(n.heard)
@@ -91,7 +103,8 @@ func (a *Ages) Look(now time.Time) (suspect, ask []Silent) {
 			n.accused = now
 			suspect = append(suspect, who)
 		}
-		if silent >= a.LostAfter && now.Sub(n.asked) >= a.LostAfter {
+		gone := !n.cut.IsZero() && now.Sub(n.cut) >= within && now.Sub(n.asked) >= within
+		if gone || silent >= a.LostAfter && now.Sub(n.asked) >= a.LostAfter {
 			n.asked = now
 			ask = append(ask, who)
 		}
@@ -103,6 +116,9 @@ func (a *Ages) Look(now time.Time) (suspect, ask []Silent) {
 func (a *Ages) grace(now time.Time) {
 	for _, n := range a.nodes {
 		n.heard, n.accused, n.asked = now, time.Time{}, time.Time{}
+		if !n.cut.IsZero() {
+			n.cut = now
+		}
 	}
 }
 

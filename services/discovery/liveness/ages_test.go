@@ -1,7 +1,6 @@
 package liveness_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -23,11 +22,11 @@ func TestAges(t *testing.T) {
 	}{
 		{"silent from the start", nil, "suspect@1.5s suspect@3s ask@3s suspect@4.5s"},
 		{"heard once", map[string]func(*liveness.Ages, time.Time){
-			"1.4s": func(a *liveness.Ages, now time.Time) { a.Hear(who, now) },
+			"1.4s": func(a *liveness.Ages, now time.Time) { a.Hear(who, events.Link{}, now) },
 		}, "suspect@2.9s suspect@4.4s ask@4.4s"},
 		{"an old life is no sign", map[string]func(*liveness.Ages, time.Time){
 			"1.4s": func(a *liveness.Ages, now time.Time) {
-				a.Hear(liveness.Silent{Node: "node-a", Incarnation: "0"}, now)
+				a.Hear(liveness.Silent{Node: "node-a", Incarnation: "0"}, events.Link{}, now)
 			},
 		}, "suspect@1.5s suspect@3s ask@3s suspect@4.5s"},
 		{"known to be suspected", map[string]func(*liveness.Ages, time.Time){
@@ -48,20 +47,14 @@ func TestAges(t *testing.T) {
 		}, "suspect@4.4s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := liveness.Ages{SuspectAfter: 1500 * time.Millisecond, LostAfter: 3 * time.Second, Gap: 750 * time.Millisecond}
+			a := ages()
 			a.Know(view(events.NodeReady, "A"), noon)
 			got := ""
 			for at := time.Duration(0); at < 5*time.Second; at += 100 * time.Millisecond {
 				if do := c.at[at.String()]; do != nil {
 					do(&a, noon.Add(at))
 				}
-				suspect, ask := a.Look(noon.Add(at))
-				for range suspect {
-					got += fmt.Sprintf(" suspect@%s", at)
-				}
-				for range ask {
-					got += fmt.Sprintf(" ask@%s", at)
-				}
+				got += seen(&a, at)
 			}
 			if want := c.want; got != want && got != " "+want {
 				t.Errorf("got%s, want %s", got, want)
@@ -73,21 +66,21 @@ func TestAges(t *testing.T) {
 func TestHearSaysWhetherTheRecordMustBeMended(t *testing.T) {
 	var a liveness.Ages
 	who := liveness.Silent{Node: "node-a", Incarnation: "A"}
-	if a.Hear(who, noon) {
+	if a.Hear(who, events.Link{}, noon) {
 		t.Error("a node that is not on record was to be mended")
 	}
 	a.Know(view(events.NodeReady, "A"), noon)
-	if a.Hear(who, noon) {
+	if a.Hear(who, events.Link{}, noon) {
 		t.Error("a ready node was to be mended")
 	}
 	a.Know(view(events.NodeSuspect, "A"), noon)
-	if !a.Hear(who, noon) {
+	if !a.Hear(who, events.Link{}, noon) {
 		t.Error("a suspected node was heard and is not mended")
 	}
 }
 
 func TestAGapInOurLooksIsOurs(t *testing.T) {
-	a := liveness.Ages{SuspectAfter: 1500 * time.Millisecond, LostAfter: 3 * time.Second, Gap: 750 * time.Millisecond}
+	a := ages()
 	a.Know(view(events.NodeReady, "A"), noon)
 	a.Look(noon)
 	if suspect, ask := a.Look(noon.Add(time.Minute)); len(suspect)+len(ask) > 0 {

@@ -32,7 +32,7 @@ func TestTheClockOfTheReplicaJumps(t *testing.T) {
 				if at%(500*time.Millisecond) == 0 {
 					for _, n := range nodes {
 						if n != "node-c" || at < 10*time.Second {
-							a.Hear(liveness.Silent{Node: n, Incarnation: "A"}, now)
+							a.Hear(liveness.Silent{Node: n, Incarnation: "A"}, events.Link{}, now)
 						}
 					}
 				}

@@ -14,11 +14,12 @@ const keepPast = 16
 type State struct {
 	View  events.NodeView      `json:"view"`
 	Past  []events.Incarnation `json:"past,omitempty"`  // replaced, oldest first
-	Drain string               `json:"drain,omitempty"` // why it drains
+	Drain string               `json:"drain,omitempty"` // why it drains at somebody's command
 
 	Slots   map[events.Slot]History `json:"slots,omitempty"`   // what counts against single slots
 	Losses  History                 `json:"losses,omitzero"`   // and against the whole node
 	Charged []events.Incarnation    `json:"charged,omitempty"` // newest worker lives that were charged, oldest first
+	Ended   events.Link             `json:"ended,omitzero"`    // newest connection of this life whose end the broker saw
 }
 
 // Machine judges nodes.
@@ -43,7 +44,7 @@ func (m Machine) Deadline(s State) time.Time {
 
 // forgetAt says when a node that is gone may be forgotten; one that somebody keeps out on purpose never is.
 func (m Machine) forgetAt(s State) time.Time {
-	if m.KeepFor == 0 || s.alive() || s.View.State == "" || s.View.Draining || !s.until().IsZero() {
+	if m.KeepFor == 0 || s.alive() || s.View.State == "" || s.Drain != "" || !s.until().IsZero() {
 		return time.Time{}
 	}
 	return s.View.Since.Add(m.KeepFor)
@@ -61,6 +62,8 @@ func (m Machine) Step(s State, in events.Input, now time.Time) (State, events.De
 		t.drain(b)
 	case events.Silence:
 		t.silence(b)
+	case events.Cut:
+		t.cut(b)
 	case events.Heard:
 		t.heard(b)
 	case events.NodeQuarantine:
@@ -116,6 +119,12 @@ func (t *turn) hello(b events.NodeHello) {
 	}
 	same := b.Incarnation == v.Incarnation
 	changed := b.Slots != v.Slots || b.Address != v.Address
+	if same && t.overheard(b.Link) {
+		return
+	}
+	if same {
+		t.departing(b.Departing)
+	}
 	switch {
 	case same && v.State == events.NodeReady && !changed:
 		return
@@ -141,6 +150,9 @@ func (t *turn) hello(b events.NodeHello) {
 		t.s.Past = t.s.Past[max(0, len(t.s.Past)-keepPast):]
 	}
 	v.Incarnation, v.Slots, v.Address = b.Incarnation, b.Slots, b.Address
+	if !same {
+		t.newLife(b)
+	}
 	t.become(events.NodeReady, reason)
 	t.tell(events.NodeJoined{NodeFact: t.fact()})
 	t.draining()
@@ -173,9 +185,9 @@ func (t *turn) drain(b events.NodeDrain) {
 	switch {
 	case v.State == "":
 		t.refuse(events.NotFound, "there is no node %s", v.Node)
-	case b.Undo == !v.Draining: // as it is
+	case b.Undo == (t.s.Drain == ""): // as it is
 	case b.Undo:
-		v.Draining, t.s.Drain = false, ""
+		v.Draining, t.s.Drain = v.Departing != nil, ""
 		if t.s.alive() {
 			t.become(v.State, "drain undone")
 			t.picture()
@@ -200,7 +212,11 @@ func (t *turn) silence(b events.Silence) {
 	}
 	switch {
 	case b.Failed && t.s.alive():
-		t.become(events.NodeGone, "silent, and it did not answer a ping")
+		why := "silent"
+		if v.Disconnected {
+			why = v.Reason
+		}
+		t.become(events.NodeGone, why+", and it did not answer a ping")
 		t.lost()
 	case !b.Failed && v.State == events.NodeReady:
 		t.become(events.NodeSuspect, "silent")
@@ -214,6 +230,7 @@ func (t *turn) heard(b events.Heard) {
 	switch {
 	case b.Incarnation != v.Incarnation:
 		t.refuse(events.Fenced, "heard incarnation %s of node %s, which is %s now", b.Incarnation, v.Node, v.Incarnation)
+	case t.overheard(b.Link):
 	case v.State == events.NodeSuspect:
 		t.recover("heard again")
 	}
@@ -243,7 +260,7 @@ func (t *turn) picture() {
 func (t *turn) draining() {
 	if t.s.View.Draining {
 		f := t.fact()
-		f.Reason = t.s.Drain
+		f.Reason = t.s.whyDraining()
 		t.tell(events.NodeDraining{NodeFact: f})
 	}
 }
@@ -252,7 +269,9 @@ func (t *turn) draining() {
 func (t *turn) lost() {
 	v := t.s.View
 	t.tell(events.NodeLost{NodeFact: t.fact()})
-	t.flapped()
+	if v.Departing == nil {
+		t.flapped()
+	}
 	t.d.Spans = append(t.d.Spans, events.Span{
 		Service: events.ServiceDiscovery, Name: "node.lost", Parent: t.in.Trace, Start: t.now, End: t.now, Error: v.Reason,
 		Attributes: map[string]string{"node": string(v.Node), "incarnation": string(v.Incarnation)},
@@ -260,7 +279,7 @@ func (t *turn) lost() {
 }
 
 func (t *turn) become(s events.NodeState, reason string) {
-	t.s.View.State, t.s.View.Reason, t.s.View.Since = s, reason, t.now
+	t.s.View.State, t.s.View.Reason, t.s.View.Since, t.s.View.Disconnected = s, reason, t.now, false
 }
 
 func (t *turn) fact() events.NodeFact { return t.s.View.Fact() }

@@ -149,7 +149,7 @@ func TestAnyHistory(t *testing.T) {
 
 func TestAgesOnlyAccuseTheSilent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a := liveness.Ages{SuspectAfter: 1500 * time.Millisecond, LostAfter: 3 * time.Second, Gap: 750 * time.Millisecond}
+		a := ages()
 		now := noon
 		heard := map[liveness.Silent]time.Time{} // or begin of the last grace
 		names := []events.NodeID{"node-a", "node-b", "node-c"}
@@ -179,7 +179,7 @@ func TestAgesOnlyAccuseTheSilent(t *testing.T) {
 				a.Connected(false, now)
 			case 2, 3, 4:
 				who := liveness.Silent{Node: rapid.SampledFrom(names).Draw(t, "node"), Incarnation: "A"}
-				a.Hear(who, now)
+				a.Hear(who, events.Link{}, now)
 				heard[who] = now
 			}
 			suspect, ask := a.Look(now)

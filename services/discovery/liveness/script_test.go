@@ -2,6 +2,7 @@ package liveness_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -45,12 +46,17 @@ func (n *node) do(t *testing.T, line string) string {
 	switch w[0] {
 	case "hello":
 		slots := 2
-		if arg(2) != "" {
-			if _, err := fmt.Sscanf(arg(2), "slots=%d", &slots); err != nil {
+		if n, ok := word(line, "slots="); ok {
+			var err error
+			if slots, err = strconv.Atoi(n); err != nil {
 				t.Fatal(line, err)
 			}
 		}
-		in.Body = events.NodeHello{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Slots: slots, Address: "10.0.0.1"}
+		hello := events.NodeHello{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Slots: slots, Address: "10.0.0.1", Link: via(line)}
+		if why, ok := word(line, "departing="); ok {
+			hello.Departing = &events.Departure{Reason: why}
+		}
+		in.Body = hello
 	case "bye":
 		in.Body = events.NodeBye{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Reason: strings.Join(w[min(2, len(w)):], " ")}
 	case "drain":
@@ -64,7 +70,7 @@ func (n *node) do(t *testing.T, line string) string {
 		}
 		in.Body = events.Silence{Node: "node-a", Incarnation: inc, Failed: w[0] == "unanswered"}
 	case "heard":
-		in.Body = events.Heard{Heartbeat: events.Heartbeat{Node: "node-a", Incarnation: events.Incarnation(arg(1))}}
+		in.Body = events.Heard{Heartbeat: events.Heartbeat{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Link: via(line)}}
 	case "charge", "quarantine", "release", "listed":
 		n.quarantine(t, line, &in)
 	case "clock": // it jumps
@@ -74,6 +80,8 @@ func (n *node) do(t *testing.T, line string) string {
 		}
 		n.now = n.now.Add(d)
 		return ""
+	case "cut":
+		in.Body = events.Cut{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Link: via(line)}
 	case "wait":
 		d, err := time.ParseDuration(arg(1))
 		if err != nil {
@@ -89,11 +97,38 @@ func (n *node) do(t *testing.T, line string) string {
 	return n.print(d)
 }
 
+// via is the connection that a line names: via=2 is the second one of an agent's life.
+func via(line string) events.Link {
+	w, ok := word(line, "via=")
+	count, err := strconv.ParseUint(w, 10, 64)
+	if !ok || err != nil {
+		return events.Link{}
+	}
+	return link(count)
+}
+
+// word returns what follows a key on a line.
+func word(line, key string) (string, bool) {
+	for _, w := range strings.Fields(line) {
+		if v, ok := strings.CutPrefix(w, key); ok {
+			return v, true
+		}
+	}
+	return "", false
+}
+
 func (n *node) print(d events.Decision) string {
 	var b strings.Builder
 	for _, f := range d.Facts {
 		nf := factOf(f.Body)
-		fmt.Fprintf(&b, "node.%s %s slots=%d%s: %s\n", f.Body.Type().Kind(), nf.Incarnation, nf.Slots, n.about(f.Body), nf.Reason)
+		flags := n.about(f.Body)
+		if nf.Disconnected {
+			flags += " disconnected"
+		}
+		if nf.Departing {
+			flags += " departing"
+		}
+		fmt.Fprintf(&b, "node.%s %s slots=%d%s: %s\n", f.Body.Type().Kind(), nf.Incarnation, nf.Slots, flags, nf.Reason)
 	}
 	for _, s := range d.Spans {
 		fmt.Fprintf(&b, "span %s: %s\n", s.Name, s.Error)
@@ -111,6 +146,9 @@ func (n *node) print(d events.Decision) string {
 	state := string(v.State)
 	if state == "" {
 		state = "unknown"
+	}
+	if v.Disconnected {
+		state += ", disconnected"
 	}
 	if v.Draining {
 		state += ", draining"

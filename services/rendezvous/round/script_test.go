@@ -1,6 +1,7 @@
 package round
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -83,6 +84,12 @@ func (r *rig) do(t *testing.T, f []string) string {
 	}
 	ref := events.WorkerRef{Job: "j-1", Place: place, Incarnation: life(place), Attempt: num("attempt", 1), Generation: events.Generation(num("g", 0))}
 	fact := events.NodeFact{Node: place.Node, Incarnation: events.Incarnation(arg["life"])}
+	about := func() events.NodeFact {
+		f := fact
+		f.Incarnation = events.Incarnation(cmp.Or(arg["life"], "agent-1"))
+		f.Disconnected = slices.Contains(words, "disconnected")
+		return f
+	}
 	switch f[0] {
 	case "place":
 		p := events.PlacementSet{Job: "j-1", Spec: r.spec, Reason: "because", Workers: events.Workers{Min: num("min", 2), Max: num("max", 4)}}
@@ -124,6 +131,12 @@ func (r *rig) do(t *testing.T, f []string) string {
 		return r.step(events.NodeLost{NodeFact: fact})
 	case "back":
 		return r.step(events.NodeJoined{NodeFact: fact})
+	case "suspected":
+		return r.step(events.NodeSuspected{NodeFact: about()})
+	case "recovered":
+		return r.step(events.NodeRecovered{NodeFact: about()})
+	case "draining":
+		return r.step(events.NodeDraining{NodeFact: about()})
 	case "left":
 		return r.step(events.NodeLeft{NodeFact: fact})
 	case "heartbeat":

@@ -53,6 +53,7 @@ type State struct {
 	Seniority map[events.NodeID]events.Generation  `json:"seniority,omitempty"`
 	Agents    map[events.NodeID]events.Incarnation `json:"agents,omitempty"`     // newest incarnation known per node
 	NodeFacts map[events.NodeID]uint64             `json:"node_facts,omitempty"` // number of the last fact taken in about a node
+	Cut       map[events.NodeID]events.Incarnation `json:"cut,omitempty"`        // agents whose connection the broker saw end
 	NoticeAt  time.Time                            `json:"notice_at,omitzero"`   // first notice of what opened the round
 	NoticeMS  float64                              `json:"notice_ms,omitempty"`
 	LastCall  time.Time                            `json:"last_call,omitzero"` // settling until then

@@ -81,15 +81,30 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 		t.blamed(b)
 	case events.NodeLost:
 		if t.nextOf(b.Node) {
+			t.linked(b.NodeFact)
 			t.nodeGone(b.Node, b.Incarnation, events.CauseNodeLost)
 		}
 	case events.NodeLeft:
 		if t.nextOf(b.Node) {
+			t.linked(b.NodeFact)
 			t.nodeGone(b.Node, b.Incarnation, events.CauseShrink)
 		}
 	case events.NodeJoined:
 		if t.nextOf(b.Node) {
+			t.linked(b.NodeFact)
 			t.nodeBack(b.NodeFact)
+		}
+	case events.NodeSuspected:
+		if t.nextOf(b.Node) {
+			t.linked(b.NodeFact)
+		}
+	case events.NodeRecovered:
+		if t.nextOf(b.Node) {
+			t.linked(b.NodeFact)
+		}
+	case events.NodeDraining:
+		if t.nextOf(b.Node) {
+			t.linked(b.NodeFact)
 		}
 	case events.Heartbeat:
 		t.heartbeat(b)
@@ -107,6 +122,7 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 		t.end(b.JobEnd)
 	}
 	if !s.closed() {
+		t.severed()
 		t.expireAccused()
 		t.grown()
 		t.settle()

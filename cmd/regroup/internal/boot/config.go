@@ -8,6 +8,8 @@ import (
 
 	"github.com/kelseyhightower/envconfig"
 	"github.com/spf13/pflag"
+
+	"github.com/regroup-io/regroup/jetstream"
 )
 
 // Prefix of all environment variables that configure Regroup.
@@ -16,11 +18,30 @@ const Prefix = "regroup"
 // Config is what every command shares. Its values come from REGROUP_* variables; flags of the same names win over them.
 type Config struct {
 	Server    string        `envconfig:"SERVER"`                       // NATS URL; empty = embedded, or the running `regroup up`
+	System    System        `envconfig:"NATS_SYSTEM"`                  // how discovery hears of agents' connections that end
 	StateDir  string        `envconfig:"STATE_DIR"`                    // data of the embedded server and of agents
 	LogLevel  string        `envconfig:"LOG_LEVEL" default:"info"`     // debug, info, warn, error
 	LogFormat string        `envconfig:"LOG_FORMAT" default:"text"`    // text, json
 	Health    string        `envconfig:"HEALTH"`                       // host:port that answers /healthz and /readyz; empty = none
 	Wait      time.Duration `envconfig:"WAIT_FOR_SERVER" default:"1m"` // how long a service waits for NATS and its streams at start
+}
+
+// System is access to the system account of NATS: REGROUP_NATS_SYSTEM_*. `serve nats` makes this user. Without it heartbeats
+// alone tell that an agent is gone.
+type System struct {
+	URL         string `envconfig:"URL"`         // empty = the server's
+	User        string `envconfig:"USER"`        // empty with a password = regroup-system
+	Password    string `envconfig:"PASSWORD"`    // of the user
+	Credentials string `envconfig:"CREDENTIALS"` // path of a NATS credentials file, instead of the user
+}
+
+// Server is the same for a server and its clients.
+func (s System) Server() jetstream.System {
+	user := s.User
+	if user == "" && s.Password != "" {
+		user = jetstream.SystemUser
+	}
+	return jetstream.System{URL: s.URL, User: user, Password: s.Password, Credentials: s.Credentials}
 }
 
 // Load reads the environment.

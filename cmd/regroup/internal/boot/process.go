@@ -37,7 +37,7 @@ func Open(ctx context.Context, c Config, name string, server *jetstream.Server) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Wait)
 	defer cancel()
-	conn, err := jetstream.Connect(ctx, jetstream.ConnectOptions{Server: server, URL: c.Server, Name: name, Logger: log})
+	conn, err := jetstream.Connect(ctx, jetstream.ConnectOptions{Server: server, URL: c.Server, Name: name, System: c.System.Server(), Logger: log})
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,42 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// connect gives a node's agent a new connection to the broker.
+func (n *node) connect() {
+	n.w.made++
+	count := n.link.Count + 1
+	if n.link.Server != string(n.inc) {
+		count = 1
+	}
+	// The server's id is the agent's life, so that a count belongs to one life.
+	n.link = events.Link{Server: string(n.inc), Client: uint64(n.w.made), Count: count}
+}
+
+// disconnect ends it. The broker sees that soon, or after its pings when the cable is cut; discovery may miss what it tells.
+func (n *node) disconnect() {
+	after := n.w.hop()
+	if n.w.chance(20) {
+		after += n.w.between(time.Second, 12*time.Second)
+	}
+	l := events.Link{Server: n.link.Server, Client: n.link.Client}
+	for _, s := range n.w.services[events.ServiceDiscovery] {
+		if !n.w.chance(2 * n.w.sc.loss) {
+			n.w.after(after+n.w.hop(), func() { s.ended(l) })
+		}
+	}
+}
+
+// ended is a word of the broker to discovery.
+func (r *replica[S]) ended(l events.Link) {
+	if !r.hears() || r.ages == nil {
+		return
+	}
+	if cut, ok := r.ages.ages.Ended(l, r.w.now); ok {
+		r.heard(cut)
+	}
+}

@@ -1,0 +1,30 @@
+package jetstream
+
+import (
+	"cmp"
+	"crypto/rand"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// SystemUser is what the system account's user is called where nobody names it.
+const SystemUser = "regroup-system"
+
+// accounts gives a server without accounts of its own a user of the system account, and returns how to be it. Everybody else
+// needs no name, as before: they are users of the global account. A configuration with users decides for itself.
+func (s System) accounts(opts *server.Options) System {
+	if len(opts.Accounts)+len(opts.Users)+len(opts.Nkeys)+len(opts.TrustedOperators) > 0 || opts.Username != "" || opts.Authorization != "" ||
+		opts.SystemAccount != "" || opts.NoSystemAccount {
+		return s
+	}
+	s.User, s.Password = cmp.Or(s.User, SystemUser), cmp.Or(s.Password, rand.Text())
+	account := server.NewAccount(server.DEFAULT_SYSTEM_ACCOUNT)
+	const anybody = "regroup"
+	opts.Accounts = []*server.Account{account}
+	opts.Users = []*server.User{
+		{Username: s.User, Password: s.Password, Account: account},
+		{Username: anybody, Password: rand.Text()},
+	}
+	opts.NoAuthUser = anybody
+	return System{User: s.User, Password: s.Password}
+}

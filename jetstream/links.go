@@ -1,0 +1,106 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// System says how to get at the system account, where the servers tell of connections that end. The zero value is no access.
+type System struct {
+	URL         string // empty = that of the other connection
+	User        string // of the system account
+	Password    string
+	Credentials string // path of a NATS credentials file, instead of user and password
+}
+
+func (s System) given() bool { return s.User != "" || s.Credentials != "" }
+
+// allEnds is where servers tell of client connections that end, one message each (nats-server, events.go). A server that dies tells
+// nothing about its clients, and one that shuts down leaves it out as well.
+const allEnds = "$SYS.ACCOUNT.*.DISCONNECT"
+
+// ended is the part of the server's message that we need.
+type ended struct {
+	Server struct {
+		ID string `json:"id"`
+	} `json:"server"`
+	Client struct {
+		ID uint64 `json:"id"`
+	} `json:"client"`
+}
+
+type links struct{ c *Conn }
+
+// counted numbers the connections of a process as they are first asked for.
+type counted struct {
+	mu   sync.Mutex
+	link events.Link
+}
+
+// Own implements events.Links.
+func (p links) Own() events.Link {
+	nc, seen := p.c.nc, &p.c.link
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	server := nc.ConnectedServerId()
+	client, err := nc.GetClientID()
+	if err != nil || server == "" || nc.ConnectedServerId() != server { // between two connections
+		return events.Link{}
+	}
+	if l := (events.Link{Server: server, Client: client}); !l.Same(seen.link) {
+		l.Count = seen.link.Count + 1
+		seen.link = l
+	}
+	return seen.link
+}
+
+// Ends implements events.Links, over a connection of its own: accounts do not hear each other.
+func (p links) Ends(ctx context.Context, fn func(events.Link), ready func()) error {
+	o, err := p.system()
+	if err != nil {
+		return err
+	}
+	s := &Conn{log: p.c.log, state: newState(), refused: newRefusals()}
+	// The first attempt must not be repeated in the background: a wrong password is to be told.
+	opts := append(s.options(o), nats.RetryOnFailedConnect(false))
+	if s.nc, err = nats.Connect(o.URL, opts...); err != nil {
+		code := events.Unavailable
+		if errors.Is(err, nats.ErrAuthorization) || strings.Contains(strings.ToLower(err.Error()), "authorization violation") {
+			code = events.NotFound
+		}
+		return events.Errorf(code, "connect to the system account of NATS as %q: %w", o.user, err)
+	}
+	defer s.Close()
+	return s.subscribe(ctx, allEnds, "", func(m *nats.Msg) {
+		var e ended
+		if json.Unmarshal(m.Data, &e) == nil {
+			fn(events.Link{Server: e.Server.ID, Client: e.Client.ID})
+		}
+	}, ready)
+}
+
+// system is how to connect to the system account.
+func (p links) system() (ConnectOptions, error) {
+	o := p.c.opt
+	sys := o.System
+	if o.Server != nil && !sys.given() {
+		sys = o.Server.system
+	}
+	if !sys.given() {
+		return o, events.Errorf(events.NotFound, "no access to the system account of NATS is configured")
+	}
+	if sys.URL != "" {
+		o.URL, o.Server = sys.URL, nil
+	}
+	o.Name, o.Credentials, o.user, o.password = o.Name+" (system)", sys.Credentials, sys.User, sys.Password
+	o.Jitter = 10 * time.Millisecond // of services there are few, and what happens meanwhile is missed
+	return o, nil
+}

@@ -1,0 +1,57 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/loop"
+)
+
+// hearAgain is the pause before the ends of connections are listened to again.
+const hearAgain = time.Second
+
+// ends hears which connections the brokers see end. Without that heartbeats decide, as they do about what is missed here.
+func (s *Service) ends(ctx context.Context, emit loop.Emit) error {
+	said := ""
+	for ctx.Err() == nil {
+		err := s.o.Ports.Links.Ends(ctx, func(l events.Link) {
+			s.mu.Lock()
+			cut, ok := s.ages.Ended(l, time.Now())
+			s.mu.Unlock()
+			if ok {
+				emit(events.Input{Body: cut})
+			}
+		}, func() { said = "" })
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(err, events.ErrNotFound):
+			s.report(events.Errorf(events.NotFound, "the system account is not to be had: heartbeats decide: %w", err))
+			<-ctx.Done()
+		default:
+			if text := err.Error(); text != said {
+				said = text
+				s.report(events.Errorf(events.CodeOf(err), "the ends of connections are not heard for now: heartbeats decide: %w", err))
+			}
+			pause(ctx, hearAgain)
+		}
+	}
+	return nil
+}
+
+// report makes trouble visible that no entity has.
+func (s *Service) report(err error) {
+	if s.o.Observe != nil {
+		s.o.Observe(loop.Observation{Service: events.ServiceDiscovery, Err: err})
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

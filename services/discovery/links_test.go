@@ -1,0 +1,174 @@
+package discovery_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/discovery"
+	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/loop/looptest"
+)
+
+// connected is an agent with a connection of its own. Like the real one it says hello again when that is new.
+func connected(t *testing.T, c *memory.Client, n events.NodeID, inc events.Incarnation) (stop func()) {
+	t.Helper()
+	p := c.Ports()
+	hello := func() {
+		data, _ := events.EncodeBody(events.NodeHello{Node: n, Incarnation: inc, Slots: 2, Address: "10.0.0.1", Link: p.Links.Own()})
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, _ = p.Calls.Call(ctx, events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), data) // repeated every 500 ms
+	}
+	beating := looptest.Start(t, func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			hello()
+			data, _ := events.EncodeBody(events.Heartbeat{Node: n, Incarnation: inc, Slots: 2, Link: p.Links.Own()})
+			_ = p.Signals.Send(events.HeartbeatSubject(n), data)
+			select {
+			case <-time.After(discovery.HeartbeatEvery):
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	})
+	greeting := looptest.Start(t, func(ctx context.Context) error {
+		err := p.Signals.Watch(ctx, func(up bool) {
+			if up {
+				hello()
+			}
+		})
+		if ctx.Err() == nil {
+			return err
+		}
+		return nil
+	})
+	answering := pinged(t, p, n, func(context.Context, []byte) ([]byte, error) {
+		return events.EncodeBody(events.Pong{Node: n, Incarnation: inc, Link: p.Links.Own()})
+	})
+	return func() { beating(); greeting(); answering() }
+}
+
+func TestAKilledAgentIsSuspectedAtOnceAndLostAfterTheGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stopA, stopB := start(t, bus.Client().Ports()), start(t, bus.Client().Ports())
+		synctest.Wait()
+		c := bus.Client()
+		kill := connected(t, c, "node-a", "A")
+		time.Sleep(10 * time.Second)
+		wantTold(t, p, "node-a joined")
+		c.Disconnect()
+		kill()
+		time.Sleep(time.Millisecond)
+		wantTold(t, p, "node-a joined, node-a suspected")
+		time.Sleep(900 * time.Millisecond)
+		wantTold(t, p, "node-a joined, node-a suspected")
+		time.Sleep(300 * time.Millisecond)
+		wantTold(t, p, "node-a joined, node-a suspected, node-a lost")
+		stopA()
+		stopB()
+	})
+}
+
+func TestABrokenLinkCostsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stopA, stopB := start(t, bus.Client().Ports()), start(t, bus.Client().Ports())
+		synctest.Wait()
+		c := bus.Client()
+		end := connected(t, c, "node-a", "A")
+		time.Sleep(time.Second)
+		want := "node-a joined"
+		for range 5 {
+			c.Disconnect()
+			time.Sleep(700 * time.Millisecond)
+			c.Connect()
+			time.Sleep(time.Millisecond)
+			want += ", node-a suspected, node-a recovered"
+			wantTold(t, p, want)
+			time.Sleep(3 * time.Second)
+		}
+		wantTold(t, p, want)
+		end()
+		stopA()
+		stopB()
+	})
+}
+
+// The broker dies with all connections and comes back: nobody hears of ends, and heartbeats have a full grace.
+func TestARestartOfTheBrokerLosesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stop := start(t, bus.Client().Ports())
+		synctest.Wait()
+		var ends []func()
+		for _, n := range []events.NodeID{"node-a", "node-b"} {
+			ends = append(ends, connected(t, bus.Client(), n, "A"))
+		}
+		time.Sleep(5 * time.Second)
+		bus.Disconnect()
+		time.Sleep(30 * time.Second)
+		bus.Connect()
+		time.Sleep(30 * time.Second)
+		if got := told(t, p); strings.Contains(got, "suspected") || strings.Contains(got, "lost") {
+			t.Errorf("told %s", got)
+		}
+		for _, end := range ends {
+			end()
+		}
+		stop()
+	})
+}
+
+// deaf is a system without access to the ends of connections.
+type deaf struct{ events.Links }
+
+func (deaf) Ends(context.Context, func(events.Link), func()) error {
+	return events.Errorf(events.NotFound, "no access to the system account")
+}
+
+func TestWithoutTheSystemAccountHeartbeatsDecide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Client().Ports()
+		p.Links = deaf{p.Links}
+		var mu sync.Mutex
+		var said []string
+		s, err := discovery.New(discovery.Options{Ports: p, Config: discovery.DefaultConfig(), Observe: func(o loop.Observation) {
+			mu.Lock()
+			defer mu.Unlock()
+			if o.Err != nil {
+				said = append(said, o.Err.Error())
+			}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := looptest.Start(t, s.Run)
+		synctest.Wait()
+		c := bus.Client()
+		kill := connected(t, c, "node-a", "A")
+		time.Sleep(time.Second)
+		c.Disconnect()
+		kill()
+		time.Sleep(900 * time.Millisecond)
+		wantTold(t, bus.Ports(), "node-a joined")
+		time.Sleep(3 * time.Second)
+		wantTold(t, bus.Ports(), "node-a joined, node-a suspected, node-a lost")
+		mu.Lock()
+		defer mu.Unlock()
+		if len(said) != 1 || !strings.Contains(said[0], "the system account is not to be had: heartbeats decide") {
+			t.Errorf("said %q", said)
+		}
+		stop()
+	})
+}
