@@ -62,7 +62,7 @@ func TestAKilledAgentIsSuspectedAtOnceAndLostAfterTheGrace(t *testing.T) {
 		synctest.Wait()
 		c := bus.Client()
 		kill := connected(t, c, "node-a", "A")
-		time.Sleep(10 * time.Second)
+		time.Sleep(10100 * time.Millisecond) // between two heartbeats
 		wantTold(t, p, "node-a joined")
 		c.Disconnect()
 		kill()
@@ -157,7 +157,7 @@ func TestWithoutTheSystemAccountHeartbeatsDecide(t *testing.T) {
 		synctest.Wait()
 		c := bus.Client()
 		kill := connected(t, c, "node-a", "A")
-		time.Sleep(time.Second)
+		time.Sleep(1100 * time.Millisecond) // between two heartbeats
 		c.Disconnect()
 		kill()
 		time.Sleep(900 * time.Millisecond)
