@@ -43,7 +43,7 @@ func Catalog() []Entry {
 		entry[NodeQuarantine](ClassCommand, "client", to(disc), "keep a node or a slot out for a time"),
 		entry[NodeRelease](ClassCommand, "client", to(disc), "end the quarantine of a node or a slot"),
 
-		entry[JobSubmitted](ClassFact, reg, to(sched), "a job was accepted"),
+		entry[JobSubmitted](ClassFact, reg, to(sched, rdzv), "a job was accepted"),
 		entry[JobRejected](ClassFact, reg, nil, "a command was refused, with every reason"),
 		entry[JobScaled](ClassFact, reg, to(sched), "the wanted number of workers changed"),
 		entry[JobCharged](ClassFact, reg, to(disc), "a failure was charged to a worker's life"),
@@ -63,6 +63,7 @@ func Catalog() []Entry {
 		entry[RoundOpened](ClassFact, rdzv, to(reg), "a new generation is being agreed on"),
 		entry[RoundMissed](ClassFact, rdzv, to(reg), "who is asked back in vain while a round cannot be sealed"),
 		entry[RoundSealed](ClassFact, rdzv, to(reg), "who is in a generation, with which rank"),
+		entry[RoundGathered](ClassFact, rdzv, to(reg), "which nodes have come by themselves, and so which places a job has"),
 		entry[RoundClosed](ClassFact, rdzv, nil, "the rendezvous of a job is over"),
 
 		entry[WorkerStarted](ClassFact, agent, to(reg), "a process was started"),
@@ -121,6 +122,7 @@ func (PlacementReleased) Type() Type { return "dev.regroup.placement.released.v1
 func (RoundOpened) Type() Type       { return "dev.regroup.round.opened.v1" }
 func (RoundMissed) Type() Type       { return "dev.regroup.round.missed.v1" }
 func (RoundSealed) Type() Type       { return "dev.regroup.round.sealed.v1" }
+func (RoundGathered) Type() Type     { return "dev.regroup.round.gathered.v1" }
 func (RoundClosed) Type() Type       { return "dev.regroup.round.closed.v1" }
 func (WorkerStarted) Type() Type     { return "dev.regroup.worker.started.v1" }
 func (WorkerReady) Type() Type       { return "dev.regroup.worker.ready.v1" }

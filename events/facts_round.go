@@ -46,6 +46,19 @@ type RoundSealed struct {
 	JudgeMS    float64    `json:"judge_ms"`  // from the first notice to this seal
 }
 
+// RoundGathered says which nodes have come by themselves to a job that nobody places, and so which places it has from now
+// on; it replaces every earlier one. It is told from the first complete round on.
+type RoundGathered struct {
+	Job     JobID    `json:"job"`
+	Round   int      `json:"round"`  // TorchElastic's, from 0: counts the changes of the set of nodes
+	Nodes   []NodeID `json:"nodes"`  // that take part, in order of arrival
+	Places  []Place  `json:"places"` // of these nodes, by node and slot
+	Workers Workers  `json:"workers"`
+	Reason  string   `json:"reason"`           // why it changed
+	Gone    []NodeID `json:"gone,omitempty"`   // nodes that were taken out because they are lost
+	Closed  bool     `json:"closed,omitempty"` // nobody is taken in any more
+}
+
 // RoundClosed says that the rendezvous of a job is over for good.
 type RoundClosed struct {
 	Job    JobID  `json:"job"`

@@ -71,6 +71,57 @@ type PeersAnswer struct {
 	Addresses map[int]string `json:"addresses"`
 }
 
+// NodeEnter asks rendezvous to take a node into a job whose nodes come by themselves (verb enter). Repeating it is harmless
+// and, once the node is in, changes nothing.
+type NodeEnter struct {
+	Job         JobID       `json:"job"`
+	Node        NodeID      `json:"node"`
+	Incarnation Incarnation `json:"incarnation"`
+	Slots       int         `json:"slots"`
+	Spec        Spec        `json:"spec"` // what this node takes the job for; everybody must mean the same
+}
+
+// NodeExit says that a node wants to be in its job no longer (verb exit). The job goes on without it.
+type NodeExit struct {
+	Job         JobID       `json:"job"`
+	Node        NodeID      `json:"node"`
+	Incarnation Incarnation `json:"incarnation"`
+	Reason      string      `json:"reason"`
+}
+
+// RendezvousClose asks that no node is taken into a job any more (verb close). Those that are in go on.
+type RendezvousClose struct {
+	Job    JobID  `json:"job"`
+	Reason string `json:"reason"`
+}
+
+// Standing is what a node is to a job whose nodes come by themselves.
+type Standing string
+
+// Standings. The last four are final for this life of the agent.
+const (
+	StandingIn       Standing = "participant" // of the round that forms or runs
+	StandingWaiting  Standing = "waiting"     // the round is complete and has room: is taken in at the next commit
+	StandingSpare    Standing = "spare"       // the round is complete and full: takes the place of a member that is lost
+	StandingTimedOut Standing = "timed-out"   // no round was complete within the join timeout
+	StandingClosed   Standing = "closed"      // nobody is taken in any more
+	StandingLeft     Standing = "left"        // it wanted to go, or drains
+	StandingOver     Standing = "over"        // the job has ended
+)
+
+// Final tells whether the node has nothing to wait for.
+func (s Standing) Final() bool {
+	return s == StandingTimedOut || s == StandingClosed || s == StandingLeft || s == StandingOver
+}
+
+// NodeStanding answers NodeEnter, NodeExit and RendezvousClose.
+type NodeStanding struct {
+	Gathering
+	Node     NodeID   `json:"node"`
+	Standing Standing `json:"standing"`
+	Reason   string   `json:"reason,omitempty"` // of a final standing
+}
+
 // Ping asks an agent whether it is there (verb ping).
 type Ping struct{}
 

@@ -64,6 +64,21 @@ type Heard struct {
 	Heartbeat
 }
 
+// Gathering is how far the rendezvous of nodes that come by themselves is, told to those who wait. It is for people: what
+// a node must do comes with its launches.
+type Gathering struct {
+	Job        JobID   `json:"job"`
+	Round      int     `json:"round"`
+	Complete   bool    `json:"complete"`
+	Nodes      int     `json:"nodes"` // participants
+	Min        int     `json:"min"`
+	Max        int     `json:"max"`
+	Waiting    int     `json:"waiting,omitempty"`
+	Spares     int     `json:"spares,omitempty"`
+	LastCallMS float64 `json:"last_call_ms,omitempty"` // what is left of it
+	Closed     bool    `json:"closed,omitempty"`
+}
+
 // Abandon is sent by rendezvous to agents: generation is over, abort its collectives now.
 type Abandon struct {
 	Job        JobID      `json:"job"`

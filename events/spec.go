@@ -50,6 +50,8 @@ type Spec struct {
 	Stop     Stop              `json:"stop"`
 	Data     Data              `json:"data"`
 	Labels   map[string]string `json:"labels,omitempty"`
+
+	Rendezvous *Rendezvous `json:"rendezvous,omitempty"` // only for jobs whose nodes come by themselves
 }
 
 // Failures is the failure budget of the whole job (torchrun's --max-restarts is one per agent): more than Max failures
@@ -95,6 +97,12 @@ func (s Spec) WithDefaults() Spec {
 	}
 	if s.Recovery == "" {
 		s.Recovery = RecoveryRestart
+	}
+	if s.Rendezvous != nil {
+		s.Rendezvous = s.Rendezvous.withDefaults()
+		if s.Workers == (Workers{}) {
+			s.Workers = s.Rendezvous.workers()
+		}
 	}
 	if s.Failures.Max == nil {
 		s.Failures.Max = new(int)

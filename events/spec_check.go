@@ -125,6 +125,7 @@ func (s Spec) Check() []Finding {
 		}
 	}
 	s.checkStop(&bad)
+	s.checkRendezvous(add)
 	return bad
 }
 

@@ -111,6 +111,9 @@ func NoticeSubject(j JobID) string { return root + "sig.notice." + string(j) }
 // ProgressSubject is where progress of a job goes.
 func ProgressSubject(j JobID) string { return root + "sig.progress." + string(j) }
 
+// GatheringSubject is where the rendezvous tells how far the nodes of a job have come together.
+func GatheringSubject(j JobID) string { return root + "sig.gathering." + string(j) }
+
 // Services, as they appear in request subjects, sources and span resources.
 const (
 	ServiceDiscovery  = "discovery"
@@ -125,5 +128,8 @@ const (
 	VerbJoin  = "join"  // discovery: a node; rendezvous: a member
 	VerbLeave = "leave" // discovery: goodbye of a node
 	VerbPeers = "peers" // rendezvous: data-plane addresses of ranks
+	VerbEnter = "enter" // rendezvous: a node that comes by itself
+	VerbExit  = "exit"  // rendezvous: goodbye of such a node
+	VerbClose = "close" // rendezvous: no more of them
 	VerbPing  = "ping"  // agent: are you there?
 )

@@ -75,6 +75,18 @@ type RoundView struct {
 	Expected   Places     `json:"expected,omitempty"` // of Proposed
 	Until      time.Time  `json:"until,omitzero"`     // those who are expected are waited for no longer than this; zero = no end yet
 	Cause      Cause      `json:"cause"`
+
+	Gathering *GatheringView `json:"gathering,omitempty"` // only if the job's nodes come by themselves
+}
+
+// GatheringView is the rendezvous of the nodes of a job that nobody places. Each node is in one of the three lists.
+type GatheringView struct {
+	Gathering
+	Participants []NodeID  `json:"participants"` // in order of arrival
+	WaitList     []NodeID  `json:"wait_list,omitempty"`
+	SpareList    []NodeID  `json:"spare_list,omitempty"`
+	LastCall     time.Time `json:"last_call,omitzero"` // end of the last call, on the judge's clock
+	Placed       []NodeID  `json:"placed,omitempty"`   // whose slots are the job's places now
 }
 
 // JobState is the registry's opinion of a job.

@@ -33,6 +33,8 @@ func route(in events.Input, known func() []string, state func(string) (job.State
 		return existing(b.Job, state)
 	case events.Standstill:
 		return existing(b.Job, state)
+	case events.RoundGathered:
+		return one(b.Job)
 	case events.WorkerStarted:
 		return one(b.Job)
 	case events.WorkerReady:
@@ -139,6 +141,9 @@ func places(row events.PlacementView, v events.JobView, number uint64, emit loop
 
 // generations says what the rendezvous shows of a job and the job does not know.
 func generations(r events.RoundView, v events.JobView, number uint64, emit loop.Emit) {
+	if g := r.Gathering; g != nil && v.Spec.External() && (len(g.Placed) > 0 || g.Closed || g.Round > 0) {
+		emit(events.Input{Number: number, Body: gathered(v, *g)})
+	}
 	if r.Generation > v.Generation {
 		// The times of the round are not in the view: an incident that ends with it is told without them.
 		emit(events.Input{Number: number, Body: events.RoundSealed{Job: r.Job, Generation: r.Generation, Members: r.Members, Cause: r.Cause}})
@@ -146,6 +151,17 @@ func generations(r events.RoundView, v events.JobView, number uint64, emit loop.
 	if r.Proposed > max(r.Generation, v.Generation) {
 		emit(events.Input{Number: number, Body: events.RoundOpened{Job: r.Job, Proposed: r.Proposed, Expected: r.Expected, Cause: r.Cause}})
 	}
+}
+
+// gathered makes the fact that says which nodes have come by themselves.
+func gathered(v events.JobView, g events.GatheringView) events.RoundGathered {
+	b := events.RoundGathered{Job: v.Job, Round: g.Round, Nodes: g.Participants, Workers: v.Spec.Workers, Closed: g.Closed, Reason: "as the rendezvous shows it"}
+	for _, n := range g.Placed {
+		for s := range v.Spec.Rendezvous.WorkersPerNode {
+			b.Places = append(b.Places, events.Place{Node: n, Slot: events.Slot(s)})
+		}
+	}
+	return b
 }
 
 // missed makes the fact about a node that some job has not heard: it still counts workers there that are gone.

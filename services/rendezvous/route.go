@@ -13,6 +13,17 @@ func route(in events.Input, known func() []string, state func(string) (round.Sta
 	switch b := in.Body.(type) {
 	case events.PlacementSet:
 		return one(b.Job)
+	case events.JobSubmitted:
+		if s, ok := state(string(b.Job)); !b.Spec.External() || (ok && s.External != nil) {
+			return nil
+		}
+		return one(b.Job)
+	case events.NodeEnter:
+		return one(b.Job)
+	case events.NodeExit:
+		return one(b.Job)
+	case events.RendezvousClose:
+		return one(b.Job)
 	case events.MemberJoin:
 		return one(b.Job)
 	case events.PeersQuery:
@@ -52,7 +63,7 @@ func route(in events.Input, known func() []string, state func(string) (round.Sta
 	case events.NodeLeft:
 		return on(b.Node, in.Number, known, state)
 	case events.Heartbeat:
-		return where(known, state, func(s round.State) bool { return s.Missed(b) })
+		return where(known, state, func(s round.State) bool { return s.Missed(b) || s.Revives(b) })
 	}
 	return nil
 }
@@ -99,7 +110,10 @@ func reconcile(ctx context.Context, p events.Ports, emit func(events.Input)) err
 		case events.JobHasStopped:
 			in.Body = events.JobStopped{JobEnd: end}
 		default:
-			continue
+			if !r.View.Spec.External() {
+				continue
+			}
+			in.Body = events.JobSubmitted{Job: r.View.Job, Spec: r.View.Spec, By: r.View.By}
 		}
 		emit(in)
 	}

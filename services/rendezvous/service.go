@@ -38,6 +38,9 @@ func New(o Options) (*Service, error) {
 		Requests: []loop.Request{
 			{Verb: events.VerbJoin, Decode: loop.As[events.MemberJoin]},
 			{Verb: events.VerbPeers, Decode: loop.As[events.PeersQuery]},
+			{Verb: events.VerbEnter, Decode: loop.As[events.NodeEnter]},
+			{Verb: events.VerbExit, Decode: loop.As[events.NodeExit]},
+			{Verb: events.VerbClose, Decode: loop.As[events.RendezvousClose]},
 		},
 		Signals: []loop.Hearing{
 			{Subject: events.AllNotices, Queue: events.ServiceRendezvous, Decode: decodeNotice},

@@ -75,6 +75,9 @@ func nodeInput(r events.Record[events.NodeView]) events.Input {
 // no news.
 func jobInputs(r events.Record[events.JobView], placed bool) []events.Input {
 	v, number := r.View, r.Number[events.FamilyJob]
+	if v.Spec.External() {
+		return nil
+	}
 	if v.State.Terminal() {
 		if !placed {
 			return nil

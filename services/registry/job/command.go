@@ -21,6 +21,9 @@ func (t *turn) submit(c events.JobSubmit) {
 	v := &t.View
 	v.Spec, v.By, v.Submitted = spec, t.in.Source, t.now
 	v.State, v.Reason = events.JobIsWaiting, "waits for the scheduler"
+	if spec.External() {
+		v.Reason = fmt.Sprintf("waits for %d to %d nodes to join it by themselves", spec.Rendezvous.Nodes.Min, spec.Rendezvous.Nodes.Max)
+	}
 	v.Ledger.Samples = spec.Data.Samples
 	v.Workers, v.Generations, v.Incidents = []events.WorkerView{}, []events.GenerationView{}, []events.IncidentClosed{}
 	t.d.Facts = append(t.d.Facts, events.Fact{
@@ -43,6 +46,13 @@ func (t *turn) scale(c events.JobScale) {
 		t.reject(events.Invalid, []events.Finding{{
 			Path:    "job",
 			Message: fmt.Sprintf("%s is %s: it takes no other number of workers", t.View.Job, t.View.State),
+		}})
+		return
+	}
+	if t.View.Spec.External() {
+		t.reject(events.Invalid, []events.Finding{{
+			Path:    "workers",
+			Message: fmt.Sprintf("the nodes of %s come by themselves: start agents that join it, or stop some", t.View.Job),
 		}})
 		return
 	}

@@ -140,6 +140,8 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 			t.progressed(b)
 		case events.Standstill:
 			t.stoodStill(b)
+		case events.RoundGathered:
+			t.gathered(b)
 		case events.WorkerStarted:
 			t.started(b)
 		case events.WorkerReady:

@@ -16,7 +16,7 @@ type Growth struct {
 // grow asks for the planned change that takes newcomers in: at once if nobody else is about to be ready, else after
 // elastic.settle. Horovod has no such window: there each of ten hosts that come together costs a reset.
 func (t *turn) grow(c events.Cause) {
-	if !t.open() && t.Grow == nil {
+	if !t.open() && !t.Planned && t.Grow == nil { // who comes while a change is planned may still be in time for it
 		t.Grow = &Growth{By: t.now.Add(t.Spec.Elastic.Settle.D()), Cause: c}
 	}
 }
@@ -40,9 +40,6 @@ func (t *turn) grown() {
 // othersComing tells whether more newcomers may be ready in a moment. One that should have been for as long as a last call
 // holds nobody up. Under restart recovery they join only once a round is open, and more places may be on their way.
 func (t *turn) othersComing() bool {
-	if t.Planned {
-		return false // they may still be in time for the commit that everybody waits for
-	}
 	if t.restart() {
 		return true
 	}

@@ -42,11 +42,25 @@ func (t *turn) launches() {
 			order = append(order, n)
 		}
 	}
+	if t.External != nil {
+		for n := range t.to { // one that is out before it ever had a seat
+			order = append(order, n)
+		}
+		if t.Stopping != nil || t.closed() {
+			for _, c := range t.External.Comers {
+				order = append(order, c.Node)
+			}
+		}
+	}
 	slices.Sort(order)
+	order = slices.Compact(order)
 	revision := t.Revision + 1
 	for _, n := range order {
 		l := t.launch(n)
 		sum := fingerprint(l)
+		if l.Phase == events.PhaseStop && t.Stopping == nil {
+			sum = "no place" // in whichever generation, and for whatever reason: said once
+		}
 		if t.Told[n].Sum == sum && !t.to[n] {
 			continue
 		}
@@ -84,7 +98,7 @@ func (t *turn) launch(n events.NodeID) events.Launch {
 		}
 	}
 	if len(seats) == 0 {
-		l.Phase, l.Reason = events.PhaseStop, "the job has no place on this node any more"
+		l.Phase, l.Reason = events.PhaseStop, t.whyOut(n)
 	}
 	return l
 }

@@ -12,6 +12,11 @@ func (t *turn) placement(p events.PlacementSet) {
 		return // an older one, late
 	}
 	t.Placement = max(t.Placement, t.in.Number)
+	t.place(p)
+}
+
+// place gives the job its places.
+func (t *turn) place(p events.PlacementSet) {
 	t.Workers = p.Workers
 	if t.Nonce == "" {
 		t.Nonce, t.Spec = t.in.Nonce, p.Spec
@@ -31,7 +36,7 @@ func (t *turn) placement(p events.PlacementSet) {
 	for _, place := range p.Places {
 		kept[place] = true
 	}
-	var shrunk *Seat
+	var shrunk *Seat // a copy: seats move when others are dropped
 	for i := range t.Seats {
 		x := &t.Seats[i]
 		if kept[x.Place] {
@@ -42,7 +47,8 @@ func (t *turn) placement(p events.PlacementSet) {
 		}
 		x.Leaving = true
 		if t.rankOf(x.Place, x.Incarnation) >= 0 {
-			shrunk = x
+			leaving := *x
+			shrunk = &leaving
 		}
 	}
 	for _, n := range p.Gone {

@@ -90,6 +90,9 @@ func (r *rig) do(t *testing.T, f []string) string {
 		f.Disconnected = slices.Contains(words, "disconnected")
 		return f
 	}
+	if b := r.nodes(f[0], place.Node, arg, num); b != nil {
+		return r.step(b)
+	}
 	switch f[0] {
 	case "place":
 		p := events.PlacementSet{Job: "j-1", Spec: r.spec, Reason: "because", Workers: events.Workers{Min: num("min", 2), Max: num("max", 4)}}
@@ -140,7 +143,7 @@ func (r *rig) do(t *testing.T, f []string) string {
 	case "left":
 		return r.step(events.NodeLeft{NodeFact: fact})
 	case "heartbeat":
-		return r.step(events.Heartbeat{Node: place.Node, Revisions: map[events.JobID]uint64{"j-1": uint64(num("revision", 0))}})
+		return r.step(events.Heartbeat{Node: place.Node, Incarnation: events.Incarnation(arg["life"]), Revisions: map[events.JobID]uint64{"j-1": uint64(num("revision", 0))}})
 	case "peers":
 		return r.step(events.PeersQuery{Job: "j-1", Generation: events.Generation(num("g", 0)), Ranks: []int{num("rank", 0)}})
 	case "finishing":
@@ -149,6 +152,13 @@ func (r *rig) do(t *testing.T, f []string) string {
 		return r.step(events.JobStopping{Job: "j-1", Reason: "asked"})
 	case "ended":
 		return r.step(events.JobSucceeded{JobEnd: events.JobEnd{Job: "j-1", Reason: "all done"}})
+	case "away": // no replica looks
+		d, err := time.ParseDuration(words[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.now = r.now.Add(d)
+		return r.step(events.Tick{})
 	case "wait":
 		d, err := time.ParseDuration(words[0])
 		if err != nil {
@@ -188,6 +198,8 @@ func show(s State, d events.Decision) string {
 				m = append(m, fmt.Sprintf("%d=%s#%d", y.Rank, y.Place, y.Attempt))
 			}
 			p("fact sealed %s: %s, %s", x.Generation, x.Cause.Kind, strings.Join(m, " "))
+		case events.RoundGathered:
+			p("fact gathered round %d: %v have %d places (%s)", x.Round, x.Nodes, len(x.Places), x.Reason)
 		case events.RoundClosed:
 			p("fact closed: %s", x.Reason)
 		}
@@ -202,9 +214,16 @@ func show(s State, d events.Decision) string {
 			planned = " planned"
 		}
 		p("launch %s r%d: %s %s%s [%s]", l.Node, l.Revision, l.Phase, l.Generation, planned, strings.Join(m, " "))
+		if s.External != nil && l.Phase == events.PhaseStop {
+			p("  because %s", l.Reason)
+		}
 	}
-	for range d.Pokes {
-		p("poke: abandon")
+	for _, k := range d.Pokes {
+		if g, ok := k.Body.(events.Gathering); ok {
+			p("told: %s", showGathering(g))
+		} else {
+			p("poke: abandon")
+		}
 	}
 	if d.Refusal != nil {
 		p("refused (%s): %s", events.CodeOf(d.Refusal), d.Refusal)
@@ -212,8 +231,13 @@ func show(s State, d events.Decision) string {
 	switch x := d.Reply.(type) {
 	case events.MemberWaiting:
 		p("reply: proposed %s sealed=%t over=%t removed=%t", x.Proposed, x.Sealed, x.Over, x.Removed)
+	case events.NodeStanding:
+		p("reply: %s %s", x.Standing, x.Reason)
 	case events.PeersAnswer:
 		p("reply: %v", x.Addresses)
+	}
+	if s.External != nil {
+		p("%s", showNodes(s.External))
 	}
 	p("%s %s", s.View.State, s.View.Generation)
 	return b.String()

@@ -61,7 +61,8 @@ type State struct {
 	Fresh     time.Time                            `json:"fresh,omitzero"`     // when a seat was last made or emptied for a new life
 	Finishing bool                                 `json:"finishing,omitempty"`
 	Stopping  *events.JobStopping                  `json:"stopping,omitempty"`
-	Revision  uint64                               `json:"revision"` // of the newest launches
+	External  *External                            `json:"external,omitempty"` // only if the job's nodes come by themselves
+	Revision  uint64                               `json:"revision"`           // of the newest launches
 	Told      map[events.NodeID]Told               `json:"told,omitempty"`
 	Asked     []events.Place                       `json:"asked,omitempty"` // told as asked back in vain
 }
@@ -153,6 +154,9 @@ func (s State) Concerns(n events.NodeID) bool {
 	if s.closed() {
 		_, told := s.Told[n] // so that a lost stop is told again
 		return told
+	}
+	if s.Hosts(n) {
+		return true
 	}
 	for _, x := range s.Seats {
 		if x.Place.Node == n {

@@ -17,9 +17,22 @@ func (Machine) New(entity string) State {
 // Deadline returns when silent members are waited for no longer: the earliest of the accusations' and the last call. Between
 // rounds it is when newcomers have waited long enough for each other.
 func (Machine) Deadline(s State) time.Time {
-	switch {
-	case s.closed():
+	if s.closed() {
 		return time.Time{}
+	}
+	var nodes time.Time
+	if s.External != nil && s.Stopping == nil && !s.Finishing {
+		nodes = s.External.wake()
+	}
+	d := s.seatsDeadline()
+	if d.IsZero() || (!nodes.IsZero() && nodes.Before(d)) {
+		d = nodes
+	}
+	return d
+}
+
+func (s *State) seatsDeadline() time.Time {
+	switch {
 	case s.open():
 	case s.Grow != nil:
 		return s.Grow.By
@@ -53,12 +66,15 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 		switch b := in.Body.(type) {
 		case events.MemberJoin:
 			t.d.Reply = events.MemberWaiting{Job: s.View.Job, Over: true}
+		case events.NodeEnter, events.NodeExit, events.RendezvousClose:
+			t.overExternal(b)
 		case events.Heartbeat:
 			t.heartbeat(b)
 			t.launches()
 		}
 		return s, t.d
 	}
+	t.external()
 	switch b := in.Body.(type) {
 	case events.PlacementSet:
 		t.placement(b)
@@ -123,6 +139,7 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 	}
 	if !s.closed() {
 		t.severed()
+		t.lookAround()
 		t.expireAccused()
 		t.grown()
 		t.settle()

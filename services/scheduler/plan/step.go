@@ -69,7 +69,7 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 }
 
 func (t *turn) submitted(b events.JobSubmitted) {
-	if slices.Contains(t.s.Ended, b.Job) {
+	if slices.Contains(t.s.Ended, b.Job) || b.Spec.External() { // nodes come to such a job by themselves
 		return
 	}
 	j := t.s.job(b.Job)
