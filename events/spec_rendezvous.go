@@ -89,8 +89,11 @@ func (s Spec) checkRendezvous(add func(path, format string, args ...any)) {
 		path  string
 		value Duration
 	}{
-		{"joinTimeout", r.JoinTimeout}, {"lastCallTimeout", r.LastCallTimeout}, {"closeTimeout", r.CloseTimeout},
-		{"keepAliveInterval", r.KeepAliveInterval}, {"heartbeatTimeout", r.HeartbeatTimeout},
+		{"joinTimeout", r.JoinTimeout},
+		{"lastCallTimeout", r.LastCallTimeout},
+		{"closeTimeout", r.CloseTimeout},
+		{"keepAliveInterval", r.KeepAliveInterval},
+		{"heartbeatTimeout", r.HeartbeatTimeout},
 	} {
 		if d.value <= 0 {
 			add("rendezvous."+d.path, "is %s, must be more than 0: write 500ms, 30s or 1h", d.value.D())
@@ -130,15 +133,25 @@ func (s Spec) fields() []field {
 		r = *s.Rendezvous
 	}
 	return []field{
-		{"name", show(s.Name)}, {"command", fmt.Sprintf("%q", s.Command)}, {"workdir", fmt.Sprintf("%q", s.Workdir)},
-		{"env", show(s.Env)}, {"recovery", show(s.Recovery)},
-		{"rendezvous.nodes", fmt.Sprintf("%d:%d", r.Nodes.Min, r.Nodes.Max)}, {"rendezvous.workersPerNode", show(r.WorkersPerNode)},
-		{"rendezvous.joinTimeout", show(r.JoinTimeout.D())}, {"rendezvous.lastCallTimeout", show(r.LastCallTimeout.D())},
-		{"rendezvous.closeTimeout", show(r.CloseTimeout.D())}, {"rendezvous.keepAliveInterval", show(r.KeepAliveInterval.D())},
-		{"rendezvous.keepAliveMaxAttempt", show(r.KeepAliveMaxAttempt)}, {"rendezvous.heartbeatTimeout", show(r.HeartbeatTimeout.D())},
+		{"name", show(s.Name)},
+		{"command", fmt.Sprintf("%q", s.Command)},
+		{"workdir", fmt.Sprintf("%q", s.Workdir)},
+		{"env", show(s.Env)},
+		{"recovery", show(s.Recovery)},
+		{"rendezvous.nodes", fmt.Sprintf("%d:%d", r.Nodes.Min, r.Nodes.Max)},
+		{"rendezvous.workersPerNode", show(r.WorkersPerNode)},
+		{"rendezvous.joinTimeout", show(r.JoinTimeout.D())},
+		{"rendezvous.lastCallTimeout", show(r.LastCallTimeout.D())},
+		{"rendezvous.closeTimeout", show(r.CloseTimeout.D())},
+		{"rendezvous.keepAliveInterval", show(r.KeepAliveInterval.D())},
+		{"rendezvous.keepAliveMaxAttempt", show(r.KeepAliveMaxAttempt)},
+		{"rendezvous.heartbeatTimeout", show(r.HeartbeatTimeout.D())},
 		{"failures", number(s.Failures.Max) + " in " + show(s.Failures.Per.D()) + ", " + show(s.Failures.SameStep) + " at one step"},
 		{"elastic", show([]Duration{s.Elastic.LastCall, s.Elastic.RejoinWithin, s.Elastic.StartWithin, s.Elastic.Settle, s.Elastic.Timeout}) + " " + number(s.Elastic.ResetLimit)},
-		{"health", show(s.Health)}, {"stop", show(s.Stop)}, {"data", show(s.Data)}, {"labels", show(s.Labels)},
+		{"health", show(s.Health)},
+		{"stop", show(s.Stop)},
+		{"data", show(s.Data)},
+		{"labels", show(s.Labels)},
 	}
 }
 
