@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/loop"
 	"github.com/regroup-io/regroup/services/registry/job"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
@@ -45,6 +46,9 @@ func state[S any](c *checker, stored []byte) S {
 	d, err := events.DecodeDocument(stored)
 	if err == nil {
 		err = json.Unmarshal(d.State, &s)
+	}
+	if p, ok := any(s).(loop.Packer[S]); ok && err == nil {
+		s, err = p.Unpack()
 	}
 	if err != nil {
 		c.fail(0, "document: %v", err)

@@ -20,8 +20,10 @@ type decided[S any] struct {
 	state  S
 	out    Outcome
 	pokes  []events.Signal
-	store  bool // there is something to store
-	lossy  bool // only signals and ticks, which come again
+	launch []events.Launch  // of a Teller: not in the document
+	full   []events.Message // the outbox as it is told: in the document some are brief
+	store  bool             // there is something to store
+	lossy  bool             // only signals and ticks, which come again
 	forget bool
 }
 
@@ -37,18 +39,23 @@ func (t *Turner[S]) decide(ctx context.Context, entity string, e *entry[S], inpu
 		d.doc.Number = map[events.Family]uint64{}
 	}
 	if !e.told {
-		d.doc.Outbox = slices.Clone(e.doc.Outbox)
+		d.full = slices.Clone(e.doc.Outbox)
 	}
-	for _, in := range inputs {
+	if l, ok := any(d.state).(Teller[S]); ok {
+		if d.doc.Told = e.launched; l.Launched() > e.launched {
+			d.state = l.Retell(e.launched)
+		}
+	}
+	carried := len(d.full)
+	var last *events.Input
+	for i, in := range inputs {
 		key := ringKey(in)
 		if key != "" && slices.Contains(d.doc.Applied, key) {
 			d.out.Answers = append(d.out.Answers, Answer{Repeat: true})
 			continue
 		}
-		if f := in.Body.Type().Family(); f != "sig" && f != "loop" {
-			d.lossy = false
-		}
-		said, err := t.step(&d, in, now)
+		d.lossy = d.lossy && lossy(in)
+		said, err := t.step(&d, in, now, t.take)
 		if err != nil {
 			return d, err
 		}
@@ -56,32 +63,125 @@ func (t *Turner[S]) decide(ctx context.Context, entity string, e *entry[S], inpu
 			return d, err
 		}
 		d.out.Answers = append(d.out.Answers, Answer{Reply: said.Reply, Refusal: said.Refusal, Facts: len(said.Facts)})
-		d.out.Spans = append(d.out.Spans, said.Spans...)
-		d.pokes = append(d.pokes, said.Pokes...)
-		d.forget = said.Forget
 		if key != "" {
 			d.doc.Applied = append(d.doc.Applied, key)
 		}
-		d.store = d.store || len(said.Facts)+len(said.Launches) > 0
+		last = &inputs[i]
+	}
+	if last != nil && t.conclude != nil {
+		said, err := t.step(&d, *last, now, t.conclude)
+		if err != nil {
+			return d, err
+		}
+		if err := t.tellLater(ctx, entity, &d, *last, said, now); err != nil {
+			return d, err
+		}
 	}
 	d.doc.Applied = d.doc.Applied[max(0, len(d.doc.Applied)-ringSize):]
-	raw, err := json.Marshal(d.state)
+	raw, err := encode(d.state)
 	if err != nil {
 		return d, events.Errorf(events.Internal, "%s %s: encode state: %w", t.o.Service, entity, err)
 	}
 	d.doc.State = raw
-	d.store = d.store || !bytes.Equal(raw, e.doc.State)
-	return d, nil
+	if d.store = d.store || !bytes.Equal(raw, e.doc.State); d.store {
+		d.doc.Outbox, d.doc.Brief, err = brief(d.state, d.full, carried, d.out.Facts)
+	}
+	return d, err
+}
+
+// lossy tells whether an input comes again by itself.
+func lossy(in events.Input) bool {
+	f := in.Body.Type().Family()
+	return f == "sig" || f == "loop"
+}
+
+// encode makes the stored form of a state.
+func encode[S any](s S) ([]byte, error) {
+	if p, ok := any(s).(Packer[S]); ok {
+		s = p.Pack()
+	}
+	return json.Marshal(s)
+}
+
+// decode reads the stored form of a state into s.
+func decode[S any](raw []byte, s *S) error {
+	if err := json.Unmarshal(raw, s); err != nil {
+		return err
+	}
+	if p, ok := any(*s).(Packer[S]); ok {
+		var err error
+		*s, err = p.Unpack()
+		return err
+	}
+	return nil
+}
+
+// brief shortens the facts decided in this turn, which follow the carried ones in the outbox: what the state holds anyway is
+// made again from it. Only the state that is stored with them has it, so carried ones stay whole.
+func brief[S any](s S, full []events.Message, carried int, facts []events.Event) ([]events.Message, []int, error) {
+	r, ok := any(s).(Teller[S])
+	if !ok {
+		return full, nil, nil
+	}
+	out, which := full, []int(nil)
+	for i, f := range facts {
+		short, ok := r.Brief(f.Body)
+		if !ok {
+			continue
+		}
+		if which == nil {
+			out = slices.Clone(full)
+		}
+		f.Body = short
+		m, err := f.Message()
+		if err != nil {
+			return nil, nil, err
+		}
+		out[carried+i], which = m, append(which, carried+i)
+	}
+	return out, which, nil
+}
+
+// recall makes the outbox of a stored document whole again.
+func recall[S any](s S, d events.Document) ([]events.Message, error) {
+	r, ok := any(s).(Teller[S])
+	if !ok || len(d.Brief) == 0 {
+		return d.Outbox, nil
+	}
+	out := slices.Clone(d.Outbox)
+	for _, i := range d.Brief {
+		if i < 0 || i >= len(out) {
+			return nil, events.Errorf(events.Invalid, "brief message %d of %d", i, len(out))
+		}
+		e, err := events.Decode(out[i].Header, out[i].Data)
+		if err != nil {
+			return nil, err
+		}
+		e.Body = r.Recall(e.Body)
+		m, err := e.Message()
+		if err != nil {
+			return nil, err
+		}
+		if trace := out[i].Header[events.HeaderTrace]; trace != nil {
+			m.Header[events.HeaderTrace] = trace
+		}
+		out[i] = m
+	}
+	return out, nil
 }
 
 // step calls the machine. A panic in it refuses the input instead of taking every replica down, one after the other.
-func (t *Turner[S]) step(d *decided[S], in events.Input, now time.Time) (said events.Decision, err error) {
+func (t *Turner[S]) step(d *decided[S], in events.Input, now time.Time, do func(S, events.Input, time.Time) (S, events.Decision)) (said events.Decision, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = events.Errorf(events.Internal, "%s: %s %s: the machine panicked: %v", t.o.Service, in.Body.Type(), in.ID, r)
 		}
 	}()
-	d.state, said = t.o.Machine.Step(d.state, in, now)
+	d.state, said = do(d.state, in, now)
+	d.out.Spans = append(d.out.Spans, said.Spans...)
+	d.pokes = append(d.pokes, said.Pokes...)
+	d.forget = said.Forget
+	d.store = d.store || len(said.Facts)+len(said.Launches) > 0
 	return said, nil
 }
 
@@ -107,30 +207,43 @@ func (t *Turner[S]) tellLater(ctx context.Context, entity string, d *decided[S],
 		if err != nil {
 			return events.Errorf(events.Internal, "%s %s: fact %s: %w", t.o.Service, entity, f.Body.Type(), err)
 		}
-		d.doc.Outbox = append(d.doc.Outbox, m)
+		d.full = append(d.full, m)
 		d.out.Facts = append(d.out.Facts, ev)
+	}
+	if _, ok := any(d.state).(Teller[S]); ok {
+		d.launch = append(d.launch, said.Launches...)
+		return nil
 	}
 	for _, l := range said.Launches {
 		if l.Revision == 0 { // a machine that must know what it has told counts by itself
 			l.Revision = d.doc.Version
 		}
-		data, err := events.EncodeBody(l)
+		m, err := launchMessage(l, in.Trace)
 		if err != nil {
 			return err
 		}
-		m := events.Message{
-			Subject: events.LaunchSubject(l.Node, l.Job),
-			ID:      string(l.Job) + "-" + string(l.Node) + "-" + strconv.FormatUint(l.Revision, 10),
-			Data:    data,
-		}
-		if trace := cmp.Or(l.Trace, in.Trace); trace != "" {
-			m.Header = map[string][]string{events.HeaderTrace: {trace}}
-		}
 		// Of two launches for one node the later one is the whole truth.
-		d.doc.Outbox = slices.DeleteFunc(d.doc.Outbox, func(o events.Message) bool { return o.Subject == m.Subject })
-		d.doc.Outbox = append(d.doc.Outbox, m)
+		d.full = slices.DeleteFunc(d.full, func(o events.Message) bool { return o.Subject == m.Subject })
+		d.full = append(d.full, m)
 	}
 	return nil
+}
+
+// launchMessage is the stored form of a launch.
+func launchMessage(l events.Launch, trace string) (events.Message, error) {
+	data, err := events.EncodeBody(l)
+	if err != nil {
+		return events.Message{}, err
+	}
+	m := events.Message{
+		Subject: events.LaunchSubject(l.Node, l.Job),
+		ID:      string(l.Job) + "-" + string(l.Node) + "-" + strconv.FormatUint(l.Revision, 10),
+		Data:    data,
+	}
+	if trace = cmp.Or(l.Trace, trace); trace != "" {
+		m.Header = map[string][]string{events.HeaderTrace: {trace}}
+	}
+	return m, nil
 }
 
 // number gives the next number of a family. A document without one, perhaps because an older document was removed, goes

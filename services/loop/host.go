@@ -70,9 +70,10 @@ type Host[S any] struct {
 }
 
 const (
-	inboxSize = 1024
-	batchSize = 256
-	turnLimit = 5 * time.Second // a store that does not answer must not hold the others' turns for ever
+	inboxSize  = 8192
+	batchSize  = 4096
+	readAtOnce = 32 << 10        // bytes of a document
+	turnLimit  = 5 * time.Second // a store that does not answer must not hold the others' turns for ever
 )
 
 // New checks the options. It does no I/O.

@@ -20,3 +20,35 @@ type Machine[S any] interface {
 	// Deadline says when Step must be given a Tick even if nothing else happens; zero = never.
 	Deadline(s S) time.Time
 }
+
+// Batcher is a Machine that takes several inputs in before it draws its conclusions, so that a batch costs one look at the
+// whole state. Step is Take and Conclude of one input.
+type Batcher[S any] interface {
+	Machine[S]
+	// Take takes one input into account: it answers, and changes what the input itself says.
+	Take(s S, in events.Input, now time.Time) (S, events.Decision)
+	// Conclude decides what follows from the state as it is now. last is the newest of the inputs that were taken in.
+	Conclude(s S, last events.Input, now time.Time) (S, events.Decision)
+}
+
+// Teller is a state that holds what its launches and the long parts of its facts were made from, so that the document needs not
+// hold them twice: what may not have been told is made again.
+type Teller[S any] interface {
+	// Launched returns the revision of the newest launches; 0 = there are none.
+	Launched() uint64
+	// Launches makes every launch of a revision above after, in order of node: the same text as when it was decided, as long
+	// as no input was taken in since.
+	Launches(after uint64) []events.Launch
+	// Retell asks that the next conclusion tells those again, under a new revision.
+	Retell(after uint64) S
+	// Brief returns a body without what Recall finds in the state; false = it has nothing of it.
+	Brief(b events.Body) (events.Body, bool)
+	// Recall completes what Brief returned, as long as no input was taken in since.
+	Recall(b events.Body) events.Body
+}
+
+// Packer is a state that is stored in a shorter form than it is worked on. Neither changes the receiver's own contents.
+type Packer[S any] interface {
+	Pack() S
+	Unpack() (S, error)
+}

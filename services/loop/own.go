@@ -32,13 +32,17 @@ func (h *Host[S]) own(ctx context.Context) error {
 	}
 }
 
-// more takes what else has arrived already.
+// more takes what else has arrived already, but no more ids than a document remembers.
 func (h *Host[S]) more(a arrival) []arrival {
 	batch := []arrival{a}
-	for len(batch) < batchSize {
+	ids := 0
+	for len(batch) < batchSize && ids < ringSize {
 		select {
 		case a := <-h.inbox:
 			batch = append(batch, a)
+			if a.input.ID != "" {
+				ids++
+			}
 		default:
 			return batch
 		}
@@ -71,15 +75,31 @@ func (h *Host[S]) batch(ctx context.Context, batch []arrival) {
 			continue
 		case a.change != nil:
 			h.turner.Seen(a.change.key, a.change.value, a.change.revision, h.o.Now())
-			h.arm(a.change.key, time.Time{})
+			h.seen(a.change.key)
 			continue
 		}
-		b.Add(a.input, h.o.Route(a.input, h.turner.Known, h.turner.State), a.settle)
+		state := h.turner.State
+		if lossy(a.input) {
+			state = h.turner.Peek // nothing is read anew for what may be lost
+		}
+		b.Add(a.input, h.o.Route(a.input, h.turner.Known, state), a.settle)
 	}
 	b.Each(func(entity string, parts []*Part) bool {
 		h.turn(ctx, entity, parts)
 		return true
 	})
+}
+
+// seen arms the alarms of an entity whose document has changed. A long one changes often while it matters, and whoever changes
+// it has armed the same alarms: it is read after a while.
+func (h *Host[S]) seen(entity string) {
+	if h.turner.Unread(entity) <= readAtOnce {
+		h.arm(entity, time.Time{})
+		return
+	}
+	if _, ok := h.wakes.at[wakeKey{entity, look}]; !ok {
+		h.wakes.set(wakeKey{entity, look}, h.o.Now().Add(LookAfter))
+	}
 }
 
 // turn gives an entity its inputs.
@@ -112,11 +132,11 @@ func (h *Host[S]) once(ctx context.Context, entity string, inputs []events.Input
 
 // arm sets the entity's alarms: its deadline, not before floor, and the telling of what waits in its outbox.
 func (h *Host[S]) arm(entity string, floor time.Time) {
-	deadline := h.turner.Deadline(entity)
-	if !deadline.IsZero() && deadline.Before(floor) {
-		deadline = floor
+	due := h.turner.Deadline(entity)
+	if !due.IsZero() && due.Before(floor) {
+		due = floor
 	}
-	h.wakes.set(wakeKey{entity, false}, deadline)
+	h.wakes.set(wakeKey{entity, deadline}, due)
 	since := h.turner.Waiting(entity)
 	if !since.IsZero() {
 		since = since.Add(TellAfter)
@@ -124,7 +144,7 @@ func (h *Host[S]) arm(entity string, floor time.Time) {
 			since = floor
 		}
 	}
-	h.wakes.set(wakeKey{entity, true}, since)
+	h.wakes.set(wakeKey{entity, tell}, since)
 }
 
 // due fires the alarms whose time has come. An alarm that changes nothing is not fired again at once: a machine whose
@@ -135,8 +155,12 @@ func (h *Host[S]) due(ctx context.Context) {
 		if !ok {
 			return
 		}
-		if key.tell {
+		switch key.what {
+		case tell:
 			h.tellAgain(ctx, key.entity)
+			continue
+		case look:
+			h.arm(key.entity, time.Time{})
 			continue
 		}
 		if _, err := h.once(ctx, key.entity, []events.Input{{Body: events.Tick{}}}); err == nil { // else it is armed already

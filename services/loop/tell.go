@@ -11,16 +11,16 @@ import (
 
 // Tell tells what waits in the entity's outbox, unless the log has it already. It is no error if nothing waits.
 func (t *Turner[S]) Tell(ctx context.Context, entity string) error {
-	e, ok := t.kept[entity]
-	if !ok || e.broken != nil {
+	e := t.known(entity)
+	if e == nil || e.broken != nil {
 		return nil //nolint:nilerr // a document that cannot be read has nothing that we could tell
 	}
-	return t.tell(ctx, e, true)
+	return t.tell(ctx, e, nil, true)
 }
 
-// tell publishes the outbox in order. doubt = another replica or an earlier try may have told some of it: the broker
+// tell publishes the outbox in order, then the launches: these, or what the state makes again. doubt = another replica or an earlier try may have told some of it: the broker
 // drops repeats for some minutes only, so what the log's newest message covers is left out.
-func (t *Turner[S]) tell(ctx context.Context, e *entry[S], doubt bool) error {
+func (t *Turner[S]) tell(ctx context.Context, e *entry[S], launches []events.Launch, doubt bool) error {
 	if e.told {
 		return nil
 	}
@@ -45,9 +45,46 @@ func (t *Turner[S]) tell(ctx context.Context, e *entry[S], doubt bool) error {
 			return events.Errorf(events.CodeOf(err), "%s: tell %s: %w", t.o.Service, m.Subject, err)
 		}
 	}
+	if err := t.launch(ctx, e, launches, doubt); err != nil {
+		return err
+	}
 	// The outbox itself is emptied with the next save; a save for nothing else would double the cost of every turn.
 	e.told = true
 	return left
+}
+
+// launch publishes the launches that are not known to be told. In doubt the last of them is looked for: they are stored in
+// their order, and where one is missing all the same, its node's heartbeats ask for it.
+func (t *Turner[S]) launch(ctx context.Context, e *entry[S], launches []events.Launch, doubt bool) error {
+	l, ok := any(e.state).(Teller[S])
+	if !ok || l.Launched() <= e.launched {
+		return nil
+	}
+	if doubt {
+		launches = l.Launches(e.launched)
+	}
+	all := make([]events.Message, len(launches))
+	for i, x := range launches {
+		m, err := launchMessage(x, "")
+		if err != nil {
+			return err
+		}
+		all[i] = m
+	}
+	if doubt && len(all) > 0 {
+		there, err := t.there(ctx, all[len(all)-1], map[string]uint64{})
+		switch {
+		case err != nil:
+			return err
+		case there:
+			all = nil
+		}
+	}
+	if err := t.o.Ports.Log.PublishAll(ctx, all); err != nil {
+		return events.Errorf(events.CodeOf(err), "%s: tell %d launches: %w", t.o.Service, len(all), err)
+	}
+	e.launched = l.Launched()
+	return nil
 }
 
 // there tells whether the log holds this message or a later one of its kind.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -34,6 +33,9 @@ type Turner[S any] struct {
 	o      TurnerOptions[S]
 	bucket events.Bucket
 	kept   map[string]*entry[S]
+
+	take     func(S, events.Input, time.Time) (S, events.Decision)
+	conclude func(S, events.Input, time.Time) (S, events.Decision) // nil = take concludes
 }
 
 // entry is one document as this replica knows it.
@@ -41,7 +43,9 @@ type entry[S any] struct {
 	doc      events.Document
 	state    S
 	revision uint64    // 0 = there is no document
-	told     bool      // all of doc.Outbox is known to be told
+	told     bool      // all of doc.Outbox and all launches are known to be told
+	launched uint64    // launches up to this revision are known to be told
+	value    []byte    // the document as stored, if it is not decoded yet
 	since    time.Time // when this replica first saw the revision
 	broken   error     // the document cannot be read by this version
 }
@@ -76,7 +80,11 @@ func NewTurner[S any](o TurnerOptions[S]) (*Turner[S], error) {
 	case o.NewID == nil:
 		return nil, events.Errorf(events.Invalid, "loop %s: no source of nonces", o.Service)
 	}
-	return &Turner[S]{o: o, bucket: o.Ports.Buckets.Bucket(o.Bucket), kept: map[string]*entry[S]{}}, nil
+	t := &Turner[S]{o: o, bucket: o.Ports.Buckets.Bucket(o.Bucket), kept: map[string]*entry[S]{}, take: o.Machine.Step}
+	if b, ok := o.Machine.(Batcher[S]); ok {
+		t.take, t.conclude = b.Take, b.Conclude
+	}
+	return t, nil
 }
 
 // Turn takes inputs into account: one stored change of the entity's document at most, then its facts are told.
@@ -109,7 +117,7 @@ func (t *Turner[S]) try(ctx context.Context, entity string, inputs []events.Inpu
 	}
 	// What another replica decided is told first, so that the outbox holds one turn and order is kept. If that fails,
 	// the decision must not wait for it: the rest stays in the outbox, before ours.
-	_ = t.tell(ctx, e, true)
+	_ = t.tell(ctx, e, nil, true)
 
 	d, err := t.decide(ctx, entity, e, inputs, now)
 	if err != nil {
@@ -149,24 +157,26 @@ func (t *Turner[S]) try(ctx context.Context, entity string, inputs []events.Inpu
 		}
 		revision = at
 	}
+	// What may be lost is said first: it is the quickest way to those who wait, and needs no store.
+	t.poke(d.pokes)
 	carried := !e.told
 	e.doc, e.state, e.revision, e.since, e.told = d.doc, d.state, revision, now, false
-	d.out.Untold = t.tell(ctx, e, carried)
-	t.poke(d.pokes)
+	e.doc.Outbox, e.doc.Brief = d.full, nil
+	d.out.Untold = t.tell(ctx, e, d.launch, carried)
 	t.end(ctx, entity, e, d)
 	return d.out, false, nil
 }
 
 // entry returns the entity's document as known, or loads it; fresh = it was loaded now.
 func (t *Turner[S]) entry(ctx context.Context, entity string, now time.Time) (e *entry[S], fresh bool, err error) {
-	if e, ok := t.kept[entity]; ok {
+	if e := t.known(entity); e != nil {
 		return e, false, e.broken
 	}
 	value, revision, err := t.bucket.Load(ctx, entity)
 	switch {
 	case errors.Is(err, events.ErrNotFound):
 		e = &entry[S]{state: t.o.Machine.New(entity), told: true, since: now}
-		if e.doc.State, err = json.Marshal(e.state); err != nil {
+		if e.doc.State, err = encode(e.state); err != nil {
 			return nil, false, events.Errorf(events.Internal, "%s %s: encode state: %w", t.o.Service, entity, err)
 		}
 	case err != nil:
@@ -181,12 +191,33 @@ func (t *Turner[S]) entry(ctx context.Context, entity string, now time.Time) (e 
 // read makes an entry of a stored document.
 func (t *Turner[S]) read(entity string, value []byte, revision uint64, now time.Time) *entry[S] {
 	e := &entry[S]{state: t.o.Machine.New(entity), revision: revision, since: now}
-	if e.doc, e.broken = events.DecodeDocument(value); e.broken == nil {
-		if err := json.Unmarshal(e.doc.State, &e.state); err != nil {
-			e.broken = events.Errorf(events.Invalid, "%s %s: decode state: %w", t.o.Service, entity, err)
-		}
+	e.doc, e.broken = events.DecodeDocument(value)
+	if e.broken == nil {
+		e.broken = decode(e.doc.State, &e.state)
 	}
-	e.told = len(e.doc.Outbox) == 0
+	if e.broken == nil {
+		e.doc.Outbox, e.broken = recall(e.state, e.doc)
+		e.doc.Brief = nil
+	}
+	if e.broken != nil {
+		e.broken = events.Errorf(events.CodeOf(e.broken), "%s %s: read its document: %w", t.o.Service, entity, e.broken)
+		return e
+	}
+	e.launched, e.told = e.doc.Told, len(e.doc.Outbox) == 0
+	if l, ok := any(e.state).(Teller[S]); ok && l.Launched() > e.launched {
+		e.told = false
+	}
+	return e
+}
+
+// known returns what this replica has of an entity, decoded, or nil. A document that the watch brought is decoded when it is
+// first asked for: most are replaced before.
+func (t *Turner[S]) known(entity string) *entry[S] {
+	e := t.kept[entity]
+	if e != nil && e.value != nil {
+		e = t.read(entity, e.value, e.revision, e.since)
+		t.kept[entity] = e
+	}
 	return e
 }
 
@@ -228,7 +259,7 @@ func (t *Turner[S]) Seen(entity string, value []byte, revision uint64, now time.
 		delete(t.kept, entity)
 		return
 	}
-	t.kept[entity] = t.read(entity, value, revision, now)
+	t.kept[entity] = &entry[S]{value: value, revision: revision, since: now}
 }
 
 // Known returns the entities that have a document, sorted.
@@ -239,16 +270,33 @@ func (t *Turner[S]) Known() []string {
 
 // State returns what is known of the entity's state; it must not be modified.
 func (t *Turner[S]) State(entity string) (S, bool) {
-	if e, ok := t.kept[entity]; ok && e.revision > 0 && e.broken == nil {
+	if e := t.known(entity); e != nil && e.revision > 0 && e.broken == nil {
 		return e.state, true
 	}
 	var zero S
 	return zero, false
 }
 
+// Peek is State without decoding: false if the newest document has not been read.
+func (t *Turner[S]) Peek(entity string) (S, bool) {
+	if e, ok := t.kept[entity]; ok && e.value == nil && e.revision > 0 && e.broken == nil {
+		return e.state, true
+	}
+	var zero S
+	return zero, false
+}
+
+// Unread tells whether the watch has brought a document of the entity that is not decoded yet, and how long it is.
+func (t *Turner[S]) Unread(entity string) int {
+	if e, ok := t.kept[entity]; ok {
+		return len(e.value)
+	}
+	return 0
+}
+
 // Deadline says when the entity must be given a Tick; zero = never.
 func (t *Turner[S]) Deadline(entity string) time.Time {
-	if e, ok := t.kept[entity]; ok && e.revision > 0 && e.broken == nil {
+	if e := t.known(entity); e != nil && e.revision > 0 && e.broken == nil {
 		return t.o.Machine.Deadline(e.state)
 	}
 	return time.Time{}
@@ -256,7 +304,7 @@ func (t *Turner[S]) Deadline(entity string) time.Time {
 
 // Waiting returns since when this replica has seen facts of the entity that are not known to be told; zero = none wait.
 func (t *Turner[S]) Waiting(entity string) time.Time {
-	if e, ok := t.kept[entity]; ok && !e.told {
+	if e := t.known(entity); e != nil && !e.told && e.broken == nil {
 		return e.since
 	}
 	return time.Time{}

@@ -14,8 +14,17 @@ type wakes struct {
 
 type wakeKey struct {
 	entity string
-	tell   bool // the outbox has waited; otherwise the machine's deadline
+	what   alarm
 }
+
+// alarm is why an entity is looked at.
+type alarm int
+
+const (
+	deadline alarm = iota // the machine's
+	tell                  // the outbox has waited
+	look                  // a long document has been seen and not been read
+)
 
 type wake struct {
 	at time.Time

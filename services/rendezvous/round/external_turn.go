@@ -233,7 +233,7 @@ func (t *turn) expired() {
 		detail := fmt.Sprintf("node %s gave no sign for %s", c.Node, t.Spec.Rendezvous.KeepAlive())
 		t.loseNode(c.Node, events.CauseNodeLost, detail, func(*Seat) bool { return true }, false)
 		t.gather(detail, c.Node)
-		t.again(c.Node)
+		t.tellAgain(c.Node)
 		i = 0
 	}
 }
@@ -281,7 +281,7 @@ func (t *turn) gather(reason string, gone ...events.NodeID) {
 	x.run(*t.Spec.Rendezvous, settle, t.now)
 	for n, o := range x.Out {
 		if before[n] != o {
-			t.again(n)
+			t.tellAgain(n)
 		}
 	}
 	have := t.placedNodes()
@@ -387,11 +387,11 @@ func (t *turn) revive(h events.Heartbeat) {
 }
 
 // whyOut is what a node that is in no list any more is told with its stop.
-func (t *turn) whyOut(n events.NodeID) string {
-	if t.External != nil {
-		if o, ok := t.External.Out[n]; ok {
+func (s *State) whyOut(n events.NodeID) string {
+	if s.External != nil {
+		if o, ok := s.External.Out[n]; ok {
 			return o.Reason
 		}
 	}
-	return "the job has no place on this node any more"
+	return noPlace
 }

@@ -52,7 +52,7 @@ func (t *turn) join(j events.MemberJoin) {
 	if (!t.open() || t.goodNow()) && rank >= 0 && j.Left < t.View.Generation {
 		// It is in the sealed generation and has not heard of it: the launch was lost, or this is a late repeat.
 		reply.Proposed, reply.Sealed = t.View.Generation, true
-		t.again(j.Place.Node)
+		t.tellAgain(j.Place.Node)
 		return
 	}
 	t.accuse(j)

@@ -1,8 +1,8 @@
 package round
 
 import (
+	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
@@ -11,18 +11,18 @@ import (
 // resendAfter is how long a node may hold an old launch before it is told again.
 const resendAfter = time.Second
 
-// again asks that a node is told its launch again.
-func (t *turn) again(n events.NodeID) {
-	if t.to == nil {
-		t.to = map[events.NodeID]bool{}
+// tellAgain asks that a node is told its launch again.
+func (s *State) tellAgain(n events.NodeID) {
+	if s.again == nil {
+		s.again = map[events.NodeID]bool{}
 	}
-	t.to[n] = true
+	s.again[n] = true
 }
 
 // heartbeat tells a node again what it has not heard.
 func (t *turn) heartbeat(h events.Heartbeat) {
 	if t.Missed(h) && t.now.Sub(t.Told[h.Node].At) >= resendAfter {
-		t.again(h.Node)
+		t.tellAgain(h.Node)
 	}
 }
 
@@ -32,130 +32,217 @@ func (t *turn) launches() {
 		return
 	}
 	var order []events.NodeID
-	for _, x := range t.Seats {
-		if n := x.Place.Node; len(order) == 0 || order[len(order)-1] != n {
+	for i := range t.Seats {
+		if n := t.Seats[i].Place.Node; len(order) == 0 || order[len(order)-1] != n {
 			order = append(order, n)
 		}
 	}
+	placed := len(order)
 	for n := range t.Told { // a node that has lost its last seat hears that too
 		if len(t.seatsOn(n)) == 0 {
 			order = append(order, n)
 		}
 	}
-	if t.External != nil {
-		for n := range t.to { // one that is out before it ever had a seat
+	for n := range t.again { // one that is out before it ever had a seat
+		if _, told := t.Told[n]; !told && t.External != nil && len(t.seatsOn(n)) == 0 {
 			order = append(order, n)
 		}
-		if t.Stopping != nil || t.closed() {
-			for _, c := range t.External.Comers {
-				order = append(order, c.Node)
-			}
+	}
+	if t.External != nil && (t.Stopping != nil || t.closed()) {
+		for _, c := range t.External.Comers {
+			order = append(order, c.Node)
 		}
 	}
-	slices.Sort(order)
-	order = slices.Compact(order)
-	revision := t.Revision + 1
+	if len(order) > placed {
+		slices.Sort(order)
+		order = slices.Compact(order)
+	}
+	revision, general := t.Revision+1, t.general()
+	alike := summed(general)
 	for _, n := range order {
-		l := t.launch(n)
-		sum := fingerprint(l)
-		if l.Phase == events.PhaseStop && t.Stopping == nil {
-			sum = "no place" // in whichever generation, and for whatever reason: said once
-		}
-		if t.Told[n].Sum == sum && !t.to[n] {
+		seats := t.seatsOn(n)
+		sum := t.fingerprint(alike, general.Phase, seats)
+		if told, ok := t.Told[n]; ok && told.Sum == sum && !t.again[n] {
 			continue
 		}
 		t.Revision = revision
-		l.Revision = revision
 		if t.Told == nil {
 			t.Told = map[events.NodeID]Told{}
 		}
 		t.Told[n] = Told{Revision: revision, Sum: sum, At: t.now}
-		t.d.Launches = append(t.d.Launches, l)
+		t.d.Launches = append(t.d.Launches, t.launch(general, n, seats))
 	}
+	t.again = nil
 }
 
-// launch is the whole of what a node must run for the job now.
-func (t *turn) launch(n events.NodeID) events.Launch {
-	l := events.Launch{Job: t.View.Job, Node: n, Spec: t.Spec, Cause: t.View.Cause, Trace: t.trace(), From: t.Good, Generation: t.View.Generation}
-	switch {
-	case t.Stopping != nil || t.closed():
-		l.Phase, l.Reason, l.Now = events.PhaseStop, t.Stopping.Reason, t.Stopping.Now
-		return l
-	case t.open():
-		l.Phase, l.Generation = events.PhasePrepare, t.View.Proposed
-		l.Planned = t.gentle()
-	default:
-		l.Phase, l.World, l.Planned = events.PhaseRun, len(t.View.Members), t.Planned
-		l.Token = events.Token(t.Nonce, string(t.View.Job), t.View.Generation.String())
-		if len(t.View.Members) > 0 {
-			l.Master = t.View.Members[0].Address
+// Launched is part of loop.Teller, as are the four after it.
+func (s State) Launched() uint64 { return s.Revision }
+
+// Launches makes again what was told since a revision.
+func (s State) Launches(after uint64) []events.Launch {
+	var all []events.Launch
+	general := s.general()
+	for _, n := range slices.Sorted(maps.Keys(s.Told)) {
+		if s.Told[n].Revision > after {
+			all = append(all, s.launch(general, n, s.seatsOn(n)))
 		}
 	}
-	seats := t.seatsOn(n)
-	for i := range seats {
-		if m, ok := t.launchMember(&seats[i], l.Phase); ok {
-			l.Members = append(l.Members, m)
+	return all
+}
+
+// Retell has it told anew: what was decided then may have changed in what does not count as a change.
+func (s State) Retell(after uint64) State {
+	for n, told := range s.Told {
+		if told.Revision > after {
+			s.tellAgain(n)
 		}
+	}
+	return s
+}
+
+// Brief leaves the members out of a seal: the view has them.
+func (s State) Brief(b events.Body) (events.Body, bool) {
+	seal, ok := b.(events.RoundSealed)
+	if !ok || seal.Generation != s.View.Generation {
+		return b, false
+	}
+	seal.Members = nil
+	return seal, true
+}
+
+// Recall puts them in again.
+func (s State) Recall(b events.Body) events.Body {
+	if seal, ok := b.(events.RoundSealed); ok && seal.Generation == s.View.Generation {
+		seal.Members = s.View.Members
+		return seal
+	}
+	return b
+}
+
+// general is the part of a launch that is the same for every node.
+func (s *State) general() events.Launch {
+	l := events.Launch{Job: s.View.Job, Spec: s.Spec, Cause: s.View.Cause, Trace: s.trace(), From: s.Good, Generation: s.View.Generation}
+	switch {
+	case s.Stopping != nil || s.closed():
+		l.Phase, l.Reason, l.Now = events.PhaseStop, s.Stopping.Reason, s.Stopping.Now
+	case s.open():
+		l.Phase, l.Generation = events.PhasePrepare, s.View.Proposed
+		l.Planned = s.gentle()
+	default:
+		l.Phase, l.World, l.Planned = events.PhaseRun, len(s.View.Members), s.Planned
+		l.Token = events.Token(s.Nonce, string(s.View.Job), s.View.Generation.String())
+		if len(s.View.Members) > 0 {
+			l.Master = s.View.Members[0].Address
+		}
+	}
+	return l
+}
+
+const noPlace = "the job has no place on this node any more"
+
+// launch is the whole of what a node must run for the job now.
+func (s *State) launch(general events.Launch, n events.NodeID, seats []Seat) events.Launch {
+	l := general
+	l.Node, l.Revision = n, s.Told[n].Revision
+	if l.Phase == events.PhaseStop {
+		return l
 	}
 	if len(seats) == 0 {
-		l.Phase, l.Reason = events.PhaseStop, t.whyOut(n)
+		l.Phase, l.Reason = events.PhaseStop, s.whyOut(n)
+	}
+	for i := range seats {
+		if m, ok := s.launchMember(&seats[i], l.Phase); ok {
+			l.Members = append(l.Members, m)
+		}
 	}
 	return l
 }
 
 // launchMember is a seat's worker as its node must run it; false if there is none to run.
-func (t *turn) launchMember(x *Seat, phase events.Phase) (events.LaunchMember, bool) {
+func (s *State) launchMember(x *Seat, phase events.Phase) (events.LaunchMember, bool) {
 	switch x.State {
 	case dead, blamed, lost, finished:
 		return events.LaunchMember{}, false
 	}
 	m := events.LaunchMember{Member: events.Member{Place: x.Place, Incarnation: x.Incarnation, Attempt: x.Attempt, Rank: -1}}
-	r := t.rankOf(x.Place, x.Incarnation)
+	r := s.rankOf(x.Place, x.Incarnation)
 	if phase != events.PhaseRun || r < 0 || x.State != member {
-		if phase == events.PhaseRun && !t.restart() {
-			m.Peers = t.holders(x)
+		if phase == events.PhaseRun && !s.restart() {
+			m.Peers = s.holders(x)
 		}
 		return m, true
 	}
-	m.Member = t.View.Members[r]
+	m.Member = s.View.Members[r]
 	m.Member.Commit, m.Member.Agent = events.Commit{}, ""
-	if w := len(t.View.Members); w > 1 {
+	if w := len(s.View.Members); w > 1 {
 		next, prev := (r+1)%w, (r+w-1)%w
-		m.Peers = map[int]string{next: t.View.Members[next].Address, prev: t.View.Members[prev].Address}
+		m.Peers = map[int]string{next: s.View.Members[next].Address, prev: s.View.Members[prev].Address}
 	}
 	return m, true
 }
 
 // holders are members from whom a newcomer can fetch the state: those that are to be its neighbours if it comes in last, and
 // another one, so that several newcomers do not all ask the same.
-func (t *turn) holders(x *Seat) map[int]string {
-	w := len(t.View.Members)
+func (s *State) holders(x *Seat) map[int]string {
+	w := len(s.View.Members)
 	if w == 0 {
 		return nil
 	}
 	peers := map[int]string{}
-	for _, r := range [...]int{0, w - 1, slices.IndexFunc(t.Seats, func(y Seat) bool { return y.Place == x.Place }) % w} {
-		peers[r] = t.View.Members[r].Address
+	for _, r := range [...]int{0, w - 1, s.find(x.Place) % w} {
+		peers[r] = s.View.Members[r].Address
 	}
 	return peers
 }
 
-// fingerprint is equal for launches that ask for the same.
-func fingerprint(l events.Launch) string {
-	var b []byte
-	text := func(s string) { b = append(strconv.AppendQuote(b, s), ' ') }
-	number := func(n int) { b = append(strconv.AppendInt(b, int64(n), 10), ' ') }
-	text(string(l.Phase))
-	text(l.Generation.String())
-	number(l.World)
-	text(l.Master)
-	text(l.Token)
-	b = strconv.AppendBool(strconv.AppendBool(b, l.Planned), l.Now)
-	text(l.Reason)
-	for _, m := range l.Members {
-		for _, n := range [...]int{int(m.Place.Slot), m.Rank, m.Attempt, m.LocalRank, m.LocalSize, m.CrossRank, m.CrossSize} {
-			number(n)
+// sum is an FNV-1a hash under way.
+type sum uint64
+
+const (
+	sumBasis sum = 14695981039346656037
+	sumPrime sum = 1099511628211
+	sumBits      = 48 // kept of it: a launch that is not told because of equal ones is one in 10^14
+)
+
+func (h sum) text(s string) sum {
+	for i := range len(s) {
+		h = (h ^ sum(s[i])) * sumPrime
+	}
+	return h.number(len(s))
+}
+
+func (h sum) number(n int) sum { return (h ^ sum(n)) * sumPrime }
+
+func (h sum) truth(v bool) sum {
+	if v {
+		return h.number(1)
+	}
+	return h.number(0)
+}
+
+// summed is equal for launches that are alike but for their members.
+func summed(l events.Launch) sum {
+	return sumBasis.text(string(l.Phase)).number(int(l.Generation)).number(l.World).text(l.Master).text(l.Token).truth(l.Planned).truth(l.Now).text(l.Reason)
+}
+
+// fingerprint is equal for launches that ask for the same of a node with these seats.
+func (s *State) fingerprint(general sum, phase events.Phase, seats []Seat) uint64 {
+	h := general
+	if len(seats) == 0 && phase != events.PhaseStop {
+		h = sumBasis.text(noPlace) // whatever the others do
+	}
+	for i := range seats {
+		x := &seats[i]
+		if phase == events.PhaseStop || x.State == dead || x.State == blamed || x.State == lost || x.State == finished {
+			continue
+		}
+		h = h.number(int(x.Place.Slot) + 1).number(x.Attempt)
+		if r := s.rankOf(x.Place, x.Incarnation); phase == events.PhaseRun && r >= 0 && x.State == member {
+			m := &s.View.Members[r]
+			h = h.number(r).number(m.LocalRank).number(m.LocalSize).number(m.CrossRank).number(m.CrossSize)
+		} else {
+			h = h.number(-1)
 		}
 	}
-	return events.Token(string(b))
+	return uint64(h) & (1<<sumBits - 1)
 }

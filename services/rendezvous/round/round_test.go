@@ -57,7 +57,7 @@ func TestProperties(t *testing.T) {
 				t.Fatalf("%T told %v when repeated", b, d2.Facts)
 			}
 			if !reflect.DeepEqual(again.View, s.View) {
-				t.Fatalf("%T repeated changed the view", b)
+				t.Fatalf("%T repeated changed the view from %+v to %+v", b, s.View, again.View)
 			}
 		}
 	})
@@ -78,13 +78,20 @@ func checkSealed(t *rapid.T, x events.RoundSealed, w events.Workers) {
 
 // viaJSON is what storing and loading does to a state.
 func viaJSON(t *rapid.T, s State) State {
-	b, err := json.Marshal(s)
+	b, err := json.Marshal(s.Pack())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out State
 	if err := json.Unmarshal(b, &out); err != nil {
 		t.Fatal(err)
+	}
+	out, err = out.Unpack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if twice, err := json.Marshal(out.Pack()); err != nil || string(twice) != string(b) {
+		t.Fatalf("stored again it is another: %s, was %s, %v", twice, b, err)
 	}
 	return out
 }

@@ -116,8 +116,8 @@ func (t *turn) letKeeperGo() {
 	}
 }
 
-func (t *turn) expectedPlaces() []events.Place {
-	var out []events.Place
+func (t *turn) expectedPlaces() events.Places {
+	var out events.Places
 	o := t.outlook()
 	for i := range t.Seats {
 		if t.expected(&t.Seats[i], o) {
@@ -181,20 +181,19 @@ func (t *turn) seal() {
 		m.Incarnation, m.Agent, m.Attempt, m.Address, m.Commit, m.PID = x.Incarnation, x.Agent, x.Attempt, x.Address, x.Commit, x.PID
 		x.State, x.Cold = member, false
 	}
-	for n := range t.Seniority { // a node without members starts anew when it returns, so it never outranks a survivor
-		if !slices.ContainsFunc(members, func(m events.Member) bool { return m.Place.Node == n }) {
-			delete(t.Seniority, n)
-		}
-	}
+	t.View.Generation, t.View.Proposed, t.View.State, t.View.Members, t.where = g, 0, events.RoundIsSealed, members, nil
 	for i := range t.Seats { // silent ones are out; if they live they come in as newcomers
 		x := &t.Seats[i]
 		x.Accused = zeroTime
-		if x.State == member && !slices.ContainsFunc(members, func(m events.Member) bool { return m.Place == x.Place }) {
+		if x.State == member && t.rankOf(x.Place, x.Incarnation) < 0 {
 			x.State = coming
 		}
 	}
-	t.View.Generation, t.View.Proposed, t.View.State, t.View.Members = g, 0, events.RoundIsSealed, members
-	t.ranks = nil
+	for n := range t.Seniority { // a node without members starts anew when it returns, so it never outranks a survivor
+		if _, ok := t.where[n]; !ok {
+			delete(t.Seniority, n)
+		}
+	}
 	t.dropSeats(func(x *Seat) bool { return x.Leaving && x.State != member })
 	t.LastCall, t.Planned, t.Before = zeroTime, false, nil
 	judge := events.Milliseconds(t.now.Sub(t.NoticeAt))

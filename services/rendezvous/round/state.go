@@ -1,8 +1,8 @@
 package round
 
 import (
-	"cmp"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
@@ -23,38 +23,34 @@ const (
 
 // Seat is one place of the job and the newest life in it.
 type Seat struct {
-	Place       events.Place       `json:"place"`
-	State       seatState          `json:"state"`
-	Attempt     int                `json:"attempt"`
-	Incarnation events.Incarnation `json:"incarnation,omitempty"` // of the newest life that joined
-	Agent       events.Incarnation `json:"agent,omitempty"`
-	Address     string             `json:"address,omitempty"`
-	PID         int                `json:"pid,omitempty"`
-	Commit      events.Commit      `json:"commit"`
-	Cold        bool               `json:"cold,omitempty"`    // joined, and fetches the state aside
-	Over        events.Incarnation `json:"over,omitempty"`    // restart recovery: newest life that was stopped for the next one
-	Leaving     bool               `json:"leaving,omitempty"` // no longer in the placement: leaves at the next commit
-	Accused     time.Time          `json:"accused,omitzero"`  // peers lost it, or all stand still; it may rejoin until then
-	Silent      bool               `json:"silent,omitempty"`  // it did not, and was a member until then
+	Place       events.Place
+	State       seatState
+	Attempt     int
+	Incarnation events.Incarnation // of the newest life that joined
+	Agent       events.Incarnation
+	Address     string
+	PID         int
+	Commit      events.Commit
+	Cold        bool               // joined, and fetches the state aside
+	Over        events.Incarnation // restart recovery: newest life that was stopped for the next one
+	Leaving     bool               // no longer in the placement: leaves at the next commit
+	Accused     time.Time          // peers lost it, or all stand still; it may rejoin until then
+	Silent      bool               // it did not, and was a member until then
 }
 
-// State is the rendezvous of one job.
+// State is the rendezvous of one job. Fields without a name in JSON are stored in Packed; see Pack.
 type State struct {
 	View      events.RoundView                     `json:"view"`
 	Spec      events.Spec                          `json:"spec"`
 	Workers   events.Workers                       `json:"workers"`
-	Seats     []Seat                               `json:"seats"`              // by place
 	Nonce     string                               `json:"nonce"`              // part of the generations' tokens
 	Placement uint64                               `json:"placement"`          // number of the last placement.set taken in
 	Good      events.Generation                    `json:"good"`               // last generation that made a good step
 	Planned   bool                                 `json:"planned,omitempty"`  // members were asked to leave at their next commit
 	Before    *events.Cause                        `json:"before,omitempty"`   // cause of the sealed generation, while Planned
 	Attempts  map[string]int                       `json:"attempts,omitempty"` // highest attempt of places that were given up
-	Seniority map[events.NodeID]events.Generation  `json:"seniority,omitempty"`
-	Agents    map[events.NodeID]events.Incarnation `json:"agents,omitempty"`     // newest incarnation known per node
-	NodeFacts map[events.NodeID]uint64             `json:"node_facts,omitempty"` // number of the last fact taken in about a node
-	Cut       map[events.NodeID]events.Incarnation `json:"cut,omitempty"`        // agents whose connection the broker saw end
-	NoticeAt  time.Time                            `json:"notice_at,omitzero"`   // first notice of what opened the round
+	Cut       map[events.NodeID]events.Incarnation `json:"cut,omitempty"`      // agents whose connection the broker saw end
+	NoticeAt  time.Time                            `json:"notice_at,omitzero"` // first notice of what opened the round
 	NoticeMS  float64                              `json:"notice_ms,omitempty"`
 	LastCall  time.Time                            `json:"last_call,omitzero"` // settling until then
 	Grow      *Growth                              `json:"grow,omitempty"`     // newcomers are ready, others may be in a moment
@@ -63,15 +59,24 @@ type State struct {
 	Stopping  *events.JobStopping                  `json:"stopping,omitempty"`
 	External  *External                            `json:"external,omitempty"` // only if the job's nodes come by themselves
 	Revision  uint64                               `json:"revision"`           // of the newest launches
-	Told      map[events.NodeID]Told               `json:"told,omitempty"`
-	Asked     []events.Place                       `json:"asked,omitempty"` // told as asked back in vain
+	Asked     events.Places                        `json:"asked,omitempty"`    // told as asked back in vain
+	Packed    string                               `json:"nodes,omitempty"`
+
+	Seats     []Seat                               `json:"-"` // by place
+	Seniority map[events.NodeID]events.Generation  `json:"-"`
+	Agents    map[events.NodeID]events.Incarnation `json:"-"` // newest incarnation known per node
+	NodeFacts map[events.NodeID]uint64             `json:"-"` // number of the last fact taken in about a node
+	Told      map[events.NodeID]Told               `json:"-"`
+
+	where map[events.NodeID]int  // rank of a node's first member in the sealed generation; nil = not looked up yet
+	again map[events.NodeID]bool // nodes that are told their launch again although it has not changed
 }
 
 // Told remembers the launch that a node was last given.
 type Told struct {
-	Revision uint64    `json:"revision"`
-	Sum      string    `json:"sum"` // of its content without the revision
-	At       time.Time `json:"at"`
+	Revision uint64
+	Sum      uint64 // of its content without the revision
+	At       time.Time
 }
 
 func (s *State) restart() bool { return s.Spec.Recovery != events.RecoveryInProcess }
@@ -79,17 +84,20 @@ func (s *State) open() bool    { return s.View.Proposed != 0 }
 func (s *State) closed() bool  { return s.View.State == events.RoundIsClosed }
 
 func (s *State) seat(p events.Place) *Seat {
-	i, ok := slices.BinarySearchFunc(s.Seats, p, func(x Seat, p events.Place) int { return comparePlaces(x.Place, p) })
-	if !ok {
+	i := s.find(p)
+	if i == len(s.Seats) || s.Seats[i].Place != p {
 		return nil
 	}
 	return &s.Seats[i]
 }
 
+// find returns where the seat of a place is, or would be.
+func (s *State) find(p events.Place) int {
+	return sort.Search(len(s.Seats), func(i int) bool { return !s.Seats[i].Place.Less(p) })
+}
+
 func (s *State) addSeat(p events.Place) {
-	x := Seat{Place: p, State: coming, Attempt: s.Attempts[p.String()] + 1}
-	i, _ := slices.BinarySearchFunc(s.Seats, p, func(x Seat, p events.Place) int { return comparePlaces(x.Place, p) })
-	s.Seats = slices.Insert(s.Seats, i, x)
+	s.Seats = slices.Insert(s.Seats, s.find(p), Seat{Place: p, State: coming, Attempt: s.Attempts[p.String()] + 1})
 }
 
 // dropSeats removes the seats that gone selects and remembers how far their attempts have counted.
@@ -124,7 +132,7 @@ func (s *State) memberAt(rank int) *Seat {
 
 // seatsOn returns the seats of a node; seats are in the order of their places.
 func (s *State) seatsOn(n events.NodeID) []Seat {
-	from, _ := slices.BinarySearchFunc(s.Seats, n, func(x Seat, n events.NodeID) int { return cmp.Compare(x.Place.Node, n) })
+	from := sort.Search(len(s.Seats), func(i int) bool { return s.Seats[i].Place.Node >= n })
 	to := from
 	for to < len(s.Seats) && s.Seats[to].Place.Node == n {
 		to++
@@ -132,8 +140,26 @@ func (s *State) seatsOn(n events.NodeID) []Seat {
 	return s.Seats[from:to]
 }
 
-func comparePlaces(a, b events.Place) int {
-	return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Slot, b.Slot))
+// rankOf returns the rank of a life in the sealed generation, -1 if it has none.
+func (s *State) rankOf(p events.Place, inc events.Incarnation) int {
+	if s.where == nil {
+		s.where = map[events.NodeID]int{}
+		for r := range s.View.Members {
+			if n := s.View.Members[r].Place.Node; r == 0 || s.View.Members[r-1].Place.Node != n {
+				s.where[n] = r
+			}
+		}
+	}
+	from, ok := s.where[p.Node]
+	if !ok {
+		return -1
+	}
+	for r := from; r < len(s.View.Members) && s.View.Members[r].Place.Node == p.Node; r++ {
+		if m := &s.View.Members[r]; m.Place.Slot == p.Slot && m.Incarnation == inc {
+			return r
+		}
+	}
+	return -1
 }
 
 // Overtaken tells whether a later fact about a node was taken in, so that one that comes late, or a record that was read
@@ -158,11 +184,6 @@ func (s State) Concerns(n events.NodeID) bool {
 	if s.Hosts(n) {
 		return true
 	}
-	for _, x := range s.Seats {
-		if x.Place.Node == n {
-			return true
-		}
-	}
 	_, told := s.Told[n]
-	return told
+	return told || len(s.seatsOn(n)) > 0
 }

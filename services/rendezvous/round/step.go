@@ -40,7 +40,8 @@ func (s *State) seatsDeadline() time.Time {
 		return time.Time{}
 	}
 	d := s.LastCall
-	for _, x := range s.Seats {
+	for i := range s.Seats {
+		x := &s.Seats[i]
 		if x.State == member && !x.Accused.IsZero() && (d.IsZero() || x.Accused.Before(d)) {
 			d = x.Accused
 		}
@@ -54,13 +55,19 @@ type turn struct {
 	in  events.Input
 	now time.Time
 	d   events.Decision
-	to  map[events.NodeID]bool // nodes that are told their launch again although it has not changed
-
-	ranks map[events.Place]int // in the sealed generation; nil = not looked up yet
 }
 
 // Step takes one input into account.
-func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
+func (m Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
+	s, said := m.Take(s, in, now)
+	s, d := m.Conclude(s, in, now)
+	d.Reply, d.Refusal = said.Reply, said.Refusal
+	d.Facts, d.Pokes, d.Spans = append(said.Facts, d.Facts...), append(said.Pokes, d.Pokes...), append(said.Spans, d.Spans...)
+	return s, d
+}
+
+// Take changes what the input itself says, and answers it.
+func (Machine) Take(s State, in events.Input, now time.Time) (State, events.Decision) {
 	t := &turn{State: &s, in: in, now: now}
 	if s.closed() {
 		switch b := in.Body.(type) {
@@ -70,7 +77,6 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 			t.overExternal(b)
 		case events.Heartbeat:
 			t.heartbeat(b)
-			t.launches()
 		}
 		return s, t.d
 	}
@@ -137,6 +143,12 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 	case events.JobStopped:
 		t.end(b.JobEnd)
 	}
+	return s, t.d
+}
+
+// Conclude seals, asks for changes and tells launches, as the whole state has it now.
+func (Machine) Conclude(s State, last events.Input, now time.Time) (State, events.Decision) {
+	t := &turn{State: &s, in: last, now: now}
 	if !s.closed() {
 		t.severed()
 		t.lookAround()
@@ -151,31 +163,17 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 	return s, t.d
 }
 
-// rankOf returns the rank of a life in the sealed generation, -1 if it has none.
-func (t *turn) rankOf(p events.Place, inc events.Incarnation) int {
-	if t.ranks == nil {
-		t.ranks = make(map[events.Place]int, len(t.View.Members))
-		for r, m := range t.View.Members {
-			t.ranks[m.Place] = r
-		}
-	}
-	if r, ok := t.ranks[p]; ok && t.View.Members[r].Incarnation == inc {
-		return r
-	}
-	return -1
-}
-
 // tell adds a fact in the trace of what the round is about.
 func (t *turn) tell(b events.Body) {
 	t.d.Facts = append(t.d.Facts, events.Fact{Body: b, Trace: t.trace()})
 }
 
 // trace is the trace of the open incident, or of the job's start.
-func (t *turn) trace() string {
-	if t.Good == 0 {
-		return events.JobTrace(t.View.Job)
+func (s *State) trace() string {
+	if s.Good == 0 {
+		return events.JobTrace(s.View.Job)
 	}
-	return events.TraceOf(t.View.Job, t.Good)
+	return events.TraceOf(s.View.Job, s.Good)
 }
 
 // propose opens the next generation, unless one is being agreed on already. ageMS is how old the reason is.
@@ -203,7 +201,7 @@ func (t *turn) abandon(c events.Cause) {
 }
 
 // gentle tells whether members leave the sealed generation at a commit of their own, as they were asked to.
-func (t *turn) gentle() bool { return t.Planned && t.View.Cause.Kind.Planned() }
+func (s *State) gentle() bool { return s.Planned && s.View.Cause.Kind.Planned() }
 
 func (t *turn) finish() {
 	t.Finishing = true
@@ -229,7 +227,8 @@ func (t *turn) end(e events.JobEnd) {
 // describe brings the public view up to date with the seats.
 func (t *turn) describe() {
 	t.View.Joined, t.View.Expected = nil, nil
-	for _, x := range t.Seats {
+	for i := range t.Seats {
+		x := &t.Seats[i]
 		if x.State == joined {
 			t.View.Joined = append(t.View.Joined, x.Place)
 		}

@@ -1,0 +1,151 @@
+package round
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// greatRig is a job with this many nodes of eight slots, as its agents make it.
+func greatRig(nodes int) (*rig, []events.MemberJoin) {
+	r := newRig()
+	r.now = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	var places events.Places
+	var joins []events.MemberJoin
+	for n := range nodes {
+		agent := fmt.Sprintf("01KAZ2C4XK%s", events.Token("agent", fmt.Sprint(n))[:16])
+		for s := range 8 {
+			p := events.Place{Node: events.NodeID(fmt.Sprintf("node-%04d", n)), Slot: events.Slot(s)}
+			places = append(places, p)
+			joins = append(joins, events.MemberJoin{
+				Job: "j-1", Place: p, Attempt: 1, Agent: events.Incarnation(agent), PID: 2000 + n%50 + s,
+				Incarnation: events.Incarnation(fmt.Sprintf("01KAZ3%04X%05X%s", n%7, s+1, agent[15:])),
+				Address:     fmt.Sprintf("10.0.%d.%d:%d", n>>8, n&255, 32768+(n*7919+s*104729)%28000),
+			})
+		}
+	}
+	r.take(events.PlacementSet{Job: "j-1", Spec: r.spec, Workers: events.Workers{Min: 1, Max: nodes * 8}, Places: places})
+	return r, joins
+}
+
+// take is a batch of inputs.
+func (r *rig) take(all ...events.Body) events.Decision {
+	var said events.Decision
+	var in events.Input
+	for _, b := range all {
+		in = events.Input{Body: b, Nonce: "n"}
+		var d events.Decision
+		r.s, d = Machine{}.Take(r.s, in, r.now)
+		said.Facts = append(said.Facts, d.Facts...)
+	}
+	s, d := Machine{}.Conclude(r.s, in, r.now)
+	r.s = s
+	d.Facts = append(said.Facts, d.Facts...)
+	return d
+}
+
+// TestADocumentOf40000IsSmall: a server takes a mebibyte.
+func TestADocumentOf40000IsSmall(t *testing.T) {
+	r, joins := greatRig(5000)
+	size := func(what string, most int) {
+		t.Helper()
+		raw, err := json.Marshal(r.s.Pack())
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := events.EncodeDocument(events.Document{Schema: events.DocumentSchema, State: raw})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: %d KiB, %d packed", what, len(raw)>>10, len(d)>>10)
+		if len(d) > most {
+			t.Errorf("%s: the document takes %d bytes, at most %d", what, len(d), most)
+		}
+	}
+	size("placed", 128<<10)
+	bodies := make([]events.Body, len(joins))
+	for i, j := range joins {
+		bodies[i] = j
+	}
+	r.take(bodies[1:]...)
+	size("all but one joined", 512<<10)
+	began := time.Now()
+	d := r.take(bodies[0])
+	t.Logf("the seal took %s", time.Since(began))
+	if len(d.Launches) != 5000 || r.s.View.Generation != 1 {
+		t.Fatalf("%d launches, %s", len(d.Launches), r.s.View.Generation)
+	}
+	size("sealed", 512<<10)
+	began = time.Now()
+	s, err := r.s.Pack().Unpack()
+	if err != nil || len(s.Seats) != 40000 || s.Seats[39999] != r.s.Seats[39999] {
+		t.Fatalf("%v, %d seats", err, len(s.Seats))
+	}
+	t.Logf("packing and unpacking took %s", time.Since(began))
+	if again := s.Launches(d.Launches[0].Revision - 1); len(again) != 5000 || fmt.Sprint(again[7]) != fmt.Sprint(d.Launches[7]) {
+		t.Errorf("made again: %d launches, %v, was %v", len(again), again[7], d.Launches[7])
+	}
+}
+
+// TestEveryFieldOfASeatIsPacked: a field that Pack does not know would be lost with the first save.
+func TestEveryFieldOfASeatIsPacked(t *testing.T) {
+	full := Seat{
+		Place: events.Place{Node: "a b,c", Slot: 3}, State: coming, Attempt: 2, Incarnation: "life=~;1", Agent: "agent", Address: "[::1]:70", PID: 9,
+		Commit: events.Commit{Generation: 1 << 63, Step: 1 << 63, Hash: "h,h"}, Over: "over", Leaving: true, Accused: time.Unix(5, 6000).UTC(), Silent: true, Cold: true,
+	}
+	v := reflect.ValueOf(full)
+	for i := range v.NumField() {
+		if v.Field(i).IsZero() {
+			t.Errorf("fill %s here", v.Type().Field(i).Name)
+		}
+	}
+	second := full
+	second.Place.Slot, second.Agent, second.Address, second.State = 4, "", "[::1]:71", lost
+	s := State{Seats: []Seat{full, second}, Told: map[events.NodeID]Told{"z": {Revision: 4, Sum: 5, At: time.Unix(9, 7000).UTC()}},
+		Agents: map[events.NodeID]events.Incarnation{"a b,c": "agent"}, NodeFacts: map[events.NodeID]uint64{"y": 7}, Seniority: map[events.NodeID]events.Generation{"y": 2}}
+	got, err := s.Pack().Unpack()
+	if got.where = nil; err != nil || !reflect.DeepEqual(got, s) {
+		t.Errorf("%v\n got %+v\nwant %+v", err, got, s)
+	}
+	for _, bad := range []string{"a  !", "a       3", "a       3=", "a       3,q", "a       3,c,1,zz", "a       3,c,1,00%4", "a       3,c,1,,,,,1;x"} {
+		if _, err := (State{Packed: bad}).Unpack(); events.CodeOf(err) != events.Invalid {
+			t.Errorf("%q: %v, want Invalid", bad, err)
+		}
+	}
+}
+
+func BenchmarkTurnOf40000(b *testing.B) {
+	r, joins := greatRig(5000)
+	for i := range joins[1:] {
+		r.s, _ = Machine{}.Take(r.s, events.Input{Body: joins[i+1]}, r.now)
+	}
+	b.Run("take a join", func(b *testing.B) {
+		for b.Loop() {
+			r.s, _ = Machine{}.Take(r.s, events.Input{Body: joins[1]}, r.now)
+		}
+	})
+	b.Run("conclude", func(b *testing.B) {
+		for b.Loop() {
+			r.s, _ = Machine{}.Conclude(r.s, events.Input{}, r.now)
+		}
+	})
+	var raw []byte
+	b.Run("encode", func(b *testing.B) {
+		for b.Loop() {
+			raw, _ = json.Marshal(r.s.Pack())
+			raw, _ = events.EncodeDocument(events.Document{Schema: events.DocumentSchema, State: raw})
+		}
+	})
+	b.Run("decode", func(b *testing.B) {
+		for b.Loop() {
+			var s State
+			d, _ := events.DecodeDocument(raw)
+			_ = json.Unmarshal(d.State, &s)
+			_, _ = s.Unpack()
+		}
+	})
+}
