@@ -105,13 +105,15 @@ func TestEveryFieldOfASeatIsPacked(t *testing.T) {
 	}
 	second := full
 	second.Place.Slot, second.Agent, second.Address, second.State = 4, "", "[::1]:71", lost
-	s := State{Seats: []Seat{full, second}, Told: map[events.NodeID]Told{"z": {Revision: 4, Sum: 5, At: time.Unix(9, 7000).UTC()}},
-		Agents: map[events.NodeID]events.Incarnation{"a b,c": "agent"}, NodeFacts: map[events.NodeID]uint64{"y": 7}, Seniority: map[events.NodeID]events.Generation{"y": 2}}
+	s := State{
+		Seats: []Seat{full, second}, Told: map[events.NodeID]Told{"z": {Revision: 4, Sum: 5, At: time.Unix(9, 7000).UTC()}},
+		Agents: map[events.NodeID]events.Incarnation{"a b,c": "agent"}, NodeFacts: map[events.NodeID]uint64{"y": 7}, Seniority: map[events.NodeID]events.Generation{"y": 2},
+	}
 	got, err := s.Pack().Unpack()
 	if got.where = nil; err != nil || !reflect.DeepEqual(got, s) {
 		t.Errorf("%v\n got %+v\nwant %+v", err, got, s)
 	}
-	for _, bad := range []string{"a  !", "a       3", "a       3=", "a       3,q", "a       3,c,1,zz", "a       3,c,1,00%4", "a       3,c,1,,,,,1;x"} {
+	for _, bad := range []string{"a  !", "a       3", "a       3=", "a       3,q", "a       3,c,1,zz", "a       3,c,1,00%4", "a       3,c,1,,,,,1;!"} {
 		if _, err := (State{Packed: bad}).Unpack(); events.CodeOf(err) != events.Invalid {
 			t.Errorf("%q: %v, want Invalid", bad, err)
 		}
