@@ -17,16 +17,18 @@ import (
 
 // Agent is one node's agent.
 type Agent struct {
-	opt   Options
-	inbox *inbox
-	api   *workerapi.Server
-	facts *facts
-	logs  *logs
-	look  atomic.Pointer[look] // what the machine's owner lets others see
-	hello chan struct{}        // has one place: register again now
-	tasks *errgroup.Group
-	hurry chan struct{}
-	state worker.State // the owner's
+	opt    Options
+	inbox  *inbox
+	api    *workerapi.Server
+	facts  *facts
+	logs   *logs
+	look   atomic.Pointer[look] // what the machine's owner lets others see
+	hello  chan struct{}        // has one place: register again now
+	known  chan struct{}        // closed once discovery has taken the node in
+	member *membership          // nil unless the agent has come for one job
+	tasks  *errgroup.Group
+	hurry  chan struct{}
+	state  worker.State // the owner's
 }
 
 // fenceWithin bounds the wait for processes of an earlier life to die.
@@ -47,8 +49,11 @@ func New(o Options) (*Agent, error) {
 		o.Incarnation = events.Incarnation(ulid.Make().String())
 	}
 	a := &Agent{
-		opt: o, inbox: newQueue[worker.Input](), hello: make(chan struct{}, 1), hurry: make(chan struct{}, 1),
+		opt: o, inbox: newQueue[worker.Input](), hello: make(chan struct{}, 1), known: make(chan struct{}), hurry: make(chan struct{}, 1),
 		facts: newFacts(o), logs: newLogs(o),
+	}
+	if o.Join != nil {
+		a.member = newMembership(a)
 	}
 	var err error
 	a.api, err = workerapi.New(workerapi.Options{Socket: filepath.Join(o.StateDir, "agent.sock"), Calls: a.calls(), Listen: o.Listen})
@@ -75,6 +80,9 @@ func (a *Agent) Kill() {
 	case a.hurry <- struct{}{}:
 	default:
 	}
+	if a.member != nil {
+		a.member.nudgeLeave()
+	}
 }
 
 // Run does the agent's work until ctx ends. Then workers are stopped with their grace, facts are flushed and discovery is
@@ -100,6 +108,16 @@ func (a *Agent) Run(ctx context.Context) error {
 	tasks.Go(func() error { return a.facts.run(work) })
 	tasks.Go(func() error { return a.logs.run(work) })
 	a.listen(work)
+	if a.member != nil {
+		user := ctx
+		inJob, out := context.WithCancel(work)
+		ctx = inJob
+		tasks.Go(func() error {
+			defer out()
+			a.member.run(user, work)
+			return nil
+		})
+	}
 	tasks.Go(func() error {
 		defer end()
 		a.own(ctx, work)
@@ -118,7 +136,7 @@ func (a *Agent) Run(ctx context.Context) error {
 func (a *Agent) own(ctx, work context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	stop := ctx.Done()
+	stop, hurried := ctx.Done(), false
 	var kill <-chan time.Time
 	for {
 		for _, in := range a.inbox.take() {
@@ -140,11 +158,11 @@ func (a *Agent) own(ctx, work context.Context) {
 		case <-stop:
 			stop = nil
 			kill = time.After(a.opt.Config.StopWithin)
-			a.inbox.put(worker.Shutdown{})
+			a.inbox.put(worker.Shutdown{Now: hurried})
 		case <-kill:
 			a.inbox.put(worker.Shutdown{Now: true})
 		case <-a.hurry:
-			if stop == nil {
+			if hurried = true; stop == nil {
 				a.inbox.put(worker.Shutdown{Now: true})
 			}
 		case <-work.Done():

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/regroup-io/regroup/agent/worker"
@@ -38,9 +39,17 @@ func (a *Agent) listen(work context.Context) {
 		return p.Signals.Watch(work, func(connected bool) {
 			if connected {
 				a.greet()
+				if a.member != nil {
+					a.member.nudge()
+				}
 			}
 		})
 	})
+	if a.member != nil {
+		hold("hearing who else comes", func() error {
+			return p.Signals.Hear(work, events.GatheringSubject(a.opt.Join.Job), "", func(_ string, data []byte) { a.member.gathered(data) }, nil)
+		})
+	}
 	a.tasks.Go(func() error { a.register(work); return nil })
 	a.tasks.Go(func() error { a.heartbeats(work); return nil })
 }
@@ -52,6 +61,9 @@ func (a *Agent) launch(m events.Stored) {
 		return
 	}
 	a.inbox.put(worker.Launched{Launch: l})
+	if a.member != nil {
+		a.member.launched(l)
+	}
 }
 
 // notice takes what is said about the jobs of this node, by others.
@@ -77,6 +89,14 @@ func (a *Agent) greet() {
 	}
 }
 
+// offered is how many slots the scheduler may give away: none of an agent that has come for one job.
+func (a *Agent) offered() int {
+	if a.member != nil {
+		return 0
+	}
+	return a.opt.Slots
+}
+
 // quietFor is how long discovery may be absent without a warning: services and agents are started together.
 const quietFor = 3 * time.Second
 
@@ -84,9 +104,10 @@ const quietFor = 3 * time.Second
 func (a *Agent) register(work context.Context) {
 	const first, most = 100 * time.Millisecond, 2 * time.Second
 	backoff, said, since := first, "", time.Time{}
+	var once sync.Once
 	for work.Err() == nil {
 		h := events.NodeHello{
-			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.opt.Slots, Address: a.opt.Advertise, Link: a.opt.Ports.Links.Own(),
+			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.offered(), Address: a.opt.Advertise, Link: a.opt.Ports.Links.Own(),
 		}
 		wait := a.opt.Config.HelloEvery
 		if _, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbJoin, h, ""); err != nil {
@@ -103,6 +124,7 @@ func (a *Agent) register(work context.Context) {
 			}
 		} else {
 			backoff, said, since = first, "", time.Time{}
+			once.Do(func() { close(a.known) })
 		}
 		t := time.NewTimer(wait)
 		select {

@@ -75,6 +75,7 @@ type Options struct {
 	StateDir    string // socket, error files and the driver's files
 	Ports       events.Ports
 	Driver      Driver
+	Join        *Joining                                                     // nil = work comes from the scheduler
 	Config      Config                                                       // zero fields mean those of DefaultConfig
 	Output      func(Line)                                                   // may be nil; must not block
 	Observe     func(events.Span)                                            // may be nil; must not block
@@ -98,6 +99,9 @@ func (o *Options) check() error {
 	need(o.StateDir != "", "the state directory is not given")
 	need(o.Driver != nil, "the driver is not given")
 	need(o.Ports.Log != nil && o.Ports.Calls != nil && o.Ports.Signals != nil && o.Ports.Links != nil, "the ports are not given")
+	if j := o.Join; j != nil {
+		need(j.Job.Check() == nil && j.Spec.External(), "the job to join is not one whose nodes come by themselves")
+	}
 	if _, _, err := portRange(o.DataPorts); err != nil {
 		bad = append(bad, err.Error())
 	}

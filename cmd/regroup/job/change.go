@@ -55,3 +55,26 @@ func stop(env command.Env) *cobra.Command {
 	})
 	return cmd
 }
+
+func closeRendezvous(env command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "close JOB", Short: "Let no more nodes join a job by themselves", Args: command.Exactly("JOB"),
+		Long: command.Help("Closes the rendezvous of a job that agents join with --join-job, for good. The nodes that are in go on, also after a\nloss, as long as they are enough; spares and those who come later are sent away. To end the job, stop it.",
+			"regroup close mnist-7f3a", "regroup close mnist --reason 'the reservation ends'", "regroup stop mnist"),
+	}
+	reason := cmd.Flags().String("reason", "", "why; it is told to those who are sent away")
+	cmd.RunE = onJob(env, func(ctx context.Context, s command.Session, v events.JobView) error {
+		if !v.Spec.External() {
+			return events.Errorf(events.Invalid, "%s is placed by the scheduler: nodes do not join it by themselves", v.Job)
+		}
+		ctx, cancel := context.WithTimeout(ctx, v.Spec.Rendezvous.CloseTimeout.D())
+		defer cancel()
+		g, err := s.CloseRendezvous(ctx, v.Job, *reason)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(env.Err, "%s is closed: %s go on\n", v.Job, screen.Plural(g.Nodes, "node"))
+		return nil
+	})
+	return cmd
+}

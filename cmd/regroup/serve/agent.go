@@ -13,6 +13,7 @@ import (
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/agent/proc"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -60,6 +61,10 @@ func (a AgentConfig) Filled() AgentConfig {
 
 // NewAgent makes the agent of a node with real processes. Its state is kept in a folder of the node's own.
 func NewAgent(p *boot.Process, a AgentConfig, output func(agent.Line)) (*agent.Agent, error) {
+	return newAgent(p, a, nil, output)
+}
+
+func newAgent(p *boot.Process, a AgentConfig, join *agent.Joining, output func(agent.Line)) (*agent.Agent, error) {
 	a = a.Filled()
 	dir := filepath.Join(p.Config.StateDir, "agents", a.Node)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -71,19 +76,27 @@ func NewAgent(p *boot.Process, a AgentConfig, output func(agent.Line)) (*agent.A
 	}
 	return agent.New(agent.Options{
 		Node: events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, StateDir: dir,
-		Ports: p.Ports, Driver: driver, Config: agent.Config{Heartbeat: a.Heartbeat},
+		Ports: p.Ports, Driver: driver, Join: join, Config: agent.Config{Heartbeat: a.Heartbeat},
 		Output: output, Observe: p.Recorder.Record, Logger: p.Logger.With("node", a.Node),
 	})
 }
 
 // AgentCommand is `regroup agent`.
 func AgentCommand(c *boot.Config, a *AgentConfig) *cobra.Command {
+	var join *jobflags.Join
 	cmd := &cobra.Command{
-		Use: "agent", Short: "Run this node's agent: it starts and watches workers", Args: cobra.NoArgs,
+		Use: "agent [--join-job ID [flags] -- COMMAND [ARG...]]", Short: "Run this node's agent: it starts and watches workers", Args: cobra.ArbitraryArgs,
+		Long: `Runs this node's agent. It gets its work from the scheduler, or with --join-job takes part in one job that nobody
+schedules, as torchrun's agents do: started on every machine with the same flags, by hand, by Slurm (srun) or by a script. Whoever
+comes first creates the job. The agent then ends with the job's outcome, or leaves it when it is interrupted.`,
 		Example: `  regroup agent --server nats://broker:4222
   regroup agent --server nats://broker:4222 --node gpu-7 --slots 8 --advertise 10.0.0.7 --data-ports 29400-29500
-  REGROUP_SERVER=nats://broker:4222 regroup agent`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+  regroup agent --server nats://broker:4222 --join-job mnist --nnodes 2:4 --nproc-per-node 2 -- python train.py
+  srun regroup agent --join-job $SLURM_JOB_NAME --nnodes $SLURM_NNODES --rdzv-conf last_call_timeout=10 -- python train.py`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if join.Run == "" && len(args) > 0 {
+				return events.Errorf(events.Invalid, "a command without a job: name it with --join-job")
+			}
 			var run *agent.Agent
 			ctx, stop := boot.Interruptible(cmd.Context(), func() {
 				if run != nil {
@@ -99,6 +112,9 @@ func AgentCommand(c *boot.Config, a *AgentConfig) *cobra.Command {
 			if err := p.AwaitTopology(ctx); err != nil {
 				return err
 			}
+			if join.Run != "" {
+				return joinJob(ctx, p, *a, join, args, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(a *agent.Agent) { run = a })
+			}
 			if run, err = NewAgent(p, *a, nil); err != nil {
 				return err
 			}
@@ -107,5 +123,6 @@ func AgentCommand(c *boot.Config, a *AgentConfig) *cobra.Command {
 		},
 	}
 	a.Flags(cmd.Flags())
+	join = jobflags.AddJoin(cmd.Flags())
 	return cmd
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/regroup-io/regroup/events"
 )
@@ -24,6 +25,44 @@ func (c *Client) Submit(ctx context.Context, spec events.Spec) (events.JobID, er
 		return ok
 	}, nil)
 	return job, err
+}
+
+// SubmitOnce asks for the job of an event that others may have sent too: whoever is first creates it, and everybody gets its
+// id. Nothing tells the second one that it meant another job: the rendezvous does, when it comes to it.
+func (c *Client) SubmitOnce(ctx context.Context, id string, spec events.Spec) (events.JobID, error) {
+	e := events.Event{ID: id, Source: c.source, Body: events.JobSubmit{Spec: spec}}
+	job := events.JobIDFrom(spec.Name, e.Source, e.ID)
+	e.Trace = events.JobTrace(job)
+	err := c.ask(ctx, job, e, func(b events.Body) bool {
+		_, ok := b.(events.JobSubmitted)
+		return ok
+	}, submitted)
+	return job, err
+}
+
+// CloseRendezvous says that no node may come to a job by itself any more. It asks until it is answered or ctx ends.
+func (c *Client) CloseRendezvous(ctx context.Context, job events.JobID, reason string) (events.NodeStanding, error) {
+	data, err := events.EncodeBody(events.RendezvousClose{Job: job, Reason: reason})
+	if err != nil {
+		return events.NodeStanding{}, err
+	}
+	for {
+		try, cancel := context.WithTimeout(ctx, 2*time.Second)
+		answer, err := c.ports.Calls.Call(try, events.RequestSubject(events.ServiceRendezvous, events.VerbClose), data)
+		cancel()
+		switch code := events.CodeOf(err); {
+		case err == nil:
+			return events.DecodeBody[events.NodeStanding](answer)
+		case ctx.Err() != nil:
+			return events.NodeStanding{}, events.Errorf(events.Unavailable, "the rendezvous has not answered: %w", err)
+		case code != events.Unavailable && code != events.Cancelled:
+			return events.NodeStanding{}, err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // Scale asks for another number of workers and waits for the answer.

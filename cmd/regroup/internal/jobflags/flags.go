@@ -33,13 +33,19 @@ func Add(fs *pflag.FlagSet) *Flags {
 	f := &Flags{fs: fs}
 	fs.StringVar(&f.name, "name", "", "name of the job (default: made from the command)")
 	fs.StringVar(&f.workers, "workers", "1", "how many workers: MIN:MAX, or N for exactly N")
+	f.shared()
+	return f
+}
+
+// shared adds the flags that every way to start a job has.
+func (f *Flags) shared() {
+	fs := f.fs
 	fs.StringVar(&f.recovery, "recovery", "", "restart (any program, the default) or in-process (programs that use the SDK)")
 	fs.IntVar(&f.maxRestarts, "max-restarts", 20, "failures within an hour that the job survives")
 	fs.StringArrayVar(&f.env, "env", nil, "variable of the workers as NAME=VALUE; may be repeated")
 	fs.StringVar(&f.workdir, "workdir", "", "directory in which the workers run, present on every node (default: the agent's)")
 	fs.Uint64Var(&f.samples, "samples", 0, "samples of one epoch, for the account of samples (default: as the workers report)")
 	fs.DurationVar(&f.grace, "stop-grace", 0, "how long workers may take to stop before they are killed (default 30s)")
-	return f
 }
 
 // Given returns the first flag that was given, or "": they have no meaning beside a file.
@@ -61,6 +67,16 @@ var byPath = map[string]string{
 
 // Spec makes the spec of a job that runs args. What is wrong is Invalid with every finding, each named by its flag.
 func (f *Flags) Spec(args []string) (events.Spec, error) {
+	s, bad := f.fill(args)
+	for _, x := range s.WithDefaults().Check() {
+		x.Path = flagOf(x.Path)
+		bad = append(bad, x)
+	}
+	return s, events.Refuse(bad)
+}
+
+// fill makes a spec of what was given, without looking at its sense.
+func (f *Flags) fill(args []string) (events.Spec, []events.Finding) {
 	var bad []events.Finding
 	add := func(path, message string) { bad = append(bad, events.Finding{Path: path, Message: message}) }
 	s := events.Spec{
@@ -94,11 +110,7 @@ func (f *Flags) Spec(args []string) (events.Spec, error) {
 		}
 		s.Env[name] = value
 	}
-	for _, x := range s.WithDefaults().Check() {
-		x.Path = flagOf(x.Path)
-		bad = append(bad, x)
-	}
-	return s, events.Refuse(bad)
+	return s, bad
 }
 
 // flagOf names the flag to which a path of the spec belongs.

@@ -1,0 +1,198 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Joining makes an agent take part in one job whose nodes come by themselves. It offers no slots to the scheduler then, and
+// Run ends with the job.
+type Joining struct {
+	Job  events.JobID
+	Spec events.Spec               // with its defaults; every node must mean the same
+	Told func(events.NodeStanding) // hears whenever something has changed; may be nil, must not block
+}
+
+// membership keeps the node in the job for as long as anybody wants that. It asks once and then waits for launches: it asks
+// again only when one says that its part has changed, after a reconnect, and as often as the agent says hello, in case
+// that the rendezvous has lost it.
+type membership struct {
+	a     *Agent
+	wake  chan struct{} // has one place
+	hurry chan struct{} // has one place: whoever leaves waits no longer
+	mu    sync.Mutex
+	last  events.NodeStanding
+	err   error
+	was   events.Phase // of the newest launch
+	in    bool         // it was in one of the lists once
+}
+
+func newMembership(a *Agent) *membership {
+	return &membership{a: a, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1)}
+}
+
+func (m *membership) nudgeLeave() {
+	select {
+	case m.hurry <- struct{}{}:
+	default:
+	}
+}
+
+// Standing is what the node is to the job that it has joined, once Run has returned: final, unless Run was ended before. err
+// says why the node was refused. entered tells whether it was ever taken in.
+func (a *Agent) Standing() (s events.NodeStanding, entered bool, err error) {
+	if a.member == nil {
+		return s, false, nil
+	}
+	a.member.mu.Lock()
+	defer a.member.mu.Unlock()
+	return a.member.last, a.member.in, a.member.err
+}
+
+func (m *membership) nudge() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// launched hears a launch of the job.
+func (m *membership) launched(l events.Launch) {
+	if l.Job != m.a.opt.Join.Job {
+		return
+	}
+	m.mu.Lock()
+	changed := (m.was == events.PhaseStop) != (l.Phase == events.PhaseStop) || m.was == ""
+	m.was = l.Phase
+	m.mu.Unlock()
+	if changed || l.Phase == events.PhaseStop {
+		m.nudge()
+	}
+}
+
+// gathered hears how far the others are.
+func (m *membership) gathered(data []byte) {
+	g, err := events.DecodeBody[events.Gathering](data)
+	if err != nil {
+		return // a signal may be lost
+	}
+	m.mu.Lock()
+	s := m.last
+	m.mu.Unlock()
+	if s.Standing != "" && !s.Standing.Final() {
+		s.Gathering = g
+		m.tell(s)
+	}
+}
+
+func (m *membership) tell(s events.NodeStanding) {
+	m.mu.Lock()
+	same := m.last == s
+	m.last = s
+	m.in = m.in || !s.Standing.Final()
+	m.mu.Unlock()
+	if !same && m.a.opt.Join.Told != nil {
+		m.a.opt.Join.Told(s)
+	}
+}
+
+// run keeps the node in the job until user ends, the job does, or the node is out for good.
+func (m *membership) run(user, work context.Context) {
+	select {
+	case <-m.a.known:
+	case <-user.Done():
+		return
+	case <-work.Done():
+		return
+	}
+	for work.Err() == nil && user.Err() == nil {
+		if m.enter(user) {
+			return
+		}
+		t := time.NewTimer(m.a.opt.Config.HelloEvery)
+		select {
+		case <-m.wake:
+		case <-t.C:
+		case <-user.Done():
+		case <-work.Done():
+		}
+		t.Stop()
+	}
+	if work.Err() == nil {
+		m.exit(work)
+	}
+}
+
+// enter asks until it is answered, and tells whether that was the last word.
+func (m *membership) enter(ctx context.Context) (final bool) {
+	a, j := m.a, m.a.opt.Join
+	ask := events.NodeEnter{Job: j.Job, Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.opt.Slots, Spec: j.Spec}
+	const first, most = 50 * time.Millisecond, 2 * time.Second
+	said := ""
+	for backoff := first; ctx.Err() == nil; backoff = min(2*backoff, most) {
+		s, err := m.call(ctx, events.VerbEnter, ask)
+		switch events.CodeOf(err) {
+		case "":
+			m.tell(s)
+			return s.Standing.Final()
+		case events.Conflict, events.Invalid, events.Fenced:
+			m.mu.Lock()
+			m.err = err
+			m.mu.Unlock()
+			return true
+		}
+		if err.Error() != said && backoff == most && ctx.Err() == nil {
+			said = err.Error()
+			a.opt.Logger.Warn("the rendezvous has not taken this node in", "node", a.opt.Node, "job", j.Job, "reason", err)
+		}
+		pause(ctx, backoff)
+	}
+	return false
+}
+
+func (m *membership) call(ctx context.Context, verb string, ask events.Body) (events.NodeStanding, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.a.opt.Join.Spec.Rendezvous.HeartbeatTimeout.D())
+	defer cancel()
+	return call[events.NodeStanding](ctx, m.a, events.ServiceRendezvous, verb, ask, "")
+}
+
+// exit says goodbye to the job, which goes on without the node, and gives its workers time to leave at a commit.
+func (m *membership) exit(work context.Context) {
+	a, j := m.a, m.a.opt.Join
+	m.mu.Lock()
+	in, was := m.in, m.was
+	m.mu.Unlock()
+	if !in {
+		return
+	}
+	ctx, cancel := context.WithTimeout(work, j.Spec.Stop.Grace.D())
+	defer cancel()
+	ask := events.NodeExit{Job: j.Job, Node: a.opt.Node, Incarnation: a.opt.Incarnation, Reason: "its agent was asked to end"}
+	for {
+		s, err := m.call(ctx, events.VerbExit, ask)
+		if err == nil {
+			m.tell(s)
+			break
+		}
+		pause(ctx, 100*time.Millisecond)
+		if ctx.Err() != nil {
+			a.opt.Logger.Warn("the rendezvous did not hear that this node leaves", "node", a.opt.Node, "job", j.Job, "reason", err)
+			return
+		}
+	}
+	for was != "" && was != events.PhaseStop {
+		select {
+		case <-m.wake:
+		case <-m.hurry:
+			return
+		case <-ctx.Done():
+			return
+		}
+		m.mu.Lock()
+		was = m.was
+		m.mu.Unlock()
+	}
+}

@@ -1,0 +1,137 @@
+package jobflags
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Join holds the flags of an agent that comes to a job by itself. They are torchrun's where torchrun has them.
+type Join struct {
+	Run     string // the run id, which names the job
+	own     *Flags
+	nodes   string
+	perNode int
+	conf    string
+}
+
+// AddJoin adds the flags to a command's set. As with torchrun, _ may be written for - in all of them.
+func AddJoin(fs *pflag.FlagSet) *Join {
+	j := &Join{own: &Flags{fs: fs, workers: "1"}}
+	fs.StringVar(&j.Run, "join-job", "", "take part in this job, which nobody schedules; whoever comes first creates it (torchrun's --rdzv-id)")
+	fs.StringVar(&j.nodes, "nnodes", "1", "with --join-job: how many nodes, MIN:MAX or N")
+	fs.IntVar(&j.perNode, "nproc-per-node", 1, "with --join-job: workers on every node")
+	fs.StringVar(&j.conf, "rdzv-conf", "", "with --join-job: times in seconds, such as last_call_timeout=30,join_timeout=600")
+	j.own.shared()
+	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
+	})
+	return j
+}
+
+// joinPath names the field of the spec that a flag fills in.
+var joinPath = map[string]string{
+	"name": "--join-job", "rendezvous.nodes": "--nnodes", "rendezvous.workersPerNode": "--nproc-per-node", "rendezvous": "--rdzv-conf",
+}
+
+// Spec makes the spec of a job that runs args, with its defaults. What is wrong is Invalid with every finding, each named by
+// its flag.
+func (j *Join) Spec(args []string) (events.Spec, error) {
+	r := &events.Rendezvous{External: true, WorkersPerNode: j.perNode}
+	var bad []events.Finding
+	nodes, err := Workers(j.nodes)
+	if err != nil {
+		bad = append(bad, events.Finding{Path: "--nnodes", Message: fmt.Sprintf("%q is no number of nodes: write MIN:MAX, for example 2:4, or N", j.nodes)})
+		nodes = events.Workers{Min: 1, Max: 1} // said once
+	}
+	r.Nodes = events.NodeRange{Min: nodes.Min, Max: nodes.Max}
+	bad = append(bad, readConf(j.conf, r)...)
+	j.own.name = j.Run
+	s, more := j.own.fill(args)
+	bad = append(bad, more...)
+	s.Rendezvous, s.Workers = r, events.Workers{}
+	s = s.WithDefaults()
+	for _, x := range s.Check() {
+		best := ""
+		for path := range joinPath {
+			if (x.Path == path || strings.HasPrefix(x.Path, path+".")) && len(path) > len(best) {
+				best = path
+			}
+		}
+		switch {
+		case x.Path == "workers" || strings.HasPrefix(x.Path, "workers."):
+			continue // it follows from the nodes
+		case best != "":
+			x.Path = joinPath[best]
+		default:
+			x.Path = flagOf(x.Path)
+		}
+		bad = append(bad, x)
+	}
+	return s, events.Refuse(bad)
+}
+
+// noMeaning are the keys that torchrun reads and that say nothing here.
+var noMeaning = map[string]string{
+	"is_host": "no node hosts the store", "store_type": "there is no store to choose", "use_libuv": "there is no store of ours",
+	"read_timeout": "there is no store to read", "timeout": "torchrun's c10d ignores it too: give join_timeout",
+}
+
+// readConf reads torchrun's --rdzv-conf: key=value, separated by commas; the last of a key wins. Everything that is wrong is found.
+func readConf(text string, r *events.Rendezvous) []events.Finding {
+	times := map[string]*events.Duration{
+		"join_timeout": &r.JoinTimeout, "last_call_timeout": &r.LastCallTimeout, "close_timeout": &r.CloseTimeout,
+		"keep_alive_interval": &r.KeepAliveInterval, "heartbeat_timeout": &r.HeartbeatTimeout,
+	}
+	known := []string{"close_timeout", "heartbeat_timeout", "join_timeout", "keep_alive_interval", "keep_alive_max_attempt", "last_call_timeout"}
+	var bad []events.Finding
+	for item := range strings.SplitSeq(text, ",") {
+		if strings.TrimSpace(item) == "" {
+			continue
+		}
+		key, value, ok := strings.Cut(item, "=")
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		add := func(format string, args ...any) {
+			bad = append(bad, events.Finding{Path: "--rdzv-conf " + key, Message: fmt.Sprintf(format, args...)})
+		}
+		d, isTime := times[key]
+		switch {
+		case !ok:
+			add("has no value: write KEY=VALUE, separated by commas")
+		case noMeaning[key] != "":
+			add("has no meaning here: %s", noMeaning[key])
+		case isTime:
+			v, err := seconds(value)
+			if err != nil || v <= 0 {
+				add("is %q, must be a number of seconds above 0", value)
+				continue
+			}
+			*d = events.Duration(v)
+		case key == "keep_alive_max_attempt":
+			n, err := strconv.Atoi(value)
+			if err != nil || n < 1 {
+				add("is %q, must be a whole number of at least 1", value)
+				continue
+			}
+			r.KeepAliveMaxAttempt = n
+		default:
+			bad = append(bad, events.Finding{
+				Path: "--rdzv-conf " + key, Message: "is not known; there are " + strings.Join(known, ", "), Hint: events.DidYouMean(key, known),
+			})
+		}
+	}
+	return bad
+}
+
+// seconds reads 30, 0.5 or 30s.
+func seconds(text string) (time.Duration, error) {
+	if f, err := strconv.ParseFloat(text, 64); err == nil {
+		return time.Duration(f * float64(time.Second)), nil
+	}
+	return time.ParseDuration(text)
+}

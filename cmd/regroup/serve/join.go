@@ -1,0 +1,184 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
+	"github.com/regroup-io/regroup/events"
+)
+
+// joinSource is the CloudEvents source of the jobs that agents create: the same on every machine, so that the event, and with
+// it the job's id, is the same whoever comes first.
+const joinSource = "/client/agent/join"
+
+// joinEvent is the id of the event that submits the job of a run.
+func joinEvent(run string) string { return "join-" + run }
+
+// joinedJob finds the job that an agent wants to be in: with a command it is the run's, created by whoever is first; without
+// one it is there already.
+func joinedJob(ctx context.Context, c *client.Client, j *jobflags.Join, args []string) (*agent.Joining, error) {
+	if len(args) > 0 {
+		spec, err := j.Spec(args)
+		if err != nil {
+			return nil, err
+		}
+		job, err := c.SubmitOnce(ctx, joinEvent(j.Run), spec)
+		return &agent.Joining{Job: job, Spec: spec}, err
+	}
+	v, err := c.Job(ctx, string(events.JobIDFrom(j.Run, joinSource, joinEvent(j.Run))))
+	if events.CodeOf(err) == events.NotFound {
+		v, err = c.Job(ctx, j.Run)
+	}
+	if events.CodeOf(err) == events.NotFound {
+		return nil, events.Errorf(events.NotFound, "there is no job %s to join: give its command after --, and whoever comes first creates it", j.Run)
+	}
+	if err == nil && !v.Spec.External() {
+		err = events.Errorf(events.Invalid, "%s is placed by the scheduler: start the agent without --join-job", v.Job)
+	}
+	return &agent.Joining{Job: v.Job, Spec: v.Spec.WithDefaults()}, err
+}
+
+// joinJob runs the agent until the job that it has come for has ended, and exits with its outcome.
+func joinJob(ctx context.Context, p *boot.Process, a AgentConfig, j *jobflags.Join, args []string, out, errs io.Writer, made func(*agent.Agent)) error {
+	c := client.New(p.Ports, joinSource)
+	join, err := joinedJob(ctx, c, j, args)
+	if err != nil {
+		return err
+	}
+	per := join.Spec.Rendezvous.WorkersPerNode
+	if a.Slots = cmp.Or(a.Slots, per); a.Slots < per {
+		return events.Errorf(events.Invalid, "--slots: is %d, the job has %d workers on every node", a.Slots, per)
+	}
+	say := &sayer{to: errs, job: join.Job}
+	join.Told = say.standing
+	run, err := newAgent(p, a, join, func(l agent.Line) { say.line(out, l) })
+	if err != nil {
+		return err
+	}
+	made(run)
+	say.say("node %s comes to it: %s, %s each", a.Filled().Node, screen.Plural(join.Spec.Rendezvous.Nodes.Min, "node")+" at least", screen.Plural(per, "worker"))
+	if err := withHealth(ctx, p, run.Run); err != nil {
+		return err
+	}
+	return say.end(context.WithoutCancel(ctx), c, run, errors.Is(context.Cause(ctx), boot.ErrInterrupted))
+}
+
+// sayer tells the user in plain lines how far the nodes are.
+type sayer struct {
+	mu   sync.Mutex
+	to   io.Writer
+	job  events.JobID
+	last string
+}
+
+func (s *sayer) say(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if text != s.last {
+		s.last = text
+		fmt.Fprintf(s.to, "%s: %s\n", s.job, text)
+	}
+}
+
+func (s *sayer) line(out io.Writer, l agent.Line) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintln(out, l.Prefix(), l.Text)
+}
+
+func (s *sayer) standing(n events.NodeStanding) {
+	if text := standingText(n); text != "" {
+		s.say("%s", text)
+	}
+}
+
+// standingText is what a node is to its job, in a sentence with numbers.
+func standingText(n events.NodeStanding) string {
+	of := fmt.Sprintf("%d of %s", n.Nodes, spanText(n.Min, n.Max))
+	switch {
+	case n.Standing == events.StandingSpare:
+		return fmt.Sprintf("this node is a spare: all %d nodes are in, it takes the place of one that is lost", n.Nodes)
+	case n.Standing == events.StandingWaiting:
+		return "this node is taken in at the next commit (" + of + " are in)"
+	case n.Standing != events.StandingIn:
+		return ""
+	case n.Complete:
+		return fmt.Sprintf("the round is complete with %s", screen.Plural(n.Nodes, "node"))
+	case n.Nodes < n.Min:
+		return fmt.Sprintf("waiting for %s (%s are here)", screen.Plural(n.Min-n.Nodes, "more node"), of)
+	case n.LastCallMS > 0:
+		return fmt.Sprintf("last call, %.0f s left: %s are here", n.LastCallMS/1000, of)
+	}
+	return ""
+}
+
+func spanText(low, high int) string {
+	if low == high {
+		return screen.Plural(low, "node")
+	}
+	return fmt.Sprintf("%d to %d nodes", low, high)
+}
+
+// outcomeWithin is how long the job's end is waited for after its workers here have ended.
+const outcomeWithin = time.Minute
+
+// end says how it ended for this node and returns the error that carries the exit code.
+func (s *sayer) end(ctx context.Context, c *client.Client, run *agent.Agent, interrupted bool) error {
+	n, entered, err := run.Standing()
+	switch {
+	case err != nil:
+		return err
+	case n.Standing == events.StandingOver && entered:
+		return s.outcome(ctx, c)
+	case n.Standing == events.StandingOver:
+		return &exitcode.Error{Code: exitcode.NotAllowed, Err: fmt.Errorf("%s has ended already: give another --join-job to begin anew (%s)", s.job, n.Reason)}
+	case n.Standing == events.StandingClosed:
+		return &exitcode.Error{Code: exitcode.NotAllowed, Err: fmt.Errorf("%s takes no nodes: %s", s.job, n.Reason)}
+	case n.Standing == events.StandingTimedOut:
+		return &exitcode.Error{Code: exitcode.TimedOut, Err: fmt.Errorf("%s: %s", s.job, n.Reason)}
+	case interrupted:
+		s.say("this node has left; the job goes on without it. To end it: regroup stop %s", s.job)
+		return &exitcode.Error{Code: exitcode.Interrupted}
+	}
+	s.say("this node has left: %s", n.Reason)
+	return nil
+}
+
+// outcome waits for the end of the job and reports it as `regroup run` does.
+func (s *sayer) outcome(ctx context.Context, c *client.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, outcomeWithin)
+	defer cancel()
+	for {
+		v, err := c.Job(ctx, string(s.job))
+		if err != nil {
+			return err
+		}
+		if now := time.Now(); v.State.Terminal() {
+			if err := screen.Final(s.to, screen.Palette{}, v, now); err != nil {
+				return err
+			}
+			if code := summary.Of(v, now).ExitCode; code != exitcode.OK {
+				return &exitcode.Error{Code: code}
+			}
+			return nil
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return events.Errorf(events.Unavailable, "%s is over, but the registry does not say how: see regroup status %s", s.job, s.job)
+		}
+	}
+}
