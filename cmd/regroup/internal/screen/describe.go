@@ -46,6 +46,8 @@ func Describe(b events.Body) string {
 		return fmt.Sprintf("%s misses %s", b.Proposed, membersText(b.Missing))
 	case events.RoundSealed:
 		return fmt.Sprintf("%s has %s (%s)", b.Generation, Plural(len(b.Members), "worker"), causeText(b.Cause))
+	case events.RoundGathered:
+		return fmt.Sprintf("round %d has %s with %s: %s", b.Round, Plural(len(b.Nodes), "node"), Plural(len(b.Places), "place"), b.Reason)
 	case events.RoundClosed:
 		return b.Reason
 	default:
