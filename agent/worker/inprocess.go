@@ -154,6 +154,9 @@ func (t *turn) joined(in WorkerJoined) {
 		w.join.req.Holders = max(in.Request.Holders, before.Holders)
 	default:
 		w.left = max(w.left, events.Generation(in.Request.Left))
+		if c := commit(in.Request.Commit); w.left > 0 {
+			w.commit = c // what it has gone back to
+		}
 		w.join = &join{req: in.Request, arrived: t.now, next: t.now}
 	}
 }

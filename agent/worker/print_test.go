@@ -78,6 +78,9 @@ func (p *player) fact(b events.Body) string {
 		return fmt.Sprintf("done %s %s step %d", p.name(b.Incarnation), b.Generation, b.Step)
 	case events.WorkerExited:
 		s := fmt.Sprintf("exited %s %s: %s", p.name(b.Incarnation), b.Generation, b.Detail)
+		if b.Commit.Step > 0 {
+			s += fmt.Sprintf(", could return to %s step %d", b.Commit.Generation, b.Commit.Step)
+		}
 		if b.Done {
 			s += ", done"
 		}

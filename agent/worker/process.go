@@ -77,7 +77,7 @@ func (t *turn) ended(j *job, w *life, x events.WorkerExited, age time.Duration) 
 	if w.dirty {
 		t.sendProgress(w)
 	}
-	x.WorkerRef, x.Done, x.Step, x.AgeMS = w.ref, w.done, w.progress.Step, events.Milliseconds(age)
+	x.WorkerRef, x.Done, x.Step, x.Commit, x.AgeMS = w.ref, w.done, w.progress.Step, w.commit, events.Milliseconds(age)
 	x.Asked = w.asked || w.dismissed != "" && x.ExitCode == 0
 	trace := t.startTrace(j)
 	if x.Failed(j.inProcess()) {

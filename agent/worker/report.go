@@ -75,6 +75,9 @@ func (t *turn) committed(in WorkerCommitted) {
 	t.touch(w)
 	c := commit(in.Report.Commit)
 	w.progress.Commit = &c
+	if c.Newer(w.commit) {
+		w.commit = c
+	}
 	if l := ledger(in.Report.Ledger); !sameLedger(l, w.ledger) {
 		w.ledger = l
 		w.progress.Ledger = &l

@@ -68,7 +68,8 @@ type life struct {
 	join      *join
 	pushed    pushed
 	progress  events.Progress
-	dirty     bool // progress is waiting to be sent
+	commit    events.Commit // newest one that it told of
+	dirty     bool          // progress is waiting to be sent
 	sentAt    time.Time
 	ledger    events.Ledger // last one sent
 

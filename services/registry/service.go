@@ -26,6 +26,7 @@ func New(o Options) (*Service, error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, err
 	}
+	hear := &listener{ports: o.Ports, ages: NewAges()}
 	host, err := loop.New(loop.Options[job.State]{
 		Service: events.ServiceRegistry,
 		Machine: job.Machine{},
@@ -42,6 +43,7 @@ func New(o Options) (*Service, error) {
 		Reconcile: func(ctx context.Context, emit loop.Emit) error {
 			return reconcile(ctx, o.Ports.Buckets, emit)
 		},
+		Beside:  []func(context.Context, loop.Emit) error{hear.records, hear.steps, hear.connection, hear.look},
 		Reject:  reject,
 		Observe: o.Observe,
 	})

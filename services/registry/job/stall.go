@@ -50,12 +50,10 @@ func (t *turn) stoodStill(b events.Standstill) {
 	if g := t.generation(b.Generation); g != nil && t.now.Before(g.Sealed.Add(limit)) {
 		return
 	}
-	last := fmt.Sprintf("since step %d", max(b.Step, v.Step))
-	if t.StepIn < b.Generation && b.Step == 0 {
-		last = "in generation " + b.Generation.String()
-	}
-	t.Stall = Stall{Generation: b.Generation, Detail: fmt.Sprintf("no worker made a step for %s %s (health.hang is %s)", b.For.D().Round(time.Second), last, limit)}
-	t.tell(events.JobStalled{Job: v.Job, Generation: b.Generation, Step: max(b.Step, v.Step), Detail: t.Stall.Detail})
+	last := max(b.Step, v.Step)
+	t.Stall = Stall{Generation: b.Generation, Detail: fmt.Sprintf("no worker has made a step for %s, the last one was %d (health.hang is %s)",
+		b.For.D().Round(time.Second), last, limit)}
+	t.tell(events.JobStalled{Job: v.Job, Generation: b.Generation, Step: last, Detail: t.Stall.Detail})
 }
 
 // hung charges a standstill to the job as a whole when all members came back from it, so that an endless one ends the job.

@@ -1,0 +1,120 @@
+package job
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Ages is how long each job has made no step, as one replica hears it. It is lost with the replica. A replica that was
+// disconnected, paused or has just started accuses nobody before a full grace, and its observation counts only while no
+// other replica has stored a later step; so a job is taken for hung when nobody has heard it.
+//
+// The newest step of any worker is a sign of life of the whole job: its workers step together, and one that loops outside of
+// a collective stops them all.
+type Ages struct {
+	Gap time.Duration // a longer gap between two looks means that we, not they, were away
+
+	jobs   map[events.JobID]*age
+	paused bool
+	looked time.Time
+}
+
+type age struct {
+	generation events.Generation
+	limit      time.Duration   // 0 = the job is not aged
+	newest     events.Progress // heard in generation
+	stored     uint64          // step in the record
+	storedAt   time.Time
+	moved      time.Time // last sign of life, or the begin of a grace
+	accused    time.Time // last named
+	offered    time.Time // newest was last offered to the record
+}
+
+// Know takes in the registry's own record of a job. Only a running one is heard, and only one that is known to tell its steps
+// is aged: of the others, silence says nothing.
+func (a *Ages) Know(v events.JobView, now time.Time) {
+	if v.State != events.JobIsRunning || v.Generation == 0 {
+		delete(a.jobs, v.Job)
+		return
+	}
+	j := a.jobs[v.Job]
+	if j == nil || j.generation != v.Generation {
+		j = &age{generation: v.Generation, moved: now, stored: v.Step, storedAt: v.StepAt}
+		if a.jobs == nil {
+			a.jobs = map[events.JobID]*age{}
+		}
+		a.jobs[v.Job] = j
+	}
+	if v.Step != j.stored || !v.StepAt.Equal(j.storedAt) { // heard by another replica, or by us
+		j.stored, j.storedAt, j.moved = v.Step, v.StepAt, now
+	}
+	j.limit = 0
+	if v.Step > 0 {
+		j.limit = v.Spec.Health.Hang.D()
+	}
+}
+
+// Forget drops a job whose record was removed.
+func (a *Ages) Forget(id events.JobID) { delete(a.jobs, id) }
+
+// Hear takes in how far a worker is. A repeat of an old step is no sign of life.
+func (a *Ages) Hear(p events.Progress, now time.Time) {
+	j := a.jobs[p.Job]
+	if j == nil || p.Generation != j.generation {
+		return
+	}
+	if c := p.Commit; c != nil && (j.newest.Commit == nil || c.Newer(*j.newest.Commit)) {
+		j.newest.Commit = c
+	}
+	if p.Step <= j.newest.Step {
+		return
+	}
+	commit := j.newest.Commit
+	j.newest = p
+	j.newest.Commit = commit
+	j.moved, j.accused = now, time.Time{}
+}
+
+// Connected says whether this replica can hear anything at all. Ageing stops while it cannot.
+func (a *Ages) Connected(is bool, now time.Time) {
+	if is && a.paused {
+		a.grace(now)
+	}
+	a.paused = !is
+}
+
+// Look returns which jobs stand still, and which steps are news to the record, by job. Each job is named again only after the
+// same time has passed once more, in case that nothing came of it.
+func (a *Ages) Look(now time.Time) (still []events.Standstill, news []events.Progress) {
+	gap := now.Sub(a.looked)
+	if !a.looked.IsZero() && (gap > a.Gap || gap < 0) {
+		a.grace(now) // paused process, suspended machine, or a clock that was set back
+	}
+	a.looked = now
+	if a.paused {
+		return nil, nil
+	}
+	for _, id := range slices.Sorted(maps.Keys(a.jobs)) {
+		j := a.jobs[id]
+		if p := j.newest; p.Step > 0 && p.Step != j.stored && !now.Before(j.storedAt.Add(StepEvery)) && !now.Before(j.offered.Add(StepEvery)) {
+			j.offered = now
+			news = append(news, p)
+		}
+		silent := now.Sub(j.moved)
+		if j.limit > 0 && silent >= j.limit && now.Sub(j.accused) >= j.limit {
+			j.accused = now
+			still = append(still, events.Standstill{Job: id, Generation: j.generation, Step: max(j.newest.Step, j.stored), For: events.Duration(silent)})
+		}
+	}
+	return still, news
+}
+
+// grace begins all silences anew.
+func (a *Ages) grace(now time.Time) {
+	for _, j := range a.jobs {
+		j.moved, j.accused = now, time.Time{}
+	}
+}

@@ -1,0 +1,79 @@
+package registry
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/registry/job"
+)
+
+// LookEvery is how often a replica looks at how long jobs have made no step. A gap of some looks is its own absence.
+const LookEvery = 200 * time.Millisecond
+
+// NewAges returns the soft state of a replica that has heard nothing yet.
+func NewAges() job.Ages { return job.Ages{Gap: 5 * LookEvery} }
+
+// listener hears the steps of all jobs. They are kept in memory: no step waits for a store.
+type listener struct {
+	ports events.Ports
+
+	mu   sync.Mutex
+	ages job.Ages
+}
+
+// records follows the registry's own documents: they say which jobs are to be aged.
+func (l *listener) records(ctx context.Context, _ loop.Emit) error {
+	return l.ports.Buckets.Bucket(events.BucketJobs).Watch(ctx, func(key string, value []byte, _ uint64) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if value == nil {
+			l.ages.Forget(events.JobID(key))
+			return
+		}
+		if v, err := events.DecodeView[events.JobView](value); err == nil { // a newer document is its own replicas' concern
+			l.ages.Know(v, time.Now())
+		}
+	}, nil)
+}
+
+// steps hears all agents.
+func (l *listener) steps(ctx context.Context, _ loop.Emit) error {
+	return l.ports.Signals.Hear(ctx, events.AllProgress, "", func(_ string, data []byte) {
+		p, err := events.DecodeBody[events.Progress](data)
+		if err != nil {
+			return // a signal may be lost
+		}
+		p.Metrics, p.Ledger = nil, nil
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.ages.Hear(p, time.Now())
+	}, nil)
+}
+
+// connection pauses the ageing while this replica hears nobody.
+func (l *listener) connection(ctx context.Context, _ loop.Emit) error {
+	return l.ports.Signals.Watch(ctx, func(connected bool) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.ages.Connected(connected, time.Now())
+	})
+}
+
+// look names the jobs that stand still, and offers newer steps to the record.
+func (l *listener) look(ctx context.Context, emit loop.Emit) error {
+	return loop.Every(ctx, LookEvery, func(time.Time) error {
+		l.mu.Lock()
+		still, news := l.ages.Look(time.Now())
+		l.mu.Unlock()
+		for _, p := range news {
+			emit(events.Input{Body: p})
+		}
+		for _, s := range still {
+			emit(events.Input{Body: s})
+		}
+		return nil
+	})
+}

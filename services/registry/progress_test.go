@@ -1,0 +1,183 @@
+package registry_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/loop/looptest"
+)
+
+// running submits a job with a limit for standing still and brings it to its first good step.
+func running(t *testing.T, p events.Ports) events.JobID {
+	t.Helper()
+	say(t, p, events.Event{ID: "s1", Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: events.Spec{
+		Name: "demo", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 2}, Recovery: events.RecoveryInProcess,
+		Health: events.Health{Hang: events.Duration(20 * time.Second)},
+	}}})
+	id := events.JobIDFrom("demo", "/client", "s1")
+	fact(t, p, "p1", string(id), 1, events.PlacementSet{Job: id, Places: two})
+	fact(t, p, "r1", string(id), 1, sealed(id))
+	fact(t, p, "w1", string(id), 0, events.WorkerReady{WorkerRef: ref(id, two[0], "w1"), Step: 1})
+	return id
+}
+
+// steps lets rank 0 tell steps for a while, one a second.
+func steps(t *testing.T, p events.Ports, id events.JobID, from uint64, n int) {
+	t.Helper()
+	for i := range uint64(n) {
+		data, err := events.EncodeBody(events.Progress{Job: id, Place: two[0], Generation: 1, Step: from + i})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Signals.Send(events.ProgressSubject(id), data); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+func stalls(t *testing.T, p events.Ports) int {
+	t.Helper()
+	return strings.Count(told(t, p), "job.stalled")
+}
+
+func TestAJobThatMakesNoStepStandsStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stopA, stopB := start(t, bus.Client().Ports()), start(t, bus.Client().Ports())
+		synctest.Wait()
+		id := running(t, p)
+		steps(t, p, id, 2, 60)
+		if n := stalls(t, p); n != 0 {
+			t.Fatalf("a job that makes steps stood still %d times", n)
+		}
+		v := view(t, p, id)
+		if v.Step < 50 || v.Step > 61 {
+			t.Errorf("the record says step %d after 61, told once a second", v.Step)
+		}
+		time.Sleep(19 * time.Second)
+		if n := stalls(t, p); n != 0 {
+			t.Errorf("it stood still before its limit")
+		}
+		time.Sleep(5 * time.Minute)
+		if n := stalls(t, p); n != 1 {
+			t.Errorf("told %d times that it stands still, want once: %s", n, told(t, p))
+		}
+		stopA()
+		stopB()
+	})
+}
+
+// A healthy step costs no store: what is stored is the newest step, at most every few seconds, whatever the pace.
+func TestAThousandStepsAreStoredAFewTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stopA, stopB := start(t, bus.Client().Ports()), start(t, bus.Client().Ports())
+		synctest.Wait()
+		id := running(t, p)
+		_, before, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), string(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range uint64(1000) {
+			data, _ := events.EncodeBody(events.Progress{Job: id, Place: two[0], Generation: 1, Step: 2 + i})
+			if err := p.Signals.Send(events.ProgressSubject(id), data); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		_, after, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), string(id))
+		if err != nil || after-before > 5 || after == before {
+			t.Errorf("1000 steps in 20 s were stored %d times (%v), want 1 to 5", after-before, err)
+		}
+		stopA()
+		stopB()
+	})
+}
+
+// The replica, not the job, is cut off or paused; and one that starts knows nothing of the past.
+func TestAReplicaThatCannotHearTakesNoJobForHung(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		deaf := bus.Client()
+		stop := start(t, deaf.Ports())
+		synctest.Wait()
+		id := running(t, p)
+		for i := range uint64(5) {
+			deaf.Disconnect()
+			steps(t, p, id, 10+100*i, 60)
+			deaf.Connect()
+			time.Sleep(19 * time.Second)
+			steps(t, p, id, 80+100*i, 2)
+		}
+		stop()
+		steps(t, p, id, 1000, 60)
+		stop = start(t, bus.Client().Ports())
+		time.Sleep(19 * time.Second)
+		if n := stalls(t, p); n != 0 {
+			t.Errorf("a replica that could not hear took the job for hung: %s", told(t, p))
+		}
+		time.Sleep(10 * time.Second)
+		if n := stalls(t, p); n != 1 {
+			t.Errorf("after a full grace a job that is really silent stands still: %s", told(t, p))
+		}
+		stop()
+	})
+}
+
+// One of two replicas hears nothing of the job, without noticing: what the other one has stored is believed.
+func TestWhatAnotherReplicaHeardCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		hears, deaf := start(t, bus.Client().Ports()), start(t, noSignals(bus.Client().Ports()))
+		synctest.Wait()
+		id := running(t, p)
+		steps(t, p, id, 2, 120)
+		if n := stalls(t, p); n != 0 {
+			t.Errorf("a deaf replica was believed: %s", told(t, p))
+		}
+		hears()
+		deaf()
+	})
+}
+
+// noSignals are ports on which progress is never heard.
+func noSignals(p events.Ports) events.Ports {
+	p.Signals = mute{p.Signals}
+	return p
+}
+
+type mute struct{ events.Signals }
+
+func TestSignalsOfUnknownJobsMakeNoDocument(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New().Ports()
+		stop := start(t, p)
+		synctest.Wait()
+		steps(t, p, "nosuch-0001", 1, 30)
+		if keys := looptest.Told(t, p, func(e events.Event) string { return e.Entity }); keys != "" {
+			t.Errorf("told %s", keys)
+		}
+		if _, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), "nosuch-0001"); err == nil {
+			t.Error("a signal made a document")
+		}
+		stop()
+	})
+}
+
+func (m mute) Hear(ctx context.Context, subject, queue string, fn func(string, []byte), ready func()) error {
+	if subject != events.AllProgress {
+		return m.Signals.Hear(ctx, subject, queue, fn, ready)
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
