@@ -13,9 +13,9 @@ const (
 	maxJobName = 58 // "-" and four digits more must still be one token
 	maxWorkers = 100_000
 
-	maxSameStep = 1000 // so many failures are remembered
-	minHang     = Duration(time.Second)
-	pathHang    = "health.hang" // the one time that may be 0
+	maxSameStep = 1000                       // so many failures are remembered
+	minHang     = Duration(10 * time.Second) // two of the registry's stores of a step: what one replica hears protects from another that does not
+	pathHang    = "health.hang"              // the one time that may be 0
 )
 
 // stopSignals are the signals that a job may ask to be stopped with.

@@ -70,7 +70,7 @@ func TestParseSpecFinds(t *testing.T) {
 		with(`"elastic":{"resetLimit":-1}`):      "elastic.resetLimit: is -1, must be 0",
 		with(`"elastic":{"timeout":"0s"}`):       `elastic.timeout: "0s" is not more than 0`,
 		with(`"health":{"hang":"-5m"}`):          `health.hang: "-5m" is not more than 0`,
-		with(`"health":{"hang":"900ms"}`):        "health.hang: is 900ms, must be at least 1s, or 0",
+		with(`"health":{"hang":"900ms"}`):        "health.hang: is 900ms, must be at least 10s, or 0",
 		with(`"stop":{"signal":"SIGTRM"}`):       `did you mean "SIGTERM"?`,
 		with(`"stop":{"signal":"SIGKILL"}`):      `stop.signal: "SIGKILL" is not one of SIGTERM`,
 		with(`"env":{"1A":"x"}`):                 "env.1A: \"1A\" is not a legal variable name",

@@ -56,6 +56,10 @@ func (n *node) do(act worker.Action) {
 		}
 	case worker.TellFact:
 		n.fact(a)
+	case worker.SendProgress:
+		if !n.cut && !n.mute {
+			w.progress(a.Progress)
+		}
 	case worker.SendNotice:
 		if !n.cut && !n.mute {
 			w.notice(events.NoticeEnvelope{Notice: &a.Notice})

@@ -43,6 +43,14 @@ func (c *checker) fact(e events.Event) {
 		}
 	case events.WorkerExited:
 		c.job(b.Job).dead[b.Incarnation] = true
+		c.job(b.Job).asked[b.Incarnation] = b.Asked
+		c.planned(b.Job, b.Incarnation)
+	case events.NodeLeft:
+		c.leftWell[b.Incarnation] = true
+	case events.NodeLost:
+		delete(c.leftWell, b.Incarnation)
+	case events.JobCharged:
+		c.charge(b)
 	case events.JobRespawned:
 		a := c.job(b.Job)
 		if a.judged[b.Dead]++; a.judged[b.Dead] > 1 {
@@ -58,6 +66,30 @@ func (c *checker) fact(e events.Event) {
 		c.incident(b)
 	case events.IncidentClosed:
 		c.incidentOver(b)
+	}
+}
+
+// charge looks at a failure that is charged.
+func (c *checker) charge(b events.JobCharged) {
+	a := c.job(b.Job)
+	if old, again := a.charged[b.Worker]; again {
+		c.fail(10, "%s at %s was charged for %s and for %s", b.Worker, b.Place, old.Kind, b.Kind)
+	}
+	if other, again := a.paid[b.Generation]; again && b.Generation > 0 {
+		c.fail(10, "%s of %s was charged for %s and for %s", b.Generation, b.Job, other, b.Worker)
+	}
+	a.charged[b.Worker], a.paid[b.Generation] = b, b.Worker
+	if b.Kind == events.ChargeLost && c.leftWell[b.Agent] {
+		c.fail(10, "%s at %s was charged, but its agent %s has left as planned", b.Worker, b.Place, b.Agent)
+	}
+	c.planned(b.Job, b.Worker)
+}
+
+// planned: an exit that was asked for costs nothing. Who was lost or hung before is stopped after it was charged.
+func (c *checker) planned(id events.JobID, worker events.Incarnation) {
+	a := c.job(id)
+	if b, ok := a.charged[worker]; ok && a.asked[worker] && b.Kind != events.ChargeLost && b.Kind != events.ChargeHang {
+		c.fail(10, "%s at %s was charged for %s, but it was asked to stop", worker, b.Place, b.Kind)
 	}
 }
 

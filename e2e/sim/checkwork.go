@@ -55,6 +55,9 @@ func (c *checker) left() []string {
 		if !v.State.Terminal() {
 			left = append(left, fmt.Sprintf("%s is %q (%s)", j.id, v.State, v.Reason))
 		}
+		if v.State.Terminal() && c.job(j.id).end == "" { // its replica died before it could
+			left = append(left, fmt.Sprintf("nobody has told that %s is %s", j.id, v.State))
+		}
 		if row, ok := c.slots.Jobs[j.id]; ok && v.State.Terminal() {
 			left = append(left, fmt.Sprintf("%s has ended and still has %d places", j.id, len(row.Places)))
 		}

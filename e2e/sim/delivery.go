@@ -160,7 +160,7 @@ func (w *world) signal(subject string, data []byte) {
 func (w *world) heartbeat(b events.Heartbeat) {
 	for _, s := range w.services[events.ServiceDiscovery] {
 		if !w.chance(w.sc.loss) {
-			w.after(w.hop(), func() { s.heartbeat(b) })
+			w.after(w.hop(), func() { s.signal(b) })
 		}
 	}
 	if to := w.pick(events.ServiceRendezvous); to != nil && !w.chance(w.sc.loss) {

@@ -38,6 +38,7 @@ var kinds = map[string]func(*world, fault){
 	"late-ack":    func(w *world, f fault) { w.replica(f).trap(trap{step: loseSaveAckLate, for_: f.last}) },
 	"drop-launch": func(w *world, f fault) { w.node(f).misses++ },
 	"kill-worker": func(w *world, f fault) { w.end(f, -1, "SIGKILL") },
+	"hang-worker": (*world).hangWorker,
 	"exit-worker": func(w *world, f fault) { w.end(f, 7, "") },
 	"false-alarm": (*world).falseAlarm,
 	"restart-agent": func(w *world, f fault) {
@@ -133,7 +134,8 @@ func (w *world) spare(n *node) bool {
 	return slots >= need
 }
 
-func (w *world) end(f fault, code int, signal string) {
+// running lists all processes, by node.
+func (w *world) running() []*process {
 	var alive []*process
 	for _, n := range w.nodes {
 		for _, id := range slices.Sorted(maps.Keys(n.procs)) {
@@ -142,7 +144,11 @@ func (w *world) end(f fault, code int, signal string) {
 			}
 		}
 	}
-	if len(alive) > 0 {
+	return alive
+}
+
+func (w *world) end(f fault, code int, signal string) {
+	if alive := w.running(); len(alive) > 0 {
 		alive[f.a%len(alive)].exit(code, signal)
 	}
 }
@@ -203,5 +209,6 @@ func (w *world) calmDown() {
 			w.after(w.between(0, 2*time.Second), n.boot)
 		}
 	}
+	w.wakeAll()
 	w.check.watchEnd()
 }

@@ -23,6 +23,7 @@ type group struct {
 	state      snapshot
 	open       ledger // consumed since the last commit
 	first      bool   // its first good step was told
+	stuck      bool   // a member hangs
 	torn       *torn  // what a written scenario does to the next commit
 }
 
@@ -133,7 +134,7 @@ func (g *group) sync() {
 
 // turn is one step of all members together.
 func (g *group) turn() {
-	if g.broken || g.apart() {
+	if g.broken || g.apart() || g.stopped() {
 		return
 	}
 	g.step++

@@ -20,7 +20,7 @@ var invariants = [...]string{
 	7:  "terminal stays terminal",
 	8:  "once faults stop, every job ends, and nothing of it is left",
 	9:  "a judge's facts are numbered without gap or repeat, as a reader sees them who drops lower numbers",
-	10: "each dead worker is charged at most once, and never more than the budget is spent",
+	10: "each life is charged at most once, a generation too, a planned change never, and never more than the budget is spent",
 	11: "at most one incident of a job is open, and no phase is negative",
 	12: "an agent never runs two processes in one place for a job, and never runs an attempt twice",
 }
@@ -37,16 +37,17 @@ func (v *violation) String() string {
 
 // checker looks at everything that is stored, told and done.
 type checker struct {
-	w      *world
-	found  *violation
-	jobs   map[events.JobID]*account
-	number map[string]uint64                  // by family and entity: the last one that a reader took
-	begun  map[string]*process                // by agent, job, place, attempt and generation
-	good   map[events.JobID]events.Generation // that the rendezvous knew of before its last change
-	slots  events.PoolView
-	rounds map[string]round.State
-	states map[string]job.State
-	last   map[string]*process // newest process by place and job
+	w        *world
+	found    *violation
+	jobs     map[events.JobID]*account
+	number   map[string]uint64                  // by family and entity: the last one that a reader took
+	begun    map[string]*process                // by agent, job, place, attempt and generation
+	good     map[events.JobID]events.Generation // that the rendezvous knew of before its last change
+	slots    events.PoolView
+	rounds   map[string]round.State
+	leftWell map[events.Incarnation]bool // agents that have said goodbye
+	states   map[string]job.State
+	last     map[string]*process // newest process by place and job
 }
 
 // account is what is known about one job.
@@ -58,6 +59,9 @@ type account struct {
 	charges   int
 	dead      map[events.Incarnation]bool // lives that have ended or were judged lost
 	judged    map[events.Incarnation]int  // respawns by dead worker
+	charged   map[events.Incarnation]events.JobCharged
+	paid      map[events.Generation]events.Incarnation // whose fault each generation was charged for
+	asked     map[events.Incarnation]bool              // told to stop
 	launches  map[launchKey][]byte
 	wanted    map[uint64]events.Workers // by number of the placement
 }
@@ -65,7 +69,7 @@ type account struct {
 func newChecker(w *world) *checker {
 	return &checker{
 		w: w, jobs: map[events.JobID]*account{}, number: map[string]uint64{}, begun: map[string]*process{}, last: map[string]*process{},
-		good: map[events.JobID]events.Generation{}, rounds: map[string]round.State{}, states: map[string]job.State{},
+		good: map[events.JobID]events.Generation{}, leftWell: map[events.Incarnation]bool{}, rounds: map[string]round.State{}, states: map[string]job.State{},
 	}
 }
 
@@ -74,7 +78,8 @@ func (c *checker) job(id events.JobID) *account {
 	if a == nil {
 		a = &account{
 			sealed: map[events.Generation]string{},
-			dead:   map[events.Incarnation]bool{}, judged: map[events.Incarnation]int{}, launches: map[launchKey][]byte{}, wanted: map[uint64]events.Workers{},
+			dead:   map[events.Incarnation]bool{}, judged: map[events.Incarnation]int{}, charged: map[events.Incarnation]events.JobCharged{},
+			paid: map[events.Generation]events.Incarnation{}, asked: map[events.Incarnation]bool{}, launches: map[launchKey][]byte{}, wanted: map[uint64]events.Workers{},
 		}
 		c.jobs[id] = a
 	}

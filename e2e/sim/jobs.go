@@ -106,6 +106,7 @@ type restarted struct {
 	ranks map[int]*process
 	whole bool
 	hurt  bool
+	stuck bool // a rank hangs
 }
 
 // enter is a process that initialises: it works once all ranks are there.
@@ -138,13 +139,14 @@ func (j *jobRun) enter(p *process) {
 
 // labour does one second of work at a time and saves it.
 func (j *jobRun) labour(g *restarted) {
-	if g.hurt {
+	if g.hurt || g.stopped() {
 		return
 	}
 	if j.saved < j.work {
 		j.w.after(time.Second, func() {
-			if !g.hurt {
+			if !g.hurt && !g.stopped() {
 				j.saved++
+				j.telling(g)
 				j.labour(g)
 			}
 		})

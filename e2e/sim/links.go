@@ -26,17 +26,7 @@ func (n *node) disconnect() {
 	l := events.Link{Server: n.link.Server, Client: n.link.Client}
 	for _, s := range n.w.services[events.ServiceDiscovery] {
 		if !n.w.chance(2 * n.w.sc.loss) {
-			n.w.after(after+n.w.hop(), func() { s.ended(l) })
+			n.w.after(after+n.w.hop(), func() { s.signal(l) })
 		}
-	}
-}
-
-// ended is a word of the broker to discovery.
-func (r *replica[S]) ended(l events.Link) {
-	if !r.hears() || r.ages == nil {
-		return
-	}
-	if cut, ok := r.ages.ages.Ended(l, r.w.now); ok {
-		r.heard(cut)
 	}
 }

@@ -33,6 +33,10 @@ type process struct {
 	planned bool
 	done    bool
 
+	hung   bool             // it does nothing, like one under SIGSTOP
+	unread *wire.Assignment // what came meanwhile
+	told   bool             // that its generation is over, meanwhile
+
 	// Restart recovery.
 	world int
 }
@@ -89,7 +93,7 @@ func (p *process) after(d time.Duration, do func()) {
 
 // exit ends the process; its agent and its peers notice.
 func (p *process) exit(code int, signal string) {
-	if !p.alive {
+	if !p.alive || (p.hung && signal != "SIGKILL") {
 		return
 	}
 	if !p.running { // it is killed as soon as it runs
@@ -119,7 +123,7 @@ func (p *process) vanish() {
 
 // term is the stop signal.
 func (p *process) term() {
-	if p.deaf {
+	if p.deaf || p.hung {
 		return
 	}
 	p.after(p.w.between(time.Millisecond, 300*time.Millisecond), func() {
@@ -155,7 +159,7 @@ func (p *process) join(planned bool, accused []int) {
 
 // call is one long poll; it is made again while no answer comes.
 func (p *process) call(number int) {
-	if !p.alive || !p.waiting || p.calls != number {
+	if !p.alive || p.hung || !p.waiting || p.calls != number {
 		return
 	}
 	p.node.input(worker.WorkerJoined{Worker: p.start.Worker, Request: p.req})
@@ -165,6 +169,10 @@ func (p *process) call(number int) {
 // assigned ends the wait.
 func (p *process) assigned(a wire.Assignment) {
 	if !p.alive || !p.waiting {
+		return
+	}
+	if p.hung {
+		p.unread = &a
 		return
 	}
 	if a.Verdict == wire.WarmUp {
@@ -220,6 +228,10 @@ func (p *process) change(c wire.Change) {
 	case wire.ChangeUndone:
 		p.planned = false
 	case wire.ChangeLost:
+		if p.hung {
+			p.told = true
+			return
+		}
 		var accused []int
 		if c.Rank >= 0 {
 			accused = []int{c.Rank}
@@ -231,7 +243,7 @@ func (p *process) change(c wire.Change) {
 // abort leaves a generation that is broken; the peers notice that its connections are closed.
 func (p *process) abort(accused []int) {
 	g := p.group
-	if !p.alive || g == nil || p.done {
+	if !p.alive || g == nil || p.done || p.hung {
 		return
 	}
 	if p.w.mutant.voidSteps && g.running {

@@ -39,8 +39,7 @@ type hearer interface {
 	delivered(*delivery)
 	asked(events.Body, func(loop.Answer, error))
 	heard(events.Body)
-	heartbeat(events.Heartbeat)
-	ended(events.Link)
+	signal(any)
 }
 
 // breakable is what faults do to a service, and their end.
@@ -59,12 +58,20 @@ type cuttable interface {
 	deafen(bool)
 }
 
+// soft is what a service hears and keeps in the memory of each replica.
+type soft interface {
+	reset()
+	connected(bool)
+	seen(key string, value []byte)
+	heard(any) (in events.Body, ok bool) // a signal, or a word of the broker; ok: in is for the machine
+}
+
 // replica plays loop.Host: it feeds a real Turner with what arrives, one batch at a time.
 type replica[S any] struct {
 	w      *world
 	who    string
 	o      loop.Options[S] // those of the real service
-	ages   *watcher        // discovery only
+	ages   soft            // what it keeps in memory; may be nil
 	side   *connection     // that the service's own reconciliation reads through
 	life   int             // crashes so far
 	up     bool
@@ -156,7 +163,7 @@ func (r *replica[S]) cutOff(cut bool) {
 	r.conn.cut = cut
 	r.w.say("%s: cut off: %t", r.who, cut)
 	if r.ages != nil {
-		r.ages.ages.Connected(!cut, r.w.now)
+		r.ages.connected(!cut)
 	}
 	if !cut {
 		r.list()
@@ -210,9 +217,12 @@ func (r *replica[S]) heard(b events.Body) {
 	}
 }
 
-func (r *replica[S]) heartbeat(b events.Heartbeat) {
-	if r.hears() && r.ages != nil && r.ages.hear(b) {
-		r.heard(events.Heard{Heartbeat: b})
+func (r *replica[S]) signal(b any) {
+	if !r.hears() || r.ages == nil {
+		return
+	}
+	if in, ok := r.ages.heard(b); ok {
+		r.heard(in)
 	}
 }
 

@@ -40,14 +40,23 @@ type jobShape struct {
 	work      int
 	budget    int
 	grace     time.Duration
+	hang      time.Duration // 0 = nobody is taken for hung
+	sameStep  int           // 0 = as usual
+	resets    int           // regroups that are allowed, plus 1; 0 = any number
 }
 
 func (s jobShape) spec() events.Spec {
 	spec := events.Spec{
 		Command: []string{"train"}, Workers: s.workers, Recovery: events.RecoveryRestart,
 		Failures: events.Failures{Max: &s.budget, Per: events.Duration(time.Hour)},
-		Elastic:  events.Elastic{LastCall: events.Duration(2 * time.Second), StartWithin: events.Duration(startWithin)},
+		Elastic:  events.Elastic{LastCall: events.Duration(2 * time.Second), StartWithin: events.Duration(startWithin), Timeout: events.Duration(belowMin)},
+		Health:   events.Health{Hang: events.Duration(s.hang)},
 		Stop:     events.Stop{Grace: events.Duration(s.grace)},
+	}
+	spec.Failures.SameStep = s.sameStep
+	if s.resets > 0 {
+		n := s.resets - 1
+		spec.Elastic.ResetLimit = &n
 	}
 	if s.inProcess {
 		spec.Recovery = events.RecoveryInProcess
@@ -58,6 +67,9 @@ func (s jobShape) spec() events.Spec {
 
 // startWithin is longer than any recovery in a calm world takes.
 const startWithin = 40 * time.Second
+
+// belowMin is longer than a job may have to wait there until another one leaves it its slots.
+const belowMin = 2 * time.Minute
 
 // crowdEvery is how many seeds have one world of many nodes among them: such a world costs as much as several others.
 const crowdEvery = 40
@@ -106,6 +118,15 @@ func drawJob(r *rand.Rand, slots, most, i int) jobShape {
 	}
 	if r.IntN(5) == 0 {
 		s.budget = r.IntN(3)
+	}
+	if r.IntN(3) == 0 {
+		s.hang = hangLimit
+	}
+	switch r.IntN(12) {
+	case 0:
+		s.sameStep = 1 + r.IntN(2)
+	case 1:
+		s.resets = 1 + r.IntN(4)
 	}
 	return s
 }

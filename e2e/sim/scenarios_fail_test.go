@@ -46,7 +46,14 @@ var scenarioMutants = map[string]mutation{
 	"respawn_ready_just_before_the_seal": {name: "keeps newcomers out of an open round", round: keepsOut},
 	"respawn_ready_just_after_the_seal":  {name: "does not hear a newcomer", round: keepsOut},
 	"last_holder_dies_in_the_sync":       {name: "does not know its workers' commits", round: commitless},
-	"commit_of_a_rolled_back_branch":     {name: "does not know its workers' commits", round: commitless},
+	"hung_worker_is_replaced":            {name: "does not hear that a job stands still", round: deaf[round.State](isA[events.JobStalled])},
+	"hung_group_is_restarted":            {name: "does not hear that a job stands still", round: deaf[round.State](isA[events.JobStalled])},
+	"hung_worker_without_which_there_are_too_few": {
+		name: "does not hear who is missed", job: deaf[job.State](isA[events.RoundMissed]),
+	},
+	"slow_worker_goes_on":                 {name: "takes a job for hung too early", hasty: true},
+	"deaf_registry_takes_nobody_for_hung": {name: "believes whoever hears nothing", job: credulous},
+	"commit_of_a_rolled_back_branch":      {name: "does not know its workers' commits", round: commitless},
 }
 
 // TestScenariosCanFail: every written scenario notices the fault that it was written against.
@@ -67,6 +74,15 @@ func TestScenariosCanFail(t *testing.T) {
 		}
 	}
 }
+
+// credulous is a registry that does not ask whether another replica has heard more.
+var credulous = breaks(func(m loop.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
+	if b, ok := in.Body.(events.Standstill); ok {
+		b.Step = max(b.Step, s.View.Step)
+		in.Body = b
+	}
+	return m.Step(s, in, now)
+})
 
 // deafToRepeats is a rendezvous that neither hears heartbeats nor answers a join that it knows already.
 var deafToRepeats = breaks(func(m loop.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {

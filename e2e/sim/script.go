@@ -119,8 +119,18 @@ func (s jobShape) String() string {
 	if s.inProcess {
 		kind = events.RecoveryInProcess
 	}
-	return fmt.Sprintf("%s %s %d:%d samples %d batch %d every %d epochs %d pace %s work %d budget %d grace %s",
+	text := fmt.Sprintf("%s %s %d:%d samples %d batch %d every %d epochs %d pace %s work %d budget %d grace %s",
 		s.at, kind, s.workers.Min, s.workers.Max, s.samples, s.batch, s.every, s.epochs, s.pace, s.work, s.budget, s.grace)
+	if s.hang > 0 {
+		text += " hang " + s.hang.String()
+	}
+	if s.sameStep > 0 {
+		text += fmt.Sprint(" samestep ", s.sameStep)
+	}
+	if s.resets > 0 {
+		text += fmt.Sprint(" resets ", s.resets)
+	}
+	return text
 }
 
 // parseJob reads a shape; what is left out is as in the first lines.
@@ -141,10 +151,13 @@ func parseJob(text string) (jobShape, error) {
 	for pair := range slices.Chunk(words[3:], 2) {
 		into := map[string]any{
 			"samples": &s.samples, "batch": &s.batch, "every": &s.every, "epochs": &s.epochs, "work": &s.work, "budget": &s.budget,
+			"samestep": &s.sameStep, "resets": &s.resets,
 		}[pair[0]]
 		switch {
 		case pair[0] == "pace":
 			s.pace, err = time.ParseDuration(pair[1])
+		case pair[0] == "hang":
+			s.hang, err = time.ParseDuration(pair[1])
 		case pair[0] == "grace":
 			s.grace, err = time.ParseDuration(pair[1])
 		case into == nil:

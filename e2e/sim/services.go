@@ -34,6 +34,7 @@ type mutation struct {
 	believing bool // a save whose acknowledgement was lost late is taken for done
 	trustful  bool // the log is not asked what it has
 	graceless bool // discovery takes the silence of its own absence for that of the nodes
+	hasty     bool // the registry takes a job for hung too early
 	voidSteps bool // a step after the last commit is counted although it was undone
 }
 
@@ -43,8 +44,9 @@ func (w *world) buildServices(m mutation) {
 		c := &connection{w: w}
 		s, err := discovery.New(discovery.Options{Ports: c.ports(), Config: discovery.DefaultConfig()})
 		r := addReplica(w, i, c, s, err, m.nodes)
-		r.ages = &watcher{w: w, r: r}
-		r.ages.look()
+		v := &watcher{w: w, r: r}
+		r.ages = v
+		v.look()
 	}
 	for i := range w.sc.replicas[1] {
 		c := &connection{w: w}
@@ -59,7 +61,10 @@ func (w *world) buildServices(m mutation) {
 	for i := range w.sc.replicas[3] {
 		c := &connection{w: w}
 		s, err := registry.New(registry.Options{Ports: c.ports(), Config: registry.DefaultConfig()})
-		addReplica(w, i, c, s, err, m.job)
+		r := addReplica(w, i, c, s, err, m.job)
+		l := &listener{w: w, r: r}
+		r.ages = l
+		l.look()
 	}
 	for _, name := range serviceNames {
 		for _, s := range w.services[name] {
@@ -124,8 +129,15 @@ func (v *watcher) seen(key string, value []byte) {
 	}
 }
 
-func (v *watcher) hear(b events.Heartbeat) bool {
-	return v.ages.Hear(liveness.Silent{Node: b.Node, Incarnation: b.Incarnation}, b.Link, v.w.now)
+func (v *watcher) connected(is bool) { v.ages.Connected(is, v.w.now) }
+
+func (v *watcher) heard(b any) (events.Body, bool) {
+	if l, ok := b.(events.Link); ok {
+		return v.ages.Ended(l, v.w.now)
+	}
+	h, ok := b.(events.Heartbeat)
+	mend := ok && v.ages.Hear(liveness.Silent{Node: h.Node, Incarnation: h.Incarnation}, h.Link, v.w.now)
+	return events.Heard{Heartbeat: h}, mend
 }
 
 func (v *watcher) look() {

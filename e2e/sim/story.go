@@ -30,6 +30,16 @@ func brief(b events.Body) string {
 		return fmt.Sprintf("%s#%d %s rank %d", b.Place, b.Attempt, b.Generation, b.Rank)
 	case events.WorkerDone:
 		return fmt.Sprintf("%s#%d %s", b.Place, b.Attempt, b.Generation)
+	case events.JobCharged:
+		return fmt.Sprintf("%s %s in %s after step %d", b.Kind, b.Place, b.Generation, b.Step)
+	case events.JobStalled:
+		return fmt.Sprintf("%s %s", b.Generation, b.Detail)
+	case events.RoundMissed:
+		var m []events.Place
+		for _, x := range b.Missing {
+			m = append(m, x.Place)
+		}
+		return fmt.Sprint(b.Proposed, " ", m)
 	case events.JobRespawned:
 		return fmt.Sprintf("%s attempt %d", b.Place, b.Attempt)
 	case events.JobBlamed:

@@ -22,6 +22,7 @@ import (
 //	lose|leave|drain|undrain NODE
 //	part NODE NODE for TIME                           workers there do not reach each other
 //	drop launch NODE                                  the next one is lost on its way
+//	hang PLACE [for TIME]                             like SIGSTOP
 //	kill PLACE · exit PLACE CODE · accuse PLACE by PLACE
 //	warm PLACE TIME                                   what the next process there needs until it joins
 //	tear PLACE by PLACE                               only the first has the next commit, as the second dies in it
@@ -42,6 +43,7 @@ var verbs = map[string]func(*operands) func(*world){
 	"part":    verbPart,
 	"drop":    verbDrop,
 	"kill":    onProcess(func(p *process) { p.exit(-1, "SIGKILL") }),
+	"hang":    verbHang,
 	"exit": func(o *operands) func(*world) {
 		at, code := o.place(), o.number()
 		return func(w *world) { w.with(at, func(p *process) { p.exit(code, "") }) }
@@ -110,6 +112,18 @@ func onProcess(do func(*process)) func(*operands) func(*world) {
 	return func(o *operands) func(*world) {
 		at := o.place()
 		return func(w *world) { w.with(at, do) }
+	}
+}
+
+func verbHang(o *operands) func(*world) {
+	at, d := o.place(), o.span()
+	return func(w *world) {
+		w.with(at, func(p *process) {
+			p.hang()
+			if d > 0 {
+				w.after(d, p.wake)
+			}
+		})
 	}
 }
 

@@ -61,7 +61,7 @@ func TestAJobThatMakesNoStepStandsStill(t *testing.T) {
 		if v.Step < 50 || v.Step > 61 {
 			t.Errorf("the record says step %d after 61, told once a second", v.Step)
 		}
-		time.Sleep(19 * time.Second)
+		time.Sleep(18 * time.Second)
 		if n := stalls(t, p); n != 0 {
 			t.Errorf("it stood still before its limit")
 		}

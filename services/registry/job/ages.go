@@ -48,9 +48,10 @@ func (a *Ages) Know(v events.JobView, now time.Time) {
 		}
 		a.jobs[v.Job] = j
 	}
-	if v.Step != j.stored || !v.StepAt.Equal(j.storedAt) { // heard by another replica, or by us
-		j.stored, j.storedAt, j.moved = v.Step, v.StepAt, now
+	if v.Step > max(j.newest.Step, j.stored) { // another replica has heard more
+		j.moved, j.accused = now, time.Time{}
 	}
+	j.stored, j.storedAt = v.Step, v.StepAt
 	j.limit = 0
 	if v.Step > 0 {
 		j.limit = v.Spec.Health.Hang.D()

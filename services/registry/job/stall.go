@@ -44,7 +44,7 @@ func (t *turn) stoodStill(b events.Standstill) {
 		return
 	case b.Generation != v.Generation, b.Generation <= t.Stall.Generation, t.idle():
 		return
-	case t.StepIn == b.Generation && (v.Step > b.Step || t.now.Before(v.StepAt.Add(limit))):
+	case t.StepIn == b.Generation && v.Step > b.Step:
 		return
 	}
 	if g := t.generation(b.Generation); g != nil && t.now.Before(g.Sealed.Add(limit)) {

@@ -1,0 +1,64 @@
+package sim
+
+import (
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/registry"
+	"github.com/regroup-io/regroup/services/registry/job"
+)
+
+// listener is the registry's soft state in one replica.
+type listener struct {
+	w    *world
+	r    *replica[job.State]
+	ages job.Ages
+}
+
+func (l *listener) reset() { l.ages = registry.NewAges() }
+
+func (l *listener) connected(is bool) { l.ages.Connected(is, l.w.now) }
+
+func (l *listener) seen(key string, value []byte) {
+	if value == nil {
+		l.ages.Forget(events.JobID(key))
+		return
+	}
+	if v, err := events.DecodeView[events.JobView](value); err == nil {
+		if l.w.mutant.hasty {
+			v.Spec.Health.Hang /= 3
+		}
+		l.ages.Know(v, l.w.now)
+	}
+}
+
+func (l *listener) heard(b any) (events.Body, bool) {
+	if p, ok := b.(events.Progress); ok {
+		l.ages.Hear(p, l.w.now)
+	}
+	return nil, false
+}
+
+func (l *listener) look() {
+	l.w.after(registry.LookEvery, l.look)
+	if !l.r.up || l.r.isFrozen() {
+		return
+	}
+	still, news := l.ages.Look(l.w.now)
+	for _, p := range news {
+		l.r.put(arrival{input: events.Input{Body: p}})
+	}
+	for _, s := range still {
+		if l.w.mutant.hasty {
+			s.For *= 3
+		}
+		l.r.put(arrival{input: events.Input{Body: s}})
+	}
+}
+
+// progress is what an agent tells of a worker's steps; each replica of the registry may miss it.
+func (w *world) progress(p events.Progress) {
+	for _, s := range w.services[events.ServiceRegistry] {
+		if s.hears() && !s.isFrozen() && !w.chance(w.sc.loss) {
+			s.signal(p)
+		}
+	}
+}
