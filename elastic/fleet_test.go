@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,10 @@ type fleet struct {
 	tcp     bool                                                   // instead of the network
 	onStep  func(ctx context.Context, w *worker, s *Session) error // called before every step; may be nil
 	every   int                                                    // steps between commits
+	ballast int                                                    // bytes of state beside the weights
+	within  time.Duration                                          // Options.WarmWithin
+	other   string                                                 // worker with another program
+	wrap    func(name string, t collective.Transport) collective.Transport
 
 	mu      sync.Mutex
 	workers map[string]*worker
@@ -54,6 +59,7 @@ type worker struct {
 	name    string
 	state   *State
 	weights []int64
+	ballast []byte
 	seen    counter
 	cancel  context.CancelCauseFunc
 	err     error
@@ -87,23 +93,30 @@ func (f *fleet) all() []*worker {
 }
 
 func (f *fleet) options(name string) Options {
-	return Options{Job: "test", Socket: f.hub.socket, Token: name, Patience: 10 * time.Second, BuildWithin: buildWithin}
+	return Options{Job: "test", Socket: f.hub.socket, Token: name, Patience: 10 * time.Second, BuildWithin: buildWithin, WarmWithin: f.within}
 }
 
-func newWorker(name string) *worker {
-	w := &worker{name: name, weights: make([]int64, testDim), state: NewState(NewSampler(testSamples, 7))}
+func newWorker(name string, ballast int) *worker {
+	w := &worker{name: name, weights: make([]int64, testDim), ballast: make([]byte, ballast), state: NewState(NewSampler(testSamples, 7))}
 	at := hashSum([]int{int(name[0]), 1000 + int(name[len(name)-1])})
 	for i := range w.weights {
 		w.weights[i] = int64(at + uint64(i)) // every worker would start somewhere else
 	}
+	for i := range w.ballast {
+		w.ballast[i] = byte(at >> (i >> 10 % 8))
+	}
 	w.seen.Epochs = map[string]int{}
 	Tensor(w.state, "weights", w.weights)
+	Tensor(w.state, "ballast", w.ballast)
 	w.state.Object("seen", &w.seen)
 	return w
 }
 
 func (f *fleet) start(name string) *worker {
-	w := newWorker(name)
+	w := newWorker(name, f.ballast)
+	if name == f.other {
+		w.state.Object("other", new(int))
+	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	w.cancel = cancel
 	f.mu.Lock()
@@ -118,6 +131,9 @@ func (f *fleet) start(name string) *worker {
 			return w
 		}
 		o.Transport = l
+		if f.wrap != nil {
+			o.Transport = f.wrap(name, l)
+		}
 	}
 	f.wait.Go(func() {
 		w.err = Run(ctx, o, w.state, func(ctx context.Context, s *Session) error { return f.train(ctx, w, s) })
@@ -153,6 +169,9 @@ func (f *fleet) train(ctx context.Context, w *worker, s *Session) error {
 		}
 		for k := range grads {
 			w.weights[k] = w.weights[k]*31 + grads[k]
+		}
+		if len(w.ballast) > 0 {
+			w.ballast[w.seen.Steps*4099%len(w.ballast)] ^= byte(w.weights[0])
 		}
 		w.seen.Steps++
 		w.seen.Epochs[fmt.Sprint(b.Epoch)] += b.Total
@@ -214,10 +233,11 @@ func eventually(t *testing.T, ok func() bool) {
 }
 
 // undisturbed is the result of the same job, alone.
-func undisturbed(t *testing.T, start []int64) *worker {
+func undisturbed(t *testing.T, start *worker) *worker {
 	t.Helper()
-	w := newWorker("alone")
-	copy(w.weights, start)
+	w := newWorker("alone", len(start.ballast))
+	copy(w.weights, start.weights)
+	copy(w.ballast, start.ballast)
 	f := &fleet{t: t, every: testCommit}
 	err := Run(context.Background(), Options{}, w.state, func(ctx context.Context, s *Session) error { return f.train(ctx, w, s) })
 	if err != nil {
@@ -232,14 +252,14 @@ func (f *fleet) check(starts ...string) int {
 	f.t.Helper()
 	var wants []*worker
 	for _, name := range starts {
-		wants = append(wants, undisturbed(f.t, newWorker(name).weights))
+		wants = append(wants, undisturbed(f.t, newWorker(name, f.ballast)))
 	}
 	done := 0
 	for _, w := range f.all() {
 		if errors.Is(w.err, errKilled) {
 			continue
 		}
-		if w.err != nil && !errors.Is(w.err, errBroken) {
+		if w.err != nil && !errors.Is(w.err, errBroken) && !errors.Is(w.err, errUnreachable) && !errors.Is(w.err, errOtherProgram) {
 			f.t.Errorf("%s: %v", w.name, w.err)
 		}
 		d, ok := f.hub.done[w.name]
@@ -248,7 +268,7 @@ func (f *fleet) check(starts ...string) int {
 		}
 		done++
 		if !slices.ContainsFunc(wants, func(want *worker) bool {
-			return slices.Equal(w.weights, want.weights) && reflect.DeepEqual(w.seen, want.seen)
+			return slices.Equal(w.weights, want.weights) && bytes.Equal(w.ballast, want.ballast) && reflect.DeepEqual(w.seen, want.seen)
 		}) {
 			f.t.Errorf("%s ends with other parameters than an undisturbed run (%+v)", w.name, w.seen)
 		}
