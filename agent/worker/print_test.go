@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -35,10 +36,17 @@ func (p *player) print(a Action) string {
 		return "need port for " + p.name(a.Worker)
 	case SendJoin:
 		j := a.Join
-		return fmt.Sprintf("send join %s %s attempt %d pid %d address %s left %s planned %t notice %gms", p.name(j.Incarnation), j.Place,
+		cold := ""
+		if j.Cold {
+			cold = " cold"
+		}
+		return fmt.Sprintf("send join%s %s %s attempt %d pid %d address %s left %s planned %t notice %gms", cold, p.name(j.Incarnation), j.Place,
 			j.Attempt, j.PID, j.Address, j.Left, j.Planned, j.NoticeMS)
 	case AnswerJoin:
 		x := a.Assignment
+		if x.Verdict == wire.WarmUp {
+			return fmt.Sprintf("answer %s: %s g%d from %v", p.name(a.Worker), x.Verdict, x.Generation, x.Peers)
+		}
 		if x.Rank+x.World == 0 {
 			return fmt.Sprintf("answer %s: %s", p.name(a.Worker), x.Verdict)
 		}

@@ -85,7 +85,7 @@ func (p *player) command(f []string) {
 	case "join":
 		p.step(WorkerJoined{id, wire.JoinRequest{
 			Address: cmp.Or(a["address"], "10.0.0.1:5000"), Left: uint64(a.num("left")), Planned: a.has("planned"),
-			NoticeMS: float64(a.num("notice")),
+			NoticeMS: float64(a.num("notice")), Cold: a.has("cold"), Holders: uint64(a.num("holders")),
 		}})
 	case "answered":
 		p.step(JoinAnswered{
@@ -202,6 +202,9 @@ func (p *player) launch(a args, f []string) events.Launch {
 			}
 			if hasRank {
 				lm.Rank, _ = strconv.Atoi(rank)
+			}
+			if from := a["from-rank-0"]; from != "" && lm.Rank < 0 {
+				lm.Peers = map[int]string{0: from}
 			}
 			lm.LocalRank, lm.LocalSize, lm.CrossSize = n, strings.Count(list, ",")+1, 2
 			for id, name := range p.names {

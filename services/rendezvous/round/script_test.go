@@ -3,6 +3,7 @@ package round
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -112,6 +113,7 @@ func (r *rig) do(t *testing.T, f []string) string {
 		j := events.MemberJoin{
 			Job: "j-1", Place: place, Incarnation: life(place), Agent: "agent-1", Attempt: num("attempt", 1),
 			Address: place.String(), Left: events.Generation(num("left", 0)), Planned: slices.Contains(words, "planned"), NoticeMS: 1,
+			Cold: slices.Contains(words, "cold"),
 		}
 		if a, ok := arg["accused"]; ok {
 			n, _ := strconv.Atoi(a)
@@ -207,7 +209,11 @@ func show(s State, d events.Decision) string {
 	for _, l := range d.Launches {
 		var m []string
 		for _, y := range l.Members {
-			m = append(m, fmt.Sprintf("%d:r%d#%d", y.Place.Slot, y.Rank, y.Attempt))
+			from := ""
+			if y.Rank < 0 && len(y.Peers) > 0 {
+				from = fmt.Sprint("<", slices.Sorted(maps.Keys(y.Peers)))
+			}
+			m = append(m, fmt.Sprintf("%d:r%d#%d%s", y.Place.Slot, y.Rank, y.Attempt, from))
 		}
 		planned := ""
 		if l.Planned {
