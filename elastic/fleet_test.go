@@ -14,6 +14,7 @@ import (
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/inproc"
+	"github.com/regroup-io/regroup/collective/tcp"
 )
 
 const (
@@ -102,8 +103,8 @@ func newWorker(name string, ballast int) *worker {
 	for i := range w.weights {
 		w.weights[i] = int64(at + uint64(i)) // every worker would start somewhere else
 	}
-	for i := range w.ballast {
-		w.ballast[i] = byte(at >> (i >> 10 % 8))
+	for i := 0; i < len(w.ballast); i += 512 {
+		w.ballast[i] = byte(at>>(i>>10%8)) | 1
 	}
 	w.seen.Epochs = map[string]int{}
 	Tensor(w.state, "weights", w.weights)
@@ -124,6 +125,14 @@ func (f *fleet) start(name string) *worker {
 	f.mu.Unlock()
 	f.hub.update(func() { f.hub.alive[name] = true })
 	o := f.options(name)
+	if f.tcp && f.wrap != nil {
+		l, err := tcp.Listen(tcp.Options{Host: "127.0.0.1"})
+		if err != nil {
+			f.t.Error(err)
+			return w
+		}
+		o.Transport = f.wrap(name, l)
+	}
 	if !f.tcp {
 		l, err := f.network.Listen(name)
 		if err != nil {

@@ -202,3 +202,69 @@ func TestCorruptStateIsNotTaken(t *testing.T) {
 		t.Errorf("the receiver holds commit %d, want its own", got)
 	}
 }
+
+// TestAReturningMemberWithACommitOfARolledBackBranch: it was cut off with commit (2, 30) when the others went back to
+// (2, 10) and committed (3, 12). Its higher step is of a branch that nobody follows: it gets the newer generation's.
+func TestAReturningMemberWithACommitOfARolledBackBranch(t *testing.T) {
+	c := newCrew(t, 3)
+	c.commit(2, 2, 30, 300)
+	for i := range 2 {
+		copy(c.tensors[i], c.tensors[2])
+		c.commit(i, 3, 12, 120)
+	}
+	received := c.mustSync(4, 2, 0, 1)
+	if c.tensors[2][1] != 120 || c.states[2].Step() != 12 {
+		t.Errorf("the returning member has %d at step %d, want 120 at 12", c.tensors[2][1], c.states[2].Step())
+	}
+	if received[0] == 0 || received[0] >= 2*leafBytes {
+		t.Errorf("it received %d bytes; only one leaf of its commit is different", received[0])
+	}
+	for i := range c.states {
+		if k := c.states[i].Committed(); k.Generation != 3 || k.Step != 12 {
+			t.Errorf("member %d holds %+v", i, k)
+		}
+	}
+}
+
+// TestOnlyWhatDiffersIsSent: leaves that a member has already, from a commit or from its own start, do not travel.
+func TestOnlyWhatDiffersIsSent(t *testing.T) {
+	c := newCrew(t, 2)
+	c.commit(0, 1, 10, 5)
+	copy(c.tensors[1], c.tensors[0]) // what it would start from: the same, like weights read from a file,
+	c.tensors[1][1] = 6              // but for the first leaf
+	if got := c.mustSync(2, 0, 1)[1]; got == 0 || got >= 2*leafBytes {
+		t.Errorf("received %d bytes, want a little more than one leaf", got)
+	}
+	if c.tensors[1][1] != 5 {
+		t.Errorf("the tensor has %d", c.tensors[1][1])
+	}
+}
+
+// TestTheLastHolderDiesInTheMiddleOfTheSync, and again in the next one: each time the next newest is taken, and nobody has
+// a mixture.
+func TestTheLastHolderDiesInTheMiddleOfTheSync(t *testing.T) {
+	c := newCrew(t, 4)
+	for i := range 3 {
+		c.commit(i, 2, uint64(30-10*i), int64(30-10*i))
+	}
+	var sent [4]atomic.Int64
+	c.onWrite = func(member, bytes int) {
+		if member < 2 && sent[member].Add(int64(bytes)) > 2*leafBytes {
+			c.network.Kill(fmt.Sprint(member))
+		}
+	}
+	for dead := range 2 {
+		members := []int{0, 1, 2, 3}[dead:]
+		sent[1].Store(0)
+		_, errs := c.sync(uint64(3+dead), members...)
+		for rank := 1; rank < len(members); rank++ {
+			if !errors.Is(errs[rank], ErrPeerLost) {
+				t.Fatalf("sync %d, member %d: %v", dead, members[rank], errs[rank])
+			}
+		}
+	}
+	c.mustSync(5, 2, 3)
+	if c.tensors[3][1] != 10 || c.states[3].Step() != 10 {
+		t.Errorf("the last two agree on %d at step %d, want the third newest, 10", c.tensors[3][1], c.states[3].Step())
+	}
+}

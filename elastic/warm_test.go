@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -173,6 +174,7 @@ func TestWarmUpBreaksAtEveryPoint(t *testing.T) {
 		}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			f := newFleet(t, 2)
 			f.hub.mislead, f.within = c.mislead, c.within
 			if done := grow(t, f, c.newcomer); done != 3 || f.hub.generation != 2 {
@@ -187,6 +189,7 @@ func TestWarmUpBreaksAtEveryPoint(t *testing.T) {
 func TestNewcomerIsKilledWhileItWarmsUp(t *testing.T) {
 	for _, at := range []int64{1, 30, 200, leafBytes, 3 * leafBytes} {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
+			t.Parallel()
 			f, late := newFleet(t, 2), &probed{}
 			late.read = func(total int64, _ []byte) error {
 				if total < at {
@@ -209,6 +212,7 @@ func TestGenerationEndsWhileANewcomerWarmsUp(t *testing.T) {
 	for _, victim := range []string{"w1", "w2"} {
 		for _, at := range []int64{100, leafBytes + 1, 3*leafBytes + 200} {
 			t.Run(fmt.Sprint(victim, " at ", at), func(t *testing.T) {
+				t.Parallel()
 				f, late := newFleet(t, 3), &probed{}
 				var once sync.Once
 				late.read = func(total int64, _ []byte) error {
@@ -278,6 +282,61 @@ func TestNewcomerWithAnotherProgramStaysOut(t *testing.T) {
 	if err := f.workers["late"].err; !errors.Is(err, errOtherProgram) {
 		t.Errorf("error %v, want that it is another program", err)
 	}
+}
+
+// TestAStuckNewcomerHoldsNobodyUp: it reads nothing until the members have made many commits more.
+func TestAStuckNewcomerHoldsNobodyUp(t *testing.T) {
+	f, late := newFleet(t, 2), &probed{}
+	f.every = 1
+	var step atomic.Uint64
+	f.onStep = func(_ context.Context, _ *worker, s *Session) error { step.Store(s.Step()); return nil }
+	var from atomic.Uint64
+	late.read = func(total int64, _ []byte) error {
+		if total > leafBytes && from.CompareAndSwap(0, step.Load()) {
+			eventually(t, func() bool { return step.Load() >= 25 })
+		}
+		return nil
+	}
+	if done := grow(t, f, late); done != 3 || f.hub.generation != 2 {
+		t.Errorf("%d workers are done in generation %d, want 3 in 2", done, f.hub.generation)
+	}
+	if from.Load() > 20 {
+		t.Errorf("it was stuck from step %d on, which proves little", from.Load())
+	}
+	f.calm()
+}
+
+// TestABrokenWarmUpLeavesNoDescriptor counts them around fleets on TCP whose newcomer is cut off again and again.
+func TestABrokenWarmUpLeavesNoDescriptor(t *testing.T) {
+	descriptors := func() int {
+		d, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(d)
+	}
+	run := func() {
+		t.Run("fleet", func(t *testing.T) {
+			f, late := newFleet(t, 2), &probed{}
+			f.tcp = true
+			var cuts atomic.Int64
+			late.read = func(total int64, _ []byte) error {
+				if n := cuts.Load(); n < 6 && total > n*leafBytes/2 && cuts.CompareAndSwap(n, n+1) {
+					return errCut
+				}
+				return nil
+			}
+			if done := grow(t, f, late); done != 3 {
+				t.Errorf("%d workers are done, want 3", done)
+			}
+		})
+	}
+	run() // what the runtime opens once
+	before := descriptors()
+	for range 3 {
+		run()
+	}
+	eventually(t, func() bool { return descriptors() <= before })
 }
 
 // TestRandomCutsOfAWarmUp breaks the newcomer's connections at random places, again and again.
