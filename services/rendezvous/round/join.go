@@ -84,7 +84,7 @@ func (t *turn) openFor(j events.MemberJoin, x *Seat, rank int) {
 		return
 	}
 	switch {
-	case rank >= 0 && j.Planned:
+	case rank >= 0 && j.Planned && !t.restart():
 		c := t.View.Cause
 		if !t.Planned { // it was undone when this member had left already, and with it all others at the same commit
 			c = events.Cause{Kind: events.CauseGrow, Place: &j.Place, Node: j.Place.Node, Rank: rank, Detail: "a planned change was undone too late"}

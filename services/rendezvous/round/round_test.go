@@ -26,38 +26,40 @@ func TestProperties(t *testing.T) {
 			return events.Place{Node: rapid.SampledFrom([]events.NodeID{"a", "b", "c"}).Draw(t, "node"), Slot: events.Slot(rapid.IntRange(0, 1).Draw(t, "slot"))}
 		})
 		for range rapid.IntRange(1, 120).Draw(t, "inputs") {
-			number++
-			b := anyInput(t, place, s, spec, workers)
-			in := events.Input{ID: fmt.Sprint(number), Number: number, Nonce: "n", Body: b}
+			drawn := anyInput(t, place, s, spec, workers)
 			now = now.Add(time.Duration(rapid.IntRange(0, 700).Draw(t, "ms")) * time.Millisecond)
-			var d events.Decision
-			s, d = m.Step(viaJSON(t, s), in, now)
-			for _, f := range d.Facts {
-				if x, ok := f.Body.(events.RoundSealed); ok {
-					if x.Generation != sealed+1 {
-						t.Fatalf("sealed %s after %s", x.Generation, sealed)
+			for _, b := range []events.Body{events.Tick{}, drawn} { // what time brings about comes first: it is no part of the input
+				number++
+				in := events.Input{ID: fmt.Sprint(number), Number: number, Nonce: "n", Body: b}
+				var d events.Decision
+				s, d = m.Step(viaJSON(t, s), in, now)
+				for _, f := range d.Facts {
+					if x, ok := f.Body.(events.RoundSealed); ok {
+						if x.Generation != sealed+1 {
+							t.Fatalf("sealed %s after %s", x.Generation, sealed)
+						}
+						if closed {
+							t.Fatal("sealed after the end")
+						}
+						sealed = x.Generation
+						checkSealed(t, x, workers)
 					}
-					if closed {
-						t.Fatal("sealed after the end")
-					}
-					sealed = x.Generation
-					checkSealed(t, x, workers)
 				}
-			}
-			closed = closed || s.closed()
-			if closed && !s.closed() {
-				t.Fatal("terminal did not stay terminal")
-			}
-			if dl := m.Deadline(s); !dl.IsZero() && dl.Before(now) {
-				t.Fatalf("deadline %s is over and nothing was done about it", now.Sub(dl))
-			}
-			// The same again changes nothing that is told, unless time does.
-			again, d2 := m.Step(viaJSON(t, s), in, now)
-			if len(d2.Facts) != 0 {
-				t.Fatalf("%T told %v when repeated", b, d2.Facts)
-			}
-			if !reflect.DeepEqual(again.View, s.View) {
-				t.Fatalf("%T repeated changed the view from %+v to %+v", b, s.View, again.View)
+				closed = closed || s.closed()
+				if closed && !s.closed() {
+					t.Fatal("terminal did not stay terminal")
+				}
+				if dl := m.Deadline(s); !dl.IsZero() && dl.Before(now) {
+					t.Fatalf("deadline %s is over and nothing was done about it", now.Sub(dl))
+				}
+				// The same again changes nothing that is told, unless time does.
+				again, d2 := m.Step(viaJSON(t, s), in, now)
+				if len(d2.Facts) != 0 {
+					t.Fatalf("%T told %v when repeated", b, d2.Facts)
+				}
+				if !reflect.DeepEqual(again.View, s.View) {
+					t.Fatalf("%T repeated changed the view from %+v to %+v", b, s.View, again.View)
+				}
 			}
 		}
 	})
@@ -134,7 +136,7 @@ func anyInput(t *rapid.T, place *rapid.Generator[events.Place], s State, spec ev
 	case 13, 14:
 		return events.Tick{}
 	}
-	j := events.MemberJoin{Job: "j-1", Place: p, Incarnation: life, Agent: node.Incarnation, Attempt: attempt, Left: gen, Planned: rapid.Bool().Draw(t, "planned"), Address: p.String()}
+	j := events.MemberJoin{Job: "j-1", Place: p, Incarnation: life, Agent: node.Incarnation, Attempt: attempt, Left: gen, Planned: rapid.Bool().Draw(t, "planned"), Address: p.String(), Cold: rapid.Bool().Draw(t, "cold")}
 	if rapid.Bool().Draw(t, "accuses") {
 		j.Accused = []int{rapid.IntRange(0, 5).Draw(t, "rank")}
 	}
