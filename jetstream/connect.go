@@ -18,7 +18,7 @@ import (
 // How a connection notices a dead peer and comes back. nats.go's defaults suit laptops: it gives up after 60 attempts and
 // notices a frozen server after minutes.
 const (
-	pingInterval   = 5 * time.Second
+	pingInterval   = 500 * time.Millisecond // a silent server is given up at the third, so that its agents are elsewhere before they count as lost
 	pingsOut       = 2
 	reconnectWait  = 250 * time.Millisecond
 	connectTimeout = 2 * time.Second

@@ -46,6 +46,9 @@ const (
 	defaultMaxStore  = 4 << 30
 )
 
+// serverPing paces the server's pings of clients that say nothing: one that is frozen is dropped at the third.
+const serverPing = time.Second
+
 // Server is a NATS server inside this process.
 type Server struct {
 	ns     *server.Server
@@ -98,8 +101,8 @@ func (o ServerOptions) build() (*server.Options, error) {
 	opts.JetStreamMaxStore = cmp.Or(o.MaxStore, max(opts.JetStreamMaxStore, 0), defaultMaxStore)
 	// Every watcher and follower is a consumer; the server's own default of 1000 per stream is met by a large dashboard.
 	opts.JetStreamLimits.DefaultMaxConsumers = -1
-	// A cut cable must be noticed in seconds; the server's default is minutes.
-	opts.PingInterval, opts.MaxPingsOut = pingInterval, pingsOut
+	// A cut cable or a frozen client must be noticed in seconds, so that no more requests go there; the server's default is minutes.
+	opts.PingInterval, opts.MaxPingsOut = serverPing, pingsOut
 	opts.DisableJetStreamBanner, opts.NoSigs, opts.NoLog = true, true, o.Logger == nil
 	if o.Listen == "" {
 		opts.DontListen = o.ConfigFile == "" // else the file decides where to listen

@@ -1,32 +1,192 @@
 package network
 
 import (
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
 )
 
-// eight workers on four nodes; steps of 10 ms.
-func training(name string, steps int) Training {
-	return Training{Name: name, Workers: events.Workers{Min: 2, Max: 8}, Steps: steps, Samples: 3000, Batch: 48, CommitEvery: 5, StepTime: 10 * time.Millisecond}
+// TestFaults breaks one thing at a time in a data centre that all cases share. A case ends when its job has succeeded with every
+// sample once; the next one begins when all nodes are ready again.
+func TestFaults(t *testing.T) {
+	c := center(t)
+	for _, f := range []struct {
+		name string
+		do   func(*trial)
+	}{
+		{"worker killed", workerKilled},
+		{"node cut off", func(tr *trial) { nodeLost(tr, "node cut off, both ways", Isolate("node-4")) }},
+		{"node mute", func(tr *trial) { nodeLost(tr, "node cut off, nothing gets out", []Rule{Cut("node-4", "")}) }},
+		{"node deaf", func(tr *trial) { nodeLost(tr, "node cut off, nothing gets in", []Rule{Cut("", "node-4")}) }},
+		{"lossy node", lossyNode},
+		{"agent frozen", agentFrozen},
+		{"replicas frozen", replicasFrozen},
+		{"node without brokers", nodeWithoutBrokers},
+		{"two nodes cut from each other", pairCut},
+		{"broker cut off", brokerCutOff},
+		{"stream leader killed", leaderKilled},
+		{"all brokers down", allBrokersDown},
+		{"everything in turn", everythingInTurn},
+	} {
+		ok := t.Run(f.name, func(t *testing.T) {
+			tr := begin(t, c)
+			f.do(tr)
+			tr.ends()
+		})
+		if !ok {
+			t.Fatal("what follows would meet a broken data centre")
+		}
+	}
 }
 
-func TestNodeCutOff(t *testing.T) {
-	c := center(t)
-	r, err := c.Train(t.Context(), training("thin", 1000))
-	must(t, err)
-	g, err := r.Trains(within(t, 30*time.Second), 0, 8)
-	must(t, err)
-	must(t, c.Break(Isolate("node-4")...))
-	began := time.Now()
-	g, err = r.Trains(within(t, 30*time.Second), g.Generation, 6)
-	must(t, err)
-	t.Logf("six train on after %v", time.Since(began))
-	must(t, c.HealAll())
-	g, err = r.Trains(within(t, 30*time.Second), g.Generation, 8)
-	must(t, err)
-	_, a, err := r.Ends(within(t, 60*time.Second))
-	must(t, err)
-	t.Logf("%+v", a)
+func workerKilled(tr *trial) {
+	over := tr.fault("worker killed")
+	tr.killWorker("node-2")
+	tr.trains(8)
+	over()
+}
+
+// The survivors train on, and the node returns as a newcomer.
+func nodeLost(tr *trial, what string, cut []Rule) {
+	over := tr.fault(what)
+	must(tr.t, tr.Break(cut...))
+	tr.trains(6)
+	over()
+	must(tr.t, tr.NodeIs(tr.ctx, "node-4", events.NodeGone))
+	over = tr.fault("node comes back")
+	must(tr.t, tr.Heal(cut...))
+	tr.trains(8)
+	over()
+}
+
+// A lossy link may cost the node its place; it must not cost more.
+func lossyNode(tr *trial) {
+	over := tr.fault("30 % of a node's packets lost for 4 s")
+	must(tr.t, tr.Break(Lossy("node-3", 0.3)...))
+	tr.passes(4 * time.Second)
+	must(tr.t, tr.HealAll())
+	tr.makes(50)
+	over()
+}
+
+// The workers of a frozen agent train on until discovery calls the node lost.
+func agentFrozen(tr *trial) {
+	over := tr.fault("agent frozen")
+	tr.signal(syscall.SIGSTOP, "node-4")
+	tr.trains(6)
+	over()
+	over = tr.fault("frozen agent goes on")
+	tr.signal(syscall.SIGCONT, "node-4")
+	tr.trains(8)
+	over()
+}
+
+// One replica of each service freezes with whatever it is deciding, and wakes up into a world that has moved on.
+func replicasFrozen(tr *trial) {
+	over := tr.fault("worker killed, one replica of every service frozen")
+	var frozen []string
+	for _, s := range Services {
+		frozen = append(frozen, s+"-control-1")
+	}
+	tr.signal(syscall.SIGSTOP, frozen...)
+	tr.killWorker("node-1")
+	tr.trains(8)
+	over()
+	tr.killWorker("node-2")
+	tr.signal(syscall.SIGCONT, frozen...) // their old decisions meet documents that have moved on
+	tr.trains(8)
+	tr.makes(20)
+}
+
+// For a moment training does not notice. A worker that dies there meanwhile is noticed by its peers; its agent cannot tell, so
+// the node is lost with it.
+func nodeWithoutBrokers(tr *trial) {
+	var cut []Rule
+	for _, b := range tr.Brokers {
+		cut = append(cut, CutBoth("node-4", b)...)
+	}
+	over := tr.fault("node without brokers for 1 s")
+	must(tr.t, tr.Break(cut...))
+	tr.passes(time.Second)
+	must(tr.t, tr.Heal(cut...))
+	tr.makes(20)
+	over()
+	v, err := tr.Client.Job(tr.ctx, tr.run.Job)
+	must(tr.t, err)
+	if v.Generation != tr.at {
+		tr.t.Errorf("a second without brokers made generation %s of %s", v.Generation, tr.at)
+	}
+	over = tr.fault("node without brokers, a worker dies there")
+	must(tr.t, tr.Break(cut...))
+	tr.killWorker("node-4")
+	tr.trains(6)
+	over()
+	must(tr.t, tr.HealAll())
+	tr.trains(8)
+}
+
+// Two nodes that cannot talk to each other accuse each other; everybody else is well.
+func pairCut(tr *trial) {
+	over := tr.fault("two nodes cut from each other for 15 s")
+	cut := CutBoth("node-2", "node-3")
+	must(tr.t, tr.Break(cut...))
+	tr.passes(15 * time.Second)
+	must(tr.t, tr.Heal(cut...))
+	tr.makes(50)
+	over()
+}
+
+func brokerCutOff(tr *trial) {
+	over := tr.fault("one broker of three cut off, a worker killed")
+	cut := Isolate("broker-3")
+	must(tr.t, tr.Break(cut...))
+	tr.killWorker("node-1")
+	tr.passes(6 * time.Second)
+	tr.makes(20)
+	over()
+	must(tr.t, tr.Heal(cut...))
+	tr.makes(20)
+}
+
+func leaderKilled(tr *trial) {
+	leader, err := tr.Leader(tr.ctx, events.StreamFacts)
+	must(tr.t, err)
+	over := tr.fault("leader of the facts killed, and a worker")
+	tr.kill(leader)
+	tr.killWorker("node-1")
+	tr.trains(8)
+	over()
+	tr.restart(leader)
+	tr.makes(20)
+}
+
+// Training needs no broker. A worker that dies meanwhile is missed once they are back.
+func allBrokersDown(tr *trial) {
+	over := tr.fault("all brokers down for 4 s")
+	tr.kill(tr.Brokers...)
+	tr.passes(4 * time.Second)
+	over()
+	tr.killWorker("node-1")
+	tr.restart(tr.Brokers...)
+	tr.trains(8)
+}
+
+func everythingInTurn(tr *trial) {
+	for _, name := range append(tr.Replicas(), tr.Brokers...) {
+		over := tr.fault("service or broker killed")
+		tr.kill(name)
+		tr.makes(20)
+		over()
+		tr.restart(name)
+	}
+	for _, n := range tr.Nodes {
+		over := tr.fault("agent killed with its workers")
+		tr.kill(n)
+		tr.trains(6)
+		over()
+		tr.restart(n)
+		tr.trains(8)
+	}
 }

@@ -1,19 +1,25 @@
 package network
 
 import (
-	"context"
+	"flag"
 	"fmt"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/regroup-io/regroup/e2e/cluster"
+	"github.com/regroup-io/regroup/e2e/report"
 )
+
+var reliability = flag.String("reliability", "", "Markdown document to write the results into, as a section of its own")
+
+var story = flag.Bool("story", false, "show the facts of every case, not only of a failed one")
 
 // binaries are built once per test run; with the race detector if the tests have it.
 var binaries string
 
 func TestMain(m *testing.M) {
+	flag.Parse()
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "regroup-network-")
 		if err != nil {
@@ -25,23 +31,15 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		binaries = dir
-		return m.Run()
+		code := m.Run()
+		if *reliability != "" && code == 0 {
+			if err := report.Section(*reliability, report.Reliability, "Network faults", results.markdown()); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
+		}
+		return code
 	}())
-}
-
-// within is a context that ends with the test, or before.
-func within(t *testing.T, limit time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeoutCause(t.Context(), limit, fmt.Errorf("not within %v", limit))
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // center builds a data centre that ends with the test. The logs of a failed one are shown; a data race in any process fails it.

@@ -24,10 +24,10 @@ type Run struct {
 
 // Training is what a job of recorders does.
 type Training struct {
-	Name                               string
-	Workers                            events.Workers
-	Steps, Samples, Batch, CommitEvery int
-	StepTime                           time.Duration
+	Name                        string
+	Workers                     events.Workers
+	Samples, Batch, CommitEvery int
+	StepTime                    time.Duration
 }
 
 // Train submits a job of recorders. Its failure budget is without end: faults are what it is for.
@@ -40,7 +40,7 @@ func (c *Center) Train(ctx context.Context, t Training) (*Run, error) {
 	id, err := c.Client.Submit(ctx, events.Spec{
 		Name: t.Name, Workers: t.Workers, Recovery: events.RecoveryInProcess, Failures: events.Failures{Max: &unlimited},
 		Command: []string{
-			filepath.Join(c.options.Bin, "recorder"), "-dir", dir, "-steps", fmt.Sprint(t.Steps), "-samples", fmt.Sprint(t.Samples),
+			filepath.Join(c.options.Bin, "recorder"), "-dir", dir, "-samples", fmt.Sprint(t.Samples),
 			"-batch", fmt.Sprint(t.Batch), "-commit-every", fmt.Sprint(t.CommitEvery), "-step-time", t.StepTime.String(),
 		},
 	})
@@ -73,6 +73,9 @@ func (r *Run) Trains(ctx context.Context, above events.Generation, world int) (e
 	return g, err
 }
 
+// Finish has the workers make their last step.
+func (r *Run) Finish() error { return os.WriteFile(filepath.Join(r.Dir, "finish"), nil, 0o600) }
+
 // Ends waits for the end of the job and proves it right: succeeded, the ledger without a missing or repeated sample, and the records too.
 func (r *Run) Ends(ctx context.Context) (*record.History, record.Account, error) {
 	v, err := r.Until(ctx, "it ends", func(v events.JobView) bool { return v.State.Terminal() })
@@ -88,7 +91,7 @@ func (r *Run) Ends(ctx context.Context) (*record.History, record.Account, error)
 	if err != nil {
 		return nil, record.Account{}, errors.Join(wrong, err)
 	}
-	a, err := h.Check(uint64(r.Samples), uint64(r.Steps))
+	a, err := h.Check(uint64(r.Samples))
 	wrong = errors.Join(wrong, err)
 	if a.Missing > 0 || a.Repeated > 0 || a.Finished == 0 {
 		wrong = errors.Join(wrong, fmt.Errorf("%s: by its records %d samples missing, %d repeated, %d workers found their state right", r.Job, a.Missing, a.Repeated, a.Finished))

@@ -19,9 +19,14 @@ type Account struct {
 	Finished    int    // workers that made the last step and found their state right
 }
 
-// Check finds the steps that count, up to last, and counts their samples. An error means that the records contradict each other.
-func (h *History) Check(samples, last uint64) (Account, error) {
+// Check finds the steps that count, and counts their samples. An error means that the records contradict each other, or that
+// no worker has made the last step.
+func (h *History) Check(samples uint64) (Account, error) {
 	var a Account
+	if len(h.Ends) == 0 {
+		return a, errors.New("no worker has made the last step")
+	}
+	last := h.Ends[0].Step
 	a.Generations, a.Finished = len(h.Generations), len(h.Ends)
 	epochs := map[uint64]map[uint64]uint64{}
 	var wrong error
@@ -123,12 +128,16 @@ type Pause struct{ From, To time.Time }
 // Length of the pause.
 func (p Pause) Length() time.Duration { return p.To.Sub(p.From) }
 
-// Longest returns the longest time between two steps of which a part lies in [from, to]; steps are those of Steps.
+// Longest returns the longest time without a step from a moment in [from, to] on; steps are those of Steps.
 func Longest(steps []time.Time, from, to time.Time) Pause {
 	i, _ := slices.BinarySearchFunc(steps, from, time.Time.Compare)
 	var longest Pause
 	for i = max(i, 1); i < len(steps) && !steps[i-1].After(to); i++ {
-		if p := (Pause{steps[i-1], steps[i]}); p.Length() > longest.Length() {
+		p := Pause{steps[i-1], steps[i]}
+		if p.From.Before(from) {
+			p.From = from
+		}
+		if p.Length() > longest.Length() {
 			longest = p
 		}
 	}
@@ -147,8 +156,11 @@ func (g *Generation) Ready() (time.Time, bool) {
 }
 
 // Lost counts the steps made in [from, to] that are void in the end.
-func (h *History) Lost(from, to time.Time, last uint64) int {
-	lost, upper := 0, last
+func (h *History) Lost(from, to time.Time) int {
+	if len(h.Ends) == 0 {
+		return 0
+	}
+	lost, upper := 0, h.Ends[0].Step
 	for _, g := range slices.Backward(h.Generations) {
 		for step, at := range g.Made {
 			if step > upper && !at.Before(from) && !at.After(to) {

@@ -60,11 +60,11 @@ func TestStepsThatCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := h.Check(4, 4)
+	a, err := h.Check(4)
 	if want := (Account{Steps: 4, Void: 1, Generations: 2, Epochs: 2, Finished: 1}); err != nil || a != want {
 		t.Errorf("got %+v, %v, want %+v", a, err, want)
 	}
-	if lost := h.Lost(time.Unix(0, 15), time.Unix(0, 18), 4); lost != 1 {
+	if lost := h.Lost(time.Unix(0, 15), time.Unix(0, 18)); lost != 1 {
 		t.Errorf("%d steps lost, want step 3 of the first generation", lost)
 	}
 	if p := Longest(h.Steps(), time.Unix(0, 16), time.Unix(0, 30)); p.Length() != 25 {
@@ -107,7 +107,7 @@ func TestWrongRecords(t *testing.T) {
 			h, err := read(t, files)
 			var a Account
 			if err == nil {
-				a, err = h.Check(4, 4)
+				a, err = h.Check(4)
 			}
 			if c.says != "" && !strings.Contains(fmt.Sprint(err), c.says) || a.Missing != c.missing || a.Repeated != c.repeated {
 				t.Errorf("got %+v, %v", a, err)

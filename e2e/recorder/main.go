@@ -1,7 +1,7 @@
 // Command recorder is a worker that keeps an account outside of Regroup: before each step it writes down which samples it takes into
 // it, and after it that the step was made. A record is in the kernel's hands before the step's reduction begins, so even SIGKILL
 // cannot lose one of a step that counted. Package record reads the account. The state is an account too: how often each sample was
-// trained on, over all workers.
+// trained on, over all workers. Training ends with the step in which a worker finds the file "finish" in the folder of the records.
 package main
 
 import (
@@ -21,13 +21,15 @@ import (
 )
 
 type recorder struct {
-	steps, samples, batch, commitEvery int
-	stepTime                           time.Duration
+	samples, batch, commitEvery int
+	stepTime                    time.Duration
 
+	dir   string
 	file  *os.File
 	line  []byte
 	seen  []int32 // by sample: how often it was trained on
-	step  []int32 // what this step adds to it
+	step  []int32 // what this step adds to it, and how many workers have found the file
+	done  bool    // this worker has made the last step
 	state *elastic.State
 }
 
@@ -40,16 +42,14 @@ func main() {
 
 func run() (err error) {
 	var r recorder
-	var dir string
-	flag.StringVar(&dir, "dir", "", "folder of the records, one file for each life of a worker")
-	flag.IntVar(&r.steps, "steps", 200, "steps to make")
+	flag.StringVar(&r.dir, "dir", "", "folder of the records, one file for each life of a worker")
 	flag.DurationVar(&r.stepTime, "step-time", 10*time.Millisecond, "how long the work of a step lasts")
 	flag.IntVar(&r.samples, "samples", 6000, "samples of an epoch")
 	flag.IntVar(&r.batch, "batch", 60, "samples of a step, over all workers")
 	flag.IntVar(&r.commitEvery, "commit-every", 10, "steps between commits")
 	flag.Parse()
-	if dir == "" || r.steps < 1 || r.samples < 1 || r.batch < 1 || r.commitEvery < 1 {
-		return errors.New("-dir must be given, -steps, -samples, -batch and -commit-every be positive")
+	if r.dir == "" || r.samples < 1 || r.batch < 1 || r.commitEvery < 1 {
+		return errors.New("-dir must be given, -samples, -batch and -commit-every be positive")
 	}
 	options, err := elastic.FromEnv()
 	if err != nil {
@@ -57,13 +57,13 @@ func run() (err error) {
 	}
 	// The name of the file is this process': a place, its life and its process are one.
 	name := fmt.Sprintf("%s-%s-%s-%d.rec", os.Getenv("REGROUP_NODE"), os.Getenv("REGROUP_SLOT"), os.Getenv("REGROUP_ATTEMPT"), time.Now().UnixNano())
-	if r.file, err = os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+	if r.file, err = os.OpenFile(filepath.Join(r.dir, name), os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.file.Close()) }()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	r.seen, r.step = make([]int32, r.samples), make([]int32, r.samples)
+	r.seen, r.step = make([]int32, r.samples), make([]int32, r.samples+1)
 	r.state = elastic.NewState(elastic.NewSampler(uint64(r.samples), 1))
 	elastic.Tensor(r.state, "seen", r.seen)
 	if err := elastic.Run(ctx, options, r.state, r.train); err != nil {
@@ -76,7 +76,7 @@ func (r *recorder) train(ctx context.Context, s *elastic.Session) error {
 	if err := r.write('B', s.Generation, uint64(s.Rank), uint64(s.World), s.Step()); err != nil {
 		return err
 	}
-	for s.Step() < uint64(r.steps) {
+	for r.done = false; !r.done; {
 		b := s.Next(r.batch)
 		if err := pause(ctx, r.stepTime); err != nil {
 			return err
@@ -88,15 +88,19 @@ func (r *recorder) train(ctx context.Context, s *elastic.Session) error {
 		for _, i := range b.Indices {
 			r.step[i]++
 		}
+		if _, err := os.Stat(filepath.Join(r.dir, "finish")); err == nil {
+			r.step[r.samples] = 1
+		}
 		if err := collective.Allreduce(ctx, s.Comm(), r.step, collective.Sum); err != nil {
 			return err
 		}
 		if err := s.Consume(ctx, b); err != nil {
 			return err
 		}
-		for i, n := range r.step {
-			r.seen[i] += n
+		for i := range r.seen {
+			r.seen[i] += r.step[i]
 		}
+		r.done = r.step[r.samples] > 0
 		if err := r.write('D', s.Generation, s.Step()); err != nil {
 			return err
 		}
@@ -146,7 +150,7 @@ func (r *recorder) flush() error {
 
 // end checks the state of a worker that has made the last step: each sample was trained on once in each finished epoch.
 func (r *recorder) end() error {
-	if r.state.Step() < uint64(r.steps) {
+	if !r.done {
 		return nil // the job ended without this worker
 	}
 	c := r.state.Cursor()

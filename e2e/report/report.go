@@ -12,6 +12,14 @@ import (
 	"time"
 )
 
+// Reliability is the head of docs/reliability.md.
+const Reliability = `# Reliability
+
+Written by ` + "`make reliability`" + `: what real processes did under real faults, on hosts in network namespaces of one machine. A job succeeded
+means that no sample is missing and none is repeated, by the ledger that it committed and by the records that its workers
+kept outside of Regroup (` + "`e2e/record`" + `). "Without a step" is the longest time in which the job made no step; a step made again was lost to the fault.
+`
+
 // Section puts text under the heading "## title" of a document, in place of what was there; other sections stay. A document that is not
 // there yet begins with head.
 func Section(file, head, title, text string) error {

@@ -94,7 +94,7 @@ func TestADeadNodeIsSuspectedPingedAndLost(t *testing.T) {
 		wantTold(t, p, "node-a joined")
 		beating()
 		answering()
-		time.Sleep(2 * time.Second)
+		time.Sleep(1700 * time.Millisecond)
 		wantTold(t, p, "node-a joined, node-a suspected")
 		time.Sleep(2 * time.Second)
 		wantTold(t, p, "node-a joined, node-a suspected, node-a lost")
