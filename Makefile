@@ -13,7 +13,7 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 LDFLAGS     := -s -w -X main.version=$(VERSION)
 SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) go.mod go.sum
 
-.PHONY: help setup torch net node build test race sim e2e e2e-network e2e-containers fuzz bench lint fmt generate dev demo check clean
+.PHONY: help setup torch net node build test race sim e2e e2e-network chaos reliability e2e-containers fuzz bench lint fmt generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,7 +30,7 @@ net: ## install what the tests of the network need (they run as root)
 node: ## install the foreign NATS client for the tests
 	@deploy/setup.sh node
 
-build: setup $(BIN)/regroup $(BIN)/mnist $(BIN)/counter ## bin/regroup, and the example workers bin/mnist and bin/counter
+build: setup $(BIN)/regroup $(BIN)/mnist $(BIN)/counter $(BIN)/recorder ## bin/regroup, and the workers bin/mnist, bin/counter and bin/recorder
 
 $(BIN)/regroup: $(SOURCES)
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/regroup
@@ -40,6 +40,9 @@ $(BIN)/mnist: $(SOURCES)
 
 $(BIN)/counter: $(SOURCES)
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./examples/counter
+
+$(BIN)/recorder: $(SOURCES)
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./e2e/recorder
 
 demo: build ## train MNIST on three nodes, kill a worker, lose a node, add a node, and watch it finish
 	@$(BIN)/regroup demo
@@ -60,6 +63,12 @@ e2e: build torch node ## real processes: kill every role in turn
 
 e2e-network: build net ## real processes on hosts of their own: links cut, packets lost, processes frozen (Linux, root)
 	@$(GO) test -count=1 -timeout 20m -v ./e2e/network
+
+chaos: build net ## one job under 200 random faults of everything (CHAOS_SEED, CHAOS_FAULTS; Linux, root), into docs/reliability.md
+	@$(GO) run ./e2e/chaos -out docs/reliability.md
+
+reliability: chaos ## docs/reliability.md: every kind of network fault, and the chaos run
+	@$(GO) test -count=1 -timeout 20m ./e2e/network -reliability $(CURDIR)/docs/reliability.md
 
 e2e-containers: ## the compose file: build, submit, kill an agent's container, take down
 	@deploy/e2e-containers.sh

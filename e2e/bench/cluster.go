@@ -54,7 +54,7 @@ func (s *single) start(ctx context.Context, slots int) error {
 		return err
 	}
 	var err error
-	s.Client, err = cluster.Connect(ctx, s.url, "bench")
+	s.Client, err = cluster.Connect(ctx, s.url, "bench", nil)
 	return err
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -19,9 +21,13 @@ type Client struct {
 	sent  atomic.Uint64
 }
 
-// Connect connects to the brokers at url, several separated by commas.
-func Connect(ctx context.Context, url, name string) (*Client, error) {
-	conn, err := jetstream.Connect(ctx, jetstream.ConnectOptions{URL: url, Name: name})
+// Connect connects to the brokers at url, several separated by commas. What goes wrong with the connection is written to log; nil = nowhere.
+func Connect(ctx context.Context, url, name string, log io.Writer) (*Client, error) {
+	o := jetstream.ConnectOptions{URL: url, Name: name}
+	if log != nil {
+		o.Logger = slog.New(slog.NewTextHandler(log, nil))
+	}
+	conn, err := jetstream.Connect(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -81,10 +87,14 @@ func View[V any](ctx context.Context, c *Client, bucket, key string) (V, error) 
 func Until(ctx context.Context, ok func() (bool, error)) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
+	var why error // of the last attempt that was not cut short
 	for {
-		good, why := ok()
+		good, err := ok()
 		if good {
 			return nil
+		}
+		if ctx.Err() == nil || why == nil {
+			why = err
 		}
 		select {
 		case <-ctx.Done():

@@ -37,6 +37,13 @@ type Center struct {
 	Brokers, Controls, Nodes []string // hosts; a broker's process has the name of its host, a node's agent too
 
 	options Options
+	log     *os.File // of the client
+}
+
+// environment of all processes. Nobody is quarantined: all faults come from outside, again and again to the same few nodes.
+var environment = []string{
+	"REGROUP_DISCOVERY_QUARANTINE_CHARGES=0", "REGROUP_DISCOVERY_QUARANTINE_LOSSES=0",
+	"REGROUP_NATS_SYSTEM_PASSWORD=of-the-lab", // so that discovery hears of agents that die
 }
 
 // Services are the names of the control plane's services. A replica's process is called SERVICE-HOST.
@@ -88,7 +95,10 @@ func (c *Center) start(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if c.Client, err = cluster.Connect(ctx, c.URL, c.options.Name); err != nil {
+	if c.log, err = os.OpenFile(filepath.Join(c.options.Dir, "client.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+		return err
+	}
+	if c.Client, err = cluster.Connect(ctx, c.URL, c.options.Name, c.log); err != nil {
 		return err
 	}
 	for _, host := range c.Controls {
@@ -118,7 +128,7 @@ func (c *Center) init(ctx context.Context) error {
 
 func (c *Center) run(name, host string, args ...string) error {
 	return c.Processes.Start(cluster.Command{
-		Name: name, Restart: c.options.Restart,
+		Name: name, Restart: c.options.Restart, Env: environment,
 		Args: c.On(host, append([]string{filepath.Join(c.options.Bin, "regroup")}, args...)...),
 	})
 }
@@ -204,6 +214,9 @@ func (c *Center) Close() error {
 	err := c.HealAll()
 	if c.Client != nil {
 		c.Client.Close()
+	}
+	if c.log != nil {
+		err = errors.Join(err, c.log.Close())
 	}
 	c.Processes.Stop(20 * time.Second)
 	return errors.Join(err, c.Lab.Close())

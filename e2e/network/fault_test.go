@@ -129,10 +129,10 @@ func nodeWithoutBrokers(tr *trial) {
 
 // Two nodes that cannot talk to each other accuse each other; everybody else is well.
 func pairCut(tr *trial) {
-	over := tr.fault("two nodes cut from each other for 15 s")
+	over := tr.fault("two nodes cut from each other for 12 s")
 	cut := CutBoth("node-2", "node-3")
 	must(tr.t, tr.Break(cut...))
-	tr.passes(15 * time.Second)
+	tr.passes(12 * time.Second)
 	must(tr.t, tr.Heal(cut...))
 	tr.makes(50)
 	over()
@@ -180,6 +180,7 @@ func everythingInTurn(tr *trial) {
 		tr.makes(20)
 		over()
 		tr.restart(name)
+		tr.makes(5)
 	}
 	for _, n := range tr.Nodes {
 		over := tr.fault("agent killed with its workers")

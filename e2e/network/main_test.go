@@ -55,7 +55,7 @@ func center(t *testing.T) *Center {
 			t.Errorf("%s: data race:\n%s", name, c.Processes.Log(name, 20000))
 		}
 		if t.Failed() {
-			for _, name := range c.Processes.Names() {
+			for _, name := range append(c.Processes.Names(), "client") {
 				t.Logf("--- %s ---\n%s", name, c.Processes.Log(name, 3000))
 			}
 		}

@@ -26,6 +26,7 @@ type trial struct {
 
 	marks []mark
 	began time.Time
+	tail  record.Tail
 }
 
 // mark is one fault, from its beginning to the moment at which its effects were over.
@@ -60,6 +61,7 @@ func begin(t *testing.T, c *Center) *trial {
 		Name: "net-" + name[:min(len(name), 40)], Workers: events.Workers{Min: 2, Max: 8}, Samples: 3000, Batch: 48, CommitEvery: 5, StepTime: 10 * time.Millisecond,
 	})
 	must(t, err)
+	tr.tail.Dir = tr.run.Dir
 	t.Cleanup(tr.story)
 	tr.trains(8)
 	return tr
@@ -117,12 +119,12 @@ func (tr *trial) passes(d time.Duration) {
 // makes waits until the job makes n more steps.
 func (tr *trial) makes(n int) {
 	tr.t.Helper()
-	count := func() int {
-		h, err := record.Read(tr.run.Dir)
+	_, err := tr.tail.Poll() // those so far
+	must(tr.t, err)
+	for n *= 8; n > 0; tr.passes(50 * time.Millisecond) { // up to eight workers note each step
+		made, err := tr.tail.Poll()
 		must(tr.t, err)
-		return len(h.Steps())
-	}
-	for goal := count() + n; count() < goal; tr.passes(50 * time.Millisecond) {
+		n -= made
 	}
 }
 
@@ -164,7 +166,8 @@ func (tr *trial) ends() (*record.History, record.Account) {
 	must(tr.t, tr.run.Finish())
 	h, a, err := tr.run.Ends(tr.ctx)
 	must(tr.t, err)
-	must(tr.t, tr.Told(tr.ctx, tr.run.Job))
+	_, err = tr.Same(within(tr.t, 20*time.Second), tr.run.Job)
+	must(tr.t, err)
 	steps := h.Steps()
 	for _, m := range tr.marks {
 		p := record.Longest(steps, m.from, m.to)

@@ -90,11 +90,11 @@ func TestADeadNodeIsSuspectedPingedAndLost(t *testing.T) {
 		stopA, stopB := start(t, bus.Client().Ports()), start(t, bus.Client().Ports())
 		synctest.Wait()
 		beating, answering := agent(t, p, "node-a", "A")
-		time.Sleep(10 * time.Second)
+		time.Sleep(10*time.Second + discovery.HeartbeatEvery/2) // no heartbeat is due in this instant
 		wantTold(t, p, "node-a joined")
 		beating()
 		answering()
-		time.Sleep(1700 * time.Millisecond)
+		time.Sleep(1500 * time.Millisecond)
 		wantTold(t, p, "node-a joined, node-a suspected")
 		time.Sleep(2 * time.Second)
 		wantTold(t, p, "node-a joined, node-a suspected, node-a lost")

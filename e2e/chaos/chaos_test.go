@@ -1,0 +1,48 @@
+package main
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/regroup-io/regroup/e2e/cluster"
+)
+
+// TestChaos is a short run; `make chaos` is the long one. CHAOS_SEED and CHAOS_FAULTS change it.
+func TestChaos(t *testing.T) {
+	seed, err := number("CHAOS_SEED", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	faults, err := number("CHAOS_FAULTS", 15)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	if err := cluster.Build(bin, race, "cmd/regroup", "e2e/recorder"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := unleash(t.Context(), bin, seed, int(faults), t.Output())
+	if err != nil {
+		t.Fatalf("CHAOS_SEED=%d: %v", seed, err)
+	}
+	t.Log("\n" + r.markdown())
+}
+
+func TestASeedGivesTheSameFaults(t *testing.T) {
+	names := func(seed uint64) (out []any) {
+		for _, f := range schedule(seed, 300) {
+			out = append(out, []any{f.kind.name, f.target, f.other, f.hold, f.rush})
+		}
+		return out
+	}
+	if !reflect.DeepEqual(names(7), names(7)) || reflect.DeepEqual(names(7), names(8)) {
+		t.Error("the schedule does not follow its seed")
+	}
+	seen := map[string]bool{}
+	for _, f := range schedule(7, 300) {
+		seen[f.kind.name] = true
+	}
+	if len(seen) != len(kinds) {
+		t.Errorf("300 faults are of %d kinds, want %d", len(seen), len(kinds))
+	}
+}

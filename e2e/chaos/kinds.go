@@ -1,0 +1,111 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/regroup-io/regroup/e2e/network"
+)
+
+// kind is a kind of fault. strike says whom it hit, and how to heal it; nil = it heals by itself. An empty name: there was nothing to hit.
+type kind struct {
+	name   string
+	weight int
+	hold   time.Duration // mean
+	strike func(c *network.Center, f fault) (hit string, heal func() error, err error)
+}
+
+// How often each kind comes is a guess at what large clusters see, with every kind often enough to be seen in 200 faults.
+var kinds = []kind{
+	{"worker killed", 6, 0, worker(syscall.SIGKILL)},
+	{"worker frozen", 2, time.Second, worker(syscall.SIGSTOP)},
+	{"agent killed with its workers", 3, 0, killed(nodes)},
+	{"agent frozen", 2, 2 * time.Second, frozen(nodes)},
+	{"service killed", 5, 0, killed(replicas)},
+	{"service frozen", 3, 2 * time.Second, frozen(replicas)},
+	{"broker killed", 3, 0, killed(brokers)},
+	{"broker frozen", 1, 2 * time.Second, frozen(brokers)},
+	{"node cut off, both ways", 2, 3 * time.Second, links(nodes, network.Isolate)},
+	{"node cut off, one way", 2, 3 * time.Second, links(nodes, oneWay)},
+	{"node lossy, 30 %", 2, 2 * time.Second, links(nodes, func(h string) []network.Rule { return network.Lossy(h, 0.3) })},
+	{"two nodes cut from each other", 2, 2 * time.Second, pair},
+	{"services' host cut off", 1, 3 * time.Second, links(controls, network.Isolate)},
+	{"broker cut off", 1, 3 * time.Second, links(brokers, network.Isolate)},
+}
+
+func nodes(c *network.Center) []string    { return c.Nodes }
+func replicas(c *network.Center) []string { return c.Replicas() }
+func brokers(c *network.Center) []string  { return c.Brokers }
+func controls(c *network.Center) []string { return c.Controls }
+
+func killed(of func(*network.Center) []string) func(*network.Center, fault) (string, func() error, error) {
+	return func(c *network.Center, f fault) (string, func() error, error) {
+		name := of(c)[f.target%len(of(c))]
+		if !c.Processes.Running(name) {
+			return "", nil, nil // its supervisor has not started it again yet
+		}
+		return name, nil, c.Processes.Kill(name)
+	}
+}
+
+func frozen(of func(*network.Center) []string) func(*network.Center, fault) (string, func() error, error) {
+	return func(c *network.Center, f fault) (string, func() error, error) {
+		name := of(c)[f.target%len(of(c))]
+		if !c.Processes.Running(name) {
+			return "", nil, nil
+		}
+		pid, _ := c.Processes.PID(name)
+		return name, func() error { return tell(pid, syscall.SIGCONT) }, c.Processes.Signal(name, syscall.SIGSTOP)
+	}
+}
+
+// worker hits one of all workers.
+func worker(s syscall.Signal) func(*network.Center, fault) (string, func() error, error) {
+	return func(c *network.Center, f fault) (string, func() error, error) {
+		var pids []int
+		for _, n := range c.Nodes {
+			w, err := c.Workers(n)
+			if err != nil {
+				return "", nil, err
+			}
+			pids = append(pids, w...)
+		}
+		if len(pids) == 0 {
+			return "", nil, nil
+		}
+		pid := pids[f.target%len(pids)]
+		heal := func() error { return tell(pid, syscall.SIGCONT) }
+		if s == syscall.SIGKILL {
+			heal = nil
+		}
+		return fmt.Sprintf("worker %d", pid), heal, tell(pid, s)
+	}
+}
+
+// tell sends a signal to a process that may have ended meanwhile.
+func tell(pid int, s syscall.Signal) error {
+	if err := syscall.Kill(pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("%v to %d: %w", s, pid, err)
+	}
+	return nil
+}
+
+func links(of func(*network.Center) []string, rules func(host string) []network.Rule) func(*network.Center, fault) (string, func() error, error) {
+	return func(c *network.Center, f fault) (string, func() error, error) {
+		host := of(c)[f.target%len(of(c))]
+		broken := rules(host)
+		return host, func() error { return c.Heal(broken...) }, c.Break(broken...)
+	}
+}
+
+// oneWay lets nothing out of a host.
+func oneWay(host string) []network.Rule { return []network.Rule{network.Cut(host, "")} }
+
+func pair(c *network.Center, f fault) (string, func() error, error) {
+	a := f.target % len(c.Nodes)
+	b := (a + 1 + f.other%(len(c.Nodes)-1)) % len(c.Nodes)
+	broken := network.CutBoth(c.Nodes[a], c.Nodes[b])
+	return c.Nodes[a] + " and " + c.Nodes[b], func() error { return c.Heal(broken...) }, c.Break(broken...)
+}

@@ -1,0 +1,71 @@
+// Command chaos trains one job under hundreds of random faults and proves that nothing of it was lost.
+//
+//	CHAOS_SEED=7 CHAOS_FAULTS=200 go run ./e2e/chaos -out docs/reliability.md
+//
+// It needs Linux, root and bin/regroup and bin/recorder (make chaos builds them). The same seed gives the same faults.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/regroup-io/regroup/e2e/report"
+)
+
+func main() {
+	out := flag.String("out", "", "Markdown file to write the section into; empty = standard output")
+	bin := flag.String("bin", "bin", "folder of the binaries")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *out, *bin, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, out, bin string, log io.Writer) error {
+	seed, err := number("CHAOS_SEED", uint64(time.Now().UnixNano())%1_000_000)
+	if err != nil {
+		return err
+	}
+	faults, err := number("CHAOS_FAULTS", 200)
+	if err != nil {
+		return err
+	}
+	if bin, err = filepath.Abs(bin); err != nil {
+		return err
+	}
+	fmt.Fprintf(log, "CHAOS_SEED=%d CHAOS_FAULTS=%d\n", seed, faults)
+	r, err := unleash(ctx, bin, seed, int(faults), log)
+	if err != nil {
+		return fmt.Errorf("CHAOS_SEED=%d: %w", seed, err)
+	}
+	text := r.markdown()
+	fmt.Fprint(log, text)
+	if out == "" {
+		return nil
+	}
+	return report.Section(out, report.Reliability, "Chaos", text)
+}
+
+// number reads a setting.
+func number(name string, otherwise uint64) (uint64, error) {
+	v := os.Getenv(name)
+	if v == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseUint(v, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%s=%q is not a number", name, v)
+	}
+	return n, nil
+}

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/e2e/network"
+	"github.com/regroup-io/regroup/e2e/record"
+	"github.com/regroup-io/regroup/e2e/report"
+	"github.com/regroup-io/regroup/events"
+)
+
+const (
+	workers = 8
+	// restart is what a service manager waits before it starts a process again.
+	restart = 500 * time.Millisecond
+	// calm is how long the job may take to make steps again once a fault is healed.
+	calm = time.Minute
+)
+
+// happened is one fault as it went.
+type happened struct {
+	kind, hit  string
+	from, to   time.Time // to: healed, and steps were made again
+	overlapped bool
+}
+
+// chaos is one run.
+type chaos struct {
+	*network.Center
+	seed uint64
+	run  *network.Run
+	log  io.Writer
+	tail record.Tail
+
+	done    []happened
+	healing []*sick
+	rushed  bool // the last fault did not wait for its end
+	begun   time.Time
+}
+
+// sick is a fault that is not healed yet.
+type sick struct {
+	until time.Time
+	heal  func() error
+}
+
+// result is what a run has proven.
+type result struct {
+	seed    uint64
+	took    time.Duration
+	done    []happened
+	history *record.History
+	account record.Account
+	facts   int
+}
+
+// unleash trains one job of eight workers on four nodes under n faults.
+func unleash(ctx context.Context, bin string, seed uint64, n int, log io.Writer) (res result, err error) {
+	dir, err := os.MkdirTemp("", "regroup-chaos-")
+	if err != nil {
+		return res, err
+	}
+	center, err := network.Build(ctx, network.Options{Bin: bin, Dir: dir, Nodes: 4, Slots: 2, Restart: restart, Name: "chaos"})
+	if err != nil {
+		return res, errors.Join(err, os.RemoveAll(dir))
+	}
+	defer func() {
+		err = errors.Join(err, center.Close())
+		for _, name := range center.Processes.Races() {
+			err = errors.Join(err, fmt.Errorf("%s: data race: %s", name, center.Processes.Log(name, 4000)))
+		}
+		if err == nil {
+			err = os.RemoveAll(dir)
+		} else {
+			fmt.Fprintln(log, "logs and records are kept in", dir)
+		}
+	}()
+	c := &chaos{Center: center, seed: seed, log: log, begun: time.Now()}
+	c.run, err = c.Train(ctx, network.Training{
+		Name: "chaos", Workers: events.Workers{Min: 1, Max: workers}, Samples: 6000, Batch: 64, CommitEvery: 5, StepTime: 25 * time.Millisecond,
+	})
+	if err != nil {
+		return res, err
+	}
+	c.tail.Dir = c.run.Dir
+	if err := c.steps(ctx, calm); err != nil {
+		return res, err
+	}
+	for i, f := range schedule(seed, n) {
+		if err := c.strike(ctx, i, f); err != nil {
+			return res, err
+		}
+	}
+	if err := c.settle(ctx); err != nil {
+		return res, err
+	}
+	res = result{seed: seed, done: c.done, took: time.Since(c.begun)}
+	return c.prove(ctx, res)
+}
+
+// strike lets one fault happen, and waits until its job trains again, unless the next one is to come in the middle of it.
+func (c *chaos) strike(ctx context.Context, i int, f fault) error {
+	h := happened{kind: f.kind.name, from: time.Now(), overlapped: f.rush || c.rushed || len(c.healing) > 0}
+	c.rushed = f.rush
+	hit, heal, err := f.kind.strike(c.Center, f)
+	if err != nil {
+		return fmt.Errorf("fault %d, %s: %w", i, f.kind.name, err)
+	}
+	h.hit = hit
+	fmt.Fprintf(c.log, "%7.1fs %3d %s: %s for %v\n", time.Since(c.begun).Seconds(), i+1, f.kind.name, hit, f.hold.Round(time.Millisecond))
+	if heal != nil {
+		c.healing = append(c.healing, &sick{h.from.Add(f.hold), heal})
+	}
+	if f.rush {
+		err = c.pass(ctx, f.hold/2)
+	} else {
+		err = c.steps(ctx, calm)
+	}
+	h.to = time.Now()
+	c.done = append(c.done, h)
+	return err
+}
+
+// pass lets time go by, and heals what is due.
+func (c *chaos) pass(ctx context.Context, d time.Duration) error {
+	end := time.Now().Add(d)
+	for {
+		now, next := time.Now(), end
+		for i := 0; i < len(c.healing); i++ {
+			s := c.healing[i]
+			if now.Before(s.until) {
+				if s.until.Before(next) {
+					next = s.until
+				}
+				continue
+			}
+			if err := s.heal(); err != nil {
+				return err
+			}
+			c.healing = append(c.healing[:i], c.healing[i+1:]...)
+			i--
+		}
+		if !now.Before(end) {
+			return nil
+		}
+		select {
+		case <-time.After(time.Until(next)):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// steps waits until everything is healed and the job has made some steps since.
+func (c *chaos) steps(ctx context.Context, limit time.Duration) error {
+	for len(c.healing) > 0 {
+		if err := c.pass(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	end, made := time.Now().Add(limit), 0
+	if _, err := c.tail.Poll(); err != nil {
+		return err
+	}
+	for made < 10*workers {
+		if time.Now().After(end) {
+			v, err := c.Client.Job(ctx, c.run.Job)
+			return errors.Join(err, fmt.Errorf("after %v of calm the job makes no steps: it is %s (%s) in generation %s", limit, v.State, v.Reason, v.Generation))
+		}
+		if err := c.pass(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+		n, err := c.tail.Poll()
+		if err != nil {
+			return err
+		}
+		made += n
+	}
+	return nil
+}
+
+// settle waits until everything is as it was before the first fault.
+func (c *chaos) settle(ctx context.Context) error {
+	if err := c.steps(ctx, calm); err != nil {
+		return err
+	}
+	if err := c.HealAll(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("not all is well two minutes after the last fault"))
+	defer cancel()
+	if err := c.Ready(ctx); err != nil {
+		return err
+	}
+	_, err := c.run.Trains(ctx, 0, workers)
+	return err
+}
+
+// prove ends the job and checks everything that can be checked.
+func (c *chaos) prove(ctx context.Context, r result) (result, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("the end was not proven within two minutes"))
+	defer cancel()
+	if err := c.run.Finish(); err != nil {
+		return r, err
+	}
+	var err, replay error
+	r.history, r.account, err = c.run.Ends(ctx)
+	r.facts, replay = c.Same(ctx, c.run.Job)
+	return r, errors.Join(err, replay)
+}
+
+// markdown is the section of the reliability document.
+func (r result) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `Measured on %s. Seed %d, %d faults in %s: one job of eight workers on four nodes, three brokers, two replicas of every service.
+What was killed is started again after %v, as a service manager does it; every fourth fault comes while the one before is still there.
+
+The job succeeded. By the records of its workers: %d steps in %d generations, %d epochs, samples missing %d, repeated %d; %d steps were made in vain and again.
+%d facts, replayed, end in the same states as the judges' documents: nodes, placement, round with its members, job, incidents. No process was left.
+
+| fault | struck | recovered | without a step, median | max | steps made again, most |
+|---|---|---|---|---|---|
+`, report.Machine(), r.seed, len(r.done), r.took.Round(time.Second), restart,
+		r.account.Steps, r.account.Generations, r.account.Epochs, r.account.Missing, r.account.Repeated, r.account.Void, r.facts)
+	steps := r.history.Steps()
+	for _, k := range kinds {
+		var pauses []time.Duration
+		struck, lost := 0, 0
+		for _, h := range r.done {
+			if h.kind != k.name || h.hit == "" {
+				continue
+			}
+			struck++
+			lost = max(lost, r.history.Lost(h.from, h.to))
+			if !h.overlapped {
+				pauses = append(pauses, record.Longest(steps, h.from, h.to).Length())
+			}
+		}
+		fmt.Fprintf(&b, "| %s | %d | %d | %d ms | %d ms | %d |\n", k.name, struck, struck,
+			report.Quantile(pauses, 0.5).Milliseconds(), report.Quantile(pauses, 1).Milliseconds(), lost)
+	}
+	b.WriteString("\nTimes are of faults that came alone; while a fault lasts (up to 15 s) training may not be able to go on.\n")
+	return b.String()
+}
