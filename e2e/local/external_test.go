@@ -1,0 +1,215 @@
+package local
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// comer is an agent that comes to a job by itself, as a user or srun starts it.
+type comer struct {
+	t    *testing.T
+	name string
+	cmd  *exec.Cmd
+	done chan struct{}
+	mu   sync.Mutex
+	said bytes.Buffer
+}
+
+func (c *comer) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.said.Write(b)
+}
+
+func (c *comer) text() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.said.String()
+}
+
+// comes starts an agent that joins run with these flags and command; it ends with the test.
+func (c *cluster) comes(node, run string, args ...string) *comer {
+	c.t.Helper()
+	a := &comer{t: c.t, name: node, done: make(chan struct{})}
+	all := []string{"agent", "--server", c.url, "--node", node, "--advertise", "127.0.0.1", "--state-dir", filepath.Join(c.dir, node), "--join-job", run}
+	a.cmd = exec.Command(bin("regroup"), append(all, args...)...)
+	a.cmd.Stdout, a.cmd.Stderr = a, a
+	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := a.cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	go func() {
+		defer close(a.done)
+		_ = a.cmd.Wait()
+	}()
+	c.t.Cleanup(func() {
+		_ = syscall.Kill(-a.cmd.Process.Pid, syscall.SIGKILL)
+		<-a.done
+		if c.t.Failed() {
+			c.t.Logf("--- %s ---\n%s", node, tail([]byte(a.text()), 3000))
+		}
+	})
+	return a
+}
+
+// signal goes to the agent alone: it must see to its workers itself.
+func (c *comer) signal(s syscall.Signal) {
+	c.t.Helper()
+	if err := c.cmd.Process.Signal(s); err != nil {
+		c.t.Fatalf("%s: %v", c.name, err)
+	}
+}
+
+// exits waits for the end of the agent.
+func (c *comer) exits(limit time.Duration, want int) {
+	c.t.Helper()
+	select {
+	case <-c.done:
+	case <-time.After(limit):
+		c.t.Fatalf("%s still runs after %s", c.name, limit)
+	}
+	if got := c.cmd.ProcessState.ExitCode(); got != want {
+		c.t.Errorf("%s exits %d, want %d", c.name, got, want)
+	}
+}
+
+func (c *comer) says(what string) {
+	c.t.Helper()
+	eventually(c.t, 30*time.Second, func() (bool, string) {
+		return strings.Contains(c.text(), what), fmt.Sprintf("%s does not say %q", c.name, what)
+	})
+}
+
+// joined is the id of the job that agents with --join-job run create.
+func joined(run string) events.JobID { return events.JobIDFrom(run, "/client/agent/join", "join-"+run) }
+
+// world tells whether the newest generation steps, with exactly these nodes.
+func world(nodes ...string) func(events.JobView) bool {
+	return func(v events.JobView) bool {
+		if len(v.Generations) == 0 {
+			return false
+		}
+		g := v.Generations[len(v.Generations)-1]
+		var have []string
+		for _, m := range g.Members {
+			have = append(have, string(m.Place.Node))
+		}
+		slices.Sort(have)
+		return g.Ready && slices.Equal(have, nodes)
+	}
+}
+
+// TestNodesComeByThemselves: nobody schedules this job. Two agents form it, a third is taken in at a commit, a fourth is a
+// spare that takes the place of one that is killed, one leaves without ending the job, and after the close nobody comes in.
+func TestNodesComeByThemselves(t *testing.T) {
+	c := newCluster(t)
+	c.services(1)
+	flags := append([]string{"--nnodes", "2:3", "--rdzv-conf", "last_call_timeout=1,join_timeout=60"}, counter(6000)...)
+	job := joined("mnist")
+	come := func(node string) *comer { return c.comes(node, "mnist", flags...) }
+
+	a := come("node-a")
+	a.says("waiting for 1 more node (1 of 2 to 3 nodes are here)")
+	b := come("node-b")
+	v := c.until(job, time.Minute, "two nodes step", world("node-a", "node-b"))
+	pid := v.Generations[len(v.Generations)-1].Members[0].PID
+
+	third := come("node-c")
+	v = c.until(job, time.Minute, "the third node steps, too", world("node-a", "node-b", "node-c"))
+	g := v.Generations[len(v.Generations)-1]
+	if g.Cause.Kind != events.CauseGrow || g.Members[0].PID != pid {
+		t.Errorf("the third node came in by %s, rank 0 is process %d, was %d; want a planned change that keeps processes", g.Cause.Kind, g.Members[0].PID, pid)
+	}
+
+	spare := come("node-d")
+	spare.says("this node is a spare")
+	killed := time.Now()
+	b.signal(syscall.SIGKILL)
+	c.until(job, time.Minute, "the spare has taken the dead one's place", world("node-a", "node-c", "node-d"))
+	t.Logf("killed to stepping with the spare: %s", time.Since(killed).Round(time.Millisecond))
+
+	third.signal(syscall.SIGTERM)
+	third.exits(time.Minute, 130)
+	third.says("this node has left; the job goes on without it")
+	v = c.until(job, time.Minute, "the others go on without the one that left", world("node-a", "node-d"))
+	if g := v.Generations[len(v.Generations)-1]; g.Cause.Kind != events.CauseShrink {
+		t.Errorf("the node that left cost a generation by %s, want a planned change", g.Cause.Kind)
+	}
+
+	other := c.comes("node-e", "mnist", append([]string{"--nnodes", "2:4"}, counter(6000)...)...)
+	other.exits(30*time.Second, 4)
+	other.says("rendezvous.nodes: is 2:4 here, the job has 2:3")
+
+	if out, errs, code := c.cli("close", string(job), "--reason", "enough"); code != 0 {
+		t.Fatalf("close exits %d: %s%s", code, out, errs)
+	}
+	late := come("node-f")
+	late.exits(30*time.Second, 4)
+	late.says("takes no nodes: the rendezvous is closed: enough")
+
+	c.ends(job, 3*time.Minute)
+	a.exits(30*time.Second, 0)
+	spare.exits(30*time.Second, 0)
+	a.says("succeeded")
+
+	again := come("node-a")
+	again.exits(30*time.Second, 4)
+	again.says("has ended already: give another --join-job")
+}
+
+// TestNodesThatDoNotComeInTime: an agent that waits alone gives up after the join timeout, and a stop ends those who wait.
+func TestNodesThatDoNotComeInTime(t *testing.T) {
+	c := newCluster(t)
+	c.services(1)
+	alone := c.comes("node-a", "alone", append([]string{"--nnodes", "2", "--rdzv-conf", "join_timeout=1"}, counter(10)...)...)
+	alone.exits(30*time.Second, 12)
+	alone.says("waited 1s: 1 of the 2 to 2 nodes came")
+
+	first := c.comes("node-b", "stopped", append([]string{"--nnodes", "2:2"}, counter(10)...)...)
+	first.says("waiting for 1 more node")
+	if _, errs, code := c.cli("stop", string(joined("stopped"))); code != 0 {
+		t.Fatalf("stop exits %d: %s", code, errs)
+	}
+	first.exits(30*time.Second, 11)
+}
+
+// TestTorchScriptOfNodesThatComeByThemselves: torchrun's way to start an unmodified torch.distributed script, on two nodes. One
+// process kills itself; the group is started again once and ends.
+func TestTorchScriptOfNodesThatComeByThemselves(t *testing.T) {
+	const python = "/usr/bin/python3"
+	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
+		t.Fatalf("PyTorch is missing, install it with: make torch\n%s", out)
+	}
+	script, err := filepath.Abs("testdata/ddp.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(t)
+	c.services(1)
+	var agents []*comer
+	for _, n := range []string{"node-a", "node-b"} {
+		agents = append(agents, c.comes(n, "ddp", "--nnodes", "2", "--nproc_per_node", "1", "--max-restarts", "3", "--",
+			python, script, filepath.Join(c.dir, "ckpt.pt"), "40", "12"))
+	}
+	said := ""
+	for _, a := range agents {
+		a.exits(2*time.Minute, 0)
+		said += a.text()
+	}
+	if n := strings.Count(said, "began at 13"); n != 2 {
+		t.Errorf("%d ranks say that they began at step 13, want both\n%s", n, said)
+	}
+	if v := c.job(joined("ddp")); v.State != events.JobHasSucceed || v.Generation != 2 {
+		t.Errorf("job %s in %s, want succeeded in g2", v.State, v.Generation)
+	}
+}
