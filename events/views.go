@@ -164,6 +164,17 @@ type Charge struct {
 	Poison     bool        `json:"poison,omitempty"` // the data or the code may be why: it counts for failures.sameStep
 }
 
+// FailuresWithin counts the failures that the budget's window holds now: those of the record are as of the last one.
+func (v JobView) FailuresWithin(now time.Time) int {
+	n := 0
+	for _, at := range v.Failures {
+		if at.After(now.Add(-v.Spec.Failures.Per.D())) {
+			n++
+		}
+	}
+	return n
+}
+
 // SameStep is how many failures in a row, the newest ones that may have their reason in the data or the code, were at one
 // step, and which.
 func SameStep(charges []Charge) (n int, step uint64) {

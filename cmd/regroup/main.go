@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 )
 
 // version is set by the linker.
@@ -20,6 +21,9 @@ func main() {
 	}
 	root, err := newRoot()
 	if err == nil {
+		if len(os.Args) > 1 && (os.Args[1] == "run" || os.Args[1] == "submit") {
+			root.SetArgs(jobflags.Spell(os.Args[1:]))
+		}
 		err = root.ExecuteContext(context.Background())
 	}
 	if err != nil && err.Error() != "" {

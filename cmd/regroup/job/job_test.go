@@ -40,16 +40,25 @@ func running() events.JobView {
 		return events.WorkerRef{Job: mnist, Place: place(node, 0), Incarnation: events.Incarnation("01" + node), Attempt: attempt, Generation: g, PID: pid}
 	}
 	members := []events.Member{{Place: place("node-a", 0), Attempt: 1, PID: 4121}, {Place: place("node-c", 0), Rank: 1, Attempt: 1, PID: 1180}}
+	limit, b := 20, place("node-c", 0)
 	return events.JobView{
+		Failures: []time.Time{began.Add(-2 * time.Hour), began.Add(20 * time.Second), began.Add(30 * time.Second)},
+		Charges: []events.Charge{
+			{At: began.Add(20 * time.Second), Place: &b, Generation: 1, Rank: 1, Step: 4000, Kind: events.ChargeCrash, Detail: "exit code 1", Poison: true},
+			{At: began.Add(30 * time.Second), Place: &b, Generation: 2, Rank: 1, Step: 4612, Kind: events.ChargeOOM, Detail: "killed by the kernel for lack of memory", Poison: true},
+		},
 		Job: mnist, State: events.JobIsRunning, By: "/regroup/cli/ada@host", Submitted: began, Generation: 2, Step: 4612,
-		Spec: events.Spec{Name: "mnist", Command: []string{"python", "train.py"}, Workers: events.Workers{Min: 1, Max: 2}, Recovery: events.RecoveryInProcess},
+		Spec: events.Spec{
+			Name: "mnist", Command: []string{"python", "train.py"}, Workers: events.Workers{Min: 1, Max: 2}, Recovery: events.RecoveryInProcess,
+			Failures: events.Failures{Max: &limit, Per: events.Duration(time.Hour), SameStep: 3},
+		},
 		Workers: []events.WorkerView{
 			{WorkerRef: ref("node-c", 2, 1200, 0), Rank: -1, State: events.WorkerIsStarting, Detail: "warms up"},
 			{WorkerRef: ref("node-a", 1, 4121, 2), Rank: 0, State: events.WorkerIsReady},
 		},
 		Generations: []events.GenerationView{
 			{Generation: 1, World: 2, Sealed: began.Add(time.Second), Ready: true, Cause: events.Cause{Kind: events.CauseStart}, Members: members},
-			{Generation: 2, World: 1, Sealed: began.Add(30 * time.Second), Ready: true, Cause: fault(), Members: members[:1]},
+			{Generation: 2, World: 1, Sealed: began.Add(30 * time.Second), Ready: true, Reported: events.Reported{Ready: 1}, Cause: fault(), Members: members[:1]},
 		},
 		Incidents: []events.IncidentClosed{{
 			Job: mnist, Incident: 1, From: 1, To: 2, Cause: fault(), TotalMS: 41,

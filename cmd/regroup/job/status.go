@@ -48,6 +48,11 @@ func show(env command.Env, p screen.Palette, v events.JobView, wide bool) error 
 	if v.Reason != "" {
 		fmt.Fprintln(env.Out, v.Reason)
 	}
+	for _, line := range []string{reported(v), charges(v, env.Now())} {
+		if line != "" {
+			fmt.Fprintln(env.Out, line)
+		}
+	}
 	if len(v.Workers) > 0 {
 		if err := workers(env, p, v, wide); err != nil {
 			return err

@@ -43,7 +43,7 @@ func Of(s Seen) Explanation {
 	v := s.Job
 	e := Explanation{
 		Job: v.Job, State: v.State, Generation: v.Generation, Workers: v.Spec.Workers, Places: len(s.Placement.Places),
-		Failures: len(v.Failures), Hindrance: s.Placement.Waiting,
+		Failures: v.FailuresWithin(s.Now), Hindrance: s.Placement.Waiting,
 	}
 	if v.Spec.Failures.Max != nil {
 		e.Allowed = *v.Spec.Failures.Max

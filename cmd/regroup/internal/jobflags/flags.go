@@ -26,6 +26,8 @@ type Flags struct {
 	workdir     string
 	samples     uint64
 	grace       time.Duration
+	limits      limits
+	sizes       sizes
 }
 
 // Add adds the flags to a command's set.
@@ -33,6 +35,7 @@ func Add(fs *pflag.FlagSet) *Flags {
 	f := &Flags{fs: fs}
 	fs.StringVar(&f.name, "name", "", "name of the job (default: made from the command)")
 	fs.StringVar(&f.workers, "workers", "1", "how many workers: MIN:MAX, or N for exactly N")
+	f.sizes.add(fs)
 	f.shared()
 	return f
 }
@@ -46,13 +49,15 @@ func (f *Flags) shared() {
 	fs.StringVar(&f.workdir, "workdir", "", "directory in which the workers run, present on every node (default: the agent's)")
 	fs.Uint64Var(&f.samples, "samples", 0, "samples of one epoch, for the account of samples (default: as the workers report)")
 	fs.DurationVar(&f.grace, "stop-grace", 0, "how long workers may take to stop before they are killed (default 30s)")
+	f.limits.add(fs)
 }
 
 // Given returns the first flag that was given, or "": they have no meaning beside a file.
 func (f *Flags) Given() string {
 	given := ""
 	f.fs.Visit(func(x *pflag.Flag) {
-		if _, own := byPath[x.Name]; own && given == "" {
+		_, own := byPath[x.Name]
+		if (own || sizePaths[x.Name] != "") && given == "" {
 			given = "--" + x.Name
 		}
 	})
@@ -63,13 +68,15 @@ func (f *Flags) Given() string {
 var byPath = map[string]string{
 	"name": "name", "workers": "workers", "recovery": "recovery", "max-restarts": "failures.max", "env": "env",
 	"workdir": "workdir", "samples": "data.samples", "stop-grace": "stop.grace",
+	"same-step": "failures.sameStep", "reset-limit": "elastic.resetLimit", "elastic-timeout": "elastic.timeout",
+	"start-timeout": "elastic.startWithin", "hang": "health.hang",
 }
 
 // Spec makes the spec of a job that runs args. What is wrong is Invalid with every finding, each named by its flag.
 func (f *Flags) Spec(args []string) (events.Spec, error) {
 	s, bad := f.fill(args)
 	for _, x := range s.WithDefaults().Check() {
-		x.Path = flagOf(x.Path)
+		x.Path = f.flagOf(x.Path)
 		bad = append(bad, x)
 	}
 	return s, events.Refuse(bad)
@@ -89,6 +96,10 @@ func (f *Flags) fill(args []string) (events.Spec, []events.Finding) {
 		workers = events.Workers{Min: 1, Max: 1} // said once
 	}
 	s.Workers = workers
+	if w, given := f.sizes.workers(f.fs, add); given {
+		s.Workers = w
+	}
+	f.limits.fill(f.fs, &s, add)
 	if f.fs.Changed("max-restarts") {
 		s.Failures.Max = &f.maxRestarts
 	}
@@ -114,7 +125,12 @@ func (f *Flags) fill(args []string) (events.Spec, []events.Finding) {
 }
 
 // flagOf names the flag to which a path of the spec belongs.
-func flagOf(path string) string {
+func (f *Flags) flagOf(path string) string {
+	for _, name := range []string{"min-np", "max-np", "num-proc"} {
+		if f.fs.Changed(name) && sizePaths[name] == path {
+			return "--" + name
+		}
+	}
 	best := ""
 	for name, p := range byPath {
 		if (path == p || strings.HasPrefix(path, p+".")) && len(p) > len(byPath[best]) {

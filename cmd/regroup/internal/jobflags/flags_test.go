@@ -2,6 +2,8 @@ package jobflags
 
 import (
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,6 +92,63 @@ func TestNameOf(t *testing.T) {
 	} {
 		if got := NameOf(args); got != want {
 			t.Errorf("NameOf(%q) = %q, want %q", args, got, want)
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	got, err := parse(t, "--same-step", "5", "--reset-limit", "0", "--elastic-timeout", "600", "--start-timeout", "30s", "--hang", "5m").Spec([]string{"./train"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := events.Spec{
+		Name: "train", Command: []string{"./train"}, Workers: events.Workers{Min: 1, Max: 1}, Failures: events.Failures{SameStep: 5},
+		Elastic: events.Elastic{ResetLimit: new(int), Timeout: events.Duration(10 * time.Minute), StartWithin: events.Duration(30 * time.Second)},
+		Health:  events.Health{Hang: events.Duration(5 * time.Minute)},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	_, err = parse(t, "--same-step", "0", "--reset-limit", "-1", "--elastic-timeout", "0", "--start-timeout", "-3", "--hang", "2s").Spec([]string{"./train"})
+	var paths []string
+	for _, x := range events.FindingsOf(err) {
+		paths = append(paths, x.Path)
+	}
+	slices.Sort(paths)
+	if want := []string{"--elastic-timeout", "--hang", "--reset-limit", "--same-step", "--start-timeout"}; !slices.Equal(paths, want) {
+		t.Errorf("findings about %v, want %v: %v", paths, want, err)
+	}
+}
+
+// TestHorovodrun: the flags for the number of workers as horovodrun spells them.
+func TestHorovodrun(t *testing.T) {
+	for args, want := range map[string]events.Workers{
+		"-np 4":                        {Min: 4, Max: 4},
+		"-np=4":                        {Min: 4, Max: 4},
+		"--num-proc 2 --max-np 8":      {Min: 2, Max: 8},
+		"--min-np 2 --max-np 4":        {Min: 2, Max: 4},
+		"--min-np 2":                   {Min: 2, Max: 2},
+		"--max-np 3":                   {Min: 1, Max: 3},
+		"-np 2 --min-np 2 --max-np 4":  {Min: 2, Max: 4},
+		"--workers 2:5 -- train -np 4": {Min: 2, Max: 5},
+	} {
+		got, err := parse(t, Spell(strings.Fields(args))...).Spec([]string{"train"})
+		if err != nil || got.Workers != want {
+			t.Errorf("%s: got %+v, %v; want %+v", args, got.Workers, err, want)
+		}
+	}
+	for args, path := range map[string]string{
+		"-np 4 --min-np 2":        "--num-proc",
+		"-np 1 --min-np 2":        "--num-proc",
+		"-np 4 --workers 4":       "--workers",
+		"--min-np 4 --max-np 2":   "--max-np",
+		"--min-np 0 --max-np 2":   "--min-np",
+		"-np 0":                   "--num-proc",
+		"--num-proc 3 --max-np 2": "--max-np",
+	} {
+		_, err := parse(t, Spell(strings.Fields(args))...).Spec([]string{"train"})
+		if fs := events.FindingsOf(err); len(fs) != 1 || fs[0].Path != path {
+			t.Errorf("%s: findings %v, want one about %s", args, fs, path)
 		}
 	}
 }

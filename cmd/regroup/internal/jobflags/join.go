@@ -69,7 +69,7 @@ func (j *Join) Spec(args []string) (events.Spec, error) {
 		case best != "":
 			x.Path = joinPath[best]
 		default:
-			x.Path = flagOf(x.Path)
+			x.Path = j.own.flagOf(x.Path)
 		}
 		bad = append(bad, x)
 	}

@@ -1,0 +1,41 @@
+package job
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/events"
+)
+
+// reported says what the members of the newest generation have said, or "".
+func reported(v events.JobView) string {
+	if len(v.Generations) == 0 {
+		return ""
+	}
+	g := v.Generations[len(v.Generations)-1]
+	return fmt.Sprintf("%s: %d of %s ready, %d success, %d failure", g.Generation, g.Reported.Ready, screen.Plural(g.World, "member"),
+		g.Reported.Success, g.Reported.Failure)
+}
+
+// charges says how much of the failure budget is used up: 2 of 20 failures this hour, 1 of 3 at step 4612. "" = nothing was charged.
+func charges(v events.JobView, now time.Time) string {
+	f := v.Spec.Failures
+	if f.Max == nil || len(v.Charges) == 0 {
+		return ""
+	}
+	window := "within " + strings.TrimSuffix(strings.TrimSuffix(f.Per.D().String(), "0s"), "0m")
+	if f.Per.D() == time.Hour {
+		window = "this hour"
+	}
+	text := fmt.Sprintf("%d of %s %s", v.FailuresWithin(now), screen.Plural(*f.Max, "failure"), window)
+	if same, step := events.SameStep(v.Charges); same > 0 {
+		where := fmt.Sprintf("at step %d", step)
+		if step == 0 {
+			where = "before a step to return to"
+		}
+		text += fmt.Sprintf(", %d of %d %s", same, f.SameStep, where)
+	}
+	return text + "; last: " + screen.ChargeText(v.Charges[len(v.Charges)-1])
+}
