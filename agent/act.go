@@ -65,7 +65,7 @@ func (a *Agent) fromDriver(s worker.StartProcess) func(worker.Input) {
 			}
 			in = x
 		}
-		a.inbox.put(in)
+		a.together(in)
 	}
 }
 

@@ -29,6 +29,10 @@ type Agent struct {
 	tasks  *errgroup.Group
 	hurry  chan struct{}
 	state  worker.State // the owner's
+
+	departing atomic.Pointer[events.Departure] // nil = it stays
+	departed  chan struct{}                    // closed once it is not
+	announced atomic.Bool                      // discovery knows
 }
 
 // fenceWithin bounds the wait for processes of an earlier life to die.
@@ -49,7 +53,7 @@ func New(o Options) (*Agent, error) {
 		o.Incarnation = events.Incarnation(ulid.Make().String())
 	}
 	a := &Agent{
-		opt: o, inbox: newQueue[worker.Input](), hello: make(chan struct{}, 1), known: make(chan struct{}), hurry: make(chan struct{}, 1),
+		opt: o, inbox: newQueue[worker.Input](), hello: make(chan struct{}, 1), known: make(chan struct{}), hurry: make(chan struct{}, 1), departed: make(chan struct{}),
 		facts: newFacts(o), logs: newLogs(o),
 	}
 	if o.Join != nil {
@@ -85,8 +89,8 @@ func (a *Agent) Kill() {
 	}
 }
 
-// Run does the agent's work until ctx ends. Then workers are stopped with their grace, facts are flushed and discovery is
-// told goodbye. When it returns, no worker and no goroutine is left.
+// Run does the agent's work until ctx ends or the node has departed. Then workers are stopped with their grace, facts are flushed
+// and discovery is told goodbye. When it returns, no worker and no goroutine is left.
 func (a *Agent) Run(ctx context.Context) error {
 	fence, cancel := context.WithTimeout(ctx, fenceWithin)
 	left, err := a.opt.Driver.Fence(fence)
@@ -109,20 +113,31 @@ func (a *Agent) Run(ctx context.Context) error {
 	tasks.Go(func() error { return a.logs.run(work) })
 	a.listen(work)
 	if a.member != nil {
-		user := ctx
+		user, leave := context.WithCancel(ctx)
 		inJob, out := context.WithCancel(work)
 		ctx = inJob
 		tasks.Go(func() error {
+			select { // whoever departs leaves the job as one who is interrupted
+			case <-a.departed:
+				leave()
+			case <-user.Done():
+			case <-work.Done():
+			}
+			return nil
+		})
+		tasks.Go(func() error {
 			defer out()
+			defer leave()
 			a.member.run(user, work)
 			return nil
 		})
 	}
+	a.notices(work)
 	tasks.Go(func() error {
 		defer end()
-		a.own(ctx, work)
+		why := a.own(ctx, work)
 		if work.Err() == nil {
-			a.leave(work)
+			a.leave(work, why)
 		}
 		return nil
 	})
@@ -130,45 +145,6 @@ func (a *Agent) Run(ctx context.Context) error {
 		return events.Errorf(events.CodeOf(err), "agent: %w", err)
 	}
 	return nil
-}
-
-// own runs the machine: nobody else touches a.state. It returns when ctx has ended and no process is left.
-func (a *Agent) own(ctx, work context.Context) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	stop, hurried := ctx.Done(), false
-	var kill <-chan time.Time
-	for {
-		for _, in := range a.inbox.take() {
-			a.step(work, in)
-		}
-		a.show()
-		if stop == nil && a.state.Idle() && a.inbox.empty() {
-			return
-		}
-		wait := time.Hour
-		if d := worker.Deadline(a.state); !d.IsZero() {
-			wait = time.Until(d)
-		}
-		timer.Reset(wait)
-		select {
-		case <-a.inbox.wake:
-		case <-timer.C:
-			a.inbox.put(worker.Tick{})
-		case <-stop:
-			stop = nil
-			kill = time.After(a.opt.Config.StopWithin)
-			a.inbox.put(worker.Shutdown{Now: hurried})
-		case <-kill:
-			a.inbox.put(worker.Shutdown{Now: true})
-		case <-a.hurry:
-			if hurried = true; stop == nil {
-				a.inbox.put(worker.Shutdown{Now: true})
-			}
-		case <-work.Done():
-			return
-		}
-	}
 }
 
 // step lets the machine decide and does what it says.
@@ -200,13 +176,13 @@ func (a *Agent) show() {
 }
 
 // leave stores what is still to be told and says goodbye.
-func (a *Agent) leave(work context.Context) {
+func (a *Agent) leave(work context.Context, why string) {
 	a.logs.seal()
 	flush, cancel := context.WithTimeout(work, a.opt.Config.FlushWithin)
 	defer cancel()
 	a.facts.drained(flush)
 	a.logs.drained(flush)
-	bye := events.NodeBye{Node: a.opt.Node, Incarnation: a.opt.Incarnation, Reason: "the agent was stopped"}
+	bye := events.NodeBye{Node: a.opt.Node, Incarnation: a.opt.Incarnation, Reason: why}
 	if _, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbLeave, bye, ""); err != nil {
 		a.opt.Logger.Warn("goodbye was not heard: the node will count as lost", "node", a.opt.Node, "reason", err)
 	}

@@ -89,9 +89,15 @@ type world struct {
 	heard  []string // requests and signals
 	beats  []events.Heartbeat
 	lines  []string
+	hellos []events.NodeHello
+	byes   []events.NodeBye
 }
 
 func newWorld(t *testing.T, leftovers ...worker.Orphaned) *world {
+	return newWorldWith(t, agent.Config{}, leftovers...)
+}
+
+func newWorldWith(t *testing.T, config agent.Config, leftovers ...worker.Orphaned) *world {
 	w := &world{t: t, bus: memory.New(), driver: &spy{Driver: fake.New(leftovers...)}, pipes: newPipes()}
 	ports := w.bus.Ports()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -102,8 +108,22 @@ func newWorld(t *testing.T, leftovers ...worker.Orphaned) *world {
 		})
 	}
 	note := func(what string) { w.mu.Lock(); defer w.mu.Unlock(); w.heard = append(w.heard, what) }
-	serve(events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), func([]byte) events.Body { note("hello"); return events.NodeWelcome{} })
-	serve(events.RequestSubject(events.ServiceDiscovery, events.VerbLeave), func([]byte) events.Body { note("bye"); return events.NodeWelcome{} })
+	serve(events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), func(d []byte) events.Body {
+		b, _ := events.DecodeBody[events.NodeHello](d)
+		w.mu.Lock()
+		w.hellos = append(w.hellos, b)
+		w.mu.Unlock()
+		note("hello")
+		return events.NodeWelcome{}
+	})
+	serve(events.RequestSubject(events.ServiceDiscovery, events.VerbLeave), func(d []byte) events.Body {
+		b, _ := events.DecodeBody[events.NodeBye](d)
+		w.mu.Lock()
+		w.byes = append(w.byes, b)
+		w.mu.Unlock()
+		note("bye")
+		return events.NodeWelcome{}
+	})
 	serve(events.RequestSubject(events.ServiceRendezvous, events.VerbJoin), func(d []byte) events.Body {
 		j, _ := events.DecodeBody[events.MemberJoin](d)
 		w.mu.Lock()
@@ -139,7 +159,7 @@ func newWorld(t *testing.T, leftovers ...worker.Orphaned) *world {
 	mine := ports
 	mine.Signals = noticed{ports.Signals, func() { note("notice") }}
 	a, err := agent.New(agent.Options{
-		Node: "node-a", Slots: 2, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: mine, Driver: w.driver, Incarnation: "01AGENT",
+		Node: "node-a", Slots: 2, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: mine, Driver: w.driver, Incarnation: "01AGENT", Config: config,
 		Listen: func(context.Context, string) (net.Listener, error) { return w.pipes, nil },
 		Output: func(l agent.Line) { w.mu.Lock(); defer w.mu.Unlock(); w.lines = append(w.lines, l.Prefix()+" "+l.Text) },
 	})

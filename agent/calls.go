@@ -60,7 +60,8 @@ func (a *Agent) calls() workerapi.Calls {
 		Done: func(w string, r wire.DoneReport) {
 			a.inbox.put(worker.WorkerFinished{Worker: events.Incarnation(w), Report: r})
 		},
-		Peer: a.peer,
+		Peer:    a.peer,
+		Preempt: a.preempt,
 	}
 }
 

@@ -108,6 +108,7 @@ func (a *Agent) register(work context.Context) {
 	for work.Err() == nil {
 		h := events.NodeHello{
 			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.offered(), Address: a.opt.Advertise, Link: a.opt.Ports.Links.Own(),
+			Departing: a.departing.Load(),
 		}
 		wait := a.opt.Config.HelloEvery
 		if _, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbJoin, h, ""); err != nil {
@@ -125,6 +126,7 @@ func (a *Agent) register(work context.Context) {
 		} else {
 			backoff, said, since = first, "", time.Time{}
 			once.Do(func() { close(a.known) })
+			a.heard(h)
 		}
 		t := time.NewTimer(wait)
 		select {

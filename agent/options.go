@@ -54,7 +54,12 @@ type Config struct {
 	LogEvery    time.Duration // output waits at most this long for a chunk to fill
 	LogBuffer   int           // bytes of output that wait for a slow store before lines are dropped
 	StopWithin  time.Duration // at the agent's end workers are killed after this, whatever their grace
-	FlushWithin time.Duration // at the agent's end facts that cannot be stored are given up after this
+	// DepartWithin is how long the work may take to move away when the agent is told to stop, before workers are stopped; 0 = not at all.
+	DepartWithin time.Duration
+	PreemptFile  string        // a file whose appearance announces the node's end; empty = none
+	PreemptURL   string        // answers 2xx once the node's end is announced; empty = none
+	PreemptEvery time.Duration // how often these are looked at
+	FlushWithin  time.Duration // at the agent's end facts that cannot be stored are given up after this
 }
 
 // DefaultConfig returns the values that suit a cluster in one building.
@@ -62,6 +67,7 @@ func DefaultConfig() Config {
 	return Config{
 		Heartbeat: 500 * time.Millisecond, HelloEvery: 10 * time.Second, CallTimeout: 2 * time.Second,
 		LogEvery: 200 * time.Millisecond, LogBuffer: 1 << 20, StopWithin: 35 * time.Second, FlushWithin: 5 * time.Second,
+		PreemptEvery: time.Second,
 	}
 }
 
@@ -115,6 +121,7 @@ func (o *Options) check() error {
 	fill(&o.Config.LogEvery, d.LogEvery)
 	fill(&o.Config.LogBuffer, d.LogBuffer)
 	fill(&o.Config.StopWithin, d.StopWithin)
+	fill(&o.Config.PreemptEvery, d.PreemptEvery)
 	fill(&o.Config.FlushWithin, d.FlushWithin)
 	if o.Output == nil {
 		o.Output = func(Line) {}

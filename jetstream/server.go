@@ -68,7 +68,7 @@ func StartServer(o ServerOptions) (*Server, error) {
 		return nil, events.Errorf(events.Invalid, "NATS server: %w", err)
 	}
 	if o.Logger != nil {
-		ns.SetLoggerV2(serverLog{o.Logger}, false, false, false)
+		ns.SetLoggerV2(serverLog{o.Logger, system.Password != ""}, false, false, false)
 	}
 	ns.Start()
 	limit := o.StartLimit
@@ -195,11 +195,20 @@ func (s *Server) Shutdown() {
 }
 
 // serverLog gives the server's log lines to slog. Its notices are routine: debug.
-type serverLog struct{ l *slog.Logger }
+type serverLog struct {
+	l    *slog.Logger
+	ours bool // the users are ours, made in accounts
+}
 
 func (s serverLog) Noticef(f string, v ...any) { s.l.Debug(fmt.Sprintf(f, v...)) }
-func (s serverLog) Warnf(f string, v ...any)   { s.l.Warn(fmt.Sprintf(f, v...)) }
-func (s serverLog) Fatalf(f string, v ...any)  { s.l.Error(fmt.Sprintf(f, v...)) }
-func (s serverLog) Errorf(f string, v ...any)  { s.l.Error(fmt.Sprintf(f, v...)) }
-func (s serverLog) Debugf(f string, v ...any)  { s.l.Debug(fmt.Sprintf(f, v...)) }
-func (s serverLog) Tracef(f string, v ...any)  { s.l.Debug(fmt.Sprintf(f, v...)) }
+func (s serverLog) Warnf(f string, v ...any) {
+	if s.ours && strings.HasPrefix(f, "Plaintext passwords detected") {
+		return // in memory only: hashes there would cost each connection time and protect nothing
+	}
+	s.l.Warn(fmt.Sprintf(f, v...))
+}
+
+func (s serverLog) Fatalf(f string, v ...any) { s.l.Error(fmt.Sprintf(f, v...)) }
+func (s serverLog) Errorf(f string, v ...any) { s.l.Error(fmt.Sprintf(f, v...)) }
+func (s serverLog) Debugf(f string, v ...any) { s.l.Debug(fmt.Sprintf(f, v...)) }
+func (s serverLog) Tracef(f string, v ...any) { s.l.Debug(fmt.Sprintf(f, v...)) }

@@ -94,6 +94,9 @@ type AbandonHeard struct{ Abandon events.Abandon }
 // Tick asks for a look at the whole state because a deadline has come.
 type Tick struct{}
 
+// Departing says that the node's end was announced: what ends badly from now on is nobody's failure.
+type Departing struct{}
+
 // Shutdown ends all workers, as if every job were stopped; nothing starts any more.
 type Shutdown struct {
 	Now bool // without grace
@@ -113,4 +116,5 @@ func (JoinAnswered) input()         {}
 func (NoticeHeard) input()          {}
 func (AbandonHeard) input()         {}
 func (Tick) input()                 {}
+func (Departing) input()            {}
 func (Shutdown) input()             {}

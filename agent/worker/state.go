@@ -21,12 +21,13 @@ type Config struct {
 
 // State is all that the machine knows. Step changes it in place.
 type State struct {
-	cfg      Config
-	jobs     map[events.JobID]*job
-	made     uint64 // worker incarnations made so far
-	madeAt   int64  // Unix milliseconds of the last one
-	stopping bool
-	now      bool // stopping without grace
+	cfg       Config
+	jobs      map[events.JobID]*job
+	made      uint64 // worker incarnations made so far
+	madeAt    int64  // Unix milliseconds of the last one
+	stopping  bool
+	departing bool // its end was announced
+	now       bool // stopping without grace
 }
 
 // New returns the state of an agent that has heard nothing yet.
@@ -161,6 +162,16 @@ func (s State) Idle() bool {
 		}
 	}
 	return true
+}
+
+// Vacant tells whether the node has nothing to do and nothing was asked of it: no process is left, and no launch wants one.
+func (s State) Vacant() bool {
+	for _, j := range s.jobs {
+		if j.launch.Phase != events.PhaseStop && len(j.launch.Members) > 0 {
+			return false
+		}
+	}
+	return s.Idle()
 }
 
 // Knows tells whether the node has anything to do with a job.

@@ -57,6 +57,8 @@ func Step(s State, in Input, now time.Time) (State, []Action) {
 		t.notice(in.Notice)
 	case AbandonHeard:
 		t.abandon(in.Abandon)
+	case Departing:
+		s.departing = true
 	case Shutdown:
 		s.stopping = true
 		s.now = s.now || in.Now

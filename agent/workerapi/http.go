@@ -44,8 +44,9 @@ func (s *Server) Handler() http.Handler {
 			}
 		})
 	}
+	mux.HandleFunc(wire.PathPreempt, s.preempt)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, refusal(http.StatusNotFound, "not_found", "there is no %s: the worker API has /v1/join, changes, peers, report, commit and done", r.URL.Path))
+		refuse(w, refusal(http.StatusNotFound, "not_found", "there is no %s: the worker API has /v1/join, changes, peers, report, commit, done and preempt", r.URL.Path))
 	})
 	return mux
 }
@@ -119,6 +120,26 @@ func tell[T any](to func(string, T)) func(http.ResponseWriter, *http.Request, st
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
+}
+
+// preempt takes the notice that this node will be taken away. Whoever may open the socket may stop its workers anyway, so no token
+// is asked for.
+func (s *Server) preempt(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		refuse(w, refusal(http.StatusMethodNotAllowed, "invalid", "%s takes POST, not %s", wire.PathPreempt, r.Method))
+		return
+	}
+	var v wire.PreemptRequest
+	if r.ContentLength != 0 {
+		var err error
+		if v, err = read[wire.PreemptRequest](w, r); err != nil {
+			refuse(w, err)
+			return
+		}
+	}
+	s.opt.Calls.Preempt(v)
+	w.WriteHeader(http.StatusAccepted)
 }
 
 func (s *Server) join(w http.ResponseWriter, r *http.Request, worker string, b *box) error {

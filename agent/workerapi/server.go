@@ -24,6 +24,8 @@ type Calls struct {
 	Report func(worker string, r wire.Report)
 	Commit func(worker string, r wire.CommitReport)
 	Done   func(worker string, r wire.DoneReport)
+	// Preempt is the notice that this node will be taken away. It comes from no worker.
+	Preempt func(r wire.PreemptRequest)
 	// Peer finds the address of a rank of the worker's generation. A *Refusal fails the call with its code.
 	Peer func(ctx context.Context, worker string, generation uint64, rank int) (wire.Peer, error)
 }
@@ -64,7 +66,7 @@ func New(o Options) (*Server, error) {
 	if o.Socket == "" {
 		return nil, errors.New("workerapi: Socket is empty: give the path of the worker socket")
 	}
-	if o.Calls.Join == nil || o.Calls.Report == nil || o.Calls.Commit == nil || o.Calls.Done == nil || o.Calls.Peer == nil {
+	if o.Calls.Join == nil || o.Calls.Report == nil || o.Calls.Commit == nil || o.Calls.Done == nil || o.Calls.Peer == nil || o.Calls.Preempt == nil {
 		return nil, errors.New("workerapi: a callback is missing")
 	}
 	if o.PollFor == 0 {

@@ -37,6 +37,9 @@ func newRig(t *testing.T, socket string, pollFor time.Duration) *rig {
 		Report: func(w string, x wire.Report) { r.calls <- fmt.Sprintf("report %s %d", w, x.Step) },
 		Commit: func(w string, x wire.CommitReport) { r.calls <- fmt.Sprintf("commit %s %d", w, x.Commit.Step) },
 		Done:   func(w string, x wire.DoneReport) { r.calls <- fmt.Sprintf("done %s %d", w, x.Step) },
+		Preempt: func(x wire.PreemptRequest) {
+			r.calls <- fmt.Sprintf("preempt %s %s", x.Reason, x.Until.Format(time.RFC3339))
+		},
 		Peer: func(_ context.Context, w string, g uint64, rank int) (wire.Peer, error) {
 			switch rank {
 			case 1:
@@ -134,6 +137,27 @@ func TestRefusalsAreClear(t *testing.T) {
 	}
 	if len(r.calls) != 0 {
 		t.Errorf("a refused call was handed over: %s", <-r.calls)
+	}
+}
+
+// A notice comes from the host: whoever may open the socket may bring it, with no token and no body.
+func TestAnybodyAtTheSocketMayBringANotice(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, filepath.Join(t.TempDir(), "a.sock"), time.Minute)
+	for body, want := range map[string]string{
+		"": "preempt  0001-01-01T00:00:00Z", `{"reason":"spot","until":"2026-01-02T12:00:00Z"}`: "preempt spot 2026-01-02T12:00:00Z",
+	} {
+		if status, b := r.do("POST", wire.PathPreempt, "", body); status != 202 {
+			t.Errorf("%q: %d %s", body, status, b)
+		}
+		if got := <-r.calls; got != want {
+			t.Errorf("%q: handed over %q, want %q", body, got, want)
+		}
+	}
+	for method, body := range map[string]string{"GET": "", "POST": "{"} {
+		if status, _ := r.do(method, wire.PathPreempt, "", body); status != 405 && status != 400 {
+			t.Errorf("%s %q: %d", method, body, status)
+		}
 	}
 }
 

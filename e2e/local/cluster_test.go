@@ -75,9 +75,11 @@ func (c *cluster) services(replicas int) {
 	}
 }
 
-func (c *cluster) agent(node string, slots int) {
-	c.start(node, "agent", "--server", c.url, "--node", node, "--slots", fmt.Sprint(slots), "--advertise", "127.0.0.1",
-		"--state-dir", filepath.Join(c.dir, node))
+func (c *cluster) agent(node string, slots int, more ...string) {
+	c.start(node, append([]string{
+		"agent", "--server", c.url, "--node", node, "--slots", fmt.Sprint(slots), "--advertise", "127.0.0.1",
+		"--state-dir", filepath.Join(c.dir, node),
+	}, more...)...)
 }
 
 // empty is a cluster without a process; it ends with the test.

@@ -3,6 +3,8 @@
 // worker. curl --unix-socket debugs it. Errors are {"code","message"} with a 4xx or 5xx status.
 package wire
 
+import "time"
+
 import (
 	"crypto/hmac"
 	"crypto/sha256"
@@ -17,6 +19,7 @@ const (
 	PathReport  = "/v1/report"  // POST Report -> 204
 	PathCommit  = "/v1/commit"  // POST CommitReport -> 204
 	PathDone    = "/v1/done"    // POST DoneReport -> 204
+	PathPreempt = "/v1/preempt" // POST PreemptRequest, or nothing -> 202; for whoever may use the socket, no token
 )
 
 // Environment of a worker beside torchrun's and Horovod's.
@@ -151,6 +154,12 @@ type LedgerEpoch struct {
 	Count uint64 `json:"count"`
 	Sum   uint64 `json:"sum,string"` // sum modulo 2^64 of SampleHash(index)
 	Done  bool   `json:"done"`
+}
+
+// PreemptRequest announces that this node will be taken away.
+type PreemptRequest struct {
+	Reason string    `json:"reason,omitempty"`
+	Until  time.Time `json:"until,omitzero"` // when it is gone at the latest; zero = not known
 }
 
 // Error is the body of a refused call.

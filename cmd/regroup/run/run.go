@@ -139,7 +139,7 @@ func (r *call) local(parent context.Context, l *serve.Local, spec events.Spec) e
 	if a.Slots == 0 {
 		a.Slots = spec.Workers.Max
 	}
-	a.Advertise = "127.0.0.1"
+	a.Advertise, a.DepartWithin = "127.0.0.1", 0
 	a = a.Filled()
 	agent, err := serve.NewAgent(l.Process, a, nil)
 	if err != nil {

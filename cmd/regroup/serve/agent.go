@@ -24,6 +24,11 @@ type AgentConfig struct {
 	Advertise string        `envconfig:"ADVERTISE"`  // empty = the first address that is not a loopback one
 	DataPorts string        `envconfig:"DATA_PORTS"` // low-high; empty = any
 	Heartbeat time.Duration `envconfig:"HEARTBEAT" default:"500ms"`
+
+	DepartWithin  time.Duration `envconfig:"DEPART_WITHIN" default:"10s"`
+	PreemptSignal string        `envconfig:"PREEMPT_SIGNAL" default:"SIGUSR1"`
+	PreemptFile   string        `envconfig:"PREEMPT_FILE"`
+	PreemptURL    string        `envconfig:"PREEMPT_URL"`
 }
 
 // LoadAgent reads the environment.
@@ -39,6 +44,10 @@ func (a *AgentConfig) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.Advertise, "advertise", a.Advertise, "host under which workers of other nodes reach this one (REGROUP_AGENT_ADVERTISE)")
 	fs.StringVar(&a.DataPorts, "data-ports", a.DataPorts, "low-high: ports on which workers listen (REGROUP_AGENT_DATA_PORTS); default: any")
 	fs.DurationVar(&a.Heartbeat, "heartbeat", a.Heartbeat, "time between heartbeats (REGROUP_AGENT_HEARTBEAT)")
+	fs.DurationVar(&a.DepartWithin, "depart-within", a.DepartWithin, "told to stop, how long an agent lets its work move to other nodes before workers are stopped (REGROUP_AGENT_DEPART_WITHIN)")
+	fs.StringVar(&a.PreemptSignal, "preempt-signal", a.PreemptSignal, "signal that announces that this node will be taken away; empty = none (REGROUP_AGENT_PREEMPT_SIGNAL)")
+	fs.StringVar(&a.PreemptFile, "preempt-file", a.PreemptFile, "file whose appearance announces it (REGROUP_AGENT_PREEMPT_FILE)")
+	fs.StringVar(&a.PreemptURL, "preempt-url", a.PreemptURL, "URL that answers 2xx once it is announced (REGROUP_AGENT_PREEMPT_URL)")
 }
 
 // Filled returns the configuration with this machine's values where none is given.
@@ -76,9 +85,19 @@ func newAgent(p *boot.Process, a AgentConfig, join *agent.Joining, output func(a
 	}
 	return agent.New(agent.Options{
 		Node: events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, StateDir: dir,
-		Ports: p.Ports, Driver: driver, Join: join, Config: agent.Config{Heartbeat: a.Heartbeat},
+		Ports: p.Ports, Driver: driver, Join: join, Config: agent.Config{
+			Heartbeat: a.Heartbeat, DepartWithin: a.DepartWithin, PreemptFile: a.PreemptFile, PreemptURL: a.PreemptURL,
+		},
 		Output: output, Observe: p.Recorder.Record, Logger: p.Logger.With("node", a.Node),
 	})
+}
+
+// Heed lets an agent hear the signal that announces the end of its node, until off is called.
+func (a AgentConfig) Heed(run *agent.Agent) (off func(), err error) {
+	if a.PreemptSignal == "" {
+		return func() {}, nil
+	}
+	return boot.OnSignal(a.PreemptSignal, func() { run.Depart(events.Departure{Reason: "preempted: " + a.PreemptSignal}) })
 }
 
 // AgentCommand is `regroup agent`.
@@ -118,6 +137,11 @@ comes first creates the job. The agent then ends with the job's outcome, or leav
 			if run, err = NewAgent(p, *a, nil); err != nil {
 				return err
 			}
+			off, err := a.Heed(run)
+			if err != nil {
+				return err
+			}
+			defer off()
 			p.Logger.Info("agent runs", "node", a.Filled().Node, "slots", a.Filled().Slots, "incarnation", string(run.Incarnation()))
 			return withHealth(ctx, p, func(ctx context.Context) error { return run.Run(ctx) })
 		},

@@ -39,9 +39,16 @@ func UpCommand(c *boot.Config, a *AgentConfig, d *DiscoveryConfig) *cobra.Comman
 			defer l.Close()
 			l.Discovery = *d
 			if !noAgent {
-				if run, err = NewAgent(l.Process, *a, nil); err != nil {
+				mine := *a
+				mine.DepartWithin = 0 // the services stop too: nobody could move the work
+				if run, err = NewAgent(l.Process, mine, nil); err != nil {
 					return err
 				}
+				off, err := mine.Heed(run)
+				if err != nil {
+					return err
+				}
+				defer off()
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "regroup is up: %s  data %s  stop with Ctrl-C\n", l.URL, c.StateDir)
 			return withHealth(ctx, l.Process, func(ctx context.Context) error { return Everything(ctx, l, run) })

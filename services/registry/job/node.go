@@ -26,7 +26,7 @@ func (t *turn) nodeJoined(b events.NodeJoined) {
 	if back {
 		n.Gone = "" // it was only out of reach
 	}
-	n.Came = max(n.Came, b.Incarnation)
+	n.Came, n.Spared = max(n.Came, b.Incarnation), b.Departing
 	t.Nodes[b.Node] = n
 	if back {
 		t.found(b)
@@ -93,7 +93,7 @@ func (t *turn) nodeGone(b events.NodeFact, planned bool) {
 		return
 	}
 	n := t.remember(b.Node)
-	n.Gone = max(n.Gone, b.Incarnation)
+	n.Gone, n.Spared = max(n.Gone, b.Incarnation), b.Departing
 	t.Nodes[b.Node] = n
 	t.gone(b.Node, why, planned, func(w *events.WorkerView) bool { return w.Agent <= b.Incarnation })
 }
@@ -144,7 +144,7 @@ func (t *turn) gone(node events.NodeID, why string, planned bool, theirs func(*e
 		t.nodeSpan(node, why)
 	}
 	paid := slices.ContainsFunc(lost, func(w *events.WorkerView) bool { return t.Notes[w.Place.String()].Charged == w.Incarnation })
-	if first != nil && !planned && !paid {
+	if first != nil && !planned && !paid && !t.Nodes[node].Spared {
 		g := events.Generation(0)
 		if members > 0 {
 			g = t.View.Generation

@@ -146,14 +146,14 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 	case "done":
 		return events.WorkerDone{WorkerRef: a.ref(), Step: uint64(a.num("step"))}, 0
 	case "exit":
-		e := events.WorkerExited{WorkerRef: a.ref(), ExitCode: int(a.num("code")), Done: a.has("done"), Asked: a.has("asked"), Step: uint64(a.num("step")), Detail: a.text("how"), Signal: a.named["signal"], OOM: a.has("oom")}
+		e := events.WorkerExited{WorkerRef: a.ref(), ExitCode: int(a.num("code")), Done: a.has("done"), Asked: a.has("asked"), Step: uint64(a.num("step")), Detail: a.text("how"), Signal: a.named["signal"], OOM: a.has("oom"), Departing: a.has("departing")}
 		e.Commit = a.commit(e.Generation)
 		if e.Detail == "" {
 			e.Detail = "exit code " + strconv.Itoa(e.ExitCode)
 		}
 		return e, 0
 	case "joined", "lost", "left":
-		f := events.NodeFact{Node: events.NodeID(a.rest[0]), Incarnation: "A1", Reason: a.text("reason")}
+		f := events.NodeFact{Node: events.NodeID(a.rest[0]), Incarnation: "A1", Reason: a.text("reason"), Departing: a.has("departing")}
 		if agent := a.named["agent"]; agent != "" {
 			f.Incarnation = events.Incarnation(agent)
 		}

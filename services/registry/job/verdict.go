@@ -20,7 +20,7 @@ func (t *turn) failed(w *events.WorkerView, b events.WorkerExited) {
 		t.broke(events.Cause{Kind: events.CauseWorkerFailed, Place: &place, Rank: w.Rank, Detail: w.Detail})
 	}
 	t.Broken = max(t.Broken, b.Generation)
-	if !t.charge(w, b.Generation, t.exitFault(b)) {
+	if !b.Departing && !t.charge(w, b.Generation, t.exitFault(b)) {
 		return
 	}
 	switch {

@@ -3,10 +3,12 @@ package boot
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
 
@@ -47,6 +49,35 @@ func Interruptible(parent context.Context, again func()) (context.Context, func(
 		<-ended
 		cancel(nil)
 	}
+}
+
+// OnSignal calls do at each signal of a name, like SIGUSR1, until off is called.
+func OnSignal(name string, do func()) (off func(), err error) {
+	sig := unix.SignalNum(name)
+	switch sig {
+	case 0:
+		return nil, fmt.Errorf("%q is no signal: write SIGUSR1, SIGUSR2, SIGHUP ...", name)
+	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGURG: // the last is the Go runtime's own
+		return nil, fmt.Errorf("%s has another meaning already: take SIGUSR1, SIGUSR2 or SIGHUP", name)
+	}
+	ch, stopped, ended := make(chan os.Signal, 1), make(chan struct{}), make(chan struct{})
+	signal.Notify(ch, sig)
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-ch:
+				do()
+			case <-stopped:
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(ch)
+		close(stopped)
+		<-ended
+	}, nil
 }
 
 // IsTerminal tells whether a file is a terminal.

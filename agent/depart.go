@@ -1,0 +1,139 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
+)
+
+// settleWithin is how long a node that departs must have had nothing to do before its agent leaves: work that was given to it just
+// before may still be on its way.
+const settleWithin = time.Second
+
+// Depart announces that this node will go away. Its work moves, at a commit where the program has them; when none is left, the
+// agent says goodbye and Run returns. If nothing can take the work, it goes on here until it is killed, and what is lost then is charged to
+// nobody. Only the first announcement counts.
+func (a *Agent) Depart(d events.Departure) {
+	if d.Reason == "" {
+		d.Reason = "it was announced"
+	}
+	if !a.departing.CompareAndSwap(nil, &d) {
+		return
+	}
+	a.opt.Logger.Info("this node departs: its work moves away", "node", a.opt.Node, "reason", d.Reason, "until", d.Until)
+	close(a.departed)
+	a.inbox.put(worker.Departing{})
+	a.greet()
+}
+
+// heard notes that discovery knows of the departure.
+func (a *Agent) heard(h events.NodeHello) {
+	if h.Departing != nil && !a.announced.Swap(true) {
+		a.inbox.put(worker.Tick{}) // so that the owner looks
+	}
+}
+
+// ending is how the owner of the machine brings a life of the agent to its end.
+type ending struct {
+	a      *Agent
+	stop   <-chan struct{}  // asked from outside; nil = it was
+	by     <-chan time.Time // workers that have not moved are stopped then
+	kill   <-chan time.Time // and killed then
+	since  time.Time        // the node has had nothing to do
+	asked  bool             // all workers were told to stop
+	hurry  bool             // without their grace
+	goneBy string           // why the agent leaves, for its goodbye
+}
+
+// over tells whether the agent may leave, and if not, when to look again at the latest.
+func (e *ending) over(now time.Time) (bool, time.Duration) {
+	a := e.a
+	switch {
+	case e.asked:
+		return a.state.Idle() && a.inbox.empty(), time.Hour
+	case a.member != nil || a.departing.Load() == nil || !a.announced.Load() || !a.state.Vacant():
+		e.since = time.Time{}
+		return false, time.Hour
+	case e.since.IsZero():
+		e.since = now
+	}
+	left := settleWithin - now.Sub(e.since)
+	if left <= 0 {
+		e.goneBy = "departed: " + a.departing.Load().Reason
+		e.shut(false)
+	}
+	return false, max(left, time.Millisecond)
+}
+
+// begin takes in that the agent was asked to stop: with workers, that is a departure like any other first.
+func (e *ending) begin() {
+	e.stop, e.kill = nil, time.After(e.a.opt.Config.StopWithin)
+	if e.a.opt.Config.DepartWithin <= 0 || e.a.state.Idle() || e.hurry || e.a.member != nil { // who has joined a job has left it before
+		e.shut(false)
+		return
+	}
+	e.by = time.After(e.a.opt.Config.DepartWithin)
+	e.a.Depart(events.Departure{Reason: "its agent was told to stop", Until: time.Now().Add(e.a.opt.Config.StopWithin)})
+}
+
+// shut stops all workers.
+func (e *ending) shut(now bool) {
+	e.asked = true
+	e.a.inbox.put(worker.Shutdown{Now: now || e.hurry})
+}
+
+// togetherWithin is how long the end of a worker by SIGTERM waits for a SIGTERM to the agent: batch systems send both at once, and a
+// departing node's workers are charged to nobody.
+const togetherWithin = 50 * time.Millisecond
+
+// together hands an exit to the machine.
+func (a *Agent) together(in worker.Input) {
+	if x, ok := in.(worker.ProcessExited); ok && x.Signal == "SIGTERM" && a.departing.Load() == nil {
+		time.AfterFunc(togetherWithin, func() {
+			x.Age += togetherWithin
+			a.inbox.put(x)
+		})
+		return
+	}
+	a.inbox.put(in)
+}
+
+// own runs the machine: nobody else touches a.state. It returns when the agent is to leave and no process is left.
+func (a *Agent) own(ctx, work context.Context) (reason string) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	e := &ending{a: a, stop: ctx.Done(), goneBy: "the agent was stopped"}
+	for {
+		for _, in := range a.inbox.take() {
+			a.step(work, in)
+		}
+		a.show()
+		over, wait := e.over(time.Now())
+		if over {
+			return e.goneBy
+		}
+		if d := worker.Deadline(a.state); !d.IsZero() {
+			wait = min(wait, time.Until(d))
+		}
+		timer.Reset(wait)
+		select {
+		case <-a.inbox.wake:
+		case <-timer.C:
+			a.inbox.put(worker.Tick{})
+		case <-e.stop:
+			e.begin()
+		case <-e.by:
+			e.shut(false)
+		case <-e.kill:
+			e.shut(true)
+		case <-a.hurry:
+			if e.hurry = true; e.stop == nil {
+				e.shut(true)
+			}
+		case <-work.Done():
+			return e.goneBy
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/events"
+)
+
+// notices watches the places where this node's end may be announced.
+func (a *Agent) notices(work context.Context) {
+	if f := a.opt.Config.PreemptFile; f != "" {
+		a.tasks.Go(func() error { return a.poll(work, func() (events.Departure, bool) { return fileNotice(f) }) })
+	}
+	if u := a.opt.Config.PreemptURL; u != "" {
+		client := &http.Client{Timeout: a.opt.Config.CallTimeout}
+		a.tasks.Go(func() error {
+			defer client.CloseIdleConnections()
+			return a.poll(work, func() (events.Departure, bool) { return urlNotice(work, client, u) })
+		})
+	}
+}
+
+// poll asks now and then until there is a notice.
+func (a *Agent) poll(work context.Context, look func() (events.Departure, bool)) error {
+	for work.Err() == nil {
+		if d, ok := look(); ok {
+			a.Depart(d)
+			return nil
+		}
+		pause(work, a.opt.Config.PreemptEvery)
+	}
+	return nil
+}
+
+// fileNotice takes a file that exists for a notice.
+func fileNotice(path string) (events.Departure, bool) {
+	if _, err := os.Stat(path); err != nil {
+		return events.Departure{}, false
+	}
+	return events.Departure{Reason: "preempted: the file " + path + " has appeared"}, true
+}
+
+// maxNotice bounds what is read of an answer.
+const maxNotice = 64 << 10
+
+// urlNotice asks a metadata service as clouds have it: any 2xx is a notice, except the word FALSE, with which Google's answers
+// while there is none (it also wants the header). A JSON object may say when ("time", as Amazon's does).
+func urlNotice(ctx context.Context, client *http.Client, url string) (d events.Departure, ok bool) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return d, false
+	}
+	req.Header.Set("Metadata-Flavor", "Google")
+	res, err := client.Do(req)
+	if err != nil {
+		return d, false // no answer is no notice
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxNotice))
+	if err != nil || res.StatusCode/100 != 2 || strings.EqualFold(strings.TrimSpace(string(body)), "false") {
+		return d, false
+	}
+	var says struct {
+		Time time.Time `json:"time"`
+	}
+	_ = json.Unmarshal(body, &says) // most services say nothing of use
+	return events.Departure{Reason: "preempted: told by " + url, Until: says.Time}, true
+}
+
+// preempt takes a notice that somebody brings to the socket.
+func (a *Agent) preempt(r wire.PreemptRequest) {
+	d := events.Departure{Reason: "preempted", Until: r.Until}
+	if r.Reason != "" {
+		d.Reason += ": " + r.Reason
+	}
+	a.Depart(d)
+}

@@ -1,0 +1,137 @@
+package local
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestANodeIsTakenAwayWithNotice: a notice (by signal, by file, at the agent's socket) or a SIGTERM to the agent makes its work move to
+// another node at a commit. Nothing is a fault, no step and no sample is lost, and the agent leaves by itself.
+func TestANodeIsTakenAwayWithNotice(t *testing.T) {
+	for name, notice := range map[string]func(c *cluster, file string) error{
+		"signal": func(c *cluster, _ string) error { return c.signal("node-b", syscall.SIGUSR1) },
+		"file":   func(_ *cluster, file string) error { return os.WriteFile(file, nil, 0o600) },
+		"socket": func(c *cluster, _ string) error {
+			return post(filepath.Join(c.dir, "node-b", "agents", "node-b", "agent.sock"))
+		},
+		"term": func(c *cluster, _ string) error { return c.signal("node-b", syscall.SIGTERM) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			c.services(1)
+			file := filepath.Join(c.dir, "preempted")
+			c.agent("node-a", 1)
+			c.agent("node-b", 1, "--preempt-file", file)
+			job := c.submit(append([]string{"--workers", "2:2", "--max-restarts", "0"}, counter(900)...)...)
+			c.until(job, time.Minute, "its first generation steps", steps)
+			c.agent("node-c", 1)
+			c.nodes(time.Minute, "node-a", "node-b", "node-c")
+			if err := notice(c, file); err != nil {
+				t.Fatal(err)
+			}
+			v := c.until(job, time.Minute, "it trains on the other node", func(v events.JobView) bool {
+				g := v.Generations[len(v.Generations)-1]
+				return g.Ready && slices.ContainsFunc(g.Members, func(m events.Member) bool { return m.Place.Node == "node-c" })
+			})
+			if len(v.Failures) > 0 {
+				t.Errorf("charged: %+v", v.Charges)
+			}
+			eventually(t, 20*time.Second, func() (bool, string) { return !c.procs.Running("node-b"), "the agent has not left" })
+			c.ends(job, 2*time.Minute)
+			for _, e := range facts(t, c, job) {
+				if b, ok := e.Body.(events.IncidentClosed); ok && (!b.Cause.Kind.Planned() || b.StepsLost != 0) {
+					t.Errorf("incident %d: %s %s, %d steps lost; want planned changes and none", b.Incident, b.Cause.Kind, b.Cause.Detail, b.StepsLost)
+				}
+			}
+			view := c.node("node-b")
+			if view.State != events.NodeDeparted || view.Departing == nil {
+				t.Errorf("node-b is %s (%s), departing %+v", view.State, view.Reason, view.Departing)
+			}
+		})
+	}
+}
+
+// TestANodeThatNobodyCanReplaceTrainsOnUntilItIsKilled: what is lost then is charged to nobody.
+func TestANodeThatNobodyCanReplaceTrainsOnUntilItIsKilled(t *testing.T) {
+	c := newCluster(t)
+	c.services(1)
+	c.agent("node-a", 1)
+	c.agent("node-b", 1)
+	job := c.submit(append([]string{"--workers", "2:2", "--max-restarts", "0"}, counter(900)...)...)
+	c.until(job, time.Minute, "its first generation steps", steps)
+	if err := c.signal("node-b", syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, func() (bool, string) {
+		v := c.node("node-b")
+		return v.Draining && strings.Contains(v.Reason, "preempted"), "node-b is " + v.Reason
+	})
+	before := c.job(job).Step
+	c.until(job, 20*time.Second, "it trains on", func(v events.JobView) bool { return v.State == events.JobIsRunning && v.Step >= before })
+	c.kill("node-b")
+	c.agent("node-c", 1)
+	v := c.until(job, time.Minute, "it trains on the other node", func(v events.JobView) bool {
+		g := v.Generations[len(v.Generations)-1]
+		return g.Ready && slices.ContainsFunc(g.Members, func(m events.Member) bool { return m.Place.Node == "node-c" })
+	})
+	if len(v.Failures) > 0 {
+		t.Errorf("charged: %+v", v.Charges)
+	}
+	c.ends(job, 2*time.Minute)
+}
+
+// signal sends a signal to one process, not to its group.
+func (c *cluster) signal(name string, s syscall.Signal) error {
+	pid, _ := c.procs.PID(name)
+	return syscall.Kill(pid, s)
+}
+
+// post brings a notice as curl --unix-socket does.
+func post(socket string) error {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}}
+	res, err := client.Post("http://agent/v1/preempt", "application/json", nil)
+	if err != nil {
+		return err
+	}
+	return res.Body.Close()
+}
+
+// node reads discovery's view.
+func (c *cluster) node(n events.NodeID) events.NodeView {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.t.Context()), 5*time.Second)
+	defer cancel()
+	b, _, err := c.ports.Buckets.Bucket(events.BucketNodes).Load(ctx, string(n))
+	if err != nil {
+		return events.NodeView{}
+	}
+	v, err := events.DecodeView[events.NodeView](b)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return v
+}
+
+// nodes waits until nodes are ready.
+func (c *cluster) nodes(limit time.Duration, nodes ...events.NodeID) {
+	c.t.Helper()
+	eventually(c.t, limit, func() (bool, string) {
+		for _, n := range nodes {
+			if v := c.node(n); v.State != events.NodeReady {
+				return false, string(n) + " is " + string(v.State)
+			}
+		}
+		return true, ""
+	})
+}
