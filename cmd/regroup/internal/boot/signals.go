@@ -56,7 +56,7 @@ func OnSignal(name string, do func()) (off func(), err error) {
 	sig := unix.SignalNum(name)
 	switch sig {
 	case 0:
-		return nil, fmt.Errorf("%q is no signal: write SIGUSR1, SIGUSR2, SIGHUP ...", name)
+		return nil, fmt.Errorf("%q is no signal: write SIGUSR1, SIGUSR2, SIGHUP or another", name)
 	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGURG: // the last is the Go runtime's own
 		return nil, fmt.Errorf("%s has another meaning already: take SIGUSR1, SIGUSR2 or SIGHUP", name)
 	}
