@@ -108,6 +108,10 @@ func (m *membership) run(user, work context.Context) {
 	case <-work.Done():
 		return
 	}
+	select {
+	case <-m.wake: // for the connection that we have just begun with
+	default:
+	}
 	for work.Err() == nil && user.Err() == nil {
 		if m.enter(user) {
 			return

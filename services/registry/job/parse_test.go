@@ -118,6 +118,15 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 			set.Places = append(set.Places, place(t, p))
 		}
 		return set, number
+	case "gathered":
+		g := events.RoundGathered{Job: demo, Reason: a.text("reason"), Closed: a.has("closed")}
+		for _, p := range a.rest {
+			if strings.Contains(p, "/") {
+				g.Places = append(g.Places, place(t, p))
+				g.Nodes = append(g.Nodes, place(t, p).Node)
+			}
+		}
+		return g, number
 	case "noroom":
 		return events.PlacementWaiting{Job: demo, Reason: a.text("reason")}, number
 	case "open":
@@ -224,6 +233,12 @@ func (a args) spec() events.Spec {
 	s.Failures.SameStep = int(a.num("samestep"))
 	s.Failures.Per, s.Elastic.Timeout, s.Health.Hang = a.duration("per"), a.duration("timeout"), a.duration("hang")
 	s.Stop.Grace = a.duration("grace")
+	if nodes := a.named["nodes"]; nodes != "" {
+		low, high, _ := strings.Cut(nodes, ":")
+		lo, _ := strconv.Atoi(low)
+		hi, _ := strconv.Atoi(high)
+		s.Rendezvous, s.Workers = &events.Rendezvous{External: true, Nodes: events.NodeRange{Min: lo, Max: hi}}, events.Workers{}
+	}
 	if a.has("nocommand") {
 		s.Command = nil
 	}

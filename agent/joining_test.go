@@ -1,0 +1,227 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/agent/fake"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
+)
+
+// crossing is an agent that has come for one job, with a rendezvous that answers what the test says.
+type crossing struct {
+	t       *testing.T
+	bus     *memory.Bus
+	agent   *agent.Agent
+	stop    context.CancelFunc
+	ended   chan error
+	mu      sync.Mutex
+	heard   []string // requests, in order
+	told    []string // standings as the user is told
+	slots   int      // offered in the hello
+	answer  func() (events.NodeStanding, error)
+	unserve func()
+}
+
+func newCrossing(t *testing.T) *crossing {
+	c := &crossing{t: t, bus: memory.New(), ended: make(chan error, 1)}
+	ports := c.bus.Ports()
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	serve := func(service, verb string, f func(data []byte) (events.Body, error)) {
+		all.Go(func() {
+			_ = ports.Calls.Serve(ctx, events.RequestSubject(service, verb), "", func(_ context.Context, data []byte) ([]byte, error) {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.heard = append(c.heard, service+" "+verb)
+				b, err := f(data)
+				if err != nil {
+					return nil, err
+				}
+				return events.EncodeBody(b)
+			})
+		})
+	}
+	serve(events.ServiceDiscovery, events.VerbJoin, func(data []byte) (events.Body, error) {
+		h, err := events.DecodeBody[events.NodeHello](data)
+		c.slots = h.Slots
+		return events.NodeWelcome{}, err
+	})
+	serve(events.ServiceDiscovery, events.VerbLeave, func([]byte) (events.Body, error) { return events.NodeWelcome{}, nil })
+	standing := func([]byte) (events.Body, error) { return c.answer() }
+	serve(events.ServiceRendezvous, events.VerbEnter, standing)
+	serve(events.ServiceRendezvous, events.VerbExit, func([]byte) (events.Body, error) {
+		return events.NodeStanding{Standing: events.StandingLeft}, nil
+	})
+	c.unserve = func() { cancel(); all.Wait() }
+	spec := events.Spec{
+		Name: "mnist", Command: []string{"fake", "run=1h"}, Rendezvous: &events.Rendezvous{External: true, Nodes: events.NodeRange{Min: 2, Max: 4}, WorkersPerNode: 1},
+	}.WithDefaults()
+	pipes := newPipes()
+	var err error
+	c.agent, err = agent.New(agent.Options{
+		Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: ports, Driver: fake.New(), Incarnation: "01AGENT",
+		Listen: func(context.Context, string) (net.Listener, error) { return pipes, nil },
+		Join: &agent.Joining{Job: job, Spec: spec, Told: func(s events.NodeStanding) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.told = append(c.told, fmt.Sprintf("%s %d", s.Standing, s.Nodes))
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c *crossing) run() {
+	run, stop := context.WithCancel(context.Background())
+	c.stop = stop
+	go func() { c.ended <- c.agent.Run(run) }()
+	synctest.Wait()
+}
+
+// ends waits until Run has returned.
+func (c *crossing) ends() {
+	c.t.Helper()
+	select {
+	case err := <-c.ended:
+		if err != nil {
+			c.t.Errorf("Run: %v", err)
+		}
+	case <-time.After(10 * time.Minute):
+		c.t.Error("Run does not return")
+	}
+	c.stop()
+	c.unserve()
+}
+
+func (c *crossing) says(s events.Standing, nodes int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answer = func() (events.NodeStanding, error) {
+		return events.NodeStanding{Node: "node-a", Standing: s, Gathering: events.Gathering{Job: job, Nodes: nodes, Min: 2, Max: 4}}, err
+	}
+}
+
+func (c *crossing) asked(what string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, h := range c.heard {
+		if h == what {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *crossing) launch(revision uint64, phase events.Phase) {
+	c.t.Helper()
+	data, err := events.EncodeBody(events.Launch{
+		Job: job, Node: "node-a", Revision: revision, Phase: phase, Generation: 1, Spec: events.Spec{Name: "mnist", Command: []string{"fake"}},
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if _, err := c.bus.Ports().Log.Publish(context.Background(), events.Message{Subject: events.LaunchSubject("node-a", job), Data: data}); err != nil {
+		c.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// TestAComerWaitsForItsLaunch: it asks after its hello, offers no slots, does not poll, hears how far the others are, and ends with
+// the job as soon as a launch says so.
+func TestAComerWaitsForItsLaunch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrossing(t)
+		c.says(events.StandingIn, 1, nil)
+		c.run()
+		time.Sleep(9 * time.Second)
+		if c.slots != 0 || c.asked("rendezvous enter") != 1 {
+			t.Errorf("offered %d slots and asked %d times in 9 s, want none and once", c.slots, c.asked("rendezvous enter"))
+		}
+		data, err := events.EncodeBody(events.Gathering{Job: job, Nodes: 2, Min: 2, Max: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.bus.Ports().Signals.Send(events.GatheringSubject(job), data); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		c.launch(1, events.PhasePrepare)
+		c.says(events.StandingOver, 2, nil)
+		c.launch(2, events.PhaseStop)
+		c.ends()
+		if want := []string{"participant 1", "participant 2", "participant 1", "over 2"}; !slices.Equal(c.told, want) {
+			t.Errorf("told %q, want %q; heard %q", c.told, want, c.heard)
+		}
+		if s, entered, err := c.agent.Standing(); s.Standing != events.StandingOver || !entered || err != nil {
+			t.Errorf("standing %+v, entered %t, %v", s, entered, err)
+		}
+	})
+}
+
+// TestAComerThatIsRefusedSaysWhy: another spec is no reason to try again; a rendezvous that is away or does not know the job yet is.
+func TestAComerThatIsRefusedSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrossing(t)
+		c.says("", 0, events.Errorf(events.NotFound, "not yet"))
+		c.run()
+		time.Sleep(5 * time.Second)
+		if n := c.asked("rendezvous enter"); n < 3 {
+			t.Errorf("asked %d times in 5 s, want more", n)
+		}
+		c.says("", 0, events.Errorf(events.Conflict, "env: is another"))
+		c.ends()
+		if _, entered, err := c.agent.Standing(); events.CodeOf(err) != events.Conflict || entered {
+			t.Errorf("refused with %v, entered %t; want the conflict", err, entered)
+		}
+	})
+}
+
+// TestAComerThatIsInterruptedLeaves: it withdraws its node, waits until the job has let it go, and only then says goodbye.
+func TestAComerThatIsInterruptedLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrossing(t)
+		c.says(events.StandingIn, 2, nil)
+		c.run()
+		c.launch(1, events.PhasePrepare)
+		c.stop()
+		time.Sleep(5 * time.Second)
+		if c.asked("rendezvous exit") != 1 || c.asked("discovery leave") != 0 {
+			t.Errorf("heard %q, want an exit and no goodbye yet", c.heard)
+		}
+		c.launch(2, events.PhaseStop)
+		c.ends()
+		if c.asked("discovery leave") != 1 {
+			t.Errorf("heard %q, want a goodbye", c.heard)
+		}
+	})
+}
+
+// TestAComerThatIsInterruptedTwiceWaitsForNobody.
+func TestAComerThatIsInterruptedTwiceWaitsForNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrossing(t)
+		c.says(events.StandingIn, 2, nil)
+		c.run()
+		c.launch(1, events.PhasePrepare)
+		began := time.Now()
+		c.stop()
+		synctest.Wait()
+		c.agent.Kill()
+		c.ends()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("left after %s, want at once", took)
+		}
+	})
+}
