@@ -9,11 +9,13 @@ TOOLS       := $(CURDIR)/.tools
 GOLANGCI    := v2.5.0
 SEEDS       ?= 1000
 FUZZTIME    ?= 20s
+KILLS       ?= 1000
+RUNS        ?= 20
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS     := -s -w -X main.version=$(VERSION)
 SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) go.mod go.sum
 
-.PHONY: help setup torch net node build test race sim e2e e2e-network chaos reliability e2e-containers fuzz bench lint fmt generate dev demo check clean
+.PHONY: help setup torch net node build test race sim e2e e2e-network chaos reliability e2e-containers fuzz bench bench-control lint fmt generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,8 +80,11 @@ fuzz: ## every decoder for FUZZTIME each
 	  for name in $$(grep -oE '^func Fuzz[A-Za-z0-9]+' $$target | sed 's/func //'); do \
 	    echo "$$name in $$(dirname $$target)"; $(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) ./$$(dirname $$target); done; done
 
-bench: build ## recovery, submit and idle figures into docs/benchmarks.md
+bench: build net ## recovery, submit and idle figures into docs/benchmarks.md
 	@$(GO) run ./e2e/bench -out docs/benchmarks.md
+
+bench-control: build net ## 1,000 kills of services and brokers while a job trains (KILLS, RUNS): what a step notices
+	@$(GO) run ./e2e/bench -out docs/benchmarks.md -only control -control-kills $(KILLS) -control-runs $(RUNS)
 
 lint: setup $(TOOLS)/golangci-lint ## golangci-lint and gofumpt
 	@$(TOOLS)/golangci-lint run ./...

@@ -84,9 +84,13 @@ func (s *single) leave(node string) error { return s.processes.Signal(node, sysc
 
 // submit submits a job of the counter example, in-process recovery, and returns its id.
 func (s *single) submit(ctx context.Context, name string, workers events.Workers, args ...string) (events.JobID, error) {
+	return submit(ctx, s.Client, s.bin, name, workers, args...)
+}
+
+func submit(ctx context.Context, c *cluster.Client, bin, name string, workers events.Workers, args ...string) (events.JobID, error) {
 	unlimited := 1 << 20
-	return s.Submit(ctx, events.Spec{
-		Name: name, Command: append([]string{filepath.Join(s.bin, "counter")}, args...), Workers: workers,
+	return c.Submit(ctx, events.Spec{
+		Name: name, Command: append([]string{filepath.Join(bin, "counter")}, args...), Workers: workers,
 		Recovery: events.RecoveryInProcess, Failures: events.Failures{Max: &unlimited},
 	})
 }

@@ -10,20 +10,28 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// measureKill kills a worker of a job of four, again and again, and measures until every survivor has made a step in the next
-// generation. Then it waits until the successor is in, so that each kill meets four workers.
-func measureKill(ctx context.Context, c *single, kills int) (string, error) {
+// breaking is one way to break a job of four workers, again and again.
+type breaking struct {
+	client *cluster.Client
+	submit func(context.Context) (events.JobID, error)
+	trials int
+	// strike breaks something for the n-th time, and says whose end it is. heal (may be nil) mends it once the survivors train.
+	strike func(n int, sealed events.RoundSealed) (gone func(events.Member) bool, heal func() error, err error)
+}
+
+// measure returns how long it took from just before each strike until every survivor had made a step in the next generation,
+// and, for those faults that need no mending, until there were four workers again. Each strike meets four.
+func (m breaking) measure(ctx context.Context) (survivors, whole []time.Duration, err error) {
 	var job events.JobID
 	var sealed events.RoundSealed
-	var killed time.Time
+	var struck, full time.Time
 	var waiting map[events.Incarnation]bool // survivors whose first step is awaited
 	var ready map[events.Incarnation]bool   // members of sealed that have made a step
-	var survivors, rejoined []time.Duration
-	var full time.Time
+	var heal func() error
 	limit, cancel := context.WithTimeout(ctx, 20*time.Minute)
 	defer cancel()
-	err := watch(limit, c.Client, func() error {
-		id, err := c.submit(ctx, "kill", events.Workers{Min: 2, Max: 4}, "-steps", "100000000", "-step-time", "1ms", "-samples", "1000000", "-batch", "64", "-commit-every", "5")
+	err = watch(limit, m.client, func() error {
+		id, err := m.submit(ctx)
 		job = id
 		return err
 	}, func(a cluster.Arrival) error {
@@ -40,34 +48,58 @@ func measureKill(ctx context.Context, c *single, kills int) (string, error) {
 			}
 			ready[b.Incarnation] = true
 			if delete(waiting, b.Incarnation); waiting != nil && len(waiting) == 0 {
-				survivors = append(survivors, a.At.Sub(killed))
-				waiting, full = nil, killed
+				survivors = append(survivors, a.At.Sub(struck))
+				waiting, full = nil, struck
+				if heal != nil {
+					if err := heal(); err != nil {
+						return err
+					}
+				}
 			}
 			if len(sealed.Members) < 4 || len(ready) < 4 {
 				return nil
 			}
-			if !full.IsZero() {
-				rejoined = append(rejoined, a.At.Sub(full))
+			if !full.IsZero() && heal == nil {
+				whole = append(whole, a.At.Sub(full))
 			}
-			if len(survivors) == kills {
+			if len(survivors) == m.trials {
 				return cluster.Enough
 			}
-			victim := sealed.Members[len(survivors)%4] // every rank in turn, rank 0 too
+			struck = time.Now()
+			var gone func(events.Member) bool
+			var err error
+			if gone, heal, err = m.strike(len(survivors), sealed); err != nil {
+				return err
+			}
 			waiting = map[events.Incarnation]bool{}
-			for _, m := range sealed.Members {
-				if m.Incarnation != victim.Incarnation {
-					waiting[m.Incarnation] = true
+			for _, w := range sealed.Members {
+				if !gone(w) {
+					waiting[w.Incarnation] = true
 				}
 			}
-			killed = time.Now()
-			return syscall.Kill(victim.PID, syscall.SIGKILL)
 		}
 		return nil
 	})
 	if err != nil {
-		return "", fmt.Errorf("after %d kills: %w", len(survivors), err)
+		return nil, nil, fmt.Errorf("after %d trials: %w", len(survivors), err)
 	}
-	if err := c.Stop(ctx, job); err != nil {
+	return survivors, whole, m.client.Stop(ctx, job)
+}
+
+// counting is what the workers do while they are broken.
+var counting = []string{"-steps", "100000000", "-step-time", "1ms", "-samples", "1000000", "-batch", "64", "-commit-every", "5"}
+
+// killWorker kills every rank in turn, rank 0 too.
+func killWorker(n int, sealed events.RoundSealed) (func(events.Member) bool, func() error, error) {
+	victim := sealed.Members[n%len(sealed.Members)]
+	return func(m events.Member) bool { return m.Incarnation == victim.Incarnation }, nil, syscall.Kill(victim.PID, syscall.SIGKILL)
+}
+
+func measureKill(ctx context.Context, c *single, kills int) (string, error) {
+	survivors, rejoined, err := breaking{client: c.Client, trials: kills, strike: killWorker, submit: func(ctx context.Context) (events.JobID, error) {
+		return c.submit(ctx, "kill", events.Workers{Min: 2, Max: 4}, counting...)
+	}}.measure(ctx)
+	if err != nil {
 		return "", err
 	}
 	return row("worker SIGKILL to every survivor's first step of the new generation (embedded, 4 Go workers)", survivors, "median 100 ms, p99 300 ms") +

@@ -26,11 +26,24 @@ func main() {
 	submits := flag.Int("submits", 30, "jobs to submit")
 	joins := flag.Int("joins", 50, "nodes to join, for each size of state")
 	idle := flag.Duration("idle", 30*time.Second, "how long the idle process is watched")
-	only := flag.String("only", "", "one of idle, submit, kill, join; empty = all")
+	cuts := flag.Int("cuts", 50, "nodes to cut off")
+	control := flag.Int("control-kills", 1000, "processes of the control plane to kill, for -only control")
+	runs := flag.Int("control-runs", 20, "runs over which they are spread, each followed by an undisturbed one")
+	only := flag.String("only", "", "one of idle, submit, kill, join, network, control; empty = all but control")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *out, *bin, *only, *kills, *submits, *joins, *idle); err != nil {
+	var err error
+	if *only != "network" && *only != "control" {
+		err = run(ctx, *out, *bin, *only, *kills, *submits, *joins, *idle)
+	}
+	if err == nil && (*only == "" || *only == "network") {
+		err = hosts(ctx, *out, *bin, *cuts, *kills)
+	}
+	if err == nil && *only == "control" {
+		err = undisturbed(ctx, *out, *bin, *control, *runs)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
