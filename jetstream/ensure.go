@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -26,21 +27,33 @@ const (
 // Ensure makes the streams and buckets, or changes those that differ, with this number of replicas (1, 3 or 5). It waits for a
 // cluster that is still electing until ctx ends, 60 s if it has no end. Repeating it is harmless.
 func (c *Conn) Ensure(ctx context.Context, replicas int) error {
+	return c.ensure(ctx, replicas, false)
+}
+
+// EnsureAtLeast is Ensure that never takes replicas away.
+func (c *Conn) EnsureAtLeast(ctx context.Context, replicas int) error {
+	return c.ensure(ctx, replicas, true)
+}
+
+func (c *Conn) ensure(ctx context.Context, replicas int, orMore bool) error {
 	if replicas != 1 && replicas != 3 && replicas != 5 {
 		return events.Errorf(events.Invalid, "topology: %d replicas: use 1, 3 or 5", replicas)
 	}
 	ctx, cancel := bound(ctx)
 	defer cancel()
 	for _, want := range topology(replicas) {
-		if err := c.ensureStream(ctx, want); err != nil {
+		if err := c.ensureStream(ctx, want, orMore); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Conn) ensureStream(ctx context.Context, want js.StreamConfig) error {
+func (c *Conn) ensureStream(ctx context.Context, want js.StreamConfig, orMore bool) error {
 	have, err := c.lookup(ctx, want.Name)
+	if err == nil && orMore {
+		want.Replicas = max(want.Replicas, have.Replicas)
+	}
 	switch {
 	case errors.Is(err, events.ErrNotFound):
 		return c.insist(ctx, "make stream "+want.Name, createAttempt, func(ctx context.Context) error {
@@ -62,12 +75,13 @@ func (c *Conn) ensureStream(ctx context.Context, want js.StreamConfig) error {
 	})
 }
 
-// Verify refuses, naming every difference, if the streams and buckets are not what this version needs. The number of replicas is the
-// operator's choice. It waits for a cluster that is still electing, like Ensure.
+// Verify refuses, naming every difference, if the streams and buckets are not what this version needs. How many replicas there are is the
+// operator's choice, but it is one choice: a stream with fewer than the others is lost with a server that they survive. It waits for a cluster that is still electing, like Ensure.
 func (c *Conn) Verify(ctx context.Context) error {
 	ctx, cancel := bound(ctx)
 	defer cancel()
 	var found []string
+	replicas := map[string]int{}
 	for _, want := range topology(1) {
 		have, err := c.lookup(ctx, want.Name)
 		switch {
@@ -76,9 +90,16 @@ func (c *Conn) Verify(ctx context.Context) error {
 		case err != nil:
 			return err
 		default:
+			replicas[want.Name] = have.Replicas
 			for _, d := range differences(have, want) {
 				found = append(found, "stream "+want.Name+": "+d)
 			}
+		}
+	}
+	most := slices.Max(append(slices.Collect(maps.Values(replicas)), 0))
+	for _, name := range slices.Sorted(maps.Keys(replicas)) {
+		if n := replicas[name]; n < most {
+			found = append(found, fmt.Sprintf("stream %s: replicas is %d, want %d as others have", name, n, most))
 		}
 	}
 	if len(found) == 0 {
@@ -159,4 +180,36 @@ func differences(have, want js.StreamConfig) []string {
 	diff("deny_delete", have.DenyDelete, want.DenyDelete)
 	diff("allow_rollup_hdrs", have.AllowRollup, want.AllowRollup)
 	return out
+}
+
+// Copies returns how many servers hold everything up to now: the number for the stream or bucket with the fewest.
+func (c *Conn) Copies(ctx context.Context) (int, error) {
+	ctx, cancel := bound(ctx)
+	defer cancel()
+	least := 0
+	for _, want := range topology(1) {
+		var have *js.StreamInfo
+		err := c.insist(ctx, "look at stream "+want.Name, electionAttempt, func(ctx context.Context) error {
+			s, err := c.js.Stream(ctx, want.Name)
+			if err == nil {
+				have = s.CachedInfo()
+			}
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+		n := 1
+		if have.Cluster != nil {
+			for _, r := range have.Cluster.Replicas {
+				if r.Current && !r.Offline {
+					n++
+				}
+			}
+		}
+		if least == 0 || n < least {
+			least = n
+		}
+	}
+	return least, nil
 }

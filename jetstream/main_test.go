@@ -97,3 +97,18 @@ func background(t *testing.T, run func(ctx context.Context) error) (stop func() 
 	t.Cleanup(func() { _ = stop() })
 	return stop
 }
+
+// await polls for what gives no other sign.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	end := time.After(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("timed out: %s", what)
+		}
+	}
+}

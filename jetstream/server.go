@@ -38,6 +38,7 @@ type Cluster struct {
 	Listen    string   // host:port for the other servers, port 0 = any free one
 	Advertise string   // host:port told to the others instead of Listen
 	Routes    []string // host:port or URL of the other servers' Listen; its own may be among them
+	First     bool     // begins the cluster alone; data of a server on its own in StoreDir are kept. Others join by Routes
 }
 
 // Defaults of the server's limits, in bytes.
@@ -53,6 +54,8 @@ const serverPing = time.Second
 type Server struct {
 	ns     *server.Server
 	system System
+
+	ending, ended chan struct{} // of the companion; nil = there is none
 }
 
 // StartServer starts a server and returns when clients can connect. In a cluster JetStream is usable later, once the
@@ -70,12 +73,23 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if o.Logger != nil {
 		ns.SetLoggerV2(serverLog{o.Logger, system.Password != ""}, false, false, false)
 	}
+	if o.Cluster.First {
+		if err := aloneAtFirst(opts); err != nil {
+			return nil, err
+		}
+	}
 	ns.Start()
 	limit := o.StartLimit
 	if limit == 0 {
 		limit = 10 * time.Second
 	}
 	s := &Server{ns: ns, system: system}
+	if o.Cluster.First {
+		if err := s.accompany(opts, opts.Routes[0]); err != nil {
+			s.Shutdown()
+			return nil, err
+		}
+	}
 	if !ns.ReadyForConnections(limit) {
 		s.Shutdown()
 		return nil, events.Errorf(events.Unavailable,
@@ -121,7 +135,7 @@ func (o ServerOptions) build() (*server.Options, error) {
 
 func (c Cluster) apply(opts *server.Options) error {
 	if c.Listen == "" {
-		if len(c.Routes) > 0 || c.Name != "" {
+		if len(c.Routes) > 0 || c.Name != "" || c.First {
 			return events.Errorf(events.Invalid, "NATS cluster %q has no listen address: give host:port", c.Name)
 		}
 		return nil
@@ -131,6 +145,13 @@ func (c Cluster) apply(opts *server.Options) error {
 		return err
 	}
 	opts.Cluster.Name, opts.Cluster.Host, opts.Cluster.Port, opts.Cluster.Advertise = cmp.Or(c.Name, "regroup"), host, port, c.Advertise
+	if c.First { // nats-server wants a route, be it to itself
+		u, err := toItself(opts)
+		if err != nil {
+			return err
+		}
+		opts.Routes = append(opts.Routes, u)
+	}
 	for _, r := range c.Routes {
 		if !strings.Contains(r, "://") {
 			r = "nats-route://" + r
@@ -190,6 +211,11 @@ func (s *Server) Leads(stream string) bool {
 
 // Shutdown stops the server and waits until it has ended. What was acknowledged is kept in StoreDir.
 func (s *Server) Shutdown() {
+	if s.ending != nil {
+		close(s.ending)
+		<-s.ended
+		s.ending = nil
+	}
 	s.ns.Shutdown()
 	s.ns.WaitForShutdown()
 }

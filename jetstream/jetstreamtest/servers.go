@@ -39,7 +39,7 @@ func Three(t testing.TB) *Servers {
 	t.Helper()
 	const size = 3
 	// A route must be known before the server that listens there starts, so the ports are chosen here.
-	routes := freeAddresses(t, size)
+	routes := FreeAddresses(t, size)
 	options := make([]jetstream.ServerOptions, size)
 	for i := range options {
 		options[i] = jetstream.ServerOptions{
@@ -171,7 +171,8 @@ func Reconnect(t testing.TB, c *jetstream.Conn) {
 	await(t, "the connection stands again", func() bool { return c.Connected() && c.Connects() > before })
 }
 
-func freeAddresses(t testing.TB, n int) []string {
+// FreeAddresses returns addresses of this machine at which nobody listens.
+func FreeAddresses(t testing.TB, n int) []string {
 	t.Helper()
 	out := make([]string, n)
 	for i := range out {

@@ -164,16 +164,22 @@ func gathered(v events.JobView, g events.GatheringView) events.RoundGathered {
 	return b
 }
 
-// missed makes the fact about a node that some job has not heard: it still counts workers there that are gone.
+// missed makes the fact about a node that some job has not heard: it still counts workers there that are gone, or thinks of
+// those as lost that are there.
 func missed(v events.NodeView, live map[events.JobID]events.JobView) events.Body {
 	gone := v.State == events.NodeGone || v.State == events.NodeDeparted
 	counted := false
 	for _, j := range live {
 		for _, w := range j.Workers {
-			if w.Place.Node != v.Node || job.Ended(w.State) {
-				continue
+			switch {
+			case w.Place.Node != v.Node:
+			case job.Ended(w.State): // lost with an agent that is there: its loss came late, behind its return
+				counted = counted || (!gone && w.State == events.WorkerIsLost && w.Agent == v.Incarnation)
+			case gone:
+				counted = counted || w.Agent <= v.Incarnation
+			default:
+				counted = counted || (w.Agent != "" && w.Agent < v.Incarnation)
 			}
-			counted = counted || (gone && w.Agent <= v.Incarnation) || (!gone && w.Agent != "" && w.Agent < v.Incarnation)
 		}
 	}
 	f := v.Fact()

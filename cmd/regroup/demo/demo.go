@@ -77,7 +77,7 @@ func (d *demo) run(parent context.Context) error {
 	if err != nil {
 		return err
 	}
-	l, err := serve.OpenLocal(parent, d.config, "127.0.0.1:0")
+	l, err := serve.OpenLocal(parent, d.config, serve.LocalOptions{Listen: "127.0.0.1:0"})
 	if err != nil {
 		return err
 	}

@@ -83,7 +83,7 @@ services and an agent in this process.`,
 
 func (r *call) run(ctx context.Context, spec events.Spec) error {
 	if r.config.Server == "" {
-		l, err := serve.OpenLocal(ctx, *r.config, "127.0.0.1:0")
+		l, err := serve.OpenLocal(ctx, *r.config, serve.LocalOptions{Listen: "127.0.0.1:0"})
 		switch {
 		case err == nil:
 			return r.local(ctx, l, spec)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,8 +32,25 @@ type Local struct {
 // ErrInUse says that another process has the state folder open.
 var ErrInUse = errors.New("the state folder is in use by another regroup")
 
-// OpenLocal starts the broker on the state folder and connects to it. listen is host:port; empty = in-process only.
-func OpenLocal(ctx context.Context, c boot.Config, listen string) (*Local, error) {
+// LocalOptions are how the broker in this process is reached, and by whom.
+type LocalOptions struct {
+	Listen  string // host:port for clients; empty = in-process only
+	Name    string // of the broker, unique in its cluster
+	Cluster string // host:port for the brokers of other machines; empty = a broker on its own
+	Join    []string
+}
+
+// broker are the options of the server.
+func (o LocalOptions) broker(dir string, log *slog.Logger) jetstream.ServerOptions {
+	s := jetstream.ServerOptions{Name: o.Name, StoreDir: dir, Listen: o.Listen, Logger: log}
+	if o.Cluster != "" {
+		s.Cluster = jetstream.Cluster{Listen: o.Cluster, Routes: o.Join, First: len(o.Join) == 0}
+	}
+	return s
+}
+
+// OpenLocal starts the broker on the state folder and connects to it.
+func OpenLocal(ctx context.Context, c boot.Config, o LocalOptions) (*Local, error) {
 	dir := filepath.Join(c.StateDir, "nats")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state folder: %w", err)
@@ -51,7 +69,7 @@ func OpenLocal(ctx context.Context, c boot.Config, listen string) (*Local, error
 		l.Close()
 		return nil, err
 	}
-	if l.server, err = jetstream.StartServer(jetstream.ServerOptions{StoreDir: dir, Listen: listen, Logger: log}); err != nil {
+	if l.server, err = jetstream.StartServer(o.broker(dir, log)); err != nil {
 		l.Close()
 		return nil, err
 	}
@@ -59,11 +77,11 @@ func OpenLocal(ctx context.Context, c boot.Config, listen string) (*Local, error
 		l.Close()
 		return nil, err
 	}
-	if err := l.Process.Conn.Ensure(ctx, 1); err != nil {
+	if err := l.Process.Conn.EnsureAtLeast(ctx, 1); err != nil {
 		l.Close()
 		return nil, err
 	}
-	if listen != "" {
+	if o.Listen != "" {
 		l.URL = l.server.ClientURL()
 		l.file = filepath.Join(c.StateDir, addressFile)
 		if err := os.WriteFile(l.file, []byte(l.URL+"\n"), 0o600); err != nil {
@@ -72,11 +90,6 @@ func OpenLocal(ctx context.Context, c boot.Config, listen string) (*Local, error
 		}
 	}
 	return l, nil
-}
-
-// Run runs the four services until ctx ends.
-func (l *Local) Run(ctx context.Context) error {
-	return Services(ctx, l.Process, l.Discovery, All()...)
 }
 
 // Close ends the connection and the broker.
@@ -123,7 +136,7 @@ func Attach(ctx context.Context, c boot.Config) (events.Ports, func(), error) {
 	if _, err := os.Stat(filepath.Join(c.StateDir, "nats")); err != nil {
 		return events.Ports{}, nil, events.Errorf(events.Unavailable, "no server: none is configured (--server, REGROUP_SERVER) and none runs here; start one with: regroup up")
 	}
-	l, err := OpenLocal(ctx, c, "")
+	l, err := OpenLocal(ctx, c, LocalOptions{})
 	if err != nil {
 		return events.Ports{}, nil, err
 	}

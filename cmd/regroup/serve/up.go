@@ -11,14 +11,19 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 )
 
+// clusterListen is where a broker that joins others listens for them, unless it is told.
+const clusterListen = "0.0.0.0:6222"
+
 // UpCommand is `regroup up`: the broker, all services and an agent in this process.
 func UpCommand(c *boot.Config, a *AgentConfig, d *DiscoveryConfig) *cobra.Command {
-	var listen string
+	o := LocalOptions{Listen: "127.0.0.1:0"}
 	var noAgent bool
 	cmd := &cobra.Command{
 		Use: "up", Short: "Run everything in this process: broker, services and an agent", Args: cobra.NoArgs,
 		Example: `  regroup up
   regroup up --slots 4 --listen 0.0.0.0:4222
+  regroup up --listen 0.0.0.0:4222 --cluster-listen 0.0.0.0:6222     # the first of three machines
+  regroup up --listen 0.0.0.0:4222 --join HOST-OF-THE-FIRST:6222     # the second and the third
   regroup up --listen 0.0.0.0:4222 --host-file hosts.txt     # agents of other machines are used if it names them
   regroup run --workers 2:4 -- python train.py     # in another terminal: uses it`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -32,7 +37,13 @@ func UpCommand(c *boot.Config, a *AgentConfig, d *DiscoveryConfig) *cobra.Comman
 			if err := d.Check(ctx); err != nil {
 				return err
 			}
-			l, err := OpenLocal(ctx, *c, listen)
+			if len(o.Join) > 0 && o.Cluster == "" {
+				o.Cluster = clusterListen
+			}
+			if o.Name == "" {
+				o.Name = a.Filled().Node
+			}
+			l, err := OpenLocal(ctx, *c, o)
 			if err != nil {
 				return err
 			}
@@ -54,7 +65,11 @@ func UpCommand(c *boot.Config, a *AgentConfig, d *DiscoveryConfig) *cobra.Comman
 			return withHealth(ctx, l.Process, func(ctx context.Context) error { return Everything(ctx, l, run) })
 		},
 	}
-	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "host:port for clients and agents of other machines")
+	f := cmd.Flags()
+	f.StringVar(&o.Listen, "listen", o.Listen, "host:port for clients and agents of other machines")
+	f.StringVar(&o.Cluster, "cluster-listen", "", "host:port for the brokers of other machines; with three of them everything is stored three times")
+	f.StringSliceVar(&o.Join, "join", nil, "host:port at which a broker of the cluster listens for others (its --cluster-listen)")
+	f.StringVar(&o.Name, "broker", "", "name of the broker, unique in its cluster and kept for ever; empty = the node's")
 	cmd.Flags().BoolVar(&noAgent, "no-agent", false, "services only")
 	a.Flags(cmd.Flags())
 	d.HostFlags(cmd.Flags())

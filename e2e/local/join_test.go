@@ -1,0 +1,56 @@
+package local
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/jetstream"
+)
+
+// TestThreeMachinesJoin: one `regroup up` runs a job, two more join it; then everything is stored three times, and the first
+// is killed: the job goes on without it and ends right.
+func TestThreeMachinesJoin(t *testing.T) {
+	c := empty(t)
+	names := []string{"node-a", "node-b", "node-c"}
+	listen, routes := map[string]string{}, map[string]string{}
+	up := func(name string, more ...string) {
+		listen[name], routes[name] = freeAddress(t), freeAddress(t)
+		c.start(name, append([]string{
+			"up", "--node", name, "--slots", "2", "--advertise", "127.0.0.1", "--listen", listen[name], "--cluster-listen", routes[name],
+			"--state-dir", filepath.Join(c.dir, name),
+		}, more...)...)
+	}
+	connect := func(url string) *jetstream.Conn {
+		c.url = url
+		conn, err := jetstream.Connect(t.Context(), jetstream.ConnectOptions{URL: url, Name: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Close)
+		c.ports = conn.Ports()
+		return conn
+	}
+	up(names[0])
+	conn := connect("nats://" + listen[names[0]])
+	eventually(t, time.Minute, func() (bool, string) { return conn.Verify(t.Context()) == nil, "the first works alone" })
+	job := c.submit(append([]string{"--workers", "2:6"}, counter(3000)...)...)
+	c.until(job, time.Minute, "it steps on the first machine alone", steps)
+	up(names[1], "--join", routes[names[0]])
+	up(names[2], "--join", routes[names[0]]+","+routes[names[1]])
+	v := c.until(job, 2*time.Minute, "it has grown to all machines", func(v events.JobView) bool {
+		g := v.Generations[len(v.Generations)-1]
+		return len(g.Members) == 6 && g.Ready
+	})
+	conn = connect("nats://" + listen[names[1]] + ",nats://" + listen[names[2]])
+	eventually(t, time.Minute, func() (bool, string) {
+		n, err := conn.Copies(t.Context())
+		return err == nil && n == 3, "everything is stored three times"
+	})
+	c.kill(names[0])
+	c.until(job, time.Minute, "it has regrouped without the first machine", func(now events.JobView) bool { return now.Generation > v.Generation })
+	s := c.ends(job, 3*time.Minute)
+	survivorsKeepTheirProcess(t, s)
+	toldOnce(t, c, job)
+}

@@ -1,0 +1,122 @@
+package jetstream_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	js "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+)
+
+// open starts a server that is stopped at the end, and connects to it.
+func open(t *testing.T, o jetstream.ServerOptions) (*jetstream.Server, *jetstream.Conn, func()) {
+	t.Helper()
+	s, err := jetstream.StartServer(o)
+	must(t, err)
+	c, err := jetstream.Connect(within(t, patience), jetstream.ConnectOptions{Server: s, Name: o.Name})
+	must(t, err)
+	stopped := false
+	stop := func() {
+		if !stopped {
+			stopped = true
+			c.Close()
+			s.Shutdown()
+		}
+	}
+	t.Cleanup(stop)
+	return s, c, stop
+}
+
+// TestAClusterBeginsWithOneServer: what a server on its own has stored is kept when it begins a cluster; a second and a third
+// join, everything is stored three times, and the first may go.
+func TestAClusterBeginsWithOneServer(t *testing.T) {
+	routes := jetstreamtest.FreeAddresses(t, 3)
+	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
+	_, c, stop := open(t, jetstream.ServerOptions{Name: "a", StoreDir: dirs[0], Listen: "127.0.0.1:0"})
+	must(t, c.Ensure(within(t, patience), 1))
+	rev, err := c.Ports().Buckets.Bucket(events.BucketJobs).Save(within(t, patience), "job-a", []byte("alone"), 0)
+	must(t, err)
+	stop()
+
+	began := time.Now()
+	first := jetstream.ServerOptions{Name: "a", StoreDir: dirs[0], Listen: "127.0.0.1:0", Cluster: jetstream.Cluster{Listen: routes[0], First: true}}
+	a, c, stop := open(t, first)
+	must(t, c.EnsureAtLeast(within(t, patience), 1))
+	wantDocument(t, c, "alone", rev)
+	t.Logf("alone it works after %v", time.Since(began).Round(time.Millisecond))
+	stop()
+	a, c, stop = open(t, first) // and again, as the first of a cluster that nobody has joined
+	must(t, c.EnsureAtLeast(within(t, patience), 1))
+	wantDocument(t, c, "alone", rev)
+
+	join := func(i int, name string) (*jetstream.Server, *jetstream.Conn) {
+		s, c, _ := open(t, jetstream.ServerOptions{
+			Name: name, StoreDir: dirs[i], Listen: "127.0.0.1:0", Cluster: jetstream.Cluster{Listen: routes[i], Routes: []string{routes[0]}},
+		})
+		must(t, c.EnsureAtLeast(within(t, patience), 1))
+		return s, c
+	}
+	b, _ := join(1, "b")
+	third, fromThird := join(2, "c")
+	await(t, "somebody sees all three", func() bool {
+		return slices.ContainsFunc([]*jetstream.Server{a, b, third}, func(s *jetstream.Server) bool { return len(s.Peers()) == 3 })
+	})
+	must(t, c.EnsureAtLeast(within(t, patience), 3))
+	must(t, fromThird.EnsureAtLeast(within(t, patience), 1)) // takes nothing away
+	await(t, "everything is there three times", func() bool {
+		n, err := c.Copies(within(t, patience))
+		return err == nil && n == 3
+	})
+	must(t, c.Verify(within(t, patience)))
+	stop()
+	wantDocument(t, fromThird, "alone", rev)
+	retry(t, "save with two", func(ctx context.Context) error {
+		_, err := fromThird.Ports().Buckets.Bucket(events.BucketJobs).Save(ctx, "job-b", []byte("two"), 0)
+		return err
+	})
+}
+
+func wantDocument(t *testing.T, c *jetstream.Conn, want string, rev uint64) {
+	t.Helper()
+	retry(t, "load", func(ctx context.Context) error {
+		value, at, err := c.Ports().Buckets.Bucket(events.BucketJobs).Load(ctx, "job-a")
+		if err == nil && (string(value) != want || at != rev) {
+			t.Errorf("the document is %q at %d, want %q at %d", value, at, want, rev)
+		}
+		return err
+	})
+}
+
+func TestVerifyNamesFewerReplicas(t *testing.T) {
+	s := jetstreamtest.Three(t)
+	must(t, s.Conn.Verify(within(t, patience)))
+	_, j := raw(t, s.URL())
+	st, err := j.Stream(within(t, patience), "KV_jobs")
+	must(t, err)
+	cfg := st.CachedInfo().Config
+	cfg.Replicas = 1
+	_, err = j.UpdateStream(within(t, patience), cfg)
+	must(t, err)
+	err = s.Conn.Verify(within(t, patience))
+	wantCode(t, err, events.Invalid)
+	if want := "stream KV_jobs: replicas is 1, want 3 as others have"; !strings.Contains(err.Error(), want) {
+		t.Errorf("%q is not in: %v", want, err)
+	}
+	must(t, s.Conn.Ensure(within(t, patience), 3))
+	must(t, s.Conn.Verify(within(t, patience)))
+
+	must(t, j.DeleteStream(within(t, patience), events.StreamCommands)) // retention cannot be changed
+	commands := js.StreamConfig{Name: events.StreamCommands, Subjects: []string{events.AllCommands}, Replicas: 3}
+	_, err = j.CreateStream(within(t, patience), commands)
+	must(t, err)
+	err = s.Conn.Verify(within(t, patience))
+	if want := "stream REGROUP_CMD: retention is Limits, want WorkQueue"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%q is not in: %v", want, err)
+	}
+}
