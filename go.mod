@@ -3,6 +3,7 @@ module github.com/regroup-io/regroup
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/cloudevents/sdk-go/v2 v2.16.2
 	github.com/goccy/go-yaml v1.19.2
 	github.com/kelseyhightower/envconfig v1.4.0

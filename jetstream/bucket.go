@@ -111,21 +111,21 @@ func (b bucket) put(ctx context.Context, what, subject string, data []byte, h na
 		h[js.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(expected, 10)}
 		seq, err := b.c.store(ctx, what, &nats.Msg{Subject: subject, Header: h, Data: data})
 		busy := refusedWith(err, js.JSErrCodeStreamWrongLastSequenceConstant)
-		if err == nil || !errors.Is(err, events.ErrConflict) || try == len(busyPauses) || (!busy && revision != 0) {
+		if err == nil || !errors.Is(err, events.ErrConflict) || (!busy && revision != 0) {
 			return seq, err
 		}
 		last, at := b.c.get(ctx, b.stream, getRequest{LastFor: subject})
 		switch {
 		case at != nil && !errors.Is(at, events.ErrNotFound):
-			return 0, err
+			return 0, at // nothing was stored, but nobody need have been first
 		case last.Sequence == expected && !busy:
 			return 0, err
 		case last.Sequence != expected && (revision != 0 || !removed(last)):
 			return 0, err // it is another's
 		}
 		expected = last.Sequence
-		if !b.c.state.pause(ctx, busyPauses[try]) {
-			return 0, err
+		if try == len(busyPauses) || !b.c.state.pause(ctx, busyPauses[try]) {
+			return 0, events.Errorf(events.Unavailable, "%s: refused again and again by a busy stream, though nobody was first", what)
 		}
 	}
 }

@@ -46,12 +46,12 @@ func TestAClusterBeginsWithOneServer(t *testing.T) {
 
 	began := time.Now()
 	first := jetstream.ServerOptions{Name: "a", StoreDir: dirs[0], Listen: "127.0.0.1:0", Cluster: jetstream.Cluster{Listen: routes[0], First: true}}
-	a, c, stop := open(t, first)
+	_, c, stop = open(t, first)
 	must(t, c.EnsureAtLeast(within(t, patience), 1))
 	wantDocument(t, c, "alone", rev)
 	t.Logf("alone it works after %v", time.Since(began).Round(time.Millisecond))
 	stop()
-	a, c, stop = open(t, first) // and again, as the first of a cluster that nobody has joined
+	a, c, stop := open(t, first) // and again, as the first of a cluster that nobody has joined
 	must(t, c.EnsureAtLeast(within(t, patience), 1))
 	wantDocument(t, c, "alone", rev)
 

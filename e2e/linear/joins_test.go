@@ -1,0 +1,396 @@
+package linear
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
+	"github.com/regroup-io/regroup/services/rendezvous"
+)
+
+var generations = flag.Int("generations", 8, "generations before, during and after the loss of a server")
+
+const (
+	job      = events.JobID("job-a")
+	members  = 4
+	patience = 60 * time.Second
+)
+
+// deed is a join that was accepted, or a seal.
+type deed struct {
+	member     string // of a join
+	left       events.Generation
+	generation events.Generation // of a seal
+	members    []string
+	open       bool              // nobody answered the join: it may have been accepted
+	is         events.Generation // the answer was that it is in this one already
+}
+
+// state is the round in the model: its last generation, and who waits for the next one.
+type state struct {
+	generation events.Generation
+	waiting    string // member@left, sorted
+}
+
+// rounds is what the rendezvous promises: an accepted join is in exactly one generation, the next that is sealed with its member, and
+// generations follow each other without gap. A member that asks again, as it has not heard, may be accepted again.
+func rounds() porcupine.Model {
+	return (&porcupine.NondeterministicModel{
+		Init: func() []any { return []any{state{}} },
+		Step: func(s, _, output any) []any {
+			now, d := s.(state), output.(deed)
+			waiting := strings.Fields(now.waiting)
+			if d.generation == 0 {
+				in := fmt.Sprintf("%s@%d", d.member, d.left)
+				waiting = slices.DeleteFunc(waiting, func(w string) bool { return strings.HasPrefix(w, d.member+"@") })
+				next := state{now.generation, strings.Join(slices.Sorted(slices.Values(append(waiting, in))), " ")}
+				switch {
+				case d.left > now.generation, d.is > now.generation:
+					return nil // of a generation that was not
+				case d.is > 0:
+					return []any{now}
+				}
+				if d.open {
+					return []any{now, next}
+				}
+				return []any{next}
+			}
+			if d.generation != now.generation+1 {
+				return nil
+			}
+			for _, m := range d.members {
+				i := slices.IndexFunc(waiting, func(w string) bool { return strings.HasPrefix(w, m+"@") })
+				if i < 0 {
+					return nil
+				}
+				waiting = slices.Delete(waiting, i, i+1)
+			}
+			return []any{state{d.generation, strings.Join(waiting, " ")}}
+		},
+		Equal:             func(a, b any) bool { return a == b },
+		DescribeOperation: func(_, output any) string { return fmt.Sprintf("%+v", output) },
+	}).ToModel()
+}
+
+// history is what was seen so far.
+type history struct {
+	mu       sync.Mutex
+	began    time.Time
+	joins    []porcupine.Operation
+	sealed   map[events.Generation]events.RoundSealed
+	heard    map[events.Generation]int64
+	unknown  int
+	repeated int
+}
+
+func (h *history) now() int64 { return time.Since(h.began).Nanoseconds() }
+
+func (h *history) join(client int, call, until int64, d deed) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if d.open {
+		until = math.MaxInt64
+		h.unknown++
+	}
+	h.joins = append(h.joins, porcupine.Operation{ClientId: client, Input: d, Output: d, Call: call, Return: until})
+}
+
+// seal notes a stored fact; a repeat must say the same.
+func (h *history) seal(t *testing.T, b events.RoundSealed) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if old, ok := h.sealed[b.Generation]; ok {
+		h.repeated++
+		if fmt.Sprint(old.Members) != fmt.Sprint(b.Members) {
+			t.Errorf("%s was sealed with %v and with %v", b.Generation, old.Members, b.Members)
+		}
+		return
+	}
+	h.sealed[b.Generation], h.heard[b.Generation] = b, h.now()
+}
+
+// before is the newest generation that a member had been put into by what it has heard when g was sealed, at least.
+func (h *history) before(who string, g events.Generation) (left events.Generation) {
+	for _, j := range h.joins {
+		if in := j.Output.(deed); in.member == who && in.left < g {
+			left = max(left, in.left)
+		}
+	}
+	return left
+}
+
+// operations are all of it. A seal lies between the first of its joins and the moment at which its fact was read.
+func (h *history) operations() []porcupine.Operation {
+	all := slices.Clone(h.joins)
+	for _, g := range slices.Sorted(maps.Keys(h.sealed)) {
+		d := deed{generation: g}
+		first := int64(0) // not before the last of its members has begun to ask
+		for _, m := range h.sealed[g].Members {
+			d.members = append(d.members, m.Place.String())
+			asked := int64(math.MaxInt64)
+			for _, j := range h.joins {
+				if in := j.Output.(deed); in.member == m.Place.String() && in.left >= h.before(in.member, g) {
+					asked = min(asked, j.Call)
+				}
+			}
+			first = max(first, min(asked, h.heard[g]))
+		}
+		all = append(all, porcupine.Operation{ClientId: members, Input: d, Output: d, Call: first, Return: h.heard[g]})
+	}
+	return all
+}
+
+// member joins, takes part, and joins again, as an agent with one worker does.
+type member struct {
+	n       int
+	place   events.Place
+	worker  events.Incarnation
+	agent   events.Incarnation
+	ports   events.Ports
+	h       *history
+	mu      sync.Mutex
+	in      events.Generation // newest generation that a launch has put it into
+	changed chan struct{}     // closed at each launch
+}
+
+func (m *member) heard(s events.Stored) {
+	var l events.Launch
+	if json.Unmarshal(s.Data, &l) != nil || l.Phase != events.PhaseRun {
+		return
+	}
+	for _, lm := range l.Members {
+		if lm.Incarnation == m.worker && lm.Rank >= 0 {
+			m.mu.Lock()
+			if l.Generation > m.in {
+				m.in = l.Generation
+				close(m.changed)
+				m.changed = make(chan struct{})
+			}
+			m.mu.Unlock()
+		}
+	}
+}
+
+func (m *member) state() (events.Generation, <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.in, m.changed
+}
+
+// join asks until it is in a newer generation than the one that it has left.
+func (m *member) join(ctx context.Context, left events.Generation) error {
+	ask := events.MemberJoin{
+		Job: job, Place: m.place, Incarnation: m.worker, Agent: m.agent, Attempt: 1, Address: "127.0.0.1:1", Left: left,
+	}
+	if left > 0 {
+		ask.Accused = []int{(m.n + 1) % members}
+	}
+	data, err := events.EncodeBody(ask)
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		call, d := m.h.now(), deed{member: m.place.String(), left: left}
+		limit, cancel := context.WithTimeout(ctx, 250*time.Millisecond)
+		answer, err := m.ports.Calls.Call(limit, events.RequestSubject(events.ServiceRendezvous, events.VerbJoin), data)
+		cancel()
+		if d.open = err != nil; err == nil {
+			w, err := events.DecodeBody[events.MemberWaiting](answer)
+			if err != nil || w.Over || w.Removed {
+				return fmt.Errorf("join of %s: %+v, %w", m.place, w, err)
+			}
+			if w.Sealed {
+				d.is = w.Proposed
+			}
+		}
+		m.h.join(m.n, call, m.h.now(), d)
+		end := time.After(200 * time.Millisecond)
+		for waiting := true; waiting; {
+			now, changed := m.state()
+			if now > left {
+				return nil
+			}
+			select {
+			case <-changed:
+			case <-end:
+				waiting = false
+			case <-ctx.Done():
+				waiting = false
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// TestJoinsAreLinearizable: four members join again and again through two replicas of the rendezvous on three servers, of which the one
+// that leads the rounds' documents is stopped and started again.
+func TestJoinsAreLinearizable(t *testing.T) {
+	s := jetstreamtest.Three(t)
+	h := &history{began: time.Now(), sealed: map[events.Generation]events.RoundSealed{}, heard: map[events.Generation]int64{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	for range 2 {
+		r, err := rendezvous.New(rendezvous.Options{Ports: s.Connect(t, nil).Ports()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Go(func() error { return r.Run(ctx) })
+	}
+	g.Go(func() error {
+		return s.Ports.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.FamilySubject(events.FamilyRound, "*")}, Start: events.FromFirst},
+			func(m events.Stored) error {
+				e, err := events.Decode(m.Header, m.Data)
+				if b, ok := e.Body.(events.RoundSealed); ok && err == nil {
+					h.seal(t, b)
+				}
+				return err
+			}, nil)
+	})
+	team := make([]*member, members)
+	var places []events.Place
+	for i := range team {
+		node := events.NodeID(fmt.Sprint("node-", string(rune('a'+i))))
+		team[i] = &member{
+			n: i, place: events.Place{Node: node}, h: h, ports: s.Connect(t, nil).Ports(), changed: make(chan struct{}),
+			worker: events.Incarnation(fmt.Sprintf("01K0000000000000000000000%d", i)), agent: events.Incarnation(fmt.Sprintf("01J0000000000000000000000%d", i)),
+		}
+		places = append(places, team[i].place)
+		g.Go(func() error {
+			return team[i].ports.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject(node, "*"), team[i].heard)
+		})
+	}
+	t.Cleanup(func() { // before the connections are closed
+		cancel()
+		if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	place(t, s.Ports, places)
+
+	// work lets every member go through some generations.
+	work := func() {
+		limit, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		start, _ := team[0].state()
+		all, limit := errgroup.WithContext(limit)
+		for _, m := range team {
+			all.Go(func() error {
+				for {
+					left, _ := m.state()
+					if left >= start+events.Generation(*generations) {
+						return nil
+					}
+					if err := m.join(limit, left); err != nil {
+						return err
+					}
+				}
+			})
+		}
+		if err := all.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	work()
+	leader := s.Leader(t, "KV_"+events.BucketRounds)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		s.Stop(leader)
+	}()
+	work()
+	<-stopped
+	s.Start(t, leader)
+	work()
+
+	last, _ := team[0].state()
+	await(t, "the last seal is read", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.sealed[last].Generation == last
+	})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t.Logf("%d joins, %d without an answer, %d generations in %v; %d facts stored again", len(h.joins), h.unknown, len(h.sealed), time.Since(h.began).Round(time.Millisecond), h.repeated)
+	if got := porcupine.CheckOperationsTimeout(rounds(), h.operations(), patience); got != porcupine.Ok {
+		t.Errorf("the history is %s", got)
+		for _, o := range h.operations() {
+			t.Logf("%d-%d %+v", o.Call, o.Return, o.Output)
+		}
+	}
+}
+
+// place publishes what the scheduler would.
+func place(t *testing.T, p events.Ports, places []events.Place) {
+	t.Helper()
+	w := events.Workers{Min: members, Max: members}
+	spec := events.Spec{Name: "job", Command: []string{"train"}, Workers: w, Recovery: events.RecoveryInProcess}.WithDefaults()
+	e := events.Event{
+		ID: "placed", Source: "/regroup/scheduler", Entity: string(job), Number: 1, Time: time.Now(),
+		Body: events.PlacementSet{Job: job, Places: places, Workers: w, Spec: spec, Reason: "placed"},
+	}
+	m, err := e.Message()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Log.Publish(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	end := time.After(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("timed out: %s", what)
+		}
+	}
+}
+
+// TestTheModelOfRoundsSees: histories that the rendezvous must not produce are refused, open outcomes are not.
+func TestTheModelOfRoundsSees(t *testing.T) {
+	op := func(call, until int64, d deed) porcupine.Operation {
+		return porcupine.Operation{Input: d, Output: d, Call: call, Return: until}
+	}
+	a, b := op(0, 1, deed{member: "a/0"}), op(0, 1, deed{member: "b/0"})
+	open := op(0, math.MaxInt64, deed{member: "b/0", open: true})
+	seal := func(call int64, g events.Generation, who ...string) porcupine.Operation {
+		return op(call, call+1, deed{generation: g, members: who})
+	}
+	for name, c := range map[string]struct {
+		history []porcupine.Operation
+		ok      bool
+	}{
+		"sealed with both":            {[]porcupine.Operation{a, b, seal(2, 1, "a/0", "b/0")}, true},
+		"sealed with one, then both":  {[]porcupine.Operation{a, b, seal(2, 1, "a/0"), op(4, 5, deed{member: "a/0", left: 1}), seal(6, 2, "a/0", "b/0")}, true},
+		"in two generations for one":  {[]porcupine.Operation{a, b, seal(2, 1, "a/0", "b/0"), op(4, 5, deed{member: "a/0", left: 1}), seal(6, 2, "a/0", "b/0")}, false},
+		"sealed twice":                {[]porcupine.Operation{a, b, seal(2, 1, "a/0"), seal(4, 1, "b/0")}, false},
+		"one is left out":             {[]porcupine.Operation{a, b, seal(2, 2, "a/0", "b/0")}, false},
+		"sealed before it has joined": {[]porcupine.Operation{op(4, 5, deed{member: "a/0"}), seal(2, 1, "a/0")}, false},
+		"open, is in":                 {[]porcupine.Operation{a, open, seal(2, 1, "a/0", "b/0")}, true},
+		"open, is not in":             {[]porcupine.Operation{a, open, seal(2, 1, "a/0")}, true},
+	} {
+		if got := porcupine.CheckOperations(rounds(), c.history); got != c.ok {
+			t.Errorf("%s: %t, want %t", name, got, c.ok)
+		}
+	}
+}
