@@ -168,7 +168,7 @@ func (w *world) stripped(value []byte) []byte {
 		return value
 	}
 	if w.mutant.forgetful {
-		d.Outbox = nil
+		d.Outbox, d.Brief = nil, nil
 	}
 	if w.mutant.amnesic {
 		d.Applied = nil
