@@ -31,6 +31,7 @@ type hub struct {
 	members    []string // by rank
 	address    map[string]string
 	planned    bool
+	undone     bool // what was planned is off
 	stopping   bool
 	lost       int // rank that is reported lost, -1 = none
 	done       map[string]wire.DoneReport
@@ -235,6 +236,8 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				c.Kind, c.Rank, c.Reason = wire.ChangeLost, h.lost, "its node is gone"
 			case h.stopping:
 				c.Kind = wire.ChangeStop
+			case h.undone:
+				c.Kind = wire.ChangeUndone
 			case h.planned:
 				c.Kind = wire.ChangePlanned
 			default:

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,6 +106,32 @@ func TestNewcomerIsTakenInAtACommitOfAllRanks(t *testing.T) {
 		if name != "late" && r.First.SyncBytes > 0 {
 			t.Errorf("%s received %d bytes", name, r.First.SyncBytes)
 		}
+	}
+}
+
+// TestAChangeThatIsUndoneIsNotMade: both ranks have heard of it, and that it is off, before a commit carries it.
+func TestAChangeThatIsUndoneIsNotMade(t *testing.T) {
+	f := newFleet(t, 2)
+	var heard, back atomic.Int64
+	f.onStep = func(_ context.Context, w *worker, s *Session) error {
+		if s.Generation != 1 || s.Step() != 8 {
+			return nil
+		}
+		f.hub.update(func() { f.hub.planned = true })
+		eventually(t, func() bool { return s.news.Load() == newsPlanned })
+		heard.Add(1)
+		eventually(t, func() bool { return heard.Load() == 2 })
+		f.hub.update(func() { f.hub.undone = true })
+		eventually(t, func() bool { return s.news.Load() == newsNone })
+		back.Add(1)
+		eventually(t, func() bool { return back.Load() == 2 })
+		return nil
+	}
+	f.start("w0")
+	f.start("w1")
+	f.finish()
+	if done := f.check("w0"); done != 2 || f.hub.generation != 1 {
+		t.Errorf("%d workers are done in generation %d, want 2 in 1", done, f.hub.generation)
 	}
 }
 

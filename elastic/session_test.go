@@ -139,14 +139,35 @@ func TestEndOnOneRankOnlyIsRefused(t *testing.T) {
 	}
 }
 
+// BenchmarkCommit64MiB is what a commit costs the trainer: with all of the state changed, none of it, and while a reader
+// comes for each commit and never goes on.
 func BenchmarkCommit64MiB(b *testing.B) {
-	s := NewState(nil)
-	Tensor(s, "weights", make([]float32, 16<<20))
-	b.SetBytes(64 << 20)
-	for b.Loop() {
-		if err := s.save(1); err != nil {
-			b.Fatal(err)
-		}
+	for _, c := range []struct {
+		name         string
+		change, read bool
+	}{{"changed", true, false}, {"same", false, false}, {"changed and read", true, true}} {
+		b.Run(c.name, func(b *testing.B) {
+			s, weights := NewState(nil), make([]float32, 16<<20)
+			Tensor(s, "weights", weights)
+			b.SetBytes(64 << 20)
+			for b.Loop() {
+				if c.change {
+					for i := 0; i < len(weights); i += leafBytes / 4 {
+						weights[i]++
+					}
+				}
+				if err := s.save(1); err != nil {
+					b.Fatal(err)
+				}
+				if c.read {
+					b.StopTimer()
+					p, unpin := s.shelf.pin(context.Background(), false)
+					s.shelf.spare(p)
+					defer unpin()
+					b.StartTimer()
+				}
+			}
+		})
 	}
 }
 
