@@ -15,9 +15,7 @@ import (
 // the next, large enough that the messages cost nothing.
 const leafBytes = 1 << 20
 
-// digest names a snapshot: SHA-256 over the hashes of its pieces. SHA-256 because two commits with the same name are
-// taken for equal without another look, and because processors have instructions for it: it is as fast as the
-// standard library's CRC-64, and a tree of pieces uses all cores and can be checked while it arrives.
+// digest names a snapshot: SHA-256 over its meta and the marks of its leaves.
 type digest [sha256.Size]byte
 
 func (d digest) String() string { return hex.EncodeToString(d[:]) }
@@ -36,7 +34,7 @@ type snapshot struct {
 // piece is the hash of a leaf, computed when somebody needs it first, also by several goroutines at a time.
 type piece struct {
 	once sync.Once
-	sum  digest
+	mark mark
 }
 
 func newSnapshot(size int) *snapshot {
@@ -54,15 +52,15 @@ func (s *snapshot) forget() {
 }
 
 // piece returns the hash of leaf i.
-func (s *snapshot) piece(i int) digest {
+func (s *snapshot) piece(i int) mark {
 	p := s.pieces[i]
-	p.once.Do(func() { p.sum = sha256.Sum256(leaf(s.data, i)) })
-	return p.sum
+	p.once.Do(func() { p.mark = markOf(leaf(s.data, i)) })
+	return p.mark
 }
 
 // know notes the hash of a leaf that was checked while it arrived.
-func (s *snapshot) know(i int, sum digest) {
-	p := &piece{sum: sum}
+func (s *snapshot) know(i int, m mark) {
+	p := &piece{mark: m}
 	p.once.Do(func() {})
 	s.pieces[i] = p
 }
@@ -73,7 +71,7 @@ func leaves(size int) int { return (size + leafBytes - 1) / leafBytes }
 func leaf(data []byte, i int) []byte { return data[i*leafBytes : min((i+1)*leafBytes, len(data))] }
 
 // root combines the hash of meta and those of the pieces.
-func root(meta []byte, pieces []digest) digest {
+func root(meta []byte, pieces []mark) digest {
 	h := sha256.New()
 	m := sha256.Sum256(meta)
 	h.Write(m[:])
@@ -95,21 +93,22 @@ func (s *snapshot) digest() digest {
 		})
 	}
 	wait.Wait()
-	return root(s.meta, s.sums())
+	return root(s.meta, s.marks())
 }
 
-// sums are the hashes of all leaves, which must be known.
-func (s *snapshot) sums() []digest {
-	all := make([]digest, len(s.pieces))
+// marks are those of all leaves.
+func (s *snapshot) marks() []mark {
+	all := make([]mark, len(s.pieces))
 	for i := range all {
 		all[i] = s.piece(i)
 	}
 	return all
 }
 
-// layout is the hash of what is registered: names, types and sizes, in order. Members must agree on it.
+// layout is the hash of what is registered: names, types and sizes, in order, and the kind of marks. Members must agree on it.
 func (s *State) layout() digest {
 	h := sha256.New()
+	fmt.Fprintf(h, "marks %x\n", markOf([]byte("of the same kind")))
 	for _, t := range s.tensors {
 		fmt.Fprintf(h, "tensor %q %s %d\n", t.name, t.kind, len(t.memory))
 	}

@@ -36,7 +36,7 @@ type State struct {
 
 	parts   [][]byte  // scratch of copyTo
 	partial *snapshot // what was fetched aside and is no commit yet
-	known   []digest  // of the leaves of partial; zero = unknown
+	known   []mark    // of the leaves of partial; zero = unknown
 }
 
 type tensor struct {

@@ -1,9 +1,7 @@
 package elastic
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 
@@ -88,9 +86,9 @@ func (s *State) exchange(ctx context.Context, c *collective.Communicator) (recei
 	return received, c.Barrier(ctx)
 }
 
-// send passes what is held to a rank, except for the leaves that it has: the two compare the hashes of all leaves first.
+// send passes what is held to a rank, except for the leaves that it has: the two compare the marks of all leaves first.
 func (s *State) send(ctx context.Context, c *collective.Communicator, to int) error {
-	mine, theirs := encodeSums(s.held.sums()), make([]byte, len(s.held.pieces)*sha256.Size)
+	mine, theirs := encodeMarks(s.held.marks()), make([]byte, len(s.held.pieces)*len(mark{}))
 	if err := c.Send(ctx, to, s.held.meta); err != nil {
 		return err
 	}
@@ -101,7 +99,7 @@ func (s *State) send(ctx context.Context, c *collective.Communicator, to int) er
 		return err
 	}
 	for i := range s.held.pieces {
-		if sumAt(mine, i) == sumAt(theirs, i) {
+		if markAt(mine, i) == markAt(theirs, i) {
 			continue
 		}
 		if err := c.Send(ctx, to, leaf(s.held.data, i)); err != nil {
@@ -115,30 +113,29 @@ func (s *State) send(ctx context.Context, c *collective.Communicator, to int) er
 func (s *State) receive(ctx context.Context, c *collective.Communicator, from int, want offer) (uint64, error) {
 	to, mine, there := s.basis()
 	to.meta = make([]byte, want.metaBytes)
-	theirs := make([]byte, len(to.pieces)*sha256.Size)
+	theirs := make([]byte, len(to.pieces)*len(mark{}))
 	if err := c.Recv(ctx, from, to.meta); err != nil {
 		return 0, err
 	}
 	if err := c.Recv(ctx, from, theirs); err != nil {
 		return 0, err
 	}
-	if err := c.Send(ctx, from, encodeSums(mine)); err != nil {
+	if err := c.Send(ctx, from, encodeMarks(mine)); err != nil {
 		return 0, err
 	}
 	received := uint64(len(to.meta) + len(theirs))
 	arrived := make(chan int, len(to.pieces))
 	hashed := make(chan struct{})
-	intact := root(to.meta, decodeSums(theirs)) == want.hash
+	intact := root(to.meta, decodeMarks(theirs)) == want.hash
 	go func() {
 		defer close(hashed)
 		for i := range arrived {
-			sum := sha256.Sum256(leaf(to.data, i))
-			intact = intact && sum == sumAt(theirs, i)
+			intact = intact && markOf(leaf(to.data, i)) == markAt(theirs, i)
 		}
 	}()
 	var err error
 	for i := 0; i < len(to.pieces) && err == nil; i++ {
-		if mine[i] == sumAt(theirs, i) {
+		if mine[i] == markAt(theirs, i) {
 			if !there[i] {
 				copy(leaf(to.data, i), leaf(s.held.data, i))
 			}
@@ -146,7 +143,7 @@ func (s *State) receive(ctx context.Context, c *collective.Communicator, from in
 			received += uint64(len(leaf(to.data, i)))
 			arrived <- i
 		}
-		to.know(i, sumAt(theirs, i))
+		to.know(i, markAt(theirs, i))
 	}
 	close(arrived)
 	<-hashed
@@ -165,8 +162,8 @@ func (s *State) receive(ctx context.Context, c *collective.Communicator, from in
 
 // basis returns the snapshot to receive into, the hashes of the leaves that need not be sent, and which of those are in the
 // snapshot already; the others are in what is held.
-func (s *State) basis() (to *snapshot, mine []digest, there []bool) {
-	mine, there = s.held.sums(), make([]bool, len(s.held.pieces))
+func (s *State) basis() (to *snapshot, mine []mark, there []bool) {
+	mine, there = s.held.marks(), make([]bool, len(s.held.pieces))
 	if s.partial == nil {
 		to = s.blank()
 		to.forget()
@@ -175,29 +172,10 @@ func (s *State) basis() (to *snapshot, mine []digest, there []bool) {
 	to, s.partial = s.partial, nil
 	s.spare = to
 	to.forget()
-	for i, sum := range s.known {
-		if sum != (digest{}) {
-			mine[i], there[i] = sum, true
+	for i, m := range s.known {
+		if m != (mark{}) {
+			mine[i], there[i] = m, true
 		}
 	}
 	return to, mine, there
 }
-
-// encodeSums puts hashes one after the other; decodeSums takes them apart, and sumAt one of them.
-func encodeSums(sums []digest) []byte {
-	var b bytes.Buffer
-	for i := range sums {
-		b.Write(sums[i][:])
-	}
-	return b.Bytes()
-}
-
-func decodeSums(b []byte) []digest {
-	sums := make([]digest, len(b)/sha256.Size)
-	for i := range sums {
-		sums[i] = sumAt(b, i)
-	}
-	return sums
-}
-
-func sumAt(b []byte, i int) digest { return digest(b[i*sha256.Size : (i+1)*sha256.Size]) }

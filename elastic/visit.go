@@ -20,12 +20,12 @@ import (
 //	newcomer → holder   question u8, length u32, body
 //	holder → newcomer   answer u8, length u32, text                            (no, or reached)
 //	                    answer u8, length u32, commit, then for each leaf:
-//	                    u8 same | u8 sent, hash, bytes                         (state)
+//	                    u8 same | u8 sent, mark, bytes                         (state)
 //
 // Nothing here is trusted for the state's sake: the hashes are compared again with those of the members in the sync.
 const (
 	askReach byte = iota + 1 // body: the address at which the newcomer shall be called
-	askState                 // body: last u8, layout, a hash for each leaf: what the newcomer has
+	askState                 // body: last u8, layout, a mark for each leaf: what the newcomer has
 )
 
 const (
@@ -72,7 +72,7 @@ type holder struct {
 func (h *holder) serve(ctx context.Context, conn net.Conn) {
 	for {
 		_ = conn.SetDeadline(time.Time{})
-		question, body, err := readMessage(conn, max(maxAddress, 1+(1+h.leaves)*sha256.Size))
+		question, body, err := readMessage(conn, max(maxAddress, 1+sha256.Size+h.leaves*len(mark{})))
 		if err != nil {
 			return
 		}
@@ -102,7 +102,7 @@ func (h *holder) reached(ctx context.Context, conn net.Conn, address string) err
 
 func (h *holder) state(ctx context.Context, conn net.Conn, body []byte) error {
 	_ = conn.SetWriteDeadline(time.Now().Add(visitStall))
-	if len(body) < 1+sha256.Size || sumAt(body[1:], 0) != h.layout || len(body) != 1+(1+h.leaves)*sha256.Size {
+	if len(body) != 1+sha256.Size+h.leaves*len(mark{}) || digest(body[1:1+sha256.Size]) != h.layout {
 		return writeMessage(conn, answerNo, []byte("the states of this worker and of the newcomer differ in tensors, objects or data set"))
 	}
 	last, known := body[0] == 1, body[1+sha256.Size:]
@@ -133,11 +133,11 @@ func (h *holder) state(ctx context.Context, conn net.Conn, body []byte) error {
 			return ctx.Err()
 		}
 		_ = conn.SetWriteDeadline(time.Now().Add(visitStall))
-		sum := s.piece(i)
+		m := s.piece(i)
 		var err error
-		if sum == sumAt(known, i) {
+		if m == markAt(known, i) {
 			_, err = conn.Write([]byte{leafSame})
-		} else if _, err = conn.Write(append([]byte{leafSent}, sum[:]...)); err == nil {
+		} else if _, err = conn.Write(append([]byte{leafSent}, m[:]...)); err == nil {
 			_, err = conn.Write(leaf(s.data, i))
 		}
 		if err != nil {

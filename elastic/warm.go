@@ -2,7 +2,6 @@ package elastic
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -41,14 +40,14 @@ type warmUp struct {
 	layout   digest
 	start    *snapshot // what this worker would start from: leaves of it need not be fetched
 	into     *snapshot
-	known    []digest // of the leaves of into; zero = unknown
+	known    []mark // of the leaves of into; zero = unknown
 
 	arriving atomic.Bool // the last commit is on its way
 	complete bool        // into is the last commit of the generation that was followed
 }
 
 func newWarmUp(job string, e *collective.Endpoint, s *State) *warmUp {
-	w := &warmUp{job: job, address: e.Addr(), endpoint: e, layout: s.layout(), start: s.held, into: s.blank(), known: make([]digest, leaves(s.size()))}
+	w := &warmUp{job: job, address: e.Addr(), endpoint: e, layout: s.layout(), start: s.held, into: s.blank(), known: make([]mark, leaves(s.size()))}
 	s.spare = nil // it is ours now
 	w.into.forget()
 	return w
@@ -150,11 +149,11 @@ func (w *warmUp) fetch(conn net.Conn, last bool) error {
 		ask[0] = 1
 	}
 	for i := range w.known {
-		sum := w.known[i]
-		if sum == (digest{}) {
-			sum = w.start.piece(i)
+		m := w.known[i]
+		if m == (mark{}) {
+			m = w.start.piece(i)
 		}
-		ask = append(ask, sum[:]...)
+		ask = append(ask, m[:]...)
 	}
 	_ = conn.SetDeadline(time.Now().Add(visitStall))
 	if err := writeMessage(conn, askState, ask); err != nil {
@@ -196,7 +195,7 @@ func (w *warmUp) take(conn net.Conn, i int) error {
 	to := leaf(w.into.data, i)
 	switch how[0] {
 	case leafSame:
-		if w.known[i] == (digest{}) {
+		if w.known[i] == (mark{}) {
 			copy(to, leaf(w.start.data, i))
 			w.known[i] = w.start.piece(i)
 		}
@@ -205,18 +204,18 @@ func (w *warmUp) take(conn net.Conn, i int) error {
 	default:
 		return errHolder
 	}
-	var sum digest
-	if _, err := io.ReadFull(conn, sum[:]); err != nil {
+	var m mark
+	if _, err := io.ReadFull(conn, m[:]); err != nil {
 		return err
 	}
-	w.known[i] = digest{} // it is being written over
+	w.known[i] = mark{} // it is being written over
 	if _, err := io.ReadFull(conn, to); err != nil {
 		return err
 	}
-	if got := sha256.Sum256(to); got != sum {
+	if got := markOf(to); got != m {
 		return fmt.Errorf("%w: leaf %d does not match its hash", errHolder, i)
 	}
-	w.known[i] = sum
+	w.known[i] = m
 	return nil
 }
 
@@ -226,8 +225,8 @@ func (w *warmUp) settle(s *State) {
 		s.partial, s.known = w.into, w.known
 		return
 	}
-	for i, sum := range w.known {
-		w.into.know(i, sum)
+	for i, m := range w.known {
+		w.into.know(i, m)
 	}
 	s.adopt(w.into)
 	s.named, s.warm = true, true
