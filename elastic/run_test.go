@@ -282,7 +282,7 @@ func randomFaults(t *testing.T, seed uint64) {
 	for _, w := range f.all() {
 		starts = append(starts, w.name)
 	}
-	if done := f.check(starts...); done == 0 {
+	if done := f.check(starts...); done == 0 && len(f.hub.done) == 0 { // one may be killed after its done, when the others are told that it is over
 		t.Error("nobody is done")
 	}
 }
