@@ -28,7 +28,7 @@ func (a *Agent) do(work context.Context, act worker.Action) {
 	case worker.NeedPort:
 		a.inbox.put(worker.PortFound{Worker: act.Worker, Address: freePort(work, a.opt.Advertise, a.opt.DataPorts)})
 	case worker.SendJoin:
-		a.tasks.Go(func() error { a.join(work, act.Join); return nil })
+		a.gather(act.Join)
 	case worker.AnswerJoin:
 		a.api.Answer(string(act.Worker), act.Assignment)
 	case worker.RefuseJoin:

@@ -29,6 +29,7 @@ type Agent struct {
 	tasks  *errgroup.Group
 	hurry  chan struct{}
 	state  worker.State // the owner's
+	joins  map[events.JobID]*gathered
 
 	departing atomic.Pointer[events.Departure] // nil = it stays
 	departed  chan struct{}                    // closed once it is not
@@ -54,7 +55,7 @@ func New(o Options) (*Agent, error) {
 	}
 	a := &Agent{
 		opt: o, inbox: newQueue[worker.Input](), hello: make(chan struct{}, 1), known: make(chan struct{}), hurry: make(chan struct{}, 1), departed: make(chan struct{}),
-		facts: newFacts(o), logs: newLogs(o),
+		facts: newFacts(o), logs: newLogs(o), joins: map[events.JobID]*gathered{},
 	}
 	if o.Join != nil {
 		a.member = newMembership(a)

@@ -86,6 +86,7 @@ type world struct {
 	mu     sync.Mutex
 	facts  []events.Body
 	joins  []events.MemberJoin
+	asked  []int    // how many joins each request had
 	heard  []string // requests and signals
 	beats  []events.Heartbeat
 	lines  []string
@@ -124,12 +125,17 @@ func newWorldWith(t *testing.T, config agent.Config, leftovers ...worker.Orphane
 		note("bye")
 		return events.NodeWelcome{}
 	})
-	serve(events.RequestSubject(events.ServiceRendezvous, events.VerbJoin), func(d []byte) events.Body {
-		j, _ := events.DecodeBody[events.MemberJoin](d)
+	serve(events.RequestSubject(events.ServiceRendezvous, events.VerbJoins), func(d []byte) events.Body {
+		all, _ := events.DecodeBody[events.MemberJoins](d)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.joins = append(w.joins, j)
-		return events.MemberWaiting{Job: job, Proposed: 1}
+		w.joins = append(w.joins, all.Joins...)
+		answers := make([]events.MemberAnswer, len(all.Joins))
+		for i := range answers {
+			answers[i].MemberWaiting = events.MemberWaiting{Job: job, Proposed: 1}
+		}
+		w.asked = append(w.asked, len(answers))
+		return events.MemberAnswers{Answers: answers}
 	})
 	serve(events.RequestSubject(events.ServiceRendezvous, events.VerbPeers), func([]byte) events.Body {
 		return events.PeersAnswer{Addresses: map[int]string{1: "10.0.0.2:7"}}
@@ -281,6 +287,35 @@ func TestRestartJobFromLaunchToExit(t *testing.T) {
 		w.wait()
 		if !slices.Contains(w.said(), "bye") {
 			t.Error("no goodbye")
+		}
+	})
+}
+
+// TestOneRequestForANode: the places of a node are joined for in one request, and a worker that comes alone does not wait for long.
+func TestOneRequestForANode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.wait()
+		w.launch(events.Launch{Revision: 1, Phase: events.PhasePrepare, Generation: 1, Spec: events.Spec{Command: []string{"fake", "run=5s"}}, Members: []events.LaunchMember{
+			member(0, -1, ""), member(1, -1, ""), member(2, -1, ""),
+		}})
+		if !slices.Equal(w.asked, []int{3}) {
+			t.Errorf("requests with %v joins, want one with 3", w.asked)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.wait()
+		spec := events.Spec{Command: []string{"fake"}, Recovery: events.RecoveryInProcess}
+		w.launch(events.Launch{Revision: 1, Phase: events.PhasePrepare, Generation: 1, Spec: spec, Members: []events.LaunchMember{member(0, -1, ""), member(1, -1, "")}})
+		began := time.Now()
+		for i := range 2 {
+			go w.post(http.MethodPost, wire.PathJoin, i, wire.JoinRequest{Address: "10.0.0.1:5"}, &wire.Assignment{})
+			time.Sleep(100 * time.Millisecond) // virtual: the second comes much later
+			synctest.Wait()
+		}
+		if !slices.Equal(w.asked, []int{1, 1}) || time.Since(began) > time.Second {
+			t.Errorf("requests with %v joins, want two with 1", w.asked)
 		}
 	})
 }

@@ -29,22 +29,6 @@ func call[R events.Body](ctx context.Context, a *Agent, service, verb string, as
 	return events.DecodeBody[R](answer)
 }
 
-// join makes one call; the machine repeats it.
-func (a *Agent) join(ctx context.Context, j events.MemberJoin) {
-	trace := ""
-	if j.Left > 0 {
-		trace = events.TraceOf(j.Job, j.Left)
-	}
-	in := worker.JoinAnswered{Worker: j.Incarnation}
-	w, err := call[events.MemberWaiting](ctx, a, events.ServiceRendezvous, events.VerbJoin, j, trace)
-	if err != nil {
-		in.Refused, in.Reason = events.CodeOf(err), err.Error()
-	} else {
-		in.Waiting = w
-	}
-	a.inbox.put(in)
-}
-
 // calls are the worker API's, handed to the machine.
 func (a *Agent) calls() workerapi.Calls {
 	return workerapi.Calls{

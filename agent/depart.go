@@ -109,6 +109,7 @@ func (a *Agent) own(ctx, work context.Context) (reason string) {
 		for _, in := range a.inbox.take() {
 			a.step(work, in)
 		}
+		joins := a.sendJoins(work)
 		a.show()
 		over, wait := e.over(time.Now())
 		if over {
@@ -116,6 +117,9 @@ func (a *Agent) own(ctx, work context.Context) (reason string) {
 		}
 		if d := worker.Deadline(a.state); !d.IsZero() {
 			wait = min(wait, time.Until(d))
+		}
+		if !joins.IsZero() {
+			wait = min(wait, time.Until(joins))
 		}
 		timer.Reset(wait)
 		select {

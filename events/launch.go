@@ -48,6 +48,8 @@ func (NodeBye) Type() Type       { return "dev.regroup.req.node-bye.v1" }
 func (NodeWelcome) Type() Type   { return "dev.regroup.req.node-welcome.v1" }
 func (MemberJoin) Type() Type    { return "dev.regroup.req.member-join.v1" }
 func (MemberWaiting) Type() Type { return "dev.regroup.req.member-waiting.v1" }
+func (MemberJoins) Type() Type   { return "dev.regroup.req.member-joins.v1" }
+func (MemberAnswers) Type() Type { return "dev.regroup.req.member-answers.v1" }
 func (PeersQuery) Type() Type    { return "dev.regroup.req.peers-query.v1" }
 func (PeersAnswer) Type() Type   { return "dev.regroup.req.peers-answer.v1" }
 func (Ping) Type() Type          { return "dev.regroup.req.ping.v1" }

@@ -59,6 +59,24 @@ type MemberWaiting struct {
 	Removed  bool       `json:"removed,omitempty"` // this place is no longer the job's: exit 0
 }
 
+// MemberJoins asks the same for several workers of one node in one request (verb joins). Repeating it is harmless.
+type MemberJoins struct {
+	Job   JobID        `json:"job"`
+	Joins []MemberJoin `json:"joins"`
+}
+
+// MemberAnswers answers MemberJoins, in the order of its joins.
+type MemberAnswers struct {
+	Answers []MemberAnswer `json:"answers"`
+}
+
+// MemberAnswer is the answer to one join: it stands, or it is refused with a code and a reason.
+type MemberAnswer struct {
+	MemberWaiting
+	Refused Code   `json:"refused,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+}
+
 // PeersQuery asks for data-plane addresses (verb peers).
 type PeersQuery struct {
 	Job        JobID      `json:"job"`

@@ -126,6 +126,7 @@ const (
 // Verbs of requests.
 const (
 	VerbJoin  = "join"  // discovery: a node; rendezvous: a member
+	VerbJoins = "joins" // rendezvous: several members of one node
 	VerbLeave = "leave" // discovery: goodbye of a node
 	VerbPeers = "peers" // rendezvous: data-plane addresses of ranks
 	VerbEnter = "enter" // rendezvous: a node that comes by itself

@@ -177,6 +177,20 @@ func (s State) Vacant() bool {
 // Knows tells whether the node has anything to do with a job.
 func (s State) Knows(id events.JobID) bool { _, ok := s.jobs[id]; return ok }
 
+// MayJoin tells whether a worker of the job runs on this node that may ask to join and has not.
+func (s State) MayJoin(id events.JobID) bool {
+	j := s.jobs[id]
+	if j == nil {
+		return false
+	}
+	for _, w := range j.lives {
+		if w.alive() && w.join == nil {
+			return true
+		}
+	}
+	return false
+}
+
 // Worker is a look at one life of a worker.
 type Worker struct {
 	events.WorkerRef

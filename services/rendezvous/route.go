@@ -26,6 +26,8 @@ func route(in events.Input, known func() []string, state func(string) (round.Sta
 		return one(b.Job)
 	case events.MemberJoin:
 		return one(b.Job)
+	case events.MemberJoins:
+		return one(b.Job)
 	case events.PeersQuery:
 		return one(b.Job)
 	case events.Notice:

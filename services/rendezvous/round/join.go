@@ -72,6 +72,26 @@ func (t *turn) join(j events.MemberJoin) {
 	reply.Proposed = t.View.Generation + 1
 }
 
+// joins takes in several at once, each as if it had come alone.
+func (t *turn) joins(all events.MemberJoins) {
+	answers := make([]events.MemberAnswer, len(all.Joins))
+	for i, j := range all.Joins {
+		if t.closed() {
+			answers[i].Job, answers[i].Over = t.View.Job, true
+			continue
+		}
+		t.join(j)
+		if w, ok := t.d.Reply.(events.MemberWaiting); ok {
+			answers[i].MemberWaiting = w
+		}
+		if t.d.Refusal != nil {
+			answers[i].Refused, answers[i].Reason = events.CodeOf(t.d.Refusal), t.d.Refusal.Error()
+		}
+		t.d.Reply, t.d.Refusal = nil, nil
+	}
+	t.d.Reply = events.MemberAnswers{Answers: answers}
+}
+
 // goodNow tells whether the sealed generation is known to have stepped: then all its members have heard of it, and a join
 // from before it is a late repeat. Until then it may come from one whose launch was replaced before it was heard.
 func (t *turn) goodNow() bool {

@@ -73,6 +73,8 @@ func (Machine) Take(s State, in events.Input, now time.Time) (State, events.Deci
 		switch b := in.Body.(type) {
 		case events.MemberJoin:
 			t.d.Reply = events.MemberWaiting{Job: s.View.Job, Over: true}
+		case events.MemberJoins:
+			t.joins(b)
 		case events.NodeEnter, events.NodeExit, events.RendezvousClose:
 			t.overExternal(b)
 		case events.Heartbeat:
@@ -86,6 +88,8 @@ func (Machine) Take(s State, in events.Input, now time.Time) (State, events.Deci
 		t.placement(b)
 	case events.MemberJoin:
 		t.join(b)
+	case events.MemberJoins:
+		t.joins(b)
 	case events.PeersQuery:
 		t.peers(b)
 	case events.Notice:

@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
+)
+
+// gatherFor is how long a join waits for those of the node's other workers: after a fault they come within a millisecond, and a
+// request for each of a node's workers would cost the rendezvous that many.
+const gatherFor = 2 * time.Millisecond
+
+// gathered is the joins of one job that have not been sent.
+type gathered struct {
+	joins []events.MemberJoin
+	by    time.Time
+}
+
+// gather keeps a join until send.
+func (a *Agent) gather(j events.MemberJoin) {
+	g := a.joins[j.Job]
+	if g == nil {
+		g = &gathered{by: time.Now().Add(gatherFor)}
+		a.joins[j.Job] = g
+	}
+	g.joins = append(g.joins, j)
+}
+
+// sendJoins sends what has been gathered for long enough, or is all that can come, and returns when to look again; zero = never.
+func (a *Agent) sendJoins(work context.Context) time.Time {
+	var next time.Time
+	for id, g := range a.joins {
+		if a.state.MayJoin(id) && time.Now().Before(g.by) {
+			if next.IsZero() || g.by.Before(next) {
+				next = g.by
+			}
+			continue
+		}
+		delete(a.joins, id)
+		a.tasks.Go(func() error { a.join(work, events.MemberJoins{Job: id, Joins: g.joins}); return nil })
+	}
+	return next
+}
+
+// join makes one call; the machine repeats it.
+func (a *Agent) join(ctx context.Context, all events.MemberJoins) {
+	trace := ""
+	for _, j := range all.Joins {
+		if j.Left > 0 {
+			trace = events.TraceOf(j.Job, j.Left)
+		}
+	}
+	got, err := call[events.MemberAnswers](ctx, a, events.ServiceRendezvous, events.VerbJoins, all, trace)
+	if err == nil && len(got.Answers) != len(all.Joins) {
+		err = events.Errorf(events.Internal, "%d answers to %d joins", len(got.Answers), len(all.Joins))
+	}
+	for i, j := range all.Joins {
+		in := worker.JoinAnswered{Worker: j.Incarnation}
+		if err != nil {
+			in.Refused, in.Reason = events.CodeOf(err), err.Error()
+		} else {
+			in.Waiting, in.Refused, in.Reason = got.Answers[i].MemberWaiting, got.Answers[i].Refused, got.Answers[i].Reason
+		}
+		a.inbox.put(in)
+	}
+}
