@@ -41,11 +41,7 @@ func (t *Turner[S]) decide(ctx context.Context, entity string, e *entry[S], inpu
 	if !e.told {
 		d.full = slices.Clone(e.doc.Outbox)
 	}
-	if l, ok := any(d.state).(Teller[S]); ok {
-		if d.doc.Told = e.launched; l.Launched() > e.launched {
-			d.state = l.Retell(e.launched)
-		}
-	}
+	d.doc.Told = e.launched
 	carried := len(d.full)
 	var last *events.Input
 	for i, in := range inputs {
@@ -119,7 +115,7 @@ func decode[S any](raw []byte, s *S) error {
 // brief shortens the facts decided in this turn, which follow the carried ones in the outbox: what the state holds anyway is
 // made again from it. Only the state that is stored with them has it, so carried ones stay whole.
 func brief[S any](s S, full []events.Message, carried int, facts []events.Event) ([]events.Message, []int, error) {
-	r, ok := any(s).(Teller[S])
+	r, ok := any(s).(Teller)
 	if !ok {
 		return full, nil, nil
 	}
@@ -144,7 +140,7 @@ func brief[S any](s S, full []events.Message, carried int, facts []events.Event)
 
 // recall makes the outbox of a stored document whole again.
 func recall[S any](s S, d events.Document) ([]events.Message, error) {
-	r, ok := any(s).(Teller[S])
+	r, ok := any(s).(Teller)
 	if !ok || len(d.Brief) == 0 {
 		return d.Outbox, nil
 	}
@@ -210,7 +206,7 @@ func (t *Turner[S]) tellLater(ctx context.Context, entity string, d *decided[S],
 		d.full = append(d.full, m)
 		d.out.Facts = append(d.out.Facts, ev)
 	}
-	if _, ok := any(d.state).(Teller[S]); ok {
+	if _, ok := any(d.state).(Teller); ok {
 		d.launch = append(d.launch, said.Launches...)
 		return nil
 	}

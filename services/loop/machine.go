@@ -33,14 +33,12 @@ type Batcher[S any] interface {
 
 // Teller is a state that holds what its launches and the long parts of its facts were made from, so that the document needs not
 // hold them twice: what may not have been told is made again.
-type Teller[S any] interface {
+type Teller interface {
 	// Launched returns the revision of the newest launches; 0 = there are none.
 	Launched() uint64
-	// Launches makes every launch of a revision above after, in order of node: the same text as when it was decided, as long
-	// as no input was taken in since.
+	// Launches makes every launch of a revision above after, in order of node. It asks for the same as when it was decided;
+	// what it only informs about may be newer.
 	Launches(after uint64) []events.Launch
-	// Retell asks that the next conclusion tells those again, under a new revision.
-	Retell(after uint64) S
 	// Brief returns a body without what Recall finds in the state; false = it has nothing of it.
 	Brief(b events.Body) (events.Body, bool)
 	// Recall completes what Brief returned, as long as no input was taken in since.

@@ -15,12 +15,15 @@ func (t *Turner[S]) Tell(ctx context.Context, entity string) error {
 	if e == nil || e.broken != nil {
 		return nil //nolint:nilerr // a document that cannot be read has nothing that we could tell
 	}
-	return t.tell(ctx, e, nil, true)
+	if err := t.tell(ctx, e, true); err != nil {
+		return err
+	}
+	return t.tellLaunches(ctx, e)
 }
 
-// tell publishes the outbox in order, then the launches: these, or what the state makes again. doubt = another replica or an earlier try may have told some of it: the broker
+// tell publishes the outbox in order. doubt = another replica or an earlier try may have told some of it: the broker
 // drops repeats for some minutes only, so what the log's newest message covers is left out.
-func (t *Turner[S]) tell(ctx context.Context, e *entry[S], launches []events.Launch, doubt bool) error {
+func (t *Turner[S]) tell(ctx context.Context, e *entry[S], doubt bool) error {
 	if e.told {
 		return nil
 	}
@@ -45,45 +48,63 @@ func (t *Turner[S]) tell(ctx context.Context, e *entry[S], launches []events.Lau
 			return events.Errorf(events.CodeOf(err), "%s: tell %s: %w", t.o.Service, m.Subject, err)
 		}
 	}
-	if err := t.launch(ctx, e, launches, doubt); err != nil {
-		return err
-	}
 	// The outbox itself is emptied with the next save; a save for nothing else would double the cost of every turn.
 	e.told = true
 	return left
 }
 
-// launch publishes the launches that are not known to be told. In doubt the last of them is looked for: they are stored in
-// their order, and where one is missing all the same, its node's heartbeats ask for it.
-func (t *Turner[S]) launch(ctx context.Context, e *entry[S], launches []events.Launch, doubt bool) error {
-	l, ok := any(e.state).(Teller[S])
+// launch publishes what a turn has decided. late = older ones may be untold still, so nothing is known to be told up to here.
+func (t *Turner[S]) launch(ctx context.Context, e *entry[S], launches []events.Launch, late bool) error {
+	if len(launches) == 0 {
+		return nil
+	}
+	if err := t.publish(ctx, launches); err != nil {
+		return err
+	}
+	if !late {
+		e.launched = any(e.state).(Teller).Launched()
+	}
+	return nil
+}
+
+// tellLaunches makes again what may not have been told. It is stored in the order in which it is made, so the last one is
+// looked for; where another is missing all the same, its node's heartbeats ask for it.
+func (t *Turner[S]) tellLaunches(ctx context.Context, e *entry[S]) error {
+	l, ok := any(e.state).(Teller)
 	if !ok || l.Launched() <= e.launched {
 		return nil
 	}
-	if doubt {
-		launches = l.Launches(e.launched)
+	if all := l.Launches(e.launched); len(all) > 0 {
+		last, err := launchMessage(all[len(all)-1], "")
+		if err != nil {
+			return err
+		}
+		there, err := t.there(ctx, last, map[string]uint64{})
+		if err != nil {
+			return err
+		}
+		if !there {
+			if err := t.publish(ctx, all); err != nil {
+				return err
+			}
+		}
 	}
+	e.launched = l.Launched()
+	return nil
+}
+
+func (t *Turner[S]) publish(ctx context.Context, launches []events.Launch) error {
 	all := make([]events.Message, len(launches))
-	for i, x := range launches {
-		m, err := launchMessage(x, "")
+	for i, l := range launches {
+		m, err := launchMessage(l, "")
 		if err != nil {
 			return err
 		}
 		all[i] = m
 	}
-	if doubt && len(all) > 0 {
-		there, err := t.there(ctx, all[len(all)-1], map[string]uint64{})
-		switch {
-		case err != nil:
-			return err
-		case there:
-			all = nil
-		}
-	}
 	if err := t.o.Ports.Log.PublishAll(ctx, all); err != nil {
 		return events.Errorf(events.CodeOf(err), "%s: tell %d launches: %w", t.o.Service, len(all), err)
 	}
-	e.launched = l.Launched()
 	return nil
 }
 

@@ -43,7 +43,7 @@ type entry[S any] struct {
 	doc      events.Document
 	state    S
 	revision uint64    // 0 = there is no document
-	told     bool      // all of doc.Outbox and all launches are known to be told
+	told     bool      // all of doc.Outbox is known to be told
 	launched uint64    // launches up to this revision are known to be told
 	value    []byte    // the document as stored, if it is not decoded yet
 	since    time.Time // when this replica first saw the revision
@@ -116,8 +116,9 @@ func (t *Turner[S]) try(ctx context.Context, entity string, inputs []events.Inpu
 		return Outcome{}, false, err
 	}
 	// What another replica decided is told first, so that the outbox holds one turn and order is kept. If that fails,
-	// the decision must not wait for it: the rest stays in the outbox, before ours.
-	_ = t.tell(ctx, e, nil, true)
+	// the decision must not wait for it: the rest stays in the outbox, before ours. Its launches are on their way from
+	// there: they have an order of their own, and are looked for later.
+	_ = t.tell(ctx, e, true)
 
 	d, err := t.decide(ctx, entity, e, inputs, now)
 	if err != nil {
@@ -159,10 +160,13 @@ func (t *Turner[S]) try(ctx context.Context, entity string, inputs []events.Inpu
 	}
 	// What may be lost is said first: it is the quickest way to those who wait, and needs no store.
 	t.poke(d.pokes)
-	carried := !e.told
+	carried, late := !e.told, e.untold()
 	e.doc, e.state, e.revision, e.since, e.told = d.doc, d.state, revision, now, false
 	e.doc.Outbox, e.doc.Brief = d.full, nil
-	d.out.Untold = t.tell(ctx, e, d.launch, carried)
+	d.out.Untold = t.tell(ctx, e, carried)
+	if err := t.launch(ctx, e, d.launch, late); err != nil && d.out.Untold == nil {
+		d.out.Untold = err
+	}
 	t.end(ctx, entity, e, d)
 	return d.out, false, nil
 }
@@ -204,10 +208,13 @@ func (t *Turner[S]) read(entity string, value []byte, revision uint64, now time.
 		return e
 	}
 	e.launched, e.told = e.doc.Told, len(e.doc.Outbox) == 0
-	if l, ok := any(e.state).(Teller[S]); ok && l.Launched() > e.launched {
-		e.told = false
-	}
 	return e
+}
+
+// untold tells whether there are launches that are not known to be told.
+func (e *entry[S]) untold() bool {
+	l, ok := any(e.state).(Teller)
+	return ok && l.Launched() > e.launched
 }
 
 // known returns what this replica has of an entity, decoded, or nil. A document that the watch brought is decoded when it is
@@ -244,7 +251,7 @@ func (t *Turner[S]) poke(pokes []events.Signal) {
 // it again at the next Tick, so a replica that dies before this leaves nothing behind for ever.
 func (t *Turner[S]) end(ctx context.Context, entity string, e *entry[S], d decided[S]) {
 	switch {
-	case !d.forget || !e.told || e.revision == 0:
+	case !d.forget || !e.told || e.untold() || e.revision == 0:
 	case t.bucket.Delete(ctx, entity, e.revision) == nil:
 		delete(t.kept, entity)
 	}
@@ -304,7 +311,7 @@ func (t *Turner[S]) Deadline(entity string) time.Time {
 
 // Waiting returns since when this replica has seen facts of the entity that are not known to be told; zero = none wait.
 func (t *Turner[S]) Waiting(entity string) time.Time {
-	if e := t.known(entity); e != nil && !e.told && e.broken == nil {
+	if e := t.known(entity); e != nil && e.broken == nil && (!e.told || e.untold()) {
 		return e.since
 	}
 	return time.Time{}

@@ -75,7 +75,7 @@ func (t *turn) launches() {
 	t.again = nil
 }
 
-// Launched is part of loop.Teller, as are the four after it.
+// Launched is part of loop.Teller, as are the three after it.
 func (s State) Launched() uint64 { return s.Revision }
 
 // Launches makes again what was told since a revision.
@@ -88,16 +88,6 @@ func (s State) Launches(after uint64) []events.Launch {
 		}
 	}
 	return all
-}
-
-// Retell has it told anew: what was decided then may have changed in what does not count as a change.
-func (s State) Retell(after uint64) State {
-	for n, told := range s.Told {
-		if told.Revision > after {
-			s.tellAgain(n)
-		}
-	}
-	return s
 }
 
 // Brief leaves the members out of a seal: the view has them.

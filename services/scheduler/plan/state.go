@@ -18,6 +18,9 @@ type State struct {
 	Queue []Job                  `json:"queue,omitempty"` // in order of submission
 	Nodes map[events.NodeID]Node `json:"nodes,omitempty"`
 	Ended []events.JobID         `json:"ended,omitempty"` // oldest first
+
+	due  bool            // slots are to be given out anew
+	lost []events.NodeID // whose places are gone without warning
 }
 
 // Job is what the pool knows of a job beside its row in the view.

@@ -18,14 +18,32 @@ type turn struct {
 }
 
 // Step takes one fact into account and gives the slots out anew.
-func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
+func (m Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
+	s, said := m.Take(s, in, now)
+	s, d := m.Conclude(s, in, now)
+	d.Facts, d.Spans = append(said.Facts, d.Facts...), append(said.Spans, d.Spans...)
+	return s, d
+}
+
+// Conclude gives the slots out anew, if something was taken in that may change who has which.
+func (Machine) Conclude(s State, last events.Input, now time.Time) (State, events.Decision) {
+	t := turn{s: &s, in: last, now: now, lost: s.lost}
+	if s.due {
+		t.plan()
+	}
+	s.due, s.lost = false, nil
+	return s, t.d
+}
+
+// Take takes one fact into account.
+func (Machine) Take(s State, in events.Input, now time.Time) (State, events.Decision) {
 	if s.View.Jobs == nil {
 		s.View.Jobs = map[events.JobID]events.PlacementView{}
 	}
 	if s.Nodes == nil {
 		s.Nodes = map[events.NodeID]Node{}
 	}
-	t := turn{s: &s, in: in, now: now}
+	t := turn{s: &s, in: in, now: now, lost: s.lost}
 	switch b := in.Body.(type) {
 	case events.JobSubmitted:
 		t.submitted(b)
@@ -64,7 +82,7 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 	default:
 		return s, t.d
 	}
-	t.plan()
+	s.due, s.lost = true, t.lost
 	return s, t.d
 }
 

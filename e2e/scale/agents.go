@@ -1,0 +1,324 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/regroup-io/regroup/e2e/cluster"
+	"github.com/regroup-io/regroup/events"
+)
+
+const (
+	slots       = 8
+	connections = 6                      // that all agents share
+	heartbeat   = 500 * time.Millisecond // the agents' default
+	rejoin      = time.Second
+)
+
+// crowd is all simulated agents.
+type crowd struct {
+	conns  []*cluster.Client
+	agents []*agent
+	wait   sync.WaitGroup
+	stop   context.CancelFunc
+
+	watch atomic.Pointer[watch]
+}
+
+// watch waits until every agent has got something.
+type watch struct {
+	job    events.JobID
+	missed atomic.Int64
+	done   chan time.Time // when the last one got it
+	seen   sync.Map       // nodes that have it
+}
+
+func (w *watch) got(n events.NodeID) {
+	if _, twice := w.seen.LoadOrStore(n, true); twice {
+		return
+	}
+	if w.missed.Add(-1) == 0 {
+		w.done <- time.Now()
+	}
+}
+
+// agent is one node.
+type agent struct {
+	crowd *crowd
+	ports events.Ports
+	node  events.NodeID
+	life  events.Incarnation
+	host  string
+	made  int
+
+	mu   sync.Mutex
+	held map[events.JobID]uint64
+	gen  map[events.JobID]events.Generation
+	last map[events.JobID]events.MemberJoins // those for gen: told twice to prepare, it asks for the same
+	here atomic.Bool                         // discovery has taken it in
+	mute atomic.Bool                         // says nothing any more: its machine has died
+}
+
+// launch is what an agent reads of a launch; the rest is for the processes that it would start.
+type launch struct {
+	Job        events.JobID      `json:"job"`
+	Revision   uint64            `json:"revision"`
+	Phase      events.Phase      `json:"phase"`
+	Generation events.Generation `json:"generation"`
+	Members    []struct {
+		Place   events.Place `json:"place"`
+		Attempt int          `json:"attempt"`
+		Rank    int          `json:"rank"`
+	} `json:"members"`
+}
+
+// gather starts n agents and returns when discovery has taken all of them in.
+func gather(ctx context.Context, url string, n int) (*crowd, error) {
+	ctx, stop := context.WithCancel(ctx)
+	c := &crowd{stop: stop}
+	for i := range connections {
+		conn, err := cluster.Connect(ctx, url, fmt.Sprintf("agents-%d", i))
+		if err != nil {
+			c.close()
+			return nil, err
+		}
+		c.conns = append(c.conns, conn)
+	}
+	for i := range n {
+		c.agents = append(c.agents, &agent{
+			crowd: c, ports: c.conns[i%connections].Ports, node: events.NodeID(fmt.Sprintf("node-%04d", i)),
+			life: events.Incarnation(ulid.Make().String()), host: fmt.Sprintf("10.0.%d.%d", i>>8, i&255), held: map[events.JobID]uint64{},
+			gen: map[events.JobID]events.Generation{}, last: map[events.JobID]events.MemberJoins{},
+		})
+	}
+	for i := range connections {
+		c.wait.Go(func() { c.heartbeats(ctx, i) })
+	}
+	// A few at a time: so many machines do not boot in one instant, and what is measured comes later.
+	greeting := make(chan *agent)
+	failed := make(chan error, n)
+	var greeted sync.WaitGroup
+	for range 16 {
+		greeted.Go(func() {
+			for a := range greeting {
+				a.listen(ctx)
+				failed <- a.hello(ctx)
+			}
+		})
+	}
+	for _, a := range c.agents {
+		greeting <- a
+	}
+	close(greeting)
+	greeted.Wait()
+	for range n {
+		if err := <-failed; err != nil {
+			c.close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *crowd) close() {
+	c.stop()
+	for _, conn := range c.conns {
+		conn.Close()
+	}
+	c.wait.Wait()
+}
+
+// expect begins a watch for what all but so many agents will get.
+func (c *crowd) expect(job events.JobID, but int) *watch {
+	w := &watch{job: job, done: make(chan time.Time, 1)}
+	w.missed.Store(int64(len(c.agents) - but))
+	c.watch.Store(w)
+	return w
+}
+
+// heartbeats sends those of a connection's agents, spread over the period.
+func (c *crowd) heartbeats(ctx context.Context, conn int) {
+	var mine []*agent
+	for i := conn; i < len(c.agents); i += connections {
+		mine = append(mine, c.agents[i])
+	}
+	const parts = 25
+	tick := time.NewTicker(heartbeat / parts)
+	defer tick.Stop()
+	for part := 0; ; part = (part + 1) % parts {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for i := part; i < len(mine); i += parts {
+			mine[i].beat()
+		}
+	}
+}
+
+func (a *agent) beat() {
+	if a.mute.Load() || !a.here.Load() {
+		return
+	}
+	h := events.Heartbeat{Node: a.node, Incarnation: a.life, Slots: slots, Revisions: map[events.JobID]uint64{}}
+	a.mu.Lock()
+	for j, r := range a.held {
+		h.Revisions[j] = r
+	}
+	a.mu.Unlock()
+	if data, err := events.EncodeBody(h); err == nil {
+		_ = a.ports.Signals.Send(events.HeartbeatSubject(a.node), data)
+	}
+}
+
+func (a *agent) hello(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	data, err := events.EncodeBody(events.NodeHello{Node: a.node, Incarnation: a.life, Slots: slots, Address: a.host})
+	if err != nil {
+		return err
+	}
+	return cluster.Until(ctx, func() (bool, error) {
+		once, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		_, err := a.ports.Calls.Call(once, events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), data)
+		a.here.Store(err == nil)
+		return err == nil, err
+	})
+}
+
+// listen subscribes as the real agent does.
+func (a *agent) listen(ctx context.Context) {
+	w := &a.crowd.wait
+	w.Go(func() {
+		_ = a.ports.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject(a.node, "*"), func(m events.Stored) { a.launched(ctx, m.Data) })
+	})
+	w.Go(func() {
+		_ = a.ports.Signals.Hear(ctx, events.AllNotices, "", func(_ string, data []byte) { a.noticed(data) }, nil)
+	})
+	w.Go(func() {
+		_ = a.ports.Calls.Serve(ctx, events.AgentSubject(a.node, events.VerbPing), "", func(context.Context, []byte) ([]byte, error) {
+			if a.mute.Load() {
+				return nil, events.Errorf(events.Unavailable, "it is dead")
+			}
+			return events.EncodeBody(events.Pong{Node: a.node, Incarnation: a.life})
+		})
+	})
+}
+
+func (a *agent) noticed(data []byte) {
+	w := a.crowd.watch.Load()
+	if w == nil || a.mute.Load() {
+		return
+	}
+	var e struct {
+		Notice *struct {
+			Exited struct {
+				Job events.JobID `json:"job"`
+			} `json:"exited"`
+		} `json:"notice"`
+		Abandon *struct {
+			Job events.JobID `json:"job"`
+		} `json:"abandon"`
+	}
+	if json.Unmarshal(data, &e) != nil {
+		return
+	}
+	if (e.Notice != nil && e.Notice.Exited.Job == w.job) || (e.Abandon != nil && e.Abandon.Job == w.job) {
+		w.got(a.node)
+	}
+}
+
+func (a *agent) launched(ctx context.Context, data []byte) {
+	var l launch
+	if json.Unmarshal(data, &l) != nil || a.mute.Load() {
+		return
+	}
+	a.mu.Lock()
+	old := l.Revision <= a.held[l.Job]
+	if !old {
+		a.held[l.Job] = l.Revision
+	}
+	a.mu.Unlock()
+	if old {
+		return
+	}
+	switch l.Phase {
+	case events.PhasePrepare:
+		joins := a.joins(l)
+		a.crowd.wait.Go(func() { a.join(ctx, l.Job, l.Revision, joins) })
+	case events.PhaseRun:
+		if w := a.crowd.watch.Load(); w != nil && w.job == l.Job && ranked(l) {
+			w.got(a.node)
+		}
+	case events.PhaseStop:
+	}
+}
+
+// ranked tells whether every worker of the node has its rank.
+func ranked(l launch) bool {
+	for _, m := range l.Members {
+		if m.Rank < 0 {
+			return false
+		}
+	}
+	return len(l.Members) > 0
+}
+
+// joins makes the requests of the processes to come, named as the real agent names them.
+func (a *agent) joins(l launch) events.MemberJoins {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.gen[l.Job] == l.Generation {
+		return a.last[l.Job]
+	}
+	all := events.MemberJoins{Job: l.Job}
+	now := ulid.Make().String()[:10]
+	for _, m := range l.Members {
+		a.made++
+		all.Joins = append(all.Joins, events.MemberJoin{
+			Job: l.Job, Place: m.Place, Incarnation: events.Incarnation(fmt.Sprintf("%s%05d%s", now, a.made, a.life[15:])), Agent: a.life, Attempt: m.Attempt,
+			Address: fmt.Sprintf("%s:%d", a.host, 32768+(a.made*7919+int(m.Place.Slot)*104729)%28000), Left: l.Generation - 1,
+		})
+	}
+	a.gen[l.Job], a.last[l.Job] = l.Generation, all
+	return all
+}
+
+// join asks until it is answered, as long as no newer launch has come.
+func (a *agent) join(ctx context.Context, job events.JobID, revision uint64, all events.MemberJoins) {
+	data, err := events.EncodeBody(all)
+	if err != nil {
+		return
+	}
+	pause := 50 * time.Millisecond
+	for {
+		once, cancel := context.WithTimeout(ctx, 3*time.Second)
+		_, err := a.ports.Calls.Call(once, events.RequestSubject(events.ServiceRendezvous, events.VerbJoins), data)
+		cancel()
+		if err == nil {
+			pause = rejoin
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		pause = min(2*pause, rejoin)
+		a.mu.Lock()
+		over := a.held[job] != revision
+		a.mu.Unlock()
+		if over {
+			return
+		}
+	}
+}

@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/e2e/cluster"
+	"github.com/regroup-io/regroup/events"
+)
+
+// size is what was measured with so many agents.
+type size struct {
+	agents int
+	form   []time.Duration // from the decision about the places to every agent holding its ranks
+	notice []time.Duration // from an agent's notice to every other agent having it
+	lost   []time.Duration // from discovery's verdict about a node to every other agent having heard that the generation is over
+	regain []time.Duration // from that verdict to every other agent holding its ranks in the next generation
+	cpu    map[string]time.Duration
+	idle   map[string]float64 // share of a core
+	memory map[string]int     // KiB
+}
+
+func measure(ctx context.Context, p *plane, agents, trials int) (*size, error) {
+	crowd, err := gather(ctx, p.url, agents)
+	if err != nil {
+		return nil, fmt.Errorf("gather %d agents: %w", agents, err)
+	}
+	defer crowd.close()
+	s := &size{agents: agents, cpu: map[string]time.Duration{}}
+	if err := sleep(ctx, 5*time.Second); err != nil { // the wave of greetings
+		return nil, err
+	}
+	if s.idle, err = p.idle(ctx, 5*time.Second); err != nil {
+		return nil, err
+	}
+	for i := range trials {
+		if err := s.trial(ctx, p, crowd, i == trials-1); err != nil {
+			return nil, fmt.Errorf("trial %d of %d agents: %w", i, agents, err)
+		}
+	}
+	return s, nil
+}
+
+// trial places a job on all agents, tells them of a failure, and with last loses a node.
+func (s *size) trial(ctx context.Context, p *plane, c *crowd, last bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	before, err := p.cpu()
+	if err != nil {
+		return err
+	}
+	// Every fact here has a time of this machine's clock: that of the decision.
+	facts := make(chan events.Event, 64)
+	reading, stop := context.WithCancel(ctx)
+	stands := make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- p.client.Watch(reading, events.FromNew, []string{
+			events.FamilySubject(events.FamilyPlacement, "*"), events.FamilySubject(events.FamilyJob, "*"), events.FamilySubject(events.FamilyNode, "*"),
+			events.FamilySubject(events.FamilyRound, "*"),
+		}, func() error { close(stands); return nil }, func(a cluster.Arrival) error {
+			if verbose {
+				fmt.Fprintf(os.Stderr, "  %s %s\n", a.Event.Time.Format("05.000"), a.Event.Body.Type())
+			}
+			select {
+			case facts <- a.Event:
+			case <-reading.Done():
+			}
+			return nil
+		})
+	}()
+	defer func() { stop(); <-ended }()
+	select {
+	case <-stands:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+
+	n := len(c.agents) * slots
+	spec := events.Spec{
+		Name: "scale", Command: []string{"train"}, Workers: events.Workers{Min: n - slots, Max: n}, Recovery: events.RecoveryRestart,
+		Stop: events.Stop{Grace: events.Duration(time.Second)},
+	}
+	job, err := p.client.Submit(ctx, spec)
+	if err != nil {
+		return err
+	}
+	watch := c.expect(job, 0)
+	var placed time.Time
+	for placed.IsZero() {
+		e, err := next(ctx, facts)
+		if err != nil {
+			return fmt.Errorf("no placement: %w", err)
+		}
+		switch b := e.Body.(type) {
+		case events.PlacementSet:
+			if b.Job == job {
+				placed = e.Time
+			}
+		case events.JobRejected:
+			return fmt.Errorf("rejected: %v", b.Findings)
+		}
+	}
+	at, err := next(ctx, watch.done)
+	if err != nil {
+		return fmt.Errorf("%d agents have no ranks: %w", watch.missed.Load(), err)
+	}
+	s.form = append(s.form, at.Sub(placed))
+	after, err := p.cpu()
+	if err != nil {
+		return err
+	}
+	for k, v := range after {
+		s.cpu[k] += v - before[k]
+	}
+	if err := s.tell(ctx, c, job); err != nil {
+		return err
+	}
+	if last {
+		if err := s.lose(ctx, c, job, facts); err != nil {
+			return err
+		}
+		if s.memory, err = p.memory(); err != nil {
+			return err
+		}
+	}
+	if err := p.client.Stop(ctx, job); err != nil {
+		return err
+	}
+	for {
+		e, err := next(ctx, facts)
+		if err != nil {
+			return fmt.Errorf("the job does not end: %w", err)
+		}
+		if b, ok := e.Body.(events.PlacementReleased); ok && b.Job == job {
+			return sleep(ctx, time.Second)
+		}
+	}
+}
+
+// tell lets agents say that a worker has died, one after the other.
+func (s *size) tell(ctx context.Context, c *crowd, job events.JobID) error {
+	for i := range 10 {
+		from := c.agents[i*len(c.agents)/10]
+		// Of a generation that never was, so that it is heard and ends nothing.
+		data, err := events.EncodeBody(events.NoticeEnvelope{Notice: &events.Notice{Rank: -1, Exited: events.WorkerExited{
+			WorkerRef: events.WorkerRef{Job: job, Place: events.Place{Node: from.node, Slot: slots}, Agent: from.life, Incarnation: "none"},
+			ExitCode:  -1, Signal: "SIGKILL", Detail: "killed by signal 9 (SIGKILL)",
+		}}})
+		if err != nil {
+			return err
+		}
+		w := c.expect(job, 0)
+		began := time.Now()
+		if err := from.ports.Signals.Send(events.NoticeSubject(job), data); err != nil {
+			return err
+		}
+		at, err := next(ctx, w.done)
+		if err != nil {
+			return fmt.Errorf("%d agents have not heard the notice: %w", w.missed.Load(), err)
+		}
+		s.notice = append(s.notice, at.Sub(began))
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lose silences a node.
+func (s *size) lose(ctx context.Context, c *crowd, job events.JobID, facts chan events.Event) error {
+	dead := c.agents[len(c.agents)/2]
+	w := c.expect(job, 1)
+	dead.mute.Store(true)
+	var lost time.Time
+	for lost.IsZero() {
+		e, err := next(ctx, facts)
+		if err != nil {
+			return fmt.Errorf("the node is not lost: %w", err)
+		}
+		if b, ok := e.Body.(events.NodeLost); ok && b.Node == dead.node {
+			lost = e.Time
+		}
+	}
+	at, err := next(ctx, w.done)
+	if err != nil {
+		return fmt.Errorf("%d agents have not heard of the lost node: %w", w.missed.Load(), err)
+	}
+	s.lost = append(s.lost, at.Sub(lost))
+	w = c.expect(job, 1)
+	if at, err = next(ctx, w.done); err != nil {
+		return fmt.Errorf("%d agents have no ranks after the loss: %w", w.missed.Load(), err)
+	}
+	s.regain = append(s.regain, at.Sub(lost))
+	return nil
+}
+
+func next[T any](ctx context.Context, c <-chan T) (T, error) {
+	select {
+	case v := <-c:
+		return v, nil
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// cpu is what the processes have used so far, by kind.
+func (p *plane) cpu() (map[string]time.Duration, error) {
+	return each(p, func(pid int) (time.Duration, error) {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return 0, err
+		}
+		_, rest, _ := strings.Cut(string(b), ") ")
+		f := strings.Fields(rest)
+		user, err := strconv.Atoi(f[11])
+		if err != nil {
+			return 0, err
+		}
+		system, err := strconv.Atoi(f[12])
+		return time.Duration(user+system) * 10 * time.Millisecond, err
+	})
+}
+
+// memory is the resident size of the processes in KiB, by kind: the mean of its replicas.
+func (p *plane) memory() (map[string]int, error) {
+	all, err := each(p, func(pid int) (int, error) {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			return 0, err
+		}
+		for line := range strings.Lines(string(b)) {
+			if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+				return strconv.Atoi(strings.Fields(rest)[0])
+			}
+		}
+		return 0, fmt.Errorf("process %d has no VmRSS", pid)
+	})
+	for kind, names := range p.names() {
+		all[kind] /= len(names)
+	}
+	return all, err
+}
+
+func each[V int | time.Duration](p *plane, of func(pid int) (V, error)) (map[string]V, error) {
+	out := map[string]V{}
+	for kind, names := range p.names() {
+		for _, name := range names {
+			pid, _ := p.processes.PID(name)
+			v, err := of(pid)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			out[kind] += v
+		}
+	}
+	return out, nil
+}
+
+// idle is the share of a core that each kind uses while nothing happens but heartbeats.
+func (p *plane) idle(ctx context.Context, d time.Duration) (map[string]float64, error) {
+	before, err := p.cpu()
+	if err != nil {
+		return nil, err
+	}
+	if err := sleep(ctx, d); err != nil {
+		return nil, err
+	}
+	after, err := p.cpu()
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]float64{}
+	for k := range after {
+		out[k] = 100 * float64(after[k]-before[k]) / float64(d)
+	}
+	return out, nil
+}
