@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,7 +84,7 @@ func gather(ctx context.Context, url string, n int) (*crowd, error) {
 	ctx, stop := context.WithCancel(ctx)
 	c := &crowd{stop: stop}
 	for i := range connections {
-		conn, err := cluster.Connect(ctx, url, fmt.Sprintf("agents-%d", i))
+		conn, err := cluster.Connect(ctx, url, fmt.Sprintf("agents-%d", i), os.Stderr)
 		if err != nil {
 			c.close()
 			return nil, err

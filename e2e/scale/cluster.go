@@ -65,7 +65,7 @@ func (p *plane) start(ctx context.Context, regroup string) error {
 		return fmt.Errorf("regroup init: %w: %s", err, out)
 	}
 	var err error
-	if p.client, err = cluster.Connect(ctx, p.url, "scale"); err != nil {
+	if p.client, err = cluster.Connect(ctx, p.url, "scale", os.Stderr); err != nil {
 		return err
 	}
 	for _, s := range services() {
