@@ -20,6 +20,9 @@ var binaries string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if os.Getenv(orphan) != "" {
+		os.Exit(beOrphan())
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "regroup-network-")
 		if err != nil {

@@ -1,0 +1,79 @@
+package network
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// good is the log of a job with one incident.
+func good() []events.Event {
+	a, b := events.Place{Node: "a", Slot: 0}, events.Place{Node: "b", Slot: 0}
+	members := []events.Member{{Place: a, Rank: 0}, {Place: b, Rank: 1}}
+	log := []events.Event{
+		{Entity: "a", Number: 1, Body: events.NodeJoined{NodeFact: events.NodeFact{Node: "a", Incarnation: "A"}}},
+		{Entity: "j", Number: 1, Body: events.JobSubmitted{Job: "j"}},
+		{Entity: "j", Number: 1, Body: events.PlacementSet{Job: "j", Places: []events.Place{a, b}, Workers: events.Workers{Min: 1, Max: 2}}},
+		{Entity: "j", Number: 1, Body: events.RoundOpened{Job: "j", Proposed: 1}},
+		{Entity: "j", Number: 2, Body: events.RoundSealed{Job: "j", Generation: 1, Members: members}},
+		{Entity: "j", Number: 1, Body: events.IncidentOpened{Job: "j", Incident: 1}},
+		{Entity: "j", Number: 2, Body: events.JobRespawned{Job: "j", Dead: "X"}},
+		{Entity: "j", Number: 3, Body: events.RoundSealed{Job: "j", Generation: 2, Members: members}},
+		{Entity: "j", Number: 2, Body: events.IncidentClosed{Job: "j", Incident: 1}},
+		{Entity: "j", Number: 3, Body: events.JobSucceeded{JobEnd: events.JobEnd{Job: "j", Reason: "done"}}},
+		{Entity: "j", Number: 2, Body: events.PlacementReleased{Job: "j"}},
+		{Entity: "j", Number: 4, Body: events.RoundClosed{Job: "j"}},
+		{Entity: "a", Number: 2, Body: events.NodeLost{NodeFact: events.NodeFact{Node: "a", Incarnation: "A"}}},
+	}
+	return log
+}
+
+func TestReplay(t *testing.T) {
+	log := good()
+	log = slices.Insert(log, 5, log[4]) // told twice: a reader drops it
+	r := Fold(log)
+	j := r.Jobs["j"]
+	if err := r.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if r.Facts != len(log)-1 || j.State != events.JobHasSucceed || j.Places != nil || j.Round != events.RoundIsClosed || len(j.Sealed) != 2 ||
+		len(j.Incidents) != 1 || r.Nodes["a"].State != events.NodeGone {
+		t.Errorf("replayed %+v, %+v", r, j)
+	}
+}
+
+func TestReplayFindsWhatIsWrong(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		at   int // the fact that is replaced
+		body events.Body
+		says string
+	}{
+		{"a generation left out", 7, events.RoundSealed{Job: "j", Generation: 3, Members: []events.Member{{}}}, "invariant 1"},
+		{"a world too large", 4, events.RoundSealed{Job: "j", Generation: 1, Members: make([]events.Member, 3)}, "invariant 2"},
+		{"ranks with a gap", 4, events.RoundSealed{Job: "j", Generation: 1, Members: []events.Member{{Rank: 1}}}, "invariant 2"},
+		{"a slot twice", 2, events.PlacementSet{Job: "j", Places: make([]events.Place, 2), Workers: events.Workers{Min: 1, Max: 2}}, "invariant 3"},
+		{"opened after it was sealed", 7, events.RoundOpened{Job: "j", Proposed: 1}, "invariant 4"},
+		{"ended twice", 6, events.JobFailed{JobEnd: events.JobEnd{Job: "j"}}, "invariant 7"},
+		{"an incident left open", 8, events.IncidentOpened{Job: "j", Incident: 2}, "invariant 11"},
+		{"a negative phase", 8, events.IncidentClosed{Job: "j", Incident: 1, Phases: events.Phases{Sync: -1}}, "negative"},
+	} {
+		log := good()
+		log[c.at].Body = c.body
+		if err := Fold(log).Err(); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: got %v, want %s", c.name, err, c.says)
+		}
+	}
+	log := good()
+	log[7].Number = 4
+	if err := Fold(log).Err(); err == nil || !strings.Contains(err.Error(), "invariant 9") {
+		t.Errorf("a gap: got %v", err)
+	}
+	log = good()
+	log = append(log, events.Event{Entity: "j", Number: 4, Body: events.JobRespawned{Job: "j", Dead: "X"}})
+	if err := Fold(log).Err(); err == nil || !strings.Contains(err.Error(), "invariant 10") {
+		t.Errorf("replaced twice: got %v", err)
+	}
+}
