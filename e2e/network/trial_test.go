@@ -54,7 +54,7 @@ func must(t *testing.T, err error) {
 func begin(t *testing.T, c *Center) *trial {
 	t.Helper()
 	name, _, _ := strings.Cut(strings.ToLower(strings.ReplaceAll(t.Name()[strings.LastIndex(t.Name(), "/")+1:], "_", "-")), "#")
-	tr := &trial{Center: c, t: t, ctx: within(t, 90*time.Second), began: time.Now()}
+	tr := &trial{Center: c, t: t, ctx: within(t, 3*time.Minute), began: time.Now()}
 	must(t, c.Ready(tr.ctx))
 	var err error
 	tr.run, err = c.Train(tr.ctx, Training{
