@@ -69,6 +69,7 @@ func (c *Client) askNode(ctx context.Context, node events.NodeID, b events.Body,
 			f, err := events.Decode(s.Header, s.Data)
 			switch r, rejected := f.Body.(events.NodeRejected); {
 			case err != nil: // of a newer version; not the answer to this command
+				return nil //nolint:nilerr // see above
 			case rejected && r.Command == e.ID:
 				return events.RefuseAs(r.Code, r.Findings)
 			case !rejected && f.Cause == e.ID:
