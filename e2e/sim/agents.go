@@ -34,6 +34,8 @@ type node struct {
 	disk  []worker.Orphaned // what the next life of the agent finds
 	bye   bool              // it leaves once it is idle
 
+	listed events.Listed // what the host list says of it
+
 	mute, deaf bool                          // nothing leaves it, nothing reaches it, though it stays connected
 	frozen     bool                          // the agent stands still; its workers go on
 	backlog    []worker.Input                // what it will hear then

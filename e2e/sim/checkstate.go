@@ -5,9 +5,11 @@ import (
 	"reflect"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/discovery/liveness"
 	"github.com/regroup-io/regroup/services/loop"
 	"github.com/regroup-io/regroup/services/registry/job"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
+	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
 // saved looks at every change of a document.
@@ -15,10 +17,16 @@ func (c *checker) saved(bucket, key string, value []byte) {
 	switch bucket {
 	case events.BucketPlacements:
 		if value != nil {
-			c.slots = state[struct {
-				View events.PoolView `json:"view"`
-			}](c, value).View
+			s := state[plan.State](c, value)
+			c.kept(s)
+			c.slots = s.View
 			c.pool(c.slots)
+		}
+	case events.BucketNodes:
+		if value != nil {
+			c.nodes[key] = state[liveness.State](c, value).View
+		} else {
+			delete(c.nodes, key)
 		}
 	case events.BucketRounds:
 		s := state[round.State](c, value)

@@ -44,6 +44,9 @@ func (c *checker) watchEnd() {
 	for _, j := range c.w.jobs {
 		c.final(j)
 	}
+	if late := c.keptOut(); len(late) > 0 && c.w.now.Sub(epoch.Add(c.w.sc.calmAt)) > outlasting {
+		c.fail(13, "%s", strings.Join(late, "; "))
+	}
 	c.w.over = true
 }
 

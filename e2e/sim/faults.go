@@ -39,6 +39,7 @@ var kinds = map[string]func(*world, fault){
 	"drop-launch": func(w *world, f fault) { w.node(f).misses++ },
 	"kill-worker": func(w *world, f fault) { w.end(f, -1, "SIGKILL") },
 	"hang-worker": (*world).hangWorker,
+	"fail-slot":   (*world).failSlot,
 	"exit-worker": func(w *world, f fault) { w.end(f, 7, "") },
 	"false-alarm": (*world).falseAlarm,
 	"restart-agent": func(w *world, f fault) {
@@ -64,8 +65,10 @@ var kinds = map[string]func(*world, fault){
 		w.drain(n, false)
 		w.after(f.last, func() { w.drain(n, true) })
 	},
-	"scale-job": (*world).scale,
-	"stop-job":  func(w *world, f fault) { w.stop(f) },
+	"quarantine-node": (*world).keepOut,
+	"strike-host":     (*world).strike,
+	"scale-job":       (*world).scale,
+	"stop-job":        func(w *world, f fault) { w.stop(f) },
 	"submit-again": func(w *world, f fault) {
 		j := w.jobs[f.a%len(w.jobs)]
 		spec := j.spec
@@ -76,7 +79,7 @@ var kinds = map[string]func(*world, fault){
 
 // drawFaults makes the schedule.
 func drawFaults(r *rand.Rand, sc scenario) []fault {
-	names := append(slices.Sorted(maps.Keys(kinds)), "kill-worker", "kill-worker", "exit-worker", "restart-agent", "false-alarm", "trap", "trap", "trap", "scale-job")
+	names := append(slices.Sorted(maps.Keys(kinds)), "kill-worker", "kill-worker", "exit-worker", "restart-agent", "false-alarm", "trap", "trap", "trap", "scale-job", "fail-slot", "quarantine-node", "strike-host")
 	var out []fault
 	for range r.IntN(13 + len(sc.nodes)/2) {
 		out = append(out, fault{
@@ -204,6 +207,7 @@ func (w *world) calmDown() {
 		if n.frozen {
 			n.thaw()
 		}
+		n.listed = events.Listed{}
 		w.drain(n, true)
 		if !n.up {
 			w.after(w.between(0, 2*time.Second), n.boot)

@@ -23,6 +23,7 @@ var invariants = [...]string{
 	10: "each life is charged at most once, a generation too, a planned change never, and never more than the budget is spent",
 	11: "at most one incident of a job is open, and no phase is negative",
 	12: "an agent never runs two processes in one place for a job, and never runs an attempt twice",
+	13: "no job has a slot that the scheduler knows to be benched or not on the host list, and no quarantine outlasts its end",
 }
 
 // violation is the first invariant that did not hold.
@@ -44,6 +45,7 @@ type checker struct {
 	begun    map[string]*process                // by agent, job, place, attempt and generation
 	good     map[events.JobID]events.Generation // that the rendezvous knew of before its last change
 	slots    events.PoolView
+	nodes    map[string]events.NodeView
 	rounds   map[string]round.State
 	leftWell map[events.Incarnation]bool // agents that have said goodbye
 	states   map[string]job.State
@@ -69,7 +71,7 @@ type account struct {
 func newChecker(w *world) *checker {
 	return &checker{
 		w: w, jobs: map[events.JobID]*account{}, number: map[string]uint64{}, begun: map[string]*process{}, last: map[string]*process{},
-		good: map[events.JobID]events.Generation{}, leftWell: map[events.Incarnation]bool{}, rounds: map[string]round.State{}, states: map[string]job.State{},
+		good: map[events.JobID]events.Generation{}, leftWell: map[events.Incarnation]bool{}, rounds: map[string]round.State{}, nodes: map[string]events.NodeView{}, states: map[string]job.State{},
 	}
 }
 

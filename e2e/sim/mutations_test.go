@@ -8,6 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/discovery/liveness"
 	"github.com/regroup-io/regroup/services/loop"
 	"github.com/regroup-io/regroup/services/registry/job"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
@@ -161,6 +162,29 @@ var mutations = []struct {
 		}
 	}}, []int{12}, 0},
 	{mutation{name: "counts a step that was undone", voidSteps: true}, []int{6}, 0},
+	{mutation{name: "gives out a benched slot", pool: breaks(func(m loop.Machine[plan.State], s plan.State, in events.Input, now time.Time) (plan.State, events.Decision) {
+		b, ok := in.Body.(events.NodeQuarantined)
+		if !ok {
+			return m.Step(s, in, now)
+		}
+		benched := b.Benched
+		b.Benched = nil
+		in.Body = b
+		s, d := m.Step(s, in, now)
+		n := s.Nodes[b.Node]
+		n.Benched = benched
+		s.Nodes[b.Node] = n
+		return s, d
+	})}, []int{13}, 0},
+	{mutation{name: "never ends a quarantine", nodes: breaks(func(m loop.Machine[liveness.State], s liveness.State, in events.Input, now time.Time) (liveness.State, events.Decision) {
+		q, b := s.View.Quarantine, s.View.Benched
+		s, d := m.Step(s, in, now)
+		if slices.ContainsFunc(d.Facts, func(f events.Fact) bool { return f.Body.Type() == (events.NodeReleased{}).Type() }) {
+			s.View.Quarantine, s.View.Benched = q, b
+			d.Facts = never(events.NodeReleased{}.Type())(d.Facts)
+		}
+		return s, d
+	})}, []int{8, 13}, 0},
 	{mutation{name: "forgets an outbox", forgetful: true}, []int{8, 9}, 25},
 }
 

@@ -42,7 +42,7 @@ func (w *world) buildServices(m mutation) {
 	w.mutant = m
 	for i := range w.sc.replicas[0] {
 		c := &connection{w: w}
-		s, err := discovery.New(discovery.Options{Ports: c.ports(), Config: discovery.DefaultConfig()})
+		s, err := discovery.New(discovery.Options{Ports: c.ports(), Config: w.discoveryConfig()})
 		r := addReplica(w, i, c, s, err, m.nodes)
 		v := &watcher{w: w, r: r}
 		r.ages = v
@@ -107,16 +107,21 @@ type watcher struct {
 	w    *world
 	r    *replica[liveness.State]
 	ages liveness.Ages
+	// Nodes as they are on record, to be compared with the host list.
+	views map[events.NodeID]events.NodeView
+	asked time.Time
 }
 
 func (v *watcher) reset() {
-	c := discovery.DefaultConfig()
+	c := v.w.discoveryConfig()
+	v.views, v.asked = map[events.NodeID]events.NodeView{}, v.w.now
 	v.ages = liveness.Ages{SuspectAfter: c.SuspectAfter, LostAfter: c.LostAfter, Gap: c.SuspectAfter / 2, ReconnectWithin: c.ReconnectWithin}
 }
 
 func (v *watcher) seen(key string, value []byte) {
 	if value == nil {
 		v.ages.Forget(events.NodeID(key))
+		delete(v.views, events.NodeID(key))
 		return
 	}
 	if view, err := events.DecodeView[events.NodeView](value); err == nil {
@@ -125,7 +130,7 @@ func (v *watcher) seen(key string, value []byte) {
 			since = since.Add(-time.Minute)
 		}
 		v.ages.Know(view, since)
-
+		v.views[view.Node] = view
 	}
 }
 
@@ -148,6 +153,7 @@ func (v *watcher) look() {
 	for _, cut := range v.ages.Cuts(v.w.now) {
 		v.r.put(arrival{input: events.Input{Body: cut}})
 	}
+	v.list()
 	suspect, ask := v.ages.Look(v.w.now)
 	for _, who := range suspect {
 		v.emit(who, false)

@@ -44,6 +44,12 @@ func brief(b events.Body) string {
 		return fmt.Sprintf("%s attempt %d", b.Place, b.Attempt)
 	case events.JobBlamed:
 		return fmt.Sprintf("%s %s", b.Place, b.Reason)
+	case events.NodeQuarantined:
+		return keptOut(b.Slot) + b.Reason
+	case events.NodeReleased:
+		return keptOut(b.Slot) + b.Reason
+	case events.NodeChanged:
+		return b.Reason
 	case events.JobSucceeded:
 		return b.Reason
 	case events.JobFailed:
@@ -72,4 +78,11 @@ func brief(b events.Body) string {
 		return string(b.Incarnation) + " " + b.Reason
 	}
 	return ""
+}
+
+func keptOut(s *events.Slot) string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("slot %d ", *s)
 }

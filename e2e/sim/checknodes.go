@@ -1,0 +1,48 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/scheduler/plan"
+)
+
+// kept looks at what the jobs have after a change of the pool: nothing that the scheduler knows to be kept out. (A node in
+// quarantine keeps its workers, and one turn may give a slot and learn of a quarantine, so that is not seen from here.)
+func (c *checker) kept(s plan.State) {
+	for _, id := range slices.Sorted(maps.Keys(s.View.Jobs)) {
+		for _, p := range s.View.Jobs[id].Places {
+			n := s.Nodes[p.Node]
+			out := n.Excluded != "" || slices.ContainsFunc(n.Benched, func(b events.BenchedSlot) bool { return b.Slot == p.Slot })
+			if out {
+				c.fail(13, "%s has %s, and the node is %+v", id, p, n)
+			}
+		}
+	}
+}
+
+// outlasting is how long the end of a quarantine may go unnoticed in a calm world.
+const outlasting = 5 * time.Second
+
+// keptOut lists the quarantines that should have ended.
+func (c *checker) keptOut() []string {
+	var out []string
+	over := func(what string, q events.Quarantine) {
+		if late := c.w.now.Sub(q.Until); late > outlasting {
+			out = append(out, fmt.Sprintf("%s is in quarantine %s after its end", what, late))
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.nodes)) {
+		v := c.nodes[id]
+		if v.Quarantine != nil {
+			over(id, *v.Quarantine)
+		}
+		for _, b := range v.Benched {
+			over(fmt.Sprintf("%s/%d", id, b.Slot), b.Quarantine)
+		}
+	}
+	return out
+}

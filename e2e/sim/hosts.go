@@ -1,0 +1,88 @@
+package sim
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/discovery"
+)
+
+// discoveryConfig is the default, for a seed with figures that fit into its run: slots and nodes are kept out easily, and
+// come back soon.
+func (w *world) discoveryConfig() discovery.Config {
+	c := discovery.DefaultConfig()
+	if w.sc.exact {
+		return c
+	}
+	c.Quarantine = discovery.Quarantine{
+		Charges: 2, Losses: 2, Window: time.Minute, First: time.Second, Most: 8 * time.Second, Decay: 30 * time.Second,
+	}
+	return c
+}
+
+// list compares the host list with the nodes on record, as every replica does after each answer of its source.
+func (v *watcher) list() {
+	if v.w.now.Sub(v.asked) < v.w.discoveryConfig().HostEvery {
+		return
+	}
+	v.asked = v.w.now
+	for _, id := range slices.Sorted(maps.Keys(v.views)) {
+		view := v.views[id]
+		for _, n := range v.w.nodes {
+			if n.id == id && (view.Excluded != n.listed.Excluded || !reflect.DeepEqual(view.Cap, n.listed.Slots)) {
+				b := n.listed
+				b.Node = id
+				v.r.put(arrival{input: events.Input{Body: b}})
+			}
+		}
+	}
+}
+
+// strike takes a node off the host list for a while, or some of its slots.
+func (w *world) strike(f fault) {
+	n := w.node(f)
+	if n.listed = (events.Listed{Excluded: "no line names it"}); f.b%2 == 0 {
+		slots := f.b / 2 % (n.slots + 1)
+		n.listed = events.Listed{Slots: &slots}
+	}
+	w.after(f.last, func() { n.listed = events.Listed{} })
+}
+
+// keepOut quarantines a node or a slot by hand; it may be ended by hand, too.
+func (w *world) keepOut(f fault) {
+	n := w.node(f)
+	var slot *events.Slot
+	if f.b%3 > 0 {
+		slot = new(events.Slot)
+		*slot = events.Slot(f.b / 3 % n.slots)
+	}
+	w.command(events.Event{ID: w.id("quarantine"), Source: "/client", Time: w.now, Body: events.NodeQuarantine{
+		Node: n.id, Slot: slot, For: events.Duration(f.last), Reason: "fault",
+	}})
+	if f.b%5 == 0 {
+		w.after(f.last/2, func() {
+			w.command(events.Event{ID: w.id("release"), Source: "/client", Time: w.now, Body: events.NodeRelease{Node: n.id, Slot: slot}})
+		})
+	}
+}
+
+// failSlot kills what runs in one slot, whatever it is by then, until the slot is benched and somewhat longer.
+func (w *world) failSlot(f fault) {
+	n := w.node(f)
+	at := events.Place{Node: n.id, Slot: events.Slot(f.b % n.slots)}
+	for i := range 4 {
+		w.after(time.Duration(i)*f.last/4, func() {
+			if w.calm {
+				return
+			}
+			for _, id := range slices.Sorted(maps.Keys(n.procs)) {
+				if p := n.procs[id]; p.alive && p.running && p.start.Place == at {
+					p.exit(-1, "SIGKILL")
+				}
+			}
+		})
+	}
+}
