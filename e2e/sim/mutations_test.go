@@ -185,7 +185,7 @@ var mutations = []struct {
 		}
 		return s, d
 	})}, []int{8, 13}, 0},
-	{mutation{name: "forgets an outbox", forgetful: true}, []int{0, 8, 9}, 25},
+	{mutation{name: "forgets an outbox", forgetful: true}, []int{8, 9}, 25},
 }
 
 // anyRevision is an agent that believes whatever comes last.
