@@ -34,7 +34,10 @@ type node struct {
 	disk  []worker.Orphaned // what the next life of the agent finds
 	bye   bool              // it leaves once it is idle
 
-	listed events.Listed // what the host list says of it
+	listed   events.Listed // what the host list says of it
+	job      *jobRun       // nil = it takes what the scheduler gives it; else it comes to this one by itself
+	asking   bool          // to be in it
+	quitting bool          // it is leaving it
 
 	mute, deaf bool                          // nothing leaves it, nothing reaches it, though it stays connected
 	frozen     bool                          // the agent stands still; its workers go on
@@ -53,6 +56,7 @@ func (n *node) boot() {
 		return
 	}
 	n.up, n.bye, n.busy, n.alarm, n.frozen, n.backlog = true, false, false, time.Time{}, false, nil
+	n.asking, n.quitting = false, false
 	n.life++
 	n.inc = incarnation(n.w.now, n.life, string(n.id))
 	if !n.cut {
@@ -171,11 +175,13 @@ func later(a, b time.Time) time.Time {
 }
 
 func (n *node) hello(life int) {
-	ask := events.NodeHello{Node: n.id, Incarnation: n.inc, Slots: n.slots, Address: string(n.id) + ".test", Link: n.link}
+	ask := events.NodeHello{Node: n.id, Incarnation: n.inc, Slots: n.offered(), Address: string(n.id) + ".test", Link: n.link}
 	n.w.call(n, events.ServiceDiscovery, ask, func(_ events.Body, err error) {
 		wait := 10 * time.Second
 		if err != nil {
 			wait = n.w.between(100*time.Millisecond, time.Second)
+		} else {
+			n.come(life)
 		}
 		n.w.after(wait, func() {
 			if n.life == life && !n.bye {
@@ -284,6 +290,9 @@ func (n *node) hear(m events.Stored) {
 	var l events.Launch
 	if n.up && !n.cut && !n.deaf && json.Unmarshal(m.Data, &l) == nil {
 		n.input(worker.Launched{Launch: l})
+		if n.job != nil && l.Job == n.job.id && l.Phase == events.PhaseStop {
+			n.come(n.life)
+		}
 	}
 }
 

@@ -86,6 +86,7 @@ func (c *checker) pool(v events.PoolView) {
 
 func (c *checker) round(old, s round.State) {
 	v, o := s.View, old.View
+	c.gathered(old, s)
 	c.good[v.Job] = old.Good
 	switch {
 	case v.Generation < o.Generation: // a turn takes several inputs, so it may seal several
@@ -97,7 +98,7 @@ func (c *checker) round(old, s round.State) {
 	case o.State == events.RoundIsClosed && v.State != events.RoundIsClosed:
 		c.fail(7, "%s: the round was opened after it was closed", v.Job)
 	}
-	if n := len(v.Members); v.Generation > o.Generation && !c.wanted(v.Job, n, old.Placement, s.Placement) {
+	if n := len(v.Members); v.Generation > o.Generation && (s.External == nil || n < s.Workers.Min || n > s.Workers.Max) && !c.wanted(v.Job, n, old.Placement, s.Placement) {
 		c.fail(2, "%s of %s has %d members, %d:%d are wanted", v.Generation, v.Job, n, s.Workers.Min, s.Workers.Max)
 	}
 }

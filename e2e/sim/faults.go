@@ -54,7 +54,9 @@ var kinds = map[string]func(*world, fault){
 		}
 	},
 	"leave-node": func(w *world, f fault) {
-		if n := w.node(f); n.up {
+		if n := w.node(f); n.job != nil {
+			comerFaults["comer-leaves"](w, f)
+		} else if n.up {
 			n.bye = true
 			n.input(worker.Shutdown{})
 			w.after(f.last+8*time.Second, n.boot)
@@ -102,7 +104,11 @@ func drawFaults(r *rand.Rand, sc scenario) []fault {
 func (w *world) inject(f fault) {
 	if !w.calm {
 		w.say("FAULT %s", f)
-		kinds[f.kind](w, f)
+		if own := comerFaults[f.kind]; own != nil {
+			own(w, f)
+		} else {
+			kinds[f.kind](w, f)
+		}
 	}
 }
 
@@ -122,12 +128,18 @@ func (w *world) setTrap(f fault) {
 // min wait for each other's slots for ever, as nobody is preempted.
 func (w *world) spare(n *node) bool {
 	slots, need := 0, 0
+	if n.job != nil {
+		return n.job.enough(n)
+	}
 	for _, o := range w.nodes {
 		if o != n && !o.away {
-			slots += o.slots
+			slots += o.offered()
 		}
 	}
 	for _, j := range w.jobs {
+		if j.spec.External() {
+			continue
+		}
 		least := 0
 		for _, v := range j.wanted {
 			least = max(least, v.Min)

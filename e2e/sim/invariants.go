@@ -24,6 +24,7 @@ var invariants = [...]string{
 	11: "at most one incident of a job is open, and no phase is negative",
 	12: "an agent never runs two processes in one place for a job, and never runs an attempt twice",
 	13: "no job has a slot that the scheduler knows to be benched or not on the host list, and no quarantine outlasts its end",
+	14: "nodes that come by themselves are in one list each, no more than max take part, and no fewer than min in a complete round",
 }
 
 // violation is the first invariant that did not hold.

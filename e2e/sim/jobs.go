@@ -29,6 +29,7 @@ type jobRun struct {
 
 func newJobRun(w *world, i int, s jobShape) *jobRun {
 	spec := s.spec()
+	spec.Workers = spec.WithDefaults().Workers
 	spec.Name = fmt.Sprintf("job%d", i)
 	j := &jobRun{
 		w: w, spec: spec.WithDefaults(), epochs: uint64(s.epochs), batch: s.batch, every: s.every, pace: s.pace,
@@ -37,6 +38,7 @@ func newJobRun(w *world, i int, s jobShape) *jobRun {
 	e := events.Event{ID: "submit-" + spec.Name, Source: "/client", Time: epoch, Body: events.JobSubmit{Spec: spec}}
 	j.id = events.JobIDFrom(spec.Name, e.Source, e.ID)
 	w.at(epoch.Add(s.at), func() { w.command(e) })
+	w.buildComers(j, s.comers)
 	return j
 }
 

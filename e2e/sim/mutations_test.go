@@ -161,6 +161,30 @@ var mutations = []struct {
 			return s, acts
 		}
 	}}, []int{12}, 0},
+	{mutation{name: "lets a spare take part", round: breaks(func(m loop.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
+		s, d := m.Step(s, in, now)
+		if s.External != nil {
+			for i := range s.External.Comers {
+				if c := &s.External.Comers[i]; c.List == "spare" {
+					c.List = "participant"
+				}
+			}
+		}
+		return s, d
+	})}, []int{14}, 0},
+	{mutation{name: "opens a closed rendezvous", round: breaks(func(m loop.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
+		s, d := m.Step(s, in, now)
+		if s.External != nil && in.Body.Type() == (events.NodeEnter{}).Type() {
+			s.External.Closed = ""
+		}
+		return s, d
+	})}, []int{14}, 40},
+	{mutation{name: "keeps a lost node that came by itself", round: breaks(func(m loop.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
+		if f := in.Body.Type(); s.External != nil && (f == (events.NodeLost{}).Type() || f == (events.NodeSuspected{}).Type() || f == (events.NodeJoined{}).Type()) {
+			return s, events.Decision{}
+		}
+		return m.Step(s, in, now)
+	})}, []int{8}, 0},
 	{mutation{name: "counts a step that was undone", voidSteps: true}, []int{6}, 0},
 	{mutation{name: "gives out a benched slot", pool: breaks(func(m loop.Machine[plan.State], s plan.State, in events.Input, now time.Time) (plan.State, events.Decision) {
 		b, ok := in.Body.(events.NodeQuarantined)

@@ -43,6 +43,7 @@ type jobShape struct {
 	hang      time.Duration // 0 = nobody is taken for hung
 	sameStep  int           // 0 = as usual
 	resets    int           // regroups that are allowed, plus 1; 0 = any number
+	comers    *comers       // nil = the scheduler places it
 }
 
 func (s jobShape) spec() events.Spec {
@@ -57,6 +58,9 @@ func (s jobShape) spec() events.Spec {
 	if s.resets > 0 {
 		n := s.resets - 1
 		spec.Elastic.ResetLimit = &n
+	}
+	if s.comers != nil {
+		s.comers.spec(&spec)
 	}
 	if s.inProcess {
 		spec.Recovery = events.RecoveryInProcess
@@ -101,6 +105,7 @@ func draw(seed uint64) scenario {
 		sc.jobs = append(sc.jobs, drawJob(r, slots, most, len(sc.jobs)))
 	}
 	sc.faults = drawFaults(r, sc)
+	drawExternal(&sc)
 	return sc
 }
 
@@ -154,7 +159,7 @@ func parseFault(line string) (fault, error) {
 	if f.last, err = time.ParseDuration(last); err != nil {
 		return f, err
 	}
-	if kinds[f.kind] == nil {
+	if kinds[f.kind] == nil && comerFaults[f.kind] == nil {
 		return f, fmt.Errorf("fault %q: there is no kind %s", line, f.kind)
 	}
 	return f, nil

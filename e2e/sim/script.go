@@ -130,6 +130,9 @@ func (s jobShape) String() string {
 	if s.resets > 0 {
 		text += fmt.Sprint(" resets ", s.resets)
 	}
+	if s.comers != nil {
+		text += " comers " + s.comers.String()
+	}
 	return text
 }
 
@@ -160,6 +163,8 @@ func parseJob(text string) (jobShape, error) {
 			s.hang, err = time.ParseDuration(pair[1])
 		case pair[0] == "grace":
 			s.grace, err = time.ParseDuration(pair[1])
+		case pair[0] == "comers":
+			s.comers, err = parseComers(pair[1])
 		case into == nil:
 			err = fmt.Errorf("there is no %s", pair[0])
 		default:

@@ -1,0 +1,250 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/rendezvous/round"
+)
+
+// comers are the nodes of a job that nobody places: their agents come to it by themselves, as `regroup agent --join-job` does.
+type comers struct {
+	nodes      []int // slots of each
+	min, max   int
+	perNode    int
+	lastCall   time.Duration
+	joinWithin time.Duration
+}
+
+// String writes MIN:MAX/WORKERS PER NODE/LAST CALL/JOIN TIMEOUT/SLOTS,SLOTS.
+func (x *comers) String() string {
+	slots := make([]string, len(x.nodes))
+	for i, n := range x.nodes {
+		slots[i] = strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%d:%d/%d/%s/%s/%s", x.min, x.max, x.perNode, x.lastCall, x.joinWithin, strings.Join(slots, ","))
+}
+
+func parseComers(text string) (*comers, error) {
+	f := strings.Split(text, "/")
+	if len(f) != 5 {
+		return nil, fmt.Errorf("comers %q: want MIN:MAX/PER NODE/LAST CALL/JOIN/SLOTS,SLOTS", text)
+	}
+	x := &comers{}
+	w, err := parseWorkers(f[0])
+	if err != nil {
+		return nil, err
+	}
+	x.min, x.max = w.Min, w.Max
+	if x.perNode, err = strconv.Atoi(f[1]); err != nil {
+		return nil, err
+	}
+	if x.lastCall, err = time.ParseDuration(f[2]); err != nil {
+		return nil, err
+	}
+	if x.joinWithin, err = time.ParseDuration(f[3]); err != nil {
+		return nil, err
+	}
+	for s := range strings.SplitSeq(f[4], ",") {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			return nil, err
+		}
+		x.nodes = append(x.nodes, n)
+	}
+	return x, nil
+}
+
+// externalEvery is how many seeds have one with such a job among them.
+const externalEvery = 3
+
+// drawExternal adds to a scenario a job whose nodes come by themselves. It draws apart from the rest, so that a seed tells the
+// same story of all the others.
+func drawExternal(sc *scenario) {
+	if sc.seed%externalEvery != 1 || sc.seed%crowdEvery == crowdEvery-1 {
+		return
+	}
+	r := rand.New(rand.NewPCG(sc.seed, 7))
+	x := &comers{
+		min: 1 + r.IntN(3), perNode: 1 + r.IntN(2), lastCall: time.Duration(200+r.IntN(1800)) * time.Millisecond,
+		joinWithin: time.Duration(20+r.IntN(30)) * time.Second, // longer than it takes until an agent is started again,
+	}
+	x.max = x.min + r.IntN(3)
+	for range x.min + r.IntN(x.max-x.min+2) { // at least min, at most one more than max
+		x.nodes = append(x.nodes, x.perNode+r.IntN(2))
+	}
+	j := drawJob(r, 4, 3, 1)
+	j.comers, j.resets, j.sameStep = x, 0, 0
+	sc.jobs = append(sc.jobs, j)
+	kinds := slices.Sorted(maps.Keys(comerFaults))
+	for range 1 + r.IntN(5) {
+		sc.faults = append(sc.faults, fault{
+			at:   time.Duration(1000+r.IntN(max(1, int(sc.calmAt/time.Millisecond)-1300))) * time.Millisecond,
+			kind: kinds[r.IntN(len(kinds))], a: r.IntN(1000), b: r.IntN(1000), last: time.Duration(100+r.IntN(6000)) * time.Millisecond,
+		})
+	}
+	slices.SortStableFunc(sc.faults, func(a, b fault) int { return int(a.at - b.at) })
+}
+
+// comerFaults are what happens only to nodes that come by themselves.
+var comerFaults = map[string]func(*world, fault){
+	"comer-leaves": func(w *world, f fault) {
+		if n := w.comer(f); n != nil && n.up {
+			n.quit(f.last)
+		}
+	},
+	"comer-restarts": func(w *world, f fault) {
+		if n := w.comer(f); n != nil {
+			n.die(f.b%2 == 0)
+			w.after(f.last, n.boot)
+		}
+	},
+	"comer-is-lost": func(w *world, f fault) {
+		if n := w.comer(f); n != nil && n.job.enough(n) {
+			n.die(false)
+			n.away = true
+		}
+	},
+	"close-job": func(w *world, f fault) {
+		if n := w.comer(f); n != nil && f.b%3 == 0 {
+			w.call(n, events.ServiceRendezvous, events.RendezvousClose{Job: n.job.id, Reason: "enough"}, func(events.Body, error) {})
+		}
+	},
+}
+
+// comer picks a node that comes by itself; nil if there is none.
+func (w *world) comer(f fault) *node {
+	var all []*node
+	for _, n := range w.nodes {
+		if n.job != nil && !n.away {
+			all = append(all, n)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all[f.a%len(all)]
+}
+
+// enough tells whether the job could form a round without a node.
+func (j *jobRun) enough(without *node) bool {
+	left := 0
+	for _, n := range j.w.nodes {
+		if n.job == j && n != without && !n.away {
+			left++
+		}
+	}
+	return left >= j.spec.Rendezvous.Nodes.Min
+}
+
+// spec makes the job one of external members.
+func (x *comers) spec(s *events.Spec) {
+	s.Workers = events.Workers{}
+	s.Rendezvous = &events.Rendezvous{
+		External: true, Nodes: events.NodeRange{Min: x.min, Max: x.max}, WorkersPerNode: x.perNode, JoinTimeout: events.Duration(x.joinWithin),
+		LastCallTimeout: events.Duration(x.lastCall), KeepAliveInterval: events.Duration(time.Second),
+	}
+}
+
+// buildComers makes the nodes of a job.
+func (w *world) buildComers(j *jobRun, x *comers) {
+	if x == nil {
+		return
+	}
+	for _, slots := range x.nodes {
+		n := newNode(w, nodeName(len(w.nodes)), slots)
+		n.job = j
+		w.nodes = append(w.nodes, n)
+	}
+}
+
+// offered is how many slots the scheduler may give away.
+func (n *node) offered() int {
+	if n.job != nil {
+		return 0
+	}
+	return n.slots
+}
+
+// come asks to be in the job, until it is answered. Launches and later hellos ask again.
+func (n *node) come(life int) {
+	if n.job == nil || n.life != life || n.bye || n.quitting || n.asking {
+		return
+	}
+	n.asking = true
+	ask := events.NodeEnter{Job: n.job.id, Node: n.id, Incarnation: n.inc, Slots: n.slots, Spec: n.job.spec}
+	n.w.call(n, events.ServiceRendezvous, ask, func(b events.Body, err error) {
+		n.asking = false
+		if err != nil {
+			switch events.CodeOf(err) {
+			case events.Conflict, events.Invalid:
+				n.w.check.fail(14, "%s was refused: %s", n.id, err)
+			}
+			n.w.after(n.w.between(50*time.Millisecond, 2*time.Second), func() { n.come(life) })
+			return
+		}
+		s := b.(events.NodeStanding)
+		n.w.say("%s: %s in %s (%d of %d to %d)", n.id, s.Standing, n.job.id, s.Nodes, s.Min, s.Max)
+		if s.Standing.Final() && s.Standing != events.StandingOver { // whoever started it tries again
+			n.quit(n.w.between(time.Second, 4*time.Second))
+		}
+	})
+}
+
+// quit is an agent that is asked to end and started again later: it leaves the job first, without ending it.
+func (n *node) quit(again time.Duration) {
+	if n.quitting || n.bye {
+		return
+	}
+	n.quitting = true
+	life := n.life
+	end := func() {
+		if n.life == life && !n.bye {
+			n.bye = true
+			n.input(worker.Shutdown{})
+		}
+	}
+	exit := events.NodeExit{Job: n.job.id, Node: n.id, Incarnation: n.inc, Reason: "its agent was asked to end"}
+	n.w.call(n, events.ServiceRendezvous, exit, func(events.Body, error) { n.w.after(n.w.between(0, 2*time.Second), end) })
+	n.w.after(4*time.Second, end)
+	n.w.after(again+12*time.Second, func() {
+		if n.life == life { // it does not end
+			n.die(false)
+		}
+		n.boot()
+	})
+}
+
+// gathered looks at the rendezvous of nodes that come by themselves.
+func (c *checker) gathered(old, s round.State) {
+	x := s.External
+	if x == nil {
+		return
+	}
+	r := s.Spec.Rendezvous
+	seen := map[events.NodeID]bool{}
+	in := 0
+	for _, n := range x.Comers {
+		if seen[n.Node] {
+			c.fail(14, "%s is twice in the rendezvous of %s", n.Node, s.View.Job)
+		}
+		if seen[n.Node] = true; n.List == "participant" {
+			in++
+		}
+	}
+	switch {
+	case in > r.Nodes.Max, x.Complete && in < r.Nodes.Min:
+		c.fail(14, "%s has %d participants of %d to %d, complete: %t", s.View.Job, in, r.Nodes.Min, r.Nodes.Max, x.Complete)
+	case old.External != nil && old.External.Closed != "" && x.Closed == "":
+		c.fail(14, "%s was closed and is open again", s.View.Job)
+	case old.External != nil && old.External.Round > x.Round:
+		c.fail(14, "%s is in round %d after %d", s.View.Job, x.Round, old.External.Round)
+	}
+}
