@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/registry/job"
 )
 
 // history draws a job's life as its agents and judges would tell it: generations with members that make good steps, die,
@@ -53,11 +54,17 @@ func history(t *rapid.T, restart bool) []events.Body {
 		}
 		cause = events.CauseGrow
 		for _, n := range nodes {
-			switch rapid.SampledFrom([]string{"lives", "lives", "crash", "asked", "lost", "done"}).Draw(t, "fate") {
+			switch rapid.SampledFrom([]string{"lives", "lives", "crash", "asked", "lost", "done", "stands"}).Draw(t, "fate") {
 			case "crash":
 				told = append(told, events.WorkerExited{WorkerRef: ref(n, g), ExitCode: 1, Detail: "exit code 1"})
 				life[n]++
 				cause = events.CauseWorkerFailed
+			case "stands":
+				told = append(told,
+					events.Progress{Job: demo, Generation: events.Generation(g), Step: uint64(g)},
+					events.Standstill{Job: demo, Generation: events.Generation(g), Step: uint64(g), For: events.Duration(time.Minute)},
+					events.RoundMissed{Job: demo, Proposed: events.Generation(g + 1), Missing: seal.Members[:1]})
+				cause = events.CauseHang
 			case "asked":
 				told = append(told, events.WorkerExited{WorkerRef: ref(n, g), ExitCode: -1, Asked: true})
 				life[n]++
@@ -106,10 +113,11 @@ func TestAnyHistoryIsSurvived(t *testing.T) {
 			recovery = events.RecoveryRestart
 		}
 		w := newWorld()
-		inv := &invariants{budget: budget, verdicts: map[string]string{}}
+		inv := &invariants{budget: budget, verdicts: map[string]string{}, charged: map[string]bool{}, paid: map[events.Generation]bool{}}
 		inv.check(rt, w, w.step(t, events.JobSubmit{Spec: events.Spec{
 			Name: "demo", Command: []string{"x"}, Recovery: recovery,
-			Workers: events.Workers{Min: 1, Max: 3}, Failures: events.Failures{Max: &budget},
+			Workers: events.Workers{Min: 1, Max: 3}, Failures: events.Failures{Max: &budget, SameStep: rapid.IntRange(1, 4).Draw(rt, "samestep")},
+			Health: events.Health{Hang: events.Duration(10 * time.Second)},
 		}}, 0))
 		for _, b := range mangle(rt, history(rt, restart)) {
 			w.now = w.now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(rt, "ms")) * time.Millisecond)
@@ -149,6 +157,8 @@ type invariants struct {
 	ends     int
 	finish   int
 	verdicts map[string]string // by place and dead worker
+	charged  map[string]bool   // by place and worker
+	paid     map[events.Generation]bool
 }
 
 func (v *invariants) check(t *rapid.T, w *world, d events.Decision) {
@@ -181,6 +191,12 @@ func (v *invariants) check(t *rapid.T, w *world, d events.Decision) {
 				t.Fatalf("%s was blamed twice", key)
 			}
 			v.verdicts[key] = "blamed"
+		case events.JobCharged:
+			key := b.Place.String() + string(b.Worker)
+			if v.charged[key] || (b.Generation > 0 && v.paid[b.Generation]) || b.Kind == "" || b.Detail == "" {
+				t.Fatalf("charged twice, or without a reason: %+v", b)
+			}
+			v.charged[key], v.paid[b.Generation] = true, true
 		case events.JobFinishing:
 			v.finish++
 		case events.JobSucceeded, events.JobFailed, events.JobStopped:
@@ -195,6 +211,16 @@ func (v *invariants) check(t *rapid.T, w *world, d events.Decision) {
 	}
 	if len(view.Failures) > v.budget && view.State != events.JobHasFailed {
 		t.Fatalf("%d failures of %d allowed, and the job is %s", len(view.Failures), v.budget, view.State)
+	}
+	for _, w := range view.Workers {
+		if !job.Ended(w.State) && view.State == events.JobIsRunning { // it came back after all, before its replacement
+			delete(v.verdicts, w.Place.String()+string(w.Incarnation))
+		}
+	}
+	for _, g := range view.Generations {
+		if r := g.Reported; min(r.Ready, r.Success, r.Failure) < 0 || r.Ready+r.Success+r.Failure > g.World {
+			t.Fatalf("%s of %d workers has reports of %+v", g.Generation, g.World, r)
+		}
 	}
 	for i := 1; i < len(view.Workers); i++ {
 		if !view.Workers[i-1].Place.Less(view.Workers[i].Place) {

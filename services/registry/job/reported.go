@@ -76,6 +76,12 @@ func (t *turn) say(r events.WorkerRef, rank int, word rune) {
 	*count(&g.Reported, word)++
 }
 
+// zombie tells whether a READY comes of a life that has not the rank it claims: its generation is known, and is another one's.
+func (t *turn) zombie(b events.WorkerReady) bool {
+	g := t.generation(b.Generation)
+	return g != nil && len(g.Members) > 0 && seatOf(g.Members, b.WorkerRef, b.Rank) != b.Rank
+}
+
 // count is the figure of a word.
 func count(r *events.Reported, word rune) *int {
 	switch word {

@@ -122,7 +122,9 @@ func (t *turn) sealed(b events.RoundSealed) {
 	}
 	if e := t.Early; e != nil && e.Generation <= b.Generation {
 		t.Early = nil
-		t.good(*e)
+		if !t.zombie(*e) {
+			t.good(*e)
+		}
 	}
 }
 

@@ -160,6 +160,10 @@ func status(v events.JobView) string {
 		s += " " + v.Generation.String()
 		g := v.Generations[len(v.Generations)-1]
 		s += fmt.Sprintf(" [of %d: %d ready, %d success, %d failure]", g.World, g.Reported.Ready, g.Reported.Success, g.Reported.Failure)
+		if n := len(v.Generations); n > 1 { // what is said late
+			g = v.Generations[n-2]
+			s += fmt.Sprintf(" after %s [of %d: %d, %d, %d]", g.Generation, g.World, g.Reported.Ready, g.Reported.Success, g.Reported.Failure)
+		}
 	}
 	if v.Reason != "" {
 		s += fmt.Sprintf(" (%s)", v.Reason)

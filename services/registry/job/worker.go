@@ -15,6 +15,9 @@ func (t *turn) started(b events.WorkerStarted) {
 // ready takes in READY: the worker made a good step in a generation. Rank 0's makes the generation good.
 func (t *turn) ready(b events.WorkerReady) {
 	w := t.admit(b.WorkerRef)
+	if t.zombie(b) {
+		return
+	}
 	if w != nil && b.Generation >= max(t.View.Generation, w.Generation) {
 		w.Generation, w.Rank = b.Generation, b.Rank
 		if w.State == events.WorkerIsStarting || w.State == events.WorkerIsRunning {
