@@ -97,6 +97,10 @@ func (r *rig) do(t *testing.T, f []string) string {
 	switch f[0] {
 	case "place":
 		p := events.PlacementSet{Job: "j-1", Spec: r.spec, Reason: "because", Workers: events.Workers{Min: num("min", 2), Max: num("max", 4)}}
+		if _, ok := arg["resets"]; ok {
+			n := num("resets", 0)
+			p.Spec.Elastic.ResetLimit = &n
+		}
 		if arg["recovery"] == "restart" {
 			p.Spec.Recovery = events.RecoveryRestart
 		}
@@ -128,6 +132,8 @@ func (r *rig) do(t *testing.T, f []string) string {
 		return r.step(w)
 	case "ready":
 		return r.step(events.WorkerReady{WorkerRef: ref})
+	case "stalled":
+		return r.step(events.JobStalled{Job: "j-1", Generation: events.Generation(num("g", 0)), Detail: "no step for 5m"})
 	case "respawn":
 		return r.step(events.JobRespawned{Job: "j-1", Place: place, Dead: life(place), Attempt: num("attempt", 1) + 1})
 	case "blame":
@@ -200,6 +206,12 @@ func show(s State, d events.Decision) string {
 				m = append(m, fmt.Sprintf("%d=%s#%d", y.Rank, y.Place, y.Attempt))
 			}
 			p("fact sealed %s: %s, %s", x.Generation, x.Cause.Kind, strings.Join(m, " "))
+		case events.RoundMissed:
+			var m []string
+			for _, y := range x.Missing {
+				m = append(m, y.Place.String())
+			}
+			p("fact missed %s: %s", x.Proposed, cmp.Or(strings.Join(m, " "), "nobody any more"))
 		case events.RoundGathered:
 			p("fact gathered round %d: %v have %d places (%s)", x.Round, x.Nodes, len(x.Places), x.Reason)
 		case events.RoundClosed:
