@@ -47,6 +47,8 @@ func TestExitCodes(t *testing.T) {
 		{"success", []string{"--", "true"}, 0, ""},
 		{"failure budget", []string{"--max-restarts", "1", "--", "sh", "-c", "echo broken >&2; exit 7"}, 14, "exit code 7"},
 		{"the first failure ends it", []string{"--max-restarts", "0", "--", "sh", "-c", "exit 7"}, 14, "exit code 7"},
+		{"the code kills it", []string{"--same-step", "2", "--recovery", "in-process", "--", "sh", "-c", "exit 7"}, 10, "the data or the code kills it: 2 failures in a row"},
+		{"no regroup is allowed", []string{"--reset-limit", "0", "--", "sh", "-c", "exit 7"}, 14, "the reset limit is used up"},
 		{"missing command", []string{"--", "/no/such/program"}, 10, "no such file"},
 		{"bad flags", []string{"--workers", "4:2", "--", "true"}, 2, "workers"},
 		{"unknown flag", []string{"--wrokers", "2", "--", "true"}, 2, "wrokers"},

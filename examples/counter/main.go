@@ -23,6 +23,7 @@ type counter struct {
 	steps, samples, batch, commitEvery, dim int
 	stepTime                                time.Duration
 	frozen, moving                          int
+	loopAt                                  uint64
 	quiet                                   bool
 
 	totals []float64 // of the vector: every step adds the same to each element
@@ -48,6 +49,7 @@ func run() error {
 	flag.IntVar(&c.dim, "dim", 1000, "elements of the vector, four bytes each")
 	flag.IntVar(&c.frozen, "frozen", 0, "bytes of state that never change, like weights that are not trained")
 	flag.IntVar(&c.moving, "moving", 0, "bytes of state that every step changes, like the momentum of an optimizer")
+	flag.Uint64Var(&c.loopAt, "loop-at", 0, "step in which rank 1 of the first generation computes for ever: a bug, to see it found (0 = none)")
 	flag.BoolVar(&c.quiet, "quiet", false, "print the last line only")
 	flag.Parse()
 	if c.steps < 1 || c.samples < 1 || c.batch < 1 || c.commitEvery < 1 || c.dim < 1 || c.stepTime < 0 || c.frozen < 0 || c.moving < 0 {
@@ -81,6 +83,9 @@ func (c *counter) prepare() {
 func (c *counter) train(ctx context.Context, s *elastic.Session) error {
 	for s.Step() < uint64(c.steps) {
 		b := s.Next(c.batch)
+		for c.loopAt > 0 && s.Step() == c.loopAt && s.Rank == 1 && s.Generation == 1 {
+			c.totals[0] += 0 // outside of any collective: the others wait, and no error ever comes
+		}
 		if err := c.work(ctx); err != nil {
 			return err
 		}

@@ -1,0 +1,55 @@
+package local
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestHungWorkersAreReplaced: one worker is stopped by a signal that it does not notice, one of another job computes for
+// ever outside of the collective. Neither ends, neither breaks a connection; only the steps that do not come tell of it.
+func TestHungWorkersAreReplaced(t *testing.T) {
+	c := newCluster(t)
+	c.services(2)
+	c.agent("node-a", 3)
+	c.agent("node-b", 3)
+	job := func(more ...string) events.JobID {
+		args := append([]string{"--workers", "2:3", "--hang", "10s"}, counter(4000)...)
+		return c.submit(append(args, more...)...)
+	}
+	stopped, loops := job(), job("-loop-at", "100")
+	v := c.until(stopped, time.Minute, "it makes steps", func(v events.JobView) bool { return v.Generation > 0 && v.Step > 0 })
+	victim := v.Workers[len(v.Workers)-1]
+	for _, w := range v.Workers {
+		if w.Rank == 1 {
+			victim = w
+		}
+	}
+	if err := syscall.Kill(victim.PID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for _, id := range []events.JobID{stopped, loops} {
+		v := c.until(id, time.Minute, "the hang is charged", func(v events.JobView) bool { return len(v.Charges) > 0 })
+		t.Logf("%s: charged after %s: %s", id, time.Since(began).Round(100*time.Millisecond), v.Charges[0].Detail)
+		if ch := v.Charges[0]; ch.Kind != events.ChargeHang || ch.Rank != 1 || ch.Place == nil {
+			t.Errorf("%s: charged %+v, want the hang of rank 1", id, ch)
+		}
+	}
+	eventually(t, 20*time.Second, func() (bool, string) {
+		return !alive(victim.PID), fmt.Sprintf("the stopped process %d lives on", victim.PID)
+	})
+	for _, id := range []events.JobID{stopped, loops} {
+		s := c.ends(id, 3*time.Minute)
+		v := c.job(id)
+		if len(v.Failures) != 1 {
+			t.Errorf("%s: %d failures were charged, want the hang only: %+v", id, len(v.Failures), v.Charges)
+		}
+		if len(s.Incidents) == 0 || s.Incidents[0].Cause != string(events.CauseHang) {
+			t.Errorf("%s: incidents %+v, want the first one to be the hang", id, s.Incidents)
+		}
+	}
+}
