@@ -2,7 +2,7 @@
 //
 //	job.submitted, scaled, succeeded, failed, stopped ─► ┌──────┐
 //	node.joined, suspected, recovered, lost, left,    ─► │ plan │ ─► placement.set, waiting, released
-//	     draining                                        └──────┘ ─► bucket placements, one document: the pool
+//	     draining, quarantined, released, changed        └──────┘ ─► bucket placements, one document: the pool
 //	incident.opened, closed (only to draw in its trace) ────▲
 //
 // States of a job in the pool: waiting, placed, below min, released (drawn in package plan, with the rules).
