@@ -61,6 +61,7 @@ func TestFactsBecomePlacements(t *testing.T) {
 		stopA, stopB := start(t, bus.Client().Ports()), start(t, bus.Client().Ports())
 		fact(t, p, "node-a", 1, events.NodeJoined{NodeFact: node("node-a", 2)})
 		fact(t, p, "node-b", 1, events.NodeJoined{NodeFact: node("node-b", 2)})
+		time.Sleep(time.Second) // two replicas take facts in any order
 		for i := range 3 {
 			id := fmt.Sprintf("demo-%04d", i)
 			looptest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: events.JobID(id), Spec: spec, State: events.JobIsWaiting})

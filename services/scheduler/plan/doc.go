@@ -10,11 +10,12 @@
 // The rules, in the order in which slots are given out:
 //
 //  1. A place is kept as long as its node and slot are there; nothing is ever moved. Nodes that are lost, have left, drain,
-//     are not on the host list or have fewer slots, and benched slots, take their places with them, and a job over its max gives its highest places back.
+//     are not on the host list or have fewer slots, and benched slots, take their places with them, and a job over its max
+//     gives its highest places back.
 //  2. Placed jobs that are below their min take free slots, oldest job first.
 //  3. Waiting jobs get their min, all of it or nothing (a gang), oldest first. All slots are alike, so the first that does
 //     not fit holds back every later one, and nobody starves. Only a job that needs more slots than all nodes together
-//     have (those that drain not counted) holds nobody back.
+//     have (those that drain, and what is in quarantine, not counted) holds nobody back.
 //  4. What is left goes to placed jobs up to their max, oldest first, unless a waiting job holds it back (rule 3).
 //
 // Slots are taken in order of node name and slot number. Nobody is preempted.
