@@ -12,9 +12,10 @@
 //
 // Workers: starting -> running -> ready -> done -> success; or failure, lost (with its node), stopped (it was asked to).
 // A worker is one life in one place: the incarnation names it, a newer life replaces it, and facts of an older one
-// change nothing. Each life is charged to the failure budget at most once, a planned change never.
+// change nothing. Each life is charged to the failure budget at most once, a generation too, a planned change never.
+// failures.sameStep of them in a row after one committed step end the job; see charge.go for which step that is.
 //
-// Facts read: placement.set, placement.waiting, round.opened, round.sealed, worker.started, worker.ready, worker.done,
+// Facts read: placement.set, placement.waiting, round.opened, round.missed, round.sealed, worker.started, worker.ready, worker.done,
 // worker.exited, node.joined, node.lost, node.left. Commands read: job.submit, job.scale, job.stop.
 // Facts written: the families job and incident.
 //
