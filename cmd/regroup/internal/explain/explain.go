@@ -45,6 +45,9 @@ func Of(s Seen) Explanation {
 		Job: v.Job, State: v.State, Generation: v.Generation, Workers: v.Spec.Workers, Places: len(s.Placement.Places),
 		Failures: v.FailuresWithin(s.Now), Hindrance: s.Placement.Waiting,
 	}
+	if g := s.Round.Gathering; g != nil && v.Spec.External() {
+		e.Places = len(g.Placed) * v.Spec.Rendezvous.WorkersPerNode
+	}
 	if v.Spec.Failures.Max != nil {
 		e.Allowed = *v.Spec.Failures.Max
 	}
@@ -70,6 +73,8 @@ func (s Seen) head(e Explanation) string {
 	case v.State == events.JobIsFinishing:
 		done, left := finishing(v)
 		return fmt.Sprintf("has completed the training: %s done, %d still run", screen.Plural(done, "worker"), left)
+	case s.gathers() != "":
+		return s.gathers()
 	case e.Places == 0 && s.Round.Generation == 0:
 		return fmt.Sprintf("has waited for slots for %s: %s", screen.Span(s.Now.Sub(v.Submitted)), s.hindrance(e))
 	case s.Round.Proposed > 0:
@@ -129,5 +134,5 @@ func (s Seen) notes(e Explanation) []string {
 	if e.Failures > 0 {
 		out = append(out, fmt.Sprintf("%d of %d failures within %s", e.Failures, e.Allowed, s.Job.Spec.Failures.Per.D()))
 	}
-	return append(out, s.doubts()...)
+	return append(append(out, s.beside()...), s.doubts()...)
 }

@@ -1,0 +1,39 @@
+package explain
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestNodesThatComeByThemselves: what is waited for, and who stands by.
+func TestNodesThatComeByThemselves(t *testing.T) {
+	now := time.Unix(1000, 0)
+	spec := events.Spec{Name: "mnist", Command: []string{"x"}, Rendezvous: &events.Rendezvous{
+		External: true, Nodes: events.NodeRange{Min: 2, Max: 3}, WorkersPerNode: 2,
+	}}.WithDefaults()
+	at := func(state events.JobState, g events.Gathering, r events.RoundView, more func(*events.GatheringView)) string {
+		r.Gathering = &events.GatheringView{Gathering: g}
+		if more != nil {
+			more(r.Gathering)
+		}
+		return Of(Seen{Job: events.JobView{Job: "mnist-1a2b", Spec: spec, State: state, Submitted: now}, Round: r, Now: now}).Sentence
+	}
+	for want, got := range map[string]string{
+		"waits for nodes to come: 1 of 2 to 3 are here": at(events.JobIsWaiting, events.Gathering{Nodes: 1}, events.RoundView{}, nil),
+		"2 of 2 to 3 are here; the last call ends in 12": at(events.JobIsWaiting, events.Gathering{Nodes: 2}, events.RoundView{}, func(g *events.GatheringView) {
+			g.LastCall = now.Add(12 * time.Second)
+		}),
+		"1 spare node; no more nodes are taken in": at(events.JobIsRunning, events.Gathering{Nodes: 3, Complete: true, Spares: 1, Closed: true},
+			events.RoundView{Generation: 1, Members: make([]events.Member, 6)}, func(g *events.GatheringView) { g.Placed = []events.NodeID{"a", "b", "c"} }),
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q does not say %q", got, want)
+		}
+	}
+	if v := Of(Seen{Job: events.JobView{Spec: spec}, Now: now}); !strings.Contains(v.Sentence, "0 of 2 to 3") {
+		t.Errorf("before the first node: %q", v.Sentence)
+	}
+}
