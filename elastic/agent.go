@@ -18,7 +18,7 @@ import (
 
 const (
 	callWithin  = 10 * time.Second // an ordinary call
-	pollWithin  = 90 * time.Second // a long poll, after which a silent agent is asked again
+	pollWithin  = 35 * time.Second // a long poll, which an agent answers after 25 s at the latest; then it is asked again
 	admitWithin = 5 * time.Second  // what an agent that has come back needs to take its workers over
 	firstRetry  = 20 * time.Millisecond
 	lastRetry   = time.Second
@@ -40,6 +40,12 @@ func retryable(err error) bool {
 	return !errors.As(err, &r) || r.status >= 500 || r.status == http.StatusTooManyRequests || unknown(err)
 }
 
+// answered tells whether the agent has said something, and knows this worker.
+func answered(err error) bool {
+	var r *refusal
+	return errors.As(err, &r) && !unknown(err)
+}
+
 // unknown tells whether the agent does not know this worker: it has come back and not yet taken its workers over, or
 // this worker has been replaced.
 func unknown(err error) bool {
@@ -52,11 +58,12 @@ type agent struct {
 	client   *http.Client
 	token    string
 	patience time.Duration
+	orphan   time.Duration
 }
 
 func newAgent(o Options) *agent {
 	var d net.Dialer
-	return &agent{token: o.Token, patience: o.Patience, client: &http.Client{Transport: &http.Transport{
+	return &agent{token: o.Token, patience: o.Patience, orphan: o.OrphanAfter, client: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return d.DialContext(ctx, "unix", o.Socket) },
 	}}}
 }
@@ -108,6 +115,7 @@ func (a *agent) call(ctx context.Context, within time.Duration, method, target s
 func (a *agent) insist(ctx context.Context, try func() (done bool, err error)) error {
 	wait, since := firstRetry, time.Time{}
 	for {
+		asked := time.Now()
 		done, err := try()
 		switch {
 		case ctx.Err() != nil:
@@ -121,7 +129,7 @@ func (a *agent) insist(ctx context.Context, try func() (done bool, err error)) e
 			return err
 		}
 		if since.IsZero() {
-			since = time.Now()
+			since = asked // a frozen agent takes calls and never answers
 		}
 		limit := a.patience
 		if unknown(err) {
@@ -165,9 +173,9 @@ func (a *agent) join(ctx context.Context, j wire.JoinRequest, noticed time.Time)
 }
 
 // change waits for news about a generation; false = nothing yet.
-func (a *agent) change(ctx context.Context, generation uint64) (c wire.Change, ok bool, err error) {
+func (a *agent) change(ctx context.Context, within time.Duration, generation uint64) (c wire.Change, ok bool, err error) {
 	q := url.Values{"generation": {strconv.FormatUint(generation, 10)}}
-	ok, err = a.call(ctx, pollWithin, http.MethodGet, wire.PathChanges+"?"+q.Encode(), nil, &c)
+	ok, err = a.call(ctx, within, http.MethodGet, wire.PathChanges+"?"+q.Encode(), nil, &c)
 	return c, ok, err
 }
 

@@ -43,6 +43,8 @@ func depart(ctx context.Context, err error, rank int, l *lifeline) (departure, e
 		d.how = finished
 	case ctx.Err() != nil:
 		return d, context.Cause(ctx)
+	case l.orphaned() != nil:
+		return d, l.orphaned()
 	case errors.Is(err, ErrStopped):
 		d.how = stopped
 	case errors.Is(err, ErrPlannedChange):

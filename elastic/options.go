@@ -31,6 +31,10 @@ type Options struct {
 	BuildWithin time.Duration
 	// StallAfter is passed to the communicator: how long a peer may be silent; zero = its default.
 	StallAfter time.Duration
+	// OrphanAfter is how long the agent may be silent while training goes on; zero = 35 s. Then Run fails: its agent is dead or
+	// frozen, the others have gone on without this node, and its place may be worked at elsewhere. An agent that lives answers every 25 s, whether
+	// it has a control plane or not.
+	OrphanAfter time.Duration
 	// Patience is how long the agent may be unreachable before Run gives up; zero = 60 s. Training goes on meanwhile;
 	// it counts only where the agent is needed: to join and to say done.
 	Patience time.Duration
@@ -85,7 +89,8 @@ func (o *Options) complete() error {
 	o.BuildWithin = cmp.Or(o.BuildWithin, 20*time.Second)
 	o.WarmWithin = cmp.Or(o.WarmWithin, time.Minute)
 	o.Patience = cmp.Or(o.Patience, time.Minute)
-	if o.BuildWithin < 0 || o.Patience < 0 {
+	o.OrphanAfter = cmp.Or(o.OrphanAfter, 35*time.Second)
+	if o.BuildWithin < 0 || o.Patience < 0 || o.OrphanAfter < 0 {
 		return errors.New("elastic: a negative duration in Options")
 	}
 	if o.Log == nil {

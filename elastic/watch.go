@@ -53,6 +53,16 @@ func (l *lifeline) notice(cause error) {
 	}
 }
 
+// orphaned says that there is no next generation for this worker.
+func (l *lifeline) orphaned() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if errors.Is(l.cause, errOrphaned) {
+		return l.cause
+	}
+	return nil
+}
+
 // noticedAt is that time; zero = it has not ended.
 func (l *lifeline) noticedAt() time.Time {
 	l.mu.Lock()
@@ -60,13 +70,22 @@ func (l *lifeline) noticedAt() time.Time {
 	return l.noticed
 }
 
-// watch asks the agent for news about a generation until ctx ends. An agent that does not answer is asked again for as
-// long as the generation lasts: training needs no agent.
+// errOrphaned: this worker's agent is gone for good, as far as it can tell.
+var errOrphaned = errors.New("the agent of this node is gone")
+
+// watch asks the agent for news about a generation until ctx ends. Training needs no agent: one that does not answer is asked
+// again. But when it is silent for too long, this worker is a ghost that nobody can stop any more, and ends its generation for good.
 func watch(ctx context.Context, a *agent, s *Session, l *lifeline) {
 	var before wire.Change
-	wait := firstRetry
+	wait, heard := firstRetry, time.Now()
 	for ctx.Err() == nil {
-		c, ok, err := a.change(ctx, s.Generation)
+		c, ok, err := a.change(ctx, min(pollWithin, a.orphan), s.Generation)
+		if err == nil || answered(err) {
+			heard = time.Now()
+		} else if silent := time.Since(heard); silent >= a.orphan && ctx.Err() == nil {
+			l.end(fmt.Errorf("%w: no answer for %v: %w", errOrphaned, silent.Round(time.Millisecond), err))
+			return
+		}
 		if err != nil {
 			pause(ctx, wait)
 			wait = min(2*wait, lastRetry)

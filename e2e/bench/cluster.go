@@ -66,15 +66,15 @@ func (s *single) stop() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// join starts an agent of one slot on a node of its own. The one before it under the same name must be on its way out.
-func (s *single) join(ctx context.Context, node string) error {
+// join starts an agent on a node of its own. The one before it under the same name must be on its way out.
+func (s *single) join(ctx context.Context, node string, slots int) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	if err := cluster.Until(ctx, func() (bool, error) { return !s.processes.Running(node), nil }); err != nil {
 		return err
 	}
 	return s.processes.Start(cluster.Command{Name: node, Args: []string{
-		filepath.Join(s.bin, "regroup"), "agent", "--server", s.url, "--node", node, "--slots", "1", "--advertise", "127.0.0.1",
+		filepath.Join(s.bin, "regroup"), "agent", "--server", s.url, "--node", node, "--slots", strconv.Itoa(slots), "--advertise", "127.0.0.1",
 		"--state-dir", filepath.Join(s.dir, "state-"+node), "--log-level", "warn",
 	}})
 }

@@ -62,7 +62,7 @@ func measureJoin(ctx context.Context, bin string, joins int, state []string) ([]
 				return nil
 			}
 			if len(sealed.Members) == 2 {
-				return c.join(ctx, "node-b")
+				return c.join(ctx, "node-b", 1)
 			}
 			pause := 0.0
 			for _, r := range ready {

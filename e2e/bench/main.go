@@ -24,18 +24,19 @@ func main() {
 	bin := flag.String("bin", "bin", "folder of the binaries")
 	kills := flag.Int("kills", 200, "workers to kill")
 	submits := flag.Int("submits", 30, "jobs to submit")
+	losses := flag.Int("losses", 60, "agents to kill with their workers")
 	joins := flag.Int("joins", 50, "nodes to join, for each size of state")
 	idle := flag.Duration("idle", 30*time.Second, "how long the idle process is watched")
 	cuts := flag.Int("cuts", 50, "nodes to cut off")
 	control := flag.Int("control-kills", 1000, "processes of the control plane to kill, for -only control")
 	runs := flag.Int("control-runs", 20, "runs over which they are spread, each followed by an undisturbed one")
-	only := flag.String("only", "", "one of idle, submit, kill, join, network, control; empty = all but control")
+	only := flag.String("only", "", "one of idle, submit, kill, lose, join, network, control; empty = all but control")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	var err error
 	if *only != "network" && *only != "control" {
-		err = run(ctx, *out, *bin, *only, *kills, *submits, *joins, *idle)
+		err = run(ctx, *out, *bin, *only, *kills, *submits, *losses, *joins, *idle)
 	}
 	if err == nil && (*only == "" || *only == "network") {
 		err = hosts(ctx, *out, *bin, *cuts, *kills)
@@ -49,7 +50,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, out, bin, only string, kills, submits, joins int, idle time.Duration) error {
+func run(ctx context.Context, out, bin, only string, kills, submits, losses, joins int, idle time.Duration) error {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
 		return err
@@ -68,6 +69,7 @@ func run(ctx context.Context, out, bin, only string, kills, submits, joins int, 
 		{"idle", func() (string, error) { return measureIdle(ctx, cluster, idle) }},
 		{"submit", func() (string, error) { return measureSubmit(ctx, cluster, submits) }},
 		{"kill", func() (string, error) { return measureKill(ctx, cluster, kills) }},
+		{"lose", func() (string, error) { return measureLosses(ctx, bin, losses) }},
 		{"join", func() (string, error) { return measureJoins(ctx, bin, joins) }},
 	} {
 		if only != "" && only != b.name {

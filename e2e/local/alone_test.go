@@ -1,0 +1,139 @@
+package local
+
+import (
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// outage is long enough for everything that gives up to have given up.
+const outage = 30 * time.Second
+
+// TestNoBrokerForHalfAMinute: all agents train on without the control plane. A worker that dies meanwhile makes its job wait, and once the
+// broker is back its exit is told, it is replaced, and no sample is lost or counted twice.
+func TestNoBrokerForHalfAMinute(t *testing.T) {
+	c := newCluster(t)
+	c.services(1)
+	c.agent("node-a", 2)
+	c.agent("node-b", 2)
+	calm := c.submit(append([]string{"--workers", "2:2"}, counter(8000)...)...)
+	quiet := c.until(calm, time.Minute, "its first generation steps", steps)
+	hit := c.submit(append([]string{"--workers", "2:2"}, counter(6000)...)...)
+	v := c.until(hit, time.Minute, "its first generation steps", steps)
+	c.kill("nats")
+	down := time.Now()
+	await(t, outage/3, down)
+	victim := v.Generations[0].Members[1]
+	killPID(t, victim.PID)
+	await(t, outage, down)
+	for _, m := range quiet.Generations[0].Members {
+		if !alive(m.PID) {
+			t.Errorf("%s has ended without a broker", m.Place)
+		}
+	}
+	c.restart("nats")
+	c.ends(hit, 2*time.Minute)
+	s := c.ends(calm, 2*time.Minute)
+	if n := len(s.Generations); n != 1 {
+		t.Errorf("the job that lost no worker has %d generations, want 1: it had to stop for the broker", n)
+	}
+	exits := 0
+	for _, e := range facts(t, c, hit) {
+		if x, ok := e.Body.(events.WorkerExited); ok && x.Incarnation == victim.Incarnation {
+			if exits++; x.AgeMS < float64((outage / 3).Milliseconds()) {
+				t.Errorf("the exit is told as %v ms old: %+v", x.AgeMS, x)
+			}
+		}
+	}
+	if exits != 1 {
+		t.Errorf("the exit in the outage was told %d times, want once", exits)
+	}
+}
+
+// TestAnAgentCutOffForHalfAMinute: the others train on without the node; a worker of it dies meanwhile. When the agent is back, it tells
+// that, and its places are worked at again, each by one process.
+func TestAnAgentCutOffForHalfAMinute(t *testing.T) {
+	c := newCluster(t)
+	c.services(1)
+	way := newProxy(t, c.url)
+	c.agent("node-a", 2)
+	c.agent("node-b", 2, "--server", way.url())
+	job := c.submit(append([]string{"--workers", "2:4"}, counter(9000)...)...)
+	v := c.until(job, time.Minute, "its first generation steps", steps)
+	way.set(true)
+	cut := time.Now()
+	c.until(job, 20*time.Second, "the others train on", worldIs(2))
+	var theirs []events.Member
+	for _, m := range v.Generations[0].Members {
+		if m.Place.Node == "node-b" {
+			theirs = append(theirs, m)
+		}
+	}
+	await(t, outage/3, cut)
+	if alive(theirs[0].PID) {
+		killPID(t, theirs[0].PID)
+	}
+	await(t, outage, cut)
+	before := c.job(job).Generation
+	way.set(false)
+	now := c.until(job, time.Minute, "the node trains again", worldIs(4))
+	if now.Generation <= before {
+		t.Errorf("the node is in %s, which was there before: %s", now.Generation, before)
+	}
+	for _, m := range theirs {
+		if alive(m.PID) && !slices.ContainsFunc(now.Generations[len(now.Generations)-1].Members, func(n events.Member) bool { return n.PID == m.PID }) {
+			t.Errorf("%s is worked at by pid %d, which was replaced", m.Place, m.PID)
+		}
+	}
+	c.ends(job, 3*time.Minute)
+	toldOnce(t, c, job)
+}
+
+// TestAFrozenAgentWhoseWorkersTrainOn: nobody's socket breaks. The loss of the node ends the generation all the same, through the agents of
+// the others; thawed, the node begins anew.
+func TestAFrozenAgentWhoseWorkersTrainOn(t *testing.T) {
+	c := newCluster(t)
+	c.services(1)
+	c.agent("node-a", 2)
+	c.agent("node-b", 2)
+	job := c.submit(append([]string{"--workers", "2:4"}, counter(4000)...)...)
+	c.until(job, time.Minute, "its first generation steps", steps)
+	if err := c.signal("node-b", syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	frozen := time.Now()
+	c.until(job, 20*time.Second, "the others train on", worldIs(2))
+	if took := time.Since(frozen); took > 10*time.Second {
+		t.Errorf("the others train %s after the freeze", took)
+	}
+	if err := c.signal("node-b", syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	c.until(job, time.Minute, "the node trains again", worldIs(4))
+	c.ends(job, 3*time.Minute)
+	toldOnce(t, c, job)
+}
+
+// worldIs waits for a newest generation that steps, of this size.
+func worldIs(n int) func(events.JobView) bool {
+	return func(v events.JobView) bool {
+		if len(v.Generations) == 0 {
+			return false
+		}
+		g := v.Generations[len(v.Generations)-1]
+		return g.Ready && g.World == n && g.Generation == v.Generation
+	}
+}
+
+// await waits until some time after a moment.
+func await(t *testing.T, d time.Duration, since time.Time) {
+	t.Helper()
+	select {
+	case <-time.After(time.Until(since.Add(d))):
+	case <-t.Context().Done():
+		t.Fatal("the test is over")
+	}
+}
