@@ -91,8 +91,8 @@ func (p links) Ends(ctx context.Context, fn func(events.Link), ready func()) err
 func (p links) system() (ConnectOptions, error) {
 	o := p.c.opt
 	sys := o.System
-	if o.Server != nil && !sys.given() {
-		sys = o.Server.system
+	if o.Server != nil && sys.URL == "" && o.Server.system.given() {
+		sys = o.Server.system // it knows best, and a pipe tells a refusal late
 	}
 	if !sys.given() {
 		return o, events.Errorf(events.NotFound, "no access to the system account of NATS is configured")
