@@ -69,7 +69,9 @@ func OpenLocal(ctx context.Context, c boot.Config, o LocalOptions) (*Local, erro
 		l.Close()
 		return nil, err
 	}
-	if l.server, err = jetstream.StartServer(o.broker(dir, log)); err != nil {
+	broker := o.broker(dir, log)
+	broker.System = c.System.Server()
+	if l.server, err = jetstream.StartServer(broker); err != nil {
 		l.Close()
 		return nil, err
 	}
