@@ -86,6 +86,9 @@ bench: build net ## recovery, submit and idle figures into docs/benchmarks.md
 bench-control: build net ## 1,000 kills of services and brokers while a job trains (KILLS, RUNS): what a step notices
 	@$(GO) run ./e2e/bench -out docs/benchmarks.md -only control -control-kills $(KILLS) -control-runs $(RUNS)
 
+bench-scale: build ## 64, 512 and 5000 simulated agents on three brokers: ranks, notices, memory, into docs/benchmarks.md
+	@$(GO) run ./e2e/scale -out docs/benchmarks.md
+
 lint: setup $(TOOLS)/golangci-lint ## golangci-lint and gofumpt
 	@$(TOOLS)/golangci-lint run ./...
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -38,6 +39,7 @@ func run(ctx context.Context, out, bin, sizes string, trials int) error {
 		return err
 	}
 	var all []*size
+	var failed error
 	for text := range strings.SplitSeq(sizes, ",") {
 		n, err := strconv.Atoi(text)
 		if err != nil {
@@ -45,17 +47,22 @@ func run(ctx context.Context, out, bin, sizes string, trials int) error {
 		}
 		fmt.Fprintln(os.Stderr, "scale:", n, "agents")
 		s, err := one(ctx, bin, n, trials)
-		if err != nil {
-			return err
+		if err != nil { // what was measured is written all the same
+			failed = fmt.Errorf("%d agents: %w", n, err)
+			break
 		}
 		all = append(all, s)
 		fmt.Fprint(os.Stderr, table(all[len(all)-1:]))
 	}
-	if out == "" {
-		fmt.Print(table(all))
-		return nil
+	text := table(all)
+	if failed != nil {
+		text += fmt.Sprintf("\nNot measured: %s.\n", strings.ReplaceAll(failed.Error(), "\n", ", "))
 	}
-	return report.Section(out, "# Benchmarks\n", "Many agents", table(all))
+	if out == "" {
+		fmt.Print(text)
+		return failed
+	}
+	return errors.Join(failed, report.Section(out, "# Benchmarks\n", "Many agents", text))
 }
 
 // one measures with a control plane of its own, so that nothing is left of the size before.

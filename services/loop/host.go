@@ -66,13 +66,16 @@ type Host[S any] struct {
 	inbox  chan arrival
 	listed chan struct{} // closed when the bucket was listed: Route knows every entity from then on
 	wakes  wakes
+	rest   time.Time         // inputs gather until then
 	said   map[string]string // newest refusal per entity, so that only a changed one is observed
 }
 
 const (
 	inboxSize  = 8192
 	batchSize  = 4096
-	readAtOnce = 32 << 10        // bytes of a document
+	readAtOnce = 32 << 10 // bytes of a document
+	longTurn   = 5 * time.Millisecond
+	longRest   = 20 * time.Millisecond
 	turnLimit  = 5 * time.Second // a store that does not answer must not hold the others' turns for ever
 )
 

@@ -23,12 +23,28 @@ func (h *Host[S]) own(ctx context.Context) error {
 			h.leave()
 			return ctx.Err()
 		case a := <-h.inbox:
+			h.pause(ctx)
 			batch = h.more(a)
 		case <-timer.C:
 		}
 		// A turn that has begun is finished: an unfinished save would only cost the next replica a doubt.
 		h.batch(context.WithoutCancel(ctx), batch)
 		h.due(context.WithoutCancel(ctx))
+	}
+}
+
+// pause lets inputs gather after a long turn: the next one takes all of them for the same price, and another replica that wants
+// to change the same document gets its chance.
+func (h *Host[S]) pause(ctx context.Context) {
+	d := h.rest.Sub(h.o.Now())
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
 	}
 }
 
@@ -120,6 +136,9 @@ func (h *Host[S]) once(ctx context.Context, entity string, inputs []events.Input
 	defer cancel()
 	now := h.o.Now()
 	out, err := h.turner.Turn(ctx, entity, inputs, now)
+	if took := h.o.Now().Sub(now); took > longTurn {
+		h.rest = h.o.Now().Add(min(took/2, longRest))
+	}
 	if err != nil {
 		h.o.Observe(Observation{Service: h.o.Service, Entity: entity, Err: err})
 		h.arm(entity, now.Add(RetryAfter))

@@ -119,8 +119,14 @@ func reconcile(ctx context.Context, buckets events.Buckets, emit loop.Emit) erro
 	if err != nil {
 		return err
 	}
+	workers := map[events.NodeID][]events.WorkerView{}
+	for _, v := range live {
+		for _, w := range v.Workers {
+			workers[w.Place.Node] = append(workers[w.Place.Node], w)
+		}
+	}
 	for _, r := range nodes {
-		if b := missed(r.View, live); b != nil {
+		if b := missed(r.View, workers[r.View.Node]); b != nil {
 			emit(events.Input{Number: r.Number[events.FamilyNode], Body: b})
 		}
 	}
@@ -164,22 +170,19 @@ func gathered(v events.JobView, g events.GatheringView) events.RoundGathered {
 	return b
 }
 
-// missed makes the fact about a node that some job has not heard: it still counts workers there that are gone, or thinks of
+// missed makes the fact about a node that some job has not heard, by its workers there: it still counts workers there that are gone, or thinks of
 // those as lost that are there.
-func missed(v events.NodeView, live map[events.JobID]events.JobView) events.Body {
+func missed(v events.NodeView, workers []events.WorkerView) events.Body {
 	gone := v.State == events.NodeGone || v.State == events.NodeDeparted
 	counted := false
-	for _, j := range live {
-		for _, w := range j.Workers {
-			switch {
-			case w.Place.Node != v.Node:
-			case job.Ended(w.State): // lost with an agent that is there: its loss came late, behind its return
-				counted = counted || (!gone && w.State == events.WorkerIsLost && w.Agent == v.Incarnation)
-			case gone:
-				counted = counted || w.Agent <= v.Incarnation
-			default:
-				counted = counted || (w.Agent != "" && w.Agent < v.Incarnation)
-			}
+	for _, w := range workers {
+		switch {
+		case job.Ended(w.State): // lost with an agent that is there: its loss came late, behind its return
+			counted = counted || (!gone && w.State == events.WorkerIsLost && w.Agent == v.Incarnation)
+		case gone:
+			counted = counted || w.Agent <= v.Incarnation
+		default:
+			counted = counted || (w.Agent != "" && w.Agent < v.Incarnation)
 		}
 	}
 	f := v.Fact()
