@@ -33,8 +33,8 @@ func (h *Host[S]) own(ctx context.Context) error {
 	}
 }
 
-// pause lets inputs gather after a long turn: the next one takes all of them for the same price, and another replica that wants
-// to change the same document gets its chance.
+// pause lets inputs gather after a long turn, or one that was raced for: the next one takes all of them for the same price, and
+// another replica that wants to change the same document gets its chance.
 func (h *Host[S]) pause(ctx context.Context) {
 	d := h.rest.Sub(h.o.Now())
 	if d <= 0 {
@@ -136,8 +136,8 @@ func (h *Host[S]) once(ctx context.Context, entity string, inputs []events.Input
 	defer cancel()
 	now := h.o.Now()
 	out, err := h.turner.Turn(ctx, entity, inputs, now)
-	if took := h.o.Now().Sub(now); took > longTurn {
-		h.rest = h.o.Now().Add(min(took/2, longRest))
+	if took := h.o.Now().Sub(now); took > longTurn || out.Lost > 0 {
+		h.rest = h.o.Now().Add(min(max(took/2, longTurn), longRest))
 	}
 	if err != nil {
 		h.o.Observe(Observation{Service: h.o.Service, Entity: entity, Err: err})

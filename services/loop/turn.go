@@ -55,6 +55,7 @@ type Outcome struct {
 	Answers []Answer // one for each input
 	Facts   []events.Event
 	Spans   []events.Span
+	Lost    int   // races for the document that were lost before it was stored
 	Untold  error // why facts wait in the outbox, where Tell tries again, or TooLarge: were left out. The turn itself stands
 }
 
@@ -97,8 +98,9 @@ func (t *Turner[S]) Turn(ctx context.Context, entity string, inputs []events.Inp
 	for i := range inputs {
 		inputs[i].Nonce = cmp.Or(inputs[i].Nonce, t.o.NewID())
 	}
-	for range attempts {
+	for lost := range attempts {
 		out, again, err := t.try(ctx, entity, inputs, now)
+		out.Lost = lost
 		if err != nil || again {
 			delete(t.kept, entity) // the machine may have modified the state in it
 		}

@@ -11,6 +11,8 @@ import (
 // Unpack reads what Pack has made.
 func (s State) Unpack() (State, error) {
 	r := reader{s: &s}
+	const fields = 7 // of a line, before its seats
+	s.Seats = make([]Seat, 0, max(0, strings.Count(s.Packed, " ")-(fields-1)*strings.Count(s.Packed, "\n")))
 	for line := range strings.Lines(s.Packed) {
 		if r.node(strings.TrimSuffix(line, "\n")); r.bad != "" {
 			return s, events.Errorf(events.Invalid, "packed nodes: %s in %q", r.bad, line)
