@@ -23,17 +23,18 @@ func main() {
 	bin := flag.String("bin", "bin", "folder of the binaries")
 	sizes := flag.String("agents", "64,512,5000", "numbers of agents, of 8 slots each")
 	trials := flag.Int("trials", 7, "jobs for each number; a third of it, at least 3, for more than 1000 agents")
+	title := flag.String("title", "Many agents", "of the section")
 	flag.BoolVar(&verbose, "v", false, "print the facts as they come")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *out, *bin, *sizes, *trials); err != nil {
+	if err := run(ctx, *out, *title, *bin, *sizes, *trials); err != nil {
 		fmt.Fprintln(os.Stderr, "scale:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, out, bin, sizes string, trials int) error {
+func run(ctx context.Context, out, title, bin, sizes string, trials int) error {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
 		return err
@@ -62,7 +63,7 @@ func run(ctx context.Context, out, bin, sizes string, trials int) error {
 		fmt.Print(text)
 		return failed
 	}
-	return errors.Join(failed, report.Section(out, "# Benchmarks\n", "Many agents", text))
+	return errors.Join(failed, report.Section(out, "# Benchmarks\n", title, text))
 }
 
 // one measures with a control plane of its own, so that nothing is left of the size before.
