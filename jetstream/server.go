@@ -53,6 +53,8 @@ const serverPing = time.Second
 // Server is a NATS server inside this process.
 type Server struct {
 	ns     *server.Server
+	config server.JetStreamConfig // how streams are begun again
+	full   bool                   // the disk was full
 	system System
 
 	ending, ended chan struct{} // of the companion; nil = there is none
@@ -83,7 +85,7 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if limit == 0 {
 		limit = 10 * time.Second
 	}
-	s := &Server{ns: ns, system: system}
+	s := &Server{ns: ns, system: system, config: server.JetStreamConfig{MaxMemory: opts.JetStreamMaxMemory, MaxStore: opts.JetStreamMaxStore, StoreDir: opts.StoreDir}}
 	if o.Cluster.First {
 		if err := s.accompany(opts, opts.Routes[0]); err != nil {
 			s.Shutdown()

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -89,21 +88,6 @@ var mutations = []struct {
 		}
 		return m.Step(s, in, now)
 	})}, []int{4, 5, 8}, 15},
-	{mutation{name: "never tells a launch again", round: breaks(func(m loop.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
-		if in.Body.Type() == (events.Heartbeat{}).Type() {
-			return s, events.Decision{}
-		}
-		revision, told := s.Revision, maps.Clone(s.Told)
-		s, d := m.Step(s, in, now)
-		if in.Body.Type() == (events.MemberJoin{}).Type() && len(d.Facts) == 0 {
-			d.Launches, s.Revision = nil, revision
-			for n, now := range s.Told { // as if it had been told then
-				now.Revision = told[n].Revision
-				s.Told[n] = now
-			}
-		}
-		return s, d
-	})}, []int{8}, 20},
 	{mutation{name: "gives a slot twice", pool: breaks(func(m loop.Machine[plan.State], s plan.State, in events.Input, now time.Time) (plan.State, events.Decision) {
 		s, d := m.Step(s, in, now)
 		for _, j := range s.Queue[min(1, len(s.Queue)):] {
@@ -149,7 +133,6 @@ var mutations = []struct {
 		return m.Step(s, in, now)
 	})}, []int{7}, 0},
 	{mutation{name: "opens an incident twice", job: facts[job.State](twice(events.IncidentOpened{}.Type()))}, []int{11}, 0},
-	{mutation{name: "takes launches in any order", agent: anyRevision}, []int{4, 8, 12}, 60},
 	{mutation{name: "starts a process twice", agent: func(real agentStep) agentStep {
 		return func(s worker.State, in worker.Input, now time.Time) (worker.State, []worker.Action) {
 			s, acts := real(s, in, now)
