@@ -261,18 +261,9 @@ func TestJoinsAreLinearizable(t *testing.T) {
 				return err
 			}, nil)
 	})
-	team := make([]*member, members)
-	var places []events.Place
-	for i := range team {
-		node := events.NodeID(fmt.Sprint("node-", string(rune('a'+i))))
-		team[i] = &member{
-			n: i, place: events.Place{Node: node}, h: h, ports: s.Connect(t, nil).Ports(), changed: make(chan struct{}),
-			worker: events.Incarnation(fmt.Sprintf("01K0000000000000000000000%d", i)), agent: events.Incarnation(fmt.Sprintf("01J0000000000000000000000%d", i)),
-		}
-		places = append(places, team[i].place)
-		g.Go(func() error {
-			return team[i].ports.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject(node, "*"), team[i].heard)
-		})
+	team, places := crew(t, s, h)
+	for _, m := range team {
+		g.Go(func() error { return m.listen(ctx) })
 	}
 	t.Cleanup(func() { // before the connections are closed
 		cancel()
@@ -282,40 +273,17 @@ func TestJoinsAreLinearizable(t *testing.T) {
 	})
 	place(t, s.Ports, places)
 
-	// work lets every member go through some generations.
-	work := func() {
-		limit, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		start, _ := team[0].state()
-		all, limit := errgroup.WithContext(limit)
-		for _, m := range team {
-			all.Go(func() error {
-				for {
-					left, _ := m.state()
-					if left >= start+events.Generation(*generations) {
-						return nil
-					}
-					if err := m.join(limit, left); err != nil {
-						return err
-					}
-				}
-			})
-		}
-		if err := all.Wait(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	work()
+	train(ctx, t, team, *generations)
 	leader := s.Leader(t, "KV_"+events.BucketRounds)
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		s.Stop(leader)
 	}()
-	work()
+	train(ctx, t, team, *generations)
 	<-stopped
 	s.Start(t, leader)
-	work()
+	train(ctx, t, team, *generations)
 
 	last, _ := team[0].state()
 	await(t, "the last seal is read", func() bool {
@@ -331,6 +299,53 @@ func TestJoinsAreLinearizable(t *testing.T) {
 		for _, o := range h.operations() {
 			t.Logf("%d-%d %+v", o.Call, o.Return, o.Output)
 		}
+	}
+}
+
+// crew makes the members, each with a connection of its own.
+func crew(t *testing.T, s *jetstreamtest.Servers, h *history) (team []*member, places []events.Place) {
+	t.Helper()
+	for i := range members {
+		m := &member{
+			n: i, place: events.Place{Node: events.NodeID("node-" + string(rune('a'+i)))}, h: h, ports: s.Connect(t, nil).Ports(), changed: make(chan struct{}),
+			worker: events.Incarnation(fmt.Sprintf("01K0000000000000000000000%d", i)), agent: events.Incarnation(fmt.Sprintf("01J0000000000000000000000%d", i)),
+		}
+		team, places = append(team, m), append(places, m.place)
+	}
+	return team, places
+}
+
+// listen hears launches.
+func (m *member) listen(ctx context.Context) error {
+	err := m.ports.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject(m.place.Node, "*"), m.heard)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// train lets every member go through some generations.
+func train(ctx context.Context, t *testing.T, team []*member, more int) {
+	t.Helper()
+	limit, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	start, _ := team[0].state()
+	all, limit := errgroup.WithContext(limit)
+	for _, m := range team {
+		all.Go(func() error {
+			for {
+				left, _ := m.state()
+				if left >= start+events.Generation(more) {
+					return nil
+				}
+				if err := m.join(limit, left); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	if err := all.Wait(); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -33,6 +33,7 @@ type Turner[S any] struct {
 	o      TurnerOptions[S]
 	bucket events.Bucket
 	kept   map[string]*entry[S]
+	newest map[string]uint64 // highest revision met of each document
 
 	take     func(S, events.Input, time.Time) (S, events.Decision)
 	conclude func(S, events.Input, time.Time) (S, events.Decision) // nil = take concludes
@@ -81,7 +82,7 @@ func NewTurner[S any](o TurnerOptions[S]) (*Turner[S], error) {
 	case o.NewID == nil:
 		return nil, events.Errorf(events.Invalid, "loop %s: no source of nonces", o.Service)
 	}
-	t := &Turner[S]{o: o, bucket: o.Ports.Buckets.Bucket(o.Bucket), kept: map[string]*entry[S]{}, take: o.Machine.Step}
+	t := &Turner[S]{o: o, bucket: o.Ports.Buckets.Bucket(o.Bucket), kept: map[string]*entry[S]{}, newest: map[string]uint64{}, take: o.Machine.Step}
 	if b, ok := o.Machine.(Batcher[S]); ok {
 		t.take, t.conclude = b.Take, b.Conclude
 	}
@@ -160,6 +161,7 @@ func (t *Turner[S]) try(ctx context.Context, entity string, inputs []events.Inpu
 		}
 		revision = at
 	}
+	t.met(entity, revision)
 	// What may be lost is said first: it is the quickest way to those who wait, and needs no store.
 	t.poke(d.pokes)
 	carried, late := !e.told, e.untold()
@@ -188,6 +190,10 @@ func (t *Turner[S]) entry(ctx context.Context, entity string, now time.Time) (e 
 	case err != nil:
 		return nil, false, events.Errorf(events.CodeOf(err), "%s %s: load: %w", t.o.Service, entity, err)
 	default:
+		if err := t.past(entity, revision); err != nil {
+			return nil, false, err
+		}
+		t.met(entity, revision)
 		e = t.read(entity, value, revision, now)
 	}
 	t.kept[entity] = e
@@ -256,6 +262,7 @@ func (t *Turner[S]) end(ctx context.Context, entity string, e *entry[S], d decid
 	case !d.forget || !e.told || e.untold() || e.revision == 0:
 	case t.bucket.Delete(ctx, entity, e.revision) == nil:
 		delete(t.kept, entity)
+		delete(t.newest, entity)
 	}
 }
 
@@ -266,8 +273,10 @@ func (t *Turner[S]) Seen(entity string, value []byte, revision uint64, now time.
 	}
 	if value == nil {
 		delete(t.kept, entity)
+		delete(t.newest, entity)
 		return
 	}
+	t.met(entity, revision)
 	t.kept[entity] = &entry[S]{value: value, revision: revision, since: now}
 }
 

@@ -121,10 +121,7 @@ func brokerCommand(c *boot.Config) *cobra.Command {
 					return err
 				}
 			}
-			return withHealth(ctx, p, func(ctx context.Context) error {
-				<-ctx.Done()
-				return nil
-			})
+			return withHealth(ctx, p, func(ctx context.Context) error { return guard(ctx, s, log) })
 		},
 	}
 	f := cmd.Flags()

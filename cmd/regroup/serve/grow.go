@@ -2,9 +2,12 @@ package serve
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/regroup-io/regroup/jetstream"
 )
 
 // Run runs the four services until ctx ends.
@@ -12,7 +15,34 @@ func (l *Local) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return Services(ctx, l.Process, l.Discovery, All()...) })
 	g.Go(func() error { return l.grow(ctx) })
+	g.Go(func() error { return guard(ctx, l.server, l.Process.Logger) })
 	return g.Wait()
+}
+
+// guardEvery is how often a broker's disk is looked at.
+const guardEvery = time.Second
+
+// guard says when a broker stores nothing, and sees to it that it begins again.
+func guard(ctx context.Context, s *jetstream.Server, log *slog.Logger) error {
+	tick := time.NewTicker(guardEvery)
+	defer tick.Stop()
+	said := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		err := s.Stores()
+		switch {
+		case err != nil && err.Error() != said:
+			said = err.Error()
+			log.Error("the broker stores nothing; what runs trains on", "reason", said)
+		case err == nil && said != "":
+			said = ""
+			log.Info("the broker stores again")
+		}
+	}
 }
 
 const (
