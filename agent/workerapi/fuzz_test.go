@@ -1,0 +1,42 @@
+package workerapi
+
+import (
+	"encoding/json"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+)
+
+// FuzzRequests: bodies of workers are refused with an answer or understood as they are.
+func FuzzRequests(f *testing.F) {
+	f.Add(`{"address":"127.0.0.1:1","left":1,"commit":{"generation":1,"step":2,"hash":"ab"}}`)
+	f.Add(`{"generation":1,"step":5,"metrics":{"loss":0.5}}`)
+	f.Add(`{"generation":1} {"generation":2}`)
+	f.Add(`{"generation":-1}`)
+	f.Fuzz(func(t *testing.T, body string) {
+		understood[wire.JoinRequest](t, body)
+		understood[wire.Report](t, body)
+		understood[wire.CommitReport](t, body)
+		understood[wire.DoneReport](t, body)
+	})
+}
+
+func understood[T any](t *testing.T, body string) {
+	t.Helper()
+	v, err := read[T](httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)))
+	if err != nil {
+		if err.Error() == "" {
+			t.Fatalf("%T: refused without a word", v)
+		}
+		return
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatalf("%T: understood and not said again: %v", v, err)
+	}
+	if _, err := read[T](httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(string(b)))); err != nil {
+		t.Fatalf("%T: %s is not understood: %v", v, b, err)
+	}
+}

@@ -1,0 +1,60 @@
+package elastic
+
+import (
+	"bytes"
+	"testing"
+)
+
+// FuzzOffer: an offer of foreign bytes is refused or comes back as it was.
+func FuzzOffer(f *testing.F) {
+	f.Add(offer{}.encode())
+	f.Add(offer{holds: true, generation: 3, step: 7, metaBytes: 100, hash: digest{1}, layout: digest{2}}.encode())
+	f.Add([]byte("short"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		o, err := decodeOffer(b)
+		if err != nil {
+			return
+		}
+		if again, err := decodeOffer(o.encode()); err != nil || again != o {
+			t.Fatalf("%+v became %+v, %v", o, again, err)
+		}
+		if newer(o, o) {
+			t.Fatalf("%+v is newer than itself", o)
+		}
+	})
+}
+
+// FuzzMessage: a visitor's bytes are never taken for more than the limit, and what was written is read.
+func FuzzMessage(f *testing.F) {
+	var b bytes.Buffer
+	if err := writeMessage(&b, 3, []byte("body")); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes(), 100)
+	f.Add([]byte{1, 0xff, 0xff, 0xff, 0xff}, 1<<20)
+	f.Fuzz(func(t *testing.T, b []byte, limit int) {
+		limit %= 1 << 20
+		kind, body, err := readMessage(bytes.NewReader(b), limit)
+		if err != nil {
+			return
+		}
+		if len(body) > max(limit, 0) {
+			t.Fatalf("%d bytes were read, %d are the limit", len(body), limit)
+		}
+		var out bytes.Buffer
+		if err := writeMessage(&out, kind, body); err != nil || !bytes.HasPrefix(b, out.Bytes()) {
+			t.Fatalf("%x was read and %x written (%v)", b, out.Bytes(), err)
+		}
+	})
+}
+
+// FuzzSums: hashes are taken apart without loss; a rest that is none is left.
+func FuzzSums(f *testing.F) {
+	f.Add(encodeSums([]digest{{1}, {2}}))
+	f.Add([]byte("short"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if again := encodeSums(decodeSums(b)); !bytes.HasPrefix(b, again) || len(b)-len(again) >= len(digest{}) {
+			t.Fatalf("%d bytes became %d", len(b), len(again))
+		}
+	})
+}

@@ -1,0 +1,52 @@
+package events
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+)
+
+// again decodes, encodes and decodes: what was understood must come back as the same bytes.
+func again[T any](t *testing.T, b []byte) {
+	t.Helper()
+	var v, w T
+	if json.Unmarshal(b, &v) != nil {
+		return
+	}
+	first, err := json.Marshal(v)
+	if err != nil {
+		t.Fatalf("%T: understood and not said again: %v", v, err)
+	}
+	if err := json.Unmarshal(first, &w); err != nil {
+		t.Fatalf("%T: %s is not understood: %v", v, first, err)
+	}
+	second, err := json.Marshal(w)
+	if err != nil || !bytes.Equal(first, second) {
+		t.Fatalf("%T: %s becomes %s (%v)", v, first, second, err)
+	}
+}
+
+// FuzzCompact: the forms that are written by hand to be short lose nothing and crash on nothing.
+func FuzzCompact(f *testing.F) {
+	f.Add([]byte(`["node-a/0-7","node-b/0,2,5-7"]`))
+	f.Add([]byte(`[{"node":"node-a","slot":3}]`))
+	f.Add([]byte(`["node-a/7-0","/1","node-a/","node-a/1-99999999999999999999"]`))
+	for _, v := range []any{
+		Places{{Node: "node-a", Slot: 1}, {Node: "node-a", Slot: 2}, {Node: "b"}},
+		Roster{{Place: Place{Node: "node-a", Slot: 1}, Incarnation: "01K00000000000000000000000", Rank: 1, Address: "10.0.0.1:7"}},
+		JobView{Job: "job-a", State: JobIsRunning, Spec: Spec{Name: "job"}.WithDefaults()},
+		Launch{Job: "job-a", Node: "node-a", Revision: 7, Phase: PhaseRun, Generation: 2},
+	} {
+		b, err := json.Marshal(v)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		again[Places](t, b)
+		again[Roster](t, b)
+		again[JobView](t, b)
+		again[Launch](t, b)
+	})
+}
