@@ -7,7 +7,7 @@ GO          ?= go
 BIN         := bin
 TOOLS       := $(CURDIR)/.tools
 GOLANGCI    := v2.5.0
-SEEDS       ?= 1000
+SEEDS       ?= 10000
 FUZZTIME    ?= 20s
 KILLS       ?= 1000
 RUNS        ?= 20
@@ -57,7 +57,7 @@ test: setup torch net node build race sim ## every level up to real processes, w
 race: ## go test -race over the tree, process tests included
 	@$(GO) test -race -timeout 20m ./...
 
-sim: ## all machines together under faults in virtual time (SEEDS=1000)
+sim: ## all machines together under faults in virtual time (SEEDS=10000: less than ten minutes on two cores)
 	@$(GO) test -count=1 -timeout 20m ./e2e/sim -run TestSeeds -seeds $(SEEDS) -v | { grep -vE "^=== |--- PASS: TestSeeds/" || true; }
 
 e2e: build torch node ## real processes: kill every role in turn
