@@ -52,6 +52,7 @@ demo: build ## train MNIST on three nodes, kill a worker, lose a node, add a nod
 dev: build ## a cluster in one process, to play with
 	@$(BIN)/regroup up
 
+test: SEEDS = 1000
 test: setup torch net node build race sim ## every level up to real processes, with the race detector
 
 race: ## go test -race over the tree, process tests included
