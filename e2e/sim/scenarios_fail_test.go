@@ -84,16 +84,12 @@ var credulous = breaks(func(m loop.Machine[job.State], s job.State, in events.In
 	return m.Step(s, in, now)
 })
 
-// deafToRepeats is a rendezvous that neither hears heartbeats nor answers a join that it knows already.
+// deafToRepeats is a rendezvous that neither hears heartbeats nor who asks again for a generation that was sealed.
 var deafToRepeats = breaks(func(m loop.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
-	if isA[events.Heartbeat](in) {
+	if j, ok := in.Body.(events.MemberJoin); isA[events.Heartbeat](in) || ok && j.Left < s.View.Generation {
 		return s, events.Decision{}
 	}
-	s, d := m.Step(s, in, now)
-	if isA[events.MemberJoin](in) && len(d.Facts) == 0 {
-		d.Launches = nil
-	}
-	return s, d
+	return m.Step(s, in, now)
 })
 
 // keepsOut is a rendezvous that hears a first join only while no generation has been sealed.
