@@ -1,7 +1,7 @@
 package jetstream
 
 import (
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/regroup-io/regroup/events"
 )
@@ -13,8 +13,8 @@ const spare = 16 * mib
 // answers nobody about it from then on. So once a disk was full, Stores begins all streams again, with what was acknowledged, as soon as
 // there is space. It should be called every second or so, by one goroutine.
 func (s *Server) Stores() error {
-	var disk unix.Statfs_t
-	if err := unix.Statfs(s.config.StoreDir, &disk); err != nil {
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(s.config.StoreDir, &disk); err != nil {
 		return events.Errorf(events.Unavailable, "the store in %s: %w", s.config.StoreDir, err)
 	}
 	if free := disk.Bavail * uint64(disk.Bsize); free < spare {
@@ -25,7 +25,9 @@ func (s *Server) Stores() error {
 		return nil
 	}
 	if s.ns.JetStreamEnabled() {
-		s.ns.ShutdownJetStream()
+		if err := s.ns.ShutdownJetStream(); err != nil {
+			return events.Errorf(events.Unavailable, "the store in %s: %w", s.config.StoreDir, err)
+		}
 	}
 	config := s.config
 	if err := s.ns.EnableJetStream(&config); err != nil {
