@@ -54,8 +54,11 @@ func (p *Processes) Start(c Command) error {
 	if old != nil {
 		one.starts = old.starts
 	}
+	if err := p.launch(one); err != nil {
+		return err
+	}
 	p.byName[c.Name] = one
-	return p.launch(one)
+	return nil
 }
 
 // launch starts a life of a process; mu is held.
