@@ -107,16 +107,16 @@ func nodeWithoutBrokers(tr *trial) {
 	for _, b := range tr.Brokers {
 		cut = append(cut, CutBoth("node-4", b)...)
 	}
-	over := tr.fault("node without brokers for 1 s")
+	over := tr.fault("node without brokers for 0.5 s")
 	must(tr.t, tr.Break(cut...))
-	tr.passes(time.Second)
+	tr.passes(500 * time.Millisecond)
 	must(tr.t, tr.Heal(cut...))
 	tr.makes(20)
 	over()
 	v, err := tr.Client.Job(tr.ctx, tr.run.Job)
 	must(tr.t, err)
 	if v.Generation != tr.at {
-		tr.t.Errorf("a second without brokers made generation %s of %s", v.Generation, tr.at)
+		tr.t.Errorf("half a second without brokers made generation %s of %s", v.Generation, tr.at)
 	}
 	over = tr.fault("node without brokers, a worker dies there")
 	must(tr.t, tr.Break(cut...))

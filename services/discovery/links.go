@@ -47,11 +47,13 @@ func (s *Service) report(err error) {
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) {
+func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
+		return true
 	case <-ctx.Done():
+		return false
 	}
 }

@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -199,6 +200,7 @@ func (s *Service) connection(ctx context.Context, _ loop.Emit) error {
 const (
 	lookEvery = 100 * time.Millisecond
 	pings     = 64 // at once; a whole rack may fall silent
+	askAgain  = 50 * time.Millisecond
 )
 
 // look names the silent, and pings those who have been silent for long.
@@ -230,6 +232,9 @@ func (s *Service) ping(ctx context.Context, who liveness.Silent, emit loop.Emit)
 	call, cancel := context.WithTimeout(ctx, s.o.Config.PingTimeout)
 	defer cancel()
 	data, err := s.o.Ports.Calls.Call(call, events.AgentSubject(who.Node, events.VerbPing), []byte("{}"))
+	for errors.Is(err, events.ErrUnavailable) && pause(call, askAgain) { // nobody is there: it may be about to reconnect
+		data, err = s.o.Ports.Calls.Call(call, events.AgentSubject(who.Node, events.VerbPing), []byte("{}"))
+	}
 	if ctx.Err() != nil {
 		return
 	}
