@@ -113,3 +113,32 @@ func TestReconcileCarriesTheNumberOfTheRecord(t *testing.T) {
 		t.Errorf("emitted %q\nwant %q", got, want)
 	}
 }
+
+// TestTheReturnOfALostNodeIsHeard: it waited for others, so that it was told nothing and has no seat; it would be refused for ever.
+func TestTheReturnOfALostNodeIsHeard(t *testing.T) {
+	r := &rounds{s: round.Machine{}.New(string(job)), now: time.Unix(1000, 0)}
+	spec := events.Spec{
+		Name: "demo", Command: []string{"x"}, Recovery: events.RecoveryInProcess,
+		Rendezvous: &events.Rendezvous{External: true, Nodes: events.NodeRange{Min: 2, Max: 2}, WorkersPerNode: 1},
+	}.WithDefaults()
+	r.step(1, events.JobSubmitted{Job: job, Spec: spec})
+	fact := events.NodeFact{Node: "node-a", Incarnation: "A"}
+	enter := func() error {
+		return r.step(0, events.NodeEnter{Job: job, Node: fact.Node, Incarnation: fact.Incarnation, Slots: 1, Spec: spec}).Refusal
+	}
+	if err := enter(); err != nil {
+		t.Fatal(err)
+	}
+	r.step(2, events.NodeLost{NodeFact: fact})
+	if err := enter(); events.CodeOf(err) != events.Unavailable {
+		t.Fatalf("a lost node was answered %v", err)
+	}
+	back := events.Input{Number: 3, Body: events.NodeJoined{NodeFact: fact}}
+	if got := r.route(back); len(got) != 1 {
+		t.Fatalf("its return reaches %v", got)
+	}
+	r.step(back.Number, back.Body)
+	if err := enter(); err != nil {
+		t.Error(err)
+	}
+}

@@ -210,9 +210,10 @@ func (t *turn) nodeOut(n events.NodeFact, kind events.CauseKind) {
 // replaced takes out the life of a node that a newer one has replaced: its workers are gone with it.
 func (t *turn) replaced(n events.NodeID, inc events.Incarnation) {
 	x := t.External
+	detail := "the agent of node " + string(n) + " was started again"
+	t.loseNode(n, events.CauseNodeLost, detail, func(x *Seat) bool { return older(x, inc) }, false) // also if it was cast out
 	if i := x.find(n); i >= 0 && x.Comers[i].Agent < inc {
 		x.remove(i, *t.Spec.Rendezvous, t.now)
-		detail := "the agent of node " + string(n) + " was started again"
 		t.loseNode(n, events.CauseNodeLost, detail, func(*Seat) bool { return true }, false)
 		t.gather(detail, n)
 	}
@@ -369,6 +370,10 @@ func (t *turn) answer(n events.NodeID) {
 
 // Hosts tells whether a node has come to this job by itself.
 func (s State) Hosts(n events.NodeID) bool { return s.External != nil && s.External.find(n) >= 0 }
+
+// misses tells whether a node that came by itself counts as lost: it is refused until its return is heard, and it may have
+// been told nothing yet.
+func (s State) misses(n events.NodeID) bool { return s.External != nil && s.External.Lost[n] != "" }
 
 // Revives tells whether a heartbeat is the sign of life of a node that is about to expire.
 func (s State) Revives(h events.Heartbeat) bool {

@@ -1,6 +1,8 @@
 package round
 
 import (
+	"slices"
+
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -77,3 +79,14 @@ func (t *turn) nodeBack(n events.NodeFact) {
 		return x.Agent != n.Incarnation && x.Agent != "" // a seat that nobody ever started belongs to the new agent as it is
 	}, true)
 }
+
+// newLife takes in that a fact is about a newer life of a node than its seats are: whatever tells of its coming was overtaken
+// by this one, and will not count.
+func (t *turn) newLife(n events.NodeFact) {
+	if slices.ContainsFunc(t.seatsOn(n.Node), func(x Seat) bool { return older(&x, n.Incarnation) }) {
+		t.nodeBack(n)
+	}
+}
+
+// older tells whether an older life of the seat's agent sat on it.
+func older(x *Seat, inc events.Incarnation) bool { return x.Agent != "" && x.Agent < inc }

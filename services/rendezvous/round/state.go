@@ -181,7 +181,7 @@ func (s State) Concerns(n events.NodeID) bool {
 		_, told := s.Told[n] // so that a lost stop is told again
 		return told
 	}
-	if s.Hosts(n) {
+	if s.Hosts(n) || s.misses(n) {
 		return true
 	}
 	_, told := s.Told[n]

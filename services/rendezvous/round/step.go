@@ -123,14 +123,17 @@ func (Machine) Take(s State, in events.Input, now time.Time) (State, events.Deci
 	case events.NodeSuspected:
 		if t.nextOf(b.Node) {
 			t.linked(b.NodeFact)
+			t.newLife(b.NodeFact)
 		}
 	case events.NodeRecovered:
 		if t.nextOf(b.Node) {
 			t.linked(b.NodeFact)
+			t.newLife(b.NodeFact)
 		}
 	case events.NodeDraining:
 		if t.nextOf(b.Node) {
 			t.linked(b.NodeFact)
+			t.newLife(b.NodeFact)
 		}
 	case events.Heartbeat:
 		t.heartbeat(b)
