@@ -18,6 +18,9 @@ type NodeFact struct {
 	Disconnected bool `json:"disconnected,omitempty"`
 	// Departing: the agent has announced that the node will go away. What ends with it is no failure.
 	Departing bool `json:"departing,omitempty"`
+	// Parted lists the newest lives of the agent before this one that have left, or had announced their end, oldest first: what
+	// ended with them is no failure, even for somebody who hears of this one before he hears of their end.
+	Parted []Incarnation `json:"parted,omitempty"`
 }
 
 // NodeJoined says that an agent has come, or came back as a new incarnation.

@@ -87,6 +87,6 @@ func (n NodeView) Fact() NodeFact {
 	return NodeFact{
 		Node: n.Node, Incarnation: n.Incarnation, Slots: n.Offers(), Address: n.Address, Reason: n.Reason,
 		State: n.State, Drains: n.Draining, Excluded: n.Excluded, Quarantine: n.Quarantine, Benched: n.Benched,
-		Disconnected: n.Disconnected, Departing: n.Departing != nil,
+		Disconnected: n.Disconnected, Departing: n.Departing != nil, Parted: n.Parted,
 	}
 }

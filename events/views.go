@@ -25,10 +25,12 @@ type NodeView struct {
 	Link         Link       `json:"link,omitzero"` // newest connection of the agent that is known
 	Draining     bool       `json:"draining,omitempty"`
 	Departing    *Departure `json:"departing,omitempty"` // announced by this life of the agent
-	Slots        int        `json:"slots"`               // that the agent has
-	Address      string     `json:"address"`
-	Reason       string     `json:"reason"`
-	Since        time.Time  `json:"since"`
+	// Parted lists the newest lives of the agent before this one that went as planned, oldest first.
+	Parted  []Incarnation `json:"parted,omitempty"`
+	Slots   int           `json:"slots"` // that the agent has
+	Address string        `json:"address"`
+	Reason  string        `json:"reason"`
+	Since   time.Time     `json:"since"`
 
 	Cap        *int          `json:"cap,omitempty"`        // slots that may be used at most, as the host list says; nil = all
 	Excluded   string        `json:"excluded,omitempty"`   // why it may not be used at all; empty = it may

@@ -1,6 +1,10 @@
 package liveness
 
-import "github.com/regroup-io/regroup/events"
+import (
+	"slices"
+
+	"github.com/regroup-io/regroup/events"
+)
 
 // overheard takes in over which connection a node was heard, and tells whether that is no sign of life: the connection, or a
 // later one, is known to have ended since.
@@ -47,6 +51,14 @@ func (t *turn) departing(d *events.Departure) {
 	if t.s.alive() {
 		v.Reason = t.s.whyDraining()
 		t.draining()
+	}
+}
+
+// parted remembers the life that ends, if it went as planned: whoever hears of the next one first must not take it for a failure.
+func (t *turn) parted() {
+	if v := &t.s.View; v.State == events.NodeDeparted || v.Departing != nil {
+		v.Parted = append(slices.Clone(v.Parted), v.Incarnation)
+		v.Parted = v.Parted[max(0, len(v.Parted)-keepParted):]
 	}
 }
 

@@ -10,6 +10,10 @@ import (
 // keepPast is how many replaced incarnations of a node stay fenced by name.
 const keepPast = 16
 
+// keepParted is how many of those that went as planned every fact names: whoever was away longer than for so many lives of
+// an agent may take one for a failure.
+const keepParted = 4
+
 // State is one node. Its view is public.
 type State struct {
 	View  events.NodeView      `json:"view"`
@@ -146,6 +150,7 @@ func (t *turn) hello(b events.NodeHello) {
 		reason = "came back as a new incarnation"
 	}
 	if !same && v.Incarnation != "" {
+		t.parted()
 		t.s.Past = append(t.s.Past, v.Incarnation)
 		t.s.Past = t.s.Past[max(0, len(t.s.Past)-keepPast):]
 	}

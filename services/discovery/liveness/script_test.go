@@ -128,6 +128,9 @@ func (n *node) print(d events.Decision) string {
 		if nf.Departing {
 			flags += " departing"
 		}
+		if _, ok := f.Body.(events.NodeJoined); ok && len(nf.Parted) > 0 {
+			flags += fmt.Sprint(" parted=", nf.Parted)
+		}
 		fmt.Fprintf(&b, "node.%s %s slots=%d%s: %s\n", f.Body.Type().Kind(), nf.Incarnation, nf.Slots, flags, nf.Reason)
 	}
 	for _, s := range d.Spans {

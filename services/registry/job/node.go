@@ -26,13 +26,16 @@ func (t *turn) nodeJoined(b events.NodeJoined) {
 	if back {
 		n.Gone = "" // it was only out of reach
 	}
-	n.Came, n.Spared = max(n.Came, b.Incarnation), b.Departing
+	n.Came = max(n.Came, b.Incarnation)
 	t.Nodes[b.Node] = n
 	if back {
 		t.found(b)
 	}
-	why := fmt.Sprintf("its agent on %s was restarted", b.Node)
-	t.gone(b.Node, why, false, func(w *events.WorkerView) bool { return w.Agent != "" && w.Agent < b.Incarnation })
+	parted := func(w *events.WorkerView) bool { return slices.Contains(b.Parted, w.Agent) }
+	t.gone(b.Node, ending{why: fmt.Sprintf("its agent on %s has left", b.Node), planned: true, spared: true}, parted)
+	t.gone(b.Node, ending{why: fmt.Sprintf("its agent on %s was restarted", b.Node)}, func(w *events.WorkerView) bool {
+		return w.Agent != "" && w.Agent < b.Incarnation && !parted(w)
+	})
 }
 
 // remember returns what is known about a node, with this fact as the last one.
@@ -93,16 +96,23 @@ func (t *turn) nodeGone(b events.NodeFact, planned bool) {
 		return
 	}
 	n := t.remember(b.Node)
-	n.Gone, n.Spared = max(n.Gone, b.Incarnation), b.Departing
+	n.Gone = max(n.Gone, b.Incarnation)
 	t.Nodes[b.Node] = n
-	t.gone(b.Node, why, planned, func(w *events.WorkerView) bool { return w.Agent <= b.Incarnation })
+	t.gone(b.Node, ending{why: why, planned: planned, spared: planned || b.Departing}, func(w *events.WorkerView) bool { return w.Agent <= b.Incarnation })
+}
+
+// ending is how an agent's life ended.
+type ending struct {
+	why     string
+	planned bool // it has left
+	spared  bool // its end was announced, at least: nobody is charged for what it took along
 }
 
 // gone loses the workers of a node that belong to the agents that theirs tells. One node is one fault: it is charged once,
 // however many workers it takes with it. A respawn that was granted there before is taken back.
-func (t *turn) gone(node events.NodeID, why string, planned bool, theirs func(*events.WorkerView) bool) {
-	kind := events.CauseNodeLost
-	if planned {
+func (t *turn) gone(node events.NodeID, how ending, theirs func(*events.WorkerView) bool) {
+	kind, why := events.CauseNodeLost, how.why
+	if how.planned {
 		kind = events.CauseShrink
 	}
 	cause := events.Cause{Kind: kind, Node: node, Rank: -1, Detail: why}
@@ -140,11 +150,11 @@ func (t *turn) gone(node events.NodeID, why string, planned bool, theirs func(*e
 	if members > 0 {
 		t.broke(cause)
 	}
-	if len(lost) > 0 && !planned {
+	if len(lost) > 0 && !how.planned {
 		t.nodeSpan(node, why)
 	}
 	paid := slices.ContainsFunc(lost, func(w *events.WorkerView) bool { return t.Notes[w.Place.String()].Charged == w.Incarnation })
-	if first != nil && !planned && !paid && !t.Nodes[node].Spared {
+	if first != nil && !paid && !how.spared {
 		g := events.Generation(0)
 		if members > 0 {
 			g = t.View.Generation

@@ -166,6 +166,11 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 		if agent := a.named["agent"]; agent != "" {
 			f.Incarnation = events.Incarnation(agent)
 		}
+		if parted := a.named["parted"]; parted != "" {
+			for p := range strings.SplitSeq(parted, ",") {
+				f.Parted = append(f.Parted, events.Incarnation(p))
+			}
+		}
 		switch words[0] {
 		case "joined":
 			return events.NodeJoined{NodeFact: f}, number

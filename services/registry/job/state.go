@@ -80,7 +80,6 @@ type Node struct {
 	Number uint64             `json:"number,omitempty"` // of the last fact taken in
 	Gone   events.Incarnation `json:"gone,omitempty"`   // newest agent that is no more
 	Came   events.Incarnation `json:"came,omitempty"`   // newest agent that has come: those before are no more
-	Spared bool               `json:"spared,omitempty"` // its end was announced: nobody is charged for what it took along
 }
 
 // Timing is what a seal says about the time its round took.
