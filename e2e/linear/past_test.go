@@ -95,6 +95,8 @@ func TestAnOldCopyOfTheStoreSealsNothingTwice(t *testing.T) {
 	if now := generation(t, s); now != past {
 		t.Errorf("%s was sealed on top of the past %s", now, past)
 	}
+	mu.Lock()
+	defer mu.Unlock()
 	t.Log(said)
 }
 

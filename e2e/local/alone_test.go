@@ -62,12 +62,12 @@ func TestAnAgentCutOffForHalfAMinute(t *testing.T) {
 	c.agent("node-a", 2)
 	c.agent("node-b", 2, "--server", way.url())
 	job := c.submit(append([]string{"--workers", "2:4"}, counter(9000)...)...)
-	v := c.until(job, time.Minute, "its first generation steps", steps)
+	v := c.until(job, time.Minute, "all four train", worldIs(4))
 	way.set(true)
 	cut := time.Now()
 	c.until(job, 20*time.Second, "the others train on", worldIs(2))
 	var theirs []events.Member
-	for _, m := range v.Generations[0].Members {
+	for _, m := range v.Generations[len(v.Generations)-1].Members {
 		if m.Place.Node == "node-b" {
 			theirs = append(theirs, m)
 		}
@@ -100,7 +100,7 @@ func TestAFrozenAgentWhoseWorkersTrainOn(t *testing.T) {
 	c.agent("node-a", 2)
 	c.agent("node-b", 2)
 	job := c.submit(append([]string{"--workers", "2:4"}, counter(4000)...)...)
-	c.until(job, time.Minute, "its first generation steps", steps)
+	c.until(job, time.Minute, "all four train", worldIs(4))
 	if err := c.signal("node-b", syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
