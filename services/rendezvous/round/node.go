@@ -88,5 +88,12 @@ func (t *turn) newLife(n events.NodeFact) {
 	}
 }
 
+// notLost gives a node its seats back that was lost and is well again, though its return was overtaken.
+func (t *turn) notLost(n events.NodeFact) {
+	if t.Agents[n.Node] <= n.Incarnation {
+		t.loseNode(n.Node, events.CauseNodeLost, "node "+string(n.Node)+" is back", func(x *Seat) bool { return x.State == lost }, true)
+	}
+}
+
 // older tells whether an older life of the seat's agent sat on it.
 func older(x *Seat, inc events.Incarnation) bool { return x.Agent != "" && x.Agent < inc }

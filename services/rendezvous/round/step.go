@@ -129,6 +129,7 @@ func (Machine) Take(s State, in events.Input, now time.Time) (State, events.Deci
 		if t.nextOf(b.Node) {
 			t.linked(b.NodeFact)
 			t.newLife(b.NodeFact)
+			t.notLost(b.NodeFact)
 		}
 	case events.NodeDraining:
 		if t.nextOf(b.Node) {
