@@ -36,13 +36,14 @@ func (t *turn) step(g events.Generation, step uint64) {
 }
 
 // stoodStill takes in that a replica has heard of no step of a generation for as long as the job allows. It counts only if no
-// replica has stored a later step, and if nothing else is known to have broken the generation.
+// replica has stored a later step, and if nothing else is known to have broken the generation, or if that did not bring
+// everybody back in time: who hangs does not hear that the others have left.
 func (t *turn) stoodStill(b events.Standstill) {
 	limit, v := t.View.Spec.Health.Hang.D(), &t.View
 	switch {
 	case limit == 0, b.For.D() < limit, v.State != events.JobIsRunning:
 		return
-	case b.Generation != v.Generation, b.Generation <= t.Stall.Generation, t.idle():
+	case b.Generation != v.Generation, b.Generation <= t.Stall.Generation, t.idle() && !t.heldUp():
 		return
 	case t.StepIn == b.Generation && v.Step > b.Step:
 		return
@@ -54,6 +55,13 @@ func (t *turn) stoodStill(b events.Standstill) {
 	t.Stall = Stall{Generation: b.Generation, Detail: fmt.Sprintf("no worker has made a step for %s, the last one was %d (health.hang is %s)",
 		b.For.D().Round(time.Second), last, limit)}
 	t.tell(events.JobStalled{Job: v.Job, Generation: b.Generation, Step: last, Detail: t.Stall.Detail})
+}
+
+// heldUp tells whether a generation in place of a broken one takes longer than the round itself waits for those that it can
+// do without.
+func (t *turn) heldUp() bool {
+	since := t.Pending.Since
+	return t.inProcess() && !since.IsZero() && !t.now.Before(since.Add(t.View.Spec.Elastic.LastCall.D()))
 }
 
 // hung charges a standstill to the job as a whole when all members came back from it, so that an endless one ends the job.

@@ -7,17 +7,18 @@ import (
 )
 
 // stalled takes in that nobody makes a step in the sealed generation: it is abandoned, and who does not come back in time is
-// out. Restarted groups are stopped by their agents, the hung with them.
+// out; also if it was abandoned before, for another reason. Restarted groups are stopped by their agents, the hung with them.
 func (t *turn) stalled(b events.JobStalled) {
-	if b.Generation != t.View.Generation || t.Finishing || t.Stopping != nil || (t.open() && !t.gentle()) {
+	if b.Generation != t.View.Generation || t.Finishing || t.Stopping != nil {
 		return // it is over, or about to be
 	}
 	c := events.Cause{Kind: events.CauseHang, Rank: -1, Detail: b.Detail}
-	if t.open() { // a planned change, which those who hang hold up
+	switch {
+	case !t.open():
+		t.propose(c, 0)
+	case t.gentle(): // a planned change, which those who hang hold up
 		t.View.Cause = c
 		t.abandon(c)
-	} else {
-		t.propose(c, 0)
 	}
 	if t.restart() {
 		return
