@@ -140,6 +140,8 @@ func (t *turn) joined(in WorkerJoined) {
 		t.do(RefuseJoin{Worker: in.Worker, Code: events.Invalid, Reason: `the job runs with recovery "restart": its ranks are in the environment; submit it with recovery "in-process" to join from inside`})
 	case w.dismissed != "":
 		t.do(AnswerJoin{Worker: in.Worker, Assignment: wire.Assignment{Verdict: w.dismissed}})
+	case events.Generation(in.Request.Left) < w.left:
+		// It was given up for one that has come before it. Nobody waits for its answer.
 	case in.Request.Address == "":
 		t.do(RefuseJoin{Worker: in.Worker, Code: events.Invalid, Reason: "address is empty: give the host:port on which this worker takes data-plane connections"})
 	case w.join != nil && w.join.req.Left == in.Request.Left:

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -37,6 +38,9 @@ func (n *node) do(act worker.Action) {
 		w.say("%s: join %s %s left g%d planned %t commit %d.%d", n.id, a.Join.Job, a.Join.Place, a.Join.Left, a.Join.Planned, a.Join.Commit.Generation, a.Join.Commit.Step)
 		n.join(a.Join)
 	case worker.AnswerJoin:
+		if p := n.procs[a.Worker]; p != nil && a.Assignment.Verdict == wire.Assigned && a.Assignment.Generation <= p.heard {
+			w.check.fail(4, "%s was assigned to g%d, but it has said that it has left g%d", p.start.Place, a.Assignment.Generation, p.heard)
+		}
 		if p := n.procs[a.Worker]; p != nil && !w.chance(3) { // now and then no poll is there
 			life := n.life
 			w.after(w.between(0, 5*time.Millisecond), func() {

@@ -132,6 +132,9 @@ func (n *node) input(in worker.Input) {
 		n.backlog = append(n.backlog, in)
 		return
 	}
+	if j, ok := in.(worker.WorkerJoined); ok && n.procs[j.Worker] != nil {
+		n.procs[j.Worker].heard = max(n.procs[j.Worker].heard, j.Request.Left)
+	}
 	var acts []worker.Action
 	n.state, acts = n.step(n.state, in, n.w.now)
 	for _, a := range acts {

@@ -200,6 +200,9 @@ func (c *checker) joins(j events.MemberJoin) {
 // made again, because its text is not stored.
 func (c *checker) launch(l events.Launch) {
 	l.From, l.Cause, l.Trace, l.Members = 0, events.Cause{}, "", slices.Clone(l.Members)
+	if l.Phase == events.PhaseStop {
+		l.Generation = 0 // nothing is run in it
+	}
 	for i := range l.Members {
 		if m := &l.Members[i]; m.Rank < 0 {
 			m.Incarnation, m.Peers = "", nil

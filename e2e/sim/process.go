@@ -26,6 +26,7 @@ type process struct {
 	calls   int  // of join
 	req     wire.JoinRequest
 	left    uint64 // newest generation that it has left
+	heard   uint64 // the same, as its agent has heard it
 	group   *group
 	rank    int
 	commit  *snapshot
@@ -185,7 +186,7 @@ func (p *process) assigned(a wire.Assignment) {
 		return
 	}
 	if a.Generation <= p.left {
-		p.w.check.fail(4, "%s was assigned to g%d, but it has left g%d", p.start.Place, a.Generation, p.left)
+		p.waiting = true // as the SDK does: a call that it has given up was answered, it asks again
 		return
 	}
 	p.rank = a.Rank

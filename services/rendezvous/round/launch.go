@@ -139,6 +139,7 @@ func (s *State) launch(general events.Launch, n events.NodeID, seats []Seat) eve
 	}
 	if len(seats) == 0 {
 		l.Phase, l.Reason = events.PhaseStop, s.whyOut(n)
+		l.World, l.Master, l.Token, l.Planned = 0, "", "", false // what the others do; told again after a seal it says the same
 	}
 	for i := range seats {
 		if m, ok := s.launchMember(&seats[i], l.Phase); ok {
