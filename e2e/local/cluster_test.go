@@ -41,11 +41,12 @@ func bin(name string) string { return filepath.Join(binaries, name) }
 
 // cluster is a broker, services and agents as separate processes.
 type cluster struct {
-	t     *testing.T
-	dir   string
-	url   string
-	procs processes.Processes
-	ports events.Ports
+	t      *testing.T
+	dir    string
+	url    string
+	procs  processes.Processes
+	ports  events.Ports
+	agents map[string]bool // whose agents were started here, and run
 }
 
 // newCluster starts one broker; what else runs is up to the test.
@@ -80,13 +81,14 @@ func (c *cluster) agent(node string, slots int, more ...string) {
 		"agent", "--server", c.url, "--node", node, "--slots", fmt.Sprint(slots), "--advertise", "127.0.0.1",
 		"--state-dir", filepath.Join(c.dir, node),
 	}, more...)...)
+	c.agents[node] = true
 }
 
 // empty is a cluster without a process; it ends with the test.
 func empty(t *testing.T) *cluster {
 	t.Helper()
 	dir := t.TempDir()
-	c := &cluster{t: t, dir: dir, procs: processes.Processes{Dir: dir}}
+	c := &cluster{t: t, dir: dir, procs: processes.Processes{Dir: dir}, agents: map[string]bool{}}
 	t.Cleanup(c.stop)
 	return c
 }
@@ -104,6 +106,9 @@ func (c *cluster) kill(name string) {
 	if err := c.procs.Kill(name); err != nil {
 		c.t.Fatal(err)
 	}
+	if c.agents[name] {
+		c.agents[name] = false
+	}
 }
 
 // restart starts a killed process again, on its old data.
@@ -111,6 +116,9 @@ func (c *cluster) restart(name string) {
 	c.t.Helper()
 	if err := c.procs.Restart(name); err != nil {
 		c.t.Fatal(err)
+	}
+	if _, isNode := c.agents[name]; isNode {
+		c.agents[name] = true
 	}
 }
 
@@ -146,9 +154,14 @@ func (c *cluster) cli(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// submit submits a job and returns its id.
+// submit submits a job, once every agent that runs has been taken in, and returns its id.
 func (c *cluster) submit(args ...string) events.JobID {
 	c.t.Helper()
+	for node, runs := range c.agents {
+		if runs {
+			c.nodes(30*time.Second, events.NodeID(node))
+		}
+	}
 	out, errs, code := c.cli(append([]string{"submit"}, args...)...)
 	if code != 0 {
 		c.t.Fatalf("submit exits %d: %s", code, errs)
@@ -163,14 +176,37 @@ func counter(steps int) []string {
 
 // job reads the registry's view.
 func (c *cluster) job(id events.JobID) events.JobView {
+	return view[events.JobView](c, events.BucketJobs, string(id))
+}
+
+// node reads discovery's view.
+func (c *cluster) node(id events.NodeID) events.NodeView {
+	return view[events.NodeView](c, events.BucketNodes, string(id))
+}
+
+// nodes waits until nodes are ready.
+func (c *cluster) nodes(limit time.Duration, nodes ...events.NodeID) {
+	c.t.Helper()
+	eventually(c.t, limit, func() (bool, string) {
+		for _, n := range nodes {
+			if v := c.node(n); v.State != events.NodeReady {
+				return false, string(n) + " is " + string(v.State)
+			}
+		}
+		return true, ""
+	})
+}
+
+// view reads what a judge shows of an entity; nothing while it cannot be read.
+func view[V any](c *cluster, bucket, key string) V {
+	var v V
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.t.Context()), 5*time.Second)
 	defer cancel()
-	b, _, err := c.ports.Buckets.Bucket(events.BucketJobs).Load(ctx, string(id))
+	b, _, err := c.ports.Buckets.Bucket(bucket).Load(ctx, key)
 	if err != nil {
-		return events.JobView{}
+		return v
 	}
-	v, err := events.DecodeView[events.JobView](b)
-	if err != nil {
+	if v, err = events.DecodeView[V](b); err != nil {
 		c.t.Fatal(err)
 	}
 	return v

@@ -107,31 +107,3 @@ func post(socket string) error {
 	}
 	return res.Body.Close()
 }
-
-// node reads discovery's view.
-func (c *cluster) node(n events.NodeID) events.NodeView {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.t.Context()), 5*time.Second)
-	defer cancel()
-	b, _, err := c.ports.Buckets.Bucket(events.BucketNodes).Load(ctx, string(n))
-	if err != nil {
-		return events.NodeView{}
-	}
-	v, err := events.DecodeView[events.NodeView](b)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return v
-}
-
-// nodes waits until nodes are ready.
-func (c *cluster) nodes(limit time.Duration, nodes ...events.NodeID) {
-	c.t.Helper()
-	eventually(c.t, limit, func() (bool, string) {
-		for _, n := range nodes {
-			if v := c.node(n); v.State != events.NodeReady {
-				return false, string(n) + " is " + string(v.State)
-			}
-		}
-		return true, ""
-	})
-}
