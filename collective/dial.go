@@ -30,7 +30,7 @@ func (c *Communicator) dialOnce(ctx context.Context, rank int, why purpose) (net
 	if err != nil {
 		return nil, fmt.Errorf("address of rank %d: %w", rank, err)
 	}
-	conn, err := c.opt.Endpoint.transport.Dial(ctx, addr)
+	conn, err := c.connectTo(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -54,6 +54,18 @@ func (c *Communicator) dialOnce(ctx context.Context, rank int, why purpose) (net
 		return nil, err
 	}
 	return conn, nil
+}
+
+// connectTo makes a connection within half the time that a peer may be silent: a machine that is there answers at once,
+// even if its program is not ready. Across a link that drops everything the system would try for minutes.
+func (c *Communicator) connectTo(ctx context.Context, addr string) (net.Conn, error) {
+	limit, cancel := context.WithTimeoutCause(ctx, c.opt.StallAfter/2, ErrUnreachable)
+	defer cancel()
+	conn, err := c.opt.Endpoint.transport.Dial(limit, addr)
+	if err != nil && ctx.Err() == nil && limit.Err() != nil {
+		return nil, ErrUnreachable
+	}
+	return conn, err
 }
 
 func (c *Communicator) introduce(conn net.Conn, rank int, why purpose) error {

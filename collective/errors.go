@@ -27,6 +27,8 @@ var (
 	ErrLeft = errors.New("left")
 	// ErrSilent: nothing came from the rank for Options.StallAfter.
 	ErrSilent = errors.New("silent")
+	// ErrUnreachable: no connection to the rank could be made for half of Options.StallAfter.
+	ErrUnreachable = errors.New("unreachable")
 )
 
 // PeerLostError names the rank without which the generation cannot go on. If
@@ -37,6 +39,10 @@ type PeerLostError struct {
 	// Cause is what was seen. On ranks that were told by others it is only text,
 	// except for ErrLeft and ErrSilent.
 	Cause error
+	// Witness is the rank that could not reach Rank or lost its connection to it, on all ranks the same, if Witnessed.
+	// Otherwise somebody was told of the loss from outside and called Abort, or Rank said itself that it leaves.
+	Witness   int
+	Witnessed bool
 }
 
 func (e *PeerLostError) Error() string {

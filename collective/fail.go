@@ -44,14 +44,18 @@ func (c *Communicator) Abort(cause error) {
 		if why == nil {
 			why = errors.New("no cause given")
 		}
-		c.fail(c.lost(lost.Rank, why))
+		c.fail(&PeerLostError{Rank: lost.Rank, Generation: c.opt.Generation, Cause: why})
 		return
 	}
 	c.fail(&AbortedError{Rank: c.opt.Rank, Generation: c.opt.Generation, Cause: cause})
 }
 
+// lost is what this rank has seen itself.
 func (c *Communicator) lost(rank int, cause error) error {
-	return &PeerLostError{Rank: rank, Generation: c.opt.Generation, Cause: cause}
+	return &PeerLostError{
+		Rank: rank, Generation: c.opt.Generation, Cause: cause,
+		Witness: c.opt.Rank, Witnessed: !errors.Is(cause, ErrLeft),
+	}
 }
 
 // fail records the first failure and wakes everybody. The order matters: whoever is

@@ -7,7 +7,7 @@ import (
 )
 
 // A verdict is why a communicator failed, as it travels in abort frames and in
-// refusals: 1 byte of kind, two ranks, text.
+// refusals: 1 byte of kind, two ranks, text. The second rank of a loss is 1 + its witness, 0 = none.
 const (
 	verdictLost byte = iota + 1
 	verdictLeft
@@ -33,6 +33,9 @@ func encodeVerdict(failure error, rank int) []byte {
 			kind = verdictLeft
 		} else if errors.Is(lost.Cause, ErrSilent) {
 			kind = verdictSilent
+		}
+		if lost.Witnessed {
+			second = 1 + lost.Witness
 		}
 	case errors.As(failure, &diverged):
 		kind, first, second, text = verdictDiverged, diverged.Rank, diverged.Peer, diverged.Mine+"\x00"+diverged.Theirs
@@ -61,17 +64,18 @@ func decodeVerdict(b []byte, generation uint64, world int) (error, bool) {
 	}
 	first := int(binary.LittleEndian.Uint32(b[1:]))
 	second := int(binary.LittleEndian.Uint32(b[5:]))
-	if first >= world || second >= world {
+	loss := b[0] == verdictLost || b[0] == verdictSilent
+	if first >= world || second > world || second == world && !loss {
 		return nil, false
 	}
 	text := string(b[9:])
 	switch b[0] {
 	case verdictLost:
-		return &PeerLostError{Rank: first, Generation: generation, Cause: told(text)}, true
+		return &PeerLostError{Rank: first, Generation: generation, Cause: told(text), Witness: max(second-1, 0), Witnessed: second > 0}, true
 	case verdictLeft:
 		return &PeerLostError{Rank: first, Generation: generation, Cause: ErrLeft}, true
 	case verdictSilent:
-		return &PeerLostError{Rank: first, Generation: generation, Cause: ErrSilent}, true
+		return &PeerLostError{Rank: first, Generation: generation, Cause: ErrSilent, Witness: max(second-1, 0), Witnessed: second > 0}, true
 	case verdictAborted:
 		return &AbortedError{Rank: first, Generation: generation, Cause: told(text)}, true
 	case verdictDiverged:

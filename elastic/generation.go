@@ -25,6 +25,7 @@ type departure struct {
 	how     ending
 	why     error // for people; nil when finished
 	accused []int
+	broken  [][2]int  // who could not reach whom, if somebody saw it
 	noticed time.Time // what made this worker leave
 	trouble time.Time // the first notice since the last good step: generations that never made one are part of it
 	void    uint64    // steps that were made after the last commit and are lost, in the same span
@@ -53,6 +54,9 @@ func depart(ctx context.Context, err error, rank int, l *lifeline) (departure, e
 		d.how = lost
 		if errors.As(err, &peer) && peer.Rank != rank {
 			d.accused = []int{peer.Rank}
+		}
+		if peer != nil && peer.Witnessed {
+			d.broken = [][2]int{{peer.Witness, peer.Rank}}
 		}
 	default:
 		return d, err

@@ -127,7 +127,7 @@ func (r *runner) loop(ctx context.Context) error {
 func (r *runner) rejoin(ctx context.Context, generation uint64, left departure) (wire.Assignment, error) {
 	request := wire.JoinRequest{
 		Address: r.endpoint.Addr(), Left: generation, Planned: left.how == planned,
-		Accused: left.accused, Commit: r.state.Committed(),
+		Accused: left.accused, Broken: left.broken, Commit: r.state.Committed(),
 	}
 	restored := make(chan error, 1)
 	go func() {

@@ -145,6 +145,7 @@ const (
 	CauseWorkerFailed CauseKind = "worker-failed" // a process died
 	CauseWorkerLost   CauseKind = "worker-lost"   // peers accused it and it did not come back in time
 	CauseNodeLost     CauseKind = "node-lost"     // discovery's verdict
+	CauseLink         CauseKind = "link"          // two nodes cannot reach each other, and one is left out for a while
 	CauseHang         CauseKind = "hang"          // nobody made a step for as long as the job allows
 	CauseGrow         CauseKind = "grow"          // planned: more members
 	CauseShrink       CauseKind = "shrink"        // planned: fewer members (scale, drain)

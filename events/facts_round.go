@@ -41,9 +41,10 @@ type RoundSealed struct {
 	Generation Generation `json:"generation"`
 	Members    Roster     `json:"members"` // in order of rank
 	Cause      Cause      `json:"cause"`
-	From       Generation `json:"from"`      // last generation with a good step; 0 = none
-	NoticeMS   float64    `json:"notice_ms"` // age of the fault when the first notice arrived
-	JudgeMS    float64    `json:"judge_ms"`  // from the first notice to this seal
+	Aside      Places     `json:"aside,omitempty"` // of members before that came back and are left out: their node cannot reach another one
+	From       Generation `json:"from"`            // last generation with a good step; 0 = none
+	NoticeMS   float64    `json:"notice_ms"`       // age of the fault when the first notice arrived
+	JudgeMS    float64    `json:"judge_ms"`        // from the first notice to this seal
 }
 
 // RoundGathered says which nodes have come by themselves to a job that nobody places, and so which places it has from now

@@ -45,6 +45,7 @@ type MemberJoin struct {
 	Left        Generation  `json:"left"`              // generation that it has just left; 0 = newcomer
 	Planned     bool        `json:"planned"`           // it left because it was asked to
 	Accused     []int       `json:"accused,omitempty"` // ranks of Left that its collective lost
+	Broken      [][2]int    `json:"broken,omitempty"`  // pairs of ranks of Left: the first could not reach the second, or lost its connection to it
 	NoticeMS    float64     `json:"notice_ms"`         // age of what made it leave, on its own clock
 	Commit      Commit      `json:"commit"`
 	Cold        bool        `json:"cold,omitempty"` // newcomer that fetches the state aside: let it in when it asks again without, or if it is needed

@@ -78,7 +78,16 @@ type RoundView struct {
 	Until      time.Time  `json:"until,omitzero"`     // those who are expected are waited for no longer than this; zero = no end yet
 	Cause      Cause      `json:"cause"`
 
+	CutLinks []CutLink `json:"cut_links,omitempty"` // by nodes
+
 	Gathering *GatheringView `json:"gathering,omitempty"` // only if the job's nodes come by themselves
+}
+
+// CutLink is a pair of nodes that could not reach each other in several generations.
+type CutLink struct {
+	Nodes [2]NodeID `json:"nodes"` // in order
+	Out   NodeID    `json:"out"`   // the one whose workers are left out meanwhile; empty = neither, too few would be left
+	Until time.Time `json:"until"` // when they are let in again, to see whether the link has healed
 }
 
 // GatheringView is the rendezvous of the nodes of a job that nobody places. Each node is in one of the three lists.

@@ -48,12 +48,13 @@ type Commit struct {
 
 // JoinRequest asks to be in the next generation.
 type JoinRequest struct {
-	Address  string  `json:"address"`           // host:port on which this worker takes data-plane connections
-	Left     uint64  `json:"left"`              // generation it has just left, 0 = newcomer
-	Planned  bool    `json:"planned"`           // it left because a Change asked it to
-	Accused  []int   `json:"accused,omitempty"` // ranks of Left that its collective lost
-	Commit   Commit  `json:"commit"`            // newest commit it holds; Generation 0 = none
-	NoticeMS float64 `json:"notice_ms"`         // time since it noticed what made it leave
+	Address  string   `json:"address"`           // host:port on which this worker takes data-plane connections
+	Left     uint64   `json:"left"`              // generation it has just left, 0 = newcomer
+	Planned  bool     `json:"planned"`           // it left because a Change asked it to
+	Accused  []int    `json:"accused,omitempty"` // ranks of Left that its collective lost
+	Broken   [][2]int `json:"broken,omitempty"`  // pairs of ranks of Left: the first could not reach the second, or lost its connection to it
+	Commit   Commit   `json:"commit"`            // newest commit it holds; Generation 0 = none
+	NoticeMS float64  `json:"notice_ms"`         // time since it noticed what made it leave
 
 	// Cold: this newcomer can fetch the state while the others train, and need not be in a generation before it has, unless
 	// there are too few without it. It is told where by the verdict WarmUp and asks again with Cold = false when it is ready.

@@ -102,7 +102,7 @@ func (t *turn) sealed(b events.RoundSealed) {
 		w := &v.Workers[i]
 		if prev > 0 && w.Generation == prev && w.Rank >= 0 {
 			w.Rank = -1
-			if !Ended(w.State) {
+			if !Ended(w.State) && !slices.Contains(b.Aside, w.Place) {
 				t.note(w.Place, func(n *Note) { n.Behind = t.now })
 			}
 		}

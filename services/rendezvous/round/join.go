@@ -56,6 +56,7 @@ func (t *turn) join(j events.MemberJoin) {
 		return
 	}
 	t.accuse(j)
+	t.suspectLink(j)
 	t.openFor(j, x, rank)
 	if x = t.seat(j.Place); x.Leaving && rank >= 0 && !t.needsKeeper() {
 		reply.Removed = true
@@ -66,7 +67,7 @@ func (t *turn) join(j events.MemberJoin) {
 	x.State, x.Incarnation, x.Agent = joined, j.Incarnation, j.Agent
 	x.Address, x.PID, x.Commit = j.Address, j.PID, j.Commit
 	x.Accused = zeroTime
-	if !t.open() && !x.Cold {
+	if !t.open() && !x.Cold && !t.heldBack(x) {
 		t.grow(events.Cause{Kind: events.CauseGrow, Place: &j.Place, Node: j.Place.Node, Rank: -1, Detail: fmt.Sprintf("%s is ready", j.Place)})
 	}
 	reply.Proposed = t.View.Generation + 1

@@ -100,7 +100,7 @@ func (t *turn) undo() {
 	}
 	for i := range t.Seats {
 		x := &t.Seats[i]
-		if r := t.rankOf(x.Place, x.Incarnation); (x.State == joined && !x.Cold && r < 0) || (x.Leaving && r >= 0) {
+		if r := t.rankOf(x.Place, x.Incarnation); (x.State == joined && !x.Cold && r < 0 && !t.heldBack(x)) || (x.Leaving && r >= 0) {
 			return
 		}
 	}

@@ -123,6 +123,13 @@ func (r *rig) do(t *testing.T, f []string) string {
 			n, _ := strconv.Atoi(a)
 			j.Accused = []int{n}
 		}
+		if b, ok := arg["broken"]; ok { // who could not reach whom
+			var pair [2]int
+			if _, err := fmt.Sscanf(b, "%d-%d", &pair[0], &pair[1]); err != nil {
+				t.Fatalf("%v: %v", f, err)
+			}
+			j.Broken = [][2]int{pair}
+		}
 		return r.step(j)
 	case "exit":
 		w := events.WorkerExited{WorkerRef: ref, ExitCode: num("code", -1), Done: slices.Contains(words, "done"), Asked: slices.Contains(words, "asked"), Detail: "killed", AgeMS: 2}
@@ -206,6 +213,12 @@ func show(s State, d events.Decision) string {
 				m = append(m, fmt.Sprintf("%d=%s#%d", y.Rank, y.Place, y.Attempt))
 			}
 			p("fact sealed %s: %s, %s", x.Generation, x.Cause.Kind, strings.Join(m, " "))
+			if x.Cause.Kind == events.CauseLink {
+				p("  %s", x.Cause.Detail)
+			}
+			if len(x.Aside) > 0 {
+				p("  aside %v", x.Aside)
+			}
 		case events.RoundMissed:
 			var m []string
 			for _, y := range x.Missing {
@@ -256,6 +269,9 @@ func show(s State, d events.Decision) string {
 	}
 	if s.External != nil {
 		p("%s", showNodes(s.External))
+	}
+	for _, l := range s.View.CutLinks {
+		p("cut: %s-%s out=%s until %s", l.Nodes[0], l.Nodes[1], l.Out, l.Until.Format("04:05"))
 	}
 	p("%s %s", s.View.State, s.View.Generation)
 	return b.String()

@@ -27,6 +27,9 @@ func (t *turn) expected(x *Seat, o outlook) bool {
 	if x.Leaving {
 		return x == o.keeper
 	}
+	if t.heldBack(x) {
+		return false
+	}
 	switch x.State {
 	case joined:
 		return !x.Cold || o.coming
@@ -43,7 +46,7 @@ func (t *turn) expected(x *Seat, o outlook) bool {
 // ready tells whether a seat that has joined is in the generation that is sealed now. Who fetches the state aside is not, unless
 // newcomers are waited for: the others would have to wait until it has the state.
 func (t *turn) ready(x *Seat, o outlook) bool {
-	return x.State == joined && (!x.Leaving || x == o.keeper) && (!x.Cold || o.coming)
+	return x.State == joined && !t.heldBack(x) && (!x.Leaving || x == o.keeper) && (!x.Cold || o.coming)
 }
 
 // survivors counts the members of the sealed generation that are not known to be gone.
@@ -51,7 +54,7 @@ func (t *turn) survivors() int {
 	n := 0
 	for i := range t.Seats {
 		x := &t.Seats[i]
-		if (x.State == member || x.State == joined) && !x.Leaving && t.rankOf(x.Place, x.Incarnation) >= 0 {
+		if (x.State == member || x.State == joined) && !x.Leaving && !t.heldBack(x) && t.rankOf(x.Place, x.Incarnation) >= 0 {
 			n++
 		}
 	}
@@ -68,6 +71,7 @@ func (t *turn) atHand(keeper *Seat) int {
 			if x == keeper {
 				n++
 			}
+		case t.heldBack(x):
 		case x.State == joined && !x.Cold, x.State == member && t.rankOf(x.Place, x.Incarnation) >= 0:
 			n++
 		}
@@ -174,6 +178,7 @@ func (t *turn) seal() {
 			t.Seniority[x.Place.Node] = g
 		}
 	}
+	aside := t.aside()
 	members := assign(places, t.Seniority, t.Workers.Max)
 	for i := range members {
 		x := t.seat(members[i].Place)
@@ -195,11 +200,11 @@ func (t *turn) seal() {
 		}
 	}
 	t.dropSeats(func(x *Seat) bool { return x.Leaving && x.State != member })
-	t.LastCall, t.Planned, t.Before = zeroTime, false, nil
+	t.LastCall, t.Planned, t.Before, t.Broken = zeroTime, false, nil, nil
 	judge := events.Milliseconds(t.now.Sub(t.NoticeAt))
 	t.tell(events.RoundSealed{
 		Job: t.View.Job, Generation: g, Members: members, Cause: t.View.Cause, From: t.Good,
-		NoticeMS: t.NoticeMS, JudgeMS: judge,
+		Aside: aside, NoticeMS: t.NoticeMS, JudgeMS: judge,
 	})
 	t.d.Spans = append(t.d.Spans, events.Span{
 		Service: events.ServiceRendezvous, Name: "rendezvous " + g.String(), Parent: t.trace(),
@@ -209,7 +214,7 @@ func (t *turn) seal() {
 	if t.restart() {
 		return
 	}
-	if slices.ContainsFunc(t.Seats, func(x Seat) bool { return x.State == joined && !x.Cold }) && len(members) < t.Workers.Max {
+	if slices.ContainsFunc(t.Seats, func(x Seat) bool { return x.State == joined && !x.Cold && !t.heldBack(&x) }) && len(members) < t.Workers.Max {
 		t.grow(events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: "a newcomer is ready"})
 	}
 }

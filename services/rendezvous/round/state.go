@@ -60,6 +60,8 @@ type State struct {
 	External  *External                            `json:"external,omitempty"` // only if the job's nodes come by themselves
 	Revision  uint64                               `json:"revision"`           // of the newest launches
 	Asked     events.Places                        `json:"asked,omitempty"`    // told as asked back in vain
+	Links     []Pair                               `json:"links,omitempty"`    // between nodes that could not reach each other, by nodes
+	Broken    [][2]int                             `json:"broken,omitempty"`   // ranks of the sealed generation whose connection broke, not yet charged
 	Packed    string                               `json:"nodes,omitempty"`
 
 	Seats     []Seat                               `json:"-"` // by place

@@ -20,15 +20,26 @@ func (Machine) Deadline(s State) time.Time {
 	if s.closed() {
 		return time.Time{}
 	}
+	return earlier(s.waiting(), s.linksDeadline())
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+		return b
+	}
+	return a
+}
+
+// waiting is when those who are expected are waited for no longer.
+func (s *State) waiting() time.Time {
+	if s.closed() {
+		return time.Time{}
+	}
 	var nodes time.Time
 	if s.External != nil && s.Stopping == nil && !s.Finishing {
 		nodes = s.External.wake()
 	}
-	d := s.seatsDeadline()
-	if d.IsZero() || (!nodes.IsZero() && nodes.Before(d)) {
-		d = nodes
-	}
-	return d
+	return earlier(s.seatsDeadline(), nodes)
 }
 
 func (s *State) seatsDeadline() time.Time {
@@ -100,6 +111,7 @@ func (Machine) Take(s State, in events.Input, now time.Time) (State, events.Deci
 		if b.Generation <= s.View.Generation && b.Generation > s.Good {
 			s.Good = b.Generation
 			t.letKeeperGo()
+			t.proven()
 		}
 	case events.JobRespawned:
 		t.respawned(b)
@@ -161,6 +173,7 @@ func (Machine) Conclude(s State, last events.Input, now time.Time) (State, event
 		t.severed()
 		t.lookAround()
 		t.expireAccused()
+		t.links()
 		t.grown()
 		t.settle()
 		t.tellMissed()
@@ -244,5 +257,5 @@ func (t *turn) describe() {
 	if t.open() {
 		t.View.Expected = t.expectedPlaces()
 	}
-	t.View.Until = Machine{}.Deadline(*t.State)
+	t.View.Until, t.View.CutLinks = t.waiting(), t.cutLinks()
 }
