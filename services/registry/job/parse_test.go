@@ -219,6 +219,9 @@ func (a args) seal() events.RoundSealed {
 			Commit: a.commit(b.Generation - 1),
 		})
 	}
+	if p := a.named["aside"]; p != "" {
+		b.Aside = events.Places{life(a.t, p).Place}
+	}
 	return b
 }
 

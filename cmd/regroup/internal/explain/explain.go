@@ -128,6 +128,7 @@ func (s Seen) notes(e Explanation) []string {
 	if len(e.Warming) > 0 && s.Round.Proposed == 0 {
 		out = append(out, "to come in at a commit: "+s.placesText(e.Warming))
 	}
+	out = append(out, s.links()...)
 	if e.Places > 0 && e.Hindrance != "" {
 		out = append(out, "it "+e.Hindrance)
 	}

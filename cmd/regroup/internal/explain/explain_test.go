@@ -88,6 +88,13 @@ func TestSentences(t *testing.T) {
 			s.Round.Members = members(3)
 			s.Job.Workers[3].State, s.Job.Workers[3].Attempt = events.WorkerIsStarting, 2
 		})},
+		{"a cut link", running(func(s *Seen) {
+			s.Round.Members = members(2)
+			s.Round.CutLinks = []events.CutLink{{Nodes: [2]events.NodeID{"node-a", "node-b"}, Out: "node-b", Until: now.Add(8 * time.Second)}}
+		})},
+		{"a cut link below min", running(func(s *Seen) {
+			s.Round.CutLinks = []events.CutLink{{Nodes: [2]events.NodeID{"node-a", "node-b"}, Until: now.Add(8 * time.Second)}}
+		})},
 		{"less than wanted", running(func(s *Seen) {
 			s.Round.Members, s.Placement.Places = members(2), places(2)
 			s.Placement.Waiting = "has 2 of up to 4 workers: 0 free of 2 on 1 node; node-b is suspected"

@@ -71,9 +71,25 @@ func (s Seen) warming() []events.Place {
 	}
 	var out []events.Place
 	for _, p := range s.Placement.Places {
-		if !in[p] && s.Round.Generation > 0 {
+		leftOut := slices.ContainsFunc(s.Round.CutLinks, func(l events.CutLink) bool { return l.Out == p.Node })
+		if !in[p] && !leftOut && s.Round.Generation > 0 {
 			out = append(out, p)
 		}
+	}
+	return out
+}
+
+// links are nodes that cannot reach each other.
+func (s Seen) links() []string {
+	var out []string
+	for _, l := range s.Round.CutLinks {
+		text := fmt.Sprintf("%s and %s cannot reach each other, ", l.Nodes[0], l.Nodes[1])
+		if l.Out == "" {
+			text += "and too few workers would be left without either"
+		} else {
+			text += fmt.Sprintf("%s is left out for %s more", l.Out, screen.Span(max(0, l.Until.Sub(s.Now))))
+		}
+		out = append(out, text)
 	}
 	return out
 }

@@ -126,7 +126,7 @@ func causeOfNode(c events.Cause) []string {
 	if c.Kind == events.CauseNodeLost {
 		return []string{string(c.Node) + " lost"}
 	}
-	if c.Kind == events.CauseWorkerLost {
+	if c.Kind == events.CauseWorkerLost || c.Kind == events.CauseLink {
 		return []string{causeText(c)}
 	}
 	return nil
