@@ -251,9 +251,9 @@ func (s *Service) ping(ctx context.Context, who liveness.Silent, emit loop.Emit)
 		}
 	}
 	s.mu.Lock()
-	deaf := s.ages.Paused()
+	deaf, silent := s.ages.Paused(), s.ages.Asked(who)
 	s.mu.Unlock()
-	if !deaf { // else it is we who were not heard
+	if !deaf && silent { // else it is we who were not heard, or it was heard since
 		emit(silence(who, true))
 	}
 }

@@ -58,6 +58,9 @@ func (a *Ages) Know(v events.NodeView, now time.Time) {
 		}
 		a.nodes[v.Node] = n
 	}
+	if n.suspected && v.State == events.NodeReady { // another replica has heard it
+		n.heard, n.accused, n.asked = now, time.Time{}, time.Time{}
+	}
 	n.suspected = v.State == events.NodeSuspect
 	a.record(n, v, now)
 }
@@ -124,6 +127,13 @@ func (a *Ages) grace(now time.Time) {
 
 // Paused tells whether ageing has stopped because this replica hears nobody.
 func (a *Ages) Paused() bool { return a.paused }
+
+// Asked tells whether a node that is being pinged has not been heard since by any other way: only then does a ping that
+// fails say anything.
+func (a *Ages) Asked(s Silent) bool {
+	n := a.nodes[s.Node]
+	return n != nil && n.incarnation == s.Incarnation && !n.asked.IsZero()
+}
 
 // Away says that the time since the last look was spent by us on purpose, for pings, and is no gap.
 func (a *Ages) Away(now time.Time) { a.looked = now }

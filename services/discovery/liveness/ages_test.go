@@ -91,3 +91,32 @@ func TestAGapInOurLooksIsOurs(t *testing.T) {
 		t.Error("time spent on pings counted as a gap")
 	}
 }
+
+// TestAPingIsVoidOnceTheNodeWasHeard: a node that was cut off for a moment says hello to another replica while this one still
+// waits for the answer to its ping.
+func TestAPingIsVoidOnceTheNodeWasHeard(t *testing.T) {
+	start := time.Unix(1000, 0)
+	who := liveness.Silent{Node: "node-a", Incarnation: "A"}
+	view := func(s events.NodeState) events.NodeView {
+		return events.NodeView{Node: who.Node, Incarnation: who.Incarnation, State: s}
+	}
+	for name, heard := range map[string]func(*liveness.Ages, time.Time){
+		"by this replica": func(a *liveness.Ages, now time.Time) { a.Hear(who, events.Link{}, now) },
+		"by another one":  func(a *liveness.Ages, now time.Time) { a.Know(view(events.NodeReady), now) },
+	} {
+		a := liveness.Ages{SuspectAfter: time.Second, LostAfter: 2 * time.Second, Gap: time.Hour}
+		a.Know(view(events.NodeReady), start)
+		a.Look(start.Add(time.Second))
+		a.Know(view(events.NodeSuspect), start.Add(time.Second))
+		if _, ask := a.Look(start.Add(2 * time.Second)); len(ask) != 1 || !a.Asked(who) {
+			t.Fatalf("%s: after 2 s of silence %v are pinged, want node-a", name, ask)
+		}
+		heard(&a, start.Add(2100*time.Millisecond))
+		if a.Asked(who) {
+			t.Errorf("%s: heard, and a failed ping would still count", name)
+		}
+		if _, ask := a.Look(start.Add(3 * time.Second)); len(ask) != 0 {
+			t.Errorf("%s: heard 0.9 s ago, and pinged again", name)
+		}
+	}
+}
