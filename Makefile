@@ -56,7 +56,7 @@ test: SEEDS = 1000
 test: setup torch net node build race sim ## every level up to real processes, with the race detector
 
 race: ## go test -race over the tree, process tests included
-	@$(GO) test -race -timeout 20m ./...
+	@$(GO) test -race -timeout 30m ./...
 
 sim: ## all machines together under faults in virtual time (SEEDS=10000: less than ten minutes on two cores)
 	@$(GO) test -count=1 -timeout 20m ./e2e/sim -run TestSeeds -seeds $(SEEDS) -v | { grep -vE "^=== |--- PASS: TestSeeds/" || true; }
