@@ -173,8 +173,7 @@ func (t *turn) leaveOut() {
 func (t *turn) linkCause(p *Pair) events.Cause {
 	c := events.Cause{Kind: events.CauseLink, Node: p.Out, Rank: -1, Detail: fmt.Sprintf(
 		"%s and %s cannot reach each other; %s is left out for %s", p.Nodes[0], p.Nodes[1], p.Out, p.Hold.D())}
-	t.rankOf(events.Place{}, "") // so that where is made
-	if r, ok := t.where[p.Out]; ok {
+	if r, ok := t.firstRank(p.Out); ok {
 		c.Rank = r
 	}
 	return c
@@ -226,10 +225,9 @@ func (t *turn) proven() {
 	if len(t.Links) == 0 || t.Good != t.View.Generation {
 		return
 	}
-	t.rankOf(events.Place{}, "") // so that where is made
 	t.Links = slices.DeleteFunc(t.Links, func(p Pair) bool {
-		_, a := t.where[p.Nodes[0]]
-		_, b := t.where[p.Nodes[1]]
+		_, a := t.firstRank(p.Nodes[0])
+		_, b := t.firstRank(p.Nodes[1])
 		return a && b
 	})
 }

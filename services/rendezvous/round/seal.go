@@ -195,7 +195,7 @@ func (t *turn) seal() {
 		}
 	}
 	for n := range t.Seniority { // a node without members starts anew when it returns, so it never outranks a survivor
-		if _, ok := t.where[n]; !ok {
+		if _, ok := t.firstRank(n); !ok {
 			delete(t.Seniority, n)
 		}
 	}

@@ -142,8 +142,8 @@ func (s *State) seatsOn(n events.NodeID) []Seat {
 	return s.Seats[from:to]
 }
 
-// rankOf returns the rank of a life in the sealed generation, -1 if it has none.
-func (s *State) rankOf(p events.Place, inc events.Incarnation) int {
+// firstRank returns the rank of a node's first member in the sealed generation, if it has one.
+func (s *State) firstRank(n events.NodeID) (rank int, ok bool) {
 	if s.where == nil {
 		s.where = map[events.NodeID]int{}
 		for r := range s.View.Members {
@@ -152,7 +152,13 @@ func (s *State) rankOf(p events.Place, inc events.Incarnation) int {
 			}
 		}
 	}
-	from, ok := s.where[p.Node]
+	rank, ok = s.where[n]
+	return rank, ok
+}
+
+// rankOf returns the rank of a life in the sealed generation, -1 if it has none.
+func (s *State) rankOf(p events.Place, inc events.Incarnation) int {
+	from, ok := s.firstRank(p.Node)
 	if !ok {
 		return -1
 	}

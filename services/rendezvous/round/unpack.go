@@ -114,8 +114,7 @@ func (r *reader) seat(n events.NodeID, text string, before Seat) Seat {
 
 // member returns the member of a place in the sealed generation.
 func (r *reader) member(p events.Place) events.Member {
-	r.s.rankOf(p, "") // so that where is made
-	for i, ok := r.s.where[p.Node]; ok && i < len(r.s.View.Members) && r.s.View.Members[i].Place.Node == p.Node; i++ {
+	for i, ok := r.s.firstRank(p.Node); ok && i < len(r.s.View.Members) && r.s.View.Members[i].Place.Node == p.Node; i++ {
 		if r.s.View.Members[i].Place == p {
 			return r.s.View.Members[i]
 		}

@@ -8,8 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/jetstream"
 	"github.com/regroup-io/regroup/services/loop"
@@ -49,9 +47,6 @@ func Open(ctx context.Context, c Config, name string, server *jetstream.Server) 
 	p.Recorder = NewRecorder(p.Ports.Log, p.Instance)
 	return p, nil
 }
-
-// NewULID returns a fresh ULID.
-func NewULID() string { return ulid.Make().String() }
 
 // AwaitTopology waits until the streams and buckets are as they must be, so that services may start before `regroup init`.
 func (p *Process) AwaitTopology(ctx context.Context) error {
