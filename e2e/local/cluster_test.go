@@ -212,13 +212,13 @@ func view[V any](c *cluster, bucket, key string) V {
 	return v
 }
 
-// until waits for a condition of a job.
+// until waits for a condition of a job, which is asked only of what could be read: a broker may be changing its leader.
 func (c *cluster) until(id events.JobID, limit time.Duration, what string, ok func(events.JobView) bool) events.JobView {
 	c.t.Helper()
 	var v events.JobView
 	eventually(c.t, limit, func() (bool, string) {
 		v = c.job(id)
-		return ok(v), fmt.Sprintf("%s: waiting until %s; it is %s (%s), generation %s", id, what, v.State, v.Reason, v.Generation)
+		return v.Job == id && ok(v), fmt.Sprintf("%s: waiting until %s; it is %s (%s), generation %s", id, what, v.State, v.Reason, v.Generation)
 	})
 	return v
 }
