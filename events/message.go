@@ -52,7 +52,7 @@ type Input struct {
 	ID     string    // de-duplication key: source and id of an event, id of a request
 	Source string    // as in Event
 	Number uint64    // as in Event
-	Time   time.Time // as in Event, zero = not known: only for windows of minutes, which a difference of clocks does not spoil
+	Time   time.Time // as in Event, of a signal when it was heard, zero = not known: only for windows of minutes, which a difference of clocks does not spoil
 	Trace  string    // W3C traceparent of the hop that brought it
 	Nonce  string    // a fresh ULID given by the host: the machine's only randomness
 	Body   Body

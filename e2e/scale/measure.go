@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,6 +39,7 @@ func measure(ctx context.Context, p *plane, agents, trials int) (*size, error) {
 	if s.idle, err = p.idle(ctx, 5*time.Second); err != nil {
 		return nil, err
 	}
+	progress("%d agents are here; their heartbeats cost %s", agents, shares(s.idle))
 	for i := range trials {
 		if err := s.trial(ctx, p, crowd, i == trials-1); err != nil {
 			return nil, fmt.Errorf("trial %d of %d agents: %w", i, agents, err)
@@ -110,6 +113,7 @@ func (s *size) trial(ctx context.Context, p *plane, c *crowd, last bool) error {
 		return fmt.Errorf("%d agents have no ranks: %w", watch.missed.Load(), err)
 	}
 	s.form = append(s.form, at.Sub(placed))
+	progress("ranks after %s", at.Sub(placed).Round(time.Millisecond))
 	after, err := p.cpu()
 	if err != nil {
 		return err
@@ -197,6 +201,17 @@ func (s *size) lose(ctx context.Context, c *crowd, job events.JobID, facts chan 
 	}
 	s.regain = append(s.regain, at.Sub(lost))
 	return nil
+}
+
+// progress tells how far the measurement is.
+func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "scale: "+format+"\n", args...) }
+
+func shares(of map[string]float64) string {
+	var all []string
+	for _, k := range slices.Sorted(maps.Keys(of)) {
+		all = append(all, fmt.Sprintf("%s %.0f%%", k, of[k]))
+	}
+	return strings.Join(all, ", ")
 }
 
 func next[T any](ctx context.Context, c <-chan T) (T, error) {

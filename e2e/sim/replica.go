@@ -213,7 +213,7 @@ func (r *replica[S]) changed(key string, rec record) {
 
 func (r *replica[S]) heard(b events.Body) {
 	if r.hears() {
-		r.put(arrival{input: events.Input{Body: b}})
+		r.put(arrival{input: events.Input{Time: r.w.now, Body: b}})
 	}
 }
 

@@ -177,7 +177,7 @@ func (h *Host[S]) heard(s Hearing, data []byte) {
 		return
 	}
 	select {
-	case h.inbox <- arrival{input: events.Input{Body: body}}:
+	case h.inbox <- arrival{input: events.Input{Time: h.o.Now(), Body: body}}:
 	default:
 	}
 }

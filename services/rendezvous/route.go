@@ -65,7 +65,7 @@ func route(in events.Input, known func() []string, state func(string) (round.Sta
 	case events.NodeLeft:
 		return on(b.Node, in.Number, known, state)
 	case events.Heartbeat:
-		return where(known, state, func(s round.State) bool { return s.Missed(b) || s.Revives(b) })
+		return where(known, state, func(s round.State) bool { return s.Missed(b, in.Time) || s.Revives(b) })
 	}
 	return nil
 }

@@ -45,9 +45,10 @@ func placed() *rounds {
 
 func TestASteadyHeartbeatReachesNoJob(t *testing.T) {
 	r := placed()
-	beat := func(n events.NodeID, held map[events.JobID]uint64) bool {
-		return len(r.route(events.Input{Body: events.Heartbeat{Node: n, Revisions: held}})) > 0
+	after := func(d time.Duration, n events.NodeID, held map[events.JobID]uint64) bool {
+		return len(r.route(events.Input{Time: r.now.Add(d), Body: events.Heartbeat{Node: n, Revisions: held}})) > 0
 	}
+	beat := func(n events.NodeID, held map[events.JobID]uint64) bool { return after(2*time.Second, n, held) }
 	told := r.s.Told["node-a"].Revision
 	if told == 0 {
 		t.Fatal("node-a was told nothing")
@@ -61,6 +62,9 @@ func TestASteadyHeartbeatReachesNoJob(t *testing.T) {
 	check("placed", map[events.JobID]uint64{job: told}, false)
 	check("placed", map[events.JobID]uint64{job: told - 1}, true)
 	check("placed", nil, true)
+	if after(500*time.Millisecond, "node-a", nil) {
+		t.Error("a heartbeat that may have been sent before the launch arrived reaches the job")
+	}
 	if beat("node-c", nil) {
 		t.Error("the heartbeat of a node that has no part in the job reaches it")
 	}

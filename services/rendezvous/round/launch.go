@@ -8,8 +8,11 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// resendAfter is how long a node may hold an old launch before it is told again.
-const resendAfter = time.Second
+// resendAfter is how long a node may hold an old launch before it is told again, and as long again for each resendNodes nodes.
+const (
+	resendAfter = time.Second
+	resendNodes = 1000
+)
 
 // tellAgain asks that a node is told its launch again.
 func (s *State) tellAgain(n events.NodeID) {
@@ -21,7 +24,7 @@ func (s *State) tellAgain(n events.NodeID) {
 
 // heartbeat tells a node again what it has not heard.
 func (t *turn) heartbeat(h events.Heartbeat) {
-	if t.Missed(h) && t.now.Sub(t.Told[h.Node].At) >= resendAfter {
+	if t.Missed(h, t.now) {
 		t.tellAgain(h.Node)
 	}
 }

@@ -42,9 +42,10 @@ func (t *turn) nodeGone(n events.NodeID, inc events.Incarnation, kind events.Cau
 // with reseat empties them for the node's next life.
 func (t *turn) loseNode(n events.NodeID, kind events.CauseKind, detail string, which func(*Seat) bool, reseat bool) {
 	cause := events.Cause{Kind: kind, Node: n, Rank: -1, Detail: detail}
-	for i := range t.Seats {
-		x := &t.Seats[i]
-		if x.Place.Node != n || !which(x) {
+	seats := t.seatsOn(n)
+	for i := range seats {
+		x := &seats[i]
+		if !which(x) {
 			continue
 		}
 		if r := t.gone(x); r >= 0 && cause.Rank < 0 {

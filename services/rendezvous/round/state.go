@@ -176,18 +176,20 @@ func (s State) Overtaken(n events.NodeID, number uint64) bool {
 	return number != 0 && number <= s.NodeFacts[n]
 }
 
-// Missed tells whether a node has not heard its newest launch. An ended job matters only to nodes that still hold it.
-func (s State) Missed(h events.Heartbeat) bool {
+// Missed tells whether a node has not heard its newest launch, though it has had time. An ended job matters only to nodes that
+// still hold it.
+func (s State) Missed(h events.Heartbeat, now time.Time) bool {
 	told, ok := s.Told[h.Node]
 	held, holds := h.Revisions[s.View.Job]
-	return ok && held < told.Revision && (holds || !s.closed())
+	// One among thousands hears late, and telling all of them again would make it later.
+	wait := resendAfter * time.Duration(1+len(s.Told)/resendNodes)
+	return ok && held < told.Revision && (holds || !s.closed()) && now.Sub(told.At) >= wait
 }
 
 // Concerns tells whether what happens to a node matters to this job.
 func (s State) Concerns(n events.NodeID) bool {
 	if s.closed() {
-		_, told := s.Told[n] // so that a lost stop is told again
-		return told
+		return false
 	}
 	if s.Hosts(n) || s.misses(n) {
 		return true
