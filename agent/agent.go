@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +31,7 @@ type Agent struct {
 	hurry  chan struct{}
 	state  worker.State // the owner's
 	joins  map[events.JobID]*gathered
+	via    sync.Map // of JobID: the replica of the rendezvous that is asked first, a string
 
 	departing atomic.Pointer[events.Departure] // nil = it stays
 	departed  chan struct{}                    // closed once it is not
@@ -160,6 +162,8 @@ func (a *Agent) step(work context.Context, in worker.Input) {
 		a.api.Dismiss(string(in.Worker))
 	case worker.ProcessFailedToStart:
 		a.api.Dismiss(string(in.Worker))
+	case worker.Launched:
+		a.told(in.Launch)
 	case worker.JoinAnswered:
 		if in.Refused != "" {
 			a.opt.Logger.Debug("join refused", "seq", in.Worker, "reason", in.Reason)

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/agent/workerapi"
@@ -10,19 +11,23 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// call asks a service once.
+// call asks any replica of a service once.
 func call[R events.Body](ctx context.Context, a *Agent, service, verb string, ask events.Body, trace string) (R, error) {
+	return callOn[R](ctx, a, events.RequestSubject(service, verb), a.opt.Config.CallTimeout, ask, trace)
+}
+
+func callOn[R events.Body](ctx context.Context, a *Agent, subject string, limit time.Duration, ask events.Body, trace string) (R, error) {
 	var none R
 	data, err := events.EncodeBody(ask)
 	if err != nil {
 		return none, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.opt.Config.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if trace != "" {
 		ctx = events.WithTrace(ctx, trace)
 	}
-	answer, err := a.opt.Ports.Calls.Call(ctx, events.RequestSubject(service, verb), data)
+	answer, err := a.opt.Ports.Calls.Call(ctx, subject, data)
 	if err != nil {
 		return none, err
 	}

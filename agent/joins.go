@@ -52,7 +52,7 @@ func (a *Agent) join(ctx context.Context, all events.MemberJoins) {
 			trace = events.TraceOf(j.Job, j.Left)
 		}
 	}
-	got, err := call[events.MemberAnswers](ctx, a, events.ServiceRendezvous, events.VerbJoins, all, trace)
+	got, err := a.ask(ctx, all, trace)
 	if err == nil && len(got.Answers) != len(all.Joins) {
 		err = events.Errorf(events.Internal, "%d answers to %d joins", len(got.Answers), len(all.Joins))
 	}
@@ -64,5 +64,30 @@ func (a *Agent) join(ctx context.Context, all events.MemberJoins) {
 			in.Waiting, in.Refused, in.Reason = got.Answers[i].MemberWaiting, got.Answers[i].Refused, got.Answers[i].Reason
 		}
 		a.inbox.put(in)
+	}
+}
+
+// ask asks the replica that told the job's newest launch, and any other if that one does not answer. It has the round in its hands:
+// replicas that took in joins of one round side by side would lose races against each other.
+func (a *Agent) ask(ctx context.Context, all events.MemberJoins, trace string) (events.MemberAnswers, error) {
+	if via, ok := a.via.Load(all.Job); ok {
+		subject := events.ReplicaSubject(events.ServiceRendezvous, events.VerbJoins, via.(string))
+		got, err := callOn[events.MemberAnswers](ctx, a, subject, a.opt.Config.CallTimeout/2, all, trace)
+		if err == nil {
+			return got, nil
+		}
+		a.via.CompareAndDelete(all.Job, via)
+	}
+	return call[events.MemberAnswers](ctx, a, events.ServiceRendezvous, events.VerbJoins, all, trace)
+}
+
+// told notes who tells the launches of a job.
+func (a *Agent) told(l events.Launch) {
+	switch {
+	case l.Revision < a.state.Revisions()[l.Job]:
+	case l.Phase == events.PhaseStop || l.Via == "":
+		a.via.Delete(l.Job)
+	default:
+		a.via.Store(l.Job, l.Via)
 	}
 }

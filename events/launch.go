@@ -33,6 +33,7 @@ type Launch struct {
 	Trace      string         `json:"trace,omitempty"`  // traceparent of the incident or start
 	Reason     string         `json:"reason,omitempty"` // stop: why
 	Now        bool           `json:"now,omitempty"`    // stop: without grace
+	Via        string         `json:"via,omitempty"`    // replica that told it: it knows the round, ask it first
 }
 
 // LaunchMember is one worker of the node.

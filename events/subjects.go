@@ -97,6 +97,11 @@ func SpanSubject(service string) string { return root + "span." + service }
 // RequestSubject is where a service answers a verb: regroup.req.rendezvous.join.
 func RequestSubject(service, verb string) string { return root + "req." + service + "." + verb }
 
+// ReplicaSubject is where one replica of a service answers a verb: regroup.req.rendezvous.joins.<replica>.
+func ReplicaSubject(service, verb, replica string) string {
+	return RequestSubject(service, verb) + "." + replica
+}
+
 // AgentSubject is where one node's agent answers a verb: regroup.req.agent.<node>.ping.
 func AgentSubject(node NodeID, verb string) string {
 	return root + "req.agent." + string(node) + "." + verb

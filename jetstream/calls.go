@@ -15,7 +15,7 @@ import (
 const callLimit = 10 * time.Second
 
 // handlersAtOnce bounds the handlers of one Serve; more calls wait in the subscription.
-const handlersAtOnce = 512
+const handlersAtOnce = 4096
 
 type calls struct{ c *Conn }
 

@@ -72,6 +72,7 @@ type launch struct {
 	Revision   uint64            `json:"revision"`
 	Phase      events.Phase      `json:"phase"`
 	Generation events.Generation `json:"generation"`
+	Via        string            `json:"via"`
 	Members    []struct {
 		Place   events.Place `json:"place"`
 		Attempt int          `json:"attempt"`
@@ -254,7 +255,7 @@ func (a *agent) launched(ctx context.Context, data []byte) {
 	switch l.Phase {
 	case events.PhasePrepare:
 		joins := a.joins(l)
-		a.crowd.wait.Go(func() { a.join(ctx, l.Job, l.Revision, joins) })
+		a.crowd.wait.Go(func() { a.join(ctx, l, joins) })
 	case events.PhaseRun:
 		if w := a.crowd.watch.Load(); w != nil && w.job == l.Job && ranked(l) {
 			w.got(a.node)
@@ -294,18 +295,21 @@ func (a *agent) joins(l launch) events.MemberJoins {
 }
 
 // join asks until it is answered, as long as no newer launch has come.
-func (a *agent) join(ctx context.Context, job events.JobID, revision uint64, all events.MemberJoins) {
+func (a *agent) join(ctx context.Context, l launch, all events.MemberJoins) {
 	data, err := events.EncodeBody(all)
 	if err != nil {
 		return
 	}
 	pause := 50 * time.Millisecond
+	subject := events.ReplicaSubject(events.ServiceRendezvous, events.VerbJoins, l.Via)
 	for {
 		once, cancel := context.WithTimeout(ctx, 3*time.Second)
-		_, err := a.ports.Calls.Call(once, events.RequestSubject(events.ServiceRendezvous, events.VerbJoins), data)
+		_, err := a.ports.Calls.Call(once, subject, data)
 		cancel()
 		if err == nil {
 			pause = rejoin
+		} else {
+			subject = events.RequestSubject(events.ServiceRendezvous, events.VerbJoins)
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -316,7 +320,7 @@ func (a *agent) join(ctx context.Context, job events.JobID, revision uint64, all
 		}
 		pause = min(2*pause, rejoin)
 		a.mu.Lock()
-		over := a.held[job] != revision
+		over := a.held[l.Job] != l.Revision
 		a.mu.Unlock()
 		if over {
 			return

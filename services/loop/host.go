@@ -47,6 +47,7 @@ type Emit func(in events.Input)
 type Request struct {
 	Verb   string
 	Decode func([]byte) (events.Body, error)
+	Direct bool // also on events.ReplicaSubject, for those whom a launch of this replica names it
 }
 
 // Hearing is a kind of signal that the service listens to: every replica all of them, or with a queue each one once.
@@ -68,6 +69,8 @@ type Host[S any] struct {
 	wakes  wakes
 	rest   time.Time         // inputs gather until then
 	said   map[string]string // newest refusal per entity, so that only a changed one is observed
+
+	replica string // names it in launches and subjects
 }
 
 const (
@@ -96,12 +99,13 @@ func New[S any](o Options[S]) (*Host[S], error) {
 	if o.Ports.Calls == nil {
 		return nil, events.Errorf(events.Invalid, "loop %s: a port is missing", o.Service)
 	}
-	t, err := NewTurner(TurnerOptions[S]{Service: o.Service, Machine: o.Machine, Bucket: o.Bucket, Ports: o.Ports, NewID: o.NewID})
+	replica := o.NewID()
+	t, err := NewTurner(TurnerOptions[S]{Service: o.Service, Machine: o.Machine, Bucket: o.Bucket, Ports: o.Ports, NewID: o.NewID, Replica: replica})
 	if err != nil {
 		return nil, err
 	}
 	return &Host[S]{
-		o: o, turner: t,
+		o: o, turner: t, replica: replica,
 		inbox:  make(chan arrival, inboxSize),
 		listed: make(chan struct{}),
 		wakes:  wakes{at: map[wakeKey]time.Time{}},
@@ -143,10 +147,15 @@ func (h *Host[S]) Run(ctx context.Context) error {
 		})
 	}
 	for _, r := range h.o.Requests {
-		later("requests "+r.Verb, func(ctx context.Context) error {
-			return h.o.Ports.Calls.Serve(ctx, events.RequestSubject(h.o.Service, r.Verb), h.o.Service,
-				func(call context.Context, data []byte) ([]byte, error) { return h.asked(ctx, call, r, data) })
-		})
+		serve := func(subject, queue string) {
+			later("requests on "+subject, func(ctx context.Context) error {
+				return h.o.Ports.Calls.Serve(ctx, subject, queue, func(call context.Context, data []byte) ([]byte, error) { return h.asked(ctx, call, r, data) })
+			})
+		}
+		serve(events.RequestSubject(h.o.Service, r.Verb), h.o.Service)
+		if r.Direct {
+			serve(events.ReplicaSubject(h.o.Service, r.Verb, h.replica), "")
+		}
 	}
 	for _, s := range h.o.Signals {
 		later("signals "+s.Subject, func(ctx context.Context) error {

@@ -96,6 +96,7 @@ func (t *Turner[S]) tellLaunches(ctx context.Context, e *entry[S]) error {
 func (t *Turner[S]) publish(ctx context.Context, launches []events.Launch) error {
 	all := make([]events.Message, len(launches))
 	for i, l := range launches {
+		l.Via = t.o.Replica
 		m, err := launchMessage(l, "")
 		if err != nil {
 			return err

@@ -24,6 +24,7 @@ type TurnerOptions[S any] struct {
 	Bucket  string
 	Ports   events.Ports
 	NewID   func() string // nonces
+	Replica string        // named in the launches of a Teller; may be empty
 }
 
 // Turner takes inputs into account, one entity at a time, synchronously: no goroutines, no clock. It keeps the documents

@@ -37,7 +37,7 @@ func New(o Options) (*Service, error) {
 		}},
 		Requests: []loop.Request{
 			{Verb: events.VerbJoin, Decode: loop.As[events.MemberJoin]},
-			{Verb: events.VerbJoins, Decode: loop.As[events.MemberJoins]},
+			{Verb: events.VerbJoins, Decode: loop.As[events.MemberJoins], Direct: true},
 			{Verb: events.VerbPeers, Decode: loop.As[events.PeersQuery]},
 			{Verb: events.VerbEnter, Decode: loop.As[events.NodeEnter]},
 			{Verb: events.VerbExit, Decode: loop.As[events.NodeExit]},
