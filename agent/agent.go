@@ -31,7 +31,8 @@ type Agent struct {
 	hurry  chan struct{}
 	state  worker.State // the owner's
 	joins  map[events.JobID]*gathered
-	via    sync.Map // of JobID: the replica of the rendezvous that is asked first, a string
+	via    sync.Map     // of JobID: the replica of the rendezvous that is asked first, a string
+	beat   atomic.Int64 // nanoseconds between heartbeats that discovery asks for
 
 	departing atomic.Pointer[events.Departure] // nil = it stays
 	departed  chan struct{}                    // closed once it is not

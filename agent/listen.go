@@ -111,7 +111,7 @@ func (a *Agent) register(work context.Context) {
 			Departing: a.departing.Load(),
 		}
 		wait := a.opt.Config.HelloEvery
-		if _, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbJoin, h, ""); err != nil {
+		if w, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbJoin, h, ""); err != nil {
 			wait, backoff = backoff, min(2*backoff, most)
 			if since.IsZero() {
 				since = time.Now()
@@ -125,6 +125,8 @@ func (a *Agent) register(work context.Context) {
 			}
 		} else {
 			backoff, said, since = first, "", time.Time{}
+			wait = max(wait, w.Hello.D())
+			a.beat.Store(int64(w.Heartbeat.D()))
 			once.Do(func() { close(a.known) })
 			a.heard(h)
 		}
@@ -138,14 +140,20 @@ func (a *Agent) register(work context.Context) {
 	}
 }
 
+// heartbeats are as many as the agent likes, or as discovery can hear.
 func (a *Agent) heartbeats(work context.Context) {
-	t := time.NewTicker(a.opt.Config.Heartbeat)
+	every := a.opt.Config.Heartbeat
+	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
 		a.send(events.HeartbeatSubject(a.opt.Node), events.Heartbeat{
 			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.opt.Slots, Link: a.opt.Ports.Links.Own(),
 			Revisions: a.look.Load().revisions,
 		})
+		if now := max(a.opt.Config.Heartbeat, time.Duration(a.beat.Load())); now != every {
+			every = now
+			t.Reset(every)
+		}
 		select {
 		case <-t.C:
 		case <-work.Done():

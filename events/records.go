@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"hash/maphash"
 	"slices"
 )
 
@@ -23,20 +24,49 @@ var errListed = errors.New("listed")
 // Records reads every document in a bucket, by key. One that this version cannot read is passed over: its judge complains
 // about it, and its facts come all the same.
 func Records[V any](ctx context.Context, b Bucket) ([]Record[V], error) {
+	return (&Reader[V]{Bucket: b}).Records(ctx)
+}
+
+// Reader is for who reads a bucket again and again: it decodes only what has changed since. One goroutine at a time may use it, and
+// what it returns must not be modified.
+type Reader[V any] struct {
+	Bucket Bucket
+	known  map[string]read[V]
+}
+
+type read[V any] struct {
+	sum    uint64 // of the stored document; revisions come again on a broker that was given an old copy of its store
+	record Record[V]
+	err    error
+}
+
+var sumSeed = maphash.MakeSeed()
+
+// Records is as the function of that name.
+func (r *Reader[V]) Records(ctx context.Context) ([]Record[V], error) {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var all []Record[V]
-	err := b.Watch(inner, func(key string, value []byte, _ uint64) {
+	now := map[string]read[V]{}
+	err := r.Bucket.Watch(inner, func(key string, value []byte, _ uint64) {
 		if value == nil || inner.Err() != nil {
 			return
 		}
-		if d, v, err := decodeView[V](value); err == nil {
-			all = append(all, Record[V]{Key: key, View: v, Number: d.Number})
+		sum := maphash.Bytes(sumSeed, value)
+		k, known := r.known[key]
+		if !known || k.sum != sum {
+			d, v, err := decodeView[V](value)
+			k = read[V]{sum, Record[V]{Key: key, View: v, Number: d.Number}, err}
+		}
+		now[key] = k
+		if k.err == nil {
+			all = append(all, k.record)
 		}
 	}, func() { cancel(errListed) })
 	if !errors.Is(context.Cause(inner), errListed) {
 		return nil, err
 	}
+	r.known = now
 	slices.SortFunc(all, func(x, y Record[V]) int { return cmp.Compare(x.Key, y.Key) })
 	return all, nil
 }

@@ -42,3 +42,44 @@ func TestRecords(t *testing.T) {
 		t.Errorf("after the end of its context: %v, want Canceled", err)
 	}
 }
+
+// TestAReaderSeesEveryChange: what it read before it does not decode again, but what was changed, removed or mended it does.
+func TestAReaderSeesEveryChange(t *testing.T) {
+	b := memory.New().Ports().Buckets.Bucket(events.BucketNodes)
+	r := events.Reader[events.NodeView]{Bucket: b}
+	at := map[string]uint64{}
+	save := func(key, text string) {
+		t.Helper()
+		revision, err := b.Save(t.Context(), key, []byte(text), at[key])
+		if err != nil {
+			t.Fatal(err)
+		}
+		at[key] = revision
+	}
+	check := func(want string) {
+		t.Helper()
+		all, err := r.Records(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, r := range all {
+			got += fmt.Sprint(r.Key, " ", r.View.Slots, "; ")
+		}
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	check("")
+	save("node-a", `{"schema":1,"version":1,"state":{"view":{"slots":1}}}`)
+	save("node-b", `{"schema":1,"version":1,"state":{"view":7}}`)
+	save("node-c", `{"schema":1,"version":1,"state":{"view":{"slots":3}}}`)
+	check("node-a 1; node-c 3; ")
+	check("node-a 1; node-c 3; ")
+	save("node-a", `{"schema":1,"version":2,"state":{"view":{"slots":4}}}`)
+	save("node-b", `{"schema":1,"version":2,"state":{"view":{"slots":2}}}`)
+	if err := b.Delete(t.Context(), "node-c", at["node-c"]); err != nil {
+		t.Fatal(err)
+	}
+	check("node-a 4; node-b 2; ")
+}

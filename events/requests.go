@@ -11,6 +11,7 @@ type NodeHello struct {
 	Slots       int         `json:"slots"`
 	Address     string      `json:"address"` // data-plane host that peers can reach
 	Listed      *Listed     `json:"-"`       // put there by the replica that takes it in: what the host list says; nil = nothing new
+	Crowd       int         `json:"-"`       // as Listed: how many nodes are here
 	Link        Link        `json:"link,omitzero"`
 	Departing   *Departure  `json:"departing,omitempty"` // the node will go away; it stays so for this life of the agent
 }
@@ -30,7 +31,9 @@ type NodeBye struct {
 
 // NodeWelcome answers NodeHello and NodeBye.
 type NodeWelcome struct {
-	Node NodeID `json:"node"`
+	Node      NodeID   `json:"node"`
+	Heartbeat Duration `json:"heartbeat,omitzero"` // at least so long between heartbeats; zero = as the agent likes
+	Hello     Duration `json:"hello,omitzero"`     // and between hellos
 }
 
 // MemberJoin asks rendezvous to take a worker into the next generation (verb join). Repeating it is harmless.

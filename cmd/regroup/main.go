@@ -15,8 +15,9 @@ import (
 var version = "dev"
 
 func main() {
-	// The control plane's heap is small and steady: a tighter pace keeps an idle process well under what a node can spare.
-	if os.Getenv("GOGC") == "" {
+	// On a node that trains, the heap is small and steady: a tighter pace keeps an idle process well under what the node can spare.
+	// A service of its own has the documents of thousands of nodes in hand, and its time matters more.
+	if os.Getenv("GOGC") == "" && (len(os.Args) < 2 || os.Args[1] != "serve") {
 		debug.SetGCPercent(50)
 	}
 	root, err := newRoot()

@@ -19,6 +19,7 @@ const (
 	slots       = 8
 	connections = 6                      // that all agents share
 	heartbeat   = 500 * time.Millisecond // the agents' default
+	hello       = 10 * time.Second       // so are these
 	rejoin      = time.Second
 )
 
@@ -64,6 +65,11 @@ type agent struct {
 	last map[events.JobID]events.MemberJoins // those for gen: told twice to prepare, it asks for the same
 	here atomic.Bool                         // discovery has taken it in
 	mute atomic.Bool                         // says nothing any more: its machine has died
+
+	pace     atomic.Pointer[events.NodeWelcome] // as discovery has set it
+	beaten   time.Time                          // last heartbeat; the heartbeats' goroutine owns it
+	greeted  atomic.Int64                       // last hello, in ns of Unix time
+	greeting atomic.Bool                        // one is under way
 }
 
 // launch is what an agent reads of a launch; the rest is for the processes that it would start.
@@ -160,14 +166,20 @@ func (c *crowd) heartbeats(ctx context.Context, conn int) {
 		case <-tick.C:
 		}
 		for i := part; i < len(mine); i += parts {
-			mine[i].beat()
+			mine[i].beat(ctx, time.Now())
 		}
 	}
 }
 
-func (a *agent) beat() {
-	if a.mute.Load() || !a.here.Load() {
+// beat sends a heartbeat, and a hello, if they are due at the pace that discovery has set.
+func (a *agent) beat(ctx context.Context, now time.Time) {
+	pace := a.pace.Load()
+	if a.mute.Load() || !a.here.Load() || pace == nil || now.Sub(a.beaten) < pace.Heartbeat.D()-heartbeat/2 {
 		return
+	}
+	a.beaten = now
+	if now.Sub(time.Unix(0, a.greeted.Load())) > max(hello, pace.Hello.D()) && a.greeting.CompareAndSwap(false, true) {
+		a.crowd.wait.Go(func() { defer a.greeting.Store(false); _ = a.hello(ctx) })
 	}
 	h := events.Heartbeat{Node: a.node, Incarnation: a.life, Slots: slots, Revisions: map[events.JobID]uint64{}}
 	a.mu.Lock()
@@ -190,10 +202,29 @@ func (a *agent) hello(ctx context.Context) error {
 	return cluster.Until(ctx, func() (bool, error) {
 		once, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		_, err := a.ports.Calls.Call(once, events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), data)
-		a.here.Store(err == nil)
-		return err == nil, err
+		answer, err := a.ports.Calls.Call(once, events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), data)
+		if err != nil {
+			return false, err
+		}
+		w, err := events.DecodeBody[events.NodeWelcome](answer)
+		if err != nil {
+			return false, err
+		}
+		a.pace.Store(&w)
+		a.greeted.Store(time.Now().UnixNano())
+		a.here.Store(true)
+		return true, nil
 	})
+}
+
+// settled tells whether all heartbeats keep the same pace: those that came first hear of the crowd at their next hello.
+func (c *crowd) settled() bool {
+	for _, a := range c.agents {
+		if a.pace.Load().Heartbeat != c.agents[len(c.agents)-1].pace.Load().Heartbeat {
+			return false
+		}
+	}
+	return true
 }
 
 // listen subscribes as the real agent does.

@@ -88,7 +88,7 @@ func one(ctx context.Context, bin string, n, trials int) (*size, error) {
 func table(all []*size) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `Written by `+"`make bench-scale`"+`. Measured on %s. Three brokers and two replicas of each service are processes of their own, the agents are
-simulated (8 slots each, heartbeats every %s); all of them share this machine.
+simulated (8 slots each, heartbeats every %s, from a thousand agents on every second); all of them share this machine.
 
 | agents | ranks | | trials | min | median | max | goal |
 |---|---|---|---|---|---|---|---|

@@ -27,19 +27,26 @@ type size struct {
 }
 
 func measure(ctx context.Context, p *plane, agents, trials int) (*size, error) {
+	began := time.Now()
 	crowd, err := gather(ctx, p.url, agents)
 	if err != nil {
 		return nil, fmt.Errorf("gather %d agents: %w", agents, err)
 	}
 	defer crowd.close()
 	s := &size{agents: agents, cpu: map[string]time.Duration{}}
+	progress("%d agents are here after %s", agents, time.Since(began).Round(time.Second))
+	patience, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	if err := cluster.Until(patience, func() (bool, error) { return crowd.settled(), nil }); err != nil {
+		return nil, fmt.Errorf("the agents do not settle for one pace: %w", err)
+	}
 	if err := sleep(ctx, 5*time.Second); err != nil { // the wave of greetings
 		return nil, err
 	}
 	if s.idle, err = p.idle(ctx, 5*time.Second); err != nil {
 		return nil, err
 	}
-	progress("%d agents are here; their heartbeats cost %s", agents, shares(s.idle))
+	progress("their heartbeats cost %s", shares(s.idle))
 	for i := range trials {
 		if err := s.trial(ctx, p, crowd, i == trials-1); err != nil {
 			return nil, fmt.Errorf("trial %d of %d agents: %w", i, agents, err)

@@ -134,11 +134,14 @@ func checked[B events.Body](node func(B) events.NodeID) func([]byte) (events.Bod
 	}
 }
 
-// greeted decodes a hello and adds what the host list says of its node.
+// greeted decodes a hello and adds what the host list says of its node, and how many nodes there are.
 func (s *Service) greeted(data []byte) (events.Body, error) {
 	b, err := checked(func(b events.NodeHello) events.NodeID { return b.Node })(data)
 	if h, ok := b.(events.NodeHello); ok && err == nil {
 		s.list.greet(&h)
+		s.mu.Lock()
+		h.Crowd = s.ages.Crowd()
+		s.mu.Unlock()
 		b = h
 	}
 	return b, err

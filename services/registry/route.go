@@ -79,11 +79,24 @@ func on(n events.NodeID, known func() []string, state func(string) (job.State, b
 	return jobs
 }
 
+// records are what the judges show.
+type records struct {
+	buckets events.Buckets
+	jobs    events.Reader[events.JobView]
+	nodes   events.Reader[events.NodeView]
+}
+
+func newRecords(b events.Buckets) *records {
+	r := &records{buckets: b}
+	r.jobs.Bucket, r.nodes.Bucket = b.Bucket(events.BucketJobs), b.Bucket(events.BucketNodes)
+	return r
+}
+
 // reconcile takes in what the other judges show, in case a fact of theirs was missed. Views are whole, so repeating them
 // is harmless: the machine drops what it knows. Each carries the number of the last fact that it accounts for.
-func reconcile(ctx context.Context, buckets events.Buckets, emit loop.Emit) error {
+func (k *records) reconcile(ctx context.Context, emit loop.Emit) error {
 	live := map[events.JobID]events.JobView{}
-	jobs, err := events.Records[events.JobView](ctx, buckets.Bucket(events.BucketJobs))
+	jobs, err := k.jobs.Records(ctx)
 	if err != nil {
 		return err
 	}
@@ -95,7 +108,7 @@ func reconcile(ctx context.Context, buckets events.Buckets, emit loop.Emit) erro
 	if len(live) == 0 {
 		return nil
 	}
-	pools, err := events.Records[events.PoolView](ctx, buckets.Bucket(events.BucketPlacements))
+	pools, err := events.Records[events.PoolView](ctx, k.buckets.Bucket(events.BucketPlacements))
 	if err != nil {
 		return err
 	}
@@ -106,7 +119,7 @@ func reconcile(ctx context.Context, buckets events.Buckets, emit loop.Emit) erro
 			}
 		}
 	}
-	rounds, err := events.Records[events.RoundView](ctx, buckets.Bucket(events.BucketRounds))
+	rounds, err := events.Records[events.RoundView](ctx, k.buckets.Bucket(events.BucketRounds))
 	if err != nil {
 		return err
 	}
@@ -115,7 +128,7 @@ func reconcile(ctx context.Context, buckets events.Buckets, emit loop.Emit) erro
 			generations(r.View, v, r.Number[events.FamilyRound], emit)
 		}
 	}
-	nodes, err := events.Records[events.NodeView](ctx, buckets.Bucket(events.BucketNodes))
+	nodes, err := k.nodes.Records(ctx)
 	if err != nil {
 		return err
 	}

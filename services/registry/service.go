@@ -27,6 +27,7 @@ func New(o Options) (*Service, error) {
 		return nil, err
 	}
 	hear := &listener{ports: o.Ports, ages: NewAges()}
+	known := newRecords(o.Ports.Buckets)
 	host, err := loop.New(loop.Options[job.State]{
 		Service: events.ServiceRegistry,
 		Machine: job.Machine{},
@@ -41,7 +42,7 @@ func New(o Options) (*Service, error) {
 		},
 		Route: route,
 		Reconcile: func(ctx context.Context, emit loop.Emit) error {
-			return reconcile(ctx, o.Ports.Buckets, emit)
+			return known.reconcile(ctx, emit)
 		},
 		Beside:  []func(context.Context, loop.Emit) error{hear.records, hear.steps, hear.connection, hear.look},
 		Reject:  reject,

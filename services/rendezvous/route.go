@@ -95,9 +95,21 @@ func where(known func() []string, state func(string) (round.State, bool), concer
 	return jobs
 }
 
+// records are what the other judges show.
+type records struct {
+	jobs  events.Reader[events.JobView]
+	nodes events.Reader[events.NodeView]
+}
+
+func newRecords(p events.Ports) *records {
+	r := &records{}
+	r.jobs.Bucket, r.nodes.Bucket = p.Buckets.Bucket(events.BucketJobs), p.Buckets.Bucket(events.BucketNodes)
+	return r
+}
+
 // reconcile takes in what the other judges show, in case a fact of theirs was missed: lost nodes and ended jobs.
-func reconcile(ctx context.Context, p events.Ports, emit func(events.Input)) error {
-	jobs, err := events.Records[events.JobView](ctx, p.Buckets.Bucket(events.BucketJobs))
+func (k *records) reconcile(ctx context.Context, emit func(events.Input)) error {
+	jobs, err := k.jobs.Records(ctx)
 	if err != nil {
 		return err
 	}
@@ -119,7 +131,7 @@ func reconcile(ctx context.Context, p events.Ports, emit func(events.Input)) err
 		}
 		emit(in)
 	}
-	nodes, err := events.Records[events.NodeView](ctx, p.Buckets.Bucket(events.BucketNodes))
+	nodes, err := k.nodes.Records(ctx)
 	if err != nil {
 		return err
 	}

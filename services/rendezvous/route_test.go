@@ -104,7 +104,7 @@ func TestReconcileCarriesTheNumberOfTheRecord(t *testing.T) {
 		looptest.Record(t, p, events.BucketJobs, j, uint64(i+1), events.JobView{Job: events.JobID(j), State: s})
 	}
 	var got []string
-	if err := reconcile(t.Context(), p, func(in events.Input) {
+	if err := newRecords(p).reconcile(t.Context(), func(in events.Input) {
 		got = append(got, fmt.Sprintf("%s.%s %d %q", in.Body.Type().Family(), in.Body.Type().Kind(), in.Number, in.ID))
 	}); err != nil {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ type Service struct {
 // New checks the options. It does no I/O.
 func New(o Options) (*Service, error) {
 	ports := o.Ports
+	known := newRecords(ports)
 	host, err := loop.New(loop.Options[round.State]{
 		Service: events.ServiceRendezvous,
 		Machine: round.Machine{},
@@ -49,7 +50,7 @@ func New(o Options) (*Service, error) {
 		},
 		Route: route,
 		Reconcile: func(ctx context.Context, emit loop.Emit) error {
-			return reconcile(ctx, ports, emit)
+			return known.reconcile(ctx, emit)
 		},
 		Observe: o.Observe,
 	})

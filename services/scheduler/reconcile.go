@@ -21,14 +21,14 @@ func (s *Service) reconcile(ctx context.Context, emit loop.Emit) error {
 	if err != nil && !errors.Is(err, events.ErrNotFound) {
 		return events.Errorf(events.CodeOf(err), "scheduler: reconcile: read the pool: %w", err)
 	}
-	nodes, err := events.Records[events.NodeView](ctx, s.o.Ports.Buckets.Bucket(events.BucketNodes))
+	nodes, err := s.nodes.Records(ctx)
 	if err != nil {
 		return events.Errorf(events.CodeOf(err), "scheduler: reconcile: read nodes: %w", err)
 	}
 	for _, n := range nodes {
 		emit(nodeInput(n))
 	}
-	jobs, err := events.Records[events.JobView](ctx, s.o.Ports.Buckets.Bucket(events.BucketJobs))
+	jobs, err := s.jobs.Records(ctx)
 	if err != nil {
 		return events.Errorf(events.CodeOf(err), "scheduler: reconcile: read jobs: %w", err)
 	}

@@ -20,6 +20,9 @@ type Options struct {
 type Service struct {
 	o    Options
 	host *loop.Host[plan.State]
+
+	jobs  events.Reader[events.JobView]
+	nodes events.Reader[events.NodeView]
 }
 
 // New checks the options. It does no I/O.
@@ -28,6 +31,7 @@ func New(o Options) (*Service, error) {
 		return nil, err
 	}
 	s := &Service{o: o}
+	s.jobs.Bucket, s.nodes.Bucket = o.Ports.Buckets.Bucket(events.BucketJobs), o.Ports.Buckets.Bucket(events.BucketNodes)
 	var err error
 	s.host, err = loop.New(loop.Options[plan.State]{
 		Service: events.ServiceScheduler,

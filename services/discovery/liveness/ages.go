@@ -99,15 +99,16 @@ func (a *Ages) Look(now time.Time) (suspect, ask []Silent) {
 		return nil, nil
 	}
 	within := a.reconnectWithin()
+	suspectAfter, lostAfter := a.SuspectAfter+a.slack(), a.LostAfter+a.slack()
 	for _, id := range slices.Sorted(maps.Keys(a.nodes)) {
 		n := a.nodes[id]
 		who, silent := Silent{id, n.incarnation}, now.Sub(n.heard)
-		if !n.suspected && silent >= a.SuspectAfter && now.Sub(n.accused) >= a.SuspectAfter {
+		if !n.suspected && silent >= suspectAfter && now.Sub(n.accused) >= suspectAfter {
 			n.accused = now
 			suspect = append(suspect, who)
 		}
 		gone := !n.cut.IsZero() && now.Sub(n.cut) >= within && now.Sub(n.asked) >= within
-		if gone || silent >= a.LostAfter && now.Sub(n.asked) >= a.LostAfter {
+		if gone || silent >= lostAfter && now.Sub(n.asked) >= lostAfter {
 			n.asked = now
 			ask = append(ask, who)
 		}

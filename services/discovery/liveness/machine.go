@@ -116,7 +116,7 @@ func (t *turn) hello(b events.NodeHello) {
 		t.refuse(events.Fenced, "incarnation %s of node %s has said goodbye: come back as a new one", b.Incarnation, v.Node)
 		return
 	}
-	t.d.Reply = events.NodeWelcome{Node: v.Node}
+	t.d.Reply = welcome(v.Node, b.Crowd)
 	t.expire()
 	if b.Listed != nil && !t.s.alive() {
 		t.allow(*b.Listed)

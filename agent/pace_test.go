@@ -1,0 +1,65 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/agent/fake"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
+)
+
+// TestDiscoverySetsThePace: in a crowd it asks for fewer heartbeats and hellos than the agent would send.
+func TestDiscoverySetsThePace(t *testing.T) {
+	for name, c := range map[string]struct {
+		welcome       events.NodeWelcome
+		beats, hellos int64 // of a minute
+	}{
+		"as it likes": {events.NodeWelcome{}, 120, 6},
+		"a crowd":     {events.NodeWelcome{Heartbeat: events.Duration(2 * time.Second), Hello: events.Duration(20 * time.Second)}, 30, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithCancel(t.Context())
+				ports := memory.New().Ports()
+				var all sync.WaitGroup
+				var beats, hellos atomic.Int64
+				all.Go(func() {
+					_ = ports.Calls.Serve(ctx, events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), "",
+						func(context.Context, []byte) ([]byte, error) { hellos.Add(1); return events.EncodeBody(c.welcome) })
+				})
+				all.Go(func() {
+					_ = ports.Signals.Hear(ctx, events.AllHeartbeats, "", func(string, []byte) { beats.Add(1) }, nil)
+				})
+				synctest.Wait()
+				a, err := agent.New(agent.Options{
+					Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: ports, Driver: fake.New(), Incarnation: "01AGENT",
+					Listen: func(context.Context, string) (net.Listener, error) { return newPipes(), nil },
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				all.Go(func() {
+					if err := a.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+						t.Error(err)
+					}
+				})
+				time.Sleep(10*time.Second + time.Millisecond) // the pace is known at the latest with the first heartbeat
+				b, h := beats.Load(), hellos.Load()
+				time.Sleep(time.Minute)
+				if b, h = beats.Load()-b, hellos.Load()-h; b != c.beats || h != c.hellos {
+					t.Errorf("%d heartbeats and %d hellos in a minute, want %d and %d", b, h, c.beats, c.hellos)
+				}
+				stop()
+				all.Wait()
+			})
+		})
+	}
+}
