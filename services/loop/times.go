@@ -10,7 +10,7 @@ import (
 const (
 	ReconcileEvery = 10 * time.Second
 	TellAfter      = time.Second            // an outbox that waits for longer is told by whoever sees it
-	LookAfter      = 250 * time.Millisecond // a long document that another replica has written is read for its alarms
+	LookAfter      = 2 * time.Second        // a long document that another replica has written is read for its alarms
 	RetryAfter     = time.Second            // the store was not there
 	TickAgain      = 100 * time.Millisecond // the least time between two ticks of one entity
 	MaxAttempt     = 8                      // deliveries of an input that fails in itself

@@ -33,10 +33,26 @@ func (l *listener) records(ctx context.Context, _ loop.Emit) error {
 			l.ages.Forget(events.JobID(key))
 			return
 		}
-		if v, err := events.DecodeView[events.JobView](value); err == nil { // a newer document is its own replicas' concern
-			l.ages.Know(v, time.Now())
+		if v, err := events.DecodeView[stepped](value); err == nil { // a newer document is its own replicas' concern
+			l.ages.Know(v.job(), time.Now())
 		}
 	}, nil)
+}
+
+// stepped is what ages are made of. The rest of a job's view, with its thousands of workers, is passed over.
+type stepped struct {
+	Job        events.JobID      `json:"job"`
+	State      events.JobState   `json:"state"`
+	Generation events.Generation `json:"generation"`
+	Step       uint64            `json:"step"`
+	StepAt     time.Time         `json:"step_at"`
+	Spec       struct {
+		Health events.Health `json:"health"`
+	} `json:"spec"`
+}
+
+func (s stepped) job() events.JobView {
+	return events.JobView{Job: s.Job, State: s.State, Generation: s.Generation, Step: s.Step, StepAt: s.StepAt, Spec: events.Spec{Health: s.Spec.Health}}
 }
 
 // steps hears all agents.

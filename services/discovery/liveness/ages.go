@@ -1,7 +1,7 @@
 package liveness
 
 import (
-	"maps"
+	"cmp"
 	"slices"
 	"time"
 
@@ -100,8 +100,7 @@ func (a *Ages) Look(now time.Time) (suspect, ask []Silent) {
 	}
 	within := a.reconnectWithin()
 	suspectAfter, lostAfter := a.SuspectAfter+a.slack(), a.LostAfter+a.slack()
-	for _, id := range slices.Sorted(maps.Keys(a.nodes)) {
-		n := a.nodes[id]
+	for id, n := range a.nodes {
 		who, silent := Silent{id, n.incarnation}, now.Sub(n.heard)
 		if !n.suspected && silent >= suspectAfter && now.Sub(n.accused) >= suspectAfter {
 			n.accused = now
@@ -112,6 +111,9 @@ func (a *Ages) Look(now time.Time) (suspect, ask []Silent) {
 			n.asked = now
 			ask = append(ask, who)
 		}
+	}
+	for _, found := range [][]Silent{suspect, ask} {
+		slices.SortFunc(found, func(x, y Silent) int { return cmp.Compare(x.Node, y.Node) })
 	}
 	return suspect, ask
 }

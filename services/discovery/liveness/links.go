@@ -1,6 +1,7 @@
 package liveness
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -40,13 +41,13 @@ func (a *Ages) Ended(l events.Link, now time.Time) (cut events.Cut, ok bool) {
 // was told, or nothing came of it. Each is named again only after a time.
 func (a *Ages) Cuts(now time.Time) []events.Cut {
 	var cuts []events.Cut
-	for _, id := range slices.Sorted(maps.Keys(a.nodes)) {
-		n := a.nodes[id]
+	for id, n := range a.nodes {
 		if !n.cut.IsZero() && !n.told && !a.paused && now.Sub(n.named) >= a.SuspectAfter {
 			n.named = now
 			cuts = append(cuts, events.Cut{Node: id, Incarnation: n.incarnation, Link: n.link})
 		}
 	}
+	slices.SortFunc(cuts, func(x, y events.Cut) int { return cmp.Compare(x.Node, y.Node) })
 	return cuts
 }
 
