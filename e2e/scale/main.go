@@ -22,7 +22,7 @@ func main() {
 	out := flag.String("out", "", "Markdown file of which a section is written; empty = standard output")
 	bin := flag.String("bin", "bin", "folder of the binaries")
 	sizes := flag.String("agents", "64,512,5000", "numbers of agents, of 8 slots each")
-	trials := flag.Int("trials", 7, "jobs for each number; a third of it, at least 3, for more than 1000 agents")
+	trials := flag.Int("trials", 7, "jobs for each number of agents")
 	title := flag.String("title", "Many agents", "of the section")
 	flag.BoolVar(&verbose, "v", false, "print the facts as they come")
 	flag.Parse()
@@ -73,9 +73,6 @@ func one(ctx context.Context, bin string, n, trials int) (*size, error) {
 		return nil, err
 	}
 	defer p.stop()
-	if n > 1000 {
-		trials = max(3, trials/3)
-	}
 	s, err := measure(ctx, p, n, trials)
 	if err != nil {
 		for _, name := range p.processes.Names() {

@@ -179,9 +179,9 @@ func TestARackFallsSilentAtOnce(t *testing.T) {
 				return nil, ctx.Err()
 			}))
 		}
-		time.Sleep(6 * time.Second)
+		time.Sleep(7 * time.Second) // twice the patience of a single one, and the pings
 		if got := strings.Count(told(t, p), "lost"); got != nodes {
-			t.Errorf("%d of %d silent nodes are lost after 6 s", got, nodes)
+			t.Errorf("%d of %d silent nodes are lost after 7 s", got, nodes)
 		}
 		for _, f := range frozen {
 			f()

@@ -99,7 +99,7 @@ func (a *Ages) Look(now time.Time) (suspect, ask []Silent) {
 		return nil, nil
 	}
 	within := a.reconnectWithin()
-	suspectAfter, lostAfter := a.SuspectAfter+a.slack(), a.LostAfter+a.slack()
+	suspectAfter, lostAfter := a.patience(now)
 	for id, n := range a.nodes {
 		who, silent := Silent{id, n.incarnation}, now.Sub(n.heard)
 		if !n.suspected && silent >= suspectAfter && now.Sub(n.accused) >= suspectAfter {

@@ -27,11 +27,29 @@ func welcome(n events.NodeID, crowd int) events.NodeWelcome {
 // Crowd is how many nodes are aged.
 func (a *Ages) Crowd() int { return len(a.nodes) }
 
-// slack is how much longer the silence of one in a crowd may be. It ends later than it begins: agents hear of the new pace at
-// their next hello.
-func (a *Ages) slack() time.Duration {
-	if len(a.nodes) < Crowd/2 {
-		return 0
+// patience returns after which silence a node is to be suspected, and pinged. One in a crowd may be silent for one heartbeat more;
+// that ends later than it begins, as agents hear of the new pace at their next hello. And when many fall silent at once, it is
+// more likely that we or the brokers cannot keep up, and a fact about each of them would not help: then all get twice the time
+// (the idea is Lifeguard's: Dadgar, Phillips, Currey 2018).
+func (a *Ages) patience(now time.Time) (suspect, lost time.Duration) {
+	suspect, lost = a.SuspectAfter, a.LostAfter
+	if len(a.nodes) >= Crowd/2 {
+		suspect, lost = suspect+crowdBeat, lost+crowdBeat
 	}
-	return crowdBeat
+	silent := 0
+	for _, n := range a.nodes {
+		if now.Sub(n.heard) >= suspect {
+			silent++
+		}
+	}
+	if silent > manyNodes+len(a.nodes)/manyShare {
+		return 2 * lost, 2 * lost
+	}
+	return suspect, lost
 }
+
+// Many are more than so many nodes and this share of all.
+const (
+	manyNodes = 10
+	manyShare = 10
+)

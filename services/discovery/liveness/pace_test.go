@@ -24,25 +24,44 @@ func TestACrowdSpeaksLessOften(t *testing.T) {
 			t.Errorf("one of %d is told %+v, want %+v", crowd, d.Reply, want)
 		}
 	}
-	for nodes, want := range map[int][2]time.Duration{
-		liveness.Crowd/2 - 1: {1500 * time.Millisecond, 3 * time.Second},
-		liveness.Crowd / 2:   {2500 * time.Millisecond, 4 * time.Second},
+}
+
+// TestHowLongSilenceMayBe: of few nodes, of one in a crowd, and of many at once.
+func TestHowLongSilenceMayBe(t *testing.T) {
+	for name, c := range map[string]struct {
+		nodes, silent int
+		suspect, ask  time.Duration
+	}{
+		"one of few":    {5, 1, 1500 * time.Millisecond, 3 * time.Second},
+		"all of few":    {10, 10, 1500 * time.Millisecond, 3 * time.Second},
+		"one of many":   {liveness.Crowd/2 - 1, 1, 1500 * time.Millisecond, 3 * time.Second},
+		"some of many":  {200, 30, 1500 * time.Millisecond, 3 * time.Second},
+		"a lot of many": {200, 31, 6 * time.Second, 6 * time.Second},
+		"of a crowd":    {liveness.Crowd / 2, 60, 2500 * time.Millisecond, 4 * time.Second},
+		"a lot of them": {liveness.Crowd / 2, 61, 8 * time.Second, 8 * time.Second},
 	} {
 		a := ages()
-		for i := range nodes {
+		for i := range c.nodes {
 			a.Know(events.NodeView{Node: events.NodeID(fmt.Sprintf("node-%d", i)), Incarnation: "A", State: events.NodeReady}, noon)
 		}
-		if a.Crowd() != nodes {
-			t.Errorf("%d nodes are aged, want %d", a.Crowd(), nodes)
+		if a.Crowd() != c.nodes {
+			t.Errorf("%s: %d nodes are aged, want %d", name, a.Crowd(), c.nodes)
 		}
-		for at := time.Duration(0); at <= want[1]; at += 100 * time.Millisecond {
+		suspected, asked := time.Duration(0), time.Duration(0)
+		for at := time.Duration(0); asked == 0 && at < time.Minute; at += 100 * time.Millisecond {
+			for i := c.silent; i < c.nodes; i++ {
+				a.Hear(liveness.Silent{Node: events.NodeID(fmt.Sprintf("node-%d", i)), Incarnation: "A"}, events.Link{}, noon.Add(at))
+			}
 			suspect, ask := a.Look(noon.Add(at))
-			if first := at == want[0]; (len(suspect) == nodes) != first && at < 2*want[0] {
-				t.Errorf("of %d nodes %d are suspected after %s, want all after %s", nodes, len(suspect), at, want[0])
+			if len(suspect) == c.silent && suspected == 0 {
+				suspected = at
 			}
-			if (len(ask) == nodes) != (at == want[1]) {
-				t.Errorf("of %d nodes %d are pinged after %s, want all after %s", nodes, len(ask), at, want[1])
+			if len(ask) == c.silent {
+				asked = at
 			}
+		}
+		if suspected != c.suspect || asked != c.ask {
+			t.Errorf("%s: suspected after %s and pinged after %s, want %s and %s", name, suspected, asked, c.suspect, c.ask)
 		}
 	}
 }
