@@ -72,7 +72,11 @@ func (a *Agent) join(ctx context.Context, all events.MemberJoins) {
 func (a *Agent) ask(ctx context.Context, all events.MemberJoins, trace string) (events.MemberAnswers, error) {
 	if via, ok := a.via.Load(all.Job); ok {
 		subject := events.ReplicaSubject(events.ServiceRendezvous, events.VerbJoins, via.(string))
-		got, err := callOn[events.MemberAnswers](ctx, a, subject, a.opt.Config.CallTimeout/2, all, trace)
+		limit := a.opt.Config.CallTimeout / 2
+		if a.beat.Load() > 0 { // in a crowd answers take longer
+			limit = a.opt.Config.CallTimeout
+		}
+		got, err := callOn[events.MemberAnswers](ctx, a, subject, limit, all, trace)
 		if err == nil {
 			return got, nil
 		}

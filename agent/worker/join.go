@@ -47,7 +47,7 @@ func (t *turn) joinAnswered(in JoinAnswered) {
 		t.do(RefuseJoin{Worker: in.Worker, Code: in.Refused, Reason: in.Reason})
 	case in.Refused != "":
 		// The rendezvous is away, or does not know the job yet.
-		q.backoff = min(max(2*q.backoff, firstBackoff), rejoinEvery)
+		q.backoff = min(max(2*q.backoff, firstBackoff), lastBackoff)
 		q.next = t.now.Add(q.backoff)
 	case w.phase == planned:
 		q.backoff = 0

@@ -10,9 +10,10 @@ import (
 
 // Times that belong to nobody's specification.
 const (
-	rejoinEvery   = time.Second           // a join that no launch has answered is repeated
+	rejoinEvery   = 5 * time.Second       // a join that was taken in and that no launch has answered is repeated; a lost launch is told again before
 	joinTimeout   = 3 * time.Second       // a call that is never answered is taken for lost
-	firstBackoff  = 50 * time.Millisecond // after a refused join; doubles up to rejoinEvery
+	firstBackoff  = 50 * time.Millisecond // after a refused join; doubles up to lastBackoff
+	lastBackoff   = time.Second
 	progressEvery = 50 * time.Millisecond // per worker
 	portTimeout   = time.Second           // NeedPort is asked again
 	forgetAfter   = 10 * time.Minute      // a stopped job without processes

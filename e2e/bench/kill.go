@@ -102,7 +102,7 @@ func measureKill(ctx context.Context, c *single, kills int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return row("worker SIGKILL to every survivor's first step of the new generation (embedded, 4 Go workers)", survivors, "median 100 ms, p99 300 ms") +
+	return row("worker SIGKILL to every survivor's first step of the new generation (embedded, 4 Go workers)", survivors, "median 60 ms") +
 		row("worker SIGKILL to its successor's first step (4 workers again)", rejoined, "none"), nil
 }
 

@@ -20,7 +20,9 @@ const (
 	connections = 6                      // that all agents share
 	heartbeat   = 500 * time.Millisecond // the agents' default
 	hello       = 10 * time.Second       // so are these
-	rejoin      = time.Second
+	rejoin      = 5 * time.Second        // as the agent repeats a join that was taken in
+	retry       = time.Second
+	call        = 2 * time.Second
 )
 
 // crowd is all simulated agents.
@@ -332,15 +334,21 @@ func (a *agent) join(ctx context.Context, l launch, all events.MemberJoins) {
 		return
 	}
 	pause := 50 * time.Millisecond
-	subject := events.ReplicaSubject(events.ServiceRendezvous, events.VerbJoins, l.Via)
-	for {
-		once, cancel := context.WithTimeout(ctx, 3*time.Second)
+	ask := func(subject string, limit time.Duration) bool {
+		once, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
 		_, err := a.ports.Calls.Call(once, subject, data)
-		cancel()
-		if err == nil {
+		return err == nil
+	}
+	first := call / 2
+	if a.pace.Load().Heartbeat > 0 {
+		first = call
+	}
+	via := true
+	for {
+		via = via && ask(events.ReplicaSubject(events.ServiceRendezvous, events.VerbJoins, l.Via), first)
+		if via || ask(events.RequestSubject(events.ServiceRendezvous, events.VerbJoins), call) {
 			pause = rejoin
-		} else {
-			subject = events.RequestSubject(events.ServiceRendezvous, events.VerbJoins)
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -349,7 +357,7 @@ func (a *agent) join(ctx context.Context, l launch, all events.MemberJoins) {
 			return
 		case <-timer.C:
 		}
-		pause = min(2*pause, rejoin)
+		pause = min(2*pause, retry)
 		a.mu.Lock()
 		over := a.held[l.Job] != l.Revision
 		a.mu.Unlock()
