@@ -61,12 +61,26 @@ func (t *turn) found(b events.NodeJoined) {
 			t.revive(w)
 			continue
 		}
+		if t.endedWell(w) {
+			continue
+		}
 		w.State = events.WorkerHasFailed
 		t.note(w.Place, func(n *Note) { n.Verdict = "" })
 		if (t.View.State == events.JobIsWaiting || t.View.State == events.JobIsRunning) && t.hasPlace(w.Place) {
 			t.respawn(w)
 		}
 	}
+}
+
+// endedWell takes in the end of a worker that was thought lost then, if it was a good one, and tells whether it was.
+func (t *turn) endedWell(w *events.WorkerView) bool {
+	n := t.Notes[w.Place.String()]
+	if n.Exited != w.Incarnation || !n.Well {
+		return false
+	}
+	w.State = events.WorkerSucceeded
+	t.note(w.Place, func(n *Note) { n.Verdict = "" })
+	return true
 }
 
 // revive says that a worker which was thought lost runs.

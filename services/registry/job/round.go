@@ -149,7 +149,7 @@ func (t *turn) seat(m events.Member) {
 		*w = fresh(ref)
 	}
 	w.Agent = max(w.Agent, m.Agent) // so that a late loss of the node's agent before does not end it
-	if w.State == events.WorkerIsLost && !t.nodeIsGone(w) {
+	if w.State == events.WorkerIsLost && !t.nodeIsGone(w) && !t.endedWell(w) {
 		// It has joined since: the node came back, or the one left behind was only slow. It is not charged again.
 		t.revive(w)
 	}

@@ -136,7 +136,7 @@ func (t *turn) explain(w *events.WorkerView, b events.WorkerExited) {
 		t.say(b.WorkerRef, -1, word)
 	}
 	if w != nil && w.State == events.WorkerIsLost {
-		t.note(w.Place, func(n *Note) { n.Exited = w.Incarnation })
+		t.note(w.Place, func(n *Note) { n.Exited, n.Well = w.Incarnation, t.ending(b) == events.WorkerSucceeded })
 		w.Detail, w.Lines = b.Detail, b.Lines
 		if f := t.View.FirstError; f != nil && f.Incarnation == w.Incarnation {
 			f.Detail, f.Lines = b.Detail, b.Lines
