@@ -1,0 +1,58 @@
+package agent_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestJoinsGoToTheReplicaThatToldTheLaunch: and to any other if that one is gone, or stands still.
+func TestJoinsGoToTheReplicaThatToldTheLaunch(t *testing.T) {
+	answer := func() ([]byte, error) {
+		return events.EncodeBody(events.MemberAnswers{Answers: []events.MemberAnswer{{MemberWaiting: events.MemberWaiting{Job: job, Proposed: 1}}}})
+	}
+	for name, c := range map[string]struct {
+		replica     func(context.Context) ([]byte, error) // nil = it is gone
+		direct, any int                                   // requests
+		within      time.Duration
+	}{
+		"it answers":      {func(context.Context) ([]byte, error) { return answer() }, 1, 0, time.Millisecond},
+		"it is gone":      {nil, 0, 1, time.Millisecond},
+		"it stands still": {func(ctx context.Context) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() }, 1, 1, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				ctx, stop := context.WithCancel(context.Background())
+				var all sync.WaitGroup
+				direct := 0
+				if c.replica != nil {
+					all.Go(func() {
+						_ = w.bus.Ports().Calls.Serve(ctx, events.ReplicaSubject(events.ServiceRendezvous, events.VerbJoins, "R1"), "",
+							func(call context.Context, _ []byte) ([]byte, error) { direct++; return c.replica(call) })
+					})
+					synctest.Wait()
+				}
+				w.launch(events.Launch{
+					Revision: 1, Phase: events.PhasePrepare, Generation: 1, Via: "R1", Spec: events.Spec{Command: []string{"fake", "run=5s"}},
+					Members: []events.LaunchMember{member(0, -1, "")},
+				})
+				time.Sleep(c.within + 10*time.Millisecond)
+				synctest.Wait()
+				w.mu.Lock()
+				asked := len(w.asked)
+				w.mu.Unlock()
+				if direct != c.direct || asked != c.any {
+					t.Errorf("%d requests to the replica and %d to any, want %d and %d", direct, asked, c.direct, c.any)
+				}
+				w.wait()
+				stop()
+				all.Wait()
+			})
+		})
+	}
+}
