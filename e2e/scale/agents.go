@@ -175,8 +175,11 @@ func (c *crowd) heartbeats(ctx context.Context, conn int) {
 
 // beat sends a heartbeat, and a hello, if they are due at the pace that discovery has set.
 func (a *agent) beat(ctx context.Context, now time.Time) {
+	if a.mute.Load() || !a.here.Load() { // a node that is here has its pace
+		return
+	}
 	pace := a.pace.Load()
-	if a.mute.Load() || !a.here.Load() || pace == nil || now.Sub(a.beaten) < pace.Heartbeat.D()-heartbeat/2 {
+	if now.Sub(a.beaten) < pace.Heartbeat.D()-heartbeat/2 {
 		return
 	}
 	a.beaten = now
