@@ -79,6 +79,9 @@ func (t *turn) endedWell(w *events.WorkerView) bool {
 		return false
 	}
 	w.State = events.WorkerSucceeded
+	if word, ok := word(w.State); ok {
+		t.say(w.WorkerRef, w.Rank, word)
+	}
 	t.note(w.Place, func(n *Note) { n.Verdict = "" })
 	return true
 }
