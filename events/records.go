@@ -1,12 +1,13 @@
 package events
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"hash/maphash"
+	"maps"
 	"slices"
+	"sync"
 )
 
 // Record is a judge's document as anyone may read it.
@@ -27,11 +28,14 @@ func Records[V any](ctx context.Context, b Bucket) ([]Record[V], error) {
 	return (&Reader[V]{Bucket: b}).Records(ctx)
 }
 
-// Reader is for who reads a bucket again and again: it decodes only what has changed since. One goroutine at a time may use it, and
-// what it returns must not be modified.
+// Reader is for who reads a bucket again and again: it decodes only what has changed since. One goroutine at a time may call Records,
+// and what it returns must not be modified.
 type Reader[V any] struct {
 	Bucket Bucket
 	known  map[string]read[V]
+
+	mu       sync.Mutex
+	followed map[string]read[V] // nil = nobody follows the bucket
 }
 
 type read[V any] struct {
@@ -42,11 +46,45 @@ type read[V any] struct {
 
 var sumSeed = maphash.MakeSeed()
 
-// Records is as the function of that name.
+// Follow watches the bucket until ctx ends, so that Records need not ask for thousands of documents of which few have changed.
+func (r *Reader[V]) Follow(ctx context.Context) error {
+	now := map[string]read[V]{}
+	listed := func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.followed = now
+	}
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.followed = nil
+	}()
+	return r.Bucket.Watch(ctx, func(key string, value []byte, _ uint64) {
+		var k read[V]
+		if value != nil {
+			d, v, err := decodeView[V](value)
+			k = read[V]{0, Record[V]{Key: key, View: v, Number: d.Number}, err}
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if value == nil {
+			delete(now, key)
+		} else {
+			now[key] = k
+		}
+	}, listed)
+}
+
+// Records is as the function of that name. While the bucket is followed it returns what was seen last, be the broker there or not.
 func (r *Reader[V]) Records(ctx context.Context) ([]Record[V], error) {
+	r.mu.Lock()
+	if r.followed != nil {
+		defer r.mu.Unlock()
+		return readable(r.followed), nil
+	}
+	r.mu.Unlock()
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var all []Record[V]
 	now := map[string]read[V]{}
 	err := r.Bucket.Watch(inner, func(key string, value []byte, _ uint64) {
 		if value == nil || inner.Err() != nil {
@@ -59,16 +97,23 @@ func (r *Reader[V]) Records(ctx context.Context) ([]Record[V], error) {
 			k = read[V]{sum, Record[V]{Key: key, View: v, Number: d.Number}, err}
 		}
 		now[key] = k
-		if k.err == nil {
-			all = append(all, k.record)
-		}
 	}, func() { cancel(errListed) })
 	if !errors.Is(context.Cause(inner), errListed) {
 		return nil, err
 	}
 	r.known = now
-	slices.SortFunc(all, func(x, y Record[V]) int { return cmp.Compare(x.Key, y.Key) })
-	return all, nil
+	return readable(now), nil
+}
+
+// readable returns the records that this version can read, by key.
+func readable[V any](of map[string]read[V]) []Record[V] {
+	var all []Record[V]
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		if k := of[key]; k.err == nil {
+			all = append(all, k.record)
+		}
+	}
+	return all
 }
 
 // DecodeView reads the public view out of a stored document.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
@@ -82,4 +84,62 @@ func TestAReaderSeesEveryChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("node-a 4; node-b 2; ")
+}
+
+// TestAFollowedBucketIsNotAskedAgain: once it is followed and listed, what was seen is what there is.
+func TestAFollowedBucketIsNotAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New().Ports()
+		b := &counting{Bucket: p.Buckets.Bucket(events.BucketNodes)}
+		save := func(key, text string, revision uint64) uint64 {
+			t.Helper()
+			revision, err := b.Save(t.Context(), key, []byte(text), revision)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return revision
+		}
+		a := save("node-a", `{"schema":1,"version":1,"state":{"view":{"slots":1}}}`, 0)
+		r := events.Reader[events.NodeView]{Bucket: b}
+		ctx, stop := context.WithCancel(t.Context())
+		var following sync.WaitGroup
+		following.Go(func() { _ = r.Follow(ctx) })
+		synctest.Wait()
+		check := func(want string, watches int) {
+			t.Helper()
+			synctest.Wait()
+			all, err := r.Records(t.Context())
+			got := ""
+			for _, r := range all {
+				got += fmt.Sprint(r.Key, " ", r.View.Slots, "; ")
+			}
+			if err != nil || got != want || b.watches != watches {
+				t.Errorf("got %q, %v after %d watches, want %q after %d", got, err, b.watches, want, watches)
+			}
+		}
+		check("node-a 1; ", 1)
+		c := save("node-c", `{"schema":1,"version":1,"state":{"view":{"slots":3}}}`, 0)
+		save("node-b", `{"schema":99,"version":1,"state":{}}`, 0) // of a newer version
+		a = save("node-a", `{"schema":1,"version":2,"state":{"view":{"slots":2}}}`, a)
+		check("node-a 2; node-c 3; ", 1)
+		if err := b.Delete(t.Context(), "node-c", c); err != nil {
+			t.Fatal(err)
+		}
+		check("node-a 2; ", 1)
+		stop()
+		following.Wait()
+		save("node-a", `{"schema":1,"version":3,"state":{"view":{"slots":5}}}`, a)
+		check("node-a 5; ", 2)
+	})
+}
+
+// counting counts the watches of a bucket.
+type counting struct {
+	events.Bucket
+	watches int
+}
+
+func (c *counting) Watch(ctx context.Context, fn func(string, []byte, uint64), listed func()) error {
+	c.watches++
+	return c.Bucket.Watch(ctx, fn, listed)
 }

@@ -226,3 +226,16 @@ type JobView struct {
 	Metrics     map[string]float64 `json:"metrics,omitempty"`
 	FirstError  *WorkerView        `json:"first_error,omitempty"` // the first failure in event order
 }
+
+// JobHead is what the other judges read of a JobView: its thousands of workers are passed over.
+type JobHead struct {
+	Job       JobID            `json:"job"`
+	Spec      Spec             `json:"spec"`
+	By        string           `json:"by"`
+	State     JobState         `json:"state"`
+	Reason    string           `json:"reason"`
+	Code      Code             `json:"code"`
+	Submitted time.Time        `json:"submitted"`
+	Incidents []IncidentClosed `json:"incidents"`
+	Open      *IncidentOpened  `json:"open"`
+}

@@ -167,8 +167,8 @@ func (w *watching) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !info.Created.Equal(w.created) {
-		w.newest = 0 // another bucket of this name: its revisions begin anew
+	if !info.Created.Equal(w.created) || info.State.LastSeq < w.newest {
+		w.newest = 0 // another bucket of this name, or an old copy of it: its revisions begin anew
 	}
 	w.created = info.Created
 	seen, listing := map[string]bool{}, true

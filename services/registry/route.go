@@ -20,9 +20,9 @@ func route(in events.Input, known func() []string, state func(string) (job.State
 	case events.JobStop:
 		return one(b.Job)
 	case events.PlacementSet:
-		return one(b.Job)
+		return unknown(b.Job, in, state)
 	case events.PlacementWaiting:
-		return one(b.Job)
+		return unknown(b.Job, in, state)
 	case events.RoundOpened:
 		return one(b.Job)
 	case events.RoundSealed:
@@ -69,6 +69,14 @@ func existing(id events.JobID, state func(string) (job.State, bool)) []string {
 	return one(id)
 }
 
+// unknown is a route for what the scheduler's record says, read again and again: none if the job knows it.
+func unknown(id events.JobID, in events.Input, state func(string) (job.State, bool)) []string {
+	if s, ok := state(string(id)); ok && in.ID == "" && s.Overtaken(in.Number) {
+		return nil
+	}
+	return one(id)
+}
+
 func on(n events.NodeID, known func() []string, state func(string) (job.State, bool)) []string {
 	var jobs []string
 	for _, id := range known() {
@@ -91,6 +99,9 @@ func newRecords(b events.Buckets) *records {
 	r.jobs.Bucket, r.nodes.Bucket = b.Bucket(events.BucketJobs), b.Bucket(events.BucketNodes)
 	return r
 }
+
+// follow watches the many records of which few change.
+func (k *records) follow(ctx context.Context, _ loop.Emit) error { return k.nodes.Follow(ctx) }
 
 // reconcile takes in what the other judges show, in case a fact of theirs was missed. Views are whole, so repeating them
 // is harmless: the machine drops what it knows. Each carries the number of the last fact that it accounts for.

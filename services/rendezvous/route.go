@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/loop"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
 
@@ -53,9 +54,12 @@ func route(in events.Input, known func() []string, state func(string) (round.Sta
 	case events.JobStopped:
 		return ended(b.Job, state)
 	case events.NodeJoined:
+		if in.ID == "" { // its record, read again
+			return lacking(b.NodeFact, in.Number, known, state)
+		}
 		return on(b.Node, in.Number, known, state)
-	case events.NodeSuspected:
-		return on(b.Node, in.Number, known, state)
+	case events.NodeSuspected: // brokers that cannot keep up make thousands of them
+		return lacking(b.NodeFact, in.Number, known, state)
 	case events.NodeRecovered:
 		return on(b.Node, in.Number, known, state)
 	case events.NodeDraining:
@@ -85,6 +89,11 @@ func on(n events.NodeID, number uint64, known func() []string, state func(string
 	return where(known, state, func(s round.State) bool { return s.Concerns(n) && !s.Overtaken(n, number) })
 }
 
+// lacking is on for jobs to which it is news that this life of a node is there.
+func lacking(n events.NodeFact, number uint64, known func() []string, state func(string) (round.State, bool)) []string {
+	return where(known, state, func(s round.State) bool { return s.Concerns(n.Node) && !s.Overtaken(n.Node, number) && s.Lacks(n) })
+}
+
 func where(known func() []string, state func(string) (round.State, bool), concerns func(round.State) bool) []string {
 	var jobs []string
 	for _, job := range known() {
@@ -97,7 +106,7 @@ func where(known func() []string, state func(string) (round.State, bool), concer
 
 // records are what the other judges show.
 type records struct {
-	jobs  events.Reader[events.JobView]
+	jobs  events.Reader[events.JobHead]
 	nodes events.Reader[events.NodeView]
 }
 
@@ -106,6 +115,9 @@ func newRecords(p events.Ports) *records {
 	r.jobs.Bucket, r.nodes.Bucket = p.Buckets.Bucket(events.BucketJobs), p.Buckets.Bucket(events.BucketNodes)
 	return r
 }
+
+// follow watches the many records of which few change.
+func (k *records) follow(ctx context.Context, _ loop.Emit) error { return k.nodes.Follow(ctx) }
 
 // reconcile takes in what the other judges show, in case a fact of theirs was missed: lost nodes and ended jobs.
 func (k *records) reconcile(ctx context.Context, emit func(events.Input)) error {

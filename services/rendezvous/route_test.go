@@ -146,3 +146,32 @@ func TestTheReturnOfALostNodeIsHeard(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestARecordThatIsReadAgainReachesNoJob: nor does a suspicion, of which brokers that cannot keep up make thousands, unless it is news.
+func TestARecordThatIsReadAgainReachesNoJob(t *testing.T) {
+	r := placed()
+	fact := events.NodeFact{Node: "node-a", Incarnation: "A"}
+	check := func(when string, in events.Input, want bool) {
+		t.Helper()
+		if got := len(r.route(in)) > 0; got != want {
+			t.Errorf("%s: %s %d %q reaches the job: %t, want %t", when, in.Body.Type(), in.Number, in.ID, got, want)
+		}
+	}
+	record := events.Input{Number: 5, Body: events.NodeJoined{NodeFact: fact}}
+	suspected := events.Input{ID: "x", Number: 6, Body: events.NodeSuspected{NodeFact: fact}}
+	check("placed", record, false)
+	check("placed", suspected, false)
+	check("placed", events.Input{ID: "x", Number: 5, Body: record.Body}, true) // a fact is remembered
+	cut := fact
+	cut.Disconnected = true
+	check("placed", events.Input{ID: "x", Number: 6, Body: events.NodeSuspected{NodeFact: cut}}, true)
+	r.step(6, events.NodeSuspected{NodeFact: cut})
+	check("cut off", events.Input{Number: 7, Body: record.Body}, true)
+	r.step(7, events.NodeRecovered{NodeFact: fact})
+	check("back", events.Input{Number: 7, Body: record.Body}, false)
+	r.step(8, events.NodeLost{NodeFact: fact})
+	check("lost", events.Input{Number: 8, Body: record.Body}, false)
+	check("lost", events.Input{Number: 9, Body: record.Body}, true)
+	r.step(9, events.NodeJoined{NodeFact: events.NodeFact{Node: "node-a", Incarnation: "B"}})
+	check("a newer life is known", events.Input{Number: 10, Body: record.Body}, true)
+}

@@ -10,6 +10,9 @@ import (
 	"github.com/regroup-io/regroup/services/loop"
 )
 
+// follow watches the many records of which few change.
+func (s *Service) follow(ctx context.Context, _ loop.Emit) error { return s.nodes.Follow(ctx) }
+
 // reconcile makes up facts from the other judges' records.
 func (s *Service) reconcile(ctx context.Context, emit loop.Emit) error {
 	// The pool is read first: a job that is in it and has no record later was removed, not yet to come.
@@ -32,7 +35,7 @@ func (s *Service) reconcile(ctx context.Context, emit loop.Emit) error {
 	if err != nil {
 		return events.Errorf(events.CodeOf(err), "scheduler: reconcile: read jobs: %w", err)
 	}
-	slices.SortStableFunc(jobs, func(a, b events.Record[events.JobView]) int {
+	slices.SortStableFunc(jobs, func(a, b events.Record[events.JobHead]) int {
 		return a.View.Submitted.Compare(b.View.Submitted)
 	})
 	for _, j := range jobs {
@@ -73,7 +76,7 @@ func nodeInput(r events.Record[events.NodeView]) events.Input {
 
 // jobInputs are the facts that say all about a job as it is on record. One that ended before it was ever in the pool is
 // no news.
-func jobInputs(r events.Record[events.JobView], placed bool) []events.Input {
+func jobInputs(r events.Record[events.JobHead], placed bool) []events.Input {
 	v, number := r.View, r.Number[events.FamilyJob]
 	if v.Spec.External() {
 		return nil

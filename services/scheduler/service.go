@@ -21,7 +21,7 @@ type Service struct {
 	o    Options
 	host *loop.Host[plan.State]
 
-	jobs  events.Reader[events.JobView]
+	jobs  events.Reader[events.JobHead]
 	nodes events.Reader[events.NodeView]
 }
 
@@ -49,6 +49,7 @@ func New(o Options) (*Service, error) {
 		}},
 		Route:     route,
 		Reconcile: s.reconcile,
+		Beside:    []func(context.Context, loop.Emit) error{s.follow},
 		Observe:   o.Observe,
 	})
 	return s, err
@@ -58,7 +59,10 @@ func New(o Options) (*Service, error) {
 func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }
 
 // route sends what the plan has a case for to the pool.
-func route(in events.Input, _ func() []string, _ func(string) (plan.State, bool)) []string {
+func route(in events.Input, _ func() []string, state func(string) (plan.State, bool)) []string {
+	if s, ok := state(events.PoolKey); ok && in.ID == "" && s.Knows(in) {
+		return nil // a record that was read again
+	}
 	switch in.Body.(type) {
 	case events.JobSubmitted, events.JobScaled, events.JobSucceeded, events.JobFailed, events.JobStopped,
 		events.IncidentOpened, events.IncidentClosed,

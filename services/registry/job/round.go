@@ -8,15 +8,16 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// overtaken tells whether a numbered fact of the placement family is older than what is known. Unnumbered ones are made
-// from the scheduler's own view.
+// Overtaken tells whether a fact of the placement family is no newer than what is known. Unnumbered ones are made from the
+// scheduler's own view.
+func (s State) Overtaken(number uint64) bool { return number != 0 && number <= s.Placed.Number }
+
+// overtaken is Overtaken of the input, which is what is known from then on.
 func (t *turn) overtaken() bool {
-	if t.in.Number != 0 {
-		if t.in.Number <= t.Placed.Number {
-			return true
-		}
-		t.Placed.Number = t.in.Number
+	if t.Overtaken(t.in.Number) {
+		return true
 	}
+	t.Placed.Number = max(t.Placed.Number, t.in.Number)
 	return false
 }
 

@@ -186,6 +186,16 @@ func (s State) Missed(h events.Heartbeat, now time.Time) bool {
 	return ok && held < told.Revision && (holds || !s.closed()) && now.Sub(told.At) >= wait
 }
 
+// Lacks tells whether it is news to the job that a node lives with this agent, or that its connection is gone or back.
+func (s State) Lacks(n events.NodeFact) bool {
+	if s.External != nil || n.Disconnected || s.Cut[n.Node] != "" || s.Agents[n.Node] > n.Incarnation {
+		return true
+	}
+	return slices.ContainsFunc(s.seatsOn(n.Node), func(x Seat) bool {
+		return x.State == lost || x.State == dead || x.State == blamed || (x.Agent != "" && x.Agent != n.Incarnation)
+	})
+}
+
 // Concerns tells whether what happens to a node matters to this job.
 func (s State) Concerns(n events.NodeID) bool {
 	if s.closed() {

@@ -114,3 +114,32 @@ func (s *State) job(id events.JobID) *Job {
 	}
 	return &s.Queue[i]
 }
+
+// Knows tells whether the pool has taken in what a judge's record says: the input would change nothing.
+func (s State) Knows(in events.Input) bool {
+	switch b := in.Body.(type) {
+	case events.JobSubmitted:
+		j := s.job(b.Job)
+		return (j != nil && j.Submitted) || slices.Contains(s.Ended, b.Job)
+	case events.JobScaled:
+		j := s.job(b.Job)
+		return (j != nil && in.Number != 0 && in.Number <= j.Workers) || slices.Contains(s.Ended, b.Job)
+	case events.NodeJoined:
+		return s.has(b.Node, in.Number)
+	case events.NodeSuspected:
+		return s.has(b.Node, in.Number)
+	case events.NodeDraining:
+		return s.has(b.Node, in.Number)
+	case events.NodeLost:
+		return s.has(b.Node, in.Number)
+	case events.NodeLeft:
+		return s.has(b.Node, in.Number)
+	}
+	return false
+}
+
+// has tells whether a fact about a node of this number or a later one was taken in.
+func (s *State) has(id events.NodeID, number uint64) bool {
+	n, known := s.Nodes[id]
+	return known && number != 0 && number <= n.Number
+}

@@ -155,10 +155,10 @@ func standing(f events.NodeFact) func(*Node) {
 // node takes in a node fact unless a later one was seen. The newest alone says what the node is: joined and recovered
 // mean ready for work, suspected and draining that only.
 func (t *turn) node(f events.NodeFact, change func(*Node)) {
-	n, known := t.s.Nodes[f.Node]
-	if known && t.in.Number != 0 && t.in.Number <= n.Number {
+	if t.s.has(f.Node, t.in.Number) {
 		return
 	}
+	n, known := t.s.Nodes[f.Node]
 	// The loss of the old incarnation may still be on its way: its workers are gone all the same.
 	if known && n.Gone == "" && n.Incarnation != f.Incarnation {
 		t.lost = append(t.lost, f.Node)

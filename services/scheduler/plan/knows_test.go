@@ -1,0 +1,48 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/scheduler/plan"
+)
+
+// TestKnowsIsThatNothingWouldChange: what the pool knows already may be passed over, and nothing else.
+func TestKnowsIsThatNothingWouldChange(t *testing.T) {
+	m := plan.Machine{}
+	s := m.New("")
+	spec := events.Spec{Name: "demo", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 2}}.WithDefaults()
+	node := events.NodeFact{Node: "node-a", Incarnation: "A", Slots: 2}
+	end := events.JobEnd{Job: "demo-0"}
+	for _, c := range []struct {
+		number uint64
+		body   events.Body
+		knows  bool
+	}{
+		{1, events.NodeJoined{NodeFact: node}, false},
+		{1, events.NodeJoined{NodeFact: node}, true},
+		{2, events.NodeSuspected{NodeFact: node}, false},
+		{2, events.NodeSuspected{NodeFact: node}, true},
+		{1, events.NodeDraining{NodeFact: node}, true},
+		{0, events.NodeJoined{NodeFact: node}, false}, // of no order
+		{3, events.JobSubmitted{Job: "demo-1", Spec: spec}, false},
+		{3, events.JobSubmitted{Job: "demo-1", Spec: spec}, true},
+		{4, events.JobScaled{Job: "demo-1", Workers: spec.Workers}, false},
+		{4, events.JobScaled{Job: "demo-1", Workers: spec.Workers}, true},
+		{5, events.JobScaled{Job: "demo-0", Workers: spec.Workers}, false},
+		{5, events.JobSubmitted{Job: "demo-0", Spec: spec}, false},
+		{6, events.JobStopped{JobEnd: end}, false},
+		{7, events.JobScaled{Job: "demo-0", Workers: spec.Workers}, true},
+		{7, events.JobSubmitted{Job: "demo-0", Spec: spec}, true},
+		{3, events.NodeLost{NodeFact: node}, false},
+		{3, events.NodeLeft{NodeFact: node}, true},
+		{4, events.NodeLeft{NodeFact: node}, false},
+	} {
+		in := events.Input{Number: c.number, Body: c.body}
+		if got := s.Knows(in); got != c.knows {
+			t.Errorf("%s %d is known: %t, want %t", c.body.Type(), c.number, got, c.knows)
+		}
+		s, _ = m.Step(s, in, time.Unix(1000, 0))
+	}
+}
