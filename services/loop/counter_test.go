@@ -16,7 +16,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // counter is a small machine: job.scale adds one and tells job.scaled with the sum; job.stop is refused, or with Now ends
-// the entity; member-join is answered with the sum; a scale to 99 sets an alarm, to 7 tells a launch, to 13 panics.
+// the entity; member-join is answered with the sum, a planned one adds one before; a scale to 99 sets an alarm, to 7 tells a launch, to 13 panics.
 type counter struct{}
 
 type sum struct {
@@ -55,6 +55,10 @@ func (counter) Step(s sum, in events.Input, now time.Time) (sum, events.Decision
 		tell(events.JobStopped{JobEnd: events.JobEnd{Job: b.Job, Reason: "asked"}})
 		d.Forget = true
 	case events.MemberJoin:
+		if b.Planned {
+			s.View.Count++
+			tell(events.JobScaled{Job: b.Job})
+		}
 		d.Reply = events.MemberWaiting{Job: b.Job, Proposed: events.Generation(s.View.Count)}
 	case events.Tick:
 		d.Forget = s.Ended

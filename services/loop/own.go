@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
@@ -40,6 +41,10 @@ func (h *Host[S]) pause(ctx context.Context) {
 	if d <= 0 {
 		return
 	}
+	pause(ctx, d)
+}
+
+func pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -120,7 +125,14 @@ func (h *Host[S]) seen(entity string) {
 
 // turn gives an entity its inputs.
 func (h *Host[S]) turn(ctx context.Context, entity string, parts []*Part) {
-	out, err := h.once(ctx, entity, Inputs(parts))
+	settled := false
+	out, err := h.once(ctx, entity, Inputs(parts), func(out Outcome) {
+		settled = true
+		Settle(parts, out, nil)
+	})
+	if settled {
+		return
+	}
 	if code := events.CodeOf(err); len(parts) > 1 && (code == events.Internal || code == events.Invalid || code == events.TooLarge) {
 		for _, p := range parts { // so that one bad input does not spoil the others
 			h.turn(ctx, entity, []*Part{p})
@@ -131,11 +143,11 @@ func (h *Host[S]) turn(ctx context.Context, entity string, parts []*Part) {
 }
 
 // once runs one turn and reports what came of it.
-func (h *Host[S]) once(ctx context.Context, entity string, inputs []events.Input) (Outcome, error) {
+func (h *Host[S]) once(ctx context.Context, entity string, inputs []events.Input, stored func(Outcome)) (Outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, turnLimit)
 	defer cancel()
 	now := h.o.Now()
-	out, err := h.turner.Turn(ctx, entity, inputs, now)
+	out, err := h.turner.turn(ctx, entity, inputs, now, course{stored: stored, lost: func(n int) { h.yield(ctx, n, h.o.Now().Sub(now)) }})
 	if took := h.o.Now().Sub(now); took > longTurn || out.Lost > 0 {
 		h.rest = h.o.Now().Add(min(max(took/2, longTurn), longRest))
 	}
@@ -147,6 +159,14 @@ func (h *Host[S]) once(ctx context.Context, entity string, inputs []events.Input
 	h.observe(entity, out)
 	h.arm(entity, time.Time{})
 	return out, nil
+}
+
+// yield waits after n lost races in a row, which took so long together: between replicas that decide again at once for as long,
+// the quicker one wins every time.
+func (h *Host[S]) yield(ctx context.Context, n int, took time.Duration) {
+	if each := took / time.Duration(n); each > longTurn {
+		pause(ctx, min(rand.N(each*time.Duration(n)), longRest*time.Duration(n)))
+	}
 }
 
 // arm sets the entity's alarms: its deadline, not before floor, and the telling of what waits in its outbox.
@@ -182,7 +202,7 @@ func (h *Host[S]) due(ctx context.Context) {
 			h.arm(key.entity, time.Time{})
 			continue
 		}
-		if _, err := h.once(ctx, key.entity, []events.Input{{Body: events.Tick{}}}); err == nil { // else it is armed already
+		if _, err := h.once(ctx, key.entity, []events.Input{{Body: events.Tick{}}}, func(Outcome) {}); err == nil { // else it is armed already
 			h.arm(key.entity, h.o.Now().Add(TickAgain))
 		}
 	}

@@ -96,12 +96,22 @@ func NewTurner[S any](o TurnerOptions[S]) (*Turner[S], error) {
 // written by a newer version, Unavailable when it is not known whether the change was stored (a repeat finds out).
 // Internal, Invalid and TooLarge will come back however often it is tried.
 func (t *Turner[S]) Turn(ctx context.Context, entity string, inputs []events.Input, now time.Time) (Outcome, error) {
+	return t.turn(ctx, entity, inputs, now, course{stored: func(Outcome) {}, lost: func(int) {}})
+}
+
+// course is what a host does in the course of a turn.
+type course struct {
+	stored func(Outcome) // between the store and the telling: who asked needs not wait for what others are told
+	lost   func(n int)   // the race for the document was lost for the nth time
+}
+
+func (t *Turner[S]) turn(ctx context.Context, entity string, inputs []events.Input, now time.Time, c course) (Outcome, error) {
 	inputs = slices.Clone(inputs)
 	for i := range inputs {
 		inputs[i].Nonce = cmp.Or(inputs[i].Nonce, t.o.NewID())
 	}
 	for lost := range attempts {
-		out, again, err := t.try(ctx, entity, inputs, now)
+		out, again, err := t.try(ctx, entity, inputs, now, c.stored)
 		out.Lost = lost
 		if err != nil || again {
 			delete(t.kept, entity) // the machine may have modified the state in it
@@ -109,12 +119,13 @@ func (t *Turner[S]) Turn(ctx context.Context, entity string, inputs []events.Inp
 		if err != nil || !again {
 			return out, err
 		}
+		c.lost(lost + 1)
 	}
 	return Outcome{}, events.Errorf(events.Conflict, "%s %s: lost %d races in a row for its document", t.o.Service, entity, attempts)
 }
 
 // try decides once; again = somebody else was first.
-func (t *Turner[S]) try(ctx context.Context, entity string, inputs []events.Input, now time.Time) (_ Outcome, again bool, _ error) {
+func (t *Turner[S]) try(ctx context.Context, entity string, inputs []events.Input, now time.Time, stored func(Outcome)) (_ Outcome, again bool, _ error) {
 	e, fresh, err := t.entry(ctx, entity, now)
 	if err != nil {
 		return Outcome{}, false, err
@@ -133,6 +144,7 @@ func (t *Turner[S]) try(ctx context.Context, entity string, inputs []events.Inpu
 			return Outcome{}, true, nil
 		}
 		e.state = d.state
+		stored(d.out)
 		t.poke(d.pokes)
 		t.end(ctx, entity, e, d)
 		if e.revision == 0 {
@@ -153,11 +165,11 @@ func (t *Turner[S]) try(ctx context.Context, entity string, inputs []events.Inpu
 		return Outcome{}, false, events.Errorf(events.TooLarge, "%s %s: its document is too large: %w", t.o.Service, entity, err)
 	default:
 		// It may have been stored. If somebody has built on it meanwhile, deciding again finds the inputs in its ring.
-		stored, at, lerr := t.bucket.Load(ctx, entity)
+		there, at, lerr := t.bucket.Load(ctx, entity)
 		if lerr != nil && !errors.Is(lerr, events.ErrNotFound) {
 			return Outcome{}, false, events.Errorf(events.Unavailable, "%s %s: not known whether it was stored: %w", t.o.Service, entity, err)
 		}
-		if lerr != nil || !bytes.Equal(stored, value) {
+		if lerr != nil || !bytes.Equal(there, value) {
 			return Outcome{}, true, nil //nolint:nilerr // it is decided again
 		}
 		revision = at
@@ -168,6 +180,7 @@ func (t *Turner[S]) try(ctx context.Context, entity string, inputs []events.Inpu
 	carried, late := !e.told, e.untold()
 	e.doc, e.state, e.revision, e.since, e.told = d.doc, d.state, revision, now, false
 	e.doc.Outbox, e.doc.Brief = d.full, nil
+	stored(d.out)
 	d.out.Untold = t.tell(ctx, e, carried)
 	if err := t.launch(ctx, e, d.launch, late); err != nil && d.out.Untold == nil {
 		d.out.Untold = err
