@@ -18,21 +18,22 @@ import (
 
 // Agent is one node's agent.
 type Agent struct {
-	opt    Options
-	inbox  *inbox
-	api    *workerapi.Server
-	facts  *facts
-	logs   *logs
-	look   atomic.Pointer[look] // what the machine's owner lets others see
-	hello  chan struct{}        // has one place: register again now
-	known  chan struct{}        // closed once discovery has taken the node in
-	member *membership          // nil unless the agent has come for one job
-	tasks  *errgroup.Group
-	hurry  chan struct{}
-	state  worker.State // the owner's
-	joins  map[events.JobID]*gathered
-	via    sync.Map     // of JobID: the replica of the rendezvous that is asked first, a string
-	beat   atomic.Int64 // nanoseconds between heartbeats that discovery asks for
+	opt      Options
+	inbox    *inbox
+	api      *workerapi.Server
+	facts    *facts
+	logs     *logs
+	look     atomic.Pointer[look] // what the machine's owner lets others see
+	hello    chan struct{}        // has one place: register again now
+	known    chan struct{}        // closed once discovery has taken the node in
+	member   *membership          // nil unless the agent has come for one job
+	tasks    *errgroup.Group
+	hurry    chan struct{}
+	state    worker.State // the owner's
+	joins    map[events.JobID]*gathered
+	via      sync.Map     // of JobID: the replica of the rendezvous that is asked first, a string
+	beat     atomic.Int64 // nanoseconds between heartbeats that discovery asks for
+	patience atomic.Int64 // nanoseconds for an answer that it asks for
 
 	departing atomic.Pointer[events.Departure] // nil = it stays
 	departed  chan struct{}                    // closed once it is not

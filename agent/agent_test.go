@@ -92,6 +92,8 @@ type world struct {
 	lines  []string
 	hellos []events.NodeHello
 	byes   []events.NodeBye
+
+	welcome events.NodeWelcome // that discovery answers
 }
 
 func newWorld(t *testing.T, leftovers ...worker.Orphaned) *world {
@@ -113,9 +115,9 @@ func newWorldWith(t *testing.T, config agent.Config, leftovers ...worker.Orphane
 		b, _ := events.DecodeBody[events.NodeHello](d)
 		w.mu.Lock()
 		w.hellos = append(w.hellos, b)
-		w.mu.Unlock()
-		note("hello")
-		return events.NodeWelcome{}
+		defer w.mu.Unlock()
+		w.heard = append(w.heard, "hello")
+		return w.welcome
 	})
 	serve(events.RequestSubject(events.ServiceDiscovery, events.VerbLeave), func(d []byte) events.Body {
 		b, _ := events.DecodeBody[events.NodeBye](d)

@@ -70,19 +70,17 @@ func (a *Agent) join(ctx context.Context, all events.MemberJoins) {
 // ask asks the replica that told the job's newest launch, and any other if that one does not answer. It has the round in its hands:
 // replicas that took in joins of one round side by side would lose races against each other.
 func (a *Agent) ask(ctx context.Context, all events.MemberJoins, trace string) (events.MemberAnswers, error) {
+	crowd := time.Duration(a.patience.Load())
 	if via, ok := a.via.Load(all.Job); ok {
 		subject := events.ReplicaSubject(events.ServiceRendezvous, events.VerbJoins, via.(string))
-		limit := a.opt.Config.CallTimeout / 2
-		if a.beat.Load() > 0 { // in a crowd answers take longer
-			limit = a.opt.Config.CallTimeout
-		}
-		got, err := callOn[events.MemberAnswers](ctx, a, subject, limit, all, trace)
+		got, err := callOn[events.MemberAnswers](ctx, a, subject, max(a.opt.Config.CallTimeout/2, crowd), all, trace)
 		if err == nil {
 			return got, nil
 		}
 		a.via.CompareAndDelete(all.Job, via)
 	}
-	return call[events.MemberAnswers](ctx, a, events.ServiceRendezvous, events.VerbJoins, all, trace)
+	subject := events.RequestSubject(events.ServiceRendezvous, events.VerbJoins)
+	return callOn[events.MemberAnswers](ctx, a, subject, max(a.opt.Config.CallTimeout, crowd), all, trace)
 }
 
 // told notes who tells the launches of a job.

@@ -127,6 +127,7 @@ func (a *Agent) register(work context.Context) {
 			backoff, said, since = first, "", time.Time{}
 			wait = max(wait, w.Hello.D())
 			a.beat.Store(int64(w.Heartbeat.D()))
+			a.patience.Store(int64(w.Patience.D()))
 			once.Do(func() { close(a.known) })
 			a.heard(h)
 		}

@@ -19,14 +19,21 @@ func TestJoinsGoToTheReplicaThatToldTheLaunch(t *testing.T) {
 		replica     func(context.Context) ([]byte, error) // nil = it is gone
 		direct, any int                                   // requests
 		within      time.Duration
+		patience    time.Duration
 	}{
-		"it answers":      {func(context.Context) ([]byte, error) { return answer() }, 1, 0, time.Millisecond},
-		"it is gone":      {nil, 0, 1, time.Millisecond},
-		"it stands still": {func(ctx context.Context) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() }, 1, 1, time.Second},
+		"it answers":               {func(context.Context) ([]byte, error) { return answer() }, 1, 0, time.Millisecond, 0},
+		"it is gone":               {nil, 0, 1, time.Millisecond, 0},
+		"it stands still":          {func(ctx context.Context) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() }, 1, 1, time.Second, 0},
+		"it takes long in a crowd": {func(context.Context) ([]byte, error) { time.Sleep(4 * time.Second); return answer() }, 1, 0, 4500 * time.Millisecond, 5 * time.Second},
+		"it takes too long":        {func(context.Context) ([]byte, error) { time.Sleep(6 * time.Second); return answer() }, 1, 1, 5 * time.Second, 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
+				w.mu.Lock()
+				w.welcome.Patience = events.Duration(c.patience)
+				w.mu.Unlock()
+				time.Sleep(10*time.Second + time.Millisecond) // the next hello
 				ctx, stop := context.WithCancel(context.Background())
 				var all sync.WaitGroup
 				direct := 0

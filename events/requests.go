@@ -34,6 +34,7 @@ type NodeWelcome struct {
 	Node      NodeID   `json:"node"`
 	Heartbeat Duration `json:"heartbeat,omitzero"` // at least so long between heartbeats; zero = as the agent likes
 	Hello     Duration `json:"hello,omitzero"`     // and between hellos
+	Patience  Duration `json:"patience,omitzero"`  // at least so long for the answer to a join
 }
 
 // MemberJoin asks rendezvous to take a worker into the next generation (verb join). Repeating it is harmless.

@@ -11,7 +11,7 @@ import (
 // Times that belong to nobody's specification.
 const (
 	rejoinEvery   = 5 * time.Second       // a join that was taken in and that no launch has answered is repeated; a lost launch is told again before
-	joinTimeout   = 3 * time.Second       // a call that is never answered is taken for lost
+	joinTimeout   = time.Minute           // a call that is never answered is taken for lost; each has a limit of its own
 	firstBackoff  = 50 * time.Millisecond // after a refused join; doubles up to lastBackoff
 	lastBackoff   = time.Second
 	progressEvery = 50 * time.Millisecond // per worker

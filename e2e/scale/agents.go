@@ -343,14 +343,11 @@ func (a *agent) join(ctx context.Context, l launch, all events.MemberJoins) {
 		_, err := a.ports.Calls.Call(once, subject, data)
 		return err == nil
 	}
-	first := call / 2
-	if a.pace.Load().Heartbeat > 0 {
-		first = call
-	}
+	crowd := a.pace.Load().Patience.D()
 	via := true
 	for {
-		via = via && ask(events.ReplicaSubject(events.ServiceRendezvous, events.VerbJoins, l.Via), first)
-		if via || ask(events.RequestSubject(events.ServiceRendezvous, events.VerbJoins), call) {
+		via = via && ask(events.ReplicaSubject(events.ServiceRendezvous, events.VerbJoins, l.Via), max(call/2, crowd))
+		if via || ask(events.RequestSubject(events.ServiceRendezvous, events.VerbJoins), max(call, crowd)) {
 			pause = rejoin
 		}
 		timer := time.NewTimer(pause)

@@ -11,18 +11,23 @@ import (
 const Crowd = 1000
 
 const (
-	crowdBeat  = time.Second      // between heartbeats in a crowd
+	crowdBeat  = time.Second // between heartbeats in a crowd, for each crowdBeats nodes or a part of them
+	crowdBeats = 2500
 	helloEvery = 10 * time.Second // between hellos for each Crowd: each costs a look into the store
+	answerIn   = time.Second      // for an answer, and as long again for each Crowd: repeated requests only make it later
 )
 
 // welcome answers a hello.
 func welcome(n events.NodeID, crowd int) events.NodeWelcome {
 	w := events.NodeWelcome{Node: n, Hello: events.Duration(helloEvery * time.Duration(1+crowd/Crowd))}
 	if crowd >= Crowd {
-		w.Heartbeat = events.Duration(crowdBeat)
+		w.Heartbeat, w.Patience = events.Duration(beat(crowd)), events.Duration(answerIn*time.Duration(2+crowd/Crowd))
 	}
 	return w
 }
+
+// beat is the time between the heartbeats of each of so many nodes.
+func beat(crowd int) time.Duration { return crowdBeat * time.Duration((crowd+crowdBeats-1)/crowdBeats) }
 
 // Crowd is how many nodes are aged.
 func (a *Ages) Crowd() int { return len(a.nodes) }
@@ -33,8 +38,8 @@ func (a *Ages) Crowd() int { return len(a.nodes) }
 // (the idea is Lifeguard's: Dadgar, Phillips, Currey 2018).
 func (a *Ages) patience(now time.Time) (suspect, lost time.Duration) {
 	suspect, lost = a.SuspectAfter, a.LostAfter
-	if len(a.nodes) >= Crowd/2 {
-		suspect, lost = suspect+crowdBeat, lost+crowdBeat
+	if n := 2 * len(a.nodes); n >= Crowd {
+		suspect, lost = suspect+beat(n), lost+beat(n)
 	}
 	silent := 0
 	for _, n := range a.nodes {

@@ -14,9 +14,9 @@ func TestACrowdSpeaksLessOften(t *testing.T) {
 	for crowd, want := range map[int]events.NodeWelcome{
 		0:                    {Node: "node-a", Hello: events.Duration(10 * time.Second)},
 		liveness.Crowd - 1:   {Node: "node-a", Hello: events.Duration(10 * time.Second)},
-		liveness.Crowd:       {Node: "node-a", Hello: events.Duration(20 * time.Second), Heartbeat: events.Duration(time.Second)},
-		5 * liveness.Crowd:   {Node: "node-a", Hello: events.Duration(60 * time.Second), Heartbeat: events.Duration(time.Second)},
-		5*liveness.Crowd - 1: {Node: "node-a", Hello: events.Duration(50 * time.Second), Heartbeat: events.Duration(time.Second)},
+		liveness.Crowd:       crowded(1, 20, 3),
+		5 * liveness.Crowd:   crowded(2, 60, 7),
+		5*liveness.Crowd - 1: crowded(2, 50, 6),
 	} {
 		m := liveness.Machine{}
 		_, d := m.Step(m.New("node-a"), events.Input{Body: events.NodeHello{Node: "node-a", Incarnation: "A", Slots: 1, Crowd: crowd}}, noon)
@@ -24,6 +24,12 @@ func TestACrowdSpeaksLessOften(t *testing.T) {
 			t.Errorf("one of %d is told %+v, want %+v", crowd, d.Reply, want)
 		}
 	}
+}
+
+// crowded is a welcome with this pace, in seconds.
+func crowded(heartbeat, hello, patience int) events.NodeWelcome {
+	of := func(s int) events.Duration { return events.Duration(time.Duration(s) * time.Second) }
+	return events.NodeWelcome{Node: "node-a", Heartbeat: of(heartbeat), Hello: of(hello), Patience: of(patience)}
 }
 
 // TestHowLongSilenceMayBe: of few nodes, of one in a crowd, and of many at once.
@@ -39,6 +45,7 @@ func TestHowLongSilenceMayBe(t *testing.T) {
 		"a lot of many": {200, 31, 6 * time.Second, 6 * time.Second},
 		"of a crowd":    {liveness.Crowd / 2, 60, 2500 * time.Millisecond, 4 * time.Second},
 		"a lot of them": {liveness.Crowd / 2, 61, 8 * time.Second, 8 * time.Second},
+		"of thousands":  {1500, 60, 3500 * time.Millisecond, 5 * time.Second},
 	} {
 		a := ages()
 		for i := range c.nodes {
