@@ -29,8 +29,9 @@ type Log interface {
 	// Publish stores a message and returns its position. The same id on the same stream within the broker's window
 	// stores nothing and is no error. A message over the limit is TooLarge; a full or absent stream is Unavailable.
 	Publish(ctx context.Context, m Message) (uint64, error)
-	// PublishAll stores messages like Publish, many on their way at once, but those of one subject in order. It returns nil when
-	// all are stored. With an error it is open which are: give all of them again, their ids keep them from being stored twice.
+	// PublishAll stores messages like Publish, many on their way at once, in order. It returns nil when the last one is stored, and all
+	// before it unless their stream changed its leader meanwhile: it is for what is made again where it is missed. With an error it
+	// is open which are stored: give all of them again, their ids keep them from being stored twice.
 	PublishAll(ctx context.Context, all []Message) error
 	// Consume shares a durable consumer with every process that names it the same, and calls handle for each message, up to
 	// Parallel at once: handle must not wait for another message. It blocks. A message that is not settled within AckWait is delivered again.
@@ -48,6 +49,7 @@ type Message struct {
 	ID      string // de-duplication key; empty = none
 	Header  map[string][]string
 	Data    []byte
+	TTL     time.Duration // after which it need not be kept, whole seconds; 0 = as long as its stream keeps messages
 }
 
 // Consumer describes a shared durable consumer.
@@ -102,8 +104,8 @@ type Signals interface {
 	// Hear calls fn for each signal in order; with a queue each signal goes to one of those who share it. It blocks.
 	// ready (may be nil) is called once the subscription stands.
 	Hear(ctx context.Context, subject, queue string, fn func(subject string, data []byte), ready func()) error
-	// Launches calls fn with every stored message on subject: now (last one of each), as they come, and again after each reconnect.
-	// It is the agents' way to hear launches without a consumer of their own. It blocks.
+	// Launches calls fn with every stored message on subject: now (last one of each), as they come, and after a reconnect those that
+	// came meanwhile. A message may come twice. It is the agents' way to hear launches without a consumer of their own. It blocks.
 	Launches(ctx context.Context, stream, subject string, fn func(Stored)) error
 	// Watch calls fn with the connection's state, at once and at each change. It blocks.
 	Watch(ctx context.Context, fn func(connected bool)) error

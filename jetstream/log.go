@@ -22,11 +22,19 @@ type logPort struct{ c *Conn }
 
 // Publish implements events.Log.
 func (p logPort) Publish(ctx context.Context, m events.Message) (uint64, error) {
+	return p.c.store(ctx, "publish "+m.Subject, message(ctx, m))
+}
+
+// message makes the form in which a message is published.
+func message(ctx context.Context, m events.Message) *nats.Msg {
 	msg := &nats.Msg{Subject: m.Subject, Header: outgoing(ctx, m.Header), Data: m.Data}
 	if m.ID != "" {
 		msg.Header[js.MsgIDHeader] = []string{m.ID}
 	}
-	return p.c.store(ctx, "publish "+m.Subject, msg)
+	if m.TTL > 0 {
+		msg.Header[headerTTL] = []string{m.TTL.String()}
+	}
+	return msg
 }
 
 // store publishes to a stream and returns the position.

@@ -4,16 +4,18 @@ import (
 	"context"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	js "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/regroup-io/regroup/events"
 )
 
 const (
-	// underWay is how many publishes wait for their acknowledgement at once: enough to hide a replicated stream's latency, few
-	// enough that the server's queue for the stream stays short.
-	underWay = 256
+	// ackEvery is which share of the messages is acknowledged. An acknowledgement costs the servers as much as a message, and a stream
+	// takes in what one connection sends in order: the acknowledged one tells that those before it were there.
+	ackEvery = 64
+	// underWay is how many acknowledgements are waited for at once: enough to hide a replicated stream's latency, few enough that the
+	// server's queue for the stream stays short.
+	underWay = 4
 	// manyLimit bounds all of them together.
 	manyLimit = 10 * time.Second
 )
@@ -27,16 +29,19 @@ func (p logPort) PublishAll(ctx context.Context, all []events.Message) error {
 	what := "publish " + all[0].Subject + " and others"
 	return p.c.attempt(ctx, what, all[0].Subject, manyLimit, func(inner context.Context) error {
 		waiting := make([]js.PubAckFuture, 0, underWay)
-		for _, m := range all {
+		for i, m := range all {
+			msg := message(ctx, m)
+			if (i+1)%ackEvery != 0 && i+1 != len(all) {
+				if err := p.c.nc.PublishMsg(msg); err != nil {
+					return err
+				}
+				continue
+			}
 			if len(waiting) == underWay {
 				if err := acknowledged(inner, waiting[0]); err != nil {
 					return err
 				}
 				waiting = append(waiting[:0], waiting[1:]...)
-			}
-			msg := &nats.Msg{Subject: m.Subject, Header: outgoing(ctx, m.Header), Data: m.Data}
-			if m.ID != "" {
-				msg.Header[js.MsgIDHeader] = []string{m.ID}
 			}
 			f, err := p.c.js.PublishMsgAsync(msg, js.WithRetryAttempts(0))
 			if err != nil {

@@ -78,6 +78,27 @@ func TestFollowBeginsAnewOnAnotherStreamOfTheSameName(t *testing.T) {
 	}
 }
 
+// TestAMessageIsKeptForItsTime: and the others as long as their stream keeps them.
+func TestAMessageIsKeptForItsTime(t *testing.T) {
+	s := jetstreamtest.One(t)
+	subject := func(job events.JobID) string { return events.LaunchSubject("node-a", job) }
+	publish := func(job events.JobID, ttl time.Duration) events.Message {
+		return events.Message{Subject: subject(job), Data: []byte("x"), TTL: ttl}
+	}
+	_, err := s.Ports.Log.Publish(within(t, patience), publish("job-a", 0))
+	must(t, err)
+	must(t, s.Ports.Log.PublishAll(within(t, patience), []events.Message{publish("job-b", 0), publish("job-b", time.Second), publish("job-c", 0)}))
+	await(t, "the message goes", func() bool {
+		_, err := s.Ports.Log.Last(within(t, patience), events.StreamLaunches, subject("job-b"))
+		return events.CodeOf(err) == events.NotFound
+	})
+	for _, job := range []events.JobID{"job-a", "job-c"} {
+		if _, err := s.Ports.Log.Last(within(t, patience), events.StreamLaunches, subject(job)); err != nil {
+			t.Errorf("%s: %v", job, err)
+		}
+	}
+}
+
 func TestConsumerTakesOtherSubjects(t *testing.T) {
 	s := jetstreamtest.One(t)
 	consume := func(subjects ...string) (chan string, func() error) {

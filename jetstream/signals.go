@@ -89,14 +89,15 @@ func (p signals) Launches(ctx context.Context, stream, subject string, fn func(e
 // Readings after the first ask only for what is newer: one request. TestConformanceOnThreeServers/launches/reconnect shows it.
 var launchReadings = []time.Duration{0, 100 * time.Millisecond, 400 * time.Millisecond, 1600 * time.Millisecond, 6400 * time.Millisecond}
 
-// readLaunches reads what is kept at each connect. A failed reading is repeated.
+// readLaunches reads what is kept at the first connect, and at each one after it what is newer than what was read: when a server dies,
+// thousands of agents connect again at once, and the server drops all requests when 10,000 wait. A failed reading is repeated.
 func (p signals) readLaunches(ctx context.Context, stream, subject string, fn func(events.Stored)) error {
+	next := uint64(1)
 	for {
 		if p.c.state.await(ctx) != nil {
 			return p.c.state.hold(ctx)
 		}
 		life, cancel := p.c.state.life(ctx)
-		next := uint64(1)
 		for _, pause := range launchReadings {
 			if !p.c.state.pause(life, pause) {
 				break

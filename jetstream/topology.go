@@ -52,7 +52,7 @@ func topology(replicas int) []js.StreamConfig {
 	commands.Retention, commands.Discard = js.WorkQueuePolicy, js.DiscardNew
 	facts := stream(events.StreamFacts, events.AllFacts, "Regroup: what happened", factsBytes, factsAge)
 	launches := stream(events.StreamLaunches, events.AllLaunches, "Regroup: what each node must run, last one per node and job", launchesBytes, launchesAge)
-	launches.MaxMsgsPerSubject = 1
+	launches.MaxMsgsPerSubject, launches.AllowMsgTTL = 1, true // a stop is not kept for long
 	logs := stream(events.StreamLogs, events.AllLogs, "Regroup: output of workers", logsBytes, logsAge)
 	spans := stream(events.StreamSpans, events.AllSpans, "Regroup: OTLP spans", spansBytes, spansAge)
 	all := []js.StreamConfig{commands, facts, launches, logs, spans}

@@ -130,10 +130,31 @@ func launchesReconnect(t *testing.T, h Harness) {
 	launch(t, h.Ports, node, "job-a", "a1")
 	launch(t, h.Ports, node, "job-b", "b1")
 	wantLaunches(t, heard, "a1", "b1")
+	var want []string
+	for i := range 30 {
+		want = append(want, fmt.Sprint("a", i+2))
+	}
+	published := make(chan error, 1)
+	go func() {
+		ctx := timeout(t)
+		for i, data := range want {
+			m := events.Message{Subject: events.LaunchSubject(events.NodeID(node), events.JobID(fmt.Sprint("job-", i))), Data: []byte(data)}
+			for {
+				if _, err := h.Ports.Log.Publish(ctx, m); err == nil {
+					break // else the connection was cut just then
+				}
+				if ctx.Err() != nil {
+					published <- ctx.Err()
+					return
+				}
+			}
+		}
+		published <- nil
+	}()
 	h.Reconnect()
-	wantLaunches(t, heard, "a1", "b1")
-	launch(t, h.Ports, node, "job-a", "a2")
-	wantLaunches(t, heard, "a2")
+	h.Reconnect()
+	must(t, <-published)
+	wantLaunches(t, heard, want...)
 }
 
 func watchConnection(t *testing.T, h Harness) {

@@ -225,6 +225,10 @@ func (t *Turner[S]) tellLater(ctx context.Context, entity string, d *decided[S],
 	return nil
 }
 
+// stopLife is how long a stop is kept: an agent that begins reads all that is kept for its node. One that was away for longer and still
+// runs the job says so in its heartbeats.
+const stopLife = time.Hour
+
 // launchMessage is the stored form of a launch.
 func launchMessage(l events.Launch, trace string) (events.Message, error) {
 	data, err := events.EncodeBody(l)
@@ -235,6 +239,9 @@ func launchMessage(l events.Launch, trace string) (events.Message, error) {
 		Subject: events.LaunchSubject(l.Node, l.Job),
 		ID:      string(l.Job) + "-" + string(l.Node) + "-" + strconv.FormatUint(l.Revision, 10),
 		Data:    data,
+	}
+	if l.Phase == events.PhaseStop {
+		m.TTL = stopLife
 	}
 	if trace = cmp.Or(l.Trace, trace); trace != "" {
 		m.Header = map[string][]string{events.HeaderTrace: {trace}}
