@@ -50,6 +50,7 @@ func (c *checker) fact(e events.Event) {
 		c.leftWell[b.Incarnation] = true
 	case events.NodeLost:
 		delete(c.leftWell, b.Incarnation)
+		c.lost[b.Incarnation] = true
 	case events.JobCharged:
 		c.charge(b)
 	case events.JobRespawned:

@@ -121,7 +121,8 @@ func (c *checker) registry(old, s job.State) {
 	}
 	a := c.job(v.Job)
 	for _, w := range v.Workers {
-		if w.Incarnation != "" && (w.State == events.WorkerHasFailed || w.State == events.WorkerIsLost) {
+		// One turn may take in that a node was lost and that it is back: then its worker is counted although it lives.
+		if w.Incarnation != "" && (w.State == events.WorkerHasFailed || w.State == events.WorkerIsLost || c.lost[w.Agent]) {
 			a.dead[w.Incarnation] = true
 		}
 	}

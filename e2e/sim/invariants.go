@@ -48,6 +48,7 @@ type checker struct {
 	slots    events.PoolView
 	nodes    map[string]events.NodeView
 	rounds   map[string]round.State
+	lost     map[events.Incarnation]bool // agents that discovery has taken for dead
 	leftWell map[events.Incarnation]bool // agents that have said goodbye
 	states   map[string]job.State
 	last     map[string]*process // newest process by place and job
@@ -72,7 +73,7 @@ type account struct {
 func newChecker(w *world) *checker {
 	return &checker{
 		w: w, jobs: map[events.JobID]*account{}, number: map[string]uint64{}, begun: map[string]*process{}, last: map[string]*process{},
-		good: map[events.JobID]events.Generation{}, leftWell: map[events.Incarnation]bool{}, rounds: map[string]round.State{}, nodes: map[string]events.NodeView{}, states: map[string]job.State{},
+		good: map[events.JobID]events.Generation{}, lost: map[events.Incarnation]bool{}, leftWell: map[events.Incarnation]bool{}, rounds: map[string]round.State{}, nodes: map[string]events.NodeView{}, states: map[string]job.State{},
 	}
 }
 

@@ -54,6 +54,11 @@ func (t *turn) found(b events.NodeJoined) {
 	for i := range t.View.Workers {
 		w := &t.View.Workers[i]
 		n := t.Notes[w.Place.String()]
+		working := t.View.State == events.JobIsWaiting || t.View.State == events.JobIsRunning
+		if w.Place.Node == b.Node && w.Agent == b.Incarnation && working && t.stranded(w) { // it crashed before its node's return was heard
+			t.unstrand(w)
+			continue
+		}
 		if w.Place.Node != b.Node || w.Agent != b.Incarnation || w.State != events.WorkerIsLost || n.Verdict == respawned {
 			continue
 		}
@@ -66,7 +71,7 @@ func (t *turn) found(b events.NodeJoined) {
 		}
 		w.State = events.WorkerHasFailed
 		t.note(w.Place, func(n *Note) { n.Verdict = "" })
-		if (t.View.State == events.JobIsWaiting || t.View.State == events.JobIsRunning) && t.hasPlace(w.Place) {
+		if working && t.hasPlace(w.Place) {
 			t.respawn(w)
 		}
 	}

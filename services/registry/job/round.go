@@ -29,17 +29,14 @@ func (t *turn) placed(b events.PlacementSet) {
 	for _, p := range t.Placed.Places {
 		t.note(p, func(n *Note) { n.Gone = true })
 	}
-	var again []*events.WorkerView
 	for _, p := range b.Places {
-		if w := t.worker(p); w != nil && t.Notes[p.String()].Unplaced == w.Incarnation && !t.nodeIsGone(w) {
-			again = append(again, w)
-		}
-		t.note(p, func(n *Note) { n.Gone, n.Unplaced = false, "" })
+		t.note(p, func(n *Note) { n.Gone = false })
 	}
 	t.Placed.Places = b.Places
-	for _, w := range again { // it died in a place that was given again before: it was only not known yet
-		t.note(w.Place, func(n *Note) { n.Verdict = "" })
-		t.respawn(w)
+	for _, p := range b.Places {
+		if w := t.worker(p); w != nil && t.stranded(w) { // it died in a place that was given again before: it was only not known yet
+			t.unstrand(w)
+		}
 	}
 	if t.View.State == events.JobIsWaiting {
 		t.View.Reason = fmt.Sprintf("has %d of the wanted %d to %d places, waits for its workers to start", len(b.Places),

@@ -71,7 +71,7 @@ type Note struct {
 	Gone      bool                 `json:"gone,omitempty"`      // the scheduler took the place away
 	Exited    events.Incarnation   `json:"exited,omitempty"`    // a life that was thought lost, and whose exit was told then
 	Well      bool                 `json:"well,omitempty"`      // its exit was a success
-	Unplaced  events.Incarnation   `json:"unplaced,omitempty"`  // a life that was blamed only because its place was taken away
+	Unplaced  events.Incarnation   `json:"unplaced,omitempty"`  // a life that was blamed only because its place was taken away, or its node gone
 	Completed bool                 `json:"completed,omitempty"` // a life that was replaced since had completed the training
 	Behind    time.Time            `json:"behind,omitzero"`     // this worker was asked back, or its generation's successor sealed without it, and nobody said why
 }

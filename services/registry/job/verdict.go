@@ -28,6 +28,7 @@ func (t *turn) failed(w *events.WorkerView, b events.WorkerExited) {
 		t.note(w.Place, func(n *Note) { n.Unplaced = w.Incarnation })
 		t.blame(w, fmt.Sprintf("the job no longer has the place %s", w.Place))
 	case t.nodeIsGone(w):
+		t.note(w.Place, func(n *Note) { n.Unplaced = w.Incarnation })
 		t.blame(w, fmt.Sprintf("the node %s is gone", w.Place.Node))
 	default:
 		t.respawn(w)
@@ -60,6 +61,17 @@ func (t *turn) respawn(w *events.WorkerView) {
 		t.tell(events.JobRespawned{Job: t.View.Job, Place: w.Place, Dead: w.Incarnation, Attempt: w.Attempt + 1})
 		t.verdictSpan("respawned", w)
 	}
+}
+
+// unstrand starts a dead worker again that was blamed only because its place or node was gone: they are back.
+func (t *turn) unstrand(w *events.WorkerView) {
+	t.note(w.Place, func(n *Note) { n.Verdict, n.Unplaced = "", "" })
+	t.respawn(w)
+}
+
+// stranded tells whether a worker is one that unstrand is for.
+func (t *turn) stranded(w *events.WorkerView) bool {
+	return t.Notes[w.Place.String()].Unplaced == w.Incarnation && w.Incarnation != "" && t.hasPlace(w.Place) && !t.nodeIsGone(w)
 }
 
 // blame says that a dead worker's place stays empty.
