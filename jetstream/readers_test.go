@@ -3,6 +3,8 @@ package jetstream_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -53,6 +55,48 @@ func TestWatchTellsWhatVanishedWithoutTrace(t *testing.T) {
 	if !got["b= removed=true revision=true"] || !got["c=y removed=false revision=true"] {
 		t.Errorf("told %v, want b removed and c present", got)
 	}
+}
+
+// TestWatchShowsAnOldCopyAsItIs: revisions that come again are not taken for those that were seen.
+func TestWatchShowsAnOldCopyAsItIs(t *testing.T) {
+	s := jetstreamtest.One(t)
+	b := s.Ports.Buckets.Bucket(events.BucketNodes)
+	save := func(key, value string, revision uint64) uint64 {
+		t.Helper()
+		revision, err := b.Save(within(t, patience), key, []byte(value), revision)
+		must(t, err)
+		return revision
+	}
+	told := make(chan string, 100)
+	background(t, func(ctx context.Context) error {
+		return b.Watch(ctx, func(k string, v []byte, _ uint64) { told <- fmt.Sprintf("%s=%s", k, v) }, nil)
+	})
+	want := func(all ...string) {
+		t.Helper()
+		for range all {
+			got := next(t, told, fmt.Sprint(all))
+			if !slices.Contains(all, got) {
+				t.Fatalf("told %q, want %q", got, all)
+			}
+		}
+	}
+	first := save("a", "1", 0)
+	want("a=1")
+	dir, old := s.Options[0].StoreDir, t.TempDir()
+	s.Stop(0)
+	must(t, os.CopyFS(old, os.DirFS(dir)))
+	s.Start(t, 0)
+	retry(t, "save after the restart", func(ctx context.Context) error {
+		_, err := b.Save(ctx, "a", []byte("2"), first)
+		return err
+	})
+	save("c", "3", 0)
+	want("a=2", "c=3")
+	s.Stop(0)
+	must(t, os.RemoveAll(dir))
+	must(t, os.CopyFS(dir, os.DirFS(old)))
+	s.Start(t, 0)
+	want("a=1", "c=")
 }
 
 func TestFollowBeginsAnewOnAnotherStreamOfTheSameName(t *testing.T) {

@@ -14,7 +14,7 @@ const (
 	crowdBeat  = time.Second // between heartbeats in a crowd, for each crowdBeats nodes or a part of them
 	crowdBeats = 2500
 	helloEvery = 10 * time.Second // between hellos for each Crowd: each costs a look into the store
-	answerIn   = time.Second      // for an answer, and as long again for each Crowd: repeated requests only make it later
+	answerIn   = time.Second      // for an answer, twice and once more for each Crowd: repeated requests only make it later
 )
 
 // welcome answers a hello.
@@ -32,8 +32,8 @@ func beat(crowd int) time.Duration { return crowdBeat * time.Duration((crowd+cro
 // Crowd is how many nodes are aged.
 func (a *Ages) Crowd() int { return len(a.nodes) }
 
-// patience returns after which silence a node is to be suspected, and pinged. One in a crowd may be silent for one heartbeat more;
-// that ends later than it begins, as agents hear of the new pace at their next hello. And when many fall silent at once, it is
+// patience returns after which silence a node is to be suspected, and pinged. One in a crowd may be silent for one heartbeat more,
+// and that of a crowd twice as large: agents hear of the new pace at their next hello. And when many fall silent at once, it is
 // more likely that we or the brokers cannot keep up, and a fact about each of them would not help: then all get twice the time
 // (the idea is Lifeguard's: Dadgar, Phillips, Currey 2018).
 func (a *Ages) patience(now time.Time) (suspect, lost time.Duration) {
