@@ -1,118 +1,113 @@
-// Package kernel combines two buffers element by element: the arithmetic of an
-// allreduce, in plain Go for every architecture.
+// Package kernel does arithmetic on the elements of whole buffers: what an allreduce
+// does with numbers between receiving and sending them.
 //
-// Rules for special values, which are those of Go and IEEE 754:
+// Buffers are bytes, because the engine moves bytes; a [Type] says what they hold, in
+// the byte order of the machine. They may start at any address. Lengths that do not
+// fit each other are a bug of the caller: panic.
 //
-//   - Sum: float addition, so a NaN anywhere makes the result NaN and Inf + -Inf
-//     is NaN. Integers wrap around.
-//   - Min, Max: a NaN on either side makes the result NaN; -0 is less than +0.
-//     Which NaN (its payload bits) is not promised.
-//   - Divide: floats are multiplied by 1/n, computed once in their own type;
-//     integers are divided and truncated toward zero.
+// # Rules
 //
-// Subnormal numbers are kept (Go never flushes them to zero).
+//   - Sum, product: integers wrap around. Floats follow IEEE 754, so a NaN anywhere
+//     makes the result NaN, and so do Inf + -Inf and 0 * Inf.
+//   - Min, max: a NaN on either side makes the result NaN; -0 is less than +0.
+//   - Float16 and BFloat16 are computed with as float32, and rounded once per
+//     operation, to nearest, ties to even. Too large is Inf.
+//   - Average multiplies floats by 1/n, which is computed in float64 and rounded once to
+//     the type of the computation. Integers are divided and truncated toward zero.
+//   - Subnormal numbers are kept, unless a C library has told the processor otherwise
+//     for its thread.
+//
+// Every processor gives the same bits, except for a NaN: that it is one is promised,
+// its sign and payload are not.
 package kernel
 
-// Number is what the kernels compute with.
-type Number interface {
-	~float32 | ~float64 | ~int32 | ~int64
+import "fmt"
+
+// Features names the instructions that this process uses: "avx512", "avx2" or "generic".
+func Features() string { return chosen.name }
+
+// Reduce makes dst = dst op src. The two do not overlap, unless they are the same.
+func Reduce(t Type, op Op, dst, src []byte) { Combine(t, op, dst, dst, src) }
+
+// Combine makes dst = a op b. dst may be a or b, but not overlap them otherwise.
+func Combine(t Type, op Op, dst, a, b []byte) {
+	checkOp(op)
+	n := elements(t, dst)
+	checkLength(n, t, a)
+	checkLength(n, t, b)
+	chosen.combineAll(t, op, n, dst, a, b)
 }
 
-// lane is the number of elements per turn. Going through a pointer to an array
-// leaves the compiler one bounds check per turn: about twice as fast as the plain
-// loop.
-const lane = 8
-
-// Sum adds src to dst. src must be at least as long as dst; it panics otherwise.
-func Sum[T Number](dst, src []T) {
-	src = src[:len(dst)]
-	for len(dst) >= lane {
-		d, s := (*[lane]T)(dst), (*[lane]T)(src)
-		d[0] += s[0]
-		d[1] += s[1]
-		d[2] += s[2]
-		d[3] += s[3]
-		d[4] += s[4]
-		d[5] += s[5]
-		d[6] += s[6]
-		d[7] += s[7]
-		dst, src = dst[lane:], src[lane:]
-	}
-	for i := range dst {
-		dst[i] += src[i]
-	}
+// ReduceWiden makes dst = dst op src, where dst is float32 and src Float16 or BFloat16:
+// what arrives compressed is not rounded again.
+func ReduceWiden(from Type, op Op, dst, src []byte) {
+	checkOp(op)
+	checkHalf(from)
+	n := elements(from, src)
+	checkLength(n, Float32, dst)
+	chosen.reduceWidenAll(from, op, n, dst, src)
 }
 
-// Min stores the lesser of each pair in dst. src must be at least as long as dst.
-func Min[T Number](dst, src []T) {
-	src = src[:len(dst)]
-	for len(dst) >= lane {
-		d, s := (*[lane]T)(dst), (*[lane]T)(src)
-		d[0] = min(d[0], s[0])
-		d[1] = min(d[1], s[1])
-		d[2] = min(d[2], s[2])
-		d[3] = min(d[3], s[3])
-		d[4] = min(d[4], s[4])
-		d[5] = min(d[5], s[5])
-		d[6] = min(d[6], s[6])
-		d[7] = min(d[7], s[7])
-		dst, src = dst[lane:], src[lane:]
-	}
-	for i := range dst {
-		dst[i] = min(dst[i], src[i])
-	}
+// Narrow makes Float16 or BFloat16 of the float32 in src: to nearest, ties to even.
+func Narrow(to Type, dst, src []byte) {
+	checkHalf(to)
+	n := elements(to, dst)
+	checkLength(n, Float32, src)
+	chosen.narrowAll(to, n, dst, src)
 }
 
-// Max stores the greater of each pair in dst. src must be at least as long as dst.
-func Max[T Number](dst, src []T) {
-	src = src[:len(dst)]
-	for len(dst) >= lane {
-		d, s := (*[lane]T)(dst), (*[lane]T)(src)
-		d[0] = max(d[0], s[0])
-		d[1] = max(d[1], s[1])
-		d[2] = max(d[2], s[2])
-		d[3] = max(d[3], s[3])
-		d[4] = max(d[4], s[4])
-		d[5] = max(d[5], s[5])
-		d[6] = max(d[6], s[6])
-		d[7] = max(d[7], s[7])
-		dst, src = dst[lane:], src[lane:]
-	}
-	for i := range dst {
-		dst[i] = max(dst[i], src[i])
-	}
+// Widen makes float32 of the Float16 or BFloat16 in src: exact.
+func Widen(from Type, dst, src []byte) {
+	checkHalf(from)
+	n := elements(from, src)
+	checkLength(n, Float32, dst)
+	chosen.widenAll(from, n, dst, src)
 }
 
-// Divide turns a sum of n contributions into their average, in place. n >= 1.
-func Divide[T Number](dst []T, n int) {
-	if !IsFloat[T]() {
-		by := T(n)
-		for i := range dst {
-			dst[i] /= by
-		}
+// Scale multiplies floats by factor, rounded to the type of the computation: float32,
+// or float64 for Float64. Integers have no factor: it panics.
+func Scale(t Type, dst []byte, factor float64) {
+	if !t.Float() {
+		panic(fmt.Sprintf("kernel: scale of %s: only floats have a factor", t))
+	}
+	chosen.scaleAll(t, elements(t, dst), dst, factor)
+}
+
+// Average turns a sum of n contributions into their average. n is at least 1.
+func Average(t Type, dst []byte, n int) {
+	if n < 1 {
+		panic(fmt.Sprintf("kernel: average of %d contributions", n))
+	}
+	if t.Float() {
+		Scale(t, dst, 1/float64(n))
 		return
 	}
-	factor := 1 / T(n)
-	for len(dst) >= lane {
-		d := (*[lane]T)(dst)
-		d[0] *= factor
-		d[1] *= factor
-		d[2] *= factor
-		d[3] *= factor
-		d[4] *= factor
-		d[5] *= factor
-		d[6] *= factor
-		d[7] *= factor
-		dst = dst[lane:]
+	elements(t, dst)
+	divide(t, dst, int64(n))
+}
+
+// elements is how many t make up b.
+func elements(t Type, b []byte) int {
+	if len(b)%t.Size() != 0 {
+		panic(fmt.Sprintf("kernel: %d bytes are not a whole number of %s", len(b), t))
 	}
-	for i := range dst {
-		dst[i] *= factor
+	return len(b) / t.Size()
+}
+
+func checkLength(n int, t Type, b []byte) {
+	if len(b) != n*t.Size() {
+		panic(fmt.Sprintf("kernel: %d bytes where %d %s are expected", len(b), n, t))
 	}
 }
 
-// IsFloat tells floats from integers, also for named types, which a type switch
-// on any(T) would miss.
-func IsFloat[T Number]() bool {
-	one, two := T(1), T(2)
-	return one/two != 0
+func checkOp(op Op) {
+	if op >= ops {
+		panic("kernel: no such operation: " + op.String())
+	}
+}
+
+func checkHalf(t Type) {
+	if t != Float16 && t != BFloat16 {
+		panic(fmt.Sprintf("kernel: %s where float16 or bfloat16 is expected", t))
+	}
 }

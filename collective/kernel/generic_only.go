@@ -1,0 +1,4 @@
+package kernel
+
+// variants lists what this machine can run, the best last.
+func variants() []*variant { return []*variant{{name: "generic"}} }

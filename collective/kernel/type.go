@@ -1,0 +1,64 @@
+package kernel
+
+import "fmt"
+
+// Type is the type of the elements. The zero value is none.
+type Type uint8
+
+// The types.
+const (
+	Int8 Type = iota + 1
+	Uint8
+	Int16
+	Int32
+	Int64
+	Float16
+	BFloat16
+	Float32
+	Float64
+	types
+)
+
+// Size is the number of bytes of an element.
+func (t Type) Size() int {
+	switch t {
+	case Int8, Uint8:
+		return 1
+	case Int16, Float16, BFloat16:
+		return 2
+	case Int32, Float32:
+		return 4
+	case Int64, Float64:
+		return 8
+	}
+	panic("kernel: no size: " + t.String())
+}
+
+// Float tells the floats from the integers.
+func (t Type) Float() bool { return t >= Float16 && t <= Float64 }
+
+func (t Type) String() string {
+	if t == 0 || t >= types {
+		return fmt.Sprintf("Type(%d)", uint8(t))
+	}
+	return [types]string{"", "int8", "uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"}[t]
+}
+
+// Op is what is done with two elements.
+type Op uint8
+
+// The operations.
+const (
+	OpSum Op = iota
+	OpProduct
+	OpMin
+	OpMax
+	ops
+)
+
+func (o Op) String() string {
+	if o >= ops {
+		return fmt.Sprintf("Op(%d)", uint8(o))
+	}
+	return [ops]string{"sum", "product", "min", "max"}[o]
+}
