@@ -29,7 +29,7 @@ func TestScale(t *testing.T) {
 func TestAverage(t *testing.T) {
 	rng := source()
 	for _, elem := range allTypes {
-		for _, world := range []int{1, 2, 3, 7, 127, 128, 129, 1000, 1 << 40} {
+		for _, world := range []int{1, 2, 3, 7, 127, 128, 129, 1000, 1 << 30} {
 			for offset := range 64 {
 				dst := fill(rng, elem, offset, 300)
 				was := slices.Clone(dst.body)

@@ -1,3 +1,5 @@
+//go:build !amd64 || race
+
 package kernel
 
 // variants lists what this machine can run, the best last.

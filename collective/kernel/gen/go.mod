@@ -1,0 +1,12 @@
+// Its own module, so that Regroup does not depend on the assembler's library.
+module github.com/regroup-io/regroup/collective/kernel/gen
+
+go 1.26.0
+
+require github.com/mmcloughlin/avo v0.5.0
+
+require (
+	golang.org/x/mod v0.42.0 // indirect
+	golang.org/x/sync v0.24.0 // indirect
+	golang.org/x/tools v0.52.0 // indirect
+)
