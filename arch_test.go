@@ -26,7 +26,7 @@ var pure = []string{
 	"agent/worker", "collective/schedule",
 }
 
-var pureStd = []string{"errors", "fmt", "slices", "maps", "cmp", "sort", "strings", "strconv", "math", "math/bits", "time"}
+var pureStd = []string{"errors", "fmt", "iter", "slices", "maps", "cmp", "sort", "strings", "strconv", "math", "math/bits", "time"}
 
 // layer says what a package may import of ours and of others. Standard library is free unless std is set.
 type layer struct {

@@ -2,14 +2,14 @@ package collective
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/regroup-io/regroup/collective/schedule"
+	"github.com/regroup-io/regroup/collective/shm"
 )
 
 // Communicator is one rank's membership in one generation. Its methods and the
@@ -18,7 +18,7 @@ import (
 // Recv do not wait for them, only for each other per peer and direction.
 type Communicator struct {
 	opt  Options
-	ring schedule.Ring
+	ring schedule.Place
 
 	// life ends with the failure or with Close.
 	life    context.Context //nolint:containedctx // the communicator's own end, not a caller's
@@ -28,45 +28,64 @@ type Communicator struct {
 	quit    chan struct{} // closed by Close when nothing is left to be said
 	tasks   sync.WaitGroup
 
-	mu         sync.Mutex
-	closing    bool
-	prevTaken  bool
-	next, prev *link
-	joined     chan struct{} // closed when both are there
-	lanes      map[int]*lane
-	closeOnce  sync.Once
+	mu        sync.Mutex
+	closing   bool
+	ahead     map[int]*link // that this rank has dialled; nil = not yet
+	behind    map[int]*link // that have dialled this rank
+	admitted  map[int]bool  // of those
+	joined    chan struct{} // closed when all are there
+	lanes     map[int]*lane
+	shares    chan share   // from the other ranks of this machine
+	sharing   map[int]bool // of those
+	paths     map[int]*path
+	closeOnce sync.Once
 
 	turn    chan struct{} // held by the running collective operation
 	seq     uint64        // guarded by turn
-	work    work          // guarded by turn
-	posts   chan *work    // what the reader of prev shall receive
-	scratch []byte        // one chunk, used by the reader of prev
-	busy    atomic.Int32  // operations that wait for peers
-	reports atomic.Bool   // New has returned: failures go to OnFailure
+	offsets []int         // scratch, guarded by turn
+	scaled  []int         // likewise
+	calls   calls
+	local   *shm.Group   // with the ranks of this machine; nil = none, see apart
+	apart   error        // why there is none
+	work    execution    // guarded by turn
+	sender  bool         // its second thread runs; guarded by turn
+	spins   int          // how often a thread looks before it sleeps
+	busy    atomic.Int32 // operations that wait for peers
+
+	looks        atomic.Int64 // ticks of the monitor
+	waitingSince atomic.Int64 // the tick at which an operation began last
+
+	reports atomic.Bool // New has returned: failures go to OnFailure
 }
 
-// New joins the generation: it dials the next rank of the ring, waits for the
-// previous one, and returns when both are connected. It ends with ctx, or when a
-// neighbour is gone or refuses; the error names the option or the rank. A
+// New joins the generation: it dials its neighbours, the ranks at distances of 1, 2, 4 and
+// so on, waits for those that dial it, and returns when all are connected. It ends with
+// ctx, or when a neighbour is gone or refuses; the error names the option or the rank. A
 // generation that failed to form is over: the next attempt needs a new one.
 func New(ctx context.Context, o Options) (*Communicator, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
 	c := &Communicator{
-		opt: o, ring: schedule.Ring{World: o.World, Rank: o.Rank},
-		quit: make(chan struct{}), joined: make(chan struct{}), lanes: map[int]*lane{},
-		turn: make(chan struct{}, 1), posts: make(chan *work, 1),
-		scratch: alignedBytes(o.ChunkBytes),
+		opt: o, ring: schedule.Place{World: o.World, Rank: o.Rank},
+		quit: make(chan struct{}), joined: make(chan struct{}),
+		ahead: map[int]*link{}, behind: map[int]*link{}, admitted: map[int]bool{},
+		lanes: map[int]*lane{}, paths: map[int]*path{},
+		shares: make(chan share, max(o.LocalSize, 1)), sharing: map[int]bool{},
+		turn: make(chan struct{}, 1), spins: spinsFor(o),
 	}
 	c.life, c.endLife = context.WithCancelCause(context.Background())
-	c.work.init()
+	c.work.init(c)
 	if err := o.Endpoint.register(c); err != nil {
 		return nil, err
 	}
 	c.tasks.Go(c.monitor)
 	if o.World > 1 {
-		if err := c.connect(ctx); err != nil {
+		err := c.connect(ctx)
+		if err == nil {
+			err = c.share(ctx)
+		}
+		if err != nil {
 			_ = c.Close()
 			return nil, fmt.Errorf("join generation %d as rank %d of %d: %w", o.Generation, o.Rank, o.World, err)
 		}
@@ -75,94 +94,18 @@ func New(ctx context.Context, o Options) (*Communicator, error) {
 	return c, nil
 }
 
-// connect returns when the ring is closed around this rank, or the failure.
-func (c *Communicator) connect(ctx context.Context) error {
-	// Ends with life and not with ctx, whose end is turned into a failure first: the
-	// peer that is being dialled is then told of it.
-	dialing, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	defer context.AfterFunc(c.life, cancel)()
-	dialed := make(chan error, 1)
-	go func() {
-		conn, err := c.dial(dialing, c.ring.Next(), forRing)
-		if err == nil {
-			c.attach(conn, c.ring.Next(), true)
-		}
-		dialed <- err
-	}()
-	for pending := dialed; ; {
-		select {
-		case <-c.joined:
-			if pending != nil {
-				<-pending
-			}
-			return c.Failed()
-		case err := <-pending:
-			pending = nil
-			if err != nil && c.Failed() == nil && ctx.Err() == nil {
-				c.failDial(err)
-			}
-		case <-c.life.Done():
-			cancel()
-			if pending != nil {
-				<-pending
-			}
-			return c.Failed()
-		case <-ctx.Done():
-			cause := fmt.Errorf("%s: %w", c.missing(), context.Cause(ctx))
-			c.fail(&AbortedError{Rank: c.opt.Rank, Generation: c.opt.Generation, Cause: cause})
-		}
+// spinsFor is how often a thread that waits for a message looks for it before it sleeps:
+// about 20 µs, less than waking up takes. With more ranks than processors on this machine
+// it would keep the one from running that it waits for.
+func spinsFor(o Options) int {
+	local := o.LocalSize
+	if local == 0 {
+		local = o.World
 	}
-}
-
-// failDial fails the generation because the next rank can not be had.
-func (c *Communicator) failDial(err error) {
-	switch {
-	case isVerdict(err):
-		c.fail(err) // the next rank told how the generation ended there
-	case errors.Is(err, ErrRefused):
-		c.fail(&AbortedError{Rank: c.opt.Rank, Generation: c.opt.Generation, Cause: err})
-	default:
-		c.blame(c.ring.Next(), err)
+	if local > runtime.NumCPU() {
+		return 0
 	}
-}
-
-func (c *Communicator) missing() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.next == nil && c.prev == nil:
-		return fmt.Sprintf("neither rank %d nor rank %d is there", c.ring.Next(), c.ring.Prev())
-	case c.next == nil:
-		return fmt.Sprintf("rank %d is not there", c.ring.Next())
-	}
-	return fmt.Sprintf("rank %d is not there", c.ring.Prev())
-}
-
-// attach makes a connection a link of the ring and starts its two goroutines.
-func (c *Communicator) attach(conn net.Conn, peer int, forward bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	l := newLink(c, conn, peer, forward)
-	if c.closing {
-		// The peer was welcomed a moment ago. Without a word it would blame us.
-		_ = conn.SetWriteDeadline(time.Now().Add(sayAbort))
-		_ = l.send(head{kind: frameAbort}, c.verdict())
-		_ = conn.Close()
-		return
-	}
-	if forward {
-		c.next = l
-	} else {
-		c.prev = l
-	}
-	// A communicator that has failed in the meantime starts them all the same: the
-	// writer then has just one thing to say.
-	c.tasks.Go(l.write)
-	c.tasks.Go(l.read)
-	if c.next != nil && c.prev != nil {
-		close(c.joined)
-	}
+	return 64
 }
 
 // Rank is this process's place, 0 to World-1.
@@ -173,18 +116,6 @@ func (c *Communicator) World() int { return c.opt.World }
 
 // Generation is the number of the generation that this communicator belongs to.
 func (c *Communicator) Generation() uint64 { return c.opt.Generation }
-
-func (c *Communicator) links() []*link {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var all []*link
-	for _, l := range []*link{c.next, c.prev} {
-		if l != nil {
-			all = append(all, l)
-		}
-	}
-	return all
-}
 
 const (
 	// byeFor is how long Close waits for a neighbour that is slow to read what was
@@ -199,7 +130,7 @@ const (
 // *PeerLostError with ErrLeft; if all ranks close after their last operation,
 // nobody sees an error. A running operation ends with ErrClosed.
 //
-// It says goodbye and waits until both neighbours have read all that was sent to
+// It says goodbye and waits until its neighbours have read all that was sent to
 // them, which is at once unless they are stuck: at most 2 s, or 100 ms after a
 // failure. When it returns every goroutine of the communicator has ended. It
 // always returns nil; closing again does nothing.
@@ -242,5 +173,13 @@ func (c *Communicator) close() {
 		_ = l.conn.Close()
 	}
 	c.closeLanes()
+	c.interrupt()
 	c.tasks.Wait()
+	for c.busy.Load() > 0 { // a call that has failed and is on its way out
+		runtime.Gosched()
+	}
+	c.wires(wire.close)
+	if c.local != nil {
+		c.local.Close()
+	}
 }

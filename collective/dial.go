@@ -10,9 +10,9 @@ import (
 
 // dial connects to a rank and returns when the rank has accepted. A refusal is a
 // *RefusedError, except that a generation which failed there returns its failure.
-func (c *Communicator) dial(ctx context.Context, rank int, why purpose) (net.Conn, error) {
+func (c *Communicator) dial(ctx context.Context, rank int, why purpose, stream int) (net.Conn, error) {
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
-		conn, err := c.dialOnce(ctx, rank, why)
+		conn, err := c.dialOnce(ctx, rank, why, stream)
 		var no *RefusedError
 		if !errors.As(err, &no) || no.code != replyBusy {
 			return conn, err
@@ -25,7 +25,7 @@ func (c *Communicator) dial(ctx context.Context, rank int, why purpose) (net.Con
 	}
 }
 
-func (c *Communicator) dialOnce(ctx context.Context, rank int, why purpose) (net.Conn, error) {
+func (c *Communicator) dialOnce(ctx context.Context, rank int, why purpose, stream int) (net.Conn, error) {
 	addr, err := c.opt.Peers(ctx, rank)
 	if err != nil {
 		return nil, fmt.Errorf("address of rank %d: %w", rank, err)
@@ -37,7 +37,7 @@ func (c *Communicator) dialOnce(ctx context.Context, rank int, why purpose) (net
 	// The acceptor may have to wait for its own assignment before it answers, so
 	// there is no deadline but the context's.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	err = c.introduce(conn, rank, why)
+	err = c.introduce(conn, rank, why, stream)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -45,7 +45,7 @@ func (c *Communicator) dialOnce(ctx context.Context, rank int, why purpose) (net
 		if why == forRing && c.Failed() != nil {
 			// The peer may have welcomed us in this moment; it reads this next.
 			_ = conn.SetWriteDeadline(time.Now().Add(sayAbort))
-			_ = newLink(c, conn, rank, true).send(head{kind: frameAbort}, c.verdict())
+			_ = newLink(c, conn, rank).send(head{kind: frameAbort}, c.verdict())
 		}
 		_ = conn.Close()
 		if ctx.Err() != nil {
@@ -68,10 +68,10 @@ func (c *Communicator) connectTo(ctx context.Context, addr string) (net.Conn, er
 	return conn, err
 }
 
-func (c *Communicator) introduce(conn net.Conn, rank int, why purpose) error {
+func (c *Communicator) introduce(conn net.Conn, rank int, why purpose, stream int) error {
 	code, detail, err := introduce(conn, c.opt.Token, hello{
-		purpose: why, order: byteOrder(), from: c.opt.Rank, to: rank, world: c.opt.World,
-		generation: c.opt.Generation, chunk: c.opt.ChunkBytes, stall: c.opt.StallAfter, job: c.opt.Job,
+		purpose: why, order: byteOrder(), from: c.opt.Rank, to: rank, world: c.opt.World, stream: stream,
+		generation: c.opt.Generation, settings: c.opt.settings(), stall: c.opt.StallAfter, job: c.opt.Job,
 	})
 	if err != nil {
 		return err
@@ -111,24 +111,33 @@ func (c *Communicator) admit(h hello) (replyCode, []byte) {
 		return replyMismatch, fmt.Appendf(nil, "World is %d here, %d there", c.opt.World, h.world)
 	case h.to != c.opt.Rank:
 		return replyMismatch, fmt.Appendf(nil, "this is rank %d, not %d", c.opt.Rank, h.to)
-	case h.chunk != c.opt.ChunkBytes:
-		return replyMismatch, fmt.Appendf(nil, "ChunkBytes is %d here, %d there", c.opt.ChunkBytes, h.chunk)
+	case h.settings != c.opt.settings():
+		return replyMismatch, []byte("the two differ in ChunkBytes, Streams or Table")
 	case h.stall != c.opt.StallAfter:
 		return replyMismatch, fmt.Appendf(nil, "StallAfter is %v here, %v there", c.opt.StallAfter, h.stall)
-	case h.purpose == forRing && h.from != c.ring.Prev():
-		return replyMismatch, fmt.Appendf(nil, "rank %d is not before rank %d in the ring", h.from, c.opt.Rank)
+	case h.purpose == forRing && !c.isBehind(h.from):
+		return replyMismatch, fmt.Appendf(nil, "rank %d does not dial rank %d", h.from, c.opt.Rank)
+	case h.purpose == forShare && !c.isLocal(h.from):
+		return replyMismatch, fmt.Appendf(nil, "rank %d is not on the machine of rank %d", h.from, c.opt.Rank)
+	case h.stream >= c.opt.Streams:
+		return replyMismatch, fmt.Appendf(nil, "stream %d of %d", h.stream, c.opt.Streams)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.closing, c.Failed() != nil:
 		return replyFailed, c.verdict()
-	case h.purpose == forRing && c.prevTaken, h.purpose == forDirect && c.lane(h.from).inTaken:
+	case h.purpose == forRing && c.admitted[h.from], h.purpose == forDirect && c.lane(h.from).inTaken,
+		h.purpose == forWire && c.path(h.from).taken&(1<<h.stream) != 0, h.purpose == forShare && c.sharing[h.from]:
 		return replyMismatch, fmt.Appendf(nil, "rank %d is connected already", h.from)
 	case h.purpose == forRing:
-		c.prevTaken = true
+		c.admitted[h.from] = true
 	case h.purpose == forDirect:
 		c.lane(h.from).inTaken = true
+	case h.purpose == forShare:
+		c.sharing[h.from] = true
+	case h.purpose == forWire:
+		c.path(h.from).taken |= 1 << h.stream
 	}
 	return replyWelcome, nil
 }
@@ -146,13 +155,24 @@ func (c *Communicator) adopt(h hello, conn net.Conn, err error) {
 		return
 	}
 	if h.purpose == forRing {
-		c.attach(conn, h.from, false)
+		c.attach(conn, h.from, c.behind)
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing || c.Failed() != nil {
 		_ = conn.Close()
+		return
+	}
+	if h.purpose == forShare {
+		c.shares <- share{h.from, conn} // of as many as there can be
+		return
+	}
+	if h.purpose == forWire {
+		if err := c.attachWire(conn, h.from, h.stream); err != nil {
+			_ = conn.Close()
+			go c.blame(h.from, err) // it needs mu
+		}
 		return
 	}
 	l := c.lane(h.from)

@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/regroup-io/regroup/collective/kernel"
 )
 
 // lane holds the direct connections between this rank and one other. The sender
@@ -60,7 +62,7 @@ func (c *Communicator) Send(ctx context.Context, to int, p []byte) error {
 	}
 	defer end()
 	if l.out == nil {
-		conn, err := c.openLane(ctx, to)
+		conn, err := c.open(ctx, to, forDirect, 0)
 		if err != nil {
 			return c.directFailure(to, err)
 		}
@@ -76,7 +78,7 @@ func (c *Communicator) Send(ctx context.Context, to int, p []byte) error {
 	defer c.watch(ctx)()
 	l.sent++
 	var b [headLen]byte
-	head{kind: frameDirect, call: call{method: direct, count: uint64(len(p)), seq: l.sent}}.put(b[:])
+	head{kind: frameDirect, call: call{method: direct, dtype: kernel.Uint8, count: uint64(len(p)), seq: l.sent}}.put(b[:])
 	if err := c.stream(ctx, to, b[:], l.out.Write, l.out.SetWriteDeadline); err != nil {
 		return c.directFailure(to, err)
 	}
@@ -95,7 +97,7 @@ func (c *Communicator) Recv(ctx context.Context, from int, p []byte) error {
 	}
 	defer end()
 	defer c.watch(ctx)()
-	if err := c.awaitLane(from, l); err != nil {
+	if err := c.arrival(from, l.arrived, nil); err != nil {
 		return c.directFailure(from, err)
 	}
 	l.got++
@@ -107,7 +109,7 @@ func (c *Communicator) Recv(ctx context.Context, from int, p []byte) error {
 	if err != nil {
 		return c.directFailure(from, err)
 	}
-	want := call{method: direct, count: uint64(len(p)), seq: l.got}
+	want := call{method: direct, dtype: kernel.Uint8, count: uint64(len(p)), seq: l.got}
 	if h.kind != frameDirect || h.call != want {
 		c.fail(&DivergedError{
 			Generation: c.opt.Generation, Rank: c.opt.Rank, Peer: from,
@@ -144,9 +146,7 @@ func (c *Communicator) enter(ctx context.Context, rank int, side func(*lane) cha
 	if err == nil {
 		c.busy.Add(1)
 		if err = c.gate(); err == nil {
-			for _, l := range c.links() {
-				l.quiet.Store(0)
-			}
+			c.waitingSince.Store(c.looks.Load())
 			return func() { c.busy.Add(-1); <-hold }, l, nil
 		}
 		c.busy.Add(-1)
@@ -169,53 +169,6 @@ func (c *Communicator) directFailure(rank int, err error) error {
 	return c.ended()
 }
 
-// openLane dials a rank and keeps asking whether it lives while it does not answer,
-// as one may that has not been told of the generation yet.
-func (c *Communicator) openLane(ctx context.Context, to int) (net.Conn, error) {
-	dialing, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(c.life, cancel)()
-	type result struct {
-		conn net.Conn
-		err  error
-	}
-	done := make(chan result, 1)
-	go func() {
-		conn, err := c.dial(dialing, to, forDirect)
-		done <- result{conn, err}
-	}()
-	for {
-		select {
-		case r := <-done:
-			return r.conn, r.err
-		case <-time.After(c.opt.StallAfter / 2):
-			if err := c.probe(ctx, to); err != nil {
-				cancel()
-				if r := <-done; r.conn != nil {
-					_ = r.conn.Close()
-				}
-				return nil, err
-			}
-		}
-	}
-}
-
-// awaitLane waits until the peer has dialled.
-func (c *Communicator) awaitLane(from int, l *lane) error {
-	for {
-		select {
-		case <-l.arrived:
-			return nil
-		case <-c.life.Done():
-			return c.ended()
-		case <-time.After(c.opt.StallAfter / 2):
-			if err := c.probe(c.life, from); err != nil {
-				return err
-			}
-		}
-	}
-}
-
 // stream moves all of p with move, a Read or a Write. When nothing moves for half
 // the stall limit it asks whether the peer's process lives, which has the other half.
 func (c *Communicator) stream(ctx context.Context, rank int, p []byte, move func([]byte) (int, error), deadline func(time.Time) error) error {
@@ -224,7 +177,7 @@ func (c *Communicator) stream(ctx context.Context, rank int, p []byte, move func
 		if c.life.Err() != nil {
 			return c.ended()
 		}
-		n, err := move(p[:min(len(p), c.opt.ChunkBytes)])
+		n, err := move(p[:min(len(p), largeChunk)])
 		p = p[n:]
 		if err == nil || len(p) == 0 {
 			continue
@@ -247,7 +200,7 @@ func (c *Communicator) probe(ctx context.Context, rank int) error {
 	limit, cancel := context.WithTimeoutCause(ctx, c.opt.StallAfter/2, ErrSilent)
 	defer cancel()
 	defer context.AfterFunc(c.life, cancel)()
-	conn, err := c.dial(limit, rank, forProbe)
+	conn, err := c.dial(limit, rank, forProbe, 0)
 	if err == nil {
 		_ = conn.Close()
 		return nil

@@ -8,6 +8,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/regroup-io/regroup/collective/shm"
 )
 
 // Endpoint is where a process receives connections, for all its generations. It
@@ -35,6 +37,8 @@ type Endpoint struct {
 	order  []key             // of over, oldest first
 	parked map[*guest]struct{}
 	host   *hosting // who answers visitors; nil = nobody
+	arena  *shm.Arena
+	maps   *shm.Maps
 }
 
 type key struct {
@@ -68,6 +72,7 @@ func NewEndpoint(t Transport) *Endpoint {
 		helloAfter: 5 * time.Second, parkFor: 30 * time.Second, parkMax: 64,
 		live: map[key]*Communicator{}, newest: map[string]uint64{},
 		over: map[key][]byte{}, parked: map[*guest]struct{}{},
+		maps: shm.NewMaps(),
 	}
 	e.tasks.Go(e.serve)
 	return e
@@ -91,6 +96,10 @@ func (e *Endpoint) Close() error {
 		_ = g.conn.Close()
 	}
 	e.tasks.Wait()
+	e.maps.Prune()
+	if e.arena != nil {
+		e.arena.Close()
+	}
 	return err
 }
 

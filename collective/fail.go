@@ -7,10 +7,6 @@ import (
 )
 
 const (
-	// finishFrame is how long a message that is being written when the communicator
-	// fails may take to complete; without it, the abort cannot follow on that
-	// connection and has to go the other way around.
-	finishFrame = time.Millisecond
 	// sayAbort is how long writing the abort may take. The buffers of a healthy
 	// connection take it at once.
 	sayAbort = 20 * time.Millisecond
@@ -59,8 +55,7 @@ func (c *Communicator) lost(rank int, cause error) error {
 }
 
 // fail records the first failure and wakes everybody. The order matters: whoever is
-// woken by a deadline must find the failure, and whoever is woken by life must not
-// have its own deadlines overwritten.
+// woken by a wire must find the failure, and who makes a wire looks at life afterwards.
 func (c *Communicator) fail(failure error) {
 	c.failing.Lock()
 	defer c.failing.Unlock()
@@ -68,11 +63,22 @@ func (c *Communicator) fail(failure error) {
 		return
 	}
 	for _, l := range c.links() {
-		_ = l.conn.SetReadDeadline(time.Unix(1, 0))
-		_ = l.conn.SetWriteDeadline(time.Now().Add(finishFrame))
+		_ = l.conn.SetWriteDeadline(time.Now().Add(sayAbort))
 	}
+	c.interrupt()
 	c.closeLanes()
 	c.endLife(failure)
+}
+
+// interrupt wakes whoever waits for a peer in an operation. What is made after it finds
+// that life is over.
+func (c *Communicator) interrupt() {
+	c.wires(wire.shut)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.local != nil {
+		c.local.Abort()
+	}
 }
 
 // verdict is what peers are told about the end of this communicator.
@@ -86,6 +92,9 @@ func (c *Communicator) verdict() []byte {
 // blame fails the communicator for a broken connection, unless the true reason
 // arrives within the grace or the neighbour's endpoint knows it.
 func (c *Communicator) blame(rank int, cause error) {
+	if c.left(rank) {
+		cause = ErrLeft
+	}
 	select {
 	case <-c.life.Done():
 		return
@@ -97,7 +106,7 @@ func (c *Communicator) blame(rank int, cause error) {
 	// why, so that a loaded machine on which the abort is late blames nobody wrongly.
 	limit, cancel := context.WithTimeoutCause(c.life, askFor, ErrSilent)
 	defer cancel()
-	conn, err := c.dial(limit, rank, forProbe)
+	conn, err := c.dial(limit, rank, forProbe, 0)
 	if err == nil {
 		_ = conn.Close()
 	}
@@ -136,14 +145,18 @@ func (c *Communicator) watch(ctx context.Context) func() bool {
 	return context.AfterFunc(ctx, func() { c.Abort(context.Cause(ctx)) })
 }
 
-// beatsPerStall is how often a heartbeat is sent within the stall limit.
-const beatsPerStall = 8
+const (
+	// beatsPerStall is how often a heartbeat is sent within the stall limit.
+	beatsPerStall = 8
+	// looksPerBeat is how often the monitor looks for silent neighbours in between.
+	looksPerBeat = 8
+)
 
 // monitor sends heartbeats, finds silent neighbours and reports the failure.
 func (c *Communicator) monitor() {
-	tick := time.NewTicker(c.opt.StallAfter / beatsPerStall)
+	tick := time.NewTicker(c.opt.StallAfter / (beatsPerStall * looksPerBeat))
 	defer tick.Stop()
-	for {
+	for before := uint64(0); ; {
 		select {
 		case <-c.quit:
 			return
@@ -154,11 +167,18 @@ func (c *Communicator) monitor() {
 			}
 			return
 		case <-tick.C:
+			// Counted in ticks of this process, and not in time: if we ourselves were
+			// stopped, we wake up to one tick and not to a silent world.
+			looks := c.looks.Add(1)
+			waits := c.busy.Load() > 0 && looks-c.waitingSince.Load() > beatsPerStall*looksPerBeat
+			now := c.calls.newest().seq
+			long := c.busy.Load() > 0 && now == before // an operation takes its time: is it the same everywhere?
+			before = now
 			for _, l := range c.links() {
-				l.say(sayBeat)
-				// Counted in ticks of this process, and not in time: if we ourselves
-				// were stopped, we wake up to one tick and not to a silent world.
-				if !l.held.Load() && l.quiet.Add(1) > beatsPerStall && c.busy.Load() > 0 {
+				if looks%looksPerBeat == 0 || long {
+					l.say(sayBeat)
+				}
+				if l.quiet.Add(1) > beatsPerStall*looksPerBeat && waits {
 					c.fail(c.lost(l.peer, ErrSilent))
 				}
 			}

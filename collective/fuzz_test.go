@@ -5,11 +5,13 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/regroup-io/regroup/collective/kernel"
 )
 
 func FuzzHead(f *testing.F) {
 	var b [headLen]byte
-	head{kind: frameData, call: call{method: allreduce, dtype: float32Type, count: 9, seq: 3}, length: 36}.put(b[:])
+	head{kind: frameData, call: call{method: allreduce, dtype: kernel.Float32, count: 9, seq: 3}, length: 36}.put(b[:])
 	f.Add(b[:])
 	f.Fuzz(func(t *testing.T, p []byte) {
 		if len(p) < headLen {
@@ -29,7 +31,7 @@ func FuzzHead(f *testing.F) {
 }
 
 func FuzzHello(f *testing.F) {
-	h := hello{purpose: forRing, order: 1, from: 0, to: 1, world: 2, generation: 7, chunk: 1, stall: time.Second, job: "j"}
+	h := hello{purpose: forRing, order: 1, from: 0, to: 1, world: 2, generation: 7, settings: 1, stall: time.Second, job: "j"}
 	f.Add(h.encode())
 	f.Fuzz(func(t *testing.T, p []byte) {
 		h, err := parseHello(p)

@@ -22,6 +22,21 @@ type fabric struct {
 	listen func(t testing.TB, i int) Transport
 }
 
+// oneMachine is a transport whose ranks share memory.
+type oneMachine struct{ Transport }
+
+func shares(t Transport) bool {
+	switch t := t.(type) {
+	case oneMachine:
+		return true
+	case *rig:
+		return shares(t.Transport)
+	case deaf:
+		return shares(t.Transport)
+	}
+	return false
+}
+
 func fabrics() []fabric {
 	network := inproc.NewNetwork()
 	return []fabric{
@@ -70,10 +85,20 @@ func endpoints(t testing.TB, f fabric, n int) []*Endpoint {
 }
 
 func options(eps []*Endpoint, generation uint64, rank int) Options {
-	return Options{
+	o := Options{
 		Job: "job", Token: "secret", Generation: generation, Rank: rank, World: len(eps), Endpoint: eps[rank],
-		Peers: func(_ context.Context, rank int) (string, error) { return eps[rank].Addr(), nil },
+		Peers: func(ctx context.Context, rank int) (string, error) {
+			if rank >= len(eps) { // in a generation that is larger than the test has endpoints
+				<-ctx.Done()
+				return "", context.Cause(ctx)
+			}
+			return eps[rank].Addr(), nil
+		},
 	}
+	if shares(eps[0].transport) {
+		o.LocalRank, o.LocalSize = rank, len(eps)
+	}
+	return o
 }
 
 // form makes one communicator per endpoint.

@@ -22,10 +22,10 @@ import (
 // acceptance must be authentic.
 const (
 	magic        = "RGRP"
-	wireVersion  = 1
+	wireVersion  = 2
 	greetingLen  = 24
 	challengeLen = 16
-	helloFixed   = 4 + 4 + 4 + 8 + 4 + 8 + 2 + 1
+	helloFixed   = 4 + 4 + 4 + 8 + 8 + 8 + 3 + 1
 	macLen       = sha256.Size
 )
 
@@ -33,9 +33,11 @@ const (
 type purpose uint8
 
 const (
-	forRing purpose = iota + 1
+	forRing purpose = iota + 1 // control frames between neighbours
+	forWire                    // the data of collective operations
 	forDirect
 	forProbe // only to see that the process answers; closed after the reply
+	forShare // to agree on memory to share, to the first rank of a machine
 	forVisit // from outside of the generation, to the endpoint's host; the ranks mean nothing
 )
 
@@ -58,8 +60,9 @@ type hello struct {
 	order      byte
 	from, to   int
 	world      int
+	stream     int
 	generation uint64
-	chunk      int
+	settings   uint64 // hash of what all ranks must have set alike
 	stall      time.Duration
 	job        string
 }
@@ -77,12 +80,12 @@ func byteOrder() byte {
 
 func (h hello) encode() []byte {
 	le := binary.LittleEndian
-	b := []byte{byte(h.purpose), h.order}
+	b := []byte{byte(h.purpose), h.order, byte(h.stream)}
 	b = le.AppendUint32(b, uint32(h.from))
 	b = le.AppendUint32(b, uint32(h.to))
 	b = le.AppendUint32(b, uint32(h.world))
 	b = le.AppendUint64(b, h.generation)
-	b = le.AppendUint32(b, uint32(h.chunk))
+	b = le.AppendUint64(b, h.settings)
 	b = le.AppendUint64(b, uint64(h.stall))
 	b = append(b, byte(len(h.job)))
 	return append(b, h.job...)
@@ -95,24 +98,24 @@ func parseHello(b []byte) (hello, error) {
 	}
 	le := binary.LittleEndian
 	h := hello{
-		purpose: purpose(b[0]), order: b[1],
-		from: int(le.Uint32(b[2:])), to: int(le.Uint32(b[6:])), world: int(le.Uint32(b[10:])),
-		generation: le.Uint64(b[14:]),
-		chunk:      int(le.Uint32(b[22:])),
-		stall:      time.Duration(le.Uint64(b[26:])),
+		purpose: purpose(b[0]), order: b[1], stream: int(b[2]),
+		from: int(le.Uint32(b[3:])), to: int(le.Uint32(b[7:])), world: int(le.Uint32(b[11:])),
+		generation: le.Uint64(b[15:]),
+		settings:   le.Uint64(b[23:]),
+		stall:      time.Duration(le.Uint64(b[31:])),
 		job:        string(b[helloFixed:]),
 	}
 	switch {
-	case int(b[34]) != len(h.job) || h.job == "":
-		return hello{}, fmt.Errorf("%w: job name of %d bytes, announced %d", errHandshake, len(h.job), b[34])
+	case int(b[39]) != len(h.job) || h.job == "":
+		return hello{}, fmt.Errorf("%w: job name of %d bytes, announced %d", errHandshake, len(h.job), b[39])
 	case h.purpose < forRing || h.purpose > forVisit:
 		return hello{}, fmt.Errorf("%w: purpose %d", errHandshake, b[0])
 	case h.purpose == forVisit && (h.world != 1 || h.from != 0 || h.to != 0):
 		return hello{}, fmt.Errorf("%w: a visitor with rank %d of %d", errHandshake, h.from, h.world)
 	case h.purpose != forVisit && (h.world < 1 || h.world > maxWorld || h.from >= h.world || h.to >= h.world || h.from < 0 || h.to < 0 || h.from == h.to):
 		return hello{}, fmt.Errorf("%w: rank %d to rank %d of %d", errHandshake, h.from, h.to, h.world)
-	case h.chunk < 1 || h.chunk > maxChunk || h.stall <= 0:
-		return hello{}, fmt.Errorf("%w: chunks of %d bytes, stall limit %d ns", errHandshake, h.chunk, h.stall)
+	case h.stream >= maxStreams || h.stall <= 0:
+		return hello{}, fmt.Errorf("%w: stream %d, stall limit %d ns", errHandshake, h.stream, h.stall)
 	}
 	return h, nil
 }

@@ -2,6 +2,7 @@ package collective
 
 import (
 	"fmt"
+	"reflect"
 	"unsafe"
 
 	"github.com/regroup-io/regroup/collective/kernel"
@@ -9,12 +10,19 @@ import (
 
 // Number is what can be reduced.
 type Number interface {
-	~float32 | ~float64 | ~int32 | ~int64
+	~float32 | ~float64 | ~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | Float16 | BFloat16
 }
 
-// Op is how an allreduce combines the ranks' elements. Package kernel states the
+// Float16 is the bits of an IEEE 754 half precision number. It is reduced in float32 and
+// rounded once per operation.
+type Float16 uint16
+
+// BFloat16 is the upper half of the bits of a float32, reduced as a Float16 is.
+type BFloat16 uint16
+
+// Op is how a reduction combines the ranks' elements. Package kernel states the
 // rules for NaN, signed zeroes and overflow.
-type Op int
+type Op uint8
 
 // The reductions.
 const (
@@ -22,72 +30,82 @@ const (
 	// Average is the sum, then once per element: floats times 1/World, integers
 	// divided by World and truncated toward zero.
 	Average
+	Product
 	Min
 	Max
 )
 
+var opNames = [...]string{"sum", "average", "product", "min", "max"}
+
 func (o Op) String() string {
+	if int(o) < len(opNames) {
+		return opNames[o]
+	}
+	return fmt.Sprintf("Op(%d)", uint8(o))
+}
+
+// kernel is the part of the reduction that combines two elements.
+func (o Op) kernel() kernel.Op {
 	switch o {
-	case Sum:
-		return "sum"
-	case Average:
-		return "average"
+	case Product:
+		return kernel.OpProduct
 	case Min:
-		return "min"
+		return kernel.OpMin
 	case Max:
-		return "max"
+		return kernel.OpMax
 	}
-	return fmt.Sprintf("Op(%d)", int(o))
+	return kernel.OpSum
 }
 
-// dtype is the type of the elements on the wire.
-type dtype uint8
-
-const (
-	bytesType dtype = iota
-	float32Type
-	float64Type
-	int32Type
-	int64Type
-)
-
-func (d dtype) String() string {
-	switch d {
-	case bytesType:
-		return "bytes"
-	case float32Type:
-		return "float32"
-	case float64Type:
-		return "float64"
-	case int32Type:
-		return "int32"
-	case int64Type:
-		return "int64"
-	}
-	return fmt.Sprintf("dtype(%d)", uint8(d))
+// Tensor is memory with a type: what operations work on. Its memory needs no particular
+// alignment, and is used in place.
+type Tensor struct {
+	Type kernel.Type
+	Data []byte
 }
 
-func (d dtype) size() int {
-	switch d {
-	case float32Type, int32Type:
-		return 4
-	case float64Type, int64Type:
-		return 8
+// Of is the tensor over the memory of s.
+func Of[T Number](s []T) Tensor { return Tensor{typeOf[T](), raw(s)} }
+
+// OfBytes is the tensor over p: it can be moved, but only reduced as 8-bit integers.
+func OfBytes(p []byte) Tensor { return Tensor{kernel.Uint8, p} }
+
+// Len is the number of elements.
+func (t Tensor) Len() int { return len(t.Data) / t.Type.Size() }
+
+func (t Tensor) validate(name string) error {
+	switch {
+	case t.Type.Size() == 0:
+		return invalid("%s has no known type: %v", name, t.Type)
+	case len(t.Data)%t.Type.Size() != 0:
+		return invalid("%s has %d bytes, which is no multiple of a %v", name, len(t.Data), t.Type)
 	}
-	return 1
+	return nil
 }
 
-func typeOf[T Number]() dtype {
+func typeOf[T Number]() kernel.Type {
 	var zero T
-	switch wide := unsafe.Sizeof(zero) == 8; {
-	case kernel.IsFloat[T]() && wide:
-		return float64Type
-	case kernel.IsFloat[T]():
-		return float32Type
-	case wide:
-		return int64Type
+	switch any(zero).(type) {
+	case Float16:
+		return kernel.Float16
+	case BFloat16:
+		return kernel.BFloat16
 	}
-	return int32Type
+	switch reflect.TypeFor[T]().Kind() {
+	case reflect.Float32:
+		return kernel.Float32
+	case reflect.Float64:
+		return kernel.Float64
+	case reflect.Int8:
+		return kernel.Int8
+	case reflect.Int16:
+		return kernel.Int16
+	case reflect.Int32:
+		return kernel.Int32
+	case reflect.Uint8:
+		return kernel.Uint8
+	}
+	return kernel.Int64
 }
 
 // raw is the memory of s. The wire carries it as it is.
@@ -96,50 +114,4 @@ func raw[T Number](s []T) []byte {
 		return nil
 	}
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(s[0])))
-}
-
-// numbers is the reverse of raw. b must be aligned for T, as everything is that came
-// from raw or from alignedBytes and was cut at a multiple of T's size.
-func numbers[T Number](b []byte) []T {
-	var zero T
-	if len(b) == 0 {
-		return nil
-	}
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(zero)))
-}
-
-// alignedBytes makes a buffer that can hold any Number.
-func alignedBytes(n int) []byte {
-	return raw(make([]int64, (n+7)/8))[:n]
-}
-
-// reduce combines src into dst; finish marks the last of world contributions.
-func reduce(d dtype, op Op, dst, src []byte, finish bool, world int) {
-	switch d {
-	case float32Type:
-		reduceAs[float32](op, dst, src, finish, world)
-	case float64Type:
-		reduceAs[float64](op, dst, src, finish, world)
-	case int32Type:
-		reduceAs[int32](op, dst, src, finish, world)
-	case int64Type:
-		reduceAs[int64](op, dst, src, finish, world)
-	}
-}
-
-func reduceAs[T Number](op Op, dst, src []byte, finish bool, world int) {
-	d, s := numbers[T](dst), numbers[T](src)
-	switch op {
-	case Sum:
-		kernel.Sum(d, s)
-	case Average:
-		kernel.Sum(d, s)
-		if finish {
-			kernel.Divide(d, world)
-		}
-	case Min:
-		kernel.Min(d, s)
-	case Max:
-		kernel.Max(d, s)
-	}
 }

@@ -2,6 +2,8 @@ package collective
 
 import (
 	"context"
+	"fmt"
+	"hash/fnv"
 	"net"
 	"time"
 )
@@ -48,9 +50,24 @@ type Options struct {
 	// large: frozen machines cost more time. Death of a process does not wait for it.
 	StallAfter time.Duration
 
-	// ChunkBytes is the size of a message, so that reducing one overlaps with
-	// receiving the next. Zero means 256 KiB. At most 64 MiB.
+	// ChunkBytes is the largest message, so that combining one overlaps with receiving
+	// the next. Zero means 256 KiB, and 1 MiB from 16 MiB on. At most 64 MiB.
 	ChunkBytes int
+	// Streams is the number of connections from one rank to another, which take turns:
+	// where a single one does not fill the link. Zero means 1. At most 32.
+	Streams int
+	// Table chooses the algorithm of an operation before the measured one does. See Rule.
+	Table []Rule
+	// InlineBytes is up to how much data an operation sends and receives on the calling
+	// thread alone. Zero means 8 MiB, negative never. Ranks may differ.
+	InlineBytes int
+
+	// LocalSize is the number of ranks on this machine; they are adjacent, and this one is
+	// number LocalRank of them. They share memory if they can. Zero means that nothing is
+	// known.
+	LocalRank, LocalSize int
+	// NoSharedMemory has ranks of one machine talk over connections.
+	NoSharedMemory bool
 
 	// OnFailure, if set, is called once, from a goroutine of the communicator, when it
 	// fails after New has returned; also while no operation is running. It must
@@ -60,8 +77,12 @@ type Options struct {
 
 const (
 	defaultStallAfter = 10 * time.Second
-	defaultChunk      = 256 << 10
+	smallChunk        = 256 << 10
+	largeChunk        = 1 << 20
+	largeOperation    = 16 << 20 // from which on messages are large
 	maxChunk          = 64 << 20
+	maxStreams        = 32
+	defaultInline     = 8 << 20
 	maxWorld          = 1 << 20
 )
 
@@ -83,12 +104,43 @@ func (o *Options) validate() error {
 		return invalid("StallAfter %v is below 8ms", o.StallAfter)
 	case o.ChunkBytes < 0 || o.ChunkBytes > maxChunk:
 		return invalid("ChunkBytes %d is not within 0 to %d", o.ChunkBytes, maxChunk)
+	case o.Streams < 0 || o.Streams > maxStreams:
+		return invalid("Streams %d is not within 0 to %d", o.Streams, maxStreams)
+	case o.LocalSize < 0 || o.LocalSize > 0 && (o.LocalRank < 0 || o.LocalRank >= o.LocalSize):
+		return invalid("LocalRank %d is not within 0 to LocalSize %d", o.LocalRank, o.LocalSize)
+	case o.LocalRank > o.Rank || o.Rank-o.LocalRank+o.LocalSize > o.World:
+		return invalid("local ranks %d to %d are not all within 0 to %d", o.Rank-o.LocalRank, o.Rank-o.LocalRank+o.LocalSize-1, o.World-1)
+	}
+	if err := validateTable(o.Table); err != nil {
+		return err
+	}
+	o.Streams = max(o.Streams, 1)
+	if o.InlineBytes == 0 {
+		o.InlineBytes = defaultInline
 	}
 	if o.StallAfter == 0 {
 		o.StallAfter = defaultStallAfter
 	}
-	if o.ChunkBytes == 0 {
-		o.ChunkBytes = defaultChunk
-	}
 	return nil
+}
+
+// settings is a hash of what all ranks must have alike for their plans to fit together.
+func (o *Options) settings() uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, o.ChunkBytes, o.Streams, o.Table)
+	return h.Sum64()
+}
+
+// chunk is the number of elements of a message of an operation on so many bytes, of which
+// each takes size on the wire.
+func (o *Options) chunk(bytes, size int) int {
+	chunk := o.ChunkBytes
+	switch {
+	case chunk > 0:
+	case bytes >= largeOperation:
+		chunk = largeChunk
+	default:
+		chunk = smallChunk
+	}
+	return max(1, chunk/size)
 }

@@ -96,7 +96,7 @@ func (e *Endpoint) visited(g *guest) {
 func (e *Endpoint) Visit(ctx context.Context, address string, h Host) (net.Conn, error) {
 	return e.call(ctx, address, h.Token, hello{
 		purpose: forVisit, order: byteOrder(), world: 1, generation: h.Generation,
-		chunk: defaultChunk, stall: defaultStallAfter, job: h.Job,
+		stall: defaultStallAfter, job: h.Job,
 	})
 }
 
@@ -104,7 +104,7 @@ func (e *Endpoint) Visit(ctx context.Context, address string, h Host) (net.Conn,
 func (e *Endpoint) Reach(ctx context.Context, address, job string, generation uint64) error {
 	conn, err := e.call(ctx, address, "", hello{
 		purpose: forProbe, order: byteOrder(), from: 0, to: 1, world: 2, generation: generation,
-		chunk: defaultChunk, stall: defaultStallAfter, job: job,
+		stall: defaultStallAfter, job: job,
 	})
 	if err == nil {
 		_ = conn.Close()

@@ -55,7 +55,7 @@ func (s *State) exchange(ctx context.Context, c *collective.Communicator) (recei
 		metaBytes: uint64(len(s.held.meta)), hash: s.name(), layout: s.layout(),
 	}
 	all := make([]byte, offerBytes*c.World())
-	if err := collective.AllgatherBytes(ctx, c, mine.encode(), all); err != nil {
+	if err := c.Allgather(ctx, collective.OfBytes(mine.encode()), collective.OfBytes(all)); err != nil {
 		return 0, err
 	}
 	offers := make([]offer, c.World())

@@ -7,29 +7,34 @@ type Action uint8
 const (
 	// Copy stores the elements over what was there.
 	Copy Action = iota
-	// Reduce combines the elements with what is there.
+	// Reduce combines what is there with the elements, in this order.
 	Reduce
+	// Under combines the elements with what is there, in this order.
+	Under
 	// Finish is the Reduce that completes a segment: this rank is its owner and
 	// applies what is done once per element, such as the division of an average.
 	Finish
+	// Stash keeps the elements in Slot until all have come; see Plan.Fold.
+	Stash
 )
 
-// Ring is a rank's place among the ranks: 0 <= Rank < World.
-type Ring struct {
+// Place is a rank's place among the ranks: 0 <= Rank < World.
+type Place struct {
 	World int
 	Rank  int
 }
 
-// Next is the rank that this one sends to.
-func (r Ring) Next() int { return r.mod(r.Rank + 1) }
+// Next is the following rank of the ring.
+func (r Place) Next() int { return r.mod(r.Rank + 1) }
 
-// Prev is the rank that this one receives from.
-func (r Ring) Prev() int { return r.mod(r.Rank - 1) }
+// Prev is the rank before this one in the ring.
+func (r Place) Prev() int { return r.mod(r.Rank - 1) }
 
-func (r Ring) mod(i int) int { return ((i % r.World) + r.World) % r.World }
+func (r Place) mod(i int) int { return ((i % r.World) + r.World) % r.World }
 
 // Transfer is one message: the elements [Lo, Hi) of the buffer, possibly none.
 type Transfer struct {
+	Peer   int
 	Lo, Hi int
 	// After is how much of the other list must be finished first: for a send the
 	// number of receives, for a receive the number of sends. A send waits until
@@ -37,6 +42,7 @@ type Transfer struct {
 	// elements has left.
 	After  int
 	Action Action
+	Slot   int // of a Stash
 }
 
 // Plan is what one rank does in one collective operation.
@@ -44,66 +50,72 @@ type Transfer struct {
 // The zero value is ready. Filling a plan again reuses its memory, so that a
 // communicator allocates nothing once it has seen its largest operation.
 type Plan struct {
-	// Sends go to the next rank and Recvs come from the previous one, in this order.
+	// Sends and Recvs are executed in this order each.
 	Sends, Recvs []Transfer
+	// Slots are the stashes that the receives need, of Fold's size each. When all
+	// sends and receives are done, the elements of Fold become the combination of all
+	// ranks' contributions in the order of the ranks: those of slots 0, 1, ... are of
+	// the other ranks, ascending, and this rank's own are in the buffer. No slots: no
+	// fold.
+	Slots int
+	Fold  Span
+	// Finish: what is done once per element is still to be done: to the elements of
+	// Fold or, without slots, to all.
+	Finish bool
 	// Steps is the number of rounds that the operation takes if every rank can
 	// send and receive one message per round and nothing is divided into chunks
-	// (for a broadcast: with its chunks, since they are what fills the pipeline).
+	// (for a pipeline: with its chunks, since they are what fills it).
 	Steps int
 
 	starts []int // of the sends of each step, to find what a later receive overwrites
 }
 
+// Span is the elements [Lo, Hi).
+type Span struct{ Lo, Hi int }
+
+// Len is the number of elements.
+func (s Span) Len() int { return s.Hi - s.Lo }
+
 func (p *Plan) reset(steps int) {
 	p.Sends, p.Recvs, p.starts, p.Steps = p.Sends[:0], p.Recvs[:0], p.starts[:0], steps
+	p.Slots, p.Fold, p.Finish = 0, Span{}, false
 }
 
-// step appends one round: a send of one segment and a receive of another. Every
-// segment, even an empty one, is at least one message: the header of that message
-// is how ranks that called different operations find out instead of hanging.
-func (p *Plan) step(send, recv [2]int, chunk int, action Action, overwrites int) {
-	// What is sent now arrived in the previous round, chunk by chunk in this order.
-	first := len(p.starts) == 0
-	arrived := len(p.Recvs) - chunks(send, chunk)
-	p.starts = append(p.starts, len(p.Sends))
-	for k := range chunks(send, chunk) {
-		t := cut(send, chunk, k)
-		if !first {
-			t.After = arrived + k + 1
-		}
-		p.Sends = append(p.Sends, t)
-	}
-	for k := range chunks(recv, chunk) {
-		t := cut(recv, chunk, k)
-		t.Action = action
-		if overwrites >= 0 {
-			t.After = p.starts[overwrites] + k + 1
-		}
-		p.Recvs = append(p.Recvs, t)
+// send appends s in chunks, all of which wait for the given number of receives.
+func (p *Plan) send(peer int, s Span, chunk, after int) {
+	for k := range chunks(s, chunk) {
+		part := cut(s, chunk, k)
+		p.Sends = append(p.Sends, Transfer{Peer: peer, Lo: part.Lo, Hi: part.Hi, After: after})
 	}
 }
 
-// nothing marks a receive that overwrites no element that is sent in this plan.
-const nothing = -1
-
-func chunks(seg [2]int, chunk int) int {
-	return max(1, (seg[1]-seg[0]+chunk-1)/chunk)
+// recv appends s in chunks, all of which wait for the given number of sends.
+func (p *Plan) recv(peer int, s Span, chunk, after int, action Action) {
+	for k := range chunks(s, chunk) {
+		part := cut(s, chunk, k)
+		p.Recvs = append(p.Recvs, Transfer{Peer: peer, Lo: part.Lo, Hi: part.Hi, After: after, Action: action})
+	}
 }
 
-func cut(seg [2]int, chunk, k int) Transfer {
-	lo := seg[0] + k*chunk
-	return Transfer{Lo: lo, Hi: min(lo+chunk, seg[1])}
+// chunks is at least one: the header of an empty message is how ranks that called
+// different operations find out instead of hanging.
+func chunks(s Span, chunk int) int {
+	return max(1, (s.Len()+chunk-1)/chunk)
 }
 
-// Segment is the part [lo, hi) of n elements that belongs to rank i of world.
-// The parts differ by at most one element and are in order; some are empty when
-// n < world.
-func Segment(n, world, i int) (lo, hi int) {
+func cut(s Span, chunk, k int) Span {
+	lo := s.Lo + k*chunk
+	return Span{lo, min(lo+chunk, s.Hi)}
+}
+
+// Segment is the part of n elements that belongs to rank i of world. The parts
+// differ by at most one element and are in order; some are empty when n < world.
+func Segment(n, world, i int) Span {
 	// Not i*n/world: the product could overflow for n near the largest int.
 	q, r := n/world, n%world
-	lo = i*q + min(i, r)
+	lo := i*q + min(i, r)
 	if i < r {
-		return lo, lo + q + 1
+		return Span{lo, lo + q + 1}
 	}
-	return lo, lo + q
+	return Span{lo, lo + q}
 }

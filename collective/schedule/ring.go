@@ -1,89 +1,116 @@
 package schedule
 
-// Allreduce fills p with a ring reduce-scatter followed by a ring all-gather over
+// step appends one round of a ring: a send of one segment to the next rank and a
+// receive of another from the previous one. What is sent arrived in the round before,
+// chunk by chunk in this order; what arrives overwrites what was sent in the round
+// with the given number.
+func (p *Plan) step(r Place, send, recv Span, chunk int, action Action, overwrites int) {
+	first := len(p.starts) == 0
+	arrived := len(p.Recvs) - chunks(send, chunk)
+	p.starts = append(p.starts, len(p.Sends))
+	for k := range chunks(send, chunk) {
+		part := cut(send, chunk, k)
+		t := Transfer{Peer: r.Next(), Lo: part.Lo, Hi: part.Hi}
+		if !first {
+			t.After = arrived + k + 1
+		}
+		p.Sends = append(p.Sends, t)
+	}
+	for k := range chunks(recv, chunk) {
+		part := cut(recv, chunk, k)
+		t := Transfer{Peer: r.Prev(), Lo: part.Lo, Hi: part.Hi, Action: action}
+		if overwrites >= 0 {
+			t.After = p.starts[overwrites] + k + 1
+		}
+		p.Recvs = append(p.Recvs, t)
+	}
+}
+
+// nothing marks a receive that overwrites no element that is sent in this plan.
+const nothing = -1
+
+// RingAllreduce fills p with a ring reduce-scatter followed by a ring all-gather over
 // n >= 0 elements, in messages of at most chunk >= 1 elements.
 //
 // It takes 2(World-1) steps, and a rank sends every element but those of two
 // segments twice: 2n(World-1)/World in all, which is the least possible.
-// Rank r finishes segment r+1, alone; everyone else receives a copy, so the
-// result has the same bits everywhere.
-func Allreduce(p *Plan, r Ring, n, chunk int) {
+// Rank r finishes segment r, alone; everyone else receives a copy, so the result has
+// the same bits everywhere.
+func RingAllreduce(p *Plan, r Place, n, chunk int) {
 	p.reset(2 * (r.World - 1))
-	segment := func(i int) [2]int {
-		lo, hi := Segment(n, r.World, r.mod(i))
-		return [2]int{lo, hi}
-	}
+	p.reduceScatter(r, n, chunk)
 	for s := range r.World - 1 {
-		action := Reduce
-		if s == r.World-2 {
-			action = Finish
-		}
-		p.step(segment(r.Rank-s), segment(r.Rank-s-1), chunk, action, nothing)
-	}
-	for s := range r.World - 1 {
-		p.step(segment(r.Rank+1-s), segment(r.Rank-s), chunk, Copy, s)
+		p.step(r, Segment(n, r.World, r.mod(r.Rank-s)), Segment(n, r.World, r.mod(r.Rank-s-1)), chunk, Copy, s)
 	}
 }
 
-// ReduceScatter fills p with the first half of Allreduce: World-1 steps, after
-// which rank r holds the finished segment r+1 (see Segment). The other segments
+// RingReduceScatter fills p with the first half of RingAllreduce: World-1 steps, after
+// which rank r holds the finished segment r (see Segment). The other segments
 // hold partial results.
-func ReduceScatter(p *Plan, r Ring, n, chunk int) {
+func RingReduceScatter(p *Plan, r Place, n, chunk int) {
 	p.reset(r.World - 1)
+	p.reduceScatter(r, n, chunk)
+}
+
+func (p *Plan) reduceScatter(r Place, n, chunk int) {
 	for s := range r.World - 1 {
 		action := Reduce
 		if s == r.World-2 {
 			action = Finish
 		}
-		slo, shi := Segment(n, r.World, r.mod(r.Rank-s))
-		rlo, rhi := Segment(n, r.World, r.mod(r.Rank-s-1))
-		p.step([2]int{slo, shi}, [2]int{rlo, rhi}, chunk, action, nothing)
+		p.step(r, Segment(n, r.World, r.mod(r.Rank-s-1)), Segment(n, r.World, r.mod(r.Rank-s-2)), chunk, action, nothing)
 	}
 }
 
-// Allgather fills p with a ring all-gather of World blocks: block i is
+// RingAllgather fills p with a ring all-gather of World blocks: block i is
 // [offsets[i], offsets[i+1]) and starts at rank i. offsets has World+1 entries in
 // ascending order. World-1 steps; a rank sends every block but its successor's.
-func Allgather(p *Plan, r Ring, offsets []int, chunk int) {
+func RingAllgather(p *Plan, r Place, offsets []int, chunk int) {
 	p.reset(r.World - 1)
-	block := func(i int) [2]int {
+	block := func(i int) Span {
 		i = r.mod(i)
-		return [2]int{offsets[i], offsets[i+1]}
+		return Span{offsets[i], offsets[i+1]}
 	}
 	for s := range r.World - 1 {
-		p.step(block(r.Rank-s), block(r.Rank-s-1), chunk, Copy, nothing)
+		p.step(r, block(r.Rank-s), block(r.Rank-s-1), chunk, Copy, nothing)
 	}
 }
 
-// Barrier fills p with World-1 steps of empty messages. Message s of a rank says
-// "the s+1 ranks up to me have arrived", hence a rank that received the last one
-// knows that all have.
-func Barrier(p *Plan, r Ring) {
-	p.reset(r.World - 1)
-	for range r.World - 1 {
-		p.step([2]int{}, [2]int{}, 1, Copy, nothing)
-	}
-}
-
-// Broadcast fills p with a pipeline from root along the ring: every rank but the
+// ChainBroadcast fills p with a pipeline from root along the ring: every rank but the
 // last passes a chunk on as soon as it has it. With c chunks it takes World-2+c
 // steps; every rank but the last sends n elements, once.
-func Broadcast(p *Plan, r Ring, root, n, chunk int) {
+func ChainBroadcast(p *Plan, r Place, root, n, chunk int) {
+	p.chain(r, r.mod(r.Rank-root), n, chunk, Copy)
+}
+
+// ChainReduce fills p with a pipeline along the ring that ends in root, to which every
+// rank adds its part. It takes as many steps and messages as ChainBroadcast. The
+// elements of the ranks are combined in the order root+1, root+2, ..., root. On all
+// ranks but root the buffer holds partial results afterwards.
+func ChainReduce(p *Plan, r Place, root, n, chunk int) {
+	place := r.mod(r.Rank - root - 1)
+	p.chain(r, place, n, chunk, Under)
+	p.Finish = place == r.World-1
+}
+
+// chain fills p with a pipeline in which place 0 begins.
+func (p *Plan) chain(r Place, place, n, chunk int, action Action) {
 	if r.World == 1 {
 		p.reset(0)
 		return
 	}
-	all := [2]int{0, n}
+	all := Span{0, n}
 	count := chunks(all, chunk)
 	p.reset(r.World - 2 + count)
-	place := r.mod(r.Rank - root)
 	for k := range count {
-		t := cut(all, chunk, k)
+		part := cut(all, chunk, k)
+		t := Transfer{Lo: part.Lo, Hi: part.Hi}
 		if place > 0 {
+			t.Peer, t.Action = r.Prev(), action
 			p.Recvs = append(p.Recvs, t)
 		}
 		if place < r.World-1 {
-			t.After = len(p.Recvs)
+			t.Peer, t.Action, t.After = r.Next(), Copy, len(p.Recvs)
 			p.Sends = append(p.Sends, t)
 		}
 	}

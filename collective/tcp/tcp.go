@@ -115,7 +115,7 @@ func (t *Transport) tune(conn *net.TCPConn) (net.Conn, error) {
 	err := errors.Join(
 		conn.SetNoDelay(true), // a step's last bytes must not wait for an acknowledgement
 		conn.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: quarter, Interval: quarter, Count: 3}),
-		setUserTimeout(conn, t.silent),
+		tuneSocket(conn, t.silent),
 	)
 	if err != nil {
 		_ = conn.Close()

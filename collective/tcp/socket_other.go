@@ -9,4 +9,4 @@ import (
 
 // setUserTimeout does nothing where TCP_USER_TIMEOUT does not exist; keepalive
 // probes still find a dead machine.
-func setUserTimeout(*net.TCPConn, time.Duration) error { return nil }
+func tuneSocket(*net.TCPConn, time.Duration) error { return nil }

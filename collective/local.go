@@ -1,0 +1,114 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/regroup-io/regroup/collective/shm"
+)
+
+// share is a connection of another rank of this machine that wants to share memory.
+type share struct {
+	rank int
+	conn net.Conn
+}
+
+// leader is the first rank of this machine.
+func (c *Communicator) leader() int { return c.opt.Rank - c.opt.LocalRank }
+
+func (c *Communicator) isLocal(rank int) bool {
+	return rank >= c.leader() && rank < c.leader()+c.opt.LocalSize
+}
+
+// share forms the group of the ranks of this machine. That they cannot share memory is no
+// error.
+func (c *Communicator) share(ctx context.Context) error {
+	switch {
+	case c.opt.NoSharedMemory:
+		c.apart = errors.New("shared memory is switched off")
+		return nil
+	case c.opt.LocalSize < 2:
+		c.apart = errors.New("no other rank of this machine is known")
+		return nil
+	case c.opt.LocalSize > shm.MaxMembers:
+		c.apart = fmt.Errorf("%d ranks on this machine, at most %d share memory", c.opt.LocalSize, shm.MaxMembers)
+		return nil
+	}
+	forming, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.life, cancel)()
+	arena, err := c.opt.Endpoint.sharedArena()
+	if err != nil {
+		arena = nil // then it is only slower
+	}
+	group, err := c.formGroup(forming, arena)
+	var lost *shm.MemberError
+	switch {
+	case c.Failed() != nil:
+		return c.Failed()
+	case errors.Is(err, shm.ErrUnavailable):
+		c.apart = err
+		return nil
+	case ctx.Err() != nil:
+		c.Abort(context.Cause(ctx))
+		return c.Failed()
+	case errors.As(err, &lost):
+		return c.directFailure(c.leader()+lost.Member, lost.Err)
+	case err != nil:
+		c.Abort(err)
+		return c.Failed()
+	}
+	c.opt.Endpoint.maps.Prune()
+	c.mu.Lock()
+	c.local = group
+	c.mu.Unlock()
+	if c.life.Err() != nil {
+		group.Abort()
+		return c.ended()
+	}
+	return nil
+}
+
+func (c *Communicator) formGroup(ctx context.Context, arena *shm.Arena) (*shm.Group, error) {
+	maps := c.opt.Endpoint.maps
+	if c.opt.LocalRank > 0 {
+		conn, err := c.open(ctx, c.leader(), forShare, 0)
+		if err != nil {
+			return nil, &shm.MemberError{Member: 0, Err: err}
+		}
+		defer func() { _ = conn.Close() }()
+		return shm.Join(ctx, c.opt.LocalRank, c.opt.LocalSize, conn, arena, maps)
+	}
+	conns := make([]net.Conn, c.opt.LocalSize-1)
+	defer func() {
+		for _, conn := range conns {
+			if conn != nil {
+				_ = conn.Close()
+			}
+		}
+	}()
+	for range conns {
+		select {
+		case s := <-c.shares:
+			conns[s.rank-c.leader()-1] = s.conn
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return shm.Lead(ctx, conns, arena, maps)
+}
+
+// Describe tells people how this rank talks to the others.
+func (c *Communicator) Describe() string {
+	switch {
+	case c.opt.World == 1:
+		return "alone"
+	case c.local == nil:
+		return fmt.Sprintf("%d ranks over connections (%v)", c.opt.World, c.apart)
+	case c.opt.LocalSize == c.opt.World:
+		return fmt.Sprintf("%d ranks on this machine through %s", c.opt.World, c.local.Describe())
+	}
+	return fmt.Sprintf("%d of %d ranks on this machine through %s, the others over connections", c.opt.LocalSize, c.opt.World, c.local.Describe())
+}

@@ -1,0 +1,68 @@
+package collective
+
+import (
+	"errors"
+
+	"github.com/regroup-io/regroup/collective/shm"
+)
+
+// onHost carries a call out through shared memory, if all ranks are on this machine.
+func (c *Communicator) onHost(k call, data []byte, offsets []int) error {
+	ticket := k.ticket()
+	switch k.method {
+	case barrier:
+		return c.hosted(k, c.local.Barrier(ticket))
+	case broadcast:
+		return c.hosted(k, c.local.Broadcast(ticket, data, int(k.root)))
+	case allgather:
+		return c.hosted(k, c.local.Allgather(ticket, data, c.inBytes(offsets, k.dtype.Size())))
+	case reduce:
+		return c.hosted(k, c.local.Reduce(c.reduction(k), data, int(k.root)))
+	case reduceScatter:
+		return c.hosted(k, c.local.ReduceScatter(c.reduction(k), data))
+	}
+	return c.hosted(k, c.local.Allreduce(c.reduction(k), data))
+}
+
+func (c *Communicator) reduction(k call) shm.Reduction {
+	r := shm.Reduction{Ticket: k.ticket(), Type: k.dtype, Op: k.op.kernel()}
+	if k.op == Average {
+		r.Divisor = c.opt.World
+	}
+	return r
+}
+
+// ticket is what local ranks compare.
+func (c call) ticket() (t [shm.TicketBytes]byte) {
+	head{kind: frameData, call: c}.put(t[:])
+	return t
+}
+
+// inBytes turns offsets in elements into offsets in bytes.
+func (c *Communicator) inBytes(offsets []int, size int) []int {
+	c.scaled = c.scaled[:0]
+	for _, o := range offsets {
+		c.scaled = append(c.scaled, o*size)
+	}
+	return c.scaled
+}
+
+// hosted turns an error of the group into that of the communicator.
+func (c *Communicator) hosted(mine call, err error) error {
+	if err == nil {
+		return nil
+	}
+	var other *shm.MismatchError
+	var lost *shm.MemberError
+	switch {
+	case errors.As(err, &other):
+		if h, err := parseHead(other.Ticket[:]); err == nil {
+			c.diverged(c.leader()+other.Member, mine, h.call)
+		}
+	case errors.As(err, &lost):
+		c.blame(c.leader()+lost.Member, lost.Err)
+	case !errors.Is(err, shm.ErrAborted):
+		c.Abort(err)
+	}
+	return c.ended()
+}

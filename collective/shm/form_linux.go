@@ -1,0 +1,217 @@
+package shm
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// offer says where descriptors are handed over, and proves that one may have them.
+type offer struct{ Socket, Key string }
+
+// hello comes with the descriptor of the member's arena.
+type hello struct {
+	Key   string
+	Rank  int
+	Arena string // name; empty = none
+}
+
+// table comes with the descriptors of the segment and of all arenas.
+type table struct {
+	Arenas []string // names, by member; empty = none
+}
+
+// Lead forms a group as its member 0. conns[i] is a connection to member i+1 that calls
+// Join. An error is an ErrUnavailable or, if a connection broke, a *MemberError.
+//
+// A group forms in four rounds of the council: the members have said hello; the leader has
+// handed everything out; all have mapped it; all have tried to read each other's memory.
+func Lead(ctx context.Context, conns []net.Conn, arena *Arena, maps *Maps) (*Group, error) {
+	defer deadlines(ctx, conns)()
+	f := &formation{council: leader(conns), size: len(conns) + 1, maps: maps}
+	o, listener, problem := openOffer()
+	if problem == nil {
+		defer func() { _ = listener.Close() }()
+		defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
+	}
+	for i, c := range conns {
+		if err := send(c, o); err != nil {
+			return nil, &MemberError{i + 1, err}
+		}
+	}
+	if err := f.agree(problem); err != nil {
+		return nil, err
+	}
+	fds, names, sockets, problem := hellos(listener, o.Key, arena, len(conns))
+	defer closeAll(fds)
+	if problem == nil {
+		fds, problem = handOut(fds, names, sockets)
+	}
+	if err := f.agree(problem); err != nil {
+		return nil, err
+	}
+	return f.finish(0, fds, names, arena)
+}
+
+// Join forms a group as another member, over a connection to member 0, which calls Lead.
+func Join(ctx context.Context, rank, size int, conn net.Conn, arena *Arena, maps *Maps) (*Group, error) {
+	defer deadlines(ctx, []net.Conn{conn})()
+	f := &formation{council: member{conn}, size: size, maps: maps}
+	var o offer
+	if err := receive(conn, &o); err != nil {
+		return nil, &MemberError{0, err}
+	}
+	socket, problem := sayHello(o, rank, arena)
+	if problem == nil {
+		defer func() { _ = socket.Close() }()
+	}
+	if err := f.agree(problem); err != nil {
+		return nil, err
+	}
+	if err := f.agree(nil); err != nil {
+		return nil, err
+	}
+	var t table
+	fds, problem := receiveFDs(socket, &t)
+	defer closeAll(fds)
+	if problem != nil {
+		fds = nil
+	}
+	return f.finish(rank, fds, t.Arenas, arena)
+}
+
+// openOffer opens the socket on which descriptors are handed over. Its name is not in any
+// file system: containers have none in common.
+func openOffer() (offer, *net.UnixListener, error) {
+	var random [32]byte
+	_, _ = rand.Read(random[:]) // never fails
+	o := offer{Socket: "@regroup-" + hex.EncodeToString(random[:16]), Key: hex.EncodeToString(random[16:])}
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: o.Socket, Net: "unixpacket"})
+	return o, l, err
+}
+
+func sayHello(o offer, rank int, arena *Arena) (*net.UnixConn, error) {
+	socket, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: o.Socket, Net: "unixpacket"})
+	if err != nil {
+		return nil, fmt.Errorf("not on the same host: %w", err)
+	}
+	h, fds := hello{Key: o.Key, Rank: rank}, []int(nil)
+	if arena != nil {
+		h.Arena, fds = arena.name, []int{arena.fd}
+	}
+	return socket, sendFDs(socket, h, fds)
+}
+
+// hellos accepts those of all members, which have been sent. fds and names are those of
+// the arenas by member; -1 = none.
+func hellos(l *net.UnixListener, key string, arena *Arena, members int) (fds []int, names []string, sockets []*net.UnixConn, err error) {
+	fds, names, sockets = make([]int, members+1), make([]string, members+1), make([]*net.UnixConn, members)
+	for i := range fds {
+		fds[i] = -1
+	}
+	if arena != nil {
+		if fds[0], err = unix.FcntlInt(uintptr(arena.fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			return fds, nil, nil, err
+		}
+		names[0] = arena.name
+	}
+	for n := 0; n < members; {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			return fds, nil, sockets, err
+		}
+		var h hello
+		_ = c.SetReadDeadline(time.Now().Add(time.Second)) // members have sent theirs
+		got, err := receiveFDs(c, &h)
+		if err != nil || subtle.ConstantTimeCompare([]byte(h.Key), []byte(key)) != 1 ||
+			h.Rank < 1 || h.Rank > members || sockets[h.Rank-1] != nil || len(got) > 1 {
+			closeAll(got)
+			_ = c.Close() // somebody else
+			continue
+		}
+		sockets[h.Rank-1], names[h.Rank] = c, h.Arena
+		if len(got) == 1 {
+			fds[h.Rank] = got[0]
+		}
+		n++
+	}
+	return fds, names, sockets, nil
+}
+
+// handOut makes the segment and sends it to everybody, with all arenas. It returns the
+// descriptors as receiveFDs does: that of the segment first.
+func handOut(arenas []int, names []string, sockets []*net.UnixConn) ([]int, error) {
+	defer func() {
+		for _, s := range sockets {
+			_ = s.Close()
+		}
+	}()
+	segment, err := create("regroup-group", segmentBytes(len(names)))
+	if err != nil {
+		return arenas, err
+	}
+	fds := []int{segment}
+	for _, fd := range arenas {
+		if fd >= 0 {
+			fds = append(fds, fd)
+		}
+	}
+	for _, s := range sockets {
+		if err := sendFDs(s, table{names}, fds); err != nil {
+			return fds, err
+		}
+	}
+	return fds, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+func sendFDs(c *net.UnixConn, v any, fds []int) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, _, err = c.WriteMsgUnix(b, unix.UnixRights(fds...), nil)
+	return err
+}
+
+// receiveFDs reads one message. What it returns must be closed, also with an error.
+func receiveFDs(c *net.UnixConn, v any) (fds []int, err error) {
+	b, rights := make([]byte, 64<<10), make([]byte, unix.CmsgSpace((MaxMembers+1)*4))
+	n, m, _, _, err := c.ReadMsgUnix(b, rights)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:m])
+	if err != nil {
+		return nil, err
+	}
+	for i := range messages {
+		got, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			return fds, err
+		}
+		fds = append(fds, got...)
+	}
+	for _, fd := range fds {
+		unix.CloseOnExec(fd)
+	}
+	if n == 0 {
+		return fds, errors.New("the socket was closed")
+	}
+	return fds, json.Unmarshal(b[:n], v)
+}

@@ -1,0 +1,4 @@
+package shm
+
+// pause tells the processor that this is a spin loop.
+func pause()

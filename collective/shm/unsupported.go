@@ -1,0 +1,68 @@
+//go:build !linux
+
+package shm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+)
+
+// Elsewhere than on Linux no group ever forms, and nothing of the rest is reached.
+
+var errLinux = errors.New("only on Linux")
+
+// Arena is memory that members can map; see the version for Linux.
+type Arena struct{}
+
+// NewArena fails.
+func NewArena() (*Arena, error) { return nil, fmt.Errorf("shm: arena: %w", errLinux) }
+
+// Alloc fails.
+func (*Arena) Alloc(int) ([]byte, error) { return nil, errLinux }
+
+// Free does nothing.
+func (*Arena) Free([]byte) {}
+
+// Close does nothing.
+func (*Arena) Close() {}
+
+func (*Arena) holds([]byte) bool    { return false }
+func (*Arena) offset([]byte) uint64 { return 0 }
+
+// Lead tells the members that there is no group.
+func Lead(ctx context.Context, conns []net.Conn, _ *Arena, _ *Maps) (*Group, error) {
+	defer deadlines(ctx, conns)()
+	for i, c := range conns {
+		if err := send(c, struct{}{}); err != nil {
+			return nil, &MemberError{i + 1, err}
+		}
+	}
+	_, err := leader(conns).round(finding{Problem: errLinux.Error()})
+	return nil, unavailable(err)
+}
+
+// Join tells the leader that there is no group.
+func Join(ctx context.Context, _, _ int, conn net.Conn, _ *Arena, _ *Maps) (*Group, error) {
+	defer deadlines(ctx, []net.Conn{conn})()
+	var o struct{}
+	if err := receive(conn, &o); err != nil {
+		return nil, &MemberError{0, err}
+	}
+	_, err := member{conn}.round(finding{Problem: errLinux.Error()})
+	return nil, unavailable(err)
+}
+
+func unavailable(err error) error {
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, errLinux)
+}
+
+func readProcess(int, uint64, []byte) error { return errLinux }
+func futexWait(*uint32, uint32)             {}
+func futexWake(*uint32)                     {}
+func detach([]byte)                         {}
+func attachAll(int) ([]byte, error)         { return nil, errLinux }

@@ -1,0 +1,74 @@
+package shm
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// ErrAborted is what operations return after Abort.
+var ErrAborted = errors.New("shm: aborted")
+
+// raise counts up and wakes whoever sleeps.
+func (g *Group) raise(at int, v uint64) {
+	g.counter(g.rank, at).Store(v)
+	for q := range g.size {
+		if q != g.rank && atomic.LoadUint32(g.word(q, atSleeps)) != 0 {
+			g.ring(q)
+		}
+	}
+}
+
+func (g *Group) ring(rank int) {
+	bell := g.word(rank, atBell)
+	atomic.AddUint32(bell, 1)
+	futexWake(bell)
+}
+
+// await waits until a member's counter has reached v.
+func (g *Group) await(rank, at int, v uint64) error {
+	c := g.counter(rank, at)
+	for range g.spins {
+		if c.Load() >= v {
+			return nil
+		}
+		pause()
+	}
+	if c.Load() >= v {
+		return nil
+	}
+	return g.sleep(rank, c, v)
+}
+
+func (g *Group) sleep(rank int, c *atomic.Uint64, v uint64) error {
+	began := time.Now()
+	defer func() { g.waited[rank].Add(int64(time.Since(began))) }()
+	bell, sleeps := g.word(g.rank, atBell), g.word(g.rank, atSleeps)
+	defer atomic.StoreUint32(sleeps, 0)
+	for {
+		heard := atomic.LoadUint32(bell)
+		// Whoever counts up after this sees it, and rings; whoever did so before is seen.
+		atomic.StoreUint32(sleeps, 1)
+		if c.Load() >= v {
+			return nil
+		}
+		if g.aborted.Load() {
+			return ErrAborted
+		}
+		futexWait(bell, heard)
+	}
+}
+
+// Abort ends the running operation of this member and all later ones with ErrAborted. It
+// may be called from anywhere, also when the group is closed.
+func (g *Group) Abort() {
+	g.aborted.Store(true)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mem != nil {
+		g.ring(g.rank)
+	}
+}
+
+// Waited is for how long operations of this member have slept for another one.
+func (g *Group) Waited(rank int) time.Duration { return time.Duration(g.waited[rank].Load()) }
