@@ -15,7 +15,9 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 LDFLAGS     := -s -w -X main.version=$(VERSION)
 SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) go.mod go.sum
 
-.PHONY: help setup torch net node build test race sim e2e e2e-network chaos reliability e2e-containers fuzz bench bench-control lint fmt generate dev demo check clean
+PYTHON      ?= /usr/bin/python3
+
+.PHONY: help setup torch hatch net node build libregroup wheel test python-test race sim e2e e2e-network chaos reliability e2e-containers fuzz bench bench-control lint fmt generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +27,9 @@ setup: ## install what building and testing needs
 
 torch: ## install PyTorch for the tests that run a torch.distributed script
 	@deploy/setup.sh torch
+
+hatch: ## install what builds a Python wheel
+	@deploy/setup.sh hatch
 
 net: ## install what the tests of the network need (they run as root)
 	@deploy/setup.sh net
@@ -45,6 +50,14 @@ $(BIN)/counter: $(SOURCES)
 
 $(BIN)/recorder: $(SOURCES)
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./e2e/recorder
+
+libregroup: setup $(BIN)/libregroup.so ## bin/libregroup.so, the C library (collective/cabi/regroup.h), and a copy for python/
+
+$(BIN)/libregroup.so: $(SOURCES) $(wildcard collective/cabi/*.[ch] collective/cabi/exports.map)
+	@CGO_ENABLED=1 $(GO) build -trimpath -buildmode=c-shared -o $(BIN)/new/libregroup.so \
+	  -ldflags "$(LDFLAGS) -extldflags '-Wl,--version-script=$(CURDIR)/collective/cabi/exports.map'" ./collective/cabi
+	@cp $(BIN)/new/libregroup.so python/regroup/libregroup.so.new && mv python/regroup/libregroup.so.new python/regroup/libregroup.so
+	@mv $(BIN)/new/libregroup.so $@ && rm -r $(BIN)/new
 
 demo: build ## train MNIST on three nodes, kill a worker, lose a node, add a node, and watch it finish
 	@$(BIN)/regroup demo

@@ -61,6 +61,7 @@ var layers = []layer{
 	{"agent/fake", []string{"agent", "events", "agent/worker"}, nil, nil, "it plays processes, nothing else"},
 	{"agent/workerapi", []string{"agent/workerapi/wire"}, nil, nil, "it serves HTTP, nothing else"},
 	{"agent/workerapi/wire", nil, nil, nil, "workers import it"},
+	{"collective/cabi", []string{"collective/...", "elastic"}, nil, nil, "it gives C what Go programs import"},
 	{"collective/...", []string{"collective/..."}, []string{"golang.org/x/sys"}, nil, "training traffic never depends on the control plane"},
 	{"elastic", []string{"collective/...", "agent/workerapi/wire"}, nil, nil, "a worker has no NATS credentials"},
 	{"examples/...", []string{"elastic", "collective/...", "examples/..."}, nil, nil, "people copy it"},
@@ -69,7 +70,8 @@ var layers = []layer{
 // goStatements are the only packages in which concurrency begins; who audits locking reads these.
 var goStatements = []string{
 	"services/loop/...", "services/gateway", "events/memory", "events/eventstest", "jetstream/...", "agent", "agent/proc", "agent/fake", "agent/workerapi",
-	"agent/tcpstore", "collective", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl", "elastic",
+	"agent/tcpstore", "collective", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl", "collective/cabi",
+	"elastic",
 	"cmd/regroup/internal/boot", "e2e/...",
 }
 

@@ -1,0 +1,214 @@
+package main
+
+// #include <stdint.h>
+// #include <stdlib.h>
+import "C"
+
+import (
+	"unsafe"
+)
+
+// with calls do with what a handle stands for.
+func with[T any](t *table[T], kind string, h C.uint64_t, do func(T) error) C.int {
+	x, there := t.get(uint64(h))
+	if !there {
+		return answer(invalidf("%s %d is not open", kind, uint64(h)))
+	}
+	return answer(do(x))
+}
+
+//export rgo_endpoint_new
+func rgo_endpoint_new(options *C.char, out *C.uint64_t) C.int {
+	if out == nil {
+		return answer(invalidf("nowhere to put the endpoint"))
+	}
+	e, err := newEndpoint(text(options))
+	if err == nil {
+		*out = C.uint64_t(endpoints.add(e))
+	}
+	return answer(err)
+}
+
+//export rgo_endpoint_address
+func rgo_endpoint_address(h C.uint64_t, buffer *C.char, size C.size_t) C.int {
+	return with(&endpoints, "endpoint", h, func(e *endpoint) error { return fill([]byte(e.Addr()), buffer, size) })
+}
+
+//export rgo_endpoint_close
+func rgo_endpoint_close(h C.uint64_t) C.int {
+	e, there := endpoints.take(uint64(h))
+	if !there {
+		return answer(invalidf("endpoint %d is not open", uint64(h)))
+	}
+	return answer(e.Close())
+}
+
+//export rgo_alloc
+func rgo_alloc(h C.uint64_t, bytes C.int64_t, out *unsafe.Pointer) C.int {
+	return with(&endpoints, "endpoint", h, func(e *endpoint) (err error) {
+		if out == nil {
+			return invalidf("nowhere to put the memory")
+		}
+		*out, err = e.alloc(int64(bytes))
+		return err
+	})
+}
+
+//export rgo_free
+func rgo_free(h C.uint64_t, memory unsafe.Pointer) C.int {
+	return with(&endpoints, "endpoint", h, func(e *endpoint) error { return e.free(memory) })
+}
+
+//export rgo_comm_new
+func rgo_comm_new(h C.uint64_t, options *C.char, out *C.uint64_t) C.int {
+	return with(&endpoints, "endpoint", h, func(e *endpoint) error {
+		if out == nil {
+			return invalidf("nowhere to put the communicator")
+		}
+		c, err := e.connect(text(options))
+		if err == nil {
+			*out = C.uint64_t(communicators.add(c))
+		}
+		return err
+	})
+}
+
+//export rgo_comm_close
+func rgo_comm_close(h C.uint64_t) C.int {
+	c, there := communicators.get(uint64(h))
+	if there && c.borrowed {
+		return answer(invalidf("communicator %d belongs to its elastic session", uint64(h)))
+	}
+	if _, there = communicators.take(uint64(h)); !there {
+		return answer(invalidf("communicator %d is not open", uint64(h)))
+	}
+	c.close()
+	return answer(nil)
+}
+
+//export rgo_comm_abort
+func rgo_comm_abort(h C.uint64_t, rank C.int32_t, why *C.char) C.int {
+	return with(&communicators, "communicator", h, func(c *communicator) error {
+		if int(rank) >= c.World() {
+			return invalidf("rank %d is not within 0 to %d", int(rank), c.World()-1)
+		}
+		c.abort(int(rank), text(why))
+		return nil
+	})
+}
+
+//export rgo_comm_failed
+func rgo_comm_failed(h C.uint64_t) C.int {
+	return with(&communicators, "communicator", h, func(c *communicator) error { return c.Failed() })
+}
+
+//export rgo_comm_describe
+func rgo_comm_describe(h C.uint64_t, buffer *C.char, size C.size_t) C.int {
+	return with(&communicators, "communicator", h, func(c *communicator) error {
+		b, err := c.describe()
+		if err != nil {
+			return err
+		}
+		return fill(b, buffer, size)
+	})
+}
+
+//export rgo_segment
+func rgo_segment(h C.uint64_t, count C.int64_t, rank C.int32_t, begin, end *C.int64_t) C.int {
+	return with(&communicators, "communicator", h, func(c *communicator) error {
+		if begin == nil || end == nil || count < 0 || rank < 0 || int(rank) >= c.World() {
+			return invalidf("segment of rank %d of %d elements", int(rank), int64(count))
+		}
+		lo, hi := c.Segment(int(count), int(rank))
+		*begin, *end = C.int64_t(lo), C.int64_t(hi)
+		return nil
+	})
+}
+
+//export rgo_allgather_bytes
+func rgo_allgather_bytes(h C.uint64_t, send unsafe.Pointer, bytes C.int64_t, all *unsafe.Pointer, sizes *C.int64_t) C.int {
+	return with(&communicators, "communicator", h, func(c *communicator) error {
+		if all == nil || sizes == nil {
+			return invalidf("nowhere to put what is gathered")
+		}
+		p, err := memory(send, int64(bytes), 1)
+		if err != nil {
+			return err
+		}
+		blobs, err := c.gatherBytes(p)
+		if err != nil {
+			return err
+		}
+		lens, total := unsafe.Slice(sizes, c.World()), 0
+		for i, b := range blobs {
+			lens[i] = C.int64_t(len(b))
+			total += len(b)
+		}
+		to := C.malloc(C.size_t(max(total, 1)))
+		into := unsafe.Slice((*byte)(to), total)
+		for _, b := range blobs {
+			into = into[copy(into, b):]
+		}
+		*all = to
+		return nil
+	})
+}
+
+//export rgo_send
+func rgo_send(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t, to C.int32_t, tag C.int64_t, started *C.uint64_t) C.int {
+	return with(&communicators, "communicator", h, func(c *communicator) error {
+		p, err := c.message(data, int64(bytes), int(to))
+		if err != nil {
+			return err
+		}
+		return c.do(c.sending(int(to)), (*uint64)(started), func() error { return c.sendTagged(int(to), int64(tag), p) })
+	})
+}
+
+//export rgo_recv
+func rgo_recv(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t, from C.int32_t, tag C.int64_t, started *C.uint64_t) C.int {
+	return with(&communicators, "communicator", h, func(c *communicator) error {
+		p, err := c.message(data, int64(bytes), int(from))
+		if err != nil {
+			return err
+		}
+		r, err := c.post(int(from)).want(int64(tag), p)
+		if err != nil {
+			return err
+		}
+		return r.answer((*uint64)(started))
+	})
+}
+
+// message is memory for a message to or from a rank.
+func (c *communicator) message(p unsafe.Pointer, bytes int64, rank int) ([]byte, error) {
+	if rank < 0 || rank >= c.World() || rank == c.Rank() {
+		return nil, invalidf("rank %d is not another one of %d ranks", rank, c.World())
+	}
+	return memory(p, bytes, 1)
+}
+
+//export rgo_wait
+func rgo_wait(id C.uint64_t, within C.int64_t) C.int {
+	return with(&requests, "request", id, func(r *request) error { return r.wait(milliseconds(int64(within))) })
+}
+
+//export rgo_watch
+func rgo_watch(id C.uint64_t) C.int {
+	return with(&requests, "request", id, (*request).watch)
+}
+
+//export rgo_wait_any
+func rgo_wait_any(h C.uint64_t, within C.int64_t, id *C.uint64_t, how *C.int32_t) C.int {
+	return with(&communicators, "communicator", h, func(c *communicator) error {
+		if id == nil || how == nil {
+			return invalidf("nowhere to put the request")
+		}
+		r, err := c.ended.wait(milliseconds(int64(within)))
+		if err != nil {
+			return err
+		}
+		*id, *how = C.uint64_t(r.id), answer(r.err) // its words are those of rg_last_error
+		return nil
+	})
+}

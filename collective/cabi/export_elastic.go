@@ -1,0 +1,153 @@
+package main
+
+// #include <stdint.h>
+// #include <stdlib.h>
+// #include "regroup.h"
+import "C"
+
+import (
+	"unsafe"
+
+	"github.com/regroup-io/regroup/elastic"
+)
+
+//export rgo_elastic_new
+func rgo_elastic_new(options *C.char, out *C.uint64_t) C.int {
+	if out == nil {
+		return answer(invalidf("nowhere to put the training"))
+	}
+	t, err := newTraining(text(options))
+	if err == nil {
+		*out = C.uint64_t(trainings.add(t))
+	}
+	return answer(err)
+}
+
+//export rgo_elastic_tensor
+func rgo_elastic_tensor(h C.uint64_t, name *C.char, data unsafe.Pointer, bytes C.int64_t) C.int {
+	return with(&trainings, "training", h, func(t *training) error {
+		p, err := memory(data, int64(bytes), 1)
+		if err != nil {
+			return err
+		}
+		return t.tensor(text(name), p)
+	})
+}
+
+//export rgo_elastic_object
+func rgo_elastic_object(h C.uint64_t, name *C.char, data unsafe.Pointer, bytes C.int64_t) C.int {
+	return with(&trainings, "training", h, func(t *training) error {
+		p, err := memory(data, int64(bytes), 1)
+		if err != nil {
+			return err
+		}
+		return t.set(text(name), p)
+	})
+}
+
+//export rgo_elastic_object_get
+func rgo_elastic_object_get(h C.uint64_t, name *C.char, out *unsafe.Pointer, bytes *C.int64_t) C.int {
+	return with(&trainings, "training", h, func(t *training) error {
+		if out == nil || bytes == nil {
+			return invalidf("nowhere to put the object")
+		}
+		b, err := t.get(text(name))
+		if err != nil {
+			return err
+		}
+		*out, *bytes = C.CBytes(b), C.int64_t(len(b))
+		return nil
+	})
+}
+
+//export rgo_elastic_start
+func rgo_elastic_start(h C.uint64_t) C.int {
+	return with(&trainings, "training", h, (*training).start)
+}
+
+//export rgo_elastic_next
+func rgo_elastic_next(h C.uint64_t, within C.int64_t, out *C.rg_session) C.int {
+	return with(&trainings, "training", h, func(t *training) error {
+		if out == nil || uint64(out.size) < uint64(unsafe.Sizeof(*out)) {
+			return invalidf("nowhere to put the session, or its size is not set")
+		}
+		s, comm, err := t.next(milliseconds(int64(within)))
+		if err != nil {
+			return err
+		}
+		fillSession(out, s, comm)
+		return nil
+	})
+}
+
+func fillSession(out *C.rg_session, s *elastic.Session, comm uint64) {
+	out.generation, out.comm, out.step = C.uint64_t(s.Generation), C.rg_comm(comm), C.uint64_t(s.Step())
+	out.rank, out.world = C.int32_t(s.Rank), C.int32_t(s.World)
+	out.local_rank, out.local_size = C.int32_t(s.LocalRank), C.int32_t(s.LocalSize)
+	out.cross_rank, out.cross_size = C.int32_t(s.CrossRank), C.int32_t(s.CrossSize)
+}
+
+//export rgo_elastic_leave
+func rgo_elastic_leave(h C.uint64_t, how C.int32_t, why *C.char) C.int {
+	return with(&trainings, "training", h, func(t *training) error { return t.leave(status(how), text(why)) })
+}
+
+//export rgo_elastic_consume
+func rgo_elastic_consume(h C.uint64_t, total C.int64_t, indices *C.int64_t, n C.int64_t) C.int {
+	return with(&trainings, "training", h, func(t *training) error {
+		if total < 0 || n < 0 || n > total || indices == nil && n > 0 {
+			return invalidf("%d of %d samples", int64(n), int64(total))
+		}
+		return t.consume(int64(total), unsafe.Slice((*int64)(indices), int(n)))
+	})
+}
+
+//export rgo_elastic_skip
+func rgo_elastic_skip(h C.uint64_t) C.int { return with(&trainings, "training", h, (*training).skip) }
+
+//export rgo_elastic_news
+func rgo_elastic_news(h C.uint64_t) C.int { return with(&trainings, "training", h, (*training).news) }
+
+//export rgo_elastic_commit
+func rgo_elastic_commit(h C.uint64_t) C.int {
+	return with(&trainings, "training", h, (*training).commit)
+}
+
+//export rgo_elastic_restore
+func rgo_elastic_restore(h C.uint64_t) C.int {
+	return with(&trainings, "training", h, (*training).restore)
+}
+
+//export rgo_elastic_report
+func rgo_elastic_report(h C.uint64_t, metrics *C.char) C.int {
+	return with(&trainings, "training", h, func(t *training) error { return t.report(text(metrics)) })
+}
+
+//export rgo_elastic_ledger
+func rgo_elastic_ledger(h C.uint64_t, buffer *C.char, size C.size_t) C.int {
+	return with(&trainings, "training", h, func(t *training) error {
+		b, err := t.ledger()
+		if err != nil {
+			return err
+		}
+		return fill(b, buffer, size)
+	})
+}
+
+//export rgo_elastic_close
+func rgo_elastic_close(h C.uint64_t) C.int {
+	t, there := trainings.take(uint64(h))
+	if !there {
+		return answer(invalidf("training %d is not open", uint64(h)))
+	}
+	t.close()
+	return answer(nil)
+}
+
+//export rgo_permutation
+func rgo_permutation(samples, seed, epoch, position C.uint64_t, indices *C.int64_t, n C.int64_t) C.int {
+	if n < 0 || indices == nil && n > 0 {
+		return answer(invalidf("nowhere to put %d indices", int64(n)))
+	}
+	return answer(order(uint64(samples), uint64(seed), uint64(epoch), uint64(position), unsafe.Slice((*int64)(indices), int(n))))
+}

@@ -1,0 +1,24 @@
+/* What the library keeps about the process and its threads, in C because a forked child must be able to use it. */
+#ifndef REGROUP_PROCESS_H
+#define REGROUP_PROCESS_H
+
+#include <stdint.h>
+
+/* This process was forked from the one that loaded the library. */
+extern int rgx_forked;
+
+typedef struct {
+    int32_t lost;
+    char text[1020];
+} rgx_error;
+
+/* The calling thread's last failure. */
+rgx_error *rgx_failure(void);
+
+void rgx_fail(int32_t lost, const char *text);
+int rgx_fail_forked(void);
+
+/* A socket that a forked child must not keep, by the number that fstat(2) gives as st_ino. */
+void rgx_ours(uint64_t inode);
+
+#endif

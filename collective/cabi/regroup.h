@@ -1,0 +1,221 @@
+/*
+ * regroup.h: the C library of Regroup, libregroup.so. Collective operations among the ranks of a generation, and
+ * elastic training: to survive the loss and the arrival of workers within one process.
+ *
+ * The rules of this interface (ABI):
+ *
+ *   - rg_abi() is major << 16 | minor. Another major number: do not use the library. A greater minor one: there is more
+ *     of it; nothing that was there has changed. Structs begin with their size, as the caller knows it.
+ *   - Every function returns RG_OK or another RG_... status, unless said otherwise. rg_last_error() says in words what
+ *     went wrong in the calling thread's last call that failed, rg_lost_rank() who was lost.
+ *   - Handles are numbers. One that was closed is RG_INVALID, never somebody else's. 0 is none.
+ *   - Any thread may call anything, also several at once. Collective operations on a communicator run one at a time, in
+ *     the order of the calls, which must be the same on all ranks.
+ *   - Strings are UTF-8 and end with a zero; options are a JSON object, of which an unknown member is refused.
+ *   - Durations are milliseconds; negative = without end.
+ *   - Memory that an operation works on belongs to the caller and must stay until the operation has ended.
+ *
+ * In a process with a Python or other host: loading starts threads but does no I/O. Handlers of SIGINT, SIGTERM and all
+ * other asynchronous signals stay those of the host. (The Go runtime inside has handlers for SIGSEGV, SIGBUS, SIGFPE,
+ * SIGPIPE and SIGURG, and passes the first four on to the host's if they did not come from its own code.) A child that
+ * was forked and goes on without exec cannot use the library: every call returns RG_FORKED. Its copies of our sockets
+ * are closed at the fork, so that peers notice the end of the parent even while such children live.
+ */
+#ifndef REGROUP_H
+#define REGROUP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define RG_ABI_MAJOR 1
+#define RG_ABI_MINOR 0
+
+typedef uint64_t rg_endpoint;
+typedef uint64_t rg_comm;
+typedef uint64_t rg_request;
+typedef uint64_t rg_elastic;
+
+/* Status. */
+enum {
+    RG_OK = 0,
+    RG_INVALID = 1,     /* an argument or option is wrong; nothing was done */
+    RG_PEER_LOST = 2,   /* a rank died, left, or fell silent: rg_lost_rank(). The communicator is dead for good */
+    RG_ABORTED = 3,     /* somebody gave the generation up. Likewise */
+    RG_DIVERGED = 4,    /* ranks called different operations. Likewise */
+    RG_REFUSED = 5,     /* a peer did not accept the connection */
+    RG_CLOSED = 6,      /* this process has closed it */
+    RG_TIMEOUT = 7,     /* not within the time given; what was waited for goes on */
+    RG_FORKED = 8,      /* this process was forked from the one that loaded the library */
+    RG_UNSUPPORTED = 9, /* not on this system */
+    RG_FAILED = 10,     /* anything else */
+    RG_PLANNED = 11,    /* elastic: committed, and the members are about to change: leave the training function */
+    RG_STOPPED = 12,    /* elastic: committed, and the job is being stopped: likewise */
+    RG_END = 13,        /* elastic: there is no further generation for this process */
+};
+
+/* Types of elements. */
+enum {
+    RG_INT8 = 1,
+    RG_UINT8 = 2, /* also anything that is only moved */
+    RG_INT16 = 3,
+    RG_INT32 = 4,
+    RG_INT64 = 5,
+    RG_FLOAT16 = 6,
+    RG_BFLOAT16 = 7,
+    RG_FLOAT32 = 8,
+    RG_FLOAT64 = 9,
+};
+
+/* Reductions. Averages of integers are truncated toward zero. */
+enum { RG_SUM = 0, RG_AVERAGE = 1, RG_PRODUCT = 2, RG_MIN = 3, RG_MAX = 4 };
+
+uint32_t rg_abi(void);
+const char *rg_version(void); /* for people */
+const char *rg_last_error(void);
+int32_t rg_lost_rank(void); /* -1 = nobody */
+
+/*
+ * Endpoint: where this process takes connections, for all its communicators.
+ *
+ *   {"host": "127.0.0.1", "advertise": "", "port_min": 0, "port_max": 0}
+ *
+ * host is where to listen, advertise what peers are told to dial if that is something else; ports 0 = any.
+ */
+int rg_endpoint_new(const char *options, rg_endpoint *endpoint);
+/* The address that peers dial, host:port. len is the size of the buffer. */
+int rg_endpoint_address(rg_endpoint endpoint, char *buffer, size_t len);
+int rg_endpoint_close(rg_endpoint endpoint);
+
+/* Zeroed memory that ranks of this machine read in place: operations on it are several times as fast. It lives until
+ * rg_free or rg_endpoint_close. */
+int rg_alloc(rg_endpoint endpoint, int64_t bytes, void **memory);
+int rg_free(rg_endpoint endpoint, void *memory);
+
+/*
+ * Communicator: one rank's membership in one generation.
+ *
+ *   {"job": "...", "generation": 1, "token": "...", "rank": 0, "world": 2, "peers": ["host:port", ...],
+ *    "local_rank": 0, "local_size": 2, "connect_within_ms": 60000, "stall_after_ms": 10000, "chunk_bytes": 0,
+ *    "streams": 1, "inline_bytes": 0, "no_shared_memory": false}
+ *
+ * peers are the addresses of all ranks. local_size ranks of this machine are adjacent, and this is number local_rank of
+ * them; 0 = not known. For each job, an endpoint's generations ascend. rg_comm_new returns when the ranks are connected.
+ */
+int rg_comm_new(rg_endpoint endpoint, const char *options, rg_comm *comm);
+/* Leaves. A running operation ends with RG_CLOSED; it waits at most 2 s for neighbours to read what was sent. */
+int rg_comm_close(rg_comm comm);
+/* Ends the generation on all ranks, within milliseconds: rank >= 0 is said to be lost, otherwise why is told. */
+int rg_comm_abort(rg_comm comm, int32_t rank, const char *why);
+/* RG_OK while it works, else why it does not. */
+int rg_comm_failed(rg_comm comm);
+/* {"job", "generation", "rank", "world", "busy"} */
+int rg_comm_describe(rg_comm comm, char *buffer, size_t len);
+
+/*
+ * Operations. count is in elements; it, the type, the reduction and the root must agree on all ranks. With request ==
+ * NULL the calling thread carries the operation out and returns when it has ended. Otherwise it is started, to be
+ * carried out after those that were started before it, and *request is what rg_test and rg_wait ask for. An operation
+ * that is carried out while started ones wait comes after them. If one fails, the memory holds anything.
+ */
+int rg_allreduce(rg_comm comm, void *data, int64_t count, int32_t type, int32_t op, rg_request *request);
+/* Of float32, with RG_FLOAT16 or RG_BFLOAT16 on the wire. */
+int rg_allreduce_as(rg_comm comm, int32_t wire, void *data, int64_t count, int32_t op, rg_request *request);
+/* Segment r of the result stays at rank r, in its place; see rg_segment. The rest of data holds anything afterwards. */
+int rg_reduce_scatter(rg_comm comm, void *data, int64_t count, int32_t type, int32_t op, rg_request *request);
+/* With count elements, the ranks below count modulo world have one more than the others. */
+int rg_segment(rg_comm comm, int64_t count, int32_t rank, int64_t *begin, int64_t *end);
+/* The result is at root; on the others data holds anything afterwards. */
+int rg_reduce(rg_comm comm, void *data, int64_t count, int32_t type, int32_t op, int32_t root, rg_request *request);
+int rg_broadcast(rg_comm comm, void *data, int64_t count, int32_t type, int32_t root, rg_request *request);
+/* recv has room for world times count. send may be this rank's part of recv. */
+int rg_allgather(rg_comm comm, const void *send, void *recv, int64_t count, int32_t type, rg_request *request);
+/* Block i of send goes to rank i. counts are the elements of the world blocks of send and of recv; NULL = count, which
+ * is that of all blocks together, in equal parts. They are copied. */
+int rg_alltoall(rg_comm comm, const void *send, const int64_t *send_counts, void *recv, const int64_t *recv_counts,
+                int64_t count, int32_t type, rg_request *request);
+int rg_barrier(rg_comm comm, rg_request *request);
+
+/* Gathers bytes of different lengths: *all is a new piece of memory with those of rank 0, 1 and so on, to be given to
+ * rg_release; sizes has room for world numbers. */
+int rg_allgather_bytes(rg_comm comm, const void *send, int64_t bytes, void **all, int64_t *sizes);
+void rg_release(void *memory);
+
+/* Messages between two ranks, of one length on both sides. A receiver takes the next message with its tag. These run
+ * beside the collective operations. */
+int rg_send(rg_comm comm, const void *data, int64_t bytes, int32_t to, int64_t tag, rg_request *request);
+int rg_recv(rg_comm comm, void *data, int64_t bytes, int32_t from, int64_t tag, rg_request *request);
+
+/* How a started operation ended; RG_TIMEOUT = it has not. After any other answer the request is gone. */
+int rg_test(rg_request request);
+int rg_wait(rg_request request, int64_t within_ms);
+/* Hands a request over to rg_wait_any; it is not for rg_test and rg_wait any more. */
+int rg_watch(rg_request request);
+/* Waits for the end of any request of this communicator that was handed to rg_watch, in the order in which they end:
+ * *request is which, *status how it ended, and it is gone. RG_CLOSED when the communicator is closed and nothing is left. */
+int rg_wait_any(rg_comm comm, int64_t within_ms, rg_request *request, int32_t *status);
+
+/*
+ * Elastic training. The place in the job comes from the environment that the node's agent has made (REGROUP_SOCKET ...);
+ * without it there is one generation with this process alone. A process goes through this once:
+ *
+ *   rg_elastic_new, rg_elastic_tensor and rg_elastic_object for all of the state, rg_elastic_start
+ *   while rg_elastic_next is RG_OK:       a generation: the state is the newest commit of all members
+ *       train: operations on its communicator, rg_elastic_consume for each step, rg_elastic_commit now and then
+ *       rg_elastic_leave                  with how it ended; after a loss the state goes back to its commit
+ *
+ *   {"samples": 60000, "seed": 1, "log": true}
+ *
+ * samples are those of an epoch, 0 = not known: then nothing is accounted for.
+ */
+int rg_elastic_new(const char *options, rg_elastic *elastic);
+/* Memory that is part of the state. Commits read it, restoring writes it. It must stay until rg_elastic_close. */
+int rg_elastic_tensor(rg_elastic elastic, const char *name, void *memory, int64_t bytes);
+/* Bytes that are part of the state. Before the start it is registered, afterwards only set. They are copied. */
+int rg_elastic_object(rg_elastic elastic, const char *name, const void *bytes, int64_t len);
+/* What the object is. *bytes is to be given to rg_release. */
+int rg_elastic_object_get(rg_elastic elastic, const char *name, void **bytes, int64_t *len);
+int rg_elastic_start(rg_elastic elastic);
+
+typedef struct rg_session {
+    uint64_t size; /* sizeof(rg_session), set by the caller */
+    uint64_t generation;
+    rg_comm comm; /* not to be closed; it ends with rg_elastic_leave */
+    int32_t rank, world, local_rank, local_size, cross_rank, cross_size;
+    uint64_t step; /* that the state has behind it */
+} rg_session;
+
+/* Waits for the next generation. RG_TIMEOUT: ask again. RG_END: this worker's part is done. Anything else: it failed. */
+int rg_elastic_next(rg_elastic elastic, int64_t within_ms, rg_session *session);
+/* How the training function ended: RG_OK = the work is complete; RG_PLANNED or RG_STOPPED = as a commit said; RG_PEER_LOST
+ * = a member was lost; anything else = it failed with why, for good. */
+int rg_elastic_leave(rg_elastic elastic, int32_t how, const char *why);
+/* Ends a step, on all ranks: they consumed the next total samples, this one those with these indices; total 0 = a step
+ * without an account. */
+int rg_elastic_consume(rg_elastic elastic, int64_t total, const int64_t *indices, int64_t len);
+/* Moves the account to the begin of the next epoch; on all ranks alike. What is left of the current one is not proved. */
+int rg_elastic_skip(rg_elastic elastic);
+/* Whether the last step brought the news that a commit is due, the same on all ranks: RG_OK = no, RG_PLANNED, RG_STOPPED. */
+int rg_elastic_news(rg_elastic elastic);
+/* Makes the state one to return to, on all ranks at the same step. May return RG_PLANNED or RG_STOPPED, having committed. */
+int rg_elastic_commit(rg_elastic elastic);
+/* Back to the last commit, on this rank. */
+int rg_elastic_restore(rg_elastic elastic);
+/* Metrics as a JSON object of numbers, shown with the job. */
+int rg_elastic_report(rg_elastic elastic, const char *metrics);
+/* {"samples", "epochs": [{"epoch", "count", "sum", "done"}], "error"}: the account of samples; error = "" if it proves that
+ * every sample of every finished epoch was consumed once. */
+int rg_elastic_ledger(rg_elastic elastic, char *buffer, size_t len);
+/* Ends what goes on. Memory of the state is not used any more when it returns. */
+int rg_elastic_close(rg_elastic elastic);
+
+/* Indices of samples at len places from position on of an epoch's order, a permutation of 0 to samples-1. */
+int rg_permutation(uint64_t samples, uint64_t seed, uint64_t epoch, uint64_t position, int64_t *indices, int64_t len);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

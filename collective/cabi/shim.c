@@ -1,0 +1,155 @@
+/*
+ * The functions of regroup.h. Each looks whether this process is a forked child, in which no Go code can run (of the
+ * runtime's threads only the calling one is left), and calls its counterpart in Go.
+ */
+#include "regroup.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "_cgo_export.h"
+#include "process.h"
+
+#define GUARDED(call) return rgx_forked ? rgx_fail_forked() : (int)(call)
+
+uint32_t rg_abi(void) { return RG_ABI_MAJOR << 16 | RG_ABI_MINOR; }
+
+const char *rg_last_error(void) { return rgx_failure()->text; }
+
+int32_t rg_lost_rank(void) { return rgx_failure()->lost; }
+
+void rg_release(void *memory) { free(memory); }
+
+const char *rg_version(void) { return rgx_forked ? "regroup (forked)" : rgo_version(); }
+
+int rg_endpoint_new(const char *options, rg_endpoint *endpoint) {
+    GUARDED(rgo_endpoint_new((char *)options, endpoint));
+}
+
+int rg_endpoint_address(rg_endpoint endpoint, char *buffer, size_t len) {
+    GUARDED(rgo_endpoint_address(endpoint, buffer, len));
+}
+
+int rg_endpoint_close(rg_endpoint endpoint) { GUARDED(rgo_endpoint_close(endpoint)); }
+
+int rg_alloc(rg_endpoint endpoint, int64_t bytes, void **memory) { GUARDED(rgo_alloc(endpoint, bytes, memory)); }
+
+int rg_free(rg_endpoint endpoint, void *memory) { GUARDED(rgo_free(endpoint, memory)); }
+
+int rg_comm_new(rg_endpoint endpoint, const char *options, rg_comm *comm) {
+    GUARDED(rgo_comm_new(endpoint, (char *)options, comm));
+}
+
+int rg_comm_close(rg_comm comm) { GUARDED(rgo_comm_close(comm)); }
+
+int rg_comm_abort(rg_comm comm, int32_t rank, const char *why) { GUARDED(rgo_comm_abort(comm, rank, (char *)why)); }
+
+int rg_comm_failed(rg_comm comm) { GUARDED(rgo_comm_failed(comm)); }
+
+int rg_comm_describe(rg_comm comm, char *buffer, size_t len) { GUARDED(rgo_comm_describe(comm, buffer, len)); }
+
+int rg_allreduce(rg_comm comm, void *data, int64_t count, int32_t type, int32_t op, rg_request *request) {
+    GUARDED(rgo_allreduce(comm, data, count, type, op, request));
+}
+
+int rg_allreduce_as(rg_comm comm, int32_t wire, void *data, int64_t count, int32_t op, rg_request *request) {
+    GUARDED(rgo_allreduce_as(comm, wire, data, count, op, request));
+}
+
+int rg_reduce_scatter(rg_comm comm, void *data, int64_t count, int32_t type, int32_t op, rg_request *request) {
+    GUARDED(rgo_reduce_scatter(comm, data, count, type, op, request));
+}
+
+int rg_segment(rg_comm comm, int64_t count, int32_t rank, int64_t *begin, int64_t *end) {
+    GUARDED(rgo_segment(comm, count, rank, begin, end));
+}
+
+int rg_reduce(rg_comm comm, void *data, int64_t count, int32_t type, int32_t op, int32_t root, rg_request *request) {
+    GUARDED(rgo_reduce(comm, data, count, type, op, root, request));
+}
+
+int rg_broadcast(rg_comm comm, void *data, int64_t count, int32_t type, int32_t root, rg_request *request) {
+    GUARDED(rgo_broadcast(comm, data, count, type, root, request));
+}
+
+int rg_allgather(rg_comm comm, const void *send, void *recv, int64_t count, int32_t type, rg_request *request) {
+    GUARDED(rgo_allgather(comm, (void *)send, recv, count, type, request));
+}
+
+int rg_alltoall(rg_comm comm, const void *send, const int64_t *send_counts, void *recv, const int64_t *recv_counts,
+                int64_t count, int32_t type, rg_request *request) {
+    GUARDED(rgo_alltoall(comm, (void *)send, (int64_t *)send_counts, recv, (int64_t *)recv_counts, count, type, request));
+}
+
+int rg_barrier(rg_comm comm, rg_request *request) { GUARDED(rgo_barrier(comm, request)); }
+
+int rg_allgather_bytes(rg_comm comm, const void *send, int64_t bytes, void **all, int64_t *sizes) {
+    GUARDED(rgo_allgather_bytes(comm, (void *)send, bytes, all, sizes));
+}
+
+int rg_send(rg_comm comm, const void *data, int64_t bytes, int32_t to, int64_t tag, rg_request *request) {
+    GUARDED(rgo_send(comm, (void *)data, bytes, to, tag, request));
+}
+
+int rg_recv(rg_comm comm, void *data, int64_t bytes, int32_t from, int64_t tag, rg_request *request) {
+    GUARDED(rgo_recv(comm, data, bytes, from, tag, request));
+}
+
+int rg_test(rg_request request) { GUARDED(rgo_wait(request, 0)); }
+
+int rg_wait(rg_request request, int64_t within_ms) { GUARDED(rgo_wait(request, within_ms)); }
+
+int rg_watch(rg_request request) { GUARDED(rgo_watch(request)); }
+
+int rg_wait_any(rg_comm comm, int64_t within_ms, rg_request *request, int32_t *status) {
+    GUARDED(rgo_wait_any(comm, within_ms, request, status));
+}
+
+int rg_elastic_new(const char *options, rg_elastic *elastic) { GUARDED(rgo_elastic_new((char *)options, elastic)); }
+
+int rg_elastic_tensor(rg_elastic elastic, const char *name, void *memory, int64_t bytes) {
+    GUARDED(rgo_elastic_tensor(elastic, (char *)name, memory, bytes));
+}
+
+int rg_elastic_object(rg_elastic elastic, const char *name, const void *bytes, int64_t len) {
+    GUARDED(rgo_elastic_object(elastic, (char *)name, (void *)bytes, len));
+}
+
+int rg_elastic_object_get(rg_elastic elastic, const char *name, void **bytes, int64_t *len) {
+    GUARDED(rgo_elastic_object_get(elastic, (char *)name, bytes, len));
+}
+
+int rg_elastic_start(rg_elastic elastic) { GUARDED(rgo_elastic_start(elastic)); }
+
+int rg_elastic_next(rg_elastic elastic, int64_t within_ms, rg_session *session) {
+    GUARDED(rgo_elastic_next(elastic, within_ms, session));
+}
+
+int rg_elastic_leave(rg_elastic elastic, int32_t how, const char *why) {
+    GUARDED(rgo_elastic_leave(elastic, how, (char *)why));
+}
+
+int rg_elastic_consume(rg_elastic elastic, int64_t total, const int64_t *indices, int64_t len) {
+    GUARDED(rgo_elastic_consume(elastic, total, (int64_t *)indices, len));
+}
+
+int rg_elastic_skip(rg_elastic elastic) { GUARDED(rgo_elastic_skip(elastic)); }
+
+int rg_elastic_news(rg_elastic elastic) { GUARDED(rgo_elastic_news(elastic)); }
+
+int rg_elastic_commit(rg_elastic elastic) { GUARDED(rgo_elastic_commit(elastic)); }
+
+int rg_elastic_restore(rg_elastic elastic) { GUARDED(rgo_elastic_restore(elastic)); }
+
+int rg_elastic_report(rg_elastic elastic, const char *metrics) { GUARDED(rgo_elastic_report(elastic, (char *)metrics)); }
+
+int rg_elastic_ledger(rg_elastic elastic, char *buffer, size_t len) {
+    GUARDED(rgo_elastic_ledger(elastic, buffer, len));
+}
+
+int rg_elastic_close(rg_elastic elastic) { GUARDED(rgo_elastic_close(elastic)); }
+
+int rg_permutation(uint64_t samples, uint64_t seed, uint64_t epoch, uint64_t position, int64_t *indices, int64_t len) {
+    GUARDED(rgo_permutation(samples, seed, epoch, position, indices, len));
+}

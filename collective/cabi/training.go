@@ -1,0 +1,337 @@
+//go:build cgo
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/regroup-io/regroup/collective/tcp"
+	"github.com/regroup-io/regroup/elastic"
+)
+
+// training is what a rg_elastic stands for. elastic.Run has a goroutine of its own; its training function hands each
+// session to the thread of C that asks for the next one, and waits until that one leaves it:
+//
+//	rg_elastic_next ◄── session ─── train, called by elastic.Run
+//	rg_elastic_leave ── outcome ──►
+//
+// Between the two the session belongs to the host, and elastic.Run waits.
+type training struct {
+	options elastic.Options
+	sampler *elastic.Sampler
+	state   *elastic.State
+
+	sessions chan *elastic.Session
+	outcomes chan error
+	ended    chan struct{} // closed when Run has returned
+	err      error         // of Run; after ended
+	stop     context.CancelCauseFunc
+
+	mu      sync.Mutex // of the host's calls, which come one at a time anyway
+	objects map[string]*[]byte
+	started bool
+	session *elastic.Session // that the host is in
+	comm    *communicator    // of it
+	handle  uint64           // of comm
+}
+
+var trainings table[*training]
+
+var (
+	errNotIn   = invalidf("the host is in no session: it comes from rg_elastic_next")
+	errStarted = invalidf("the training has begun: the state is registered before")
+	errClosing = errors.New("the host closes its training")
+)
+
+func newTraining(options string) (*training, error) {
+	o := struct {
+		Samples uint64 `json:"samples"`
+		Seed    uint64 `json:"seed"`
+		Log     bool   `json:"log"`
+	}{}
+	if err := decode(options, &o); err != nil {
+		return nil, err
+	}
+	env, err := elastic.FromEnv()
+	if err != nil {
+		return nil, err
+	}
+	if !o.Log {
+		env.Log = slog.New(slog.DiscardHandler)
+	}
+	sampler := elastic.NewSampler(o.Samples, o.Seed)
+	return &training{
+		options: env, sampler: sampler, state: elastic.NewState(sampler), objects: map[string]*[]byte{},
+		sessions: make(chan *elastic.Session), outcomes: make(chan error), ended: make(chan struct{}),
+	}, nil
+}
+
+// tensor makes memory of the host part of the state.
+func (t *training) tensor(name string, memory []byte) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.started {
+		return errStarted
+	}
+	elastic.Tensor(t.state, name, memory)
+	return nil
+}
+
+// set makes bytes part of the state, or changes them.
+func (t *training) set(name string, b []byte) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at, there := t.objects[name]
+	switch {
+	case there:
+		*at = slices.Clone(b)
+	case t.started:
+		return errStarted
+	default:
+		at = new([]byte)
+		*at = slices.Clone(b)
+		t.objects[name] = at
+		t.state.Object(name, at)
+	}
+	return nil
+}
+
+func (t *training) get(name string) ([]byte, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at, there := t.objects[name]
+	if !there {
+		return nil, invalidf("no object is called %q", name)
+	}
+	return *at, nil
+}
+
+// start begins to join.
+func (t *training) start() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.started {
+		return errStarted
+	}
+	if t.options.Socket != "" {
+		transport, err := listen(tcp.Options{Host: t.options.Host, PortMin: t.options.PortMin, PortMax: t.options.PortMax})
+		if err != nil {
+			return err
+		}
+		t.options.Transport = transport
+	}
+	t.started = true
+	ctx, stop := context.WithCancelCause(context.Background())
+	t.stop = stop
+	go func() {
+		defer close(t.ended)
+		t.err = elastic.Run(ctx, t.options, t.state, t.train)
+	}()
+	return nil
+}
+
+// train is the training function of elastic.Run.
+func (t *training) train(ctx context.Context, s *elastic.Session) error {
+	select {
+	case t.sessions <- s:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return <-t.outcomes
+}
+
+// next waits for a session, or for the end.
+func (t *training) next(within time.Duration) (*elastic.Session, uint64, error) {
+	t.mu.Lock()
+	started, in := t.started, t.session != nil
+	t.mu.Unlock()
+	switch {
+	case !started:
+		return nil, 0, invalidf("the training has not been started")
+	case in:
+		return nil, 0, invalidf("the host has not left the session before")
+	}
+	expired, cancel := expiry(within)
+	defer cancel()
+	select {
+	case s := <-t.sessions:
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.session = s
+		t.comm = newCommunicator(s.Comm(), t.options.Job)
+		t.comm.borrowed = true
+		t.handle = communicators.add(t.comm)
+		return s, t.handle, nil
+	case <-t.ended:
+		if t.err != nil {
+			return nil, 0, t.err
+		}
+		return nil, 0, errEnd
+	case <-expired:
+		return nil, 0, errTimeout
+	}
+}
+
+// leave ends the host's part in the session.
+func (t *training) leave(how status, why string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.session == nil {
+		return errNotIn
+	}
+	outcome := t.outcome(how, why)
+	if how != statusOK && how != statusPlanned && how != statusStopped {
+		t.comm.Abort(outcome) // what was started ends now
+	}
+	communicators.take(t.handle)
+	t.comm.rest()
+	t.session, t.comm = nil, nil
+	t.outcomes <- outcome
+	return nil
+}
+
+// outcome is what the training function returns.
+func (t *training) outcome(how status, why string) error {
+	switch how {
+	case statusOK:
+		return nil
+	case statusPlanned:
+		return elastic.ErrPlannedChange
+	case statusStopped:
+		return elastic.ErrStopped
+	case statusPeerLost, statusAborted, statusRefused, statusClosed:
+		t.comm.abort(-1, why) // where nothing has failed yet, the host has its own reason to call the generation lost
+		return t.comm.Failed()
+	}
+	return fmt.Errorf("the training function failed: %s", why)
+}
+
+// in calls do with the session that the host is in.
+func (t *training) in(do func(*elastic.Session) error) error {
+	t.mu.Lock()
+	s, comm := t.session, t.comm
+	t.mu.Unlock()
+	if s == nil {
+		return errNotIn
+	}
+	// What was started comes first, here as for operations.
+	return comm.do(&comm.line, nil, func() error { return do(s) })
+}
+
+// consume ends a step of total samples, of which this worker took those of indices.
+func (t *training) consume(total int64, indices []int64) error {
+	return t.in(func(s *elastic.Session) error {
+		b := s.Next(int(total))
+		if int64(b.Total) != total {
+			return invalidf("a step of %d samples where %d are left of the epoch", total, b.Total)
+		}
+		b.Indices = b.Indices[:0]
+		for _, i := range indices {
+			b.Indices = append(b.Indices, int(i))
+		}
+		return s.Consume(background, b)
+	})
+}
+
+// skip goes to the next epoch.
+func (t *training) skip() error {
+	return t.in(func(*elastic.Session) error {
+		if c := t.sampler.Cursor(); c.Position > 0 {
+			t.sampler.Seek(elastic.Cursor{Epoch: c.Epoch + 1})
+		}
+		return nil
+	})
+}
+
+// news tells whether a commit is due for a change of the members or a stop.
+func (t *training) news() error {
+	return t.in(func(s *elastic.Session) error {
+		if s.CommitDue(0) {
+			return elastic.ErrPlannedChange
+		}
+		return nil
+	})
+}
+
+func (t *training) commit() error {
+	return t.in(func(s *elastic.Session) error { return s.Commit(background) })
+}
+
+func (t *training) restore() error {
+	return t.in(func(*elastic.Session) error { return t.state.Restore() })
+}
+
+func (t *training) report(metrics string) error {
+	var m map[string]float64
+	if err := json.Unmarshal([]byte(metrics), &m); err != nil {
+		return invalidf("metrics: %v", err)
+	}
+	return t.in(func(s *elastic.Session) error {
+		s.Report(m)
+		return nil
+	})
+}
+
+// ledger is the account of samples, in JSON.
+func (t *training) ledger() ([]byte, error) {
+	type epoch struct {
+		Epoch uint64 `json:"epoch"`
+		Count uint64 `json:"count"`
+		Sum   string `json:"sum"`
+		Done  bool   `json:"done"`
+	}
+	l := t.state.Ledger()
+	v := struct {
+		Samples uint64  `json:"samples"`
+		Epochs  []epoch `json:"epochs"`
+		Error   string  `json:"error"`
+	}{Samples: l.Samples, Epochs: []epoch{}}
+	for _, e := range l.Epochs {
+		v.Epochs = append(v.Epochs, epoch{e.Epoch, e.Count, strconv.FormatUint(e.Sum, 10), e.Done})
+	}
+	if err := elastic.CheckLedger(l); err != nil {
+		v.Error = err.Error()
+	}
+	return json.Marshal(v)
+}
+
+// close ends the training if it goes on.
+func (t *training) close() {
+	t.mu.Lock()
+	started, in := t.started, t.session != nil
+	t.mu.Unlock()
+	if !started {
+		return
+	}
+	t.stop(errClosing)
+	if in {
+		_ = t.leave(statusFailed, errClosing.Error()) // only that the host is in no session can be wrong
+	}
+	<-t.ended
+}
+
+// order fills indices with those of the samples at places from position on of an epoch.
+func order(samples, seed, epoch, position uint64, indices []int64) error {
+	if n := uint64(len(indices)); position > samples || n > samples-position {
+		return invalidf("places %d to %d of %d samples", position, position+n, samples)
+	}
+	const piece = 1 << 16 // at a time, so that the copy stays small
+	s := elastic.NewSampler(samples, seed)
+	for len(indices) > 0 {
+		s.Seek(elastic.Cursor{Epoch: epoch, Position: position})
+		for i, index := range s.Next(min(piece, len(indices)), 0, 1).Indices {
+			indices[i] = int64(index)
+		}
+		n := min(piece, len(indices))
+		indices, position = indices[n:], position+uint64(n)
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+//go:build cgo
+
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/elastic"
+)
+
+// alone begins a training without an agent.
+func alone(t *testing.T, options string) *training {
+	t.Helper()
+	t.Setenv("REGROUP_SOCKET", "")
+	tr, err := newTraining(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// TestATrainingAlone goes through all calls as a host makes them.
+func TestATrainingAlone(t *testing.T) {
+	tr := alone(t, `{"samples": 10, "seed": 1}`)
+	weights := make([]byte, 8)
+	if err := errors.Join(tr.tensor("w", weights), tr.set("epoch", []byte("0"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := tr.next(0); !errors.Is(err, collective.ErrInvalid) {
+		t.Errorf("next before the start: %v, want ErrInvalid", err)
+	}
+	if err := tr.commit(); !errors.Is(err, collective.ErrInvalid) {
+		t.Errorf("commit in no session: %v, want ErrInvalid", err)
+	}
+	if err := tr.start(); err != nil {
+		t.Fatal(err)
+	}
+	s, _, err := tr.next(-1)
+	if err != nil || s.World != 1 {
+		t.Fatalf("%+v, %v, want a session alone", s, err)
+	}
+	if err := tr.tensor("late", weights); !errors.Is(err, collective.ErrInvalid) {
+		t.Errorf("registered after the start: %v, want ErrInvalid", err)
+	}
+	binary.LittleEndian.PutUint64(weights, 5)
+	if err := errors.Join(tr.set("epoch", []byte("1")), tr.consume(4, []int64{0, 1, 2, 3}), tr.commit()); err != nil {
+		t.Fatal(err)
+	}
+	binary.LittleEndian.PutUint64(weights, 6)
+	if err := errors.Join(tr.set("epoch", []byte("2")), tr.restore()); err != nil {
+		t.Fatal(err)
+	}
+	epoch, err := tr.get("epoch")
+	if err != nil || string(epoch) != "1" || binary.LittleEndian.Uint64(weights) != 5 {
+		t.Errorf("restored: %d, epoch %s, %v, want 5 of epoch 1", binary.LittleEndian.Uint64(weights), epoch, err)
+	}
+	if err := tr.consume(7, nil); !errors.Is(err, collective.ErrInvalid) {
+		t.Errorf("7 samples where 6 are left: %v, want ErrInvalid", err)
+	}
+	if err := errors.Join(tr.consume(6, []int64{4, 5, 6, 7, 8, 9}), tr.leave(statusOK, "")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := tr.next(-1); !errors.Is(err, errEnd) {
+		t.Errorf("after the work is complete: %v, want errEnd", err)
+	}
+	if err := elastic.CheckLedger(tr.state.Ledger()); err != nil {
+		t.Error(err)
+	}
+	tr.close()
+}
+
+// TestAFailedTraining ends with what the host said.
+func TestAFailedTraining(t *testing.T) {
+	tr := alone(t, `{}`)
+	if err := tr.start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := tr.next(-1); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.leave(statusFailed, "no such file"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := tr.next(-1); err == nil || errors.Is(err, errEnd) {
+		t.Errorf("%v, want that the training function failed", err)
+	}
+	tr.close()
+}
+
+// TestCloseInASession ends it.
+func TestCloseInASession(t *testing.T) {
+	tr := alone(t, `{}`)
+	if err := tr.start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := tr.next(-1); err != nil {
+		t.Fatal(err)
+	}
+	tr.close()
+	if _, there := communicators.get(tr.handle); there {
+		t.Error("the communicator of the session is still open")
+	}
+}
+
+func TestOrder(t *testing.T) {
+	whole := make([]int64, 1000)
+	if err := order(1000, 3, 2, 0, whole); err != nil {
+		t.Fatal(err)
+	}
+	part := make([]int64, 10)
+	if err := order(1000, 3, 2, 500, part); err != nil || !slices.Equal(part, whole[500:510]) {
+		t.Errorf("places 500 to 510 are %v, %v, want %v", part, err, whole[500:510])
+	}
+	slices.Sort(whole)
+	for i, v := range whole {
+		if v != int64(i) {
+			t.Fatalf("no permutation: %d at %d", v, i)
+		}
+	}
+	if err := order(1000, 3, 2, 995, part); !errors.Is(err, collective.ErrInvalid) {
+		t.Errorf("beyond the end: %v, want ErrInvalid", err)
+	}
+}
+
+// TestOptionsThatAreNotKnown are refused: most likely they are misspelt.
+func TestOptionsThatAreNotKnown(t *testing.T) {
+	for _, options := range []string{`{"sample": 1}`, `{} {}`, `[`, ``} {
+		if _, err := newTraining(options); !errors.Is(err, collective.ErrInvalid) {
+			t.Errorf("%q: %v, want ErrInvalid", options, err)
+		}
+	}
+}
