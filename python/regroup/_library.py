@@ -1,0 +1,198 @@
+"""libregroup.so through ctypes: its functions with their types, and its statuses as exceptions.
+
+The names are those of regroup.h, which says what they do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Optional
+
+from . import errors
+
+OK, INVALID, PEER_LOST, ABORTED, DIVERGED, REFUSED, CLOSED = range(7)
+TIMEOUT, FORKED, UNSUPPORTED, FAILED, PLANNED, STOPPED, END = range(7, 14)
+
+INT8, UINT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64 = range(1, 10)
+SUM, AVERAGE, PRODUCT, MIN, MAX = range(5)
+
+ABI_MAJOR = 1
+ABI_MINOR = 0
+
+
+class Session(ctypes.Structure):
+    """rg_session."""
+
+    _fields_ = [
+        ("size", c_uint64),
+        ("generation", c_uint64),
+        ("comm", c_uint64),
+        ("rank", c_int32),
+        ("world", c_int32),
+        ("local_rank", c_int32),
+        ("local_size", c_int32),
+        ("cross_rank", c_int32),
+        ("cross_size", c_int32),
+        ("step", c_uint64),
+    ]
+
+
+_handle, _count, _kind, _memory = c_uint64, c_int64, c_int32, c_void_p
+_request = c_void_p  # of a c_uint64, or None
+_out = POINTER(c_uint64)
+
+_functions = {
+    "rg_endpoint_new": (c_char_p, _out),
+    "rg_endpoint_address": (_handle, c_char_p, c_size_t),
+    "rg_endpoint_close": (_handle,),
+    "rg_alloc": (_handle, c_int64, POINTER(c_void_p)),
+    "rg_free": (_handle, _memory),
+    "rg_comm_new": (_handle, c_char_p, _out),
+    "rg_comm_close": (_handle,),
+    "rg_comm_abort": (_handle, c_int32, c_char_p),
+    "rg_comm_failed": (_handle,),
+    "rg_comm_describe": (_handle, c_char_p, c_size_t),
+    "rg_allreduce": (_handle, _memory, _count, _kind, _kind, _request),
+    "rg_allreduce_as": (_handle, _kind, _memory, _count, _kind, _request),
+    "rg_reduce_scatter": (_handle, _memory, _count, _kind, _kind, _request),
+    "rg_segment": (_handle, _count, c_int32, POINTER(c_int64), POINTER(c_int64)),
+    "rg_reduce": (_handle, _memory, _count, _kind, _kind, c_int32, _request),
+    "rg_broadcast": (_handle, _memory, _count, _kind, c_int32, _request),
+    "rg_allgather": (_handle, _memory, _memory, _count, _kind, _request),
+    "rg_alltoall": (_handle, _memory, _memory, _memory, _memory, _count, _kind, _request),
+    "rg_barrier": (_handle, _request),
+    "rg_allgather_bytes": (_handle, c_char_p, c_int64, POINTER(c_void_p), POINTER(c_int64)),
+    "rg_send": (_handle, _memory, c_int64, c_int32, c_int64, _request),
+    "rg_recv": (_handle, _memory, c_int64, c_int32, c_int64, _request),
+    "rg_test": (_handle,),
+    "rg_wait": (_handle, c_int64),
+    "rg_watch": (_handle,),
+    "rg_wait_any": (_handle, c_int64, _out, POINTER(c_int32)),
+    "rg_elastic_new": (c_char_p, _out),
+    "rg_elastic_tensor": (_handle, c_char_p, _memory, c_int64),
+    "rg_elastic_object": (_handle, c_char_p, c_char_p, c_int64),
+    "rg_elastic_object_get": (_handle, c_char_p, POINTER(c_void_p), POINTER(c_int64)),
+    "rg_elastic_start": (_handle,),
+    "rg_elastic_next": (_handle, c_int64, POINTER(Session)),
+    "rg_elastic_leave": (_handle, c_int32, c_char_p),
+    "rg_elastic_consume": (_handle, c_int64, _memory, c_int64),
+    "rg_elastic_skip": (_handle,),
+    "rg_elastic_news": (_handle,),
+    "rg_elastic_commit": (_handle,),
+    "rg_elastic_restore": (_handle,),
+    "rg_elastic_report": (_handle, c_char_p),
+    "rg_elastic_ledger": (_handle, c_char_p, c_size_t),
+    "rg_elastic_close": (_handle,),
+    "rg_permutation": (c_uint64, c_uint64, c_uint64, c_uint64, _memory, c_int64),
+}
+
+_loaded: Optional[ctypes.CDLL] = None
+
+
+def path() -> str:
+    """Where the library is: REGROUP_LIBRARY, or beside this file, where the wheel and ``make libregroup`` put it."""
+    return os.environ.get("REGROUP_LIBRARY") or os.path.join(
+        os.path.dirname(os.path.abspath(__file__)), "libregroup.so"
+    )
+
+
+def library() -> ctypes.CDLL:
+    """The library, loaded when it is needed first."""
+    global _loaded
+    if _loaded is None:
+        _loaded = _load(path())
+    return _loaded
+
+
+def _load(file: str) -> ctypes.CDLL:
+    if not os.path.exists(file):
+        raise errors.RegroupError(
+            f"libregroup is not there: {file}. In a checkout: make libregroup; or set REGROUP_LIBRARY."
+        )
+    lib = ctypes.CDLL(file)
+    lib.rg_abi.restype = c_uint32
+    major, minor = divmod(lib.rg_abi(), 1 << 16)
+    if major != ABI_MAJOR or minor < ABI_MINOR:
+        raise errors.RegroupError(
+            f"{file} has ABI {major}.{minor}, this package needs {ABI_MAJOR}.{ABI_MINOR}: "
+            "they are of different versions of Regroup"
+        )
+    for name in ("rg_version", "rg_last_error"):
+        getattr(lib, name).restype = c_char_p
+        getattr(lib, name).argtypes = []
+    lib.rg_lost_rank.restype = c_int32
+    lib.rg_release.argtypes, lib.rg_release.restype = [c_void_p], None
+    for name, arguments in _functions.items():
+        function = getattr(lib, name)
+        function.argtypes, function.restype = list(arguments), c_int
+    return lib
+
+
+_exceptions = {
+    INVALID: errors.InvalidArgumentError,
+    DIVERGED: errors.DivergedError,
+    CLOSED: errors.ClosedError,
+    TIMEOUT: errors.WaitTimeoutError,
+    FORKED: errors.ForkedError,
+    PLANNED: errors.HostsUpdatedInterrupt,
+    STOPPED: errors.JobStoppedInterrupt,
+}
+
+
+def failure(status: int) -> Exception:
+    """The exception for a status that the calling thread has just got."""
+    lib = library()
+    message = lib.rg_last_error().decode("utf-8", "replace")
+    if status in (PEER_LOST, ABORTED, REFUSED):
+        lost = lib.rg_lost_rank()
+        return errors.WorkerLostError(message, None if lost < 0 else lost)
+    if status in (PLANNED, STOPPED):
+        return _exceptions[status]()
+    return _exceptions.get(status, errors.RegroupError)(message)
+
+
+def check(status: int) -> None:
+    """Raises the exception for a status, if it is none that is good."""
+    if status != OK:
+        raise failure(status)
+
+
+#: For how long a wait stays in C: between two pieces the interpreter handles signals, so that Ctrl-C works.
+PATIENCE_MS = 200
+
+
+def wait(request: int) -> None:
+    """Waits for the end of a started operation."""
+    lib = library()
+    while True:
+        status = lib.rg_wait(request, PATIENCE_MS)
+        if status != TIMEOUT:
+            return check(status)
+
+
+def test(request: int) -> bool:
+    """Whether a started operation has ended; then it is gone. Raises if it failed."""
+    status = library().rg_test(request)
+    if status != TIMEOUT:
+        check(status)
+    return status != TIMEOUT
+
+
+def text(function, handle: int) -> str:
+    """What a function that fills a buffer says."""
+    size = 1 << 10
+    while True:
+        buffer = ctypes.create_string_buffer(size)
+        status = function(handle, buffer, size)
+        if status == OK:
+            return buffer.value.decode()
+        if status != INVALID or size > 1 << 24:
+            raise failure(status)
+        size *= 8
+
+
+def permutation(samples: int, seed: int, epoch: int, position: int, out: int, count: int) -> None:
+    """Writes count int64 indices of samples, from a place of an epoch's order on, to the address out."""
+    check(library().rg_permutation(samples, seed & (1 << 64) - 1, epoch, position, out, count))

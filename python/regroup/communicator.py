@@ -1,0 +1,167 @@
+"""Endpoints and communicators: the collective operations, on memory addresses. Knows nothing of torch."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from typing import List, Optional, Sequence
+
+from . import _library
+from ._library import check, library
+
+
+class Endpoint:
+    """Where this process takes connections of peers."""
+
+    def __init__(
+        self, host: str = "127.0.0.1", advertise: str = "", port_min: int = 0, port_max: int = 0
+    ):
+        options = {"host": host, "advertise": advertise, "port_min": port_min, "port_max": port_max}
+        out = ctypes.c_uint64()
+        check(library().rg_endpoint_new(json.dumps(options).encode(), ctypes.byref(out)))
+        self.handle: int = out.value
+        self.generation = 0  # the newest that was begun here
+
+    @property
+    def address(self) -> str:
+        """What peers dial, host:port."""
+        return _library.text(library().rg_endpoint_address, self.handle)
+
+    def connect(self, **options) -> "Communicator":
+        """Joins a generation; the options are those of rg_comm_new. Returns when all ranks are connected."""
+        out = ctypes.c_uint64()
+        check(library().rg_comm_new(self.handle, json.dumps(options).encode(), ctypes.byref(out)))
+        self.generation = max(self.generation, options["generation"])
+        return Communicator(out.value, options["rank"], options["world"], self)
+
+    def close(self) -> None:
+        """Stops to take connections. Close the communicators first."""
+        check(library().rg_endpoint_close(self.handle))
+
+
+_endpoints: dict = {}
+
+
+def endpoint(host: str) -> Endpoint:
+    """This process's endpoint on a host's address. It lives as long as the process."""
+    if host not in _endpoints:
+        low, _, high = os.environ.get("REGROUP_DATA_PORTS", "").partition("-")
+        _endpoints[host] = Endpoint(host, port_min=int(low or 0), port_max=int(high or low or 0))
+    return _endpoints[host]
+
+
+class Communicator:
+    """One rank's membership in one generation.
+
+    Operations take an address, a number of elements, a type and a reduction (constants of _library), and return when
+    they are done; with ``start=True`` they return a request for _library.wait instead. Memory of a started operation
+    must stay until it has ended.
+    """
+
+    def __init__(self, handle: int, rank: int, world: int, at: Optional[Endpoint] = None):
+        self.handle, self.rank, self.world, self.endpoint = handle, rank, world, at
+        self._lib = library()
+
+    def _do(self, start: bool, function, *arguments) -> Optional[int]:
+        if not start:
+            status = function(self.handle, *arguments, None)
+            if status:
+                raise _library.failure(status)
+            return None
+        request = ctypes.c_uint64()
+        check(function(self.handle, *arguments, ctypes.addressof(request)))
+        return request.value
+
+    def allreduce(self, data: int, count: int, kind: int, op: int, start: bool = False):
+        """Combines the ranks' elements, in place."""
+        return self._do(start, self._lib.rg_allreduce, data, count, kind, op)
+
+    def allreduce_as(self, wire: int, data: int, count: int, op: int, start: bool = False):
+        """Combines float32 elements that are sent as FLOAT16 or BFLOAT16."""
+        return self._do(start, self._lib.rg_allreduce_as, wire, data, count, op)
+
+    def reduce_scatter(self, data: int, count: int, kind: int, op: int, start: bool = False):
+        """Combines; this rank's segment of the result stays in its place. See segment."""
+        return self._do(start, self._lib.rg_reduce_scatter, data, count, kind, op)
+
+    def reduce(self, data: int, count: int, kind: int, op: int, root: int, start: bool = False):
+        """Combines; the result is at root, the others' memory holds anything."""
+        return self._do(start, self._lib.rg_reduce, data, count, kind, op, root)
+
+    def broadcast(self, data: int, count: int, kind: int, root: int, start: bool = False):
+        """Copies root's elements to all."""
+        return self._do(start, self._lib.rg_broadcast, data, count, kind, root)
+
+    def allgather(self, send: int, recv: int, count: int, kind: int, start: bool = False):
+        """Puts the ranks' count elements one after the other into recv."""
+        return self._do(start, self._lib.rg_allgather, send, recv, count, kind)
+
+    def alltoall(
+        self,
+        send: int,
+        recv: int,
+        count: int,
+        kind: int,
+        send_counts: Optional[Sequence[int]] = None,
+        recv_counts: Optional[Sequence[int]] = None,
+        start: bool = False,
+    ):
+        """Sends block i of send to rank i. Without counts the blocks are equal parts of count elements."""
+        out = None if send_counts is None else (ctypes.c_int64 * self.world)(*send_counts)
+        into = None if recv_counts is None else (ctypes.c_int64 * self.world)(*recv_counts)
+        return self._do(start, self._lib.rg_alltoall, send, out, recv, into, count, kind)
+
+    def barrier(self, start: bool = False):
+        """Returns when every rank has called it."""
+        return self._do(start, self._lib.rg_barrier)
+
+    def send(self, data: int, size: int, to: int, tag: int = 0, start: bool = False):
+        """Sends bytes to a rank that receives as many with this tag."""
+        return self._do(start, self._lib.rg_send, data, size, to, tag)
+
+    def recv(self, data: int, size: int, source: int, tag: int = 0, start: bool = False):
+        """Receives the next message of a rank with this tag."""
+        return self._do(start, self._lib.rg_recv, data, size, source, tag)
+
+    def allgather_bytes(self, data: bytes) -> List[bytes]:
+        """Gathers bytes of different lengths, in the order of the ranks."""
+        everything, sizes = ctypes.c_void_p(), (ctypes.c_int64 * self.world)()
+        check(
+            self._lib.rg_allgather_bytes(
+                self.handle, data, len(data), ctypes.byref(everything), sizes
+            )
+        )
+        try:
+            at, parts = everything.value, []
+            for size in sizes:
+                parts.append(ctypes.string_at(at, size))
+                at += size
+            return parts
+        finally:
+            self._lib.rg_release(everything)
+
+    def segment(self, count: int, rank: int) -> range:
+        """Which of count elements a rank has after reduce_scatter."""
+        begin, end = ctypes.c_int64(), ctypes.c_int64()
+        check(
+            self._lib.rg_segment(self.handle, count, rank, ctypes.byref(begin), ctypes.byref(end))
+        )
+        return range(begin.value, end.value)
+
+    def failed(self) -> Optional[Exception]:
+        """Why it is dead; None while it works."""
+        status = self._lib.rg_comm_failed(self.handle)
+        return None if status == _library.OK else _library.failure(status)
+
+    def abort(self, why: str) -> None:
+        """Ends the generation on all ranks, within milliseconds."""
+        check(self._lib.rg_comm_abort(self.handle, -1, why.encode()))
+
+    def describe(self) -> dict:
+        """What it says about itself."""
+        return json.loads(_library.text(self._lib.rg_comm_describe, self.handle))
+
+    def close(self) -> None:
+        """Leaves the generation. Peers that still need this rank see it as lost."""
+        check(self._lib.rg_comm_close(self.handle))

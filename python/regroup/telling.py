@@ -1,0 +1,149 @@
+"""What a script tells Regroup and is told, beside training: report, generation, on, record. Standard library only."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from typing import Any, Callable, Dict, List, Optional
+
+from .errors import InvalidArgumentError
+from .place import number
+
+
+def _world() -> Any:
+    """The world of regroup.torch, if the script uses it."""
+    module = sys.modules.get("regroup.torch.world")
+    return None if module is None else module.world
+
+
+def generation() -> int:
+    """The number of the generation that this process is in; 0 = none."""
+    world = _world()
+    if world is not None and world.place.generation:
+        return world.place.generation
+    return number("REGROUP_GENERATION", 0)
+
+
+#: Seconds between two reports; in between the newest replaces the one before.
+_PACE = 0.1
+
+
+class _Reporter:
+    """Sends the newest report, on a thread of its own, so that no step waits for the agent."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Condition()
+        self._newest: Optional[dict] = None
+        self._pid = 0
+
+    def put(self, report: dict) -> None:
+        with self._lock:
+            self._newest = report
+            self._lock.notify()
+            if self._pid != os.getpid():  # the first, or a forked child's
+                self._pid = os.getpid()
+                threading.Thread(target=self._run, name="regroup-report", daemon=True).start()
+
+    def _run(self) -> None:
+        from . import agent  # takes a while to import, and few need it
+
+        while True:
+            with self._lock:
+                while self._newest is None:
+                    self._lock.wait()
+                report, self._newest = self._newest, None
+            try:
+                agent.call("POST", "/v1/report", report)
+            except Exception:
+                pass  # progress may get lost; the next report says more
+            time.sleep(_PACE)
+
+
+_reporter = _Reporter()
+
+
+def report(
+    step: Optional[int] = None,
+    loss: Optional[float] = None,
+    samples: Optional[int] = None,
+    **metrics: float,
+) -> None:
+    """Tells how training goes: shown by ``regroup status``, and proof that the job does not hang.
+
+    Within elastic.run steps and samples are counted anyway, so only the metrics are taken; those of rank 0 are shown.
+    Without an agent it does nothing.
+    """
+    values = {name: float(value) for name, value in metrics.items()}
+    if loss is not None:
+        values["loss"] = float(loss)
+    world = _world()
+    if world is not None and world.training is not None:
+        world.training.report(values)
+    elif os.environ.get("REGROUP_SOCKET"):
+        values = {n: v for n, v in values.items() if v == v and abs(v) != float("inf")}
+        _reporter.put(
+            {
+                "generation": number("REGROUP_GENERATION", 0),
+                "step": int(step or 0),
+                "samples": int(samples or 0),
+                "metrics": values,
+            }
+        )
+
+
+_callbacks: Dict[str, List[Callable[[], None]]] = {"preempt": []}
+
+
+def on(event: str, function: Callable[[], None]) -> Callable[[], None]:
+    """Has function called when something happens. ``preempt``: this process is asked to end soon (SIGTERM); it has the
+    job's stop grace (30 s) to end by itself. Call it from the main thread."""
+    if event not in _callbacks:
+        raise InvalidArgumentError(f"{event!r} is no event; there is: {', '.join(_callbacks)}")
+    if not _callbacks[event]:
+        before = signal.getsignal(signal.SIGTERM)
+
+        def preempted(number: int, frame: Any) -> None:
+            for f in list(_callbacks["preempt"]):
+                f()
+            if callable(before):
+                before(number, frame)
+
+        signal.signal(signal.SIGTERM, preempted)
+    _callbacks[event].append(function)
+    return function
+
+
+def record(function: Callable) -> Callable:
+    """Decorates main: an exception that ends it is written where the launcher looks for it (TORCHELASTIC_ERROR_FILE), in
+    the form of torch's own decorator of this name. ``regroup status`` shows it."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as e:
+            _write_error(e)
+            raise
+
+    return wrapper
+
+
+def _write_error(e: Exception) -> None:
+    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not file:
+        return
+    says = {
+        "message": f"{type(e).__name__}: {e}",
+        "extraInfo": {"py_callstack": traceback.format_exc(), "timestamp": str(int(time.time()))},
+    }
+    try:
+        with open(file, "w", encoding="utf-8") as f:
+            json.dump({"message": says}, f)
+    except OSError as error:
+        print(f"regroup: {file} cannot be written: {error}", file=sys.stderr)

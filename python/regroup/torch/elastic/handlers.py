@@ -1,0 +1,246 @@
+"""What a TorchState keeps of models and optimizers: memory that the C library reads and writes in place."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+import torch
+
+from ...errors import RegroupError
+from ...training import Training
+
+
+class Slot:
+    """One tensor of the state. ``memory`` is registered with the library; the tensor in use lies in it where it can."""
+
+    def __init__(self, name: str, memory: torch.Tensor):
+        self.name, self.memory = name, memory
+
+    def register(self, training: Training) -> None:
+        """Makes the memory part of the state. The name carries what must be alike on all ranks."""
+        size = self.memory.numel() * self.memory.element_size()
+        name = f"{self.name} {self.memory.dtype} {tuple(self.memory.shape)}"
+        training.tensor(name, self.memory.data_ptr(), size)
+
+    def take(self, live: torch.Tensor) -> None:
+        """Has the memory say what the tensor in use says."""
+        if live.data_ptr() != self.memory.data_ptr():
+            self.memory.copy_(live)
+
+    def give(self, live: torch.Tensor) -> None:
+        """Has the tensor in use say what the memory says."""
+        if live.data_ptr() != self.memory.data_ptr():
+            live.copy_(self.memory)
+
+
+def memory_for(live: torch.Tensor) -> torch.Tensor:
+    """Memory to register for a tensor: its own, if it is in the host's memory in one piece."""
+    live = live.detach()
+    if live.device.type == "cpu" and live.is_contiguous():
+        return live
+    pin = live.device.type == "cuda"
+    return torch.empty(live.shape, dtype=live.dtype, device="cpu", pin_memory=pin)
+
+
+class ModelHandler:
+    """Parameters and persistent buffers of a module."""
+
+    def __init__(self, model: torch.nn.Module, name: str):
+        self.value, self._name = model, name
+        self._slots: List[Tuple[Slot, dict, str]] = []
+
+    def _tensors(self) -> Iterator[Tuple[str, dict, str]]:
+        """Where tensors are found: tensors that several modules share, once."""
+        seen = set()
+        for prefix, module in self.value.named_modules():
+            temporary = getattr(module, "_non_persistent_buffers_set", ())
+            for table in (module._parameters, module._buffers):
+                for key, tensor in table.items():
+                    if tensor is None or table is module._buffers and key in temporary:
+                        continue
+                    if id(tensor) not in seen:
+                        seen.add(id(tensor))
+                        yield f"{prefix}.{key}" if prefix else key, table, key
+
+    def register(self, training: Training) -> None:
+        """Registers all tensors."""
+        self._slots = []
+        for name, table, key in self._tensors():
+            slot = Slot(f"{self._name}.{name}", memory_for(table[key]))
+            slot.register(training)
+            self._slots.append((slot, table, key))
+
+    def take(self) -> Any:
+        """Brings the memory up to date; returns what is kept as an object."""
+        with torch.no_grad():
+            for slot, table, key in self._slots:
+                slot.take(table[key])
+        return None
+
+    def give(self, kept: Any) -> None:
+        """Brings the model up to date."""
+        with torch.no_grad():
+            for slot, table, key in self._slots:
+                slot.give(table[key])
+
+
+class OptimizerHandler:
+    """The state of an optimizer: tensors in memory of their own, numbers and parameter groups as an object.
+
+    An optimizer makes its tensors when it makes its first step, which a newcomer has not made. What they will be like is
+    found out on a copy, so that neither weights nor state are touched.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, name: str):
+        self.value, self._name = optimizer, name
+        self._parameters: List[torch.Tensor] = []
+        self._slots: List[Dict[str, Slot]] = []
+
+    def register(self, training: Training) -> None:
+        """Registers memory for every tensor that the optimizer has or will make."""
+        self._parameters = [p for g in self.value.param_groups for p in g["params"]]
+        self._slots = []
+        for i, outline in enumerate(outlines(self.value, self._parameters)):
+            self._slots.append({})
+            for key, like in sorted(outline.items()):
+                memory = torch.zeros(like.shape, dtype=like.dtype)
+                slot = Slot(f"{self._name}.{i}.{key}", memory)
+                slot.register(training)
+                self._slots[i][key] = slot
+
+    def take(self) -> Any:
+        """Brings the memory up to date; returns what is kept as an object."""
+        groups = [
+            {key: value for key, value in g.items() if key != "params"}
+            for g in self.value.param_groups
+        ]
+        rest: List[Dict[str, Any]] = []
+        present: List[List[str]] = []
+        for p, slots in zip(self._parameters, self._slots):
+            state = self.value.state.get(p, {})
+            there = []
+            others = {}
+            for key, value in state.items():
+                slot = slots.get(key)
+                if slot is None or not _fits(value, slot.memory):
+                    others[key] = value.detach().cpu() if torch.is_tensor(value) else value
+                    continue
+                there.append(key)
+                slot.take(value)
+                if value.device.type == "cpu" and value.data_ptr() != slot.memory.data_ptr():
+                    state[key] = slot.memory  # from here on it is updated where it is registered
+            rest.append(others)
+            present.append(there)
+        return {"groups": groups, "rest": rest, "present": present}
+
+    def give(self, kept: Any) -> None:
+        """Brings the optimizer up to date."""
+        for group, values in zip(self.value.param_groups, kept["groups"]):
+            group.update(values)
+        for i, p in enumerate(self._parameters):
+            before = self.value.state.get(p, {})
+            state: Dict[str, Any] = {}
+            for key in kept["present"][i]:
+                state[key] = self._tensor(before.get(key), p, self._slots[i][key], key)
+            for key, value in kept["rest"][i].items():
+                state[key] = value.to(p.device) if torch.is_tensor(value) else value
+            if state:
+                self.value.state[p] = state
+            else:
+                self.value.state.pop(p, None)
+
+    def _tensor(self, live: Any, p: torch.Tensor, slot: Slot, key: str) -> torch.Tensor:
+        if live is None or not _fits(live, slot.memory):
+            if p.device.type == "cpu":
+                return slot.memory
+            # Counters of steps stay with the host, as the optimizers of torch have them.
+            live = torch.empty_like(slot.memory, device="cpu" if key == "step" else p.device)
+        slot.give(live)
+        return live
+
+
+def _fits(value: Any, memory: torch.Tensor) -> bool:
+    return torch.is_tensor(value) and value.shape == memory.shape and value.dtype == memory.dtype
+
+
+def outlines(
+    optimizer: torch.optim.Optimizer, parameters: List[torch.Tensor]
+) -> List[Dict[str, torch.Tensor]]:
+    """The tensors that each parameter's state will have: those of a step on copies, with gradients of zero.
+
+    Optimizers that cannot make such a step (LBFGS wants a closure) have none: all of their state is kept as an object.
+    """
+    copies = {id(p): torch.zeros_like(p, device="cpu").requires_grad_() for p in parameters}
+    for p in parameters:
+        copies[id(p)].grad = torch.zeros_like(copies[id(p)])
+    base = next(c for c in type(optimizer).__mro__ if not hasattr(c, "_rg_init"))
+    trial = base.__new__(base)
+    trial.__dict__.update(
+        {
+            key: OrderedDict() if key.endswith("_hooks") else value
+            for key, value in optimizer.__dict__.items()
+            if key != "step"
+        }
+    )
+    trial.param_groups = [
+        {**g, "params": [copies[id(p)] for p in g["params"]], **_plain(g)}
+        for g in optimizer.param_groups
+    ]
+    trial.state = defaultdict(dict)
+    try:
+        base.step(trial)
+    except Exception:
+        return [{} for _ in parameters]
+    return [
+        {k: v for k, v in trial.state.get(copies[id(p)], {}).items() if torch.is_tensor(v)}
+        for p in parameters
+    ]
+
+
+def _plain(group: dict) -> dict:
+    """What must be different for a trial in the host's memory."""
+    return {key: False for key in ("capturable", "fused") if group.get(key)}
+
+
+class DictHandler:
+    """Anything that has a state_dict, like the place of a sampler in the data."""
+
+    def __init__(self, value: Any, name: str):
+        self.value = value
+
+    def register(self, training: Training) -> None:
+        """Nothing of it is a tensor."""
+
+    def take(self) -> Any:
+        """Returns what is kept as an object."""
+        return self.value.state_dict()
+
+    def give(self, kept: Any) -> None:
+        """Brings the object up to date."""
+        self.value.load_state_dict(kept)
+
+
+#: Which class keeps what. Whatever else has a state_dict (schedulers, gradient scalers) is kept by it.
+REGISTRY: List[Tuple[type, Callable[[Any, str], Any]]] = [
+    (torch.nn.Module, ModelHandler),
+    (torch.optim.Optimizer, OptimizerHandler),
+]
+
+
+def handler_for(value: Any, name: str) -> Optional[Any]:
+    """A handler for a value; None if it is an ordinary object."""
+    for kind, make in REGISTRY:
+        if isinstance(value, kind):
+            return make(value, name)
+    if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
+        return DictHandler(value, name)
+    return None
+
+
+def unlike(name: str, old: Any, new: Any) -> RegroupError:
+    """What is said when something is exchanged that others have registered."""
+    return RegroupError(
+        f"{name} cannot be replaced while training: its tensors are registered "
+        f"({type(old).__name__} by {type(new).__name__}); load its state_dict instead"
+    )

@@ -1,0 +1,111 @@
+"""Communicators over a c10d store: the ranks tell each other their addresses, and connect."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from datetime import timedelta
+from typing import List, Optional, Tuple
+
+from ..communicator import Communicator, endpoint
+from ..errors import RegroupError
+
+#: How long the ranks have to come together, where nobody says otherwise.
+CONNECT_WITHIN = timedelta(minutes=5)
+
+_store = None  # of the environment; rank 0's holds the server, which must live as long as the process
+
+
+def machine() -> str:
+    """What is the same for processes that can share memory: one kernel, one network namespace, one PID namespace."""
+    parts = []
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as f:
+            parts.append(f.read().strip())
+        parts += [os.readlink("/proc/self/ns/" + kind) for kind in ("net", "pid")]
+    except OSError:
+        parts.append(socket.gethostname())
+    return " ".join(parts)
+
+
+def advertised(master: str) -> str:
+    """The address of this machine that peers dial: REGROUP_ADVERTISE, or the one from which master is reached."""
+    given = os.environ.get("REGROUP_ADVERTISE", "")
+    if given:
+        return given
+    try:
+        family, _, _, _, address = socket.getaddrinfo(master, 1, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as s:
+            s.connect(address)  # sends nothing: only the route is looked up
+            return s.getsockname()[0]
+    except OSError as e:
+        raise RegroupError(
+            f"no address of this machine leads to {master} ({e}): set REGROUP_ADVERTISE"
+        ) from e
+
+
+def local_place(machines: List[str], rank: int) -> Tuple[int, int]:
+    """This rank's number among those of its machine, and how many they are; 0, 0 if those are not adjacent."""
+    mine = [r for r, m in enumerate(machines) if m == machines[rank]]
+    if mine[-1] - mine[0] + 1 != len(mine):
+        return 0, 0
+    return rank - mine[0], len(mine)
+
+
+def connect(
+    store, rank: int, size: int, timeout: Optional[timedelta] = None, host: Optional[str] = None
+) -> Communicator:
+    """Connects the ranks of a store that nobody else uses with the same prefix, for as many times as they call it.
+
+    Rank 0 gathers what the others say of themselves and tells all, so that the store is asked as many times as there
+    are ranks, not the square of it.
+    """
+    within = timeout or CONNECT_WITHIN
+    host = host or advertised(os.environ.get("MASTER_ADDR", "127.0.0.1"))
+    at = endpoint(host)
+    mine = {"address": at.address, "machine": machine(), "generation": at.generation}
+    time = f"regroup/{store.add(f'regroup/times/{rank}', 1)}"
+    store.set(f"{time}/{rank}", json.dumps(mine))
+    if rank == 0:
+        ranks = [json.loads(store.get(f"{time}/{r}")) for r in range(size)]
+        everybody = {
+            "token": secrets.token_hex(16),
+            # Generations ascend at each endpoint, so that nobody is taken for a member of another group.
+            "generation": 1 + max(r["generation"] for r in ranks),
+            "addresses": [r["address"] for r in ranks],
+            "machines": [r["machine"] for r in ranks],
+        }
+        store.set(f"{time}/all", json.dumps(everybody))
+    table = json.loads(store.get(f"{time}/all"))
+    local_rank, local_size = local_place(table["machines"], rank)
+    if os.environ.get("REGROUP_SHARED_MEMORY") == "0":  # to find out what it is worth
+        local_rank, local_size = 0, 0
+    return at.connect(
+        job="c10d",
+        generation=table["generation"],
+        token=table["token"],
+        rank=rank,
+        world=size,
+        peers=table["addresses"],
+        local_rank=local_rank,
+        local_size=local_size,
+        connect_within_ms=int(within.total_seconds() * 1000),
+    )
+
+
+def from_environment(rank: int, size: int) -> Communicator:
+    """Connects the ranks of a launcher that speaks torchrun's environment."""
+    global _store
+    import torch.distributed as dist
+
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        if not os.environ.get(name):
+            raise RegroupError(
+                f"RANK and WORLD_SIZE are set but {name} is not: which launcher is this? "
+                "torchrun and regroup run set all of them"
+            )
+    # The same daemon serves a later init_process_group("env://") of this process.
+    _store, _, _ = next(iter(dist.rendezvous("env://", rank, size, timeout=CONNECT_WITHIN)))
+    return connect(dist.PrefixStore("regroup-hvd", _store), rank, size)

@@ -1,0 +1,220 @@
+"""DistributedOptimizer: an optimizer whose gradients are averaged over the ranks while they are computed."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+
+import torch
+
+from ..errors import InvalidArgumentError, RegroupError
+from .buckets import Reducer
+from .compression import Compression
+from .operations import Average, Sum, _alone_group
+from .world import world
+
+
+class _DistributedOptimizer:
+    """The methods over those of the optimizer's own class, which DistributedOptimizer derives from."""
+
+    def _rg_init(
+        self,
+        names: List[Tuple[str, torch.Tensor]],
+        compression: Any,
+        passes: int,
+        op: int,
+        predivide: float,
+        densify: bool,
+    ) -> None:
+        self._rg_names = {id(p): name for name, p in names}
+        self._rg_compression, self._rg_op, self._rg_predivide = compression, op, predivide
+        self._rg_passes, self._rg_densify = passes, densify
+        self._rg_parameters = [
+            p for group in self.param_groups for p in group["params"] if p.requires_grad
+        ]
+        self._rg_delay = [passes] * len(self._rg_parameters)
+        self._rg_reducer: Optional[Reducer] = None
+        self._rg_entry = -1
+        self._rg_synchronized = False
+        self._rg_synchronize = True
+        self._rg_keep: List[Any] = []
+        for i, p in enumerate(self._rg_parameters):
+            self._rg_hook(i, p)
+
+    def _rg_hook(self, i: int, p: torch.Tensor) -> None:
+        if hasattr(p, "register_post_accumulate_grad_hook"):  # torch 2.1 and later
+            self._rg_keep.append(p.register_post_accumulate_grad_hook(lambda _: self._rg_ready(i)))
+            return
+        # The node that adds to p.grad; it must be kept, or it is another one in the next pass.
+        node = p.expand_as(p).grad_fn.next_functions[0][0]
+        node.register_hook(lambda *_: self._rg_ready(i))
+        self._rg_keep.append(node)
+
+    def _rg_current(self) -> Optional[Reducer]:
+        """The reducer for this generation; None in a world of one."""
+        made = world.communicator
+        if self._rg_entry != world.entries:
+            # What an earlier generation has left is void, on all ranks.
+            if self._rg_reducer is not None:
+                self._rg_reducer.close()
+            self._rg_reducer = None
+            self._rg_entry = world.entries
+            self._rg_delay = [self._rg_passes] * len(self._rg_parameters)
+            if made is not None and made.world > 1:
+                op = Sum if self._rg_predivide != 1.0 else self._rg_op
+                self._rg_reducer = Reducer(self._rg_parameters, made, op, self._rg_compression)
+        return self._rg_reducer
+
+    def _rg_gradient(self, i: int) -> Optional[torch.Tensor]:
+        gradient = self._rg_parameters[i].grad
+        if gradient is not None and gradient.is_sparse:
+            if not self._rg_densify:
+                name = self._rg_names.get(id(self._rg_parameters[i]), f"parameter {i}")
+                raise InvalidArgumentError(
+                    f"the gradient of {name} is sparse: DistributedOptimizer(..., sparse_as_dense=True)"
+                )
+            gradient = gradient.to_dense()
+            self._rg_parameters[i].grad = gradient
+        return gradient
+
+    def _rg_ready(self, i: int) -> None:
+        if self._rg_current() is None:
+            self._rg_gradient(i)
+            return
+        if self._rg_delay[i] == 0:
+            raise RegroupError(
+                "gradients were computed more than backward_passes_per_step times before step(): "
+                "give DistributedOptimizer the number of passes, or call step() or synchronize() in between"
+            )
+        self._rg_delay[i] -= 1
+        if self._rg_delay[i] == 0:
+            self._rg_reducer.add(i, self._rg_gradient(i), self._rg_before())
+
+    def _rg_before(self) -> float:
+        """What a gradient is multiplied with before the reduction."""
+        factor = 1.0 / self._rg_predivide
+        if self._rg_op == Average and self._rg_passes == 1 and world.sampler is not None:
+            factor *= world.sampler.weight()
+        return factor
+
+    def _rg_after(self) -> float:
+        return self._rg_predivide / world.place.size if self._rg_predivide != 1.0 else 1.0
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Changes how many backward passes make a step."""
+        self._rg_passes = passes
+        self._rg_delay = [passes] * len(self._rg_parameters)
+
+    def synchronize(self) -> None:
+        """Waits until the gradients are those of all ranks: before they are clipped, for example.
+
+        A parameter without a gradient here counts as zeros, and has one afterwards.
+        """
+        reducer = self._rg_current()
+        if reducer is not None:
+            before = self._rg_before()
+            for i in reducer.missing():
+                reducer.add(i, self._rg_gradient(i), before)
+            reducer.finish(self._rg_after())
+        self._rg_delay = [self._rg_passes] * len(self._rg_parameters)
+        self._rg_synchronized = True
+
+    @contextlib.contextmanager
+    def skip_synchronize(self):
+        """step() within it does not synchronize: it was done by hand."""
+        self._rg_synchronize = False
+        try:
+            yield
+        finally:
+            self._rg_synchronize = True
+
+    def step(self, closure: Optional[Callable] = None) -> Any:
+        """Makes a step with the gradients of all ranks."""
+        if self._rg_synchronize:
+            if self._rg_synchronized:
+                warnings.warn(
+                    "step() synchronizes a second time: use skip_synchronize() after synchronize()"
+                )
+            self.synchronize()
+        self._rg_synchronized = False
+        return super(type(self), self).step(closure)
+
+    def zero_grad(self, *arguments: Any, **options: Any) -> None:
+        """Zeroes the gradients; not while they are on their way."""
+        if (
+            self._rg_reducer is not None
+            and self._rg_entry == world.entries
+            and not self._rg_reducer.idle()
+        ):
+            raise RegroupError("zero_grad() between backward() and step(): gradients are on their way")
+        super(type(self), self).zero_grad(*arguments, **options)
+
+
+def DistributedOptimizer(
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Optional[Iterable[Tuple[str, torch.Tensor]]] = None,
+    compression: Any = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    sparse_as_dense: bool = False,
+    process_set: Any = None,
+) -> torch.optim.Optimizer:
+    """Returns an optimizer of the same class that combines the gradients of all ranks before each step.
+
+    It shares parameter groups and state with the one that is given. Reductions begin during the backward pass.
+    ``num_groups`` and ``groups`` are accepted for Horovod's sake: gradients travel in buckets anyway.
+    """
+    _alone_group(process_set)
+    if op not in (Average, Sum):
+        raise InvalidArgumentError("gradients are averaged or added: op=Average or op=Sum")
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise InvalidArgumentError("gradient_predivide_factor goes with op=Average")
+    if backward_passes_per_step < 1:
+        raise InvalidArgumentError(f"backward_passes_per_step={backward_passes_per_step}")
+    names = _names(optimizer, named_parameters)
+    base = optimizer.__class__
+    methods = dict(_DistributedOptimizer.__dict__)
+    del methods["__dict__"], methods["__weakref__"]
+    made = type(base.__name__, (base,), methods)
+    wrapped = made.__new__(made)
+    # Not initialised again, which would lose state: it is the same optimizer with other methods. A scheduler that was
+    # made before has put its own step() into the dictionary, which would go around ours.
+    wrapped.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k != "step"})
+    wrapped._rg_init(
+        names,
+        compression,
+        backward_passes_per_step,
+        op,
+        gradient_predivide_factor,
+        sparse_as_dense,
+    )
+    return wrapped
+
+
+def _names(
+    optimizer: torch.optim.Optimizer, given: Optional[Iterable[Tuple[str, torch.Tensor]]]
+) -> List[Tuple[str, torch.Tensor]]:
+    """The parameters with their names, which must be all of them and each once."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if given is None:
+        return [(f"parameter {i}", p) for i, p in enumerate(parameters)]
+    names = list(given)
+    if any(not (isinstance(pair, tuple) and len(pair) == 2) for pair in names):
+        raise InvalidArgumentError("named_parameters is a sequence of (name, parameter)")
+    count: Dict[str, int] = {}
+    for name, _ in names:
+        count[name] = count.get(name, 0) + 1
+    twice = sorted(name for name, n in count.items() if n > 1)
+    if twice:
+        raise InvalidArgumentError(f"named_parameters has twice: {', '.join(twice)}")
+    known = {id(p) for _, p in names}
+    unnamed = sum(id(p) not in known for p in parameters)
+    if unnamed:
+        raise InvalidArgumentError(
+            f"named_parameters lacks {unnamed} of the optimizer's {len(parameters)} parameters"
+        )
+    return names

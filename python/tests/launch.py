@@ -1,0 +1,129 @@
+"""Starts the ranks of a test: processes with torchrun's environment that run all cases of a module."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from typing import Dict, List
+
+#: Where tests/ and regroup/ are.
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+#: Seconds after which a rank says where it hangs, and ends.
+PATIENCE = 120
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def environment(**more: str) -> Dict[str, str]:
+    """The environment of a process of a test."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("REGROUP_", "RANK", "WORLD"))}
+    env.update(PYTHONPATH=ROOT, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", PYTHONUNBUFFERED="1")
+    env.update(more)
+    return env
+
+
+def ranks(world: int, **more: str) -> List[Dict[str, str]]:
+    """The environments of the ranks of one machine."""
+    port = str(free_port())
+    return [
+        environment(
+            RANK=str(r),
+            WORLD_SIZE=str(world),
+            LOCAL_RANK=str(r),
+            LOCAL_WORLD_SIZE=str(world),
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=port,
+            **more,
+        )
+        for r in range(world)
+    ]
+
+
+def run_cases(module: str, world: int, **more: str) -> Dict[str, List[str]]:
+    """Runs a module's cases; returns what went wrong in each, by its name. Cases run in order, on all ranks."""
+    with tempfile.TemporaryDirectory() as folder:
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.launch", module, os.path.join(folder, str(r))],
+                cwd=ROOT,
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for r, env in enumerate(ranks(world, **more))
+        ]
+        said = [p.communicate(timeout=PATIENCE + 30)[0] for p in processes]
+        results: Dict[str, List[str]] = {name: [] for name in case_names(module)}
+        for r, p in enumerate(processes):
+            done = {}
+            if os.path.exists(os.path.join(folder, str(r))):
+                with open(os.path.join(folder, str(r)), encoding="utf-8") as f:
+                    done = json.load(f)
+            for name, problem in done.items():
+                if problem:
+                    results[name].append(f"rank {r} of {world}: {problem}")
+            left = [name for name in results if name not in done]
+            if left and not any(done.values()):  # it was killed, or hangs
+                results[left[0]].append(
+                    f"rank {r} of {world} has not ended it, and exits {p.returncode}:\n{said[r]}"
+                )
+        return results
+
+
+def case_names(module: str) -> List[str]:
+    """The names of a module's cases, found without importing it."""
+    path = os.path.join(ROOT, *module.split(".")) + ".py"
+    with open(path, encoding="utf-8") as f:
+        return [
+            line.split("(")[0][len("def ") :]
+            for line in f
+            if line.startswith("def case_") and "(" in line
+        ]
+
+
+def main() -> None:
+    """Runs the cases of a module as one rank. The first that fails ends it: ranks would no longer fit together."""
+    import faulthandler
+
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
+    module, file = sys.argv[1], sys.argv[2]
+    loaded = importlib.import_module(module)
+    done: Dict[str, str] = {}
+    for name in case_names(module):
+        try:
+            getattr(loaded, name)()
+            done[name] = ""
+        except BaseException:
+            done[name] = traceback.format_exc()
+        with open(file + ".new", "w", encoding="utf-8") as f:
+            json.dump(done, f)
+        os.replace(file + ".new", file)
+        if done[name]:
+            break
+    sys.stdout.flush()
+    os._exit(1 if any(done.values()) else 0)  # the others may be stuck in what this rank has left
+
+
+def check(test, module: str, world: int, **more: str) -> None:
+    """Runs a module's cases as sub-tests."""
+    for name, problems in run_cases(module, world, **more).items():
+        with test.subTest(case=name, world=world, **more):
+            if problems:
+                test.fail("\n".join(problems))
+
+
+if __name__ == "__main__":
+    main()

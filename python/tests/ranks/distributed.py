@@ -1,0 +1,336 @@
+"""torch.distributed's operations on our backend, each beside gloo's (or what it should be, where gloo has none)."""
+
+import datetime
+import os
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import regroup.torch.distributed  # noqa: F401: registers the backend
+
+dist.init_process_group("regroup", timeout=datetime.timedelta(seconds=60))
+GLOO = dist.new_group(backend="gloo")
+RANK, SIZE = dist.get_rank(), dist.get_world_size()
+COUNTS = [1, 5, 1000, 200_003]  # the last goes on in the background
+
+TYPES = [torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.int8, torch.uint8]
+OPS = [dist.ReduceOp.SUM, dist.ReduceOp.PRODUCT, dist.ReduceOp.MIN, dist.ReduceOp.MAX]
+
+
+def made(shape, dtype, seed=0, rank=RANK):
+    g = torch.Generator().manual_seed(1000 * seed + rank)
+    return torch.randint(1, 3, shape, generator=g).to(dtype)
+
+
+def same(got, want, what):
+    assert torch.equal(got, want), f"{what}: {got.flatten()[:8]}, want {want.flatten()[:8]}"
+
+
+def case_names():
+    group = dist.distributed_c10d._get_default_group()
+    assert dist.get_backend() == "regroup"
+    assert (group.rank(), group.size(), group.name()) == (RANK, SIZE, "regroup")
+
+
+def case_all_reduce():
+    for dtype in TYPES:
+        for op in OPS:
+            for n in COUNTS:
+                got, want = made((n,), dtype), made((n,), dtype)
+                dist.all_reduce(got, op)
+                dist.all_reduce(want, op, group=GLOO)
+                same(got, want, f"{op} of {n} {dtype}")
+    z = torch.complex(made((9,), torch.float32), made((9,), torch.float32, 1))
+    want = z.clone()
+    dist.all_reduce(z)
+    dist.all_reduce(want, group=GLOO)
+    same(z, want, "complex")
+    x = made((9,), torch.bfloat16)
+    dist.all_reduce(x)
+    same(x, sum(made((9,), torch.bfloat16, rank=r) for r in range(SIZE)), "bfloat16")
+    for op, combine in (
+        (dist.ReduceOp.BAND, torch.bitwise_and),
+        (dist.ReduceOp.BOR, torch.bitwise_or),
+        (dist.ReduceOp.BXOR, torch.bitwise_xor),
+    ):
+        x = made((9,), torch.int32)
+        dist.all_reduce(x, op)
+        want = made((9,), torch.int32, rank=0)
+        for r in range(1, SIZE):
+            want = combine(want, made((9,), torch.int32, rank=r))
+        same(x, want, f"{op}")
+    x = torch.full((3,), float(RANK))
+    dist.all_reduce(x, dist.ReduceOp.AVG)
+    same(x, torch.full((3,), (SIZE - 1) / 2), "average")
+    view = torch.ones(6, 6).t()[::2]
+    dist.all_reduce(view)
+    same(view, torch.full((3, 6), float(SIZE)), "a view")
+    empty = torch.empty(0)
+    dist.all_reduce(empty)
+
+
+def case_all_reduce_async():
+    tensors = [made((n,), torch.float32, i) for i, n in enumerate([10, 500_000, 3, 300_000])]
+    works = [dist.all_reduce(t, async_op=True) for t in tensors]
+    last = torch.ones(2)
+    dist.all_reduce(last)  # a small one comes after those that go on
+    same(last, torch.full((2,), float(SIZE)), "after")
+    for i, (t, w) in enumerate(zip(tensors, works)):
+        assert w.wait() and w.is_completed() and w.is_success()
+        want = sum(made(t.shape, torch.float32, i, r) for r in range(SIZE))
+        same(t, want, f"started {i}")
+    for n in (10, 500_000):
+        t = torch.ones(n)
+        doubled = dist.all_reduce(t, async_op=True).get_future().then(lambda f: f.value()[0] * 2)
+        same(doubled.wait(), torch.full((n,), 2.0 * SIZE), f"future of {n}")
+    for _ in range(3):
+        dist.all_reduce(torch.ones(500_000), async_op=True)  # nobody waits
+
+
+def case_all_reduce_coalesced():
+    for n in (10, 100_000):
+        tensors = [made((n,), torch.float32, i) for i in range(5)]
+        want = [sum(made((n,), torch.float32, i, r) for r in range(SIZE)) for i in range(5)]
+        dist.all_reduce_coalesced(tensors)
+        for t, w in zip(tensors, want):
+            same(t, w, f"{n} coalesced")
+
+
+def case_broadcast():
+    for root in range(SIZE):
+        for dtype in TYPES + [torch.bool, torch.complex64]:
+            x = made((7,), dtype)
+            dist.broadcast(x, root)
+            same(x, made((7,), dtype, rank=root), f"{dtype} from {root}")
+    x = made((300_000,), torch.float32)
+    dist.broadcast(x, SIZE - 1, async_op=True).wait()
+    same(x, made((300_000,), torch.float32, rank=SIZE - 1), "a large one")
+
+
+def case_reduce():
+    for root in range(SIZE):
+        for n in COUNTS:
+            x = made((n,), torch.float32)
+            dist.reduce(x, root)
+            want = sum(made((n,), torch.float32, rank=r) for r in range(SIZE))
+            same(x, want if RANK == root else made((n,), torch.float32), f"{n} at {root}")
+
+
+def case_all_gather():
+    for n in COUNTS:
+        for dtype in (torch.float32, torch.int64, torch.bool):
+            got = [torch.zeros(n, dtype=dtype) for _ in range(SIZE)]
+            dist.all_gather(got, made((n,), dtype))
+            for r, g in enumerate(got):
+                same(g, made((n,), dtype, rank=r), f"{n} {dtype} of {r}")
+        whole = torch.empty(SIZE * n)
+        dist.all_gather_into_tensor(whole, made((n,), torch.float32))
+        same(whole, torch.cat([made((n,), torch.float32, rank=r) for r in range(SIZE)]), "into tensor")
+        parts = list(torch.empty(SIZE, n).unbind())
+        dist.all_gather(parts, made((n,), torch.float32))
+        same(torch.cat(parts), whole, "into views of one tensor")
+    outputs = [[torch.empty(3), torch.empty(2)] for _ in range(SIZE)]
+    dist.all_gather_coalesced(outputs, [made((3,), torch.float32), made((2,), torch.float32, 1)])
+    for r, (a, b) in enumerate(outputs):
+        same(a, made((3,), torch.float32, rank=r), "coalesced")
+        same(b, made((2,), torch.float32, 1, r), "coalesced")
+
+
+def case_reduce_scatter():
+    for n in COUNTS:
+        lists = [[made((n,), torch.float32, i, r) for i in range(SIZE)] for r in range(SIZE)]
+        want = sum(lists[r][RANK] for r in range(SIZE))
+        got = torch.empty(n)
+        dist.reduce_scatter(got, lists[RANK])
+        same(got, want, f"{n}")
+        assert torch.equal(lists[RANK][0], made((n,), torch.float32, 0)), "the input has changed"
+        got = torch.empty(n)
+        dist.reduce_scatter_tensor(got, torch.cat(lists[RANK]))
+        same(got, want, f"{n} of one tensor")
+
+
+def case_gather_and_scatter():
+    for root in range(SIZE):
+        into = [torch.empty(4) for _ in range(SIZE)] if RANK == root else None
+        dist.gather(made((4,), torch.float32), into, dst=root)
+        for r, g in enumerate(into or []):
+            same(g, made((4,), torch.float32, rank=r), f"gathered from {r} at {root}")
+        parts = [made((4,), torch.int64, i) for i in range(SIZE)] if RANK == root else None
+        got = torch.empty(4, dtype=torch.int64)
+        dist.scatter(got, parts, src=root)
+        same(got, made((4,), torch.int64, RANK, root), f"scattered from {root}")
+
+
+def case_all_to_all():
+    for n in (3, 100_000):
+        x = torch.arange(SIZE * n, dtype=torch.float32) + 1000 * RANK
+        got = torch.empty(SIZE * n)
+        dist.all_to_all_single(got, x)
+        want = torch.cat(
+            [
+                (torch.arange(SIZE * n, dtype=torch.float32) + 1000 * r)[RANK * n : RANK * n + n]
+                for r in range(SIZE)
+            ]
+        )
+        same(got, want, f"{n} each")
+    splits = [r + 1 for r in range(SIZE)]
+    got = torch.empty((RANK + 1) * SIZE, 2)
+    dist.all_to_all_single(got, torch.full((sum(splits), 2), float(RANK)), [RANK + 1] * SIZE, splits)
+    want = torch.cat([torch.full((RANK + 1, 2), float(r)) for r in range(SIZE)])
+    same(got, want, "by splits")
+    into = [torch.empty(RANK + 1) for _ in range(SIZE)]
+    dist.all_to_all(into, [torch.full((r + 1,), float(RANK)) for r in range(SIZE)])
+    for r, g in enumerate(into):
+        same(g, torch.full((RANK + 1,), float(r)), f"list from {r}")
+
+
+def case_send_and_recv():
+    if SIZE == 1:
+        return
+    to, source = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    for n in (0, 3, 500_000):
+        got = torch.empty(n)
+        work = dist.irecv(got, source)
+        dist.send(made((n,), torch.float32), to)
+        work.wait()
+        same(got, made((n,), torch.float32, rank=source), f"{n} around the ring")
+    a, b = torch.empty(2), torch.empty(2)
+    works = [dist.irecv(a, source, tag=1), dist.irecv(b, source, tag=2)]
+    dist.send(torch.full((2,), 2.0), to, tag=2)
+    dist.send(torch.full((2,), 1.0), to, tag=1)
+    for w in works:
+        w.wait()
+    same(torch.cat([a, b]), torch.tensor([1.0, 1, 2, 2]), "by tags")
+    # A message that is waited for does not hold up a reduction.
+    late = torch.empty(1)
+    work = dist.irecv(late, source, tag=9)
+    large = torch.ones(500_000)
+    dist.all_reduce(large)
+    dist.send(torch.ones(1), to, tag=9)
+    work.wait()
+    ops = [dist.P2POp(dist.isend, torch.full((3,), float(RANK)), to), dist.P2POp(dist.irecv, a[:1], source)]
+    try:
+        dist.recv(torch.empty(1))
+    except NotImplementedError as e:
+        assert "name the rank" in str(e)
+    else:
+        raise AssertionError("recv without a source")
+    del ops
+    try:
+        dist.send(torch.ones(1), RANK)
+    except Exception as e:
+        assert "another one" in str(e), e
+
+
+def case_objects():
+    got = [None] * SIZE
+    dist.all_gather_object(got, {"rank": RANK, "text": "x" * 100 * RANK})
+    assert [o["rank"] for o in got] == list(range(SIZE))
+    box = [{"rank": RANK}]
+    dist.broadcast_object_list(box, SIZE - 1)
+    assert box[0]["rank"] == SIZE - 1
+
+
+def case_subgroups():
+    if SIZE < 4:
+        return
+    for ranks in ([0, 1], [2, 3], [0, 2], [3, 1]):
+        group = dist.new_group(ranks)
+        if RANK in ranks:
+            x = torch.tensor([float(RANK)])
+            dist.all_reduce(x, group=group)
+            same(x, torch.tensor([float(sum(ranks))]), f"group {ranks}")
+            y = torch.tensor([RANK])
+            dist.broadcast(y, max(ranks), group=group)
+            same(y, torch.tensor([max(ranks)]), f"broadcast in {ranks}")
+        dist.barrier()
+
+
+def network():
+    torch.manual_seed(RANK)  # differently on each rank: DDP has to give all the same
+    return torch.nn.Sequential(
+        torch.nn.Linear(64, 512),
+        torch.nn.ReLU(),
+        torch.nn.Linear(512, 512),
+        torch.nn.BatchNorm1d(512),
+        torch.nn.Linear(512, 10),
+    )
+
+
+def train(group, steps=6, **options):
+    model = DistributedDataParallel(network(), process_group=group, **options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    g = torch.Generator().manual_seed(100 + RANK)
+    for _ in range(steps):
+        x = torch.randn(32, 64, generator=g)
+        y = torch.randint(0, 10, (32,), generator=g)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return list(model.module.state_dict().items())
+
+
+def case_ddp():
+    """Two ranks: the same bits as gloo's, for a + b is b + a. More add up in another order: as close as float32 can be."""
+    for options in (
+        {},
+        {"bucket_cap_mb": 0.1},
+        {"gradient_as_bucket_view": True},
+        {"find_unused_parameters": True},
+        {"static_graph": True},
+    ):
+        ours, theirs = train(None, **options), train(GLOO, **options)
+        for (name, got), (_, want) in zip(ours, theirs):
+            if SIZE <= 2:
+                same(got, want, f"{name} with {options}")
+            else:
+                worst = ((got.double() - want.double()).abs().max() / want.double().abs().max()).item()
+                assert worst < 1e-5, f"{name} with {options}: off by {worst}"
+            everybody = [torch.empty_like(got) for _ in range(SIZE)]
+            dist.all_gather(everybody, got.contiguous())
+            if "num_batches" not in name and "running" not in name:
+                for other in everybody:
+                    same(other, got, f"{name} differs among ranks with {options}")
+
+
+def case_ddp_compressed():
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    model = DistributedDataParallel(network())
+    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    model(torch.randn(8, 64)).sum().backward()
+    for p in model.parameters():
+        assert torch.isfinite(p.grad).all()
+
+
+def case_mistakes():
+    def refused(call, says):
+        try:
+            call()
+        except Exception as e:
+            assert says in str(e), f"{type(e).__name__}: {e}, want {says!r}"
+        else:
+            raise AssertionError(f"no error; want one that says {says!r}")
+
+    if SIZE > 1:
+        refused(lambda: dist.all_gather_into_tensor(torch.ones(3), torch.ones(2)), "times 2 of")
+        refused(lambda: dist.reduce_scatter_tensor(torch.ones(3), torch.ones(2)), "times 3 of")
+        refused(lambda: dist.all_to_all_single(torch.ones(2), torch.ones(SIZE), None, [1]), "splits")
+    refused(lambda: dist.all_reduce(torch.ones(2).to_sparse()), "sparse")
+    refused(lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND), "bitwise")
+    dist.barrier()  # and it still works
+
+
+def case_again():
+    """The group is left, and others are made over a store that was used before. (init_process_group cannot: its own
+    barrier counts in the store for ever.)"""
+    store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), SIZE, False)
+    dist.barrier()
+    dist.destroy_process_group()
+    for i in range(2):
+        group = regroup.torch.distributed.create(store, RANK, SIZE, datetime.timedelta(seconds=30))
+        x = torch.ones(1)
+        group.allreduce([x]).wait()
+        assert x.item() == SIZE, f"round {i}"
+        group.shutdown()
