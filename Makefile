@@ -59,6 +59,12 @@ $(BIN)/libregroup.so: $(SOURCES) $(wildcard collective/cabi/*.[ch] collective/ca
 	@cp $(BIN)/new/libregroup.so python/regroup/libregroup.so.new && mv python/regroup/libregroup.so.new python/regroup/libregroup.so
 	@mv $(BIN)/new/libregroup.so $@ && rm -r $(BIN)/new
 
+wheel: libregroup hatch ## python/dist/regroup-*.whl, with the C library in it (no network)
+	@cd python && $(PYTHON) -m hatchling build -t wheel
+
+python-test: build libregroup torch ## the Python package: operations, DDP, elastic jobs whose workers are killed (needs PyTorch)
+	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON) -W ignore -m unittest discover -t . -s tests
+
 demo: build ## train MNIST on three nodes, kill a worker, lose a node, add a node, and watch it finish
 	@$(BIN)/regroup demo
 
@@ -66,7 +72,7 @@ dev: build ## a cluster in one process, to play with
 	@$(BIN)/regroup up
 
 test: SEEDS = 1000
-test: setup torch net node build race sim ## every level up to real processes, with the race detector
+test: setup torch net node build race sim python-test ## every level up to real processes, with the race detector
 
 race: ## go test -race over the tree, process tests included
 	@$(GO) test -race -timeout 30m ./...

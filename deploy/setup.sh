@@ -2,6 +2,7 @@
 # Installs what a fresh Debian-like machine misses. Says what it does; does nothing when all is there.
 #   deploy/setup.sh go      what building and testing needs
 #   deploy/setup.sh torch   PyTorch of the distribution
+#   deploy/setup.sh hatch   what builds a Python wheel
 #   deploy/setup.sh net     what the tests of the network need: namespaces and packet filters
 #   deploy/setup.sh node    a NATS client that is not ours, for the tests
 set -euo pipefail
@@ -25,6 +26,9 @@ go)
 torch)
   /usr/bin/python3 -c 'import torch' 2>/dev/null || packages python3 python3-torch python3-numpy
   ;;
+hatch)
+  /usr/bin/python3 -c 'import hatchling' 2>/dev/null || packages python3-hatchling
+  ;;
 net)
   missing=()
   command -v ip >/dev/null || missing+=(iproute2)
@@ -36,5 +40,5 @@ node)
   cd "$(dirname "$0")/../e2e/local/testdata/foreign"
   [ -d node_modules/@nats-io/jetstream ] || npm ci --silent --no-fund --no-audit
   ;;
-*) fail "usage: deploy/setup.sh go|torch|net|node" ;;
+*) fail "usage: deploy/setup.sh go|torch|hatch|net|node" ;;
 esac

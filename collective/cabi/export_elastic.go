@@ -105,6 +105,14 @@ func rgo_elastic_consume(h C.uint64_t, total C.int64_t, indices *C.int64_t, n C.
 //export rgo_elastic_skip
 func rgo_elastic_skip(h C.uint64_t) C.int { return with(&trainings, "training", h, (*training).skip) }
 
+//export rgo_elastic_stop
+func rgo_elastic_stop(h C.uint64_t) C.int {
+	return with(&trainings, "training", h, func(t *training) error {
+		t.stopping.Store(true)
+		return nil
+	})
+}
+
 //export rgo_elastic_news
 func rgo_elastic_news(h C.uint64_t) C.int { return with(&trainings, "training", h, (*training).news) }
 

@@ -198,7 +198,10 @@ int rg_elastic_leave(rg_elastic elastic, int32_t how, const char *why);
 int rg_elastic_consume(rg_elastic elastic, int64_t total, const int64_t *indices, int64_t len);
 /* Moves the account to the begin of the next epoch; on all ranks alike. What is left of the current one is not proved. */
 int rg_elastic_skip(rg_elastic elastic);
-/* Whether the last step brought the news that a commit is due, the same on all ranks: RG_OK = no, RG_PLANNED, RG_STOPPED. */
+/* This process was asked to end: the next rg_elastic_commit or rg_elastic_news tells all ranks. May be called at any time,
+ * also by a handler of signals that is not the kernel's own. */
+int rg_elastic_stop(rg_elastic elastic);
+/* Whether a commit is due, agreed on by all ranks: RG_OK = no, RG_PLANNED or RG_STOPPED as that commit would answer. */
 int rg_elastic_news(rg_elastic elastic);
 /* Makes the state one to return to, on all ranks at the same step. May return RG_PLANNED or RG_STOPPED, having committed. */
 int rg_elastic_commit(rg_elastic elastic);

@@ -136,6 +136,8 @@ int rg_elastic_consume(rg_elastic elastic, int64_t total, const int64_t *indices
 
 int rg_elastic_skip(rg_elastic elastic) { GUARDED(rgo_elastic_skip(elastic)); }
 
+int rg_elastic_stop(rg_elastic elastic) { GUARDED(rgo_elastic_stop(elastic)); }
+
 int rg_elastic_news(rg_elastic elastic) { GUARDED(rgo_elastic_news(elastic)); }
 
 int rg_elastic_commit(rg_elastic elastic) { GUARDED(rgo_elastic_commit(elastic)); }

@@ -11,8 +11,10 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/tcp"
 	"github.com/regroup-io/regroup/elastic"
 )
@@ -34,6 +36,7 @@ type training struct {
 	ended    chan struct{} // closed when Run has returned
 	err      error         // of Run; after ended
 	stop     context.CancelCauseFunc
+	stopping atomic.Bool // this process was asked to end
 
 	mu      sync.Mutex // of the host's calls, which come one at a time anyway
 	objects map[string]*[]byte
@@ -254,7 +257,12 @@ func (t *training) skip() error {
 // news tells whether a commit is due for a change of the members or a stop.
 func (t *training) news() error {
 	return t.in(func(s *elastic.Session) error {
-		if s.CommitDue(0) {
+		switch stop, err := t.agree(s); {
+		case err != nil:
+			return err
+		case stop:
+			return elastic.ErrStopped
+		case s.CommitDue(0):
 			return elastic.ErrPlannedChange
 		}
 		return nil
@@ -262,7 +270,27 @@ func (t *training) news() error {
 }
 
 func (t *training) commit() error {
-	return t.in(func(s *elastic.Session) error { return s.Commit(background) })
+	return t.in(func(s *elastic.Session) error {
+		stop, err := t.agree(s)
+		if err != nil {
+			return err
+		}
+		err = s.Commit(background)
+		if stop && (err == nil || errors.Is(err, elastic.ErrPlannedChange)) {
+			return elastic.ErrStopped
+		}
+		return err
+	})
+}
+
+// agree tells whether any rank was asked to end: then all leave, at the same step.
+func (t *training) agree(s *elastic.Session) (stop bool, err error) {
+	v := [1]int64{}
+	if t.stopping.Load() {
+		v[0] = 1
+	}
+	err = collective.Allreduce(background, s.Comm(), v[:], collective.Max)
+	return v[0] > 0, err
 }
 
 func (t *training) restore() error {

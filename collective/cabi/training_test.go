@@ -91,6 +91,38 @@ func TestAFailedTraining(t *testing.T) {
 	tr.close()
 }
 
+// TestAStop is told by the next commit, which is made.
+func TestAStop(t *testing.T) {
+	tr := alone(t, `{}`)
+	if err := errors.Join(tr.set("step", []byte("0")), tr.start()); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := tr.next(-1); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.news(); err != nil {
+		t.Errorf("no news: %v", err)
+	}
+	tr.stopping.Store(true)
+	if err := tr.news(); !errors.Is(err, elastic.ErrStopped) {
+		t.Errorf("news: %v, want ErrStopped", err)
+	}
+	err := errors.Join(tr.set("step", []byte("1")), tr.commit())
+	if s, _ := statusOf(err); s != statusStopped {
+		t.Errorf("commit: %v, want ErrStopped", err)
+	}
+	if err := errors.Join(tr.set("step", []byte("2")), tr.restore(), tr.leave(statusStopped, "")); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := tr.get("step"); err != nil || string(b) != "1" {
+		t.Errorf("committed step %s, %v, want 1", b, err)
+	}
+	if _, _, err := tr.next(-1); !errors.Is(err, errEnd) {
+		t.Errorf("after a stop: %v, want errEnd", err)
+	}
+	tr.close()
+}
+
 // TestCloseInASession ends it.
 func TestCloseInASession(t *testing.T) {
 	tr := alone(t, `{}`)

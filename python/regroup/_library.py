@@ -7,7 +7,17 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    c_char_p,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from typing import Optional
 
 from . import errors
@@ -79,6 +89,7 @@ _functions = {
     "rg_elastic_leave": (_handle, c_int32, c_char_p),
     "rg_elastic_consume": (_handle, c_int64, _memory, c_int64),
     "rg_elastic_skip": (_handle,),
+    "rg_elastic_stop": (_handle,),
     "rg_elastic_news": (_handle,),
     "rg_elastic_commit": (_handle,),
     "rg_elastic_restore": (_handle,),

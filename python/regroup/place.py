@@ -6,7 +6,9 @@ import os
 from dataclasses import dataclass, replace
 
 ALONE = "alone"  #: no launcher: a world of this process
-STATIC = "static"  #: a launcher that has given a rank: torchrun, or regroup with recovery by restart
+STATIC = (
+    "static"  #: a launcher that has given a rank: torchrun, or regroup with recovery by restart
+)
 ELASTIC = "elastic"  #: regroup with recovery in the process: ranks come with each generation
 
 

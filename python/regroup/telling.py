@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import signal
 import sys
@@ -82,11 +83,11 @@ def report(
     values = {name: float(value) for name, value in metrics.items()}
     if loss is not None:
         values["loss"] = float(loss)
+    values = {n: v for n, v in values.items() if math.isfinite(v)}  # JSON cannot say others
     world = _world()
     if world is not None and world.training is not None:
         world.training.report(values)
     elif os.environ.get("REGROUP_SOCKET"):
-        values = {n: v for n, v in values.items() if v == v and abs(v) != float("inf")}
         _reporter.put(
             {
                 "generation": number("REGROUP_GENERATION", 0),

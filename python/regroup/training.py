@@ -20,6 +20,7 @@ class Training:
         self._lib = library()
         check(self._lib.rg_elastic_new(json.dumps(options).encode(), ctypes.byref(out)))
         self.handle: int = out.value
+        self.stopping = False
 
     def tensor(self, name: str, address: int, size: int) -> None:
         """Makes memory part of the state. It must stay until close."""
@@ -53,7 +54,7 @@ class Training:
             status = self._lib.rg_elastic_next(
                 self.handle, _library.PATIENCE_MS, ctypes.byref(session)
             )
-            if status == _library.END:
+            if status == _library.END or status == _library.TIMEOUT and self.stopping:
                 return None
             if status != _library.TIMEOUT:
                 check(status)
@@ -72,8 +73,13 @@ class Training:
         """Moves the account to the next epoch."""
         check(self._lib.rg_elastic_skip(self.handle))
 
+    def stop(self) -> None:
+        """Has all ranks leave at their next commit. It may be called at any time, by a handler of signals too."""
+        self.stopping = True
+        check(self._lib.rg_elastic_stop(self.handle))
+
     def commit_due(self) -> bool:
-        """Whether the last step brought the news that the members are about to change; alike on all ranks."""
+        """Whether the members are about to change, or the job is to stop; agreed on by all ranks, who must ask alike."""
         status = self._lib.rg_elastic_news(self.handle)
         if status in (_library.PLANNED, _library.STOPPED):
             return True

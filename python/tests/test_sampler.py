@@ -78,7 +78,9 @@ class Sampler(unittest.TestCase):
             worlds = []
             while state["processed_num"] < samples:
                 size = random.randint(1, 6)
-                epoch = Epoch(samples, size, batch, state, shuffle=shuffle, seed=trial, batch_size=batch)
+                epoch = Epoch(
+                    samples, size, batch, state, shuffle=shuffle, seed=trial, batch_size=batch
+                )
                 steps = epoch.steps()
                 stop = random.randint(1, steps) if random.random() < 0.5 else steps
                 worlds.append((size, stop, steps))
@@ -101,7 +103,9 @@ class Sampler(unittest.TestCase):
         self.assertEqual([0, 2, 4, 6, 1, 3, 5, 7], epoch.step(0))
         self.assertEqual([8], epoch.step(1))
         # 7 samples, batches of 2: nobody needs company, and the last batches have 2 and 1.
-        self.assertEqual([[0, 2, 4, 6], [1, 3, 5]], Epoch(7, 2, 2, batch_size=2, shuffle=False).lists)
+        self.assertEqual(
+            [[0, 2, 4, 6], [1, 3, 5]], Epoch(7, 2, 2, batch_size=2, shuffle=False).lists
+        )
 
     def test_orders(self):
         play(0, 1)

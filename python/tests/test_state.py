@@ -232,11 +232,15 @@ class StateTest(unittest.TestCase):
             self.assertEqual([25, 25, 25], [e["count"] for e in ledger["epochs"]])
             list(iter(sampler))
             sampler.record_batch(0, 4)
-            sampler.set_epoch(7)  # an epoch that is left half-way is not proved, and does not harm the next
+            sampler.set_epoch(
+                7
+            )  # an epoch that is left half-way is not proved, and does not harm the next
             while sampler.epoch == 7 and sampler.processed_num < 25:
                 sampler.record_batch(0, 4)
             self.assertEqual("", world.training.ledger()["error"])
-            self.assertEqual([25, 25, 25, 4, 25], [e["count"] for e in world.training.ledger()["epochs"]])
+            self.assertEqual(
+                [25, 25, 25, 4, 25], [e["count"] for e in world.training.ledger()["epochs"]]
+            )
 
         train(state)
 
@@ -254,7 +258,9 @@ class StateTest(unittest.TestCase):
                 raise hvd.HorovodInternalError("as if a worker were lost")
             self.fail("called again")
 
-        with self.assertRaisesRegex(hvd.HorovodInternalError, "as if"):  # alone there is nobody to regroup with
+        with self.assertRaisesRegex(
+            hvd.HorovodInternalError, "as if"
+        ):  # alone there is nobody to regroup with
             train(state, "x", key="y")
         state.on_reset()
         self.assertEqual(["a", "b"], calls)

@@ -108,7 +108,12 @@ class ProcessGroup(dist.ProcessGroup):
     def allreduce(self, tensors: List[torch.Tensor], opts: Any = dist.AllreduceOptions()) -> Any:
         """Combines the ranks' tensors in place."""
         tensor = tensors[0]
-        if len(tensors) == 1 and tensor.is_cpu and tensor.layout is torch.strided and tensor.is_contiguous():
+        if (
+            len(tensors) == 1
+            and tensor.is_cpu
+            and tensor.layout is torch.strided
+            and tensor.is_contiguous()
+        ):
             # The way of small tensors, written out: it is what a step of a small model waits for.
             op, type_ = reduction(opts, tensor), TYPES.get(tensor.dtype)
             count = tensor.numel()

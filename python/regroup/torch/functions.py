@@ -67,7 +67,9 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
         "groups": state["param_groups"],
         "state": {
             number: {
-                key: (value.shape, value.dtype) if isinstance(value, torch.Tensor) else (None, value)
+                key: (value.shape, value.dtype)
+                if isinstance(value, torch.Tensor)
+                else (None, value)
                 for key, value in entries.items()
             }
             for number, entries in state["state"].items()

@@ -235,4 +235,3 @@ def reducescatter_async(
     """reducescatter with a handle. It has been carried out when this returns."""
     result = reducescatter(tensor.detach(), op, name, process_set)
     return Handle(None, lambda: result)
-

@@ -15,7 +15,9 @@ from ..errors import RegroupError
 #: How long the ranks have to come together, where nobody says otherwise.
 CONNECT_WITHIN = timedelta(minutes=5)
 
-_store = None  # of the environment; rank 0's holds the server, which must live as long as the process
+_store = (
+    None  # of the environment; rank 0's holds the server, which must live as long as the process
+)
 
 
 def machine() -> str:

@@ -348,9 +348,7 @@ def grouped_allreduce_(
     return _grouped(tensors, True, *how).synchronize()
 
 
-def _broadcast(
-    tensor: torch.Tensor, root_rank: int, inplace: bool, start: bool = False
-) -> Handle:
+def _broadcast(tensor: torch.Tensor, root_rank: int, inplace: bool, start: bool = False) -> Handle:
     tensors.check(tensor)
     made = world.communicator
     size = 1 if made is None else made.world

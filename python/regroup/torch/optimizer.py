@@ -83,7 +83,7 @@ class _DistributedOptimizer:
             self._rg_gradient(i)
             return
         if self._rg_delay[i] == 0:
-            raise RegroupError(
+            raise world.failed() or RegroupError(
                 "gradients were computed more than backward_passes_per_step times before step(): "
                 "give DistributedOptimizer the number of passes, or call step() or synchronize() in between"
             )
@@ -147,7 +147,9 @@ class _DistributedOptimizer:
             and self._rg_entry == world.entries
             and not self._rg_reducer.idle()
         ):
-            raise RegroupError("zero_grad() between backward() and step(): gradients are on their way")
+            raise world.failed() or RegroupError(
+                "zero_grad() between backward() and step(): gradients are on their way"
+            )
         super(type(self), self).zero_grad(*arguments, **options)
 
 

@@ -23,7 +23,9 @@ class World:
         self.training: Optional[Training] = None  # while elastic.run goes on
         self.sampler: Any = None  # the elastic sampler whose samples are accounted for
         self.consumed = False  # a step was made since the last commit
-        self.entries = 0  # grows with every communicator: what belongs to one is made again for the next
+        self.entries = (
+            0  # grows with every communicator: what belongs to one is made again for the next
+        )
         self._communicator: Optional[Communicator] = None
         self._owned = False
         self._pid = 0

@@ -14,7 +14,15 @@ GLOO = dist.new_group(backend="gloo")
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
 COUNTS = [1, 5, 1000, 200_003]  # the last goes on in the background
 
-TYPES = [torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.int8, torch.uint8]
+TYPES = [
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.int8,
+    torch.uint8,
+]
 OPS = [dist.ReduceOp.SUM, dist.ReduceOp.PRODUCT, dist.ReduceOp.MIN, dist.ReduceOp.MAX]
 
 
@@ -126,7 +134,11 @@ def case_all_gather():
                 same(g, made((n,), dtype, rank=r), f"{n} {dtype} of {r}")
         whole = torch.empty(SIZE * n)
         dist.all_gather_into_tensor(whole, made((n,), torch.float32))
-        same(whole, torch.cat([made((n,), torch.float32, rank=r) for r in range(SIZE)]), "into tensor")
+        same(
+            whole,
+            torch.cat([made((n,), torch.float32, rank=r) for r in range(SIZE)]),
+            "into tensor",
+        )
         parts = list(torch.empty(SIZE, n).unbind())
         dist.all_gather(parts, made((n,), torch.float32))
         same(torch.cat(parts), whole, "into views of one tensor")
@@ -176,7 +188,9 @@ def case_all_to_all():
         same(got, want, f"{n} each")
     splits = [r + 1 for r in range(SIZE)]
     got = torch.empty((RANK + 1) * SIZE, 2)
-    dist.all_to_all_single(got, torch.full((sum(splits), 2), float(RANK)), [RANK + 1] * SIZE, splits)
+    dist.all_to_all_single(
+        got, torch.full((sum(splits), 2), float(RANK)), [RANK + 1] * SIZE, splits
+    )
     want = torch.cat([torch.full((RANK + 1, 2), float(r)) for r in range(SIZE)])
     same(got, want, "by splits")
     into = [torch.empty(RANK + 1) for _ in range(SIZE)]
@@ -209,7 +223,10 @@ def case_send_and_recv():
     dist.all_reduce(large)
     dist.send(torch.ones(1), to, tag=9)
     work.wait()
-    ops = [dist.P2POp(dist.isend, torch.full((3,), float(RANK)), to), dist.P2POp(dist.irecv, a[:1], source)]
+    ops = [
+        dist.P2POp(dist.isend, torch.full((3,), float(RANK)), to),
+        dist.P2POp(dist.irecv, a[:1], source),
+    ]
     try:
         dist.recv(torch.empty(1))
     except NotImplementedError as e:
@@ -285,7 +302,9 @@ def case_ddp():
             if SIZE <= 2:
                 same(got, want, f"{name} with {options}")
             else:
-                worst = ((got.double() - want.double()).abs().max() / want.double().abs().max()).item()
+                worst = (
+                    (got.double() - want.double()).abs().max() / want.double().abs().max()
+                ).item()
                 assert worst < 1e-5, f"{name} with {options}: off by {worst}"
             everybody = [torch.empty_like(got) for _ in range(SIZE)]
             dist.all_gather(everybody, got.contiguous())
@@ -316,7 +335,9 @@ def case_mistakes():
     if SIZE > 1:
         refused(lambda: dist.all_gather_into_tensor(torch.ones(3), torch.ones(2)), "times 2 of")
         refused(lambda: dist.reduce_scatter_tensor(torch.ones(3), torch.ones(2)), "times 3 of")
-        refused(lambda: dist.all_to_all_single(torch.ones(2), torch.ones(SIZE), None, [1]), "splits")
+        refused(
+            lambda: dist.all_to_all_single(torch.ones(2), torch.ones(SIZE), None, [1]), "splits"
+        )
     refused(lambda: dist.all_reduce(torch.ones(2).to_sparse()), "sparse")
     refused(lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND), "bitwise")
     dist.barrier()  # and it still works

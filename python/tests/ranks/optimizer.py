@@ -11,7 +11,11 @@ RANK, SIZE = hvd.rank(), hvd.size()
 def network(seed=0):
     torch.manual_seed(seed)
     return torch.nn.Sequential(
-        torch.nn.Linear(6, 50), torch.nn.Tanh(), torch.nn.Linear(50, 50), torch.nn.Tanh(), torch.nn.Linear(50, 1)
+        torch.nn.Linear(6, 50),
+        torch.nn.Tanh(),
+        torch.nn.Linear(50, 50),
+        torch.nn.Tanh(),
+        torch.nn.Linear(50, 1),
     ).double()
 
 
@@ -62,7 +66,10 @@ def case_average():
         model, alone, ours = trained(make)
         close(model, alone, type(ours).__name__)
         alike(model, type(ours).__name__)
-        assert isinstance(ours, torch.optim.Optimizer) and type(ours).__name__ == type(make(model.parameters())).__name__
+        assert (
+            isinstance(ours, torch.optim.Optimizer)
+            and type(ours).__name__ == type(make(model.parameters())).__name__
+        )
 
 
 def case_predivide():
@@ -154,7 +161,9 @@ class Forked(torch.nn.Module):
 
 def case_missing_gradients():
     model = Forked()
-    ours = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    ours = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
+    )
     for step in range(3):
         ours.zero_grad()
         x, y = batch(RANK, step)
@@ -196,7 +205,9 @@ def case_gradients_in_any_order():
 
 def case_mixed_types():
     torch.manual_seed(0)
-    model = torch.nn.ModuleList([torch.nn.Linear(3, 3), torch.nn.Linear(3, 3).double(), torch.nn.Linear(3, 3)])
+    model = torch.nn.ModuleList(
+        [torch.nn.Linear(3, 3), torch.nn.Linear(3, 3).double(), torch.nn.Linear(3, 3)]
+    )
     ours = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
     x = torch.full((2, 3), float(RANK))
     model[2](model[1](model[0](x).double()).float()).sum().backward()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import signal
+import threading
 import traceback
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterator, Optional
 
 from ... import _library as lib
 from ... import place as places
@@ -42,6 +45,31 @@ def _once(func: Callable, state: State, args: tuple, kwargs: dict) -> Any:
     return func(state, *args, **kwargs)
 
 
+@contextlib.contextmanager
+def _stopped_by_sigterm(training: Training) -> Iterator[None]:
+    """While a worker of an agent trains, SIGTERM means: leave at the next commit. That is how an agent stops workers; it
+    kills them when their grace is over. Whoever handled the signal before is called as well."""
+    before = signal.getsignal(signal.SIGTERM)
+    if (
+        world.mode != places.ELASTIC
+        or before in (signal.SIG_IGN, None)  # None: by something that is not Python
+        or threading.current_thread() is not threading.main_thread()
+    ):
+        yield
+        return
+
+    def handle(number: int, frame: Any) -> None:
+        training.stop()
+        if callable(before):
+            before(number, frame)
+
+    signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 class _Run:
     def __init__(self, func: Callable, state: State, args: tuple, kwargs: dict):
         self._func, self._state, self._args, self._kwargs = func, state, args, kwargs
@@ -56,6 +84,10 @@ class _Run:
 
     def run(self) -> Any:
         """Trains to the end."""
+        with _stopped_by_sigterm(self._training):
+            return self._run()
+
+    def _run(self) -> Any:
         training = self._training
         result = None
         lost = False

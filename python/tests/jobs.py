@@ -1,0 +1,113 @@
+"""Runs jobs with the real binary: `regroup run`, which brings its own broker, services and agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Dict, List, Optional
+
+from . import launch
+
+#: Seconds for a job.
+LIMIT = 180
+
+
+def binary() -> str:
+    """The regroup binary: make build."""
+    path = os.environ.get("REGROUP_BINARY") or os.path.join(launch.ROOT, "..", "bin", "regroup")
+    if not os.path.exists(path):
+        raise RuntimeError(f"{path} is not there: make build")
+    return os.path.abspath(path)
+
+
+class Job:
+    """A job that runs, or has run."""
+
+    def __init__(self, *arguments: str, env: Optional[Dict[str, str]] = None):
+        self._folder = tempfile.TemporaryDirectory(prefix="regroup-")
+        variables = {"PYTHONPATH": launch.ROOT, "OMP_NUM_THREADS": "1", **(env or {})}
+        command = [
+            binary(),
+            "run",
+            "--state-dir",
+            os.path.join(self._folder.name, "state"),
+            "-o",
+            "json",
+        ]
+        for name, value in variables.items():
+            command += ["--env", f"{name}={value}"]
+        self._log = open(os.path.join(self._folder.name, "stderr"), "w+", encoding="utf-8")
+        self.process = subprocess.Popen(
+            command + list(arguments),
+            env=dict(launch.environment(), NO_COLOR="1"),
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+        self.summary: dict = {}
+
+    def log(self) -> str:
+        """What the job has said so far."""
+        with open(self._log.name, encoding="utf-8") as f:
+            return f.read()
+
+    def until(self, pattern: str) -> None:
+        """Waits until the job says something."""
+        limit = time.monotonic() + LIMIT
+        while not re.search(pattern, self.log()):
+            if time.monotonic() > limit or self.process.poll() is not None:
+                raise AssertionError(f"the job has not said {pattern!r}:\n{self.log()}")
+            time.sleep(0.05)  # other processes give no other sign
+
+    def wait(self) -> "Job":
+        """Waits for the end."""
+        try:
+            out, _ = self.process.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+            raise AssertionError(f"the job does not end:\n{self.log()}") from None
+        if out:
+            self.summary = json.loads(out)
+        self.output = self.log()
+        return self
+
+    def close(self) -> None:
+        """Ends what is left, and removes its folder."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        if self.process.stdout:
+            self.process.stdout.close()
+        self._log.close()
+        self._folder.cleanup()
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def said(self, pattern: str) -> List[Dict[str, str]]:
+        """What lines of the workers say: pairs name=value of those that match."""
+        rows = [row for row in self.output.splitlines() if re.search(pattern, row)]
+        return [dict(re.findall(r"(\w+)=(\S+)", row)) for row in rows]
+
+    def pids(self) -> List[Dict[int, int]]:
+        """Process by slot, in each generation."""
+        return [{m["slot"]: m["pid"] for m in g["members"]} for g in self.summary["generations"]]
+
+
+def script(name: str) -> List[str]:
+    """The command line of a script of the tests."""
+    return [sys.executable, os.path.join(launch.ROOT, "tests", "scripts", name)]

@@ -1,0 +1,153 @@
+"""Forked children of a rank: they cannot use the library, they end well, and they do not hide that the rank has died."""
+
+import os
+import signal
+import sys
+import time
+
+import torch
+
+import regroup.torch as hvd
+from regroup.errors import ForkedError
+from regroup.torch.world import world
+
+hvd.init()
+
+
+class Data(torch.utils.data.Dataset):
+    """Samples that say which process has made them."""
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        return torch.tensor([i, os.getpid()])
+
+
+def forked(function):
+    """Runs a function in a forked child; returns its exit code."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(function() or 0)
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+            os._exit(99)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def case_loader():
+    """Workers of a DataLoader are forked while training goes on."""
+    loader = torch.utils.data.DataLoader(
+        Data(), batch_size=8, num_workers=2, multiprocessing_context="fork"
+    )
+    pids = set()
+    for _ in range(2):
+        for batch in loader:
+            total = hvd.allreduce(batch[:, 0].float(), op=hvd.Sum)
+            assert torch.equal(total, batch[:, 0].float() * hvd.size())
+            pids.update(batch[:, 1].tolist())
+    assert os.getpid() not in pids and len(pids) == 4, pids
+
+
+def case_refusal():
+    def child():
+        made = world.communicator
+        for call in (made.barrier, made.close, lambda: made.allreduce(0, 0, 8, 0), made.describe):
+            try:
+                call()
+            except ForkedError as e:
+                assert "must exec" in str(e)
+            else:
+                return 1
+        return 0
+
+    assert forked(child) == 0
+    assert forked(lambda: forked(child)) == 0  # and its children
+    hvd.barrier()
+
+
+def case_exits():
+    """All ways to end, with the hooks for the exit of an interpreter."""
+
+    def leave():
+        sys.exit(7)
+
+    pid = os.fork()
+    if pid == 0:
+        import atexit
+
+        atexit.register(lambda: None)
+        sys.stdout.flush()
+        import threading
+
+        threading._shutdown()
+        atexit._run_exitfuncs()  # what Python does at the end of a child that just returns: ours must do no harm
+        os._exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+    pid = os.fork()
+    if pid == 0:
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM
+    hvd.barrier()
+
+
+def case_spawned():
+    """A child that executes another program is nobody's business."""
+    import subprocess
+
+    assert subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True).stdout == b"1\n"
+    hvd.barrier()
+
+
+def case_sockets():
+    """A child has none of our sockets: with one left, peers would not see the end of this process."""
+    address = world.communicator.endpoint.address
+    ports = {int(a.rpartition(":")[2]) for a in hvd.allgather_object(address)}
+
+    def ours():
+        """Sockets of this process that are, or talk to, an endpoint."""
+        found = set()
+        with open("/proc/self/net/tcp") as f:
+            for row in (line.split() for line in f.readlines()[1:]):
+                if {int(end.rpartition(":")[2], 16) for end in row[1:3]} & ports:
+                    found.add(row[9])
+        held = set()
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                held.add(os.readlink("/proc/self/fd/" + fd)[len("socket:[") : -1])
+            except OSError:
+                pass  # that of this listing
+        return found & held
+
+    assert len(ours()) > 1, "the listener, and connections"
+    assert forked(lambda: len(ours())) == 0
+    assert len(ours()) > 1
+    hvd.barrier()
+
+
+def case_death_is_not_hidden():
+    """The last rank dies while a child of it lives on."""
+    last = hvd.size() - 1
+    parts = hvd.allgather_object(os.getpid())
+    if hvd.rank() == last:
+        pid = os.fork()
+        if pid == 0:
+            for _ in range(
+                100
+            ):  # until it is an orphan, and a while longer: peers must not wait for it
+                time.sleep(0.05)
+            os._exit(0)
+        hvd.barrier()
+        os.kill(os.getpid(), signal.SIGKILL)
+    hvd.barrier()
+    began = time.monotonic()
+    try:
+        while True:
+            hvd.allreduce(torch.ones(1))
+    except hvd.HorovodInternalError as e:
+        assert e.rank == last, e
+    took = time.monotonic() - began
+    assert took < 1.5, f"{took:.1f} s, which is how long the orphan lives: {parts}"

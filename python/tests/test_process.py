@@ -1,0 +1,265 @@
+"""The library as a guest in a process: forks, signals, threads, symbols, and what it costs to load."""
+
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import textwrap
+import unittest
+
+from regroup import _library
+
+from . import launch
+
+PRELUDE = """
+import faulthandler, os, signal, sys, threading, time
+import regroup.torch as hvd, torch
+faulthandler.dump_traceback_later(60, exit=True)
+hvd.init()
+"""
+
+
+def start(script, world=1):
+    """Starts ranks that run a script."""
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", PRELUDE + textwrap.dedent(script)],
+            env=env,
+            cwd=launch.ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for env in launch.ranks(world)
+    ]
+
+
+def line(process):
+    """Waits for a line of a process."""
+    text = process.stdout.readline()
+    if not text:
+        raise AssertionError(process.communicate()[1])
+    return text.strip()
+
+
+class Process(unittest.TestCase):
+    def end(self, process, code, says="(?s).*", where="stderr"):
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(code, process.returncode, out + err)
+        self.assertRegex({"stderr": err, "stdout": out}[where], says)
+
+    def test_forks(self):
+        results = launch.run_cases("tests.ranks.forks", 2)
+        last = results.pop("case_death_is_not_hidden")
+        for name, problems in results.items():
+            with self.subTest(name):
+                if problems:
+                    self.fail("\n".join(problems))
+        self.assertEqual(
+            1, len(last), last
+        )  # of the rank that was killed, and nothing of the other
+        self.assertIn("rank 1 of 2 has not ended it, and exits -9", last[0])
+
+    def test_ctrl_c_between_operations(self):
+        (p,) = start(
+            """
+            hvd.allreduce(torch.ones(3))
+            print("ready", flush=True)
+            try:
+                while True:
+                    time.sleep(0.01)
+                    hvd.allreduce(torch.ones(3))
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+            """
+        )
+        self.assertEqual("ready", line(p))
+        p.send_signal(signal.SIGINT)
+        self.end(p, 0, "interrupted", "stdout")
+
+    def test_ctrl_c_while_waiting_for_others(self):
+        a, b = start(
+            """
+            hvd.barrier()
+            print("ready", flush=True)
+            try:
+                if hvd.rank() == 0:
+                    hvd.synchronize(hvd.allreduce_async(torch.ones(3)))  # the other one never comes
+                time.sleep(60)
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+                os._exit(0)
+            """,
+            2,
+        )
+        for p in (a, b):
+            self.assertEqual("ready", line(p))
+        for p in (a, b):
+            p.send_signal(signal.SIGINT)
+            self.end(p, 0, "interrupted", "stdout")
+
+    def test_sigterm_ends_a_process_that_waits_for_others(self):
+        a, b = start(
+            """
+            hvd.barrier()
+            print("ready", flush=True)
+            if hvd.rank() == 0:
+                hvd.allreduce(torch.ones(3))
+            time.sleep(60)
+            """,
+            2,
+        )
+        for p in (a, b):
+            self.assertEqual("ready", line(p))
+        for p in (a, b):
+            p.terminate()
+            self.end(p, -signal.SIGTERM)
+
+    def test_handlers_stay(self):
+        (p,) = start(
+            """
+            from regroup._library import library
+            got = []
+            for s in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD):
+                signal.signal(s, lambda n, _: got.append(n))
+                os.kill(os.getpid(), s)
+            hvd.allreduce(torch.ones(3))
+            deadline = time.monotonic() + 10
+            while len(got) < 6 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            print(sorted(got) == sorted([1, 2, 10, 14, 15, 17]), flush=True)
+            signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)  # interrupts whatever goes on
+            for i in range(2000):
+                hvd.allreduce(torch.ones(1000))
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            r, w = os.pipe()
+            os.close(r)
+            try:
+                os.write(w, b"x")
+            except BrokenPipeError:
+                print("SIGPIPE is ignored", flush=True)
+            """
+        )
+        self.end(p, 0, r"(?s)True.*SIGPIPE is ignored", "stdout")
+
+    def test_faulthandler_speaks(self):
+        """A crash outside of the library is told by Python as without it; enabled before or after the library is loaded."""
+        for when in ("before", "after"):
+            crash = "import ctypes; ctypes.string_at(0)"
+            load = "from regroup._library import library; library().rg_version()"
+            enable = "import faulthandler; faulthandler.enable()"
+            steps = [enable, load] if when == "before" else [load, enable]
+            p = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-c",
+                    "\n".join(steps + ["def crashes():", "    " + crash, "crashes()"]),
+                ],
+                env=launch.environment(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            with self.subTest(when):
+                self.end(p, -signal.SIGSEGV, r"(?s)Segmentation fault.*in crashes")
+
+    def test_a_crash_without_faulthandler(self):
+        p = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                "from regroup._library import library; library(); import ctypes; ctypes.string_at(0)",
+            ],
+            env=launch.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        p.communicate(timeout=60)
+        self.assertIn(p.returncode, (-signal.SIGSEGV, 2), "2 is how the Go runtime ends")
+
+    def test_threads(self):
+        """Operations of several threads; each learns of its own error."""
+        (p,) = start(
+            """
+            from regroup import _library as lib
+            problems = []
+            def work(i):
+                library = lib.library()
+                for k in range(300):
+                    status = library.rg_comm_failed(10**6 + i)
+                    text = library.rg_last_error().decode()
+                    if status != lib.INVALID or str(10**6 + i) not in text:
+                        problems.append(text)
+                    hvd.allreduce(torch.ones(10))
+            threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+            for t in threads: t.start()
+            for t in threads: t.join()
+            print(problems[:3] or "fine", flush=True)
+            """
+        )
+        self.end(p, 0, "fine", "stdout")
+
+    def test_what_loading_costs(self):
+        script = """
+import time
+from regroup import _library
+began = time.perf_counter()
+_library.library().rg_comm_failed(1)
+print(time.perf_counter() - began)
+"""
+        took = []
+        for _ in range(5):
+            out = subprocess.run(
+                [sys.executable, "-c", script],
+                env=launch.environment(),
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            took.append(float(out.stdout))
+        self.assertLess(statistics.median(took), 0.05, took)
+        print(
+            f"\nloading and the first call: {1e3 * statistics.median(took):.0f} ms", file=sys.stderr
+        )
+
+    def test_symbols(self):
+        """What the library exports is what the header declares."""
+        listed = subprocess.run(
+            ["nm", "-D", "--defined-only", _library.path()],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        exported = {row.split()[-1] for row in listed.splitlines()}
+        header = os.path.join(launch.ROOT, "..", "collective", "cabi", "regroup.h")
+        with open(header, encoding="utf-8") as f:
+            declared = set(re.findall(r"\b(rg_\w+)\(", re.sub(r"(?s)/\*.*?\*/", "", f.read())))
+        self.assertEqual(declared, exported)
+        self.assertLessEqual(set(_library._functions), declared)
+
+    def test_many_generations_leave_nothing(self):
+        """Communicators come and go; threads and descriptors do not add up."""
+        (p,) = start(
+            """
+            from regroup.communicator import endpoint
+            at = endpoint("127.0.0.1")
+            def use():
+                return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+            for i in range(60):
+                if i == 20:
+                    before = use()
+                made = at.connect(job="j", generation=i + 1, rank=0, world=1, peers=[at.address])
+                made.barrier()
+                made.close()
+            after = use()
+            print("fine" if after[0] <= before[0] + 2 and after[1] <= before[1] + 6 else (before, after), flush=True)
+            """
+        )
+        self.end(p, 0, "fine", "stdout")
+
+
+if __name__ == "__main__":
+    unittest.main()
