@@ -71,16 +71,16 @@ func (c *Communicator) Alltoall(ctx context.Context, send, recv Tensor, counts, 
 	}
 	// The ranks' lengths may differ, so the count is none that they must agree on.
 	k := call{method: alltoall, dtype: send.Type, seq: c.seq}
+	defer c.watch(ctx)()
+	c.calls.begin(k)
 	if c.local != nil && c.local.Size() == c.opt.World {
-		defer c.watch(ctx)()
-		c.calls.begin(k)
 		in = append([]int(nil), c.inBytes(in, size)...)
 		return c.hosted(k, c.local.Alltoall(k.ticket(), send.Data, recv.Data, c.inBytes(out, size), in))
 	}
 	x := &c.work
 	schedule.Alltoall(&x.plan, schedule.Place{World: c.opt.World, Rank: own}, out, in, c.opt.chunk(len(send.Data), size))
-	x.place = own
-	return c.begin(ctx, k, send.Data, recv.Data)
+	x.place, x.ranks = own, nil
+	return x.run(ctx, k, send.Data, recv.Data)
 }
 
 // blocksOf returns where the blocks of a tensor begin and the last one ends.

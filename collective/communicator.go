@@ -47,6 +47,7 @@ type Communicator struct {
 	calls   calls
 	local   *shm.Group   // with the ranks of this machine; nil = none, see apart
 	apart   error        // why there is none
+	nodes   *nodes       // nil = all ranks share memory, or none do
 	work    execution    // guarded by turn
 	sender  bool         // its second thread runs; guarded by turn
 	spins   int          // how often a thread looks before it sleeps
@@ -84,6 +85,9 @@ func New(ctx context.Context, o Options) (*Communicator, error) {
 		err := c.connect(ctx)
 		if err == nil {
 			err = c.share(ctx)
+		}
+		if err == nil {
+			err = c.survey(ctx)
 		}
 		if err != nil {
 			_ = c.Close()

@@ -63,8 +63,8 @@ type Options struct {
 	InlineBytes int
 
 	// LocalSize is the number of ranks on this machine; they are adjacent, and this one is
-	// number LocalRank of them. They share memory if they can. Zero means that nothing is
-	// known.
+	// number LocalRank of them. They share memory if they can, and operations go machine by
+	// machine where that is less to send. Zero means that nothing is known, on all ranks.
 	LocalRank, LocalSize int
 	// NoSharedMemory has ranks of one machine talk over connections.
 	NoSharedMemory bool
@@ -127,7 +127,7 @@ func (o *Options) validate() error {
 // settings is a hash of what all ranks must have alike for their plans to fit together.
 func (o *Options) settings() uint64 {
 	h := fnv.New64a()
-	fmt.Fprint(h, o.ChunkBytes, o.Streams, o.Table)
+	fmt.Fprint(h, o.ChunkBytes, o.Streams, o.Table, o.LocalSize > 0, o.LocalSize == o.World)
 	return h.Sum64()
 }
 

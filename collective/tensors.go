@@ -117,24 +117,20 @@ func (c *Communicator) carryOut(ctx context.Context, k call, send, recv Tensor, 
 		}
 		copy(recv.Data[at:], send.Data)
 	}
-	switch {
-	case c.opt.World == 1:
+	if c.opt.World == 1 {
 		return nil
-	case c.local != nil && c.local.Size() == c.opt.World:
-		defer c.watch(ctx)()
-		c.calls.begin(k)
-		return c.onHost(k, recv.Data, offsets)
 	}
-	place := schedule.Place{World: c.opt.World, Rank: c.opt.Rank}
-	c.work.prepare(k, place, offsets, recv.Type.Size())
-	return c.begin(ctx, k, recv.Data, recv.Data)
-}
-
-// begin executes the plan that was made.
-func (c *Communicator) begin(ctx context.Context, k call, src, dst []byte) error {
 	defer c.watch(ctx)()
 	c.calls.begin(k)
-	return c.work.run(ctx, k, src, dst)
+	switch {
+	case c.local != nil && c.local.Size() == c.opt.World:
+		return c.onHost(k, recv.Data, offsets)
+	case c.nodes != nil && c.nodes.help(k.method):
+		return c.acrossNodes(ctx, k, recv.Data, offsets)
+	}
+	place := schedule.Place{World: c.opt.World, Rank: c.opt.Rank}
+	c.work.prepare(k, place, nil, recv.Len(), int(k.root), offsets)
+	return c.work.run(ctx, k, recv.Data, recv.Data)
 }
 
 // evenOffsets are those of blocks of n elements each.
