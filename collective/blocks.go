@@ -38,6 +38,10 @@ func (c *Communicator) AllgatherBlobs(ctx context.Context, send []byte) ([][]byt
 // counts[i] and from[i] are the elements of block i of send and of recv; nil = blocks of
 // equal length. The counts of both sides must agree. send and recv must not overlap.
 func (c *Communicator) Alltoall(ctx context.Context, send, recv Tensor, counts, from []int) error {
+	return c.alltoall(ctx, send, recv, counts, from, c.take)
+}
+
+func (c *Communicator) alltoall(ctx context.Context, send, recv Tensor, counts, from []int, take taker) error {
 	if err := send.validate("send"); err != nil {
 		return err
 	}
@@ -59,7 +63,7 @@ func (c *Communicator) Alltoall(ctx context.Context, send, recv Tensor, counts, 
 	if out[own+1]-out[own] != in[own+1]-in[own] {
 		return invalid("block %d has %d elements in send and %d in recv", own, out[own+1]-out[own], in[own+1]-in[own])
 	}
-	end, err := c.take(ctx)
+	end, err := take(ctx)
 	if err != nil {
 		return err
 	}

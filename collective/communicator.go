@@ -45,6 +45,7 @@ type Communicator struct {
 	offsets []int         // scratch, guarded by turn
 	scaled  []int         // likewise
 	calls   calls
+	started started
 	local   *shm.Group   // with the ranks of this machine; nil = none, see apart
 	apart   error        // why there is none
 	nodes   *nodes       // nil = all ranks share memory, or none do
@@ -147,6 +148,8 @@ func (c *Communicator) close() {
 	c.mu.Lock()
 	c.closing = true
 	c.mu.Unlock()
+	c.started.mu.Lock() // whoever found the gate open is through now
+	c.started.mu.Unlock()
 	if c.Failed() == nil && c.busy.Load() > 0 {
 		c.fail(ErrClosed)
 	}

@@ -15,7 +15,7 @@ import (
 // Allreduce combines the tensors of all ranks and leaves the result in each of them, with
 // the same bits everywhere.
 func (c *Communicator) Allreduce(ctx context.Context, t Tensor, op Op) error {
-	return c.do(ctx, call{method: allreduce, dtype: t.Type, op: op}, t, t, nil)
+	return c.do(ctx, call{method: allreduce, dtype: t.Type, op: op}, t, t)
 }
 
 // AllreduceAs is Allreduce of float32 elements that are sent as Float16 or BFloat16: half
@@ -24,20 +24,28 @@ func (c *Communicator) Allreduce(ctx context.Context, t Tensor, op Op) error {
 // 2^-11 (Float16) or 2^-9 (BFloat16) the error of a sum is at most about World*u times the
 // sum of the magnitudes; values beyond 65504 are infinite as Float16.
 func (c *Communicator) AllreduceAs(ctx context.Context, wire kernel.Type, t Tensor, op Op) error {
+	k, err := narrowCall(wire, t, op)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, k, t, t)
+}
+
+func narrowCall(wire kernel.Type, t Tensor, op Op) (call, error) {
 	switch {
 	case t.Type != kernel.Float32:
-		return invalid("a tensor of %v, only float32 can be sent as %v", t.Type, wire)
+		return call{}, invalid("a tensor of %v, only float32 can be sent as %v", t.Type, wire)
 	case wire != kernel.Float16 && wire != kernel.BFloat16:
-		return invalid("%v on the wire, not float16 or bfloat16", wire)
+		return call{}, invalid("%v on the wire, not float16 or bfloat16", wire)
 	}
-	return c.do(ctx, call{method: allreduce, dtype: t.Type, op: op, narrow: true, wire: wire}, t, t, nil)
+	return call{method: allreduce, dtype: t.Type, op: op, narrow: true, wire: wire}, nil
 }
 
 // ReduceScatter combines the tensors of all ranks and leaves segment r of the result at
 // rank r, in its place: with n elements, the ranks below n modulo World have one more than
 // the others. The rest of the tensor holds anything afterwards.
 func (c *Communicator) ReduceScatter(ctx context.Context, t Tensor, op Op) error {
-	return c.do(ctx, call{method: reduceScatter, dtype: t.Type, op: op}, t, t, nil)
+	return c.do(ctx, call{method: reduceScatter, dtype: t.Type, op: op}, t, t)
 }
 
 // Segment is where rank r finds its part of n elements after a ReduceScatter.
@@ -52,7 +60,7 @@ func (c *Communicator) Reduce(ctx context.Context, t Tensor, op Op, root int) er
 	if err := c.validRoot(root); err != nil {
 		return err
 	}
-	return c.do(ctx, call{method: reduce, dtype: t.Type, op: op, root: uint32(root)}, t, t, nil)
+	return c.do(ctx, call{method: reduce, dtype: t.Type, op: op, root: uint32(root)}, t, t)
 }
 
 // Broadcast copies root's tensor to all ranks. A rank returns when it has the data and has
@@ -62,22 +70,29 @@ func (c *Communicator) Broadcast(ctx context.Context, t Tensor, root int) error 
 	if err := c.validRoot(root); err != nil {
 		return err
 	}
-	return c.do(ctx, call{method: broadcast, dtype: t.Type, root: uint32(root)}, t, t, nil)
+	return c.do(ctx, call{method: broadcast, dtype: t.Type, root: uint32(root)}, t, t)
 }
 
 // Allgather puts the ranks' equally long send tensors one after the other, in the order of
 // the ranks, into recv of every rank. send may be this rank's own part of recv.
 func (c *Communicator) Allgather(ctx context.Context, send, recv Tensor) error {
+	if err := c.validGather(send, recv); err != nil {
+		return err
+	}
+	return c.do(ctx, call{method: allgather, dtype: recv.Type}, send, recv)
+}
+
+func (c *Communicator) validGather(send, recv Tensor) error {
 	if send.Type != recv.Type || len(recv.Data) != c.opt.World*len(send.Data) {
 		return invalid("recv has %d bytes of %v, not %d times %d of %v", len(recv.Data), recv.Type, c.opt.World, len(send.Data), send.Type)
 	}
-	return c.do(ctx, call{method: allgather, dtype: recv.Type}, send, recv, nil)
+	return nil
 }
 
 // Barrier returns when every rank has called it.
 func (c *Communicator) Barrier(ctx context.Context) error {
 	none := OfBytes(nil)
-	return c.do(ctx, call{method: barrier, dtype: none.Type}, none, none, nil)
+	return c.do(ctx, call{method: barrier, dtype: none.Type}, none, none)
 }
 
 func (c *Communicator) validRoot(root int) error {
@@ -87,24 +102,28 @@ func (c *Communicator) validRoot(root int) error {
 	return nil
 }
 
-// do waits for the turn and carries a call out. offsets are those of an all-gather whose
-// blocks differ.
-func (c *Communicator) do(ctx context.Context, k call, send, recv Tensor, offsets []int) error {
+// do waits for the turn and carries a call out.
+func (c *Communicator) do(ctx context.Context, k call, send, recv Tensor) error {
+	return c.doInTurn(ctx, k, send, recv, c.take)
+}
+
+func (c *Communicator) doInTurn(ctx context.Context, k call, send, recv Tensor, take taker) error {
 	if err := recv.validate("the tensor"); err != nil {
 		return err
 	}
 	if k.op > Max {
 		return invalid("reduction %v", k.op)
 	}
-	end, err := c.take(ctx)
+	end, err := take(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	return c.carryOut(ctx, k, send, recv, offsets)
+	return c.carryOut(ctx, k, send, recv, nil)
 }
 
-// carryOut runs a call. The caller has the turn.
+// carryOut runs a call. The caller has the turn. offsets are those of an all-gather whose
+// blocks differ.
 func (c *Communicator) carryOut(ctx context.Context, k call, send, recv Tensor, offsets []int) error {
 	c.seq++
 	k.seq, k.count = c.seq, uint64(recv.Len())

@@ -2,8 +2,18 @@ package collective
 
 import "context"
 
-// take waits for the turn of an operation. It returns what ends the turn.
+// taker waits for the turn of an operation. It returns what ends the turn.
+type taker func(ctx context.Context) (func(), error)
+
+// take is for operations that are called: they come after all that were started before.
 func (c *Communicator) take(ctx context.Context) (func(), error) {
+	if err := c.afterStarted(ctx); err != nil {
+		return nil, err
+	}
+	return c.takeTurn(ctx)
+}
+
+func (c *Communicator) takeTurn(ctx context.Context) (func(), error) {
 	if err := c.gate(); err != nil {
 		return nil, err
 	}
