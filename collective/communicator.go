@@ -148,8 +148,7 @@ func (c *Communicator) close() {
 	c.mu.Lock()
 	c.closing = true
 	c.mu.Unlock()
-	c.started.mu.Lock() // whoever found the gate open is through now
-	c.started.mu.Unlock()
+	c.started.close()
 	if c.Failed() == nil && c.busy.Load() > 0 {
 		c.fail(ErrClosed)
 	}

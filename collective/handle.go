@@ -20,7 +20,15 @@ type started struct {
 	mu      sync.Mutex
 	waiting []*Handle
 	running bool                   // a goroutine runs them
+	closed  bool                   // none is to be started any more
 	last    atomic.Pointer[Handle] // nil = all are over
+}
+
+// close is for Close, which then waits for the goroutine if there is one.
+func (s *started) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
 }
 
 // Done is closed when the operation is over.
@@ -105,14 +113,13 @@ func (c *Communicator) start(task func() error) *Handle {
 	h := &Handle{done: make(chan struct{}), task: task}
 	c.started.mu.Lock()
 	defer c.started.mu.Unlock()
-	if err := c.gate(); err != nil {
-		return failed(err)
+	if c.started.closed {
+		return failed(c.ended())
 	}
 	c.started.waiting = append(c.started.waiting, h)
 	c.started.last.Store(h)
 	if !c.started.running {
 		c.started.running = true
-		// The gate is open, and Close takes the lock after closing it, before it waits.
 		c.tasks.Go(c.runStarted)
 	}
 	return h

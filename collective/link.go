@@ -22,8 +22,9 @@ type link struct {
 	sayings atomic.Uint32
 	wake    chan struct{}
 
-	quiet   atomic.Int32 // ticks of the monitor since something came
-	left    atomic.Bool  // the peer said goodbye
+	quiet   atomic.Int32  // ticks of the monitor since something came
+	left    atomic.Bool   // the peer said goodbye
+	seq     atomic.Uint64 // of the operation in which the peer was
 	settled chan struct{}
 	once    sync.Once
 }
@@ -124,6 +125,7 @@ func (l *link) handle(b []byte) error {
 	}
 	switch h.kind {
 	case frameBeat:
+		l.seq.Store(h.call.seq)
 		if mine, ok := l.c.calls.differs(h.call); ok {
 			l.c.diverged(l.peer, mine, h.call)
 		}
