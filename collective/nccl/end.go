@@ -36,16 +36,18 @@ func (c *Comm) Abort(ctx context.Context, cause error) error {
 // communicator. All ranks must call it. On one that has failed, and if ctx ends
 // first, it aborts.
 func (c *Comm) Close(ctx context.Context) error {
-	return c.finish(ctx, func(ctx context.Context) error {
-		err := c.finalize(ctx)
+	var unfinished error
+	err := c.finish(ctx, func(ctx context.Context) error {
+		unfinished = c.finalize(ctx)
 		c.fail(ErrClosed)
-		if err == nil {
+		if unfinished == nil {
 			return c.release(ctx, "ncclCommDestroy", c.dev.lib.nccl.CommDestroy)
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortAfter)
 		defer cancel()
-		return errors.Join(err, c.release(ctx, "ncclCommAbort", c.dev.lib.nccl.CommAbort))
+		return c.release(ctx, "ncclCommAbort", c.dev.lib.nccl.CommAbort)
 	})
+	return errors.Join(unfinished, err)
 }
 
 func (c *Comm) finalize(ctx context.Context) error {

@@ -56,6 +56,9 @@ func (c *Comm) Do(ctx context.Context, after *Stream, ops ...Operation) (*Work, 
 		if code, err = c.issue(ops); err == nil && code == Success {
 			err = w.mark()
 		}
+		if err == nil && c.native.Load() == 0 {
+			err = c.gone() // Abort freed this thread from the call
+		}
 		return err
 	})
 	if stuck(err) {
@@ -137,18 +140,21 @@ func (w *Work) Wait(ctx context.Context) error {
 			return true, nil
 		}
 		passed, err := c.dev.passed(w.event)
-		if err == nil && passed {
-			w.done.Store(true)
-			c.dev.free(w.event)
-			return true, nil
-		}
 		if err == nil {
 			_, err = c.state()
 		}
 		if err != nil {
 			c.fail(err)
+			return false, err
 		}
-		return false, err
+		if passed {
+			if err := c.Err(); err != nil {
+				return false, err // aborted kernels end too
+			}
+			w.done.Store(true)
+			c.dev.free(w.event)
+		}
+		return passed, nil
 	})
 	if err != nil {
 		return fmt.Errorf("rank %d: %w", c.opt.Rank, err)

@@ -23,6 +23,7 @@ struct stream {
   pthread_cond_t work;
   struct step *first, **last;
   _Atomic long pending;
+  struct stream *next;
 };
 
 struct event {
@@ -38,6 +39,7 @@ struct context {
 };
 
 static struct context contexts[DEVICES];
+static struct stream *_Atomic streams; // all that ever were
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static __thread struct context *current;
 static int initialized;
@@ -200,7 +202,14 @@ EXPORT int fakeDeviceFree(void *p) {
 }
 
 EXPORT CUresult cuMemAlloc_v2(void **p, size_t bytes) { return fakeDeviceAlloc(p, bytes); }
-EXPORT CUresult cuMemFree_v2(void *p) { return fakeDeviceFree(p); }
+
+// Like the real one it waits for whatever may still use the memory.
+EXPORT CUresult cuMemFree_v2(void *p) {
+  CURRENT;
+  for (struct stream *s = streams; s; s = s->next)
+    while (s->device == current->device && s->pending) nanosleep(&(struct timespec){0, 50000}, NULL);
+  return fakeDeviceFree(p);
+}
 
 EXPORT CUresult cuMemHostAlloc(void **p, size_t bytes, unsigned flags) {
   CURRENT;
@@ -268,6 +277,9 @@ static struct stream *newStream(int device) {
   pthread_mutex_init(&s->mutex, NULL);
   pthread_cond_init(&s->work, NULL);
   s->last = &s->first;
+  s->next = streams;
+  while (!atomic_compare_exchange_weak(&streams, &s->next, s)) {
+  }
   pthread_t thread;
   pthread_attr_t attr;
   pthread_attr_init(&attr);
