@@ -59,7 +59,7 @@ func TestResultsAreErrorsWithNCCLsWords(t *testing.T) {
 			t.Fatalf("%v: %#v", test.code, err)
 		}
 		for _, sentinel := range []error{ErrRemote, ErrTimeout} {
-			if errors.Is(err, sentinel) != (test.is == sentinel) {
+			if errors.Is(err, sentinel) != errors.Is(test.is, sentinel) {
 				t.Errorf("%v: is %v: %v", test.code, sentinel, errors.Is(err, sentinel))
 			}
 		}
