@@ -11,7 +11,7 @@ const (
 	UnhandledCUDA   Code = 1
 	SystemError     Code = 2
 	InternalError   Code = 3
-	InvalidArgument Code = 4 // outside a group: nothing happened, the communicator still works
+	InvalidArgument Code = 4
 	InvalidUsage    Code = 5
 	RemoteError     Code = 6 // since 2.13
 	InProgress      Code = 7

@@ -32,8 +32,9 @@ type CommOptions struct {
 	// either waits for ever when NCCL does not notice a death.
 	Patience time.Duration
 
-	// OnFailure, if set, is called once when the communicator fails, from a goroutine
-	// of its own, also while nothing runs. It must not call Close, Abort or Reform.
+	// OnFailure, if set, is called once when the communicator fails or is aborted, from a
+	// goroutine of its own, also while nothing runs. It must return soon, and must not
+	// call Close, Abort or Reform, which wait for it.
 	OnFailure func(*Comm, error)
 }
 
@@ -74,6 +75,7 @@ type Comm struct {
 	life context.Context //nolint:containedctx // the communicator's own end; its cause is the failure
 	end  context.CancelCauseFunc
 
+	began     atomic.Bool // somebody has it, and may be told of its failure
 	failing   sync.Once
 	callbacks sync.WaitGroup
 	ending    sync.Once
@@ -150,6 +152,7 @@ func (c *Comm) begin(ctx context.Context) error {
 			c.stream = &Stream{dev: c.dev, handle: handle, own: true}
 		}
 		c.dev.watched[c] = struct{}{}
+		c.began.Store(true)
 		return nil
 	})
 }
@@ -205,7 +208,7 @@ func patient(ctx context.Context, patience time.Duration, op string) (context.Co
 func (c *Comm) fail(cause error) {
 	c.failing.Do(func() {
 		c.end(cause)
-		if c.opt.OnFailure != nil && !errors.Is(cause, ErrClosed) {
+		if c.opt.OnFailure != nil && c.began.Load() && !errors.Is(cause, ErrClosed) {
 			c.callbacks.Go(func() { c.opt.OnFailure(c, cause) })
 		}
 	})

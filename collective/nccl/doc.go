@@ -34,6 +34,9 @@
 // order on all ranks. Only NCCL 2.14 and newer can be used; Features says what the
 // library at hand can do beyond that.
 //
+// NCCL reads its NCCL_ variables from the environment with which the process was
+// started: os.Setenv does not reach it in a program without cgo.
+//
 // Behaviour of NCCL that a comment states was read in its manual and its sources (2.14.3 to
 // 2.30.7), unless it names a measurement.
 package nccl

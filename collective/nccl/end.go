@@ -24,9 +24,14 @@ const (
 // rank that is left, for each waits for the others of its host.
 //
 // If it does not come to its end before ctx does, or within 30 s, the error is of
-// ErrStuck and the process must restart. A second call, like Close after it, waits for the first.
+// ErrStuck and the process must restart. A ctx that is over already does not count, for
+// to have no time left is a reason to abort. A second call, like Close after it, waits
+// for the first.
 func (c *Comm) Abort(ctx context.Context, cause error) error {
 	c.fail(&AbortedError{cause})
+	if ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
 	return c.finish(ctx, func(ctx context.Context) error {
 		return c.release(ctx, "ncclCommAbort", c.dev.lib.nccl.CommAbort)
 	})

@@ -30,7 +30,9 @@ func TestAbortEndsACollectiveThatHangs(t *testing.T) {
 	}
 	ok(t, c.Abort(soon(t), nil)) // again, and as a close
 	ok(t, c.Close(soon(t)))
-	ok(t, comms[1].Abort(soon(t), errTold))
+	late, cancel := context.WithCancel(context.Background())
+	cancel()
+	ok(t, comms[1].Abort(late, errTold)) // no time left is no reason not to
 	sumsTo(t, again(t, c))
 }
 
@@ -43,7 +45,9 @@ func TestAbortEndsAnInitThatHangs(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(soon(t))
 	inits := make(chan error, 1)
 	go func() {
-		_, err := d.Init(ctx, CommOptions{World: 1, ID: id})
+		_, err := d.Init(ctx, CommOptions{World: 1, ID: id, OnFailure: func(c *Comm, err error) {
+			t.Errorf("told of a communicator that nobody has: %v", err)
+		}})
 		inits <- err
 	}()
 	waitFor(t, func() bool { return fake.Living("communicators") > 0 })

@@ -16,13 +16,14 @@ type Work struct {
 }
 
 // Do queues operations, several as one group, which NCCL starts together. It returns
-// when they are queued, which the first time includes making connections; Work.Wait
+// when they are queued, which the first time includes making connections, and costs
+// NCCL a thread each time, as for every communicator that does not block. Work.Wait
 // says when they are done. They begin when what is queued now on the stream after is
 // done; nil is for buffers that are ready.
 //
-// An error of ErrInvalid, or from NCCL InvalidArgument for a single operation,
-// harms nothing. So does a context that ends while others launch. After any other
-// error the communicator has failed.
+// An error of ErrInvalid harms nothing, nor does a context that ends while others
+// launch. After any other error the communicator has failed: one that does not block
+// keeps every error of a launch and returns it again.
 func (c *Comm) Do(ctx context.Context, after *Stream, ops ...Operation) (*Work, error) {
 	if len(ops) == 0 {
 		return nil, invalid("no operation")
@@ -80,9 +81,7 @@ func (c *Comm) issue(ops []Operation) (Code, error) {
 	n := &c.dev.lib.nccl
 	failed := func(op string, code Code, native uintptr) error {
 		err := c.dev.lib.failure(op, code, native)
-		if len(ops) > 1 || code != InvalidArgument {
-			c.fail(err)
-		}
+		c.fail(err)
 		return err
 	}
 	native := c.native.Load()

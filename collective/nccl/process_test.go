@@ -112,16 +112,7 @@ func playRank() error {
 		return err
 	}
 	fmt.Println("reformed", o.comm.Rank(), o.comm.World())
-	if err := errors.Join(o.comm.Close(ctx), d.Free(ctx, b), d.Close(ctx)); err != nil {
-		return err
-	}
-	control, err := nccltest.Steer(os.Getenv("REGROUP_CUDA_LIBRARY"), os.Getenv("REGROUP_FAKE_FOLDER"))
-	if err != nil {
-		return err
-	}
-	n, last := control.Violations()
-	fmt.Println("violations", n, last)
-	return nil
+	return errors.Join(o.comm.Close(ctx), d.Free(ctx, b), d.Close(ctx))
 }
 
 func atoi(s string) int {
@@ -150,7 +141,8 @@ type process struct {
 func start(t *testing.T, role string, env ...string) *process {
 	t.Helper()
 	cmd := exec.CommandContext(soon(t), os.Args[0])
-	cmd.Env = append(os.Environ(), roleVariable+"="+role, "REGROUP_FAKE_FOLDER="+folder)
+	cmd.Env = append(os.Environ(), roleVariable+"="+role, "REGROUP_FAKE_FOLDER="+folder, "REGROUP_FAKE_STRICT=1",
+		"GORACE=atexit_sleep_ms=0") // else the race detector sleeps a second
 	cmd.Env = append(cmd.Env, env...)
 	cmd.Stderr = os.Stderr
 	r, w, err := os.Pipe()
@@ -224,9 +216,6 @@ func killed(t *testing.T, version int, freshID bool, remote bool, env ...string)
 	}
 	t.Logf("the first sum of those that are left after %v", time.Since(began).Round(time.Millisecond))
 	for _, p := range survivors {
-		if said := p.expect(t, "violations"); !strings.HasPrefix(said, "0") {
-			t.Errorf("violations: %s", said)
-		}
 		ok(t, p.cmd.Wait())
 	}
 }

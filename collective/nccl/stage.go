@@ -101,6 +101,9 @@ func (s *Stage) Run(ctx context.Context, after *Stream, buffer Buffer, exchange 
 	if err := buffer.holds(s.dev, buffer.bytes); err != nil {
 		return fmt.Errorf("stage: %w", err)
 	}
+	if after != nil && after.dev != s.dev {
+		return invalid("the stream is on device %d, not on %d", after.dev.ordinal, s.dev.ordinal)
+	}
 	if err := s.run(ctx, after, buffer, exchange); err != nil {
 		return s.drain(ctx, fmt.Errorf("stage: %w", err))
 	}

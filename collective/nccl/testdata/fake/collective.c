@@ -49,7 +49,9 @@ static ncclResult_t call(const char *name, ncclComm_t c, void *stream, struct op
   if (!bad && bytes && ((in && !fakeIsDevice(o.send, bytes * (size_t)in, c->device)) || (out && !fakeIsDevice(o.recv, bytes * (size_t)out, c->device))))
     bad = fail(ncclInvalidArgument, "%s: %zu bytes are not memory of device %d", name, bytes, c->device);
   if (!bad) bad = add(c, stream, o);
-  if (depth && bad && bad != ncclInProgress) groupFailed = bad;
+  // A communicator that does not block keeps the error of a launch.
+  if (bad && bad != ncclInProgress) c->state = groupFailed = bad;
+  if (!depth) groupFailed = ncclSuccess;
   return bad;
 }
 

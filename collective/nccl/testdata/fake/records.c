@@ -58,6 +58,10 @@ EXPORT void fakeViolation(const char *format, ...) {
   violations++;
   pthread_mutex_unlock(&mutex);
   va_end(args);
+  if (fakeKnobValue("strict")) { // knob: end the process
+    fprintf(stderr, "rule of NCCL or CUDA broken: %s\n", violation);
+    abort();
+  }
 }
 
 EXPORT int fakeViolations(char *text, int bytes) {
