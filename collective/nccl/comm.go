@@ -24,7 +24,7 @@ type CommOptions struct {
 	MinCTAs, MaxCTAs int
 
 	// Stream is where operations are queued. Nil: a stream of the communicator's own,
-	// which runs beside all others.
+	// which runs beside all others. Nobody may queue on it while Do runs.
 	Stream *Stream
 
 	// Patience is the longest that one step may take: making the communicator, a

@@ -25,17 +25,13 @@ type Work struct {
 // launch. After any other error the communicator has failed: one that does not block
 // keeps every error of a launch and returns it again.
 func (c *Comm) Do(ctx context.Context, after *Stream, ops ...Operation) (*Work, error) {
-	if len(ops) == 0 {
-		return nil, invalid("no operation")
+	calls, err := c.prepare(ops)
+	if err != nil {
+		return nil, err
 	}
 	w := &Work{comm: c, name: ops[0].name}
 	if len(ops) > 1 {
 		w.name = fmt.Sprintf("a group of %d operations", len(ops))
-	}
-	for _, op := range ops {
-		if err := op.check(c); err != nil {
-			return nil, fmt.Errorf("%s: %w", op.name, err)
-		}
 	}
 	if after != nil && after.dev != c.dev {
 		return nil, invalid("the stream is on device %d, not on %d", after.dev.ordinal, c.dev.ordinal)
@@ -48,13 +44,13 @@ func (c *Comm) Do(ctx context.Context, after *Stream, ops ...Operation) (*Work, 
 	defer c.unlock()
 
 	var code Code
-	err := c.dev.do(ctx, w.name, func() (err error) {
+	err = c.dev.do(ctx, w.name, func() (err error) {
 		if after != nil && after.handle != c.stream.handle {
 			if err := c.dev.order(c.stream.handle, after.handle); err != nil {
 				return err
 			}
 		}
-		if code, err = c.issue(ops); err == nil && code == Success {
+		if code, err = c.issue(calls); err == nil && code == Success {
 			err = w.mark()
 		}
 		if err == nil && c.native.Load() == 0 {
@@ -73,6 +69,29 @@ func (c *Comm) Do(ctx context.Context, after *Stream, ops ...Operation) (*Work, 
 		return nil, fmt.Errorf("rank %d: %w", c.opt.Rank, err)
 	}
 	return w, nil
+}
+
+// prepare checks operations and makes calls of them.
+func (c *Comm) prepare(ops []Operation) (calls []Operation, err error) {
+	for _, op := range ops {
+		if op.check == nil {
+			return nil, invalid("an empty operation")
+		}
+		if err := op.check(c); err != nil {
+			return nil, fmt.Errorf("%s: %w", op.name, err)
+		}
+		if op.parts != nil {
+			if parts := op.parts(c); parts != nil {
+				calls = append(calls, parts...)
+				continue
+			}
+		}
+		calls = append(calls, op)
+	}
+	if len(calls) == 0 {
+		return nil, invalid("no operation")
+	}
+	return calls, nil
 }
 
 // issue makes the calls. On the device's thread. Abort may take the communicator

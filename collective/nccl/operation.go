@@ -7,14 +7,15 @@ type Operation struct {
 	name  string
 	check func(c *Comm) error
 	call  func(c *Comm, native, stream uintptr) Code
+	parts func(c *Comm) []Operation // instead of call, where the library lacks it; may be nil
 }
 
 // AllReduce combines send of all ranks into recv of all ranks. Both may be the same.
 func AllReduce(send, recv Buffer, t DataType, op ReduceOp) Operation {
 	return Operation{
-		"ncclAllReduce",
-		func(c *Comm) error { return c.fits(t, send, 1, recv, 1) },
-		func(c *Comm, native, stream uintptr) Code {
+		name:  "ncclAllReduce",
+		check: func(c *Comm) error { return c.fits(t, send, 1, recv, 1) },
+		call: func(c *Comm, native, stream uintptr) Code {
 			return c.dev.lib.nccl.AllReduce(send.pointer, recv.pointer, send.count(t), t, op, native, stream)
 		},
 	}
@@ -23,8 +24,8 @@ func AllReduce(send, recv Buffer, t DataType, op ReduceOp) Operation {
 // Reduce combines send of all ranks into recv of root. Elsewhere recv may be empty.
 func Reduce(send, recv Buffer, t DataType, op ReduceOp, root int) Operation {
 	return Operation{
-		"ncclReduce",
-		func(c *Comm) error {
+		name: "ncclReduce",
+		check: func(c *Comm) error {
 			if err := c.has(root); err != nil {
 				return err
 			}
@@ -33,7 +34,7 @@ func Reduce(send, recv Buffer, t DataType, op ReduceOp, root int) Operation {
 			}
 			return c.fits(t, send, 1, recv, 1)
 		},
-		func(c *Comm, native, stream uintptr) Code {
+		call: func(c *Comm, native, stream uintptr) Code {
 			return c.dev.lib.nccl.Reduce(send.pointer, recv.pointer, send.count(t), t, op, int32(root), native, stream)
 		},
 	}
@@ -42,8 +43,8 @@ func Reduce(send, recv Buffer, t DataType, op ReduceOp, root int) Operation {
 // Broadcast copies send of root into recv of all ranks. Elsewhere send may be empty.
 func Broadcast(send, recv Buffer, t DataType, root int) Operation {
 	return Operation{
-		"ncclBroadcast",
-		func(c *Comm) error {
+		name: "ncclBroadcast",
+		check: func(c *Comm) error {
 			if err := c.has(root); err != nil {
 				return err
 			}
@@ -52,7 +53,7 @@ func Broadcast(send, recv Buffer, t DataType, root int) Operation {
 			}
 			return c.fits(t, send, 1, recv, 1)
 		},
-		func(c *Comm, native, stream uintptr) Code {
+		call: func(c *Comm, native, stream uintptr) Code {
 			return c.dev.lib.nccl.Broadcast(send.pointer, recv.pointer, recv.count(t), t, int32(root), native, stream)
 		},
 	}
@@ -61,9 +62,9 @@ func Broadcast(send, recv Buffer, t DataType, root int) Operation {
 // AllGather copies send of rank i into the i-th part of recv of all ranks.
 func AllGather(send, recv Buffer, t DataType) Operation {
 	return Operation{
-		"ncclAllGather",
-		func(c *Comm) error { return c.fits(t, send, c.opt.World, recv, 1) },
-		func(c *Comm, native, stream uintptr) Code {
+		name:  "ncclAllGather",
+		check: func(c *Comm) error { return c.fits(t, send, c.opt.World, recv, 1) },
+		call: func(c *Comm, native, stream uintptr) Code {
 			return c.dev.lib.nccl.AllGather(send.pointer, recv.pointer, send.count(t), t, native, stream)
 		},
 	}
@@ -72,9 +73,9 @@ func AllGather(send, recv Buffer, t DataType) Operation {
 // ReduceScatter combines the i-th part of send of all ranks into recv of rank i.
 func ReduceScatter(send, recv Buffer, t DataType, op ReduceOp) Operation {
 	return Operation{
-		"ncclReduceScatter",
-		func(c *Comm) error { return c.fits(t, send, 1, recv, c.opt.World) },
-		func(c *Comm, native, stream uintptr) Code {
+		name:  "ncclReduceScatter",
+		check: func(c *Comm) error { return c.fits(t, send, 1, recv, c.opt.World) },
+		call: func(c *Comm, native, stream uintptr) Code {
 			return c.dev.lib.nccl.ReduceScatter(send.pointer, recv.pointer, recv.count(t), t, op, native, stream)
 		},
 	}
@@ -84,9 +85,9 @@ func ReduceScatter(send, recv Buffer, t DataType, op ReduceOp) Operation {
 // exchange give both to one Do.
 func Send(buffer Buffer, t DataType, peer int) Operation {
 	return Operation{
-		"ncclSend",
-		func(c *Comm) error { return c.direct(t, buffer, peer) },
-		func(c *Comm, native, stream uintptr) Code {
+		name:  "ncclSend",
+		check: func(c *Comm) error { return c.direct(t, buffer, peer) },
+		call: func(c *Comm, native, stream uintptr) Code {
 			return c.dev.lib.nccl.Send(buffer.pointer, buffer.count(t), t, int32(peer), native, stream)
 		},
 	}
@@ -95,9 +96,9 @@ func Send(buffer Buffer, t DataType, peer int) Operation {
 // Recv fills the buffer from the Send of rank peer.
 func Recv(buffer Buffer, t DataType, peer int) Operation {
 	return Operation{
-		"ncclRecv",
-		func(c *Comm) error { return c.direct(t, buffer, peer) },
-		func(c *Comm, native, stream uintptr) Code {
+		name:  "ncclRecv",
+		check: func(c *Comm) error { return c.direct(t, buffer, peer) },
+		call: func(c *Comm, native, stream uintptr) Code {
 			return c.dev.lib.nccl.Recv(buffer.pointer, buffer.count(t), t, int32(peer), native, stream)
 		},
 	}
@@ -107,8 +108,8 @@ func Recv(buffer Buffer, t DataType, peer int) Operation {
 // i. The buffers must not overlap. Before 2.28.3 it is a group of sends and receives.
 func AllToAll(send, recv Buffer, t DataType) Operation {
 	return Operation{
-		"ncclAlltoAll",
-		func(c *Comm) error {
+		name: "ncclAlltoAll",
+		check: func(c *Comm) error {
 			if err := c.fits(t, send, 1, recv, 1); err != nil {
 				return err
 			}
@@ -120,31 +121,19 @@ func AllToAll(send, recv Buffer, t DataType) Operation {
 			}
 			return nil
 		},
-		func(c *Comm, native, stream uintptr) Code {
-			n, count := &c.dev.lib.nccl, send.count(t)/uintptr(c.opt.World)
-			if n.AlltoAll != nil {
-				return n.AlltoAll(send.pointer, recv.pointer, count, t, native, stream)
+		call: func(c *Comm, native, stream uintptr) Code {
+			return c.dev.lib.nccl.AlltoAll(send.pointer, recv.pointer, send.count(t)/uintptr(c.opt.World), t, native, stream)
+		},
+		parts: func(c *Comm) (list []Operation) {
+			if c.dev.lib.nccl.AlltoAll != nil {
+				return nil
 			}
-			if code := n.GroupStart(); code != Success {
-				return code
-			}
-			var failed Code
+			size := send.bytes / c.opt.World
 			for peer := range c.opt.World {
-				at := uintptr(peer) * count * uintptr(t.Bytes())
-				for _, code := range []Code{
-					n.Send(send.pointer+at, count, t, int32(peer), native, stream),
-					n.Recv(recv.pointer+at, count, t, int32(peer), native, stream),
-				} {
-					if !code.working() && failed == Success {
-						failed = code
-					}
-				}
+				from, to := peer*size, (peer+1)*size
+				list = append(list, Send(send.Slice(from, to), t, peer), Recv(recv.Slice(from, to), t, peer))
 			}
-			code := n.GroupEnd() // also after an error: else the thread stays in the group
-			if failed != Success {
-				return failed
-			}
-			return code
+			return list
 		},
 	}
 }

@@ -241,6 +241,9 @@ func TestWrongArgumentsAreRefusedBeforeAnyCall(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	if _, err := c.Do(soon(t), nil, Operation{}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("an empty operation: %v", err)
+	}
 	if _, err := c.Do(soon(t), nil); !errors.Is(err, ErrInvalid) {
 		t.Errorf("nothing to do: %v", err)
 	}

@@ -20,6 +20,22 @@ func TestEveryStepWaitsWhileNCCLIsInProgress(t *testing.T) {
 	l := library(t, 23007)
 	comms := world(t, l, 3, nil)
 	sumsTo(t, comms)
+	here := make([]Buffer, 3)
+	for i, c := range comms {
+		here[i] = upload(t, c.dev, floats(64, float64(i), 0))
+	}
+	all(t, 3, func(i int) error {
+		w, err := comms[i].Do(soon(t), nil, Send(here[i].Slice(0, 128), Float32, (i+1)%3), Recv(here[i].Slice(128, 256), Float32, (i+2)%3))
+		if err != nil {
+			return err
+		}
+		return w.Wait(soon(t))
+	})
+	for i := range 3 {
+		if got := float(download(t, here[i]), 32+5); got != float64(5*((i+2)%3)) {
+			t.Errorf("rank %d got %v", i, got)
+		}
+	}
 	parts := make([]*Comm, 3)
 	all(t, 3, func(i int) (err error) {
 		parts[i], err = comms[i].Split(soon(t), Part{Color: 0, Key: -i})
@@ -280,5 +296,19 @@ func TestRegisteredMemory(t *testing.T) {
 		if !f.Present {
 			t.Errorf("%s is missing in %v", f.Name, l.Version())
 		}
+	}
+}
+
+func TestFeaturesArePresentFromTheirVersionOn(t *testing.T) {
+	for _, version := range []int{21403, 21801, 22703, 22809, 22902, 23007} {
+		l := library(t, version)
+		for _, f := range l.Features() {
+			if f.Present != (l.Version() >= f.Since) {
+				t.Errorf("%v: %s, since %v: %v", l.Version(), f.Name, f.Since, f.Present)
+			}
+		}
+	}
+	if old := fmt.Sprint(Version(2804), Version(21100)); old != "2.8.4 2.11.0" {
+		t.Error(old)
 	}
 }
