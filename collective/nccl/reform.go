@@ -18,16 +18,19 @@ type Survivors struct {
 	ID *UniqueID
 }
 
-// Ways to reform.
+// Way is how Reform goes about it.
+type Way string
+
+// The ways, newest first.
 const (
-	ByRevoking  = "revoke and shrink" // 2.28.7: stop what runs, in the background, then leave the lost out
-	ByShrinking = "shrink with abort" // 2.27.3: the same in one call, which blocks the device's thread until kernels stop
-	ByNewID     = "abort and start anew"
+	ByRevoking  Way = "revoke and shrink" // 2.28.7: stop what runs, in the background, then leave the lost out
+	ByShrinking Way = "shrink with abort" // 2.27.3: the same in one call, which blocks the device's thread until kernels stop
+	ByNewID     Way = "abort and start anew"
 )
 
 // ReformsBy is how Reform works without an id: the best way that this version has.
 // ByNewID means that it needs one.
-func (l *Library) ReformsBy() string {
+func (l *Library) ReformsBy() Way {
 	switch {
 	case l.nccl.CommShrink == nil:
 		return ByNewID
@@ -75,7 +78,7 @@ func (c *Comm) Reform(ctx context.Context, s Survivors) (*Comm, error) {
 	}
 	var lost []int32
 	for r := range c.opt.World {
-		if !slices.Contains(s.Ranks, r) {
+		if _, stays := slices.BinarySearch(s.Ranks, r); !stays {
 			lost = append(lost, int32(r))
 		}
 	}
@@ -91,7 +94,7 @@ func (c *Comm) shrink(ctx context.Context, opt CommOptions, lost []int32) (*Comm
 	if way == ByNewID {
 		return nil, c.CanShrink()
 	}
-	ctx, done := patient(ctx, opt.Patience, way)
+	ctx, done := patient(ctx, opt.Patience, string(way))
 	defer done()
 	b := birth{op: "ncclCommShrink", call: func(parent uintptr) Code {
 		return n.CommShrink(parent, &lost[0], int32(len(lost)), c.child, nil, shrinkAborting)

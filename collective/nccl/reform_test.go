@@ -10,7 +10,10 @@ import (
 )
 
 // The versions between which Reform changes, and what it calls on one rank.
-var reforms = map[int]struct{ by, calls string }{
+var reforms = map[int]struct {
+	by    Way
+	calls string
+}{
 	21403: {ByNewID, ""},
 	22703: {ByShrinking, "CommShrinkAbort CommUserRank CommCount CommAbort"},
 	22809: {ByRevoking, "CommRevoke CommShrink CommUserRank CommCount CommDestroy"},

@@ -65,13 +65,17 @@ func run(args []string, out io.Writer) int {
 
 // wheels are the folders where pip puts NCCL.
 func wheels() string {
-	var folders []string
-	for _, pattern := range []string{
+	places := []string{
 		"/usr/lib/python3*/site-packages", "/usr/local/lib/python3*/site-packages", "/usr/local/lib/python3*/dist-packages",
-		"/opt/*/lib/python3*/site-packages", filepath.Join(os.Getenv("VIRTUAL_ENV"), "lib/python3*/site-packages"),
-	} {
-		found, err := filepath.Glob(filepath.Join(pattern, "nvidia/nccl/lib"))
-		if err == nil {
+		"/opt/*/lib/python3*/site-packages",
+	}
+	if venv := os.Getenv("VIRTUAL_ENV"); venv != "" {
+		places = append([]string{filepath.Join(venv, "lib/python3*/site-packages")}, places...)
+	}
+	var folders []string
+	for _, place := range places {
+		found, err := filepath.Glob(filepath.Join(place, "nvidia/nccl/lib"))
+		if err == nil { // else no such folder could be named either
 			folders = append(folders, found...)
 		}
 	}
@@ -101,7 +105,7 @@ func libraries(t *table, s settings) *nccl.Library {
 			t.cannot(f.Name, fmt.Sprintf("came with NCCL %v", f.Since))
 		}
 	}
-	t.must("reform without an id", "by: "+l.ReformsBy(), nil)
+	t.must("reform without an id", "by: "+string(l.ReformsBy()), nil)
 	return l
 }
 

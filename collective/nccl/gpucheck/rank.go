@@ -122,7 +122,7 @@ func (r *rig) loss(ctx context.Context, what string, notice time.Duration) error
 	}
 	next, err := r.comm.Reform(ctx, s)
 	if errors.Is(err, nccl.ErrNeedsID) {
-		way = fmt.Sprintf("%s, for: %v", nccl.ByNewID, err)
+		way = nccl.Way(fmt.Sprintf("%s, for: %v", nccl.ByNewID, err))
 		s.ID = &id
 		next, err = r.comm.Reform(ctx, s)
 	}
