@@ -61,6 +61,7 @@ var layers = []layer{
 	{"agent/fake", []string{"agent", "events", "agent/worker"}, nil, nil, "it plays processes, nothing else"},
 	{"agent/workerapi", []string{"agent/workerapi/wire"}, nil, nil, "it serves HTTP, nothing else"},
 	{"agent/workerapi/wire", nil, nil, nil, "workers import it"},
+	{"collective/nccl/...", []string{"collective/..."}, []string{"github.com/ebitengine/purego", "golang.org/x/sys"}, nil, "it alone reaches native libraries"},
 	{"collective/...", []string{"collective/..."}, []string{"golang.org/x/sys"}, nil, "training traffic never depends on the control plane"},
 	{"elastic", []string{"collective/...", "agent/workerapi/wire"}, nil, nil, "a worker has no NATS credentials"},
 	{"examples/...", []string{"elastic", "collective/...", "examples/..."}, nil, nil, "people copy it"},
