@@ -45,6 +45,7 @@ type Communicator struct {
 	offsets []int         // scratch, guarded by turn
 	scaled  []int         // likewise
 	calls   calls
+	waits   waits
 	started started
 	local   *shm.Group   // with the ranks of this machine; nil = none, see apart
 	apart   error        // why there is none

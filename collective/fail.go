@@ -171,6 +171,9 @@ func (c *Communicator) monitor() {
 			// stopped, we wake up to one tick and not to a silent world.
 			looks := c.looks.Add(1)
 			waits := c.busy.Load() > 0 && looks-c.waitingSince.Load() > beatsPerStall*looksPerBeat
+			if looks%looksPerBeat == 0 {
+				c.waits.turn(c.opt.Rank, c.waited(), time.Now())
+			}
 			now := c.calls.newest().seq
 			long := c.busy.Load() > 0 && now == before // an operation takes its time: is it the same everywhere?
 			before = now
