@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -145,6 +146,32 @@ func (c *Communicator) Close() error {
 	return nil
 }
 
+// settle waits until the neighbours have heard everything, within bounds that hold for all
+// of them together. A rank that is lost has nothing to hear.
+func (c *Communicator) settle(links []*link) {
+	within, enough := context.WithTimeout(context.Background(), byeFor)
+	defer enough()
+	defer context.AfterFunc(c.life, func() { time.AfterFunc(abortFor, enough) })()
+	for _, l := range links {
+		select {
+		case <-l.settled:
+			continue
+		case <-within.Done():
+			return
+		case <-c.life.Done():
+		}
+		var lost *PeerLostError
+		if errors.As(c.Failed(), &lost) && lost.Rank == l.peer {
+			continue
+		}
+		select {
+		case <-l.settled:
+		case <-within.Done():
+			return
+		}
+	}
+}
+
 func (c *Communicator) close() {
 	c.mu.Lock()
 	c.closing = true
@@ -153,26 +180,13 @@ func (c *Communicator) close() {
 	if c.Failed() == nil && c.busy.Load() > 0 {
 		c.fail(ErrClosed)
 	}
-	limit := time.NewTimer(byeFor)
-	defer limit.Stop()
 	links := c.links()
 	for _, l := range links {
 		if c.Failed() == nil {
 			l.say(sayBye)
 		}
 	}
-	for _, l := range links {
-		select {
-		case <-l.settled:
-		case <-c.life.Done():
-			limit.Reset(abortFor)
-			select {
-			case <-l.settled:
-			case <-limit.C:
-			}
-		case <-limit.C:
-		}
-	}
+	c.settle(links)
 	c.opt.Endpoint.unregister(c, c.verdict())
 	close(c.quit)
 	c.endLife(ErrClosed)

@@ -10,10 +10,10 @@ const (
 	// sayAbort is how long writing the abort may take. The buffers of a healthy
 	// connection take it at once.
 	sayAbort = 20 * time.Millisecond
-	// grace is how long a broken connection is not yet blamed on the neighbour: it
-	// may have left because of a failure that is being told from the other side.
+	// grace is how long a broken connection is not yet blamed on a neighbour that lives:
+	// the news of another failure may be on the way.
 	grace = 5 * time.Millisecond
-	// askFor is how long the neighbour's endpoint is then given to say more.
+	// askFor is how long the neighbour's endpoint is given to say that it lives.
 	askFor = 250 * time.Millisecond
 )
 
@@ -89,31 +89,38 @@ func (c *Communicator) verdict() []byte {
 	return encodeVerdict(ErrClosed, c.opt.Rank)
 }
 
-// blame fails the communicator for a broken connection, unless the true reason
-// arrives within the grace or the neighbour's endpoint knows it.
+// blame fails the communicator for a broken connection, unless the neighbour's endpoint
+// knows another reason, or it arrives within the grace.
 func (c *Communicator) blame(rank int, cause error) {
-	if c.left(rank) {
-		cause = ErrLeft
-	}
 	select {
 	case <-c.life.Done():
 		return
 	case <-c.quit:
 		return
-	case <-time.After(grace):
+	default:
+	}
+	if c.left(rank) {
+		cause = ErrLeft
 	}
 	// A process that died refuses the connection at once. One that merely left tells
 	// why, so that a loaded machine on which the abort is late blames nobody wrongly.
 	limit, cancel := context.WithTimeoutCause(c.life, askFor, ErrSilent)
 	defer cancel()
 	conn, err := c.dial(limit, rank, forProbe, 0)
-	if err == nil {
-		_ = conn.Close()
-	}
 	var lost *PeerLostError
-	if isVerdict(err) && !(errors.As(err, &lost) && lost.Rank == c.opt.Rank) {
+	switch {
+	case isVerdict(err) && !(errors.As(err, &lost) && lost.Rank == c.opt.Rank):
 		c.fail(err)
 		return
+	case err == nil: // it lives, and knows of nothing yet
+		_ = conn.Close()
+		select {
+		case <-c.life.Done():
+			return
+		case <-c.quit:
+			return
+		case <-time.After(grace):
+		}
 	}
 	c.fail(c.lost(rank, cause))
 }

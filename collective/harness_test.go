@@ -241,8 +241,11 @@ func (c *rigConn) Write(p []byte) (int, error) {
 	if !parting {
 		r.count++
 	}
-	die := !parting && r.count == r.at
+	die, dead := !parting && r.count == r.at, r.dead
 	r.mu.Unlock()
+	if dead {
+		return 0, errRig // the dead do not say that others are
+	}
 	if die {
 		// Half of the bytes get through: the hardest place to die.
 		n, _ := c.Conn.Write(p[:len(p)/2])
