@@ -139,6 +139,7 @@ func (r *runner) build(ctx context.Context, a wire.Assignment, s *Session, l *li
 	defer cancel()
 	s.comm, err = collective.New(ctx, collective.Options{
 		Job: r.options.Job, Generation: a.Generation, Token: a.Token, Rank: a.Rank, World: a.World,
+		LocalRank: a.LocalRank, LocalSize: a.LocalSize,
 		Endpoint: r.endpoint, StallAfter: r.options.StallAfter, OnFailure: l.notice,
 		Peers: func(ctx context.Context, rank int) (string, error) {
 			if address := a.Peers[rank]; address != "" {
@@ -149,6 +150,7 @@ func (r *runner) build(ctx context.Context, a wire.Assignment, s *Session, l *li
 	})
 	if err == nil {
 		l.attach(s.comm)
+		r.options.Log.Debug("connected", "gen", a.Generation, "rank", a.Rank, "how", s.comm.Describe())
 	}
 	return err
 }
