@@ -9,11 +9,10 @@ import (
 // AllgatherBlobs gathers buffers of different lengths: result i is rank i's. The
 // lengths are gathered first. The results share one new allocation.
 func (c *Communicator) AllgatherBlobs(ctx context.Context, send []byte) ([][]byte, error) {
-	end, err := c.take(ctx)
-	if err != nil {
+	if err := c.take(ctx); err != nil {
 		return nil, err
 	}
-	defer end()
+	defer c.endTurn()
 	sizes := make([]int64, c.opt.World)
 	k := call{method: allgather, dtype: typeOf[int64]()}
 	if err := c.carryOut(ctx, k, Of([]int64{int64(len(send))}), Of(sizes), nil); err != nil {
@@ -63,11 +62,10 @@ func (c *Communicator) alltoall(ctx context.Context, send, recv Tensor, counts, 
 	if out[own+1]-out[own] != in[own+1]-in[own] {
 		return invalid("block %d has %d elements in send and %d in recv", own, out[own+1]-out[own], in[own+1]-in[own])
 	}
-	end, err := take(ctx)
-	if err != nil {
+	if err := take(ctx); err != nil {
 		return err
 	}
-	defer end()
+	defer c.endTurn()
 	c.seq++
 	copy(recv.Data[in[own]*size:in[own+1]*size], send.Data[out[own]*size:])
 	if c.opt.World == 1 {

@@ -29,8 +29,8 @@ type Communicator struct {
 	quit    chan struct{} // closed by Close when nothing is left to be said
 	tasks   sync.WaitGroup
 
+	closing   atomic.Bool // set under mu
 	mu        sync.Mutex
-	closing   bool
 	ahead     map[int]*link // that this rank has dialled; nil = not yet
 	behind    map[int]*link // that have dialled this rank
 	admitted  map[int]bool  // of those
@@ -41,10 +41,10 @@ type Communicator struct {
 	paths     map[int]*path
 	closeOnce sync.Once
 
-	turn    chan struct{} // held by the running collective operation
-	seq     uint64        // guarded by turn
-	offsets []int         // scratch, guarded by turn
-	scaled  []int         // likewise
+	turn    turn   // of collective operations
+	seq     uint64 // guarded by turn
+	offsets []int  // scratch, guarded by turn
+	scaled  []int  // likewise
 	calls   calls
 	waits   waits
 	started started
@@ -76,7 +76,7 @@ func New(ctx context.Context, o Options) (*Communicator, error) {
 		ahead: map[int]*link{}, behind: map[int]*link{}, admitted: map[int]bool{},
 		lanes: map[int]*lane{}, paths: map[int]*path{},
 		shares: make(chan share, max(o.LocalSize, 1)), sharing: map[int]bool{},
-		turn: make(chan struct{}, 1), spins: spinsFor(o),
+		spins: spinsFor(o),
 	}
 	c.life, c.endLife = context.WithCancelCause(context.Background())
 	c.work.init(c)
@@ -174,7 +174,7 @@ func (c *Communicator) settle(links []*link) {
 
 func (c *Communicator) close() {
 	c.mu.Lock()
-	c.closing = true
+	c.closing.Store(true)
 	c.mu.Unlock()
 	c.started.close()
 	if c.Failed() == nil && c.busy.Load() > 0 {

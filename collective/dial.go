@@ -125,7 +125,7 @@ func (c *Communicator) admit(h hello) (replyCode, []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.closing, c.Failed() != nil:
+	case c.closing.Load(), c.Failed() != nil:
 		return replyFailed, c.verdict()
 	case h.purpose == forRing && c.admitted[h.from], h.purpose == forDirect && c.lane(h.from).inTaken,
 		h.purpose == forWire && c.path(h.from).taken&(1<<h.stream) != 0, h.purpose == forShare && c.sharing[h.from]:
@@ -160,7 +160,7 @@ func (c *Communicator) adopt(h hello, conn net.Conn, err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closing || c.Failed() != nil {
+	if c.closing.Load() || c.Failed() != nil {
 		_ = conn.Close()
 		return
 	}

@@ -135,9 +135,7 @@ func (c *Communicator) gate() error {
 	if failure := c.Failed(); failure != nil {
 		return failure
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closing {
+	if c.closing.Load() {
 		return ErrClosed
 	}
 	return nil

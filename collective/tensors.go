@@ -114,11 +114,10 @@ func (c *Communicator) doInTurn(ctx context.Context, k call, send, recv Tensor, 
 	if k.op > Max {
 		return invalid("reduction %v", k.op)
 	}
-	end, err := take(ctx)
-	if err != nil {
+	if err := take(ctx); err != nil {
 		return err
 	}
-	defer end()
+	defer c.endTurn()
 	return c.carryOut(ctx, k, send, recv, nil)
 }
 
