@@ -53,7 +53,7 @@ type Communicator struct {
 	busy    atomic.Int32 // operations that wait for peers
 
 	looks        atomic.Int64 // ticks of the monitor
-	waitingSince atomic.Int64 // the tick at which an operation began last
+	waitingSince atomic.Int64 // the tick since which operations have been running all the time
 
 	reports atomic.Bool // New has returned: failures go to OnFailure
 }
@@ -146,26 +146,13 @@ func (c *Communicator) close() {
 	if c.Failed() == nil && c.busy.Load() > 0 {
 		c.fail(ErrClosed)
 	}
-	limit := time.NewTimer(byeFor)
-	defer limit.Stop()
 	links := c.links()
 	for _, l := range links {
 		if c.Failed() == nil {
 			l.say(sayBye)
 		}
 	}
-	for _, l := range links {
-		select {
-		case <-l.settled:
-		case <-c.life.Done():
-			limit.Reset(abortFor)
-			select {
-			case <-l.settled:
-			case <-limit.C:
-			}
-		case <-limit.C:
-		}
-	}
+	c.part(links)
 	c.opt.Endpoint.unregister(c, c.verdict())
 	close(c.quit)
 	c.endLife(ErrClosed)
@@ -181,5 +168,25 @@ func (c *Communicator) close() {
 	c.wires(wire.close)
 	if c.local != nil {
 		c.local.Close()
+	}
+}
+
+// part waits until the neighbours have read all that was sent to them, but not for long.
+func (c *Communicator) part(links []*link) {
+	limit := time.NewTimer(byeFor)
+	defer limit.Stop()
+	failed := c.life.Done()
+	for _, l := range links {
+		for settled := false; !settled; {
+			select {
+			case <-l.settled:
+				settled = true
+			case <-failed:
+				failed = nil
+				limit.Reset(abortFor)
+			case <-limit.C:
+				return
+			}
+		}
 	}
 }

@@ -144,9 +144,8 @@ func (c *Communicator) enter(ctx context.Context, rank int, side func(*lane) cha
 	}
 	err := context.Cause(ctx)
 	if err == nil {
-		c.busy.Add(1)
+		c.beginToWait()
 		if err = c.gate(); err == nil {
-			c.waitingSince.Store(c.looks.Load())
 			return func() { c.busy.Add(-1); <-hold }, l, nil
 		}
 		c.busy.Add(-1)

@@ -18,15 +18,22 @@ func (c *Communicator) take(ctx context.Context) (func(), error) {
 	if err == nil {
 		// busy before gate: Close sets closing first and looks at busy then, so that
 		// one of the two sees the other.
-		c.busy.Add(1)
+		c.beginToWait()
 		if err = c.gate(); err == nil {
-			c.waitingSince.Store(c.looks.Load())
 			return c.endTurn, nil
 		}
 		c.busy.Add(-1)
 	}
 	<-c.turn
 	return nil, err
+}
+
+// beginToWait counts an operation. It waits for peers since the first of those that run.
+func (c *Communicator) beginToWait() {
+	if c.busy.Load() == 0 {
+		c.waitingSince.Store(c.looks.Load())
+	}
+	c.busy.Add(1)
 }
 
 func (c *Communicator) endTurn() {
