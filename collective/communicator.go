@@ -161,10 +161,11 @@ func (c *Communicator) close() {
 	}
 	c.closeLanes()
 	c.interrupt()
-	c.tasks.Wait()
 	for c.busy.Load() > 0 { // a call that has failed and is on its way out
 		runtime.Gosched()
 	}
+	close(c.work.outgoing) // only now: a call waits for what it has handed over
+	c.tasks.Wait()
 	c.wires(wire.close)
 	if c.local != nil {
 		c.local.Close()

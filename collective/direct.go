@@ -68,7 +68,7 @@ func (c *Communicator) Send(ctx context.Context, to int, p []byte) error {
 		}
 		c.mu.Lock()
 		l.out = conn
-		dead := c.closing || c.life.Err() != nil
+		dead := c.closing || c.Failed() != nil // and not life, see outgoing
 		c.mu.Unlock()
 		if dead {
 			_ = conn.Close()

@@ -36,7 +36,7 @@ type execution struct {
 	// Messages that are through; two threads only.
 	sent, got         atomic.Int64
 	sentMore, gotMore chan struct{}
-	outgoing          chan struct{} // tells the second thread to begin
+	outgoing          chan struct{} // tells the second thread to begin; closed by Close
 	outDone           chan error
 }
 

@@ -55,7 +55,7 @@ func (c *Communicator) lost(rank int, cause error) error {
 }
 
 // fail records the first failure and wakes everybody. The order matters: whoever is
-// woken by a wire must find the failure, and who makes a wire looks at life afterwards.
+// woken by a wire must find the failure, and so must who makes a wire that is not shut here.
 func (c *Communicator) fail(failure error) {
 	c.failing.Lock()
 	defer c.failing.Unlock()

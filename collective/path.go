@@ -52,7 +52,7 @@ func (c *Communicator) outgoing(ctx context.Context, rank int) (*path, error) {
 		}
 		c.mu.Lock()
 		p.out = append(p.out, w)
-		dead := c.life.Err() != nil
+		dead := c.Failed() != nil // and not life, which ends after fail has shut what it found
 		c.mu.Unlock()
 		if dead {
 			w.shut()
