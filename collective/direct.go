@@ -186,7 +186,7 @@ func (c *Communicator) stream(ctx context.Context, rank int, p []byte, move func
 		}
 		if n == 0 {
 			if err := c.probe(ctx, rank); err != nil {
-				return err
+				return c.unlessOver(ctx, err)
 			}
 		}
 	}

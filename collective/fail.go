@@ -145,6 +145,16 @@ func (c *Communicator) watch(ctx context.Context) func() bool {
 	return context.AfterFunc(ctx, func() { c.Abort(context.Cause(ctx)) })
 }
 
+// unlessOver returns err, unless it came because ctx ended: then that ends the generation,
+// and no peer is to blame.
+func (c *Communicator) unlessOver(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	c.Abort(context.Cause(ctx))
+	return c.ended()
+}
+
 const (
 	// beatsPerStall is how often a heartbeat is sent within the stall limit.
 	beatsPerStall = 8
