@@ -99,8 +99,8 @@ func (c *Communicator) blocksOf(name string, t Tensor, counts []int) ([]int, err
 		return nil, invalid("%d counts of %s for %d ranks", len(counts), name, c.opt.World)
 	}
 	for i, n := range counts {
-		if n < 0 {
-			return nil, invalid("count %d of %s is negative", i, name)
+		if n < 0 || n > t.Len() {
+			return nil, invalid("count %d of %s is %d, not within 0 to %d", i, name, n, t.Len())
 		}
 		offsets[i+1] = offsets[i] + n
 	}

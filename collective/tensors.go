@@ -71,6 +71,9 @@ func (c *Communicator) Allgather(ctx context.Context, send, recv Tensor) error {
 	if send.Type != recv.Type || len(recv.Data) != c.opt.World*len(send.Data) {
 		return invalid("recv has %d bytes of %v, not %d times %d of %v", len(recv.Data), recv.Type, c.opt.World, len(send.Data), send.Type)
 	}
+	if err := send.validate("send"); err != nil {
+		return err
+	}
 	return c.do(ctx, call{method: allgather, dtype: recv.Type}, send, recv, nil)
 }
 
