@@ -78,8 +78,9 @@ func (c *Communicator) Alltoall(ctx context.Context, send, recv Tensor, counts, 
 		return c.hosted(k, c.local.Alltoall(k.ticket(), send.Data, recv.Data, c.inBytes(out, size), in))
 	}
 	x := &c.work
-	schedule.Alltoall(&x.plan, schedule.Place{World: c.opt.World, Rank: own}, out, in, c.opt.chunk(len(send.Data), size))
-	x.place = own
+	// The totals may differ too: messages are of a size that does not depend on them.
+	schedule.Alltoall(&x.plan, schedule.Place{World: c.opt.World, Rank: own}, out, in, c.opt.chunk(0, size))
+	x.place, x.out, x.in = own, out, in
 	return c.begin(ctx, k, send.Data, recv.Data)
 }
 

@@ -45,6 +45,9 @@ type peer struct {
 type MismatchError struct {
 	Member int
 	Ticket [TicketBytes]byte // of that operation
+	// Of an Alltoall with the same ticket: the bytes that it has for this member, and those
+	// that this member expects.
+	Sent, Expected int
 }
 
 func (e *MismatchError) Error() string {
