@@ -80,8 +80,9 @@ func (c *Communicator) alltoall(ctx context.Context, send, recv Tensor, counts, 
 		return c.hosted(k, c.local.Alltoall(k.ticket(), send.Data, recv.Data, c.inBytes(out, size), in))
 	}
 	x := &c.work
-	schedule.Alltoall(&x.plan, schedule.Place{World: c.opt.World, Rank: own}, out, in, c.opt.chunk(len(send.Data), size))
-	x.place, x.ranks = own, nil
+	// The totals may differ too: messages are of a size that does not depend on them.
+	schedule.Alltoall(&x.plan, schedule.Place{World: c.opt.World, Rank: own}, out, in, c.opt.chunk(0, size))
+	x.place, x.ranks, x.out, x.in = own, nil, out, in
 	return x.run(ctx, k, send.Data, recv.Data)
 }
 
@@ -101,8 +102,8 @@ func (c *Communicator) blocksOf(name string, t Tensor, counts []int) ([]int, err
 		return nil, invalid("%d counts of %s for %d ranks", len(counts), name, c.opt.World)
 	}
 	for i, n := range counts {
-		if n < 0 {
-			return nil, invalid("count %d of %s is negative", i, name)
+		if n < 0 || n > t.Len() {
+			return nil, invalid("count %d of %s is %d, not within 0 to %d", i, name, n, t.Len())
 		}
 		offsets[i+1] = offsets[i] + n
 	}

@@ -57,7 +57,7 @@ type Communicator struct {
 	busy    atomic.Int32 // operations that wait for peers
 
 	looks        atomic.Int64 // ticks of the monitor
-	waitingSince atomic.Int64 // the tick at which an operation began last
+	waitingSince atomic.Int64 // the tick since which operations have been running all the time
 
 	reports atomic.Bool // New has returned: failures go to OnFailure
 }
@@ -195,10 +195,11 @@ func (c *Communicator) close() {
 	}
 	c.closeLanes()
 	c.interrupt()
-	c.tasks.Wait()
 	for c.busy.Load() > 0 { // a call that has failed and is on its way out
 		runtime.Gosched()
 	}
+	close(c.work.outgoing) // only now: a call waits for what it has handed over
+	c.tasks.Wait()
 	c.wires(wire.close)
 	if c.local != nil {
 		c.local.Close()

@@ -112,7 +112,7 @@ func (c *Communicator) admit(h hello) (replyCode, []byte) {
 	case h.to != c.opt.Rank:
 		return replyMismatch, fmt.Appendf(nil, "this is rank %d, not %d", c.opt.Rank, h.to)
 	case h.settings != c.opt.settings():
-		return replyMismatch, []byte("the two differ in ChunkBytes, Streams or Table, or in what they know of LocalSize")
+		return replyMismatch, []byte("the two differ in ChunkBytes, Streams, Table or NoSharedMemory, or in what they know of LocalSize")
 	case h.stall != c.opt.StallAfter:
 		return replyMismatch, fmt.Appendf(nil, "StallAfter is %v here, %v there", c.opt.StallAfter, h.stall)
 	case h.purpose == forRing && !c.isBehind(h.from):

@@ -68,7 +68,7 @@ func (c *Communicator) Send(ctx context.Context, to int, p []byte) error {
 		}
 		c.mu.Lock()
 		l.out = conn
-		dead := c.closing.Load() || c.life.Err() != nil
+		dead := c.closing.Load() || c.Failed() != nil // and not life, see outgoing
 		c.mu.Unlock()
 		if dead {
 			_ = conn.Close()
@@ -144,9 +144,8 @@ func (c *Communicator) enter(ctx context.Context, rank int, side func(*lane) cha
 	}
 	err := context.Cause(ctx)
 	if err == nil {
-		c.busy.Add(1)
+		c.beginToWait()
 		if err = c.gate(); err == nil {
-			c.waitingSince.Store(c.looks.Load())
 			return func() { c.busy.Add(-1); <-hold }, l, nil
 		}
 		c.busy.Add(-1)
@@ -187,7 +186,7 @@ func (c *Communicator) stream(ctx context.Context, rank int, p []byte, move func
 		}
 		if n == 0 {
 			if err := c.probe(ctx, rank); err != nil {
-				return err
+				return c.unlessOver(ctx, err)
 			}
 		}
 	}

@@ -38,13 +38,8 @@ func (c *Communicator) startSender() {
 	}
 	c.sender = true
 	c.tasks.Go(func() {
-		for {
-			select {
-			case <-c.work.outgoing:
-				c.work.outDone <- c.work.sendAll()
-			case <-c.quit:
-				return
-			}
+		for range c.work.outgoing {
+			c.work.outDone <- c.work.sendAll()
 		}
 	})
 }

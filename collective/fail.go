@@ -55,7 +55,7 @@ func (c *Communicator) lost(rank int, cause error) error {
 }
 
 // fail records the first failure and wakes everybody. The order matters: whoever is
-// woken by a wire must find the failure, and who makes a wire looks at life afterwards.
+// woken by a wire must find the failure, and so must who makes a wire that is not shut here.
 func (c *Communicator) fail(failure error) {
 	c.failing.Lock()
 	defer c.failing.Unlock()
@@ -148,6 +148,16 @@ func (c *Communicator) watch(ctx context.Context) func() bool {
 		return func() bool { return true }
 	}
 	return context.AfterFunc(ctx, func() { c.Abort(context.Cause(ctx)) })
+}
+
+// unlessOver returns err, unless it came because ctx ended: then that ends the generation,
+// and no peer is to blame.
+func (c *Communicator) unlessOver(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	c.Abort(context.Cause(ctx))
+	return c.ended()
 }
 
 const (

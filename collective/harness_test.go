@@ -47,14 +47,18 @@ func fabrics() []fabric {
 			}
 			return l
 		}},
-		{"tcp", func(t testing.TB, _ int) Transport {
-			l, err := tcp.Listen(tcp.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return l
-		}},
+		{"tcp", func(t testing.TB, _ int) Transport { return listenTCP(t) }},
+		{"shm", func(t testing.TB, _ int) Transport { return oneMachine{listenTCP(t)} }},
 	}
+}
+
+func listenTCP(t testing.TB) Transport {
+	t.Helper()
+	l, err := tcp.Listen(tcp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 func onEachFabric(t *testing.T, run func(t *testing.T, f fabric)) {

@@ -64,6 +64,11 @@ func (c *Communicator) share(ctx context.Context) error {
 	c.mu.Lock()
 	c.local = group
 	c.mu.Unlock()
+	for member := range c.opt.LocalSize {
+		if c.left(c.leader() + member) { // before there was a group to tell
+			group.Gone(member)
+		}
+	}
 	if c.life.Err() != nil {
 		group.Abort()
 		return c.ended()

@@ -138,12 +138,15 @@ func (c *Communicator) left(rank int) bool {
 	return false
 }
 
-// departed tells whoever waits for a connection from a rank that there will be none.
+// departed tells whoever waits for something of a rank that there will be no more.
 func (c *Communicator) departed(rank int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.path(rank)
 	if p.taken != 1<<c.opt.Streams-1 {
 		p.goneOnce.Do(func() { close(p.gone) })
+	}
+	if c.local != nil && c.isLocal(rank) {
+		c.local.Gone(rank - c.leader())
 	}
 }

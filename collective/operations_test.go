@@ -250,40 +250,6 @@ func TestDirectMessagesKeepTheirOrder(t *testing.T) {
 	})
 }
 
-func TestWrongArgumentsAreNamed(t *testing.T) {
-	comms := group(t, fabrics()[0], 1, nil)
-	ctx, c := soon(t), comms[0]
-	for name, err := range map[string]error{
-		"op":        Allreduce(ctx, c, []float32{1}, 7),
-		"root":      Broadcast[uint8](ctx, c, nil, 1),
-		"recv":      Allgather(ctx, c, []float32{1}, nil),
-		"recvBytes": Allgather(ctx, c, []byte{1}, nil),
-		"self":      c.Send(ctx, 0, nil),
-		"rank":      c.Recv(ctx, -1, nil),
-	} {
-		if !errors.Is(err, ErrInvalid) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	good := c.opt
-	for name, change := range map[string]func(*Options){
-		"Job":        func(o *Options) { o.Job = "" },
-		"World":      func(o *Options) { o.World = 0 },
-		"Rank":       func(o *Options) { o.Rank = 1 },
-		"Endpoint":   func(o *Options) { o.Endpoint = nil },
-		"Peers":      func(o *Options) { o.World, o.Peers = 2, nil },
-		"StallAfter": func(o *Options) { o.StallAfter = -1 },
-		"ChunkBytes": func(o *Options) { o.ChunkBytes = -1 },
-		"Generation": func(*Options) {},
-	} {
-		o := good
-		change(&o)
-		if _, err := New(ctx, o); !errors.Is(err, ErrInvalid) || !bytes.Contains([]byte(err.Error()), []byte(name)) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 func TestOperationsAllocateNothingThatGrowsWithTheData(t *testing.T) {
 	comms := group(t, fabrics()[1], 2, nil)
 	small, large := 0.0, 0.0

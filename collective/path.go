@@ -52,7 +52,7 @@ func (c *Communicator) outgoing(ctx context.Context, rank int) (*path, error) {
 		}
 		c.mu.Lock()
 		p.out = append(p.out, w)
-		dead := c.life.Err() != nil
+		dead := c.Failed() != nil // and not life, which ends after fail has shut what it found
 		c.mu.Unlock()
 		if dead {
 			w.shut()
@@ -144,14 +144,14 @@ func (c *Communicator) open(ctx context.Context, to int, why purpose, stream int
 	for {
 		select {
 		case r := <-done:
-			return r.conn, r.err
+			return r.conn, c.unlessOver(ctx, r.err)
 		case <-time.After(c.opt.StallAfter / 2):
 			if err := c.probe(ctx, to); err != nil {
 				cancel()
 				if r := <-done; r.conn != nil {
 					_ = r.conn.Close()
 				}
-				return nil, err
+				return nil, c.unlessOver(ctx, err)
 			}
 		}
 	}

@@ -86,7 +86,7 @@ func (c *Communicator) validGather(send, recv Tensor) error {
 	if send.Type != recv.Type || len(recv.Data) != c.opt.World*len(send.Data) {
 		return invalid("recv has %d bytes of %v, not %d times %d of %v", len(recv.Data), recv.Type, c.opt.World, len(send.Data), send.Type)
 	}
-	return nil
+	return send.validate("send")
 }
 
 // Barrier returns when every rank has called it.

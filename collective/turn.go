@@ -94,13 +94,20 @@ func (c *Communicator) takeTurn(ctx context.Context) error {
 	}
 	// busy before gate: Close sets closing first and looks at busy then, so that one of
 	// the two sees the other.
-	c.busy.Add(1)
+	c.beginToWait()
 	if err := c.gate(); err != nil {
 		c.endTurn()
 		return err
 	}
-	c.waitingSince.Store(c.looks.Load())
 	return nil
+}
+
+// beginToWait counts an operation. It waits for peers since the first of those that run.
+func (c *Communicator) beginToWait() {
+	if c.busy.Load() == 0 {
+		c.waitingSince.Store(c.looks.Load())
+	}
+	c.busy.Add(1)
 }
 
 func (c *Communicator) endTurn() {

@@ -27,7 +27,8 @@ type Group struct {
 	probe *probe
 
 	aborted atomic.Bool
-	mu      sync.Mutex // of Abort against Close
+	gone    []atomic.Bool // by member
+	mu      sync.Mutex    // of Abort and Gone against Close
 }
 
 // probe is memory that members try to read when a group forms.
@@ -44,6 +45,9 @@ type peer struct {
 type MismatchError struct {
 	Member int
 	Ticket [TicketBytes]byte // of that operation
+	// Of an Alltoall with the same ticket: the bytes that it has for this member, and those
+	// that this member expects.
+	Sent, Expected int
 }
 
 func (e *MismatchError) Error() string {
@@ -67,7 +71,7 @@ const pieceBytes = 128 << 10
 func newGroup(rank, size int, mem []byte) *Group {
 	g := &Group{
 		rank: rank, size: size, mem: mem, base: make([]uint64, size), peers: make([]peer, size),
-		notes: make([]note, size), waited: make([]atomic.Int64, size),
+		notes: make([]note, size), waited: make([]atomic.Int64, size), gone: make([]atomic.Bool, size),
 	}
 	// With more members than processors, spinning keeps those from running that one waits
 	// for.
