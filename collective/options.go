@@ -46,7 +46,7 @@ type Options struct {
 	Peers func(ctx context.Context, rank int) (string, error)
 
 	// StallAfter is how long nothing may come from a peer's process while an
-	// operation waits for it. Then the peer is lost. Zero means 10 s. Too small:
+	// operation waits for it. Then the peer is lost. Zero means 11 s. Too small:
 	// processes that the system does not schedule in time are taken for dead; too
 	// large: frozen machines cost more time. Death of a process does not wait for it.
 	StallAfter time.Duration
@@ -77,7 +77,7 @@ type Options struct {
 }
 
 const (
-	defaultStallAfter = 10 * time.Second
+	defaultStallAfter = 11 * time.Second // a hang is taken for one after 10 s at the earliest, by who sees more of it
 	smallChunk        = 256 << 10
 	largeChunk        = 1 << 20
 	largeOperation    = 16 << 20 // from which on messages are large
