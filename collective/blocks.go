@@ -73,8 +73,8 @@ func (c *Communicator) alltoall(ctx context.Context, send, recv Tensor, counts, 
 	}
 	// The ranks' lengths may differ, so the count is none that they must agree on.
 	k := call{method: alltoall, dtype: send.Type, seq: c.seq}
-	defer c.watch(ctx)()
-	c.calls.begin(k)
+	c.begin(ctx, k, len(send.Data))
+	defer c.finish()
 	if c.local != nil && c.local.Size() == c.opt.World {
 		in = append([]int(nil), c.inBytes(in, size)...)
 		return c.hosted(k, c.local.Alltoall(k.ticket(), send.Data, recv.Data, c.inBytes(out, size), in))

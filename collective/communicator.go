@@ -41,10 +41,12 @@ type Communicator struct {
 	paths     map[int]*path
 	closeOnce sync.Once
 
-	turn    turn   // of collective operations
-	seq     uint64 // guarded by turn
-	offsets []int  // scratch, guarded by turn
-	scaled  []int  // likewise
+	turn    turn            // of collective operations
+	during  context.Context //nolint:containedctx // that of the running operation; guarded by turn
+	unwatch func() bool     // nil = it is not watched; likewise
+	seq     uint64          // guarded by turn
+	offsets []int           // scratch, guarded by turn
+	scaled  []int           // likewise
 	calls   calls
 	waits   waits
 	started started

@@ -142,7 +142,7 @@ func (c *Communicator) gate() error {
 }
 
 // watch aborts the communicator when ctx ends during an operation: part of it is on
-// the wire, and cannot be taken back.
+// the wire, and cannot be taken back. The result ends the watch.
 func (c *Communicator) watch(ctx context.Context) func() bool {
 	if ctx.Done() == nil {
 		return func() bool { return true }

@@ -61,6 +61,7 @@ func (c *Communicator) share(ctx context.Context) error {
 		return c.Failed()
 	}
 	c.opt.Endpoint.maps.Prune()
+	group.OnSleep = c.watchNow
 	c.mu.Lock()
 	c.local = group
 	c.mu.Unlock()

@@ -138,8 +138,8 @@ func (c *Communicator) carryOut(ctx context.Context, k call, send, recv Tensor, 
 	if c.opt.World == 1 {
 		return nil
 	}
-	defer c.watch(ctx)()
-	c.calls.begin(k)
+	c.begin(ctx, k, len(recv.Data))
+	defer c.finish()
 	switch {
 	case c.local != nil && c.local.Size() == c.opt.World:
 		return c.onHost(k, recv.Data, offsets)

@@ -115,6 +115,35 @@ func (c *Communicator) endTurn() {
 	c.turn.release()
 }
 
+// brief is up to how many bytes an operation is over, most often, before a watch over its
+// context would be set up.
+const brief = 16 << 10
+
+// begin notes what the turn is used for. Small operations are watched from the moment in
+// which they sleep.
+func (c *Communicator) begin(ctx context.Context, k call, bytes int) {
+	c.calls.begin(k)
+	c.during = ctx
+	if bytes > brief {
+		c.watchNow()
+	}
+}
+
+// watchNow watches the context of the running operation.
+func (c *Communicator) watchNow() {
+	if c.unwatch == nil {
+		c.unwatch = c.watch(c.during)
+	}
+}
+
+// finish ends what begin has begun.
+func (c *Communicator) finish() {
+	if c.unwatch != nil {
+		c.unwatch()
+	}
+	c.unwatch, c.during = nil, nil
+}
+
 // ended is why life is over.
 func (c *Communicator) ended() error {
 	if failure := c.Failed(); failure != nil {

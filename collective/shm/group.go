@@ -11,6 +11,9 @@ import (
 // Group is one member of a group. One operation at a time; all members must call the same
 // ones.
 type Group struct {
+	// OnSleep, if set, is called by the operation that is about to sleep.
+	OnSleep func()
+
 	rank, size int
 	mem        []byte
 	round      uint64
