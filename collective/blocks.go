@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"runtime"
 
 	"github.com/regroup-io/regroup/collective/schedule"
 )
@@ -75,6 +76,7 @@ func (c *Communicator) alltoall(ctx context.Context, send, recv Tensor, counts, 
 	k := call{method: alltoall, dtype: send.Type, seq: c.seq}
 	c.begin(ctx, k, len(send.Data))
 	defer c.finish()
+	defer runtime.KeepAlive(send.Data) // as in carryOut
 	if c.local != nil && c.local.Size() == c.opt.World {
 		in = append([]int(nil), c.inBytes(in, size)...)
 		return c.hosted(k, c.local.Alltoall(k.ticket(), send.Data, recv.Data, c.inBytes(out, size), in))

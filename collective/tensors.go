@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"runtime"
 
 	"github.com/regroup-io/regroup/collective/kernel"
 	"github.com/regroup-io/regroup/collective/schedule"
@@ -140,6 +141,7 @@ func (c *Communicator) carryOut(ctx context.Context, k call, send, recv Tensor, 
 	}
 	c.begin(ctx, k, len(recv.Data))
 	defer c.finish()
+	defer runtime.KeepAlive(recv.Data) // others read it where it is, which the collector cannot see
 	switch {
 	case c.local != nil && c.local.Size() == c.opt.World:
 		return c.onHost(k, recv.Data, offsets)
