@@ -167,6 +167,9 @@ func (c *Communicator) close() {
 	close(c.work.outgoing) // only now: a call waits for what it has handed over
 	c.tasks.Wait()
 	c.wires(wire.close)
+	for len(c.shares) > 0 { // that came and were not wanted any more
+		_ = (<-c.shares).conn.Close()
+	}
 	if c.local != nil {
 		c.local.Close()
 	}

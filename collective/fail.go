@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"errors"
+	"syscall"
 	"time"
 )
 
@@ -121,6 +122,11 @@ func (c *Communicator) blame(rank int, cause error) {
 // isVerdict tells how a generation ended from why a connection could not be made.
 func isVerdict(err error) bool {
 	return errors.Is(err, ErrPeerLost) || errors.Is(err, ErrAborted) || errors.Is(err, ErrDiverged)
+}
+
+// exhausted tells errors that a peer can not help: descriptors have run out here.
+func exhausted(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 // gate is the state of the communicator for a call that begins.
