@@ -71,6 +71,14 @@ func (c *Communicator) fail(failure error) {
 	c.endLife(failure)
 }
 
+// report has a failure go to OnFailure from now on, and returns the one that came before.
+func (c *Communicator) report() error {
+	c.failing.Lock()
+	defer c.failing.Unlock()
+	c.reports.Store(c.Failed() == nil)
+	return c.Failed()
+}
+
 // interrupt wakes whoever waits for a peer in an operation. What is made after it finds
 // that life is over.
 func (c *Communicator) interrupt() {
@@ -172,15 +180,12 @@ const (
 func (c *Communicator) monitor() {
 	tick := time.NewTicker(c.opt.StallAfter / (beatsPerStall * looksPerBeat))
 	defer tick.Stop()
+	defer c.reportFailure()
 	for before := uint64(0); ; {
 		select {
 		case <-c.quit:
 			return
 		case <-c.life.Done():
-			failure := c.Failed()
-			if failure != nil && !errors.Is(failure, ErrClosed) && c.reports.Load() && c.opt.OnFailure != nil {
-				c.opt.OnFailure(failure)
-			}
 			return
 		case <-tick.C:
 			// Counted in ticks of this process, and not in time: if we ourselves were
@@ -199,5 +204,12 @@ func (c *Communicator) monitor() {
 				}
 			}
 		}
+	}
+}
+
+func (c *Communicator) reportFailure() {
+	failure := c.Failed()
+	if failure != nil && !errors.Is(failure, ErrClosed) && c.reports.Load() && c.opt.OnFailure != nil {
+		c.opt.OnFailure(failure)
 	}
 }
