@@ -61,7 +61,7 @@ type Communicator struct {
 	looks        atomic.Int64 // ticks of the monitor
 	waitingSince atomic.Int64 // the tick since which operations have been running all the time
 
-	reports atomic.Bool // New has returned: failures go to OnFailure
+	reports atomic.Bool // New returns without an error: failures go to OnFailure
 }
 
 // New joins the generation: it dials its neighbours, the ranks at distances of 1, 2, 4 and
@@ -86,21 +86,26 @@ func New(ctx context.Context, o Options) (*Communicator, error) {
 		return nil, err
 	}
 	c.tasks.Go(c.monitor)
-	if o.World > 1 {
-		err := c.connect(ctx)
-		if err == nil {
-			err = c.share(ctx)
+	if err := c.join(ctx); err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("join generation %d as rank %d of %d: %w", o.Generation, o.Rank, o.World, err)
+	}
+	return c, nil
+}
+
+func (c *Communicator) join(ctx context.Context) error {
+	if c.opt.World > 1 {
+		if err := c.connect(ctx); err != nil {
+			return err
 		}
-		if err == nil {
-			err = c.survey(ctx)
+		if err := c.share(ctx); err != nil {
+			return err
 		}
-		if err != nil {
-			_ = c.Close()
-			return nil, fmt.Errorf("join generation %d as rank %d of %d: %w", o.Generation, o.Rank, o.World, err)
+		if err := c.survey(ctx); err != nil {
+			return err
 		}
 	}
-	c.reports.Store(true)
-	return c, nil
+	return c.report()
 }
 
 // spinsFor is how often a thread that waits for a message looks for it before it sleeps:
@@ -203,6 +208,9 @@ func (c *Communicator) close() {
 	close(c.work.outgoing) // only now: a call waits for what it has handed over
 	c.tasks.Wait()
 	c.wires(wire.close)
+	for len(c.shares) > 0 { // that came and were not wanted any more
+		_ = (<-c.shares).conn.Close()
+	}
 	if c.local != nil {
 		c.local.Close()
 	}

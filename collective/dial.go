@@ -171,7 +171,7 @@ func (c *Communicator) adopt(h hello, conn net.Conn, err error) {
 	if h.purpose == forWire {
 		if err := c.attachWire(conn, h.from, h.stream); err != nil {
 			_ = conn.Close()
-			go c.blame(h.from, err) // it needs mu
+			c.tasks.Go(func() { c.Abort(err) }) // it needs mu
 		}
 		return
 	}

@@ -178,7 +178,7 @@ func (c *Communicator) directFailure(rank int, err error) error {
 	case c.life.Err() != nil:
 	case isVerdict(err):
 		c.fail(err)
-	case errors.Is(err, ErrRefused), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, ErrRefused), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), exhausted(err):
 		c.Abort(err)
 	default:
 		c.blame(rank, err)

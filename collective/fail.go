@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"errors"
+	"syscall"
 	"time"
 )
 
@@ -70,6 +71,14 @@ func (c *Communicator) fail(failure error) {
 	c.endLife(failure)
 }
 
+// report has a failure go to OnFailure from now on, and returns the one that came before.
+func (c *Communicator) report() error {
+	c.failing.Lock()
+	defer c.failing.Unlock()
+	c.reports.Store(c.Failed() == nil)
+	return c.Failed()
+}
+
 // interrupt wakes whoever waits for a peer in an operation. What is made after it finds
 // that life is over.
 func (c *Communicator) interrupt() {
@@ -130,6 +139,11 @@ func isVerdict(err error) bool {
 	return errors.Is(err, ErrPeerLost) || errors.Is(err, ErrAborted) || errors.Is(err, ErrDiverged)
 }
 
+// exhausted tells errors that a peer can not help: descriptors have run out here.
+func exhausted(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
 // gate is the state of the communicator for a call that begins.
 func (c *Communicator) gate() error {
 	if failure := c.Failed(); failure != nil {
@@ -171,15 +185,12 @@ const (
 func (c *Communicator) monitor() {
 	tick := time.NewTicker(c.opt.StallAfter / (beatsPerStall * looksPerBeat))
 	defer tick.Stop()
+	defer c.reportFailure()
 	for before := uint64(0); ; {
 		select {
 		case <-c.quit:
 			return
 		case <-c.life.Done():
-			failure := c.Failed()
-			if failure != nil && !errors.Is(failure, ErrClosed) && c.reports.Load() && c.opt.OnFailure != nil {
-				c.opt.OnFailure(failure)
-			}
 			return
 		case <-tick.C:
 			// Counted in ticks of this process, and not in time: if we ourselves were
@@ -201,5 +212,12 @@ func (c *Communicator) monitor() {
 				}
 			}
 		}
+	}
+}
+
+func (c *Communicator) reportFailure() {
+	failure := c.Failed()
+	if failure != nil && !errors.Is(failure, ErrClosed) && c.reports.Load() && c.opt.OnFailure != nil {
+		c.opt.OnFailure(failure)
 	}
 }

@@ -63,7 +63,7 @@ func (c *Communicator) failDial(rank int, err error) {
 	switch {
 	case isVerdict(err):
 		c.fail(err) // it told how the generation ended there
-	case errors.Is(err, ErrRefused):
+	case errors.Is(err, ErrRefused), exhausted(err):
 		c.fail(&AbortedError{Rank: c.opt.Rank, Generation: c.opt.Generation, Cause: err})
 	default:
 		c.blame(rank, err)

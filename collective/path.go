@@ -46,10 +46,11 @@ func (c *Communicator) outgoing(ctx context.Context, rank int) (*path, error) {
 		if err != nil {
 			return nil, err
 		}
-		w, err := newWire(conn)
+		w, err := c.opt.Endpoint.wire(conn)
 		if err != nil {
 			_ = conn.Close()
-			return nil, err
+			c.Abort(err) // the peer can not help it
+			return nil, c.ended()
 		}
 		c.mu.Lock()
 		p.out = append(p.out, w)
@@ -79,7 +80,7 @@ func (c *Communicator) incoming(rank int) (*path, error) {
 
 // attachWire takes over a connection that a rank has dialled. The caller holds mu.
 func (c *Communicator) attachWire(conn net.Conn, rank, stream int) error {
-	w, err := newWire(conn)
+	w, err := c.opt.Endpoint.wire(conn)
 	if err != nil {
 		return err
 	}

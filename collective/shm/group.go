@@ -125,6 +125,9 @@ func (g *Group) enter(ticket [TicketBytes]byte, k kind, p []byte) error {
 		if g.notes[q].ticket != ticket {
 			return &MismatchError{Member: q, Ticket: g.notes[q].ticket}
 		}
+		if !g.notes[q].kind.fits(k) {
+			return &MemberError{q, fmt.Errorf("its data is in place %d, where place %d is expected", g.notes[q].kind, k)}
+		}
 	}
 	return nil
 }
