@@ -62,7 +62,7 @@ var layers = []layer{
 	{"agent/workerapi", []string{"agent/workerapi/wire"}, nil, nil, "it serves HTTP, nothing else"},
 	{"agent/workerapi/wire", nil, nil, nil, "workers import it"},
 	{"collective/...", []string{"collective/..."}, []string{"golang.org/x/sys"}, nil, "training traffic never depends on the control plane"},
-	{"elastic", []string{"collective/...", "agent/workerapi/wire"}, nil, nil, "a worker has no NATS credentials"},
+	{"elastic", []string{"collective/...", "agent/workerapi/wire"}, []string{"github.com/zeebo/xxh3"}, nil, "a worker has no NATS credentials"},
 	{"examples/...", []string{"elastic", "collective/...", "examples/..."}, nil, nil, "people copy it"},
 }
 
