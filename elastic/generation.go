@@ -78,7 +78,7 @@ func (r *runner) generation(ctx context.Context, a wire.Assignment, since depart
 		watched := make(chan struct{})
 		go func() {
 			defer close(watched)
-			watch(watching, r.agent, s, l)
+			watch(watching, r.agent, s, l, func(n Notice) { r.notice(ctx, s, n) })
 		}()
 		defer func() {
 			enough()
@@ -155,6 +155,11 @@ func (r *runner) build(ctx context.Context, a wire.Assignment, s *Session, l *li
 
 // train runs the function and, if it is through, makes its state the last commit and says so.
 func (r *runner) train(ctx context.Context, s *Session) error {
+	before := r.place
+	r.place = s.Place
+	if err := s.reset(ctx, before); err != nil {
+		return err
+	}
 	if err := r.function(ctx, s); err != nil {
 		return err
 	}

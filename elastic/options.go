@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -43,6 +44,12 @@ type Options struct {
 	// the others wait for the rest; zero = 60 s. Too small: large states are fetched while training pauses; too large: a
 	// newcomer that no holder answers comes in late. Negative = not at all.
 	WarmWithin time.Duration
+
+	// OnPreempt is called when the agent says that this worker's node will be taken away, beside the training function: it must not
+	// touch the state. ctx ends with the notice's time, if that is known, and with Run, which waits for it to return. nil = nothing beside
+	// what is always done: a commit at the next step for which CommitDue is asked, a checkpoint of it if there are any, and a
+	// planned change if something can take this worker's place.
+	OnPreempt func(ctx context.Context, n Notice)
 
 	Log *slog.Logger // of regroupings; nil = none
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
@@ -21,6 +22,10 @@ type runner struct {
 	endpoint *collective.Endpoint
 	retiring *collective.Communicator // of the last generation, until it is closed
 	warming  *warming                 // of a newcomer, until its first sync
+	place    Place                    // in the last generation that was in sync
+
+	noticed   Notice         // the last one
+	callbacks sync.WaitGroup // of the program, that run beside training
 }
 
 // retire closes the communicator of the last generation. With a stuck neighbour that takes a moment.
@@ -45,6 +50,9 @@ func Run(ctx context.Context, o Options, state *State, train func(context.Contex
 		return fmt.Errorf("elastic: %w", state.err)
 	}
 	r := &runner{options: o, state: state, function: train}
+	ctx, over := context.WithCancel(ctx)
+	defer r.callbacks.Wait()
+	defer over()
 	transport, err := listen(o)
 	if err != nil {
 		return fmt.Errorf("elastic: %w", err)

@@ -89,8 +89,8 @@ func TestNewsOfOneRankReachesAllAtTheSameCommit(t *testing.T) {
 					return errors.New("a commit is due for no reason")
 				}
 				if s.Rank == 2 {
-					s.announce(news)
-					s.announce(newsPlanned) // does not take the greater one back
+					s.news.announce(news)
+					s.news.announce(newsPlanned) // does not take the greater one back
 				}
 				for range steps {
 					if err := s.Consume(ctx, s.Next(3)); err != nil {

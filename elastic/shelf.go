@@ -134,9 +134,7 @@ func (h *shelf) spare(s *snapshot) {
 		return
 	}
 	n := newSnapshot(len(s.data))
-	for i := 0; i < len(n.data); i += 4096 {
-		n.data[i] = 1
-	}
+	n.touch()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.free) < 2 {

@@ -41,6 +41,13 @@ func newSnapshot(size int) *snapshot {
 	return s
 }
 
+// touch has the system provide the memory of a new snapshot.
+func (s *snapshot) touch() {
+	for i := 0; i < len(s.data); i += 4096 {
+		s.data[i] = 1
+	}
+}
+
 // forget makes the snapshot one that nothing is known of.
 func (s *snapshot) forget() {
 	s.tentative = false

@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"unsafe"
@@ -25,6 +26,7 @@ type State struct {
 	tensors []tensor
 	size    int // bytes of all tensors
 	values  []value
+	resets  []func(ctx context.Context, s *Session, before Place) error
 	err     error // first wrong registration; Run returns it
 
 	held  *snapshot // newest commit, nil = none

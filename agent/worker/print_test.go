@@ -54,6 +54,9 @@ func (p *player) print(a Action) string {
 	case RefuseJoin:
 		return fmt.Sprintf("refuse join of %s: %s: %s", p.name(a.Worker), a.Code, a.Reason)
 	case PushChange:
+		if until := a.Change.Until; !until.IsZero() {
+			return fmt.Sprintf("push %s: %s g%d: %s, gone at %s", p.name(a.Worker), a.Change.Kind, a.Change.Generation, a.Change.Reason, until.Sub(epoch))
+		}
 		return fmt.Sprintf("push %s: %s g%d rank %d: %s", p.name(a.Worker), a.Change.Kind, a.Change.Generation, a.Change.Rank, a.Change.Reason)
 	case TellFact:
 		return fmt.Sprintf("tell %s, trace %s", p.fact(a.Body), traceName(a.Trace))

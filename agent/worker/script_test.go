@@ -111,6 +111,8 @@ func (p *player) command(f []string) {
 		p.step(NoticeHeard{n})
 	case "abandon":
 		p.step(AbandonHeard{events.Abandon{Job: "mnist-7f3a", Generation: events.Generation(a.num("gen")), Reason: "node-b is lost"}})
+	case "depart":
+		p.step(Departing{events.Departure{Reason: "preempted", Until: p.now.Add(time.Duration(a.num("within")) * time.Second)}})
 	case "shutdown":
 		p.step(Shutdown{Now: a.has("now")})
 	case "wait":

@@ -93,6 +93,7 @@ const (
 	ChangeLost    = "lost"    // a peer is gone: abort the communicator now
 	ChangeStop    = "stop"    // the job is being stopped: commit, save, return
 	ChangeUndone  = "undone"  // what was planned is off: stay, unless you have left already
+	ChangeLeaving = "leaving" // this worker's node will be taken away: save now; a planned change follows if anything can take its place
 )
 
 // Change is news about the generation that the worker is in.
@@ -101,6 +102,8 @@ type Change struct {
 	Generation uint64 `json:"generation"`
 	Rank       int    `json:"rank"` // lost: which, -1 = unknown
 	Reason     string `json:"reason"`
+	// Until is when the node is gone at the latest; zero = not known, or no leaving.
+	Until time.Time `json:"until,omitzero"`
 }
 
 // Peer is the data-plane address of a rank.
