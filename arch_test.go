@@ -62,7 +62,8 @@ var layers = []layer{
 	{"agent/workerapi", []string{"agent/workerapi/wire"}, nil, nil, "it serves HTTP, nothing else"},
 	{"agent/workerapi/wire", nil, nil, nil, "workers import it"},
 	{"collective/...", []string{"collective/..."}, []string{"golang.org/x/sys"}, nil, "training traffic never depends on the control plane"},
-	{"elastic", []string{"collective/...", "agent/workerapi/wire"}, []string{"github.com/zeebo/xxh3"}, nil, "a worker has no NATS credentials"},
+	{"elastic", []string{"collective/...", "agent/workerapi/wire", "elastic/checkpoint"}, []string{"github.com/zeebo/xxh3"}, nil, "a worker has no NATS credentials"},
+	{"elastic/checkpoint", nil, []string{"github.com/zeebo/xxh3"}, nil, "it is about files only"},
 	{"elastic/elastictest", []string{"collective/inproc", "agent/workerapi/wire"}, nil, nil, "tests of elastic itself import it"},
 	{"examples/...", []string{"elastic", "collective/...", "examples/..."}, nil, nil, "people copy it"},
 }

@@ -70,6 +70,7 @@ func (s *Session) commit(ctx context.Context, final bool) (news int64, err error
 		}
 	}
 	if s.Rank == 0 {
+		s.saver.committed(v[0] == newsLeaving)
 		s.reporter.tell(nil, nil, &wire.CommitReport{Commit: s.state.Committed(), Ledger: s.state.Ledger()})
 	}
 	return v[0], nil

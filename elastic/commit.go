@@ -4,7 +4,7 @@ import "fmt"
 
 // save makes the live state the newest commit. Its cost is one pass over the tensors; the hash waits until it is needed.
 func (s *State) save(generation uint64) error {
-	m := meta{Step: s.step, Cursor: s.sampler.Cursor(), Ledger: s.ledger, values: make([][]byte, len(s.values))}
+	m := meta{Life: s.life, Step: s.step, Cursor: s.sampler.Cursor(), Ledger: s.ledger, values: make([][]byte, len(s.values))}
 	var err error
 	for i, v := range s.values {
 		if m.values[i], err = v.Save(); err != nil {
@@ -71,7 +71,7 @@ func (s *State) restoreMeta() error {
 			return fmt.Errorf("restore value %q: %w", v.name, err)
 		}
 	}
-	s.step, s.ledger = m.Step, m.Ledger
+	s.life, s.step, s.ledger = m.Life, m.Step, m.Ledger
 	s.sampler.Seek(m.Cursor)
 	return nil
 }

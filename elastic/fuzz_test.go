@@ -3,12 +3,14 @@ package elastic
 import (
 	"bytes"
 	"testing"
+
+	"github.com/regroup-io/regroup/elastic/checkpoint"
 )
 
 // FuzzOffer: an offer of foreign bytes is refused or comes back as it was.
 func FuzzOffer(f *testing.F) {
 	f.Add(offer{}.encode())
-	f.Add(offer{holds: true, generation: 3, step: 7, metaBytes: 100, hash: digest{1}, layout: digest{2}}.encode())
+	f.Add(offer{standing: committed, name: checkpoint.Name{Generation: 3, Step: 7}, metaBytes: 100, hash: digest{1}, layout: digest{2}}.encode())
 	f.Add([]byte("short"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		o, err := decodeOffer(b)

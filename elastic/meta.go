@@ -11,6 +11,7 @@ import (
 
 // meta is the part of a snapshot that is not tensors.
 type meta struct {
+	Life   uint64      `json:"life"` // see checkpoint.Name
 	Step   uint64      `json:"step"`
 	Cursor Cursor      `json:"cursor"`
 	Ledger wire.Ledger `json:"ledger"`

@@ -5,58 +5,69 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+
+	"github.com/regroup-io/regroup/elastic/checkpoint"
 )
 
-// offer is what a member brings to a sync: the commit that it holds, or the state it would start from.
+// standing is what a member's offer is worth.
+type standing byte
+
+const (
+	fresh     standing = iota // what it would start from
+	stored                    // a checkpoint that it can read
+	loaded                    // one that it has read
+	committed                 // a commit
+)
+
+// offer is what a member brings to a sync: the commit that it holds, else a checkpoint, else the state it would start from.
 type offer struct {
-	holds            bool
-	generation, step uint64
-	metaBytes        uint64
-	hash, layout     digest
+	standing  standing
+	name      checkpoint.Name // of a commit without its life
+	metaBytes uint64
+	hash      digest // not of what is only stored
+	layout    digest
 }
 
-const offerBytes = 1 + 3*8 + 2*sha256.Size
+const offerBytes = 1 + 4*8 + 2*sha256.Size
 
 func (o offer) encode() []byte {
 	b := make([]byte, 0, offerBytes)
-	b = append(b, 0)
-	if o.holds {
-		b[0] = 1
+	b = append(b, byte(o.standing))
+	for _, n := range []uint64{o.name.Life, o.name.Generation, o.name.Step, o.metaBytes} {
+		b = binary.LittleEndian.AppendUint64(b, n)
 	}
-	b = binary.LittleEndian.AppendUint64(b, o.generation)
-	b = binary.LittleEndian.AppendUint64(b, o.step)
-	b = binary.LittleEndian.AppendUint64(b, o.metaBytes)
 	b = append(b, o.hash[:]...)
 	return append(b, o.layout[:]...)
 }
 
-func decodeOffer(b []byte) (offer, error) {
-	if len(b) != offerBytes {
+func decodeOffer(b []byte) (o offer, err error) {
+	if len(b) != offerBytes || b[0] > byte(committed) {
 		return offer{}, fmt.Errorf("sync: an offer of %d bytes: do all workers run the same version?", len(b))
 	}
-	o := offer{
-		holds: b[0] == 1, generation: binary.LittleEndian.Uint64(b[1:]), step: binary.LittleEndian.Uint64(b[9:]),
-		metaBytes: binary.LittleEndian.Uint64(b[17:]),
+	o.standing = standing(b[0])
+	for i, to := range []*uint64{&o.name.Life, &o.name.Generation, &o.name.Step, &o.metaBytes} {
+		*to = binary.LittleEndian.Uint64(b[1+8*i:])
 	}
-	copy(o.hash[:], b[25:])
-	copy(o.layout[:], b[25+sha256.Size:])
+	b = b[1+4*8:]
+	copy(o.hash[:], b)
+	copy(o.layout[:], b[sha256.Size:])
 	return o, nil
 }
 
-// newer orders offers: a held commit before none, then by generation and step, then the lowest hash, so that all
+// newer orders offers: commits before checkpoints before starts; commits and checkpoints by their names, then the lowest hash, so that all
 // members choose the same whatever the cause of a difference.
 func newer(a, b offer) bool {
-	if a.holds != b.holds {
-		return a.holds
+	if (a.standing == committed) != (b.standing == committed) {
+		return a.standing == committed
 	}
-	if !a.holds {
-		return false // nobody holds anything: the first rank's start is as good as any
+	if a.standing == fresh || b.standing == fresh {
+		return a.standing > b.standing // nobody holds anything: the first rank's start is as good as any
 	}
-	return cmp.Or(cmp.Compare(b.generation, a.generation), cmp.Compare(b.step, a.step), a.hash.compare(b.hash)) < 0
+	return cmp.Or(b.name.Compare(a.name), cmp.Compare(b.standing, a.standing), a.hash.compare(b.hash)) < 0
 }
 
-// agree chooses, from all members' offers, the state that everybody will have: the newest commit, else rank 0's start.
-// It returns the rank that offered it first, and who has it and who lacks it.
+// agree chooses, from all members' offers, the state that everybody will have: the newest commit, else the newest checkpoint, else
+// rank 0's start. It returns the rank that offered it first, and who has it and who lacks it.
 func agree(offers []offer) (best int, holders, lacking []int, err error) {
 	for r := range offers {
 		if offers[r].layout != offers[0].layout {

@@ -11,9 +11,10 @@ func TestAgreeChoosesTheNewest(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		offers := make([]offer, rapid.IntRange(1, 40).Draw(r, "world"))
 		for i := range offers {
-			offers[i] = offer{
-				holds: rapid.Bool().Draw(r, "holds"), generation: rapid.Uint64Range(1, 3).Draw(r, "g"),
-				step: rapid.Uint64Range(0, 3).Draw(r, "s"), hash: digest{rapid.Byte().Draw(r, "hash") % 4},
+			offers[i] = offer{standing: standing(rapid.IntRange(0, 3).Draw(r, "standing")), hash: digest{rapid.Byte().Draw(r, "hash") % 4}}
+			offers[i].name.Generation, offers[i].name.Step = rapid.Uint64Range(1, 3).Draw(r, "g"), rapid.Uint64Range(0, 3).Draw(r, "s")
+			if offers[i].standing != committed {
+				offers[i].name.Life = rapid.Uint64Range(1, 3).Draw(r, "l")
 			}
 			back, err := decodeOffer(offers[i].encode())
 			if err != nil || back != offers[i] {
@@ -26,15 +27,22 @@ func TestAgreeChoosesTheNewest(t *testing.T) {
 		}
 		won := offers[best]
 		for i, o := range offers {
-			if o.holds && (!won.holds || o.generation > won.generation || (o.generation == won.generation && (o.step > won.step ||
-				(o.step == won.step && o.hash.compare(won.hash) < 0)))) {
+			worse := false // than this one
+			switch {
+			case o.standing == committed && won.standing == committed, o.standing != fresh && o.standing != committed && won.standing != committed:
+				worse = won.standing == fresh || o.name.Compare(won.name) > 0 || (o.name == won.name && (o.standing > won.standing ||
+					(o.standing == won.standing && o.hash.compare(won.hash) < 0)))
+			default:
+				worse = o.standing > won.standing
+			}
+			if worse {
 				r.Fatalf("rank %d's %+v is newer than %+v", i, o, won)
 			}
 			if slices.Contains(holders, i) != (o.hash == won.hash) || slices.Contains(lacking, i) == (o.hash == won.hash) {
 				r.Fatalf("rank %d is wrong in holders %v and lacking %v", i, holders, lacking)
 			}
 		}
-		if !won.holds && best != 0 {
+		if won.standing == fresh && best != 0 {
 			r.Fatalf("rank %d's start was chosen, want rank 0's", best)
 		}
 	})

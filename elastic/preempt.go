@@ -11,9 +11,6 @@ type Notice struct {
 	Until  time.Time // when it is gone at the latest; zero = not known
 }
 
-// aYear stands for a time that is not known.
-const aYear = 365 * 24 * time.Hour
-
 // notice takes the agent's word that the node will go: the next step tells all ranks that a commit is due, whatever their
 // program's interval is, and the program's own callback is called.
 //
@@ -30,12 +27,12 @@ func (r *runner) notice(ctx context.Context, s *Session, n Notice) {
 		return
 	}
 	r.callbacks.Go(func() {
-		until := n.Until
-		if until.IsZero() {
-			until = time.Now().Add(aYear)
+		if n.Until.IsZero() {
+			r.options.OnPreempt(ctx, n)
+			return
 		}
-		ctx, cancel := context.WithDeadline(ctx, until)
+		until, cancel := context.WithDeadline(ctx, n.Until)
 		defer cancel()
-		r.options.OnPreempt(ctx, n)
+		r.options.OnPreempt(until, n)
 	})
 }

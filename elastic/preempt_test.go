@@ -52,13 +52,16 @@ func TestNoticeOfPreemptionMakesAllRanksCommit(t *testing.T) {
 	}
 }
 
+// leavingNow is a notice without a time.
+var leavingNow = wire.Change{Reason: "spot"}
+
 // TestAPreemptedWorkerLeavesInOrder: somebody takes its place, Run returns nil, and nothing is lost.
 func TestAPreemptedWorkerLeavesInOrder(t *testing.T) {
 	f := newFleet(t, 3)
 	f.onStep = func(_ context.Context, w *worker, s *Session) error {
 		if s.Generation == 1 && s.Step() == 7 && w.name == "w0" {
 			f.hub.Update(func() {
-				f.hub.Leaving["w1"] = wire.Change{Reason: "spot"}
+				f.hub.Leaving["w1"] = leavingNow
 				f.hub.Removed["w1"], f.hub.Planned = true, true
 			})
 			eventually(t, func() bool { return s.news.get() == newsPlanned })

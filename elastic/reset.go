@@ -2,7 +2,7 @@ package elastic
 
 import "context"
 
-// OnReset has f called at the start of every generation but the first of a fresh job: on all members, in the order of the
+// OnReset has f called at the start of every generation but the first of a job that begins anew: on all members, in the order of the
 // registrations, after the state has been brought in sync and before the training function is called. before is the
 // place that this worker had in the generation before; a newcomer had none, Generation 0. f may use collectives. Its errors count as those of the
 // training function.
@@ -18,7 +18,7 @@ func (s *State) OnReset(f func(ctx context.Context, s *Session, before Place) er
 
 // reset calls what wants to know of a new generation.
 func (s *Session) reset(ctx context.Context, before Place) error {
-	if s.Generation <= 1 {
+	if s.Generation <= 1 && s.state.resumed == nil {
 		return nil
 	}
 	for _, f := range s.state.resets {

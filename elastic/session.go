@@ -22,6 +22,7 @@ type Session struct {
 	comm     *collective.Communicator
 	state    *State
 	reporter *reporter
+	saver    *saver
 	news     news
 	agreed   int64     // what all ranks know to be announced, from the last step
 	began    time.Time // when the state was in sync

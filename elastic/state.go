@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/elastic/checkpoint"
 )
 
 // Element is what a tensor can be made of: numbers without pointers, so that a commit is a plain copy of memory.
@@ -21,6 +22,7 @@ type Element interface {
 // step: a value of one rank alone is replaced by another's at the next regrouping. A State belongs to one goroutine.
 type State struct {
 	sampler *Sampler
+	life    uint64 // of the job, see checkpoint.Name
 	step    uint64
 	ledger  wire.Ledger
 	tensors []tensor
@@ -34,6 +36,9 @@ type State struct {
 	named bool      // the hash of held is known
 	warm  bool      // held was fetched aside and is not in the tensors yet
 	shelf *shelf    // where held lies for others
+
+	disk    *disk            // where a state lies if nobody holds a commit; nil = nowhere
+	resumed *checkpoint.Name // the checkpoint that this job began with; nil = none
 
 	partial *snapshot // what was fetched aside and is no commit yet
 	known   []mark    // of the leaves of partial; zero = unknown
@@ -55,7 +60,7 @@ func NewState(sampler *Sampler) *State {
 	if sampler == nil {
 		sampler = NewSampler(0, 0)
 	}
-	return &State{sampler: sampler, ledger: wire.Ledger{Samples: sampler.samples}, shelf: newShelf()}
+	return &State{sampler: sampler, life: 1, ledger: wire.Ledger{Samples: sampler.samples}, shelf: newShelf()}
 }
 
 // Tensor makes the elements of t part of the state under a name. Restoring writes into t, so the program must keep

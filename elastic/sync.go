@@ -11,7 +11,7 @@ import (
 var errCorrupt = errors.New("sent a state that does not match its hash")
 
 // sync gives all members of a generation the same state: the newest commit that any of them holds or, if nobody holds
-// one, what rank 0 would start from, as commit (generation, 0). It returns the bytes that this member received. A
+// one, the newest checkpoint, or what rank 0 would start from; as commits of this generation. It returns the bytes that this member received. A
 // member keeps its own commit until the new one is verified, so a sync that fails half-way loses nothing; what its
 // tensors hold then is void.
 func (s *State) sync(ctx context.Context, c *collective.Communicator, generation uint64) (received uint64, err error) {
@@ -20,23 +20,17 @@ func (s *State) sync(ctx context.Context, c *collective.Communicator, generation
 			return 0, err
 		}
 	}
-	if s.held.tentative {
-		s.held.generation = generation
-	}
 	before := s.held
-	if c.World() > 1 {
-		if received, err = s.exchange(ctx, c); err != nil {
-			return received, err
-		}
+	if received, err = s.exchange(ctx, c, generation); err != nil {
+		return received, err
 	}
-	s.shelf.agree(s.held, s.held.generation, s.held.step)
 	if s.partial != nil { // what was fetched aside was not needed
 		s.spare, s.partial = s.partial, nil
 	}
 	switch {
-	case s.held != before: // the tensors have it from the exchange
+	case received > 0: // the tensors have it already
 		err = s.restoreMeta()
-	case s.warm:
+	case s.warm, s.held != before: // fetched aside, or read from disk
 		err = s.Restore()
 	}
 	s.warm = false
@@ -52,14 +46,25 @@ func (s *State) begin() error {
 	return nil
 }
 
-func (s *State) exchange(ctx context.Context, c *collective.Communicator) (received uint64, err error) {
-	offers, err := s.compare(ctx, c)
-	if err != nil {
-		return 0, err
-	}
-	best, holders, lacking, err := agree(offers)
-	if err != nil {
-		return 0, err
+func (s *State) exchange(ctx context.Context, c *collective.Communicator, generation uint64) (received uint64, err error) {
+	var offers []offer
+	var best int
+	var holders, lacking []int
+	for {
+		if offers, err = s.compare(ctx, c); err != nil {
+			return 0, err
+		}
+		if best, holders, lacking, err = agree(offers); err != nil {
+			return 0, err
+		}
+		if offers[best].standing != stored {
+			break
+		}
+		if mine := offers[c.Rank()]; mine.standing == stored && mine.name == offers[best].name {
+			if err := s.resume(); err != nil {
+				return 0, err
+			}
+		}
 	}
 	if len(lacking) > 0 {
 		p, err := s.parcel(ctx, c, best, offers[best])
@@ -71,7 +76,6 @@ func (s *State) exchange(ctx context.Context, c *collective.Communicator) (recei
 		}
 		received = p.received
 		if p.to != nil {
-			p.to.generation, p.to.step = offers[best].generation, offers[best].step
 			s.adopt(p.to)
 			s.named = true
 		}
@@ -81,18 +85,22 @@ func (s *State) exchange(ctx context.Context, c *collective.Communicator) (recei
 		}
 	}
 	// Equal content may have been committed under different names; from here on it has one.
-	s.shelf.agree(s.held, offers[best].generation, offers[best].step)
+	won := offers[best].name
+	if offers[best].standing != committed {
+		won.Generation = generation
+	}
+	s.shelf.agree(s.held, won.Generation, won.Step)
+	s.resumed = nil
+	if offers[best].standing == loaded {
+		s.resumed = &offers[best].name
+	}
 	return received, nil
 }
 
 // compare tells all members what each of them has.
 func (s *State) compare(ctx context.Context, c *collective.Communicator) ([]offer, error) {
-	mine := offer{
-		holds: !s.held.tentative, generation: s.held.generation, step: s.held.step,
-		metaBytes: uint64(len(s.held.meta)), hash: s.name(), layout: s.layout(),
-	}
 	all := make([]byte, offerBytes*c.World())
-	if err := c.Allgather(ctx, collective.OfBytes(mine.encode()), collective.OfBytes(all)); err != nil {
+	if err := c.Allgather(ctx, collective.OfBytes(s.offer().encode()), collective.OfBytes(all)); err != nil {
 		return nil, err
 	}
 	offers := make([]offer, c.World())

@@ -83,8 +83,12 @@ func (p *player) fact(b events.Body) string {
 	case events.WorkerStarted:
 		return fmt.Sprintf("started %s %s", p.name(b.Incarnation), b.Generation)
 	case events.WorkerReady:
-		return fmt.Sprintf("ready %s %s rank %d survivor %t, abort %gms rejoin %gms step %gms", p.name(b.Incarnation), b.Generation, b.Rank,
+		s := fmt.Sprintf("ready %s %s rank %d survivor %t, abort %gms rejoin %gms step %gms", p.name(b.Incarnation), b.Generation, b.Rank,
 			b.Survivor, b.AbortMS, b.RejoinMS, b.StepMS)
+		if c := b.Checkpoint; c != nil {
+			s += fmt.Sprintf(", from checkpoint %s step %d", c.Generation, c.Step)
+		}
+		return s
 	case events.WorkerDone:
 		return fmt.Sprintf("done %s %s step %d", p.name(b.Incarnation), b.Generation, b.Step)
 	case events.WorkerExited:

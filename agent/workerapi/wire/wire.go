@@ -37,6 +37,11 @@ const (
 
 	// EnvWarmWithin bounds how long a newcomer fetches the state aside before it comes in without; like 30s. The job sets it.
 	EnvWarmWithin = "REGROUP_WARM_WITHIN"
+
+	// Where the SDK keeps checkpoints, how often it writes one, like 10m, and how many it keeps. The user sets them.
+	EnvCheckpointDir   = "REGROUP_CHECKPOINT_DIR"
+	EnvCheckpointEvery = "REGROUP_CHECKPOINT_EVERY"
+	EnvCheckpointKeep  = "REGROUP_CHECKPOINT_KEEP"
 )
 
 // Commit names a committed state; ordered by (Generation, Step).
@@ -130,6 +135,8 @@ type FirstStep struct {
 	SyncMS    float64 `json:"sync_ms"`   // newest commit agreed on and received
 	StepMS    float64 `json:"step_ms"`   // first good step
 	SyncBytes uint64  `json:"sync_bytes,omitempty"`
+	// Checkpoint is where the state of this generation came from, because nobody held a commit; nil = not from disk.
+	Checkpoint *Commit `json:"checkpoint,omitempty"`
 }
 
 // CommitReport tells of a commit and the ledger that is part of it.
