@@ -105,6 +105,7 @@ func (c *Communicator) join(ctx context.Context) error {
 			return err
 		}
 	}
+	c.opt.Endpoint.maps.Prune() // the arenas of processes that are not in this generation
 	return c.report()
 }
 

@@ -62,7 +62,6 @@ func (c *Communicator) share(ctx context.Context) error {
 		c.Abort(err)
 		return c.Failed()
 	}
-	c.opt.Endpoint.maps.Prune()
 	group.OnSleep = c.watchNow
 	c.mu.Lock()
 	c.local = group

@@ -19,11 +19,12 @@ func (c *Communicator) Allreduce(ctx context.Context, t Tensor, op Op) error {
 	return c.do(ctx, call{method: allreduce, dtype: t.Type, op: op}, t, t)
 }
 
-// AllreduceAs is Allreduce of float32 elements that are sent as Float16 or BFloat16: half
-// the bytes. The elements are combined in float32; a contribution is rounded when it is
-// sent, up to World times on its way, and the result is one of the shorter type. With u =
-// 2^-11 (Float16) or 2^-9 (BFloat16) the error of a sum is at most about World*u times the
-// sum of the magnitudes; values beyond 65504 are infinite as Float16.
+// AllreduceAs is Allreduce of float32 elements that are sent over wires as Float16 or
+// BFloat16: half the bytes. They are combined in float32, and what is sent is rounded, up to
+// World times on its way. Ranks that share memory send nothing, and round nothing. With u =
+// 2^-11 (Float16) or 2^-8 (BFloat16) the error of a sum is at most about World*u times the sum
+// of the magnitudes, and World*2^-25 more as Float16, whose least numbers are coarser; sums
+// beyond 65504, also of some ranks alone, are infinite as Float16.
 func (c *Communicator) AllreduceAs(ctx context.Context, wire kernel.Type, t Tensor, op Op) error {
 	k, err := narrowCall(wire, t, op)
 	if err != nil {
