@@ -57,6 +57,9 @@ func (s *Session) commit(ctx context.Context, final bool) (news int64, err error
 	if v[1] != -v[2] || v[3] != -v[4] {
 		return 0, fmt.Errorf("commit at step %d: %w", step, errDrifted)
 	}
+	if err := s.gather(ctx); err != nil {
+		return 0, err
+	}
 	if err := s.state.save(s.Generation); err != nil {
 		return 0, err
 	}
@@ -74,4 +77,29 @@ func (s *Session) commit(ctx context.Context, final bool) (news int64, err error
 		s.reporter.tell(nil, nil, &wire.CommitReport{Commit: s.state.Committed(), Ledger: s.state.Ledger()})
 	}
 	return v[0], nil
+}
+
+// gather puts together what the ranks have recorded with an ElasticSampler.
+func (s *Session) gather(ctx context.Context) error {
+	e := s.state.elastic
+	if e == nil {
+		return nil
+	}
+	mine, err := e.Said()
+	if err != nil {
+		return err
+	}
+	all, err := s.comm.AllgatherBlobs(ctx, mine)
+	if err != nil {
+		return err
+	}
+	sums, err := e.Agree(all)
+	if err != nil {
+		return fmt.Errorf("commit at step %d: %w", s.state.step, err)
+	}
+	for _, x := range sums {
+		book(&s.state.ledger, x.Epoch, x.Count, x.Sum, x.Done)
+	}
+	complete(&s.state.ledger)
+	return nil
 }

@@ -1,10 +1,17 @@
 package elastic
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // save makes the live state the newest commit. Its cost is one pass over the tensors; the hash waits until it is needed.
 func (s *State) save(generation uint64) error {
 	m := meta{Life: s.life, Step: s.step, Cursor: s.sampler.Cursor(), Ledger: s.ledger, values: make([][]byte, len(s.values))}
+	if s.elastic != nil {
+		at := s.elastic.StateDict()
+		m.Elastic = &at
+	}
 	var err error
 	for i, v := range s.values {
 		if m.values[i], err = v.Save(); err != nil {
@@ -72,6 +79,15 @@ func (s *State) restoreMeta() error {
 		}
 	}
 	s.life, s.step, s.ledger = m.Life, m.Step, m.Ledger
-	s.sampler.Seek(m.Cursor)
+	if s.elastic == nil {
+		s.sampler.Seek(m.Cursor)
+		return nil
+	}
+	if m.Elastic == nil {
+		return errors.New("restore: the commit is of another sampler")
+	}
+	if err := s.elastic.LoadStateDict(*m.Elastic); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
 	return nil
 }

@@ -159,6 +159,9 @@ func (r *runner) build(ctx context.Context, a wire.Assignment, s *Session, l *li
 func (r *runner) train(ctx context.Context, s *Session) error {
 	before := r.place
 	r.place = s.Place
+	if e := r.state.elastic; e != nil {
+		e.place(s.Rank, s.World)
+	}
 	if err := s.reset(ctx, before); err != nil {
 		return err
 	}

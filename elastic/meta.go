@@ -11,9 +11,12 @@ import (
 
 // meta is the part of a snapshot that is not tensors.
 type meta struct {
-	Life   uint64      `json:"life"` // see checkpoint.Name
-	Step   uint64      `json:"step"`
-	Cursor Cursor      `json:"cursor"`
+	Life   uint64 `json:"life"` // see checkpoint.Name
+	Step   uint64 `json:"step"`
+	Cursor Cursor `json:"cursor"`
+	// Elastic is where an ElasticSampler is.
+	Elastic *ElasticState `json:"elastic,omitempty"`
+
 	Ledger wire.Ledger `json:"ledger"`
 	Sizes  []int       `json:"sizes"` // bytes of each value
 	values [][]byte    // in the order of their registration

@@ -108,5 +108,8 @@ func (s *State) layout() digest {
 		fmt.Fprintf(h, "value %q\n", v.name)
 	}
 	fmt.Fprintf(h, "data %d %d\n", s.sampler.samples, s.sampler.seed)
+	if e := s.elastic; e != nil {
+		fmt.Fprintf(h, "elastic data %d %d\n", e.samples, e.seed)
+	}
 	return digest(h.Sum(nil))
 }

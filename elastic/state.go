@@ -22,7 +22,8 @@ type Element interface {
 // step: a value of one rank alone is replaced by another's at the next regrouping. A State belongs to one goroutine.
 type State struct {
 	sampler *Sampler
-	life    uint64 // of the job, see checkpoint.Name
+	elastic *ElasticSampler // reads the data instead; nil = none
+	life    uint64          // of the job, see checkpoint.Name
 	step    uint64
 	ledger  wire.Ledger
 	tensors []tensor
@@ -63,6 +64,15 @@ func NewState(sampler *Sampler) *State {
 	return &State{sampler: sampler, life: 1, ledger: wire.Ledger{Samples: sampler.samples}, shelf: newShelf()}
 }
 
+// Sample has the state read its data with an ElasticSampler.
+func (s *State) Sample(with *ElasticSampler) {
+	if with == nil || s.elastic != nil || s.sampler.samples > 0 {
+		s.err = errors.Join(s.err, errors.New("a state has one sampler"))
+		return
+	}
+	s.elastic, s.ledger.Samples = with, with.samples
+}
+
 // Tensor makes the elements of t part of the state under a name. Restoring writes into t, so the program must keep
 // using this slice and not another one. Its length stays: members agree on it before anything is sent. What grows is a value,
 // see State.Handle.
@@ -90,8 +100,13 @@ func (s *State) claim(name string) {
 // Step is the number of steps that this state has behind it.
 func (s *State) Step() uint64 { return s.step }
 
-// Cursor is the place in the data.
-func (s *State) Cursor() Cursor { return s.sampler.Cursor() }
+// Cursor is the place in the data; with an ElasticSampler, the epoch and how many of its samples were consumed as of the last commit.
+func (s *State) Cursor() Cursor {
+	if e := s.elastic; e != nil {
+		return Cursor{Epoch: e.epoch, Position: e.done.count()}
+	}
+	return s.sampler.Cursor()
+}
 
 // Committed names the newest commit that this worker holds; Generation 0 = none. Hash is empty until a Sync needed it.
 func (s *State) Committed() wire.Commit {
