@@ -23,7 +23,7 @@ type Endpoint struct {
 	life      context.Context //nolint:containedctx // the endpoint's own end, not a caller's
 	end       context.CancelFunc
 	tasks     sync.WaitGroup
-	slots     chan struct{} // bounds handshakes in progress
+	slots     chan struct{}                // bounds handshakes in progress
 	wire      func(net.Conn) (wire, error) // newWire; tests look over its shoulder
 
 	// Limits against peers that misbehave; see NewEndpoint for the values.

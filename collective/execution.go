@@ -19,8 +19,8 @@ type execution struct {
 	ranks    []int // of the places in the plan; nil = they are the same
 	src, dst []byte
 	out, in  []int // of an all-to-all: where the blocks begin and the last one ends
-	size     int // bytes of an element in memory
-	wide     int // and on the wire
+	size     int   // bytes of an element in memory
+	wide     int   // and on the wire
 
 	aside  []byte // a message that must be combined, or widened
 	outbox []byte // a message made narrow

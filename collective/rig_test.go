@@ -44,17 +44,24 @@ func (r *rig) endpoint() *Endpoint {
 
 func (r *rig) kill() {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.dead = true
-	conns, wires := r.conns, r.wires
-	r.conns, r.wires = nil, nil
-	r.mu.Unlock()
 	_ = r.Transport.Close()
-	for c := range conns {
+	for c := range r.conns {
 		_ = c.Close()
 	}
-	for _, w := range wires {
+	for _, w := range r.wires {
 		w.shut()
 	}
+	r.conns, r.wires = nil, nil
+}
+
+// gone tells whether the rank is dead: it has nothing more to say, though not all that breaks
+// breaks in the same moment.
+func (r *rig) gone() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dead
 }
 
 func (r *rig) writes() int {
@@ -113,6 +120,9 @@ type rigConn struct {
 }
 
 func (c *rigConn) Write(p []byte) (int, error) {
+	if c.rig.gone() {
+		return 0, errRig
+	}
 	// Goodbyes and their answers come when nobody needs this rank any more, and beats come by
 	// the clock: at no fixed place among the other writes.
 	control := len(p) == headLen && (p[0] == byte(frameBye) || p[0] == byte(frameByeAck) || p[0] == byte(frameBeat))
@@ -126,4 +136,3 @@ func (c *rigConn) Write(p []byte) (int, error) {
 	}
 	return c.Conn.Write(p)
 }
-

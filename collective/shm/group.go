@@ -11,6 +11,9 @@ import (
 // Group is one member of a group. One operation at a time; all members must call the same
 // ones.
 type Group struct {
+	// Step, if set, is called before each step of an operation: where tests end a member.
+	Step func()
+
 	rank, size int
 	mem        []byte
 	round      uint64
