@@ -36,6 +36,9 @@ type rigWire struct {
 
 // dies is asked at the begin of each message.
 func (w *rigWire) dies(head, body []byte) bool {
+	if w.rig.gone() {
+		return true
+	}
 	if w.part || !w.rig.dies(0, 0) {
 		return false
 	}

@@ -44,17 +44,24 @@ func (r *rig) endpoint() *Endpoint {
 
 func (r *rig) kill() {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.dead = true
-	conns, wires := r.conns, r.wires
-	r.conns, r.wires = nil, nil
-	r.mu.Unlock()
 	_ = r.Transport.Close()
-	for c := range conns {
+	for c := range r.conns {
 		_ = c.Close()
 	}
-	for _, w := range wires {
+	for _, w := range r.wires {
 		w.shut()
 	}
+	r.conns, r.wires = nil, nil
+}
+
+// gone tells whether the rank is dead: it has nothing more to say, though not all that breaks
+// breaks in the same moment.
+func (r *rig) gone() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dead
 }
 
 func (r *rig) writes() int {
@@ -89,12 +96,6 @@ func (r *rig) Dial(ctx context.Context, addr string) (net.Conn, error) {
 func (r *rig) Accept(ctx context.Context) (net.Conn, error) {
 	c, err := r.Transport.Accept(ctx)
 	return r.hold(c, 0, err)
-}
-
-func (r *rig) gone() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.dead
 }
 
 // dies counts a write and tells whether it is the one to die at.

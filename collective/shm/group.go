@@ -13,6 +13,8 @@ import (
 type Group struct {
 	// OnSleep, if set, is called by the operation that is about to sleep.
 	OnSleep func()
+	// Step, if set, is called before each step of an operation: where tests end a member.
+	Step func()
 
 	rank, size int
 	mem        []byte

@@ -14,11 +14,18 @@ var ErrGone = errors.New("shm: gone")
 
 // raise counts up and wakes whoever sleeps.
 func (g *Group) raise(at int, v uint64) {
+	g.step()
 	g.counter(g.rank, at).Store(v)
 	for q := range g.size {
 		if q != g.rank && atomic.LoadUint32(g.word(q, atSleeps)) != 0 {
 			g.ring(q)
 		}
+	}
+}
+
+func (g *Group) step() {
+	if g.Step != nil {
+		g.Step()
 	}
 }
 
@@ -30,6 +37,7 @@ func (g *Group) ring(rank int) {
 
 // await waits until a member's counter has reached v.
 func (g *Group) await(rank, at int, v uint64) error {
+	g.step()
 	c := g.counter(rank, at)
 	for range g.spins {
 		if c.Load() >= v {
