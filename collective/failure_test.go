@@ -21,42 +21,6 @@ func loop(ctx context.Context, c *Communicator, n, length int) error {
 	return nil
 }
 
-func TestTwoHundredKillsAndReformsOnTheSameEndpoints(t *testing.T) {
-	onEachFabric(t, func(t *testing.T, f fabric) {
-		const world = 3
-		survivors := endpoints(t, f, world-1)
-		ctx := soon(t)
-		for cycle := range 200 {
-			r := newRig(f.listen(t, 1000+cycle), 0)
-			victim := NewEndpoint(r)
-			eps := append([]*Endpoint{victim}, survivors...)
-			place := cycle % world
-			eps[0], eps[place] = eps[place], eps[0]
-			comms := form(t, eps, uint64(cycle+1), nil)
-			errs := each(world, func(rank int) error {
-				if rank == place {
-					if err := loop(ctx, comms[rank], 2, 5000); err != nil {
-						return err
-					}
-					r.kill()
-					return nil
-				}
-				return loop(ctx, comms[rank], 1e9, 5000)
-			})
-			for rank, err := range errs {
-				if rank != place {
-					wantLost(t, rank, err, place)
-				}
-			}
-			closeAll(comms)
-			_ = victim.Close()
-			if t.Failed() {
-				t.Fatalf("cycle %d", cycle)
-			}
-		}
-	})
-}
-
 func TestAbortWakesEveryoneEverywhere(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		var reported atomic.Int32

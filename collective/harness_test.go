@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/regroup-io/regroup/collective/inproc"
 	"github.com/regroup-io/regroup/collective/tcp"
 )
@@ -171,11 +169,4 @@ func eventually(t testing.TB, what string, holds func() bool) {
 			t.Fatalf("never: %s", what)
 		}
 	}
-}
-
-func TestMain(m *testing.M) {
-	if runAsRank() {
-		return
-	}
-	goleak.VerifyTestMain(m)
 }
