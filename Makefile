@@ -17,7 +17,7 @@ SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) 
 
 PYTHON      ?= /usr/bin/python3
 
-.PHONY: help setup torch hatch net node build libregroup wheel test python-test race sim e2e e2e-network chaos reliability e2e-containers fuzz bench bench-control lint fmt generate dev demo check clean
+.PHONY: help setup torch mpi hatch net node build libregroup wheel test python-test race sim e2e e2e-network chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-collective lint fmt generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ hatch: ## install what builds a Python wheel
 
 net: ## install what the tests of the network need (they run as root)
 	@deploy/setup.sh net
+
+mpi: ## install Open MPI, which the engine is measured beside
+	@deploy/setup.sh mpi
 
 node: ## install the foreign NATS client for the tests
 	@deploy/setup.sh node
@@ -108,6 +111,9 @@ bench-control: build net ## 1,000 kills of services and brokers while a job trai
 
 bench-scale: build ## 64, 512 and 5000 simulated agents on three brokers: ranks, notices, memory, into docs/benchmarks.md
 	@$(GO) run ./e2e/scale -out docs/benchmarks.md
+
+bench-collective: setup torch mpi ## allreduce beside gloo and Open MPI, and what a lost rank costs, into docs/benchmarks.md
+	@$(GO) run ./e2e/collective -out docs/benchmarks.md
 
 lint: setup $(TOOLS)/golangci-lint ## golangci-lint and gofumpt
 	@$(TOOLS)/golangci-lint run ./...

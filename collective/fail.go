@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"errors"
+	"syscall"
 	"time"
 )
 
@@ -10,10 +11,10 @@ const (
 	// sayAbort is how long writing the abort may take. The buffers of a healthy
 	// connection take it at once.
 	sayAbort = 20 * time.Millisecond
-	// grace is how long a broken connection is not yet blamed on the neighbour: it
-	// may have left because of a failure that is being told from the other side.
+	// grace is how long a broken connection is not yet blamed on a neighbour that lives:
+	// the news of another failure may be on the way.
 	grace = 5 * time.Millisecond
-	// askFor is how long the neighbour's endpoint is then given to say more.
+	// askFor is how long the neighbour's endpoint is given to say that it lives.
 	askFor = 250 * time.Millisecond
 )
 
@@ -55,7 +56,7 @@ func (c *Communicator) lost(rank int, cause error) error {
 }
 
 // fail records the first failure and wakes everybody. The order matters: whoever is
-// woken by a wire must find the failure, and who makes a wire looks at life afterwards.
+// woken by a wire must find the failure, and so must who makes a wire that is not shut here.
 func (c *Communicator) fail(failure error) {
 	c.failing.Lock()
 	defer c.failing.Unlock()
@@ -68,6 +69,14 @@ func (c *Communicator) fail(failure error) {
 	c.interrupt()
 	c.closeLanes()
 	c.endLife(failure)
+}
+
+// report has a failure go to OnFailure from now on, and returns the one that came before.
+func (c *Communicator) report() error {
+	c.failing.Lock()
+	defer c.failing.Unlock()
+	c.reports.Store(c.Failed() == nil)
+	return c.Failed()
 }
 
 // interrupt wakes whoever waits for a peer in an operation. What is made after it finds
@@ -89,31 +98,38 @@ func (c *Communicator) verdict() []byte {
 	return encodeVerdict(ErrClosed, c.opt.Rank)
 }
 
-// blame fails the communicator for a broken connection, unless the true reason
-// arrives within the grace or the neighbour's endpoint knows it.
+// blame fails the communicator for a broken connection, unless the neighbour's endpoint
+// knows another reason, or it arrives within the grace.
 func (c *Communicator) blame(rank int, cause error) {
-	if c.left(rank) {
-		cause = ErrLeft
-	}
 	select {
 	case <-c.life.Done():
 		return
 	case <-c.quit:
 		return
-	case <-time.After(grace):
+	default:
+	}
+	if c.left(rank) {
+		cause = ErrLeft
 	}
 	// A process that died refuses the connection at once. One that merely left tells
 	// why, so that a loaded machine on which the abort is late blames nobody wrongly.
 	limit, cancel := context.WithTimeoutCause(c.life, askFor, ErrSilent)
 	defer cancel()
 	conn, err := c.dial(limit, rank, forProbe, 0)
-	if err == nil {
-		_ = conn.Close()
-	}
 	var lost *PeerLostError
-	if isVerdict(err) && !(errors.As(err, &lost) && lost.Rank == c.opt.Rank) {
+	switch {
+	case isVerdict(err) && !(errors.As(err, &lost) && lost.Rank == c.opt.Rank):
 		c.fail(err)
 		return
+	case err == nil: // it lives, and knows of nothing yet
+		_ = conn.Close()
+		select {
+		case <-c.life.Done():
+			return
+		case <-c.quit:
+			return
+		case <-time.After(grace):
+		}
 	}
 	c.fail(c.lost(rank, cause))
 }
@@ -123,26 +139,39 @@ func isVerdict(err error) bool {
 	return errors.Is(err, ErrPeerLost) || errors.Is(err, ErrAborted) || errors.Is(err, ErrDiverged)
 }
 
+// exhausted tells errors that a peer can not help: descriptors have run out here.
+func exhausted(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
 // gate is the state of the communicator for a call that begins.
 func (c *Communicator) gate() error {
 	if failure := c.Failed(); failure != nil {
 		return failure
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closing {
+	if c.closing.Load() {
 		return ErrClosed
 	}
 	return nil
 }
 
 // watch aborts the communicator when ctx ends during an operation: part of it is on
-// the wire, and cannot be taken back.
+// the wire, and cannot be taken back. The result ends the watch.
 func (c *Communicator) watch(ctx context.Context) func() bool {
 	if ctx.Done() == nil {
 		return func() bool { return true }
 	}
 	return context.AfterFunc(ctx, func() { c.Abort(context.Cause(ctx)) })
+}
+
+// unlessOver returns err, unless it came because ctx ended: then that ends the generation,
+// and no peer is to blame.
+func (c *Communicator) unlessOver(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	c.Abort(context.Cause(ctx))
+	return c.ended()
 }
 
 const (
@@ -156,21 +185,21 @@ const (
 func (c *Communicator) monitor() {
 	tick := time.NewTicker(c.opt.StallAfter / (beatsPerStall * looksPerBeat))
 	defer tick.Stop()
+	defer c.reportFailure()
 	for before := uint64(0); ; {
 		select {
 		case <-c.quit:
 			return
 		case <-c.life.Done():
-			failure := c.Failed()
-			if failure != nil && !errors.Is(failure, ErrClosed) && c.reports.Load() && c.opt.OnFailure != nil {
-				c.opt.OnFailure(failure)
-			}
 			return
 		case <-tick.C:
 			// Counted in ticks of this process, and not in time: if we ourselves were
 			// stopped, we wake up to one tick and not to a silent world.
 			looks := c.looks.Add(1)
 			waits := c.busy.Load() > 0 && looks-c.waitingSince.Load() > beatsPerStall*looksPerBeat
+			if looks%looksPerBeat == 0 {
+				c.waits.turn(c.opt.Rank, c.waited(), time.Now())
+			}
 			now := c.calls.newest().seq
 			long := c.busy.Load() > 0 && now == before // an operation takes its time: is it the same everywhere?
 			before = now
@@ -183,5 +212,12 @@ func (c *Communicator) monitor() {
 				}
 			}
 		}
+	}
+}
+
+func (c *Communicator) reportFailure() {
+	failure := c.Failed()
+	if failure != nil && !errors.Is(failure, ErrClosed) && c.reports.Load() && c.opt.OnFailure != nil {
+		c.opt.OnFailure(failure)
 	}
 }

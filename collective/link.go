@@ -22,8 +22,9 @@ type link struct {
 	sayings atomic.Uint32
 	wake    chan struct{}
 
-	quiet   atomic.Int32 // ticks of the monitor since something came
-	left    atomic.Bool  // the peer said goodbye
+	quiet   atomic.Int32  // ticks of the monitor since something came
+	left    atomic.Bool   // the peer said goodbye
+	seq     atomic.Uint64 // of the operation in which the peer was
 	settled chan struct{}
 	once    sync.Once
 }
@@ -70,9 +71,11 @@ func (l *link) write() {
 		}
 		what := l.sayings.Swap(0)
 		for _, s := range sayings {
-			if what&s.bit != 0 {
+			if what&s.bit != 0 && s.kind == frameBeat {
+				_ = l.send(head{kind: frameBeat, call: l.c.calls.newest()}, l.c.waits.encode())
+			} else if what&s.bit != 0 {
 				// An error shows at the reader as well, which knows what to make of it.
-				_ = l.send(head{kind: s.kind, call: l.c.calls.newest()}, nil)
+				_ = l.send(head{kind: s.kind}, nil)
 			}
 		}
 	}
@@ -124,12 +127,14 @@ func (l *link) handle(b []byte) error {
 	}
 	switch h.kind {
 	case frameBeat:
+		l.seq.Store(h.call.seq)
+		l.c.waits.add(text, l.c.opt.World)
 		if mine, ok := l.c.calls.differs(h.call); ok {
 			l.c.diverged(l.peer, mine, h.call)
 		}
 	case frameBye:
-		l.c.departed(l.peer)
 		l.left.Store(true)
+		l.c.departed(l.peer)
 		l.say(sayByeAck)
 	case frameByeAck:
 		l.settle()

@@ -4,6 +4,7 @@
 #   deploy/setup.sh torch   PyTorch of the distribution
 #   deploy/setup.sh hatch   what builds a Python wheel
 #   deploy/setup.sh net     what the tests of the network need: namespaces and packet filters
+#   deploy/setup.sh mpi     Open MPI, which the engine is measured beside
 #   deploy/setup.sh node    a NATS client that is not ours, for the tests
 set -euo pipefail
 
@@ -29,6 +30,9 @@ torch)
 hatch)
   /usr/bin/python3 -c 'import hatchling' 2>/dev/null || packages python3-hatchling
   ;;
+mpi)
+  command -v mpicc >/dev/null && command -v mpirun >/dev/null || packages openmpi-bin libopenmpi-dev
+  ;;
 net)
   missing=()
   command -v ip >/dev/null || missing+=(iproute2)
@@ -40,5 +44,5 @@ node)
   cd "$(dirname "$0")/../e2e/local/testdata/foreign"
   [ -d node_modules/@nats-io/jetstream ] || npm ci --silent --no-fund --no-audit
   ;;
-*) fail "usage: deploy/setup.sh go|torch|hatch|net|node" ;;
+*) fail "usage: deploy/setup.sh go|torch|hatch|mpi|net|node" ;;
 esac
