@@ -66,8 +66,8 @@ class Process(unittest.TestCase):
         (p,) = start(
             """
             hvd.allreduce(torch.ones(3))
-            print("ready", flush=True)
             try:
+                print("ready", flush=True)
                 while True:
                     time.sleep(0.01)
                     hvd.allreduce(torch.ones(3))
@@ -83,8 +83,8 @@ class Process(unittest.TestCase):
         a, b = start(
             """
             hvd.barrier()
-            print("ready", flush=True)
             try:
+                print("ready", flush=True)
                 if hvd.rank() == 0:
                     hvd.synchronize(hvd.allreduce_async(torch.ones(3)))  # the other one never comes
                 time.sleep(60)

@@ -74,9 +74,7 @@ def fault(state, batch_idx):
         raise KeyError("a mistake in the script")
 
 
-state = hvd.elastic.TorchState(
-    model=model_, optimizer=optimizer_, sampler=sampler, epoch=0, batch=0
-)
+state = hvd.elastic.TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=0, batch=0)
 state.register_reset_callbacks([on_state_reset])
 train(state)
 checksum = sum(p.double().abs().sum().item() for p in model.parameters())
