@@ -60,6 +60,10 @@ func (c *Communicator) lost(rank int, cause error) error {
 func (c *Communicator) fail(failure error) {
 	c.failing.Lock()
 	defer c.failing.Unlock()
+	var lost *PeerLostError
+	if errors.As(failure, &lost) && lost.Rank == c.opt.Rank && c.leaves() {
+		failure = ErrClosed // the others miss this rank, which knows
+	}
 	if c.life.Err() != nil || !c.failure.CompareAndSwap(nil, &failure) {
 		return
 	}
@@ -101,6 +105,9 @@ func (c *Communicator) verdict() []byte {
 // blame fails the communicator for a broken connection, unless the true reason
 // arrives within the grace or the neighbour's endpoint knows it.
 func (c *Communicator) blame(rank int, cause error) {
+	if c.leaves() {
+		return // a peer that misses this rank ends its connections
+	}
 	if c.left(rank) {
 		cause = ErrLeft
 	}
@@ -142,12 +149,17 @@ func (c *Communicator) gate() error {
 	if failure := c.Failed(); failure != nil {
 		return failure
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closing {
+	if c.leaves() {
 		return ErrClosed
 	}
 	return nil
+}
+
+// leaves tells whether Close was called.
+func (c *Communicator) leaves() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closing
 }
 
 // watch aborts the communicator when ctx ends during an operation: part of it is on
