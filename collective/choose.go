@@ -76,13 +76,13 @@ func validateTable(table []Rule) error {
 	return nil
 }
 
-// choose returns the algorithm for an operation on so many bytes.
-func (o *Options) choose(m method, bytes int) Algorithm {
+// choose returns the algorithm for an operation of so many ranks on so many bytes.
+func (o *Options) choose(m method, world, bytes int) Algorithm {
 	name := methodNames[m]
 	for _, table := range [...][]Rule{o.Table, measured} {
 		for i := range table {
 			r := &table[i]
-			if r.Operation == name && (r.MaxWorld == 0 || o.World <= r.MaxWorld) && (r.MaxBytes == 0 || bytes <= r.MaxBytes) {
+			if r.Operation == name && (r.MaxWorld == 0 || world <= r.MaxWorld) && (r.MaxBytes == 0 || bytes <= r.MaxBytes) {
 				return r.Algorithm
 			}
 		}
@@ -90,20 +90,22 @@ func (o *Options) choose(m method, bytes int) Algorithm {
 	return Ring
 }
 
-// prepare makes the plan of a call.
-func (x *execution) prepare(k call, place schedule.Place, offsets []int, size int) {
-	p, n := &x.plan, int(k.count)
+// prepare makes the plan of a call on n elements among the ranks of a list, nil = all: this
+// one has the given place there, and root is one, too.
+func (x *execution) prepare(k call, place schedule.Place, ranks []int, n, root int, offsets []int) {
+	p := &x.plan
+	size := k.dtype.Size()
 	wide := size
 	if k.narrow {
 		wide = k.wire.Size()
 	}
 	bytes := n * wide
 	chunk := x.c.opt.chunk(bytes, wide)
-	a := x.c.opt.choose(k.method, bytes)
+	a := x.c.opt.choose(k.method, place.World, bytes)
 	if k.narrow && a != Direct {
 		a = Ring // the others would round on each hop
 	}
-	x.place = place.Rank
+	x.place, x.ranks = place.Rank, ranks
 	switch k.method {
 	case allreduce:
 		switch a {
@@ -133,18 +135,18 @@ func (x *execution) prepare(k call, place schedule.Place, offsets []int, size in
 		}
 	case broadcast:
 		if a == Tree {
-			schedule.TreeBroadcast(p, place, int(k.root), n, chunk)
+			schedule.TreeBroadcast(p, place, root, n, chunk)
 		} else {
-			schedule.ChainBroadcast(p, place, int(k.root), n, chunk)
+			schedule.ChainBroadcast(p, place, root, n, chunk)
 		}
 	case reduce:
 		switch a {
 		case Direct:
-			schedule.DirectReduce(p, place, int(k.root), n, chunk)
+			schedule.DirectReduce(p, place, root, n, chunk)
 		case Tree:
-			schedule.TreeReduce(p, place, int(k.root), n, chunk)
+			schedule.TreeReduce(p, place, root, n, chunk)
 		default:
-			schedule.ChainReduce(p, place, int(k.root), n, chunk)
+			schedule.ChainReduce(p, place, root, n, chunk)
 		}
 	case barrier:
 		schedule.Barrier(p, place)

@@ -15,8 +15,7 @@ func TestACallThatCloseOvertakesEnds(t *testing.T) {
 		comms := group(t, fabrics()[1], 2, func(o *Options) { o.InlineBytes = -1 })
 		mustAll(t, 2, func(r int) error { return loop(soon(t), comms[r], 1, 10) })
 		c := comms[0]
-		end, err := c.take(soon(t))
-		if err != nil {
+		if err := c.take(soon(t)); err != nil {
 			t.Fatal(err)
 		}
 		closed := make(chan error)
@@ -26,7 +25,7 @@ func TestACallThatCloseOvertakesEnds(t *testing.T) {
 		go func() {
 			buf := make([]float32, 10)
 			err := c.carryOut(context.Background(), call{method: allreduce, dtype: Of(buf).Type}, Of(buf), Of(buf), nil)
-			end()
+			c.endTurn()
 			done <- err
 		}()
 		select {

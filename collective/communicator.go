@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -28,8 +29,8 @@ type Communicator struct {
 	quit    chan struct{} // closed by Close when nothing is left to be said
 	tasks   sync.WaitGroup
 
+	closing   atomic.Bool // set under mu
 	mu        sync.Mutex
-	closing   bool
 	ahead     map[int]*link // that this rank has dialled; nil = not yet
 	behind    map[int]*link // that have dialled this rank
 	admitted  map[int]bool  // of those
@@ -40,13 +41,18 @@ type Communicator struct {
 	paths     map[int]*path
 	closeOnce sync.Once
 
-	turn    chan struct{} // held by the running collective operation
-	seq     uint64        // guarded by turn
-	offsets []int         // scratch, guarded by turn
-	scaled  []int         // likewise
+	turn    turn            // of collective operations
+	during  context.Context //nolint:containedctx // that of the running operation; guarded by turn
+	unwatch func() bool     // nil = it is not watched; likewise
+	seq     uint64          // guarded by turn
+	offsets []int           // scratch, guarded by turn
+	scaled  []int           // likewise
 	calls   calls
+	waits   waits
+	started started
 	local   *shm.Group   // with the ranks of this machine; nil = none, see apart
 	apart   error        // why there is none
+	nodes   *nodes       // nil = all ranks share memory, or none do
 	work    execution    // guarded by turn
 	sender  bool         // its second thread runs; guarded by turn
 	spins   int          // how often a thread looks before it sleeps
@@ -72,7 +78,7 @@ func New(ctx context.Context, o Options) (*Communicator, error) {
 		ahead: map[int]*link{}, behind: map[int]*link{}, admitted: map[int]bool{},
 		lanes: map[int]*lane{}, paths: map[int]*path{},
 		shares: make(chan share, max(o.LocalSize, 1)), sharing: map[int]bool{},
-		turn: make(chan struct{}, 1), spins: spinsFor(o),
+		spins: spinsFor(o),
 	}
 	c.life, c.endLife = context.WithCancelCause(context.Background())
 	c.work.init(c)
@@ -93,6 +99,9 @@ func (c *Communicator) join(ctx context.Context) error {
 			return err
 		}
 		if err := c.share(ctx); err != nil {
+			return err
+		}
+		if err := c.survey(ctx); err != nil {
 			return err
 		}
 	}
@@ -145,10 +154,37 @@ func (c *Communicator) Close() error {
 	return nil
 }
 
+// settle waits until the neighbours have heard everything, within bounds that hold for all
+// of them together. A rank that is lost has nothing to hear.
+func (c *Communicator) settle(links []*link) {
+	within, enough := context.WithTimeout(context.Background(), byeFor)
+	defer enough()
+	defer context.AfterFunc(c.life, func() { time.AfterFunc(abortFor, enough) })()
+	for _, l := range links {
+		select {
+		case <-l.settled:
+			continue
+		case <-within.Done():
+			return
+		case <-c.life.Done():
+		}
+		var lost *PeerLostError
+		if errors.As(c.Failed(), &lost) && lost.Rank == l.peer {
+			continue
+		}
+		select {
+		case <-l.settled:
+		case <-within.Done():
+			return
+		}
+	}
+}
+
 func (c *Communicator) close() {
 	c.mu.Lock()
-	c.closing = true
+	c.closing.Store(true)
 	c.mu.Unlock()
+	c.started.close()
 	if c.Failed() == nil && c.busy.Load() > 0 {
 		c.fail(ErrClosed)
 	}
@@ -158,7 +194,7 @@ func (c *Communicator) close() {
 			l.say(sayBye)
 		}
 	}
-	c.part(links)
+	c.settle(links)
 	c.opt.Endpoint.unregister(c, c.verdict())
 	close(c.quit)
 	c.endLife(ErrClosed)
@@ -178,25 +214,5 @@ func (c *Communicator) close() {
 	}
 	if c.local != nil {
 		c.local.Close()
-	}
-}
-
-// part waits until the neighbours have read all that was sent to them, but not for long.
-func (c *Communicator) part(links []*link) {
-	limit := time.NewTimer(byeFor)
-	defer limit.Stop()
-	failed := c.life.Done()
-	for _, l := range links {
-		for settled := false; !settled; {
-			select {
-			case <-l.settled:
-				settled = true
-			case <-failed:
-				failed = nil
-				limit.Reset(abortFor)
-			case <-limit.C:
-				return
-			}
-		}
 	}
 }

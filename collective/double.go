@@ -16,6 +16,7 @@ func (x *execution) double() error {
 		default:
 		}
 	}
+	x.c.watchNow()
 	second := len(x.plan.Sends) > 0
 	if second {
 		x.c.startSender()

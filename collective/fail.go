@@ -11,10 +11,10 @@ const (
 	// sayAbort is how long writing the abort may take. The buffers of a healthy
 	// connection take it at once.
 	sayAbort = 20 * time.Millisecond
-	// grace is how long a broken connection is not yet blamed on the neighbour: it
-	// may have left because of a failure that is being told from the other side.
+	// grace is how long a broken connection is not yet blamed on a neighbour that lives:
+	// the news of another failure may be on the way.
 	grace = 5 * time.Millisecond
-	// askFor is how long the neighbour's endpoint is then given to say more.
+	// askFor is how long the neighbour's endpoint is given to say that it lives.
 	askFor = 250 * time.Millisecond
 )
 
@@ -60,10 +60,6 @@ func (c *Communicator) lost(rank int, cause error) error {
 func (c *Communicator) fail(failure error) {
 	c.failing.Lock()
 	defer c.failing.Unlock()
-	var lost *PeerLostError
-	if errors.As(failure, &lost) && lost.Rank == c.opt.Rank && c.leaves() {
-		failure = ErrClosed // the others miss this rank, which knows
-	}
 	if c.life.Err() != nil || !c.failure.CompareAndSwap(nil, &failure) {
 		return
 	}
@@ -102,41 +98,55 @@ func (c *Communicator) verdict() []byte {
 	return encodeVerdict(ErrClosed, c.opt.Rank)
 }
 
-// blame fails the communicator for a broken connection, unless the true reason
-// arrives within the grace or the neighbour's endpoint knows it.
+// told is the reverse, for what a peer says. That this rank has left is no news to it.
+func (c *Communicator) told(b []byte) (error, bool) {
+	failure, ok := decodeVerdict(b, c.opt.Generation, c.opt.World)
+	var lost *PeerLostError
+	if c.closing.Load() && errors.As(failure, &lost) && lost.Rank == c.opt.Rank {
+		return ErrClosed, ok
+	}
+	return failure, ok
+}
+
+// blame fails the communicator for a broken connection, unless the neighbour's endpoint
+// knows another reason, or it arrives within the grace.
 func (c *Communicator) blame(rank int, cause error) {
-	if c.leaves() {
-		return // a peer that misses this rank ends its connections
-	}
-	if c.left(rank) {
-		cause = ErrLeft
-	}
 	select {
 	case <-c.life.Done():
 		return
 	case <-c.quit:
 		return
-	case <-time.After(grace):
+	default:
+	}
+	if c.left(rank) {
+		cause = ErrLeft
 	}
 	// A process that died refuses the connection at once. One that merely left tells
 	// why, so that a loaded machine on which the abort is late blames nobody wrongly.
 	limit, cancel := context.WithTimeoutCause(c.life, askFor, ErrSilent)
 	defer cancel()
 	conn, err := c.dial(limit, rank, forProbe, 0)
-	if err == nil {
-		_ = conn.Close()
-	}
 	var lost *PeerLostError
-	if isVerdict(err) && !(errors.As(err, &lost) && lost.Rank == c.opt.Rank) {
+	switch {
+	case isVerdict(err) && !(errors.As(err, &lost) && lost.Rank == c.opt.Rank):
 		c.fail(err)
 		return
+	case err == nil: // it lives, and knows of nothing yet
+		_ = conn.Close()
+		select {
+		case <-c.life.Done():
+			return
+		case <-c.quit:
+			return
+		case <-time.After(grace):
+		}
 	}
 	c.fail(c.lost(rank, cause))
 }
 
 // isVerdict tells how a generation ended from why a connection could not be made.
 func isVerdict(err error) bool {
-	return errors.Is(err, ErrPeerLost) || errors.Is(err, ErrAborted) || errors.Is(err, ErrDiverged)
+	return errors.Is(err, ErrPeerLost) || errors.Is(err, ErrAborted) || errors.Is(err, ErrDiverged) || errors.Is(err, ErrClosed)
 }
 
 // exhausted tells errors that a peer can not help: descriptors have run out here.
@@ -149,21 +159,14 @@ func (c *Communicator) gate() error {
 	if failure := c.Failed(); failure != nil {
 		return failure
 	}
-	if c.leaves() {
+	if c.closing.Load() {
 		return ErrClosed
 	}
 	return nil
 }
 
-// leaves tells whether Close was called.
-func (c *Communicator) leaves() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closing
-}
-
 // watch aborts the communicator when ctx ends during an operation: part of it is on
-// the wire, and cannot be taken back.
+// the wire, and cannot be taken back. The result ends the watch.
 func (c *Communicator) watch(ctx context.Context) func() bool {
 	if ctx.Done() == nil {
 		return func() bool { return true }
@@ -204,6 +207,9 @@ func (c *Communicator) monitor() {
 			// stopped, we wake up to one tick and not to a silent world.
 			looks := c.looks.Add(1)
 			waits := c.busy.Load() > 0 && looks-c.waitingSince.Load() > beatsPerStall*looksPerBeat
+			if looks%looksPerBeat == 0 {
+				c.waits.turn(c.opt.Rank, c.waited(), time.Now())
+			}
 			now := c.calls.newest().seq
 			long := c.busy.Load() > 0 && now == before // an operation takes its time: is it the same everywhere?
 			before = now

@@ -116,6 +116,7 @@ func TestAConnectionThatCameTooEarlyIsClosed(t *testing.T) {
 	first := options(eps, 1, 0)
 	errs := each(world, func(rank int) error {
 		o := options(eps, 1, rank)
+		o.LocalRank, o.LocalSize = 0, 1
 		if rank < 2 {
 			o.LocalRank, o.LocalSize = rank, 2
 		}

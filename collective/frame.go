@@ -142,9 +142,9 @@ func parseHead(b []byte) (head, error) {
 	switch h.kind {
 	case frameData:
 		limit = maxChunk
-	case frameAbort:
+	case frameAbort, frameBeat:
 		limit = maxControl
-	case frameBeat, frameBye, frameByeAck, frameDirect:
+	case frameBye, frameByeAck, frameDirect:
 	default:
 		return head{}, fmt.Errorf("%w: kind %d", errFrame, b[0])
 	}

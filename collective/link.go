@@ -22,8 +22,9 @@ type link struct {
 	sayings atomic.Uint32
 	wake    chan struct{}
 
-	quiet   atomic.Int32 // ticks of the monitor since something came
-	left    atomic.Bool  // the peer said goodbye
+	quiet   atomic.Int32  // ticks of the monitor since something came
+	left    atomic.Bool   // the peer said goodbye
+	seq     atomic.Uint64 // of the operation in which the peer was
 	settled chan struct{}
 	once    sync.Once
 }
@@ -70,9 +71,11 @@ func (l *link) write() {
 		}
 		what := l.sayings.Swap(0)
 		for _, s := range sayings {
-			if what&s.bit != 0 {
+			if what&s.bit != 0 && s.kind == frameBeat {
+				_ = l.send(head{kind: frameBeat, call: l.c.calls.newest()}, l.c.waits.encode())
+			} else if what&s.bit != 0 {
 				// An error shows at the reader as well, which knows what to make of it.
-				_ = l.send(head{kind: s.kind, call: l.c.calls.newest()}, nil)
+				_ = l.send(head{kind: s.kind}, nil)
 			}
 		}
 	}
@@ -124,6 +127,8 @@ func (l *link) handle(b []byte) error {
 	}
 	switch h.kind {
 	case frameBeat:
+		l.seq.Store(h.call.seq)
+		l.c.waits.add(text, l.c.opt.World)
 		if mine, ok := l.c.calls.differs(h.call); ok {
 			l.c.diverged(l.peer, mine, h.call)
 		}
@@ -134,7 +139,7 @@ func (l *link) handle(b []byte) error {
 	case frameByeAck:
 		l.settle()
 	case frameAbort:
-		failure, ok := decodeVerdict(text, l.c.opt.Generation, l.c.opt.World)
+		failure, ok := l.c.told(text)
 		if !ok {
 			return errFrame
 		}

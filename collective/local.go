@@ -46,14 +46,18 @@ func (c *Communicator) share(ctx context.Context) error {
 	group, conns, err := c.formGroup(forming, arena)
 	// Closed only when a failure is on record: who sees one end asks this rank why.
 	defer closeConns(conns)
+	failure, over := c.Failed(), ctx.Err() != nil
+	if (failure != nil || over) && group != nil { // it has formed in the same moment
+		group.Close()
+	}
 	var lost *shm.MemberError
 	switch {
-	case c.Failed() != nil:
-		return c.Failed()
+	case failure != nil:
+		return failure
 	case errors.Is(err, shm.ErrUnavailable):
 		c.apart = err
 		return nil
-	case ctx.Err() != nil:
+	case over:
 		c.Abort(context.Cause(ctx))
 		return c.Failed()
 	case errors.As(err, &lost):
@@ -62,6 +66,7 @@ func (c *Communicator) share(ctx context.Context) error {
 		c.Abort(err)
 		return c.Failed()
 	}
+	group.OnSleep = c.watchNow
 	c.mu.Lock()
 	c.local = group
 	c.mu.Unlock()

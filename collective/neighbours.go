@@ -92,7 +92,7 @@ func (c *Communicator) attach(conn net.Conn, peer int, links map[int]*link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := newLink(c, conn, peer)
-	if c.closing {
+	if c.closing.Load() {
 		// The peer was welcomed a moment ago. Without a word it would blame us.
 		_ = conn.SetWriteDeadline(time.Now().Add(sayAbort))
 		_ = l.send(head{kind: frameAbort}, c.verdict())

@@ -46,7 +46,7 @@ type Options struct {
 	Peers func(ctx context.Context, rank int) (string, error)
 
 	// StallAfter is how long nothing may come from a peer's process while an
-	// operation waits for it. Then the peer is lost. Zero means 10 s. Too small:
+	// operation waits for it. Then the peer is lost. Zero means 11 s. Too small:
 	// processes that the system does not schedule in time are taken for dead; too
 	// large: frozen machines cost more time. Death of a process does not wait for it.
 	StallAfter time.Duration
@@ -64,8 +64,8 @@ type Options struct {
 	InlineBytes int
 
 	// LocalSize is the number of ranks on this machine; they are adjacent, and this one is
-	// number LocalRank of them. They share memory if they can. Zero means that nothing is
-	// known.
+	// number LocalRank of them. They share memory if they can, and operations go machine by
+	// machine where that is less to send. Zero means that nothing is known, on all ranks.
 	LocalRank, LocalSize int
 	// NoSharedMemory has ranks of one machine talk over connections.
 	NoSharedMemory bool
@@ -77,7 +77,7 @@ type Options struct {
 }
 
 const (
-	defaultStallAfter = 10 * time.Second
+	defaultStallAfter = 11 * time.Second // a hang is taken for one after 10 s at the earliest, by who sees more of it
 	smallChunk        = 256 << 10
 	largeChunk        = 1 << 20
 	largeOperation    = 16 << 20 // from which on messages are large
@@ -130,7 +130,7 @@ func (o *Options) validate() error {
 // settings is a hash of what all ranks must have alike for their plans to fit together.
 func (o *Options) settings() uint64 {
 	h := fnv.New64a()
-	fmt.Fprint(h, o.ChunkBytes, o.Streams, o.Table, o.NoSharedMemory)
+	fmt.Fprint(h, o.ChunkBytes, o.Streams, o.Table, o.NoSharedMemory, o.LocalSize > 0, o.LocalSize == o.World)
 	return h.Sum64()
 }
 

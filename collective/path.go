@@ -41,6 +41,7 @@ func (c *Communicator) outgoing(ctx context.Context, rank int) (*path, error) {
 	p := c.path(rank)
 	c.mu.Unlock()
 	for len(p.out) < c.opt.Streams {
+		c.watchNow()
 		conn, err := c.open(ctx, rank, forWire, len(p.out))
 		if err != nil {
 			return nil, err
@@ -68,6 +69,12 @@ func (c *Communicator) incoming(rank int) (*path, error) {
 	c.mu.Lock()
 	p := c.path(rank)
 	c.mu.Unlock()
+	select {
+	case <-p.arrived:
+		return p, nil
+	default:
+	}
+	c.watchNow()
 	return p, c.arrival(rank, p.arrived, p.gone)
 }
 

@@ -90,26 +90,32 @@ func TestRandomProgramsGiveWhatOneProcessWould(t *testing.T) {
 }
 
 func runProgram(t *testing.T, f fabric, s settings, seed uint64) {
-	rng := rand.New(rand.NewPCG(seed, 1))
+	most := 60_000
+	if s.chunk == 1 { // a message for each element
+		most = 40
+	}
+	play(t, group(t, f, s.world, s.apply), seed, most)
+}
+
+// play has the ranks run a random program of all operations, on up to so many elements, and
+// checks what they got.
+func play(t *testing.T, comms []*Communicator, seed uint64, most int) {
+	rng, world := rand.New(rand.NewPCG(seed, 1)), len(comms)
 	var program []step
 	for _, name := range stepNames {
-		most := 3000
+		n := min(most, 3000)
 		if rng.IntN(6) == 0 {
-			most = 60_000
+			n = most
 		}
-		if s.chunk == 1 { // a message for each element
-			most = 40
-		}
-		program = append(program, draw(rng, name, s.world, most))
+		program = append(program, draw(rng, name, world, n))
 	}
 	rng.Shuffle(len(program), func(i, j int) { program[i], program[j] = program[j], program[i] })
-	comms := group(t, f, s.world, s.apply)
 	got := make([][][]byte, len(program))
 	for i := range got {
-		got[i] = make([][]byte, s.world)
+		got[i] = make([][]byte, world)
 	}
 	ctx := soon(t)
-	mustAll(t, s.world, func(r int) (err error) {
+	mustAll(t, world, func(r int) (err error) {
 		rng := rand.New(rand.NewPCG(seed, uint64(r)+2))
 		for i, step := range program {
 			if got[i][r], err = step.run(ctx, comms[r], rng); err != nil {
@@ -179,7 +185,7 @@ func TestATableIsObeyed(t *testing.T) {
 			for _, world := range worlds {
 				for _, bytes := range []int{0, 1000, 100 << 20} {
 					o := Options{World: world, Table: forced(a)}
-					if got := o.choose(method(m), bytes); got != a {
+					if got := o.choose(method(m), world, bytes); got != a {
 						t.Errorf("%s of %d bytes among %d: %s, not %s", operation, bytes, world, got, a)
 					}
 				}
@@ -188,7 +194,7 @@ func TestATableIsObeyed(t *testing.T) {
 	}
 	o := Options{World: 3, Table: []Rule{{"Allreduce", 2, 0, Direct}, {"Allreduce", 0, 10, Doubling}, {"Allreduce", 3, 100, Halving}}}
 	for bytes, want := range map[int]Algorithm{10: Doubling, 11: Halving, 100: Halving, 101: Direct} {
-		if got := o.choose(allreduce, bytes); got != want {
+		if got := o.choose(allreduce, o.World, bytes); got != want {
 			t.Errorf("%d bytes: %s, not %s", bytes, got, want)
 		}
 	}

@@ -121,11 +121,11 @@ type rigConn struct {
 
 func (c *rigConn) Write(p []byte) (int, error) {
 	if c.rig.gone() {
-		return 0, errRig
+		return 0, errRig // the dead do not say that others are
 	}
 	// Goodbyes and their answers come when nobody needs this rank any more, and beats come by
 	// the clock: at no fixed place among the other writes.
-	control := len(p) == headLen && (p[0] == byte(frameBye) || p[0] == byte(frameByeAck) || p[0] == byte(frameBeat))
+	control := len(p) >= headLen && (p[0] == byte(frameBye) || p[0] == byte(frameByeAck) || p[0] == byte(frameBeat))
 	if !control {
 		c.n++
 		if c.rig.dies(c.dial, c.n) {

@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"runtime"
 
 	"github.com/regroup-io/regroup/collective/kernel"
 	"github.com/regroup-io/regroup/collective/schedule"
@@ -15,7 +16,7 @@ import (
 // Allreduce combines the tensors of all ranks and leaves the result in each of them, with
 // the same bits everywhere.
 func (c *Communicator) Allreduce(ctx context.Context, t Tensor, op Op) error {
-	return c.do(ctx, call{method: allreduce, dtype: t.Type, op: op}, t, t, nil)
+	return c.do(ctx, call{method: allreduce, dtype: t.Type, op: op}, t, t)
 }
 
 // AllreduceAs is Allreduce of float32 elements that are sent over wires as Float16 or
@@ -25,20 +26,28 @@ func (c *Communicator) Allreduce(ctx context.Context, t Tensor, op Op) error {
 // of the magnitudes, and World*2^-25 more as Float16, whose least numbers are coarser; sums
 // beyond 65504, also of some ranks alone, are infinite as Float16.
 func (c *Communicator) AllreduceAs(ctx context.Context, wire kernel.Type, t Tensor, op Op) error {
+	k, err := narrowCall(wire, t, op)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, k, t, t)
+}
+
+func narrowCall(wire kernel.Type, t Tensor, op Op) (call, error) {
 	switch {
 	case t.Type != kernel.Float32:
-		return invalid("a tensor of %v, only float32 can be sent as %v", t.Type, wire)
+		return call{}, invalid("a tensor of %v, only float32 can be sent as %v", t.Type, wire)
 	case wire != kernel.Float16 && wire != kernel.BFloat16:
-		return invalid("%v on the wire, not float16 or bfloat16", wire)
+		return call{}, invalid("%v on the wire, not float16 or bfloat16", wire)
 	}
-	return c.do(ctx, call{method: allreduce, dtype: t.Type, op: op, narrow: true, wire: wire}, t, t, nil)
+	return call{method: allreduce, dtype: t.Type, op: op, narrow: true, wire: wire}, nil
 }
 
 // ReduceScatter combines the tensors of all ranks and leaves segment r of the result at
 // rank r, in its place: with n elements, the ranks below n modulo World have one more than
 // the others. The rest of the tensor holds anything afterwards.
 func (c *Communicator) ReduceScatter(ctx context.Context, t Tensor, op Op) error {
-	return c.do(ctx, call{method: reduceScatter, dtype: t.Type, op: op}, t, t, nil)
+	return c.do(ctx, call{method: reduceScatter, dtype: t.Type, op: op}, t, t)
 }
 
 // Segment is where rank r finds its part of n elements after a ReduceScatter.
@@ -53,7 +62,7 @@ func (c *Communicator) Reduce(ctx context.Context, t Tensor, op Op, root int) er
 	if err := c.validRoot(root); err != nil {
 		return err
 	}
-	return c.do(ctx, call{method: reduce, dtype: t.Type, op: op, root: uint32(root)}, t, t, nil)
+	return c.do(ctx, call{method: reduce, dtype: t.Type, op: op, root: uint32(root)}, t, t)
 }
 
 // Broadcast copies root's tensor to all ranks. A rank returns when it has the data and has
@@ -63,25 +72,29 @@ func (c *Communicator) Broadcast(ctx context.Context, t Tensor, root int) error 
 	if err := c.validRoot(root); err != nil {
 		return err
 	}
-	return c.do(ctx, call{method: broadcast, dtype: t.Type, root: uint32(root)}, t, t, nil)
+	return c.do(ctx, call{method: broadcast, dtype: t.Type, root: uint32(root)}, t, t)
 }
 
 // Allgather puts the ranks' equally long send tensors one after the other, in the order of
 // the ranks, into recv of every rank. send may be this rank's own part of recv.
 func (c *Communicator) Allgather(ctx context.Context, send, recv Tensor) error {
+	if err := c.validGather(send, recv); err != nil {
+		return err
+	}
+	return c.do(ctx, call{method: allgather, dtype: recv.Type}, send, recv)
+}
+
+func (c *Communicator) validGather(send, recv Tensor) error {
 	if send.Type != recv.Type || len(recv.Data) != c.opt.World*len(send.Data) {
 		return invalid("recv has %d bytes of %v, not %d times %d of %v", len(recv.Data), recv.Type, c.opt.World, len(send.Data), send.Type)
 	}
-	if err := send.validate("send"); err != nil {
-		return err
-	}
-	return c.do(ctx, call{method: allgather, dtype: recv.Type}, send, recv, nil)
+	return send.validate("send")
 }
 
 // Barrier returns when every rank has called it.
 func (c *Communicator) Barrier(ctx context.Context) error {
 	none := OfBytes(nil)
-	return c.do(ctx, call{method: barrier, dtype: none.Type}, none, none, nil)
+	return c.do(ctx, call{method: barrier, dtype: none.Type}, none, none)
 }
 
 func (c *Communicator) validRoot(root int) error {
@@ -91,24 +104,27 @@ func (c *Communicator) validRoot(root int) error {
 	return nil
 }
 
-// do waits for the turn and carries a call out. offsets are those of an all-gather whose
-// blocks differ.
-func (c *Communicator) do(ctx context.Context, k call, send, recv Tensor, offsets []int) error {
+// do waits for the turn and carries a call out.
+func (c *Communicator) do(ctx context.Context, k call, send, recv Tensor) error {
+	return c.doInTurn(ctx, k, send, recv, c.take)
+}
+
+func (c *Communicator) doInTurn(ctx context.Context, k call, send, recv Tensor, take taker) error {
 	if err := recv.validate("the tensor"); err != nil {
 		return err
 	}
 	if k.op > Max {
 		return invalid("reduction %v", k.op)
 	}
-	end, err := c.take(ctx)
-	if err != nil {
+	if err := take(ctx); err != nil {
 		return err
 	}
-	defer end()
-	return c.carryOut(ctx, k, send, recv, offsets)
+	defer c.endTurn()
+	return c.carryOut(ctx, k, send, recv, nil)
 }
 
-// carryOut runs a call. The caller has the turn.
+// carryOut runs a call. The caller has the turn. offsets are those of an all-gather whose
+// blocks differ.
 func (c *Communicator) carryOut(ctx context.Context, k call, send, recv Tensor, offsets []int) error {
 	c.seq++
 	k.seq, k.count = c.seq, uint64(recv.Len())
@@ -121,24 +137,21 @@ func (c *Communicator) carryOut(ctx context.Context, k call, send, recv Tensor, 
 		}
 		copy(recv.Data[at:], send.Data)
 	}
-	switch {
-	case c.opt.World == 1:
+	if c.opt.World == 1 {
 		return nil
+	}
+	c.begin(ctx, k, len(recv.Data))
+	defer c.finish()
+	defer runtime.KeepAlive(recv.Data) // others read it where it is, which the collector cannot see
+	switch {
 	case c.local != nil && c.local.Size() == c.opt.World:
-		defer c.watch(ctx)()
-		c.calls.begin(k)
 		return c.onHost(k, recv.Data, offsets)
+	case c.nodes != nil && c.nodes.help(k.method):
+		return c.acrossNodes(ctx, k, recv.Data, offsets)
 	}
 	place := schedule.Place{World: c.opt.World, Rank: c.opt.Rank}
-	c.work.prepare(k, place, offsets, recv.Type.Size())
-	return c.begin(ctx, k, recv.Data, recv.Data)
-}
-
-// begin executes the plan that was made.
-func (c *Communicator) begin(ctx context.Context, k call, src, dst []byte) error {
-	defer c.watch(ctx)()
-	c.calls.begin(k)
-	return c.work.run(ctx, k, src, dst)
+	c.work.prepare(k, place, nil, recv.Len(), int(k.root), offsets)
+	return c.work.run(ctx, k, recv.Data, recv.Data)
 }
 
 // evenOffsets are those of blocks of n elements each.

@@ -11,6 +11,8 @@ import (
 // Group is one member of a group. One operation at a time; all members must call the same
 // ones.
 type Group struct {
+	// OnSleep, if set, is called by the operation that is about to sleep.
+	OnSleep func()
 	// Step, if set, is called before each step of an operation: where tests end a member.
 	Step func()
 

@@ -12,10 +12,12 @@ type Reduction struct {
 	Op     kernel.Op
 	// Divisor turns a sum into an average: 0 = do not divide.
 	Divisor int
-	// Middle, if set, is called by Allreduce once per operation, between the reduction of
-	// this member's segment and its passing on: what other machines have to add. It is
-	// called with the whole buffer by member 0 alone if it is small.
+	// Middle, if set, is called by Allreduce between the reduction of this member's segment
+	// and its passing on: what other machines have to add. Small buffers are passed whole,
+	// by member 0 alone; those that go through windows once per window.
 	Middle func(segment []byte) error
+	// Carriers is how many members have a segment, from 0 on; 0 = all. Only for Allreduce.
+	Carriers int
 }
 
 // Allreduce combines the members' buffers and leaves the result in each of them.
@@ -86,7 +88,7 @@ func (g *Group) fold(r Reduction, buf []byte, p pull, root int) error {
 		if root >= 0 {
 			return nil
 		}
-		at, n = g.segment(r.Type, len(buf), g.rank)
+		at, n = g.segment(r, len(buf), g.rank)
 	}
 	if r.Middle != nil {
 		return g.foldAround(r, buf)
@@ -123,17 +125,24 @@ func (g *Group) foldAround(r Reduction, buf []byte) error {
 }
 
 // segment is where member i's part of n bytes is.
-func (g *Group) segment(t kernel.Type, n, i int) (at, length int) {
-	s := schedule.Segment(n/t.Size(), g.size, i)
-	return s.Lo * t.Size(), s.Len() * t.Size()
+func (g *Group) segment(r Reduction, n, i int) (at, length int) {
+	carriers := g.size
+	if r.Carriers > 0 {
+		carriers = r.Carriers
+	}
+	if i >= carriers {
+		return n, 0
+	}
+	s := schedule.Segment(n/r.Type.Size(), carriers, i)
+	return s.Lo * r.Type.Size(), s.Len() * r.Type.Size()
 }
 
 // segments has every member combine one segment, piece by piece, and take the pieces of
 // the others, which lag one behind. work is this member's data that others can read; its
 // segment becomes the result. Everything else of the result goes to dst.
 func (g *Group) segments(r Reduction, work, dst []byte, p pull) error {
-	at, n := g.segment(r.Type, len(work), g.rank)
-	_, longest := g.segment(r.Type, len(work), 0)
+	at, n := g.segment(r, len(work), g.rank)
+	_, longest := g.segment(r, len(work), 0)
 	if r.Middle != nil {
 		if err := g.around(r, work[at:at+n], at); err != nil {
 			return err
@@ -147,13 +156,13 @@ func (g *Group) segments(r Reduction, work, dst []byte, p pull) error {
 			g.raise(atProgress, g.base[g.rank]+uint64(hi))
 		}
 		if p == everybody && lo > 0 {
-			if err := g.pull(r.Type, dst, lo-pieceBytes, len(work)); err != nil {
+			if err := g.pull(r, dst, lo-pieceBytes, len(work)); err != nil {
 				return err
 			}
 		}
 	}
 	for q := range g.size {
-		_, n := g.segment(r.Type, len(work), q)
+		_, n := g.segment(r, len(work), q)
 		g.base[q] += uint64(n)
 	}
 	return nil
@@ -167,8 +176,10 @@ func (g *Group) around(r Reduction, mine []byte, at int) error {
 			return err
 		}
 	}
-	if err := r.Middle(mine); err != nil {
-		return err
+	if r.Carriers == 0 || g.rank < r.Carriers {
+		if err := r.Middle(mine); err != nil {
+			return err
+		}
 	}
 	g.raise(atProgress, g.base[g.rank]+uint64(len(mine)))
 	return nil
@@ -204,10 +215,10 @@ func (g *Group) combine(r Reduction, mine []byte, at int) error {
 }
 
 // pull takes a piece of every other member's segment, when it is ready.
-func (g *Group) pull(t kernel.Type, dst []byte, lo, total int) error {
+func (g *Group) pull(r Reduction, dst []byte, lo, total int) error {
 	for d := 1; d < g.size; d++ {
 		q := (g.rank + d) % g.size
-		at, n := g.segment(t, total, q)
+		at, n := g.segment(r, total, q)
 		hi := min(lo+pieceBytes, n)
 		if lo >= hi {
 			continue
@@ -236,7 +247,7 @@ func (g *Group) staged(r Reduction, buf []byte, p pull) error {
 		if err := g.segments(r, work, part, p); err != nil {
 			return err
 		}
-		at, n := g.segment(r.Type, len(part), g.rank)
+		at, n := g.segment(r, len(part), g.rank)
 		copy(part[at:at+n], work[at:])
 		buf = buf[len(part):]
 	}

@@ -52,6 +52,9 @@ func (g *Group) await(rank, at int, v uint64) error {
 }
 
 func (g *Group) sleep(rank int, c *atomic.Uint64, v uint64) error {
+	if g.OnSleep != nil {
+		g.OnSleep()
+	}
 	began := time.Now()
 	defer func() { g.waited[rank].Add(int64(time.Since(began))) }()
 	bell, sleeps := g.word(g.rank, atBell), g.word(g.rank, atSleeps)

@@ -8,7 +8,7 @@ import (
 )
 
 // tuneSocket sets what package net has no call for.
-func tuneSocket(conn *net.TCPConn, silent time.Duration) error {
+func tuneSocket(conn *net.TCPConn, silent time.Duration, pace int) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return err
@@ -16,6 +16,9 @@ func tuneSocket(conn *net.TCPConn, silent time.Duration) error {
 	var set error
 	err = raw.Control(func(fd uintptr) {
 		set = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silent.Milliseconds()))
+		if set == nil && pace > 0 {
+			set = unix.SetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, uint64(pace))
+		}
 		if sameHost(conn) {
 			// Nothing is lost and nobody shares the way, so whoever models the network, as
 			// BBR does, only gets into it: cubic is about a quarter faster. A kernel without

@@ -7,6 +7,6 @@ import (
 	"time"
 )
 
-// setUserTimeout does nothing where TCP_USER_TIMEOUT does not exist; keepalive
+// tuneSocket does nothing where TCP_USER_TIMEOUT does not exist; keepalive
 // probes still find a dead machine.
-func tuneSocket(*net.TCPConn, time.Duration) error { return nil }
+func tuneSocket(*net.TCPConn, time.Duration, int) error { return nil }

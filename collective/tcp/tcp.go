@@ -33,6 +33,9 @@ type Options struct {
 	// is noticed at once) is noticed late. Where the system has no such setting for
 	// data (TCP_USER_TIMEOUT, RFC 5482), only the probes obey it.
 	SilentAfter time.Duration
+	// BytesPerSecond paces each connection, in each direction, to leave room on a link for
+	// others. Zero means no limit. Linux only; ignored elsewhere.
+	BytesPerSecond int
 }
 
 // Transport is one listening socket and the way to dial others.
@@ -41,12 +44,16 @@ type Transport struct {
 	addr     string
 	dialer   net.Dialer
 	silent   time.Duration
+	pace     int
 }
 
 // Listen opens the socket. The error names the hosts and ports that were tried.
 func Listen(o Options) (*Transport, error) {
 	if o.SilentAfter < 0 {
 		return nil, fmt.Errorf("tcp: SilentAfter %v is negative", o.SilentAfter)
+	}
+	if o.BytesPerSecond < 0 {
+		return nil, fmt.Errorf("tcp: BytesPerSecond %d is negative", o.BytesPerSecond)
 	}
 	if o.PortMax == 0 {
 		o.PortMax = o.PortMin
@@ -68,6 +75,7 @@ func Listen(o Options) (*Transport, error) {
 				listener: tl,
 				addr:     net.JoinHostPort(advertise, strconv.Itoa(bound)),
 				silent:   cmp.Or(o.SilentAfter, 10*time.Second),
+				pace:     o.BytesPerSecond,
 			}, nil
 		}
 		if !errors.Is(err, syscall.EADDRINUSE) || port == o.PortMax {
@@ -115,7 +123,7 @@ func (t *Transport) tune(conn *net.TCPConn) (net.Conn, error) {
 	err := errors.Join(
 		conn.SetNoDelay(true), // a step's last bytes must not wait for an acknowledgement
 		conn.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: quarter, Interval: quarter, Count: 3}),
-		tuneSocket(conn, t.silent),
+		tuneSocket(conn, t.silent, t.pace),
 	)
 	if err != nil {
 		_ = conn.Close()

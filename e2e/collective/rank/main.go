@@ -17,6 +17,7 @@ import (
 	"unsafe"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/collective/kernel"
 	"github.com/regroup-io/regroup/collective/tcp"
 )
 
@@ -28,6 +29,10 @@ type config struct {
 	inline      int
 	algorithm   string
 	over        string
+	pace        int
+	wire        string
+	survivor    bool
+	stall       time.Duration
 }
 
 func main() {
@@ -46,23 +51,28 @@ func run() error {
 	flag.IntVar(&c.chunk, "chunk", 0, "bytes of a message; 0 = as the engine chooses")
 	flag.IntVar(&c.inline, "inline", 0, "bytes up to which one thread does all; 0 = as the engine chooses, -1 = none")
 	flag.StringVar(&c.algorithm, "algorithm", "", "of all allreduces; empty = as the engine chooses")
+	flag.IntVar(&c.pace, "pace", 0, "bytes per second of each connection; 0 = no limit")
+	flag.StringVar(&c.wire, "wire", "float32", "type of the elements on the wire: float32 or float16")
+	flag.BoolVar(&c.survivor, "survive", false, "reduce the first size until a peer is lost, and go on without it")
+	flag.DurationVar(&c.stall, "stall", 0, "how long a peer may be silent; 0 = as the engine chooses")
 	flag.StringVar(&c.over, "over", "tcp", "tcp, shm, or arena: shared memory, with buffers of the engine")
 	flag.Parse()
-	t, err := tcp.Listen(tcp.Options{})
+	t, err := tcp.Listen(tcp.Options{BytesPerSecond: c.pace})
 	if err != nil {
 		return err
 	}
 	e := collective.NewEndpoint(t)
 	defer func() { _ = e.Close() }()
 	fmt.Println("addr", e.Addr())
-	line, err := bufio.NewReader(os.Stdin).ReadString('\n')
+	lines := bufio.NewReader(os.Stdin)
+	line, err := lines.ReadString('\n')
 	if err != nil {
 		return err
 	}
 	addrs := strings.Fields(line)
 	o := collective.Options{
 		Job: "bench", Generation: 1, Rank: c.rank, World: c.world, Endpoint: e,
-		ChunkBytes: c.chunk, InlineBytes: c.inline,
+		ChunkBytes: c.chunk, InlineBytes: c.inline, StallAfter: c.stall,
 		Peers: func(_ context.Context, r int) (string, error) { return addrs[r], nil },
 	}
 	if c.over != "tcp" {
@@ -72,6 +82,13 @@ func run() error {
 		o.Table = []collective.Rule{{Operation: "Allreduce", Algorithm: collective.Algorithm(c.algorithm)}}
 	}
 	ctx := context.Background()
+	if c.survivor {
+		bytes, err := strconv.Atoi(c.sizes)
+		if err != nil {
+			return err
+		}
+		return c.survive(ctx, lines, o, bytes)
+	}
 	comm, err := collective.New(ctx, o)
 	if err != nil {
 		return err
@@ -82,17 +99,17 @@ func run() error {
 		if err != nil {
 			return err
 		}
-		if err := measure(ctx, comm, e, c.over == "arena", bytes, c.budget); err != nil {
+		if err := c.measure(ctx, comm, e, bytes); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func measure(ctx context.Context, c *collective.Communicator, e *collective.Endpoint, arena bool, bytes int, budget time.Duration) error {
+func (o config) measure(ctx context.Context, c *collective.Communicator, e *collective.Endpoint, bytes int) error {
 	n, world := bytes/4, c.World()
 	v := make([]float32, n)
-	if arena {
+	if o.over == "arena" {
 		p, err := e.Alloc(bytes)
 		if err != nil {
 			return err
@@ -103,7 +120,11 @@ func measure(ctx context.Context, c *collective.Communicator, e *collective.Endp
 	for i := range v {
 		v[i] = float32(i%97 + c.Rank())
 	}
-	if err := collective.Allreduce(ctx, c, v, collective.Sum); err != nil {
+	reduce := func() error { return collective.Allreduce(ctx, c, v, collective.Sum) }
+	if o.wire == "float16" {
+		reduce = func() error { return c.AllreduceAs(ctx, kernel.Float16, collective.Of(v), collective.Sum) }
+	}
+	if err := reduce(); err != nil {
 		return err
 	}
 	for i := range v {
@@ -114,7 +135,7 @@ func measure(ctx context.Context, c *collective.Communicator, e *collective.Endp
 	clear(v)
 	op := func() (time.Duration, error) {
 		t := time.Now()
-		err := collective.Allreduce(ctx, c, v, collective.Sum)
+		err := reduce()
 		return time.Since(t), err
 	}
 	var once time.Duration
@@ -126,7 +147,7 @@ func measure(ctx context.Context, c *collective.Communicator, e *collective.Endp
 		once = d
 	}
 	// All ranks must make as many.
-	count := []int64{max(7, min(20000, int64(budget/max(once, 1))))}
+	count := []int64{max(7, min(20000, int64(o.budget/max(once, 1))))}
 	if err := collective.Broadcast(ctx, c, count, 0); err != nil {
 		return err
 	}

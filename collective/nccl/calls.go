@@ -1,0 +1,105 @@
+package nccl
+
+import "unsafe"
+
+// idArgument is ncclUniqueId, which goes by value.
+type idArgument struct{ Internal UniqueID }
+
+// ncclCalls are the functions of libnccl. The symbol's first version is given where
+// a library from 2.14 on may lack it.
+type ncclCalls struct {
+	GetVersion         func(version *Version) Code                                                                `symbol:"ncclGetVersion"`
+	GetUniqueID        func(id *idArgument) Code                                                                  `symbol:"ncclGetUniqueId"`
+	GetErrorString     func(code Code) string                                                                     `symbol:"ncclGetErrorString"`
+	GetLastError       func(comm uintptr) string                                                                  `symbol:"ncclGetLastError"`
+	CommInitRankConfig func(comm *uintptr, world int32, id idArgument, rank int32, c *config) Code                `symbol:"ncclCommInitRankConfig"`
+	CommFinalize       func(comm uintptr) Code                                                                    `symbol:"ncclCommFinalize"`
+	CommDestroy        func(comm uintptr) Code                                                                    `symbol:"ncclCommDestroy"`
+	CommAbort          func(comm uintptr) Code                                                                    `symbol:"ncclCommAbort"`
+	CommGetAsyncError  func(comm uintptr, state *Code) Code                                                       `symbol:"ncclCommGetAsyncError"`
+	CommCount          func(comm uintptr, world *int32) Code                                                      `symbol:"ncclCommCount"`
+	CommUserRank       func(comm uintptr, rank *int32) Code                                                       `symbol:"ncclCommUserRank"`
+	AllReduce          func(send, recv, count uintptr, t DataType, op ReduceOp, comm, stream uintptr) Code        `symbol:"ncclAllReduce"`
+	Broadcast          func(send, recv, count uintptr, t DataType, root int32, comm, stream uintptr) Code         `symbol:"ncclBroadcast"`
+	Reduce             func(send, recv, count uintptr, t DataType, op ReduceOp, root int32, comm, s uintptr) Code `symbol:"ncclReduce"`
+	AllGather          func(send, recv, count uintptr, t DataType, comm, stream uintptr) Code                     `symbol:"ncclAllGather"`
+	ReduceScatter      func(send, recv, count uintptr, t DataType, op ReduceOp, comm, stream uintptr) Code        `symbol:"ncclReduceScatter"`
+	Send               func(buffer, count uintptr, t DataType, peer int32, comm, stream uintptr) Code             `symbol:"ncclSend"`
+	Recv               func(buffer, count uintptr, t DataType, peer int32, comm, stream uintptr) Code             `symbol:"ncclRecv"`
+	GroupStart         func() Code                                                                                `symbol:"ncclGroupStart"`
+	GroupEnd           func() Code                                                                                `symbol:"ncclGroupEnd"`
+
+	// Optional: nil where the library is older, or was built without them.
+	PreMulSumCreate  func(op *ReduceOp, scalar *[8]byte, t DataType, residence int32, comm uintptr) Code         `symbol:"ncclRedOpCreatePreMulSum" since:"21100"`
+	RedOpDestroy     func(op ReduceOp, comm uintptr) Code                                                        `symbol:"ncclRedOpDestroy" since:"21100"`
+	CommSplit        func(comm uintptr, color, key int32, child *uintptr, c *config) Code                        `symbol:"ncclCommSplit" since:"21801"`
+	MemAlloc         func(pointer *uintptr, size uintptr) Code                                                   `symbol:"ncclMemAlloc" since:"21901"`
+	MemFree          func(pointer uintptr) Code                                                                  `symbol:"ncclMemFree" since:"21901"`
+	CommRegister     func(comm, buffer, size uintptr, handle *uintptr) Code                                      `symbol:"ncclCommRegister" since:"21901"`
+	CommDeregister   func(comm, handle uintptr) Code                                                             `symbol:"ncclCommDeregister" since:"21901"`
+	CommShrink       func(comm uintptr, excluded *int32, n int32, child *uintptr, c *config, how int32) Code     `symbol:"ncclCommShrink" since:"22703"`
+	WindowRegister   func(comm, buffer, size uintptr, window *uintptr, flags int32) Code                         `symbol:"ncclCommWindowRegister" since:"22703"`
+	WindowDeregister func(comm, window uintptr) Code                                                             `symbol:"ncclCommWindowDeregister" since:"22703"`
+	AlltoAll         func(send, recv, count uintptr, t DataType, comm, stream uintptr) Code                      `symbol:"ncclAlltoAll" since:"22803"`
+	CommRevoke       func(comm uintptr, flags int32) Code                                                        `symbol:"ncclCommRevoke" since:"22807"`
+	CommGetUniqueID  func(comm uintptr, id *idArgument) Code                                                     `symbol:"ncclCommGetUniqueId" since:"22902"`
+	CommGrow         func(comm uintptr, world int32, id *idArgument, rank int32, child *uintptr, c *config) Code `symbol:"ncclCommGrow" since:"22902"`
+	CommMemStats     func(comm uintptr, which int32, value *uint64) Code                                         `symbol:"ncclCommMemStats" since:"22907"`
+}
+
+// cudaCalls are the functions of the driver. All of them exist since CUDA 11.
+type cudaCalls struct {
+	Init              func(flags uint32) int32                                          `symbol:"cuInit"`
+	DriverGetVersion  func(version *int32) int32                                        `symbol:"cuDriverGetVersion"`
+	GetErrorName      func(code int32, name *unsafe.Pointer) int32                      `symbol:"cuGetErrorName"`
+	DeviceGetCount    func(count *int32) int32                                          `symbol:"cuDeviceGetCount"`
+	DeviceGet         func(device *int32, ordinal int32) int32                          `symbol:"cuDeviceGet"`
+	DeviceGetName     func(name *byte, size, device int32) int32                        `symbol:"cuDeviceGetName"`
+	DeviceGetUUID     func(uuid *[16]byte, device int32) int32                          `symbol:"cuDeviceGetUuid"`
+	DeviceTotalMem    func(bytes *uintptr, device int32) int32                          `symbol:"cuDeviceTotalMem_v2"`
+	PrimaryCtxRetain  func(context *uintptr, device int32) int32                        `symbol:"cuDevicePrimaryCtxRetain"`
+	PrimaryCtxRelease func(device int32) int32                                          `symbol:"cuDevicePrimaryCtxRelease_v2"`
+	CtxSetCurrent     func(context uintptr) int32                                       `symbol:"cuCtxSetCurrent"`
+	MemAlloc          func(pointer *uintptr, size uintptr) int32                        `symbol:"cuMemAlloc_v2"`
+	MemFree           func(pointer uintptr) int32                                       `symbol:"cuMemFree_v2"`
+	MemHostAlloc      func(pointer *unsafe.Pointer, size uintptr, flags uint32) int32   `symbol:"cuMemHostAlloc"`
+	MemFreeHost       func(pointer unsafe.Pointer) int32                                `symbol:"cuMemFreeHost"`
+	MemHostRegister   func(pointer unsafe.Pointer, size uintptr, flags uint32) int32    `symbol:"cuMemHostRegister_v2"`
+	MemHostUnregister func(pointer unsafe.Pointer) int32                                `symbol:"cuMemHostUnregister"`
+	MemcpyHtoD        func(to uintptr, from unsafe.Pointer, size, stream uintptr) int32 `symbol:"cuMemcpyHtoDAsync_v2"`
+	MemcpyDtoH        func(to unsafe.Pointer, from uintptr, size, stream uintptr) int32 `symbol:"cuMemcpyDtoHAsync_v2"`
+	MemcpyDtoD        func(to, from, size, stream uintptr) int32                        `symbol:"cuMemcpyDtoDAsync_v2"`
+	PointerAttribute  func(value *uint32, attribute int32, pointer uintptr) int32       `symbol:"cuPointerGetAttribute"`
+	StreamCreate      func(stream *uintptr, flags uint32) int32                         `symbol:"cuStreamCreate"`
+	StreamDestroy     func(stream uintptr) int32                                        `symbol:"cuStreamDestroy_v2"`
+	StreamQuery       func(stream uintptr) int32                                        `symbol:"cuStreamQuery"`
+	StreamWaitEvent   func(stream, event uintptr, flags uint32) int32                   `symbol:"cuStreamWaitEvent"`
+	EventCreate       func(event *uintptr, flags uint32) int32                          `symbol:"cuEventCreate"`
+	EventRecord       func(event, stream uintptr) int32                                 `symbol:"cuEventRecord"`
+	EventQuery        func(event uintptr) int32                                         `symbol:"cuEventQuery"`
+	EventDestroy      func(event uintptr) int32                                         `symbol:"cuEventDestroy_v2"`
+}
+
+// Results and flags of the driver, as cuda.h numbers them.
+const (
+	cudaSuccess  = 0
+	cudaNotReady = 600
+
+	streamNonBlocking = 1
+	eventNoTiming     = 2
+	hostPortable      = 1 // pinned for all contexts
+
+	attributeMemoryType    = 2
+	attributeDeviceOrdinal = 9
+	memoryTypeDevice       = 2
+)
+
+// Values that NCCL's calls take, as nccl.h numbers them.
+const (
+	scalarOnHost    = 1 // read before PreMulSumCreate returns
+	shrinkPlain     = 0
+	shrinkAborting  = 1
+	windowSymmetric = 1
+	statTotal       = 3 // bytes of GPU memory, all together
+	noColor         = -1
+)

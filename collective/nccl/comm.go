@@ -1,0 +1,285 @@
+package nccl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// CommOptions describe one rank of one communicator.
+type CommOptions struct {
+	Rank, World int
+	// ID is of Library.UniqueID, the same on all ranks; with Joins, of Comm.GrowID.
+	ID UniqueID
+	// Joins says that this rank is new in a communicator whose other ranks call Grow.
+	Joins bool
+
+	// Name is shown in NCCL's logs (since 2.27). May be empty.
+	Name string
+	// MinCTAs and MaxCTAs bound the GPU's blocks that a collective takes (since 2.17).
+	// Zero: NCCL decides. Few leave more of the GPU to computing, many are faster.
+	MinCTAs, MaxCTAs int
+
+	// Stream is where operations are queued. Nil: a stream of the communicator's own,
+	// which runs beside all others. Nobody may queue on it while Do runs.
+	Stream *Stream
+
+	// Patience is the longest that one step may take: making the communicator, a
+	// launch, a wait, an end. Zero: only the contexts decide. Whoever waits without
+	// either waits for ever when NCCL does not notice a death.
+	Patience time.Duration
+
+	// OnFailure, if set, is called once when the communicator fails or is aborted, from a
+	// goroutine of its own, also while nothing runs. It must return soon, and must not
+	// call Close, Abort or Reform, which wait for it.
+	OnFailure func(*Comm, error)
+}
+
+func (o *CommOptions) validate(d *Device) error {
+	switch {
+	case o.World < 1:
+		return invalid("World is %d", o.World)
+	case o.Rank < 0 || o.Rank >= o.World:
+		return invalid("Rank %d is not within 0 to %d", o.Rank, o.World-1)
+	case o.MinCTAs < 0 || o.MaxCTAs < 0 || o.MaxCTAs > 0 && o.MinCTAs > o.MaxCTAs:
+		return invalid("MinCTAs %d and MaxCTAs %d", o.MinCTAs, o.MaxCTAs)
+	case o.Stream != nil && o.Stream.dev != d:
+		return invalid("the stream is on device %d, not on %d", o.Stream.dev.ordinal, d.ordinal)
+	case o.Patience < 0:
+		return invalid("Patience %v is negative", o.Patience)
+	}
+	return nil
+}
+
+// Comm is one rank of a communicator. Its methods may be called from any goroutine;
+// launches happen one at a time, in the order in which they are called.
+type Comm struct {
+	dev    *Device
+	opt    CommOptions
+	stream *Stream
+	config *config // names in it may be read by NCCL as long as the communicator lives
+
+	// native is ncclComm_t, 0 once an ending has taken it. It is used on the device's
+	// thread, which looks here before every call.
+	native atomic.Uintptr
+	// self and child are where NCCL writes this communicator and the one of Split,
+	// Shrink or Grow. Its threads use both until the communicators are connected (2.14
+	// reads self there, child is written last). Go's heap does not move, and these
+	// fields keep the two from being collected.
+	self, child *uintptr
+
+	turn chan struct{}   // holds one: who may launch
+	life context.Context //nolint:containedctx // the communicator's own end; its cause is the failure
+	end  context.CancelCauseFunc
+
+	began     atomic.Bool // somebody has it, and may be told of its failure
+	failing   sync.Once
+	callbacks sync.WaitGroup
+	ending    sync.Once
+	ended     chan struct{}
+	outcome   error // of the ending, once ended is closed
+}
+
+func (d *Device) newComm(o CommOptions) *Comm {
+	c := &Comm{
+		dev: d, opt: o, stream: o.Stream, self: new(uintptr), child: new(uintptr),
+		turn: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	c.life, c.end = context.WithCancelCause(context.Background())
+	c.turn <- struct{}{}
+	return c
+}
+
+// Init makes this rank of a new communicator and returns when all ranks are connected.
+func (d *Device) Init(ctx context.Context, o CommOptions) (*Comm, error) {
+	if err := o.validate(d); err != nil {
+		return nil, err
+	}
+	if o.Joins && d.lib.nccl.CommGrow == nil {
+		return nil, unsupported("Joins", since("CommGrow"), d.lib.version)
+	}
+	c := d.newComm(o)
+	c.config = newConfig()
+	c.config.CommName = cString(o.Name)
+	if o.MinCTAs > 0 {
+		c.config.MinCTAs = int32(o.MinCTAs)
+	}
+	if o.MaxCTAs > 0 {
+		c.config.MaxCTAs = int32(o.MaxCTAs)
+	}
+	ctx, done := c.scope(ctx, "init")
+	defer done()
+	n, op := &d.lib.nccl, "ncclCommInitRankConfig"
+	if o.Joins {
+		op = "ncclCommGrow"
+	}
+	err := d.do(ctx, op, func() error {
+		var code Code
+		if o.Joins {
+			code = n.CommGrow(0, int32(o.World), &idArgument{o.ID}, int32(o.Rank), c.self, c.config)
+		} else {
+			code = n.CommInitRankConfig(c.self, int32(o.World), idArgument{o.ID}, int32(o.Rank), c.config)
+		}
+		if !code.working() {
+			return d.lib.failure(op, code, 0)
+		}
+		c.native.Store(atomic.LoadUintptr(c.self))
+		return nil
+	})
+	if err == nil {
+		err = c.settle(ctx, op, nil)
+	}
+	if err == nil {
+		err = c.begin(ctx)
+	}
+	if err != nil {
+		return nil, c.discard(ctx, fmt.Errorf("rank %d of %d: %w", o.Rank, o.World, err))
+	}
+	return c, nil
+}
+
+// begin gives the connected communicator its stream and has it watched.
+func (c *Comm) begin(ctx context.Context) error {
+	return c.dev.do(ctx, "cuStreamCreate", func() error {
+		if c.stream == nil {
+			handle, err := c.dev.newStream()
+			if err != nil {
+				return err
+			}
+			c.stream = &Stream{dev: c.dev, handle: handle, own: true}
+		}
+		c.dev.watched[c] = struct{}{}
+		c.began.Store(true)
+		return nil
+	})
+}
+
+// discard ends a communicator that did not come to be. It returns err, and with it
+// that the end failed too.
+func (c *Comm) discard(ctx context.Context, err error) error {
+	// The context may be why it did not come to be.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortAfter)
+	defer cancel()
+	if end := c.Abort(ctx, err); end != nil {
+		return errors.Join(err, end)
+	}
+	return err
+}
+
+// Rank is this process's place in the communicator.
+func (c *Comm) Rank() int { return c.opt.Rank }
+
+// World is the number of ranks.
+func (c *Comm) World() int { return c.opt.World }
+
+// Device is where it runs.
+func (c *Comm) Device() *Device { return c.dev }
+
+// Stream is where operations are queued.
+func (c *Comm) Stream() *Stream { return c.stream }
+
+// Err is why the communicator failed or was closed, nil while it works.
+func (c *Comm) Err() error { return context.Cause(c.life) }
+
+// scope limits a step: by the caller's context, the communicator's life and Patience.
+func (c *Comm) scope(ctx context.Context, op string) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(c.life, func() { cancel(context.Cause(c.life)) })
+	if err := c.Err(); err != nil { // at once: AfterFunc takes its time
+		cancel(err)
+	}
+	ctx, free := patient(ctx, c.opt.Patience, op)
+	return ctx, func() { free(); stop(); cancel(nil) }
+}
+
+// patient limits a step by Patience alone, for what is done to a failed communicator.
+func patient(ctx context.Context, patience time.Duration, op string) (context.Context, func()) {
+	if patience == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, patience, &timeoutError{op, patience})
+}
+
+// fail ends the communicator's life; the first cause counts. Everyone who waits
+// returns with it. The native communicator stays until Abort, Close or Reform.
+func (c *Comm) fail(cause error) {
+	c.failing.Do(func() {
+		c.end(cause)
+		if c.opt.OnFailure != nil && c.began.Load() && !errors.Is(cause, ErrClosed) {
+			c.callbacks.Go(func() { c.opt.OnFailure(c, cause) })
+		}
+	})
+}
+
+// state asks NCCL how the communicator is. On the device's thread, as what follows.
+func (c *Comm) state() (Code, error) {
+	native := c.native.Load()
+	if native == 0 {
+		return 0, c.gone()
+	}
+	return c.dev.lib.state(native)
+}
+
+// state is Success or InProgress, or else an error.
+func (l *Library) state(native uintptr) (Code, error) {
+	const op = "ncclCommGetAsyncError"
+	var state Code
+	if code := l.nccl.CommGetAsyncError(native, &state); code != Success {
+		return code, l.failure(op, code, native)
+	}
+	if !state.working() {
+		return state, l.failure(op, state, native)
+	}
+	return state, nil
+}
+
+// gone is the error of who comes too late.
+func (c *Comm) gone() error {
+	if err := c.Err(); err != nil {
+		return err
+	}
+	return ErrClosed
+}
+
+// look is the watch of a communicator that may be idle.
+func (c *Comm) look() {
+	if _, err := c.state(); err != nil {
+		delete(c.dev.watched, c)
+		c.fail(err)
+	}
+}
+
+// settle waits until NCCL no longer works on a call, and then runs finish, if any, in
+// the same turn of the device's thread. If it cannot, the communicator has failed:
+// nobody knows what NCCL will still do.
+func (c *Comm) settle(ctx context.Context, op string, finish func() error) error {
+	err := c.dev.poll(ctx, op, func() (bool, error) {
+		state, err := c.state()
+		if err != nil || state == InProgress {
+			return false, err
+		}
+		if finish != nil {
+			err = finish()
+		}
+		return true, err
+	})
+	if err != nil {
+		c.fail(err)
+	}
+	return err
+}
+
+// lock takes the turn to launch; unlock gives it back.
+func (c *Comm) lock(ctx context.Context) error {
+	select {
+	case <-c.turn:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (c *Comm) unlock() { c.turn <- struct{}{} }

@@ -1,0 +1,171 @@
+package nccl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// abortAfter is the longest that an end may take if the caller's context allows
+	// more. Aborting frees memory of the GPU and joins threads: seconds at most.
+	abortAfter = 30 * time.Second
+	// yieldFor is how long Abort waits for the device's thread to leave NCCL, which asks
+	// that nobody be inside while it aborts. Then it goes on: the thread may hang in
+	// just what the abort ends.
+	yieldFor = 200 * time.Millisecond
+)
+
+// Abort ends the communicator now, from any goroutine, whatever it is doing: launches
+// and waits return an error of ErrAborted, kernels stop. It must be called on every
+// rank that is left, for each waits for the others of its host.
+//
+// If it does not come to its end before ctx does, or within 30 s, the error is of
+// ErrStuck and the process must restart. A ctx that is over already does not count, for
+// to have no time left is a reason to abort. A second call, like Close after it, waits
+// for the first.
+func (c *Comm) Abort(ctx context.Context, cause error) error {
+	c.fail(&AbortedError{cause})
+	if ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	return c.finish(ctx, func(ctx context.Context) error {
+		return c.release(ctx, "ncclCommAbort", c.dev.lib.nccl.CommAbort)
+	})
+}
+
+// Close lets what was launched come to its end on all ranks, and frees the
+// communicator. All ranks must call it. On one that has failed, and if ctx ends
+// first, it aborts.
+func (c *Comm) Close(ctx context.Context) error {
+	var unfinished error
+	err := c.finish(ctx, func(ctx context.Context) error {
+		unfinished = c.finalize(ctx)
+		c.fail(ErrClosed)
+		if unfinished == nil {
+			return c.release(ctx, "ncclCommDestroy", c.dev.lib.nccl.CommDestroy)
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortAfter)
+		defer cancel()
+		return c.release(ctx, "ncclCommAbort", c.dev.lib.nccl.CommAbort)
+	})
+	return errors.Join(unfinished, err)
+}
+
+func (c *Comm) finalize(ctx context.Context) error {
+	const op = "ncclCommFinalize"
+	ctx, done := c.scope(ctx, op)
+	defer done()
+	if err := c.lock(ctx); err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	defer c.unlock()
+	err := c.dev.do(ctx, op, func() error {
+		native := c.native.Load()
+		if native == 0 {
+			return c.gone()
+		}
+		if code := c.dev.lib.nccl.CommFinalize(native); !code.working() {
+			return c.dev.lib.failure(op, code, native)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.settle(ctx, op, nil)
+}
+
+// finish runs the one ending of the communicator; whoever comes later waits for it.
+func (c *Comm) finish(ctx context.Context, end func(context.Context) error) error {
+	first := false
+	c.ending.Do(func() { first = true })
+	if first {
+		c.outcome = end(ctx)
+		close(c.ended)
+		c.callbacks.Wait()
+		return c.outcome
+	}
+	select {
+	case <-c.ended:
+		return c.outcome
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// release takes the communicator away from the device's thread and frees it. The
+// communicator must have failed or be finalized.
+func (c *Comm) release(ctx context.Context, op string, call func(uintptr) Code) error {
+	ctx, cancel := context.WithTimeout(ctx, abortAfter)
+	defer cancel()
+	native := c.native.Swap(0)
+	forget := func() error {
+		delete(c.dev.watched, c)
+		return nil
+	}
+	short, done := context.WithTimeout(ctx, yieldFor)
+	left := c.dev.do(short, op, forget) == nil
+	done()
+	if native == 0 {
+		return nil
+	}
+	err := c.free(ctx, op, call, native)
+	if err == nil {
+		// A child that was being made when its parent was ended is ended after it.
+		if child := atomic.SwapUintptr(c.child, 0); child != 0 {
+			err = c.free(ctx, "ncclCommAbort", c.dev.lib.nccl.CommAbort, child)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if !left {
+		if err := c.dev.do(ctx, op, forget); err != nil {
+			return c.keep(&StuckError{Op: "a call that was made before " + op, After: yieldFor})
+		}
+	}
+	if c.stream != nil && c.stream.own {
+		return c.stream.Close(ctx)
+	}
+	return nil
+}
+
+// free makes a call that frees a communicator, on a thread of its own, for it may
+// never return.
+func (c *Comm) free(ctx context.Context, op string, call func(uintptr) Code, native uintptr) error {
+	began := time.Now()
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: nobody else gets a thread with our context
+		if err := c.dev.lib.driverError("cuCtxSetCurrent", c.dev.lib.cuda.CtxSetCurrent(c.dev.context)); err != nil {
+			result <- err
+			return
+		}
+		if code := call(native); code != Success {
+			result <- c.dev.lib.failure(op, code, 0)
+			return
+		}
+		result <- nil
+	}()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return c.keep(&StuckError{Op: op, After: time.Since(began).Round(time.Millisecond)})
+	}
+}
+
+// keep saves the communicator from the collector, for a native thread is still in it.
+func (c *Comm) keep(err *StuckError) error {
+	l := c.dev.lib
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stuck = append(l.stuck, c)
+	return err
+}
+
+func stuck(err error) bool { return errors.Is(err, ErrStuck) }

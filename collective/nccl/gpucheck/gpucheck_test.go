@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/collective/nccl/nccltest"
+)
+
+// commandVariable makes the test binary the command, for what the command starts is itself.
+const commandVariable = "GPUCHECK_TEST_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(commandVariable) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// check runs the command against a fake and returns what it printed.
+func check(t *testing.T, version, wantCode int, env ...string) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "fake") //nolint:usetesting // its name is part of unique ids, where room is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	cuda, err := nccltest.Driver(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lib, err := nccltest.Variant{Version: version}.Library(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], "-bytes", "65536", "-limit", "15s", "-notice", "50ms")
+	cmd.Env = append(os.Environ(), commandVariable+"=1", "REGROUP_FAKE_FOLDER="+folder, "REGROUP_CUDA_LIBRARY="+cuda, "REGROUP_NCCL_LIBRARY="+lib)
+	// The race detector sleeps a second at the end of each process.
+	cmd.Env = append(append(cmd.Env, "REGROUP_FAKE_STRICT=1", "GORACE=atexit_sleep_ms=0"), env...)
+	out, err := cmd.CombinedOutput()
+	code := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if code != wantCode {
+		t.Fatalf("exit code %d, not %d:\n%s", code, wantCode, out)
+	}
+	return string(out)
+}
+
+// says checks that some line holds all words.
+func says(t *testing.T, out string, words ...string) {
+	t.Helper()
+line:
+	for line := range strings.Lines(out) {
+		for _, w := range words {
+			if !strings.Contains(line, w) {
+				continue line
+			}
+		}
+		return
+	}
+	t.Errorf("no line with %q in\n%s", words, out)
+}
+
+func TestAllPassesOnTwoGPUs(t *testing.T) {
+	out := check(t, 23007, 0, "REGROUP_FAKE_DEVICES=2")
+	says(t, out, "NCCL 2.30.7", "ok")
+	says(t, out, "two GPUs: sum", "ok")
+	says(t, out, "two GPUs: kill, new id", "ok", "did not notice", "by: abort and start anew")
+	says(t, out, "two GPUs: kill, reform", "ok", "did not notice", "by: revoke and shrink")
+	says(t, out, "0 not possible here, 0 FAILED")
+}
+
+func TestTwoRanksShareAGPUWhereTheVersionPermits(t *testing.T) {
+	out := check(t, 23007, 0, "REGROUP_FAKE_DEVICES=1", "REGROUP_FAKE_NOTICE_DEATH=1")
+	says(t, out, "one GPU for two ranks: sum", "ok")
+	says(t, out, "one GPU for two ranks: kill, reform", "ok", "NCCL noticed after", "a fresh id is needed")
+	says(t, out, "one GPU as of two hosts: sum", "ok")
+}
+
+func TestTwoRanksShareAGPUAsOfTwoHostsBefore(t *testing.T) {
+	out := check(t, 22809, 0, "REGROUP_FAKE_DEVICES=1")
+	says(t, out, "one GPU as of two hosts: kill, reform", "ok", "by: revoke and shrink")
+	says(t, out, "Grow", "not possible here", "came with NCCL 2.29.2")
+	if strings.Contains(out, "one GPU for two ranks") {
+		t.Errorf("2.28 cannot do that:\n%s", out)
+	}
+}
+
+func TestAnOldVersionLacksMuchAndPasses(t *testing.T) {
+	out := check(t, 21403, 0, "REGROUP_FAKE_DEVICES=2")
+	says(t, out, "registered buffer", "not possible here", "came with 2.19.1")
+	says(t, out, "two GPUs: kill, reform", "ok", "a fresh id is needed")
+}
+
+func TestWhatMustWorkAndDoesNotIsAFailure(t *testing.T) {
+	out := check(t, 23007, 1, "REGROUP_FAKE_DEVICES=2", "REGROUP_FAKE_FAIL_CALL=5")
+	says(t, out, "all-reduce", "FAILED", "ncclInvalidUsage")
+	says(t, check(t, 23007, 1, "REGROUP_FAKE_DEVICES=-1"), "libraries", "FAILED", "CUDA_ERROR_NO_DEVICE")
+	says(t, check(t, 23007, 1, "REGROUP_NCCL_LIBRARY=/nowhere"), "libraries", "FAILED", "REGROUP_NCCL_LIBRARY=/nowhere")
+}
+
+func TestTwoRanksThatCannotShareAGPUAreNoFailure(t *testing.T) {
+	out := check(t, 22809, 0, "REGROUP_FAKE_DEVICES=1", "REGROUP_FAKE_ONE_HOST=1")
+	says(t, out, "one GPU as of two hosts: sum", "not possible here", "Duplicate GPU detected")
+}

@@ -1,0 +1,115 @@
+// Command gpucheck shows on a machine with a GPU and the real libraries what the ABI
+// conformance tests of collective/nccl cannot: that NCCL, the driver and this
+// package work together. One GPU is enough; two ranks then share it where NCCL
+// permits. It prints a table, and fails if something that must work does not.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/collective/nccl"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == rankCommand {
+		if err := playRank(os.Args[2:]); err != nil {
+			fmt.Println("failed", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(run(os.Args[1:], os.Stdout))
+}
+
+type settings struct {
+	bytes         int
+	limit, notice time.Duration
+	device        int
+	search        []string
+}
+
+// run makes all checks and returns the exit code: 0, 1 if one failed, 2 for wrong flags.
+func run(args []string, out io.Writer) int {
+	var s settings
+	var search string
+	flags := flag.NewFlagSet("gpucheck", flag.ContinueOnError)
+	flags.SetOutput(out)
+	flags.IntVar(&s.bytes, "bytes", 256<<20, "size of the large buffers; a multiple of 4")
+	flags.DurationVar(&s.limit, "limit", 2*time.Minute, "time limit of one check")
+	flags.DurationVar(&s.notice, "notice", 3*time.Second, "how long NCCL gets to notice a killed process by itself")
+	flags.IntVar(&s.device, "device", 0, "the GPU")
+	flags.StringVar(&search, "search", wheels(), "folders of libnccl.so.2, separated by colons")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	if s.bytes < 4096 || s.bytes%4 != 0 {
+		fmt.Fprintln(out, "-bytes must be a multiple of 4, and at least 4096")
+		return 2
+	}
+	s.search = filepath.SplitList(search)
+	t := &table{out: out}
+	t.line("what", "result", "detail")
+	if l := libraries(t, s); l != nil {
+		single(t, l, s)
+		pairs(t, l, s)
+	}
+	return t.close()
+}
+
+// wheels are the folders where pip puts NCCL.
+func wheels() string {
+	places := []string{
+		"/usr/lib/python3*/site-packages", "/usr/local/lib/python3*/site-packages", "/usr/local/lib/python3*/dist-packages",
+		"/opt/*/lib/python3*/site-packages",
+	}
+	if venv := os.Getenv("VIRTUAL_ENV"); venv != "" {
+		places = append([]string{filepath.Join(venv, "lib/python3*/site-packages")}, places...)
+	}
+	var folders []string
+	for _, place := range places {
+		found, err := filepath.Glob(filepath.Join(place, "nvidia/nccl/lib"))
+		if err == nil { // else no such folder could be named either
+			folders = append(folders, found...)
+		}
+	}
+	return strings.Join(folders, string(filepath.ListSeparator))
+}
+
+// libraries finds them; without them there is nothing to check, which is no failure of ours
+// but of the machine, and so the check fails.
+func libraries(t *table, s settings) *nccl.Library {
+	l, err := nccl.Open(nccl.Options{Search: s.search})
+	if err != nil {
+		t.must("libraries", "", err)
+		return nil
+	}
+	cuda, lib := l.From()
+	t.must("NCCL "+l.Version().String(), lib, nil)
+	t.must("CUDA driver "+l.Driver(), cuda, nil)
+	list, err := l.Devices()
+	t.must("GPUs", fmt.Sprintf("%d", len(list)), err)
+	for _, d := range list {
+		t.must(fmt.Sprintf("GPU %d", d.Ordinal), fmt.Sprintf("%s, %.1f GiB, %s", d.Name, float64(d.Bytes)/(1<<30), d.UUID), nil)
+	}
+	for _, f := range l.Features() {
+		if f.Present {
+			t.must(f.Name, fmt.Sprintf("since %v", f.Since), nil)
+		} else {
+			t.cannot(f.Name, fmt.Sprintf("came with NCCL %v", f.Since))
+		}
+	}
+	t.must("reform without an id", "by: "+string(l.ReformsBy()), nil)
+	return l
+}
+
+// within is a context for one check.
+func (s settings) within() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), s.limit)
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/regroup-io/regroup/collective/nccl"
+)
+
+// arrangement is a way to have two ranks.
+type arrangement struct {
+	name    string
+	devices [2]int
+	env     [2][]string
+	must    bool
+}
+
+// arrangements are those that make sense here: two GPUs, or else one for both, which
+// NCCL permits from 2.30 on, as an experiment. Before that it tells GPUs of two hosts
+// apart even if they have the same address, so the ranks say that they are on two.
+func arrangements(l *nccl.Library, device int) ([]arrangement, error) {
+	list, err := l.Devices()
+	if err != nil {
+		return nil, err
+	}
+	if len(list) > 1 {
+		other := 0
+		if device == 0 {
+			other = 1
+		}
+		return []arrangement{{name: "two GPUs", devices: [2]int{device, other}, must: true}}, nil
+	}
+	both := [2]int{device, device}
+	hosts := arrangement{name: "one GPU as of two hosts", devices: both}
+	for i := range hosts.env {
+		hosts.env[i] = []string{fmt.Sprintf("NCCL_HOSTID=gpucheck-%d", i), "NCCL_SOCKET_IFNAME=lo"}
+	}
+	if l.Version() < 23000 {
+		return []arrangement{hosts}, nil
+	}
+	many := []string{"NCCL_MULTI_RANK_GPU_ENABLE=1", "NCCL_MAX_CTAS=4"} // few blocks: both must fit on the GPU
+	return []arrangement{{name: "one GPU for two ranks", devices: both, env: [2][]string{many, many}}, hosts}, nil
+}
+
+// pairs checks what takes two ranks, each a process, the second of which is killed.
+func pairs(t *table, l *nccl.Library, s settings) {
+	list, err := arrangements(l, s.device)
+	if err != nil {
+		t.must("two ranks", "", err)
+		return
+	}
+	for _, a := range list {
+		for _, what := range []string{toTheEnd, killAbort, killReform} {
+			title := a.name + ": " + map[string]string{
+				toTheEnd: "sum", killAbort: "kill, new id", killReform: "kill, reform",
+			}[what]
+			detail, err := a.play(s, what)
+			if a.must {
+				t.must(title, detail, err)
+			} else {
+				t.may(title, detail, err)
+			}
+			if err != nil && what == toTheEnd {
+				break // the others begin with it
+			}
+		}
+	}
+}
+
+// child is one of the two.
+type child struct {
+	*exec.Cmd
+	lines  *bufio.Scanner
+	errors *bytes.Buffer
+}
+
+func (a arrangement) start(ctx context.Context, s settings, rank int, what, id string) (*child, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	c := &child{errors: &bytes.Buffer{}}
+	c.Cmd = exec.CommandContext(ctx, self, rankCommand, "-rank", fmt.Sprint(rank), "-device", fmt.Sprint(a.devices[rank]),
+		"-do", what, "-id", id, "-search", strings.Join(s.search, string(os.PathListSeparator)), "-limit", s.limit.String(), "-notice", s.notice.String(),
+		"-bytes", fmt.Sprint(min(s.bytes, 4<<20)))
+	c.Env = append(os.Environ(), a.env[rank]...)
+	c.Stderr = c.errors
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	c.lines = bufio.NewScanner(out)
+	return c, c.Start()
+}
+
+// expect reads on until a line begins with word, and returns what follows. NCCL writes there too if told to.
+func (c *child) expect(ctx context.Context, word string) (string, error) {
+	for c.lines.Scan() {
+		first, rest, _ := strings.Cut(c.lines.Text(), " ")
+		switch first {
+		case word:
+			return rest, nil
+		case "failed":
+			return "", errors.New(rest)
+		}
+	}
+	if ctx.Err() != nil {
+		return "", fmt.Errorf("no %q in time", word)
+	}
+	said := c.errors.String()
+	return "", fmt.Errorf("the process ended before %q: %s", word, said[max(0, len(said)-500):])
+}
+
+// play runs both ranks and leaves no process behind.
+func (a arrangement) play(s settings, what string) (detail string, err error) {
+	ctx, cancel := s.within()
+	var ranks [2]*child
+	defer func() {
+		cancel() // kills what still runs
+		for _, c := range ranks {
+			if c != nil {
+				_ = c.Wait()
+			}
+		}
+	}()
+	var id string
+	for rank := range ranks {
+		if ranks[rank], err = a.start(ctx, s, rank, what, id); err != nil {
+			return "", err
+		}
+		if rank == 0 {
+			if id, err = ranks[0].expect(ctx, "id"); err != nil {
+				return "", err
+			}
+		}
+	}
+	for _, c := range ranks {
+		if detail, err = c.expect(ctx, "summed"); err != nil {
+			return "", err
+		}
+	}
+	if what == toTheEnd {
+		for _, c := range ranks {
+			if err := c.Wait(); err != nil {
+				return "", fmt.Errorf("after the sums: %w", err)
+			}
+		}
+		ranks = [2]*child{}
+		return detail, nil
+	}
+	if err := ranks[1].Process.Kill(); err != nil {
+		return "", err
+	}
+	_ = ranks[1].Wait()
+	ranks[1] = nil
+	seen, err := ranks[0].expect(ctx, "seen")
+	if err != nil {
+		return "", err
+	}
+	recovered, err := ranks[0].expect(ctx, "recovered")
+	if err != nil {
+		return "", fmt.Errorf("%w (%s)", err, seen)
+	}
+	return fmt.Sprintf("%s; recovered in %s", seen, recovered), nil
+}

@@ -1,0 +1,296 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/regroup-io/regroup/collective/nccl"
+)
+
+// rig is what the checks of one rank share.
+type rig struct {
+	*gpu
+	comm       *nccl.Comm
+	send, recv nccl.Buffer
+}
+
+// single checks all that a communicator of one rank shows.
+func single(t *table, l *nccl.Library, s settings) {
+	ctx, cancel := s.within()
+	g, err := openGPU(ctx, l, s.device)
+	cancel()
+	if !t.must("open the GPU", "", err) {
+		return
+	}
+	r := &rig{gpu: g}
+	checks := []struct {
+		what string
+		may  bool
+		f    func(context.Context, settings) (string, error)
+	}{
+		{"init, not blocking", false, r.init},
+		{"memory of the GPU", false, r.alloc},
+		{"memory of the host is refused", false, r.refuse},
+		{"all-reduce", false, r.allReduce},
+		{"scaled sum", false, r.scaledSum},
+		{"send and receive in a group", false, r.exchange},
+		{"all-to-all", false, r.allToAll},
+		{"order with a caller's stream", false, r.order},
+		{"registered buffer", false, r.register},
+		{"window", true, r.window},
+		{"memory that NCCL took", false, r.memory},
+		{"launch and wait, 4 KiB", false, r.latency},
+		{"all-reduce, large", false, r.bandwidth},
+		{"pages that are shared", true, r.pages},
+		{"finalize and destroy", false, r.closeComm},
+		{"abort with work under way", false, r.abort},
+		{"reform alone", true, r.reform},
+	}
+	for _, c := range checks {
+		ctx, cancel := s.within()
+		detail, err := c.f(ctx, s)
+		cancel()
+		if c.may {
+			t.may(c.what, detail, err)
+		} else if !t.must(c.what, detail, err) && r.comm == nil {
+			return
+		}
+	}
+	for _, chunk := range []int{1 << 20, 4 << 20, 16 << 20} {
+		ctx, cancel := s.within()
+		detail, err := r.stage(ctx, s, chunk)
+		cancel()
+		t.must(fmt.Sprintf("stage, chunks of %d MiB", chunk>>20), detail, err)
+	}
+	ctx, cancel = s.within()
+	defer cancel()
+	t.must("close the GPU", "", errors.Join(g.Free(ctx, r.send), g.Free(ctx, r.recv), g.close(ctx)))
+}
+
+func (r *rig) init(ctx context.Context, _ settings) (string, error) {
+	id, err := r.Library().UniqueID()
+	if err != nil {
+		return "", err
+	}
+	began := time.Now()
+	r.comm, err = r.Init(ctx, nccl.CommOptions{World: 1, ID: id, Name: "gpucheck"})
+	return took(began), err
+}
+
+func took(began time.Time) string {
+	return fmt.Sprintf("%.2f ms", float64(time.Since(began).Microseconds())/1000)
+}
+
+func (r *rig) alloc(ctx context.Context, s settings) (string, error) {
+	var err error
+	if r.send, err = r.Alloc(ctx, s.bytes); err == nil {
+		r.recv, err = r.Alloc(ctx, s.bytes)
+	}
+	if err != nil {
+		return "", err
+	}
+	// Seen through the eyes of a framework: a pointer and a size.
+	_, err = r.Buffer(ctx, r.send.Pointer(), r.send.Bytes())
+	return fmt.Sprintf("2 x %d MiB", s.bytes>>20), err
+}
+
+func (r *rig) refuse(ctx context.Context, _ settings) (string, error) {
+	_, err := r.Buffer(ctx, address(r.pinned.Bytes), len(r.pinned.Bytes))
+	if !errors.Is(err, nccl.ErrInvalid) {
+		return "", fmt.Errorf("it was taken: %w", errors.Join(err, errWrong))
+	}
+	return err.Error(), nil
+}
+
+var errWrong = errors.New("not as it must be")
+
+// do runs operations and waits for them.
+func (r *rig) do(ctx context.Context, ops ...nccl.Operation) error {
+	w, err := r.comm.Do(ctx, nil, ops...)
+	if err != nil {
+		return err
+	}
+	return w.Wait(ctx)
+}
+
+// result runs operations on a pattern and checks what comes out.
+func (r *rig) result(ctx context.Context, factor float32, ops ...nccl.Operation) error {
+	if err := errors.Join(r.fill(ctx, r.send, ramp(1)), r.fill(ctx, r.recv, ramp(0))); err != nil {
+		return err
+	}
+	if err := r.do(ctx, ops...); err != nil {
+		return err
+	}
+	return r.verify(ctx, r.recv, ramp(factor))
+}
+
+func (r *rig) allReduce(ctx context.Context, _ settings) (string, error) {
+	return "sum of float32, checked", r.result(ctx, 1, nccl.AllReduce(r.send, r.recv, nccl.Float32, nccl.Sum))
+}
+
+func (r *rig) scaledSum(ctx context.Context, _ settings) (string, error) {
+	op, err := r.comm.PreMulSum(ctx, nccl.Float32, 0.5)
+	if err != nil {
+		return "", err
+	}
+	err = r.result(ctx, 0.5, nccl.AllReduce(r.send, r.recv, nccl.Float32, op))
+	return "times 0.5, checked", errors.Join(err, r.comm.DropOp(ctx, op))
+}
+
+func (r *rig) exchange(ctx context.Context, _ settings) (string, error) {
+	return "with itself, checked", r.result(ctx, 1, nccl.Send(r.send, nccl.Float32, 0), nccl.Recv(r.recv, nccl.Float32, 0))
+}
+
+func (r *rig) allToAll(ctx context.Context, _ settings) (string, error) {
+	return "checked", r.result(ctx, 1, nccl.AllToAll(r.send, r.recv, nccl.Float32))
+}
+
+// order puts a collective between two copies on a stream that is not the communicator's, without waiting in between.
+func (r *rig) order(ctx context.Context, _ settings) (string, error) {
+	caller, err := r.NewStream(ctx)
+	if err != nil {
+		return "", err
+	}
+	half := r.send.Bytes() / 8 * 4
+	from, middle, to := r.send.Slice(0, half), r.recv.Slice(0, half), r.recv.Slice(half, 2*half)
+	for i := range 20 { // a race shows only sometimes
+		factor := float32(i + 1)
+		if err := errors.Join(r.fill(ctx, from, ramp(factor)), r.fill(ctx, r.recv, ramp(0)), caller.Copy(ctx, middle, from)); err != nil {
+			return "", err
+		}
+		w, err := r.comm.Do(ctx, caller, nccl.AllReduce(middle, middle, nccl.Float32, nccl.Sum))
+		if err != nil {
+			return "", err
+		}
+		if err := errors.Join(w.Before(ctx, caller), caller.Copy(ctx, to, middle), caller.Wait(ctx), w.Wait(ctx)); err != nil {
+			return "", err
+		}
+		if err := r.verify(ctx, to, ramp(factor)); err != nil {
+			return "", err
+		}
+	}
+	return "20 times, checked", caller.Close(ctx)
+}
+
+func (r *rig) register(ctx context.Context, _ settings) (string, error) {
+	b, err := r.AllocNCCL(ctx, 4<<20)
+	if err != nil {
+		return "", err
+	}
+	reg, err := r.comm.Register(ctx, b)
+	if err == nil {
+		err = errors.Join(r.fill(ctx, b, ramp(2)), r.do(ctx, nccl.AllReduce(b, b, nccl.Float32, nccl.Sum)), r.verify(ctx, b, ramp(2)), reg.Close(ctx))
+	}
+	return "4 MiB of AllocNCCL, checked", errors.Join(err, r.Free(ctx, b))
+}
+
+func (r *rig) window(ctx context.Context, _ settings) (string, error) {
+	b, err := r.AllocNCCL(ctx, 4<<20)
+	if err != nil {
+		return "", err
+	}
+	w, err := r.comm.RegisterWindow(ctx, b)
+	if err == nil {
+		err = errors.Join(r.fill(ctx, b, ramp(2)), r.do(ctx, nccl.AllReduce(b, b, nccl.Float32, nccl.Sum)), r.verify(ctx, b, ramp(2)), w.Close(ctx))
+	}
+	return "4 MiB, checked", errors.Join(err, r.Free(ctx, b))
+}
+
+func (r *rig) memory(ctx context.Context, _ settings) (string, error) {
+	n, err := r.comm.MemoryBytes(ctx)
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)), err
+}
+
+func (r *rig) latency(ctx context.Context, _ settings) (string, error) {
+	const times = 200
+	b := r.send.Slice(0, 4096)
+	var launch, wait time.Duration
+	for range times {
+		began := time.Now()
+		w, err := r.comm.Do(ctx, nil, nccl.AllReduce(b, b, nccl.Float32, nccl.Sum))
+		if err != nil {
+			return "", err
+		}
+		launched := time.Now()
+		if err := w.Wait(ctx); err != nil {
+			return "", err
+		}
+		launch, wait = launch+launched.Sub(began), wait+time.Since(launched)
+	}
+	return fmt.Sprintf("launch %.1f µs, wait %.1f µs, mean of %d", micros(launch/times), micros(wait/times), times), nil
+}
+
+func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
+
+func (r *rig) bandwidth(ctx context.Context, s settings) (string, error) {
+	began := time.Now()
+	err := r.do(ctx, nccl.AllReduce(r.send, r.recv, nccl.Float32, nccl.Sum))
+	return rate(s.bytes, began), err
+}
+
+func rate(bytes int, began time.Time) string {
+	d := time.Since(began)
+	return fmt.Sprintf("%d MiB in %.2f ms, %.2f GB/s", bytes>>20, d.Seconds()*1000, float64(bytes)/1e9/d.Seconds())
+}
+
+func (r *rig) closeComm(ctx context.Context, _ settings) (string, error) {
+	began := time.Now()
+	err := r.comm.Close(ctx)
+	return took(began), err
+}
+
+func (r *rig) abort(ctx context.Context, s settings) (string, error) {
+	if _, err := r.init(ctx, s); err != nil {
+		return "", err
+	}
+	w, err := r.comm.Do(ctx, nil, nccl.AllReduce(r.send, r.recv, nccl.Float32, nccl.Sum))
+	if err != nil {
+		return "", err
+	}
+	began := time.Now()
+	if err := r.comm.Abort(ctx, errors.New("gpucheck")); err != nil {
+		return "", err
+	}
+	detail := took(began)
+	if err := w.Wait(ctx); !errors.Is(err, nccl.ErrAborted) {
+		return "", fmt.Errorf("who waited got %w", errors.Join(err, errWrong))
+	}
+	return detail, nil
+}
+
+// reform is the way back after a false alarm: nobody was lost.
+func (r *rig) reform(ctx context.Context, s settings) (string, error) {
+	if _, err := r.init(ctx, s); err != nil {
+		return "", err
+	}
+	began := time.Now()
+	next, err := r.comm.Reform(ctx, nccl.Survivors{Ranks: []int{0}})
+	detail := took(began)
+	if err != nil {
+		return "", errors.Join(err, r.comm.Abort(ctx, err))
+	}
+	r.comm = next
+	err = r.result(ctx, 1, nccl.AllReduce(r.send, r.recv, nccl.Float32, nccl.Sum))
+	return detail, errors.Join(err, r.comm.Close(ctx))
+}
+
+// pages pins memory that other processes could map too, and copies through it.
+func (r *rig) pages(ctx context.Context, _ settings) (string, error) {
+	const size = 8 << 20
+	memory, free, err := shared(size)
+	if err != nil {
+		return "", err
+	}
+	h, err := r.PinHost(ctx, memory)
+	if err != nil {
+		return "", errors.Join(err, free())
+	}
+	own := r.pinned
+	r.pinned = h
+	part := r.send.Slice(0, min(size, r.send.Bytes()))
+	err = errors.Join(r.fill(ctx, part, ramp(3)), r.verify(ctx, part, ramp(3)))
+	r.pinned = own
+	return fmt.Sprintf("%d MiB of %s, checked", size>>20, sharedFolder), errors.Join(err, h.Free(ctx), free())
+}

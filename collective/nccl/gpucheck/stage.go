@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/regroup-io/regroup/collective/nccl"
+)
+
+// stage measures the way down and up, with a host that does nothing and with one that
+// turns all bits over, which the result must show.
+func (r *rig) stage(ctx context.Context, s settings, chunk int) (string, error) {
+	st, err := r.NewStage(ctx, nccl.StageOptions{ChunkBytes: chunk})
+	if err != nil {
+		return "", err
+	}
+	if err := r.fill(ctx, r.send, ramp(1)); err != nil {
+		return "", err
+	}
+	began := time.Now()
+	err = st.Run(ctx, nil, r.send, func([]byte, int) error { return nil })
+	idle := rate(s.bytes, began)
+	if err != nil {
+		return "", err
+	}
+	for range 2 { // twice turned over is as before
+		began = time.Now()
+		if err := st.Run(ctx, nil, r.send, turnOver); err != nil {
+			return "", err
+		}
+	}
+	busy := rate(s.bytes, began)
+	if err := r.verify(ctx, r.send, ramp(1)); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("down and up %s; with work of the host %s; checked", idle, busy), st.Close(ctx)
+}
+
+func turnOver(chunk []byte, _ int) error {
+	for len(chunk) >= 8 {
+		binary.NativeEndian.PutUint64(chunk, ^binary.NativeEndian.Uint64(chunk))
+		chunk = chunk[8:]
+	}
+	for i := range chunk {
+		chunk[i] = ^chunk[i]
+	}
+	return nil
+}
+
+// sharedFolder is in memory: pages of a disk's file cannot be pinned for long.
+const sharedFolder = "/dev/shm"
+
+// shared maps a file, as ranks of a node do to share pages.
+func shared(size int) (memory []byte, free func() error, err error) {
+	f, err := os.CreateTemp(sharedFolder, "gpucheck")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
+	if err := f.Truncate(int64(size)); err != nil {
+		return nil, nil, err
+	}
+	memory, err = syscall.Mmap(int(f.Fd()), 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	return memory, func() error { return syscall.Munmap(memory) }, err
+}
+
+func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

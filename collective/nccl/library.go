@@ -1,0 +1,137 @@
+package nccl
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+	"unsafe"
+)
+
+// Options say where the libraries are. The zero value looks everywhere.
+type Options struct {
+	// NCCL and CUDA are paths of libnccl.so.2 and libcuda.so.1. Empty: the variables
+	// REGROUP_NCCL_LIBRARY and REGROUP_CUDA_LIBRARY. If one is given, only what the
+	// process has loaded already goes before it, and nothing after.
+	NCCL, CUDA string
+	// Search are folders to look in before the system's, such as nvidia/nccl/lib
+	// inside Python's site-packages.
+	Search []string
+	// CallGrace is how long a native call may outlast the context of who waits for it
+	// before its thread is given up as stuck. Zero: 5 s. Too small: a slow allocation
+	// is taken for a hang; too large: a hang is known later.
+	CallGrace time.Duration
+	// WatchEvery is how often NCCL is asked for errors while nobody waits. Zero: 5 ms.
+	// Each time costs a few microseconds of one core per communicator.
+	WatchEvery time.Duration
+}
+
+// Library is NCCL and the CUDA driver, loaded. It is never unloaded.
+type Library struct {
+	opt     Options
+	nccl    ncclCalls
+	cuda    cudaCalls
+	version Version
+	driver  int32
+	from    [2]string
+
+	mu    sync.Mutex
+	stuck []*Comm // whose memory native threads may still write to: never collected
+}
+
+// Open finds and loads both libraries and initializes the driver. The error is an
+// *UnavailableError that names everything that was tried.
+func Open(o Options) (*Library, error) {
+	if o.CallGrace < 0 || o.WatchEvery < 0 {
+		return nil, invalid("a duration is negative")
+	}
+	if o.CallGrace == 0 {
+		o.CallGrace = 5 * time.Second
+	}
+	if o.WatchEvery == 0 {
+		o.WatchEvery = 5 * time.Millisecond
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+
+	l := &Library{opt: o}
+	// The driver first: NCCL looks for it while it initializes, and then finds ours.
+	path, by := given(o.CUDA, "REGROUP_CUDA_LIBRARY", os.Getenv)
+	if err := l.load(0, place{"libcuda.so.1", path, by, o.Search}, &l.cuda); err != nil {
+		return nil, err
+	}
+	if err := l.start(); err != nil {
+		return nil, &UnavailableError{Library: l.from[0], Cause: err}
+	}
+	path, by = given(o.NCCL, "REGROUP_NCCL_LIBRARY", os.Getenv)
+	if err := l.load(1, place{"libnccl.so.2", path, by, o.Search}, &l.nccl); err != nil {
+		return nil, err
+	}
+	if code := l.nccl.GetVersion(&l.version); code != Success {
+		return nil, &UnavailableError{Library: l.from[1], Cause: l.failure("ncclGetVersion", code, 0)}
+	}
+	return l, nil
+}
+
+func (l *Library) load(i int, p place, calls any) error {
+	handle, from, tried := locate(p)
+	if handle == 0 {
+		return &UnavailableError{Library: p.name, Tried: tried}
+	}
+	l.from[i] = from
+	if missing := bind(handle, calls); len(missing) > 0 {
+		return &UnavailableError{Library: from, Missing: missing}
+	}
+	return nil
+}
+
+// start initializes the driver: here it says that there is no GPU, or that the
+// kernel module is of another version.
+func (l *Library) start() error {
+	if err := l.driverError("cuInit", l.cuda.Init(0)); err != nil {
+		return err
+	}
+	return l.driverError("cuDriverGetVersion", l.cuda.DriverGetVersion(&l.driver))
+}
+
+// Version is that of NCCL.
+func (l *Library) Version() Version { return l.version }
+
+// Driver is the newest CUDA version that the driver supports, such as "12.4".
+func (l *Library) Driver() string { return fmt.Sprintf("%d.%d", l.driver/1000, l.driver%1000/10) }
+
+// From says where the driver and NCCL were found.
+func (l *Library) From() (cuda, nccl string) { return l.from[0], l.from[1] }
+
+// UniqueID makes the id of a new communicator. One rank calls it and tells the
+// others; its process must live until all of them are connected.
+func (l *Library) UniqueID() (UniqueID, error) {
+	var id idArgument
+	if code := l.nccl.GetUniqueID(&id); code != Success {
+		return UniqueID{}, l.failure("ncclGetUniqueId", code, 0)
+	}
+	return id.Internal, nil
+}
+
+// failure makes an error of a result; comm may be 0.
+func (l *Library) failure(op string, code Code, comm uintptr) error {
+	return &Error{Op: op, Code: code, Text: l.nccl.GetErrorString(code), Last: l.nccl.GetLastError(comm)}
+}
+
+// driverError is nil for success.
+func (l *Library) driverError(op string, code int32) error {
+	if code == cudaSuccess {
+		return nil
+	}
+	e := &DriverError{Op: op, Code: code, Name: "unknown error"}
+	var name unsafe.Pointer
+	if l.cuda.GetErrorName(code, &name) == cudaSuccess && name != nil {
+		n := 0
+		for *(*byte)(unsafe.Add(name, n)) != 0 {
+			n++
+		}
+		e.Name = string(unsafe.Slice((*byte)(name), n))
+	}
+	return e
+}

@@ -1,0 +1,314 @@
+package nccl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
+func TestEveryStepWaitsWhileNCCLIsInProgress(t *testing.T) {
+	// The fake counts a call before that as a broken rule, and queues the operation only
+	// when it was asked often enough: an event that is recorded early passes too soon.
+	knob(t, "in_progress", 7)
+	l := library(t, 23007)
+	comms := world(t, l, 3, nil)
+	sumsTo(t, comms)
+	here := make([]Buffer, 3)
+	for i, c := range comms {
+		here[i] = upload(t, c.dev, floats(64, float64(i), 0))
+	}
+	all(t, 3, func(i int) error {
+		w, err := comms[i].Do(soon(t), nil, Send(here[i].Slice(0, 128), Float32, (i+1)%3), Recv(here[i].Slice(128, 256), Float32, (i+2)%3))
+		if err != nil {
+			return err
+		}
+		return w.Wait(soon(t))
+	})
+	for i := range 3 {
+		if got := float(download(t, here[i]), 32+5); got != float64(5*((i+2)%3)) {
+			t.Errorf("rank %d got %v", i, got)
+		}
+	}
+	parts := make([]*Comm, 3)
+	all(t, 3, func(i int) (err error) {
+		parts[i], err = comms[i].Split(soon(t), Part{Color: 0, Key: -i})
+		return err
+	})
+	for i, p := range parts {
+		if p.Rank() != 2-i || p.World() != 3 {
+			t.Errorf("rank %d became %d of %d", i, p.Rank(), p.World())
+		}
+	}
+	ending(t, parts)
+	sumsTo(t, []*Comm{parts[2], parts[1], parts[0]})
+}
+
+func TestResultsAreErrorsWithNCCLsWords(t *testing.T) {
+	l := library(t, 23007)
+	for _, test := range []struct {
+		code Code
+		is   error
+	}{
+		{UnhandledCUDA, nil},
+		{SystemError, nil},
+		{InternalError, nil},
+		{InvalidArgument, nil},
+		{InvalidUsage, nil},
+		{RemoteError, ErrRemote},
+		{TimedOut, ErrTimeout},
+	} {
+		comms := world(t, l, 1, nil)
+		b := upload(t, comms[0].dev, floats(8, 1, 0))
+		release := knob(t, "fail_call", int64(test.code))
+		_, err := comms[0].Do(soon(t), nil, AllReduce(b, b, Float32, Sum))
+		release()
+		var e *Error
+		if !errors.As(err, &e) || e.Code != test.code || e.Op != "ncclAllReduce" || e.Last != "knob fail_call" || e.Text == "" {
+			t.Fatalf("%v: %#v", test.code, err)
+		}
+		for _, sentinel := range []error{ErrRemote, ErrTimeout} {
+			if errors.Is(err, sentinel) != errors.Is(test.is, sentinel) {
+				t.Errorf("%v: is %v: %v", test.code, sentinel, errors.Is(err, sentinel))
+			}
+		}
+		if _, err := comms[0].Do(soon(t), nil, AllReduce(b, b, Float32, Sum)); !errors.Is(err, comms[0].Err()) || err == nil {
+			t.Errorf("%v: next call: %v", test.code, err)
+		}
+	}
+	if s := fmt.Sprint(Code(99), RemoteError); !strings.Contains(s, "99") || !strings.Contains(s, "ncclRemoteError") {
+		t.Error(s)
+	}
+}
+
+func TestAnErrorInAGroupLeavesTheGroup(t *testing.T) {
+	l := library(t, 23007)
+	comms := world(t, l, 1, nil)
+	b := upload(t, comms[0].dev, floats(8, 1, 0))
+	release := knob(t, "fail_call", int64(InvalidArgument))
+	_, err := comms[0].Do(soon(t), nil, Send(b, Float32, 0), Recv(b, Float32, 0))
+	release()
+	var e *Error
+	if !errors.As(err, &e) || e.Op != "ncclSend" || comms[0].Err() == nil {
+		t.Fatalf("%v", err)
+	}
+	ok(t, comms[0].Abort(soon(t), err))
+	sumsTo(t, again(t, comms[0])) // on the same thread
+}
+
+// again makes a communicator of one on the device of another.
+func again(t *testing.T, c *Comm) []*Comm {
+	t.Helper()
+	id, err := c.dev.lib.UniqueID()
+	ok(t, err)
+	next, err := c.dev.Init(soon(t), CommOptions{World: 1, ID: id})
+	ok(t, err)
+	ending(t, []*Comm{next})
+	return []*Comm{next}
+}
+
+func TestAnErrorIsToldWithinMillisecondsWhileNobodyAsks(t *testing.T) {
+	l := library(t, 23007)
+	told := make(chan error, 2)
+	comms := world(t, l, 2, func(_ int, o *CommOptions) {
+		o.OnFailure = func(c *Comm, err error) { told <- fmt.Errorf("rank %d: %w", c.Rank(), err) }
+	})
+	knob(t, "error_code", int64(RemoteError))
+	knob(t, "error_after", 1)
+	began := time.Now()
+	buffers := []Buffer{upload(t, comms[0].dev, floats(8, 1, 0)), upload(t, comms[1].dev, floats(8, 1, 0))}
+	all(t, 2, func(i int) error {
+		_, err := comms[i].Do(soon(t), nil, AllReduce(buffers[i], buffers[i], Float32, Sum))
+		return err // nobody waits for the work
+	})
+	for range 2 {
+		select {
+		case err := <-told:
+			if !errors.Is(err, ErrRemote) {
+				t.Error(err)
+			}
+		case <-time.After(patience):
+			t.Fatal("nobody was told")
+		}
+	}
+	t.Logf("known after %v", time.Since(began))
+	for _, c := range comms {
+		if !errors.Is(c.Err(), ErrRemote) || c.CanShrink() == nil {
+			t.Errorf("rank %d: %v", c.Rank(), c.Err())
+		}
+	}
+}
+
+func TestACallBehindAStreamWaitsForItAndTheStreamForTheCall(t *testing.T) {
+	l := library(t, 23007)
+	comms := world(t, l, 1, nil)
+	c := comms[0]
+	ctx := soon(t)
+	mine, err := c.dev.NewStream(ctx)
+	ok(t, err)
+	defer func() { ok(t, mine.Close(soon(t))) }()
+	torch := c.dev.StreamOf(mine.Handle()) // as if a framework had made it
+	source, target := upload(t, c.dev, floats(64, 1, 1)), upload(t, c.dev, floats(64, 0, 0))
+	after := upload(t, c.dev, floats(64, 0, 0))
+
+	release := knob(t, "hold_copies", 1)
+	ok(t, torch.Copy(ctx, target, source)) // the producer, which hangs for now
+	w, err := c.Do(ctx, torch, AllReduce(target, target, Float32, Average))
+	ok(t, err)
+	ok(t, w.Before(ctx, torch))
+	ok(t, torch.Copy(ctx, after, target)) // the consumer
+	short, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
+	if err := w.Wait(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the call did not wait for the stream: %v", err)
+	}
+	cancel()
+	release()
+	ok(t, w.Wait(ctx)) // a wait that gave up may be repeated
+	ok(t, w.Wait(ctx))
+	ok(t, w.Before(ctx, torch))
+	ok(t, torch.Wait(ctx))
+	if !slices.Equal(download(t, after), floats(64, 1, 1)) {
+		t.Error("the consumer ran before the call")
+	}
+}
+
+func TestACommunicatorMayUseTheCallersStream(t *testing.T) {
+	l := library(t, 23007)
+	d := device(t, l, 0)
+	id, err := l.UniqueID()
+	ok(t, err)
+	c, err := d.Init(soon(t), CommOptions{World: 1, ID: id, Stream: d.StreamOf(0)})
+	ok(t, err)
+	ending(t, []*Comm{c})
+	if c.Stream().Handle() != 0 {
+		t.Error("another stream")
+	}
+	sumsTo(t, []*Comm{c})
+}
+
+func TestTheEndOfAContextInALaunchFailsTheCommunicator(t *testing.T) {
+	l := library(t, 23007)
+	comms := world(t, l, 1, nil)
+	c := comms[0]
+	b := upload(t, c.dev, floats(8, 1, 0))
+	release := knob(t, "in_progress", 1<<30)
+	ctx, cancel := context.WithTimeout(soon(t), 20*time.Millisecond)
+	defer cancel()
+	_, err := c.Do(ctx, nil, AllReduce(b, b, Float32, Sum))
+	release()
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(c.Err(), context.DeadlineExceeded) {
+		t.Errorf("%v; then %v", err, c.Err())
+	}
+	if _, err := c.Do(soon(t), nil, AllReduce(b, b, Float32, Sum)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the next call: %v", err)
+	}
+}
+
+func TestPatienceBoundsEveryStep(t *testing.T) {
+	l := library(t, 23007)
+	comms := world(t, l, 2, func(_ int, o *CommOptions) { o.Patience = 100 * time.Millisecond })
+	c := comms[0]
+	b := upload(t, c.dev, floats(8, 1, 0))
+	w, err := c.Do(context.Background(), nil, AllReduce(b, b, Float32, Sum)) // the other rank does not come
+	ok(t, err)
+	if err := w.Wait(context.Background()); !errors.Is(err, ErrTimeout) || c.Err() != nil {
+		t.Errorf("%v; then %v", err, c.Err())
+	}
+	other := upload(t, comms[1].dev, floats(8, 1, 0))
+	ok(t, reduceInPlace(soon(t), comms[1], other)) // now it does
+	ok(t, w.Wait(context.Background()))
+
+	id, err := l.UniqueID()
+	ok(t, err)
+	_, err = c.dev.Init(context.Background(), CommOptions{World: 2, ID: id, Patience: 50 * time.Millisecond})
+	if !errors.Is(err, ErrTimeout) {
+		t.Errorf("nobody else came: %v", err)
+	}
+}
+
+func TestWhatAVersionLacksIsRefusedWithTheVersionThatHasIt(t *testing.T) {
+	l := library(t, 21403, "FAKE_WITHOUT_PREMULSUM")
+	c := world(t, l, 1, nil)[0]
+	ctx := soon(t)
+	b := upload(t, c.dev, floats(8, 1, 0))
+	_, split := c.Split(ctx, Part{})
+	_, growID := c.GrowID(ctx)
+	_, grow := c.Grow(ctx, 2, nil)
+	_, joins := c.dev.Init(ctx, CommOptions{World: 1, Joins: true})
+	_, alloc := c.dev.AllocNCCL(ctx, 8)
+	_, register := c.Register(ctx, b)
+	_, window := c.RegisterWindow(ctx, b)
+	_, memory := c.MemoryBytes(ctx)
+	_, scaled := c.PreMulSum(ctx, Float32, 2)
+	for what, test := range map[string]struct {
+		err   error
+		since string
+	}{
+		"split": {split, "2.18.1"}, "growID": {growID, "2.29.2"}, "grow": {grow, "2.29.2"}, "joins": {joins, "2.29.2"},
+		"alloc": {alloc, "2.19.1"}, "register": {register, "2.19.1"}, "window": {window, "2.27.3"},
+		"memory": {memory, "2.29.7"}, "scaled": {scaled, "2.11.0"},
+	} {
+		if !errors.Is(test.err, ErrUnsupported) || !strings.Contains(test.err.Error(), test.since) || !strings.Contains(test.err.Error(), "2.14.3") {
+			t.Errorf("%s: %v", what, test.err)
+		}
+	}
+	if l.ReformsBy() != ByNewID || !errors.Is(c.CanShrink(), ErrNeedsID) {
+		t.Errorf("%s, %v", l.ReformsBy(), c.CanShrink())
+	}
+	present := 0
+	for _, f := range l.Features() {
+		if f.Present {
+			present++
+		}
+	}
+	if present != 1 || l.Version().String() != "2.14.3" {
+		t.Errorf("%v has %v", l.Version(), l.Features())
+	}
+}
+
+func TestRegisteredMemory(t *testing.T) {
+	l := library(t, 23007)
+	c := world(t, l, 1, nil)[0]
+	ctx := soon(t)
+	b, err := c.dev.AllocNCCL(ctx, 1<<16)
+	ok(t, err)
+	r, err := c.Register(ctx, b)
+	ok(t, err)
+	w, err := c.RegisterWindow(ctx, b)
+	ok(t, err)
+	ok(t, reduceInPlace(ctx, c, b))
+	ok(t, w.Close(ctx))
+	ok(t, r.Close(ctx))
+	ok(t, c.dev.Free(ctx, b))
+	if err := c.dev.Free(ctx, b); !errors.Is(err, ErrInvalid) {
+		t.Errorf("freed twice: %v", err)
+	}
+	if n, err := c.MemoryBytes(ctx); err != nil || n != 12345678 {
+		t.Errorf("%d, %v", n, err)
+	}
+	for _, f := range l.Features() {
+		if !f.Present {
+			t.Errorf("%s is missing in %v", f.Name, l.Version())
+		}
+	}
+}
+
+func TestFeaturesArePresentFromTheirVersionOn(t *testing.T) {
+	for _, version := range []int{21403, 21801, 22703, 22809, 22902, 23007} {
+		l := library(t, version)
+		for _, f := range l.Features() {
+			if f.Present != (l.Version() >= f.Since) {
+				t.Errorf("%v: %s, since %v: %v", l.Version(), f.Name, f.Since, f.Present)
+			}
+		}
+	}
+	if old := fmt.Sprint(Version(2804), Version(21100)); old != "2.8.4 2.11.0" {
+		t.Error(old)
+	}
+}

@@ -1,0 +1,151 @@
+package nccl
+
+import (
+	"context"
+	"fmt"
+	"unsafe"
+)
+
+// Stream is a queue of work of one GPU.
+type Stream struct {
+	dev    *Device
+	handle uintptr
+	own    bool
+}
+
+// NewStream makes a stream that does not wait for CUDA's default stream.
+func (d *Device) NewStream(ctx context.Context) (*Stream, error) {
+	s := &Stream{dev: d, own: true}
+	err := d.do(ctx, "cuStreamCreate", func() (err error) {
+		s.handle, err = d.newStream()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (d *Device) newStream() (handle uintptr, err error) {
+	return handle, d.lib.driverError("cuStreamCreate", d.lib.cuda.StreamCreate(&handle, streamNonBlocking))
+}
+
+// StreamOf names a stream that somebody else made on this device and keeps, such as
+// torch.cuda.current_stream().cuda_stream. 0 is CUDA's default stream.
+func (d *Device) StreamOf(handle uintptr) *Stream { return &Stream{dev: d, handle: handle} }
+
+// Handle is the CUstream.
+func (s *Stream) Handle() uintptr { return s.handle }
+
+// Close destroys a stream that NewStream made, once its work is done; it does not wait.
+func (s *Stream) Close(ctx context.Context) error {
+	if !s.own {
+		return nil
+	}
+	return s.dev.do(ctx, "cuStreamDestroy", func() error {
+		return s.dev.lib.driverError("cuStreamDestroy", s.dev.lib.cuda.StreamDestroy(s.handle))
+	})
+}
+
+// After makes what is queued on s from now on wait for what is queued on other now.
+func (s *Stream) After(ctx context.Context, other *Stream) error {
+	if other.dev != s.dev {
+		return invalid("the streams are of devices %d and %d", s.dev.ordinal, other.dev.ordinal)
+	}
+	return s.dev.do(ctx, "cuStreamWaitEvent", func() error { return s.dev.order(s.handle, other.handle) })
+}
+
+// Wait returns when all that was queued so far is done.
+func (s *Stream) Wait(ctx context.Context) error {
+	d := s.dev
+	return d.poll(ctx, "cuStreamQuery", func() (bool, error) {
+		code := d.lib.cuda.StreamQuery(s.handle)
+		if code == cudaNotReady {
+			return false, nil
+		}
+		return code == cudaSuccess, d.lib.driverError("cuStreamQuery", code)
+	})
+}
+
+// ToHost queues a copy into to, which must be pinned (HostMemory) and stay untouched until
+// it is done. Copies at most len(to) bytes; from must hold as many.
+func (s *Stream) ToHost(ctx context.Context, to []byte, from Buffer) error {
+	if err := from.holds(s.dev, len(to)); err != nil || len(to) == 0 {
+		return err
+	}
+	return s.dev.do(ctx, "cuMemcpyDtoHAsync", func() error { return s.dev.toHost(s.handle, to, from.pointer) })
+}
+
+// ToDevice queues a copy of from, which must be pinned (HostMemory) and stay unchanged until it is done.
+func (s *Stream) ToDevice(ctx context.Context, to Buffer, from []byte) error {
+	if err := to.holds(s.dev, len(from)); err != nil || len(from) == 0 {
+		return err
+	}
+	return s.dev.do(ctx, "cuMemcpyHtoDAsync", func() error { return s.dev.toDevice(s.handle, to.pointer, from) })
+}
+
+// Copy queues a copy of all of from into the beginning of to.
+func (s *Stream) Copy(ctx context.Context, to, from Buffer) error {
+	if err := to.holds(s.dev, from.bytes); err != nil {
+		return err
+	}
+	if err := from.holds(s.dev, from.bytes); err != nil || from.bytes == 0 {
+		return err
+	}
+	const op = "cuMemcpyDtoDAsync"
+	return s.dev.do(ctx, op, func() error {
+		return s.dev.lib.driverError(op, s.dev.lib.cuda.MemcpyDtoD(to.pointer, from.pointer, uintptr(from.bytes), s.handle))
+	})
+}
+
+// What follows runs on the device's thread.
+
+func (d *Device) toHost(stream uintptr, to []byte, from uintptr) error {
+	code := d.lib.cuda.MemcpyDtoH(unsafe.Pointer(unsafe.SliceData(to)), from, uintptr(len(to)), stream)
+	return d.lib.driverError("cuMemcpyDtoHAsync", code)
+}
+
+func (d *Device) toDevice(stream, to uintptr, from []byte) error {
+	code := d.lib.cuda.MemcpyHtoD(to, unsafe.Pointer(unsafe.SliceData(from)), uintptr(len(from)), stream)
+	return d.lib.driverError("cuMemcpyHtoDAsync", code)
+}
+
+// order makes later wait for what is queued on earlier now. The event is free again
+// at once: a wait that was queued keeps what it waits for.
+func (d *Device) order(later, earlier uintptr) error {
+	event, err := d.mark(earlier)
+	if err != nil {
+		return err
+	}
+	defer d.free(event)
+	return d.lib.driverError("cuStreamWaitEvent", d.lib.cuda.StreamWaitEvent(later, event, 0))
+}
+
+// mark records an event behind what is queued on a stream.
+func (d *Device) mark(stream uintptr) (event uintptr, err error) {
+	c := &d.lib.cuda
+	if n := len(d.idle); n > 0 {
+		event, d.idle = d.idle[n-1], d.idle[:n-1]
+	} else if err := d.lib.driverError("cuEventCreate", c.EventCreate(&event, eventNoTiming)); err != nil {
+		return 0, err
+	} else {
+		d.events = append(d.events, event)
+	}
+	if err := d.lib.driverError("cuEventRecord", c.EventRecord(event, stream)); err != nil {
+		d.free(event)
+		return 0, fmt.Errorf("device %d: %w", d.ordinal, err)
+	}
+	return event, nil
+}
+
+// passed says whether the stream has come to the event.
+func (d *Device) passed(event uintptr) (bool, error) {
+	code := d.lib.cuda.EventQuery(event)
+	if code == cudaNotReady {
+		return false, nil
+	}
+	return code == cudaSuccess, d.lib.driverError("cuEventQuery", code)
+}
+
+// free gives an event back for use.
+func (d *Device) free(event uintptr) { d.idle = append(d.idle, event) }

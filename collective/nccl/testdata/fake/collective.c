@@ -1,0 +1,144 @@
+// Collectives, groups and what belongs to them.
+#define _GNU_SOURCE
+#include "nccl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static __thread int depth;              // of groups on this thread
+static __thread struct job *group;      // what was called in it
+static __thread ncclResult_t groupFailed;
+
+// launch queues a job, or holds it back until the state was asked often enough.
+static ncclResult_t launch(struct job *job) {
+  ncclComm_t c = job->comm;
+  c->pending++;
+  long polls = fakeKnobValue("in_progress");
+  if (polls > 0) {
+    c->held = job;
+    c->asked = (int)polls;
+    return ncclInProgress;
+  }
+  return fakeEnqueue(job->stream, runJob, job) ? ncclUnhandledCudaError : ncclSuccess;
+}
+
+static ncclResult_t add(ncclComm_t c, void *stream, struct operation o) {
+  struct job *job = group;
+  if (!job) {
+    job = calloc(1, sizeof *job);
+    *job = (struct job){c, stream, 0, NULL};
+  }
+  if (job->comm != c || job->stream != stream) return fail(ncclInvalidUsage, "the fake has groups of one communicator and stream only");
+  job->operations = realloc(job->operations, (size_t)(job->n + 1) * sizeof o);
+  job->operations[job->n++] = o;
+  if (depth == 0) return launch(job);
+  group = job;
+  return ncclSuccess;
+}
+
+// call checks what NCCL checks and takes the operation. in and out are how many times count goes in and comes out here.
+static ncclResult_t call(const char *name, ncclComm_t c, void *stream, struct operation o, int in, int out) {
+  ncclResult_t bad = check(c, name);
+  while (fakeKnobValue("hang_call") && !c->abort) rest(); // knob: the call itself does not return
+  if (!bad && fakeKnobValue("fail_call")) bad = fail((ncclResult_t)fakeKnobValue("fail_call"), "knob fail_call"); // knob: what calls return
+  if (!bad && c->revoked) bad = fail(ncclInvalidUsage, "the communicator is revoked");
+  if (!bad && (o.root < 0 || o.root >= c->world)) bad = fail(ncclInvalidArgument, "%s: rank %d", name, o.root);
+  if (!bad && (o.op < 0 || (o.op >= FIRST_SCALAR && (o.op >= FIRST_SCALAR + SCALARS || !c->scalarLive[o.op - FIRST_SCALAR] || c->scalarType[o.op - FIRST_SCALAR] != o.type))))
+    bad = fail(ncclInvalidArgument, "%s: operation %d", name, o.op);
+  size_t bytes = o.count * sizeOf(o.type);
+  if (!bad && bytes && ((in && !fakeIsDevice(o.send, bytes * (size_t)in, c->device)) || (out && !fakeIsDevice(o.recv, bytes * (size_t)out, c->device))))
+    bad = fail(ncclInvalidArgument, "%s: %zu bytes are not memory of device %d", name, bytes, c->device);
+  if (!bad) bad = add(c, stream, o);
+  // A communicator that does not block keeps the error of a launch.
+  if (bad && bad != ncclInProgress) c->state = groupFailed = bad;
+  if (!depth) groupFailed = ncclSuccess;
+  return bad;
+}
+
+EXPORT ncclResult_t ncclGroupStart(void) {
+  fakeNote("GroupStart");
+  depth++;
+  return ncclSuccess;
+}
+
+EXPORT ncclResult_t ncclGroupEnd(void) {
+  fakeNote("GroupEnd");
+  if (depth == 0) {
+    fakeViolation("GroupEnd outside a group");
+    return ncclInvalidUsage;
+  }
+  if (--depth) return ncclSuccess;
+  struct job *job = group;
+  ncclResult_t bad = groupFailed;
+  group = NULL, groupFailed = ncclSuccess;
+  if (bad && job) free(job->operations), free(job);
+  return bad || !job ? bad : launch(job);
+}
+
+#ifndef FAKE_WITHOUT_ALLREDUCE
+EXPORT ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t t, int op, ncclComm_t c, void *stream) {
+  return call("AllReduce", c, stream, (struct operation){ALLREDUCE, send, recv, count, t, op, 0}, 1, 1);
+}
+#endif
+
+EXPORT ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t t, int op, int root, ncclComm_t c, void *stream) {
+  return call("Reduce", c, stream, (struct operation){REDUCE, send, recv, count, t, op, root}, 1, c->rank == root);
+}
+
+EXPORT ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t t, int root, ncclComm_t c, void *stream) {
+  return call("Broadcast", c, stream, (struct operation){BROADCAST, send, recv, count, t, 0, root}, c->rank == root, 1);
+}
+
+EXPORT ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t t, ncclComm_t c, void *stream) {
+  return call("AllGather", c, stream, (struct operation){ALLGATHER, send, recv, count, t, 0, 0}, 1, c->world);
+}
+
+EXPORT ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t t, int op, ncclComm_t c, void *stream) {
+  return call("ReduceScatter", c, stream, (struct operation){REDUCESCATTER, send, recv, count, t, op, 0}, c->world, 1);
+}
+
+EXPORT ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t t, int peer, ncclComm_t c, void *stream) {
+  return call("Send", c, stream, (struct operation){SEND, send, NULL, count, t, 0, peer}, 1, 0);
+}
+
+EXPORT ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t t, int peer, ncclComm_t c, void *stream) {
+  return call("Recv", c, stream, (struct operation){RECV, NULL, recv, count, t, 0, peer}, 0, 1);
+}
+
+#if FAKE_VERSION >= 22803
+EXPORT ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataType_t t, ncclComm_t c, void *stream) {
+  return call("AlltoAll", c, stream, (struct operation){ALLTOALL, send, recv, count, t, 0, 0}, c->world, c->world);
+}
+#endif
+
+#ifndef FAKE_WITHOUT_PREMULSUM
+EXPORT ncclResult_t ncclRedOpCreatePreMulSum(int *op, void *scalar, ncclDataType_t t, int residence, ncclComm_t c) {
+  ncclResult_t bad = check(c, "RedOpCreatePreMulSum");
+  if (bad) return bad;
+  if (residence != 1) return fail(ncclInvalidArgument, "the fake reads scalars at once only");
+  for (int i = 0; i < SCALARS; i++) {
+    if (c->scalarLive[i]) continue;
+    c->scalarLive[i] = 1, c->scalarType[i] = t;
+    switch (t) {
+    case ncclFloat16: c->scalar[i] = (double)*(_Float16 *)scalar; break;
+    case ncclFloat32: c->scalar[i] = *(float *)scalar; break;
+    case ncclFloat64: c->scalar[i] = *(double *)scalar; break;
+    default: {
+      uint32_t bits = (uint32_t) * (uint16_t *)scalar << 16;
+      float f;
+      memcpy(&f, &bits, 4);
+      c->scalar[i] = f;
+    }
+    }
+    return *op = FIRST_SCALAR + i, ncclSuccess;
+  }
+  return ncclInternalError;
+}
+
+EXPORT ncclResult_t ncclRedOpDestroy(int op, ncclComm_t c) {
+  ncclResult_t bad = check(c, "RedOpDestroy");
+  if (bad) return bad;
+  if (op < FIRST_SCALAR || op >= FIRST_SCALAR + SCALARS || !c->scalarLive[op - FIRST_SCALAR]) return ncclInvalidArgument;
+  return c->scalarLive[op - FIRST_SCALAR] = 0, ncclSuccess;
+}
+#endif

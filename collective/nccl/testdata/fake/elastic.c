@@ -1,0 +1,243 @@
+// What came with later versions: children of communicators, and registered memory.
+#define _GNU_SOURCE
+#include "nccl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// A child that is being made by a thread of its parent.
+struct birth {
+  ncclComm_t parent, child, *out;
+  int color, key, generation;
+};
+
+#if FAKE_VERSION >= 21801
+static void finish(struct birth *b, int met) {
+  if (b->child && b->child->state) b->parent->state = b->child->state;
+  if (met && b->child) atomic_store((_Atomic uintptr_t *)b->out, (uintptr_t)b->child); // only when it is complete
+  if (!met && b->child) release(b->child);
+  b->parent->working = 0;
+  free(b);
+}
+
+static void *split(void *argument) {
+  struct birth *b = argument;
+  ncclComm_t p = b->parent;
+  int g = b->generation % GENERATIONS, rank = 0, world = 0;
+  p->board->rank[p->rank].split[g].color = b->color;
+  p->board->rank[p->rank].split[g].key = b->key;
+  p->board->rank[p->rank].split[g].said = 1;
+  for (int r = 0; r < p->world; r++)
+    while (!p->board->rank[r].split[g].said) {
+      if (p->abort) return finish(b, 0), NULL;
+      rest();
+    }
+  for (int r = 0; b->color >= 0 && r < p->world; r++) {
+    int color = p->board->rank[r].split[g].color, key = p->board->rank[r].split[g].key;
+    if (color != b->color) continue;
+    world++;
+    rank += key < b->key || (key == b->key && r < p->rank);
+  }
+  if (!world) return finish(b, 0), NULL;
+  char path[120];
+  snprintf(path, sizeof path, "%.80s.s%d.%d", p->path, b->generation, b->color);
+  b->child = newComm(path, world, rank, p->device);
+  b->child->owner = p->owner;
+  b->child->parent = p;
+  int met = gather(b->child);
+  return finish(b, met), NULL;
+}
+
+EXPORT ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *child, ncclConfig_t *config) {
+  ncclResult_t bad = check(c, "CommSplit");
+  if (bad) return bad;
+  if (config) fakeViolation("a child with a configuration");
+  if (c->pending) fakeViolation("CommSplit with operations under way");
+  *child = NULL;
+  struct birth *b = calloc(1, sizeof *b);
+  *b = (struct birth){c, NULL, child, color, key, ++c->children};
+  begin(c, split, b);
+  return ncclInProgress;
+}
+#endif
+
+#if FAKE_VERSION >= 22703
+static void *shrink(void *argument) {
+  struct birth *b = argument;
+  int met = gather(b->child);
+  return finish(b, met), NULL;
+}
+
+EXPORT ncclResult_t ncclCommShrink(ncclComm_t c, int *excluded, int n, ncclComm_t *child, ncclConfig_t *config, int flags) {
+  *child = NULL;
+  if (flags & 1 && c->live) { // abort what runs, and only then be like any other call
+    c->abort = 1;
+    while (c->pending) rest();
+    c->abort = 0;
+  }
+  ncclResult_t bad = check(c, flags & 1 ? "CommShrinkAbort" : "CommShrink");
+  if (bad) return bad;
+  if (config) fakeViolation("a child with a configuration");
+  if (n <= 0) return fail(ncclInvalidArgument, "nobody is excluded");
+  if (c->pending) fakeViolation("CommShrink with operations under way");
+  char path[120];
+  int at = snprintf(path, sizeof path, "%.80s.x", c->path), rank = c->rank;
+  for (int i = 0; i < n; i++) {
+    if (excluded[i] == c->rank || excluded[i] < 0 || excluded[i] >= c->world) return fail(ncclInvalidArgument, "rank %d is excluded", excluded[i]);
+    rank -= excluded[i] < c->rank;
+    at += snprintf(path + at, sizeof path - (size_t)at, "%d", excluded[i]);
+  }
+  struct birth *b = calloc(1, sizeof *b);
+  *b = (struct birth){c, newComm(path, c->world - n, rank, c->device), child, 0, 0, 0};
+  b->child->parent = c;
+  begin(c, shrink, b);
+  return ncclInProgress;
+}
+
+EXPORT ncclResult_t ncclCommWindowRegister(ncclComm_t c, void *buffer, size_t bytes, void **window, int flags) {
+  ncclResult_t bad = check(c, "CommWindowRegister");
+  if (bad) return bad;
+  if (flags != 1 || !fakeIsDevice(buffer, bytes, c->device)) return ncclInvalidArgument;
+  return *window = (void *)0x77, ncclSuccess;
+}
+
+EXPORT ncclResult_t ncclCommWindowDeregister(ncclComm_t c, void *window) {
+  ncclResult_t bad = check(c, "CommWindowDeregister");
+  return bad ? bad : window == (void *)0x77 ? ncclSuccess : ncclInvalidArgument;
+}
+#endif
+
+#if FAKE_VERSION >= 22807
+static void *revoke(void *argument) {
+  ncclComm_t c = argument;
+  while (c->pending) rest();
+  c->abort = 0;
+  c->state = ncclSuccess; // but an error of the network stays
+  c->working = 0;
+  return NULL;
+}
+
+EXPORT ncclResult_t ncclCommRevoke(ncclComm_t c, int flags) {
+  fakeNote("CommRevoke");
+  if (!c->live || flags) {
+    fakeViolation("CommRevoke of a freed communicator, or with flags");
+    return ncclInvalidArgument;
+  }
+  if (c->revoked || c->finalized) return fail(ncclInvalidArgument, "revoked or finalized before");
+  c->revoked = 1;
+  c->abort = 1;
+  joinWorker(c);
+  dropHeld(c);
+  begin(c, revoke, c);
+  return ncclInProgress;
+}
+#endif
+
+#if FAKE_VERSION >= 22902
+EXPORT ncclResult_t ncclCommGetUniqueId(ncclComm_t c, ncclUniqueId *id) {
+  ncclResult_t bad = check(c, "CommGetUniqueId");
+  if (bad) return bad;
+  if (c->idsTaken > c->children) return fail(ncclInvalidUsage, "an id is not consumed yet");
+  c->idsTaken = c->children + 1;
+  memset(id, 0, sizeof *id);
+  snprintf(id->internal, sizeof id->internal, "%.80s.g%d", c->path, c->children + 1);
+  return ncclSuccess;
+}
+
+static void *grow(void *argument) {
+  ncclComm_t c = argument;
+  gather(c);
+  c->working = 0;
+  return NULL;
+}
+
+EXPORT ncclResult_t ncclCommGrow(ncclComm_t c, int world, const ncclUniqueId *id, int rank, ncclComm_t *child, ncclConfig_t *config) {
+  *child = NULL;
+  char path[120];
+  if (c) {
+    ncclResult_t bad = check(c, "CommGrow");
+    if (bad) return bad;
+    if (config) fakeViolation("a child with a configuration");
+    snprintf(path, sizeof path, "%.80s.g%d", c->path, ++c->children);
+    if (rank != -1 || world <= c->world || (id && strcmp(id->internal, path))) return fail(ncclInvalidArgument, "grow to %d as rank %d", world, rank);
+    rank = c->rank;
+  } else {
+    fakeNote("CommGrow");
+    if (!id || !config || rank < 0 || rank >= world) return fail(ncclInvalidArgument, "a newcomer as rank %d of %d", rank, world);
+    snprintf(path, sizeof path, "%.100s", id->internal);
+  }
+  *child = newComm(path, world, rank, fakeCurrentDevice());
+  begin(*child, grow, *child);
+  return ncclInProgress;
+}
+#endif
+
+#if FAKE_VERSION >= 22907
+EXPORT ncclResult_t ncclCommMemStats(ncclComm_t c, int stat, uint64_t *value) {
+  ncclResult_t bad = check(c, "CommMemStats");
+  return bad ? bad : stat == 3 ? (*value = 12345678, ncclSuccess) : ncclInvalidArgument;
+}
+#endif
+
+#if FAKE_VERSION >= 21901
+EXPORT ncclResult_t ncclMemAlloc(void **p, size_t bytes) {
+  fakeNote("MemAlloc");
+  return fakeDeviceAlloc(p, bytes) ? ncclUnhandledCudaError : ncclSuccess;
+}
+
+EXPORT ncclResult_t ncclMemFree(void *p) {
+  fakeNote("MemFree");
+  return fakeDeviceFree(p) ? ncclInvalidArgument : ncclSuccess;
+}
+
+EXPORT ncclResult_t ncclCommRegister(ncclComm_t c, void *buffer, size_t bytes, void **handle) {
+  ncclResult_t bad = check(c, "CommRegister");
+  if (bad) return bad;
+  return fakeIsDevice(buffer, bytes, c->device) ? (*handle = (void *)0x55, ncclSuccess) : ncclInvalidArgument;
+}
+
+EXPORT ncclResult_t ncclCommDeregister(ncclComm_t c, void *handle) {
+  ncclResult_t bad = check(c, "CommDeregister");
+  return bad ? bad : handle == (void *)0x55 ? ncclSuccess : ncclInvalidArgument;
+}
+#endif
+
+// ---- for the test of the layout ----
+
+#define FIELD(n) {#n, offsetof(ncclConfig_t, n)}
+static const struct {
+  const char *name;
+  size_t offset;
+} layout[] = {
+    FIELD(size), FIELD(magic), FIELD(version), FIELD(blocking),
+#if FAKE_VERSION >= 21700
+    FIELD(cgaClusterSize), FIELD(minCTAs), FIELD(maxCTAs), FIELD(netName),
+#endif
+#if FAKE_VERSION >= 21801
+    FIELD(splitShare),
+#endif
+#if FAKE_VERSION >= 22602
+    FIELD(trafficClass),
+#endif
+#if FAKE_VERSION >= 22703
+    FIELD(commName), FIELD(collnetEnable), FIELD(CTAPolicy), FIELD(shrinkShare), FIELD(nvlsCTAs),
+#endif
+#if FAKE_VERSION >= 22803
+    FIELD(nChannelsPerNetPeer), FIELD(nvlinkCentricSched),
+#endif
+#if FAKE_VERSION >= 22902
+    FIELD(graphUsageMode), FIELD(numRmaCtx),
+#endif
+#if FAKE_VERSION >= 23003
+    FIELD(maxP2pPeers),
+#endif
+#if FAKE_VERSION >= 23005
+    FIELD(graphStreamOrdering),
+#endif
+};
+
+EXPORT int fakeConfigFields(void) { return sizeof layout / sizeof layout[0]; }
+EXPORT const char *fakeConfigField(int i) { return layout[i].name; }
+EXPORT long fakeConfigOffset(int i) { return (long)layout[i].offset; }
+EXPORT long fakeConfigBytes(void) { return sizeof(ncclConfig_t); }

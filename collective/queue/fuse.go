@@ -1,0 +1,90 @@
+package queue
+
+import (
+	"context"
+
+	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/collective/kernel"
+)
+
+// fusion is what allreduces that are packed together have in common.
+type fusion struct {
+	dtype kernel.Type
+	op    collective.Op
+	wire  kernel.Type // zero = that of the elements
+}
+
+// pack divides requests, in their order, into groups of one kind and of at most threshold
+// bytes. What cannot be packed with anything is a group of its own. The result depends on
+// nothing but the arguments, so that all ranks come to the same.
+func pack(ready []*request, threshold int) [][]*request {
+	var groups [][]*request
+	open := map[fusion]int{} // the group that takes more
+	size := map[int]int{}
+	for _, r := range ready {
+		n := len(r.tensor.Data)
+		if i, ok := open[r.fuse]; ok && r.fuse != (fusion{}) && size[i]+n <= threshold {
+			groups[i] = append(groups[i], r)
+			size[i] += n
+			continue
+		}
+		groups = append(groups, []*request{r})
+		if r.fuse != (fusion{}) && n < threshold {
+			open[r.fuse], size[len(groups)-1] = len(groups)-1, n
+		}
+	}
+	return groups
+}
+
+func (q *Queue) allreduce(ctx context.Context, f fusion, t collective.Tensor) error {
+	if f.wire != 0 {
+		return q.opt.Comm.AllreduceAs(ctx, f.wire, t, f.op)
+	}
+	return q.opt.Comm.Allreduce(ctx, t, f.op)
+}
+
+// together carries a group out as one allreduce.
+func (q *Queue) together(ctx context.Context, group []*request) error {
+	size := 0
+	for _, r := range group {
+		size += len(r.tensor.Data)
+	}
+	if err := q.reserve(size); err != nil {
+		return err
+	}
+	at := 0
+	for _, r := range group {
+		at += copy(q.buffer[at:], r.tensor.Data)
+	}
+	f := group[0].fuse
+	if err := q.allreduce(ctx, f, collective.Tensor{Type: f.dtype, Data: q.buffer[:size]}); err != nil {
+		return err
+	}
+	at = 0
+	for _, r := range group {
+		at += copy(r.tensor.Data, q.buffer[at:])
+	}
+	return nil
+}
+
+// reserve makes the buffer large enough.
+func (q *Queue) reserve(size int) error {
+	if size <= len(q.buffer) {
+		return nil
+	}
+	// As much as will ever be needed, if it comes near that.
+	b, err := q.opt.Memory(max(size, min(2*size, q.opt.ThresholdBytes)))
+	if err != nil {
+		return err
+	}
+	q.release()
+	q.buffer = b
+	return nil
+}
+
+func (q *Queue) release() {
+	if q.buffer != nil {
+		q.opt.Release(q.buffer)
+		q.buffer = nil
+	}
+}
