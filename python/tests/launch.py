@@ -51,6 +51,16 @@ def ranks(world: int, **more: str) -> List[Dict[str, str]]:
     ]
 
 
+def ended(processes: List[subprocess.Popen]) -> List[str]:
+    """Waits for processes, which end by their own patience; returns what they say, and leaves none of them behind."""
+    try:
+        return [p.communicate(timeout=PATIENCE + 30)[0] for p in processes]
+    finally:
+        for p in processes:
+            p.kill()
+            p.communicate()
+
+
 def run_cases(module: str, world: int, **more: str) -> Dict[str, List[str]]:
     """Runs a module's cases; returns what went wrong in each, by its name. Cases run in order, on all ranks."""
     with tempfile.TemporaryDirectory() as folder:
@@ -65,7 +75,7 @@ def run_cases(module: str, world: int, **more: str) -> Dict[str, List[str]]:
             )
             for r, env in enumerate(ranks(world, **more))
         ]
-        said = [p.communicate(timeout=PATIENCE + 30)[0] for p in processes]
+        said = ended(processes)
         results: Dict[str, List[str]] = {name: [] for name in case_names(module)}
         for r, p in enumerate(processes):
             done = {}

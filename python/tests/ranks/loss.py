@@ -1,5 +1,6 @@
 """A rank is killed; what the others see, and after how long. Arguments: how, the rank that dies, where to write."""
 
+import faulthandler
 import json
 import os
 import signal
@@ -13,6 +14,9 @@ import torch.distributed as dist
 import regroup.torch as hvd
 import regroup.torch.distributed  # noqa: F401
 
+from tests import launch
+
+faulthandler.dump_traceback_later(launch.PATIENCE, exit=True)
 how, victim, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 hvd.init()
 rank = hvd.rank()
