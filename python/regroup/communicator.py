@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 from typing import List, Optional, Sequence
 
-from . import _library
+from . import _library, settings
 from ._library import check, library
 
 
@@ -46,8 +45,8 @@ _endpoints: dict = {}
 def endpoint(host: str) -> Endpoint:
     """This process's endpoint on a host's address. It lives as long as the process."""
     if host not in _endpoints:
-        low, _, high = os.environ.get("REGROUP_DATA_PORTS", "").partition("-")
-        _endpoints[host] = Endpoint(host, port_min=int(low or 0), port_max=int(high or low or 0))
+        low, high = settings.ports("REGROUP_DATA_PORTS")
+        _endpoints[host] = Endpoint(host, port_min=low, port_max=high)
     return _endpoints[host]
 
 

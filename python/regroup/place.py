@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
+from .errors import InvalidArgumentError
+from .settings import number
+
 ALONE = "alone"  #: no launcher: a world of this process
 STATIC = (
     "static"  #: a launcher that has given a rank: torchrun, or regroup with recovery by restart
@@ -34,15 +37,6 @@ def mode() -> str:
     return ALONE
 
 
-def number(name: str, default: int) -> int:
-    """A number of the environment."""
-    value = os.environ.get(name, "")
-    try:
-        return int(value) if value else default
-    except ValueError:
-        raise ValueError(f"{name}={value!r} is no number") from None
-
-
 def expected() -> Place:
     """The place as far as the environment knows it."""
     kind = mode()
@@ -54,8 +48,8 @@ def expected() -> Place:
         return Place(rank=slot, local_rank=slot)
     rank, size = number("RANK", 0), number("WORLD_SIZE", 1)
     if not 0 <= rank < size:
-        raise ValueError(f"RANK={rank} is not within WORLD_SIZE={size}")
-    local_size = number("LOCAL_WORLD_SIZE", 1)
+        raise InvalidArgumentError(f"RANK={rank} must be below WORLD_SIZE={size}")
+    local_size = number("LOCAL_WORLD_SIZE", 1, least=1)
     return replace(
         Place(),
         generation=number("REGROUP_GENERATION", 0) or number("TORCHELASTIC_RESTART_COUNT", 0) + 1,

@@ -14,7 +14,7 @@ import traceback
 from typing import Any, Callable, Dict, List, Optional
 
 from .errors import InvalidArgumentError
-from .place import number
+from .settings import number
 
 
 def _world() -> Any:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 
 from .. import _library as lib
+from .. import settings
 from ..communicator import Communicator
 from ..errors import RegroupError
 from . import tensors
 
-#: Bytes of a bucket. The first is smaller, so that something is on its way soon. The values are those of torch's DDP.
-BUCKET_BYTES = int(os.environ.get("REGROUP_BUCKET_BYTES", 25 << 20))
+#: Bytes of the first bucket, at most: it is smaller than the others, so that something is on its way soon.
 FIRST_BYTES = 1 << 20
 
 #: Up to how many bytes the thread that computes carries a reduction out itself: to hand it over would take longer.
@@ -112,7 +111,8 @@ def arrange(parameters: Sequence[torch.Tensor], order: Sequence[int]) -> List[Li
     done: List[List[int]] = []
     filling: Dict[Any, List[int]] = {}
     sizes: Dict[Any, int] = {}
-    limit = FIRST_BYTES
+    full = settings.bucket_bytes()
+    limit = min(FIRST_BYTES, full)
     for i in order:
         p = parameters[i]
         key = p.dtype, p.device
@@ -121,7 +121,7 @@ def arrange(parameters: Sequence[torch.Tensor], order: Sequence[int]) -> List[Li
         if sizes[key] >= limit:
             done.append(filling.pop(key))
             sizes.pop(key)
-            limit = BUCKET_BYTES
+            limit = full
     return done + list(filling.values())
 
 

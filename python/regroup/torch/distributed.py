@@ -13,7 +13,6 @@ Written for torch 1.13 and 2.x.
 from __future__ import annotations
 
 import inspect
-import os
 import weakref
 from datetime import timedelta
 from typing import Any, Callable, List, Optional, Sequence
@@ -22,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 from .. import _library as lib
+from .. import settings
 from ..communicator import Communicator
 from ..errors import InvalidArgumentError
 from . import mesh
@@ -33,7 +33,7 @@ from .works import Done, Pending, Started, Waiter, called_by_python, done_work
 BACKEND = "regroup"
 
 #: Up to how many bytes an operation is carried out by the calling thread.
-INLINE_BYTES = int(os.environ.get("REGROUP_INLINE_BYTES", 256 << 10))
+INLINE_BYTES = settings.inline_bytes()
 
 _FILE = (lambda: 0).__code__.co_filename
 

@@ -176,7 +176,9 @@ def DistributedOptimizer(
     if gradient_predivide_factor != 1.0 and op != Average:
         raise InvalidArgumentError("gradient_predivide_factor goes with op=Average")
     if backward_passes_per_step < 1:
-        raise InvalidArgumentError(f"backward_passes_per_step={backward_passes_per_step}")
+        raise InvalidArgumentError(
+            f"backward_passes_per_step={backward_passes_per_step}: must be 1 or more"
+        )
     names = _names(optimizer, named_parameters)
     base = optimizer.__class__
     methods = dict(_DistributedOptimizer.__dict__)

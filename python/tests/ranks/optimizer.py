@@ -1,5 +1,7 @@
 """DistributedOptimizer, against one process that sees the whole batch."""
 
+import os
+
 import torch
 
 import regroup.torch as hvd
@@ -188,9 +190,7 @@ class Shuffled(torch.nn.Module):
 
 
 def case_gradients_in_any_order():
-    from regroup.torch import buckets
-
-    buckets.FIRST_BYTES = buckets.BUCKET_BYTES = 300_000
+    os.environ["REGROUP_BUCKET_BYTES"] = "300000"
     model = Shuffled()
     ours = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
     for step in range(5):
@@ -200,7 +200,39 @@ def case_gradients_in_any_order():
     alike(model, "layers in any order")
     if SIZE > 1:
         assert len(ours._rg_reducer._buckets) > 3
-    buckets.FIRST_BYTES, buckets.BUCKET_BYTES = 1 << 20, 25 << 20
+    del os.environ["REGROUP_BUCKET_BYTES"]
+
+
+def case_reductions_during_the_backward_pass():
+    """When the backward pass is at the first layer, the gradients of the last ones are on their way, or have come."""
+    os.environ["HOROVOD_FUSION_THRESHOLD"] = "100000"  # about two layers of the eight
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(100, 100) for _ in range(8)]
+    model = torch.nn.Sequential(*layers)
+    ours = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    seen = []
+
+    def look(*_):
+        if SIZE > 1:
+            seen.append([b.launched for b in ours._rg_reducer._buckets])
+
+    layers[1].weight.register_hook(look)
+    for _ in range(3):
+        ours.zero_grad()
+        model(torch.full((2, 100), float(RANK))).sum().backward()
+        ours.step()
+    alike(model, "overlapped")
+    if SIZE > 1:
+        # In the first step the order is that of the parameters backwards, later the one in which gradients came.
+        for launched in seen:
+            assert launched == sorted(launched, reverse=True), f"not in order: {launched}"
+            assert launched[:2] == [True, True] and not launched[-1], launched
+    os.environ["HOROVOD_FUSION_THRESHOLD"] = "0"
+    alone = hvd.DistributedOptimizer(torch.optim.SGD(network().parameters(), lr=0.1))
+    alone.synchronize()
+    if SIZE > 1:
+        assert [len(b.members) for b in alone._rg_reducer._buckets] == [1] * 6
+    del os.environ["HOROVOD_FUSION_THRESHOLD"]
 
 
 def case_mixed_types():

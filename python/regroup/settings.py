@@ -1,0 +1,51 @@
+"""Settings of the environment, checked where they are read."""
+
+from __future__ import annotations
+
+import os
+from typing import Tuple
+
+from .errors import InvalidArgumentError
+
+
+def number(name: str, default: int, least: int = 0, says: str = "a whole number") -> int:
+    """A number of the environment; the default if it is unset or empty."""
+    value = os.environ.get(name, "").strip()
+    if not value:
+        return default
+    try:
+        found = int(value)
+    except ValueError:
+        found = least - 1
+    if found < least:
+        raise InvalidArgumentError(f"{name}={value!r}: must be {says}, {least} or more")
+    return found
+
+
+def ports(name: str) -> Tuple[int, int]:
+    """A range of ports, low-high, or one port; 0, 0 if it is unset: any."""
+    value = os.environ.get(name, "").strip()
+    if not value:
+        return 0, 0
+    low, dash, high = value.partition("-")
+    try:
+        found = int(low), int(high if dash else low)
+    except ValueError:
+        found = 0, 0
+    if not 0 < found[0] <= found[1] < 1 << 16:
+        raise InvalidArgumentError(
+            f"{name}={value!r}: must be a range of ports such as 29000-29100, or one port"
+        )
+    return found
+
+
+def bucket_bytes() -> int:
+    """How large a bucket of gradients is. HOROVOD_FUSION_THRESHOLD says the same to scripts that were written for it;
+    0 = each gradient travels alone."""
+    default = number("HOROVOD_FUSION_THRESHOLD", 25 << 20, says="a number of bytes")
+    return number("REGROUP_BUCKET_BYTES", default, says="a number of bytes")
+
+
+def inline_bytes() -> int:
+    """Up to how many bytes an operation of torch.distributed is carried out by the calling thread."""
+    return number("REGROUP_INLINE_BYTES", 256 << 10, says="a number of bytes")
