@@ -28,7 +28,7 @@ setup: ## install what building and testing needs
 torch: ## install PyTorch for the tests that run a torch.distributed script
 	@deploy/setup.sh torch
 
-hatch: ## install what builds a Python wheel
+hatch: ## install what builds a Python wheel, and installs it into an environment
 	@deploy/setup.sh hatch
 
 net: ## install what the tests of the network need (they run as root)
@@ -65,7 +65,7 @@ $(BIN)/libregroup.so: $(SOURCES) $(wildcard collective/cabi/*.[ch] collective/ca
 wheel: libregroup hatch ## python/dist/regroup-*.whl, with the C library in it (no network)
 	@cd python && $(PYTHON) -m hatchling build -t wheel
 
-python-test: build libregroup torch ## the Python package: operations, DDP, elastic jobs whose workers are killed (needs PyTorch)
+python-test: build libregroup torch hatch ## the Python package: operations, DDP, elastic jobs whose workers are killed (needs PyTorch)
 	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON) -W ignore -m unittest discover -t . -s tests
 
 demo: build ## train MNIST on three nodes, kill a worker, lose a node, add a node, and watch it finish

@@ -2,7 +2,7 @@
 # Installs what a fresh Debian-like machine misses. Says what it does; does nothing when all is there.
 #   deploy/setup.sh go      what building and testing needs
 #   deploy/setup.sh torch   PyTorch of the distribution
-#   deploy/setup.sh hatch   what builds a Python wheel
+#   deploy/setup.sh hatch   what builds a Python wheel, and installs it into an environment
 #   deploy/setup.sh net     what the tests of the network need: namespaces and packet filters
 #   deploy/setup.sh mpi     Open MPI, which the engine is measured beside
 #   deploy/setup.sh node    a NATS client that is not ours, for the tests
@@ -28,7 +28,7 @@ torch)
   /usr/bin/python3 -c 'import torch' 2>/dev/null || packages python3 python3-torch python3-numpy
   ;;
 hatch)
-  /usr/bin/python3 -c 'import hatchling' 2>/dev/null || packages python3-hatchling
+  /usr/bin/python3 -c 'import hatchling, ensurepip' 2>/dev/null || packages python3-hatchling python3-venv
   ;;
 mpi)
   command -v mpicc >/dev/null && command -v mpirun >/dev/null || packages openmpi-bin libopenmpi-dev
