@@ -24,7 +24,9 @@ elastic
 
 ELASTIC = "run State ObjectState TorchState ElasticSampler"
 
-STATE = "save restore sync commit check_host_updates register_reset_callbacks on_reset on_hosts_updated"
+STATE = (
+    "save restore sync commit check_host_updates register_reset_callbacks on_reset on_hosts_updated"
+)
 
 SAMPLER = "record_batch set_epoch state_dict load_state_dict reset __iter__ __len__"
 

@@ -92,8 +92,14 @@ def case_all_reduce_async():
         t = torch.ones(n)
         doubled = dist.all_reduce(t, async_op=True).get_future().then(lambda f: f.value()[0] * 2)
         same(doubled.wait(), torch.full((n,), 2.0 * SIZE), f"future of {n}")
-    for _ in range(3):
-        dist.all_reduce(torch.ones(500_000), async_op=True)  # nobody waits
+    from regroup.torch.c10d import works
+
+    for _ in range(200):
+        dist.all_reduce(torch.ones(70_000), async_op=True)  # nobody waits
+    last = dist.all_reduce(torch.ones(70_000), async_op=True)
+    last.wait()
+    dist.all_reduce(torch.ones(70_000), async_op=True).wait()
+    assert len(works._open) <= works._MANY, f"{len(works._open)} operations are remembered"
 
 
 def case_all_reduce_coalesced():

@@ -7,10 +7,10 @@ from typing import Any, Callable, Dict, List, Optional
 import torch
 import torch.distributed as dist
 
-from .. import _library as lib
-from ..communicator import Communicator
-from ..errors import InvalidArgumentError
-from .tensors import boolean, staged
+from ... import _library as lib
+from ...communicator import Communicator
+from ...errors import InvalidArgumentError
+from ..tensors import boolean, staged
 
 _names = {
     "SUM": lib.SUM,

@@ -8,6 +8,7 @@ half while C++ waits for it.
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import threading
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
@@ -17,17 +18,20 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import _create_work_from_future
 from torch.futures import Future
 
-from .. import _library as lib
-from ..communicator import Communicator
+from ... import _library as lib
+from ...communicator import Communicator
 
 _c10d_file = dist.distributed_c10d.Backend.__new__.__code__.co_filename
 
 
-def called_by_python(own: str) -> bool:
-    """Whether a file's code was called by a function of torch.distributed, so that a Python object may be returned.
+_own = os.path.dirname((lambda: 0).__code__.co_filename) + os.sep
+
+
+def called_by_python() -> bool:
+    """Whether this folder's code was called by a function of torch.distributed, so that a Python object may be returned.
     Called from C++, the frame below it is somebody else's, or there is none."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename == own:
+    while frame is not None and frame.f_code.co_filename.startswith(_own):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename == _c10d_file
 
@@ -93,6 +97,9 @@ class Done:
 #: Work that goes on, by request: its memory must stay, whatever the script does with it.
 _open: Dict[int, "Pending"] = {}
 
+#: From how many on it is looked at what has ended: scripts may start operations and never wait.
+_MANY = 64
+
 
 class Started(NamedTuple):
     """What goes on."""
@@ -112,6 +119,9 @@ class Pending:
         self._error: Optional[BaseException] = None
         self._future: Optional[Future] = None
         self._lock = threading.Lock()
+        if len(_open) >= _MANY:
+            for other in list(_open.values()):  # those that nobody waits for
+                other.is_completed()
         _open[started.request] = self
 
     def _ended(self, ask: Callable[[int], bool]) -> bool:

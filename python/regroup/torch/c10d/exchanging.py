@@ -1,0 +1,122 @@
+"""Operations that move tensors from rank to rank: all_to_all, send, recv; and the barrier, which moves none."""
+
+from __future__ import annotations
+
+from typing import Any, List
+
+import torch
+
+from ...errors import InvalidArgumentError
+from ..tensors import TYPES, check, moved, reachable, staged
+from .reducing import parted
+from .running import Running, size_of
+from .works import Started
+
+
+class Exchanging(Running):
+    """all_to_all, send, recv, barrier."""
+
+    def alltoall_base(
+        self,
+        output: torch.Tensor,
+        tensor: torch.Tensor,
+        output_splits: List[int],
+        input_splits: List[int],
+        opts: Any = None,
+    ) -> Any:
+        """Sends rows to all ranks, as many as the splits say; none = in equal parts."""
+        check(tensor)
+        check(output, "output")
+        if output.dtype != tensor.dtype:
+            raise InvalidArgumentError(f"output is of {output.dtype}, input of {tensor.dtype}")
+        out = self._split(tensor, input_splits, "input")
+        into = self._split(output, output_splits, "output")
+        work = tensor if reachable(tensor) else staged(tensor)
+        own = reachable(output) and output.data_ptr() != work.data_ptr()
+        flat = output if own else torch.empty(output.shape, dtype=output.dtype)
+        _, kind_ = moved(work)
+        width = work.element_size() if work.dtype not in TYPES else 1
+        call = lambda start: self._made.alltoall(  # noqa: E731
+            work.data_ptr(),
+            flat.data_ptr(),
+            0,
+            kind_,
+            [n * width for n in out],
+            [n * width for n in into],
+            start,
+        )
+        finish = None if own else lambda: output.copy_(flat)
+        return self._run(size_of(tensor), call, output, finish, wait=True)
+
+    def _split(self, tensor: torch.Tensor, splits: List[int], name: str) -> List[int]:
+        """Elements for or from each rank."""
+        world = self._made.world
+        rows = tensor.shape[0] if tensor.dim() else 1
+        width = tensor.numel() // rows if rows else 0
+        if not splits:
+            if rows % world:
+                raise InvalidArgumentError(
+                    f"{name} has {rows} rows, no multiple of {world} ranks: give splits"
+                )
+            splits = [rows // world] * world
+        if len(splits) != world or sum(splits) != rows:
+            raise InvalidArgumentError(
+                f"splits {splits} do not divide {rows} rows of {name} among {world} ranks"
+            )
+        return [n * width for n in splits]
+
+    def alltoall(
+        self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any = None
+    ) -> Any:
+        """Sends tensor i of inputs to rank i."""
+        for name, parts in (("output", outputs), ("input", inputs)):
+            if len(parts) != self._made.world:
+                raise InvalidArgumentError(
+                    f"{len(parts)} tensors of {name} for {self._made.world} ranks"
+                )
+            for part in parts:
+                check(part, name)
+        work = torch.cat([t.detach().cpu().reshape(-1) for t in inputs])
+        flat = torch.empty(sum(t.numel() for t in outputs), dtype=outputs[0].dtype)
+        _, kind_ = moved(work)
+        width = work.element_size() if work.dtype not in TYPES else 1
+        self._made.alltoall(
+            work.data_ptr(),
+            flat.data_ptr(),
+            0,
+            kind_,
+            [t.numel() * width for t in inputs],
+            [t.numel() * width for t in outputs],
+        )
+        parted(flat, outputs)
+        return self._run(0, lambda start: None, outputs)
+
+    def send(self, tensors: List[torch.Tensor], dst: int, tag: int) -> Any:
+        """Sends a tensor to a rank that receives one as long with this tag."""
+        (tensor,) = tensors
+        check(tensor)
+        work = tensor if reachable(tensor) else staged(tensor)
+        request = self._made.send(
+            work.data_ptr(), work.numel() * work.element_size(), dst, tag, start=True
+        )
+        return self._direct(Started(request, tensors, None, work))
+
+    def recv(self, tensors: List[torch.Tensor], src: int, tag: int) -> Any:
+        """Receives the next tensor of a rank with this tag."""
+        (tensor,) = tensors
+        check(tensor)
+        work = tensor if reachable(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype)
+        request = self._made.recv(
+            work.data_ptr(), work.numel() * work.element_size(), src, tag, start=True
+        )
+        finish = None if work is tensor else lambda: tensor.copy_(work)
+        return self._direct(Started(request, tensors, finish, work))
+
+    def recv_anysource(self, tensors: List[torch.Tensor], tag: int) -> Any:
+        """Not offered."""
+        raise NotImplementedError("recv without a source is not offered: name the rank")
+
+    def barrier(self, opts: Any = None) -> Any:
+        """Returns when every rank has called it."""
+        self._made.barrier()
+        return self._run(0, lambda start: None, [])

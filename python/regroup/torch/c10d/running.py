@@ -1,0 +1,110 @@
+"""What every operation of a process group needs: who we are, and how an operation is carried out."""
+
+from __future__ import annotations
+
+import weakref
+from datetime import timedelta
+from typing import Any, Callable, Optional, Sequence
+
+import torch
+import torch.distributed as dist
+
+from ... import _library as lib
+from ... import settings
+from ...communicator import Communicator
+from ...errors import InvalidArgumentError
+from ..tensors import check
+from .works import Done, Pending, Started, Waiter, called_by_python, done_work
+
+#: The name of the backend.
+BACKEND = "regroup"
+
+#: Up to how many bytes an operation is carried out by the calling thread.
+INLINE_BYTES = settings.inline_bytes()
+
+
+class Running(dist.ProcessGroup):
+    """The ranks of one group, connected."""
+
+    def __init__(self, made: Communicator, timeout: Optional[timedelta] = None):
+        super().__init__(made.rank, made.world)
+        self._made, self._timeout = made, timeout
+        self._handle = made.handle
+        self._allreduce = lib.library().rg_allreduce
+        self._waiter = Waiter(made)
+        self._goodbye = weakref.finalize(self, _close, made)
+
+    def getBackendName(self) -> str:
+        """The name of the backend."""
+        return BACKEND
+
+    def name(self) -> str:
+        """The name of the backend."""
+        return BACKEND
+
+    def rank(self) -> int:
+        """This process's number in the group."""
+        return self._made.rank
+
+    def size(self) -> int:
+        """How many processes the group has."""
+        return self._made.world
+
+    @property
+    def communicator(self) -> Communicator:
+        """The communicator of the group."""
+        return self._made
+
+    def shutdown(self) -> None:
+        """Leaves the group."""
+        self._goodbye()
+
+    def abort(self) -> None:
+        """Ends the group on all ranks: whatever goes on fails within milliseconds."""
+        self._made.abort("abort() was called")
+
+    def _run(
+        self,
+        size: int,
+        call: Callable[[bool], Optional[int]],
+        result: Any,
+        finish: Optional[Callable[[], None]] = None,
+        wait: bool = False,
+    ) -> Any:
+        """Carries out call, or starts it if it is large; finish puts the result where it belongs.
+
+        With wait, a caller in C++ gets it done: it may not look whether a future has failed.
+        """
+        python = called_by_python()
+        if size <= INLINE_BYTES or (wait and not python):
+            call(False)
+            if finish is not None:
+                finish()
+            return Done(result) if python else done_work(result)
+        started = Started(call(True), result, finish, call)
+        return Pending(started, self._waiter) if python else self._waiter.work(started)
+
+    def _direct(self, started: Started) -> Any:
+        python = called_by_python()
+        return Pending(started, self._waiter) if python else self._waiter.work(started)
+
+    def _parts(self, parts: Sequence[torch.Tensor], like: torch.Tensor, name: str) -> None:
+        if len(parts) != self._made.world:
+            raise InvalidArgumentError(
+                f"{len(parts)} tensors of {name} for {self._made.world} ranks"
+            )
+        for part in parts:
+            check(part, name)
+            if part.numel() != like.numel() or part.dtype != like.dtype:
+                raise InvalidArgumentError(
+                    f"{name} of {part.numel()} elements of {part.dtype}, not {like.numel()} of {like.dtype}"
+                )
+
+
+def size_of(tensor: torch.Tensor) -> int:
+    """Bytes that decide where an operation runs. Copies to and from a GPU are made by the calling thread."""
+    return tensor.numel() * tensor.element_size() if tensor.is_cpu else 0
+
+
+def _close(made: Communicator) -> None:
+    lib.library().rg_comm_close(made.handle)  # a forked child's "no" does not matter
