@@ -19,6 +19,14 @@ from ..errors import (
     WorkerLostError,
 )
 from . import distributed, elastic
+from .broadcasting import (
+    barrier,
+    broadcast,
+    broadcast_,
+    broadcast_async,
+    broadcast_async_,
+    join,
+)
 from .compression import Compression, Compressor
 from .functions import (
     allgather_object,
@@ -35,6 +43,13 @@ from .gathering import (
     reducescatter,
     reducescatter_async,
 )
+from .grouped import (
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+)
+from .handles import poll, synchronize
 from .operations import (
     Average,
     Max,
@@ -45,18 +60,6 @@ from .operations import (
     allreduce_,
     allreduce_async,
     allreduce_async_,
-    barrier,
-    broadcast,
-    broadcast_,
-    broadcast_async,
-    broadcast_async_,
-    grouped_allreduce,
-    grouped_allreduce_,
-    grouped_allreduce_async,
-    grouped_allreduce_async_,
-    join,
-    poll,
-    synchronize,
 )
 from .optimizer import DistributedOptimizer
 from .world import world as _world

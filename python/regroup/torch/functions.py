@@ -10,7 +10,8 @@ import torch
 
 from .. import _library as lib
 from ..errors import InvalidArgumentError
-from .operations import _alone_group, broadcast_
+from .broadcasting import broadcast_
+from .operations import _alone_group
 from .world import allgather_bytes, world
 
 

@@ -10,7 +10,8 @@ import torch
 from .. import _library as lib
 from ..errors import InvalidArgumentError
 from . import tensors
-from .operations import Average, Handle, _alone_group, _differentiable, _reduce, _reduction
+from .handles import Handle
+from .operations import Average, _alone_group, _differentiable, _reduce, _reduction
 from .world import world
 
 Splits = Union[None, Sequence[int], torch.Tensor]

@@ -13,7 +13,7 @@ from ... import _library as lib
 from ... import place as places
 from ...errors import HostsUpdatedInterrupt, JobStoppedInterrupt, RegroupError, WorkerLostError
 from ...training import Training
-from .. import operations
+from .. import handles
 from ..world import world
 from .state import State
 
@@ -111,13 +111,13 @@ class _Run:
             world.training, world.sampler = None, None
             world.leave()
             training.close()
-            operations.forget()
+            handles.forget()
 
     def _leave(self, how: int, why: str) -> None:
         world.training = None
         world.leave()
         self._training.leave(how, why)
-        operations.forget()
+        handles.forget()
 
     def _train(self, lost: bool, reset: bool) -> Any:
         """Calls the function in a new generation; returns how it ended."""
