@@ -112,7 +112,7 @@ bench-control: build net ## 1,000 kills of services and brokers while a job trai
 bench-scale: build ## 64, 512 and 5000 simulated agents on three brokers: ranks, notices, memory, into docs/benchmarks.md
 	@$(GO) run ./e2e/scale -out docs/benchmarks.md
 
-bench-collective: setup torch mpi ## allreduce beside gloo and Open MPI, and what a lost rank costs, into docs/benchmarks.md
+bench-collective: setup libregroup torch mpi ## allreduce beside gloo and Open MPI, and what a lost rank costs, into docs/benchmarks.md
 	@$(GO) run ./e2e/collective -out docs/benchmarks.md
 
 lint: setup $(TOOLS)/golangci-lint ## golangci-lint and gofumpt

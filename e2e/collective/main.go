@@ -56,7 +56,7 @@ func main() {
 	flag.StringVar(&b.sizes, "sizes", "4,4096,65536,1048576,16777216,67108864,268435456", "bytes, separated by commas")
 	flag.StringVar(&b.only, "peers", "", "names of those to measure, separated by semicolons; empty = all")
 	flag.StringVar(&b.python, "python", "/usr/bin/python3", "with torch")
-	flag.StringVar(&b.packages, "packages", "bin/python", "folder with the package regroup and its library")
+	flag.StringVar(&b.packages, "packages", "python", "folder with the package regroup and its library (make libregroup)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
