@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -180,11 +181,10 @@ func (e *Endpoint) route(g *guest) (*Communicator, replyCode, []byte) {
 	if verdict, ok := e.over[k]; ok {
 		return nil, replyFailed, verdict
 	}
-	newest, known := e.newest[k.job]
 	switch {
-	case known && k.generation <= newest:
-		return nil, replyStale, fmt.Appendf(nil, "generation %d is stale, this process is at %d", k.generation, newest)
-	case !known && len(e.newest) > 0:
+	case e.stale(k):
+		return nil, replyStale, fmt.Appendf(nil, "generation %d is stale, this process is at %d", k.generation, e.newest[k.job])
+	case e.foreign(k.job):
 		return nil, replyForeign, fmt.Appendf(nil, "job %q is not known here", k.job)
 	case g.hello.purpose == forProbe:
 		return nil, replyEarly, nil
@@ -200,6 +200,19 @@ func (e *Endpoint) route(g *guest) (*Communicator, replyCode, []byte) {
 	return nil, replyWelcome, nil
 }
 
+// stale tells whether a generation has been here. The caller holds mu, also in foreign.
+func (e *Endpoint) stale(k key) bool {
+	newest, known := e.newest[k.job]
+	return known && k.generation <= newest
+}
+
+// foreign tells whether nothing of a job can be expected here. Duplicates are: see Dup.
+func (e *Endpoint) foreign(job string) bool {
+	_, known := e.newest[job]
+	_, duplicate := e.newest[job[:max(strings.LastIndexByte(job, '/'), 0)]]
+	return len(e.newest) > 0 && !known && !duplicate
+}
+
 func (e *Endpoint) unpark(g *guest) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -213,19 +226,18 @@ func (e *Endpoint) register(c *Communicator) error {
 	k := key{c.opt.Job, c.opt.Generation}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	newest, known := e.newest[k.job]
 	switch {
 	case e.closed:
 		return fmt.Errorf("endpoint: %w", ErrClosed)
-	case known && k.generation <= newest:
-		return invalid("Generation %d is stale: this endpoint is at %d", k.generation, newest)
+	case e.stale(k):
+		return invalid("Generation %d is stale: this endpoint is at %d", k.generation, e.newest[k.job])
 	}
 	e.newest[k.job] = k.generation
 	e.live[k] = c
 	for g := range e.parked {
 		mine := key{g.hello.job, g.hello.generation}
-		latest, known := e.newest[mine.job]
-		if known && mine.generation > latest {
+		stale, latest := e.stale(mine), e.newest[mine.job]
+		if mine != k && !stale && !e.foreign(mine.job) {
 			continue // for a generation that is still to come
 		}
 		delete(e.parked, g)
@@ -235,7 +247,7 @@ func (e *Endpoint) register(c *Communicator) error {
 			switch {
 			case mine == k:
 				g.present(c)
-			case known:
+			case stale:
 				g.refuse(replyStale, fmt.Appendf(nil, "generation %d is stale, this process is at %d", mine.generation, latest))
 			default:
 				g.refuse(replyForeign, fmt.Appendf(nil, "job %q is not known here", mine.job))
