@@ -20,6 +20,7 @@ type communicator struct {
 	line    line   // of collective operations
 	ended   *ended // of all that were started
 	started sync.WaitGroup
+	named   named
 
 	mu      sync.Mutex
 	closing bool
@@ -93,6 +94,7 @@ func (c *communicator) rest() {
 	c.mu.Unlock()
 	c.started.Wait()
 	if !again {
+		c.named.close()
 		close(c.ended.closed)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/collective/kernel"
 )
 
 // The operations on tensors. Those that training waits for are written out: what a closure costs is a tenth of the whole
@@ -49,6 +50,26 @@ func rgo_allreduce_as(h C.uint64_t, wire C.int32_t, data unsafe.Pointer, count C
 	}
 	return on(h, data, count, 8, op, started, func(c *communicator, t collective.Tensor, o collective.Op) error {
 		return c.AllreduceAs(background, w, t, o)
+	})
+}
+
+//export rgo_allreduce_named
+func rgo_allreduce_named(h C.uint64_t, name *C.char, wire C.int32_t, data unsafe.Pointer, count C.int64_t, dtype, op C.int32_t, started *C.uint64_t) C.int {
+	return with(&communicators, "communicator", h, func(c *communicator) error {
+		t, o, err := reduced(data, int64(count), int32(dtype), int32(op))
+		if err != nil {
+			return err
+		}
+		var w kernel.Type
+		if wire != 0 {
+			if w, err = typeOf(int32(wire)); err != nil {
+				return err
+			}
+		}
+		if name == nil || started == nil {
+			return invalidf("an allreduce by name needs a name and a place for its request")
+		}
+		return c.allreduceNamed(C.GoString(name), w, t, o, (*uint64)(started))
 	})
 }
 

@@ -124,6 +124,12 @@ int rg_comm_describe(rg_comm comm, char *buffer, size_t len);
 int rg_allreduce(rg_comm comm, void *data, int64_t count, int32_t type, int32_t op, rg_request *request);
 /* Of float32, with RG_FLOAT16 or RG_BFLOAT16 on the wire. */
 int rg_allreduce_as(rg_comm comm, int32_t wire, void *data, int64_t count, int32_t op, rg_request *request);
+/* Starts an allreduce that all ranks pair up by its name: they may start them in any order, and those that are small
+ * are packed together. wire is as in rg_allreduce_as, 0 = the type of the elements. request is required. The same name
+ * with another count, type, reduction or wire fails on all ranks; a name that some rank does not start is named on
+ * standard error after a minute. These run beside all other operations. */
+int rg_allreduce_named(rg_comm comm, const char *name, int32_t wire, void *data, int64_t count, int32_t type, int32_t op,
+                       rg_request *request);
 /* Segment r of the result stays at rank r, in its place; see rg_segment. The rest of data holds anything afterwards. */
 int rg_reduce_scatter(rg_comm comm, void *data, int64_t count, int32_t type, int32_t op, rg_request *request);
 /* With count elements, the ranks below count modulo world have one more than the others. */

@@ -57,6 +57,11 @@ int rg_allreduce_as(rg_comm comm, int32_t wire, void *data, int64_t count, int32
     GUARDED(rgo_allreduce_as(comm, wire, data, count, op, request));
 }
 
+int rg_allreduce_named(rg_comm comm, const char *name, int32_t wire, void *data, int64_t count, int32_t type, int32_t op,
+                       rg_request *request) {
+    GUARDED(rgo_allreduce_named(comm, (char *)name, wire, data, count, type, op, request));
+}
+
 int rg_reduce_scatter(rg_comm comm, void *data, int64_t count, int32_t type, int32_t op, rg_request *request) {
     GUARDED(rgo_reduce_scatter(comm, data, count, type, op, request));
 }

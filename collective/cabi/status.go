@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/collective/queue"
 	"github.com/regroup-io/regroup/elastic"
 )
 
@@ -68,7 +69,7 @@ func statusOf(err error) (s status, lost int) {
 		return statusRefused, lost
 	case errors.Is(err, collective.ErrClosed):
 		return statusClosed, lost
-	case errors.Is(err, collective.ErrInvalid):
+	case errors.Is(err, collective.ErrInvalid), errors.Is(err, queue.ErrPending), errors.As(err, new(*queue.MismatchError)):
 		return statusInvalid, lost
 	}
 	return statusFailed, lost

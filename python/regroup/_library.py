@@ -66,6 +66,7 @@ _functions = {
     "rg_comm_describe": (_handle, c_char_p, c_size_t),
     "rg_allreduce": (_handle, _memory, _count, _kind, _kind, _request),
     "rg_allreduce_as": (_handle, _kind, _memory, _count, _kind, _request),
+    "rg_allreduce_named": (_handle, c_char_p, _kind, _memory, _count, _kind, _kind, _request),
     "rg_reduce_scatter": (_handle, _memory, _count, _kind, _kind, _request),
     "rg_segment": (_handle, _count, c_int32, POINTER(c_int64), POINTER(c_int64)),
     "rg_reduce": (_handle, _memory, _count, _kind, _kind, c_int32, _request),

@@ -80,6 +80,12 @@ class Communicator:
         """Combines float32 elements that are sent as FLOAT16 or BFLOAT16."""
         return self._do(start, self._lib.rg_allreduce_as, wire, data, count, op)
 
+    def allreduce_named(self, name: str, data: int, count: int, kind: int, op: int, wire: int = 0):
+        """Starts an allreduce that the ranks pair up by its name, in whatever order they start several."""
+        return self._do(
+            True, self._lib.rg_allreduce_named, name.encode(), wire, data, count, kind, op
+        )
+
     def reduce_scatter(self, data: int, count: int, kind: int, op: int, start: bool = False):
         """Combines; this rank's segment of the result stays in its place. See segment."""
         return self._do(start, self._lib.rg_reduce_scatter, data, count, kind, op)

@@ -1,6 +1,7 @@
 """Horovod's operations on tensors.
 
-The operations of all ranks must come in the same order; names only tell people what is meant. What is called ..._async
+The operations of all ranks must come in the same order, but for allreduce_async and allreduce_async_ with a name: those
+are paired up by their names, and small ones are packed together, as Horovod does with all. What is called ..._async
 returns a handle for poll and synchronize. Operations with an underscore at the end work in place.
 """
 
@@ -57,6 +58,7 @@ def _reduce(
     pre: float = 1.0,
     post: float = 1.0,
     start: bool = False,
+    name: Optional[str] = None,
 ) -> Handle:
     """Carries an allreduce out, or starts it. What is carried out by this thread costs no hand-over to another one."""
     tensors.check(tensor)
@@ -72,7 +74,16 @@ def _reduce(
     _scaled(work, pre)
     request = None
     if made is not None and work.numel() > 0:
-        if native:
+        if start and name is not None:
+            request = made.allreduce_named(
+                name,
+                work.data_ptr(),
+                work.numel(),
+                kind,
+                reduction,
+                compression.wire if native else 0,
+            )
+        elif native:
             request = made.allreduce_as(
                 compression.wire, work.data_ptr(), work.numel(), reduction, start=start
             )
@@ -102,7 +113,7 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: Any = None,
 ) -> Handle:
-    """Starts allreduce."""
+    """Starts allreduce. With a name, the ranks may start several in any order: they are paired up by their names."""
     _alone_group(process_set)
     return _reduce(
         tensor,
@@ -112,6 +123,7 @@ def allreduce_async(
         prescale_factor,
         postscale_factor,
         start=True,
+        name=name,
     )
 
 
@@ -134,6 +146,7 @@ def allreduce_async_(
         prescale_factor,
         postscale_factor,
         start=True,
+        name=name,
     )
 
 

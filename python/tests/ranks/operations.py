@@ -55,6 +55,35 @@ def case_allreduce():
                 same(mine, want, f"in place {name} of {n} {dtype}")
 
 
+def case_names_are_paired_up():
+    """Each rank starts them in an order of its own, beside operations without names."""
+    names = list(range(40))
+    g = torch.Generator().manual_seed(RANK)
+    handles = {}
+    for i in torch.randperm(len(names), generator=g).tolist():
+        mine = made(RANK, (50 * i,), FLOATS[i % 4], i)
+        handles[i] = hvd.allreduce_async(mine, name=f"gradient {i}", op=hvd.Sum)
+        if len(handles) == 20:
+            same(hvd.allreduce(torch.tensor([1.0]), op=hvd.Sum), torch.tensor([1.0 * SIZE]), "beside")
+    for i in names:
+        dtype = FLOATS[i % 4]
+        want = reduced(everybody((50 * i,), dtype, i), hvd.Sum).to(dtype)
+        same(hvd.synchronize(handles[i]), want, f"gradient {i}")
+
+
+def case_a_name_that_is_not_the_same_fails_alone():
+    if SIZE == 1:
+        return
+    handle = hvd.allreduce_async_(torch.ones(10 + RANK), name="uneven")
+    try:
+        hvd.synchronize(handle)
+    except ValueError as e:
+        assert "uneven" in str(e), e
+    else:
+        raise AssertionError("ranks with different lengths were not told")
+    same(hvd.allreduce(torch.tensor([2.0])), torch.tensor([2.0]), "after it")
+
+
 def case_allreduce_default_is_the_average():
     same(hvd.allreduce(torch.tensor([float(RANK)])), torch.tensor([(SIZE - 1) / 2]), "default")
     same(
