@@ -71,7 +71,9 @@ type Comm struct {
 	// fields keep the two from being collected.
 	self, child *uintptr
 
-	turn chan struct{}   // holds one: who may launch
+	turn    chan struct{} // holds one: who may launch
+	revoked bool          // guarded by turn: it is failed and quiet, and can be shrunk
+
 	life context.Context //nolint:containedctx // the communicator's own end; its cause is the failure
 	end  context.CancelCauseFunc
 

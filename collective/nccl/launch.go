@@ -11,7 +11,7 @@ import (
 type Work struct {
 	comm  *Comm
 	name  string
-	event uintptr // behind it on the stream; of the device's thread
+	event uintptr // behind it on the stream, 0 = given back; of the device's thread
 	done  atomic.Bool
 }
 
@@ -157,6 +157,9 @@ func (w *Work) Wait(ctx context.Context) error {
 		if w.done.Load() {
 			return true, nil
 		}
+		if w.event == 0 {
+			return false, c.gone()
+		}
 		passed, err := c.dev.passed(w.event)
 		if err == nil {
 			_, err = c.state()
@@ -170,7 +173,7 @@ func (w *Work) Wait(ctx context.Context) error {
 				return false, err // aborted kernels end too
 			}
 			w.done.Store(true)
-			c.dev.free(w.event)
+			w.drop()
 		}
 		return passed, nil
 	})
@@ -178,6 +181,14 @@ func (w *Work) Wait(ctx context.Context) error {
 		return fmt.Errorf("rank %d: %w", c.opt.Rank, err)
 	}
 	return nil
+}
+
+// drop gives the event back. On the device's thread.
+func (w *Work) drop() {
+	if w.event != 0 {
+		w.comm.dev.free(w.event)
+		w.event = 0
+	}
 }
 
 // Before makes what is queued on s from now on wait for the operations, without
@@ -193,6 +204,9 @@ func (w *Work) Before(ctx context.Context, s *Stream) error {
 	return d.do(ctx, "cuStreamWaitEvent", func() error {
 		if w.done.Load() {
 			return nil
+		}
+		if w.event == 0 {
+			return w.comm.gone()
 		}
 		return d.lib.driverError("cuStreamWaitEvent", d.lib.cuda.StreamWaitEvent(s.handle, w.event, 0))
 	})
