@@ -65,6 +65,9 @@ func (d *Device) NewStage(ctx context.Context, o StageOptions) (*Stage, error) {
 		return err
 	}()
 	if err != nil {
+		// The end of ctx may be the reason.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainAfter)
+		defer cancel()
 		_ = s.Close(ctx)
 		return nil, fmt.Errorf("stage: %w", err)
 	}
@@ -111,8 +114,9 @@ func (s *Stage) Run(ctx context.Context, after *Stream, buffer Buffer, exchange 
 // size is the bytes of a slot.
 func (s *Stage) size() int { return len(s.slots[0].memory) }
 
-// drainAfter is the longest that copies may take which are under way when a run fails. They
-// wait for the work before them on the GPU, which whoever makes it fail ends.
+// drainAfter is the longest that copies may take which are under way when a run fails, and
+// what frees a stage that could not be made. Copies wait for the work before them on the
+// GPU, which whoever makes it fail ends.
 const drainAfter = 10 * time.Second
 
 // drain lets copies end that are under way, for the memory may be freed next. If
