@@ -15,7 +15,7 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 LDFLAGS     := -s -w -X main.version=$(VERSION)
 SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) go.mod go.sum
 
-.PHONY: help setup torch net node build test race sim e2e e2e-network chaos reliability e2e-containers fuzz bench bench-control lint fmt generate dev demo check clean
+.PHONY: help setup torch mpi net node build test race sim e2e e2e-network chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-collective lint fmt generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ torch: ## install PyTorch for the tests that run a torch.distributed script
 
 net: ## install what the tests of the network need (they run as root)
 	@deploy/setup.sh net
+
+mpi: ## install Open MPI, which the engine is measured beside
+	@deploy/setup.sh mpi
 
 node: ## install the foreign NATS client for the tests
 	@deploy/setup.sh node
@@ -89,6 +92,9 @@ bench-control: build net ## 1,000 kills of services and brokers while a job trai
 
 bench-scale: build ## 64, 512 and 5000 simulated agents on three brokers: ranks, notices, memory, into docs/benchmarks.md
 	@$(GO) run ./e2e/scale -out docs/benchmarks.md
+
+bench-collective: setup torch mpi ## allreduce beside gloo and Open MPI, and what a lost rank costs, into docs/benchmarks.md
+	@$(GO) run ./e2e/collective -out docs/benchmarks.md
 
 lint: setup $(TOOLS)/golangci-lint ## golangci-lint and gofumpt
 	@$(TOOLS)/golangci-lint run ./...

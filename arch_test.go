@@ -63,14 +63,16 @@ var layers = []layer{
 	{"agent/workerapi/wire", nil, nil, nil, "workers import it"},
 	{"collective/nccl/...", []string{"collective/..."}, []string{"github.com/ebitengine/purego", "golang.org/x/sys"}, nil, "it alone reaches native libraries"},
 	{"collective/...", []string{"collective/..."}, []string{"golang.org/x/sys"}, nil, "training traffic never depends on the control plane"},
-	{"elastic", []string{"collective/...", "agent/workerapi/wire"}, nil, nil, "a worker has no NATS credentials"},
+	{"elastic", []string{"collective/...", "agent/workerapi/wire", "elastic/checkpoint"}, []string{"github.com/zeebo/xxh3"}, nil, "a worker has no NATS credentials"},
+	{"elastic/checkpoint", nil, []string{"github.com/zeebo/xxh3"}, nil, "it is about files only"},
+	{"elastic/elastictest", []string{"collective/inproc", "agent/workerapi/wire"}, nil, nil, "tests of elastic itself import it"},
 	{"examples/...", []string{"elastic", "collective/...", "examples/..."}, nil, nil, "people copy it"},
 }
 
 // goStatements are the only packages in which concurrency begins; who audits locking reads these.
 var goStatements = []string{
 	"services/loop/...", "services/gateway", "events/memory", "events/eventstest", "jetstream/...", "agent", "agent/proc", "agent/fake", "agent/workerapi",
-	"agent/tcpstore", "collective", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl", "elastic",
+	"agent/tcpstore", "collective", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl", "elastic", "elastic/elastictest",
 	"cmd/regroup/internal/boot", "e2e/...",
 }
 

@@ -24,7 +24,7 @@ func (a *Agent) Depart(d events.Departure) {
 	}
 	a.opt.Logger.Info("this node departs: its work moves away", "node", a.opt.Node, "reason", d.Reason, "until", d.Until)
 	close(a.departed)
-	a.inbox.put(worker.Departing{})
+	a.inbox.put(worker.Departing{Departure: d})
 	a.greet()
 }
 

@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"runtime"
 
 	"github.com/regroup-io/regroup/collective/schedule"
 )
@@ -9,11 +10,10 @@ import (
 // AllgatherBlobs gathers buffers of different lengths: result i is rank i's. The
 // lengths are gathered first. The results share one new allocation.
 func (c *Communicator) AllgatherBlobs(ctx context.Context, send []byte) ([][]byte, error) {
-	end, err := c.take(ctx)
-	if err != nil {
+	if err := c.take(ctx); err != nil {
 		return nil, err
 	}
-	defer end()
+	defer c.endTurn()
 	sizes := make([]int64, c.opt.World)
 	k := call{method: allgather, dtype: typeOf[int64]()}
 	if err := c.carryOut(ctx, k, Of([]int64{int64(len(send))}), Of(sizes), nil); err != nil {
@@ -63,11 +63,10 @@ func (c *Communicator) alltoall(ctx context.Context, send, recv Tensor, counts, 
 	if out[own+1]-out[own] != in[own+1]-in[own] {
 		return invalid("block %d has %d elements in send and %d in recv", own, out[own+1]-out[own], in[own+1]-in[own])
 	}
-	end, err := take(ctx)
-	if err != nil {
+	if err := take(ctx); err != nil {
 		return err
 	}
-	defer end()
+	defer c.endTurn()
 	c.seq++
 	copy(recv.Data[in[own]*size:in[own+1]*size], send.Data[out[own]*size:])
 	if c.opt.World == 1 {
@@ -75,15 +74,17 @@ func (c *Communicator) alltoall(ctx context.Context, send, recv Tensor, counts, 
 	}
 	// The ranks' lengths may differ, so the count is none that they must agree on.
 	k := call{method: alltoall, dtype: send.Type, seq: c.seq}
-	defer c.watch(ctx)()
-	c.calls.begin(k)
+	c.begin(ctx, k, len(send.Data))
+	defer c.finish()
+	defer runtime.KeepAlive(send.Data) // as in carryOut
 	if c.local != nil && c.local.Size() == c.opt.World {
 		in = append([]int(nil), c.inBytes(in, size)...)
 		return c.hosted(k, c.local.Alltoall(k.ticket(), send.Data, recv.Data, c.inBytes(out, size), in))
 	}
 	x := &c.work
-	schedule.Alltoall(&x.plan, schedule.Place{World: c.opt.World, Rank: own}, out, in, c.opt.chunk(len(send.Data), size))
-	x.place, x.ranks = own, nil
+	// The totals may differ too: messages are of a size that does not depend on them.
+	schedule.Alltoall(&x.plan, schedule.Place{World: c.opt.World, Rank: own}, out, in, c.opt.chunk(0, size))
+	x.place, x.ranks, x.out, x.in = own, nil, out, in
 	return x.run(ctx, k, send.Data, recv.Data)
 }
 
@@ -103,8 +104,8 @@ func (c *Communicator) blocksOf(name string, t Tensor, counts []int) ([]int, err
 		return nil, invalid("%d counts of %s for %d ranks", len(counts), name, c.opt.World)
 	}
 	for i, n := range counts {
-		if n < 0 {
-			return nil, invalid("count %d of %s is negative", i, name)
+		if n < 0 || n > t.Len() {
+			return nil, invalid("count %d of %s is %d, not within 0 to %d", i, name, n, t.Len())
 		}
 		offsets[i+1] = offsets[i] + n
 	}

@@ -67,8 +67,10 @@ func validateTable(table []Rule) error {
 			return invalid("Table[%d].Operation %q is none that has a choice", i, r.Operation)
 		case !slices.Contains(all, r.Algorithm):
 			return invalid("Table[%d].Algorithm %q is none of %v, which %s knows", i, r.Algorithm, all, r.Operation)
-		case r.MaxWorld < 0 || r.MaxBytes < 0:
-			return invalid("Table[%d] has a negative bound", i)
+		case r.MaxWorld < 0:
+			return invalid("Table[%d].MaxWorld %d is negative", i, r.MaxWorld)
+		case r.MaxBytes < 0:
+			return invalid("Table[%d].MaxBytes %d is negative", i, r.MaxBytes)
 		}
 	}
 	return nil

@@ -29,8 +29,8 @@ type Communicator struct {
 	quit    chan struct{} // closed by Close when nothing is left to be said
 	tasks   sync.WaitGroup
 
+	closing   atomic.Bool // set under mu
 	mu        sync.Mutex
-	closing   bool
 	ahead     map[int]*link // that this rank has dialled; nil = not yet
 	behind    map[int]*link // that have dialled this rank
 	admitted  map[int]bool  // of those
@@ -41,10 +41,12 @@ type Communicator struct {
 	paths     map[int]*path
 	closeOnce sync.Once
 
-	turn    chan struct{} // held by the running collective operation
-	seq     uint64        // guarded by turn
-	offsets []int         // scratch, guarded by turn
-	scaled  []int         // likewise
+	turn    turn            // of collective operations
+	during  context.Context //nolint:containedctx // that of the running operation; guarded by turn
+	unwatch func() bool     // nil = it is not watched; likewise
+	seq     uint64          // guarded by turn
+	offsets []int           // scratch, guarded by turn
+	scaled  []int           // likewise
 	calls   calls
 	waits   waits
 	started started
@@ -57,9 +59,9 @@ type Communicator struct {
 	busy    atomic.Int32 // operations that wait for peers
 
 	looks        atomic.Int64 // ticks of the monitor
-	waitingSince atomic.Int64 // the tick at which an operation began last
+	waitingSince atomic.Int64 // the tick since which operations have been running all the time
 
-	reports atomic.Bool // New has returned: failures go to OnFailure
+	reports atomic.Bool // New returns without an error: failures go to OnFailure
 }
 
 // New joins the generation: it dials its neighbours, the ranks at distances of 1, 2, 4 and
@@ -76,7 +78,7 @@ func New(ctx context.Context, o Options) (*Communicator, error) {
 		ahead: map[int]*link{}, behind: map[int]*link{}, admitted: map[int]bool{},
 		lanes: map[int]*lane{}, paths: map[int]*path{},
 		shares: make(chan share, max(o.LocalSize, 1)), sharing: map[int]bool{},
-		turn: make(chan struct{}, 1), spins: spinsFor(o),
+		spins: spinsFor(o),
 	}
 	c.life, c.endLife = context.WithCancelCause(context.Background())
 	c.work.init(c)
@@ -84,21 +86,27 @@ func New(ctx context.Context, o Options) (*Communicator, error) {
 		return nil, err
 	}
 	c.tasks.Go(c.monitor)
-	if o.World > 1 {
-		err := c.connect(ctx)
-		if err == nil {
-			err = c.share(ctx)
+	if err := c.join(ctx); err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("join generation %d as rank %d of %d: %w", o.Generation, o.Rank, o.World, err)
+	}
+	return c, nil
+}
+
+func (c *Communicator) join(ctx context.Context) error {
+	if c.opt.World > 1 {
+		if err := c.connect(ctx); err != nil {
+			return err
 		}
-		if err == nil {
-			err = c.survey(ctx)
+		if err := c.share(ctx); err != nil {
+			return err
 		}
-		if err != nil {
-			_ = c.Close()
-			return nil, fmt.Errorf("join generation %d as rank %d of %d: %w", o.Generation, o.Rank, o.World, err)
+		if err := c.survey(ctx); err != nil {
+			return err
 		}
 	}
-	c.reports.Store(true)
-	return c, nil
+	c.opt.Endpoint.maps.Prune() // the arenas of processes that are not in this generation
+	return c.report()
 }
 
 // spinsFor is how often a thread that waits for a message looks for it before it sleeps:
@@ -174,7 +182,7 @@ func (c *Communicator) settle(links []*link) {
 
 func (c *Communicator) close() {
 	c.mu.Lock()
-	c.closing = true
+	c.closing.Store(true)
 	c.mu.Unlock()
 	c.started.close()
 	if c.Failed() == nil && c.busy.Load() > 0 {
@@ -195,11 +203,15 @@ func (c *Communicator) close() {
 	}
 	c.closeLanes()
 	c.interrupt()
-	c.tasks.Wait()
 	for c.busy.Load() > 0 { // a call that has failed and is on its way out
 		runtime.Gosched()
 	}
+	close(c.work.outgoing) // only now: a call waits for what it has handed over
+	c.tasks.Wait()
 	c.wires(wire.close)
+	for len(c.shares) > 0 { // that came and were not wanted any more
+		_ = (<-c.shares).conn.Close()
+	}
 	if c.local != nil {
 		c.local.Close()
 	}

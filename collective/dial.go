@@ -112,7 +112,7 @@ func (c *Communicator) admit(h hello) (replyCode, []byte) {
 	case h.to != c.opt.Rank:
 		return replyMismatch, fmt.Appendf(nil, "this is rank %d, not %d", c.opt.Rank, h.to)
 	case h.settings != c.opt.settings():
-		return replyMismatch, []byte("the two differ in ChunkBytes, Streams or Table, or in what they know of LocalSize")
+		return replyMismatch, []byte("the two differ in ChunkBytes, Streams, Table or NoSharedMemory, or in what they know of LocalSize")
 	case h.stall != c.opt.StallAfter:
 		return replyMismatch, fmt.Appendf(nil, "StallAfter is %v here, %v there", c.opt.StallAfter, h.stall)
 	case h.purpose == forRing && !c.isBehind(h.from):
@@ -125,7 +125,7 @@ func (c *Communicator) admit(h hello) (replyCode, []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.closing, c.Failed() != nil:
+	case c.closing.Load(), c.Failed() != nil:
 		return replyFailed, c.verdict()
 	case h.purpose == forRing && c.admitted[h.from], h.purpose == forDirect && c.lane(h.from).inTaken,
 		h.purpose == forWire && c.path(h.from).taken&(1<<h.stream) != 0, h.purpose == forShare && c.sharing[h.from]:
@@ -160,7 +160,7 @@ func (c *Communicator) adopt(h hello, conn net.Conn, err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closing || c.Failed() != nil {
+	if c.closing.Load() || c.Failed() != nil {
 		_ = conn.Close()
 		return
 	}
@@ -171,7 +171,7 @@ func (c *Communicator) adopt(h hello, conn net.Conn, err error) {
 	if h.purpose == forWire {
 		if err := c.attachWire(conn, h.from, h.stream); err != nil {
 			_ = conn.Close()
-			go c.blame(h.from, err) // it needs mu
+			c.tasks.Go(func() { c.Abort(err) }) // it needs mu
 		}
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/regroup-io/regroup/collective/kernel"
@@ -54,7 +55,8 @@ func (c *Communicator) closeLanes() {
 // may be reused, which is not yet a promise that the peer has it. Messages between
 // two ranks keep their order. It opens a connection when first used and streams in
 // chunks: p may be large. A peer that is slow to call Recv is waited for as long
-// as its process answers.
+// as its process answers. A large message to a rank of the same machine is read by it in
+// place, so Send returns when Recv has it.
 func (c *Communicator) Send(ctx context.Context, to int, p []byte) error {
 	end, l, err := c.enter(ctx, to, func(l *lane) chan struct{} { return l.sending })
 	if err != nil {
@@ -68,7 +70,7 @@ func (c *Communicator) Send(ctx context.Context, to int, p []byte) error {
 		}
 		c.mu.Lock()
 		l.out = conn
-		dead := c.closing || c.life.Err() != nil
+		dead := c.closing.Load() || c.Failed() != nil // and not life, see outgoing
 		c.mu.Unlock()
 		if dead {
 			_ = conn.Close()
@@ -78,11 +80,22 @@ func (c *Communicator) Send(ctx context.Context, to int, p []byte) error {
 	defer c.watch(ctx)()
 	l.sent++
 	var b [headLen]byte
-	head{kind: frameDirect, call: call{method: direct, dtype: kernel.Uint8, count: uint64(len(p)), seq: l.sent}}.put(b[:])
-	if err := c.stream(ctx, to, b[:], l.out.Write, l.out.SetWriteDeadline); err != nil {
-		return c.directFailure(to, err)
+	h := head{kind: frameDirect, call: call{method: direct, dtype: kernel.Uint8, count: uint64(len(p)), seq: l.sent}}
+	whole := len(p) >= handOverFrom && c.readsMemory(to)
+	if whole {
+		h.index = handedOver
 	}
-	if err := c.stream(ctx, to, p, l.out.Write, l.out.SetWriteDeadline); err != nil {
+	h.put(b[:])
+	err = c.stream(ctx, to, b[:], l.out.Write, l.out.SetWriteDeadline)
+	switch {
+	case err != nil:
+	case whole:
+		err = c.handOver(ctx, to, l, p)
+		runtime.KeepAlive(p)
+	default:
+		err = c.stream(ctx, to, p, l.out.Write, l.out.SetWriteDeadline)
+	}
+	if err != nil {
 		return c.directFailure(to, err)
 	}
 	return nil
@@ -117,7 +130,12 @@ func (c *Communicator) Recv(ctx context.Context, from int, p []byte) error {
 		})
 		return c.ended()
 	}
-	if err := c.stream(ctx, from, p, l.in.Read, l.in.SetReadDeadline); err != nil {
+	if h.index == handedOver {
+		err = c.takeOver(ctx, from, l, p)
+	} else {
+		err = c.stream(ctx, from, p, l.in.Read, l.in.SetReadDeadline)
+	}
+	if err != nil {
 		return c.directFailure(from, err)
 	}
 	return nil
@@ -144,9 +162,8 @@ func (c *Communicator) enter(ctx context.Context, rank int, side func(*lane) cha
 	}
 	err := context.Cause(ctx)
 	if err == nil {
-		c.busy.Add(1)
+		c.beginToWait()
 		if err = c.gate(); err == nil {
-			c.waitingSince.Store(c.looks.Load())
 			return func() { c.busy.Add(-1); <-hold }, l, nil
 		}
 		c.busy.Add(-1)
@@ -161,7 +178,7 @@ func (c *Communicator) directFailure(rank int, err error) error {
 	case c.life.Err() != nil:
 	case isVerdict(err):
 		c.fail(err)
-	case errors.Is(err, ErrRefused), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, ErrRefused), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), exhausted(err):
 		c.Abort(err)
 	default:
 		c.blame(rank, err)
@@ -187,7 +204,7 @@ func (c *Communicator) stream(ctx context.Context, rank int, p []byte, move func
 		}
 		if n == 0 {
 			if err := c.probe(ctx, rank); err != nil {
-				return err
+				return c.unlessOver(ctx, err)
 			}
 		}
 	}

@@ -16,6 +16,7 @@ func (x *execution) double() error {
 		default:
 		}
 	}
+	x.c.watchNow()
 	second := len(x.plan.Sends) > 0
 	if second {
 		x.c.startSender()
@@ -38,13 +39,8 @@ func (c *Communicator) startSender() {
 	}
 	c.sender = true
 	c.tasks.Go(func() {
-		for {
-			select {
-			case <-c.work.outgoing:
-				c.work.outDone <- c.work.sendAll()
-			case <-c.quit:
-				return
-			}
+		for range c.work.outgoing {
+			c.work.outDone <- c.work.sendAll()
 		}
 	})
 }

@@ -23,7 +23,8 @@ type Endpoint struct {
 	life      context.Context //nolint:containedctx // the endpoint's own end, not a caller's
 	end       context.CancelFunc
 	tasks     sync.WaitGroup
-	slots     chan struct{} // bounds handshakes in progress
+	slots     chan struct{}                // bounds handshakes in progress
+	wire      func(net.Conn) (wire, error) // newWire; tests look over its shoulder
 
 	// Limits against peers that misbehave; see NewEndpoint for the values.
 	helloAfter, parkFor time.Duration
@@ -67,7 +68,7 @@ const remembered = 16
 func NewEndpoint(t Transport) *Endpoint {
 	life, end := context.WithCancel(context.Background())
 	e := &Endpoint{
-		transport: t, life: life, end: end,
+		transport: t, life: life, end: end, wire: newWire,
 		slots:      make(chan struct{}, 64),
 		helloAfter: 5 * time.Second, parkFor: 30 * time.Second, parkMax: 64,
 		live: map[key]*Communicator{}, newest: map[string]uint64{},

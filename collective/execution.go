@@ -18,8 +18,9 @@ type execution struct {
 	place    int   // of this rank in the plan
 	ranks    []int // of the places in the plan; nil = they are the same
 	src, dst []byte
-	size     int // bytes of an element in memory
-	wide     int // and on the wire
+	out, in  []int // of an all-to-all: where the blocks begin and the last one ends
+	size     int   // bytes of an element in memory
+	wide     int   // and on the wire
 
 	aside  []byte // a message that must be combined, or widened
 	outbox []byte // a message made narrow
@@ -36,7 +37,7 @@ type execution struct {
 	// Messages that are through; two threads only.
 	sent, got         atomic.Int64
 	sentMore, gotMore chan struct{}
-	outgoing          chan struct{} // tells the second thread to begin
+	outgoing          chan struct{} // tells the second thread to begin; closed by Close
 	outDone           chan error
 }
 
@@ -58,7 +59,7 @@ func (x *execution) run(ctx context.Context, k call, src, dst []byte) error {
 	x.to, x.from = nil, nil
 	x.sent.Store(0)
 	x.got.Store(0)
-	defer func() { x.src, x.dst, x.sendBody = nil, nil, nil }()
+	defer func() { x.src, x.dst, x.sendBody, x.out, x.in = nil, nil, nil, nil, nil }()
 	if x.plan.Slots > 0 {
 		x.slots = grow(x.slots, x.plan.Slots*x.plan.Fold.Len()*x.wide)
 	}
@@ -150,10 +151,21 @@ func (x *execution) message(i int) wire {
 		kernel.Narrow(x.call.wire, x.outbox, x.sendBody)
 		x.sendBody = x.outbox
 	}
-	head{kind: frameData, call: x.call, length: uint32(len(x.sendBody)), index: x.to.sent}.put(x.sendHead[:])
+	head{kind: frameData, call: x.about(x.out, t.Peer), length: uint32(len(x.sendBody)), index: x.to.sent}.put(x.sendHead[:])
 	w := x.to.out[int(x.to.sent)%len(x.to.out)]
 	x.to.sent++
 	return w
+}
+
+// about is what a message says of the operation. The blocks of an all-to-all differ, so it
+// says how long its own is: else a block that is a message longer than expected, or shorter,
+// would be noticed by nobody.
+func (x *execution) about(blocks []int, peer int) call {
+	k := x.call
+	if k.method == alltoall {
+		k.count = uint64(blocks[peer+1] - blocks[peer])
+	}
+	return k
 }
 
 // incoming returns the wire of receive number i, and where its payload goes.
@@ -184,8 +196,8 @@ func (x *execution) check(i, length int) error {
 	if err != nil {
 		return x.broken(x.from.rank, err)
 	}
-	if h.kind != frameData || h.call != x.call {
-		x.c.diverged(x.from.rank, x.call, h.call)
+	if want := x.about(x.in, x.plan.Recvs[i].Peer); h.kind != frameData || h.call != want {
+		x.c.diverged(x.from.rank, want, h.call)
 		return x.c.ended()
 	}
 	if h.index != x.from.got || int(h.length) != length {

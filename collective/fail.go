@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"errors"
+	"syscall"
 	"time"
 )
 
@@ -55,7 +56,7 @@ func (c *Communicator) lost(rank int, cause error) error {
 }
 
 // fail records the first failure and wakes everybody. The order matters: whoever is
-// woken by a wire must find the failure, and who makes a wire looks at life afterwards.
+// woken by a wire must find the failure, and so must who makes a wire that is not shut here.
 func (c *Communicator) fail(failure error) {
 	c.failing.Lock()
 	defer c.failing.Unlock()
@@ -68,6 +69,14 @@ func (c *Communicator) fail(failure error) {
 	c.interrupt()
 	c.closeLanes()
 	c.endLife(failure)
+}
+
+// report has a failure go to OnFailure from now on, and returns the one that came before.
+func (c *Communicator) report() error {
+	c.failing.Lock()
+	defer c.failing.Unlock()
+	c.reports.Store(c.Failed() == nil)
+	return c.Failed()
 }
 
 // interrupt wakes whoever waits for a peer in an operation. What is made after it finds
@@ -130,26 +139,39 @@ func isVerdict(err error) bool {
 	return errors.Is(err, ErrPeerLost) || errors.Is(err, ErrAborted) || errors.Is(err, ErrDiverged)
 }
 
+// exhausted tells errors that a peer can not help: descriptors have run out here.
+func exhausted(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
 // gate is the state of the communicator for a call that begins.
 func (c *Communicator) gate() error {
 	if failure := c.Failed(); failure != nil {
 		return failure
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closing {
+	if c.closing.Load() {
 		return ErrClosed
 	}
 	return nil
 }
 
 // watch aborts the communicator when ctx ends during an operation: part of it is on
-// the wire, and cannot be taken back.
+// the wire, and cannot be taken back. The result ends the watch.
 func (c *Communicator) watch(ctx context.Context) func() bool {
 	if ctx.Done() == nil {
 		return func() bool { return true }
 	}
 	return context.AfterFunc(ctx, func() { c.Abort(context.Cause(ctx)) })
+}
+
+// unlessOver returns err, unless it came because ctx ended: then that ends the generation,
+// and no peer is to blame.
+func (c *Communicator) unlessOver(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	c.Abort(context.Cause(ctx))
+	return c.ended()
 }
 
 const (
@@ -163,15 +185,12 @@ const (
 func (c *Communicator) monitor() {
 	tick := time.NewTicker(c.opt.StallAfter / (beatsPerStall * looksPerBeat))
 	defer tick.Stop()
+	defer c.reportFailure()
 	for before := uint64(0); ; {
 		select {
 		case <-c.quit:
 			return
 		case <-c.life.Done():
-			failure := c.Failed()
-			if failure != nil && !errors.Is(failure, ErrClosed) && c.reports.Load() && c.opt.OnFailure != nil {
-				c.opt.OnFailure(failure)
-			}
 			return
 		case <-tick.C:
 			// Counted in ticks of this process, and not in time: if we ourselves were
@@ -193,5 +212,12 @@ func (c *Communicator) monitor() {
 				}
 			}
 		}
+	}
+}
+
+func (c *Communicator) reportFailure() {
+	failure := c.Failed()
+	if failure != nil && !errors.Is(failure, ErrClosed) && c.reports.Load() && c.opt.OnFailure != nil {
+		c.opt.OnFailure(failure)
 	}
 }

@@ -51,7 +51,7 @@ type call struct {
 	wire   kernel.Type // of the elements on the wire, if narrow is set
 	narrow bool        // the wire carries a shorter type
 	root   uint32
-	count  uint64 // elements of the whole operation
+	count  uint64 // elements of the whole operation; of an all-to-all 0, and in its messages those of the block
 	seq    uint64 // number of the operation in this communicator
 }
 
@@ -62,7 +62,10 @@ func (c call) String() string {
 	}
 	var b strings.Builder
 	b.WriteString(name)
-	if c.method != barrier {
+	switch {
+	case c.method == alltoall && c.count == 0: // of blocks that differ
+		fmt.Fprintf(&b, " of %v", c.dtype)
+	case c.method != barrier:
 		fmt.Fprintf(&b, " of %d %v", c.count, c.dtype)
 	}
 	switch c.method {

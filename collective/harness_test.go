@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/regroup-io/regroup/collective/inproc"
 	"github.com/regroup-io/regroup/collective/tcp"
@@ -47,14 +44,18 @@ func fabrics() []fabric {
 			}
 			return l
 		}},
-		{"tcp", func(t testing.TB, _ int) Transport {
-			l, err := tcp.Listen(tcp.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return l
-		}},
+		{"tcp", func(t testing.TB, _ int) Transport { return listenTCP(t) }},
+		{"shm", func(t testing.TB, _ int) Transport { return oneMachine{listenTCP(t)} }},
 	}
+}
+
+func listenTCP(t testing.TB) Transport {
+	t.Helper()
+	l, err := tcp.Listen(tcp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 func onEachFabric(t *testing.T, run func(t *testing.T, f fabric)) {
@@ -168,96 +169,4 @@ func eventually(t testing.TB, what string, holds func() bool) {
 			t.Fatalf("never: %s", what)
 		}
 	}
-}
-
-// rig is a transport whose rank can be killed: at a write, or at will. After that
-// all its connections are broken and its listener is gone.
-type rig struct {
-	Transport
-	mu    sync.Mutex
-	conns map[net.Conn]struct{}
-	count int
-	at    int // the write to die at, counted from 1; 0 for never
-	dead  bool
-}
-
-var errRig = errors.New("killed by the test")
-
-func newRig(t Transport, at int) *rig {
-	return &rig{Transport: t, at: at, conns: map[net.Conn]struct{}{}}
-}
-
-func (r *rig) kill() {
-	r.mu.Lock()
-	r.dead = true
-	conns := r.conns
-	r.conns = nil
-	r.mu.Unlock()
-	_ = r.Transport.Close()
-	for c := range conns {
-		_ = c.Close()
-	}
-}
-
-func (r *rig) writes() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.count
-}
-
-func (r *rig) hold(c net.Conn, err error) (net.Conn, error) {
-	if err != nil {
-		return nil, err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.dead {
-		_ = c.Close()
-		return nil, errRig
-	}
-	r.conns[c] = struct{}{}
-	return &rigConn{Conn: c, rig: r}, nil
-}
-
-func (r *rig) Dial(ctx context.Context, addr string) (net.Conn, error) {
-	return r.hold(r.Transport.Dial(ctx, addr))
-}
-
-func (r *rig) Accept(ctx context.Context) (net.Conn, error) {
-	return r.hold(r.Transport.Accept(ctx))
-}
-
-type rigConn struct {
-	net.Conn
-	rig *rig
-}
-
-func (c *rigConn) Write(p []byte) (int, error) {
-	r := c.rig
-	r.mu.Lock()
-	// Goodbyes and their answers come when nobody needs this rank any more, and at
-	// no fixed place among the other writes.
-	parting := len(p) == headLen && (p[0] == byte(frameBye) || p[0] == byte(frameByeAck))
-	if !parting {
-		r.count++
-	}
-	die, dead := !parting && r.count == r.at, r.dead
-	r.mu.Unlock()
-	if dead {
-		return 0, errRig // the dead do not say that others are
-	}
-	if die {
-		// Half of the bytes get through: the hardest place to die.
-		n, _ := c.Conn.Write(p[:len(p)/2])
-		r.kill()
-		return n, errRig
-	}
-	return c.Conn.Write(p)
-}
-
-func TestMain(m *testing.M) {
-	if runAsRank() {
-		return
-	}
-	goleak.VerifyTestMain(m)
 }

@@ -133,8 +133,8 @@ func (l *link) handle(b []byte) error {
 			l.c.diverged(l.peer, mine, h.call)
 		}
 	case frameBye:
-		l.c.departed(l.peer)
 		l.left.Store(true)
+		l.c.departed(l.peer)
 		l.say(sayByeAck)
 	case frameByeAck:
 		l.settle()

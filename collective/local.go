@@ -43,15 +43,21 @@ func (c *Communicator) share(ctx context.Context) error {
 	if err != nil {
 		arena = nil // then it is only slower
 	}
-	group, err := c.formGroup(forming, arena)
+	group, conns, err := c.formGroup(forming, arena)
+	// Closed only when a failure is on record: who sees one end asks this rank why.
+	defer closeConns(conns)
+	failure, over := c.Failed(), ctx.Err() != nil
+	if (failure != nil || over) && group != nil { // it has formed in the same moment
+		group.Close()
+	}
 	var lost *shm.MemberError
 	switch {
-	case c.Failed() != nil:
-		return c.Failed()
+	case failure != nil:
+		return failure
 	case errors.Is(err, shm.ErrUnavailable):
 		c.apart = err
 		return nil
-	case ctx.Err() != nil:
+	case over:
 		c.Abort(context.Cause(ctx))
 		return c.Failed()
 	case errors.As(err, &lost):
@@ -60,10 +66,15 @@ func (c *Communicator) share(ctx context.Context) error {
 		c.Abort(err)
 		return c.Failed()
 	}
-	c.opt.Endpoint.maps.Prune()
+	group.OnSleep = c.watchNow
 	c.mu.Lock()
 	c.local = group
 	c.mu.Unlock()
+	for member := range c.opt.LocalSize {
+		if c.left(c.leader() + member) { // before there was a group to tell
+			group.Gone(member)
+		}
+	}
 	if c.life.Err() != nil {
 		group.Abort()
 		return c.ended()
@@ -71,33 +82,36 @@ func (c *Communicator) share(ctx context.Context) error {
 	return nil
 }
 
-func (c *Communicator) formGroup(ctx context.Context, arena *shm.Arena) (*shm.Group, error) {
+// formGroup returns the connections too that it has used.
+func (c *Communicator) formGroup(ctx context.Context, arena *shm.Arena) (*shm.Group, []net.Conn, error) {
 	maps := c.opt.Endpoint.maps
 	if c.opt.LocalRank > 0 {
 		conn, err := c.open(ctx, c.leader(), forShare, 0)
 		if err != nil {
-			return nil, &shm.MemberError{Member: 0, Err: err}
+			return nil, nil, &shm.MemberError{Member: 0, Err: err}
 		}
-		defer func() { _ = conn.Close() }()
-		return shm.Join(ctx, c.opt.LocalRank, c.opt.LocalSize, conn, arena, maps)
+		group, err := shm.Join(ctx, c.opt.LocalRank, c.opt.LocalSize, conn, arena, maps)
+		return group, []net.Conn{conn}, err
 	}
 	conns := make([]net.Conn, c.opt.LocalSize-1)
-	defer func() {
-		for _, conn := range conns {
-			if conn != nil {
-				_ = conn.Close()
-			}
-		}
-	}()
 	for range conns {
 		select {
 		case s := <-c.shares:
 			conns[s.rank-c.leader()-1] = s.conn
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, conns, context.Cause(ctx)
 		}
 	}
-	return shm.Lead(ctx, conns, arena, maps)
+	group, err := shm.Lead(ctx, conns, arena, maps)
+	return group, conns, err
+}
+
+func closeConns(conns []net.Conn) {
+	for _, conn := range conns {
+		if conn != nil {
+			_ = conn.Close()
+		}
+	}
 }
 
 // Describe tells people how this rank talks to the others.

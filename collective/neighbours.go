@@ -63,7 +63,7 @@ func (c *Communicator) failDial(rank int, err error) {
 	switch {
 	case isVerdict(err):
 		c.fail(err) // it told how the generation ended there
-	case errors.Is(err, ErrRefused):
+	case errors.Is(err, ErrRefused), exhausted(err):
 		c.fail(&AbortedError{Rank: c.opt.Rank, Generation: c.opt.Generation, Cause: err})
 	default:
 		c.blame(rank, err)
@@ -92,7 +92,7 @@ func (c *Communicator) attach(conn net.Conn, peer int, links map[int]*link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := newLink(c, conn, peer)
-	if c.closing {
+	if c.closing.Load() {
 		// The peer was welcomed a moment ago. Without a word it would blame us.
 		_ = conn.SetWriteDeadline(time.Now().Add(sayAbort))
 		_ = l.send(head{kind: frameAbort}, c.verdict())
@@ -138,12 +138,15 @@ func (c *Communicator) left(rank int) bool {
 	return false
 }
 
-// departed tells whoever waits for a connection from a rank that there will be none.
+// departed tells whoever waits for something of a rank that there will be no more.
 func (c *Communicator) departed(rank int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.path(rank)
 	if p.taken != 1<<c.opt.Streams-1 {
 		p.goneOnce.Do(func() { close(p.gone) })
+	}
+	if c.local != nil && c.isLocal(rank) {
+		c.local.Gone(rank - c.leader())
 	}
 }

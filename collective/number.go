@@ -75,7 +75,7 @@ func (t Tensor) Len() int { return len(t.Data) / t.Type.Size() }
 
 func (t Tensor) validate(name string) error {
 	switch {
-	case t.Type.Size() == 0:
+	case t.Type < kernel.Int8 || t.Type > kernel.Float64:
 		return invalid("%s has no known type: %v", name, t.Type)
 	case len(t.Data)%t.Type.Size() != 0:
 		return invalid("%s has %d bytes, which is no multiple of a %v", name, len(t.Data), t.Type)

@@ -56,9 +56,16 @@ func (c *Communicator) hosted(mine call, err error) error {
 	var lost *shm.MemberError
 	switch {
 	case errors.As(err, &other):
-		if h, err := parseHead(other.Ticket[:]); err == nil {
-			c.diverged(c.leader()+other.Member, mine, h.call)
+		h, err := parseHead(other.Ticket[:])
+		if err != nil {
+			c.fail(c.lost(c.leader()+other.Member, err))
+			break
 		}
+		if h.call == mine { // blocks of an all-to-all
+			size := mine.dtype.Size()
+			mine.count, h.call.count = uint64(other.Expected/size), uint64(other.Sent/size)
+		}
+		c.diverged(c.leader()+other.Member, mine, h.call)
 	case errors.As(err, &lost):
 		c.blame(c.leader()+lost.Member, lost.Err)
 	case !errors.Is(err, shm.ErrAborted):

@@ -22,8 +22,9 @@ type Transport interface {
 	Close() error
 }
 
-// Options describe one rank of one generation. All ranks of a generation must agree
-// on all but Rank, Endpoint, Peers and OnFailure; the handshake checks that.
+// Options describe one rank of one generation. All ranks of a generation must agree on all
+// but Rank, LocalRank, Endpoint, Peers, InlineBytes and OnFailure, and the handshake checks
+// that; LocalSize is what the ranks of one machine must agree on, which is not checked.
 type Options struct {
 	// Job and Generation tell this communicator's connections from all others. A
 	// generation is used once per endpoint, in ascending order.
@@ -45,7 +46,7 @@ type Options struct {
 	Peers func(ctx context.Context, rank int) (string, error)
 
 	// StallAfter is how long nothing may come from a peer's process while an
-	// operation waits for it. Then the peer is lost. Zero means 10 s. Too small:
+	// operation waits for it. Then the peer is lost. Zero means 11 s. Too small:
 	// processes that the system does not schedule in time are taken for dead; too
 	// large: frozen machines cost more time. Death of a process does not wait for it.
 	StallAfter time.Duration
@@ -76,7 +77,7 @@ type Options struct {
 }
 
 const (
-	defaultStallAfter = 10 * time.Second
+	defaultStallAfter = 11 * time.Second // a hang is taken for one after 10 s at the earliest, by who sees more of it
 	smallChunk        = 256 << 10
 	largeChunk        = 1 << 20
 	largeOperation    = 16 << 20 // from which on messages are large
@@ -106,10 +107,12 @@ func (o *Options) validate() error {
 		return invalid("ChunkBytes %d is not within 0 to %d", o.ChunkBytes, maxChunk)
 	case o.Streams < 0 || o.Streams > maxStreams:
 		return invalid("Streams %d is not within 0 to %d", o.Streams, maxStreams)
-	case o.LocalSize < 0 || o.LocalSize > 0 && (o.LocalRank < 0 || o.LocalRank >= o.LocalSize):
-		return invalid("LocalRank %d is not within 0 to LocalSize %d", o.LocalRank, o.LocalSize)
+	case o.LocalSize < 0 || o.LocalSize > o.World:
+		return invalid("LocalSize %d is not within 0 to World %d", o.LocalSize, o.World)
+	case o.LocalRank < 0 || o.LocalRank >= max(o.LocalSize, 1):
+		return invalid("LocalRank %d is not below LocalSize %d", o.LocalRank, o.LocalSize)
 	case o.LocalRank > o.Rank || o.Rank-o.LocalRank+o.LocalSize > o.World:
-		return invalid("local ranks %d to %d are not all within 0 to %d", o.Rank-o.LocalRank, o.Rank-o.LocalRank+o.LocalSize-1, o.World-1)
+		return invalid("LocalRank %d of LocalSize %d does not fit Rank %d of World %d", o.LocalRank, o.LocalSize, o.Rank, o.World)
 	}
 	if err := validateTable(o.Table); err != nil {
 		return err
@@ -127,7 +130,7 @@ func (o *Options) validate() error {
 // settings is a hash of what all ranks must have alike for their plans to fit together.
 func (o *Options) settings() uint64 {
 	h := fnv.New64a()
-	fmt.Fprint(h, o.ChunkBytes, o.Streams, o.Table, o.LocalSize > 0, o.LocalSize == o.World)
+	fmt.Fprint(h, o.ChunkBytes, o.Streams, o.Table, o.NoSharedMemory, o.LocalSize > 0, o.LocalSize == o.World)
 	return h.Sum64()
 }
 

@@ -41,18 +41,20 @@ func (c *Communicator) outgoing(ctx context.Context, rank int) (*path, error) {
 	p := c.path(rank)
 	c.mu.Unlock()
 	for len(p.out) < c.opt.Streams {
+		c.watchNow()
 		conn, err := c.open(ctx, rank, forWire, len(p.out))
 		if err != nil {
 			return nil, err
 		}
-		w, err := newWire(conn)
+		w, err := c.opt.Endpoint.wire(conn)
 		if err != nil {
 			_ = conn.Close()
-			return nil, err
+			c.Abort(err) // the peer can not help it
+			return nil, c.ended()
 		}
 		c.mu.Lock()
 		p.out = append(p.out, w)
-		dead := c.life.Err() != nil
+		dead := c.Failed() != nil // and not life, which ends after fail has shut what it found
 		c.mu.Unlock()
 		if dead {
 			w.shut()
@@ -67,12 +69,18 @@ func (c *Communicator) incoming(rank int) (*path, error) {
 	c.mu.Lock()
 	p := c.path(rank)
 	c.mu.Unlock()
+	select {
+	case <-p.arrived:
+		return p, nil
+	default:
+	}
+	c.watchNow()
 	return p, c.arrival(rank, p.arrived, p.gone)
 }
 
 // attachWire takes over a connection that a rank has dialled. The caller holds mu.
 func (c *Communicator) attachWire(conn net.Conn, rank, stream int) error {
-	w, err := newWire(conn)
+	w, err := c.opt.Endpoint.wire(conn)
 	if err != nil {
 		return err
 	}
@@ -144,14 +152,14 @@ func (c *Communicator) open(ctx context.Context, to int, why purpose, stream int
 	for {
 		select {
 		case r := <-done:
-			return r.conn, r.err
+			return r.conn, c.unlessOver(ctx, r.err)
 		case <-time.After(c.opt.StallAfter / 2):
 			if err := c.probe(ctx, to); err != nil {
 				cancel()
 				if r := <-done; r.conn != nil {
 					_ = r.conn.Close()
 				}
-				return nil, err
+				return nil, c.unlessOver(ctx, err)
 			}
 		}
 	}

@@ -63,6 +63,7 @@ func (x *execution) sleep(in polled, body []byte, out polled) {
 	if in != nil && x.recvAt == headLen+len(body) {
 		in = nil // it is there and waits for a send
 	}
+	x.c.watchNow()
 	began := time.Now()
 	await(in, out)
 	if in != nil {

@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"runtime"
 
 	"github.com/regroup-io/regroup/collective/kernel"
 	"github.com/regroup-io/regroup/collective/schedule"
@@ -18,11 +19,12 @@ func (c *Communicator) Allreduce(ctx context.Context, t Tensor, op Op) error {
 	return c.do(ctx, call{method: allreduce, dtype: t.Type, op: op}, t, t)
 }
 
-// AllreduceAs is Allreduce of float32 elements that are sent as Float16 or BFloat16: half
-// the bytes. The elements are combined in float32; a contribution is rounded when it is
-// sent, up to World times on its way, and the result is one of the shorter type. With u =
-// 2^-11 (Float16) or 2^-9 (BFloat16) the error of a sum is at most about World*u times the
-// sum of the magnitudes; values beyond 65504 are infinite as Float16.
+// AllreduceAs is Allreduce of float32 elements that are sent over wires as Float16 or
+// BFloat16: half the bytes. They are combined in float32, and what is sent is rounded, up to
+// World times on its way. Ranks that share memory send nothing, and round nothing. With u =
+// 2^-11 (Float16) or 2^-8 (BFloat16) the error of a sum is at most about World*u times the sum
+// of the magnitudes, and World*2^-25 more as Float16, whose least numbers are coarser; sums
+// beyond 65504, also of some ranks alone, are infinite as Float16.
 func (c *Communicator) AllreduceAs(ctx context.Context, wire kernel.Type, t Tensor, op Op) error {
 	k, err := narrowCall(wire, t, op)
 	if err != nil {
@@ -86,7 +88,7 @@ func (c *Communicator) validGather(send, recv Tensor) error {
 	if send.Type != recv.Type || len(recv.Data) != c.opt.World*len(send.Data) {
 		return invalid("recv has %d bytes of %v, not %d times %d of %v", len(recv.Data), recv.Type, c.opt.World, len(send.Data), send.Type)
 	}
-	return nil
+	return send.validate("send")
 }
 
 // Barrier returns when every rank has called it.
@@ -114,11 +116,10 @@ func (c *Communicator) doInTurn(ctx context.Context, k call, send, recv Tensor, 
 	if k.op > Max {
 		return invalid("reduction %v", k.op)
 	}
-	end, err := take(ctx)
-	if err != nil {
+	if err := take(ctx); err != nil {
 		return err
 	}
-	defer end()
+	defer c.endTurn()
 	return c.carryOut(ctx, k, send, recv, nil)
 }
 
@@ -139,8 +140,9 @@ func (c *Communicator) carryOut(ctx context.Context, k call, send, recv Tensor, 
 	if c.opt.World == 1 {
 		return nil
 	}
-	defer c.watch(ctx)()
-	c.calls.begin(k)
+	c.begin(ctx, k, len(recv.Data))
+	defer c.finish()
+	defer runtime.KeepAlive(recv.Data) // others read it where it is, which the collector cannot see
 	switch {
 	case c.local != nil && c.local.Size() == c.opt.World:
 		return c.onHost(k, recv.Data, offsets)

@@ -115,10 +115,6 @@ func (w *socketWire) tryRead(head, body []byte) (int, error) {
 	return n, nil
 }
 
-// brief is the length up to which a call that does not wait is not worth telling the
-// scheduler of.
-const brief = 16 << 10
-
 // move sends or receives up to two pieces of memory.
 func (w *socketWire) move(trap uintptr, head, body []byte, flags uintptr, long bool) (int, syscall.Errno) {
 	k := 0

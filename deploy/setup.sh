@@ -3,6 +3,7 @@
 #   deploy/setup.sh go      what building and testing needs
 #   deploy/setup.sh torch   PyTorch of the distribution
 #   deploy/setup.sh net     what the tests of the network need: namespaces and packet filters
+#   deploy/setup.sh mpi     Open MPI, which the engine is measured beside
 #   deploy/setup.sh node    a NATS client that is not ours, for the tests
 set -euo pipefail
 
@@ -25,6 +26,9 @@ go)
 torch)
   /usr/bin/python3 -c 'import torch' 2>/dev/null || packages python3 python3-torch python3-numpy
   ;;
+mpi)
+  command -v mpicc >/dev/null && command -v mpirun >/dev/null || packages openmpi-bin libopenmpi-dev
+  ;;
 net)
   missing=()
   command -v ip >/dev/null || missing+=(iproute2)
@@ -36,5 +40,5 @@ node)
   cd "$(dirname "$0")/../e2e/local/testdata/foreign"
   [ -d node_modules/@nats-io/jetstream ] || npm ci --silent --no-fund --no-audit
   ;;
-*) fail "usage: deploy/setup.sh go|torch|net|node" ;;
+*) fail "usage: deploy/setup.sh go|torch|mpi|net|node" ;;
 esac

@@ -54,13 +54,14 @@ func (r *runner) enter(ctx context.Context) (wire.Assignment, error) {
 			return wire.Assignment{}, err
 		}
 	}
-	named := make(chan struct{})
-	start := r.state.held
-	go func() { // the first sync needs it, and nobody should have to wait then
-		defer close(named)
+	// The first sync needs the name of this start and memory to receive into, and nobody should have to wait then.
+	start, spare, prepared := r.state.held, r.state.blank(), make(chan struct{})
+	go func() {
+		defer close(prepared)
+		spare.touch()
 		start.digest()
 	}()
-	defer func() { <-named }()
+	defer func() { <-prepared }()
 	may, mayJoin := context.WithCancel(ctx)
 	defer mayJoin()
 	request := wire.JoinRequest{Address: r.endpoint.Addr(), Cold: r.options.WarmWithin > 0}
@@ -83,6 +84,7 @@ func (r *runner) enter(ctx context.Context) (wire.Assignment, error) {
 			request.Cold = false
 		case err == nil && a.Verdict == wire.WarmUp:
 			request.Holders = a.Generation
+			<-prepared
 			r.follow(ctx, a, mayJoin)
 		default:
 			return a, err

@@ -13,8 +13,8 @@ import (
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
-	"github.com/regroup-io/regroup/collective/inproc"
 	"github.com/regroup-io/regroup/collective/tcp"
+	"github.com/regroup-io/regroup/elastic/elastictest"
 )
 
 const (
@@ -32,7 +32,6 @@ const (
 )
 
 var (
-	errKilled = errors.New("killed")
 	errEarly  = errors.New("return nil now")
 	errBroken = errors.New("the program is broken")
 )
@@ -41,8 +40,7 @@ var (
 // of the batches and on nothing else, so any undetected loss, repeat or mixture of states changes the result.
 type fleet struct {
 	t       *testing.T
-	hub     *hub
-	network *inproc.Network
+	hub     *elastictest.Hub
 	tcp     bool                                                   // instead of the network
 	onStep  func(ctx context.Context, w *worker, s *Session) error // called before every step; may be nil
 	every   int                                                    // steps between commits
@@ -50,6 +48,9 @@ type fleet struct {
 	within  time.Duration                                          // Options.WarmWithin
 	other   string                                                 // worker with another program
 	wrap    func(name string, t collective.Transport) collective.Transport
+
+	register func(w *worker)               // registers more state; may be nil
+	options  func(name string, o *Options) // changes them; may be nil
 
 	mu      sync.Mutex
 	workers map[string]*worker
@@ -62,9 +63,9 @@ type worker struct {
 	weights []int64
 	ballast []byte
 	seen    counter
-	cancel  context.CancelCauseFunc
 	err     error
 	calls   []Place
+	rate    *float64
 }
 
 type counter struct {
@@ -73,10 +74,10 @@ type counter struct {
 }
 
 func newFleet(t *testing.T, n int) *fleet {
-	f := &fleet{t: t, hub: newHub(t, n), network: inproc.NewNetwork(), workers: map[string]*worker{}, every: testCommit}
+	f := &fleet{t: t, hub: elastictest.New(t, n), workers: map[string]*worker{}, every: testCommit}
 	t.Cleanup(func() {
 		for _, w := range f.all() {
-			w.cancel(errKilled)
+			f.hub.Kill(w.name)
 		}
 		f.wait.Wait()
 	})
@@ -93,8 +94,12 @@ func (f *fleet) all() []*worker {
 	return ws
 }
 
-func (f *fleet) options(name string) Options {
-	return Options{Job: "test", Socket: f.hub.socket, Token: name, Patience: 10 * time.Second, BuildWithin: buildWithin, WarmWithin: f.within}
+func (f *fleet) optionsOf(name string) Options {
+	o := Options{Job: "test", Socket: f.hub.Socket, Token: name, Patience: 10 * time.Second, BuildWithin: buildWithin, WarmWithin: f.within}
+	if f.options != nil {
+		f.options(name, &o)
+	}
+	return o
 }
 
 func newWorker(name string, ballast int) *worker {
@@ -118,13 +123,14 @@ func (f *fleet) start(name string) *worker {
 	if name == f.other {
 		w.state.Object("other", new(int))
 	}
-	ctx, cancel := context.WithCancelCause(context.Background())
-	w.cancel = cancel
 	f.mu.Lock()
 	f.workers[name] = w
 	f.mu.Unlock()
-	f.hub.update(func() { f.hub.alive[name] = true })
-	o := f.options(name)
+	ctx, listener := f.hub.Start(f.t, name)
+	if f.register != nil {
+		f.register(w)
+	}
+	o := f.optionsOf(name)
 	if f.tcp && f.wrap != nil {
 		l, err := tcp.Listen(tcp.Options{Host: "127.0.0.1"})
 		if err != nil {
@@ -134,25 +140,14 @@ func (f *fleet) start(name string) *worker {
 		o.Transport = f.wrap(name, l)
 	}
 	if !f.tcp {
-		l, err := f.network.Listen(name)
-		if err != nil {
-			f.t.Error(err)
-			return w
-		}
-		o.Transport = l
+		o.Transport = listener
 		if f.wrap != nil {
-			o.Transport = f.wrap(name, l)
+			o.Transport = f.wrap(name, listener)
 		}
 	}
 	f.wait.Go(func() {
 		w.err = Run(ctx, o, w.state, func(ctx context.Context, s *Session) error { return f.train(ctx, w, s) })
-		cancel(nil)
-		if w.err != nil { // a process that fails is seen by its agent
-			f.hub.update(func() {
-				delete(f.hub.alive, name)
-				delete(f.hub.joined, name)
-			})
-		}
+		f.hub.Ended(name, w.err)
 	})
 	return w
 }
@@ -196,18 +191,8 @@ func (f *fleet) train(ctx context.Context, w *worker, s *Session) error {
 	return nil
 }
 
-// kill ends a worker the way SIGKILL does; the hub, like an agent, notices.
-func (f *fleet) kill(name string) {
-	f.mu.Lock()
-	w := f.workers[name]
-	f.mu.Unlock()
-	f.network.Kill(name)
-	w.cancel(errKilled)
-	f.hub.update(func() {
-		delete(f.hub.alive, name)
-		delete(f.hub.joined, name)
-	})
-}
+// kill ends a worker the way SIGKILL does.
+func (f *fleet) kill(name string) { f.hub.Kill(name) }
 
 // finish waits for all workers.
 func (f *fleet) finish() {
@@ -221,7 +206,7 @@ func (f *fleet) finish() {
 	case <-ended:
 	case <-time.After(60 * time.Second):
 		for _, w := range f.all() {
-			w.cancel(errors.New("the test hangs"))
+			f.hub.Kill(w.name)
 		}
 		<-ended
 		f.t.Fatal("the fleet hangs")
@@ -265,13 +250,13 @@ func (f *fleet) check(starts ...string) int {
 	}
 	done := 0
 	for _, w := range f.all() {
-		if errors.Is(w.err, errKilled) {
+		if errors.Is(w.err, elastictest.ErrKilled) {
 			continue
 		}
 		if w.err != nil && !errors.Is(w.err, errBroken) && !errors.Is(w.err, errUnreachable) && !errors.Is(w.err, errOtherProgram) {
 			f.t.Errorf("%s: %v", w.name, w.err)
 		}
-		d, ok := f.hub.done[w.name]
+		d, ok := f.hub.Done[w.name]
 		if !ok {
 			continue
 		}

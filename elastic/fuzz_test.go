@@ -3,12 +3,14 @@ package elastic
 import (
 	"bytes"
 	"testing"
+
+	"github.com/regroup-io/regroup/elastic/checkpoint"
 )
 
 // FuzzOffer: an offer of foreign bytes is refused or comes back as it was.
 func FuzzOffer(f *testing.F) {
 	f.Add(offer{}.encode())
-	f.Add(offer{holds: true, generation: 3, step: 7, metaBytes: 100, hash: digest{1}, layout: digest{2}}.encode())
+	f.Add(offer{standing: committed, name: checkpoint.Name{Generation: 3, Step: 7}, metaBytes: 100, hash: digest{1}, layout: digest{2}}.encode())
 	f.Add([]byte("short"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		o, err := decodeOffer(b)
@@ -44,6 +46,29 @@ func FuzzMessage(f *testing.F) {
 		var out bytes.Buffer
 		if err := writeMessage(&out, kind, body); err != nil || !bytes.HasPrefix(b, out.Bytes()) {
 			t.Fatalf("%x was read and %x written (%v)", b, out.Bytes(), err)
+		}
+	})
+}
+
+// FuzzMeta: foreign bytes are refused, or the parts lie within them.
+func FuzzMeta(f *testing.F) {
+	b, err := (&meta{Step: 7, values: [][]byte{[]byte("one"), nil}}).encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := decodeMeta(b)
+		if err != nil {
+			return
+		}
+		n := 0
+		for _, v := range m.values {
+			n += len(v)
+		}
+		if n > len(b) {
+			t.Fatalf("values of %d bytes in %d", n, len(b))
 		}
 	})
 }

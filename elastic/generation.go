@@ -66,7 +66,7 @@ func depart(ctx context.Context, err error, rank int, l *lifeline) (departure, e
 
 // generation lives through one: connects to its members, brings the state in sync, runs the training function.
 func (r *runner) generation(ctx context.Context, a wire.Assignment, since departure, asked time.Time) (departure, error) {
-	s := &Session{state: r.state, reporter: r.reporter, Place: Place{
+	s := &Session{state: r.state, reporter: r.reporter, saver: r.saver, Place: Place{
 		Generation: a.Generation, Rank: a.Rank, World: a.World,
 		LocalRank: a.LocalRank, LocalSize: a.LocalSize, CrossRank: a.CrossRank, CrossSize: a.CrossSize,
 	}}
@@ -78,7 +78,7 @@ func (r *runner) generation(ctx context.Context, a wire.Assignment, since depart
 		watched := make(chan struct{})
 		go func() {
 			defer close(watched)
-			watch(watching, r.agent, s, l)
+			watch(watching, r.agent, s, l, func(n Notice) { r.notice(ctx, s, n) })
 		}()
 		defer func() {
 			enough()
@@ -103,7 +103,7 @@ func (r *runner) generation(ctx context.Context, a wire.Assignment, since depart
 		s.began = time.Now()
 		s.first = &wire.FirstStep{
 			Survivor: since.how != "", Lost: since.void, RejoinMS: milliseconds(built.Sub(asked)),
-			SyncMS: milliseconds(s.began.Sub(built)), SyncBytes: received,
+			SyncMS: milliseconds(s.began.Sub(built)), SyncBytes: received, Checkpoint: r.state.from(),
 		}
 		if !since.trouble.IsZero() {
 			s.first.AbortMS = milliseconds(asked.Sub(since.trouble))
@@ -157,11 +157,22 @@ func (r *runner) build(ctx context.Context, a wire.Assignment, s *Session, l *li
 
 // train runs the function and, if it is through, makes its state the last commit and says so.
 func (r *runner) train(ctx context.Context, s *Session) error {
+	before := r.place
+	r.place = s.Place
+	if e := r.state.elastic; e != nil {
+		e.place(s.Rank, s.World)
+	}
+	if err := s.reset(ctx, before); err != nil {
+		return err
+	}
 	if err := r.function(ctx, s); err != nil {
 		return err
 	}
 	if _, err := s.commit(ctx, true); err != nil {
 		return err
+	}
+	if s.Rank == 0 {
+		r.saver.finish()
 	}
 	if r.agent == nil {
 		return nil

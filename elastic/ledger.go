@@ -20,6 +20,14 @@ func book(l *wire.Ledger, epoch, count, sum uint64, last bool) {
 	e.Done = e.Done || last
 }
 
+// complete marks the epochs as done of which all samples were consumed.
+func complete(l *wire.Ledger) {
+	for i := range l.Epochs {
+		e := &l.Epochs[i]
+		e.Done = e.Done || e.Count >= l.Samples
+	}
+}
+
 // consumed returns the samples of all epochs of a ledger.
 func consumed(l wire.Ledger) uint64 {
 	var n uint64

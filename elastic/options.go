@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -44,6 +45,14 @@ type Options struct {
 	// newcomer that no holder answers comes in late. Negative = not at all.
 	WarmWithin time.Duration
 
+	Checkpoint Checkpoint // commits on disk; zero = none
+
+	// OnPreempt is called when the agent says that this worker's node will be taken away, beside the training function: it must not
+	// touch the state. ctx ends with the notice's time, if that is known, and with Run, which waits for it to return. nil = nothing beside
+	// what is always done: a commit at the next step for which CommitDue is asked, a checkpoint of it if there are any, and a
+	// planned change if something can take this worker's place.
+	OnPreempt func(ctx context.Context, n Notice)
+
 	Log *slog.Logger // of regroupings; nil = none
 }
 
@@ -63,6 +72,9 @@ func FromEnv() (Options, error) {
 			return Options{}, fmt.Errorf("%s: %w", wire.EnvWarmWithin, err)
 		}
 		o.WarmWithin = d
+	}
+	if err := o.Checkpoint.fromEnv(); err != nil {
+		return Options{}, err
 	}
 	ports := os.Getenv(wire.EnvDataPorts)
 	if ports == "" {
@@ -90,7 +102,9 @@ func (o *Options) complete() error {
 	o.WarmWithin = cmp.Or(o.WarmWithin, time.Minute)
 	o.Patience = cmp.Or(o.Patience, time.Minute)
 	o.OrphanAfter = cmp.Or(o.OrphanAfter, 35*time.Second)
-	if o.BuildWithin < 0 || o.Patience < 0 || o.OrphanAfter < 0 {
+	o.Checkpoint.Every = cmp.Or(o.Checkpoint.Every, 10*time.Minute)
+	o.Checkpoint.Keep = cmp.Or(o.Checkpoint.Keep, 3)
+	if o.BuildWithin < 0 || o.Patience < 0 || o.OrphanAfter < 0 || o.Checkpoint.Every < 0 {
 		return errors.New("elastic: a negative duration in Options")
 	}
 	if o.Log == nil {

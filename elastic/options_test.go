@@ -19,6 +19,12 @@ func TestFromEnv(t *testing.T) {
 			t.Errorf("%q: %+v, %v", ports, o, err)
 		}
 	}
+	t.Setenv("REGROUP_CHECKPOINT_DIR", "/checkpoints")
+	t.Setenv("REGROUP_CHECKPOINT_EVERY", "90s")
+	t.Setenv("REGROUP_CHECKPOINT_KEEP", "5")
+	if o, err := FromEnv(); err != nil || o.Checkpoint != (Checkpoint{"/checkpoints", 90 * time.Second, 5}) {
+		t.Errorf("%+v, %v", o.Checkpoint, err)
+	}
 	t.Setenv("REGROUP_DATA_PORTS", "many")
 	if _, err := FromEnv(); err == nil || !strings.Contains(err.Error(), "REGROUP_DATA_PORTS") {
 		t.Errorf("error %v", err)

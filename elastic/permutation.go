@@ -46,10 +46,27 @@ func (p *permutation) at(i uint64) uint64 {
 	}
 }
 
+// of returns the place of an index in the order: at(of(i)) is i.
+func (p *permutation) of(i uint64) uint64 {
+	for {
+		if i = p.decrypt(i); i < p.n {
+			return i
+		}
+	}
+}
+
 func (p *permutation) encrypt(i uint64) uint64 {
 	left, right := i>>p.half, i&p.mask
 	for _, k := range p.keys {
 		left, right = right, left^wire.SampleHash(right^k)&p.mask
+	}
+	return left<<p.half | right
+}
+
+func (p *permutation) decrypt(i uint64) uint64 {
+	left, right := i>>p.half, i&p.mask
+	for r := range p.keys {
+		left, right = right^wire.SampleHash(left^p.keys[rounds-1-r])&p.mask, left
 	}
 	return left<<p.half | right
 }

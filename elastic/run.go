@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/inproc"
 	"github.com/regroup-io/regroup/collective/tcp"
+	"github.com/regroup-io/regroup/elastic/checkpoint"
 )
 
 type runner struct {
@@ -18,9 +20,14 @@ type runner struct {
 	function func(context.Context, *Session) error
 	agent    *agent // nil = stand-alone
 	reporter *reporter
+	saver    *saver // nil = no checkpoints
 	endpoint *collective.Endpoint
 	retiring *collective.Communicator // of the last generation, until it is closed
 	warming  *warming                 // of a newcomer, until its first sync
+	place    Place                    // in the last generation that was in sync
+
+	noticed   Notice         // the last one
+	callbacks sync.WaitGroup // of the program, that run beside training
 }
 
 // retire closes the communicator of the last generation. With a stuck neighbour that takes a moment.
@@ -45,12 +52,21 @@ func Run(ctx context.Context, o Options, state *State, train func(context.Contex
 		return fmt.Errorf("elastic: %w", state.err)
 	}
 	r := &runner{options: o, state: state, function: train}
+	ctx, over := context.WithCancel(ctx)
+	defer r.callbacks.Wait()
+	defer over()
 	transport, err := listen(o)
 	if err != nil {
 		return fmt.Errorf("elastic: %w", err)
 	}
 	r.endpoint = collective.NewEndpoint(transport)
+	if o.Checkpoint.Dir != "" {
+		if err := r.checkpoints(ctx); err != nil {
+			return errors.Join(fmt.Errorf("elastic: %w", err), r.endpoint.Close())
+		}
+	}
 	defer func() {
+		r.saver.close()
 		r.retire()
 		if r.warming != nil {
 			r.warming.end()
@@ -67,6 +83,16 @@ func Run(ctx context.Context, o Options, state *State, train func(context.Contex
 	r.reporter = newReporter(context.WithoutCancel(ctx), r.agent)
 	defer r.reporter.close()
 	return r.loop(ctx)
+}
+
+// checkpoints has the state begin with the newest checkpoint, if nobody holds a commit, and commits written to disk.
+func (r *runner) checkpoints(ctx context.Context) error {
+	f, err := checkpoint.Open(r.options.Checkpoint.Dir, r.options.Checkpoint.Keep)
+	if err != nil {
+		return err
+	}
+	r.saver = newSaver(ctx, f, r.options.Checkpoint, r.state, r.options.Log)
+	return r.state.lookIn(f, r.options.Log)
 }
 
 // listen opens the one address that this worker keeps for all its generations.
@@ -115,6 +141,9 @@ func (r *runner) loop(ctx context.Context) error {
 			return fmt.Errorf("generation %d, rank %d of %d: %w", a.Generation, a.Rank, a.World, err)
 		}
 		r.options.Log.Info("generation ends", "job", r.options.Job, "gen", a.Generation, "kind", left.how, "reason", left.why, "accused", left.accused)
+		if left.how == stopped && a.Rank == 0 {
+			r.saver.finish()
+		}
 		if left.how == finished || left.how == stopped {
 			return nil
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/elastic/elastictest"
 )
 
 func TestUndisturbedFleetEqualsOneWorker(t *testing.T) {
@@ -46,7 +47,7 @@ func TestSurvivorsGoBackToTheCommitAndFinish(t *testing.T) {
 	if done := f.check("w0"); done != 3 {
 		t.Errorf("%d workers are done, want 3", done)
 	}
-	second := f.hub.firsts[2]
+	second := f.hub.Firsts[2]
 	if len(second) != 3 {
 		t.Fatalf("%d first steps of generation 2, want 3", len(second))
 	}
@@ -60,7 +61,7 @@ func TestSurvivorsGoBackToTheCommitAndFinish(t *testing.T) {
 		}
 	}
 	accused := false
-	for _, j := range f.hub.joins {
+	for _, j := range f.hub.Joins {
 		accused = accused || slices.Equal(j.Accused, []int{2})
 		if j.Left == 1 && (j.Planned || j.Commit.Step != 10) {
 			t.Errorf("join %+v, want an unplanned one with commit 10", j)
@@ -80,7 +81,7 @@ func TestNewcomerIsTakenInAtACommitOfAllRanks(t *testing.T) {
 			once.Do(func() { f.start("late") })
 		}
 		if w.name == "w1" && s.Generation == 1 && s.Step() == 20 { // one rank knowing is enough
-			eventually(t, func() bool { return s.news.Load() == newsPlanned })
+			eventually(t, func() bool { return s.news.get() == newsPlanned })
 		}
 		return nil
 	}
@@ -91,7 +92,7 @@ func TestNewcomerIsTakenInAtACommitOfAllRanks(t *testing.T) {
 		t.Errorf("%d workers are done, want 3", done)
 	}
 	var at []uint64
-	for _, j := range f.hub.joins {
+	for _, j := range f.hub.Joins {
 		if j.Left == 1 && j.Planned {
 			at = append(at, j.Commit.Step)
 		}
@@ -99,7 +100,7 @@ func TestNewcomerIsTakenInAtACommitOfAllRanks(t *testing.T) {
 	if len(at) != 2 || at[0] != at[1] || at[0] == 0 {
 		t.Errorf("the members left after commits %v, want two equal ones", at)
 	}
-	for name, r := range f.hub.firsts[2] {
+	for name, r := range f.hub.Firsts[2] {
 		if r.First.Lost != 0 || r.Step != at[0]+1 {
 			t.Errorf("%s: a planned change lost %d steps, first step %d", name, r.First.Lost, r.Step)
 		}
@@ -117,12 +118,12 @@ func TestAChangeThatIsUndoneIsNotMade(t *testing.T) {
 		if s.Generation != 1 || s.Step() != 8 {
 			return nil
 		}
-		f.hub.update(func() { f.hub.planned = true })
-		eventually(t, func() bool { return s.news.Load() == newsPlanned })
+		f.hub.Update(func() { f.hub.Planned = true })
+		eventually(t, func() bool { return s.news.get() == newsPlanned })
 		heard.Add(1)
 		eventually(t, func() bool { return heard.Load() == 2 })
-		f.hub.update(func() { f.hub.undone = true })
-		eventually(t, func() bool { return s.news.Load() == newsNone })
+		f.hub.Update(func() { f.hub.Undone = true })
+		eventually(t, func() bool { return s.news.get() == newsNone })
 		back.Add(1)
 		eventually(t, func() bool { return back.Load() == 2 })
 		return nil
@@ -130,8 +131,8 @@ func TestAChangeThatIsUndoneIsNotMade(t *testing.T) {
 	f.start("w0")
 	f.start("w1")
 	f.finish()
-	if done := f.check("w0"); done != 2 || f.hub.generation != 1 {
-		t.Errorf("%d workers are done in generation %d, want 2 in 1", done, f.hub.generation)
+	if done := f.check("w0"); done != 2 || f.hub.Generation != 1 {
+		t.Errorf("%d workers are done in generation %d, want 2 in 1", done, f.hub.Generation)
 	}
 }
 
@@ -139,10 +140,10 @@ func TestStopCommitsAndReturnsNil(t *testing.T) {
 	f := newFleet(t, 3)
 	f.onStep = func(_ context.Context, w *worker, s *Session) error {
 		if w.name == "w1" && s.Step() == 7 {
-			f.hub.update(func() { f.hub.stopping = true })
+			f.hub.Update(func() { f.hub.Stopping = true })
 		}
 		if w.name == "w1" && s.Step() == 8 {
-			eventually(t, func() bool { return s.news.Load() == newsStop })
+			eventually(t, func() bool { return s.news.get() == newsStop })
 		}
 		return nil
 	}
@@ -160,8 +161,8 @@ func TestStopCommitsAndReturnsNil(t *testing.T) {
 		}
 		steps[w.state.Step()] = true
 	}
-	if len(steps) != 1 || len(f.hub.done) != 0 {
-		t.Errorf("steps %v, done %d", steps, len(f.hub.done))
+	if len(steps) != 1 || len(f.hub.Done) != 0 {
+		t.Errorf("steps %v, done %d", steps, len(f.hub.Done))
 	}
 }
 
@@ -170,7 +171,7 @@ func TestAgentsNoticeAbortsTheGeneration(t *testing.T) {
 	f.onStep = func(_ context.Context, w *worker, s *Session) error {
 		if s.Generation == 1 && s.Step() == 8 {
 			if w.name == "w0" {
-				f.hub.update(func() { f.hub.lost = 1 })
+				f.hub.Update(func() { f.hub.Lost = 1 })
 			}
 			eventually(t, func() bool { return s.comm.Failed() != nil })
 		}
@@ -180,21 +181,21 @@ func TestAgentsNoticeAbortsTheGeneration(t *testing.T) {
 		f.start(fmt.Sprint("w", i))
 	}
 	f.finish()
-	if done := f.check("w0"); done != 3 || f.hub.generation != 2 {
-		t.Errorf("%d workers are done in generation %d, want 3 in 2", done, f.hub.generation)
+	if done := f.check("w0"); done != 3 || f.hub.Generation != 2 {
+		t.Errorf("%d workers are done in generation %d, want 3 in 2", done, f.hub.Generation)
 	}
 }
 
 func TestAgentIsAwayForAWhile(t *testing.T) {
 	f := newFleet(t, 2)
-	f.hub.refuse = 12
+	f.hub.Refuse = 12
 	f.start("w0")
 	f.start("w1")
 	f.finish()
 	if done := f.check("w0"); done != 2 {
 		t.Errorf("%d workers are done, want 2", done)
 	}
-	last := f.hub.commits[len(f.hub.commits)-1]
+	last := f.hub.Commits[len(f.hub.Commits)-1]
 	if last.Ledger.Epochs[testEpochs-1].Count != testSamples {
 		t.Errorf("the last commit report is %+v", last)
 	}
@@ -252,16 +253,16 @@ func randomFaults(t *testing.T, seed uint64) {
 			f.kill(name)
 		}
 		if abort {
-			f.hub.update(func() {
-				if s.Generation == f.hub.generation && s.World > 1 {
-					f.hub.lost = (s.Rank + 1) % s.World
+			f.hub.Update(func() {
+				if s.Generation == f.hub.Generation && s.World > 1 {
+					f.hub.Lost = (s.Rank + 1) % s.World
 				}
 			})
 		}
 		return nil
 	}
 	// Some die when their generation is sealed: before, while or after it is built and in sync.
-	f.hub.onSeal = func(generation uint64, members []string) {
+	f.hub.OnSeal = func(generation uint64, members []string) {
 		mu.Lock()
 		defer mu.Unlock()
 		if generation < 6 && rng.IntN(4) == 0 && living > 1 {
@@ -282,7 +283,7 @@ func randomFaults(t *testing.T, seed uint64) {
 	for _, w := range f.all() {
 		starts = append(starts, w.name)
 	}
-	if done := f.check(starts...); done == 0 && len(f.hub.done) == 0 { // one may be killed after its done, when the others are told that it is over
+	if done := f.check(starts...); done == 0 && len(f.hub.Done) == 0 { // one may be killed after its done, when the others are told that it is over
 		t.Error("nobody is done")
 	}
 }
@@ -313,53 +314,53 @@ func TestFleetOverTCP(t *testing.T) {
 			once.Do(func() { f.start("late") })
 		}
 		if w.name == "w0" && s.Generation == 1 && s.Step() == 12 {
-			eventually(t, func() bool { return s.news.Load() == newsPlanned })
+			eventually(t, func() bool { return s.news.get() == newsPlanned })
 		}
 		return nil
 	}
 	f.start("w0")
 	f.start("w1")
 	f.finish()
-	if done := f.check("w0"); done != 3 || f.hub.generation != 2 {
-		t.Errorf("%d workers are done in generation %d, want 3 in 2", done, f.hub.generation)
+	if done := f.check("w0"); done != 3 || f.hub.Generation != 2 {
+		t.Errorf("%d workers are done in generation %d, want 3 in 2", done, f.hub.Generation)
 	}
 }
 
 // TestLossEndsTheBuilding lets a member vanish that neither connects nor refuses: the agent's news must be enough.
 func TestLossEndsTheBuilding(t *testing.T) {
 	f := newFleet(t, 2)
-	if _, err := f.network.Listen("ghost"); err != nil {
+	if _, err := f.hub.Network.Listen("ghost"); err != nil {
 		t.Fatal(err)
 	}
-	f.hub.update(func() {
-		f.hub.alive["ghost"], f.hub.address["ghost"] = true, "ghost"
-		f.hub.joined["ghost"] = wire.JoinRequest{Address: "ghost"}
+	f.hub.Update(func() {
+		f.hub.Alive["ghost"], f.hub.Address["ghost"] = true, "ghost"
+		f.hub.Joined["ghost"] = wire.JoinRequest{Address: "ghost"}
 	})
 	began := time.Now()
 	f.start("w0")
-	f.hub.wait(t.Context(), hangs, func() bool { return f.hub.generation == 1 })
-	f.hub.update(func() {
-		delete(f.hub.alive, "ghost")
-		f.hub.lost = slices.Index(f.hub.members, "ghost")
+	f.hub.Wait(t.Context(), hangs, func() bool { return f.hub.Generation == 1 })
+	f.hub.Update(func() {
+		delete(f.hub.Alive, "ghost")
+		f.hub.Lost = slices.Index(f.hub.Members, "ghost")
 	})
 	f.finish()
 	if took := time.Since(began); f.check("w0") != 1 || took >= buildWithin {
-		t.Errorf("the end after %v, generation %d", took, f.hub.generation)
+		t.Errorf("the end after %v, generation %d", took, f.hub.Generation)
 	}
-	if first := f.hub.firsts[2]["w0"]; first.First == nil || !first.First.Survivor || first.First.AbortMS <= 0 {
+	if first := f.hub.Firsts[2]["w0"]; first.First == nil || !first.First.Survivor || first.First.AbortMS <= 0 {
 		t.Errorf("first step %+v: the generation that was never built is part of the way", first)
 	}
 }
 
 func TestFirstStepIsToldUntilItIsHeard(t *testing.T) {
-	h := newHub(t, 1)
-	h.refuse = 2
-	a := newAgent(Options{Socket: h.socket, Token: "w"})
+	h := elastictest.New(t, 1)
+	h.Refuse = 2
+	a := newAgent(Options{Socket: h.Socket, Token: "w"})
 	defer a.close()
 	r := newReporter(t.Context(), a)
 	r.tell(nil, &wire.Report{Generation: 1, Step: 5, First: &wire.FirstStep{}}, nil)
 	r.tell(&wire.Report{Generation: 1, Step: 6}, nil, nil)
-	if !h.wait(t.Context(), hangs, func() bool { return h.firsts[1]["w"].Step == 5 }) {
+	if !h.Wait(t.Context(), hangs, func() bool { return h.Firsts[1]["w"].Step == 5 }) {
 		t.Error("the agent never heard of the first step")
 	}
 	r.close()
@@ -395,7 +396,7 @@ func TestReturningBeforeTheOthers(t *testing.T) {
 	if !drifted {
 		t.Error("no rank saw that they have drifted apart")
 	}
-	for name, d := range f.hub.done {
+	for name, d := range f.hub.Done {
 		if d.Generation == 1 {
 			t.Errorf("%s is done in the generation in which the ranks disagreed", name)
 		}

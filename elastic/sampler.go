@@ -8,15 +8,6 @@ type Cursor struct {
 	Position uint64 `json:"position"`
 }
 
-// Batch is one worker's share of a global batch.
-type Batch struct {
-	Epoch   uint64
-	Indices []int // of this worker's samples; may be empty when the world is larger than what is left of the epoch
-	Total   int   // samples of the global batch, over all workers
-	Last    bool  // it is the last one of its epoch
-	at      Cursor
-}
-
 // Sampler deals the samples of a data set to the members of a generation. The order of an epoch depends on the seed
 // and the epoch alone, so a cursor is the whole of its state: whatever the world becomes, the next batch starts where
 // the last committed one ended. Shares are contiguous and may be uneven; nothing is padded, dropped or repeated.
@@ -45,13 +36,33 @@ func (s *Sampler) Seek(c Cursor) {
 // Next returns rank's share of the next batch of up to globalBatch samples; it does not move the cursor. A batch ends
 // with its epoch. With no samples at all, or a globalBatch below 1, Total is 0.
 func (s *Sampler) Next(globalBatch, rank, world int) Batch {
+	b := s.deal(globalBatch, 1, rank, world)
+	b.Micro = oneMicro(b.Indices)
+	return b
+}
+
+// NextMicro is Next in micro-batches of microBatch samples, which are dealt as a whole; the last one of a batch may be
+// shorter. Each step takes the same samples in every world, and every member computes pieces of one size that fit its memory.
+func (s *Sampler) NextMicro(globalBatch, microBatch, rank, world int) Batch {
+	microBatch = max(microBatch, 1)
+	b := s.deal(globalBatch, uint64(microBatch), rank, world)
+	for i := 0; i < len(b.Indices); i += microBatch {
+		b.Micro = append(b.Micro, b.Indices[i:min(i+microBatch, len(b.Indices))])
+	}
+	return b
+}
+
+// deal returns rank's part of the next batch, in pieces of unit samples.
+func (s *Sampler) deal(globalBatch int, unit uint64, rank, world int) Batch {
 	total := min(uint64(max(globalBatch, 0)), s.samples-s.cursor.Position)
 	b := Batch{Epoch: s.cursor.Epoch, Total: int(total), at: s.cursor}
 	b.Last = total > 0 && s.cursor.Position+total == s.samples
 	if !s.ready {
 		s.order, s.ready = newPermutation(s.samples, s.seed, s.cursor.Epoch), true
 	}
-	low, high := share(total, rank, world), share(total, rank+1, world)
+	pieces := (total + unit - 1) / unit
+	low, high := share(pieces, rank, world)*unit, min(share(pieces, rank+1, world)*unit, total)
+	low = min(low, high)
 	b.Indices = make([]int, 0, high-low)
 	for i := low; i < high; i++ {
 		b.Indices = append(b.Indices, int(s.order.at(s.cursor.Position+i)))

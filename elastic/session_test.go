@@ -89,8 +89,8 @@ func TestNewsOfOneRankReachesAllAtTheSameCommit(t *testing.T) {
 					return errors.New("a commit is due for no reason")
 				}
 				if s.Rank == 2 {
-					s.announce(news)
-					s.announce(newsPlanned) // does not take the greater one back
+					s.news.announce(news)
+					s.news.announce(newsPlanned) // does not take the greater one back
 				}
 				for range steps {
 					if err := s.Consume(ctx, s.Next(3)); err != nil {
@@ -136,46 +136,5 @@ func TestEndOnOneRankOnlyIsRefused(t *testing.T) {
 		if !errors.Is(err, errDrifted) {
 			t.Errorf("rank %d: %v", rank, err)
 		}
-	}
-}
-
-// BenchmarkCommit64MiB is what a commit costs the trainer: with all of the state changed, none of it, and while a reader
-// comes for each commit and never goes on.
-func BenchmarkCommit64MiB(b *testing.B) {
-	for _, c := range []struct {
-		name         string
-		change, read bool
-	}{{"changed", true, false}, {"same", false, false}, {"changed and read", true, true}} {
-		b.Run(c.name, func(b *testing.B) {
-			s, weights := NewState(nil), make([]float32, 16<<20)
-			Tensor(s, "weights", weights)
-			b.SetBytes(64 << 20)
-			for b.Loop() {
-				if c.change {
-					for i := 0; i < len(weights); i += leafBytes / 4 {
-						weights[i]++
-					}
-				}
-				if err := s.save(1); err != nil {
-					b.Fatal(err)
-				}
-				if c.read {
-					b.StopTimer()
-					p, unpin := s.shelf.pin(context.Background(), false)
-					s.shelf.spare(p)
-					defer unpin()
-					b.StartTimer()
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkDigest64MiB(b *testing.B) {
-	s := newSnapshot(64 << 20)
-	b.SetBytes(64 << 20)
-	for b.Loop() {
-		s.forget()
-		s.digest()
 	}
 }

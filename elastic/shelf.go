@@ -71,7 +71,7 @@ func (h *shelf) take() *snapshot {
 }
 
 // pin returns the newest commit, or one that is read already if that will do: so at most two older ones are kept for
-// readers. It is nil if there is none. With last it waits until the commit is the last one of its generation.
+// newcomers, and one for a checkpoint. It is nil if there is none. With last it waits until the commit is the last one of its generation.
 func (h *shelf) pin(ctx context.Context, last bool) (s *snapshot, unpin func()) {
 	for {
 		h.mu.Lock()
@@ -94,6 +94,18 @@ func (h *shelf) pin(ctx context.Context, last bool) (s *snapshot, unpin func()) 
 	return s, func() { h.unpin(s) }
 }
 
+// pinHeld returns the newest commit and no older one; nil if there is none.
+func (h *shelf) pinHeld() (s *snapshot, unpin func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s = h.held
+	if s == nil || s.tentative {
+		return nil, nil
+	}
+	h.pins[s]++
+	return s, func() { h.unpin(s) }
+}
+
 func (h *shelf) choose(last bool) *snapshot {
 	switch {
 	case h.held == nil || h.held.tentative:
@@ -101,7 +113,7 @@ func (h *shelf) choose(last bool) *snapshot {
 	case last && !h.last:
 		return nil
 	case !last && h.pins[h.held] == 0:
-		for s := range h.pins { // there is one at most: others were chosen as the last one
+		for s := range h.pins { // one that a newcomer chose, or that is written to disk
 			if s != h.held {
 				return s
 			}
@@ -134,9 +146,7 @@ func (h *shelf) spare(s *snapshot) {
 		return
 	}
 	n := newSnapshot(len(s.data))
-	for i := 0; i < len(n.data); i += 4096 {
-		n.data[i] = 1
-	}
+	n.touch()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.free) < 2 {

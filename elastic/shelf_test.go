@@ -66,7 +66,7 @@ func TestWhatIsReadIsNotWrittenOver(t *testing.T) {
 				if !bytes.Equal(x.s.data, x.was) {
 					r.Fatal("a commit was written over while it was read")
 				}
-				if got, want := x.s.piece(0), (&snapshot{data: x.was, pieces: []*piece{new(piece)}}).piece(0); got != want {
+				if got, want := x.s.piece(0), (&snapshot{data: x.was, pieces: make([]piece, 1)}).piece(0); got != want {
 					r.Fatal("the hash of a leaf is not that of its content")
 				}
 			}

@@ -2,17 +2,14 @@ package elastic
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"runtime"
 	"sync"
 )
 
-// leafBytes is the piece in which snapshots are hashed and sent: small enough that hashing one overlaps with receiving
-// the next, large enough that the messages cost nothing.
+// leafBytes is the piece in which snapshots are hashed and sent: small enough that what was received is still in the cache
+// when it is hashed and copied, large enough that the messages cost nothing.
 const leafBytes = 1 << 20
 
 // digest names a snapshot: SHA-256 over its meta and the marks of its leaves.
@@ -25,44 +22,49 @@ func (d digest) compare(o digest) int { return bytes.Compare(d[:], o[:]) }
 // snapshot is a commit: a copy of the state. Once it is on the shelf its content does not change while anybody reads it.
 type snapshot struct {
 	generation, step uint64
-	tentative        bool     // nobody has agreed on it: the start of a worker that holds no commit
-	meta             []byte   // JSON
-	data             []byte   // tensors, one after the other, in the byte order of the machine
-	pieces           []*piece // by leaf; commits share those of leaves that are equal
+	tentative        bool    // nobody has agreed on it: the start of a worker that holds no commit
+	meta             []byte  // see there
+	data             []byte  // tensors, one after the other, in the byte order of the machine
+	pieces           []piece // by leaf
 }
 
-// piece is the hash of a leaf, computed when somebody needs it first, also by several goroutines at a time.
+// piece is the hash of a leaf, computed when somebody needs it first, also by several goroutines at a time. Most commits are
+// replaced before anybody does.
 type piece struct {
 	once sync.Once
 	mark mark
 }
 
 func newSnapshot(size int) *snapshot {
-	s := &snapshot{data: make([]byte, size), pieces: make([]*piece, leaves(size))}
+	s := &snapshot{data: make([]byte, size)}
 	s.forget()
 	return s
+}
+
+// touch has the system provide the memory of a new snapshot.
+func (s *snapshot) touch() {
+	for i := 0; i < len(s.data); i += 4096 {
+		s.data[i] = 1
+	}
 }
 
 // forget makes the snapshot one that nothing is known of.
 func (s *snapshot) forget() {
 	s.tentative = false
-	for i := range s.pieces {
-		s.pieces[i] = new(piece)
-	}
+	s.pieces = make([]piece, leaves(len(s.data)))
 }
 
 // piece returns the hash of leaf i.
 func (s *snapshot) piece(i int) mark {
-	p := s.pieces[i]
+	p := &s.pieces[i]
 	p.once.Do(func() { p.mark = markOf(leaf(s.data, i)) })
 	return p.mark
 }
 
-// know notes the hash of a leaf that was checked while it arrived.
+// know notes the hash of a leaf that was checked while it arrived, of which nothing was known.
 func (s *snapshot) know(i int, m mark) {
-	p := &piece{mark: m}
-	p.once.Do(func() {})
-	s.pieces[i] = p
+	p := &s.pieces[i]
+	p.once.Do(func() { p.mark = m })
 }
 
 func leaves(size int) int { return (size + leafBytes - 1) / leafBytes }
@@ -82,26 +84,16 @@ func root(meta []byte, pieces []mark) digest {
 }
 
 // digest returns the name of the snapshot's content; what is not known yet is computed on all cores.
-func (s *snapshot) digest() digest {
-	var wait sync.WaitGroup
-	workers := min(runtime.GOMAXPROCS(0), len(s.pieces))
-	for w := range workers {
-		wait.Go(func() {
-			for i := w; i < len(s.pieces); i += workers {
-				s.piece(i)
-			}
-		})
-	}
-	wait.Wait()
-	return root(s.meta, s.marks())
-}
+func (s *snapshot) digest() digest { return root(s.meta, s.marks()) }
 
 // marks are those of all leaves.
 func (s *snapshot) marks() []mark {
 	all := make([]mark, len(s.pieces))
-	for i := range all {
-		all[i] = s.piece(i)
-	}
+	inStrides(len(s.data), func(lo, hi int) {
+		for i := lo / leafBytes; i < leaves(hi); i++ {
+			all[i] = s.piece(i)
+		}
+	})
 	return all
 }
 
@@ -112,57 +104,12 @@ func (s *State) layout() digest {
 	for _, t := range s.tensors {
 		fmt.Fprintf(h, "tensor %q %s %d\n", t.name, t.kind, len(t.memory))
 	}
-	for _, o := range s.objects {
-		fmt.Fprintf(h, "object %q\n", o.name)
+	for _, v := range s.values {
+		fmt.Fprintf(h, "value %q\n", v.name)
 	}
 	fmt.Fprintf(h, "data %d %d\n", s.sampler.samples, s.sampler.seed)
+	if e := s.elastic; e != nil {
+		fmt.Fprintf(h, "elastic data %d %d\n", e.samples, e.seed)
+	}
 	return digest(h.Sum(nil))
-}
-
-// offer is what a member brings to a sync: the commit that it holds, or the state it would start from.
-type offer struct {
-	holds            bool
-	generation, step uint64
-	metaBytes        uint64
-	hash, layout     digest
-}
-
-const offerBytes = 1 + 3*8 + 2*sha256.Size
-
-func (o offer) encode() []byte {
-	b := make([]byte, 0, offerBytes)
-	b = append(b, 0)
-	if o.holds {
-		b[0] = 1
-	}
-	b = binary.LittleEndian.AppendUint64(b, o.generation)
-	b = binary.LittleEndian.AppendUint64(b, o.step)
-	b = binary.LittleEndian.AppendUint64(b, o.metaBytes)
-	b = append(b, o.hash[:]...)
-	return append(b, o.layout[:]...)
-}
-
-func decodeOffer(b []byte) (offer, error) {
-	if len(b) != offerBytes {
-		return offer{}, fmt.Errorf("sync: an offer of %d bytes: do all workers run the same version?", len(b))
-	}
-	o := offer{
-		holds: b[0] == 1, generation: binary.LittleEndian.Uint64(b[1:]), step: binary.LittleEndian.Uint64(b[9:]),
-		metaBytes: binary.LittleEndian.Uint64(b[17:]),
-	}
-	copy(o.hash[:], b[25:])
-	copy(o.layout[:], b[25+sha256.Size:])
-	return o, nil
-}
-
-// newer orders offers: a held commit before none, then by generation and step, then the lowest hash, so that all
-// members choose the same whatever the cause of a difference.
-func newer(a, b offer) bool {
-	if a.holds != b.holds {
-		return a.holds
-	}
-	if !a.holds {
-		return false // nobody holds anything: the first rank's start is as good as any
-	}
-	return cmp.Or(cmp.Compare(b.generation, a.generation), cmp.Compare(b.step, a.step), a.hash.compare(b.hash)) < 0
 }

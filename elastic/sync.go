@@ -11,33 +11,30 @@ import (
 var errCorrupt = errors.New("sent a state that does not match its hash")
 
 // sync gives all members of a generation the same state: the newest commit that any of them holds or, if nobody holds
-// one, what rank 0 would start from, as commit (generation, 0). It returns the bytes that this member received. A
-// member keeps its own commit until the new one is verified, so a sync that fails half-way loses nothing.
+// one, the newest checkpoint, or what rank 0 would start from; as commits of this generation. It returns the bytes that this member received. A
+// member keeps its own commit until the new one is verified, so a sync that fails half-way loses nothing; what its
+// tensors hold then is void.
 func (s *State) sync(ctx context.Context, c *collective.Communicator, generation uint64) (received uint64, err error) {
 	if s.held == nil {
 		if err := s.begin(); err != nil {
 			return 0, err
 		}
 	}
-	if s.held.tentative {
-		s.held.generation = generation
-	}
 	before := s.held
-	if c.World() > 1 {
-		if received, err = s.exchange(ctx, c); err != nil {
-			return received, err
-		}
+	if received, err = s.exchange(ctx, c, generation); err != nil {
+		return received, err
 	}
-	s.shelf.agree(s.held, s.held.generation, s.held.step)
 	if s.partial != nil { // what was fetched aside was not needed
 		s.spare, s.partial = s.partial, nil
-		s.spare.forget()
 	}
-	if s.held != before || s.warm {
-		s.warm = false
-		return received, s.Restore()
+	switch {
+	case received > 0: // the tensors have it already
+		err = s.restoreMeta()
+	case s.warm, s.held != before: // fetched aside, or read from disk
+		err = s.Restore()
 	}
-	return received, nil
+	s.warm = false
+	return received, err
 }
 
 // begin saves what this member would start from, if nobody holds a commit.
@@ -49,115 +46,71 @@ func (s *State) begin() error {
 	return nil
 }
 
-func (s *State) exchange(ctx context.Context, c *collective.Communicator) (received uint64, err error) {
-	mine := offer{
-		holds: !s.held.tentative, generation: s.held.generation, step: s.held.step,
-		metaBytes: uint64(len(s.held.meta)), hash: s.name(), layout: s.layout(),
-	}
-	all := make([]byte, offerBytes*c.World())
-	if err := c.Allgather(ctx, collective.OfBytes(mine.encode()), collective.OfBytes(all)); err != nil {
-		return 0, err
-	}
-	offers := make([]offer, c.World())
-	for r := range offers {
-		if offers[r], err = decodeOffer(all[r*offerBytes : (r+1)*offerBytes]); err != nil {
+func (s *State) exchange(ctx context.Context, c *collective.Communicator, generation uint64) (received uint64, err error) {
+	var offers []offer
+	var best int
+	var holders, lacking []int
+	for {
+		if offers, err = s.compare(ctx, c); err != nil {
 			return 0, err
 		}
-	}
-	best, plan, err := agree(offers)
-	if err != nil {
-		return 0, err
-	}
-	for _, round := range plan {
-		for _, t := range round {
-			switch c.Rank() {
-			case t.from:
-				err = s.send(ctx, c, t.to)
-			case t.to:
-				received, err = s.receive(ctx, c, t.from, offers[best])
+		if best, holders, lacking, err = agree(offers); err != nil {
+			return 0, err
+		}
+		if offers[best].standing != stored {
+			break
+		}
+		if mine := offers[c.Rank()]; mine.standing == stored && mine.name == offers[best].name {
+			if err := s.resume(); err != nil {
+				return 0, err
 			}
-			if err != nil {
-				return received, err
-			}
+		}
+	}
+	if len(lacking) > 0 {
+		p, err := s.parcel(ctx, c, best, offers[best])
+		if err != nil {
+			return 0, err
+		}
+		if err := p.exchange(ctx, holders, lacking); err != nil {
+			return 0, err
+		}
+		received = p.received
+		if p.to != nil {
+			s.adopt(p.to)
+			s.named = true
+		}
+		// Nobody trains before all are known to have it.
+		if err := c.Barrier(ctx); err != nil {
+			return received, err
 		}
 	}
 	// Equal content may have been committed under different names; from here on it has one.
-	s.shelf.agree(s.held, offers[best].generation, offers[best].step)
-	return received, c.Barrier(ctx)
-}
-
-// send passes what is held to a rank, except for the leaves that it has: the two compare the marks of all leaves first.
-func (s *State) send(ctx context.Context, c *collective.Communicator, to int) error {
-	mine, theirs := encodeMarks(s.held.marks()), make([]byte, len(s.held.pieces)*len(mark{}))
-	if err := c.Send(ctx, to, s.held.meta); err != nil {
-		return err
+	won := offers[best].name
+	if offers[best].standing != committed {
+		won.Generation = generation
 	}
-	if err := c.Send(ctx, to, mine); err != nil {
-		return err
+	s.shelf.agree(s.held, won.Generation, won.Step)
+	s.resumed = nil
+	if offers[best].standing == loaded {
+		s.resumed = &offers[best].name
 	}
-	if err := c.Recv(ctx, to, theirs); err != nil {
-		return err
-	}
-	for i := range s.held.pieces {
-		if markAt(mine, i) == markAt(theirs, i) {
-			continue
-		}
-		if err := c.Send(ctx, to, leaf(s.held.data, i)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// receive takes a snapshot into the spare buffer. Each leaf is hashed while the next one arrives.
-func (s *State) receive(ctx context.Context, c *collective.Communicator, from int, want offer) (uint64, error) {
-	to, mine, there := s.basis()
-	to.meta = make([]byte, want.metaBytes)
-	theirs := make([]byte, len(to.pieces)*len(mark{}))
-	if err := c.Recv(ctx, from, to.meta); err != nil {
-		return 0, err
-	}
-	if err := c.Recv(ctx, from, theirs); err != nil {
-		return 0, err
-	}
-	if err := c.Send(ctx, from, encodeMarks(mine)); err != nil {
-		return 0, err
-	}
-	received := uint64(len(to.meta) + len(theirs))
-	arrived := make(chan int, len(to.pieces))
-	hashed := make(chan struct{})
-	intact := root(to.meta, decodeMarks(theirs)) == want.hash
-	go func() {
-		defer close(hashed)
-		for i := range arrived {
-			intact = intact && markOf(leaf(to.data, i)) == markAt(theirs, i)
-		}
-	}()
-	var err error
-	for i := 0; i < len(to.pieces) && err == nil; i++ {
-		if mine[i] == markAt(theirs, i) {
-			if !there[i] {
-				copy(leaf(to.data, i), leaf(s.held.data, i))
-			}
-		} else if err = c.Recv(ctx, from, leaf(to.data, i)); err == nil {
-			received += uint64(len(leaf(to.data, i)))
-			arrived <- i
-		}
-		to.know(i, markAt(theirs, i))
-	}
-	close(arrived)
-	<-hashed
-	if err != nil {
-		return 0, err
-	}
-	if !intact {
-		c.Abort(&collective.PeerLostError{Rank: from, Generation: c.Generation(), Cause: errCorrupt})
-		return 0, fmt.Errorf("sync: %w", c.Failed())
-	}
-	to.generation, to.step = want.generation, want.step
-	s.adopt(to)
-	s.named = true
 	return received, nil
+}
+
+// compare tells all members what each of them has.
+func (s *State) compare(ctx context.Context, c *collective.Communicator) ([]offer, error) {
+	all := make([]byte, offerBytes*c.World())
+	if err := c.Allgather(ctx, collective.OfBytes(s.offer().encode()), collective.OfBytes(all)); err != nil {
+		return nil, err
+	}
+	offers := make([]offer, c.World())
+	for r := range offers {
+		var err error
+		if offers[r], err = decodeOffer(all[r*offerBytes : (r+1)*offerBytes]); err != nil {
+			return nil, err
+		}
+	}
+	return offers, nil
 }
 
 // basis returns the snapshot to receive into, the hashes of the leaves that need not be sent, and which of those are in the
@@ -178,4 +131,10 @@ func (s *State) basis() (to *snapshot, mine []mark, there []bool) {
 		}
 	}
 	return to, mine, there
+}
+
+// corrupt ends the generation because of a rank that has sent what does not match its hash.
+func corrupt(c *collective.Communicator, from int) error {
+	c.Abort(&collective.PeerLostError{Rank: from, Generation: c.Generation(), Cause: errCorrupt})
+	return fmt.Errorf("sync: %w", c.Failed())
 }

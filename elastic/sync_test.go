@@ -98,6 +98,9 @@ func (c *crew) sync(generation uint64, members ...int) (received []uint64, errs 
 			}
 			received[rank], errs[rank] = c.states[i].sync(ctx, comm, generation)
 			_ = comm.Close()
+			if errs[rank] != nil { // as a worker does before it joins again
+				errs[rank] = errors.Join(errs[rank], c.states[i].Restore())
+			}
 		})
 	}
 	wait.Wait()

@@ -54,7 +54,7 @@ func (r *runner) host(a wire.Assignment) {
 	if r.agent == nil {
 		return
 	}
-	h := &holder{shelf: r.state.shelf, layout: r.state.layout(), leaves: leaves(r.state.size()), reach: func(ctx context.Context, address string) error {
+	h := &holder{shelf: r.state.shelf, layout: r.state.layout(), leaves: leaves(r.state.size), reach: func(ctx context.Context, address string) error {
 		return r.endpoint.Reach(ctx, address, r.options.Job, a.Generation)
 	}}
 	r.endpoint.Host(&collective.Host{Job: r.options.Job, Generation: a.Generation, Token: wire.StateToken(a.Token), Serve: h.serve})

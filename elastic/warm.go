@@ -47,7 +47,7 @@ type warmUp struct {
 }
 
 func newWarmUp(job string, e *collective.Endpoint, s *State) *warmUp {
-	w := &warmUp{job: job, address: e.Addr(), endpoint: e, layout: s.layout(), start: s.held, into: s.blank(), known: make([]mark, leaves(s.size()))}
+	w := &warmUp{job: job, address: e.Addr(), endpoint: e, layout: s.layout(), start: s.held, into: s.blank(), known: make([]mark, leaves(s.size))}
 	s.spare = nil // it is ours now
 	w.into.forget()
 	return w

@@ -79,7 +79,7 @@ func grow(t *testing.T, f *fleet, newcomer *probed) int {
 		newcomer.Transport = tr
 		return newcomer
 	}
-	f.hub.onSeal = func(_ uint64, members []string) { newcomer.off.Store(slices.Contains(members, "late")) }
+	f.hub.OnSeal = func(_ uint64, members []string) { newcomer.off.Store(slices.Contains(members, "late")) }
 	var once sync.Once
 	before := f.onStep
 	f.onStep = func(ctx context.Context, w *worker, s *Session) error {
@@ -95,9 +95,9 @@ func grow(t *testing.T, f *fleet, newcomer *probed) int {
 		pause(ctx, time.Millisecond)
 		if s.Step() == 30 {
 			eventually(t, func() bool {
-				f.hub.mu.Lock()
-				defer f.hub.mu.Unlock()
-				return s.news.Load() == newsPlanned || !f.hub.alive["late"] || s.comm.Failed() != nil
+				gone := false
+				f.hub.Update(func() { gone = !f.hub.Alive["late"] })
+				return s.news.get() == newsPlanned || gone || s.comm.Failed() != nil
 			})
 		}
 		return nil
@@ -111,7 +111,7 @@ func grow(t *testing.T, f *fleet, newcomer *probed) int {
 // calm checks that no member ever left a generation in need.
 func (f *fleet) calm() {
 	f.t.Helper()
-	for _, j := range f.hub.joins {
+	for _, j := range f.hub.Joins {
 		if j.Left > 0 && !j.Planned {
 			f.t.Errorf("a member left its generation: %+v", j)
 		}
@@ -120,15 +120,15 @@ func (f *fleet) calm() {
 
 func TestNewcomerHasTheStateBeforeAnybodyPauses(t *testing.T) {
 	f, late := newFleet(t, 2), &probed{}
-	if done := grow(t, f, late); done != 3 || f.hub.generation != 2 {
-		t.Errorf("%d workers are done in generation %d, want 3 in 2", done, f.hub.generation)
+	if done := grow(t, f, late); done != 3 || f.hub.Generation != 2 {
+		t.Errorf("%d workers are done in generation %d, want 3 in 2", done, f.hub.Generation)
 	}
 	f.calm()
-	if len(f.hub.warmUps) == 0 || late.total.Load() < 3*leafBytes {
-		t.Errorf("the newcomer fetched %d bytes aside, told %d times where", late.total.Load(), len(f.hub.warmUps))
+	if len(f.hub.WarmUps) == 0 || late.total.Load() < 3*leafBytes {
+		t.Errorf("the newcomer fetched %d bytes aside, told %d times where", late.total.Load(), len(f.hub.WarmUps))
 	}
 	// What it lacks when the members leave is what they have changed since, not the whole.
-	if got := f.hub.firsts[2]["late"].First.SyncBytes; got > 2*leafBytes {
+	if got := f.hub.Firsts[2]["late"].First.SyncBytes; got > 2*leafBytes {
 		t.Errorf("it received %d bytes while all waited", got)
 	}
 }
@@ -176,9 +176,9 @@ func TestWarmUpBreaksAtEveryPoint(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t, 2)
-			f.hub.mislead, f.within = c.mislead, c.within
-			if done := grow(t, f, c.newcomer); done != 3 || f.hub.generation != 2 {
-				t.Errorf("%d workers are done in generation %d, want 3 in 2", done, f.hub.generation)
+			f.hub.Mislead, f.within = c.mislead, c.within
+			if done := grow(t, f, c.newcomer); done != 3 || f.hub.Generation != 2 {
+				t.Errorf("%d workers are done in generation %d, want 3 in 2", done, f.hub.Generation)
 			}
 			f.calm()
 		})
@@ -198,8 +198,8 @@ func TestNewcomerIsKilledWhileItWarmsUp(t *testing.T) {
 				go f.kill("late")
 				return errCut
 			}
-			if done := grow(t, f, late); done != 2 || f.hub.generation != 1 {
-				t.Errorf("%d workers are done in generation %d, want 2 in 1", done, f.hub.generation)
+			if done := grow(t, f, late); done != 2 || f.hub.Generation != 1 {
+				t.Errorf("%d workers are done in generation %d, want 2 in 1", done, f.hub.Generation)
 			}
 			f.calm()
 		})
@@ -230,11 +230,11 @@ func TestGenerationEndsWhileANewcomerWarmsUp(t *testing.T) {
 							pause(ctx, 2*time.Millisecond)
 						}
 						if s.Step() == 30 {
-							eventually(t, func() bool { return s.comm.Failed() != nil || s.news.Load() == newsPlanned || ctx.Err() != nil })
+							eventually(t, func() bool { return s.comm.Failed() != nil || s.news.get() == newsPlanned || ctx.Err() != nil })
 						}
 					}
 					if s.Generation == 2 && s.World == 2 && s.Step() == 32 {
-						eventually(t, func() bool { return s.news.Load() == newsPlanned || s.comm.Failed() != nil })
+						eventually(t, func() bool { return s.news.get() == newsPlanned || s.comm.Failed() != nil })
 					}
 					return nil
 				}
@@ -251,7 +251,7 @@ func TestGenerationEndsWhileANewcomerWarmsUp(t *testing.T) {
 				}
 				f.finish()
 				if done := f.check("w0", "w1", "w2"); done != 3 {
-					t.Errorf("%d workers are done in generation %d, want 3", done, f.hub.generation)
+					t.Errorf("%d workers are done in generation %d, want 3", done, f.hub.Generation)
 				}
 			})
 		}
@@ -262,8 +262,8 @@ func TestGenerationEndsWhileANewcomerWarmsUp(t *testing.T) {
 func TestNewcomerThatCanNotBeReachedStaysOut(t *testing.T) {
 	f := newFleet(t, 2)
 	f.within = 150 * time.Millisecond
-	if done := grow(t, f, &probed{addr: "wrong"}); done != 2 || f.hub.generation != 1 {
-		t.Errorf("%d workers are done in generation %d, want 2 in 1", done, f.hub.generation)
+	if done := grow(t, f, &probed{addr: "wrong"}); done != 2 || f.hub.Generation != 1 {
+		t.Errorf("%d workers are done in generation %d, want 2 in 1", done, f.hub.Generation)
 	}
 	f.calm()
 	if err := f.workers["late"].err; !errors.Is(err, errUnreachable) {
@@ -275,8 +275,8 @@ func TestNewcomerThatCanNotBeReachedStaysOut(t *testing.T) {
 func TestNewcomerWithAnotherProgramStaysOut(t *testing.T) {
 	f := newFleet(t, 2)
 	f.other = "late"
-	if done := grow(t, f, &probed{}); done != 2 || f.hub.generation != 1 {
-		t.Errorf("%d workers are done in generation %d, want 2 in 1", done, f.hub.generation)
+	if done := grow(t, f, &probed{}); done != 2 || f.hub.Generation != 1 {
+		t.Errorf("%d workers are done in generation %d, want 2 in 1", done, f.hub.Generation)
 	}
 	f.calm()
 	if err := f.workers["late"].err; !errors.Is(err, errOtherProgram) {
@@ -297,8 +297,8 @@ func TestAStuckNewcomerHoldsNobodyUp(t *testing.T) {
 		}
 		return nil
 	}
-	if done := grow(t, f, late); done != 3 || f.hub.generation != 2 {
-		t.Errorf("%d workers are done in generation %d, want 3 in 2", done, f.hub.generation)
+	if done := grow(t, f, late); done != 3 || f.hub.Generation != 2 {
+		t.Errorf("%d workers are done in generation %d, want 3 in 2", done, f.hub.Generation)
 	}
 	if from.Load() > 20 {
 		t.Errorf("it was stuck from step %d on, which proves little", from.Load())
@@ -359,8 +359,8 @@ func TestRandomCutsOfAWarmUp(t *testing.T) {
 				return io.ErrUnexpectedEOF
 			}
 			f := newFleet(t, 2)
-			if done := grow(t, f, late); done != 3 || f.hub.generation != 2 {
-				t.Errorf("%d workers are done in generation %d, want 3 in 2", done, f.hub.generation)
+			if done := grow(t, f, late); done != 3 || f.hub.Generation != 2 {
+				t.Errorf("%d workers are done in generation %d, want 3 in 2", done, f.hub.Generation)
 			}
 			f.calm()
 		})

@@ -75,7 +75,7 @@ var errOrphaned = errors.New("the agent of this node is gone")
 
 // watch asks the agent for news about a generation until ctx ends. Training needs no agent: one that does not answer is asked
 // again. But when it is silent for too long, this worker is a ghost that nobody can stop any more, and ends its generation for good.
-func watch(ctx context.Context, a *agent, s *Session, l *lifeline) {
+func watch(ctx context.Context, a *agent, s *Session, l *lifeline, leaving func(Notice)) {
 	var before wire.Change
 	wait, heard := firstRetry, time.Now()
 	for ctx.Err() == nil {
@@ -102,29 +102,18 @@ func watch(ctx context.Context, a *agent, s *Session, l *lifeline) {
 		before = c
 		switch c.Kind {
 		case wire.ChangePlanned:
-			s.announce(newsPlanned)
+			s.news.announce(newsPlanned)
 		case wire.ChangeUndone:
-			s.withdraw()
+			s.news.withdraw()
 		case wire.ChangeStop:
-			s.announce(newsStop)
+			s.news.announce(newsStop)
+		case wire.ChangeLeaving:
+			leaving(Notice{Reason: c.Reason, Until: c.Until})
 		case wire.ChangeLost:
 			l.end(lostBy(c, s.Generation))
 		}
 	}
 }
-
-// announce raises a flag; the greatest news stays.
-func (s *Session) announce(news int64) {
-	for {
-		n := s.news.Load()
-		if n >= news || s.news.CompareAndSwap(n, news) {
-			return
-		}
-	}
-}
-
-// withdraw takes back the news of a planned change, if no commit has carried it yet.
-func (s *Session) withdraw() { s.news.CompareAndSwap(newsPlanned, newsNone) }
 
 func lostBy(c wire.Change, generation uint64) error {
 	if c.Rank < 0 {

@@ -32,6 +32,8 @@ type WorkerReady struct {
 	SyncMS    float64 `json:"sync_ms"`
 	StepMS    float64 `json:"step_ms"` // first good step
 	SyncBytes uint64  `json:"sync_bytes,omitempty"`
+	// Checkpoint is where the state came from, because no member held a commit.
+	Checkpoint *Commit `json:"checkpoint,omitempty"`
 }
 
 // WorkerDone says that a worker reports its work complete (SUCCESS, once its process has also exited 0).

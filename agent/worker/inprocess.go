@@ -83,6 +83,12 @@ func (t *turn) news(j *job, w *life) {
 	if !w.member() {
 		return
 	}
+	if t.s.departing && !w.pushed.leaving {
+		w.pushed.leaving = true
+		t.do(PushChange{Worker: w.ref.Incarnation, Change: wire.Change{
+			Kind: wire.ChangeLeaving, Generation: uint64(g), Rank: -1, Reason: t.s.departure.Reason, Until: t.s.departure.Until,
+		}})
+	}
 	switch {
 	case l.Phase == events.PhaseRun && l.Generation == g && l.Planned, l.Phase == events.PhasePrepare && l.Generation > g && l.Planned:
 		reason := "new workers are ready"

@@ -54,6 +54,9 @@ func (p *player) print(a Action) string {
 	case RefuseJoin:
 		return fmt.Sprintf("refuse join of %s: %s: %s", p.name(a.Worker), a.Code, a.Reason)
 	case PushChange:
+		if until := a.Change.Until; !until.IsZero() {
+			return fmt.Sprintf("push %s: %s g%d: %s, gone at %s", p.name(a.Worker), a.Change.Kind, a.Change.Generation, a.Change.Reason, until.Sub(epoch))
+		}
 		return fmt.Sprintf("push %s: %s g%d rank %d: %s", p.name(a.Worker), a.Change.Kind, a.Change.Generation, a.Change.Rank, a.Change.Reason)
 	case TellFact:
 		return fmt.Sprintf("tell %s, trace %s", p.fact(a.Body), traceName(a.Trace))
@@ -80,8 +83,12 @@ func (p *player) fact(b events.Body) string {
 	case events.WorkerStarted:
 		return fmt.Sprintf("started %s %s", p.name(b.Incarnation), b.Generation)
 	case events.WorkerReady:
-		return fmt.Sprintf("ready %s %s rank %d survivor %t, abort %gms rejoin %gms step %gms", p.name(b.Incarnation), b.Generation, b.Rank,
+		s := fmt.Sprintf("ready %s %s rank %d survivor %t, abort %gms rejoin %gms step %gms", p.name(b.Incarnation), b.Generation, b.Rank,
 			b.Survivor, b.AbortMS, b.RejoinMS, b.StepMS)
+		if c := b.Checkpoint; c != nil {
+			s += fmt.Sprintf(", from checkpoint %s step %d", c.Generation, c.Step)
+		}
+		return s
 	case events.WorkerDone:
 		return fmt.Sprintf("done %s %s step %d", p.name(b.Incarnation), b.Generation, b.Step)
 	case events.WorkerExited:

@@ -31,10 +31,15 @@ func (t *turn) reported(in WorkerReported) {
 	}
 	if f := r.First; f != nil && j.inProcess() && w.ready < w.ref.Generation {
 		w.ready = w.ref.Generation
-		t.tell(w, events.WorkerReady{
+		ready := events.WorkerReady{
 			WorkerRef: w.ref, Rank: w.rank, Step: r.Step, Lost: f.Lost, Survivor: f.Survivor, AbortMS: f.AbortMS,
 			RejoinMS: f.RejoinMS, SyncMS: f.SyncMS, StepMS: f.StepMS, SyncBytes: f.SyncBytes,
-		}, w.trace)
+		}
+		if f.Checkpoint != nil {
+			c := commit(*f.Checkpoint)
+			ready.Checkpoint = &c
+		}
+		t.tell(w, ready, w.trace)
 		t.workerSpans(w, *f)
 	}
 }

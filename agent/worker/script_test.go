@@ -96,6 +96,9 @@ func (p *player) command(f []string) {
 		r := wire.Report{Generation: uint64(a.num("gen")), Step: uint64(a.num("step"))}
 		if a.has("first") {
 			r.First = &wire.FirstStep{Survivor: true, AbortMS: 5, RejoinMS: 20, SyncMS: 3, StepMS: 2}
+			if a.has("checkpoint") {
+				r.First.Checkpoint = &wire.Commit{Generation: 7, Step: uint64(a.num("checkpoint"))}
+			}
 		}
 		p.step(WorkerReported{id, r})
 	case "commit":
@@ -111,6 +114,8 @@ func (p *player) command(f []string) {
 		p.step(NoticeHeard{n})
 	case "abandon":
 		p.step(AbandonHeard{events.Abandon{Job: "mnist-7f3a", Generation: events.Generation(a.num("gen")), Reason: "node-b is lost"}})
+	case "depart":
+		p.step(Departing{events.Departure{Reason: "preempted", Until: p.now.Add(time.Duration(a.num("within")) * time.Second)}})
 	case "shutdown":
 		p.step(Shutdown{Now: a.has("now")})
 	case "wait":

@@ -26,8 +26,9 @@ type State struct {
 	made      uint64 // worker incarnations made so far
 	madeAt    int64  // Unix milliseconds of the last one
 	stopping  bool
-	departing bool // its end was announced
-	now       bool // stopping without grace
+	departing bool             // its end was announced,
+	departure events.Departure // like so
+	now       bool             // stopping without grace
 }
 
 // New returns the state of an agent that has heard nothing yet.
@@ -88,6 +89,7 @@ type life struct {
 
 // pushed remembers which changes were said about the generation that the life is in.
 type pushed struct {
+	leaving bool
 	planned bool
 	lost    []int // ranks; -1 = unknown
 }

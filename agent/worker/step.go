@@ -59,7 +59,7 @@ func Step(s State, in Input, now time.Time) (State, []Action) {
 	case AbandonHeard:
 		t.abandon(in.Abandon)
 	case Departing:
-		s.departing = true
+		s.departing, s.departure = true, in.Departure
 	case Shutdown:
 		s.stopping = true
 		s.now = s.now || in.Now

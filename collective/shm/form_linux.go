@@ -51,7 +51,14 @@ func Lead(ctx context.Context, conns []net.Conn, arena *Arena, maps *Maps) (*Gro
 		return nil, err
 	}
 	fds, names, sockets, problem := hellos(listener, o.Key, arena, len(conns))
-	defer closeAll(fds)
+	defer func() { closeAll(fds) }()
+	defer func() {
+		for _, s := range sockets {
+			if s != nil {
+				_ = s.Close()
+			}
+		}
+	}()
 	if problem == nil {
 		fds, problem = handOut(fds, names, sockets)
 	}
@@ -149,11 +156,6 @@ func hellos(l *net.UnixListener, key string, arena *Arena, members int) (fds []i
 // handOut makes the segment and sends it to everybody, with all arenas. It returns the
 // descriptors as receiveFDs does: that of the segment first.
 func handOut(arenas []int, names []string, sockets []*net.UnixConn) ([]int, error) {
-	defer func() {
-		for _, s := range sockets {
-			_ = s.Close()
-		}
-	}()
 	segment, err := create("regroup-group", segmentBytes(len(names)))
 	if err != nil {
 		return arenas, err

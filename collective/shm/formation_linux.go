@@ -34,6 +34,9 @@ func (f finding) with(problem error) finding {
 
 func (f *formation) conclude(mine finding) (finding, error) {
 	all, err := f.round(mine)
+	if all.Problem == "" {
+		all.Problem = mine.Problem // whatever the others make of it
+	}
 	if err == nil && all.Problem != "" {
 		err = fmt.Errorf("%w: %s", ErrUnavailable, all.Problem)
 	}
@@ -62,6 +65,10 @@ func (f *formation) finish(rank int, fds []int, names []string, arena *Arena) (*
 func (f *formation) assemble(rank int, fds []int, names []string, arena *Arena) (*Group, error) {
 	if len(fds) == 0 || len(names) != f.size {
 		return nil, errors.New("the segment did not arrive")
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fds[0], &st); err != nil || st.Size < int64(segmentBytes(f.size)) {
+		return nil, fmt.Errorf("the segment has %d bytes, not %d: %w", st.Size, segmentBytes(f.size), err)
 	}
 	mem, err := attach(fds[0], segmentBytes(f.size), unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {

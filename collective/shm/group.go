@@ -11,6 +11,11 @@ import (
 // Group is one member of a group. One operation at a time; all members must call the same
 // ones.
 type Group struct {
+	// OnSleep, if set, is called by the operation that is about to sleep.
+	OnSleep func()
+	// Step, if set, is called before each step of an operation: where tests end a member.
+	Step func()
+
 	rank, size int
 	mem        []byte
 	round      uint64
@@ -27,7 +32,8 @@ type Group struct {
 	probe *probe
 
 	aborted atomic.Bool
-	mu      sync.Mutex // of Abort against Close
+	gone    []atomic.Bool // by member
+	mu      sync.Mutex    // of Abort and Gone against Close
 }
 
 // probe is memory that members try to read when a group forms.
@@ -44,6 +50,9 @@ type peer struct {
 type MismatchError struct {
 	Member int
 	Ticket [TicketBytes]byte // of that operation
+	// Of an Alltoall with the same ticket: the bytes that it has for this member, and those
+	// that this member expects.
+	Sent, Expected int
 }
 
 func (e *MismatchError) Error() string {
@@ -67,7 +76,7 @@ const pieceBytes = 128 << 10
 func newGroup(rank, size int, mem []byte) *Group {
 	g := &Group{
 		rank: rank, size: size, mem: mem, base: make([]uint64, size), peers: make([]peer, size),
-		notes: make([]note, size), waited: make([]atomic.Int64, size),
+		notes: make([]note, size), waited: make([]atomic.Int64, size), gone: make([]atomic.Bool, size),
 	}
 	// With more members than processors, spinning keeps those from running that one waits
 	// for.
@@ -117,6 +126,9 @@ func (g *Group) enter(ticket [TicketBytes]byte, k kind, p []byte) error {
 		g.notes[q] = parseNote(g.note(q))
 		if g.notes[q].ticket != ticket {
 			return &MismatchError{Member: q, Ticket: g.notes[q].ticket}
+		}
+		if !g.notes[q].kind.fits(k) {
+			return &MemberError{q, fmt.Errorf("its data is in place %d, where place %d is expected", g.notes[q].kind, k)}
 		}
 	}
 	return nil

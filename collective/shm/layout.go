@@ -11,8 +11,9 @@ const (
 	SmallBytes = 8 << 10
 	// TicketBytes is the size of the description of an operation.
 	TicketBytes = 32
-	// MaxMembers of a group.
-	MaxMembers = 256
+	// MaxMembers of a group: with that of the segment, as many descriptors as the system
+	// hands over at once.
+	MaxMembers = 252
 
 	stageBytes = 512 << 10 // of a window
 	blockBytes = 1 << 10
@@ -40,6 +41,12 @@ const (
 	inPrivate
 	inWindow
 )
+
+// fits tells whether members can have their data in these places in the same operation.
+func (k kind) fits(o kind) bool {
+	large := func(k kind) bool { return k == inArena || k == inPrivate }
+	return k == o || large(k) && large(o)
+}
 
 // note is what a member says when it enters.
 type note struct {

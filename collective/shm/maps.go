@@ -43,8 +43,8 @@ func (m *Maps) drop(name string) {
 	}
 }
 
-// Prune unmaps what no group uses. Call it when a new group has formed: what that one does
-// not use belongs to a process that is gone.
+// Prune unmaps what no group uses. Call it when the next group has formed, or it is known that
+// there will be none: what is not used then belongs to a process that is gone.
 func (m *Maps) Prune() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -140,7 +140,7 @@ func (g *Group) Alltoall(ticket [TicketBytes]byte, src, dst []byte, out, in []in
 		from[q] = int(binary.NativeEndian.Uint64(theirs[8*g.rank:]))
 		longest = max(longest, int(binary.NativeEndian.Uint64(theirs[8*g.size:])))
 		if n := int(binary.NativeEndian.Uint64(theirs[8*(g.rank+1):])) - from[q]; n != in[q+1]-in[q] {
-			return &MismatchError{Member: q, Ticket: ticket}
+			return &MismatchError{Member: q, Ticket: ticket, Sent: n, Expected: in[q+1] - in[q]}
 		}
 	}
 	if g.mustStage() {

@@ -9,13 +9,23 @@ import (
 // ErrAborted is what operations return after Abort.
 var ErrAborted = errors.New("shm: aborted")
 
+// ErrGone is the cause of a MemberError about a member that has left, see Gone.
+var ErrGone = errors.New("shm: gone")
+
 // raise counts up and wakes whoever sleeps.
 func (g *Group) raise(at int, v uint64) {
+	g.step()
 	g.counter(g.rank, at).Store(v)
 	for q := range g.size {
 		if q != g.rank && atomic.LoadUint32(g.word(q, atSleeps)) != 0 {
 			g.ring(q)
 		}
+	}
+}
+
+func (g *Group) step() {
+	if g.Step != nil {
+		g.Step()
 	}
 }
 
@@ -27,6 +37,7 @@ func (g *Group) ring(rank int) {
 
 // await waits until a member's counter has reached v.
 func (g *Group) await(rank, at int, v uint64) error {
+	g.step()
 	c := g.counter(rank, at)
 	for range g.spins {
 		if c.Load() >= v {
@@ -41,6 +52,9 @@ func (g *Group) await(rank, at int, v uint64) error {
 }
 
 func (g *Group) sleep(rank int, c *atomic.Uint64, v uint64) error {
+	if g.OnSleep != nil {
+		g.OnSleep()
+	}
 	began := time.Now()
 	defer func() { g.waited[rank].Add(int64(time.Since(began))) }()
 	bell, sleeps := g.word(g.rank, atBell), g.word(g.rank, atSleeps)
@@ -49,20 +63,35 @@ func (g *Group) sleep(rank int, c *atomic.Uint64, v uint64) error {
 		heard := atomic.LoadUint32(bell)
 		// Whoever counts up after this sees it, and rings; whoever did so before is seen.
 		atomic.StoreUint32(sleeps, 1)
-		if c.Load() >= v {
+		gone := g.gone[rank].Load() // before the counter: it counted up before it left
+		switch {
+		case c.Load() >= v:
 			return nil
-		}
-		if g.aborted.Load() {
+		case g.aborted.Load():
 			return ErrAborted
+		case gone:
+			return &MemberError{rank, ErrGone}
 		}
 		futexWait(bell, heard)
 	}
+}
+
+// Gone says that a member has ended its last operation. Whoever waits for more from it gets a
+// *MemberError with ErrGone. It may be called from anywhere, also when the group is closed.
+func (g *Group) Gone(member int) {
+	g.gone[member].Store(true)
+	g.wakeUp()
 }
 
 // Abort ends the running operation of this member and all later ones with ErrAborted. It
 // may be called from anywhere, also when the group is closed.
 func (g *Group) Abort() {
 	g.aborted.Store(true)
+	g.wakeUp()
+}
+
+// wakeUp has this member look again at what it waits for.
+func (g *Group) wakeUp() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.mem != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	processes "github.com/regroup-io/regroup/e2e/cluster"
+	"github.com/regroup-io/regroup/e2e/ledger"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/jetstream"
 )
@@ -234,7 +235,26 @@ func (c *cluster) ends(id events.JobID, limit time.Duration) summary {
 	if s.Samples != nil && (s.Samples.Missing != 0 || s.Samples.Repeated != 0) {
 		c.t.Errorf("%s: samples missing %d, repeated %d, want none", id, s.Samples.Missing, s.Samples.Repeated)
 	}
+	if s.Samples != nil {
+		c.audit(id)
+	}
 	return s
+}
+
+// audit proves the same from what `regroup status JOB -o json` prints, with code that knows nothing of ours. All programs here take
+// their samples in the order of seed 1.
+func (c *cluster) audit(id events.JobID) {
+	c.t.Helper()
+	seed := uint64(1)
+	out, errs, code := c.cli("status", string(id), "-o", "json")
+	l, err := ledger.Read(strings.NewReader(out))
+	if err != nil || code != 0 {
+		c.t.Errorf("status exits %d: %s: %v", code, errs, err)
+		return
+	}
+	if a, err := l.Check(&seed); err != nil || a.Missing+a.Repeated > 0 {
+		c.t.Errorf("%s: the ledger proves %+v: %v", id, a, err)
+	}
 }
 
 // summary is what `regroup status JOB -o summary` prints.

@@ -24,6 +24,7 @@ type counter struct {
 	stepTime                                time.Duration
 	frozen, moving                          int
 	loopAt                                  uint64
+	beforeStep                              func(s *elastic.Session) // of a test; nil = nothing
 	quiet                                   bool
 
 	totals []float64 // of the vector: every step adds the same to each element
@@ -82,6 +83,9 @@ func (c *counter) prepare() {
 // train makes steps from wherever the state is.
 func (c *counter) train(ctx context.Context, s *elastic.Session) error {
 	for s.Step() < uint64(c.steps) {
+		if c.beforeStep != nil {
+			c.beforeStep(s)
+		}
 		b := s.Next(c.batch)
 		for c.loopAt > 0 && s.Step() == c.loopAt && s.Rank == 1 && s.Generation == 1 {
 			c.totals[0] += 0 // outside of any collective: the others wait, and no error ever comes

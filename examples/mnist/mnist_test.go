@@ -129,7 +129,7 @@ func TestProducts(t *testing.T) {
 func TestOneEpochAloneLearns(t *testing.T) {
 	training, testing := data(t)
 	var out bytes.Buffer
-	tr := newTrainer(config{epochs: 1, batch: 64, commitEvery: 10, rate: 0.1, seed: 1}, training, testing, &out)
+	tr := newTrainer(config{epochs: 1, batch: 64, micro: 16, commitEvery: 10, rate: 0.1, seed: 1}, training, testing, &out)
 	before := float64(tr.model.correct(testing, 0, testing.len())) / float64(testing.len())
 	if err := elastic.Run(context.Background(), elastic.Options{}, tr.state, tr.train); err != nil {
 		t.Fatal(err)

@@ -17,11 +17,14 @@ type trainer struct {
 	config
 	training, testing digits
 	out               io.Writer
+	losses            io.Writer // gets the loss of each step; nil = nobody wants it
 	model             *model
 	velocity          []float32
 	grads             []float32 // and, behind the last gradient, the loss
+	mean              elastic.Mean
 	results           results
 	state             *elastic.State
+	beforeStep        func(s *elastic.Session) // of a test; nil = nothing
 }
 
 // results are the figures that people want to see.
@@ -47,7 +50,10 @@ func (t *trainer) train(ctx context.Context, s *elastic.Session) error {
 	s.Report(t.metrics())
 	for s.Epoch() < uint64(t.epochs) {
 		pace := time.After(t.stepTime)
-		b := s.Next(t.batch)
+		if t.beforeStep != nil {
+			t.beforeStep(s)
+		}
+		b := s.NextMicro(t.batch, t.micro)
 		if err := t.step(ctx, s, b); err != nil {
 			return err
 		}
@@ -74,7 +80,13 @@ func (t *trainer) train(ctx context.Context, s *elastic.Session) error {
 
 // step trains on one batch, of which this worker has a share.
 func (t *trainer) step(ctx context.Context, s *elastic.Session, b elastic.Batch) error {
-	t.grads[parameters] = float32(t.model.backward(t.training, b.Indices, t.grads[:parameters]))
+	err := t.mean.Of(b, t.grads, func(indices []int, grads []float32) error {
+		grads[parameters] = float32(t.model.backward(t.training, indices, grads[:parameters]))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	if err := s.AverageGradients(ctx, b, t.grads); err != nil {
 		return err
 	}
@@ -109,6 +121,9 @@ func (t *trainer) metrics() map[string]float64 {
 func (t *trainer) print(s *elastic.Session, b elastic.Batch) {
 	if s.Rank != 0 {
 		return
+	}
+	if t.losses != nil {
+		fmt.Fprintln(t.losses, s.Step(), t.results.Loss)
 	}
 	if s.Step()%20 == 0 {
 		fmt.Fprintf(t.out, "epoch %d step %d loss %.3f\n", b.Epoch, s.Step(), t.results.Loss)

@@ -37,6 +37,11 @@ const (
 
 	// EnvWarmWithin bounds how long a newcomer fetches the state aside before it comes in without; like 30s. The job sets it.
 	EnvWarmWithin = "REGROUP_WARM_WITHIN"
+
+	// Where the SDK keeps checkpoints, how often it writes one, like 10m, and how many it keeps. The user sets them.
+	EnvCheckpointDir   = "REGROUP_CHECKPOINT_DIR"
+	EnvCheckpointEvery = "REGROUP_CHECKPOINT_EVERY"
+	EnvCheckpointKeep  = "REGROUP_CHECKPOINT_KEEP"
 )
 
 // Commit names a committed state; ordered by (Generation, Step).
@@ -93,6 +98,7 @@ const (
 	ChangeLost    = "lost"    // a peer is gone: abort the communicator now
 	ChangeStop    = "stop"    // the job is being stopped: commit, save, return
 	ChangeUndone  = "undone"  // what was planned is off: stay, unless you have left already
+	ChangeLeaving = "leaving" // this worker's node will be taken away: save now; a planned change follows if anything can take its place
 )
 
 // Change is news about the generation that the worker is in.
@@ -101,6 +107,8 @@ type Change struct {
 	Generation uint64 `json:"generation"`
 	Rank       int    `json:"rank"` // lost: which, -1 = unknown
 	Reason     string `json:"reason"`
+	// Until is when the node is gone at the latest; zero = not known, or no leaving.
+	Until time.Time `json:"until,omitzero"`
 }
 
 // Peer is the data-plane address of a rank.
@@ -127,6 +135,8 @@ type FirstStep struct {
 	SyncMS    float64 `json:"sync_ms"`   // newest commit agreed on and received
 	StepMS    float64 `json:"step_ms"`   // first good step
 	SyncBytes uint64  `json:"sync_bytes,omitempty"`
+	// Checkpoint is where the state of this generation came from, because nobody held a commit; nil = not from disk.
+	Checkpoint *Commit `json:"checkpoint,omitempty"`
 }
 
 // CommitReport tells of a commit and the ledger that is part of it.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -17,6 +18,15 @@ func reported(v events.JobView) string {
 	g := v.Generations[len(v.Generations)-1]
 	return fmt.Sprintf("%s: %d of %s ready, %d success, %d failure", g.Generation, g.Reported.Ready, screen.Plural(g.World, "member"),
 		g.Reported.Success, g.Reported.Failure)
+}
+
+// samples says what the ledger proves, or "" if the program keeps none.
+func samples(v events.JobView) string {
+	s := summary.Count(v.Ledger)
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("samples: %s of %d done, missing %d, repeated %d", screen.Plural(s.Epochs, "epoch"), s.PerEpoch, s.Missing, s.Repeated)
 }
 
 // charges says how much of the failure budget is used up: 2 of 20 failures this hour, 1 of 3 at step 4612. "" = nothing was charged.

@@ -48,6 +48,9 @@ func running() events.JobView {
 			{At: began.Add(30 * time.Second), Place: &b, Generation: 2, Rank: 1, Step: 4612, Kind: events.ChargeOOM, Detail: "killed by the kernel for lack of memory", Poison: true},
 		},
 		Job: mnist, State: events.JobIsRunning, By: "/regroup/cli/ada@host", Submitted: began, Generation: 2, Step: 4612,
+		Ledger: events.Ledger{Samples: 2, Epochs: []events.LedgerEpoch{
+			{Epoch: 0, Count: 2, Sum: events.SampleHash(0) + events.SampleHash(1), Done: true}, {Epoch: 1, Count: 1, Sum: events.SampleHash(1)},
+		}},
 		Spec: events.Spec{
 			Name: "mnist", Command: []string{"python", "train.py"}, Workers: events.Workers{Min: 1, Max: 2}, Recovery: events.RecoveryInProcess,
 			Failures: events.Failures{Max: &limit, Per: events.Duration(time.Hour), SameStep: 3},

@@ -29,8 +29,8 @@ func (o config) survive(ctx context.Context, lines *bufio.Reader, options collec
 		}
 		fmt.Println("lost", lost.Rank, at)
 		_ = comm.Close()
-		line, err := lines.ReadString('\n')
-		if err != nil {
+		line, _ := lines.ReadString('\n')
+		if line == "" {
 			return nil // enough was seen
 		}
 		if _, err := fmt.Sscan(line, &options.Generation, &options.Rank); err != nil {

@@ -60,7 +60,11 @@ func describeWorker(b events.Body) string {
 	case events.WorkerStarted:
 		return fmt.Sprintf("%s pid %d attempt %d", b.Place, b.PID, b.Attempt)
 	case events.WorkerReady:
-		return fmt.Sprintf("%s r%d %s step %d", b.Place, b.Rank, b.Generation, b.Step)
+		text := fmt.Sprintf("%s r%d %s step %d", b.Place, b.Rank, b.Generation, b.Step)
+		if c := b.Checkpoint; c != nil {
+			text += fmt.Sprintf(", from the checkpoint of step %d", c.Step)
+		}
+		return text
 	case events.WorkerDone:
 		return fmt.Sprintf("%s step %d", b.Place, b.Step)
 	case events.WorkerExited:

@@ -119,6 +119,11 @@ func TestDescribeEveryFact(t *testing.T) {
 			t.Errorf("%s has no sentence", row.Type)
 		}
 	}
+	resumed := events.WorkerReady{Rank: 1, Step: 41, Checkpoint: &events.Commit{Generation: 7, Step: 40}}
+	resumed.Place, resumed.Generation = events.Place{Node: "node-a"}, 1
+	if got := Describe(resumed); got != "node-a/0 r1 g1 step 41, from the checkpoint of step 40" {
+		t.Errorf("a worker that begins with a checkpoint: %q", got)
+	}
 	var b strings.Builder
 	for _, e := range killed() {
 		fmt.Fprintf(&b, "%-22s %s\n", string(e.Body.Type().Family())+"."+e.Body.Type().Kind(), Describe(e.Body))

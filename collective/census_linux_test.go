@@ -1,0 +1,69 @@
+package collective
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// census is what a process holds.
+type census struct {
+	goroutines, descriptors int
+	arenas, segments        int // pieces of shared memory that are mapped
+	heap, resident          int // bytes
+}
+
+func (c census) String() string {
+	return fmt.Sprintf("%d goroutines, %d descriptors, %d arenas and %d segments mapped, %d KiB of heap, %d KiB resident",
+		c.goroutines, c.descriptors, c.arenas, c.segments, c.heap>>10, c.resident>>10)
+}
+
+func takeCensus(t testing.TB) (c census) {
+	t.Helper()
+	debug.FreeOSMemory() // collects too
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	c.goroutines, c.heap = runtime.NumGoroutine(), int(m.HeapAlloc)
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.descriptors = len(fds)
+	maps := read(t, "/proc/self/maps")
+	c.arenas, c.segments = strings.Count(maps, "memfd:regroup-arena"), strings.Count(maps, "memfd:regroup-group")
+	pages, err := strconv.Atoi(strings.Fields(read(t, "/proc/self/statm"))[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.resident = pages * os.Getpagesize()
+	return c
+}
+
+func read(t testing.TB, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestArenasOfThoseWhoAreGoneAreUnmapped: also if the generation after them shares no memory.
+func TestArenasOfThoseWhoAreGoneAreUnmapped(t *testing.T) {
+	f := fabrics()[2]
+	before := takeCensus(t)
+	alone := endpoints(t, f, 1)
+	others := endpoints(t, f, 2)
+	closeAll(form(t, append(alone, others...), 1, nil))
+	for _, e := range others {
+		_ = e.Close()
+	}
+	closeAll(form(t, alone, 2, nil))
+	if n := takeCensus(t).arenas - before.arenas; n != 1 {
+		t.Errorf("%d arenas are mapped", n)
+	}
+}

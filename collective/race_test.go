@@ -1,0 +1,6 @@
+//go:build race
+
+package collective
+
+// raced: the race detector makes everything several times as slow.
+const raced = true

@@ -1,0 +1,347 @@
+package shm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// descriptors counts those of this process.
+func descriptors(t testing.TB) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+// mapped counts the pieces of shared memory that are mapped.
+func mapped(t testing.TB) int {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(maps), "memfd:regroup")
+}
+
+// keepsNothing checks that what is run leaves no descriptor and no mapping, without the help of
+// the garbage collector.
+func keepsNothing(t testing.TB, run func()) {
+	t.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	fds, maps := descriptors(t), mapped(t)
+	run()
+	if d, m := descriptors(t), mapped(t); d != fds || m != maps {
+		t.Errorf("%d descriptors and %d mappings were left", d-fds, m-maps)
+	}
+}
+
+// disbanded is a band that has formed once and keeps nothing of it.
+func disbanded(t *testing.T, n int) *band {
+	b := newBand(t, n)
+	b.close()
+	for _, m := range b.maps {
+		m.Prune()
+	}
+	return b
+}
+
+// TestForeignClientsAreTurnedAway: whoever is on the machine can connect to the socket over
+// which descriptors are handed over.
+func TestForeignClientsAreTurnedAway(t *testing.T) {
+	b := disbanded(t, 3)
+	key := ""
+	ours, theirs := make([]net.Conn, 2), make([]net.Conn, 2)
+	for i := range ours {
+		ours[i], theirs[i] = net.Pipe()
+		defer ours[i].Close()
+		defer theirs[i].Close()
+	}
+	keepsNothing(t, func() {
+		groups := make([]*Group, 3)
+		err := each(3, func(rank int) (err error) {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			switch rank {
+			case 0:
+				groups[0], err = Lead(ctx, ours, b.arenas[0], b.maps[0])
+			case 1:
+				// Before member 1 says hello, and after it has seen where.
+				conn := &overheard{Conn: theirs[0], heard: func(o offer) {
+					key = o.Key
+					intrude(t, o)
+				}}
+				groups[1], err = Join(ctx, 1, 3, conn, b.arenas[1], b.maps[1])
+			case 2:
+				groups[2], err = Join(ctx, 2, 3, theirs[1], b.arenas[2], b.maps[2])
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if key == "" {
+			t.Fatal("nobody intruded")
+		}
+		if err := each(3, func(rank int) error { return groups[rank].Barrier(ticket(1)) }); err != nil {
+			t.Fatal(err)
+		}
+		for i, g := range groups {
+			g.Close()
+			b.maps[i].Prune()
+		}
+	})
+}
+
+// overheard is a connection on which the first message is an offer.
+type overheard struct {
+	net.Conn
+	heard func(offer)
+	buf   []byte
+}
+
+func (c *overheard) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.buf = append(c.buf, p[:n]...)
+	var o offer
+	if c.heard != nil && len(c.buf) > 4 && json.Unmarshal(c.buf[4:], &o) == nil {
+		c.heard(o)
+		c.heard = nil
+	}
+	return n, err
+}
+
+// intrude sends a lot of nonsense to the socket of an offer.
+func intrude(t *testing.T, o offer) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	fd := int(null.Fd())
+	for _, say := range []func(c *net.UnixConn){
+		func(*net.UnixConn) {},
+		func(c *net.UnixConn) { _, _ = c.Write([]byte("hello")) },
+		func(c *net.UnixConn) { _, _ = c.Write(nil) },
+		func(c *net.UnixConn) { _ = sendFDs(c, hello{Key: "guess", Rank: 1}, []int{fd}) },
+		func(c *net.UnixConn) { _ = sendFDs(c, hello{Rank: 1}, []int{fd, fd, fd}) },
+		func(c *net.UnixConn) { _ = sendFDs(c, hello{Key: o.Key, Rank: 0}, []int{fd}) },
+		func(c *net.UnixConn) { _ = sendFDs(c, hello{Key: o.Key, Rank: 3}, nil) },
+		func(c *net.UnixConn) { _ = sendFDs(c, hello{Key: o.Key, Rank: -1}, nil) },
+		func(c *net.UnixConn) { _ = sendFDs(c, hello{Key: o.Key, Rank: 1}, []int{fd, fd}) },
+	} {
+		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: o.Socket, Net: "unixpacket"})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		say(c)
+		_ = c.Close()
+	}
+}
+
+// TestALeaderThatIsAbandonedKeepsNothing: one member has said hello, the other says that it has,
+// and has not.
+func TestALeaderThatIsAbandonedKeepsNothing(t *testing.T) {
+	b := disbanded(t, 2)
+	keepsNothing(t, func() {
+		ours, theirs := make([]net.Conn, 2), make([]net.Conn, 2)
+		for i := range ours {
+			ours[i], theirs[i] = net.Pipe()
+			defer ours[i].Close()
+			defer theirs[i].Close()
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		if err := each(3, func(rank int) error {
+			var err error
+			switch rank {
+			case 0:
+				_, err = Lead(ctx, ours, b.arenas[0], b.maps[0])
+			case 1:
+				_, err = Join(ctx, 1, 3, theirs[0], b.arenas[1], b.maps[1])
+			case 2:
+				var o offer
+				err = receive(theirs[1], &o)
+				_, _ = member{theirs[1]}.round(finding{})
+				cancel()
+				return err
+			}
+			if err == nil {
+				t.Errorf("member %d formed a group", rank)
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestWhatALeaderHandsOutIsLookedAt: it must be a segment of the right size, and as many arenas as
+// there are names.
+func TestWhatALeaderHandsOutIsLookedAt(t *testing.T) {
+	b := disbanded(t, 2)
+	page, err := create("regroup-test", pageBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := create("regroup-test", segmentBytes(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll([]int{page, whole, null})
+	for name, give := range map[string]func(c *net.UnixConn){
+		"nothing":       func(*net.UnixConn) {},
+		"nonsense":      func(c *net.UnixConn) { _, _ = c.Write([]byte("{")) },
+		"a number":      func(c *net.UnixConn) { _, _ = c.Write([]byte("7")) },
+		"no names":      func(c *net.UnixConn) { _ = sendFDs(c, table{}, []int{whole}) },
+		"many names":    func(c *net.UnixConn) { _ = sendFDs(c, table{make([]string, 3)}, []int{whole}) },
+		"no segment":    func(c *net.UnixConn) { _ = sendFDs(c, table{make([]string, 2)}, nil) },
+		"a small one":   func(c *net.UnixConn) { _ = sendFDs(c, table{make([]string, 2)}, []int{page}) },
+		"no memory":     func(c *net.UnixConn) { _ = sendFDs(c, table{make([]string, 2)}, []int{null}) },
+		"no arena":      func(c *net.UnixConn) { _ = sendFDs(c, table{[]string{"x", ""}}, []int{whole}) },
+		"a false arena": func(c *net.UnixConn) { _ = sendFDs(c, table{[]string{"x", ""}}, []int{whole, null}) },
+	} {
+		keepsNothing(t, func() {
+			ours, theirs := net.Pipe()
+			defer ours.Close()
+			defer theirs.Close()
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			var joined error
+			if err := each(2, func(rank int) error {
+				if rank == 1 {
+					_, joined = Join(ctx, 1, 2, theirs, b.arenas[1], b.maps[1])
+					return nil
+				}
+				return handOutWrongly(ours, give)
+			}); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if !errors.Is(joined, ErrUnavailable) {
+				t.Errorf("%s: %v", name, joined)
+			}
+			b.maps[1].Prune()
+		})
+	}
+}
+
+// handOutWrongly is a leader of two.
+func handOutWrongly(conn net.Conn, give func(*net.UnixConn)) error {
+	o, l, err := openOffer()
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := send(conn, o); err != nil {
+		return err
+	}
+	council := leader{conn}
+	if _, err := council.round(finding{}); err != nil {
+		return err
+	}
+	c, err := l.AcceptUnix()
+	if err != nil {
+		return err
+	}
+	var h hello
+	fds, err := receiveFDs(c, &h)
+	closeAll(fds)
+	if err != nil {
+		return err
+	}
+	give(c)
+	_ = c.Close()
+	for range 2 {
+		if _, err := council.round(finding{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestAsManyDescriptorsAsThereCanBeAreHandedOver: one for the segment and one for each member.
+func TestAsManyDescriptorsAsThereCanBeAreHandedOver(t *testing.T) {
+	o, l, err := openOffer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	from, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: o.Socket, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	to, err := l.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	fds, names := make([]int, MaxMembers+1), make([]string, MaxMembers)
+	for i := range names {
+		names[i] = o.Key
+	}
+	if err := sendFDs(from, table{names}, fds); err != nil {
+		t.Fatal(err)
+	}
+	var got table
+	fds, err = receiveFDs(to, &got)
+	defer closeAll(fds)
+	if err != nil || len(fds) != MaxMembers+1 || len(got.Arenas) != MaxMembers {
+		t.Fatalf("%d descriptors and %d names arrived, %v", len(fds), len(got.Arenas), err)
+	}
+}
+
+// FuzzCouncil has the other end of a connection say anything while a group forms.
+func FuzzCouncil(f *testing.F) {
+	for _, s := range []string{
+		"", "{}", "\x02\x00\x00\x00{}", "\xff\xff\xff\xff", "\x02\x00\x00\x00{}\x02\x00\x00\x00{}\x02\x00\x00\x00{}",
+		"\x04\x00\x00\x00null", "\x10\x00\x00\x00{\"Problem\":\"no\"}", "\x0d\x00\x00\x00{\"Socket\":\"\"}", "\x10\x00\x00\x00{\"Socket\":\"@abc\"}",
+	} {
+		f.Add([]byte(s), false)
+		f.Add([]byte(s), true)
+	}
+	f.Fuzz(func(t *testing.T, said []byte, leads bool) {
+		keepsNothing(t, func() {
+			ours, theirs := net.Pipe()
+			defer ours.Close()
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_, _ = io.Copy(io.Discard, theirs)
+			}()
+			go func() {
+				_, _ = theirs.Write(said)
+				_ = theirs.Close()
+			}()
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+			defer cancel()
+			var g *Group
+			var err error
+			if leads {
+				g, err = Lead(ctx, []net.Conn{ours}, nil, NewMaps())
+			} else {
+				g, err = Join(ctx, 1, 2, ours, nil, NewMaps())
+			}
+			if err == nil || g != nil {
+				t.Errorf("it formed a group with %q", said)
+			}
+			_ = ours.Close()
+			<-done
+		})
+	})
+}

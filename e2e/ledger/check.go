@@ -1,0 +1,105 @@
+package ledger
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+)
+
+// Ledger is that of docs/samples.md.
+type Ledger struct {
+	Samples uint64  `json:"samples"`
+	Epochs  []Epoch `json:"epochs"`
+}
+
+// Epoch is one epoch's account.
+type Epoch struct {
+	Epoch uint64 `json:"epoch"`
+	Count uint64 `json:"count"`
+	Sum   string `json:"sum"`
+	Done  bool   `json:"done"`
+}
+
+// Account is what a ledger proves.
+type Account struct {
+	Epochs   int    // done
+	Samples  uint64 // in all epochs
+	Missing  uint64 // at least, of epochs that are done
+	Repeated uint64 // at least
+}
+
+// Read reads the ledger of a job from what `regroup status JOB -o json` prints, or from a ledger alone.
+func Read(r io.Reader) (l Ledger, err error) {
+	var all json.RawMessage
+	var job struct {
+		Ledger json.RawMessage `json:"ledger"`
+	}
+	if err = json.NewDecoder(r).Decode(&all); err == nil {
+		err = json.Unmarshal(all, &job)
+	}
+	if err == nil && job.Ledger != nil {
+		all = job.Ledger
+	}
+	if err == nil {
+		err = json.Unmarshal(all, &l)
+	}
+	if err != nil {
+		return l, fmt.Errorf("ledger: %w", err)
+	}
+	return l, nil
+}
+
+// Check proves or refutes a ledger. seed is that of the order, if the job has a Sampler: then the epoch that is under way is checked too; nil = it is not
+// known. An error says what is wrong first.
+func (l Ledger) Check(seed *uint64) (a Account, err error) {
+	if l.Samples == 0 {
+		return a, errors.New("the program keeps no ledger")
+	}
+	var whole uint64
+	for i := range l.Samples {
+		whole += mix(i)
+	}
+	seen := map[uint64]bool{}
+	var wrong []error
+	for _, e := range l.Epochs {
+		a.Samples += e.Count
+		sum, err := strconv.ParseUint(e.Sum, 10, 64)
+		if err != nil {
+			return a, fmt.Errorf("epoch %d: sum %q is no number", e.Epoch, e.Sum)
+		}
+		if seen[e.Epoch] {
+			a.Repeated += e.Count
+			wrong = append(wrong, fmt.Errorf("epoch %d is there twice", e.Epoch))
+			continue
+		}
+		seen[e.Epoch] = true
+		if e.Done {
+			a.Epochs++
+		}
+		switch {
+		case e.Count > l.Samples:
+			a.Repeated += e.Count - l.Samples
+			wrong = append(wrong, fmt.Errorf("epoch %d: %d samples are repeated", e.Epoch, e.Count-l.Samples))
+		case e.Done && e.Count < l.Samples:
+			a.Missing += l.Samples - e.Count
+			wrong = append(wrong, fmt.Errorf("epoch %d: %d samples are missing", e.Epoch, l.Samples-e.Count))
+		case e.Count == l.Samples && sum != whole:
+			a.Missing++
+			a.Repeated++
+			wrong = append(wrong, fmt.Errorf("epoch %d: the count is right and the sum is not", e.Epoch))
+		case e.Count < l.Samples && seed != nil:
+			var first uint64
+			for _, i := range Order(*seed, e.Epoch, l.Samples, e.Count) {
+				first += mix(i)
+			}
+			if sum != first {
+				a.Missing++
+				a.Repeated++
+				wrong = append(wrong, fmt.Errorf("epoch %d: these are not the first %d samples of its order", e.Epoch, e.Count))
+			}
+		}
+	}
+	return a, errors.Join(wrong...)
+}

@@ -1,0 +1,214 @@
+package elastic
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/elastic/checkpoint"
+)
+
+// job runs a fleet of n with checkpoints in dir and stops it at a step; 0 = it runs to its end.
+func job(t *testing.T, dir string, n int, stop uint64, change func(f *fleet)) *fleet {
+	t.Helper()
+	f := newFleet(t, n)
+	f.ballast = 3*leafBytes + 100
+	f.options = func(_ string, o *Options) { o.Checkpoint = Checkpoint{Dir: dir, Every: time.Nanosecond, Keep: 2} }
+	f.onStep = func(_ context.Context, w *worker, s *Session) error {
+		if s.Step() == stop && stop > 0 && w.name == "w0" {
+			f.hub.Update(func() { f.hub.Stopping = true })
+			eventually(t, func() bool { return s.news.get() == newsStop })
+		}
+		return nil
+	}
+	if change != nil {
+		change(f)
+	}
+	for i := range n {
+		f.start(fmt.Sprint("w", i))
+	}
+	f.finish()
+	for _, w := range f.all() {
+		if w.err != nil {
+			t.Errorf("%s: %v", w.name, w.err)
+		}
+	}
+	return f
+}
+
+func names(t *testing.T, dir string) []checkpoint.Name {
+	t.Helper()
+	f, err := checkpoint.Open(dir, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := f.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestAJobGoesOnFromItsCheckpointAtAnotherWorldSize: it is stopped twice and ends as an undisturbed one does; the report of the first step says
+// where it began.
+func TestAJobGoesOnFromItsCheckpointAtAnotherWorldSize(t *testing.T) {
+	dir := t.TempDir()
+	first := job(t, dir, 3, 13, nil)
+	stopped := first.workers["w0"].state.Committed().Step
+	if got := names(t, dir)[0]; got != (checkpoint.Name{Life: 1, Generation: 1, Step: stopped}) {
+		t.Fatalf("the newest checkpoint is %v, want that of the last commit, %d", got, stopped)
+	}
+	if first.hub.Firsts[1]["w0"].First.Checkpoint != nil {
+		t.Error("the first life says that it began with a checkpoint")
+	}
+	second := job(t, dir, 1, 25, nil)
+	if at := second.hub.Firsts[1]["w0"]; at.Step != stopped+1 || at.First.Checkpoint == nil || at.First.Checkpoint.Step != stopped {
+		t.Errorf("the second life reports %+v %+v, want a first step after %d", at, at.First, stopped)
+	}
+	last := job(t, dir, 4, 0, nil)
+	if done := last.check("w0"); done != 4 {
+		t.Errorf("%d workers are done, want 4", done)
+	}
+	if all := names(t, dir); len(all) != 2 || all[0].Life != 3 {
+		t.Errorf("there are %v, want two with the third life's first", all)
+	}
+}
+
+// TestADamagedCheckpointIsLeftAside, and the one before it taken, by all.
+func TestADamagedCheckpointIsLeftAside(t *testing.T) {
+	dir := t.TempDir()
+	job(t, dir, 2, 13, nil)
+	all := names(t, dir)
+	f, err := checkpoint.Open(dir, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(f.Path(all[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 1
+	if err := os.WriteFile(f.Path(all[0]), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	last := job(t, dir, 3, 0, nil)
+	if done := last.check("w0"); done != 3 {
+		t.Errorf("%d workers are done, want 3", done)
+	}
+	if at := last.hub.Firsts[1]["w1"]; at.Step != all[1].Step+1 {
+		t.Errorf("it began with step %d, want the one after %v", at.Step, all[1])
+	}
+}
+
+// TestWhoeverHasTheNewestCheckpointBringsIt: each worker has a folder of its own, like the disk of its node.
+func TestWhoeverHasTheNewestCheckpointBringsIt(t *testing.T) {
+	dirs := map[string]string{"w0": t.TempDir(), "w1": t.TempDir(), "w2": t.TempDir()}
+	own := func(f *fleet) {
+		f.options = func(name string, o *Options) { o.Checkpoint = Checkpoint{Dir: dirs[name], Every: time.Nanosecond} }
+	}
+	job(t, t.TempDir(), 3, 8, own)
+	newest := names(t, dirs["w0"])[0]
+	if len(names(t, dirs["w1"])) > 0 {
+		t.Fatal("rank 1 has written a checkpoint")
+	}
+	// On the next job's node w2 is what was on w0's.
+	dirs["w0"], dirs["w2"] = dirs["w1"], dirs["w0"]
+	last := job(t, "", 3, 0, own)
+	if done := last.check("w0"); done != 3 || last.hub.Firsts[1]["w0"].Step != newest.Step+1 {
+		t.Errorf("%d workers are done; rank 0 began with step %d, want the one after %v", done, last.hub.Firsts[1]["w0"].Step, newest)
+	}
+}
+
+// TestAnotherProgramsCheckpointStopsTheJob: it must not begin anew in that folder, and remove what is there in time.
+func TestAnotherProgramsCheckpointStopsTheJob(t *testing.T) {
+	dir := t.TempDir()
+	job(t, dir, 1, 8, nil)
+	before := names(t, dir)
+	s := NewState(nil)
+	Tensor(s, "another", make([]float32, 5))
+	err := Run(t.Context(), Options{Checkpoint: Checkpoint{Dir: dir}}, s, func(context.Context, *Session) error { return nil })
+	if err == nil || !strings.Contains(err.Error(), "another program") || !strings.Contains(err.Error(), "weights(int64") {
+		t.Errorf("error %v", err)
+	}
+	if after := names(t, dir); !slices.Equal(before, after) {
+		t.Errorf("%v became %v", before, after)
+	}
+}
+
+// TestTrainingDoesNotWaitForTheDisk: while a checkpoint is being written others that are due are left out, never two are
+// written at a time, and what is written is one commit whatever training does meanwhile.
+func TestTrainingDoesNotWaitForTheDisk(t *testing.T) {
+	s, dir := NewState(nil), t.TempDir()
+	tensor := make([]byte, 5*leafBytes)
+	Tensor(s, "tensor", tensor)
+	folder, err := checkpoint.Open(dir, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newSaver(t.Context(), folder, Checkpoint{Every: time.Nanosecond}, s, slog.New(slog.DiscardHandler))
+	commits := 0
+	for len(names(t, dir)) < 5 {
+		commits++
+		for i := range tensor {
+			tensor[i] = byte(commits)
+		}
+		s.step = uint64(commits)
+		if err := s.save(1); err != nil {
+			t.Fatal(err)
+		}
+		w.committed(false)
+		if files, _ := filepath.Glob(filepath.Join(dir, "*.unfinished")); len(files) > 1 {
+			t.Fatalf("%v are written at a time", files)
+		}
+	}
+	s.step++
+	if err := s.save(1); err != nil {
+		t.Fatal(err)
+	}
+	w.finish()
+	all := names(t, dir)
+	if len(all) > commits || all[0].Step != s.step {
+		t.Errorf("%d commits, %d checkpoints, the newest %v; want that of step %d", commits, len(all), all[0], s.step)
+	}
+	for _, n := range all {
+		if _, err := folder.Read(n, s.layout().String(), tensor); err != nil {
+			t.Error(err)
+		}
+		for i := range tensor {
+			if n.Step != s.step && tensor[i] != byte(n.Step) {
+				t.Fatalf("%v: byte %d is of another commit", n, i)
+			}
+		}
+	}
+	if files, _ := filepath.Glob(filepath.Join(dir, "*.unfinished")); len(files) > 0 {
+		t.Errorf("%v is left", files)
+	}
+}
+
+// TestNoticeOfPreemptionWritesACheckpoint though none is due.
+func TestNoticeOfPreemptionWritesACheckpoint(t *testing.T) {
+	dir := t.TempDir()
+	job(t, dir, 2, 0, func(f *fleet) {
+		f.every = 1000
+		f.options = func(_ string, o *Options) { o.Checkpoint = Checkpoint{Dir: dir, Every: time.Hour, Keep: 10} }
+		f.onStep = func(_ context.Context, w *worker, s *Session) error {
+			switch {
+			case s.Step() == 5 && w.name == "w1":
+				f.hub.Update(func() { f.hub.Leaving["w1"] = leavingNow })
+				eventually(t, func() bool { return s.news.get() == newsLeaving })
+			case s.Step() == 8:
+				eventually(t, func() bool { return len(names(t, dir)) == 1 })
+			}
+			return nil
+		}
+	})
+	if all := names(t, dir); len(all) != 2 || all[1].Step != 6 {
+		t.Errorf("there are %v, want one of step 6 and that of the end", all)
+	}
+}

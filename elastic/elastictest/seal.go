@@ -1,0 +1,107 @@
+package elastictest
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+)
+
+// touch wakes everybody who waits; the caller holds mu.
+func (h *Hub) touch() {
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// Update changes the hub and seals what can be sealed.
+func (h *Hub) Update(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f()
+	h.seal()
+	h.touch()
+}
+
+func (h *Hub) seal() {
+	newcomer := false
+	for token := range h.Alive {
+		j, in := h.Joined[token]
+		newcomer = newcomer || (in && j.Left == 0 && !j.Cold && !slices.Contains(h.Members, token))
+	}
+	if h.Generation > 0 && newcomer {
+		h.Planned = true
+	}
+	if len(h.Joined) == 0 || len(h.Done) > 0 || (h.Generation == 0 && len(h.Joined) < h.Size) {
+		return
+	}
+	for token := range h.Alive {
+		if _, in := h.Joined[token]; !in && !h.Removed[token] && (h.Generation == 0 || slices.Contains(h.Members, token)) {
+			return
+		}
+	}
+	next := make([]string, 0, len(h.Joined))
+	for token, j := range h.Joined {
+		if h.Removed[token] {
+			continue
+		}
+		if !j.Cold || h.Generation == 0 || !h.survivors() {
+			next = append(next, token)
+		}
+	}
+	if len(next) == 0 {
+		return
+	}
+	slices.SortFunc(next, func(a, b string) int {
+		return cmp.Or(cmp.Compare(seniority(h.Members, a), seniority(h.Members, b)), cmp.Compare(a, b))
+	})
+	h.Generation++
+	h.Members, h.Planned, h.Lost = next, false, -1
+	for _, token := range next {
+		delete(h.Joined, token)
+	}
+	if h.OnSeal != nil {
+		h.OnSeal(h.Generation, next)
+	}
+}
+
+// survivors tells whether anybody who holds the state is there.
+func (h *Hub) survivors() bool {
+	return slices.ContainsFunc(h.Members, func(token string) bool { return h.Alive[token] })
+}
+
+// holders are the members that a newcomer is told of.
+func (h *Hub) holders() map[int]string {
+	peers := map[int]string{}
+	for r, token := range h.Members {
+		peers[r] = h.Address[token]
+	}
+	return peers
+}
+
+func seniority(members []string, token string) int {
+	if i := slices.Index(members, token); i >= 0 {
+		return i
+	}
+	return len(members)
+}
+
+// Wait returns when f, called under the lock, is true; false after the poll's end.
+func (h *Hub) Wait(ctx context.Context, within time.Duration, f func() bool) bool {
+	t := time.NewTimer(within)
+	defer t.Stop()
+	for {
+		h.mu.Lock()
+		ok, changed := f(), h.changed
+		h.mu.Unlock()
+		if ok {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-t.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
