@@ -49,18 +49,17 @@ func (c *Communicator) among(ctx context.Context, ranks []int, k call, t Tensor)
 	if err != nil {
 		return err
 	}
-	end, err := c.take(ctx)
-	if err != nil {
+	if err := c.take(ctx); err != nil {
 		return err
 	}
-	defer end()
+	defer c.endTurn()
 	c.seq++
 	if c.opt.World == 1 {
 		return nil
 	}
 	k.seq, k.count, k.root = c.seq, uint64(t.Len()), inGroups
-	defer c.watch(ctx)()
-	c.calls.begin(k)
+	c.begin(ctx, k, len(t.Data))
+	defer c.finish()
 	if len(ranks) == 1 {
 		return nil
 	}
