@@ -39,7 +39,7 @@ func over(c *collective.Communicator) bool {
 	case <-c.Done():
 		return true
 	default:
-		return false
+		return c.Failed() != nil
 	}
 }
 
