@@ -111,7 +111,3 @@ func nameOf(ranks []int, op Op) uint32 {
 	}
 	return h | 2
 }
-
-// Done is closed soon after the communicator has failed or was closed: Failed tells which. It
-// is for what runs beside it and must end with it.
-func (c *Communicator) Done() <-chan struct{} { return c.life.Done() }
