@@ -26,8 +26,8 @@ type EngineOptions struct {
 	// multiple of 64.
 	ChunkBytes, Depth int
 	// Patience is the longest that NCCL may take for one step, see CommOptions. Zero: as long
-	// as the communicator works. Nothing else notices a process that is frozen, and not gone,
-	// while only NCCL waits for it.
+	// as the communicator works, which notices processes that are gone or frozen. It is for a
+	// GPU or an NCCL that hangs although its process runs.
 	Patience time.Duration
 	// StuckAfter is how long NCCL and the copies may take to end after a failure, before they
 	// are given up as stuck. Zero: 10 s.
@@ -93,6 +93,7 @@ type Engine struct {
 
 	life    context.Context //nolint:containedctx // the engine's own end; its cause is the failure
 	end     context.CancelCauseFunc
+	begun   chan struct{} // something is being carried out; holds one
 	broken  chan error    // what went wrong on this rank; holds one
 	over    chan struct{} // closed when nothing is under way any more
 	watched chan struct{} // closed when the watch has ended
@@ -135,7 +136,7 @@ func NewEngine(ctx context.Context, c *collective.Communicator, o EngineOptions)
 func newEngine(c *collective.Communicator, o EngineOptions, s *seat) *Engine {
 	e := &Engine{
 		comm: c, opt: o, seat: s,
-		broken: make(chan error, 1), over: make(chan struct{}), watched: make(chan struct{}),
+		begun: make(chan struct{}, 1), broken: make(chan error, 1), over: make(chan struct{}), watched: make(chan struct{}),
 	}
 	e.life, e.end = context.WithCancelCause(context.Background())
 	return e

@@ -75,9 +75,9 @@ func (c *cluster) do(t *testing.T, command, answer string) {
 	}
 }
 
-// kill has a member stop in a phase of a reduction, kills it, and checks that all others
-// name it.
-func (c *cluster) kill(t *testing.T, victim, phase string) {
+// lose has a member stop in a phase of a reduction, sends it a signal, SIGKILL or SIGSTOP,
+// and checks that all others name it.
+func (c *cluster) lose(t *testing.T, victim, phase string, by syscall.Signal) {
 	t.Helper()
 	for _, m := range c.ranks {
 		if m == victim {
@@ -89,10 +89,10 @@ func (c *cluster) kill(t *testing.T, victim, phase string) {
 	p := c.processes[victim]
 	p.expect(t, "stopped")
 	began := time.Now()
-	if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
+	ok(t, p.cmd.Process.Signal(by))
+	if by == syscall.SIGKILL {
+		_ = p.cmd.Wait()
 	}
-	_ = p.cmd.Wait()
 	delete(c.processes, victim)
 	delete(c.addresses, victim)
 	var last time.Duration
@@ -110,7 +110,7 @@ func (c *cluster) kill(t *testing.T, victim, phase string) {
 		ok(t, err)
 		last = max(last, time.Unix(0, at).Sub(began))
 	}
-	t.Logf("%s killed in %s: all others knew after %.1f ms", victim, phase, float64(last.Microseconds())/1000)
+	t.Logf("%s %v in %s: all others knew after %.1f ms", victim, by, phase, float64(last.Microseconds())/1000)
 	c.ranks = rest
 }
 
@@ -150,7 +150,7 @@ func TestAKillInEveryPhaseIsNamedAndTheRestGoOn(t *testing.T) {
 			c := newCluster(t, test.version, test.env...)
 			c.form(t, test.members)
 			for _, k := range test.kills {
-				c.kill(t, k[0], k[1])
+				c.lose(t, k[0], k[1], syscall.SIGKILL)
 				how := c.form(t, strings.Join(c.ranks, " "))
 				t.Log(how)
 				c.do(t, "check brief", "right")
@@ -160,4 +160,13 @@ func TestAKillInEveryPhaseIsNamedAndTheRestGoOn(t *testing.T) {
 			c.end(t)
 		})
 	}
+}
+
+func TestAFrozenProcessIsNamedAlsoWhereOnlyNCCLWaitsForIt(t *testing.T) {
+	c := newCluster(t, 23007, "NCCL_TEST_STALL=2000")
+	c.form(t, "a0 a1 a2")
+	c.lose(t, "a1", "gather", syscall.SIGSTOP)
+	c.form(t, strings.Join(c.ranks, " "))
+	c.do(t, "check brief", "right")
+	c.end(t)
 }

@@ -140,8 +140,11 @@ func (c *Comm) issue(ops []Operation) (Code, error) {
 func (w *Work) mark() (err error) {
 	if w.event, err = w.comm.dev.mark(w.comm.stream.handle); err != nil {
 		w.comm.fail(err) // nobody can wait for what was queued
+		return err
 	}
-	return err
+	w.comm.newest = w
+	w.comm.underWay.Store(true)
+	return nil
 }
 
 // Wait returns when the operations are done on the GPU, or the communicator has

@@ -28,6 +28,7 @@ type member struct {
 	device   *Device
 	endpoint *collective.Endpoint
 	jam      *jam
+	open     int // descriptors at the begin
 	comm     *collective.Communicator
 	engine   *Engine
 }
@@ -48,6 +49,9 @@ func playMember() error {
 	}
 	transport, err := tcp.Listen(tcp.Options{})
 	if err != nil {
+		return err
+	}
+	if m.open, err = descriptors(); err != nil {
 		return err
 	}
 	m.jam = &jam{Transport: transport}
@@ -79,7 +83,7 @@ func (m *member) form(words []string) (string, error) {
 	}
 	m.comm, err = collective.New(m.ctx, collective.Options{
 		Job: "job", Token: "t", Generation: uint64(atoi(words[0])), Rank: atoi(words[1]), World: len(addresses), Endpoint: m.endpoint,
-		StallAfter: patience,
+		StallAfter: stall(),
 		Peers:      func(_ context.Context, rank int) (string, error) { return addresses[rank], nil },
 	})
 	if err != nil {
@@ -96,6 +100,15 @@ func (m *member) form(words []string) (string, error) {
 		return "", err
 	}
 	return "formed " + m.engine.Describe(), nil
+}
+
+// stall is how long a process may be silent, in milliseconds: as long as the test lasts if it
+// does not say otherwise, for machines that run many tests are slow.
+func stall() time.Duration {
+	if s := os.Getenv("NCCL_TEST_STALL"); s != "" {
+		return time.Duration(atoi(s)) * time.Millisecond
+	}
+	return patience
 }
 
 // check runs the suite: "all" of it, or a part.
@@ -185,7 +198,17 @@ func (m *member) end([]string) (string, error) {
 			err = errors.Join(err, fmt.Errorf("%d %s are left", n, k))
 		}
 	}
-	return "ended", errors.Join(err, goleak.Find())
+	n, failed := descriptors()
+	if n != m.open-1 { // the listener's
+		err = errors.Join(err, fmt.Errorf("%d descriptors are open, not %d", n, m.open-1))
+	}
+	return "ended", errors.Join(err, failed, goleak.Find())
+}
+
+// descriptors is how many this process has open.
+func descriptors() (int, error) {
+	list, err := os.ReadDir("/proc/self/fd")
+	return len(list), err
 }
 
 // jam is a transport that stops in the middle of what it sends, like the network of a

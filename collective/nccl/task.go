@@ -65,6 +65,10 @@ func (e *Engine) start(ctx context.Context, name string, on *Stream, run func(co
 	q.waiting = append(q.waiting, t)
 	if !q.running {
 		q.running = true
+		select {
+		case e.begun <- struct{}{}:
+		default: // the watch has not yet heard of the time before
+		}
 		q.runs.Go(e.serve)
 	}
 	return t

@@ -22,13 +22,7 @@ func (e *Engine) watch() {
 	if e.local != nil {
 		native = e.local.life.Done()
 	}
-	select {
-	case <-e.comm.Done():
-	case <-native:
-		e.blame(e.local.Err())
-	case cause := <-e.broken:
-		e.blame(cause)
-	case <-e.over:
+	if e.attend(native) {
 		return
 	}
 	failure := e.comm.Failed()
@@ -41,6 +35,51 @@ func (e *Engine) watch() {
 		e.stuck = err
 		e.queue.mu.Unlock()
 	}
+}
+
+// vigilEvery is how often the engine looks whether it still waits for other ranks.
+const vigilEvery = 50 * time.Millisecond
+
+// attend returns when the generation fails, with false, or when the engine is being left.
+// NCCL does not notice a process that is frozen, nor one of this host that is gone: while it
+// works the communicator watches over them.
+func (e *Engine) attend(native <-chan struct{}) (over bool) {
+	vigil := time.NewTicker(vigilEvery)
+	vigil.Stop()
+	relax := func() {}
+	defer func() { vigil.Stop(); relax() }()
+	for awaits := false; ; {
+		select {
+		case <-e.begun:
+			if !awaits {
+				awaits, relax = true, e.comm.Await()
+				vigil.Reset(vigilEvery)
+			}
+		case <-vigil.C:
+			if !e.busy() {
+				awaits = false
+				vigil.Stop()
+				relax()
+			}
+		case <-e.comm.Done():
+			return false
+		case <-native:
+			e.blame(e.local.Err())
+			return false
+		case cause := <-e.broken:
+			e.blame(cause)
+			return false
+		case <-e.over:
+			return true
+		}
+	}
+}
+
+// busy says whether a task may be waiting for other ranks.
+func (e *Engine) busy() bool {
+	e.queue.mu.Lock()
+	defer e.queue.mu.Unlock()
+	return e.queue.running || e.local != nil && e.local.underWay.Load()
 }
 
 // blame tells all ranks of an error of this one, unless they know better.
