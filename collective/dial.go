@@ -80,7 +80,7 @@ func (c *Communicator) introduce(conn net.Conn, rank int, why purpose, stream in
 	case replyWelcome:
 		return nil
 	case replyFailed:
-		if failure, ok := decodeVerdict(detail, c.opt.Generation, c.opt.World); ok {
+		if failure, ok := c.told(detail); ok {
 			return failure
 		}
 	}

@@ -98,6 +98,16 @@ func (c *Communicator) verdict() []byte {
 	return encodeVerdict(ErrClosed, c.opt.Rank)
 }
 
+// told is the reverse, for what a peer says. That this rank has left is no news to it.
+func (c *Communicator) told(b []byte) (error, bool) {
+	failure, ok := decodeVerdict(b, c.opt.Generation, c.opt.World)
+	var lost *PeerLostError
+	if c.closing.Load() && errors.As(failure, &lost) && lost.Rank == c.opt.Rank {
+		return ErrClosed, ok
+	}
+	return failure, ok
+}
+
 // blame fails the communicator for a broken connection, unless the neighbour's endpoint
 // knows another reason, or it arrives within the grace.
 func (c *Communicator) blame(rank int, cause error) {
@@ -136,7 +146,7 @@ func (c *Communicator) blame(rank int, cause error) {
 
 // isVerdict tells how a generation ended from why a connection could not be made.
 func isVerdict(err error) bool {
-	return errors.Is(err, ErrPeerLost) || errors.Is(err, ErrAborted) || errors.Is(err, ErrDiverged)
+	return errors.Is(err, ErrPeerLost) || errors.Is(err, ErrAborted) || errors.Is(err, ErrDiverged) || errors.Is(err, ErrClosed)
 }
 
 // exhausted tells errors that a peer can not help: descriptors have run out here.

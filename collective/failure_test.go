@@ -95,56 +95,6 @@ func TestAContextThatEndedBeforeTheTurnHarmsNobody(t *testing.T) {
 	mustAll(t, 2, func(r int) error { return comms[r].Barrier(soon(t)) })
 }
 
-func TestDivergedProgramsAreToldApart(t *testing.T) {
-	onEachFabric(t, func(t *testing.T, f fabric) {
-		ops := map[string]func(ctx context.Context, c *Communicator) error{
-			"length": func(ctx context.Context, c *Communicator) error {
-				return Allreduce(ctx, c, make([]float32, 10+c.Rank()/2), Sum)
-			},
-			"zero": func(ctx context.Context, c *Communicator) error {
-				return Allreduce(ctx, c, make([]float32, 100000*(c.Rank()/2)), Sum)
-			},
-			"dtype": func(ctx context.Context, c *Communicator) error {
-				if c.Rank() == 1 {
-					return Allreduce(ctx, c, make([]int32, 10), Sum)
-				}
-				return Allreduce(ctx, c, make([]float32, 10), Sum)
-			},
-			"op": func(ctx context.Context, c *Communicator) error {
-				return Allreduce(ctx, c, make([]float32, 10), Op(c.Rank()%2))
-			},
-			"method": func(ctx context.Context, c *Communicator) error {
-				if c.Rank() == 1 {
-					return c.Barrier(ctx)
-				}
-				return Allreduce(ctx, c, make([]float32, 10), Sum)
-			},
-			"gather": func(ctx context.Context, c *Communicator) error {
-				n := 3 + c.Rank()
-				return Allgather(ctx, c, make([]float32, n), make([]float32, n*c.World()))
-			},
-			"root": func(ctx context.Context, c *Communicator) error {
-				return errors.Join(Broadcast(ctx, c, make([]float32, 10), c.Rank()%2), c.Barrier(ctx))
-			},
-		}
-		i := 0
-		for name, op := range ops {
-			i += 10
-			base := i
-			t.Run(name, func(t *testing.T) {
-				comms := group(t, fabric{f.name, func(t testing.TB, k int) Transport { return f.listen(t, base+k) }}, 4, nil)
-				ctx := soon(t)
-				for rank, err := range each(4, func(rank int) error { return op(ctx, comms[rank]) }) {
-					var d *DivergedError
-					if !errors.As(err, &d) || d.Mine == "" || d.Theirs == "" || d.Mine == d.Theirs {
-						t.Errorf("rank %d: %v", rank, err)
-					}
-				}
-			})
-		}
-	})
-}
-
 func TestADirectMessageOfAnotherLengthFailsBothSides(t *testing.T) {
 	comms := group(t, fabrics()[1], 2, nil)
 	errs := each(2, func(rank int) error {

@@ -139,7 +139,7 @@ func (l *link) handle(b []byte) error {
 	case frameByeAck:
 		l.settle()
 	case frameAbort:
-		failure, ok := decodeVerdict(text, l.c.opt.Generation, l.c.opt.World)
+		failure, ok := l.c.told(text)
 		if !ok {
 			return errFrame
 		}

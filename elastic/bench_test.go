@@ -88,8 +88,8 @@ func BenchmarkName(b *testing.B) {
 	ratio(b, size, reference, measured)
 }
 
-// BenchmarkSync compares bringing a newcomer a state over TCP, hashes and tensors included, with Communicator.Send and
-// Recv of as many bytes in leaves to one of them. The holders know the hash of their commit, as after a rejoin. With
+// BenchmarkSync compares bringing newcomers a state over TCP, hashes and tensors included, with Communicator.Send and
+// Recv of as many bytes in leaves: from as many holders to one newcomer. The holders know the hash of their commit, as after a rejoin. With
 // several newcomers the rate is that of all: here they share two cores, elsewhere each has a network of its own.
 func BenchmarkSync(b *testing.B) {
 	const size = 256 << 20
@@ -113,6 +113,7 @@ func BenchmarkSync(b *testing.B) {
 				copy(states[r].spare.data, states[r].held.data)
 				states[r].name()
 			}
+			to := filled(size, 3)
 			var reference, measured time.Duration
 			for b.Loop() {
 				for r := range world {
@@ -126,7 +127,7 @@ func BenchmarkSync(b *testing.B) {
 					}
 				}
 				generation++
-				d, m := syncOnce(b, endpoints, states)
+				d, m := syncOnce(b, endpoints, states, c.holders, to)
 				reference, measured = reference+d, measured+m
 			}
 			ratio(b, size, reference, measured/time.Duration(c.newcomers))
@@ -137,7 +138,7 @@ func BenchmarkSync(b *testing.B) {
 var generation uint64
 
 // syncOnce runs a sync and its reference in one generation.
-func syncOnce(b *testing.B, endpoints []*collective.Endpoint, states []*State) (reference, measured time.Duration) {
+func syncOnce(b *testing.B, endpoints []*collective.Endpoint, states []*State, holders int, to []byte) (reference, measured time.Duration) {
 	world := len(states)
 	comms, errs := make([]*collective.Communicator, world), make([]error, world)
 	all := func(f func(rank int) error) time.Duration {
@@ -166,22 +167,24 @@ func syncOnce(b *testing.B, endpoints []*collective.Endpoint, states []*State) (
 		_, err := states[r].sync(ctx, comms[r], generation)
 		return err
 	})
-	to := filled(states[0].size, 3)
-	reference = all(func(r int) error {
-		for i := range leaves(states[0].size) {
-			switch r {
-			case 0:
-				if err := comms[r].Send(ctx, world-1, leaf(states[0].held.data, i)); err != nil {
-					return err
-				}
-			case world - 1:
-				if err := comms[r].Recv(ctx, 0, leaf(to, i)); err != nil {
-					return err
+	var wait sync.WaitGroup
+	began := time.Now()
+	for h := range holders {
+		stripe := func(move func(p []byte) error, data []byte) {
+			for i := h; i < leaves(len(data)); i += holders {
+				if err := move(leaf(data, i)); err != nil {
+					b.Error(err)
+					return
 				}
 			}
 		}
-		return nil
-	})
+		wait.Go(func() {
+			stripe(func(p []byte) error { return comms[h].Send(ctx, holders, p) }, states[h].held.data)
+		})
+		wait.Go(func() { stripe(func(p []byte) error { return comms[holders].Recv(ctx, h, p) }, to) })
+	}
+	wait.Wait()
+	reference = time.Since(began)
 	all(func(r int) error { return comms[r].Close() })
 	return reference, measured
 }

@@ -9,7 +9,7 @@ import (
 // mark is the hash of a leaf. Its only enemy is chance: who knows the token of a generation can do worse than to forge a
 // leaf. So it need not withstand an attack, but two different leaves must never have the same mark by accident, and it
 // must cost little beside moving the leaf: XXH3 of 128 bits (github.com/Cyan4973/xxHash, doc/xxhash_spec.md), which reads a
-// leaf that is in the cache at about 90 GB/s on a core, and one that is not as fast as the memory gives it. GMAC makes 8 (ADR 16).
+// leaf that is in the cache at about 90 GB/s on a core, and one that is not as fast as the memory gives it. GMAC makes 8 (ADR 19).
 type mark [16]byte
 
 func markOf(leaf []byte) mark { return xxh3.Hash128(leaf).Bytes() }

@@ -16,14 +16,17 @@ import (
 func sessions(t *testing.T, world int, f func(ctx context.Context, s *Session) error) []error {
 	t.Helper()
 	network, errs := inproc.NewNetwork(), make([]error, world)
-	var wait sync.WaitGroup
+	endpoints := make([]*collective.Endpoint, world) // all listen before one dials
 	for rank := range world {
 		l, err := network.Listen(fmt.Sprint(rank))
 		if err != nil {
 			t.Fatal(err)
 		}
+		endpoints[rank] = collective.NewEndpoint(l)
+	}
+	var wait sync.WaitGroup
+	for rank, e := range endpoints {
 		wait.Go(func() {
-			e := collective.NewEndpoint(l)
 			defer func() { _ = e.Close() }()
 			c, err := collective.New(t.Context(), collective.Options{
 				Job: "j", Generation: 1, Rank: rank, World: world, Endpoint: e,
