@@ -192,7 +192,7 @@ func (s *suite) run(brief bool) error {
 	for _, t := range types {
 		for _, op := range ops {
 			for _, n := range lengths {
-				if n > 1000 && op > collective.Average {
+				if n > 1000 && op > collective.Average || n != 37 && t != kernel.Float32 && op > collective.Sum {
 					continue
 				}
 				if err := s.reduces(t, op, n); err != nil {

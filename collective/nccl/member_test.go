@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -28,7 +29,7 @@ type member struct {
 	device   *Device
 	endpoint *collective.Endpoint
 	jam      *jam
-	open     int // descriptors at the begin
+	open     []string // descriptors at the begin
 	comm     *collective.Communicator
 	engine   *Engine
 }
@@ -198,17 +199,24 @@ func (m *member) end([]string) (string, error) {
 			err = errors.Join(err, fmt.Errorf("%d %s are left", n, k))
 		}
 	}
-	n, failed := descriptors()
-	if n != m.open-1 { // the listener's
-		err = errors.Join(err, fmt.Errorf("%d descriptors are open, not %d", n, m.open-1))
+	err = errors.Join(err, goleak.Find()) // it waits for goroutines that are ending
+	open, failed := descriptors()
+	if len(open) != len(m.open)-1 { // the listener's
+		err = errors.Join(err, fmt.Errorf("descriptors %v are open, and at the begin %v", open, m.open))
 	}
-	return "ended", errors.Join(err, failed, goleak.Find())
+	return "ended", errors.Join(err, failed)
 }
 
-// descriptors is how many this process has open.
-func descriptors() (int, error) {
-	list, err := os.ReadDir("/proc/self/fd")
-	return len(list), err
+// descriptors is what this process has open.
+func descriptors() (open []string, err error) {
+	const folder = "/proc/self/fd"
+	list, err := os.ReadDir(folder)
+	for _, f := range list {
+		if target, err := os.Readlink(filepath.Join(folder, f.Name())); err == nil {
+			open = append(open, f.Name()+" "+target)
+		}
+	}
+	return open, err
 }
 
 // jam is a transport that stops in the middle of what it sends, like the network of a
