@@ -13,7 +13,8 @@ import (
 	"github.com/regroup-io/regroup/collective/kernel"
 )
 
-// waiting starts a reduction on all engines but some, and returns how it ends on each.
+// waiting starts a reduction on all engines but some, and returns how it ends on each. Where
+// NCCL waits for one of those, it has begun.
 func waiting(t *testing.T, engines map[int]*Engine, without ...int) map[int]<-chan error {
 	t.Helper()
 	ends := map[int]<-chan error{}
@@ -32,6 +33,9 @@ func waiting(t *testing.T, engines map[int]*Engine, without ...int) map[int]<-ch
 		end := make(chan error, 1)
 		go func() { end <- task.Wait(soon(t)) }()
 		ends[m] = end
+		if slices.ContainsFunc(without, func(w int) bool { return engines[w].at.node == e.at.node }) {
+			waitFor(t, e.local.underWay.Load)
+		}
 	}
 	return ends
 }

@@ -54,7 +54,7 @@ func (e *Engine) carryOn(ctx context.Context, old *Comm, all []card, plans []pla
 	}
 	if e.local == nil && old != nil {
 		// Nobody here needs it. All ranks of the node are at this point.
-		if err := old.Abort(ctx, errReplaced); err != nil {
+		if err := e.replace(ctx, old); err != nil {
 			return err
 		}
 	}
@@ -77,6 +77,13 @@ func (e *Engine) carryOn(ctx context.Context, old *Comm, all []card, plans []pla
 		Stream: e.seat.stream, Patience: e.opt.Patience,
 	})
 	return err
+}
+
+// replace ends a communicator in whose place another comes.
+func (e *Engine) replace(ctx context.Context, c *Comm) error {
+	ctx, cancel := context.WithTimeout(ctx, e.opt.StuckAfter)
+	defer cancel()
+	return c.Abort(ctx, errReplaced)
 }
 
 var errReplaced = errors.New("another communicator takes its place")
@@ -111,7 +118,7 @@ func (e *Engine) tryShrink(ctx context.Context, old *Comm, all []card, plans []p
 	}
 	if made := e.local; made != nil && plans[mine] == anew {
 		e.local = nil
-		return made.Abort(ctx, errReplaced)
+		return e.replace(ctx, made)
 	}
 	return nil
 }
