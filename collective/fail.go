@@ -5,6 +5,8 @@ import (
 	"errors"
 	"syscall"
 	"time"
+
+	"github.com/regroup-io/regroup/collective/shm"
 )
 
 const (
@@ -120,6 +122,10 @@ func (c *Communicator) blame(rank int, cause error) {
 	}
 	if c.left(rank) {
 		cause = ErrLeft
+	}
+	if errors.Is(cause, shm.ErrDead) { // nobody is left to be asked
+		c.fail(c.lost(rank, cause))
+		return
 	}
 	// A process that died refuses the connection at once. One that merely left tells
 	// why, so that a loaded machine on which the abort is late blames nobody wrongly.
