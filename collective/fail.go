@@ -212,7 +212,7 @@ func (c *Communicator) monitor() {
 			// Counted in ticks of this process, and not in time: if we ourselves were
 			// stopped, we wake up to one tick and not to a silent world.
 			looks := c.looks.Add(1)
-			waits := c.busy.Load() > 0 && looks-c.waitingSince.Load() > beatsPerStall*looksPerBeat
+			waits := c.waitsLong(looks)
 			if looks%looksPerBeat == 0 {
 				c.waits.turn(c.opt.Rank, c.waited(), time.Now())
 			}
