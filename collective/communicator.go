@@ -39,6 +39,7 @@ type Communicator struct {
 	shares    chan share   // from the other ranks of this machine
 	sharing   map[int]bool // of those
 	paths     map[int]*path
+	vigils    []func() // that end them
 	closeOnce sync.Once
 
 	turn    turn            // of collective operations
@@ -107,7 +108,11 @@ func (c *Communicator) join(ctx context.Context) error {
 		}
 	}
 	c.opt.Endpoint.maps.Prune() // the arenas of processes that are not in this generation
-	return c.report()
+	if err := c.report(); err != nil {
+		return err
+	}
+	c.keepVigil()
+	return nil
 }
 
 // spinsFor is how often a thread that waits for a message looks for it before it sleeps:
@@ -196,6 +201,7 @@ func (c *Communicator) close() {
 		}
 	}
 	c.settle(links)
+	c.endVigil()
 	c.opt.Endpoint.unregister(c, c.verdict())
 	close(c.quit)
 	c.endLife(ErrClosed)

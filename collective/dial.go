@@ -115,7 +115,7 @@ func (c *Communicator) admit(h hello) (replyCode, []byte) {
 		return replyMismatch, []byte("the two differ in ChunkBytes, Streams, Table or NoSharedMemory, or in what they know of LocalSize")
 	case h.stall != c.opt.StallAfter:
 		return replyMismatch, fmt.Appendf(nil, "StallAfter is %v here, %v there", c.opt.StallAfter, h.stall)
-	case h.purpose == forRing && !c.isBehind(h.from):
+	case (h.purpose == forRing || h.purpose == forVigil) && !c.isBehind(h.from):
 		return replyMismatch, fmt.Appendf(nil, "rank %d does not dial rank %d", h.from, c.opt.Rank)
 	case h.purpose == forShare && !c.isLocal(h.from):
 		return replyMismatch, fmt.Appendf(nil, "rank %d is not on the machine of rank %d", h.from, c.opt.Rank)
@@ -145,8 +145,12 @@ func (c *Communicator) admit(h hello) (replyCode, []byte) {
 // adopt takes over a connection that was admitted; err is what went wrong in
 // telling the peer so.
 func (c *Communicator) adopt(h hello, conn net.Conn, err error) {
-	if h.purpose == forProbe {
+	if h.purpose == forProbe || h.purpose == forVigil && err != nil {
 		_ = conn.Close()
+		return
+	}
+	if h.purpose == forVigil {
+		c.holdOn(h.from, conn)
 		return
 	}
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 // acceptance must be authentic.
 const (
 	magic        = "RGRP"
-	wireVersion  = 2
+	wireVersion  = 3
 	greetingLen  = 24
 	challengeLen = 16
 	helloFixed   = 4 + 4 + 4 + 8 + 8 + 8 + 3 + 1
@@ -38,6 +38,7 @@ const (
 	forDirect
 	forProbe // only to see that the process answers; closed after the reply
 	forShare // to agree on memory to share, to the first rank of a machine
+	forVigil // to end when the process dies; see keepVigil
 	forVisit // from outside of the generation, to the endpoint's host; the ranks mean nothing
 )
 

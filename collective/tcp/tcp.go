@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/regroup-io/regroup/collective/vigil"
 )
 
 // Options say where to listen.
@@ -112,6 +114,12 @@ func (t *Transport) Accept(ctx context.Context) (net.Conn, error) {
 		return nil, err
 	}
 	return t.tune(conn)
+}
+
+// Hold takes over a connection on which nothing is ever sent: ended is called in the moment in
+// which the process at the other end, which holds it too, has died. See package vigil.
+func (t *Transport) Hold(conn net.Conn, ended func()) (release func(), err error) {
+	return vigil.Hold(conn, ended)
 }
 
 // Close stops listening. Connections live on; whoever has them closes them.
