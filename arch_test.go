@@ -1,6 +1,7 @@
 package regroup_test
 
 import (
+	"debug/elf"
 	"encoding/json"
 	"errors"
 	"go/ast"
@@ -160,7 +161,10 @@ func TestImports(t *testing.T) {
 
 // TestCommandStaysStatic: purego would make the static binary dynamic, so NCCL lives in workers.
 func TestCommandStaysStatic(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", "./cmd/regroup").Output()
+	without := append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
+	list := exec.Command("go", "list", "-deps", "./cmd/regroup")
+	list.Env = without
+	out, err := list.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,6 +174,26 @@ func TestCommandStaysStatic(t *testing.T) {
 		}
 		if dep == "testing" {
 			t.Error("cmd/regroup depends on testing: a package for tests has got into it")
+		}
+	}
+	binary := filepath.Join(t.TempDir(), "regroup")
+	build := exec.Command("go", "build", "-o", binary, "./cmd/regroup")
+	build.Env = without
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	f, err := elf.Open(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	libraries, err := f.ImportedLibraries()
+	if err != nil || len(libraries) > 0 {
+		t.Errorf("bin/regroup needs %v, or: %v", libraries, err)
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			t.Error("bin/regroup asks for a loader of dynamic libraries")
 		}
 	}
 }

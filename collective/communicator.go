@@ -60,6 +60,7 @@ type Communicator struct {
 
 	looks        atomic.Int64 // ticks of the monitor
 	waitingSince atomic.Int64 // the tick since which operations have been running all the time
+	beside       beside
 
 	reports atomic.Bool // New returns without an error: failures go to OnFailure
 }

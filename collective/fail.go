@@ -5,6 +5,8 @@ import (
 	"errors"
 	"syscall"
 	"time"
+
+	"github.com/regroup-io/regroup/collective/shm"
 )
 
 const (
@@ -121,6 +123,10 @@ func (c *Communicator) blame(rank int, cause error) {
 	if c.left(rank) {
 		cause = ErrLeft
 	}
+	if errors.Is(cause, shm.ErrDead) { // nobody is left to be asked
+		c.fail(c.lost(rank, cause))
+		return
+	}
 	// A process that died refuses the connection at once. One that merely left tells
 	// why, so that a loaded machine on which the abort is late blames nobody wrongly.
 	limit, cancel := context.WithTimeoutCause(c.life, askFor, ErrSilent)
@@ -206,7 +212,7 @@ func (c *Communicator) monitor() {
 			// Counted in ticks of this process, and not in time: if we ourselves were
 			// stopped, we wake up to one tick and not to a silent world.
 			looks := c.looks.Add(1)
-			waits := c.busy.Load() > 0 && looks-c.waitingSince.Load() > beatsPerStall*looksPerBeat
+			waits := c.waitsLong(looks)
 			if looks%looksPerBeat == 0 {
 				c.waits.turn(c.opt.Rank, c.waited(), time.Now())
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/elastictest"
 )
 
@@ -364,6 +365,50 @@ func TestFirstStepIsToldUntilItIsHeard(t *testing.T) {
 		t.Error("the agent never heard of the first step")
 	}
 	r.close()
+}
+
+func TestReportsNameTheSlowestRank(t *testing.T) {
+	const workers = 3
+	f := newFleet(t, workers)
+	f.options = func(_ string, o *Options) { o.StallAfter = 400 * time.Millisecond } // heartbeats are as frequent as it is short
+	slow := -1
+	named := func() (all bool) { // by all, at last: while they begin, it may be another
+		f.hub.Update(func() {
+			all = len(f.hub.Slowest) == workers
+			for _, s := range f.hub.Slowest {
+				all = all && s.Rank == slow && s.Share > 0
+			}
+		})
+		return all
+	}
+	f.onStep = func(_ context.Context, w *worker, s *Session) error {
+		if w.name == "w1" {
+			f.hub.Update(func() { slow = s.Rank })
+		}
+		if s.Step() == 1 { // as many more reductions as it takes
+			over := make([]int32, 1)
+			for end := time.Now().Add(hangs); over[0] == 0; {
+				if w.name == "w1" {
+					time.Sleep(5 * time.Millisecond) // its work
+				}
+				if named() || time.Now().After(end) {
+					over[0] = 1
+				}
+				s.progress()
+				if err := collective.Allreduce(t.Context(), s.Comm(), over, collective.Max); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	for i := range workers {
+		f.start(fmt.Sprint("w", i))
+	}
+	f.finish()
+	if !named() {
+		t.Errorf("named are %+v, want rank %d by all", f.hub.Slowest, slow)
+	}
 }
 
 func TestMetricsThatJSONCannotSayAreLeftOut(t *testing.T) {

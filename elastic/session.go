@@ -51,6 +51,9 @@ func (s *Session) progress() {
 	if s.Rank == 0 {
 		r.Metrics = s.metrics
 	}
+	if slow, ok := s.comm.Slowest(); ok {
+		r.Slowest = &wire.Straggler{Rank: slow.Rank, Share: slow.Share}
+	}
 	if s.first == nil || s.state.step == s.state.held.step {
 		s.reporter.tell(&r, nil, nil)
 		return

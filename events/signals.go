@@ -35,6 +35,13 @@ type Progress struct {
 	Metrics    map[string]float64 `json:"metrics,omitempty"`
 	Ledger     *Ledger            `json:"ledger,omitempty"` // as of the last commit, when it has changed
 	Commit     *Commit            `json:"commit,omitempty"`
+	Slowest    *Straggler         `json:"slowest,omitempty"` // of this generation, as this worker knows it
+}
+
+// Straggler is the rank that the others wait for, and by which share of its time, 0 to 1, the median rank waits longer.
+type Straggler struct {
+	Rank  int     `json:"rank"`
+	Share float64 `json:"share"`
 }
 
 // Silence is discovery's own observation that a node was not heard for some time (made by liveness, not sent).

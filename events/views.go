@@ -222,6 +222,7 @@ type JobView struct {
 	Charges     []Charge           `json:"charges,omitempty"`  // the newest failures that were charged, oldest first
 	Step        uint64             `json:"step"`               // newest one that was told or, at most every 5 s, heard of
 	StepAt      time.Time          `json:"step_at,omitzero"`   // when it was stored
+	Slowest     *Straggler         `json:"slowest,omitempty"`  // of Generation, heard with Step; nil = the ranks are about as fast
 	Ledger      Ledger             `json:"ledger"`
 	Metrics     map[string]float64 `json:"metrics,omitempty"`
 	FirstError  *WorkerView        `json:"first_error,omitempty"` // the first failure in event order

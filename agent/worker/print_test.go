@@ -71,6 +71,9 @@ func (p *player) print(a Action) string {
 		if x.Ledger != nil {
 			s += fmt.Sprintf(" ledger %d of %d", x.Ledger.Epochs[0].Count, x.Ledger.Samples)
 		}
+		if x.Slowest != nil {
+			s += fmt.Sprintf(" slowest is %d", x.Slowest.Rank)
+		}
 		return s
 	case Record:
 		return fmt.Sprintf("span %s %q %s in %s", a.Span.Service, a.Span.Name, a.Span.End.Sub(a.Span.Start), traceName(a.Span.Parent))

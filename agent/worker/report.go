@@ -25,7 +25,7 @@ func (t *turn) reported(in WorkerReported) {
 		return
 	}
 	t.touch(w)
-	w.progress.Step, w.progress.Samples = r.Step, r.Samples
+	w.progress.Step, w.progress.Samples, w.progress.Slowest = r.Step, r.Samples, straggler(r.Slowest, w.world)
 	if r.Metrics != nil {
 		w.progress.Metrics = maps.Clone(r.Metrics)
 	}
@@ -131,6 +131,14 @@ func ledger(l wire.Ledger) events.Ledger {
 		out.Epochs = append(out.Epochs, events.LedgerEpoch(e))
 	}
 	return out
+}
+
+// straggler reads whom a worker names; nonsense names nobody.
+func straggler(s *wire.Straggler, world int) *events.Straggler {
+	if s == nil || s.Rank < 0 || s.Rank >= world || !(s.Share >= 0 && s.Share <= 1) {
+		return nil
+	}
+	return &events.Straggler{Rank: s.Rank, Share: s.Share}
 }
 
 func sameLedger(a, b events.Ledger) bool {

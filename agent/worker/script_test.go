@@ -94,6 +94,9 @@ func (p *player) command(f []string) {
 		})
 	case "report":
 		r := wire.Report{Generation: uint64(a.num("gen")), Step: uint64(a.num("step"))}
+		if a.has("slowest") {
+			r.Slowest = &wire.Straggler{Rank: a.num("slowest"), Share: 0.5}
+		}
 		if a.has("first") {
 			r.First = &wire.FirstStep{Survivor: true, AbortMS: 5, RejoinMS: 20, SyncMS: 3, StepMS: 2}
 			if a.has("checkpoint") {

@@ -71,9 +71,14 @@ type Comm struct {
 	// fields keep the two from being collected.
 	self, child *uintptr
 
-	turn chan struct{}   // holds one: who may launch
+	turn    chan struct{} // holds one: who may launch
+	revoked bool          // guarded by turn: it is failed and quiet, and can be shrunk
+
 	life context.Context //nolint:containedctx // the communicator's own end; its cause is the failure
 	end  context.CancelCauseFunc
+
+	newest   *Work       // of the device's thread; nil = it is done
+	underWay atomic.Bool // the newest may still be; asked with each look
 
 	began     atomic.Bool // somebody has it, and may be told of its failure
 	failing   sync.Once
@@ -249,6 +254,17 @@ func (c *Comm) look() {
 	if _, err := c.state(); err != nil {
 		delete(c.dev.watched, c)
 		c.fail(err)
+		return
+	}
+	if w := c.newest; w != nil {
+		passed := w.event == 0
+		if !passed {
+			passed, _ = c.dev.passed(w.event) // an error is for who waits
+		}
+		if passed {
+			c.newest = nil
+			c.underWay.Store(false)
+		}
 	}
 }
 

@@ -24,15 +24,20 @@
 // is void and its output holds anything: who wants to try again keeps the input.
 //
 // NCCL does not notice every death: inside one host its kernels spin for ever on the
-// memory of a process that is gone. To notice is the business of the control plane,
-// which then calls Abort or Reform on every rank that is left.
+// memory of a process that is gone. Whoever uses a Comm by itself must notice, and then
+// call Abort or Reform on every rank that is left. An Engine does both: it has a
+// collective.Communicator that says who is lost, and shares its fate.
+//
+//	NewEngine ──── operations ──── Next, in the next generation ──── Close
+//
+// It reduces inside a node through NCCL, and between nodes through pinned memory of the
+// host and the Communicator. Where there is no GPU the Communicator alone is used.
 //
 // # What the package does not do
 //
-// It starts no collective by itself, knows nothing of who takes part, and copies no
-// data but in Stage. Two communicators of one process must be launched in the same
-// order on all ranks. Only NCCL 2.14 and newer can be used; Features says what the
-// library at hand can do beyond that.
+// A Comm knows nothing of who takes part. Two communicators of one process must be
+// launched in the same order on all ranks. Only NCCL 2.14 and newer can be used;
+// Features says what the library at hand can do beyond that.
 //
 // NCCL reads its NCCL_ variables from the environment with which the process was
 // started: os.Setenv does not reach it in a program without cgo.

@@ -128,7 +128,7 @@ func (c *Comm) release(ctx context.Context, op string, call func(uintptr) Code) 
 			return c.keep(&StuckError{Op: "a call that was made before " + op, After: yieldFor})
 		}
 	}
-	if c.stream != nil && c.stream.own {
+	if c.stream != nil && c.opt.Stream == nil { // else it is its maker's
 		return c.stream.Close(ctx)
 	}
 	return nil

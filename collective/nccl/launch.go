@@ -11,7 +11,7 @@ import (
 type Work struct {
 	comm  *Comm
 	name  string
-	event uintptr // behind it on the stream; of the device's thread
+	event uintptr // behind it on the stream, 0 = given back; of the device's thread
 	done  atomic.Bool
 }
 
@@ -140,8 +140,11 @@ func (c *Comm) issue(ops []Operation) (Code, error) {
 func (w *Work) mark() (err error) {
 	if w.event, err = w.comm.dev.mark(w.comm.stream.handle); err != nil {
 		w.comm.fail(err) // nobody can wait for what was queued
+		return err
 	}
-	return err
+	w.comm.newest = w
+	w.comm.underWay.Store(true)
+	return nil
 }
 
 // Wait returns when the operations are done on the GPU, or the communicator has
@@ -157,6 +160,9 @@ func (w *Work) Wait(ctx context.Context) error {
 		if w.done.Load() {
 			return true, nil
 		}
+		if w.event == 0 {
+			return false, c.gone()
+		}
 		passed, err := c.dev.passed(w.event)
 		if err == nil {
 			_, err = c.state()
@@ -170,7 +176,7 @@ func (w *Work) Wait(ctx context.Context) error {
 				return false, err // aborted kernels end too
 			}
 			w.done.Store(true)
-			c.dev.free(w.event)
+			w.drop()
 		}
 		return passed, nil
 	})
@@ -178,6 +184,14 @@ func (w *Work) Wait(ctx context.Context) error {
 		return fmt.Errorf("rank %d: %w", c.opt.Rank, err)
 	}
 	return nil
+}
+
+// drop gives the event back. On the device's thread.
+func (w *Work) drop() {
+	if w.event != 0 {
+		w.comm.dev.free(w.event)
+		w.event = 0
+	}
 }
 
 // Before makes what is queued on s from now on wait for the operations, without
@@ -193,6 +207,9 @@ func (w *Work) Before(ctx context.Context, s *Stream) error {
 	return d.do(ctx, "cuStreamWaitEvent", func() error {
 		if w.done.Load() {
 			return nil
+		}
+		if w.event == 0 {
+			return w.comm.gone()
 		}
 		return d.lib.driverError("cuStreamWaitEvent", d.lib.cuda.StreamWaitEvent(s.handle, w.event, 0))
 	})

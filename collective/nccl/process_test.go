@@ -23,7 +23,7 @@ import (
 const roleVariable = "NCCL_TEST_ROLE"
 
 func play(role string) int {
-	err := map[string]func() error{"open": playOpen, "rank": playRank}[role]()
+	err := map[string]func() error{"open": playOpen, "rank": playRank, "member": playMember}[role]()
 	if err != nil {
 		fmt.Println("error", err)
 		return 1

@@ -127,13 +127,16 @@ func (c *Comm) shrink(ctx context.Context, opt CommOptions, lost []int32) (*Comm
 	return next, nil
 }
 
-// revoke stops what runs and waits until the communicator is quiet. It can be revoked once.
+// revoke stops what runs and waits until the communicator is quiet, which it stays.
 func (c *Comm) revoke(ctx context.Context) error {
 	const op = "ncclCommRevoke"
 	if err := c.lock(ctx); err != nil {
 		return err
 	}
 	defer c.unlock()
+	if c.revoked {
+		return nil
+	}
 	err := c.dev.do(ctx, op, func() error {
 		native := c.native.Load()
 		if native == 0 {
@@ -147,6 +150,7 @@ func (c *Comm) revoke(ctx context.Context) error {
 	if err == nil {
 		err = c.quiet(ctx, op)
 	}
+	c.revoked = err == nil
 	return needsID(err)
 }
 

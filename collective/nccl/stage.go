@@ -28,6 +28,8 @@ type Stage struct {
 	down, up *Stream
 	slots    []slot
 	broken   error
+
+	drainAfter time.Duration
 }
 
 type slot struct {
@@ -46,7 +48,7 @@ func (d *Device) NewStage(ctx context.Context, o StageOptions) (*Stage, error) {
 	if o.Depth == 0 {
 		o.Depth = 3
 	}
-	s := &Stage{dev: d, memory: o.Memory, own: o.Memory == nil}
+	s := &Stage{dev: d, memory: o.Memory, own: o.Memory == nil, drainAfter: drainAfter}
 	if s.memory != nil && len(s.memory.Bytes) < o.Depth*o.ChunkBytes {
 		return nil, invalid("%d bytes of pinned memory for %d chunks of %d", len(s.memory.Bytes), o.Depth, o.ChunkBytes)
 	}
@@ -63,6 +65,9 @@ func (d *Device) NewStage(ctx context.Context, o StageOptions) (*Stage, error) {
 		return err
 	}()
 	if err != nil {
+		// The end of ctx may be the reason.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainAfter)
+		defer cancel()
 		_ = s.Close(ctx)
 		return nil, fmt.Errorf("stage: %w", err)
 	}
@@ -95,113 +100,29 @@ func (s *Stage) Close(ctx context.Context) error {
 // back what exchange left there. It returns when the buffer is whole again, so work
 // that is queued later sees it. After an error the buffer holds anything.
 func (s *Stage) Run(ctx context.Context, after *Stream, buffer Buffer, exchange func(chunk []byte, offset int) error) error {
-	if s.broken != nil {
-		return s.broken
-	}
 	if err := buffer.holds(s.dev, buffer.bytes); err != nil {
 		return fmt.Errorf("stage: %w", err)
 	}
-	if after != nil && after.dev != s.dev {
-		return invalid("the stream is on device %d, not on %d", after.dev.ordinal, s.dev.ordinal)
-	}
-	if err := s.run(ctx, after, buffer, exchange); err != nil {
-		return s.drain(ctx, fmt.Errorf("stage: %w", err))
-	}
-	return nil
+	size := s.size()
+	part := func(i int) Buffer { return buffer.Slice(i*size, min((i+1)*size, buffer.bytes)) }
+	return s.travel(ctx, after, (buffer.bytes+size-1)/size, func(i int) trip {
+		there := []piece{{part(i), 0}}
+		return trip{there, there}
+	}, func(i int, slot []byte) error { return exchange(slot[:part(i).bytes], i*size) })
 }
 
-func (s *Stage) run(ctx context.Context, after *Stream, buffer Buffer, exchange func([]byte, int) error) error {
-	d, size := s.dev, len(s.slots[0].memory)
-	chunks := (buffer.bytes + size - 1) / size
-	piece := func(i int) (*slot, []byte) {
-		at := &s.slots[i%len(s.slots)]
-		return at, at.memory[:min(size, buffer.bytes-i*size)]
-	}
-	// fetch queues the copy down of a chunk; its slot's last copy up comes first.
-	fetch := func(i int) error {
-		at, memory := piece(i)
-		if at.up != 0 {
-			event := at.up
-			at.up = 0
-			defer d.free(event)
-			if err := d.lib.driverError("cuStreamWaitEvent", d.lib.cuda.StreamWaitEvent(s.down.handle, event, 0)); err != nil {
-				return err
-			}
-		}
-		if at.down != 0 { // of a run that failed
-			d.free(at.down)
-			at.down = 0
-		}
-		err := d.toHost(s.down.handle, memory, buffer.pointer+uintptr(i*size))
-		if err == nil {
-			at.down, err = d.mark(s.down.handle)
-		}
-		return err
-	}
-	err := d.do(ctx, "stage", func() error {
-		if after != nil {
-			if err := d.order(s.down.handle, after.handle); err != nil {
-				return err
-			}
-		}
-		for i := range min(chunks, len(s.slots)) {
-			if err := fetch(i); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for i := range chunks {
-		at, memory := piece(i)
-		if err := s.pass(ctx, &at.down); err != nil {
-			return err
-		}
-		if err := exchange(memory, i*size); err != nil {
-			return err
-		}
-		err := d.do(ctx, "stage", func() (err error) {
-			if err = d.toDevice(s.up.handle, buffer.pointer+uintptr(i*size), memory); err != nil {
-				return err
-			}
-			if at.up, err = d.mark(s.up.handle); err == nil && i+len(s.slots) < chunks {
-				err = fetch(i + len(s.slots))
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	for i := range s.slots {
-		if err := s.pass(ctx, &s.slots[i].up); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// size is the bytes of a slot.
+func (s *Stage) size() int { return len(s.slots[0].memory) }
 
-// pass waits for an event of the stage, if there is one, and gives it back.
-func (s *Stage) pass(ctx context.Context, event *uintptr) error {
-	if *event == 0 {
-		return nil
-	}
-	return s.dev.poll(ctx, "copy", func() (bool, error) {
-		done, err := s.dev.passed(*event)
-		if done {
-			s.dev.free(*event)
-			*event = 0
-		}
-		return done, err
-	})
-}
+// drainAfter is the longest that copies may take which are under way when a run fails, and
+// what frees a stage that could not be made. Copies wait for the work before them on the
+// GPU, which whoever makes it fail ends.
+const drainAfter = 10 * time.Second
 
 // drain lets copies end that are under way, for the memory may be freed next. If
 // they do not, the stage is of no use any more.
 func (s *Stage) drain(ctx context.Context, cause error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drainAfter)
 	defer cancel()
 	for _, stream := range []*Stream{s.down, s.up} {
 		if err := stream.Wait(ctx); err != nil {
@@ -209,5 +130,17 @@ func (s *Stage) drain(ctx context.Context, cause error) error {
 			return s.broken
 		}
 	}
+	// An error leaves the events to the device, which frees them when it is closed.
+	_ = s.dev.do(ctx, "stage", func() error {
+		for i := range s.slots {
+			for _, event := range []*uintptr{&s.slots[i].down, &s.slots[i].up} {
+				if *event != 0 {
+					s.dev.free(*event)
+					*event = 0
+				}
+			}
+		}
+		return nil
+	})
 	return cause
 }

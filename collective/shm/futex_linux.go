@@ -2,6 +2,7 @@ package shm
 
 import (
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -12,9 +13,12 @@ const (
 	futexOpWake = 1
 )
 
-// futexWait sleeps while the word is v, until it is woken. It may return early.
-func futexWait(word *uint32, v uint32) {
-	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexOpWait, uintptr(v), 0, 0, 0)
+// futexWait sleeps while the word is v, until it is woken, or for so long: then it returns
+// false. It may return early.
+func futexWait(word *uint32, v uint32, most time.Duration) bool {
+	t := unix.NsecToTimespec(int64(most))
+	_, _, err := syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexOpWait, uintptr(v), uintptr(unsafe.Pointer(&t)), 0, 0)
+	return err != syscall.ETIMEDOUT
 }
 
 // futexWake wakes who sleeps.

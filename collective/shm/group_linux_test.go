@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os/exec"
 	"sync"
 	"testing"
 	"time"
@@ -227,6 +228,35 @@ func TestAMemberWithoutMemoryIsNamed(t *testing.T) {
 	var m *MemberError
 	if !errors.As(errs[0], &m) || m.Member != 1 {
 		t.Fatal(errs[0])
+	}
+}
+
+// TestWhoSleepsNoticesThatAProcessHasEnded: without any connection that ends, while the system still
+// knows of the process.
+func TestWhoSleepsNoticesThatAProcessHasEnded(t *testing.T) {
+	child := exec.Command("sleep", "1000")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = child.Wait() }()
+	b := newBand(t, 2)
+	b.groups[0].peers[1].pid = child.Process.Pid
+	done := make(chan error, 1)
+	go func() { done <- b.groups[0].Barrier(ticket(1)) }()
+	for end := time.Now().Add(patience); b.groups[0].block(0)[atSleeps] == 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	select {
+	case err := <-done:
+		t.Fatal("while it lives: ", err)
+	case <-time.After(10 * lookEvery):
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	var m *MemberError
+	if err := <-done; !errors.As(err, &m) || m.Member != 1 || !errors.Is(err, ErrDead) {
+		t.Fatal(err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 )
 
 // Elsewhere than on Linux no group ever forms, and nothing of the rest is reached.
@@ -62,7 +63,10 @@ func unavailable(err error) error {
 }
 
 func readProcess(int, uint64, []byte) error { return errLinux }
-func futexWait(*uint32, uint32)             {}
+func ended(int) bool                        { return false }
 func futexWake(*uint32)                     {}
-func detach([]byte)                         {}
-func attachAll(int) ([]byte, error)         { return nil, errLinux }
+
+func futexWait(*uint32, uint32, time.Duration) bool { return false }
+
+func detach([]byte)                 {}
+func attachAll(int) ([]byte, error) { return nil, errLinux }

@@ -16,6 +16,9 @@ func readProcess(pid int, at uint64, dst []byte) error {
 		local[0].SetLen(len(dst))
 		remote := []unix.RemoteIovec{{Base: uintptr(at), Len: len(dst)}}
 		n, err := unix.ProcessVMReadv(pid, local, remote, 0)
+		if err == unix.ESRCH {
+			return ErrDead
+		}
 		if err != nil {
 			return fmt.Errorf("shm: read memory of process %d: %w", pid, err)
 		}
@@ -23,6 +26,13 @@ func readProcess(pid int, at uint64, dst []byte) error {
 		dst = dst[n:]
 	}
 	return nil
+}
+
+// ended tells whether a process that could be read has no memory any more: it was killed, or
+// has exited.
+func ended(pid int) bool {
+	var b [1]byte
+	return readProcess(pid, 0, b[:]) == ErrDead //nolint:errorlint // nothing wraps it
 }
 
 // allowReading lets processes of the same user read this one's memory where the Yama

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -76,6 +77,9 @@ func (b *bench) failures(ctx context.Context, trials int) (string, error) {
 		"new generation without the lost rank, which a coordinator announces when all have said that they know.\n\nMeasured on %s. Milliseconds.\n\n"+
 		"| what | trials | min | median | p99 | max | goal |\n|---|---|---|---|---|---|---|\n", report.Machine())
 	for _, f := range faults(trials) {
+		if !strings.Contains(f.what, b.faults) {
+			continue
+		}
 		var notices, results []time.Duration
 		for range f.trials {
 			notice, result, err := b.hurt(ctx, f)
@@ -156,6 +160,7 @@ func (b *bench) group(ctx context.Context, f fault) (all []*survivor, err error)
 	for rank := range survivors + 1 {
 		cmd := exec.CommandContext(ctx, b.file("rank"), "-survive", "-rank", strconv.Itoa(rank), "-world", strconv.Itoa(survivors+1),
 			"-sizes", strconv.Itoa(f.bytes), "-over", f.over, "-stall", stallLimit.String())
+		cmd.Stderr = os.Stderr
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			return all, err

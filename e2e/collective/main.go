@@ -28,6 +28,7 @@ type bench struct {
 	patience time.Duration
 	rounds   int
 	only     string // names of peers, separated by semicolons; empty = all
+	faults   string // part of the names of faults; empty = all
 	runs     []run
 }
 
@@ -49,6 +50,7 @@ func (b *bench) sizesOf(sizes string) string {
 func main() {
 	b := &bench{patience: 5 * time.Minute}
 	only := flag.String("only", "", "speed or faults; empty = both")
+	flag.StringVar(&b.faults, "faults", "", "words in the names of the faults to measure; empty = all")
 	trials := flag.Int("trials", 200, "of each kind of SIGKILL")
 	out := flag.String("out", "", "Markdown file of which a section is written; empty = standard output")
 	flag.IntVar(&b.rounds, "rounds", 7, "rounds")

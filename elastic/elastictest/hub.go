@@ -44,6 +44,7 @@ type Hub struct {
 
 	Done    map[string]wire.DoneReport
 	Firsts  map[uint64]map[string]wire.Report // by generation and worker
+	Slowest map[string]wire.Straggler         // by the worker that names it
 	Commits []wire.CommitReport
 	Joins   []wire.JoinRequest
 	WarmUps []wire.Assignment
@@ -56,7 +57,7 @@ func New(t testing.TB, size int) *Hub {
 		Socket: filepath.Join(t.TempDir(), "agent.sock"), Network: inproc.NewNetwork(), Size: size, Lost: -1,
 		changed: make(chan struct{}), cancel: map[string]context.CancelCauseFunc{}, Alive: map[string]bool{}, Removed: map[string]bool{},
 		Joined: map[string]wire.JoinRequest{}, Address: map[string]string{}, Leaving: map[string]wire.Change{},
-		Done: map[string]wire.DoneReport{}, Firsts: map[uint64]map[string]wire.Report{},
+		Done: map[string]wire.DoneReport{}, Firsts: map[uint64]map[string]wire.Report{}, Slowest: map[string]wire.Straggler{},
 	}
 	l, err := net.Listen("unix", h.Socket)
 	if err != nil {

@@ -41,7 +41,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case wire.PathReport:
 		p := read[wire.Report](r)
-		h.Update(func() { h.first(token, p) })
+		h.Update(func() { h.reported(token, p) })
 	case wire.PathCommit:
 		c := read[wire.CommitReport](r)
 		h.Update(func() { h.Commits = append(h.Commits, c) })
@@ -149,7 +149,10 @@ func (h *Hub) peer(generation uint64, rank int) any {
 	return wire.Peer{Rank: rank, Address: h.Address[h.Members[rank]]}
 }
 
-func (h *Hub) first(token string, p wire.Report) {
+func (h *Hub) reported(token string, p wire.Report) {
+	if p.Slowest != nil {
+		h.Slowest[token] = *p.Slowest
+	}
 	if p.First == nil {
 		return
 	}

@@ -124,6 +124,13 @@ type Report struct {
 	Samples    uint64             `json:"samples"` // consumed so far by the whole job, as this worker knows it
 	Metrics    map[string]float64 `json:"metrics,omitempty"`
 	First      *FirstStep         `json:"first,omitempty"`
+	Slowest    *Straggler         `json:"slowest,omitempty"` // whom the others wait for, if there is one
+}
+
+// Straggler is the rank that the others wait for, and by which share of its time, 0 to 1, the median rank waits longer.
+type Straggler struct {
+	Rank  int     `json:"rank"`
+	Share float64 `json:"share"`
 }
 
 // FirstStep says how long the parts of getting back to work took, on the worker's clock.

@@ -29,6 +29,20 @@ func samples(v events.JobView) string {
 	return fmt.Sprintf("samples: %s of %d done, missing %d, repeated %d", screen.Plural(s.Epochs, "epoch"), s.PerEpoch, s.Missing, s.Repeated)
 }
 
+// slowest names the worker that the others wait for, or is "".
+func slowest(v events.JobView) string {
+	if v.Slowest == nil {
+		return ""
+	}
+	where := ""
+	for _, w := range v.Workers {
+		if w.Rank == v.Slowest.Rank {
+			where = " on " + w.Place.String()
+		}
+	}
+	return fmt.Sprintf("slowest: r%d%s, the others wait for it %.0f %% of the time", v.Slowest.Rank, where, 100*v.Slowest.Share)
+}
+
 // charges says how much of the failure budget is used up: 2 of 20 failures this hour, 1 of 3 at step 4612. "" = nothing was charged.
 func charges(v events.JobView, now time.Time) string {
 	f := v.Spec.Failures

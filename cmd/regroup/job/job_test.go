@@ -143,6 +143,16 @@ func TestReading(t *testing.T) {
 	}
 }
 
+func TestStatusNamesTheSlowestRank(t *testing.T) {
+	w, v := clienttest.New(t), running()
+	v.Slowest = &events.Straggler{Rank: 0, Share: 0.416}
+	w.Job(v)
+	o := run(t, w, "status", "mnist")
+	if want := "slowest: r0 on node-a/0, the others wait for it 42 % of the time\n"; !strings.Contains(o.Out, want) {
+		t.Errorf("%s, want %s", o.Out, want)
+	}
+}
+
 // tell stores the facts of a start and a death, and one of a node.
 func tell(w *clienttest.World) {
 	say := func(after time.Duration, number uint64, b events.Body) {

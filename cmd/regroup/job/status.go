@@ -48,7 +48,7 @@ func show(env command.Env, p screen.Palette, v events.JobView, wide bool) error 
 	if v.Reason != "" {
 		fmt.Fprintln(env.Out, v.Reason)
 	}
-	for _, line := range []string{reported(v), charges(v, env.Now()), samples(v)} {
+	for _, line := range []string{reported(v), charges(v, env.Now()), samples(v), slowest(v)} {
 		if line != "" {
 			fmt.Fprintln(env.Out, line)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,11 @@ func TestMain(m *testing.M) {
 // check runs the command against a fake and returns what it printed.
 func check(t *testing.T, version, wantCode int, env ...string) string {
 	t.Helper()
+	return checkWith(t, os.Args[0], version, wantCode, env...)
+}
+
+func checkWith(t *testing.T, command string, version, wantCode int, env ...string) string {
+	t.Helper()
 	folder, err := os.MkdirTemp("", "fake") //nolint:usetesting // its name is part of unique ids, where room is short
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +47,7 @@ func check(t *testing.T, version, wantCode int, env ...string) string {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "-bytes", "65536", "-limit", "15s", "-notice", "50ms")
+	cmd := exec.CommandContext(ctx, command, "-bytes", "65536", "-limit", "15s", "-notice", "50ms")
 	cmd.Env = append(os.Environ(), commandVariable+"=1", "REGROUP_FAKE_FOLDER="+folder, "REGROUP_CUDA_LIBRARY="+cuda, "REGROUP_NCCL_LIBRARY="+lib)
 	// The race detector sleeps a second at the end of each process.
 	cmd.Env = append(append(cmd.Env, "REGROUP_FAKE_STRICT=1", "GORACE=atexit_sleep_ms=0"), env...)
@@ -78,6 +84,8 @@ func TestAllPassesOnTwoGPUs(t *testing.T) {
 	out := check(t, 23007, 0, "REGROUP_FAKE_DEVICES=2")
 	says(t, out, "NCCL 2.30.7", "ok")
 	says(t, out, "two GPUs: sum", "ok")
+	says(t, out, "engine, two nodes: sum", "ok", "through NCCL 2.30.7 (new), 2 nodes over connections")
+	says(t, out, "engine, two nodes: kill, next", "ok", "rank 1 named", "through NCCL 2.30.7 (kept)")
 	says(t, out, "two GPUs: kill, new id", "ok", "did not notice", "by: abort and start anew")
 	says(t, out, "two GPUs: kill, reform", "ok", "did not notice", "by: revoke and shrink")
 	says(t, out, "0 not possible here, 0 FAILED")
@@ -108,8 +116,30 @@ func TestAnOldVersionLacksMuchAndPasses(t *testing.T) {
 func TestWhatMustWorkAndDoesNotIsAFailure(t *testing.T) {
 	out := check(t, 23007, 1, "REGROUP_FAKE_DEVICES=2", "REGROUP_FAKE_FAIL_CALL=5")
 	says(t, out, "all-reduce", "FAILED", "ncclInvalidUsage")
-	says(t, check(t, 23007, 1, "REGROUP_FAKE_DEVICES=-1"), "libraries", "FAILED", "CUDA_ERROR_NO_DEVICE")
-	says(t, check(t, 23007, 1, "REGROUP_NCCL_LIBRARY=/nowhere"), "libraries", "FAILED", "REGROUP_NCCL_LIBRARY=/nowhere")
+}
+
+func TestAMachineWithoutAGPUOrNCCLIsToldInOneLine(t *testing.T) {
+	for variable, words := range map[string]string{
+		"REGROUP_FAKE_DEVICES=-1":       "CUDA_ERROR_NO_DEVICE",
+		"REGROUP_NCCL_LIBRARY=/nowhere": "libnccl.so.2 is not available",
+		"REGROUP_CUDA_LIBRARY=/nowhere": "libcuda.so.1 is not available",
+	} {
+		out := check(t, 23007, unarmed, variable)
+		says(t, out, "nothing was checked", words)
+		if strings.Count(out, "\n") != 1 {
+			t.Errorf("more than a line:\n%s", out)
+		}
+	}
+}
+
+func TestTheCommandNeedsNoCgo(t *testing.T) {
+	command := filepath.Join(t.TempDir(), "gpucheck")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", command, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	says(t, checkWith(t, command, 23007, good, "REGROUP_FAKE_DEVICES=2"), "0 not possible here, 0 FAILED")
 }
 
 func TestTwoRanksThatCannotShareAGPUAreNoFailure(t *testing.T) {

@@ -1,7 +1,9 @@
 // Command gpucheck shows on a machine with a GPU and the real libraries what the ABI
 // conformance tests of collective/nccl cannot: that NCCL, the driver and this
 // package work together. One GPU is enough; two ranks then share it where NCCL
-// permits. It prints a table, and fails if something that must work does not.
+// permits. It prints a table. It exits with 0, with 1 if something that must work does not,
+// with 2 for wrong flags, and with 3, after one line that says why, where there is no GPU or
+// no NCCL, so that nothing was checked.
 package main
 
 import (
@@ -21,7 +23,7 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == rankCommand {
 		if err := playRank(os.Args[2:]); err != nil {
 			fmt.Println("failed", err)
-			os.Exit(1)
+			os.Exit(bad)
 		}
 		return
 	}
@@ -35,7 +37,15 @@ type settings struct {
 	search        []string
 }
 
-// run makes all checks and returns the exit code: 0, 1 if one failed, 2 for wrong flags.
+// Exit codes.
+const (
+	good    = 0
+	bad     = 1
+	misused = 2
+	unarmed = 3 // the machine has no GPU or no NCCL
+)
+
+// run makes all checks and returns the exit code.
 func run(args []string, out io.Writer) int {
 	var s settings
 	var search string
@@ -47,19 +57,24 @@ func run(args []string, out io.Writer) int {
 	flags.IntVar(&s.device, "device", 0, "the GPU")
 	flags.StringVar(&search, "search", wheels(), "folders of libnccl.so.2, separated by colons")
 	if err := flags.Parse(args); err != nil {
-		return 2
+		return misused
 	}
 	if s.bytes < 4096 || s.bytes%4 != 0 {
 		fmt.Fprintln(out, "-bytes must be a multiple of 4, and at least 4096")
-		return 2
+		return misused
 	}
 	s.search = filepath.SplitList(search)
+	l, err := nccl.Open(nccl.Options{Search: s.search})
+	if err != nil {
+		fmt.Fprintln(out, "nothing was checked:", strings.Join(strings.Fields(err.Error()), " "))
+		return unarmed
+	}
 	t := &table{out: out}
 	t.line("what", "result", "detail")
-	if l := libraries(t, s); l != nil {
-		single(t, l, s)
-		pairs(t, l, s)
-	}
+	libraries(t, l)
+	single(t, l, s)
+	pairs(t, l, s)
+	engines(t, s)
 	return t.close()
 }
 
@@ -82,14 +97,8 @@ func wheels() string {
 	return strings.Join(folders, string(filepath.ListSeparator))
 }
 
-// libraries finds them; without them there is nothing to check, which is no failure of ours
-// but of the machine, and so the check fails.
-func libraries(t *table, s settings) *nccl.Library {
-	l, err := nccl.Open(nccl.Options{Search: s.search})
-	if err != nil {
-		t.must("libraries", "", err)
-		return nil
-	}
+// libraries says what was found.
+func libraries(t *table, l *nccl.Library) {
 	cuda, lib := l.From()
 	t.must("NCCL "+l.Version().String(), lib, nil)
 	t.must("CUDA driver "+l.Driver(), cuda, nil)
@@ -106,7 +115,6 @@ func libraries(t *table, s settings) *nccl.Library {
 		}
 	}
 	t.must("reform without an id", "by: "+string(l.ReformsBy()), nil)
-	return l
 }
 
 // within is a context for one check.

@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 
 	"github.com/regroup-io/regroup/collective/nccl"
 )
@@ -76,6 +78,7 @@ func pairs(t *table, l *nccl.Library, s settings) {
 // child is one of the two.
 type child struct {
 	*exec.Cmd
+	input  io.Writer
 	lines  *bufio.Scanner
 	errors *bytes.Buffer
 }
@@ -85,10 +88,14 @@ func (a arrangement) start(ctx context.Context, s settings, rank int, what, id s
 	if err != nil {
 		return nil, err
 	}
+	size := min(s.bytes, 4<<20)
+	if isEngine(what) {
+		size = min(s.bytes, 64<<20)
+	}
 	c := &child{errors: &bytes.Buffer{}}
 	c.Cmd = exec.CommandContext(ctx, self, rankCommand, "-rank", fmt.Sprint(rank), "-device", fmt.Sprint(a.devices[rank]),
 		"-do", what, "-id", id, "-search", strings.Join(s.search, string(os.PathListSeparator)), "-limit", s.limit.String(), "-notice", s.notice.String(),
-		"-bytes", fmt.Sprint(min(s.bytes, 4<<20)))
+		"-bytes", fmt.Sprint(size))
 	c.Env = append(os.Environ(), a.env[rank]...)
 	c.Stderr = c.errors
 	out, err := c.StdoutPipe()
@@ -96,6 +103,9 @@ func (a arrangement) start(ctx context.Context, s settings, rank int, what, id s
 		return nil, err
 	}
 	c.lines = bufio.NewScanner(out)
+	if c.input, err = c.StdinPipe(); err != nil {
+		return nil, err
+	}
 	return c, c.Start()
 }
 
@@ -129,15 +139,20 @@ func (a arrangement) play(s settings, what string) (detail string, err error) {
 			}
 		}
 	}()
-	var id string
+	var ids [2]string
 	for rank := range ranks {
-		if ranks[rank], err = a.start(ctx, s, rank, what, id); err != nil {
+		if ranks[rank], err = a.start(ctx, s, rank, what, ids[0]); err != nil {
 			return "", err
 		}
-		if rank == 0 {
-			if id, err = ranks[0].expect(ctx, "id"); err != nil {
+		if rank == 0 || isEngine(what) {
+			if ids[rank], err = ranks[rank].expect(ctx, "id"); err != nil {
 				return "", err
 			}
+		}
+	}
+	if isEngine(what) {
+		for _, c := range ranks {
+			fmt.Fprintln(c.input, ids[0], ids[1]) // who cannot be told ends, and says why
 		}
 	}
 	for _, c := range ranks {
@@ -145,7 +160,7 @@ func (a arrangement) play(s settings, what string) (detail string, err error) {
 			return "", err
 		}
 	}
-	if what == toTheEnd {
+	if what == toTheEnd || what == engineSum {
 		for _, c := range ranks {
 			if err := c.Wait(); err != nil {
 				return "", fmt.Errorf("after the sums: %w", err)
@@ -154,6 +169,7 @@ func (a arrangement) play(s settings, what string) (detail string, err error) {
 		ranks = [2]*child{}
 		return detail, nil
 	}
+	began := time.Now()
 	if err := ranks[1].Process.Kill(); err != nil {
 		return "", err
 	}
@@ -163,6 +179,7 @@ func (a arrangement) play(s settings, what string) (detail string, err error) {
 	if err != nil {
 		return "", err
 	}
+	seen += ", " + took(began) + " after the kill"
 	recovered, err := ranks[0].expect(ctx, "recovered")
 	if err != nil {
 		return "", fmt.Errorf("%w (%s)", err, seen)

@@ -20,6 +20,9 @@ const (
 	toTheEnd   = "sum"    // reduce, and close
 	killAbort  = "abort"  // reduce; the other is killed; abort, and start alone with a fresh id
 	killReform = "reform" // the same, but leave the lost rank out
+
+	engineSum  = "engine"      // reduce with an Engine, and close
+	engineKill = "engine kill" // the same; the other is killed; go on with Next
 )
 
 // playRank is that process. It prints what it sees, one word first.
@@ -44,6 +47,9 @@ func playRank(args []string) error {
 	l, err := nccl.Open(nccl.Options{Search: filepath.SplitList(search)})
 	if err != nil {
 		return err
+	}
+	if isEngine(what) {
+		return playEngine(ctx, l, ordinal, rank, size, what)
 	}
 	o := nccl.CommOptions{Rank: rank, World: 2}
 	if id == "" {

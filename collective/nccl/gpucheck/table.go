@@ -51,7 +51,7 @@ func (t *table) cannot(what, reason string) {
 func (t *table) close() int {
 	fmt.Fprintf(t.out, "%d ok, %d not possible here, %d FAILED\n", t.passed, t.absent, t.wrong)
 	if t.wrong > 0 {
-		return 1
+		return bad
 	}
-	return 0
+	return good
 }

@@ -142,6 +142,9 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 		if c := a.commit(p.Generation); c.Step > 0 {
 			p.Commit = &c
 		}
+		if a.named["slowest"] != "" {
+			p.Slowest = &events.Straggler{Rank: int(a.num("slowest")), Share: 0.5}
+		}
 		return p, 0
 	case "standstill":
 		return events.Standstill{Job: demo, Generation: events.Generation(a.num("g")), Step: uint64(a.num("step")), For: a.duration("for")}, 0

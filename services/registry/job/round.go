@@ -86,7 +86,7 @@ func (t *turn) sealed(b events.RoundSealed) {
 		t.broke(b.Cause)
 	}
 	prev := v.Generation
-	v.Generation = b.Generation
+	v.Generation, v.Slowest = b.Generation, nil
 	if v.State == events.JobIsWaiting {
 		v.State = events.JobIsRunning
 	}

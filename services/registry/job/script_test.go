@@ -165,6 +165,9 @@ func status(v events.JobView) string {
 			s += fmt.Sprintf(" after %s [of %d: %d, %d, %d]", g.Generation, g.World, g.Reported.Ready, g.Reported.Success, g.Reported.Failure)
 		}
 	}
+	if v.Slowest != nil {
+		s += fmt.Sprintf(" slowest is %d", v.Slowest.Rank)
+	}
 	if v.Reason != "" {
 		s += fmt.Sprintf(" (%s)", v.Reason)
 	}

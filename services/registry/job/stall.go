@@ -28,6 +28,7 @@ func (t *turn) progressed(p events.Progress) {
 		t.Commit = *c
 	}
 	t.step(p.Generation, p.Step)
+	t.View.Slowest = p.Slowest
 }
 
 // step notes the newest step that was made.

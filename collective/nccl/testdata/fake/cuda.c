@@ -26,11 +26,18 @@ struct stream {
   struct stream *next;
 };
 
-struct event {
-  int device, live;
+// One recording of an event. An event may be recorded again while streams wait for what it
+// stood for before.
+struct mark {
   pthread_mutex_t mutex;
   pthread_cond_t passed;
-  long recorded, reached;
+  int done;
+  _Atomic int users;
+};
+
+struct event {
+  int device, live;
+  struct mark *last; // NULL: it was never recorded, which counts as passed
 };
 
 struct context {
@@ -341,26 +348,28 @@ EXPORT CUresult cuStreamQuery(void *handle) {
 
 // ---- events ----
 
-struct mark {
-  struct event *event;
-  long number;
-};
+static void leave(struct mark *m) {
+  if (--m->users) return;
+  pthread_mutex_destroy(&m->mutex);
+  pthread_cond_destroy(&m->passed);
+  free(m);
+}
 
 static void reach(void *argument) {
   struct mark *m = argument;
-  pthread_mutex_lock(&m->event->mutex);
-  if (m->event->reached < m->number) m->event->reached = m->number;
-  pthread_cond_broadcast(&m->event->passed);
-  pthread_mutex_unlock(&m->event->mutex);
-  free(m);
+  pthread_mutex_lock(&m->mutex);
+  m->done = 1;
+  pthread_cond_broadcast(&m->passed);
+  pthread_mutex_unlock(&m->mutex);
+  leave(m);
 }
 
 static void await(void *argument) {
   struct mark *m = argument;
-  pthread_mutex_lock(&m->event->mutex);
-  while (m->event->reached < m->number) pthread_cond_wait(&m->event->passed, &m->event->mutex);
-  pthread_mutex_unlock(&m->event->mutex);
-  free(m);
+  pthread_mutex_lock(&m->mutex);
+  while (!m->done) pthread_cond_wait(&m->passed, &m->mutex);
+  pthread_mutex_unlock(&m->mutex);
+  leave(m);
 }
 
 EXPORT CUresult cuEventCreate(void **handle, unsigned flags) {
@@ -368,8 +377,6 @@ EXPORT CUresult cuEventCreate(void **handle, unsigned flags) {
   if (flags != 2) return INVALID_VALUE; // only events without timing are expected
   struct event *e = calloc(1, sizeof *e);
   *e = (struct event){.device = current->device, .live = 1};
-  pthread_mutex_init(&e->mutex, NULL);
-  pthread_cond_init(&e->passed, NULL);
   fakeCount("events", 1);
   return *handle = e, OK;
 }
@@ -380,41 +387,47 @@ static int event(struct event *e) {
   return 0;
 }
 
-static CUresult queueMark(struct event *e, void *stream, void (*run)(void *), int record) {
-  struct mark *m = malloc(sizeof *m);
-  pthread_mutex_lock(&e->mutex);
-  if (record) e->recorded++;
-  *m = (struct mark){e, e->recorded};
-  pthread_mutex_unlock(&e->mutex);
-  return fakeEnqueue(stream, run, m);
+EXPORT CUresult cuEventRecord(void *handle, void *stream) {
+  CURRENT;
+  struct event *e = handle;
+  if (!event(e)) return INVALID_HANDLE;
+  struct mark *m = calloc(1, sizeof *m);
+  pthread_mutex_init(&m->mutex, NULL);
+  pthread_cond_init(&m->passed, NULL);
+  m->users = 2; // the event and the stream
+  if (e->last) leave(e->last);
+  e->last = m;
+  return fakeEnqueue(stream, reach, m);
 }
 
-EXPORT CUresult cuEventRecord(void *e, void *stream) {
+EXPORT CUresult cuStreamWaitEvent(void *stream, void *handle, unsigned flags) {
   CURRENT;
-  return event(e) ? queueMark(e, stream, reach, 1) : INVALID_HANDLE;
-}
-
-EXPORT CUresult cuStreamWaitEvent(void *stream, void *e, unsigned flags) {
-  CURRENT;
+  struct event *e = handle;
   if (flags) return INVALID_VALUE;
-  return event(e) ? queueMark(e, stream, await, 0) : INVALID_HANDLE;
+  if (!event(e)) return INVALID_HANDLE;
+  if (!e->last) return OK;
+  e->last->users++;
+  return fakeEnqueue(stream, await, e->last);
 }
 
 EXPORT CUresult cuEventQuery(void *handle) {
   CURRENT;
   struct event *e = handle;
   if (!event(e)) return INVALID_HANDLE;
-  pthread_mutex_lock(&e->mutex);
-  int ready = e->reached >= e->recorded;
-  pthread_mutex_unlock(&e->mutex);
-  return ready ? OK : NOT_READY;
+  if (!e->last) return OK;
+  pthread_mutex_lock(&e->last->mutex);
+  int done = e->last->done;
+  pthread_mutex_unlock(&e->last->mutex);
+  return done ? OK : NOT_READY;
 }
 
 EXPORT CUresult cuEventDestroy_v2(void *handle) {
   CURRENT;
   struct event *e = handle;
   if (!event(e)) return INVALID_HANDLE;
-  e->live = 0; // not freed: queued waits may still look
+  e->live = 0; // not freed: who uses it still is to be told
+  if (e->last) leave(e->last);
+  e->last = NULL;
   fakeCount("events", -1);
   return OK;
 }
@@ -425,11 +438,12 @@ struct copy {
   void *to;
   const void *from;
   size_t bytes;
+  int up;
 };
 
 static void copy(void *argument) {
   struct copy *c = argument;
-  while (fakeKnobValue("hold_copies")) // knob: copies wait while it is set
+  while (fakeKnobValue("hold_copies") || (c->up && fakeKnobValue("hold_copies_up"))) // knobs: copies wait while it is set; those to the device
     nanosleep(&(struct timespec){0, 100000}, NULL);
   memcpy(c->to, c->from, c->bytes);
   free(c);
@@ -439,9 +453,10 @@ static CUresult queueCopy(void *to, const void *from, size_t bytes, void *stream
   if (bytes == 0 || !inside(to, bytes, toDevice ? ON_DEVICE : PINNED, current->device) ||
       !inside(from, bytes, fromDevice ? ON_DEVICE : PINNED, current->device))
     return INVALID_VALUE;
+  if (fakeKnobValue("fail_copy_device") == current->device + 1) return OUT_OF_MEMORY; // knob: 1 + the device whose copies fail
   if (fakeKnobValue("fail_copy")) return fakeKnobValue("fail_copy"); // knob: what the next copies return
   struct copy *c = malloc(sizeof *c);
-  *c = (struct copy){to, from, bytes};
+  *c = (struct copy){to, from, bytes, toDevice && !fromDevice};
   return fakeEnqueue(stream, copy, c);
 }
 

@@ -79,6 +79,7 @@ EXPORT ncclResult_t ncclCommShrink(ncclComm_t c, int *excluded, int n, ncclComm_
   ncclResult_t bad = check(c, flags & 1 ? "CommShrinkAbort" : "CommShrink");
   if (bad) return bad;
   if (config) fakeViolation("a child with a configuration");
+  if (fakeKnobValue("fail_shrink") == c->rank + 1) return fail(ncclInternalError, "knob fail_shrink"); // knob: 1 + the rank that cannot be shrunk
   if (n <= 0) return fail(ncclInvalidArgument, "nobody is excluded");
   if (c->pending) fakeViolation("CommShrink with operations under way");
   char path[120];

@@ -109,10 +109,23 @@ static int somebodyDied(ncclComm_t comm) {
   return 0;
 }
 
+// freezes says whether a launch stops in the middle: knob freeze_in: 1 = from the next launch on, n = from the n-th on.
+static int freezes(void) {
+  long n = fakeKnobValue("freeze_in");
+  if (n > 1) fakeKnob("freeze_in", n - 1);
+  return n == 1;
+}
+
 // move runs all transfers. 0 if the communicator was aborted.
 static int move(ncclComm_t comm, struct transfer *t, int n) {
+  int freeze = freezes();
   for (int idle = 0;;) {
     int left = 0, moved = 0;
+    if (freeze > 1) { // it has moved a little
+      if (comm->abort) return 0;
+      rest();
+      continue;
+    }
     for (int i = 0; i < n; i++) {
       // Boxes are per pair and carry no name: the transfers of a pair run in order.
       int first = 1;
@@ -121,6 +134,10 @@ static int move(ncclComm_t comm, struct transfer *t, int n) {
       left |= t[i].left > 0;
     }
     if (comm->abort) return 0;
+    if (freeze && moved) {
+      freeze = 2;
+      fakeNote("frozen");
+    }
     if (!left && !fakeKnobValue("hang_collective")) return 1; // knob: collectives do not end
     if (moved) {
       idle = 0;

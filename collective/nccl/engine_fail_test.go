@@ -1,0 +1,271 @@
+package nccl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/collective/kernel"
+)
+
+// waiting starts a reduction on all engines but some, and returns how it ends on each. Where
+// NCCL waits for one of those, it has begun.
+func waiting(t *testing.T, engines map[int]*Engine, without ...int) map[int]<-chan error {
+	t.Helper()
+	ends := map[int]<-chan error{}
+	for m, e := range engines {
+		if slices.Contains(without, m) {
+			continue
+		}
+		b := upload(t, e.Device(), floats(5000, 0, 1))
+		// The end of its context does not end an operation.
+		ctx, cancel := context.WithCancel(context.Background())
+		task := e.Allreduce(ctx, nil, b, kernel.Float32, collective.Sum)
+		cancel()
+		if err := task.Wait(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("member %d: %v", m, err)
+		}
+		end := make(chan error, 1)
+		go func() { end <- task.Wait(soon(t)) }()
+		ends[m] = end
+		if slices.ContainsFunc(without, func(w int) bool { return engines[w].at.node == e.at.node }) {
+			waitFor(t, e.local.underWay.Load)
+		}
+	}
+	return ends
+}
+
+func TestTheEndOfTheCommunicatorEndsNCCL(t *testing.T) {
+	for _, version := range []int{21403, 23007} {
+		t.Run(Version(version).String(), func(t *testing.T) {
+			j, engines := made(t, version, [][]int{{0, 1}, {2, 3}}, nil)
+			ends := waiting(t, engines, 1)
+			began := time.Now()
+			engines[1].Communicator().Abort(errTold)
+			for m, end := range ends {
+				err := <-end
+				var aborted *collective.AbortedError
+				if !errors.As(err, &aborted) || aborted.Rank != 1 {
+					t.Errorf("member %d: %v", m, err)
+				}
+			}
+			took := time.Since(began)
+			for m, e := range engines {
+				<-e.watched
+				if idle := e.idle(); !idle {
+					t.Errorf("member %d: something is under way", m)
+				}
+			}
+			t.Logf("all knew after %v, and all had stopped after %v", took, time.Since(began))
+			j.onward(t, 2, [][]int{{0, 1}, {2, 3}}, engines, "2 GPUs here through NCCL")
+		})
+	}
+}
+
+func TestAnErrorOfNCCLEndsTheCommunicatorOnAllRanks(t *testing.T) {
+	j, engines := made(t, 23007, [][]int{{0, 1}, {2}}, nil)
+	ends := waiting(t, engines, 1)
+	release := knob(t, "notice_death", 2) // NCCL thinks that somebody is gone, whom nobody misses
+	for m, end := range ends {
+		err := <-end
+		var aborted *collective.AbortedError
+		if !errors.As(err, &aborted) || aborted.Rank != 0 || !strings.Contains(err.Error(), "remote process exited") {
+			t.Errorf("member %d: %v", m, err)
+		}
+		if m == 0 && !errors.Is(err, ErrRemote) {
+			t.Errorf("on the rank itself: %v", err)
+		}
+	}
+	release()
+	if err := engines[1].Barrier(soon(t), nil).Wait(soon(t)); !errors.Is(err, collective.ErrAborted) {
+		t.Errorf("who was not there: %v", err)
+	}
+	j.onward(t, 2, [][]int{{0, 1}, {2}}, engines, "(new)") // NCCL keeps its error
+}
+
+func TestAnErrorOfTheDriverEndsTheGeneration(t *testing.T) {
+	j, engines := made(t, 23007, [][]int{{0}, {1}}, nil)
+	mustSum(t, engines)
+	buffers := []Buffer{upload(t, engines[0].Device(), floats(64, 0, 1)), upload(t, engines[1].Device(), floats(64, 0, 1))}
+	release := knob(t, "fail_copy_device", 1+1)
+	for m, err := range each(2, func(m int) error {
+		return engines[m].Allreduce(soon(t), nil, buffers[m], kernel.Float32, collective.Sum).Wait(soon(t))
+	}) {
+		var aborted *collective.AbortedError
+		if !errors.As(err, &aborted) || aborted.Rank != 1 || !strings.Contains(err.Error(), "CUDA_ERROR_OUT_OF_MEMORY") {
+			t.Errorf("member %d: %v", m, err)
+		}
+	}
+	release()
+	j.onward(t, 2, [][]int{{0}, {1}}, engines, "alone on its node")
+}
+
+func TestPatienceEndsAGenerationThatNobodyElseEnds(t *testing.T) {
+	_, engines := made(t, 23007, [][]int{{0, 1}}, func(o *EngineOptions) { o.Patience = 100 * time.Millisecond })
+	for _, end := range waiting(t, engines, 1) {
+		if err := <-end; !errors.Is(err, collective.ErrAborted) || !errors.Is(err, ErrTimeout) {
+			t.Error(err)
+		}
+	}
+	<-engines[0].watched // to free memory waits for what is under way, and so does the device's thread
+}
+
+func TestAnNCCLThatCannotBeEndedSaysThatTheProcessMustRestart(t *testing.T) {
+	_, engines := made(t, 21403, [][]int{{0, 1}}, func(o *EngineOptions) { o.StuckAfter = 100 * time.Millisecond })
+	ends := waiting(t, engines, 1)
+	release := knob(t, "hang_abort", 1)
+	engines[1].Communicator().Abort(errTold)
+	if err := <-ends[0]; !errors.Is(err, collective.ErrAborted) { // and does not wait for NCCL
+		t.Error(err)
+	}
+	e := engines[0]
+	<-e.watched
+	if err := e.Err(); !errors.Is(err, ErrStuck) || !errors.Is(err, collective.ErrAborted) {
+		t.Errorf("afterwards: %v", err)
+	}
+	if err := e.Close(soon(t)); !errors.Is(err, ErrStuck) {
+		t.Errorf("its end: %v", err)
+	}
+	release()
+	waitFor(t, func() bool { return fake.Living("communicators") == 1 })
+	ok(t, e.seat.close(soon(t))) // for the test's own book-keeping
+}
+
+func TestAStuckProcessEndsTheGenerationThatItIsToTakePartIn(t *testing.T) {
+	j, engines := made(t, 21403, [][]int{{0, 1}}, func(o *EngineOptions) { o.StuckAfter = 100 * time.Millisecond })
+	waiting(t, engines, 1)
+	release := knob(t, "hang_abort", 1)
+	engines[1].Communicator().Abort(errTold)
+	<-engines[0].watched
+	comms := j.communicators(t, 2, layouts([][]int{{0, 1}}))
+	errs := each(2, func(i int) error {
+		_, err := engines[i].Next(soon(t), comms[i], i, 2)
+		return err
+	})
+	var aborted *collective.AbortedError
+	if !errors.Is(errs[0], ErrStuck) || !errors.As(errs[1], &aborted) || aborted.Rank != 0 || !strings.Contains(errs[1].Error(), "must restart") {
+		t.Error(errs)
+	}
+	release()
+	waitFor(t, func() bool { return fake.Living("communicators") < 2 })
+	if err := engines[0].Close(soon(t)); !errors.Is(err, ErrStuck) {
+		t.Error(err)
+	}
+	ok(t, engines[0].seat.close(soon(t)))
+	delete(engines, 0)
+}
+
+func TestAGenerationThatFailsToFormCanBeFollowedByAnother(t *testing.T) {
+	for _, version := range []int{21403, 23007} {
+		t.Run(Version(version).String(), func(t *testing.T) {
+			j, engines := made(t, version, [][]int{{0, 1}, {2}}, nil)
+			comms := j.communicators(t, 2, layouts([][]int{{0, 1}, {2}}))
+			// Rank 1 never comes, and is given up.
+			errs := each(3, func(i int) error {
+				if i == 1 {
+					comms[1].Abort(&collective.PeerLostError{Rank: 1, Cause: errTold})
+					return nil
+				}
+				_, err := engines[i].Next(soon(t), comms[i], i%2, 2-i/2)
+				return err
+			})
+			for _, i := range []int{0, 2} {
+				var lost *collective.PeerLostError
+				if !errors.As(errs[i], &lost) || lost.Rank != 1 {
+					t.Errorf("rank %d: %v", i, errs[i])
+				}
+			}
+			j.onward(t, 3, [][]int{{0, 1}, {2}}, engines, "(kept)")
+		})
+	}
+}
+
+func TestARankThatIsLostWhileNCCLConnectsIsNamed(t *testing.T) {
+	l := library(t, 23007)
+	j := newJob(t, l, 3)
+	places := layouts([][]int{{0, 1, 2}})
+	comms := j.communicators(t, 1, places)
+	release := knob(t, "hang_init", 1)
+	time.AfterFunc(30*time.Millisecond, func() { comms[2].Abort(&collective.PeerLostError{Rank: 1, Cause: errTold}) })
+	for rank, err := range each(3, func(i int) error {
+		_, err := NewEngine(soon(t), comms[i], EngineOptions{Device: j.devices[i], LocalRank: i, LocalSize: 3})
+		return err
+	}) {
+		var lost *collective.PeerLostError
+		if !errors.As(err, &lost) || lost.Rank != 1 {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+	release()
+}
+
+func TestAnOperationIsOrderedWithTheCallersStreamBothWays(t *testing.T) {
+	for _, nodes := range [][][]int{{{0, 1}}, {{0}, {1}}} {
+		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+			_, engines := made(t, 23007, nodes, nil)
+			ctx := soon(t)
+			var sources, targets, after [2]Buffer
+			var torch [2]*Stream
+			for i := range 2 {
+				d := engines[i].Device()
+				s, err := d.NewStream(ctx)
+				ok(t, err)
+				t.Cleanup(func() { ok(t, s.Close(soon(t))) })
+				torch[i] = d.StreamOf(s.Handle()) // as if a framework had made it
+				sources[i], targets[i], after[i] = upload(t, d, floats(64, 1, 1)), upload(t, d, floats(64, 0, 0)), upload(t, d, floats(64, 0, 0))
+			}
+			release := knob(t, "hold_copies", 1)
+			var tasks [2]*Task
+			for i := range 2 {
+				ok(t, torch[i].Copy(ctx, targets[i], sources[i])) // the producer, which hangs for now
+				tasks[i] = engines[i].Allreduce(ctx, torch[i], targets[i], kernel.Float32, collective.Sum)
+				short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+				if err := tasks[i].Wait(short); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("it did not wait for the producer: %v", err)
+				}
+				cancel()
+			}
+			release()
+			all(t, 2, func(i int) error {
+				if err := tasks[i].Before(ctx, torch[i]); err != nil {
+					return err
+				}
+				return errors.Join(torch[i].Copy(ctx, after[i], targets[i]), torch[i].Wait(ctx)) // the consumer
+			})
+			for i := range 2 {
+				ok(t, tasks[i].Wait(ctx))
+				if !slices.Equal(download(t, after[i]), floats(64, 2, 2)) {
+					t.Errorf("member %d: the order was not kept", i)
+				}
+			}
+		})
+	}
+}
+
+func TestManyOperationsMayBeUnderWay(t *testing.T) {
+	for _, nodes := range [][][]int{{{0, 1}}, {{0, 1}, {2}}} {
+		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+			_, engines := made(t, 23007, nodes, nil)
+			buffers := make([]Buffer, len(engines))
+			for m, e := range engines {
+				buffers[m] = upload(t, e.Device(), floats(100, 0, 1))
+			}
+			all(t, len(engines), func(m int) error {
+				for range 3 * maxFlight {
+					engines[m].Allreduce(soon(t), nil, buffers[m], kernel.Float32, collective.Average)
+				}
+				return engines[m].Settle(soon(t))
+			})
+			for _, b := range buffers {
+				if !slices.Equal(download(t, b), floats(100, 0, 1)) {
+					t.Error("wrong")
+				}
+			}
+		})
+	}
+}

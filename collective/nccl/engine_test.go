@@ -1,0 +1,380 @@
+package nccl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/collective/inproc"
+	"github.com/regroup-io/regroup/collective/kernel"
+)
+
+// job is ranks in this process: each an endpoint and a device of its own.
+type job struct {
+	endpoints []*collective.Endpoint
+	devices   []*Device
+}
+
+func newJob(t *testing.T, l *Library, n int) *job {
+	t.Helper()
+	j := &job{}
+	network := inproc.NewNetwork()
+	for i := range n {
+		j.devices = append(j.devices, device(t, l, i))
+		listener, err := network.Listen(fmt.Sprint(t.Name(), i))
+		ok(t, err)
+		e := collective.NewEndpoint(listener)
+		t.Cleanup(func() { _ = e.Close() })
+		j.endpoints = append(j.endpoints, e)
+	}
+	return j
+}
+
+// spot is where a rank is.
+type spot struct{ member, rank, world, local, here int }
+
+// layouts are the spots of nodes with so many members each.
+func layouts(nodes [][]int) (all []spot) {
+	world := 0
+	for _, members := range nodes {
+		world += len(members)
+	}
+	for _, members := range nodes {
+		for i, m := range members {
+			all = append(all, spot{m, len(all), world, i, len(members)})
+		}
+	}
+	return all
+}
+
+// communicators makes those of a generation; they are closed when the test ends.
+func (j *job) communicators(t *testing.T, generation uint64, places []spot) []*collective.Communicator {
+	t.Helper()
+	comms := make([]*collective.Communicator, len(places))
+	all(t, len(places), func(i int) (err error) {
+		p := places[i]
+		comms[i], err = collective.New(soon(t), collective.Options{
+			Job: "job", Generation: generation, Rank: p.rank, World: p.world, Endpoint: j.endpoints[p.member],
+			Peers: func(_ context.Context, rank int) (string, error) { return j.endpoints[places[rank].member].Addr(), nil },
+		})
+		return err
+	})
+	t.Cleanup(func() { each(len(comms), func(i int) error { return comms[i].Close() }) })
+	return comms
+}
+
+// engines makes those of a generation, out of those before by member where there are any.
+func (j *job) engines(t *testing.T, generation uint64, places []spot, before map[int]*Engine, change func(*EngineOptions)) (map[int]*Engine, []error) {
+	t.Helper()
+	comms := j.communicators(t, generation, places)
+	made := make([]*Engine, len(places))
+	errs := each(len(places), func(i int) (err error) {
+		p := places[i]
+		if e := before[p.member]; e != nil {
+			made[i], err = e.Next(soon(t), comms[i], p.local, p.here)
+			return err
+		}
+		o := EngineOptions{Device: j.devices[p.member], LocalRank: p.local, LocalSize: p.here, ChunkBytes: 4096}
+		if change != nil {
+			change(&o)
+		}
+		made[i], err = NewEngine(soon(t), comms[i], o)
+		return err
+	})
+	engines := map[int]*Engine{}
+	for i, e := range made {
+		if e != nil {
+			engines[places[i].member] = e
+		}
+	}
+	t.Cleanup(func() { j.close(t, engines) })
+	return engines, errs
+}
+
+// close closes engines that are not over yet.
+func (j *job) close(t *testing.T, engines map[int]*Engine) {
+	var list []*Engine
+	for _, e := range engines {
+		list = append(list, e)
+	}
+	for _, err := range each(len(list), func(i int) error { return list[i].Close(soon(t)) }) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// runs has all ranks go through the suite.
+func runs(t *testing.T, engines map[int]*Engine, brief bool) {
+	t.Helper()
+	var list []*Engine
+	for _, e := range engines {
+		list = append(list, e)
+	}
+	all(t, len(list), func(i int) error {
+		s, err := newSuite(soon(t), list[i])
+		if err != nil {
+			return err
+		}
+		return errors.Join(s.run(brief), s.close())
+	})
+}
+
+// made is the engines of a first generation.
+func made(t *testing.T, version int, nodes [][]int, change func(*EngineOptions)) (*job, map[int]*Engine) {
+	t.Helper()
+	j := newJob(t, library(t, version), len(layouts(nodes)))
+	engines, errs := j.engines(t, 1, layouts(nodes), nil, change)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return j, engines
+}
+
+// sum has all engines reduce ones, and returns the errors.
+func sum(t *testing.T, engines map[int]*Engine) map[int]error {
+	t.Helper()
+	buffers := map[int]Buffer{}
+	for m, e := range engines {
+		buffers[m] = upload(t, e.Device(), floats(5000, 0, 1))
+	}
+	errs := map[int]error{}
+	var mu sync.Mutex
+	var g sync.WaitGroup
+	for m, e := range engines {
+		g.Go(func() {
+			err := e.Allreduce(soon(t), nil, buffers[m], kernel.Float32, collective.Sum).Wait(soon(t))
+			mu.Lock()
+			defer mu.Unlock()
+			errs[m] = err
+		})
+	}
+	g.Wait()
+	for m, err := range errs {
+		if err == nil && !slices.Equal(download(t, buffers[m]), floats(5000, 0, float64(len(engines)))) {
+			t.Errorf("member %d got a wrong sum", m)
+		}
+	}
+	return errs
+}
+
+func mustSum(t *testing.T, engines map[int]*Engine) {
+	t.Helper()
+	for m, err := range sum(t, engines) {
+		if err != nil {
+			t.Fatalf("member %d: %v", m, err)
+		}
+	}
+}
+
+// onward makes the next generation, and checks how the first of its nodes came to be.
+func (j *job) onward(t *testing.T, generation uint64, nodes [][]int, before map[int]*Engine, how string) map[int]*Engine {
+	t.Helper()
+	engines, errs := j.engines(t, generation, layouts(nodes), before, nil)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	if s := engines[nodes[0][0]].Describe(); !strings.Contains(s, how) {
+		t.Errorf("generation %d: %q, not %q", generation, s, how)
+	}
+	mustSum(t, engines)
+	return engines
+}
+
+func TestAnEngineSaysWhatItUses(t *testing.T) {
+	for want, nodes := range map[string][][]int{
+		"GPU 0: Fake GPU 0; alone on its node":                                               {{0}},
+		"GPU 0: Fake GPU 0; alone on its node, 2 nodes over connections":                     {{0}, {1}},
+		"GPU 0: Fake GPU 0; 2 GPUs here through NCCL 2.28.9 (new)":                           {{0, 1}},
+		"GPU 0: Fake GPU 0; 2 GPUs here through NCCL 2.28.9 (new), 3 nodes over connections": {{0, 1}, {2}, {3}},
+	} {
+		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+			_, engines := made(t, 22809, nodes, nil)
+			if s := engines[0].Describe(); s != want {
+				t.Errorf("%q, not %q", s, want)
+			}
+			mustSum(t, engines)
+		})
+	}
+}
+
+func TestOperationsAcrossThreeNodes(t *testing.T) {
+	// A smallest node of one GPU, and of two: then parts and blocks differ.
+	for _, nodes := range [][][]int{{{0}, {1, 2}, {3}}, {{0, 1, 2}, {3, 4}}} {
+		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+			_, engines := made(t, 23007, nodes, nil)
+			runs(t, engines, true)
+		})
+	}
+}
+
+func TestNCCLCanBeUsedWhereAGPUIsAlone(t *testing.T) {
+	_, engines := made(t, 23007, [][]int{{0}, {1}}, func(o *EngineOptions) { o.Always = true })
+	if s := engines[0].Describe(); !strings.Contains(s, "1 GPUs here through NCCL") {
+		t.Error(s)
+	}
+	fake.Calls()
+	mustSum(t, engines)
+	calls := fake.Calls()
+	for _, call := range []string{"ReduceScatter", "AllGather"} {
+		if !slices.Contains(calls, call) {
+			t.Errorf("%s was not called, but %v", call, calls)
+		}
+	}
+	runs(t, engines, true)
+}
+
+func TestAfterAPlannedChangeNCCLGoesOn(t *testing.T) {
+	all := [][]int{{0, 1, 2}, {3}}
+	for version, without := range map[int]string{21403: "(new)", 22703: "(shrunk)", 23007: "(shrunk)"} {
+		t.Run(Version(version).String(), func(t *testing.T) {
+			j, engines := made(t, version, all, nil)
+			mustSum(t, engines)
+			engines = j.onward(t, 2, all, engines, "(kept)")
+			left := engines[3]
+			engines = j.onward(t, 3, [][]int{{0, 1, 2}}, engines, "(kept)") // the other node leaves
+			ok(t, left.Close(soon(t)))
+			gone := engines[1]
+			engines = j.onward(t, 4, [][]int{{0, 2}}, engines, without)
+			_ = gone.Communicator().Close()
+			ok(t, gone.Close(soon(t)))
+			engines = j.onward(t, 5, all, map[int]*Engine{0: engines[0], 2: engines[2]}, "(new)") // and all come again
+			j.onward(t, 6, [][]int{{0}, {1, 2}, {3}}, engines, "alone on its node")
+		})
+	}
+}
+
+func TestAnEngineThatWasLeftSaysSo(t *testing.T) {
+	j, engines := made(t, 23007, [][]int{{0, 1}}, nil)
+	next := j.onward(t, 2, [][]int{{0, 1}}, engines, "(kept)")
+	old := engines[0]
+	if err := old.Barrier(soon(t), nil).Wait(soon(t)); !errors.Is(err, ErrClosed) {
+		t.Errorf("an operation: %v", err)
+	}
+	if _, err := old.Next(soon(t), next[0].Communicator(), 0, 2); !errors.Is(err, ErrClosed) {
+		t.Errorf("another Next: %v", err)
+	}
+	ok(t, old.Close(soon(t)))
+	mustSum(t, next)
+}
+
+func TestWhereARankCannotShrinkAllBeginAnew(t *testing.T) {
+	j, engines := made(t, 23007, [][]int{{0, 1, 2}, {3}}, func(o *EngineOptions) { o.StuckAfter = 500 * time.Millisecond })
+	release := knob(t, "fail_shrink", 1)
+	gone := engines[1]
+	next := j.onward(t, 2, [][]int{{0, 2}, {3}}, engines, "(new)")
+	release()
+	_ = gone.Communicator().Close()
+	ok(t, gone.Close(soon(t)))
+	mustSum(t, next)
+}
+
+func TestARankWithoutAGPUIsNamedToAllAndTheCommunicatorGoesOn(t *testing.T) {
+	l := library(t, 23007)
+	j := newJob(t, l, 3)
+	_, absent := Open(Options{NCCL: "/nowhere/libnccl.so.2", CUDA: "/nowhere/libcuda.so.1"})
+	if absent == nil {
+		absent = &UnavailableError{Library: "libnccl.so.2"} // the process has one already
+	}
+	places := layouts([][]int{{0, 1, 2}})
+	engines, errs := j.engines(t, 1, places, nil, func(o *EngineOptions) {
+		if o.LocalRank == 1 {
+			o.Device, o.Absent = nil, absent
+		}
+	})
+	for rank, err := range errs {
+		if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "rank 1 has no GPU: not available: "+absent.Error()) {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+	if len(engines) > 0 {
+		t.Error("an engine was made")
+	}
+
+	// The same for engines that are there already: they may try again without it.
+	engines, errs = j.engines(t, 2, layouts([][]int{{0, 2}}), nil, nil)
+	ok(t, errors.Join(errs...))
+	comms := j.communicators(t, 3, places)
+	for rank, err := range each(3, func(i int) (err error) {
+		if e := engines[i]; e != nil {
+			_, err = e.Next(soon(t), comms[i], i, 3)
+		} else {
+			_, err = NewEngine(soon(t), comms[i], EngineOptions{Absent: absent, LocalRank: i, LocalSize: 3})
+		}
+		if !errors.Is(err, ErrUnavailable) {
+			return fmt.Errorf("not told: %w", err)
+		}
+		return comms[i].Barrier(soon(t)) // the processor can be used instead
+	}) {
+		if err != nil {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+	j.onward(t, 4, [][]int{{0, 2}}, engines, "(kept)")
+}
+
+func TestOptionsOfAnEngineAreChecked(t *testing.T) {
+	j := newJob(t, library(t, 23007), 2)
+	comms := j.communicators(t, 1, layouts([][]int{{0, 1}}))
+	d := j.devices[0]
+	for name, o := range map[string]EngineOptions{
+		"no device":  {},
+		"both":       {Device: d, Absent: ErrUnavailable},
+		"local rank": {Device: d, LocalRank: 2, LocalSize: 2},
+		"chunk":      {Device: d, ChunkBytes: 100},
+		"depth":      {Device: d, Depth: -1},
+	} {
+		if _, err := NewEngine(soon(t), comms[0], o); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// They disagree: all are told, and the communicator works on.
+	for _, err := range each(2, func(i int) error {
+		_, err := NewEngine(soon(t), comms[i], EngineOptions{Device: j.devices[i], LocalRank: i, LocalSize: 2, ChunkBytes: 64 * (64 + i)})
+		return err
+	}) {
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "differ in ChunkBytes") {
+			t.Error(err)
+		}
+	}
+	for _, err := range each(2, func(i int) error { return comms[i].Barrier(soon(t)) }) {
+		ok(t, err)
+	}
+}
+
+func TestWrongOperationsOfAnEngineAreRefusedAndHarmNothing(t *testing.T) {
+	_, engines := made(t, 23007, [][]int{{0}, {1}}, nil)
+	e := engines[0]
+	ctx := soon(t)
+	here, there := upload(t, e.Device(), make([]byte, 64)), upload(t, engines[1].Device(), make([]byte, 64))
+	for name, task := range map[string]*Task{
+		"half an element":   e.Allreduce(ctx, nil, here.Slice(0, 6), kernel.Float32, collective.Sum),
+		"type":              e.Allreduce(ctx, nil, here, 0, collective.Sum),
+		"reduction":         e.Allreduce(ctx, nil, here, kernel.Float32, collective.Max+1),
+		"device":            e.Allreduce(ctx, nil, there, kernel.Float32, collective.Sum),
+		"wire":              e.AllreduceAs(ctx, nil, kernel.Float32, here, collective.Sum),
+		"root":              e.Reduce(ctx, nil, here, kernel.Float32, collective.Sum, 2),
+		"broadcast's root":  e.Broadcast(ctx, nil, here, -1),
+		"gather too small":  e.Allgather(ctx, nil, here, here),
+		"scatter too large": e.ReduceScatter(ctx, nil, here, here, kernel.Float32, collective.Sum),
+		"peer":              e.Send(ctx, nil, here, 2),
+		"to itself":         e.Send(ctx, nil, here, 0),
+		"uneven":            e.Alltoall(ctx, nil, here.Slice(0, 7), here, nil, nil),
+		"counts":            e.Alltoall(ctx, nil, here, here, []int{64}, nil),
+		"too much":          e.Alltoall(ctx, nil, here, here, []int{64, 1}, nil),
+		"too little":        e.Alltoall(ctx, nil, here, here, nil, []int{1, 2}),
+		"negative":          e.Alltoall(ctx, nil, here, here, []int{-1, 65}, nil),
+		"stream":            e.Barrier(ctx, engines[1].Device().StreamOf(0)),
+	} {
+		if err := task.Wait(ctx); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	mustSum(t, engines)
+}

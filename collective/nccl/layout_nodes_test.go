@@ -1,0 +1,141 @@
+package nccl
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestPartsCoverEverythingOnceAndAreEqualWhereTheyCan(t *testing.T) {
+	for of := 1; of <= 5; of++ {
+		for n := range 200 {
+			s := divide(n, of)
+			next, longest := 0, 0
+			for i := range of {
+				lo, hi := s.part(i)
+				if lo != next || hi < lo {
+					t.Fatalf("%d among %d: part %d is [%d, %d), not from %d", n, of, i, lo, hi, next)
+				}
+				if n%of == 0 && hi-lo != n/of || n%of != 0 && lo%16 != 0 {
+					t.Errorf("%d among %d: part %d is [%d, %d)", n, of, i, lo, hi)
+				}
+				next, longest = hi, max(longest, hi-lo)
+			}
+			if lo, hi := s.part(of); next != n || longest != s.longest() || lo != hi {
+				t.Fatalf("%d among %d: %d are covered, the longest is %d and not %d", n, of, next, longest, s.longest())
+			}
+		}
+	}
+}
+
+func TestARelayReachesEveryNodeOnce(t *testing.T) {
+	for n := 1; n <= 9; n++ {
+		for root := range n {
+			for _, long := range []bool{false, true} {
+				from := map[int]int{}
+				for node := range n {
+					e := &Engine{}
+					for i := range n {
+						e.at.add(i, 1)
+					}
+					e.at.node = node
+					prev, to := e.relay(root, long)
+					if (prev < 0) != (node == root) {
+						t.Errorf("%d nodes, root %d: node %d gets it from %d", n, root, node, prev)
+					}
+					for _, next := range to {
+						if _, twice := from[next]; twice || next == root {
+							t.Errorf("%d nodes, root %d: node %d gets it twice", n, root, next)
+						}
+						from[next] = node
+					}
+				}
+				if len(from) != n-1 {
+					t.Errorf("%d nodes, root %d, long %v: %d get it", n, root, long, len(from))
+				}
+				for node, sender := range from {
+					e := &Engine{at: layout{node: node}}
+					for i := range n {
+						e.at.add(i, 1)
+					}
+					if prev, _ := e.relay(root, long); prev != sender {
+						t.Errorf("%d nodes, root %d: node %d waits for %d, and %d sends", n, root, node, prev, sender)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestCardsMustFitTogether(t *testing.T) {
+	good := func(sizes ...int) (all []card) {
+		for _, size := range sizes {
+			for i := range size {
+				all = append(all, card{LocalRank: i, LocalSize: size, Chunk: 4096, NCCL: 23007})
+			}
+		}
+		return all
+	}
+	l, err := survey(good(3, 1, 2), 4)
+	if err != nil || l.node != 2 || l.local != 0 || l.carriers != 1 || l.world() != 6 || l.rank() != 4 || !slices.Equal(l.group(), []int{0, 3, 4}) {
+		t.Errorf("%+v, %v", l, err)
+	}
+	if node, local := l.find(2); node != 0 || local != 2 {
+		t.Errorf("rank 2 is number %d of node %d", local, node)
+	}
+	for name, test := range map[string]struct {
+		change func([]card)
+		says   string
+	}{
+		"order":    {func(c []card) { c[1].LocalRank = 0 }, "which rank 1 is not number 1 of"},
+		"size":     {func(c []card) { c[1].LocalSize = 3 }, "rank 0 begins a node of 2"},
+		"cut off":  {func(c []card) { c[3].LocalSize = 2; c[3].LocalRank = 0 }, "rank 2 begins a node of 2"},
+		"version":  {func(c []card) { c[1].NCCL = 22703 }, "rank 0 has NCCL 2.30.7 and rank 1 of the same node 2.27.3"},
+		"chunk":    {func(c []card) { c[3].Chunk = 64 }, "ranks 0 and 3 differ in ChunkBytes (4096, 64)"},
+		"absent":   {func(c []card) { c[2].Absent = "no driver" }, "rank 2 has no GPU: not available: no driver"},
+		"tiny":     {func(c []card) { c[0].Chunk, c[1].Chunk, c[2].Chunk, c[3].Chunk = 32, 32, 32, 32 }, "too little for 2 nodes"},
+		"too many": {func(c []card) { c[2].LocalSize = 9 }, "rank 2 begins a node of 9"},
+	} {
+		all := good(2, 2)
+		test.change(all)
+		if _, err := survey(all, 0); err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v, want %q", name, err, test.says)
+		}
+	}
+}
+
+func TestWhatANodeDoesWithItsOldCommunicator(t *testing.T) {
+	of := func(way Way, world int, state string, was ...int) (node []card) {
+		for _, r := range was {
+			node = append(node, card{Origin: origin{3, 4}, Was: r, Of: world, State: state, Way: way, Reached: position{3, 7, 1}})
+		}
+		return node
+	}
+	change := func(node []card, f func(*card)) []card {
+		f(&node[1])
+		return node
+	}
+	for _, test := range []struct {
+		name string
+		node []card
+		want plan
+	}{
+		{"one GPU", of(ByRevoking, 2, works, 0), alone},
+		{"one GPU, always", []card{{Always: true}}, anew},
+		{"the same ranks", of(ByNewID, 2, works, 0, 1), keeps},
+		{"not equally far", change(of(ByRevoking, 2, works, 0, 1), func(c *card) { c.Reached.Launch = 2 }), shrink},
+		{"not equally far, old", change(of(ByShrinking, 2, works, 0, 1), func(c *card) { c.Reached.Task = 2 }), anew},
+		{"revoked", of(ByRevoking, 3, quiet, 0, 2), shrink},
+		{"one revoked", change(of(ByRevoking, 2, works, 0, 1), func(c *card) { c.State = quiet }), shrink},
+		{"one left, as planned", of(ByShrinking, 3, works, 0, 2), shrink},
+		{"one left, very old", of(ByNewID, 3, works, 0, 2), anew},
+		{"aborted", of(ByNewID, 3, "", 0, 2), anew},
+		{"a newcomer", change(of(ByRevoking, 2, quiet, 0, 1), func(c *card) { *c = card{Way: ByRevoking} }), anew},
+		{"of another", change(of(ByRevoking, 2, works, 0, 1), func(c *card) { c.Origin.First = 0 }), anew},
+		{"in another order", of(ByRevoking, 2, works, 1, 0), anew},
+	} {
+		if got := planOf(test.node); got != test.want {
+			t.Errorf("%s: %s, not %s", test.name, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package nccl
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// Task is an operation of an Engine that was started. They are carried out one after the
+// other, in the order in which they were started.
+type Task struct {
+	engine *Engine
+	name   string
+	ready  uintptr // behind what the caller had queued; 0 = nothing. Of the device's thread
+	run    func(ctx context.Context) (*Work, error)
+
+	launched chan struct{} // closed when all of it is queued on the GPU or done, or it failed
+	work     *Work         // the last of it on the GPU; nil = it is done
+	err      error
+}
+
+// queue is the tasks that wait for those before them.
+type queue struct {
+	mu      sync.Mutex
+	waiting []*Task
+	running bool // a goroutine carries them out
+	closed  bool // none is to be started any more
+	runs    sync.WaitGroup
+}
+
+// failed is the task of a call with an error.
+func failed(err error) *Task {
+	t := &Task{launched: make(chan struct{}), err: err}
+	close(t.launched)
+	return t
+}
+
+// start queues an operation behind what is queued on a stream now; nil is for buffers that
+// are ready.
+func (e *Engine) start(ctx context.Context, name string, on *Stream, run func(context.Context) (*Work, error)) *Task {
+	t := &Task{engine: e, name: name, run: run, launched: make(chan struct{})}
+	if err := e.Err(); err != nil {
+		return failed(fmt.Errorf("%s: %w", name, err))
+	}
+	d := e.seat.dev
+	if on != nil {
+		if on.dev != d {
+			return failed(invalid("the stream is on device %d, not on %d", on.dev.ordinal, d.ordinal))
+		}
+		err := d.do(ctx, name, func() (err error) {
+			t.ready, err = d.mark(on.handle)
+			return err
+		})
+		if err != nil {
+			return failed(err)
+		}
+	}
+	q := &e.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		e.strays = append(e.strays, t.ready)
+		return failed(fmt.Errorf("%s: %w", name, ErrClosed))
+	}
+	q.waiting = append(q.waiting, t)
+	if !q.running {
+		q.running = true
+		select {
+		case e.begun <- struct{}{}:
+		default: // the watch has not yet heard of the time before
+		}
+		q.runs.Go(e.serve)
+	}
+	return t
+}
+
+// serve carries tasks out until none is left.
+func (e *Engine) serve() {
+	q := &e.queue
+	for {
+		q.mu.Lock()
+		if len(q.waiting) == 0 {
+			q.running = false
+			q.mu.Unlock()
+			return
+		}
+		t := q.waiting[0]
+		q.waiting = q.waiting[1:]
+		q.mu.Unlock()
+		t.work, t.err = e.carryOut(t)
+		t.run = nil // it holds on to the buffers
+		close(t.launched)
+	}
+}
+
+func (e *Engine) carryOut(t *Task) (*Work, error) {
+	d := e.seat.dev
+	e.reached = position{e.comm.Generation(), e.reached.Task + 1, 0}
+	err := error(nil)
+	if t.ready != 0 {
+		err = d.do(e.life, t.name, func() error {
+			event := t.ready
+			t.ready = 0
+			defer d.free(event)
+			return d.lib.driverError("cuStreamWaitEvent", d.lib.cuda.StreamWaitEvent(e.seat.stream.handle, event, 0))
+		})
+	}
+	var work *Work
+	if err == nil {
+		work, err = t.run(e.life)
+	}
+	if err == nil {
+		return work, nil
+	}
+	e.queue.mu.Lock()
+	e.strays = append(e.strays, t.ready)
+	e.queue.mu.Unlock()
+	return nil, e.suffer(fmt.Errorf("%s: %w", t.name, err))
+}
+
+// Wait returns when the operation is done on the GPU of this rank, or the generation has
+// failed: then with why, and the buffers hold anything. The end of ctx does not end the
+// operation; that of the communicator does.
+func (t *Task) Wait(ctx context.Context) error {
+	if err := t.queued(ctx); err != nil || t.work == nil {
+		return err
+	}
+	err := t.work.Wait(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return t.engine.suffer(err)
+}
+
+// Before makes what is queued on s from now on wait for the operation. It waits itself
+// until all of the operation is queued on the GPU: with a single node that is soon, with
+// several it includes what goes between them. For errors see Wait; one that comes later is
+// returned by what follows, and s goes on with a buffer that holds anything.
+func (t *Task) Before(ctx context.Context, s *Stream) error {
+	if err := t.queued(ctx); err != nil || t.work == nil {
+		return err
+	}
+	err := t.work.Before(ctx, s)
+	if failure := t.engine.Err(); err != nil && failure != nil {
+		return failure
+	}
+	return err
+}
+
+// queued waits until all of it is queued.
+func (t *Task) queued(ctx context.Context) error {
+	select {
+	case <-t.launched:
+		return t.err
+	default:
+	}
+	select {
+	case <-t.launched:
+		return t.err
+	case <-t.engine.life.Done():
+		return t.engine.Err()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// maxFlight is how many launches may be under way on the GPU without anybody waiting for
+// the oldest: it bounds the events that they hold.
+const maxFlight = 16
+
+// launch queues NCCL's operations as one group on the engine's stream. None: no work.
+func (e *Engine) launch(ctx context.Context, ops ...Operation) (*Work, error) {
+	if len(ops) == 0 {
+		return nil, nil
+	}
+	e.reached.Launch++
+	w, err := e.local.Do(ctx, nil, ops...)
+	if err != nil {
+		return nil, err
+	}
+	e.flight = append(e.flight, w)
+	if len(e.flight) > maxFlight {
+		err = e.flight[0].Wait(ctx)
+		e.flight = e.flight[1:]
+	}
+	return w, err
+}
+
+// settled is the end of an operation that is queued on the engine's stream, but not by NCCL.
+func (e *Engine) settled(ctx context.Context) (*Work, error) {
+	return nil, e.seat.stream.Wait(ctx)
+}
