@@ -79,9 +79,11 @@ func newGroup(rank, size int, mem []byte) *Group {
 		notes: make([]note, size), waited: make([]atomic.Int64, size), gone: make([]atomic.Bool, size),
 	}
 	// With more members than processors, spinning keeps those from running that one waits
-	// for.
+	// for. Else it is for 250 us, which is longer than it takes to wake somebody up: with
+	// less, two members that once sleep find each other asleep for ever, and each operation
+	// costs two wake-ups.
 	if size <= runtime.NumCPU() {
-		g.spins = 2000
+		g.spins = 8000
 	}
 	for i := range g.scratch {
 		g.scratch[i] = make([]byte, pieceBytes)
