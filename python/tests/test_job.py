@@ -10,6 +10,9 @@ import unittest
 from . import launch
 from .jobs import Job, script
 
+#: Who was first to notice that a worker is dead: its agent, or the other workers.
+NOTICED = {"worker-failed", "worker-lost"}
+
 
 def ported(folder):
     """The script for Horovod, ported: one line is changed."""
@@ -78,7 +81,7 @@ class Jobs(unittest.TestCase):
         )
         self.survivors_keep_their_process(job, dead=1)
         first = job.summary["incidents"][0]
-        self.assertEqual("worker-failed", first["cause"])
+        self.assertIn(first["cause"], NOTICED)
         self.assertLess(first["total_ms"], 10_000, first)
         print(
             f"\nfrom the kill to the next step: {first['total_ms']:.0f} ms",
@@ -206,7 +209,7 @@ class Example(unittest.TestCase):
         os.kill(victim, signal.SIGKILL)
         job.wait()
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
-        self.assertIn("worker-failed", [i["cause"] for i in job.summary["incidents"]])
+        self.assertTrue({i["cause"] for i in job.summary["incidents"]} & NOTICED, job.summary)
         right = float(re.search(r"([\d.]+) of 100 digits", job.output).group(1))
         self.assertGreater(right, 90)
         samples = job.summary["samples"]
