@@ -136,6 +136,11 @@ type Cause struct {
 	Detail string    `json:"detail,omitempty"` // "killed by signal 9 (SIGKILL)"
 }
 
+// Accuses tells whether this is what peers say of a worker, from which its exit may tell more.
+func (c Cause) Accuses(p Place, rank int) bool {
+	return c.Kind == CauseWorkerLost && c.Place != nil && *c.Place == p && c.Rank == rank
+}
+
 // CauseKind is the closed list of causes.
 type CauseKind string
 

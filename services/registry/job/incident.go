@@ -46,6 +46,17 @@ func (t *turn) open(c events.Cause) {
 	t.tell(*t.View.Open)
 }
 
+// learn takes in how a worker failed whose peers were the first to notice: that is the cause, and not that they noticed.
+func (t *turn) learn(c events.Cause) {
+	o := t.View.Open
+	if o == nil || c.Kind != events.CauseWorkerFailed || c.Place == nil || !o.Cause.Accuses(*c.Place, c.Rank) {
+		return
+	}
+	known := *o // what was told stays as it is
+	known.Cause = c
+	t.View.Open = &known
+}
+
 // close ends the incident: the generation of b makes steps.
 func (t *turn) close(b events.WorkerReady) {
 	var seal Timing

@@ -86,7 +86,12 @@ func (a args) cause() events.Cause {
 	if kind == "" {
 		kind = "start"
 	}
-	return events.Cause{Kind: events.CauseKind(kind), Rank: -1}
+	c := events.Cause{Kind: events.CauseKind(kind), Rank: -1}
+	if at := a.named["at"]; at != "" {
+		p := place(a.t, at)
+		c.Place, c.Node, c.Rank, c.Detail = &p, p.Node, int(a.num("rank")), a.text("how")
+	}
+	return c
 }
 
 func split(t *testing.T, words []string) args {

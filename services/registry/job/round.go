@@ -85,6 +85,7 @@ func (t *turn) sealed(b events.RoundSealed) {
 	if running && v.Generation > 0 {
 		t.broke(b.Cause)
 	}
+	t.learn(b.Cause)
 	prev := v.Generation
 	v.Generation, v.Slowest = b.Generation, nil
 	if v.State == events.JobIsWaiting {

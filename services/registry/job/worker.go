@@ -82,12 +82,14 @@ func (t *turn) exited(b events.WorkerExited) {
 		t.explain(w, b)
 		return
 	}
+	rank := w.Rank
 	t.end1(w, t.ending(b), b.Detail, b.Lines)
 	if b.Generation == t.LastGood {
 		t.step(b.Generation, max(t.View.Step, b.Step))
 	}
 	if w.State == events.WorkerHasFailed {
 		t.exitSpan(b)
+		t.learn(events.Cause{Kind: events.CauseWorkerFailed, Place: &b.Place, Node: b.Place.Node, Rank: rank, Detail: b.Detail})
 	}
 	if t.View.State != events.JobIsWaiting && t.View.State != events.JobIsRunning {
 		return

@@ -30,7 +30,7 @@ func (t *turn) exited(w events.WorkerExited) {
 	case w.Failed(!t.restart()):
 		x.State = dead
 		if rank >= 0 {
-			t.propose(events.Cause{Kind: events.CauseWorkerFailed, Place: &w.Place, Node: w.Place.Node, Rank: rank, Detail: w.Detail}, w.AgeMS)
+			t.blame(events.Cause{Kind: events.CauseWorkerFailed, Place: &w.Place, Node: w.Place.Node, Rank: rank, Detail: w.Detail}, w.AgeMS)
 		}
 	case x.Leaving && !w.Asked:
 	case w.Asked:
@@ -40,6 +40,15 @@ func (t *turn) exited(w events.WorkerExited) {
 		}
 	default:
 		x.State = finished
+	}
+}
+
+// blame proposes the next generation because of an exit. If peers have accused that worker before, which may be sooner
+// than its agent knows, it says how their accusation came about.
+func (t *turn) blame(c events.Cause, ageMS float64) {
+	t.propose(c, ageMS)
+	if t.open() && t.View.Cause.Accuses(*c.Place, c.Rank) {
+		t.View.Cause = c
 	}
 }
 
