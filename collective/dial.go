@@ -47,6 +47,9 @@ func (c *Communicator) dialOnce(ctx context.Context, rank int, why purpose, stre
 			_ = conn.SetWriteDeadline(time.Now().Add(sayAbort))
 			_ = newLink(c, conn, rank).send(head{kind: frameAbort}, c.verdict())
 		}
+		if why == forVigil {
+			waive(conn) // likewise
+		}
 		_ = conn.Close()
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -145,11 +148,14 @@ func (c *Communicator) admit(h hello) (replyCode, []byte) {
 // adopt takes over a connection that was admitted; err is what went wrong in
 // telling the peer so.
 func (c *Communicator) adopt(h hello, conn net.Conn, err error) {
-	if h.purpose == forProbe || h.purpose == forVigil && err != nil {
+	switch {
+	case h.purpose == forProbe:
 		_ = conn.Close()
 		return
-	}
-	if h.purpose == forVigil {
+	case h.purpose == forVigil && err != nil:
+		waive(conn)
+		return
+	case h.purpose == forVigil:
 		c.holdOn(h.from, conn)
 		return
 	}

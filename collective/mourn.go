@@ -2,6 +2,7 @@ package collective
 
 import (
 	"net"
+	"time"
 
 	"github.com/regroup-io/regroup/collective/shm"
 )
@@ -36,8 +37,7 @@ func (c *Communicator) keepVigil() {
 func (c *Communicator) holdOn(rank int, conn net.Conn) {
 	t, can := c.opt.Endpoint.transport.(vigilant)
 	if !can {
-		_, _ = conn.Write([]byte{0}) // nobody has died
-		_ = conn.Close()
+		waive(conn)
 		return
 	}
 	release, err := t.Hold(conn, func() {
@@ -57,6 +57,13 @@ func (c *Communicator) holdOn(rank int, conn net.Conn) {
 	if late {
 		release()
 	}
+}
+
+// waive closes a connection that the other end may hold: nobody has died.
+func waive(conn net.Conn) {
+	_ = conn.SetWriteDeadline(time.Now().Add(sayAbort))
+	_, _ = conn.Write([]byte{0})
+	_ = conn.Close()
 }
 
 // endVigil tells the neighbours that this is no death.

@@ -47,6 +47,9 @@ func (s *Session) Report(metrics map[string]float64) {
 
 // progress hands the agent's report over; with the first good step, how long the way back took.
 func (s *Session) progress() {
+	if s.reporter == nil {
+		return
+	}
 	r := wire.Report{Generation: s.Generation, Step: s.state.step, Samples: consumed(s.state.ledger)}
 	if s.Rank == 0 {
 		r.Metrics = s.metrics
