@@ -20,8 +20,9 @@ type Group struct {
 	mem        []byte
 	round      uint64
 	base       []uint64 // of every member's progress, at the begin of the round
-	spins      int
-	vm         bool // memory of other members may be read
+	spins      int      // how often who waits looks before it sleeps
+	yields     int      // likewise, but lets others run in between
+	vm         bool     // memory of other members may be read
 	peers      []peer
 	notes      []note // of this round
 	scratch    [2][]byte
@@ -79,11 +80,14 @@ func newGroup(rank, size int, mem []byte) *Group {
 		notes: make([]note, size), waited: make([]atomic.Int64, size), gone: make([]atomic.Bool, size),
 	}
 	// With more members than processors, spinning keeps those from running that one waits
-	// for. Else it is for 250 us, which is longer than it takes to wake somebody up: with
+	// for, so they are let run first: a third of what it takes to sleep and be woken up.
+	// Else it is for 250 us, which is longer than it takes to wake somebody up: with
 	// less, two members that once sleep find each other asleep for ever, and each operation
 	// costs two wake-ups.
 	if size <= runtime.NumCPU() {
 		g.spins = 8000
+	} else {
+		g.yields = 100
 	}
 	for i := range g.scratch {
 		g.scratch[i] = make([]byte, pieceBytes)

@@ -64,6 +64,7 @@ func unavailable(err error) error {
 
 func readProcess(int, uint64, []byte) error { return errLinux }
 func ended(int) bool                        { return false }
+func yield()                                {}
 func futexWake(*uint32)                     {}
 
 func futexWait(*uint32, uint32, time.Duration) bool { return false }

@@ -53,6 +53,12 @@ func (g *Group) await(rank, at int, v uint64) error {
 		}
 		pause()
 	}
+	for range g.yields {
+		if c.Load() >= v {
+			return nil
+		}
+		yield()
+	}
 	if c.Load() >= v {
 		return nil
 	}
