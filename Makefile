@@ -17,7 +17,7 @@ SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) 
 
 PYTHON      ?= /usr/bin/python3
 
-.PHONY: help setup torch mpi hatch net node build libregroup wheel test python-test race sim e2e e2e-network chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-collective gpu-check lint fmt generate dev demo check clean
+.PHONY: help setup torch mpi hatch net node build libregroup wheel test python-test race sim e2e e2e-network chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-collective bench-state gpu-check lint fmt generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -114,6 +114,9 @@ bench-scale: build ## 64, 512 and 5000 simulated agents on three brokers: ranks,
 
 bench-collective: setup libregroup torch mpi ## allreduce beside gloo and Open MPI, and what a lost rank costs, into docs/benchmarks.md
 	@$(GO) run ./e2e/collective -out docs/benchmarks.md
+
+bench-state: setup ## commits beside copies of memory, and syncs beside plain transfers, into docs/benchmarks.md
+	@$(GO) run ./e2e/state -out docs/benchmarks.md
 
 gpu-check: setup $(BIN)/gpucheck ## on a machine with an NVIDIA GPU: NCCL, the driver and our engine together (docs/gpu.md); Error 3 = there is none
 	@$(BIN)/gpucheck $(GPUCHECK)

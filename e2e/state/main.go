@@ -1,0 +1,116 @@
+// Command state measures what keeping a state safe costs: commits beside plain copies of the same bytes, and bringing a
+// newcomer the state beside sending it as many bytes. It runs the benchmarks of package elastic and writes a section.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/regroup-io/regroup/e2e/report"
+)
+
+func main() {
+	out := flag.String("out", "", "Markdown file of which a section is written; empty = standard output")
+	rounds := flag.Int("rounds", 5, "runs of each benchmark")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *out, *rounds); err != nil {
+		fmt.Fprintln(os.Stderr, "state:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, out string, rounds int) error {
+	cmd := exec.CommandContext(ctx, "go", "test", "./elastic", "-run", "^$", "-bench", "^Benchmark(Commit|Name|Sync)$", "-benchtime", "5x",
+		"-count", strconv.Itoa(rounds))
+	cmd.Stderr = os.Stderr
+	printed, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, printed)
+	}
+	text := table(read(printed))
+	if out == "" {
+		fmt.Print(text)
+		return nil
+	}
+	return report.Section(out, "# Benchmarks\n", "Commits and syncs", text)
+}
+
+// line is one run of a benchmark: its metrics by unit.
+type line struct {
+	name    string
+	metrics map[string]float64
+}
+
+// read takes in what go test prints: a name with the number of processors, a count, and values with their units.
+func read(printed []byte) (all []line) {
+	for s := bufio.NewScanner(bytes.NewReader(printed)); s.Scan(); {
+		fields := strings.Fields(s.Text())
+		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
+			continue
+		}
+		name := strings.TrimPrefix(fields[0], "Benchmark")
+		if at := strings.LastIndexByte(name, '-'); at > 0 {
+			name = name[:at]
+		}
+		l := line{name: name, metrics: map[string]float64{}}
+		for i := 2; i+1 < len(fields); i += 2 {
+			if v, err := strconv.ParseFloat(fields[i], 64); err == nil {
+				l.metrics[fields[i+1]] = v
+			}
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+func table(all []line) string {
+	var t strings.Builder
+	fmt.Fprintf(&t, "Written by `make bench-state`: a commit beside a copy of the same bytes on as many threads, the hash of a commit beside a\n"+
+		"copy on one, and bringing newcomers a state of 256 MiB over TCP, hashes and tensors included, beside sending as many\n"+
+		"bytes. Both are measured turn by turn. GB/s are medians of the runs; shares are least / median / greatest.\n\n"+
+		"Measured on %s.\n\n| work | reference, GB/s | measured, GB/s | share | goal |\n|---|---|---|---|---|\n", report.Machine())
+	var names []string
+	runs := map[string][]line{}
+	for _, l := range all {
+		if runs[l.name] == nil {
+			names = append(names, l.name)
+		}
+		runs[l.name] = append(runs[l.name], l)
+	}
+	for _, name := range names {
+		ratio := values(runs[name], "ratio")
+		fmt.Fprintf(&t, "| %s | %.2f | %.2f | %.0f / %.0f / %.0f %% | %s |\n", strings.ReplaceAll(name, "/", ", "),
+			middle(values(runs[name], "reference-GB/s")), middle(values(runs[name], "GB/s")),
+			100*ratio[0], 100*middle(ratio), 100*ratio[len(ratio)-1], goal(name))
+	}
+	return t.String()
+}
+
+func goal(name string) string {
+	if strings.HasPrefix(name, "Name") || strings.HasSuffix(name, "newcomers=2") {
+		return "none"
+	}
+	return "80 %"
+}
+
+func values(runs []line, unit string) []float64 {
+	all := make([]float64, 0, len(runs))
+	for _, r := range runs {
+		all = append(all, r.metrics[unit])
+	}
+	slices.Sort(all)
+	return all
+}
+
+func middle(sorted []float64) float64 { return sorted[len(sorted)/2] }
