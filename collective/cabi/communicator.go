@@ -84,7 +84,7 @@ func (c *communicator) sending(to int) *line {
 // close leaves the generation and waits for what was started: it fails now, or is just ending.
 func (c *communicator) close() {
 	for _, g := range c.engines() {
-		g.settle() // what all ranks have started they also end
+		g.rest() // before c, or peers would take it for a loss
 	}
 	_ = c.Close() // always nil
 	c.rest()

@@ -26,24 +26,14 @@ type gpu struct {
 
 var gpus table[*gpu]
 
-// gpuOptions are those of rg_gpu_open.
-type gpuOptions struct {
-	Device     int      `json:"device"`
-	LocalRank  int      `json:"local_rank"`
-	LocalSize  int      `json:"local_size"`
-	ChunkBytes int      `json:"chunk_bytes"`
-	Search     []string `json:"search"`
-	Absent     string   `json:"absent"`
-}
-
 // openGPU makes this rank's part of an engine; all ranks do so. One of an earlier generation is used up if that works.
 func (c *communicator) openGPU(options string, before *gpu) (*gpu, error) {
 	var o gpuOptions
 	if err := decode(options, &o); err != nil {
 		return nil, err
 	}
-	if o.Device < 0 || o.LocalRank < 0 || o.LocalSize < 0 || o.ChunkBytes < 0 || o.ChunkBytes%64 != 0 || o.LocalRank >= max(o.LocalSize, 1) {
-		return nil, invalidf("device %d, local_rank %d of %d or chunk_bytes %d", o.Device, o.LocalRank, o.LocalSize, o.ChunkBytes)
+	if err := o.validate(); err != nil {
+		return nil, err
 	}
 	if before != nil && before.engine.Device().Ordinal() != o.Device {
 		return nil, invalidf("the engine before is on device %d, not on %d", before.engine.Device().Ordinal(), o.Device)
@@ -67,47 +57,6 @@ func (c *communicator) openGPU(options string, before *gpu) (*gpu, error) {
 	}
 	c.hold(g)
 	return g, nil
-}
-
-// engine makes one where there was none. A GPU that cannot be used all ranks are told of.
-func (o *gpuOptions) engine(c *collective.Communicator) (*nccl.Engine, error) {
-	e := nccl.EngineOptions{LocalRank: o.LocalRank, LocalSize: o.LocalSize, ChunkBytes: o.ChunkBytes}
-	e.Device, e.Absent = o.device()
-	made, err := nccl.NewEngine(background, c, e)
-	if err != nil && e.Device != nil {
-		err = errors.Join(err, e.Device.Close(background))
-	}
-	return made, err
-}
-
-// device opens the GPU, or says why there is none.
-func (o *gpuOptions) device() (*nccl.Device, error) {
-	if o.Absent != "" {
-		return nil, errors.New(o.Absent)
-	}
-	l, err := native.open(o.Search)
-	if err != nil {
-		return nil, err
-	}
-	return l.OpenDevice(background, o.Device)
-}
-
-// native is NCCL and the CUDA driver, loaded when a GPU is asked for first, and never unloaded.
-var native loading
-
-type loading struct {
-	mu   sync.Mutex
-	made *nccl.Library
-}
-
-// open tries again where it has failed before: the host may have loaded a framework since.
-func (l *loading) open(search []string) (_ *nccl.Library, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.made == nil {
-		l.made, err = nccl.Open(nccl.Options{Search: search})
-	}
-	return l.made, err
 }
 
 // do begins an operation behind what is queued on a stream. Without a request what is queued there next waits for it;
@@ -144,8 +93,12 @@ func (g *gpu) buffer(p unsafe.Pointer, n int64, size int) (nccl.Buffer, error) {
 	return g.engine.Device().Buffer(background, uintptr(p), len(b))
 }
 
-// settleWithin is how long a communicator that is closed waits for what its GPU has under way.
-const settleWithin = 2 * time.Second
+const (
+	// settleWithin is how long a communicator that is closed waits for what its GPU has under way.
+	settleWithin = 2 * time.Second
+	// closeWithin is how long closing a GPU waits for the other ranks, before NCCL is aborted.
+	closeWithin = 10 * time.Second
+)
 
 // settle waits for what was started, once: NCCL is kept where all ranks have done equally much.
 func (g *gpu) settle() {
@@ -164,7 +117,9 @@ func (g *gpu) rest() {
 
 // close frees what there is.
 func (g *gpu) close() error {
-	err := g.engine.Close(background)
+	ctx, cancel := context.WithTimeout(background, closeWithin)
+	defer cancel()
+	err := g.engine.Close(ctx)
 	g.of.drop(g)
 	_ = g.beside.Close() // always nil
 	if errors.Is(err, nccl.ErrStuck) {

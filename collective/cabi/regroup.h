@@ -250,7 +250,7 @@ int rg_gpu_broadcast(rg_gpu gpu, void *data, int64_t bytes, int32_t root, void *
 int rg_gpu_allgather(rg_gpu gpu, const void *send, void *recv, int64_t bytes, void *stream, rg_request *request);
 /* {"engine", "nccl", "driver", "from"}, for people. */
 int rg_gpu_describe(rg_gpu gpu, char *buffer, size_t len);
-/* Waits for what was started. Before rg_comm_close, on all ranks of the machine; or after it. */
+/* Waits for what was started, at most 10 s. Before rg_comm_close, on all ranks of the machine; or after it. */
 int rg_gpu_close(rg_gpu gpu);
 
 /* Indices of samples at len places from position on of an epoch's order, a permutation of 0 to samples-1. */

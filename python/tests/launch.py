@@ -110,6 +110,8 @@ def main() -> None:
 
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
     module, file = sys.argv[1], sys.argv[2]
+    if os.environ.get("PREPARE"):
+        importlib.import_module(os.environ["PREPARE"])
     loaded = importlib.import_module(module)
     done: Dict[str, str] = {}
     for name in case_names(module):

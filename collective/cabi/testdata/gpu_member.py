@@ -9,7 +9,7 @@ import sys
 
 from regroup import _library as lib
 from regroup.communicator import Endpoint
-from regroup.errors import UnsupportedError, WorkerLostError
+from regroup.errors import InvalidArgumentError, UnsupportedError, WorkerLostError
 from regroup.gpu import Gpu
 
 COUNT = 20000  # elements, of many chunks
@@ -41,6 +41,14 @@ class Driver:
         self("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(4 * count))
         return (ctypes.c_float * count).from_address(at.value)
 
+    def living(self):
+        """What has been made and not been given back, beside what this object has."""
+        self.cuda.fakeLiving.restype = ctypes.c_long
+        own = {b"contexts": 1, b"streams": 1}
+        kinds = (b"contexts", b"streams", b"events", b"pinned", b"communicators")
+        found = {k.decode(): self.cuda.fakeLiving(k) - own.get(k, 0) for k in kinds}
+        return {k: n for k, n in found.items() if n}
+
     def settle(self):
         """Waits until all that is queued is done."""
         while self.cuda.cuStreamQuery(ctypes.c_void_p(self.stream)):
@@ -53,13 +61,15 @@ class Member:
     def __init__(self, device, driver):
         self.device, self.path, self.driver = device, driver, None
         self.endpoint = Endpoint()
+        with open("/proc/self/maps", encoding="ascii") as f:
+            assert "libcuda" not in f.read(), "loading the library has loaded CUDA"
         self.made = self.gpu = None
 
     def form(self, generation, rank, local_rank, local_size, *peers):
         """Joins a generation, with the GPU of the one before if there was one."""
         if self.made is not None:
             self.made.close()
-        rank = int(rank)
+        rank, before = int(rank), self.gpu
         self.made = self.endpoint.connect(
             job="gpu", generation=int(generation), token="t", rank=rank, world=len(peers), peers=peers
         )
@@ -69,14 +79,24 @@ class Member:
                 self.device,
                 int(local_rank),
                 int(local_size),
-                before=self.gpu,
+                before=before,
                 chunk_bytes=CHUNK,
             )
         except UnsupportedError as e:
             return "absent " + str(e)
+        if before is not None:
+            self.gone(before)
         if self.driver is None:
             self.driver = Driver(self.path, self.device)
         return "formed " + self.gpu.describe()["engine"]
+
+    def gone(self, gpu):
+        """The GPU of a generation that is over is used up."""
+        try:
+            gpu.close()
+        except InvalidArgumentError:
+            return
+        raise AssertionError("it was still open")
 
     def reduce(self):
         """The allreduce of this rank's number plus one, started."""
@@ -144,6 +164,7 @@ class Member:
         """Gives everything back."""
         if self.gpu is not None:
             self.gpu.close()
+            assert not self.driver.living(), self.driver.living()
         self.made.close()
         self.endpoint.close()
         return "ended"
