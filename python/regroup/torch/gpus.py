@@ -102,6 +102,7 @@ class Gpus:
     ):
         self._made, self._local = made, (local_rank, local_size)
         self.reason = reason  # why they are copied through the host; empty = they are not, as far as is known
+        self._told = False
         self._gpu: Optional[Gpu] = None
         self._engine: Optional[Engine] = None
         self._before = None if before is None else before.hand_over()
@@ -116,11 +117,14 @@ class Gpus:
 
     def of(self, tensor: Any) -> Optional[Engine]:
         """The engine for a tensor; None where it goes through the host's memory."""
-        if not tensor.is_cuda or self.reason:
+        if not tensor.is_cuda:
             return None
         with self._lock:
             if self._engine is None and not self.reason:
                 self._open(tensor.device.index)
+            if self.reason and not self._told:
+                self._told = True
+                log.warning("tensors on GPUs are copied through the host: %s", self.reason)
             if self._gpu is None or self._gpu.device != tensor.device.index:
                 return None
             return self._engine
@@ -136,7 +140,6 @@ class Gpus:
             )
         except (UnsupportedError, InvalidArgumentError) as e:
             self.reason = str(e)  # the same on all ranks
-            log.warning("tensors on GPUs are copied through the host: %s", self.reason)
             return
         self._before, self._engine = None, Engine(self._gpu)
         log.info("tensors on GPUs: %s", self.describe())
