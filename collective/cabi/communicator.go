@@ -26,6 +26,7 @@ type communicator struct {
 	closing bool
 	sends   map[int]*line // direct messages, by rank
 	posts   map[int]*post
+	gpus    accelerated
 }
 
 var communicators table[*communicator]
@@ -82,6 +83,9 @@ func (c *communicator) sending(to int) *line {
 
 // close leaves the generation and waits for what was started: it fails now, or is just ending.
 func (c *communicator) close() {
+	for _, g := range c.engines() {
+		g.rest() // before c, or peers would take it for a loss
+	}
 	_ = c.Close() // always nil
 	c.rest()
 }
@@ -95,6 +99,9 @@ func (c *communicator) rest() {
 	c.started.Wait()
 	if !again {
 		c.named.close()
+		for _, g := range c.engines() {
+			g.rest()
+		}
 		close(c.ended.closed)
 	}
 }

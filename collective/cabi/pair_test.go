@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -12,7 +14,20 @@ import (
 	"github.com/regroup-io/regroup/collective/inproc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// folder is for what tests build.
+var folder string
+
+func TestMain(m *testing.M) {
+	var err error
+	if folder, err = os.MkdirTemp("", "cabi"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(folder)
+		os.Exit(code)
+	}))
+}
 
 // pair connects two ranks within this process.
 func pair(t *testing.T) [2]*communicator {

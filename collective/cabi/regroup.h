@@ -32,12 +32,13 @@ extern "C" {
 #endif
 
 #define RG_ABI_MAJOR 1
-#define RG_ABI_MINOR 0
+#define RG_ABI_MINOR 1
 
 typedef uint64_t rg_endpoint;
 typedef uint64_t rg_comm;
 typedef uint64_t rg_request;
 typedef uint64_t rg_elastic;
+typedef uint64_t rg_gpu;
 
 /* Status. */
 enum {
@@ -55,6 +56,7 @@ enum {
     RG_PLANNED = 11,    /* elastic: committed, and the members are about to change: leave the training function */
     RG_STOPPED = 12,    /* elastic: committed, and the job is being stopped: likewise */
     RG_END = 13,        /* elastic: there is no further generation for this process */
+    RG_STUCK = 14,      /* a GPU's library does not return: this process must be started again */
 };
 
 /* Types of elements. */
@@ -220,6 +222,36 @@ int rg_elastic_report(rg_elastic elastic, const char *metrics);
 int rg_elastic_ledger(rg_elastic elastic, char *buffer, size_t len);
 /* Ends what goes on. Memory of the state is not used any more when it returns. */
 int rg_elastic_close(rg_elastic elastic);
+
+/*
+ * GPU: operations on memory of NVIDIA GPUs, one GPU per rank. NCCL and the CUDA driver are looked for in this call, and
+ * not before. All ranks of the communicator call it:
+ *
+ *   {"device": 0, "local_rank": 0, "local_size": 1, "chunk_bytes": 0, "search": ["/folder", ...], "absent": ""}
+ *
+ * device is its number among those that CUDA_VISIBLE_DEVICES leaves; local_size ranks of this machine are adjacent, and
+ * this is number local_rank of them; search are folders in which NCCL may be; absent says why this rank has no GPU.
+ *
+ * RG_UNSUPPORTED, on all ranks: one of them has none, and rg_last_error says which and why. RG_INVALID, likewise: they do
+ * not fit together. The communicator works on in both cases. After anything else that is not RG_OK it is dead.
+ *
+ * before is this process's rg_gpu of an earlier generation, 0 = none. With RG_OK it is gone, and NCCL goes on as it was,
+ * or without those that were lost, where it can. Else it stays open.
+ */
+int rg_gpu_open(rg_comm comm, const char *options, rg_gpu before, rg_gpu *gpu);
+/* These begin behind what is queued on stream now, a CUstream; NULL = CUDA's default stream. With request == NULL they
+ * return when what is queued on it next waits for them: a failure that comes later is told by the calls that follow. A
+ * request ends when the GPU has done the operation, or when it has failed and the GPU leaves the memory alone. They come
+ * in the same order on all ranks, and run beside all operations on the host's memory. wire is as in rg_allreduce_named. */
+int rg_gpu_allreduce(rg_gpu gpu, int32_t wire, void *data, int64_t count, int32_t type, int32_t op, void *stream,
+                     rg_request *request);
+int rg_gpu_broadcast(rg_gpu gpu, void *data, int64_t bytes, int32_t root, void *stream, rg_request *request);
+/* recv has room for world times bytes. send may be this rank's part of recv. */
+int rg_gpu_allgather(rg_gpu gpu, const void *send, void *recv, int64_t bytes, void *stream, rg_request *request);
+/* {"engine", "nccl", "driver", "from"}, for people. */
+int rg_gpu_describe(rg_gpu gpu, char *buffer, size_t len);
+/* Waits for what was started, at most 10 s. Before rg_comm_close, on all ranks of the machine; or after it. */
+int rg_gpu_close(rg_gpu gpu);
 
 /* Indices of samples at len places from position on of an epoch's order, a permutation of 0 to samples-1. */
 int rg_permutation(uint64_t samples, uint64_t seed, uint64_t epoch, uint64_t position, int64_t *indices, int64_t len);

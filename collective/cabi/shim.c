@@ -157,6 +157,27 @@ int rg_elastic_ledger(rg_elastic elastic, char *buffer, size_t len) {
 
 int rg_elastic_close(rg_elastic elastic) { GUARDED(rgo_elastic_close(elastic)); }
 
+int rg_gpu_open(rg_comm comm, const char *options, rg_gpu before, rg_gpu *gpu) {
+    GUARDED(rgo_gpu_open(comm, (char *)options, before, gpu));
+}
+
+int rg_gpu_allreduce(rg_gpu gpu, int32_t wire, void *data, int64_t count, int32_t type, int32_t op, void *stream,
+                     rg_request *request) {
+    GUARDED(rgo_gpu_allreduce(gpu, wire, data, count, type, op, (uintptr_t)stream, request));
+}
+
+int rg_gpu_broadcast(rg_gpu gpu, void *data, int64_t bytes, int32_t root, void *stream, rg_request *request) {
+    GUARDED(rgo_gpu_broadcast(gpu, data, bytes, root, (uintptr_t)stream, request));
+}
+
+int rg_gpu_allgather(rg_gpu gpu, const void *send, void *recv, int64_t bytes, void *stream, rg_request *request) {
+    GUARDED(rgo_gpu_allgather(gpu, (void *)send, recv, bytes, (uintptr_t)stream, request));
+}
+
+int rg_gpu_describe(rg_gpu gpu, char *buffer, size_t len) { GUARDED(rgo_gpu_describe(gpu, buffer, len)); }
+
+int rg_gpu_close(rg_gpu gpu) { GUARDED(rgo_gpu_close(gpu)); }
+
 int rg_permutation(uint64_t samples, uint64_t seed, uint64_t epoch, uint64_t position, int64_t *indices, int64_t len) {
     GUARDED(rgo_permutation(samples, seed, epoch, position, indices, len));
 }

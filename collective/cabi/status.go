@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/collective/nccl"
 	"github.com/regroup-io/regroup/collective/queue"
 	"github.com/regroup-io/regroup/elastic"
 )
@@ -30,6 +31,7 @@ const (
 	statusPlanned
 	statusStopped
 	statusEnd
+	statusStuck
 )
 
 // Errors that have a status of their own.
@@ -49,6 +51,8 @@ func statusOf(err error) (s status, lost int) {
 	switch {
 	case err == nil:
 		return statusOK, lost
+	case errors.Is(err, nccl.ErrStuck):
+		return statusStuck, lost
 	case errors.Is(err, elastic.ErrPlannedChange):
 		return statusPlanned, lost
 	case errors.Is(err, elastic.ErrStopped):
@@ -57,7 +61,7 @@ func statusOf(err error) (s status, lost int) {
 		return statusEnd, lost
 	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):
 		return statusTimeout, lost
-	case errors.Is(err, errUnsupported):
+	case errors.Is(err, errUnsupported), errors.Is(err, nccl.ErrUnavailable):
 		return statusUnsupported, lost
 	case errors.Is(err, collective.ErrPeerLost):
 		return statusPeerLost, lost
@@ -67,9 +71,9 @@ func statusOf(err error) (s status, lost int) {
 		return statusDiverged, lost
 	case errors.Is(err, collective.ErrRefused):
 		return statusRefused, lost
-	case errors.Is(err, collective.ErrClosed):
+	case errors.Is(err, collective.ErrClosed), errors.Is(err, nccl.ErrClosed):
 		return statusClosed, lost
-	case errors.Is(err, collective.ErrInvalid), errors.Is(err, queue.ErrPending), errors.As(err, new(*queue.MismatchError)):
+	case errors.Is(err, collective.ErrInvalid), errors.Is(err, nccl.ErrInvalid), errors.Is(err, queue.ErrPending), errors.As(err, new(*queue.MismatchError)):
 		return statusInvalid, lost
 	}
 	return statusFailed, lost

@@ -16,6 +16,7 @@ type card struct {
 	Chunk                int
 	Always               bool    `json:",omitempty"`
 	NCCL                 Version `json:",omitempty"`
+	GPU                  string  `json:",omitempty"` // its UUID; "" = not known
 
 	// What is left of the generation before, if anything.
 	Origin  origin
@@ -55,7 +56,7 @@ func (e *Engine) card(old *Comm, reached position) card {
 		return c
 	}
 	l := e.seat.dev.lib
-	c.NCCL, c.Way = l.version, l.ReformsBy()
+	c.NCCL, c.Way, c.GPU = l.version, l.ReformsBy(), e.seat.dev.uuid()
 	if old != nil {
 		c.Origin, c.Was, c.Of, c.Reached = e.origin, old.opt.Rank, old.opt.World, reached
 		switch {
@@ -104,6 +105,11 @@ func survey(all []card, rank int) (layout, error) {
 			}
 			if all[r].NCCL != all[first].NCCL {
 				return l, invalid("rank %d has NCCL %v and rank %d of the same node %v", first, all[first].NCCL, r, all[r].NCCL)
+			}
+			for twin := first; twin < r; twin++ {
+				if all[r].GPU != "" && all[r].GPU == all[twin].GPU {
+					return l, fmt.Errorf("ranks %d and %d have the same GPU, %s: %w: NCCL wants one for each", twin, r, all[r].GPU, ErrUnavailable)
+				}
 			}
 			if all[r].Chunk != all[0].Chunk || all[r].Always != all[0].Always {
 				return l, invalid("ranks 0 and %d differ in ChunkBytes (%d, %d) or Always (%v, %v)", r, all[0].Chunk, all[r].Chunk, all[0].Always, all[r].Always)

@@ -34,6 +34,16 @@ func (e *Engine) Close(ctx context.Context) error {
 	return errors.Join(err, e.seat.close(ctx))
 }
 
+// Quiet is for a generation that has failed: it waits until NCCL has been ended and nothing
+// that was started touches its buffers any more. After it Err also says if that did not work.
+func (e *Engine) Quiet() {
+	e.queue.mu.Lock()
+	e.queue.closed = true
+	e.queue.mu.Unlock()
+	e.queue.runs.Wait()
+	<-e.watched
+}
+
 func over(c *collective.Communicator) bool {
 	select {
 	case <-c.Done():

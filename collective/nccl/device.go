@@ -103,6 +103,15 @@ func (l *Library) OpenDevice(ctx context.Context, ordinal int) (*Device, error) 
 // Ordinal is what was given to OpenDevice.
 func (d *Device) Ordinal() int { return d.ordinal }
 
+// uuid is that of DeviceInfo; "" if the driver does not say.
+func (d *Device) uuid() string {
+	list, err := d.lib.Devices()
+	if err != nil || d.ordinal >= len(list) {
+		return ""
+	}
+	return list[d.ordinal].UUID
+}
+
 // Library is what the device was opened with.
 func (d *Device) Library() *Library { return d.lib }
 

@@ -108,8 +108,8 @@ type Engine struct {
 // NewEngine makes this rank's part of an engine. All ranks of the communicator must call it,
 // or Next, as if it were an operation.
 //
-// If one of them has no GPU, all get an error of ErrUnavailable that names it and its
-// reason, and the communicator works on: use that instead. Likewise if they disagree about
+// If one of them has no GPU, or two of a node have the same, all get an error of
+// ErrUnavailable that names them and the reason, and the communicator works on: use that instead. Likewise if they disagree about
 // what must be the same, with ErrInvalid. After any other error the communicator has failed.
 func NewEngine(ctx context.Context, c *collective.Communicator, o EngineOptions) (*Engine, error) {
 	if err := o.validate(); err != nil {

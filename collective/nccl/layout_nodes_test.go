@@ -93,6 +93,7 @@ func TestCardsMustFitTogether(t *testing.T) {
 		"version":  {func(c []card) { c[1].NCCL = 22703 }, "rank 0 has NCCL 2.30.7 and rank 1 of the same node 2.27.3"},
 		"chunk":    {func(c []card) { c[3].Chunk = 64 }, "ranks 0 and 3 differ in ChunkBytes (4096, 64)"},
 		"absent":   {func(c []card) { c[2].Absent = "no driver" }, "rank 2 has no GPU: not available: no driver"},
+		"twice":    {func(c []card) { c[2].GPU, c[3].GPU = "GPU-7", "GPU-7" }, "ranks 2 and 3 have the same GPU, GPU-7: not available"},
 		"tiny":     {func(c []card) { c[0].Chunk, c[1].Chunk, c[2].Chunk, c[3].Chunk = 32, 32, 32, 32 }, "too little for 2 nodes"},
 		"too many": {func(c []card) { c[2].LocalSize = 9 }, "rank 2 begins a node of 9"},
 	} {

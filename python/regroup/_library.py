@@ -23,13 +23,13 @@ from typing import Optional
 from . import errors
 
 OK, INVALID, PEER_LOST, ABORTED, DIVERGED, REFUSED, CLOSED = range(7)
-TIMEOUT, FORKED, UNSUPPORTED, FAILED, PLANNED, STOPPED, END = range(7, 14)
+TIMEOUT, FORKED, UNSUPPORTED, FAILED, PLANNED, STOPPED, END, STUCK = range(7, 15)
 
 INT8, UINT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64 = range(1, 10)
 SUM, AVERAGE, PRODUCT, MIN, MAX = range(5)
 
 ABI_MAJOR = 1
-ABI_MINOR = 0
+ABI_MINOR = 1
 
 
 class Session(ctypes.Structure):
@@ -97,6 +97,12 @@ _functions = {
     "rg_elastic_report": (_handle, c_char_p),
     "rg_elastic_ledger": (_handle, c_char_p, c_size_t),
     "rg_elastic_close": (_handle,),
+    "rg_gpu_open": (_handle, c_char_p, _handle, _out),
+    "rg_gpu_allreduce": (_handle, _kind, _memory, _count, _kind, _kind, c_void_p, _request),
+    "rg_gpu_broadcast": (_handle, _memory, c_int64, c_int32, c_void_p, _request),
+    "rg_gpu_allgather": (_handle, _memory, _memory, c_int64, c_void_p, _request),
+    "rg_gpu_describe": (_handle, c_char_p, c_size_t),
+    "rg_gpu_close": (_handle,),
     "rg_permutation": (c_uint64, c_uint64, c_uint64, c_uint64, _memory, c_int64),
 }
 
@@ -148,6 +154,8 @@ _exceptions = {
     CLOSED: errors.ClosedError,
     TIMEOUT: errors.WaitTimeoutError,
     FORKED: errors.ForkedError,
+    UNSUPPORTED: errors.UnsupportedError,
+    STUCK: errors.StuckError,
     PLANNED: errors.HostsUpdatedInterrupt,
     STOPPED: errors.JobStoppedInterrupt,
 }

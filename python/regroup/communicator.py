@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from typing import List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 from . import _library, settings
 from ._library import check, library
@@ -61,6 +61,7 @@ class Communicator:
     def __init__(self, handle: int, rank: int, world: int, at: Optional[Endpoint] = None):
         self.handle, self.rank, self.world, self.endpoint = handle, rank, world, at
         self._lib = library()
+        self.gpus: Any = None  # how tensors on GPUs travel; regroup.torch sets it
 
     def _do(self, start: bool, function, *arguments) -> Optional[int]:
         if not start:
@@ -169,4 +170,6 @@ class Communicator:
 
     def close(self) -> None:
         """Leaves the generation. Peers that still need this rank see it as lost."""
+        if self.gpus is not None:
+            self.gpus.close()
         check(self._lib.rg_comm_close(self.handle))

@@ -41,6 +41,14 @@ class ForkedError(RegroupError):
     """This process was forked from one that uses Regroup, and cannot."""
 
 
+class UnsupportedError(RegroupError):
+    """It is not to be had here, or not on another rank; the text says which and why."""
+
+
+class StuckError(RegroupError):
+    """A library of a GPU does not return. This process must end, and be started again."""
+
+
 class WaitTimeoutError(RegroupError, TimeoutError):
     """It did not happen in time; it may still."""
 

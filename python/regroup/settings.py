@@ -46,6 +46,12 @@ def bucket_bytes() -> int:
     return number("REGROUP_BUCKET_BYTES", default, says="a number of bytes")
 
 
+def gpus() -> bool:
+    """Whether tensors on GPUs may go through NCCL; REGROUP_GPU=0 has them copied through the host, to find out what it
+    is worth."""
+    return number("REGROUP_GPU", 1, says="0 or 1") != 0
+
+
 def inline_bytes() -> int:
     """Up to how many bytes an operation of torch.distributed is carried out by the calling thread."""
     return number("REGROUP_INLINE_BYTES", 256 << 10, says="a number of bytes")

@@ -110,12 +110,17 @@ def main() -> None:
 
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
     module, file = sys.argv[1], sys.argv[2]
+    prepared = None
+    if os.environ.get("PREPARE"):
+        prepared = importlib.import_module(os.environ["PREPARE"])
     loaded = importlib.import_module(module)
     done: Dict[str, str] = {}
     for name in case_names(module):
         try:
             getattr(loaded, name)()
             done[name] = ""
+            if prepared is not None and name == case_names(module)[-1]:
+                prepared.check()
         except BaseException:
             done[name] = traceback.format_exc()
         with open(file + ".new", "w", encoding="utf-8") as f:

@@ -11,7 +11,7 @@ from regroup import place, settings
 from regroup.errors import InvalidArgumentError
 
 NAMES = """
-init shutdown is_initialized rank size local_rank local_size cross_rank cross_size is_homogeneous
+init shutdown is_initialized rank size local_rank local_size cross_rank cross_size is_homogeneous describe
 allreduce allreduce_ allreduce_async allreduce_async_
 grouped_allreduce grouped_allreduce_ grouped_allreduce_async grouped_allreduce_async_
 allgather allgather_async broadcast broadcast_ broadcast_async broadcast_async_

@@ -117,6 +117,11 @@ def cross_size() -> int:
     return _world.initialized().cross_size
 
 
+def describe() -> str:
+    """How tensors on GPUs travel: by NCCL, with what was found; or through the host's memory, and why."""
+    return _world.gpus()
+
+
 def is_homogeneous() -> bool:
     """Whether all nodes have as many processes, as far as this one can tell."""
     place = _world.initialized()

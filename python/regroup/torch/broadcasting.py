@@ -8,6 +8,7 @@ import torch
 
 from ..errors import InvalidArgumentError
 from . import tensors
+from .gpus import engine
 from .handles import Handle
 from .operations import Average, _alone_group, _differentiable, _reduce
 from .world import world
@@ -19,10 +20,16 @@ def _broadcast(tensor: torch.Tensor, root_rank: int, inplace: bool, start: bool 
     size = 1 if made is None else made.world
     if not 0 <= root_rank < size:
         raise InvalidArgumentError(f"root_rank {root_rank} is not within 0 to {size - 1}")
-    own = inplace and tensors.reachable(tensor)
-    work = tensor if own else tensors.staged(tensor)
+    near = engine(made, tensor)
+    own = inplace and (tensors.reachable(tensor) if near is None else tensor.is_contiguous())
+    if own:
+        work = tensor
+    else:
+        work = tensors.staged(tensor) if near is None else tensors.copied(tensor)
     request = None
-    if made is not None and work.numel() > 0:
+    if near is not None and work.numel() > 0:
+        request = near.broadcast(work, root_rank, start=start)
+    elif made is not None and work.numel() > 0:
         request = made.broadcast(work.data_ptr(), *tensors.moved(work), root_rank, start=start)
 
     def finish() -> torch.Tensor:

@@ -11,6 +11,7 @@ from .. import settings
 from ..communicator import Communicator
 from ..errors import RegroupError
 from . import tensors
+from .gpus import engine
 
 #: Bytes of the first bucket, at most: it is smaller than the others, so that something is on its way soon.
 FIRST_BYTES = 1 << 20
@@ -25,8 +26,14 @@ class Bucket:
     def __init__(self, members: List[int], parameters: Sequence[torch.Tensor], made: Communicator):
         first = parameters[members[0]]
         self.members, self.dtype = members, first.dtype
+        self._near = engine(made, first)
+        self._streams: Dict[Any, Any] = {}  # of the GPU, on which gradients came
         count = sum(parameters[i].numel() for i in members)
-        self.flat, self._free = _memory(count, first.dtype, made)
+        if self._near is None:
+            self.flat, self._free = _memory(count, first.dtype, made)
+        else:
+            self.flat = torch.empty(count, dtype=first.dtype, device=first.device)
+            self._free = lambda: None
         self.views: Dict[int, torch.Tensor] = {}
         at = 0
         for i in members:
@@ -49,13 +56,20 @@ class Bucket:
             if factor != 1.0:
                 view.mul_(factor)
         self.missing.discard(member)
+        if view.is_cuda:
+            stream = torch.cuda.current_stream(view.device)
+            self._streams[stream] = stream
         return not self.missing
 
     def launch(self, made: Communicator, op: int, compression: Any) -> None:
         """Sends it on its way."""
         self.launched = True
+        native = self.dtype is torch.float32 and compression.wire is not None
+        if self._near is not None:
+            self._launch_near(op, compression, compression.wire if native else 0)
+            return
         small = self.flat.numel() * self.flat.element_size() <= INLINE_BYTES
-        if self.dtype is torch.float32 and compression.wire is not None:
+        if native:
             self.sent = self.flat
             self.request = made.allreduce_as(
                 compression.wire, self.flat.data_ptr(), self.flat.numel(), op, start=not small
@@ -65,6 +79,14 @@ class Bucket:
         self.request = made.allreduce(
             self.sent.data_ptr(), self.sent.numel(), tensors.kind(self.sent), op, start=not small
         )
+
+    def _launch_near(self, op: int, compression: Any, wire: int) -> None:
+        """The same on the GPU. What computes the next gradients goes on beside it."""
+        for stream in self._streams.values():
+            torch.cuda.current_stream(self.flat.device).wait_stream(stream)
+        self._streams.clear()
+        self.sent, self.ctx = (self.flat, None) if wire else compression.compress(self.flat)
+        self.request = self._near.allreduce(self.sent, op, wire, start=True)
 
     def wait(self, compression: Any, factor: float) -> None:
         """Waits until the reduced gradients are in the views, and makes it ready for the next step."""

@@ -5,7 +5,7 @@
 
 Everything that uses process groups runs on it as it is: torch.distributed's operations, DistributedDataParallel. Small
 tensors of the host's memory are carried out by the calling thread before the call returns; larger ones go on in the
-background. Tensors on a GPU are copied to the host and back.
+background. Tensors on GPUs: see regroup.torch.gpus.
 
 Written for torch 1.13 and 2.x.
 """

@@ -85,7 +85,8 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
             if shape is None:
                 made[number][key] = value
                 continue
-            tensor = state["state"][number][key] if root else torch.zeros(shape, dtype=value)
+            # In the host's memory on all ranks: the others do not know where root has it.
+            tensor = state["state"][number][key].cpu() if root else torch.zeros(shape, dtype=value)
             made[number][key] = tensor
             broadcast_(tensor, root_rank)
     if not root:

@@ -10,6 +10,7 @@ import torch
 from .. import _library as lib
 from ..errors import InvalidArgumentError
 from . import tensors
+from .gpus import engine
 from .handles import Handle
 from .operations import Average, _alone_group, _differentiable, _reduce, _reduction
 from .world import world
@@ -42,7 +43,6 @@ def _allgather(tensor: torch.Tensor) -> torch.Tensor:
     made = world.communicator
     if made is None:
         return given.clone()
-    work = given if tensors.reachable(given) else tensors.staged(given)
     table = _numbers(given.shape[0], _rows(given), given.element_size())
     for rank, row in enumerate(table):
         if row[1:] != [_rows(given), given.element_size()]:
@@ -52,8 +52,16 @@ def _allgather(tensor: torch.Tensor) -> torch.Tensor:
             )
     lengths = [row[0] for row in table]
     shape = (sum(lengths),) + tuple(given.shape[1:])
+    equal = len(set(lengths)) == 1
+    near = engine(made, given) if equal else None
+    if near is not None:
+        result = torch.empty(shape, dtype=given.dtype, device=given.device)
+        if result.numel():
+            near.allgather(given if given.is_contiguous() else tensors.copied(given), result)
+        return result
+    work = given if tensors.reachable(given) else tensors.staged(given)
     result = torch.empty(shape, dtype=given.dtype)
-    if len(set(lengths)) == 1:
+    if equal:
         if result.numel():
             made.allgather(work.data_ptr(), result.data_ptr(), *tensors.moved(work))
     else:

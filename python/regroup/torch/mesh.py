@@ -11,6 +11,7 @@ from typing import List, Optional, Tuple
 
 from ..communicator import Communicator, endpoint
 from ..errors import RegroupError
+from .gpus import Gpus, absence, agreed
 
 #: How long the ranks have to come together, where nobody says otherwise.
 CONNECT_WITHIN = timedelta(minutes=5)
@@ -67,7 +68,12 @@ def connect(
     within = timeout or CONNECT_WITHIN
     host = host or advertised(os.environ.get("MASTER_ADDR", "127.0.0.1"))
     at = endpoint(host)
-    mine = {"address": at.address, "machine": machine(), "generation": at.generation}
+    mine = {
+        "address": at.address,
+        "machine": machine(),
+        "generation": at.generation,
+        "absence": absence(),
+    }
     time = f"regroup/{store.add(f'regroup/times/{rank}', 1)}"
     store.set(f"{time}/{rank}", json.dumps(mine))
     if rank == 0:
@@ -78,13 +84,14 @@ def connect(
             "generation": 1 + max(r["generation"] for r in ranks),
             "addresses": [r["address"] for r in ranks],
             "machines": [r["machine"] for r in ranks],
+            "absences": [r["absence"] for r in ranks],
         }
         store.set(f"{time}/all", json.dumps(everybody))
     table = json.loads(store.get(f"{time}/all"))
-    local_rank, local_size = local_place(table["machines"], rank)
+    local_rank, local_size = place = local_place(table["machines"], rank)
     if os.environ.get("REGROUP_SHARED_MEMORY") == "0":  # to find out what it is worth
         local_rank, local_size = 0, 0
-    return at.connect(
+    made = at.connect(
         job="c10d",
         generation=table["generation"],
         token=table["token"],
@@ -95,6 +102,8 @@ def connect(
         local_size=local_size,
         connect_within_ms=int(within.total_seconds() * 1000),
     )
+    made.gpus = Gpus(made, agreed(table["absences"]), *place)
+    return made
 
 
 def from_environment(rank: int, size: int) -> Communicator:

@@ -15,6 +15,7 @@ from .. import _library as lib
 from ..errors import InvalidArgumentError
 from . import tensors
 from .compression import Compression
+from .gpus import engine
 from .handles import Handle
 from .world import world
 
@@ -68,13 +69,22 @@ def _reduce(
     if not native:
         packed, ctx = compression.compress(tensor)
     pairs = torch.view_as_real(packed) if packed.is_complex() else packed
-    own = inplace and pairs.data_ptr() == tensor.data_ptr() and tensors.reachable(pairs)
-    work = pairs if own else tensors.staged(pairs)
+    # The engine for GPUs pairs nothing up by names.
+    near = None if start and name is not None else engine(made, tensor)
+    within = pairs.is_contiguous() if near is not None else tensors.reachable(pairs)
+    own = inplace and pairs.data_ptr() == tensor.data_ptr() and within
+    if own:
+        work = pairs
+    else:
+        work = tensors.staged(pairs) if near is None else tensors.copied(pairs)
     reduction, kind = tensors.boolean(work, op), tensors.kind(work)
     _scaled(work, pre)
     request = None
     if made is not None and work.numel() > 0:
-        if start and name is not None:
+        if near is not None:
+            wire = compression.wire if native else 0
+            request = near.allreduce(work, reduction, wire, start=start)
+        elif start and name is not None:
             request = made.allreduce_named(
                 name,
                 work.data_ptr(),

@@ -70,6 +70,12 @@ def staged(tensor: torch.Tensor) -> torch.Tensor:
     return copy.copy_(tensor)
 
 
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous copy where the tensor is."""
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    return copy.copy_(tensor.detach())
+
+
 def over(address: int, size: int, owner: object = None) -> torch.Tensor:
     """A tensor of bytes over memory of the C library; owner is kept as long as it."""
     import ctypes

@@ -28,6 +28,7 @@ class World:
         )
         self._communicator: Optional[Communicator] = None
         self._owned = False
+        self._gpus: Any = None  # regroup.torch.gpus.Gpus of the newest generation
         self._pid = 0
 
     def init(self) -> None:
@@ -83,6 +84,23 @@ class World:
             owned=False,
         )
 
+    def survey(self) -> None:
+        """Finds out whether all ranks of the generation have GPUs. All of them call it, before any operation."""
+        from . import gpus
+
+        made, place = self._communicator, self.place
+        told = made.allgather_bytes(gpus.absence().encode()) if made.world > 1 else []
+        reason = gpus.agreed([b.decode() for b in told]) or gpus.absence()
+        made.gpus = self._gpus = gpus.Gpus(
+            made, reason, place.local_rank, place.local_size, self._gpus
+        )
+
+    def end(self) -> None:
+        """Gives back what generations have handed on to each other."""
+        left, self._gpus = self._gpus, None
+        if left is not None:
+            left.close()
+
     def leave(self) -> None:
         """Forgets the communicator of a session that is over; the place stays what it was last."""
         if not self._owned:
@@ -107,6 +125,14 @@ class World:
                 "function that is decorated with elastic.run; a script without one runs with --recovery restart"
             )
         return None
+
+    def gpus(self) -> str:
+        """How tensors on GPUs travel, for people."""
+        self.initialized()
+        made = self._communicator
+        if made is None or made.gpus is None:
+            return "there is nobody to exchange tensors with"
+        return made.gpus.describe()
 
     def failed(self) -> Optional[Exception]:
         """Why the generation is over; None while it is not, or where there is none."""

@@ -7,7 +7,8 @@ from typing import Any, Callable, List, Optional, Sequence
 import torch
 
 from ...errors import InvalidArgumentError
-from ..tensors import check, moved, reachable, staged
+from ..gpus import Engine
+from ..tensors import check, copied, moved, reachable, staged
 from .running import Running, size_of
 
 
@@ -18,10 +19,17 @@ class Gathering(Running):
         """Copies the root's tensor to all."""
         (tensor,) = tensors
         check(tensor)
-        work = tensor if reachable(tensor) else staged(tensor)
+        near = self._near(tensor)
+        if near is not None:
+            work = tensor if tensor.is_contiguous() else copied(tensor)
+        else:
+            work = tensor if reachable(tensor) else staged(tensor)
         finish = None if work is tensor else lambda: tensor.copy_(work)
         if tensor.numel() == 0:
             return self._run(0, lambda start: None, tensors)
+        if near is not None:
+            call = lambda start: near.broadcast(work, opts.rootRank, start)  # noqa: E731
+            return self._run_near(call, tensors, finish, wait=True)
         call = lambda start: self._made.broadcast(  # noqa: E731
             work.data_ptr(), *moved(work), opts.rootRank, start
         )
@@ -34,25 +42,36 @@ class Gathering(Running):
         (into,), (tensor,) = outputs, inputs
         check(tensor)
         self._parts(into, tensor, "output")
-        direct = _adjacent(into) and reachable(into[0])
+        near = self._near(tensor, *into)
+        direct = _adjacent(into) and (near is not None or reachable(into[0]))
+        place = "cpu" if near is None else tensor.device
         flat = (
             into[0]
             if direct
-            else torch.empty(len(into), tensor.numel(), dtype=tensor.dtype, device="cpu")
+            else torch.empty(len(into), tensor.numel(), dtype=tensor.dtype, device=place)
         )
 
         def finish() -> None:
             for part, row in zip(into, flat):
                 part.copy_(row.view(part.shape))
 
-        return self._gather(tensor, flat, outputs, None if direct else finish)
+        return self._gather(tensor, flat, outputs, None if direct else finish, near)
 
     def _gather(
-        self, tensor: torch.Tensor, flat: torch.Tensor, result: Any, finish: Optional[Callable]
+        self,
+        tensor: torch.Tensor,
+        flat: torch.Tensor,
+        result: Any,
+        finish: Optional[Callable],
+        near: Optional[Engine] = None,
     ) -> Any:
-        work = tensor if reachable(tensor) else staged(tensor)
         if tensor.numel() == 0:
             return self._run(0, lambda start: None, result)
+        if near is not None:
+            work = tensor if tensor.is_contiguous() else copied(tensor)
+            call = lambda start: near.allgather(work, flat, start)  # noqa: E731
+            return self._run_near(call, result, finish, wait=True)
+        work = tensor if reachable(tensor) else staged(tensor)
         call = lambda start: self._made.allgather(  # noqa: E731
             work.data_ptr(), flat.data_ptr(), *moved(work), start
         )
@@ -68,10 +87,12 @@ class Gathering(Running):
                 f"output has {output.numel()} elements of {output.dtype}, not {self._made.world} times "
                 f"{tensor.numel()} of {tensor.dtype}"
             )
-        if reachable(output):
-            return self._gather(tensor, output, output, None)
-        flat = torch.empty(output.shape, dtype=output.dtype, device="cpu")
-        return self._gather(tensor, flat, output, lambda: output.copy_(flat))
+        near = self._near(tensor, output)
+        if output.is_contiguous() if near is not None else reachable(output):
+            return self._gather(tensor, output, output, None, near)
+        place = "cpu" if near is None else output.device
+        flat = torch.empty(output.shape, dtype=output.dtype, device=place)
+        return self._gather(tensor, flat, output, lambda: output.copy_(flat), near)
 
     def all_gather_into_tensor(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None

@@ -44,13 +44,20 @@ class Reducing(Running):
         if op is None:
             bitwise(self._made, opts, tensors)
             return self._run(0, lambda start: None, tensors)
-        if len(tensors) == 1 and reachable(tensors[0]) and not tensors[0].is_complex():
-            flat, finish = tensors[0], None
+        near = self._near(*tensors)
+        first = tensors[0]
+        within = first.is_contiguous() if near is not None else reachable(first)
+        if len(tensors) == 1 and within and not first.is_complex():
+            flat, finish = first, None
         else:
-            flat = joined(tensors)
+            flat = joined(tensors, "cpu" if near is None else first.device)
             finish = lambda: parted(flat, tensors)  # noqa: E731
         if flat.numel() == 0:
             return self._run(0, lambda start: None, tensors)
+        if near is not None:
+            return self._run_near(
+                lambda start: near.allreduce(flat, op, start=start), tensors, finish
+            )
         size = flat.numel() * flat.element_size()
         call = lambda start: self._made.allreduce(  # noqa: E731
             flat.data_ptr(), flat.numel(), kind(flat), op, start
@@ -125,12 +132,12 @@ class Reducing(Running):
         return self._run(size_of(flat) if output.is_cpu else 0, call, result, finish)
 
 
-def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """A copy of tensors one behind the other, in the host's memory; complex numbers as pairs."""
+def joined(tensors: Sequence[torch.Tensor], device: Any = "cpu") -> torch.Tensor:
+    """A copy of tensors one behind the other, by default in the host's memory; complex numbers as pairs."""
     if len({t.dtype for t in tensors}) > 1:
         raise InvalidArgumentError("tensors of several types in one operation")
     parts = [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
-    return torch.cat([t.detach().cpu().reshape(-1) for t in parts])
+    return torch.cat([t.detach().to(device).reshape(-1) for t in parts])
 
 
 def parted(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:

@@ -13,6 +13,7 @@ from ... import _library as lib
 from ... import settings
 from ...communicator import Communicator
 from ...errors import InvalidArgumentError
+from ..gpus import Engine, engine
 from ..tensors import check
 from .works import Done, Pending, Started, Waiter, called_by_python, done_work
 
@@ -84,6 +85,26 @@ class Running(dist.ProcessGroup):
         started = Started(call(True), result, finish, call)
         return Pending(started, self._waiter) if python else self._waiter.work(started)
 
+    def _near(self, *tensors: torch.Tensor) -> Optional[Engine]:
+        """The engine for GPUs, if that is where all of these tensors go."""
+        if any(t.device != tensors[0].device for t in tensors):
+            return None
+        return engine(self._made, tensors[0])
+
+    def _run_near(
+        self,
+        call: Callable[[bool], Optional[int]],
+        result: Any,
+        finish: Optional[Callable[[], None]] = None,
+        wait: bool = False,
+    ) -> Any:
+        """Carries an operation of the engine for GPUs out. A caller in Python has it ordered on its stream, as with
+        NCCL; one in C++, which is DDP, computes on and is told of the end, unless something is to be copied then: the
+        thread that tells it has another stream."""
+        inline = called_by_python() or finish is not None
+        size = 0 if inline else INLINE_BYTES + 1
+        return self._run(size, call, result, finish, wait)
+
     def _direct(self, started: Started) -> Any:
         python = called_by_python()
         return Pending(started, self._waiter) if python else self._waiter.work(started)
@@ -107,4 +128,6 @@ def size_of(tensor: torch.Tensor) -> int:
 
 
 def _close(made: Communicator) -> None:
+    if made.gpus is not None:
+        made.gpus.close()
     lib.library().rg_comm_close(made.handle)  # a forked child's "no" does not matter

@@ -11,7 +11,13 @@ from typing import Any, Callable, Iterator, Optional
 
 from ... import _library as lib
 from ... import place as places
-from ...errors import HostsUpdatedInterrupt, JobStoppedInterrupt, RegroupError, WorkerLostError
+from ...errors import (
+    HostsUpdatedInterrupt,
+    JobStoppedInterrupt,
+    RegroupError,
+    StuckError,
+    WorkerLostError,
+)
 from ...training import Training
 from .. import handles
 from ..world import world
@@ -111,6 +117,7 @@ class _Run:
             world.training, world.sampler = None, None
             world.leave()
             training.close()
+            world.end()
             handles.forget()
 
     def _leave(self, how: int, why: str) -> None:
@@ -123,6 +130,7 @@ class _Run:
         """Calls the function in a new generation; returns how it ended."""
         self._interrupt = None
         try:
+            world.survey()
             self._state._enter(self._training, lost)
             if reset:
                 self._state.on_reset()
@@ -134,7 +142,8 @@ class _Run:
             return lib.PLANNED, "", None
         except Exception as e:
             # Operations that torch carries out for us (DDP's, autograd's) lose the type of an error on their way.
-            if isinstance(e, WorkerLostError) or world.failed() is not None:
+            over = isinstance(e, WorkerLostError) or world.failed() is not None
+            if over and not isinstance(e, StuckError):  # who is stuck must be started again
                 self._interrupt = e
                 return lib.PEER_LOST, str(e), None
             self._leave(lib.FAILED, "".join(traceback.format_exception_only(type(e), e)).strip())

@@ -1,0 +1,114 @@
+package main
+
+// #include <stdint.h>
+import "C"
+
+import (
+	"unsafe"
+
+	"github.com/regroup-io/regroup/collective/kernel"
+	"github.com/regroup-io/regroup/collective/nccl"
+)
+
+//export rgo_gpu_open
+func rgo_gpu_open(h C.uint64_t, options *C.char, before C.uint64_t, out *C.uint64_t) C.int {
+	return with(&communicators, "communicator", h, func(c *communicator) error {
+		if out == nil {
+			return invalidf("nowhere to put the GPU")
+		}
+		old, there := gpus.get(uint64(before))
+		if before != 0 && !there {
+			return invalidf("GPU %d is not open", uint64(before))
+		}
+		g, err := c.openGPU(text(options), old)
+		if err != nil {
+			return err
+		}
+		gpus.take(uint64(before))
+		*out = C.uint64_t(gpus.add(g))
+		return nil
+	})
+}
+
+//export rgo_gpu_allreduce
+func rgo_gpu_allreduce(h C.uint64_t, wire C.int32_t, data unsafe.Pointer, count C.int64_t, dtype, op C.int32_t, stream C.uintptr_t, started *C.uint64_t) C.int {
+	return with(&gpus, "GPU", h, func(g *gpu) error {
+		t, err := typeOf(int32(dtype))
+		if err != nil {
+			return err
+		}
+		o, err := opOf(int32(op))
+		if err != nil {
+			return err
+		}
+		var w kernel.Type
+		if wire != 0 {
+			if w, err = typeOf(int32(wire)); err != nil {
+				return err
+			}
+			if t != kernel.Float32 {
+				return invalidf("only float32 is sent as something else")
+			}
+		}
+		b, err := g.buffer(data, int64(count), t.Size())
+		if err != nil {
+			return err
+		}
+		return g.do(uintptr(stream), (*uint64)(started), func(on *nccl.Stream) *nccl.Task {
+			if w != 0 {
+				return g.engine.AllreduceAs(background, on, w, b, o)
+			}
+			return g.engine.Allreduce(background, on, b, t, o)
+		})
+	})
+}
+
+//export rgo_gpu_broadcast
+func rgo_gpu_broadcast(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t, root C.int32_t, stream C.uintptr_t, started *C.uint64_t) C.int {
+	return with(&gpus, "GPU", h, func(g *gpu) error {
+		b, err := g.buffer(data, int64(bytes), 1)
+		if err != nil {
+			return err
+		}
+		return g.do(uintptr(stream), (*uint64)(started), func(on *nccl.Stream) *nccl.Task {
+			return g.engine.Broadcast(background, on, b, int(root))
+		})
+	})
+}
+
+//export rgo_gpu_allgather
+func rgo_gpu_allgather(h C.uint64_t, send, recv unsafe.Pointer, bytes C.int64_t, stream C.uintptr_t, started *C.uint64_t) C.int {
+	return with(&gpus, "GPU", h, func(g *gpu) error {
+		mine, err := g.buffer(send, int64(bytes), 1)
+		if err != nil {
+			return err
+		}
+		all, err := g.buffer(recv, int64(bytes), g.of.World())
+		if err != nil {
+			return err
+		}
+		return g.do(uintptr(stream), (*uint64)(started), func(on *nccl.Stream) *nccl.Task {
+			return g.engine.Allgather(background, on, mine, all)
+		})
+	})
+}
+
+//export rgo_gpu_describe
+func rgo_gpu_describe(h C.uint64_t, buffer *C.char, size C.size_t) C.int {
+	return with(&gpus, "GPU", h, func(g *gpu) error {
+		b, err := g.describe()
+		if err != nil {
+			return err
+		}
+		return fill(b, buffer, size)
+	})
+}
+
+//export rgo_gpu_close
+func rgo_gpu_close(h C.uint64_t) C.int {
+	g, there := gpus.take(uint64(h))
+	if !there {
+		return answer(invalidf("GPU %d is not open", uint64(h)))
+	}
+	return answer(g.close())
+}

@@ -1,0 +1,91 @@
+"""The engine for GPUs of a communicator: collective operations on addresses of GPU memory. Knows nothing of torch."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from typing import Optional, Sequence
+
+from . import _library
+from ._library import check, library
+from .communicator import Communicator
+
+
+class Gpu:
+    """One rank's GPU in one generation. All ranks open theirs, and start the same operations in the same order.
+
+    Operations take a stream (a CUstream; 0 is CUDA's default stream) and begin behind what is queued there. They return
+    when what is queued there next waits for them; with ``start=True`` they return a request for _library.wait, which
+    ends when the GPU has done it. Memory of a started operation must stay until then.
+    """
+
+    def __init__(
+        self,
+        made: Communicator,
+        device: int,
+        local_rank: int = 0,
+        local_size: int = 0,
+        search: Sequence[str] = (),
+        absent: str = "",
+        before: Optional["Gpu"] = None,
+        chunk_bytes: int = 0,
+    ):
+        self._lib = library()
+        self.device = device
+        options = {
+            "device": device,
+            "local_rank": local_rank,
+            "local_size": local_size,
+            "search": list(search),
+            "absent": absent,
+            "chunk_bytes": chunk_bytes,
+        }
+        out = ctypes.c_uint64()
+        check(
+            self._lib.rg_gpu_open(
+                made.handle,
+                json.dumps(options).encode(),
+                0 if before is None else before.handle,
+                ctypes.byref(out),
+            )
+        )
+        self.handle: int = out.value
+
+    def _do(self, start: bool, function, *arguments) -> Optional[int]:
+        if not start:
+            check(function(self.handle, *arguments, None))
+            return None
+        request = ctypes.c_uint64()
+        check(function(self.handle, *arguments, ctypes.addressof(request)))
+        return request.value
+
+    def allreduce(
+        self,
+        data: int,
+        count: int,
+        kind: int,
+        op: int,
+        stream: int,
+        wire: int = 0,
+        start: bool = False,
+    ):
+        """Combines the ranks' elements, in place. wire is FLOAT16 or BFLOAT16 for float32 between machines."""
+        return self._do(
+            start, self._lib.rg_gpu_allreduce, wire, data, count, kind, op, stream or None
+        )
+
+    def broadcast(self, data: int, size: int, root: int, stream: int, start: bool = False):
+        """Copies root's bytes to all."""
+        return self._do(start, self._lib.rg_gpu_broadcast, data, size, root, stream or None)
+
+    def allgather(self, send: int, recv: int, size: int, stream: int, start: bool = False):
+        """Puts the ranks' bytes one after the other into recv."""
+        return self._do(start, self._lib.rg_gpu_allgather, send, recv, size, stream or None)
+
+    def describe(self) -> dict:
+        """What is used, for people."""
+        return json.loads(_library.text(self._lib.rg_gpu_describe, self.handle))
+
+    def close(self) -> None:
+        """Waits for what was started, and gives back what it has."""
+        check(self._lib.rg_gpu_close(self.handle))

@@ -1,0 +1,173 @@
+"""How tensors on GPUs travel: through the engine for GPUs where all ranks have what it needs, else by the host's memory.
+
+Which of the two it is, all ranks decide alike, for every operation: whether each of them has a GPU they tell each other
+when they meet; whether each can use it, when the first tensor on a GPU comes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import threading
+from typing import Any, List, Optional, Sequence
+
+import torch
+
+from .. import settings
+from ..communicator import Communicator
+from ..errors import ForkedError, InvalidArgumentError, RegroupError, UnsupportedError
+from ..gpu import Gpu
+from .tensors import kind
+
+log = logging.getLogger("regroup")
+
+
+def absence() -> str:
+    """Why this process has no GPU that the engine can use; empty if it has one."""
+    if not settings.gpus():
+        return "REGROUP_GPU=0"
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is not built for CUDA"
+    if not torch.cuda.is_available():
+        return "torch.cuda.is_available() is False"
+    return ""
+
+
+def agreed(reasons: Sequence[str]) -> str:
+    """Why the ranks, which say this of themselves, copy through the host; empty if all have a GPU."""
+    for rank, why in enumerate(reasons):
+        if why:
+            return f"rank {rank} has no GPU: {why}"
+    return ""
+
+
+def folders() -> List[str]:
+    """Where the wheels of PyTorch keep NCCL."""
+    try:
+        found = importlib.util.find_spec("nvidia.nccl")
+    except ImportError:
+        return []
+    places = (found.submodule_search_locations if found is not None else None) or []
+    return [os.path.join(place, "lib") for place in places]
+
+
+class Engine:
+    """The engine for GPUs, on tensors. It begins behind what is queued on the current stream of the tensor's GPU.
+
+    What is carried out is ordered before what is queued there next; what is started has been done by the GPU when its
+    request ends.
+    """
+
+    def __init__(self, gpu: Gpu):
+        self.gpu = gpu
+
+    def allreduce(self, tensor: torch.Tensor, op: int, wire: int = 0, start: bool = False):
+        """Combines contiguous tensors in place."""
+        return self.gpu.allreduce(
+            tensor.data_ptr(), tensor.numel(), kind(tensor), op, _stream(tensor), wire, start
+        )
+
+    def broadcast(self, tensor: torch.Tensor, root: int, start: bool = False):
+        """Copies root's contiguous tensor to all."""
+        return self.gpu.broadcast(
+            tensor.data_ptr(), _bytes(tensor), root, _stream(tensor), start=start
+        )
+
+    def allgather(self, tensor: torch.Tensor, into: torch.Tensor, start: bool = False):
+        """Puts contiguous tensors one after the other."""
+        return self.gpu.allgather(
+            tensor.data_ptr(), into.data_ptr(), _bytes(tensor), _stream(tensor), start=start
+        )
+
+
+def _stream(tensor: torch.Tensor) -> int:
+    return torch.cuda.current_stream(tensor.device).cuda_stream
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+class Gpus:
+    """How the tensors on GPUs of one communicator travel. ``before`` is what an earlier generation had."""
+
+    def __init__(
+        self,
+        made: Communicator,
+        reason: str,
+        local_rank: int,
+        local_size: int,
+        before: Optional["Gpus"] = None,
+    ):
+        self._made, self._local = made, (local_rank, local_size)
+        self.reason = reason  # why they are copied through the host; empty = they are not, as far as is known
+        self._told = False
+        self._gpu: Optional[Gpu] = None
+        self._engine: Optional[Engine] = None
+        self._before = None if before is None else before.hand_over()
+        self._lock = threading.Lock()
+
+    def hand_over(self) -> Optional[Gpu]:
+        """What the next generation can go on with."""
+        with self._lock:
+            left = self._gpu or self._before
+            self._gpu = self._engine = self._before = None
+            return left
+
+    def of(self, tensor: Any) -> Optional[Engine]:
+        """The engine for a tensor; None where it goes through the host's memory."""
+        if not tensor.is_cuda:
+            return None
+        with self._lock:
+            if self._engine is None and not self.reason:
+                self._open(tensor.device.index)
+            if self.reason and not self._told:
+                self._told = True
+                log.warning("tensors on GPUs are copied through the host: %s", self.reason)
+            if self._gpu is None or self._gpu.device != tensor.device.index:
+                return None
+            return self._engine
+
+    def _open(self, device: int) -> None:
+        """All ranks come here, with their first tensor on a GPU."""
+        if self._before is not None and self._before.device != device:
+            self._close(self._before)
+            self._before = None
+        try:
+            self._gpu = Gpu(
+                self._made, device, *self._local, search=folders(), before=self._before
+            )
+        except (UnsupportedError, InvalidArgumentError) as e:
+            self.reason = str(e)  # the same on all ranks
+            return
+        self._before, self._engine = None, Engine(self._gpu)
+        log.info("tensors on GPUs: %s", self.describe())
+
+    def describe(self) -> str:
+        """Which way it is, for people."""
+        if self.reason:
+            return f"copied through the host: {self.reason}"
+        if self._gpu is None:
+            return "none has come yet; every rank has a GPU"
+        said = self._gpu.describe()
+        return f"{said['engine']}; driver for CUDA {said['driver']}, from {said['from']}"
+
+    def close(self) -> None:
+        """Gives back what it has."""
+        left = self.hand_over()
+        if left is not None:
+            self._close(left)
+
+    def _close(self, gpu: Gpu) -> None:
+        try:
+            gpu.close()
+        except ForkedError:
+            pass  # it is the parent's
+        except RegroupError as e:
+            log.warning("closing GPU %d: %s", gpu.device, e)
+
+
+def engine(made: Optional[Communicator], tensor: torch.Tensor) -> Optional[Engine]:
+    """The engine for GPUs, if that is where a tensor goes."""
+    return None if made is None or made.gpus is None else made.gpus.of(tensor)

@@ -1,0 +1,49 @@
+"""Has every tensor take the way of tensors on GPUs, with the host's engine at its end.
+
+To import this module does it. It shows that what is done around the engine for GPUs is right: which tensors are copied,
+in which shape, and what becomes of the result. It shows nothing about GPUs, streams or NCCL.
+"""
+
+from regroup import _library as lib
+from regroup.torch.gpus import Gpus
+from regroup.torch.tensors import kind
+
+
+class Engine:
+    """What regroup.torch.gpus.Engine offers, of the host's engine."""
+
+    calls = 0  # of all of them
+
+    def __init__(self, made):
+        self.made = made
+
+    def allreduce(self, tensor, op, wire=0, start=False):
+        Engine.calls += 1
+        assert tensor.is_contiguous()
+        at, count = tensor.data_ptr(), tensor.numel()
+        if wire:
+            return self.made.allreduce_as(wire, at, count, op, start=start)
+        return self.made.allreduce(at, count, kind(tensor), op, start=start)
+
+    def broadcast(self, tensor, root, start=False):
+        Engine.calls += 1
+        assert tensor.is_contiguous()
+        size = tensor.numel() * tensor.element_size()
+        return self.made.broadcast(tensor.data_ptr(), size, lib.UINT8, root, start=start)
+
+    def allgather(self, tensor, into, start=False):
+        Engine.calls += 1
+        assert tensor.is_contiguous() and into.is_contiguous()
+        assert into.dtype == tensor.dtype
+        size = tensor.numel() * tensor.element_size()
+        return self.made.allgather(
+            tensor.data_ptr(), into.data_ptr(), size, lib.UINT8, start=start
+        )
+
+
+Gpus.of = lambda self, tensor: Engine(self._made)
+
+
+def check():
+    """Looks, at the end of all cases, whether tensors have gone that way."""
+    assert Engine.calls > 0, "no tensor has gone the way of tensors on GPUs"

@@ -1,0 +1,72 @@
+"""How tensors on GPUs travel, as far as can be seen without a GPU: docs/gpu.md says what cannot."""
+
+import os
+import unittest
+from unittest import mock
+
+import torch
+
+from regroup.errors import InvalidArgumentError
+from regroup.torch import gpus
+
+from . import launch
+
+NOWHERE = "/nowhere/libcuda.so.1"
+
+
+class Choice(unittest.TestCase):
+    def test_what_keeps_the_ranks_from_it(self):
+        self.assertEqual("", gpus.agreed([]))
+        self.assertEqual("", gpus.agreed(["", ""]))
+        self.assertEqual("rank 1 has no GPU: none", gpus.agreed(["", "none", "broken"]))
+
+    def test_what_this_process_says(self):
+        with mock.patch.dict(os.environ, REGROUP_GPU="0"):
+            self.assertEqual("REGROUP_GPU=0", gpus.absence())
+        with mock.patch.dict(os.environ, REGROUP_GPU="no"):
+            self.assertRaisesRegex(InvalidArgumentError, "REGROUP_GPU='no'", gpus.absence)
+        with mock.patch.dict(os.environ):
+            os.environ.pop("REGROUP_GPU", None)
+            with mock.patch.object(torch.version, "cuda", None):
+                self.assertIn("is not built for CUDA", gpus.absence())
+            with mock.patch.object(torch.version, "cuda", "12.4"):
+                with mock.patch.object(torch.cuda, "is_available", lambda: False):
+                    self.assertIn("is_available() is False", gpus.absence())
+                with mock.patch.object(torch.cuda, "is_available", lambda: True):
+                    self.assertEqual("", gpus.absence())
+
+    def test_among_ranks(self):
+        launch.check(self, "tests.ranks.gpus", 2, REGROUP_CUDA_LIBRARY=NOWHERE)
+
+    def test_alone_there_is_nobody_to_ask(self):
+        from regroup.torch.world import World
+
+        world = World()
+        with mock.patch.dict(os.environ):
+            for name in ("RANK", "WORLD_SIZE", "REGROUP_SOCKET"):
+                os.environ.pop(name, None)
+            world.init()
+        self.addCleanup(world.shutdown)
+        self.assertIn("nobody", world.gpus())
+
+
+class Near(unittest.TestCase):
+    """The operations on the way of tensors on GPUs, see tests.near."""
+
+    def test_operations(self):
+        launch.check(self, "tests.ranks.operations", 2, PREPARE="tests.near")
+
+    def test_optimizer(self):
+        launch.check(self, "tests.ranks.optimizer", 2, PREPARE="tests.near")
+
+    def test_distributed(self):
+        launch.check(self, "tests.ranks.distributed", 2, PREPARE="tests.near")
+
+    def test_distributed_of_three(self):
+        launch.check(
+            self, "tests.ranks.distributed", 3, PREPARE="tests.near", REGROUP_INLINE_BYTES="0"
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()
