@@ -243,7 +243,7 @@ def case_send_and_recv():
     try:
         dist.send(torch.ones(1), RANK)
     except Exception as e:
-        assert "another one" in str(e), e
+        assert "another one" in str(e) or "same as" in str(e), e  # torch 2 looks by itself
 
 
 def case_objects():
