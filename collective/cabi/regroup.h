@@ -101,7 +101,7 @@ int rg_free(rg_endpoint endpoint, void *memory);
  * Communicator: one rank's membership in one generation.
  *
  *   {"job": "...", "generation": 1, "token": "...", "rank": 0, "world": 2, "peers": ["host:port", ...],
- *    "local_rank": 0, "local_size": 2, "connect_within_ms": 60000, "stall_after_ms": 10000, "chunk_bytes": 0,
+ *    "local_rank": 0, "local_size": 2, "connect_within_ms": 60000, "stall_after_ms": 11000, "chunk_bytes": 0,
  *    "streams": 1, "inline_bytes": 0, "no_shared_memory": false}
  *
  * peers are the addresses of all ranks. local_size ranks of this machine are adjacent, and this is number local_rank of
