@@ -141,8 +141,22 @@ func TestAnotherProgramsCheckpointStopsTheJob(t *testing.T) {
 	}
 }
 
-// TestTrainingDoesNotWaitForTheDisk: while a checkpoint is being written others that are due are left out, never two are
-// written at a time, and what is written is one commit whatever training does meanwhile.
+// heldDisk writes when it is let, and says when it is asked to.
+type heldDisk struct {
+	*checkpoint.Folder
+
+	asked chan checkpoint.Name
+	let   chan struct{}
+}
+
+func (d *heldDisk) Write(ctx context.Context, i checkpoint.Image) error {
+	d.asked <- i.Name
+	<-d.let
+	return d.Folder.Write(ctx, i)
+}
+
+// TestTrainingDoesNotWaitForTheDisk: while a checkpoint is being written others that are due are left out, and what is written
+// is one commit whatever training does meanwhile.
 func TestTrainingDoesNotWaitForTheDisk(t *testing.T) {
 	s, dir := NewState(nil), t.TempDir()
 	tensor := make([]byte, 5*leafBytes)
@@ -151,39 +165,47 @@ func TestTrainingDoesNotWaitForTheDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newSaver(t.Context(), folder, Checkpoint{Every: time.Nanosecond}, s, slog.New(slog.DiscardHandler))
-	commits := 0
-	for len(names(t, dir)) < 5 {
-		commits++
+	held := &heldDisk{folder, make(chan checkpoint.Name, 100), make(chan struct{}, 1)}
+	w := newSaver(t.Context(), held, Checkpoint{Every: time.Nanosecond}, s, slog.New(slog.DiscardHandler))
+	commit := func() {
+		s.step++
 		for i := range tensor {
-			tensor[i] = byte(commits)
+			tensor[i] = byte(s.step)
 		}
-		s.step = uint64(commits)
 		if err := s.save(1); err != nil {
 			t.Fatal(err)
 		}
 		w.committed(false)
-		if files, _ := filepath.Glob(filepath.Join(dir, "*.unfinished")); len(files) > 1 {
-			t.Fatalf("%v are written at a time", files)
+	}
+	var want []checkpoint.Name
+	for range 5 {
+		commit()
+		want = append(want, <-held.asked)
+		for range 3 {
+			commit()
+		}
+		held.let <- struct{}{}
+		w.tasks.Wait()
+	}
+	close(held.let)
+	w.finish()
+	want = append(want, <-held.asked)
+	for i, step := range []uint64{1, 5, 9, 13, 17, 20} {
+		if want[i].Step != step {
+			t.Errorf("write %d is of step %d, want %d", i, want[i].Step, step)
 		}
 	}
-	s.step++
-	if err := s.save(1); err != nil {
-		t.Fatal(err)
-	}
-	w.finish()
 	all := names(t, dir)
-	if len(all) > commits || all[0].Step != s.step {
-		t.Errorf("%d commits, %d checkpoints, the newest %v; want that of step %d", commits, len(all), all[0], s.step)
+	slices.Reverse(all)
+	if !slices.Equal(all, want) || len(held.asked) > 0 {
+		t.Errorf("on the disk are %v, want %v", all, want)
 	}
 	for _, n := range all {
 		if _, err := folder.Read(n, s.layout().String(), tensor); err != nil {
 			t.Error(err)
 		}
-		for i := range tensor {
-			if n.Step != s.step && tensor[i] != byte(n.Step) {
-				t.Fatalf("%v: byte %d is of another commit", n, i)
-			}
+		if i := slices.IndexFunc(tensor, func(b byte) bool { return b != byte(n.Step) }); i >= 0 {
+			t.Errorf("%v: byte %d is of another commit", n, i)
 		}
 	}
 	if files, _ := filepath.Glob(filepath.Join(dir, "*.unfinished")); len(files) > 0 {

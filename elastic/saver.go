@@ -39,9 +39,15 @@ func (c *Checkpoint) fromEnv() (err error) {
 	return nil
 }
 
+// writer puts checkpoints somewhere: a checkpoint.Folder.
+type writer interface {
+	Write(ctx context.Context, i checkpoint.Image) error
+	Path(n checkpoint.Name) string
+}
+
 // saver writes commits of this worker to disk.
 type saver struct {
-	folder *checkpoint.Folder
+	to     writer
 	every  time.Duration
 	shelf  *shelf
 	layout string
@@ -57,8 +63,8 @@ type saver struct {
 	tasks   sync.WaitGroup
 }
 
-func newSaver(ctx context.Context, f *checkpoint.Folder, o Checkpoint, s *State, log *slog.Logger) *saver {
-	w := &saver{folder: f, every: o.Every, shelf: s.shelf, layout: s.layout().String(), log: log, ctx: ctx, began: time.Now()}
+func newSaver(ctx context.Context, to writer, o Checkpoint, s *State, log *slog.Logger) *saver {
+	w := &saver{to: to, every: o.Every, shelf: s.shelf, layout: s.layout().String(), log: log, ctx: ctx, began: time.Now()}
 	for _, t := range s.tensors {
 		w.parts = append(w.parts, checkpoint.Part{Name: t.name, Type: t.kind, At: int64(t.at), Bytes: int64(len(t.memory))})
 	}
@@ -106,13 +112,13 @@ func (w *saver) write() {
 	began := time.Now()
 	n, err := w.name(s)
 	if err == nil {
-		err = w.folder.Write(w.ctx, checkpoint.Image{Name: n, Layout: w.layout, Parts: w.parts, Meta: s.meta, Data: s.data})
+		err = w.to.Write(w.ctx, checkpoint.Image{Name: n, Layout: w.layout, Parts: w.parts, Meta: s.meta, Data: s.data})
 	}
 	if err != nil {
 		w.log.Error("no checkpoint was written", "checkpoint", n, "err", err)
 		return
 	}
-	w.log.Info("checkpoint written", "checkpoint", n, "path", w.folder.Path(n), "took", time.Since(began))
+	w.log.Info("checkpoint written", "checkpoint", n, "path", w.to.Path(n), "took", time.Since(began))
 	w.mu.Lock()
 	w.written = n
 	w.mu.Unlock()
