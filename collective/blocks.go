@@ -79,7 +79,7 @@ func (c *Communicator) alltoall(ctx context.Context, send, recv Tensor, counts, 
 	defer runtime.KeepAlive(send.Data) // as in carryOut
 	if c.local != nil && c.local.Size() == c.opt.World {
 		in = append([]int(nil), c.inBytes(in, size)...)
-		return c.hosted(k, c.local.Alltoall(k.ticket(), send.Data, recv.Data, c.inBytes(out, size), in))
+		return c.hosted(k, c.local.Alltoall(c.ticket, send.Data, recv.Data, c.inBytes(out, size), in))
 	}
 	x := &c.work
 	// The totals may differ too: messages are of a size that does not depend on them.

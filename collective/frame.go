@@ -104,17 +104,15 @@ var errFrame = errors.New("malformed frame")
 
 func (h head) put(b []byte) {
 	_ = b[headLen-1]
-	b[0], b[1], b[2], b[3] = byte(h.kind), byte(h.call.method), byte(h.call.dtype), byte(h.call.op)
 	le := binary.LittleEndian
-	le.PutUint32(b[4:], h.length)
+	le.PutUint64(b, uint64(h.kind)|uint64(h.call.method)<<8|uint64(h.call.dtype)<<16|uint64(h.call.op)<<24|uint64(h.length)<<32)
 	le.PutUint64(b[8:], h.call.seq)
 	count := h.call.count
 	if h.call.narrow {
 		count |= uint64(1+h.call.wire) << 48
 	}
 	le.PutUint64(b[16:], count)
-	le.PutUint32(b[24:], h.call.root)
-	le.PutUint32(b[28:], h.index)
+	le.PutUint64(b[24:], uint64(h.call.root)|uint64(h.index)<<32)
 }
 
 // parseHead decodes b, which has headLen bytes. It accepts nothing that put cannot

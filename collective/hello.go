@@ -22,7 +22,7 @@ import (
 // acceptance must be authentic.
 const (
 	magic        = "RGRP"
-	wireVersion  = 3
+	wireVersion  = 4
 	greetingLen  = 24
 	challengeLen = 16
 	helloFixed   = 4 + 4 + 4 + 8 + 8 + 8 + 3 + 1

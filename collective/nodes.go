@@ -111,13 +111,13 @@ func (c *Communicator) acrossNodes(ctx context.Context, k call, data []byte, off
 	if k.method == reduce {
 		return nil
 	}
-	return c.onNode(k, func() error { return c.local.Broadcast(k.ticket(), data, speaker-c.leader()) })
+	return c.onNode(k, func() error { return c.local.Broadcast(c.ticket, data, speaker-c.leader()) })
 }
 
 // barrierNodes has the first ranks meet when all of their machines are there.
 func (c *Communicator) barrierNodes(ctx context.Context, k call) error {
 	n := c.nodes
-	meet := func() error { return c.local.Barrier(k.ticket()) }
+	meet := func() error { return c.local.Barrier(c.ticket) }
 	if err := c.onNode(k, meet); err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (c *Communicator) allgatherNodes(ctx context.Context, k call, data []byte, 
 	for i := range own {
 		own[i] = (own[i] - offsets[first]) * size
 	}
-	if err := c.onNode(k, func() error { return c.local.Allgather(k.ticket(), data[lo:hi], own) }); err != nil {
+	if err := c.onNode(k, func() error { return c.local.Allgather(c.ticket, data[lo:hi], own) }); err != nil {
 		return err
 	}
 	if c.opt.Rank == first {
@@ -183,7 +183,7 @@ func (c *Communicator) allgatherNodes(ctx context.Context, k call, data []byte, 
 		}
 	}
 	for _, part := range [][]byte{data[:lo], data[hi:]} {
-		if err := c.onNode(k, func() error { return c.local.Broadcast(k.ticket(), part, 0) }); err != nil {
+		if err := c.onNode(k, func() error { return c.local.Broadcast(c.ticket, part, 0) }); err != nil {
 			return err
 		}
 	}

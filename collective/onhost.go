@@ -8,14 +8,13 @@ import (
 
 // onHost carries a call out through shared memory, if all ranks are on this machine.
 func (c *Communicator) onHost(k call, data []byte, offsets []int) error {
-	ticket := k.ticket()
 	switch k.method {
 	case barrier:
-		return c.hosted(k, c.local.Barrier(ticket))
+		return c.hosted(k, c.local.Barrier(c.ticket))
 	case broadcast:
-		return c.hosted(k, c.local.Broadcast(ticket, data, int(k.root)))
+		return c.hosted(k, c.local.Broadcast(c.ticket, data, int(k.root)))
 	case allgather:
-		return c.hosted(k, c.local.Allgather(ticket, data, c.inBytes(offsets, k.dtype.Size())))
+		return c.hosted(k, c.local.Allgather(c.ticket, data, c.inBytes(offsets, k.dtype.Size())))
 	case reduce:
 		return c.hosted(k, c.local.Reduce(c.reduction(k), data, int(k.root)))
 	case reduceScatter:
@@ -25,17 +24,11 @@ func (c *Communicator) onHost(k call, data []byte, offsets []int) error {
 }
 
 func (c *Communicator) reduction(k call) shm.Reduction {
-	r := shm.Reduction{Ticket: k.ticket(), Type: k.dtype, Op: k.op.kernel()}
+	r := shm.Reduction{Ticket: c.ticket, Type: k.dtype, Op: k.op.kernel()}
 	if k.op == Average {
 		r.Divisor = c.opt.World
 	}
 	return r
-}
-
-// ticket is what local ranks compare.
-func (c call) ticket() (t [shm.TicketBytes]byte) {
-	head{kind: frameData, call: c}.put(t[:])
-	return t
 }
 
 // inBytes turns offsets in elements into offsets in bytes.

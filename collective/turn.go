@@ -104,8 +104,8 @@ func (c *Communicator) takeTurn(ctx context.Context) error {
 
 // beginToWait counts an operation. It waits for peers since the first of those that run.
 func (c *Communicator) beginToWait() {
-	if c.busy.Load() == 0 {
-		c.waitingSince.Store(c.looks.Load())
+	if now := c.looks.Load(); c.busy.Load() == 0 && c.waitingSince.Load() != now {
+		c.waitingSince.Store(now)
 	}
 	c.busy.Add(1)
 }
@@ -122,6 +122,8 @@ const brief = 16 << 10
 // begin notes what the turn is used for. Small operations are watched from the moment in
 // which they sleep.
 func (c *Communicator) begin(ctx context.Context, k call, bytes int) {
+	// Long before it is read: a processor waits where it reads at once, by wider steps, what it has just written.
+	head{kind: frameData, call: k}.put(c.ticket[:])
 	c.calls.begin(k)
 	c.during = ctx
 	if bytes > brief {

@@ -27,6 +27,7 @@
 //
 //	Average of integers                    no vector unit divides integers
 //	what is left after whole vectors       at most 63 bytes of a call
+//	up to eight elements                   the call costs more
 //	copies of less than 1 MiB              copy is faster while the caches hold both
 //
 // These, other processors, and every build with the race detector, which cannot see
@@ -47,12 +48,19 @@ func Features() string { return chosen.name }
 // Reduce makes dst = dst op src. The two do not overlap, unless they are the same.
 func Reduce(t Type, op Op, dst, src []byte) { Combine(t, op, dst, dst, src) }
 
+// few is the number of elements that are done sooner than assembly is called.
+const few = 8
+
 // Combine makes dst = a op b. dst may be a or b, but not overlap them otherwise.
 func Combine(t Type, op Op, dst, a, b []byte) {
 	checkOp(op)
 	n := elements(t, dst)
 	checkLength(n, t, a)
 	checkLength(n, t, b)
+	if n <= few {
+		combine(t, op, dst, a, b)
+		return
+	}
 	chosen.combineAll(t, op, n, dst, a, b)
 }
 
@@ -106,14 +114,15 @@ func Average(t Type, dst []byte, n int) {
 
 // elements is how many t make up b.
 func elements(t Type, b []byte) int {
-	if len(b)%t.Size() != 0 {
+	n := len(b) >> t.shift()
+	if n<<t.shift() != len(b) {
 		panic(fmt.Sprintf("kernel: %d bytes are not a whole number of %s", len(b), t))
 	}
-	return len(b) / t.Size()
+	return n
 }
 
 func checkLength(n int, t Type, b []byte) {
-	if len(b) != n*t.Size() {
+	if len(b) != n<<t.shift() {
 		panic(fmt.Sprintf("kernel: %d bytes where %d %s are expected", len(b), n, t))
 	}
 }

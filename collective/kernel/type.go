@@ -19,20 +19,19 @@ const (
 	types
 )
 
-// Size is the number of bytes of an element.
-func (t Type) Size() int {
-	switch t {
-	case Int8, Uint8:
-		return 1
-	case Int16, Float16, BFloat16:
-		return 2
-	case Int32, Float32:
-		return 4
-	case Int64, Float64:
-		return 8
+// shifts are the binary logarithms of the sizes: who divides by a size needs no division.
+var shifts = [types]uint8{Int16: 1, Float16: 1, BFloat16: 1, Int32: 2, Float32: 2, Int64: 3, Float64: 3}
+
+// shift is how far a number of elements is shifted to become one of bytes.
+func (t Type) shift() uint8 {
+	if t == 0 || t >= types {
+		panic("kernel: no size: " + t.String())
 	}
-	panic("kernel: no size: " + t.String())
+	return shifts[t]
 }
+
+// Size is the number of bytes of an element.
+func (t Type) Size() int { return 1 << t.shift() }
 
 // Float tells the floats from the integers.
 func (t Type) Float() bool { return t >= Float16 && t <= Float64 }

@@ -9,8 +9,8 @@
 //	work    read the others' data, combine, count up the bytes that are done
 //	leave   count up; wait until nobody reads my data any more
 //
-// Data of up to SmallBytes is copied into the slot; slots take turns, so that such a round
-// needs no leaving. Larger data stays where it is: memory from an Arena is mapped by all
+// Data of up to SmallBytes is copied into the slot, that of some 16 bytes beside the
+// description; both take turns, so that such a round needs no leaving. Larger data stays where it is: memory from an Arena is mapped by all
 // members and read as it is, any other memory is read with process_vm_readv(2); where that
 // is not allowed, it is copied through the segment, a window at a time.
 //

@@ -16,7 +16,7 @@ func beside() *Group {
 	g := newGroup(0, 2, make([]byte, segmentBytes(2)+8))
 	g.vm = true
 	g.peers[1].pid, g.peers[1].arena = os.Getpid(), make([]byte, 100_000)
-	for _, at := range []int{atEntered, atProgress, atLeft} {
+	for _, at := range []int{atNotes + atRound, atNotes + noteBytes + atRound, atProgress, atLeft} {
 		g.counter(1, at).Store(1 << 40)
 	}
 	return g
@@ -58,7 +58,7 @@ func FuzzNote(f *testing.F) {
 		// Both of its notes and windows: it does not matter which round it is.
 		for range 2 {
 			g.round++
-			note{ticket: tick, kind: kind(k), at: at}.put(g.note(1))
+			(&note{ticket: tick, kind: kind(k), at: at}).put(g.note(1))
 			table := g.window(1)
 			binary.NativeEndian.PutUint64(table, uint64(from))
 			binary.NativeEndian.PutUint64(table[8:], uint64(to))

@@ -111,30 +111,32 @@ func (g *Group) Describe() string {
 
 // enter begins a round and returns when all members have entered it. p is this member's
 // data.
-func (g *Group) enter(ticket [TicketBytes]byte, k kind, p []byte) error {
-	n := note{ticket: ticket, kind: k}
+func (g *Group) enter(ticket *[TicketBytes]byte, k kind, p []byte) error {
+	mine := &g.notes[g.rank]
+	mine.ticket, mine.kind, mine.at = *ticket, k, 0
 	switch k {
 	case inPrivate:
-		n.at = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p))))
+		mine.at = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p))))
 	case inArena:
-		n.at = g.arena.offset(p)
+		mine.at = g.arena.offset(p)
 	}
-	n.put(g.note(g.rank))
-	g.notes[g.rank] = n
-	g.raise(atEntered, g.round)
+	mine.put(g.note(g.rank))
+	entered := g.entered()
+	g.raise(entered, g.round)
 	for q := range g.size {
 		if q == g.rank {
 			continue
 		}
-		if err := g.await(q, atEntered, g.round); err != nil {
+		if err := g.await(q, entered, g.round); err != nil {
 			return err
 		}
-		g.notes[q] = parseNote(g.note(q))
-		if g.notes[q].ticket != ticket {
-			return &MismatchError{Member: q, Ticket: g.notes[q].ticket}
+		theirs := &g.notes[q]
+		theirs.parse(g.note(q))
+		if theirs.ticket != *ticket {
+			return &MismatchError{Member: q, Ticket: theirs.ticket}
 		}
-		if !g.notes[q].kind.fits(k) {
-			return &MemberError{q, fmt.Errorf("its data is in place %d, where place %d is expected", g.notes[q].kind, k)}
+		if !theirs.kind.fits(k) {
+			return &MemberError{q, fmt.Errorf("its data is in place %d, where place %d is expected", theirs.kind, k)}
 		}
 	}
 	return nil
@@ -162,8 +164,8 @@ func (g *Group) awaitAll(at int, v uint64) error {
 // scratch.
 func (g *Group) peek(q, at, n int, scratch []byte) ([]byte, error) {
 	switch note := &g.notes[q]; note.kind {
-	case inSlot:
-		return g.slot(q)[at : at+n], nil
+	case inNote, inSlot:
+		return g.small(q, note.kind)[at : at+n], nil
 	case inWindow:
 		return g.window(q)[at : at+n], nil
 	case inArena:
@@ -194,6 +196,8 @@ func (g *Group) fetch(q, at int, dst []byte) error {
 // place tells how a member's own data can be read by others.
 func (g *Group) place(p []byte) kind {
 	switch {
+	case len(p) <= tinyBytes:
+		return inNote
 	case len(p) <= SmallBytes:
 		return inSlot
 	case g.arena.holds(p):

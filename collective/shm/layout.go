@@ -9,6 +9,9 @@ import (
 const (
 	// SmallBytes is the size up to which data goes through a slot.
 	SmallBytes = 8 << 10
+	// tinyBytes is the size up to which data is in the note itself: one cache line brings the
+	// news that a member has entered, what it has entered, and its data.
+	tinyBytes = 16
 	// TicketBytes is the size of the description of an operation.
 	TicketBytes = 32
 	// MaxMembers of a group: with that of the segment, as many descriptors as the system
@@ -23,24 +26,34 @@ const (
 	// processors fetch lines in pairs.
 	atBell     = 0   // u32: futex
 	atSleeps   = 4   // u32: 1 = ring the bell
-	atEntered  = 128 // u64: rounds
-	atProgress = 256 // u64: bytes, of all rounds
-	atLeft     = 384 // u64: rounds
-	atNotes    = 512 // two notes, that of round i at i modulo 2
-	atIdentity = 896 // process id, u64; address of the probe, u64
+	atProgress = 128 // u64: bytes, of all rounds
+	atLeft     = 256 // u64: rounds
+	atNotes    = 384 // two notes, that of round i at i modulo 2
+	atIdentity = 640 // process id, u64; address of the probe, u64
 
+	// Places in a note.
+	atRound   = 0 // u64: counted up when the rest is there
+	atTicket  = 8
+	atPlace   = atTicket + TicketBytes // u64: kind, and where
+	atTiny    = atPlace + 8
 	noteBytes = 128
+
+	kindShift = 56 // addresses of programs are shorter
 )
 
 // kind says where the data of a member is.
 type kind uint64
 
 const (
-	inSlot kind = iota
+	inNote kind = iota
+	inSlot
 	inArena
 	inPrivate
 	inWindow
 )
+
+// small tells whether the data is copied, so that its member may go on at once.
+func (k kind) small() bool { return k == inNote || k == inSlot }
 
 // fits tells whether members can have their data in these places in the same operation.
 func (k kind) fits(o kind) bool {
@@ -55,17 +68,15 @@ type note struct {
 	at     uint64 // address, or offset in the arena
 }
 
-func (n note) put(b []byte) {
-	copy(b, n.ticket[:])
-	binary.NativeEndian.PutUint64(b[TicketBytes:], uint64(n.kind))
-	binary.NativeEndian.PutUint64(b[TicketBytes+8:], n.at)
+func (n *note) put(b []byte) {
+	copy(b[atTicket:], n.ticket[:])
+	binary.NativeEndian.PutUint64(b[atPlace:], uint64(n.kind)<<kindShift|n.at)
 }
 
-func parseNote(b []byte) (n note) {
-	copy(n.ticket[:], b)
-	n.kind = kind(binary.NativeEndian.Uint64(b[TicketBytes:]))
-	n.at = binary.NativeEndian.Uint64(b[TicketBytes+8:])
-	return n
+func (n *note) parse(b []byte) {
+	copy(n.ticket[:], b[atTicket:])
+	place := binary.NativeEndian.Uint64(b[atPlace:])
+	n.kind, n.at = kind(place>>kindShift), place&(1<<kindShift-1)
 }
 
 // segmentBytes is the size of the segment of a group. Pages that nobody touches, as those
@@ -90,8 +101,19 @@ func (g *Group) counter(rank, at int) *atomic.Uint64 {
 
 // note is the place of a member's note of this round.
 func (g *Group) note(rank int) []byte {
-	at := atNotes + int(g.round%2)*noteBytes
+	at := g.entered()
 	return g.block(rank)[at : at+noteBytes]
+}
+
+// entered is where members count that they have entered this round.
+func (g *Group) entered() int { return atNotes + int(g.round%2)*noteBytes + atRound }
+
+// small is a member's small data of this round.
+func (g *Group) small(rank int, k kind) []byte {
+	if k == inNote {
+		return g.note(rank)[atTiny : atTiny+tinyBytes]
+	}
+	return g.slot(rank)
 }
 
 // slot is a member's slot of this round.

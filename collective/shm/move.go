@@ -6,13 +6,13 @@ import "encoding/binary"
 func (g *Group) Broadcast(ticket [TicketBytes]byte, buf []byte, root int) error {
 	k := g.place(buf)
 	g.round++
-	if k == inSlot && g.rank == root {
-		copy(g.slot(root), buf)
+	if k.small() && g.rank == root {
+		copy(g.small(root, k), buf)
 	}
-	if err := g.enter(ticket, k, buf); err != nil {
+	if err := g.enter(&ticket, k, buf); err != nil {
 		return err
 	}
-	if k != inSlot && g.notes[root].kind == inPrivate && !g.vm {
+	if !k.small() && g.notes[root].kind == inPrivate && !g.vm {
 		return g.windows(ticket, buf, root)
 	}
 	if g.rank != root {
@@ -20,7 +20,7 @@ func (g *Group) Broadcast(ticket [TicketBytes]byte, buf []byte, root int) error 
 			return err
 		}
 	}
-	if k == inSlot {
+	if k.small() {
 		return nil
 	}
 	return g.leave()
@@ -34,7 +34,7 @@ func (g *Group) windows(ticket [TicketBytes]byte, buf []byte, root int) error {
 		if g.rank == root {
 			copy(g.window(root), part)
 		}
-		if err := g.enter(ticket, inWindow, nil); err != nil {
+		if err := g.enter(&ticket, inWindow, nil); err != nil {
 			return err
 		}
 		if g.rank != root {
@@ -69,20 +69,23 @@ func (g *Group) Allgather(ticket [TicketBytes]byte, data []byte, offsets []int) 
 		longest = max(longest, offsets[q+1]-offsets[q])
 	}
 	mine := data[offsets[g.rank]:offsets[g.rank+1]]
-	k := inSlot
-	if longest > SmallBytes {
-		if k = g.place(mine); k == inSlot {
+	k := inNote
+	switch {
+	case longest > SmallBytes:
+		if k = g.place(mine); k.small() {
 			k = inPrivate
 		}
+	case longest > tinyBytes:
+		k = inSlot
 	}
 	g.round++
-	if k == inSlot {
-		copy(g.slot(g.rank), mine)
+	if k.small() {
+		copy(g.small(g.rank, k), mine)
 	}
-	if err := g.enter(ticket, k, mine); err != nil {
+	if err := g.enter(&ticket, k, mine); err != nil {
 		return err
 	}
-	if k != inSlot && g.mustStage() {
+	if !k.small() && g.mustStage() {
 		return g.gatherWindows(ticket, data, offsets, longest)
 	}
 	for d := 1; d < g.size; d++ {
@@ -91,7 +94,7 @@ func (g *Group) Allgather(ticket [TicketBytes]byte, data []byte, offsets []int) 
 			return err
 		}
 	}
-	if k == inSlot {
+	if k.small() {
 		return nil
 	}
 	return g.leave()
@@ -105,7 +108,7 @@ func (g *Group) gatherWindows(ticket [TicketBytes]byte, data []byte, offsets []i
 		}
 		g.round++
 		copy(g.window(g.rank), part(g.rank))
-		if err := g.enter(ticket, inWindow, nil); err != nil {
+		if err := g.enter(&ticket, inWindow, nil); err != nil {
 			return err
 		}
 		for q := range g.size {
@@ -130,7 +133,7 @@ func (g *Group) Alltoall(ticket [TicketBytes]byte, src, dst []byte, out, in []in
 	if g.arena.holds(src) {
 		k = inArena
 	}
-	if err := g.enter(ticket, k, src); err != nil {
+	if err := g.enter(&ticket, k, src); err != nil {
 		return err
 	}
 	from := make([]int, g.size) // where this member's block is in another one's data
@@ -161,7 +164,7 @@ func (g *Group) exchangeWindows(ticket [TicketBytes]byte, src, dst []byte, from,
 	for lo := 0; lo < longest; lo += stageBytes {
 		g.round++
 		copy(g.window(g.rank), src[min(lo, len(src)):])
-		if err := g.enter(ticket, inWindow, nil); err != nil {
+		if err := g.enter(&ticket, inWindow, nil); err != nil {
 			return err
 		}
 		for q := range g.size {
@@ -181,5 +184,5 @@ func (g *Group) exchangeWindows(ticket [TicketBytes]byte, src, dst []byte, from,
 // Barrier returns when all members have called it.
 func (g *Group) Barrier(ticket [TicketBytes]byte) error {
 	g.round++
-	return g.enter(ticket, inSlot, nil)
+	return g.enter(&ticket, inNote, nil)
 }

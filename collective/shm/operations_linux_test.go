@@ -18,7 +18,7 @@ func ints(p []byte) []int32 {
 	return unsafe.Slice((*int32)(unsafe.Pointer(&p[0])), len(p)/4)
 }
 
-var lengths = []int{0, 1, 2, 3, 2048, 2049, 5000, 100_003, 700_001}
+var lengths = []int{0, 1, 2, 3, 4, 5, 2048, 2049, 5000, 100_003, 700_001}
 
 func sumOfRanks(n, i int) int32 { return int32(n*i + n*(n-1)/2) }
 

@@ -22,13 +22,13 @@ type Reduction struct {
 
 // Allreduce combines the members' buffers and leaves the result in each of them.
 func (g *Group) Allreduce(r Reduction, buf []byte) error {
-	return g.reduce(r, buf, everybody, -1)
+	return g.reduce(&r, buf, everybody, -1)
 }
 
 // ReduceScatter leaves segment i of the result (see schedule.Segment) at member i, in its
 // place. The rest of the buffer holds anything afterwards.
 func (g *Group) ReduceScatter(r Reduction, buf []byte) error {
-	return g.reduce(r, buf, nobody, -1)
+	return g.reduce(&r, buf, nobody, -1)
 }
 
 // Reduce leaves the result at root. The other members' buffers hold anything afterwards.
@@ -37,7 +37,7 @@ func (g *Group) Reduce(r Reduction, buf []byte, root int) error {
 	if g.rank == root {
 		who = everybody
 	}
-	return g.reduce(r, buf, who, root)
+	return g.reduce(&r, buf, who, root)
 }
 
 // pull says from whom a member takes the finished segments.
@@ -49,17 +49,17 @@ const (
 )
 
 // reduce is all three. root is where the result goes, -1 = not to one alone.
-func (g *Group) reduce(r Reduction, buf []byte, p pull, root int) error {
+func (g *Group) reduce(r *Reduction, buf []byte, p pull, root int) error {
 	k := g.place(buf)
 	g.round++
-	if k == inSlot {
-		copy(g.slot(g.rank), buf)
+	if k.small() {
+		copy(g.small(g.rank, k), buf)
 	}
-	if err := g.enter(r.Ticket, k, buf); err != nil {
+	if err := g.enter(&r.Ticket, k, buf); err != nil {
 		return err
 	}
 	switch {
-	case k == inSlot:
+	case k.small():
 		return g.fold(r, buf, p, root)
 	case g.mustStage():
 		return g.staged(r, buf, p)
@@ -82,7 +82,7 @@ func (g *Group) mustStage() bool {
 
 // fold combines small data. Every member that needs a result computes it itself, from the
 // first member's data to the last one's.
-func (g *Group) fold(r Reduction, buf []byte, p pull, root int) error {
+func (g *Group) fold(r *Reduction, buf []byte, p pull, root int) error {
 	at, n := 0, len(buf)
 	if p == nobody {
 		if root >= 0 {
@@ -98,11 +98,12 @@ func (g *Group) fold(r Reduction, buf []byte, p pull, root int) error {
 }
 
 // sum folds n bytes of all slots, from at on, into dst.
-func (g *Group) sum(r Reduction, dst []byte, at int) {
+func (g *Group) sum(r *Reduction, dst []byte, at int) {
 	n := len(dst)
-	kernel.Combine(r.Type, r.Op, dst, g.slot(0)[at:at+n], g.slot(1)[at:at+n])
+	of := func(q int) []byte { return g.small(q, g.notes[q].kind)[at : at+n] }
+	kernel.Combine(r.Type, r.Op, dst, of(0), of(1))
 	for q := 2; q < g.size; q++ {
-		kernel.Reduce(r.Type, r.Op, dst, g.slot(q)[at:at+n])
+		kernel.Reduce(r.Type, r.Op, dst, of(q))
 	}
 	r.finish(dst)
 }
@@ -114,7 +115,7 @@ func (r *Reduction) finish(p []byte) {
 }
 
 // foldAround has member 0 take small data to other machines and back.
-func (g *Group) foldAround(r Reduction, buf []byte) error {
+func (g *Group) foldAround(r *Reduction, buf []byte) error {
 	if g.rank == 0 {
 		g.sum(r, buf, 0)
 		if err := r.Middle(buf); err != nil {
@@ -125,7 +126,7 @@ func (g *Group) foldAround(r Reduction, buf []byte) error {
 }
 
 // segment is where member i's part of n bytes is.
-func (g *Group) segment(r Reduction, n, i int) (at, length int) {
+func (g *Group) segment(r *Reduction, n, i int) (at, length int) {
 	carriers := g.size
 	if r.Carriers > 0 {
 		carriers = r.Carriers
@@ -140,7 +141,7 @@ func (g *Group) segment(r Reduction, n, i int) (at, length int) {
 // segments has every member combine one segment, piece by piece, and take the pieces of
 // the others, which lag one behind. work is this member's data that others can read; its
 // segment becomes the result. Everything else of the result goes to dst.
-func (g *Group) segments(r Reduction, work, dst []byte, p pull) error {
+func (g *Group) segments(r *Reduction, work, dst []byte, p pull) error {
 	at, n := g.segment(r, len(work), g.rank)
 	_, longest := g.segment(r, len(work), 0)
 	if r.Middle != nil {
@@ -170,7 +171,7 @@ func (g *Group) segments(r Reduction, work, dst []byte, p pull) error {
 
 // around reduces this member's segment, has the other machines add to it, and passes it on
 // as a whole.
-func (g *Group) around(r Reduction, mine []byte, at int) error {
+func (g *Group) around(r *Reduction, mine []byte, at int) error {
 	for lo := 0; lo < len(mine); lo += pieceBytes {
 		if err := g.combine(r, mine[lo:min(lo+pieceBytes, len(mine))], at+lo); err != nil {
 			return err
@@ -187,7 +188,7 @@ func (g *Group) around(r Reduction, mine []byte, at int) error {
 
 // combine reduces one piece, in the order of the members. mine is this member's part, and
 // becomes the result; at is its place in everybody's data.
-func (g *Group) combine(r Reduction, mine []byte, at int) error {
+func (g *Group) combine(r *Reduction, mine []byte, at int) error {
 	var before []byte // the combination of the members before this one
 	for q := range g.size {
 		if q == g.rank {
@@ -215,7 +216,7 @@ func (g *Group) combine(r Reduction, mine []byte, at int) error {
 }
 
 // pull takes a piece of every other member's segment, when it is ready.
-func (g *Group) pull(r Reduction, dst []byte, lo, total int) error {
+func (g *Group) pull(r *Reduction, dst []byte, lo, total int) error {
 	for d := 1; d < g.size; d++ {
 		q := (g.rank + d) % g.size
 		at, n := g.segment(r, total, q)
@@ -235,13 +236,13 @@ func (g *Group) pull(r Reduction, dst []byte, lo, total int) error {
 
 // staged is a reduction of data that members cannot read: it goes through the segment, a
 // window at a time. The windows take turns, so nobody has to wait until one was read.
-func (g *Group) staged(r Reduction, buf []byte, p pull) error {
+func (g *Group) staged(r *Reduction, buf []byte, p pull) error {
 	for len(buf) > 0 {
 		part := buf[:min(len(buf), stageBytes)]
 		g.round++
 		work := g.window(g.rank)[:len(part)]
 		copy(work, part)
-		if err := g.enter(r.Ticket, inWindow, nil); err != nil {
+		if err := g.enter(&r.Ticket, inWindow, nil); err != nil {
 			return err
 		}
 		if err := g.segments(r, work, part, p); err != nil {
