@@ -8,14 +8,15 @@ import (
 )
 
 // TestWhoLeavesAtOnceIsNamedWithoutWaiting: one rank closes as soon as New returns, in which
-// moment the others may still be forming.
+// moment the others may still be forming. Nobody may wait until the stall limit.
 func TestWhoLeavesAtOnceIsNamedWithoutWaiting(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		eps := endpoints(t, f, 3)
-		start := time.Now()
 		for g := range uint64(30) {
 			errs := each(3, func(rank int) error {
-				c, err := New(soon(t), options(eps, g+1, rank))
+				o := options(eps, g+1, rank)
+				o.StallAfter = time.Hour
+				c, err := New(soon(t), o)
 				if err != nil {
 					return err
 				}
@@ -34,9 +35,6 @@ func TestWhoLeavesAtOnceIsNamedWithoutWaiting(t *testing.T) {
 			if t.Failed() {
 				return
 			}
-		}
-		if took := time.Since(start); took > defaultStallAfter {
-			t.Errorf("it took %v", took)
 		}
 	})
 }
