@@ -15,7 +15,8 @@ func TestForeignClient(t *testing.T) {
 	c := newCluster(t)
 	c.services(1)
 	c.agent("node-a", 2)
-	ask := func(mode string, spec string) (kind, job, data string) {
+	ask := func(t *testing.T, mode, spec string) (kind, job, data string) {
+		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "node", "submit.mjs", c.url, mode, spec)
 		cmd.Dir = "testdata/foreign"
 		out, err := cmd.Output()
@@ -33,7 +34,7 @@ func TestForeignClient(t *testing.T) {
 	}
 	for _, mode := range []string{"binary", "structured"} {
 		t.Run(mode, func(t *testing.T) {
-			kind, job, data := ask(mode, `{"name":"foreign","command":["true"],"workers":{"min":1,"max":2}}`)
+			kind, job, data := ask(t, mode, `{"name":"foreign","command":["true"],"workers":{"min":1,"max":2}}`)
 			if kind != "dev.regroup.job.submitted.v1" || !strings.HasPrefix(job, "foreign-") {
 				t.Fatalf("%s for %s: %s", kind, job, data)
 			}
@@ -41,7 +42,7 @@ func TestForeignClient(t *testing.T) {
 			if v.State != events.JobHasSucceed {
 				t.Errorf("state %s: %s", v.State, v.Reason)
 			}
-			kind, _, data = ask(mode, `{"name":"Foreign Job","workers":{"min":3,"mx":2},"image":"x"}`)
+			kind, _, data = ask(t, mode, `{"name":"Foreign Job","workers":{"min":3,"mx":2},"image":"x"}`)
 			if kind != "dev.regroup.job.rejected.v1" {
 				t.Fatalf("a wrong spec was not rejected: %s %s", kind, data)
 			}
