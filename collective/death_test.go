@@ -176,7 +176,7 @@ func (d death) verdict(errs []error, all []everything, died, parting bool) error
 		}
 		var lost *PeerLostError
 		switch {
-		case rank == d.victim && err == nil && !d.steps: // where its goroutine ends with it
+		case rank == d.victim && err == nil && !d.steps && !parting: // at a step its goroutine ends with it
 			return errors.New("the victim saw no error")
 		case rank == d.victim, err == nil && parting:
 		case !errors.As(err, &lost) || !errors.Is(err, ErrPeerLost) || lost.Rank != d.victim:

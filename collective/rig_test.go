@@ -98,12 +98,15 @@ func (r *rig) Accept(ctx context.Context) (net.Conn, error) {
 	return r.hold(c, 0, err)
 }
 
-// dies counts a write and tells whether it is the one to die at.
+// dies counts a write and tells whether it is the one to die at. From then on the rank writes nothing else: the write may be
+// that of a watch, beside which operations go on until the connections break.
 func (r *rig) dies(dial, n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.count++
-	return r.count == r.at || r.when != nil && r.when(dial, n)
+	now := r.count == r.at || r.when != nil && r.when(dial, n)
+	r.dead = r.dead || now
+	return now
 }
 
 // part is how much of a message of n bytes gets through when the rank dies at it: nothing, a
