@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -85,7 +86,11 @@ func TestAllPassesOnTwoGPUs(t *testing.T) {
 	says(t, out, "NCCL 2.30.7", "ok")
 	says(t, out, "two GPUs: sum", "ok")
 	says(t, out, "engine, two nodes: sum", "ok", "through NCCL 2.30.7 (new), 2 nodes over connections")
-	says(t, out, "engine, two nodes: kill, next", "ok", "rank 1 named", "through NCCL 2.30.7 (kept)")
+	// It is chance whether NCCL had something under way on the survivor's node when the other died.
+	next := regexp.MustCompile(`engine, two nodes: kill, next +ok +rank 1 named.*through NCCL 2\.30\.7 \((kept|shrunk)\)`)
+	if !next.MatchString(out) {
+		t.Errorf("no line like %v in\n%s", next, out)
+	}
 	says(t, out, "two GPUs: kill, new id", "ok", "did not notice", "by: abort and start anew")
 	says(t, out, "two GPUs: kill, reform", "ok", "did not notice", "by: revoke and shrink")
 	says(t, out, "0 not possible here, 0 FAILED")
