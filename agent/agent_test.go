@@ -96,6 +96,7 @@ type world struct {
 	welcome events.NodeWelcome // that discovery answers
 }
 
+// newWorld is for tests within synctest.Test: where they sleep, time is virtual and nobody waits.
 func newWorld(t *testing.T, leftovers ...worker.Orphaned) *world {
 	return newWorldWith(t, agent.Config{}, leftovers...)
 }

@@ -178,9 +178,18 @@ func TestTrainingDoesNotWaitForTheDisk(t *testing.T) {
 		w.committed(false)
 	}
 	var want []checkpoint.Name
+	asked := func() {
+		t.Helper()
+		select {
+		case n := <-held.asked:
+			want = append(want, n)
+		case <-time.After(time.Minute):
+			t.Fatalf("nothing is written after step %d", s.step)
+		}
+	}
 	for range 5 {
 		commit()
-		want = append(want, <-held.asked)
+		asked()
 		for range 3 {
 			commit()
 		}
@@ -189,7 +198,7 @@ func TestTrainingDoesNotWaitForTheDisk(t *testing.T) {
 	}
 	close(held.let)
 	w.finish()
-	want = append(want, <-held.asked)
+	asked()
 	for i, step := range []uint64{1, 5, 9, 13, 17, 20} {
 		if want[i].Step != step {
 			t.Errorf("write %d is of step %d, want %d", i, want[i].Step, step)

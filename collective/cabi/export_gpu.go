@@ -41,14 +41,12 @@ func rgo_gpu_allreduce(h C.uint64_t, wire C.int32_t, data unsafe.Pointer, count 
 		if err != nil {
 			return err
 		}
-		var w kernel.Type
-		if wire != 0 {
-			if w, err = typeOf(int32(wire)); err != nil {
-				return err
-			}
-			if t != kernel.Float32 {
-				return invalidf("only float32 is sent as something else")
-			}
+		w, err := wireOf(int32(wire))
+		if err != nil {
+			return err
+		}
+		if w != 0 && t != kernel.Float32 {
+			return invalidf("only float32 is sent as something else")
 		}
 		b, err := g.buffer(data, int64(count), t.Size())
 		if err != nil {

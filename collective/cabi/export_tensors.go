@@ -7,7 +7,6 @@ import (
 	"unsafe"
 
 	"github.com/regroup-io/regroup/collective"
-	"github.com/regroup-io/regroup/collective/kernel"
 )
 
 // The operations on tensors. Those that training waits for are written out: what a closure costs is a tenth of the whole
@@ -60,11 +59,9 @@ func rgo_allreduce_named(h C.uint64_t, name *C.char, wire C.int32_t, data unsafe
 		if err != nil {
 			return err
 		}
-		var w kernel.Type
-		if wire != 0 {
-			if w, err = typeOf(int32(wire)); err != nil {
-				return err
-			}
+		w, err := wireOf(int32(wire))
+		if err != nil {
+			return err
 		}
 		if name == nil || started == nil {
 			return invalidf("an allreduce by name needs a name and a place for its request")

@@ -26,6 +26,14 @@ func typeOf(n int32) (kernel.Type, error) {
 	return types[n], nil
 }
 
+// wireOf is the type of the elements on the wire; 0 = that of the tensor.
+func wireOf(n int32) (kernel.Type, error) {
+	if n == 0 {
+		return 0, nil
+	}
+	return typeOf(n)
+}
+
 func opOf(n int32) (collective.Op, error) {
 	if n < 0 || int(n) >= len(ops) {
 		return 0, invalidf("reduction %d is none of RG_SUM to RG_MAX", n)

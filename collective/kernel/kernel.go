@@ -48,19 +48,12 @@ func Features() string { return chosen.name }
 // Reduce makes dst = dst op src. The two do not overlap, unless they are the same.
 func Reduce(t Type, op Op, dst, src []byte) { Combine(t, op, dst, dst, src) }
 
-// few is the number of elements that are done sooner than assembly is called.
-const few = 8
-
 // Combine makes dst = a op b. dst may be a or b, but not overlap them otherwise.
 func Combine(t Type, op Op, dst, a, b []byte) {
 	checkOp(op)
 	n := elements(t, dst)
 	checkLength(n, t, a)
 	checkLength(n, t, b)
-	if n <= few {
-		combine(t, op, dst, a, b)
-		return
-	}
 	chosen.combineAll(t, op, n, dst, a, b)
 }
 

@@ -39,7 +39,14 @@ func at(b []byte, t Type, i int) *byte { return unsafe.SliceData(b[i*t.Size():])
 // cut is the elements from i up to j.
 func cut(b []byte, t Type, i, j int) []byte { return b[i*t.Size() : j*t.Size()] }
 
+// few is the number of elements that are done sooner than assembly is called.
+const few = 8
+
 func (v *variant) combineAll(t Type, op Op, n int, dst, a, b []byte) {
+	if n <= few {
+		combine(t, op, dst, a, b)
+		return
+	}
 	inPieces(n, func(from, to int) {
 		if fast := v.combine[t][op]; fast != nil {
 			from += fast(at(dst, t, from), at(a, t, from), at(b, t, from), to-from)

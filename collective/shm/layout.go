@@ -38,7 +38,7 @@ const (
 	atTiny    = atPlace + 8
 	noteBytes = 128
 
-	kindShift = 56 // addresses of programs are shorter
+	kindShift = 56 // addresses of programs are shorter; arm64 may have a tag above, which the kernel does not need
 )
 
 // kind says where the data of a member is.
@@ -70,7 +70,7 @@ type note struct {
 
 func (n *note) put(b []byte) {
 	copy(b[atTicket:], n.ticket[:])
-	binary.NativeEndian.PutUint64(b[atPlace:], uint64(n.kind)<<kindShift|n.at)
+	binary.NativeEndian.PutUint64(b[atPlace:], uint64(n.kind)<<kindShift|n.at&(1<<kindShift-1))
 }
 
 func (n *note) parse(b []byte) {

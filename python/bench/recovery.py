@@ -45,8 +45,8 @@ def talking(script):
         text = f.read()
     for line, says in ((KILL, "dies"), (STEP, "steps")):
         assert text.count(line) == 1
-        told = f'print(f"{says} at={{time.time()}} pid={{os.getpid()}} size={{hvd.size()}}", flush=True); '
-        text = text.replace(line, told + line)
+        told = says + " at={time.time()} pid={os.getpid()} size={hvd.size()}"
+        text = text.replace(line, f'print(f"{told}", flush=True); {line}')
     with open(script[1], "w", encoding="utf-8") as f:
         f.write(text)
     return script
