@@ -63,6 +63,7 @@ func (a *Agent) fromDriver(s worker.StartProcess) func(worker.Input) {
 			if says := errorFile(s.Env["TORCHELASTIC_ERROR_FILE"]); says != "" && (x.ExitCode != 0 || x.Signal != "") {
 				x.Lines = append(x.Lines, says)
 			}
+			x.Dropped = a.logs.ended(s.Job, s.Place) // the driver has handed over all of its output
 			in = x
 		}
 		a.together(in)

@@ -38,6 +38,11 @@ type Agent struct {
 	departing atomic.Pointer[events.Departure] // nil = it stays
 	departed  chan struct{}                    // closed once it is not
 	announced atomic.Bool                      // discovery knows
+
+	fence  atomic.Pointer[error] // why it was fenced; nil = it was not
+	fenced chan struct{}         // closed once it was
+
+	leaving atomic.Bool // goodbye is being said: a hello that comes later is refused, which means nothing
 }
 
 // fenceWithin bounds the wait for processes of an earlier life to die.
@@ -58,7 +63,7 @@ func New(o Options) (*Agent, error) {
 		o.Incarnation = events.Incarnation(ulid.Make().String())
 	}
 	a := &Agent{
-		opt: o, inbox: newQueue[worker.Input](), hello: make(chan struct{}, 1), known: make(chan struct{}), hurry: make(chan struct{}, 1), departed: make(chan struct{}),
+		opt: o, inbox: newQueue[worker.Input](), hello: make(chan struct{}, 1), known: make(chan struct{}), hurry: make(chan struct{}, 1), departed: make(chan struct{}), fenced: make(chan struct{}),
 		facts: newFacts(o), logs: newLogs(o), joins: map[events.JobID]*gathered{},
 	}
 	if o.Join != nil {
@@ -95,8 +100,14 @@ func (a *Agent) Kill() {
 }
 
 // Run does the agent's work until ctx ends or the node has departed. Then workers are stopped with their grace, facts are flushed
-// and discovery is told goodbye. When it returns, no worker and no goroutine is left.
+// and discovery is told goodbye. When it returns, no worker and no goroutine is left. It is Fenced if another agent has taken the
+// node's name meanwhile: then workers are killed, and only a new life may follow; see Lives.
 func (a *Agent) Run(ctx context.Context) error {
+	unlock, err := lock(a.opt.StateDir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	fence, cancel := context.WithTimeout(ctx, fenceWithin)
 	left, err := a.opt.Driver.Fence(fence)
 	cancel()
@@ -149,7 +160,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := tasks.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return events.Errorf(events.CodeOf(err), "agent: %w", err)
 	}
-	return nil
+	return a.ended()
 }
 
 // step lets the machine decide and does what it says.
@@ -189,6 +200,10 @@ func (a *Agent) leave(work context.Context, why string) {
 	defer cancel()
 	a.facts.drained(flush)
 	a.logs.drained(flush)
+	if a.ended() != nil {
+		return // the name is another's: goodbye would be his
+	}
+	a.leaving.Store(true)
 	bye := events.NodeBye{Node: a.opt.Node, Incarnation: a.opt.Incarnation, Reason: why}
 	if _, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbLeave, bye, ""); err != nil {
 		a.opt.Logger.Warn("goodbye was not heard: the node will count as lost", "node", a.opt.Node, "reason", err)

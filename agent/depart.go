@@ -19,6 +19,7 @@ func (a *Agent) Depart(d events.Departure) {
 	if d.Reason == "" {
 		d.Reason = "it was announced"
 	}
+	d.Reason = events.Shorten(d.Reason, events.LimitText.Most)
 	if !a.departing.CompareAndSwap(nil, &d) {
 		return
 	}
@@ -105,6 +106,7 @@ func (a *Agent) own(ctx, work context.Context) (reason string) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	e := &ending{a: a, stop: ctx.Done(), goneBy: "the agent was stopped"}
+	fenced := a.fenced
 	for {
 		for _, in := range a.inbox.take() {
 			a.step(work, in)
@@ -131,6 +133,9 @@ func (a *Agent) own(ctx, work context.Context) (reason string) {
 		case <-e.by:
 			e.shut(false)
 		case <-e.kill:
+			e.shut(true)
+		case <-fenced:
+			fenced, e.stop, e.hurry, e.goneBy = nil, nil, true, "it was fenced"
 			e.shut(true)
 		case <-a.hurry:
 			if e.hurry = true; e.stop == nil {

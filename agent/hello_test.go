@@ -43,7 +43,7 @@ func TestOnlyALongAbsenceOfDiscoveryIsAWarning(t *testing.T) {
 		early, later int
 	}{
 		"absent":  {nil, 0, 1},
-		"refuses": {events.Errorf(events.Fenced, "node-a was replaced"), 1, 1},
+		"refuses": {events.Errorf(events.Conflict, "node-a has a living agent"), 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

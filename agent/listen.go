@@ -108,10 +108,14 @@ func (a *Agent) register(work context.Context) {
 	for work.Err() == nil {
 		h := events.NodeHello{
 			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.offered(), Address: a.opt.Advertise, Link: a.opt.Ports.Links.Own(),
-			Departing: a.departing.Load(),
+			Departing: a.departing.Load(), Yield: a.opt.Yield,
 		}
 		wait := a.opt.Config.HelloEvery
 		if w, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbJoin, h, ""); err != nil {
+			if events.CodeOf(err) == events.Fenced && work.Err() == nil {
+				a.replaced(err)
+				return
+			}
 			wait, backoff = backoff, min(2*backoff, most)
 			if since.IsZero() {
 				since = time.Now()

@@ -10,20 +10,32 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// chunkSize is where a chunk of output is full. Larger ones cost latency, smaller ones a message each.
-const chunkSize = 16 << 10
+const (
+	// chunkSize is where a chunk of output is full. Larger ones cost latency, smaller ones a message each.
+	chunkSize = 16 << 10
+	// mergedSize is to what chunks that wait for a slow store may grow: fewer messages carry more.
+	mergedSize = 256 << 10
+)
 
-// logs stores workers' output in chunks. When the store is slow, lines are dropped and counted: training does not wait
-// for its log.
+// logs stores workers' output in chunks. When the store is slow for so long that the buffer is full, lines are dropped: training does
+// not wait for its log. Each gap is marked in the output where it is, with the number of its lines, at the latest when the worker has
+// ended; and the fact of its exit says how many there were in all.
 type logs struct {
 	opt     Options
 	wake    chan struct{}
 	mu      sync.Mutex
 	open    []*chunk // one per source, in the order of their first line
 	full    []*chunk
-	waiting int // bytes in full
-	dropped map[source]int
+	waiting int            // bytes in full
+	dropped map[source]int // lines since the last one that was kept
+	lost    map[owner]uint64
 	seq     uint64
+}
+
+// owner is whose output it is: the life that has the place now.
+type owner struct {
+	job   events.JobID
+	place events.Place
 }
 
 // source is what lines must share to be in one chunk.
@@ -37,12 +49,21 @@ type source struct {
 
 type chunk struct {
 	source
-	data []byte
-	id   string
+	data  []byte
+	lines int // of the worker
+	gaps  int // lines that its marks count
+	id    string
+	sent  bool // on its way: nothing may be added
+}
+
+// gap marks that so many lines are missing here.
+func (c *chunk) gap(n int) {
+	c.gaps += n
+	c.data = fmt.Appendf(c.data, "regroup: %d lines were dropped here, the log store was too slow\n", n)
 }
 
 func newLogs(o Options) *logs {
-	return &logs{opt: o, wake: make(chan struct{}, 1), dropped: map[source]int{}}
+	return &logs{opt: o, wake: make(chan struct{}, 1), dropped: map[source]int{}, lost: map[owner]uint64{}}
 }
 
 func (l *logs) add(line Line) {
@@ -50,18 +71,46 @@ func (l *logs) add(line Line) {
 	defer l.mu.Unlock()
 	s := source{line.Job, line.Place, line.Rank, line.Generation, line.Stream}
 	if l.waiting >= l.opt.Config.LogBuffer {
-		l.dropped[s]++
+		l.missed(s, 1)
 		return
 	}
+	l.mark(s)
 	c := l.chunk(s)
-	if n := l.dropped[s]; n > 0 {
-		delete(l.dropped, s)
-		c.data = fmt.Appendf(c.data, "regroup: %d lines were dropped here, the log store was too slow\n", n)
-	}
 	c.data = append(append(c.data, line.Text...), '\n')
+	c.lines++
 	if len(c.data) >= chunkSize {
 		l.sealLocked()
 	}
+}
+
+// missed counts lines that are not kept.
+func (l *logs) missed(s source, n int) {
+	l.dropped[s] += n
+	l.lost[owner{s.job, s.place}] += uint64(n)
+}
+
+// mark says in the output how many lines are missing here, if any are.
+func (l *logs) mark(s source) {
+	if n := l.dropped[s]; n > 0 {
+		delete(l.dropped, s)
+		l.chunk(s).gap(n)
+	}
+}
+
+// ended marks the last gap of a worker that prints no more, and returns how many of its lines were dropped.
+func (l *logs) ended(job events.JobID, place events.Place) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o := owner{job, place}
+	for s := range l.dropped {
+		if (owner{s.job, s.place}) == o {
+			l.mark(s)
+		}
+	}
+	l.sealLocked()
+	n := l.lost[o]
+	delete(l.lost, o)
+	return n
 }
 
 func (l *logs) chunk(s source) *chunk {
@@ -78,9 +127,12 @@ func (l *logs) chunk(s source) *chunk {
 // sealLocked lets all open chunks go, so that lines of different sources keep their order more or less.
 func (l *logs) sealLocked() {
 	for _, c := range l.open {
-		l.seq++
-		c.id = fmt.Sprintf("%s-log-%d", l.opt.Incarnation, l.seq)
 		l.waiting += len(c.data)
+		if last := l.lastOf(c.source); last != nil && len(last.data)+len(c.data) <= mergedSize {
+			last.data, last.lines, last.gaps = append(last.data, c.data...), last.lines+c.lines, last.gaps+c.gaps
+			continue
+		}
+		c.id = l.newID()
 		l.full = append(l.full, c)
 	}
 	if len(l.open) > 0 {
@@ -92,14 +144,30 @@ func (l *logs) sealLocked() {
 	}
 }
 
+func (l *logs) newID() string {
+	l.seq++
+	return fmt.Sprintf("%s-log-%d", l.opt.Incarnation, l.seq)
+}
+
+// lookBack is how many waiting chunks are looked at for one of the same source: those of others may be overtaken by as many.
+const lookBack = 16
+
+// lastOf returns the newest waiting chunk of a source that is not on its way, nil if there is none among the newest.
+func (l *logs) lastOf(s source) *chunk {
+	for i := len(l.full) - 1; i >= max(0, len(l.full)-lookBack); i-- {
+		if c := l.full[i]; c.source == s && !c.sent {
+			return c
+		}
+	}
+	return nil
+}
+
 func (l *logs) seal() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for s, n := range l.dropped {
-		c := l.chunk(s)
-		c.data = fmt.Appendf(c.data, "regroup: %d lines were dropped here, the log store was too slow\n", n)
+	for s := range l.dropped {
+		l.mark(s)
 	}
-	clear(l.dropped)
 	l.sealLocked()
 }
 
@@ -133,24 +201,48 @@ func (l *logs) first() *chunk {
 	if len(l.full) == 0 {
 		return nil
 	}
+	l.full[0].sent = true
 	return l.full[0]
 }
 
+// drop lets go of the first chunk: it is stored, or, with an error, never will be.
 func (l *logs) drop(err error) {
-	if err != nil {
-		l.opt.Logger.Warn("output dropped", "node", l.opt.Node, "reason", err)
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.waiting -= len(l.full[0].data)
-	l.full = l.full[1:]
+	c := l.full[0]
+	l.waiting -= len(c.data)
+	if err == nil || c.lines == 0 { // or it was only a mark
+		l.full = l.full[1:]
+		return
+	}
+	l.opt.Logger.Warn("output dropped", "node", l.opt.Node, "job", c.job, "count", c.lines, "reason", err)
+	l.lost[owner{c.job, c.place}] += uint64(c.lines)
+	instead := &chunk{source: c.source, id: l.newID()}
+	instead.gap(c.lines + c.gaps)
+	l.waiting += len(instead.data)
+	l.full[0] = instead
 }
 
-// drained waits until everything is stored.
+// drained waits until everything is stored. What is not by then is lost with this process, and it says so where it can.
 func (l *logs) drained(ctx context.Context) {
-	for ctx.Err() == nil && l.first() != nil {
+	for ctx.Err() == nil && l.waits() > 0 {
 		pause(ctx, 5*time.Millisecond)
 	}
+	if n := l.waits(); n > 0 {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		lines := 0
+		for _, c := range l.full {
+			lines += c.lines
+		}
+		l.opt.Logger.Error("output could not be stored before the end", "node", l.opt.Node, "lines", lines, "chunks", n)
+	}
+}
+
+func (l *logs) waits() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.full)
 }
 
 func (l *logs) store(ctx context.Context, c *chunk) error {

@@ -66,7 +66,7 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		Heartbeat: 500 * time.Millisecond, HelloEvery: 10 * time.Second, CallTimeout: 2 * time.Second,
-		LogEvery: 200 * time.Millisecond, LogBuffer: 1 << 20, StopWithin: 35 * time.Second, FlushWithin: 5 * time.Second,
+		LogEvery: 200 * time.Millisecond, LogBuffer: 16 << 20, StopWithin: 35 * time.Second, FlushWithin: 5 * time.Second,
 		PreemptEvery: time.Second,
 	}
 }
@@ -75,6 +75,7 @@ func DefaultConfig() Config {
 type Options struct {
 	Node        events.NodeID
 	Incarnation events.Incarnation // this life of the agent; empty = made
+	Yield       bool               // come only when no other living agent has this node's name
 	Slots       int
 	Advertise   string // data-plane host that peers can reach
 	DataPorts   string // low-high; empty = any
@@ -101,6 +102,7 @@ func (o *Options) check() error {
 		bad = append(bad, err.Error())
 	}
 	need(o.Slots > 0, "slots must be at least 1")
+	need(o.Slots <= events.LimitSlots.Most, fmt.Sprintf("slots are %d, at most %d are allowed (limit %s)", o.Slots, events.LimitSlots.Most, events.LimitSlots.Name))
 	need(o.Advertise != "", "advertise is empty: give the host that peers can reach")
 	need(o.StateDir != "", "the state directory is not given")
 	need(o.Driver != nil, "the driver is not given")

@@ -1,7 +1,9 @@
 package events
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"unicode/utf8"
 )
@@ -31,20 +33,27 @@ func decodeData(zero Body, data []byte, prefix string) (Body, []Finding) {
 	if len(data) == 0 || string(data) == "null" {
 		return nil, []Finding{{Path: prefix, Message: "has no data: send a JSON object"}}
 	}
+	if f := cmp.Or(LimitUnpacked.Over(prefix, len(data)), LimitDepth.Over(prefix, nested(data))); f != nil {
+		return nil, []Finding{*f}
+	}
 	if _, ok := zero.(JobSubmit); ok {
 		return decodeSubmit(data, prefix)
 	}
 	v := reflect.New(reflect.TypeOf(zero))
 	// The quick way first: only what it refuses is walked again for every finding.
-	if !utf8.Valid(data) || json.Unmarshal(data, v.Interface()) != nil {
+	if err := json.Unmarshal(data, v.Interface()); err != nil || !utf8.Valid(data) {
 		bad := shapeOf(data, v.Type().Elem(), prefix)
-		if len(bad) == 0 {
+		var ours *Error
+		if len(bad) == 0 && errors.As(err, &ours) { // of a list that reads itself
+			bad = []Finding{{Path: prefix, Message: ours.Text}}
+		} else if len(bad) == 0 {
 			bad = []Finding{{Path: prefix, Message: "does not fit " + string(zero.Type())}}
 		}
 		return nil, bad
 	}
+	bad := bound(v.Elem(), prefix)
 	body := v.Elem().Interface().(Body)
-	return body, checkIDs(body, prefix)
+	return body, append(checkIDs(body, prefix), bad...)
 }
 
 // checkIDs looks at the ids that clients write into commands.

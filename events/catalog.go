@@ -67,12 +67,12 @@ func Catalog() []Entry {
 		entry[RoundClosed](ClassFact, rdzv, nil, "the rendezvous of a job is over"),
 
 		entry[WorkerStarted](ClassFact, agent, to(reg), "a process was started"),
-		entry[WorkerReady](ClassFact, agent, to(reg, rdzv), "a worker made its first good step in a generation"),
+		entry[WorkerReady](ClassFact, agent, to(reg, rdzv), "a worker made its first good step in a generation; without the SDK: its process runs, and once more with its first reported step"),
 		entry[WorkerDone](ClassFact, agent, to(reg), "a worker reports its work complete"),
 		entry[WorkerExited](ClassFact, agent, to(reg, rdzv), "how a process ended"),
 
 		entry[IncidentOpened](ClassFact, reg, to(sched), "a fault or a resize broke a generation"),
-		entry[IncidentClosed](ClassFact, reg, to(sched), "the job makes steps again; with phases"),
+		entry[IncidentClosed](ClassFact, reg, to(sched), "the job makes steps again, or its processes run where none are reported; with phases"),
 
 		entry[NodeJoined](ClassFact, disc, to(sched, rdzv, reg), "an agent came, or came back"),
 		entry[NodeSuspected](ClassFact, disc, to(sched, rdzv), "a node is silent, or its agent's connection has ended"),

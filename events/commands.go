@@ -2,7 +2,8 @@ package events
 
 // Commands of clients. They travel as CloudEvents on the commands stream.
 
-// JobSubmit asks for a job. Its id is JobIDFrom(Spec.Name, source, id) of the event.
+// JobSubmit asks for a job. Its id is the first free one of JobIDs(Spec.Name, source, id) of the event: job.submitted, whose cause
+// is the event's id, says which.
 type JobSubmit struct {
 	Spec Spec `json:"spec"`
 }

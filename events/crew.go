@@ -112,26 +112,41 @@ func (c *Crew) UnmarshalJSON(b []byte) error {
 				var w WorkerView
 				s.value(&w)
 				out = append(out, w)
-				return
+			} else {
+				out.read(s, &g)
 			}
-			var node NodeID
-			var more crewColumns
-			g.reset()
-			s.object(func(name string) {
-				if !g.read(s, name, &node) && !more.read(s, name) {
-					s.skip()
-				}
-			})
-			if s.bad || !out.take(&g, node, more) {
+			if len(out) > mostCrew {
+				g.wrong = tooManyPlaces(len(out))
 				s.fail()
 			}
 		})
 	})
+	if g.wrong != nil {
+		return g.wrong
+	}
 	if !ok {
 		return Errorf(Invalid, "workers must be a list of groups of one node, see events.Crew")
 	}
 	*c = out
 	return nil
+}
+
+// mostCrew bounds the workers of one document: those of a job and as many that have ended, on nodes that have gone.
+var mostCrew = 3 * LimitWorkers.Most
+
+// read appends the workers of the next group.
+func (c *Crew) read(s *scanner, g *group) {
+	var node NodeID
+	var more crewColumns
+	g.reset()
+	s.object(func(name string) {
+		if !g.read(s, name, &node) && !more.read(s, name) {
+			s.skip()
+		}
+	})
+	if s.bad || !c.take(g, node, more) {
+		s.fail()
+	}
 }
 
 // crewColumns is what a group of a crew has beside that of a roster.

@@ -20,28 +20,47 @@ func Decode(h map[string][]string, data []byte) (Event, error) {
 		attrs map[string]string
 		bad   []Finding
 	)
-	data, err := unpacked(h, data)
-	if err != nil {
-		return Event{}, err
+	if len(data) > LimitMessage.Most {
+		return Event{}, Errorf(TooLarge, "message has %d bytes (%s)", len(data), LimitMessage)
 	}
 	media := strings.ToLower(header(h, headerContentType))
-	switch attrs, bad = attributes(h); {
+	attrs, bad = attributes(h)
+	binary := !strings.HasPrefix(media, mediaEvents) && len(attrs)+len(bad) > 0
+	data, err := unpacked(h, data, mostUnpacked(binary, attrs["type"]))
+	if err != nil && binary {
+		return envelope(attrs), err
+	} else if err != nil {
+		return Event{}, err
+	}
+	switch {
 	case strings.HasPrefix(media, mediaEvents):
 		if m, _, _ := strings.Cut(media, ";"); strings.TrimSpace(m) != mediaStructured && strings.TrimSpace(m) != mediaEvents {
 			return Event{}, Refuse([]Finding{{Path: headerContentType, Message: strconv.Quote(media) + " is not accepted: send " + mediaStructured}})
 		}
 		attrs, data, bad = structured(data)
-	case len(attrs)+len(bad) > 0:
+	case binary:
 	default:
 		attrs, data, bad = structured(data)
 	}
 	return fromAttributes(attrs, data, bad)
 }
 
+// mostUnpacked is how long the data may be that was compressed. A structured event, whose type is not known before, is a client's.
+func mostUnpacked(binary bool, typ string) int {
+	if row, ok := EntryOf(Type(typ)); binary && ok && row.Class == ClassFact {
+		return LimitUnpacked.Most
+	}
+	return LimitCommand.Most
+}
+
 // structured reads the JSON event format: members are attributes, except data and data_base64.
 func structured(b []byte) (attrs map[string]string, data []byte, bad []Finding) {
 	var members map[string]json.RawMessage
-	if f := syntax(b); f != nil {
+	f := LimitDepth.Over("", nested(b))
+	if f == nil {
+		f = syntax(b)
+	}
+	if f != nil {
 		f.Message = "not a CloudEvent in JSON: " + f.Message
 		return nil, nil, []Finding{*f}
 	}
@@ -87,12 +106,13 @@ func fromAttributes(attrs map[string]string, data []byte, bad []Finding) (Event,
 	if attrs == nil {
 		return Event{}, Refuse(bad)
 	}
-	e := Event{ID: attrs["id"], Source: attrs["source"], Entity: attrs["subject"], Cause: attrs[extCause]}
-	if validTrace(attrs[extTrace]) { // W3C Trace Context: one that is malformed is to be ignored
-		e.Trace = attrs[extTrace]
-	}
+	e := envelope(attrs)
 	ce := event.New(event.CloudEventsVersionV1)
 	for _, name := range sortedKeys(attrs) {
+		if f := LimitEnvelope.Over(Shorten(name, LimitWord.Most), max(len(name), len(attrs[name]))); f != nil {
+			bad = append(bad, *f)
+			continue
+		}
 		if f := setAttribute(&ce, name, attrs[name]); f != nil {
 			bad = append(bad, *f)
 		}
@@ -135,6 +155,16 @@ func fromAttributes(attrs map[string]string, data []byte, bad []Finding) (Event,
 	}
 	e.Body = body
 	return e, nil
+}
+
+// envelope is what the attributes say of an event, as far as it can be kept.
+func envelope(attrs map[string]string) Event {
+	short := func(name string) string { return Shorten(attrs[name], LimitEnvelope.Most) }
+	e := Event{ID: short("id"), Source: short("source"), Entity: short("subject"), Cause: short(extCause)}
+	if validTrace(attrs[extTrace]) { // W3C Trace Context: one that is malformed is to be ignored
+		e.Trace = attrs[extTrace]
+	}
+	return e
 }
 
 // setAttribute hands one attribute to the SDK's event.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/flate"
 	"encoding/json"
-	"io"
 	"sync"
 )
 
@@ -32,6 +31,9 @@ func EncodeDocument(d Document) ([]byte, error) {
 	if err != nil {
 		return nil, Errorf(Internal, "encode document: %w", err)
 	}
+	if len(plain) > LimitUnpacked.Most {
+		return nil, Errorf(TooLarge, "document has %d bytes (%s)", len(plain), LimitUnpacked)
+	}
 	if len(plain) < compressOver {
 		return plain, nil
 	}
@@ -58,14 +60,11 @@ var packers = sync.Pool{New: func() any {
 	return w
 }}
 
-// maxDocument bounds what a compressed document may unpack to.
-const maxDocument = 64 << 20
-
 // DecodeDocument reads the stored form. A document of a newer schema is refused with Newer.
 func DecodeDocument(b []byte) (Document, error) {
 	var d Document
 	if len(b) > 0 && b[0] == 0 {
-		plain, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(b[1:])), maxDocument))
+		plain, err := readUpTo(flate.NewReader(bytes.NewReader(b[1:])), LimitUnpacked.Most)
 		if err != nil {
 			return d, Errorf(Invalid, "unpack document: %w", err)
 		}

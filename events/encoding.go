@@ -3,6 +3,7 @@ package events
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"io"
 	"strconv"
 )
@@ -29,21 +30,33 @@ func pack(data []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// unpacked returns the data as it was before the encoding that the headers name.
-func unpacked(h map[string][]string, data []byte) ([]byte, error) {
+// unpacked returns the data as it was before the encoding that the headers name, at most so many bytes of it.
+func unpacked(h map[string][]string, data []byte, most int) ([]byte, error) {
 	switch encoding := header(h, headerEncoding); encoding {
 	case "":
 		return data, nil
 	case encodingGzip:
 		r, err := gzip.NewReader(bytes.NewReader(data))
 		if err == nil {
-			data, err = io.ReadAll(io.LimitReader(r, maxDocument))
+			data, err = readUpTo(r, most)
+		}
+		if errors.Is(err, ErrTooLarge) {
+			return nil, err
 		}
 		if err != nil {
 			return nil, Refuse([]Finding{{Path: headerEncoding, Message: "the data is not gzip: " + err.Error()}})
 		}
 		return data, nil
 	default:
-		return nil, Refuse([]Finding{{Path: headerEncoding, Message: strconv.Quote(encoding) + " is not understood: send gzip or none"}})
+		return nil, Refuse([]Finding{{Path: headerEncoding, Message: strconv.Quote(Shorten(encoding, LimitWord.Most)) + " is not understood: send gzip or none"}})
 	}
+}
+
+// readUpTo reads everything, unless it is more than most bytes.
+func readUpTo(r io.Reader, most int) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
+	if err == nil && len(data) > most {
+		return nil, Errorf(TooLarge, "unpacks to more than %d bytes", most)
+	}
+	return data, err
 }

@@ -51,6 +51,8 @@ const (
 	ChargeOOM    ChargeKind = "oom"    // the kernel ended it for lack of memory
 	ChargeLost   ChargeKind = "lost"   // its node was lost, or its agent was started again
 	ChargeHang   ChargeKind = "hang"   // it made no step for too long, or did not come back when its generation was over
+	// ChargeNoProgress: generations are lost one after the other before they commit a step, and no worker's end says why.
+	ChargeNoProgress ChargeKind = "no-progress"
 )
 
 // JobCharged says that a failure was charged to a worker's life: told once for each, before the verdict that follows. Planned
@@ -114,7 +116,7 @@ type IncidentOpened struct {
 	Trace    string     `json:"trace"` // traceparent of the root span: TraceOf(job, from)
 }
 
-// IncidentClosed says that the job makes steps again, or that it ended.
+// IncidentClosed says that the job makes steps again, that its processes run again where nobody reports steps, or that it ended.
 type IncidentClosed struct {
 	Job       JobID      `json:"job"`
 	Incident  int        `json:"incident"`
@@ -122,8 +124,10 @@ type IncidentClosed struct {
 	To        Generation `json:"to"` // 0 when the job ended instead
 	Cause     Cause      `json:"cause"`
 	Phases    Phases     `json:"phases_ms"`
-	TotalMS   float64    `json:"total_ms"`   // the sum of the phases
-	StepsLost uint64     `json:"steps_lost"` // made and void; at least so many if nobody survived who could tell
+	TotalMS   float64    `json:"total_ms"`             // the sum of the phases
+	StepsLost *uint64    `json:"steps_lost,omitempty"` // made and void; absent = unknown
+	AtLeast   bool       `json:"at_least,omitempty"`   // StepsLost is a lower bound: nobody survived who could tell
+	Started   bool       `json:"started,omitempty"`    // it ends with the start of the processes: no step was reported
 	TraceID   string     `json:"trace_id"`
 }
 
@@ -191,8 +195,8 @@ type Finding struct {
 
 // Ledger is the account of the samples that a job's committed steps really consumed.
 type Ledger struct {
-	Samples uint64        `json:"samples"` // size of one epoch; 0 = the program keeps no ledger
-	Epochs  []LedgerEpoch `json:"epochs"`  // finished and current epochs in order
+	Samples uint64        `json:"samples"`               // size of one epoch; 0 = the program keeps no ledger
+	Epochs  []LedgerEpoch `json:"epochs" bound:"epochs"` // finished and current epochs in order
 }
 
 // LedgerEpoch is one epoch's account.
@@ -215,7 +219,7 @@ func SampleHash(index uint64) uint64 {
 type Commit struct {
 	Generation Generation `json:"generation"`
 	Step       uint64     `json:"step"`
-	Hash       string     `json:"hash,omitempty"`
+	Hash       string     `json:"hash,omitempty" bound:"word"`
 }
 
 // Newer tells whether c is newer than d.

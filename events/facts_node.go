@@ -5,13 +5,14 @@ package events
 // NodeFact is what all node facts carry: the whole picture of the node, so that the newest alone says what it is.
 type NodeFact struct {
 	Node        NodeID        `json:"node"`
-	Incarnation Incarnation   `json:"incarnation"` // of the agent
-	Slots       int           `json:"slots"`       // that may be used: what the agent has, at most what the host list says
-	Address     string        `json:"address"`     // data-plane host
+	Incarnation Incarnation   `json:"incarnation"`          // of the agent
+	Slots       int           `json:"slots" bound:"slots"`  // that may be used: what the agent has, at most what the host list says
+	Address     string        `json:"address" bound:"word"` // data-plane host
 	Reason      string        `json:"reason"`
 	State       NodeState     `json:"state,omitempty"`
 	Drains      bool          `json:"drains,omitempty"`
 	Excluded    string        `json:"excluded,omitempty"`   // why it may not be used at all; empty = it may
+	Order       int           `json:"order,omitempty"`      // which line of the host list names it, from 1: those before it are used first; 0 = none
 	Quarantine  *Quarantine   `json:"quarantine,omitempty"` // of the whole node: no new work
 	Benched     []BenchedSlot `json:"benched,omitempty"`    // by slot
 	// Disconnected: the broker saw the agent's connection end, and no newer one is known. With it a suspicion is more than silence.

@@ -10,6 +10,8 @@ type PlacementSet struct {
 	Spec    Spec     `json:"spec"`           // so that the rendezvous needs no other reading
 	Reason  string   `json:"reason"`         // why it changed
 	Gone    []NodeID `json:"gone,omitempty"` // nodes that were taken out because they are lost (not planned)
+	// Hosts is the nodes of Places in the order of the host list, in which new nodes get their ranks; empty = by name.
+	Hosts []NodeID `json:"hosts,omitempty"`
 }
 
 // PlacementWaiting says why a job cannot be placed now.

@@ -14,8 +14,8 @@ type Member struct {
 	LocalSize   int         `json:"local_size"`
 	CrossRank   int         `json:"cross_rank"`
 	CrossSize   int         `json:"cross_size"`
-	Address     string      `json:"address,omitempty"` // data-plane host:port
-	Commit      Commit      `json:"commit"`            // the newest it held when it joined
+	Address     string      `json:"address,omitempty" bound:"word"` // data-plane host:port
+	Commit      Commit      `json:"commit"`                         // the newest it held when it joined
 	PID         int         `json:"pid,omitempty"`
 }
 
@@ -41,10 +41,11 @@ type RoundSealed struct {
 	Generation Generation `json:"generation"`
 	Members    Roster     `json:"members"` // in order of rank
 	Cause      Cause      `json:"cause"`
-	Aside      Places     `json:"aside,omitempty"` // of members before that came back and are left out: their node cannot reach another one
-	From       Generation `json:"from"`            // last generation with a good step; 0 = none
-	NoticeMS   float64    `json:"notice_ms"`       // age of the fault when the first notice arrived
-	JudgeMS    float64    `json:"judge_ms"`        // from the first notice to this seal
+	Aside      Places     `json:"aside,omitempty"`       // of members before that came back and are left out: their node cannot reach another one
+	From       Generation `json:"from"`                  // last generation with a good step; 0 = none
+	NoticeMS   float64    `json:"notice_ms"`             // age of the fault when the first notice arrived
+	JudgeMS    float64    `json:"judge_ms"`              // from the first notice to this seal
+	NoProgress int        `json:"no_progress,omitempty"` // generations in a row before this one that were lost to faults without progress
 }
 
 // RoundGathered says which nodes have come by themselves to a job that nobody places, and so which places it has from now
@@ -58,6 +59,8 @@ type RoundGathered struct {
 	Reason  string   `json:"reason"`           // why it changed
 	Gone    []NodeID `json:"gone,omitempty"`   // nodes that were taken out because they are lost
 	Closed  bool     `json:"closed,omitempty"` // nobody is taken in any more
+
+	Abandoned bool `json:"abandoned,omitempty"` // because nobody came for too long, before there was a generation
 }
 
 // RoundClosed says that the rendezvous of a job is over for good.

@@ -20,7 +20,8 @@ type WorkerStarted struct {
 }
 
 // WorkerReady says that a worker has made its first good step in a generation (READY). For programs that do not
-// report steps the agent says it when the process of this generation runs.
+// report steps the agent says it when the process of this generation runs, with step 0, and once more with the first step
+// that the process reports, if it does.
 type WorkerReady struct {
 	WorkerRef
 	Rank      int     `json:"rank"`
@@ -41,23 +42,25 @@ type WorkerDone struct {
 	WorkerRef
 	Step    uint64             `json:"step"`
 	Ledger  Ledger             `json:"ledger"`
-	Metrics map[string]float64 `json:"metrics,omitempty"`
+	Metrics map[string]float64 `json:"metrics,omitempty" bound:"names"`
 }
 
 // WorkerExited says how a process ended (SUCCESS or FAILURE).
 type WorkerExited struct {
 	WorkerRef
-	ExitCode  int      `json:"exit_code"`           // -1 when ended by a signal
-	Signal    string   `json:"signal,omitempty"`    // SIGKILL
-	OOM       bool     `json:"oom,omitempty"`       // killed by the kernel for memory
-	Done      bool     `json:"done"`                // it had reported done
-	Asked     bool     `json:"asked"`               // the agent had told it to stop: neither success nor failure
-	Step      uint64   `json:"step,omitempty"`      // last one it reported
-	Departing bool     `json:"departing,omitempty"` // its node was about to go, as announced: a failure then is nobody's
-	Commit    Commit   `json:"commit,omitzero"`     // newest one that its agent knows of
-	Detail    string   `json:"detail"`              // a sentence: killed by signal 9 (SIGKILL)
-	Lines     []string `json:"lines,omitempty"`     // its last lines of output
-	AgeMS     float64  `json:"age_ms"`              // time since the exit when this was said, on the agent's clock
+	ExitCode  int      `json:"exit_code"`                     // -1 when ended by a signal
+	Signal    string   `json:"signal,omitempty" bound:"word"` // SIGKILL
+	OOM       bool     `json:"oom,omitempty"`                 // killed by the kernel for memory
+	Done      bool     `json:"done"`                          // it had reported done
+	Asked     bool     `json:"asked"`                         // the agent had told it to stop: neither success nor failure
+	Step      uint64   `json:"step,omitempty"`                // last one it reported
+	Orphaned  bool     `json:"orphaned,omitempty"`            // it ended with an earlier life of its agent: Agent is the one that found it
+	Departing bool     `json:"departing,omitempty"`           // its node was about to go, as announced: a failure then is nobody's
+	Commit    Commit   `json:"commit,omitzero"`               // newest one that its agent knows of
+	Detail    string   `json:"detail"`                        // a sentence: killed by signal 9 (SIGKILL)
+	Lines     []string `json:"lines,omitempty" bound:"lines"` // its last lines of output
+	Dropped   uint64   `json:"dropped,omitempty"`             // lines of its output that are not in the log, which was too slow
+	AgeMS     float64  `json:"age_ms"`                        // time since the exit when this was said, on the agent's clock
 }
 
 // Failed tells whether the exit is a failure under the rules of how workers end: with a ledger-keeping SDK program

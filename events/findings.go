@@ -2,6 +2,7 @@ package events
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 )
 
@@ -77,4 +78,22 @@ func FindingsOf(err error) []Finding {
 		return f.Findings
 	}
 	return []Finding{{Message: err.Error()}}
+}
+
+// ReportOf is FindingsOf for a fact: at most LimitFindings of them, with shortened texts; a last one counts the others.
+func ReportOf(err error) []Finding {
+	all := FindingsOf(err)
+	more := len(all) - LimitFindings.Most
+	if more > 0 {
+		all = all[:LimitFindings.Most]
+	}
+	out := make([]Finding, 0, len(all)+1)
+	for _, f := range all {
+		f.Path, f.Message, f.Hint = Shorten(f.Path, LimitWord.Most), Shorten(f.Message, LimitText.Most), Shorten(f.Hint, LimitWord.Most)
+		out = append(out, f)
+	}
+	if more > 0 {
+		out = append(out, Finding{Message: fmt.Sprintf("and %d more (%s)", more, LimitFindings)})
+	}
+	return out
 }

@@ -16,6 +16,7 @@ type group struct {
 	ports          []byte
 	addresses      []string
 	commits        []byte
+	wrong          error // why places were refused
 }
 
 // read takes in a member of the JSON object; false = it is not one of a group's.
@@ -24,8 +25,7 @@ func (g *group) read(s *scanner, name string, node *NodeID) bool {
 	case "node":
 		*node = NodeID(s.text())
 	case "slots":
-		var ok bool
-		if g.places, ok = parseRun(g.places[:0], "/"+s.text()); !ok {
+		if g.places, g.wrong = parseRun(g.places[:0], "/"+s.text()); g.wrong != nil {
 			s.fail()
 		}
 	case "agent":
@@ -117,19 +117,18 @@ func (r *Roster) UnmarshalJSON(b []byte) error {
 				var m Member
 				s.value(&m)
 				out, plain = append(out, m), true
-				return
+			} else {
+				out.read(s, &g, &memo)
 			}
-			var node NodeID
-			s.object(func(name string) {
-				if !g.read(s, name, &node) {
-					s.skip()
-				}
-			})
-			if s.bad || !out.take(&g, node, &memo) {
+			if len(out) > LimitWorkers.Most {
+				g.wrong = tooManyPlaces(len(out))
 				s.fail()
 			}
 		})
 	})
+	if g.wrong != nil {
+		return g.wrong
+	}
 	if !ok {
 		return Errorf(Invalid, "members must be a list of groups of one node, see events.Roster")
 	}
@@ -138,6 +137,19 @@ func (r *Roster) UnmarshalJSON(b []byte) error {
 	}
 	*r = out
 	return nil
+}
+
+// read appends the members of the next group.
+func (r *Roster) read(s *scanner, g *group, memo *commitMemo) {
+	var node NodeID
+	s.object(func(name string) {
+		if !g.read(s, name, &node) {
+			s.skip()
+		}
+	})
+	if s.bad || !r.take(g, node, memo) {
+		s.fail()
+	}
 }
 
 // isPlain tells whether the next object is a member and not a group.

@@ -5,14 +5,15 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // NodeID names a machine that runs an agent: lower-case letters, digits and inner hyphens, at most 63
 // characters (an RFC 1123 label), so that it is one subject token and one bucket key.
 type NodeID string
 
-// JobID names a job: the spec's name, a hyphen, and four hexadecimal digits of a hash over the source and id of
-// the event that submitted it. Submitting the same event twice therefore names the same job.
+// JobID names a job: the spec's name, a hyphen, and four hexadecimal digits of a hash over the source and id of the event that
+// submitted it, or more of them if another event has that id already; see JobIDs.
 type JobID string
 
 // Incarnation is one life of an agent or of a worker process: a ULID made at each start. It fences ghosts.
@@ -52,13 +53,12 @@ func CheckToken(what, s string) error {
 	switch {
 	case s == "":
 		return Errorf(Invalid, "%s is empty: give 1 to %d of a-z, 0-9 and '-'", what, maxToken)
-	case len(s) > maxToken:
-		return Errorf(Invalid, "%s %q has %d characters, at most %d are allowed", what, s, len(s), maxToken)
+	case utf8.RuneCountInString(s) > maxToken:
+		return Errorf(Invalid, "%s %q has %d characters, at most %d are allowed", what, Shorten(s, LimitWord.Most), utf8.RuneCountInString(s), maxToken)
 	case s[0] == '-' || s[len(s)-1] == '-':
 		return Errorf(Invalid, "%s %q begins or ends with '-'", what, s)
 	}
-	for i := range len(s) {
-		c := s[i]
+	for _, c := range s {
 		if c != '-' && (c < 'a' || c > 'z') && (c < '0' || c > '9') {
 			return Errorf(Invalid, "%s %q contains %q: only a-z, 0-9 and '-' are allowed", what, s, string(c))
 		}
@@ -90,11 +90,27 @@ func NodeIDFrom(host string) NodeID {
 	return NodeID(s)
 }
 
-// JobIDFrom derives the id of the job that the event (source, id) submits under the given name.
-func JobIDFrom(name, source, id string) JobID {
-	sum := sha256.Sum256([]byte(source + "\x00" + id))
-	return JobID(name + "-" + hex.EncodeToString(sum[:2]))
+// jobDigits is how many hexadecimal digits the ids of a job have that may be its: as few as are free. The last are all of
+// Origin's, which no two events share.
+var jobDigits = [...]int{4, 8, 16, 32}
+
+// JobIDs are the ids that the job of the event (source, id) may have under the given name, the likeliest first: the registry gives
+// it the first that no other event's job has. A name is cut where it and the digits would be too long.
+func JobIDs(name, source, id string) []JobID {
+	ids := make([]JobID, len(jobDigits))
+	digits := Origin(source, id)
+	for i, n := range jobDigits {
+		head := strings.TrimRight(name[:min(len(name), maxToken-1-n)], "-")
+		ids[i] = JobID(head + "-" + digits[:n])
+	}
+	return ids
 }
+
+// JobIDFrom is the first of JobIDs, which the job has unless another event's has it.
+func JobIDFrom(name, source, id string) JobID { return JobIDs(name, source, id)[0] }
+
+// Origin tells events apart, and with them the jobs that they submit: CloudEvents are the same if their source and id are.
+func Origin(source, id string) string { return Token(source, id) }
 
 // Token derives a secret-free fencing token from its parts; the same parts give the same token everywhere, so a
 // pure machine can make one without randomness of its own.

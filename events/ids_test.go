@@ -24,6 +24,22 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// TestNamesAreShownAsWritten: a refusal shows the characters of any script, not the bytes that they are made of.
+func TestNamesAreShownAsWritten(t *testing.T) {
+	for s, want := range map[string]string{
+		"训练": `job "训练" contains "训": only a-z, 0-9 and '-' are allowed`, "train-é": `job "train-é" contains "é": only a-z, 0-9 and '-' are allowed`,
+		strings.Repeat("训", 64): `job "` + strings.Repeat("训", 64) + `" has 64 characters, at most 63 are allowed`,
+	} {
+		if err := JobID(s).Check(); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	f := syntax([]byte("{\n\"名前\": x}"))
+	if f == nil || f.Line != 2 || f.Column != 7 {
+		t.Errorf("found %+v, want line 2, column 7", f)
+	}
+}
+
 func TestNodeIDFrom(t *testing.T) {
 	for host, want := range map[string]NodeID{
 		"gpu-01": "gpu-01", "GPU_01.Example.com": "gpu-01-example-com", "": "node", "...": "node", "_x_": "x", "é": "node",
@@ -105,6 +121,20 @@ func TestSubjects(t *testing.T) {
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestJobIDs(t *testing.T) {
+	for _, name := range []string{"a", "cifar", strings.Repeat("a", maxJobName), "a-" + strings.Repeat("-", 28) + strings.Repeat("b", 28)} {
+		ids := JobIDs(name, "/client/zoe", "1")
+		for i, id := range ids {
+			if id.Check() != nil || (i > 0 && id == ids[i-1]) || (i > 0 && !strings.HasSuffix(string(id), Origin("/client/zoe", "1")[:jobDigits[i]])) {
+				t.Errorf("%s: id %d is %q: %v", name, i, id, id.Check())
+			}
+		}
+		if ids[0] != JobIDFrom(name, "/client/zoe", "1") || ids[len(ids)-1] == JobIDs(name, "/client/zoe", "2")[len(ids)-1] {
+			t.Errorf("%s: %v", name, ids)
 		}
 	}
 }

@@ -24,16 +24,16 @@ type Launch struct {
 	Generation Generation     `json:"generation"` // prepare: the proposed one; run: the sealed one
 	Spec       Spec           `json:"spec"`
 	World      int            `json:"world,omitempty"`
-	Members    []LaunchMember `json:"members"`           // of this node only, by slot
-	Master     string         `json:"master,omitempty"`  // run: data-plane host:port of rank 0
-	Token      string         `json:"token,omitempty"`   // run: fences the generation's connections
-	Planned    bool           `json:"planned,omitempty"` // run: members should leave at their next commit; prepare: at their commit, not now
-	From       Generation     `json:"from,omitempty"`    // the generation that the open incident broke; 0 = start
+	Members    []LaunchMember `json:"members"`                       // of this node only, by slot
+	Master     string         `json:"master,omitempty" bound:"word"` // run: data-plane host:port of rank 0
+	Token      string         `json:"token,omitempty" bound:"word"`  // run: fences the generation's connections
+	Planned    bool           `json:"planned,omitempty"`             // run: members should leave at their next commit; prepare: at their commit, not now
+	From       Generation     `json:"from,omitempty"`                // the generation that the open incident broke; 0 = start
 	Cause      Cause          `json:"cause"`
-	Trace      string         `json:"trace,omitempty"`  // traceparent of the incident or start
-	Reason     string         `json:"reason,omitempty"` // stop: why
-	Now        bool           `json:"now,omitempty"`    // stop: without grace
-	Via        string         `json:"via,omitempty"`    // replica that told it: it knows the round, ask it first
+	Trace      string         `json:"trace,omitempty"`            // traceparent of the incident or start
+	Reason     string         `json:"reason,omitempty"`           // stop: why
+	Now        bool           `json:"now,omitempty"`              // stop: without grace
+	Via        string         `json:"via,omitempty" bound:"word"` // replica that told it: it knows the round, ask it first
 }
 
 // LaunchMember is one worker of the node.

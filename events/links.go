@@ -4,9 +4,9 @@ import "context"
 
 // Link names one connection of a process to the brokers. The zero value is an unknown one.
 type Link struct {
-	Server string `json:"server,omitempty"` // id of the broker's life
-	Client uint64 `json:"client,omitempty"` // id of the connection there, never used again
-	Count  uint64 `json:"count,omitempty"`  // how many the process had until then, this one included: orders those of one life
+	Server string `json:"server,omitempty" bound:"word"` // id of the broker's life
+	Client uint64 `json:"client,omitempty"`              // id of the connection there, never used again
+	Count  uint64 `json:"count,omitempty"`               // how many the process had until then, this one included: orders those of one life
 }
 
 // Known tells whether the link names a connection at all.

@@ -93,6 +93,7 @@ type Span struct {
 	End        time.Time         `json:"end"`
 	Error      string            `json:"error,omitempty"`
 	Attributes map[string]string `json:"attributes,omitempty"`
+	Links      []string          `json:"links,omitempty"` // traceparents of spans in other traces that belong to it
 }
 
 // TraceOf returns the traceparent of the root span of the incident that ended generation g of a job. Every process
@@ -106,6 +107,20 @@ func TraceOf(job JobID, g Generation) string {
 // JobTrace returns the traceparent of the root span of a job's start: submit to the first good step.
 func JobTrace(job JobID) string {
 	return "00-" + Token("job", string(job)) + "-" + Token("job-root", string(job))[:16] + "-01"
+}
+
+// NodeTrace returns the traceparent of discovery's verdict that one life of a node's agent is lost. Its node may have worked for several jobs,
+// or for none.
+func NodeTrace(node NodeID, life Incarnation) string {
+	return "00-" + Token("node", string(node), string(life)) + "-" + Token("node-root", string(node), string(life))[:16] + "-01"
+}
+
+// OwnTrace returns a traceparent unless it is that of a job's start, which clients may derive: then it is nobody's own.
+func OwnTrace(traceparent string, job JobID) string {
+	if !validTrace(traceparent) || TraceID(traceparent) == TraceID(JobTrace(job)) {
+		return ""
+	}
+	return traceparent
 }
 
 // ChildTrace returns the traceparent of a span inside the trace of parent, derived from the words.

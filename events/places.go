@@ -35,7 +35,8 @@ func (p *Places) UnmarshalJSON(b []byte) error {
 		*p = nil
 		return nil
 	}
-	out, wrong := Places{}, ""
+	out := Places{}
+	var wrong error
 	if !scan(b, func(s *scanner) {
 		s.list(func() {
 			if s.peek() == '{' {
@@ -45,16 +46,18 @@ func (p *Places) UnmarshalJSON(b []byte) error {
 				return
 			}
 			text := s.text()
-			var ok bool
-			if out, ok = parseRun(out, text); !ok {
-				wrong = text
+			if out, wrong = parseRun(out, text); wrong != nil {
+				s.fail()
 			}
 		})
-	}) {
-		return Errorf(Invalid, `places must be a list of texts like "node-a/0-7"`)
+	}) && wrong == nil {
+		wrong = Errorf(Invalid, `places must be a list of texts like "node-a/0-7"`)
 	}
-	if wrong != "" {
-		return Errorf(Invalid, `%q is no place: write node-a/0 or node-a/0-3,7`, wrong)
+	if wrong == nil && len(out) > LimitWorkers.Most {
+		wrong = tooManyPlaces(len(out))
+	}
+	if wrong != nil {
+		return wrong
 	}
 	*p = out
 	return nil
@@ -89,14 +92,12 @@ func appendRun(b []byte, run Places) []byte {
 	return b
 }
 
-// mostSlots bounds what a range may stand for: a client's typing error must not fill the memory.
-const mostSlots = 1 << 16
-
-// parseRun appends the places of one text.
-func parseRun(out Places, text string) (Places, bool) {
+// parseRun appends the places of one text. A range may stand for many more places than it has characters, so it is bounded before it
+// is written out.
+func parseRun(out Places, text string) (Places, error) {
 	at := strings.LastIndexByte(text, '/')
 	if at < 0 {
-		return out, false
+		return out, noPlace(text)
 	}
 	node := NodeID(text[:at])
 	for part := range strings.SplitSeq(text[at+1:], ",") {
@@ -106,12 +107,25 @@ func parseRun(out Places, text string) (Places, bool) {
 		if err == nil && isRange {
 			last, err = strconv.Atoi(to)
 		}
-		if err != nil || last < first || last-first >= mostSlots {
-			return out, false
+		switch {
+		case err != nil || last < first:
+			return out, noPlace(text)
+		case last >= LimitSlots.Most:
+			return out, Errorf(Invalid, "%q goes to slot %d (%s)", Shorten(text, LimitWord.Most), last, LimitSlots)
+		case len(out)+last-first+1 > LimitWorkers.Most:
+			return out, tooManyPlaces(len(out) + last - first + 1)
 		}
 		for s := first; s <= last; s++ {
 			out = append(out, Place{Node: node, Slot: Slot(s)})
 		}
 	}
-	return out, true
+	return out, nil
+}
+
+func noPlace(text string) error {
+	return Errorf(Invalid, `%q is no place: write node-a/0 or node-a/0-3,7`, Shorten(text, LimitWord.Most))
+}
+
+func tooManyPlaces(n int) error {
+	return Errorf(Invalid, "has %d places or more (%s)", n, LimitWorkers)
 }

@@ -55,6 +55,7 @@ type Listed struct {
 	Node     NodeID `json:"node"`
 	Slots    *int   `json:"slots,omitempty"`    // may be used at most; nil = all that it has
 	Excluded string `json:"excluded,omitempty"` // why it may not be used; empty = it may
+	Order    int    `json:"order,omitempty"`    // which line names it, from 1; 0 = none
 }
 
 // Type makes Listed a Body.
@@ -86,7 +87,7 @@ func (n NodeView) Open() int {
 func (n NodeView) Fact() NodeFact {
 	return NodeFact{
 		Node: n.Node, Incarnation: n.Incarnation, Slots: n.Offers(), Address: n.Address, Reason: n.Reason,
-		State: n.State, Drains: n.Draining, Excluded: n.Excluded, Quarantine: n.Quarantine, Benched: n.Benched,
+		State: n.State, Drains: n.Draining, Excluded: n.Excluded, Order: n.Order, Quarantine: n.Quarantine, Benched: n.Benched,
 		Disconnected: n.Disconnected, Departing: n.Departing != nil, Parted: n.Parted,
 	}
 }

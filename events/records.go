@@ -40,8 +40,18 @@ type Reader[V any] struct {
 
 type read[V any] struct {
 	sum    uint64 // of the stored document; revisions come again on a broker that was given an old copy of its store
+	value  []byte // as stored, if it is not decoded yet: most are replaced before somebody asks
 	record Record[V]
 	err    error
+}
+
+// decoded is r with its record.
+func (r read[V]) decoded(key string) read[V] {
+	if r.value == nil {
+		return r
+	}
+	d, v, err := decodeView[V](r.value)
+	return read[V]{sum: r.sum, record: Record[V]{Key: key, View: v, Number: d.Number}, err: err}
 }
 
 var sumSeed = maphash.MakeSeed()
@@ -60,17 +70,12 @@ func (r *Reader[V]) Follow(ctx context.Context) error {
 		r.followed = nil
 	}()
 	return r.Bucket.Watch(ctx, func(key string, value []byte, _ uint64) {
-		var k read[V]
-		if value != nil {
-			d, v, err := decodeView[V](value)
-			k = read[V]{0, Record[V]{Key: key, View: v, Number: d.Number}, err}
-		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if value == nil {
 			delete(now, key)
 		} else {
-			now[key] = k
+			now[key] = read[V]{value: value}
 		}
 	}, listed)
 }
@@ -93,8 +98,7 @@ func (r *Reader[V]) Records(ctx context.Context) ([]Record[V], error) {
 		sum := maphash.Bytes(sumSeed, value)
 		k, known := r.known[key]
 		if !known || k.sum != sum {
-			d, v, err := decodeView[V](value)
-			k = read[V]{sum, Record[V]{Key: key, View: v, Number: d.Number}, err}
+			k = read[V]{sum: sum, value: value}.decoded(key)
 		}
 		now[key] = k
 	}, func() { cancel(errListed) })
@@ -105,11 +109,29 @@ func (r *Reader[V]) Records(ctx context.Context) ([]Record[V], error) {
 	return readable(now), nil
 }
 
+// Known returns the record of a key as it was seen last while the bucket is followed; false if it is not followed, or not known yet.
+func (r *Reader[V]) Known(key string) (Record[V], bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k, ok := r.followed[key]
+	if !ok {
+		return k.record, false
+	}
+	k = k.decoded(key)
+	r.followed[key] = k
+	return k.record, k.err == nil
+}
+
 // readable returns the records that this version can read, by key.
 func readable[V any](of map[string]read[V]) []Record[V] {
 	var all []Record[V]
 	for _, key := range slices.Sorted(maps.Keys(of)) {
-		if k := of[key]; k.err == nil {
+		k := of[key]
+		if k.value != nil {
+			k = k.decoded(key)
+			of[key] = k
+		}
+		if k.err == nil {
 			all = append(all, k.record)
 		}
 	}

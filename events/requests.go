@@ -8,12 +8,13 @@ import "time"
 type NodeHello struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"`
-	Slots       int         `json:"slots"`
-	Address     string      `json:"address"` // data-plane host that peers can reach
-	Listed      *Listed     `json:"-"`       // put there by the replica that takes it in: what the host list says; nil = nothing new
-	Crowd       int         `json:"-"`       // as Listed: how many nodes are here
+	Slots       int         `json:"slots" bound:"slots"`
+	Address     string      `json:"address" bound:"word"` // data-plane host that peers can reach
+	Listed      *Listed     `json:"-"`                    // put there by the replica that takes it in: what the host list says; nil = nothing new
+	Crowd       int         `json:"-"`                    // as Listed: how many nodes are here
 	Link        Link        `json:"link,omitzero"`
 	Departing   *Departure  `json:"departing,omitempty"` // the node will go away; it stays so for this life of the agent
+	Yield       bool        `json:"yield,omitempty"`     // replace no living agent of this name: this one was replaced itself
 }
 
 // Departure announces that a node will go away: its work should move, and what ends with it is nobody's failure.
@@ -45,12 +46,12 @@ type MemberJoin struct {
 	Agent       Incarnation `json:"agent"`
 	Attempt     int         `json:"attempt"`
 	PID         int         `json:"pid,omitempty"`
-	Address     string      `json:"address"`           // data-plane host:port; restart recovery: host:port free for MASTER_ADDR and MASTER_PORT
-	Left        Generation  `json:"left"`              // generation that it has just left; 0 = newcomer
-	Planned     bool        `json:"planned"`           // it left because it was asked to
-	Accused     []int       `json:"accused,omitempty"` // ranks of Left that its collective lost
-	Broken      [][2]int    `json:"broken,omitempty"`  // pairs of ranks of Left: the first could not reach the second, or lost its connection to it
-	NoticeMS    float64     `json:"notice_ms"`         // age of what made it leave, on its own clock
+	Address     string      `json:"address" bound:"word"` // data-plane host:port; restart recovery: host:port free for MASTER_ADDR and MASTER_PORT
+	Left        Generation  `json:"left"`                 // generation that it has just left; 0 = newcomer
+	Planned     bool        `json:"planned"`              // it left because it was asked to
+	Accused     []int       `json:"accused,omitempty"`    // ranks of Left that its collective lost
+	Broken      [][2]int    `json:"broken,omitempty"`     // pairs of ranks of Left: the first could not reach the second, or lost its connection to it
+	NoticeMS    float64     `json:"notice_ms"`            // age of what made it leave, on its own clock
 	Commit      Commit      `json:"commit"`
 	Cold        bool        `json:"cold,omitempty"` // newcomer that fetches the state aside: let it in when it asks again without, or if it is needed
 }
@@ -100,7 +101,7 @@ type NodeEnter struct {
 	Job         JobID       `json:"job"`
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"`
-	Slots       int         `json:"slots"`
+	Slots       int         `json:"slots" bound:"slots"`
 	Spec        Spec        `json:"spec"` // what this node takes the job for; everybody must mean the same
 }
 

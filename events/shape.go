@@ -42,7 +42,7 @@ func syntax(b []byte) *Finding {
 	if errors.As(err, &se) {
 		before := b[:max(0, min(int(se.Offset)-1, len(b)))]
 		f.Line = bytes.Count(before, []byte("\n")) + 1
-		f.Column = len(before) - bytes.LastIndexByte(before, '\n')
+		f.Column = utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:]) + 1
 	}
 	return f
 }

@@ -12,7 +12,7 @@ type Signal struct {
 type Heartbeat struct {
 	Node        NodeID           `json:"node"`
 	Incarnation Incarnation      `json:"incarnation"`
-	Slots       int              `json:"slots"`
+	Slots       int              `json:"slots" bound:"slots"`
 	Link        Link             `json:"link,omitzero"`
 	Revisions   map[JobID]uint64 `json:"revisions,omitempty"` // newest launch revision held per job
 }
@@ -32,7 +32,7 @@ type Progress struct {
 	World      int                `json:"world"`
 	Step       uint64             `json:"step"`
 	Samples    uint64             `json:"samples"` // consumed by the whole job so far, as this worker knows it
-	Metrics    map[string]float64 `json:"metrics,omitempty"`
+	Metrics    map[string]float64 `json:"metrics,omitempty" bound:"names"`
 	Ledger     *Ledger            `json:"ledger,omitempty"` // as of the last commit, when it has changed
 	Commit     *Commit            `json:"commit,omitempty"`
 	Slowest    *Straggler         `json:"slowest,omitempty"` // of this generation, as this worker knows it

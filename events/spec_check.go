@@ -11,7 +11,6 @@ import (
 
 const (
 	maxJobName = 58 // "-" and four digits more must still be one token
-	maxWorkers = 100_000
 
 	maxSameStep = 1000                       // so many failures are remembered
 	minHang     = Duration(10 * time.Second) // two of the registry's stores of a step: what one replica hears protects from another that does not
@@ -27,16 +26,6 @@ var laterFields = []string{
 	"workers.start", "workers.perNode",
 	"elastic.shrink", "elastic.grow", "elastic.spares", "elastic.lrScale",
 	"data.shuffleSeed", "failures.backoff", "health.slow",
-}
-
-// reservedEnv are the variables that the agent sets for a worker: torchrun's, Horovod's and our own.
-var reservedEnv = []string{
-	"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
-	"ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT",
-}
-
-var reservedEnvPrefixes = []string{
-	"REGROUP_", "TORCHELASTIC_", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_", "HOROVOD_CROSS_",
 }
 
 // ParseSpec reads a job spec from JSON and returns it as written (see WithDefaults), with everything that is wrong: fields
@@ -101,8 +90,11 @@ func (s Spec) Check() []Finding {
 	case w.Max < w.Min:
 		add("workers.max", "is %d, must be at least workers.min (%d)", w.Max, w.Min)
 	}
-	if s.Workers.Max > maxWorkers {
-		add("workers.max", "is %d, at most %d are allowed", s.Workers.Max, maxWorkers)
+	if s.Workers.Max > LimitWorkers.Most {
+		add("workers.max", "is %d, at most %d are allowed (limit %s)", s.Workers.Max, LimitWorkers.Most, LimitWorkers.Name)
+	}
+	if s.Data.Samples > uint64(LimitSamples.Most) {
+		add("data.samples", "is %d, at most %d are allowed (limit %s)", s.Data.Samples, LimitSamples.Most, LimitSamples.Name)
 	}
 	if s.Recovery != RecoveryRestart && s.Recovery != RecoveryInProcess {
 		add("recovery", "%q is neither %q (any program) nor %q (programs that use the SDK)", s.Recovery, RecoveryRestart, RecoveryInProcess)
@@ -134,6 +126,9 @@ func (s Spec) checkLimits(add func(path, format string, args ...any)) {
 	f, e := s.Failures, s.Elastic
 	if f.Max != nil && *f.Max < 0 {
 		add("failures.max", "is %d, must be 0 (the first failure ends the job) or more", *f.Max)
+	}
+	if f.Max != nil && *f.Max > LimitFailures.Most {
+		add("failures.max", "is %d, at most %d are allowed (limit %s)", *f.Max, LimitFailures.Most, LimitFailures.Name)
 	}
 	if f.SameStep < 1 || f.SameStep > maxSameStep {
 		add("failures.sameStep", "is %d, must be 1 to %d: so many failures at one step end the job", f.SameStep, maxSameStep)
@@ -168,7 +163,7 @@ func (s Spec) checkEnv(add func(path, format string, args ...any)) {
 		switch {
 		case !legalEnv(name):
 			add(path, "%s is not a legal variable name: use letters, digits and _, not beginning with a digit", strconv.Quote(name))
-		case isReservedEnv(name):
+		case AgentSets(name):
 			add(path, "is set by the agent for each worker: leave it out")
 		case strings.ContainsRune(s.Env[name], 0):
 			add(path, "holds a NUL character")
@@ -197,18 +192,4 @@ func legalEnv(name string) bool {
 		}
 	}
 	return name != ""
-}
-
-func isReservedEnv(name string) bool {
-	for _, r := range reservedEnv {
-		if name == r {
-			return true
-		}
-	}
-	for _, p := range reservedEnvPrefixes {
-		if strings.HasPrefix(name, p) {
-			return true
-		}
-	}
-	return false
 }

@@ -60,8 +60,11 @@ func (r Rendezvous) withDefaults() *Rendezvous {
 	return &r
 }
 
-// workers is what the nodes add up to.
+// workers is what the nodes add up to. A product that does not fit is as good as one that is too large.
 func (r Rendezvous) workers() Workers {
+	if most := LimitWorkers.Most + 1; r.Nodes.Max > most || r.WorkersPerNode > most {
+		return Workers{Min: min(r.Nodes.Min, most), Max: most}
+	}
 	return Workers{Min: r.Nodes.Min * r.WorkersPerNode, Max: r.Nodes.Max * r.WorkersPerNode}
 }
 
@@ -79,8 +82,13 @@ func (s Spec) checkRendezvous(add func(path, format string, args ...any)) {
 	case r.Nodes.Max < r.Nodes.Min:
 		add("rendezvous.nodes.max", "is %d, must be at least rendezvous.nodes.min (%d)", r.Nodes.Max, r.Nodes.Min)
 	}
-	if r.WorkersPerNode < 1 {
+	switch {
+	case r.WorkersPerNode < 1:
 		add("rendezvous.workersPerNode", "is %d, must be at least 1", r.WorkersPerNode)
+	case r.WorkersPerNode > LimitSlots.Most:
+		add("rendezvous.workersPerNode", "is %d, at most %d are allowed (limit %s)", r.WorkersPerNode, LimitSlots.Most, LimitSlots.Name)
+	case r.Nodes.Max > LimitWorkers.Most/r.WorkersPerNode:
+		add("rendezvous.nodes.max", "is %d, with %d workers on each that is more than %d (limit %s)", r.Nodes.Max, r.WorkersPerNode, LimitWorkers.Most, LimitWorkers.Name)
 	}
 	if r.KeepAliveMaxAttempt < 1 {
 		add("rendezvous.keepAliveMaxAttempt", "is %d, must be at least 1", r.KeepAliveMaxAttempt)

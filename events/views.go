@@ -34,6 +34,7 @@ type NodeView struct {
 
 	Cap        *int          `json:"cap,omitempty"`        // slots that may be used at most, as the host list says; nil = all
 	Excluded   string        `json:"excluded,omitempty"`   // why it may not be used at all; empty = it may
+	Order      int           `json:"order,omitempty"`      // which line of the host list names it, from 1; 0 = none
 	Quarantine *Quarantine   `json:"quarantine,omitempty"` // of the whole node
 	Benched    []BenchedSlot `json:"benched,omitempty"`    // by slot
 }
@@ -41,11 +42,6 @@ type NodeView struct {
 // Usable tells whether new work may go to the node.
 func (n NodeView) Usable() bool {
 	return n.State == NodeReady && !n.Draining && n.Excluded == "" && n.Quarantine == nil
-}
-
-// PoolView is the scheduler's only document.
-type PoolView struct {
-	Jobs map[JobID]PlacementView `json:"jobs"`
 }
 
 // PlacementView is one job's row in the pool.
@@ -80,6 +76,8 @@ type RoundView struct {
 
 	CutLinks []CutLink `json:"cut_links,omitempty"` // by nodes
 
+	NoProgress int `json:"no_progress,omitempty"` // generations in a row before Generation that were lost to faults without progress
+
 	Gathering *GatheringView `json:"gathering,omitempty"` // only if the job's nodes come by themselves
 }
 
@@ -96,8 +94,9 @@ type GatheringView struct {
 	Participants []NodeID  `json:"participants"` // in order of arrival
 	WaitList     []NodeID  `json:"wait_list,omitempty"`
 	SpareList    []NodeID  `json:"spare_list,omitempty"`
-	LastCall     time.Time `json:"last_call,omitzero"` // end of the last call, on the judge's clock
-	Placed       []NodeID  `json:"placed,omitempty"`   // whose slots are the job's places now
+	LastCall     time.Time `json:"last_call,omitzero"`  // end of the last call, on the judge's clock
+	Placed       []NodeID  `json:"placed,omitempty"`    // whose slots are the job's places now
+	Abandoned    bool      `json:"abandoned,omitempty"` // closed because nobody came for too long
 }
 
 // JobState is the registry's opinion of a job.
@@ -208,6 +207,7 @@ type JobView struct {
 	Job         JobID              `json:"job"`
 	Spec        Spec               `json:"spec"`
 	By          string             `json:"by"`
+	Origin      string             `json:"origin,omitempty"` // of the event that submitted it; empty = by an older version
 	State       JobState           `json:"state"`
 	Reason      string             `json:"reason,omitempty"` // why it waits or how it ended
 	Code        Code               `json:"code,omitempty"`
@@ -222,10 +222,23 @@ type JobView struct {
 	Charges     []Charge           `json:"charges,omitempty"`  // the newest failures that were charged, oldest first
 	Step        uint64             `json:"step"`               // newest one that was told or, at most every 5 s, heard of
 	StepAt      time.Time          `json:"step_at,omitzero"`   // when it was stored
+	Still       Duration           `json:"still,omitempty"`    // spent without a step by generations that were lost since the last good one
 	Slowest     *Straggler         `json:"slowest,omitempty"`  // of Generation, heard with Step; nil = the ranks are about as fast
 	Ledger      Ledger             `json:"ledger"`
 	Metrics     map[string]float64 `json:"metrics,omitempty"`
+	Dropped     uint64             `json:"dropped,omitempty"`     // lines of output of workers that have ended that are not in the log
 	FirstError  *WorkerView        `json:"first_error,omitempty"` // the first failure in event order
+}
+
+// SubmittedBy tells whether an event submitted this job. Of one that an older version accepted only the source is known.
+func (v JobView) SubmittedBy(source, id string) bool {
+	switch {
+	case v.State == "":
+		return false
+	case v.Origin == "":
+		return v.By == source
+	}
+	return v.Origin == Origin(source, id)
 }
 
 // JobHead is what the other judges read of a JobView: its thousands of workers are passed over.

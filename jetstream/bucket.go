@@ -184,6 +184,11 @@ func (w *watching) run(ctx context.Context) error {
 		if err := w.compare(ctx, seen, info.State.LastSeq); err != nil {
 			return err
 		}
+		if !w.told {
+			if err := w.complete(ctx, seen, info.State.LastSeq); err != nil {
+				return err
+			}
+		}
 		if !w.told && w.listed != nil {
 			w.listed()
 		}
@@ -197,8 +202,9 @@ func (w *watching) tell(key string, m events.Stored) {
 		return
 	}
 	w.newest = m.Sequence
-	_, present := w.known[key]
+	at, present := w.known[key]
 	switch {
+	case present && at == m.Sequence: // complete has told it
 	case !removed(m):
 		w.known[key] = m.Sequence
 		w.fn(key, value(m), m.Sequence)
@@ -222,6 +228,31 @@ func (w *watching) compare(ctx context.Context, seen map[string]bool, at uint64)
 			w.fn(key, nil, max(at, 1))
 		case err != nil:
 			return err
+		}
+	}
+	return nil
+}
+
+// complete tells the keys that were written while the list was read: the message that the list would have had is gone then, and
+// the newer one comes behind the list's end. at is the stream's position before the list was begun.
+func (w *watching) complete(ctx context.Context, seen map[string]bool, at uint64) error {
+	now, err := w.b.c.streamInfo(ctx, w.b.stream, js.WithSubjectFilter(w.b.prefix+">"))
+	if err != nil || now.State.LastSeq == at {
+		return err
+	}
+	for _, subject := range slices.Sorted(maps.Keys(now.State.Subjects)) {
+		key := strings.TrimPrefix(subject, w.b.prefix)
+		if seen[key] {
+			continue
+		}
+		m, err := w.b.last(ctx, key)
+		switch {
+		case errors.Is(err, events.ErrNotFound):
+		case err != nil:
+			return err
+		case !removed(m): // newest stays: others that were written before it are still to come, and it comes once more, untold
+			w.known[key] = m.Sequence
+			w.fn(key, value(m), m.Sequence)
 		}
 	}
 	return nil

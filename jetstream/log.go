@@ -153,11 +153,15 @@ func (c *Conn) repeat(ctx context.Context, what string, do func(ctx context.Cont
 }
 
 // streamInfo asks the stream's leader.
-func (c *Conn) streamInfo(ctx context.Context, stream string) (*js.StreamInfo, error) {
+func (c *Conn) streamInfo(ctx context.Context, stream string, opts ...js.StreamInfoOpt) (*js.StreamInfo, error) {
 	var info *js.StreamInfo
 	err := c.attempt(ctx, "look at stream "+stream, js.DefaultAPIPrefix+"STREAM.INFO."+stream, requestLimit, func(ctx context.Context) error {
 		s, err := c.js.Stream(ctx, stream)
-		if err == nil {
+		switch {
+		case err != nil:
+		case len(opts) > 0:
+			info, err = s.Info(ctx, opts...)
+		default:
 			info = s.CachedInfo()
 		}
 		return err

@@ -26,14 +26,17 @@ const (
 
 // Ages of what is stored. A launch is told again by rendezvous when an agent's heartbeat lacks it.
 const (
-	day           = 24 * time.Hour
-	commandsAge   = 7 * day
-	factsAge      = 7 * day
-	launchesAge   = 30 * day
-	logsAge       = 3 * day
-	spansAge      = day
-	dedupeWindow  = 2 * time.Minute
-	bucketHistory = 1 // with more, a removed or expired revision brings the one before it back
+	day          = 24 * time.Hour
+	commandsAge  = 7 * day
+	factsAge     = 7 * day
+	launchesAge  = 30 * day
+	logsAge      = 3 * day
+	spansAge     = day
+	dedupeWindow = 2 * time.Minute
+	// factsPerSubject bounds what one job, or node, may have in the log of each kind, so that none can push all others out. It is far
+	// above what the greatest job tells before its readers have read it: a start for each of 40,000 workers.
+	factsPerSubject = 100_000
+	bucketHistory   = 1 // with more, a removed or expired revision brings the one before it back
 )
 
 // topology is every stream, buckets included. Direct gets are off everywhere: a replica may answer them with an older value.
@@ -51,6 +54,7 @@ func topology(replicas int) []js.StreamConfig {
 	// A full command stream refuses: dropping an old command would lose a job that its client was told is accepted.
 	commands.Retention, commands.Discard = js.WorkQueuePolicy, js.DiscardNew
 	facts := stream(events.StreamFacts, events.AllFacts, "Regroup: what happened", factsBytes, factsAge)
+	facts.MaxMsgsPerSubject = factsPerSubject
 	launches := stream(events.StreamLaunches, events.AllLaunches, "Regroup: what each node must run, last one per node and job", launchesBytes, launchesAge)
 	launches.MaxMsgsPerSubject, launches.AllowMsgTTL = 1, true // a stop is not kept for long
 	logs := stream(events.StreamLogs, events.AllLogs, "Regroup: output of workers", logsBytes, logsAge)

@@ -190,3 +190,33 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 		t.Errorf("the address or the reason is missing: %v", err)
 	}
 }
+
+// A job that tells more and more takes the place of its own older facts, never of another job's.
+func TestFactsOfOneJobDoNotPushOthersOut(t *testing.T) {
+	s := jetstreamtest.One(t)
+	_, j := raw(t, s.URL())
+	stream, err := j.Stream(within(t, patience), events.StreamFacts)
+	must(t, err)
+	cfg := stream.CachedInfo().Config
+	most := cfg.MaxMsgsPerSubject
+	if most <= 0 {
+		t.Fatal("the facts of one job are not bounded")
+	}
+	quiet, loud := events.FactSubject("dev.regroup.round.sealed.v1", "quiet"), events.FactSubject("dev.regroup.round.sealed.v1", "loud")
+	_, err = j.Publish(within(t, patience), quiet, []byte("{}"))
+	must(t, err)
+	for range most + 1000 {
+		_, err := j.PublishAsync(loud, []byte("{}"))
+		must(t, err)
+	}
+	select {
+	case <-j.PublishAsyncComplete():
+	case <-time.After(patience):
+		t.Fatal("not stored in time")
+	}
+	info, err := stream.Info(within(t, patience), js.WithSubjectFilter(events.AllFacts))
+	must(t, err)
+	if got := info.State.Subjects; got[quiet] != 1 || got[loud] != uint64(most) {
+		t.Errorf("the log holds %d of the quiet job and %d of the loud one, want 1 and %d", got[quiet], got[loud], most)
+	}
+}

@@ -103,7 +103,7 @@ func (d *Driver) Start(s worker.StartProcess, tell func(worker.Input), output fu
 			delete(d.live, s.Worker)
 			d.mu.Unlock()
 			tell(x)
-			d.sweep(map[events.Incarnation]bool{s.Worker: true})
+			d.sweepAll(kin{ids: map[events.Incarnation]bool{s.Worker: true}, marks: marks(p.mark)})
 			_ = os.Remove(d.file(s.Worker))
 		})
 	}
@@ -165,16 +165,17 @@ func (d *Driver) fork(s worker.StartProcess, output func(string, []string)) (*pr
 		return nil, &StartError{ExitCode: 126, Detail: "the agent is ending"}
 	}
 	before := d.oom.read()
-	if err := cmd.Start(); err != nil {
+	m, err := marked(cmd.Start)
+	if err != nil {
 		d.mu.Unlock()
 		c.abort()
 		return nil, startError(err, s)
 	}
-	p := &process{d: d, worker: s.Worker, cmd: cmd, pid: cmd.Process.Pid, capture: c, oomBefore: before}
+	p := &process{d: d, worker: s.Worker, cmd: cmd, pid: cmd.Process.Pid, capture: c, oomBefore: before, mark: m}
 	d.live[s.Worker] = p
 	d.mu.Unlock()
 	c.begin(&d.waits)
-	d.remember(s, p.pid)
+	d.remember(s, p.pid, p.mark)
 	return p, nil
 }
 

@@ -25,6 +25,7 @@ type record struct {
 	Place       events.Place       `json:"place"`
 	Attempt     int                `json:"attempt"`
 	Generation  events.Generation  `json:"generation"`
+	Mark        uint64             `json:"mark,omitempty"`
 }
 
 func (d *Driver) dir() string { return filepath.Join(d.opt.StateDir, "workers") }
@@ -34,11 +35,11 @@ func (d *Driver) file(id events.Incarnation) string {
 }
 
 // remember writes the file. Failing to is no reason to stop the worker: the environment still names it.
-func (d *Driver) remember(s worker.StartProcess, pid int) {
+func (d *Driver) remember(s worker.StartProcess, pid int, m uint64) {
 	_, start, _ := d.stat(pid)
 	b, err := json.Marshal(record{
 		PID: pid, Start: start, Boot: d.boot(), Incarnation: s.Worker, Job: s.Job, Place: s.Place, Attempt: s.Attempt,
-		Generation: s.Generation,
+		Generation: s.Generation, Mark: m,
 	})
 	if err == nil {
 		tmp := d.file(s.Worker) + ".new"
@@ -55,7 +56,7 @@ func (d *Driver) Fence(ctx context.Context) ([]worker.Orphaned, error) {
 		return nil, events.Errorf(events.Internal, "proc: list leftovers: %w", err)
 	}
 	var found []worker.Orphaned
-	ids := map[events.Incarnation]bool{}
+	of := kin{ids: map[events.Incarnation]bool{}, marks: map[uint64]bool{}}
 	var groups []record
 	for _, f := range files {
 		var r record
@@ -68,11 +69,14 @@ func (d *Driver) Fence(ctx context.Context) ([]worker.Orphaned, error) {
 			Job: r.Job, Place: r.Place, Attempt: r.Attempt, Worker: r.Incarnation, Generation: r.Generation, PID: r.PID,
 		})
 		if r.Boot == d.boot() {
-			ids[r.Incarnation] = true
+			of.ids[r.Incarnation] = true
+			if r.Mark > 0 {
+				of.marks[r.Mark] = true
+			}
 			groups = append(groups, r)
 		}
 	}
-	if err := d.killAll(ctx, groups, ids); err != nil {
+	if err := d.killAll(ctx, groups, of); err != nil {
 		return found, err
 	}
 	for _, f := range files {
@@ -81,12 +85,26 @@ func (d *Driver) Fence(ctx context.Context) ([]worker.Orphaned, error) {
 	return found, nil
 }
 
+// kin is how the processes of workers are recognised.
+type kin struct {
+	ids   map[events.Incarnation]bool // in their environment
+	marks map[uint64]bool
+}
+
+// marks is the set of one mark, if it is one.
+func marks(m uint64) map[uint64]bool {
+	if m == 0 {
+		return nil
+	}
+	return map[uint64]bool{m: true}
+}
+
 // killAll kills until nothing is left.
-func (d *Driver) killAll(ctx context.Context, groups []record, ids map[events.Incarnation]bool) error {
+func (d *Driver) killAll(ctx context.Context, groups []record, of kin) error {
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
 	for {
-		left := d.sweep(ids)
+		left := d.sweep(of)
 		for _, r := range groups {
 			if state, start, ok := d.stat(r.PID); ok && start == r.Start && state != 'Z' {
 				_ = syscall.Kill(-r.PID, syscall.SIGKILL)
@@ -104,31 +122,50 @@ func (d *Driver) killAll(ctx context.Context, groups []record, ids map[events.In
 	}
 }
 
-// sweep kills every process that was started with one of these incarnations in its environment, whatever group it is in
-// now, and returns how many it met.
-func (d *Driver) sweep(ids map[events.Incarnation]bool) int {
-	if len(ids) == 0 {
+// sweepFor bounds the hunt for what a worker has left behind: one that starts others faster than they are found is given up.
+const sweepFor = 2 * time.Second
+
+// sweepAll sweeps until nothing is found: what a process has started just before it was killed is found by the next look.
+func (d *Driver) sweepAll(of kin) {
+	ctx, cancel := context.WithTimeout(context.Background(), sweepFor)
+	defer cancel()
+	_ = d.killAll(ctx, nil, of)
+}
+
+// sweep kills every process of these workers, whatever group it is in now, and returns how many it met.
+func (d *Driver) sweep(of kin) int {
+	if len(of.ids)+len(of.marks) == 0 {
 		return 0
 	}
 	n := 0
 	entries, _ := os.ReadDir(d.opt.Proc)
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
+		if err != nil || pid == os.Getpid() || !d.isKin(pid, of) {
 			continue
 		}
-		b, err := os.ReadFile(filepath.Join(d.opt.Proc, e.Name(), "environ"))
-		if err != nil {
-			continue // gone, or not ours to look at
-		}
-		for v := range bytes.SplitSeq(b, []byte{0}) {
-			if id, ok := bytes.CutPrefix(v, []byte(worker.EnvIncarnation+"=")); ok && ids[events.Incarnation(id)] {
-				_ = syscall.Kill(pid, syscall.SIGKILL)
-				n++
-			}
+		if state, _, ok := d.stat(pid); ok && state != 'Z' && state != 'X' {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			n++
 		}
 	}
 	return n
+}
+
+func (d *Driver) isKin(pid int, of kin) bool {
+	if len(of.marks) > 0 && of.marks[d.markOf(pid)] {
+		return true
+	}
+	b, err := os.ReadFile(filepath.Join(d.opt.Proc, strconv.Itoa(pid), "environ"))
+	if err != nil {
+		return false // gone, or not ours to look at
+	}
+	for v := range bytes.SplitSeq(b, []byte{0}) {
+		if id, ok := bytes.CutPrefix(v, []byte(worker.EnvIncarnation+"=")); ok && of.ids[events.Incarnation(id)] {
+			return true
+		}
+	}
+	return false
 }
 
 // stat reads a process's state and its start time in clock ticks since boot.

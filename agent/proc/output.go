@@ -2,11 +2,14 @@ package proc
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -88,6 +91,9 @@ func (p *pipe) read() {
 		n, err := p.r.Read(buf)
 		var lines []string
 		rest = append(rest, buf[:n]...)
+		if errors.Is(err, os.ErrDeadlineExceeded) { // the process has ended; what it has left in the pipe is read all the same
+			rest = append(rest, p.left()...)
+		}
 		for {
 			i := bytes.IndexByte(rest, '\n')
 			if i < 0 || i > maxLine {
@@ -111,6 +117,31 @@ func (p *pipe) read() {
 			return
 		}
 	}
+}
+
+// left reads what is in the pipe now, without waiting for more: at most as much as a pipe holds.
+func (p *pipe) left() (all []byte) {
+	const most = 1 << 20 // of fs.pipe-max-size
+	if p.r.SetReadDeadline(time.Time{}) != nil {
+		return nil
+	}
+	raw, err := p.r.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	buf := make([]byte, 64<<10)
+	for len(all) < most {
+		n := 0
+		err := raw.Read(func(fd uintptr) bool {
+			n, _ = unix.Read(int(fd), buf) // what cannot be read now is not read
+			return true
+		})
+		if err != nil || n <= 0 {
+			break
+		}
+		all = append(all, buf[:n]...)
+	}
+	return all
 }
 
 // text makes a line printable as JSON: torn or binary bytes must not break the fact that carries it.

@@ -275,16 +275,19 @@ func TestLongLinesAreSplitAndBigOutputIsWhole(t *testing.T) {
 
 func TestEnvironmentKeepsTheControlPlaneOut(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Options{Environ: []string{"PATH=" + os.Getenv("PATH"), "NATS_URL=secret", "REGROUP_SERVER=secret", "RANK=9", "HOME=/h", "OMP_NUM_THREADS=4"}})
+	r := newRig(t, Options{Environ: []string{
+		"PATH=" + os.Getenv("PATH"), "NATS_URL=secret", "REGROUP_SERVER=secret", "RANK=9", "HOME=/h", "OMP_NUM_THREADS=4",
+		"REGROUP_CHECKPOINT_DIR=/c", "REGROUP_GPU=0", "REGROUP_TOKEN=secret", "HOROVOD_FUSION_THRESHOLD=0", "HOROVOD_RANK=9", "TORCHELASTIC_RUN_ID=other",
+	}})
 	r.startWith(worker.StartProcess{
-		Worker: r.id, Command: []string{"env"}, Env: map[string]string{"REGROUP_JOB": "j", "HOME": "/w"},
+		Worker: r.id, Command: []string{"env"}, Env: map[string]string{"REGROUP_JOB": "j", "HOME": "/w", "REGROUP_GPU": "1"},
 		Defaults: map[string]string{"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
 	})
 	next[worker.ProcessStarted](r)
 	next[worker.ProcessExited](r)
 	got := r.output()
 	slices.Sort(got)
-	want := []string{"HOME=/w", "OMP_NUM_THREADS=4", "PATH=" + os.Getenv("PATH"), "PYTHONUNBUFFERED=1", "REGROUP_JOB=j"}
+	want := []string{"HOME=/w", "HOROVOD_FUSION_THRESHOLD=0", "OMP_NUM_THREADS=4", "PATH=" + os.Getenv("PATH"), "PYTHONUNBUFFERED=1", "REGROUP_CHECKPOINT_DIR=/c", "REGROUP_GPU=1", "REGROUP_JOB=j"}
 	if !slices.Equal(got, want) {
 		t.Errorf("environment %q", got)
 	}

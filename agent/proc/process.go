@@ -21,6 +21,7 @@ type process struct {
 	pid       int
 	capture   *capture
 	oomBefore uint64
+	mark      uint64 // see mark
 
 	mu     sync.Mutex
 	reaped bool // the pid may belong to somebody else

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
 )
 
 // StartError says why a process could not be started, with the exit code that a shell gives: 127 for a command that
@@ -94,21 +95,17 @@ func startError(err error, s worker.StartProcess) error {
 	return named(err, s.Command[0])
 }
 
-// rankVariables are those of a launcher that this agent may itself run under; a worker must not take them for its own.
-var rankVariables = []string{
-	"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK",
-	"ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-}
-
-// inherited tells whether a worker may see a variable of the agent. Ours may hold the address and the credentials of
-// the control plane, which no worker ever gets.
+// inherited tells whether a worker may see a variable of the agent. What the agent sets may come from a launcher under which it runs
+// itself, and a worker must not take it for its own. Our own may hold the address and the credentials of the control plane, which
+// no worker ever gets; settings of workers reach them.
 func inherited(name string) bool {
-	for _, p := range []string{"REGROUP_", "NATS_", "TORCHELASTIC_", "HOROVOD_"} {
-		if strings.HasPrefix(name, p) {
-			return false
-		}
+	switch {
+	case events.AgentSets(name), strings.HasPrefix(name, "NATS_"), strings.HasPrefix(name, "HOROVOD_GLOO_RENDEZVOUS_"):
+		return false
+	case strings.HasPrefix(name, "REGROUP_"):
+		return events.WorkerSetting(name)
 	}
-	return !slices.Contains(rankVariables, name)
+	return true
 }
 
 // environment puts a worker's variables over those that it inherits.

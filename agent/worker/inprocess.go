@@ -207,7 +207,31 @@ func (t *turn) warmUp(j *job, w *life, m events.LaunchMember) {
 	t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: wire.Assignment{
 		Verdict: wire.WarmUp, Generation: uint64(l.Generation), Rank: -1, World: l.World,
 		Token: wire.StateToken(l.Token), Peers: m.Peers, Trace: t.startTrace(j), Cause: string(l.Cause.Kind),
+		Expect: expected(l, m),
 	}})
+}
+
+// expected is the place that a newcomer will have if the members and the newcomers of this node are the next generation: a
+// forecast, because what comes on other nodes is not known here.
+func expected(l events.Launch, m events.LaunchMember) *wire.Expected {
+	first, seated, before := l.World, 0, 0
+	e := &wire.Expected{LocalSize: len(l.Members)}
+	for _, other := range l.Members {
+		if other.Place.Slot < m.Place.Slot {
+			before++
+		}
+		if other.Rank >= 0 {
+			seated++
+			first = min(first, other.Rank)
+			e.CrossRank, e.CrossSize = other.CrossRank, other.CrossSize
+		}
+	}
+	e.Rank, e.World, e.LocalRank = first+before, l.World+len(l.Members)-seated, before
+	if seated == 0 { // a new node: the others are taken to be like it
+		e.CrossSize = (e.World + e.LocalSize - 1) / e.LocalSize
+		e.CrossRank = e.CrossSize - 1
+	}
+	return e
 }
 
 // dismiss ends a worker's membership for good; it is expected to exit by itself.

@@ -34,6 +34,7 @@ type ProcessExited struct {
 	Number   int    // of the signal
 	OOM      bool   // killed by the kernel for memory
 	Lines    []string
+	Dropped  uint64        // lines of output that were not kept
 	Age      time.Duration // since the exit
 }
 

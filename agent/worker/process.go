@@ -34,12 +34,17 @@ func (t *turn) started(in ProcessStarted) {
 	t.tell(w, events.WorkerStarted{WorkerRef: w.ref, StartMS: events.Milliseconds(took)}, t.startTrace(j))
 	if !j.inProcess() && w.ref.Generation > 0 {
 		w.ready = w.ref.Generation
-		t.tell(w, events.WorkerReady{
-			WorkerRef: w.ref, Rank: w.rank, Survivor: w.survivor, AbortMS: events.Milliseconds(w.stopping),
-			RejoinMS: events.Milliseconds(w.rejoining), StepMS: events.Milliseconds(took),
-		}, w.trace)
+		t.tellRestarted(w, 0, took)
 		t.span(events.ServiceAgent, "regroup launch", w.trace, j.heard, t.now, w, "")
 	}
+}
+
+// tellRestarted says that the process of a restart job runs (step 0), or which step it has reported first.
+func (t *turn) tellRestarted(w *life, step uint64, took time.Duration) {
+	t.tell(w, events.WorkerReady{
+		WorkerRef: w.ref, Rank: w.rank, Step: step, Survivor: w.survivor, AbortMS: events.Milliseconds(w.stopping),
+		RejoinMS: events.Milliseconds(w.rejoining), StepMS: events.Milliseconds(took),
+	}, w.trace)
 }
 
 func (t *turn) failedToStart(in ProcessFailedToStart) {
@@ -55,7 +60,7 @@ func (t *turn) exited(in ProcessExited) {
 	if w == nil || !w.alive() {
 		return
 	}
-	x := events.WorkerExited{ExitCode: in.ExitCode, Signal: in.Signal, OOM: in.OOM, Lines: in.Lines}
+	x := events.WorkerExited{ExitCode: in.ExitCode, Signal: in.Signal, OOM: in.OOM, Lines: in.Lines, Dropped: in.Dropped}
 	switch {
 	case in.OOM:
 		x.Detail = "killed by the kernel for lack of memory"
@@ -77,6 +82,7 @@ func (t *turn) ended(j *job, w *life, x events.WorkerExited, age time.Duration) 
 	if w.dirty {
 		t.sendProgress(w)
 	}
+	x.Detail, x.Lines = events.Shorten(x.Detail, events.LimitText.Most), events.ShortenLines(x.Lines)
 	x.WorkerRef, x.Done, x.Step, x.Commit, x.AgeMS = w.ref, w.done, w.progress.Step, w.commit, events.Milliseconds(age)
 	x.Asked = w.asked || w.dismissed != "" && x.ExitCode == 0
 	x.Departing = t.s.departing || t.s.stopping
@@ -109,7 +115,7 @@ func (t *turn) orphaned(in Orphaned) {
 	}}
 	j.lives[in.Place.Slot] = w
 	x := events.WorkerExited{
-		WorkerRef: w.ref, ExitCode: -1, Signal: "SIGKILL",
+		WorkerRef: w.ref, ExitCode: -1, Signal: "SIGKILL", Orphaned: true,
 		Detail: "ended together with its node's agent, which was started again",
 	}
 	t.do(SendNotice{Notice: events.Notice{Exited: x, Rank: -1}})

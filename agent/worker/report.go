@@ -29,6 +29,10 @@ func (t *turn) reported(in WorkerReported) {
 	if r.Metrics != nil {
 		w.progress.Metrics = maps.Clone(r.Metrics)
 	}
+	if !j.inProcess() && r.Step > 0 && w.stepped < w.ref.Generation && w.ready == w.ref.Generation {
+		w.stepped = w.ref.Generation
+		t.tellRestarted(w, r.Step, t.now.Sub(w.startFrom))
+	}
 	if f := r.First; f != nil && j.inProcess() && w.ready < w.ref.Generation {
 		w.ready = w.ref.Generation
 		ready := events.WorkerReady{
@@ -125,7 +129,11 @@ func (t *turn) sendProgress(w *life) {
 	t.do(SendProgress{Progress: p})
 }
 
+// ledger reads a worker's account. One that is over the limit cannot be told, and half of one would be a wrong one: it is as good as none.
 func ledger(l wire.Ledger) events.Ledger {
+	if len(l.Epochs) > events.LimitEpochs.Most {
+		return events.Ledger{}
+	}
 	out := events.Ledger{Samples: l.Samples}
 	for _, e := range l.Epochs {
 		out.Epochs = append(out.Epochs, events.LedgerEpoch(e))

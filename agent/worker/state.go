@@ -77,6 +77,7 @@ type life struct {
 
 	// Restart recovery: how long the parts of coming back took.
 	survivor  bool
+	stepped   events.Generation // in which it has reported a step
 	before    events.Generation // that its place was in
 	stopFrom  time.Time
 	goneAt    time.Time

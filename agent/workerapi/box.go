@@ -2,8 +2,6 @@ package workerapi
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"sync"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
@@ -122,10 +120,4 @@ func (b *box) putBack(c wire.Change) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.news = append([]wire.Change{c}, b.news...)
-}
-
-// shortName replaces a path that is too long for a socket; the same path gives the same name.
-func shortName(path string) string {
-	sum := sha256.Sum256([]byte(path))
-	return hex.EncodeToString(sum[:6]) + ".sock"
 }

@@ -106,6 +106,11 @@ func read[T any](w http.ResponseWriter, r *http.Request) (T, error) {
 	case err != nil:
 		return v, refusal(http.StatusBadRequest, "invalid", "body: %v", err)
 	}
+	if c, ok := any(v).(interface{ Check() error }); ok {
+		if err := c.Check(); err != nil {
+			return v, refusal(http.StatusBadRequest, "invalid", "body: %v", err)
+		}
+	}
 	return v, nil
 }
 

@@ -52,6 +52,7 @@ func (r *Refusal) Error() string { return r.Message }
 type Server struct {
 	opt    Options
 	path   string
+	own    bool // the socket's directory is made for it alone, and removed with it
 	mu     sync.Mutex
 	tokens map[string]string // token -> worker
 	boxes  map[string]*box   // by worker
@@ -60,8 +61,8 @@ type Server struct {
 // maxPath is the size of sun_path on Linux less its final zero (unix(7)).
 const maxPath = 107
 
-// New checks the options. When the wanted path is too long for a socket, a short one below the temporary directory is
-// taken: Path tells which.
+// New checks the options. When the wanted path is too long for a socket, a short one in a directory of its own is taken, below
+// XDG_RUNTIME_DIR or the temporary directory: Path tells which.
 func New(o Options) (*Server, error) {
 	if o.Socket == "" {
 		return nil, errors.New("workerapi: Socket is empty: give the path of the worker socket")
@@ -75,14 +76,14 @@ func New(o Options) (*Server, error) {
 	if o.Listen == nil {
 		o.Listen = listen
 	}
-	path := o.Socket
-	if len(path) > maxPath {
-		path = filepath.Join(os.TempDir(), fmt.Sprintf("regroup-%d", os.Getpid()), shortName(o.Socket))
-		if len(path) > maxPath {
+	s := &Server{opt: o, path: o.Socket, tokens: map[string]string{}, boxes: map[string]*box{}}
+	if len(s.path) > maxPath {
+		s.path, s.own = shortPath(), true
+		if len(s.path) > maxPath {
 			return nil, fmt.Errorf("workerapi: socket path %q has more than %d characters, and the temporary directory is too deep as well: set TMPDIR to a short one", o.Socket, maxPath)
 		}
 	}
-	return &Server{opt: o, path: path, tokens: map[string]string{}, boxes: map[string]*box{}}, nil
+	return s, nil
 }
 
 // Path is where the socket is.
@@ -90,6 +91,14 @@ func (s *Server) Path() string { return s.path }
 
 // Run serves until ctx ends. ready (may be nil) is called when the socket takes calls.
 func (s *Server) Run(ctx context.Context, ready func()) error {
+	if s.own {
+		// Exclusively: whoever owns the directory of a socket can put another one in its place, and is told the workers' tokens then.
+		dir := filepath.Dir(s.path)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return fmt.Errorf("workerapi: directory of the socket: %w", err)
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+	}
 	l, err := s.opt.Listen(ctx, s.path)
 	if err != nil {
 		return err
@@ -121,6 +130,9 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 func listen(ctx context.Context, path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("workerapi: directory of the socket: %w", err)
+	}
+	if err := private(filepath.Dir(path)); err != nil {
+		return nil, err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("workerapi: remove the socket of an earlier life: %w", err)

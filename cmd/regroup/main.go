@@ -9,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 )
 
 // version is set by the linker.
@@ -28,7 +29,7 @@ func main() {
 		err = root.ExecuteContext(context.Background())
 	}
 	if err != nil && err.Error() != "" {
-		fmt.Fprintln(os.Stderr, "regroup:", err)
+		fmt.Fprintln(os.Stderr, "regroup:", visible.Text(err.Error()))
 	}
 	os.Exit(exitcode.Of(err))
 }

@@ -88,7 +88,7 @@ func (s *single) submit(ctx context.Context, name string, workers events.Workers
 }
 
 func submit(ctx context.Context, c *cluster.Client, bin, name string, workers events.Workers, args ...string) (events.JobID, error) {
-	unlimited := 1 << 20
+	unlimited := 10_000 // as many as may be allowed
 	return c.Submit(ctx, events.Spec{
 		Name: name, Command: append([]string{filepath.Join(bin, "counter")}, args...), Workers: workers,
 		Recovery: events.RecoveryInProcess, Failures: events.Failures{Max: &unlimited},

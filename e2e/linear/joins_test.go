@@ -195,6 +195,7 @@ func (m *member) state() (events.Generation, <-chan struct{}) {
 func (m *member) join(ctx context.Context, left events.Generation) error {
 	ask := events.MemberJoin{
 		Job: job, Place: m.place, Incarnation: m.worker, Agent: m.agent, Attempt: 1, Address: "127.0.0.1:1", Left: left,
+		Commit: events.Commit{Generation: left, Step: uint64(left)}, // it has trained: generations without progress would come ever more slowly
 	}
 	if left > 0 {
 		ask.Accused = []int{(m.n + 1) % members}

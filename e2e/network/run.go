@@ -36,7 +36,7 @@ func (c *Center) Train(ctx context.Context, t Training) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	unlimited := 1 << 20
+	unlimited := 10_000 // as many as may be allowed
 	id, err := c.Client.Submit(ctx, events.Spec{
 		Name: t.Name, Workers: t.Workers, Recovery: events.RecoveryInProcess, Failures: events.Failures{Max: &unlimited},
 		Command: []string{

@@ -19,7 +19,7 @@ func (c *checker) saved(bucket, key string, value []byte) {
 		if value != nil {
 			s := state[plan.State](c, value)
 			c.kept(s)
-			c.slots = s.View
+			c.slots, c.free = s.View, freeSlots(s)
 			c.pool(c.slots)
 		}
 	case events.BucketNodes:
@@ -131,11 +131,22 @@ func (c *checker) registry(old, s job.State) {
 			a.dead[i] = true
 		}
 	}
-	a.charges += max(0, len(v.Failures)-len(o.Failures))
+	// A hang from which all came back, and generations without progress, are charged to nobody by name.
+	a.charges += max(0, len(v.Failures)-len(o.Failures)-max(0, nobodys(v.Charges)-nobodys(o.Charges)))
 	if a.charges > len(a.dead) {
 		c.fail(10, "%s was charged %d failures, %d of its workers have ended", v.Job, a.charges, len(a.dead))
 	}
 	if m := v.Spec.Failures.Max; m != nil && len(v.Failures) > *m && !v.State.Terminal() {
 		c.fail(10, "%s has %d failures of %d allowed and is %s", v.Job, len(v.Failures), *m, v.State)
 	}
+}
+
+// nobodys counts the charges that name no place.
+func nobodys(all []events.Charge) (n int) {
+	for _, c := range all {
+		if c.Place == nil {
+			n++
+		}
+	}
+	return n
 }

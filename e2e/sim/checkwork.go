@@ -37,6 +37,7 @@ func (c *checker) committed(j *jobRun, s snapshot) {
 
 // watchEnd looks now and then whether all is over.
 func (c *checker) watchEnd() {
+	c.waiting()
 	if left := c.left(); len(left) > 0 {
 		c.w.after(250*time.Millisecond, c.watchEnd)
 		return

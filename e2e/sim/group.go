@@ -138,6 +138,10 @@ func (g *group) turn() {
 		return
 	}
 	g.step++
+	if g.step == uint64(g.job.breaks) {
+		g.members[g.world-1].abort([]int{0})
+		return
+	}
 	s := g.job.spec
 	n := min(uint64(g.job.batch), s.Data.Samples-(g.state.cursor+g.open.count))
 	from := g.state.cursor + g.open.count

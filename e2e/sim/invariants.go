@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/services/registry/job"
@@ -25,6 +26,7 @@ var invariants = [...]string{
 	12: "an agent never runs two processes in one place for a job, and never runs an attempt twice",
 	13: "no job has a slot that the scheduler knows to be benched or not on the host list, and no quarantine outlasts its end",
 	14: "nodes that come by themselves are in one list each, no more than max take part, and no fewer than min in a complete round",
+	15: "once faults stop, no job waits beside free slots that are enough for it",
 }
 
 // violation is the first invariant that did not hold.
@@ -46,6 +48,8 @@ type checker struct {
 	begun    map[string]*process                // by agent, job, place, attempt and generation
 	good     map[events.JobID]events.Generation // that the rendezvous knew of before its last change
 	slots    events.PoolView
+	free     int                        // slots that may be given out now, as the scheduler knows
+	beside   map[events.JobID]time.Time // jobs that wait although they would fit, since when
 	nodes    map[string]events.NodeView
 	rounds   map[string]round.State
 	lost     map[events.Incarnation]bool // agents that discovery has taken for dead
@@ -73,7 +77,7 @@ type account struct {
 func newChecker(w *world) *checker {
 	return &checker{
 		w: w, jobs: map[events.JobID]*account{}, number: map[string]uint64{}, begun: map[string]*process{}, last: map[string]*process{},
-		good: map[events.JobID]events.Generation{}, lost: map[events.Incarnation]bool{}, leftWell: map[events.Incarnation]bool{}, rounds: map[string]round.State{}, nodes: map[string]events.NodeView{}, states: map[string]job.State{},
+		good: map[events.JobID]events.Generation{}, beside: map[events.JobID]time.Time{}, lost: map[events.Incarnation]bool{}, leftWell: map[events.Incarnation]bool{}, rounds: map[string]round.State{}, nodes: map[string]events.NodeView{}, states: map[string]job.State{},
 	}
 }
 

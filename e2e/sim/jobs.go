@@ -18,6 +18,7 @@ type jobRun struct {
 	batch  int
 	every  int // steps between commits
 	pace   time.Duration
+	breaks int
 	groups map[events.Generation]*group
 	wanted []events.Workers // every number that was ever asked for
 
@@ -32,7 +33,7 @@ func newJobRun(w *world, i int, s jobShape) *jobRun {
 	spec.Workers = spec.WithDefaults().Workers
 	spec.Name = fmt.Sprintf("job%d", i)
 	j := &jobRun{
-		w: w, spec: spec.WithDefaults(), epochs: uint64(s.epochs), batch: s.batch, every: s.every, pace: s.pace,
+		w: w, spec: spec.WithDefaults(), epochs: uint64(s.epochs), batch: s.batch, every: s.every, pace: s.pace, breaks: s.breaks,
 		groups: map[events.Generation]*group{}, worlds: map[events.Generation]*restarted{}, work: s.work, wanted: []events.Workers{spec.Workers},
 	}
 	e := events.Event{ID: "submit-" + spec.Name, Source: "/client", Time: epoch, Body: events.JobSubmit{Spec: spec}}

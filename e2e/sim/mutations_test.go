@@ -106,6 +106,13 @@ var mutations = []struct {
 		}
 		return m.Step(s, in, now)
 	})}, []int{8}, 0},
+	{mutation{name: "takes a job that waits for removed", pool: breaks(func(m loop.Machine[plan.State], s plan.State, in events.Input, now time.Time) (plan.State, events.Decision) {
+		// As a list of the records does that lacks a job which is written meanwhile.
+		if b, ok := in.Body.(events.JobSubmitted); ok && len(s.View.Queue) > 20 {
+			in = events.Input{Body: events.JobStopped{JobEnd: events.JobEnd{Job: b.Job}}}
+		}
+		return m.Step(s, in, now)
+	})}, []int{15}, 13},
 	{mutation{name: "ignores the failure budget", job: breaks(func(m loop.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
 		limit, many := s.View.Spec.Failures.Max, 1000
 		if limit == nil {

@@ -115,7 +115,7 @@ func (r *replica[S]) start() {
 	r.conn = &connection{w: r.w, who: r.who, still: r.still}
 	t, err := loop.NewTurner(loop.TurnerOptions[S]{
 		Service: r.o.Service, Machine: r.o.Machine, Bucket: r.o.Bucket, Ports: r.conn.ports(),
-		NewID: func() string { return r.w.id("nonce") },
+		NewID: func() string { return r.w.id("nonce") }, Complete: r.completes(),
 	})
 	if err != nil {
 		panic(err) // the options are complete
@@ -246,6 +246,8 @@ func (r *replica[S]) delivered(v *delivery) {
 		}
 		command := v.durable.stream == events.StreamCommands
 		switch code := events.CodeOf(err); {
+		case err == nil && command && events.CodeOf(a.Refusal) == events.Conflict:
+			v.retry(0)
 		case err == nil || errors.Is(err, loop.ErrUnrouted):
 			if command && (err != nil || a.Refusal != nil && a.Facts == 0) {
 				r.refuse(e, a, err)
@@ -310,4 +312,15 @@ func (r *replica[S]) work() {
 	r.inbox = nil
 	r.batch(batch)
 	r.due()
+}
+
+// completes is what the service adds to its facts. It reads through the connection of the replica as it is now.
+func (r *replica[S]) completes() func(context.Context, events.Body) (events.Body, error) {
+	if r.o.Complete == nil {
+		return nil
+	}
+	return func(ctx context.Context, b events.Body) (events.Body, error) {
+		r.side.cut, r.side.mute, r.side.deaf = r.conn.cut, r.conn.mute, r.conn.deaf
+		return r.o.Complete(ctx, b)
+	}
 }

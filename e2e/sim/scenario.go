@@ -42,6 +42,7 @@ type jobShape struct {
 	grace     time.Duration
 	hang      time.Duration // 0 = nobody is taken for hung
 	sameStep  int           // 0 = as usual
+	breaks    int           // its workers break their connections in this step, every time; 0 = in none
 	resets    int           // regroups that are allowed, plus 1; 0 = any number
 	comers    *comers       // nil = the scheduler places it
 }
@@ -106,7 +107,26 @@ func draw(seed uint64) scenario {
 	}
 	sc.faults = drawFaults(r, sc)
 	drawExternal(&sc)
+	drawArrivals(&sc)
 	return sc
+}
+
+// arrivalsEvery is how many seeds have one in which many small jobs come at once, for few slots.
+const arrivalsEvery = 20
+
+func drawArrivals(sc *scenario) {
+	if sc.seed%arrivalsEvery != 13 {
+		return
+	}
+	r := rand.New(rand.NewPCG(sc.seed, 11))
+	from := time.Duration(500+r.IntN(3000)) * time.Millisecond
+	for range 30 + r.IntN(40) {
+		least := 1 + r.IntN(5)/4
+		sc.jobs = append(sc.jobs, jobShape{
+			at: from + time.Duration(r.IntN(250))*time.Millisecond, workers: events.Workers{Min: least, Max: least + r.IntN(2)},
+			samples: 100, batch: 5, every: 4, epochs: 1, pace: 50 * time.Millisecond, work: 1, budget: 20, grace: time.Second,
+		})
+	}
 }
 
 func drawJob(r *rand.Rand, slots, most, i int) jobShape {

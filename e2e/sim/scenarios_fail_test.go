@@ -51,9 +51,10 @@ var scenarioMutants = map[string]mutation{
 	"hung_worker_without_which_there_are_too_few": {
 		name: "does not hear who is missed", job: deaf[job.State](isA[events.RoundMissed]),
 	},
-	"slow_worker_goes_on":                 {name: "takes a job for hung too early", hasty: true},
-	"deaf_registry_takes_nobody_for_hung": {name: "believes whoever hears nothing", job: credulous},
-	"commit_of_a_rolled_back_branch":      {name: "does not know its workers' commits", round: commitless},
+	"slow_worker_goes_on":                                 {name: "takes a job for hung too early", hasty: true},
+	"deaf_registry_takes_nobody_for_hung":                 {name: "believes whoever hears nothing", job: credulous},
+	"connections_that_break_at_every_attempt_end_the_job": {name: "does not see that there is no progress", job: hopeful},
+	"commit_of_a_rolled_back_branch":                      {name: "does not know its workers' commits", round: commitless},
 }
 
 // TestScenariosCanFail: every written scenario notices the fault that it was written against.
@@ -126,3 +127,12 @@ func believes(real agentStep) agentStep {
 		return s, acts
 	}
 }
+
+// hopeful is a registry that is never told that generations make no progress.
+var hopeful = breaks(func(m loop.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
+	if b, ok := in.Body.(events.RoundSealed); ok {
+		b.NoProgress = 0
+		in.Body = b
+	}
+	return m.Step(s, in, now)
+})

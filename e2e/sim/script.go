@@ -127,6 +127,9 @@ func (s jobShape) String() string {
 	if s.sameStep > 0 {
 		text += fmt.Sprint(" samestep ", s.sameStep)
 	}
+	if s.breaks > 0 {
+		text += fmt.Sprint(" breaks ", s.breaks)
+	}
 	if s.resets > 0 {
 		text += fmt.Sprint(" resets ", s.resets)
 	}
@@ -154,7 +157,7 @@ func parseJob(text string) (jobShape, error) {
 	for pair := range slices.Chunk(words[3:], 2) {
 		into := map[string]any{
 			"samples": &s.samples, "batch": &s.batch, "every": &s.every, "epochs": &s.epochs, "work": &s.work, "budget": &s.budget,
-			"samestep": &s.sameStep, "resets": &s.resets,
+			"samestep": &s.sameStep, "resets": &s.resets, "breaks": &s.breaks,
 		}[pair[0]]
 		switch {
 		case pair[0] == "pace":

@@ -2,6 +2,7 @@ package eventstest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -152,4 +153,50 @@ func bucketWatch(t *testing.T, h Harness) {
 func bucketTooLarge(t *testing.T, h Harness) {
 	_, err := h.Ports.Buckets.Bucket(events.BucketRounds).Save(timeout(t), unique("job"), huge(), 0)
 	wantCode(t, err, events.TooLarge)
+}
+
+// A list holds every key that was there before and is there still, however often it is written meanwhile: who takes a key that
+// is missing for one that was removed would end a job that waits.
+func bucketListWhileItChanges(t *testing.T, h Harness) {
+	b, prefix := h.Ports.Buckets.Bucket(events.BucketJobs), unique("crowd")
+	const keys, lists = 100, 30
+	revisions := make([]uint64, keys)
+	key := func(i int) string { return fmt.Sprintf("%s-%d", prefix, i) }
+	for i := range keys {
+		rev, err := b.Save(timeout(t), key(i), []byte("new"), 0)
+		must(t, err)
+		revisions[i] = rev
+	}
+	ctx, stop := context.WithCancel(timeout(t))
+	var wg sync.WaitGroup
+	for writer := range 4 {
+		wg.Go(func() {
+			for i := writer; ctx.Err() == nil; i = (i + 4) % keys {
+				rev, err := b.Save(ctx, key(i), []byte("changed"), revisions[i])
+				if err != nil && ctx.Err() == nil {
+					t.Errorf("write: %v", err)
+					return
+				}
+				revisions[i] = rev
+			}
+		})
+	}
+	defer wg.Wait()
+	defer stop()
+	for range lists {
+		here := map[string]bool{}
+		list, cancel := context.WithCancelCause(timeout(t))
+		err := b.Watch(list, func(k string, value []byte, _ uint64) {
+			if list.Err() == nil && value != nil && strings.HasPrefix(k, prefix) {
+				here[k] = true
+			}
+		}, func() { cancel(errOver) })
+		cancel(nil)
+		if !errors.Is(context.Cause(list), errOver) {
+			t.Fatalf("list: %v", err)
+		}
+		if len(here) != keys {
+			t.Fatalf("a list has %d of %d keys", len(here), keys)
+		}
+	}
 }

@@ -79,6 +79,7 @@ func Run(t *testing.T, newPorts func(t *testing.T) Harness) {
 		{"bucket/one winner", bucketOneWinner},
 		{"bucket/never stale", bucketNeverStale},
 		{"bucket/watch", bucketWatch},
+		{"bucket/list while it changes", bucketListWhileItChanges},
 		{"bucket/too large", bucketTooLarge},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, newPorts(t)) })

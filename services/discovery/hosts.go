@@ -174,11 +174,11 @@ func badHost(host string) string {
 	if len(host) > 253 { // RFC 1035
 		return fmt.Sprintf("the host has %d characters, at most 253 are allowed", len(host))
 	}
-	for i := range len(host) {
-		switch c := host[i]; {
+	for _, c := range host {
+		switch {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '.', c == '_':
 		default:
-			return fmt.Sprintf("%q is not a host: it contains %q", host, string(rune(c)))
+			return fmt.Sprintf("%q is not a host: it contains %q", host, string(c))
 		}
 	}
 	if strings.Trim(host, "-._") == "" {
@@ -205,12 +205,21 @@ func address(host string) string {
 // Of says what the list says of a node; false if it does not name it. A line names the node with its name, with the host
 // name that the node's name is made of, or with the address that it advertises.
 func (h Hosts) Of(n events.NodeID, advertised string) (HostLine, bool) {
+	i := h.Order(n, advertised)
+	if i == 0 {
+		return HostLine{}, false
+	}
+	return h.Lines[i-1], true
+}
+
+// Order is which line names a node, from 1; 0 = none.
+func (h Hosts) Order(n events.NodeID, advertised string) int {
 	i, ok := h.node[n]
 	if !ok {
 		i, ok = h.addr[address(advertised)]
 	}
 	if !ok {
-		return HostLine{}, false
+		return 0
 	}
-	return h.Lines[i], true
+	return i + 1
 }

@@ -52,7 +52,7 @@ func (l *listing) news(v events.NodeView) (events.Listed, bool) {
 	}
 	b := l.of(v.Node, v.Address)
 	same := (v.Cap == nil) == (b.Slots == nil) && (v.Cap == nil || *v.Cap == *b.Slots)
-	return b, !same || v.Excluded != b.Excluded
+	return b, !same || v.Excluded != b.Excluded || v.Order != b.Order
 }
 
 // of is what the list says of a node, known or not.
@@ -64,7 +64,7 @@ func (l *listing) of(n events.NodeID, advertised string) events.Listed {
 		b.Excluded = "the list of hosts is not known yet"
 	default:
 		h, ok := l.hosts.Of(n, advertised)
-		if b.Slots = h.Slots; !ok {
+		if b.Slots, b.Order = h.Slots, l.hosts.Order(n, advertised); !ok {
 			b.Excluded = l.c.unnamed()
 		}
 	}

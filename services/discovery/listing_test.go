@@ -273,3 +273,42 @@ func TestHostDiscoveryScript(t *testing.T) {
 		runtime.Gosched()
 	}
 }
+
+// TestNodesHaveTheOrderOfTheList: the facts of nodes tell it, and a list in another order is told as well.
+func TestNodesHaveTheOrderOfTheList(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "hosts")
+	write(t, file, "node-b:2\nnode-a:2\n")
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stop := startWith(t, bus.Client().Ports(), discovery.HostConfig{HostFile: file}, nil)
+		synctest.Wait()
+		beatA, pongA := agent(t, p, "node-a", "A")
+		beatB, pongB := agent(t, p, "node-b", "A")
+		defer func() {
+			for _, end := range []func(){beatA, pongA, beatB, pongB, stop} {
+				end()
+			}
+		}()
+		told := func() string {
+			return looptest.Told(t, p, func(e events.Event) string {
+				switch b := e.Body.(type) {
+				case events.NodeJoined:
+					return e.Entity + " " + string(rune('0'+b.Order))
+				case events.NodeChanged:
+					return e.Entity + " changed " + string(rune('0'+b.Order))
+				}
+				return "?"
+			})
+		}
+		time.Sleep(10 * time.Second)
+		if got := told(); got != "node-a 2, node-b 1" {
+			t.Errorf("told %q", got)
+		}
+		write(t, file, "node-a:2\nnode-b:2\n")
+		time.Sleep(20 * time.Second)
+		if got := told(); got != "node-a 2, node-b 1, node-a changed 1, node-b changed 2" {
+			t.Errorf("told %q", got)
+		}
+	})
+}

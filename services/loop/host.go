@@ -31,6 +31,10 @@ type Options[S any] struct {
 	// Beside run while the host runs, for a service's own soft state. An error ends the host.
 	Beside []func(ctx context.Context, emit Emit) error
 
+	// Complete adds to a fact, just before it is told, what its document does not hold, for instance because another judge's record
+	// has it. It returns NotFound when that is gone for good: then the fact is not told. May be nil.
+	Complete func(ctx context.Context, b events.Body) (events.Body, error)
+
 	// Reject makes the fact that tells a client why its command was refused: malformed (then the event is as much as
 	// could be read) or by the machine. Without it the refusal is only observed.
 	Reject func(e events.Event, why error) (events.Fact, bool)
@@ -100,7 +104,7 @@ func New[S any](o Options[S]) (*Host[S], error) {
 		return nil, events.Errorf(events.Invalid, "loop %s: a port is missing", o.Service)
 	}
 	replica := o.NewID()
-	t, err := NewTurner(TurnerOptions[S]{Service: o.Service, Machine: o.Machine, Bucket: o.Bucket, Ports: o.Ports, NewID: o.NewID, Replica: replica})
+	t, err := NewTurner(TurnerOptions[S]{Service: o.Service, Machine: o.Machine, Bucket: o.Bucket, Ports: o.Ports, NewID: o.NewID, Replica: replica, Complete: o.Complete})
 	if err != nil {
 		return nil, err
 	}

@@ -51,6 +51,8 @@ func (h *Host[S]) delivered(ctx context.Context, c events.Consumer, d events.Del
 		case errors.Is(err, ErrUnrouted):
 			h.o.Observe(Observation{Service: h.o.Service, Entity: e.Entity, Refusal: err})
 			h.refuse(ctx, d, e, err)
+		case err == nil && events.CodeOf(a.Refusal) == events.Conflict && c.Stream == events.StreamCommands:
+			d.Retry(0) // it was routed by what is out of date now
 		case err == nil && a.Refusal != nil && a.Facts == 0 && c.Stream == events.StreamCommands:
 			h.refuse(ctx, d, e, a.Refusal)
 		case err == nil:

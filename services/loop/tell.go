@@ -39,6 +39,14 @@ func (t *Turner[S]) tell(ctx context.Context, e *entry[S], doubt bool) error {
 				continue
 			}
 		}
+		m, err := t.complete(ctx, m)
+		if errors.Is(err, events.ErrNotFound) {
+			left = err
+			continue
+		}
+		if err != nil {
+			return err
+		}
 		if _, err := t.o.Ports.Log.Publish(ctx, m); err != nil {
 			if errors.Is(err, events.ErrTooLarge) {
 				// No try will ever succeed, and what comes after it must not wait for ever.
@@ -51,6 +59,28 @@ func (t *Turner[S]) tell(ctx context.Context, e *entry[S], doubt bool) error {
 	// The outbox itself is emptied with the next save; a save for nothing else would double the cost of every turn.
 	e.told = true
 	return left
+}
+
+// complete adds to a fact what its document does not hold.
+func (t *Turner[S]) complete(ctx context.Context, m events.Message) (events.Message, error) {
+	if t.o.Complete == nil || events.EntityOfFact(m.Subject) == "" {
+		return m, nil
+	}
+	e, err := events.Decode(m.Header, m.Data)
+	if err != nil {
+		return m, events.Errorf(events.CodeOf(err), "%s: read %s again: %w", t.o.Service, m.ID, err)
+	}
+	if e.Body, err = t.o.Complete(ctx, e.Body); err != nil {
+		return m, events.Errorf(events.CodeOf(err), "%s: complete %s: %w", t.o.Service, m.ID, err)
+	}
+	whole, err := e.Message()
+	if err != nil {
+		return m, err
+	}
+	if trace := m.Header[events.HeaderTrace]; trace != nil {
+		whole.Header[events.HeaderTrace] = trace
+	}
+	return whole, nil
 }
 
 // launch publishes what a turn has decided. late = older ones may be untold still, so nothing is known to be told up to here.

@@ -25,6 +25,8 @@ type TurnerOptions[S any] struct {
 	Ports   events.Ports
 	NewID   func() string // nonces
 	Replica string        // named in the launches of a Teller; may be empty
+
+	Complete func(ctx context.Context, b events.Body) (events.Body, error) // as in Options; may be nil
 }
 
 // Turner takes inputs into account, one entity at a time, synchronously: no goroutines, no clock. It keeps the documents
@@ -133,7 +135,9 @@ func (t *Turner[S]) try(ctx context.Context, entity string, inputs []events.Inpu
 	// What another replica decided is told first, so that the outbox holds one turn and order is kept. If that fails,
 	// the decision must not wait for it: the rest stays in the outbox, before ours. Its launches are on their way from
 	// there: they have an order of their own, and are looked for later.
-	_ = t.tell(ctx, e, true)
+	if err := t.tell(ctx, e, true); err != nil && e.crowded() {
+		return Outcome{}, false, events.Errorf(events.Unavailable, "%s %s: too much waits to be told: %w", t.o.Service, entity, err)
+	}
 
 	d, err := t.decide(ctx, entity, e, inputs, now)
 	if err != nil {
@@ -152,7 +156,7 @@ func (t *Turner[S]) try(ctx context.Context, entity string, inputs []events.Inpu
 		}
 		return d.out, false, nil
 	}
-	value, err := events.EncodeDocument(d.doc)
+	value, err := t.fit(entity, &d)
 	if err != nil {
 		return Outcome{}, false, err
 	}

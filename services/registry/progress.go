@@ -46,13 +46,14 @@ type stepped struct {
 	Generation events.Generation `json:"generation"`
 	Step       uint64            `json:"step"`
 	StepAt     time.Time         `json:"step_at"`
+	Still      events.Duration   `json:"still"`
 	Spec       struct {
 		Health events.Health `json:"health"`
 	} `json:"spec"`
 }
 
 func (s stepped) job() events.JobView {
-	return events.JobView{Job: s.Job, State: s.State, Generation: s.Generation, Step: s.Step, StepAt: s.StepAt, Spec: events.Spec{Health: s.Spec.Health}}
+	return events.JobView{Job: s.Job, State: s.State, Generation: s.Generation, Step: s.Step, StepAt: s.StepAt, Still: s.Still, Spec: events.Spec{Health: s.Spec.Health}}
 }
 
 // steps hears all agents.

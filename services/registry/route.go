@@ -14,7 +14,7 @@ import (
 func route(in events.Input, known func() []string, state func(string) (job.State, bool)) []string {
 	switch b := in.Body.(type) {
 	case events.JobSubmit:
-		return one(jobOf(events.Event{ID: in.ID, Source: in.Source, Body: b}))
+		return submitted(events.JobIDs(b.Spec.Name, in.Source, in.ID), in, state)
 	case events.JobScale:
 		return one(b.Job)
 	case events.JobStop:
@@ -61,6 +61,21 @@ func one(id events.JobID) []string {
 	return []string{string(id)}
 }
 
+// submitted is a route to the job that an event has submitted before, else to the first id that no other event's job has.
+func submitted(ids []events.JobID, in events.Input, state func(string) (job.State, bool)) []string {
+	free := ids[len(ids)-1]
+	for _, id := range slices.Backward(ids) {
+		s, ok := state(string(id))
+		switch {
+		case !ok || s.View.State == "": // of nobody, or it remembers a stop
+			free = id
+		case s.View.SubmittedBy(in.Source, in.ID):
+			return one(id)
+		}
+	}
+	return one(free)
+}
+
 // existing is a route to a job that has a document: signals must not make one.
 func existing(id events.JobID, state func(string) (job.State, bool)) []string {
 	if _, ok := state(string(id)); !ok {
@@ -100,8 +115,9 @@ func newRecords(b events.Buckets) *records {
 	return r
 }
 
-// follow watches the many records of which few change.
-func (k *records) follow(ctx context.Context, _ loop.Emit) error { return k.nodes.Follow(ctx) }
+// followNodes and followJobs watch the many records of which few change.
+func (k *records) followNodes(ctx context.Context, _ loop.Emit) error { return k.nodes.Follow(ctx) }
+func (k *records) followJobs(ctx context.Context, _ loop.Emit) error  { return k.jobs.Follow(ctx) }
 
 // reconcile takes in what the other judges show, in case a fact of theirs was missed. Views are whole, so repeating them
 // is harmless: the machine drops what it knows. Each carries the number of the last fact that it accounts for.
@@ -164,7 +180,7 @@ func places(row events.PlacementView, v events.JobView, number uint64, emit loop
 		emit(events.Input{Number: number, Body: events.PlacementSet{
 			Job: v.Job, Places: row.Places, Workers: row.Workers, Spec: v.Spec, Reason: row.Waiting,
 		}})
-	case row.Waiting != "":
+	case row.Waiting != "" && row.Waiting != v.Reason: // ten thousand may wait, and nothing is news to them
 		emit(events.Input{Number: number, Body: events.PlacementWaiting{Job: v.Job, Reason: row.Waiting, Need: row.Workers.Min}})
 	}
 }
@@ -176,7 +192,7 @@ func generations(r events.RoundView, v events.JobView, number uint64, emit loop.
 	}
 	if r.Generation > v.Generation {
 		// The times of the round are not in the view: an incident that ends with it is told without them.
-		emit(events.Input{Number: number, Body: events.RoundSealed{Job: r.Job, Generation: r.Generation, Members: r.Members, Cause: r.Cause}})
+		emit(events.Input{Number: number, Body: events.RoundSealed{Job: r.Job, Generation: r.Generation, Members: r.Members, Cause: r.Cause, NoProgress: r.NoProgress}})
 	}
 	if r.Proposed > max(r.Generation, v.Generation) {
 		emit(events.Input{Number: number, Body: events.RoundOpened{Job: r.Job, Proposed: r.Proposed, Expected: r.Expected, Cause: r.Cause}})
@@ -185,7 +201,7 @@ func generations(r events.RoundView, v events.JobView, number uint64, emit loop.
 
 // gathered makes the fact that says which nodes have come by themselves.
 func gathered(v events.JobView, g events.GatheringView) events.RoundGathered {
-	b := events.RoundGathered{Job: v.Job, Round: g.Round, Nodes: g.Participants, Workers: v.Spec.Workers, Closed: g.Closed, Reason: "as the rendezvous shows it"}
+	b := events.RoundGathered{Job: v.Job, Round: g.Round, Nodes: g.Participants, Workers: v.Spec.Workers, Closed: g.Closed, Abandoned: g.Abandoned, Reason: "as the rendezvous shows it"}
 	for _, n := range g.Placed {
 		for s := range v.Spec.Rendezvous.WorkersPerNode {
 			b.Places = append(b.Places, events.Place{Node: n, Slot: events.Slot(s)})

@@ -44,7 +44,7 @@ func New(o Options) (*Service, error) {
 		Reconcile: func(ctx context.Context, emit loop.Emit) error {
 			return known.reconcile(ctx, emit)
 		},
-		Beside:  []func(context.Context, loop.Emit) error{hear.records, hear.steps, hear.connection, hear.look, known.follow},
+		Beside:  []func(context.Context, loop.Emit) error{hear.records, hear.steps, hear.connection, hear.look, known.followNodes, known.followJobs},
 		Reject:  reject,
 		Observe: o.Observe,
 	})
@@ -59,7 +59,7 @@ func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }
 
 // reject makes the fact that tells a client why its command was refused before it reached a job.
 func reject(e events.Event, why error) (events.Fact, bool) {
-	b := events.JobRejected{Job: jobOf(e), Command: e.ID, Code: events.CodeOf(why), Findings: events.FindingsOf(why)}
+	b := events.JobRejected{Job: jobOf(e), Command: e.ID, Code: events.CodeOf(why), Findings: events.ReportOf(why)}
 	return events.Fact{Body: b, Entity: string(b.Job), Cause: e.ID, Trace: e.Trace}, true
 }
 

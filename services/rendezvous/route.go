@@ -116,8 +116,9 @@ func newRecords(p events.Ports) *records {
 	return r
 }
 
-// follow watches the many records of which few change.
-func (k *records) follow(ctx context.Context, _ loop.Emit) error { return k.nodes.Follow(ctx) }
+// followNodes and followJobs watch the many records of which few change.
+func (k *records) followNodes(ctx context.Context, _ loop.Emit) error { return k.nodes.Follow(ctx) }
+func (k *records) followJobs(ctx context.Context, _ loop.Emit) error  { return k.jobs.Follow(ctx) }
 
 // reconcile takes in what the other judges show, in case a fact of theirs was missed: lost nodes and ended jobs.
 func (k *records) reconcile(ctx context.Context, emit func(events.Input)) error {

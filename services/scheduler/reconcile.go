@@ -10,8 +10,9 @@ import (
 	"github.com/regroup-io/regroup/services/loop"
 )
 
-// follow watches the many records of which few change.
-func (s *Service) follow(ctx context.Context, _ loop.Emit) error { return s.nodes.Follow(ctx) }
+// followNodes and followJobs watch the many records of which few change.
+func (s *Service) followNodes(ctx context.Context, _ loop.Emit) error { return s.nodes.Follow(ctx) }
+func (s *Service) followJobs(ctx context.Context, _ loop.Emit) error  { return s.jobs.Follow(ctx) }
 
 // reconcile makes up facts from the other judges' records.
 func (s *Service) reconcile(ctx context.Context, emit loop.Emit) error {
@@ -42,16 +43,51 @@ func (s *Service) reconcile(ctx context.Context, emit loop.Emit) error {
 		if j.View.State == "" {
 			continue // it only remembers a stop whose submit has not come yet
 		}
-		_, placed := pool.Jobs[j.View.Job]
-		for _, in := range jobInputs(j, placed) {
+		row, known := pool.Jobs[j.View.Job]
+		delete(pool.Jobs, j.View.Job)
+		if known && settled(row, j.View) {
+			continue
+		}
+		for _, in := range jobInputs(j, known) {
 			emit(in)
 		}
-		delete(pool.Jobs, j.View.Job)
 	}
 	for _, id := range slices.Sorted(maps.Keys(pool.Jobs)) {
+		// What was read may lag behind, and a job that is taken for removed would wait for ever: the store itself is asked.
+		if _, _, err := s.jobs.Bucket.Load(ctx, string(id)); !errors.Is(err, events.ErrNotFound) {
+			continue
+		}
 		emit(events.Input{Body: events.JobStopped{JobEnd: events.JobEnd{Job: id, Reason: "there is no record of it any more"}}})
 	}
 	return nil
+}
+
+// settled tells whether the pool has all that the record of a job says: of ten thousand that wait nothing needs to be said again.
+func settled(row events.PlacementView, v events.JobHead) bool {
+	told := row.Waiting != "" || len(row.Places) > 0 // else it is known only from a fact that came before its submit
+	return told && row.Workers == v.Spec.Workers && !v.State.Terminal() && v.Open == nil && len(v.Incidents) == 0
+}
+
+// complete adds the specification to a placement: the registry's record has it.
+func (s *Service) complete(ctx context.Context, b events.Body) (events.Body, error) {
+	set, ok := b.(events.PlacementSet)
+	if !ok || set.Spec.Name != "" {
+		return b, nil
+	}
+	if r, ok := s.jobs.Known(string(set.Job)); ok && r.View.Spec.Name != "" {
+		set.Spec = r.View.Spec
+		return set, nil
+	}
+	stored, _, err := s.jobs.Bucket.Load(ctx, string(set.Job))
+	if err != nil {
+		return b, err
+	}
+	head, err := events.DecodeView[events.JobHead](stored)
+	if err != nil {
+		return b, err
+	}
+	set.Spec = head.Spec
+	return set, nil
 }
 
 // nodeInput is the one fact that says all about a node as it is on record.

@@ -49,7 +49,8 @@ func New(o Options) (*Service, error) {
 		}},
 		Route:     route,
 		Reconcile: s.reconcile,
-		Beside:    []func(context.Context, loop.Emit) error{s.follow},
+		Complete:  s.complete,
+		Beside:    []func(context.Context, loop.Emit) error{s.followNodes, s.followJobs},
 		Observe:   o.Observe,
 	})
 	return s, err

@@ -1,7 +1,10 @@
 package scheduler_test
 
 import (
+	"context"
+	"encoding/hex"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -137,6 +140,91 @@ func TestAJobWithoutARecordIsReleased(t *testing.T) {
 		wantPool(t, p, "demo-0001[node-a/0 node-a/1]")
 		time.Sleep(10 * time.Second)
 		wantPool(t, p, "")
+		stop()
+	})
+}
+
+// lagging are ports whose lists of jobs lack one that is there.
+func lagging(p events.Ports, job string) events.Ports {
+	p.Buckets = lists{p.Buckets, job}
+	return p
+}
+
+type lists struct {
+	events.Buckets
+	without string
+}
+
+func (l lists) Bucket(name string) events.Bucket {
+	if name != events.BucketJobs {
+		return l.Buckets.Bucket(name)
+	}
+	return list{l.Buckets.Bucket(name), l.without}
+}
+
+type list struct {
+	events.Bucket
+	without string
+}
+
+func (l list) Watch(ctx context.Context, fn func(string, []byte, uint64), listed func()) error {
+	return l.Bucket.Watch(ctx, func(key string, value []byte, revision uint64) {
+		if key != l.without {
+			fn(key, value, revision)
+		}
+	}, listed)
+}
+
+// A job that is missing in a list of the records is there all the same: taken for removed it would wait beside free slots for ever.
+func TestAJobThatAListMissesIsNotReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stop := start(t, lagging(bus.Client().Ports(), "demo-0001"))
+		synctest.Wait()
+		job := events.JobView{Job: "demo-0001", Spec: spec, State: events.JobIsWaiting}
+		looptest.Record(t, p, events.BucketJobs, "demo-0001", 1, job)
+		fact(t, p, "demo-0001", 1, events.JobSubmitted{Job: "demo-0001", Spec: spec})
+		time.Sleep(30 * time.Second)
+		fact(t, p, "node-a", 1, events.NodeJoined{NodeFact: node("node-a", 2)})
+		time.Sleep(time.Minute)
+		wantPool(t, p, "demo-0001[node-a/0 node-a/1]")
+		stop()
+	})
+}
+
+// Specifications of any length stop nobody's placement: they are not in the pool, and placement.set has them all the same.
+func TestLargeSpecificationsAreNotInThePool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stop := start(t, bus.Client().Ports())
+		synctest.Wait()
+		const jobs, length = 60, 100 << 10
+		text := make([]byte, length)
+		_, _ = rand.NewChaCha8([32]byte{1}).Read(text)
+		for i := range jobs {
+			id := fmt.Sprintf("large-%04d", i)
+			large := events.Spec{Name: "large", Command: []string{"train"}, Workers: events.Workers{Min: 1, Max: 1}, Env: map[string]string{"X": hex.EncodeToString(text) + id}}
+			looptest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: events.JobID(id), Spec: large, State: events.JobIsWaiting})
+			fact(t, p, id, 1, events.JobSubmitted{Job: events.JobID(id), Spec: large})
+			time.Sleep(time.Second)
+		}
+		fact(t, p, "node-a", 1, events.NodeJoined{NodeFact: node("node-a", 2)})
+		time.Sleep(time.Second)
+		stored, _, err := p.Buckets.Bucket(events.BucketPlacements).Load(t.Context(), events.PoolKey)
+		if err != nil || len(stored) > 16<<10 {
+			t.Errorf("the pool of %d jobs has %d bytes (%v)", jobs, len(stored), err)
+		}
+		placed := looptest.Told(t, p, func(e events.Event) string {
+			if set, ok := e.Body.(events.PlacementSet); ok && strings.HasSuffix(set.Spec.Env["X"], string(set.Job)) {
+				return string(set.Job)
+			}
+			return ""
+		}, events.FamilySubject(events.FamilyPlacement, "*"))
+		if got := strings.Join(strings.FieldsFunc(placed, func(r rune) bool { return r == ',' || r == ' ' }), " "); got != "large-0000 large-0001" {
+			t.Errorf("placed with their specifications: %q", got)
+		}
 		stop()
 	})
 }

@@ -90,6 +90,17 @@ type Assignment struct {
 	Peers      map[int]string `json:"peers,omitempty"` // addresses of the ring neighbours; WarmUp: of some holders
 	Trace      string         `json:"trace,omitempty"` // W3C traceparent of the incident
 	Cause      string         `json:"cause,omitempty"` // start, worker-failed, grow ...
+	Expect     *Expected      `json:"expect,omitempty"`
+}
+
+// Expected is, with WarmUp, the place that the newcomer will have if nothing else changes.
+type Expected struct {
+	Rank      int `json:"rank"`
+	World     int `json:"world"`
+	LocalRank int `json:"local_rank"`
+	LocalSize int `json:"local_size"`
+	CrossRank int `json:"cross_rank"`
+	CrossSize int `json:"cross_size"`
 }
 
 // Kinds of Change.

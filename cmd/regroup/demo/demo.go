@@ -156,6 +156,14 @@ func (d *demo) train(ctx context.Context, c *client.Client, worker string) (even
 	return v, errors.Join(err, f.failed())
 }
 
+// lost is a count, or that it is not known.
+func lost(i events.IncidentClosed) string {
+	if i.StepsLost == nil {
+		return "unknown"
+	}
+	return fmt.Sprint(*i.StepsLost)
+}
+
 // show prints the incidents with their phases and the timeline.
 func (d *demo) show(v events.JobView) error {
 	out := d.cmd.OutOrStdout()
@@ -166,7 +174,7 @@ func (d *demo) show(v events.JobView) error {
 		for _, x := range []float64{p.Notice, p.Abort, p.Judge, p.Regroup, p.Sync, p.FirstStep, i.TotalMS} {
 			row = append(row, fmt.Sprintf("%.1f", x))
 		}
-		rows = append(rows, append(row, fmt.Sprint(i.StepsLost)))
+		rows = append(rows, append(row, lost(i)))
 	}
 	fmt.Fprintf(out, "\nincidents (milliseconds)\n")
 	if err := screen.Table(out, d.palette, []string{"", "CAUSE", "GEN", "NOTICE", "ABORT", "JUDGE", "REGROUP", "SYNC", "FIRST STEP", "TOTAL", "STEPS LOST"}, rows); err != nil {

@@ -26,7 +26,11 @@ func samples(v events.JobView) string {
 	if s == nil {
 		return ""
 	}
-	return fmt.Sprintf("samples: %s of %d done, missing %d, repeated %d", screen.Plural(s.Epochs, "epoch"), s.PerEpoch, s.Missing, s.Repeated)
+	text := fmt.Sprintf("samples: %s of %d done, missing %d, repeated %d", screen.Plural(s.Epochs, "epoch"), s.PerEpoch, s.Missing, s.Repeated)
+	if s.Unproven {
+		text += " by their number; which ones is not checked in epochs of this size"
+	}
+	return text
 }
 
 // slowest names the worker that the others wait for, or is "".

@@ -28,7 +28,7 @@ func why(env command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		seen.Placement = pool.Jobs[v.Job]
+		seen.Placement, seen.Pool = pool.Jobs[v.Job], pool
 		if seen.Nodes, err = s.Nodes(ctx); err != nil {
 			return err
 		}

@@ -65,7 +65,7 @@ func running() events.JobView {
 		},
 		Incidents: []events.IncidentClosed{{
 			Job: mnist, Incident: 1, From: 1, To: 2, Cause: fault(), TotalMS: 41,
-			Phases: events.Phases{Notice: 4, Abort: 2, Judge: 6, Regroup: 11, FirstStep: 18}, StepsLost: 1, TraceID: events.TraceID(events.TraceOf(mnist, 1)),
+			Phases: events.Phases{Notice: 4, Abort: 2, Judge: 6, Regroup: 11, FirstStep: 18}, StepsLost: new(uint64(1)), TraceID: events.TraceID(events.TraceOf(mnist, 1)),
 		}},
 		Open: &events.IncidentOpened{Job: mnist, Incident: 2, From: 2, Cause: events.Cause{Kind: events.CauseGrow, Rank: -1}, Trace: events.TraceOf(mnist, 2)},
 	}

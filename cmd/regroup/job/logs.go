@@ -15,6 +15,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -190,7 +191,10 @@ func (t *tail) print(l client.Line) error {
 	case t.form.Is(command.Raw):
 		_, err = fmt.Fprintln(t.env.Out, l.Text)
 	case t.form.Is(command.JSONL):
-		err = json.NewEncoder(t.env.Out).Encode(l)
+		var b []byte
+		if b, err = json.Marshal(l); err == nil {
+			_, err = fmt.Fprintln(t.env.Out, string(visible.JSON(b)))
+		}
 	default:
 		_, err = fmt.Fprintln(t.env.Out, t.palette.Prefix(l.Place, l.Rank, l.Generation)+" "+l.Text)
 	}

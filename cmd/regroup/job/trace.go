@@ -8,6 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/waterfall"
 	"github.com/regroup-io/regroup/events"
 )
@@ -40,6 +41,9 @@ func trace(env command.Env) *cobra.Command {
 			if err != nil {
 				unreadable++ // any client may write spans; the others still tell the story
 				return nil   //nolint:nilerr // counted
+			}
+			if !s.Exact {
+				visible.All(&spans)
 			}
 			for _, span := range spans {
 				for i := range all {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/cmd/regroup/submit"
 	"github.com/regroup-io/regroup/events"
@@ -107,6 +109,8 @@ func (r *call) attached(ctx context.Context, spec events.Spec) error {
 	ctx, stop := boot.Interruptible(ctx, nil)
 	defer stop()
 	c := client.New(ports, "/client/run")
+	c.Warn = r.warn
+	c.Trace = client.Trace(os.Getenv)
 	job, err := c.Submit(ctx, spec)
 	if err != nil {
 		return err
@@ -146,6 +150,8 @@ func (r *call) local(parent context.Context, l *serve.Local, spec events.Spec) e
 		return err
 	}
 	c := client.New(l.Process.Ports, LocalSource)
+	c.Warn = r.warn
+	c.Trace = client.Trace(os.Getenv)
 	life, end := context.WithCancel(parent)
 	defer end()
 	g, life := errgroup.WithContext(life)
@@ -189,6 +195,11 @@ func (r *call) local(parent context.Context, l *serve.Local, spec events.Spec) e
 		return err
 	}
 	return Report(r.out, r.err, r.palette, v, r.json)
+}
+
+// warn tells of what was passed over because it cannot be read.
+func (r *call) warn(err error) {
+	fmt.Fprintln(r.err, "regroup: warning:", visible.Text(err.Error()))
 }
 
 func (r *call) watcher(c *client.Client, job events.JobID) *attend.Watcher {

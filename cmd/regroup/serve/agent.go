@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -70,10 +71,10 @@ func (a AgentConfig) Filled() AgentConfig {
 
 // NewAgent makes the agent of a node with real processes. Its state is kept in a folder of the node's own.
 func NewAgent(p *boot.Process, a AgentConfig, output func(agent.Line)) (*agent.Agent, error) {
-	return newAgent(p, a, nil, output)
+	return newAgent(p, a, nil, false, output)
 }
 
-func newAgent(p *boot.Process, a AgentConfig, join *agent.Joining, output func(agent.Line)) (*agent.Agent, error) {
+func newAgent(p *boot.Process, a AgentConfig, join *agent.Joining, yield bool, output func(agent.Line)) (*agent.Agent, error) {
 	a = a.Filled()
 	dir := filepath.Join(p.Config.StateDir, "agents", a.Node)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -85,7 +86,7 @@ func newAgent(p *boot.Process, a AgentConfig, join *agent.Joining, output func(a
 	}
 	return agent.New(agent.Options{
 		Node: events.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, StateDir: dir,
-		Ports: p.Ports, Driver: driver, Join: join, Config: agent.Config{
+		Ports: p.Ports, Driver: driver, Join: join, Yield: yield, Config: agent.Config{
 			Heartbeat: a.Heartbeat, DepartWithin: a.DepartWithin, PreemptFile: a.PreemptFile, PreemptURL: a.PreemptURL,
 		},
 		Output: output, Observe: p.Recorder.Record, Logger: p.Logger.With("node", a.Node),
@@ -116,9 +117,9 @@ comes first creates the job. The agent then ends with the job's outcome, or leav
 			if join.Run == "" && len(args) > 0 {
 				return events.Errorf(events.Invalid, "a command without a job: name it with --join-job")
 			}
-			var run *agent.Agent
+			var current atomic.Pointer[agent.Agent]
 			ctx, stop := boot.Interruptible(cmd.Context(), func() {
-				if run != nil {
+				if run := current.Load(); run != nil {
 					run.Kill()
 				}
 			})
@@ -132,18 +133,26 @@ comes first creates the job. The agent then ends with the job's outcome, or leav
 				return err
 			}
 			if join.Run != "" {
-				return joinJob(ctx, p, *a, join, args, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(a *agent.Agent) { run = a })
+				return joinJob(ctx, p, *a, join, args, cmd.OutOrStdout(), cmd.ErrOrStderr(), current.Store)
 			}
-			if run, err = NewAgent(p, *a, nil); err != nil {
-				return err
-			}
-			off, err := a.Heed(run)
-			if err != nil {
-				return err
-			}
-			defer off()
-			p.Logger.Info("agent runs", "node", a.Filled().Node, "slots", a.Filled().Slots, "incarnation", string(run.Incarnation()))
-			return withHealth(ctx, p, func(ctx context.Context) error { return run.Run(ctx) })
+			return withHealth(ctx, p, func(ctx context.Context) error {
+				return agent.Lives(ctx, func(after bool) (func(context.Context) error, error) {
+					run, err := newAgent(p, *a, nil, after, nil)
+					if err != nil {
+						return nil, err
+					}
+					off, err := a.Heed(run)
+					if err != nil {
+						return nil, err
+					}
+					current.Store(run)
+					p.Logger.Info("agent runs", "node", a.Filled().Node, "slots", a.Filled().Slots, "incarnation", string(run.Incarnation()))
+					return func(ctx context.Context) error {
+						defer off()
+						return run.Run(ctx)
+					}, nil
+				})
+			})
 		},
 	}
 	a.Flags(cmd.Flags())

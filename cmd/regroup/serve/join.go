@@ -16,6 +16,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -37,7 +38,7 @@ func joinedJob(ctx context.Context, c *client.Client, j *jobflags.Join, args []s
 		job, err := c.SubmitOnce(ctx, joinEvent(j.Run), spec)
 		return &agent.Joining{Job: job, Spec: spec}, err
 	}
-	v, err := c.Job(ctx, string(events.JobIDFrom(j.Run, joinSource, joinEvent(j.Run))))
+	v, err := c.Submitted(ctx, j.Run, joinEvent(j.Run))
 	if events.CodeOf(err) == events.NotFound {
 		v, err = c.Job(ctx, j.Run)
 	}
@@ -63,7 +64,7 @@ func joinJob(ctx context.Context, p *boot.Process, a AgentConfig, j *jobflags.Jo
 	}
 	say := &sayer{to: errs, job: join.Job}
 	join.Told = say.standing
-	run, err := newAgent(p, a, join, func(l agent.Line) { say.line(out, l) })
+	run, err := newAgent(p, a, join, false, func(l agent.Line) { say.line(out, l) })
 	if err != nil {
 		return err
 	}
@@ -89,14 +90,14 @@ func (s *sayer) say(format string, args ...any) {
 	defer s.mu.Unlock()
 	if text != s.last {
 		s.last = text
-		fmt.Fprintf(s.to, "%s: %s\n", s.job, text)
+		fmt.Fprintf(s.to, "%s: %s\n", s.job, visible.Text(text))
 	}
 }
 
 func (s *sayer) line(out io.Writer, l agent.Line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fmt.Fprintln(out, l.Prefix(), l.Text)
+	fmt.Fprintln(out, l.Prefix(), visible.Text(l.Text))
 }
 
 func (s *sayer) standing(n events.NodeStanding) {

@@ -12,9 +12,9 @@ func (t *turn) listed(b events.Listed) {
 	if v.State == "" {
 		return
 	}
-	offers, excluded := v.Offers(), v.Excluded
+	offers, excluded, order := v.Offers(), v.Excluded, v.Order
 	t.allow(b)
-	if !t.s.alive() || (v.Offers() == offers && (v.Excluded == "") == (excluded == "")) {
+	if !t.s.alive() || (v.Offers() == offers && (v.Excluded == "") == (excluded == "") && v.Order == order) {
 		return // nothing that anybody acts on; of a node that is gone its next hello tells
 	}
 	f := t.fact()
@@ -23,6 +23,8 @@ func (t *turn) listed(b events.Listed) {
 		f.Reason = "may not be used: " + v.Excluded
 	case excluded != "":
 		f.Reason = "may be used again"
+	case v.Offers() == offers && v.Order > 0:
+		f.Reason = fmt.Sprintf("is number %d of the host list", v.Order)
 	default:
 		f.Reason = fmt.Sprintf("%d of its %d slots may be used", v.Offers(), v.Slots)
 	}
@@ -32,7 +34,7 @@ func (t *turn) listed(b events.Listed) {
 // allow writes down what the host list says.
 func (t *turn) allow(b events.Listed) {
 	v := &t.s.View
-	v.Excluded, v.Cap = b.Excluded, nil
+	v.Excluded, v.Cap, v.Order = b.Excluded, nil, b.Order
 	if b.Slots != nil {
 		slots := *b.Slots
 		v.Cap = &slots

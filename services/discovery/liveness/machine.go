@@ -116,6 +116,10 @@ func (t *turn) hello(b events.NodeHello) {
 		t.refuse(events.Fenced, "incarnation %s of node %s has said goodbye: come back as a new one", b.Incarnation, v.Node)
 		return
 	}
+	if b.Yield && b.Incarnation != v.Incarnation && t.s.alive() {
+		t.refuse(events.Conflict, "node %s has a living agent, %s: this one waits until it is gone, or needs another name (--node)", v.Node, v.Incarnation)
+		return
+	}
 	t.d.Reply = welcome(v.Node, b.Crowd)
 	t.expire()
 	if b.Listed != nil && !t.s.alive() {
@@ -278,7 +282,7 @@ func (t *turn) lost() {
 		t.flapped()
 	}
 	t.d.Spans = append(t.d.Spans, events.Span{
-		Service: events.ServiceDiscovery, Name: "node.lost", Parent: t.in.Trace, Start: t.now, End: t.now, Error: v.Reason,
+		Service: events.ServiceDiscovery, Name: "node.lost", Self: events.NodeTrace(v.Node, v.Incarnation), Start: t.now, End: t.now, Error: v.Reason,
 		Attributes: map[string]string{"node": string(v.Node), "incarnation": string(v.Incarnation)},
 	})
 }

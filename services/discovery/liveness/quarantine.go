@@ -13,6 +13,9 @@ import (
 // keepCharged is how many charged lives a node remembers, so that each counts once.
 const keepCharged = 64
 
+// slotReason is how many bytes say why a slot is out: every fact about the node carries those of all of its slots.
+const slotReason = 160
+
 // Rules are the figures of quarantine. A first quarantine lasts First, each one after it twice as long as the last, at
 // most Most; every clean Decay takes one doubling back.
 type Rules struct {
@@ -253,6 +256,7 @@ func (t *turn) quarantine(q events.Quarantine) {
 // bench keeps a slot out, instead of an earlier quarantine if there is one.
 func (t *turn) bench(slot events.Slot, q events.Quarantine) {
 	v := &t.s.View
+	q.Reason = events.Shorten(q.Reason, slotReason)
 	v.Benched = slices.Clone(v.Benched)
 	if i := t.benched(slot); i >= 0 {
 		v.Benched[i].Quarantine = q

@@ -42,7 +42,11 @@ func (a *Ages) Know(v events.JobView, now time.Time) {
 	}
 	j := a.jobs[v.Job]
 	if j == nil || j.generation != v.Generation {
-		j = &age{generation: v.Generation, moved: now, stored: v.Step, storedAt: v.StepAt}
+		still := v.Still.D()
+		if j == nil {
+			still = 0 // a replica that has just begun has not heard those before
+		}
+		j = &age{generation: v.Generation, moved: now.Add(-still), stored: v.Step, storedAt: v.StepAt}
 		if a.jobs == nil {
 			a.jobs = map[events.JobID]*age{}
 		}

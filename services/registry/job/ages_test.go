@@ -28,6 +28,8 @@ func TestAges(t *testing.T) {
 	finishing := record(1, 1, 10*time.Second)
 	finishing.State = events.JobIsFinishing
 	stored := record(1, 9, 10*time.Second)
+	after := record(2, 1, 10*time.Second) // a generation that was lost after 3 s without a step
+	after.Still = events.Duration(3 * time.Second)
 	for _, c := range []struct {
 		name string
 		with events.JobView
@@ -42,6 +44,8 @@ func TestAges(t *testing.T) {
 		{"a step twice", record(1, 1, 10*time.Second), does{"4s": step(1, 2), "9s": step(1, 2)}, " step2@4s step2@9s still@14s still@24s"},
 		{"a step of another generation", record(1, 1, 10*time.Second), does{"8s": step(2, 2)}, " still@10s still@20s"},
 		{"a new generation gets a full grace", record(1, 1, 10*time.Second), does{"8s": know(record(2, 1, 10*time.Second))}, " still@18s"},
+		{"a new generation goes on with the time of those without a step", record(1, 1, 10*time.Second), does{"8s": know(after)}, " still@15s"},
+		{"a replica that begins has not heard those before", after, nil, " still@10s still@20s"},
 		{"another replica has heard more", record(1, 1, 10*time.Second), does{"8s": know(stored)}, " still@18s"},
 		{"the record is forgotten", record(1, 1, 10*time.Second), does{"8s": func(a *job.Ages, _ time.Time) { a.Forget(demo) }}, ""},
 		{"it ends", record(1, 1, 10*time.Second), does{"8s": know(finishing)}, ""},

@@ -7,10 +7,14 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// submit accepts the job or refuses it with everything that is wrong with its spec. The id of a job is made from the
-// submitting event, so a second submit of the same id is the same one: it is answered by what is known.
+// submit accepts the job or refuses it with everything that is wrong with its spec. The same event submits the same job, which is
+// answered by what is known; that of another event, which came here before its own place was known to be taken, has to be
+// brought elsewhere.
 func (t *turn) submit(c events.JobSubmit) {
 	if t.known() {
+		if !t.View.SubmittedBy(t.in.Source, t.in.ID) {
+			t.d.Refusal = events.Errorf(events.Conflict, "%s is the job of another event", t.View.Job)
+		}
 		return
 	}
 	spec := c.Spec.WithDefaults()
@@ -19,8 +23,9 @@ func (t *turn) submit(c events.JobSubmit) {
 		return
 	}
 	v := &t.View
-	v.Spec, v.By, v.Submitted = spec, t.in.Source, t.now
+	v.Spec, v.By, v.Origin, v.Submitted = spec, t.in.Source, events.Origin(t.in.Source, t.in.ID), t.now
 	v.State, v.Reason = events.JobIsWaiting, "waits for the scheduler"
+	t.Client = events.OwnTrace(t.in.Trace, v.Job)
 	if spec.External() {
 		v.Reason = fmt.Sprintf("waits for %d to %d nodes to join it by themselves", spec.Rendezvous.Nodes.Min, spec.Rendezvous.Nodes.Max)
 	}
@@ -30,7 +35,12 @@ func (t *turn) submit(c events.JobSubmit) {
 		Body:  events.JobSubmitted{Job: v.Job, Spec: spec, By: v.By},
 		Cause: t.in.ID, Trace: events.JobTrace(v.Job),
 	})
-	t.span(events.Span{Name: "accept job.submit", Parent: events.JobTrace(v.Job), Start: t.now, End: t.now})
+	accept := events.Span{Name: "accept job.submit", Parent: events.JobTrace(v.Job), Start: t.now, End: t.now}
+	if t.Client != "" {
+		accept.Links = []string{t.Client}
+		t.span(events.Span{Name: "accept job.submit", Parent: t.Client, Start: t.now, End: t.now, Links: []string{events.JobTrace(v.Job)}})
+	}
+	t.span(accept)
 	if t.Stop != nil {
 		t.end(events.JobHasStopped, "", t.Stop.Reason+" (the stop came before the submit)")
 	}

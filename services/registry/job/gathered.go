@@ -19,6 +19,10 @@ func (t *turn) gathered(b events.RoundGathered) {
 	have := fmt.Sprintf("%d of at least %d nodes", len(b.Nodes), t.View.Spec.Rendezvous.Nodes.Min)
 	switch t.View.State {
 	case events.JobIsWaiting:
+		if b.Abandoned {
+			t.end(events.JobHasFailed, events.Unavailable, "no generation began: "+b.Reason)
+			return
+		}
 		t.end(events.JobHasStopped, "", "the rendezvous was closed before a generation began: "+have+" had come")
 	case events.JobIsRunning:
 		t.end(events.JobHasFailed, events.Unavailable, "the rendezvous is closed and only "+have+" are left: "+b.Reason)

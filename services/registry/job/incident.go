@@ -15,16 +15,19 @@ type Incident struct {
 	Since  time.Time         `json:"since"`             // its beginning, or that of its newest attempt to regroup
 	LostMS float64           `json:"lost_ms,omitempty"` // spent on attempts that broke before a good step
 	Broken events.Generation `json:"broken,omitempty"`  // newest generation counted in LostMS
+	Again  *Again            `json:"again,omitempty"`   // restart recovery: the processes run, and have reported no step yet
 }
 
 // broke takes in that the current generation is over: the incident opens, or the open one begins another attempt.
 func (t *turn) broke(c events.Cause) {
+	t.standsStill()
 	t.Broken = max(t.Broken, t.View.Generation)
 	i := t.Incident
 	if i == nil {
 		t.open(c)
 		return
 	}
+	i.Again = nil
 	if g := t.View.Generation; g > t.View.Open.From && g > i.Broken {
 		i.LostMS += max(0, events.Milliseconds(t.now.Sub(i.Since)))
 		i.Since, i.Broken = t.now, g
@@ -58,7 +61,12 @@ func (t *turn) learn(c events.Cause) {
 }
 
 // close ends the incident: the generation of b makes steps.
-func (t *turn) close(b events.WorkerReady) {
+func (t *turn) close(b events.WorkerReady, atLeast bool) {
+	t.closed(events.IncidentClosed{To: b.Generation, Phases: t.phasesOf(b), StepsLost: &b.Lost, AtLeast: atLeast}, t.now)
+}
+
+// phasesOf divides the open incident, with the attempts before the generation of b.
+func (t *turn) phasesOf(b events.WorkerReady) events.Phases {
 	var seal Timing
 	for _, s := range t.Timing {
 		if s.Generation == b.Generation {
@@ -73,7 +81,7 @@ func (t *turn) close(b events.WorkerReady) {
 	}
 	p := phases(seal, b, sinceSeal)
 	p.Judge += t.Incident.LostMS
-	t.closed(b.Generation, p, b.Lost)
+	return p
 }
 
 // phases divides the time from the fault to the first good step into parts that do not overlap. Three clocks measured it:
@@ -103,25 +111,34 @@ func phases(seal Timing, b events.WorkerReady, sinceSeal float64) events.Phases 
 	return p
 }
 
-// giveUp ends an open incident because the job ends. All of its time counts as the judge's.
+// giveUp ends an open incident because the job ends. All of its time counts as the judge's. Processes that ran again, and did not
+// fail, did so from their start.
 func (t *turn) giveUp() {
-	if t.View.Open != nil {
-		lasted := t.Incident.LostMS + max(0, events.Milliseconds(t.now.Sub(t.Incident.Since)))
-		t.closed(0, events.Phases{Judge: lasted}, 0)
+	if t.View.Open == nil {
+		return
 	}
+	if a := t.Incident.Again; a != nil && a.Generation > t.Broken && t.View.State != events.JobHasFailed {
+		t.closed(events.IncidentClosed{To: a.Generation, Phases: a.Phases, Started: true}, a.At)
+		return
+	}
+	lasted := t.Incident.LostMS + max(0, events.Milliseconds(t.now.Sub(t.Incident.Since)))
+	c := events.IncidentClosed{Phases: events.Phases{Judge: lasted}}
+	if t.inProcess() && t.View.Open.Cause.Kind.Planned() {
+		c.StepsLost = new(uint64) // it trained on until its end
+	}
+	t.closed(c, t.now)
 }
 
-func (t *turn) closed(to events.Generation, p events.Phases, lost uint64) {
+// closed completes what is said about the end of the open incident, and when it was, and tells it.
+func (t *turn) closed(c events.IncidentClosed, at time.Time) {
 	o := t.View.Open
-	c := events.IncidentClosed{
-		Job: o.Job, Incident: o.Incident, From: o.From, To: to, Cause: o.Cause, Phases: p,
-		TotalMS: p.Sum(), StepsLost: lost, TraceID: events.TraceID(o.Trace),
-	}
+	c.Job, c.Incident, c.From, c.Cause = o.Job, o.Incident, o.From, o.Cause
+	c.TotalMS, c.TraceID = c.Phases.Sum(), events.TraceID(o.Trace)
 	t.View.Incidents = append(t.View.Incidents, c)
 	if over := len(t.View.Incidents) - incidentsKept; over > 0 {
 		t.View.Incidents = slices.Clone(t.View.Incidents[over:])
 	}
 	t.tell(c)
-	t.incidentSpan(c, o.Trace)
+	t.incidentSpan(c, o.Trace, at)
 	t.View.Open, t.Incident = nil, nil
 }

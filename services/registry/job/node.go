@@ -33,7 +33,7 @@ func (t *turn) nodeJoined(b events.NodeJoined) {
 	}
 	parted := func(w *events.WorkerView) bool { return slices.Contains(b.Parted, w.Agent) }
 	t.gone(b.Node, ending{why: fmt.Sprintf("its agent on %s has left", b.Node), planned: true, spared: true}, parted)
-	t.gone(b.Node, ending{why: fmt.Sprintf("its agent on %s was restarted", b.Node)}, func(w *events.WorkerView) bool {
+	t.gone(b.Node, ending{why: fmt.Sprintf("its agent on %s was restarted", b.Node), by: b.Incarnation}, func(w *events.WorkerView) bool {
 		return w.Agent != "" && w.Agent < b.Incarnation && !parted(w)
 	})
 }
@@ -126,8 +126,9 @@ func (t *turn) nodeGone(b events.NodeFact, planned bool) {
 // ending is how an agent's life ended.
 type ending struct {
 	why     string
-	planned bool // it has left
-	spared  bool // its end was announced, at least: nobody is charged for what it took along
+	planned bool               // it has left
+	spared  bool               // its end was announced, at least: nobody is charged for what it took along
+	by      events.Incarnation // the agent that has taken its place, if one has
 }
 
 // gone loses the workers of a node that belong to the agents that theirs tells. One node is one fault: it is charged once,
@@ -173,13 +174,19 @@ func (t *turn) gone(node events.NodeID, how ending, theirs func(*events.WorkerVi
 		t.broke(cause)
 	}
 	if len(lost) > 0 && !how.planned {
-		t.nodeSpan(node, why)
+		t.nodeSpan(node, lost[0].Agent, why)
 	}
 	paid := slices.ContainsFunc(lost, func(w *events.WorkerView) bool { return t.Notes[w.Place.String()].Charged == w.Incarnation })
+	paid = paid || (how.by != "" && t.Nodes[node].Restarted == how.by)
 	if first != nil && !paid && !how.spared {
 		g := events.Generation(0)
 		if members > 0 {
 			g = t.View.Generation
+		}
+		if how.by != "" {
+			n := t.Nodes[node]
+			n.Restarted = how.by
+			t.Nodes[node] = n
 		}
 		if !t.charge(first, g, t.silentFault(events.ChargeLost, members > 0)) {
 			return

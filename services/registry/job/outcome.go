@@ -10,7 +10,7 @@ import (
 // graceBy is when a finishing job's last workers are told to stop, later when they are given up, and last when the report
 // of the result is; zero = no such wait.
 func (s State) graceBy() time.Time {
-	if s.View.State != events.JobIsFinishing {
+	if s.View.State != events.JobIsFinishing || s.afterwards() {
 		return time.Time{}
 	}
 	by := s.Finish.Since.Add(s.View.Spec.Stop.Grace.D())
@@ -21,6 +21,22 @@ func (s State) graceBy() time.Time {
 		by = s.Finish.ReportBy
 	}
 	return by
+}
+
+// afterwards tells whether all workers that still run have said that they are done: what they do now, like saving a model, takes
+// as long as it takes.
+func (s State) afterwards() bool {
+	running := 0
+	for i := range s.View.Workers {
+		switch w := &s.View.Workers[i]; {
+		case Ended(w.State):
+		case w.State != events.WorkerIsDone:
+			return false
+		default:
+			running++
+		}
+	}
+	return running > 0 && s.Finish.Stopped.IsZero()
 }
 
 // outcome ends the job if its workers, or the time, have decided it. It looks at the whole state, after every input.
@@ -58,7 +74,8 @@ func (t *turn) finished() {
 			running++
 		}
 	}
-	overdue := !t.now.Before(t.graceBy())
+	by := t.graceBy()
+	overdue := !by.IsZero() && !t.now.Before(by)
 	switch {
 	// The seal of the generation that is done may still be on its way: it says whom to wait for.
 	case (running > 0 || t.View.Generation < t.Finish.In) && !overdue:

@@ -84,6 +84,14 @@ var outcomes = []struct {
 	{"any program: all exit 0", "restart", "0", "", "exit a/0=w1 g=1; exit b/0=w2 g=1", events.JobHasSucceed, ""},
 	{"any program: one exits 0, the other runs on", "restart", "0", "", "exit a/0=w1 g=1; wait 24h", events.JobIsRunning, ""},
 	{
+		"any program: it fails as it begins, by an error that is in the program", "restart", "20", "",
+		"exit a/0=w1 g=1 code=1 says=NameError:_name_'x'_is_not_defined; exit b/0=w2 g=1 code=1 says=NameError:_name_'x'_is_not_defined", events.JobHasFailed, events.Invalid,
+	},
+	{
+		"any program: it fails as it begins, by an error that may pass", "restart", "20", "",
+		"exit a/0=w1 g=1 code=1 says=ConnectionRefusedError:_refused; exit b/0=w2 g=1 code=1 says=ConnectionRefusedError:_refused", events.JobIsRunning, "",
+	},
+	{
 		"any program: one exits 0, the other fails, within the budget", "restart", "1", "",
 		"exit a/0=w1 g=1; exit b/0=w2 g=1 code=1", events.JobIsRunning, "",
 	},

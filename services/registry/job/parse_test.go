@@ -124,7 +124,7 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 		}
 		return set, number
 	case "gathered":
-		g := events.RoundGathered{Job: demo, Reason: a.text("reason"), Closed: a.has("closed")}
+		g := events.RoundGathered{Job: demo, Reason: a.text("reason"), Closed: a.has("closed"), Abandoned: a.has("abandoned")}
 		for _, p := range a.rest {
 			if strings.Contains(p, "/") {
 				g.Places = append(g.Places, place(t, p))
@@ -163,8 +163,11 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 	case "done":
 		return events.WorkerDone{WorkerRef: a.ref(), Step: uint64(a.num("step"))}, 0
 	case "exit":
-		e := events.WorkerExited{WorkerRef: a.ref(), ExitCode: int(a.num("code")), Done: a.has("done"), Asked: a.has("asked"), Step: uint64(a.num("step")), Detail: a.text("how"), Signal: a.named["signal"], OOM: a.has("oom"), Departing: a.has("departing")}
+		e := events.WorkerExited{WorkerRef: a.ref(), ExitCode: int(a.num("code")), Done: a.has("done"), Asked: a.has("asked"), Step: uint64(a.num("step")), Detail: a.text("how"), Signal: a.named["signal"], OOM: a.has("oom"), Departing: a.has("departing"), Orphaned: a.has("orphaned")}
 		e.Commit = a.commit(e.Generation)
+		if says := a.text("says"); says != "" {
+			e.Lines = strings.Split(says, "|")
+		}
 		if e.Detail == "" {
 			e.Detail = "exit code " + strconv.Itoa(e.ExitCode)
 		}
@@ -218,7 +221,7 @@ func (a args) seal() events.RoundSealed {
 	g, _ := strconv.Atoi(a.rest[0])
 	b := events.RoundSealed{
 		Job: demo, Generation: events.Generation(g), Cause: a.cause(), From: events.Generation(a.num("from")),
-		NoticeMS: a.num("notice"), JudgeMS: a.num("judge"),
+		NoticeMS: a.num("notice"), JudgeMS: a.num("judge"), NoProgress: int(a.num("noprogress")),
 	}
 	for i, r := range a.rest[1:] {
 		ref := life(a.t, r)

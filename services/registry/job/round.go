@@ -109,6 +109,9 @@ func (t *turn) sealed(b events.RoundSealed) {
 	t.listen(b)
 	t.prune()
 	t.hung(prev)
+	if t.live() {
+		t.noProgress(b, prev)
+	}
 	if !t.live() {
 		return
 	}
@@ -155,15 +158,19 @@ func (t *turn) seat(m events.Member) {
 	if w.State == events.WorkerIsStarting || (w.State == events.WorkerIsReady && w.Generation < t.View.Generation) {
 		w.State = events.WorkerIsRunning
 	}
+	if w.State == events.WorkerHasFailed && t.Notes[m.Place.String()].Charged == w.Incarnation {
+		t.Charged = max(t.Charged, t.View.Generation) // what breaks this generation was charged before it was known to be in it
+	}
 	w.Generation, w.Rank, w.Attempt = t.View.Generation, m.Rank, max(w.Attempt, m.Attempt)
 	t.note(m.Place, func(n *Note) { n.Behind = time.Time{} })
 }
 
-// good takes in that rank 0 made a good step in a generation: the start or the incident is over.
+// good takes in that a generation made a good step: the start or the incident is over. Under restart recovery the processes
+// have only started if no step is said.
 func (t *turn) good(b events.WorkerReady) {
 	g := b.Generation
 	if g > t.View.Generation {
-		if t.Early == nil || g > t.Early.Generation {
+		if e := t.Early; e == nil || g > e.Generation || (g == e.Generation && e.Step == 0) {
 			t.Early = &b
 		}
 		return
@@ -177,21 +184,29 @@ func (t *turn) good(b events.WorkerReady) {
 		}
 	}
 	if g <= t.LastGood {
+		if !t.inProcess() && g == t.View.Generation && b.Step > 0 {
+			t.makesSteps(b)
+		}
 		return
 	}
-	first := t.LastGood == 0
-	t.LastGood = g
-	if b.Step > 0 {
+	first, atLeast := t.LastGood == 0, false
+	t.LastGood, t.View.Still = g, 0
+	if b.Step > 0 && t.inProcess() {
 		if !first && !b.Survivor && t.View.Step >= b.Step { // it cannot know what others had made before it
-			b.Lost = max(b.Lost, t.View.Step-b.Step+1)
+			b.Lost, atLeast = max(b.Lost, t.View.Step-b.Step+1), true
 		}
 		t.step(g, b.Step)
 	}
 	if first {
 		t.startSpan(g)
 	}
-	if t.View.Open != nil && g > t.View.Open.From {
-		t.close(b)
+	switch {
+	case !t.inProcess() && b.Step > 0:
+		t.makesSteps(b)
+	case !t.inProcess():
+		t.startedAgain(b)
+	case t.View.Open != nil && g > t.View.Open.From:
+		t.close(b, atLeast)
 	}
 	if next != nil && t.View.State == events.JobIsRunning {
 		t.open(next.Cause) // it is broken already

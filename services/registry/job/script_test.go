@@ -27,7 +27,11 @@ type world struct {
 	now   time.Time
 	n     int
 	facts []events.Body
+	trace string // of the next input, if it is not what is derived
 }
+
+// clientTrace is that of a client who has one of its own.
+const clientTrace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 func newWorld() *world {
 	return &world{s: job.Machine{}.New(string(demo)), now: epoch}
@@ -40,6 +44,9 @@ func (w *world) step(t testing.TB, b events.Body, number uint64) events.Decision
 	in := events.Input{ID: "in" + strconv.Itoa(w.n), Source: "/test", Number: number, Trace: events.JobTrace(demo), Body: b}
 	if w.s.LastGood > 0 { // as the rendezvous and the agents derive it
 		in.Trace = events.TraceOf(demo, w.s.LastGood)
+	}
+	if w.trace != "" {
+		in.Trace, w.trace = w.trace, ""
 	}
 	var d events.Decision
 	w.s, d = w.m.Step(w.s, in, w.now)
@@ -91,6 +98,9 @@ func play(t *testing.T, script string) string {
 				w.wait(t, d, func(d events.Decision) { show(&out, d) })
 			} else {
 				body, number := parse(t, words)
+				if slices.Contains(words, "client") {
+					w.trace = clientTrace
+				}
 				show(&out, w.step(t, body, number))
 			}
 			fmt.Fprintln(&out, status(w.s.View))
@@ -120,7 +130,11 @@ func show(out *strings.Builder, d events.Decision) {
 		fmt.Fprintf(out, "refused, %s: %s\n", events.CodeOf(d.Refusal), strings.ReplaceAll(d.Refusal.Error(), "\n", " | "))
 	}
 	for _, s := range d.Spans {
-		fmt.Fprintf(out, "span %q %s %s\n", s.Name, s.End.Sub(s.Start), under(s))
+		fmt.Fprintf(out, "span %q %s %s", s.Name, s.End.Sub(s.Start), under(s))
+		for _, l := range s.Links {
+			fmt.Fprintf(out, ", leads to %s", strings.TrimPrefix(under(events.Span{Parent: l}), "in "))
+		}
+		fmt.Fprintln(out)
 	}
 	if d.Forget {
 		fmt.Fprintln(out, "(forgotten)")
@@ -129,7 +143,14 @@ func show(out *strings.Builder, d events.Decision) {
 
 // under says to which trace a span belongs.
 func under(s events.Span) string {
-	at := map[string]string{events.JobTrace(demo): "the start"}
+	at := map[string]string{
+		events.JobTrace(demo): "the start", clientTrace: "the client's own",
+	}
+	for _, node := range []events.NodeID{"a", "b", "c"} {
+		for _, life := range []events.Incarnation{"A0", "A1", "A2", "A3", "B1", "B2"} {
+			at[events.NodeTrace(node, life)] = fmt.Sprintf("the loss of %s under %s", node, life)
+		}
+	}
 	for g := range events.Generation(10) {
 		at[events.TraceOf(demo, g)] = "the incident after " + g.String()
 	}

@@ -39,9 +39,9 @@ func (t *turn) exitSpan(b events.WorkerExited) {
 	})
 }
 
-// nodeSpan draws that the loss of a node was heard. It belongs to the incident, or to the start if nothing was good yet:
-// the fact about a node is in no job's trace.
-func (t *turn) nodeSpan(node events.NodeID, why string) {
+// nodeSpan draws that a node was lost, as discovery said, and that this was heard. Both belong to the incident, or to the start if
+// nothing was good yet; discovery cannot draw it there, as it knows of no jobs.
+func (t *turn) nodeSpan(node events.NodeID, life events.Incarnation, why string) {
 	parent := events.JobTrace(t.View.Job)
 	if t.LastGood > 0 {
 		parent = events.TraceOf(t.View.Job, t.LastGood)
@@ -49,6 +49,18 @@ func (t *turn) nodeSpan(node events.NodeID, why string) {
 	if t.View.Open != nil {
 		parent = t.View.Open.Trace
 	}
+	said := t.now
+	if at := t.in.Time; !at.IsZero() && at.Before(said) {
+		said = at
+	}
+	verdict := events.Span{
+		Service: events.ServiceDiscovery, Name: "node.lost", Parent: parent, Start: said, End: said, Error: why,
+		Attributes: map[string]string{attrJob: string(t.View.Job), attrNode: string(node)},
+	}
+	if life != "" {
+		verdict.Links = []string{events.NodeTrace(node, life)}
+	}
+	t.d.Spans = append(t.d.Spans, verdict)
 	t.span(events.Span{
 		Name: "process node.lost", Parent: parent, Start: t.now, End: t.now, Error: why,
 		Attributes: map[string]string{attrGeneration: number(t.View.Generation), attrNode: string(node)},
@@ -66,19 +78,29 @@ func (t *turn) verdictSpan(kind string, w *events.WorkerView) {
 	}})
 }
 
-// startSpan draws the root of a job's start: submit to first good step.
+// startSpan draws the root of a job's start: submit to first good step. Whoever submitted it within a trace of its own finds it there too.
 func (t *turn) startSpan(g events.Generation) {
-	t.span(events.Span{
+	start := events.Span{
 		Name: "job start", Self: events.JobTrace(t.View.Job), Start: t.View.Submitted, End: t.now,
 		Attributes: map[string]string{attrGeneration: number(g)},
-	})
+	}
+	if t.Client != "" {
+		start.Links = []string{t.Client}
+	}
+	t.span(start)
+	if t.Client != "" {
+		t.span(events.Span{
+			Name: "start of job " + string(t.View.Job), Parent: t.Client, Start: t.View.Submitted, End: t.now,
+			Attributes: map[string]string{attrGeneration: number(g)}, Links: []string{events.JobTrace(t.View.Job)},
+		})
+	}
 }
 
 // incidentSpan draws the root of an incident, under which every process has drawn its part already.
-func (t *turn) incidentSpan(c events.IncidentClosed, self string) {
+func (t *turn) incidentSpan(c events.IncidentClosed, self string, at time.Time) {
 	s := events.Span{
-		Name: "incident", Self: self, End: t.now,
-		Start: t.now.Add(-time.Duration(c.TotalMS * float64(time.Millisecond))),
+		Name: "incident", Self: self, End: at,
+		Start: at.Add(-time.Duration(c.TotalMS * float64(time.Millisecond))),
 		Attributes: map[string]string{
 			attrGeneration: number(c.To), attrIncident: strconv.Itoa(c.Incident), attrCause: string(c.Cause.Kind),
 		},

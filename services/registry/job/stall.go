@@ -20,6 +20,7 @@ type Stall struct {
 // progressed takes in how far a job is, as a replica has heard it.
 func (t *turn) progressed(p events.Progress) {
 	v := &t.View
+	t.heardStep(p)
 	if v.State != events.JobIsRunning || p.Generation != v.Generation || t.now.Before(v.StepAt.Add(StepEvery)) ||
 		(p.Generation == t.StepIn && p.Step <= v.Step) {
 		return
@@ -49,7 +50,7 @@ func (t *turn) stoodStill(b events.Standstill) {
 	case t.StepIn == b.Generation && v.Step > b.Step:
 		return
 	}
-	if g := t.generation(b.Generation); g != nil && t.now.Before(g.Sealed.Add(limit)) {
+	if g := t.generation(b.Generation); g != nil && t.now.Before(g.Sealed.Add(limit-v.Still.D())) {
 		return
 	}
 	last := max(b.Step, v.Step)
@@ -59,10 +60,10 @@ func (t *turn) stoodStill(b events.Standstill) {
 }
 
 // heldUp tells whether a generation in place of a broken one takes longer than the round itself waits for those that it can
-// do without.
+// do without, and before it tries again.
 func (t *turn) heldUp() bool {
-	since := t.Pending.Since
-	return t.inProcess() && !since.IsZero() && !t.now.Before(since.Add(t.View.Spec.Elastic.LastCall.D()))
+	since, e := t.Pending.Since, t.View.Spec.Elastic
+	return t.inProcess() && !since.IsZero() && !t.now.Before(since.Add(e.LastCall.D()+e.BackOff(t.NoProgress+1)))
 }
 
 // hung charges a standstill to the job as a whole when all members came back from it, so that an endless one ends the job.

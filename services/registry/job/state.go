@@ -10,23 +10,26 @@ import (
 type State struct {
 	View events.JobView `json:"view"`
 
-	Stop     *Stop                  `json:"stop,omitempty"`      // asked for; before the submit it is only remembered
-	Placed   Placement              `json:"placed"`              // as the scheduler said last
-	Pending  Pending                `json:"pending"`             // the generation that is being agreed on
-	LastGood events.Generation      `json:"last_good,omitempty"` // newest generation with a good step
-	Broken   events.Generation      `json:"broken,omitempty"`    // newest generation that is known to have lost a member
-	Charged  events.Generation      `json:"charged,omitempty"`   // newest generation whose break was charged
-	Commit   events.Commit          `json:"commit,omitzero"`     // in-process recovery: newest one that the current generation could return to
-	Finish   Finish                 `json:"finish"`
-	Incident *Incident              `json:"incident,omitempty"` // private half of View.Open
-	Counted  int                    `json:"counted,omitempty"`  // incidents so far
-	Notes    map[string]Note        `json:"notes,omitempty"`    // by place
-	Nodes    map[events.NodeID]Node `json:"nodes,omitempty"`    // nodes of this job that have come, were lost or have left
-	Timing   []Timing               `json:"timing,omitempty"`   // of the newest generations
-	Said     []Said                 `json:"said,omitempty"`     // by the members of the newest generations
-	Stall    Stall                  `json:"stall,omitzero"`     // the newest one
-	StepIn   events.Generation      `json:"step_in,omitempty"`  // generation that View.Step was made in
-	Early    *events.WorkerReady    `json:"early,omitempty"`    // rank 0 was ready before its generation was known to be sealed
+	Stop       *Stop                  `json:"stop,omitempty"`      // asked for; before the submit it is only remembered
+	Placed     Placement              `json:"placed"`              // as the scheduler said last
+	Pending    Pending                `json:"pending"`             // the generation that is being agreed on
+	Client     string                 `json:"client,omitempty"`    // traceparent within which it was submitted, if the client has a trace of its own
+	LastGood   events.Generation      `json:"last_good,omitempty"` // newest generation with a good step
+	Broken     events.Generation      `json:"broken,omitempty"`    // newest generation that is known to have lost a member
+	Charged    events.Generation      `json:"charged,omitempty"`   // newest generation whose break was charged
+	Commit     events.Commit          `json:"commit,omitzero"`     // in-process recovery: newest one that the current generation could return to
+	Finish     Finish                 `json:"finish"`
+	Incident   *Incident              `json:"incident,omitempty"`    // private half of View.Open
+	Counted    int                    `json:"counted,omitempty"`     // incidents so far
+	Notes      map[string]Note        `json:"notes,omitempty"`       // by place
+	Nodes      map[events.NodeID]Node `json:"nodes,omitempty"`       // nodes of this job that have come, were lost or have left
+	Timing     []Timing               `json:"timing,omitempty"`      // of the newest generations
+	Said       []Said                 `json:"said,omitempty"`        // by the members of the newest generations
+	NoProgress int                    `json:"no_progress,omitempty"` // generations in a row that were lost without progress, as the newest seal said
+	Futile     Futile                 `json:"futile,omitzero"`       // what has ended the newest generations, if trying again does not mend it
+	Stall      Stall                  `json:"stall,omitzero"`        // the newest one
+	StepIn     events.Generation      `json:"step_in,omitempty"`     // generation that View.Step was made in
+	Early      *events.WorkerReady    `json:"early,omitempty"`       // rank 0 was ready before its generation was known to be sealed
 }
 
 // Stop is a stop that was asked for.
@@ -81,6 +84,8 @@ type Node struct {
 	Number uint64             `json:"number,omitempty"` // of the last fact taken in
 	Gone   events.Incarnation `json:"gone,omitempty"`   // newest agent that is no more
 	Came   events.Incarnation `json:"came,omitempty"`   // newest agent that has come: those before are no more
+	// Restarted is the newest agent whose coming was charged, because workers of the one before ended with it.
+	Restarted events.Incarnation `json:"restarted,omitempty"`
 }
 
 // Timing is what a seal says about the time its round took.

@@ -14,13 +14,23 @@ func (t *turn) failed(w *events.WorkerView, b events.WorkerExited) {
 		t.end(events.JobHasFailed, events.Invalid, fmt.Sprintf("the command cannot be started: worker %s: %s", w.Place, w.Detail))
 		return
 	}
+	if t.futile(w, b) {
+		return
+	}
 	member := t.member(w)
 	if member {
 		place := w.Place
 		t.broke(events.Cause{Kind: events.CauseWorkerFailed, Place: &place, Rank: w.Rank, Detail: w.Detail})
 	}
 	t.Broken = max(t.Broken, b.Generation)
-	if !b.Departing && !t.charge(w, b.Generation, t.exitFault(b)) {
+	if b.Generation == 0 && member {
+		b.Generation = w.Generation // its agent need not know: it may be a later one than the one that ran it
+	}
+	if b.Orphaned {
+		if !t.restarted(w, b) {
+			return
+		}
+	} else if !b.Departing && !t.charge(w, b.Generation, t.exitFault(b)) {
 		return
 	}
 	switch {
@@ -36,6 +46,21 @@ func (t *turn) failed(w *events.WorkerView, b events.WorkerExited) {
 	if member || b.Generation > t.View.Generation {
 		t.startAgain()
 	}
+}
+
+// restarted charges a worker that ended with an earlier life of its agent, and tells whether the job goes on. One restart is one failure,
+// however many workers it takes along and whoever tells of it first: the new agent by their ends, or discovery.
+func (t *turn) restarted(w *events.WorkerView, b events.WorkerExited) bool {
+	n := t.Nodes[b.Place.Node]
+	if n.Restarted == b.Agent && b.Agent != "" {
+		t.first(w)
+		t.owes(b.Generation)
+		return true
+	}
+	n = t.remember(b.Place.Node)
+	n.Restarted = b.Agent
+	t.Nodes[b.Place.Node] = n
+	return t.charge(w, b.Generation, t.silentFault(events.ChargeLost, b.Generation != 0))
 }
 
 // first keeps the first failure in event order: with many workers most others are its consequence.

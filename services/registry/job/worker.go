@@ -12,7 +12,8 @@ func (t *turn) started(b events.WorkerStarted) {
 	}
 }
 
-// ready takes in READY: the worker made a good step in a generation. Rank 0's makes the generation good.
+// ready takes in READY: the worker made a good step in a generation. Rank 0's makes the generation good; under restart
+// recovery so does the first step that any process reports.
 func (t *turn) ready(b events.WorkerReady) {
 	w := t.admit(b.WorkerRef)
 	if t.zombie(b) {
@@ -25,7 +26,7 @@ func (t *turn) ready(b events.WorkerReady) {
 		}
 	}
 	t.say(b.WorkerRef, b.Rank, saidReady)
-	if b.Rank == 0 {
+	if b.Rank == 0 || (b.Step > 0 && !t.inProcess()) {
 		t.good(b)
 	}
 }
@@ -77,12 +78,14 @@ func (t *turn) exited(b events.WorkerExited) {
 	if t.worker(b.Place) == nil && b.Generation != 0 && b.Generation < t.View.Generation {
 		return // of a place that was forgotten since
 	}
+	b.Orphaned = b.Orphaned || t.orphaned(b)
 	w := t.admit(b.WorkerRef)
 	if w == nil || Ended(w.State) {
 		t.explain(w, b)
 		return
 	}
 	rank := w.Rank
+	t.View.Dropped += b.Dropped
 	t.end1(w, t.ending(b), b.Detail, b.Lines)
 	if b.Generation == t.LastGood {
 		t.step(b.Generation, max(t.View.Step, b.Step))
@@ -104,6 +107,13 @@ func (t *turn) exited(b events.WorkerExited) {
 	case events.WorkerHasFailed:
 		t.failed(w, b)
 	}
+}
+
+// orphaned tells whether an exit is told by a later agent than the one that ran the worker: it ended with that one. Agents of older
+// versions do not say so.
+func (t *turn) orphaned(b events.WorkerExited) bool {
+	w := t.worker(b.Place)
+	return w != nil && w.Incarnation == b.Incarnation && w.Agent != "" && w.Agent < b.Agent
 }
 
 // ending is the state in which an exit leaves its worker. A worker that was done is a success even if it was then told

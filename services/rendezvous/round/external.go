@@ -24,6 +24,9 @@ type External struct {
 	Settle   time.Time `json:"settle,omitzero"`   // complete: those who wait are taken in
 	Closed   string    `json:"closed,omitempty"`  // why nobody is taken in any more
 	Comers   []Comer   `json:"comers,omitempty"`  // in order of arrival
+	EmptyBy  time.Time `json:"empty_by,omitzero"` // nobody is in any list, and no generation was sealed: the job is given up then
+
+	Abandoned bool `json:"abandoned,omitempty"` // it was
 
 	Out  map[events.NodeID]Outcast            `json:"out,omitempty"`  // what became of those who are in no list any more
 	Lost map[events.NodeID]events.Incarnation `json:"lost,omitempty"` // by discovery's verdict, not taken back yet
@@ -265,6 +268,7 @@ func (x *External) wake() time.Time {
 	}
 	at(x.Deadline)
 	at(x.Settle)
+	at(x.EmptyBy)
 	for _, c := range x.Comers {
 		at(x.by(c))
 		at(c.Silent)

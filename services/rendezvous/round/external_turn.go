@@ -245,6 +245,7 @@ func (t *turn) lookAround() {
 		return
 	}
 	t.expired()
+	t.abandoned()
 	t.gather("nodes have come together")
 	g := t.gathering()
 	if v := t.View.Gathering; v == nil || v.Gathering != g {
@@ -258,7 +259,7 @@ func (t *turn) lookAround() {
 	}
 	t.View.Gathering = &events.GatheringView{
 		Gathering: g, Participants: t.External.nodes(participant), WaitList: t.External.nodes(waiting),
-		SpareList: t.External.nodes(spare), LastCall: t.External.Deadline, Placed: t.placedNodes(),
+		SpareList: t.External.nodes(spare), LastCall: t.External.Deadline, Placed: t.placedNodes(), Abandoned: t.External.Abandoned,
 	}
 }
 
@@ -267,6 +268,26 @@ func (t *turn) gathering() events.Gathering {
 	return events.Gathering{
 		Job: t.View.Job, Round: x.Round, Complete: x.Complete, Nodes: x.count(participant), Min: r.Nodes.Min, Max: r.Nodes.Max,
 		Waiting: x.count(waiting), Spares: x.count(spare), Closed: x.Closed != "",
+	}
+}
+
+// abandoned gives up a job that has nobody in any list for as long as a node waits for others, and never had a generation: who came has timed
+// out or left, and it would wait for ever.
+func (t *turn) abandoned() {
+	x, limit := t.External, t.Spec.Rendezvous.JoinTimeout.D()
+	switch {
+	case len(x.Comers) > 0 || t.View.Generation > 0 || x.Closed != "":
+		x.EmptyBy = zeroTime
+	case x.EmptyBy.IsZero():
+		x.EmptyBy = t.now.Add(limit)
+	case t.now.After(x.EmptyBy.Add(rollback)):
+		x.EmptyBy = t.now.Add(rollback) // we were away ourselves: somebody may be about to come
+	case !t.now.Before(x.EmptyBy):
+		x.EmptyBy = zeroTime
+		x.Closed = fmt.Sprintf("no node was in it for %s (rendezvous.joinTimeout)", limit)
+		x.Abandoned = true
+		t.gather(x.Closed)
+		t.gathered(x.Closed, nil)
 	}
 }
 
@@ -335,7 +356,7 @@ func (t *turn) gathered(reason string, gone []events.NodeID) {
 	}
 	t.tell(events.RoundGathered{
 		Job: t.View.Job, Round: x.Round, Nodes: x.nodes(participant), Places: places, Workers: t.Workers, Reason: reason,
-		Gone: gone, Closed: x.Closed != "",
+		Gone: gone, Closed: x.Closed != "", Abandoned: x.Abandoned,
 	})
 }
 

@@ -17,7 +17,7 @@ func (t *turn) placement(p events.PlacementSet) {
 
 // place gives the job its places.
 func (t *turn) place(p events.PlacementSet) {
-	t.Workers = p.Workers
+	t.Workers, t.HostOrder = p.Workers, p.Hosts
 	if t.Nonce == "" {
 		t.Nonce, t.Spec = t.in.Nonce, p.Spec
 	}

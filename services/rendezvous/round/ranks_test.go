@@ -45,6 +45,7 @@ func TestWorkedExamples(t *testing.T) {
 		name  string
 		nodes string
 		since map[events.NodeID]events.Generation // generation in which a node first took part
+		hosts []events.NodeID
 		max   int
 		want  string
 	}{
@@ -66,13 +67,21 @@ func TestWorkedExamples(t *testing.T) {
 			name: "newcomers are cut, not survivors", nodes: "a:2 b:2 c:2", since: map[events.NodeID]events.Generation{"a": 2, "b": 1, "c": 1}, max: 4,
 			want: "b/0 0,4,0,2,0,2; b/1 1,4,1,2,0,2; c/0 2,4,0,2,1,2; c/1 3,4,1,2,1,2",
 		},
+		{
+			name: "a host list says who is first, as -H b:2,a:1 does for Horovod", nodes: "a:1 b:2 c:1", hosts: []events.NodeID{"b", "a"},
+			want: "b/0 0,4,0,2,0,3; b/1 1,4,1,2,0,1; a/0 2,4,0,1,1,3; c/0 3,4,0,1,2,3",
+		},
+		{
+			name: "a survivor stays before one that the list names first", nodes: "a:1 b:1", hosts: []events.NodeID{"a", "b"},
+			since: map[events.NodeID]events.Generation{"a": 2, "b": 1}, want: "b/0 0,2,0,1,0,2; a/0 1,2,0,1,1,2",
+		},
 		{name: "nobody", nodes: "", want: ""},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			places := placesOf(t, c.nodes)
 			slices.Reverse(places) // the order of the input must not matter
-			if got := strings.Join(wire(assign(places, c.since, c.max)), "; "); got != c.want {
+			if got := strings.Join(wire(assign(places, c.since, c.hosts, c.max)), "; "); got != c.want {
 				t.Errorf("\ngot  %s\nwant %s", got, c.want)
 			}
 		})
@@ -148,8 +157,8 @@ func TestRanksProperties(t *testing.T) {
 			}
 		}
 		limit := rapid.IntRange(0, 12).Draw(t, "max")
-		got := assign(places, since, limit)
-		if again := assign(rapid.Permutation(places).Draw(t, "order"), since, limit); !slices.Equal(got, again) {
+		got := assign(places, since, nil, limit)
+		if again := assign(rapid.Permutation(places).Draw(t, "order"), since, nil, limit); !slices.Equal(got, again) {
 			t.Fatalf("the order of the places matters: %v and %v", got, again)
 		}
 		if want := len(places); limit > 0 {
@@ -158,7 +167,7 @@ func TestRanksProperties(t *testing.T) {
 				t.Fatalf("%d ranks of %d places with max %d", len(got), len(places), limit)
 			}
 		}
-		if all := assign(places, since, 0); limit > 0 {
+		if all := assign(places, since, nil, 0); limit > 0 {
 			for r := range got {
 				if all[r].Place != got[r].Place {
 					t.Fatalf("rank %d is at %s, without the cut at %s", r, got[r].Place, all[r].Place)

@@ -119,6 +119,9 @@ func (r *rig) do(t *testing.T, f []string) string {
 			Address: place.String(), Left: events.Generation(num("left", 0)), Planned: slices.Contains(words, "planned"), NoticeMS: 1,
 			Cold: slices.Contains(words, "cold"),
 		}
+		if step := num("step", 0); step > 0 {
+			j.Commit = events.Commit{Generation: j.Left, Step: uint64(step)}
+		}
 		if a, ok := arg["accused"]; ok {
 			n, _ := strconv.Atoi(a)
 			j.Accused = []int{n}
@@ -215,6 +218,9 @@ func show(s State, d events.Decision) string {
 			p("fact sealed %s: %s, %s", x.Generation, x.Cause.Kind, strings.Join(m, " "))
 			if x.Cause.Kind == events.CauseLink {
 				p("  %s", x.Cause.Detail)
+			}
+			if x.NoProgress > 1 {
+				p("  after %d without progress", x.NoProgress)
 			}
 			if len(x.Aside) > 0 {
 				p("  aside %v", x.Aside)

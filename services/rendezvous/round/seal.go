@@ -146,14 +146,16 @@ func (t *turn) settle() {
 			missing++
 		}
 	}
+	t.BackOff = zeroTime
 	switch {
 	case here < max(t.Workers.Min, 1):
 		t.View.State, t.LastCall = events.RoundOpen, zeroTime // last call is cancelled by falling under min
-	case missing == 0:
-		t.seal()
-	case t.LastCall.IsZero():
+	case missing > 0 && t.LastCall.IsZero():
 		t.View.State, t.LastCall = events.RoundSettling, t.now.Add(t.Spec.Elastic.LastCall.D())
-	case !t.now.Before(t.LastCall):
+	case missing > 0 && t.now.Before(t.LastCall):
+	case t.backsOff(o):
+		t.View.State = events.RoundSettling
+	default:
 		t.seal()
 	}
 }
@@ -179,7 +181,8 @@ func (t *turn) seal() {
 		}
 	}
 	aside := t.aside()
-	members := assign(places, t.Seniority, t.Workers.Max)
+	t.View.NoProgress = t.noProgress(o)
+	members := assign(places, t.Seniority, t.HostOrder, t.Workers.Max)
 	for i := range members {
 		x := t.seat(members[i].Place)
 		m := &members[i]
@@ -200,11 +203,12 @@ func (t *turn) seal() {
 		}
 	}
 	t.dropSeats(func(x *Seat) bool { return x.Leaving && x.State != member })
-	t.LastCall, t.Planned, t.Before, t.Broken = zeroTime, false, nil, nil
+	t.LastCall, t.BackOff, t.Planned, t.Before, t.Broken = zeroTime, zeroTime, false, nil, nil
+	t.SealedAt, t.Committed = t.now, newestStep(members)
 	judge := events.Milliseconds(t.now.Sub(t.NoticeAt))
 	t.tell(events.RoundSealed{
 		Job: t.View.Job, Generation: g, Members: members, Cause: t.View.Cause, From: t.Good,
-		Aside: aside, NoticeMS: t.NoticeMS, JudgeMS: judge,
+		Aside: aside, NoticeMS: t.NoticeMS, JudgeMS: judge, NoProgress: t.View.NoProgress,
 	})
 	t.d.Spans = append(t.d.Spans, events.Span{
 		Service: events.ServiceRendezvous, Name: "rendezvous " + g.String(), Parent: t.trace(),

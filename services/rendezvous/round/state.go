@@ -43,6 +43,7 @@ type State struct {
 	View      events.RoundView                     `json:"view"`
 	Spec      events.Spec                          `json:"spec"`
 	Workers   events.Workers                       `json:"workers"`
+	HostOrder []events.NodeID                      `json:"hosts,omitempty"`    // nodes in the order of the host list
 	Nonce     string                               `json:"nonce"`              // part of the generations' tokens
 	Placement uint64                               `json:"placement"`          // number of the last placement.set taken in
 	Good      events.Generation                    `json:"good"`               // last generation that made a good step
@@ -52,9 +53,12 @@ type State struct {
 	Cut       map[events.NodeID]events.Incarnation `json:"cut,omitempty"`      // agents whose connection the broker saw end
 	NoticeAt  time.Time                            `json:"notice_at,omitzero"` // first notice of what opened the round
 	NoticeMS  float64                              `json:"notice_ms,omitempty"`
-	LastCall  time.Time                            `json:"last_call,omitzero"` // settling until then
-	Grow      *Growth                              `json:"grow,omitempty"`     // newcomers are ready, others may be in a moment
-	Fresh     time.Time                            `json:"fresh,omitzero"`     // when a seat was last made or emptied for a new life
+	LastCall  time.Time                            `json:"last_call,omitzero"`  // settling until then
+	BackOff   time.Time                            `json:"back_off,omitzero"`   // everybody is there, and the seal waits until then
+	SealedAt  time.Time                            `json:"sealed_at,omitzero"`  // of the sealed generation
+	Committed uint64                               `json:"committed,omitempty"` // newest step that its members could return to then
+	Grow      *Growth                              `json:"grow,omitempty"`      // newcomers are ready, others may be in a moment
+	Fresh     time.Time                            `json:"fresh,omitzero"`      // when a seat was last made or emptied for a new life
 	Finishing bool                                 `json:"finishing,omitempty"`
 	Stopping  *events.JobStopping                  `json:"stopping,omitempty"`
 	External  *External                            `json:"external,omitempty"` // only if the job's nodes come by themselves

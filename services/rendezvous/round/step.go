@@ -51,6 +51,9 @@ func (s *State) seatsDeadline() time.Time {
 		return time.Time{}
 	}
 	d := s.LastCall
+	if !s.BackOff.IsZero() { // everybody who is waited for is there
+		d = s.BackOff
+	}
 	for i := range s.Seats {
 		x := &s.Seats[i]
 		if x.State == member && !x.Accused.IsZero() && (d.IsZero() || x.Accused.Before(d)) {
@@ -206,7 +209,7 @@ func (t *turn) propose(c events.Cause, ageMS float64) {
 	t.View.State = events.RoundOpen
 	t.View.Cause = c
 	t.NoticeAt, t.NoticeMS = t.now, ageMS
-	t.LastCall, t.Grow = time.Time{}, nil
+	t.LastCall, t.BackOff, t.Grow = time.Time{}, time.Time{}, nil
 	t.tell(events.RoundOpened{Job: t.View.Job, Proposed: t.View.Proposed, Expected: t.expectedPlaces(), Cause: c})
 	if !t.gentle() && t.View.Generation > 0 {
 		t.abandon(c)
@@ -227,7 +230,7 @@ func (s *State) gentle() bool { return s.Planned && s.View.Cause.Kind.Planned() 
 func (t *turn) finish() {
 	t.Finishing = true
 	if t.open() {
-		t.View.Proposed, t.LastCall = 0, time.Time{}
+		t.View.Proposed, t.LastCall, t.BackOff = 0, time.Time{}, time.Time{}
 		t.View.State = events.RoundIsSealed
 		for i := range t.Seats { // nobody regroups: those who wait are told that it is over
 			if x := &t.Seats[i]; x.State == joined && t.rankOf(x.Place, x.Incarnation) >= 0 {
@@ -238,7 +241,7 @@ func (t *turn) finish() {
 }
 
 func (t *turn) end(e events.JobEnd) {
-	t.View.State, t.View.Proposed, t.LastCall = events.RoundIsClosed, 0, time.Time{}
+	t.View.State, t.View.Proposed, t.LastCall, t.BackOff = events.RoundIsClosed, 0, time.Time{}, time.Time{}
 	if t.Stopping == nil {
 		t.Stopping = &events.JobStopping{Job: t.View.Job, Reason: e.Reason}
 	}

@@ -12,12 +12,13 @@ import (
 // pool is the slots of one pass.
 type pool struct {
 	nodes map[events.NodeID]Node
-	names []events.NodeID // sorted
-	free  []events.Place  // sorted
+	names []events.NodeID // in the order of the host list, then by name
+	free  []events.Place  // in the order of names
 	size  int             // slots of usable nodes
 	could int             // with those of suspected nodes, which may well come back
 	later int             // slots in quarantine, which come back in time
 	count int             // usable nodes
+	said  string          // what room says, once all is given out
 }
 
 // change is what one pass does to one job.
@@ -27,17 +28,24 @@ type change struct {
 	gone    []events.NodeID
 }
 
-// plan gives the slots out by the rules of the package comment and tells what changed.
+// plan gives the slots out by the rules of the package comment and tells what changed. Jobs that are queued cost a look each, and
+// nothing is told of them.
 func (t *turn) plan() {
+	before := t.s.View
 	if len(t.s.Queue) == 0 {
+		t.s.View.Queue, t.s.View.Holder, t.s.View.Room, t.s.View.Most = nil, "", "", 0
 		return
 	}
-	changes := map[events.JobID]*change{}
-	taken := map[events.NodeID][]bool{} // by slot
-	for _, j := range t.s.Queue {
+	changes := map[events.JobID]*change{} // of placed jobs
+	taken := map[events.NodeID][]bool{}   // by slot
+	for i := range t.s.Queue {
+		j := &t.s.Queue[i]
+		if !j.Placed {
+			continue
+		}
 		c := &change{before: t.s.View.Jobs[j.ID].Places}
 		changes[j.ID] = c
-		for _, p := range t.keep(j, c) {
+		for _, p := range t.keep(*j, c) {
 			if taken[p.Node] == nil {
 				taken[p.Node] = make([]bool, t.s.Nodes[p.Node].Slots)
 			}
@@ -45,23 +53,25 @@ func (t *turn) plan() {
 		}
 	}
 	p := t.pool(taken)
-	for i := range t.s.Queue { // rule 2
-		if j := &t.s.Queue[i]; j.Placed {
-			row := t.s.View.Jobs[j.ID]
-			t.take(&p, j, changes[j.ID], row.Workers.Min-len(row.Places))
-		}
-	}
+	t.placed(func(j *Job, row events.PlacementView) { // rule 2
+		t.take(&p, j, changes[j.ID], row.Workers.Min-len(row.Places))
+	})
 	holder := t.gangs(&p, changes)
 	if holder == "" { // rule 4
-		for i := range t.s.Queue {
-			if j := &t.s.Queue[i]; j.Placed {
-				row := t.s.View.Jobs[j.ID]
-				t.take(&p, j, changes[j.ID], row.Workers.Max-len(row.Places))
-			}
-		}
+		t.placed(func(j *Job, row events.PlacementView) {
+			t.take(&p, j, changes[j.ID], row.Workers.Max-len(row.Places))
+		})
 	}
+	t.placed(func(j *Job, row events.PlacementView) { t.report(&p, j, row, changes[j.ID], holder) })
+	t.queue(&p, before, holder)
+}
+
+// placed calls fn for every placed job, oldest first.
+func (t *turn) placed(fn func(*Job, events.PlacementView)) {
 	for i := range t.s.Queue {
-		t.report(&p, &t.s.Queue[i], changes[t.s.Queue[i].ID], holder)
+		if j := &t.s.Queue[i]; j.Placed {
+			fn(j, t.s.View.Jobs[j.ID])
+		}
 	}
 }
 
@@ -99,7 +109,9 @@ func (t *turn) keep(j Job, c *change) []events.Place {
 	}
 	c.reasons = append(c.reasons, why...)
 	if len(kept) > row.Workers.Max {
+		slices.SortStableFunc(kept, func(a, b events.Place) int { return t.s.byHost(a.Node, b.Node) })
 		kept = kept[:row.Workers.Max]
+		slices.SortFunc(kept, compare)
 		c.reasons = append(c.reasons, fmt.Sprintf("scaled down to %d:%d", row.Workers.Min, row.Workers.Max))
 	}
 	row.Places = kept
@@ -109,7 +121,7 @@ func (t *turn) keep(j Job, c *change) []events.Place {
 
 // pool lists the free slots.
 func (t *turn) pool(taken map[events.NodeID][]bool) pool {
-	p := pool{nodes: t.s.Nodes, names: slices.Sorted(maps.Keys(t.s.Nodes))}
+	p := pool{nodes: t.s.Nodes, names: slices.SortedFunc(maps.Keys(t.s.Nodes), t.s.byHost)}
 	for _, id := range p.names {
 		n := t.s.Nodes[id]
 		switch {
@@ -147,7 +159,7 @@ func (t *turn) gangs(p *pool, changes map[events.JobID]*change) (holder events.J
 		switch {
 		case least <= len(p.free):
 			j.Placed = true
-			changes[j.ID].reasons = append(changes[j.ID].reasons, "placed")
+			changes[j.ID] = &change{reasons: []string{"placed"}}
 			t.take(p, j, nil, least)
 		case least <= p.could:
 			return j.ID
@@ -182,37 +194,60 @@ func compare(a, b events.Place) int {
 	return 0
 }
 
-// report tells what changed for a job, and why it has less than it wants.
-func (t *turn) report(p *pool, j *Job, c *change, holder events.JobID) {
+// report tells what changed for a placed job, and why it has less than it wants.
+func (t *turn) report(p *pool, j *Job, row events.PlacementView, c *change, holder events.JobID) {
 	if !j.Submitted {
 		return
 	}
-	row := t.s.View.Jobs[j.ID]
-	waiting := p.waiting(row, j, holder, t.s)
-	if j.Placed {
-		wanted := j.Told != row.Workers
-		if wanted && len(c.reasons) == 0 {
-			c.reasons = append(c.reasons, fmt.Sprintf("scaled to %d:%d", row.Workers.Min, row.Workers.Max))
+	wanted := j.Told != row.Workers
+	if wanted && len(c.reasons) == 0 {
+		c.reasons = append(c.reasons, fmt.Sprintf("scaled to %d:%d", row.Workers.Min, row.Workers.Max))
+	}
+	if wanted || len(c.gone) > 0 || !slices.Equal(c.before, row.Places) {
+		first := j.Told == events.Workers{}
+		j.Told = row.Workers
+		t.set(j, row, c, first)
+	}
+	row.Waiting = p.lacks(row, holder)
+	t.s.View.Jobs[j.ID] = row
+}
+
+// queue brings the view of those who wait up to date. Only the first of them, and who holds the others back, say with figures what is
+// in their way: that may change with every job that ends. The others are told once that they are queued, so what a job costs does
+// not grow with the length of the queue.
+func (t *turn) queue(p *pool, before events.PoolView, holder events.JobID) {
+	v := &t.s.View
+	v.Holder, v.Room, v.Most = holder, p.room(), p.could+p.later
+	v.Queue = make([]events.JobID, 0, len(t.s.Queue)-len(v.Jobs)/2)
+	for i := range t.s.Queue {
+		j := &t.s.Queue[i]
+		if j.Placed || !j.Submitted {
+			continue
 		}
-		if wanted || len(c.gone) > 0 || !slices.Equal(c.before, row.Places) {
-			first := j.Told == events.Workers{}
-			j.Told = row.Workers
-			t.set(j, row, c, first)
+		v.Queue = append(v.Queue, j.ID)
+		first := len(v.Queue) == 1
+		row := v.Jobs[j.ID]
+		if row.Waiting != "" && !first && j.ID != holder && j.ID != before.Holder && !t.s.touched[j.ID] {
+			continue
 		}
-	} else if waiting != row.Waiting {
+		waiting := p.waits(row.Workers.Min, first || j.ID == holder)
+		if waiting == row.Waiting {
+			continue
+		}
+		row.Waiting = waiting
+		v.Jobs[j.ID] = row
 		t.d.Facts = append(t.d.Facts, events.Fact{Entity: string(j.ID), Body: events.PlacementWaiting{
 			Job: j.ID, Reason: waiting, Need: row.Workers.Min, Free: len(p.free),
 		}})
 	}
-	row.Waiting = waiting
-	t.s.View.Jobs[j.ID] = row
 }
 
-// set tells the job's places.
+// set tells the job's places. Its specification, which the fact has as well, is added when it is told: the pool of ten thousand
+// jobs must not hold it.
 func (t *turn) set(j *Job, row events.PlacementView, c *change, first bool) {
 	reason, trace := strings.Join(c.reasons, "; "), t.traceOf(j, first)
 	t.d.Facts = append(t.d.Facts, events.Fact{Entity: string(j.ID), Trace: trace, Body: events.PlacementSet{
-		Job: j.ID, Places: slices.Clone(row.Places), Workers: row.Workers, Spec: j.Spec, Reason: reason, Gone: c.gone,
+		Job: j.ID, Places: slices.Clone(row.Places), Workers: row.Workers, Reason: reason, Gone: c.gone, Hosts: t.s.hosts(row.Places),
 	}})
 	switch {
 	case trace != "":

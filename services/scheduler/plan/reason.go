@@ -7,29 +7,41 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// waiting says in a sentence why a job is not placed or has less than it wants; empty = it has all.
-func (p *pool) waiting(row events.PlacementView, j *Job, holder events.JobID, s *State) string {
+// lacks says in a sentence why a placed job has less than it wants; empty = it has all.
+func (p *pool) lacks(row events.PlacementView, holder events.JobID) string {
 	w, has := row.Workers, len(row.Places)
 	switch {
-	case j.Placed && has >= w.Max:
+	case has >= w.Max:
 		return ""
-	case j.Placed && has < w.Min:
+	case has < w.Min:
 		return fmt.Sprintf("has %d of at least %d workers: %s", has, w.Min, p.room())
-	case j.Placed && holder != "" && len(p.free) > 0:
+	case holder != "" && len(p.free) > 0:
 		return fmt.Sprintf("has %d of up to %d workers: free slots are kept for %s, which waits", has, w.Max, holder)
-	case j.Placed:
-		return fmt.Sprintf("has %d of up to %d workers: %s", has, w.Max, p.room())
-	case w.Min > p.could+p.later:
-		return fmt.Sprintf("needs %s, more than there are: %s", slots(w.Min), p.room())
-	case holder != "" && holder != j.ID:
-		return fmt.Sprintf("needs %s, waits behind %s, which needs %d", slots(w.Min), holder, s.View.Jobs[holder].Workers.Min)
 	}
-	return fmt.Sprintf("needs %s, %s", slots(w.Min), p.room())
+	return fmt.Sprintf("has %d of up to %d workers: %s", has, w.Max, p.room())
+}
+
+// waits says in a sentence why a job is not placed; in front are those for whom it is not the others.
+func (p *pool) waits(least int, front bool) string {
+	switch {
+	case !front:
+		return fmt.Sprintf("needs %s, is queued", slots(least))
+	case least > p.could+p.later:
+		return fmt.Sprintf("needs %s, more than there are: %s", slots(least), p.room())
+	}
+	return fmt.Sprintf("needs %s, %s", slots(least), p.room())
 }
 
 // room says how much is free: 3 free of 6 on 2 nodes; node-b is draining. Times are points in time: the sentence is read
 // long after it was written.
 func (p *pool) room() string {
+	if p.said == "" {
+		p.said = p.say()
+	}
+	return p.said
+}
+
+func (p *pool) say() string {
 	text := fmt.Sprintf("%d free of %d on %d node%s", len(p.free), p.size, p.count, plural(p.count))
 	if p.count == 0 {
 		text = "no node takes work"

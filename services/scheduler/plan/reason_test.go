@@ -16,7 +16,7 @@ func TestReasons(t *testing.T) {
 		{"all drain", "joined n1; draining n1; submit j 1:1", "needs 1 slot, more than there are: no node takes work; n1 is draining"},
 		{"taken", "joined n1; submit i 2:2; submit j 1:1", "needs 1 slot, 0 free of 2 on 1 node"},
 		{"too few", "joined n1; joined n2; submit i 3:3; submit j 2:2", "needs 2 slots, 1 free of 4 on 2 nodes"},
-		{"behind", "joined n1; submit i 1:1; submit h 2:2; submit j 1:1", "needs 1 slot, waits behind h, which needs 2"},
+		{"behind", "joined n1; submit i 1:1; submit h 2:2; submit j 1:1", "needs 1 slot, is queued"},
 		{"may come back", "joined n1; suspected n1; submit j 1:1", "needs 1 slot, no node takes work; n1 is suspected"},
 		{"all it wants", "joined n1; submit j 1:2", ""},
 		{"room to grow", "joined n1; submit j 1:4", "has 2 of up to 4 workers: 0 free of 2 on 1 node"},

@@ -44,7 +44,7 @@ func (p *pool) do(t *testing.T, line string) string {
 // opened or closed job N/gM (its Nth incident, after generation M), or
 // joined, suspected, recovered, draining, lost, left with a node, slots=N and an incarnation, or
 // quarantined, released, changed with those. What is beside the state of a node is said by quarantine=1m, benched=SLOT,SLOT
-// (for a minute), excluded, state=S, drains; what is not said is not so.
+// (for a minute), excluded, line=N of the host list, state=S, drains; what is not said is not so.
 func parse(line string) (in events.Input, err error) {
 	line, number, ok := strings.Cut(line, " #")
 	if ok {
@@ -137,6 +137,9 @@ func beside(f *events.NodeFact, arg string) error {
 		f.State = events.NodeState(value)
 	case "drains":
 		f.Drains = true
+	case "line":
+		_, err := fmt.Sscan(value, &f.Order)
+		return err
 	default:
 		return fmt.Errorf("unknown argument %s", arg)
 	}
@@ -152,6 +155,9 @@ func printed(d events.Decision) string {
 			fmt.Fprintf(&b, " %v of %d:%d: %s", body.Places, body.Workers.Min, body.Workers.Max, body.Reason)
 			if len(body.Gone) > 0 {
 				fmt.Fprintf(&b, " (gone: %v)", body.Gone)
+			}
+			if body.Hosts != nil {
+				fmt.Fprintf(&b, " (hosts: %v)", body.Hosts)
 			}
 			if f.Trace != "" {
 				fmt.Fprintf(&b, " (in %s)", trace(f.Entity, f.Trace))

@@ -9,18 +9,24 @@ import (
 
 const (
 	keepEnded = 1024 // ids of ended jobs that are remembered
-	keepGone  = 1024 // nodes that are gone whose last number is remembered
+	// mostJobs bounds the pool, so that its document fits into its store. What is submitted beyond stays in the registry's
+	// records, and is taken in, in order, when the scheduler compares with them.
+	mostJobs = 20_000
+	keepGone = 1024 // nodes that are gone whose last number is remembered
 )
 
 // State is the pool. Its view is public: a row for every job that has not ended.
 type State struct {
 	View  events.PoolView        `json:"view"`
-	Queue []Job                  `json:"queue,omitempty"` // in order of submission
+	Queue []Job                  `json:"queue,omitempty"` // in order of submission; stored are those of which Order does not say all
+	Order string                 `json:"order,omitempty"` // see Pack
 	Nodes map[events.NodeID]Node `json:"nodes,omitempty"`
 	Ended []events.JobID         `json:"ended,omitempty"` // oldest first
 
-	due  bool            // slots are to be given out anew
-	lost []events.NodeID // whose places are gone without warning
+	due     bool                  // slots are to be given out anew
+	lost    []events.NodeID       // whose places are gone without warning
+	touched map[events.JobID]bool // say anew why they wait
+	index   map[events.JobID]int  // of Queue; nil = to be made
 }
 
 // Job is what the pool knows of a job beside its row in the view.
@@ -28,9 +34,8 @@ type Job struct {
 	ID        events.JobID   `json:"id"`
 	Submitted bool           `json:"submitted,omitempty"` // false: only a later fact was seen so far
 	Placed    bool           `json:"placed,omitempty"`    // it got its gang once, and keeps what it has
-	Spec      events.Spec    `json:"spec"`
-	Told      events.Workers `json:"told"`              // as in the last placement.set
-	Workers   uint64         `json:"workers,omitempty"` // number of the fact that said how many
+	Told      events.Workers `json:"told"`                // as in the last placement.set
+	Workers   uint64         `json:"workers,omitempty"`   // number of the fact that said how many
 	Incident  Incident       `json:"incident,omitzero"`
 }
 
@@ -58,6 +63,7 @@ type Node struct {
 	Gone        Gone               `json:"gone,omitempty"`
 
 	Excluded   string               `json:"excluded,omitempty"`   // why it may not be used
+	Order      int                  `json:"order,omitempty"`      // which line of the host list names it; those before it are used first
 	Quarantine *events.Quarantine   `json:"quarantine,omitempty"` // no new work
 	Benched    []events.BenchedSlot `json:"benched,omitempty"`    // these slots keep nothing
 }
@@ -108,8 +114,14 @@ func (Machine) New(string) State {
 func (Machine) Deadline(State) time.Time { return time.Time{} }
 
 func (s *State) job(id events.JobID) *Job {
-	i := slices.IndexFunc(s.Queue, func(j Job) bool { return j.ID == id })
-	if i < 0 {
+	if s.index == nil {
+		s.index = make(map[events.JobID]int, len(s.Queue))
+		for i := range s.Queue {
+			s.index[s.Queue[i].ID] = i
+		}
+	}
+	i, ok := s.index[id]
+	if !ok {
 		return nil
 	}
 	return &s.Queue[i]

@@ -31,7 +31,7 @@ func (Machine) Conclude(s State, last events.Input, now time.Time) (State, event
 	if s.due {
 		t.plan()
 	}
-	s.due, s.lost = false, nil
+	s.due, s.lost, s.touched = false, nil, nil
 	return s, t.d
 }
 
@@ -92,12 +92,12 @@ func (t *turn) submitted(b events.JobSubmitted) {
 	}
 	j := t.s.job(b.Job)
 	if j == nil {
-		j = t.add(b.Job)
+		if j = t.add(b.Job); j == nil {
+			return
+		}
 		t.wants(b.Job, b.Spec.Workers)
 	}
-	if !j.Submitted {
-		j.Submitted, j.Spec = true, b.Spec
-	}
+	j.Submitted = true
 }
 
 func (t *turn) scaled(b events.JobScaled) {
@@ -106,7 +106,9 @@ func (t *turn) scaled(b events.JobScaled) {
 	}
 	j := t.s.job(b.Job)
 	if j == nil { // job.submitted is still on its way
-		j = t.add(b.Job)
+		if j = t.add(b.Job); j == nil {
+			return
+		}
 	}
 	if t.in.Number != 0 && t.in.Number <= j.Workers {
 		return
@@ -115,15 +117,31 @@ func (t *turn) scaled(b events.JobScaled) {
 	t.wants(b.Job, b.Workers)
 }
 
+// add takes a job into the pool, unless that is full.
 func (t *turn) add(id events.JobID) *Job {
+	if len(t.s.Queue) >= mostJobs {
+		return nil
+	}
 	t.s.Queue = append(t.s.Queue, Job{ID: id})
+	if t.s.index != nil {
+		t.s.index[id] = len(t.s.Queue) - 1
+	}
 	return &t.s.Queue[len(t.s.Queue)-1]
+}
+
+// touch lets a job say anew why it waits.
+func (t *turn) touch(id events.JobID) {
+	if t.s.touched == nil {
+		t.s.touched = map[events.JobID]bool{}
+	}
+	t.s.touched[id] = true
 }
 
 func (t *turn) wants(id events.JobID, w events.Workers) {
 	row := t.s.View.Jobs[id]
 	row.Workers = events.Workers{Min: max(1, w.Min), Max: max(1, w.Min, w.Max)}
 	t.s.View.Jobs[id] = row
+	t.touch(id)
 }
 
 func (t *turn) ended(id events.JobID) {
@@ -136,6 +154,7 @@ func (t *turn) ended(id events.JobID) {
 		t.d.Facts = append(t.d.Facts, events.Fact{Entity: string(id), Body: events.PlacementReleased{Job: id}})
 	}
 	t.s.Queue = slices.DeleteFunc(t.s.Queue, func(j Job) bool { return j.ID == id })
+	t.s.index = nil
 	delete(t.s.View.Jobs, id)
 }
 
@@ -166,7 +185,7 @@ func (t *turn) node(f events.NodeFact, change func(*Node)) {
 	was := n
 	n = Node{
 		Incarnation: f.Incarnation, Slots: max(0, f.Slots), Number: max(n.Number, t.in.Number),
-		Excluded: f.Excluded, Quarantine: f.Quarantine, Benched: f.Benched,
+		Excluded: f.Excluded, Order: f.Order, Quarantine: f.Quarantine, Benched: f.Benched,
 	}
 	change(&n)
 	if n.Gone == Lost && was.Gone == "" && !slices.Contains(t.lost, f.Node) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -110,7 +111,7 @@ func (w *Watcher) fact(e events.Event) error {
 		w.o.OnFact(e)
 	}
 	w.mu.Lock()
-	line := w.story.Tell(e.Body)
+	line := strings.ReplaceAll(w.story.Tell(e.Body), "\n", `\n`)
 	w.mu.Unlock()
 	if line != "" && !w.o.Quiet {
 		if err := w.sticky.Above(w.o.Err, line); err != nil {

@@ -48,18 +48,28 @@ func (r *Recorder) Record(s events.Span) {
 	carrier := propagation.MapCarrier{"traceparent": s.Parent}
 	ctx := propagation.TraceContext{}.Extract(context.Background(), carrier)
 	if s.Self != "" {
-		self := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": s.Self}))
-		ctx = context.WithValue(ctx, fixedKey{}, self)
+		ctx = context.WithValue(ctx, fixedKey{}, spanContext(s.Self))
 	}
 	attrs := make([]attribute.KeyValue, 0, len(s.Attributes))
 	for k, v := range s.Attributes {
 		attrs = append(attrs, attribute.String(k, v))
 	}
-	_, span := p.Tracer("regroup").Start(ctx, s.Name, trace.WithTimestamp(s.Start), trace.WithAttributes(attrs...))
+	var links []trace.Link
+	for _, l := range s.Links {
+		if c := spanContext(l); c.IsValid() {
+			links = append(links, trace.Link{SpanContext: c})
+		}
+	}
+	_, span := p.Tracer("regroup").Start(ctx, s.Name, trace.WithTimestamp(s.Start), trace.WithAttributes(attrs...), trace.WithLinks(links...))
 	if s.Error != "" {
 		span.SetStatus(codes.Error, s.Error)
 	}
 	span.End(trace.WithTimestamp(s.End))
+}
+
+// spanContext reads a traceparent.
+func spanContext(traceparent string) trace.SpanContext {
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": traceparent}))
 }
 
 // exportEvery bounds how long a span waits before it is kept: short, since people ask for the trace right after a fault.

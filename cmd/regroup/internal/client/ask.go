@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
@@ -17,27 +18,46 @@ var errNoAnswer = errors.New("no answer")
 // Submit asks for a job and waits until it is accepted. A refusal is Invalid with every finding (events.FindingsOf);
 // Unavailable if nobody answers in time: then the command is kept by the broker and may still be carried out.
 func (c *Client) Submit(ctx context.Context, spec events.Spec) (events.JobID, error) {
-	e := events.Event{ID: newID(), Source: c.source, Body: events.JobSubmit{Spec: spec}}
-	job := events.JobIDFrom(spec.Name, e.Source, e.ID)
-	e.Trace = events.JobTrace(job)
-	err := c.ask(ctx, job, e, func(b events.Body) bool {
-		_, ok := b.(events.JobSubmitted)
-		return ok
-	}, nil)
-	return job, err
+	return c.submit(ctx, newID(), spec, func(events.JobView) bool { return false })
 }
 
 // SubmitOnce asks for the job of an event that others may have sent too: whoever is first creates it, and everybody gets its
 // id. Nothing tells the second one that it meant another job: the rendezvous does, when it comes to it.
 func (c *Client) SubmitOnce(ctx context.Context, id string, spec events.Spec) (events.JobID, error) {
+	return c.submit(ctx, id, spec, func(v events.JobView) bool { return v.SubmittedBy(c.source, id) })
+}
+
+// submit publishes the event and waits for its job, which has one of several ids: the first that no other event's job has.
+func (c *Client) submit(ctx context.Context, id string, spec events.Spec, satisfied func(events.JobView) bool) (events.JobID, error) {
 	e := events.Event{ID: id, Source: c.source, Body: events.JobSubmit{Spec: spec}}
-	job := events.JobIDFrom(spec.Name, e.Source, e.ID)
-	e.Trace = events.JobTrace(job)
-	err := c.ask(ctx, job, e, func(b events.Body) bool {
-		_, ok := b.(events.JobSubmitted)
+	ids := events.JobIDs(spec.Name, e.Source, e.ID)
+	e.Trace = c.Trace
+	job := ids[0]
+	err := c.ask(ctx, ids, e, func(b events.Body) bool {
+		s, ok := b.(events.JobSubmitted)
+		if ok {
+			job = s.Job
+		}
 		return ok
-	}, submitted)
+	}, func(v events.JobView) bool {
+		ok := satisfied(v)
+		if ok {
+			job = v.Job
+		}
+		return ok
+	})
 	return job, err
+}
+
+// Submitted finds the job of an event.
+func (c *Client) Submitted(ctx context.Context, name, id string) (events.JobView, error) {
+	for _, job := range events.JobIDs(name, c.source, id) {
+		v, err := load[events.JobView](ctx, c, events.BucketJobs, string(job))
+		if (err == nil && v.SubmittedBy(c.source, id)) || (err != nil && events.CodeOf(err) != events.NotFound) {
+			return v, err
+		}
+	}
+	return events.JobView{}, events.Errorf(events.NotFound, "there is no job %s of this event", name)
 }
 
 // CloseRendezvous says that no node may come to a job by itself any more. It asks until it is answered or ctx ends.
@@ -67,7 +87,7 @@ func (c *Client) CloseRendezvous(ctx context.Context, job events.JobID, reason s
 
 // Scale asks for another number of workers and waits for the answer.
 func (c *Client) Scale(ctx context.Context, job events.JobID, w events.Workers) error {
-	return c.ask(ctx, job, c.command(job, events.JobScale{Job: job, Workers: w}), func(b events.Body) bool {
+	return c.ask(ctx, []events.JobID{job}, c.command(job, events.JobScale{Job: job, Workers: w}), func(b events.Body) bool {
 		_, ok := b.(events.JobScaled)
 		return ok
 	}, func(v events.JobView) bool { return v.Spec.Workers == w })
@@ -76,7 +96,7 @@ func (c *Client) Scale(ctx context.Context, job events.JobID, w events.Workers) 
 // Stop asks to end a job and waits until the registry has taken it in; the workers then get their signal and grace, with
 // now they are killed.
 func (c *Client) Stop(ctx context.Context, job events.JobID, reason string, now bool) error {
-	return c.ask(ctx, job, c.command(job, events.JobStop{Job: job, Reason: reason, Now: now}), func(b events.Body) bool {
+	return c.ask(ctx, []events.JobID{job}, c.command(job, events.JobStop{Job: job, Reason: reason, Now: now}), func(b events.Body) bool {
 		switch b.(type) {
 		case events.JobStopping, events.JobStopped, events.JobSucceeded, events.JobFailed:
 			return true
@@ -101,13 +121,16 @@ func (c *Client) publish(ctx context.Context, e events.Event) (uint64, error) {
 }
 
 // ask publishes a command and waits for the fact that it caused. Some commands that change nothing are answered by no
-// fact; satisfied looks at the job for those.
-func (c *Client) ask(ctx context.Context, job events.JobID, e events.Event, answers func(events.Body) bool, satisfied func(events.JobView) bool) error {
-	if satisfied != nil {
-		v, err := load[events.JobView](ctx, c, events.BucketJobs, string(job))
-		if err == nil && satisfied(v) {
-			return nil
-		}
+// fact; satisfied looks at the job for those. It is about the one of jobs that there is, or will be.
+func (c *Client) ask(ctx context.Context, jobs []events.JobID, e events.Event, answers func(events.Body) bool, satisfied func(events.JobView) bool) error {
+	there := func() bool {
+		return slices.ContainsFunc(jobs, func(job events.JobID) bool {
+			v, err := load[events.JobView](ctx, c, events.BucketJobs, string(job))
+			return err == nil && satisfied(v)
+		})
+	}
+	if there() {
+		return nil
 	}
 	if _, err := c.publish(ctx, e); err != nil {
 		return err
@@ -115,13 +138,13 @@ func (c *Client) ask(ctx context.Context, job events.JobID, e events.Event, answ
 	wait, cancel := context.WithTimeoutCause(ctx, c.AnswerWithin, errNoAnswer)
 	defer cancel()
 	var refusal error
+	subjects := []string{events.FactSubject(events.JobRejected{}.Type(), unknownEntity)}
+	for _, job := range jobs {
+		subjects = append(subjects, events.FamilySubject(events.FamilyJob, string(job)))
+	}
 	// From the first fact: nothing is missed between the publishing and here, and the command's id is fresh.
 	err := c.ports.Log.Follow(wait, events.Follow{
-		Stream: events.StreamFacts, Start: events.FromFirst,
-		Subjects: []string{
-			events.FamilySubject(events.FamilyJob, string(job)),
-			events.FactSubject(events.JobRejected{}.Type(), unknownEntity),
-		},
+		Stream: events.StreamFacts, Start: events.FromFirst, Subjects: subjects,
 	}, func(s events.Stored) error {
 		f, err := events.Decode(s.Header, s.Data)
 		if err != nil {
@@ -142,8 +165,8 @@ func (c *Client) ask(ctx context.Context, job events.JobID, e events.Event, answ
 	if !errors.Is(context.Cause(wait), errNoAnswer) {
 		return err
 	}
-	if v, err := load[events.JobView](ctx, c, events.BucketJobs, string(job)); err == nil && satisfied != nil && satisfied(v) {
+	if there() {
 		return nil
 	}
-	return events.Errorf(events.Unavailable, "no answer from the registry about %s in %s: is it running? The command is kept and may still be carried out", job, c.AnswerWithin)
+	return events.Errorf(events.Unavailable, "no answer from the registry about %s in %s: is it running? The command is kept and may still be carried out", jobs[0], c.AnswerWithin)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -25,6 +26,12 @@ type Client struct {
 	AnswerWithin time.Duration
 	// Now gives the time of commands.
 	Now func() time.Time
+	// Trace is the traceparent of what the user does: jobs that are submitted show their start there as well. Empty = there is none.
+	Trace string
+	// Exact leaves texts from outside as they are, for programs. Else what a terminal would obey in them is written out.
+	Exact bool
+	// Warn is told of what was passed over because it cannot be read; nil = nobody is.
+	Warn func(error)
 
 	ports  events.Ports
 	source string
@@ -34,6 +41,9 @@ type Client struct {
 func New(ports events.Ports, source string) *Client {
 	return &Client{AnswerWithin: DefaultAnswerWithin, Now: time.Now, ports: ports, source: source}
 }
+
+// Trace returns the traceparent that the program runs in, as tools hand it on: TRACEPARENT. One that cannot be read is none.
+func Trace(getenv func(string) string) string { return events.OwnTrace(getenv("TRACEPARENT"), "") }
 
 func newID() string { return ulid.Make().String() }
 
@@ -105,6 +115,7 @@ func views[V any](ctx context.Context, c *Client, bucket string, there func(V) b
 	stored, err := events.Records[V](ctx, c.ports.Buckets.Bucket(bucket))
 	for _, r := range stored {
 		if there(r.View) {
+			c.show(&r.View)
 			all = append(all, r.View)
 		}
 	}
@@ -117,7 +128,16 @@ func load[V any](ctx context.Context, c *Client, bucket, key string) (V, error) 
 	if err != nil {
 		return none, err
 	}
-	return events.DecodeView[V](stored)
+	v, err := events.DecodeView[V](stored)
+	c.show(&v)
+	return v, err
+}
+
+// show makes what came from outside fit for a terminal.
+func (c *Client) show(v any) {
+	if !c.Exact {
+		visible.All(v)
+	}
 }
 
 // pick finds what a user's reference means: an exact name wins, then the only one with this beginning.

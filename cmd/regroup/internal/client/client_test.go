@@ -58,6 +58,11 @@ func TestJobsAreFoundByPrefix(t *testing.T) {
 
 func TestSubmitIsAnsweredByItsOwnFact(t *testing.T) {
 	w, c, ctx := start(t)
+	const own = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	c.Trace = client.Trace(func(name string) string { return map[string]string{"TRACEPARENT": own}[name] })
+	if nonsense := client.Trace(func(string) string { return "nonsense" }); nonsense != "" {
+		t.Errorf("a traceparent that cannot be read is taken for %q", nonsense)
+	}
 	var sent events.Event
 	w.Answer(func(e events.Event) {
 		sent = e
@@ -74,7 +79,7 @@ func TestSubmitIsAnsweredByItsOwnFact(t *testing.T) {
 	if err != nil || job != events.JobIDFrom("good", "/regroup/cli/test", sent.ID) {
 		t.Errorf("%s %v", job, err)
 	}
-	if sent.Trace != events.JobTrace(job) || !sent.Time.Equal(clienttest.Now) {
+	if sent.Trace != own || !sent.Time.Equal(clienttest.Now) {
 		t.Errorf("sent with trace %q at %s", sent.Trace, sent.Time)
 	}
 	_, err = c.Submit(ctx, events.Spec{Name: "bad", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 1}})
@@ -220,5 +225,20 @@ func TestLogsKnowTheRankOfTheirTime(t *testing.T) {
 	got = nil
 	if err := c.Logs(ctx, "a-0001", client.LogsFrom{After: last}, say); err != nil || len(got) != 1 {
 		t.Errorf("after %d: %q %v", last, got, err)
+	}
+}
+
+// The registry gives a job another id when the first is that of another event's job; the client hears which.
+func TestSubmitReturnsTheIDThatTheJobGot(t *testing.T) {
+	w, c, ctx := start(t)
+	var got events.JobID
+	w.Answer(func(e events.Event) {
+		b := e.Body.(events.JobSubmit)
+		got = events.JobIDs(b.Spec.Name, e.Source, e.ID)[1]
+		w.Tell(events.Event{Entity: string(got), Cause: e.ID, Body: events.JobSubmitted{Job: got, Spec: b.Spec, By: e.Source}})
+	})
+	job, err := c.Submit(ctx, events.Spec{Name: "mnist", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 1}})
+	if err != nil || job != got || job == "" {
+		t.Errorf("submitted %q (%v), the registry says %q", job, err, got)
 	}
 }

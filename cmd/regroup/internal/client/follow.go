@@ -50,9 +50,13 @@ func (c *Client) facts(ctx context.Context, subjects []string, stored bool, fn f
 		if errors.Is(err, events.ErrUnknownType) {
 			return nil // of a newer version
 		}
-		if err != nil {
-			return events.Errorf(events.CodeOf(err), "read fact %d on %s: %w", s.Sequence, s.Subject, err)
+		if err != nil { // one that anybody could put there must not end the reading of all others
+			if c.Warn != nil {
+				c.Warn(events.Errorf(events.CodeOf(err), "fact %d on %s cannot be read and is passed over: %w", s.Sequence, s.Subject, err))
+			}
+			return nil
 		}
+		c.show(&e)
 		k := key{e.Body.Type().Family(), e.Entity}
 		if e.Number > 0 && e.Number <= seen[k] {
 			return nil // told twice: the broker's own de-duplication forgets
@@ -88,6 +92,7 @@ func (c *Client) Progress(ctx context.Context, job events.JobID, fn func(events.
 		if err != nil || inner.Err() != nil {
 			return // a signal that cannot be read is as good as lost
 		}
+		c.show(&p)
 		if err := fn(p); err != nil {
 			cancel(err)
 		}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,13 +53,24 @@ func (c *Client) Logs(ctx context.Context, job events.JobID, from LogsFrom, fn f
 		l := Line{Time: s.Time, Job: job, Place: place, Sequence: s.Sequence}
 		l.label(ctx, s.Header, names)
 		for text := range strings.Lines(string(s.Data)) {
-			l.Text = strings.TrimRight(text, "\r\n")
-			if err := fn(l); err != nil {
-				return err
+			for _, part := range c.parts(strings.TrimRight(text, "\r\n")) {
+				l.Text = part
+				c.show(&l)
+				if err := fn(l); err != nil {
+					return err
+				}
 			}
 		}
 		return nil
 	})
+}
+
+// parts are what a line is shown as: a progress bar writes over itself, here each state of it is a line.
+func (c *Client) parts(text string) []string {
+	if c.Exact || !strings.Contains(text, "\r") {
+		return []string{text}
+	}
+	return slices.DeleteFunc(strings.Split(text, "\r"), func(s string) bool { return s == "" })
 }
 
 // placeOf reads node and slot from the end of a log subject.

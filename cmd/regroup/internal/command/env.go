@@ -4,6 +4,7 @@ package command
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -48,13 +50,31 @@ func (e Env) Client(cmd *cobra.Command) (c *client.Client, done func(), err erro
 		return nil, nil, err
 	}
 	c = client.New(ports, e.Source)
-	c.Now = e.Now
+	c.Now, c.Trace = e.Now, client.Trace(e.Getenv)
+	c.Exact = exact(cmd, e.IsTerminal)
+	c.Warn = func(err error) { fmt.Fprintln(e.Err, "regroup: warning:", visible.Text(err.Error())) }
 	if f := cmd.Flag(flagTimeout); f != nil {
 		if d, err := time.ParseDuration(f.Value.String()); err == nil && d > 0 {
 			c.AnswerWithin = d
 		}
 	}
 	return c, done, nil
+}
+
+// exact tells whether a command writes for a program, which wants texts as they are: JSON and YAML write out themselves what a
+// terminal would obey.
+func exact(cmd *cobra.Command, terminal bool) bool {
+	f := cmd.Flag("output")
+	if f == nil {
+		return false
+	}
+	switch f.Value.String() {
+	case JSON, YAML, JSONL:
+		return true
+	case Raw:
+		return !terminal
+	}
+	return false
 }
 
 // Palette decides about colour on Out.

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
+	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -74,9 +76,9 @@ func (f *Format) Write(w io.Writer, v any) (bool, error) {
 	if err := enc.Encode(v); err != nil {
 		return true, events.Errorf(events.Internal, "encode the output: %w", err)
 	}
-	out := b.Bytes()
+	out := visible.JSON(b.Bytes())
 	if f.Is(YAML) {
-		y, err := yaml.JSONToYAML(out)
+		y, err := toYAML(out)
 		if err != nil {
 			return true, events.Errorf(events.Internal, "encode the output: %w", err)
 		}
@@ -84,4 +86,37 @@ func (f *Format) Write(w io.Writer, v any) (bool, error) {
 	}
 	_, err := w.Write(out)
 	return true, err
+}
+
+// toYAML writes JSON as YAML. Texts with characters that YAML does not write out by itself are quoted.
+func toYAML(b []byte) ([]byte, error) {
+	var v any
+	if err := yaml.UnmarshalWithOptions(b, &v, yaml.UseOrderedMap()); err != nil {
+		return nil, err
+	}
+	return yaml.Marshal(quote(v))
+}
+
+// quoted is a text that YAML writes between quotes, with escapes.
+type quoted string
+
+// MarshalYAML implements yaml.BytesMarshaler.
+func (q quoted) MarshalYAML() ([]byte, error) { return []byte(strconv.Quote(string(q))), nil }
+
+func quote(v any) any {
+	switch v := v.(type) {
+	case string:
+		if visible.Text(v) != v {
+			return quoted(v)
+		}
+	case []any:
+		for i := range v {
+			v[i] = quote(v[i])
+		}
+	case yaml.MapSlice:
+		for i := range v {
+			v[i].Key, v[i].Value = quote(v[i].Key), quote(v[i].Value)
+		}
+	}
+	return v
 }

@@ -4,6 +4,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ type Seen struct {
 	Job       events.JobView
 	Round     events.RoundView
 	Placement events.PlacementView
+	Pool      events.PoolView // that Placement is of
 	Nodes     []events.NodeView
 	Now       time.Time
 }
@@ -43,7 +45,7 @@ func Of(s Seen) Explanation {
 	v := s.Job
 	e := Explanation{
 		Job: v.Job, State: v.State, Generation: v.Generation, Workers: v.Spec.Workers, Places: len(s.Placement.Places),
-		Failures: v.FailuresWithin(s.Now), Hindrance: s.Placement.Waiting,
+		Failures: v.FailuresWithin(s.Now), Hindrance: s.waiting(),
 	}
 	if g := s.Round.Gathering; g != nil && v.Spec.External() {
 		e.Places = len(g.Placed) * v.Spec.Rendezvous.WorkersPerNode
@@ -82,11 +84,37 @@ func (s Seen) head(e Explanation) string {
 	case e.Training == 0:
 		return fmt.Sprintf("has %s and waits for the rendezvous to open", screen.Plural(e.Places, "place"))
 	}
-	text := fmt.Sprintf("trains as %s with %d of %s workers", e.Generation, e.Training, screen.WorkersText(e.Workers))
+	verb := "trains"
+	silent := v.Spec.Recovery == events.RecoveryRestart && v.Open != nil
+	if v.Spec.Recovery == events.RecoveryRestart && (silent || v.Step == 0) {
+		verb = "runs" // its processes do: no step is known
+	}
+	text := fmt.Sprintf(verb+" as %s with %d of %s workers", e.Generation, e.Training, screen.WorkersText(e.Workers))
 	if v.Step > 0 {
 		text += fmt.Sprintf(" (step %d)", v.Step)
 	}
+	if silent {
+		text += ", and has reported no step since " + screen.CauseText(v.Open.Cause)
+	}
 	return text
+}
+
+// waiting is why the job has fewer places than it wants. Of a job in the queue the scheduler itself says only that: what is in the
+// way is the same for all of them.
+func (s Seen) waiting() string {
+	p, at := s.Pool, slices.Index(s.Pool.Queue, s.Job.Job)
+	if at < 1 || p.Holder == s.Job.Job {
+		return s.Placement.Waiting
+	}
+	least := s.Placement.Workers.Min
+	if least > p.Most {
+		return fmt.Sprintf("needs %s, more than there are: %s", screen.Plural(least, "slot"), p.Room)
+	}
+	text := fmt.Sprintf("needs %s, is number %d of %d in the queue", screen.Plural(least, "slot"), at+1, len(p.Queue))
+	if p.Holder != "" {
+		text += fmt.Sprintf(" behind %s, which needs %d", p.Holder, p.Jobs[p.Holder].Workers.Min)
+	}
+	return text + "; " + p.Room
 }
 
 // hindrance is why there are no places.
@@ -109,6 +137,8 @@ func (s Seen) regroups(e Explanation) string {
 		text += "; missing: " + s.placesText(e.Missing)
 	}
 	switch {
+	case r.State == events.RoundSettling && len(e.Missing) == 0 && e.Until.After(s.Now):
+		text += fmt.Sprintf("; it tries again in %s, because generations are lost without progress", screen.Span(e.Until.Sub(s.Now)))
 	case r.State == events.RoundSettling && e.Until.After(s.Now):
 		text += "; the last call ends in " + screen.Span(e.Until.Sub(s.Now))
 	case r.Generation == 0 && len(e.Missing) > 0:
@@ -125,6 +155,9 @@ func (s Seen) notes(e Explanation) []string {
 		return nil
 	}
 	var out []string
+	if n := s.Round.NoProgress; n >= events.FreeRetries {
+		out = append(out, fmt.Sprintf("%d generations in a row were lost without progress", n))
+	}
 	if len(e.Warming) > 0 && s.Round.Proposed == 0 {
 		out = append(out, "to come in at a commit: "+s.placesText(e.Warming))
 	}

@@ -66,6 +66,17 @@ func TestSentences(t *testing.T) {
 		{"no room", fresh(func(s *Seen) {
 			s.Placement.Waiting = "needs 2 slots, 1 free of 2 on 1 node; node-b is draining"
 		})},
+		{"in the queue", fresh(func(s *Seen) {
+			s.Placement = events.PlacementView{Workers: events.Workers{Min: 2, Max: 4}, Waiting: "needs 2 slots, is queued"}
+			s.Pool = events.PoolView{
+				Jobs:  map[events.JobID]events.PlacementView{"gpt-0001": {Workers: events.Workers{Min: 8, Max: 8}}, "mnist-7f3a": s.Placement},
+				Queue: []events.JobID{"gpt-0001", "bert-0002", "mnist-7f3a"}, Holder: "gpt-0001", Room: "3 free of 8 on 2 nodes", Most: 8,
+			}
+		})},
+		{"in the queue, and too big", fresh(func(s *Seen) {
+			s.Placement = events.PlacementView{Workers: events.Workers{Min: 2, Max: 4}, Waiting: "needs 2 slots, is queued"}
+			s.Pool = events.PoolView{Queue: []events.JobID{"gpt-0001", "mnist-7f3a"}, Holder: "gpt-0001", Room: "0 free of 1 on 1 node", Most: 1}
+		})},
 		{"placed, no round yet", fresh(func(s *Seen) { s.Placement.Places = places(4) })},
 		{"workers are starting", fresh(func(s *Seen) {
 			s.Placement.Places = places(4)
@@ -74,6 +85,13 @@ func TestSentences(t *testing.T) {
 			s.Job.Workers[1].State = events.WorkerIsStarting
 		})},
 		{"all is well", running(func(*Seen) {})},
+		{"started again, and no step yet", running(func(s *Seen) { s.Job.Open = &events.IncidentOpened{Incident: 1, From: 2, Cause: cause} })},
+		{"no step was ever reported", running(func(s *Seen) { s.Job.Step = 0 })},
+		{"trains, but always in vain", running(func(s *Seen) { s.Round.NoProgress = 4 })},
+		{"backs off", running(func(s *Seen) {
+			s.Round.State, s.Round.Proposed, s.Round.Cause, s.Round.NoProgress = events.RoundSettling, 4, cause, 4
+			s.Round.Expected, s.Round.Joined, s.Round.Until = places(3), places(3), now.Add(4*time.Second)
+		})},
 		{"regroups", running(func(s *Seen) {
 			s.Round.State, s.Round.Proposed, s.Round.Cause = events.RoundOpen, 4, cause
 			s.Round.Expected, s.Round.Joined = places(3), places(1)

@@ -13,7 +13,7 @@ func Describe(b events.Body) string {
 	case events.JobSubmitted:
 		return fmt.Sprintf("%s workers: %s (by %s)", WorkersText(b.Spec.Workers), strings.Join(b.Spec.Command, " "), b.By)
 	case events.JobRejected:
-		return events.Refuse(b.Findings).Error()
+		return findingsText(b.Findings)
 	case events.JobScaled:
 		return "to " + WorkersText(b.Workers) + " workers"
 	case events.JobCharged:
@@ -61,6 +61,9 @@ func describeWorker(b events.Body) string {
 		return fmt.Sprintf("%s pid %d attempt %d", b.Place, b.PID, b.Attempt)
 	case events.WorkerReady:
 		text := fmt.Sprintf("%s r%d %s step %d", b.Place, b.Rank, b.Generation, b.Step)
+		if b.Step == 0 {
+			text = fmt.Sprintf("%s r%d %s started, no step reported", b.Place, b.Rank, b.Generation)
+		}
 		if c := b.Checkpoint; c != nil {
 			text += fmt.Sprintf(", from the checkpoint of step %d", c.Step)
 		}
@@ -96,9 +99,17 @@ func describeWorker(b events.Body) string {
 	case events.NodeChanged:
 		return nodeText(b.NodeFact)
 	case events.NodeRejected:
-		return events.Refuse(b.Findings).Error()
+		return findingsText(b.Findings)
 	}
 	return ""
+}
+
+// findingsText says why something was refused; anybody may have written the fact, so there may be no reason in it.
+func findingsText(all []events.Finding) string {
+	if err := events.Refuse(all); err != nil {
+		return err.Error()
+	}
+	return "refused without a reason"
 }
 
 func nodeText(n events.NodeFact) string {
@@ -216,7 +227,22 @@ func IncidentText(i events.IncidentClosed) string {
 	if i.To == 0 {
 		return s + " · the job ended with it"
 	}
-	return fmt.Sprintf("%s · %s → %s · %s · %s · %s lost", s, i.From, i.To, MS(i.TotalMS), phasesText(i.Phases), Plural(int(i.StepsLost), "step"))
+	return fmt.Sprintf("%s · %s → %s · %s · %s · %s", s, i.From, i.To, MS(i.TotalMS), phasesText(i.Phases), lostText(i))
+}
+
+// lostText says how many steps an incident has cost, as far as that is known.
+func lostText(i events.IncidentClosed) string {
+	text := "steps lost unknown"
+	if i.StepsLost != nil {
+		text = Plural(int(*i.StepsLost), "step") + " lost"
+		if i.AtLeast {
+			text = "at least " + text
+		}
+	}
+	if i.Started {
+		return "processes started, no step reported · " + text
+	}
+	return text
 }
 
 // phasesText names the phases that took time.

@@ -25,9 +25,12 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 	default:
 		b.WriteString(p.State(string(v.State)) + " for " + took)
 	}
-	parts := []string{Plural(len(s.Generations), "generation"), Plural(s.Failures(), "failure"), fmt.Sprintf("steps lost %d", s.StepsLost())}
+	parts := []string{Plural(len(s.Generations), "generation"), Plural(s.Failures(), "failure"), "steps lost " + s.StepsLost()}
 	if s.Samples != nil {
 		parts = append(parts, samplesText(*s.Samples))
+	}
+	if s.Dropped > 0 {
+		parts = append(parts, Plural(int(s.Dropped), "line")+" of output dropped")
 	}
 	b.WriteString("   " + strings.Join(parts, " · ") + "\n")
 	if v.Reason != "" && v.State != events.JobHasSucceed {
@@ -52,6 +55,9 @@ func samplesText(s summary.Samples) string {
 		}
 		return "samples: each once"
 	}
+	if s.Missing == 0 && s.Repeated == 0 {
+		return "samples: as many as there should be (too large an epoch to tell whether each once)"
+	}
 	return fmt.Sprintf("samples: at least %d missing, %d repeated", s.Missing, s.Repeated)
 }
 
@@ -71,7 +77,9 @@ func RootCause(p Palette, job events.JobID, e events.WorkerView) string {
 		b.WriteString(side + "\n")
 	}
 	for _, l := range e.Lines {
-		b.WriteString(side + " " + p.Faint(l) + "\n")
+		for part := range strings.SplitSeq(l, "\n") {
+			b.WriteString(side + " " + p.Faint(part) + "\n")
+		}
 	}
 	end := fmt.Sprintf("regroup logs %s --node %s", job, e.Place.Node)
 	if e.Rank >= 0 {

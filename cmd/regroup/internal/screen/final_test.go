@@ -18,7 +18,7 @@ func TestFinal(t *testing.T) {
 	good := events.JobView{
 		Job: "mnist-7f3a", State: events.JobHasSucceed, Submitted: t0, Ended: t0.Add(133 * time.Second),
 		Generations: []events.GenerationView{{Generation: 1}, {Generation: 2}},
-		Incidents:   []events.IncidentClosed{{Incident: 1, Cause: events.Cause{Kind: events.CauseWorkerFailed}, StepsLost: 1}},
+		Incidents:   []events.IncidentClosed{{Incident: 1, Cause: events.Cause{Kind: events.CauseWorkerFailed}, StepsLost: new(uint64(1))}},
 		Ledger:      events.Ledger{Samples: 10, Epochs: []events.LedgerEpoch{{Count: 10, Sum: sum, Done: true}}},
 	}
 	inexact := good
@@ -31,6 +31,7 @@ func TestFinal(t *testing.T) {
 			WorkerRef: events.WorkerRef{Place: place("node-a", 3), Attempt: 1, Generation: 1, PID: 4121},
 		},
 	}
+	bad.Dropped = 12
 	stopped := events.JobView{Job: "mnist-7f3a", State: events.JobHasStopped, Reason: "stopped by ada", Submitted: t0, Ended: t0.Add(4 * time.Hour)}
 	running := events.JobView{Job: "mnist-7f3a", State: events.JobIsRunning, Submitted: t0}
 	var b bytes.Buffer

@@ -79,7 +79,7 @@ func killed() []events.Event {
 	say(24050*time.Millisecond, events.WorkerReady{WorkerRef: ref("node-b", 1, 2), Rank: 1, Step: 102})
 	say(24060*time.Millisecond, events.IncidentClosed{
 		Job: job, Incident: 1, From: 1, To: 2, Cause: fault,
-		Phases: events.Phases{Notice: 4, Abort: 2.2, Judge: 6, Regroup: 11, Sync: 0.1, FirstStep: 18}, TotalMS: 41.3, StepsLost: 1, TraceID: "0af7651916cd43dd8448eb211c80319c",
+		Phases: events.Phases{Notice: 4, Abort: 2.2, Judge: 6, Regroup: 11, Sync: 0.1, FirstStep: 18}, TotalMS: 41.3, StepsLost: new(uint64(1)), TraceID: "0af7651916cd43dd8448eb211c80319c",
 	})
 	say(25*time.Second, events.WorkerStarted{WorkerRef: ref("node-c", 2, 0)})
 	say(40*time.Second, events.RoundOpened{Job: job, Proposed: 3, Cause: grow})
@@ -88,7 +88,7 @@ func killed() []events.Event {
 		say(41300*time.Millisecond, events.WorkerReady{WorkerRef: ref(n, 1, 3), Rank: i, Step: 180})
 	}
 	say(41300*time.Millisecond, events.WorkerReady{WorkerRef: ref("node-c", 2, 3), Rank: 2, Step: 180})
-	say(41300*time.Millisecond, events.IncidentClosed{Job: job, Incident: 2, From: 2, To: 3, Cause: grow, Phases: events.Phases{Regroup: 300}, TotalMS: 300})
+	say(41300*time.Millisecond, events.IncidentClosed{Job: job, Incident: 2, From: 2, To: 3, Cause: grow, Phases: events.Phases{Regroup: 300}, TotalMS: 300, StepsLost: new(uint64)})
 	for _, n := range []string{"node-a", "node-b"} {
 		say(time.Minute, events.WorkerDone{WorkerRef: ref(n, 1, 3), Step: 400})
 		say(time.Minute, events.WorkerExited{WorkerRef: ref(n, 1, 3), Done: true, Detail: "exit 0"})

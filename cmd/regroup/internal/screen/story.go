@@ -111,13 +111,22 @@ func (s *Story) recovered(b events.IncidentClosed) string {
 		return ""
 	}
 	parts := []string{s.head(b.To) + " " + Plural(s.world, "worker")}
-	if b.Cause.Kind.Planned() {
+	switch {
+	case b.Started: // that they train was not seen
+		parts[0] += " started again after " + MS(b.TotalMS) + " (" + phasesText(b.Phases) + ")"
+		if b.Cause.Kind.Planned() {
+			parts = append(parts, "planned")
+		} else {
+			parts = append(parts, causeOfNode(b.Cause)...)
+		}
+		return strings.Join(append(parts, "steps lost unknown"), " · ")
+	case b.Cause.Kind.Planned():
 		parts = append(parts, "planned", "paused "+MS(b.TotalMS))
-	} else {
+	default:
 		parts = append(parts, causeOfNode(b.Cause)...)
 		parts = append(parts, "training again after "+MS(b.TotalMS)+" ("+phasesText(b.Phases)+")")
 	}
-	parts = append(parts, Plural(int(b.StepsLost), "step")+" lost")
+	parts = append(parts, lostText(b))
 	return strings.Join(parts, " · ")
 }
 

@@ -9,6 +9,11 @@ import (
 // Table writes rows under a header in aligned columns; a row may have more cells than the header. Paint does not count.
 func Table(w io.Writer, p Palette, header []string, rows [][]string) error {
 	all := append([][]string{header}, rows...)
+	for _, r := range rows {
+		for i := range r {
+			r[i] = strings.ReplaceAll(r[i], "\n", `\n`) // a cell is on one line
+		}
+	}
 	var widths []int
 	for _, r := range all {
 		for i, cell := range r {

@@ -52,7 +52,8 @@ type Timeline struct {
 	Generations []Sealed     `json:"generations"`
 
 	inProcess bool
-	members   map[lifeKey]int // rank in the newest generation
+	members   map[lifeKey]int       // rank in the newest generation
+	steps     map[events.Place]bool // recovery by restart: a process there has reported a step
 	over      bool
 }
 
@@ -63,7 +64,7 @@ type lifeKey struct {
 
 // NewTimeline makes the timeline of a job from its facts in order; now is the end of one that has not ended.
 func NewTimeline(facts []events.Event, now time.Time) *Timeline {
-	t := &Timeline{Lives: []*Life{}, Generations: []Sealed{}, members: map[lifeKey]int{}}
+	t := &Timeline{Lives: []*Life{}, Generations: []Sealed{}, members: map[lifeKey]int{}, steps: map[events.Place]bool{}}
 	for _, e := range facts {
 		at := e.Time
 		if x, ok := e.Body.(events.WorkerExited); ok {
@@ -105,6 +106,12 @@ func (t *Timeline) take(at time.Time, b events.Body) {
 	case events.WorkerReady:
 		l := t.life(b.WorkerRef)
 		l.Rank = b.Rank
+		if !t.inProcess && b.Step == 0 && t.steps[b.Place] {
+			return // its process runs; the one before has reported steps, so this one trains when it reports one
+		}
+		if b.Step > 0 {
+			t.steps[b.Place] = true
+		}
 		l.begin(Training, at)
 	case events.WorkerExited:
 		l := t.life(b.WorkerRef)

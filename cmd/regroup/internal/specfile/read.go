@@ -22,6 +22,33 @@ import (
 // maxFile bounds a spec; the command that carries it is bounded by events.MaxPayload.
 const maxFile = 1 << 20
 
+// maxNested bounds the brackets and dashes that are open at once, those in texts included: the parser takes a time for deep ones
+// that grows with their square.
+const maxNested = 512
+
+// nested counts them.
+func nested(text []byte) (deepest int) {
+	depth := 0
+	for line := range bytes.Lines(text) {
+		dashes := 0
+		for bytes.HasPrefix(bytes.TrimLeft(line, " "), []byte("- ")) || bytes.HasPrefix(bytes.TrimLeft(line, " "), []byte("? ")) {
+			line = bytes.TrimLeft(line, " ")[2:]
+			dashes++
+		}
+		deepest = max(deepest, dashes)
+		for _, c := range line {
+			switch c {
+			case '[', '{':
+				depth++
+				deepest = max(deepest, depth)
+			case ']', '}':
+				depth = max(0, depth-1)
+			}
+		}
+	}
+	return deepest
+}
+
 // Read reads the spec in a file; "-" is stdin. A spec that is refused is an *Error.
 func Read(name string, stdin io.Reader) (events.Spec, error) {
 	in, shown := stdin, "<stdin>"
@@ -56,6 +83,9 @@ func Parse(name string, text []byte) (events.Spec, error) {
 	if isJSON {
 		// JSON may be indented by tabs, YAML may not; inside JSON strings they cannot be.
 		source = bytes.ReplaceAll(text, []byte("\t"), []byte(" "))
+	}
+	if n := nested(source); n > maxNested {
+		return refuse(Finding{Code: "syntax", Message: fmt.Sprintf("opens %d lists and objects inside each other, at most %d are allowed: that is no job spec", n, maxNested)})
 	}
 	file, err := parser.ParseBytes(source, 0, parser.AllowDuplicateMapKey())
 	if err != nil {

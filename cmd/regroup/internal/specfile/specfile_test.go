@@ -107,3 +107,21 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestADeepFileIsRefusedAtOnce: half a million open brackets keep the parser busy for minutes.
+func TestADeepFileIsRefusedAtOnce(t *testing.T) {
+	for name, text := range map[string]string{
+		"brackets": "name: " + strings.Repeat("[", 500_000),
+		"objects":  "name: " + strings.Repeat("{a: ", 200_000),
+		"dashes":   strings.Repeat("- ", 500_000) + "x",
+		"closed":   "name: " + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000),
+	} {
+		_, err := Parse("job.yaml", []byte(text))
+		if err == nil || !strings.Contains(err.Error(), "inside each other") {
+			t.Errorf("%s: %.100v", name, err)
+		}
+	}
+	if _, err := Parse("job.yaml", []byte("name: x\ncommand: [sh, -c, \"[ -f x ] && echo [[\"]\nworkers: {min: 1, max: 1}\n")); err != nil {
+		t.Errorf("brackets in a text: %v", err)
+	}
+}

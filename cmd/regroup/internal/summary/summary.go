@@ -1,6 +1,7 @@
 package summary
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
@@ -18,6 +19,7 @@ type Summary struct {
 	Incidents   []Incident         `json:"incidents"`
 	Samples     *Samples           `json:"samples"` // null: the program keeps no ledger
 	Metrics     map[string]float64 `json:"metrics"`
+	Dropped     uint64             `json:"dropped,omitempty"` // lines of output that are not in the log; the gaps are marked there
 }
 
 // Generation is who trained together.
@@ -45,7 +47,9 @@ type Incident struct {
 	To        events.Generation `json:"to_generation"` // 0: the job ended instead
 	Phases    events.Phases     `json:"phases_ms"`
 	TotalMS   float64           `json:"total_ms"`
-	StepsLost uint64            `json:"steps_lost"`
+	StepsLost *uint64           `json:"steps_lost"`         // null: unknown
+	AtLeast   bool              `json:"at_least,omitempty"` // StepsLost is a lower bound
+	Started   bool              `json:"started,omitempty"`  // it ends with the start of the processes: no step was reported
 	TraceID   string            `json:"trace_id"`
 }
 
@@ -58,6 +62,7 @@ func Of(v events.JobView, now time.Time) Summary {
 		Incidents:   make([]Incident, 0, len(v.Incidents)),
 		Samples:     Count(v.Ledger),
 		Metrics:     v.Metrics,
+		Dropped:     v.Dropped,
 	}
 	if s.Metrics == nil {
 		s.Metrics = map[string]float64{}
@@ -77,7 +82,7 @@ func Of(v events.JobView, now time.Time) Summary {
 	for _, i := range v.Incidents {
 		s.Incidents = append(s.Incidents, Incident{
 			ID: i.Incident, Cause: i.Cause.Kind, From: i.From, To: i.To, Phases: i.Phases,
-			TotalMS: i.TotalMS, StepsLost: i.StepsLost, TraceID: i.TraceID,
+			TotalMS: i.TotalMS, StepsLost: i.StepsLost, AtLeast: i.AtLeast, Started: i.Started, TraceID: i.TraceID,
 		})
 	}
 	return s
@@ -103,12 +108,22 @@ func Duration(v events.JobView, now time.Time) time.Duration {
 	return max(0, end.Sub(v.Submitted))
 }
 
-// StepsLost adds up the steps that were void after faults.
-func (s Summary) StepsLost() (n uint64) {
+// StepsLost says how many steps were void after faults: a number, "at least" a number, or "unknown".
+func (s Summary) StepsLost() string {
+	n, exact := uint64(0), true
 	for _, i := range s.Incidents {
-		n += i.StepsLost
+		exact = exact && i.StepsLost != nil && !i.AtLeast
+		if i.StepsLost != nil {
+			n += *i.StepsLost
+		}
 	}
-	return n
+	switch {
+	case exact:
+		return fmt.Sprint(n)
+	case n == 0:
+		return "unknown"
+	}
+	return fmt.Sprintf("at least %d", n)
 }
 
 // Failures counts the incidents that were not planned.

@@ -1,0 +1,137 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/agent/fake"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/discovery"
+	"github.com/regroup-io/regroup/services/loop/looptest"
+)
+
+// TestASecondAgentOfTheSameNameLeavesNoHole: it takes the node over, the first ends what it runs and waits, and has the node again
+// when the second is gone. Before, the node was "left" for ever though the first lived.
+func TestASecondAgentOfTheSameNameLeavesNoHole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		d, err := discovery.New(discovery.Options{Ports: bus.Ports(), Config: discovery.DefaultConfig(), Instance: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := looptest.Start(t, d.Run)
+		lives := 0
+		begin := func(name string) func(bool) (func(context.Context) error, error) {
+			ports, dir := bus.Client().Ports(), t.TempDir()
+			return func(after bool) (func(context.Context) error, error) {
+				lives++
+				a, err := agent.New(agent.Options{
+					Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: dir, Ports: ports, Driver: fake.New(), Yield: after,
+					Incarnation: events.Incarnation(fmt.Sprintf("01-%02d-%s", lives, name)),
+					Listen:      func(context.Context, string) (net.Listener, error) { return newPipes(), nil },
+				})
+				if err != nil {
+					return nil, err
+				}
+				return a.Run, nil
+			}
+		}
+		var all sync.WaitGroup
+		run := func(name string) context.CancelFunc {
+			ctx, cancel := context.WithCancel(t.Context())
+			f := begin(name)
+			all.Go(func() {
+				if err := agent.Lives(ctx, f); err != nil && !errors.Is(err, context.Canceled) {
+					t.Errorf("%s: %v", name, err)
+				}
+			})
+			return cancel
+		}
+		want := func(moment string, incarnation events.Incarnation, state events.NodeState) {
+			t.Helper()
+			synctest.Wait()
+			value, _, err := bus.Ports().Buckets.Bucket(events.BucketNodes).Load(t.Context(), "node-a")
+			if err != nil {
+				t.Fatal(moment, err)
+			}
+			v, err := events.DecodeView[events.NodeView](value)
+			if err != nil || v.Incarnation != incarnation || v.State != state {
+				t.Errorf("%s: %s is %s (%s), %v; want %s %s", moment, v.Incarnation, v.State, v.Reason, err, incarnation, state)
+			}
+		}
+		first := run("first")
+		time.Sleep(5 * time.Second)
+		want("at first", "01-01-first", events.NodeReady)
+		second := run("second")
+		time.Sleep(time.Minute)
+		want("with both", "01-02-second", events.NodeReady)
+		if lives != 3 {
+			t.Errorf("%d lives, want three: the first one's second waits", lives)
+		}
+		second()
+		time.Sleep(15 * time.Second)
+		want("after the second", "01-03-first", events.NodeReady)
+		first()
+		synctest.Wait()
+		want("at the end", "01-03-first", events.NodeDeparted)
+		all.Wait()
+		stop()
+	})
+}
+
+// TestTwoAgentsDoNotShareAStateDirectory: the second would kill the first one's workers as leftovers.
+func TestTwoAgentsDoNotShareAStateDirectory(t *testing.T) {
+	p := playedDiscovery(t)
+	dir := t.TempDir()
+	life := func() *agent.Agent {
+		a, err := agent.New(agent.Options{Node: "node-a", Slots: 1, Advertise: "127.0.0.1", StateDir: dir, Ports: p.ports, Driver: fake.New()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	first := life()
+	ended := inBackground(ctx, first)
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		if _, err := os.Stat(first.Socket()); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the first does not run")
+		}
+		runtime.Gosched()
+	}
+	if err := life().Run(canceled(t)); !errors.Is(err, events.ErrConflict) {
+		t.Errorf("the second runs too: %v", err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if err := life().Run(canceled(t)); err != nil {
+		t.Errorf("it does not run after the first: %v", err)
+	}
+}
+
+func inBackground(ctx context.Context, a *agent.Agent) chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	return ended
+}
+
+func canceled(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}

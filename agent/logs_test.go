@@ -1,0 +1,102 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/events"
+)
+
+// stored reads the output of the worker back: how many of its lines are there, and how many the marks say are missing. Lines that are
+// there must be in order, and each gap exactly as long as its mark says.
+func stored(t *testing.T, p events.Ports) (lines, missing int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	next := 1
+	_ = p.Log.Follow(ctx, events.Follow{Stream: events.StreamLogs, Subjects: []string{events.AllLogs}, Start: events.FromFirst}, func(s events.Stored) error {
+		for text := range strings.Lines(string(s.Data)) {
+			n := 0
+			if _, err := fmt.Sscanf(text, "regroup: %d lines were dropped here", &n); err == nil {
+				missing += n
+				next += n
+				continue
+			}
+			if _, err := fmt.Sscanf(text, "line %d", &n); err != nil || n != next {
+				t.Fatalf("%q where line %d should be", text, next)
+			}
+			lines++
+			next++
+		}
+		return nil
+	}, cancel)
+	return lines, missing
+}
+
+// TestNoLineIsMissingWithoutAWord: whether the store is slow or away, what was printed is there, or a mark that counts it, also where
+// the worker prints no more; and the fact of the exit has the sum.
+func TestNoLineIsMissingWithoutAWord(t *testing.T) {
+	const printed = 100_000
+	for name, c := range map[string]struct {
+		buffer  int
+		dropped bool
+	}{
+		"a buffer that is large enough": {0, false},
+		"a buffer that is not":          {256 << 10, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorldWith(t, agent.Config{LogBuffer: c.buffer})
+				var away atomic.Bool
+				away.Store(true)
+				w.bus.FailPublishes(func(subject string) (bool, error) {
+					if away.Load() && strings.HasPrefix(subject, "regroup.log.") {
+						return false, events.Errorf(events.Unavailable, "the store is away")
+					}
+					return false, nil
+				})
+				w.train(fmt.Sprintf("lines=%d run=5s", printed))
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				x := w.fact("exited").(events.WorkerExited)
+				away.Store(false)
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				lines, missing := stored(t, w.bus.Ports())
+				if lines+missing != printed || uint64(missing) != x.Dropped || (missing > 0) != c.dropped {
+					t.Errorf("%d lines are there and marks count %d, of %d; the exit says %d", lines, missing, printed, x.Dropped)
+				}
+				w.wait()
+			})
+		})
+	}
+}
+
+// TestAChunkThatIsNeverTakenIsCounted: the store refuses one for good.
+func TestAChunkThatIsNeverTakenIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		refused := 0
+		w.bus.FailPublishes(func(subject string) (bool, error) {
+			if strings.HasPrefix(subject, "regroup.log.") && refused == 0 {
+				refused++
+				return false, events.Errorf(events.TooLarge, "larger than it takes")
+			}
+			return false, nil
+		})
+		w.train("lines=3000 run=5s")
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		lines, missing := stored(t, w.bus.Ports())
+		if lines+missing != 3000 || missing == 0 {
+			t.Errorf("%d lines are there and marks count %d, of 3000", lines, missing)
+		}
+		w.wait()
+	})
+}

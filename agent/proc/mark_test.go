@@ -1,0 +1,79 @@
+package proc
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/worker"
+)
+
+// away leaves the group, the session, the environment and the output of its worker behind, and waits until that is done.
+const away = `setsid env -i sleep 1000 </dev/null >/dev/null 2>&1 & echo $!; while [ "$(cat /proc/$!/comm)" != sleep ]; do :; done; `
+
+func TestWhoLeavesEverythingBehindEndsWithItsWorker(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Options{})
+	r.start("sh", "-c", away+"exit 3")
+	next[worker.ProcessStarted](r)
+	pid := pidLine(t, r)
+	next[worker.ProcessExited](r)
+	until(t, "it is gone", func() bool { return !runs(pid) })
+}
+
+func TestWhoLeavesEverythingBehindIsFencedAfterItsAgent(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cmd, pid := agent(t, dir, away+"wait")
+	d, err := New(Options{StateDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it has left", func() bool {
+		b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+		return runs(pid) && len(b) == 0
+	})
+	until(t, "the file is written", func() bool { _, err := os.Stat(d.file(own(t))); return err == nil })
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if !runs(pid) {
+		t.Fatal("nothing was left to be found")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if found, err := d.Fence(ctx); err != nil || len(found) != 1 {
+		t.Errorf("found %+v, %v", found, err)
+	}
+	until(t, "it is gone", func() bool { return !runs(pid) })
+}
+
+// TestMarksAreTheWorkersOwn: two workers have different ones, their children have theirs, and everybody else has none of them.
+func TestMarksAreTheWorkersOwn(t *testing.T) {
+	d, err := New(Options{StateDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := d.markOf(os.Getpid())
+	seen := map[uint64]bool{before: true}
+	for range 3 {
+		cmd := exec.Command("sleep", "1000")
+		m, err := marked(cmd.Start)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m == 0 || seen[m] || d.markOf(cmd.Process.Pid) != m {
+			t.Errorf("marked %d, reads %d, seen before %v", m, d.markOf(cmd.Process.Pid), seen[m])
+		}
+		seen[m] = true
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	if d.markOf(os.Getpid()) != before {
+		t.Error("this process keeps a mark")
+	}
+}

@@ -1,0 +1,32 @@
+package proc
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestWhatIsLeftInThePipeIsRead: a process has printed and ended, and whoever reads comes late; its last lines are the ones that tell why.
+func TestWhatIsLeftInThePipeIsRead(t *testing.T) {
+	var got []string
+	c, err := newCapture(func(_ string, lines []string) { got = append(got, lines...) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.abort()
+	var text strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&text, "line %d\n", i)
+	}
+	if _, err := c.out.w.WriteString(text.String() + "torn"); err != nil { // the write end stays open, as with a child that lives on
+		t.Fatal(err)
+	}
+	if err := c.out.r.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	c.out.read()
+	if len(got) != 5001 || got[4999] != "line 4999" || got[5000] != "torn" {
+		t.Errorf("%d lines were read", len(got))
+	}
+}

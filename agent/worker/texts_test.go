@@ -1,0 +1,52 @@
+package worker
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestTheTextsOfAnExitAreShortened: a worker may print as much as it likes; what is told of its end stays small, and its end stays in it.
+func TestTheTextsOfAnExitAreShortened(t *testing.T) {
+	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	s := New(Config{Node: "node-a", Agent: "01JD0000000000000000000000"})
+	step := func(in Input) []Action {
+		var acts []Action
+		s, acts = Step(s, in, now)
+		return acts
+	}
+	place := events.Place{Node: "node-a"}
+	acts := step(Launched{Launch: events.Launch{
+		Job: "demo-0000", Node: "node-a", Revision: 1, Phase: events.PhasePrepare, Spec: events.Spec{Recovery: events.RecoveryInProcess, Command: []string{"x"}},
+		Members: []events.LaunchMember{{Member: events.Member{Place: place, Attempt: 1, Rank: -1}}},
+	}})
+	id := acts[0].(StartProcess).Worker
+	step(ProcessStarted{Worker: id, PID: 7})
+	lines := []string{"first"}
+	for range 20 {
+		lines = append(lines, strings.Repeat("x", 16<<10))
+	}
+	lines = append(lines, strings.Repeat("y", 900_000)+"ValueError: at the end")
+	told := 0
+	for _, a := range step(ProcessExited{Worker: id, ExitCode: 1, Lines: lines}) {
+		var x events.WorkerExited
+		switch a := a.(type) {
+		case SendNotice:
+			x = a.Notice.Exited
+		case TellFact:
+			x = a.Body.(events.WorkerExited)
+		default:
+			continue
+		}
+		told++
+		text := strings.Join(x.Lines, "\n")
+		if len(text) > events.LimitLines.Most || !strings.HasSuffix(text, "ValueError: at the end") || !strings.Contains(text, "lines left out]") {
+			t.Errorf("%d bytes: %.60q ... %q", len(text), text, text[max(0, len(text)-60):])
+		}
+	}
+	if told != 2 {
+		t.Errorf("it was told %d times, want a notice and a fact", told)
+	}
+}

@@ -1,0 +1,90 @@
+package workerapi
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+)
+
+func server(t *testing.T, socket string) *Server {
+	t.Helper()
+	s, err := New(Options{Socket: socket, Calls: Calls{
+		Join: func(string, wire.JoinRequest) {}, Report: func(string, wire.Report) {}, Commit: func(string, wire.CommitReport) {},
+		Done: func(string, wire.DoneReport) {}, Preempt: func(wire.PreemptRequest) {},
+		Peer: func(context.Context, string, uint64, int) (wire.Peer, error) { return wire.Peer{}, nil },
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestNobodyCanMakeTheSocketsDirectoryFirst: who owns it could put a socket of his own there, and would be told the workers' tokens.
+func TestNobodyCanMakeTheSocketsDirectoryFirst(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	long := filepath.Join(tmp, strings.Repeat("d", 120), "agent.sock")
+	one, two := server(t, long), server(t, long)
+	if one.Path() == two.Path() || len(one.Path()) > maxPath {
+		t.Errorf("paths %q and %q: can be guessed, or are too long", one.Path(), two.Path())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	ready := make(chan struct{})
+	go func() { ended <- one.Run(ctx, func() { close(ready) }) }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatal(err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not run")
+	}
+	if i, err := os.Stat(filepath.Dir(one.Path())); err != nil || i.Mode().Perm() != 0o700 {
+		t.Errorf("the directory is %v, %v", i.Mode(), err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Dir(one.Path())); err == nil {
+		t.Error("the directory is left behind")
+	}
+	// Whoever guesses it all the same, and is first, is not served.
+	if err := os.Mkdir(filepath.Dir(two.Path()), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := two.Run(canceled(t), nil); err == nil || !strings.Contains(err.Error(), "exists") {
+		t.Errorf("it serves in a directory of somebody else: %v", err)
+	}
+}
+
+func TestADirectoryThatOthersMayChangeIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := private(dir); err != nil {
+		t.Error(err)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := server(t, filepath.Join(dir, "agent.sock")).Run(canceled(t), nil); err == nil || !strings.Contains(err.Error(), "chmod go-w") {
+		t.Errorf("got %v", err)
+	}
+	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	if err := private(dir); err != nil {
+		t.Error(err)
+	}
+}
+
+func canceled(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}

@@ -1,0 +1,62 @@
+package wire
+
+import "fmt"
+
+// Limits of what a worker may say; docs/limits.md has them by these names.
+const (
+	MaxNames = 256     // names: metrics of one report
+	MaxWord  = 256     // word: bytes of an address, a hash or the name of a metric
+	MaxRanks = 100_000 // workers: ranks in one list
+)
+
+// Check says what is over a limit, nil if nothing is.
+func (r JoinRequest) Check() error {
+	switch {
+	case len(r.Address) > MaxWord:
+		return over("address", len(r.Address), MaxWord, "bytes", "word")
+	case len(r.Accused) > MaxRanks:
+		return over("accused", len(r.Accused), MaxRanks, "entries", "workers")
+	case len(r.Broken) > MaxRanks:
+		return over("broken", len(r.Broken), MaxRanks, "entries", "workers")
+	}
+	return r.Commit.check("commit")
+}
+
+// Check says what is over a limit, nil if nothing is.
+func (r Report) Check() error {
+	if r.First != nil && r.First.Checkpoint != nil {
+		if err := r.First.Checkpoint.check("first.checkpoint"); err != nil {
+			return err
+		}
+	}
+	return checkMetrics(r.Metrics)
+}
+
+// Check says what is over a limit, nil if nothing is.
+func (r CommitReport) Check() error { return r.Commit.check("commit") }
+
+// Check says what is over a limit, nil if nothing is.
+func (r DoneReport) Check() error { return checkMetrics(r.Metrics) }
+
+func (c Commit) check(path string) error {
+	if len(c.Hash) > MaxWord {
+		return over(path+".hash", len(c.Hash), MaxWord, "bytes", "word")
+	}
+	return nil
+}
+
+func checkMetrics(m map[string]float64) error {
+	if len(m) > MaxNames {
+		return over("metrics", len(m), MaxNames, "entries", "names")
+	}
+	for name := range m {
+		if len(name) > MaxWord {
+			return over("the name of a metric", len(name), MaxWord, "bytes", "word")
+		}
+	}
+	return nil
+}
+
+func over(path string, have, most int, unit, limit string) error {
+	return fmt.Errorf("%s has %d %s, at most %d are allowed (limit %s)", path, have, unit, most, limit)
+}

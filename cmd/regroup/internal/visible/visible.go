@@ -1,0 +1,139 @@
+// Package visible makes text from outside fit to be shown: what a terminal would obey instead of show (escape sequences, other
+// control characters, marks that turn the direction of writing) is written out, as Go and YAML spell it. Letters, signs and
+// spaces of every script stay as they are.
+package visible
+
+import (
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// shown tells whether a character may reach a terminal. Two joiners are needed to write some scripts.
+func shown(r rune) bool {
+	return unicode.IsGraphic(r) || r == '\t' || r == '\n' || r == '\u200c' || r == '\u200d'
+}
+
+// Text writes out what must not reach a terminal. Lines and tabs stay.
+func Text(s string) string {
+	if plain(s) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			b.WriteString(`\x` + hex(s[i]))
+		case shown(r):
+			b.WriteRune(r)
+		default:
+			q := strconv.QuoteRuneToASCII(r)
+			b.WriteString(q[1 : len(q)-1])
+		}
+		i += n
+	}
+	return b.String()
+}
+
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' && c != '\t' && c != '\n' || c >= 0x7f {
+			return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !shown(r) }) < 0
+		}
+	}
+	return true
+}
+
+func hex(c byte) string {
+	const digits = "0123456789abcdef"
+	return string([]byte{digits[c>>4], digits[c&15]})
+}
+
+// Line is Text for what must stay on one line.
+func Line(s string) string {
+	if !strings.ContainsAny(s, "\n\t") {
+		return Text(s)
+	}
+	return Text(strings.NewReplacer("\n", `\n`, "\t", " ").Replace(s))
+}
+
+// JSON writes out in a JSON text what JSON itself lets through. The text means the same.
+func JSON(b []byte) []byte {
+	s := string(b)
+	if plain(s) {
+		return b
+	}
+	var out strings.Builder
+	for _, r := range s {
+		if shown(r) || r == '\r' {
+			out.WriteRune(r)
+			continue
+		}
+		for _, u := range utf16Units(r) {
+			out.WriteString(`\u` + hex(byte(u>>8)) + hex(byte(u)))
+		}
+	}
+	return []byte(out.String())
+}
+
+func utf16Units(r rune) []uint16 {
+	if r < 0x10000 {
+		return []uint16{uint16(r)}
+	}
+	r -= 0x10000
+	return []uint16{0xd800 + uint16(r>>10), 0xdc00 + uint16(r&0x3ff)}
+}
+
+// All is Text for every text inside of v, a pointer. What it points to is changed.
+func All(v any) { walk(reflect.ValueOf(v)) }
+
+func walk(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			walk(v.Elem())
+		}
+	case reflect.Interface:
+		if v.IsNil() {
+			return
+		}
+		// What an interface holds cannot be changed in place.
+		c := reflect.New(v.Elem().Type())
+		c.Elem().Set(v.Elem())
+		walk(c)
+		v.Set(c.Elem())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				walk(v.Field(i))
+			}
+		}
+	case reflect.Slice, reflect.Array:
+		if k := v.Type().Elem().Kind(); k >= reflect.Bool && k <= reflect.Complex128 {
+			return
+		}
+		for i := range v.Len() {
+			walk(v.Index(i))
+		}
+	case reflect.Map:
+		for _, key := range v.MapKeys() {
+			c := reflect.New(v.Type().Elem()).Elem()
+			c.Set(v.MapIndex(key))
+			walk(c)
+			to := key
+			if key.Kind() == reflect.String && !plain(key.String()) {
+				v.SetMapIndex(key, reflect.Value{})
+				to = reflect.New(key.Type()).Elem()
+				to.SetString(Text(key.String()))
+			}
+			v.SetMapIndex(to, c)
+		}
+	case reflect.String:
+		if s := v.String(); !plain(s) {
+			v.SetString(Text(s))
+		}
+	}
+}

@@ -1,0 +1,29 @@
+package node
+
+import (
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestNoTextFromOutsideReachesTheTerminal: an agent's words about itself are anybody's.
+func TestNoTextFromOutsideReachesTheTerminal(t *testing.T) {
+	const evil = "\x1b[2J\u009b31m\u202e\n"
+	w := clienttest.New(t)
+	w.Put(events.BucketNodes, "node-a", events.NodeView{
+		Node: "node-a" + evil, State: events.NodeReady, Slots: 2, Address: "10.0.0.1" + evil, Reason: evil, Excluded: evil,
+		Quarantine: &events.Quarantine{Reason: evil}, Benched: []events.BenchedSlot{{Slot: 1, Quarantine: events.Quarantine{Reason: evil}}},
+	})
+	for _, line := range []string{"ls", "ls -o wide", "ls -o json", "ls -o yaml"} {
+		got := run(t, w, strings.Split(line, " ")...)
+		if got.Exit != 0 || strings.ContainsFunc(got.Out+got.Err, func(r rune) bool { return unicode.IsControl(r) && r != '\n' || unicode.Is(unicode.Cf, r) }) {
+			t.Errorf("%s: %q %q %v", line, got.Out, got.Err, got.Failure)
+		}
+		if line == "ls" && strings.Count(got.Out, "\n") != 2 {
+			t.Errorf("a line end in a name makes rows: %q", got.Out)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+// Command queue measures crowds of jobs, with real processes on this machine, and writes the results down.
+//
+//	go run ./e2e/queue -out docs/benchmarks.md
+//
+// Jobs that do nothing are published all at once by several clients and must all end; then ten thousand wait behind jobs that
+// run, and it is measured how long after the end of one the next is placed, and what the services hold in memory. It runs
+// bin/regroup (make build) and /bin/true and /bin/sleep, and nothing else.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/e2e/report"
+)
+
+const head = "# Benchmarks\n"
+
+const slots = 8
+
+func main() {
+	out := flag.String("out", "", "Markdown file of which a section is written; empty = standard output")
+	bin := flag.String("bin", "bin", "folder of the binaries")
+	crowd := flag.Int("crowd", 300, "jobs that are published at once")
+	queue := flag.Int("queue", 10000, "jobs that wait")
+	trials := flag.Int("trials", 50, "jobs that end before the queue")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *out, *bin, *crowd, *queue, *trials); err != nil {
+		fmt.Fprintln(os.Stderr, "queue:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, out, bin string, crowd, queue, trials int) error {
+	bin, err := filepath.Abs(bin)
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, `Written by `+"`make bench-queue`"+`. Measured on %s. Brokers, one replica of each service and one agent with %d slots are processes
+of their own on this machine; eight clients publish. A job that does nothing is /bin/true with restart recovery.
+
+| what | brokers | trials | min | median | p90 | max | goal |
+|---|---|---|---|---|---|---|---|
+`, report.Machine(), slots)
+	for _, brokers := range []int{1, 3} {
+		took, err := inPlane(ctx, bin, brokers, func(p *plane) (string, error) { return p.crowd(ctx, crowd) })
+		if err != nil {
+			return fmt.Errorf("%d brokers: %w", brokers, err)
+		}
+		text.WriteString(took)
+	}
+	for _, brokers := range []int{1, 3} {
+		rows, err := inPlane(ctx, bin, brokers, func(p *plane) (string, error) { return p.queue(ctx, queue, trials) })
+		if err != nil {
+			return fmt.Errorf("%d brokers: %w", brokers, err)
+		}
+		text.WriteString(rows)
+	}
+	if out == "" {
+		fmt.Print(text.String())
+		return nil
+	}
+	return report.Section(out, head, "Many jobs", text.String())
+}
+
+// inPlane measures on a control plane of its own.
+func inPlane(ctx context.Context, bin string, brokers int, measure func(*plane) (string, error)) (string, error) {
+	p, err := start(ctx, bin, brokers)
+	if err != nil {
+		return "", err
+	}
+	defer p.stop()
+	return measure(p)
+}
+
+func row(what string, brokers int, d []time.Duration, goal string) string {
+	ms := func(q float64) float64 { return float64(report.Quantile(d, q)) / float64(time.Millisecond) }
+	return fmt.Sprintf("| %s | %d | %d | %.1f | %.1f | %.1f | %.1f | %s |\n", what, brokers, len(d), ms(0), ms(0.5), ms(0.9), ms(1), goal)
+}

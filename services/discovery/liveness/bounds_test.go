@@ -1,0 +1,48 @@
+package liveness
+
+import (
+	"encoding/base64"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestANodeStaysSmall: all the slots that a node may have are kept out, each with a reason as long as is let in. Its document and what
+// is told of it fit into their stores.
+func TestANodeStaysSmall(t *testing.T) {
+	m, now := Machine{}, time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	s := m.New("node-a")
+	step := func(b events.Body) events.Decision {
+		t.Helper()
+		var d events.Decision
+		if s, d = m.Step(s, events.Input{ID: "1", Body: b}, now); d.Refusal != nil {
+			t.Fatal(d.Refusal)
+		}
+		return d
+	}
+	step(events.NodeHello{Node: "node-a", Incarnation: "01A", Slots: events.LimitSlots.Most, Address: "10.0.0.1"})
+	random := rand.New(rand.NewPCG(1, 2))
+	var last events.Decision
+	for i := range events.LimitSlots.Most {
+		noise := make([]byte, events.LimitText.Most*3/4)
+		for k := range noise {
+			noise[k] = byte(random.Uint32())
+		}
+		slot := events.Slot(i)
+		last = step(events.NodeQuarantine{Node: "node-a", Slot: &slot, For: events.Duration(time.Hour), Reason: base64.StdEncoding.EncodeToString(noise)})
+	}
+	if n := len(s.View.Benched); n != events.LimitSlots.Most {
+		t.Errorf("%d slots are out, want %d", n, events.LimitSlots.Most)
+	}
+	for _, f := range last.Facts {
+		msg, err := events.Event{ID: "1", Source: "/test", Entity: "node-a", Time: now, Body: f.Body}.Message()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(msg.Data) > events.LimitMessage.Most*7/8 {
+			t.Errorf("%s has %d bytes", f.Body.Type(), len(msg.Data))
+		}
+	}
+}

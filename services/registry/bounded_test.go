@@ -1,0 +1,230 @@
+package registry
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/registry/job"
+)
+
+// failing is a job whose workers all end with as much as an agent of any version may say of them.
+type failing struct {
+	t      *testing.T
+	turner *loop.Turner[job.State]
+	p      events.Ports
+	now    time.Time
+	random *rand.Rand
+	said   int
+	inputs []events.Input
+}
+
+func newFailing(t *testing.T, workers int) *failing {
+	p := memory.New().Ports()
+	n := 0
+	tr, err := loop.NewTurner(loop.TurnerOptions[job.State]{
+		Service: events.ServiceRegistry, Machine: job.Machine{}, Bucket: events.BucketJobs, Ports: p,
+		NewID: func() string { n++; return fmt.Sprint(n) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &failing{t: t, turner: tr, p: p, now: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), random: rand.New(rand.NewPCG(1, 2))}
+	budget := 10_000
+	f.say(events.JobSubmit{Spec: events.Spec{
+		Name: "demo", Command: []string{"x"}, Recovery: events.RecoveryInProcess,
+		Workers: events.Workers{Min: 1, Max: workers}, Failures: events.Failures{Max: &budget, SameStep: 1000},
+	}})
+	return f
+}
+
+// say hands a body over as a replica reads it from the log.
+func (f *failing) say(b events.Body) {
+	f.t.Helper()
+	f.said++
+	e := events.Event{ID: fmt.Sprint(f.said), Source: "/test", Entity: "demo", Body: b}
+	m, err := e.Message()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	got, err := events.Decode(m.Header, m.Data)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.inputs = append(f.inputs, events.Input{ID: got.ID, Source: got.Source, Body: got.Body})
+}
+
+// turn gives the registry what was said, as many inputs at once as a host does on a busy day.
+func (f *failing) turn() {
+	f.t.Helper()
+	f.now = f.now.Add(time.Second)
+	if _, err := f.turner.Turn(f.t.Context(), "demo", f.inputs, f.now); err != nil {
+		f.t.Fatal(err)
+	}
+	f.inputs = nil
+}
+
+// noise is text that cannot be compressed by more than a quarter.
+func (f *failing) noise(n int) string {
+	b := make([]byte, n*3/4+3)
+	for i := range b {
+		b[i] = byte(f.random.Uint32())
+	}
+	return base64.StdEncoding.EncodeToString(b)[:n]
+}
+
+func (f *failing) exits(place events.Place, attempt int, g events.Generation, lines []string, detail string) {
+	f.say(events.WorkerExited{
+		WorkerRef: events.WorkerRef{
+			Job: "demo", Place: place, Agent: "A1", Attempt: attempt, Generation: g,
+			Incarnation: events.Incarnation(fmt.Sprintf("w-%s-%d-%d", place.Node, place.Slot, attempt)),
+		},
+		ExitCode: 1, Detail: detail, Lines: lines,
+	})
+}
+
+func (f *failing) view() events.JobView {
+	f.t.Helper()
+	value, _, err := f.p.Buckets.Bucket(events.BucketJobs).Load(f.t.Context(), "demo")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	v, err := events.DecodeView[events.JobView](value)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return v
+}
+
+// TestAnExitIsAlwaysRecorded: eight workers that each leave 20 lines of 16 KiB, and one with an error text of 900 KB.
+func TestAnExitIsAlwaysRecorded(t *testing.T) {
+	f := newFailing(t, 9)
+	for i := range 8 {
+		var lines []string
+		for range 20 {
+			lines = append(lines, f.noise(16<<10))
+		}
+		f.exits(events.Place{Node: "node-a", Slot: events.Slot(i)}, 1, 0, lines, "exit code 1")
+	}
+	f.exits(events.Place{Node: "node-b"}, 1, 0, []string{f.noise(900_000) + " ValueError: at the end"}, "exit code 1")
+	f.turn()
+	v := f.view()
+	if len(v.Workers) != 9 {
+		t.Fatalf("%d of 9 workers are on record", len(v.Workers))
+	}
+	for _, w := range v.Workers {
+		text := strings.Join(w.Lines, "\n")
+		if w.State != events.WorkerHasFailed || !strings.Contains(text, "left out]") {
+			t.Errorf("%s is %s and says %.80q", w.Place, w.State, text)
+		}
+	}
+	last := v.Workers[8].Lines
+	if text := last[len(last)-1]; !strings.HasSuffix(text, "ValueError: at the end") {
+		t.Errorf("the error text ends with %q", text[max(0, len(text)-40):])
+	}
+	if f := v.FirstError; f == nil || f.Place.Slot != 0 || len(f.Lines) == 0 {
+		t.Errorf("the first error is %+v", f)
+	}
+}
+
+// TestNoJobOutgrowsItsStore: thousands of failures, each with as much text as is let in, in as many generations.
+func TestNoJobOutgrowsItsStore(t *testing.T) {
+	const workers = 400
+	f := newFailing(t, workers)
+	for attempt := 1; attempt <= 2; attempt++ {
+		for i := range workers {
+			place := events.Place{Node: events.NodeID(fmt.Sprintf("node-%d", i/8)), Slot: events.Slot(i % 8)}
+			g := events.Generation((attempt-1)*workers + i + 1)
+			f.say(events.RoundSealed{
+				Job: "demo", Generation: g, From: g - 1, Cause: events.Cause{Kind: events.CauseWorkerFailed, Rank: -1, Detail: f.noise(1000)},
+				Members: []events.Member{{Place: place, Attempt: attempt, Incarnation: events.Incarnation(fmt.Sprintf("w-%s-%d-%d", place.Node, place.Slot, attempt))}},
+			})
+			lines := []string{f.noise(2000), f.noise(2000), f.noise(2000), f.noise(2000)}
+			f.exits(place, attempt, g, lines, f.noise(1000))
+			if i%32 == 0 {
+				f.turn()
+			}
+		}
+	}
+	f.turn()
+	v := f.view()
+	if n := len(v.Workers); n != workers {
+		t.Errorf("%d of %d workers are on record", n, workers)
+	}
+	for _, w := range v.Workers {
+		if w.State != events.WorkerHasFailed || w.Attempt != 2 {
+			t.Fatalf("%s is %s in attempt %d", w.Place, w.State, w.Attempt)
+		}
+	}
+	if e := v.FirstError; e == nil || e.Attempt != 1 || e.Place.Slot != 0 {
+		t.Errorf("the first error is %+v", e)
+	}
+	if _, err := json.Marshal(v); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWhatWaitsToBeToldIsBounded: a log that takes nothing must not fill the document with what it should be told.
+func TestWhatWaitsToBeToldIsBounded(t *testing.T) {
+	bus := memory.New()
+	n := 0
+	tr, err := loop.NewTurner(loop.TurnerOptions[job.State]{
+		Service: events.ServiceRegistry, Machine: job.Machine{}, Bucket: events.BucketJobs, Ports: bus.Ports(),
+		NewID: func() string { n++; return fmt.Sprint(n) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	turn := func(b events.Body) error {
+		n++
+		_, err := tr.Turn(t.Context(), "demo", []events.Input{{ID: fmt.Sprint(n), Source: "/test", Body: b}}, now)
+		return err
+	}
+	if err := turn(events.JobSubmit{Spec: events.Spec{Name: "demo", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 9}}}); err != nil {
+		t.Fatal(err)
+	}
+	full := true
+	bus.FailPublishes(func(string) (bool, error) {
+		if full {
+			return false, events.Errorf(events.Unavailable, "the stream is full")
+		}
+		return false, nil
+	})
+	refused := error(nil)
+	for i := 0; i < 100_000 && refused == nil; i++ {
+		refused = turn(events.JobScale{Job: "demo", Workers: events.Workers{Min: 1, Max: 2 + i%7}})
+	}
+	if !errors.Is(refused, events.ErrUnavailable) {
+		t.Fatalf("it goes on for ever, or ends with %v", refused)
+	}
+	full = false
+	if err := turn(events.JobScale{Job: "demo", Workers: events.Workers{Min: 1, Max: 8}}); err != nil {
+		t.Errorf("it does not go on once the log takes facts again: %v", err)
+	}
+}
+
+// TestDroppedLinesAreSummedOnce: each worker's exit says how many of its lines are not in the log.
+func TestDroppedLinesAreSummedOnce(t *testing.T) {
+	f := newFailing(t, 2)
+	for slot := range 2 {
+		x := events.WorkerExited{
+			WorkerRef: events.WorkerRef{Job: "demo", Place: events.Place{Node: "node-a", Slot: events.Slot(slot)}, Agent: "A1", Attempt: 1, Incarnation: events.Incarnation(fmt.Sprint("w", slot))},
+			Asked:     true, Detail: "exit code 0", Dropped: 18_893,
+		}
+		f.say(x)
+		f.say(x) // told again with another id, as after an agent's doubt
+	}
+	f.turn()
+	if n := f.view().Dropped; n != 2*18_893 {
+		t.Errorf("%d lines were dropped, want %d", n, 2*18_893)
+	}
+}

@@ -1,0 +1,117 @@
+package registry_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/loop/looptest"
+)
+
+// alike returns ids of n events of one source whose jobs of one name would have the same short id.
+func alike(name string, n int) []string {
+	by := map[events.JobID][]string{}
+	for i := 0; ; i++ {
+		id := fmt.Sprint("event-", i)
+		job := events.JobIDFrom(name, "/client", id)
+		if by[job] = append(by[job], id); len(by[job]) == n {
+			return by[job]
+		}
+	}
+}
+
+// jobsByOrigin are the jobs on record.
+func jobsByOrigin(t *testing.T, p events.Ports) map[string]events.JobID {
+	t.Helper()
+	out := map[string]events.JobID{}
+	all, err := events.Records[events.JobView](t.Context(), p.Buckets.Bucket(events.BucketJobs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		if old := out[r.View.Origin]; old != "" {
+			t.Errorf("one event has submitted %s and %s", old, r.View.Job)
+		}
+		out[r.View.Origin] = r.View.Job
+	}
+	return out
+}
+
+// Events whose short ids are the same submit jobs of their own, also all at once on two replicas, and a repeat of each is
+// the same job.
+func TestJobsOfEventsThatHashAlikeAreAllAccepted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stopA, stopB := start(t, bus.Client().Ports()), start(t, bus.Client().Ports())
+		synctest.Wait()
+		ids := alike("demo", 3)
+		for range 2 {
+			for _, id := range ids {
+				looptest.Say(t, p, events.Event{ID: id, Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: events.Spec{
+					Name: "demo", Command: []string{id}, Workers: events.Workers{Min: 1, Max: 2},
+				}}})
+			}
+			time.Sleep(5 * time.Minute) // the broker has forgotten the messages
+		}
+		jobs := jobsByOrigin(t, p)
+		lengths := map[int]int{}
+		for _, id := range ids {
+			job := jobs[events.Origin("/client", id)]
+			if job == "" {
+				t.Fatalf("the job of %s has vanished; there are %v", id, jobs)
+			}
+			if v := view(t, p, job); v.Spec.Command[0] != id {
+				t.Errorf("%s runs the command of %s", job, v.Spec.Command[0])
+			}
+			lengths[len(job)]++
+		}
+		if len(jobs) != len(ids) || lengths[len("demo-xxxx")] != 1 || lengths[len("demo-xxxxxxxx")] != 2 {
+			t.Errorf("jobs %v: want one with four digits and two with eight", jobs)
+		}
+		stopA()
+		stopB()
+	})
+}
+
+// Among 300 jobs of one name it is likelier than not that two short ids are the same.
+func TestACrowdOfJobsOfOneNameIsAcceptedWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		stop := start(t, bus.Client().Ports())
+		synctest.Wait()
+		const crowd = 1000
+		for i := range crowd {
+			looptest.Say(t, p, events.Event{ID: fmt.Sprint("event-", i), Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: events.Spec{
+				Name: "demo", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 1},
+			}}})
+		}
+		time.Sleep(time.Minute)
+		if jobs := jobsByOrigin(t, p); len(jobs) != crowd {
+			t.Errorf("%d of %d jobs were accepted", len(jobs), crowd)
+		}
+		stop()
+	})
+}
+
+// A job that a version without origins accepted is the job of its source's events, as it was then.
+func TestAJobOfAnOlderVersionIsNotSubmittedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := memory.New()
+		p := bus.Ports()
+		id := events.JobIDFrom("demo", "/client", "s1")
+		looptest.Record(t, p, events.BucketJobs, string(id), 3, events.JobView{Job: id, By: "/client", State: events.JobIsWaiting, Spec: events.Spec{Name: "demo"}})
+		stop := start(t, bus.Client().Ports())
+		synctest.Wait()
+		submit(t, p, "s1", "x")
+		time.Sleep(time.Minute)
+		if jobs := jobsByOrigin(t, p); len(jobs) != 1 {
+			t.Errorf("jobs %v, want the one of the older version", jobs)
+		}
+		stop()
+	})
+}

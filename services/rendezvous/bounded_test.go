@@ -1,0 +1,67 @@
+package rendezvous
+
+import (
+	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/rendezvous/round"
+)
+
+// TestNoRoundOutgrowsItsStore: thousands of nodes come to a job and leave it, each with as many words as are let in.
+func TestNoRoundOutgrowsItsStore(t *testing.T) {
+	n := 0
+	tr, err := loop.NewTurner(loop.TurnerOptions[round.State]{
+		Service: events.ServiceRendezvous, Machine: round.Machine{}, Bucket: events.BucketRounds, Ports: memory.New().Ports(),
+		NewID: func() string { n++; return fmt.Sprint(n) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := events.Spec{
+		Name: "demo", Command: []string{"x"}, Rendezvous: &events.Rendezvous{External: true, Nodes: events.NodeRange{Min: 2000, Max: 4000}, WorkersPerNode: 1},
+	}.WithDefaults()
+	var inputs []events.Input
+	turn := func() {
+		t.Helper()
+		out, err := tr.Turn(t.Context(), "demo-0000", inputs, time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range out.Answers {
+			if a.Refusal != nil {
+				t.Fatal(a.Refusal)
+			}
+		}
+		inputs = nil
+	}
+	say := func(b events.Body) {
+		n++
+		inputs = append(inputs, events.Input{ID: fmt.Sprint("in-", n), Source: "/test", Body: b})
+	}
+	say(events.JobSubmitted{Job: "demo-0000", Spec: spec})
+	turn()
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 1600 {
+		noise := make([]byte, 750)
+		for k := range noise {
+			noise[k] = byte(random.Uint32())
+		}
+		node, life := events.NodeID(fmt.Sprintf("node-%d", i)), events.Incarnation(fmt.Sprintf("01%024d", i))
+		say(events.NodeEnter{Job: "demo-0000", Node: node, Incarnation: life, Slots: 1, Spec: spec})
+		say(events.NodeExit{Job: "demo-0000", Node: node, Incarnation: life, Reason: base64.StdEncoding.EncodeToString(noise)})
+		if i%64 == 0 {
+			turn()
+		}
+	}
+	turn()
+	s, ok := tr.State("demo-0000")
+	if !ok || len(s.External.Out) != 1600 {
+		t.Errorf("%d nodes are remembered as out, want 1600", len(s.External.Out))
+	}
+}

@@ -1,0 +1,150 @@
+package plan_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/loop/looptest"
+	"github.com/regroup-io/regroup/services/scheduler/plan"
+)
+
+// crowd is a pool of one node with some slots and so many jobs of one worker.
+func crowd(t testing.TB, jobs, slots int) plan.State {
+	t.Helper()
+	m := plan.Machine{}
+	s := m.New(events.PoolKey)
+	s, _ = m.Step(s, events.Input{Number: 1, Body: events.NodeJoined{NodeFact: events.NodeFact{Node: "n1", Incarnation: "A", Slots: slots}}}, noon)
+	for i := range jobs {
+		s, _ = m.Take(s, submit(i), noon)
+	}
+	s, _ = m.Conclude(s, submit(jobs-1), noon)
+	return s
+}
+
+func jobID(i int) events.JobID { return events.JobIDFrom("train-resnet", "/client", fmt.Sprint(i)) }
+
+func submit(i int) events.Input {
+	return events.Input{Number: 1, Body: events.JobSubmitted{Job: jobID(i), Spec: events.Spec{Name: "train-resnet", Workers: events.Workers{Min: 1, Max: 1}}}}
+}
+
+// What is told when a job ends does not grow with the queue, nor what is told when one comes.
+func TestFactsDoNotGrowWithTheQueue(t *testing.T) {
+	m := plan.Machine{}
+	for _, queued := range []int{10, 1000} {
+		s := crowd(t, 8+queued, 8)
+		for i := range 8 {
+			var d events.Decision
+			s, d = m.Step(s, events.Input{Number: 2, Body: events.JobSucceeded{JobEnd: events.JobEnd{Job: jobID(i)}}}, noon)
+			if len(d.Facts) > 3 { // it is released, the next is placed, and the one behind that is the first now
+				t.Fatalf("%d queued: the end of one job told %d facts: %+v", queued, len(d.Facts), d.Facts)
+			}
+		}
+		_, d := m.Step(s, submit(100_000), noon)
+		if len(d.Facts) != 1 {
+			t.Errorf("%d queued: one more told %d facts", queued, len(d.Facts))
+		}
+		_, d = m.Step(s, events.Input{Number: 2, Body: events.NodeLost{NodeFact: events.NodeFact{Node: "n1", Incarnation: "A", Slots: 8}}}, noon)
+		if len(d.Facts) > 8+1 {
+			t.Errorf("%d queued: the loss of the only node told %d facts", queued, len(d.Facts))
+		}
+	}
+}
+
+// The pool holds as many jobs as it may, in less than its store takes, and those beyond stay outside until there is room.
+func TestTheQueueIsBounded(t *testing.T) {
+	s := crowd(t, 25_000, 8)
+	if len(s.Queue) != 20_000 || len(s.View.Queue) != 20_000-8 {
+		t.Fatalf("%d jobs in the pool, %d queued", len(s.Queue), len(s.View.Queue))
+	}
+	raw, err := json.Marshal(s.Pack())
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := events.EncodeDocument(events.Document{Schema: events.DocumentSchema, State: raw})
+	if err != nil || len(doc) > 512<<10 {
+		t.Errorf("the document has %d bytes (%v), want at most half of a message", len(doc), err)
+	}
+	m := plan.Machine{}
+	s, _ = m.Step(s, events.Input{Body: events.JobStopped{JobEnd: events.JobEnd{Job: jobID(0)}}}, noon)
+	s, _ = m.Step(s, submit(24_999), noon)
+	if _, in := s.View.Jobs[jobID(24_999)]; !in || len(s.Queue) != 20_000 {
+		t.Errorf("one that was left out came in: %t, with %d jobs in the pool", in, len(s.Queue))
+	}
+}
+
+// What is stored and read back is the same state.
+func TestPackedStatesAreTheSame(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := plan.Machine{}
+		s := m.New(events.PoolKey)
+		for _, in := range deliver(t, history(t)) {
+			s, _ = m.Step(s, in, noon)
+			raw, err := json.Marshal(s.Pack())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var read plan.State
+			if err := json.Unmarshal(raw, &read); err != nil {
+				t.Fatal(err)
+			}
+			if read, err = read.Unpack(); err != nil {
+				t.Fatalf("%v: %s", err, raw)
+			}
+			again, err := json.Marshal(read.Pack())
+			if err != nil || string(again) != string(raw) || (len(s.Queue) > 0 && !reflect.DeepEqual(read.Queue, s.Queue)) || len(read.View.Jobs) != len(s.View.Jobs) {
+				t.Fatalf("stored\n%+v\nread\n%+v\nas %s\nthen %s", s, read, raw, again)
+			}
+		}
+	})
+}
+
+// old is a pool as the version before stored it: each job with its specification and a row of its own.
+const old = `{"view":{"jobs":{"a-0001":{"places":[{"node":"n1","slot":0},{"node":"n1","slot":1}],"workers":{"min":2,"max":2}},
+"b-0002":{"places":[],"workers":{"min":2,"max":2},"waiting":"needs 2 slots, 0 free of 2 on 1 node"},
+"c-0003":{"places":[],"workers":{"min":1,"max":1},"waiting":"needs 1 slot, waits behind b-0002, which needs 2"}}},
+"queue":[{"id":"a-0001","submitted":true,"placed":true,"spec":{"name":"a","command":["x"],"workers":{"min":2,"max":2},"failures":{},"elastic":{},"stop":{},"data":{}},"told":{"min":2,"max":2},"incident":{"count":1}},
+{"id":"b-0002","submitted":true,"spec":{"name":"b","command":["x"],"workers":{"min":2,"max":2},"failures":{},"elastic":{},"stop":{},"data":{}},"told":{"min":0,"max":0},"workers":4},
+{"id":"c-0003","submitted":true,"spec":{"name":"c","command":["x"],"workers":{"min":1,"max":1},"failures":{},"elastic":{},"stop":{},"data":{}},"told":{"min":0,"max":0}}],
+"nodes":{"n1":{"incarnation":"A","slots":2,"number":1}},"ended":["z-0000"]}`
+
+func TestAPoolOfTheVersionBeforeIsRead(t *testing.T) {
+	var s plan.State
+	if err := json.Unmarshal([]byte(old), &s); err != nil {
+		t.Fatal(err)
+	}
+	s, err := s.Unpack()
+	if err != nil || len(s.Queue) != 3 || !slices.Equal(s.View.Queue, []events.JobID{"b-0002", "c-0003"}) || !s.Knows(events.Input{Number: 4, Body: events.JobScaled{Job: "b-0002"}}) {
+		t.Fatalf("read %+v: %v", s, err)
+	}
+	s, d := plan.Machine{}.Step(looptest.Reload(t, s), events.Input{Number: 2, Body: events.JobSucceeded{JobEnd: events.JobEnd{Job: "a-0001"}}}, noon)
+	if row := s.View.Jobs["b-0002"]; len(row.Places) != 2 {
+		t.Errorf("the next job has %v: %+v", row.Places, d.Facts)
+	}
+	if row := s.View.Jobs["c-0003"]; row.Waiting == "" || len(row.Places) > 0 {
+		t.Errorf("the last one is %+v", row)
+	}
+}
+
+// BenchmarkQueue is one end and one placement before a queue of 10,000, with all that is stored of it.
+func BenchmarkQueue(b *testing.B) {
+	m := plan.Machine{}
+	s := crowd(b, 10_008, 8)
+	b.ResetTimer()
+	for i := 0; b.Loop(); i++ {
+		s, _ = m.Step(s, events.Input{Number: 2, Body: events.JobSucceeded{JobEnd: events.JobEnd{Job: s.Queue[0].ID}}}, noon)
+		s, _ = m.Step(s, submit(20_000+i), noon)
+		raw, err := json.Marshal(s.Pack())
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := events.EncodeDocument(events.Document{Schema: events.DocumentSchema, State: raw}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
