@@ -11,13 +11,14 @@ SEEDS       ?= 10000
 FUZZTIME    ?= 20s
 KILLS       ?= 1000
 RUNS        ?= 20
+ORDERS      ?= 1000
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS     := -s -w -X main.version=$(VERSION)
 SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) go.mod go.sum
 
 PYTHON      ?= /usr/bin/python3
 
-.PHONY: help setup torch mpi hatch net node build libregroup wheel test python-test race sim e2e e2e-network chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-collective bench-state gpu-check lint fmt generate dev demo check clean
+.PHONY: help setup torch judge judge-horovod random-orders mpi hatch net node build libregroup wheel test python-test race sim e2e e2e-network chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-queue bench-collective bench-state gpu-check lint fmt generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +34,9 @@ hatch: ## install what builds a Python wheel, and installs it into an environmen
 
 net: ## install what the tests of the network need (they run as root)
 	@deploy/setup.sh net
+
+judge: ## install what the tests of others import
+	@deploy/setup.sh judge
 
 mpi: ## install Open MPI, which the engine is measured beside
 	@deploy/setup.sh mpi
@@ -67,6 +71,13 @@ wheel: libregroup hatch ## python/dist/regroup-*.whl, with the C library in it (
 
 python-test: build libregroup torch hatch ## the Python package: operations, DDP, elastic jobs whose workers are killed (needs PyTorch)
 	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON) -W ignore -m unittest discover -t . -s tests
+
+judge-horovod: build libregroup torch judge ## Horovod's own tests, from a checkout of it (CHECKOUT=/path/to/horovod)
+	@$(PYTHON) e2e/horovod/operations.py $(CHECKOUT)
+	@REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON) e2e/horovod/elastic.py $(CHECKOUT)
+
+random-orders: build libregroup torch ## 1,000 random programs of operations on 2, 3 and 4 ranks, beside what should come out (ORDERS)
+	@cd python && ORDERS=$(ORDERS) PATIENCE=1200 $(PYTHON) -W ignore -m unittest -v tests.test_matching.Matching
 
 demo: build ## train MNIST on three nodes, kill a worker, lose a node, add a node, and watch it finish
 	@$(BIN)/regroup demo
@@ -111,6 +122,9 @@ bench-control: build net ## 1,000 kills of services and brokers while a job trai
 
 bench-scale: build ## 64, 512 and 5000 simulated agents on three brokers: ranks, notices, memory, into docs/benchmarks.md
 	@$(GO) run ./e2e/scale -out docs/benchmarks.md
+
+bench-queue: build ## 300 jobs at once on 8 slots, 10,000 jobs queued: placement of the next, memory, into docs/benchmarks.md
+	@$(GO) run ./e2e/queue -out docs/benchmarks.md
 
 bench-collective: setup libregroup torch mpi ## allreduce beside gloo and Open MPI, and what a lost rank costs, into docs/benchmarks.md
 	@$(GO) run ./e2e/collective -out docs/benchmarks.md

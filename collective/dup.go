@@ -12,23 +12,33 @@ func (c *Communicator) Dup(ctx context.Context, name string) (*Communicator, err
 	if name == "" {
 		return nil, invalid("the name of a duplicate is empty")
 	}
-	if err := c.gate(); err != nil {
-		return nil, err
+	o := c.opt
+	o.Job += "/" + name
+	o.OnFailure = func(failure error) { c.fail(failure) }
+	d, err := c.connectAgain(ctx, o, func(failure error) error { return failure })
+	if err != nil {
+		return nil, fmt.Errorf("duplicate %q: %w", name, err)
+	}
+	return d, nil
+}
+
+// connectAgain makes a further communicator that fails with c. seen is c's failure as that
+// one states it.
+func (c *Communicator) connectAgain(ctx context.Context, o Options, seen func(error) error) (*Communicator, error) {
+	if failure := c.gate(); failure != nil {
+		return nil, seen(failure)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.life, func() { cancel(c.ended()) })()
-	o := c.opt
-	o.Job += "/" + name
-	o.OnFailure = func(failure error) { c.fail(failure) }
 	d, err := New(ctx, o)
 	if err != nil {
 		if failure := c.gate(); failure != nil {
-			err = failure
+			err = seen(failure)
 		}
-		return nil, fmt.Errorf("duplicate %q: %w", name, err)
+		return nil, err
 	}
-	stop := context.AfterFunc(c.life, func() { d.fail(c.ended()) })
+	stop := context.AfterFunc(c.life, func() { d.fail(seen(c.ended())) })
 	context.AfterFunc(d.life, func() { stop() })
 	return d, nil
 }

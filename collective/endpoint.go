@@ -24,20 +24,19 @@ type Endpoint struct {
 	life      context.Context //nolint:containedctx // the endpoint's own end, not a caller's
 	end       context.CancelFunc
 	tasks     sync.WaitGroup
-	slots     chan struct{}                // bounds handshakes in progress
 	wire      func(net.Conn) (wire, error) // newWire; tests look over its shoulder
 
 	// Limits against peers that misbehave; see NewEndpoint for the values.
 	helloAfter, parkFor time.Duration
-	parkMax             int
 
 	mu     sync.Mutex
 	closed bool
 	live   map[key]*Communicator
-	newest map[string]uint64 // per job, of the generations that began here
-	over   map[key][]byte    // verdicts of the last generations that ended here
-	order  []key             // of over, oldest first
-	parked map[*guest]struct{}
+	newest map[string]uint64      // per job, of the generations that began here
+	over   map[key][]byte         // verdicts of the last generations that ended here
+	order  []key                  // of over, oldest first
+	greets *waitingRoom[net.Conn] // connections whose hello is awaited
+	parked *waitingRoom[*guest]
 	host   *hosting // who answers visitors; nil = nobody
 	arena  *shm.Arena
 	maps   *shm.Maps
@@ -63,17 +62,19 @@ const remembered = 16
 
 // NewEndpoint starts to accept connections on t, which it closes in its own Close.
 //
-// At most 64 handshakes run at a time, each for at most 5 s; at most 64 connections
-// wait for a generation that has not begun, each for at most 30 s (the peer then
-// tries again).
-func NewEndpoint(t Transport) *Endpoint {
+// A handshake lasts for at most 5 s; a connection waits for a generation that has not
+// begun for at most 30 s (the peer then tries again). Of each, at most 64 of one
+// source and 256 in all are kept: one more closes the oldest, of the source that has
+// the most, so that who connects and says nothing is in nobody's way for long.
+func NewEndpoint(t Transport) *Endpoint { return newEndpoint(t, 5*time.Second) }
+
+func newEndpoint(t Transport, helloAfter time.Duration) *Endpoint {
 	life, end := context.WithCancel(context.Background())
 	e := &Endpoint{
 		transport: t, life: life, end: end, wire: newWire,
-		slots:      make(chan struct{}, 64),
-		helloAfter: 5 * time.Second, parkFor: 30 * time.Second, parkMax: 64,
+		helloAfter: helloAfter, parkFor: 30 * time.Second,
 		live: map[key]*Communicator{}, newest: map[string]uint64{},
-		over: map[key][]byte{}, parked: map[*guest]struct{}{},
+		over: map[key][]byte{}, greets: newWaitingRoom[net.Conn](64, 256), parked: newWaitingRoom[*guest](64, 256),
 		maps: shm.NewMaps(),
 	}
 	e.tasks.Go(e.serve)
@@ -88,12 +89,11 @@ func (e *Endpoint) Addr() string { return e.transport.Addr() }
 func (e *Endpoint) Close() error {
 	e.mu.Lock()
 	e.closed = true
-	waiting := e.parked
-	e.parked = map[*guest]struct{}{}
+	waiting := e.parked.clear()
 	e.mu.Unlock()
 	e.end()
 	err := e.transport.Close()
-	for g := range waiting {
+	for _, g := range waiting {
 		g.timer.Stop()
 		_ = g.conn.Close()
 	}
@@ -125,16 +125,13 @@ func (e *Endpoint) serve() {
 			continue
 		}
 		wait = time.Millisecond
-		select {
-		case e.slots <- struct{}{}:
-			e.tasks.Go(func() {
-				defer func() { <-e.slots }()
-				e.receive(conn)
-			})
-		case <-e.life.Done():
-			_ = conn.Close()
-			return
+		e.mu.Lock()
+		oldest, over := e.greets.add(conn, source(conn))
+		e.mu.Unlock()
+		if over {
+			_ = oldest.Close()
 		}
+		e.tasks.Go(func() { e.receive(conn) })
 	}
 }
 
@@ -146,12 +143,16 @@ func (e *Endpoint) receive(conn net.Conn) {
 	_ = conn.SetDeadline(time.Now().Add(e.helloAfter))
 	challenge := make([]byte, challengeLen)
 	_, _ = rand.Read(challenge) // never fails: crypto/rand.Read
-	if _, err := conn.Write(greeting(challenge)); err != nil {
-		_ = conn.Close()
-		return
+	var body, sum []byte
+	var h hello
+	_, err := conn.Write(greeting(challenge))
+	if err == nil {
+		body, h, sum, err = readHello(conn)
 	}
-	body, h, sum, err := readHello(conn)
-	if err != nil {
+	e.mu.Lock()
+	there := e.greets.remove(conn)
+	e.mu.Unlock()
+	if err != nil || !there { // from here on nobody else closes it
 		_ = conn.Close()
 		return
 	}
@@ -160,7 +161,11 @@ func (e *Endpoint) receive(conn net.Conn) {
 		e.visited(g)
 		return
 	}
-	c, code, detail := e.route(g)
+	c, code, detail, oldest := e.route(g)
+	if oldest != nil {
+		oldest.timer.Stop()
+		oldest.refuse(replyBusy, []byte("too many connections wait for generations that have not begun"))
+	}
 	switch {
 	case c != nil:
 		g.present(c)
@@ -170,34 +175,34 @@ func (e *Endpoint) receive(conn net.Conn) {
 }
 
 // route decides on a guest: the communicator that it is for, or a refusal, or
-// neither if it was parked.
-func (e *Endpoint) route(g *guest) (*Communicator, replyCode, []byte) {
+// neither if it was parked, then perhaps in the place of the oldest.
+func (e *Endpoint) route(g *guest) (_ *Communicator, _ replyCode, _ []byte, oldest *guest) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	k := key{g.hello.job, g.hello.generation}
 	if c := e.live[k]; c != nil {
-		return c, replyWelcome, nil
+		return c, replyWelcome, nil, nil
 	}
 	if verdict, ok := e.over[k]; ok {
-		return nil, replyFailed, verdict
+		return nil, replyFailed, verdict, nil
 	}
 	switch {
 	case e.stale(k):
-		return nil, replyStale, fmt.Appendf(nil, "generation %d is stale, this process is at %d", k.generation, e.newest[k.job])
+		return nil, replyStale, fmt.Appendf(nil, "generation %d is stale, this process is at %d", k.generation, e.newest[k.job]), nil
 	case e.foreign(k.job):
-		return nil, replyForeign, fmt.Appendf(nil, "job %q is not known here", k.job)
+		return nil, replyForeign, fmt.Appendf(nil, "job %q is not known here", k.job), nil
 	case g.hello.purpose == forProbe:
-		return nil, replyEarly, nil
-	case e.closed || len(e.parked) >= e.parkMax:
-		return nil, replyBusy, []byte("too many connections wait for generations that have not begun")
+		return nil, replyEarly, nil, nil
+	case e.closed:
+		return nil, replyBusy, []byte("this endpoint ends"), nil
 	}
-	e.parked[g] = struct{}{}
+	oldest, _ = e.parked.add(g, source(g.conn))
 	g.timer = time.AfterFunc(e.parkFor, func() {
 		if e.unpark(g) {
 			g.refuse(replyBusy, []byte("the generation has not begun here"))
 		}
 	})
-	return nil, replyWelcome, nil
+	return nil, replyWelcome, nil, oldest
 }
 
 // stale tells whether a generation has been here. The caller holds mu, also in foreign.
@@ -216,9 +221,7 @@ func (e *Endpoint) foreign(job string) bool {
 func (e *Endpoint) unpark(g *guest) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	_, there := e.parked[g]
-	delete(e.parked, g)
-	return there
+	return e.parked.remove(g)
 }
 
 // register makes c reachable and hands it the guests that came early.
@@ -234,13 +237,13 @@ func (e *Endpoint) register(c *Communicator) error {
 	}
 	e.newest[k.job] = k.generation
 	e.live[k] = c
-	for g := range e.parked {
+	for _, g := range e.parked.list() {
 		mine := key{g.hello.job, g.hello.generation}
 		stale, latest := e.stale(mine), e.newest[mine.job]
 		if mine != k && !stale && !e.foreign(mine.job) {
 			continue // for a generation that is still to come
 		}
-		delete(e.parked, g)
+		e.parked.remove(g)
 		g.timer.Stop()
 		e.tasks.Go(func() {
 			_ = g.conn.SetDeadline(time.Now().Add(e.helloAfter))

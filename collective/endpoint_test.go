@@ -24,7 +24,7 @@ func TestANeighbourThatIsEarlyIsKept(t *testing.T) {
 		eventually(t, "the connection is parked", func() bool {
 			eps[1].mu.Lock()
 			defer eps[1].mu.Unlock()
-			return len(eps[1].parked) == 1
+			return len(eps[1].parked.list()) == 1
 		})
 		// The old generation works on meanwhile.
 		mustAll(t, 2, func(r int) error { return old[r].Barrier(soon(t)) })
@@ -143,4 +143,39 @@ func TestGarbageAndSilenceDoNotHarmAnEndpoint(t *testing.T) {
 	comms := form(t, eps, 1, nil)
 	mustAll(t, 2, func(r int) error { return comms[r].Barrier(soon(t)) })
 	closeAll(comms)
+}
+
+// TestSilentConnectionsKeepNobodyOut: however many there are, and however patient the endpoint is with each, a generation forms beside them.
+func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
+	for _, f := range fabrics()[:2] {
+		t.Run(f.name, func(t *testing.T) {
+			eps := []*Endpoint{newEndpoint(f.listen(t, 0), time.Hour), newEndpoint(f.listen(t, 1), time.Hour)}
+			defer func() {
+				for _, e := range eps {
+					if err := e.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+			}()
+			stranger := f.listen(t, 5)
+			defer func() { _ = stranger.Close() }()
+			for i := range 300 {
+				conn, err := stranger.Dial(soon(t), eps[i%2].Addr())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = conn.Close() }()
+			}
+			comms := form(t, eps, 1, nil)
+			mustAll(t, 2, func(r int) error { return comms[r].Barrier(soon(t)) })
+			closeAll(comms)
+			for _, e := range eps {
+				e.mu.Lock()
+				if n := len(e.greets.list()); n > 64 {
+					t.Errorf("%d connections of one source are kept", n)
+				}
+				e.mu.Unlock()
+			}
+		})
+	}
 }

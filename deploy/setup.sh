@@ -4,6 +4,7 @@
 #   deploy/setup.sh torch   PyTorch of the distribution
 #   deploy/setup.sh hatch   what builds a Python wheel, and installs it into an environment
 #   deploy/setup.sh net     what the tests of the network need: namespaces and packet filters
+#   deploy/setup.sh judge   what the tests of others import
 #   deploy/setup.sh mpi     Open MPI, which the engine is measured beside
 #   deploy/setup.sh node    a NATS client that is not ours, for the tests
 set -euo pipefail
@@ -30,6 +31,10 @@ torch)
 hatch)
   /usr/bin/python3 -c 'import hatchling, ensurepip' 2>/dev/null || packages python3-hatchling python3-venv
   ;;
+judge)
+  /usr/bin/python3 -c 'import pytest, mock, cloudpickle, psutil, yaml' 2>/dev/null ||
+    packages python3-pytest python3-mock python3-cloudpickle python3-psutil python3-yaml
+  ;;
 mpi)
   command -v mpicc >/dev/null && command -v mpirun >/dev/null || packages openmpi-bin libopenmpi-dev
   ;;
@@ -44,5 +49,5 @@ node)
   cd "$(dirname "$0")/../e2e/local/testdata/foreign"
   [ -d node_modules/@nats-io/jetstream ] || npm ci --silent --no-fund --no-audit
   ;;
-*) fail "usage: deploy/setup.sh go|torch|hatch|mpi|net|node" ;;
+*) fail "usage: deploy/setup.sh go|torch|hatch|judge|mpi|net|node" ;;
 esac

@@ -13,10 +13,21 @@ import (
 var (
 	// ErrPlannedChange: the members are about to change. It comes from Commit, on all ranks at the same commit.
 	ErrPlannedChange = errors.New("planned change: rejoin after this commit")
-	// ErrStopped: the job is being stopped. It comes from Commit, on all ranks at the same commit; Run returns nil.
-	ErrStopped = errors.New("the job is being stopped")
+	// ErrStopped: the job is being stopped. It comes from Commit, on all ranks at the same commit; Run returns it.
+	ErrStopped = fmt.Errorf("%w: the job is being stopped", ErrUnfinished)
 	// ErrPeerLost: a member is gone, and everything since the last commit is void. It comes from any collective.
 	ErrPeerLost = collective.ErrPeerLost
+)
+
+// What Run returns when this worker's part has ended in order and the training function has not: its state is that of some commit, not
+// the result. A program exits 0 then, and saves nothing as a result.
+var (
+	// ErrUnfinished is what the others are too.
+	ErrUnfinished = errors.New("the training was left before its end")
+	// ErrRemoved: the job goes on without this worker, because of a drain, a smaller job, or a node that is taken away.
+	ErrRemoved = fmt.Errorf("%w: the job goes on without this worker", ErrUnfinished)
+	// ErrOver: the others have completed the training, or the job is over for another reason.
+	ErrOver = fmt.Errorf("%w: the others have completed it or the job is over", ErrUnfinished)
 )
 
 // errDrifted: ranks are not at the same place in the program.
@@ -45,6 +56,9 @@ func (s *Session) Commit(ctx context.Context) error {
 
 // commit agrees that all ranks are here, with the same intent, and saves.
 func (s *Session) commit(ctx context.Context, final bool) (news int64, err error) {
+	if err := s.unite(ctx); err != nil {
+		return 0, err
+	}
 	step, last := int64(s.state.step), int64(0)
 	if final {
 		last = 1

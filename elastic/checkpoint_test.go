@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -35,7 +36,7 @@ func job(t *testing.T, dir string, n int, stop uint64, change func(f *fleet)) *f
 	}
 	f.finish()
 	for _, w := range f.all() {
-		if w.err != nil {
+		if (w.err != nil || stop > 0) && !errors.Is(w.err, ErrStopped) {
 			t.Errorf("%s: %v", w.name, w.err)
 		}
 	}

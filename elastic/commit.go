@@ -78,7 +78,7 @@ func (s *State) restoreMeta() error {
 			return fmt.Errorf("restore value %q: %w", v.name, err)
 		}
 	}
-	s.life, s.step, s.ledger = m.Life, m.Step, m.Ledger
+	s.life, s.step, s.ledger, s.unsaid = m.Life, m.Step, m.Ledger, nil
 	if s.elastic == nil {
 		s.sampler.Seek(m.Cursor)
 		return nil

@@ -47,8 +47,9 @@ func (r *runner) settle(broken context.Context) {
 }
 
 // enter asks for the first place. If the job runs already, the state is fetched before this worker asks to be let in, so
-// that the others need not wait for it; where nothing answers it comes in as it is.
-func (r *runner) enter(ctx context.Context) (wire.Assignment, error) {
+// that the others need not wait for it; where nothing answers it comes in as it is. known is where the state can be fetched, if the agent
+// has said so before.
+func (r *runner) enter(ctx context.Context, known *wire.Assignment) (wire.Assignment, error) {
 	if r.state.held == nil {
 		if err := r.state.begin(); err != nil {
 			return wire.Assignment{}, err
@@ -65,6 +66,11 @@ func (r *runner) enter(ctx context.Context) (wire.Assignment, error) {
 	may, mayJoin := context.WithCancel(ctx)
 	defer mayJoin()
 	request := wire.JoinRequest{Address: r.endpoint.Addr(), Cold: r.options.WarmWithin > 0}
+	if known != nil {
+		request.Holders = known.Generation
+		<-prepared
+		r.follow(ctx, *known, mayJoin)
+	}
 	for {
 		joining, cut := context.WithCancelCause(ctx)
 		stop := func() bool { return true }

@@ -253,10 +253,13 @@ func (f *fleet) check(starts ...string) int {
 		if errors.Is(w.err, elastictest.ErrKilled) {
 			continue
 		}
-		if w.err != nil && !errors.Is(w.err, errBroken) && !errors.Is(w.err, errUnreachable) && !errors.Is(w.err, errOtherProgram) {
+		if w.err != nil && !errors.Is(w.err, errBroken) && !errors.Is(w.err, errUnreachable) && !errors.Is(w.err, errOtherProgram) && !errors.Is(w.err, ErrUnfinished) {
 			f.t.Errorf("%s: %v", w.name, w.err)
 		}
 		d, ok := f.hub.Done[w.name]
+		if w.err == nil != ok && !errors.Is(w.err, ErrOver) { // over: its done was heard, and its answer lost
+			f.t.Errorf("%s returns %v, and has said that it is done: %t", w.name, w.err, ok)
+		}
 		if !ok {
 			continue
 		}

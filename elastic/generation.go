@@ -95,10 +95,23 @@ func (r *runner) generation(ctx context.Context, a wire.Assignment, since depart
 		return d.after(since), fatal
 	}
 	r.retiring = s.comm
+	if r.options.Prepare != nil {
+		if err = r.meet(ctx, s); err == nil {
+			err = r.prepare(ctx, building, s)
+		}
+		if err == nil && !r.described {
+			r.described = true
+			r.saver.describe(r.state)
+		}
+	}
 	built := time.Now()
-	r.settle(building)
-	received, err := r.state.sync(ctx, s.comm, a.Generation)
+	var received uint64
 	if err == nil {
+		r.settle(building)
+		received, err = r.state.sync(ctx, s.comm, a.Generation)
+	}
+	if err == nil {
+		s.Stage = Training
 		r.host(a)
 		s.began = time.Now()
 		s.first = &wire.FirstStep{
@@ -113,9 +126,9 @@ func (r *runner) generation(ctx context.Context, a wire.Assignment, since depart
 	r.state.shelf.end()
 	d, fatal := depart(ctx, err, a.Rank, l)
 	switch {
-	case fatal != nil:
-		s.comm.Abort(fatal) // the others need not wait for our socket to close
-	case d.how == lost:
+	case fatal != nil: // the others need not wait for our socket to close, and know whose fault it is
+		s.comm.Abort(&collective.PeerLostError{Rank: a.Rank, Generation: a.Generation, Cause: fatal})
+	case d.how == lost && r.state.held != nil:
 		d.void = r.state.step - r.state.held.step
 	}
 	if s.first != nil || s.began.IsZero() {
@@ -173,6 +186,9 @@ func (r *runner) train(ctx context.Context, s *Session) error {
 	}
 	if s.Rank == 0 {
 		r.saver.finish()
+	}
+	if r.options.Finish != nil {
+		defer r.options.Finish(ctx, s)
 	}
 	if r.agent == nil {
 		return nil

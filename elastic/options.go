@@ -47,6 +47,18 @@ type Options struct {
 
 	Checkpoint Checkpoint // commits on disk; zero = none
 
+	// Prepare, if set, registers the state, which may be empty before: with the world known, and other ranks to talk to. It is called in the
+	// first generation, before anything is in sync, and again in the next one when it ends with an error that regrouping can mend; once it
+	// has returned nil never again. A worker that comes to a running job is asked aside, see Stage. What Prepare does with others
+	// belongs into Prologue. It must return when ctx ends.
+	Prepare func(ctx context.Context, s *Session) error
+	// Prologue is what was done before the state was registered; nil = nothing.
+	Prologue *Prologue
+
+	// Finish, if set, is called after the training function has returned nil on all ranks and the job knows: the communicator of s still
+	// works, as far as others have not left. Run returns after it.
+	Finish func(ctx context.Context, s *Session)
+
 	// OnPreempt is called when the agent says that this worker's node will be taken away, beside the training function: it must not
 	// touch the state. ctx ends with the notice's time, if that is known, and with Run, which waits for it to return. nil = nothing beside
 	// what is always done: a commit at the next step for which CommitDue is asked, a checkpoint of it if there are any, and a
@@ -106,6 +118,9 @@ func (o *Options) complete() error {
 	o.Checkpoint.Keep = cmp.Or(o.Checkpoint.Keep, 3)
 	if o.BuildWithin < 0 || o.Patience < 0 || o.OrphanAfter < 0 || o.Checkpoint.Every < 0 {
 		return errors.New("elastic: a negative duration in Options")
+	}
+	if o.Prologue == nil {
+		o.Prologue = new(Prologue)
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

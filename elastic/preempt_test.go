@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -75,8 +76,8 @@ func TestAPreemptedWorkerLeavesInOrder(t *testing.T) {
 	if done := f.check("w0"); done != 2 || f.hub.Generation != 2 {
 		t.Errorf("%d workers are done in generation %d, want 2 in 2", done, f.hub.Generation)
 	}
-	if err := f.workers["w1"].err; err != nil {
-		t.Errorf("the preempted worker: %v", err)
+	if err := f.workers["w1"].err; !errors.Is(err, ErrRemoved) || !errors.Is(err, ErrUnfinished) {
+		t.Errorf("the preempted worker: %v, want ErrRemoved", err)
 	}
 	f.calm()
 	for name, r := range f.hub.Firsts[2] {

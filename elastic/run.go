@@ -26,6 +26,10 @@ type runner struct {
 	warming  *warming                 // of a newcomer, until its first sync
 	place    Place                    // in the last generation that was in sync
 
+	preparation preparation
+	described   bool   // a saver knows what was prepared
+	endAside    func() // ends what goes on beside the first join; nil = nothing
+
 	noticed   Notice         // the last one
 	callbacks sync.WaitGroup // of the program, that run beside training
 }
@@ -39,7 +43,8 @@ func (r *runner) retire() {
 }
 
 // Run trains: it joins a generation, brings the state in sync and calls train, again and again, until train returns
-// nil on all ranks, the job is over or stopped, or there is an error that regrouping can not mend.
+// nil on all ranks, the job is over or stopped, or there is an error that regrouping can not mend. It returns nil in the first case
+// only; an error that is ErrUnfinished says that this worker left in order.
 //
 // train must begin where the state says, call the same collectives on all ranks, and return their errors (wrapped with
 // %w if at all): ErrPeerLost and ErrPlannedChange lead to the next generation. Its goroutines must have ended when it
@@ -52,9 +57,15 @@ func Run(ctx context.Context, o Options, state *State, train func(context.Contex
 		return fmt.Errorf("elastic: %w", state.err)
 	}
 	r := &runner{options: o, state: state, function: train}
+	r.preparation.done = o.Prepare == nil
 	ctx, over := context.WithCancel(ctx)
 	defer r.callbacks.Wait()
-	defer over()
+	defer func() {
+		over()
+		if r.endAside != nil {
+			r.endAside()
+		}
+	}()
 	transport, err := listen(o)
 	if err != nil {
 		return fmt.Errorf("elastic: %w", err)
@@ -108,7 +119,10 @@ func listen(o Options) (collective.Transport, error) {
 
 // alone trains outside of Regroup: one generation with one member.
 func (r *runner) alone(ctx context.Context) error {
-	_, err := r.generation(ctx, wire.Assignment{Generation: 1, World: 1, LocalSize: 1, CrossSize: 1}, departure{}, time.Now())
+	left, err := r.generation(ctx, wire.Assignment{Generation: 1, World: 1, LocalSize: 1, CrossSize: 1}, departure{}, time.Now())
+	if err == nil && left.how == stopped {
+		return ErrStopped
+	}
 	return err
 }
 
@@ -120,7 +134,11 @@ func (r *runner) loop(ctx context.Context) error {
 		var a wire.Assignment
 		var err error
 		if generation == 0 {
-			a, err = r.enter(ctx)
+			if r.preparation.finished() {
+				a, err = r.enter(ctx, nil)
+			} else {
+				a, err = r.enterAside(ctx)
+			}
 		} else {
 			a, err = r.rejoin(ctx, generation, left)
 		}
@@ -130,7 +148,10 @@ func (r *runner) loop(ctx context.Context) error {
 		switch a.Verdict {
 		case wire.Over, wire.Removed:
 			r.options.Log.Info("no further generation for this worker", "job", r.options.Job, "verdict", a.Verdict)
-			return nil
+			if a.Verdict == wire.Removed {
+				return ErrRemoved
+			}
+			return ErrOver
 		case wire.Assigned:
 		default:
 			return fmt.Errorf("join: the agent answers %q, which this version does not understand", a.Verdict)
@@ -144,8 +165,11 @@ func (r *runner) loop(ctx context.Context) error {
 		if left.how == stopped && a.Rank == 0 {
 			r.saver.finish()
 		}
-		if left.how == finished || left.how == stopped {
+		switch left.how {
+		case finished:
 			return nil
+		case stopped:
+			return ErrStopped
 		}
 		generation = a.Generation
 	}

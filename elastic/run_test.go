@@ -137,7 +137,7 @@ func TestAChangeThatIsUndoneIsNotMade(t *testing.T) {
 	}
 }
 
-func TestStopCommitsAndReturnsNil(t *testing.T) {
+func TestAStopCommitsAndIsNoEndOfTheTraining(t *testing.T) {
 	f := newFleet(t, 3)
 	f.onStep = func(_ context.Context, w *worker, s *Session) error {
 		if w.name == "w1" && s.Step() == 7 {
@@ -154,8 +154,8 @@ func TestStopCommitsAndReturnsNil(t *testing.T) {
 	f.finish()
 	steps := map[uint64]bool{}
 	for _, w := range f.all() {
-		if w.err != nil {
-			t.Errorf("%s: %v", w.name, w.err)
+		if !errors.Is(w.err, ErrStopped) || !errors.Is(w.err, ErrUnfinished) {
+			t.Errorf("%s: %v, want ErrStopped", w.name, w.err)
 		}
 		if w.state.Committed().Step != w.state.Step() {
 			t.Errorf("%s stopped at step %d with commit %d", w.name, w.state.Step(), w.state.Committed().Step)

@@ -64,11 +64,20 @@ type saver struct {
 }
 
 func newSaver(ctx context.Context, to writer, o Checkpoint, s *State, log *slog.Logger) *saver {
-	w := &saver{to: to, every: o.Every, shelf: s.shelf, layout: s.layout().String(), log: log, ctx: ctx, began: time.Now()}
+	w := &saver{to: to, every: o.Every, shelf: s.shelf, log: log, ctx: ctx, began: time.Now()}
+	w.describe(s)
+	return w
+}
+
+// describe takes in what the state consists of, before anything is written. A nil saver has no use for it.
+func (w *saver) describe(s *State) {
+	if w == nil {
+		return
+	}
+	w.layout, w.parts = s.layout().String(), nil
 	for _, t := range s.tensors {
 		w.parts = append(w.parts, checkpoint.Part{Name: t.name, Type: t.kind, At: int64(t.at), Bytes: int64(len(t.memory))})
 	}
-	return w
 }
 
 // committed is told of each commit, and writes it if it is time to, or if it must be written.

@@ -19,6 +19,7 @@ type Place struct {
 // goroutine.
 type Session struct {
 	Place
+	Stage    Stage
 	comm     *collective.Communicator
 	state    *State
 	reporter *reporter
@@ -30,7 +31,7 @@ type Session struct {
 	metrics  map[string]float64
 }
 
-// Comm is the generation's communicator, for collectives of the program's own.
+// Comm is the generation's communicator, for collectives of the program's own; nil in the stage Aside.
 func (s *Session) Comm() *collective.Communicator { return s.comm }
 
 // Step is the number of steps behind the state.

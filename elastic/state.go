@@ -32,6 +32,9 @@ type State struct {
 	resets  []func(ctx context.Context, s *Session, before Place) error
 	err     error // first wrong registration; Run returns it
 
+	recording bool               // see Recording
+	unsaid    []wire.LedgerEpoch // what this rank has recorded since the last commit
+
 	held  *snapshot // newest commit, nil = none
 	spare *snapshot // where the next one is written, so that held stays whole until the new one is; nil = see blank
 	named bool      // the hash of held is known
@@ -62,6 +65,11 @@ func NewState(sampler *Sampler) *State {
 		sampler = NewSampler(0, 0)
 	}
 	return &State{sampler: sampler, life: 1, ledger: wire.Ledger{Samples: sampler.samples}, shelf: newShelf()}
+}
+
+// Deal has the state read its data in the order of another sampler, while it is registered.
+func (s *State) Deal(with *Sampler) {
+	s.sampler, s.ledger.Samples = with, with.samples
 }
 
 // Sample has the state read its data with an ElasticSampler.

@@ -21,11 +21,13 @@ import (
 //	holder → newcomer   answer u8, length u32, text                            (no, or reached)
 //	                    answer u8, length u32, commit, then for each leaf:
 //	                    u8 same | u8 sent, mark, bytes                         (state)
+//	                    answer u8, length u32, entries                         (prologue)
 //
 // Nothing here is trusted for the state's sake: the hashes are compared again with those of the members in the sync.
 const (
-	askReach byte = iota + 1 // body: the address at which the newcomer shall be called
-	askState                 // body: last u8, layout, a mark for each leaf: what the newcomer has
+	askReach    byte = iota + 1 // body: the address at which the newcomer shall be called
+	askState                    // body: last u8, layout, a mark for each leaf: what the newcomer has
+	askPrologue                 // no body; the answer is the whole of it
 )
 
 const (
@@ -54,7 +56,7 @@ func (r *runner) host(a wire.Assignment) {
 	if r.agent == nil {
 		return
 	}
-	h := &holder{shelf: r.state.shelf, layout: r.state.layout(), leaves: leaves(r.state.size), reach: func(ctx context.Context, address string) error {
+	h := &holder{prologue: r.options.Prologue, shelf: r.state.shelf, layout: r.state.layout(), leaves: leaves(r.state.size), reach: func(ctx context.Context, address string) error {
 		return r.endpoint.Reach(ctx, address, r.options.Job, a.Generation)
 	}}
 	r.endpoint.Host(&collective.Host{Job: r.options.Job, Generation: a.Generation, Token: wire.StateToken(a.Token), Serve: h.serve})
@@ -62,10 +64,11 @@ func (r *runner) host(a wire.Assignment) {
 
 // holder answers newcomers.
 type holder struct {
-	shelf  *shelf
-	layout digest
-	leaves int
-	reach  func(ctx context.Context, address string) error
+	prologue *Prologue
+	shelf    *shelf
+	layout   digest
+	leaves   int
+	reach    func(ctx context.Context, address string) error
 }
 
 // serve answers one newcomer until it hangs up. An error is the newcomer's business: it has seen the connection end.
@@ -81,6 +84,9 @@ func (h *holder) serve(ctx context.Context, conn net.Conn) {
 			err = h.reached(ctx, conn, string(body))
 		case askState:
 			err = h.state(ctx, conn, body)
+		case askPrologue:
+			_ = conn.SetWriteDeadline(time.Now().Add(visitStall))
+			err = writeMessage(conn, answerYes, h.prologue.encode(0))
 		default:
 			return
 		}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/regroup-io/regroup/collective"
 )
@@ -22,8 +23,14 @@ type communicator struct {
 	started sync.WaitGroup
 	named   named
 
+	// Of a subset: what it is part of, whose Communicator it has; its name; and its ranks' numbers there.
+	parent *communicator
+	name   string
+	ranks  []int
+
 	mu      sync.Mutex
 	closing bool
+	subsets []*communicator
 	sends   map[int]*line // direct messages, by rank
 	posts   map[int]*post
 	gpus    accelerated
@@ -86,9 +93,20 @@ func (c *communicator) close() {
 	for _, g := range c.engines() {
 		g.rest() // before c, or peers would take it for a loss
 	}
-	_ = c.Close() // always nil
+	c.closeSubsets()
+	c.named.close() // before c too
+	if c.parent == nil {
+		_ = c.Close() // always nil
+	}
 	c.rest()
+	if c.parent != nil {
+		c.parent.dropSubset(c)
+	}
 }
+
+// endsWithin is how long a generation that did not fail waits for operations by name that nobody has waited for: those that
+// all ranks have started end at once, and others never.
+const endsWithin = 2 * time.Second
 
 // rest lets nothing more be started, and waits until nothing goes on.
 func (c *communicator) rest() {
@@ -96,9 +114,18 @@ func (c *communicator) rest() {
 	again := c.closing
 	c.closing = true
 	c.mu.Unlock()
-	c.started.Wait()
+	c.closeSubsets()
+	ended := make(chan struct{})
+	go func() { c.started.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(endsWithin):
+	}
 	if !again {
 		c.named.close()
+	}
+	<-ended
+	if !again {
 		for _, g := range c.engines() {
 			g.rest()
 		}

@@ -75,6 +75,10 @@ func rgo_comm_new(h C.uint64_t, options *C.char, out *C.uint64_t) C.int {
 
 //export rgo_comm_close
 func rgo_comm_close(h C.uint64_t) C.int {
+	if s, there := subsets.take(uint64(h)); there {
+		s.close()
+		return answer(nil)
+	}
 	c, there := communicators.get(uint64(h))
 	if there && c.borrowed {
 		return answer(invalidf("communicator %d belongs to its elastic session", uint64(h)))
@@ -189,8 +193,10 @@ func (c *communicator) message(p unsafe.Pointer, bytes int64, rank int) ([]byte,
 }
 
 //export rgo_wait
-func rgo_wait(id C.uint64_t, within C.int64_t) C.int {
-	return with(&requests, "request", id, func(r *request) error { return r.wait(milliseconds(int64(within))) })
+func rgo_wait(id C.uint64_t, within C.int64_t, program C.int) C.int {
+	return with(&requests, "request", id, func(r *request) error {
+		return r.waitOn(milliseconds(int64(within)), program != 0)
+	})
 }
 
 //export rgo_watch

@@ -60,6 +60,47 @@ func rgo_elastic_object_get(h C.uint64_t, name *C.char, out *unsafe.Pointer, byt
 	})
 }
 
+//export rgo_elastic_data
+func rgo_elastic_data(h, samples, seed C.uint64_t, recording C.int32_t) C.int {
+	return with(&trainings, "training", h, func(t *training) error { return t.data(uint64(samples), uint64(seed), recording != 0) })
+}
+
+//export rgo_elastic_record
+func rgo_elastic_record(h, epoch C.uint64_t, indices *C.int64_t, n C.int64_t) C.int {
+	return with(&trainings, "training", h, func(t *training) error {
+		if n < 0 || indices == nil && n > 0 {
+			return invalidf("%d samples", int64(n))
+		}
+		return t.record(uint64(epoch), unsafe.Slice((*int64)(indices), int(n)))
+	})
+}
+
+//export rgo_elastic_prologue_add
+func rgo_elastic_prologue_add(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t) C.int {
+	return with(&trainings, "training", h, func(t *training) error {
+		p, err := memory(data, int64(bytes), 1)
+		if err != nil {
+			return err
+		}
+		return t.prologue.Add(p)
+	})
+}
+
+//export rgo_elastic_prologue_get
+func rgo_elastic_prologue_get(h C.uint64_t, index C.int64_t, out *unsafe.Pointer, bytes *C.int64_t) C.int {
+	return with(&trainings, "training", h, func(t *training) error {
+		if out == nil || bytes == nil {
+			return invalidf("nowhere to put the entry")
+		}
+		b, there := t.prologue.At(int(index))
+		if !there {
+			return errNoEntry
+		}
+		*out, *bytes = C.CBytes(b), C.int64_t(len(b))
+		return nil
+	})
+}
+
 //export rgo_elastic_start
 func rgo_elastic_start(h C.uint64_t) C.int {
 	return with(&trainings, "training", h, (*training).start)
@@ -68,7 +109,7 @@ func rgo_elastic_start(h C.uint64_t) C.int {
 //export rgo_elastic_next
 func rgo_elastic_next(h C.uint64_t, within C.int64_t, out *C.rg_session) C.int {
 	return with(&trainings, "training", h, func(t *training) error {
-		if out == nil || uint64(out.size) < uint64(unsafe.Sizeof(*out)) {
+		if out == nil || uint64(out.size) < uint64(unsafe.Offsetof(out.stage)) {
 			return invalidf("nowhere to put the session, or its size is not set")
 		}
 		s, comm, err := t.next(milliseconds(int64(within)))
@@ -81,10 +122,16 @@ func rgo_elastic_next(h C.uint64_t, within C.int64_t, out *C.rg_session) C.int {
 }
 
 func fillSession(out *C.rg_session, s *elastic.Session, comm uint64) {
-	out.generation, out.comm, out.step = C.uint64_t(s.Generation), C.rg_comm(comm), C.uint64_t(s.Step())
+	out.generation, out.comm = C.uint64_t(s.Generation), C.rg_comm(comm)
+	if out.step = 0; s.Stage == elastic.Training {
+		out.step = C.uint64_t(s.Step())
+	}
 	out.rank, out.world = C.int32_t(s.Rank), C.int32_t(s.World)
 	out.local_rank, out.local_size = C.int32_t(s.LocalRank), C.int32_t(s.LocalSize)
 	out.cross_rank, out.cross_size = C.int32_t(s.CrossRank), C.int32_t(s.CrossSize)
+	if uint64(out.size) >= uint64(unsafe.Sizeof(*out)) { // of a host that knows of it
+		out.stage, out.reserved = C.int32_t(s.Stage), 0
+	}
 }
 
 //export rgo_elastic_leave

@@ -63,10 +63,7 @@ func rgo_allreduce_named(h C.uint64_t, name *C.char, wire C.int32_t, data unsafe
 		if err != nil {
 			return err
 		}
-		if name == nil || started == nil {
-			return invalidf("an allreduce by name needs a name and a place for its request")
-		}
-		return c.allreduceNamed(C.GoString(name), w, t, o, (*uint64)(started))
+		return c.allreduceNamed(text(name), "", w, t, o, (*uint64)(started))
 	})
 }
 

@@ -138,3 +138,36 @@ func (g *gpu) describe() ([]byte, error) {
 		From   string `json:"from"`
 	}{g.engine.Describe(), l.Version().String(), l.Driver(), fmt.Sprintf("%s and %s", cuda, from)})
 }
+
+// doNamed starts an operation that begins when all ranks have started one of this name. Its request ends when the GPU has
+// done it or, if ordered, when what is queued on the stream next waits for it.
+func (g *gpu) doNamed(name, kind string, stream uintptr, ordered bool, started *uint64, begin func(*nccl.Stream) *nccl.Task) error {
+	if started == nil {
+		return invalidf("an operation by name needs a place for its request")
+	}
+	r, err := g.of.start(nil)
+	if err != nil {
+		return err
+	}
+	on := g.engine.Device().StreamOf(stream)
+	var task *nccl.Task
+	r.handle = g.of.names().Do(name, kind, func(context.Context, *collective.Communicator) error {
+		task = begin(on)
+		return nil
+	})
+	*started = r.id
+	r.handle.Then(func(err error) {
+		if err != nil {
+			r.end(err)
+			return
+		}
+		go func() {
+			if ordered {
+				r.end(g.outcome(task.Before(background, on)))
+				return
+			}
+			r.end(g.outcome(task.Wait(background)))
+		}()
+	})
+	return nil
+}

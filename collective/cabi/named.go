@@ -2,11 +2,16 @@
 
 package main
 
+// #include <stdlib.h>
+import "C"
+
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/kernel"
@@ -16,50 +21,101 @@ import (
 // named pairs up operations by their names. It has connections of its own, which are made when a name comes first: the
 // order of the names has nothing to do with that of the other operations.
 type named struct {
-	once  sync.Once
-	comm  *collective.Communicator
-	queue *queue.Queue
-	err   error
+	once    sync.Once
+	queue   *queue.Queue
+	options namedOptions
+	events  timeline
 }
 
-// allreduceNamed starts an allreduce that is carried out when all ranks have started one of this name.
-func (c *communicator) allreduceNamed(name string, wire kernel.Type, t collective.Tensor, op collective.Op, started *uint64) error {
+// namedOptions are what a program may choose before its first operation by name.
+type namedOptions struct {
+	CycleTime     float64 `json:"cycle_ms"`
+	Fusion        int     `json:"fusion_bytes"`
+	StallAfter    float64 `json:"stall_warning_ms"`
+	DeadlockAfter float64 `json:"deadlock_ms"`
+}
+
+// names is the queue of this communicator.
+func (c *communicator) names() *queue.Queue {
+	n := &c.named
+	n.once.Do(func() {
+		n.queue = queue.New(queue.Options{
+			Open:  c.open,
+			Cycle: inMilliseconds(n.options.CycleTime), ThresholdBytes: n.options.Fusion,
+			StallAfter: inMilliseconds(n.options.StallAfter), DeadlockAfter: inMilliseconds(n.options.DeadlockAfter),
+			OnStall: c.warn, Result: allocated, Observe: n.events.observe,
+		})
+	})
+	return n.queue
+}
+
+func inMilliseconds(n float64) time.Duration { return time.Duration(n * float64(time.Millisecond)) }
+
+// allocated is memory that the program gives back.
+func allocated(n int) ([]byte, error) {
+	at := C.malloc(C.size_t(max(n, 1)))
+	if at == nil {
+		return nil, fmt.Errorf("no memory for a result of %d bytes", n)
+	}
+	return unsafe.Slice((*byte)(at), n), nil
+}
+
+// submit makes a request of an operation that is paired up by its name.
+func (c *communicator) submit(started *uint64, begin func(*queue.Queue) *queue.Handle) error {
+	if started == nil {
+		return invalidf("an operation by name needs a place for its request")
+	}
 	r, err := c.start(nil)
 	if err != nil {
 		return err
 	}
+	r.handle = begin(c.names())
 	*started = r.id
-	go func() {
-		n := &c.named
-		n.once.Do(func() { n.open(c.Communicator) })
-		if n.err != nil {
-			r.end(n.err)
-			return
+	r.handle.Then(func(err error) {
+		if result, _ := r.handle.Result(); err != nil && result != nil {
+			C.free(unsafe.Pointer(unsafe.SliceData(result))) // nobody will fetch it
 		}
-		h := n.queue.Allreduce(name, t, op, wire)
-		r.end(h.Wait(background))
-	}()
+		r.end(c.outside(err))
+	})
+	select {
+	case <-r.done:
+		if errors.Is(r.err, queue.ErrPending) { // the program hears of it in this call
+			requests.take(r.id)
+			return r.err
+		}
+	default:
+	}
 	return nil
 }
 
-func (n *named) open(c *collective.Communicator) {
-	n.comm, n.err = c.Dup(background, "named")
-	if n.err == nil {
-		n.queue = queue.New(queue.Options{Comm: n.comm, OnStall: warn})
-	}
+// allreduceNamed starts an allreduce that is carried out when all ranks have started one of this name.
+func (c *communicator) allreduceNamed(name, detail string, wire kernel.Type, t collective.Tensor, op collective.Op, started *uint64) error {
+	return c.submit(started, func(q *queue.Queue) *queue.Handle { return q.Allreduce(name, detail, t, op, wire) })
 }
 
 // warn tells people, as Horovod does.
-func warn(s queue.Stall) {
-	fmt.Fprintf(os.Stderr, "regroup: %q has been waiting for %v for ranks %v, which have not started it\n",
-		s.Name, s.Pending.Round(time.Second), s.Missing)
+func (c *communicator) warn(s queue.Stall) {
+	what := fmt.Sprintf("%q", s.Name)
+	if s.Name == "" {
+		what = "an operation"
+	}
+	missing := make([]int, len(s.Missing))
+	for i, rank := range s.Missing {
+		missing[i] = c.rankOutside(rank)
+	}
+	who := "other ranks"
+	if len(missing) > 0 {
+		who = fmt.Sprintf("ranks %v", missing)
+	}
+	fmt.Fprintf(os.Stderr, "regroup: %s has been waiting for %v for %s, which have not started it\n",
+		what, s.Pending.Round(time.Second), who)
 }
 
 // close ends it. Nothing goes on any more, and nothing more comes.
 func (n *named) close() {
-	n.once.Do(func() { n.err = collective.ErrClosed })
+	n.once.Do(func() {})
 	if n.queue != nil {
 		n.queue.Close()
-		_ = n.comm.Close() // always nil
 	}
+	_ = n.events.stop() // who is to know has asked for the end
 }

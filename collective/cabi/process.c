@@ -41,6 +41,14 @@ void rgx_fail(int32_t lost, const char *text) {
     snprintf(e->text, sizeof e->text, "%s", text);
 }
 
+int rgx_on_main_thread(void) {
+#ifdef __linux__
+    return syscall(SYS_gettid) == getpid();
+#else
+    return pthread_main_np();
+#endif
+}
+
 int rgx_fail_forked(void) {
     rgx_fail(-1, "this process was forked from one that uses libregroup: it must exec before it can");
     return RG_FORKED;

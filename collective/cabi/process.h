@@ -21,4 +21,7 @@ int rgx_fail_forked(void);
 /* A socket that a forked child must not keep, by the number that fstat(2) gives as st_ino. */
 void rgx_ours(uint64_t inode);
 
+/* Whether the calling thread is the process's first one, on which a Python program runs. */
+int rgx_on_main_thread(void);
+
 #endif

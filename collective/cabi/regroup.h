@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 #define RG_ABI_MAJOR 1
-#define RG_ABI_MINOR 1
+#define RG_ABI_MINOR 2
 
 typedef uint64_t rg_endpoint;
 typedef uint64_t rg_comm;
@@ -55,8 +55,9 @@ enum {
     RG_FAILED = 10,     /* anything else */
     RG_PLANNED = 11,    /* elastic: committed, and the members are about to change: leave the training function */
     RG_STOPPED = 12,    /* elastic: committed, and the job is being stopped: likewise */
-    RG_END = 13,        /* elastic: there is no further generation for this process */
+    RG_END = 13,        /* elastic: the training is complete */
     RG_STUCK = 14,      /* a GPU's library does not return: this process must be started again */
+    RG_LEFT = 15,       /* elastic: the job goes on, or has ended, without this process */
 };
 
 /* Types of elements. */
@@ -167,6 +168,55 @@ int rg_watch(rg_request request);
 int rg_wait_any(rg_comm comm, int64_t within_ms, rg_request *request, int32_t *status);
 
 /*
+ * Operations by name. All ranks pair them up by their names, so they may start them in any order and from any thread;
+ * they run beside all other operations. An operation is carried out only if the method, the type, the count, the
+ * reduction, the root and detail, which is text of the caller's such as the shape, are the same on all ranks; otherwise it
+ * fails on all of them with RG_INVALID, and the others go on. A name that is still pending is RG_INVALID. If the threads
+ * on which the ranks' programs run (the first one of each process) all wait in rg_wait, each for something that another
+ * rank has not started, what is pending fails with RG_DIVERGED, and the communicator works on.
+ */
+/* {"cycle_ms": 1, "fusion_bytes": 0, "stall_warning_ms": 60000, "deadlock_ms": 10000}: how long an operation waits for
+ * others to be packed with it, unless somebody waits for it; up to how much is packed; when ranks that have not started
+ * a name are named on standard error, and when a deadlock is called one. 0 = as usual, negative = never. To be called
+ * before the first operation by name, with the same fusion_bytes on all ranks. */
+int rg_named_options(rg_comm comm, const char *options);
+int rg_named_allreduce(rg_comm comm, const char *name, const char *detail, int32_t wire, void *data, int64_t count,
+                       int32_t type, int32_t op, rg_request *request);
+int rg_named_broadcast(rg_comm comm, const char *name, const char *detail, void *data, int64_t count, int32_t type,
+                       int32_t root, rg_request *request);
+/* Rows of row elements each, of which every rank may give another number. To be waited for by rg_wait_result. */
+int rg_named_allgather(rg_comm comm, const char *name, const char *detail, const void *data, int64_t rows, int64_t row,
+                       int32_t type, rg_request *request);
+/* splits has a number for each rank: how many rows, of row elements each and in order, go to it. Likewise. */
+int rg_named_alltoall(rg_comm comm, const char *name, const char *detail, const void *data, const int64_t *splits,
+                      int64_t row, int32_t type, rg_request *request);
+/* Each rank's share of the rows of the result stays in its place; the first ranks have one more if they do not divide. */
+int rg_named_reduce_scatter(rg_comm comm, const char *name, const char *detail, void *data, int64_t rows, int64_t row,
+                            int32_t type, int32_t op, rg_request *request);
+int rg_named_barrier(rg_comm comm, const char *name, rg_request *request);
+/* The program has called an operation of this name with wrong arguments: it fails on all ranks that start it, with why. */
+int rg_named_refuse(rg_comm comm, const char *name, const char *why);
+/* How many deadlocks there were: names that are numbers must be counted anew after each, on all ranks. */
+int rg_named_deadlocks(rg_comm comm, int64_t *count);
+/* This rank starts nothing by name until all ranks have joined: it takes part in their allreduces with elements that
+ * change nothing (an average divides by all ranks all the same) and in their barriers; other operations of theirs are
+ * RG_INVALID. rg_wait_result: rows[0] is the rank that joined last. */
+int rg_join(rg_comm comm, rg_request *request);
+/* rg_wait that also fetches the result, if RG_OK: *data is to be given to rg_release, and rows has room for as many
+ * numbers as there are ranks: how many rows came from each. */
+int rg_wait_result(rg_request request, int64_t within_ms, void **data, int64_t *rows);
+
+/* A communicator among some of the ranks, ascending; those, and no others, call it with the same name, each name once. It
+ * has operations by name alone, in which rank i is ranks[i] of comm; rg_lost_rank tells the number in comm. The ranks are
+ * connected by their first operation. It ends with comm, or with rg_comm_close before. */
+int rg_subset(rg_comm comm, const char *name, const int32_t *ranks, int32_t len, rg_comm *subset);
+
+/* Writes the phases of operations by name into a file, in the trace event format of Chrome, until rg_timeline_stop or the
+ * end of the communicator. */
+int rg_timeline_start(rg_comm comm, const char *path, int32_t mark_cycles);
+int rg_timeline_stop(rg_comm comm);
+
+/*
  * Elastic training. The place in the job comes from the environment that the node's agent has made (REGROUP_SOCKET ...);
  * without it there is one generation with this process alone. A process goes through this once:
  *
@@ -175,9 +225,22 @@ int rg_wait_any(rg_comm comm, int64_t within_ms, rg_request *request, int32_t *s
  *       train: operations on its communicator, rg_elastic_consume for each step, rg_elastic_commit now and then
  *       rg_elastic_leave                  with how it ended; after a loss the state goes back to its commit
  *
- *   {"samples": 60000, "seed": 1, "log": true}
+ *   {"samples": 60000, "seed": 1, "log": true, "join": false}
  *
  * samples are those of an epoch, 0 = not known: then nothing is accounted for.
+ *
+ * With "join" it joins first and registers its state later: then
+ *
+ *   rg_elastic_new, rg_elastic_start
+ *   rg_elastic_next                           a session of another stage than RG_TRAINING
+ *       RG_TOGETHER: operations with all ranks, each noted by rg_elastic_prologue_add
+ *       otherwise:   the results of those operations, from rg_elastic_prologue_get
+ *       rg_elastic_data, rg_elastic_tensor and rg_elastic_object for all of the state
+ *       rg_elastic_leave                      RG_OK = the state is registered; after a loss there is another such session
+ *   and on as above
+ *
+ * After rg_elastic_leave with RG_OK the communicator of the session stays: for the training in the same generation, and when the
+ * training is complete, until rg_elastic_close.
  */
 int rg_elastic_new(const char *options, rg_elastic *elastic);
 /* Memory that is part of the state. Commits read it, restoring writes it. It must stay until rg_elastic_close. */
@@ -186,7 +249,22 @@ int rg_elastic_tensor(rg_elastic elastic, const char *name, void *memory, int64_
 int rg_elastic_object(rg_elastic elastic, const char *name, const void *bytes, int64_t len);
 /* What the object is. *bytes is to be given to rg_release. */
 int rg_elastic_object_get(rg_elastic elastic, const char *name, void **bytes, int64_t *len);
+/* The data set that the state is over, as in the options; where the state is registered. With recording != 0 steps end with
+ * rg_elastic_record instead of rg_elastic_consume. */
+int rg_elastic_data(rg_elastic elastic, uint64_t samples, uint64_t seed, int32_t recording);
+/* Notes the result of an operation before the state is registered, the same on all ranks. It is copied. */
+int rg_elastic_prologue_add(rg_elastic elastic, const void *bytes, int64_t len);
+/* An entry of what was noted, here or by others, from 0; RG_END = there are not that many. *bytes is to be given to rg_release. */
+int rg_elastic_prologue_get(rg_elastic elastic, int64_t index, void **bytes, int64_t *len);
 int rg_elastic_start(rg_elastic elastic);
+
+/* How far the ranks of a session are. */
+enum {
+    RG_TRAINING = 0, /* the state is in sync */
+    RG_TOGETHER = 1, /* nobody has registered its state */
+    RG_LATE = 2,     /* others have, and wait: an operation would meet nobody */
+    RG_ASIDE = 3     /* this process is in no generation yet, comm is 0, and its place is what to expect */
+};
 
 typedef struct rg_session {
     uint64_t size; /* sizeof(rg_session), set by the caller */
@@ -194,9 +272,11 @@ typedef struct rg_session {
     rg_comm comm; /* not to be closed; it ends with rg_elastic_leave */
     int32_t rank, world, local_rank, local_size, cross_rank, cross_size;
     uint64_t step; /* that the state has behind it */
+    int32_t stage, reserved;
 } rg_session;
 
-/* Waits for the next generation. RG_TIMEOUT: ask again. RG_END: this worker's part is done. Anything else: it failed. */
+/* Waits for the next generation. RG_TIMEOUT: ask again. RG_END: the training is complete. RG_STOPPED, RG_LEFT: the job was stopped, or goes
+ * on or has ended without this process; what it holds is not the result. Anything else: it failed. */
 int rg_elastic_next(rg_elastic elastic, int64_t within_ms, rg_session *session);
 /* How the training function ended: RG_OK = the work is complete; RG_PLANNED or RG_STOPPED = as a commit said; RG_PEER_LOST
  * = a member was lost; anything else = it failed with why, for good. */
@@ -204,6 +284,9 @@ int rg_elastic_leave(rg_elastic elastic, int32_t how, const char *why);
 /* Ends a step, on all ranks: they consumed the next total samples, this one those with these indices; total 0 = a step
  * without an account. */
 int rg_elastic_consume(rg_elastic elastic, int64_t total, const int64_t *indices, int64_t len);
+/* Ends a step of this rank alone, which trained on these samples of an epoch. It talks to nobody: the next commit puts together what
+ * the ranks have recorded, each at its own pace. */
+int rg_elastic_record(rg_elastic elastic, uint64_t epoch, const int64_t *indices, int64_t len);
 /* Moves the account to the begin of the next epoch; on all ranks alike. What is left of the current one is not proved. */
 int rg_elastic_skip(rg_elastic elastic);
 /* This process was asked to end: the next rg_elastic_commit or rg_elastic_news tells all ranks. May be called at any time,
@@ -248,6 +331,14 @@ int rg_gpu_allreduce(rg_gpu gpu, int32_t wire, void *data, int64_t count, int32_
 int rg_gpu_broadcast(rg_gpu gpu, void *data, int64_t bytes, int32_t root, void *stream, rg_request *request);
 /* recv has room for world times bytes. send may be this rank's part of recv. */
 int rg_gpu_allgather(rg_gpu gpu, const void *send, void *recv, int64_t bytes, void *stream, rg_request *request);
+/* The same by name: they are carried out when all ranks have started them, behind what is queued on stream then. The
+ * request ends when the GPU has done it or, with ordered != 0, when what is queued on stream next waits for it. */
+int rg_named_gpu_allreduce(rg_gpu gpu, const char *name, const char *detail, int32_t wire, void *data, int64_t count,
+                           int32_t type, int32_t op, void *stream, int32_t ordered, rg_request *request);
+int rg_named_gpu_broadcast(rg_gpu gpu, const char *name, const char *detail, void *data, int64_t bytes, int32_t root,
+                           void *stream, int32_t ordered, rg_request *request);
+int rg_named_gpu_allgather(rg_gpu gpu, const char *name, const char *detail, const void *send, void *recv, int64_t bytes,
+                           void *stream, int32_t ordered, rg_request *request);
 /* {"engine", "nccl", "driver", "from"}, for people. */
 int rg_gpu_describe(rg_gpu gpu, char *buffer, size_t len);
 /* Waits for what was started, at most 10 s. Before rg_comm_close, on all ranks of the machine; or after it. */

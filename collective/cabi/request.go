@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/collective/queue"
 )
 
 // request is an operation that was started and has not been waited for.
@@ -15,6 +16,7 @@ type request struct {
 	id      uint64
 	of      *communicator
 	run     func() error
+	handle  *queue.Handle // of an operation by name; nil = it has none
 	done    chan struct{}
 	err     error // after done
 	over    bool  // guarded by of.ended.mu, like watched
@@ -79,8 +81,14 @@ func (r *request) watch() error {
 }
 
 // wait returns how r ended, and forgets it; errTimeout = it has not. Negative = without end.
-func (r *request) wait(within time.Duration) error {
+func (r *request) wait(within time.Duration) error { return r.waitOn(within, false) }
+
+// waitOn is wait on the thread on which the program runs, or on another one.
+func (r *request) waitOn(within time.Duration, program bool) error {
 	if within != 0 {
+		if r.handle != nil {
+			defer r.handle.Waiting(program)()
+		}
 		expired, stop := expiry(within)
 		defer stop()
 		select {

@@ -101,15 +101,68 @@ int rg_recv(rg_comm comm, void *data, int64_t bytes, int32_t from, int64_t tag, 
     GUARDED(rgo_recv(comm, data, bytes, from, tag, request));
 }
 
-int rg_test(rg_request request) { GUARDED(rgo_wait(request, 0)); }
+int rg_test(rg_request request) { GUARDED(rgo_wait(request, 0, 0)); }
 
-int rg_wait(rg_request request, int64_t within_ms) { GUARDED(rgo_wait(request, within_ms)); }
+int rg_wait(rg_request request, int64_t within_ms) { GUARDED(rgo_wait(request, within_ms, rgx_on_main_thread())); }
 
 int rg_watch(rg_request request) { GUARDED(rgo_watch(request)); }
 
 int rg_wait_any(rg_comm comm, int64_t within_ms, rg_request *request, int32_t *status) {
     GUARDED(rgo_wait_any(comm, within_ms, request, status));
 }
+
+int rg_wait_result(rg_request request, int64_t within_ms, void **data, int64_t *rows) {
+    GUARDED(rgo_wait_result(request, within_ms, rgx_on_main_thread(), data, rows));
+}
+
+int rg_named_options(rg_comm comm, const char *options) { GUARDED(rgo_named_options(comm, (char *)options)); }
+
+int rg_named_allreduce(rg_comm comm, const char *name, const char *detail, int32_t wire, void *data, int64_t count,
+                       int32_t type, int32_t op, rg_request *request) {
+    GUARDED(rgo_named_allreduce(comm, (char *)name, (char *)detail, wire, data, count, type, op, request));
+}
+
+int rg_named_broadcast(rg_comm comm, const char *name, const char *detail, void *data, int64_t count, int32_t type,
+                       int32_t root, rg_request *request) {
+    GUARDED(rgo_named_broadcast(comm, (char *)name, (char *)detail, data, count, type, root, request));
+}
+
+int rg_named_allgather(rg_comm comm, const char *name, const char *detail, const void *data, int64_t rows, int64_t row,
+                       int32_t type, rg_request *request) {
+    GUARDED(rgo_named_allgather(comm, (char *)name, (char *)detail, (void *)data, rows, row, type, request));
+}
+
+int rg_named_alltoall(rg_comm comm, const char *name, const char *detail, const void *data, const int64_t *splits,
+                      int64_t row, int32_t type, rg_request *request) {
+    GUARDED(rgo_named_alltoall(comm, (char *)name, (char *)detail, (void *)data, (int64_t *)splits, row, type, request));
+}
+
+int rg_named_reduce_scatter(rg_comm comm, const char *name, const char *detail, void *data, int64_t rows, int64_t row,
+                            int32_t type, int32_t op, rg_request *request) {
+    GUARDED(rgo_named_reduce_scatter(comm, (char *)name, (char *)detail, data, rows, row, type, op, request));
+}
+
+int rg_named_barrier(rg_comm comm, const char *name, rg_request *request) {
+    GUARDED(rgo_named_barrier(comm, (char *)name, request));
+}
+
+int rg_named_refuse(rg_comm comm, const char *name, const char *why) {
+    GUARDED(rgo_named_refuse(comm, (char *)name, (char *)why));
+}
+
+int rg_named_deadlocks(rg_comm comm, int64_t *count) { GUARDED(rgo_named_deadlocks(comm, count)); }
+
+int rg_join(rg_comm comm, rg_request *request) { GUARDED(rgo_join(comm, request)); }
+
+int rg_subset(rg_comm comm, const char *name, const int32_t *ranks, int32_t len, rg_comm *subset) {
+    GUARDED(rgo_subset(comm, (char *)name, (int32_t *)ranks, len, subset));
+}
+
+int rg_timeline_start(rg_comm comm, const char *path, int32_t mark_cycles) {
+    GUARDED(rgo_timeline_start(comm, (char *)path, mark_cycles));
+}
+
+int rg_timeline_stop(rg_comm comm) { GUARDED(rgo_timeline_stop(comm)); }
 
 int rg_elastic_new(const char *options, rg_elastic *elastic) { GUARDED(rgo_elastic_new((char *)options, elastic)); }
 
@@ -123,6 +176,22 @@ int rg_elastic_object(rg_elastic elastic, const char *name, const void *bytes, i
 
 int rg_elastic_object_get(rg_elastic elastic, const char *name, void **bytes, int64_t *len) {
     GUARDED(rgo_elastic_object_get(elastic, (char *)name, bytes, len));
+}
+
+int rg_elastic_data(rg_elastic elastic, uint64_t samples, uint64_t seed, int32_t recording) {
+    GUARDED(rgo_elastic_data(elastic, samples, seed, recording));
+}
+
+int rg_elastic_record(rg_elastic elastic, uint64_t epoch, const int64_t *indices, int64_t len) {
+    GUARDED(rgo_elastic_record(elastic, epoch, (int64_t *)indices, len));
+}
+
+int rg_elastic_prologue_add(rg_elastic elastic, const void *bytes, int64_t len) {
+    GUARDED(rgo_elastic_prologue_add(elastic, (void *)bytes, len));
+}
+
+int rg_elastic_prologue_get(rg_elastic elastic, int64_t index, void **bytes, int64_t *len) {
+    GUARDED(rgo_elastic_prologue_get(elastic, index, bytes, len));
 }
 
 int rg_elastic_start(rg_elastic elastic) { GUARDED(rgo_elastic_start(elastic)); }
@@ -172,6 +241,24 @@ int rg_gpu_broadcast(rg_gpu gpu, void *data, int64_t bytes, int32_t root, void *
 
 int rg_gpu_allgather(rg_gpu gpu, const void *send, void *recv, int64_t bytes, void *stream, rg_request *request) {
     GUARDED(rgo_gpu_allgather(gpu, (void *)send, recv, bytes, (uintptr_t)stream, request));
+}
+
+int rg_named_gpu_allreduce(rg_gpu gpu, const char *name, const char *detail, int32_t wire, void *data, int64_t count,
+                           int32_t type, int32_t op, void *stream, int32_t ordered, rg_request *request) {
+    GUARDED(rgo_named_gpu_allreduce(gpu, (char *)name, (char *)detail, wire, data, count, type, op, (uintptr_t)stream,
+                                    ordered, request));
+}
+
+int rg_named_gpu_broadcast(rg_gpu gpu, const char *name, const char *detail, void *data, int64_t bytes, int32_t root,
+                           void *stream, int32_t ordered, rg_request *request) {
+    GUARDED(rgo_named_gpu_broadcast(gpu, (char *)name, (char *)detail, data, bytes, root, (uintptr_t)stream, ordered,
+                                    request));
+}
+
+int rg_named_gpu_allgather(rg_gpu gpu, const char *name, const char *detail, const void *send, void *recv, int64_t bytes,
+                           void *stream, int32_t ordered, rg_request *request) {
+    GUARDED(rgo_named_gpu_allgather(gpu, (char *)name, (char *)detail, (void *)send, recv, bytes, (uintptr_t)stream,
+                                    ordered, request));
 }
 
 int rg_gpu_describe(rg_gpu gpu, char *buffer, size_t len) { GUARDED(rgo_gpu_describe(gpu, buffer, len)); }

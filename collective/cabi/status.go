@@ -32,6 +32,7 @@ const (
 	statusStopped
 	statusEnd
 	statusStuck
+	statusLeft
 )
 
 // Errors that have a status of their own.
@@ -57,6 +58,8 @@ func statusOf(err error) (s status, lost int) {
 		return statusPlanned, lost
 	case errors.Is(err, elastic.ErrStopped):
 		return statusStopped, lost
+	case errors.Is(err, elastic.ErrUnfinished):
+		return statusLeft, lost
 	case errors.Is(err, errEnd):
 		return statusEnd, lost
 	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):
@@ -67,13 +70,13 @@ func statusOf(err error) (s status, lost int) {
 		return statusPeerLost, lost
 	case errors.Is(err, collective.ErrAborted):
 		return statusAborted, lost
-	case errors.Is(err, collective.ErrDiverged):
+	case errors.Is(err, collective.ErrDiverged), errors.As(err, new(*queue.DeadlockError)):
 		return statusDiverged, lost
 	case errors.Is(err, collective.ErrRefused):
 		return statusRefused, lost
 	case errors.Is(err, collective.ErrClosed), errors.Is(err, nccl.ErrClosed):
 		return statusClosed, lost
-	case errors.Is(err, collective.ErrInvalid), errors.Is(err, nccl.ErrInvalid), errors.Is(err, queue.ErrPending), errors.As(err, new(*queue.MismatchError)):
+	case errors.Is(err, collective.ErrInvalid), errors.Is(err, nccl.ErrInvalid), errors.Is(err, queue.ErrPending), errors.As(err, new(*queue.MismatchError)), errors.As(err, new(*queue.JoinedError)):
 		return statusInvalid, lost
 	}
 	return statusFailed, lost

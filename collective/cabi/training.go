@@ -25,24 +25,29 @@ import (
 //	rg_elastic_next ◄── session ─── train, called by elastic.Run
 //	rg_elastic_leave ── outcome ──►
 //
-// Between the two the session belongs to the host, and elastic.Run waits.
+// Between the two the session belongs to the host, and elastic.Run waits. A host that joins first is handed sessions in the same way to
+// register its state in. Their communicator lives on: into the training of the same generation, and after a complete one until close.
 type training struct {
-	options elastic.Options
-	sampler *elastic.Sampler
-	state   *elastic.State
+	options  elastic.Options
+	sampler  *elastic.Sampler
+	state    *elastic.State
+	prologue elastic.Prologue
 
-	sessions chan *elastic.Session
-	outcomes chan error
-	ended    chan struct{} // closed when Run has returned
-	err      error         // of Run; after ended
-	stop     context.CancelCauseFunc
-	stopping atomic.Bool // this process was asked to end
+	sessions  chan *elastic.Session
+	outcomes  chan error
+	ended     chan struct{} // closed when Run has returned
+	err       error         // of Run; after ended
+	stop      context.CancelCauseFunc
+	recording bool
+	stopping  atomic.Bool   // this process was asked to end
+	complete  chan struct{} // closed when the training is complete
+	closing   chan struct{} // closed by close
 
 	mu      sync.Mutex // of the host's calls, which come one at a time anyway
 	objects map[string]*[]byte
 	started bool
 	session *elastic.Session // that the host is in
-	comm    *communicator    // of it
+	comm    *communicator    // of it, or of the last one if that lives on
 	handle  uint64           // of comm
 }
 
@@ -51,6 +56,7 @@ var trainings table[*training]
 var (
 	errNotIn   = invalidf("the host is in no session: it comes from rg_elastic_next")
 	errStarted = invalidf("the training has begun: the state is registered before")
+	errNoEntry = fmt.Errorf("%w: what the ranks did before their state was registered ends here", errEnd)
 	errClosing = errors.New("the host closes its training")
 )
 
@@ -59,6 +65,7 @@ func newTraining(options string) (*training, error) {
 		Samples uint64 `json:"samples"`
 		Seed    uint64 `json:"seed"`
 		Log     bool   `json:"log"`
+		Join    bool   `json:"join"` // first, and register the state later
 	}{}
 	if err := decode(options, &o); err != nil {
 		return nil, err
@@ -71,17 +78,43 @@ func newTraining(options string) (*training, error) {
 		env.Log = slog.New(slog.DiscardHandler)
 	}
 	sampler := elastic.NewSampler(o.Samples, o.Seed)
-	return &training{
+	t := &training{
 		options: env, sampler: sampler, state: elastic.NewState(sampler), objects: map[string]*[]byte{},
 		sessions: make(chan *elastic.Session), outcomes: make(chan error), ended: make(chan struct{}),
-	}, nil
+		complete: make(chan struct{}), closing: make(chan struct{}),
+	}
+	t.options.Finish = t.finish
+	if o.Join {
+		t.options.Prepare, t.options.Prologue = t.train, &t.prologue
+	}
+	return t, nil
+}
+
+// registering tells whether the host may register state now.
+func (t *training) registering() bool {
+	return !t.started || t.session != nil && t.session.Stage != elastic.Training
+}
+
+// data has the state be over a data set.
+func (t *training) data(samples, seed uint64, recording bool) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.registering() {
+		return errStarted
+	}
+	t.sampler = elastic.NewSampler(samples, seed)
+	t.state.Deal(t.sampler)
+	if t.recording = recording; recording {
+		t.state.Recording()
+	}
+	return nil
 }
 
 // tensor makes memory of the host part of the state.
 func (t *training) tensor(name string, memory []byte) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.started {
+	if !t.registering() {
 		return errStarted
 	}
 	elastic.Tensor(t.state, name, memory)
@@ -96,7 +129,7 @@ func (t *training) set(name string, b []byte) error {
 	switch {
 	case there:
 		*at = slices.Clone(b)
-	case t.started:
+	case !t.registering():
 		return errStarted
 	default:
 		at = new([]byte)
@@ -141,7 +174,16 @@ func (t *training) start() error {
 	return nil
 }
 
-// train is the training function of elastic.Run.
+// finish has the last communicator live until the host closes its training.
+func (t *training) finish(ctx context.Context, _ *elastic.Session) {
+	close(t.complete)
+	select {
+	case <-t.closing:
+	case <-ctx.Done():
+	}
+}
+
+// train is the training function of elastic.Run, and the one that prepares it.
 func (t *training) train(ctx context.Context, s *elastic.Session) error {
 	select {
 	case t.sessions <- s:
@@ -169,10 +211,17 @@ func (t *training) next(within time.Duration) (*elastic.Session, uint64, error) 
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.session = s
-		t.comm = newCommunicator(s.Comm(), t.options.Job)
-		t.comm.borrowed = true
-		t.handle = communicators.add(t.comm)
+		if t.comm == nil || t.comm.Communicator != s.Comm() {
+			t.drop()
+			if s.Comm() != nil {
+				t.comm = newCommunicator(s.Comm(), t.options.Job)
+				t.comm.borrowed = true
+				t.handle = communicators.add(t.comm)
+			}
+		}
 		return s, t.handle, nil
+	case <-t.complete:
+		return nil, 0, errEnd
 	case <-t.ended:
 		if t.err != nil {
 			return nil, 0, t.err
@@ -191,14 +240,28 @@ func (t *training) leave(how status, why string) error {
 		return errNotIn
 	}
 	outcome := t.outcome(how, why)
-	if how != statusOK && how != statusPlanned && how != statusStopped {
-		t.comm.Abort(outcome) // what was started ends now
+	switch {
+	case how == statusOK && t.comm != nil: // it lives on; what was started ends first
+		_ = t.comm.do(&t.comm.line, nil, func() error { return nil })
+	case how != statusOK && how != statusPlanned && how != statusStopped && t.comm != nil:
+		// What was started ends now, and the others learn whose fault it is.
+		t.comm.Abort(&collective.PeerLostError{Rank: t.session.Rank, Generation: t.session.Generation, Cause: outcome})
 	}
-	communicators.take(t.handle)
-	t.comm.rest()
-	t.session, t.comm = nil, nil
+	if how != statusOK {
+		t.drop()
+	}
+	t.session = nil
 	t.outcomes <- outcome
 	return nil
+}
+
+// drop ends what the host can do with the communicator that it had last; the caller holds mu.
+func (t *training) drop() {
+	if t.comm != nil {
+		communicators.take(t.handle)
+		t.comm.rest()
+		t.comm, t.handle = nil, 0
+	}
 }
 
 // outcome is what the training function returns.
@@ -211,6 +274,9 @@ func (t *training) outcome(how status, why string) error {
 	case statusStopped:
 		return elastic.ErrStopped
 	case statusPeerLost, statusAborted, statusRefused, statusClosed:
+		if t.comm == nil {
+			break
+		}
 		t.comm.abort(-1, why) // where nothing has failed yet, the host has its own reason to call the generation lost
 		return t.comm.Failed()
 	}
@@ -222,7 +288,7 @@ func (t *training) in(do func(*elastic.Session) error) error {
 	t.mu.Lock()
 	s, comm := t.session, t.comm
 	t.mu.Unlock()
-	if s == nil {
+	if s == nil || s.Stage != elastic.Training {
 		return errNotIn
 	}
 	// What was started comes first, here as for operations.
@@ -244,6 +310,21 @@ func (t *training) consume(total int64, indices []int64) error {
 	})
 }
 
+// record ends a step of this rank, which trained on samples of an epoch.
+func (t *training) record(epoch uint64, indices []int64) error {
+	own := make([]int, len(indices))
+	for i, index := range indices {
+		own[i] = int(index)
+	}
+	return t.in(func(s *elastic.Session) error {
+		if !t.recording {
+			return invalidf("the state was not registered as one over a data set that is recorded")
+		}
+		s.Record(epoch, own)
+		return nil
+	})
+}
+
 // skip goes to the next epoch.
 func (t *training) skip() error {
 	return t.in(func(*elastic.Session) error {
@@ -257,7 +338,11 @@ func (t *training) skip() error {
 // news tells whether a commit is due for a change of the members or a stop.
 func (t *training) news() error {
 	return t.in(func(s *elastic.Session) error {
-		switch stop, err := t.agree(s); {
+		stop, err := t.agree(s)
+		if err == nil {
+			err = s.Hear(background)
+		}
+		switch {
 		case err != nil:
 			return err
 		case stop:
@@ -339,11 +424,20 @@ func (t *training) close() {
 	if !started {
 		return
 	}
-	t.stop(errClosing)
+	close(t.closing)
 	if in {
+		t.stop(errClosing)
 		_ = t.leave(statusFailed, errClosing.Error()) // only that the host is in no session can be wrong
 	}
+	select {
+	case <-t.complete: // the rest is said in order
+	default:
+		t.stop(errClosing)
+	}
 	<-t.ended
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.drop()
 }
 
 // order fills indices with those of the samples at places from position on of an epoch.

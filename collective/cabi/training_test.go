@@ -117,10 +117,59 @@ func TestAStop(t *testing.T) {
 	if b, err := tr.get("step"); err != nil || string(b) != "1" {
 		t.Errorf("committed step %s, %v, want 1", b, err)
 	}
-	if _, _, err := tr.next(-1); !errors.Is(err, errEnd) {
-		t.Errorf("after a stop: %v, want errEnd", err)
+	if _, _, err := tr.next(-1); !errors.Is(err, elastic.ErrStopped) {
+		t.Errorf("after a stop: %v, want ErrStopped", err)
 	}
 	tr.close()
+}
+
+// TestJoinFirst: the host registers its state in a session, keeps the communicator into the training, and beyond it.
+func TestJoinFirst(t *testing.T) {
+	tr := alone(t, `{"join": true}`)
+	if err := tr.start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.data(10, 1, false); !errors.Is(err, collective.ErrInvalid) {
+		t.Errorf("registered before the session: %v, want ErrInvalid", err)
+	}
+	s, handle, err := tr.next(-1)
+	if err != nil || s.Stage != elastic.Together {
+		t.Fatalf("%+v, %v, want a session to register in", s, err)
+	}
+	if err := tr.commit(); !errors.Is(err, collective.ErrInvalid) {
+		t.Errorf("commit before the state: %v, want ErrInvalid", err)
+	}
+	weights := make([]byte, 8)
+	if err := errors.Join(tr.prologue.Add([]byte("x")), tr.data(10, 1, false), tr.tensor("w", weights), tr.set("epoch", []byte("0"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.leave(statusOK, ""); err != nil {
+		t.Fatal(err)
+	}
+	s, again, err := tr.next(-1)
+	if err != nil || s.Stage != elastic.Training || again != handle {
+		t.Fatalf("%+v, communicator %d and %d, %v, want a training with the same", s, handle, again, err)
+	}
+	if err := tr.data(10, 1, false); !errors.Is(err, collective.ErrInvalid) {
+		t.Errorf("registered while training: %v, want ErrInvalid", err)
+	}
+	if err := errors.Join(tr.consume(10, []int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), tr.commit(), tr.leave(statusOK, "")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := tr.next(-1); !errors.Is(err, errEnd) {
+		t.Errorf("%v, want errEnd", err)
+	}
+	c, there := communicators.get(handle)
+	if !there || c.Barrier(background) != nil {
+		t.Error("after the training the communicator is gone")
+	}
+	if err := elastic.CheckLedger(tr.state.Ledger()); err != nil || tr.state.Ledger().Epochs[0].Count != 10 {
+		t.Errorf("ledger %+v, %v", tr.state.Ledger(), err)
+	}
+	tr.close()
+	if _, there := communicators.get(handle); there {
+		t.Error("the communicator outlives its training")
+	}
 }
 
 // TestCloseInASession ends it.
@@ -129,11 +178,12 @@ func TestCloseInASession(t *testing.T) {
 	if err := tr.start(); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := tr.next(-1); err != nil {
+	_, handle, err := tr.next(-1)
+	if err != nil {
 		t.Fatal(err)
 	}
 	tr.close()
-	if _, there := communicators.get(tr.handle); there {
+	if _, there := communicators.get(handle); there {
 		t.Error("the communicator of the session is still open")
 	}
 }

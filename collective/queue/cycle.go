@@ -2,25 +2,28 @@ package queue
 
 import (
 	"context"
+	"encoding/json"
 	"time"
-
-	"github.com/regroup-io/regroup/collective"
 )
 
-// run negotiates and carries out, until the queue is closed or the communicator fails.
+// run works until the queue is closed or the communicator fails.
 func (q *Queue) run() {
 	defer close(q.done)
 	defer q.release()
 	for {
-		if len(q.snapshot()) == 0 {
+		if !q.any() {
 			select {
 			case <-q.wake:
 			case <-q.life.Done():
 				q.fail(context.Cause(q.life))
 				return
 			}
-			q.pause(q.opt.Cycle)
+			q.pause(q.opt.Cycle, q.hurry)
 			continue
+		}
+		if err := q.open(); err != nil {
+			q.fail(err)
+			return
 		}
 		found, err := q.cycle()
 		if err != nil {
@@ -28,12 +31,30 @@ func (q *Queue) run() {
 			return
 		}
 		if !found {
-			q.pause(fruitless)
+			q.pause(fruitless, nil)
 		}
 	}
 }
 
-func (q *Queue) pause(d time.Duration) {
+// open makes the communicator, if it is not there.
+func (q *Queue) open() (err error) {
+	if q.comm == nil {
+		defer q.watch()()
+		q.comm, err = q.opt.Open(q.life)
+		q.opened.Store(q.comm)
+	}
+	return err
+}
+
+// any tells whether there is a reason for a cycle.
+func (q *Queue) any() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.order) > 0 || q.join != nil
+}
+
+// pause waits for a time, or until somebody hurries.
+func (q *Queue) pause(d time.Duration, hurry <-chan struct{}) {
 	if d <= 0 {
 		return
 	}
@@ -41,123 +62,274 @@ func (q *Queue) pause(d time.Duration) {
 	defer t.Stop()
 	select {
 	case <-t.C:
+	case <-hurry:
 	case <-q.life.Done():
 	}
 }
 
-// Places in a vote. A rank says 1 where it agrees, and the least of all votes counts.
-const (
-	noNews    = iota // everything that is pending here is known
-	noStall          // nothing is pending for too long
-	firstName        // and from here on: this name is pending
-)
-
-// cycle tells whether anything was carried out.
+// cycle tells whether anything ended.
 func (q *Queue) cycle() (found bool, err error) {
 	defer q.watch()()
-	pending := q.snapshot()
-	var news []entry
-	q.vote = append(q.vote[:0], make([]byte, firstName+len(q.table.names))...)
-	stalled := q.stalled(pending)
-	for _, r := range pending {
-		e := entry{r.name, r.kind}
-		if id, ok := q.table.ids[e]; ok {
-			q.vote[firstName+id] = 1
-		} else {
-			news = append(news, e)
-		}
+	pending, join, stuck := q.snapshot()
+	q.cycles++
+	if join != nil && q.joined == 0 {
+		q.joined = q.cycles
 	}
-	q.vote[noNews], q.vote[noStall] = agree(len(news) == 0), agree(!stalled)
-	if err := collective.Allreduce(q.life, q.opt.Comm, q.vote, collective.Min); err != nil {
+	q.castVote(pending, join != nil, stuck)
+	q.opt.Observe(Event{Phase: CycleBegan})
+	if err := q.poll(); err != nil {
 		return false, err
 	}
-	ready := q.ready(pending)
-	if q.vote[noNews] == 0 {
-		more, err := q.introduce(pending, news)
+	someJoined, common := q.vote[noneJoined] == 0, 0 // how many operations all ranks have
+	var ready []*request
+	if q.vote[allJoined] == 0 {
+		hashes := q.elected()
+		ready, common = find(pending, hashes), len(hashes)
+	}
+	if common == 0 && q.needsRollCall() {
+		rolls, err := q.rollCall(pending, join != nil)
 		if err != nil {
 			return false, err
 		}
-		ready = append(ready, more...)
+		items, differing := compare(rolls)
+		hashes := make([]int64, len(items))
+		for i, item := range items {
+			hashes[i] = item.both
+		}
+		ready, common = find(pending, hashes), len(hashes)
+		if err := q.settle(pending, join, rolls, differing, common); err != nil {
+			return false, err
+		}
+		found = len(differing) > 0
 	}
-	if q.vote[noStall] == 0 {
-		if err := q.inspect(pending); err != nil {
+	if common > 0 {
+		found = true
+		if someJoined {
+			ready, err = q.withJoined(ready, join != nil)
+			if err != nil {
+				return false, err
+			}
+		}
+		if err := q.carryOut(ready); err != nil {
 			return false, err
 		}
 	}
-	return len(ready) > 0, q.carryOut(ready)
-}
-
-func agree(yes bool) byte {
-	if yes {
-		return 1
+	if q.vote[allJoined] == 1 && common == 0 {
+		return true, q.endJoin(join)
 	}
-	return 0
+	return found, nil
 }
 
-// ready returns what is pending on all ranks, in the order of the table.
-func (q *Queue) ready(pending []*request) (all []*request) {
-	mine := make(map[entry]*request, len(pending))
+// needsRollCall tells, the same on all ranks, whether the vote has left something open.
+func (q *Queue) needsRollCall() bool {
+	v := q.vote
+	return v[allCalled] == 0 || v[noneStalled] == 0 || v[allStuck] == 1
+}
+
+// find returns the requests of these hashes, in their order. A rank that has joined has not
+// all of them.
+func find(pending []*request, hashes []int64) (all []*request) {
+	by := make(map[int64]*request, len(pending))
 	for _, r := range pending {
-		mine[entry{r.name, r.kind}] = r
+		by[r.bothHash] = r
 	}
-	for id, yes := range q.vote[firstName:] {
-		if yes == 1 {
-			all = append(all, mine[q.table.names[id]])
+	for _, h := range hashes {
+		if r := by[h]; r != nil {
+			all = append(all, r)
 		}
 	}
 	return all
 }
 
-// introduce gathers the names that are new to some rank. It returns what is pending on
-// all ranks because of that.
-func (q *Queue) introduce(pending []*request, news []entry) (ready []*request, err error) {
-	blobs, err := q.opt.Comm.AllgatherBlobs(q.life, encodeEntries(news))
-	if err != nil {
-		return nil, err
-	}
-	all := make([][]entry, len(blobs))
-	for i, b := range blobs {
-		if all[i], err = decodeEntries(b); err != nil {
-			q.opt.Comm.Abort(err)
-			return nil, err
+// settle ends what cannot be carried out after a roll call that found so many ready, and
+// reports what is late.
+func (q *Queue) settle(pending []*request, join *Handle, rolls []roll, differing []int64, ready int) error {
+	for _, name := range differing {
+		if err := q.mismatch(pending, name); err != nil {
+			return err
 		}
 	}
-	before := len(q.table.names)
-	mismatched := q.table.learn(all)
-	if len(q.table.names) < before {
-		before = 0
+	if q.vote[noneStalled] == 0 {
+		q.reportStalls(pending, rolls)
 	}
-	mine := make(map[string]*request, len(pending))
+	if q.vote[allStuck] == 1 && q.vote[allJoined] == 0 && ready == 0 && len(differing) == 0 {
+		return q.deadlock(pending, join)
+	}
+	return nil
+}
+
+// mismatch ends the operations of a name, which are not the same on all ranks.
+func (q *Queue) mismatch(pending []*request, name int64) error {
+	var mine *request
+	text := ""
 	for _, r := range pending {
-		mine[r.name] = r
+		if r.nameHash == name {
+			mine, text = r, r.spec.String()
+		}
 	}
-	for _, m := range mismatched {
-		r := mine[m.Name]
-		q.take([]*request{r})
-		r.handle.end(m)
+	kinds, err := q.texts(text)
+	if err != nil || mine == nil {
+		return err
 	}
-	for _, e := range q.table.names[before:] {
-		ready = append(ready, mine[e.name])
+	q.end(mine, &MismatchError{Name: mine.name, Kinds: kinds})
+	return nil
+}
+
+// deadlock ends everything that is pending, on all ranks.
+func (q *Queue) deadlock(pending []*request, join *Handle) error {
+	q.mu.Lock()
+	on, text := q.blocked.on, "nothing"
+	q.mu.Unlock()
+	for _, r := range pending {
+		if r.handle == on {
+			text = r.name + ": " + r.spec.String()
+		}
 	}
-	return ready, nil
+	if join != nil && on == join {
+		text = "join"
+	}
+	waiting, err := q.texts(text)
+	if err != nil {
+		return err
+	}
+	failure := &DeadlockError{Waiting: waiting}
+	q.deadlocks.Add(1)
+	for _, r := range pending {
+		q.end(r, failure)
+	}
+	if join != nil {
+		q.mu.Lock()
+		q.join, q.joined = nil, 0
+		q.mu.Unlock()
+		join.end(failure)
+	}
+	return nil
+}
+
+// end ends a request that was not carried out.
+func (q *Queue) end(r *request, err error) {
+	q.take([]*request{r})
+	q.opt.Observe(Event{Phase: Ended, Name: r.name, Method: r.spec.Method})
+	r.handle.end(err)
 }
 
 // carryOut runs what all ranks have.
 func (q *Queue) carryOut(ready []*request) error {
 	for _, group := range pack(ready, q.opt.ThresholdBytes) {
+		for _, r := range group {
+			q.opt.Observe(Event{Phase: Began, Name: r.name, Method: r.spec.Method, Packed: len(group)})
+		}
 		var err error
 		if len(group) == 1 {
 			err = group[0].do(q.life)
 		} else {
-			err = q.together(q.life, group)
+			err = q.packed(q.life, group)
 		}
-		if failure := q.opt.Comm.Failed(); failure != nil {
+		if failure := q.comm.Failed(); failure != nil {
 			return failure
 		}
 		q.take(group)
 		for _, r := range group {
+			q.opt.Observe(Event{Phase: Ended, Name: r.name, Method: r.spec.Method})
 			r.handle.end(err)
 		}
 	}
+	return nil
+}
+
+// withJoined completes what is ready on a rank that has joined, which cannot know it, and
+// ends what cannot be carried out without the ranks that have.
+func (q *Queue) withJoined(ready []*request, joined bool) ([]*request, error) {
+	mine := []byte(nil)
+	if !joined {
+		type item struct {
+			Name string
+			Spec Spec
+		}
+		all := make([]item, len(ready))
+		for i, r := range ready {
+			all[i] = item{r.name, r.spec}
+		}
+		mine, _ = json.Marshal(all) // strings and numbers alone: always possible
+	}
+	blobs, err := q.comm.AllgatherBlobs(q.life, mine)
+	if err != nil {
+		return nil, err
+	}
+	var all []struct {
+		Name string
+		Spec Spec
+	}
+	var absent []int
+	for rank, b := range blobs {
+		switch {
+		case len(b) == 0:
+			absent = append(absent, rank)
+		case all == nil:
+			if err := json.Unmarshal(b, &all); err != nil {
+				q.comm.Abort(err)
+				return nil, err
+			}
+		}
+	}
+	by := make(map[string]*request, len(ready))
+	for _, r := range ready {
+		by[r.name] = r
+	}
+	var able []*request
+	for _, item := range all {
+		r := by[item.Name]
+		possible := item.Spec.Method == Allreduce || item.Spec.Method == Barrier
+		switch {
+		case possible && r != nil:
+			able = append(able, r)
+		case possible:
+			able = append(able, q.standIn(item.Name, item.Spec))
+		case r != nil:
+			q.end(r, &JoinedError{Name: item.Name, What: item.Spec.Method.String(), Ranks: absent})
+		}
+	}
+	return able, nil
+}
+
+// standIn is what a rank that has joined carries out in place of an operation of the others.
+func (q *Queue) standIn(name string, s Spec) *request {
+	r := &request{name: name, spec: s, handle: newHandle(q)}
+	if s.Method == Barrier {
+		r.do = q.barrier
+		return r
+	}
+	element := neutral(s.Type, s.Op)
+	data := make([]byte, 0, s.Count*len(element))
+	for range s.Count {
+		data = append(data, element...)
+	}
+	r.tensor.Type, r.tensor.Data = s.Type, data
+	r.do = func(ctx context.Context) error { return q.allreduce(ctx, s, r.tensor) }
+	return r
+}
+
+// endJoin ends the join of all ranks.
+func (q *Queue) endJoin(join *Handle) error {
+	blobs, err := q.texts(string(encodeRoll(roll{items: []rollItem{{q.joined, 0}}})))
+	if err != nil {
+		return err
+	}
+	var latest int64
+	for rank, b := range blobs {
+		r, err := decodeRoll([]byte(b))
+		if err != nil || len(r.items) != 1 {
+			q.comm.Abort(errRoll)
+			return errRoll
+		}
+		if r.items[0].name >= latest {
+			latest, join.last = r.items[0].name, rank
+		}
+	}
+	q.joined = 0
+	q.mu.Lock()
+	q.join = nil
+	q.mu.Unlock()
+	join.end(nil)
 	return nil
 }

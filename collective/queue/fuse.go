@@ -14,6 +14,15 @@ type fusion struct {
 	wire  kernel.Type // zero = that of the elements
 }
 
+// packBelow is from how many bytes on an operation gains nothing from being packed: copying
+// it costs more than an operation of its own.
+const packBelow = 1 << 20
+
+func (r *request) fusion() (f fusion, ok bool) {
+	s := r.spec
+	return fusion{dtype: s.Type, op: s.Op, wire: s.Wire}, s.Method == Allreduce && len(r.tensor.Data) < packBelow
+}
+
 // pack divides requests, in their order, into groups of one kind and of at most threshold
 // bytes. What cannot be packed with anything is a group of its own. The result depends on
 // nothing but the arguments, so that all ranks come to the same.
@@ -23,28 +32,22 @@ func pack(ready []*request, threshold int) [][]*request {
 	size := map[int]int{}
 	for _, r := range ready {
 		n := len(r.tensor.Data)
-		if i, ok := open[r.fuse]; ok && r.fuse != (fusion{}) && size[i]+n <= threshold {
+		f, packable := r.fusion()
+		if i, ok := open[f]; ok && packable && size[i]+n <= threshold {
 			groups[i] = append(groups[i], r)
 			size[i] += n
 			continue
 		}
 		groups = append(groups, []*request{r})
-		if r.fuse != (fusion{}) && n < threshold {
-			open[r.fuse], size[len(groups)-1] = len(groups)-1, n
+		if packable && n < threshold {
+			open[f], size[len(groups)-1] = len(groups)-1, n
 		}
 	}
 	return groups
 }
 
-func (q *Queue) allreduce(ctx context.Context, f fusion, t collective.Tensor) error {
-	if f.wire != 0 {
-		return q.opt.Comm.AllreduceAs(ctx, f.wire, t, f.op)
-	}
-	return q.opt.Comm.Allreduce(ctx, t, f.op)
-}
-
-// together carries a group out as one allreduce.
-func (q *Queue) together(ctx context.Context, group []*request) error {
+// packed carries a group out as one allreduce.
+func (q *Queue) packed(ctx context.Context, group []*request) error {
 	size := 0
 	for _, r := range group {
 		size += len(r.tensor.Data)
@@ -56,8 +59,8 @@ func (q *Queue) together(ctx context.Context, group []*request) error {
 	for _, r := range group {
 		at += copy(q.buffer[at:], r.tensor.Data)
 	}
-	f := group[0].fuse
-	if err := q.allreduce(ctx, f, collective.Tensor{Type: f.dtype, Data: q.buffer[:size]}); err != nil {
+	s := group[0].spec
+	if err := q.allreduce(ctx, s, collective.Tensor{Type: s.Type, Data: q.buffer[:size]}); err != nil {
 		return err
 	}
 	at = 0

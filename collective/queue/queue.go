@@ -5,29 +5,43 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/regroup-io/regroup/collective"
-	"github.com/regroup-io/regroup/collective/kernel"
 )
 
-// Options of a queue. Comm is required; all ranks need the same ThresholdBytes.
+// Options of a queue. Open or Comm is required; all ranks need the same ThresholdBytes.
 type Options struct {
 	Comm *collective.Communicator
+	// Open makes the communicator when the first operation is submitted here; all ranks are
+	// asked then. The queue closes it. nil = Comm is there, and stays the caller's.
+	Open func(context.Context) (*collective.Communicator, error)
 	// Memory makes the buffer in which tensors are packed, such as Endpoint.Alloc, and
 	// Release gives it back; nil = ordinary memory.
 	Memory  func(bytes int) ([]byte, error)
 	Release func([]byte)
+	// Result makes the memory of a result whose length is known only when the operation is
+	// carried out; nil = ordinary memory.
+	Result func(bytes int) ([]byte, error)
 	// ThresholdBytes is up to how much is packed together. Zero means 64 MiB, negative
 	// nothing.
 	ThresholdBytes int
-	// Cycle is how long the first pending operation waits for others to join it. Zero means
-	// not at all: they are collected while an earlier cycle runs.
+	// Cycle is how long the first pending operation waits for others to join it, unless a
+	// thread waits for one. Zero means not at all: they are collected while an earlier cycle
+	// runs.
 	Cycle time.Duration
 	// StallAfter is how long an operation may be pending until OnStall is told which ranks
 	// have not submitted it. Zero means a minute, negative never.
 	StallAfter time.Duration
 	OnStall    func(Stall)
+	// DeadlockAfter is how long the programs of all ranks may wait, each for an operation that
+	// some other rank has not submitted, until they get a *DeadlockError. Zero means 10 s,
+	// negative never. See Handle.Waiting.
+	DeadlockAfter time.Duration
+	// Observe, if set, is told about the phases of operations, from the goroutine of the
+	// queue. It must return soon.
+	Observe func(Event)
 }
 
 // Stall is an operation that some ranks have submitted and others have not.
@@ -40,6 +54,7 @@ type Stall struct {
 const (
 	defaultThreshold = 64 << 20
 	defaultStall     = time.Minute
+	defaultDeadlock  = 10 * time.Second
 	fruitless        = time.Millisecond // between cycles that found nothing
 )
 
@@ -49,65 +64,75 @@ var ErrPending = errors.New("an operation of this name is pending")
 // MismatchError says that ranks submitted different things under one name.
 type MismatchError struct {
 	Name  string
-	Kinds []string // by rank
+	Kinds []string // by rank; empty = the rank has joined
 }
 
 func (e *MismatchError) Error() string {
 	return fmt.Sprintf("%q is not the same on all ranks: %q", e.Name, e.Kinds)
 }
 
+// DeadlockError says that the programs of all ranks wait for different operations, so that
+// none can be carried out.
+type DeadlockError struct {
+	Waiting []string // what each rank waits for
+}
+
+func (e *DeadlockError) Error() string {
+	return fmt.Sprintf("the ranks wait for different operations, by rank: %q", e.Waiting)
+}
+
+// JoinedError says that an operation cannot be carried out because ranks have joined.
+type JoinedError struct {
+	Name  string
+	What  string
+	Ranks []int
+}
+
+func (e *JoinedError) Error() string {
+	return fmt.Sprintf("%q: no %s while ranks %v have joined", e.Name, e.What, e.Ranks)
+}
+
 // Queue is one rank's. Its methods are safe for concurrent use.
 type Queue struct {
 	opt    Options
-	wake   chan struct{}
+	comm   *collective.Communicator // of the goroutine
+	wake   chan struct{}            // something was submitted
+	hurry  chan struct{}            // somebody waits
 	done   chan struct{}
-	life   context.Context //nolint:containedctx // the queue's own end, not a caller's
+	opened atomic.Pointer[collective.Communicator] // that Close closes
+	life   context.Context                         //nolint:containedctx // the queue's own end, not a caller's
 	cancel context.CancelCauseFunc
 
-	mu      sync.Mutex
-	pending map[string]*request
-	order   []*request // of pending, as submitted
-	failed  error
+	deadlocks atomic.Int64
+
+	mu        sync.Mutex
+	pending   map[string]*request
+	order     []*request // of pending, as submitted
+	submitted time.Time  // when the last of them was
+	join      *Handle    // nil = this rank has not joined
+	blocked   block
+	failed    error
 
 	// Of the goroutine.
-	table  table
 	buffer []byte
-	vote   []byte
+	vote   []int64
+	cycles int64 // the same on all ranks
+	joined int64 // the cycle in which this rank was seen to have joined; 0 = it has not
 }
 
 // request is an operation that was submitted.
 type request struct {
-	name, kind string
-	fuse       fusion // zero = alone
-	tensor     collective.Tensor
+	name       string
+	spec       Spec
+	nameHash   int64
+	bothHash   int64             // of name and spec
+	tensor     collective.Tensor // of an Allreduce
+	refused    bool              // it is there to fail, see Refuse
 	do         func(context.Context) error
 	handle     *Handle
 	since      time.Time
+	rollCalled bool // the other ranks know that it is pending
 	reported   bool
-}
-
-// Handle is a submitted operation.
-type Handle struct {
-	done chan struct{}
-	err  error
-}
-
-// Done is closed when the operation is over.
-func (h *Handle) Done() <-chan struct{} { return h.done }
-
-// Wait returns the operation's error when it is over, or that of ctx.
-func (h *Handle) Wait(ctx context.Context) error {
-	select {
-	case <-h.done:
-		return h.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (h *Handle) end(err error) {
-	h.err = err
-	close(h.done)
 }
 
 // New starts a queue. Close it before its communicator.
@@ -118,50 +143,75 @@ func New(o Options) *Queue {
 	if o.StallAfter == 0 {
 		o.StallAfter = defaultStall
 	}
-	if o.Memory == nil {
-		o.Memory, o.Release = func(n int) ([]byte, error) { return make([]byte, n), nil }, func([]byte) {}
+	if o.DeadlockAfter == 0 {
+		o.DeadlockAfter = defaultDeadlock
 	}
-	q := &Queue{opt: o, wake: make(chan struct{}, 1), done: make(chan struct{}), pending: map[string]*request{}}
+	ordinary := func(n int) ([]byte, error) { return make([]byte, n), nil }
+	if o.Memory == nil {
+		o.Memory, o.Release = ordinary, func([]byte) {}
+	}
+	if o.Result == nil {
+		o.Result = ordinary
+	}
+	if o.Observe == nil {
+		o.Observe = func(Event) {}
+	}
+	q := &Queue{
+		opt: o, comm: o.Comm, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), done: make(chan struct{}),
+		pending: map[string]*request{},
+	}
 	q.life, q.cancel = context.WithCancelCause(context.Background())
-	q.table.init()
 	go q.run()
 	return q
 }
 
-// Allreduce submits an allreduce, whose elements travel as wire if that is not zero (see
-// Communicator.AllreduceAs). The tensor must not be touched until it is done.
-func (q *Queue) Allreduce(name string, t collective.Tensor, op collective.Op, wire kernel.Type) *Handle {
-	f := fusion{dtype: t.Type, op: op, wire: wire}
-	return q.submit(&request{
-		name: name, kind: fmt.Sprintf("allreduce of %d %v, %v, as %d", t.Len(), t.Type, op, wire), fuse: f, tensor: t,
-		do: func(ctx context.Context) error { return q.allreduce(ctx, f, t) },
-	})
-}
-
-// Do submits any other operation: do carries it out on the communicator. kind is what must
-// be the same on all ranks.
-func (q *Queue) Do(name, kind string, do func(context.Context, *collective.Communicator) error) *Handle {
-	return q.submit(&request{name: name, kind: kind, do: func(ctx context.Context) error { return do(ctx, q.opt.Comm) }})
-}
-
 func (q *Queue) submit(r *request) *Handle {
-	r.handle, r.since = &Handle{done: make(chan struct{})}, time.Now()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch {
-	case q.failed != nil:
-		r.handle.end(q.failed)
-	case q.pending[r.name] != nil:
-		r.handle.end(fmt.Errorf("%q: %w", r.name, ErrPending))
-	default:
-		q.pending[r.name] = r
-		q.order = append(q.order, r)
-		select {
-		case q.wake <- struct{}{}:
-		default:
-		}
+	r.handle, r.since = newHandle(q), time.Now()
+	r.nameHash, r.bothHash = hash(r.name), hash(r.name+"\x00"+r.spec.String())
+	q.opt.Observe(Event{Phase: Submitted, Name: r.name, Method: r.spec.Method})
+	if err := q.enqueue(r); err != nil {
+		r.handle.end(err)
 	}
 	return r.handle
+}
+
+func (q *Queue) enqueue(r *request) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	before := q.pending[r.name]
+	switch {
+	case q.failed != nil:
+		return q.failed
+	case q.join != nil:
+		return fmt.Errorf("%q: this rank has joined: %w", r.name, collective.ErrInvalid)
+	case before != nil && before.refused && !before.rollCalled:
+		q.remove(before) // nobody has heard of it
+	case before != nil:
+		return fmt.Errorf("%q: %w", r.name, ErrPending)
+	}
+	q.pending[r.name], q.submitted = r, r.since
+	q.order = append(q.order, r)
+	q.stir()
+	return nil
+}
+
+// stir has the goroutine look for work. The caller holds mu.
+func (q *Queue) stir() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// remove takes a request out. The caller holds mu.
+func (q *Queue) remove(r *request) {
+	delete(q.pending, r.name)
+	for i := range q.order {
+		if q.order[i] == r {
+			q.order = append(q.order[:i], q.order[i+1:]...)
+			return
+		}
+	}
 }
 
 // take removes requests that are about to end.
@@ -181,28 +231,65 @@ func (q *Queue) take(all []*request) {
 	q.order = kept
 }
 
-func (q *Queue) snapshot() []*request {
+// snapshot is what a cycle starts from.
+func (q *Queue) snapshot() (pending []*request, joined *Handle, stuck bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return append([]*request(nil), q.order...)
+	return append([]*request(nil), q.order...), q.join, q.stuck(q.opt.DeadlockAfter)
 }
 
 // fail ends everything that is pending and all that comes later.
 func (q *Queue) fail(err error) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	if q.failed == nil {
 		q.failed = err
 	}
-	for _, r := range q.order {
-		r.handle.end(q.failed)
+	err, over, join := q.failed, q.order, q.join
+	q.order, q.pending, q.join = nil, map[string]*request{}, nil
+	q.mu.Unlock()
+	for _, r := range over {
+		r.handle.end(err)
 	}
-	q.order, q.pending = nil, map[string]*request{}
+	if join != nil {
+		join.end(err)
+	}
 }
 
-// Close ends the queue. What is pending fails with collective.ErrClosed; if ranks are in
-// the middle of a cycle, that aborts the communicator.
+// Deadlocks is how many there were, the same on all ranks for who has got the error of the
+// last one: names that are counted must be counted anew after each.
+func (q *Queue) Deadlocks() int64 { return q.deadlocks.Load() }
+
+// drainFor is how long Close waits for what is pending: what all ranks have ends at once, and the rest never.
+const drainFor = 500 * time.Millisecond
+
+// drain waits until nothing is pending, or for drainFor. Ranks that close together then all are between two cycles.
+func (q *Queue) drain() {
+	enough := time.NewTimer(drainFor)
+	defer enough.Stop()
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for q.any() {
+		select {
+		case <-look.C:
+		case <-enough.C:
+			return
+		case <-q.done:
+			return
+		}
+	}
+}
+
+// Close ends the queue, after half a second at most. What is still pending then fails with collective.ErrClosed. If it is in the
+// middle of a cycle, that aborts a communicator of the caller's; one that the queue has opened
+// is left, so that only ranks which still need this one notice.
 func (q *Queue) Close() {
+	q.drain()
+	if c := q.opened.Load(); c != nil {
+		_ = c.Close() // always nil
+	}
 	q.cancel(collective.ErrClosed)
 	<-q.done
+	if c := q.opened.Load(); c != nil {
+		_ = c.Close() // it was opened meanwhile
+	}
 }

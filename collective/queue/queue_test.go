@@ -93,7 +93,7 @@ func TestRanksMaySubmitInAnyOrder(t *testing.T) {
 					if i%5 == 0 {
 						wire = kernel.Float16
 					}
-					handles[i] = all[rank].Allreduce(fmt.Sprint("gradient ", i), collective.Of(tensors[i]), op, wire)
+					handles[i] = all[rank].Allreduce(fmt.Sprint("gradient ", i), "", collective.Of(tensors[i]), op, wire)
 				}
 				for i, h := range handles {
 					if err := h.Wait(soon(t)); err != nil {
@@ -123,7 +123,7 @@ func TestAnyOperationCanBeSubmitted(t *testing.T) {
 					return collective.Broadcast(ctx, c, value, 1)
 				})
 			},
-			func() *Handle { return all[rank].Allreduce("sum", collective.Of(sum), collective.Sum, 0) },
+			func() *Handle { return all[rank].Allreduce("sum", "", collective.Of(sum), collective.Sum, 0) },
 		}
 		handles := []*Handle{submit[rank](), submit[1-rank]()}
 		for _, h := range handles {
@@ -141,23 +141,58 @@ func TestAnyOperationCanBeSubmitted(t *testing.T) {
 func TestDifferentThingsUnderOneNameAreAnErrorEverywhere(t *testing.T) {
 	all := queues(t, 3, nil)
 	each(t, 3, func(rank int) error {
-		err := all[rank].Allreduce("x", collective.Of(make([]float32, 3+rank/2)), collective.Sum, 0).Wait(soon(t))
+		err := all[rank].Allreduce("x", "", collective.Of(make([]float32, 3+rank/2)), collective.Sum, 0).Wait(soon(t))
 		var m *MismatchError
 		if !errors.As(err, &m) || m.Name != "x" || m.Kinds[0] == m.Kinds[2] || m.Kinds[0] != m.Kinds[1] {
 			return fmt.Errorf("rank %d: %w", rank, err)
 		}
 		// The queue goes on, also with this name.
-		return all[rank].Allreduce("x", collective.Of(make([]float32, 3)), collective.Sum, 0).Wait(soon(t))
+		return all[rank].Allreduce("x", "", collective.Of(make([]float32, 3)), collective.Sum, 0).Wait(soon(t))
 	})
+}
+
+// TestANameMayMeanSomethingElseLater: what was right for a name once is not taken for what it is now.
+func TestANameMayMeanSomethingElseLater(t *testing.T) {
+	all := queues(t, 2, nil)
+	each(t, 2, func(rank int) error {
+		sum := func(n int) error {
+			return all[rank].Allreduce("x", "", collective.Of(make([]int64, n)), collective.Sum, 0).Wait(soon(t))
+		}
+		for range 3 {
+			if err := errors.Join(sum(3), sum(4)); err != nil {
+				return err
+			}
+			var m *MismatchError
+			if err := sum(3 + rank); !errors.As(err, &m) {
+				return fmt.Errorf("rank %d: %w, want a MismatchError", rank, err)
+			}
+		}
+		return nil
+	})
+}
+
+// TestARefusedCallIsToldToTheOthers, and gives way to one that is right.
+func TestARefusedCallIsToldToTheOthers(t *testing.T) {
+	all := queues(t, 2, nil)
+	all[0].Refuse("x", "a wrong argument")
+	var m *MismatchError
+	if err := all[1].Barrier("x").Wait(soon(t)); !errors.As(err, &m) || m.Kinds[0] != "an error: a wrong argument" {
+		t.Fatal(err)
+	}
+	all[0].Refuse("y", "a wrong argument")
+	first := all[0].Barrier("y")
+	if err := errors.Join(all[1].Barrier("y").Wait(soon(t)), first.Wait(soon(t))); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestANameIsPendingOnce(t *testing.T) {
 	all := queues(t, 2, nil)
-	first := all[0].Allreduce("x", collective.Of([]int64{1}), collective.Sum, 0)
-	if err := all[0].Allreduce("x", collective.Of([]int64{1}), collective.Sum, 0).Wait(soon(t)); !errors.Is(err, ErrPending) {
+	first := all[0].Allreduce("x", "", collective.Of([]int64{1}), collective.Sum, 0)
+	if err := all[0].Allreduce("x", "", collective.Of([]int64{1}), collective.Sum, 0).Wait(soon(t)); !errors.Is(err, ErrPending) {
 		t.Fatal(err)
 	}
-	second := all[1].Allreduce("x", collective.Of([]int64{1}), collective.Sum, 0)
+	second := all[1].Allreduce("x", "", collective.Of([]int64{1}), collective.Sum, 0)
 	if err := errors.Join(first.Wait(soon(t)), second.Wait(soon(t))); err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +207,7 @@ func TestWhoHoldsOthersUpIsNamed(t *testing.T) {
 		}
 	})
 	sum := func(rank int, name string) *Handle {
-		return all[rank].Allreduce(name, collective.Of([]int64{1}), collective.Sum, 0)
+		return all[rank].Allreduce(name, "", collective.Of([]int64{1}), collective.Sum, 0)
 	}
 	// Rank 1 submits something else, rank 2 nothing at all.
 	handles := []*Handle{sum(0, "late"), sum(1, "other")}
@@ -198,12 +233,24 @@ func TestWhoHoldsOthersUpIsNamed(t *testing.T) {
 
 func TestTheEndOfTheCommunicatorEndsWhatIsPending(t *testing.T) {
 	all := queues(t, 2, nil)
-	h := all[0].Allreduce("x", collective.Of([]int64{1}), collective.Sum, 0)
-	all[1].opt.Comm.Abort(errors.New("no more"))
+	h := all[0].Allreduce("x", "", collective.Of([]int64{1}), collective.Sum, 0)
+	all[1].comm.Abort(errors.New("no more"))
 	if err := h.Wait(soon(t)); !errors.Is(err, collective.ErrAborted) {
 		t.Fatal(err)
 	}
-	if err := all[0].Allreduce("y", collective.Of([]int64{1}), collective.Sum, 0).Wait(soon(t)); !errors.Is(err, collective.ErrAborted) {
+	if err := all[0].Allreduce("y", "", collective.Of([]int64{1}), collective.Sum, 0).Wait(soon(t)); !errors.Is(err, collective.ErrAborted) {
 		t.Fatal(err)
+	}
+}
+
+// TestCloseLetsWhatAllRanksHaveEnd: who closes the queue behind an operation that all have submitted fails it nowhere.
+func TestCloseLetsWhatAllRanksHaveEnd(t *testing.T) {
+	for range 20 {
+		all := queues(t, 3, func(_ int, o *Options) { o.Cycle = time.Millisecond })
+		each(t, 3, func(rank int) error {
+			h := all[rank].Allreduce("x", "", collective.Of([]int64{1}), collective.Sum, 0)
+			all[rank].Close()
+			return h.Wait(soon(t))
+		})
 	}
 }

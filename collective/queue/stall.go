@@ -2,50 +2,16 @@ package queue
 
 import "time"
 
-// stalled tells whether something is pending for too long that was not reported yet.
-func (q *Queue) stalled(pending []*request) bool {
-	for _, r := range pending {
-		if q.late(r) {
-			return true
-		}
-	}
-	return false
-}
-
-func (q *Queue) late(r *request) bool {
-	return q.opt.StallAfter > 0 && !r.reported && time.Since(r.since) > q.opt.StallAfter
-}
-
-// inspect gathers what every rank has pending, and reports what is late here.
-func (q *Queue) inspect(pending []*request) error {
-	var mine []entry
-	for _, r := range pending {
-		mine = append(mine, entry{r.name, ""})
-	}
-	blobs, err := q.opt.Comm.AllgatherBlobs(q.life, encodeEntries(mine))
-	if err != nil {
-		return err
-	}
-	have := make([]map[string]bool, len(blobs))
-	for rank, b := range blobs {
-		entries, err := decodeEntries(b)
-		if err != nil {
-			q.opt.Comm.Abort(err)
-			return err
-		}
-		have[rank] = map[string]bool{}
-		for _, e := range entries {
-			have[rank][e.name] = true
-		}
-	}
+// reportStalls reports what is late here, after a roll call.
+func (q *Queue) reportStalls(pending []*request, rolls []roll) {
 	for _, r := range pending {
 		if !q.late(r) {
 			continue
 		}
 		r.reported = true
 		s := Stall{Name: r.name, Pending: time.Since(r.since)}
-		for rank := range have {
-			if !have[rank][r.name] {
+		for rank, said := range rolls {
+			if !said.has(r.nameHash) && !said.joined {
 				s.Missing = append(s.Missing, rank)
 			}
 		}
@@ -53,7 +19,15 @@ func (q *Queue) inspect(pending []*request) error {
 			q.opt.OnStall(s)
 		}
 	}
-	return nil
+}
+
+func (r roll) has(name int64) bool {
+	for _, i := range r.items {
+		if i.name == name {
+			return true
+		}
+	}
+	return false
 }
 
 // watch reports, again and again, a cycle that takes too long: some rank has nothing
@@ -62,23 +36,26 @@ func (q *Queue) watch() (stop func()) {
 	if q.opt.StallAfter <= 0 || q.opt.OnStall == nil {
 		return func() {}
 	}
-	began, over := time.Now(), make(chan struct{})
-	ended := make(chan struct{})
-	t := time.NewTicker(q.opt.StallAfter)
-	go func() {
-		defer close(ended)
-		defer t.Stop()
-		for {
-			select {
-			case <-t.C:
-				q.opt.OnStall(Stall{Pending: time.Since(began), Missing: q.opt.Comm.Behind()})
-			case <-over:
-				return
-			}
+	began, missing := time.Now(), func() []int { return nil } // nobody knows until the ranks are connected
+	if q.comm != nil {
+		missing = q.comm.Behind
+	}
+	var t *time.Timer
+	over := false
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t = time.AfterFunc(q.opt.StallAfter, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if !over {
+			q.opt.OnStall(Stall{Pending: time.Since(began), Missing: missing()})
+			t.Reset(q.opt.StallAfter)
 		}
-	}()
+	})
 	return func() {
-		close(over)
-		<-ended
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		over = true
+		t.Stop()
 	}
 }

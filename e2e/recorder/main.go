@@ -66,7 +66,9 @@ func run() (err error) {
 	r.seen, r.step = make([]int32, r.samples), make([]int32, r.samples+1)
 	r.state = elastic.NewState(elastic.NewSampler(uint64(r.samples), 1))
 	elastic.Tensor(r.state, "seen", r.seen)
-	if err := elastic.Run(ctx, options, r.state, r.train); err != nil {
+	if err := elastic.Run(ctx, options, r.state, r.train); errors.Is(err, elastic.ErrUnfinished) {
+		return nil // others have the result, or nobody: what is here is none
+	} else if err != nil {
 		return err
 	}
 	return r.end()
@@ -150,9 +152,6 @@ func (r *recorder) flush() error {
 
 // end checks the state of a worker that has made the last step: each sample was trained on once in each finished epoch.
 func (r *recorder) end() error {
-	if !r.done {
-		return nil // the job ended without this worker
-	}
 	c := r.state.Cursor()
 	var unfinished uint64
 	for i, n := range r.seen {

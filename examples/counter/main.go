@@ -63,7 +63,9 @@ func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	c.prepare()
-	if err := elastic.Run(ctx, options, c.state, c.train); err != nil {
+	if err := elastic.Run(ctx, options, c.state, c.train); errors.Is(err, elastic.ErrUnfinished) {
+		return nil // others have the result, or nobody: what is here is none
+	} else if err != nil {
 		return err
 	}
 	return c.check()

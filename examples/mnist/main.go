@@ -75,7 +75,9 @@ func run() (err error) {
 		defer func() { err = errors.Join(err, f.Close()) }()
 		t.losses = f
 	}
-	if err := elastic.Run(ctx, options, t.state, t.train); err != nil {
+	if err := elastic.Run(ctx, options, t.state, t.train); errors.Is(err, elastic.ErrUnfinished) {
+		return nil // others have the result, or nobody: what is here is none
+	} else if err != nil {
 		return err
 	}
 	return elastic.CheckLedger(t.state.Ledger())

@@ -18,18 +18,22 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
-from typing import Optional
+from typing import List, Optional, Tuple
 
 from . import errors
 
 OK, INVALID, PEER_LOST, ABORTED, DIVERGED, REFUSED, CLOSED = range(7)
 TIMEOUT, FORKED, UNSUPPORTED, FAILED, PLANNED, STOPPED, END, STUCK = range(7, 15)
+LEFT = 15
+
+#: How far the ranks of a session are, see regroup.h.
+TRAINING, TOGETHER, LATE, ASIDE = range(4)
 
 INT8, UINT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64 = range(1, 10)
 SUM, AVERAGE, PRODUCT, MIN, MAX = range(5)
 
 ABI_MAJOR = 1
-ABI_MINOR = 1
+ABI_MINOR = 2
 
 
 class Session(ctypes.Structure):
@@ -46,6 +50,8 @@ class Session(ctypes.Structure):
         ("cross_rank", c_int32),
         ("cross_size", c_int32),
         ("step", c_uint64),
+        ("stage", c_int32),
+        ("reserved", c_int32),
     ]
 
 
@@ -66,7 +72,6 @@ _functions = {
     "rg_comm_describe": (_handle, c_char_p, c_size_t),
     "rg_allreduce": (_handle, _memory, _count, _kind, _kind, _request),
     "rg_allreduce_as": (_handle, _kind, _memory, _count, _kind, _request),
-    "rg_allreduce_named": (_handle, c_char_p, _kind, _memory, _count, _kind, _kind, _request),
     "rg_reduce_scatter": (_handle, _memory, _count, _kind, _kind, _request),
     "rg_segment": (_handle, _count, c_int32, POINTER(c_int64), POINTER(c_int64)),
     "rg_reduce": (_handle, _memory, _count, _kind, _kind, c_int32, _request),
@@ -81,10 +86,28 @@ _functions = {
     "rg_wait": (_handle, c_int64),
     "rg_watch": (_handle,),
     "rg_wait_any": (_handle, c_int64, _out, POINTER(c_int32)),
+    "rg_wait_result": (_handle, c_int64, POINTER(c_void_p), POINTER(c_int64)),
+    "rg_named_options": (_handle, c_char_p),
+    "rg_named_allreduce": (_handle, c_char_p, c_char_p, _kind, _memory, _count, _kind, _kind, _out),
+    "rg_named_broadcast": (_handle, c_char_p, c_char_p, _memory, _count, _kind, c_int32, _out),
+    "rg_named_allgather": (_handle, c_char_p, c_char_p, _memory, _count, _count, _kind, _out),
+    "rg_named_alltoall": (_handle, c_char_p, c_char_p, _memory, _memory, _count, _kind, _out),
+    "rg_named_reduce_scatter": (_handle, c_char_p, c_char_p, _memory, _count, _count, _kind, _kind, _out),
+    "rg_named_barrier": (_handle, c_char_p, _out),
+    "rg_named_refuse": (_handle, c_char_p, c_char_p),
+    "rg_named_deadlocks": (_handle, POINTER(c_int64)),
+    "rg_join": (_handle, _out),
+    "rg_subset": (_handle, c_char_p, POINTER(c_int32), c_int32, _out),
+    "rg_timeline_start": (_handle, c_char_p, c_int32),
+    "rg_timeline_stop": (_handle,),
     "rg_elastic_new": (c_char_p, _out),
     "rg_elastic_tensor": (_handle, c_char_p, _memory, c_int64),
     "rg_elastic_object": (_handle, c_char_p, c_char_p, c_int64),
     "rg_elastic_object_get": (_handle, c_char_p, POINTER(c_void_p), POINTER(c_int64)),
+    "rg_elastic_data": (_handle, c_uint64, c_uint64, c_int32),
+    "rg_elastic_record": (_handle, c_uint64, _memory, c_int64),
+    "rg_elastic_prologue_add": (_handle, c_char_p, c_int64),
+    "rg_elastic_prologue_get": (_handle, c_int64, POINTER(c_void_p), POINTER(c_int64)),
     "rg_elastic_start": (_handle,),
     "rg_elastic_next": (_handle, c_int64, POINTER(Session)),
     "rg_elastic_leave": (_handle, c_int32, c_char_p),
@@ -101,6 +124,11 @@ _functions = {
     "rg_gpu_allreduce": (_handle, _kind, _memory, _count, _kind, _kind, c_void_p, _request),
     "rg_gpu_broadcast": (_handle, _memory, c_int64, c_int32, c_void_p, _request),
     "rg_gpu_allgather": (_handle, _memory, _memory, c_int64, c_void_p, _request),
+    "rg_named_gpu_allreduce": (
+        _handle, c_char_p, c_char_p, _kind, _memory, _count, _kind, _kind, c_void_p, c_int32, _out,
+    ),
+    "rg_named_gpu_broadcast": (_handle, c_char_p, c_char_p, _memory, c_int64, c_int32, c_void_p, c_int32, _out),
+    "rg_named_gpu_allgather": (_handle, c_char_p, c_char_p, _memory, _memory, c_int64, c_void_p, c_int32, _out),
     "rg_gpu_describe": (_handle, c_char_p, c_size_t),
     "rg_gpu_close": (_handle,),
     "rg_permutation": (c_uint64, c_uint64, c_uint64, c_uint64, _memory, c_int64),
@@ -190,6 +218,25 @@ def wait(request: int) -> None:
         status = lib.rg_wait(request, PATIENCE_MS)
         if status != TIMEOUT:
             return check(status)
+
+
+def wait_result(request: int, world: int) -> Tuple[int, List[int]]:
+    """Waits for the end of an operation whose result has a length of its own: the address of the result, which must be
+    given to rg_release, and how many rows came from each of so many ranks."""
+    while True:
+        found = try_result(request, world, PATIENCE_MS)
+        if found is not None:
+            return found
+
+
+def try_result(request: int, world: int, within_ms: int = 0) -> Optional[Tuple[int, List[int]]]:
+    """wait_result for a time; None if the operation goes on."""
+    at, rows = ctypes.c_void_p(), (ctypes.c_int64 * world)()
+    status = library().rg_wait_result(request, within_ms, ctypes.byref(at), rows)
+    if status == TIMEOUT:
+        return None
+    check(status)
+    return at.value or 0, list(rows)
 
 
 def test(request: int) -> bool:

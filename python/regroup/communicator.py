@@ -8,6 +8,7 @@ from typing import Any, List, Optional, Sequence
 
 from . import _library, settings
 from ._library import check, library
+from .named import Named
 
 
 class Endpoint:
@@ -62,6 +63,19 @@ class Communicator:
         self.handle, self.rank, self.world, self.endpoint = handle, rank, world, at
         self._lib = library()
         self.gpus: Any = None  # how tensors on GPUs travel; regroup.torch sets it
+        self._named: Optional[Named] = None
+
+    @property
+    def named(self) -> Named:
+        """Its operations by name."""
+        if self._named is None:
+            self._named = Named(self)
+        return self._named
+
+    def subset(self, name: str, ranks: List[int]) -> "Communicator":
+        """A communicator among some of the ranks, ascending; those call it, and no others. It ends with this one."""
+        handle = self.named.subset(name, ranks)
+        return Communicator(handle, ranks.index(self.rank), len(ranks), self.endpoint)
 
     def _do(self, start: bool, function, *arguments) -> Optional[int]:
         if not start:
@@ -80,12 +94,6 @@ class Communicator:
     def allreduce_as(self, wire: int, data: int, count: int, op: int, start: bool = False):
         """Combines float32 elements that are sent as FLOAT16 or BFLOAT16."""
         return self._do(start, self._lib.rg_allreduce_as, wire, data, count, op)
-
-    def allreduce_named(self, name: str, data: int, count: int, kind: int, op: int, wire: int = 0):
-        """Starts an allreduce that the ranks pair up by its name, in whatever order they start several."""
-        return self._do(
-            True, self._lib.rg_allreduce_named, name.encode(), wire, data, count, kind, op
-        )
 
     def reduce_scatter(self, data: int, count: int, kind: int, op: int, start: bool = False):
         """Combines; this rank's segment of the result stays in its place. See segment."""

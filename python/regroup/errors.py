@@ -13,6 +13,10 @@ class InvalidArgumentError(RegroupError, ValueError):
     """An argument or option is wrong; nothing was done."""
 
 
+class NotInitializedError(RegroupError, ValueError):
+    """init() has not been called."""
+
+
 class WorkerLostError(RegroupError):
     """A worker died, left, fell silent, or gave the generation up.
 
@@ -53,6 +57,19 @@ class WaitTimeoutError(RegroupError, TimeoutError):
     """It did not happen in time; it may still."""
 
 
+class WorkerExit(SystemExit):
+    """This worker's part has ended in order, and the training has not: elastic.run raises it.
+
+    ``reason`` is "removed" (the job goes on without this worker: a drain, a smaller job, a node that is taken away, or the
+    others have completed the training) or "stopped" (the job is being stopped). What this process holds is no result. As
+    any SystemExit it ends the process, with exit code 0, unless the script catches it.
+    """
+
+    def __init__(self, reason: str):
+        super().__init__(0)
+        self.reason = reason
+
+
 class HostsUpdatedInterrupt(RuntimeError):
     """The members are about to change. Raised by ``commit()`` on all ranks at the same step, which has been saved.
 
@@ -66,7 +83,7 @@ class HostsUpdatedInterrupt(RuntimeError):
 
 
 class JobStoppedInterrupt(HostsUpdatedInterrupt):
-    """The job is being stopped. Raised like its base; ``elastic.run`` then returns None."""
+    """The job is being stopped. Raised like its base; ``elastic.run`` then ends this worker, see WorkerExit."""
 
     def __init__(self, message: str = "the job is being stopped"):
         super().__init__(message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from typing import Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from . import _library
 from ._library import check, library
@@ -81,6 +81,52 @@ class Gpu:
     def allgather(self, send: int, recv: int, size: int, stream: int, start: bool = False):
         """Puts the ranks' bytes one after the other into recv."""
         return self._do(start, self._lib.rg_gpu_allgather, send, recv, size, stream or None)
+
+    def named_allreduce(
+        self,
+        name: str,
+        detail: str,
+        data: int,
+        count: int,
+        kind: int,
+        op: int,
+        stream: int,
+        wire: int,
+        ordered: bool,
+    ) -> int:
+        """allreduce by name: a request. With ordered it ends when what is queued on the stream next waits for the
+        result, otherwise when the GPU has done it."""
+        call = self._lib.rg_named_gpu_allreduce
+        how = (wire, data, count, kind, op, stream or None)
+        return self._named(call, name, detail, ordered, *how)
+
+    def named_broadcast(
+        self, name: str, detail: str, data: int, size: int, root: int, stream: int, ordered: bool
+    ) -> int:
+        """broadcast by name, likewise."""
+        call = self._lib.rg_named_gpu_broadcast
+        return self._named(call, name, detail, ordered, data, size, root, stream or None)
+
+    def named_allgather(
+        self, name: str, detail: str, send: int, recv: int, size: int, stream: int, ordered: bool
+    ) -> int:
+        """allgather by name, likewise."""
+        call = self._lib.rg_named_gpu_allgather
+        return self._named(call, name, detail, ordered, send, recv, size, stream or None)
+
+    def _named(self, call: Any, name: str, detail: str, ordered: bool, *arguments: Any) -> int:
+        request = ctypes.c_uint64()
+        check(
+            call(
+                self.handle,
+                name.encode(),
+                detail.encode(),
+                *arguments,
+                int(ordered),
+                ctypes.byref(request),
+            )
+        )
+        return request.value
 
     def describe(self) -> dict:
         """What is used, for people."""

@@ -17,7 +17,7 @@ ELASTIC = "elastic"  #: regroup with recovery in the process: ranks come with ea
 
 @dataclass(frozen=True)
 class Place:
-    """A process's place in a generation. ``generation`` 0: it is in none yet, and the rest is what it will most likely be."""
+    """A process's place in a generation. ``generation`` 0: it is in none yet, and the rest is what to expect."""
 
     generation: int = 0
     rank: int = 0
@@ -43,9 +43,7 @@ def expected() -> Place:
     if kind == ALONE:
         return Place(generation=1)
     if kind == ELASTIC:
-        # The slot chooses the GPU and tells processes of a node apart until the first generation says more.
-        slot = number("REGROUP_SLOT", 0)
-        return Place(rank=slot, local_rank=slot)
+        return Place()  # it comes with each generation
     rank, size = number("RANK", 0), number("WORLD_SIZE", 1)
     if not 0 <= rank < size:
         raise InvalidArgumentError(f"RANK={rank} must be below WORLD_SIZE={size}")

@@ -22,6 +22,20 @@ def number(name: str, default: int, least: int = 0, says: str = "a whole number"
     return found
 
 
+def decimal(name: str, default: float, says: str) -> float:
+    """A number of the environment that is not negative; the default if it is unset or empty."""
+    value = os.environ.get(name, "").strip()
+    if not value:
+        return default
+    try:
+        found = float(value)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < float("inf"):
+        raise InvalidArgumentError(f"{name}={value!r}: must be {says}, 0 or more")
+    return found
+
+
 def ports(name: str) -> Tuple[int, int]:
     """A range of ports, low-high, or one port; 0, 0 if it is unset: any."""
     value = os.environ.get(name, "").strip()
@@ -55,3 +69,19 @@ def gpus() -> bool:
 def inline_bytes() -> int:
     """Up to how many bytes an operation of torch.distributed is carried out by the calling thread."""
     return number("REGROUP_INLINE_BYTES", 256 << 10, says="a number of bytes")
+
+
+def named() -> dict:
+    """How operations by name are dealt with, as rg_named_options wants it. The variables are Horovod's, but for
+    REGROUP_DEADLOCK_SECONDS: for how long all ranks may wait for each other's operations, each for another one, before
+    that is an error on all of them; 0 = for ever."""
+    stall = number("HOROVOD_STALL_CHECK_TIME_SECONDS", 60, says="seconds")
+    if number("HOROVOD_STALL_CHECK_DISABLE", 0, says="0 or 1"):
+        stall = 0
+    fusion = number("HOROVOD_FUSION_THRESHOLD", 64 << 20, says="a number of bytes")
+    return {
+        "cycle_ms": decimal("HOROVOD_CYCLE_TIME", 1.0, says="milliseconds"),
+        "fusion_bytes": fusion or -1,
+        "stall_warning_ms": 1000 * stall or -1,
+        "deadlock_ms": 1000 * decimal("REGROUP_DEADLOCK_SECONDS", 10.0, says="seconds") or -1,
+    }

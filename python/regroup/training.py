@@ -4,23 +4,46 @@ from __future__ import annotations
 
 import ctypes
 import json
-from typing import Optional, Sequence
+from typing import Optional
 
 from . import _library
 from ._library import check, library
 from .communicator import Communicator
+from .errors import WorkerExit
 
 
 class Training:
     """The way of this process through the generations of its job. See rg_elastic_new in regroup.h."""
 
-    def __init__(self, samples: int = 0, seed: int = 0, log: bool = True):
-        options = {"samples": samples, "seed": seed & (1 << 64) - 1, "log": log}
+    def __init__(self, log: bool = True, join: bool = False):
+        options = {"log": log, "join": join}
         out = ctypes.c_uint64()
         self._lib = library()
         check(self._lib.rg_elastic_new(json.dumps(options).encode(), ctypes.byref(out)))
         self.handle: int = out.value
         self.stopping = False
+
+    def data(self, samples: int, seed: int) -> None:
+        """Says over how many samples the state is, which record tells of; while it is registered."""
+        check(self._lib.rg_elastic_data(self.handle, samples, seed & (1 << 64) - 1, 1))
+
+    def note(self, result: bytes) -> None:
+        """Notes the result of an operation before the state is registered."""
+        check(self._lib.rg_elastic_prologue_add(self.handle, result, len(result)))
+
+    def noted(self, index: int) -> Optional[bytes]:
+        """What was noted, by this process or others; None if there are not that many."""
+        at, size = ctypes.c_void_p(), ctypes.c_int64()
+        status = self._lib.rg_elastic_prologue_get(
+            self.handle, index, ctypes.byref(at), ctypes.byref(size)
+        )
+        if status == _library.END:
+            return None
+        check(status)
+        try:
+            return ctypes.string_at(at, size.value)
+        finally:
+            self._lib.rg_release(at)
 
     def tensor(self, name: str, address: int, size: int) -> None:
         """Makes memory part of the state. It must stay until close."""
@@ -48,14 +71,19 @@ class Training:
         check(self._lib.rg_elastic_start(self.handle))
 
     def next(self) -> Optional[_library.Session]:
-        """Waits for the next generation; None when there is none for this process any more."""
+        """Waits for the next generation; None when the training is complete. Raises WorkerExit where it is not, and goes
+        on or ends without this process."""
         session = _library.Session(size=ctypes.sizeof(_library.Session))
         while True:
             status = self._lib.rg_elastic_next(
                 self.handle, _library.PATIENCE_MS, ctypes.byref(session)
             )
-            if status == _library.END or status == _library.TIMEOUT and self.stopping:
+            if status == _library.END:
                 return None
+            if status == _library.STOPPED or status == _library.TIMEOUT and self.stopping:
+                raise WorkerExit("stopped")
+            if status == _library.LEFT:
+                raise WorkerExit("removed")
             if status != _library.TIMEOUT:
                 check(status)
                 return session
@@ -64,14 +92,13 @@ class Training:
         """Ends this process's part in the generation."""
         check(self._lib.rg_elastic_leave(self.handle, how, why.encode("utf-8", "replace")))
 
-    def consume(self, total: int, indices: Sequence[int] = ()) -> None:
-        """Ends a step, on all ranks, that consumed total samples, here those of indices."""
-        array = (ctypes.c_int64 * len(indices))(*indices)
-        check(self._lib.rg_elastic_consume(self.handle, total, array, len(indices)))
+    def record(self, epoch: int, address: int, count: int) -> None:
+        """Ends a step of this rank, which trained on samples of an epoch: count int64 indices at an address."""
+        check(self._lib.rg_elastic_record(self.handle, epoch, address, count))
 
-    def skip(self) -> None:
-        """Moves the account to the next epoch."""
-        check(self._lib.rg_elastic_skip(self.handle))
+    def consume(self) -> None:
+        """Ends a step without an account, on all ranks."""
+        check(self._lib.rg_elastic_consume(self.handle, 0, None, 0))
 
     def stop(self) -> None:
         """Has all ranks leave at their next commit. It may be called at any time, by a handler of signals too."""

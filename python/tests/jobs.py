@@ -15,7 +15,7 @@ from typing import Dict, List, Optional
 from . import launch
 
 #: Seconds for a job.
-LIMIT = 180
+LIMIT = 300
 
 
 def binary() -> str:
@@ -29,7 +29,9 @@ def binary() -> str:
 class Job:
     """A job that runs, or has run."""
 
-    def __init__(self, *arguments: str, env: Optional[Dict[str, str]] = None):
+    def __init__(
+        self, *arguments: str, env: Optional[Dict[str, str]] = None, server: Optional[str] = None
+    ):
         self._folder = tempfile.TemporaryDirectory(prefix="regroup-")
         variables = {"PYTHONPATH": launch.ROOT, "OMP_NUM_THREADS": "1", **(env or {})}
         command = [
@@ -40,6 +42,8 @@ class Job:
             "-o",
             "json",
         ]
+        if server is not None:
+            command += ["--server", server]
         for name, value in variables.items():
             command += ["--env", f"{name}={value}"]
         self._log = open(os.path.join(self._folder.name, "stderr"), "w+", encoding="utf-8")

@@ -16,7 +16,7 @@ from typing import Dict, List
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 #: Seconds after which a rank says where it hangs, and ends.
-PATIENCE = 120
+PATIENCE = int(os.environ.get("PATIENCE", "120"))
 
 
 def free_port() -> int:

@@ -4,7 +4,10 @@ To import this module does it. It shows that what is done around the engine for 
 in which shape, and what becomes of the result. It shows nothing about GPUs, streams or NCCL.
 """
 
+import ctypes
+
 from regroup import _library as lib
+from regroup.named import Result
 from regroup.torch.gpus import Gpus
 from regroup.torch.tensors import kind
 
@@ -39,6 +42,28 @@ class Engine:
         return self.made.allgather(
             tensor.data_ptr(), into.data_ptr(), size, lib.UINT8, start=start
         )
+
+    def named_allreduce(self, name, detail, tensor, op, wire, ordered):
+        Engine.calls += 1
+        assert tensor.is_contiguous()
+        where = tensor.data_ptr(), tensor.numel(), kind(tensor)
+        return self.made.named.allreduce(name, detail, *where, op, wire)
+
+    def named_broadcast(self, name, detail, tensor, root, ordered):
+        Engine.calls += 1
+        assert tensor.is_contiguous()
+        size = tensor.numel() * tensor.element_size()
+        return self.made.named.broadcast(name, detail, tensor.data_ptr(), size, lib.UINT8, root)
+
+    def named_allgather(self, name, detail, tensor, into, ordered):
+        Engine.calls += 1
+        assert tensor.is_contiguous() and into.is_contiguous()
+        assert into.dtype == tensor.dtype
+        size = tensor.numel() * tensor.element_size()
+        request = self.made.named.allgather(name, detail, tensor.data_ptr(), 1, size, lib.UINT8)
+        found = Result(*lib.wait_result(request, self.made.world))
+        ctypes.memmove(into.data_ptr(), found.address, size * self.made.world)
+        return None
 
 
 Gpus.of = lambda self, tensor: Engine(self._made)

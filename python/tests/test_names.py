@@ -7,6 +7,7 @@ from unittest import mock
 
 import regroup
 import regroup.torch as hvd
+import regroup.torch.mpi_ops as mpi_ops
 from regroup import place, settings
 from regroup.errors import InvalidArgumentError
 
@@ -18,7 +19,9 @@ allgather allgather_async broadcast broadcast_ broadcast_async broadcast_async_
 alltoall alltoall_async reducescatter reducescatter_async barrier join poll synchronize
 broadcast_object allgather_object broadcast_parameters broadcast_optimizer_state
 DistributedOptimizer Compression Average Sum Min Max Product
-mpi_threads_supported mpi_enabled mpi_built gloo_enabled gloo_built nccl_built cuda_built rocm_built
+grouped_allgather grouped_allgather_async grouped_reducescatter grouped_reducescatter_async sparse_allreduce_async
+ProcessSet global_process_set add_process_set remove_process_set SyncBatchNorm start_timeline stop_timeline Adasum
+mpi_threads_supported mpi_enabled ddl_built ccl_built mpi_built gloo_enabled gloo_built nccl_built cuda_built rocm_built
 elastic
 """
 
@@ -36,8 +39,12 @@ SIGNATURES = {
     "allreduce_async_": "tensor average name op prescale_factor postscale_factor process_set",
     "allgather": "tensor name process_set",
     "broadcast": "tensor root_rank name process_set",
-    "broadcast_parameters": "params root_rank",
-    "broadcast_optimizer_state": "optimizer root_rank",
+    "broadcast_parameters": "params root_rank process_set",
+    "broadcast_optimizer_state": "optimizer root_rank model process_set",
+    "reducescatter": "tensor name compression op process_set prescale_factor postscale_factor",
+    "reducescatter_async": "tensor name op process_set prescale_factor postscale_factor",
+    "alltoall": "tensor splits name process_set",
+    "sparse_allreduce_async": "tensor name op process_set",
     "broadcast_object": "obj root_rank name process_set",
     "DistributedOptimizer": "optimizer named_parameters compression backward_passes_per_step op "
     "gradient_predivide_factor num_groups groups sparse_as_dense process_set",
@@ -50,6 +57,9 @@ class Names(unittest.TestCase):
 
     def test_names(self):
         self.has(hvd, NAMES)
+        self.has(mpi_ops, NAMES.replace("DistributedOptimizer", "").replace("elastic", "").replace("describe", "")
+                 .replace("SyncBatchNorm", "").replace("broadcast_object allgather_object", "")
+                 .replace("broadcast_parameters broadcast_optimizer_state", ""))
         self.has(hvd.elastic, ELASTIC)
         self.has(hvd.elastic.TorchState, STATE)
         self.has(hvd.elastic.ElasticSampler, SAMPLER)
@@ -61,6 +71,11 @@ class Names(unittest.TestCase):
             got = list(inspect.signature(getattr(hvd, name)).parameters)
             with self.subTest(name):
                 self.assertEqual(want.split(), got)
+
+    def test_before_init(self):
+        for call in (hvd.rank, hvd.size, hvd.local_rank, hvd.barrier):
+            with self.assertRaises(ValueError):
+                call()
 
     def test_errors(self):
         self.assertIs(hvd.HorovodInternalError, regroup.WorkerLostError)

@@ -1,9 +1,11 @@
 """ElasticSampler: each sample of an epoch once, over random worlds, losses and resizes; the ranks of a world are played here."""
 
+import json
 import random
 import unittest
 from collections import Counter
 
+from regroup.errors import DivergedError
 from regroup.place import Place
 from regroup.torch.elastic import ElasticSampler
 from regroup.torch.world import world
@@ -128,15 +130,68 @@ class Sampler(unittest.TestCase):
         s.set_epoch(1)
         self.assertEqual(list(range(10)), list(s))
 
-    def test_a_finished_epoch_is_followed_by_the_next(self):
+    def test_a_finished_epoch_stays_finished(self):
+        """Who comes back to its end has nothing to train on, and does not begin the next."""
         s = ElasticSampler(range(10), shuffle=False)
         for k, _ in enumerate(range(0, 10, 4)):
             s.record_batch(k, 4)
         self.assertEqual(10, s.processed_num)
-        self.assertEqual(10, len(list(s)))
-        self.assertEqual((1, 0), (s.epoch, s.processed_num))
+        self.assertEqual(list(range(10)), list(s), "again, without a restore: the same, as in Horovod")
+        s.load_state_dict(s.state_dict())
+        self.assertEqual(([], 0), (list(s), len(s)))
+        self.assertEqual((0, 10), (s.epoch, s.processed_num))
+        s.set_epoch(0)
+        self.assertEqual([], list(s))
         s.set_epoch(1)
-        self.assertEqual(0, s.processed_num)
+        self.assertEqual((0, 10), (s.processed_num, len(list(s))))
+
+    def test_unequal_progress_is_united(self):
+        """Ranks with batches of their own sizes, some of which stop early, some of which record single samples."""
+        random.seed(2)
+        for trial in range(300):
+            samples, seen = random.randint(1, 80), Counter()
+            state, worlds = {"epoch": trial, "processed_num": 0}, []
+            while state["processed_num"] < samples:
+                size = random.randint(1, 5)
+                ranks = members(samples, size, state, seed=trial, shuffle=trial % 3 > 0)
+                shares = [s.indices[: s._own] for s in ranks]
+                self.assertEqual(
+                    sorted(i for share in shares for i in share),
+                    sorted(ranks[0].remaining_indices),
+                )
+                taken = []
+                for r, s in enumerate(ranks):
+                    play(r, size)
+                    batch, n = random.randint(1, 7), random.randint(0, 5)
+                    if random.random() < 0.3:
+                        some = random.sample(shares[r], random.randint(0, len(shares[r])))
+                        s.record_indices(some)
+                        s.record_indices(some)  # a sample counts once
+                        taken += some
+                    else:
+                        for k in range(n):
+                            self.assertEqual(shares[r][k * batch : (k + 1) * batch], s.get_indices(k, batch))
+                            s.record_batch(k, batch)
+                        taken += shares[r][: n * batch]
+                worlds.append((size, len(taken)))
+                if random.random() < 0.2:
+                    continue  # lost before the commit
+                said = [json.loads(json.dumps(s.says())) for s in ranks]
+                for s in ranks:
+                    s.unite(said)
+                states = [json.loads(json.dumps(s.state_dict())) for s in ranks]
+                self.assertEqual([states[0]] * size, states, "the ranks differ in what they commit")
+                seen.update(taken)
+                state = states[0]
+                self.assertEqual(sum(seen.values()), state["processed_num"])
+                self.assertEqual(set(seen), ranks[0].processed_indices)
+            self.assertEqual(Counter(range(samples)), seen, f"{samples} samples, worlds {worlds}")
+
+    def test_ranks_in_different_epochs(self):
+        a, b = members(10, 2)
+        b.set_epoch(1)
+        with self.assertRaisesRegex(DivergedError, "rank 1 is in epoch 1"):
+            a.unite([a.says(), b.says()])
 
     def test_iterating_again_goes_on(self):
         s = ElasticSampler(range(10), shuffle=False)
@@ -144,6 +199,8 @@ class Sampler(unittest.TestCase):
         self.assertEqual([0, 1], [next(iterator), next(iterator)])
         s.record_batch(0, 2)
         self.assertEqual([2, 3, 4, 5, 6, 7, 8, 9], list(s))
+        self.assertEqual(list(range(10)), s.remaining_indices, "that of the pass, as in Horovod")
+        s.reset()
         self.assertEqual([2, 3, 4], s.remaining_indices[:3])
 
     def test_a_large_data_set_costs_nothing(self):

@@ -9,6 +9,7 @@ import torch
 
 import regroup.torch as hvd
 from regroup.torch.elastic import handlers
+from regroup.torch.elastic import state as state_module
 from regroup.torch.world import world
 
 OPTIMIZERS = {
@@ -120,7 +121,7 @@ class StateTest(unittest.TestCase):
             state.commit()
             registered = {
                 slot.memory.data_ptr()
-                for slots in state._handlers["optimizer"]._slots
+                for slots in state._within["optimizer"]._slots
                 for slot in slots.values()
             }
             for entries in optimizer.state.values():
@@ -237,6 +238,7 @@ class StateTest(unittest.TestCase):
             )  # an epoch that is left half-way is not proved, and does not harm the next
             while sampler.epoch == 7 and sampler.processed_num < 25:
                 sampler.record_batch(0, 4)
+            state.commit()
             self.assertEqual("", world.training.ledger()["error"])
             self.assertEqual(
                 [25, 25, 25, 4, 25], [e["count"] for e in world.training.ledger()["epochs"]]
@@ -329,6 +331,93 @@ class StateTest(unittest.TestCase):
 
         self.assertEqual(2, train(state))
         self.assertEqual(1, state.synced)
+
+    def test_outside_of_run(self):
+        """As in Horovod: restore goes back to the last save, or to what the state was made of."""
+        model = network()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        step(model, optimizer, 0)
+        sampler = hvd.elastic.ElasticSampler(range(20))
+        state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, epoch=1, history=["a"])
+        for when in ("before a save", "after one"):
+            want, epoch, history = everything(model, optimizer), state.epoch, list(state.history)
+            processed = sampler.processed_num
+            step(model, optimizer, 1)
+            state.epoch += 1
+            state.history.append("b")
+            sampler.record_batch(0, 4)
+            state.restore()
+            self.same(everything(model, optimizer), want, when)
+            self.assertEqual((epoch, history, processed), (state.epoch, state.history, sampler.processed_num))
+            step(model, optimizer, 2)
+            state.epoch += 7
+            sampler.record_batch(0, 4)
+            state.save()
+        state.model = other = network()
+        with torch.no_grad():
+            other[0].weight.zero_()
+        state.restore()
+        self.assertNotEqual(0, other[0].weight.abs().sum().item(), "a value in its place is kept from then on")
+
+        @hvd.elastic.run
+        def train(state):
+            state.epoch += 1
+            state.commit()
+
+        train(state)
+        with self.assertRaisesRegex(hvd.RegroupError, "nothing to return to"):
+            state.restore()
+        state.save()
+        state.epoch = 99
+        state.restore()
+        self.assertNotEqual(99, state.epoch)
+
+    def test_handlers_of_ones_own(self):
+        calls = []
+
+        class Table:
+            rows = 0
+
+        class Handler(hvd.elastic.StateHandler):
+            def save(self):
+                calls.append("save")
+                self.saved = self.value.rows
+
+            def restore(self):
+                calls.append("restore")
+                self.value.rows = self.saved
+
+            def sync(self):
+                calls.append("sync")
+
+        before = hvd.elastic.get_handler_registry()
+        self.addCleanup(hvd.elastic.set_handler_registry, before)
+        hvd.elastic.set_handler_registry([(Table, Handler), *before])
+        state = hvd.elastic.TorchState(table=Table(), model=network())
+        state.save()
+
+        @hvd.elastic.run
+        def train(state):
+            state.table.rows = 1
+            state.commit()
+            state.table.rows = 2
+            state.restore()
+            return state.table.rows
+
+        self.assertEqual(1, train(state))
+        self.assertEqual(["save", "save", "sync", "save", "restore"], calls)
+        state.table = Table()
+        self.assertEqual("save", calls[-1])
+
+        class Careful(state_module.ModelStateHandler):
+            def restore(self):
+                calls.append("careful")
+                super().restore()
+
+        hvd.elastic.set_handler_registry([(torch.nn.Module, Careful)])
+        state = hvd.elastic.TorchState(model=network())
+        state.restore()
+        self.assertEqual("careful", calls[-1])
 
     def test_an_optimizer_that_wants_a_closure(self):
         model = torch.nn.Linear(2, 1)

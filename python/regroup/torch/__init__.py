@@ -7,7 +7,7 @@ Importing it also registers the backend ``regroup`` of torch.distributed, see re
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, List
 
 from .. import place as _places
 from ..errors import (
@@ -18,7 +18,7 @@ from ..errors import (
     RegroupError,
     WorkerLostError,
 )
-from . import distributed, elastic
+from . import calls, distributed, elastic, process_sets
 from .broadcasting import (
     barrier,
     broadcast,
@@ -28,6 +28,8 @@ from .broadcasting import (
     join,
 )
 from .compression import Compression, Compressor
+from .elastic.prologue import NOTED as _NOTED
+from .elastic.prologue import noted as _noted
 from .functions import (
     allgather_object,
     broadcast_object,
@@ -40,8 +42,8 @@ from .gathering import (
     allgather_async,
     alltoall,
     alltoall_async,
-    reducescatter,
-    reducescatter_async,
+    grouped_allgather,
+    grouped_allgather_async,
 )
 from .grouped import (
     grouped_allreduce,
@@ -51,6 +53,7 @@ from .grouped import (
 )
 from .handles import poll, synchronize
 from .operations import (
+    Adasum,
     Average,
     Max,
     Min,
@@ -62,23 +65,49 @@ from .operations import (
     allreduce_async_,
 )
 from .optimizer import DistributedOptimizer
+from .process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
+)
+from .scattering import (
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+    reducescatter,
+    reducescatter_async,
+)
+from .sparse import sparse_allreduce_async
+from .sync_batch_norm import SyncBatchNorm
+from .timeline import start_timeline, stop_timeline
 from .world import world as _world
 
 
 def init(comm: Any = None, process_sets: Any = None) -> None:
     """Finds this process's place in the world. Call it before everything else; again does nothing.
 
-    Under torchrun and ``regroup run`` it connects the ranks. Under ``regroup run --recovery in-process`` the ranks come
-    with each generation, so until the function decorated with elastic.run is called, size() is 1, and rank() and
-    local_rank() are the number of this process's slot on its node.
+    It connects the ranks. Under ``regroup run --recovery in-process`` it joins the job: rank() and size() are those of
+    its generation and change with each; a worker that comes to a job in training is told the place to expect.
     """
-    if comm not in (None, []) or process_sets not in (None, []):
-        raise InvalidArgumentError("init: only all ranks together, no subsets")
+    if comm not in (None, []):
+        raise InvalidArgumentError("init: comm is not offered: use process_sets")
+    calls.begin()
     _world.init()
+    for process_set in _given(process_sets):
+        if getattr(process_set, "process_set_id", None) is None:
+            add_process_set(process_set)
+
+
+def _given(process_sets: Any) -> List[Any]:
+    if process_sets is None or process_sets == "dynamic":
+        return []
+    return [process_sets] if isinstance(process_sets, ProcessSet) else list(process_sets)
 
 
 def shutdown() -> None:
-    """Leaves the world."""
+    """Leaves the world. Process sets are gone with it."""
+    if is_initialized():
+        process_sets.forget()
     _world.shutdown()
 
 
@@ -142,6 +171,10 @@ for _name in (
     "ccl_built cuda_built rocm_built"
 ).split():
     globals()[_name] = _no(_name)
+
+for _name in _NOTED:  # what a worker that comes to a job in training can have answered
+    if _name in globals():
+        globals()[_name] = _noted(globals()[_name])
 
 #: The mode of this process, for tests and for the curious: alone, static or elastic.
 ALONE, STATIC, ELASTIC = _places.ALONE, _places.STATIC, _places.ELASTIC

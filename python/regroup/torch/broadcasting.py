@@ -6,36 +6,44 @@ from typing import Any, Optional
 
 import torch
 
-from ..errors import InvalidArgumentError
+from .. import _library as lib
+from ..named import Result
 from . import tensors
+from .calls import Call, described
 from .gpus import engine
 from .handles import Handle
-from .operations import Average, _alone_group, _differentiable, _reduce
+from .operations import Average, differentiable, start_allreduce
+from .process_sets import group_of
 from .world import world
 
 
-def _broadcast(tensor: torch.Tensor, root_rank: int, inplace: bool, start: bool = False) -> Handle:
-    tensors.check(tensor)
-    made = world.communicator
-    size = 1 if made is None else made.world
-    if not 0 <= root_rank < size:
-        raise InvalidArgumentError(f"root_rank {root_rank} is not within 0 to {size - 1}")
-    near = engine(made, tensor)
-    own = inplace and (tensors.reachable(tensor) if near is None else tensor.is_contiguous())
-    if own:
-        work = tensor
-    else:
-        work = tensors.staged(tensor) if near is None else tensors.copied(tensor)
+def start_broadcast(
+    call: Call, tensor: torch.Tensor, root_rank: int, inplace: bool, ordered: bool = False
+) -> Handle:
+    """Starts a broadcast; root_rank is a rank of the world. ordered: see start_allreduce."""
+    with call:
+        tensors.check(tensor)
+        root = call.group.index(root_rank, "root_rank")
+        given = tensor.detach()
+        near = engine(call.made, given)
+        own = inplace and (tensors.reachable(given) if near is None else given.is_contiguous())
+        if own:
+            work = given
+        else:
+            work = tensors.staged(given) if near is None else tensors.copied(given)
     request = None
-    if near is not None and work.numel() > 0:
-        request = near.broadcast(work, root_rank, start=start)
-    elif made is not None and work.numel() > 0:
-        request = made.broadcast(work.data_ptr(), *tensors.moved(work), root_rank, start=start)
+    if near is not None:
+        request = near.named_broadcast(call.name, described(tensor), work, root, ordered)
+    elif call.made is not None:
+        where = work.data_ptr(), *tensors.moved(work)
+        request = call.made.named.broadcast(call.name, described(tensor), *where, root)
 
     def finish() -> torch.Tensor:
-        if own:
+        if inplace:
+            if not own:
+                given.copy_(work)
             return tensor
-        return tensor.copy_(work) if inplace else work.to(tensor.device)
+        return work.to(tensor.device)
 
     return Handle(request, finish)
 
@@ -44,60 +52,65 @@ def broadcast_async(
     tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: Any = None
 ) -> Handle:
     """Starts broadcast."""
-    _alone_group(process_set)
-    return _broadcast(tensor, root_rank, False, start=True)
+    return start_broadcast(Call("broadcast", name, process_set), tensor, root_rank, False)
 
 
 def broadcast_async_(
     tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: Any = None
 ) -> Handle:
     """Starts broadcast_."""
-    _alone_group(process_set)
-    return _broadcast(tensor.detach(), root_rank, True, start=True)
+    return start_broadcast(Call("broadcast", name, process_set), tensor, root_rank, True)
 
 
 class _Broadcast(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, root_rank):
-        ctx.root = root_rank
-        return _broadcast(tensor, root_rank, False).synchronize()
+    def forward(ctx, tensor, root_rank, call, process_set):
+        ctx.how = root_rank, call.name, process_set
+        return start_broadcast(call, tensor, root_rank, False, ordered=True).synchronize()
 
     @staticmethod
     def backward(ctx, gradient):
-        reduced = _reduce(gradient, False, Average).synchronize()
-        return (reduced if world.place.rank == ctx.root else reduced * 0), None
+        root, name, process_set = ctx.how
+        call = Call("allreduce", None, process_set, name + ".grad")
+        reduced = start_allreduce(call, gradient, False, Average, ordered=True).synchronize()
+        return (reduced if world.place.rank == root else reduced * 0), None, None, None
 
 
 def broadcast(
     tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: Any = None
 ) -> torch.Tensor:
     """Returns root_rank's tensor. The result has a gradient."""
-    _alone_group(process_set)
-    if _differentiable(tensor):
-        return _Broadcast.apply(tensor, root_rank)
-    return _broadcast(tensor, root_rank, False).synchronize()
+    call = Call("broadcast", name, process_set)
+    if differentiable(tensor):
+        return _Broadcast.apply(tensor, root_rank, call, process_set)
+    return start_broadcast(call, tensor, root_rank, False, ordered=True).synchronize()
 
 
 def broadcast_(
     tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: Any = None
 ) -> torch.Tensor:
     """Copies root_rank's tensor into the others'."""
-    _alone_group(process_set)
-    _broadcast(tensor.detach(), root_rank, True).synchronize()
-    return tensor
+    call = Call("broadcast", name, process_set)
+    return start_broadcast(call, tensor, root_rank, True, ordered=True).synchronize()
 
 
 def barrier(process_set: Any = None) -> None:
     """Returns when every rank has called it."""
-    _alone_group(process_set)
-    made = world.communicator
-    if made is not None:
-        made.barrier()
+    call = Call("barrier", None, process_set)
+    if call.made is not None:
+        lib.wait(call.made.named.barrier(call.name))
 
 
 def join(device: Any = -1) -> int:
-    """Not offered: it would make every operation ask first who has joined."""
-    raise NotImplementedError(
-        "join() is not offered: with elastic.ElasticSampler every rank makes the same number of steps, whatever is left "
-        "of the data, and gradients are weighted by samples"
-    )
+    """Says that this rank has no more data, and waits until all ranks have. Returns the rank that joined last.
+
+    Until then it takes part in the others' allreduces, DistributedOptimizer's too, with elements that change nothing; an
+    average divides by all ranks all the same. Other operations of theirs, but for barrier, fail. ``device`` is accepted
+    for Horovod's sake. elastic.ElasticSampler needs no join: with it all ranks make the same number of steps.
+    """
+    made = group_of(None).made
+    if made is None:
+        return 0
+    result = Result(*lib.wait_result(made.named.join(), made.world))
+    made.named.joined()
+    return result.rows[0]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence
+import hashlib
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -12,12 +13,13 @@ from ..communicator import Communicator
 from ..errors import RegroupError
 from . import tensors
 from .gpus import engine
+from .sparse import start_sparse
 
 #: Bytes of the first bucket, at most: it is smaller than the others, so that something is on its way soon.
 FIRST_BYTES = 1 << 20
 
-#: Up to how many bytes the thread that computes carries a reduction out itself: to hand it over would take longer.
-INLINE_BYTES = 64 << 10
+#: From how many bytes on a bucket is in memory that ranks of this machine read in place.
+SHARED_BYTES = 64 << 10
 
 
 class Bucket:
@@ -61,32 +63,23 @@ class Bucket:
             self._streams[stream] = stream
         return not self.missing
 
-    def launch(self, made: Communicator, op: int, compression: Any) -> None:
+    def launch(self, made: Communicator, name: str, detail: str, op: int, compression: Any) -> None:
         """Sends it on its way."""
         self.launched = True
         native = self.dtype is torch.float32 and compression.wire is not None
-        if self._near is not None:
-            self._launch_near(op, compression, compression.wire if native else 0)
-            return
-        small = self.flat.numel() * self.flat.element_size() <= INLINE_BYTES
         if native:
-            self.sent = self.flat
-            self.request = made.allreduce_as(
-                compression.wire, self.flat.data_ptr(), self.flat.numel(), op, start=not small
-            )
+            self.sent, self.ctx = self.flat, None
+        else:
+            self.sent, self.ctx = compression.compress(self.flat)
+        wire = compression.wire if native else 0
+        if self._near is not None:  # what computes the next gradients goes on beside it
+            for stream in self._streams.values():
+                torch.cuda.current_stream(self.flat.device).wait_stream(stream)
+            self._streams.clear()
+            self.request = self._near.named_allreduce(name, detail, self.sent, op, wire, False)
             return
-        self.sent, self.ctx = compression.compress(self.flat)
-        self.request = made.allreduce(
-            self.sent.data_ptr(), self.sent.numel(), tensors.kind(self.sent), op, start=not small
-        )
-
-    def _launch_near(self, op: int, compression: Any, wire: int) -> None:
-        """The same on the GPU. What computes the next gradients goes on beside it."""
-        for stream in self._streams.values():
-            torch.cuda.current_stream(self.flat.device).wait_stream(stream)
-        self._streams.clear()
-        self.sent, self.ctx = (self.flat, None) if wire else compression.compress(self.flat)
-        self.request = self._near.allreduce(self.sent, op, wire, start=True)
+        where = self.sent.data_ptr(), self.sent.numel(), tensors.kind(self.sent)
+        self.request = made.named.allreduce(name, detail, *where, op, wire)
 
     def wait(self, compression: Any, factor: float) -> None:
         """Waits until the reduced gradients are in the views, and makes it ready for the next step."""
@@ -116,7 +109,7 @@ def _memory(count: int, dtype: torch.dtype, made: Communicator):
     import ctypes
 
     size = count * torch.empty(0, dtype=dtype).element_size()
-    if made.endpoint is not None and size > INLINE_BYTES:
+    if made.endpoint is not None and size > SHARED_BYTES:
         at = ctypes.c_void_p()
         library = lib.library()
         if library.rg_alloc(made.endpoint.handle, size, ctypes.byref(at)) == lib.OK:
@@ -150,81 +143,140 @@ def arrange(parameters: Sequence[torch.Tensor], order: Sequence[int]) -> List[Li
 class Reducer:
     """The gradients of some parameters on their way among the ranks of one generation.
 
-    Buckets leave in one order, the same on all ranks, whatever becomes ready first here: a rank that took another
-    branch of the model must not mix up what the others wait for. After the first step that order is the one in which
-    gradients became ready at rank 0.
+    The first step finds out in which order gradients come at rank 0, and which of them are sparse at some rank; it sends
+    nothing before all of them are there. From then on they travel in buckets of that order. Buckets leave in one order,
+    whatever becomes ready first here: then the ranks need not be asked which one is next.
     """
 
     def __init__(
-        self, parameters: Sequence[torch.Tensor], made: Communicator, op: int, compression: Any
+        self,
+        name: str,
+        parameters: Sequence[torch.Tensor],
+        made: Communicator,
+        op: int,
+        compression: Any,
+        process_set: Any,
     ):
-        self._parameters, self._made, self._op, self._compression = (
-            parameters,
-            made,
-            op,
-            compression,
-        )
-        self._ready: List[int] = []  # order in which gradients came, in the first step
+        self._name, self._parameters, self._made = name, parameters, made
+        self._op, self._compression, self._process_set = op, compression, process_set
+        shapes = [(str(p.dtype), list(p.shape)) for p in parameters]
+        self._detail = f"parameters {hashlib.sha256(repr(shapes).encode()).hexdigest()[:16]}"
+        self._waiting: Dict[int, Tuple[Any, float]] = {}  # gradients of the first step
         self._learning = True
-        self._arrange(list(reversed(range(len(parameters)))))
-
-    def _arrange(self, order: List[int]) -> None:
-        self._buckets = [
-            Bucket(members, self._parameters, self._made)
-            for members in arrange(self._parameters, order)
-        ]
-        self._of = {i: b for b in self._buckets for i in b.members}
+        self._sparse: Dict[int, Any] = {}  # of these, what is on its way
+        self._buckets: List[Bucket] = []
+        self._of: Dict[int, Bucket] = {}
         self._next = 0
 
     def add(self, member: int, gradient: Optional[torch.Tensor], factor: float) -> None:
-        """Takes a gradient that is ready."""
-        bucket = self._of[member]
-        if member not in bucket.missing:
+        """Takes a gradient that is ready; None counts as zeros."""
+        if not self._is_missing(member):
             raise RegroupError(
                 "a gradient came twice before step(): more backward passes than backward_passes_per_step"
             )
         if self._learning:
-            self._ready.append(member)
-        if bucket.fill(member, gradient, factor):
+            self._waiting[member] = gradient, factor
+        else:
+            self._send(member, gradient, factor)
+
+    def _send(self, member: int, gradient: Optional[torch.Tensor], factor: float) -> None:
+        if member in self._sparse:
+            self._sparse[member] = self._start_sparse(member, gradient, factor)
+            return
+        if gradient is not None and gradient.is_sparse:
+            raise RegroupError(
+                f"the gradient of parameter {member} is sparse, and was not on any rank in the first step: "
+                "DistributedOptimizer(..., sparse_as_dense=True)"
+            )
+        if self._of[member].fill(member, gradient, factor):
             self._launch()
+
+    def _start_sparse(self, member: int, gradient: Optional[torch.Tensor], factor: float) -> Any:
+        p = self._parameters[member]
+        if gradient is None or gradient.is_sparse and gradient._nnz() == 0:
+            # zero_grad() leaves an empty one of other dimensions.
+            indices = torch.empty((1, 0), dtype=torch.int64, device=p.device)
+            values = torch.empty((0,) + tuple(p.shape[1:]), dtype=p.dtype, device=p.device)
+            gradient = torch.sparse_coo_tensor(indices, values, p.shape)
+        elif not gradient.is_sparse:
+            gradient = gradient.to_sparse(1)
+        if factor != 1.0:
+            gradient = gradient * factor
+        name = f"{self._name}.sparse.{member}"
+        return start_sparse(name, gradient.coalesce(), self._op, self._process_set)
 
     def _launch(self) -> None:
         while self._next < len(self._buckets) and not self._buckets[self._next].missing:
-            self._buckets[self._next].launch(self._made, self._op, self._compression)
+            name = f"{self._name}.bucket.{self._next}"
+            bucket = self._buckets[self._next]
+            bucket.launch(self._made, name, self._detail, self._op, self._compression)
             self._next += 1
+
+    def _is_missing(self, member: int) -> bool:
+        if self._learning:
+            return member not in self._waiting
+        if member in self._sparse:
+            return self._sparse[member] is None
+        return member in self._of[member].missing
 
     def missing(self) -> List[int]:
         """Parameters whose gradients have not come."""
-        return [i for b in self._buckets for i in b.members if i in b.missing]
+        return [i for i in range(len(self._parameters)) if self._is_missing(i)]
 
     def idle(self) -> bool:
         """Whether no gradient has come since the last step."""
-        return all(len(b.missing) == len(b.members) for b in self._buckets)
+        return len(self.missing()) == len(self._parameters)
 
     def finish(self, factor: float) -> None:
-        """Waits for all buckets and puts the reduced gradients where the parameters have theirs."""
+        """Waits for everything and puts the reduced gradients where the parameters have theirs."""
+        if self._learning:
+            self._learn()
         for bucket in self._buckets:
             bucket.wait(self._compression, factor)
             for i, view in bucket.views.items():
                 p = self._parameters[i]
                 if p.grad is None:
                     p.grad = view.to(p.device, copy=True)
+                elif p.grad.is_sparse:  # it travelled dense, and the optimizer may take sparse ones alone
+                    p.grad = view.to(p.device).to_sparse(1)
                 else:
                     p.grad.copy_(view)
+        for i, result in self._sparse.items():
+            reduced = result()
+            self._parameters[i].grad = reduced * factor if factor != 1.0 else reduced
+            self._sparse[i] = None
         self._next = 0
-        if self._learning:
-            self._learn()
 
     def _learn(self) -> None:
+        """Agrees with the other ranks on the order, and sends what the first step has."""
+        named, count = self._made.named, len(self._parameters)
+        # Allreduces alone: they go on where some rank has joined. Then the order is that of the parameters, backwards.
+        place = torch.full((count,), -1, dtype=torch.int64)
+        sparse = torch.zeros(count, dtype=torch.int64)
+        for n, (i, (gradient, _)) in enumerate(self._waiting.items()):
+            if self._made.rank == 0:
+                place[i] = n
+            sparse[i] = gradient is not None and gradient.is_sparse
+        requests = [
+            named.allreduce(
+                f"{self._name}.{what}", self._detail, t.data_ptr(), count, lib.INT64, lib.MAX
+            )
+            for what, t in (("order", place), ("sparse", sparse))
+        ]
+        for request in requests:
+            lib.wait(request)
         self._learning = False
-        order = torch.tensor(self._ready, dtype=torch.int64)
-        self._made.broadcast(order.data_ptr(), order.numel(), lib.INT64, 0)
-        old = self._buckets
-        if [i for b in old for i in b.members] != order.tolist():
-            for bucket in old:
-                bucket.free()
-            self._arrange(order.tolist())
-        self._ready = []
+        self._sparse = {i: None for i in range(count) if sparse[i]}
+        order = sorted(range(count), key=lambda i: (int(place[i]), -i))
+        dense = [i for i in order if i not in self._sparse]
+        self._buckets = [
+            Bucket(members, self._parameters, self._made)
+            for members in arrange(self._parameters, dense)
+        ]
+        self._of = {i: b for b in self._buckets for i in b.members}
+        waiting, self._waiting = self._waiting, {}
+        for i, (gradient, factor) in waiting.items():
+            self._send(i, gradient, factor)
 
     def close(self) -> None:
         """Gives memory back. Nothing may be on its way."""

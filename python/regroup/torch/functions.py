@@ -8,59 +8,97 @@ from typing import Any, Iterable, List, Mapping, Optional, Tuple, Union
 
 import torch
 
-from .. import _library as lib
 from ..errors import InvalidArgumentError
-from .broadcasting import broadcast_
-from .operations import _alone_group
-from .world import allgather_bytes, world
+from .broadcasting import start_broadcast
+from .calls import Call
+from .gathering import start_allgather
+from .handles import Handles
+from .world import world
+
+
+def _pickled(obj: Any) -> torch.Tensor:
+    return torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
+
+
+def _unpickled(data: torch.Tensor) -> Any:
+    return pickle.loads(ctypes.string_at(data.data_ptr(), data.numel()))
 
 
 def broadcast_object(
     obj: Any = None, root_rank: int = 0, name: Optional[str] = None, process_set: Any = None
 ) -> Any:
     """Returns root_rank's object, which must be picklable. Only among processes that trust each other."""
-    _alone_group(process_set)
-    made = world.communicator
-    if made is None:
+    call = Call("broadcast_object", name, process_set)
+    with call:
+        root = call.group.rank == call.group.index(root_rank, "root_rank")
+        data = _pickled(obj) if root else torch.empty(0, dtype=torch.uint8)
+    if call.made is None:
         return obj
-    data = pickle.dumps(obj) if made.rank == root_rank else b""
-    size = ctypes.c_int64(len(data))
-    made.broadcast(ctypes.addressof(size), 1, lib.INT64, root_rank)
-    memory = (ctypes.c_char * size.value).from_buffer(bytearray(data or size.value))
-    made.broadcast(ctypes.addressof(memory), size.value, lib.UINT8, root_rank)
-    return obj if made.rank == root_rank else pickle.loads(memory)
+    size = torch.tensor([data.numel()])
+    length = Call("", None, process_set, call.name + ".length")
+    size = start_broadcast(length, size, root_rank, True).synchronize()
+    if not root:
+        data = torch.empty(int(size), dtype=torch.uint8)
+    data = start_broadcast(call, data, root_rank, True).synchronize()
+    return obj if root else _unpickled(data)
 
 
-def broadcast_object_fn(root_rank: int = 0, session: Any = None, name: Optional[str] = None):
+def broadcast_object_fn(
+    root_rank: int = 0, session: Any = None, name: Optional[str] = None, process_set: Any = None
+):
     """A function that broadcasts objects from root_rank."""
-    return lambda obj: broadcast_object(obj, root_rank, name)
+    return lambda obj: broadcast_object(obj, root_rank, name, process_set)
 
 
 def allgather_object(obj: Any, name: Optional[str] = None, process_set: Any = None) -> List[Any]:
     """The objects of all ranks, in their order."""
-    _alone_group(process_set)
-    return [pickle.loads(b) for b in allgather_bytes(pickle.dumps(obj))]
+    call = Call("allgather_object", name, process_set)
+    if call.made is None:
+        return [obj]
+    with call:
+        data = _pickled(obj)
+    lengths = Call("", None, process_set, call.name + ".lengths")
+    both = Handles(
+        [start_allgather(call, data), start_allgather(lengths, torch.tensor([data.numel()]))]
+    )
+    gathered, sizes = both.synchronize()
+    return [_unpickled(part) for part in gathered.split(sizes.tolist())]
 
 
 Parameters = Union[Mapping[str, Any], Iterable[Tuple[str, Any]]]
 
 
-def broadcast_parameters(params: Parameters, root_rank: int = 0) -> None:
+def broadcast_parameters(
+    params: Parameters, root_rank: int = 0, process_set: Any = None
+) -> None:
     """Copies root_rank's tensors into those of all ranks: ``model.state_dict()`` or ``model.named_parameters()``."""
     if isinstance(params, Mapping):
         pairs = sorted(params.items())
     else:
         pairs = list(params)
+    started = []
     for name, tensor in pairs:
         if tensor is None:
             continue
-        if not isinstance(tensor, torch.Tensor):
-            raise InvalidArgumentError(f"{name} is a {type(tensor).__name__}, not a tensor")
-        broadcast_(tensor.data, root_rank, name)
+        call = Call("broadcast", f"parameters.{name}", process_set)
+        with call:
+            if not isinstance(tensor, torch.Tensor):
+                raise InvalidArgumentError(f"{name} is a {type(tensor).__name__}, not a tensor")
+        started.append(start_broadcast(call, tensor.data, root_rank, True))
+    Handles(started).synchronize()
 
 
-def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
-    """Gives all ranks root_rank's optimizer state. No step is made for it, as Horovod does."""
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer, root_rank: int = 0, model: Any = None, process_set: Any = None
+) -> None:
+    """Gives all ranks root_rank's optimizer state. No step is made for it, as Horovod does; but as after that step, the
+    parameters of an optimizer without state have gradients, of zeros."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise InvalidArgumentError("the state of LBFGS cannot be broadcast")
+    if not optimizer.state:
+        for p in (p for group in optimizer.param_groups for p in group["params"]):
+            if p.requires_grad and p.grad is None:
+                p.grad = torch.zeros_like(p)
     if world.communicator is None:
         return
     state = optimizer.state_dict()
@@ -76,9 +114,10 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
             for number, entries in state["state"].items()
         },
     }
-    outline = broadcast_object(outline, root_rank)
+    outline = broadcast_object(outline, root_rank, "optimizer", process_set)
     root = world.place.rank == root_rank
     made: dict = {}
+    started = []
     for number, entries in outline["state"].items():
         made[number] = {}
         for key, (shape, value) in entries.items():
@@ -88,6 +127,8 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
             # In the host's memory on all ranks: the others do not know where root has it.
             tensor = state["state"][number][key].cpu() if root else torch.zeros(shape, dtype=value)
             made[number][key] = tensor
-            broadcast_(tensor, root_rank)
+            call = Call("broadcast", f"optimizer.{number}.{key}", process_set)
+            started.append(start_broadcast(call, tensor, root_rank, True))
+    Handles(started).synchronize()
     if not root:
         optimizer.load_state_dict({"state": made, "param_groups": outline["groups"]})

@@ -1,161 +1,215 @@
-"""Operations whose result has another shape than what goes in: allgather, alltoall, reducescatter."""
+"""allgather and alltoall: operations whose result has rows of all ranks."""
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
 import torch
 
 from .. import _library as lib
 from ..errors import InvalidArgumentError
+from ..named import Result
 from . import tensors
+from .calls import Call, described, rows_described
 from .gpus import engine
-from .handles import Handle
-from .operations import Average, _alone_group, _differentiable, _reduce, _reduction
-from .world import world
+from .handles import Handle, Handles, RowsHandle, done
+from .operations import Average, differentiable, start_allreduce
 
 Splits = Union[None, Sequence[int], torch.Tensor]
 Pair = Tuple[torch.Tensor, torch.Tensor]
 
 
-def _numbers(*values: int) -> List[List[int]]:
-    """What all ranks give, a row for each."""
-    made = world.communicator
-    if made is None:
-        return [list(values)]
-    mine = torch.tensor(values, dtype=torch.int64)
-    everybody = torch.empty(made.world, len(values), dtype=torch.int64)
-    made.allgather(mine.data_ptr(), everybody.data_ptr(), len(values), lib.INT64)
-    return everybody.tolist()
-
-
-def _rows(tensor: torch.Tensor) -> int:
+def _width(tensor: torch.Tensor) -> int:
     """Elements of a row, the unit of these operations."""
     return torch.Size(tensor.shape[1:]).numel()
 
 
-def _allgather(tensor: torch.Tensor) -> torch.Tensor:
-    tensors.check(tensor)
-    given = tensor.detach()
-    if given.dim() == 0:
-        given = given.reshape(1)
-    made = world.communicator
-    if made is None:
-        return given.clone()
-    table = _numbers(given.shape[0], _rows(given), given.element_size())
-    for rank, row in enumerate(table):
-        if row[1:] != [_rows(given), given.element_size()]:
-            raise InvalidArgumentError(
-                f"allgather: rank {rank} has rows of {row[1]} elements of {row[2]} bytes, this one of "
-                f"{_rows(given)} of {given.element_size()}: only the first dimension may differ"
-            )
-    lengths = [row[0] for row in table]
-    shape = (sum(lengths),) + tuple(given.shape[1:])
-    equal = len(set(lengths)) == 1
-    near = engine(made, given) if equal else None
+def _as_rows(result: Result, like: torch.Tensor) -> torch.Tensor:
+    """The rows that came, of the type and shape of the tensor's, where that is."""
+    shape = (sum(result.rows),) + tuple(like.shape[1:])
+    size = torch.Size(shape).numel() * like.element_size()
+    if size == 0:
+        return torch.empty(shape, dtype=like.dtype, device=like.device)
+    return tensors.over(result.address, size, result).view(like.dtype).view(shape).to(like.device)
+
+
+def start_allgather(
+    call: Call, tensor: torch.Tensor, ordered: bool = False, detail: str = ""
+) -> Handle:
+    """Starts an allgather. ordered: see start_allreduce. detail is compared with that of the other ranks."""
+    with call:
+        tensors.check(tensor)
+        given = tensor.detach()
+        if given.dim() == 0:
+            given = given.reshape(1)
+    if call.made is None:
+        return done(given.clone())
+    near = engine(call.made, given)
     if near is not None:
-        result = torch.empty(shape, dtype=given.dtype, device=given.device)
-        if result.numel():
-            near.allgather(given if given.is_contiguous() else tensors.copied(given), result)
-        return result
+        handle = _allgather_near(call, near, given, ordered)
+        if handle is not None:
+            return handle
     work = given if tensors.reachable(given) else tensors.staged(given)
-    result = torch.empty(shape, dtype=given.dtype)
-    if equal:
-        if result.numel():
-            made.allgather(work.data_ptr(), result.data_ptr(), *tensors.moved(work))
-    else:
-        parts = made.allgather_bytes(_bytes(work))
-        result = torch.frombuffer(bytearray(b"".join(parts)), dtype=given.dtype).reshape(shape)
-    return result.to(tensor.device)
+    (_, kind), width = tensors.moved(work), _width(work)
+    if kind == lib.UINT8:
+        width *= work.element_size()
+    says, rows = rows_described(given) + detail, given.shape[0]
+    request = call.made.named.allgather(call.name, says, work.data_ptr(), rows, width, kind)
+    return RowsHandle(request, call.made.world, _keeping(work, lambda r: _as_rows(r, given)))
 
 
-def _bytes(tensor: torch.Tensor) -> bytes:
-    """The memory of a contiguous tensor."""
-    return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+def _keeping(work: torch.Tensor, finish: Any) -> Any:
+    """finish, which keeps a tensor in place until it is called."""
+
+    def then(result: Result) -> Any:
+        _ = work
+        return finish(result)
+
+    return then
+
+
+def _allgather_near(
+    call: Call, near: Any, given: torch.Tensor, ordered: bool
+) -> Optional[Handle]:
+    """An allgather on GPUs, which takes equally many rows of all ranks; None if they have not."""
+    mine = torch.tensor([given.shape[0]], dtype=torch.int64)
+    named, world = call.made.named, call.made.world
+    said = rows_described(given)
+    request = named.allgather(call.name + ".rows", said, mine.data_ptr(), 1, 1, lib.INT64)
+    table = Result(*lib.wait_result(request, world))
+    lengths = tensors.over(table.address, 8 * world, table).view(torch.int64).tolist()
+    if len(set(lengths)) != 1 or not given.numel():
+        return None
+    work = given if given.is_contiguous() else tensors.copied(given)
+    shape = (sum(lengths),) + tuple(given.shape[1:])
+    into = torch.empty(shape, dtype=given.dtype, device=given.device)
+    request = near.named_allgather(call.name, described(work), work, into, ordered)
+    return Handle(request, lambda: (work, into)[1])
 
 
 class _Allgather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor):
-        ctx.shape = tensor.shape
-        ctx.rows = tensor.shape[0] if tensor.dim() else 1
-        return _allgather(tensor)
+    def forward(ctx, tensor, call, process_set):
+        ctx.how = call.name, process_set
+        ctx.shape, ctx.rows = tensor.shape, tensor.shape[0] if tensor.dim() else 1
+        return start_allgather(call, tensor, ordered=True).synchronize()
 
     @staticmethod
     def backward(ctx, gradient):
-        reduced = _reduce(gradient, False, Average).synchronize()
-        lengths = [row[0] for row in _numbers(ctx.rows)]
-        begin = sum(lengths[: world.place.rank])
-        return reduced[begin : begin + ctx.rows].reshape(ctx.shape)
+        name, process_set = ctx.how
+        call = Call("allreduce", None, process_set, name + ".grad")
+        reduced = start_allreduce(call, gradient, False, Average, ordered=True).synchronize()
+        begin = _rows_before(name + ".grad", ctx.rows, process_set)
+        return reduced[begin : begin + ctx.rows].reshape(ctx.shape), None, None
+
+
+def _rows_before(name: str, rows: int, process_set: Any) -> int:
+    """How many rows the ranks below this one have."""
+    call = Call("allgather", None, process_set, name + ".rows")
+    everybody = start_allgather(call, torch.tensor([rows])).synchronize()
+    return int(everybody[: call.group.rank].sum())
 
 
 def allgather(
     tensor: torch.Tensor, name: Optional[str] = None, process_set: Any = None
 ) -> torch.Tensor:
     """Puts the ranks' tensors one after the other along the first dimension, which may differ. It has a gradient."""
-    _alone_group(process_set)
-    if _differentiable(tensor):
-        return _Allgather.apply(tensor)
-    return _allgather(tensor)
+    call = Call("allgather", name, process_set)
+    if differentiable(tensor):
+        return _Allgather.apply(tensor, call, process_set)
+    return start_allgather(call, tensor, ordered=True).synchronize()
 
 
 def allgather_async(
     tensor: torch.Tensor, name: Optional[str] = None, process_set: Any = None
 ) -> Handle:
-    """allgather with a handle. It has been carried out when this returns."""
-    result = allgather(tensor.detach(), name, process_set)
-    return Handle(None, lambda: result)
+    """Starts allgather."""
+    return start_allgather(Call("allgather", name, process_set), tensor)
 
 
-def _alltoall(tensor: torch.Tensor, splits: Splits) -> Pair:
-    tensors.check(tensor)
-    made = world.communicator
-    size = 1 if made is None else made.world
-    if tensor.dim() == 0:
-        raise InvalidArgumentError("alltoall: a tensor without dimensions has no parts")
-    if splits is None:
-        if tensor.shape[0] % size:
-            raise InvalidArgumentError(
-                f"alltoall: {tensor.shape[0]} rows are no multiple of {size} ranks: give splits"
-            )
-        splits = [tensor.shape[0] // size] * size
-    counts = [int(n) for n in splits]
-    if len(counts) != size or min(counts) < 0 or sum(counts) != tensor.shape[0]:
-        raise InvalidArgumentError(
-            f"alltoall: splits {counts} do not divide {tensor.shape[0]} rows among {size} ranks"
-        )
-    if made is None:
-        return tensor.detach().clone(), torch.tensor(counts)
-    given = tensor.detach()
-    work = given if tensors.reachable(given) else tensors.staged(given)
-    came = [row[made.rank] for row in _numbers(*counts)]
-    result = torch.empty((sum(came),) + tuple(given.shape[1:]), dtype=given.dtype)
-    width, (_, kind) = _rows(given), tensors.moved(work)
-    if kind == lib.UINT8:
-        width *= given.element_size()
-    made.alltoall(
-        work.data_ptr(),
-        result.data_ptr(),
-        0,
-        kind,
-        [n * width for n in counts],
-        [n * width for n in came],
+def grouped_allgather_async(
+    tensors: Sequence[torch.Tensor], name: Optional[str] = None, process_set: Any = None
+) -> Handle:
+    """Starts an allgather of each tensor; the results are a list."""
+    whole = Call("allgather", name, process_set)
+    n = len(tensors)
+    return Handles(
+        [
+            start_allgather(Call("", None, process_set, f"{whole.name}.{i + 1}of{n}"), t)
+            for i, t in enumerate(tensors)
+        ]
     )
-    return result.to(tensor.device), torch.tensor(came)
+
+
+def grouped_allgather(
+    tensors: Sequence[torch.Tensor], name: Optional[str] = None, process_set: Any = None
+) -> List[torch.Tensor]:
+    """An allgather of each tensor. The results have gradients."""
+    if not differentiable(*tensors):
+        return grouped_allgather_async(tensors, name, process_set).synchronize()
+    whole, n = Call("allgather", name, process_set), len(tensors)
+    calls = [Call("", None, process_set, f"{whole.name}.{i + 1}of{n}") for i in range(n)]
+    return [_Allgather.apply(t, c, process_set) for t, c in zip(tensors, calls)]
+
+
+def _counts(splits: Splits, rows: int, size: int) -> List[int]:
+    """How many rows go to each rank, checked."""
+    if splits is None:
+        if rows % size:
+            raise InvalidArgumentError(
+                f"alltoall: {rows} rows are no multiple of {size} ranks: give splits"
+            )
+        return [rows // size] * size
+    given = splits if isinstance(splits, torch.Tensor) else torch.tensor(splits)
+    if given.numel() and (given.dtype not in (torch.int32, torch.int64) or given.dim() != 1):
+        raise InvalidArgumentError(
+            f"alltoall: splits are whole numbers, one for each rank, not {given.dtype}{list(given.shape)}"
+        )
+    counts: List[int] = given.tolist()
+    if len(counts) != size or min(counts) < 0 or sum(counts) != rows:
+        raise InvalidArgumentError(
+            f"alltoall: splits {counts} do not divide {rows} rows among {size} ranks"
+        )
+    return counts
+
+
+def start_alltoall(call: Call, tensor: torch.Tensor, splits: Splits) -> Handle:
+    """Starts an alltoall."""
+    with call:
+        tensors.check(tensor)
+        if tensor.dim() == 0:
+            raise InvalidArgumentError("alltoall: a tensor without dimensions has no parts")
+        counts = _counts(splits, tensor.shape[0], call.group.size)
+        given = tensor.detach()
+    kind_of_splits = splits.dtype if isinstance(splits, torch.Tensor) else torch.int32
+    if call.made is None:
+        return done((given.clone(), torch.tensor(counts, dtype=kind_of_splits)))
+    work = given if tensors.reachable(given) else tensors.staged(given)
+    (_, kind), width = tensors.moved(work), _width(work)
+    if kind == lib.UINT8:
+        width *= work.element_size()
+    says = rows_described(given)
+    request = call.made.named.alltoall(call.name, says, work.data_ptr(), counts, width, kind)
+
+    def finish(result: Result) -> Pair:
+        return _as_rows(result, given), torch.tensor(result.rows, dtype=kind_of_splits)
+
+    return RowsHandle(request, call.made.world, _keeping(work, finish))
 
 
 class _Alltoall(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, splits):
-        result, came = _alltoall(tensor, splits)
-        ctx.came = came
+    def forward(ctx, tensor, splits, call, process_set):
+        result, came = start_alltoall(call, tensor, splits).synchronize()
+        ctx.came, ctx.how = came, (call.name, process_set)
         ctx.mark_non_differentiable(came)
         return result, came
 
     @staticmethod
     def backward(ctx, gradient, _):
-        return _alltoall(gradient, ctx.came)[0], None
+        name, process_set = ctx.how
+        call = Call("alltoall", None, process_set, name + ".grad")
+        return start_alltoall(call, gradient, ctx.came).synchronize()[0], None, None, None
 
 
 def alltoall(
@@ -168,11 +222,11 @@ def alltoall(
 
     Returns the rows that came, in the order of the ranks; with splits also how many came from each.
     """
-    _alone_group(process_set)
-    if _differentiable(tensor):
-        result = _Alltoall.apply(tensor, splits)
+    call = Call("alltoall", name, process_set)
+    if differentiable(tensor):
+        result = _Alltoall.apply(tensor, splits, call, process_set)
     else:
-        result = _alltoall(tensor, splits)
+        result = start_alltoall(call, tensor, splits).synchronize()
     return result[0] if splits is None else result
 
 
@@ -182,65 +236,7 @@ def alltoall_async(
     name: Optional[str] = None,
     process_set: Any = None,
 ) -> Handle:
-    """alltoall with a handle. It has been carried out when this returns."""
-    result = alltoall(tensor.detach(), splits, name, process_set)
-    return Handle(None, lambda: result)
+    """Starts alltoall. The result is a pair: the rows that came, and how many came from each rank."""
+    return start_alltoall(Call("alltoall", name, process_set), tensor, splits)
 
 
-def _reducescatter(tensor: torch.Tensor, op: int) -> torch.Tensor:
-    tensors.check(tensor)
-    made = world.communicator
-    if tensor.dim() == 0:
-        raise InvalidArgumentError("reducescatter: a tensor without dimensions has no parts")
-    if made is None:
-        return tensor.detach().clone()
-    work = tensors.staged(tensor.detach())
-    rows, size, rank = tensor.shape[0], made.world, made.rank
-    begin = rank * (rows // size) + min(rank, rows % size)
-    end = begin + rows // size + (rank < rows % size)
-    if work.numel():
-        how = tensors.kind(work), tensors.boolean(work, op)
-        if rows % size == 0:
-            made.reduce_scatter(work.data_ptr(), work.numel(), *how)
-        else:  # the engine's segments would cut through rows
-            made.allreduce(work.data_ptr(), work.numel(), *how)
-    return work[begin:end].to(tensor.device, copy=True)
-
-
-class _Reducescatter(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, tensor, op):
-        ctx.op = op
-        return _reducescatter(tensor, op)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        whole = _allgather(gradient)
-        if ctx.op == Average:
-            whole /= world.place.size
-        return whole, None
-
-
-def reducescatter(
-    tensor: torch.Tensor,
-    op: int = Average,
-    name: Optional[str] = None,
-    process_set: Any = None,
-) -> torch.Tensor:
-    """Combines the ranks' tensors and leaves each rank its rows; the first ones have one more if they do not divide."""
-    _alone_group(process_set)
-    op = _reduction(op, None)
-    if _differentiable(tensor):
-        return _Reducescatter.apply(tensor, op)
-    return _reducescatter(tensor, op)
-
-
-def reducescatter_async(
-    tensor: torch.Tensor,
-    op: int = Average,
-    name: Optional[str] = None,
-    process_set: Any = None,
-) -> Handle:
-    """reducescatter with a handle. It has been carried out when this returns."""
-    result = reducescatter(tensor.detach(), op, name, process_set)
-    return Handle(None, lambda: result)

@@ -80,6 +80,27 @@ class Engine:
             tensor.data_ptr(), into.data_ptr(), _bytes(tensor), _stream(tensor), start=start
         )
 
+    def named_allreduce(
+        self, name: str, detail: str, tensor: torch.Tensor, op: int, wire: int, ordered: bool
+    ) -> int:
+        """allreduce by name: a request. With ordered it ends when what is queued on the stream next waits for it."""
+        where = tensor.data_ptr(), tensor.numel(), kind(tensor)
+        return self.gpu.named_allreduce(name, detail, *where, op, _stream(tensor), wire, ordered)
+
+    def named_broadcast(
+        self, name: str, detail: str, tensor: torch.Tensor, root: int, ordered: bool
+    ) -> int:
+        """broadcast by name, likewise."""
+        where = tensor.data_ptr(), _bytes(tensor)
+        return self.gpu.named_broadcast(name, detail, *where, root, _stream(tensor), ordered)
+
+    def named_allgather(
+        self, name: str, detail: str, tensor: torch.Tensor, into: torch.Tensor, ordered: bool
+    ) -> int:
+        """allgather by name, likewise."""
+        where = tensor.data_ptr(), into.data_ptr(), _bytes(tensor)
+        return self.gpu.named_allgather(name, detail, *where, _stream(tensor), ordered)
+
 
 def _stream(tensor: torch.Tensor) -> int:
     return torch.cuda.current_stream(tensor.device).cuda_stream

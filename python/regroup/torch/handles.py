@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from .. import _library as lib
+from ..errors import InvalidArgumentError
+from ..named import Result
 
 #: Operations that go on: their memory must stay, whatever the script does with the handle.
 _open: Dict[int, "Handle"] = {}
@@ -13,43 +15,105 @@ _open: Dict[int, "Handle"] = {}
 class Handle:
     """An operation that was started. It keeps the memory that the engine works on."""
 
-    __slots__ = ("_request", "_finish", "_result")
+    __slots__ = ("_request", "_finish", "_result", "_error")
 
     def __init__(self, request: Optional[int], finish: Callable[[], Any]):
         self._request, self._finish, self._result = request, finish, None
+        self._error: Optional[BaseException] = None
         if request is not None:
             _open[request] = self
+
+    def _test(self) -> bool:
+        return lib.test(self._request)
+
+    def _wait(self) -> None:
+        lib.wait(self._request)
 
     def _ended(self) -> None:
         _open.pop(self._request, None)
         self._request = None
 
     def poll(self) -> bool:
-        """Whether it has ended."""
+        """Whether it has ended. An error is raised by synchronize."""
         if self._request is not None:
             try:
-                ended = lib.test(self._request)
-            except Exception:
+                if self._test():
+                    self._ended()
+            except Exception as e:
                 self._ended()
-                raise
-            if ended:
-                self._ended()
+                self._error = e
         return self._request is None
 
     def synchronize(self) -> Any:
         """Waits for the end; returns the result."""
         if self._request is not None:
             try:
-                lib.wait(self._request)
+                self._wait()
             except KeyboardInterrupt:
                 raise  # it goes on
-            except BaseException:
+            except BaseException as e:
                 self._ended()
+                self._error = e
                 raise
             self._ended()
+        if self._error is not None:
+            raise self._error
         if self._finish is not None:
             self._result, self._finish = self._finish(), None
         return self._result
+
+
+class RowsHandle(Handle):
+    """An operation whose result has a length of its own: finish is called with it."""
+
+    __slots__ = ("_world", "_rows")
+
+    def __init__(self, request: int, world: int, finish: Callable[[Result], Any]):
+        super().__init__(request, lambda: finish(self._rows))
+        self._world = world
+        self._rows: Optional[Result] = None
+
+    def _test(self) -> bool:
+        found = lib.try_result(self._request, self._world)
+        if found is not None:
+            self._rows = Result(*found)
+        return found is not None
+
+    def _wait(self) -> None:
+        self._rows = Result(*lib.wait_result(self._request, self._world))
+
+
+class Handles(Handle):
+    """Several operations as one, whose results are a list."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: List[Handle], finish: Callable[[List[Any]], Any] = lambda r: r):
+        super().__init__(None, lambda: finish([p.synchronize() for p in parts]))
+        self._parts = parts
+
+    def poll(self) -> bool:
+        """Whether all have ended."""
+        return all([p.poll() for p in self._parts])
+
+    def synchronize(self) -> Any:
+        """Waits for the end of all; returns the results. If some fail the others are waited for all the same."""
+        error: Optional[BaseException] = None
+        for p in self._parts:
+            try:
+                p.synchronize()
+            except KeyboardInterrupt:
+                raise
+            except BaseException as e:
+                error = error or e
+        if error is not None:
+            raise error
+        return super().synchronize()
+
+
+def done(result: Any) -> Handle:
+    """An operation that has ended."""
+    return Handle(None, lambda: result)
 
 
 def forget() -> None:
@@ -57,11 +121,18 @@ def forget() -> None:
     _open.clear()
 
 
+def _check(handle: Any) -> None:
+    if not isinstance(handle, Handle):
+        raise InvalidArgumentError(f"a {type(handle).__name__} is no handle of an operation")
+
+
 def poll(handle: Handle) -> bool:
-    """Whether an operation has ended. Raises if it failed."""
+    """Whether an operation has ended: synchronize will return, or raise, at once."""
+    _check(handle)
     return handle.poll()
 
 
 def synchronize(handle: Handle) -> Any:
     """Waits for the end of an operation and returns its result. Raises WorkerLostError if a worker was lost."""
+    _check(handle)
     return handle.synchronize()

@@ -1,115 +1,129 @@
-"""Horovod's operations on tensors.
+"""Horovod's allreduce.
 
-The operations of all ranks must come in the same order, but for allreduce_async and allreduce_async_ with a name: those
-are paired up by their names, and small ones are packed together, as Horovod does with all. What is called ..._async
-returns a handle for poll and synchronize. Operations with an underscore at the end work in place.
+The ranks pair operations up by their names, so they may start them in any order and from any thread; those without a
+name have numbers, and are for the thread that has called init. An operation is carried out only if it is the same on all
+ranks: anything else is an error on all of them. What is called ..._async returns a handle for poll and synchronize.
+Operations with an underscore at the end work in place.
 """
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Optional, Tuple
 
 import torch
 
 from .. import _library as lib
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, UnsupportedError
 from . import tensors
+from .calls import Call, described, scales
 from .compression import Compression
 from .gpus import engine
 from .handles import Handle
-from .world import world
+from .process_sets import group_of
 
 Sum, Average, Product, Min, Max = lib.SUM, lib.AVERAGE, lib.PRODUCT, lib.MIN, lib.MAX
+#: Horovod's adaptive summation, which is not offered: every operation refuses it.
+Adasum = -1
 
 
-def _alone_group(process_set: Any) -> None:
-    if getattr(process_set, "process_set_id", 0 if process_set is None else None) not in (0, None):
-        raise InvalidArgumentError("process sets are not supported: only all ranks together")
-
-
-def _reduction(op: Optional[int], average: Optional[bool]) -> int:
+def reduction(op: Optional[int], average: Optional[bool] = None) -> int:
+    """The reduction that op or its older spelling mean."""
     if average is not None:
         if op is not None:
             raise InvalidArgumentError("op and average say the same: give one of them")
         return Average if average else Sum
     if op is None:
         return Average
+    if op == Adasum:
+        raise UnsupportedError("Adasum is not offered: use Average")
     if op not in (Sum, Average, Product, Min, Max):
         raise InvalidArgumentError(f"reduction {op!r} is none of Sum, Average, Product, Min, Max")
     return op
 
 
-def _differentiable(tensor: torch.Tensor) -> bool:
-    tensors.check(tensor)
-    return torch.is_grad_enabled() and tensor.requires_grad
+def differentiable(*all_tensors: Any) -> bool:
+    """Whether gradients are wanted of an operation on these."""
+    return torch.is_grad_enabled() and any(
+        isinstance(t, torch.Tensor) and t.requires_grad for t in all_tensors
+    )
 
 
-def _scaled(tensor: torch.Tensor, factor: float) -> None:
-    if factor != 1.0:
-        if not tensor.dtype.is_floating_point:
-            raise InvalidArgumentError(f"{tensor.dtype} cannot be scaled by {factor}")
+def scale_(tensor: torch.Tensor, factor: float) -> None:
+    """Multiplies in place: short floats as float32, integers as float64, and truncated."""
+    if factor == 1.0:
+        return
+    if tensor.dtype is torch.bool:
+        raise InvalidArgumentError("booleans cannot be scaled")
+    if tensor.dtype in (torch.float16, torch.bfloat16):
+        tensor.copy_(tensor.float().mul_(factor))
+    elif tensor.dtype.is_floating_point or tensor.is_complex():
         tensor.mul_(factor)
+    else:
+        tensor.copy_(tensor.double().mul_(factor))
 
 
-def _reduce(
+def start_allreduce(
+    call: Call,
     tensor: torch.Tensor,
     inplace: bool,
     op: int,
     compression: Any = Compression.none,
     pre: float = 1.0,
     post: float = 1.0,
-    start: bool = False,
-    name: Optional[str] = None,
+    detail: str = "",
+    ordered: bool = False,
 ) -> Handle:
-    """Carries an allreduce out, or starts it. What is carried out by this thread costs no hand-over to another one."""
-    tensors.check(tensor)
-    made = world.communicator
-    packed, ctx = tensor, None
-    native = tensor.dtype is torch.float32 and compression.wire is not None
-    if not native:
-        packed, ctx = compression.compress(tensor)
-    pairs = torch.view_as_real(packed) if packed.is_complex() else packed
-    # The engine for GPUs pairs nothing up by names.
-    near = None if start and name is not None else engine(made, tensor)
-    within = pairs.is_contiguous() if near is not None else tensors.reachable(pairs)
-    own = inplace and pairs.data_ptr() == tensor.data_ptr() and within
-    if own:
-        work = pairs
-    else:
-        work = tensors.staged(pairs) if near is None else tensors.copied(pairs)
-    reduction, kind = tensors.boolean(work, op), tensors.kind(work)
-    _scaled(work, pre)
-    request = None
-    if made is not None and work.numel() > 0:
-        if near is not None:
-            wire = compression.wire if native else 0
-            request = near.allreduce(work, reduction, wire, start=start)
-        elif start and name is not None:
-            request = made.allreduce_named(
-                name,
-                work.data_ptr(),
-                work.numel(),
-                kind,
-                reduction,
-                compression.wire if native else 0,
-            )
-        elif native:
-            request = made.allreduce_as(
-                compression.wire, work.data_ptr(), work.numel(), reduction, start=start
-            )
+    """Starts an allreduce. ordered: for a tensor on a GPU it ends when what is queued there next waits for it."""
+    given = tensor
+    with call:
+        tensors.check(tensor)
+        tensor = tensor.detach()
+        packed, ctx = tensor, None
+        native = tensor.dtype is torch.float32 and compression.wire is not None
+        if not native:
+            packed, ctx = compression.compress(tensor)
+        pairs = torch.view_as_real(packed) if packed.is_complex() else packed
+        near = engine(call.made, tensor)
+        within = pairs.is_contiguous() if near is not None else tensors.reachable(pairs)
+        own = inplace and pairs.data_ptr() == tensor.data_ptr() and within
+        if own:
+            work = pairs
         else:
-            request = made.allreduce(work.data_ptr(), work.numel(), kind, reduction, start=start)
+            work = tensors.staged(pairs) if near is None else tensors.copied(pairs)
+        kind, how = tensors.kind(work), tensors.boolean(work, op)
+        if packed.is_complex() and op not in (Sum, Average):
+            raise InvalidArgumentError("complex numbers can be added and averaged only")
+        scale_(work, pre)
+        wire = compression.wire if native else 0
+        # Divided here, because the engine multiplies with the reciprocal, which may round otherwise. Narrower floats are
+        # averaged by the engine, in float32.
+        divide = how == Average and work.dtype in (torch.float32, torch.float64) and not wire
+        says = detail or described(tensor, *scales(pre, post))
+        if divide:
+            how, says = Sum, says + " averaged"
+    request = None
+    if call.made is not None:
+        if near is not None:
+            request = near.named_allreduce(call.name, says, work, how, wire, ordered)
+        else:
+            address, count = work.data_ptr(), work.numel()
+            request = call.made.named.allreduce(call.name, says, address, count, kind, how, wire)
 
     def finish() -> torch.Tensor:
-        _scaled(work, post)
+        if divide:
+            work.div_(call.group.size)
+        scale_(work, post)
         if own:
-            return tensor
+            return given
         result = work.to(tensor.device)
         if packed.is_complex():
             result = torch.view_as_complex(result)
         if not native:
             result = compression.decompress(result, ctx)
-        return tensor.copy_(result) if inplace else result
+        if inplace:
+            tensor.copy_(result)
+            return given
+        return result
 
     return Handle(request, finish)
 
@@ -123,18 +137,12 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: Any = None,
 ) -> Handle:
-    """Starts allreduce. With a name, the ranks may start several in any order: they are paired up by their names."""
-    _alone_group(process_set)
-    return _reduce(
-        tensor,
-        False,
-        _reduction(op, average),
-        Compression.none,
-        prescale_factor,
-        postscale_factor,
-        start=True,
-        name=name,
-    )
+    """Starts allreduce."""
+    call = Call("allreduce", name, process_set)
+    with call:
+        how = reduction(op, average)
+    factors = prescale_factor, postscale_factor
+    return start_allreduce(call, tensor, False, how, Compression.none, *factors)
 
 
 def allreduce_async_(
@@ -147,28 +155,66 @@ def allreduce_async_(
     process_set: Any = None,
 ) -> Handle:
     """Starts allreduce_."""
-    _alone_group(process_set)
-    return _reduce(
-        tensor,
-        True,
-        _reduction(op, average),
-        Compression.none,
-        prescale_factor,
-        postscale_factor,
-        start=True,
-        name=name,
-    )
+    call = Call("allreduce", name, process_set)
+    with call:
+        how = reduction(op, average)
+    factors = prescale_factor, postscale_factor
+    return start_allreduce(call, tensor, True, how, Compression.none, *factors)
 
 
 class _Allreduce(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, op, compression, pre, post):
-        ctx.how = op, compression, pre, post
-        return _reduce(tensor, False, op, compression, pre, post).synchronize()
+    def forward(ctx, tensor, call, op, compression, pre, post, process_set):
+        ctx.how = call.name, op, compression, pre, post, process_set
+        handle = start_allreduce(call, tensor, False, op, compression, pre, post, ordered=True)
+        result = handle.synchronize()
+        if op in (Product, Min, Max):
+            ctx.save_for_backward(tensor, result)
+        return result
 
     @staticmethod
     def backward(ctx, gradient):
-        return _reduce(gradient, False, *ctx.how).synchronize(), None, None, None, None
+        name, op, compression, pre, post, process_set = ctx.how
+        if op in (Sum, Average):
+            call = Call("allreduce", None, process_set, name + ".grad")
+            handle = start_allreduce(
+                call, gradient, False, op, compression, pre, post, ordered=True
+            )
+            return (handle.synchronize(),) + (None,) * 6
+        result = chosen_gradient(gradient, *ctx.saved_tensors, op, pre, post, name, process_set)
+        return (result,) + (None,) * 6
+
+
+def chosen_gradient(
+    gradient: torch.Tensor,
+    tensor: torch.Tensor,
+    result: torch.Tensor,
+    op: int,
+    pre: float,
+    post: float,
+    name: str,
+    process_set: Any,
+) -> torch.Tensor:
+    """The gradient of an allreduce that multiplies, or takes the least or greatest."""
+
+    def reduced(what: torch.Tensor, part: str) -> torch.Tensor:
+        call = Call("allreduce", None, process_set, f"{name}.grad.{part}")
+        return start_allreduce(call, what, False, Sum, ordered=True).synchronize()
+
+    total = reduced(gradient, "sum") * (pre * post)
+    if op in (Min, Max):
+        scaled = tensor.clone()
+        scale_(scaled, pre)
+        scale_(scaled, post)
+        mine = (scaled == result).to(gradient.dtype)  # those that are equal share the gradient
+        return total * mine / reduced(mine, "equal")
+    # The product of the others: dividing by this rank's element would not do where it is zero.
+    group = group_of(process_set)
+    own = torch.zeros((group.size,) + tuple(tensor.shape), dtype=tensor.dtype, device=tensor.device)
+    own[group.rank] = tensor
+    everybody = reduced(own, "factors") * pre
+    others = torch.cat([everybody[: group.rank], everybody[group.rank + 1 :]]).prod(0)
+    return total * others
 
 
 def allreduce(
@@ -181,12 +227,16 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: Any = None,
 ) -> torch.Tensor:
-    """Combines the ranks' tensors, by default to their average. The result has a gradient."""
-    _alone_group(process_set)
-    how = _reduction(op, average), compression, prescale_factor, postscale_factor
-    if _differentiable(tensor):
-        return _Allreduce.apply(tensor, *how)
-    return _reduce(tensor, False, *how).synchronize()
+    """Combines the ranks' tensors: by default their average. The result has a gradient."""
+    call = Call("allreduce", name, process_set)
+    with call:
+        tensors.check(tensor)
+        how = reduction(op, average)
+    rest: Tuple[Any, ...] = (how, compression, prescale_factor, postscale_factor)
+    if differentiable(tensor):
+        return _Allreduce.apply(tensor, call, *rest, process_set)
+    handle = start_allreduce(call, tensor, False, *rest, ordered=True)
+    return handle.synchronize()
 
 
 def allreduce_(
@@ -199,6 +249,9 @@ def allreduce_(
     process_set: Any = None,
 ) -> torch.Tensor:
     """Combines the ranks' tensors in place."""
-    _alone_group(process_set)
-    how = _reduction(op, average), Compression.none, prescale_factor, postscale_factor
-    return _reduce(tensor, True, *how).synchronize()
+    call = Call("allreduce", name, process_set)
+    with call:
+        how = reduction(op, average)
+    factors = prescale_factor, postscale_factor
+    handle = start_allreduce(call, tensor, True, how, Compression.none, *factors, ordered=True)
+    return handle.synchronize()

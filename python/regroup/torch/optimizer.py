@@ -8,10 +8,11 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import torch
 
-from ..errors import InvalidArgumentError, RegroupError
+from ..errors import InvalidArgumentError, RegroupError, UnsupportedError
 from .buckets import Reducer
 from .compression import Compression
-from .operations import Average, Sum, _alone_group
+from .operations import Adasum, Average, Sum
+from .process_sets import ProcessSet, group_of
 from .world import world
 
 
@@ -26,8 +27,10 @@ class _DistributedOptimizer:
         op: int,
         predivide: float,
         densify: bool,
+        process_set: Any,
     ) -> None:
-        self._rg_names = {id(p): name for name, p in names}
+        self._parameter_names = {p: name for name, p in names}  # Horovod's name for it
+        self._rg_process_set, self._rg_size = process_set, 1
         self._rg_compression, self._rg_op, self._rg_predivide = compression, op, predivide
         self._rg_passes, self._rg_densify = passes, densify
         self._rg_parameters = [
@@ -53,7 +56,6 @@ class _DistributedOptimizer:
 
     def _rg_current(self) -> Optional[Reducer]:
         """The reducer for this generation; None in a world of one."""
-        made = world.communicator
         if self._rg_entry != world.entries:
             # What an earlier generation has left is void, on all ranks.
             if self._rg_reducer is not None:
@@ -61,21 +63,22 @@ class _DistributedOptimizer:
             self._rg_reducer = None
             self._rg_entry = world.entries
             self._rg_delay = [self._rg_passes] * len(self._rg_parameters)
-            if made is not None and made.world > 1:
+            chosen = self._rg_process_set
+            if isinstance(chosen, ProcessSet) and not chosen.included():
+                return None  # it is an optimizer of this rank alone
+            group = group_of(chosen)
+            self._rg_size = group.size
+            if group.made is not None and group.size > 1:
                 op = Sum if self._rg_predivide != 1.0 else self._rg_op
-                self._rg_reducer = Reducer(self._rg_parameters, made, op, self._rg_compression)
+                number = group.made.named.number("DistributedOptimizer")
+                how = op, self._rg_compression, chosen
+                self._rg_reducer = Reducer(number, self._rg_parameters, group.made, *how)
         return self._rg_reducer
 
     def _rg_gradient(self, i: int) -> Optional[torch.Tensor]:
         gradient = self._rg_parameters[i].grad
-        if gradient is not None and gradient.is_sparse:
-            if not self._rg_densify:
-                name = self._rg_names.get(id(self._rg_parameters[i]), f"parameter {i}")
-                raise InvalidArgumentError(
-                    f"the gradient of {name} is sparse: DistributedOptimizer(..., sparse_as_dense=True)"
-                )
-            gradient = gradient.to_dense()
-            self._rg_parameters[i].grad = gradient
+        if gradient is not None and gradient.is_sparse and self._rg_densify:
+            return gradient.to_dense()
         return gradient
 
     def _rg_ready(self, i: int) -> None:
@@ -99,7 +102,7 @@ class _DistributedOptimizer:
         return factor
 
     def _rg_after(self) -> float:
-        return self._rg_predivide / world.place.size if self._rg_predivide != 1.0 else 1.0
+        return self._rg_predivide / self._rg_size if self._rg_predivide != 1.0 else 1.0
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes how many backward passes make a step."""
@@ -134,7 +137,8 @@ class _DistributedOptimizer:
         if self._rg_synchronize:
             if self._rg_synchronized:
                 warnings.warn(
-                    "step() synchronizes a second time: use skip_synchronize() after synchronize()"
+                    "optimizer.step() called without optimizer.skip_synchronize() after optimizer.synchronize(): "
+                    "it synchronizes a second time"
                 )
             self.synchronize()
         self._rg_synchronized = False
@@ -168,9 +172,15 @@ def DistributedOptimizer(
     """Returns an optimizer of the same class that combines the gradients of all ranks before each step.
 
     It shares parameter groups and state with the one that is given. Reductions begin during the backward pass.
-    ``num_groups`` and ``groups`` are accepted for Horovod's sake: gradients travel in buckets anyway.
+    ``num_groups`` and ``groups`` are accepted for Horovod's sake: gradients travel in buckets anyway. With
+    ``process_set`` the gradients are those of some ranks; on the others it is an optimizer of that rank alone.
     """
-    _alone_group(process_set)
+    if process_set is not None and not isinstance(process_set, ProcessSet):
+        raise InvalidArgumentError(
+            f"process_set is a {type(process_set).__name__}, not a ProcessSet"
+        )
+    if op == Adasum:
+        raise UnsupportedError("Adasum is not offered: use Average")
     if op not in (Average, Sum):
         raise InvalidArgumentError("gradients are averaged or added: op=Average or op=Sum")
     if gradient_predivide_factor != 1.0 and op != Average:
@@ -195,6 +205,7 @@ def DistributedOptimizer(
         op,
         gradient_predivide_factor,
         sparse_as_dense,
+        process_set,
     )
     return wrapped
 

@@ -1,9 +1,16 @@
 """Training that survives the loss and the arrival of workers, in Horovod's words."""
 
-from ...errors import HorovodInternalError, HostsUpdatedInterrupt, JobStoppedInterrupt
+from ...errors import HorovodInternalError, HostsUpdatedInterrupt, JobStoppedInterrupt, WorkerExit
 from .running import run
 from .sampler import ElasticSampler
-from .state import ObjectState, State, TorchState
+from .state import (
+    ObjectState,
+    State,
+    StateHandler,
+    TorchState,
+    get_handler_registry,
+    set_handler_registry,
+)
 
 __all__ = [
     "ElasticSampler",
@@ -12,6 +19,10 @@ __all__ = [
     "JobStoppedInterrupt",
     "ObjectState",
     "State",
+    "StateHandler",
     "TorchState",
+    "WorkerExit",
+    "get_handler_registry",
     "run",
+    "set_handler_registry",
 ]

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 
 from ...errors import RegroupError
 from ...training import Training
+from .keepers import (
+    DictStateHandler,
+    ModelStateHandler,
+    OptimizerStateHandler,
+    SamplerStateHandler,
+    StateHandler,
+)
 
 
 class Slot:
@@ -62,6 +69,10 @@ class ModelHandler:
                     if id(tensor) not in seen:
                         seen.add(id(tensor))
                         yield f"{prefix}.{key}" if prefix else key, table, key
+
+    def addresses(self) -> Set[int]:
+        """Where its tensors are."""
+        return {table[key].data_ptr() for _, table, key in self._tensors()}
 
     def register(self, training: Training) -> None:
         """Registers all tensors."""
@@ -221,21 +232,19 @@ class DictHandler:
         self.value.load_state_dict(kept)
 
 
-#: Which class keeps what. Whatever else has a state_dict (schedulers, gradient scalers) is kept by it.
-REGISTRY: List[Tuple[type, Callable[[Any, str], Any]]] = [
-    (torch.nn.Module, ModelHandler),
-    (torch.optim.Optimizer, OptimizerHandler),
-]
+#: What keeps a part within elastic.run, by what keeps it outside. A handler of one's own keeps it itself.
+_WITHIN: Dict[type, Callable[[Any, str], Any]] = {
+    ModelStateHandler: ModelHandler,
+    OptimizerStateHandler: OptimizerHandler,
+    SamplerStateHandler: DictHandler,
+    DictStateHandler: DictHandler,
+}
 
 
-def handler_for(value: Any, name: str) -> Optional[Any]:
-    """A handler for a value; None if it is an ordinary object."""
-    for kind, make in REGISTRY:
-        if isinstance(value, kind):
-            return make(value, name)
-    if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
-        return DictHandler(value, name)
-    return None
+def handler_for(keeper: StateHandler, name: str) -> Optional[Any]:
+    """What keeps a part within elastic.run; None if its own handler does."""
+    make = _WITHIN.get(type(keeper))
+    return None if make is None else make(keeper.value, name)
 
 
 def unlike(name: str, old: Any, new: Any) -> RegroupError:

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import signal
 import threading
-import traceback
 from typing import Any, Callable, Iterator, Optional
 
 from ... import _library as lib
@@ -20,7 +19,7 @@ from ...errors import (
 )
 from ...training import Training
 from .. import handles
-from ..world import world
+from ..world import describe, world
 from .state import State
 
 
@@ -80,13 +79,15 @@ class _Run:
     def __init__(self, func: Callable, state: State, args: tuple, kwargs: dict):
         self._func, self._state, self._args, self._kwargs = func, state, args, kwargs
         self._interrupt: Optional[Exception] = None  # that ended the last generation
-        samplers = state._samplers()
-        world.sampler = samplers[0] if samplers else None
-        self._training = Training(
-            samples=len(samplers[0].dataset) if samplers else 0,
-            seed=samplers[0].seed if samplers else 0,
-            log=world.mode == places.ELASTIC,
-        )
+        self._here = False  # the state was in a generation before
+        self._elastic = world.mode == places.ELASTIC
+        if self._elastic and (world.job is None or world.prologue is None):
+            raise RegroupError(
+                "elastic.run trains once in a process of a job with --recovery in-process: a worker that comes in later "
+                "could not be told which of several trainings the others are in; put both into one function, with what "
+                "tells them apart in the state"
+            )
+        self._training = world.job if self._elastic else Training(log=False)
 
     def run(self) -> Any:
         """Trains to the end."""
@@ -94,45 +95,78 @@ class _Run:
             return self._run()
 
     def _run(self) -> Any:
-        training = self._training
-        result = None
-        lost = False
+        finished = False
         try:
-            self._state._register(training)
-            self._state.save()
-            training.start()
-            first = world.mode == places.ALONE
-            while True:
-                session = training.next()
-                if session is None:
-                    if self._interrupt is not None and world.mode == places.ALONE:
-                        raise self._interrupt  # there is nobody to regroup with
-                    return result
-                world.enter(session)
-                world.training, world.consumed = training, False
-                how, why, result = self._train(lost, reset=not first)
-                first, lost = False, how == lib.PEER_LOST
+            self._begin()
+            lost = False
+            while self._next():
+                how, why, result = self._train(lost)
+                lost = how == lib.PEER_LOST
                 self._leave(how, why)
+            finished = True
+            return result
         finally:
-            world.training, world.sampler = None, None
-            world.leave()
-            training.close()
-            world.end()
-            handles.forget()
+            self._end(finished)
+
+    def _begin(self) -> None:
+        """Registers the state, and gives it to the engine."""
+        training, state = self._training, self._state
+        samplers = state._samplers()
+        world.sampler = samplers[0] if samplers else None
+        if world.sampler is not None:
+            training.data(len(world.sampler.dataset), world.sampler.seed)
+        if world.prologue is not None:
+            world.prologue.check(state)
+        state._register(training)
+        if not self._elastic:
+            training.start()
+            return
+        world.prologue = None
+        handles.forget()
+        training.leave(lib.OK)
+
+    def _next(self) -> bool:
+        """Waits for the next generation; False if the training is complete."""
+        if self._elastic:
+            return world.go_on()
+        session = self._training.next()
+        if session is None:
+            if self._interrupt is not None:
+                raise self._interrupt  # there is nobody to regroup with
+            return False
+        world.enter(session)
+        return True
 
     def _leave(self, how: int, why: str) -> None:
+        """Ends this worker's part in a generation. After the last one its ranks can still talk."""
         world.training = None
-        world.leave()
-        self._training.leave(how, why)
+        if how != lib.OK:
+            world.leave()
         handles.forget()
+        world.stage = None
+        self._training.leave(how, why)
 
-    def _train(self, lost: bool, reset: bool) -> Any:
+    def _end(self, finished: bool) -> None:
+        world.training, world.sampler = None, None
+        handles.forget()
+        if self._elastic and finished:
+            return  # until the process ends
+        world.leave()
+        world.stage = None
+        self._training.close()
+        if self._elastic:
+            world.job = world.prologue = None
+        world.end()
+
+    def _train(self, lost: bool) -> Any:
         """Calls the function in a new generation; returns how it ended."""
         self._interrupt = None
+        world.training, world.consumed = self._training, False
         try:
             world.survey()
-            self._state._enter(self._training, lost)
-            if reset:
+            self._state._enter(self._training, lost, self._here)
+            self._here = True
+            if self._elastic and (world.place.generation > 1 or world.step > 0):  # 0: the begin of all
                 self._state.on_reset()
             return lib.OK, "", self._func(self._state, *self._args, **self._kwargs)
         except JobStoppedInterrupt:
@@ -146,7 +180,7 @@ class _Run:
             if over and not isinstance(e, StuckError):  # who is stuck must be started again
                 self._interrupt = e
                 return lib.PEER_LOST, str(e), None
-            self._leave(lib.FAILED, "".join(traceback.format_exception_only(type(e), e)).strip())
+            self._leave(lib.FAILED, describe(e))
             raise
         except BaseException as e:
             self._leave(lib.FAILED, repr(e))

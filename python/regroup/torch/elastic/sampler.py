@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Set
 
 import torch
 import torch.utils.data
 
-from ... import _library as lib
-from ...errors import InvalidArgumentError
+from ...errors import DivergedError, InvalidArgumentError
 from ..world import world
+from .places import Places
 
 #: Places of an order that are computed at a time.
 _PIECE = 1 << 16
 
 
 class ElasticSampler(torch.utils.data.Sampler):
-    """Deals the samples of a data set to the ranks, and goes on where the last recorded step ended.
+    """Deals the samples of a data set to the ranks, and what is left of the epoch again when the world has changed.
 
-    The order of an epoch is a permutation that depends on ``seed`` and the epoch alone; it is computed, not stored.
-    Rank r takes places r, r + size, r + 2 * size and so on of what is left, so the steps together consume it from front
-    to back. Nothing is padded: at the end of an epoch the ranks' last batches may differ in length, and
+    The order of an epoch is a permutation that depends on ``seed`` and the epoch alone; it is computed, not stored. A
+    pass begins with an epoch, a generation, and a restore: rank r takes places r, r + size, r + 2 * size and so on of what
+    is left then. Nothing is padded: at the end of an epoch the ranks' last batches may differ in length, and
     DistributedOptimizer weights gradients by it. Only where some ranks would have no last batch at all they get one
     sample, which counts for nothing (weight 0) and keeps all ranks at the same number of steps.
 
-    Call ``record_batch`` once for each step, on all ranks, after the step; ``set_epoch`` at the end of an epoch. Without
-    the latter the next iteration after a finished epoch begins the next one.
+    ``record_batch`` says that this rank has trained on its next samples. What all ranks have said is put together at each
+    commit, however unequal it is. ``set_epoch`` begins another epoch, at the end of one; with the epoch that the sampler is
+    in it keeps its place, so it does no harm at the begin of one that is resumed. Iterating again goes on behind what was
+    recorded; in an epoch that this rank is through with it gives the pass once more, for nothing. A sampler that comes back
+    to the end of an epoch has nothing to give until ``set_epoch``.
 
-    ``batch_size`` is that of one rank. It is learnt from ``record_batch``, and only matters before that: in an epoch of
+    ``batch_size`` is that of one rank. It is learnt from what is recorded, and only matters before that: in an epoch of
     a single step.
     """
 
@@ -36,108 +39,239 @@ class ElasticSampler(torch.utils.data.Sampler):
     ):
         self.dataset, self.shuffle, self.seed = dataset, shuffle, seed
         self.epoch = 0
-        self.processed_num = 0
         self._batch = batch_size
         self._samples = len(dataset)
+        self._done = Places(self._samples)  # of the epoch, at the begin of the pass
         self.reset()
 
     def reset(self) -> None:
-        """Deals what is left of the epoch among the ranks that there are now."""
+        """Begins a pass: deals what is left of the epoch among the ranks that there are now."""
+        if getattr(self, "_recorded", 0) or getattr(self, "_ahead", None):
+            self._done = self._known()
         self.rank, self.num_replicas = world.place.rank, world.place.size
-        if world.place.generation == 0:  # not yet known: the sampler is reset when it is
-            self.rank, self.num_replicas = 0, 1
-        self._begin = self.processed_num
-        left = self._samples - self._begin
-        whole, more = divmod(left, self.num_replicas)
-        self._own = whole + (self.rank < more)
-        # The ranks that have a sample less get one for company if the others would otherwise make a step more.
-        alone = more > 0 and self.rank >= more
-        self._company = alone and (self._batch is None or whole % self._batch == 0)
-        self.num_samples = self._own + self._company
+        self._left = self._done.left()
+        more = self._left % self.num_replicas
+        self._own = self._share_of(self.rank)
+        self._short = self.rank >= more > 0  # it has a sample less than others
+        self._recorded = 0  # of this rank's share, from its begin
+        self._asked = 0  # the same, had it a share as large as the largest
+        self._ahead: Set[int] = set()  # beyond that
+        self._from = 0  # where in it the iteration began
+        self._others: Optional[List[dict]] = None  # what all ranks have said
+
+    @property
+    def _company(self) -> bool:
+        """Whether this rank gets a sample for company, because the others would otherwise make a step more."""
+        return self._short and (self._batch is None or self._own % self._batch == 0)
+
+    @property
+    def num_samples(self) -> int:
+        """How many samples this rank gets in the pass."""
+        return self._own + self._company
+
+    # What was trained on.
+
+    @property
+    def processed_num(self) -> int:
+        """Samples of the epoch that were trained on: what all ranks have said at the last commit and, beyond that, as many
+        on each rank as on this one."""
+        return self._known().count()
+
+    @property
+    def processed_indices(self) -> Set[int]:
+        """The same, as indices of the data set. It is computed when it is asked for."""
+        known = self._known()
+        whole = self._indices(0, known.whole).tolist()
+        return {*whole, *(i for p in known.more for i in self._indices(p, 1).tolist())}
+
+    def _known(self) -> Places:
+        """The places of the epoch that were trained on, as far as this rank knows."""
+        if self._others is not None:
+            more = self._asked - self._others[self.rank]["asked"]
+            said = [{**s, "recorded": min(s["recorded"] + more, self._share_of(r))} for r, s in enumerate(self._others)]
+            said[self.rank] = self.says()
+            return self._united(said)
+        says = self.says()
+        alike = self._done.dealt(range(min(self._asked * self.num_replicas, self._left)))
+        return alike.dealt_more(self._done, (k * self.num_replicas + self.rank for k in says["ahead"]))
+
+    def _share_of(self, rank: int) -> int:
+        whole, more = divmod(self._left, self.num_replicas)
+        return whole + (rank < more)
+
+    def says(self) -> dict:
+        """What this rank has to say of the pass, for unite."""
+        return {
+            "epoch": self.epoch,
+            "batch": self._batch or 0,
+            "asked": self._asked,
+            "recorded": self._recorded,
+            "ahead": sorted(self._ahead),
+        }
+
+    def _united(self, said: List[dict]) -> Places:
+        """The places that the ranks of this pass have trained on."""
+        size = self.num_replicas
+        least = min(min(s["recorded"], self._left // size) for s in said)
+        known = self._done.dealt(range(min(least * size, self._left)))
+        beyond = (
+            k * size + r
+            for r, s in enumerate(said)
+            for ks in (range(least, s["recorded"]), s["ahead"])
+            for k in ks
+        )
+        return known.dealt_more(self._done, (j for j in beyond if j < self._left))
+
+    def unite(self, said: List[dict]) -> None:
+        """Takes what all ranks have said, in their order. They are in the same pass."""
+        for rank, s in enumerate(said):
+            if s["epoch"] != self.epoch:
+                raise DivergedError(
+                    f"rank {rank} is in epoch {s['epoch']} of its sampler and this one in {self.epoch}: set_epoch is for "
+                    "all ranks, between the same two commits"
+                )
+        self._learn(max(s["batch"] for s in said))
+        self._others = list(said) if len(said) == self.num_replicas else None
+
+    # What is left.
 
     @property
     def total_size(self) -> int:
-        """Samples that are left of the epoch, over all ranks."""
-        return self._samples - self._begin
+        """Samples that were left of the epoch at the begin of the pass, over all ranks."""
+        return self._left
 
     @property
     def remaining_indices(self) -> List[int]:
-        """What is left of the epoch, in order. It is computed when it is asked for."""
-        return self._indices(self.processed_num, self._samples - self.processed_num).tolist()
+        """What was left of the epoch at the begin of the pass, in order. It is computed when it is asked for."""
+        return list(self._chosen(range(self._left)))
+
+    @property
+    def indices(self) -> List[int]:
+        """This rank's share of the pass."""
+        return list(self._deal(0))
+
+    def get_indices(self, batch_idx: int, batch_size: int) -> List[int]:
+        """The indices of a batch of this rank, counted from where the iteration began; fewer at the end of the share."""
+        self._learn(batch_size)
+        lo = min(self._from + batch_idx * batch_size, self._own)
+        return list(self._chosen(self._share(lo, min(lo + batch_size, self._own))))
+
+    def _share(self, lo: int, hi: int) -> range:
+        """Samples lo to hi of this rank's share, as numbers among those that were left."""
+        return range(self.rank + lo * self.num_replicas, self.rank + hi * self.num_replicas, self.num_replicas)
 
     def _indices(self, position: int, count: int) -> torch.Tensor:
         if not self.shuffle:
             return torch.arange(position, position + count)
         out = torch.empty(count, dtype=torch.int64)
-        lib.permutation(self._samples, self.seed, self.epoch, position, out.data_ptr(), count)
+        if count:
+            _permutation(self._samples, self.seed, self.epoch, position, out)
         return out
 
-    def __iter__(self) -> Iterator[int]:
-        if self.processed_num >= self._samples > 0:
-            self.set_epoch(self.epoch + 1)
-        self.reset()
-        return self._deal(self._begin, self.rank, self.num_replicas, self._company)
+    def _chosen(self, numbers: range) -> Iterator[int]:
+        """The indices of samples that were left at the begin of the pass, by their numbers."""
+        step = max(1, _PIECE // max(1, numbers.step))
+        for i in range(0, len(numbers), step):
+            piece = numbers[i : i + step]
+            for places in self._done.places(piece):
+                yield from self._indices(places.start, places[-1] - places.start + 1)[:: places.step].tolist()
 
-    def _deal(self, begin: int, rank: int, size: int, company: bool) -> Iterator[int]:
-        piece = max(1, _PIECE // size) * size
-        for position in range(begin, self._samples, piece):
-            count = min(piece, self._samples - position)
-            yield from self._indices(position, count)[rank::size].tolist()
-        if company:
-            yield int(self._indices(self._samples - 1, 1))
+    def _deal(self, begin: int) -> Iterator[int]:
+        yield from self._chosen(self._share(begin, self._own))
+        if self._company:
+            yield from self._chosen(range(self._left - 1, self._left))
+
+    def __iter__(self) -> Iterator[int]:
+        if (self.rank, self.num_replicas) != (world.place.rank, world.place.size):
+            self.reset()
+        self._from = self._recorded if self._recorded < self._own else 0
+        return self._deal(self._from)
 
     def __len__(self) -> int:
         return self.num_samples
 
-    def _step(self, batch_size: Optional[int]) -> Dict[str, int]:
-        """The step that comes next: how many samples all ranks take, and how many of them this one."""
-        done = (self.processed_num - self._begin) // self.num_replicas  # of this rank
-        left = self._samples - self.processed_num
-        if batch_size is None or self.num_samples - done > batch_size:
-            total = left if batch_size is None else batch_size * self.num_replicas
-            return {"total": total, "own": batch_size or 0, "last": 0}
-        return {"total": left, "own": self._own - done, "last": 1}
+    # Steps.
 
     def weight(self) -> float:
         """What this rank's mean gradient is worth in the step that comes next: 1, but in the last one of an epoch."""
-        if self._batch is None or self.processed_num >= self._samples:
+        if self._batch is None or self._asked * self.num_replicas >= self._left:
             return 1.0
-        step = self._step(self._batch)
-        return step["own"] * self.num_replicas / step["total"] if step["last"] else 1.0
+        if self.num_samples - self._recorded > self._batch:
+            return 1.0
+        own, total = self._own - self._recorded, self._left - self._recorded * self.num_replicas
+        return own * self.num_replicas / total
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Says that all ranks have made a step with batches of batch_size samples, the last of an epoch maybe fewer.
-
-        Under Regroup this is a small collective operation: it adds what was consumed to the account.
-        """
+        """Says that this rank has trained on its next batch_size samples, the last of an epoch maybe fewer. As in Horovod it
+        is the number of calls that counts, and not batch_idx."""
         if batch_size < 1:
             raise InvalidArgumentError(f"a batch of {batch_size} samples")
-        if self.processed_num >= self._samples:
-            return
-        self._batch = max(self._batch or 0, batch_size)
-        step = self._step(batch_size)
-        total = step["total"]
+        self._learn(batch_size)
+        self._asked = min(self._asked + batch_size, self._share_of(0))
+        lo = self._recorded
+        self._record(range(lo, min(lo + batch_size, self._own)))
+
+    def record_indices(self, indices: Iterable[int]) -> None:
+        """Says that this rank has trained on these samples. Those that are none of its share, or were recorded, are passed
+        over: a sample counts once."""
+        indices = list(indices)
+        self._learn(len(indices))
+        mine = {index: k for k, index in enumerate(self._chosen(self._share(0, self._own)))}
+        self._record(sorted({mine[int(i)] for i in indices if int(i) in mine}))
+
+    def _learn(self, batch_size: int) -> None:
+        self._batch = max(self._batch or 0, batch_size) or None
+
+    def _record(self, own: Iterable[int]) -> None:
+        """Takes note of samples of this rank's share, by their numbers in it."""
+        fresh = [k for k in own if k >= self._recorded and k not in self._ahead]
         if world.training is not None and world.sampler is self:
-            mine = self._indices(self.processed_num, total)[self.rank :: self.num_replicas]
-            world.training.consume(total, mine.tolist())
-            world.consumed = True
-        self.processed_num += total
+            chosen = [i for run in _runs(fresh) for i in self._chosen(self._share(run.start, run.stop))]
+            memory = torch.tensor(chosen, dtype=torch.int64)
+            world.training.record(self.epoch, memory.data_ptr(), len(chosen))
+        self._ahead.update(fresh)
+        while self._recorded in self._ahead:
+            self._ahead.remove(self._recorded)
+            self._recorded += 1
+        self._asked = max(self._asked, self._recorded)
 
     def set_epoch(self, epoch: int) -> None:
         """Goes to the begin of another epoch. In the one that it is in already it stays where it is."""
         if epoch == self.epoch:
             return
-        if world.training is not None and world.sampler is self:
-            if 0 < self.processed_num < self._samples:
-                world.training.skip()
-        self.epoch, self.processed_num = epoch, 0
+        self._go(epoch, Places(self._samples))
+
+    def _go(self, epoch: int, done: Places) -> None:
+        self.epoch, self._done, self._recorded, self._ahead = epoch, done, 0, set()
         self.reset()
 
-    def state_dict(self) -> Dict[str, int]:
+    def state_dict(self) -> Dict[str, Any]:
         """The place in the data."""
-        return {"epoch": self.epoch, "processed_num": self.processed_num}
+        known = self._known()
+        state: Dict[str, Any] = {"epoch": self.epoch, "processed_num": known.count()}
+        if self._batch is not None:
+            state["batch"] = self._batch
+        if known.more:
+            state["beyond"] = sorted(known.more)
+        return state
 
-    def load_state_dict(self, state: Dict[str, int]) -> None:
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes to a place in the data."""
-        self.epoch, self.processed_num = state["epoch"], state["processed_num"]
-        self.reset()
+        beyond = state.get("beyond", ())
+        self._learn(state.get("batch", 0))
+        self._go(state["epoch"], Places(self._samples, state["processed_num"] - len(beyond), beyond))
+
+
+def _runs(numbers: List[int]) -> Iterator[range]:
+    """Ascending numbers as ranges."""
+    begin = 0
+    for i in range(1, len(numbers) + 1):
+        if i == len(numbers) or numbers[i] != numbers[i - 1] + 1:
+            yield range(numbers[begin], numbers[i - 1] + 1)
+            begin = i
+
+
+def _permutation(samples: int, seed: int, epoch: int, position: int, out: torch.Tensor) -> None:
+    from ... import _library as lib
+
+    lib.permutation(samples, seed, epoch, position, out.data_ptr(), out.numel())

@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import pickle
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Set
 
 from ...errors import RegroupError
 from ...training import Training
 from ..functions import broadcast_object
-from ..world import world
+from ..world import allgather_bytes, world
 from .handlers import handler_for, unlike
+from .keepers import (
+    DictStateHandler,
+    ModelStateHandler,
+    OptimizerStateHandler,
+    SamplerStateHandler,
+    StateHandler,
+    get_handler_registry,
+    keeper_for,
+    set_handler_registry,
+)
 from .sampler import ElasticSampler
+
+
+__all__ = [
+    "DictStateHandler",
+    "ModelStateHandler",
+    "ObjectState",
+    "OptimizerStateHandler",
+    "SamplerStateHandler",
+    "State",
+    "StateHandler",
+    "TorchState",
+    "get_handler_registry",
+    "set_handler_registry",
+]
 
 
 class State:
     """What all states have. Derive from it for a state of your own: save, restore, sync and maybe reset.
 
     Such a state is kept by its own methods, in Horovod's way: ``save`` at each commit, ``restore`` after a loss,
-    ``sync`` (from rank 0, who has been here longest) at the begin of each generation.
+    ``sync`` (from rank 0, who has been here before then, if anybody has) at the begin of each generation.
     """
 
     def __init__(self, bcast_object: Any = None, get_rank: Any = None):
@@ -43,11 +69,13 @@ class State:
 
         Raises HostsUpdatedInterrupt, on all ranks at the same step and after having saved, if the members change.
         """
-        self.save()
         training = world.training
         if training is not None:
-            if not world.consumed:
-                training.consume(0)  # a step without an account: commits must differ in their step
+            unite(self._samplers())
+        self.save()
+        if training is not None:
+            if world.sampler is None and not world.consumed:
+                training.consume()  # a step without an account: commits must differ in their step
             world.consumed = False
             training.commit()
 
@@ -56,8 +84,8 @@ class State:
         training = world.training
         if training is None:
             return
-        if not world.consumed:
-            training.consume(0)
+        if world.sampler is None and not world.consumed:
+            training.consume()
             world.consumed = True
         if training.commit_due():
             self.commit()
@@ -81,15 +109,31 @@ class State:
 
     def _register(self, training: Training) -> None:
         """Makes everything part of the state of a training that has not begun."""
+        self.save()
 
-    def _enter(self, training: Training, lost: bool) -> None:
-        """Takes what the generation that begins has agreed on."""
+    def _enter(self, training: Training, lost: bool, here: bool) -> None:
+        """Takes what the generation that begins has agreed on. here: this worker was in the one before."""
         if lost:
             self.restore()
-        self.sync()
+        with world.led(here):
+            self.sync()
 
     def _samplers(self) -> List[ElasticSampler]:
         return []
+
+    def _addresses(self) -> Set[int]:
+        """Where the tensors lie that the state brings to a worker that comes later."""
+        return set()
+
+
+def unite(samplers: List[ElasticSampler]) -> None:
+    """Puts together what the ranks have recorded with samplers."""
+    if not samplers:
+        return
+    mine = json.dumps([s.says() for s in samplers]).encode()
+    said = [json.loads(b) for b in allgather_bytes(mine)]
+    for i, s in enumerate(samplers):
+        s.unite([words[i] for words in said])
 
 
 class ObjectState(State):
@@ -102,40 +146,63 @@ class ObjectState(State):
         for name, value in kwargs.items():
             self._names.append(name)
             setattr(self, name, value)
+        self._keep()
+
+    def _values(self) -> Dict[str, Any]:
+        return {name: getattr(self, name) for name in self._names}
 
     def _collect(self) -> Dict[str, Any]:
-        return {name: getattr(self, name) for name in self._names}
+        return self._values()
 
     def _spread(self, values: Dict[str, Any]) -> None:
         for name, value in values.items():
             self.__dict__[name] = value
 
+    def _keep(self) -> None:
+        """Keeps the attributes outside of elastic.run. What cannot be copied is kept as it is."""
+        kept = {}
+        for name, value in self._values().items():
+            try:
+                kept[name] = copy.deepcopy(value)
+            except Exception:
+                kept[name] = value
+        self.__dict__["_saved"] = kept
+
     def save(self) -> None:
         """Brings what commit is about to make permanent up to date. By itself it promises nothing to other ranks."""
-        values = pickle.dumps(self._collect())
         if world.training is not None:
-            world.training.put("objects", values)
+            world.training.put("objects", pickle.dumps(self._collect()))
         else:
-            self.__dict__["_saved"] = values
+            self._keep()
 
     def restore(self) -> None:
-        """Returns to the last commit, on this rank; elastic.run does it after a loss."""
+        """Returns to the last commit, on this rank; elastic.run does it after a loss. Outside of it: to the last save, or to
+        what the state was made of."""
         if world.training is not None:
             world.training.restore()
-            self._enter(world.training, lost=False)
-        elif self._saved is not None:
-            self._spread(pickle.loads(self._saved))
+            self._spread(pickle.loads(world.training.get("objects")))
+        elif self._saved is None:
+            raise RegroupError(
+                "there is nothing to return to: what was saved before elastic.run went over to it; save() keeps the "
+                "state as it is now"
+            )
+        else:
+            ObjectState._spread(self, copy.deepcopy(self._saved))
 
     def sync(self) -> None:
         """Gives all ranks the state of rank 0. elastic.run has done it, by what each member holds, before it calls the
         training function; it is for scripts that run without."""
-        if world.training is None and world.communicator is not None:
-            self._spread(broadcast_object(self._collect()))
+        if world.training is not None:
+            return
+        if world.communicator is not None:
+            ObjectState._spread(self, broadcast_object(self._values()))
+        self._keep()
 
     def _register(self, training: Training) -> None:
         training.put("objects", pickle.dumps(self._collect()))
+        self.__dict__["_saved"] = None
 
-    def _enter(self, training: Training, lost: bool) -> None:
+    def _enter(self, training: Training, lost: bool, here: bool) -> None:
         self._spread(pickle.loads(training.get("objects")))
 
 
@@ -145,62 +212,100 @@ class TorchState(ObjectState):
         state = TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=0, batch=0)
 
     Any number of each, under any name. Tensors in the host's memory are kept where they are: a commit is one copy of
-    memory. Tensors elsewhere are copied to the host first.
+    memory. Tensors elsewhere are copied to the host first. What other types are kept by is for the registry of handlers
+    to say, see keepers.StateHandler.
     """
 
     def __init__(self, model: Any = None, optimizer: Any = None, **kwargs: Any):
         self.__dict__["_handlers"] = {}
+        self.__dict__["_within"] = {}  # what keeps them in elastic.run; others keep themselves
         given = {"model": model, "optimizer": optimizer, **kwargs}
         plain = {}
         for name, value in given.items():
-            handler = handler_for(value, name)
+            handler = keeper_for(value)
             if handler is not None:
-                self._handlers[name] = handler
+                self._take(name, handler)
                 self.__dict__[name] = value
             elif value is not None or name in kwargs:
                 plain[name] = value
         super().__init__(**plain)
 
+    def _take(self, name: str, handler: StateHandler) -> None:
+        self._handlers[name] = handler
+        within = handler_for(handler, name)
+        if within is not None:
+            self._within[name] = within
+
+    def _own(self) -> List[StateHandler]:
+        """Those that keep themselves."""
+        return [h for name, h in sorted(self._handlers.items()) if name not in self._within]
+
     def __setattr__(self, name: str, value: Any) -> None:
         handler = self._handlers.get(name)
         if handler is not None and value is not handler.value:
-            if world.training is not None:
+            if name not in self._within:
+                handler.set_value(value)
+            elif world.training is not None:
                 raise unlike(name, handler.value, value)
-            fresh = handler_for(value, name)
-            if fresh is None:
-                raise RegroupError(f"{name} is a {type(handler.value).__name__}, and must stay one")
-            self._handlers[name] = fresh
+            else:
+                fresh = keeper_for(value)
+                if fresh is None:
+                    kind = type(handler.value).__name__
+                    raise RegroupError(f"{name} is a {kind}, and must stay one")
+                self._take(name, fresh)
         self.__dict__[name] = value
 
     def _collect(self) -> Dict[str, Any]:
-        values = super()._collect()
-        return {"values": values, "kept": {n: h.take() for n, h in self._handlers.items()}}
+        return {"values": self._values(), "kept": {n: h.take() for n, h in self._within.items()}}
 
     def _spread(self, values: Dict[str, Any]) -> None:
         super()._spread(values["values"])
         for name, kept in values["kept"].items():
-            self._handlers[name].give(kept)
+            self._within[name].give(kept)
+
+    def save(self) -> None:
+        """See ObjectState.save."""
+        for handler in self._own() if world.training is not None else self._handlers.values():
+            handler.save()
+        super().save()
+
+    def restore(self) -> None:
+        """See ObjectState.restore."""
+        for handler in self._own() if world.training is not None else self._handlers.values():
+            handler.restore()
+        super().restore()
+
+    def sync(self) -> None:
+        """See ObjectState.sync."""
+        if world.training is None:
+            for _, handler in sorted(self._handlers.items()):
+                handler.sync()
+        super().sync()
 
     def _register(self, training: Training) -> None:
-        for handler in self._handlers.values():
-            handler.register(training)
+        for within in self._within.values():
+            within.register(training)
+        for name, handler in self._handlers.items():
+            if name in self._within:
+                handler.forget()
+            else:
+                handler.save()
         super()._register(training)
+
+    def _enter(self, training: Training, lost: bool, here: bool) -> None:
+        super()._enter(training, lost, here)
+        own = self._own()
+        if not own:
+            return
+        if lost:
+            for handler in own:
+                handler.restore()
+        with world.led(here):
+            for handler in own:
+                handler.sync()
 
     def _samplers(self) -> List[ElasticSampler]:
         return [h.value for h in self._handlers.values() if isinstance(h.value, ElasticSampler)]
 
-    def sync(self) -> None:
-        """See ObjectState.sync."""
-        if world.training is not None or world.communicator is None:
-            return
-        from ..functions import broadcast_optimizer_state, broadcast_parameters
-        from .handlers import ModelHandler, OptimizerHandler
-
-        for name, handler in sorted(self._handlers.items()):
-            if isinstance(handler, ModelHandler):
-                broadcast_parameters(handler.value.state_dict())
-            elif isinstance(handler, OptimizerHandler):
-                broadcast_optimizer_state(handler.value)
-            else:
-                handler.value.load_state_dict(broadcast_object(handler.value.state_dict()))
-        super()._spread(broadcast_object(super()._collect()))
+    def _addresses(self) -> Set[int]:
+        return {a for h in self._within.values() for a in getattr(h, "addresses", set)()}

@@ -1,0 +1,137 @@
+//go:build cgo
+
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/regroup-io/regroup/collective/queue"
+)
+
+// timeline writes what becomes of operations by name into a file, in the trace event format of Chrome: a row ("process")
+// for each name, as Horovod's timeline has it.
+type timeline struct {
+	on atomic.Bool // so that nothing is paid for while there is none
+
+	mu     sync.Mutex
+	file   *os.File
+	out    *bufio.Writer
+	begin  time.Time
+	rows   map[string]int
+	open   map[string]string // by name, the phase that it is in
+	cycles bool
+	err    error
+}
+
+// start begins a file; one that is written already is ended first.
+func (t *timeline) start(path string, markCycles bool) error {
+	_ = t.stop() // whatever became of the one before
+	f, err := os.Create(path)
+	if err != nil {
+		return invalidf("the timeline cannot be written: %v", err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.file, t.out, t.begin, t.cycles, t.err = f, bufio.NewWriter(f), time.Now(), markCycles, nil
+	t.rows, t.open = map[string]int{}, map[string]string{}
+	_, t.err = t.out.WriteString("[\n")
+	t.on.Store(true)
+	return t.err
+}
+
+// stop ends the file; it returns what went wrong in writing it.
+func (t *timeline) stop() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.file == nil {
+		return nil
+	}
+	t.on.Store(false)
+	for name := range t.open {
+		t.endPhase(name)
+	}
+	// The last event needs no comma behind it.
+	t.write(map[string]any{"name": "end of the timeline", "ph": "i", "s": "g", "pid": 0, "ts": t.now()}, "\n]\n")
+	if err := t.out.Flush(); t.err == nil {
+		t.err = err
+	}
+	if err := t.file.Close(); t.err == nil {
+		t.err = err
+	}
+	t.file = nil
+	return t.err
+}
+
+func (t *timeline) now() float64 { return float64(time.Since(t.begin)) / float64(time.Microsecond) }
+
+// observe writes an event of the queue.
+func (t *timeline) observe(e queue.Event) {
+	if !t.on.Load() {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.file == nil {
+		return
+	}
+	switch e.Phase {
+	case queue.Submitted:
+		t.endPhase(e.Name)
+		t.beginPhase(e.Name, "NEGOTIATE_"+phaseName(e.Method), nil)
+	case queue.Began:
+		t.endPhase(e.Name)
+		t.beginPhase(e.Name, phaseName(e.Method), map[string]any{"packed": e.Packed})
+	case queue.Ended:
+		t.endPhase(e.Name)
+	case queue.CycleBegan:
+		if t.cycles {
+			t.write(map[string]any{"name": "CYCLE_START", "ph": "i", "s": "g", "pid": 0, "ts": t.now()}, ",\n")
+		}
+	}
+}
+
+func phaseName(m queue.Method) string {
+	return [...]string{"CUSTOM", "ALLREDUCE", "ALLGATHER", "BROADCAST", "ALLTOALL", "REDUCESCATTER", "BARRIER"}[m]
+}
+
+func (t *timeline) beginPhase(name, phase string, args map[string]any) {
+	row, known := t.rows[name]
+	if !known {
+		row = len(t.rows) + 1
+		t.rows[name] = row
+		t.write(map[string]any{"name": "process_name", "ph": "M", "pid": row, "args": map[string]any{"name": name}}, ",\n")
+	}
+	t.open[name] = phase
+	e := map[string]any{"name": phase, "ph": "B", "pid": row, "tid": 0, "ts": t.now()}
+	if args != nil {
+		e["args"] = args
+	}
+	t.write(e, ",\n")
+}
+
+func (t *timeline) endPhase(name string) {
+	if _, begun := t.open[name]; begun {
+		delete(t.open, name)
+		t.write(map[string]any{"ph": "E", "pid": t.rows[name], "tid": 0, "ts": t.now()}, ",\n")
+	}
+}
+
+// write adds an event. It is on disk soon, so that a process that dies leaves most of it.
+func (t *timeline) write(event map[string]any, behind string) {
+	b, err := json.Marshal(event)
+	if err == nil {
+		_, err = fmt.Fprintf(t.out, "%s%s", b, behind)
+	}
+	if err == nil {
+		err = t.out.Flush()
+	}
+	if t.err == nil {
+		t.err = err
+	}
+}

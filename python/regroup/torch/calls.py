@@ -1,0 +1,73 @@
+"""What all operations have in common: who takes part, and under which name the ranks pair them up."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any, Optional, Sequence, Type
+
+import torch
+
+from ..errors import InvalidArgumentError, UnsupportedError
+from .process_sets import Group, group_of
+
+#: The thread on which the ranks' programs run, that has called init. Operations without a name have numbers, which mean
+#: the same on all ranks only if one thread counts them.
+_program: Optional[int] = None
+
+
+def begin() -> None:
+    """The calling thread is the program's."""
+    global _program
+    _program = threading.get_ident()
+
+
+class Call:
+    """One call of an operation. Within ``with`` its arguments are checked: if they are wrong, the ranks that wait for it
+    are told so, and get an error as well."""
+
+    def __init__(self, method: str, name: Optional[str], process_set: Any, full: str = ""):
+        self.method = method
+        self.group: Group = group_of(process_set)
+        self.made = self.group.made
+        #: The name for all ranks: that of the method and the caller's, as in Horovod, or a number.
+        self.name = full or (f"{method}.{name}" if name else self._number())
+
+    def _number(self) -> str:
+        if self.made is None:
+            return self.method
+        if _program is not None and threading.get_ident() != _program:
+            raise InvalidArgumentError(
+                f"{self.method} needs a name: only the thread that has called init() may do without, because the "
+                "ranks' threads run in any order"
+            )
+        return self.made.named.number("noname")
+
+    def __enter__(self) -> "Call":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        wrong = (InvalidArgumentError, UnsupportedError, TypeError, ValueError)
+        if isinstance(error, wrong) and self.made is not None:
+            self.made.named.refuse(self.name, f"rank {self.group.rank}: {error}")
+
+
+def described(tensor: torch.Tensor, *more: str) -> str:
+    """What must be the same on all ranks, beside the count: the type, the shape, the kind of device."""
+    return " ".join((str(tensor.dtype), str(list(tensor.shape)), tensor.device.type) + more)
+
+
+def rows_described(tensor: torch.Tensor) -> str:
+    """described, without the number of rows."""
+    rest = ["rows"] + list(tensor.shape[1:])
+    return f"{tensor.dtype} {rest} {tensor.device.type}"
+
+
+def scales(pre: float, post: float) -> Sequence[str]:
+    """Scale factors, which must be the same on all ranks too."""
+    return () if pre == post == 1.0 else (f"scaled by {pre!r} and {post!r}",)

@@ -1,0 +1,140 @@
+"""What keeps the parts of a TorchState outside of elastic.run, in Horovod's words, and handlers of one's own."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, List, Optional, Tuple
+
+import torch
+
+from ...errors import RegroupError
+from .sampler import ElasticSampler
+
+
+class StateHandler:
+    """Keeps one part of a state. Derive from it, or from one of those below, and name it in the registry::
+
+        class TableHandler(StateHandler):
+            def save(self): self._saved = self.value.copy()
+            def restore(self): self.value.replace(self._saved)
+            def sync(self): self.value.replace(hvd.broadcast_object(self.value.rows(), root_rank=0))
+
+        registry = get_handler_registry()
+        registry.insert(0, (Table, TableHandler))
+        set_handler_registry(registry)
+
+    Within elastic.run ``save`` is called at each commit, ``restore`` after a loss, and ``sync`` at the begin of each
+    generation, on all ranks. Rank 0 is one that has been here before then, if there is one.
+    """
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def save(self) -> None:
+        """Keeps the value, on this rank."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Returns to what was kept."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Gives all ranks the value of rank 0."""
+        raise NotImplementedError
+
+    def set_value(self, value: Any) -> None:
+        """Takes another value in the place of this one."""
+        self.value = value
+        self.save()
+
+
+class _Copied(StateHandler):
+    """Of what has a state_dict: a copy of that."""
+
+    def __init__(self, value: Any):
+        super().__init__(value)
+        self._saved: Any = None
+        self.save()
+
+    def save(self) -> None:
+        self._saved = copy.deepcopy(self.value.state_dict())
+
+    def restore(self) -> None:
+        if self._saved is None:
+            raise RegroupError(
+                "there is nothing to return to: what was saved before elastic.run went over to it; save() keeps the "
+                "state as it is now"
+            )
+        self.value.load_state_dict(copy.deepcopy(self._saved))
+
+    def sync(self) -> None:
+        from ..functions import broadcast_object
+
+        self.value.load_state_dict(broadcast_object(self.value.state_dict(), 0))
+        self.save()
+
+    def forget(self) -> None:
+        """Lets go of the copy: elastic.run keeps one of its own."""
+        self._saved = None
+
+
+class ModelStateHandler(_Copied):
+    """Of a torch.nn.Module."""
+
+    def sync(self) -> None:
+        from ..functions import broadcast_parameters
+
+        broadcast_parameters(self.value.state_dict(), root_rank=0)
+        self.save()
+
+
+class OptimizerStateHandler(_Copied):
+    """Of an optimizer."""
+
+    def sync(self) -> None:
+        from ..functions import broadcast_optimizer_state
+
+        broadcast_optimizer_state(self.value, root_rank=0)
+        self.save()
+
+
+class SamplerStateHandler(_Copied):
+    """Of an ElasticSampler: what all ranks have recorded is put together."""
+
+    def sync(self) -> None:
+        from .state import unite
+
+        unite([self.value])
+        super().sync()
+
+
+class DictStateHandler(_Copied):
+    """Of anything else that has a state_dict: schedulers, gradient scalers."""
+
+
+_registry: List[Tuple[type, type]] = [
+    (torch.nn.Module, ModelStateHandler),
+    (torch.optim.Optimizer, OptimizerStateHandler),
+    (ElasticSampler, SamplerStateHandler),
+]
+
+
+def get_handler_registry() -> List[Tuple[type, type]]:
+    """Which handler keeps values of which type: the first that fits."""
+    return _registry
+
+
+def set_handler_registry(registry: List[Tuple[type, type]]) -> None:
+    """Has states that are made from now on use another registry."""
+    global _registry
+    _registry = list(registry)
+
+
+def keeper_for(value: Any) -> Optional[StateHandler]:
+    """A handler for a value; None if it is an ordinary object."""
+    for kind, make in _registry:
+        if isinstance(value, kind):
+            return make(value)
+    if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
+        return DictStateHandler(value)
+    return None

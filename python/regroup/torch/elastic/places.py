@@ -1,0 +1,59 @@
+"""Sets of places in an epoch's order, for an ElasticSampler: a whole beginning, and single places beyond it."""
+
+from __future__ import annotations
+
+from typing import Iterable, Iterator, Set
+
+
+class Places:
+    """The places 0 to ``whole``, and ``more`` beyond. It does not change."""
+
+    def __init__(self, samples: int, whole: int = 0, more: Iterable[int] = ()):
+        self.samples = samples
+        beyond: Set[int] = {p for p in more if p >= whole}
+        while whole in beyond:
+            beyond.remove(whole)
+            whole += 1
+        self.whole = min(whole, samples)
+        self.more = frozenset(p for p in beyond if p < samples)
+        self._gaps: list = []  # places before the last of more that are not in it
+        if self.more:
+            self._gaps = [p for p in range(self.whole, max(self.more)) if p not in self.more]
+        self._tail = max(self.more) + 1 if self.more else self.whole  # from here on all are left
+
+    def count(self) -> int:
+        """How many there are."""
+        return self.whole + len(self.more)
+
+    def left(self) -> int:
+        """How many there are not."""
+        return self.samples - self.count()
+
+    def place(self, number: int) -> int:
+        """The place of those that are left with this number, from 0."""
+        gaps = len(self._gaps)
+        return self._gaps[number] if number < gaps else self._tail + number - gaps
+
+    def places(self, numbers: range) -> Iterator[range]:
+        """The same for several numbers, as ranges of one step."""
+        first, gaps = 0, len(self._gaps)
+        while first < len(numbers) and numbers[first] < gaps:
+            p = self._gaps[numbers[first]]
+            yield range(p, p + 1)
+            first += 1
+        rest = numbers[first:]
+        if len(rest):
+            yield range(self.place(rest[0]), self.place(rest[-1]) + 1, rest.step)
+
+    def dealt(self, numbers: range) -> "Places":
+        """With those of what is left that have numbers from 0 on."""
+        n = len(numbers)
+        if n == 0:
+            return self
+        end = self.place(n - 1) + 1
+        return Places(self.samples, end, self.more)
+
+    def dealt_more(self, of: "Places", numbers: Iterable[int]) -> "Places":
+        """With those that have these numbers in what is left of another set."""
+        more = [of.place(n) for n in numbers]
+        return Places(self.samples, self.whole, [*self.more, *more]) if more else self

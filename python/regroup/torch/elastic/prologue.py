@@ -1,0 +1,227 @@
+"""What ranks do together before elastic.run: its results are noted, for workers that come later or again."""
+
+from __future__ import annotations
+
+import functools
+import io
+import threading
+from typing import Any, Callable, List, Mapping, Set
+
+import torch
+
+from ... import _library as lib
+from ...errors import DivergedError, RegroupError, WorkerLostError
+from .. import handles
+from ..world import describe, world
+
+#: Results of more bytes than this are not kept, nor those that would make more than TOTAL together.
+LIMIT, TOTAL = 64 << 20, 192 << 20
+
+#: Operations whose results are the same on all ranks. Others are carried out and not noted.
+NOTED = {
+    "allreduce": False,
+    "allreduce_": True,  # True: tensors of the arguments are written
+    "grouped_allreduce": False,
+    "grouped_allreduce_": True,
+    "allgather": False,
+    "grouped_allgather": False,
+    "broadcast": False,
+    "broadcast_": True,
+    "broadcast_object": False,
+    "allgather_object": False,
+    "broadcast_parameters": True,
+    "broadcast_optimizer_state": True,
+    "barrier": False,
+}
+
+
+class Unanswered:
+    """In the place of a result that was too large to be kept."""
+
+
+class Prologue:
+    """The operations of this process before elastic.run, in their order.
+
+    Each is carried out once, by the ranks that come to it first. Who comes to it later, because it was started again or
+    is new, gets the same result. If a worker is lost in the middle of one, the others regroup and repeat it.
+    """
+
+    def __init__(self, of: Any):
+        self._world = of
+        self._at = 0  # operations that this process has behind it
+        self._room = TOTAL
+        self._busy = threading.RLock()
+        self._inside = False
+        self.unanswered: List[torch.Tensor] = []  # what the state must bring
+
+    def call(self, operation: Callable, args: tuple, kwargs: dict) -> Any:
+        """Carries an operation out, or answers it from what was noted."""
+        with self._busy:
+            if self._inside:  # one that is made of others
+                return operation(*args, **kwargs)
+            self._inside = True
+            try:
+                return self._call(operation, args, kwargs)
+            finally:
+                self._inside = False
+
+    def _call(self, operation: Callable, args: tuple, kwargs: dict) -> Any:
+        name = operation.__name__
+        if name == "broadcast_parameters" and args and not isinstance(args[0], Mapping):
+            args = (list(args[0]), *args[1:])  # an iterator is good for one pass
+        given = _tensors((args, kwargs)) if NOTED[name] else []
+        before = [t.detach().clone() for t in given] if name.endswith("allreduce_") else []
+        says = name if name.endswith("object") else f"{name}{_outline(args)}{_outline(kwargs)}"
+        while True:
+            noted = self._world.job.noted(self._at)
+            if noted is not None:
+                result = self._answer(says, noted, args, kwargs, given)
+                break
+            try:
+                result = operation(*args, **kwargs)
+            except WorkerLostError as e:
+                self._regroup(e)
+                for tensor, was in zip(given, before):
+                    tensor.data.copy_(was)
+                continue
+            kept = _kept(name, result, args, kwargs, given)
+            packed = _packed(says, kept, min(LIMIT, self._room))
+            self._room -= len(packed)
+            self._world.job.note(packed)
+            break
+        self._at += 1
+        return result
+
+    def _regroup(self, lost: Exception) -> None:
+        """Goes on to the next generation, with who is left and who is new."""
+        w = self._world
+        handles.forget()
+        w.leave()
+        w.stage = None
+        w.job.leave(lib.PEER_LOST, describe(lost))
+        if not w.go_on():
+            raise RegroupError("the training has ended without this worker") from lost
+
+    def _answer(self, says: str, noted: bytes, args: tuple, kwargs: dict, given: list) -> Any:
+        self._room -= len(noted)
+        said, kept = torch.load(io.BytesIO(noted), map_location="cpu", weights_only=False)
+        if said != says:
+            raise DivergedError(
+                f"before elastic.run all workers call the same operations in the same order: number {self._at + 1} "
+                f"is {says} here and was {said} on others"
+            )
+        name = says.partition("(")[0]
+        if isinstance(kept, Unanswered):
+            if name == "broadcast_optimizer_state":
+                optimizer = _argument(args, kwargs, "optimizer")
+                self.unanswered += [p for g in optimizer.param_groups for p in g["params"][:1]]
+                return None
+            if not given:
+                raise RegroupError(
+                    f"{says}: its result is too large to be kept for a worker that comes later; move it into the "
+                    "function of elastic.run"
+                )
+            self.unanswered += given
+            return args[0] if name in ("allreduce_", "broadcast_") and args else None
+        if name == "broadcast_optimizer_state":
+            _argument(args, kwargs, "optimizer").load_state_dict(kept)
+            return None
+        if NOTED[name]:
+            with torch.no_grad():
+                for tensor, value in zip(given, kept):
+                    tensor.data.copy_(value)
+            if name == "broadcast_parameters":
+                return None
+            first = args[0] if args else next(iter(kwargs.values()))
+            return first
+        where = next((t.device for t in _tensors((args, kwargs))), None)
+        return kept if where is None else _moved(kept, where)
+
+    def check(self, state: Any) -> None:
+        """Before elastic.run: what was too large to be kept comes with the state, or is missing."""
+        covered: Set[int] = state._addresses() if self.unanswered else set()
+        for tensor in self.unanswered:
+            if tensor.numel() > 0 and tensor.data_ptr() not in covered:
+                raise RegroupError(
+                    f"a tensor of shape {tuple(tensor.shape)} that was broadcast before elastic.run is too large to be "
+                    "kept for a worker that comes later, and is not part of the state: add it to the TorchState"
+                )
+
+
+def noted(operation: Callable) -> Callable:
+    """Makes an operation of the API one that a worker which comes later can have answered."""
+
+    @functools.wraps(operation)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        prologue = world.prologue
+        if prologue is None or world.mode is None:
+            return operation(*args, **kwargs)
+        return prologue.call(operation, args, kwargs)
+
+    return call
+
+
+def _argument(args: tuple, kwargs: dict, name: str) -> Any:
+    return args[0] if args else kwargs[name]
+
+
+def _tensors(value: Any) -> List[torch.Tensor]:
+    """The tensors in arguments, in a fixed order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, torch.optim.Optimizer):
+        return [t for s in value.state.values() for t in s.values() if torch.is_tensor(t)]
+    if isinstance(value, dict):
+        return [t for key in sorted(value, key=str) for t in _tensors(value[key])]
+    if isinstance(value, (list, tuple)):
+        return [t for v in value for t in _tensors(v)]
+    return []
+
+
+def _outline(value: Any) -> str:
+    """What must be alike on all ranks: names, shapes and types."""
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype}{list(value.shape[1:])}"  # the first dimension may differ in an allgather
+    if isinstance(value, str):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        return f"({', '.join(_outline(v) for v in value)})"
+    if isinstance(value, dict):
+        parts = (f"{key}={_outline(value[key])}" for key in sorted(value, key=str))
+        return f"({', '.join(parts)})" if value else ""
+    return "."
+
+
+def _kept(name: str, result: Any, args: tuple, kwargs: dict, given: list) -> Any:
+    """What is noted of an operation that was carried out."""
+    if name == "broadcast_optimizer_state":
+        value = _argument(args, kwargs, "optimizer").state_dict()
+    elif NOTED[name]:
+        value = [t.detach() for t in given]
+    elif isinstance(result, torch.Tensor):
+        value = result.detach()
+    else:
+        value = [t.detach() for t in result] if _all_tensors(result) else result
+    size = sum(t.numel() * t.element_size() for t in _tensors(value))
+    return Unanswered() if size > LIMIT else _moved(value, "cpu")
+
+
+def _all_tensors(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(torch.is_tensor(v) for v in value)
+
+
+def _moved(value: Any, where: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(where)
+    if _all_tensors(value):
+        return [t.to(where) for t in value]
+    return value
+
+
+def _packed(says: str, kept: Any, room: int) -> bytes:
+    out = io.BytesIO()
+    torch.save((says, kept), out)
+    if out.tell() > room + (1 << 20):
+        out = io.BytesIO()
+        torch.save((says, Unanswered()), out)
+    return out.getvalue()

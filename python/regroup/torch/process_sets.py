@@ -1,0 +1,202 @@
+"""Process sets: some of the ranks, that carry operations out among themselves."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional
+
+from .. import _library as lib
+from ..communicator import Communicator
+from ..errors import InvalidArgumentError
+from .world import world
+
+
+class Group(NamedTuple):
+    """Who takes part in an operation: a communicator (None: this process alone), this rank's number, how many they are,
+    and the ranks' numbers in the world (None: they are the same)."""
+
+    made: Optional[Communicator]
+    rank: int
+    size: int
+    ranks: Optional[List[int]]
+
+    def index(self, rank: int, what: str) -> int:
+        """The number in the group of a rank of the world."""
+        ranks = range(self.size) if self.ranks is None else self.ranks
+        if isinstance(rank, bool) or not isinstance(rank, int) or rank not in ranks:
+            raise InvalidArgumentError(
+                f"{what} {rank!r} is none of the ranks that take part: {list(ranks)}"
+            )
+        return rank if self.ranks is None else self.ranks.index(rank)
+
+
+class ProcessSet:
+    """Some of the ranks. It can be used after ``init(process_sets=[...])`` or ``add_process_set``.
+
+    In elastic training the numbers stay what they are while the ranks behind them change; a set with a number that the
+    world has not is an error where it is used.
+    """
+
+    process_set_id: Optional[int] = None
+
+    def __init__(self, ranks: Iterable[int]):
+        try:
+            given = list(ranks)
+        except TypeError:
+            raise InvalidArgumentError(
+                f"a ProcessSet is made of a list of ranks, not of a {type(ranks).__name__}"
+            ) from None
+        if any(isinstance(r, bool) or not isinstance(r, int) or r < 0 for r in given):
+            raise InvalidArgumentError(f"a ProcessSet is made of ranks, 0 or more: {given}")
+        if len(set(given)) != len(given):
+            raise InvalidArgumentError(f"a ProcessSet has each rank once: {given}")
+        self._ranks = sorted(given)
+        self._made: Optional[Communicator] = None
+        self._entry = -1
+
+    @property
+    def ranks(self) -> List[int]:
+        """The ranks, ascending."""
+        return self._ranks
+
+    def included(self) -> bool:
+        """Whether this process takes part."""
+        return world.initialized().rank in self.ranks
+
+    def size(self) -> Optional[int]:
+        """How many ranks there are; None before the set was added."""
+        return None if self.process_set_id is None else len(self.ranks)
+
+    def rank(self) -> Optional[int]:
+        """This process's number in the set; None before the set was added, or if it has none."""
+        if self.process_set_id is None or not self.included():
+            return None
+        return self.ranks.index(world.place.rank)
+
+    def group(self) -> Group:
+        """Who takes part."""
+        place, made = world.initialized(), world.communicator
+        if self.process_set_id is None:
+            raise InvalidArgumentError(f"{self} was not added, or has been removed")
+        if place.rank not in self.ranks:
+            raise InvalidArgumentError(f"rank {place.rank} is not in {self}")
+        if self.ranks[-1] >= place.size:
+            raise InvalidArgumentError(f"{self} has a rank that a world of {place.size} has not")
+        if made is None:
+            return Group(None, 0, 1, self.ranks)
+        if self._entry != world.entries:
+            self._made = made.subset(made.named.number(f"set {self.ranks}"), self.ranks)
+            self._entry = world.entries
+        return Group(self._made, self.ranks.index(place.rank), len(self.ranks), self.ranks)
+
+    def close(self) -> None:
+        """Ends what the set has in this generation."""
+        if self._made is not None and self._entry == world.entries:
+            self._made.close()
+        self._made, self._entry = None, -1
+
+    def __repr__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+
+class _GlobalProcessSet(ProcessSet):
+    process_set_id = 0
+
+    def __init__(self) -> None:
+        super().__init__([])
+
+    @property
+    def ranks(self) -> List[int]:
+        """All ranks."""
+        return list(range(world.initialized().size))
+
+    def group(self) -> Group:
+        """Everybody."""
+        made = world.communicator
+        place = world.place
+        if made is None:
+            return Group(None, 0, 1, None)
+        return Group(made, place.rank, place.size, None)
+
+    def __repr__(self) -> str:
+        return "ProcessSet(process_set_id=0, all ranks)"
+
+
+#: All ranks.
+global_process_set = _GlobalProcessSet()
+
+_sets: Dict[int, ProcessSet] = {}
+_last = 0  # the newest number; it is not used again
+
+
+def group_of(process_set: Any) -> Group:
+    """Who takes part in an operation on a process set; None = everybody."""
+    if process_set is None:
+        return global_process_set.group()
+    if not isinstance(process_set, ProcessSet):
+        raise InvalidArgumentError(
+            f"process_set is a {type(process_set).__name__}, not a ProcessSet"
+        )
+    return process_set.group()
+
+
+def add_process_set(process_set: Any) -> ProcessSet:
+    """Adds a set of ranks, a ProcessSet or a list of numbers, and returns it. All ranks call it alike."""
+    global _last
+    new = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    place = world.initialized()
+    if new.process_set_id is not None:
+        raise InvalidArgumentError(f"{new} was added before")
+    for old in [global_process_set, *_sets.values()]:
+        if old.ranks == new.ranks:
+            raise InvalidArgumentError(f"{old} has these ranks already")
+    if not new.ranks or new.ranks[-1] >= place.size:
+        raise InvalidArgumentError(
+            f"a process set needs ranks within 0 to {place.size - 1}: {new.ranks}"
+        )
+    _agree(f"process set {new.ranks}")
+    _last += 1
+    new.process_set_id = _last
+    _sets[_last] = new
+    return new
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Removes a set. All ranks call it alike. False if it was not there."""
+    if process_set.process_set_id in (None, 0):
+        return False
+    _agree(f"without process set {process_set.ranks}")
+    process_set.close()
+    _sets.pop(process_set.process_set_id, None)
+    process_set.process_set_id = None
+    return True
+
+
+def _agree(what: str) -> None:
+    """Raises on all ranks unless all of them say the same. A worker that comes to a job in training has nobody to ask."""
+    if world.stage in (lib.LATE, lib.ASIDE):
+        return
+    made = global_process_set.group().made
+    if made is not None:
+        named = made.named
+        lib.wait(named.broadcast(named.number("process sets"), what, 0, 0, lib.UINT8, 0))
+
+
+def start(sets: Iterable[Any]) -> None:
+    """Adds the sets that init was given."""
+    for s in sets:
+        add_process_set(s)
+
+
+def forget() -> None:
+    """Removes all sets: this process leaves the world."""
+    for s in _sets.values():
+        s.close()
+        s.process_set_id = None
+    _sets.clear()
+
+
+def known() -> Dict[int, List[int]]:
+    """The ranks of all sets, by their numbers."""
+    return {0: global_process_set.ranks, **{n: s.ranks for n, s in _sets.items()}}
+
+

@@ -1,0 +1,153 @@
+"""reducescatter: each rank gets its rows of what the ranks' tensors are combined to."""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional, Sequence
+
+import torch
+
+from ..errors import InvalidArgumentError
+from . import tensors
+from .calls import Call, described, scales
+from .compression import Compression
+from .gathering import start_allgather
+from .handles import Handle, Handles
+from .operations import Average, Sum, differentiable, reduction, scale_
+
+
+def _share(rows: int, size: int, rank: int) -> slice:
+    """A rank's rows: the first ranks have one more if they do not divide."""
+    begin = rank * (rows // size) + min(rank, rows % size)
+    return slice(begin, begin + rows // size + (rank < rows % size))
+
+
+def start_reducescatter(
+    call: Call,
+    tensor: torch.Tensor,
+    op: int,
+    compression: Any = Compression.none,
+    pre: float = 1.0,
+    post: float = 1.0,
+) -> Handle:
+    """Starts a reducescatter."""
+    with call:
+        tensors.check(tensor)
+        if tensor.dim() == 0:
+            raise InvalidArgumentError(
+                "reducescatter: a tensor without dimensions has no parts"
+            )
+        packed, ctx = compression.compress(tensor.detach())
+        work = tensors.staged(packed)
+        pairs = torch.view_as_real(work) if work.is_complex() else work
+        kind, how = tensors.kind(pairs), tensors.boolean(pairs, op)
+        scale_(work, pre)
+        says = described(tensor, *scales(pre, post))
+    rows, request = tensor.shape[0], None
+    if call.made is not None:
+        width = torch.Size(pairs.shape[1:]).numel()
+        where = pairs.data_ptr(), rows, width
+        request = call.made.named.reduce_scatter(call.name, says, *where, kind, how)
+
+    def finish() -> torch.Tensor:
+        mine = work[_share(rows, call.group.size, call.group.rank)].clone()
+        scale_(mine, post)
+        return compression.decompress(mine, ctx).to(tensor.device)
+
+    return Handle(request, finish)
+
+
+class _Reducescatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, call, op, compression, pre, post, process_set):
+        factor = pre * post * (call.group.size if op == Sum else 1)
+        ctx.how = call.name, factor, process_set
+        return start_reducescatter(call, tensor, op, compression, pre, post).synchronize()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        # The factor is Horovod's: the gradient of the sum of all ranks' losses, times their number.
+        name, factor, process_set = ctx.how
+        call = Call("allgather", None, process_set, name + ".grad")
+        return (start_allgather(call, gradient * factor).synchronize(),) + (None,) * 6
+
+
+def _wants_gradients(given: Sequence[torch.Tensor], op: int) -> bool:
+    wants = differentiable(*given)
+    if wants and op not in (Sum, Average):
+        raise InvalidArgumentError(
+            "reducescatter has gradients for Sum and Average only: give it tensor.detach()"
+        )
+    return wants
+
+
+def reducescatter(
+    tensor: torch.Tensor,
+    name: Optional[str] = None,
+    compression: Any = Compression.none,
+    op: int = Average,
+    process_set: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
+    """Combines the ranks' tensors and leaves each rank its rows; the first ones have one more if they do not divide."""
+    call = Call("reducescatter", name, process_set)
+    with call:
+        rest = reduction(op), compression, prescale_factor, postscale_factor
+        wants = _wants_gradients([tensor], rest[0])
+    if wants:
+        return _Reducescatter.apply(tensor, call, *rest, process_set)
+    return start_reducescatter(call, tensor, *rest).synchronize()
+
+
+def reducescatter_async(
+    tensor: torch.Tensor,
+    name: Optional[str] = None,
+    op: int = Average,
+    process_set: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle:
+    """Starts reducescatter."""
+    call = Call("reducescatter", name, process_set)
+    with call:
+        how = reduction(op)
+    rest = how, Compression.none, prescale_factor, postscale_factor
+    return start_reducescatter(call, tensor, *rest)
+
+
+def _calls(n: int, name: Optional[str], process_set: Any) -> List[Call]:
+    whole = Call("reducescatter", name, process_set)
+    return [Call("", None, process_set, f"{whole.name}.{i + 1}of{n}") for i in range(n)]
+
+
+def grouped_reducescatter_async(
+    tensors: Sequence[torch.Tensor],
+    name: Optional[str] = None,
+    op: int = Average,
+    process_set: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle:
+    """Starts a reducescatter of each tensor; the results are a list."""
+    rest = reduction(op), Compression.none, prescale_factor, postscale_factor
+    calls = _calls(len(tensors), name, process_set)
+    return Handles([start_reducescatter(c, t, *rest) for c, t in zip(calls, tensors)])
+
+
+def grouped_reducescatter(
+    tensors: Sequence[torch.Tensor],
+    name: Optional[str] = None,
+    compression: Any = Compression.none,
+    op: int = Average,
+    process_set: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> List[torch.Tensor]:
+    """A reducescatter of each tensor. The results have gradients."""
+    rest = reduction(op), compression, prescale_factor, postscale_factor
+    wants = _wants_gradients(tensors, rest[0])
+    calls = _calls(len(tensors), name, process_set)
+    if wants:
+        return [_Reducescatter.apply(t, c, *rest, process_set) for c, t in zip(calls, tensors)]
+    started = [start_reducescatter(c, t, *rest) for c, t in zip(calls, tensors)]
+    return Handles(started).synchronize()

@@ -1,0 +1,55 @@
+"""Allreduce of sparse tensors: their indices and values are gathered."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional
+
+import torch
+
+from ..errors import InvalidArgumentError
+from .calls import Call
+from .gathering import start_allgather
+from .handles import Handles
+from .operations import Average, Sum, reduction
+
+
+def start_sparse(
+    name: str, tensor: torch.Tensor, op: Optional[int], process_set: Any
+) -> Callable[[], torch.Tensor]:
+    """Starts it under names that begin with this one; the result is called for the sum or average, not coalesced."""
+    call = Call("", None, process_set, name)
+    with call:
+        how = reduction(op)
+        if how not in (Sum, Average):
+            raise InvalidArgumentError("sparse tensors can be added and averaged only")
+        if not tensor.is_sparse:
+            raise InvalidArgumentError(f"a tensor of layout {tensor.layout} is not sparse")
+        given = tensor.detach()
+        shape = tuple(given.shape)
+    both = Handles(
+        [
+            start_allgather(
+                Call("", None, process_set, f"{name}.indices {shape}"),
+                given._indices().t().contiguous(),
+            ),
+            start_allgather(
+                Call("", None, process_set, f"{name}.values {shape}"), given._values().contiguous()
+            ),
+        ]
+    )
+
+    def result() -> torch.Tensor:
+        indices, values = both.synchronize()
+        if how == Average:
+            values = values / call.group.size
+        return torch.sparse_coo_tensor(indices.t(), values, shape, device=given.device)
+
+    return result
+
+
+def sparse_allreduce_async(
+    tensor: torch.Tensor, name: Optional[str], op: Optional[int] = None, process_set: Any = None
+) -> Callable[[], torch.Tensor]:
+    """Starts an allreduce of sparse tensors of one shape. Unlike other handles, what it returns is called for the result:
+    a sparse tensor that is not coalesced."""
+    return start_sparse(Call("sparse", name, process_set).name, tensor, op, process_set)

@@ -1,0 +1,43 @@
+"""The timeline: what becomes of operations, for chrome://tracing and Perfetto."""
+
+from __future__ import annotations
+
+import os
+from typing import Optional
+
+from ..communicator import Communicator
+from ..errors import InvalidArgumentError
+from .process_sets import group_of
+
+#: What a timeline of HOROVOD_TIMELINE is called that start_timeline begins later.
+DYNAMIC = "DYNAMIC"
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Has rank 0 write the phases of all operations into a file, in Chrome's trace event format, until stop_timeline or
+    the next generation. A file that was being written is ended first."""
+    made = group_of(None).made
+    if not file_path:
+        raise InvalidArgumentError("start_timeline: file_path is empty")
+    if made is not None and made.rank == 0:
+        made.named.start_timeline(os.path.abspath(file_path), mark_cycles)
+
+
+def stop_timeline() -> None:
+    """Ends the file."""
+    made = group_of(None).made
+    if made is not None and made.rank == 0:
+        made.named.stop_timeline()
+
+
+def begin(made: Communicator, generation: int) -> None:
+    """Begins the timeline that HOROVOD_TIMELINE asks for; HOROVOD_TIMELINE_MARK_CYCLES=1 marks cycles in it. In elastic
+    training each generation has a file of its own: from the second on its number is put before the ending."""
+    path: Optional[str] = os.environ.get("HOROVOD_TIMELINE")
+    if not path or path == DYNAMIC or made.rank != 0:
+        return
+    if generation > 1:
+        root, ending = os.path.splitext(path)
+        path = f"{root}.{generation}{ending}"
+    mark = os.environ.get("HOROVOD_TIMELINE_MARK_CYCLES", "0") not in ("", "0")
+    made.named.start_timeline(os.path.abspath(path), mark)
