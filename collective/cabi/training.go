@@ -424,6 +424,15 @@ func (t *training) close() {
 	if !started {
 		return
 	}
+	select {
+	case <-t.complete:
+		// What is connected once more closes before the communicator: a peer that is still in its last operation would
+		// take the end of the one for a loss of the other.
+		t.mu.Lock()
+		t.drop()
+		t.mu.Unlock()
+	default:
+	}
 	close(t.closing)
 	if in {
 		t.stop(errClosing)

@@ -54,6 +54,16 @@ class Lifecycle(unittest.TestCase):
         refused = job.said(r"\brefused pid=")
         self.assertEqual(2, len(refused), "a second elastic.run neither trains nor raises\n" + job.output)
 
+    def test_who_ends_first_takes_nothing_from_the_others(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job = Job(
+                "--recovery", "in-process", "--workers", "3", "--", *script("leaves_first.py"), env={"FOLDER": folder}
+            )
+            self.addCleanup(job.close)
+            job.wait()
+        self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
+        self.assertEqual(["2.0", "2.0"], [s["total"] for s in job.said(r"\bsums pid=")], job.output)
+
     def test_a_checkpoint(self):
         """All workers die at once, and begin with what was written last."""
         with tempfile.TemporaryDirectory() as folder:
