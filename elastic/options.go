@@ -76,8 +76,14 @@ func FromEnv() (Options, error) {
 		Socket: os.Getenv(wire.EnvSocket),
 		Token:  os.Getenv(wire.EnvToken),
 		Host:   os.Getenv(wire.EnvAdvertise),
-		Log:    slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
+	level := slog.LevelWarn // who trains wants to see the program's output, and what went wrong
+	if name := os.Getenv(wire.EnvLogLevel); name != "" {
+		if err := level.UnmarshalText([]byte(name)); err != nil {
+			return Options{}, fmt.Errorf("%s=%q: use debug, info, warn or error", wire.EnvLogLevel, name)
+		}
+	}
+	o.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	if within := os.Getenv(wire.EnvWarmWithin); within != "" {
 		d, err := time.ParseDuration(within)
 		if err != nil {

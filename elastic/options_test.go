@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,6 +26,17 @@ func TestFromEnv(t *testing.T) {
 	if o, err := FromEnv(); err != nil || o.Checkpoint != (Checkpoint{"/checkpoints", 90 * time.Second, 5}) {
 		t.Errorf("%+v, %v", o.Checkpoint, err)
 	}
+	for name, least := range map[string]slog.Level{"": slog.LevelWarn, "info": slog.LevelInfo, "error": slog.LevelError} {
+		t.Setenv("REGROUP_LOG_LEVEL", name)
+		if o, err := FromEnv(); err != nil || !o.Log.Enabled(t.Context(), least) || o.Log.Enabled(t.Context(), least-1) {
+			t.Errorf("%q does not log from %s on: %v", name, least, err)
+		}
+	}
+	t.Setenv("REGROUP_LOG_LEVEL", "loud")
+	if _, err := FromEnv(); err == nil || !strings.Contains(err.Error(), "REGROUP_LOG_LEVEL") {
+		t.Errorf("error %v", err)
+	}
+	t.Setenv("REGROUP_LOG_LEVEL", "")
 	t.Setenv("REGROUP_DATA_PORTS", "many")
 	if _, err := FromEnv(); err == nil || !strings.Contains(err.Error(), "REGROUP_DATA_PORTS") {
 		t.Errorf("error %v", err)

@@ -16,7 +16,7 @@ var agentVariables = []string{
 // workerSettings are our variables that a worker reads and a user sets, in the job or in the shell of the agent. All others that begin
 // with REGROUP_ are the control plane's: they may hold its address and credentials, which no worker inherits.
 var workerSettings = []string{
-	"REGROUP_CHECKPOINT_DIR", "REGROUP_CHECKPOINT_EVERY", "REGROUP_CHECKPOINT_KEEP", "REGROUP_WARM_WITHIN",
+	"REGROUP_CHECKPOINT_DIR", "REGROUP_CHECKPOINT_EVERY", "REGROUP_CHECKPOINT_KEEP", "REGROUP_WARM_WITHIN", "REGROUP_LOG_LEVEL",
 	"REGROUP_BUCKET_BYTES", "REGROUP_INLINE_BYTES", "REGROUP_SHARED_MEMORY", "REGROUP_GPU",
 	"REGROUP_DEADLOCK_SECONDS", "REGROUP_LIBRARY", "REGROUP_CUDA_LIBRARY", "REGROUP_NCCL_LIBRARY",
 }

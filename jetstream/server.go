@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -30,6 +31,7 @@ type ServerOptions struct {
 	MaxStore   int64         // bytes for streams kept in StoreDir; 0 = 4 GiB. The topology reserves about 2.6 GiB of it
 	StartLimit time.Duration // how long StartServer waits until clients can connect; 0 = 10 s
 	Logger     *slog.Logger  // nil = silent
+	Embedded   bool          // brought by a command of a user, who does not operate it: its warnings are logged as Info, its errors as such
 }
 
 // Cluster joins servers to one JetStream cluster. The zero value is a server on its own.
@@ -73,7 +75,7 @@ func StartServer(o ServerOptions) (*Server, error) {
 		return nil, events.Errorf(events.Invalid, "NATS server: %w", err)
 	}
 	if o.Logger != nil {
-		ns.SetLoggerV2(serverLog{o.Logger, system.Password != ""}, false, false, false)
+		ns.SetLoggerV2(serverLog{o.Logger, system.Password != "", o.Embedded}, false, false, false)
 	}
 	if o.Cluster.First {
 		if err := aloneAtFirst(opts); err != nil {
@@ -226,6 +228,8 @@ func (s *Server) Shutdown() {
 type serverLog struct {
 	l    *slog.Logger
 	ours bool // the users are ours, made in accounts
+
+	embedded bool // see ServerOptions
 }
 
 func (s serverLog) Noticef(f string, v ...any) { s.l.Debug(fmt.Sprintf(f, v...)) }
@@ -233,7 +237,11 @@ func (s serverLog) Warnf(f string, v ...any) {
 	if s.ours && strings.HasPrefix(f, "Plaintext passwords detected") {
 		return // in memory only: hashes there would cost each connection time and protect nothing
 	}
-	s.l.Warn(fmt.Sprintf(f, v...))
+	level := slog.LevelWarn
+	if s.embedded {
+		level = slog.LevelInfo
+	}
+	s.l.Log(context.Background(), level, fmt.Sprintf(f, v...))
 }
 
 func (s serverLog) Fatalf(f string, v ...any) { s.l.Error(fmt.Sprintf(f, v...)) }

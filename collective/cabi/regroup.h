@@ -227,7 +227,8 @@ int rg_timeline_stop(rg_comm comm);
  *
  *   {"samples": 60000, "seed": 1, "log": true, "join": false}
  *
- * samples are those of an epoch, 0 = not known: then nothing is accounted for.
+ * samples are those of an epoch, 0 = not known: then nothing is accounted for. With "log" what happens to the training is written to
+ * stderr from the level on that REGROUP_LOG_LEVEL says: debug, info, warn (the default) or error.
  *
  * With "join" it joins first and registers its state later: then
  *

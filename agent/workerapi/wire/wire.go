@@ -37,6 +37,8 @@ const (
 
 	// EnvWarmWithin bounds how long a newcomer fetches the state aside before it comes in without; like 30s. The job sets it.
 	EnvWarmWithin = "REGROUP_WARM_WITHIN"
+	// EnvLogLevel is the least level of the SDK's own log lines: debug, info, warn or error; empty = warn. The job or the shell of the agent sets it.
+	EnvLogLevel = "REGROUP_LOG_LEVEL"
 
 	// Where the SDK keeps checkpoints, how often it writes one, like 10m, and how many it keeps. The user sets them.
 	EnvCheckpointDir   = "REGROUP_CHECKPOINT_DIR"

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/attend"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
@@ -64,6 +66,9 @@ services and an agent in this process.`,
 			if err != nil {
 				return submit.Explain(env, form, err)
 			}
+			if f := cmd.Flags(); f.Changed("verbose") || f.Changed("log-level") {
+				spec.Env = withLevel(spec.Env, c.Level())
+			}
 			for _, name := range []string{"hosts", "host-file", "host-discovery-script", "slots-per-host"} {
 				r.listed = r.listed || cmd.Flags().Changed(name)
 			}
@@ -81,6 +86,13 @@ services and an agent in this process.`,
 	r.hosts.HostFlags(cmd.Flags())
 	cmd.Flags().SetInterspersed(true)
 	return cmd
+}
+
+// withLevel has the workers log as this command does, unless the job says how.
+func withLevel(env map[string]string, level string) map[string]string {
+	all := map[string]string{wire.EnvLogLevel: level}
+	maps.Copy(all, env)
+	return all
 }
 
 func (r *call) run(ctx context.Context, spec events.Spec) error {

@@ -124,7 +124,11 @@ comes first creates the job. The agent then ends with the job's outcome, or leav
 				}
 			})
 			defer stop()
-			p, err := boot.Open(ctx, *c, "agent", nil)
+			own := c.Service()
+			if join.Run != "" { // started by a user, as torchrun is
+				own = *c
+			}
+			p, err := boot.Open(ctx, own, "agent", nil)
 			if err != nil {
 				return err
 			}

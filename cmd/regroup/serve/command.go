@@ -38,7 +38,7 @@ func serviceCommand(c *boot.Config, d *DiscoveryConfig, name string) *cobra.Comm
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := boot.Interruptible(cmd.Context(), nil)
 			defer stop()
-			p, err := boot.Open(ctx, *c, name, nil)
+			p, err := boot.Open(ctx, c.Service(), name, nil)
 			if err != nil {
 				return err
 			}
@@ -93,6 +93,7 @@ func brokerCommand(c *boot.Config) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := boot.Interruptible(cmd.Context(), nil)
 			defer stop()
+			c := c.Service()
 			log, err := c.Logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
@@ -111,7 +112,7 @@ func brokerCommand(c *boot.Config) *cobra.Command {
 			}
 			defer s.Shutdown()
 			log.Info("broker listens", "url", s.ClientURL(), "store", o.StoreDir)
-			p, err := boot.Open(ctx, *c, "broker", s)
+			p, err := boot.Open(ctx, c, "broker", s)
 			if err != nil {
 				return err
 			}

@@ -42,7 +42,7 @@ type LocalOptions struct {
 
 // broker are the options of the server.
 func (o LocalOptions) broker(dir string, log *slog.Logger) jetstream.ServerOptions {
-	s := jetstream.ServerOptions{Name: o.Name, StoreDir: dir, Listen: o.Listen, Logger: log}
+	s := jetstream.ServerOptions{Name: o.Name, StoreDir: dir, Listen: o.Listen, Logger: log, Embedded: true}
 	if o.Cluster != "" {
 		s.Cluster = jetstream.Cluster{Listen: o.Cluster, Routes: o.Join, First: len(o.Join) == 0}
 	}

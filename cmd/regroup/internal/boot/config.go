@@ -20,10 +20,11 @@ type Config struct {
 	Server    string        `envconfig:"SERVER"`                       // NATS URL; empty = embedded, or the running `regroup up`
 	System    System        `envconfig:"NATS_SYSTEM"`                  // how discovery hears of agents' connections that end
 	StateDir  string        `envconfig:"STATE_DIR"`                    // data of the embedded server and of agents
-	LogLevel  string        `envconfig:"LOG_LEVEL" default:"info"`     // debug, info, warn, error
+	LogLevel  string        `envconfig:"LOG_LEVEL"`                    // debug, info, warn, error; empty = info for services and agents, else warn
 	LogFormat string        `envconfig:"LOG_FORMAT" default:"text"`    // text, json
 	Health    string        `envconfig:"HEALTH"`                       // host:port that answers /healthz and /readyz; empty = none
 	Wait      time.Duration `envconfig:"WAIT_FOR_SERVER" default:"1m"` // how long a service waits for NATS and its streams at start
+	Verbose   int           `ignored:"true"`                           // -v: log more, unless LogLevel says what; 1 = info, 2 = debug
 }
 
 // System is access to the system account of NATS: REGROUP_NATS_SYSTEM_*. `serve nats` makes this user. Without it heartbeats
@@ -68,7 +69,8 @@ func Section(name string, into any) error {
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVarP(&c.Server, "server", "s", c.Server, "NATS URL of the cluster (REGROUP_SERVER)")
 	fs.StringVar(&c.StateDir, "state-dir", c.StateDir, "folder for data that outlives the process (REGROUP_STATE_DIR)")
-	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error (REGROUP_LOG_LEVEL)")
+	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error (REGROUP_LOG_LEVEL); default: info for serve and agent, else warn")
+	fs.CountVarP(&c.Verbose, "verbose", "v", "log what happens, of workers too; -vv in detail")
 	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json (REGROUP_LOG_FORMAT)")
 	fs.StringVar(&c.Health, "health", c.Health, "host:port that answers /healthz and /readyz (REGROUP_HEALTH)")
 }

@@ -1,15 +1,29 @@
 package boot
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
 )
 
+// Level is the least level that is logged: that of the configuration, else by -v, else warn.
+func (c Config) Level() string {
+	return cmp.Or(c.LogLevel, []string{"warn", "info", "debug"}[min(c.Verbose, 2)])
+}
+
+// Service is the configuration of a process whose log an operator reads: routine is logged too, unless something else was asked for.
+func (c Config) Service() Config {
+	if c.LogLevel == "" && c.Verbose == 0 {
+		c.LogLevel = "info"
+	}
+	return c
+}
+
 // Logger makes the logger that the configuration asks for.
 func (c Config) Logger(w io.Writer) (*slog.Logger, error) {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
+	if err := level.UnmarshalText([]byte(c.Level())); err != nil {
 		return nil, fmt.Errorf("log level %q: use debug, info, warn or error", c.LogLevel)
 	}
 	o := &slog.HandlerOptions{Level: level}
