@@ -14,35 +14,36 @@ import (
 
 func scale(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "scale JOB MIN:MAX", Short: "Change the wanted number of workers", Args: command.Exactly("JOB", "MIN:MAX"),
+		Use: "scale [JOB] MIN:MAX", Short: "Change the wanted number of workers", Args: command.Between(1, "JOB", "MIN:MAX"),
 		Long: command.Help("Changes the wanted number of workers. The job regroups at its next commit: no step is lost, and it costs nothing of the\nfailure budget. N alone means exactly N.",
 			"regroup scale mnist-7f3a 2:8", "regroup scale mnist 4", "regroup scale mnist 1:1 --timeout 1m"),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		w, err := jobflags.Workers(args[1])
+		job, size := args[:len(args)-1], args[len(args)-1]
+		w, err := jobflags.Workers(size)
 		if err != nil {
 			return err
 		}
-		return onJob(env, func(ctx context.Context, s command.Session, v events.JobView) error {
+		return changing(env, nil, func(ctx context.Context, s command.Session, v events.JobView) error {
 			if err := s.Scale(ctx, v.Job, w); err != nil {
 				return err
 			}
 			fmt.Fprintf(env.Err, "%s wants %s workers\n", v.Job, screen.WorkersText(w))
 			return nil
-		})(cmd, args)
+		})(cmd, job)
 	}
 	return cmd
 }
 
 func stop(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "stop JOB", Aliases: []string{"cancel"}, Short: "End a job", Args: command.Exactly("JOB"),
+		Use: "stop [JOB]", Aliases: []string{"cancel"}, Short: "End a job", Args: command.AtMost("JOB"),
 		Long: command.Help("Asks the workers of a job to stop: they get the job's stop signal and its grace. With --now they are killed.",
 			"regroup stop mnist-7f3a", "regroup stop mnist --now", "regroup stop mnist --reason 'wrong learning rate'"),
 	}
 	now := cmd.Flags().Bool("now", false, "kill the workers instead of asking them")
 	reason := cmd.Flags().String("reason", "", "why; it is kept with the job")
-	cmd.RunE = onJob(env, func(ctx context.Context, s command.Session, v events.JobView) error {
+	cmd.RunE = changing(env, nil, func(ctx context.Context, s command.Session, v events.JobView) error {
 		if v.State.Terminal() {
 			fmt.Fprintf(env.Err, "%s has ended already: %s\n", v.Job, v.State)
 			return nil
@@ -58,12 +59,13 @@ func stop(env command.Env) *cobra.Command {
 
 func closeRendezvous(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "close JOB", Short: "Let no more nodes join a job by themselves", Args: command.Exactly("JOB"),
+		Use: "close [JOB]", Short: "Let no more nodes join a job by themselves", Args: command.AtMost("JOB"),
 		Long: command.Help("Closes the rendezvous of a job that agents join with --join-job, for good. The nodes that are in go on, also after a\nloss, as long as they are enough; spares and those who come later are sent away. To end the job, stop it.",
 			"regroup close mnist-7f3a", "regroup close mnist --reason 'the reservation ends'", "regroup stop mnist"),
 	}
 	reason := cmd.Flags().String("reason", "", "why; it is told to those who are sent away")
-	cmd.RunE = onJob(env, func(ctx context.Context, s command.Session, v events.JobView) error {
+	open := func(v events.JobView) bool { return v.Spec.External() }
+	cmd.RunE = changing(env, open, func(ctx context.Context, s command.Session, v events.JobView) error {
 		if !v.Spec.External() {
 			return events.Errorf(events.Invalid, "%s is placed by the scheduler: nodes do not join it by themselves", v.Job)
 		}

@@ -17,7 +17,7 @@ import (
 func Commands(env command.Env) []*cobra.Command {
 	all := []*cobra.Command{list(env), status(env), logs(env), facts(env), why(env), timeline(env), trace(env), scale(env), closeRendezvous(env), stop(env)}
 	for _, c := range all {
-		if strings.Contains(c.Use, " JOB") {
+		if strings.Contains(c.Use, "JOB") {
 			c.ValidArgsFunction = env.Completes(jobs)
 		}
 		command.Polish(c)
@@ -45,15 +45,4 @@ func jobs(ctx context.Context, c *client.Client) ([]cobra.Completion, error) {
 		words[i] = cobra.CompletionWithDesc(string(v.Job), string(v.State))
 	}
 	return words, nil
-}
-
-// onJob makes the body of a command whose first argument names a job.
-func onJob(env command.Env, do func(ctx context.Context, s command.Session, v events.JobView) error) func(*cobra.Command, []string) error {
-	return env.Connected(func(ctx context.Context, s command.Session) error {
-		v, err := s.Job(ctx, s.Args[0])
-		if err != nil {
-			return err
-		}
-		return do(ctx, s, v)
-	})
 }

@@ -13,7 +13,7 @@ import (
 
 func why(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "explain JOB", Aliases: []string{"why"}, Short: "Say what a job is doing, and what it waits for", Args: command.Exactly("JOB"),
+		Use: "explain [JOB]", Aliases: []string{"why"}, Short: "Say what a job is doing, and what it waits for", Args: command.AtMost("JOB"),
 		Long: command.Help("Says in one sentence with numbers what the job is doing, or what it waits for and how long it will: slots, nodes, workers that\nhave not joined, the last call, the failure budget.",
 			"regroup explain mnist-7f3a", "regroup explain mnist", "regroup explain mnist -o json | jq .missing"),
 	}

@@ -15,7 +15,7 @@ import (
 
 func facts(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "events JOB | --all", Short: "Show what happened, event by event",
+		Use: "events [JOB | --all]", Short: "Show what happened, event by event",
 		Long: command.Help("Prints the facts about a job, or with --all about every job and node, in the order in which they were stored. With -o json\neach line is one CloudEvent in structured mode.",
 			"regroup events mnist", "regroup events mnist -f", "regroup events --all -f -o json | jq .type"),
 	}
@@ -26,7 +26,7 @@ func facts(env command.Env) *cobra.Command {
 		if *all {
 			return command.Exactly()(cmd, args)
 		}
-		return command.Exactly("JOB (or --all)")(cmd, args)
+		return command.AtMost("JOB")(cmd, args)
 	}
 	cmd.RunE = env.Connected(func(ctx context.Context, s command.Session) error {
 		var err error
@@ -37,7 +37,7 @@ func facts(env command.Env) *cobra.Command {
 		case *all:
 			err = s.AllFacts(ctx, say)
 		default:
-			v, found := s.Job(ctx, s.Args[0])
+			v, found := named(ctx, env, s, last)
 			if found != nil {
 				return found
 			}

@@ -229,7 +229,8 @@ func TestRefusals(t *testing.T) {
 	}{
 		{3, []string{"status", "mnsit-7f3a"}},
 		{3, []string{"logs", "nothing-like-it"}},
-		{2, []string{"status"}},
+		{2, []string{"stop"}},
+		{2, []string{"stop", "a", "b"}},
 		{2, []string{"status", "a", "b"}},
 		{2, []string{"ls", "--outptu", "json"}},
 		{2, []string{"ls", "-o", "jsno"}},
@@ -237,7 +238,7 @@ func TestRefusals(t *testing.T) {
 		{2, []string{"statsu", "mnist"}},
 		{2, []string{"logs", "mnist", "--rank", "3-1"}},
 		{2, []string{"logs", "mnist", "-i", "("}},
-		{2, []string{"events"}},
+		{2, []string{"events", "mnist", "--all"}},
 		{2, []string{"scale", "mnist", "many"}},
 		{3, []string{"trace", "mnist", "--incident", "9"}},
 	} {

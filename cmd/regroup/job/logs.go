@@ -31,7 +31,7 @@ type logFlags struct {
 
 func logs(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "logs JOB", Short: "Show the workers' output, merged, with rank and generation", Args: command.Exactly("JOB"),
+		Use: "logs [JOB]", Short: "Show the workers' output, merged, with rank and generation", Args: command.AtMost("JOB"),
 		Long: command.Help("Prints the output of all workers in the order in which it was stored, each line with node, rank and generation.\nWith -f it goes on until the job has ended.",
 			"regroup logs mnist -f", "regroup logs mnist --rank 0,3-5 --tail 100", "regroup logs mnist -i 'loss|error' -e DEBUG --since 5m"),
 	}

@@ -16,7 +16,7 @@ import (
 
 func status(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "status JOB", Short: "Show one job, its workers, its incidents", Args: command.Exactly("JOB"),
+		Use: "status [JOB]", Short: "Show one job, its workers, its incidents", Args: command.AtMost("JOB"),
 		Long: command.Help("Shows a job: its workers by rank, its incidents with their phases, and the first error of a job that failed.\nThe beginning of a job's id is enough if no other begins so. With -o summary it prints the object that run -o json prints.",
 			"regroup status mnist-7f3a", "regroup status mnist", "regroup status mnist -o summary | jq .samples"),
 	}

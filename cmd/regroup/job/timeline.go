@@ -12,7 +12,7 @@ import (
 
 func timeline(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "timeline JOB", Short: "Draw what each worker did when", Args: command.Exactly("JOB"),
+		Use: "timeline [JOB]", Short: "Draw what each worker did when", Args: command.AtMost("JOB"),
 		Long: command.Help("Draws one row for each life of a worker: training, waiting for the next generation, taking over state, death.\nTimes are those of the machines' clocks.",
 			"regroup timeline mnist", "regroup timeline mnist --ascii", "regroup timeline mnist -o json | jq .generations"),
 	}

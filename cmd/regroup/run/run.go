@@ -37,6 +37,7 @@ const LocalSource = "/client/run/local"
 // call is one call of `regroup run`.
 type call struct {
 	terminal bool
+	source   string // of the commands on a server that is there already
 	config   *boot.Config
 	agent    serve.AgentConfig
 	hosts    serve.DiscoveryConfig
@@ -52,7 +53,7 @@ type call struct {
 func Command(env command.Env, c *boot.Config, a serve.AgentConfig, d serve.DiscoveryConfig) *cobra.Command {
 	var file string
 	var form *command.Format
-	r := &call{config: c, agent: a, hosts: d, terminal: env.ErrIsTerminal}
+	r := &call{source: env.Source, config: c, agent: a, hosts: d, terminal: env.ErrIsTerminal}
 	cmd := &cobra.Command{
 		Use: "run [flags] -- COMMAND [ARG...]", Short: "Submit a job, follow it, and exit with its outcome", Args: cobra.ArbitraryArgs,
 		Long: `Submits a job and follows it to its end. With no server configured and none running here, run brings its own: broker,
@@ -120,7 +121,7 @@ func (r *call) attached(ctx context.Context, spec events.Spec) error {
 	defer closePorts()
 	ctx, stop := boot.Interruptible(ctx, nil)
 	defer stop()
-	c := client.New(ports, "/client/run")
+	c := client.New(ports, r.source)
 	c.Warn = r.warn
 	c.Trace = client.Trace(os.Getenv)
 	job, err := c.Submit(ctx, spec)

@@ -64,14 +64,23 @@ func unknownVerb(cmd *cobra.Command, args []string) error {
 }
 
 // Exactly wants these arguments, named as in the usage line.
-func Exactly(names ...string) cobra.PositionalArgs {
+func Exactly(names ...string) cobra.PositionalArgs { return Between(len(names), names...) }
+
+// AtMost wants one argument of this name, or none.
+func AtMost(name string) cobra.PositionalArgs { return Between(0, name) }
+
+// Between wants these arguments; all but the last least of them may be left out.
+func Between(least int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == len(names) {
+		if len(args) >= least && len(args) <= len(names) {
 			return nil
 		}
 		want := "no argument"
 		if len(names) > 0 {
 			want = strings.Join(names, " ")
+			if most := len(names) - least; most > 0 {
+				want = strings.TrimSpace("[" + strings.Join(names[:most], " ") + "] " + strings.Join(names[most:], " "))
+			}
 		}
 		return events.Errorf(events.Invalid, "%s wants %s, got %d arguments (see %s --help)", cmd.CommandPath(), want, len(args), cmd.CommandPath())
 	}

@@ -1,0 +1,69 @@
+package job
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestTheLastJobIsMeant: by every command that only reads, and each says so.
+func TestTheLastJobIsMeant(t *testing.T) {
+	w := world(t)
+	for _, line := range []string{"status", "explain", "logs", "events", "timeline", "trace", "status -o json"} {
+		words := strings.Split(line, " ")
+		got, named := run(t, w, words...), run(t, w, append(words, "gpt-0c22")...)
+		if got.Exit != 0 || got.Out != named.Out || got.Err != "no job named: gpt-0c22\n" {
+			t.Errorf("%s: %+v, want the output for gpt-0c22: %s", line, got, named.Out)
+		}
+	}
+	if o := run(t, clienttest.New(t), "status"); o.Exit != 3 || !strings.Contains(o.Err, "there is no job yet") {
+		t.Errorf("without any: %+v", o)
+	}
+}
+
+// TestWhatChangesAJobTakesNoneThatWasNotMeant: without a name it is about the only one that has not ended, unless that is another user's.
+func TestWhatChangesAJobTakesNoneThatWasNotMeant(t *testing.T) {
+	const mine, local = "/regroup/cli/test", "/client/run/local"
+	job := func(name string, by string, state events.JobState) events.JobView {
+		return events.JobView{Job: events.JobID(name), By: by, State: state, Spec: events.Spec{Workers: events.Workers{Min: 1, Max: 1}}}
+	}
+	external := job("joined-0001", "/client/agent/join", events.JobIsRunning)
+	external.Spec.Rendezvous = &events.Rendezvous{}
+	for name, c := range map[string]struct {
+		jobs []events.JobView
+		line string
+		exit int
+		says string
+	}{
+		"the only one":         {[]events.JobView{job("a-0001", mine, events.JobIsRunning), job("b-0001", mine, events.JobHasFailed)}, "stop", 0, "no job named: a-0001\na-0001 is stopping\n"},
+		"one of this machine":  {[]events.JobView{job("a-0001", local, events.JobIsRunning)}, "stop --now", 0, "no job named: a-0001\na-0001 is stopping\n"},
+		"to scale":             {[]events.JobView{job("a-0001", mine, events.JobIsRunning)}, "scale 2:3", 0, "no job named: a-0001\na-0001 wants 2-3 workers\n"},
+		"none":                 {[]events.JobView{job("b-0001", mine, events.JobHasFailed)}, "stop", 3, "there is no job that could be meant: see regroup ls\n"},
+		"several":              {[]events.JobView{job("b-0001", mine, events.JobIsWaiting), job("a-0001", mine, events.JobIsRunning)}, "stop", 2, "name the job: 2 have not ended: a-0001, b-0001\n"},
+		"somebody else's":      {[]events.JobView{job("a-0001", "/client/ada", events.JobIsRunning)}, "scale 4", 2, "name the job: a-0001, the only one that has not ended, was submitted by /client/ada\n"},
+		"a joined one, to end": {[]events.JobView{external}, "stop", 2, "name the job: joined-0001, the only one that has not ended, was submitted by /client/agent/join\n"},
+		"no joined one":        {[]events.JobView{job("a-0001", mine, events.JobIsRunning)}, "close", 3, "there is no job that could be meant: see regroup ls\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := clienttest.New(t)
+			for i, v := range c.jobs {
+				v.Submitted = clienttest.Now.Add(time.Duration(i) * time.Second)
+				w.Job(v)
+			}
+			w.Answer(func(e events.Event) {
+				switch b := e.Body.(type) {
+				case events.JobStop:
+					w.Tell(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobStopping{Job: b.Job}})
+				case events.JobScale:
+					w.Tell(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobScaled{Job: b.Job}})
+				}
+			})
+			if o := run(t, w, strings.Split(c.line, " ")...); o.Exit != c.exit || o.Err != c.says {
+				t.Errorf("%s: %+v, want exit %d, %q", c.line, o, c.exit, c.says)
+			}
+		})
+	}
+}
