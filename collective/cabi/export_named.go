@@ -79,6 +79,9 @@ func rgo_named_allgather(h C.uint64_t, name, detail *C.char, data unsafe.Pointer
 	started *C.uint64_t,
 ) C.int {
 	t, err := rowsOf(data, int64(rows), int64(row), int32(dtype))
+	if err == nil {
+		err = resultFor((*uint64)(started))
+	}
 	if err != nil {
 		return answer(err)
 	}
@@ -94,6 +97,9 @@ func rgo_named_alltoall(h C.uint64_t, name, detail *C.char, data unsafe.Pointer,
 	return withNames(h, func(c *communicator) error {
 		if splits == nil || name == nil {
 			return invalidf("an alltoall by name needs a name and its splits")
+		}
+		if err := resultFor((*uint64)(started)); err != nil {
+			return err
 		}
 		n, rows, err := blocks(splits, 0, c.size())
 		if err != nil {
@@ -155,6 +161,9 @@ func rgo_named_deadlocks(h C.uint64_t, out *C.int64_t) C.int {
 //export rgo_join
 func rgo_join(h C.uint64_t, started *C.uint64_t) C.int {
 	return withNames(h, func(c *communicator) error {
+		if err := resultFor((*uint64)(started)); err != nil {
+			return err
+		}
 		return c.submit((*uint64)(started), (*queue.Queue).Join)
 	})
 }

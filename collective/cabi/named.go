@@ -3,6 +3,7 @@
 package main
 
 // #include <stdlib.h>
+// #include "process.h"
 import "C"
 
 import (
@@ -60,10 +61,10 @@ func allocated(n int) ([]byte, error) {
 	return unsafe.Slice((*byte)(at), n), nil
 }
 
-// submit makes a request of an operation that is paired up by its name.
+// submit makes a request of an operation that is paired up by its name, or carries it out if nobody wants the request.
 func (c *communicator) submit(started *uint64, begin func(*queue.Queue) *queue.Handle) error {
 	if started == nil {
-		return invalidf("an operation by name needs a place for its request")
+		return c.outside(c.carryOut(begin))
 	}
 	r, err := c.start(nil)
 	if err != nil {
@@ -84,6 +85,29 @@ func (c *communicator) submit(started *uint64, begin func(*queue.Queue) *queue.H
 			return r.err
 		}
 	default:
+	}
+	return nil
+}
+
+// carryOut returns when an operation has ended.
+func (c *communicator) carryOut(begin func(*queue.Queue) *queue.Handle) error {
+	c.mu.Lock()
+	if c.closing {
+		c.mu.Unlock()
+		return collective.ErrClosed
+	}
+	c.started.Add(1)
+	c.mu.Unlock()
+	defer c.started.Done()
+	h := begin(c.names().Waited())
+	defer h.Waiting(C.rgx_on_main_thread() != 0)()
+	return h.Wait(background)
+}
+
+// resultFor is where the request of an operation goes whose result must be fetched.
+func resultFor(started *uint64) error {
+	if started == nil {
+		return invalidf("an operation with a result of its own length needs a place for its request")
 	}
 	return nil
 }

@@ -172,8 +172,10 @@ int rg_wait_any(rg_comm comm, int64_t within_ms, rg_request *request, int32_t *s
  * they run beside all other operations. An operation is carried out only if the method, the type, the count, the
  * reduction, the root and detail, which is text of the caller's such as the shape, are the same on all ranks; otherwise it
  * fails on all of them with RG_INVALID, and the others go on. A name that is still pending is RG_INVALID. If the threads
- * on which the ranks' programs run (the first one of each process) all wait in rg_wait, each for something that another
- * rank has not started, what is pending fails with RG_DIVERGED, and the communicator works on.
+ * on which the ranks' programs run (the first one of each process) all wait, each for something that another
+ * rank has not started, what is pending fails with RG_DIVERGED, and the communicator works on. Without a place for a
+ * request the call returns when the operation has ended, but for those whose result must be fetched: it is faster then,
+ * because the calling thread carries the operation out.
  */
 /* {"cycle_ms": 1, "fusion_bytes": 0, "stall_warning_ms": 60000, "deadlock_ms": 10000}: how long an operation waits for
  * others to be packed with it, unless somebody waits for it; up to how much is packed; when ranks that have not started

@@ -6,34 +6,80 @@ import (
 	"time"
 )
 
-// run works until the queue is closed or the communicator fails.
+// run works until the queue is closed.
 func (q *Queue) run() {
 	defer close(q.done)
-	defer q.release()
+	defer func() {
+		q.fail(context.Cause(q.life))
+		q.turn <- struct{}{} // for good: nobody uses the buffer any more
+		q.release()
+	}()
 	for {
 		if !q.any() {
 			select {
 			case <-q.wake:
 			case <-q.life.Done():
-				q.fail(context.Cause(q.life))
 				return
 			}
 			q.pause(q.opt.Cycle, q.hurry)
 			continue
 		}
-		if err := q.open(); err != nil {
-			q.fail(err)
+		select {
+		case q.turn <- struct{}{}:
+		case <-q.life.Done():
 			return
 		}
-		found, err := q.cycle()
-		if err != nil {
-			q.fail(err)
-			return
-		}
+		found := q.any() && q.step()
+		<-q.turn
 		if !found {
 			q.pause(fruitless, nil)
 		}
 	}
+}
+
+// lead works until an operation is over, on the goroutine that waits for it, unless another one does already.
+func (q *Queue) lead(h *Handle) {
+	defer func() {
+		if q.any() {
+			q.mu.Lock()
+			q.stir()
+			q.mu.Unlock()
+		}
+	}()
+	for {
+		select {
+		case <-h.done:
+			return
+		default:
+		}
+		select {
+		case <-h.done:
+			return
+		case q.turn <- struct{}{}:
+		}
+		found := q.any() && q.step()
+		<-q.turn
+		if !found {
+			select {
+			case <-h.done:
+			case <-time.After(fruitless):
+			}
+		}
+	}
+}
+
+// step is a cycle, by who has the turn. It tells whether anything ended.
+func (q *Queue) step() bool {
+	err := q.open()
+	found := false
+	if err == nil {
+		found, err = q.cycle()
+	}
+	if err != nil {
+		q.fail(err)
+		return true
+	}
+	return found
 }
 
 // open makes the communicator, if it is not there.

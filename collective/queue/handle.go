@@ -42,8 +42,12 @@ func (h *Handle) Then(f func(error)) {
 	f(h.err)
 }
 
-// Wait returns the operation's error when it is over, or that of ctx.
+// Wait returns the operation's error when it is over, or that of ctx. For an operation of Queue.Waited, ctx ends nothing.
 func (h *Handle) Wait(ctx context.Context) error {
+	if h.q.waits {
+		h.q.lead(h)
+		return h.err
+	}
 	defer h.Waiting(false)()
 	select {
 	case <-h.done:

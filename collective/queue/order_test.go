@@ -117,7 +117,7 @@ func (o operation) submit(q *Queue, rank, world int) (h *Handle, check func() er
 }
 
 // TestRandomOrders: each rank submits the operations in an order of its own, from one to three
-// threads. Every operation gives what it should, or is an error on all ranks if one calls it
+// threads, while another thread waits for operations of its own one by one. Every operation gives what it should, or is an error on all ranks if one calls it
 // otherwise than the others.
 func TestRandomOrders(t *testing.T) {
 	for world := 2; world <= 4; world++ {
@@ -129,6 +129,10 @@ func TestRandomOrders(t *testing.T) {
 				for i := range program {
 					program[i] = randomOperation(rng, i, world)
 				}
+				ordered := make([]operation, rng.IntN(10))
+				for i := range ordered {
+					ordered[i] = randomOperation(rng, 100+i, world)
+				}
 				each(t, world, func(rank int) error {
 					rng := rand.New(rand.NewPCG(uint64(seed), uint64(100+rank)))
 					threads := make([][]operation, 1+rng.IntN(3))
@@ -136,8 +140,13 @@ func TestRandomOrders(t *testing.T) {
 						k := rng.IntN(len(threads))
 						threads[k] = append(threads[k], program[i])
 					}
-					errs := make([]error, len(threads))
+					errs := make([]error, len(threads)+len(ordered))
 					var wg sync.WaitGroup
+					wg.Go(func() {
+						for i := range ordered {
+							errs[len(threads)+i] = play(t, all[rank].Waited(), ordered[i:i+1], rank, world)
+						}
+					})
 					for k, mine := range threads {
 						wg.Go(func() { errs[k] = play(t, all[rank], mine, rank, world) })
 					}
@@ -172,8 +181,8 @@ func play(t *testing.T, q *Queue, mine []operation, rank, world int) error {
 }
 
 // TestRandomWaits: each rank waits for each operation before it submits the next, in an order
-// of its own. The operations give what they should until the ranks wait for each other; then
-// all of them are told so.
+// of its own, some of them on the thread that waits. The operations give what they should until
+// the ranks wait for each other; then all of them are told so.
 func TestRandomWaits(t *testing.T) {
 	for seed := range 12 {
 		world := 2 + seed%3
@@ -210,12 +219,15 @@ func TestRandomWaits(t *testing.T) {
 
 // waitForEach submits each operation when the one before has ended.
 func waitForEach(t *testing.T, q *Queue, program []operation, order []int, rank, world int) error {
+	if rank%2 == 0 {
+		q = q.Waited()
+	}
 	for _, i := range order {
 		h, check := program[i].submit(q, rank, world)
 		end := h.Waiting(true)
-		<-h.Done()
+		err := h.Wait(soon(t))
 		end()
-		if err := h.Wait(soon(t)); err != nil {
+		if err != nil {
 			return err
 		}
 		if err := check(); err != nil {

@@ -39,8 +39,8 @@ type Options struct {
 	// some other rank has not submitted, until they get a *DeadlockError. Zero means 10 s,
 	// negative never. See Handle.Waiting.
 	DeadlockAfter time.Duration
-	// Observe, if set, is told about the phases of operations, from the goroutine of the
-	// queue. It must return soon.
+	// Observe, if set, is told about the phases of operations. It may be called by several
+	// goroutines at once, and must return soon.
 	Observe func(Event)
 }
 
@@ -94,9 +94,16 @@ func (e *JoinedError) Error() string {
 
 // Queue is one rank's. Its methods are safe for concurrent use.
 type Queue struct {
+	*state
+	waits bool // whoever submits waits at once
+}
+
+// state is what all views of a queue share.
+type state struct {
 	opt    Options
-	comm   *collective.Communicator // of the goroutine
-	wake   chan struct{}            // something was submitted
+	comm   *collective.Communicator // of who has the turn
+	turn   chan struct{}            // full while a goroutine carries out cycles
+	wake   chan struct{}            // something was submitted that nobody may wait for yet
 	hurry  chan struct{}            // somebody waits
 	done   chan struct{}
 	opened atomic.Pointer[collective.Communicator] // that Close closes
@@ -113,7 +120,7 @@ type Queue struct {
 	blocked   block
 	failed    error
 
-	// Of the goroutine.
+	// Of who has the turn.
 	buffer []byte
 	vote   []int64
 	cycles int64 // the same on all ranks
@@ -156,14 +163,18 @@ func New(o Options) *Queue {
 	if o.Observe == nil {
 		o.Observe = func(Event) {}
 	}
-	q := &Queue{
-		opt: o, comm: o.Comm, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), done: make(chan struct{}),
-		pending: map[string]*request{},
-	}
+	q := &Queue{state: &state{
+		opt: o, comm: o.Comm, turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1),
+		done: make(chan struct{}), pending: map[string]*request{},
+	}}
 	q.life, q.cancel = context.WithCancelCause(context.Background())
 	go q.run()
 	return q
 }
+
+// Waited is the queue for a thread that calls Handle.Wait for each operation right after it has submitted it: the thread
+// carries the operation out itself, and no other one has to wake up for it.
+func (q *Queue) Waited() *Queue { return &Queue{state: q.state, waits: true} }
 
 func (q *Queue) submit(r *request) *Handle {
 	r.handle, r.since = newHandle(q), time.Now()
@@ -191,7 +202,9 @@ func (q *Queue) enqueue(r *request) error {
 	}
 	q.pending[r.name], q.submitted = r, r.since
 	q.order = append(q.order, r)
-	q.stir()
+	if !q.waits {
+		q.stir()
+	}
 	return nil
 }
 

@@ -254,3 +254,45 @@ func TestCloseLetsWhatAllRanksHaveEnd(t *testing.T) {
 		})
 	}
 }
+
+// TestCloseEndsWhoCarriesOut: a thread that carries out cycles itself, for others that never come, is told of the end.
+func TestCloseEndsWhoCarriesOut(t *testing.T) {
+	all := queues(t, 2, nil)
+	ended := make(chan error, 1)
+	h := all[0].Waited().Barrier("nobody else calls this")
+	go func() { ended <- h.Wait(soon(t)) }()
+	for len(all[0].turn) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	all[0].Close()
+	if err := <-ended; !errors.Is(err, collective.ErrClosed) {
+		t.Fatal(err)
+	}
+	if err := all[0].Waited().Barrier("after the end").Wait(soon(t)); !errors.Is(err, collective.ErrClosed) {
+		t.Fatal(err)
+	}
+}
+
+// TestWhoCarriesOutLeavesTheRestToOthers: what was submitted while a thread had the turn is carried out after it has gone.
+func TestWhoCarriesOutLeavesTheRestToOthers(t *testing.T) {
+	all := queues(t, 2, nil)
+	each(t, 2, func(rank int) error {
+		q, err := all[rank], error(nil)
+		for i := range 200 {
+			var beside *Handle
+			submitted := make(chan struct{})
+			go func() {
+				beside = q.Allreduce(fmt.Sprint("beside ", i), "", collective.Of([]int64{1}), collective.Sum, 0)
+				close(submitted)
+			}()
+			err = errors.Join(err, q.Waited().Barrier(fmt.Sprint("waited ", i)).Wait(soon(t)))
+			<-submitted
+			select {
+			case <-beside.Done():
+			case <-soon(t).Done():
+				return errors.New("nobody carries out what was submitted beside")
+			}
+		}
+		return err
+	})
+}

@@ -18,9 +18,9 @@ from .world import world
 
 
 def start_broadcast(
-    call: Call, tensor: torch.Tensor, root_rank: int, inplace: bool, ordered: bool = False
+    call: Call, tensor: torch.Tensor, root_rank: int, inplace: bool, wait: bool = False
 ) -> Handle:
-    """Starts a broadcast; root_rank is a rank of the world. ordered: see start_allreduce."""
+    """Starts a broadcast; root_rank is a rank of the world. wait: see start_allreduce."""
     with call:
         tensors.check(tensor)
         root = call.group.index(root_rank, "root_rank")
@@ -33,10 +33,10 @@ def start_broadcast(
             work = tensors.staged(given) if near is None else tensors.copied(given)
     request = None
     if near is not None:
-        request = near.named_broadcast(call.name, described(tensor), work, root, ordered)
+        request = near.named_broadcast(call.name, described(tensor), work, root, wait)
     elif call.made is not None:
         where = work.data_ptr(), *tensors.moved(work)
-        request = call.made.named.broadcast(call.name, described(tensor), *where, root)
+        request = call.made.named.broadcast(call.name, described(tensor), *where, root, wait)
 
     def finish() -> torch.Tensor:
         if inplace:
@@ -66,13 +66,13 @@ class _Broadcast(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, root_rank, call, process_set):
         ctx.how = root_rank, call.name, process_set
-        return start_broadcast(call, tensor, root_rank, False, ordered=True).synchronize()
+        return start_broadcast(call, tensor, root_rank, False, wait=True).synchronize()
 
     @staticmethod
     def backward(ctx, gradient):
         root, name, process_set = ctx.how
         call = Call("allreduce", None, process_set, name + ".grad")
-        reduced = start_allreduce(call, gradient, False, Average, ordered=True).synchronize()
+        reduced = start_allreduce(call, gradient, False, Average, wait=True).synchronize()
         return (reduced if world.place.rank == root else reduced * 0), None, None, None
 
 
@@ -83,7 +83,7 @@ def broadcast(
     call = Call("broadcast", name, process_set)
     if differentiable(tensor):
         return _Broadcast.apply(tensor, root_rank, call, process_set)
-    return start_broadcast(call, tensor, root_rank, False, ordered=True).synchronize()
+    return start_broadcast(call, tensor, root_rank, False, wait=True).synchronize()
 
 
 def broadcast_(
@@ -91,14 +91,14 @@ def broadcast_(
 ) -> torch.Tensor:
     """Copies root_rank's tensor into the others'."""
     call = Call("broadcast", name, process_set)
-    return start_broadcast(call, tensor, root_rank, True, ordered=True).synchronize()
+    return start_broadcast(call, tensor, root_rank, True, wait=True).synchronize()
 
 
 def barrier(process_set: Any = None) -> None:
     """Returns when every rank has called it."""
     call = Call("barrier", None, process_set)
     if call.made is not None:
-        lib.wait(call.made.named.barrier(call.name))
+        call.made.named.barrier(call.name)
 
 
 def join(device: Any = -1) -> int:

@@ -36,10 +36,10 @@ def broadcast_object(
         return obj
     size = torch.tensor([data.numel()])
     length = Call("", None, process_set, call.name + ".length")
-    size = start_broadcast(length, size, root_rank, True).synchronize()
+    size = start_broadcast(length, size, root_rank, True, wait=True).synchronize()
     if not root:
         data = torch.empty(int(size), dtype=torch.uint8)
-    data = start_broadcast(call, data, root_rank, True).synchronize()
+    data = start_broadcast(call, data, root_rank, True, wait=True).synchronize()
     return obj if root else _unpickled(data)
 
 

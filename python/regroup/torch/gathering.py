@@ -36,7 +36,7 @@ def _as_rows(result: Result, like: torch.Tensor) -> torch.Tensor:
 def start_allgather(
     call: Call, tensor: torch.Tensor, ordered: bool = False, detail: str = ""
 ) -> Handle:
-    """Starts an allgather. ordered: see start_allreduce. detail is compared with that of the other ranks."""
+    """Starts an allgather. ordered: what wait is for start_allreduce on a GPU. detail is compared with that of the other ranks."""
     with call:
         tensors.check(tensor)
         given = tensor.detach()
@@ -98,7 +98,7 @@ class _Allgather(torch.autograd.Function):
     def backward(ctx, gradient):
         name, process_set = ctx.how
         call = Call("allreduce", None, process_set, name + ".grad")
-        reduced = start_allreduce(call, gradient, False, Average, ordered=True).synchronize()
+        reduced = start_allreduce(call, gradient, False, Average, wait=True).synchronize()
         begin = _rows_before(name + ".grad", ctx.rows, process_set)
         return reduced[begin : begin + ctx.rows].reshape(ctx.shape), None, None
 

@@ -31,8 +31,10 @@ def _start(
     pre: float,
     post: float,
     process_set: Any,
+    wait: bool = False,
 ) -> Handle:
-    """Starts one allreduce for all tensors of a type and device. All ranks give the same list, or none gets a result."""
+    """Starts one allreduce for all tensors of a type and device. All ranks give the same list, or none gets a result.
+    wait: see start_allreduce."""
     groups: dict = {}
     with call:
         if isinstance(given, torch.Tensor):
@@ -48,7 +50,7 @@ def _start(
     for n, members in enumerate(groups.values()):
         flat = torch.cat([given[i].detach().reshape(-1) for i in members])
         part = Call("", None, process_set, f"{call.name}.{n + 1}of{len(groups)}")
-        started.append(start_allreduce(part, flat, True, op, compression, pre, post, says))
+        started.append(start_allreduce(part, flat, True, op, compression, pre, post, says, wait))
         order.append(members)
 
     def finish(flats: List[torch.Tensor]) -> List[torch.Tensor]:
@@ -69,7 +71,7 @@ class _Grouped(torch.autograd.Function):
     @staticmethod
     def forward(ctx, call, op, compression, pre, post, process_set, *given):
         ctx.how = call.name, op, compression, pre, post, process_set
-        results = _start(call, given, False, op, compression, pre, post, process_set).synchronize()
+        results = _start(call, given, False, op, compression, pre, post, process_set, wait=True).synchronize()
         if op not in (Sum, Average):
             ctx.save_for_backward(*given, *results)
         return tuple(results)
@@ -80,7 +82,7 @@ class _Grouped(torch.autograd.Function):
         if op in (Sum, Average):
             call = Call("allreduce", None, process_set, name + ".grad")
             how = op, compression, pre, post, process_set
-            reduced = _start(call, gradients, False, *how).synchronize()
+            reduced = _start(call, gradients, False, *how, wait=True).synchronize()
         else:
             n = len(gradients)
             given, results = ctx.saved_tensors[:n], ctx.saved_tensors[n:]
@@ -143,7 +145,7 @@ def grouped_allreduce(
     how, _, pre, post = _arguments(call, op, average, prescale_factor, postscale_factor)
     if differentiable(*tensors):
         return list(_Grouped.apply(call, how, compression, pre, post, process_set, *tensors))
-    return _start(call, tensors, False, how, compression, pre, post, process_set).synchronize()
+    return _start(call, tensors, False, how, compression, pre, post, process_set, wait=True).synchronize()
 
 
 def grouped_allreduce_(
@@ -158,4 +160,4 @@ def grouped_allreduce_(
     """Combines many tensors in place."""
     call = Call("allreduce", name, process_set)
     how = _arguments(call, op, average, prescale_factor, postscale_factor)
-    return _start(call, tensors, True, *how, process_set).synchronize()
+    return _start(call, tensors, True, *how, process_set, wait=True).synchronize()

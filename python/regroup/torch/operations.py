@@ -71,9 +71,10 @@ def start_allreduce(
     pre: float = 1.0,
     post: float = 1.0,
     detail: str = "",
-    ordered: bool = False,
+    wait: bool = False,
 ) -> Handle:
-    """Starts an allreduce. ordered: for a tensor on a GPU it ends when what is queued there next waits for it."""
+    """Starts an allreduce. wait: the caller waits for it at once, so that it may be carried out before this returns. For
+    a tensor on a GPU it ends then when what is queued there next waits for it."""
     given = tensor
     with call:
         tensors.check(tensor)
@@ -95,19 +96,20 @@ def start_allreduce(
             raise InvalidArgumentError("complex numbers can be added and averaged only")
         scale_(work, pre)
         wire = compression.wire if native else 0
-        # Divided here, because the engine multiplies with the reciprocal, which may round otherwise. Narrower floats are
-        # averaged by the engine, in float32.
-        divide = how == Average and work.dtype in (torch.float32, torch.float64) and not wire
+        # Divided here, because the engine multiplies with the reciprocal, which may round otherwise unless it is a power of
+        # two. Narrower floats are averaged by the engine, in float32.
+        exact = call.group.size & (call.group.size - 1) == 0
+        divide = how == Average and work.dtype in (torch.float32, torch.float64) and not (wire or exact)
         says = detail or described(tensor, *scales(pre, post))
         if divide:
             how, says = Sum, says + " averaged"
     request = None
     if call.made is not None:
         if near is not None:
-            request = near.named_allreduce(call.name, says, work, how, wire, ordered)
+            request = near.named_allreduce(call.name, says, work, how, wire, wait)
         else:
-            address, count = work.data_ptr(), work.numel()
-            request = call.made.named.allreduce(call.name, says, address, count, kind, how, wire)
+            where = work.data_ptr(), work.numel(), kind
+            request = call.made.named.allreduce(call.name, says, *where, how, wire, wait)
 
     def finish() -> torch.Tensor:
         if divide:
@@ -166,7 +168,7 @@ class _Allreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, call, op, compression, pre, post, process_set):
         ctx.how = call.name, op, compression, pre, post, process_set
-        handle = start_allreduce(call, tensor, False, op, compression, pre, post, ordered=True)
+        handle = start_allreduce(call, tensor, False, op, compression, pre, post, wait=True)
         result = handle.synchronize()
         if op in (Product, Min, Max):
             ctx.save_for_backward(tensor, result)
@@ -178,7 +180,7 @@ class _Allreduce(torch.autograd.Function):
         if op in (Sum, Average):
             call = Call("allreduce", None, process_set, name + ".grad")
             handle = start_allreduce(
-                call, gradient, False, op, compression, pre, post, ordered=True
+                call, gradient, False, op, compression, pre, post, wait=True
             )
             return (handle.synchronize(),) + (None,) * 6
         result = chosen_gradient(gradient, *ctx.saved_tensors, op, pre, post, name, process_set)
@@ -199,7 +201,7 @@ def chosen_gradient(
 
     def reduced(what: torch.Tensor, part: str) -> torch.Tensor:
         call = Call("allreduce", None, process_set, f"{name}.grad.{part}")
-        return start_allreduce(call, what, False, Sum, ordered=True).synchronize()
+        return start_allreduce(call, what, False, Sum, wait=True).synchronize()
 
     total = reduced(gradient, "sum") * (pre * post)
     if op in (Min, Max):
@@ -235,7 +237,7 @@ def allreduce(
     rest: Tuple[Any, ...] = (how, compression, prescale_factor, postscale_factor)
     if differentiable(tensor):
         return _Allreduce.apply(tensor, call, *rest, process_set)
-    handle = start_allreduce(call, tensor, False, *rest, ordered=True)
+    handle = start_allreduce(call, tensor, False, *rest, wait=True)
     return handle.synchronize()
 
 
@@ -253,5 +255,5 @@ def allreduce_(
     with call:
         how = reduction(op, average)
     factors = prescale_factor, postscale_factor
-    handle = start_allreduce(call, tensor, True, how, Compression.none, *factors, ordered=True)
+    handle = start_allreduce(call, tensor, True, how, Compression.none, *factors, wait=True)
     return handle.synchronize()

@@ -28,8 +28,9 @@ def start_reducescatter(
     compression: Any = Compression.none,
     pre: float = 1.0,
     post: float = 1.0,
+    wait: bool = False,
 ) -> Handle:
-    """Starts a reducescatter."""
+    """Starts a reducescatter. wait: see start_allreduce."""
     with call:
         tensors.check(tensor)
         if tensor.dim() == 0:
@@ -46,7 +47,7 @@ def start_reducescatter(
     if call.made is not None:
         width = torch.Size(pairs.shape[1:]).numel()
         where = pairs.data_ptr(), rows, width
-        request = call.made.named.reduce_scatter(call.name, says, *where, kind, how)
+        request = call.made.named.reduce_scatter(call.name, says, *where, kind, how, wait)
 
     def finish() -> torch.Tensor:
         mine = work[_share(rows, call.group.size, call.group.rank)].clone()
@@ -61,7 +62,7 @@ class _Reducescatter(torch.autograd.Function):
     def forward(ctx, tensor, call, op, compression, pre, post, process_set):
         factor = pre * post * (call.group.size if op == Sum else 1)
         ctx.how = call.name, factor, process_set
-        return start_reducescatter(call, tensor, op, compression, pre, post).synchronize()
+        return start_reducescatter(call, tensor, op, compression, pre, post, wait=True).synchronize()
 
     @staticmethod
     def backward(ctx, gradient):
@@ -96,7 +97,7 @@ def reducescatter(
         wants = _wants_gradients([tensor], rest[0])
     if wants:
         return _Reducescatter.apply(tensor, call, *rest, process_set)
-    return start_reducescatter(call, tensor, *rest).synchronize()
+    return start_reducescatter(call, tensor, *rest, wait=True).synchronize()
 
 
 def reducescatter_async(

@@ -15,7 +15,7 @@ from .process_sets import group_of
 
 def _sum(name: str, tensor: torch.Tensor, process_set: Any) -> torch.Tensor:
     call = Call("", None, process_set, name)
-    return start_allreduce(call, tensor, False, Sum, ordered=True).synchronize()
+    return start_allreduce(call, tensor, False, Sum, wait=True).synchronize()
 
 
 class SyncBatchNorm(_BatchNorm):

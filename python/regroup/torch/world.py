@@ -59,9 +59,18 @@ class RenumberedNames:
         self.allreduce, self.barrier = named.allreduce, named.barrier
         self.number, self.refuse, self._broadcast = named.number, named.refuse, named.broadcast
 
-    def broadcast(self, name: str, detail: str, data: int, count: int, kind: int, root: int) -> int:
+    def broadcast(
+        self,
+        name: str,
+        detail: str,
+        data: int,
+        count: int,
+        kind: int,
+        root: int,
+        wait: bool = False,
+    ) -> Optional[int]:
         """Copies root's elements to all."""
-        return self._broadcast(name, detail, data, count, kind, self._turned(root))
+        return self._broadcast(name, detail, data, count, kind, self._turned(root), wait=wait)
 
     def __getattr__(self, name: str) -> Any:
         raise UnsupportedError(
