@@ -60,9 +60,7 @@ func (a *Agent) start(s worker.StartProcess) {
 func (a *Agent) fromDriver(s worker.StartProcess) func(worker.Input) {
 	return func(in worker.Input) {
 		if x, ok := in.(worker.ProcessExited); ok {
-			if says := errorFile(s.Env["TORCHELASTIC_ERROR_FILE"]); says != "" && (x.ExitCode != 0 || x.Signal != "") {
-				x.Lines = append(x.Lines, says)
-			}
+			recorded(&x, s.Env["TORCHELASTIC_ERROR_FILE"], s.Dir)
 			x.Dropped = a.logs.ended(s.Job, s.Place) // the driver has handed over all of its output
 			in = x
 		}

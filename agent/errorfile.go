@@ -10,45 +10,69 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/regroup-io/regroup/agent/traceback"
+	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 )
 
 // errorFile reads the error that a program left in TORCHELASTIC_ERROR_FILE (written by torch's @record); the file is removed. Both
-// shapes that torch writes are understood: message as text, or with the text inside. The path is the program's to fill: what is
-// there may be anything, and what cannot be an error is said instead of one.
-func errorFile(path string) string {
+// shapes that torch writes are understood: message as text, or with the text inside and the traceback beside it, from which the
+// exception is made. The path is the program's to fill: what is there may be anything, and what cannot be an error is said instead of one.
+func errorFile(path string) (says string, x *events.Exception) {
 	if path == "" {
-		return ""
+		return "", nil
 	}
 	b, size, err := readErrorFile(path)
 	_ = os.Remove(path)
 	if os.IsNotExist(err) {
-		return ""
+		return "", nil
 	}
 	if err != nil {
-		return "regroup: the error file was not read: " + err.Error()
+		return "regroup: the error file was not read: " + err.Error(), nil
 	}
 	if size > int64(len(b)) {
 		if says := beginning(b); says != "" {
-			return fmt.Sprintf("%s … [the error file has %d bytes, %d were read]", says, size, len(b))
+			return fmt.Sprintf("%s … [the error file has %d bytes, %d were read]", says, size, len(b)), nil
 		}
-		return fmt.Sprintf("regroup: the error file was not read: it has %d bytes (%s)", size, events.LimitErrors)
+		return fmt.Sprintf("regroup: the error file was not read: it has %d bytes (%s)", size, events.LimitErrors), nil
 	}
 	var flat struct {
 		Message string `json:"message"`
 	}
 	if json.Unmarshal(b, &flat) == nil {
-		return flat.Message
+		return flat.Message, nil
 	}
 	var deep struct {
 		Message struct {
 			Message string `json:"message"`
+			Extra   struct {
+				Stack string `json:"py_callstack"`
+			} `json:"extraInfo"`
 		} `json:"message"`
 	}
 	if json.Unmarshal(b, &deep) == nil {
-		return deep.Message.Message
+		return deep.Message.Message, traceback.Parse(deep.Message.Extra.Stack)
 	}
-	return ""
+	return "", nil
+}
+
+// recorded adds to an exit what the program left in its error file. A launcher within the program has the last word there: its own
+// traceback only says that a child has failed.
+func recorded(x *worker.ProcessExited, path, dir string) {
+	says, left := errorFile(path)
+	if says == "" || (x.ExitCode == 0 && x.Signal == "") {
+		return
+	}
+	if left != nil {
+		traceback.Within(left, dir)
+		if x.Exception != nil && x.Exception.Type == left.Type {
+			left.BeforeMS = x.Exception.BeforeMS
+		}
+		x.Exception = left
+	}
+	if !slices.Contains(x.Lines, says) { // the traceback on stderr ends with it
+		x.Lines = append(x.Lines, says)
+	}
 }
 
 // beginning finds the text of a message in JSON that was cut off.

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -42,7 +43,7 @@ func TestErrorFile(t *testing.T) {
 			if err := c.put(path); err != nil {
 				t.Fatal(err)
 			}
-			got := errorFile(path)
+			got, _ := errorFile(path)
 			if name == "a long one" && (!strings.HasSuffix(got, "bytes, 65536 were read]") || len(got) > 70_000) {
 				t.Errorf("%d bytes, the end is %q", len(got), got[len(got)-60:])
 			}
@@ -59,5 +60,25 @@ func TestErrorFile(t *testing.T) {
 	}
 	if int64(events.LimitErrors.Most) != 64<<10 {
 		t.Error("the limit is another one than documented")
+	}
+}
+
+// TestRecorded: the exception of an error file as torch's decorator writes it, from the user's own frame. It is what the program died
+// of, also where its log ends with something else.
+func TestRecorded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "error.json")
+	const file = `{"message": {"message": "RuntimeError: batch 5 is broken", "extraInfo": {"py_callstack":
+		"Traceback (most recent call last):\n  File \"/usr/lib/python3/dist-packages/torch/distributed/elastic/multiprocessing/errors/__init__.py\", line 346, in wrapper\n    return f(*args, **kwargs)\n  File \"/home/ada/train.py\", line 13, in main\n    raise RuntimeError(\"batch 5 is broken\") from e\nRuntimeError: batch 5 is broken\n", "timestamp": "1764000000"}}}`
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(file, "\n", " ")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x := worker.ProcessExited{ExitCode: 1, Exception: &events.Exception{Type: "ChildFailedError"}}
+	recorded(&x, path, "/home/ada")
+	want := events.Exception{Type: "RuntimeError", Message: "batch 5 is broken", File: "train.py", Line: 13, Function: "main"}
+	if x.Exception == nil || *x.Exception != want {
+		t.Errorf("got %+v, want %+v", x.Exception, want)
+	}
+	if len(x.Lines) != 1 || x.Lines[0] != "RuntimeError: batch 5 is broken" {
+		t.Errorf("lines %q", x.Lines)
 	}
 }

@@ -10,7 +10,7 @@ import (
 //
 //	"generations": 3, "ranks": [0, 1, 2, 3], "states": "ready", "details": {"2": "killed by signal 9"}, "lines": {"2": ["…"]}
 //
-// One value in the place of a list stands for all of the group; ranks are -1 if absent; details and lines are by index.
+// One value in the place of a list stands for all of the group; ranks are -1 if absent; details, lines and exceptions are by index.
 // The job's id is that of the document. A plain list of workers is read too.
 type Crew []WorkerView
 
@@ -68,6 +68,7 @@ func appendWorkers(b []byte, group Crew) []byte {
 	}
 	b = appendByIndex(b, "details", group, func(w *WorkerView) (any, bool) { return w.Detail, w.Detail != "" })
 	b = appendByIndex(b, "lines", group, func(w *WorkerView) (any, bool) { return w.Lines, len(w.Lines) > 0 })
+	b = appendByIndex(b, "exceptions", group, func(w *WorkerView) (any, bool) { return w.Exception, w.Exception != nil })
 	return append(b, '}')
 }
 
@@ -155,6 +156,7 @@ type crewColumns struct {
 	states             []string
 	details            map[int]string
 	lines              map[int][]string
+	exceptions         map[int]*Exception
 }
 
 func (m *crewColumns) read(s *scanner, name string) bool {
@@ -173,6 +175,8 @@ func (m *crewColumns) read(s *scanner, name string) bool {
 		s.value(&m.details)
 	case "lines":
 		s.value(&m.lines)
+	case "exceptions":
+		s.value(&m.exceptions)
 	default:
 		return false
 	}
@@ -191,7 +195,7 @@ func (c *Crew) take(g *group, node NodeID, more crewColumns) bool {
 		p.Node = node
 		w := WorkerView{WorkerRef: WorkerRef{
 			Place: p, Incarnation: g.life(i), Agent: g.agent, Attempt: at(attempts, i), PID: at(pids, i), Generation: Generation(at(generations, i)),
-		}, Rank: -1, State: WorkerState(more.states[0]), Detail: more.details[i], Lines: more.lines[i]}
+		}, Rank: -1, State: WorkerState(more.states[0]), Detail: more.details[i], Lines: more.lines[i], Exception: more.exceptions[i]}
 		if ranks != nil {
 			w.Rank = ranks[i]
 		}

@@ -1,5 +1,10 @@
 package events
 
+import (
+	"strconv"
+	"strings"
+)
+
 // Facts of the worker family; written by the agents, unnumbered. The entity is the job.
 
 // WorkerRef says which life of which worker a fact is about.
@@ -60,7 +65,59 @@ type WorkerExited struct {
 	Detail    string   `json:"detail"`                        // a sentence: killed by signal 9 (SIGKILL)
 	Lines     []string `json:"lines,omitempty" bound:"lines"` // its last lines of output
 	Dropped   uint64   `json:"dropped,omitempty"`             // lines of its output that are not in the log, which was too slow
-	AgeMS     float64  `json:"age_ms"`                        // time since the exit when this was said, on the agent's clock
+	// Exception is what the program itself said about its end; nil = nothing that is understood.
+	Exception *Exception `json:"exception,omitempty"`
+	AgeMS     float64    `json:"age_ms"` // time since the exit when this was said, on the agent's clock
+}
+
+// OwnSignals are those with which a program ends itself; any other one came from outside.
+var OwnSignals = []string{"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"}
+
+// Exception is what ended a program, as it says itself: in a traceback, in a panic, or in the error file of a launcher.
+type Exception struct {
+	Type     string `json:"type"` // RuntimeError, torch.OutOfMemoryError, panic
+	Message  string `json:"message,omitempty"`
+	File     string `json:"file,omitempty"` // of the innermost frame of the user's own code, relative to the job's directory if it is in there
+	Line     int    `json:"line,omitempty"`
+	Function string `json:"function,omitempty"`
+	Cause    string `json:"cause,omitempty"` // the exception that this one is a consequence of: KeyError: 'x'
+	// Peer: it says that another worker was lost, so it is a consequence of what ended that one.
+	Peer     bool    `json:"peer,omitempty"`
+	BeforeMS float64 `json:"before_ms,omitempty"` // time from when it was said to the exit
+}
+
+// String is the exception in one line: what, where, and why.
+func (e Exception) String() string {
+	s := e.Type
+	if e.Message != "" {
+		s += ": " + e.Message
+	}
+	var parts []string
+	if at := e.Where(); at != "" {
+		parts = append(parts, at)
+	}
+	if e.Cause != "" {
+		parts = append(parts, "caused by "+e.Cause)
+	}
+	if len(parts) > 0 {
+		s += " (" + strings.Join(parts, ", ") + ")"
+	}
+	return s
+}
+
+// Where is the frame: train.py:13 in main. Empty = it is not known.
+func (e Exception) Where() string {
+	if e.File == "" {
+		return ""
+	}
+	s := e.File
+	if e.Line > 0 {
+		s += ":" + strconv.Itoa(e.Line)
+	}
+	if e.Function != "" {
+		s += " in " + e.Function
+	}
+	return s
 }
 
 // Failed tells whether the exit is a failure under the rules of how workers end: with a ledger-keeping SDK program

@@ -138,6 +138,7 @@ func TestAnyCrewReadsBack(t *testing.T) {
 				}
 				if rapid.Bool().Draw(t, "said") {
 					w.Detail, w.Lines = "killed", []string{"last", `"words"`}
+					w.Exception = &Exception{Type: "ValueError", Message: `"x"`, File: "a.py", Line: 3}
 				}
 				v.Workers = append(v.Workers, w)
 			}

@@ -140,6 +140,9 @@ type WorkerView struct {
 	State  WorkerState `json:"state"`
 	Detail string      `json:"detail,omitempty"`
 	Lines  []string    `json:"lines,omitempty"` // last output of a failed worker
+
+	Exception *Exception `json:"exception,omitempty"` // what the program said about its end
+	FailedAt  time.Time  `json:"failed_at,omitzero"`  // in JobView.FirstError: when it failed, by the registry's clock
 }
 
 // GenerationView is one generation in a job's history.

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/regroup-io/regroup/agent/traceback"
+	"github.com/regroup-io/regroup/events"
 )
 
 const (
@@ -32,6 +35,7 @@ type pipe struct {
 	r, w *os.File
 	emit func(string, []string)
 	c    *capture
+	says traceback.Parser
 }
 
 func newCapture(emit func(string, []string)) (*capture, error) {
@@ -72,13 +76,38 @@ func (c *capture) begin(owner *sync.WaitGroup) {
 	}
 }
 
-// end waits for the rest of the output and returns the last lines.
-func (c *capture) end() []string {
+// end waits for the rest of the output, which says no more from then on.
+func (c *capture) end() {
 	for _, p := range []*pipe{c.out, c.err} {
 		_ = p.r.SetReadDeadline(time.Now().Add(drainFor))
 	}
 	c.done.Wait()
 	_, _ = c.out.r.Close(), c.err.r.Close()
+}
+
+// Lines of output that may follow an exception which ended the program.
+const (
+	behindUncaught = 50 // destructors and handlers have their say
+	behindCaught   = 5  // the program reports it, and ends
+)
+
+// exception returns what a program that ended at a moment has said about it. An uncaught one ended as Python, Go and C++ do then.
+func (c *capture) exception(uncaught bool, at time.Time) *events.Exception {
+	within := behindCaught
+	if uncaught {
+		within = behindUncaught
+	}
+	for _, p := range []*pipe{c.err, c.out} {
+		if x, said := p.says.Last(within); x != nil {
+			x.BeforeMS = events.Milliseconds(max(0, at.Sub(said)))
+			return x
+		}
+	}
+	return nil
+}
+
+// lines returns the last lines.
+func (c *capture) lines() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.last)
@@ -110,6 +139,10 @@ func (p *pipe) read() {
 		}
 		rest = slices.Clone(rest) // lets go of what was consumed
 		if len(lines) > 0 {
+			now := time.Now()
+			for _, l := range lines {
+				p.says.Line(l, now)
+			}
 			p.c.keep(lines)
 			p.emit(p.name, lines)
 		}

@@ -3,12 +3,14 @@ package proc
 import (
 	"errors"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/regroup-io/regroup/agent/traceback"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 )
@@ -43,6 +45,15 @@ func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
 }
 
+// said returns what the program itself said about its end. Files in its directory are named from there.
+func (p *process) said(uncaught bool, at time.Time) *events.Exception {
+	x := p.capture.exception(uncaught, at)
+	if x != nil {
+		traceback.Within(x, p.cmd.Dir)
+	}
+	return x
+}
+
 // wait returns how the process ended, once nothing of its group is left.
 func (p *process) wait() worker.ProcessExited {
 	// Without reaping: while the leader is a zombie, its pid and so the id of the group cannot be given to others.
@@ -68,7 +79,11 @@ func (p *process) wait() worker.ProcessExited {
 	}
 	oom := p.d.oom.grown(p.oomBefore)
 	x.OOM = oom && x.Signal == "SIGKILL" && !killed
-	x.Lines = p.capture.end()
+	p.capture.end()
+	x.Lines = p.capture.lines()
+	if x.ExitCode != 0 {
+		x.Exception = p.said(x.ExitCode == 1 || x.ExitCode == 2 || slices.Contains(events.OwnSignals, x.Signal), at)
+	}
 	x.Age = time.Since(at)
 	return x
 }

@@ -36,6 +36,8 @@ type ProcessExited struct {
 	Lines    []string
 	Dropped  uint64        // lines of output that were not kept
 	Age      time.Duration // since the exit
+
+	Exception *events.Exception // what the program said about its end; nil = nothing
 }
 
 // Orphaned says that a process of this agent's earlier life was found, and fenced or found dead.

@@ -61,6 +61,10 @@ func (t *turn) exited(in ProcessExited) {
 		return
 	}
 	x := events.WorkerExited{ExitCode: in.ExitCode, Signal: in.Signal, OOM: in.OOM, Lines: in.Lines, Dropped: in.Dropped}
+	if e := in.Exception; e != nil && t.explains(w, in) {
+		said := *e
+		x.Exception = &said
+	}
 	switch {
 	case in.OOM:
 		x.Detail = "killed by the kernel for lack of memory"
@@ -71,7 +75,20 @@ func (t *turn) exited(in ProcessExited) {
 	default:
 		x.Detail = fmt.Sprintf("exit code %d", in.ExitCode)
 	}
+	if x.Exception != nil { // who wrote the program looks for that first
+		x.Detail = events.Shorten(x.Exception.String(), events.LimitText.Most-len(x.Detail)-2) + ", " + x.Detail
+	}
 	t.ended(j, w, x, in.Age)
+}
+
+// explains tells whether what a program said about its end is why it ended. Who was stopped may have been about to fail by itself; what
+// it says after that comes of being stopped. Who was killed from outside said nothing about that.
+func (t *turn) explains(w *life, in ProcessExited) bool {
+	if w.asked {
+		said := t.now.Add(-in.Age - time.Duration(in.Exception.BeforeMS*float64(time.Millisecond)))
+		return said.Before(w.stopFrom)
+	}
+	return in.ExitCode > 0 || slices.Contains(events.OwnSignals, in.Signal)
 }
 
 // ended closes a life: a failure is noticed first, then its neighbours on this node hear of it, then it is recorded.

@@ -77,6 +77,9 @@ func (p *player) command(f []string) {
 		if x.Signal != "" {
 			x.ExitCode, x.Number = -1, map[string]int{"SIGKILL": 9, "SIGTERM": 15, "SIGSEGV": 11}[x.Signal]
 		}
+		if typ, says, found := strings.Cut(strings.ReplaceAll(a["exception"], "_", " "), ": "); found {
+			x.Exception = &events.Exception{Type: typ, Message: says, File: "train.py", Line: 7, Function: "main", BeforeMS: float64(a.num("before"))}
+		}
 		p.step(x)
 	case "orphan":
 		p.step(Orphaned{Job: "mnist-7f3a", Place: place(a.num("slot")), Attempt: a.num("attempt"), Worker: "01OLD"})

@@ -19,9 +19,6 @@ type fault struct {
 	poison bool   // the data or the code may be why
 }
 
-// ownSignals are those with which a program ends itself; any other one came from outside.
-var ownSignals = []string{"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"}
-
 // exitFault says what an exit that is a failure was.
 func (t *turn) exitFault(b events.WorkerExited) fault {
 	f := fault{kind: events.ChargeCrash, poison: true}
@@ -29,7 +26,7 @@ func (t *turn) exitFault(b events.WorkerExited) fault {
 	case b.OOM:
 		f.kind = events.ChargeOOM
 	case b.Signal != "":
-		f.kind, f.poison = events.ChargeSignal, slices.Contains(ownSignals, b.Signal)
+		f.kind, f.poison = events.ChargeSignal, slices.Contains(events.OwnSignals, b.Signal)
 	}
 	switch {
 	case !t.inProcess():
@@ -98,21 +95,10 @@ func (t *turn) pay(c events.Charge, last string) bool {
 	if over := len(t.View.Charges) - max(chargesKept, budget.SameStep); over > 0 {
 		t.View.Charges = slices.Clone(t.View.Charges[over:])
 	}
-	n := len(t.View.Failures)
-	if n <= *budget.Max {
+	if len(t.View.Failures) <= *budget.Max {
 		return !t.poisoned()
 	}
-	reason := fmt.Sprintf("the failure budget is used up: %d within %s, %d allowed", n, budget.Per.D(), *budget.Max)
-	if f := t.View.FirstError; f != nil {
-		reason += "; first: " + died(f)
-		if last == died(f) {
-			last = ""
-		}
-	}
-	if last != "" {
-		reason += "; last: " + last
-	}
-	t.end(events.JobHasFailed, events.Exhausted, reason)
+	t.exhausted(c.Generation, last)
 	return false
 }
 

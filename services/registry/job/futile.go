@@ -1,7 +1,6 @@
 package job
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -52,7 +51,11 @@ func (t *turn) futile(w *events.WorkerView, b events.WorkerExited) bool {
 		return false
 	}
 	t.first(w)
-	t.end(events.JobHasFailed, events.Invalid, fmt.Sprintf("it fails as it begins, and would again: %s; %s", cause, died(w)))
+	reason := "it fails as it begins, and would again: "
+	if !strings.Contains(w.Detail, cause) {
+		reason += cause + "; "
+	}
+	t.end(events.JobHasFailed, events.Invalid, reason+died(w))
 	return true
 }
 
@@ -79,6 +82,12 @@ func (t *turn) nodesOf(n events.Generation) (nodes []events.NodeID) {
 // lastingError returns the line in which a program says what is wrong with itself; empty = it does not say so.
 func lastingError(b events.WorkerExited) string {
 	if b.ExitCode <= 0 || b.Orphaned {
+		return ""
+	}
+	if e := b.Exception; e != nil {
+		if isLasting(e.Type + ": " + e.Message) {
+			return e.String()
+		}
 		return ""
 	}
 	last, traced, usage := "", false, false

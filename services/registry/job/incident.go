@@ -60,6 +60,20 @@ func (t *turn) learn(c events.Cause) {
 	t.View.Open = &known
 }
 
+// rather takes the failure of a worker for the cause of the open incident that another one had, which says itself that it lost a peer.
+func (t *turn) rather(w *events.WorkerView, c events.Cause) {
+	o := t.View.Open
+	if o == nil || o.From != w.Generation || ofPeer(w) || o.Cause.Kind != events.CauseWorkerFailed || o.Cause.Place == nil {
+		return
+	}
+	if f := t.worker(*o.Cause.Place); f == nil || f.Generation != o.From || !ofPeer(f) {
+		return
+	}
+	known := *o
+	known.Cause = c
+	t.View.Open = &known
+}
+
 // close ends the incident: the generation of b makes steps.
 func (t *turn) close(b events.WorkerReady, atLeast bool) {
 	t.closed(events.IncidentClosed{To: b.Generation, Phases: t.phasesOf(b), StepsLost: &b.Lost, AtLeast: atLeast}, t.now)

@@ -49,6 +49,9 @@ func (t *turn) outcome() {
 	case events.JobIsFinishing:
 		t.finished()
 	case events.JobIsWaiting, events.JobIsRunning:
+		if t.heard() {
+			return
+		}
 		if t.allSucceeded() {
 			t.end(events.JobHasSucceed, "", fmt.Sprintf("all %d workers of generation %s exited 0", t.world(), t.View.Generation))
 			return
@@ -140,11 +143,34 @@ func (t *turn) world() int {
 	return 0
 }
 
+// ranOn is said of a worker that had not ended when its job did. Its agent stops it.
+const ranOn = "still ran when the job ended"
+
+// late notes how such a worker has ended.
+func (t *turn) late(b events.WorkerExited) {
+	w := t.worker(b.Place)
+	if w == nil || w.Incarnation != b.Incarnation || w.State != events.WorkerWasStopped || w.Detail != ranOn {
+		return
+	}
+	w.State, w.Detail, w.Lines, w.Exception = t.ending(b), b.Detail, b.Lines, b.Exception
+	t.View.Dropped += b.Dropped
+	t.confess(w, b)
+	if w.State == events.WorkerHasFailed && t.View.State == events.JobHasFailed && t.View.FirstError != nil {
+		t.first(w)
+	}
+}
+
 // end ends the job for good. What was kept for decisions is dropped: there will be none.
 func (t *turn) end(s events.JobState, code events.Code, reason string) {
 	v := &t.View
 	v.State, v.Reason, v.Code, v.Ended = s, reason, code, t.now
 	t.giveUp()
+	for i := range v.Workers {
+		if w := &v.Workers[i]; !Ended(w.State) {
+			w.State, w.Detail = events.WorkerWasStopped, ranOn
+		}
+	}
+	v.Slowest = nil
 	end := events.JobEnd{Job: v.Job, Reason: reason, Code: code}
 	switch s {
 	case events.JobHasSucceed:

@@ -171,6 +171,11 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 		if e.Detail == "" {
 			e.Detail = "exit code " + strconv.Itoa(e.ExitCode)
 		}
+		if typ, says, found := strings.Cut(a.text("exception"), ": "); found {
+			e.Exception = &events.Exception{Type: typ, Message: says, Peer: a.has("peer"), BeforeMS: a.num("before")}
+			e.Detail = e.Exception.String() + ", " + e.Detail
+		}
+		e.AgeMS = a.num("age")
 		return e, 0
 	case "joined", "lost", "left":
 		f := events.NodeFact{Node: events.NodeID(a.rest[0]), Incarnation: "A1", Reason: a.text("reason"), Departing: a.has("departing")}

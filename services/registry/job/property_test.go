@@ -163,7 +163,16 @@ type invariants struct {
 
 func (v *invariants) check(t *rapid.T, w *world, d events.Decision) {
 	view := w.s.View
-	now, _ := json.Marshal(view)
+	lasting := view
+	lasting.Workers, lasting.FirstError, lasting.Dropped = nil, nil, 0 // what workers say that outlive their job is noted
+	now, _ := json.Marshal(lasting)
+	if v.terminal != "" {
+		for _, x := range view.Workers {
+			if !job.Ended(x.State) {
+				t.Fatalf("%s runs in a job that has ended: %s", x.Place, x.State)
+			}
+		}
+	}
 	if v.terminal != "" && (v.terminal != string(now) || len(d.Facts) > 0) {
 		t.Fatalf("terminal did not stay terminal: %v\nwas %s\nis  %s", d.Facts, v.terminal, now)
 	}

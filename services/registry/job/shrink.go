@@ -43,6 +43,9 @@ func shrinkDetails(v *events.JobView) (done bool) {
 	}
 	for i := range v.Workers {
 		short(&v.Workers[i].Detail)
+		if v.Workers[i].Exception != nil { // the detail begins with it
+			v.Workers[i].Exception, done = nil, true
+		}
 	}
 	for i := range v.Generations {
 		short(&v.Generations[i].Cause.Detail)

@@ -27,6 +27,7 @@ type State struct {
 	Said       []Said                 `json:"said,omitempty"`        // by the members of the newest generations
 	NoProgress int                    `json:"no_progress,omitempty"` // generations in a row that were lost without progress, as the newest seal said
 	Futile     Futile                 `json:"futile,omitzero"`       // what has ended the newest generations, if trying again does not mend it
+	Exhaustion *Exhaustion            `json:"exhaustion,omitempty"`  // the job ends once it is known why, or soon
 	Stall      Stall                  `json:"stall,omitzero"`        // the newest one
 	StepIn     events.Generation      `json:"step_in,omitempty"`     // generation that View.Step was made in
 	Early      *events.WorkerReady    `json:"early,omitempty"`       // rank 0 was ready before its generation was known to be sealed
@@ -119,7 +120,8 @@ type turn struct {
 	d   events.Decision
 }
 
-// Step takes one input into account. An ended job takes none, except that it refuses to be scaled.
+// Step takes one input into account. An ended job takes none, except that it refuses to be scaled, and notes how workers ended that
+// still ran when it did.
 func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
 	t := &turn{State: s, in: in, now: now}
 	switch b := in.Body.(type) {
@@ -167,6 +169,9 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 		t.window()
 		t.outcome()
 	}
+	if b, ok := in.Body.(events.WorkerExited); ok && s.View.State.Terminal() {
+		t.late(b)
+	}
 	t.forgetStop()
 	t.d.Forget = !t.known() && t.Stop == nil
 	return t.State, t.d
@@ -210,6 +215,9 @@ func (Machine) Deadline(s State) time.Time {
 	}
 	at(s.sealBy())
 	at(s.graceBy())
+	if x := s.Exhaustion; x != nil {
+		at(x.By)
+	}
 	for _, n := range s.Notes {
 		if !n.Behind.IsZero() {
 			at(n.Behind.Add(behindFor))

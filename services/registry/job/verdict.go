@@ -17,6 +17,10 @@ func (t *turn) failed(w *events.WorkerView, b events.WorkerExited) {
 	if t.futile(w, b) {
 		return
 	}
+	if t.Exhaustion != nil {
+		t.first(w)
+		return
+	}
 	member := t.member(w)
 	if member {
 		place := w.Place
@@ -61,14 +65,6 @@ func (t *turn) restarted(w *events.WorkerView, b events.WorkerExited) bool {
 	n.Restarted = b.Agent
 	t.Nodes[b.Place.Node] = n
 	return t.charge(w, b.Generation, t.silentFault(events.ChargeLost, b.Generation != 0))
-}
-
-// first keeps the first failure in event order: with many workers most others are its consequence.
-func (t *turn) first(w *events.WorkerView) {
-	if t.View.FirstError == nil {
-		f := *w
-		t.View.FirstError = &f
-	}
 }
 
 // died says which worker died, and how.

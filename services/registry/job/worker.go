@@ -86,14 +86,18 @@ func (t *turn) exited(b events.WorkerExited) {
 	}
 	rank := w.Rank
 	t.View.Dropped += b.Dropped
+	w.Exception = b.Exception
 	t.end1(w, t.ending(b), b.Detail, b.Lines)
 	if b.Generation == t.LastGood {
 		t.step(b.Generation, max(t.View.Step, b.Step))
 	}
 	if w.State == events.WorkerHasFailed {
 		t.exitSpan(b)
-		t.learn(events.Cause{Kind: events.CauseWorkerFailed, Place: &b.Place, Node: b.Place.Node, Rank: rank, Detail: b.Detail})
+		cause := events.Cause{Kind: events.CauseWorkerFailed, Place: &b.Place, Node: b.Place.Node, Rank: rank, Detail: b.Detail}
+		t.learn(cause)
+		t.rather(w, cause)
 	}
+	t.confess(w, b)
 	if t.View.State != events.JobIsWaiting && t.View.State != events.JobIsRunning {
 		return
 	}
@@ -149,9 +153,9 @@ func (t *turn) explain(w *events.WorkerView, b events.WorkerExited) {
 	}
 	if w != nil && w.State == events.WorkerIsLost {
 		t.note(w.Place, func(n *Note) { n.Exited, n.Well = w.Incarnation, t.ending(b) == events.WorkerSucceeded })
-		w.Detail, w.Lines = b.Detail, b.Lines
+		w.Detail, w.Lines, w.Exception = b.Detail, b.Lines, b.Exception
 		if f := t.View.FirstError; f != nil && f.Incarnation == w.Incarnation {
-			f.Detail, f.Lines = b.Detail, b.Lines
+			f.Detail, f.Lines, f.Exception = b.Detail, b.Lines, b.Exception
 		}
 	}
 	if !t.inProcess() || t.ending(b) != events.WorkerSucceeded {

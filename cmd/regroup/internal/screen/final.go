@@ -25,7 +25,8 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 	default:
 		b.WriteString(p.State(string(v.State)) + " for " + took)
 	}
-	parts := []string{Plural(len(s.Generations), "generation"), Plural(s.Failures(), "failure"), "steps lost " + s.StepsLost()}
+	failures := max(s.Failures(), len(v.Charges)) // not each failure opens an incident: before the first step there is nothing to return to
+	parts := []string{Plural(len(s.Generations), "generation"), Plural(failures, "failure"), "steps lost " + s.StepsLost()}
 	if s.Samples != nil {
 		parts = append(parts, samplesText(*s.Samples))
 	}
@@ -61,6 +62,34 @@ func samplesText(s summary.Samples) string {
 	return fmt.Sprintf("samples: at least %d missing, %d repeated", s.Missing, s.Repeated)
 }
 
+// failureLines say how a worker failed: what it said itself, where in the user's code, what that came from, and how its process ended.
+func failureLines(p Palette, e events.WorkerView) []string {
+	x := e.Exception
+	if x == nil {
+		return []string{e.Detail}
+	}
+	head := x.Type
+	if x.Message != "" {
+		head += ": " + x.Message
+	}
+	lines := []string{p.Head(oneLine(head))}
+	if at := x.Where(); at != "" {
+		lines = append(lines, "  at "+oneLine(at))
+	}
+	if x.Cause != "" {
+		lines = append(lines, "  caused by "+oneLine(x.Cause))
+	}
+	if x.Peer {
+		lines = append(lines, "  it lost a peer: how that one ended is not known")
+	}
+	if rest := strings.TrimPrefix(e.Detail, x.String()+", "); rest != e.Detail {
+		lines = append(lines, rest)
+	}
+	return lines
+}
+
+func oneLine(s string) string { return strings.ReplaceAll(s, "\n", `\n`) }
+
 // RootCause frames the first failure of a job in the order of events: who, how, and its last lines of output. Others
 // died after it, and probably because of it.
 func RootCause(p Palette, job events.JobID, e events.WorkerView) string {
@@ -72,7 +101,9 @@ func RootCause(p Palette, job events.JobID, e events.WorkerView) string {
 	side := p.Bad("│")
 	var b strings.Builder
 	b.WriteString(p.Bad("╭─ "+head) + "\n")
-	b.WriteString(side + " " + e.Detail + "\n")
+	for _, l := range failureLines(p, e) {
+		b.WriteString(side + " " + l + "\n")
+	}
 	if len(e.Lines) > 0 {
 		b.WriteString(side + "\n")
 	}

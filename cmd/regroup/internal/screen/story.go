@@ -89,8 +89,14 @@ func anyHolds(all []events.Member) bool {
 func (s *Story) head(g events.Generation) string { return s.Head(g.String() + " ▸") }
 
 func (s *Story) died(b events.WorkerExited) string {
+	if x := b.Exception; b.Asked && x != nil && !x.Peer { // it was about to end by itself
+		return s.Bad("✘ "+s.who(b.Place)+" failed") + ": " + exitText(b)
+	}
 	if !b.Failed(s.spec.Recovery == events.RecoveryInProcess) {
 		return ""
+	}
+	if x := b.Exception; x != nil && x.Peer { // why is told by that peer's own line
+		return s.Warn("· "+s.who(b.Place)+" ended because it lost a peer") + ": " + exitText(b)
 	}
 	memory := ""
 	if b.Signal == "SIGKILL" && !b.OOM {

@@ -1,0 +1,165 @@
+package traceback
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+var (
+	// Python: a frame has ", in name" (faulthandler: " in name"), the place of a syntax error has none.
+	framed  = regexp.MustCompile(`^ +File "([^"]*)", line (\d+)(?:,? in (.+))?$`)
+	raised  = regexp.MustCompile(`^([A-Za-z_][\w.]*)(?:: ?(.*))?$`)
+	goPlace = regexp.MustCompile(`^\t(\S+\.(?:go|s)):(\d+)(?: |$)`)
+)
+
+// isLocation tells whether a line is the place of a syntax error: it has no function, and may come without a header.
+func isLocation(line string) bool {
+	m := framed.FindStringSubmatch(line)
+	return m != nil && m[3] == ""
+}
+
+// python takes a line of a traceback and tells whether it is the last: the exception itself.
+func (b *block) python(line string) bool {
+	if b.take(line) {
+		return false
+	}
+	if line == "" || line[0] == ' ' || line[0] == '\t' || b.frames == 0 {
+		return false
+	}
+	m := raised.FindStringSubmatch(line)
+	if m == nil {
+		return false
+	}
+	b.typ, b.says = m[1], m[2]
+	return true
+}
+
+// take takes a frame.
+func (b *block) take(line string) bool {
+	m := framed.FindStringSubmatch(line)
+	if m == nil {
+		return false
+	}
+	number, _ := strconv.Atoi(m[2]) // digits only; one that is too long is none
+	f := frame{m[1], number, m[3]}
+	b.frames++
+	b.noise = 0
+	if b.kind == fault && b.frames > 1 {
+		if b.user.file == "" && isUsers(f.file) {
+			b.user = f
+		}
+		return true
+	}
+	b.frame = f
+	if isUsers(f.file) {
+		b.user = f
+	}
+	return true
+}
+
+// fault takes a line of what faulthandler writes and tells whether it is behind the thread that failed.
+func (b *block) fault(line, text string) bool {
+	switch {
+	case strings.HasPrefix(text, "Current thread "):
+		b.current = true
+	case b.current && !b.take(line):
+		return b.frames > 0
+	case !b.current:
+		b.noise = 0 // another thread's
+	}
+	return false
+}
+
+// golang takes a line of a panic and tells whether it is behind the first goroutine.
+func (b *block) golang(line, text string) bool {
+	if m := goPlace.FindStringSubmatch(line); m != nil {
+		number, _ := strconv.Atoi(m[2])
+		f := frame{m[1], number, b.call}
+		b.noise = 0
+		b.frames++
+		if b.frame.file == "" {
+			b.frame = f
+		}
+		if b.user.file == "" && !isGoLibrary(f) {
+			b.user = f
+		}
+		return false
+	}
+	switch {
+	case strings.HasPrefix(line, "\tpanic: "):
+		b.cause, b.says = b.typ+": "+b.says, strings.TrimPrefix(text, "panic: ")
+	case text == "":
+		return b.frames > 0
+	case line[0] != '\t':
+		b.call = text
+		if i := strings.LastIndexByte(text, '('); i > 0 {
+			b.call = text[:i]
+		}
+	}
+	return false
+}
+
+// isUsers tells whether a file is the user's own: not Python's, not installed with pip, not Regroup.
+func isUsers(file string) bool {
+	if strings.HasPrefix(file, "<frozen ") {
+		return false
+	}
+	for _, not := range []string{"/site-packages/", "/dist-packages/", "/python/regroup/", "/lib/python3", "/lib64/python3"} {
+		if strings.Contains(file, not) {
+			return false
+		}
+	}
+	return true
+}
+
+// isGoLibrary tells whether a frame is of Go itself, of a module, or of Regroup.
+func isGoLibrary(f frame) bool {
+	if f.function == "panic" || strings.HasPrefix(f.function, "runtime.") || strings.HasPrefix(f.function, "github.com/regroup-io/regroup/elastic.") {
+		return true
+	}
+	return strings.Contains(f.file, "/pkg/mod/") || strings.Contains(f.file, "/src/runtime/")
+}
+
+// Within names the file of an exception from the directory that the program ran in, if it is in there; empty = this process's.
+func Within(x *events.Exception, dir string) {
+	if !filepath.IsAbs(x.File) {
+		return
+	}
+	if dir == "" {
+		dir, _ = os.Getwd() // empty if it is gone: then nothing is in there
+	}
+	if rel, err := filepath.Rel(dir, x.File); err == nil && filepath.IsLocal(rel) {
+		x.File = rel
+	}
+}
+
+// lost are words of libraries about a peer that is gone: who says them did not fail by itself.
+var lost = []string{
+	"peer lost", "connection closed by peer", "connection reset by peer", "remote process exited", "socket closed", "broken pipe",
+	"connection was closed", "communicator was aborted", "connection refused", "failed to recv", "store is closed",
+}
+
+// ofPeer tells whether an exception says that another worker is gone.
+func ofPeer(x events.Exception) bool {
+	name := x.Type[strings.LastIndexByte(x.Type, '.')+1:]
+	switch name {
+	case "HorovodInternalError", "WorkerLostError", "DistNetworkError":
+		return true
+	}
+	if name != "RuntimeError" && !strings.HasPrefix(name, "Dist") && !strings.HasPrefix(name, "Connection") && name != "BrokenPipeError" &&
+		name != "panic" && !strings.HasPrefix(x.Type, "gloo::") && !strings.HasPrefix(x.Type, "c10") {
+		return false
+	}
+	says := strings.ToLower(x.Message)
+	for _, words := range lost {
+		if strings.Contains(says, words) {
+			return true
+		}
+	}
+	return false
+}

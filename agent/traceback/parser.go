@@ -1,0 +1,232 @@
+package traceback
+
+import (
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Parser reads the lines of one output stream. The zero value is ready.
+type Parser struct {
+	block  *block            // being read
+	last   *events.Exception // newest whole one
+	at     time.Time         // when it was whole
+	since  int               // lines after it
+	link   bool              // the next traceback is a consequence of the last one
+	origin bool              // what is read is the original of the last one, of another process
+	more   bool              // its message goes on in the next line
+	group  bool              // within an exception group: lines have a margin
+
+	survives bool // the next traceback does not end the program: of a destructor, of a thread
+}
+
+// block is a traceback whose end has not come.
+type block struct {
+	kind   kind
+	cause  string
+	frame  frame // innermost one
+	user   frame // innermost one of the user's own code
+	frames int
+	noise  int // lines that do not belong to it
+	typ    string
+	says   string
+	call   string // Go: the function whose file comes next
+
+	current bool // faulthandler: the frames are those of the thread that failed
+}
+
+type kind int
+
+const (
+	python kind = iota
+	fault       // of faulthandler: the innermost frame comes first
+	golang
+	cpp
+)
+
+// frame is one line of a traceback.
+type frame struct {
+	file     string
+	line     int
+	function string
+}
+
+// noiseMost is how many lines of others may be within a traceback before it is given up.
+const noiseMost = 50
+
+var (
+	rankMark = regexp.MustCompile(`^\[rank\d+\]: ?`) // torch's excepthook
+	margin   = regexp.MustCompile(`^ +[|+] ?`)       // of an exception group, before what is in it
+)
+
+// Line takes the next line of the stream, which came at a moment.
+func (p *Parser) Line(line string, now time.Time) {
+	line = strings.TrimSuffix(line, "\r")
+	if strings.HasPrefix(line, "[rank") {
+		line = rankMark.ReplaceAllString(line, "")
+	}
+	if p.group {
+		m := margin.FindString(line)
+		p.group = m != ""
+		line = line[len(m):]
+		if p.group && strings.HasPrefix(line, "-") {
+			return // between two parts
+		}
+	}
+	text := strings.TrimSpace(line)
+	switch {
+	case p.begins(line, text):
+	case p.block != nil:
+		p.within(line, text, now)
+	case strings.HasPrefix(line, "Exception ignored "), strings.HasPrefix(line, "Exception in thread "):
+		p.survives = true
+	case p.last == nil || text == "":
+	case text == directCause || text == whileHandling:
+		p.link = true
+	case p.more:
+		p.last.Message = events.Shorten(p.last.Message+" "+text, mostMessage)
+		p.more = false
+	default:
+		p.since++
+		p.link = false
+	}
+}
+
+const (
+	directCause   = "The above exception was the direct cause of the following exception:"
+	whileHandling = "During handling of the above exception, another exception occurred:"
+)
+
+// begins tells whether a line is the first of a traceback.
+func (p *Parser) begins(line, text string) bool {
+	b := &block{}
+	switch {
+	case text == "Traceback (most recent call last):", strings.HasPrefix(line, "  File ") && p.block == nil && isLocation(line):
+	case text == "Original Traceback (most recent call last):" && p.last != nil:
+		p.origin = true
+	case strings.HasSuffix(text, "Exception Group Traceback (most recent call last):"):
+		p.group = true
+	case strings.HasPrefix(line, "Fatal Python error: "):
+		b.kind, b.typ, b.says = fault, "Fatal Python error", strings.TrimPrefix(line, "Fatal Python error: ")
+	case strings.HasPrefix(line, "panic: "), strings.HasPrefix(line, "fatal error: "):
+		b.kind = golang
+		b.typ, b.says, _ = strings.Cut(line, ": ")
+	case strings.HasPrefix(line, "terminate called after throwing an instance of '"):
+		b.kind, b.typ = cpp, strings.Trim(strings.TrimPrefix(line, "terminate called after throwing an instance of "), "'")
+	default:
+		return false
+	}
+	if p.link && p.last != nil && b.kind == python {
+		b.cause = p.last.Cause
+		if b.cause == "" {
+			b.cause = title(p.last)
+		}
+	}
+	p.block, p.link = b, false
+	if b.kind == python && !strings.HasSuffix(text, ":") {
+		b.python(line)
+	}
+	return true
+}
+
+// within takes a line of the traceback that is being read.
+func (p *Parser) within(line, text string, now time.Time) {
+	b := p.block
+	if b.noise++; b.noise > noiseMost {
+		p.block = nil
+		return
+	}
+	switch b.kind {
+	case fault:
+		if b.fault(line, text) {
+			p.whole(now)
+		}
+	case golang:
+		if b.golang(line, text) {
+			p.whole(now)
+		}
+	case cpp:
+		b.says, _ = strings.CutPrefix(text, "what():")
+		b.says = strings.TrimSpace(b.says)
+		p.whole(now)
+	default:
+		if b.python(line) {
+			p.whole(now)
+		}
+	}
+}
+
+// whole ends the traceback that is being read.
+func (p *Parser) whole(now time.Time) {
+	b := p.block
+	p.block = nil
+	if p.survives {
+		p.survives = false
+		return
+	}
+	f := b.user
+	if f.file == "" {
+		f = b.frame
+	}
+	x := &events.Exception{
+		Type: events.Shorten(b.typ, mostName), Message: events.Shorten(b.says, mostMessage), Cause: events.Shorten(b.cause, mostMessage),
+		File: events.Shorten(f.file, mostMessage), Line: f.line, Function: events.Shorten(f.function, mostName),
+	}
+	switch {
+	case p.origin && p.last != nil: // what ended the program is what it made of this one
+		outer := p.last
+		outer.Cause = title(x)
+		if b.user.file != "" {
+			outer.File, outer.Line, outer.Function = x.File, x.Line, x.Function
+		}
+		p.origin = false
+	case p.group && p.last != nil && isGroup(p.last): // one of its parts; the first says most
+		if p.last.Cause == "" {
+			p.last.Cause = title(x)
+		}
+	default:
+		p.last = x
+	}
+	p.at, p.since = now, 0
+	p.more = b.kind == python && strings.HasSuffix(b.says, ":")
+}
+
+// Last returns the newest exception and when it was said, unless more lines than within have come since. Nil = there is none.
+func (p *Parser) Last(within int) (*events.Exception, time.Time) {
+	if p.block != nil && p.block.kind != python { // the program ended in the middle of it
+		p.whole(time.Now())
+	}
+	if p.last == nil || p.since > within {
+		return nil, time.Time{}
+	}
+	x := *p.last
+	x.Peer = ofPeer(x)
+	return &x, p.at
+}
+
+// Parse returns the exception that a text is the traceback of, or nil.
+func Parse(text string) *events.Exception {
+	var p Parser
+	for line := range strings.Lines(text) {
+		p.Line(strings.TrimSuffix(line, "\n"), time.Time{})
+	}
+	x, _ := p.Last(noiseMost)
+	return x
+}
+
+// Bounds of what is kept, in bytes.
+const (
+	mostName    = 128
+	mostMessage = 512
+)
+
+func title(x *events.Exception) string {
+	if x.Message == "" {
+		return x.Type
+	}
+	return x.Type + ": " + x.Message
+}
+
+func isGroup(x *events.Exception) bool { return strings.HasSuffix(x.Type, "ExceptionGroup") }

@@ -1,0 +1,105 @@
+package traceback
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/internal/golden"
+)
+
+// TestPrograms: what programs that ended wrote to stderr, each recorded from one, and what is understood of it.
+func TestPrograms(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no recordings", err)
+	}
+	var b strings.Builder
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "# %s\n", strings.TrimSuffix(filepath.Base(f), ".txt"))
+		x := Parse(string(text))
+		if x == nil {
+			b.WriteString("nothing\n\n")
+			continue
+		}
+		whole, err := json.Marshal(x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "%s\n%s\n\n", x, whole)
+	}
+	golden.Compare(t, "testdata/understood.golden", b.String())
+}
+
+// TestLast: which of several counts, when it was said, and how far behind it a program may end.
+func TestLast(t *testing.T) {
+	var p Parser
+	at := time.Unix(100, 0)
+	say := func(text string) {
+		for line := range strings.Lines(text) {
+			at = at.Add(time.Second)
+			p.Line(strings.TrimSuffix(line, "\n"), at)
+		}
+	}
+	say("step 1\nTraceback (most recent call last):\n  File \"a.py\", line 1, in f\n    g()\nOSError: tried in vain\ngoing on\n")
+	say("Traceback (most recent call last):\n  File \"a.py\", line 2, in f\n    g()\nValueError: this is it\n")
+	said := at
+	say("bye\nbye\n")
+	x, when := p.Last(2)
+	if x == nil || x.String() != "ValueError: this is it (a.py:2 in f)" || !when.Equal(said) || x.Cause != "" {
+		t.Errorf("%v at %v, want the ValueError without a cause at %v", x, when, said)
+	}
+	if x, _ := p.Last(1); x != nil {
+		t.Errorf("two lines behind the end: %v", x)
+	}
+}
+
+// TestBounds: a program may write whatever it likes, and as much as it likes.
+func TestBounds(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	var p Parser
+	p.Line("Traceback (most recent call last):", time.Time{})
+	for range 100_000 {
+		p.Line(`  File "/`+long[:64]+`.py", line 99999999999999999999, in f`, time.Time{})
+	}
+	p.Line(`  File "/`+long+`.py", line 1, in `+long, time.Time{})
+	p.Line("Error"+long+": "+long, time.Time{})
+	x, _ := p.Last(0)
+	if x == nil || len(x.String()) > 4<<10 {
+		t.Errorf("%d bytes are kept", len(fmt.Sprint(x)))
+	}
+	p = Parser{}
+	p.Line("Traceback (most recent call last):", time.Time{})
+	for range noiseMost + 1 {
+		p.Line("other threads talk", time.Time{})
+	}
+	p.Line("ValueError: of whom?", time.Time{})
+	if x, _ := p.Last(0); x != nil {
+		t.Errorf("a traceback that never went on became %v", x)
+	}
+}
+
+// FuzzLines: no text may panic the agent, or be kept whole.
+func FuzzLines(f *testing.F) {
+	files, _ := filepath.Glob("testdata/*.txt")
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if x := Parse(text); x != nil && (len(x.Message) > mostMessage || len(x.Type) > mostName || len(x.Cause) > mostMessage+2) {
+			t.Errorf("%+v", x)
+		}
+	})
+}
