@@ -122,6 +122,8 @@ func TestReading(t *testing.T) {
 		"status.txt":         {"status", "mnist"},
 		"status_wide.txt":    {"status", "mnist-7f3a", "-o", "wide"},
 		"status_failed.txt":  {"status", "bert"},
+		"status.json":        {"status", "mnist", "-o", "json"},
+		"status_failed.json": {"status", "bert", "-o", "json"},
 		"status_summary.txt": {"status", "mnist", "-o", "summary"},
 		"explain.txt":        {"explain", "mnist"},
 		"explain.json":       {"explain", "gpt", "-o", "json"},

@@ -30,7 +30,7 @@ func list(env command.Env) *cobra.Command {
 				views = append(views, v)
 			}
 		}
-		if written, err := form.Write(env.Out, views); written {
+		if written, err := form.Write(env.Out, listed(views)); written {
 			return err
 		}
 		if form.Is(command.Name) {

@@ -30,7 +30,7 @@ func status(env command.Env) *cobra.Command {
 			_, err := form.Write(env.Out, summary.Of(v, env.Now()))
 			return err
 		}
-		if written, err := form.Write(env.Out, v); written {
+		if written, err := form.Write(env.Out, plainOf(v)); written {
 			return err
 		}
 		if form.Is(command.Name) {

@@ -1,0 +1,91 @@
+package job
+
+import "github.com/regroup-io/regroup/events"
+
+// plain is a job as -o json and -o yaml show it: the registry's document with one object for each worker, where the stored form groups
+// them by node, and without a number where there is no rank. docs/cli.md describes it.
+type plain struct {
+	events.JobView
+	Workers     []plainWorker     `json:"workers"` // by place: the newest life of each
+	Generations []plainGeneration `json:"generations"`
+	Incidents   []plainIncident   `json:"incidents"`
+	Open        *plainOpen        `json:"open,omitempty"`
+	Charges     []plainCharge     `json:"charges,omitempty"`
+	FirstError  *plainWorker      `json:"first_error,omitempty"`
+}
+
+type plainWorker struct {
+	events.WorkerView
+	Rank *int `json:"rank"` // null = none
+}
+
+type plainGeneration struct {
+	events.GenerationView
+	Cause   plainCause      `json:"cause"`
+	Members []events.Member `json:"members"` // by rank
+}
+
+type plainIncident struct {
+	events.IncidentClosed
+	Cause plainCause `json:"cause"`
+}
+
+type plainOpen struct {
+	events.IncidentOpened
+	Cause plainCause `json:"cause"`
+}
+
+type plainCharge struct {
+	events.Charge
+	Rank *int `json:"rank"`
+}
+
+type plainCause struct {
+	events.Cause
+	Rank *int `json:"rank"`
+}
+
+func plainOf(v events.JobView) plain {
+	p := plain{
+		JobView: v, Workers: make([]plainWorker, len(v.Workers)), Generations: make([]plainGeneration, len(v.Generations)),
+		Incidents: make([]plainIncident, len(v.Incidents)), Charges: make([]plainCharge, len(v.Charges)),
+	}
+	for i, w := range v.Workers {
+		p.Workers[i] = plainWorker{w, rank(w.Rank)}
+	}
+	for i, g := range v.Generations {
+		p.Generations[i] = plainGeneration{g, causeOf(g.Cause), append(make([]events.Member, 0, len(g.Members)), g.Members...)}
+	}
+	for i, c := range v.Incidents {
+		p.Incidents[i] = plainIncident{c, causeOf(c.Cause)}
+	}
+	for i, c := range v.Charges {
+		p.Charges[i] = plainCharge{c, rank(c.Rank)}
+	}
+	if v.Open != nil {
+		p.Open = &plainOpen{*v.Open, causeOf(v.Open.Cause)}
+	}
+	if v.FirstError != nil {
+		p.FirstError = &plainWorker{*v.FirstError, rank(v.FirstError.Rank)}
+	}
+	return p
+}
+
+// listed is never null.
+func listed(views []events.JobView) []plain {
+	all := make([]plain, len(views))
+	for i, v := range views {
+		all[i] = plainOf(v)
+	}
+	return all
+}
+
+func causeOf(c events.Cause) plainCause { return plainCause{c, rank(c.Rank)} }
+
+// rank is nil where there is none.
+func rank(r int) *int {
+	if r < 0 {
+		return nil
+	}
+	return &r
+}
