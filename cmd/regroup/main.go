@@ -12,9 +12,6 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 )
 
-// version is set by the linker.
-var version = "dev"
-
 func main() {
 	// On a node that trains, the heap is small and steady: a tighter pace keeps an idle process well under what the node can spare.
 	// A service of its own has the documents of thousands of nodes in hand, and its time matters more.

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/user"
-	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,12 +35,14 @@ func newRoot() (*cobra.Command, error) {
 		return nil, events.Errorf(events.Invalid, "%w", err)
 	}
 	root := &cobra.Command{
-		Use:   "regroup",
-		Short: "Elastic distributed training that survives anything",
+		Use:     "regroup",
+		Version: versionText(),
+		Short:   "Elastic distributed training that survives anything",
 		Example: `  regroup run --workers 2:4 -- python train.py
   regroup demo
   regroup status JOB`,
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	config.Flags(root.PersistentFlags())
 	command.GlobalFlags(root.PersistentFlags())
 	env := environment(&config)
@@ -52,7 +52,7 @@ func newRoot() (*cobra.Command, error) {
 		run.Command(env, &config, agent, discovery),
 		serve.UpCommand(&config, &agent, &discovery), serve.Command(&config, &discovery), serve.AgentCommand(&config, &agent),
 		serve.InitCommand(&config), serve.HealthCommand(&config),
-		demo.Command(env, &config), versionCommand(), docsCommand(),
+		demo.Command(env, &config), versionCommand(env.Out), docsCommand(),
 	)
 	return command.Polish(root), nil
 }
@@ -77,27 +77,6 @@ func source() string {
 		name = u.Username
 	}
 	return "/client/" + name
-}
-
-func versionCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-		Example: `  regroup version
-  regroup version --json
-  regroup version | cut -d' ' -f2`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]string{
-					"version": version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
-				})
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "regroup %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "as JSON")
-	return cmd
 }
 
 // docsCommand prints documents that are made from code; `make generate` keeps them.

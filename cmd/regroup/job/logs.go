@@ -160,14 +160,6 @@ func (t *tail) run(ctx context.Context, c *client.Client, v events.JobView) erro
 	return command.Interrupted(ctx, t.read(ctx, c, v.Job, false))
 }
 
-func untilEnd(e events.Event) error {
-	switch e.Body.(type) {
-	case events.JobSucceeded, events.JobFailed, events.JobStopped:
-		return client.Stop()
-	}
-	return nil
-}
-
 func (t *tail) read(ctx context.Context, c *client.Client, job events.JobID, follow bool) error {
 	return c.Logs(ctx, job, client.LogsFrom{Node: events.NodeID(t.node), After: t.last, Follow: follow}, func(l client.Line) error {
 		t.last = l.Sequence

@@ -1,0 +1,74 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
+	"github.com/regroup-io/regroup/events"
+)
+
+// errTooLong ends the wait for the end of a job.
+var errTooLong = errors.New("waited long enough")
+
+func wait(env command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "wait [JOB]", Short: "Wait until a job has ended, and exit with its outcome", Args: command.AtMost("JOB"),
+		Long: command.Help("Waits until a job has ended and exits as regroup run does: 0 succeeded, 10 failed, 11 stopped, 14 failure budget used up;\n12 if it has not ended within --timeout. With -o json it prints the object that run -o json prints.",
+			"regroup wait mnist-7f3a", "regroup wait mnist --timeout 1h && ./evaluate.sh", "regroup wait mnist -o json | jq .outcome"),
+	}
+	limit := cmd.Flags().Duration("timeout", 0, "how long to wait for the end; 0 = as long as it takes")
+	form := command.Output(cmd, command.Text, command.JSON, command.YAML)
+	cmd.RunE = onJob(env, func(ctx context.Context, s command.Session, v events.JobView) error {
+		if *limit > 0 {
+			var cancel func()
+			ctx, cancel = context.WithTimeoutCause(ctx, *limit, errTooLong)
+			defer cancel()
+		}
+		if !v.State.Terminal() {
+			job := v.Job
+			if err := s.Follow(ctx, job, untilEnd); errors.Is(context.Cause(ctx), errTooLong) {
+				return &exitcode.Error{Code: exitcode.TimedOut, Err: fmt.Errorf("%s has not ended within %s: it is %s", job, screen.Span(*limit), v.State)}
+			} else if err != nil {
+				return err
+			}
+			var err error
+			if v, err = s.Job(ctx, string(job)); err != nil {
+				return err
+			}
+		}
+		end := summary.Of(v, env.Now())
+		if written, err := form.Write(env.Out, end); err != nil {
+			return err
+		} else if !written {
+			p, err := env.ErrPalette(cmd)
+			if err != nil {
+				return err
+			}
+			if err := screen.Final(env.Err, p, v, env.Now()); err != nil {
+				return err
+			}
+		}
+		if end.ExitCode != exitcode.OK {
+			return &exitcode.Error{Code: end.ExitCode}
+		}
+		return nil
+	})
+	return cmd
+}
+
+// untilEnd ends the reading of a job's facts with the one that says how it ended.
+func untilEnd(e events.Event) error {
+	switch e.Body.(type) {
+	case events.JobSucceeded, events.JobFailed, events.JobStopped:
+		return client.Stop()
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+package job
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestWaitExitsWithTheOutcome: of a job that has ended, and of one that ends meanwhile.
+func TestWaitExitsWithTheOutcome(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  events.Body
+		view events.JobView
+		exit int
+		says string
+	}{
+		"succeeded": {events.JobSucceeded{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobHasSucceed}, 0, "✔ succeeded"},
+		"failed":    {events.JobFailed{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobHasFailed, Reason: "no data"}, 10, "no data"},
+		"exhausted": {events.JobFailed{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobHasFailed, Code: events.Exhausted}, 14, "✘ failed"},
+		"stopped":   {events.JobStopped{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobHasStopped}, 11, "■ stopped"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := clienttest.New(t)
+			w.Job(running())
+			ended := make(chan clienttest.Output)
+			go func() { ended <- run(t, w, "wait", "mnist") }()
+			w.Tell(events.Event{Entity: string(mnist), Body: events.JobFinishing{Job: mnist}})
+			c.view.Job, c.view.Submitted, c.view.Ended = mnist, began, clienttest.Now
+			w.Job(c.view)
+			w.Tell(events.Event{Entity: string(mnist), Body: c.end})
+			if o := <-ended; o.Exit != c.exit || o.Out != "" || !strings.Contains(o.Err, c.says) {
+				t.Errorf("%+v, want exit %d, %q", o, c.exit, c.says)
+			}
+			if o := run(t, w, "wait", "-o", "json"); o.Exit != c.exit || !strings.Contains(o.Out, `"outcome": "`+string(c.view.State)+`"`) {
+				t.Errorf("after its end: %+v, want exit %d", o, c.exit)
+			}
+		})
+	}
+}
+
+func TestWaitGivesUp(t *testing.T) {
+	w := world(t)
+	if o := run(t, w, "wait", "mnist", "--timeout", "20ms"); o.Exit != 12 || o.Err != "mnist-7f3a has not ended within 20ms: it is running\n" {
+		t.Errorf("%+v", o)
+	}
+	if o := run(t, w, "wait", "nobody"); o.Exit != 3 {
+		t.Errorf("%+v", o)
+	}
+}

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// TestVersion: by the word and by the flag that every program has, for people and for programs.
+func TestVersion(t *testing.T) {
+	var out bytes.Buffer
+	cmd := versionCommand(&out)
+	cmd.SetArgs([]string{"-o", "json"})
+	if err := cmd.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	var r release
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil || r != released() || r.Version == "" || !strings.HasPrefix(r.Go, "go1") {
+		t.Errorf("%s, %v", out.String(), err)
+	}
+	root, err := newRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.Reset()
+	root.SetOut(&out)
+	root.SetArgs([]string{"--version"})
+	if err := root.Execute(); err != nil || out.String() != versionText()+"\n" {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}
