@@ -39,6 +39,7 @@ func Catalog() []Entry {
 		entry[JobSubmit](ClassCommand, "client", to(reg), "run this job"),
 		entry[JobScale](ClassCommand, "client", to(reg), "change the wanted number of workers"),
 		entry[JobStop](ClassCommand, "client", to(reg), "end this job"),
+		entry[JobRemove](ClassCommand, "client", to(reg), "remove the record of this ended job"),
 		entry[NodeDrain](ClassCommand, "client", to(disc), "give this node no more work and move its work away"),
 		entry[NodeQuarantine](ClassCommand, "client", to(disc), "keep a node or a slot out for a time"),
 		entry[NodeRelease](ClassCommand, "client", to(disc), "end the quarantine of a node or a slot"),
@@ -55,6 +56,7 @@ func Catalog() []Entry {
 		entry[JobSucceeded](ClassFact, reg, to(sched, rdzv), "the job ended well"),
 		entry[JobFailed](ClassFact, reg, to(sched, rdzv), "the job ended badly"),
 		entry[JobStopped](ClassFact, reg, to(sched, rdzv), "the job was ended by someone"),
+		entry[JobRemoved](ClassFact, reg, to(sched, rdzv), "the record of an ended job was removed"),
 
 		entry[PlacementSet](ClassFact, sched, to(rdzv, reg), "which places a job has"),
 		entry[PlacementWaiting](ClassFact, sched, to(reg), "why a job cannot be placed now"),
@@ -101,6 +103,7 @@ func EntryOf(t Type) (Entry, bool) {
 func (JobSubmit) Type() Type         { return "dev.regroup.job.submit.v1" }
 func (JobScale) Type() Type          { return "dev.regroup.job.scale.v1" }
 func (JobStop) Type() Type           { return "dev.regroup.job.stop.v1" }
+func (JobRemove) Type() Type         { return "dev.regroup.job.remove.v1" }
 func (NodeDrain) Type() Type         { return "dev.regroup.node.drain.v1" }
 func (NodeQuarantine) Type() Type    { return "dev.regroup.node.quarantine.v1" }
 func (NodeRelease) Type() Type       { return "dev.regroup.node.release.v1" }
@@ -116,6 +119,7 @@ func (JobStopping) Type() Type       { return "dev.regroup.job.stopping.v1" }
 func (JobSucceeded) Type() Type      { return "dev.regroup.job.succeeded.v1" }
 func (JobFailed) Type() Type         { return "dev.regroup.job.failed.v1" }
 func (JobStopped) Type() Type        { return "dev.regroup.job.stopped.v1" }
+func (JobRemoved) Type() Type        { return "dev.regroup.job.removed.v1" }
 func (PlacementSet) Type() Type      { return "dev.regroup.placement.set.v1" }
 func (PlacementWaiting) Type() Type  { return "dev.regroup.placement.waiting.v1" }
 func (PlacementReleased) Type() Type { return "dev.regroup.placement.released.v1" }

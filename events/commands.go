@@ -21,6 +21,11 @@ type JobStop struct {
 	Now    bool   `json:"now,omitempty"` // kill instead of asking
 }
 
+// JobRemove asks to remove the record of a job that has ended. Its facts and output stay in their streams for as long as those keep them.
+type JobRemove struct {
+	Job JobID `json:"job"`
+}
+
 // NodeDrain asks that a node gets no more work and gives away what it has.
 type NodeDrain struct {
 	Node   NodeID `json:"node"`

@@ -107,6 +107,13 @@ type JobStopped struct{ JobEnd }
 
 // Facts of the incident family; written by the registry. The entity is the job.
 
+// JobRemoved says that the record of an ended job is removed. The event that submitted it is remembered for some time, so that a
+// repeat of it does not begin the job anew.
+type JobRemoved struct {
+	Job JobID  `json:"job"`
+	By  string `json:"by"` // source of the command
+}
+
 // IncidentOpened says that a fault or a resize has broken a generation.
 type IncidentOpened struct {
 	Job      JobID      `json:"job"`

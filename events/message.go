@@ -73,6 +73,7 @@ type Decision struct {
 	Reply    Body     // answer to a request
 	Refusal  error    // a coded "no" with its reason; facts may still be told (rejected)
 	Forget   bool     // the entity has ended and its document may be removed
+	Anew     bool     // nothing that was taken in before matters any more: the ids of those inputs need not be remembered
 }
 
 // Fact is a body to be told about an entity.

@@ -59,6 +59,9 @@ func (t *Turner[S]) decide(ctx context.Context, entity string, e *entry[S], inpu
 			return d, err
 		}
 		d.out.Answers = append(d.out.Answers, Answer{Reply: said.Reply, Refusal: said.Refusal, Facts: len(said.Facts)})
+		if said.Anew {
+			d.doc.Applied = nil
+		}
 		if key != "" {
 			d.doc.Applied = append(d.doc.Applied, key)
 		}

@@ -19,6 +19,8 @@ func route(in events.Input, known func() []string, state func(string) (job.State
 		return one(b.Job)
 	case events.JobStop:
 		return one(b.Job)
+	case events.JobRemove:
+		return one(b.Job)
 	case events.PlacementSet:
 		return unknown(b.Job, in, state)
 	case events.PlacementWaiting:
@@ -67,6 +69,10 @@ func submitted(ids []events.JobID, in events.Input, state func(string) (job.Stat
 	for _, id := range slices.Backward(ids) {
 		s, ok := state(string(id))
 		switch {
+		case ok && s.Removed != nil: // it was of somebody
+			if s.Removed.Of(in.Source, in.ID) {
+				return one(id)
+			}
 		case !ok || s.View.State == "": // of nobody, or it remembers a stop
 			free = id
 		case s.View.SubmittedBy(in.Source, in.ID):

@@ -73,6 +73,8 @@ func jobOf(e events.Event) events.JobID {
 		id = b.Job
 	case events.JobStop:
 		id = b.Job
+	case events.JobRemove:
+		id = b.Job
 	}
 	if id.Check() != nil {
 		return ""

@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"context"
+	"errors"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/services/loop"
@@ -53,6 +54,11 @@ func route(in events.Input, known func() []string, state func(string) (round.Sta
 		return ended(b.Job, state)
 	case events.JobStopped:
 		return ended(b.Job, state)
+	case events.JobRemoved:
+		if _, ok := state(string(b.Job)); !ok {
+			return nil
+		}
+		return one(b.Job)
 	case events.NodeJoined:
 		if in.ID == "" { // its record, read again
 			return lacking(b.NodeFact, in.Number, known, state)
@@ -106,25 +112,53 @@ func where(known func() []string, state func(string) (round.State, bool), concer
 
 // records are what the other judges show.
 type records struct {
-	jobs  events.Reader[events.JobHead]
-	nodes events.Reader[events.NodeView]
+	jobs   events.Reader[events.JobHead]
+	nodes  events.Reader[events.NodeView]
+	rounds events.Reader[roundHead]
+}
+
+// roundHead is what tells whether a round is over.
+type roundHead struct {
+	State events.RoundState `json:"state"`
 }
 
 func newRecords(p events.Ports) *records {
 	r := &records{}
 	r.jobs.Bucket, r.nodes.Bucket = p.Buckets.Bucket(events.BucketJobs), p.Buckets.Bucket(events.BucketNodes)
+	r.rounds.Bucket = p.Buckets.Bucket(events.BucketRounds)
 	return r
 }
 
-// followNodes and followJobs watch the many records of which few change.
-func (k *records) followNodes(ctx context.Context, _ loop.Emit) error { return k.nodes.Follow(ctx) }
-func (k *records) followJobs(ctx context.Context, _ loop.Emit) error  { return k.jobs.Follow(ctx) }
+// followNodes, followJobs and followRounds watch the many records of which few change.
+func (k *records) followNodes(ctx context.Context, _ loop.Emit) error  { return k.nodes.Follow(ctx) }
+func (k *records) followJobs(ctx context.Context, _ loop.Emit) error   { return k.jobs.Follow(ctx) }
+func (k *records) followRounds(ctx context.Context, _ loop.Emit) error { return k.rounds.Follow(ctx) }
 
-// reconcile takes in what the other judges show, in case a fact of theirs was missed: lost nodes and ended jobs.
+// reconcile takes in what the other judges show, in case a fact of theirs was missed: lost nodes, ended and removed jobs.
 func (k *records) reconcile(ctx context.Context, emit func(events.Input)) error {
+	rounds, err := k.rounds.Records(ctx)
+	if err != nil {
+		return err
+	}
 	jobs, err := k.jobs.Records(ctx)
 	if err != nil {
 		return err
+	}
+	known := map[string]bool{}
+	for _, r := range jobs {
+		known[r.Key] = r.View.State != ""
+	}
+	for _, r := range rounds {
+		if r.View.State != events.RoundIsClosed || known[r.Key] {
+			continue
+		}
+		removed, err := k.removed(ctx, r.Key)
+		if err != nil {
+			return err
+		}
+		if removed {
+			emit(events.Input{Body: events.JobRemoved{Job: events.JobID(r.Key)}})
+		}
 	}
 	for _, r := range jobs {
 		end := events.JobEnd{Job: r.View.Job, Reason: r.View.Reason, Code: r.View.Code}
@@ -163,4 +197,18 @@ func (k *records) reconcile(ctx context.Context, emit func(events.Input)) error 
 		emit(in)
 	}
 	return nil
+}
+
+// removed asks the store itself whether there is no record of a job, or only one that it was removed: a list passes over what this version
+// cannot read.
+func (k *records) removed(ctx context.Context, job string) (bool, error) {
+	stored, _, err := k.jobs.Bucket.Load(ctx, job)
+	if errors.Is(err, events.ErrNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	v, err := events.DecodeView[events.JobHead](stored)
+	return err == nil && v.State == "", nil //nolint:nilerr // of a newer version: there is one
 }

@@ -52,7 +52,7 @@ func New(o Options) (*Service, error) {
 		Reconcile: func(ctx context.Context, emit loop.Emit) error {
 			return known.reconcile(ctx, emit)
 		},
-		Beside:  []func(context.Context, loop.Emit) error{known.followNodes, known.followJobs},
+		Beside:  []func(context.Context, loop.Emit) error{known.followNodes, known.followJobs, known.followRounds},
 		Observe: o.Observe,
 	})
 	if err != nil {

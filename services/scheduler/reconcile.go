@@ -54,12 +54,25 @@ func (s *Service) reconcile(ctx context.Context, emit loop.Emit) error {
 	}
 	for _, id := range slices.Sorted(maps.Keys(pool.Jobs)) {
 		// What was read may lag behind, and a job that is taken for removed would wait for ever: the store itself is asked.
-		if _, _, err := s.jobs.Bucket.Load(ctx, string(id)); !errors.Is(err, events.ErrNotFound) {
+		if gone, err := removed(ctx, s.jobs.Bucket, id); err != nil || !gone {
 			continue
 		}
 		emit(events.Input{Body: events.JobStopped{JobEnd: events.JobEnd{Job: id, Reason: "there is no record of it any more"}}})
 	}
 	return nil
+}
+
+// removed tells whether there is no record of a job, or only one that it was removed.
+func removed(ctx context.Context, jobs events.Bucket, id events.JobID) (bool, error) {
+	stored, _, err := jobs.Load(ctx, string(id))
+	if errors.Is(err, events.ErrNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	v, err := events.DecodeView[events.JobHead](stored)
+	return err == nil && v.State == "", nil //nolint:nilerr // of a newer version: there is one
 }
 
 // settled tells whether the pool has all that the record of a job says: of ten thousand that wait nothing needs to be said again.

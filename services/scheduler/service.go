@@ -65,7 +65,7 @@ func route(in events.Input, _ func() []string, state func(string) (plan.State, b
 		return nil // a record that was read again
 	}
 	switch in.Body.(type) {
-	case events.JobSubmitted, events.JobScaled, events.JobSucceeded, events.JobFailed, events.JobStopped,
+	case events.JobSubmitted, events.JobScaled, events.JobSucceeded, events.JobFailed, events.JobStopped, events.JobRemoved,
 		events.IncidentOpened, events.IncidentClosed,
 		events.NodeJoined, events.NodeSuspected, events.NodeRecovered, events.NodeLost, events.NodeLeft, events.NodeDraining,
 		events.NodeQuarantined, events.NodeReleased, events.NodeChanged:

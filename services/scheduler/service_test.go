@@ -128,10 +128,19 @@ func TestAnOldRecordDoesNotUndoAFact(t *testing.T) {
 	})
 }
 
-// A job whose record was removed by hand keeps no slot.
+// A job whose record was removed, by hand or by a command, keeps no slot: its submit may be told once more behind that.
 func TestAJobWithoutARecordIsReleased(t *testing.T) {
+	for name, remembered := range map[string]bool{"by hand": false, "by a command": true} {
+		t.Run(name, func(t *testing.T) { releasedWithoutARecord(t, remembered) })
+	}
+}
+
+func releasedWithoutARecord(t *testing.T, remembered bool) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
+		if remembered {
+			looptest.Record(t, p, events.BucketJobs, "demo-0001", 2, events.JobView{Job: "demo-0001"})
+		}
 		stop := start(t, p)
 		synctest.Wait() // the first comparison is over, the next comes after 10 s
 		fact(t, p, "node-a", 1, events.NodeJoined{NodeFact: node("node-a", 2)})

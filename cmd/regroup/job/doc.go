@@ -1,4 +1,4 @@
-// Package job is the commands that look at one job or change it: ls, status, explain, logs, events, timeline, trace, scale, close, stop, wait.
+// Package job is the commands that look at one job or change it: ls, status, explain, logs, events, timeline, trace, scale, close, stop, wait, rm.
 package job
 
 import (
@@ -15,7 +15,7 @@ import (
 
 // Commands returns all of them; each stands directly under regroup.
 func Commands(env command.Env) []*cobra.Command {
-	all := []*cobra.Command{list(env), status(env), logs(env), facts(env), why(env), timeline(env), trace(env), scale(env), closeRendezvous(env), stop(env), wait(env)}
+	all := []*cobra.Command{list(env), status(env), logs(env), facts(env), why(env), timeline(env), trace(env), scale(env), closeRendezvous(env), stop(env), wait(env), remove(env)}
 	for _, c := range all {
 		if strings.Contains(c.Use, "JOB") {
 			c.ValidArgsFunction = env.Completes(jobs)

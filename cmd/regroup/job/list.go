@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -14,10 +15,12 @@ import (
 func list(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"jobs", "ps"}, Short: "List jobs", Args: command.Exactly(),
-		Long: command.Help("Lists every job, the newest first. WORKERS is how many train now, of how many are wanted.",
-			"regroup ls", "regroup ls -o wide", "regroup ls -o json | jq '.[].job'"),
+		Long: command.Help("Lists jobs, the newest first. WORKERS is how many train now, of how many are wanted. The table has at most --limit rows, and\nthose that have ended are left out first; the other forms have all jobs unless --limit is given.",
+			"regroup ls", "regroup ls --running -o wide", "regroup ls -o json | jq '.[].job'"),
 	}
 	running := cmd.Flags().BoolP("running", "r", false, "only jobs that have not ended")
+	limit := cmd.Flags().Int("limit", newest, "at most so many jobs; 0 = all")
+	every := cmd.Flags().BoolP("all", "a", false, "all jobs, as --limit 0")
 	form := command.Output(cmd, command.Table, command.Wide, command.JSON, command.YAML, command.Name)
 	cmd.RunE = env.Connected(func(ctx context.Context, s command.Session) error {
 		all, err := s.Jobs(ctx)
@@ -29,6 +32,13 @@ func list(env command.Env) *cobra.Command {
 			if !*running || !v.State.Terminal() {
 				views = append(views, v)
 			}
+		}
+		found := len(views)
+		if tabular := form.Is(command.Table) || form.Is(command.Wide); !*every && *limit > 0 && (tabular || cmd.Flags().Changed("limit")) {
+			views = limited(views, *limit)
+		}
+		if left := found - len(views); left > 0 {
+			defer fmt.Fprintf(env.Err, "%s left out: regroup ls --all\n", screen.Plural(left, "older job"))
 		}
 		if written, err := form.Write(env.Out, listed(views)); written {
 			return err
@@ -54,6 +64,27 @@ func list(env command.Env) *cobra.Command {
 		return screen.Table(env.Out, s.Palette, header, rows)
 	})
 	return cmd
+}
+
+// newest is how many jobs a table has, unless asked for more.
+const newest = 20
+
+// limited returns n of the jobs in their order: those that have not ended, and the newest of the others.
+func limited(views []events.JobView, n int) []events.JobView {
+	room := max(0, n-len(slices.DeleteFunc(slices.Clone(views), func(v events.JobView) bool { return v.State.Terminal() })))
+	kept := make([]events.JobView, 0, n)
+	for _, v := range views {
+		switch {
+		case len(kept) == n:
+			return kept
+		case !v.State.Terminal():
+			kept = append(kept, v)
+		case room > 0:
+			kept = append(kept, v)
+			room--
+		}
+	}
+	return kept
 }
 
 func row(env command.Env, p screen.Palette, v events.JobView, wide bool) []string {

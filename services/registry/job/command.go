@@ -11,6 +11,14 @@ import (
 // answered by what is known; that of another event, which came here before its own place was known to be taken, has to be
 // brought elsewhere.
 func (t *turn) submit(c events.JobSubmit) {
+	if t.Removed != nil {
+		if t.Removed.Of(t.in.Source, t.in.ID) {
+			t.reject(events.Invalid, []events.Finding{{Path: "job", Message: fmt.Sprintf("%s was submitted by this event before, and removed: submit it by another", t.View.Job)}})
+			return
+		}
+		t.d.Refusal = events.Errorf(events.Conflict, "%s is the job of another event", t.View.Job)
+		return
+	}
 	if t.known() {
 		if !t.View.SubmittedBy(t.in.Source, t.in.ID) {
 			t.d.Refusal = events.Errorf(events.Conflict, "%s is the job of another event", t.View.Job)
@@ -50,7 +58,7 @@ func (t *turn) submit(c events.JobSubmit) {
 func (t *turn) scale(c events.JobScale) {
 	switch {
 	case !t.known():
-		t.reject(events.NotFound, []events.Finding{{Path: "job", Message: fmt.Sprintf("there is no job %s", t.View.Job)}})
+		t.unknown()
 		return
 	case t.View.State.Terminal(), t.View.State == events.JobIsStopping, t.View.State == events.JobIsFinishing:
 		t.reject(events.Invalid, []events.Finding{{
@@ -91,6 +99,9 @@ func (t *turn) stop(c events.JobStop) {
 	switch {
 	case t.View.State.Terminal():
 		return
+	case t.Removed != nil:
+		t.unknown()
+		return
 	case !t.known():
 		if t.Stop == nil {
 			t.Stop = &Stop{Command: t.in.ID, Reason: reason, Now: c.Now, By: t.now.Add(rememberStop)}
@@ -124,9 +135,42 @@ func (t *turn) forgetStop() {
 		return
 	}
 	t.in.ID = t.Stop.Command
-	t.reject(events.NotFound, []events.Finding{{Path: "job", Message: fmt.Sprintf("there is no job %s", t.View.Job)}})
+	t.unknown()
 	t.Stop = nil
 	t.d.Refusal = nil // nobody asks any more
+}
+
+// remove forgets a job that has ended, all but which event submitted it.
+func (t *turn) remove() {
+	switch {
+	case !t.known():
+		t.unknown()
+		return
+	case !t.View.State.Terminal():
+		t.reject(events.Invalid, []events.Finding{{Path: "job", Message: fmt.Sprintf("%s is %s: stop it first", t.View.Job, t.View.State)}})
+		return
+	}
+	t.tell(events.JobRemoved{Job: t.View.Job, By: t.in.Source})
+	t.State = State{
+		View:    events.JobView{Job: t.View.Job},
+		Removed: &Removed{Origin: t.View.Origin, By: t.View.By, Until: t.now.Add(rememberRemoved)},
+	}
+	t.d.Anew = true
+}
+
+// forgetRemoved ends the memory of a job that was removed. If the document cannot be deleted now, that is tried again.
+func (t *turn) forgetRemoved() {
+	if t.Removed != nil && !t.now.Before(t.Removed.Until) {
+		r := *t.Removed
+		r.Until = t.now.Add(forgetAgain)
+		t.Removed = &r
+		t.d.Forget = true
+	}
+}
+
+// unknown refuses a command about a job that there is not.
+func (t *turn) unknown() {
+	t.reject(events.NotFound, []events.Finding{{Path: "job", Message: fmt.Sprintf("there is no job %s", t.View.Job)}})
 }
 
 // reject says no with every reason, as a fact and as the answer.

@@ -16,7 +16,7 @@
 // failures.sameStep of them in a row after one committed step end the job; see charge.go for which step that is.
 //
 // Facts read: placement.set, placement.waiting, round.opened, round.missed, round.sealed, worker.started, worker.ready, worker.done,
-// worker.exited, node.joined, node.lost, node.left. Commands read: job.submit, job.scale, job.stop.
+// worker.exited, node.joined, node.lost, node.left. Commands read: job.submit, job.scale, job.stop, job.remove.
 // Facts written: the families job and incident.
 //
 // No order between families is assumed: a generation can be ready before it is known to be sealed, and a worker can have

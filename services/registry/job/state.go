@@ -10,6 +10,7 @@ import (
 type State struct {
 	View events.JobView `json:"view"`
 
+	Removed    *Removed               `json:"removed,omitempty"`   // the job was, and its record is no more: everything else is empty
 	Stop       *Stop                  `json:"stop,omitempty"`      // asked for; before the submit it is only remembered
 	Placed     Placement              `json:"placed"`              // as the scheduler said last
 	Pending    Pending                `json:"pending"`             // the generation that is being agreed on
@@ -39,6 +40,18 @@ type Stop struct {
 	Reason  string    `json:"reason"`
 	Now     bool      `json:"now,omitempty"`
 	By      time.Time `json:"by"` // what still runs then is given up
+}
+
+// Removed is what is left of a job whose record was removed, until nothing is stored any more that a repeat could be mixed up with.
+type Removed struct {
+	Origin string    `json:"origin"` // of the event that submitted it
+	By     string    `json:"by"`     // its source
+	Until  time.Time `json:"until"`
+}
+
+// Of tells whether an event submitted the job.
+func (r Removed) Of(source, id string) bool {
+	return events.JobView{State: events.JobHasStopped, Origin: r.Origin, By: r.By}.SubmittedBy(source, id)
 }
 
 // Placement is what the scheduler gave the job.
@@ -98,7 +111,11 @@ type Timing struct {
 
 // Fixed times of the registry. Everything else is in the job's spec.
 const (
-	reportFor    = 30 * time.Second // after the last exit, for a report that it has overtaken: some redeliveries
+	reportFor = 30 * time.Second // after the last exit, for a report that it has overtaken: some redeliveries
+	// A command, a fact or a launch is stored for no longer.
+	rememberRemoved = 30 * 24 * time.Hour
+	forgetAgain     = time.Minute
+
 	rememberStop = 30 * time.Second // a stop without a submit: commands overtake each other by no more than a redelivery or two
 	stopSlack    = 10 * time.Second // after the grace, for the exits to be told
 	behindFor    = 5 * time.Second  // a worker that does not come back: time for its exit or its node's loss to be told
@@ -120,8 +137,8 @@ type turn struct {
 	d   events.Decision
 }
 
-// Step takes one input into account. An ended job takes none, except that it refuses to be scaled, and notes how workers ended that
-// still ran when it did.
+// Step takes one input into account. An ended job takes none, except that it refuses to be scaled, is removed, and notes how workers
+// ended that still ran when it did.
 func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
 	t := &turn{State: s, in: in, now: now}
 	switch b := in.Body.(type) {
@@ -131,6 +148,8 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 		t.scale(b)
 	case events.JobStop:
 		t.stop(b)
+	case events.JobRemove:
+		t.remove()
 	}
 	if t.live() {
 		switch b := in.Body.(type) {
@@ -173,7 +192,8 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 		t.late(b)
 	}
 	t.forgetStop()
-	t.d.Forget = !t.known() && t.Stop == nil
+	t.d.Forget = !t.known() && t.Stop == nil && t.Removed == nil
+	t.forgetRemoved()
 	return t.State, t.d
 }
 
@@ -209,6 +229,9 @@ func (Machine) Deadline(s State) time.Time {
 	}
 	if s.Stop != nil {
 		at(s.Stop.By)
+	}
+	if s.Removed != nil {
+		at(s.Removed.Until)
 	}
 	if s.View.State == "" {
 		return next

@@ -14,6 +14,9 @@ const (
 	resendNodes = 1000
 )
 
+// removeAgain is how long the document of a removed job waits for what is still to be told, before it is tried again to remove it.
+const removeAgain = time.Second
+
 // tellAgain asks that a node is told its launch again.
 func (s *State) tellAgain(n events.NodeID) {
 	if s.again == nil {

@@ -61,6 +61,7 @@ type State struct {
 	Fresh     time.Time                            `json:"fresh,omitzero"`      // when a seat was last made or emptied for a new life
 	Finishing bool                                 `json:"finishing,omitempty"`
 	Stopping  *events.JobStopping                  `json:"stopping,omitempty"`
+	Removed   time.Time                            `json:"removed,omitzero"`   // the job's record is no more; this one is to go, and is tried again then
 	External  *External                            `json:"external,omitempty"` // only if the job's nodes come by themselves
 	Revision  uint64                               `json:"revision"`           // of the newest launches
 	Asked     events.Places                        `json:"asked,omitempty"`    // told as asked back in vain

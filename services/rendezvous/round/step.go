@@ -18,7 +18,7 @@ func (Machine) New(entity string) State {
 // rounds it is when newcomers have waited long enough for each other.
 func (Machine) Deadline(s State) time.Time {
 	if s.closed() {
-		return time.Time{}
+		return s.Removed
 	}
 	return earlier(s.waiting(), s.linksDeadline())
 }
@@ -93,6 +93,12 @@ func (Machine) Take(s State, in events.Input, now time.Time) (State, events.Deci
 			t.overExternal(b)
 		case events.Heartbeat:
 			t.heartbeat(b)
+		case events.JobRemoved:
+			t.remove()
+		case events.Tick:
+			if !s.Removed.IsZero() && !now.Before(s.Removed) {
+				t.remove()
+			}
 		}
 		return s, t.d
 	}
@@ -165,6 +171,9 @@ func (Machine) Take(s State, in events.Input, now time.Time) (State, events.Deci
 		t.end(b.JobEnd)
 	case events.JobStopped:
 		t.end(b.JobEnd)
+	case events.JobRemoved:
+		t.end(events.JobEnd{Job: b.Job, Reason: "its record was removed"})
+		t.remove()
 	}
 	return s, t.d
 }
@@ -184,6 +193,7 @@ func (Machine) Conclude(s State, last events.Input, now time.Time) (State, event
 	}
 	t.describe()
 	t.launches()
+	t.d.Forget = !s.Removed.IsZero()
 	return s, t.d
 }
 
@@ -247,6 +257,9 @@ func (t *turn) end(e events.JobEnd) {
 	}
 	t.tell(events.RoundClosed{Job: t.View.Job, Reason: e.Reason})
 }
+
+// remove lets the document go, now or as soon as everything in it is told.
+func (t *turn) remove() { t.Removed = t.now.Add(removeAgain) }
 
 // describe brings the public view up to date with the seats.
 func (t *turn) describe() {

@@ -40,7 +40,7 @@ func (p *pool) do(t *testing.T, line string) string {
 	return printed(d)
 }
 
-// parse reads a command: submit job min:max, scale job min:max, end job, or
+// parse reads a command: submit job min:max, scale job min:max, end job, removed job, or
 // opened or closed job N/gM (its Nth incident, after generation M), or
 // joined, suspected, recovered, draining, lost, left with a node, slots=N and an incarnation, or
 // quarantined, released, changed with those. What is beside the state of a node is said by quarantine=1m, benched=SLOT,SLOT
@@ -81,6 +81,8 @@ func parse(line string) (in events.Input, err error) {
 		in.Body = events.JobScaled{Job: job, Workers: workers}
 	case "end":
 		in.Body = events.JobStopped{JobEnd: events.JobEnd{Job: job}}
+	case "removed":
+		in.Body = events.JobRemoved{Job: job}
 	case "joined":
 		in.Body = events.NodeJoined{NodeFact: f}
 	case "opened", "closed":

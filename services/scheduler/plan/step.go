@@ -55,6 +55,8 @@ func (Machine) Take(s State, in events.Input, now time.Time) (State, events.Deci
 		t.ended(b.Job)
 	case events.JobStopped:
 		t.ended(b.Job)
+	case events.JobRemoved:
+		t.removed(b.Job)
 	case events.IncidentOpened:
 		t.incident(b)
 		return s, t.d
@@ -156,6 +158,12 @@ func (t *turn) ended(id events.JobID) {
 	t.s.Queue = slices.DeleteFunc(t.s.Queue, func(j Job) bool { return j.ID == id })
 	t.s.index = nil
 	delete(t.s.View.Jobs, id)
+}
+
+// removed forgets an ended job: after a long time its id may be given again.
+func (t *turn) removed(id events.JobID) {
+	t.ended(id)
+	t.s.Ended = slices.DeleteFunc(t.s.Ended, func(x events.JobID) bool { return x == id })
 }
 
 // standing is for facts whose type does not say whether the node lives: they carry it.

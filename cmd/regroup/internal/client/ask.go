@@ -107,6 +107,14 @@ func (c *Client) Stop(ctx context.Context, job events.JobID, reason string, now 
 	})
 }
 
+// Remove asks to remove the record of a job that has ended and waits for the answer: Invalid if it has not.
+func (c *Client) Remove(ctx context.Context, job events.JobID) error {
+	return c.ask(ctx, []events.JobID{job}, c.command(job, events.JobRemove{Job: job}), func(b events.Body) bool {
+		_, ok := b.(events.JobRemoved)
+		return ok
+	}, func(v events.JobView) bool { return v.State == "" })
+}
+
 func (c *Client) command(job events.JobID, b events.Body) events.Event {
 	return events.Event{ID: newID(), Source: c.source, Entity: string(job), Body: b}
 }

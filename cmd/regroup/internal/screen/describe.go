@@ -26,6 +26,8 @@ func Describe(b events.Body) string {
 		return fmt.Sprintf("%s stays empty: %s", b.Place, b.Reason)
 	case events.JobFinishing:
 		return "a worker has completed the training"
+	case events.JobRemoved:
+		return "its record was removed by " + b.By
 	case events.JobStopping:
 		return b.Reason
 	case events.JobSucceeded:

@@ -1,0 +1,46 @@
+package local
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestRemove: a running job only by force, and nothing of it is left but which event submitted it; meanwhile others go on.
+func TestRemove(t *testing.T) {
+	c := newCluster(t)
+	c.services(2)
+	c.agent("node-a", 2)
+	job := c.submit("--workers", "1", "--", "sleep", "600")
+	c.until(job, time.Minute, "it runs", func(v events.JobView) bool { return v.State == events.JobIsRunning })
+	if _, errs, code := c.cli("rm", string(job)); code != 2 || !strings.Contains(errs, "stop it first") {
+		t.Errorf("rm of a running job: exit %d, %s", code, errs)
+	}
+	if _, errs, code := c.cli("rm", string(job), "--force"); code != 0 {
+		t.Errorf("rm --force: exit %d, %s", code, errs)
+	}
+	eventually(t, time.Minute, func() (bool, string) {
+		all, err := events.Records[events.RoundView](t.Context(), c.ports.Buckets.Bucket(events.BucketRounds))
+		return err == nil && len(all) == 0, "the rounds bucket has keys"
+	})
+	if v := c.job(job); v.State != "" || len(v.Workers) > 0 {
+		t.Errorf("left on record: %+v", v)
+	}
+	if out, _, code := c.cli("ls", "-o", "name"); code != 0 || out != "" {
+		t.Errorf("ls: exit %d, %s", code, out)
+	}
+	for _, line := range []string{"status", "stop", "rm", "wait", "logs"} {
+		if _, errs, code := c.cli(line, string(job)); code != 3 {
+			t.Errorf("%s: exit %d, want 3: %s", line, code, errs)
+		}
+	}
+	next := c.submit("--workers", "2", "--", "true")
+	if _, errs, code := c.cli("wait", string(next), "--timeout", "1m"); code != 0 {
+		t.Errorf("wait: exit %d, %s", code, errs)
+	}
+	if _, errs, code := c.cli("rm", "--ended"); code != 0 || !strings.Contains(errs, "1 job removed") {
+		t.Errorf("rm --ended: exit %d, %s", code, errs)
+	}
+}

@@ -1,0 +1,64 @@
+package rendezvous
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/loop/looptest"
+)
+
+// TestTheRoundOfARemovedJobGoesToo: when it hears of the removal, when it misses that, and when the end is told once more behind it.
+func TestTheRoundOfARemovedJobGoesToo(t *testing.T) {
+	for name, c := range map[string]struct {
+		facts []events.Body
+		state events.JobState // on record; empty = only that it was removed
+		gone  bool
+	}{
+		"heard":       {[]events.Body{events.JobStopped{JobEnd: events.JobEnd{Job: job}}, events.JobRemoved{Job: job}}, "", true},
+		"overtaken":   {[]events.Body{events.JobRemoved{Job: job}, events.JobStopped{JobEnd: events.JobEnd{Job: job}}}, "", true},
+		"missed":      {[]events.Body{events.JobStopped{JobEnd: events.JobEnd{Job: job}}}, "", true},
+		"not removed": {[]events.Body{events.JobStopped{JobEnd: events.JobEnd{Job: job}}}, events.JobHasStopped, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := memory.New().Ports()
+				looptest.Record(t, p, events.BucketJobs, string(job), 9, events.JobView{Job: job, State: c.state})
+				s, err := New(Options{Ports: p})
+				if err != nil {
+					t.Fatal(err)
+				}
+				stop := looptest.Start(t, s.Run)
+				synctest.Wait()
+				looptest.Say(t, p, events.Event{ID: "p1", Source: "/test", Entity: string(job), Number: 1, Body: events.PlacementSet{
+					Job: job, Spec: events.Spec{Name: "demo", Command: []string{"x"}}.WithDefaults(), Workers: events.Workers{Min: 1, Max: 1},
+					Places: []events.Place{{Node: "node-a"}},
+				}})
+				synctest.Wait()
+				for i, b := range c.facts {
+					looptest.Say(t, p, events.Event{ID: "f" + string(rune('1'+i)), Source: "/test", Entity: string(job), Number: uint64(i + 1), Body: b})
+					synctest.Wait()
+				}
+				time.Sleep(time.Minute) // records are compared
+				_, _, err = p.Buckets.Bucket(events.BucketRounds).Load(t.Context(), string(job))
+				if gone := events.CodeOf(err) == events.NotFound; gone != c.gone {
+					t.Errorf("gone: %v, want %v (%v)", gone, c.gone, err)
+				}
+				if !c.gone {
+					stop()
+					return
+				}
+				m, err := p.Log.Last(t.Context(), events.StreamLaunches, events.LaunchSubject("node-a", job))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if l, err := events.DecodeBody[events.Launch](m.Data); err != nil || l.Phase != events.PhaseStop {
+					t.Errorf("the node was not told to stop: %+v, %v", l, err)
+				}
+				stop()
+			})
+		})
+	}
+}
