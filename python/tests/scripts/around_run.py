@@ -87,7 +87,7 @@ def train(state):
                 place("train")
             time.sleep(float(os.environ.get("STEP", "0")))
             state.commit()
-            if i == 11:  # worlds differ in their number of batches
+            if i == 5:  # as many batches as there are in a world of four, whose members deal for the world that they began in
                 break
         state.epoch, state.batch = state.epoch + 1, 0
     return "trained"
