@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,7 +41,7 @@ func newRoot() (*cobra.Command, error) {
 		Short:   "Elastic distributed training that survives anything",
 		Example: `  regroup run --workers 2:4 -- python train.py
   regroup demo
-  regroup status JOB`,
+  regroup status`,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	config.Flags(root.PersistentFlags())
@@ -52,9 +53,33 @@ func newRoot() (*cobra.Command, error) {
 		run.Command(env, &config, agent, discovery),
 		serve.UpCommand(&config, &agent, &discovery), serve.Command(&config, &discovery), serve.AgentCommand(&config, &agent),
 		serve.InitCommand(&config), serve.HealthCommand(&config),
-		demo.Command(env, &config), versionCommand(env.Out), docsCommand(),
+		demo.Command(env, &config), versionCommand(env.Out), docsCommand(), completionCommand(root, env.Out),
 	)
+	root.InitDefaultHelpCmd()
+	arrange(root)
 	return command.Polish(root), nil
+}
+
+// arrange groups the commands, for the help of the root.
+func arrange(root *cobra.Command) {
+	for _, g := range []struct{ title, names string }{
+		{"Run a job", "run submit demo"},
+		{"Look at jobs", "ls status explain logs events timeline trace wait"},
+		{"Change jobs", "scale close stop rm"},
+		{"Operate", "up agent serve init node health"},
+		{"More", "completion version help"},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, name := range strings.Fields(g.names) {
+			if cmd, _, err := root.Find([]string{name}); err == nil {
+				cmd.GroupID = g.title
+			}
+		}
+	}
+	if help, _, err := root.Find([]string{"help"}); err == nil {
+		help.Short, help.Example = "Show the help of a command", command.Examples("regroup help run", "regroup help node drain")
+		help.Use, help.Long = "help [COMMAND]", ""
+	}
 }
 
 func environment(c *boot.Config) command.Env {
@@ -81,9 +106,9 @@ func source() string {
 
 // docsCommand prints documents that are made from code; `make generate` keeps them.
 func docsCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "docs", Short: "Print documentation that is made from code", Hidden: true}
+	cmd := &cobra.Command{Use: "docs", Short: "Print documentation that is made from code", Hidden: true, Example: command.Examples("regroup docs events > docs/events.md")}
 	cmd.AddCommand(&cobra.Command{
-		Use: "events", Short: "Print the catalogue of events as Markdown", Args: cobra.NoArgs,
+		Use: "events", Short: "Print the catalogue of events as Markdown", Args: cobra.NoArgs, Example: command.Examples("regroup docs events > docs/events.md"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprint(cmd.OutOrStdout(), events.CatalogMarkdown())
 			return err

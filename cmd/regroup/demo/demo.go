@@ -36,7 +36,7 @@ func Command(env command.Env, c *boot.Config) *cobra.Command {
 	var output string
 	var epochs int
 	cmd := &cobra.Command{
-		Use: "demo", Short: "Train MNIST on three nodes, kill a worker, lose a node, add a node, and show how it went", Args: cobra.NoArgs,
+		Use: "demo", Short: "Train MNIST on three nodes, with faults, and show how it went", Args: cobra.NoArgs,
 		Example: `  regroup demo
   regroup demo -o json
   regroup trace mnist      # afterwards: one waterfall per incident`,

@@ -15,8 +15,8 @@ import (
 func scale(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "scale [JOB] MIN:MAX", Short: "Change the wanted number of workers", Args: command.Between(1, "JOB", "MIN:MAX"),
-		Long: command.Help("Changes the wanted number of workers. The job regroups at its next commit: no step is lost, and it costs nothing of the\nfailure budget. N alone means exactly N.",
-			"regroup scale mnist-7f3a 2:8", "regroup scale mnist 4", "regroup scale mnist 1:1 --timeout 1m"),
+		Long:    "Changes the wanted number of workers. The job regroups at its next commit: no step is lost, and it costs nothing of the failure budget. N alone means exactly N. Without a name it is about the only job that has not ended, if that is your own.",
+		Example: command.Examples("regroup scale mnist-7f3a 2:8", "regroup scale mnist 4", "regroup scale mnist 1:1 --timeout 1m"),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		job, size := args[:len(args)-1], args[len(args)-1]
@@ -38,8 +38,8 @@ func scale(env command.Env) *cobra.Command {
 func stop(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "stop [JOB]", Aliases: []string{"cancel"}, Short: "End a job", Args: command.AtMost("JOB"),
-		Long: command.Help("Asks the workers of a job to stop: they get the job's stop signal and its grace. With --now they are killed.",
-			"regroup stop mnist-7f3a", "regroup stop mnist --now", "regroup stop mnist --reason 'wrong learning rate'"),
+		Long:    "Asks the workers of a job to stop: they get the job's stop signal and its grace. With --now they are killed. Without a name it is about the only job that has not ended, if that is your own.",
+		Example: command.Examples("regroup stop mnist-7f3a", "regroup stop mnist --now", "regroup stop mnist --reason 'wrong learning rate'"),
 	}
 	now := cmd.Flags().Bool("now", false, "kill the workers instead of asking them")
 	reason := cmd.Flags().String("reason", "", "why; it is kept with the job")
@@ -60,8 +60,8 @@ func stop(env command.Env) *cobra.Command {
 func closeRendezvous(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "close [JOB]", Short: "Let no more nodes join a job by themselves", Args: command.AtMost("JOB"),
-		Long: command.Help("Closes the rendezvous of a job that agents join with --join-job, for good. The nodes that are in go on, also after a\nloss, as long as they are enough; spares and those who come later are sent away. To end the job, stop it.",
-			"regroup close mnist-7f3a", "regroup close mnist --reason 'the reservation ends'", "regroup stop mnist"),
+		Long:    "Closes the rendezvous of a job that agents join with --join-job, for good. The nodes that are in go on, also after a loss, as long as they are enough; spares and those who come later are sent away. To end the job, stop it. Without a name it is about the only job that has not ended, if that is your own.",
+		Example: command.Examples("regroup close mnist-7f3a", "regroup close mnist --reason 'the reservation ends'", "regroup stop mnist"),
 	}
 	reason := cmd.Flags().String("reason", "", "why; it is told to those who are sent away")
 	open := func(v events.JobView) bool { return v.Spec.External() }

@@ -16,8 +16,8 @@ import (
 func facts(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events [JOB | --all]", Short: "Show what happened, event by event",
-		Long: command.Help("Prints the facts about a job, or with --all about every job and node, in the order in which they were stored. With -o json\neach line is one CloudEvent in structured mode.",
-			"regroup events mnist", "regroup events mnist -f", "regroup events --all -f -o json | jq .type"),
+		Long:    "Prints the facts about a job, without a name the last one, or with --all about every job and node, in the order in which they were stored. With -o json each line is one CloudEvent in structured mode.",
+		Example: command.Examples("regroup events mnist", "regroup events mnist -f", "regroup events --all -f -o json | jq .type"),
 	}
 	all := cmd.Flags().Bool("all", false, "every job and node")
 	follow := cmd.Flags().BoolP("follow", "f", false, "go on with what comes")

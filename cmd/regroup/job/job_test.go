@@ -267,19 +267,6 @@ func TestStopWithoutSubmitIsNoJob(t *testing.T) {
 	}
 }
 
-func TestHelpOpensWithThreeExamples(t *testing.T) {
-	w := world(t)
-	for _, name := range []string{"ls", "status", "explain", "logs", "events", "timeline", "trace", "scale", "stop"} {
-		o := run(t, w, name, "--help")
-		lines := strings.Split(o.Out, "\n")
-		for i := range 3 {
-			if !strings.HasPrefix(lines[i], "regroup "+name) && !strings.HasPrefix(lines[i], "  regroup "+name) {
-				t.Errorf("%s: line %d of its help is %q, want an example", name, i+1, lines[i])
-			}
-		}
-	}
-}
-
 func TestOutputForPrograms(t *testing.T) {
 	w := world(t)
 	var all []events.JobView

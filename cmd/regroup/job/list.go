@@ -15,8 +15,8 @@ import (
 func list(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"jobs", "ps"}, Short: "List jobs", Args: command.Exactly(),
-		Long: command.Help("Lists jobs, the newest first. WORKERS is how many train now, of how many are wanted. The table has at most --limit rows, and\nthose that have ended are left out first; the other forms have all jobs unless --limit is given.",
-			"regroup ls", "regroup ls --running -o wide", "regroup ls -o json | jq '.[].job'"),
+		Long:    "Lists jobs, the newest first. WORKERS is how many train now, of how many are wanted. The table has at most --limit rows, and those that have ended are left out first; the other forms have all jobs unless --limit is given.",
+		Example: command.Examples("regroup ls", "regroup ls --running -o wide", "regroup ls -o json | jq '.[].job'"),
 	}
 	running := cmd.Flags().BoolP("running", "r", false, "only jobs that have not ended")
 	limit := cmd.Flags().Int("limit", newest, "at most so many jobs; 0 = all")

@@ -32,8 +32,8 @@ type logFlags struct {
 func logs(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "logs [JOB]", Short: "Show the workers' output, merged, with rank and generation", Args: command.AtMost("JOB"),
-		Long: command.Help("Prints the output of all workers in the order in which it was stored, each line with node, rank and generation.\nWith -f it goes on until the job has ended.",
-			"regroup logs mnist -f", "regroup logs mnist --rank 0,3-5 --tail 100", "regroup logs mnist -i 'loss|error' -e DEBUG --since 5m"),
+		Long:    "Prints the output of all workers in the order in which it was stored, each line with node, rank and generation. With -f it goes on until the job has ended. Without a name it is about the job that was submitted last.",
+		Example: command.Examples("regroup logs mnist -f", "regroup logs mnist --rank 0,3-5 --tail 100", "regroup logs mnist -i 'loss|error' -e DEBUG --since 5m"),
 	}
 	f := &logFlags{}
 	fs := cmd.Flags()

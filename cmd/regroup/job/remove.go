@@ -15,8 +15,8 @@ import (
 func remove(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm JOB... | --ended", Aliases: []string{"remove"}, Short: "Remove the records of jobs that have ended",
-		Long: command.Help("Removes the records of jobs that have ended: they are no longer listed. What happened and what they printed stays in the streams\nfor as long as those keep it. With --force a job that has not ended is killed first.",
-			"regroup rm mnist-7f3a", "regroup rm --ended --older-than 24h", "regroup rm mnist-7f3a --force"),
+		Long:    "Removes the records of jobs that have ended: they are no longer listed. What happened and what they printed stays in the streams for as long as those keep it. With --force a job that has not ended is killed first.",
+		Example: command.Examples("regroup rm mnist-7f3a", "regroup rm --ended --older-than 24h", "regroup rm mnist-7f3a --force"),
 	}
 	ended := cmd.Flags().Bool("ended", false, "all jobs that have ended")
 	older := cmd.Flags().Duration("older-than", 0, "with --ended: only those that ended longer ago: 24h")

@@ -17,8 +17,8 @@ import (
 func status(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status [JOB]", Short: "Show one job, its workers, its incidents", Args: command.AtMost("JOB"),
-		Long: command.Help("Shows a job: its workers by rank, its incidents with their phases, and the first error of a job that failed.\nThe beginning of a job's id is enough if no other begins so. With -o summary it prints the object that run -o json prints.",
-			"regroup status mnist-7f3a", "regroup status mnist", "regroup status mnist -o summary | jq .samples"),
+		Long:    "Shows a job: its workers by rank, its incidents with their phases, and the first error of a job that failed. The beginning of a job's id is enough if no other begins so. With -o summary it prints the object that run -o json prints. Without a name it is about the job that was submitted last.",
+		Example: command.Examples("regroup status mnist-7f3a", "regroup status mnist", "regroup status mnist -o summary | jq .samples"),
 	}
 	const asSummary = "summary"
 	form := command.Output(cmd, command.Table, command.Wide, command.JSON, command.YAML, command.Name, asSummary)

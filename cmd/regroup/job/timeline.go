@@ -13,8 +13,8 @@ import (
 func timeline(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "timeline [JOB]", Short: "Draw what each worker did when", Args: command.AtMost("JOB"),
-		Long: command.Help("Draws one row for each life of a worker: training, waiting for the next generation, taking over state, death.\nTimes are those of the machines' clocks.",
-			"regroup timeline mnist", "regroup timeline mnist --ascii", "regroup timeline mnist -o json | jq .generations"),
+		Long:    "Draws one row for each life of a worker: training, waiting for the next generation, taking over state, death. Times are those of the machines' clocks. Without a name it is about the job that was submitted last.",
+		Example: command.Examples("regroup timeline mnist", "regroup timeline mnist --ascii", "regroup timeline mnist -o json | jq .generations"),
 	}
 	ascii := cmd.Flags().Bool("ascii", false, "draw with plain characters")
 	form := command.Output(cmd, command.Text, command.JSON, command.YAML)

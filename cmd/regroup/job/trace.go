@@ -24,8 +24,8 @@ type story struct {
 func trace(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "trace [JOB]", Short: "Draw the traces of a job's start and incidents", Args: command.AtMost("JOB"),
-		Long: command.Help("Draws one waterfall for the start of a job (incident 0) and one for each of its incidents: from the fault to the first\ngood step, over every process that took part. No collector is needed: spans are kept beside the events.",
-			"regroup trace mnist", "regroup trace mnist --incident 2", "regroup trace mnist --incident 1 -o json | jq '.[].spans[].name'"),
+		Long:    "Draws one waterfall for the start of a job (incident 0) and one for each of its incidents: from the fault to the first good step, over every process that took part. No collector is needed: spans are kept beside the events. Without a name it is about the job that was submitted last.",
+		Example: command.Examples("regroup trace mnist", "regroup trace mnist --incident 2", "regroup trace mnist --incident 1 -o json | jq '.[].spans[].name'"),
 	}
 	only := cmd.Flags().Int("incident", -1, "only this one; 0 = the start of the job")
 	ascii := cmd.Flags().Bool("ascii", false, "draw with plain characters")

@@ -21,8 +21,8 @@ var errTooLong = errors.New("waited long enough")
 func wait(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "wait [JOB]", Short: "Wait until a job has ended, and exit with its outcome", Args: command.AtMost("JOB"),
-		Long: command.Help("Waits until a job has ended and exits as regroup run does: 0 succeeded, 10 failed, 11 stopped, 14 failure budget used up;\n12 if it has not ended within --timeout. With -o json it prints the object that run -o json prints.",
-			"regroup wait mnist-7f3a", "regroup wait mnist --timeout 1h && ./evaluate.sh", "regroup wait mnist -o json | jq .outcome"),
+		Long:    "Waits until a job has ended and exits as regroup run does: 0 succeeded, 10 failed, 11 stopped, 14 failure budget used up; 12 if it has not ended within --timeout. With -o json it prints the object that run -o json prints. Without a name it is about the job that was submitted last.",
+		Example: command.Examples("regroup wait mnist-7f3a", "regroup wait mnist --timeout 1h && ./evaluate.sh", "regroup wait mnist -o json | jq .outcome"),
 	}
 	limit := cmd.Flags().Duration("timeout", 0, "how long to wait for the end; 0 = as long as it takes")
 	form := command.Output(cmd, command.Text, command.JSON, command.YAML)

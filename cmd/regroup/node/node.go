@@ -16,8 +16,8 @@ import (
 func Command(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "node", Short: "Look at nodes, drain or quarantine one",
-		Long: command.Help("A node is a machine that runs an agent. Its slots are given to jobs while it is ready, does not drain, is not in quarantine\nand is on the list of hosts, if there is one.",
-			"regroup node ls", "regroup node drain node-b", "regroup node quarantine node-b/1 --for 1h --reason 'bad GPU'", "regroup node release node-b"),
+		Long:    "A node is a machine that runs an agent. Its slots are given to jobs while it is ready, does not drain, is not in quarantine and is on the list of hosts, if there is one.",
+		Example: command.Examples("regroup node ls", "regroup node drain node-b", "regroup node quarantine node-b/1 --for 1h --reason 'bad GPU'", "regroup node release node-b"),
 	}
 	cmd.AddCommand(list(env), drain(env), quarantine(env), release(env))
 	return command.Polish(cmd)
@@ -26,8 +26,8 @@ func Command(env command.Env) *cobra.Command {
 func list(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List nodes", Args: command.Exactly(),
-		Long: command.Help("Lists every node with discovery's opinion of it. SLOTS are those that may get work now, of all that it has; USED counts\nthose that the scheduler has given to jobs. What keeps a node or a slot out is said behind, and until when.",
-			"regroup node ls", "regroup node ls -o wide", "regroup node ls -o json | jq '.[] | select(.state == \"lost\")'"),
+		Long:    "Lists every node with discovery's opinion of it. SLOTS are those that may get work now, of all that it has; USED counts those that the scheduler has given to jobs. What keeps a node or a slot out is said behind, and until when.",
+		Example: command.Examples("regroup node ls", "regroup node ls -o wide", "regroup node ls -o json | jq '.[] | select(.state == \"lost\")'"),
 	}
 	form := command.Output(cmd, command.Table, command.Wide, command.JSON, command.YAML, command.Name)
 	cmd.RunE = env.Connected(func(ctx context.Context, s command.Session) error {
@@ -105,8 +105,8 @@ func table(env command.Env, p screen.Palette, nodes []used, wide bool) error {
 func drain(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "drain NODE", Short: "Give a node no more work and move its work away", Args: command.Exactly("NODE"),
-		Long: command.Help("Gives the node no more work. What runs there moves away as a planned change: at a commit, without losing a step. With --undo\nthe node takes work again.",
-			"regroup node drain node-b", "regroup node drain node-b --reason 'new disk'", "regroup node drain node-b --undo"),
+		Long:    "Gives the node no more work. What runs there moves away as a planned change: at a commit, without losing a step. With --undo the node takes work again.",
+		Example: command.Examples("regroup node drain node-b", "regroup node drain node-b --reason 'new disk'", "regroup node drain node-b --undo"),
 	}
 	cmd.ValidArgsFunction = env.Completes(names)
 	undo := cmd.Flags().Bool("undo", false, "let it take work again")

@@ -91,8 +91,8 @@ func called(n events.NodeID, slot *events.Slot) string {
 func quarantine(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "quarantine NODE[/SLOT]", Short: "Keep a node or a slot out for a time", Args: command.Exactly("NODE[/SLOT]"),
-		Long: command.Help("Keeps a node out for a time: it gets no new work, and what runs there stays (to move it away, drain the node). A slot that\nis named gives its worker away, too, at a commit. It ends by itself; a quarantine that runs already is replaced.",
-			"regroup node quarantine node-b --for 2h --reason 'hot'", "regroup node quarantine node-b/3 --reason 'bad GPU'", "regroup node release node-b"),
+		Long:    "Keeps a node out for a time: it gets no new work, and what runs there stays (to move it away, drain the node). A slot that is named gives its worker away, too, at a commit. It ends by itself; a quarantine that runs already is replaced.",
+		Example: command.Examples("regroup node quarantine node-b --for 2h --reason 'hot'", "regroup node quarantine node-b/3 --reason 'bad GPU'", "regroup node release node-b"),
 	}
 	cmd.ValidArgsFunction = env.Completes(names)
 	for_ := cmd.Flags().Duration("for", 10*time.Minute, "for how long")
@@ -117,8 +117,8 @@ func quarantine(env command.Env) *cobra.Command {
 func release(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "release NODE[/SLOT]", Short: "End the quarantine of a node or a slot", Args: command.Exactly("NODE[/SLOT]"),
-		Long: command.Help("Ends the quarantine of a node and of all its slots, or of one slot. What led to it is forgiven: the next one begins with\nthe shortest time again.",
-			"regroup node release node-b", "regroup node release node-b/3 --reason 'new GPU'"),
+		Long:    "Ends the quarantine of a node and of all its slots, or of one slot. What led to it is forgiven: the next one begins with the shortest time again.",
+		Example: command.Examples("regroup node release node-b", "regroup node release node-b/3 --reason 'new GPU'"),
 	}
 	cmd.ValidArgsFunction = env.Completes(names)
 	reason := cmd.Flags().String("reason", "", "why; it is told with the release")

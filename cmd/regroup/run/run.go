@@ -80,11 +80,11 @@ services and an agent in this process.`,
 			return r.run(cmd.Context(), spec)
 		},
 	}
-	r.flags = jobflags.Add(cmd.Flags())
+	command.Group(cmd.Flags(), "Job flags", func() { r.flags = jobflags.Add(cmd.Flags()) })
 	form = command.Output(cmd, command.Text, command.JSON) // json: one object at the end on stdout, workers' output on stderr
 	cmd.Flags().StringVarP(&file, "file", "f", "", "job spec in YAML or JSON; - is stdin")
 	cmd.Flags().IntVar(&r.agent.Slots, "slots", a.Slots, "with a server of its own: workers that fit here; default: as many as the job wants")
-	r.hosts.HostFlags(cmd.Flags())
+	command.Group(cmd.Flags(), "Host flags, with a server of its own", func() { r.hosts.HostFlags(cmd.Flags()) })
 	cmd.Flags().SetInterspersed(true)
 	return cmd
 }

@@ -110,9 +110,12 @@ func AgentCommand(c *boot.Config, a *AgentConfig) *cobra.Command {
 schedules, as torchrun's agents do: started on every machine with the same flags, by hand, by Slurm (srun) or by a script. Whoever
 comes first creates the job. The agent then ends with the job's outcome, or leaves it when it is interrupted.`,
 		Example: `  regroup agent --server nats://broker:4222
-  regroup agent --server nats://broker:4222 --node gpu-7 --slots 8 --advertise 10.0.0.7 --data-ports 29400-29500
-  regroup agent --server nats://broker:4222 --join-job mnist --nnodes 2:4 --nproc-per-node 2 -- python train.py
-  srun regroup agent --join-job $SLURM_JOB_NAME --nnodes $SLURM_NNODES --rdzv-conf last_call_timeout=10 -- python train.py`,
+  regroup agent --node gpu-7 --slots 8 --advertise 10.0.0.7 \
+      --data-ports 29400-29500
+  regroup agent --join-job mnist --nnodes 2:4 --nproc-per-node 2 \
+      -- python train.py
+  srun regroup agent --join-job $SLURM_JOB_NAME --nnodes $SLURM_NNODES \
+      --rdzv-conf last_call_timeout=10 -- python train.py`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if join.Run == "" && len(args) > 0 {
 				return events.Errorf(events.Invalid, "a command without a job: name it with --join-job")

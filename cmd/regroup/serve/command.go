@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/jetstream"
 )
@@ -19,8 +20,8 @@ import (
 func Command(c *boot.Config, d *DiscoveryConfig) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve SERVICE",
-		Short: "Run one service: discovery, scheduler, rendezvous, registry or nats",
-		Long:  "Runs one part of the control plane in this process. Any number of replicas of a service may run.",
+		Short: "Run one service of the control plane, or the broker",
+		Long:  "Runs one part of the control plane in this process: discovery, scheduler, rendezvous, registry or nats. Any number of replicas of a service may run.",
 		Example: `  regroup serve nats --listen 0.0.0.0:4222
   regroup serve registry --server nats://broker:4222
   REGROUP_SERVER=nats://broker:4222 regroup serve rendezvous`,
@@ -35,6 +36,7 @@ func Command(c *boot.Config, d *DiscoveryConfig) *cobra.Command {
 func serviceCommand(c *boot.Config, d *DiscoveryConfig, name string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: name, Short: "Run a replica of the " + name + " service", Args: cobra.NoArgs,
+		Example: command.Examples("regroup serve "+name+" --server nats://broker:4222", "REGROUP_SERVER=nats://broker:4222 regroup serve "+name),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := boot.Interruptible(cmd.Context(), nil)
 			defer stop()
@@ -53,7 +55,7 @@ func serviceCommand(c *boot.Config, d *DiscoveryConfig, name string) *cobra.Comm
 	if name == events.ServiceDiscovery {
 		cmd.Example = `  regroup serve discovery --server nats://broker:4222
   regroup serve discovery --server nats://broker:4222 --hosts node-a:4,node-b:2
-  regroup serve discovery --server nats://broker:4222 --host-discovery-script ./hosts.sh --slots-per-host 8`
+  regroup serve discovery --host-discovery-script ./hosts.sh --slots-per-host 8`
 		d.HostFlags(cmd.Flags())
 	}
 	return cmd
@@ -85,11 +87,13 @@ func brokerCommand(c *boot.Config) *cobra.Command {
 	var o jetstream.ServerOptions
 	var routes string
 	cmd := &cobra.Command{
-		Use: "nats", Short: "Run the embedded NATS server alone, by itself or as one of a cluster", Args: cobra.NoArgs,
+		Use: "nats", Long: "Runs the embedded NATS server alone. With a password of the system account, given to discovery too, that hears at once when an agent dies.",
+		Short: "Run the broker: a NATS server, by itself or in a cluster", Args: cobra.NoArgs,
 		Example: `  regroup serve nats --listen 0.0.0.0:4222
-  regroup serve nats --name n1 --listen :4222 --cluster regroup --cluster-listen :6222 --routes n1:6222,n2:6222,n3:6222
+  regroup serve nats --name n1 --listen :4222 --cluster regroup \
+      --cluster-listen :6222 --routes n1:6222,n2:6222,n3:6222
   regroup init --server nats://n1:4222 --replicas 3
-  REGROUP_NATS_SYSTEM_PASSWORD=secret regroup serve nats    # the same for discovery: it hears at once when an agent dies`,
+  REGROUP_NATS_SYSTEM_PASSWORD=secret regroup serve nats`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := boot.Interruptible(cmd.Context(), nil)
 			defer stop()
@@ -160,7 +164,7 @@ func InitCommand(c *boot.Config) *cobra.Command {
 // HealthCommand is `regroup health`, for container health checks.
 func HealthCommand(c *boot.Config) *cobra.Command {
 	return &cobra.Command{
-		Use: "health", Short: "Ask the regroup process of this host whether it is ready (exit 0) or not (exit 1)", Args: cobra.NoArgs,
+		Use: "health", Short: "Ask the regroup process of this host whether it is ready", Args: cobra.NoArgs,
 		Example: `  regroup health --health 127.0.0.1:7479
   REGROUP_HEALTH=127.0.0.1:7479 regroup health
   docker inspect -f '{{.State.Health.Status}}' CONTAINER`,

@@ -20,12 +20,15 @@ func UpCommand(c *boot.Config, a *AgentConfig, d *DiscoveryConfig) *cobra.Comman
 	var noAgent bool
 	cmd := &cobra.Command{
 		Use: "up", Short: "Run everything in this process: broker, services and an agent", Args: cobra.NoArgs,
+		Long: `Runs everything in this process. Other commands on this machine, as regroup run, use it by themselves.
+
+Of three machines the first has --cluster-listen and the others --join; then everything is stored three times. With a list of hosts the
+agents of other machines are used if it names them.`,
 		Example: `  regroup up
   regroup up --slots 4 --listen 0.0.0.0:4222
-  regroup up --listen 0.0.0.0:4222 --cluster-listen 0.0.0.0:6222     # the first of three machines
-  regroup up --listen 0.0.0.0:4222 --join HOST-OF-THE-FIRST:6222     # the second and the third
-  regroup up --listen 0.0.0.0:4222 --host-file hosts.txt     # agents of other machines are used if it names them
-  regroup run --workers 2:4 -- python train.py     # in another terminal: uses it`,
+  regroup up --listen 0.0.0.0:4222 --cluster-listen 0.0.0.0:6222
+  regroup up --listen 0.0.0.0:4222 --join HOST-OF-THE-FIRST:6222
+  regroup up --listen 0.0.0.0:4222 --host-file hosts.txt`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var run *agent.Agent
 			ctx, stop := boot.Interruptible(cmd.Context(), func() {

@@ -18,11 +18,12 @@ import (
 func Command(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "submit -f job.yaml | [flags] -- CMD ARGS...", Short: "Submit a job, print its id, return",
-		Long: command.Help("Submits a job and prints its id once it is accepted. The job is described by a file or by flags; everything that is wrong\nwith it is said at once. The command must be present on every node.",
-			"regroup submit -f job.yaml", "regroup submit --workers 2:4 -- python train.py", "regroup submit -f - -o json < job.yaml"),
+		Long:    "Submits a job and prints its id once it is accepted. The job is described by a file or by flags; everything that is wrong with it is said at once. The command must be present on every node.",
+		Example: command.Examples("regroup submit -f job.yaml", "regroup submit --workers 2:4 -- python train.py", "regroup submit -f - -o json < job.yaml"),
 	}
 	file := cmd.Flags().StringP("file", "f", "", "job spec in YAML or JSON; - is stdin")
-	flags := jobflags.Add(cmd.Flags())
+	var flags *jobflags.Flags
+	command.Group(cmd.Flags(), "Job flags", func() { flags = jobflags.Add(cmd.Flags()) })
 	form := command.Output(cmd, command.Name, command.JSON, command.YAML)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		spec, err := Read(env, *file, flags, args)

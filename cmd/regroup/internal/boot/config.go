@@ -68,7 +68,8 @@ func Section(name string, into any) error {
 // Flags adds the shared flags; their defaults are what Load has read.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVarP(&c.Server, "server", "s", c.Server, "NATS URL of the cluster (REGROUP_SERVER)")
-	fs.StringVar(&c.StateDir, "state-dir", c.StateDir, "folder for data that outlives the process (REGROUP_STATE_DIR)")
+	fs.StringVar(&c.StateDir, "state-dir", c.StateDir, "folder for data that outlives the process (REGROUP_STATE_DIR; default: regroup in $XDG_STATE_HOME or ~/.local/state)")
+	fs.Lookup("state-dir").DefValue = "" // help is the same for everybody
 	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error (REGROUP_LOG_LEVEL); default: info for serve and agent, else warn")
 	fs.CountVarP(&c.Verbose, "verbose", "v", "log what happens, of workers too; -vv in detail")
 	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json (REGROUP_LOG_FORMAT)")

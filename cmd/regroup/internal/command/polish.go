@@ -11,16 +11,13 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Help opens a help text with examples, one a line, before the explanation.
-func Help(text string, examples ...string) string {
-	return "  " + strings.Join(examples, "\n  ") + "\n\n" + text
-}
-
-// Polish makes a command say no as every other does: the error alone, coded Invalid, with the word that was probably
+// Polish makes a command give help and say no as every other does: the error alone, coded Invalid, with the word that was probably
 // meant. It is applied to sub-commands too, and returns cmd.
 func Polish(cmd *cobra.Command) *cobra.Command {
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	cmd.SetFlagErrorFunc(flagError)
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) { cobra.CheckErr(writeHelp(cmd.OutOrStdout(), cmd)) })
+	cmd.SetUsageFunc(func(cmd *cobra.Command) error { return writeHelp(cmd.OutOrStderr(), cmd) })
 	if cmd.HasSubCommands() && cmd.RunE == nil && cmd.Run == nil {
 		cmd.Args = cobra.ArbitraryArgs // or cobra would show the help and call it a success
 		cmd.RunE = unknownVerb

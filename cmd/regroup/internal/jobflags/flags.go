@@ -45,7 +45,7 @@ func (f *Flags) shared() {
 	fs := f.fs
 	fs.StringVar(&f.recovery, "recovery", "", "restart (any program, the default) or in-process (programs that use the SDK)")
 	fs.IntVar(&f.maxRestarts, "max-restarts", 20, "failures within an hour that the job survives")
-	fs.StringArrayVar(&f.env, "env", nil, "variable of the workers as NAME=VALUE; may be repeated")
+	fs.StringArrayVar(&f.env, "env", nil, "variable of the workers as `NAME=VALUE`; may be repeated")
 	fs.StringVar(&f.workdir, "workdir", "", "directory in which the workers run, present on every node (default: the agent's)")
 	fs.Uint64Var(&f.samples, "samples", 0, "samples of one epoch, for the account of samples (default: as the workers report)")
 	fs.DurationVar(&f.grace, "stop-grace", 0, "how long workers may take to stop before they are killed (default 30s)")

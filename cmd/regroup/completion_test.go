@@ -1,0 +1,61 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// script writes the completion of a shell to a file.
+func script(t *testing.T, shell string) string {
+	t.Helper()
+	root, err := newRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd := completionCommand(root, &out)
+	cmd.SetArgs([]string{shell})
+	if err := cmd.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	at := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(at, out.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// TestBashWithoutItsPackageIsToldWhatToDo: when the script is read and at a TAB, and nothing where the package is there.
+func TestBashWithoutItsPackageIsToldWhatToDo(t *testing.T) {
+	at := script(t, "bash")
+	for name, c := range map[string]struct {
+		line string
+		says int
+	}{
+		"read":             {"source " + at, 1},
+		"read and TAB":     {"source " + at + "; COMP_WORDS=(regroup st); COMP_CWORD=1 __start_regroup", 2},
+		"with the package": {"_get_comp_words_by_ref() { :; }; source " + at, 0},
+		"with a new one":   {"_init_completion() { return 1; }; source " + at + "; __start_regroup", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := exec.CommandContext(t.Context(), "bash", "--norc", "--noprofile", "-c", c.line+"; true").CombinedOutput()
+			if err != nil || strings.Count(string(out), needsPackage) != c.says || strings.Contains(string(out), "not found") {
+				t.Errorf("%v, says\n%s\nwant the hint %d times", err, out, c.says)
+			}
+		})
+	}
+}
+
+// TestEveryShellHasAScript: each knows the program.
+func TestEveryShellHasAScript(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		b, err := os.ReadFile(script(t, shell))
+		if err != nil || !bytes.Contains(b, []byte("__complete")) {
+			t.Errorf("%s: %d bytes, %v", shell, len(b), err)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package command
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// helpColumns is the width of every help text.
+const helpColumns = 80
+
+// headingKey is the annotation of flags that have a heading of their own.
+const headingKey = "regroup_heading"
+
+// Examples makes the example text of a command, one command line each.
+func Examples(lines ...string) string { return "  " + strings.Join(lines, "\n  ") }
+
+// Group puts the flags that add adds to fs under a heading of their own.
+func Group(fs *pflag.FlagSet, heading string, add func()) {
+	before := map[string]bool{}
+	fs.VisitAll(func(f *pflag.Flag) { before[f.Name] = true })
+	add()
+	fs.VisitAll(func(f *pflag.Flag) {
+		if !before[f.Name] {
+			_ = fs.SetAnnotation(f.Name, headingKey, []string{heading}) // it is there
+		}
+	})
+}
+
+// writeHelp writes the help of a command: usage, what it does in a line, the description, its commands, examples, flags.
+func writeHelp(w io.Writer, cmd *cobra.Command) error {
+	cmd.InitDefaultHelpFlag()
+	var b strings.Builder
+	fmt.Fprintf(&b, "Usage: %s\n", useLine(cmd))
+	if len(cmd.Aliases) > 0 {
+		fmt.Fprintf(&b, "Aliases: %s\n", strings.Join(cmd.Aliases, ", "))
+	}
+	fmt.Fprintf(&b, "\n%s.\n", cmd.Short)
+	if cmd.Long != "" {
+		fmt.Fprintf(&b, "\n%s\n", Wrap(cmd.Long))
+	}
+	commands(&b, cmd)
+	if cmd.Example != "" {
+		fmt.Fprintf(&b, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
+	}
+	flags(&b, cmd)
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "\nMore about a command: %s COMMAND --help\n", cmd.CommandPath())
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// useLine is the command line in short.
+func useLine(cmd *cobra.Command) string {
+	if cmd.HasAvailableSubCommands() {
+		return cmd.CommandPath() + " COMMAND [flags]"
+	}
+	return cmd.UseLine()
+}
+
+// commands writes the sub-commands, by the groups that cmd has made for them.
+func commands(b *strings.Builder, cmd *cobra.Command) {
+	write := func(heading, group string) {
+		var of []*cobra.Command
+		for _, c := range cmd.Commands() {
+			if c.IsAvailableCommand() && c.GroupID == group {
+				of = append(of, c)
+			}
+		}
+		if len(of) == 0 {
+			return
+		}
+		fmt.Fprintf(b, "\n%s:\n", heading)
+		for _, c := range of {
+			fmt.Fprintf(b, "  %-*s  %s\n", cmd.NamePadding(), c.Name(), c.Short)
+		}
+	}
+	for _, g := range cmd.Groups() {
+		write(g.Title, g.ID)
+	}
+	write("Commands", "")
+}
+
+// flags writes the command's own flags, then those under headings, then those that every command has.
+func flags(b *strings.Builder, cmd *cobra.Command) {
+	var headings []string
+	sets := map[string]*pflag.FlagSet{}
+	add := func(heading string, f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
+		if sets[heading] == nil {
+			headings = append(headings, heading)
+			sets[heading] = pflag.NewFlagSet(heading, pflag.ContinueOnError)
+			sets[heading].SortFlags = false
+		}
+		sets[heading].AddFlag(f)
+	}
+	local := func(grouped bool) {
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			heading := "Flags"
+			if h := f.Annotations[headingKey]; len(h) > 0 {
+				heading = h[0]
+			}
+			if grouped == (heading != "Flags") {
+				add(heading, f)
+			}
+		})
+	}
+	local(false)
+	local(true)
+	cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) { add("Global flags", f) })
+	for _, h := range headings {
+		fmt.Fprintf(b, "\n%s:\n%s", h, sets[h].FlagUsagesWrapped(helpColumns))
+	}
+}
+
+// Wrap breaks paragraphs into lines of at most 80 columns. Paragraphs are apart by an empty line; one whose lines begin with a space is
+// left as it is.
+func Wrap(text string) string {
+	paragraphs := strings.Split(strings.TrimSpace(text), "\n\n")
+	for i, p := range paragraphs {
+		if !strings.HasPrefix(p, " ") {
+			paragraphs[i] = fill(strings.Fields(p))
+		}
+	}
+	return strings.Join(slices.DeleteFunc(paragraphs, func(p string) bool { return p == "" }), "\n\n")
+}
+
+func fill(words []string) string {
+	var b strings.Builder
+	column := 0
+	for _, word := range words {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case column == 0:
+		case column+1+n > helpColumns:
+			b.WriteByte('\n')
+			column = 0
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += n
+	}
+	return b.String()
+}
