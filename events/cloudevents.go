@@ -22,6 +22,7 @@ const (
 	extCause     = "causationid"  // Event.Cause
 	extSequence  = "sequence"     // Event.Number, zero-padded so that it sorts as text
 	extPartition = "partitionkey" // the entity
+	extExpiry    = "expirytime"   // Event.Expires
 )
 
 // Message makes the stored form of a fact or a command in CloudEvents binary mode (NATS protocol binding 1.0.3):
@@ -51,6 +52,9 @@ func (e Event) message(mode func(context.Context) context.Context) (Message, err
 		// Percent-coded because a line end in a client's id would otherwise end the header.
 		ID:     percentEncode(e.Source + "|" + e.ID),
 		Header: map[string][]string{},
+	}
+	if !e.Expires.IsZero() { // given again after it has expired, it is another message
+		m.ID += "|" + types.FormatTime(e.Expires)
 	}
 	if row.Class == ClassFact {
 		m.Subject = FactSubject(row.Type, e.Entity)
@@ -97,6 +101,9 @@ func (e Event) cloudEvent() (Entry, event.Event, error) {
 	}
 	if e.Trace != "" {
 		ce.SetExtension(extTrace, e.Trace)
+	}
+	if !e.Expires.IsZero() {
+		ce.SetExtension(extExpiry, e.Expires.UTC())
 	}
 	if e.Number > 0 {
 		ce.SetExtension(extSequence, fmt.Sprintf("%020d", e.Number))

@@ -141,6 +141,13 @@ func fromAttributes(attrs map[string]string, data []byte, bad []Finding) (Event,
 	if err := tooLarge(row, len(data)); err != nil {
 		return e, err
 	}
+	if t := attrs[extExpiry]; row.Class == ClassCommand && t != "" {
+		at, err := types.ParseTime(t)
+		if err != nil {
+			bad = append(bad, Finding{Path: extExpiry, Message: notATime(t)})
+		}
+		e.Expires = at.UTC()
+	}
 	if row.Class == ClassFact && attrs[extSequence] != "" {
 		n, err := strconv.ParseUint(attrs[extSequence], 10, 64)
 		if err != nil {
@@ -193,7 +200,7 @@ func setAttribute(ce *event.Event, name, value string) *Finding {
 	case "time":
 		t, err := types.ParseTime(value)
 		if err != nil {
-			return &Finding{Path: name, Message: strconv.Quote(value) + " is not a time: write 2006-01-02T15:04:05Z (RFC 3339)"}
+			return &Finding{Path: name, Message: notATime(value)}
 		}
 		ce.SetTime(t.UTC())
 	default:
@@ -202,6 +209,10 @@ func setAttribute(ce *event.Event, name, value string) *Finding {
 		}
 	}
 	return nil
+}
+
+func notATime(value string) string {
+	return strconv.Quote(value) + " is not a time: write 2006-01-02T15:04:05Z (RFC 3339)"
 }
 
 // validate asks the SDK what the specification finds wrong, in order of attribute.

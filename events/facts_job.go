@@ -14,9 +14,10 @@ type JobSubmitted struct {
 // JobRejected says that a command was refused. Job is empty when none could be derived.
 type JobRejected struct {
 	Job      JobID     `json:"job,omitempty"`
-	Command  string    `json:"command"`        // CloudEvents id of the refused command, as far as it could be read
-	Code     Code      `json:"code,omitempty"` // not_found: there is no such job
-	Findings []Finding `json:"findings"`       // every reason, at least one
+	Command  string    `json:"command"`          // CloudEvents id of the refused command, as far as it could be read
+	Code     Code      `json:"code,omitempty"`   // not_found: there is no such job
+	Findings []Finding `json:"findings"`         // every reason, at least one
+	Expired  time.Time `json:"expired,omitzero"` // the command's expirytime, if it came after that
 }
 
 // JobScaled says that the wanted number of workers was changed.

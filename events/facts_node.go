@@ -1,5 +1,7 @@
 package events
 
+import "time"
+
 // Facts of the node family; written by discovery. The entity is the node.
 
 // NodeFact is what all node facts carry: the whole picture of the node, so that the newest alone says what it is.
@@ -45,7 +47,8 @@ type NodeDraining struct{ NodeFact }
 // NodeRejected says that a command about a node was refused. Node is empty when none could be read.
 type NodeRejected struct {
 	Node     NodeID    `json:"node,omitempty"`
-	Command  string    `json:"command"`        // CloudEvents id of the refused command, as far as it could be read
-	Code     Code      `json:"code,omitempty"` // not_found: there is no such node
-	Findings []Finding `json:"findings"`       // every reason, at least one
+	Command  string    `json:"command"`          // CloudEvents id of the refused command, as far as it could be read
+	Code     Code      `json:"code,omitempty"`   // not_found: there is no such node
+	Findings []Finding `json:"findings"`         // every reason, at least one
+	Expired  time.Time `json:"expired,omitzero"` // the command's expirytime, if it came after that
 }

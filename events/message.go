@@ -44,6 +44,10 @@ type Event struct {
 	Cause  string    // id of the event that led to this one; extension causationid
 	Trace  string    // W3C traceparent of the trace in which it was born; extension traceparent
 	Body   Body
+
+	// Expires is the time, by the clock of the store, after which a command must not be carried out any more; extension expirytime.
+	// Zero = never. Facts have none.
+	Expires time.Time
 }
 
 // Input is one thing a machine is asked to take into account. Exactly one body; the zero ID means that it need not
@@ -54,6 +58,7 @@ type Input struct {
 	Number uint64    // as in Event
 	Time   time.Time // as in Event, of a signal when it was heard, zero = not known: only for windows of minutes, which a difference of clocks does not spoil
 	Trace  string    // W3C traceparent of the hop that brought it
+	Late   bool      // a command that came after it had expired: it is taken in only if it was before
 	Nonce  string    // a fresh ULID given by the host: the machine's only randomness
 	Body   Body
 }

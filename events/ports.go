@@ -39,6 +39,8 @@ type Log interface {
 	// Follow calls fn for each stored message that matches, in order, beginning as asked, then for new ones. It blocks, and
 	// survives reconnects without gap or repeat. caughtUp (may be nil) is called once, when all that was stored at the start was seen.
 	Follow(ctx context.Context, f Follow, fn func(Stored) error, caughtUp func()) error
+	// Clock returns the time by the clock that Stored.Time is of, to within the time that the question takes.
+	Clock(ctx context.Context) (time.Time, error)
 	// Last returns the newest message on a subject, which may hold wildcards; NotFound if none.
 	Last(ctx context.Context, stream, subject string) (Stored, error)
 }

@@ -50,6 +50,7 @@ type Conn struct {
 	refused *refusals
 	link    counted
 	failed  atomic.Pointer[error] // of the last attempt to connect
+	clock   clock
 }
 
 // Connect connects and waits until the connection stands or ctx ends, which is Unavailable with the last reason.
@@ -61,9 +62,9 @@ func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
 	if o.Server == nil && o.URL == "" {
 		return nil, events.Errorf(events.Invalid, "connect to NATS: no URL is given")
 	}
-	nc, err := nats.Connect(o.URL, c.options(o)...)
+	nc, err := c.begin(ctx)
 	if err != nil {
-		return nil, events.Errorf(events.Invalid, "connect to NATS at %s: %w", redacted(o), err)
+		return nil, err
 	}
 	c.nc = nc
 	if c.js, err = js.New(nc, js.WithDefaultTimeout(requestLimit), js.WithPublishAsyncTimeout(requestLimit)); err != nil {
@@ -71,14 +72,48 @@ func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
 		return nil, events.Errorf(events.Internal, "JetStream context: %w", err)
 	}
 	if err := c.state.await(ctx); err != nil {
-		reason := err
-		if last := c.failed.Load(); last != nil {
-			reason = *last
-		}
 		nc.Close()
-		return nil, events.Errorf(events.Unavailable, "no NATS server answers at %s: %w", redacted(o), reason)
+		return nil, c.unreached(err)
 	}
 	return c, nil
+}
+
+// begin makes the first attempt, server after server, and gives it up when ctx ends: one that takes a connection and says nothing
+// takes a while.
+func (c *Conn) begin(ctx context.Context) (*nats.Conn, error) {
+	type made struct {
+		nc  *nats.Conn
+		err error
+	}
+	ch := make(chan made, 1)
+	go func() {
+		nc, err := nats.Connect(c.opt.URL, c.options(c.opt)...)
+		ch <- made{nc, err}
+	}()
+	select {
+	case m := <-ch:
+		if m.err != nil {
+			return nil, events.Errorf(events.Invalid, "connect to NATS at %s: %w", redacted(c.opt), m.err)
+		}
+		return m.nc, nil
+	case <-ctx.Done():
+		go func() {
+			if m := <-ch; m.nc != nil {
+				m.nc.Close()
+			}
+		}()
+		return nil, c.unreached(context.Cause(ctx))
+	}
+}
+
+// unreached is the error of a connection that was not made before ctx ended because of err.
+func (c *Conn) unreached(err error) error {
+	if last := c.failed.Load(); last != nil {
+		err = *last
+	} else if errors.Is(err, context.DeadlineExceeded) {
+		return events.Errorf(events.Unavailable, "no NATS server answers at %s: nothing was said there in the time given", redacted(c.opt))
+	}
+	return events.Errorf(events.Unavailable, "no NATS server answers at %s: %w", redacted(c.opt), err)
 }
 
 func (c *Conn) options(o ConnectOptions) []nats.Option {

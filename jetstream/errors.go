@@ -41,7 +41,7 @@ func coded(what string, err error) error {
 	case errors.Is(err, js.ErrMsgNotFound), errors.Is(err, js.ErrKeyNotFound):
 		return events.Errorf(events.NotFound, "%s: %w", what, err)
 	case errors.Is(err, js.ErrNoStreamResponse):
-		return events.Errorf(events.Unavailable, "%s: no stream answers for this subject; is the topology made (regroup init)?", what)
+		return events.Errorf(events.Unavailable, "%s: no stream answers for this subject: its leader is being elected, or it was never made (regroup init)", what)
 	case errors.Is(err, nats.ErrNoResponders):
 		return events.Errorf(events.Unavailable, "%s: nobody answers there: %w", what, err)
 	case errors.Is(err, nats.ErrBadSubject), errors.Is(err, js.ErrInvalidKey), errors.Is(err, js.ErrInvalidSubject):

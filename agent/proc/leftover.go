@@ -51,11 +51,27 @@ func (d *Driver) remember(s worker.StartProcess, pid int, m uint64) {
 
 // Fence kills what an earlier life of this agent has left running and says what it was. It must be called before Run.
 func (d *Driver) Fence(ctx context.Context) ([]worker.Orphaned, error) {
-	files, err := filepath.Glob(filepath.Join(d.dir(), "*.json"))
+	found, files, err := d.killLeft(ctx)
 	if err != nil {
-		return nil, events.Errorf(events.Internal, "proc: list leftovers: %w", err)
+		return found, err
 	}
-	var found []worker.Orphaned
+	for _, f := range files {
+		_ = os.Remove(f)
+	}
+	return found, nil
+}
+
+// Reap kills what an agent that was killed has left running. The next one still finds out what it was.
+func (d *Driver) Reap(ctx context.Context) error {
+	_, _, err := d.killLeft(ctx)
+	return err
+}
+
+func (d *Driver) killLeft(ctx context.Context) (found []worker.Orphaned, files []string, err error) {
+	files, err = filepath.Glob(filepath.Join(d.dir(), "*.json"))
+	if err != nil {
+		return nil, nil, events.Errorf(events.Internal, "proc: list leftovers: %w", err)
+	}
 	of := kin{ids: map[events.Incarnation]bool{}, marks: map[uint64]bool{}}
 	var groups []record
 	for _, f := range files {
@@ -76,13 +92,7 @@ func (d *Driver) Fence(ctx context.Context) ([]worker.Orphaned, error) {
 			groups = append(groups, r)
 		}
 	}
-	if err := d.killAll(ctx, groups, of); err != nil {
-		return found, err
-	}
-	for _, f := range files {
-		_ = os.Remove(f)
-	}
-	return found, nil
+	return found, files, d.killAll(ctx, groups, of)
 }
 
 // kin is how the processes of workers are recognised.

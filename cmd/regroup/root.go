@@ -13,6 +13,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/demo"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/job"
 	"github.com/regroup-io/regroup/cmd/regroup/node"
@@ -52,7 +53,7 @@ func newRoot() (*cobra.Command, error) {
 		submit.Command(env), node.Command(env),
 		run.Command(env, &config, agent, discovery),
 		serve.UpCommand(&config, &agent, &discovery), serve.Command(&config, &discovery), serve.AgentCommand(&config, &agent),
-		serve.InitCommand(&config), serve.HealthCommand(&config),
+		serve.InitCommand(&config), serve.HealthCommand(&config), serve.ReapCommand(&config),
 		demo.Command(env, &config), versionCommand(env.Out), docsCommand(), completionCommand(root, env.Out),
 	)
 	root.InitDefaultHelpCmd()
@@ -88,8 +89,10 @@ func environment(c *boot.Config) command.Env {
 		width = 0
 	}
 	return command.Env{
-		Connect: func(ctx context.Context) (events.Ports, func(), error) { return serve.Attach(ctx, *c) },
-		In:      os.Stdin, Out: os.Stdout, Err: os.Stderr,
+		Connect: func(ctx context.Context, within time.Duration, say func(string)) ([]client.Server, func(), error) {
+			return serve.Attach(ctx, *c, serve.Reach{Within: within, Say: say})
+		},
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		IsTerminal: boot.IsTerminal(os.Stdout), ErrIsTerminal: boot.IsTerminal(os.Stderr), Width: width,
 		Getenv: os.Getenv, Now: time.Now, Source: source(),
 	}

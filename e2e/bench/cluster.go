@@ -2,11 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -47,9 +47,14 @@ func (s *single) start(ctx context.Context, slots int) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	if err := cluster.Until(ctx, func() (bool, error) { // the file that says where the broker listens
-		b, err := os.ReadFile(filepath.Join(s.dir, "server.url"))
-		s.url = strings.TrimSpace(string(b))
-		return err == nil && strings.HasSuffix(string(b), "\n"), err
+		b, err := os.ReadFile(filepath.Join(s.dir, "server.json"))
+		if err != nil {
+			return false, err
+		}
+		var at struct{ URL string }
+		err = json.Unmarshal(b, &at)
+		s.url = at.URL
+		return err == nil && s.url != "", err
 	}); err != nil {
 		return err
 	}

@@ -57,15 +57,21 @@ func newCluster(t *testing.T) *cluster {
 	address := freeAddress(t)
 	c.url = "nats://" + address
 	c.start("nats", "serve", "nats", "--listen", address, "--state-dir", filepath.Join(c.dir, "nats"))
+	c.ports = connect(t, c.url)
+	return c
+}
+
+// connect returns the ways to talk over a connection that ends with the test.
+func connect(t *testing.T, url string) events.Ports {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	conn, err := jetstream.Connect(ctx, jetstream.ConnectOptions{URL: c.url, Name: "test"})
+	conn, err := jetstream.Connect(ctx, jetstream.ConnectOptions{URL: url, Name: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	c.ports = conn.Ports()
-	return c
+	return conn.Ports()
 }
 
 // services starts replicas of all four services.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/regroup-io/regroup/events"
 )
@@ -58,6 +59,25 @@ func logOrder(t *testing.T, h Harness) {
 			t.Fatalf("sequence %d after %d", seq, last)
 		}
 		last = seq
+	}
+}
+
+// logClock: the clock stands between what was stored before and after the question, as far as an answer's way lets one say.
+func logClock(t *testing.T, h Harness) {
+	entity := unique("clock")
+	at := func() time.Time {
+		put(t, h.Ports, entity, "a", "x")
+		m, err := h.Ports.Log.Last(timeout(t), events.StreamFacts, subject(entity, "a"))
+		must(t, err)
+		return m.Time
+	}
+	for range 3 { // the first answer may be kept
+		before := at()
+		now, err := h.Ports.Log.Clock(timeout(t))
+		must(t, err)
+		if after := at(); now.Before(before.Add(-time.Second)) || now.After(after.Add(time.Second)) {
+			t.Errorf("the clock shows %s between %s and %s", now, before, after)
+		}
 	}
 }
 

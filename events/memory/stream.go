@@ -122,6 +122,14 @@ func (l log) stream(name string) (*stream, error) {
 }
 
 // PublishAll implements events.Log.
+// Clock implements events.Log.
+func (l log) Clock(ctx context.Context) (time.Time, error) {
+	if ctx.Err() != nil {
+		return time.Time{}, context.Cause(ctx)
+	}
+	return time.Now(), nil
+}
+
 func (l log) PublishAll(ctx context.Context, all []events.Message) error {
 	for _, m := range all {
 		if _, err := l.Publish(ctx, m); err != nil {

@@ -111,7 +111,7 @@ func one(n events.NodeID) []string {
 
 // reject makes the fact that tells a client why its command was refused.
 func reject(e events.Event, why error) (events.Fact, bool) {
-	f := events.NodeRejected{Command: e.ID, Code: events.CodeOf(why), Findings: events.ReportOf(why)}
+	f := events.NodeRejected{Command: e.ID, Code: events.CodeOf(why), Findings: events.ReportOf(why), Expired: loop.Expired(e, why)}
 	switch b := e.Body.(type) {
 	case events.NodeDrain:
 		f.Node = b.Node

@@ -51,6 +51,10 @@ func (t *Turner[S]) decide(ctx context.Context, entity string, e *entry[S], inpu
 			continue
 		}
 		d.lossy = d.lossy && lossy(in)
+		if in.Late {
+			d.out.Answers = append(d.out.Answers, Answer{Refusal: errLate})
+			continue
+		}
 		said, err := t.step(&d, in, now, t.take)
 		if err != nil {
 			return d, err

@@ -44,6 +44,10 @@ func (h *Host[S]) delivered(ctx context.Context, c events.Consumer, d events.Del
 		return
 	}
 	in := events.Input{ID: e.ID, Source: e.Source, Number: e.Number, Time: e.Time, Trace: cmp.Or(trace(d.Header), e.Trace), Body: e.Body}
+	if in.Late, err = h.late(ctx, e); err != nil {
+		d.Retry(RetryAfter)
+		return
+	}
 	ok := h.put(ctx, arrival{input: in, settle: func(a Answer, err error) {
 		switch code := events.CodeOf(err); {
 		case errors.Is(err, ErrUnrouted) && c.Stream != events.StreamCommands: // a fact of no concern
@@ -72,6 +76,26 @@ func (h *Host[S]) delivered(ctx context.Context, c events.Consumer, d events.Del
 	if !ok {
 		d.Retry(0)
 	}
+}
+
+// errLate refuses a command that nobody waits for any more: who gave it was told that it had failed.
+var errLate = events.Errorf(events.Unavailable, "the command has expired: it came to the service too late to be carried out; give it again")
+
+// Expired is when a command expired that was refused because of it; zero = that was not the reason.
+func Expired(e events.Event, why error) time.Time {
+	if errors.Is(why, errLate) {
+		return e.Expires
+	}
+	return time.Time{}
+}
+
+// late tells whether a command has expired, by the clock of the store alone: it gave the client the time from which the expiry was made.
+func (h *Host[S]) late(ctx context.Context, e events.Event) (bool, error) {
+	if e.Expires.IsZero() {
+		return false, nil
+	}
+	now, err := h.o.Ports.Log.Clock(ctx)
+	return now.After(e.Expires), err
 }
 
 // malformed settles a message that cannot be read. An unknown type may be of a newer version, whose replicas are given a
@@ -108,7 +132,7 @@ func (h *Host[S]) refuse(ctx context.Context, d events.Delivery, e events.Event,
 // command's, so that a repeat tells it once.
 func (h *Host[S]) reject(ctx context.Context, d events.Delivery, e events.Event, f events.Fact) error {
 	ev := events.Event{
-		ID:     h.o.Service + "-rejected-" + events.Token(e.Source, e.ID, string(d.Data))[:16],
+		ID:     h.o.Service + "-rejected-" + events.Token(e.Source, e.ID+expiry(e), string(d.Data))[:16],
 		Source: source(h.o.Service),
 		Entity: cmp.Or(f.Entity, "unknown"),
 		Time:   h.o.Now(),
@@ -128,6 +152,14 @@ func (h *Host[S]) reject(ctx context.Context, d events.Delivery, e events.Event,
 	}
 	h.o.Observe(Observation{Service: h.o.Service, Entity: ev.Entity, Fact: &ev})
 	return nil
+}
+
+// expiry tells apart what is given again after it has expired.
+func expiry(e events.Event) string {
+	if e.Expires.IsZero() {
+		return ""
+	}
+	return "|" + e.Expires.String()
 }
 
 // asked answers a request.

@@ -115,3 +115,38 @@ func TestAJobOfAnOlderVersionIsNotSubmittedAgain(t *testing.T) {
 		stop()
 	})
 }
+
+// A job whose submit has expired is refused, and says when the command expired; the same event, given again in time, submits it.
+func TestALateSubmitMakesNoJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New().Ports()
+		give := func() (expires time.Time) {
+			expires = time.Now().Add(15 * time.Second)
+			looptest.Say(t, p, events.Event{ID: "s1", Source: "/client", Expires: expires, Body: events.JobSubmit{Spec: events.Spec{
+				Name: "demo", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 2},
+			}}})
+			return expires
+		}
+		expires := give()
+		time.Sleep(5 * time.Minute)
+		stop := start(t, p)
+		time.Sleep(time.Minute)
+		if jobs := jobsByOrigin(t, p); len(jobs) != 0 {
+			t.Errorf("jobs %v, want none", jobs)
+		}
+		last, err := p.Log.Last(t.Context(), events.StreamFacts, events.FactSubject("dev.regroup.job.rejected.v1", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := events.Decode(last.Header, last.Data)
+		if r, ok := e.Body.(events.JobRejected); err != nil || !ok || r.Command != "s1" || !r.Expired.Equal(expires) || r.Code != events.Unavailable {
+			t.Errorf("told %+v, %v", e.Body, err)
+		}
+		give()
+		time.Sleep(time.Minute)
+		if jobs := jobsByOrigin(t, p); len(jobs) != 1 {
+			t.Errorf("jobs %v, want the one that was given again", jobs)
+		}
+		stop()
+	})
+}

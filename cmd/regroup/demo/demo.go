@@ -77,13 +77,13 @@ func (d *demo) run(parent context.Context) error {
 	if err != nil {
 		return err
 	}
-	l, err := serve.OpenLocal(parent, d.config, serve.LocalOptions{Listen: "127.0.0.1:0"})
+	l, err := serve.OpenOwn(parent, d.config)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
 	l.Discovery.Quarantine = discovery.NoQuarantine() // its faults are on purpose, and it may be played several times in a row
-	d.nodes = newNodes(l.URL, filepath.Join(d.config.StateDir, "demo"))
+	d.nodes = newNodes(l.URL, filepath.Join(l.Process.Config.StateDir, "demo"))
 	defer d.nodes.stop()
 	ctx, restore := boot.Interruptible(parent, nil)
 	defer restore()
@@ -99,7 +99,7 @@ func (d *demo) run(parent context.Context) error {
 		defer stop(nil)
 		defer context.AfterFunc(services, func() { stop(errors.New("a service has ended")) })()
 		var err error
-		v, err = d.train(inner, client.New(l.Process.Ports, run.LocalSource), worker)
+		v, err = d.train(inner, client.New(l.Process.Ports, client.RunSource), worker)
 		return err
 	})
 	if err := g.Wait(); err != nil {

@@ -44,10 +44,11 @@ func named(ctx context.Context, env command.Env, s command.Session, choose func(
 		return s.Job(ctx, s.Args[0])
 	}
 	v, err := choose(ctx, s.Client)
-	if err == nil {
-		fmt.Fprintf(env.Err, "no job named: %s\n", v.Job)
+	if err != nil {
+		return v, err
 	}
-	return v, err
+	fmt.Fprintf(env.Err, "no job named: %s\n", v.Job)
+	return s.Job(ctx, string(v.Job))
 }
 
 // last is the job that was submitted last.
@@ -63,7 +64,7 @@ func last(ctx context.Context, c *client.Client) (events.JobView, error) {
 }
 
 // nobody are the sources of commands that do not say whose they are, but are of this machine or belong to all.
-var nobody = []string{"/client/run/local"}
+var nobody = []string{client.RunSource}
 
 // only is the one job that has not ended and that source may have meant. Where there are several, or the one is somebody else's, its name must be given.
 func only(ctx context.Context, c *client.Client, source string, of func(events.JobView) bool) (events.JobView, error) {

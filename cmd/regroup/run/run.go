@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,13 +32,11 @@ import (
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
-// LocalSource marks jobs of a `run` that brought its own server: if it was killed, the next one stops what it has left.
-const LocalSource = "/client/run/local"
-
 // call is one call of `regroup run`.
 type call struct {
 	terminal bool
-	source   string // of the commands on a server that is there already
+	source   string        // of the commands on a server that is there already
+	within   time.Duration // for the server and its answers
 	config   *boot.Config
 	agent    serve.AgentConfig
 	hosts    serve.DiscoveryConfig
@@ -57,7 +56,7 @@ func Command(env command.Env, c *boot.Config, a serve.AgentConfig, d serve.Disco
 	cmd := &cobra.Command{
 		Use: "run [flags] -- COMMAND [ARG...]", Short: "Submit a job, follow it, and exit with its outcome", Args: cobra.ArbitraryArgs,
 		Long: `Submits a job and follows it to its end. With no server configured and none running here, run brings its own: broker,
-services and an agent in this process.`,
+services and an agent in this process, beside those of other runs.`,
 		Example: `  regroup run --workers 2:4 -- python train.py
   regroup run --workers 4 --recovery in-process -- ./mnist -epochs 4
   regroup run -f job.yaml -o json`,
@@ -77,6 +76,10 @@ services and an agent in this process.`,
 			if r.palette, err = env.ErrPalette(cmd); err != nil {
 				return err
 			}
+			if r.within, err = command.Timeout(cmd); err != nil {
+				return err
+			}
+			defer boot.WritesFail()()
 			return r.run(cmd.Context(), spec)
 		},
 	}
@@ -97,14 +100,12 @@ func withLevel(env map[string]string, level string) map[string]string {
 }
 
 func (r *call) run(ctx context.Context, spec events.Spec) error {
-	if r.config.Server == "" {
-		l, err := serve.OpenLocal(ctx, *r.config, serve.LocalOptions{Listen: "127.0.0.1:0"})
-		switch {
-		case err == nil:
-			return r.local(ctx, l, spec)
-		case !errors.Is(err, serve.ErrInUse):
+	if r.config.Server == "" && !serve.Shared(*r.config) {
+		l, err := serve.OpenOwn(ctx, *r.config)
+		if err != nil {
 			return err
 		}
+		return r.local(ctx, l, spec)
 	}
 	if r.listed {
 		return events.Errorf(events.Invalid, "the hosts are those of the server that is used: give its discovery the list (regroup serve discovery --hosts, regroup up --hosts)")
@@ -114,16 +115,14 @@ func (r *call) run(ctx context.Context, spec events.Spec) error {
 
 // attached runs the job on a server that is there already. Ctrl-C leaves it running.
 func (r *call) attached(ctx context.Context, spec events.Spec) error {
-	ports, closePorts, err := serve.Attach(ctx, *r.config)
+	server, done, err := serve.AttachShared(ctx, *r.config, serve.Reach{Within: r.within, Say: r.say})
 	if err != nil {
 		return err
 	}
-	defer closePorts()
+	defer done()
 	ctx, stop := boot.Interruptible(ctx, nil)
 	defer stop()
-	c := client.New(ports, r.source)
-	c.Warn = r.warn
-	c.Trace = client.Trace(os.Getenv)
+	c := r.client(r.source, server)
 	job, err := c.Submit(ctx, spec)
 	if err != nil {
 		return err
@@ -131,9 +130,9 @@ func (r *call) attached(ctx context.Context, spec events.Spec) error {
 	fmt.Fprintf(r.err, "%s submitted; Ctrl-C leaves it running\n", job)
 	w := r.watcher(c, job)
 	v, err := w.Run(ctx)
-	if errors.Is(err, boot.ErrInterrupted) {
+	if code := leftBy(err); code != 0 {
 		fmt.Fprintf(r.err, "\nleft running: regroup logs %s -f   stop it with: regroup stop %s\n", job, job)
-		return &exitcode.Error{Code: exitcode.Interrupted}
+		return &exitcode.Error{Code: code}
 	}
 	if err != nil {
 		return err
@@ -157,14 +156,20 @@ func (r *call) local(parent context.Context, l *serve.Local, spec events.Spec) e
 		a.Slots = spec.Workers.Max
 	}
 	a.Advertise, a.DepartWithin = "127.0.0.1", 0
+	if a.Node == "" && l.Number > 1 && !r.listed { // its name is seen beside that of other runs
+		a.Node = fmt.Sprintf("%s-%d", a.Filled().Node, l.Number)
+	}
 	a = a.Filled()
 	agent, err := serve.NewAgent(l.Process, a, nil)
 	if err != nil {
 		return err
 	}
-	c := client.New(l.Process.Ports, LocalSource)
-	c.Warn = r.warn
-	c.Trace = client.Trace(os.Getenv)
+	reaper, err := serve.StartReaper(l, a)
+	if err != nil {
+		return err
+	}
+	defer reaper.Close()
+	c := r.client(client.RunSource, client.Server{Ports: l.Process.Ports})
 	life, end := context.WithCancel(parent)
 	defer end()
 	g, life := errgroup.WithContext(life)
@@ -172,6 +177,7 @@ func (r *call) local(parent context.Context, l *serve.Local, spec events.Spec) e
 
 	var v events.JobView
 	var w *attend.Watcher
+	unread := false
 	g.Go(func() error {
 		defer end()
 		if err := StopLeftovers(life, c); err != nil {
@@ -184,7 +190,7 @@ func (r *call) local(parent context.Context, l *serve.Local, spec events.Spec) e
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(r.err, "%s  no server configured: running one here (data: %s), stop with Ctrl-C\n", job, r.config.StateDir)
+		fmt.Fprintf(r.err, "%s  no server configured: running one here (data: %s), stop with Ctrl-C\n", job, l.Process.Config.StateDir)
 		stopping, restore := boot.Interruptible(life, func() {
 			_ = c.Stop(life, job, "interrupted twice", true)
 			agent.Kill()
@@ -198,10 +204,17 @@ func (r *call) local(parent context.Context, l *serve.Local, spec events.Spec) e
 		})()
 		w = r.watcher(c, job)
 		v, err = w.Run(life)
+		if unread = errors.Is(err, syscall.EPIPE); unread {
+			fmt.Fprintf(r.err, "stopping %s: nobody reads its output any more\n", job)
+			err = stopAndWait(life, c, job, "nobody read its output any more")
+		}
 		return err
 	})
 	if err := g.Wait(); err != nil {
 		return err
+	}
+	if unread {
+		return &exitcode.Error{Code: exitcode.Unread}
 	}
 	// The agent has ended and sent on its workers' last output; the broker still runs.
 	if err := w.Rest(parent, 0); err != nil {
@@ -213,6 +226,15 @@ func (r *call) local(parent context.Context, l *serve.Local, spec events.Spec) e
 // warn tells of what was passed over because it cannot be read.
 func (r *call) warn(err error) {
 	fmt.Fprintln(r.err, "regroup: warning:", visible.Text(err.Error()))
+}
+
+func (r *call) say(text string) { fmt.Fprintln(r.err, "regroup:", visible.Text(text)) }
+
+func (r *call) client(source string, s client.Server) *client.Client {
+	c := client.Of(source, s)
+	c.AnswerWithin, c.Warn, c.Waits = r.within, r.warn, r.say
+	c.Trace = client.Trace(os.Getenv)
+	return c
 }
 
 func (r *call) watcher(c *client.Client, job events.JobID) *attend.Watcher {
@@ -230,7 +252,7 @@ func StopLeftovers(ctx context.Context, c *client.Client) error {
 		return err
 	}
 	for _, j := range jobs {
-		if !j.State.Terminal() && strings.HasPrefix(j.By, LocalSource) {
+		if !j.State.Terminal() && strings.HasPrefix(j.By, client.RunSource) {
 			if err := c.Stop(ctx, j.Job, "left by a run that was killed", true); err != nil {
 				return err
 			}

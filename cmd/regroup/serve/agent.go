@@ -14,6 +14,7 @@ import (
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/agent/proc"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/events"
 )
@@ -76,7 +77,7 @@ func NewAgent(p *boot.Process, a AgentConfig, output func(agent.Line)) (*agent.A
 
 func newAgent(p *boot.Process, a AgentConfig, join *agent.Joining, yield bool, output func(agent.Line)) (*agent.Agent, error) {
 	a = a.Filled()
-	dir := filepath.Join(p.Config.StateDir, "agents", a.Node)
+	dir := agentDir(p.Config.StateDir, a.Node)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -92,6 +93,9 @@ func newAgent(p *boot.Process, a AgentConfig, join *agent.Joining, yield bool, o
 		Output: output, Observe: p.Recorder.Record, Logger: p.Logger.With("node", a.Node),
 	})
 }
+
+// agentDir is where an agent keeps its state.
+func agentDir(state, node string) string { return filepath.Join(state, "agents", node) }
 
 // Heed lets an agent hear the signal that announces the end of its node, until off is called.
 func (a AgentConfig) Heed(run *agent.Agent) (off func(), err error) {
@@ -131,6 +135,11 @@ comes first creates the job. The agent then ends with the job's outcome, or leav
 			if join.Run != "" { // started by a user, as torchrun is
 				own = *c
 			}
+			wait, err := command.Within(cmd, own.Wait)
+			if err != nil {
+				return err
+			}
+			own.Wait = wait
 			p, err := boot.Open(ctx, own, "agent", nil)
 			if err != nil {
 				return err

@@ -6,6 +6,7 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -40,7 +41,13 @@ func serviceCommand(c *boot.Config, d *DiscoveryConfig, name string) *cobra.Comm
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := boot.Interruptible(cmd.Context(), nil)
 			defer stop()
-			p, err := boot.Open(ctx, c.Service(), name, nil)
+			own := c.Service()
+			wait, err := command.Within(cmd, own.Wait)
+			if err != nil {
+				return err
+			}
+			own.Wait = wait
+			p, err := boot.Open(ctx, own, name, nil)
 			if err != nil {
 				return err
 			}
@@ -149,17 +156,28 @@ func InitCommand(c *boot.Config) *cobra.Command {
   regroup init --server nats://n1:4222,nats://n2:4222 --replicas 3
   REGROUP_SERVER=nats://n1:4222 regroup init`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := boot.Open(cmd.Context(), *c, "init", nil)
+			wait, err := command.Within(cmd, c.Wait) // servers that have just started elect a leader first
+			if err != nil {
+				return err
+			}
+			own := *c
+			own.Wait = wait
+			ctx, cancel := context.WithTimeout(cmd.Context(), wait)
+			defer cancel()
+			p, err := boot.Open(ctx, own, "init", nil)
 			if err != nil {
 				return err
 			}
 			defer p.Close()
-			return p.Conn.Ensure(cmd.Context(), replicas)
+			return p.Conn.Ensure(ctx, replicas)
 		},
 	}
 	cmd.Flags().IntVar(&replicas, "replicas", 1, "copies of every stream: 1, 3 or 5")
 	return cmd
 }
+
+// healthWithin is how long a health check waits: a container's engine gives up soon.
+const healthWithin = 3 * time.Second
 
 // HealthCommand is `regroup health`, for container health checks.
 func HealthCommand(c *boot.Config) *cobra.Command {
@@ -172,7 +190,13 @@ func HealthCommand(c *boot.Config) *cobra.Command {
 			if c.Health == "" {
 				return fmt.Errorf("no address: give --health host:port or REGROUP_HEALTH")
 			}
-			return boot.AskHealth(cmd.Context(), c.Health)
+			within, err := command.Within(cmd, healthWithin)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), within)
+			defer cancel()
+			return boot.AskHealth(ctx, c.Health)
 		},
 	}
 }

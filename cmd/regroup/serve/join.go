@@ -54,6 +54,7 @@ func joinedJob(ctx context.Context, c *client.Client, j *jobflags.Join, args []s
 // joinJob runs the agent until the job that it has come for has ended, and exits with its outcome.
 func joinJob(ctx context.Context, p *boot.Process, a AgentConfig, j *jobflags.Join, args []string, out, errs io.Writer, made func(*agent.Agent)) error {
 	c := client.New(p.Ports, joinSource)
+	c.AnswerWithin = p.Config.Wait
 	join, err := joinedJob(ctx, c, j, args)
 	if err != nil {
 		return err

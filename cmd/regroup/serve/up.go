@@ -46,7 +46,7 @@ agents of other machines are used if it names them.`,
 			if o.Name == "" {
 				o.Name = a.Filled().Node
 			}
-			l, err := OpenLocal(ctx, *c, o)
+			l, err := OpenShared(ctx, *c, o)
 			if err != nil {
 				return err
 			}

@@ -42,8 +42,6 @@ func ServeHealth(ctx context.Context, address string, ready func() error) error 
 
 // AskHealth asks a process that serves health whether it is ready.
 func AskHealth(ctx context.Context, address string) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", nil)
 	if err != nil {
 		return err

@@ -36,6 +36,9 @@ func Open(ctx context.Context, c Config, name string, server *jetstream.Server) 
 	ctx, cancel := context.WithTimeout(ctx, c.Wait)
 	defer cancel()
 	conn, err := jetstream.Connect(ctx, jetstream.ConnectOptions{Server: server, URL: c.Server, Name: name, System: c.System.Server(), Logger: log})
+	if err != nil && server == nil {
+		return nil, events.Errorf(events.CodeOf(err), "%w; does it run, and is the address right? More time: --timeout", err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -51,6 +51,14 @@ func Interruptible(parent context.Context, again func()) (context.Context, func(
 	}
 }
 
+// WritesFail makes writes to a pipe that nobody reads any more fail with EPIPE, also on stdout and stderr, where they would end the
+// process. Processes that are started have the system's behaviour all the same. The result undoes it.
+func WritesFail() func() {
+	ch := make(chan os.Signal, 1) // whether it is read does not matter
+	signal.Notify(ch, syscall.SIGPIPE)
+	return func() { signal.Stop(ch) }
+}
+
 // OnSignal calls do at each signal of a name, like SIGUSR1, until off is called.
 func OnSignal(name string, do func()) (off func(), err error) {
 	sig := unix.SignalNum(name)

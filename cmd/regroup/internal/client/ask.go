@@ -16,7 +16,7 @@ const unknownEntity = "unknown"
 var errNoAnswer = errors.New("no answer")
 
 // Submit asks for a job and waits until it is accepted. A refusal is Invalid with every finding (events.FindingsOf);
-// Unavailable if nobody answers in time: then the command is kept by the broker and may still be carried out.
+// Unavailable if nobody answers in time: then it has expired, and nobody carries it out later.
 func (c *Client) Submit(ctx context.Context, spec events.Spec) (events.JobID, error) {
 	return c.submit(ctx, newID(), spec, func(events.JobView) bool { return false })
 }
@@ -66,15 +66,17 @@ func (c *Client) CloseRendezvous(ctx context.Context, job events.JobID, reason s
 	if err != nil {
 		return events.NodeStanding{}, err
 	}
+	ctx, done := c.patience(ctx)
+	defer done()
 	for {
 		try, cancel := context.WithTimeout(ctx, 2*time.Second)
-		answer, err := c.ports.Calls.Call(try, events.RequestSubject(events.ServiceRendezvous, events.VerbClose), data)
+		answer, err := c.at.Load().Ports.Calls.Call(try, events.RequestSubject(events.ServiceRendezvous, events.VerbClose), data)
 		cancel()
 		switch code := events.CodeOf(err); {
 		case err == nil:
 			return events.DecodeBody[events.NodeStanding](answer)
 		case ctx.Err() != nil:
-			return events.NodeStanding{}, events.Errorf(events.Unavailable, "the rendezvous has not answered: %w", err)
+			return events.NodeStanding{}, events.Errorf(events.Unavailable, "the rendezvous has not answered in %s: does it run? More time: --timeout (%v)", c.AnswerWithin, err)
 		case code != events.Unavailable && code != events.Cancelled:
 			return events.NodeStanding{}, err
 		}
@@ -119,46 +121,65 @@ func (c *Client) command(job events.JobID, b events.Body) events.Event {
 	return events.Event{ID: newID(), Source: c.source, Entity: string(job), Body: b}
 }
 
-func (c *Client) publish(ctx context.Context, e events.Event) (uint64, error) {
-	e.Time = c.Now()
-	m, err := e.Message()
-	if err != nil {
-		return 0, err
+// publish stores a command that expires when the patience of ctx does: what this client reports as failed is not carried out later.
+// The expiry is of the clock of the store, whatever the one here says. The event as stored is returned.
+func (c *Client) publish(ctx context.Context, e events.Event) (events.Event, error) {
+	_, submit := e.Body.(events.JobSubmit)
+	at := c.at.Load()
+	if err := at.answers(submit); err != nil {
+		return e, err
 	}
-	return c.ports.Log.Publish(ctx, m)
+	e.Time = c.Now()
+	err := c.insist(ctx, func(ctx context.Context) error {
+		if until, bounded := ctx.Deadline(); bounded && e.Expires.IsZero() {
+			now, err := at.Ports.Log.Clock(ctx)
+			if err != nil {
+				return err
+			}
+			e.Expires = now.Add(time.Until(until))
+		}
+		m, err := e.Message()
+		if err != nil {
+			return err
+		}
+		_, err = at.Ports.Log.Publish(ctx, m)
+		return err
+	})
+	return e, err
 }
 
 // ask publishes a command and waits for the fact that it caused. Some commands that change nothing are answered by no
 // fact; satisfied looks at the job for those. It is about the one of jobs that there is, or will be.
 func (c *Client) ask(ctx context.Context, jobs []events.JobID, e events.Event, answers func(events.Body) bool, satisfied func(events.JobView) bool) error {
-	there := func() bool {
+	wait, cancel := c.patience(ctx)
+	defer cancel()
+	there := func(ctx context.Context) bool {
 		return slices.ContainsFunc(jobs, func(job events.JobID) bool {
 			v, err := load[events.JobView](ctx, c, events.BucketJobs, string(job))
 			return err == nil && satisfied(v)
 		})
 	}
-	if there() {
+	if there(wait) {
 		return nil
 	}
-	if _, err := c.publish(ctx, e); err != nil {
+	e, err := c.publish(wait, e)
+	if err != nil {
 		return err
 	}
-	wait, cancel := context.WithTimeoutCause(ctx, c.AnswerWithin, errNoAnswer)
-	defer cancel()
 	var refusal error
 	subjects := []string{events.FactSubject(events.JobRejected{}.Type(), unknownEntity)}
 	for _, job := range jobs {
 		subjects = append(subjects, events.FamilySubject(events.FamilyJob, string(job)))
 	}
 	// From the first fact: nothing is missed between the publishing and here, and the command's id is fresh.
-	err := c.ports.Log.Follow(wait, events.Follow{
+	err = c.at.Load().Ports.Log.Follow(wait, events.Follow{
 		Stream: events.StreamFacts, Start: events.FromFirst, Subjects: subjects,
 	}, func(s events.Stored) error {
 		f, err := events.Decode(s.Header, s.Data)
 		if err != nil {
 			return nil //nolint:nilerr // of a newer version; not the answer to this command
 		}
-		if r, ok := f.Body.(events.JobRejected); ok && r.Command == e.ID {
+		if r, ok := f.Body.(events.JobRejected); ok && r.Command == e.ID && mine(r.Expired, e) {
 			refusal = events.RefuseAs(r.Code, r.Findings)
 			return errStop
 		}
@@ -173,8 +194,18 @@ func (c *Client) ask(ctx context.Context, jobs []events.JobID, e events.Event, a
 	if !errors.Is(context.Cause(wait), errNoAnswer) {
 		return err
 	}
-	if there() {
+	last, done := context.WithTimeout(ctx, lastLook)
+	defer done()
+	if there(last) {
 		return nil
 	}
-	return events.Errorf(events.Unavailable, "no answer from the registry about %s in %s: is it running? The command is kept and may still be carried out", jobs[0], c.AnswerWithin)
+	return events.Errorf(events.Unavailable, "no answer from the registry about %s in %s: is it running? The command has expired and is not carried out any more; more time: --timeout", jobs[0], c.AnswerWithin)
+}
+
+// lastLook bounds the look at what became of a command that nobody has answered.
+const lastLook = time.Second
+
+// mine tells whether a refusal is of e itself, not of one with the same id that had expired.
+func mine(expired time.Time, e events.Event) bool {
+	return expired.IsZero() || expired.Equal(e.Expires)
 }

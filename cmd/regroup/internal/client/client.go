@@ -7,8 +7,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -24,6 +26,8 @@ const DefaultAnswerWithin = 15 * time.Second
 type Client struct {
 	// AnswerWithin bounds the wait for the answer to a command. Too short: a busy registry is reported as absent.
 	AnswerWithin time.Duration
+	// Waits is told what is waited for once an answer takes longer than a moment; nil = nobody is. It may be called by several goroutines.
+	Waits func(text string)
 	// Now gives the time of commands.
 	Now func() time.Time
 	// Trace is the traceparent of what the user does: jobs that are submitted show their start there as well. Empty = there is none.
@@ -33,14 +37,13 @@ type Client struct {
 	// Warn is told of what was passed over because it cannot be read; nil = nobody is.
 	Warn func(error)
 
-	ports  events.Ports
+	at     atomic.Pointer[Server] // spoken to: the first, then the one that has what was asked for last
+	all    []Server
 	source string
 }
 
-// New makes a client; source is the CloudEvents source of its commands, e.g. /regroup/cli/ada@host.
-func New(ports events.Ports, source string) *Client {
-	return &Client{AnswerWithin: DefaultAnswerWithin, Now: time.Now, ports: ports, source: source}
-}
+// New makes a client of one server; source is the CloudEvents source of its commands, e.g. /regroup/cli/ada@host.
+func New(ports events.Ports, source string) *Client { return Of(source, Server{Ports: ports}) }
 
 // Trace returns the traceparent that the program runs in, as tools hand it on: TRACEPARENT. One that cannot be read is none.
 func Trace(getenv func(string) string) string { return events.OwnTrace(getenv("TRACEPARENT"), "") }
@@ -49,29 +52,33 @@ func newID() string { return ulid.Make().String() }
 
 // Jobs returns every job, the newest first.
 func (c *Client) Jobs(ctx context.Context) ([]events.JobView, error) {
-	all, err := views(ctx, c, events.BucketJobs, submitted)
-	slices.SortFunc(all, func(a, b events.JobView) int {
+	all, err := everywhere(ctx, c, jobsOf)
+	jobs := found(all)
+	slices.SortFunc(jobs, func(a, b events.JobView) int {
 		return cmp.Or(b.Submitted.Compare(a.Submitted), cmp.Compare(a.Job, b.Job))
 	})
-	return all, err
+	return jobs, err
 }
 
 // Job returns the job with this id or, if there is none, the only one whose id begins so. NotFound comes with the nearest id.
 func (c *Client) Job(ctx context.Context, ref string) (events.JobView, error) {
 	if events.JobID(ref).Check() == nil {
-		v, err := load[events.JobView](ctx, c, events.BucketJobs, ref)
-		if err == nil && submitted(v) {
-			return v, nil
-		}
-		if err != nil && events.CodeOf(err) != events.NotFound {
-			return v, err
+		for i := range c.all {
+			v, err := loadAt[events.JobView](ctx, c, c.all[i], events.BucketJobs, ref)
+			if err == nil && submitted(v) {
+				c.at.Store(&c.all[i])
+				return c.all[i].left(v), nil
+			}
+			if err != nil && events.CodeOf(err) != events.NotFound {
+				return v, err
+			}
 		}
 	}
-	all, err := c.Jobs(ctx)
+	all, err := everywhere(ctx, c, jobsOf)
 	if err != nil {
 		return events.JobView{}, err
 	}
-	return pick("job", ref, all, func(v events.JobView) string { return string(v.Job) })
+	return pick(c, "job", ref, all, func(v events.JobView) string { return string(v.Job) })
 }
 
 // submitted tells whether there is such a job: the document may also only remember a stop whose submit has not come yet.
@@ -79,16 +86,19 @@ func submitted(v events.JobView) bool { return v.Job != "" && v.State != "" }
 
 // Nodes returns every node that discovery knows, by name.
 func (c *Client) Nodes(ctx context.Context) ([]events.NodeView, error) {
-	return views(ctx, c, events.BucketNodes, func(v events.NodeView) bool { return v.Node != "" })
+	all, err := everywhere(ctx, c, nodesOf)
+	nodes := found(all)
+	slices.SortStableFunc(nodes, func(a, b events.NodeView) int { return cmp.Compare(a.Node, b.Node) })
+	return nodes, err
 }
 
 // Node returns the node with this name or, if there is none, the only one whose name begins so.
 func (c *Client) Node(ctx context.Context, ref string) (events.NodeView, error) {
-	all, err := c.Nodes(ctx)
+	all, err := everywhere(ctx, c, nodesOf)
 	if err != nil {
 		return events.NodeView{}, err
 	}
-	return pick("node", ref, all, func(v events.NodeView) string { return string(v.Node) })
+	return pick(c, "node", ref, all, func(v events.NodeView) string { return string(v.Node) })
 }
 
 // Round returns the rendezvous' opinion of a job; an empty one if it has none yet.
@@ -100,36 +110,40 @@ func (c *Client) Round(ctx context.Context, job events.JobID) (events.RoundView,
 	return v, err
 }
 
-// Placement returns the scheduler's pool; an empty one if it has written none yet.
+// Placement returns what the schedulers have given away, of all servers in one pool; an empty one if there is nothing yet.
 func (c *Client) Placement(ctx context.Context) (events.PoolView, error) {
-	v, err := load[events.PoolView](ctx, c, events.BucketPlacements, events.PoolKey)
-	if events.CodeOf(err) == events.NotFound {
-		return events.PoolView{}, nil
-	}
-	return v, err
-}
-
-// views reads a bucket by key. Not every document has a view yet: there says which do.
-func views[V any](ctx context.Context, c *Client, bucket string, there func(V) bool) ([]V, error) {
-	var all []V
-	stored, err := events.Records[V](ctx, c.ports.Buckets.Bucket(bucket))
-	for _, r := range stored {
-		if there(r.View) {
-			c.show(&r.View)
-			all = append(all, r.View)
+	var pool events.PoolView
+	for i, s := range c.all {
+		v, err := loadAt[events.PoolView](ctx, c, s, events.BucketPlacements, events.PoolKey)
+		switch {
+		case events.CodeOf(err) == events.NotFound:
+		case err != nil:
+			return events.PoolView{}, err
+		case i == 0 || pool.Jobs == nil:
+			pool = v
+		default:
+			maps.Copy(pool.Jobs, v.Jobs)
 		}
 	}
-	return all, err
+	return pool, nil
 }
 
+// load reads a document from the server that is spoken to.
 func load[V any](ctx context.Context, c *Client, bucket, key string) (V, error) {
-	var none V
-	stored, _, err := c.ports.Buckets.Bucket(bucket).Load(ctx, key)
-	if err != nil {
-		return none, err
-	}
-	v, err := events.DecodeView[V](stored)
-	c.show(&v)
+	return loadAt[V](ctx, c, *c.at.Load(), bucket, key)
+}
+
+func loadAt[V any](ctx context.Context, c *Client, s Server, bucket, key string) (V, error) {
+	var v V
+	err := c.insist(ctx, func(ctx context.Context) error {
+		stored, _, err := s.Ports.Buckets.Bucket(bucket).Load(ctx, key)
+		if err != nil {
+			return err
+		}
+		v, err = events.DecodeView[V](stored)
+		c.show(&v)
+		return err
+	})
 	return v, err
 }
 
@@ -140,15 +154,17 @@ func (c *Client) show(v any) {
 	}
 }
 
-// pick finds what a user's reference means: an exact name wins, then the only one with this beginning.
-func pick[V any](what, ref string, all []V, name func(V) string) (V, error) {
+// pick finds what a user's reference means: an exact name wins, then the only one with this beginning. The client speaks to the
+// server that has it from then on.
+func pick[V any](c *Client, what, ref string, all []of[V], name func(V) string) (V, error) {
 	var none V
 	var names, begin []string
 	at := -1
-	for i, v := range all {
-		n := name(v)
+	for i, o := range all {
+		n := name(o.it)
 		if n == ref {
-			return v, nil
+			c.at.Store(o.at)
+			return o.it, nil
 		}
 		names = append(names, n)
 		if ref != "" && strings.HasPrefix(n, ref) {
@@ -157,7 +173,8 @@ func pick[V any](what, ref string, all []V, name func(V) string) (V, error) {
 	}
 	switch {
 	case len(begin) == 1:
-		return all[at], nil
+		c.at.Store(all[at].at)
+		return all[at].it, nil
 	case len(begin) > 1:
 		slices.Sort(begin)
 		return none, events.Errorf(events.Invalid, "%q is the beginning of %d %ss: %s", ref, len(begin), what, strings.Join(begin, ", "))

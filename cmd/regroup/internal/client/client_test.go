@@ -94,6 +94,7 @@ func TestUnreachable(t *testing.T) {
 	ports := w.Ports
 	ports.Log = cut{ports.Log}
 	c := client.New(ports, "/regroup/cli/test")
+	c.AnswerWithin = 300 * time.Millisecond
 	if _, err := c.Submit(ctx, events.Spec{Name: "x", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 1}}); events.CodeOf(err) != events.Unavailable {
 		t.Errorf("got %v, want Unavailable", err)
 	}

@@ -3,6 +3,10 @@ package client
 import (
 	"context"
 	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
 )
@@ -21,14 +25,31 @@ func (c *Client) Facts(ctx context.Context, job events.JobID, fn func(events.Eve
 	return c.facts(ctx, subjectsOf(job), true, fn)
 }
 
-// FollowAll is Follow for the facts of every job and node.
+// FollowAll is Follow for the facts of every job and node, of all servers.
 func (c *Client) FollowAll(ctx context.Context, fn func(events.Event) error) error {
-	return c.facts(ctx, []string{events.AllFacts}, false, fn)
+	return c.allFacts(ctx, false, fn)
 }
 
-// AllFacts is Facts for every job and node.
+// AllFacts is Facts for every job and node, of all servers.
 func (c *Client) AllFacts(ctx context.Context, fn func(events.Event) error) error {
-	return c.facts(ctx, []string{events.AllFacts}, true, fn)
+	return c.allFacts(ctx, true, fn)
+}
+
+func (c *Client) allFacts(ctx context.Context, stored bool, fn func(events.Event) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	var mu sync.Mutex
+	for _, s := range c.all {
+		g.Go(func() error { return c.factsOf(ctx, s, []string{events.AllFacts}, stored, locked(&mu, fn)) })
+	}
+	return g.Wait()
+}
+
+func locked(mu *sync.Mutex, fn func(events.Event) error) func(events.Event) error {
+	return func(e events.Event) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return fn(e)
+	}
 }
 
 func subjectsOf(job events.JobID) []string {
@@ -40,12 +61,16 @@ func subjectsOf(job events.JobID) []string {
 }
 
 func (c *Client) facts(ctx context.Context, subjects []string, stored bool, fn func(events.Event) error) error {
+	return c.factsOf(ctx, *c.at.Load(), subjects, stored, fn)
+}
+
+func (c *Client) factsOf(ctx context.Context, at Server, subjects []string, stored bool, fn func(events.Event) error) error {
 	type key struct {
 		family events.Family
 		entity string
 	}
 	seen := map[key]uint64{}
-	return c.read(ctx, events.Follow{Stream: events.StreamFacts, Subjects: subjects, Start: events.FromFirst}, stored, func(s events.Stored) error {
+	return c.readFrom(ctx, at, events.Follow{Stream: events.StreamFacts, Subjects: subjects, Start: events.FromFirst}, stored, func(s events.Stored) error {
 		e, err := events.Decode(s.Header, s.Data)
 		if errors.Is(err, events.ErrUnknownType) {
 			return nil // of a newer version
@@ -70,13 +95,31 @@ func (c *Client) facts(ctx context.Context, subjects []string, stored bool, fn f
 
 // read follows a stream; with stored it ends when everything present was seen.
 func (c *Client) read(ctx context.Context, f events.Follow, stored bool, fn func(events.Stored) error) error {
+	return c.readFrom(ctx, *c.at.Load(), f, stored, fn)
+}
+
+// readFrom is read of one server. It ends, with an error, when nothing comes for AnswerWithin of what is stored, or when the server has
+// ended: nothing more can come. What an idle server has stored is all that there will be.
+func (c *Client) readFrom(ctx context.Context, at Server, f events.Follow, stored bool, fn func(events.Stored) error) error {
+	ctx, done := at.serving(ctx)
+	defer done()
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var caughtUp func()
-	if stored {
+	if stored || at.Idle {
+		silent := time.AfterFunc(c.AnswerWithin, func() {
+			cancel(events.Errorf(events.Unavailable, "stream %s: nothing came for %s; more time: --timeout", f.Stream, c.AnswerWithin))
+		})
+		defer silent.Stop()
+		each := fn
+		fn = func(s events.Stored) error {
+			silent.Stop() // fn may take its time
+			defer silent.Reset(c.AnswerWithin)
+			return each(s)
+		}
 		caughtUp = func() { cancel(errStop) }
 	}
-	err := c.ports.Log.Follow(inner, f, fn, caughtUp)
+	err := at.Ports.Log.Follow(inner, f, fn, caughtUp)
 	if errors.Is(err, errStop) || (ctx.Err() == nil && errors.Is(context.Cause(inner), errStop)) {
 		return nil
 	}
@@ -85,9 +128,12 @@ func (c *Client) read(ctx context.Context, f events.Follow, stored bool, fn func
 
 // Progress calls fn with the progress signals of a job as they come; some may be lost. It blocks like Follow.
 func (c *Client) Progress(ctx context.Context, job events.JobID, fn func(events.Progress) error) error {
+	at := *c.at.Load()
+	ctx, done := at.serving(ctx)
+	defer done()
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	err := c.ports.Signals.Hear(inner, events.ProgressSubject(job), "", func(_ string, data []byte) {
+	err := at.Ports.Signals.Hear(inner, events.ProgressSubject(job), "", func(_ string, data []byte) {
 		p, err := events.DecodeBody[events.Progress](data)
 		if err != nil || inner.Err() != nil {
 			return // a signal that cannot be read is as good as lost

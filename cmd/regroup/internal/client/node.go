@@ -37,18 +37,19 @@ func KeptOut(v events.NodeView, slot *events.Slot) bool {
 // askNode publishes a command about a node and waits for what it causes: a fact, a refusal, or that the node is as shown
 // says; nil = only a fact will do.
 func (c *Client) askNode(ctx context.Context, node events.NodeID, b events.Body, shown func(events.NodeView) bool) error {
-	e := c.command("", b)
-	if _, err := c.publish(ctx, e); err != nil {
+	wait, cancel := c.patience(ctx)
+	defer cancel()
+	e, err := c.publish(wait, c.command("", b))
+	if err != nil {
 		return err
 	}
-	wait, cancel := context.WithTimeoutCause(ctx, c.AnswerWithin, errNoAnswer)
-	defer cancel()
+	ports := c.at.Load().Ports
 	wait, done := context.WithCancelCause(wait)
 	defer done(nil)
 	var both errgroup.Group
 	if shown != nil {
 		both.Go(func() error {
-			done(c.ports.Buckets.Bucket(events.BucketNodes).Watch(wait, func(key string, value []byte, _ uint64) {
+			done(ports.Buckets.Bucket(events.BucketNodes).Watch(wait, func(key string, value []byte, _ uint64) {
 				if key != string(node) || value == nil {
 					return
 				}
@@ -60,7 +61,7 @@ func (c *Client) askNode(ctx context.Context, node events.NodeID, b events.Body,
 		})
 	}
 	both.Go(func() error {
-		done(c.ports.Log.Follow(wait, events.Follow{
+		done(ports.Log.Follow(wait, events.Follow{
 			Stream: events.StreamFacts, Start: events.FromFirst,
 			Subjects: []string{
 				events.FamilySubject(events.FamilyNode, string(node)), events.FactSubject(events.NodeRejected{}.Type(), unknownEntity),
@@ -70,7 +71,7 @@ func (c *Client) askNode(ctx context.Context, node events.NodeID, b events.Body,
 			switch r, rejected := f.Body.(events.NodeRejected); {
 			case err != nil: // of a newer version; not the answer to this command
 				return nil //nolint:nilerr // see above
-			case rejected && r.Command == e.ID:
+			case rejected && r.Command == e.ID && mine(r.Expired, e):
 				return events.RefuseAs(r.Code, r.Findings)
 			case !rejected && f.Cause == e.ID:
 				return errStop
@@ -84,7 +85,7 @@ func (c *Client) askNode(ctx context.Context, node events.NodeID, b events.Body,
 	case errors.Is(cause, errStop):
 		return nil
 	case errors.Is(cause, errNoAnswer):
-		return events.Errorf(events.Unavailable, "no answer from discovery about %s in %s: is it running?", node, c.AnswerWithin)
+		return events.Errorf(events.Unavailable, "no answer from discovery about %s in %s: is it running? The command has expired and is not carried out any more; more time: --timeout", node, c.AnswerWithin)
 	default:
 		return cause
 	}

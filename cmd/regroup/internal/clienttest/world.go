@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/events"
@@ -121,8 +122,10 @@ type Output struct {
 // Env is the world of a command that writes to out and err.
 func (w *World) Env(in string, out, err *bytes.Buffer) command.Env {
 	return command.Env{
-		Connect: func(context.Context) (events.Ports, func(), error) { return w.Ports, func() {}, nil },
-		In:      bytes.NewBufferString(in), Out: out, Err: err, Width: 100,
+		Connect: func(context.Context, time.Duration, func(string)) ([]client.Server, func(), error) {
+			return []client.Server{{Ports: w.Ports}}, func() {}, nil
+		},
+		In: bytes.NewBufferString(in), Out: out, Err: err, Width: 100,
 		Getenv: func(string) string { return "" }, Now: func() time.Time { return Now }, Source: "/regroup/cli/test",
 	}
 }

@@ -21,12 +21,12 @@ func (e Env) Completes(words func(context.Context, *client.Client) ([]cobra.Comp
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
 		defer cancel()
-		ports, done, err := e.Connect(ctx)
+		servers, done, err := e.Connect(ctx, completeWithin, func(string) {})
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
 		defer done()
-		found, err := words(ctx, client.New(ports, e.Source))
+		found, err := words(ctx, client.Of(e.Source, servers...))
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}

@@ -19,8 +19,8 @@ import (
 
 // Env is the world of a command. Data goes to Out, talk to Err. Every field but In must be set.
 type Env struct {
-	// Connect reaches the system; the function it returns ends the connection.
-	Connect       func(ctx context.Context) (events.Ports, func(), error)
+	// Connect reaches the servers within a time and tells what it waits for; the function it returns ends the connections.
+	Connect       func(ctx context.Context, within time.Duration, say func(string)) ([]client.Server, func(), error)
 	In            io.Reader
 	Out, Err      io.Writer
 	IsTerminal    bool // Out is one
@@ -40,25 +40,52 @@ const (
 // GlobalFlags adds the flags that mean the same in every command.
 func GlobalFlags(fs *pflag.FlagSet) {
 	fs.String(flagColor, screen.Auto, "auto, always or never (auto heeds NO_COLOR and CLICOLOR_FORCE)")
-	fs.Duration(flagTimeout, client.DefaultAnswerWithin, "how long to wait for the answer to a command")
+	fs.Duration(flagTimeout, client.DefaultAnswerWithin, "how long to wait for a server, and for the answer to a command")
 }
 
 // Client connects and makes a client; done ends the connection.
 func (e Env) Client(cmd *cobra.Command) (c *client.Client, done func(), err error) {
-	ports, done, err := e.Connect(cmd.Context())
+	within, err := Timeout(cmd)
 	if err != nil {
 		return nil, nil, err
 	}
-	c = client.New(ports, e.Source)
+	servers, done, err := e.Connect(cmd.Context(), within, e.Say)
+	if err != nil {
+		return nil, nil, err
+	}
+	c = client.Of(e.Source, servers...)
+	c.AnswerWithin, c.Waits = within, e.Say
 	c.Now, c.Trace = e.Now, client.Trace(e.Getenv)
 	c.Exact = exact(cmd, e.IsTerminal)
 	c.Warn = func(err error) { fmt.Fprintln(e.Err, "regroup: warning:", visible.Text(err.Error())) }
-	if f := cmd.Flag(flagTimeout); f != nil {
-		if d, err := time.ParseDuration(f.Value.String()); err == nil && d > 0 {
-			c.AnswerWithin = d
-		}
-	}
 	return c, done, nil
+}
+
+// Say tells the user something beside the output.
+func (e Env) Say(text string) { fmt.Fprintln(e.Err, "regroup:", visible.Text(text)) }
+
+// Timeout is what --timeout says, or its default.
+func Timeout(cmd *cobra.Command) (time.Duration, error) {
+	f := cmd.Flag(flagTimeout)
+	if f == nil {
+		return client.DefaultAnswerWithin, nil
+	}
+	d, err := time.ParseDuration(f.Value.String())
+	if own := f != cmd.Root().PersistentFlags().Lookup(flagTimeout); own && d == 0 { // of the command itself: as long as it takes, once it is connected
+		return client.DefaultAnswerWithin, nil
+	}
+	if err != nil || d <= 0 {
+		return 0, events.Errorf(events.Invalid, "--timeout is %s, must be more than 0", f.Value)
+	}
+	return d, nil
+}
+
+// Within returns how long a process that serves waits for its server: --timeout where it is given, else what its configuration says.
+func Within(cmd *cobra.Command, configured time.Duration) (time.Duration, error) {
+	if f := cmd.Flag(flagTimeout); f == nil || !f.Changed {
+		return configured, nil
+	}
+	return Timeout(cmd)
 }
 
 // exact tells whether a command writes for a program, which wants texts as they are: JSON and YAML write out themselves what a

@@ -22,6 +22,7 @@ const (
 	NoRoom      = 13  // cannot be placed now
 	Exhausted   = 14  // the job failed because its failure budget is used up
 	Interrupted = 130 // Ctrl-C before anything was submitted
+	Unread      = 141 // nobody reads the output any more, as in: regroup run ... | head
 )
 
 // Error carries the exit code that a command has decided on. A nil Err means that all has been said already.

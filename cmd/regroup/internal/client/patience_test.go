@@ -1,0 +1,137 @@
+package client_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
+	"github.com/regroup-io/regroup/events"
+)
+
+var spec = events.Spec{Name: "x", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 1}}
+
+// electing fails for a while, as a stream does whose leader is being elected.
+type electing struct {
+	events.Log
+	mu   sync.Mutex
+	left int
+	ids  []string
+}
+
+func (e *electing) Publish(ctx context.Context, m events.Message) (uint64, error) {
+	e.mu.Lock()
+	e.ids = append(e.ids, m.ID)
+	e.left--
+	left := e.left
+	e.mu.Unlock()
+	if left >= 0 {
+		return 0, events.Errorf(events.Unavailable, "no stream answers")
+	}
+	return e.Log.Publish(ctx, m)
+}
+
+// TestASubmitWaitsForALeader: it is published again, as the same message, until it is stored.
+func TestASubmitWaitsForALeader(t *testing.T) {
+	w := clienttest.New(t)
+	ports := w.Ports
+	log := &electing{Log: ports.Log, left: 15}
+	ports.Log = log
+	w.Answer(func(e events.Event) {
+		job := events.JobIDFrom("x", e.Source, e.ID)
+		w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job}})
+	})
+	c := client.New(ports, "/regroup/cli/test")
+	var said []string
+	var mu sync.Mutex
+	c.Waits = func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		said = append(said, text)
+	}
+	if _, err := c.Submit(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	if len(log.ids) != 16 || len(slices.Compact(log.ids)) != 1 {
+		t.Errorf("published as %v, want 16 times the same", log.ids)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(said) != 1 || !strings.Contains(said[0], "waiting up to 15s") {
+		t.Errorf("said %q, want once what is waited for", said)
+	}
+}
+
+// TestACommandExpiresWithThePatienceOfItsClient: by the clock of the store, though the client's own is wrong.
+func TestACommandExpiresWithThePatienceOfItsClient(t *testing.T) {
+	w := clienttest.New(t)
+	c := client.New(w.Ports, "/regroup/cli/test")
+	c.AnswerWithin = 300 * time.Millisecond
+	c.Now = func() time.Time { return time.Now().Add(-time.Hour) }
+	began := time.Now()
+	_, err := c.Submit(t.Context(), spec)
+	if took := time.Since(began); events.CodeOf(err) != events.Unavailable || took > 5*time.Second || !strings.Contains(err.Error(), "expired") {
+		t.Errorf("after %s: %v, want Unavailable, and that the command has expired", took, err)
+	}
+	last, err := w.Ports.Log.Last(t.Context(), events.StreamCommands, events.AllCommands)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := events.Decode(last.Header, last.Data)
+	if life := e.Expires.Sub(last.Time); err != nil || life <= 0 || life > c.AnswerWithin {
+		t.Errorf("stored at %s it expires at %s (%v), want at most %s later", last.Time, e.Expires, err, c.AnswerWithin)
+	}
+}
+
+// TestARefusalOfAnotherTryIsNoAnswer: what agents submit together has one id; that it came too late once is not the answer to who
+// gives it again.
+func TestARefusalOfAnotherTryIsNoAnswer(t *testing.T) {
+	w := clienttest.New(t)
+	w.Answer(func(e events.Event) {
+		job := events.JobIDFrom("x", e.Source, e.ID)
+		w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobRejected{Job: job, Command: e.ID, Expired: e.Expires.Add(-time.Minute), Findings: []events.Finding{{Message: "expired"}}}})
+		w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job}})
+	})
+	if _, err := client.New(w.Ports, "/client/agent/join").SubmitOnce(t.Context(), "join-x", spec); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNothingIsAskedOfWhatDoesNotRun: of several servers the job's is spoken to; who has ended can only be read.
+func TestNothingIsAskedOfWhatDoesNotRun(t *testing.T) {
+	live, dead := clienttest.New(t), clienttest.New(t)
+	live.Job(events.JobView{Job: "a-0001", State: events.JobIsRunning, By: client.RunSource, Submitted: clienttest.Now})
+	dead.Job(events.JobView{Job: "b-0002", State: events.JobIsRunning, By: client.RunSource, Submitted: clienttest.Now.Add(time.Second)})
+	dead.Job(events.JobView{Job: "c-0003", State: events.JobHasSucceed, By: client.RunSource, Submitted: clienttest.Now.Add(time.Minute)})
+	live.Answer(func(e events.Event) {
+		w := e.Body.(events.JobScale)
+		live.Tell(events.Event{Entity: string(w.Job), Cause: e.ID, Body: events.JobScaled(w)})
+	})
+	c := client.Of("/regroup/cli/test", client.Server{Ports: dead.Ports, Idle: true}, client.Server{Ports: live.Ports, Own: true})
+	all, err := c.Jobs(t.Context())
+	var got []string
+	for _, v := range all {
+		got = append(got, string(v.Job)+" "+string(v.State))
+	}
+	if want := []string{"c-0003 succeeded", "b-0002 stopped", "a-0001 running"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("jobs %v, %v; want %v", got, err, want)
+	}
+	for ref, want := range map[string]events.Code{"a": "", "b-0002": events.Unavailable, "c": events.Unavailable} {
+		v, err := c.Job(t.Context(), ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Scale(t.Context(), v.Job, events.Workers{Min: 1, Max: 3}); events.CodeOf(err) != want {
+			t.Errorf("%s: %v, want %q", ref, err, want)
+		}
+	}
+	for _, s := range []client.Server{{Ports: live.Ports, Own: true}, {Ports: dead.Ports, Idle: true}} {
+		if _, err := client.Of("/x", s).Submit(t.Context(), spec); events.CodeOf(err) != events.Unavailable || !strings.Contains(err.Error(), "regroup up") {
+			t.Errorf("submit: %v, want Unavailable and a remedy", err)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package client
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// RunSource is the CloudEvents source of jobs of a `regroup run` that brought its own server. Such a job ends with its run, be it killed.
+const RunSource = "/client/run/local"
+
+// Server is one system that a client speaks to. On a machine without a configured server there may be several: each run has its own.
+type Server struct {
+	Ports events.Ports
+	Own   bool            // of one run: it takes no other jobs
+	Idle  bool            // its services do not run: what was stored can be read, and nothing be asked for
+	Ended context.Context //nolint:containedctx // ends with the process that runs it; nil = that is not known
+}
+
+// Of makes a client of servers, of which the first is asked for new jobs; source is as in New.
+func Of(source string, servers ...Server) *Client {
+	c := &Client{AnswerWithin: DefaultAnswerWithin, Now: time.Now, all: servers, source: source}
+	c.at.Store(&servers[0])
+	return c
+}
+
+// left is a job as it really is: that of a run which has ended with nobody to judge it was ended by that.
+func (s Server) left(v events.JobView) events.JobView {
+	if s.Idle && !v.State.Terminal() && strings.HasPrefix(v.By, RunSource) {
+		v.State, v.Reason = events.JobHasStopped, "its run was killed"
+	}
+	return v
+}
+
+// answers tells whether there is somebody to carry a command out; submit = it brings a new job.
+func (s Server) answers(submit bool) error {
+	switch {
+	case s.Idle:
+		return events.Errorf(events.Unavailable, "nothing runs here that could do that: start a server with regroup up, or name one with --server")
+	case s.Own && submit:
+		return events.Errorf(events.Unavailable, "the regroup run that is under way here takes no other jobs: start a server with regroup up, name one with --server, or use regroup run")
+	}
+	return nil
+}
+
+// serving returns a context that ends, with a reason, when the process that runs the server has ended.
+func (s Server) serving(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if s.Ended == nil {
+		return ctx, func() { cancel(nil) }
+	}
+	off := context.AfterFunc(s.Ended, func() { cancel(errEnded) })
+	return ctx, func() {
+		off()
+		cancel(nil)
+	}
+}
+
+var errEnded = events.Errorf(events.Unavailable, "the regroup that ran here has ended: what it has left is shown by regroup ls and regroup status")
+
+// of is something with the server that has it.
+type of[V any] struct {
+	it V
+	at *Server
+}
+
+func found[V any](all []of[V]) []V {
+	var out []V
+	for _, o := range all {
+		out = append(out, o.it)
+	}
+	return out
+}
+
+// everywhere asks all servers at once.
+func everywhere[V any](ctx context.Context, c *Client, ask func(context.Context, *Client, Server) ([]V, error)) ([]of[V], error) {
+	got := make([][]V, len(c.all))
+	g, ctx := errgroup.WithContext(ctx)
+	for i := range c.all {
+		g.Go(func() (err error) {
+			got[i], err = ask(ctx, c, c.all[i])
+			return err
+		})
+	}
+	err := g.Wait()
+	var all []of[V]
+	for i, vs := range got {
+		for _, v := range vs {
+			all = append(all, of[V]{v, &c.all[i]})
+		}
+	}
+	return all, err
+}
+
+func jobsOf(ctx context.Context, c *Client, s Server) ([]events.JobView, error) {
+	all, err := views(ctx, c, s, events.BucketJobs, submitted)
+	for i, v := range all {
+		all[i] = s.left(v)
+	}
+	return all, err
+}
+
+func nodesOf(ctx context.Context, c *Client, s Server) ([]events.NodeView, error) {
+	if s.Idle && len(c.all) > 1 {
+		return nil, nil // its node is that of a run that has ended
+	}
+	return views(ctx, c, s, events.BucketNodes, func(v events.NodeView) bool { return v.Node != "" })
+}
+
+// views reads a bucket by key. Not every document has a view yet: there says which do.
+func views[V any](ctx context.Context, c *Client, s Server, bucket string, there func(V) bool) ([]V, error) {
+	var all []V
+	err := c.insist(ctx, func(ctx context.Context) error {
+		stored, err := events.Records[V](ctx, s.Ports.Buckets.Bucket(bucket))
+		all = nil
+		for _, r := range stored {
+			if there(r.View) {
+				c.show(&r.View)
+				all = append(all, r.View)
+			}
+		}
+		return err
+	})
+	return all, err
+}

@@ -1,0 +1,212 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
+	"github.com/regroup-io/regroup/events"
+)
+
+// Reach says how long a command tries to reach its servers, and who hears what it waits for.
+type Reach struct {
+	Within time.Duration
+	Say    func(text string) // what is waited for, or left out; may be called by several goroutines
+}
+
+const (
+	// atOnce is how many stores are opened beside each other.
+	atOnce = 4
+	// storePause is between two looks at a store whose owner begins or ends.
+	storePause = 20 * time.Millisecond
+	// localLimit bounds one attempt to reach an owner of this machine.
+	localLimit = 2 * time.Second
+)
+
+// Attach gives a reading or asking command its servers: the one that is configured; else those that run on this machine's state
+// folder and, for reading alone, what ended ones have left there. The last result ends the connections.
+func Attach(ctx context.Context, c boot.Config, r Reach) ([]client.Server, func(), error) {
+	if c.Server != "" {
+		s, err := dial(ctx, c, r)
+		if err != nil {
+			return nil, nil, err
+		}
+		return []client.Server{s.Server}, s.close, nil
+	}
+	dirs := stores(c.StateDir)
+	found, errs := make([]reached, len(dirs)), make([]error, len(dirs))
+	var g errgroup.Group
+	g.SetLimit(atOnce)
+	for i, dir := range dirs {
+		g.Go(func() error {
+			found[i], errs[i] = openStore(ctx, c, dir, r)
+			return nil
+		})
+	}
+	_ = g.Wait() // each has its own error
+	var all []client.Server
+	var closers []func()
+	for _, s := range found {
+		if s.close != nil {
+			all, closers = append(all, s.Server), append(closers, s.close)
+		}
+	}
+	if err := errors.Join(errs...); len(all) == 0 {
+		return nil, nil, cmp.Or(err, errNoServer)
+	}
+	for _, err := range errs {
+		if err != nil {
+			r.Say("left out: " + err.Error())
+		}
+	}
+	return all, func() {
+		for _, done := range closers {
+			done()
+		}
+	}, nil
+}
+
+// AttachShared gives a command that brings a job its server: the one that is configured, or `regroup up` on this machine's state folder.
+func AttachShared(ctx context.Context, c boot.Config, r Reach) (client.Server, func(), error) {
+	s, err := reached{}, error(nil)
+	if c.Server != "" {
+		s, err = dial(ctx, c, r)
+	} else {
+		s, err = openStore(ctx, c, c.StateDir, r)
+	}
+	switch {
+	case err != nil:
+		return client.Server{}, nil, err
+	case s.close == nil:
+		return client.Server{}, nil, errNoServer
+	}
+	return s.Server, s.close, nil
+}
+
+// reached is a server with what ends the connection; nil = there is none.
+type reached struct {
+	client.Server
+	close func()
+}
+
+// dial connects to the configured server.
+func dial(ctx context.Context, c boot.Config, r Reach) (reached, error) {
+	c.Wait = r.Within
+	p, err := boot.Dial(ctx, c, r.Say)
+	if err != nil {
+		return reached{}, err
+	}
+	return reached{client.Server{Ports: p.Ports}, p.Close}, nil
+}
+
+// openStore reaches the owner of a store, or opens what an ended one has left; neither if there was never a broker.
+func openStore(ctx context.Context, c boot.Config, dir string, r Reach) (reached, error) {
+	limit, cancel := context.WithTimeout(ctx, r.Within)
+	defer cancel()
+	c.StateDir = dir
+	for {
+		at := readOwner(dir)
+		if owned(dir) {
+			switch s, err := dialOwner(limit, c, at); {
+			case err == nil && s.close != nil:
+				return s, nil
+			case at.stopped():
+				return reached{}, events.Errorf(events.Unavailable, "%s is stopped: continue it (fg, or kill -CONT %d), or end it (kill -9 %d)", at, at.PID, at.PID)
+			}
+		} else {
+			if _, err := os.Stat(filepath.Join(dir, "nats")); err != nil {
+				return reached{}, nil //nolint:nilerr // nothing was ever stored
+			}
+			l, err := openLocal(limit, c, kindRead, 0, LocalOptions{})
+			if err == nil {
+				return reached{client.Server{Ports: l.Process.Ports, Idle: true}, l.Close}, nil
+			}
+			if !errors.Is(err, ErrInUse) {
+				return reached{}, err
+			}
+		}
+		select {
+		case <-limit.Done():
+			if ctx.Err() != nil {
+				return reached{}, context.Cause(ctx)
+			}
+			return reached{}, events.Errorf(events.Unavailable, "%s has the state folder %s open and was not reached within %s: end it (kill %d), or give more time with --timeout", at, dir, r.Within, at.PID)
+		case <-time.After(storePause):
+		}
+	}
+}
+
+// dialOwner connects to the broker of who has said to own a store; the zero result if it has not said where that listens.
+func dialOwner(ctx context.Context, c boot.Config, at owner) (reached, error) {
+	if at.URL == "" {
+		return reached{}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, localLimit)
+	defer cancel()
+	c.Server, c.Wait = at.URL, localLimit
+	p, err := boot.Dial(ctx, c, func(string) {})
+	if err != nil {
+		return reached{}, err
+	}
+	watch, stop := context.WithCancel(context.WithoutCancel(ctx))
+	serving, ended := context.WithCancel(context.WithoutCancel(ctx))
+	w := &ownerWatch{dir: c.StateDir, was: readOwner(c.StateDir), lost: make(chan struct{}, 1)}
+	var running sync.WaitGroup
+	running.Go(func() { _ = p.Ports.Signals.Watch(watch, w.connection) }) // it ends with watch
+	running.Go(func() {
+		defer ended()
+		w.run(watch)
+	})
+	return reached{client.Server{Ports: p.Ports, Own: at.Kind != kindUp, Ended: serving}, func() {
+		stop()
+		running.Wait()
+		p.Close()
+	}}, nil
+}
+
+// ownerWatch finds out when the owner of a store has ended.
+type ownerWatch struct {
+	dir       string
+	was       owner
+	connected atomic.Bool
+	lost      chan struct{}
+}
+
+func (w *ownerWatch) connection(now bool) {
+	if w.connected.Store(now); now {
+		return
+	}
+	select {
+	case w.lost <- struct{}{}:
+	default:
+	}
+}
+
+// run returns once the connection is lost and nobody, or somebody else, has the store.
+func (w *ownerWatch) run(ctx context.Context) {
+	for {
+		select {
+		case <-w.lost:
+		case <-ctx.Done():
+			return
+		}
+		for !w.connected.Load() && ctx.Err() == nil {
+			if !owned(w.dir) || readOwner(w.dir) != w.was {
+				return
+			}
+			select {
+			case <-time.After(storePause):
+			case <-ctx.Done():
+			}
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package serve
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// A state folder holds one store per broker. The first is the folder itself: it belongs to `regroup up`, or to the run that finds it
+// free. A run that finds it in use has a store of its own in runs/2, runs/3 and so on. Who holds the lock of a store owns it; the
+// system releases the lock with the process, however that ends.
+const (
+	lockName  = "lock"
+	ownerFile = "server.json" // an owner; without a lock it is out of date
+	runsDir   = "runs"
+	maxStores = 1000
+)
+
+// Kinds of owners.
+const (
+	kindUp   = "up"   // serves everybody on this machine
+	kindRun  = "run"  // serves its own job alone
+	kindRead = "read" // reads what an ended one has left
+)
+
+// ErrInUse says that another process has the store open.
+var ErrInUse = errors.New("it is in use")
+
+// owner is who has a store open, as it tells other processes.
+type owner struct {
+	Kind string `json:"kind"`
+	PID  int    `json:"pid"`
+	URL  string `json:"url,omitempty"` // of its broker; empty until it listens
+}
+
+func (o owner) String() string {
+	if o.Kind == "" {
+		return "another regroup"
+	}
+	return fmt.Sprintf("regroup %s (pid %d)", o.Kind, o.PID)
+}
+
+// stopped tells whether the process was stopped, as by Ctrl-Z: it answers nobody until it is continued.
+func (o owner) stopped() bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", o.PID))
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	return err == nil && len(f) > 0 && (f[0][0] == 'T' || f[0][0] == 't')
+}
+
+// storeDir is the folder of the nth store, from 1.
+func storeDir(state string, n int) string {
+	if n == 1 {
+		return state
+	}
+	return filepath.Join(state, runsDir, strconv.Itoa(n))
+}
+
+// stores lists the folders of a state folder that hold, or held, a broker.
+func stores(state string) []string {
+	var all []string
+	for n := 1; n <= maxStores; n++ {
+		dir := storeDir(state, n)
+		if _, err := os.Stat(dir); err != nil && n > 1 {
+			break // a run takes the first that is free
+		}
+		if _, err := os.Stat(filepath.Join(dir, lockName)); err == nil {
+			all = append(all, dir)
+		}
+	}
+	return all
+}
+
+// lockStore makes this process the owner of a store; ErrInUse if another is.
+func lockStore(dir, kind string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("state folder: %w", err)
+	}
+	f, err := tryLock(dir, unix.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	if err := (owner{Kind: kind, PID: os.Getpid()}).write(dir); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func tryLock(dir string, how int) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("state folder: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, events.Errorf(events.Conflict, "state folder %s: %w by %s", dir, ErrInUse, readOwner(dir))
+	}
+	return f, nil
+}
+
+// owned tells whether a process has a store open.
+func owned(dir string) bool {
+	f, err := tryLock(dir, unix.LOCK_SH)
+	if err == nil {
+		_ = f.Close()
+	}
+	return errors.Is(err, ErrInUse)
+}
+
+// readOwner reads who has said to own a store; the zero owner if it has not said so yet.
+func readOwner(dir string) owner {
+	var o owner
+	b, err := os.ReadFile(filepath.Join(dir, ownerFile))
+	if err != nil || json.Unmarshal(b, &o) != nil {
+		return owner{}
+	}
+	return o
+}
+
+func (o owner) write(dir string) error {
+	b, err := json.Marshal(o)
+	if err != nil {
+		return fmt.Errorf("state folder: %w", err)
+	}
+	file := filepath.Join(dir, ownerFile)
+	if err := os.WriteFile(file+".new", append(b, '\n'), 0o600); err != nil {
+		return fmt.Errorf("state folder: %w", err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return fmt.Errorf("state folder: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package local
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// silent is an address that takes connections and never says a word, like a broker that hangs.
+func silent(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String()
+}
+
+// TestTimeoutBoundsConnecting: in every command that speaks to a server, whether nobody listens there or nobody answers.
+func TestTimeoutBoundsConnecting(t *testing.T) {
+	for name, address := range map[string]string{"nobody listens": freeAddress(t), "nobody answers": silent(t)} {
+		t.Run(name, func(t *testing.T) {
+			for _, args := range [][]string{
+				{"ls"}, {"status", "x"}, {"logs", "x", "-f"}, {"events", "--all", "-f"}, {"trace", "x"}, {"timeline", "x"}, {"explain", "x"}, {"wait", "x"}, {"rm", "x"},
+				{"scale", "x", "2"}, {"stop", "x"}, {"close", "x"}, {"node", "ls"}, {"node", "drain", "x"}, {"node", "quarantine", "x"},
+				{"submit", "--", "true"}, {"run", "--", "true"}, {"init"}, {"agent"}, {"serve", "registry"},
+			} {
+				t.Run(strings.Join(args, " "), func(t *testing.T) {
+					t.Parallel()
+					began := time.Now()
+					_, errs, code := runLocal(t, t.TempDir(), 20*time.Second, append(args[:1:1], append([]string{"--server", "nats://" + address, "--timeout", "1s"}, args[1:]...)...)...)
+					if took := time.Since(began); code != 5 || took > 10*time.Second {
+						t.Errorf("exits %d after %s, want 5 after about a second:\n%s", code, took, errs)
+					}
+					if !strings.Contains(errs, address) || !strings.Contains(errs, "--timeout") {
+						t.Errorf("it names no address or no remedy:\n%s", errs)
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestWhatWasReportedAsFailedIsNotCarriedOut: no registry runs, then one does.
+func TestWhatWasReportedAsFailedIsNotCarriedOut(t *testing.T) {
+	c := newCluster(t)
+	out, errs, code := c.cli("submit", "--name", "late", "--timeout", "1s", "--", "true")
+	if code != 5 || !strings.Contains(errs, "not carried out") {
+		t.Fatalf("submit exits %d without a registry, want 5:\n%s%s", code, out, errs)
+	}
+	c.start("registry", "serve", "registry", "--server", c.url)
+	eventually(t, 30*time.Second, func() (bool, string) {
+		out, _, _ := c.cli("events", "--all")
+		return strings.Contains(out, "job.rejected") && strings.Contains(out, "expired"), "no refusal is on record:\n" + out
+	})
+	if out, _, _ := c.cli("ls"); strings.Contains(out, "late") {
+		t.Errorf("it was carried out all the same:\n%s", out)
+	}
+	if out, errs, code := c.cli("submit", "--name", "prompt", "--", "true"); code != 0 {
+		t.Errorf("the next submit exits %d: %s%s", code, out, errs)
+	}
+}
+
+// TestCommandsWaitForALeader: two of three brokers are away, so nobody can be elected; they come back while commands wait.
+func TestCommandsWaitForALeader(t *testing.T) {
+	c := empty(t)
+	var listen, routes, urls []string
+	for range 3 {
+		listen = append(listen, freeAddress(t))
+		routes = append(routes, freeAddress(t))
+		urls = append(urls, "nats://"+listen[len(listen)-1])
+	}
+	c.url = strings.Join(urls, ",")
+	for i := range 3 {
+		name := fmt.Sprintf("nats-%d", i)
+		c.start(name, "serve", "nats", "--name", name, "--listen", listen[i], "--cluster", "e2e", "--cluster-listen", routes[i],
+			"--routes", strings.Join(routes, ","), "--state-dir", filepath.Join(c.dir, name))
+	}
+	if _, errs, code := c.cli("submit", "--timeout", "20s", "--", "true"); code != 3 || !strings.Contains(errs, "regroup init") {
+		t.Errorf("without a topology submit exits %d, want 3 and a remedy:\n%s", code, errs)
+	}
+	if _, errs, code := c.cli("init", "--replicas", "3"); code != 0 {
+		t.Fatalf("init exits %d: %s", code, errs)
+	}
+	c.services(1)
+	c.agent("node-a", 1)
+	c.ports = connect(t, c.url)
+	succeeds := func(id events.JobID) {
+		c.until(id, time.Minute, "it has succeeded", func(v events.JobView) bool { return v.State == events.JobHasSucceed })
+	}
+	succeeds(c.submit("--", "true")) // everything is in place on all brokers
+
+	c.kill("nats-1")
+	c.kill("nats-2")
+	_, errs, code := c.cli("submit", "--timeout", "2s", "--", "true")
+	if code != 5 || !strings.Contains(errs, "leader") || strings.Contains(errs, "regroup init") {
+		t.Errorf("without a leader submit exits %d, want 5 and what it waited for:\n%s", code, errs)
+	}
+	for _, args := range [][]string{{"submit", "--timeout", "90s", "--name", "patient", "--", "true"}, {"ls", "--timeout", "90s"}} {
+		s := begin(t, c.dir, append(args[:1:1], append([]string{"--server", c.url}, args[1:]...)...)...)
+		s.says("waiting up to 1m30s")
+		defer func() {
+			if code := s.ends(90 * time.Second); code != 0 {
+				t.Errorf("%v exits %d once there is a leader", args, code)
+			}
+			if args[0] == "submit" {
+				out := strings.Fields(s.said())
+				succeeds(events.JobID(out[len(out)-1]))
+			}
+		}()
+	}
+	c.restart("nats-1")
+	c.restart("nats-2")
+}

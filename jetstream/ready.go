@@ -1,0 +1,53 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	js "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Ready waits until the streams that clients use have leaders, or ctx ends. NotFound if one of them does not exist.
+func (c *Conn) Ready(ctx context.Context) error {
+	streams := []string{events.StreamCommands, events.StreamFacts, bucketStream + events.BucketJobs, bucketStream + events.BucketNodes}
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(streams))
+	first := -1
+	var all sync.WaitGroup
+	var once sync.Once
+	for i, stream := range streams {
+		all.Go(func() {
+			if errs[i] = c.streamReady(inner, stream); errs[i] != nil {
+				once.Do(func() { first = i })
+				cancel()
+			}
+		})
+	}
+	if all.Wait(); first < 0 {
+		return nil
+	}
+	return errs[first]
+}
+
+func (c *Conn) streamReady(ctx context.Context, stream string) error {
+	for {
+		err := c.attempt(ctx, "look at stream "+stream, js.DefaultAPIPrefix+"STREAM.INFO."+stream, electionAttempt, func(ctx context.Context) error {
+			_, err := c.js.Stream(ctx, stream)
+			return err
+		})
+		switch {
+		case errors.Is(err, js.ErrStreamNotFound):
+			return events.Errorf(events.NotFound, "there is no stream %s on the NATS server: make the topology with: regroup init", stream)
+		case errors.Is(err, events.ErrInvalid): // this user may not ask; what it may do works all the same
+			return nil
+		case !errors.Is(err, events.ErrUnavailable):
+			return err
+		case !c.state.pause(ctx, electionPause):
+			return err
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package loop_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/loop/looptest"
+)
+
+// TestALateCommandIsRefused: a command that expired while no replica ran is not carried out, which is recorded; by the clock of the store,
+// whatever that of the service says. One that was taken in before, and is delivered again, is neither refused nor counted twice.
+func TestALateCommandIsRefused(t *testing.T) {
+	for _, wrong := range []time.Duration{0, -time.Hour, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			p := memory.New().Ports()
+			give := func(id string, expires time.Time) {
+				looptest.Say(t, p, events.Event{ID: id, Source: "/client", Body: scale("a", 2), Expires: expires})
+			}
+			run := func() (stop func()) {
+				return looptest.Start(t, host(t, p, func(o *loop.Options[sum]) { o.Now = func() time.Time { return time.Now().Add(wrong) } }).Run)
+			}
+			expires := time.Now().Add(15 * time.Second)
+			give("prompt", expires)
+			stop := run()
+			time.Sleep(time.Second)
+			stop()
+			give("late", expires)
+			time.Sleep(10 * time.Minute)
+			give("prompt", expires) // the broker has forgotten it
+			give("late", time.Now().Add(15*time.Second))
+			give("never", time.Time{})
+			stop = run()
+			time.Sleep(time.Minute)
+			stop()
+			if n := count(t, p, "a"); n != 3 {
+				t.Errorf("%d commands were counted, want those in time: prompt, late when it was given again, and never", n)
+			}
+			if n := strings.Count(told(t, p), "rejected"); n != 1 {
+				t.Errorf("told %s, want one refusal", told(t, p))
+			}
+			last, err := p.Log.Last(t.Context(), events.StreamFacts, events.FactSubject("dev.regroup.job.rejected.v1", "*"))
+			if err != nil || !strings.Contains(string(last.Data), "expired") {
+				t.Errorf("%s, %v; want the reason", last.Data, err)
+			}
+		})
+	}
+}
