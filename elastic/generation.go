@@ -193,7 +193,10 @@ func (r *runner) train(ctx context.Context, s *Session) error {
 	if r.agent == nil {
 		return nil
 	}
-	done := wire.DoneReport{Generation: s.Generation, Step: s.state.step, Ledger: s.state.Ledger(), Metrics: s.metrics}
+	done := wire.DoneReport{Generation: s.Generation, Step: s.state.step, Ledger: s.state.Ledger()}
+	if s.Rank == 0 {
+		done.Metrics, done.MetricsStep = s.metrics, new(s.measured)
+	}
 	// Before the communicator is closed: whoever needs us longer than that learns that the job is over, not that we died.
 	return r.agent.insist(ctx, func() (bool, error) {
 		err := r.agent.post(ctx, wire.PathDone, done)

@@ -411,6 +411,30 @@ func TestReportsNameTheSlowestRank(t *testing.T) {
 	}
 }
 
+// TestMetricsKeepTheStepThatTheyAreOf: they are repeated, and are not taken for those of a later step; only rank 0's are told.
+func TestMetricsKeepTheStepThatTheyAreOf(t *testing.T) {
+	f := newFleet(t, 2)
+	f.onStep = func(_ context.Context, w *worker, s *Session) error {
+		if s.Step() == 3 {
+			s.Report(map[string]float64{"loss": 0.5, "rank": float64(s.Rank)})
+		}
+		return nil
+	}
+	f.start("w0")
+	f.start("w1")
+	f.finish()
+	f.check("w0", "w1")
+	first := f.hub.Members[0]
+	for name, d := range f.hub.Done {
+		switch {
+		case name != first && d.Metrics != nil:
+			t.Errorf("%s tells %v and is not rank 0", name, d.Metrics)
+		case name == first && (d.Metrics["loss"] != 0.5 || d.Metrics["rank"] != 0 || d.MetricsStep == nil || *d.MetricsStep != 3 || d.Step <= 3):
+			t.Errorf("rank 0 tells %v after step %v, and is done after %d", d.Metrics, d.MetricsStep, d.Step)
+		}
+	}
+}
+
 func TestMetricsThatJSONCannotSayAreLeftOut(t *testing.T) {
 	if m := finite(map[string]float64{"a": 1, "b": math.NaN(), "c": math.Inf(-1)}); len(m) != 1 || m["a"] != 1 {
 		t.Errorf("metrics %v", m)

@@ -29,6 +29,7 @@ type Session struct {
 	began    time.Time // when the state was in sync
 	first    *wire.FirstStep
 	metrics  map[string]float64
+	measured uint64 // step after which they were reported
 }
 
 // Comm is the generation's communicator, for collectives of the program's own; nil in the stage Aside.
@@ -42,7 +43,7 @@ func (s *Session) Epoch() uint64 { return s.state.Cursor().Epoch }
 
 // Report sets metrics that the next progress reports carry; those of rank 0 are shown. NaN and infinities are left out.
 func (s *Session) Report(metrics map[string]float64) {
-	s.metrics = finite(metrics)
+	s.metrics, s.measured = finite(metrics), s.state.step
 	s.progress()
 }
 
@@ -53,7 +54,7 @@ func (s *Session) progress() {
 	}
 	r := wire.Report{Generation: s.Generation, Step: s.state.step, Samples: consumed(s.state.ledger)}
 	if s.Rank == 0 {
-		r.Metrics = s.metrics
+		r.Metrics, r.MetricsStep = s.metrics, new(s.measured)
 	}
 	if slow, ok := s.comm.Slowest(); ok {
 		r.Slowest = &wire.Straggler{Rank: slow.Rank, Share: slow.Share}

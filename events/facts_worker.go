@@ -48,6 +48,8 @@ type WorkerDone struct {
 	Step    uint64             `json:"step"`
 	Ledger  Ledger             `json:"ledger"`
 	Metrics map[string]float64 `json:"metrics,omitempty" bound:"names"`
+	// MetricSteps are as in Progress.
+	MetricSteps map[string]uint64 `json:"metric_steps,omitempty" bound:"names"`
 }
 
 // WorkerExited says how a process ended (SUCCESS or FAILURE).
@@ -65,6 +67,9 @@ type WorkerExited struct {
 	Detail    string   `json:"detail"`                        // a sentence: killed by signal 9 (SIGKILL)
 	Lines     []string `json:"lines,omitempty" bound:"lines"` // its last lines of output
 	Dropped   uint64   `json:"dropped,omitempty"`             // lines of its output that are not in the log, which was too slow
+	// Metrics are the newest values that it has reported; MetricSteps are as in Progress.
+	Metrics     map[string]float64 `json:"metrics,omitempty" bound:"names"`
+	MetricSteps map[string]uint64  `json:"metric_steps,omitempty" bound:"names"`
 	// Exception is what the program itself said about its end; nil = nothing that is understood.
 	Exception *Exception `json:"exception,omitempty"`
 	AgeMS     float64    `json:"age_ms"` // time since the exit when this was said, on the agent's clock

@@ -55,6 +55,9 @@ func (PeersQuery) Type() Type    { return "dev.regroup.req.peers-query.v1" }
 func (PeersAnswer) Type() Type   { return "dev.regroup.req.peers-answer.v1" }
 func (Ping) Type() Type          { return "dev.regroup.req.ping.v1" }
 func (Pong) Type() Type          { return "dev.regroup.req.pong.v1" }
+func (Alive) Type() Type         { return "dev.regroup.req.alive.v1" }
+func (HeardQuery) Type() Type    { return "dev.regroup.req.heard-query.v1" }
+func (HeardAnswer) Type() Type   { return "dev.regroup.req.heard-answer.v1" }
 func (Heartbeat) Type() Type     { return "dev.regroup.sig.heartbeat.v1" }
 func (Notice) Type() Type        { return "dev.regroup.sig.notice.v1" }
 func (Progress) Type() Type      { return "dev.regroup.sig.progress.v1" }

@@ -149,6 +149,30 @@ type NodeStanding struct {
 // Ping asks an agent whether it is there (verb ping).
 type Ping struct{}
 
+// Alive answers for a service that a replica of it is there (verb alive).
+type Alive struct {
+	Service string `json:"service"`
+	Replica string `json:"replica"`
+}
+
+// HeardQuery asks the registry how far jobs are (verb heard): any replica has heard it from the agents, and nothing is stored for it.
+type HeardQuery struct {
+	Jobs []JobID `json:"jobs"`
+}
+
+// HeardAnswer answers HeardQuery for the jobs that run, as far as that replica has heard of them.
+type HeardAnswer struct {
+	Jobs map[JobID]HeardProgress `json:"jobs"`
+}
+
+// HeardProgress is how far a job is.
+type HeardProgress struct {
+	Generation Generation        `json:"generation"`
+	Step       uint64            `json:"step"` // newest one of any worker in Generation; 0 = none was heard
+	At         time.Time         `json:"at,omitzero"`
+	Reported   map[string]Metric `json:"reported,omitempty"`
+}
+
 // Pong answers Ping.
 type Pong struct {
 	Node        NodeID      `json:"node"`

@@ -31,11 +31,14 @@ type Progress struct {
 	Rank       int                `json:"rank"`
 	World      int                `json:"world"`
 	Step       uint64             `json:"step"`
-	Samples    uint64             `json:"samples"` // consumed by the whole job so far, as this worker knows it
-	Metrics    map[string]float64 `json:"metrics,omitempty" bound:"names"`
-	Ledger     *Ledger            `json:"ledger,omitempty"` // as of the last commit, when it has changed
-	Commit     *Commit            `json:"commit,omitempty"`
-	Slowest    *Straggler         `json:"slowest,omitempty"` // of this generation, as this worker knows it
+	Samples    uint64             `json:"samples"`                         // consumed by the whole job so far, as this worker knows it
+	Metrics    map[string]float64 `json:"metrics,omitempty" bound:"names"` // the newest value of each name
+	// MetricSteps are the steps after which those of them were reported that are not of Step.
+	MetricSteps map[string]uint64 `json:"metric_steps,omitempty" bound:"names"`
+	Reported    map[string]Metric `json:"-"`                // put there by the replica that hears it: of all ranks together
+	Ledger      *Ledger           `json:"ledger,omitempty"` // as of the last commit, when it has changed
+	Commit      *Commit           `json:"commit,omitempty"`
+	Slowest     *Straggler        `json:"slowest,omitempty"` // of this generation, as this worker knows it
 }
 
 // Straggler is the rank that the others wait for, and by which share of its time, 0 to 1, the median rank waits longer.

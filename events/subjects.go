@@ -138,4 +138,6 @@ const (
 	VerbExit  = "exit"  // rendezvous: goodbye of such a node
 	VerbClose = "close" // rendezvous: no more of them
 	VerbPing  = "ping"  // agent: are you there?
+	VerbAlive = "alive" // every service: are you there?
+	VerbHeard = "heard" // registry: how far jobs are, as it has heard
 )

@@ -228,7 +228,8 @@ type JobView struct {
 	Still       Duration           `json:"still,omitempty"`    // spent without a step by generations that were lost since the last good one
 	Slowest     *Straggler         `json:"slowest,omitempty"`  // of Generation, heard with Step; nil = the ranks are about as fast
 	Ledger      Ledger             `json:"ledger"`
-	Metrics     map[string]float64 `json:"metrics,omitempty"`
+	Metrics     map[string]float64 `json:"metrics,omitempty"`     // of the worker that reported the work complete
+	Reported    map[string]Metric  `json:"reported,omitempty"`    // the newest values that were reported, stored with Step
 	Dropped     uint64             `json:"dropped,omitempty"`     // lines of output of workers that have ended that are not in the log
 	FirstError  *WorkerView        `json:"first_error,omitempty"` // the first failure in event order
 }

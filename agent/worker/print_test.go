@@ -2,6 +2,8 @@ package worker
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
@@ -74,11 +76,22 @@ func (p *player) print(a Action) string {
 		if x.Slowest != nil {
 			s += fmt.Sprintf(" slowest is %d", x.Slowest.Rank)
 		}
-		return s
+		return s + metricsText(x.Metrics, x.MetricSteps)
 	case Record:
 		return fmt.Sprintf("span %s %q %s in %s", a.Span.Service, a.Span.Name, a.Span.End.Sub(a.Span.Start), traceName(a.Span.Parent))
 	}
 	return fmt.Sprintf("%T", a)
+}
+
+// metricsText shows values, with the steps of those that are not of the step beside them.
+func metricsText(values map[string]float64, steps map[string]uint64) (s string) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		s += fmt.Sprintf(" %s=%g", name, values[name])
+		if at, ok := steps[name]; ok {
+			s += fmt.Sprintf("@%d", at)
+		}
+	}
+	return s
 }
 
 func (p *player) fact(b events.Body) string {
@@ -105,7 +118,7 @@ func (p *player) fact(b events.Body) string {
 		if b.Asked {
 			s += ", asked"
 		}
-		return s
+		return s + metricsText(b.Metrics, b.MetricSteps)
 	}
 	return fmt.Sprintf("%T", b)
 }

@@ -103,6 +103,7 @@ func (t *turn) ended(j *job, w *life, x events.WorkerExited, age time.Duration) 
 	x.WorkerRef, x.Done, x.Step, x.Commit, x.AgeMS = w.ref, w.done, w.progress.Step, w.commit, events.Milliseconds(age)
 	x.Asked = w.asked || w.dismissed != "" && x.ExitCode == 0
 	x.Departing = t.s.departing || t.s.stopping
+	x.Metrics, x.MetricSteps = w.metrics(x.Step)
 	trace := t.startTrace(j)
 	if x.Failed(j.inProcess()) {
 		trace = t.exitTrace(j, w)

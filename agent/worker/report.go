@@ -25,10 +25,11 @@ func (t *turn) reported(in WorkerReported) {
 		return
 	}
 	t.touch(w)
-	w.progress.Step, w.progress.Samples, w.progress.Slowest = r.Step, r.Samples, straggler(r.Slowest, w.world)
-	if r.Metrics != nil {
-		w.progress.Metrics = maps.Clone(r.Metrics)
+	if r.Step > 0 || j.inProcess() { // a program that tells its steps may report values alone
+		w.progress.Step, w.progress.Samples = r.Step, r.Samples
 	}
+	w.progress.Slowest = straggler(r.Slowest, w.world)
+	w.measured(r.Metrics, stepOf(r.MetricsStep, r.Step))
 	if !j.inProcess() && r.Step > 0 && w.stepped < w.ref.Generation && w.ready == w.ref.Generation {
 		w.stepped = w.ref.Generation
 		t.tellRestarted(w, r.Step, t.now.Sub(w.startFrom))
@@ -110,9 +111,58 @@ func (t *turn) finished(in WorkerFinished) {
 	w.done = true
 	t.touch(w)
 	w.progress.Step = max(w.progress.Step, in.Report.Step)
-	t.tell(w, events.WorkerDone{
-		WorkerRef: w.ref, Step: in.Report.Step, Ledger: ledger(in.Report.Ledger), Metrics: maps.Clone(in.Report.Metrics),
-	}, events.JobTrace(j.launch.Job))
+	at := stepOf(in.Report.MetricsStep, in.Report.Step)
+	w.measured(in.Report.Metrics, at)
+	done := events.WorkerDone{WorkerRef: w.ref, Step: in.Report.Step, Ledger: ledger(in.Report.Ledger), Metrics: maps.Clone(in.Report.Metrics)}
+	if at != in.Report.Step {
+		done.MetricSteps = map[string]uint64{}
+		for name := range done.Metrics {
+			done.MetricSteps[name] = at
+		}
+	}
+	t.tell(w, done, events.JobTrace(j.launch.Job))
+}
+
+// stepOf is the step after which metrics were reported.
+func stepOf(said *uint64, step uint64) uint64 {
+	if said != nil {
+		return *said
+	}
+	return step
+}
+
+// measured takes what a worker reports after a step. What it has reported under other names before stays, and so does its step; of too
+// many names those of the newest report stay.
+func (w *life) measured(values map[string]float64, step uint64) {
+	if len(values) == 0 {
+		return
+	}
+	if w.values == nil {
+		w.values = map[string]measure{}
+	}
+	for name, v := range values {
+		w.values[name] = measure{v, step}
+	}
+	if len(w.values) > wire.MaxNames {
+		maps.DeleteFunc(w.values, func(name string, _ measure) bool { _, now := values[name]; return !now })
+	}
+}
+
+// metrics are the newest values of a worker, with the steps of those that are not of step.
+func (w *life) metrics(step uint64) (values map[string]float64, steps map[string]uint64) {
+	for name, m := range w.values {
+		if values == nil {
+			values = make(map[string]float64, len(w.values))
+		}
+		values[name] = m.value
+		if m.step != step {
+			if steps == nil {
+				steps = map[string]uint64{}
+			}
+			steps[name] = m.step
+		}
+	}
+	return values, steps
 }
 
 // touch makes a progress signal due; the newest one within the interval wins.
@@ -124,6 +174,7 @@ func (t *turn) touch(w *life) {
 
 func (t *turn) sendProgress(w *life) {
 	p := w.progress
+	p.Metrics, p.MetricSteps = w.metrics(p.Step)
 	w.dirty, w.sentAt = false, t.now
 	w.progress.Ledger, w.progress.Commit = nil, nil
 	t.do(SendProgress{Progress: p})

@@ -97,6 +97,17 @@ func (p *player) command(f []string) {
 		})
 	case "report":
 		r := wire.Report{Generation: uint64(a.num("gen")), Step: uint64(a.num("step"))}
+		if a.has("at") {
+			r.MetricsStep = new(uint64(a.num("at")))
+		}
+		for _, name := range []string{"loss", "accuracy"} {
+			if v, err := strconv.ParseFloat(a[name], 64); err == nil {
+				if r.Metrics == nil {
+					r.Metrics = map[string]float64{}
+				}
+				r.Metrics[name] = v
+			}
+		}
 		if a.has("slowest") {
 			r.Slowest = &wire.Straggler{Rank: a.num("slowest"), Share: 0.5}
 		}

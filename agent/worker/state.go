@@ -70,8 +70,9 @@ type life struct {
 	join      *join
 	pushed    pushed
 	progress  events.Progress
-	commit    events.Commit // newest one that it told of
-	dirty     bool          // progress is waiting to be sent
+	values    map[string]measure // newest ones that it has reported
+	commit    events.Commit      // newest one that it told of
+	dirty     bool               // progress is waiting to be sent
 	sentAt    time.Time
 	ledger    events.Ledger // last one sent
 
@@ -86,6 +87,12 @@ type life struct {
 	rejoining time.Duration
 	address   string
 	portAsked time.Time
+}
+
+// measure is a value that a worker has reported after a step.
+type measure struct {
+	value float64
+	step  uint64
 }
 
 // pushed remembers which changes were said about the generation that the life is in.

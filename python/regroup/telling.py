@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
 import math
@@ -34,6 +35,9 @@ def generation() -> int:
 #: Seconds between two reports; in between the newest replaces the one before.
 _PACE = 0.1
 
+#: Seconds for which the end of the process waits for the last report to be sent.
+_FLUSH = 2.0
+
 
 class _Reporter:
     """Sends the newest report, on a thread of its own, so that no step waits for the agent."""
@@ -41,14 +45,26 @@ class _Reporter:
     def __init__(self) -> None:
         self._lock = threading.Condition()
         self._newest: Optional[dict] = None
+        self._sending = False
         self._pid = 0
 
     def put(self, report: dict) -> None:
         with self._lock:
+            before = self._newest
+            if before is not None and before["generation"] == report["generation"]:
+                # What has not been sent yet is not lost with it, unless it would get another step.
+                if not report["metrics"] or not report["step"]:
+                    report["metrics_step"] = before.get("metrics_step", before["step"])
+                    report["metrics"] = {**before["metrics"], **report["metrics"]}
+                report["step"] = report["step"] or before["step"]
+                report["samples"] = report["samples"] or before["samples"]
             self._newest = report
             self._lock.notify()
             if self._pid != os.getpid():  # the first, or a forked child's
+                if not self._pid:
+                    atexit.register(self._flush)
                 self._pid = os.getpid()
+                self._sending = False
                 threading.Thread(target=self._run, name="regroup-report", daemon=True).start()
 
     def _run(self) -> None:
@@ -58,12 +74,21 @@ class _Reporter:
             with self._lock:
                 while self._newest is None:
                     self._lock.wait()
-                report, self._newest = self._newest, None
+                report, self._newest, self._sending = self._newest, None, True
             try:
                 agent.call("POST", "/v1/report", report)
             except Exception:
                 pass  # progress may get lost; the next report says more
+            with self._lock:
+                self._sending = False
+                self._lock.notify_all()
             time.sleep(_PACE)
+
+    def _flush(self) -> None:
+        """Lets the last report out before the process ends."""
+        with self._lock:
+            if self._pid == os.getpid():
+                self._lock.wait_for(lambda: self._newest is None and not self._sending, _FLUSH)
 
 
 _reporter = _Reporter()

@@ -177,13 +177,14 @@ class Jobs(unittest.TestCase):
                     "--recovery", recovery, "--workers", "1", "--", *script("reports.py")
                 )
                 self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
-                if recovery == "in-process":
-                    self.assertEqual(0.25, job.summary["metrics"].get("loss"), job.summary)
-                else:
+                self.assertEqual(0.25, job.summary["metrics"].get("loss"), job.summary)
+                self.assertEqual(0.25, job.summary["reported"]["loss"]["value"], job.summary)
+                if recovery == "restart":
                     self.assertEqual(4, job.summary["steps"], job.summary)
+                    self.assertEqual(4, job.summary["reported"]["loss"]["step"], job.summary)
         job = self.run_job("--max-restarts", "0", "--", *script("reports.py"), "fail")
         self.assertNotEqual(0, job.process.returncode)
-        self.assertIn("ValueError: as it was told", job.output)
+        self.assertRegex(job.output, r"died: ValueError: as it was told \(\S*reports.py:13 in main\)")
 
 
 class Example(unittest.TestCase):

@@ -90,6 +90,14 @@ func (c HostConfig) unnamed() string {
 	return "the host discovery script does not name it"
 }
 
+// empty says of every node that the list names none.
+func (c HostConfig) empty() string {
+	if c.HostFile != "" && c.Hosts == "" {
+		return c.HostFile + " names no host"
+	}
+	return "the host discovery script names no host"
+}
+
 // mostHosts bounds what a source may say: a file of this size names more hosts than there are anywhere.
 const mostHosts = 1 << 20
 

@@ -62,6 +62,8 @@ func (l *listing) of(n events.NodeID, advertised string) events.Listed {
 	case !l.c.Listed():
 	case l.hosts == nil:
 		b.Excluded = "the list of hosts is not known yet"
+	case len(l.hosts.Lines) == 0:
+		b.Excluded = l.c.empty()
 	default:
 		h, ok := l.hosts.Of(n, advertised)
 		if b.Slots, b.Order = h.Slots, l.hosts.Order(n, advertised); !ok {

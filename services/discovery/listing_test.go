@@ -138,7 +138,7 @@ func TestAHostFileSaysWhichNodesMayBeUsed(t *testing.T) {
 		// Empty is legal: nobody may be used. What runs there moves away as planned; nothing is lost.
 		write(t, file, "# nobody\n")
 		time.Sleep(1100 * time.Millisecond)
-		no := "no line of " + file + " names it"
+		no := file + " names no host"
 		wantOffered(t, p, "node-a no: "+no+", node-b no: "+no)
 		if got := slotsTold(t, p); got != "node-a joined 1, node-b joined 2!, node-a changed 2, node-b changed 2, node-a changed 2!, node-b changed 2!" {
 			t.Errorf("told %s", got)

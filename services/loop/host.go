@@ -145,6 +145,7 @@ func (h *Host[S]) Run(ctx context.Context) error {
 	}
 	start("turns", h.own)
 	start("watch of bucket "+h.o.Bucket, h.watch)
+	later("requests of "+events.VerbAlive, h.alive)
 	for _, c := range h.o.Consumers {
 		later("consumer "+c.Durable, func(ctx context.Context) error {
 			return h.o.Ports.Log.Consume(ctx, c, func(d events.Delivery) { h.delivered(ctx, c, d) })
@@ -175,6 +176,15 @@ func (h *Host[S]) Run(ctx context.Context) error {
 		})
 	}
 	return g.Wait()
+}
+
+// alive answers that a replica is there, and knows its documents.
+func (h *Host[S]) alive(ctx context.Context) error {
+	answer, err := events.EncodeBody(events.Alive{Service: h.o.Service, Replica: h.replica})
+	if err != nil {
+		return err
+	}
+	return h.o.Ports.Calls.Serve(ctx, events.RequestSubject(h.o.Service, events.VerbAlive), h.o.Service, func(context.Context, []byte) ([]byte, error) { return answer, nil })
 }
 
 // watch feeds the cache, this replica's own saves included.

@@ -41,19 +41,20 @@ func (l *listener) records(ctx context.Context, _ loop.Emit) error {
 
 // stepped is what ages are made of. The rest of a job's view, with its thousands of workers, is passed over.
 type stepped struct {
-	Job        events.JobID      `json:"job"`
-	State      events.JobState   `json:"state"`
-	Generation events.Generation `json:"generation"`
-	Step       uint64            `json:"step"`
-	StepAt     time.Time         `json:"step_at"`
-	Still      events.Duration   `json:"still"`
+	Job        events.JobID             `json:"job"`
+	State      events.JobState          `json:"state"`
+	Generation events.Generation        `json:"generation"`
+	Step       uint64                   `json:"step"`
+	StepAt     time.Time                `json:"step_at"`
+	Still      events.Duration          `json:"still"`
+	Reported   map[string]events.Metric `json:"reported"`
 	Spec       struct {
 		Health events.Health `json:"health"`
 	} `json:"spec"`
 }
 
 func (s stepped) job() events.JobView {
-	return events.JobView{Job: s.Job, State: s.State, Generation: s.Generation, Step: s.Step, StepAt: s.StepAt, Still: s.Still, Spec: events.Spec{Health: s.Spec.Health}}
+	return events.JobView{Job: s.Job, State: s.State, Generation: s.Generation, Step: s.Step, StepAt: s.StepAt, Still: s.Still, Reported: s.Reported, Spec: events.Spec{Health: s.Spec.Health}}
 }
 
 // steps hears all agents.
@@ -63,11 +64,30 @@ func (l *listener) steps(ctx context.Context, _ loop.Emit) error {
 		if err != nil {
 			return // a signal may be lost
 		}
-		p.Metrics, p.Ledger = nil, nil
+		p.Ledger = nil
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.ages.Hear(p, time.Now())
 	}, nil)
+}
+
+// answer tells how far jobs are, from memory. Any replica has heard it.
+func (l *listener) answer(ctx context.Context, _ loop.Emit) error {
+	return l.ports.Calls.Serve(ctx, events.RequestSubject(events.ServiceRegistry, events.VerbHeard), events.ServiceRegistry, func(_ context.Context, data []byte) ([]byte, error) {
+		q, err := events.DecodeBody[events.HeardQuery](data)
+		if err != nil {
+			return nil, err
+		}
+		a := events.HeardAnswer{Jobs: make(map[events.JobID]events.HeardProgress, len(q.Jobs))}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, id := range q.Jobs {
+			if h, ok := l.ages.Heard(id); ok {
+				a.Jobs[id] = h
+			}
+		}
+		return events.EncodeBody(a)
+	})
 }
 
 // connection pauses the ageing while this replica hears nobody.

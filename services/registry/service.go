@@ -44,7 +44,7 @@ func New(o Options) (*Service, error) {
 		Reconcile: func(ctx context.Context, emit loop.Emit) error {
 			return known.reconcile(ctx, emit)
 		},
-		Beside:  []func(context.Context, loop.Emit) error{hear.records, hear.steps, hear.connection, hear.look, known.followNodes, known.followJobs},
+		Beside:  []func(context.Context, loop.Emit) error{hear.records, hear.steps, hear.answer, hear.connection, hear.look, known.followNodes, known.followJobs},
 		Reject:  reject,
 		Observe: o.Observe,
 	})

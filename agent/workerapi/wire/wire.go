@@ -136,8 +136,10 @@ type Report struct {
 	Step       uint64             `json:"step"`
 	Samples    uint64             `json:"samples"` // consumed so far by the whole job, as this worker knows it
 	Metrics    map[string]float64 `json:"metrics,omitempty"`
-	First      *FirstStep         `json:"first,omitempty"`
-	Slowest    *Straggler         `json:"slowest,omitempty"` // whom the others wait for, if there is one
+	// MetricsStep is the step after which the metrics were reported, which are repeated until there are others. Nil = Step.
+	MetricsStep *uint64    `json:"metrics_step,omitempty"`
+	First       *FirstStep `json:"first,omitempty"`
+	Slowest     *Straggler `json:"slowest,omitempty"` // whom the others wait for, if there is one
 }
 
 // Straggler is the rank that the others wait for, and by which share of its time, 0 to 1, the median rank waits longer.
@@ -171,6 +173,8 @@ type DoneReport struct {
 	Step       uint64             `json:"step"`
 	Ledger     Ledger             `json:"ledger"`
 	Metrics    map[string]float64 `json:"metrics,omitempty"`
+	// MetricsStep is as in Report.
+	MetricsStep *uint64 `json:"metrics_step,omitempty"`
 }
 
 // Ledger is the account of samples that committed steps consumed.

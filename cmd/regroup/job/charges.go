@@ -10,12 +10,15 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// reported says what the members of the newest generation have said, or "".
-func reported(v events.JobView) string {
+// said says what the members of the newest generation have said, or "". Nobody is ready in a job that has ended.
+func said(v events.JobView) string {
 	if len(v.Generations) == 0 {
 		return ""
 	}
 	g := v.Generations[len(v.Generations)-1]
+	if v.State.Terminal() {
+		return fmt.Sprintf("%s: of %s %d success, %d failure", g.Generation, screen.Plural(g.World, "member"), g.Reported.Success, g.Reported.Failure)
+	}
 	return fmt.Sprintf("%s: %d of %s ready, %d success, %d failure", g.Generation, g.Reported.Ready, screen.Plural(g.World, "member"),
 		g.Reported.Success, g.Reported.Failure)
 }

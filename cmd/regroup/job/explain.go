@@ -14,12 +14,13 @@ import (
 func why(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "explain [JOB]", Aliases: []string{"why"}, Short: "Say what a job is doing, and what it waits for", Args: command.AtMost("JOB"),
-		Long:    "Says in one sentence with numbers what the job is doing, or what it waits for and how long it will: slots, nodes, workers that have not joined, the last call, the failure budget. Without a name it is about the job that was submitted last.",
+		Long:    "Says in one sentence with numbers what the job is doing, or what it waits for and how long it will: slots, nodes, workers that have not joined, the last call, the failure budget, services of which none answers. Without a name it is about the job that was submitted last.",
 		Example: command.Examples("regroup explain mnist-7f3a", "regroup explain mnist", "regroup explain mnist -o json | jq .missing"),
 	}
 	form := command.Output(cmd, command.Text, command.JSON, command.YAML)
 	cmd.RunE = onJob(env, func(ctx context.Context, s command.Session, v events.JobView) error {
-		seen := explain.Seen{Job: v, Now: env.Now()}
+		s.Live(ctx, &v)
+		seen := explain.Seen{Job: v, Now: env.Now(), Silent: s.Silent(ctx)}
 		var err error
 		if seen.Round, err = s.Round(ctx, v.Job); err != nil {
 			return err

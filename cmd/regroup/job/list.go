@@ -40,6 +40,11 @@ func list(env command.Env) *cobra.Command {
 		if left := found - len(views); left > 0 {
 			defer fmt.Fprintf(env.Err, "%s left out: regroup ls --all\n", screen.Plural(left, "older job"))
 		}
+		live := make([]*events.JobView, len(views))
+		for i := range views {
+			live[i] = &views[i]
+		}
+		s.Live(ctx, live...)
 		if written, err := form.Write(env.Out, listed(views)); written {
 			return err
 		}
@@ -112,10 +117,16 @@ func row(env command.Env, p screen.Palette, v events.JobView, wide bool) []strin
 	return r
 }
 
-// training counts the members of the newest generation, none once the job has ended.
-func training(v events.JobView) int {
-	if v.State.Terminal() || len(v.Generations) == 0 {
-		return 0
+// training counts the members of the newest generation that have not ended.
+func training(v events.JobView) (n int) {
+	for _, w := range v.Workers {
+		switch w.State {
+		case events.WorkerSucceeded, events.WorkerHasFailed, events.WorkerIsLost, events.WorkerWasStopped:
+			continue
+		}
+		if w.Rank >= 0 && w.WorkerRef.Generation == v.Generation && !v.State.Terminal() {
+			n++
+		}
 	}
-	return v.Generations[len(v.Generations)-1].World
+	return n
 }

@@ -22,7 +22,8 @@ func status(env command.Env) *cobra.Command {
 	}
 	const asSummary = "summary"
 	form := command.Output(cmd, command.Table, command.Wide, command.JSON, command.YAML, command.Name, asSummary)
-	cmd.RunE = onJob(env, func(_ context.Context, s command.Session, v events.JobView) error {
+	cmd.RunE = onJob(env, func(ctx context.Context, s command.Session, v events.JobView) error {
+		s.Live(ctx, &v)
 		if form.Is(asSummary) {
 			if err := form.Set(command.JSON); err != nil {
 				return err
@@ -43,12 +44,12 @@ func status(env command.Env) *cobra.Command {
 }
 
 func show(env command.Env, p screen.Palette, v events.JobView, wide bool) error {
-	fmt.Fprintf(env.Out, "%s  %s  generation %d  world %d (%d–%d)  step %d  submitted by %s %s ago\n", p.Head(string(v.Job)), p.State(string(v.State)),
-		v.Generation, training(v), v.Spec.Workers.Min, v.Spec.Workers.Max, v.Step, v.By, env.Age(v.Submitted))
+	fmt.Fprintf(env.Out, "%s  %s  generation %d  world %d (%d–%d)  %s  submitted by %s %s ago\n", p.Head(string(v.Job)), p.State(string(v.State)),
+		v.Generation, training(v), v.Spec.Workers.Min, v.Spec.Workers.Max, step(env, v), v.By, env.Age(v.Submitted))
 	if v.Reason != "" {
 		fmt.Fprintln(env.Out, v.Reason)
 	}
-	for _, line := range []string{reported(v), charges(v, env.Now()), samples(v), slowest(v)} {
+	for _, line := range []string{said(v), screen.MetricsText(v, env.Now()), charges(v, env.Now()), samples(v), slowest(v)} {
 		if line != "" {
 			fmt.Fprintln(env.Out, line)
 		}
@@ -71,6 +72,17 @@ func show(env command.Env, p screen.Palette, v events.JobView, wide bool) error 
 		fmt.Fprint(env.Out, screen.RootCause(p, v.Job, *v.FirstError))
 	}
 	return nil
+}
+
+// step is the newest one that is known and, while others are to be expected, how old that is.
+func step(env command.Env, v events.JobView) string {
+	switch {
+	case v.Step == 0:
+		return "no step known"
+	case v.State != events.JobIsRunning || v.StepAt.IsZero():
+		return fmt.Sprintf("step %d", v.Step)
+	}
+	return fmt.Sprintf("step %d, %s ago", v.Step, env.Age(v.StepAt))
 }
 
 func workers(env command.Env, p screen.Palette, v events.JobView, wide bool) error {

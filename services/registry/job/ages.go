@@ -31,6 +31,9 @@ type age struct {
 	moved      time.Time // last sign of life, or the begin of a grace
 	accused    time.Time // last named
 	offered    time.Time // newest was last offered to the record
+	heard      time.Time // newest was heard
+	reported   map[string]events.Metric
+	unsaid     bool // reported is news to the record
 }
 
 // Know takes in the registry's own record of a job. Only a running one is heard, and only one that is known to tell its steps
@@ -46,7 +49,11 @@ func (a *Ages) Know(v events.JobView, now time.Time) {
 		if j == nil {
 			still = 0 // a replica that has just begun has not heard those before
 		}
-		j = &age{generation: v.Generation, moved: now.Add(-still), stored: v.Step, storedAt: v.StepAt}
+		reported := v.Reported
+		if j != nil {
+			reported = j.reported
+		}
+		j = &age{generation: v.Generation, moved: now.Add(-still), stored: v.Step, storedAt: v.StepAt, reported: reported}
 		if a.jobs == nil {
 			a.jobs = map[events.JobID]*age{}
 		}
@@ -74,13 +81,25 @@ func (a *Ages) Hear(p events.Progress, now time.Time) {
 	if c := p.Commit; c != nil && (j.newest.Commit == nil || c.Newer(*j.newest.Commit)) {
 		j.newest.Commit = c
 	}
+	all, news := events.MergeMetrics(j.reported, events.MetricsOf(p.Metrics, p.MetricSteps, p.Step, p.Rank, now))
+	j.reported, j.unsaid = all, j.unsaid || news
 	if p.Step <= j.newest.Step {
 		return
 	}
 	commit := j.newest.Commit
 	j.newest = p
-	j.newest.Commit = commit
+	j.newest.Commit, j.newest.Metrics, j.newest.MetricSteps = commit, nil, nil
+	j.heard = now
 	j.moved, j.accused = now, time.Time{}
+}
+
+// Heard tells how far a job is, as far as this replica has heard; false if it does not run, or nothing was heard of it.
+func (a *Ages) Heard(id events.JobID) (events.HeardProgress, bool) {
+	j := a.jobs[id]
+	if j == nil || (j.newest.Step == 0 && len(j.reported) == 0) {
+		return events.HeardProgress{}, false
+	}
+	return events.HeardProgress{Generation: j.generation, Step: j.newest.Step, At: j.heard, Reported: j.reported}, true
 }
 
 // Connected says whether this replica can hear anything at all. Ageing stops while it cannot.
@@ -104,8 +123,10 @@ func (a *Ages) Look(now time.Time) (still []events.Standstill, news []events.Pro
 	}
 	for _, id := range slices.Sorted(maps.Keys(a.jobs)) {
 		j := a.jobs[id]
-		if p := j.newest; p.Step > 0 && p.Step != j.stored && !now.Before(j.storedAt.Add(StepEvery)) && !now.Before(j.offered.Add(StepEvery)) {
-			j.offered = now
+		p := j.newest
+		if ((p.Step > 0 && p.Step != j.stored) || j.unsaid) && !now.Before(j.storedAt.Add(StepEvery)) && !now.Before(j.offered.Add(StepEvery)) {
+			j.offered, j.unsaid = now, false
+			p.Job, p.Generation, p.Reported = id, j.generation, j.reported
 			news = append(news, p)
 		}
 		silent := now.Sub(j.moved)

@@ -154,6 +154,7 @@ func (t *turn) late(b events.WorkerExited) {
 	}
 	w.State, w.Detail, w.Lines, w.Exception = t.ending(b), b.Detail, b.Lines, b.Exception
 	t.View.Dropped += b.Dropped
+	t.reported(b.WorkerRef, b.Metrics, b.MetricSteps, b.Step)
 	t.confess(w, b)
 	if w.State == events.WorkerHasFailed && t.View.State == events.JobHasFailed && t.View.FirstError != nil {
 		t.first(w)

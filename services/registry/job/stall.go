@@ -21,8 +21,11 @@ type Stall struct {
 func (t *turn) progressed(p events.Progress) {
 	v := &t.View
 	t.heardStep(p)
-	if v.State != events.JobIsRunning || p.Generation != v.Generation || t.now.Before(v.StepAt.Add(StepEvery)) ||
-		(p.Generation == t.StepIn && p.Step <= v.Step) {
+	if v.State != events.JobIsRunning || p.Generation != v.Generation || t.now.Before(v.StepAt.Add(StepEvery)) {
+		return
+	}
+	v.Reported, _ = events.MergeMetrics(v.Reported, p.Reported)
+	if p.Step == 0 || (p.Generation == t.StepIn && p.Step <= v.Step) {
 		return
 	}
 	if c := p.Commit; c != nil && t.inProcess() && c.Newer(t.Commit) {

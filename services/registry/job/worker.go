@@ -54,12 +54,28 @@ func (t *turn) done(b events.WorkerDone) {
 func (t *turn) report(b events.WorkerDone) {
 	if !t.Finish.Told || b.Step > t.Finish.Step {
 		t.Finish.Told, t.Finish.Step = true, b.Step
-		t.View.Ledger, t.View.Metrics = b.Ledger, b.Metrics
+		t.View.Ledger = b.Ledger
+		if len(b.Metrics) > 0 {
+			t.View.Metrics = b.Metrics
+		}
 		if t.View.Ledger.Samples == 0 {
 			t.View.Ledger.Samples = t.View.Spec.Data.Samples
 		}
 	}
 	t.View.Step = max(t.View.Step, b.Step)
+	t.reported(b.WorkerRef, b.Metrics, b.MetricSteps, b.Step)
+}
+
+// reported keeps the newest values of a worker that has ended its work, or ended.
+func (t *turn) reported(r events.WorkerRef, values map[string]float64, steps map[string]uint64, step uint64) {
+	rank := -1
+	if w := t.worker(r.Place); w != nil && w.Incarnation == r.Incarnation {
+		rank = w.Rank
+	}
+	if rank < 0 {
+		return
+	}
+	t.View.Reported, _ = events.MergeMetrics(t.View.Reported, events.MetricsOf(values, steps, step, rank, t.now))
 }
 
 // finishing enters the end of the training, once.
@@ -86,6 +102,7 @@ func (t *turn) exited(b events.WorkerExited) {
 	}
 	rank := w.Rank
 	t.View.Dropped += b.Dropped
+	t.reported(b.WorkerRef, b.Metrics, b.MetricSteps, b.Step)
 	w.Exception = b.Exception
 	t.end1(w, t.ending(b), b.Detail, b.Lines)
 	if b.Generation == t.LastGood {

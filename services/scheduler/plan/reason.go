@@ -48,13 +48,21 @@ func (p *pool) say() string {
 	}
 	const most = 3
 	var closed []string
+	excluded := map[string][]events.NodeID{} // by reason: it is often the same for all
+	for _, id := range p.names {
+		if n := p.nodes[id]; n.Gone == "" && !n.Draining && n.Excluded != "" {
+			excluded[n.Excluded] = append(excluded[n.Excluded], id)
+		}
+	}
 	for _, id := range p.names {
 		switch n := p.nodes[id]; {
 		case n.Gone != "":
 		case n.Draining:
 			closed = append(closed, string(id)+" is draining")
 		case n.Excluded != "":
-			closed = append(closed, string(id)+" may not be used: "+n.Excluded)
+			if same := excluded[n.Excluded]; same[0] == id {
+				closed = append(closed, names(same)+" may not be used: "+n.Excluded)
+			}
 		case n.Quarantine != nil:
 			closed = append(closed, fmt.Sprintf("%s is quarantined until %s: %s", id, clock(*n.Quarantine), n.Quarantine.Reason))
 		case n.Suspected:
@@ -71,6 +79,23 @@ func (p *pool) say() string {
 		closed = append(closed[:most], fmt.Sprintf("%d more are not usable", len(closed)-most))
 	}
 	return strings.Join(append([]string{text}, closed...), "; ")
+}
+
+// names lists nodes: a, b and 4 more.
+func names(all []events.NodeID) string {
+	const most = 3
+	text := string(all[0])
+	for i, id := range all[1:] {
+		switch {
+		case i+1 == most:
+			return fmt.Sprintf("%s and %d more", text, len(all)-most)
+		case i+2 == len(all):
+			text += " and " + string(id)
+		default:
+			text += ", " + string(id)
+		}
+	}
+	return text
 }
 
 func clock(q events.Quarantine) string { return q.Until.UTC().Format("15:04:05 UTC") }

@@ -37,8 +37,7 @@ type Watcher struct {
 
 	mu       sync.Mutex
 	story    *screen.Story
-	last     events.Progress
-	began    time.Time
+	pace     screen.Pace
 	lastLog  uint64
 	lastLine time.Time
 	ended    bool
@@ -46,7 +45,7 @@ type Watcher struct {
 
 // New checks nothing and starts nothing.
 func New(o Options) *Watcher {
-	return &Watcher{o: o, story: screen.NewStory(o.Palette), sticky: screen.NewSticky(o.Err, o.Terminal, time.Now), began: time.Now()}
+	return &Watcher{o: o, story: screen.NewStory(o.Palette), sticky: screen.NewSticky(o.Err, o.Terminal, time.Now)}
 }
 
 // Run follows the job until a terminal fact has come and returns its view. Output may still be on its way: see Rest.
@@ -143,18 +142,9 @@ func (w *Watcher) progress(p events.Progress) error {
 		w.o.OnProgress(p)
 	}
 	w.mu.Lock()
-	rate := ""
-	if d := time.Since(w.began); p.Step > w.last.Step && w.last.Step > 0 && d > 0 {
-		rate = fmt.Sprintf(" · %.0f steps/s", float64(p.Step)/d.Seconds())
-	}
-	if p.Step >= w.last.Step || p.Generation > w.last.Generation {
-		w.last = p
-	}
-	text := fmt.Sprintf("%s · %s · step %d%s", w.story.Generation(), screen.Plural(w.story.World(), "worker"), p.Step, rate)
+	w.pace.Take(p, time.Now())
+	text := fmt.Sprintf("%s · %s · %s", w.story.Generation(), screen.Plural(w.story.World(), "worker"), w.pace.Text())
 	w.mu.Unlock()
-	if loss, ok := p.Metrics["loss"]; ok {
-		text += fmt.Sprintf(" · loss %.3f", loss)
-	}
 	if !w.o.Quiet {
 		w.sticky.Set(text)
 	}

@@ -112,6 +112,36 @@ func (w *World) Answer(fn func(events.Event)) {
 	})
 }
 
+// Answering has services answer that they are there until the test ends, and the registry what it has heard.
+func (w *World) Answering(heard events.HeardAnswer, services ...string) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var g errgroup.Group
+	serve := func(service, verb string, b events.Body) {
+		answer, err := events.EncodeBody(b)
+		w.must(err)
+		g.Go(func() error {
+			return w.Ports.Calls.Serve(ctx, events.RequestSubject(service, verb), service, func(context.Context, []byte) ([]byte, error) { return answer, nil })
+		})
+	}
+	for _, s := range services {
+		serve(s, events.VerbAlive, events.Alive{Service: s})
+		if s == events.ServiceRegistry {
+			serve(s, events.VerbHeard, heard)
+		}
+	}
+	w.t.Cleanup(func() {
+		cancel()
+		_ = g.Wait() // they end because they are told to
+	})
+	for _, s := range services { // they stand once they answer
+		for w.ctx.Err() == nil {
+			if _, err := w.Ports.Calls.Call(w.ctx, events.RequestSubject(s, events.VerbAlive), nil); err == nil {
+				break
+			}
+		}
+	}
+}
+
 // Output is what a command has written and how it ended.
 type Output struct {
 	Out, Err string

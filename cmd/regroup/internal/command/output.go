@@ -115,7 +115,10 @@ func quote(v any) any {
 		}
 	case yaml.MapSlice:
 		for i := range v {
-			v[i].Key, v[i].Value = quote(v[i].Key), quote(v[i].Value)
+			v[i].Value = quote(v[i].Value)
+			if key, ok := v[i].Key.(string); ok { // a key cannot be written by ourselves
+				v[i].Key = visible.Text(key)
+			}
 		}
 	}
 	return v

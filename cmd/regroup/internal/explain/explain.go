@@ -19,6 +19,7 @@ type Seen struct {
 	Placement events.PlacementView
 	Pool      events.PoolView // that Placement is of
 	Nodes     []events.NodeView
+	Silent    []string // services of which no replica answers
 	Now       time.Time
 }
 
@@ -38,6 +39,7 @@ type Explanation struct {
 	Failures   int               `json:"failures"`            // charged within the window
 	Allowed    int               `json:"failures_allowed"`    // of them
 	Hindrance  string            `json:"hindrance,omitempty"` // why it has fewer places than it wants, as the scheduler says
+	Silent     []string          `json:"silent,omitempty"`    // services of which no replica answers: what they show is as they left it
 }
 
 // Of explains.
@@ -45,7 +47,7 @@ func Of(s Seen) Explanation {
 	v := s.Job
 	e := Explanation{
 		Job: v.Job, State: v.State, Generation: v.Generation, Workers: v.Spec.Workers, Places: len(s.Placement.Places),
-		Failures: v.FailuresWithin(s.Now), Hindrance: s.waiting(),
+		Failures: v.FailuresWithin(s.Now), Hindrance: s.waiting(), Silent: s.Silent,
 	}
 	if g := s.Round.Gathering; g != nil && v.Spec.External() {
 		e.Places = len(g.Placed) * v.Spec.Rendezvous.WorkersPerNode
@@ -77,10 +79,20 @@ func (s Seen) head(e Explanation) string {
 		return fmt.Sprintf("has completed the training: %s done, %d still run", screen.Plural(done, "worker"), left)
 	case s.gathers() != "":
 		return s.gathers()
+	case e.Places == 0 && s.Round.Generation == 0 && s.silent(events.ServiceScheduler):
+		text := fmt.Sprintf("has no slots since it was submitted %s ago: no scheduler answers, and until one does it gets none", screen.Span(s.Now.Sub(v.Submitted)))
+		if e.Hindrance != "" {
+			text += "; the last one said that it " + e.Hindrance
+		}
+		return text
 	case e.Places == 0 && s.Round.Generation == 0:
 		return fmt.Sprintf("has waited for slots for %s: %s", screen.Span(s.Now.Sub(v.Submitted)), s.hindrance(e))
+	case e.Places == 0 && !v.Spec.External():
+		return fmt.Sprintf("has no slots any more after %s: it needs %d, and trains again when it gets them", screen.CauseText(s.lastCause()), max(1, e.Workers.Min))
 	case s.Round.Proposed > 0:
 		return s.regroups(e)
+	case e.Training == 0 && s.silent(events.ServiceRendezvous):
+		return fmt.Sprintf("has %s, and no rendezvous answers that could bring its workers together", screen.Plural(e.Places, "place"))
 	case e.Training == 0:
 		return fmt.Sprintf("has %s and waits for the rendezvous to open", screen.Plural(e.Places, "place"))
 	}
@@ -162,7 +174,8 @@ func (s Seen) notes(e Explanation) []string {
 		out = append(out, "to come in at a commit: "+s.placesText(e.Warming))
 	}
 	out = append(out, s.links()...)
-	if e.Places > 0 && e.Hindrance != "" {
+	out = append(out, s.absent(e)...)
+	if (e.Places > 0 || s.Round.Generation > 0) && e.Hindrance != "" {
 		out = append(out, "it "+e.Hindrance)
 	}
 	if e.Failures > 0 {

@@ -58,10 +58,11 @@ func TestSentences(t *testing.T) {
 		change(&s)
 		return s
 	}
-	cases := []struct {
+	type situation struct {
 		name string
 		seen Seen
-	}{
+	}
+	cases := []situation{
 		{"nobody has looked yet", fresh(func(*Seen) {})},
 		{"no room", fresh(func(s *Seen) {
 			s.Placement.Waiting = "needs 2 slots, 1 free of 2 on 1 node; node-b is draining"
@@ -140,6 +141,36 @@ func TestSentences(t *testing.T) {
 			s.Job.State, s.Job.Ended = events.JobHasSucceed, now.Add(-3*time.Second)
 		})},
 	}
+	none := []string{events.ServiceDiscovery, events.ServiceScheduler, events.ServiceRendezvous, events.ServiceRegistry}
+	cases = append(cases, []situation{
+		{"no scheduler, and new", fresh(func(s *Seen) { s.Silent = []string{events.ServiceScheduler} })},
+		{"no scheduler, and it had said why", fresh(func(s *Seen) {
+			s.Silent, s.Placement.Waiting = []string{events.ServiceScheduler}, "needs 2 slots, 0 free of 2 on 1 node"
+		})},
+		{"no scheduler, and it trains", running(func(s *Seen) { s.Silent = []string{events.ServiceScheduler} })},
+		{"no rendezvous, and placed", fresh(func(s *Seen) { s.Silent, s.Placement.Places = []string{events.ServiceRendezvous}, places(4) })},
+		{"no rendezvous, and it regroups", running(func(s *Seen) {
+			s.Round.State, s.Round.Proposed, s.Round.Cause = events.RoundOpen, 4, cause
+			s.Round.Expected, s.Round.Joined, s.Silent = places(3), places(1), []string{events.ServiceRendezvous}
+		})},
+		{"no registry, no discovery", running(func(s *Seen) { s.Silent = []string{events.ServiceDiscovery, events.ServiceRegistry} })},
+		{"nobody answers", fresh(func(s *Seen) { s.Silent = none })},
+		{"all of its nodes drain", running(func(s *Seen) {
+			s.Round.State, s.Round.Proposed, s.Round.Joined = events.RoundOpen, 4, places(2)
+			s.Round.Cause = events.Cause{Kind: events.CauseShrink, Place: &dead, Rank: -1, Detail: "node-b is draining"}
+			s.Placement = events.PlacementView{Workers: s.Placement.Workers, Waiting: "has 0 of at least 2 workers: no node takes work; node-a is draining; node-b is draining"}
+			s.Nodes = []events.NodeView{{Node: "node-a", State: events.NodeReady, Draining: true, Since: now.Add(-time.Minute), Reason: "draining"}}
+		})},
+		{"the host list is empty", running(func(s *Seen) {
+			s.Round.State, s.Round.Proposed = events.RoundOpen, 4
+			s.Round.Cause = events.Cause{Kind: events.CauseShrink, Place: &dead, Rank: -1, Detail: "node-b may not be used: the host discovery script names no host"}
+			s.Placement = events.PlacementView{Workers: s.Placement.Workers, Waiting: "has 0 of at least 2 workers: no node takes work; node-a and node-b may not be used: the host discovery script names no host"}
+			s.Nodes = []events.NodeView{{Node: "node-a", State: events.NodeReady, Excluded: "the host discovery script names no host", Since: now}}
+		})},
+		{"a node is taken from the host list", running(func(s *Seen) {
+			s.Nodes = []events.NodeView{{Node: "node-a", State: events.NodeReady, Excluded: "the host discovery script does not name it", Since: now, Reason: "came"}}
+		})},
+	}...)
 	var b strings.Builder
 	for _, c := range cases {
 		c.seen.Now = now

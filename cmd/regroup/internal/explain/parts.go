@@ -79,6 +79,46 @@ func (s Seen) warming() []events.Place {
 	return out
 }
 
+// lastCause is what took the slots of a job that has none.
+func (s Seen) lastCause() events.Cause {
+	if s.Round.Proposed > 0 {
+		return s.Round.Cause
+	}
+	if s.Job.Open != nil {
+		return s.Job.Open.Cause
+	}
+	return events.Cause{Kind: events.CauseShrink, Rank: -1}
+}
+
+// silent tells whether no replica of a service answers, while some of others do.
+func (s Seen) silent(service string) bool {
+	return slices.Contains(s.Silent, service) && len(s.Silent) < len(missed)
+}
+
+// absent says what does not happen because nobody answers who would do it, and what may be out of date.
+func (s Seen) absent(e Explanation) []string {
+	if len(s.Silent) == len(missed) {
+		return []string{"no service answers: all of this is as they left it"}
+	}
+	var out []string
+	for _, service := range s.Silent {
+		told := service == events.ServiceScheduler && e.Places == 0 && s.Round.Generation == 0 ||
+			service == events.ServiceRendezvous && e.Training == 0 && e.Places > 0 && s.Round.Proposed == 0
+		if what, known := missed[service]; known && !told {
+			out = append(out, fmt.Sprintf("no %s answers: %s", service, what))
+		}
+	}
+	return out
+}
+
+// missed is what a job does without while a service is not there.
+var missed = map[string]string{
+	events.ServiceDiscovery:  "what is known of nodes is as it left it",
+	events.ServiceScheduler:  "it gets no other slots",
+	events.ServiceRendezvous: "it cannot regroup",
+	events.ServiceRegistry:   "its state, steps and failures are as it left them",
+}
+
 // links are nodes that cannot reach each other.
 func (s Seen) links() []string {
 	var out []string
@@ -135,15 +175,30 @@ func (s Seen) doubts() []string {
 		if !mine[n.Node] || n.Usable() {
 			continue
 		}
-		text := fmt.Sprintf("%s is %s", n.Node, n.State)
-		if n.State == events.NodeReady && n.Draining {
-			text = fmt.Sprintf("%s is draining", n.Node)
+		if strings.Contains(" "+s.Placement.Waiting, " "+string(n.Node)+" ") {
+			continue // the scheduler has said it
 		}
-		text += " for " + screen.Span(s.Now.Sub(n.Since))
-		if n.Reason != "" {
-			text += " (" + n.Reason + ")"
-		}
-		out = append(out, text)
+		out = append(out, s.doubt(n))
 	}
 	return out
+}
+
+// doubt says what is wrong with a node that is not simply ready.
+func (s Seen) doubt(n events.NodeView) string {
+	lasts := " for " + screen.Span(s.Now.Sub(n.Since))
+	reason := ""
+	if n.Reason != "" && n.Reason != "draining" {
+		reason = " (" + n.Reason + ")"
+	}
+	switch {
+	case n.State != events.NodeReady:
+		return fmt.Sprintf("%s is %s%s%s", n.Node, n.State, lasts, reason)
+	case n.Draining:
+		return fmt.Sprintf("%s is draining%s%s", n.Node, lasts, reason)
+	case n.Excluded != "":
+		return fmt.Sprintf("%s may not be used: %s", n.Node, n.Excluded)
+	case n.Quarantine != nil:
+		return fmt.Sprintf("%s is quarantined for %s more: %s", n.Node, screen.Span(max(0, n.Quarantine.Until.Sub(s.Now))), n.Quarantine.Reason)
+	}
+	return fmt.Sprintf("%s is %s%s%s", n.Node, n.State, lasts, reason)
 }

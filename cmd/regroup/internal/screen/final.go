@@ -37,6 +37,9 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 	if v.Reason != "" && v.State != events.JobHasSucceed {
 		b.WriteString("  " + v.Reason + "\n")
 	}
+	if text := MetricsText(v, now); text != "" {
+		b.WriteString("  " + text + "\n")
+	}
 	if v.State == events.JobHasFailed && v.FirstError != nil {
 		b.WriteString(RootCause(p, v.Job, *v.FirstError))
 	}

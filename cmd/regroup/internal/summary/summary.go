@@ -18,8 +18,10 @@ type Summary struct {
 	Generations []Generation       `json:"generations"`
 	Incidents   []Incident         `json:"incidents"`
 	Samples     *Samples           `json:"samples"` // null: the program keeps no ledger
-	Metrics     map[string]float64 `json:"metrics"`
-	Dropped     uint64             `json:"dropped,omitempty"` // lines of output that are not in the log; the gaps are marked there
+	Metrics     map[string]float64 `json:"metrics"` // of the worker that completed the work, else the newest that were reported
+	// Reported are the newest values that were reported, with their steps.
+	Reported map[string]events.Metric `json:"reported,omitempty"`
+	Dropped  uint64                   `json:"dropped,omitempty"` // lines of output that are not in the log; the gaps are marked there
 }
 
 // Generation is who trained together.
@@ -62,10 +64,14 @@ func Of(v events.JobView, now time.Time) Summary {
 		Incidents:   make([]Incident, 0, len(v.Incidents)),
 		Samples:     Count(v.Ledger),
 		Metrics:     v.Metrics,
+		Reported:    v.Reported,
 		Dropped:     v.Dropped,
 	}
 	if s.Metrics == nil {
 		s.Metrics = map[string]float64{}
+		for name, m := range v.Reported {
+			s.Metrics[name] = m.Value
+		}
 	}
 	pids := pidsOf(v)
 	for _, g := range v.Generations {

@@ -1,0 +1,85 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+const (
+	liveWithin = time.Second // for an answer from a service's memory
+	liveAtOnce = 500         // jobs of one request
+)
+
+// Live brings the views of jobs that run up to what the registry has heard since it stored them, which it does now and then. Without an
+// answer they stay as they are.
+func (c *Client) Live(ctx context.Context, views ...*events.JobView) {
+	at := map[events.JobID]*events.JobView{}
+	var ids []events.JobID
+	for _, v := range views {
+		if v.State == events.JobIsRunning {
+			at[v.Job] = v
+			ids = append(ids, v.Job)
+		}
+	}
+	for len(ids) > 0 {
+		n := min(len(ids), liveAtOnce)
+		heard, err := request[events.HeardAnswer](ctx, c, events.ServiceRegistry, events.VerbHeard, events.HeardQuery{Jobs: ids[:n]})
+		if err != nil {
+			return
+		}
+		c.show(&heard)
+		for id, h := range heard.Jobs {
+			v := at[id]
+			if v == nil || h.Generation != v.Generation {
+				continue
+			}
+			if h.Step > 0 {
+				v.Step, v.StepAt = h.Step, h.At
+			}
+			v.Reported, _ = events.MergeMetrics(v.Reported, h.Reported)
+		}
+		ids = ids[n:]
+	}
+}
+
+// Silent returns the services of which no replica answers, in the order of their work.
+func (c *Client) Silent(ctx context.Context) []string {
+	all := []string{events.ServiceDiscovery, events.ServiceScheduler, events.ServiceRendezvous, events.ServiceRegistry}
+	answers := make([]error, len(all))
+	var g errgroup.Group
+	for i, service := range all {
+		g.Go(func() error {
+			_, answers[i] = request[events.Alive](ctx, c, service, events.VerbAlive, events.Ping{})
+			return nil
+		})
+	}
+	_ = g.Wait() // nobody fails
+	var silent []string
+	for i, service := range all {
+		if err := answers[i]; errors.Is(err, context.DeadlineExceeded) || (err != nil && events.CodeOf(err) == events.Unavailable) {
+			silent = append(silent, service)
+		}
+	}
+	return silent
+}
+
+// request asks any replica of a service.
+func request[R events.Body](ctx context.Context, c *Client, service, verb string, query events.Body) (R, error) {
+	var none R
+	data, err := events.EncodeBody(query)
+	if err != nil {
+		return none, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, liveWithin)
+	defer cancel()
+	answer, err := c.ports.Calls.Call(ctx, events.RequestSubject(service, verb), data)
+	if err != nil {
+		return none, err
+	}
+	return events.DecodeBody[R](answer)
+}

@@ -1,0 +1,64 @@
+package screen
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestPace: the pace is what was seen in the last seconds, not the step divided by the time of watching; a later rank that is behind
+// takes nothing back.
+func TestPace(t *testing.T) {
+	var p Pace
+	if got := p.Text(); got != "no step yet" {
+		t.Errorf("of nothing: %q", got)
+	}
+	say := func(after time.Duration, g events.Generation, rank int, step uint64, loss float64) string {
+		b := events.Progress{Generation: g, Rank: rank, Step: step}
+		if loss > 0 {
+			b.Metrics = map[string]float64{"loss": loss}
+		}
+		p.Take(b, t0.Add(after))
+		return p.Text()
+	}
+	for _, c := range []struct{ got, want string }{
+		{say(0, 1, 0, 100_000, 0.5), "step 100000 · loss 0.5"}, // who comes late knows no pace yet
+		{say(500*time.Millisecond, 1, 1, 99_999, 7), "step 100000 · loss 0.5"},
+		{say(2*time.Second, 1, 0, 100_004, 0.25), "step 100004 · 2 steps/s · loss 0.25"},
+		{say(20*time.Second, 1, 0, 100_006, 0), "step 100006 · 9 s/step · loss 0.25"},
+		{say(30*time.Second, 2, 0, 90_000, 0), "step 90000 · loss 0.25"}, // a new generation, from its commit
+		{say(31*time.Second, 1, 0, 100_007, 0), "step 90000 · loss 0.25"},
+		{say(32*time.Second, 2, 0, 90_010, 0), "step 90010 · 5 steps/s · loss 0.25"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %q, want %q", c.got, c.want)
+		}
+	}
+}
+
+// TestMetricsText: few, many, and those with impossible names, on one line.
+func TestMetricsText(t *testing.T) {
+	v := events.JobView{State: events.JobIsRunning, Reported: map[string]events.Metric{}}
+	if got := MetricsText(v, t0); got != "" {
+		t.Errorf("of nothing: %q", got)
+	}
+	v.Reported["x\ny"] = events.Metric{Value: 1e308, At: t0.Add(-time.Minute)}
+	v.Reported[strings.Repeat("é", 100)] = events.Metric{Value: -0.1234567891, Step: 3, At: t0.Add(-2 * time.Second)}
+	want := "reported: " + strings.Repeat("é", 31) + `… -0.123457 at step 3, 2.0s ago; x\ny 1e+308, 1m00s ago`
+	if got := MetricsText(v, t0); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	v.State, v.Ended = events.JobHasSucceed, t0.Add(-time.Second)
+	if got := MetricsText(v, t0); !strings.Contains(got, "at step 3, 1.0s before the end;") {
+		t.Errorf("of a job that has ended: %s", got)
+	}
+	for i := range 300 {
+		v.Reported[fmt.Sprint("m", i)] = events.Metric{}
+	}
+	if got := MetricsText(v, t0); len(got) > 400 || !strings.HasSuffix(got, "; 290 more") {
+		t.Errorf("of 302: %s", got)
+	}
+}
