@@ -77,7 +77,7 @@ func request[R events.Body](ctx context.Context, c *Client, service, verb string
 	}
 	ctx, cancel := context.WithTimeout(ctx, liveWithin)
 	defer cancel()
-	answer, err := c.ports.Calls.Call(ctx, events.RequestSubject(service, verb), data)
+	answer, err := c.at.Load().Ports.Calls.Call(ctx, events.RequestSubject(service, verb), data)
 	if err != nil {
 		return none, err
 	}
