@@ -56,7 +56,7 @@ func ReapCommand(c *boot.Config) *cobra.Command {
 	var node string
 	cmd := &cobra.Command{
 		Use: "reap", Hidden: true, Short: "Wait for the end of a run and kill what its workers have left", Args: cobra.NoArgs,
-		Example: `  regroup reap --state-dir DIR --node NODE    # regroup run starts it; its stdin ends with the run`,
+		Example: `  regroup reap --state-dir DIR --node NODE   # by regroup run alone`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := io.Copy(io.Discard, os.Stdin); err != nil { // it ends with the run
 				return err
