@@ -133,6 +133,15 @@ const (
 	WorkerWasStopped WorkerState = "stopped"
 )
 
+// Ended tells whether the worker's end is known.
+func (s WorkerState) Ended() bool {
+	switch s {
+	case WorkerSucceeded, WorkerHasFailed, WorkerIsLost, WorkerWasStopped:
+		return true
+	}
+	return false
+}
+
 // WorkerView is one worker of a job.
 type WorkerView struct {
 	WorkerRef
@@ -232,6 +241,15 @@ type JobView struct {
 	Reported    map[string]Metric  `json:"reported,omitempty"`    // the newest values that were reported, stored with Step
 	Dropped     uint64             `json:"dropped,omitempty"`     // lines of output of workers that have ended that are not in the log
 	FirstError  *WorkerView        `json:"first_error,omitempty"` // the first failure in event order
+}
+
+// EndWorkers says of the workers that have not ended, of a job that has, that they were stopped, and how.
+func (v *JobView) EndWorkers(detail string) {
+	for i := range v.Workers {
+		if w := &v.Workers[i]; !w.State.Ended() {
+			w.State, w.Detail = WorkerWasStopped, detail
+		}
+	}
 }
 
 // SubmittedBy tells whether an event submitted this job. Of one that an older version accepted only the source is known.

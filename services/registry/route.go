@@ -223,7 +223,7 @@ func missed(v events.NodeView, workers []events.WorkerView) events.Body {
 	counted := false
 	for _, w := range workers {
 		switch {
-		case job.Ended(w.State): // lost with an agent that is there: its loss came late, behind its return
+		case w.State.Ended(): // lost with an agent that is there: its loss came late, behind its return
 			counted = counted || (!gone && w.State == events.WorkerIsLost && w.Agent == v.Incarnation)
 		case gone:
 			counted = counted || w.Agent <= v.Incarnation

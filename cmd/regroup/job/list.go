@@ -120,11 +120,7 @@ func row(env command.Env, p screen.Palette, v events.JobView, wide bool) []strin
 // training counts the members of the newest generation that have not ended.
 func training(v events.JobView) (n int) {
 	for _, w := range v.Workers {
-		switch w.State {
-		case events.WorkerSucceeded, events.WorkerHasFailed, events.WorkerIsLost, events.WorkerWasStopped:
-			continue
-		}
-		if w.Rank >= 0 && w.WorkerRef.Generation == v.Generation && !v.State.Terminal() {
+		if !w.State.Ended() && w.Rank >= 0 && w.WorkerRef.Generation == v.Generation && !v.State.Terminal() {
 			n++
 		}
 	}

@@ -18,7 +18,7 @@ func (t *turn) leftBehind() {
 			continue
 		}
 		t.note(w.Place, func(n *Note) { n.Behind = time.Time{} })
-		if t.View.State == events.JobIsRunning && !Ended(w.State) && t.hasPlace(w.Place) {
+		if t.View.State == events.JobIsRunning && !w.State.Ended() && t.hasPlace(w.Place) {
 			t.end1(w, events.WorkerIsLost, fmt.Sprintf("did not come back from generation %s and said nothing for %s", w.Generation, behindFor), nil)
 			behind = append(behind, w)
 		}

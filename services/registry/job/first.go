@@ -69,7 +69,7 @@ func (t *turn) hearsay(g events.Generation) bool {
 		return false
 	}
 	for i := range t.View.Workers {
-		if w := &t.View.Workers[i]; w.Generation == g && !Ended(w.State) {
+		if w := &t.View.Workers[i]; w.Generation == g && !w.State.Ended() {
 			return true
 		}
 	}

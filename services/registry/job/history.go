@@ -50,7 +50,7 @@ func (t *turn) prune() {
 		return
 	}
 	t.View.Workers = slices.DeleteFunc(t.View.Workers, func(w events.WorkerView) bool {
-		over := Ended(w.State) && !t.member(&w) && !t.hasPlace(w.Place)
+		over := w.State.Ended() && !t.member(&w) && !t.hasPlace(w.Place)
 		if over {
 			delete(t.Notes, w.Place.String())
 			delete(t.Nodes, w.Place.Node)

@@ -20,15 +20,6 @@ const (
 	blamed    verdict = "blamed"
 )
 
-// Ended tells whether a worker's end is known.
-func Ended(s events.WorkerState) bool {
-	switch s {
-	case events.WorkerSucceeded, events.WorkerHasFailed, events.WorkerIsLost, events.WorkerWasStopped:
-		return true
-	}
-	return false
-}
-
 // worker returns the newest worker of a place, or nil.
 func (t *turn) worker(p events.Place) *events.WorkerView {
 	i, ok := t.find(p)
@@ -127,7 +118,7 @@ func (t *turn) member(w *events.WorkerView) bool {
 
 // running tells whether any worker may still run.
 func (t *turn) running() bool {
-	return slices.ContainsFunc(t.View.Workers, func(w events.WorkerView) bool { return !Ended(w.State) })
+	return slices.ContainsFunc(t.View.Workers, func(w events.WorkerView) bool { return !w.State.Ended() })
 }
 
 // hasPlace tells whether the job still has the place. A place that no placement has named yet counts as held: families

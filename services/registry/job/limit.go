@@ -34,7 +34,7 @@ func (t *turn) idle() bool {
 		return true
 	}
 	return t.Pending.Proposed > g && slices.ContainsFunc(t.View.Workers, func(w events.WorkerView) bool {
-		return t.member(&w) && Ended(w.State)
+		return t.member(&w) && w.State.Ended()
 	})
 }
 
@@ -54,7 +54,7 @@ func (s State) sealBy() time.Time {
 func (t *turn) neverSealed() {
 	up := 0
 	for i := range t.View.Workers {
-		if !Ended(t.View.Workers[i].State) {
+		if !t.View.Workers[i].State.Ended() {
 			up++
 		}
 	}

@@ -146,7 +146,7 @@ func (t *turn) gone(node events.NodeID, how ending, theirs func(*events.WorkerVi
 		w := &t.View.Workers[i]
 		switch {
 		case w.Place.Node != node || !theirs(w):
-		case !Ended(w.State):
+		case !w.State.Ended():
 			if first == nil || (members == 0 && t.member(w)) {
 				first = w
 			}

@@ -29,7 +29,7 @@ func (s State) afterwards() bool {
 	running := 0
 	for i := range s.View.Workers {
 		switch w := &s.View.Workers[i]; {
-		case Ended(w.State):
+		case w.State.Ended():
 		case w.State != events.WorkerIsDone:
 			return false
 		default:
@@ -73,7 +73,7 @@ func (t *turn) finished() {
 		if w.State == events.WorkerSucceeded || t.Notes[w.Place.String()].Completed {
 			succeeded++
 		}
-		if !Ended(w.State) && (t.member(w) || t.View.Generation < t.Finish.In) {
+		if !w.State.Ended() && (t.member(w) || t.View.Generation < t.Finish.In) {
 			running++
 		}
 	}
@@ -166,11 +166,7 @@ func (t *turn) end(s events.JobState, code events.Code, reason string) {
 	v := &t.View
 	v.State, v.Reason, v.Code, v.Ended = s, reason, code, t.now
 	t.giveUp()
-	for i := range v.Workers {
-		if w := &v.Workers[i]; !Ended(w.State) {
-			w.State, w.Detail = events.WorkerWasStopped, ranOn
-		}
-	}
+	v.EndWorkers(ranOn)
 	v.Slowest = nil
 	end := events.JobEnd{Job: v.Job, Reason: reason, Code: code}
 	switch s {

@@ -9,7 +9,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/registry/job"
 )
 
 // history draws a job's life as its agents and judges would tell it: generations with members that make good steps, die,
@@ -168,7 +167,7 @@ func (v *invariants) check(t *rapid.T, w *world, d events.Decision) {
 	now, _ := json.Marshal(lasting)
 	if v.terminal != "" {
 		for _, x := range view.Workers {
-			if !job.Ended(x.State) {
+			if !x.State.Ended() {
 				t.Fatalf("%s runs in a job that has ended: %s", x.Place, x.State)
 			}
 		}
@@ -222,7 +221,7 @@ func (v *invariants) check(t *rapid.T, w *world, d events.Decision) {
 		t.Fatalf("%d failures of %d allowed, and the job is %s", len(view.Failures), v.budget, view.State)
 	}
 	for _, w := range view.Workers {
-		if !job.Ended(w.State) && view.State == events.JobIsRunning { // it came back after all, before its replacement
+		if !w.State.Ended() && view.State == events.JobIsRunning { // it came back after all, before its replacement
 			delete(v.verdicts, w.Place.String()+string(w.Incarnation))
 		}
 	}

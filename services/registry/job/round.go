@@ -101,7 +101,7 @@ func (t *turn) sealed(b events.RoundSealed) {
 		w := &v.Workers[i]
 		if prev > 0 && w.Generation == prev && w.Rank >= 0 {
 			w.Rank = -1
-			if !Ended(w.State) && !slices.Contains(b.Aside, w.Place) {
+			if !w.State.Ended() && !slices.Contains(b.Aside, w.Place) {
 				t.note(w.Place, func(n *Note) { n.Behind = t.now })
 			}
 		}
@@ -144,7 +144,7 @@ func (t *turn) seat(m events.Member) {
 	w := &t.View.Workers[i]
 	if w.Incarnation != m.Incarnation {
 		dead := slices.Contains(t.Notes[m.Place.String()].Ended, m.Incarnation)
-		if dead || (!Ended(w.State) && !newer(ref, w.WorkerRef)) {
+		if dead || (!w.State.Ended() && !newer(ref, w.WorkerRef)) {
 			return
 		}
 		t.bury(*w)

@@ -98,7 +98,7 @@ func (t *turn) missed(b events.RoundMissed) {
 	}
 	for i := range t.View.Workers {
 		w := &t.View.Workers[i]
-		if !t.member(w) || Ended(w.State) {
+		if !t.member(w) || w.State.Ended() {
 			continue
 		}
 		gone := missing[w.Place] == w.Incarnation

@@ -37,7 +37,7 @@ func (t *turn) ready(b events.WorkerReady) {
 func (t *turn) done(b events.WorkerDone) {
 	w := t.admit(b.WorkerRef)
 	switch {
-	case w != nil && !Ended(w.State):
+	case w != nil && !w.State.Ended():
 		w.State = events.WorkerIsDone
 		t.report(b)
 		if t.inProcess() {
@@ -96,7 +96,7 @@ func (t *turn) exited(b events.WorkerExited) {
 	}
 	b.Orphaned = b.Orphaned || t.orphaned(b)
 	w := t.admit(b.WorkerRef)
-	if w == nil || Ended(w.State) {
+	if w == nil || w.State.Ended() {
 		t.explain(w, b)
 		return
 	}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -26,35 +27,49 @@ func (c *Client) Live(ctx context.Context, views ...*events.JobView) {
 			ids = append(ids, v.Job)
 		}
 	}
-	for len(ids) > 0 {
-		n := min(len(ids), liveAtOnce)
-		heard, err := request[events.HeardAnswer](ctx, c, events.ServiceRegistry, events.VerbHeard, events.HeardQuery{Jobs: ids[:n]})
-		if err != nil {
-			return
+	if len(ids) == 0 {
+		return
+	}
+	all, _ := everywhere(ctx, c, func(ctx context.Context, _ *Client, s Server) (heard []events.HeardAnswer, _ error) {
+		if s.Idle {
+			return nil, nil
 		}
+		for chunk := range slices.Chunk(ids, liveAtOnce) {
+			h, err := request[events.HeardAnswer](ctx, s, events.ServiceRegistry, events.VerbHeard, events.HeardQuery{Jobs: chunk})
+			if err != nil {
+				break // the others may answer
+			}
+			heard = append(heard, h)
+		}
+		return heard, nil
+	})
+	for _, heard := range found(all) {
 		c.show(&heard)
 		for id, h := range heard.Jobs {
-			v := at[id]
-			if v == nil || h.Generation != v.Generation {
-				continue
+			if v := at[id]; v != nil && h.Generation == v.Generation {
+				progressed(v, h)
 			}
-			if h.Step > 0 {
-				v.Step, v.StepAt = h.Step, h.At
-			}
-			v.Reported, _ = events.MergeMetrics(v.Reported, h.Reported)
 		}
-		ids = ids[n:]
 	}
 }
 
-// Silent returns the services of which no replica answers, in the order of their work.
+// progressed adds what was heard of a job to what was stored.
+func progressed(v *events.JobView, h events.HeardProgress) {
+	if h.Step > 0 {
+		v.Step, v.StepAt = h.Step, h.At
+	}
+	v.Reported, _ = events.MergeMetrics(v.Reported, h.Reported)
+}
+
+// Silent returns the services of which no replica answers, in the order of their work, of the server that has the job named last.
 func (c *Client) Silent(ctx context.Context) []string {
+	at := *c.at.Load()
 	all := []string{events.ServiceDiscovery, events.ServiceScheduler, events.ServiceRendezvous, events.ServiceRegistry}
 	answers := make([]error, len(all))
 	var g errgroup.Group
 	for i, service := range all {
 		g.Go(func() error {
-			_, answers[i] = request[events.Alive](ctx, c, service, events.VerbAlive, events.Ping{})
+			_, answers[i] = request[events.Alive](ctx, at, service, events.VerbAlive, events.Ping{})
 			return nil
 		})
 	}
@@ -69,7 +84,7 @@ func (c *Client) Silent(ctx context.Context) []string {
 }
 
 // request asks any replica of a service.
-func request[R events.Body](ctx context.Context, c *Client, service, verb string, query events.Body) (R, error) {
+func request[R events.Body](ctx context.Context, s Server, service, verb string, query events.Body) (R, error) {
 	var none R
 	data, err := events.EncodeBody(query)
 	if err != nil {
@@ -77,7 +92,7 @@ func request[R events.Body](ctx context.Context, c *Client, service, verb string
 	}
 	ctx, cancel := context.WithTimeout(ctx, liveWithin)
 	defer cancel()
-	answer, err := c.at.Load().Ports.Calls.Call(ctx, events.RequestSubject(service, verb), data)
+	answer, err := s.Ports.Calls.Call(ctx, events.RequestSubject(service, verb), data)
 	if err != nil {
 		return none, err
 	}

@@ -32,6 +32,7 @@ func Of(source string, servers ...Server) *Client {
 func (s Server) left(v events.JobView) events.JobView {
 	if s.Idle && !v.State.Terminal() && strings.HasPrefix(v.By, RunSource) {
 		v.State, v.Reason = events.JobHasStopped, "its run was killed"
+		v.EndWorkers(v.Reason)
 	}
 	return v
 }

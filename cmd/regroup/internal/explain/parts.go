@@ -22,18 +22,10 @@ func ended(v events.JobView, now time.Time) string {
 	return text
 }
 
-func over(s events.WorkerState) bool {
-	switch s {
-	case events.WorkerSucceeded, events.WorkerHasFailed, events.WorkerIsLost, events.WorkerWasStopped:
-		return true
-	}
-	return false
-}
-
 func alive(v events.JobView) int {
 	n := 0
 	for _, w := range v.Workers {
-		if !over(w.State) {
+		if !w.State.Ended() {
 			n++
 		}
 	}
@@ -45,7 +37,7 @@ func finishing(v events.JobView) (done, left int) {
 		switch {
 		case w.State == events.WorkerIsDone, w.State == events.WorkerSucceeded:
 			done++
-		case !over(w.State):
+		case !w.State.Ended():
 			left++
 		}
 	}

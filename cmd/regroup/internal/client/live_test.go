@@ -1,0 +1,64 @@
+package client_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestLiveAsksTheServerOfEachJob: each registry has heard its own jobs. What runs nowhere stays as it was stored, and a job that has
+// ended with its run has no running workers.
+func TestLiveAsksTheServerOfEachJob(t *testing.T) {
+	one, two, dead := clienttest.New(t), clienttest.New(t), clienttest.New(t)
+	put := func(w *clienttest.World, id events.JobID, state events.JobState) {
+		w.Job(events.JobView{
+			Job: id, State: state, By: client.RunSource, Submitted: clienttest.Now, Generation: 2, Step: 10,
+			Reported: map[string]events.Metric{"lr": {Value: 0.5, Step: 9}},
+			Workers:  events.Crew{{Rank: 0, State: events.WorkerIsReady}, {WorkerRef: events.WorkerRef{Place: events.Place{Slot: 1}}, State: events.WorkerHasFailed}},
+		})
+	}
+	put(one, "a-0001", events.JobIsRunning)
+	put(one, "b-0002", events.JobIsRunning)
+	put(two, "c-0003", events.JobIsRunning)
+	put(two, "d-0004", events.JobHasFailed)
+	put(dead, "e-0005", events.JobIsRunning)
+	at := clienttest.Now.Add(-time.Second)
+	heard := func(g events.Generation, step uint64) events.HeardProgress {
+		return events.HeardProgress{Generation: g, Step: step, At: at, Reported: map[string]events.Metric{"loss": {Value: 0.25, Step: step}}}
+	}
+	one.Answering(events.HeardAnswer{Jobs: map[events.JobID]events.HeardProgress{"a-0001": heard(2, 30), "b-0002": heard(1, 99)}}, events.ServiceRegistry)
+	two.Answering(events.HeardAnswer{Jobs: map[events.JobID]events.HeardProgress{"c-0003": heard(2, 40), "d-0004": heard(2, 50)}}, events.ServiceRegistry)
+	c := client.Of("/regroup/cli/test", client.Server{Ports: dead.Ports, Idle: true}, client.Server{Ports: one.Ports}, client.Server{Ports: two.Ports})
+	all, err := c.Jobs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var views []*events.JobView
+	for i := range all {
+		views = append(views, &all[i])
+	}
+	c.Live(t.Context(), views...)
+	got := ""
+	for _, v := range all {
+		got += fmt.Sprintf("%s %s step %d loss %g lr %g %s\n", v.Job, v.State, v.Step, v.Reported["loss"].Value, v.Reported["lr"].Value, v.Workers[0].State)
+	}
+	const want = `a-0001 running step 30 loss 0.25 lr 0.5 ready
+b-0002 running step 10 loss 0 lr 0.5 ready
+c-0003 running step 40 loss 0.25 lr 0.5 ready
+d-0004 failed step 10 loss 0 lr 0.5 ready
+e-0005 stopped step 10 loss 0 lr 0.5 stopped
+`
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	if _, err := c.Job(t.Context(), "c-0003"); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Silent(t.Context()); fmt.Sprint(got) != "[discovery scheduler rendezvous]" {
+		t.Errorf("silent: %v", got)
+	}
+}
