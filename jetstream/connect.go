@@ -27,11 +27,13 @@ const (
 
 // ConnectOptions say where and as whom to connect.
 type ConnectOptions struct {
-	Server      *Server       // connect inside the process; wins over URL
-	URL         string        // nats://[user:password@]host:port, several separated by commas
-	Name        string        // shown in the server's connection list
-	Credentials string        // path of a NATS credentials file; empty = none
-	RootCA      string        // path of a PEM file to verify the server with; empty = the system's
+	Server      *Server // connect inside the process; wins over URL
+	URL         string  // nats://[user:password@]host:port, several separated by commas
+	Name        string  // shown in the server's connection list
+	Credentials string  // path of a NATS credentials file; empty = none
+	RootCA      string  // path of a PEM file to verify the server with; empty = the system's
+	ClientCert  string  // paths of PEM files with the certificate and the key to show the server; both or none
+	ClientKey   string
 	InboxPrefix string        // private prefix of reply subjects where permissions ask for one; empty = _INBOX
 	System      System        // access to the system account; with Server its own is used where none is given
 	Jitter      time.Duration // spread of reconnects; 0 = 250 ms. Agents take seconds, so that thousands do not return at once
@@ -157,6 +159,9 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 	}
 	if o.RootCA != "" {
 		opts = append(opts, nats.RootCAs(o.RootCA))
+	}
+	if o.ClientCert != "" || o.ClientKey != "" {
+		opts = append(opts, nats.ClientCert(o.ClientCert, o.ClientKey))
 	}
 	if o.user != "" {
 		opts = append(opts, nats.UserInfo(o.user, o.password))

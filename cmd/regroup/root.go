@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/regroup-io/regroup/cmd/regroup/contexts"
 	"github.com/regroup-io/regroup/cmd/regroup/demo"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
@@ -47,13 +49,20 @@ func newRoot() (*cobra.Command, error) {
 	root.SetVersionTemplate("{{.Version}}\n")
 	config.Flags(root.PersistentFlags())
 	command.GlobalFlags(root.PersistentFlags())
+	contexts.Flags(root.PersistentFlags())
 	env := environment(&config)
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if within(cmd, "context", "completion", "version", "docs", "help") {
+			return nil // what mends the settings, or does without them
+		}
+		return contexts.Apply(cmd, env.Getenv)
+	}
 	root.AddCommand(job.Commands(env)...)
 	root.AddCommand(
 		submit.Command(env), node.Command(env),
 		run.Command(env, &config, agent, discovery),
 		serve.UpCommand(&config, &agent, &discovery), serve.Command(&config, &discovery), serve.AgentCommand(&config, &agent),
-		serve.InitCommand(&config), serve.HealthCommand(&config), serve.ReapCommand(&config),
+		serve.InitCommand(&config), serve.HealthCommand(&config), serve.ReapCommand(&config), contexts.Command(env),
 		demo.Command(env, &config), versionCommand(env.Out), docsCommand(), completionCommand(root, env.Out),
 	)
 	root.InitDefaultHelpCmd()
@@ -68,7 +77,7 @@ func arrange(root *cobra.Command) {
 		{"Look at jobs", "ls status explain logs events timeline trace wait"},
 		{"Change jobs", "scale close stop rm"},
 		{"Operate", "up agent serve init node health"},
-		{"More", "completion version help"},
+		{"More", "context completion version help"},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
 		for _, name := range strings.Fields(g.names) {
@@ -81,6 +90,16 @@ func arrange(root *cobra.Command) {
 		help.Short, help.Example = "Show the help of a command", command.Examples("regroup help run", "regroup help node drain")
 		help.Use, help.Long = "help [COMMAND]", ""
 	}
+}
+
+// within tells whether cmd is one of the root's commands with these names, or below one.
+func within(cmd *cobra.Command, names ...string) bool {
+	for ; cmd.HasParent(); cmd = cmd.Parent() {
+		if !cmd.Parent().HasParent() {
+			return slices.Contains(names, cmd.Name())
+		}
+	}
+	return false
 }
 
 func environment(c *boot.Config) command.Env {

@@ -153,6 +153,7 @@ func dialOwner(ctx context.Context, c boot.Config, at owner) (reached, error) {
 	ctx, cancel := context.WithTimeout(ctx, localLimit)
 	defer cancel()
 	c.Server, c.Wait = at.URL, localLimit
+	c.Creds, c.TLSCA, c.TLSCert, c.TLSKey = "", "", "", "" // of another server
 	p, err := boot.Dial(ctx, c, func(string) {})
 	if err != nil {
 		return reached{}, err

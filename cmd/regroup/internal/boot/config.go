@@ -17,7 +17,11 @@ const Prefix = "regroup"
 
 // Config is what every command shares. Its values come from REGROUP_* variables; flags of the same names win over them.
 type Config struct {
-	Server    string        `envconfig:"SERVER"`                       // NATS URL; empty = embedded, or the running `regroup up`
+	Server    string        `envconfig:"SERVER"`  // NATS URL; empty = embedded, or the running `regroup up`
+	Creds     string        `envconfig:"CREDS"`   // path of a NATS credentials file; empty = none
+	TLSCA     string        `envconfig:"TLSCA"`   // path of a PEM file to verify the server with; empty = the system's
+	TLSCert   string        `envconfig:"TLSCERT"` // paths of PEM files to show the server, both or none
+	TLSKey    string        `envconfig:"TLSKEY"`
 	System    System        `envconfig:"NATS_SYSTEM"`                  // how discovery hears of agents' connections that end
 	StateDir  string        `envconfig:"STATE_DIR"`                    // data of the embedded server and of agents
 	LogLevel  string        `envconfig:"LOG_LEVEL"`                    // debug, info, warn, error; empty = info for services and agents, else warn
@@ -68,6 +72,10 @@ func Section(name string, into any) error {
 // Flags adds the shared flags; their defaults are what Load has read.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVarP(&c.Server, "server", "s", c.Server, "NATS URL of the cluster (REGROUP_SERVER)")
+	fs.StringVar(&c.Creds, "creds", c.Creds, "NATS credentials `FILE` (REGROUP_CREDS)")
+	fs.StringVar(&c.TLSCA, "tlsca", c.TLSCA, "PEM `FILE` to verify the server with (REGROUP_TLSCA)")
+	fs.StringVar(&c.TLSCert, "tlscert", c.TLSCert, "PEM `FILE` with the certificate to show the server (REGROUP_TLSCERT)")
+	fs.StringVar(&c.TLSKey, "tlskey", c.TLSKey, "PEM `FILE` with the key of --tlscert (REGROUP_TLSKEY)")
 	fs.StringVar(&c.StateDir, "state-dir", c.StateDir, "folder for data that outlives the process (REGROUP_STATE_DIR; default: regroup in $XDG_STATE_HOME or ~/.local/state)")
 	fs.Lookup("state-dir").DefValue = "" // help is the same for everybody
 	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error (REGROUP_LOG_LEVEL); default: info for serve and agent, else warn")

@@ -35,7 +35,11 @@ func Open(ctx context.Context, c Config, name string, server *jetstream.Server) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Wait)
 	defer cancel()
-	conn, err := jetstream.Connect(ctx, jetstream.ConnectOptions{Server: server, URL: c.Server, Name: name, System: c.System.Server(), Logger: log})
+	o := jetstream.ConnectOptions{Server: server, URL: c.Server, Name: name, System: c.System.Server(), Logger: log}
+	if server == nil {
+		o.Credentials, o.RootCA, o.ClientCert, o.ClientKey = c.Creds, c.TLSCA, c.TLSCert, c.TLSKey
+	}
+	conn, err := jetstream.Connect(ctx, o)
 	if err != nil && server == nil {
 		return nil, events.Errorf(events.CodeOf(err), "%w; does it run, and is the address right? More time: --timeout", err)
 	}

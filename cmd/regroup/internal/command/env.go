@@ -39,8 +39,8 @@ const (
 
 // GlobalFlags adds the flags that mean the same in every command.
 func GlobalFlags(fs *pflag.FlagSet) {
-	fs.String(flagColor, screen.Auto, "auto, always or never (auto heeds NO_COLOR and CLICOLOR_FORCE)")
-	fs.Duration(flagTimeout, client.DefaultAnswerWithin, "how long to wait for a server, and for the answer to a command")
+	fs.String(flagColor, screen.Auto, "auto, always or never; auto heeds NO_COLOR and CLICOLOR_FORCE (REGROUP_COLOR)")
+	fs.Duration(flagTimeout, client.DefaultAnswerWithin, "how long to wait for a server, and for the answer to a command (REGROUP_TIMEOUT)")
 }
 
 // Client connects and makes a client; done ends the connection.

@@ -1,0 +1,223 @@
+// Package contexts is the commands about contexts, the named sets of settings of the user's settings file, and how the settings reach
+// the flags of all commands.
+package contexts
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/settings"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
+	"github.com/regroup-io/regroup/events"
+)
+
+// Command returns regroup context with its verbs.
+func Command(env command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "context", Aliases: []string{"ctx"}, Short: "Keep how clusters are reached under names",
+		Long: "A context says how a cluster is reached, and defaults for the output. Contexts are kept in config.yaml in $XDG_CONFIG_HOME/regroup or ~/.config/regroup. A " +
+			"flag wins over the environment, that over the context, and that over the section settings of the file.",
+		Example: command.Examples("regroup context add prod --server nats://broker:4222 --creds me.creds", "regroup context select prod",
+			"regroup ls --context nats:prod"),
+	}
+	cmd.AddCommand(add(env), list(env), show(env), choose(env), remove(env))
+	for _, c := range cmd.Commands() {
+		if strings.Contains(c.Use, "NAME") && c.Name() != "add" {
+			c.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+				f, err := settings.Load(settings.Path(env.Getenv))
+				if err != nil || len(args) > 0 {
+					return nil, cobra.ShellCompDirectiveNoFileComp
+				}
+				return f.Names(), cobra.ShellCompDirectiveNoFileComp
+			}
+		}
+	}
+	return command.Polish(cmd)
+}
+
+// onFile makes the body of a command on the settings file.
+func onFile(env command.Env, do func(cmd *cobra.Command, f *settings.File, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		f, err := settings.Load(settings.Path(env.Getenv))
+		if err != nil {
+			return err
+		}
+		return do(cmd, f, args)
+	}
+}
+
+func add(env command.Env) *cobra.Command {
+	var s settings.Settings
+	cmd := &cobra.Command{
+		Use: "add NAME", Aliases: []string{"save"}, Short: "Add or replace a context", Args: command.Exactly("NAME"),
+		Long: "Keeps what the flags say under a name; a context of this name is replaced. Paths are kept as absolute ones.",
+		Example: command.Examples("regroup context add prod --server nats://broker:4222 --select",
+			"regroup context add prod --server tls://broker:4222 --creds me.creds \\\n      --tlsca ca.pem --timeout 30s", "regroup context add lab --server nats://lab:4222 --output json"),
+	}
+	chosen := cmd.Flags().Bool("select", false, "select it too")
+	cmd.Flags().StringVar(&s.Description, "description", "", "what it is, for people")
+	cmd.Flags().StringVar(&s.Output, "output", "", "form of -o for commands that have it")
+	cmd.RunE = onFile(env, func(cmd *cobra.Command, f *settings.File, args []string) error {
+		for flag, field := range map[string]*string{
+			"server": &s.Server, "creds": &s.Creds, "tlsca": &s.TLSCA, "tlscert": &s.TLSCert, "tlskey": &s.TLSKey, "timeout": &s.Timeout, "color": &s.Color,
+		} {
+			if x := cmd.Flag(flag); x != nil && x.Changed {
+				*field = x.Value.String()
+			}
+		}
+		s, err := s.Absolute()
+		if err != nil {
+			return err
+		}
+		if err := f.Put(args[0], s); err != nil {
+			return err
+		}
+		if *chosen {
+			f.Selected = args[0]
+		}
+		if err := f.Save(); err != nil {
+			return err
+		}
+		fmt.Fprintf(env.Err, "context %s is kept\n", args[0])
+		if *chosen {
+			fmt.Fprintf(env.Err, "context %s is selected\n", args[0])
+		}
+		return nil
+	})
+	return cmd
+}
+
+// listed is a context in a list.
+type listed struct {
+	Name     string `json:"name"`
+	Selected bool   `json:"selected"`
+	settings.Settings
+}
+
+func list(env command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List contexts", Args: command.Exactly(),
+		Long:    "Lists the contexts; the selected one has a star. Passwords are not shown.",
+		Example: command.Examples("regroup context ls", "regroup context ls -o json"),
+	}
+	form := command.Output(cmd, command.Table, command.JSON, command.YAML, command.Name)
+	cmd.RunE = onFile(env, func(cmd *cobra.Command, f *settings.File, _ []string) error {
+		all := []listed{}
+		for _, name := range f.Names() {
+			all = append(all, listed{name, name == f.Selected, f.Contexts[name].Shown()})
+		}
+		if written, err := form.Write(env.Out, all); written {
+			return err
+		}
+		if form.Is(command.Name) {
+			for _, c := range all {
+				fmt.Fprintln(env.Out, c.Name)
+			}
+			return nil
+		}
+		if len(all) == 0 {
+			fmt.Fprintln(env.Err, "no contexts; keep one: regroup context add NAME --server URL")
+			return nil
+		}
+		p, err := env.Palette(cmd)
+		if err != nil {
+			return err
+		}
+		rows := make([][]string, 0, len(all))
+		for _, c := range all {
+			star := " "
+			if c.Selected {
+				star = "*"
+			}
+			rows = append(rows, []string{star, c.Name, visible.Text(c.Server), visible.Text(c.Description)})
+		}
+		return screen.Table(env.Out, p, []string{" ", "NAME", "SERVER", "DESCRIPTION"}, rows)
+	})
+	return cmd
+}
+
+func show(env command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "show [NAME]", Aliases: []string{"info"}, Short: "Show a context", Args: command.AtMost("NAME"),
+		Long:    "Shows what holds in a context, without a name in the selected one. Passwords are not shown.",
+		Example: command.Examples("regroup context show", "regroup context show prod -o json", "regroup context show nats:prod"),
+	}
+	form := command.Output(cmd, command.YAML, command.JSON)
+	cmd.RunE = onFile(env, func(_ *cobra.Command, f *settings.File, args []string) error {
+		name := f.Selected
+		if len(args) > 0 {
+			name = args[0]
+		}
+		s, err := f.Resolve(env.Getenv, name)
+		if err != nil {
+			return err
+		}
+		_, err = form.Write(env.Out, listed{name, name == f.Selected && name != "", s.Shown()})
+		return err
+	})
+	return cmd
+}
+
+func choose(env command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "select NAME | --none", Short: "Select the context that holds where none is named",
+		Long:    "Selects a context, or with --none none.",
+		Example: command.Examples("regroup context select prod", "regroup context select nats:prod", "regroup context select --none"),
+	}
+	none := cmd.Flags().Bool("none", false, "no context is selected")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if *none {
+			return command.Exactly()(cmd, args)
+		}
+		return command.Exactly("NAME")(cmd, args)
+	}
+	cmd.RunE = onFile(env, func(_ *cobra.Command, f *settings.File, args []string) error {
+		f.Selected = ""
+		said := "no context is selected"
+		if !*none {
+			if _, err := f.Context(env.Getenv, args[0]); err != nil {
+				return err
+			}
+			f.Selected, said = args[0], "context "+args[0]+" is selected"
+		}
+		if err := f.Save(); err != nil {
+			return err
+		}
+		fmt.Fprintln(env.Err, said)
+		return nil
+	})
+	return cmd
+}
+
+func remove(env command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use: "rm NAME", Aliases: []string{"remove"}, Short: "Remove a context", Args: command.Exactly("NAME"),
+		Long:    "Removes a context. If it is the selected one, none is selected then.",
+		Example: command.Examples("regroup context rm lab"),
+		RunE: onFile(env, func(_ *cobra.Command, f *settings.File, args []string) error {
+			if strings.Contains(args[0], ":") {
+				return events.Errorf(events.Invalid, "%s is a context of another program", args[0])
+			}
+			if _, err := f.Context(env.Getenv, args[0]); err != nil {
+				return err
+			}
+			delete(f.Contexts, args[0])
+			wasSelected := f.Selected == args[0]
+			if wasSelected {
+				f.Selected = ""
+			}
+			if err := f.Save(); err != nil {
+				return err
+			}
+			fmt.Fprintf(env.Err, "context %s is removed\n", args[0])
+			if wasSelected {
+				fmt.Fprintln(env.Err, "no context is selected")
+			}
+			return nil
+		}),
+	}
+}

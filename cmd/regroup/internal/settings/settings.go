@@ -1,0 +1,148 @@
+package settings
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Settings are defaults of flags; an empty one says nothing.
+type Settings struct {
+	Description string `json:"description,omitempty" yaml:"description,omitempty"`
+	Server      string `json:"server,omitempty" yaml:"server,omitempty"`   // NATS URLs, separated by commas
+	Creds       string `json:"creds,omitempty" yaml:"creds,omitempty"`     // path of a NATS credentials file
+	TLSCA       string `json:"tlsca,omitempty" yaml:"tlsca,omitempty"`     // path of the PEM file that the server is verified with
+	TLSCert     string `json:"tlscert,omitempty" yaml:"tlscert,omitempty"` // paths of the PEM files that the client shows
+	TLSKey      string `json:"tlskey,omitempty" yaml:"tlskey,omitempty"`
+	Timeout     string `json:"timeout,omitempty" yaml:"timeout,omitempty"` // like 30s
+	Output      string `json:"output,omitempty" yaml:"output,omitempty"`   // form of -o, where a command has it
+	Color       string `json:"color,omitempty" yaml:"color,omitempty"`     // auto, always or never
+}
+
+// Value is one setting.
+type Value struct {
+	Name       string // of the field and the flag
+	Env        string // variable that wins over it
+	Text       string
+	Connection bool // it belongs to the server
+}
+
+// Values lists the settings that are defaults of flags, empty ones included.
+func (s Settings) Values() []Value {
+	return []Value{
+		{"server", "REGROUP_SERVER", s.Server, true},
+		{"creds", "REGROUP_CREDS", s.Creds, true},
+		{"tlsca", "REGROUP_TLSCA", s.TLSCA, true},
+		{"tlscert", "REGROUP_TLSCERT", s.TLSCert, true},
+		{"tlskey", "REGROUP_TLSKEY", s.TLSKey, true},
+		{"timeout", "REGROUP_TIMEOUT", s.Timeout, false},
+		{"output", "REGROUP_OUTPUT", s.Output, false},
+		{"color", "REGROUP_COLOR", s.Color, false},
+	}
+}
+
+// Over returns s with what it does not say taken from below.
+func (s Settings) Over(below Settings) Settings {
+	for _, f := range []struct {
+		own *string
+		low string
+	}{
+		{&s.Server, below.Server},
+		{&s.Creds, below.Creds},
+		{&s.TLSCA, below.TLSCA},
+		{&s.TLSCert, below.TLSCert},
+		{&s.TLSKey, below.TLSKey},
+		{&s.Timeout, below.Timeout},
+		{&s.Output, below.Output},
+		{&s.Color, below.Color},
+	} {
+		if *f.own == "" {
+			*f.own = f.low
+		}
+	}
+	return s
+}
+
+// Shown returns s as it may be shown: without the passwords in its URLs.
+func (s Settings) Shown() Settings {
+	all := strings.Split(s.Server, ",")
+	for i, one := range all {
+		if u, err := url.Parse(one); err == nil {
+			all[i] = u.Redacted()
+			if _, has := u.User.Password(); u.User != nil && !has { // a token
+				u.User = url.User("xxxxx")
+				all[i] = u.String()
+			}
+		}
+	}
+	s.Server = strings.Join(all, ",")
+	return s
+}
+
+// Check returns what is wrong with it, the field first; nil if nothing is.
+func (s Settings) Check() error {
+	for one := range strings.SplitSeq(s.Server, ",") {
+		if u, err := url.Parse(one); s.Server != "" && (err != nil || u.Host == "") {
+			return events.Errorf(events.Invalid, "server: %q is no URL: write nats://host:4222", one)
+		}
+	}
+	if d, err := time.ParseDuration(s.Timeout); s.Timeout != "" && (err != nil || d <= 0) {
+		return events.Errorf(events.Invalid, "timeout: %q is no time: write 30s", s.Timeout)
+	}
+	if colors := []string{"", "auto", "always", "never"}; !slices.Contains(colors, s.Color) {
+		return events.Errorf(events.Invalid, "color: %q is unknown: use auto, always or never", s.Color)
+	}
+	if forms := []string{"", "table", "wide", "json", "yaml", "name", "text", "jsonl", "raw", "summary"}; !slices.Contains(forms, s.Output) {
+		return events.Errorf(events.Invalid, "output: %q is unknown: use one of %s", s.Output, strings.Join(forms[1:], ", "))
+	}
+	if (s.TLSCert == "") != (s.TLSKey == "") {
+		return events.Errorf(events.Invalid, "tlscert and tlskey: one without the other")
+	}
+	return nil
+}
+
+// Absolute makes the paths independent of the working directory, and checks that there are such files.
+func (s Settings) Absolute() (Settings, error) {
+	for _, f := range []struct {
+		name string
+		path *string
+	}{{"creds", &s.Creds}, {"tlsca", &s.TLSCA}, {"tlscert", &s.TLSCert}, {"tlskey", &s.TLSKey}} {
+		if *f.path == "" {
+			continue
+		}
+		at, err := filepath.Abs(*f.path)
+		if err == nil {
+			_, err = os.Stat(at)
+		}
+		if err != nil {
+			return s, events.Errorf(events.Invalid, "%s: %w", f.name, err)
+		}
+		*f.path = at
+	}
+	return s, nil
+}
+
+// checkName says why a context cannot be called so, or nil.
+func checkName(name string) error {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.'
+	}
+	if name == "" || strings.HasPrefix(name, "-") || strings.ContainsFunc(name, func(r rune) bool { return !plain(r) }) {
+		return events.Errorf(events.Invalid, "%q is no name of a context: use a-z, A-Z, 0-9, '-', '_' and '.'", name)
+	}
+	return nil
+}
+
+// in names the file and the place in it that an error is about.
+func in(path, place string, err error) error {
+	if place != "" {
+		place += "."
+	}
+	return fmt.Errorf("%s: %s%w", path, place, err)
+}
