@@ -1,6 +1,9 @@
 package local
 
 import (
+	"bufio"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -42,5 +45,39 @@ func TestRemove(t *testing.T) {
 	}
 	if _, errs, code := c.cli("rm", "--ended"); code != 0 || !strings.Contains(errs, "1 job removed") {
 		t.Errorf("rm --ended: exit %d, %s", code, errs)
+	}
+}
+
+// TestRemoveWithNobodyRunning: what runs have left is removed all the same, also of one that was killed.
+func TestRemoveWithNobodyRunning(t *testing.T) {
+	dir := t.TempDir()
+	for range 2 {
+		if _, errs, code := runLocal(t, dir, time.Minute, "run", "--name", "ended", "--", "true"); code != 0 {
+			t.Fatalf("run: exit %d, %s", code, errs)
+		}
+	}
+	killed := exec.Command(bin("regroup"), "run", "--state-dir", filepath.Join(dir, "state"), "--name", "killed", "--", "sh", "-c", "echo begun; exec sleep 600")
+	out, err := killed.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := killed.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Error(err)
+	}
+	if err := killed.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = killed.Wait() // it was killed
+	if _, errs, code := runLocal(t, dir, time.Minute, "rm", "killed"); code != 0 || !strings.Contains(errs, "is removed") {
+		t.Errorf("rm of a killed run: exit %d, %s", code, errs)
+	}
+	if _, errs, code := runLocal(t, dir, time.Minute, "rm", "--ended"); code != 0 || !strings.Contains(errs, "2 jobs removed") {
+		t.Errorf("rm --ended: exit %d, %s", code, errs)
+	}
+	if out, errs, code := runLocal(t, dir, time.Minute, "ls", "-o", "name"); code != 0 || out != "" {
+		t.Errorf("ls: exit %d, %s%s", code, out, errs)
 	}
 }

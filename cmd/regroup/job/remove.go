@@ -43,6 +43,9 @@ func remove(env command.Env) *cobra.Command {
 			}
 		}
 		for _, v := range views {
+			if v, err = s.Job(ctx, string(v.Job)); err != nil { // each may have a server of its own
+				return err
+			}
 			if !v.State.Terminal() {
 				if err := s.Stop(ctx, v.Job, "removed", true); err != nil {
 					return err

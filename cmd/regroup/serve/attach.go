@@ -128,7 +128,8 @@ func openStore(ctx context.Context, c boot.Config, dir string, r Reach) (reached
 			}
 			l, err := openLocal(limit, c, kindRead, 0, LocalOptions{})
 			if err == nil {
-				return reached{client.Server{Ports: l.Process.Ports, Idle: true}, l.Close}, nil
+				i := &idle{local: l}
+				return reached{client.Server{Ports: l.Process.Ports, Idle: true, Serve: i.serve}, i.close}, nil
 			}
 			if !errors.Is(err, ErrInUse) {
 				return reached{}, err

@@ -111,10 +111,42 @@ func (c *Client) Stop(ctx context.Context, job events.JobID, reason string, now 
 
 // Remove asks to remove the record of a job that has ended and waits for the answer: Invalid if it has not.
 func (c *Client) Remove(ctx context.Context, job events.JobID) error {
+	if at := c.at.Load(); at.Idle && at.Serve != nil {
+		if err := at.Serve(); err != nil {
+			return err
+		}
+		served := *at
+		served.Idle = false
+		c.at.Store(&served)
+		defer c.at.Store(at)
+		if err := c.endLeft(ctx, job); err != nil {
+			return err
+		}
+	}
 	return c.ask(ctx, []events.JobID{job}, c.command(job, events.JobRemove{Job: job}), func(b events.Body) bool {
 		_, ok := b.(events.JobRemoved)
 		return ok
 	}, func(v events.JobView) bool { return v.State == "" })
+}
+
+// endLeft has a job judged whose run was killed before anybody could.
+func (c *Client) endLeft(ctx context.Context, job events.JobID) error {
+	v, err := load[events.JobView](ctx, c, events.BucketJobs, string(job))
+	if err != nil || v.State.Terminal() {
+		return err
+	}
+	ctx, done := c.patience(ctx)
+	defer done()
+	if err := c.Stop(ctx, job, "its run was killed", true); err != nil {
+		return err
+	}
+	return c.Follow(ctx, job, func(e events.Event) error {
+		switch e.Body.(type) {
+		case events.JobSucceeded, events.JobFailed, events.JobStopped:
+			return errStop
+		}
+		return nil
+	})
 }
 
 func (c *Client) command(job events.JobID, b events.Body) events.Event {

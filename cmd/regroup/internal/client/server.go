@@ -18,6 +18,7 @@ type Server struct {
 	Ports events.Ports
 	Own   bool            // of one run: it takes no other jobs
 	Idle  bool            // its services do not run: what was stored can be read, and nothing be asked for
+	Serve func() error    // runs the services of an idle server in this process, until the connection ends; nil = cannot
 	Ended context.Context //nolint:containedctx // ends with the process that runs it; nil = that is not known
 }
 
