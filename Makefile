@@ -18,7 +18,7 @@ SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) 
 
 PYTHON      ?= /usr/bin/python3
 
-.PHONY: help setup torch judge judge-horovod random-orders mpi hatch net node build libregroup wheel test python-test race sim e2e e2e-network chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-queue bench-collective bench-state gpu-check lint fmt generate dev demo check clean
+.PHONY: help setup torch judge judge-horovod random-orders mpi hatch net node build libregroup wheel test python-test race sim e2e e2e-network chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-queue bench-collective bench-state gpu-check lint fmt man generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -147,6 +147,9 @@ $(TOOLS)/golangci-lint:
 
 fmt: $(TOOLS)/golangci-lint ## format
 	@$(TOOLS)/golangci-lint fmt ./...
+
+man: build ## the manual pages, into bin/man
+	@$(BIN)/regroup docs man $(BIN)/man
 
 generate: ## docs that are made from code
 	@$(GO) run ./cmd/regroup docs events > docs/events.md

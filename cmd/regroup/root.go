@@ -63,7 +63,7 @@ func newRoot() (*cobra.Command, error) {
 		run.Command(env, &config, agent, discovery),
 		serve.UpCommand(&config, &agent, &discovery), serve.Command(&config, &discovery), serve.AgentCommand(&config, &agent),
 		serve.InitCommand(&config), serve.HealthCommand(&config), serve.ReapCommand(&config), contexts.Command(env),
-		demo.Command(env, &config), versionCommand(env.Out), docsCommand(), completionCommand(root, env.Out),
+		demo.Command(env, &config), versionCommand(env.Out), docsCommand(root), completionCommand(root, env.Out),
 	)
 	root.InitDefaultHelpCmd()
 	arrange(root)
@@ -127,7 +127,7 @@ func source() string {
 }
 
 // docsCommand prints documents that are made from code; `make generate` keeps them.
-func docsCommand() *cobra.Command {
+func docsCommand(root *cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: "docs", Short: "Print documentation that is made from code", Hidden: true, Example: command.Examples("regroup docs events > docs/events.md")}
 	cmd.AddCommand(&cobra.Command{
 		Use: "events", Short: "Print the catalogue of events as Markdown", Args: cobra.NoArgs, Example: command.Examples("regroup docs events > docs/events.md"),
@@ -136,5 +136,6 @@ func docsCommand() *cobra.Command {
 			return err
 		},
 	})
+	cmd.AddCommand(manCommand(root))
 	return cmd
 }
