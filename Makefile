@@ -153,6 +153,7 @@ man: build ## the manual pages, into bin/man
 
 generate: ## docs that are made from code
 	@$(GO) run ./cmd/regroup docs events > docs/events.md
+	@sed -i '/^| of | flag/,$$d' docs/launchers.md && $(GO) run ./cmd/regroup docs launchers >> docs/launchers.md
 
 check: lint test e2e-containers ## everything that must hold before a release
 

@@ -7,6 +7,8 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/spf13/cobra"
+
 	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
@@ -21,7 +23,7 @@ func main() {
 	root, err := newRoot()
 	if err == nil {
 		if len(os.Args) > 1 && (os.Args[1] == "run" || os.Args[1] == "submit") {
-			root.SetArgs(jobflags.Spell(os.Args[1:]))
+			root.SetArgs(spelt(root, os.Args[1:]))
 		}
 		err = root.ExecuteContext(context.Background())
 	}
@@ -29,4 +31,14 @@ func main() {
 		fmt.Fprintln(os.Stderr, "regroup:", visible.Text(err.Error()))
 	}
 	os.Exit(exitcode.Of(err))
+}
+
+// spelt are the arguments of a command that submits, with what only other launchers spell so.
+func spelt(root *cobra.Command, args []string) []string {
+	cmd, _, err := root.Find(args[:1])
+	if err != nil {
+		return args
+	}
+	cmd.InheritedFlags() // from now on Flags has them too
+	return append(args[:1:1], jobflags.Spell(cmd.Flags(), args[1:])...)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/job"
 	"github.com/regroup-io/regroup/cmd/regroup/node"
 	"github.com/regroup-io/regroup/cmd/regroup/run"
@@ -133,6 +134,13 @@ func docsCommand(root *cobra.Command) *cobra.Command {
 		Use: "events", Short: "Print the catalogue of events as Markdown", Args: cobra.NoArgs, Example: command.Examples("regroup docs events > docs/events.md"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprint(cmd.OutOrStdout(), events.CatalogMarkdown())
+			return err
+		},
+	}, &cobra.Command{
+		Use: "launchers", Short: "Print the table of other launchers' flags as Markdown", Args: cobra.NoArgs,
+		Example: command.Examples("regroup docs launchers >> docs/launchers.md"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprint(cmd.OutOrStdout(), jobflags.Launchers())
 			return err
 		},
 	})

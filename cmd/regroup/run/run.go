@@ -56,7 +56,7 @@ func Command(env command.Env, c *boot.Config, a serve.AgentConfig, d serve.Disco
 	cmd := &cobra.Command{
 		Use: "run [flags] -- COMMAND [ARG...]", Short: "Submit a job, follow it, and exit with its outcome", Args: cobra.ArbitraryArgs,
 		Long: `Submits a job and follows it to its end. With no server configured and none running here, run brings its own: broker,
-services and an agent in this process, beside those of other runs.`,
+services and an agent in this process, beside those of other runs. The first word that is not a flag begins the command. Flags of torchrun and horovodrun are understood: docs/launchers.md.`,
 		Example: `  regroup run --workers 2:4 -- python train.py
   regroup run --workers 4 --recovery in-process -- ./mnist -epochs 4
   regroup run -f job.yaml -o json`,
@@ -80,6 +80,9 @@ services and an agent in this process, beside those of other runs.`,
 				return err
 			}
 			defer boot.WritesFail()()
+			for _, n := range r.flags.Launch().Notes {
+				r.say(n)
+			}
 			return r.run(cmd.Context(), spec)
 		},
 	}
@@ -88,7 +91,7 @@ services and an agent in this process, beside those of other runs.`,
 	cmd.Flags().StringVarP(&file, "file", "f", "", "job spec in YAML or JSON; - is stdin")
 	cmd.Flags().IntVar(&r.agent.Slots, "slots", a.Slots, "with a server of its own: workers that fit here; default: as many as the job wants")
 	command.Group(cmd.Flags(), "Host flags, with a server of its own", func() { r.hosts.HostFlags(cmd.Flags()) })
-	cmd.Flags().SetInterspersed(true)
+	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
 
@@ -100,7 +103,11 @@ func withLevel(env map[string]string, level string) map[string]string {
 }
 
 func (r *call) run(ctx context.Context, spec events.Spec) error {
-	if r.config.Server == "" && !serve.Shared(*r.config) {
+	launch := r.flags.Launch()
+	if launch.Standalone || (r.config.Server == "" && !serve.Shared(*r.config)) {
+		if err := launch.Here(); err != nil {
+			return err
+		}
 		l, err := serve.OpenOwn(ctx, *r.config)
 		if err != nil {
 			return err
@@ -109,6 +116,9 @@ func (r *call) run(ctx context.Context, spec events.Spec) error {
 	}
 	if r.listed {
 		return events.Errorf(events.Invalid, "the hosts are those of the server that is used: give its discovery the list (regroup serve discovery --hosts, regroup up --hosts)")
+	}
+	if err := launch.Remote(); err != nil {
+		return err
 	}
 	return r.attached(ctx, spec)
 }
@@ -146,6 +156,7 @@ func (r *call) attached(ctx context.Context, spec events.Spec) error {
 // local runs the job on l, with an agent in this process. The first Ctrl-C stops the job, the second kills it.
 func (r *call) local(parent context.Context, l *serve.Local, spec events.Spec) error {
 	defer l.Close()
+	r.hosts.Hosts = jobflags.Localhost(r.hosts.Hosts, events.NodeID(r.agent.Filled().Node))
 	if err := r.hosts.Check(parent); err != nil {
 		return err
 	}
@@ -190,7 +201,11 @@ func (r *call) local(parent context.Context, l *serve.Local, spec events.Spec) e
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(r.err, "%s  no server configured: running one here (data: %s), stop with Ctrl-C\n", job, l.Process.Config.StateDir)
+		why := "no server configured"
+		if r.flags.Launch().Standalone {
+			why = "--standalone"
+		}
+		fmt.Fprintf(r.err, "%s  %s: running one here (data: %s), stop with Ctrl-C\n", job, why, l.Process.Config.StateDir)
 		stopping, restore := boot.Interruptible(life, func() {
 			_ = c.Stop(life, job, "interrupted twice", true)
 			agent.Kill()

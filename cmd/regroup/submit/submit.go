@@ -25,10 +25,21 @@ func Command(env command.Env) *cobra.Command {
 	var flags *jobflags.Flags
 	command.Group(cmd.Flags(), "Job flags", func() { flags = jobflags.Add(cmd.Flags()) })
 	form := command.Output(cmd, command.Name, command.JSON, command.YAML)
+	cmd.Flags().SetInterspersed(false)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		spec, err := Read(env, *file, flags, args)
 		if err != nil {
 			return Explain(env, form, err)
+		}
+		l := flags.Launch()
+		if l.Standalone {
+			return events.Errorf(events.Invalid, "--standalone: submit has no server of its own: use regroup run --standalone")
+		}
+		if err := l.Remote(); err != nil {
+			return err
+		}
+		for _, n := range l.Notes {
+			env.Say(n)
 		}
 		c, done, err := env.Client(cmd)
 		if err != nil {

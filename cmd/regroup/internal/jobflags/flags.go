@@ -28,6 +28,8 @@ type Flags struct {
 	grace       time.Duration
 	limits      limits
 	sizes       sizes
+	launcher    launcher
+	launch      Launch
 }
 
 // Add adds the flags to a command's set.
@@ -37,6 +39,7 @@ func Add(fs *pflag.FlagSet) *Flags {
 	fs.StringVar(&f.workers, "workers", "1", "how many workers: MIN:MAX, or N for exactly N")
 	f.sizes.add(fs)
 	f.shared()
+	f.launcher.add(fs)
 	return f
 }
 
@@ -57,7 +60,8 @@ func (f *Flags) Given() string {
 	given := ""
 	f.fs.Visit(func(x *pflag.Flag) {
 		_, own := byPath[x.Name]
-		if (own || sizePaths[x.Name] != "") && given == "" {
+		_, others := f.launcher.values[x.Name]
+		if (own || sizePaths[x.Name] != "" || (others && x.Name != "standalone")) && given == "" {
 			given = "--" + x.Name
 		}
 	})
@@ -120,6 +124,10 @@ func (f *Flags) fill(args []string) (events.Spec, []events.Finding) {
 			s.Env = map[string]string{}
 		}
 		s.Env[name] = value
+	}
+	if f.launcher.values != nil {
+		s.Command = f.torch(&s, args, add)
+		f.horovod(&s, add)
 	}
 	return s, bad
 }

@@ -14,12 +14,22 @@ import (
 
 func parse(t *testing.T, args ...string) *Flags {
 	t.Helper()
+	f, _ := parseWith(t, args...)
+	return f
+}
+
+// parseWith also returns what is left for the program.
+func parseWith(t *testing.T, args ...string) (*Flags, []string) {
+	t.Helper()
 	fs := pflag.NewFlagSet("run", pflag.ContinueOnError)
+	fs.SetInterspersed(false)
+	fs.String("log-level", "", "")
+	fs.String("hosts", "", "")
 	f := Add(fs)
-	if err := fs.Parse(args); err != nil {
+	if err := fs.Parse(Spell(fs, args)); err != nil {
 		t.Fatal(err)
 	}
-	return f
+	return f, fs.Args()
 }
 
 func TestSpec(t *testing.T) {
@@ -132,7 +142,7 @@ func TestHorovodrun(t *testing.T) {
 		"-np 2 --min-np 2 --max-np 4":  {Min: 2, Max: 4},
 		"--workers 2:5 -- train -np 4": {Min: 2, Max: 5},
 	} {
-		got, err := parse(t, Spell(strings.Fields(args))...).Spec([]string{"train"})
+		got, err := parse(t, strings.Fields(args)...).Spec([]string{"train"})
 		if err != nil || got.Workers != want {
 			t.Errorf("%s: got %+v, %v; want %+v", args, got.Workers, err, want)
 		}
@@ -146,7 +156,7 @@ func TestHorovodrun(t *testing.T) {
 		"-np 0":                   "--num-proc",
 		"--num-proc 3 --max-np 2": "--max-np",
 	} {
-		_, err := parse(t, Spell(strings.Fields(args))...).Spec([]string{"train"})
+		_, err := parse(t, strings.Fields(args)...).Spec([]string{"train"})
 		if fs := events.FindingsOf(err); len(fs) != 1 || fs[0].Path != path {
 			t.Errorf("%s: findings %v, want one about %s", args, fs, path)
 		}

@@ -113,22 +113,3 @@ func (z *sizes) workers(fs *pflag.FlagSet, add func(path, message string)) (even
 	}
 	return w, true
 }
-
-// Spell writes horovodrun's -np, which is no flag of one letter, as --num-proc: in the arguments of a command that submits,
-// before those of the program.
-func Spell(args []string) []string {
-	out := make([]string, 0, len(args))
-	for i, a := range args {
-		if a == "--" {
-			return append(out, args[i:]...)
-		}
-		switch {
-		case a == "-np":
-			a = "--num-proc"
-		case len(a) > 4 && a[:4] == "-np=":
-			a = "--num-proc=" + a[4:]
-		}
-		out = append(out, a)
-	}
-	return out
-}

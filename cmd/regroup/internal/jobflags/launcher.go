@@ -1,0 +1,189 @@
+package jobflags
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// A flag of another launcher is spelt as there and does what it does there, or says what replaces it.
+type launcherFlag struct {
+	of      string // torchrun or horovodrun
+	names   string // as there, with the value; the first long one is its name here
+	does    string // for the documentation; of a refused one: what replaces it
+	outcome outcome
+	known   bool // a flag of ours has this name, and means the same
+}
+
+// outcome is what becomes of a flag.
+type outcome int
+
+const (
+	honoured outcome = iota
+	noted            // has nothing to do here, which is said
+	refused          // cannot be honoured
+)
+
+const (
+	torchrun   = "torchrun"
+	horovodrun = "horovodrun"
+)
+
+// launcherFlags are the flags of other launchers that are known here.
+var launcherFlags = []launcherFlag{
+	{torchrun, "--nproc-per-node N|auto|cpu|gpu", "workers on each node; the words count this machine's processors or GPUs", honoured, false},
+	{torchrun, "--nnodes N|MIN:MAX", "times --nproc-per-node, how many workers; with a server of the run's own there is one node", honoured, false},
+	{torchrun, "--max-restarts N", "failures within an hour that the job survives; 20 where it is not given, with torchrun 0", honoured, true},
+	{torchrun, "--standalone", "a server of the run's own, whatever else is configured or runs", honoured, false},
+	{torchrun, "--rdzv-id ID", "name of the job", honoured, false},
+	{torchrun, "--rdzv-conf KEY=VALUE,...", "join_timeout is --start-timeout; of the others it is said that they have no meaning", honoured, false},
+	{torchrun, "--rdzv-backend NAME", "Regroup's own rendezvous is used", noted, false},
+	{torchrun, "--rdzv-endpoint HOST:PORT", "the workers meet through the server: --server, or one of the run's own", noted, false},
+	{torchrun, "-m, --module", "the program is a Python module: python3 -u -m", honoured, false},
+	{torchrun, "--no-python", "the program is run as it is", honoured, false},
+	{torchrun, "--node-rank 0", "of one node; another rank is refused: ranks follow from who is there", honoured, false},
+	{torchrun, "--master-addr HOST", "workers get MASTER_ADDR of the agent that has rank 0", noted, false},
+	{torchrun, "--master-port PORT", "workers get MASTER_PORT of the agent that has rank 0", noted, false},
+	{torchrun, "--local-addr HOST", "--advertise of regroup agent is the address of a node", noted, false},
+	{torchrun, "--log-dir DIR", "regroup logs JOB has the output of each worker: --rank, --node, --gen", refused, false},
+	{torchrun, "-r, --redirects STD", "0 is the default here; output is shown and kept: regroup logs JOB", refused, false},
+	{torchrun, "-t, --tee STD", "all output is shown here and kept: regroup logs JOB", noted, false},
+	{torchrun, "--local-ranks-filter RANKS", "regroup logs JOB -f --rank RANKS", refused, false},
+	{torchrun, "--start-method NAME", "workers are programs of their own, nothing is forked", noted, false},
+	{torchrun, "--role NAME", "ROLE_NAME is default: all workers of a job are alike", refused, false},
+	{torchrun, "--monitor-interval SECONDS", "the end of a worker is seen at once", noted, false},
+	{horovodrun, "-np, --num-proc N", "so many workers, or with --max-np at least so many", honoured, true},
+	{horovodrun, "--min-np, --min-num-proc N", "at least so many workers", honoured, true},
+	{horovodrun, "--max-np, --max-num-proc N", "at most so many workers", honoured, true},
+	{horovodrun, "-H, --hosts HOST:SLOTS,...", "use only these nodes; localhost is the node of the run's own server", honoured, true},
+	{horovodrun, "--host-discovery-script FILE", "use only the nodes that it prints", honoured, true},
+	{horovodrun, "--slots-per-host N", "slots of hosts that are given without a number", honoured, true},
+	{horovodrun, "--reset-limit N", "regroups after the first generation", honoured, true},
+	{horovodrun, "--elastic-timeout SECONDS", "how long a job that has run may be below min", honoured, true},
+	{horovodrun, "--start-timeout SECONDS", "how long the first generation may take", honoured, true},
+	{horovodrun, "--fusion-threshold-mb MB", "HOROVOD_FUSION_THRESHOLD of the workers", honoured, false},
+	{horovodrun, "--cycle-time-ms MS", "HOROVOD_CYCLE_TIME of the workers", honoured, false},
+	{horovodrun, "--timeline-filename FILE", "HOROVOD_TIMELINE of the workers", honoured, false},
+	{horovodrun, "--timeline-mark-cycles", "HOROVOD_TIMELINE_MARK_CYCLES of the workers", honoured, false},
+	{horovodrun, "--log-level LEVEL", "also in capitals, and TRACE, WARNING and FATAL", honoured, true},
+	{horovodrun, "--verbose", "log what happens, of workers too", honoured, true},
+	{horovodrun, "--output-filename DIR", "regroup logs JOB has the output of each worker: --rank, --node, --gen", refused, false},
+	{horovodrun, "--network-interfaces NAMES", "--advertise of regroup agent is the address of a node", refused, false},
+	{horovodrun, "--ssh-port PORT", "nothing is started by SSH: start regroup agent on each node", refused, false},
+	{horovodrun, "--autotune", "set REGROUP_BUCKET_BYTES with --env", refused, false},
+	{horovodrun, "--gloo", "Regroup's own engine is used", noted, false},
+	{horovodrun, "--mpi", "Regroup's own engine is used", noted, false},
+}
+
+// name is the flag's name here, without dashes.
+func (l launcherFlag) name() string {
+	for w := range strings.FieldsSeq(l.names) {
+		if long, ok := strings.CutPrefix(strings.TrimSuffix(w, ","), "--"); ok {
+			return long
+		}
+	}
+	return ""
+}
+
+// short is its letter; empty = none.
+func (l launcherFlag) short() string {
+	w, _, _ := strings.Cut(l.names, ",")
+	if len(w) == 2 {
+		return w[1:]
+	}
+	return ""
+}
+
+// plain tells whether it takes no value.
+func (l launcherFlag) plain() bool {
+	return !strings.Contains(l.names[strings.Index(l.names, "--"):], " ")
+}
+
+// launcher holds what was given of them, by name.
+type launcher struct{ values map[string]*string }
+
+// add adds those that no flag of ours stands for. They are not in the help: it would be twice as long.
+func (l *launcher) add(fs *pflag.FlagSet) {
+	l.values = map[string]*string{}
+	for _, x := range launcherFlags {
+		if x.known {
+			continue
+		}
+		name := x.name()
+		l.values[name] = fs.StringP(name, x.short(), "", x.of+": "+x.does)
+		if x.plain() {
+			fs.Lookup(name).NoOptDefVal = "true"
+		}
+		_ = fs.MarkHidden(name) // it is there
+	}
+	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName { return pflag.NormalizedName(spelt(name)) })
+}
+
+// spelt is the name of a flag whatever launcher's way it is written in.
+func spelt(name string) string {
+	name = strings.ReplaceAll(name, "_", "-")
+	switch name {
+	case "min-num-proc":
+		return "min-np"
+	case "max-num-proc":
+		return "max-np"
+	}
+	return name
+}
+
+// check says what cannot be honoured, and returns a note for each flag that has nothing to do.
+func (l *launcher) check(fs *pflag.FlagSet, add func(path, message string)) (notes []string) {
+	for _, x := range launcherFlags {
+		name := x.name()
+		if x.known || !fs.Changed(name) {
+			continue
+		}
+		value := *l.values[name]
+		switch {
+		case x.outcome == noted:
+			notes = append(notes, fmt.Sprintf("--%s has no effect here: %s", name, x.does))
+		case name == "redirects" && value == "0", name == "role" && value == "default", x.plain() && value == "false":
+		case x.outcome == refused:
+			add("--"+name, "of "+x.of+" cannot be honoured; instead: "+x.does)
+		case name == "node-rank" && value != "0":
+			add("--"+name, "is "+value+": ranks follow from who is there. For a job of nodes that come by themselves: regroup agent --join-job ID -- COMMAND")
+		}
+	}
+	return notes
+}
+
+// Launchers renders the table of docs/launchers.md.
+func Launchers() string {
+	var b strings.Builder
+	b.WriteString("| of | flag | `regroup run` and `regroup submit` |\n|---|---|---|\n")
+	for _, x := range launcherFlags {
+		does := x.does
+		switch x.outcome {
+		case noted:
+			does = "accepted, and said to have no effect: " + does
+		case refused:
+			does = "refused; instead: " + does
+		}
+		names := strings.ReplaceAll(x.names, "|", "\\|")
+		fmt.Fprintf(&b, "| %s | `%s` | %s |\n", x.of, names, does)
+	}
+	return b.String()
+}
+
+// Localhost replaces the names of this machine in horovodrun's host list by the name of its node.
+func Localhost(hosts string, node events.NodeID) string {
+	all := strings.Split(hosts, ",")
+	for i, h := range all {
+		name, slots, found := strings.Cut(h, ":")
+		if slices.Contains([]string{"localhost", "127.0.0.1"}, strings.TrimSpace(name)) {
+			if all[i] = string(node); found {
+				all[i] += ":" + slots
+			}
+		}
+	}
+	return strings.Join(all, ",")
+}

@@ -1,0 +1,171 @@
+package jobflags
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestLaunchersTable: the document has the table that is made from the flags, and nothing else of them.
+func TestLaunchersTable(t *testing.T) {
+	b, err := os.ReadFile("../../../../docs/launchers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasSuffix(string(b), "\n\n"+Launchers()) {
+		t.Errorf("docs/launchers.md does not end with this table (make generate):\n%s", Launchers())
+	}
+}
+
+// TestTorchrun: command lines of torchrun's own documentation and what follows from them.
+func TestTorchrun(t *testing.T) {
+	t.Setenv("PYTHON_EXEC", "")
+	type want struct {
+		workers events.Workers
+		command string
+		name    string
+		notes   int
+	}
+	for args, w := range map[string]want{
+		"--standalone --nnodes=1 --nproc-per-node=4 train.py --lr 0.1":                                   {events.Workers{Min: 4, Max: 4}, "python3 -u train.py --lr 0.1", "train", 0},
+		"--nnodes 1:4 --nproc_per_node 2 --max_restarts 3 --rdzv_id job-1 train.py --nnodes 7":           {events.Workers{Min: 2, Max: 8}, "python3 -u train.py --nnodes 7", "job-1", 0},
+		"--nproc-per-node 2 --rdzv-backend=c10d --rdzv-endpoint=h:29400 --monitor-interval 1 train.py":   {events.Workers{Min: 2, Max: 2}, "python3 -u train.py", "train", 3},
+		"--standalone --nnodes 1:4 --nproc-per-node 3 -m pkg.train --epochs 2":                           {events.Workers{Min: 3, Max: 3}, "python3 -u -m pkg.train --epochs 2", "pkg", 0},
+		"--nproc-per-node 2 --no-python ./train.py":                                                      {events.Workers{Min: 2, Max: 2}, "./train.py", "train", 0},
+		"--nproc-per-node 1 --node-rank 0 --master-addr h --master-port 29500 -t 3 -r 0 python train.py": {events.Workers{Min: 1, Max: 1}, "python train.py", "train", 3},
+		"--workers 2 ./train.py": {events.Workers{Min: 2, Max: 2}, "./train.py", "train", 0}, // as it is
+		"--nproc-per-node 1 --start-method spawn --role default --local-addr h ./a.out": {events.Workers{Min: 1, Max: 1}, "./a.out", "a", 2},
+		"--nproc-per-node=cpu ./a.out": {events.Workers{Min: runtime.NumCPU(), Max: runtime.NumCPU()}, "./a.out", "a", 0},
+	} {
+		f, rest := parseWith(t, strings.Fields(args)...)
+		s, err := f.Spec(rest)
+		if err != nil {
+			t.Errorf("%s: %v", args, err)
+			continue
+		}
+		if got := (want{s.Workers, strings.Join(s.Command, " "), s.Name, len(f.Launch().Notes)}); got != w {
+			t.Errorf("%s:\ngot  %+v\nwant %+v, %q", args, got, w, f.Launch().Notes)
+		}
+	}
+	f, rest := parseWith(t, "--rdzv-conf", "join_timeout=90,last_call_timeout=5", "./a.out")
+	if s, err := f.Spec(rest); err != nil || s.Elastic.StartWithin.D().Seconds() != 90 || len(f.Launch().Notes) != 1 {
+		t.Errorf("--rdzv-conf: %+v, %v, %q", s.Elastic, err, f.Launch().Notes)
+	}
+}
+
+// TestWhatCannotBeHonouredIsRefused: with what replaces it, each by its name.
+func TestWhatCannotBeHonouredIsRefused(t *testing.T) {
+	for _, x := range launcherFlags {
+		if x.outcome != refused {
+			continue
+		}
+		args := []string{"--" + strings.ReplaceAll(x.name(), "-", "_") + "=x", "./a.out"}
+		f, rest := parseWith(t, args...)
+		_, err := f.Spec(rest)
+		if fs := events.FindingsOf(err); len(fs) != 1 || fs[0].Path != "--"+x.name() || !strings.Contains(fs[0].Message, x.does) {
+			t.Errorf("%q: %v, want one finding with %q", args, err, x.does)
+		}
+	}
+	for args, path := range map[string]string{
+		"--node-rank 1":                "--node-rank",
+		"--nproc-per-node 0":           "--nproc-per-node",
+		"--nproc-per-node many":        "--nproc-per-node",
+		"--nnodes 4:2":                 "--nnodes",
+		"--nnodes 2 --workers 4":       "--workers",
+		"--nproc-per-node 2 -np 2":     "--num-proc",
+		"--rdzv-conf jointimeout=1":    "--rdzv-conf jointimeout",
+		"--fusion-threshold-mb=-1":     "--fusion-threshold-mb",
+		"--cycle-time-ms fast":         "--cycle-time-ms",
+		"--redirects 3":                "--redirects",
+		"-r 3 --role trainer":          "--redirects",
+		"--local_ranks_filter 0 -np 2": "--local-ranks-filter",
+	} {
+		f, rest := parseWith(t, append(strings.Fields(args), "./a.out")...)
+		_, err := f.Spec(rest)
+		if !slices.ContainsFunc(events.FindingsOf(err), func(x events.Finding) bool { return x.Path == path }) {
+			t.Errorf("%s: %v, want a finding about %s", args, err, path)
+		}
+	}
+}
+
+// TestNodesOfTorchrun: what is said about nodes where there is one, and about this machine where the nodes are others.
+func TestNodesOfTorchrun(t *testing.T) {
+	for args, want := range map[string]struct{ here, remote bool }{
+		"--nproc-per-node 2":                           {true, true},
+		"--nnodes 1 --nproc-per-node 2":                {true, true},
+		"--nnodes 2 --nproc-per-node 2":                {false, true},
+		"--nnodes 1:2 --nproc-per-node 2":              {false, true},
+		"--standalone --nnodes 1:2 --nproc-per-node 2": {true, true},
+		"--nproc-per-node auto":                        {true, false},
+	} {
+		f, rest := parseWith(t, append(strings.Fields(args), "./a.out")...)
+		if _, err := f.Spec(rest); err != nil {
+			t.Fatal(err)
+		}
+		here, remote := f.Launch().Here(), f.Launch().Remote()
+		if (here == nil) != want.here || (remote == nil) != want.remote {
+			t.Errorf("%s: %v; %v", args, here, remote)
+		}
+		if here != nil && !strings.Contains(here.Error(), "--join-job ID --nnodes "+f.launch.nodes()+" --nproc-per-node 2") {
+			t.Errorf("%s: no remedy in %v", args, here)
+		}
+	}
+}
+
+// TestPerNode counts GPUs as CUDA shows them.
+func TestPerNode(t *testing.T) {
+	dev := t.TempDir()
+	if _, _, err := perNode("gpu", dev, func(string) string { return "" }); err == nil {
+		t.Error("gpu is taken where there is none")
+	}
+	if n, _, err := perNode("auto", dev, func(string) string { return "" }); err != nil || n != runtime.NumCPU() {
+		t.Errorf("auto is %d, %v without a GPU", n, err)
+	}
+	for i := range 4 {
+		if err := os.WriteFile(filepath.Join(dev, "nvidia"+strconv.Itoa(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dev, "nvidiactl"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for visible, want := range map[string]int{"": 4, "0,2": 2, "GPU-1": 1, "1,-1,2": 1, "0,1,2,3,4,5": 4} {
+		for _, word := range []string{"gpu", "auto"} {
+			if n, counted, err := perNode(word, dev, func(string) string { return visible }); err != nil || n != want || !counted {
+				t.Errorf("%s with %q is %d, %v; want %d", word, visible, n, err, want)
+			}
+		}
+	}
+}
+
+// TestHorovodrunVariables: what workers get.
+func TestHorovodrunVariables(t *testing.T) {
+	args := "-np 2 --fusion-threshold-mb 32 --cycle-time-ms 3.5 --timeline-filename /tmp/t.json --timeline-mark-cycles --min-num-proc 2 --max_num_proc 4 --log-level WARNING --env HOROVOD_CYCLE_TIME=1 python train.py -np 7 --log-level INFO"
+	f, rest := parseWith(t, strings.Fields(args)...)
+	s, err := f.Spec(rest)
+	want := map[string]string{"HOROVOD_FUSION_THRESHOLD": "33554432", "HOROVOD_CYCLE_TIME": "1", "HOROVOD_TIMELINE": "/tmp/t.json", "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
+	if err != nil || !reflect.DeepEqual(s.Env, want) || s.Workers != (events.Workers{Min: 2, Max: 4}) {
+		t.Errorf("%+v, %+v, %v", s.Env, s.Workers, err)
+	}
+	if got := strings.Join(s.Command, " "); got != "python train.py -np 7 --log-level INFO" {
+		t.Errorf("the program is %q", got)
+	}
+	if l := f.fs.Lookup("log-level").Value.String(); l != "warn" {
+		t.Errorf("--log-level WARNING is %q", l)
+	}
+}
+
+func TestLocalhost(t *testing.T) {
+	for hosts, want := range map[string]string{"localhost:4": "me:4", "127.0.0.1": "me", "a:2,localhost:1": "a:2,me:1", "": "", "a:1": "a:1"} {
+		if got := Localhost(hosts, "me"); got != want {
+			t.Errorf("%q is %q, want %q", hosts, got, want)
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package jobflags
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Launch is what a submitting command itself must know of another launcher's flags.
+type Launch struct {
+	Notes      []string       // about what has no effect here
+	Nodes      events.Workers // of torchrun's --nnodes; zero = not given
+	PerNode    string         // of torchrun's --nproc-per-node
+	Counted    bool           // PerNode counts what this machine has
+	Standalone bool           // a server of its own
+}
+
+// Here refuses what a server of the run's own, with this machine as its only node, cannot do.
+func (l Launch) Here() error {
+	if l.Nodes.Min > 1 || (l.Nodes.Max > 1 && !l.Standalone) {
+		return events.Errorf(events.Invalid, "--nnodes %[1]s: a run with a server of its own has one node. Start on every machine: regroup agent --server nats://HOST:4222 --join-job ID --nnodes %[1]s --nproc-per-node %[2]s -- COMMAND, with one server for all: regroup up --no-agent --listen 0.0.0.0:4222", l.nodes(), l.PerNode)
+	}
+	return nil
+}
+
+func (l Launch) nodes() string { return fmt.Sprintf("%d:%d", l.Nodes.Min, l.Nodes.Max) }
+
+// Remote refuses what cannot be said about nodes that are other machines.
+func (l Launch) Remote() error {
+	if l.Counted {
+		return events.Errorf(events.Invalid, "--nproc-per-node %s counts what this machine has, and the nodes are others: write a number", l.PerNode)
+	}
+	return nil
+}
+
+// Launch returns it after Spec.
+func (f *Flags) Launch() Launch { return f.launch }
+
+// torch fills in what torchrun's flags say, and returns the command that they make of args.
+func (f *Flags) torch(s *events.Spec, args []string, add func(path, message string)) []string {
+	given := func(name string) (string, bool) { return *f.launcher.values[name], f.fs.Changed(name) }
+	f.launch.Notes = f.launcher.check(f.fs, add)
+	f.launch.Standalone = f.on("standalone")
+	f.torchWorkers(s, add)
+	if id, ok := given("rdzv-id"); ok && f.name == "" {
+		s.Name = strings.Trim(string(events.NodeIDFrom(id)), "-")
+	}
+	if conf, ok := given("rdzv-conf"); ok {
+		var r events.Rendezvous
+		for _, x := range readConf(conf, &r) {
+			add(x.Path, x.Message)
+		}
+		if s.Elastic.StartWithin == 0 {
+			s.Elastic.StartWithin = r.JoinTimeout
+		}
+		if r.JoinTimeout = 0; r != (events.Rendezvous{}) {
+			f.launch.Notes = append(f.launch.Notes, "--rdzv-conf has an effect here for join_timeout alone: the scheduler knows who is there")
+		}
+	}
+	return f.python(args)
+}
+
+// on tells whether a flag without a value was given.
+func (f *Flags) on(name string) bool { return *f.launcher.values[name] == "true" }
+
+// torchWorkers makes workers of nodes and workers on each.
+func (f *Flags) torchWorkers(s *events.Spec, add func(path, message string)) {
+	if !f.fs.Changed("nproc-per-node") && !f.fs.Changed("nnodes") {
+		return
+	}
+	for _, name := range []string{"workers", "num-proc", "min-np", "max-np"} {
+		if f.fs.Changed(name) {
+			add("--"+name, "says the same as --nnodes and --nproc-per-node: give one or the other")
+			return
+		}
+	}
+	nodes := events.Workers{Min: 1, Max: 1}
+	if f.fs.Changed("nnodes") {
+		text := *f.launcher.values["nnodes"]
+		n, err := Workers(text)
+		if err != nil || n.Min < 1 || n.Max < n.Min {
+			add("--nnodes", strconv.Quote(text)+" is no number of nodes: write MIN:MAX, for example 2:4, or N")
+			return
+		}
+		nodes, f.launch.Nodes = n, n
+		if f.launch.Standalone {
+			nodes.Max = nodes.Min // the others cannot come
+		}
+	}
+	f.launch.PerNode = cmp.Or(*f.launcher.values["nproc-per-node"], "1")
+	per, counted, err := perNode(f.launch.PerNode, "/dev", os.Getenv)
+	if err != nil {
+		add("--nproc-per-node", err.Error())
+		return
+	}
+	f.launch.Counted = counted
+	s.Workers = events.Workers{Min: nodes.Min * per, Max: nodes.Max * per}
+}
+
+// perNode reads torchrun's --nproc-per-node; counted = by what this machine has.
+func perNode(text, dev string, getenv func(string) string) (n int, counted bool, err error) {
+	switch text {
+	case "cpu":
+		return runtime.NumCPU(), true, nil
+	case "gpu":
+		if n = gpus(dev, getenv); n == 0 {
+			return 0, true, events.Errorf(events.Invalid, "is gpu, and this machine has none that may be used: write cpu, or a number")
+		}
+		return n, true, nil
+	case "auto":
+		if n = gpus(dev, getenv); n == 0 {
+			n = runtime.NumCPU()
+		}
+		return n, true, nil
+	}
+	if n, err = strconv.Atoi(text); err != nil || n < 1 {
+		return 0, false, events.Errorf(events.Invalid, "is %q: write a number of at least 1, auto, cpu or gpu", text)
+	}
+	return n, false, nil
+}
+
+// gpus counts the GPUs that a program here may use.
+func gpus(dev string, getenv func(string) string) int {
+	devices, err := filepath.Glob(filepath.Join(dev, "nvidia[0-9]*"))
+	if err != nil {
+		return 0
+	}
+	if visible := getenv("CUDA_VISIBLE_DEVICES"); visible != "" && len(devices) > 0 {
+		all := strings.Split(visible, ",")
+		if end := slices.IndexFunc(all, func(d string) bool { return strings.HasPrefix(strings.TrimSpace(d), "-") }); end >= 0 {
+			all = all[:end] // as CUDA reads it: what follows is not seen
+		}
+		return min(len(all), len(devices))
+	}
+	return len(devices)
+}
+
+// python makes the command as torchrun does: a script or a module is run with Python, unless it was told otherwise. Without any of
+// torchrun's flags the command is what it is.
+func (f *Flags) python(args []string) []string {
+	with := false
+	for _, x := range launcherFlags {
+		with = with || (x.of == torchrun && !x.known && f.fs.Changed(x.name()))
+	}
+	if len(args) == 0 || f.on("no-python") {
+		return args
+	}
+	interpreter := cmp.Or(os.Getenv("PYTHON_EXEC"), "python3")
+	switch {
+	case f.on("module"):
+		return append([]string{interpreter, "-u", "-m"}, args...)
+	case with && strings.HasSuffix(args[0], ".py"):
+		return append([]string{interpreter, "-u"}, args...)
+	}
+	return args
+}
