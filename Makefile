@@ -152,7 +152,7 @@ man: build ## the manual pages, into bin/man
 	@$(BIN)/regroup docs man $(BIN)/man
 
 generate: ## docs that are made from code
-	@$(GO) run ./cmd/regroup docs events > docs/events.md
+	@for page in events limits jobfile environment; do $(GO) run ./cmd/regroup docs $$page > docs/$$page.md || exit 1; done
 	@sed -i '/^| of | flag/,$$d' docs/launchers.md && $(GO) run ./cmd/regroup docs launchers >> docs/launchers.md
 
 check: lint test e2e-containers ## everything that must hold before a release

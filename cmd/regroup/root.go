@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/user"
 	"slices"
@@ -17,7 +16,6 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/job"
 	"github.com/regroup-io/regroup/cmd/regroup/node"
 	"github.com/regroup-io/regroup/cmd/regroup/run"
@@ -125,25 +123,4 @@ func source() string {
 		name = u.Username
 	}
 	return "/client/" + name
-}
-
-// docsCommand prints documents that are made from code; `make generate` keeps them.
-func docsCommand(root *cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: "docs", Short: "Print documentation that is made from code", Hidden: true, Example: command.Examples("regroup docs events > docs/events.md")}
-	cmd.AddCommand(&cobra.Command{
-		Use: "events", Short: "Print the catalogue of events as Markdown", Args: cobra.NoArgs, Example: command.Examples("regroup docs events > docs/events.md"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprint(cmd.OutOrStdout(), events.CatalogMarkdown())
-			return err
-		},
-	}, &cobra.Command{
-		Use: "launchers", Short: "Print the table of other launchers' flags as Markdown", Args: cobra.NoArgs,
-		Example: command.Examples("regroup docs launchers >> docs/launchers.md"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprint(cmd.OutOrStdout(), jobflags.Launchers())
-			return err
-		},
-	})
-	cmd.AddCommand(manCommand(root))
-	return cmd
 }

@@ -18,12 +18,12 @@ import (
 // HostConfig is where the list of the nodes that may be used comes from: one source at most. With none, every node that
 // has an agent is used. All replicas should have the same.
 type HostConfig struct {
-	Hosts      string        `envconfig:"HOSTS"`                      // a:4,b:2
-	HostFile   string        `envconfig:"HOST_FILE"`                  // host, host:slots or host slots=4 per line; read anew each period
-	HostScript string        `envconfig:"HOST_DISCOVERY_SCRIPT"`      // prints such lines; a program, or a line for the shell
-	HostEvery  time.Duration `envconfig:"HOST_PERIOD" default:"1s"`   // from one answer to the next question, as Horovod has it
-	HostWithin time.Duration `envconfig:"HOST_TIMEOUT" default:"10s"` // a script that takes longer is killed and has failed
-	PerHost    int           `envconfig:"SLOTS_PER_HOST"`             // for lines without slots; 0 = all that the node has
+	Hosts      string        `envconfig:"HOSTS" desc:"use only these nodes: a:4,b:2; empty = every node with an agent"`
+	HostFile   string        `envconfig:"HOST_FILE" desc:"use only the nodes of this file, read anew each period: a line is host, host:slots or host slots=4"`
+	HostScript string        `envconfig:"HOST_DISCOVERY_SCRIPT" desc:"use only the nodes that this program prints, in such lines; a program, or a line for the shell"`
+	HostEvery  time.Duration `envconfig:"HOST_PERIOD" default:"1s" desc:"time from an answer of the file or script to the next question"`
+	HostWithin time.Duration `envconfig:"HOST_TIMEOUT" default:"10s" desc:"a script that takes longer is killed and has failed"`
+	PerHost    int           `envconfig:"SLOTS_PER_HOST" desc:"slots of hosts that are given without a number; 0 = all that the node has"`
 }
 
 func defaultHosts() HostConfig {

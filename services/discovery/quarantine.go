@@ -10,17 +10,17 @@ import (
 type Quarantine struct {
 	// Failures of one slot within Window that bench it; 0 = never. Too small: a program with a fault of its own benches
 	// slots that are well. Too large: a broken GPU costs every job that many restarts.
-	Charges int `envconfig:"CHARGES" default:"3"`
+	Charges int `envconfig:"CHARGES" default:"3" desc:"failures of one slot within the window that bench it; 0 = never"`
 	// Losses of a node within Window that quarantine it; 0 = never.
-	Losses int `envconfig:"LOSSES" default:"3"`
+	Losses int `envconfig:"LOSSES" default:"3" desc:"losses of a node within the window that quarantine it; 0 = never"`
 	// What is older never counts.
-	Window time.Duration `envconfig:"WINDOW" default:"10m"`
+	Window time.Duration `envconfig:"WINDOW" default:"10m" desc:"what is older never counts"`
 	// Length of the first quarantine; each one after it is twice as long as the last.
-	First time.Duration `envconfig:"FIRST" default:"1m"`
+	First time.Duration `envconfig:"FIRST" default:"1m" desc:"length of the first quarantine; each one after it is twice as long as the last"`
 	// No quarantine is longer, except by hand.
-	Most time.Duration `envconfig:"MOST" default:"1h"`
+	Most time.Duration `envconfig:"MOST" default:"1h" desc:"no quarantine is longer, except by hand"`
 	// Time without a failure that takes one doubling back; 0 = never.
-	Decay time.Duration `envconfig:"DECAY" default:"1h"`
+	Decay time.Duration `envconfig:"DECAY" default:"1h" desc:"time without a failure that takes one doubling back; 0 = never"`
 }
 
 // DefaultQuarantine returns what the tags say.

@@ -21,16 +21,16 @@ import (
 
 // AgentConfig is an agent's part of the environment: REGROUP_AGENT_*.
 type AgentConfig struct {
-	Node      string        `envconfig:"NODE"`       // empty = the host's name
-	Slots     int           `envconfig:"SLOTS"`      // 0 = one per core
-	Advertise string        `envconfig:"ADVERTISE"`  // empty = the first address that is not a loopback one
-	DataPorts string        `envconfig:"DATA_PORTS"` // low-high; empty = any
-	Heartbeat time.Duration `envconfig:"HEARTBEAT" default:"500ms"`
+	Node      string        `envconfig:"NODE" desc:"name of this node; empty = the host's name"`
+	Slots     int           `envconfig:"SLOTS" desc:"workers that fit on this node; 0 = one per core"`
+	Advertise string        `envconfig:"ADVERTISE" desc:"host under which workers of other nodes reach this one; empty = the first address that is not a loopback one"`
+	DataPorts string        `envconfig:"DATA_PORTS" desc:"ports on which workers listen, low-high; empty = any"`
+	Heartbeat time.Duration `envconfig:"HEARTBEAT" default:"500ms" desc:"time between heartbeats"`
 
-	DepartWithin  time.Duration `envconfig:"DEPART_WITHIN" default:"10s"`
-	PreemptSignal string        `envconfig:"PREEMPT_SIGNAL" default:"SIGUSR1"`
-	PreemptFile   string        `envconfig:"PREEMPT_FILE"`
-	PreemptURL    string        `envconfig:"PREEMPT_URL"`
+	DepartWithin  time.Duration `envconfig:"DEPART_WITHIN" default:"10s" desc:"told to stop, how long an agent lets its work move to other nodes before workers are stopped; 0 = not at all"`
+	PreemptSignal string        `envconfig:"PREEMPT_SIGNAL" default:"SIGUSR1" desc:"signal that announces that this node will be taken away; empty = none"`
+	PreemptFile   string        `envconfig:"PREEMPT_FILE" desc:"file whose appearance announces it; empty = none"`
+	PreemptURL    string        `envconfig:"PREEMPT_URL" desc:"URL that answers 2xx once it is announced; empty = none"`
 }
 
 // LoadAgent reads the environment.

@@ -17,27 +17,27 @@ const Prefix = "regroup"
 
 // Config is what every command shares. Its values come from REGROUP_* variables; flags of the same names win over them.
 type Config struct {
-	Server    string        `envconfig:"SERVER"`  // NATS URL; empty = embedded, or the running `regroup up`
-	Creds     string        `envconfig:"CREDS"`   // path of a NATS credentials file; empty = none
-	TLSCA     string        `envconfig:"TLSCA"`   // path of a PEM file to verify the server with; empty = the system's
-	TLSCert   string        `envconfig:"TLSCERT"` // paths of PEM files to show the server, both or none
-	TLSKey    string        `envconfig:"TLSKEY"`
-	System    System        `envconfig:"NATS_SYSTEM"`                  // how discovery hears of agents' connections that end
-	StateDir  string        `envconfig:"STATE_DIR"`                    // data of the embedded server and of agents
-	LogLevel  string        `envconfig:"LOG_LEVEL"`                    // debug, info, warn, error; empty = info for services and agents, else warn
-	LogFormat string        `envconfig:"LOG_FORMAT" default:"text"`    // text, json
-	Health    string        `envconfig:"HEALTH"`                       // host:port that answers /healthz and /readyz; empty = none
-	Wait      time.Duration `envconfig:"WAIT_FOR_SERVER" default:"1m"` // how long a service waits for NATS and its streams at start
-	Verbose   int           `ignored:"true"`                           // -v: log more, unless LogLevel says what; 1 = info, 2 = debug
+	Server    string        `envconfig:"SERVER" desc:"NATS URLs of the cluster, separated by commas; empty = the server that runs on this machine, or one of its own"`
+	Creds     string        `envconfig:"CREDS" desc:"path of a NATS credentials file; empty = none"`
+	TLSCA     string        `envconfig:"TLSCA" desc:"path of a PEM file to verify the server with; empty = the system's"`
+	TLSCert   string        `envconfig:"TLSCERT" desc:"path of a PEM file to show the server, together with the key; empty = none"`
+	TLSKey    string        `envconfig:"TLSKEY" desc:"path of the key of that certificate"`
+	System    System        `envconfig:"NATS_SYSTEM"` // how discovery hears of agents' connections that end
+	StateDir  string        `envconfig:"STATE_DIR" desc:"folder for data that outlives the process; empty = regroup in $XDG_STATE_HOME or ~/.local/state"`
+	LogLevel  string        `envconfig:"LOG_LEVEL" desc:"debug, info, warn or error; empty = info for services and agents, else warn"`
+	LogFormat string        `envconfig:"LOG_FORMAT" default:"text" desc:"text or json"`
+	Health    string        `envconfig:"HEALTH" desc:"host:port that answers /healthz and /readyz; empty = none"`
+	Wait      time.Duration `envconfig:"WAIT_FOR_SERVER" default:"1m" desc:"how long a service waits for NATS and its streams at its start"`
+	Verbose   int           `ignored:"true"` // -v: log more, unless LogLevel says what; 1 = info, 2 = debug
 }
 
 // System is access to the system account of NATS: REGROUP_NATS_SYSTEM_*. `serve nats` makes this user. Without it heartbeats
 // alone tell that an agent is gone.
 type System struct {
-	URL         string `envconfig:"URL"`         // empty = the server's
-	User        string `envconfig:"USER"`        // empty with a password = regroup-system
-	Password    string `envconfig:"PASSWORD"`    // of the user
-	Credentials string `envconfig:"CREDENTIALS"` // path of a NATS credentials file, instead of the user
+	URL         string `envconfig:"URL" desc:"NATS URL of the system account; empty = the server's"`
+	User        string `envconfig:"USER" desc:"its user; empty with a password = regroup-system"`
+	Password    string `envconfig:"PASSWORD" desc:"password of that user; serve nats makes the user"`
+	Credentials string `envconfig:"CREDENTIALS" desc:"path of a NATS credentials file, instead of the user"`
 }
 
 // Server is the same for a server and its clients.

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/kelseyhightower/envconfig"
+	"github.com/spf13/cobra"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/cmd/regroup/serve"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/discovery"
+)
+
+// pages are the documents that are made from code; `make generate` keeps them in docs/.
+func pages() map[string]func() (string, error) {
+	plain := func(page func() string) func() (string, error) { return func() (string, error) { return page(), nil } }
+	return map[string]func() (string, error){
+		"events": plain(events.CatalogMarkdown), "limits": plain(events.LimitsMarkdown), "jobfile": plain(events.SpecMarkdown), "environment": environmentPage,
+	}
+}
+
+func docsCommand(root *cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: "docs", Short: "Print documentation that is made from code", Hidden: true, Example: command.Examples("regroup docs events > docs/events.md")}
+	for name, page := range pages() {
+		cmd.AddCommand(&cobra.Command{
+			Use: name, Short: "Print docs/" + name + ".md", Args: cobra.NoArgs, Example: command.Examples("regroup docs " + name + " > docs/" + name + ".md"),
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				text, err := page()
+				if err == nil {
+					_, err = fmt.Fprint(cmd.OutOrStdout(), text)
+				}
+				return err
+			},
+		})
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use: "launchers", Short: "Print the table of other launchers' flags as Markdown", Args: cobra.NoArgs,
+		Example: command.Examples("regroup docs launchers >> docs/launchers.md"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprint(cmd.OutOrStdout(), jobflags.Launchers())
+			return err
+		},
+	}, manCommand(root))
+	return cmd
+}
+
+const environmentIntro = `# Environment
+
+Generated from the code by ` + "`make generate`" + `. Flags of the same meaning win over variables. Times are written as 500ms, 30s or 1h; times and sizes
+without a unit say theirs.
+`
+
+// environmentPage is the reference of all variables.
+func environmentPage() (string, error) {
+	var b strings.Builder
+	b.WriteString(environmentIntro)
+	for _, s := range []struct {
+		title, prefix string
+		config        any
+	}{
+		{"Every command", boot.Prefix, &boot.Config{}},
+		{"`agent`, `up` and `run`", boot.Prefix + "_agent", &serve.AgentConfig{}},
+		{"Discovery: `serve discovery`, `up` and `run`", boot.Prefix + "_discovery", &discovery.Config{}},
+	} {
+		fmt.Fprintf(&b, "\n## %s\n\n| variable | type | default | what |\n|---|---|---|---|\n", s.title)
+		var rows bytes.Buffer
+		if err := envconfig.Usagef(s.prefix, s.config, &rows, "{{range .}}{{usage_key .}}\t{{usage_type .}}\t{{usage_default .}}\t{{usage_description .}}\n{{end}}"); err != nil {
+			return "", fmt.Errorf("environment of %s: %w", s.title, err)
+		}
+		for line := range strings.Lines(rows.String()) {
+			cells := strings.Split(strings.TrimRight(line, "\n"), "\t")
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", cells[0], strings.ToLower(cells[1]), code(cells[2]), cells[3])
+		}
+	}
+	b.WriteString("\n## Flags of commands for people\n\nThey may also stand in a context or in the settings file, see [cli.md](cli.md).\n\n| variable | type | default | what |\n|---|---|---|---|\n")
+	for _, v := range [][4]string{
+		{"REGROUP_CONTEXT", "string", "", "name of the context to use, nats:NAME for one of the NATS command line; empty = the selected one"},
+		{"REGROUP_TIMEOUT", "duration", client.DefaultAnswerWithin.String(), "how long to wait for a server, and for the answer to a command"},
+		{"REGROUP_OUTPUT", "string", "", "form of the output, of commands that have it"},
+		{"REGROUP_COLOR", "string", screen.Auto, "auto, always or never"},
+	} {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", v[0], v[1], code(v[2]), v[3])
+	}
+	b.WriteString("\nAlso `TRACEPARENT`, the trace that a command is part of; `NO_COLOR`, `CLICOLOR_FORCE`, `TERM`; `XDG_STATE_HOME`, `XDG_RUNTIME_DIR`; and those of OpenTelemetry, `OTEL_*`.\n")
+	b.WriteString("\n## Settings of workers\n\nThey are set in the job (`--env NAME=VALUE`) or in the shell of `run` or of the agent; the job's win. All other `REGROUP_` variables are kept from workers.\n\n| variable | default | what |\n|---|---|---|\n")
+	for _, v := range events.WorkerSettings() {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", v.Name, code(v.Default), v.What)
+	}
+	b.WriteString("\n## Set by the agent for each worker\n\nA job that sets one of them is refused.\n\n| variable | what |\n|---|---|\n")
+	for _, v := range events.AgentVariables() {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", v.Name, v.What)
+	}
+	return b.String(), nil
+}
+
+func code(s string) string {
+	if s == "" {
+		return ""
+	}
+	return "`" + s + "`"
+}
