@@ -13,6 +13,7 @@ type Ports struct {
 	Signals Signals
 	Buckets Buckets
 	Links   Links
+	Clock   Clock
 }
 
 // Stored is a message as a stream keeps it.
@@ -39,8 +40,6 @@ type Log interface {
 	// Follow calls fn for each stored message that matches, in order, beginning as asked, then for new ones. It blocks, and
 	// survives reconnects without gap or repeat. caughtUp (may be nil) is called once, when all that was stored at the start was seen.
 	Follow(ctx context.Context, f Follow, fn func(Stored) error, caughtUp func()) error
-	// Clock returns the time by the clock that Stored.Time is of, to within the time that the question takes.
-	Clock(ctx context.Context) (time.Time, error)
 	// Last returns the newest message on a subject, which may hold wildcards; NotFound if none.
 	Last(ctx context.Context, stream, subject string) (Stored, error)
 }
@@ -89,6 +88,12 @@ type Follow struct {
 	Subjects []string
 	Start    Start
 	Sequence uint64
+}
+
+// Clock is the clock that Stored.Time is of.
+type Clock interface {
+	// Now returns its time, to within the time that the question takes.
+	Now(ctx context.Context) (time.Time, error)
 }
 
 // Calls is request and reply over core messaging.

@@ -115,9 +115,13 @@ type NodeExit struct {
 
 // RendezvousClose asks that no node is taken into a job any more (verb close). Those that are in go on.
 type RendezvousClose struct {
-	Job    JobID  `json:"job"`
-	Reason string `json:"reason"`
+	Job     JobID     `json:"job"`
+	Reason  string    `json:"reason"`
+	Expires time.Time `json:"expires,omitzero"` // by the clock of the store: later it is refused
 }
+
+// Expiry is when the request is given up by who asks.
+func (r RendezvousClose) Expiry() time.Time { return r.Expires }
 
 // Standing is what a node is to a job whose nodes come by themselves.
 type Standing string

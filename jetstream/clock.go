@@ -22,8 +22,10 @@ type clock struct {
 	server time.Time // at that moment
 }
 
-// Clock implements events.Log. The leader of the command stream stamps the commands, so it is asked.
-func (p logPort) Clock(ctx context.Context) (time.Time, error) {
+type storeClock struct{ c *Conn }
+
+// Now implements events.Clock. The leader of the command stream stamps the commands, so it is asked.
+func (p storeClock) Now(ctx context.Context) (time.Time, error) {
 	c := p.c
 	c.clock.mu.Lock()
 	defer c.clock.mu.Unlock()

@@ -189,7 +189,7 @@ func (c *Conn) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 
 // Ports returns the ways to talk over this connection.
 func (c *Conn) Ports() events.Ports {
-	return events.Ports{Log: logPort{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}, Links: links{c}}
+	return events.Ports{Log: logPort{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}, Links: links{c}, Clock: storeClock{c}}
 }
 
 // Connected tells whether the connection stands now.

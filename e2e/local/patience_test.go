@@ -27,9 +27,26 @@ func TestTimeoutBoundsConnecting(t *testing.T) {
 	for name, address := range map[string]string{"nobody listens": freeAddress(t), "nobody answers": silent(t)} {
 		t.Run(name, func(t *testing.T) {
 			for _, args := range [][]string{
-				{"ls"}, {"status", "x"}, {"logs", "x", "-f"}, {"events", "--all", "-f"}, {"trace", "x"}, {"timeline", "x"}, {"explain", "x"}, {"wait", "x"}, {"rm", "x"},
-				{"scale", "x", "2"}, {"stop", "x"}, {"close", "x"}, {"node", "ls"}, {"node", "drain", "x"}, {"node", "quarantine", "x"},
-				{"submit", "--", "true"}, {"run", "--", "true"}, {"init"}, {"agent"}, {"serve", "registry"},
+				{"ls"},
+				{"status", "x"},
+				{"logs", "x", "-f"},
+				{"events", "--all", "-f"},
+				{"trace", "x"},
+				{"timeline", "x"},
+				{"explain", "x"},
+				{"wait", "x"},
+				{"rm", "x"},
+				{"scale", "x", "2"},
+				{"stop", "x"},
+				{"close", "x"},
+				{"node", "ls"},
+				{"node", "drain", "x"},
+				{"node", "quarantine", "x"},
+				{"submit", "--", "true"},
+				{"run", "--", "true"},
+				{"init"},
+				{"agent"},
+				{"serve", "registry"},
 			} {
 				t.Run(strings.Join(args, " "), func(t *testing.T) {
 					t.Parallel()

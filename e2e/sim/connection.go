@@ -115,8 +115,6 @@ func (l simLog) Publish(_ context.Context, m events.Message) (uint64, error) {
 	return seq, l.answer()
 }
 
-func (l simLog) Clock(context.Context) (time.Time, error) { return l.w.now, l.err() }
-
 func (l simLog) PublishAll(ctx context.Context, all []events.Message) error {
 	for _, m := range all {
 		if _, err := l.Publish(ctx, m); err != nil {

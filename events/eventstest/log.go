@@ -73,7 +73,7 @@ func logClock(t *testing.T, h Harness) {
 	}
 	for range 3 { // the first answer may be kept
 		before := at()
-		now, err := h.Ports.Log.Clock(timeout(t))
+		now, err := h.Ports.Clock.Now(timeout(t))
 		must(t, err)
 		if after := at(); now.Before(before.Add(-time.Second)) || now.After(after.Add(time.Second)) {
 			t.Errorf("the clock shows %s between %s and %s", now, before, after)

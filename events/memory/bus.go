@@ -77,7 +77,7 @@ func (b *Bus) Ports() events.Ports { return b.own.Ports() }
 
 // Ports returns the ports of this connection.
 func (c *Client) Ports() events.Ports {
-	return events.Ports{Log: log{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}, Links: links{c}}
+	return events.Ports{Log: log{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}, Links: links{c}, Clock: log{c}}
 }
 
 // Disconnect cuts every connection, as the end of the broker does. Until Connect, calls and stores are Unavailable, signals and

@@ -122,8 +122,8 @@ func (l log) stream(name string) (*stream, error) {
 }
 
 // PublishAll implements events.Log.
-// Clock implements events.Log.
-func (l log) Clock(ctx context.Context) (time.Time, error) {
+// Now implements events.Clock.
+func (l log) Now(ctx context.Context) (time.Time, error) {
 	if ctx.Err() != nil {
 		return time.Time{}, context.Cause(ctx)
 	}

@@ -91,12 +91,19 @@ func Expired(e events.Event, why error) time.Time {
 
 // late tells whether a command has expired, by the clock of the store alone: it gave the client the time from which the expiry was made.
 func (h *Host[S]) late(ctx context.Context, e events.Event) (bool, error) {
-	if e.Expires.IsZero() {
+	return h.past(ctx, e.Expires)
+}
+
+func (h *Host[S]) past(ctx context.Context, expires time.Time) (bool, error) {
+	if expires.IsZero() {
 		return false, nil
 	}
-	now, err := h.o.Ports.Log.Clock(ctx)
-	return now.After(e.Expires), err
+	now, err := h.o.Ports.Clock.Now(ctx)
+	return now.After(expires), err
 }
+
+// expiring is a request that must not be carried out after a time by the clock of the store; zero = always.
+type expiring interface{ Expiry() time.Time }
 
 // malformed settles a message that cannot be read. An unknown type may be of a newer version, whose replicas are given a
 // chance to take it.
@@ -167,6 +174,11 @@ func (h *Host[S]) asked(host, call context.Context, r Request, data []byte) ([]b
 	body, err := r.Decode(data)
 	if err != nil {
 		return nil, err
+	}
+	if x, ok := body.(expiring); ok { // it may have waited in a socket while this process was stopped
+		if late, err := h.past(call, x.Expiry()); late || err != nil {
+			return nil, cmp.Or(err, errLate)
+		}
 	}
 	type answer struct {
 		Answer

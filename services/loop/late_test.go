@@ -50,3 +50,27 @@ func TestALateCommandIsRefused(t *testing.T) {
 		})
 	}
 }
+
+// TestALateRequestIsRefused: one that waited in a socket of a process that was stopped comes when nobody waits for its answer any more.
+func TestALateRequestIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New().Ports()
+		stop := looptest.Start(t, host(t, p, func(o *loop.Options[sum]) {
+			o.Now = func() time.Time { return time.Now().Add(-time.Hour) }
+			o.Requests = []loop.Request{{Verb: events.VerbClose, Decode: loop.As[events.RendezvousClose]}}
+			o.Route = func(events.Input, func() []string, func(string) (sum, bool)) []string { return []string{"a"} }
+		}).Run)
+		synctest.Wait()
+		for after, refused := range map[time.Duration]bool{time.Second: false, -time.Millisecond: true} {
+			data, err := events.EncodeBody(events.RendezvousClose{Job: "a", Expires: time.Now().Add(after)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = p.Calls.Call(t.Context(), events.RequestSubject(events.ServiceRegistry, events.VerbClose), data)
+			if got := err != nil && strings.Contains(err.Error(), "expired"); got != refused || (!refused && err != nil) {
+				t.Errorf("%s before its expiry: %v", after, err)
+			}
+		}
+		stop()
+	})
+}

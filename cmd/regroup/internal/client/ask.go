@@ -62,29 +62,44 @@ func (c *Client) Submitted(ctx context.Context, name, id string) (events.JobView
 
 // CloseRendezvous says that no node may come to a job by itself any more. It asks until it is answered or ctx ends.
 func (c *Client) CloseRendezvous(ctx context.Context, job events.JobID, reason string) (events.NodeStanding, error) {
-	data, err := events.EncodeBody(events.RendezvousClose{Job: job, Reason: reason})
+	at := c.at.Load()
+	if err := at.answers(false); err != nil {
+		return events.NodeStanding{}, err
+	}
+	ask := events.RendezvousClose{Job: job, Reason: reason}
+	var answer []byte
+	err := c.insist(ctx, func(ctx context.Context) (err error) {
+		if ask.Expires.IsZero() {
+			if ask.Expires, err = expiry(ctx, at.Ports.Clock); err != nil {
+				return err
+			}
+		}
+		data, err := events.EncodeBody(ask)
+		if err != nil {
+			return err
+		}
+		try, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		answer, err = at.Ports.Calls.Call(try, events.RequestSubject(events.ServiceRendezvous, events.VerbClose), data)
+		return err
+	})
 	if err != nil {
 		return events.NodeStanding{}, err
 	}
-	ctx, done := c.patience(ctx)
-	defer done()
-	for {
-		try, cancel := context.WithTimeout(ctx, 2*time.Second)
-		answer, err := c.at.Load().Ports.Calls.Call(try, events.RequestSubject(events.ServiceRendezvous, events.VerbClose), data)
-		cancel()
-		switch code := events.CodeOf(err); {
-		case err == nil:
-			return events.DecodeBody[events.NodeStanding](answer)
-		case ctx.Err() != nil:
-			return events.NodeStanding{}, events.Errorf(events.Unavailable, "the rendezvous has not answered in %s: does it run? More time: --timeout (%v)", c.AnswerWithin, err)
-		case code != events.Unavailable && code != events.Cancelled:
-			return events.NodeStanding{}, err
-		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-		}
+	return events.DecodeBody[events.NodeStanding](answer)
+}
+
+// expiry is the end of ctx by the clock of the store; zero if it has none.
+func expiry(ctx context.Context, clock events.Clock) (time.Time, error) {
+	until, bounded := ctx.Deadline()
+	if !bounded {
+		return time.Time{}, nil
 	}
+	now, err := clock.Now(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return now.Add(time.Until(until)), nil
 }
 
 // Scale asks for another number of workers and waits for the answer.
@@ -163,12 +178,11 @@ func (c *Client) publish(ctx context.Context, e events.Event) (events.Event, err
 	}
 	e.Time = c.Now()
 	err := c.insist(ctx, func(ctx context.Context) error {
-		if until, bounded := ctx.Deadline(); bounded && e.Expires.IsZero() {
-			now, err := at.Ports.Log.Clock(ctx)
-			if err != nil {
+		if e.Expires.IsZero() {
+			var err error
+			if e.Expires, err = expiry(ctx, at.Ports.Clock); err != nil {
 				return err
 			}
-			e.Expires = now.Add(time.Until(until))
 		}
 		m, err := e.Message()
 		if err != nil {
