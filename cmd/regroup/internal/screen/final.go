@@ -25,8 +25,14 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 	default:
 		b.WriteString(p.State(string(v.State)) + " for " + took)
 	}
-	failures := max(s.Failures(), len(v.Charges)) // not each failure opens an incident: before the first step there is nothing to return to
-	parts := []string{Plural(len(s.Generations), "generation"), Plural(failures, "failure"), "steps lost " + s.StepsLost()}
+	failures, lost := max(s.Failures(), len(v.Charges)), s.StepsLost()
+	if v.State == events.JobHasFailed && v.FirstError != nil {
+		failures = max(failures, 1) // not each opens an incident: before the first step there is nothing to return to
+		if len(s.Incidents) == 0 && v.Spec.Recovery != events.RecoveryInProcess {
+			lost = "unknown" // what the program did is its own
+		}
+	}
+	parts := []string{Plural(len(s.Generations), "generation"), Plural(failures, "failure"), "steps lost " + lost}
 	if s.Samples != nil {
 		parts = append(parts, samplesText(*s.Samples))
 	}
