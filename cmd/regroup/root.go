@@ -51,7 +51,7 @@ func newRoot() (*cobra.Command, error) {
 	contexts.Flags(root.PersistentFlags())
 	env := environment(&config)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		if within(cmd, "context", "completion", "version", "docs", "help") {
+		if within(cmd, "context", "completion", "version", "docs", "help", "reap") {
 			return nil // what mends the settings, or does without them
 		}
 		return contexts.Apply(cmd, env.Getenv)
