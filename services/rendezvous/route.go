@@ -210,5 +210,5 @@ func (k *records) removed(ctx context.Context, job string) (bool, error) {
 		return false, err
 	}
 	v, err := events.DecodeView[events.JobHead](stored)
-	return err == nil && v.State == "", nil //nolint:nilerr // of a newer version: there is one
+	return err == nil && v.State == "", nil // one of a newer version is there
 }

@@ -72,7 +72,7 @@ func removed(ctx context.Context, jobs events.Bucket, id events.JobID) (bool, er
 		return false, err
 	}
 	v, err := events.DecodeView[events.JobHead](stored)
-	return err == nil && v.State == "", nil //nolint:nilerr // of a newer version: there is one
+	return err == nil && v.State == "", nil // one of a newer version is there
 }
 
 // settled tells whether the pool has all that the record of a job says: of ten thousand that wait nothing needs to be said again.

@@ -124,7 +124,7 @@ func openStore(ctx context.Context, c boot.Config, dir string, r Reach) (reached
 			}
 		} else {
 			if _, err := os.Stat(filepath.Join(dir, "nats")); err != nil {
-				return reached{}, nil //nolint:nilerr // nothing was ever stored
+				return reached{}, nil // nothing was ever stored
 			}
 			l, err := openLocal(limit, c, kindRead, 0, LocalOptions{})
 			if err == nil {
