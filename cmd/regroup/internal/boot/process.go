@@ -40,7 +40,7 @@ func Open(ctx context.Context, c Config, name string, server *jetstream.Server) 
 		o.Credentials, o.RootCA, o.ClientCert, o.ClientKey = c.Creds, c.TLSCA, c.TLSCert, c.TLSKey
 	}
 	conn, err := jetstream.Connect(ctx, o)
-	if err != nil && server == nil {
+	if events.CodeOf(err) == events.Unavailable && server == nil {
 		return nil, events.Errorf(events.CodeOf(err), "%w; does it run, and is the address right? More time: --timeout", err)
 	}
 	if err != nil {
