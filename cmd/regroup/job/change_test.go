@@ -109,8 +109,22 @@ func TestLogs(t *testing.T) {
 			}
 		})
 	}
-	if o := run(t, w, "logs", "mnist", "--tail", "1", "-o", "jsonl"); !strings.Contains(o.Out, `"rank":4,"generation":3,"stream":"stderr","text":"{`) {
+	if o := run(t, w, "logs", "mnist", "--tail", "1", "-o", "jsonl"); !strings.Contains(o.Out, `"generation":3,"stream":"stderr","text":"{`) || !strings.HasSuffix(o.Out, `"rank":4}`+"\n") {
 		t.Errorf("jsonl: %s", o.Out)
+	}
+}
+
+// TestNoRankIsNoNumber: in every form for programs.
+func TestNoRankIsNoNumber(t *testing.T) {
+	w := world(t)
+	tell(w)
+	w.Print(mnist, place("node-x", 0), "warming up\n")
+	w.Tell(events.Event{Entity: string(mnist), Body: events.WorkerStarted{WorkerRef: events.WorkerRef{Job: mnist, Place: place("node-x", 0), Attempt: 1, PID: 7}}})
+	for _, line := range []string{"logs mnist -o jsonl", "timeline mnist -o json", "status mnist -o json", "ls -o json"} {
+		o := run(t, w, strings.Split(line, " ")...)
+		if text := strings.ReplaceAll(o.Out, " ", ""); !strings.Contains(text, `"rank":null`) || strings.Contains(text, `"rank":-`) {
+			t.Errorf("%s: %+v", line, o)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,19 @@ type Line struct {
 	Stream     string            `json:"stream,omitempty"`
 	Text       string            `json:"text"`
 	Sequence   uint64            `json:"sequence"` // of the chunk in the log stream
+}
+
+// MarshalJSON writes null for the rank of a worker that is in no generation yet.
+func (l Line) MarshalJSON() ([]byte, error) {
+	type plain Line
+	out := struct {
+		plain
+		Rank *int `json:"rank"`
+	}{plain: plain(l)}
+	if l.Rank >= 0 {
+		out.Rank = &l.Rank
+	}
+	return json.Marshal(out)
 }
 
 // LogsFrom says which output to read.

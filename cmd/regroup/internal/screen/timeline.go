@@ -2,6 +2,7 @@ package screen
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -34,6 +35,19 @@ type Life struct {
 	Ended     time.Time    `json:"ended,omitzero"`
 	Failure   string       `json:"failure,omitempty"`
 	alive     bool
+}
+
+// MarshalJSON writes null for a rank that it never had.
+func (l Life) MarshalJSON() ([]byte, error) {
+	type plain Life
+	out := struct {
+		plain
+		Rank *int `json:"rank"`
+	}{plain: plain(l)}
+	if l.Rank >= 0 {
+		out.Rank = &l.Rank
+	}
+	return json.Marshal(out)
 }
 
 // Sealed marks a generation on a timeline.
