@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/regroup-io/regroup/agent/proc"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
@@ -73,8 +74,8 @@ func reap(ctx context.Context, dir, node string) error {
 	if node == "" {
 		return events.Errorf(events.Invalid, "reap: --node is missing")
 	}
-	lock, err := lockStore(dir, kindRead)
-	if errors.Is(err, ErrInUse) {
+	lock, err := tryLock(dir, 0, unix.LOCK_EX)
+	if errors.Is(err, ErrInUse) || errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {

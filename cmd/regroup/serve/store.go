@@ -83,7 +83,7 @@ func lockStore(dir, kind string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state folder: %w", err)
 	}
-	f, err := tryLock(dir, unix.LOCK_EX)
+	f, err := tryLock(dir, os.O_CREATE, unix.LOCK_EX)
 	if err != nil {
 		return nil, err
 	}
@@ -94,8 +94,8 @@ func lockStore(dir, kind string) (*os.File, error) {
 	return f, nil
 }
 
-func tryLock(dir string, how int) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o600)
+func tryLock(dir string, open, how int) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockName), open|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("state folder: %w", err)
 	}
@@ -108,7 +108,7 @@ func tryLock(dir string, how int) (*os.File, error) {
 
 // owned tells whether a process has a store open.
 func owned(dir string) bool {
-	f, err := tryLock(dir, unix.LOCK_SH)
+	f, err := tryLock(dir, 0, unix.LOCK_SH)
 	if err == nil {
 		_ = f.Close()
 	}
