@@ -116,11 +116,14 @@ func (w *World) Answer(fn func(events.Event)) {
 func (w *World) Answering(heard events.HeardAnswer, services ...string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var g errgroup.Group
+	var served []string
 	serve := func(service, verb string, b events.Body) {
 		answer, err := events.EncodeBody(b)
 		w.must(err)
+		subject := events.RequestSubject(service, verb)
+		served = append(served, subject)
 		g.Go(func() error {
-			return w.Ports.Calls.Serve(ctx, events.RequestSubject(service, verb), service, func(context.Context, []byte) ([]byte, error) { return answer, nil })
+			return w.Ports.Calls.Serve(ctx, subject, service, func(context.Context, []byte) ([]byte, error) { return answer, nil })
 		})
 	}
 	for _, s := range services {
@@ -133,9 +136,9 @@ func (w *World) Answering(heard events.HeardAnswer, services ...string) {
 		cancel()
 		_ = g.Wait() // they end because they are told to
 	})
-	for _, s := range services { // they stand once they answer
+	for _, subject := range served { // they stand once they answer
 		for w.ctx.Err() == nil {
-			if _, err := w.Ports.Calls.Call(w.ctx, events.RequestSubject(s, events.VerbAlive), nil); err == nil {
+			if _, err := w.Ports.Calls.Call(w.ctx, subject, nil); err == nil {
 				break
 			}
 		}
