@@ -18,7 +18,7 @@ var errNoAnswer = errors.New("no answer")
 // Submit asks for a job and waits until it is accepted. A refusal is Invalid with every finding (events.FindingsOf);
 // Unavailable if nobody answers in time: then it has expired, and nobody carries it out later.
 func (c *Client) Submit(ctx context.Context, spec events.Spec) (events.JobID, error) {
-	return c.submit(ctx, newID(), spec, func(events.JobView) bool { return false })
+	return c.submit(ctx, newID(), spec, nil) // nobody else can have sent this event
 }
 
 // SubmitOnce asks for the job of an event that others may have sent too: whoever is first creates it, and everybody gets its
@@ -33,19 +33,23 @@ func (c *Client) submit(ctx context.Context, id string, spec events.Spec, satisf
 	ids := events.JobIDs(spec.Name, e.Source, e.ID)
 	e.Trace = c.Trace
 	job := ids[0]
+	there := satisfied
+	if satisfied != nil {
+		there = func(v events.JobView) bool {
+			ok := satisfied(v)
+			if ok {
+				job = v.Job
+			}
+			return ok
+		}
+	}
 	err := c.ask(ctx, ids, e, func(b events.Body) bool {
 		s, ok := b.(events.JobSubmitted)
 		if ok {
 			job = s.Job
 		}
 		return ok
-	}, func(v events.JobView) bool {
-		ok := satisfied(v)
-		if ok {
-			job = v.Job
-		}
-		return ok
-	})
+	}, there)
 	return job, err
 }
 
@@ -195,12 +199,12 @@ func (c *Client) publish(ctx context.Context, e events.Event) (events.Event, err
 }
 
 // ask publishes a command and waits for the fact that it caused. Some commands that change nothing are answered by no
-// fact; satisfied looks at the job for those. It is about the one of jobs that there is, or will be.
+// fact; satisfied, unless it is nil, looks at the job for those. It is about the one of jobs that there is, or will be.
 func (c *Client) ask(ctx context.Context, jobs []events.JobID, e events.Event, answers func(events.Body) bool, satisfied func(events.JobView) bool) error {
 	wait, cancel := c.patience(ctx)
 	defer cancel()
 	there := func(ctx context.Context) bool {
-		return slices.ContainsFunc(jobs, func(job events.JobID) bool {
+		return satisfied != nil && slices.ContainsFunc(jobs, func(job events.JobID) bool {
 			v, err := load[events.JobView](ctx, c, events.BucketJobs, string(job))
 			return err == nil && satisfied(v)
 		})
