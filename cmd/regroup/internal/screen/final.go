@@ -46,6 +46,9 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 	if text := MetricsText(v, now); text != "" {
 		b.WriteString("  " + text + "\n")
 	}
+	if late := failedAfterwards(v); len(late) > 0 {
+		fmt.Fprintf(&b, "  %s after the training was complete, first %s: %s\n", p.Warn(Plural(len(late), "worker")+" failed"), late[0].Place, late[0].Detail)
+	}
 	if v.State == events.JobHasFailed && v.FirstError != nil {
 		b.WriteString(RootCause(p, v.Job, *v.FirstError))
 	}
@@ -56,6 +59,20 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 	b.WriteString("\n")
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// failedAfterwards are the workers of a job that succeeded whose processes failed all the same, when the training was complete: what
+// they did after it, such as saving the model, may be missing.
+func failedAfterwards(v events.JobView) (late []events.WorkerView) {
+	if v.State != events.JobHasSucceed {
+		return nil
+	}
+	for _, w := range v.Workers {
+		if w.State == events.WorkerHasFailed && w.Generation == v.Generation {
+			late = append(late, w)
+		}
+	}
+	return late
 }
 
 func samplesText(s summary.Samples) string {

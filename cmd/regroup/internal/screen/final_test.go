@@ -21,6 +21,13 @@ func TestFinal(t *testing.T) {
 		Incidents:   []events.IncidentClosed{{Incident: 1, Cause: events.Cause{Kind: events.CauseWorkerFailed}, StepsLost: new(uint64(1))}},
 		Ledger:      events.Ledger{Samples: 10, Epochs: []events.LedgerEpoch{{Count: 10, Sum: sum, Done: true}}},
 	}
+	unsaved := good
+	unsaved.Generation = 2
+	unsaved.Workers = []events.WorkerView{
+		{State: events.WorkerSucceeded, WorkerRef: events.WorkerRef{Place: place("node-a", 0), Generation: 2}},
+		{State: events.WorkerHasFailed, WorkerRef: events.WorkerRef{Place: place("node-a", 1), Generation: 2}, Detail: "OSError: no space left on device, exit code 1"},
+		{State: events.WorkerHasFailed, WorkerRef: events.WorkerRef{Place: place("node-a", 2), Generation: 1}, Detail: "which the second generation did without"},
+	}
 	inexact := good
 	inexact.Ledger.Epochs = []events.LedgerEpoch{{Count: 10, Sum: sum + 1, Done: true}}
 	bad := events.JobView{
@@ -35,7 +42,7 @@ func TestFinal(t *testing.T) {
 	stopped := events.JobView{Job: "mnist-7f3a", State: events.JobHasStopped, Reason: "stopped by ada", Submitted: t0, Ended: t0.Add(4 * time.Hour)}
 	running := events.JobView{Job: "mnist-7f3a", State: events.JobIsRunning, Submitted: t0}
 	var b bytes.Buffer
-	for _, v := range []events.JobView{good, inexact, bad, stopped, running} {
+	for _, v := range []events.JobView{good, unsaved, inexact, bad, stopped, running} {
 		if err := Final(&b, Palette{}, v, t0.Add(12*time.Second)); err != nil {
 			t.Fatal(err)
 		}
