@@ -23,7 +23,7 @@ func TestARankThatDiesAtAnySystemCallIsNamedByAllOthers(t *testing.T) {
 					change: settings{a: a, inline: inline, chunk: 1 << 10, streams: 1 + i%2}.apply,
 				}
 				d.everywhere(t)
-				if after := takeCensus(t); after.descriptors > before.descriptors {
+				if after, ok := settled(t, count, func(c census) bool { return !c.holdsMore(before) }); !ok {
 					t.Errorf("before: %v; after: %v", before, after)
 				}
 			})
@@ -56,8 +56,7 @@ func TestARankThatDiesAtAnyStepInSharedMemoryIsNamedByAllOthers(t *testing.T) {
 					d.stride = 5
 				}
 				d.everywhere(t)
-				after := takeCensus(t)
-				if after.descriptors > before.descriptors || after.arenas > before.arenas || after.segments > before.segments {
+				if after, ok := settled(t, count, func(c census) bool { return !c.holdsMore(before) }); !ok {
 					t.Errorf("before: %v; after: %v", before, after)
 				}
 			})
