@@ -40,7 +40,7 @@ func TestSubsetsWorkBesideEachOther(t *testing.T) {
 	})
 }
 
-// TestASubsetSharesTheFate: a loss is told by the number that the rank has in each of the two.
+// TestASubsetSharesTheFate: each of the two reports a loss by its own number of the rank.
 func TestASubsetSharesTheFate(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		const world = 4

@@ -72,14 +72,7 @@ func (r *runner) enter(ctx context.Context, known *wire.Assignment) (wire.Assign
 		r.follow(ctx, *known, mayJoin)
 	}
 	for {
-		joining, cut := context.WithCancelCause(ctx)
-		stop := func() bool { return true }
-		if request.Cold {
-			stop = context.AfterFunc(may, func() { cut(errMayJoin) })
-		}
-		a, err := r.agent.join(joining, request, time.Time{})
-		stop()
-		cut(nil)
+		a, err := r.joinUnless(ctx, may, request)
 		switch {
 		case ctx.Err() != nil:
 			return a, context.Cause(ctx)
@@ -96,6 +89,16 @@ func (r *runner) enter(ctx context.Context, known *wire.Assignment) (wire.Assign
 			return a, err
 		}
 	}
+}
+
+// joinUnless asks for the first place. One that is asked for from aside is given up with errMayJoin when ready ends.
+func (r *runner) joinUnless(ctx, ready context.Context, request wire.JoinRequest) (wire.Assignment, error) {
+	joining, cut := context.WithCancelCause(ctx)
+	defer cut(nil)
+	if request.Cold {
+		defer context.AfterFunc(ready, func() { cut(errMayJoin) })()
+	}
+	return r.agent.join(joining, request, time.Time{})
 }
 
 // warmth tells why this worker must not join; nil = it may.

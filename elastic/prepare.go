@@ -207,14 +207,7 @@ func (r *runner) enterAside(ctx context.Context) (wire.Assignment, error) {
 	request := wire.JoinRequest{Address: r.endpoint.Addr(), Cold: r.options.WarmWithin > 0}
 	var warm *wire.Assignment
 	for {
-		joining, cut := context.WithCancelCause(ctx)
-		stop := func() bool { return true }
-		if request.Cold {
-			stop = context.AfterFunc(through, func() { cut(errMayJoin) })
-		}
-		a, err := r.agent.join(joining, request, time.Time{})
-		stop()
-		cut(nil)
+		a, err := r.joinUnless(ctx, through, request)
 		switch {
 		case ctx.Err() != nil:
 			return a, context.Cause(ctx)

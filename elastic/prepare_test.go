@@ -212,7 +212,7 @@ func TestALossWhileSomeAreReady(t *testing.T) {
 	}
 }
 
-// TestANewcomerPreparesAside: the others train on while it gets ready, and it is told what they had agreed on.
+// TestANewcomerPreparesAside: the others train on while it gets ready, and it receives what they had agreed on.
 func TestANewcomerPreparesAside(t *testing.T) {
 	l := newLate(t, 2)
 	l.steps = 400

@@ -69,7 +69,7 @@ func newSaver(ctx context.Context, to writer, o Checkpoint, s *State, log *slog.
 	return w
 }
 
-// describe takes in what the state consists of, before anything is written. A nil saver has no use for it.
+// describe records what the state consists of, before anything is written. A nil saver has no use for it.
 func (w *saver) describe(s *State) {
 	if w == nil {
 		return

@@ -70,7 +70,7 @@ func LimitsMarkdown() string {
 
 const limitsIntro = `# Limits
 
-Generated from ` + "`events/limits.go`" + `. They bound what one message may cost whoever reads it. What is over a limit is refused with the limit's name;
+Generated from ` + "`events/limits.go`" + `. They bound what one message may cost its reader. What is over a limit is refused with the limit's name;
 texts are shortened instead, and say how much was left out.
 
 | limit | most | unit | of what |

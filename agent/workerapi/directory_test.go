@@ -55,7 +55,7 @@ func TestNobodyCanMakeTheSocketsDirectoryFirst(t *testing.T) {
 	if _, err := os.Stat(filepath.Dir(one.Path())); err == nil {
 		t.Error("the directory is left behind")
 	}
-	// Whoever guesses it all the same, and is first, is not served.
+	// A process that guesses it all the same, and is first, is not served.
 	if err := os.Mkdir(filepath.Dir(two.Path()), 0o777); err != nil {
 		t.Fatal(err)
 	}

@@ -92,7 +92,7 @@ func (s *Server) Path() string { return s.path }
 // Run serves until ctx ends. ready (may be nil) is called when the socket takes calls.
 func (s *Server) Run(ctx context.Context, ready func()) error {
 	if s.own {
-		// Exclusively: whoever owns the directory of a socket can put another one in its place, and is told the workers' tokens then.
+		// Exclusively: the owner of the directory of a socket can put another one in its place, which then receives the workers' tokens.
 		dir := filepath.Dir(s.path)
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return fmt.Errorf("workerapi: directory of the socket: %w", err)

@@ -39,7 +39,7 @@ type Options struct {
 	// some other rank has not submitted, until they get a *DeadlockError. Zero means 10 s,
 	// negative never. See Handle.Waiting.
 	DeadlockAfter time.Duration
-	// Observe, if set, is told about the phases of operations. It may be called by several
+	// Observe, if set, is called at each phase of an operation. It may be called by several
 	// goroutines at once, and must return soon.
 	Observe func(Event)
 }
@@ -95,7 +95,7 @@ func (e *JoinedError) Error() string {
 // Queue is one rank's. Its methods are safe for concurrent use.
 type Queue struct {
 	*state
-	waits bool // whoever submits waits at once
+	waits bool // the caller waits right after it has submitted
 }
 
 // state is what all views of a queue share.

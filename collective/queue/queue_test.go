@@ -255,15 +255,20 @@ func TestCloseLetsWhatAllRanksHaveEnd(t *testing.T) {
 	}
 }
 
-// TestCloseEndsWhoCarriesOut: a thread that carries out cycles itself, for others that never come, is told of the end.
+// TestCloseEndsWhoCarriesOut: a thread that carries out cycles itself, for ranks that never come, returns when the queue is closed.
 func TestCloseEndsWhoCarriesOut(t *testing.T) {
-	all := queues(t, 2, nil)
+	began := make(chan struct{}, 1)
+	all := queues(t, 2, func(rank int, o *Options) {
+		o.Observe = func(e Event) {
+			if rank == 0 && e.Phase == CycleBegan {
+				began <- struct{}{}
+			}
+		}
+	})
 	ended := make(chan error, 1)
 	h := all[0].Waited().Barrier("nobody else calls this")
 	go func() { ended <- h.Wait(soon(t)) }()
-	for len(all[0].turn) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	<-began
 	all[0].Close()
 	if err := <-ended; !errors.Is(err, collective.ErrClosed) {
 		t.Fatal(err)

@@ -11,14 +11,12 @@ import (
 	"github.com/regroup-io/regroup/jetstream"
 )
 
-// TestThreeBrokers: three NATS servers as separate processes, everything stored three times. One of them is killed right
-// when a worker is; the job regroups and ends right.
-func TestThreeBrokers(t *testing.T) {
-	c := empty(t)
+// startBrokers starts three NATS servers that form a cluster, nats-0 to nats-2.
+func (c *cluster) startBrokers() {
 	var listen, routes, urls []string
 	for range 3 {
-		listen = append(listen, freeAddress(t))
-		routes = append(routes, freeAddress(t))
+		listen = append(listen, freeAddress(c.t))
+		routes = append(routes, freeAddress(c.t))
 		urls = append(urls, "nats://"+listen[len(listen)-1])
 	}
 	c.url = strings.Join(urls, ",")
@@ -27,6 +25,13 @@ func TestThreeBrokers(t *testing.T) {
 		c.start(name, "serve", "nats", "--name", name, "--listen", listen[i], "--cluster", "e2e", "--cluster-listen", routes[i],
 			"--routes", strings.Join(routes, ","), "--state-dir", filepath.Join(c.dir, name))
 	}
+}
+
+// TestThreeBrokers: three NATS servers as separate processes, everything stored three times. One of them is killed right
+// when a worker is; the job regroups and ends right.
+func TestThreeBrokers(t *testing.T) {
+	c := empty(t)
+	c.startBrokers()
 	if _, errs, code := c.cli("init", "--replicas", "3"); code != 0 {
 		t.Fatalf("init exits %d: %s", code, errs)
 	}

@@ -1,9 +1,7 @@
 package local
 
 import (
-	"fmt"
 	"net"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -87,18 +85,7 @@ func TestWhatWasReportedAsFailedIsNotCarriedOut(t *testing.T) {
 // TestCommandsWaitForALeader: two of three brokers are away, so nobody can be elected; they come back while commands wait.
 func TestCommandsWaitForALeader(t *testing.T) {
 	c := empty(t)
-	var listen, routes, urls []string
-	for range 3 {
-		listen = append(listen, freeAddress(t))
-		routes = append(routes, freeAddress(t))
-		urls = append(urls, "nats://"+listen[len(listen)-1])
-	}
-	c.url = strings.Join(urls, ",")
-	for i := range 3 {
-		name := fmt.Sprintf("nats-%d", i)
-		c.start(name, "serve", "nats", "--name", name, "--listen", listen[i], "--cluster", "e2e", "--cluster-listen", routes[i],
-			"--routes", strings.Join(routes, ","), "--state-dir", filepath.Join(c.dir, name))
-	}
+	c.startBrokers()
 	if _, errs, code := c.cli("submit", "--timeout", "20s", "--", "true"); code != 3 || !strings.Contains(errs, "regroup init") {
 		t.Errorf("without a topology submit exits %d, want 3 and a remedy:\n%s", code, errs)
 	}

@@ -31,7 +31,7 @@ type Options[S any] struct {
 	// Beside run while the host runs, for a service's own soft state. An error ends the host.
 	Beside []func(ctx context.Context, emit Emit) error
 
-	// Complete adds to a fact, just before it is told, what its document does not hold, for instance because another judge's record
+	// Complete adds to a fact, just before it is published, what its document does not hold, for instance because another judge's record
 	// has it. It returns NotFound when that is gone for good: then the fact is not told. May be nil.
 	Complete func(ctx context.Context, b events.Body) (events.Body, error)
 

@@ -59,18 +59,10 @@ class RenumberedNames:
         self.allreduce, self.barrier = named.allreduce, named.barrier
         self.number, self.refuse, self._broadcast = named.number, named.refuse, named.broadcast
 
-    def broadcast(
-        self,
-        name: str,
-        detail: str,
-        data: int,
-        count: int,
-        kind: int,
-        root: int,
-        wait: bool = False,
-    ) -> Optional[int]:
-        """Copies root's elements to all."""
-        return self._broadcast(name, detail, data, count, kind, self._turned(root), wait=wait)
+    def broadcast(self, *arguments: Any) -> Optional[int]:
+        """Named.broadcast, whose sixth argument is the root."""
+        what, (root, *rest) = arguments[:5], arguments[5:]
+        return self._broadcast(*what, self._turned(root), *rest)
 
     def __getattr__(self, name: str) -> Any:
         raise UnsupportedError(

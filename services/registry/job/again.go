@@ -13,7 +13,7 @@ type Again struct {
 	Phases     events.Phases     `json:"phases_ms"` // from the fault to At
 }
 
-// startedAgain takes in that the processes of a generation run, which is all that can be seen of a program that reports no
+// startedAgain records that the processes of a generation run, which is all that can be seen of a program that reports no
 // steps. One that has reported some is expected to do so again, and until then it is not known to train.
 func (t *turn) startedAgain(b events.WorkerReady) {
 	if t.View.Open == nil || b.Generation <= t.View.Open.From {
@@ -30,7 +30,7 @@ func (t *turn) startedAgain(b events.WorkerReady) {
 	}
 }
 
-// makesSteps takes in the first step that a process reports in a generation, under restart recovery.
+// makesSteps records the first step that a process reports in a generation, under restart recovery.
 func (t *turn) makesSteps(b events.WorkerReady) {
 	g := b.Generation
 	if t.View.Open != nil && g > t.View.Open.From {

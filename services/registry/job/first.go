@@ -26,7 +26,7 @@ func (t *turn) first(w *events.WorkerView) {
 		if b.Exception != nil {
 			age += max(0, b.Exception.BeforeMS)
 		}
-		at = at.Add(-min(time.Duration(age*float64(time.Millisecond)), causeFor)) // what is told later is not believed to the hour
+		at = at.Add(-min(time.Duration(age*float64(time.Millisecond)), causeFor)) // a late report is not believed to the hour
 	}
 	if f := t.View.FirstError; f != nil && !t.before(w, at, f) {
 		return

@@ -78,7 +78,7 @@ func (t *turn) verdictSpan(kind string, w *events.WorkerView) {
 	}})
 }
 
-// startSpan draws the root of a job's start: submit to first good step. Whoever submitted it within a trace of its own finds it there too.
+// startSpan draws the root of a job's start: submit to first good step. A client that submitted it within its own trace finds it there too.
 func (t *turn) startSpan(g events.Generation) {
 	start := events.Span{
 		Name: "job start", Self: events.JobTrace(t.View.Job), Start: t.View.Submitted, End: t.now,

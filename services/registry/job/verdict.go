@@ -53,7 +53,7 @@ func (t *turn) failed(w *events.WorkerView, b events.WorkerExited) {
 }
 
 // restarted charges a worker that ended with an earlier life of its agent, and tells whether the job goes on. One restart is one failure,
-// however many workers it takes along and whoever tells of it first: the new agent by their ends, or discovery.
+// however many workers it takes along, and whether the new agent reports it first, by their exits, or discovery.
 func (t *turn) restarted(w *events.WorkerView, b events.WorkerExited) bool {
 	n := t.Nodes[b.Place.Node]
 	if n.Restarted == b.Agent && b.Agent != "" {

@@ -130,7 +130,7 @@ func (t *turn) exited(b events.WorkerExited) {
 	}
 }
 
-// orphaned tells whether an exit is told by a later agent than the one that ran the worker: it ended with that one. Agents of older
+// orphaned tells whether an exit is reported by a later agent than the one that ran the worker: it ended with that one. Agents of older
 // versions do not say so.
 func (t *turn) orphaned(b events.WorkerExited) bool {
 	w := t.worker(b.Place)

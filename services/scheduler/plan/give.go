@@ -29,7 +29,7 @@ type change struct {
 }
 
 // plan gives the slots out by the rules of the package comment and tells what changed. Jobs that are queued cost a look each, and
-// nothing is told of them.
+// no fact is published about them.
 func (t *turn) plan() {
 	before := t.s.View
 	if len(t.s.Queue) == 0 {
@@ -242,7 +242,7 @@ func (t *turn) queue(p *pool, before events.PoolView, holder events.JobID) {
 	}
 }
 
-// set tells the job's places. Its specification, which the fact has as well, is added when it is told: the pool of ten thousand
+// set tells the job's places. Its specification, which the fact has as well, is added when it is published: the pool of ten thousand
 // jobs must not hold it.
 func (t *turn) set(j *Job, row events.PlacementView, c *change, first bool) {
 	reason, trace := strings.Join(c.reasons, "; "), t.traceOf(j, first)

@@ -33,7 +33,7 @@ func submit(i int) events.Input {
 	return events.Input{Number: 1, Body: events.JobSubmitted{Job: jobID(i), Spec: events.Spec{Name: "train-resnet", Workers: events.Workers{Min: 1, Max: 1}}}}
 }
 
-// What is told when a job ends does not grow with the queue, nor what is told when one comes.
+// The number of facts when a job ends does not grow with the queue, nor when one comes.
 func TestFactsDoNotGrowWithTheQueue(t *testing.T) {
 	m := plan.Machine{}
 	for _, queued := range []int{10, 1000} {

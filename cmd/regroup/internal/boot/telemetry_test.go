@@ -12,7 +12,7 @@ import (
 	"github.com/regroup-io/regroup/events/memory"
 )
 
-// A span that belongs to one of another trace says so to whoever reads OTLP.
+// A span that belongs to one of another trace says so in OTLP.
 func TestLinksAreRecorded(t *testing.T) {
 	p := memory.New().Ports()
 	r := NewRecorder(p.Log, "test")

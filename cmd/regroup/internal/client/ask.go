@@ -252,7 +252,7 @@ func (c *Client) ask(ctx context.Context, jobs []events.JobID, e events.Event, a
 	return events.Errorf(events.Unavailable, "no answer from the registry about %s in %s: is it running? The command has expired and is not carried out any more; more time: --timeout", jobs[0], c.AnswerWithin)
 }
 
-// lastLook bounds the look at what became of a command that nobody has answered.
+// lastLook bounds the last look for the effect of a command without an answer.
 const lastLook = time.Second
 
 // mine tells whether a refusal is of e itself, not of one with the same id that had expired.

@@ -26,7 +26,7 @@ const DefaultAnswerWithin = 15 * time.Second
 type Client struct {
 	// AnswerWithin bounds the wait for the answer to a command. Too short: a busy registry is reported as absent.
 	AnswerWithin time.Duration
-	// Waits is told what is waited for once an answer takes longer than a moment; nil = nobody is. It may be called by several goroutines.
+	// Waits is called with what is waited for once an answer takes longer than a moment; nil = nothing is called. It may be called by several goroutines.
 	Waits func(text string)
 	// Now gives the time of commands.
 	Now func() time.Time
@@ -34,7 +34,7 @@ type Client struct {
 	Trace string
 	// Exact leaves texts from outside as they are, for programs. Else what a terminal would obey in them is written out.
 	Exact bool
-	// Warn is told of what was passed over because it cannot be read; nil = nobody is.
+	// Warn is called for what was skipped because it cannot be read; nil = nothing is called.
 	Warn func(error)
 
 	at     atomic.Pointer[Server] // spoken to: the first, then the one that has what was asked for last

@@ -95,7 +95,7 @@ func (s *Story) died(b events.WorkerExited) string {
 	if !b.Failed(s.spec.Recovery == events.RecoveryInProcess) {
 		return ""
 	}
-	if x := b.Exception; x != nil && x.Peer { // why is told by that peer's own line
+	if x := b.Exception; x != nil && x.Peer { // that peer's own line says why
 		return s.Warn("· "+s.who(b.Place)+" ended because it lost a peer") + ": " + exitText(b)
 	}
 	memory := ""
