@@ -33,6 +33,7 @@ type namedOptions struct {
 	CycleTime     float64 `json:"cycle_ms"`
 	Fusion        int     `json:"fusion_bytes"`
 	StallAfter    float64 `json:"stall_warning_ms"`
+	StallLimit    float64 `json:"stall_limit_ms"`
 	DeadlockAfter float64 `json:"deadlock_ms"`
 }
 
@@ -44,7 +45,8 @@ func (c *communicator) names() *queue.Queue {
 			Open:  c.open,
 			Cycle: inMilliseconds(n.options.CycleTime), ThresholdBytes: n.options.Fusion,
 			StallAfter: inMilliseconds(n.options.StallAfter), DeadlockAfter: inMilliseconds(n.options.DeadlockAfter),
-			OnStall: c.warn, Result: allocated, Observe: n.events.observe,
+			StallLimit: inMilliseconds(n.options.StallLimit),
+			OnStall:    c.warn, Result: allocated, Observe: n.events.observe,
 		})
 	})
 	return n.queue

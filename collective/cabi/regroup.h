@@ -177,10 +177,11 @@ int rg_wait_any(rg_comm comm, int64_t within_ms, rg_request *request, int32_t *s
  * request the call returns when the operation has ended, but for those whose result must be fetched: it is faster then,
  * because the calling thread carries the operation out.
  */
-/* {"cycle_ms": 1, "fusion_bytes": 0, "stall_warning_ms": 60000, "deadlock_ms": 10000}: how long an operation waits for
- * others to be packed with it, unless somebody waits for it; up to how much is packed; when ranks that have not started
- * a name are named on standard error, and when a deadlock is called one. 0 = as usual, negative = never. To be called
- * before the first operation by name, with the same fusion_bytes on all ranks. */
+/* {"cycle_ms": 1, "fusion_bytes": 0, "stall_warning_ms": 60000, "stall_limit_ms": 0, "deadlock_ms": 10000}: how long an
+ * operation waits for others to be packed with it, unless somebody waits for it; up to how much is packed; when ranks
+ * that have not started a name are named on standard error, when everything is ended on all ranks for that (RG_ABORTED),
+ * and when a deadlock is called one. 0 = as usual, negative = never. To be called before the first operation by name,
+ * with the same fusion_bytes on all ranks. */
 int rg_named_options(rg_comm comm, const char *options);
 int rg_named_allreduce(rg_comm comm, const char *name, const char *detail, int32_t wire, void *data, int64_t count,
                        int32_t type, int32_t op, rg_request *request);

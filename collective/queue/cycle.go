@@ -261,6 +261,7 @@ func (q *Queue) end(r *request, err error) {
 
 // carryOut runs what all ranks have.
 func (q *Queue) carryOut(ready []*request) error {
+	q.begin(ready)
 	for _, group := range pack(ready, q.opt.ThresholdBytes) {
 		for _, r := range group {
 			q.opt.Observe(Event{Phase: Began, Name: r.name, Method: r.spec.Method, Packed: len(group)})

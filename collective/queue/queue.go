@@ -35,6 +35,10 @@ type Options struct {
 	// have not submitted it. Zero means a minute, negative never.
 	StallAfter time.Duration
 	OnStall    func(Stall)
+	// StallLimit is how long an operation may wait for ranks that have not submitted it, until
+	// this rank aborts the communicator with a *StallError, so that all operations end on all
+	// ranks. Zero means for ever.
+	StallLimit time.Duration
 	// DeadlockAfter is how long the programs of all ranks may wait, each for an operation that
 	// some other rank has not submitted, until they get a *DeadlockError. Zero means 10 s,
 	// negative never. See Handle.Waiting.
@@ -140,6 +144,8 @@ type request struct {
 	since      time.Time
 	rollCalled bool // the other ranks know that it is pending
 	reported   bool
+	begun      bool        // all ranks have submitted it
+	limit      *time.Timer // Options.StallLimit; nil = there is none
 }
 
 // New starts a queue. Close it before its communicator.
@@ -202,6 +208,9 @@ func (q *Queue) enqueue(r *request) error {
 	}
 	q.pending[r.name], q.submitted = r, r.since
 	q.order = append(q.order, r)
+	if q.opt.StallLimit > 0 {
+		r.limit = time.AfterFunc(q.opt.StallLimit, func() { q.giveUp(r) })
+	}
 	if !q.waits {
 		q.stir()
 	}

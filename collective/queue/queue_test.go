@@ -231,6 +231,44 @@ func TestWhoHoldsOthersUpIsNamed(t *testing.T) {
 	}
 }
 
+// TestTheLimitOfAStall: who has waited for long enough ends everything on all ranks. Operations that all have are not late.
+func TestTheLimitOfAStall(t *testing.T) {
+	for other, submit := range map[string]func(q *Queue) *Handle{
+		"another":   func(q *Queue) *Handle { return q.Barrier("another") },
+		"no one":    func(*Queue) *Handle { return nil },
+		"the other": func(q *Queue) *Handle { return q.Barrier("x") },
+	} {
+		t.Run(other, func(t *testing.T) {
+			all := queues(t, 2, func(rank int, o *Options) {
+				if rank == 0 {
+					o.StallLimit = 50 * time.Millisecond
+				}
+			})
+			theirs := submit(all[1])
+			err := all[0].Barrier("x").Wait(soon(t))
+			if other == "the other" {
+				if err := errors.Join(err, theirs.Wait(soon(t))); err != nil {
+					t.Fatal(err)
+				}
+				all[0].giveUp(&request{name: "x"}) // a timer that fires late
+				if err := all[0].comm.Failed(); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			var stall *StallError
+			if !errors.As(err, &stall) || stall.Name != "x" || !errors.Is(err, collective.ErrAborted) {
+				t.Fatal(err)
+			}
+			if theirs != nil {
+				if err := theirs.Wait(soon(t)); !errors.Is(err, collective.ErrAborted) {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 func TestTheEndOfTheCommunicatorEndsWhatIsPending(t *testing.T) {
 	all := queues(t, 2, nil)
 	h := all[0].Allreduce("x", "", collective.Of([]int64{1}), collective.Sum, 0)

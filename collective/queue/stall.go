@@ -1,6 +1,60 @@
 package queue
 
-import "time"
+import (
+	"fmt"
+	"time"
+
+	"github.com/regroup-io/regroup/collective"
+)
+
+// StallError is why a rank has aborted the communicator: an operation had waited for as long as
+// Options.StallLimit says for ranks that did not submit it. It is a collective.ErrAborted.
+type StallError struct {
+	Name  string
+	Limit time.Duration
+}
+
+func (e *StallError) Error() string {
+	return fmt.Sprintf("the operation %q has waited for %s, the limit, for ranks that have not started it", e.Name, e.Limit)
+}
+
+// Unwrap makes it a collective.ErrAborted.
+func (*StallError) Unwrap() error { return collective.ErrAborted }
+
+// begin notes that requests do not wait for other ranks any more.
+func (q *Queue) begin(ready []*request) {
+	if q.opt.StallLimit <= 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, r := range ready {
+		r.begun = true
+		if r.limit != nil {
+			r.limit.Stop()
+		}
+	}
+}
+
+// giveUp ends everything on all ranks if a request still waits for some of them.
+func (q *Queue) giveUp(r *request) {
+	q.mu.Lock()
+	waits := q.pending[r.name] == r && !r.begun
+	q.mu.Unlock()
+	if !waits {
+		return
+	}
+	err := &StallError{Name: r.name, Limit: q.opt.StallLimit}
+	c := q.opened.Load()
+	if c == nil {
+		c = q.opt.Comm
+	}
+	if c == nil { // the ranks are not connected yet
+		q.cancel(err)
+		return
+	}
+	c.Abort(err)
+}
 
 // reportStalls reports what is late here, after a roll call.
 func (q *Queue) reportStalls(pending []*request, rolls []roll) {

@@ -76,12 +76,14 @@ def named() -> dict:
     REGROUP_DEADLOCK_SECONDS: for how long all ranks may wait for each other's operations, each for another one, before
     that is an error on all of them; 0 = for ever."""
     stall = number("HOROVOD_STALL_CHECK_TIME_SECONDS", 60, says="seconds")
+    limit = number("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0, says="seconds")
     if number("HOROVOD_STALL_CHECK_DISABLE", 0, says="0 or 1"):
-        stall = 0
+        stall = limit = 0
     fusion = number("HOROVOD_FUSION_THRESHOLD", 64 << 20, says="a number of bytes")
     return {
         "cycle_ms": decimal("HOROVOD_CYCLE_TIME", 1.0, says="milliseconds"),
         "fusion_bytes": fusion or -1,
         "stall_warning_ms": 1000 * stall or -1,
+        "stall_limit_ms": 1000 * limit or -1,
         "deadlock_ms": 1000 * decimal("REGROUP_DEADLOCK_SECONDS", 10.0, says="seconds") or -1,
     }

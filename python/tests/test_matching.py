@@ -16,6 +16,11 @@ class Matching(unittest.TestCase):
         launch.check(self, "tests.ranks.matching", 4, REGROUP_DEADLOCK_SECONDS="1")
 
 
+class Stalls(unittest.TestCase):
+    def test_three(self):
+        launch.check(self, "tests.ranks.stalls", 3, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="1")
+
+
 class Gradients(unittest.TestCase):
     def test_one_to_four(self):
         for world in (1, 2, 3, 4):
