@@ -1,6 +1,7 @@
 package events
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -123,6 +124,12 @@ func (e Exception) Where() string {
 		s += " in " + e.Function
 	}
 	return s
+}
+
+// OwnDoing tells whether the program failed by itself: with an exit code, by one of OwnSignals, or for the memory that it took. Any
+// other signal came from outside.
+func (w WorkerExited) OwnDoing() bool {
+	return !w.Asked && (w.ExitCode > 0 || w.OOM || slices.Contains(OwnSignals, w.Signal))
 }
 
 // Failed tells whether the exit is a failure under the rules of how workers end: with a ledger-keeping SDK program

@@ -82,6 +82,15 @@ class Lifecycle(unittest.TestCase):
         self.trained(job)
         self.assertEqual(1, len(job.said(r"\bsaved pid=")), job.output)
 
+    def test_a_failure_after_the_training(self):
+        """Whoever relies on the exit code must not take a model that was not saved."""
+        job = Job("--recovery", "in-process", "--workers", "2", "--", *script("fails_after.py"))
+        self.addCleanup(job.close)
+        job.wait()
+        self.assertEqual(10, job.process.returncode, job.output)
+        self.assertEqual("failed", job.summary.get("outcome"), job.output)
+        self.assertIn("no space left for the model", job.log(), job.output)
+
     def test_two_nodes(self):
         with Nodes(a=1, b=1) as nodes:
             job = self.run_job("--workers", "2", server=nodes.server)

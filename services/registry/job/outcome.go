@@ -88,6 +88,10 @@ func (t *turn) finished() {
 	case succeeded > 0 && !t.Finish.Told && t.Finish.ReportBy.IsZero():
 		t.Finish.ReportBy = t.now.Add(reportFor)
 	case succeeded > 0 && !t.Finish.Told && t.now.Before(t.Finish.ReportBy):
+	case succeeded > 0 && t.failedAfter() != nil:
+		w := t.failedAfter()
+		t.first(w)
+		t.end(events.JobHasFailed, "", "the training is complete, but a worker failed after it: "+died(w))
 	case succeeded > 0:
 		reason := fmt.Sprintf("%d of %d workers completed the training", succeeded, t.world())
 		if running > 0 {
@@ -109,6 +113,17 @@ func (t *turn) finished() {
 		}
 		t.end(events.JobHasFailed, "", reason)
 	}
+}
+
+// failedAfter is the first worker of the generation that completed the training whose program failed by itself after it; nil = none.
+// What it was to do then, such as saving the model, may be missing. One that was killed from outside had only to end.
+func (t *turn) failedAfter() *events.WorkerView {
+	if p := t.Finish.Failed; p != nil {
+		if w := t.worker(*p); w != nil && w.State == events.WorkerHasFailed && w.Generation == t.View.Generation {
+			return w
+		}
+	}
+	return nil
 }
 
 // stopRest tells those to stop who linger after the training is complete. The outcome stays what the others make it.

@@ -28,6 +28,18 @@ var outcomes = []struct {
 		"done a/0=w1 g=1; exit b/0=w2 g=1 code=1; exit a/0=w1 g=1 done", events.JobHasSucceed, "",
 	},
 	{
+		"all done, one exits 0, the other fails in what it does then", "in-process", "20", "",
+		"done a/0=w1 g=1; done b/0=w2 g=1; exit a/0=w1 g=1 code=1 done; exit b/0=w2 g=1 done", events.JobHasFailed, "",
+	},
+	{
+		"all done, one exits 0, the other is killed from outside", "in-process", "0", "",
+		"done a/0=w1 g=1; done b/0=w2 g=1; exit a/0=w1 g=1 code=-1 signal=SIGKILL done; exit b/0=w2 g=1 done", events.JobHasSucceed, "",
+	},
+	{
+		"all done, one exits 0, the other is killed for its memory", "in-process", "0", "",
+		"done a/0=w1 g=1; done b/0=w2 g=1; exit a/0=w1 g=1 code=-1 signal=SIGKILL oom done; exit b/0=w2 g=1 done", events.JobHasFailed, "",
+	},
+	{
 		"one done and exit 0, the other's node is lost after it", "in-process", "0", "",
 		"done a/0=w1 g=1; exit a/0=w1 g=1 done; lost b n=1", events.JobHasSucceed, "",
 	},

@@ -77,6 +77,7 @@ type Finish struct {
 	Told     bool               `json:"told,omitempty"`     // a worker has reported its result
 	Step     uint64             `json:"step,omitempty"`     // of that result
 	ReportBy time.Time          `json:"report_by,omitzero"` // all have ended, and the result is waited for until then
+	Failed   *events.Place      `json:"failed,omitempty"`   // first worker that had completed the training and then failed by itself
 	Late     *events.WorkerDone `json:"late,omitempty"`     // a report of a life that was over before, until its exit tells whether to believe it
 }
 

@@ -115,6 +115,9 @@ func (t *turn) exited(b events.WorkerExited) {
 		t.rather(w, cause)
 	}
 	t.confess(w, b)
+	if t.inProcess() && b.Done && b.OwnDoing() && !ofPeer(w) && t.Finish.Failed == nil {
+		t.Finish.Failed = &b.Place
+	}
 	if t.View.State != events.JobIsWaiting && t.View.State != events.JobIsRunning {
 		return
 	}
