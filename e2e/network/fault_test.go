@@ -107,18 +107,27 @@ func nodeWithoutBrokers(tr *trial) {
 	for _, b := range tr.Brokers {
 		cut = append(cut, CutBoth("node-4", b)...)
 	}
-	over := tr.fault("node without brokers for 0.5 s")
-	must(tr.t, tr.Break(cut...))
-	tr.passes(500 * time.Millisecond)
-	must(tr.t, tr.Heal(cut...))
-	tr.makes(20)
-	over()
-	v, err := tr.Client.Job(tr.ctx, tr.run.Job)
-	must(tr.t, err)
-	if v.Generation != tr.at {
-		tr.t.Errorf("half a second without brokers made generation %s of %s", v.Generation, tr.at)
+	const short = 600 * time.Millisecond // what is lost meanwhile is sent again by then; the next time is much later
+	for try := 1; ; try++ {
+		began := time.Now()
+		over := tr.fault("node without brokers for 0.5 s")
+		must(tr.t, tr.Break(cut...))
+		tr.passes(500 * time.Millisecond)
+		must(tr.t, tr.Heal(cut...))
+		took := time.Since(began)
+		tr.makes(20)
+		over()
+		v, err := tr.Client.Job(tr.ctx, tr.run.Job)
+		must(tr.t, err)
+		if v.Generation == tr.at {
+			break
+		}
+		if took <= short || try == 5 { // else a busy machine has made more of it
+			tr.t.Fatalf("%s without brokers made generation %s of %s", took, v.Generation, tr.at)
+		}
+		tr.trains(8)
 	}
-	over = tr.fault("node without brokers, a worker dies there")
+	over := tr.fault("node without brokers, a worker dies there")
 	must(tr.t, tr.Break(cut...))
 	tr.killWorker("node-4")
 	tr.trains(6)
