@@ -46,7 +46,7 @@ def start_allgather(
         return done(given.clone())
     near = engine(call.made, given)
     if near is not None:
-        handle = _allgather_near(call, near, given, ordered)
+        handle = _allgather_near(call, near, given, ordered, detail)
         if handle is not None:
             return handle
     work = given if tensors.reachable(given) else tensors.staged(given)
@@ -69,12 +69,12 @@ def _keeping(work: torch.Tensor, finish: Any) -> Any:
 
 
 def _allgather_near(
-    call: Call, near: Any, given: torch.Tensor, ordered: bool
+    call: Call, near: Any, given: torch.Tensor, ordered: bool, detail: str
 ) -> Optional[Handle]:
     """An allgather on GPUs, which takes equally many rows of all ranks; None if they have not."""
     mine = torch.tensor([given.shape[0]], dtype=torch.int64)
     named, world = call.made.named, call.made.world
-    said = rows_described(given)
+    said = rows_described(given) + detail
     request = named.allgather(call.name + ".rows", said, mine.data_ptr(), 1, 1, lib.INT64)
     table = Result(*lib.wait_result(request, world))
     lengths = tensors.over(table.address, 8 * world, table).view(torch.int64).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, List, Optional, Sequence
 
 import torch
@@ -121,6 +122,15 @@ def _calls(n: int, name: Optional[str], process_set: Any) -> List[Call]:
     return [Call("", None, process_set, f"{whole.name}.{i + 1}of{n}") for i in range(n)]
 
 
+@contextlib.contextmanager
+def _all(calls: List[Call]):
+    """Within it the arguments of all these calls are checked."""
+    with contextlib.ExitStack() as stack:
+        for c in calls:
+            stack.enter_context(c)
+        yield
+
+
 def grouped_reducescatter_async(
     tensors: Sequence[torch.Tensor],
     name: Optional[str] = None,
@@ -130,8 +140,9 @@ def grouped_reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> Handle:
     """Starts a reducescatter of each tensor; the results are a list."""
-    rest = reduction(op), Compression.none, prescale_factor, postscale_factor
     calls = _calls(len(tensors), name, process_set)
+    with _all(calls):
+        rest = reduction(op), Compression.none, prescale_factor, postscale_factor
     return Handles([start_reducescatter(c, t, *rest) for c, t in zip(calls, tensors)])
 
 
@@ -145,9 +156,10 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> List[torch.Tensor]:
     """A reducescatter of each tensor. The results have gradients."""
-    rest = reduction(op), compression, prescale_factor, postscale_factor
-    wants = _wants_gradients(tensors, rest[0])
     calls = _calls(len(tensors), name, process_set)
+    with _all(calls):
+        rest = reduction(op), compression, prescale_factor, postscale_factor
+        wants = _wants_gradients(tensors, rest[0])
     if wants:
         return [_Reducescatter.apply(t, c, *rest, process_set) for c, t in zip(calls, tensors)]
     started = [start_reducescatter(c, t, *rest) for c, t in zip(calls, tensors)]

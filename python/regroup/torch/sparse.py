@@ -26,14 +26,18 @@ def start_sparse(
             raise InvalidArgumentError(f"a tensor of layout {tensor.layout} is not sparse")
         given = tensor.detach()
         shape = tuple(given.shape)
+        says = f" of a sparse tensor {list(shape)}"
     both = Handles(
         [
             start_allgather(
-                Call("", None, process_set, f"{name}.indices {shape}"),
+                Call("", None, process_set, f"{name}.indices"),
                 given._indices().t().contiguous(),
+                detail=says,
             ),
             start_allgather(
-                Call("", None, process_set, f"{name}.values {shape}"), given._values().contiguous()
+                Call("", None, process_set, f"{name}.values"),
+                given._values().contiguous(),
+                detail=says,
             ),
         ]
     )

@@ -7,6 +7,7 @@ import threading
 import torch
 
 import regroup.torch as hvd
+from regroup.errors import UnsupportedError
 
 from .operations import RANK, SIZE, same
 
@@ -147,6 +148,15 @@ def different(call, *says):
         raise AssertionError("no error")
 
 
+def refused(call, says):
+    try:
+        call()
+    except (hvd.InvalidArgumentError, UnsupportedError) as e:
+        assert says in str(e), e
+    else:
+        raise AssertionError("no error")
+
+
 def case_order_without_names():
     """The same shapes, in another order: with numbers for names, they are told apart."""
     x = torch.full((2, 2), float(RANK))
@@ -164,6 +174,12 @@ def case_shapes_of_one_length():
     different(lambda: hvd.allreduce(x), "[2, 3]", "[3, 2]")
     different(lambda: hvd.allreduce(x, name="named"), "[2, 3]", "[3, 2]")
     different(lambda: hvd.grouped_allreduce([x, torch.ones(1)]), "[2, 3]", "[3, 2]")
+
+
+def case_sparse_of_other_shapes():
+    rows = 4 if RANK == 0 else 5
+    x = torch.sparse_coo_tensor(torch.tensor([[1]]), torch.ones(1, 2), (rows, 2))
+    different(hvd.sparse_allreduce_async(x, name="sparse"), "[4, 2]", "[5, 2]")
 
 
 def case_a_barrier_and_an_allreduce():
@@ -190,6 +206,11 @@ def case_a_wrong_argument_on_one_rank():
         says = "do not divide" if RANK == 0 else "rank 0: alltoall: splits"
         different(lambda: hvd.alltoall(torch.ones(SIZE), splits, name=name), says)
         same(hvd.allreduce(torch.ones(1), op=hvd.Sum), torch.tensor([float(SIZE)]), "after it")
+        op = hvd.Adasum if RANK == 0 else hvd.Sum
+        says = "Adasum is not offered" if RANK == 0 else "rank 0: Adasum is not offered"
+        two = [torch.ones(SIZE), torch.ones(SIZE)]
+        refused(lambda: hvd.grouped_reducescatter(two, name=name, op=op), says)
+        refused(lambda: hvd.grouped_reducescatter_async(two, name=name and "other", op=op).synchronize(), says)
 
 
 def case_a_name_that_is_pending():
