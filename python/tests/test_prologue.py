@@ -96,6 +96,8 @@ class PrologueTest(unittest.TestCase):
         for operation in (
             lambda: hvd.allreduce(torch.ones(2, 4), name="a"),
             lambda: hvd.allreduce(torch.ones(2, 3), name="b"),
+            lambda: hvd.allreduce(torch.ones(3, 3), name="a"),
+            lambda: hvd.allreduce(torch.ones(2, 3), name="a", op=hvd.Sum),
             lambda: hvd.broadcast(torch.ones(2, 3), 0, name="a"),
             hvd.barrier,
         ):

@@ -71,7 +71,10 @@ class Prologue:
             args = (list(args[0]), *args[1:])  # an iterator is good for one pass
         given = _tensors((args, kwargs)) if NOTED[name] else []
         before = [t.detach().clone() for t in given] if name.endswith("allreduce_") else []
-        says = name if name.endswith("object") else f"{name}{_outline(args)}{_outline(kwargs)}"
+        says = name
+        if not name.endswith("object"):
+            first = 1 if name.endswith("allgather") else 0  # the rows of each rank are its own affair
+            says += _outline(args, first) + _outline(kwargs, first)
         while True:
             noted = self._world.job.noted(self._at)
             if noted is not None:
@@ -178,16 +181,17 @@ def _tensors(value: Any) -> List[torch.Tensor]:
     return []
 
 
-def _outline(value: Any) -> str:
-    """What must be alike on all ranks: names, shapes and types."""
+def _outline(value: Any, first: int) -> str:
+    """What must be alike on all ranks: names, numbers such as the root and the reduction, types, and shapes from their first
+    dimension that must be."""
     if isinstance(value, torch.Tensor):
-        return f"{value.dtype}{list(value.shape[1:])}"  # the first dimension may differ in an allgather
-    if isinstance(value, str):
+        return f"{value.dtype}{list(value.shape[first:])}"
+    if value is None or isinstance(value, (str, bool, int, float)):
         return repr(value)
     if isinstance(value, (list, tuple)):
-        return f"({', '.join(_outline(v) for v in value)})"
+        return f"({', '.join(_outline(v, first) for v in value)})"
     if isinstance(value, dict):
-        parts = (f"{key}={_outline(value[key])}" for key in sorted(value, key=str))
+        parts = (f"{key}={_outline(value[key], first)}" for key in sorted(value, key=str))
         return f"({', '.join(parts)})" if value else ""
     return "."
 
