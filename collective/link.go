@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // link is a connection to a neighbour for control frames: heartbeats, goodbye, abort.
@@ -65,7 +66,7 @@ func (l *link) write() {
 			return
 		case <-l.c.life.Done():
 			if failure := l.c.Failed(); failure != nil {
-				_ = l.send(head{kind: frameAbort}, encodeVerdict(failure, l.c.opt.Rank))
+				l.sayFailure(failure)
 			}
 			return
 		}
@@ -78,6 +79,15 @@ func (l *link) write() {
 				_ = l.send(head{kind: s.kind}, nil)
 			}
 		}
+	}
+}
+
+// sayFailure tells the peer why this communicator has failed. The time for it begins here: on a busy machine the one that fail
+// has set may be over before the writer runs. A peer that cannot be told finds the connection closed, and asks the endpoint.
+func (l *link) sayFailure(failure error) {
+	_ = l.conn.SetWriteDeadline(time.Now().Add(sayAbort))
+	if l.send(head{kind: frameAbort}, encodeVerdict(failure, l.c.opt.Rank)) != nil {
+		_ = l.conn.Close()
 	}
 }
 
