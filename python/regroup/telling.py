@@ -103,7 +103,8 @@ def report(
     """Tells how training goes: shown by ``regroup status``, and proof that the job does not hang.
 
     Within elastic.run steps and samples are counted anyway, so only the metrics are taken; those of rank 0 are shown.
-    Without an agent it does nothing.
+    NaN and infinities are left out: what is shown then is the last finite value, with its step and age. Without an agent
+    it does nothing.
     """
     values = {name: float(value) for name, value in metrics.items()}
     if loss is not None:
