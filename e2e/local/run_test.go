@@ -158,3 +158,17 @@ func TestDemo(t *testing.T) {
 		}
 	}
 }
+
+// TestSettingsOfTheShellReachWorkers: documented variables, from the shell of `regroup run` and from --env, which wins.
+func TestSettingsOfTheShellReachWorkers(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("REGROUP_CHECKPOINT_DIR", dir)
+	t.Setenv("REGROUP_GPU", "0")
+	t.Setenv("REGROUP_BUCKET_BYTES", "1")
+	t.Setenv("HOROVOD_FUSION_THRESHOLD", "123")
+	const script = `printf 'has %s %s %s %s\n' "$REGROUP_CHECKPOINT_DIR" "$REGROUP_GPU" "$REGROUP_BUCKET_BYTES" "$HOROVOD_FUSION_THRESHOLD"`
+	out, errs, code := runLocal(t, dir, time.Minute, "run", "--env", "REGROUP_BUCKET_BYTES=2", "--", "sh", "-c", script)
+	if want := "has " + dir + " 0 2 123\n"; code != 0 || !strings.Contains(out, want) {
+		t.Errorf("exit %d, what the worker has lacks %q:\n%s\n%s", code, want, out, errs)
+	}
+}

@@ -1,0 +1,52 @@
+package local
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	processes "github.com/regroup-io/regroup/e2e/cluster"
+	"github.com/regroup-io/regroup/events"
+)
+
+// TestACrowd: several clients submit jobs of one name all at once, many more than there are slots. Each is accepted under an id
+// of its own, none waits beside free slots for ever, and all end.
+func TestACrowd(t *testing.T) {
+	const jobs, submitters = 100, 8
+	c := newCluster(t)
+	c.services(2)
+	c.agent("node-a", 8)
+	c.nodes(time.Minute, "node-a")
+	var all sync.WaitGroup
+	var ids [jobs]events.JobID
+	var errs [submitters]error
+	for k := range submitters {
+		all.Go(func() {
+			client, err := processes.Connect(t.Context(), c.url, fmt.Sprintf("client-%d", k), nil)
+			if err != nil {
+				errs[k] = err
+				return
+			}
+			defer client.Close()
+			for i := k; i < jobs && err == nil; i += submitters {
+				ids[i], err = client.Submit(t.Context(), events.Spec{Name: "crowd", Command: []string{"/bin/true"}, Workers: events.Workers{Min: 1, Max: 1}})
+			}
+			errs[k] = err
+		})
+	}
+	all.Wait()
+	for k, err := range errs {
+		if err != nil {
+			t.Fatalf("client %d: %v", k, err)
+		}
+	}
+	seen := map[events.JobID]bool{}
+	for _, id := range ids {
+		v := c.until(id, 2*time.Minute, "it ends", func(v events.JobView) bool { return v.State.Terminal() })
+		if v.State != events.JobHasSucceed || seen[id] {
+			t.Errorf("%s is %s (%s); seen before: %t", id, v.State, v.Reason, seen[id])
+		}
+		seen[id] = true
+	}
+}
