@@ -16,6 +16,7 @@ PRELUDE = """
 import faulthandler, os, signal, sys, threading, time
 import regroup.torch as hvd, torch
 faulthandler.dump_traceback_later(60, exit=True)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 hvd.init()
 """
 
