@@ -82,8 +82,9 @@ func (l *link) write() {
 	}
 }
 
-// sayFailure tells the peer why this communicator has failed. The time for it begins here: on a busy machine the one that fail
-// has set may be over before the writer runs. A peer that cannot be told finds the connection closed, and asks the endpoint.
+// sayFailure sends the peer the reason why this communicator has failed. The time for it begins
+// here: on a busy machine the deadline that fail has set may be over before the writer runs. If it
+// cannot be sent, the peer finds the connection closed and asks the endpoint.
 func (l *link) sayFailure(failure error) {
 	_ = l.conn.SetWriteDeadline(time.Now().Add(sayAbort))
 	if l.send(head{kind: frameAbort}, encodeVerdict(failure, l.c.opt.Rank)) != nil {

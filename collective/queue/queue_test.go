@@ -239,9 +239,13 @@ func TestTheLimitOfAStall(t *testing.T) {
 		"the other": func(q *Queue) *Handle { return q.Barrier("x") },
 	} {
 		t.Run(other, func(t *testing.T) {
+			limit := 50 * time.Millisecond
+			if other == "the other" {
+				limit = time.Hour
+			}
 			all := queues(t, 2, func(rank int, o *Options) {
 				if rank == 0 {
-					o.StallLimit = 50 * time.Millisecond
+					o.StallLimit = limit
 				}
 			})
 			theirs := submit(all[1])
@@ -266,6 +270,19 @@ func TestTheLimitOfAStall(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestTheLimitOfAStallBeforeTheRanksAreConnected: a rank that does not come is not waited for longer.
+func TestTheLimitOfAStallBeforeTheRanksAreConnected(t *testing.T) {
+	q := New(Options{StallLimit: 50 * time.Millisecond, Open: func(ctx context.Context) (*collective.Communicator, error) {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}})
+	defer q.Close()
+	var stall *StallError
+	if err := q.Barrier("x").Wait(soon(t)); !errors.As(err, &stall) || stall.Name != "x" {
+		t.Fatal(err)
 	}
 }
 

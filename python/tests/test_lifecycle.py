@@ -83,7 +83,7 @@ class Lifecycle(unittest.TestCase):
         self.assertEqual(1, len(job.said(r"\bsaved pid=")), job.output)
 
     def test_a_failure_after_the_training(self):
-        """Whoever relies on the exit code must not take a model that was not saved."""
+        """The exit code says that the model may not have been saved."""
         job = Job("--recovery", "in-process", "--workers", "2", "--", *script("fails_after.py"))
         self.addCleanup(job.close)
         job.wait()

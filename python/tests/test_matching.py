@@ -18,7 +18,7 @@ class Matching(unittest.TestCase):
 
 class Stalls(unittest.TestCase):
     def test_three(self):
-        launch.check(self, "tests.ranks.stalls", 3, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="1")
+        launch.check(self, "tests.ranks.stalls", 3, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="5")
 
 
 class Gradients(unittest.TestCase):

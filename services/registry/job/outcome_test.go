@@ -32,6 +32,10 @@ var outcomes = []struct {
 		"done a/0=w1 g=1; done b/0=w2 g=1; exit a/0=w1 g=1 code=1 done; exit b/0=w2 g=1 done", events.JobHasFailed, "",
 	},
 	{
+		"the same, and its exit is heard before its report", "in-process", "0", "",
+		"exit a/0=w1 g=1 code=1 done; done a/0=w1 g=1; done b/0=w2 g=1; exit b/0=w2 g=1 done", events.JobHasFailed, "",
+	},
+	{
 		"all done, one exits 0, the other is killed from outside", "in-process", "0", "",
 		"done a/0=w1 g=1; done b/0=w2 g=1; exit a/0=w1 g=1 code=-1 signal=SIGKILL done; exit b/0=w2 g=1 done", events.JobHasSucceed, "",
 	},

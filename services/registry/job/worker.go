@@ -115,8 +115,11 @@ func (t *turn) exited(b events.WorkerExited) {
 		t.rather(w, cause)
 	}
 	t.confess(w, b)
-	if t.inProcess() && b.Done && b.OwnDoing() && !ofPeer(w) && t.Finish.Failed == nil {
-		t.Finish.Failed = &b.Place
+	if t.inProcess() && b.Done && w.State == events.WorkerHasFailed {
+		t.finishing(b.Generation) // its exit may overtake its report
+		if b.OwnDoing() && !ofPeer(w) && t.Finish.Failed == nil {
+			t.Finish.Failed = &b.Place
+		}
 	}
 	if t.View.State != events.JobIsWaiting && t.View.State != events.JobIsRunning {
 		return
