@@ -48,18 +48,19 @@ var layers = []layer{
 	{"events", nil, []string{"github.com/cloudevents/sdk-go/v2"}, nil, "it is the language that everyone speaks"},
 	{"events/memory", []string{"events"}, nil, nil, "it stands in for the broker"},
 	{"internal/golden", nil, nil, nil, "tests of every layer import it"},
+	{"internal/spawn", nil, []string{"golang.org/x/sys"}, nil, "it starts processes, nothing else"},
 	{"events/eventstest", []string{"events"}, nil, nil, "it judges every implementation alike"},
 	{"jetstream", []string{"events"}, []string{"github.com/nats-io", "go.opentelemetry.io/otel"}, nil, "it is the only adapter to NATS"},
 	{"jetstream/jetstreamtest", []string{"events", "jetstream"}, nil, nil, "it starts servers for tests"},
 	{"services/loop", []string{"events"}, []string{"golang.org/x/sync/errgroup"}, nil, "it takes ports and an observer"},
 	{"services/loop/looptest", []string{"events"}, nil, nil, "tests of every service import it"},
-	{"services/discovery", []string{"events", "services/loop", "services/discovery/liveness"}, []string{"golang.org/x/sync/errgroup"}, nil, "no service knows another"},
+	{"services/discovery", []string{"events", "services/loop", "services/discovery/liveness", "internal/spawn"}, []string{"golang.org/x/sync/errgroup"}, nil, "no service knows another"},
 	{"services/scheduler", []string{"events", "services/loop", "services/scheduler/plan"}, nil, nil, "no service knows another"},
 	{"services/rendezvous", []string{"events", "services/loop", "services/rendezvous/round"}, nil, nil, "no service knows another"},
 	{"services/registry", []string{"events", "services/loop", "services/registry/job"}, nil, nil, "no service knows another"},
 	{"agent/traceback", []string{"events"}, nil, nil, "it reads lines, nothing else"},
 	{"agent", []string{"events", "agent/traceback", "agent/worker", "agent/workerapi/..."}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
-	{"agent/proc", []string{"agent", "events", "agent/traceback", "agent/worker"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
+	{"agent/proc", []string{"agent", "events", "agent/traceback", "agent/worker", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
 	{"agent/fake", []string{"agent", "events", "agent/worker"}, nil, nil, "it plays processes, nothing else"},
 	{"agent/workerapi", []string{"agent/workerapi/wire"}, nil, nil, "it serves HTTP, nothing else"},
 	{"agent/workerapi/wire", nil, nil, nil, "workers import it"},
@@ -157,6 +158,19 @@ func TestImports(t *testing.T) {
 					t.Errorf("%s must not import %s: %s", name, imp, l.why)
 				}
 			}
+		}
+	}
+}
+
+// TestProcessesAreStartedByOnePackage: a process that is started beside a worker by other means may get the worker's mark, and end with it.
+func TestProcessesAreStartedByOnePackage(t *testing.T) {
+	const one = module + "/internal/spawn"
+	for _, p := range packages(t) {
+		if in([]string{"internal/spawn", "e2e/...", "collective/nccl/..."}, folder(p.ImportPath)) {
+			continue // the rigs and the GPU check run no workers of an agent
+		}
+		if slices.Contains(p.Imports, "os/exec") && !slices.Contains(p.Imports, one) {
+			t.Errorf("%s imports os/exec: it must start processes with %s", folder(p.ImportPath), one)
 		}
 	}
 }

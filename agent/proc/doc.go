@@ -4,5 +4,5 @@
 // what is left of the group is killed, so that a worker that forks leaves nobody behind. The kernel kills a worker when
 // its agent dies (PR_SET_PDEATHSIG). What escapes that is found, at the worker's end or after the agent's restart, by the
 // files that this package keeps, by the worker's incarnation in its environment, and by a mark that no child of it loses
-// (see mark). Deciding when to start or stop is not done here.
+// (see spawn). Deciding when to start or stop is not done here.
 package proc

@@ -14,6 +14,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/spawn"
 )
 
 // Options of a Driver.
@@ -165,7 +166,7 @@ func (d *Driver) fork(s worker.StartProcess, output func(string, []string)) (*pr
 		return nil, &StartError{ExitCode: 126, Detail: "the agent is ending"}
 	}
 	before := d.oom.read()
-	m, err := marked(cmd.Start)
+	m, err := spawn.StartMarked(cmd)
 	if err != nil {
 		d.mu.Unlock()
 		c.abort()

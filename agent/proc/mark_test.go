@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/internal/spawn"
 )
 
 // away leaves the group, the session, the environment and the output of its worker behind, and waits until that is done.
@@ -62,7 +63,7 @@ func TestMarksAreTheWorkersOwn(t *testing.T) {
 	seen := map[uint64]bool{before: true}
 	for range 3 {
 		cmd := exec.Command("sleep", "1000")
-		m, err := marked(cmd.Start)
+		m, err := spawn.StartMarked(cmd)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/spawn"
 )
 
 // helperDir makes the test binary play an agent that starts one worker and then waits to be killed.
@@ -366,7 +367,7 @@ func agent(t *testing.T, dir, script string) (*exec.Cmd, int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	if err := spawn.Start(cmd); err != nil { // a mark would let it end with another test's worker
 		t.Fatal(err)
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
@@ -434,7 +435,7 @@ func TestFenceSparesWhoGotThePidLater(t *testing.T) {
 	dir := t.TempDir()
 	other := exec.Command("sleep", "1000")
 	other.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := other.Start(); err != nil {
+	if err := spawn.Start(other); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = other.Process.Kill(); _ = other.Wait() }()

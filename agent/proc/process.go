@@ -23,7 +23,7 @@ type process struct {
 	pid       int
 	capture   *capture
 	oomBefore uint64
-	mark      uint64 // see mark
+	mark      uint64 // see spawn
 
 	mu     sync.Mutex
 	reaped bool // the pid may belong to somebody else

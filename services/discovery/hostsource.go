@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/spawn"
 )
 
 // HostConfig is where the list of the nodes that may be used comes from: one source at most. With none, every node that
@@ -129,7 +130,10 @@ func (c HostConfig) run(ctx context.Context) (string, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second // somebody that it has started may hold the pipe
-	err := cmd.Run()
+	err := spawn.Start(cmd)     // a run has workers in the same process
+	if err == nil {
+		err = cmd.Wait()
+	}
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return "", fmt.Errorf("no answer within %s", c.HostWithin)

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/regroup-io/regroup/internal/spawn"
 )
 
 // nodes are agents as processes of their own, so that they can be killed as nodes die.
@@ -39,7 +41,7 @@ func (n *nodes) start(name string, slots int) error {
 	cmd := exec.Command(self, "agent", "--server", n.url, "--state-dir", n.dir, "--node", name, "--slots", fmt.Sprint(slots), "--advertise", "127.0.0.1")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the demo; it ends its nodes itself
-	if err := cmd.Start(); err != nil {
+	if err := spawn.Start(cmd); err != nil {
 		return err
 	}
 	n.mu.Lock()

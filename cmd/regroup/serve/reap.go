@@ -16,6 +16,7 @@ import (
 	"github.com/regroup-io/regroup/agent/proc"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/spawn"
 )
 
 // A run that is killed takes its workers with it (PR_SET_PDEATHSIG), but not what they have started. A process of its own waits for the
@@ -39,7 +40,7 @@ func StartReaper(l *Local, a AgentConfig) (*Reaper, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := spawn.Start(cmd); err != nil {
 		return nil, fmt.Errorf("start the process that ends what a killed run leaves: %w", err)
 	}
 	return &Reaper{cmd: cmd, hold: hold}, nil
