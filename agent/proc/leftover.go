@@ -162,20 +162,19 @@ func (d *Driver) sweep(of kin) int {
 	return n
 }
 
+// isKin goes by the environment where it names a worker, and by the mark where it names none: two agents of a machine may choose the
+// same mark.
 func (d *Driver) isKin(pid int, of kin) bool {
-	if len(of.marks) > 0 && of.marks[d.markOf(pid)] {
-		return true
-	}
 	b, err := os.ReadFile(filepath.Join(d.opt.Proc, strconv.Itoa(pid), "environ"))
 	if err != nil {
 		return false // gone, or not ours to look at
 	}
 	for v := range bytes.SplitSeq(b, []byte{0}) {
-		if id, ok := bytes.CutPrefix(v, []byte(worker.EnvIncarnation+"=")); ok && of.ids[events.Incarnation(id)] {
-			return true
+		if id, ok := bytes.CutPrefix(v, []byte(worker.EnvIncarnation+"=")); ok {
+			return of.ids[events.Incarnation(id)]
 		}
 	}
-	return false
+	return len(of.marks) > 0 && of.marks[d.markOf(pid)]
 }
 
 // stat reads a process's state and its start time in clock ticks since boot.

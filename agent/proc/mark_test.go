@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/spawn"
 )
 
@@ -76,5 +77,26 @@ func TestMarksAreTheWorkersOwn(t *testing.T) {
 	}
 	if d.markOf(os.Getpid()) != before {
 		t.Error("this process keeps a mark")
+	}
+}
+
+func TestAWorkerIsNotTakenForAnotherWithItsMark(t *testing.T) {
+	t.Parallel()
+	d, err := New(Options{StateDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sleep", "1000")
+	cmd.Env = []string{worker.EnvIncarnation + "=" + string(own(t))}
+	m, err := spawn.StartMarked(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	if d.isKin(cmd.Process.Pid, kin{ids: map[events.Incarnation]bool{"01OTHER": true}, marks: marks(m)}) {
+		t.Error("a worker ends with another that has the same mark")
+	}
+	if !d.isKin(cmd.Process.Pid, kin{ids: map[events.Incarnation]bool{own(t): true}}) {
+		t.Error("a worker is not known by its environment")
 	}
 }
