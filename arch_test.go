@@ -52,12 +52,12 @@ var layers = []layer{
 	{"events/eventstest", []string{"events"}, nil, nil, "it judges every implementation alike"},
 	{"jetstream", []string{"events"}, []string{"github.com/nats-io", "go.opentelemetry.io/otel"}, nil, "it is the only adapter to NATS"},
 	{"jetstream/jetstreamtest", []string{"events", "jetstream"}, nil, nil, "it starts servers for tests"},
-	{"services/loop", []string{"events"}, []string{"golang.org/x/sync/errgroup"}, nil, "it takes ports and an observer"},
-	{"services/loop/looptest", []string{"events"}, nil, nil, "tests of every service import it"},
-	{"services/discovery", []string{"events", "services/loop", "services/discovery/liveness", "internal/spawn"}, []string{"golang.org/x/sync/errgroup"}, nil, "no service knows another"},
-	{"services/scheduler", []string{"events", "services/loop", "services/scheduler/plan"}, nil, nil, "no service knows another"},
-	{"services/rendezvous", []string{"events", "services/loop", "services/rendezvous/round"}, nil, nil, "no service knows another"},
-	{"services/registry", []string{"events", "services/loop", "services/registry/job"}, nil, nil, "no service knows another"},
+	{"services/controller", []string{"events"}, []string{"golang.org/x/sync/errgroup"}, nil, "it takes ports and an observer"},
+	{"services/controller/controllertest", []string{"events"}, nil, nil, "tests of every service import it"},
+	{"services/discovery", []string{"events", "services/controller", "services/discovery/liveness", "internal/spawn"}, []string{"golang.org/x/sync/errgroup"}, nil, "no service knows another"},
+	{"services/scheduler", []string{"events", "services/controller", "services/scheduler/plan"}, nil, nil, "no service knows another"},
+	{"services/rendezvous", []string{"events", "services/controller", "services/rendezvous/round"}, nil, nil, "no service knows another"},
+	{"services/registry", []string{"events", "services/controller", "services/registry/job"}, nil, nil, "no service knows another"},
 	{"agent/traceback", []string{"events"}, nil, nil, "it reads lines, nothing else"},
 	{"agent", []string{"events", "agent/traceback", "agent/worker", "agent/workerapi/..."}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
 	{"agent/proc", []string{"agent", "events", "agent/traceback", "agent/worker", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
@@ -76,7 +76,7 @@ var layers = []layer{
 
 // goStatements are the only packages in which concurrency begins; who audits locking reads these.
 var goStatements = []string{
-	"services/loop/...", "services/gateway", "events/memory", "events/eventstest", "jetstream/...", "agent", "agent/proc", "agent/fake", "agent/workerapi",
+	"services/controller/...", "services/gateway", "events/memory", "events/eventstest", "jetstream/...", "agent", "agent/proc", "agent/fake", "agent/workerapi",
 	"agent/tcpstore", "collective", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl", "collective/cabi", "collective/vigil",
 	"elastic", "elastic/elastictest",
 	"cmd/regroup/internal/boot", "e2e/...",

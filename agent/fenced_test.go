@@ -16,8 +16,8 @@ import (
 	"github.com/regroup-io/regroup/agent/fake"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/discovery"
-	"github.com/regroup-io/regroup/services/loop/looptest"
 )
 
 // TestASecondAgentOfTheSameNameLeavesNoHole: it takes the node over, the first ends what it runs and waits, and has the node again
@@ -29,7 +29,7 @@ func TestASecondAgentOfTheSameNameLeavesNoHole(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stop := looptest.Start(t, d.Run)
+		stop := controllertest.Start(t, d.Run)
 		lives := 0
 		begin := func(name string) func(bool) (func(context.Context) error, error) {
 			ports, dir := bus.Client().Ports(), t.TempDir()

@@ -13,7 +13,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
-	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/rendezvous"
 )
 
@@ -28,7 +28,7 @@ func TestAnOldCopyOfTheStoreSealsNothingTwice(t *testing.T) {
 	g, ctx := errgroup.WithContext(ctx)
 	var mu sync.Mutex
 	said := ""
-	r, err := rendezvous.New(rendezvous.Options{Ports: s.Connect(t, nil).Ports(), Observe: func(o loop.Observation) {
+	r, err := rendezvous.New(rendezvous.Options{Ports: s.Connect(t, nil).Ports(), Observe: func(o controller.Observation) {
 		if o.Err != nil && strings.Contains(o.Err.Error(), "went back") {
 			mu.Lock()
 			said = o.Err.Error()

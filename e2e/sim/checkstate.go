@@ -5,8 +5,8 @@ import (
 	"reflect"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
-	"github.com/regroup-io/regroup/services/loop"
 	"github.com/regroup-io/regroup/services/registry/job"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
@@ -55,7 +55,7 @@ func state[S any](c *checker, stored []byte) S {
 	if err == nil {
 		err = json.Unmarshal(d.State, &s)
 	}
-	if p, ok := any(s).(loop.Packer[S]); ok && err == nil {
+	if p, ok := any(s).(controller.Packer[S]); ok && err == nil {
 		s, err = p.Unpack()
 	}
 	if err != nil {

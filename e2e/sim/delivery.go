@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/controller"
 )
 
 // ackWait is how long a delivery may stay unsettled before somebody else gets it.
@@ -125,7 +125,7 @@ func (w *world) call(n *node, name string, ask events.Body, then func(events.Bod
 			answer(nil, errGone)
 			return
 		}
-		to.asked(ask, func(a loop.Answer, err error) {
+		to.asked(ask, func(a controller.InputResult, err error) {
 			if err == nil {
 				err = a.Refusal
 			}

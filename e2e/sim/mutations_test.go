@@ -7,8 +7,8 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
-	"github.com/regroup-io/regroup/services/loop"
 	"github.com/regroup-io/regroup/services/registry/job"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
@@ -16,23 +16,23 @@ import (
 
 // broken is a real machine with a fault of its own.
 type broken[S any] struct {
-	loop.Machine[S]
-	step func(m loop.Machine[S], s S, in events.Input, now time.Time) (S, events.Decision)
+	controller.Machine[S]
+	step func(m controller.Machine[S], s S, in events.Input, now time.Time) (S, events.Decision)
 }
 
 func (b broken[S]) Step(s S, in events.Input, now time.Time) (S, events.Decision) {
 	return b.step(b.Machine, s, in, now)
 }
 
-type stepOf[S any] func(m loop.Machine[S], s S, in events.Input, now time.Time) (S, events.Decision)
+type stepOf[S any] func(m controller.Machine[S], s S, in events.Input, now time.Time) (S, events.Decision)
 
-func breaks[S any](step stepOf[S]) func(loop.Machine[S]) loop.Machine[S] {
-	return func(m loop.Machine[S]) loop.Machine[S] { return broken[S]{m, step} }
+func breaks[S any](step stepOf[S]) func(controller.Machine[S]) controller.Machine[S] {
+	return func(m controller.Machine[S]) controller.Machine[S] { return broken[S]{m, step} }
 }
 
 // facts lets a mutation rewrite what is told.
-func facts[S any](change func([]events.Fact) []events.Fact) func(loop.Machine[S]) loop.Machine[S] {
-	return breaks(func(m loop.Machine[S], s S, in events.Input, now time.Time) (S, events.Decision) {
+func facts[S any](change func([]events.Fact) []events.Fact) func(controller.Machine[S]) controller.Machine[S] {
+	return breaks(func(m controller.Machine[S], s S, in events.Input, now time.Time) (S, events.Decision) {
 		s, d := m.Step(s, in, now)
 		d.Facts = change(d.Facts)
 		return s, d
@@ -72,7 +72,7 @@ var mutations = []struct {
 		}
 		return in
 	})}, []int{2}, 0},
-	{mutation{name: "seals below min", round: breaks(func(m loop.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
+	{mutation{name: "seals below min", round: breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
 		least := s.Workers.Min
 		s.Workers.Min = min(1, least)
 		s, d := m.Step(s, in, now)
@@ -81,14 +81,14 @@ var mutations = []struct {
 		}
 		return s, d
 	})}, []int{2}, 0},
-	{mutation{name: "accepts a stale join", round: breaks(func(m loop.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
+	{mutation{name: "accepts a stale join", round: breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
 		if j, ok := in.Body.(events.MemberJoin); ok {
 			j.Left = s.View.Generation
 			in.Body = j
 		}
 		return m.Step(s, in, now)
 	})}, []int{4, 5, 8}, 15},
-	{mutation{name: "gives a slot twice", pool: breaks(func(m loop.Machine[plan.State], s plan.State, in events.Input, now time.Time) (plan.State, events.Decision) {
+	{mutation{name: "gives a slot twice", pool: breaks(func(m controller.Machine[plan.State], s plan.State, in events.Input, now time.Time) (plan.State, events.Decision) {
 		s, d := m.Step(s, in, now)
 		for _, j := range s.Queue[min(1, len(s.Queue)):] {
 			a, b := s.View.Jobs[s.Queue[0].ID], s.View.Jobs[j.ID]
@@ -100,20 +100,20 @@ var mutations = []struct {
 		}
 		return s, d
 	})}, []int{3}, 0},
-	{mutation{name: "keeps the places of an ended job", pool: breaks(func(m loop.Machine[plan.State], s plan.State, in events.Input, now time.Time) (plan.State, events.Decision) {
+	{mutation{name: "keeps the places of an ended job", pool: breaks(func(m controller.Machine[plan.State], s plan.State, in events.Input, now time.Time) (plan.State, events.Decision) {
 		if in.Body.Type() == (events.JobSucceeded{}).Type() || in.Body.Type() == (events.JobStopped{}).Type() {
 			return s, events.Decision{}
 		}
 		return m.Step(s, in, now)
 	})}, []int{8}, 0},
-	{mutation{name: "takes a job that waits for removed", pool: breaks(func(m loop.Machine[plan.State], s plan.State, in events.Input, now time.Time) (plan.State, events.Decision) {
+	{mutation{name: "takes a job that waits for removed", pool: breaks(func(m controller.Machine[plan.State], s plan.State, in events.Input, now time.Time) (plan.State, events.Decision) {
 		// As a list of the records does that lacks a job which is written meanwhile.
 		if b, ok := in.Body.(events.JobSubmitted); ok && len(s.View.Queue) > 20 {
 			in = events.Input{Body: events.JobStopped{JobEnd: events.JobEnd{Job: b.Job}}}
 		}
 		return m.Step(s, in, now)
 	})}, []int{15}, 13},
-	{mutation{name: "ignores the failure budget", job: breaks(func(m loop.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
+	{mutation{name: "ignores the failure budget", job: breaks(func(m controller.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
 		limit, many := s.View.Spec.Failures.Max, 1000
 		if limit == nil {
 			return m.Step(s, in, now)
@@ -123,7 +123,7 @@ var mutations = []struct {
 		s.View.Spec.Failures.Max = limit
 		return s, d
 	})}, []int{10}, 0},
-	{mutation{name: "charges twice", job: breaks(func(m loop.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
+	{mutation{name: "charges twice", job: breaks(func(m controller.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
 		before := len(s.View.Failures)
 		s, d := m.Step(s, in, now)
 		if len(s.View.Failures) > before {
@@ -133,7 +133,7 @@ var mutations = []struct {
 	})}, []int{10}, 0},
 	{mutation{name: "replaces a worker twice", job: facts[job.State](twice(events.JobRespawned{}.Type()))}, []int{10}, 0},
 	{mutation{name: "never replaces a worker", job: facts[job.State](never(events.JobRespawned{}.Type()))}, []int{8}, 0},
-	{mutation{name: "wakes the dead", job: breaks(func(m loop.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
+	{mutation{name: "wakes the dead", job: breaks(func(m controller.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
 		if s.View.State.Terminal() && in.Body.Type() == (events.WorkerExited{}).Type() {
 			s.View.State = events.JobIsRunning
 		}
@@ -151,7 +151,7 @@ var mutations = []struct {
 			return s, acts
 		}
 	}}, []int{12}, 0},
-	{mutation{name: "lets a spare take part", round: breaks(func(m loop.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
+	{mutation{name: "lets a spare take part", round: breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
 		s, d := m.Step(s, in, now)
 		if s.External != nil {
 			for i := range s.External.Comers {
@@ -162,21 +162,21 @@ var mutations = []struct {
 		}
 		return s, d
 	})}, []int{14}, 0},
-	{mutation{name: "opens a closed rendezvous", round: breaks(func(m loop.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
+	{mutation{name: "opens a closed rendezvous", round: breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
 		s, d := m.Step(s, in, now)
 		if s.External != nil && in.Body.Type() == (events.NodeEnter{}).Type() {
 			s.External.Closed = ""
 		}
 		return s, d
 	})}, []int{14}, 40},
-	{mutation{name: "keeps a lost node that came by itself", round: breaks(func(m loop.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
+	{mutation{name: "keeps a lost node that came by itself", round: breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
 		if f := in.Body.Type(); s.External != nil && (f == (events.NodeLost{}).Type() || f == (events.NodeSuspected{}).Type() || f == (events.NodeJoined{}).Type()) {
 			return s, events.Decision{}
 		}
 		return m.Step(s, in, now)
 	})}, []int{8}, 0},
 	{mutation{name: "counts a step that was undone", voidSteps: true}, []int{6}, 0},
-	{mutation{name: "gives out a benched slot", pool: breaks(func(m loop.Machine[plan.State], s plan.State, in events.Input, now time.Time) (plan.State, events.Decision) {
+	{mutation{name: "gives out a benched slot", pool: breaks(func(m controller.Machine[plan.State], s plan.State, in events.Input, now time.Time) (plan.State, events.Decision) {
 		b, ok := in.Body.(events.NodeQuarantined)
 		if !ok {
 			return m.Step(s, in, now)
@@ -190,7 +190,7 @@ var mutations = []struct {
 		s.Nodes[b.Node] = n
 		return s, d
 	})}, []int{13}, 0},
-	{mutation{name: "never ends a quarantine", nodes: breaks(func(m loop.Machine[liveness.State], s liveness.State, in events.Input, now time.Time) (liveness.State, events.Decision) {
+	{mutation{name: "never ends a quarantine", nodes: breaks(func(m controller.Machine[liveness.State], s liveness.State, in events.Input, now time.Time) (liveness.State, events.Decision) {
 		q, b := s.View.Quarantine, s.View.Benched
 		s, d := m.Step(s, in, now)
 		if slices.ContainsFunc(d.Facts, func(f events.Fact) bool { return f.Body.Type() == (events.NodeReleased{}).Type() }) {

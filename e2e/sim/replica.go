@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/controller"
 )
 
 // service is one replica of a judge, whatever its state is.
@@ -37,7 +37,7 @@ type reachable interface {
 // hearer takes what arrives.
 type hearer interface {
 	delivered(*delivery)
-	asked(events.Body, func(loop.Answer, error))
+	asked(events.Body, func(controller.InputResult, error))
 	heard(events.Body)
 	signal(any)
 }
@@ -66,19 +66,19 @@ type soft interface {
 	heard(any) (in events.Body, ok bool) // a signal, or a word of the broker; ok: in is for the machine
 }
 
-// replica plays loop.Host: it feeds a real Turner with what arrives, one batch at a time.
+// replica plays controller.Host: it feeds a real Processor with what arrives, one batch at a time.
 type replica[S any] struct {
 	w      *world
 	who    string
-	o      loop.Options[S] // those of the real service
-	ages   soft            // what it keeps in memory; may be nil
-	side   *connection     // that the service's own reconciliation reads through
-	life   int             // crashes so far
+	o      controller.Options[S] // those of the real service
+	ages   soft                  // what it keeps in memory; may be nil
+	side   *connection           // that the service's own reconciliation reads through
+	life   int                   // crashes so far
 	up     bool
 	frozen time.Time // until then
 	busy   bool      // in a turn that was frozen midway
 	conn   *connection
-	turner *loop.Turner[S]
+	turner *controller.Processor[S]
 	inbox  []arrival
 	woken  bool // work is on the agenda
 	wakes  map[wake]time.Time
@@ -87,7 +87,7 @@ type replica[S any] struct {
 
 type arrival struct {
 	input  events.Input
-	settle func(loop.Answer, error)
+	settle func(controller.InputResult, error)
 	key    string // a change of the bucket
 	record *record
 }
@@ -113,7 +113,7 @@ func (r *replica[S]) start() {
 	}
 	r.up = true
 	r.conn = &connection{w: r.w, who: r.who, still: r.still}
-	t, err := loop.NewTurner(loop.TurnerOptions[S]{
+	t, err := controller.NewProcessor(controller.ProcessorOptions[S]{
 		Service: r.o.Service, Machine: r.o.Machine, Bucket: r.o.Bucket, Ports: r.conn.ports(),
 		NewID: func() string { return r.w.id("nonce") }, Complete: r.completes(),
 	})
@@ -202,7 +202,7 @@ func (r *replica[S]) reconcile(life int) {
 		r.side.cut, r.side.mute, r.side.deaf = r.conn.cut, r.conn.mute, r.conn.deaf
 		_ = r.o.Reconcile(context.Background(), func(in events.Input) { r.put(arrival{input: in}) })
 	}
-	r.w.after(loop.ReconcileEvery, func() { r.reconcile(life) })
+	r.w.after(controller.ReconcileEvery, func() { r.reconcile(life) })
 }
 
 func (r *replica[S]) changed(key string, rec record) {
@@ -226,21 +226,21 @@ func (r *replica[S]) signal(b any) {
 	}
 }
 
-func (r *replica[S]) asked(b events.Body, settle func(loop.Answer, error)) {
+func (r *replica[S]) asked(b events.Body, settle func(controller.InputResult, error)) {
 	life := r.life
-	r.put(arrival{input: events.Input{Body: b}, settle: func(a loop.Answer, err error) {
+	r.put(arrival{input: events.Input{Body: b}, settle: func(a controller.InputResult, err error) {
 		if r.life == life && r.says() {
 			settle(a, err)
 		}
 	}})
 }
 
-// delivered settles as loop.Host does.
+// delivered settles as controller.Host does.
 func (r *replica[S]) delivered(v *delivery) {
 	e := fresh(v.event)
 	in := events.Input{ID: e.ID, Source: e.Source, Number: e.Number, Time: e.Time, Trace: e.Trace, Body: e.Body}
 	life := r.life
-	r.put(arrival{input: in, settle: func(a loop.Answer, err error) {
+	r.put(arrival{input: in, settle: func(a controller.InputResult, err error) {
 		if r.life != life || !r.says() {
 			return // the settlement is lost
 		}
@@ -248,20 +248,20 @@ func (r *replica[S]) delivered(v *delivery) {
 		switch code := events.CodeOf(err); {
 		case err == nil && command && events.CodeOf(a.Refusal) == events.Conflict:
 			v.retry(0)
-		case err == nil || errors.Is(err, loop.ErrUnrouted):
+		case err == nil || errors.Is(err, controller.ErrUnrouted):
 			if command && (err != nil || a.Refusal != nil && a.Facts == 0) {
 				r.refuse(e, a, err)
 			}
 			v.settled = true
 		case code == events.Internal || code == events.Invalid || code == events.TooLarge:
 			r.w.check.fail(0, "%s on %s: %v", r.who, e.Body.Type(), err)
-		case v.attempt < loop.MaxAttempt || code != events.Newer:
+		case v.attempt < controller.MaxAttempt || code != events.Newer:
 			v.retry(time.Second)
 		}
 	}})
 }
 
-func (r *replica[S]) refuse(e events.Event, a loop.Answer, err error) {
+func (r *replica[S]) refuse(e events.Event, a controller.InputResult, err error) {
 	if r.o.Reject == nil {
 		return
 	}

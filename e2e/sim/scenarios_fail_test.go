@@ -7,15 +7,15 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
-	"github.com/regroup-io/regroup/services/loop"
 	"github.com/regroup-io/regroup/services/registry/job"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
 
 // deaf is a machine that does not hear what it should.
-func deaf[S any](to func(events.Input) bool) func(loop.Machine[S]) loop.Machine[S] {
-	return breaks(func(m loop.Machine[S], s S, in events.Input, now time.Time) (S, events.Decision) {
+func deaf[S any](to func(events.Input) bool) func(controller.Machine[S]) controller.Machine[S] {
+	return breaks(func(m controller.Machine[S], s S, in events.Input, now time.Time) (S, events.Decision) {
 		if to(in) {
 			return s, events.Decision{}
 		}
@@ -77,7 +77,7 @@ func TestScenariosCanFail(t *testing.T) {
 }
 
 // credulous is a registry that does not ask whether another replica has heard more.
-var credulous = breaks(func(m loop.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
+var credulous = breaks(func(m controller.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
 	if b, ok := in.Body.(events.Standstill); ok {
 		b.Step = max(b.Step, s.View.Step)
 		in.Body = b
@@ -86,7 +86,7 @@ var credulous = breaks(func(m loop.Machine[job.State], s job.State, in events.In
 })
 
 // deafToRepeats is a rendezvous that neither hears heartbeats nor who asks again for a generation that was sealed.
-var deafToRepeats = breaks(func(m loop.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
+var deafToRepeats = breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
 	if j, ok := in.Body.(events.MemberJoin); isA[events.Heartbeat](in) || ok && j.Left < s.View.Generation {
 		return s, events.Decision{}
 	}
@@ -99,8 +99,8 @@ var keepsOut = deaf2(func(s round.State, in events.Input) bool {
 	return ok && j.Left == 0 && s.View.Generation > 0
 })
 
-func deaf2(to func(round.State, events.Input) bool) func(loop.Machine[round.State]) loop.Machine[round.State] {
-	return breaks(func(m loop.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
+func deaf2(to func(round.State, events.Input) bool) func(controller.Machine[round.State]) controller.Machine[round.State] {
+	return breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
 		if to(s, in) {
 			return s, events.Decision{}
 		}
@@ -109,7 +109,7 @@ func deaf2(to func(round.State, events.Input) bool) func(loop.Machine[round.Stat
 }
 
 // commitless is a rendezvous that takes everybody for a beginner.
-var commitless = breaks(func(m loop.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
+var commitless = breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
 	if j, ok := in.Body.(events.MemberJoin); ok {
 		j.Commit = events.Commit{}
 		in.Body = j
@@ -129,7 +129,7 @@ func believes(real agentStep) agentStep {
 }
 
 // hopeful is a registry that is never told that generations make no progress.
-var hopeful = breaks(func(m loop.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
+var hopeful = breaks(func(m controller.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
 	if b, ok := in.Body.(events.RoundSealed); ok {
 		b.NoProgress = 0
 		in.Body = b

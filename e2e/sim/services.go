@@ -7,9 +7,9 @@ import (
 	"unsafe"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
-	"github.com/regroup-io/regroup/services/loop"
 	"github.com/regroup-io/regroup/services/registry"
 	"github.com/regroup-io/regroup/services/registry/job"
 	"github.com/regroup-io/regroup/services/rendezvous"
@@ -23,10 +23,10 @@ var serviceNames = []string{events.ServiceDiscovery, events.ServiceScheduler, ev
 // mutation replaces machines by broken ones; nil fields leave the real ones.
 type mutation struct {
 	name      string
-	nodes     func(loop.Machine[liveness.State]) loop.Machine[liveness.State]
-	pool      func(loop.Machine[plan.State]) loop.Machine[plan.State]
-	round     func(loop.Machine[round.State]) loop.Machine[round.State]
-	job       func(loop.Machine[job.State]) loop.Machine[job.State]
+	nodes     func(controller.Machine[liveness.State]) controller.Machine[liveness.State]
+	pool      func(controller.Machine[plan.State]) controller.Machine[plan.State]
+	round     func(controller.Machine[round.State]) controller.Machine[round.State]
+	job       func(controller.Machine[job.State]) controller.Machine[job.State]
 	agent     func(agentStep) agentStep
 	forgetful bool // an outbox that a crash has left is never told
 	amnesic   bool // what inputs a document has taken in is not remembered
@@ -74,7 +74,7 @@ func (w *world) buildServices(m mutation) {
 }
 
 // addReplica makes a replica out of what the real service hands to its host.
-func addReplica[S any](w *world, i int, side *connection, s any, err error, mutate func(loop.Machine[S]) loop.Machine[S]) *replica[S] {
+func addReplica[S any](w *world, i int, side *connection, s any, err error, mutate func(controller.Machine[S]) controller.Machine[S]) *replica[S] {
 	if err != nil {
 		panic(err) // defaults are valid
 	}
@@ -94,9 +94,9 @@ func addReplica[S any](w *world, i int, side *connection, s any, err error, muta
 
 // wiring takes the options out of a service: its routes, consumers, reconciliation and machine, exactly as they run. The
 // service keeps them to itself, so they are read past the compiler; a renamed field fails every test at once.
-func wiring[S any](service any) loop.Options[S] {
+func wiring[S any](service any) controller.Options[S] {
 	host := reflect.ValueOf(service).Elem().FieldByName("host").Elem().FieldByName("o")
-	return *(*loop.Options[S])(unsafe.Pointer(host.UnsafeAddr()))
+	return *(*controller.Options[S])(unsafe.Pointer(host.UnsafeAddr()))
 }
 
 // lookEvery is how often discovery looks at the ages.

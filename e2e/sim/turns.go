@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/controller"
 )
 
 func (r *replica[S]) batch(batch []arrival) {
 	life := r.life
-	var b loop.Batch
+	var b controller.Batch
 	for _, a := range batch {
 		if a.record != nil {
 			r.turner.Seen(a.key, r.w.stripped(a.record.value), a.record.revision, r.w.now)
@@ -24,17 +24,17 @@ func (r *replica[S]) batch(batch []arrival) {
 		}
 		b.Add(a.input, r.o.Route(a.input, r.turner.Known, r.turner.State), a.settle)
 	}
-	b.Each(func(entity string, parts []*loop.Part) bool {
-		out, err, alive := r.once(entity, loop.Inputs(parts))
+	b.Each(func(entity string, parts []*controller.Part) bool {
+		out, err, alive := r.once(entity, controller.Inputs(parts))
 		if alive {
-			loop.Settle(parts, out, err)
+			controller.Settle(parts, out, err)
 		}
 		return r.life == life
 	})
 }
 
 // once runs one turn; alive = the replica was not taken away by it.
-func (r *replica[S]) once(entity string, inputs []events.Input) (out loop.Outcome, err error, alive bool) {
+func (r *replica[S]) once(entity string, inputs []events.Input) (out controller.Result, err error, alive bool) {
 	now := r.w.now
 	out, err = r.turner.Turn(context.Background(), entity, inputs, now)
 	if events.CodeOf(err) == events.Internal {
@@ -55,7 +55,7 @@ func (r *replica[S]) once(entity string, inputs []events.Input) (out loop.Outcom
 	}
 	floor := time.Time{}
 	if err != nil {
-		floor = now.Add(loop.RetryAfter)
+		floor = now.Add(controller.RetryAfter)
 	}
 	r.arm(entity, floor)
 	return out, err, true
@@ -76,7 +76,7 @@ func (r *replica[S]) arm(entity string, floor time.Time) {
 	set(wake{entity, false}, r.turner.Deadline(entity))
 	since := r.turner.Waiting(entity)
 	if !since.IsZero() {
-		since = since.Add(loop.TellAfter)
+		since = since.Add(controller.RepublishAfter)
 	}
 	set(wake{entity, true}, since)
 	r.setAlarm()
@@ -120,12 +120,12 @@ func (r *replica[S]) due() {
 		delete(r.wakes, key)
 		if key.tell {
 			_ = r.turner.Tell(context.Background(), key.entity)
-			r.arm(key.entity, r.w.now.Add(loop.TellAfter))
+			r.arm(key.entity, r.w.now.Add(controller.RepublishAfter))
 			continue
 		}
 		_, err, alive := r.once(key.entity, []events.Input{{Body: events.Tick{}}})
 		if alive && err == nil {
-			r.arm(key.entity, r.w.now.Add(loop.TickAgain))
+			r.arm(key.entity, r.w.now.Add(controller.MinTickInterval))
 		}
 		if errors.Is(err, events.ErrInvalid) {
 			r.w.check.fail(0, "%s %s: %v", r.who, key.entity, err)

@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/controller"
 )
 
 // hearAgain is the pause before the ends of connections are listened to again.
 const hearAgain = time.Second
 
 // ends hears which connections the brokers see end. Without that heartbeats decide, as they do about what is missed here.
-func (s *Service) ends(ctx context.Context, emit loop.Emit) error {
+func (s *Service) ends(ctx context.Context, emit controller.Emit) error {
 	said := ""
 	for ctx.Err() == nil {
 		err := s.o.Ports.Links.Ends(ctx, func(l events.Link) {
@@ -43,7 +43,7 @@ func (s *Service) ends(ctx context.Context, emit loop.Emit) error {
 // report makes trouble visible that no entity has.
 func (s *Service) report(err error) {
 	if s.o.Observe != nil {
-		s.o.Observe(loop.Observation{Service: events.ServiceDiscovery, Err: err})
+		s.o.Observe(controller.Observation{Service: events.ServiceDiscovery, Err: err})
 	}
 }
 

@@ -10,9 +10,9 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/controller"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/discovery"
-	"github.com/regroup-io/regroup/services/loop"
-	"github.com/regroup-io/regroup/services/loop/looptest"
 )
 
 // connected is an agent with a connection of its own. Like the real one it says hello again when that is new.
@@ -25,7 +25,7 @@ func connected(t *testing.T, c *memory.Client, n events.NodeID, inc events.Incar
 		defer cancel()
 		_, _ = p.Calls.Call(ctx, events.RequestSubject(events.ServiceDiscovery, events.VerbJoin), data) // repeated every 500 ms
 	}
-	beating := looptest.Start(t, func(ctx context.Context) error {
+	beating := controllertest.Start(t, func(ctx context.Context) error {
 		for ctx.Err() == nil {
 			hello()
 			data, _ := events.EncodeBody(events.Heartbeat{Node: n, Incarnation: inc, Slots: 2, Link: p.Links.Own()})
@@ -37,7 +37,7 @@ func connected(t *testing.T, c *memory.Client, n events.NodeID, inc events.Incar
 		}
 		return nil
 	})
-	greeting := looptest.Start(t, func(ctx context.Context) error {
+	greeting := controllertest.Start(t, func(ctx context.Context) error {
 		err := p.Signals.Watch(ctx, func(up bool) {
 			if up {
 				hello()
@@ -143,7 +143,7 @@ func TestWithoutTheSystemAccountHeartbeatsDecide(t *testing.T) {
 		p.Links = deaf{p.Links}
 		var mu sync.Mutex
 		var said []string
-		s, err := discovery.New(discovery.Options{Ports: p, Config: discovery.DefaultConfig(), Observe: func(o loop.Observation) {
+		s, err := discovery.New(discovery.Options{Ports: p, Config: discovery.DefaultConfig(), Observe: func(o controller.Observation) {
 			mu.Lock()
 			defer mu.Unlock()
 			if o.Err != nil {
@@ -153,7 +153,7 @@ func TestWithoutTheSystemAccountHeartbeatsDecide(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stop := looptest.Start(t, s.Run)
+		stop := controllertest.Start(t, s.Run)
 		synctest.Wait()
 		c := bus.Client()
 		kill := connected(t, c, "node-a", "A")

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/controller"
 )
 
 // listing is the host list as one replica knows it, beside the nodes that are on record. The newest good answer is kept:
@@ -85,14 +85,14 @@ func (l *listing) greet(b *events.NodeHello) {
 }
 
 // run asks the source until ctx ends. The script runs outside of any lock.
-func (l *listing) run(ctx context.Context, emit loop.Emit, observe func(loop.Observation)) error {
+func (l *listing) run(ctx context.Context, emit controller.Emit, observe func(controller.Observation)) error {
 	for l.c.Listed() {
 		hosts, err := l.c.Ask(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err := l.answered(hosts, err); err != nil && observe != nil {
-			observe(loop.Observation{Service: events.ServiceDiscovery, Err: err})
+			observe(controller.Observation{Service: events.ServiceDiscovery, Err: err})
 		}
 		for _, b := range l.all() {
 			emit(events.Input{Body: b})

@@ -15,9 +15,9 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/controller"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/discovery"
-	"github.com/regroup-io/regroup/services/loop"
-	"github.com/regroup-io/regroup/services/loop/looptest"
 )
 
 // trouble collects what a replica reports.
@@ -26,7 +26,7 @@ type trouble struct {
 	lines []string
 }
 
-func (r *trouble) observe(o loop.Observation) {
+func (r *trouble) observe(o controller.Observation) {
 	if o.Err != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -43,7 +43,7 @@ func (r *trouble) take() string {
 }
 
 // startWith runs a replica with a host list inside a synctest bubble.
-func startWith(t *testing.T, p events.Ports, h discovery.HostConfig, observe func(loop.Observation)) (stop func()) {
+func startWith(t *testing.T, p events.Ports, h discovery.HostConfig, observe func(controller.Observation)) (stop func()) {
 	t.Helper()
 	c := discovery.DefaultConfig()
 	h.HostEvery, h.HostWithin = c.HostEvery, c.HostWithin
@@ -52,7 +52,7 @@ func startWith(t *testing.T, p events.Ports, h discovery.HostConfig, observe fun
 	if err != nil {
 		t.Fatal(err)
 	}
-	return looptest.Start(t, s.Run)
+	return controllertest.Start(t, s.Run)
 }
 
 // offered says of every node what may be used of it: "node-a 2, node-b no: why".
@@ -60,7 +60,7 @@ func offered(t *testing.T, p events.Ports, nodes ...string) string {
 	t.Helper()
 	var out []string
 	for _, n := range nodes {
-		v := looptest.View[events.NodeView](t, p, events.BucketNodes, n)
+		v := controllertest.View[events.NodeView](t, p, events.BucketNodes, n)
 		if v.Excluded != "" {
 			out = append(out, n+" no: "+v.Excluded)
 		} else {
@@ -87,7 +87,7 @@ func write(t *testing.T, path, text string) {
 // slotsTold writes every node fact with the slots that it offers.
 func slotsTold(t *testing.T, p events.Ports) string {
 	t.Helper()
-	return looptest.Told(t, p, func(e events.Event) string {
+	return controllertest.Facts(t, p, func(e events.Event) string {
 		var f events.NodeFact
 		switch b := e.Body.(type) {
 		case events.NodeJoined:
@@ -291,7 +291,7 @@ func TestNodesHaveTheOrderOfTheList(t *testing.T) {
 			}
 		}()
 		told := func() string {
-			return looptest.Told(t, p, func(e events.Event) string {
+			return controllertest.Facts(t, p, func(e events.Event) string {
 				switch b := e.Body.(type) {
 				case events.NodeJoined:
 					return e.Entity + " " + string(rune('0'+b.Order))

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
-	"github.com/regroup-io/regroup/services/loop"
 )
 
 // Options are what a replica needs.
@@ -16,13 +16,13 @@ type Options struct {
 	Ports    events.Ports
 	Config   Config
 	Instance string // name of this replica, for people
-	Observe  func(loop.Observation)
+	Observe  func(controller.Observation)
 }
 
 // Service is one replica of discovery.
 type Service struct {
 	o    Options
-	host *loop.Host[liveness.State]
+	host *controller.Host[liveness.State]
 
 	mu   sync.Mutex
 	ages liveness.Ages
@@ -50,7 +50,7 @@ func New(o Options) (*Service, error) {
 		s.list.hosts = &h
 	}
 	var err error
-	s.host, err = loop.New(loop.Options[liveness.State]{
+	s.host, err = controller.New(controller.Options[liveness.State]{
 		Service: events.ServiceDiscovery,
 		Machine: liveness.Machine{KeepFor: o.Config.KeepGone, Rules: o.Config.Quarantine.rules()},
 		Bucket:  events.BucketNodes,
@@ -59,12 +59,12 @@ func New(o Options) (*Service, error) {
 			{Stream: events.StreamCommands, Durable: events.ServiceDiscovery, Subjects: []string{events.AllNodeCommands}},
 			{Stream: events.StreamFacts, Durable: events.ServiceDiscovery + "-evt", Subjects: []string{events.FactSubject(events.JobCharged{}.Type(), "*")}},
 		},
-		Requests: []loop.Request{
+		Requests: []controller.Request{
 			{Verb: events.VerbJoin, Decode: s.greeted},
 			{Verb: events.VerbLeave, Decode: checked(func(b events.NodeBye) events.NodeID { return b.Node })},
 		},
 		Route:   route,
-		Beside:  []func(context.Context, loop.Emit) error{s.records, s.heartbeats, s.connection, s.ends, s.look, s.hosts},
+		Beside:  []func(context.Context, controller.Emit) error{s.records, s.heartbeats, s.connection, s.ends, s.look, s.hosts},
 		Reject:  reject,
 		Observe: o.Observe,
 	})
@@ -111,7 +111,7 @@ func one(n events.NodeID) []string {
 
 // reject makes the fact that tells a client why its command was refused.
 func reject(e events.Event, why error) (events.Fact, bool) {
-	f := events.NodeRejected{Command: e.ID, Code: events.CodeOf(why), Findings: events.ReportOf(why), Expired: loop.Expired(e, why)}
+	f := events.NodeRejected{Command: e.ID, Code: events.CodeOf(why), Findings: events.ReportOf(why), Expired: controller.Expired(e, why)}
 	switch b := e.Body.(type) {
 	case events.NodeDrain:
 		f.Node = b.Node
@@ -148,12 +148,12 @@ func (s *Service) greeted(data []byte) (events.Body, error) {
 }
 
 // hosts follows the host list.
-func (s *Service) hosts(ctx context.Context, emit loop.Emit) error {
+func (s *Service) hosts(ctx context.Context, emit controller.Emit) error {
 	return s.list.run(ctx, emit, s.o.Observe)
 }
 
 // records follows discovery's own documents: they say which nodes are to be aged.
-func (s *Service) records(ctx context.Context, emit loop.Emit) error {
+func (s *Service) records(ctx context.Context, emit controller.Emit) error {
 	return s.o.Ports.Buckets.Bucket(events.BucketNodes).Watch(ctx, func(key string, value []byte, _ uint64) {
 		if value == nil {
 			s.list.forget(events.NodeID(key))
@@ -176,7 +176,7 @@ func (s *Service) records(ctx context.Context, emit loop.Emit) error {
 }
 
 // heartbeats hears all agents.
-func (s *Service) heartbeats(ctx context.Context, emit loop.Emit) error {
+func (s *Service) heartbeats(ctx context.Context, emit controller.Emit) error {
 	return s.o.Ports.Signals.Hear(ctx, events.AllHeartbeats, "", func(_ string, data []byte) {
 		b, err := events.DecodeBody[events.Heartbeat](data)
 		if err != nil {
@@ -192,7 +192,7 @@ func (s *Service) heartbeats(ctx context.Context, emit loop.Emit) error {
 }
 
 // connection pauses the ageing while this replica hears nobody.
-func (s *Service) connection(ctx context.Context, _ loop.Emit) error {
+func (s *Service) connection(ctx context.Context, _ controller.Emit) error {
 	return s.o.Ports.Signals.Watch(ctx, func(connected bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -207,8 +207,8 @@ const (
 )
 
 // look names the silent, and pings those who have been silent for long.
-func (s *Service) look(ctx context.Context, emit loop.Emit) error {
-	return loop.Every(ctx, lookEvery, func(time.Time) error {
+func (s *Service) look(ctx context.Context, emit controller.Emit) error {
+	return controller.Every(ctx, lookEvery, func(time.Time) error {
 		s.mu.Lock()
 		cuts := s.ages.Cuts(time.Now())
 		suspect, ask := s.ages.Look(time.Now())
@@ -222,7 +222,7 @@ func (s *Service) look(ctx context.Context, emit loop.Emit) error {
 		if len(ask) == 0 {
 			return nil
 		}
-		loop.Each(pings, ask, func(who liveness.Silent) { s.ping(ctx, who, emit) })
+		controller.Each(pings, ask, func(who liveness.Silent) { s.ping(ctx, who, emit) })
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.ages.Away(time.Now()) // the gap in our looks was the pings
@@ -231,7 +231,7 @@ func (s *Service) look(ctx context.Context, emit loop.Emit) error {
 }
 
 // ping asks an agent directly, once.
-func (s *Service) ping(ctx context.Context, who liveness.Silent, emit loop.Emit) {
+func (s *Service) ping(ctx context.Context, who liveness.Silent, emit controller.Emit) {
 	call, cancel := context.WithTimeout(ctx, s.o.Config.PingTimeout)
 	defer cancel()
 	data, err := s.o.Ports.Calls.Call(call, events.AgentSubject(who.Node, events.VerbPing), []byte("{}"))

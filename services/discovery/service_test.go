@@ -13,8 +13,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/discovery"
-	"github.com/regroup-io/regroup/services/loop/looptest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,14 +26,14 @@ func start(t *testing.T, p events.Ports) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return looptest.Start(t, s.Run)
+	return controllertest.Start(t, s.Run)
 }
 
 // agent says hello, sends heartbeats and answers pings until it is stopped.
 func agent(t *testing.T, p events.Ports, n events.NodeID, inc events.Incarnation) (stopBeating, stopAnswering func()) {
 	t.Helper()
 	hello(t, p, n, inc)
-	beating := looptest.Start(t, func(ctx context.Context) error {
+	beating := controllertest.Start(t, func(ctx context.Context) error {
 		for ctx.Err() == nil {
 			data, _ := events.EncodeBody(events.Heartbeat{Node: n, Incarnation: inc, Slots: 2})
 			if err := p.Signals.Send(events.HeartbeatSubject(n), data); err != nil && !errors.Is(err, events.ErrUnavailable) {
@@ -55,7 +55,7 @@ func agent(t *testing.T, p events.Ports, n events.NodeID, inc events.Incarnation
 // pinged takes a node's pings until it is stopped.
 func pinged(t *testing.T, p events.Ports, n events.NodeID, answer func(context.Context, []byte) ([]byte, error)) (stop func()) {
 	t.Helper()
-	return looptest.Start(t, func(ctx context.Context) error {
+	return controllertest.Start(t, func(ctx context.Context) error {
 		if err := p.Calls.Serve(ctx, events.AgentSubject(n, events.VerbPing), "", answer); ctx.Err() == nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func hello(t *testing.T, p events.Ports, n events.NodeID, inc events.Incarnation
 
 func told(t *testing.T, p events.Ports) string {
 	t.Helper()
-	return looptest.Told(t, p, func(e events.Event) string { return e.Entity + " " + e.Body.Type().Kind() })
+	return controllertest.Facts(t, p, func(e events.Event) string { return e.Entity + " " + e.Body.Type().Kind() })
 }
 
 func wantTold(t *testing.T, p events.Ports, want string) {
@@ -197,12 +197,12 @@ func TestDrainAndRequests(t *testing.T) {
 		synctest.Wait()
 		beating, answering := agent(t, p, "node-a", "A")
 		drain := func(n events.NodeID) {
-			looptest.Say(t, p, events.Event{ID: "d-" + string(n), Source: "/test", Entity: string(n), Body: events.NodeDrain{Node: n}})
+			controllertest.PublishEvent(t, p, events.Event{ID: "d-" + string(n), Source: "/test", Entity: string(n), Body: events.NodeDrain{Node: n}})
 		}
 		drain("node-a")
 		drain("node-x")
 		synctest.Wait()
-		looptest.Publish(t, p, events.Message{Subject: "regroup.cmd.node.drain", ID: "junk", Data: []byte("{")})
+		controllertest.Publish(t, p, events.Message{Subject: "regroup.cmd.node.drain", ID: "junk", Data: []byte("{")})
 		time.Sleep(30 * time.Second)
 		wantTold(t, p, "node-a joined, node-a draining, node-x rejected, unknown rejected")
 		last, err := p.Log.Last(t.Context(), events.StreamFacts, events.FactSubject(events.NodeRejected{}.Type(), "node-x"))
@@ -214,7 +214,7 @@ func TestDrainAndRequests(t *testing.T) {
 			r.Code != events.NotFound || len(r.Findings) != 1 {
 			t.Errorf("rejection %+v, %v", e, err)
 		}
-		if v := looptest.View[events.NodeView](t, p, events.BucketNodes, "node-a"); !v.Draining || v.Usable() {
+		if v := controllertest.View[events.NodeView](t, p, events.BucketNodes, "node-a"); !v.Draining || v.Usable() {
 			t.Errorf("view %+v", v)
 		}
 		if _, _, err := p.Buckets.Bucket(events.BucketNodes).Load(t.Context(), "node-x"); !errors.Is(err, events.ErrNotFound) {

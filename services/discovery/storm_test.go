@@ -9,7 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/services/loop/looptest"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
 // All replicas end together and come back after a while, again and again; in one of the gaps a node dies. It is found, and
@@ -32,7 +32,7 @@ func TestAllReplicasRestartTogether(t *testing.T) {
 		}
 		joined := strings.TrimSuffix(strings.Repeat("joined ", nodes), " ")
 		kinds := func() string {
-			return strings.ReplaceAll(looptest.Told(t, p, func(e events.Event) string { return e.Body.Type().Kind() }), ",", "")
+			return strings.ReplaceAll(controllertest.Facts(t, p, func(e events.Event) string { return e.Body.Type().Kind() }), ",", "")
 		}
 		for _, away := range []time.Duration{time.Millisecond, 2 * time.Second, time.Minute, 5 * time.Minute} {
 			stop()
@@ -85,11 +85,11 @@ func TestANodeComesBack(t *testing.T) {
 		wantTold(t, p, "node-b joined, node-a joined, node-a suspected, node-a lost, node-a joined, node-a suspected, node-a lost, node-a joined, "+
 			"node-a lost, node-a quarantined, node-a joined")
 		// The third loss within ten minutes was one too many; after a minute it is welcome again.
-		if v := looptest.View[events.NodeView](t, p, events.BucketNodes, "node-a"); v.Usable() || v.State != events.NodeReady {
+		if v := controllertest.View[events.NodeView](t, p, events.BucketNodes, "node-a"); v.Usable() || v.State != events.NodeReady {
 			t.Errorf("view %+v", v)
 		}
 		time.Sleep(time.Minute)
-		if v := looptest.View[events.NodeView](t, p, events.BucketNodes, "node-a"); !v.Usable() {
+		if v := controllertest.View[events.NodeView](t, p, events.BucketNodes, "node-a"); !v.Usable() {
 			t.Errorf("view %+v", v)
 		}
 		for _, end := range []func(){beat, pong, beatB, pongB, stop} {
@@ -107,14 +107,14 @@ func TestChargesBecomeQuarantine(t *testing.T) {
 		synctest.Wait()
 		beat, pong := agent(t, p, "node-a", "A")
 		charge := func(life string, slot events.Slot) {
-			looptest.Say(t, p, events.Event{ID: "c-" + life, Source: "/regroup/registry", Entity: "demo-0001", Number: 1, Body: events.JobCharged{
+			controllertest.PublishEvent(t, p, events.Event{ID: "c-" + life, Source: "/regroup/registry", Entity: "demo-0001", Number: 1, Body: events.JobCharged{
 				Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: slot}, Worker: events.Incarnation(life), Agent: "A",
 				Kind: events.ChargeSignal, Detail: "killed by signal 9 (SIGKILL)",
 			}})
 		}
 		node := func() events.NodeView {
 			time.Sleep(time.Second)
-			return looptest.View[events.NodeView](t, p, events.BucketNodes, "node-a")
+			return controllertest.View[events.NodeView](t, p, events.BucketNodes, "node-a")
 		}
 		for _, life := range []string{"W1", "W2", "W2", "W3"} {
 			charge(life, 0)
@@ -122,12 +122,12 @@ func TestChargesBecomeQuarantine(t *testing.T) {
 		if v := node(); len(v.Benched) != 1 || v.Open() != 1 || v.Benched[0].Until.Sub(v.Benched[0].Since) != time.Minute {
 			t.Errorf("after three failures: %+v", v)
 		}
-		looptest.Say(t, p, events.Event{ID: "r1", Source: "/client", Entity: "node-a", Body: events.NodeRelease{Node: "node-a"}})
+		controllertest.PublishEvent(t, p, events.Event{ID: "r1", Source: "/client", Entity: "node-a", Body: events.NodeRelease{Node: "node-a"}})
 		if v := node(); v.Open() != 2 {
 			t.Errorf("after the release: %+v", v)
 		}
 		slot := events.Slot(1)
-		looptest.Say(t, p, events.Event{ID: "q1", Source: "/client", Entity: "node-a", Body: events.NodeQuarantine{
+		controllertest.PublishEvent(t, p, events.Event{ID: "q1", Source: "/client", Entity: "node-a", Body: events.NodeQuarantine{
 			Node: "node-a", Slot: &slot, For: events.Duration(10 * time.Second), Reason: "test",
 		}})
 		if v := node(); v.Open() != 1 {

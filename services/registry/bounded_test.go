@@ -12,14 +12,14 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
 // failing is a job whose workers all end with as much as an agent of any version may say of them.
 type failing struct {
 	t      *testing.T
-	turner *loop.Turner[job.State]
+	turner *controller.Processor[job.State]
 	p      events.Ports
 	now    time.Time
 	random *rand.Rand
@@ -30,7 +30,7 @@ type failing struct {
 func newFailing(t *testing.T, workers int) *failing {
 	p := memory.New().Ports()
 	n := 0
-	tr, err := loop.NewTurner(loop.TurnerOptions[job.State]{
+	tr, err := controller.NewProcessor(controller.ProcessorOptions[job.State]{
 		Service: events.ServiceRegistry, Machine: job.Machine{}, Bucket: events.BucketJobs, Ports: p,
 		NewID: func() string { n++; return fmt.Sprint(n) },
 	})
@@ -176,7 +176,7 @@ func TestNoJobOutgrowsItsStore(t *testing.T) {
 func TestWhatWaitsToBeToldIsBounded(t *testing.T) {
 	bus := memory.New()
 	n := 0
-	tr, err := loop.NewTurner(loop.TurnerOptions[job.State]{
+	tr, err := controller.NewProcessor(controller.ProcessorOptions[job.State]{
 		Service: events.ServiceRegistry, Machine: job.Machine{}, Bucket: events.BucketJobs, Ports: bus.Ports(),
 		NewID: func() string { n++; return fmt.Sprint(n) },
 	})

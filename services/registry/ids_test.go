@@ -8,7 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/services/loop/looptest"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
 // alike returns ids of n events of one source whose jobs of one name would have the same short id.
@@ -51,7 +51,7 @@ func TestJobsOfEventsThatHashAlikeAreAllAccepted(t *testing.T) {
 		ids := alike("demo", 3)
 		for range 2 {
 			for _, id := range ids {
-				looptest.Say(t, p, events.Event{ID: id, Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: events.Spec{
+				controllertest.PublishEvent(t, p, events.Event{ID: id, Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: events.Spec{
 					Name: "demo", Command: []string{id}, Workers: events.Workers{Min: 1, Max: 2},
 				}}})
 			}
@@ -86,7 +86,7 @@ func TestACrowdOfJobsOfOneNameIsAcceptedWhole(t *testing.T) {
 		synctest.Wait()
 		const crowd = 1000
 		for i := range crowd {
-			looptest.Say(t, p, events.Event{ID: fmt.Sprint("event-", i), Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: events.Spec{
+			controllertest.PublishEvent(t, p, events.Event{ID: fmt.Sprint("event-", i), Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: events.Spec{
 				Name: "demo", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 1},
 			}}})
 		}
@@ -104,7 +104,7 @@ func TestAJobOfAnOlderVersionIsNotSubmittedAgain(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
 		id := events.JobIDFrom("demo", "/client", "s1")
-		looptest.Record(t, p, events.BucketJobs, string(id), 3, events.JobView{Job: id, By: "/client", State: events.JobIsWaiting, Spec: events.Spec{Name: "demo"}})
+		controllertest.Record(t, p, events.BucketJobs, string(id), 3, events.JobView{Job: id, By: "/client", State: events.JobIsWaiting, Spec: events.Spec{Name: "demo"}})
 		stop := start(t, bus.Client().Ports())
 		synctest.Wait()
 		submit(t, p, "s1", "x")
@@ -122,7 +122,7 @@ func TestALateSubmitMakesNoJob(t *testing.T) {
 		p := memory.New().Ports()
 		give := func() (expires time.Time) {
 			expires = time.Now().Add(15 * time.Second)
-			looptest.Say(t, p, events.Event{ID: "s1", Source: "/client", Expires: expires, Body: events.JobSubmit{Spec: events.Spec{
+			controllertest.PublishEvent(t, p, events.Event{ID: "s1", Source: "/client", Expires: expires, Body: events.JobSubmit{Spec: events.Spec{
 				Name: "demo", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 2},
 			}}})
 			return expires

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
@@ -25,7 +25,7 @@ type listener struct {
 }
 
 // records follows the registry's own documents: they say which jobs are to be aged.
-func (l *listener) records(ctx context.Context, _ loop.Emit) error {
+func (l *listener) records(ctx context.Context, _ controller.Emit) error {
 	return l.ports.Buckets.Bucket(events.BucketJobs).Watch(ctx, func(key string, value []byte, _ uint64) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -58,7 +58,7 @@ func (s stepped) job() events.JobView {
 }
 
 // steps hears all agents.
-func (l *listener) steps(ctx context.Context, _ loop.Emit) error {
+func (l *listener) steps(ctx context.Context, _ controller.Emit) error {
 	return l.ports.Signals.Hear(ctx, events.AllProgress, "", func(_ string, data []byte) {
 		p, err := events.DecodeBody[events.Progress](data)
 		if err != nil {
@@ -72,7 +72,7 @@ func (l *listener) steps(ctx context.Context, _ loop.Emit) error {
 }
 
 // answer tells how far jobs are, from memory. Any replica has heard it.
-func (l *listener) answer(ctx context.Context, _ loop.Emit) error {
+func (l *listener) answer(ctx context.Context, _ controller.Emit) error {
 	return l.ports.Calls.Serve(ctx, events.RequestSubject(events.ServiceRegistry, events.VerbHeard), events.ServiceRegistry, func(_ context.Context, data []byte) ([]byte, error) {
 		q, err := events.DecodeBody[events.HeardQuery](data)
 		if err != nil {
@@ -91,7 +91,7 @@ func (l *listener) answer(ctx context.Context, _ loop.Emit) error {
 }
 
 // connection pauses the ageing while this replica hears nobody.
-func (l *listener) connection(ctx context.Context, _ loop.Emit) error {
+func (l *listener) connection(ctx context.Context, _ controller.Emit) error {
 	return l.ports.Signals.Watch(ctx, func(connected bool) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -100,8 +100,8 @@ func (l *listener) connection(ctx context.Context, _ loop.Emit) error {
 }
 
 // look names the jobs that stand still, and offers newer steps to the record.
-func (l *listener) look(ctx context.Context, emit loop.Emit) error {
-	return loop.Every(ctx, LookEvery, func(time.Time) error {
+func (l *listener) look(ctx context.Context, emit controller.Emit) error {
+	return controller.Every(ctx, LookEvery, func(time.Time) error {
 		l.mu.Lock()
 		still, news := l.ages.Look(time.Now())
 		l.mu.Unlock()

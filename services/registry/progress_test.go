@@ -9,7 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/services/loop/looptest"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
 // running submits a job with a limit for standing still and brings it to its first good step.
@@ -164,7 +164,7 @@ func TestSignalsOfUnknownJobsMakeNoDocument(t *testing.T) {
 		stop := start(t, p)
 		synctest.Wait()
 		steps(t, p, "nosuch-0001", 1, 30)
-		if keys := looptest.Told(t, p, func(e events.Event) string { return e.Entity }); keys != "" {
+		if keys := controllertest.Facts(t, p, func(e events.Event) string { return e.Entity }); keys != "" {
 			t.Errorf("told %s", keys)
 		}
 		if _, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), "nosuch-0001"); err == nil {

@@ -8,15 +8,15 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/services/loop"
-	"github.com/regroup-io/regroup/services/loop/looptest"
+	"github.com/regroup-io/regroup/services/controller"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
 // refusals are what was said about refused commands.
 func refusals(t *testing.T, p events.Ports) string {
 	t.Helper()
-	return looptest.Told(t, p, func(e events.Event) string {
+	return controllertest.Facts(t, p, func(e events.Event) string {
 		if r, ok := e.Body.(events.JobRejected); ok {
 			return r.Command + ": " + r.Findings[0].Message
 		}
@@ -73,7 +73,7 @@ func TestARemovedJobIsNotSubmittedAgain(t *testing.T) {
 func TestNothingIsLeftOfARemovedJobInTheEnd(t *testing.T) {
 	p := memory.New().Ports()
 	n := 0
-	tr, err := loop.NewTurner(loop.TurnerOptions[job.State]{
+	tr, err := controller.NewProcessor(controller.ProcessorOptions[job.State]{
 		Service: events.ServiceRegistry, Machine: job.Machine{}, Bucket: events.BucketJobs, Ports: p,
 		NewID: func() string { n++; return fmt.Sprint(n) },
 	})

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
@@ -122,12 +122,14 @@ func newRecords(b events.Buckets) *records {
 }
 
 // followNodes and followJobs watch the many records of which few change.
-func (k *records) followNodes(ctx context.Context, _ loop.Emit) error { return k.nodes.Follow(ctx) }
-func (k *records) followJobs(ctx context.Context, _ loop.Emit) error  { return k.jobs.Follow(ctx) }
+func (k *records) followNodes(ctx context.Context, _ controller.Emit) error {
+	return k.nodes.Follow(ctx)
+}
+func (k *records) followJobs(ctx context.Context, _ controller.Emit) error { return k.jobs.Follow(ctx) }
 
 // reconcile takes in what the other judges show, in case a fact of theirs was missed. Views are whole, so repeating them
 // is harmless: the machine drops what it knows. Each carries the number of the last fact that it accounts for.
-func (k *records) reconcile(ctx context.Context, emit loop.Emit) error {
+func (k *records) reconcile(ctx context.Context, emit controller.Emit) error {
 	live := map[events.JobID]events.JobView{}
 	jobs, err := k.jobs.Records(ctx)
 	if err != nil {
@@ -180,7 +182,7 @@ func (k *records) reconcile(ctx context.Context, emit loop.Emit) error {
 }
 
 // places says what the scheduler shows of a job.
-func places(row events.PlacementView, v events.JobView, number uint64, emit loop.Emit) {
+func places(row events.PlacementView, v events.JobView, number uint64, emit controller.Emit) {
 	switch {
 	case len(row.Places) > 0:
 		emit(events.Input{Number: number, Body: events.PlacementSet{
@@ -192,7 +194,7 @@ func places(row events.PlacementView, v events.JobView, number uint64, emit loop
 }
 
 // generations says what the rendezvous shows of a job and the job does not know.
-func generations(r events.RoundView, v events.JobView, number uint64, emit loop.Emit) {
+func generations(r events.RoundView, v events.JobView, number uint64, emit controller.Emit) {
 	if g := r.Gathering; g != nil && v.Spec.External() && (len(g.Placed) > 0 || g.Closed || g.Round > 0) {
 		emit(events.Input{Number: number, Body: gathered(v, *g)})
 	}

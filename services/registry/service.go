@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
@@ -13,12 +13,12 @@ type Options struct {
 	Ports    events.Ports
 	Config   Config
 	Instance string // name of this replica, for people
-	Observe  func(loop.Observation)
+	Observe  func(controller.Observation)
 }
 
 // Service is one replica of the registry.
 type Service struct {
-	host *loop.Host[job.State]
+	host *controller.Host[job.State]
 }
 
 // New checks the options. It does no I/O.
@@ -28,7 +28,7 @@ func New(o Options) (*Service, error) {
 	}
 	hear := &listener{ports: o.Ports, ages: NewAges()}
 	known := newRecords(o.Ports.Buckets)
-	host, err := loop.New(loop.Options[job.State]{
+	host, err := controller.New(controller.Options[job.State]{
 		Service: events.ServiceRegistry,
 		Machine: job.Machine{},
 		Bucket:  events.BucketJobs,
@@ -41,10 +41,10 @@ func New(o Options) (*Service, error) {
 			}},
 		},
 		Route: route,
-		Reconcile: func(ctx context.Context, emit loop.Emit) error {
+		Reconcile: func(ctx context.Context, emit controller.Emit) error {
 			return known.reconcile(ctx, emit)
 		},
-		Beside:  []func(context.Context, loop.Emit) error{hear.records, hear.steps, hear.answer, hear.connection, hear.look, known.followNodes, known.followJobs},
+		Beside:  []func(context.Context, controller.Emit) error{hear.records, hear.steps, hear.answer, hear.connection, hear.look, known.followNodes, known.followJobs},
 		Reject:  reject,
 		Observe: o.Observe,
 	})
@@ -59,7 +59,7 @@ func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }
 
 // reject makes the fact that tells a client why its command was refused before it reached a job.
 func reject(e events.Event, why error) (events.Fact, bool) {
-	b := events.JobRejected{Job: jobOf(e), Command: e.ID, Code: events.CodeOf(why), Findings: events.ReportOf(why), Expired: loop.Expired(e, why)}
+	b := events.JobRejected{Job: jobOf(e), Command: e.ID, Code: events.CodeOf(why), Findings: events.ReportOf(why), Expired: controller.Expired(e, why)}
 	return events.Fact{Body: b, Entity: string(b.Job), Cause: e.ID, Trace: e.Trace}, true
 }
 

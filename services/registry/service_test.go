@@ -10,7 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/services/loop/looptest"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/registry"
 )
 
@@ -23,13 +23,13 @@ func start(t *testing.T, p events.Ports) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return looptest.Start(t, s.Run)
+	return controllertest.Start(t, s.Run)
 }
 
 // say publishes a fact or a command and waits until it was taken in.
 func say(t *testing.T, p events.Ports, e events.Event) {
 	t.Helper()
-	looptest.Say(t, p, e)
+	controllertest.PublishEvent(t, p, e)
 	synctest.Wait()
 }
 
@@ -41,7 +41,7 @@ func fact(t *testing.T, p events.Ports, id, entity string, number uint64, b even
 // told lists the registry's facts.
 func told(t *testing.T, p events.Ports) string {
 	t.Helper()
-	return looptest.Told(t, p, func(e events.Event) string { return string(e.Body.Type().Family()) + "." + e.Body.Type().Kind() },
+	return controllertest.Facts(t, p, func(e events.Event) string { return string(e.Body.Type().Family()) + "." + e.Body.Type().Kind() },
 		events.FamilySubject(events.FamilyJob, "*"), events.FamilySubject(events.FamilyIncident, "*"))
 }
 
@@ -54,7 +54,7 @@ func wantTold(t *testing.T, p events.Ports, want string) {
 
 func view(t *testing.T, p events.Ports, id events.JobID) events.JobView {
 	t.Helper()
-	return looptest.View[events.JobView](t, p, events.BucketJobs, string(id))
+	return controllertest.View[events.JobView](t, p, events.BucketJobs, string(id))
 }
 
 var two = []events.Place{{Node: "a"}, {Node: "b"}}
@@ -124,7 +124,7 @@ func TestARefusedCommandIsToldWithEveryReason(t *testing.T) {
 			}
 		}
 		// A command that cannot even be read is answered too.
-		looptest.Publish(t, p, events.Message{Subject: "regroup.cmd.job.submit", ID: "junk", Data: []byte("{")})
+		controllertest.Publish(t, p, events.Message{Subject: "regroup.cmd.job.submit", ID: "junk", Data: []byte("{")})
 		synctest.Wait()
 		wantTold(t, p, "job.rejected, job.rejected, job.rejected, job.rejected")
 		stop()
@@ -139,15 +139,15 @@ func TestWhatWasMissedIsReadFromTheOtherJudges(t *testing.T) {
 		synctest.Wait()
 		id := submit(t, p, "s1", "x")
 		// The facts of these views never arrive.
-		looptest.Record(t, p, events.BucketPlacements, events.PoolKey, 0, events.PoolView{Jobs: map[events.JobID]events.PlacementView{id: {Places: two}}})
-		looptest.Record(t, p, events.BucketRounds, string(id), 0, events.RoundView{Job: id, State: events.RoundIsSealed, Generation: 1, Members: sealed(id).Members})
+		controllertest.Record(t, p, events.BucketPlacements, events.PoolKey, 0, events.PoolView{Jobs: map[events.JobID]events.PlacementView{id: {Places: two}}})
+		controllertest.Record(t, p, events.BucketRounds, string(id), 0, events.RoundView{Job: id, State: events.RoundIsSealed, Generation: 1, Members: sealed(id).Members})
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
 		if v := view(t, p, id); v.State != events.JobIsRunning || v.Generation != 1 || len(v.Workers) != 2 {
 			t.Fatalf("a missed seal: %s %s %v", v.State, v.Generation, v.Workers)
 		}
 		fact(t, p, "w1", string(id), 0, events.WorkerReady{WorkerRef: ref(id, two[0], "w1"), Step: 1})
-		looptest.Record(t, p, events.BucketNodes, "b", 0, events.NodeView{Node: "b", Incarnation: "A1", State: events.NodeGone, Reason: "silent"})
+		controllertest.Record(t, p, events.BucketNodes, "b", 0, events.NodeView{Node: "b", Incarnation: "A1", State: events.NodeGone, Reason: "silent"})
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
 		wantTold(t, p, "job.submitted, incident.opened, job.charged, job.blamed")

@@ -9,14 +9,14 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
 
 // TestNoRoundOutgrowsItsStore: thousands of nodes come to a job and leave it, each with as many words as are let in.
 func TestNoRoundOutgrowsItsStore(t *testing.T) {
 	n := 0
-	tr, err := loop.NewTurner(loop.TurnerOptions[round.State]{
+	tr, err := controller.NewProcessor(controller.ProcessorOptions[round.State]{
 		Service: events.ServiceRendezvous, Machine: round.Machine{}, Bucket: events.BucketRounds, Ports: memory.New().Ports(),
 		NewID: func() string { n++; return fmt.Sprint(n) },
 	})

@@ -7,7 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/services/loop/looptest"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
 // TestTheRoundOfARemovedJobGoesToo: when it hears of the removal, when it misses that, and when the end is told once more behind it.
@@ -25,20 +25,20 @@ func TestTheRoundOfARemovedJobGoesToo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := memory.New().Ports()
-				looptest.Record(t, p, events.BucketJobs, string(job), 9, events.JobView{Job: job, State: c.state})
+				controllertest.Record(t, p, events.BucketJobs, string(job), 9, events.JobView{Job: job, State: c.state})
 				s, err := New(Options{Ports: p})
 				if err != nil {
 					t.Fatal(err)
 				}
-				stop := looptest.Start(t, s.Run)
+				stop := controllertest.Start(t, s.Run)
 				synctest.Wait()
-				looptest.Say(t, p, events.Event{ID: "p1", Source: "/test", Entity: string(job), Number: 1, Body: events.PlacementSet{
+				controllertest.PublishEvent(t, p, events.Event{ID: "p1", Source: "/test", Entity: string(job), Number: 1, Body: events.PlacementSet{
 					Job: job, Spec: events.Spec{Name: "demo", Command: []string{"x"}}.WithDefaults(), Workers: events.Workers{Min: 1, Max: 1},
 					Places: []events.Place{{Node: "node-a"}},
 				}})
 				synctest.Wait()
 				for i, b := range c.facts {
-					looptest.Say(t, p, events.Event{ID: "f" + string(rune('1'+i)), Source: "/test", Entity: string(job), Number: uint64(i + 1), Body: b})
+					controllertest.PublishEvent(t, p, events.Event{ID: "f" + string(rune('1'+i)), Source: "/test", Entity: string(job), Number: uint64(i + 1), Body: b})
 					synctest.Wait()
 				}
 				time.Sleep(time.Minute) // records are compared

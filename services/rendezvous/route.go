@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
 
@@ -130,9 +130,13 @@ func newRecords(p events.Ports) *records {
 }
 
 // followNodes, followJobs and followRounds watch the many records of which few change.
-func (k *records) followNodes(ctx context.Context, _ loop.Emit) error  { return k.nodes.Follow(ctx) }
-func (k *records) followJobs(ctx context.Context, _ loop.Emit) error   { return k.jobs.Follow(ctx) }
-func (k *records) followRounds(ctx context.Context, _ loop.Emit) error { return k.rounds.Follow(ctx) }
+func (k *records) followNodes(ctx context.Context, _ controller.Emit) error {
+	return k.nodes.Follow(ctx)
+}
+func (k *records) followJobs(ctx context.Context, _ controller.Emit) error { return k.jobs.Follow(ctx) }
+func (k *records) followRounds(ctx context.Context, _ controller.Emit) error {
+	return k.rounds.Follow(ctx)
+}
 
 // reconcile takes in what the other judges show, in case a fact of theirs was missed: lost nodes, ended and removed jobs.
 func (k *records) reconcile(ctx context.Context, emit func(events.Input)) error {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/services/loop/looptest"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
 
@@ -97,11 +97,11 @@ func TestReconcileCarriesTheNumberOfTheRecord(t *testing.T) {
 	p := memory.New().Ports()
 	for i, s := range []events.NodeState{events.NodeReady, events.NodeGone, events.NodeDeparted, events.NodeSuspect} {
 		n := fmt.Sprintf("node-%d", i)
-		looptest.Record(t, p, events.BucketNodes, n, uint64(i+1), events.NodeView{Node: events.NodeID(n), State: s})
+		controllertest.Record(t, p, events.BucketNodes, n, uint64(i+1), events.NodeView{Node: events.NodeID(n), State: s})
 	}
 	for i, s := range []events.JobState{"", events.JobIsRunning, events.JobHasSucceed, events.JobHasFailed, events.JobHasStopped} {
 		j := fmt.Sprintf("demo-%d", i)
-		looptest.Record(t, p, events.BucketJobs, j, uint64(i+1), events.JobView{Job: events.JobID(j), State: s})
+		controllertest.Record(t, p, events.BucketJobs, j, uint64(i+1), events.JobView{Job: events.JobID(j), State: s})
 	}
 	var got []string
 	if err := newRecords(p).reconcile(t.Context(), func(in events.Input) {

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
 
@@ -12,19 +12,19 @@ import (
 type Options struct {
 	Ports    events.Ports
 	Instance string // names this replica in logs
-	Observe  func(loop.Observation)
+	Observe  func(controller.Observation)
 }
 
 // Service is one replica of the rendezvous.
 type Service struct {
-	host *loop.Host[round.State]
+	host *controller.Host[round.State]
 }
 
 // New checks the options. It does no I/O.
 func New(o Options) (*Service, error) {
 	ports := o.Ports
 	known := newRecords(ports)
-	host, err := loop.New(loop.Options[round.State]{
+	host, err := controller.New(controller.Options[round.State]{
 		Service: events.ServiceRendezvous,
 		Machine: round.Machine{},
 		Bucket:  events.BucketRounds,
@@ -36,23 +36,23 @@ func New(o Options) (*Service, error) {
 				events.FamilySubject(events.FamilyNode, "*"), events.FamilySubject(events.FamilyJob, "*"),
 			},
 		}},
-		Requests: []loop.Request{
-			{Verb: events.VerbJoin, Decode: loop.As[events.MemberJoin]},
-			{Verb: events.VerbJoins, Decode: loop.As[events.MemberJoins], Direct: true},
-			{Verb: events.VerbPeers, Decode: loop.As[events.PeersQuery]},
-			{Verb: events.VerbEnter, Decode: loop.As[events.NodeEnter]},
-			{Verb: events.VerbExit, Decode: loop.As[events.NodeExit]},
-			{Verb: events.VerbClose, Decode: loop.As[events.RendezvousClose]},
+		Requests: []controller.Request{
+			{Verb: events.VerbJoin, Decode: controller.As[events.MemberJoin]},
+			{Verb: events.VerbJoins, Decode: controller.As[events.MemberJoins], Direct: true},
+			{Verb: events.VerbPeers, Decode: controller.As[events.PeersQuery]},
+			{Verb: events.VerbEnter, Decode: controller.As[events.NodeEnter]},
+			{Verb: events.VerbExit, Decode: controller.As[events.NodeExit]},
+			{Verb: events.VerbClose, Decode: controller.As[events.RendezvousClose]},
 		},
-		Signals: []loop.Hearing{
+		Signals: []controller.Subscription{
 			{Subject: events.AllNotices, Queue: events.ServiceRendezvous, Decode: decodeNotice},
-			{Subject: events.AllHeartbeats, Queue: events.ServiceRendezvous, Decode: loop.As[events.Heartbeat]},
+			{Subject: events.AllHeartbeats, Queue: events.ServiceRendezvous, Decode: controller.As[events.Heartbeat]},
 		},
 		Route: route,
-		Reconcile: func(ctx context.Context, emit loop.Emit) error {
+		Reconcile: func(ctx context.Context, emit controller.Emit) error {
 			return known.reconcile(ctx, emit)
 		},
-		Beside:  []func(context.Context, loop.Emit) error{known.followNodes, known.followJobs, known.followRounds},
+		Beside:  []func(context.Context, controller.Emit) error{known.followNodes, known.followJobs, known.followRounds},
 		Observe: o.Observe,
 	})
 	if err != nil {

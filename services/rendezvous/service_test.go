@@ -7,7 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/services/loop/looptest"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
 // TestALaunchNamesTheReplicaThatAnswers: whoever was told a launch can ask the replica that told it.
@@ -23,7 +23,7 @@ func TestALaunchNamesTheReplicaThatAnswers(t *testing.T) {
 		go func() { ended <- s.Run(ctx) }()
 		synctest.Wait()
 		place := events.Place{Node: "node-a"}
-		looptest.Say(t, p, events.Event{ID: "p1", Source: "/test", Entity: string(job), Number: 1, Body: events.PlacementSet{
+		controllertest.PublishEvent(t, p, events.Event{ID: "p1", Source: "/test", Entity: string(job), Number: 1, Body: events.PlacementSet{
 			Job: job, Spec: events.Spec{Name: "demo", Command: []string{"x"}}.WithDefaults(), Workers: events.Workers{Min: 1, Max: 1}, Places: []events.Place{place},
 		}})
 		synctest.Wait()

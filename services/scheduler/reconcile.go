@@ -7,15 +7,17 @@ import (
 	"slices"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/controller"
 )
 
 // followNodes and followJobs watch the many records of which few change.
-func (s *Service) followNodes(ctx context.Context, _ loop.Emit) error { return s.nodes.Follow(ctx) }
-func (s *Service) followJobs(ctx context.Context, _ loop.Emit) error  { return s.jobs.Follow(ctx) }
+func (s *Service) followNodes(ctx context.Context, _ controller.Emit) error {
+	return s.nodes.Follow(ctx)
+}
+func (s *Service) followJobs(ctx context.Context, _ controller.Emit) error { return s.jobs.Follow(ctx) }
 
 // reconcile makes up facts from the other judges' records.
-func (s *Service) reconcile(ctx context.Context, emit loop.Emit) error {
+func (s *Service) reconcile(ctx context.Context, emit controller.Emit) error {
 	// The pool is read first: a job that is in it and has no record later was removed, not yet to come.
 	var pool events.PoolView
 	stored, _, err := s.o.Ports.Buckets.Bucket(events.BucketPlacements).Load(ctx, events.PoolKey)

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
@@ -13,13 +13,13 @@ type Options struct {
 	Ports    events.Ports
 	Config   Config
 	Instance string // name of this replica, for people
-	Observe  func(loop.Observation)
+	Observe  func(controller.Observation)
 }
 
 // Service is one replica of the scheduler.
 type Service struct {
 	o    Options
-	host *loop.Host[plan.State]
+	host *controller.Host[plan.State]
 
 	jobs  events.Reader[events.JobHead]
 	nodes events.Reader[events.NodeView]
@@ -33,7 +33,7 @@ func New(o Options) (*Service, error) {
 	s := &Service{o: o}
 	s.jobs.Bucket, s.nodes.Bucket = o.Ports.Buckets.Bucket(events.BucketJobs), o.Ports.Buckets.Bucket(events.BucketNodes)
 	var err error
-	s.host, err = loop.New(loop.Options[plan.State]{
+	s.host, err = controller.New(controller.Options[plan.State]{
 		Service: events.ServiceScheduler,
 		Machine: plan.Machine{},
 		Bucket:  events.BucketPlacements,
@@ -50,7 +50,7 @@ func New(o Options) (*Service, error) {
 		Route:     route,
 		Reconcile: s.reconcile,
 		Complete:  s.complete,
-		Beside:    []func(context.Context, loop.Emit) error{s.followNodes, s.followJobs},
+		Beside:    []func(context.Context, controller.Emit) error{s.followNodes, s.followJobs},
 		Observe:   o.Observe,
 	})
 	return s, err

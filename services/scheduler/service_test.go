@@ -15,7 +15,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/services/loop/looptest"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/scheduler"
 )
 
@@ -28,7 +28,7 @@ func start(t *testing.T, p events.Ports) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return looptest.Start(t, s.Run)
+	return controllertest.Start(t, s.Run)
 }
 
 var spec = events.Spec{Name: "demo", Command: []string{"train"}, Workers: events.Workers{Min: 1, Max: 3}}
@@ -36,7 +36,7 @@ var spec = events.Spec{Name: "demo", Command: []string{"train"}, Workers: events
 // fact publishes a fact as its judge would.
 func fact(t *testing.T, p events.Ports, entity string, number uint64, b events.Body) {
 	t.Helper()
-	looptest.Say(t, p, events.Event{
+	controllertest.PublishEvent(t, p, events.Event{
 		ID: fmt.Sprintf("%s-%s-%d", entity, b.Type().Kind(), number), Source: "/regroup/test", Entity: entity, Number: number, Body: b,
 	})
 }
@@ -48,7 +48,7 @@ func node(name string, slots int) events.NodeFact {
 func wantPool(t *testing.T, p events.Ports, want string) {
 	t.Helper()
 	var rows []string
-	for id, row := range looptest.View[events.PoolView](t, p, events.BucketPlacements, events.PoolKey).Jobs {
+	for id, row := range controllertest.View[events.PoolView](t, p, events.BucketPlacements, events.PoolKey).Jobs {
 		rows = append(rows, fmt.Sprint(id, row.Places))
 	}
 	slices.Sort(rows)
@@ -67,13 +67,13 @@ func TestFactsBecomePlacements(t *testing.T) {
 		time.Sleep(time.Second) // two replicas take facts in any order
 		for i := range 3 {
 			id := fmt.Sprintf("demo-%04d", i)
-			looptest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: events.JobID(id), Spec: spec, State: events.JobIsWaiting})
+			controllertest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: events.JobID(id), Spec: spec, State: events.JobIsWaiting})
 			fact(t, p, id, 1, events.JobSubmitted{Job: events.JobID(id), Spec: spec})
 			time.Sleep(time.Second)
 		}
 		wantPool(t, p, "demo-0000[node-a/0 node-a/1 node-b/0] demo-0001[node-b/1] demo-0002[]")
 		fact(t, p, "demo-0000", 2, events.JobSucceeded{JobEnd: events.JobEnd{Job: "demo-0000"}})
-		looptest.Record(t, p, events.BucketJobs, "demo-0000", 2, events.JobView{Job: "demo-0000", Spec: spec, State: events.JobHasSucceed})
+		controllertest.Record(t, p, events.BucketJobs, "demo-0000", 2, events.JobView{Job: "demo-0000", Spec: spec, State: events.JobHasSucceed})
 		time.Sleep(30 * time.Second)
 		wantPool(t, p, "demo-0001[node-a/1 node-b/0 node-b/1] demo-0002[node-a/0]")
 		stopA()
@@ -87,24 +87,24 @@ func TestReconcileMakesUpForMissedFacts(t *testing.T) {
 		p := memory.New().Ports()
 		view := events.NodeView{Node: "node-a", Incarnation: "A", State: events.NodeReady, Slots: 4}
 		job := events.JobView{Job: "demo-0001", Spec: spec, State: events.JobIsWaiting}
-		looptest.Record(t, p, events.BucketNodes, "node-a", 1, view)
-		looptest.Record(t, p, events.BucketJobs, "demo-0001", 1, job)
+		controllertest.Record(t, p, events.BucketNodes, "node-a", 1, view)
+		controllertest.Record(t, p, events.BucketJobs, "demo-0001", 1, job)
 		stop := start(t, p)
 		time.Sleep(time.Second)
 		wantPool(t, p, "demo-0001[node-a/0 node-a/1 node-a/2]")
 
 		job.Spec.Workers.Max = 2
-		looptest.Record(t, p, events.BucketJobs, "demo-0001", 2, job)
+		controllertest.Record(t, p, events.BucketJobs, "demo-0001", 2, job)
 		time.Sleep(11 * time.Second)
 		wantPool(t, p, "demo-0001[node-a/0 node-a/1]")
 
 		view.State = events.NodeGone
-		looptest.Record(t, p, events.BucketNodes, "node-a", 2, view)
+		controllertest.Record(t, p, events.BucketNodes, "node-a", 2, view)
 		time.Sleep(11 * time.Second)
 		wantPool(t, p, "demo-0001[]")
 
 		job.State = events.JobHasFailed
-		looptest.Record(t, p, events.BucketJobs, "demo-0001", 3, job)
+		controllertest.Record(t, p, events.BucketJobs, "demo-0001", 3, job)
 		time.Sleep(11 * time.Second)
 		wantPool(t, p, "")
 		stop()
@@ -115,8 +115,8 @@ func TestReconcileMakesUpForMissedFacts(t *testing.T) {
 func TestAnOldRecordDoesNotUndoAFact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
-		looptest.Record(t, p, events.BucketNodes, "node-a", 1, events.NodeView{Node: "node-a", Incarnation: "A", State: events.NodeReady, Slots: 4})
-		looptest.Record(t, p, events.BucketJobs, "demo-0001", 1, events.JobView{Job: "demo-0001", Spec: spec, State: events.JobIsWaiting})
+		controllertest.Record(t, p, events.BucketNodes, "node-a", 1, events.NodeView{Node: "node-a", Incarnation: "A", State: events.NodeReady, Slots: 4})
+		controllertest.Record(t, p, events.BucketJobs, "demo-0001", 1, events.JobView{Job: "demo-0001", Spec: spec, State: events.JobIsWaiting})
 		stop := start(t, p)
 		time.Sleep(time.Second)
 		fact(t, p, "node-a", 2, events.NodeLost{NodeFact: node("node-a", 4)})
@@ -139,7 +139,7 @@ func releasedWithoutARecord(t *testing.T, remembered bool) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
 		if remembered {
-			looptest.Record(t, p, events.BucketJobs, "demo-0001", 2, events.JobView{Job: "demo-0001"})
+			controllertest.Record(t, p, events.BucketJobs, "demo-0001", 2, events.JobView{Job: "demo-0001"})
 		}
 		stop := start(t, p)
 		synctest.Wait() // the first comparison is over, the next comes after 10 s
@@ -192,7 +192,7 @@ func TestAJobThatAListMissesIsNotReleased(t *testing.T) {
 		stop := start(t, lagging(bus.Client().Ports(), "demo-0001"))
 		synctest.Wait()
 		job := events.JobView{Job: "demo-0001", Spec: spec, State: events.JobIsWaiting}
-		looptest.Record(t, p, events.BucketJobs, "demo-0001", 1, job)
+		controllertest.Record(t, p, events.BucketJobs, "demo-0001", 1, job)
 		fact(t, p, "demo-0001", 1, events.JobSubmitted{Job: "demo-0001", Spec: spec})
 		time.Sleep(30 * time.Second)
 		fact(t, p, "node-a", 1, events.NodeJoined{NodeFact: node("node-a", 2)})
@@ -215,7 +215,7 @@ func TestLargeSpecificationsAreNotInThePool(t *testing.T) {
 		for i := range jobs {
 			id := fmt.Sprintf("large-%04d", i)
 			large := events.Spec{Name: "large", Command: []string{"train"}, Workers: events.Workers{Min: 1, Max: 1}, Env: map[string]string{"X": hex.EncodeToString(text) + id}}
-			looptest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: events.JobID(id), Spec: large, State: events.JobIsWaiting})
+			controllertest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: events.JobID(id), Spec: large, State: events.JobIsWaiting})
 			fact(t, p, id, 1, events.JobSubmitted{Job: events.JobID(id), Spec: large})
 			time.Sleep(time.Second)
 		}
@@ -225,7 +225,7 @@ func TestLargeSpecificationsAreNotInThePool(t *testing.T) {
 		if err != nil || len(stored) > 16<<10 {
 			t.Errorf("the pool of %d jobs has %d bytes (%v)", jobs, len(stored), err)
 		}
-		placed := looptest.Told(t, p, func(e events.Event) string {
+		placed := controllertest.Facts(t, p, func(e events.Event) string {
 			if set, ok := e.Body.(events.PlacementSet); ok && strings.HasSuffix(set.Spec.Env["X"], string(set.Job)) {
 				return string(set.Job)
 			}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/golden"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
-	"github.com/regroup-io/regroup/services/loop/looptest"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -92,7 +92,7 @@ func (n *node) do(t *testing.T, line string) string {
 	default:
 		t.Fatalf("unknown command %q", line)
 	}
-	s, d := n.m.Step(looptest.Reload(t, n.s), in, n.now)
+	s, d := n.m.Step(controllertest.Reload(t, n.s), in, n.now)
 	n.s = s
 	return n.print(d)
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/golden"
-	"github.com/regroup-io/regroup/services/loop/looptest"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
@@ -50,7 +50,7 @@ func (w *world) step(t testing.TB, b events.Body, number uint64) events.Decision
 	}
 	var d events.Decision
 	w.s, d = w.m.Step(w.s, in, w.now)
-	w.s = looptest.Reload(t, w.s)
+	w.s = controllertest.Reload(t, w.s)
 	for _, f := range d.Facts {
 		w.facts = append(w.facts, f.Body)
 	}

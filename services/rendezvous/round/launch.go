@@ -81,7 +81,7 @@ func (t *turn) launches() {
 	t.again = nil
 }
 
-// Launched is part of loop.Teller, as are the three after it.
+// Launched is part of controller.Teller, as are the three after it.
 func (s State) Launched() uint64 { return s.Revision }
 
 // Launches makes again what was told since a revision.

@@ -6,7 +6,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Machine is the rendezvous as loop.Machine[State] wants it.
+// Machine is the rendezvous as controller.Machine[State] wants it.
 type Machine struct{}
 
 // New returns the state of a job that was never placed.

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/loop/looptest"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
@@ -122,7 +122,7 @@ func TestAPoolOfTheVersionBeforeIsRead(t *testing.T) {
 	if err != nil || len(s.Queue) != 3 || !slices.Equal(s.View.Queue, []events.JobID{"b-0002", "c-0003"}) || !s.Knows(events.Input{Number: 4, Body: events.JobScaled{Job: "b-0002"}}) {
 		t.Fatalf("read %+v: %v", s, err)
 	}
-	s, d := plan.Machine{}.Step(looptest.Reload(t, s), events.Input{Number: 2, Body: events.JobSucceeded{JobEnd: events.JobEnd{Job: "a-0001"}}}, noon)
+	s, d := plan.Machine{}.Step(controllertest.Reload(t, s), events.Input{Number: 2, Body: events.JobSucceeded{JobEnd: events.JobEnd{Job: "a-0001"}}}, noon)
 	if row := s.View.Jobs["b-0002"]; len(row.Places) != 2 {
 		t.Errorf("the next job has %v: %+v", row.Places, d.Facts)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/golden"
-	"github.com/regroup-io/regroup/services/loop/looptest"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
@@ -35,7 +35,7 @@ func (p *pool) do(t *testing.T, line string) string {
 	if err != nil {
 		t.Fatalf("%q: %v", line, err)
 	}
-	s, d := plan.Machine{}.Step(looptest.Reload(t, p.s), in, noon)
+	s, d := plan.Machine{}.Step(controllertest.Reload(t, p.s), in, noon)
 	p.s = s
 	return printed(d)
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/jetstream"
-	"github.com/regroup-io/regroup/services/loop"
+	"github.com/regroup-io/regroup/services/controller"
 )
 
 // Process is a connected process: what every service and agent is given.
@@ -81,7 +81,7 @@ func (p *Process) AwaitTopology(ctx context.Context) error {
 }
 
 // Observe logs and draws what a service's loop reports.
-func (p *Process) Observe(o loop.Observation) {
+func (p *Process) Observe(o controller.Observation) {
 	l := p.Logger.With("service", o.Service, "entity", o.Entity)
 	switch {
 	case o.Fact != nil:

@@ -18,7 +18,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/services/loop/looptest"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
 // Now is the time at which commands under test believe to run.
@@ -40,7 +40,7 @@ func New(t testing.TB) *World {
 // Put stores a judge's document with this view.
 func (w *World) Put(bucket, key string, view any) {
 	w.t.Helper()
-	looptest.Record(w.t, w.Ports, bucket, key, 0, view)
+	controllertest.Record(w.t, w.Ports, bucket, key, 0, view)
 }
 
 // Job stores the registry's document of a job.

@@ -1,4 +1,4 @@
-package loop
+package controller
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 // a turn that cannot be stored would lose what its inputs say, for ever.
 type Shrinker[S any] interface {
 	// Shrink leaves out what is needed least of what is left and returns true, or false when there is nothing more. It keeps what
-	// a Teller makes its launches and facts from.
+	// a LaunchSource makes its launches and facts from.
 	Shrink() (S, bool)
 }
 
@@ -24,7 +24,7 @@ const (
 )
 
 // fit makes the stored form of a decision, and shrinks its state until that can be stored.
-func (t *Turner[S]) fit(entity string, d *decided[S]) ([]byte, error) {
+func (t *Processor[S]) fit(entity string, d *decided[S]) ([]byte, error) {
 	for {
 		value, err := events.EncodeDocument(d.doc)
 		if err == nil && len(value) <= mostStored {

@@ -1,4 +1,4 @@
-package loop
+package controller
 
 import "github.com/regroup-io/regroup/events"
 
@@ -11,17 +11,17 @@ type Batch struct {
 // Part is one input of a batch. It may concern several entities, and is settled once, when all of them have answered.
 type Part struct {
 	Input  events.Input
-	settle func(Answer, error) // may be nil
+	settle func(InputResult, error) // may be nil
 	left   int
-	answer Answer
+	answer InputResult
 	err    error
 }
 
 // Add takes in an input for these entities; for none it is settled at once as concerning nothing.
-func (b *Batch) Add(in events.Input, entities []string, settle func(Answer, error)) {
+func (b *Batch) Add(in events.Input, entities []string, settle func(InputResult, error)) {
 	p := &Part{Input: in, left: len(entities), settle: settle}
 	if len(entities) == 0 {
-		p.done(Answer{}, ErrUnrouted)
+		p.done(InputResult{}, ErrUnrouted)
 	}
 	for _, e := range entities {
 		if b.parts[e] == nil {
@@ -53,17 +53,17 @@ func Inputs(parts []*Part) []events.Input {
 }
 
 // Settle tells the parts what came of a turn with their inputs.
-func Settle(parts []*Part, out Outcome, err error) {
+func Settle(parts []*Part, out Result, err error) {
 	for i, p := range parts {
 		if err != nil {
-			p.done(Answer{}, err)
+			p.done(InputResult{}, err)
 		} else {
 			p.done(out.Answers[i], nil)
 		}
 	}
 }
 
-func (p *Part) done(a Answer, err error) {
+func (p *Part) done(a InputResult, err error) {
 	if p.answer.Reply == nil {
 		p.answer.Reply = a.Reply
 	}

@@ -1,4 +1,4 @@
-package loop
+package controller
 
 import (
 	"context"
@@ -18,7 +18,7 @@ type Options[S any] struct {
 	Ports     events.Ports
 	Consumers []events.Consumer
 	Requests  []Request
-	Signals   []Hearing
+	Signals   []Subscription
 
 	// Route names the entities that an input concerns, several if it fans out, none to let it pass. known lists the
 	// entities that have a document, sorted; state is what this replica knows of one and must not be modified.
@@ -54,8 +54,8 @@ type Request struct {
 	Direct bool // also on events.ReplicaSubject, for those whom a launch of this replica names it
 }
 
-// Hearing is a kind of signal that the service listens to: every replica all of them, or with a queue each one once.
-type Hearing struct {
+// Subscription is a kind of signal that the service listens to: every replica all of them, or with a queue each one once.
+type Subscription struct {
 	Subject string
 	Queue   string
 	Decode  func([]byte) (events.Body, error)
@@ -67,7 +67,7 @@ func As[B events.Body](data []byte) (events.Body, error) { return events.DecodeB
 // Host runs a machine on the ports.
 type Host[S any] struct {
 	o      Options[S]
-	turner *Turner[S]
+	turner *Processor[S]
 	inbox  chan arrival
 	listed chan struct{} // closed when the bucket was listed: Route knows every entity from then on
 	wakes  wakes
@@ -98,13 +98,13 @@ func New[S any](o Options[S]) (*Host[S], error) {
 		o.Observe = func(Observation) {}
 	}
 	if o.Route == nil {
-		return nil, events.Errorf(events.Invalid, "loop %s: no Route", o.Service)
+		return nil, events.Errorf(events.Invalid, "controller %s: no Route", o.Service)
 	}
 	if o.Ports.Calls == nil {
-		return nil, events.Errorf(events.Invalid, "loop %s: a port is missing", o.Service)
+		return nil, events.Errorf(events.Invalid, "controller %s: a port is missing", o.Service)
 	}
 	replica := o.NewID()
-	t, err := NewTurner(TurnerOptions[S]{Service: o.Service, Machine: o.Machine, Bucket: o.Bucket, Ports: o.Ports, NewID: o.NewID, Replica: replica, Complete: o.Complete})
+	t, err := NewProcessor(ProcessorOptions[S]{Service: o.Service, Machine: o.Machine, Bucket: o.Bucket, Ports: o.Ports, NewID: o.NewID, Replica: replica, Complete: o.Complete})
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package loop
+package controller
 
 import (
 	"bytes"
@@ -17,23 +17,23 @@ const (
 	ringSize = 256 // input ids that a document remembers
 )
 
-// TurnerOptions are what a Turner needs.
-type TurnerOptions[S any] struct {
+// ProcessorOptions are what a Processor needs.
+type ProcessorOptions[S any] struct {
 	Service string // as in events.ServiceDiscovery ...; part of the ids and sources of facts
 	Machine Machine[S]
 	Bucket  string
 	Ports   events.Ports
 	NewID   func() string // nonces
-	Replica string        // named in the launches of a Teller; may be empty
+	Replica string        // named in the launches of a LaunchSource; may be empty
 
 	Complete func(ctx context.Context, b events.Body) (events.Body, error) // as in Options; may be nil
 }
 
-// Turner takes inputs into account, one entity at a time, synchronously: no goroutines, no clock. It keeps the documents
+// Processor takes inputs into account, one entity at a time, synchronously: no goroutines, no clock. It keeps the documents
 // that it has seen, with their revisions; a stale one costs a conflict and a second decision, nothing else.
 // One goroutine at a time may use it.
-type Turner[S any] struct {
-	o      TurnerOptions[S]
+type Processor[S any] struct {
+	o      ProcessorOptions[S]
 	bucket events.Bucket
 	kept   map[string]*entry[S]
 	newest map[string]uint64 // highest revision met of each document
@@ -54,38 +54,38 @@ type entry[S any] struct {
 	broken   error     // the document cannot be read by this version
 }
 
-// Outcome is what a turn has led to. Everything in it is stored.
-type Outcome struct {
-	Answers []Answer // one for each input
+// Result is what a turn has led to. Everything in it is stored.
+type Result struct {
+	Answers []InputResult // one for each input
 	Facts   []events.Event
 	Spans   []events.Span
 	Lost    int   // races for the document that were lost before it was stored
 	Untold  error // why facts wait in the outbox, where Tell tries again, or TooLarge: were left out. The turn itself stands
 }
 
-// Answer is what became of one input.
-type Answer struct {
+// InputResult is what became of one input.
+type InputResult struct {
 	Reply   events.Body
 	Refusal error
 	Facts   int  // decided because of this input
 	Repeat  bool // it had been taken into account before
 }
 
-// NewTurner makes a Turner. It does no I/O.
-func NewTurner[S any](o TurnerOptions[S]) (*Turner[S], error) {
+// NewProcessor makes a Processor. It does no I/O.
+func NewProcessor[S any](o ProcessorOptions[S]) (*Processor[S], error) {
 	switch {
 	case o.Service == "":
-		return nil, events.Errorf(events.Invalid, "loop: the service has no name")
+		return nil, events.Errorf(events.Invalid, "controller: the service has no name")
 	case o.Machine == nil:
-		return nil, events.Errorf(events.Invalid, "loop %s: no machine", o.Service)
+		return nil, events.Errorf(events.Invalid, "controller %s: no machine", o.Service)
 	case o.Bucket == "":
-		return nil, events.Errorf(events.Invalid, "loop %s: no bucket", o.Service)
+		return nil, events.Errorf(events.Invalid, "controller %s: no bucket", o.Service)
 	case o.Ports.Buckets == nil || o.Ports.Log == nil || o.Ports.Signals == nil:
-		return nil, events.Errorf(events.Invalid, "loop %s: a port is missing", o.Service)
+		return nil, events.Errorf(events.Invalid, "controller %s: a port is missing", o.Service)
 	case o.NewID == nil:
-		return nil, events.Errorf(events.Invalid, "loop %s: no source of nonces", o.Service)
+		return nil, events.Errorf(events.Invalid, "controller %s: no source of nonces", o.Service)
 	}
-	t := &Turner[S]{o: o, bucket: o.Ports.Buckets.Bucket(o.Bucket), kept: map[string]*entry[S]{}, newest: map[string]uint64{}, take: o.Machine.Step}
+	t := &Processor[S]{o: o, bucket: o.Ports.Buckets.Bucket(o.Bucket), kept: map[string]*entry[S]{}, newest: map[string]uint64{}, take: o.Machine.Step}
 	if b, ok := o.Machine.(Batcher[S]); ok {
 		t.take, t.conclude = b.Take, b.Conclude
 	}
@@ -97,17 +97,17 @@ func NewTurner[S any](o TurnerOptions[S]) (*Turner[S], error) {
 // An error means that the inputs must be given again later: Conflict after many lost races, Newer when the document was
 // written by a newer version, Unavailable when it is not known whether the change was stored (a repeat finds out).
 // Internal, Invalid and TooLarge will come back however often it is tried.
-func (t *Turner[S]) Turn(ctx context.Context, entity string, inputs []events.Input, now time.Time) (Outcome, error) {
-	return t.turn(ctx, entity, inputs, now, course{stored: func(Outcome) {}, lost: func(int) {}})
+func (t *Processor[S]) Turn(ctx context.Context, entity string, inputs []events.Input, now time.Time) (Result, error) {
+	return t.turn(ctx, entity, inputs, now, course{stored: func(Result) {}, lost: func(int) {}})
 }
 
 // course is what a host does in the course of a turn.
 type course struct {
-	stored func(Outcome) // between the store and the telling: who asked needs not wait for what others are told
-	lost   func(n int)   // the race for the document was lost for the nth time
+	stored func(Result) // between the store and the telling: who asked needs not wait for what others are told
+	lost   func(n int)  // the race for the document was lost for the nth time
 }
 
-func (t *Turner[S]) turn(ctx context.Context, entity string, inputs []events.Input, now time.Time, c course) (Outcome, error) {
+func (t *Processor[S]) turn(ctx context.Context, entity string, inputs []events.Input, now time.Time, c course) (Result, error) {
 	inputs = slices.Clone(inputs)
 	for i := range inputs {
 		inputs[i].Nonce = cmp.Or(inputs[i].Nonce, t.o.NewID())
@@ -123,29 +123,29 @@ func (t *Turner[S]) turn(ctx context.Context, entity string, inputs []events.Inp
 		}
 		c.lost(lost + 1)
 	}
-	return Outcome{}, events.Errorf(events.Conflict, "%s %s: lost %d races in a row for its document", t.o.Service, entity, attempts)
+	return Result{}, events.Errorf(events.Conflict, "%s %s: lost %d races in a row for its document", t.o.Service, entity, attempts)
 }
 
 // try decides once; again = somebody else was first.
-func (t *Turner[S]) try(ctx context.Context, entity string, inputs []events.Input, now time.Time, stored func(Outcome)) (_ Outcome, again bool, _ error) {
+func (t *Processor[S]) try(ctx context.Context, entity string, inputs []events.Input, now time.Time, stored func(Result)) (_ Result, again bool, _ error) {
 	e, fresh, err := t.entry(ctx, entity, now)
 	if err != nil {
-		return Outcome{}, false, err
+		return Result{}, false, err
 	}
 	// What another replica decided is told first, so that the outbox holds one turn and order is kept. If that fails,
 	// the decision must not wait for it: the rest stays in the outbox, before ours. Its launches are on their way from
 	// there: they have an order of their own, and are looked for later.
 	if err := t.tell(ctx, e, true); err != nil && e.crowded() {
-		return Outcome{}, false, events.Errorf(events.Unavailable, "%s %s: too much waits to be told: %w", t.o.Service, entity, err)
+		return Result{}, false, events.Errorf(events.Unavailable, "%s %s: too much waits to be told: %w", t.o.Service, entity, err)
 	}
 
 	d, err := t.decide(ctx, entity, e, inputs, now)
 	if err != nil {
-		return Outcome{}, false, err
+		return Result{}, false, err
 	}
 	if !d.store {
 		if !fresh && !d.lossy && t.stale(ctx, entity, e) {
-			return Outcome{}, true, nil
+			return Result{}, true, nil
 		}
 		e.state = d.state
 		stored(d.out)
@@ -158,23 +158,23 @@ func (t *Turner[S]) try(ctx context.Context, entity string, inputs []events.Inpu
 	}
 	value, err := t.fit(entity, &d)
 	if err != nil {
-		return Outcome{}, false, err
+		return Result{}, false, err
 	}
 	revision, err := t.bucket.Save(ctx, entity, value, e.revision)
 	switch {
 	case err == nil:
 	case errors.Is(err, events.ErrConflict):
-		return Outcome{}, true, nil
+		return Result{}, true, nil
 	case errors.Is(err, events.ErrTooLarge):
-		return Outcome{}, false, events.Errorf(events.TooLarge, "%s %s: its document is too large: %w", t.o.Service, entity, err)
+		return Result{}, false, events.Errorf(events.TooLarge, "%s %s: its document is too large: %w", t.o.Service, entity, err)
 	default:
 		// It may have been stored. If somebody has built on it meanwhile, deciding again finds the inputs in its ring.
 		there, at, lerr := t.bucket.Load(ctx, entity)
 		if lerr != nil && !errors.Is(lerr, events.ErrNotFound) {
-			return Outcome{}, false, events.Errorf(events.Unavailable, "%s %s: not known whether it was stored: %w", t.o.Service, entity, err)
+			return Result{}, false, events.Errorf(events.Unavailable, "%s %s: not known whether it was stored: %w", t.o.Service, entity, err)
 		}
 		if lerr != nil || !bytes.Equal(there, value) {
-			return Outcome{}, true, nil //nolint:nilerr // it is decided again
+			return Result{}, true, nil //nolint:nilerr // it is decided again
 		}
 		revision = at
 	}
@@ -194,7 +194,7 @@ func (t *Turner[S]) try(ctx context.Context, entity string, inputs []events.Inpu
 }
 
 // entry returns the entity's document as known, or loads it; fresh = it was loaded now.
-func (t *Turner[S]) entry(ctx context.Context, entity string, now time.Time) (e *entry[S], fresh bool, err error) {
+func (t *Processor[S]) entry(ctx context.Context, entity string, now time.Time) (e *entry[S], fresh bool, err error) {
 	if e := t.known(entity); e != nil {
 		return e, false, e.broken
 	}
@@ -219,7 +219,7 @@ func (t *Turner[S]) entry(ctx context.Context, entity string, now time.Time) (e 
 }
 
 // read makes an entry of a stored document.
-func (t *Turner[S]) read(entity string, value []byte, revision uint64, now time.Time) *entry[S] {
+func (t *Processor[S]) read(entity string, value []byte, revision uint64, now time.Time) *entry[S] {
 	e := &entry[S]{state: t.o.Machine.New(entity), revision: revision, since: now}
 	e.doc, e.broken = events.DecodeDocument(value)
 	if e.broken == nil {
@@ -239,13 +239,13 @@ func (t *Turner[S]) read(entity string, value []byte, revision uint64, now time.
 
 // untold tells whether there are launches that are not known to be told.
 func (e *entry[S]) untold() bool {
-	l, ok := any(e.state).(Teller)
+	l, ok := any(e.state).(LaunchSource)
 	return ok && l.Launched() > e.launched
 }
 
 // known returns what this replica has of an entity, decoded, or nil. A document that the watch brought is decoded when it is
 // first asked for: most are replaced before.
-func (t *Turner[S]) known(entity string) *entry[S] {
+func (t *Processor[S]) known(entity string) *entry[S] {
 	e := t.kept[entity]
 	if e != nil && e.value != nil {
 		e = t.read(entity, e.value, e.revision, e.since)
@@ -256,7 +256,7 @@ func (t *Turner[S]) known(entity string) *entry[S] {
 
 // stale tells whether the store holds another revision than e. A turn that changes nothing is not checked by any
 // compare-and-set, and an input that looked meaningless beside an old state must not be acknowledged.
-func (t *Turner[S]) stale(ctx context.Context, entity string, e *entry[S]) bool {
+func (t *Processor[S]) stale(ctx context.Context, entity string, e *entry[S]) bool {
 	_, revision, err := t.bucket.Load(ctx, entity)
 	if errors.Is(err, events.ErrNotFound) {
 		return e.revision != 0
@@ -265,7 +265,7 @@ func (t *Turner[S]) stale(ctx context.Context, entity string, e *entry[S]) bool 
 }
 
 // poke sends hints. They may be lost, so nothing is done about an error.
-func (t *Turner[S]) poke(pokes []events.Signal) {
+func (t *Processor[S]) poke(pokes []events.Signal) {
 	for _, p := range pokes {
 		if data, err := events.EncodeBody(p.Body); err == nil {
 			_ = t.o.Ports.Signals.Send(p.Subject, data)
@@ -275,7 +275,7 @@ func (t *Turner[S]) poke(pokes []events.Signal) {
 
 // end removes the document of an entity that is over, once everything about it is told. A machine that says Forget says
 // it again at the next Tick, so a replica that dies before this leaves nothing behind for ever.
-func (t *Turner[S]) end(ctx context.Context, entity string, e *entry[S], d decided[S]) {
+func (t *Processor[S]) end(ctx context.Context, entity string, e *entry[S], d decided[S]) {
 	switch {
 	case !d.forget || !e.told || e.untold() || e.revision == 0:
 	case t.bucket.Delete(ctx, entity, e.revision) == nil:
@@ -285,7 +285,7 @@ func (t *Turner[S]) end(ctx context.Context, entity string, e *entry[S], d decid
 }
 
 // Seen takes in what the watch of the bucket shows; value nil = removed.
-func (t *Turner[S]) Seen(entity string, value []byte, revision uint64, now time.Time) {
+func (t *Processor[S]) Seen(entity string, value []byte, revision uint64, now time.Time) {
 	if e, ok := t.kept[entity]; ok && e.revision >= revision {
 		return
 	}
@@ -299,13 +299,13 @@ func (t *Turner[S]) Seen(entity string, value []byte, revision uint64, now time.
 }
 
 // Known returns the entities that have a document, sorted.
-func (t *Turner[S]) Known() []string {
+func (t *Processor[S]) Known() []string {
 	known := slices.Sorted(maps.Keys(t.kept))
 	return slices.DeleteFunc(known, func(k string) bool { return t.kept[k].revision == 0 })
 }
 
 // State returns what is known of the entity's state; it must not be modified.
-func (t *Turner[S]) State(entity string) (S, bool) {
+func (t *Processor[S]) State(entity string) (S, bool) {
 	if e := t.known(entity); e != nil && e.revision > 0 && e.broken == nil {
 		return e.state, true
 	}
@@ -314,7 +314,7 @@ func (t *Turner[S]) State(entity string) (S, bool) {
 }
 
 // Peek is State without decoding: false if the newest document has not been read.
-func (t *Turner[S]) Peek(entity string) (S, bool) {
+func (t *Processor[S]) Peek(entity string) (S, bool) {
 	if e, ok := t.kept[entity]; ok && e.value == nil && e.revision > 0 && e.broken == nil {
 		return e.state, true
 	}
@@ -323,7 +323,7 @@ func (t *Turner[S]) Peek(entity string) (S, bool) {
 }
 
 // Unread tells whether the watch has brought a document of the entity that is not decoded yet, and how long it is.
-func (t *Turner[S]) Unread(entity string) int {
+func (t *Processor[S]) Unread(entity string) int {
 	if e, ok := t.kept[entity]; ok {
 		return len(e.value)
 	}
@@ -331,7 +331,7 @@ func (t *Turner[S]) Unread(entity string) int {
 }
 
 // Deadline says when the entity must be given a Tick; zero = never.
-func (t *Turner[S]) Deadline(entity string) time.Time {
+func (t *Processor[S]) Deadline(entity string) time.Time {
 	if e := t.known(entity); e != nil && e.revision > 0 && e.broken == nil {
 		return t.o.Machine.Deadline(e.state)
 	}
@@ -339,7 +339,7 @@ func (t *Turner[S]) Deadline(entity string) time.Time {
 }
 
 // Waiting returns since when this replica has seen facts of the entity that are not known to be told; zero = none wait.
-func (t *Turner[S]) Waiting(entity string) time.Time {
+func (t *Processor[S]) Waiting(entity string) time.Time {
 	if e := t.known(entity); e != nil && e.broken == nil && (!e.told || e.untold()) {
 		return e.since
 	}

@@ -1,4 +1,4 @@
-package loop
+package controller
 
 import (
 	"cmp"
@@ -12,9 +12,9 @@ import (
 // arrival is one thing for the goroutine that owns the turns.
 type arrival struct {
 	input  events.Input
-	settle func(Answer, error) // called once by the owner; nil = nobody waits
-	change *change             // of the bucket
-	listed bool                // the bucket's present keys have all arrived
+	settle func(InputResult, error) // called once by the owner; nil = nobody waits
+	change *change                  // of the bucket
+	listed bool                     // the bucket's present keys have all arrived
 }
 
 type change struct {
@@ -48,7 +48,7 @@ func (h *Host[S]) delivered(ctx context.Context, c events.Consumer, d events.Del
 		d.Retry(RetryAfter)
 		return
 	}
-	ok := h.put(ctx, arrival{input: in, settle: func(a Answer, err error) {
+	ok := h.put(ctx, arrival{input: in, settle: func(a InputResult, err error) {
 		switch code := events.CodeOf(err); {
 		case errors.Is(err, ErrUnrouted) && c.Stream != events.StreamCommands: // a fact of no concern
 			d.Ack()
@@ -181,13 +181,13 @@ func (h *Host[S]) asked(host, call context.Context, r Request, data []byte) ([]b
 		}
 	}
 	type answer struct {
-		Answer
+		InputResult
 		err error
 	}
 	answered := make(chan answer, 1)
 	a := arrival{
 		input:  events.Input{Trace: events.TraceFrom(call), Body: body},
-		settle: func(a Answer, err error) { answered <- answer{a, err} },
+		settle: func(a InputResult, err error) { answered <- answer{a, err} },
 	}
 	stopping := events.Errorf(events.Unavailable, "%s is stopping: ask again", h.o.Service)
 	select {
@@ -216,7 +216,7 @@ func (h *Host[S]) asked(host, call context.Context, r Request, data []byte) ([]b
 }
 
 // heard takes in a signal. When the host cannot keep up it is lost, which signals may be.
-func (h *Host[S]) heard(s Hearing, data []byte) {
+func (h *Host[S]) heard(s Subscription, data []byte) {
 	body, err := s.Decode(data)
 	if err != nil {
 		h.o.Observe(Observation{Service: h.o.Service, Err: events.Errorf(events.Invalid, "signal on %s: %w", s.Subject, err)})

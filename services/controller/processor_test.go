@@ -1,4 +1,4 @@
-package loop_test
+package controller_test
 
 import (
 	"context"
@@ -12,13 +12,13 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/services/loop"
-	"github.com/regroup-io/regroup/services/loop/looptest"
+	"github.com/regroup-io/regroup/services/controller"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-func turn(t *testing.T, tr *loop.Turner[sum], inputs ...events.Input) loop.Outcome {
+func turn(t *testing.T, tr *controller.Processor[sum], inputs ...events.Input) controller.Result {
 	t.Helper()
 	out, err := tr.Turn(t.Context(), "a", inputs, noon)
 	if err != nil {
@@ -159,7 +159,7 @@ func TestASaveInDoubtIsCleared(t *testing.T) {
 	tr := turner(t, client.Ports())
 	turn(t, tr, input("1", scale("a", 2)))
 	b := doubtful{real: p.Buckets.Bucket(events.BucketJobs)}
-	tr2, err := loop.NewTurner(loop.TurnerOptions[sum]{
+	tr2, err := controller.NewProcessor(controller.ProcessorOptions[sum]{
 		Service: events.ServiceRegistry, Machine: counter{}, Bucket: events.BucketJobs, NewID: func() string { return "n" },
 		Ports: events.Ports{Log: p.Log, Calls: p.Calls, Signals: p.Signals, Buckets: doubtfulBuckets{&b}},
 	})
@@ -262,11 +262,11 @@ func TestARefusalHidesNoNumber(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
 		turn(t, turner(t, p), input("1", scale("a", 2)), input("2", events.JobStop{Job: "a", Now: true}))
-		looptest.Publish(t, p, refusal(t, "r1"))
+		controllertest.Publish(t, p, refusal(t, "r1"))
 		bus.FailPublishes(func(string) (bool, error) { return true, events.Errorf(events.Unavailable, "the answer is lost") })
 		turn(t, turner(t, p), input("3", scale("a", 2)))
 		bus.FailPublishes(nil)
-		looptest.Publish(t, p, refusal(t, "r2"))
+		controllertest.Publish(t, p, refusal(t, "r2"))
 		time.Sleep(time.Hour) // the broker has forgotten the ids
 		turn(t, turner(t, p), input("4", scale("a", 2)))
 		wantTold(t, p, "scaled 1", "stopped 2", "rejected 0", "scaled 3", "rejected 0", "scaled 4")

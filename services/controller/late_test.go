@@ -1,4 +1,4 @@
-package loop_test
+package controller_test
 
 import (
 	"strings"
@@ -8,8 +8,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/services/loop"
-	"github.com/regroup-io/regroup/services/loop/looptest"
+	"github.com/regroup-io/regroup/services/controller"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
 // TestALateCommandIsRefused: a command that expired while no replica ran is not carried out, which is recorded; by the clock of the store,
@@ -19,10 +19,10 @@ func TestALateCommandIsRefused(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := memory.New().Ports()
 			give := func(id string, expires time.Time) {
-				looptest.Say(t, p, events.Event{ID: id, Source: "/client", Body: scale("a", 2), Expires: expires})
+				controllertest.PublishEvent(t, p, events.Event{ID: id, Source: "/client", Body: scale("a", 2), Expires: expires})
 			}
 			run := func() (stop func()) {
-				return looptest.Start(t, host(t, p, func(o *loop.Options[sum]) { o.Now = func() time.Time { return time.Now().Add(wrong) } }).Run)
+				return controllertest.Start(t, host(t, p, func(o *controller.Options[sum]) { o.Now = func() time.Time { return time.Now().Add(wrong) } }).Run)
 			}
 			expires := time.Now().Add(15 * time.Second)
 			give("prompt", expires)
@@ -55,9 +55,9 @@ func TestALateCommandIsRefused(t *testing.T) {
 func TestALateRequestIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
-		stop := looptest.Start(t, host(t, p, func(o *loop.Options[sum]) {
+		stop := controllertest.Start(t, host(t, p, func(o *controller.Options[sum]) {
 			o.Now = func() time.Time { return time.Now().Add(-time.Hour) }
-			o.Requests = []loop.Request{{Verb: events.VerbClose, Decode: loop.As[events.RendezvousClose]}}
+			o.Requests = []controller.Request{{Verb: events.VerbClose, Decode: controller.As[events.RendezvousClose]}}
 			o.Route = func(events.Input, func() []string, func(string) (sum, bool)) []string { return []string{"a"} }
 		}).Run)
 		synctest.Wait()

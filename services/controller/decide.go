@@ -1,4 +1,4 @@
-package loop
+package controller
 
 import (
 	"bytes"
@@ -18,9 +18,9 @@ import (
 type decided[S any] struct {
 	doc    events.Document
 	state  S
-	out    Outcome
+	out    Result
 	pokes  []events.Signal
-	launch []events.Launch  // of a Teller: not in the document
+	launch []events.Launch  // of a LaunchSource: not in the document
 	full   []events.Message // the outbox as it is told: in the document some are brief
 	store  bool             // there is something to store
 	lossy  bool             // only signals and ticks, which come again
@@ -28,7 +28,7 @@ type decided[S any] struct {
 }
 
 // decide steps through the inputs.
-func (t *Turner[S]) decide(ctx context.Context, entity string, e *entry[S], inputs []events.Input, now time.Time) (decided[S], error) {
+func (t *Processor[S]) decide(ctx context.Context, entity string, e *entry[S], inputs []events.Input, now time.Time) (decided[S], error) {
 	d := decided[S]{state: e.state, lossy: true, doc: events.Document{
 		Schema:  events.DocumentSchema,
 		Version: e.doc.Version + 1,
@@ -47,12 +47,12 @@ func (t *Turner[S]) decide(ctx context.Context, entity string, e *entry[S], inpu
 	for i, in := range inputs {
 		key := ringKey(in)
 		if key != "" && slices.Contains(d.doc.Applied, key) {
-			d.out.Answers = append(d.out.Answers, Answer{Repeat: true})
+			d.out.Answers = append(d.out.Answers, InputResult{Repeat: true})
 			continue
 		}
 		d.lossy = d.lossy && lossy(in)
 		if in.Late {
-			d.out.Answers = append(d.out.Answers, Answer{Refusal: errLate})
+			d.out.Answers = append(d.out.Answers, InputResult{Refusal: errLate})
 			continue
 		}
 		said, err := t.step(&d, in, now, t.take)
@@ -62,7 +62,7 @@ func (t *Turner[S]) decide(ctx context.Context, entity string, e *entry[S], inpu
 		if err := t.tellLater(ctx, entity, &d, in, said, now); err != nil {
 			return d, err
 		}
-		d.out.Answers = append(d.out.Answers, Answer{Reply: said.Reply, Refusal: said.Refusal, Facts: len(said.Facts)})
+		d.out.Answers = append(d.out.Answers, InputResult{Reply: said.Reply, Refusal: said.Refusal, Facts: len(said.Facts)})
 		if said.Anew {
 			d.doc.Applied = nil
 		}
@@ -122,7 +122,7 @@ func decode[S any](raw []byte, s *S) error {
 // brief shortens the facts decided in this turn, which follow the carried ones in the outbox: what the state holds anyway is
 // made again from it. Only the state that is stored with them has it, so carried ones stay whole.
 func brief[S any](s S, full []events.Message, carried int, facts []events.Event) ([]events.Message, []int, error) {
-	r, ok := any(s).(Teller)
+	r, ok := any(s).(LaunchSource)
 	if !ok {
 		return full, nil, nil
 	}
@@ -147,7 +147,7 @@ func brief[S any](s S, full []events.Message, carried int, facts []events.Event)
 
 // recall makes the outbox of a stored document whole again.
 func recall[S any](s S, d events.Document) ([]events.Message, error) {
-	r, ok := any(s).(Teller)
+	r, ok := any(s).(LaunchSource)
 	if !ok || len(d.Brief) == 0 {
 		return d.Outbox, nil
 	}
@@ -174,7 +174,7 @@ func recall[S any](s S, d events.Document) ([]events.Message, error) {
 }
 
 // step calls the machine. A panic in it refuses the input instead of taking every replica down, one after the other.
-func (t *Turner[S]) step(d *decided[S], in events.Input, now time.Time, do func(S, events.Input, time.Time) (S, events.Decision)) (said events.Decision, err error) {
+func (t *Processor[S]) step(d *decided[S], in events.Input, now time.Time, do func(S, events.Input, time.Time) (S, events.Decision)) (said events.Decision, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = events.Errorf(events.Internal, "%s: %s %s: the machine panicked: %v", t.o.Service, in.Body.Type(), in.ID, r)
@@ -189,7 +189,7 @@ func (t *Turner[S]) step(d *decided[S], in events.Input, now time.Time, do func(
 }
 
 // tellLater numbers the facts and launches of a decision and puts them into the outbox.
-func (t *Turner[S]) tellLater(ctx context.Context, entity string, d *decided[S], in events.Input, said events.Decision, now time.Time) error {
+func (t *Processor[S]) tellLater(ctx context.Context, entity string, d *decided[S], in events.Input, said events.Decision, now time.Time) error {
 	for _, f := range said.Facts {
 		about := cmp.Or(f.Entity, entity)
 		n, err := t.number(ctx, d, f.Body.Type().Family(), entity, about)
@@ -213,7 +213,7 @@ func (t *Turner[S]) tellLater(ctx context.Context, entity string, d *decided[S],
 		d.full = append(d.full, m)
 		d.out.Facts = append(d.out.Facts, ev)
 	}
-	if _, ok := any(d.state).(Teller); ok {
+	if _, ok := any(d.state).(LaunchSource); ok {
 		d.launch = append(d.launch, said.Launches...)
 		return nil
 	}
@@ -258,7 +258,7 @@ func launchMessage(l events.Launch, trace string) (events.Message, error) {
 
 // number gives the next number of a family. A document without one, perhaps because an older document was removed, goes
 // on where the log ends: readers drop lower numbers. The log is asked once, as every number after it is in the document.
-func (t *Turner[S]) number(ctx context.Context, d *decided[S], f events.Family, entity, about string) (uint64, error) {
+func (t *Processor[S]) number(ctx context.Context, d *decided[S], f events.Family, entity, about string) (uint64, error) {
 	if d.doc.Number[f] == 0 {
 		if about != entity {
 			about = "*"

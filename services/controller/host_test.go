@@ -1,4 +1,4 @@
-package loop_test
+package controller_test
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/services/loop"
-	"github.com/regroup-io/regroup/services/loop/looptest"
+	"github.com/regroup-io/regroup/services/controller"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
 // Two replicas share a consumer while saves conflict and acknowledgements are lost: every command counts once, and its fact is told once.
@@ -27,8 +27,8 @@ func TestTwoReplicasTakeEveryInputOnce(t *testing.T) {
 			n++
 			return n%5 == 0, nil // lost acknowledgements
 		})
-		stopA := looptest.Start(t, host(t, bus.Client().Ports(), nil).Run)
-		stopB := looptest.Start(t, host(t, bus.Client().Ports(), nil).Run)
+		stopA := controllertest.Start(t, host(t, bus.Client().Ports(), nil).Run)
+		stopB := controllertest.Start(t, host(t, bus.Client().Ports(), nil).Run)
 		const commands = 200
 		for i := range commands {
 			command(t, p, fmt.Sprint(i), scale([]string{"a", "b", "c"}[i%3], 2))
@@ -51,8 +51,8 @@ func TestAnOutboxLeftByADeadReplicaIsToldAfterASecond(t *testing.T) {
 		bus.FailPublishes(func(string) (bool, error) { return false, events.Errorf(events.Unavailable, "crashed here") })
 		turn(t, turner(t, p), input("1", scale("a", 2)))
 		bus.FailPublishes(nil)
-		stopA := looptest.Start(t, host(t, p, nil).Run)
-		stopB := looptest.Start(t, host(t, p, nil).Run)
+		stopA := controllertest.Start(t, host(t, p, nil).Run)
+		stopB := controllertest.Start(t, host(t, p, nil).Run)
 		time.Sleep(500 * time.Millisecond)
 		wantTold(t, p)
 		time.Sleep(time.Second)
@@ -66,11 +66,11 @@ func TestAnOutboxLeftByADeadReplicaIsToldAfterASecond(t *testing.T) {
 func TestADeadlineFiresOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
-		stopA := looptest.Start(t, host(t, p, nil).Run)
+		stopA := controllertest.Start(t, host(t, p, nil).Run)
 		command(t, p, "1", scale("a", 99))
 		time.Sleep(time.Second)
 		stopA()
-		stopB := looptest.Start(t, host(t, p, nil).Run) // arms what it finds in the bucket
+		stopB := controllertest.Start(t, host(t, p, nil).Run) // arms what it finds in the bucket
 		time.Sleep(3900 * time.Millisecond)
 		wantTold(t, p, "scaled 1")
 		time.Sleep(200 * time.Millisecond)
@@ -82,7 +82,7 @@ func TestADeadlineFiresOnTime(t *testing.T) {
 func TestRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
-		stop := looptest.Start(t, host(t, p, nil).Run)
+		stop := controllertest.Start(t, host(t, p, nil).Run)
 		command(t, p, "1", scale("a", 2))
 		synctest.Wait()
 		ask := func(data string) (string, error) {
@@ -107,9 +107,9 @@ func TestRequests(t *testing.T) {
 func TestRefusedCommandsBecomeFactsAndAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
-		stop := looptest.Start(t, host(t, p, nil).Run)
+		stop := controllertest.Start(t, host(t, p, nil).Run)
 		command(t, p, "no", events.JobStop{Job: "a"})
-		looptest.Publish(t, p, events.Message{Subject: events.CommandSubject("dev.regroup.job.scale.v1"), Data: []byte("not an event")})
+		controllertest.Publish(t, p, events.Message{Subject: events.CommandSubject("dev.regroup.job.scale.v1"), Data: []byte("not an event")})
 		for range 3 {
 			time.Sleep(10 * time.Second) // it is not delivered again
 			wantTold(t, p, "rejected 0", "rejected 0")
@@ -134,8 +134,8 @@ func TestABadInputDoesNotSpoilTheOthers(t *testing.T) {
 		}
 		var mu sync.Mutex
 		failed := 0
-		stop := looptest.Start(t, host(t, p, func(o *loop.Options[sum]) {
-			o.Observe = func(ob loop.Observation) {
+		stop := controllertest.Start(t, host(t, p, func(o *controller.Options[sum]) {
+			o.Observe = func(ob controller.Observation) {
 				mu.Lock()
 				defer mu.Unlock()
 				if events.CodeOf(ob.Err) == events.Internal {
@@ -162,7 +162,7 @@ func TestInputsOfANewerDocumentAreLeftToNewerReplicas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stop := looptest.Start(t, host(t, p, nil).Run)
+		stop := controllertest.Start(t, host(t, p, nil).Run)
 		command(t, p, "1", scale("a", 2))
 		time.Sleep(time.Minute)
 		wantTold(t, p)
@@ -182,7 +182,7 @@ func TestAnOutageOfTheStoreLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
-		stop := looptest.Start(t, host(t, bus.Client().Ports(), nil).Run)
+		stop := controllertest.Start(t, host(t, bus.Client().Ports(), nil).Run)
 		down := true
 		var mu sync.Mutex
 		fail := func() (bool, error) {
@@ -213,14 +213,14 @@ func TestSignalsTasksAndReconcile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
 		rounds := 0
-		stop := looptest.Start(t, host(t, p, func(o *loop.Options[sum]) {
-			o.Signals = []loop.Hearing{{Subject: events.AllProgress, Decode: loop.As[events.JobScale]}}
-			o.Reconcile = func(_ context.Context, emit loop.Emit) error {
+		stop := controllertest.Start(t, host(t, p, func(o *controller.Options[sum]) {
+			o.Signals = []controller.Subscription{{Subject: events.AllProgress, Decode: controller.As[events.JobScale]}}
+			o.Reconcile = func(_ context.Context, emit controller.Emit) error {
 				rounds++
 				emit(events.Input{Body: scale("reconciled", 2)})
 				return events.Errorf(events.Unavailable, "is observed and tried again")
 			}
-			o.Beside = []func(context.Context, loop.Emit) error{func(ctx context.Context, emit loop.Emit) error {
+			o.Beside = []func(context.Context, controller.Emit) error{func(ctx context.Context, emit controller.Emit) error {
 				emit(events.Input{Body: scale("beside", 2)})
 				<-ctx.Done()
 				return ctx.Err()
@@ -248,9 +248,9 @@ func TestObservationsSayEachThingOnce(t *testing.T) {
 		p := memory.New().Ports()
 		var mu sync.Mutex
 		var seen []string
-		stop := looptest.Start(t, host(t, p, func(o *loop.Options[sum]) {
+		stop := controllertest.Start(t, host(t, p, func(o *controller.Options[sum]) {
 			o.Reject = nil
-			o.Observe = func(ob loop.Observation) {
+			o.Observe = func(ob controller.Observation) {
 				mu.Lock()
 				defer mu.Unlock()
 				switch {
@@ -274,13 +274,13 @@ func TestObservationsSayEachThingOnce(t *testing.T) {
 }
 
 func TestNewSaysWhatIsMissing(t *testing.T) {
-	if _, err := loop.New(loop.Options[sum]{Service: "x"}); !errors.Is(err, events.ErrInvalid) {
+	if _, err := controller.New(controller.Options[sum]{Service: "x"}); !errors.Is(err, events.ErrInvalid) {
 		t.Errorf("error %v, want Invalid", err)
 	}
 }
 
 func TestAMissingBucketEndsRun(t *testing.T) {
-	h := host(t, memory.New().Ports(), func(o *loop.Options[sum]) { o.Bucket = "nowhere" })
+	h := host(t, memory.New().Ports(), func(o *controller.Options[sum]) { o.Bucket = "nowhere" })
 	if err := h.Run(t.Context()); !errors.Is(err, events.ErrUnavailable) || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("error %v, want Unavailable that names the bucket", err)
 	}

@@ -1,4 +1,4 @@
-package loop_test
+package controller_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package loop
+package controller
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 )
 
 // Tell tells what waits in the entity's outbox, unless the log has it already. It is no error if nothing waits.
-func (t *Turner[S]) Tell(ctx context.Context, entity string) error {
+func (t *Processor[S]) Tell(ctx context.Context, entity string) error {
 	e := t.known(entity)
 	if e == nil || e.broken != nil {
 		return nil //nolint:nilerr // a document that cannot be read has nothing that we could tell
@@ -23,7 +23,7 @@ func (t *Turner[S]) Tell(ctx context.Context, entity string) error {
 
 // tell publishes the outbox in order. doubt = another replica or an earlier try may have told some of it: the broker
 // drops repeats for some minutes only, so what the log's newest message covers is left out.
-func (t *Turner[S]) tell(ctx context.Context, e *entry[S], doubt bool) error {
+func (t *Processor[S]) tell(ctx context.Context, e *entry[S], doubt bool) error {
 	if e.told {
 		return nil
 	}
@@ -62,7 +62,7 @@ func (t *Turner[S]) tell(ctx context.Context, e *entry[S], doubt bool) error {
 }
 
 // complete adds to a fact what its document does not hold.
-func (t *Turner[S]) complete(ctx context.Context, m events.Message) (events.Message, error) {
+func (t *Processor[S]) complete(ctx context.Context, m events.Message) (events.Message, error) {
 	if t.o.Complete == nil || events.EntityOfFact(m.Subject) == "" {
 		return m, nil
 	}
@@ -84,7 +84,7 @@ func (t *Turner[S]) complete(ctx context.Context, m events.Message) (events.Mess
 }
 
 // launch publishes what a turn has decided. late = older ones may be untold still, so nothing is known to be told up to here.
-func (t *Turner[S]) launch(ctx context.Context, e *entry[S], launches []events.Launch, late bool) error {
+func (t *Processor[S]) launch(ctx context.Context, e *entry[S], launches []events.Launch, late bool) error {
 	if len(launches) == 0 {
 		return nil
 	}
@@ -92,15 +92,15 @@ func (t *Turner[S]) launch(ctx context.Context, e *entry[S], launches []events.L
 		return err
 	}
 	if !late {
-		e.launched = any(e.state).(Teller).Launched()
+		e.launched = any(e.state).(LaunchSource).Launched()
 	}
 	return nil
 }
 
 // tellLaunches makes again what may not have been told. It is stored in the order in which it is made, so the last one is
 // looked for; where another is missing all the same, its node's heartbeats ask for it.
-func (t *Turner[S]) tellLaunches(ctx context.Context, e *entry[S]) error {
-	l, ok := any(e.state).(Teller)
+func (t *Processor[S]) tellLaunches(ctx context.Context, e *entry[S]) error {
+	l, ok := any(e.state).(LaunchSource)
 	if !ok || l.Launched() <= e.launched {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (t *Turner[S]) tellLaunches(ctx context.Context, e *entry[S]) error {
 	return nil
 }
 
-func (t *Turner[S]) publish(ctx context.Context, launches []events.Launch) error {
+func (t *Processor[S]) publish(ctx context.Context, launches []events.Launch) error {
 	all := make([]events.Message, len(launches))
 	for i, l := range launches {
 		l.Via = t.o.Replica
@@ -140,7 +140,7 @@ func (t *Turner[S]) publish(ctx context.Context, launches []events.Launch) error
 }
 
 // there tells whether the log holds this message or a later one of its kind.
-func (t *Turner[S]) there(ctx context.Context, m events.Message, newest map[string]uint64) (bool, error) {
+func (t *Processor[S]) there(ctx context.Context, m events.Message, newest map[string]uint64) (bool, error) {
 	entity := events.EntityOfFact(m.Subject)
 	family := events.Family(strings.Split(m.Subject, ".")[2])
 	number, key := revisionOf(m.Data), m.Subject
@@ -164,7 +164,7 @@ func (t *Turner[S]) there(ctx context.Context, m events.Message, newest map[stri
 }
 
 // lastNumber returns the highest number among the stored facts of a family about an entity ("*" = any); 0 = none.
-func (t *Turner[S]) lastNumber(ctx context.Context, f events.Family, about string) (uint64, error) {
+func (t *Processor[S]) lastNumber(ctx context.Context, f events.Family, about string) (uint64, error) {
 	number := func(s events.Stored) uint64 { return numberOf(s.Header, s.Data) }
 	newest, found, err := t.last(ctx, events.StreamFacts, events.FamilySubject(f, about), number)
 	if err != nil || newest > 0 || !found {
@@ -186,7 +186,7 @@ func (t *Turner[S]) lastNumber(ctx context.Context, f events.Family, about strin
 }
 
 // last reads the order of the newest message on a subject, if there is one.
-func (t *Turner[S]) last(ctx context.Context, stream, subject string, order func(events.Stored) uint64) (n uint64, found bool, _ error) {
+func (t *Processor[S]) last(ctx context.Context, stream, subject string, order func(events.Stored) uint64) (n uint64, found bool, _ error) {
 	s, err := t.o.Ports.Log.Last(ctx, stream, subject)
 	switch {
 	case errors.Is(err, events.ErrNotFound):

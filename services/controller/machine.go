@@ -1,4 +1,4 @@
-package loop
+package controller
 
 import (
 	"time"
@@ -31,9 +31,9 @@ type Batcher[S any] interface {
 	Conclude(s S, last events.Input, now time.Time) (S, events.Decision)
 }
 
-// Teller is a state that holds what its launches and the long parts of its facts were made from, so that the document needs not
+// LaunchSource is a state that holds what its launches and the long parts of its facts were made from, so that the document needs not
 // hold them twice: what may not have been told is made again.
-type Teller interface {
+type LaunchSource interface {
 	// Launched returns the revision of the newest launches; 0 = there are none.
 	Launched() uint64
 	// Launches makes every launch of a revision above after, in order of node. It asks for the same as when it was decided;

@@ -1,4 +1,4 @@
-package loop
+package controller
 
 import "github.com/regroup-io/regroup/events"
 
@@ -13,7 +13,7 @@ type Observation struct {
 }
 
 // observe reports what a turn has led to.
-func (h *Host[S]) observe(entity string, out Outcome) {
+func (h *Host[S]) observe(entity string, out Result) {
 	say := func(o Observation) {
 		o.Service, o.Entity = h.o.Service, entity
 		h.o.Observe(o)

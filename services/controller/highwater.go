@@ -1,4 +1,4 @@
-package loop
+package controller
 
 import "github.com/regroup-io/regroup/events"
 
@@ -7,12 +7,12 @@ import "github.com/regroup-io/regroup/events"
 // a document, and says so. Who starts it again accepts the past.
 
 // met notes a revision of a document.
-func (t *Turner[S]) met(entity string, revision uint64) {
+func (t *Processor[S]) met(entity string, revision uint64) {
 	t.newest[entity] = max(t.newest[entity], revision)
 }
 
 // past returns why a loaded document must not be built on, or nil.
-func (t *Turner[S]) past(entity string, revision uint64) error {
+func (t *Processor[S]) past(entity string, revision uint64) error {
 	if newest := t.newest[entity]; revision < newest {
 		return events.Errorf(events.Unavailable,
 			"%s %s: its document went back from revision %d to %d: the broker runs on an old copy of its store. Bring the newer one back, or start this service again to go on from the old one",

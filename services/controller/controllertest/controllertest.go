@@ -1,6 +1,6 @@
-// Package looptest is what tests of the judges do around them: run a replica, publish what it takes in, store what the
+// Package controllertest is what tests of the judges do around them: run a replica, publish what it takes in, store what the
 // other judges know, read what was told.
-package looptest
+package controllertest
 
 import (
 	"context"
@@ -35,8 +35,8 @@ func Start(t testing.TB, run func(context.Context) error) (stop func()) {
 	}
 }
 
-// Say publishes a fact or a command that happens now.
-func Say(t testing.TB, p events.Ports, e events.Event) {
+// PublishEvent publishes a fact or a command that happens now.
+func PublishEvent(t testing.TB, p events.Ports, e events.Event) {
 	t.Helper()
 	e.Time = time.Now()
 	m, err := e.Message()
@@ -54,9 +54,9 @@ func Publish(t testing.TB, p events.Ports, m events.Message) {
 	}
 }
 
-// Told writes every fact in the log as line says, the oldest first, with commas between them. With subjects it is only
+// Facts writes every fact in the log as line says, the oldest first, with commas between them. With subjects it is only
 // the facts under these.
-func Told(t testing.TB, p events.Ports, line func(events.Event) string, subjects ...string) string {
+func Facts(t testing.TB, p events.Ports, line func(events.Event) string, subjects ...string) string {
 	t.Helper()
 	if len(subjects) == 0 {
 		subjects = []string{events.AllFacts}

@@ -1,4 +1,4 @@
-package loop
+package controller
 
 import (
 	"context"
@@ -78,7 +78,7 @@ func (h *Host[S]) leave() {
 		select {
 		case a := <-h.inbox:
 			if a.settle != nil {
-				a.settle(Answer{}, stopping)
+				a.settle(InputResult{}, stopping)
 			}
 		default:
 			return
@@ -119,14 +119,14 @@ func (h *Host[S]) seen(entity string) {
 		return
 	}
 	if _, ok := h.wakes.at[wakeKey{entity, look}]; !ok {
-		h.wakes.set(wakeKey{entity, look}, h.o.Now().Add(LookAfter))
+		h.wakes.set(wakeKey{entity, look}, h.o.Now().Add(DecodeAfter))
 	}
 }
 
 // turn gives an entity its inputs.
 func (h *Host[S]) turn(ctx context.Context, entity string, parts []*Part) {
 	settled := false
-	out, err := h.once(ctx, entity, Inputs(parts), func(out Outcome) {
+	out, err := h.once(ctx, entity, Inputs(parts), func(out Result) {
 		settled = true
 		Settle(parts, out, nil)
 	})
@@ -143,7 +143,7 @@ func (h *Host[S]) turn(ctx context.Context, entity string, parts []*Part) {
 }
 
 // once runs one turn and reports what came of it.
-func (h *Host[S]) once(ctx context.Context, entity string, inputs []events.Input, stored func(Outcome)) (Outcome, error) {
+func (h *Host[S]) once(ctx context.Context, entity string, inputs []events.Input, stored func(Result)) (Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, turnLimit)
 	defer cancel()
 	now := h.o.Now()
@@ -178,7 +178,7 @@ func (h *Host[S]) arm(entity string, floor time.Time) {
 	h.wakes.set(wakeKey{entity, deadline}, due)
 	since := h.turner.Waiting(entity)
 	if !since.IsZero() {
-		since = since.Add(TellAfter)
+		since = since.Add(RepublishAfter)
 		if since.Before(floor) {
 			since = floor
 		}
@@ -202,8 +202,8 @@ func (h *Host[S]) due(ctx context.Context) {
 			h.arm(key.entity, time.Time{})
 			continue
 		}
-		if _, err := h.once(ctx, key.entity, []events.Input{{Body: events.Tick{}}}, func(Outcome) {}); err == nil { // else it is armed already
-			h.arm(key.entity, h.o.Now().Add(TickAgain))
+		if _, err := h.once(ctx, key.entity, []events.Input{{Body: events.Tick{}}}, func(Result) {}); err == nil { // else it is armed already
+			h.arm(key.entity, h.o.Now().Add(MinTickInterval))
 		}
 	}
 }
@@ -215,5 +215,5 @@ func (h *Host[S]) tellAgain(ctx context.Context, entity string) {
 	if err := h.turner.Tell(ctx, entity); err != nil {
 		h.o.Observe(Observation{Service: h.o.Service, Entity: entity, Err: err})
 	}
-	h.arm(entity, h.o.Now().Add(TellAfter))
+	h.arm(entity, h.o.Now().Add(RepublishAfter))
 }

@@ -1,4 +1,4 @@
-package loop_test
+package controller_test
 
 import (
 	"strconv"
@@ -9,8 +9,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/services/loop"
-	"github.com/regroup-io/regroup/services/loop/looptest"
+	"github.com/regroup-io/regroup/services/controller"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -82,12 +82,12 @@ func route(in events.Input, _ func() []string, _ func(string) (sum, bool)) []str
 	return nil
 }
 
-func host(t *testing.T, p events.Ports, change func(*loop.Options[sum])) *loop.Host[sum] {
+func host(t *testing.T, p events.Ports, change func(*controller.Options[sum])) *controller.Host[sum] {
 	t.Helper()
-	o := loop.Options[sum]{
+	o := controller.Options[sum]{
 		Service: events.ServiceRegistry, Machine: counter{}, Bucket: events.BucketJobs, Ports: p, Route: route,
 		Consumers: []events.Consumer{{Stream: events.StreamCommands, Durable: "registry", Subjects: []string{events.AllJobCommands}}},
-		Requests:  []loop.Request{{Verb: events.VerbJoin, Decode: loop.As[events.MemberJoin]}},
+		Requests:  []controller.Request{{Verb: events.VerbJoin, Decode: controller.As[events.MemberJoin]}},
 		Reject: func(e events.Event, why error) (events.Fact, bool) {
 			return events.Fact{Entity: e.Entity, Body: events.JobRejected{
 				Command: e.ID, Findings: []events.Finding{{Path: "command", Message: why.Error()}},
@@ -97,17 +97,17 @@ func host(t *testing.T, p events.Ports, change func(*loop.Options[sum])) *loop.H
 	if change != nil {
 		change(&o)
 	}
-	h, err := loop.New(o)
+	h, err := controller.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return h
 }
 
-func turner(t *testing.T, p events.Ports) *loop.Turner[sum] {
+func turner(t *testing.T, p events.Ports) *controller.Processor[sum] {
 	t.Helper()
 	n := 0
-	tr, err := loop.NewTurner(loop.TurnerOptions[sum]{
+	tr, err := controller.NewProcessor(controller.ProcessorOptions[sum]{
 		Service: events.ServiceRegistry, Machine: counter{}, Bucket: events.BucketJobs, Ports: p,
 		NewID: func() string { n++; return strconv.Itoa(n) },
 	})
@@ -119,7 +119,7 @@ func turner(t *testing.T, p events.Ports) *loop.Turner[sum] {
 
 func command(t *testing.T, p events.Ports, id string, b events.Body) {
 	t.Helper()
-	looptest.Say(t, p, events.Event{ID: id, Source: "/test", Entity: "a", Body: b})
+	controllertest.PublishEvent(t, p, events.Event{ID: id, Source: "/test", Entity: "a", Body: b})
 }
 
 func scale(job string, most int) events.JobScale {
@@ -133,7 +133,7 @@ func input(id string, b events.Body) events.Input {
 // told lists the facts in the log as "scaled 1" (kind and number).
 func told(t *testing.T, p events.Ports) string {
 	t.Helper()
-	return looptest.Told(t, p, func(e events.Event) string { return e.Body.Type().Kind() + " " + strconv.FormatUint(e.Number, 10) })
+	return controllertest.Facts(t, p, func(e events.Event) string { return e.Body.Type().Kind() + " " + strconv.FormatUint(e.Number, 10) })
 }
 
 func wantTold(t *testing.T, p events.Ports, want ...string) {

@@ -1,4 +1,4 @@
-package loop_test
+package controller_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
-	"github.com/regroup-io/regroup/services/loop/looptest"
+	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
 // slowLog takes its time for each message.
@@ -29,7 +29,7 @@ func TestAnAnswerDoesNotWaitForWhatOthersAreTold(t *testing.T) {
 		p := memory.New().Ports()
 		slow := p
 		slow.Log = slowLog{p.Log, time.Second}
-		stop := looptest.Start(t, host(t, slow, nil).Run)
+		stop := controllertest.Start(t, host(t, slow, nil).Run)
 		synctest.Wait()
 		began := time.Now()
 		got, err := p.Calls.Call(t.Context(), events.RequestSubject(events.ServiceRegistry, events.VerbJoin), []byte(`{"job":"a","planned":true}`))
@@ -65,7 +65,7 @@ func TestWhoLosesRacesMakesRoom(t *testing.T) {
 		b := &contested{Bucket: p.Buckets.Bucket(events.BucketJobs), losses: 8}
 		mine := p
 		mine.Buckets = only{b}
-		stop := looptest.Start(t, host(t, mine, nil).Run)
+		stop := controllertest.Start(t, host(t, mine, nil).Run)
 		command(t, p, "1", scale("a", 2))
 		time.Sleep(3 * time.Second)
 		stop()

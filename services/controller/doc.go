@@ -4,7 +4,7 @@
 //	               ▲                                │
 //	               └────── somebody was first ◄─────┘
 //
-// Turner is that line without goroutines and clocks; Host feeds it from the ports. Any number of replicas may run: the
+// Processor is that line without goroutines and clocks; Host feeds it from the ports. Any number of replicas may run: the
 // compare-and-set lets one of them win each turn, the ring of input ids in the document keeps an input from being taken
 // twice, and facts that a dead replica had decided but not told are told by whoever notices them waiting.
-package loop
+package controller
