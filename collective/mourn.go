@@ -8,9 +8,9 @@ import (
 )
 
 // vigilant is a Transport that can hold a connection so that its end tells of the death of the
-// process at the other end at once. See package vigil; tcp.Transport implements it.
+// process at the other end at once. See package deathwatch; tcp.Transport implements it.
 type vigilant interface {
-	Hold(conn net.Conn, ended func()) (release func(), err error)
+	WatchPeer(conn net.Conn, died func()) (stop func(), err error)
 }
 
 // keepVigil has the neighbours ahead and this rank notice each other's death, however much
@@ -40,7 +40,7 @@ func (c *Communicator) holdOn(rank int, conn net.Conn) {
 		waive(conn)
 		return
 	}
-	release, err := t.Hold(conn, func() {
+	release, err := t.WatchPeer(conn, func() {
 		if !c.left(rank) {
 			c.fail(c.lost(rank, shm.ErrDead))
 		}

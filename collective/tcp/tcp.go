@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/regroup-io/regroup/collective/vigil"
+	"github.com/regroup-io/regroup/collective/deathwatch"
 )
 
 // Options say where to listen.
@@ -116,10 +116,10 @@ func (t *Transport) Accept(ctx context.Context) (net.Conn, error) {
 	return t.tune(conn)
 }
 
-// Hold takes over a connection on which nothing is ever sent: ended is called in the moment in
-// which the process at the other end, which holds it too, has died. See package vigil.
-func (t *Transport) Hold(conn net.Conn, ended func()) (release func(), err error) {
-	return vigil.Hold(conn, ended)
+// WatchPeer takes over a connection on which nothing is ever sent. It calls died as soon as the
+// process at the other end, which watches the connection too, dies. See package deathwatch.
+func (t *Transport) WatchPeer(conn net.Conn, died func()) (stop func(), err error) {
+	return deathwatch.Watch(conn, died)
 }
 
 // Close stops listening. Connections live on; whoever has them closes them.

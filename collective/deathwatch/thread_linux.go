@@ -1,4 +1,4 @@
-package vigil
+package deathwatch
 
 import (
 	"encoding/binary"
@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onThread runs f on a thread that ends with it, and is not the main one: that would live on
-// with what f has made of it.
-func onThread(f func()) {
+// onOwnThread runs f on a thread that exits with it. That is never the main thread, which would
+// live on with the descriptor table that f leaves behind.
+func onOwnThread(f func()) {
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() != unix.Getpid() {
@@ -31,27 +31,27 @@ func onThread(f func()) {
 	}()
 }
 
-// keep is the thread.
-func keep(socket int, started chan<- error) {
+// runThread is the body of the watching thread.
+func runThread(socket int, started chan<- error) {
 	if err := unix.Unshare(unix.CLONE_FILES); err != nil {
 		started <- err
 		return
 	}
-	if err := letGo(socket); err != nil {
+	if err := closeOthers(socket); err != nil {
 		started <- err
 		return
 	}
 	started <- nil
 	t := thread{polls: []unix.PollFd{{Fd: int32(socket), Events: unix.POLLIN}}, ids: []uint64{0}}
-	for t.turn() {
+	for t.poll() {
 	}
 }
 
-// letGo closes this thread's copies of all descriptors but one, and those that the runtime
-// needs on every thread.
-func letGo(but int) error {
-	const mine = "/proc/thread-self/fd/"
-	all, err := os.ReadDir(mine)
+// closeOthers closes this thread's copies of all descriptors except one and those that the
+// runtime needs on every thread.
+func closeOthers(keep int) error {
+	const dir = "/proc/thread-self/fd/"
+	all, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
@@ -60,8 +60,8 @@ func letGo(but int) error {
 		if err != nil {
 			return fmt.Errorf("descriptor %q: %w", f.Name(), err)
 		}
-		what, err := os.Readlink(mine + f.Name())
-		if err != nil || fd == but || strings.HasPrefix(what, "anon_inode:[event") {
+		target, err := os.Readlink(dir + f.Name())
+		if err != nil || fd == keep || strings.HasPrefix(target, "anon_inode:[event") {
 			continue
 		}
 		_ = unix.Close(fd)
@@ -69,58 +69,59 @@ func letGo(but int) error {
 	return nil
 }
 
-// thread holds connections: place 0 is the way to the process.
+// thread is the state of the watching thread. Index 0 is the socket to the process, the others
+// are watched connections.
 type thread struct {
 	polls []unix.PollFd
 	ids   []uint64
 }
 
-// turn waits for something to happen; false = that was all.
-func (t *thread) turn() bool {
+// poll waits for events and handles them. It returns false when the thread shall exit.
+func (t *thread) poll() bool {
 	if _, err := unix.Poll(t.polls, -1); err != nil {
 		return err == unix.EINTR
 	}
 	for i := len(t.polls) - 1; i > 0; i-- {
 		if t.polls[i].Revents != 0 {
-			t.ended(i)
+			t.handleEnd(i)
 		}
 	}
-	return t.polls[0].Revents == 0 || t.told()
+	return t.polls[0].Revents == 0 || t.handleMessage()
 }
 
-// ended finds out how a connection has ended.
-func (t *thread) ended(i int) {
+// handleEnd reports how a connection ended.
+func (t *thread) handleEnd(i int) {
 	var b [1]byte
 	n, err := unix.Read(int(t.polls[i].Fd), b[:])
 	if err == unix.EAGAIN || err == unix.EINTR {
 		return
 	}
-	how := gone
+	op := opClosed
 	if n == 0 && err == nil {
-		how = over
+		op = opDied
 	}
 	id := t.ids[i]
-	t.forget(i)
-	_, _ = unix.Write(int(t.polls[0].Fd), message(how, id))
+	t.remove(i)
+	_, _ = unix.Write(int(t.polls[0].Fd), message(op, id))
 }
 
-// told takes in what the process says.
-func (t *thread) told() bool {
+// handleMessage applies one message of the process. It returns false when the thread shall exit.
+func (t *thread) handleMessage() bool {
 	socket := int(t.polls[0].Fd)
 	b, rights := make([]byte, messageLen), make([]byte, unix.CmsgSpace(4))
 	n, m, _, _, err := unix.Recvmsg(socket, b, rights, unix.MSG_CMSG_CLOEXEC)
 	if err == unix.EINTR {
 		return true
 	}
-	if err != nil || n != messageLen || b[0] == quit {
+	if err != nil || n != messageLen || b[0] == opQuit {
 		return false
 	}
 	id := binary.LittleEndian.Uint64(b[1:])
-	if b[0] == drop {
+	if b[0] == opStop {
 		for i := 1; i < len(t.ids); i++ {
 			if t.ids[i] == id {
 				_, _ = unix.Write(int(t.polls[i].Fd), []byte{0})
-				t.forget(i)
+				t.remove(i)
 				break
 			}
 		}
@@ -142,7 +143,7 @@ func descriptors(rights []byte) []int {
 	return fds
 }
 
-func (t *thread) forget(i int) {
+func (t *thread) remove(i int) {
 	_ = unix.Close(int(t.polls[i].Fd))
 	end := len(t.ids) - 1
 	t.polls[i], t.ids[i] = t.polls[end], t.ids[end]

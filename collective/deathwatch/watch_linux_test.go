@@ -1,4 +1,4 @@
-package vigil
+package deathwatch
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ import (
 
 const (
 	patience = 30 * time.Second
-	asChild  = "VIGIL_TEST_CHILD"
+	asChild  = "DEATHWATCH_TEST_CHILD"
 )
 
 func TestMain(m *testing.M) {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// child has much memory, an ordinary connection and one that is held, and waits to be killed.
+// child allocates much memory, opens an ordinary and a watched connection, and waits to be killed.
 func child(address string) error {
 	memory := make([]byte, 128<<20)
 	for i := 0; i < len(memory); i += 4096 {
@@ -41,11 +41,11 @@ func child(address string) error {
 	if err != nil {
 		return err
 	}
-	held, err := net.Dial("tcp", address)
+	watchedConn, err := net.Dial("tcp", address)
 	if err != nil {
 		return err
 	}
-	if _, err := Hold(held, func() {}); err != nil {
+	if _, err := Watch(watchedConn, func() {}); err != nil {
 		return err
 	}
 	if _, err := ordinary.Write(memory[:1]); err != nil {
@@ -75,9 +75,9 @@ func accept(t *testing.T, l *net.TCPListener) net.Conn {
 	return c
 }
 
-// TestADeathIsNoticedBeforeTheMemoryIsTakenBack: at least once in ten times, since the system may run
-// the two that wait in any order.
-func TestADeathIsNoticedBeforeTheMemoryIsTakenBack(t *testing.T) {
+// TestDeathIsReportedBeforeMemoryIsReclaimed passes if that holds once in ten times: the kernel
+// may schedule the two waiting goroutines in any order.
+func TestDeathIsReportedBeforeMemoryIsReclaimed(t *testing.T) {
 	l := listener(t)
 	for range 10 {
 		if before(t, l) {
@@ -101,11 +101,11 @@ func before(t *testing.T, l *net.TCPListener) bool {
 	ordinary := accept(t, l)
 	defer ordinary.Close()
 	died := make(chan struct{})
-	release, err := Hold(accept(t, l), func() { close(died) })
+	stop, err := Watch(accept(t, l), func() { close(died) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer release()
+	defer stop()
 	if _, err := io.ReadFull(ordinary, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -148,21 +148,21 @@ func joined(t *testing.T) (a, b net.Conn) {
 	return a, accept(t, l)
 }
 
-// TestWhoLetsGoHasNotDied: nor has one that could not hold its end.
-func TestWhoLetsGoHasNotDied(t *testing.T) {
+// TestStoppingIsNoDeath: nor is an end that could not be watched.
+func TestStoppingIsNoDeath(t *testing.T) {
 	died := func() { t.Error("a death was noticed") }
-	for name, letGo := range map[string]func(c net.Conn){
-		"release": func(c net.Conn) {
-			release, err := Hold(c, died)
+	for name, end := range map[string]func(c net.Conn){
+		"stop": func(c net.Conn) {
+			stop, err := Watch(c, died)
 			if err != nil {
 				t.Fatal(err)
 			}
-			release()
-			release()
+			stop()
+			stop()
 		},
-		"cannot hold": func(c net.Conn) {
-			if _, err := Hold(opaque{c}, died); err == nil {
-				t.Fatal("held what has no descriptor")
+		"cannot watch": func(c net.Conn) {
+			if _, err := Watch(opaque{c}, died); err == nil {
+				t.Fatal("watched a connection without a descriptor")
 			}
 		},
 		"reset": func(c net.Conn) {
@@ -172,17 +172,17 @@ func TestWhoLetsGoHasNotDied(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := joined(t)
-			release, err := Hold(a, died)
+			stop, err := Watch(a, died)
 			if err != nil {
 				t.Fatal(err)
 			}
-			letGo(b)
-			for end := time.Now().Add(patience); holding() > 0; time.Sleep(time.Millisecond) {
+			end(b)
+			for end := time.Now().Add(patience); watched() > 0; time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatal("the end was not noticed")
 				}
 			}
-			release()
+			stop()
 		})
 	}
 }
@@ -190,26 +190,26 @@ func TestWhoLetsGoHasNotDied(t *testing.T) {
 // opaque is a connection without a descriptor.
 type opaque struct{ net.Conn }
 
-func holding() int {
+func watched() int {
 	mu.Lock()
 	defer mu.Unlock()
 	if current == nil {
 		return 0
 	}
-	return len(current.held)
+	return len(current.died)
 }
 
-// TestWhatIsHeldBelongsToTheThreadAlone: a child that is forked gets no copy, and this process has no
+// TestWatchedConnectionsBelongToTheThreadAlone: a child that is forked gets no copy, and this process has no
 // descriptor of it.
-func TestWhatIsHeldBelongsToTheThreadAlone(t *testing.T) {
+func TestWatchedConnectionsBelongToTheThreadAlone(t *testing.T) {
 	a, b := joined(t)
 	before := sockets(t)
 	died := make(chan struct{})
-	release, err := Hold(a, func() { close(died) })
+	stop, err := Watch(a, func() { close(died) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer release()
+	defer stop()
 	if after := sockets(t); after > before { // one less for a, one more for the way to the thread
 		t.Errorf("%d sockets, %d before", after, before)
 	}
@@ -219,8 +219,8 @@ func TestWhatIsHeldBelongsToTheThreadAlone(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the end was not noticed")
 	}
-	if holding() != 0 {
-		t.Error("it is still held")
+	if watched() != 0 {
+		t.Error("it is still watched")
 	}
 }
 
@@ -243,29 +243,29 @@ func sockets(t *testing.T) (n int) {
 	return n
 }
 
-// TestManyAreHeld and let go, again and again, so that threads come and go.
-func TestManyAreHeld(t *testing.T) {
+// TestManyWatches starts and stops watches again and again, so that threads come and go.
+func TestManyWatches(t *testing.T) {
 	l := listener(t)
 	for range 20 {
-		var release []func()
+		var stop []func()
 		for range 20 {
 			a, err := net.Dial("tcp", l.Addr().String())
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, c := range []net.Conn{a, accept(t, l)} {
-				r, err := Hold(c, func() { t.Error("a death was noticed") })
+				r, err := Watch(c, func() { t.Error("a death was noticed") })
 				if err != nil {
 					t.Fatal(err)
 				}
-				release = append(release, r)
+				stop = append(stop, r)
 			}
 		}
-		for _, r := range release {
+		for _, r := range stop {
 			r()
 		}
 	}
-	if holding() != 0 {
-		t.Error("something is still held")
+	if watched() != 0 {
+		t.Error("something is still watched")
 	}
 }
