@@ -46,7 +46,7 @@ type Communicator struct {
 	during  context.Context       //nolint:containedctx // that of the running operation; guarded by turn
 	unwatch func() bool           // nil = it is not watched; likewise
 	seq     uint64                // guarded by turn
-	ticket  [shm.TicketBytes]byte // of the running operation, which local ranks compare; likewise
+	ticket  [shm.DescriptorBytes]byte // of the running operation, which local ranks compare; likewise
 	offsets []int                 // scratch, guarded by turn
 	scaled  []int                 // likewise
 	calls   calls

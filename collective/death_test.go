@@ -131,7 +131,7 @@ func (d death) at(ctx context.Context, t testing.TB, at int) (bool, error) {
 		defer func() { _ = c.Close() }()
 		if d.steps && rank == d.victim {
 			step := 0
-			c.local.Step = func() {
+			c.local.BeforeStep = func() {
 				if step++; step == at {
 					died = true
 					r.kill()

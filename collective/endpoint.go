@@ -39,7 +39,7 @@ type Endpoint struct {
 	parked *waitingRoom[*guest]
 	host   *hosting // who answers visitors; nil = nobody
 	arena  *shm.Arena
-	maps   *shm.Maps
+	maps   *shm.MappingCache
 }
 
 type key struct {
@@ -75,7 +75,7 @@ func newEndpoint(t Transport, helloAfter time.Duration) *Endpoint {
 		helloAfter: helloAfter, parkFor: 30 * time.Second,
 		live: map[key]*Communicator{}, newest: map[string]uint64{},
 		over: map[key][]byte{}, greets: newWaitingRoom[net.Conn](64, 256), parked: newWaitingRoom[*guest](64, 256),
-		maps: shm.NewMaps(),
+		maps: shm.NewMappingCache(),
 	}
 	e.tasks.Go(e.serve)
 	return e

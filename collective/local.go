@@ -72,7 +72,7 @@ func (c *Communicator) share(ctx context.Context) error {
 	c.mu.Unlock()
 	for member := range c.opt.LocalSize {
 		if c.left(c.leader() + member) { // before there was a group to tell
-			group.Gone(member)
+			group.MarkLeft(member)
 		}
 	}
 	if c.life.Err() != nil {

@@ -147,6 +147,6 @@ func (c *Communicator) departed(rank int) {
 		p.goneOnce.Do(func() { close(p.gone) })
 	}
 	if c.local != nil && c.isLocal(rank) {
-		c.local.Gone(rank - c.leader())
+		c.local.MarkLeft(rank - c.leader())
 	}
 }

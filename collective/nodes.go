@@ -148,7 +148,7 @@ func (c *Communicator) allreduceNodes(ctx context.Context, k call, data []byte) 
 		return between(data)
 	}
 	r := c.partial(k)
-	r.Carriers, r.Middle = n.carriers, between
+	r.Rails, r.InterNode = n.carriers, between
 	return c.hosted(k, c.local.Allreduce(r, data))
 }
 

@@ -24,7 +24,7 @@ func (c *Communicator) onHost(k call, data []byte, offsets []int) error {
 }
 
 func (c *Communicator) reduction(k call) shm.Reduction {
-	r := shm.Reduction{Ticket: c.ticket, Type: k.dtype, Op: k.op.kernel()}
+	r := shm.Reduction{Descriptor: c.ticket, Type: k.dtype, Op: k.op.kernel()}
 	if k.op == Average {
 		r.Divisor = c.opt.World
 	}
@@ -49,7 +49,7 @@ func (c *Communicator) hosted(mine call, err error) error {
 	var lost *shm.MemberError
 	switch {
 	case errors.As(err, &other):
-		h, err := parseHead(other.Ticket[:])
+		h, err := parseHead(other.Descriptor[:])
 		if err != nil {
 			c.fail(c.lost(c.leader()+other.Member, err))
 			break

@@ -139,7 +139,7 @@ func (c *Communicator) waited() (sum time.Duration) {
 	}
 	if c.local != nil {
 		for q := range c.local.Size() {
-			sum += c.local.Waited(q)
+			sum += c.local.WaitTime(q)
 		}
 	}
 	return sum

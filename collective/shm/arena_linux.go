@@ -12,13 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Arena is memory of this process that the members of its groups can map, so that
-// operations on it copy nothing to get at it. It lives as long as the process wants,
-// whatever groups come and go.
+// Arena is memory of this process that the members of its groups map, so that operations on it need
+// no copy. It outlives groups.
 type Arena struct {
 	fd   int
 	name string
-	mem  []byte // all of it, whether in use or not: pages that nobody touches cost nothing
+	mem  []byte // all of it, in use or not: untouched pages cost nothing
 
 	mu    sync.Mutex
 	free  []extent // ascending, never adjacent
@@ -27,10 +26,10 @@ type Arena struct {
 
 type extent struct{ at, n int }
 
-// ErrFull says that an arena has no room for what was asked for.
+// ErrFull says that an arena has no room for an allocation.
 var ErrFull = errors.New("shm: the arena is full")
 
-// NewArena reserves addresses for as much memory as the machine has.
+// NewArena reserves as much address space as the machine has memory.
 func NewArena() (*Arena, error) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
@@ -51,8 +50,7 @@ func NewArena() (*Arena, error) {
 	return &Arena{fd: fd, name: hex.EncodeToString(id[:]), mem: mem, free: []extent{{0, n}}, taken: map[int]int{}}, nil
 }
 
-// Alloc returns n bytes, zeroed and aligned to a page. Free them when nobody uses them any
-// more.
+// Alloc returns n zeroed bytes, aligned to a page. Free them when nobody uses them any more.
 func (a *Arena) Alloc(n int) ([]byte, error) {
 	if n <= 0 {
 		return nil, fmt.Errorf("shm: %d bytes", n)
@@ -74,7 +72,7 @@ func (a *Arena) Alloc(n int) ([]byte, error) {
 	return nil, ErrFull
 }
 
-// Free gives memory from Alloc back to the system. It panics on any other.
+// Free returns memory from Alloc to the system. It panics on any other memory.
 func (a *Arena) Free(p []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -97,7 +95,7 @@ func (a *Arena) Free(p []byte) {
 	}
 }
 
-// holds tells whether p lies within the arena. A nil arena holds nothing.
+// holds reports whether p lies within the arena. A nil arena holds nothing.
 func (a *Arena) holds(p []byte) bool {
 	if a == nil || len(p) == 0 {
 		return false
@@ -106,12 +104,12 @@ func (a *Arena) holds(p []byte) bool {
 	return at < uint64(len(a.mem)) && at+uint64(len(p)) <= uint64(len(a.mem))
 }
 
-// offset is where p begins; beyond the end if it is not within the arena.
+// offset is the offset of p. It is beyond the end if p is not within the arena.
 func (a *Arena) offset(p []byte) uint64 {
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p))) - uintptr(unsafe.Pointer(unsafe.SliceData(a.mem))))
 }
 
-// Close gives everything back. Nothing of it may be in use.
+// Close releases all memory. None of it may be in use.
 func (a *Arena) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -22,15 +22,15 @@ func (b *band) all(rank, length int, alloc func(bytes int) []byte) (used [][]byt
 	for q := range n {
 		even[q+1] = even[q] + length
 	}
-	r := Reduction{Ticket: ticket(1), Type: kernel.Uint8, Op: kernel.OpSum}
+	r := Reduction{Descriptor: descriptor(1), Type: kernel.Uint8, Op: kernel.OpSum}
 	for _, do := range []func() error{
 		func() error { return g.Allreduce(r, memory(length)) },
 		func() error { return g.ReduceScatter(r, memory(length)) },
 		func() error { return g.Reduce(r, memory(length), 1) },
-		func() error { return g.Broadcast(ticket(2), memory(length), 0) },
-		func() error { return g.Allgather(ticket(3), memory(n*length), even) },
-		func() error { return g.Alltoall(ticket(4), memory(n*length), memory(n*length), even, even) },
-		func() error { return g.Barrier(ticket(5)) },
+		func() error { return g.Broadcast(descriptor(2), memory(length), 0) },
+		func() error { return g.Allgather(descriptor(3), memory(n*length), even) },
+		func() error { return g.Alltoall(descriptor(4), memory(n*length), memory(n*length), even, even) },
+		func() error { return g.Barrier(descriptor(5)) },
 	} {
 		if err := do(); err != nil {
 			return used, err
@@ -65,9 +65,9 @@ func dieAt(t *testing.T, n, victim, at, length int, vm bool, arena func(int) boo
 	for _, g := range b.groups {
 		g.vm = vm
 	}
-	step := 0
-	b.groups[victim].Step = func() {
-		if step++; step == at {
+	beforeStep := 0
+	b.groups[victim].BeforeStep = func() {
+		if beforeStep++; beforeStep == at {
 			died = true
 			for q, g := range b.groups {
 				if q != victim {
@@ -148,7 +148,7 @@ func checkReduction(t *testing.T, b *band, typ kernel.Type, op kernel.Op, count 
 			kernel.Reduce(typ, op, want, numbers)
 		}
 	}
-	r := Reduction{Ticket: ticket(int(typ)*8 + int(op)), Type: typ, Op: op}
+	r := Reduction{Descriptor: descriptor(int(typ)*8 + int(op)), Type: typ, Op: op}
 	if err := each(n, func(rank int) error { return b.groups[rank].Allreduce(r, bufs[rank]) }); err != nil {
 		t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ func TestForeignClientsAreTurnedAway(t *testing.T) {
 				groups[0], err = Lead(ctx, ours, b.arenas[0], b.maps[0])
 			case 1:
 				// Before member 1 says hello, and after it has seen where.
-				conn := &overheard{Conn: theirs[0], heard: func(o offer) {
+				conn := &overheard{Conn: theirs[0], rung: func(o invitation) {
 					key = o.Key
 					intrude(t, o)
 				}}
@@ -102,7 +102,7 @@ func TestForeignClientsAreTurnedAway(t *testing.T) {
 		if key == "" {
 			t.Fatal("nobody intruded")
 		}
-		if err := each(3, func(rank int) error { return groups[rank].Barrier(ticket(1)) }); err != nil {
+		if err := each(3, func(rank int) error { return groups[rank].Barrier(descriptor(1)) }); err != nil {
 			t.Fatal(err)
 		}
 		for i, g := range groups {
@@ -115,23 +115,23 @@ func TestForeignClientsAreTurnedAway(t *testing.T) {
 // overheard is a connection on which the first message is an offer.
 type overheard struct {
 	net.Conn
-	heard func(offer)
-	buf   []byte
+	rung func(invitation)
+	buf  []byte
 }
 
 func (c *overheard) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.buf = append(c.buf, p[:n]...)
-	var o offer
-	if c.heard != nil && len(c.buf) > 4 && json.Unmarshal(c.buf[4:], &o) == nil {
-		c.heard(o)
-		c.heard = nil
+	var o invitation
+	if c.rung != nil && len(c.buf) > 4 && json.Unmarshal(c.buf[4:], &o) == nil {
+		c.rung(o)
+		c.rung = nil
 	}
 	return n, err
 }
 
 // intrude sends a lot of nonsense to the socket of an offer.
-func intrude(t *testing.T, o offer) {
+func intrude(t *testing.T, o invitation) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
@@ -142,12 +142,12 @@ func intrude(t *testing.T, o offer) {
 		func(*net.UnixConn) {},
 		func(c *net.UnixConn) { _, _ = c.Write([]byte("hello")) },
 		func(c *net.UnixConn) { _, _ = c.Write(nil) },
-		func(c *net.UnixConn) { _ = sendFDs(c, hello{Key: "guess", Rank: 1}, []int{fd}) },
-		func(c *net.UnixConn) { _ = sendFDs(c, hello{Rank: 1}, []int{fd, fd, fd}) },
-		func(c *net.UnixConn) { _ = sendFDs(c, hello{Key: o.Key, Rank: 0}, []int{fd}) },
-		func(c *net.UnixConn) { _ = sendFDs(c, hello{Key: o.Key, Rank: 3}, nil) },
-		func(c *net.UnixConn) { _ = sendFDs(c, hello{Key: o.Key, Rank: -1}, nil) },
-		func(c *net.UnixConn) { _ = sendFDs(c, hello{Key: o.Key, Rank: 1}, []int{fd, fd}) },
+		func(c *net.UnixConn) { _ = sendFDs(c, joinRequest{Key: "guess", Rank: 1}, []int{fd}) },
+		func(c *net.UnixConn) { _ = sendFDs(c, joinRequest{Rank: 1}, []int{fd, fd, fd}) },
+		func(c *net.UnixConn) { _ = sendFDs(c, joinRequest{Key: o.Key, Rank: 0}, []int{fd}) },
+		func(c *net.UnixConn) { _ = sendFDs(c, joinRequest{Key: o.Key, Rank: 3}, nil) },
+		func(c *net.UnixConn) { _ = sendFDs(c, joinRequest{Key: o.Key, Rank: -1}, nil) },
+		func(c *net.UnixConn) { _ = sendFDs(c, joinRequest{Key: o.Key, Rank: 1}, []int{fd, fd}) },
 	} {
 		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: o.Socket, Net: "unixpacket"})
 		if err != nil {
@@ -179,9 +179,9 @@ func TestALeaderThatIsAbandonedKeepsNothing(t *testing.T) {
 			case 1:
 				_, err = Join(ctx, 1, 3, theirs[0], b.arenas[1], b.maps[1])
 			case 2:
-				var o offer
+				var o invitation
 				err = receive(theirs[1], &o)
-				_, _ = member{theirs[1]}.round(finding{})
+				_, _ = participant{theirs[1]}.round(vote{})
 				cancel()
 				return err
 			}
@@ -216,13 +216,13 @@ func TestWhatALeaderHandsOutIsLookedAt(t *testing.T) {
 		"nothing":       func(*net.UnixConn) {},
 		"nonsense":      func(c *net.UnixConn) { _, _ = c.Write([]byte("{")) },
 		"a number":      func(c *net.UnixConn) { _, _ = c.Write([]byte("7")) },
-		"no names":      func(c *net.UnixConn) { _ = sendFDs(c, table{}, []int{whole}) },
-		"many names":    func(c *net.UnixConn) { _ = sendFDs(c, table{make([]string, 3)}, []int{whole}) },
-		"no segment":    func(c *net.UnixConn) { _ = sendFDs(c, table{make([]string, 2)}, nil) },
-		"a small one":   func(c *net.UnixConn) { _ = sendFDs(c, table{make([]string, 2)}, []int{page}) },
-		"no memory":     func(c *net.UnixConn) { _ = sendFDs(c, table{make([]string, 2)}, []int{null}) },
-		"no arena":      func(c *net.UnixConn) { _ = sendFDs(c, table{[]string{"x", ""}}, []int{whole}) },
-		"a false arena": func(c *net.UnixConn) { _ = sendFDs(c, table{[]string{"x", ""}}, []int{whole, null}) },
+		"no names":      func(c *net.UnixConn) { _ = sendFDs(c, attachments{}, []int{whole}) },
+		"many names":    func(c *net.UnixConn) { _ = sendFDs(c, attachments{make([]string, 3)}, []int{whole}) },
+		"no segment":    func(c *net.UnixConn) { _ = sendFDs(c, attachments{make([]string, 2)}, nil) },
+		"a small one":   func(c *net.UnixConn) { _ = sendFDs(c, attachments{make([]string, 2)}, []int{page}) },
+		"no memory":     func(c *net.UnixConn) { _ = sendFDs(c, attachments{make([]string, 2)}, []int{null}) },
+		"no arena":      func(c *net.UnixConn) { _ = sendFDs(c, attachments{[]string{"x", ""}}, []int{whole}) },
+		"a false arena": func(c *net.UnixConn) { _ = sendFDs(c, attachments{[]string{"x", ""}}, []int{whole, null}) },
 	} {
 		keepsNothing(t, func() {
 			ours, theirs := net.Pipe()
@@ -250,7 +250,7 @@ func TestWhatALeaderHandsOutIsLookedAt(t *testing.T) {
 
 // handOutWrongly is a leader of two.
 func handOutWrongly(conn net.Conn, give func(*net.UnixConn)) error {
-	o, l, err := openOffer()
+	o, l, err := openInvitation()
 	if err != nil {
 		return err
 	}
@@ -258,15 +258,15 @@ func handOutWrongly(conn net.Conn, give func(*net.UnixConn)) error {
 	if err := send(conn, o); err != nil {
 		return err
 	}
-	council := leader{conn}
-	if _, err := council.round(finding{}); err != nil {
+	agreement := coordinator{conn}
+	if _, err := agreement.round(vote{}); err != nil {
 		return err
 	}
 	c, err := l.AcceptUnix()
 	if err != nil {
 		return err
 	}
-	var h hello
+	var h joinRequest
 	fds, err := receiveFDs(c, &h)
 	closeAll(fds)
 	if err != nil {
@@ -275,7 +275,7 @@ func handOutWrongly(conn net.Conn, give func(*net.UnixConn)) error {
 	give(c)
 	_ = c.Close()
 	for range 2 {
-		if _, err := council.round(finding{}); err != nil {
+		if _, err := agreement.round(vote{}); err != nil {
 			return err
 		}
 	}
@@ -284,7 +284,7 @@ func handOutWrongly(conn net.Conn, give func(*net.UnixConn)) error {
 
 // TestAsManyDescriptorsAsThereCanBeAreHandedOver: one for the segment and one for each member.
 func TestAsManyDescriptorsAsThereCanBeAreHandedOver(t *testing.T) {
-	o, l, err := openOffer()
+	o, l, err := openInvitation()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,10 +303,10 @@ func TestAsManyDescriptorsAsThereCanBeAreHandedOver(t *testing.T) {
 	for i := range names {
 		names[i] = o.Key
 	}
-	if err := sendFDs(from, table{names}, fds); err != nil {
+	if err := sendFDs(from, attachments{names}, fds); err != nil {
 		t.Fatal(err)
 	}
-	var got table
+	var got attachments
 	fds, err = receiveFDs(to, &got)
 	defer closeAll(fds)
 	if err != nil || len(fds) != MaxMembers+1 || len(got.Arenas) != MaxMembers {
@@ -341,9 +341,9 @@ func FuzzCouncil(f *testing.F) {
 			var g *Group
 			var err error
 			if leads {
-				g, err = Lead(ctx, []net.Conn{ours}, nil, NewMaps())
+				g, err = Lead(ctx, []net.Conn{ours}, nil, NewMappingCache())
 			} else {
-				g, err = Join(ctx, 1, 2, ours, nil, NewMaps())
+				g, err = Join(ctx, 1, 2, ours, nil, NewMappingCache())
 			}
 			if err == nil || g != nil {
 				t.Errorf("it formed a group with %q", said)

@@ -1,219 +1,124 @@
 package shm
 
 import (
-	"context"
 	"crypto/rand"
-	"crypto/subtle"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"time"
+	"os"
+	"slices"
+	"sync/atomic"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// offer says where descriptors are handed over, and proves that one may have them.
-type offer struct{ Socket, Key string }
-
-// hello comes with the descriptor of the member's arena.
-type hello struct {
-	Key   string
-	Rank  int
-	Arena string // name; empty = none
+// formation is the state of forming a group that all members have.
+type formation struct {
+	agreement
+	size int
+	maps *MappingCache
 }
 
-// table comes with the descriptors of the segment and of all arenas.
-type table struct {
-	Arenas []string // names, by member; empty = none
-}
-
-// Lead forms a group as its member 0. conns[i] is a connection to member i+1 that calls
-// Join. An error is an ErrUnavailable or, if a connection broke, a *MemberError.
-//
-// A group forms in four rounds of the council: the members have said hello; the leader has
-// handed everything out; all have mapped it; all have tried to read each other's memory.
-func Lead(ctx context.Context, conns []net.Conn, arena *Arena, maps *Maps) (*Group, error) {
-	defer deadlines(ctx, conns)()
-	f := &formation{council: leader(conns), size: len(conns) + 1, maps: maps}
-	o, listener, problem := openOffer()
-	if problem == nil {
-		defer func() { _ = listener.Close() }()
-		defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
-	}
-	for i, c := range conns {
-		if err := send(c, o); err != nil {
-			return nil, &MemberError{i + 1, err}
-		}
-	}
-	if err := f.agree(problem); err != nil {
-		return nil, err
-	}
-	fds, names, sockets, problem := hellos(listener, o.Key, arena, len(conns))
-	defer func() { closeAll(fds) }()
-	defer func() {
-		for _, s := range sockets {
-			if s != nil {
-				_ = s.Close()
-			}
-		}
-	}()
-	if problem == nil {
-		fds, problem = handOut(fds, names, sockets)
-	}
-	if err := f.agree(problem); err != nil {
-		return nil, err
-	}
-	return f.finish(0, fds, names, arena)
-}
-
-// Join forms a group as another member, over a connection to member 0, which calls Lead.
-func Join(ctx context.Context, rank, size int, conn net.Conn, arena *Arena, maps *Maps) (*Group, error) {
-	defer deadlines(ctx, []net.Conn{conn})()
-	f := &formation{council: member{conn}, size: size, maps: maps}
-	var o offer
-	if err := receive(conn, &o); err != nil {
-		return nil, &MemberError{0, err}
-	}
-	socket, problem := sayHello(o, rank, arena)
-	if problem == nil {
-		defer func() { _ = socket.Close() }()
-	}
-	if err := f.agree(problem); err != nil {
-		return nil, err
-	}
-	if err := f.agree(nil); err != nil {
-		return nil, err
-	}
-	var t table
-	fds, problem := receiveFDs(socket, &t)
-	defer closeAll(fds)
-	if problem != nil {
-		fds = nil
-	}
-	return f.finish(rank, fds, t.Arenas, arena)
-}
-
-// openOffer opens the socket on which descriptors are handed over. Its name is not in any
-// file system: containers have none in common.
-func openOffer() (offer, *net.UnixListener, error) {
-	var random [32]byte
-	_, _ = rand.Read(random[:]) // never fails
-	o := offer{Socket: "@regroup-" + hex.EncodeToString(random[:16]), Key: hex.EncodeToString(random[16:])}
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: o.Socket, Net: "unixpacket"})
-	return o, l, err
-}
-
-func sayHello(o offer, rank int, arena *Arena) (*net.UnixConn, error) {
-	socket, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: o.Socket, Net: "unixpacket"})
-	if err != nil {
-		return nil, fmt.Errorf("not on the same host: %w", err)
-	}
-	h, fds := hello{Key: o.Key, Rank: rank}, []int(nil)
-	if arena != nil {
-		h.Arena, fds = arena.name, []int{arena.fd}
-	}
-	return socket, sendFDs(socket, h, fds)
-}
-
-// hellos accepts those of all members, which have been sent. fds and names are those of
-// the arenas by member; -1 = none.
-func hellos(l *net.UnixListener, key string, arena *Arena, members int) (fds []int, names []string, sockets []*net.UnixConn, err error) {
-	fds, names, sockets = make([]int, members+1), make([]string, members+1), make([]*net.UnixConn, members)
-	for i := range fds {
-		fds[i] = -1
-	}
-	if arena != nil {
-		if fds[0], err = unix.FcntlInt(uintptr(arena.fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
-			return fds, nil, nil, err
-		}
-		names[0] = arena.name
-	}
-	for n := 0; n < members; {
-		c, err := l.AcceptUnix()
-		if err != nil {
-			return fds, nil, sockets, err
-		}
-		var h hello
-		_ = c.SetReadDeadline(time.Now().Add(time.Second)) // members have sent theirs
-		got, err := receiveFDs(c, &h)
-		if err != nil || subtle.ConstantTimeCompare([]byte(h.Key), []byte(key)) != 1 ||
-			h.Rank < 1 || h.Rank > members || sockets[h.Rank-1] != nil || len(got) > 1 {
-			closeAll(got)
-			_ = c.Close() // somebody else
-			continue
-		}
-		sockets[h.Rank-1], names[h.Rank] = c, h.Arena
-		if len(got) == 1 {
-			fds[h.Rank] = got[0]
-		}
-		n++
-	}
-	return fds, names, sockets, nil
-}
-
-// handOut makes the segment and sends it to everybody, with all arenas. It returns the
-// descriptors as receiveFDs does: that of the segment first.
-func handOut(arenas []int, names []string, sockets []*net.UnixConn) ([]int, error) {
-	segment, err := create("regroup-group", segmentBytes(len(names)))
-	if err != nil {
-		return arenas, err
-	}
-	fds := []int{segment}
-	for _, fd := range arenas {
-		if fd >= 0 {
-			fds = append(fds, fd)
-		}
-	}
-	for _, s := range sockets {
-		if err := sendFDs(s, table{names}, fds); err != nil {
-			return fds, err
-		}
-	}
-	return fds, nil
-}
-
-func closeAll(fds []int) {
-	for _, fd := range fds {
-		if fd >= 0 {
-			_ = unix.Close(fd)
-		}
-	}
-}
-
-func sendFDs(c *net.UnixConn, v any, fds []int) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	_, _, err = c.WriteMsgUnix(b, unix.UnixRights(fds...), nil)
+// agree takes part in a round with a problem, or with none.
+func (f *formation) agree(problem error) error {
+	_, err := f.decide(vote{}.with(problem))
 	return err
 }
 
-// receiveFDs reads one message. What it returns must be closed, also with an error.
-func receiveFDs(c *net.UnixConn, v any) (fds []int, err error) {
-	b, rights := make([]byte, 64<<10), make([]byte, unix.CmsgSpace((MaxMembers+1)*4))
-	n, m, _, _, err := c.ReadMsgUnix(b, rights)
-	if err != nil {
-		return nil, err
+func (f vote) with(problem error) vote {
+	if problem != nil {
+		f.Problem = problem.Error()
 	}
-	messages, err := unix.ParseSocketControlMessage(rights[:m])
-	if err != nil {
-		return nil, err
+	return f
+}
+
+func (f *formation) decide(mine vote) (vote, error) {
+	all, err := f.round(mine)
+	if all.Problem == "" {
+		all.Problem = mine.Problem // even if the others did not hear of it
 	}
-	for i := range messages {
-		got, err := unix.ParseUnixRights(&messages[i])
-		if err != nil {
-			return fds, err
+	if err == nil && all.Problem != "" {
+		err = fmt.Errorf("%w: %s", ErrUnavailable, all.Problem)
+	}
+	return all, err
+}
+
+// finish maps the segment and the arenas. fds are the descriptors of the segment and of those
+// arenas that have a name.
+func (f *formation) finish(rank int, fds []int, names []string, arena *Arena) (*Group, error) {
+	g, problem := f.assemble(rank, fds, names, arena)
+	if err := f.agree(problem); err != nil {
+		if g != nil {
+			g.Close()
 		}
-		fds = append(fds, got...)
+		return nil, err
 	}
-	for _, fd := range fds {
-		unix.CloseOnExec(fd)
+	all, err := f.decide(vote{NoVM: !g.canReadAll()})
+	if err != nil {
+		g.Close()
+		return nil, err
 	}
-	if n == 0 {
-		return fds, errors.New("the socket was closed")
+	g.vm = !all.NoVM
+	return g, nil
+}
+
+func (f *formation) assemble(rank int, fds []int, names []string, arena *Arena) (*Group, error) {
+	if len(fds) == 0 || len(names) != f.size {
+		return nil, errors.New("the segment did not arrive")
 	}
-	return fds, json.Unmarshal(b[:n], v)
+	var st unix.Stat_t
+	if err := unix.Fstat(fds[0], &st); err != nil || st.Size < int64(segmentBytes(f.size)) {
+		return nil, fmt.Errorf("the segment has %d bytes, not %d: %w", st.Size, segmentBytes(f.size), err)
+	}
+	mem, err := attach(fds[0], segmentBytes(f.size), unix.PROT_READ|unix.PROT_WRITE)
+	if err != nil {
+		return nil, err
+	}
+	g := newGroup(rank, f.size, mem)
+	g.arena, g.maps = arena, f.maps
+	rest := fds[1:]
+	for q, name := range names {
+		switch {
+		case name == "":
+			continue
+		case len(rest) == 0:
+			return g, errors.New("an arena did not arrive")
+		}
+		if q != rank {
+			if g.peers[q].arena, err = f.maps.acquire(name, rest[0]); err != nil {
+				return g, err
+			}
+			g.peers[q].name = name
+		}
+		rest = rest[1:]
+	}
+	allowPtrace()
+	g.publishIdentity()
+	return g, nil
+}
+
+// publishIdentity publishes this member's process ID and the address and content of its probe.
+func (g *Group) publishIdentity() {
+	g.probe = new(probe)
+	_, _ = rand.Read(g.probe[:]) // never fails
+	identity := g.block(g.rank)[offIdentity:]
+	*(*uint64)(unsafe.Pointer(&identity[0])) = uint64(os.Getpid())
+	*(*uint64)(unsafe.Pointer(&identity[8])) = uint64(uintptr(unsafe.Pointer(g.probe)))
+	copy(identity[16:], g.probe[:])
+	atomic.StoreUint32(g.word(g.rank, offDoorbell), 0)
+}
+
+// canReadAll reads every member's probe. In another PID namespace a process ID belongs to another
+// process, or to none.
+func (g *Group) canReadAll() bool {
+	ok := true
+	for q := range g.size {
+		identity := g.block(q)[offIdentity:]
+		g.peers[q].pid = int(*(*uint64)(unsafe.Pointer(&identity[0])))
+		at := *(*uint64)(unsafe.Pointer(&identity[8]))
+		var got probe
+		err := readProcess(g.peers[q].pid, at, got[:])
+		ok = ok && err == nil && slices.Equal(got[:], identity[16:16+len(got)])
+	}
+	return ok
 }

@@ -16,7 +16,7 @@ func beside() *Group {
 	g := newGroup(0, 2, make([]byte, segmentBytes(2)+8))
 	g.vm = true
 	g.peers[1].pid, g.peers[1].arena = os.Getpid(), make([]byte, 100_000)
-	for _, at := range []int{atNotes + atRound, atNotes + noteBytes + atRound, atProgress, atLeft} {
+	for _, at := range []int{offHeaders + offRound, offHeaders + headerBytes + offRound, offProgress, offDone} {
 		g.counter(1, at).Store(1 << 40)
 	}
 	return g
@@ -24,17 +24,17 @@ func beside() *Group {
 
 // operations are all of them, on n bytes.
 var operations = []func(g *Group, n int) error{
-	func(g *Group, _ int) error { return g.Barrier(ticket(1)) },
-	func(g *Group, n int) error { return g.Broadcast(ticket(1), make([]byte, n), 1) },
+	func(g *Group, _ int) error { return g.Barrier(descriptor(1)) },
+	func(g *Group, n int) error { return g.Broadcast(descriptor(1), make([]byte, n), 1) },
 	func(g *Group, n int) error {
-		return g.Allreduce(Reduction{Ticket: ticket(1), Type: kernel.Uint8, Op: kernel.OpSum}, make([]byte, n))
+		return g.Allreduce(Reduction{Descriptor: descriptor(1), Type: kernel.Uint8, Op: kernel.OpSum}, make([]byte, n))
 	},
 	func(g *Group, n int) error {
-		return g.ReduceScatter(Reduction{Ticket: ticket(1), Type: kernel.Uint8, Op: kernel.OpSum}, make([]byte, n))
+		return g.ReduceScatter(Reduction{Descriptor: descriptor(1), Type: kernel.Uint8, Op: kernel.OpSum}, make([]byte, n))
 	},
-	func(g *Group, n int) error { return g.Allgather(ticket(1), make([]byte, n), []int{0, n / 3, n}) },
+	func(g *Group, n int) error { return g.Allgather(descriptor(1), make([]byte, n), []int{0, n / 3, n}) },
 	func(g *Group, n int) error {
-		return g.Alltoall(ticket(1), make([]byte, n), make([]byte, n), []int{0, n / 3, n}, []int{0, n / 3, n})
+		return g.Alltoall(descriptor(1), make([]byte, n), make([]byte, n), []int{0, n / 3, n}, []int{0, n / 3, n})
 	},
 }
 
@@ -51,15 +51,15 @@ func FuzzNote(f *testing.F) {
 	f.Fuzz(func(t *testing.T, op uint8, n uint32, same bool, k, at uint64, from, to int64, vm bool) {
 		g := beside()
 		g.vm = vm
-		tick := ticket(1)
+		tick := descriptor(1)
 		if !same {
-			tick = ticket(2)
+			tick = descriptor(2)
 		}
-		// Both of its notes and windows: it does not matter which round it is.
+		// Both of its notes and staging buffers: it does not matter which round it is.
 		for range 2 {
 			g.round++
-			(&note{ticket: tick, kind: kind(k), at: at}).put(g.note(1))
-			table := g.window(1)
+			(&header{descriptor: tick, location: location(k), at: at}).put(g.header(1))
+			table := g.stagingBuffer(1)
 			binary.NativeEndian.PutUint64(table, uint64(from))
 			binary.NativeEndian.PutUint64(table[8:], uint64(to))
 			binary.NativeEndian.PutUint64(table[16:], uint64(to)+1000)

@@ -8,36 +8,36 @@ import (
 	"unsafe"
 )
 
-// Group is one member of a group. One operation at a time; all members must call the same
-// ones.
+// Group is one member of a group. It runs one operation at a time, and all members must call the
+// same operations.
 type Group struct {
-	// OnSleep, if set, is called by the operation that is about to sleep.
+	// OnSleep, if set, is called by an operation that is about to sleep.
 	OnSleep func()
-	// Step, if set, is called before each step of an operation: where tests end a member.
-	Step func()
+	// BeforeStep, if set, is called before each step of an operation. Tests kill a member there.
+	BeforeStep func()
 
 	rank, size int
 	mem        []byte
 	round      uint64
-	base       []uint64 // of every member's progress, at the begin of the round
-	spins      int      // how often who waits looks before it sleeps
-	yields     int      // likewise, but lets others run in between
-	vm         bool     // memory of other members may be read
+	base       []uint64 // every member's progress counter at the start of the round
+	spins      int      // how often a waiting member polls before it sleeps
+	yields     int      // how often it yields the processor and polls again before it sleeps
+	vm         bool     // members can read each other's memory
 	peers      []peer
-	notes      []note // of this round
+	headers    []header // of this round
 	scratch    [2][]byte
 	waited     []atomic.Int64 // nanoseconds, by member
 
 	arena *Arena
-	maps  *Maps
+	maps  *MappingCache
 	probe *probe
 
 	aborted atomic.Bool
-	gone    []atomic.Bool // by member
-	mu      sync.Mutex    // of Abort and Gone against Close
+	left    []atomic.Bool // by member
+	mu      sync.Mutex    // guards mem against Abort and MarkLeft during Close
 }
 
-// probe is memory that members try to read when a group forms.
+// probe is memory that the members try to read when a group forms.
 type probe [16]byte
 
 // peer is another member.
@@ -47,12 +47,12 @@ type peer struct {
 	name  string // of the arena
 }
 
-// MismatchError says that a member has entered another operation.
+// MismatchError says that a member has entered a different operation.
 type MismatchError struct {
-	Member int
-	Ticket [TicketBytes]byte // of that operation
-	// Of an Alltoall with the same ticket: the bytes that it has for this member, and those
-	// that this member expects.
+	Member     int
+	Descriptor [DescriptorBytes]byte // of that operation
+	// Of an Alltoall with the same descriptor: how many bytes the member has for this one, and how
+	// many this one expects.
 	Sent, Expected int
 }
 
@@ -60,7 +60,7 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("shm: member %d is in another operation", e.Member)
 }
 
-// MemberError says that the memory of a member cannot be read: most likely it is gone.
+// MemberError says that the memory of a member cannot be read, most likely because it is gone.
 type MemberError struct {
 	Member int
 	Err    error
@@ -70,20 +70,19 @@ func (e *MemberError) Error() string { return fmt.Sprintf("shm: member %d: %v", 
 
 func (e *MemberError) Unwrap() error { return e.Err }
 
-// pieceBytes is what is combined at a time, so that it stays in a near cache. A multiple
-// of every element's size.
+// pieceBytes is combined at a time, so that it stays in a near cache. It is a multiple of every
+// element size.
 const pieceBytes = 128 << 10
 
 func newGroup(rank, size int, mem []byte) *Group {
 	g := &Group{
 		rank: rank, size: size, mem: mem, base: make([]uint64, size), peers: make([]peer, size),
-		notes: make([]note, size), waited: make([]atomic.Int64, size), gone: make([]atomic.Bool, size),
+		headers: make([]header, size), waited: make([]atomic.Int64, size), left: make([]atomic.Bool, size),
 	}
-	// With more members than processors, spinning keeps those from running that one waits
-	// for, so they are let run first: a third of what it takes to sleep and be woken up.
-	// Else it is for 250 us, which is longer than it takes to wake somebody up: with
-	// less, two members that once sleep find each other asleep for ever, and each operation
-	// costs two wake-ups.
+	// With more members than processors, spinning keeps the members from running that one waits
+	// for, so yield to them: that takes a third of sleeping and being woken. Otherwise spin for 250
+	// µs, which is longer than a wake-up takes. With less, two members that once slept would find
+	// each other asleep for ever, and each operation would cost two wake-ups.
 	if size <= runtime.NumCPU() {
 		g.spins = 8000
 	} else {
@@ -95,48 +94,47 @@ func newGroup(rank, size int, mem []byte) *Group {
 	return g
 }
 
-// Rank is this member's number.
+// Rank is this member's index.
 func (g *Group) Rank() int { return g.rank }
 
 // Size is the number of members.
 func (g *Group) Size() int { return g.size }
 
-// Describe tells people how large data travels.
+// Describe returns how large data travels, for people.
 func (g *Group) Describe() string {
 	if g.vm {
 		return "shared memory, process_vm_readv"
 	}
-	return "shared memory, windows"
+	return "shared memory, staging buffers"
 }
 
-// enter begins a round and returns when all members have entered it. p is this member's
-// data.
-func (g *Group) enter(ticket *[TicketBytes]byte, k kind, p []byte) error {
-	mine := &g.notes[g.rank]
-	mine.ticket, mine.kind, mine.at = *ticket, k, 0
+// enter begins a round and returns when all members have entered it. p is this member's data.
+func (g *Group) enter(descriptor *[DescriptorBytes]byte, k location, p []byte) error {
+	mine := &g.headers[g.rank]
+	mine.descriptor, mine.location, mine.at = *descriptor, k, 0
 	switch k {
-	case inPrivate:
+	case locPrivate:
 		mine.at = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p))))
-	case inArena:
+	case locArena:
 		mine.at = g.arena.offset(p)
 	}
-	mine.put(g.note(g.rank))
+	mine.put(g.header(g.rank))
 	entered := g.entered()
-	g.raise(entered, g.round)
+	g.advance(entered, g.round)
 	for q := range g.size {
 		if q == g.rank {
 			continue
 		}
-		if err := g.await(q, entered, g.round); err != nil {
+		if err := g.waitFor(q, entered, g.round); err != nil {
 			return err
 		}
-		theirs := &g.notes[q]
-		theirs.parse(g.note(q))
-		if theirs.ticket != *ticket {
-			return &MismatchError{Member: q, Ticket: theirs.ticket}
+		theirs := &g.headers[q]
+		theirs.parse(g.header(q))
+		if theirs.descriptor != *descriptor {
+			return &MismatchError{Member: q, Descriptor: theirs.descriptor}
 		}
-		if !theirs.kind.fits(k) {
-			return &MemberError{q, fmt.Errorf("its data is in place %d, where place %d is expected", theirs.kind, k)}
+		if !theirs.location.fits(k) {
+			return &MemberError{q, fmt.Errorf("its data is at location %d, expected %d", theirs.location, k)}
 		}
 	}
 	return nil
@@ -144,70 +142,68 @@ func (g *Group) enter(ticket *[TicketBytes]byte, k kind, p []byte) error {
 
 // leave ends a round in which members read each other's data.
 func (g *Group) leave() error {
-	g.raise(atLeft, g.round)
-	return g.awaitAll(atLeft, g.round)
+	g.advance(offDone, g.round)
+	return g.waitForAll(offDone, g.round)
 }
 
-func (g *Group) awaitAll(at int, v uint64) error {
+func (g *Group) waitForAll(at int, v uint64) error {
 	for q := range g.size {
 		if q == g.rank {
 			continue
 		}
-		if err := g.await(q, at, v); err != nil {
+		if err := g.waitFor(q, at, v); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// peek returns n bytes of a member's data, in its place if it can be seen, else in
-// scratch.
-func (g *Group) peek(q, at, n int, scratch []byte) ([]byte, error) {
-	switch note := &g.notes[q]; note.kind {
-	case inNote, inSlot:
-		return g.small(q, note.kind)[at : at+n], nil
-	case inWindow:
-		return g.window(q)[at : at+n], nil
-	case inArena:
+// view returns n bytes of a member's data: in place if they can be mapped, else copied to scratch.
+func (g *Group) view(q, at, n int, scratch []byte) ([]byte, error) {
+	switch header := &g.headers[q]; header.location {
+	case locInline, locSlot:
+		return g.small(q, header.location)[at : at+n], nil
+	case locStaging:
+		return g.stagingBuffer(q)[at : at+n], nil
+	case locArena:
 		all := g.peers[q].arena
-		lo := note.at + uint64(at)
+		lo := header.at + uint64(at)
 		if lo > uint64(len(all)) || uint64(n) > uint64(len(all))-lo {
 			return nil, &MemberError{q, fmt.Errorf("%d bytes at %d are not in its arena", n, lo)}
 		}
 		return all[lo : lo+uint64(n)], nil
 	}
-	err := g.fetch(q, at, scratch[:n])
+	err := g.copyFrom(q, at, scratch[:n])
 	return scratch[:n], err
 }
 
-// fetch copies a part of a member's data to dst.
-func (g *Group) fetch(q, at int, dst []byte) error {
-	if note := &g.notes[q]; note.kind == inPrivate {
-		if err := readProcess(g.peers[q].pid, note.at+uint64(at), dst); err != nil {
+// copyFrom copies a part of a member's data to dst.
+func (g *Group) copyFrom(q, at int, dst []byte) error {
+	if header := &g.headers[q]; header.location == locPrivate {
+		if err := readProcess(g.peers[q].pid, header.at+uint64(at), dst); err != nil {
 			return &MemberError{q, err}
 		}
 		return nil
 	}
-	p, err := g.peek(q, at, len(dst), nil)
+	p, err := g.view(q, at, len(dst), nil)
 	copy(dst, p)
 	return err
 }
 
-// place tells how a member's own data can be read by others.
-func (g *Group) place(p []byte) kind {
+// place returns how others can read this member's data.
+func (g *Group) place(p []byte) location {
 	switch {
-	case len(p) <= tinyBytes:
-		return inNote
+	case len(p) <= inlineBytes:
+		return locInline
 	case len(p) <= SmallBytes:
-		return inSlot
+		return locSlot
 	case g.arena.holds(p):
-		return inArena
+		return locArena
 	}
-	return inPrivate
+	return locPrivate
 }
 
-// Close gives the memory back. No operation may be running; the other members need not
-// have finished.
+// Close releases the memory. No operation may be running; the other members need not have finished.
 func (g *Group) Close() {
 	g.aborted.Store(true)
 	g.mu.Lock()
@@ -217,8 +213,30 @@ func (g *Group) Close() {
 		g.mem = nil
 		for i := range g.peers {
 			if g.peers[i].arena != nil {
-				g.maps.drop(g.peers[i].name)
+				g.maps.release(g.peers[i].name)
 			}
 		}
 	}
+}
+
+// Readable reports whether members can read all memory of each other.
+func (g *Group) Readable() bool { return g.vm }
+
+// Address is what another member passes to Read to read p.
+func Address(p []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p)))) }
+
+// Read copies memory of a member, which must not change it meanwhile. It may be called during an
+// operation.
+func (g *Group) Read(member int, address uint64, dst []byte) error {
+	for len(dst) > 0 {
+		if g.aborted.Load() {
+			return ErrAborted
+		}
+		n := min(len(dst), copyBytes)
+		if err := readProcess(g.peers[member].pid, address, dst[:n]); err != nil {
+			return &MemberError{member, err}
+		}
+		address, dst = address+uint64(n), dst[n:]
+	}
+	return nil
 }

@@ -23,7 +23,7 @@ const patience = 60 * time.Second
 type band struct {
 	groups []*Group
 	arenas []*Arena
-	maps   []*Maps
+	maps   []*MappingCache
 }
 
 func each(n int, do func(rank int) error) error {
@@ -68,7 +68,7 @@ func newBand(t testing.TB, n int) *band {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := NewMaps()
+		m := NewMappingCache()
 		t.Cleanup(func() { m.Prune(); a.Close() })
 		b.arenas, b.maps = append(b.arenas, a), append(b.maps, m)
 	}
@@ -89,7 +89,7 @@ var memories = map[string]struct {
 	"private": {true, func(int) bool { return false }},
 	"arena":   {true, func(int) bool { return true }},
 	"mixed":   {true, func(rank int) bool { return rank%2 == 1 }},
-	"windows": {false, func(rank int) bool { return rank%2 == 1 }},
+	"staging": {false, func(rank int) bool { return rank%2 == 1 }},
 }
 
 func onEachMemory(t *testing.T, n int, run func(t *testing.T, b *band, alloc func(rank, bytes int) []byte)) {
@@ -117,7 +117,7 @@ func onEachMemory(t *testing.T, n int, run func(t *testing.T, b *band, alloc fun
 	}
 }
 
-func ticket(i int) (t [TicketBytes]byte) {
+func descriptor(i int) (t [DescriptorBytes]byte) {
 	t[0], t[1] = byte(i), byte(i>>8)
 	return t
 }
@@ -163,10 +163,10 @@ func TestAMemberThatCannotShareIsEverybodysReason(t *testing.T) {
 		case 1:
 			_, got[1] = Join(ctx, 1, 3, theirs[0], b.arenas[1], b.maps[1])
 		case 2: // it cannot reach the socket: as in another network namespace
-			var o offer
+			var o invitation
 			got[2] = receive(theirs[1], &o)
 			if got[2] == nil {
-				got[2] = (&formation{council: member{theirs[1]}}).agree(errors.New("not on the same host"))
+				got[2] = (&formation{agreement: participant{theirs[1]}}).agree(errors.New("not on the same host"))
 			}
 		}
 		return nil
@@ -193,22 +193,22 @@ func TestAMemberThatDiesWhileAGroupFormsIsNamed(t *testing.T) {
 func TestAbortWakesWhoeverSleeps(t *testing.T) {
 	b := newBand(t, 2)
 	done := make(chan error, 1)
-	go func() { done <- b.groups[0].Barrier(ticket(1)) }()
-	for end := time.Now().Add(patience); b.groups[0].block(0)[atSleeps] == 0 && time.Now().Before(end); {
+	go func() { done <- b.groups[0].Barrier(descriptor(1)) }()
+	for end := time.Now().Add(patience); b.groups[0].block(0)[offAsleep] == 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	b.groups[0].Abort()
 	if err := <-done; !errors.Is(err, ErrAborted) {
 		t.Fatal(err)
 	}
-	if err := b.groups[0].Barrier(ticket(2)); !errors.Is(err, ErrAborted) {
+	if err := b.groups[0].Barrier(descriptor(2)); !errors.Is(err, ErrAborted) {
 		t.Fatal(err)
 	}
 }
 
 func TestAnotherOperationIsToldApart(t *testing.T) {
 	b := newBand(t, 3)
-	err := each(3, func(rank int) error { return b.groups[rank].Barrier(ticket(rank / 2)) })
+	err := each(3, func(rank int) error { return b.groups[rank].Barrier(descriptor(rank / 2)) })
 	var m *MismatchError
 	if !errors.As(err, &m) {
 		t.Fatal(err)
@@ -221,7 +221,7 @@ func TestAMemberWithoutMemoryIsNamed(t *testing.T) {
 	errs := make([]error, 2)
 	_ = each(2, func(rank int) error {
 		buf := make([]byte, 100<<10)
-		errs[rank] = b.groups[rank].Broadcast(ticket(1), buf, 1)
+		errs[rank] = b.groups[rank].Broadcast(descriptor(1), buf, 1)
 		b.groups[1-rank].Abort()
 		return nil
 	})
@@ -242,14 +242,14 @@ func TestWhoSleepsNoticesThatAProcessHasEnded(t *testing.T) {
 	b := newBand(t, 2)
 	b.groups[0].peers[1].pid = child.Process.Pid
 	done := make(chan error, 1)
-	go func() { done <- b.groups[0].Barrier(ticket(1)) }()
-	for end := time.Now().Add(patience); b.groups[0].block(0)[atSleeps] == 0 && time.Now().Before(end); {
+	go func() { done <- b.groups[0].Barrier(descriptor(1)) }()
+	for end := time.Now().Add(patience); b.groups[0].block(0)[offAsleep] == 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	select {
 	case err := <-done:
 		t.Fatal("while it lives: ", err)
-	case <-time.After(10 * lookEvery):
+	case <-time.After(10 * checkEvery):
 	}
 	if err := child.Process.Kill(); err != nil {
 		t.Fatal(err)

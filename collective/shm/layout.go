@@ -7,82 +7,82 @@ import (
 )
 
 const (
-	// SmallBytes is the size up to which data goes through a slot.
+	// SmallBytes is the largest data that goes through a slot.
 	SmallBytes = 8 << 10
-	// tinyBytes is the size up to which data is in the note itself: one cache line brings the
-	// news that a member has entered, what it has entered, and its data.
-	tinyBytes = 16
-	// TicketBytes is the size of the description of an operation.
-	TicketBytes = 32
-	// MaxMembers of a group: with that of the segment, as many descriptors as the system
-	// hands over at once.
+	// inlineBytes is the largest data that is part of the header. One cache line then tells that a
+	// member has entered, in which operation, and its data.
+	inlineBytes = 16
+	// DescriptorBytes is the size of the description of an operation.
+	DescriptorBytes = 32
+	// MaxMembers is the largest size of a group. With the segment's descriptor it is as many
+	// descriptors as the kernel passes in one message.
 	MaxMembers = 252
 
-	stageBytes = 512 << 10 // of a window
-	blockBytes = 1 << 10
-	pageBytes  = 4 << 10
+	stagingBytes = 512 << 10 // of a staging buffer
+	blockBytes   = 1 << 10
+	pageBytes    = 4 << 10
 
-	// Places in a block. Counters that others wait for have two cache lines each, because
+	// Offsets in a member's block. Counters that others wait for have two cache lines each, because
 	// processors fetch lines in pairs.
-	atBell     = 0   // u32: futex
-	atSleeps   = 4   // u32: 1 = ring the bell
-	atProgress = 128 // u64: bytes, of all rounds
-	atLeft     = 256 // u64: rounds
-	atNotes    = 384 // two notes, that of round i at i modulo 2
-	atIdentity = 640 // process id, u64; address of the probe, u64
+	offDoorbell = 0   // u32: futex
+	offAsleep   = 4   // u32: 1 = ring the doorbell
+	offProgress = 128 // u64: bytes, of all rounds
+	offDone     = 256 // u64: rounds
+	offHeaders  = 384 // two headers; round i uses header i modulo 2
+	offIdentity = 640 // process ID, u64; address of the probe, u64
 
-	// Places in a note.
-	atRound   = 0 // u64: counted up when the rest is there
-	atTicket  = 8
-	atPlace   = atTicket + TicketBytes // u64: kind, and where
-	atTiny    = atPlace + 8
-	noteBytes = 128
+	// Offsets in a header.
+	offRound      = 0 // u64: advanced when the rest is written
+	offDescriptor = 8
+	offLocation   = offDescriptor + DescriptorBytes // u64: location, and where
+	offInline     = offLocation + 8
+	headerBytes   = 128
 
-	kindShift = 56 // addresses of programs are shorter; arm64 may have a tag above, which the kernel does not need
+	locationShift = 56 // addresses are shorter; arm64 may have a tag above, which the kernel does not need
 )
 
-// kind says where the data of a member is.
-type kind uint64
+// location is where the data of a member is.
+type location uint64
 
 const (
-	inNote kind = iota
-	inSlot
-	inArena
-	inPrivate
-	inWindow
+	locInline location = iota
+	locSlot
+	locArena
+	locPrivate
+	locStaging
 )
 
-// small tells whether the data is copied, so that its member may go on at once.
-func (k kind) small() bool { return k == inNote || k == inSlot }
+// small reports whether the data is a copy, so that its member may go on at once.
+func (k location) small() bool { return k == locInline || k == locSlot }
 
-// fits tells whether members can have their data in these places in the same operation.
-func (k kind) fits(o kind) bool {
-	large := func(k kind) bool { return k == inArena || k == inPrivate }
+// fits reports whether members may have their data at these locations in the same operation.
+func (k location) fits(o location) bool {
+	large := func(k location) bool { return k == locArena || k == locPrivate }
 	return k == o || large(k) && large(o)
 }
 
-// note is what a member says when it enters.
-type note struct {
-	ticket [TicketBytes]byte
-	kind   kind
-	at     uint64 // address, or offset in the arena
+// header is what a member publishes when it enters a round.
+type header struct {
+	descriptor [DescriptorBytes]byte
+	location   location
+	at         uint64 // address, or offset in the arena
 }
 
-func (n *note) put(b []byte) {
-	copy(b[atTicket:], n.ticket[:])
-	binary.NativeEndian.PutUint64(b[atPlace:], uint64(n.kind)<<kindShift|n.at&(1<<kindShift-1))
+func (n *header) put(b []byte) {
+	copy(b[offDescriptor:], n.descriptor[:])
+	binary.NativeEndian.PutUint64(b[offLocation:], uint64(n.location)<<locationShift|n.at&(1<<locationShift-1))
 }
 
-func (n *note) parse(b []byte) {
-	copy(n.ticket[:], b[atTicket:])
-	place := binary.NativeEndian.Uint64(b[atPlace:])
-	n.kind, n.at = kind(place>>kindShift), place&(1<<kindShift-1)
+func (n *header) parse(b []byte) {
+	copy(n.descriptor[:], b[offDescriptor:])
+	place := binary.NativeEndian.Uint64(b[offLocation:])
+	n.location, n.at = location(place>>locationShift), place&(1<<locationShift-1)
 }
 
-// segmentBytes is the size of the segment of a group. Pages that nobody touches, as those
-// of the windows where none are needed, take no memory.
+// segmentBytes is the size of a group's segment. Untouched pages, such as those of unused staging
+// buffers, take no memory.
 func segmentBytes(members int) int {
-	return pages(members*blockBytes) + members*2*(SmallBytes+stageBytes)
+	return pages(members*blockBytes) + members*2*(SmallBytes+stagingBytes)
 }
 
 func pages(n int) int { return (n + pageBytes - 1) / pageBytes * pageBytes }
@@ -99,19 +99,19 @@ func (g *Group) counter(rank, at int) *atomic.Uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(&g.mem[rank*blockBytes+at]))
 }
 
-// note is the place of a member's note of this round.
-func (g *Group) note(rank int) []byte {
+// header is the memory of a member's header of this round.
+func (g *Group) header(rank int) []byte {
 	at := g.entered()
-	return g.block(rank)[at : at+noteBytes]
+	return g.block(rank)[at : at+headerBytes]
 }
 
-// entered is where members count that they have entered this round.
-func (g *Group) entered() int { return atNotes + int(g.round%2)*noteBytes + atRound }
+// entered is the offset of the counter that says that a member has entered this round.
+func (g *Group) entered() int { return offHeaders + int(g.round%2)*headerBytes + offRound }
 
 // small is a member's small data of this round.
-func (g *Group) small(rank int, k kind) []byte {
-	if k == inNote {
-		return g.note(rank)[atTiny : atTiny+tinyBytes]
+func (g *Group) small(rank int, k location) []byte {
+	if k == locInline {
+		return g.header(rank)[offInline : offInline+inlineBytes]
 	}
 	return g.slot(rank)
 }
@@ -122,8 +122,8 @@ func (g *Group) slot(rank int) []byte {
 	return g.mem[at : at+SmallBytes : at+SmallBytes]
 }
 
-// window is a member's window of this round.
-func (g *Group) window(rank int) []byte {
-	at := pages(g.size*blockBytes) + g.size*2*SmallBytes + (2*rank+int(g.round%2))*stageBytes
-	return g.mem[at : at+stageBytes : at+stageBytes]
+// stagingBuffer is a member's staging buffer of this round.
+func (g *Group) stagingBuffer(rank int) []byte {
+	at := pages(g.size*blockBytes) + g.size*2*SmallBytes + (2*rank+int(g.round%2))*stagingBytes
+	return g.mem[at : at+stagingBytes : at+stagingBytes]
 }

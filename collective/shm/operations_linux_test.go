@@ -26,7 +26,7 @@ func TestReductionsEqualTheSumOnOneProcess(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 7} {
 		onEachMemory(t, n, func(t *testing.T, b *band, alloc func(rank, bytes int) []byte) {
 			for round, length := range lengths {
-				r := Reduction{Ticket: ticket(round), Type: kernel.Int32, Op: kernel.OpSum}
+				r := Reduction{Descriptor: descriptor(round), Type: kernel.Int32, Op: kernel.OpSum}
 				for root := -2; root < n; root += 3 {
 					bufs := make([][]byte, n)
 					for rank := range bufs {
@@ -125,7 +125,7 @@ func moves(g *Group, round, length int, alloc func(int) []byte) error {
 		if rank == root {
 			fill(buf, root)
 		}
-		if err := g.Broadcast(ticket(round), buf, root); err != nil {
+		if err := g.Broadcast(descriptor(round), buf, root); err != nil {
 			return err
 		}
 		if !is(buf, root) {
@@ -138,7 +138,7 @@ func moves(g *Group, round, length int, alloc func(int) []byte) error {
 	}
 	data := alloc(offsets[n])
 	fill(data[offsets[rank]:offsets[rank+1]], rank)
-	if err := g.Allgather(ticket(round), data, offsets); err != nil {
+	if err := g.Allgather(descriptor(round), data, offsets); err != nil {
 		return err
 	}
 	for q := range n {
@@ -160,7 +160,7 @@ func shuffle(g *Group, round, length int, alloc func(int) []byte) error {
 	for q := range n {
 		fill(src[out[q]:out[q+1]], 10*rank+q)
 	}
-	if err := g.Alltoall(ticket(round), src, dst, out, in); err != nil {
+	if err := g.Alltoall(descriptor(round), src, dst, out, in); err != nil {
 		return err
 	}
 	for q := range n {
@@ -195,13 +195,13 @@ func TestOperationsOfAllKindsFollowEachOther(t *testing.T) {
 				ints(buf)[k] = int32(k + rank)
 			}
 			root := rng.IntN(n)
-			switch kind := rng.IntN(4); kind {
+			switch location := rng.IntN(4); location {
 			case 0:
-				if err := g.Barrier(ticket(i)); err != nil {
+				if err := g.Barrier(descriptor(i)); err != nil {
 					return err
 				}
 			case 1:
-				if err := g.Broadcast(ticket(i), buf, root); err != nil {
+				if err := g.Broadcast(descriptor(i), buf, root); err != nil {
 					return err
 				}
 				for k, v := range ints(buf) {
@@ -210,7 +210,7 @@ func TestOperationsOfAllKindsFollowEachOther(t *testing.T) {
 					}
 				}
 			default:
-				r := Reduction{Ticket: ticket(i), Type: kernel.Int32, Op: kernel.OpSum}
+				r := Reduction{Descriptor: descriptor(i), Type: kernel.Int32, Op: kernel.OpSum}
 				if err := g.Allreduce(r, buf); err != nil {
 					return err
 				}

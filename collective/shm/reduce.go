@@ -5,102 +5,104 @@ import (
 	"github.com/regroup-io/regroup/collective/schedule"
 )
 
-// Reduction says how elements are combined.
+// Reduction describes how elements are combined.
 type Reduction struct {
-	Ticket [TicketBytes]byte // all members must have the same
-	Type   kernel.Type
-	Op     kernel.Op
-	// Divisor turns a sum into an average: 0 = do not divide.
+	Descriptor [DescriptorBytes]byte // the same on all members
+	Type       kernel.Type
+	Op         kernel.Op
+	// Divisor turns a sum into an average; 0 = no division.
 	Divisor int
-	// Middle, if set, is called by Allreduce between the reduction of this member's segment
-	// and its passing on: what other machines have to add. Small buffers are passed whole,
-	// by member 0 alone; those that go through windows once per window.
-	Middle func(segment []byte) error
-	// Carriers is how many members have a segment, from 0 on; 0 = all. Only for Allreduce.
-	Carriers int
+	// InterNode, if set, is called by Allreduce after this member's segment is reduced and before
+	// the others read it, to add what other nodes have. It gets small buffers whole, on member 0
+	// alone, and staged ones one staging buffer at a time.
+	InterNode func(segment []byte) error
+	// Rails is the number of members that have a segment, from member 0 on; 0 = all. Only for
+	// Allreduce.
+	Rails int
 }
 
 // Allreduce combines the members' buffers and leaves the result in each of them.
 func (g *Group) Allreduce(r Reduction, buf []byte) error {
-	return g.reduce(&r, buf, everybody, -1)
+	return g.reduce(&r, buf, allSegments, -1)
 }
 
-// ReduceScatter leaves segment i of the result (see schedule.Segment) at member i, in its
-// place. The rest of the buffer holds anything afterwards.
+// ReduceScatter leaves segment i of the result (see schedule.Segment) at member i, in place. The
+// rest of the buffer is undefined afterwards.
 func (g *Group) ReduceScatter(r Reduction, buf []byte) error {
-	return g.reduce(&r, buf, nobody, -1)
+	return g.reduce(&r, buf, noSegments, -1)
 }
 
-// Reduce leaves the result at root. The other members' buffers hold anything afterwards.
+// Reduce leaves the result at root. The other members' buffers are undefined afterwards.
 func (g *Group) Reduce(r Reduction, buf []byte, root int) error {
-	who := nobody
+	who := noSegments
 	if g.rank == root {
-		who = everybody
+		who = allSegments
 	}
 	return g.reduce(&r, buf, who, root)
 }
 
-// pull says from whom a member takes the finished segments.
-type pull bool
+// collect says whether a member copies the finished segments of the others.
+type collect bool
 
 const (
-	nobody    pull = false
-	everybody pull = true
+	noSegments  collect = false
+	allSegments collect = true
 )
 
-// reduce is all three. root is where the result goes, -1 = not to one alone.
-func (g *Group) reduce(r *Reduction, buf []byte, p pull, root int) error {
+// reduce implements all three. root is the only member that gets the result; -1 = there is none
+// such.
+func (g *Group) reduce(r *Reduction, buf []byte, p collect, root int) error {
 	k := g.place(buf)
 	g.round++
 	if k.small() {
 		copy(g.small(g.rank, k), buf)
 	}
-	if err := g.enter(&r.Ticket, k, buf); err != nil {
+	if err := g.enter(&r.Descriptor, k, buf); err != nil {
 		return err
 	}
 	switch {
 	case k.small():
-		return g.fold(r, buf, p, root)
+		return g.reduceSmall(r, buf, p, root)
 	case g.mustStage():
-		return g.staged(r, buf, p)
+		return g.reduceStaged(r, buf, p)
 	}
-	if err := g.segments(r, buf, buf, p); err != nil {
+	if err := g.reduceSegments(r, buf, buf, p); err != nil {
 		return err
 	}
 	return g.leave()
 }
 
-// mustStage tells, alike on all members, whether somebody's data can not be read.
+// mustStage reports whether some member's data cannot be read. All members get the same answer.
 func (g *Group) mustStage() bool {
-	for i := range g.notes {
-		if g.notes[i].kind == inPrivate && !g.vm {
+	for i := range g.headers {
+		if g.headers[i].location == locPrivate && !g.vm {
 			return true
 		}
 	}
 	return false
 }
 
-// fold combines small data. Every member that needs a result computes it itself, from the
-// first member's data to the last one's.
-func (g *Group) fold(r *Reduction, buf []byte, p pull, root int) error {
+// reduceSmall combines small data. Every member that needs the result computes it itself, in the
+// order of the members.
+func (g *Group) reduceSmall(r *Reduction, buf []byte, p collect, root int) error {
 	at, n := 0, len(buf)
-	if p == nobody {
+	if p == noSegments {
 		if root >= 0 {
 			return nil
 		}
 		at, n = g.segment(r, len(buf), g.rank)
 	}
-	if r.Middle != nil {
-		return g.foldAround(r, buf)
+	if r.InterNode != nil {
+		return g.foldAcrossNodes(r, buf)
 	}
 	g.sum(r, buf[at:at+n], at)
 	return nil
 }
 
-// sum folds n bytes of all slots, from at on, into dst.
+// sum combines n bytes of all slots, from at on, in dst.
 func (g *Group) sum(r *Reduction, dst []byte, at int) {
 	n := len(dst)
-	of := func(q int) []byte { return g.small(q, g.notes[q].kind)[at : at+n] }
+	of := func(q int) []byte { return g.small(q, g.headers[q].location)[at : at+n] }
 	kernel.Combine(r.Type, r.Op, dst, of(0), of(1))
 	for q := 2; q < g.size; q++ {
 		kernel.Reduce(r.Type, r.Op, dst, of(q))
@@ -114,50 +116,50 @@ func (r *Reduction) finish(p []byte) {
 	}
 }
 
-// foldAround has member 0 take small data to other machines and back.
-func (g *Group) foldAround(r *Reduction, buf []byte) error {
+// foldAcrossNodes has member 0 combine small data with other nodes.
+func (g *Group) foldAcrossNodes(r *Reduction, buf []byte) error {
 	if g.rank == 0 {
 		g.sum(r, buf, 0)
-		if err := r.Middle(buf); err != nil {
+		if err := r.InterNode(buf); err != nil {
 			return err
 		}
 	}
-	return g.Broadcast(r.Ticket, buf, 0)
+	return g.Broadcast(r.Descriptor, buf, 0)
 }
 
-// segment is where member i's part of n bytes is.
+// segment is the position of member i's part of n bytes.
 func (g *Group) segment(r *Reduction, n, i int) (at, length int) {
-	carriers := g.size
-	if r.Carriers > 0 {
-		carriers = r.Carriers
+	rails := g.size
+	if r.Rails > 0 {
+		rails = r.Rails
 	}
-	if i >= carriers {
+	if i >= rails {
 		return n, 0
 	}
-	s := schedule.Segment(n/r.Type.Size(), carriers, i)
+	s := schedule.Segment(n/r.Type.Size(), rails, i)
 	return s.Lo * r.Type.Size(), s.Len() * r.Type.Size()
 }
 
-// segments has every member combine one segment, piece by piece, and take the pieces of
-// the others, which lag one behind. work is this member's data that others can read; its
-// segment becomes the result. Everything else of the result goes to dst.
-func (g *Group) segments(r *Reduction, work, dst []byte, p pull) error {
+// reduceSegments has every member combine one segment, piece by piece, and copy the others' pieces,
+// one piece behind. work is this member's data as the others read it; its segment becomes the
+// result. The rest of the result goes to dst.
+func (g *Group) reduceSegments(r *Reduction, work, dst []byte, p collect) error {
 	at, n := g.segment(r, len(work), g.rank)
 	_, longest := g.segment(r, len(work), 0)
-	if r.Middle != nil {
-		if err := g.around(r, work[at:at+n], at); err != nil {
+	if r.InterNode != nil {
+		if err := g.segmentAcrossNodes(r, work[at:at+n], at); err != nil {
 			return err
 		}
 	}
 	for lo := 0; lo < longest+pieceBytes; lo += pieceBytes {
-		if hi := min(lo+pieceBytes, n); lo < hi && r.Middle == nil {
+		if hi := min(lo+pieceBytes, n); lo < hi && r.InterNode == nil {
 			if err := g.combine(r, work[at+lo:at+hi], at+lo); err != nil {
 				return err
 			}
-			g.raise(atProgress, g.base[g.rank]+uint64(hi))
+			g.advance(offProgress, g.base[g.rank]+uint64(hi))
 		}
-		if p == everybody && lo > 0 {
-			if err := g.pull(r, dst, lo-pieceBytes, len(work)); err != nil {
+		if p == allSegments && lo > 0 {
+			if err := g.collect(r, dst, lo-pieceBytes, len(work)); err != nil {
 				return err
 			}
 		}
@@ -169,25 +171,25 @@ func (g *Group) segments(r *Reduction, work, dst []byte, p pull) error {
 	return nil
 }
 
-// around reduces this member's segment, has the other machines add to it, and passes it on
-// as a whole.
-func (g *Group) around(r *Reduction, mine []byte, at int) error {
+// segmentAcrossNodes reduces this member's segment, combines it with other nodes, and then
+// publishes it as a whole.
+func (g *Group) segmentAcrossNodes(r *Reduction, mine []byte, at int) error {
 	for lo := 0; lo < len(mine); lo += pieceBytes {
 		if err := g.combine(r, mine[lo:min(lo+pieceBytes, len(mine))], at+lo); err != nil {
 			return err
 		}
 	}
-	if r.Carriers == 0 || g.rank < r.Carriers {
-		if err := r.Middle(mine); err != nil {
+	if r.Rails == 0 || g.rank < r.Rails {
+		if err := r.InterNode(mine); err != nil {
 			return err
 		}
 	}
-	g.raise(atProgress, g.base[g.rank]+uint64(len(mine)))
+	g.advance(offProgress, g.base[g.rank]+uint64(len(mine)))
 	return nil
 }
 
-// combine reduces one piece, in the order of the members. mine is this member's part, and
-// becomes the result; at is its place in everybody's data.
+// combine reduces one piece, in the order of the members. mine is this member's part and becomes
+// the result; at is its offset in everyone's data.
 func (g *Group) combine(r *Reduction, mine []byte, at int) error {
 	var before []byte // the combination of the members before this one
 	for q := range g.size {
@@ -197,7 +199,7 @@ func (g *Group) combine(r *Reduction, mine []byte, at int) error {
 			}
 			continue
 		}
-		theirs, err := g.peek(q, at, len(mine), g.scratch[1])
+		theirs, err := g.view(q, at, len(mine), g.scratch[1])
 		switch {
 		case err != nil:
 			return err
@@ -215,8 +217,8 @@ func (g *Group) combine(r *Reduction, mine []byte, at int) error {
 	return nil
 }
 
-// pull takes a piece of every other member's segment, when it is ready.
-func (g *Group) pull(r *Reduction, dst []byte, lo, total int) error {
+// collect copies a piece of every other member's segment when it is ready.
+func (g *Group) collect(r *Reduction, dst []byte, lo, total int) error {
 	for d := 1; d < g.size; d++ {
 		q := (g.rank + d) % g.size
 		at, n := g.segment(r, total, q)
@@ -224,28 +226,28 @@ func (g *Group) pull(r *Reduction, dst []byte, lo, total int) error {
 		if lo >= hi {
 			continue
 		}
-		if err := g.await(q, atProgress, g.base[q]+uint64(hi)); err != nil {
+		if err := g.waitFor(q, offProgress, g.base[q]+uint64(hi)); err != nil {
 			return err
 		}
-		if err := g.fetch(q, at+lo, dst[at+lo:at+hi]); err != nil {
+		if err := g.copyFrom(q, at+lo, dst[at+lo:at+hi]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// staged is a reduction of data that members cannot read: it goes through the segment, a
-// window at a time. The windows take turns, so nobody has to wait until one was read.
-func (g *Group) staged(r *Reduction, buf []byte, p pull) error {
+// reduceStaged reduces data that members cannot read: it goes through the segment, one staging
+// buffer at a time. The buffers alternate, so nobody waits until one was read.
+func (g *Group) reduceStaged(r *Reduction, buf []byte, p collect) error {
 	for len(buf) > 0 {
-		part := buf[:min(len(buf), stageBytes)]
+		part := buf[:min(len(buf), stagingBytes)]
 		g.round++
-		work := g.window(g.rank)[:len(part)]
+		work := g.stagingBuffer(g.rank)[:len(part)]
 		copy(work, part)
-		if err := g.enter(&r.Ticket, inWindow, nil); err != nil {
+		if err := g.enter(&r.Descriptor, locStaging, nil); err != nil {
 			return err
 		}
-		if err := g.segments(r, work, part, p); err != nil {
+		if err := g.reduceSegments(r, work, part, p); err != nil {
 			return err
 		}
 		at, n := g.segment(r, len(part), g.rank)

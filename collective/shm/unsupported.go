@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Elsewhere than on Linux no group ever forms, and nothing of the rest is reached.
+// On systems other than Linux no group ever forms, and the rest is not reached.
 
 var errLinux = errors.New("only on Linux")
 
@@ -33,25 +33,25 @@ func (*Arena) holds([]byte) bool    { return false }
 func (*Arena) offset([]byte) uint64 { return 0 }
 
 // Lead tells the members that there is no group.
-func Lead(ctx context.Context, conns []net.Conn, _ *Arena, _ *Maps) (*Group, error) {
-	defer deadlines(ctx, conns)()
+func Lead(ctx context.Context, conns []net.Conn, _ *Arena, _ *MappingCache) (*Group, error) {
+	defer closeOnDone(ctx, conns)()
 	for i, c := range conns {
 		if err := send(c, struct{}{}); err != nil {
 			return nil, &MemberError{i + 1, err}
 		}
 	}
-	_, err := leader(conns).round(finding{Problem: errLinux.Error()})
+	_, err := coordinator(conns).round(vote{Problem: errLinux.Error()})
 	return nil, unavailable(err)
 }
 
-// Join tells the leader that there is no group.
-func Join(ctx context.Context, _, _ int, conn net.Conn, _ *Arena, _ *Maps) (*Group, error) {
-	defer deadlines(ctx, []net.Conn{conn})()
+// Join tells member 0 that there is no group.
+func Join(ctx context.Context, _, _ int, conn net.Conn, _ *Arena, _ *MappingCache) (*Group, error) {
+	defer closeOnDone(ctx, []net.Conn{conn})()
 	var o struct{}
 	if err := receive(conn, &o); err != nil {
 		return nil, &MemberError{0, err}
 	}
-	_, err := member{conn}.round(finding{Problem: errLinux.Error()})
+	_, err := participant{conn}.round(vote{Problem: errLinux.Error()})
 	return nil, unavailable(err)
 }
 
@@ -63,11 +63,11 @@ func unavailable(err error) error {
 }
 
 func readProcess(int, uint64, []byte) error { return errLinux }
-func ended(int) bool                        { return false }
+func processDead(int) bool                  { return false }
 func yield()                                {}
 func futexWake(*uint32)                     {}
 
 func futexWait(*uint32, uint32, time.Duration) bool { return false }
 
-func detach([]byte)                 {}
-func attachAll(int) ([]byte, error) { return nil, errLinux }
+func detach([]byte)                      {}
+func attachReadOnly(int) ([]byte, error) { return nil, errLinux }

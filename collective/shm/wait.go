@@ -6,46 +6,45 @@ import (
 	"time"
 )
 
-// ErrAborted is what operations return after Abort.
+// ErrAborted is the error of operations after Abort.
 var ErrAborted = errors.New("shm: aborted")
 
-// ErrGone is the cause of a MemberError about a member that has left, see Gone.
-var ErrGone = errors.New("shm: gone")
+// ErrLeft is the cause of a MemberError about a member that has left; see MarkLeft.
+var ErrLeft = errors.New("shm: left")
 
-// ErrDead is the cause of a MemberError about a member whose process has ended, though its
-// connections may still be open: the system gives memory back first, which takes 0.1 ms for
-// each MiB.
-var ErrDead = errors.New("its process has ended")
+// ErrDead is the cause of a MemberError about a member whose process is dead, though its
+// connections may still be open: the kernel reclaims the memory first, which takes 0.1 ms per MiB.
+var ErrDead = errors.New("its process is dead")
 
-// lookEvery is how often who sleeps looks whether the other one lives.
-const lookEvery = 3 * time.Millisecond
+// checkEvery is how often a sleeping member checks whether the other one is alive.
+const checkEvery = 3 * time.Millisecond
 
-// raise counts up and wakes whoever sleeps.
-func (g *Group) raise(at int, v uint64) {
-	g.step()
+// advance raises a counter and wakes sleeping members.
+func (g *Group) advance(at int, v uint64) {
+	g.beforeStep()
 	g.counter(g.rank, at).Store(v)
 	for q := range g.size {
-		if q != g.rank && atomic.LoadUint32(g.word(q, atSleeps)) != 0 {
-			g.ring(q)
+		if q != g.rank && atomic.LoadUint32(g.word(q, offAsleep)) != 0 {
+			g.ringDoorbell(q)
 		}
 	}
 }
 
-func (g *Group) step() {
-	if g.Step != nil {
-		g.Step()
+func (g *Group) beforeStep() {
+	if g.BeforeStep != nil {
+		g.BeforeStep()
 	}
 }
 
-func (g *Group) ring(rank int) {
-	bell := g.word(rank, atBell)
-	atomic.AddUint32(bell, 1)
-	futexWake(bell)
+func (g *Group) ringDoorbell(rank int) {
+	doorbell := g.word(rank, offDoorbell)
+	atomic.AddUint32(doorbell, 1)
+	futexWake(doorbell)
 }
 
-// await waits until a member's counter has reached v.
-func (g *Group) await(rank, at int, v uint64) error {
-	g.step()
+// waitFor waits until a member's counter has reached v.
+func (g *Group) waitFor(rank, at int, v uint64) error {
+	g.beforeStep()
 	c := g.counter(rank, at)
 	for range g.spins {
 		if c.Load() >= v {
@@ -71,50 +70,51 @@ func (g *Group) sleep(rank int, c *atomic.Uint64, v uint64) error {
 	}
 	began := time.Now()
 	defer func() { g.waited[rank].Add(int64(time.Since(began))) }()
-	bell, sleeps := g.word(g.rank, atBell), g.word(g.rank, atSleeps)
-	defer atomic.StoreUint32(sleeps, 0)
-	for long := false; ; {
-		heard := atomic.LoadUint32(bell)
-		// Whoever counts up after this sees it, and rings; whoever did so before is seen.
-		atomic.StoreUint32(sleeps, 1)
-		// Before the counter: it counted up before it left, or died.
-		gone, dead := g.gone[rank].Load(), long && g.vm && ended(g.peers[rank].pid)
+	doorbell, asleep := g.word(g.rank, offDoorbell), g.word(g.rank, offAsleep)
+	defer atomic.StoreUint32(asleep, 0)
+	for timedOut := false; ; {
+		rung := atomic.LoadUint32(doorbell)
+		// A member that advances its counter after this sees it and rings; before this, its value
+		// is seen.
+		atomic.StoreUint32(asleep, 1)
+		// Read before the counter: the member advanced it before it left or died.
+		left, dead := g.left[rank].Load(), timedOut && g.vm && processDead(g.peers[rank].pid)
 		switch {
 		case c.Load() >= v:
 			return nil
 		case g.aborted.Load():
 			return ErrAborted
-		case gone:
-			return &MemberError{rank, ErrGone}
+		case left:
+			return &MemberError{rank, ErrLeft}
 		case dead:
 			return &MemberError{rank, ErrDead}
 		}
-		long = !futexWait(bell, heard, lookEvery)
+		timedOut = !futexWait(doorbell, rung, checkEvery)
 	}
 }
 
-// Gone says that a member has ended its last operation. Whoever waits for more from it gets a
-// *MemberError with ErrGone. It may be called from anywhere, also when the group is closed.
-func (g *Group) Gone(member int) {
-	g.gone[member].Store(true)
+// MarkLeft says that a member has finished its last operation. Operations that wait for it fail
+// with a *MemberError with ErrLeft. It may be called at any time, also after Close.
+func (g *Group) MarkLeft(member int) {
+	g.left[member].Store(true)
 	g.wakeUp()
 }
 
-// Abort ends the running operation of this member and all later ones with ErrAborted. It
-// may be called from anywhere, also when the group is closed.
+// Abort ends the running operation of this member and all later ones with ErrAborted. It may be
+// called at any time, also after Close.
 func (g *Group) Abort() {
 	g.aborted.Store(true)
 	g.wakeUp()
 }
 
-// wakeUp has this member look again at what it waits for.
+// wakeUp makes this member check again what it waits for.
 func (g *Group) wakeUp() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.mem != nil {
-		g.ring(g.rank)
+		g.ringDoorbell(g.rank)
 	}
 }
 
-// Waited is for how long operations of this member have slept for another one.
-func (g *Group) Waited(rank int) time.Duration { return time.Duration(g.waited[rank].Load()) }
+// WaitTime is how long operations of this member have slept for another one.
+func (g *Group) WaitTime(rank int) time.Duration { return time.Duration(g.waited[rank].Load()) }

@@ -11,17 +11,18 @@ import (
 	"time"
 )
 
-// ErrUnavailable says that the members cannot share memory. The text says why, and all
-// members get the same answer.
+// ErrUnavailable says that the members cannot share memory. The text says why. All members get the
+// same error.
 var ErrUnavailable = errors.New("no shared memory")
 
-// finding is what one member, or all of them, found out in a round.
-type finding struct {
+// vote is what one member contributes to a round of an agreement. The merged votes are the
+// decision.
+type vote struct {
 	Problem string // empty = none
 	NoVM    bool   // memory of some member cannot be read
 }
 
-func (f finding) merge(o finding, member int) finding {
+func (f vote) merge(o vote, member int) vote {
 	if f.Problem == "" && o.Problem != "" {
 		f.Problem = fmt.Sprintf("member %d: %s", member, o.Problem)
 	}
@@ -29,19 +30,19 @@ func (f finding) merge(o finding, member int) finding {
 	return f
 }
 
-// council is how members come to the same conclusion: each brings a finding to a round and
-// gets the merged one.
-type council interface {
-	round(finding) (finding, error)
+// agreement brings the members to the same decision: each contributes a vote to a round and
+// receives the merged votes.
+type agreement interface {
+	round(vote) (vote, error)
 }
 
-// leader is the connections to the other members.
-type leader []net.Conn
+// coordinator holds the connections to the other members.
+type coordinator []net.Conn
 
-func (l leader) round(all finding) (finding, error) {
-	all = finding{}.merge(all, 0)
+func (l coordinator) round(all vote) (vote, error) {
+	all = vote{}.merge(all, 0)
 	for i, c := range l {
-		var f finding
+		var f vote
 		if err := receive(c, &f); err != nil {
 			return f, &MemberError{i + 1, err}
 		}
@@ -55,12 +56,12 @@ func (l leader) round(all finding) (finding, error) {
 	return all, nil
 }
 
-// member is the connection to the leader.
-type member struct{ conn net.Conn }
+// participant holds the connection to the coordinator.
+type participant struct{ conn net.Conn }
 
-func (m member) round(mine finding) (all finding, err error) {
-	if err = send(m.conn, mine); err == nil {
-		err = receive(m.conn, &all)
+func (p participant) round(mine vote) (all vote, err error) {
+	if err = send(p.conn, mine); err == nil {
+		err = receive(p.conn, &all)
 	}
 	if err != nil {
 		return all, &MemberError{0, err}
@@ -95,8 +96,9 @@ func receive(c net.Conn, v any) error {
 	return json.Unmarshal(body, v)
 }
 
-// deadlines ends what waits on the connections with ctx. The result stops that.
-func deadlines(ctx context.Context, conns []net.Conn) func() bool {
+// closeOnDone interrupts reads and writes on the connections when ctx ends. The returned function
+// cancels that.
+func closeOnDone(ctx context.Context, conns []net.Conn) func() bool {
 	return context.AfterFunc(ctx, func() {
 		for _, c := range conns {
 			_ = c.SetDeadline(time.Unix(1, 0))

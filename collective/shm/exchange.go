@@ -1,0 +1,188 @@
+package shm
+
+import "encoding/binary"
+
+// Broadcast copies root's buffer to all members.
+func (g *Group) Broadcast(descriptor [DescriptorBytes]byte, buf []byte, root int) error {
+	k := g.place(buf)
+	g.round++
+	if k.small() && g.rank == root {
+		copy(g.small(root, k), buf)
+	}
+	if err := g.enter(&descriptor, k, buf); err != nil {
+		return err
+	}
+	if !k.small() && g.headers[root].location == locPrivate && !g.vm {
+		return g.broadcastStaged(descriptor, buf, root)
+	}
+	if g.rank != root {
+		if err := g.copyAll(root, 0, buf); err != nil {
+			return err
+		}
+	}
+	if k.small() {
+		return nil
+	}
+	return g.leave()
+}
+
+// broadcastStaged broadcasts data that the others cannot read.
+func (g *Group) broadcastStaged(descriptor [DescriptorBytes]byte, buf []byte, root int) error {
+	for len(buf) > 0 {
+		part := buf[:min(len(buf), stagingBytes)]
+		g.round++
+		if g.rank == root {
+			copy(g.stagingBuffer(root), part)
+		}
+		if err := g.enter(&descriptor, locStaging, nil); err != nil {
+			return err
+		}
+		if g.rank != root {
+			copy(part, g.stagingBuffer(root))
+		}
+		buf = buf[len(part):]
+	}
+	return nil
+}
+
+// copyBytes is the most that is copied between two checks for an abort.
+const copyBytes = 4 << 20
+
+// copyAll copies a part of a member's data to dst, and stops at an abort.
+func (g *Group) copyAll(q, at int, dst []byte) error {
+	for lo := 0; lo < len(dst); lo += copyBytes {
+		if g.aborted.Load() {
+			return ErrAborted
+		}
+		if err := g.copyFrom(q, at+lo, dst[lo:min(lo+copyBytes, len(dst))]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Allgather copies block i of data, [offsets[i], offsets[i+1]), from member i to all members.
+func (g *Group) Allgather(descriptor [DescriptorBytes]byte, data []byte, offsets []int) error {
+	// All members must choose the same kind of location, so it depends on the longest block.
+	longest := 0
+	for q := range g.size {
+		longest = max(longest, offsets[q+1]-offsets[q])
+	}
+	mine := data[offsets[g.rank]:offsets[g.rank+1]]
+	k := locInline
+	switch {
+	case longest > SmallBytes:
+		if k = g.place(mine); k.small() {
+			k = locPrivate
+		}
+	case longest > inlineBytes:
+		k = locSlot
+	}
+	g.round++
+	if k.small() {
+		copy(g.small(g.rank, k), mine)
+	}
+	if err := g.enter(&descriptor, k, mine); err != nil {
+		return err
+	}
+	if !k.small() && g.mustStage() {
+		return g.gatherStaged(descriptor, data, offsets, longest)
+	}
+	for d := 1; d < g.size; d++ {
+		q := (g.rank + d) % g.size
+		if err := g.copyAll(q, 0, data[offsets[q]:offsets[q+1]]); err != nil {
+			return err
+		}
+	}
+	if k.small() {
+		return nil
+	}
+	return g.leave()
+}
+
+func (g *Group) gatherStaged(descriptor [DescriptorBytes]byte, data []byte, offsets []int, longest int) error {
+	for lo := 0; lo < longest; lo += stagingBytes {
+		part := func(q int) []byte {
+			block := data[offsets[q]:offsets[q+1]]
+			return block[min(lo, len(block)):min(lo+stagingBytes, len(block))]
+		}
+		g.round++
+		copy(g.stagingBuffer(g.rank), part(g.rank))
+		if err := g.enter(&descriptor, locStaging, nil); err != nil {
+			return err
+		}
+		for q := range g.size {
+			if q != g.rank {
+				copy(part(q), g.stagingBuffer(q))
+			}
+		}
+	}
+	return nil
+}
+
+// Alltoall copies block q of src, [out[q], out[q+1]), to member q, which receives it as block
+// g.Rank() of its dst. The caller copies its own block.
+func (g *Group) Alltoall(descriptor [DescriptorBytes]byte, src, dst []byte, out, in []int) error {
+	// Lengths may differ between members, so each member publishes its offsets first.
+	g.round++
+	table := g.stagingBuffer(g.rank)
+	for i, o := range out {
+		binary.NativeEndian.PutUint64(table[8*i:], uint64(o))
+	}
+	k := locPrivate
+	if g.arena.holds(src) {
+		k = locArena
+	}
+	if err := g.enter(&descriptor, k, src); err != nil {
+		return err
+	}
+	from := make([]int, g.size) // where this member's block is in another one's data
+	longest := 0
+	for q := range g.size {
+		theirs := g.stagingBuffer(q)
+		from[q] = int(binary.NativeEndian.Uint64(theirs[8*g.rank:]))
+		longest = max(longest, int(binary.NativeEndian.Uint64(theirs[8*g.size:])))
+		if n := int(binary.NativeEndian.Uint64(theirs[8*(g.rank+1):])) - from[q]; n != in[q+1]-in[q] {
+			return &MismatchError{Member: q, Descriptor: descriptor, Sent: n, Expected: in[q+1] - in[q]}
+		}
+	}
+	if g.mustStage() {
+		return g.exchangeStaged(descriptor, src, dst, from, in, longest)
+	}
+	for d := 1; d < g.size; d++ {
+		q := (g.rank + d) % g.size
+		if err := g.copyAll(q, from[q], dst[in[q]:in[q+1]]); err != nil {
+			return err
+		}
+	}
+	return g.leave()
+}
+
+// exchangeStaged shows all data of all members to all, one staging buffer at a time. Each member
+// copies its own blocks.
+func (g *Group) exchangeStaged(descriptor [DescriptorBytes]byte, src, dst []byte, from, in []int, longest int) error {
+	for lo := 0; lo < longest; lo += stagingBytes {
+		g.round++
+		copy(g.stagingBuffer(g.rank), src[min(lo, len(src)):])
+		if err := g.enter(&descriptor, locStaging, nil); err != nil {
+			return err
+		}
+		for q := range g.size {
+			if q == g.rank {
+				continue
+			}
+			begin, end := max(lo, from[q]), min(lo+stagingBytes, from[q]+in[q+1]-in[q])
+			if begin < end {
+				at := in[q] + begin - from[q]
+				copy(dst[at:at+end-begin], g.stagingBuffer(q)[begin-lo:end-lo])
+			}
+		}
+	}
+	return nil
+}
+
+// Barrier returns when all members have called it.
+func (g *Group) Barrier(descriptor [DescriptorBytes]byte) error {
+	g.round++
+	return g.enter(&descriptor, locInline, nil)
+}

@@ -1,4 +1,0 @@
-package shm
-
-// pause tells the processor that this is a spin loop.
-func pause()
