@@ -42,13 +42,13 @@ type Communicator struct {
 	vigils    []func() // that end them
 	closeOnce sync.Once
 
-	turn    turn                  // of collective operations
-	during  context.Context       //nolint:containedctx // that of the running operation; guarded by turn
-	unwatch func() bool           // nil = it is not watched; likewise
-	seq     uint64                // guarded by turn
+	turn    turn                      // of collective operations
+	during  context.Context           //nolint:containedctx // that of the running operation; guarded by turn
+	unwatch func() bool               // nil = it is not watched; likewise
+	seq     uint64                    // guarded by turn
 	ticket  [shm.DescriptorBytes]byte // of the running operation, which local ranks compare; likewise
-	offsets []int                 // scratch, guarded by turn
-	scaled  []int                 // likewise
+	offsets []int                     // scratch, guarded by turn
+	scaled  []int                     // likewise
 	calls   calls
 	waits   waits
 	started started
