@@ -68,7 +68,9 @@ var layers = []layer{
 	{"collective/cabi", []string{"collective/...", "elastic"}, nil, nil, "it gives C what Go programs import"},
 	{"collective/nccl/...", []string{"collective/..."}, []string{"github.com/ebitengine/purego", "golang.org/x/sys"}, nil, "it alone reaches native libraries"},
 	{"collective/...", []string{"collective/..."}, []string{"golang.org/x/sys"}, nil, "training traffic never depends on the control plane"},
-	{"elastic", []string{"collective/...", "agent/workerapi/wire", "elastic/checkpoint"}, []string{"github.com/zeebo/xxh3"}, nil, "a worker has no NATS credentials"},
+	{"elastic", []string{"collective/...", "agent/workerapi/wire", "elastic/checkpoint", "elastic/statesync", "elastic/internal/..."}, nil, nil, "a worker has no NATS credentials"},
+	{"elastic/statesync", []string{"collective", "collective/kernel", "elastic/checkpoint", "elastic/internal/backoff"}, []string{"github.com/zeebo/xxh3"}, nil, "it moves state that it does not understand"},
+	{"elastic/internal/...", []string{"agent/workerapi/wire", "elastic/internal/backoff"}, nil, nil, "package elastic is built of it"},
 	{"elastic/checkpoint", nil, []string{"github.com/zeebo/xxh3"}, nil, "it is about files only"},
 	{"elastic/elastictest", []string{"collective/inproc", "agent/workerapi/wire"}, nil, nil, "tests of elastic itself import it"},
 	{"examples/...", []string{"elastic", "collective/...", "examples/..."}, nil, nil, "people copy it"},
@@ -78,7 +80,7 @@ var layers = []layer{
 var goStatements = []string{
 	"services/controller/...", "services/gateway", "events/memory", "events/eventstest", "jetstream/...", "agent", "agent/proc", "agent/fake", "agent/workerapi",
 	"agent/tcpstore", "collective", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl", "collective/cabi", "collective/deathwatch",
-	"elastic", "elastic/elastictest",
+	"elastic", "elastic/statesync", "elastic/elastictest",
 	"cmd/regroup/internal/boot", "e2e/...",
 }
 

@@ -79,7 +79,7 @@ func (s *Session) commit(ctx context.Context, final bool) (news int64, err error
 	}
 	switch v[0] {
 	case newsPlanned:
-		s.state.shelf.end()
+		s.state.replica.Store().EndGeneration()
 	case newsLeaving: // all have saved, and go on
 		s.agreed = newsNone
 		if mine == newsLeaving {
@@ -87,7 +87,7 @@ func (s *Session) commit(ctx context.Context, final bool) (news int64, err error
 		}
 	}
 	if s.Rank == 0 {
-		s.saver.committed(v[0] == newsLeaving)
+		s.writer.committed(v[0] == newsLeaving)
 		s.reporter.tell(nil, nil, &wire.CommitReport{Commit: s.state.Committed(), Ledger: s.state.Ledger()})
 	}
 	return v[0], nil

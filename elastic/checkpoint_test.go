@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/elastic/checkpoint"
+	"github.com/regroup-io/regroup/elastic/statesync"
 )
 
 // job runs a fleet of n with checkpoints in dir and stops it at a step; 0 = it runs to its end.
 func job(t *testing.T, dir string, n int, stop uint64, change func(f *fleet)) *fleet {
 	t.Helper()
 	f := newFleet(t, n)
-	f.ballast = 3*leafBytes + 100
+	f.ballast = 3*statesync.ChunkBytes + 100
 	f.options = func(_ string, o *Options) { o.Checkpoint = Checkpoint{Dir: dir, Every: time.Nanosecond, Keep: 2} }
 	f.onStep = func(_ context.Context, w *worker, s *Session) error {
 		if s.Step() == stop && stop > 0 && w.name == "w0" {
@@ -62,7 +63,7 @@ func TestAJobGoesOnFromItsCheckpointAtAnotherWorldSize(t *testing.T) {
 	dir := t.TempDir()
 	first := job(t, dir, 3, 13, nil)
 	stopped := first.workers["w0"].state.Committed().Step
-	if got := names(t, dir)[0]; got != (checkpoint.Name{Life: 1, Generation: 1, Step: stopped}) {
+	if got := names(t, dir)[0]; got != (checkpoint.Name{Run: 1, Generation: 1, Step: stopped}) {
 		t.Fatalf("the newest checkpoint is %v, want that of the last commit, %d", got, stopped)
 	}
 	if first.hub.Firsts[1]["w0"].First.Checkpoint != nil {
@@ -76,7 +77,7 @@ func TestAJobGoesOnFromItsCheckpointAtAnotherWorldSize(t *testing.T) {
 	if done := last.check("w0"); done != 4 {
 		t.Errorf("%d workers are done, want 4", done)
 	}
-	if all := names(t, dir); len(all) != 2 || all[0].Life != 3 {
+	if all := names(t, dir); len(all) != 2 || all[0].Run != 3 {
 		t.Errorf("there are %v, want two with the third life's first", all)
 	}
 }
@@ -144,7 +145,7 @@ func TestAnotherProgramsCheckpointStopsTheJob(t *testing.T) {
 
 // heldDisk writes when it is let, and says when it is asked to.
 type heldDisk struct {
-	*checkpoint.Folder
+	*checkpoint.Dir
 
 	asked chan checkpoint.Name
 	let   chan struct{}
@@ -153,21 +154,21 @@ type heldDisk struct {
 func (d *heldDisk) Write(ctx context.Context, i checkpoint.Image) error {
 	d.asked <- i.Name
 	<-d.let
-	return d.Folder.Write(ctx, i)
+	return d.Dir.Write(ctx, i)
 }
 
 // TestTrainingDoesNotWaitForTheDisk: while a checkpoint is being written others that are due are left out, and what is written
 // is one commit whatever training does meanwhile.
 func TestTrainingDoesNotWaitForTheDisk(t *testing.T) {
 	s, dir := NewState(nil), t.TempDir()
-	tensor := make([]byte, 5*leafBytes)
+	tensor := make([]byte, 5*statesync.ChunkBytes)
 	Tensor(s, "tensor", tensor)
 	folder, err := checkpoint.Open(dir, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
 	held := &heldDisk{folder, make(chan checkpoint.Name, 100), make(chan struct{}, 1)}
-	w := newSaver(t.Context(), held, Checkpoint{Every: time.Nanosecond}, s, slog.New(slog.DiscardHandler))
+	w := newCheckpointWriter(t.Context(), held, Checkpoint{Every: time.Nanosecond}, s, slog.New(slog.DiscardHandler))
 	commit := func() {
 		s.step++
 		for i := range tensor {
@@ -198,7 +199,7 @@ func TestTrainingDoesNotWaitForTheDisk(t *testing.T) {
 		w.tasks.Wait()
 	}
 	close(held.let)
-	w.finish()
+	w.flush()
 	asked()
 	for i, step := range []uint64{1, 5, 9, 13, 17, 20} {
 		if want[i].Step != step {

@@ -335,3 +335,10 @@ func TestSpansAreASet(t *testing.T) {
 		}
 	}
 }
+
+func upTo(n int) (all []int) {
+	for i := range n {
+		all = append(all, i)
+	}
+	return all
+}

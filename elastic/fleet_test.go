@@ -15,6 +15,7 @@ import (
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/tcp"
 	"github.com/regroup-io/regroup/elastic/elastictest"
+	"github.com/regroup-io/regroup/elastic/statesync"
 )
 
 const (
@@ -253,7 +254,7 @@ func (f *fleet) check(starts ...string) int {
 		if errors.Is(w.err, elastictest.ErrKilled) {
 			continue
 		}
-		if w.err != nil && !errors.Is(w.err, errBroken) && !errors.Is(w.err, errUnreachable) && !errors.Is(w.err, errOtherProgram) && !errors.Is(w.err, ErrUnfinished) {
+		if w.err != nil && !errors.Is(w.err, errBroken) && !errors.Is(w.err, statesync.ErrUnreachable) && !errors.Is(w.err, statesync.ErrOtherProgram) && !errors.Is(w.err, ErrUnfinished) {
 			f.t.Errorf("%s: %v", w.name, w.err)
 		}
 		d, ok := f.hub.Done[w.name]

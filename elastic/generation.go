@@ -66,7 +66,7 @@ func depart(ctx context.Context, err error, rank int, l *lifeline) (departure, e
 
 // generation lives through one: connects to its members, brings the state in sync, runs the training function.
 func (r *runner) generation(ctx context.Context, a wire.Assignment, since departure, asked time.Time) (departure, error) {
-	s := &Session{state: r.state, reporter: r.reporter, saver: r.saver, Place: Place{
+	s := &Session{state: r.state, reporter: r.reporter, writer: r.writer, Place: Place{
 		Generation: a.Generation, Rank: a.Rank, World: a.World,
 		LocalRank: a.LocalRank, LocalSize: a.LocalSize, CrossRank: a.CrossRank, CrossSize: a.CrossSize,
 	}}
@@ -101,35 +101,35 @@ func (r *runner) generation(ctx context.Context, a wire.Assignment, since depart
 		}
 		if err == nil && !r.described {
 			r.described = true
-			r.saver.describe(r.state)
+			r.writer.describe(r.state)
 		}
 	}
 	built := time.Now()
 	var received uint64
 	if err == nil {
-		r.settle(building)
+		r.finishPrefetch(building)
 		received, err = r.state.sync(ctx, s.comm, a.Generation)
 	}
 	if err == nil {
 		s.Stage = Training
-		r.host(a)
+		r.serveState(a)
 		s.began = time.Now()
 		s.first = &wire.FirstStep{
 			Survivor: since.how != "", Lost: since.void, RejoinMS: milliseconds(built.Sub(asked)),
-			SyncMS: milliseconds(s.began.Sub(built)), SyncBytes: received, Checkpoint: r.state.from(),
+			SyncMS: milliseconds(s.began.Sub(built)), SyncBytes: received, Checkpoint: r.state.resumed(),
 		}
 		if !since.trouble.IsZero() {
 			s.first.AbortMS = milliseconds(asked.Sub(since.trouble))
 		}
 		err = r.train(ctx, s)
 	}
-	r.state.shelf.end()
+	r.state.replica.Store().EndGeneration()
 	d, fatal := depart(ctx, err, a.Rank, l)
 	switch {
 	case fatal != nil: // the others need not wait for our socket to close, and know whose fault it is
 		s.comm.Abort(&collective.PeerLostError{Rank: a.Rank, Generation: a.Generation, Cause: fatal})
-	case d.how == lost && r.state.held != nil:
-		d.void = r.state.step - r.state.held.step
+	case d.how == lost && r.state.replica.Newest() != nil:
+		d.void = r.state.step - r.state.replica.Newest().Step()
 	}
 	if s.first != nil || s.began.IsZero() {
 		d = d.after(since)
@@ -185,7 +185,7 @@ func (r *runner) train(ctx context.Context, s *Session) error {
 		return err
 	}
 	if s.Rank == 0 {
-		r.saver.finish()
+		r.writer.flush()
 	}
 	if r.options.Finish != nil {
 		defer r.options.Finish(ctx, s)

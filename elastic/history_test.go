@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
+
+	"github.com/regroup-io/regroup/elastic/statesync"
 )
 
 var histories = flag.Int("histories", 10_000, "random histories of crash and resize for each sampler")
@@ -86,9 +88,9 @@ func (t *troupe) regroup(world int) error {
 	}
 	t.rng.Shuffle(len(t.members), func(i, j int) { t.members[i], t.members[j] = t.members[j], t.members[i] })
 	next := t.members[:min(stay, len(t.members))]
-	var newest *snapshot
+	var newest *statesync.Snapshot
 	for _, m := range next {
-		if h := m.state.held; newest == nil || h.step > newest.step {
+		if h := m.state.replica.Newest(); newest == nil || h.Step() > newest.Step() {
 			newest = h
 		}
 	}
@@ -100,8 +102,8 @@ func (t *troupe) regroup(world int) error {
 		next = append(next, &Session{state: s})
 	}
 	for rank, m := range next {
-		if newest != nil && m.state.held.step < newest.step { // as a sync brings it
-			m.state.held = &snapshot{meta: bytes.Clone(newest.meta), step: newest.step}
+		if newest != nil && m.state.replica.Newest().Step() < newest.Step() { // as a sync brings it
+			m.state.replica.Commit(bytes.Clone(newest.Meta()), t.generation, newest.Step())
 		}
 		if err := m.state.Restore(); err != nil {
 			return err

@@ -2,13 +2,14 @@ package elastic
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/elastic/internal/backoff"
+	"github.com/regroup-io/regroup/elastic/statesync"
 )
 
 // Stage tells how far the ranks of a session are.
@@ -94,14 +95,14 @@ func (p *preparation) end(err error, s *State) error {
 	return err
 }
 
-// aside has the program register its state while the others train: with the place that it is to expect, and with what they did
-// before. It calls back when nothing more can be done before this worker is let in.
-func (r *runner) aside(ctx context.Context, a wire.Assignment, then func()) {
+// prepareOutside has the program register its state while the others train, with the rank that it is to expect and with what
+// the others did before. It calls then when nothing more can be done before this worker becomes a member.
+func (r *runner) prepareOutside(ctx context.Context, a wire.Assignment, then func()) {
 	defer then()
 	p := &r.preparation
-	within, cancel := context.WithTimeout(ctx, r.options.WarmWithin)
+	fetching, cancel := context.WithTimeout(ctx, r.options.WarmWithin)
 	defer cancel()
-	if !r.readAside(within, a) || !p.begin() {
+	if !r.fetchPrologue(fetching, a) || !p.begin() {
 		return
 	}
 	e := a.Expect
@@ -115,40 +116,21 @@ func (r *runner) aside(ctx context.Context, a wire.Assignment, then func()) {
 	close(p.ready)
 }
 
-// readAside fetches the prologue from a holder; false if nobody gives it in time.
-func (r *runner) readAside(ctx context.Context, a wire.Assignment) bool {
-	w := &warmUp{job: r.options.Job, address: r.endpoint.Addr(), endpoint: r.endpoint}
-	for wait := warmRetry; ; wait = min(2*wait, time.Second) {
-		for _, holder := range a.Peers {
-			if err := w.readPrologue(ctx, holder, a, r.options.Prologue); err == nil {
+// fetchPrologue fetches the prologue from a holder. It returns false if none sends it in time.
+func (r *runner) fetchPrologue(ctx context.Context, a wire.Assignment) bool {
+	source := r.source(a)
+	retry := backoff.Exponential{First: 100 * time.Millisecond, Max: time.Second}
+	for {
+		for _, holder := range source.Holders {
+			b, err := statesync.FetchPrologue(ctx, r.endpoint, source, holder, 2*MaxPrologue)
+			if err == nil && r.options.Prologue.extend(0, b) == nil {
 				return true
 			}
 		}
-		if !pause(ctx, wait) {
+		if !retry.Sleep(ctx) {
 			return false
 		}
 	}
-}
-
-func (w *warmUp) readPrologue(ctx context.Context, holder string, a wire.Assignment, p *Prologue) error {
-	conn, err := w.visit(ctx, holder, a)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	_ = conn.SetDeadline(time.Now().Add(visitStall))
-	if err := writeMessage(conn, askPrologue, nil); err != nil {
-		return err
-	}
-	answer, body, err := readMessage(conn, 2*MaxPrologue)
-	switch {
-	case err != nil:
-		return err
-	case answer != answerYes:
-		return errHolder
-	}
-	return p.extend(0, body)
 }
 
 // met is what a member says of itself at the begin of a generation.
@@ -191,46 +173,4 @@ func (r *runner) meet(ctx context.Context, s *Session) error {
 		return err
 	}
 	return p.extend(least, all[best])
-}
-
-// enterAside asks for the first place of a worker whose state is not registered. Where others train already it is
-// registered meanwhile, so that nobody has to wait for that; otherwise together with them.
-func (r *runner) enterAside(ctx context.Context) (wire.Assignment, error) {
-	through, mayJoin := context.WithCancel(ctx)
-	defer mayJoin()
-	asideCtx, stop := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	r.endAside = func() {
-		stop()
-		running.Wait()
-	}
-	request := wire.JoinRequest{Address: r.endpoint.Addr(), Cold: r.options.WarmWithin > 0}
-	var warm *wire.Assignment
-	for {
-		a, err := r.joinUnless(ctx, through, request)
-		switch {
-		case ctx.Err() != nil:
-			return a, context.Cause(ctx)
-		case errors.Is(err, errMayJoin):
-			aside := r.preparation.claim()
-			if aside == nil { // nobody has answered: the state is registered in the next generation
-				request.Cold = false
-				continue
-			}
-			<-aside
-			if err := r.preparation.end(r.preparation.err, r.state); err != nil {
-				return a, err
-			}
-			return r.enter(ctx, warm)
-		case err == nil && a.Verdict == wire.WarmUp:
-			request.Holders = a.Generation
-			first := warm == nil
-			warm = &a
-			if first {
-				running.Go(func() { r.aside(asideCtx, a, mayJoin) })
-			}
-		default:
-			return a, err
-		}
-	}
 }

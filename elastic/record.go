@@ -23,7 +23,7 @@ func (s *State) Recording() { s.recording = true }
 // Record ends a step of this rank, which has trained on samples of an epoch. It talks to nobody: what all ranks have recorded is put together by
 // the next commit, at the step of the rank that has made most.
 func (s *Session) Record(epoch uint64, indices []int) {
-	said := &s.state.unsaid
+	said := &s.state.unmerged
 	i := slices.IndexFunc(*said, func(e wire.LedgerEpoch) bool { return e.Epoch == epoch })
 	if i < 0 {
 		i = len(*said)
@@ -40,7 +40,7 @@ func (s *Session) unite(ctx context.Context) error {
 	if !s.state.recording {
 		return nil
 	}
-	mine, err := json.Marshal(recorded{Step: s.state.step, Epochs: s.state.unsaid})
+	mine, err := json.Marshal(recorded{Step: s.state.step, Epochs: s.state.unmerged})
 	if err != nil {
 		return err
 	}
@@ -59,8 +59,8 @@ func (s *Session) unite(ctx context.Context) error {
 		}
 	}
 	complete(&s.state.ledger)
-	s.state.unsaid = nil
-	if s.state.step == s.state.held.step {
+	s.state.unmerged = nil
+	if s.state.step == s.state.replica.Newest().Step() {
 		s.state.step++ // commits differ in their steps
 	}
 	return nil

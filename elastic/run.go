@@ -20,15 +20,15 @@ type runner struct {
 	function func(context.Context, *Session) error
 	agent    *agent // nil = stand-alone
 	reporter *reporter
-	saver    *saver // nil = no checkpoints
+	writer   *checkpointWriter // nil = no checkpoints
 	endpoint *collective.Endpoint
 	retiring *collective.Communicator // of the last generation, until it is closed
-	warming  *warming                 // of a newcomer, until its first sync
+	prefetch *backgroundPrefetch      // of a newcomer, until its first sync
 	place    Place                    // in the last generation that was in sync
 
-	preparation preparation
-	described   bool   // a saver knows what was prepared
-	endAside    func() // ends what goes on beside the first join; nil = nothing
+	preparation    preparation
+	described      bool   // the checkpoint writer knows the layout of what was prepared
+	endPreparation func() // ends the preparation outside of a generation; nil = there is none
 
 	noticed   Notice         // the last one
 	callbacks sync.WaitGroup // of the program, that run beside training
@@ -62,8 +62,8 @@ func Run(ctx context.Context, o Options, state *State, train func(context.Contex
 	defer r.callbacks.Wait()
 	defer func() {
 		over()
-		if r.endAside != nil {
-			r.endAside()
+		if r.endPreparation != nil {
+			r.endPreparation()
 		}
 	}()
 	transport, err := listen(o)
@@ -77,10 +77,10 @@ func Run(ctx context.Context, o Options, state *State, train func(context.Contex
 		}
 	}
 	defer func() {
-		r.saver.close()
+		r.writer.close()
 		r.retire()
-		if r.warming != nil {
-			r.warming.end()
+		if r.prefetch != nil {
+			r.prefetch.end()
 		}
 		r.endpoint.Host(nil)
 		err = errors.Join(err, r.endpoint.Close())
@@ -98,12 +98,12 @@ func Run(ctx context.Context, o Options, state *State, train func(context.Contex
 
 // checkpoints has the state begin with the newest checkpoint, if nobody holds a commit, and commits written to disk.
 func (r *runner) checkpoints(ctx context.Context) error {
-	f, err := checkpoint.Open(r.options.Checkpoint.Dir, r.options.Checkpoint.Keep)
+	dir, err := checkpoint.Open(r.options.Checkpoint.Dir, r.options.Checkpoint.Keep)
 	if err != nil {
 		return err
 	}
-	r.saver = newSaver(ctx, f, r.options.Checkpoint, r.state, r.options.Log)
-	return r.state.lookIn(f, r.options.Log)
+	r.writer = newCheckpointWriter(ctx, dir, r.options.Checkpoint, r.state, r.options.Log)
+	return r.state.useCheckpoints(dir, r.options.Log)
 }
 
 // listen opens the one address that this worker keeps for all its generations.
@@ -135,9 +135,9 @@ func (r *runner) loop(ctx context.Context) error {
 		var err error
 		if generation == 0 {
 			if r.preparation.finished() {
-				a, err = r.enter(ctx, nil)
+				a, err = r.joinFirst(ctx, nil)
 			} else {
-				a, err = r.enterAside(ctx)
+				a, err = r.joinUnprepared(ctx)
 			}
 		} else {
 			a, err = r.rejoin(ctx, generation, left)
@@ -163,7 +163,7 @@ func (r *runner) loop(ctx context.Context) error {
 		}
 		r.options.Log.Info("generation ends", "job", r.options.Job, "gen", a.Generation, "kind", left.how, "reason", left.why, "accused", left.accused)
 		if left.how == stopped && a.Rank == 0 {
-			r.saver.finish()
+			r.writer.flush()
 		}
 		switch left.how {
 		case finished:
@@ -189,9 +189,7 @@ func (r *runner) rejoin(ctx context.Context, generation uint64, left departure) 
 		if left.how == lost {
 			err = r.state.Restore()
 		}
-		if h := r.state.held; h != nil && !h.tentative {
-			r.state.name()
-		}
+		r.state.replica.HashCommit()
 		restored <- err
 	}()
 	a, err := r.agent.join(ctx, request, left.noticed)

@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"context"
 	"time"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
@@ -23,7 +24,7 @@ type Session struct {
 	comm     *collective.Communicator
 	state    *State
 	reporter *reporter
-	saver    *saver
+	writer   *checkpointWriter
 	news     news
 	agreed   int64     // what all ranks know to be announced, from the last step
 	began    time.Time // when the state was in sync
@@ -59,11 +60,24 @@ func (s *Session) progress() {
 	if slow, ok := s.comm.Slowest(); ok {
 		r.Slowest = &wire.Straggler{Rank: slow.Rank, Share: slow.Share}
 	}
-	if s.first == nil || s.state.step == s.state.held.step {
+	if s.first == nil || s.state.step == s.state.replica.Newest().Step() {
 		s.reporter.tell(&r, nil, nil)
 		return
 	}
 	s.first.StepMS = milliseconds(time.Since(s.began))
 	r.First, s.first = s.first, nil
 	s.reporter.tell(nil, &r, nil)
+}
+
+// reset calls the functions of OnReset. before is the place in the previous generation.
+func (s *Session) reset(ctx context.Context, before Place) error {
+	if s.Generation <= 1 && s.state.replica.Resumed() == nil {
+		return nil
+	}
+	for _, f := range s.state.resets {
+		if err := f(ctx, s, before); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -2,12 +2,16 @@ package elastic
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"unsafe"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/checkpoint"
+	"github.com/regroup-io/regroup/elastic/statesync"
 )
 
 // Element is what a tensor can be made of: numbers without pointers, so that a commit is a plain copy of memory.
@@ -15,43 +19,25 @@ type Element interface {
 	~float32 | ~float64 | ~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64
 }
 
-// State is everything that a worker must be able to return to: tensors, other values, the step, the place in the
-// data and the ledger of consumed samples. They are one unit: committed, restored and sent together, or not at all.
+// State is everything that a worker must be able to return to: tensors, other values, the step, the position in the data and
+// the ledger of consumed samples. They are one unit: committed, restored and sent together, or not at all.
 //
-// Register everything before Run, in the same way on every worker. What is registered must be the same on all ranks after each
-// step: a value of one rank alone is replaced by another's at the next regrouping. A State belongs to one goroutine.
+// Register everything before Run, in the same way on every worker. After each step the registered values must be the same on
+// all ranks: a value that differs on one rank is replaced by another rank's when the members regroup. A State belongs to one
+// goroutine.
 type State struct {
 	sampler *Sampler
-	elastic *ElasticSampler // reads the data instead; nil = none
-	life    uint64          // of the job, see checkpoint.Name
+	elastic *ElasticSampler // used instead of sampler; nil = none
+	run     uint64          // of the job, see checkpoint.Name
 	step    uint64
 	ledger  wire.Ledger
-	tensors []tensor
-	size    int // bytes of all tensors
 	values  []value
 	resets  []func(ctx context.Context, s *Session, before Place) error
-	err     error // first wrong registration; Run returns it
+	err     error // the first wrong registration; Run returns it
+	replica *statesync.Replica
 
 	recording bool               // see Recording
-	unsaid    []wire.LedgerEpoch // what this rank has recorded since the last commit
-
-	held  *snapshot // newest commit, nil = none
-	spare *snapshot // where the next one is written, so that held stays whole until the new one is; nil = see blank
-	named bool      // the hash of held is known
-	warm  bool      // held was fetched aside and is not in the tensors yet
-	shelf *shelf    // where held lies for others
-
-	disk    *disk            // where a state lies if nobody holds a commit; nil = nowhere
-	resumed *checkpoint.Name // the checkpoint that this job began with; nil = none
-
-	partial *snapshot // what was fetched aside and is no commit yet
-	known   []mark    // of the leaves of partial; zero = unknown
-}
-
-type tensor struct {
-	name, kind string
-	at         int    // where it begins in a snapshot
-	memory     []byte // of the registered slice
+	unmerged  []wire.LedgerEpoch // what this rank has recorded since the last commit
 }
 
 type value struct {
@@ -64,7 +50,9 @@ func NewState(sampler *Sampler) *State {
 	if sampler == nil {
 		sampler = NewSampler(0, 0)
 	}
-	return &State{sampler: sampler, life: 1, ledger: wire.Ledger{Samples: sampler.samples}, shelf: newShelf()}
+	s := &State{sampler: sampler, run: 1, ledger: wire.Ledger{Samples: sampler.samples}}
+	s.replica = statesync.NewReplica(statesync.Config{Layout: s.layout, Resume: resumeMetadata})
+	return s
 }
 
 // Deal has the state read its data in the order of another sampler, while it is registered.
@@ -81,21 +69,21 @@ func (s *State) Sample(with *ElasticSampler) {
 	s.elastic, s.ledger.Samples = with, with.samples
 }
 
-// Tensor makes the elements of t part of the state under a name. Restoring writes into t, so the program must keep
-// using this slice and not another one. Its length stays: members agree on it before anything is sent. What grows is a value,
-// see State.Handle.
+// Tensor makes the elements of t part of the state under a name. Restoring writes into t, so the program must keep using
+// this slice and not another one. Its length is fixed: members agree on it before anything is sent. A value that grows is
+// registered with State.Handle.
 func Tensor[T Element](s *State, name string, t []T) {
-	s.claim(name)
+	s.reserve(name)
 	var zero T
 	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(t))), len(t)*int(unsafe.Sizeof(zero)))
-	s.tensors = append(s.tensors, tensor{name: name, kind: fmt.Sprintf("%T", zero), at: s.size, memory: b})
-	s.size += len(b)
+	s.replica.Tensors.Add(name, fmt.Sprintf("%T", zero), b)
 }
 
-func (s *State) claim(name string) {
+// reserve reports a name that is registered twice.
+func (s *State) reserve(name string) {
 	taken := false
-	for _, t := range s.tensors {
-		taken = taken || t.name == name
+	for _, t := range s.replica.Tensors.All() {
+		taken = taken || t.Name == name
 	}
 	for _, v := range s.values {
 		taken = taken || v.name == name
@@ -105,10 +93,25 @@ func (s *State) claim(name string) {
 	}
 }
 
-// Step is the number of steps that this state has behind it.
+// OnReset registers a function that is called at the start of every generation except the first of a job that begins anew:
+// on all members, in the order of registration, after the sync and before the training function. before is the worker's
+// place in its previous generation; a newcomer had none, and its Generation is 0. f may use collectives. Its errors count as
+// errors of the training function.
+//
+// f must compute what it changes from the state and the world, so that all members get the same result, even if f is called
+// once more because a generation ended before its first commit: rate = base * world, never rate *= world / before.
+//
+// In Horovod such callbacks run before the sync, which overwrites what they change in the state, and on survivors only, so
+// that a newcomer would differ. A program that wants the latter checks before.
+func (s *State) OnReset(f func(ctx context.Context, s *Session, before Place) error) {
+	s.resets = append(s.resets, f)
+}
+
+// Step is the number of steps in this state.
 func (s *State) Step() uint64 { return s.step }
 
-// Cursor is the place in the data; with an ElasticSampler, the epoch and how many of its samples were consumed as of the last commit.
+// Cursor is the position in the data; with an ElasticSampler, the epoch and the number of its samples that were consumed as
+// of the last commit.
 func (s *State) Cursor() Cursor {
 	if e := s.elastic; e != nil {
 		return Cursor{Epoch: e.epoch, Position: e.done.count()}
@@ -116,15 +119,9 @@ func (s *State) Cursor() Cursor {
 	return s.sampler.Cursor()
 }
 
-// Committed names the newest commit that this worker holds; Generation 0 = none. Hash is empty until a Sync needed it.
-func (s *State) Committed() wire.Commit {
-	if s.held == nil || s.held.tentative {
-		return wire.Commit{}
-	}
-	c := wire.Commit{Generation: s.held.generation, Step: s.held.step}
-	if s.named {
-		c.Hash = s.held.digest().String()
-	}
+// Committed describes the newest commit of this worker; Generation 0 = none. Hash is empty until a sync needed it.
+func (s *State) Committed() (c wire.Commit) {
+	c.Generation, c.Step, c.Hash, _ = s.replica.Committed()
 	return c
 }
 
@@ -133,4 +130,128 @@ func (s *State) Ledger() wire.Ledger {
 	l := s.ledger
 	l.Epochs = append([]wire.LedgerEpoch(nil), l.Epochs...)
 	return l
+}
+
+// layout is the hash of what is registered: names, types and sizes, in order. Members must agree on it.
+func (s *State) layout() statesync.Digest {
+	h := sha256.New()
+	s.replica.Tensors.WriteLayout(h)
+	for _, v := range s.values {
+		fmt.Fprintf(h, "value %q\n", v.name)
+	}
+	fmt.Fprintf(h, "data %d %d\n", s.sampler.samples, s.sampler.seed)
+	if e := s.elastic; e != nil {
+		fmt.Fprintf(h, "elastic data %d %d\n", e.samples, e.seed)
+	}
+	return statesync.Digest(h.Sum(nil))
+}
+
+// save makes the current state the newest commit.
+func (s *State) save(generation uint64) error {
+	b, err := s.metadata()
+	if err != nil {
+		return err
+	}
+	s.replica.Commit(b, generation, s.step)
+	return nil
+}
+
+// begin records the initial state, with which the job begins if no member has a commit. A state that has one keeps it.
+func (s *State) begin() error {
+	if s.replica.Newest() != nil {
+		return nil
+	}
+	b, err := s.metadata()
+	if err != nil {
+		return err
+	}
+	s.replica.Begin(b, s.step)
+	return nil
+}
+
+// metadata encodes everything but the tensors.
+func (s *State) metadata() ([]byte, error) {
+	m := metadata{Run: s.run, Step: s.step, Cursor: s.sampler.Cursor(), Ledger: s.ledger, values: make([][]byte, len(s.values))}
+	if s.elastic != nil {
+		position := s.elastic.StateDict()
+		m.Elastic = &position
+	}
+	var err error
+	for i, v := range s.values {
+		if m.values[i], err = v.Save(); err != nil {
+			return nil, fmt.Errorf("commit value %q: %w", v.name, err)
+		}
+	}
+	b, err := m.encode()
+	if err != nil {
+		return nil, fmt.Errorf("commit: %w", err)
+	}
+	return b, nil
+}
+
+// Restore returns to the newest commit and discards what happened since. Without a commit it does nothing.
+func (s *State) Restore() error {
+	if s.replica.Newest() == nil {
+		return nil
+	}
+	s.replica.Restore()
+	return s.restoreMetadata()
+}
+
+// restoreMetadata restores everything but the tensors.
+func (s *State) restoreMetadata() error {
+	m, err := decodeMetadata(s.replica.Newest().Meta())
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	if len(m.values) != len(s.values) {
+		return fmt.Errorf("restore: the commit has %d values, this program %d", len(m.values), len(s.values))
+	}
+	for i, v := range s.values {
+		if err := v.Restore(m.values[i]); err != nil {
+			return fmt.Errorf("restore value %q: %w", v.name, err)
+		}
+	}
+	s.run, s.step, s.ledger, s.unmerged = m.Run, m.Step, m.Ledger, nil
+	if s.elastic == nil {
+		s.sampler.Seek(m.Cursor)
+		return nil
+	}
+	if m.Elastic == nil {
+		return errors.New("restore: the commit is of another sampler")
+	}
+	if err := s.elastic.LoadStateDict(*m.Elastic); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	return nil
+}
+
+// sync gives all members of a generation the same state, and returns the number of bytes that this one received.
+func (s *State) sync(ctx context.Context, c *collective.Communicator, generation uint64) (received uint64, err error) {
+	if err := s.begin(); err != nil {
+		return 0, err
+	}
+	r, err := s.replica.Sync(ctx, c, generation)
+	if err == nil && r.Changed {
+		err = s.restoreMetadata()
+	}
+	return r.Received, err
+}
+
+// useCheckpoints makes the state begin with the newest checkpoint of a directory, if no member has a commit.
+func (s *State) useCheckpoints(dir *checkpoint.Dir, log *slog.Logger) error {
+	newest, ok, err := s.replica.UseCheckpoints(dir, log)
+	if ok {
+		s.run = newest.Run + 1 // even if none is intact: the checkpoints of this job are newer
+	}
+	return err
+}
+
+// resumed names the checkpoint with which the generation began; nil = none.
+func (s *State) resumed() *wire.Commit {
+	n := s.replica.Resumed()
+	if n == nil {
+		return nil
+	}
+	return &wire.Commit{Generation: n.Generation, Step: n.Step}
 }

@@ -23,7 +23,7 @@ type Handler interface {
 // Handle makes what h keeps part of the state under a name. Object, Gob and Binary are Handle with a handler for values in
 // those forms.
 func (s *State) Handle(name string, h Handler) {
-	s.claim(name)
+	s.reserve(name)
 	if h == nil {
 		s.err = errors.Join(s.err, fmt.Errorf("value %q: no handler", name))
 		return
@@ -62,7 +62,7 @@ func (s *State) Binary(name string, v interface {
 
 func (s *State) pointer(name string, p any) bool {
 	if v := reflect.ValueOf(p); v.Kind() != reflect.Pointer || v.IsNil() {
-		s.claim(name)
+		s.reserve(name)
 		s.err = errors.Join(s.err, fmt.Errorf("object %q: not a pointer to a value", name))
 		return false
 	}

@@ -87,7 +87,7 @@ func TestACommitThatFailsLeavesTheOneBefore(t *testing.T) {
 
 func TestMetaIsReadAsItWasWritten(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		m := meta{Step: rapid.Uint64().Draw(r, "step"), Cursor: Cursor{Epoch: 3, Position: 4}}
+		m := metadata{Step: rapid.Uint64().Draw(r, "step"), Cursor: Cursor{Epoch: 3, Position: 4}}
 		for range rapid.IntRange(0, 4).Draw(r, "values") {
 			m.values = append(m.values, rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(r, "value"))
 		}
@@ -95,7 +95,7 @@ func TestMetaIsReadAsItWasWritten(t *testing.T) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		back, err := decodeMeta(b)
+		back, err := decodeMetadata(b)
 		if err != nil || back.Step != m.Step || back.Cursor != m.Cursor || len(back.values) != len(m.values) {
 			r.Fatalf("%+v became %+v: %v", m, back, err)
 		}
@@ -104,7 +104,7 @@ func TestMetaIsReadAsItWasWritten(t *testing.T) {
 				r.Fatalf("value %d: %x became %x", i, m.values[i], back.values[i])
 			}
 		}
-		if cut := rapid.IntRange(0, len(b)-1).Draw(r, "cut"); !errors.Is(second(decodeMeta(b[:cut])), errMeta) {
+		if cut := rapid.IntRange(0, len(b)-1).Draw(r, "cut"); !errors.Is(second(decodeMetadata(b[:cut])), errMetadata) {
 			r.Fatalf("%d of %d bytes are taken for all", cut, len(b))
 		}
 	})

@@ -1,5 +1,5 @@
 // Command state measures what keeping a state safe costs: commits beside plain copies of the same bytes, and bringing a
-// newcomer the state beside sending it as many bytes. It runs the benchmarks of package elastic and writes a section.
+// newcomer the state beside sending it as many bytes. It runs the benchmarks of package statesync and writes a section.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 }
 
 func run(ctx context.Context, out string, rounds int) error {
-	cmd := exec.CommandContext(ctx, "go", "test", "./elastic", "-run", "^$", "-bench", "^Benchmark(Commit|Name|Sync)$", "-benchtime", "5x",
+	cmd := exec.CommandContext(ctx, "go", "test", "./elastic/statesync", "-run", "^$", "-bench", "^Benchmark(Commit|Name|Sync)$", "-benchtime", "5x",
 		"-count", strconv.Itoa(rounds))
 	cmd.Stderr = os.Stderr
 	printed, err := cmd.Output()

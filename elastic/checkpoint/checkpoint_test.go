@@ -14,7 +14,7 @@ import (
 // content of a test's image: blocks that are all different.
 func image(step uint64, size int) Image {
 	i := Image{
-		Name: Name{Life: 1, Generation: 2, Step: step}, Layout: "layout", Meta: []byte("meta of the image"),
+		Name: Name{Run: 1, Generation: 2, Step: step}, Layout: "layout", Meta: []byte("meta of the image"),
 		Parts: []Part{{Name: "t", Type: "uint8", Bytes: int64(size)}}, Data: make([]byte, size),
 	}
 	for k := range i.Data {
@@ -25,7 +25,7 @@ func image(step uint64, size int) Image {
 
 const size = 2*blockBytes + 1000
 
-func open2(t testing.TB, dir string) *Folder {
+func open2(t testing.TB, dir string) *Dir {
 	t.Helper()
 	f, err := Open(dir, 2)
 	if err != nil {
@@ -34,7 +34,7 @@ func open2(t testing.TB, dir string) *Folder {
 	return f
 }
 
-func write(t testing.TB, f *Folder, i Image) {
+func write(t testing.TB, f *Dir, i Image) {
 	t.Helper()
 	if err := f.Write(t.Context(), i); err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func write(t testing.TB, f *Folder, i Image) {
 }
 
 // newest reads the newest checkpoint that can be read.
-func newest(t testing.TB, f *Folder) (n Name, found bool) {
+func newest(t testing.TB, f *Dir) (n Name, found bool) {
 	t.Helper()
 	all, err := f.List()
 	if err != nil {

@@ -23,7 +23,7 @@ var (
 
 // Read reads a checkpoint into data, and checks all of it. Layout and the length of data must be those that it was written with. On an
 // error data holds anything.
-func (f *Folder) Read(n Name, layout string, data []byte) (meta []byte, err error) {
+func (f *Dir) Read(n Name, layout string, data []byte) (meta []byte, err error) {
 	defer func() {
 		if err == nil {
 			return

@@ -52,7 +52,7 @@ type Image struct {
 
 // Write makes an image the newest checkpoint and removes those that are too old then. When it returns nil the checkpoint is on
 // the disk. An error leaves what was there; an end of ctx is one.
-func (f *Folder) Write(ctx context.Context, i Image) (err error) {
+func (f *Dir) Write(ctx context.Context, i Image) (err error) {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
 	w := &writer{folder: f, path: f.Path(i.Name) + "." + hex.EncodeToString(id[:]) + unfinished, seal: sha256.New()}
@@ -80,7 +80,7 @@ func (f *Folder) Write(ctx context.Context, i Image) (err error) {
 }
 
 // flush makes the names in the folder durable.
-func (f *Folder) flush() error {
+func (f *Dir) flush() error {
 	if err := f.alive("sync folder", f.dir); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (f *Folder) flush() error {
 
 // writer writes one file.
 type writer struct {
-	folder *Folder
+	folder *Dir
 	path   string
 	file   *os.File
 	seal   hash.Hash

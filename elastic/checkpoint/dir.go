@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Folder holds the checkpoints of one job and of those that went on from it. It is safe for concurrent use, also by several
+// Dir holds the checkpoints of one job and of those that went on from it. It is safe for concurrent use, also by several
 // processes.
-type Folder struct {
+type Dir struct {
 	dir  string
 	keep int
 
@@ -31,21 +31,21 @@ const unfinished = ".unfinished"
 const staleAfter = time.Hour
 
 // Open makes the folder if it is not there. keep is how many checkpoints are kept, at least 1.
-func Open(dir string, keep int) (*Folder, error) {
+func Open(dir string, keep int) (*Dir, error) {
 	if keep < 1 {
 		return nil, fmt.Errorf("checkpoint: keep is %d, at least 1 is needed", keep)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
-	return &Folder{dir: dir, keep: keep, bad: map[Name]bool{}}, nil
+	return &Dir{dir: dir, keep: keep, bad: map[Name]bool{}}, nil
 }
 
 // Path is where a checkpoint lies.
-func (f *Folder) Path(n Name) string { return filepath.Join(f.dir, n.file()) }
+func (f *Dir) Path(n Name) string { return filepath.Join(f.dir, n.file()) }
 
 // List returns the names of the checkpoints that are there, whole or not, the newest first.
-func (f *Folder) List() ([]Name, error) {
+func (f *Dir) List() ([]Name, error) {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
@@ -61,7 +61,7 @@ func (f *Folder) List() ([]Name, error) {
 }
 
 // tidy removes checkpoints that are older than enough good ones, and what dead writers have left.
-func (f *Folder) tidy() error {
+func (f *Dir) tidy() error {
 	all, err := f.List()
 	if err != nil {
 		return err
@@ -84,14 +84,14 @@ func (f *Folder) tidy() error {
 	return err
 }
 
-func (f *Folder) refused(n Name) bool {
+func (f *Dir) refused(n Name) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.bad[n]
 }
 
 // remove removes a file that another process may have removed before.
-func (f *Folder) remove(path string) error {
+func (f *Dir) remove(path string) error {
 	if err := f.alive("remove", path); err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (f *Folder) remove(path string) error {
 	return nil
 }
 
-func (f *Folder) alive(op, path string) error {
+func (f *Dir) alive(op, path string) error {
 	if f.fault == nil {
 		return nil
 	}

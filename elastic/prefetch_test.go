@@ -17,6 +17,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/elastic/statesync"
 )
 
 // probed is a newcomer's transport until it is a member: what it dials are visits to holders, and a test may break them.
@@ -71,7 +72,7 @@ var errCut = errors.New("cut by the test")
 // members wait near their end until the newcomer is in, or gone.
 func grow(t *testing.T, f *fleet, newcomer *probed) int {
 	t.Helper()
-	f.ballast = 3*leafBytes + 100
+	f.ballast = 3*statesync.ChunkBytes + 100
 	f.wrap = func(name string, tr collective.Transport) collective.Transport {
 		if name != "late" {
 			return tr
@@ -124,11 +125,11 @@ func TestNewcomerHasTheStateBeforeAnybodyPauses(t *testing.T) {
 		t.Errorf("%d workers are done in generation %d, want 3 in 2", done, f.hub.Generation)
 	}
 	f.calm()
-	if len(f.hub.WarmUps) == 0 || late.total.Load() < 3*leafBytes {
+	if len(f.hub.WarmUps) == 0 || late.total.Load() < 3*statesync.ChunkBytes {
 		t.Errorf("the newcomer fetched %d bytes aside, told %d times where", late.total.Load(), len(f.hub.WarmUps))
 	}
 	// What it lacks when the members leave is what they have changed since, not the whole.
-	if got := f.hub.Firsts[2]["late"].First.SyncBytes; got > 2*leafBytes {
+	if got := f.hub.Firsts[2]["late"].First.SyncBytes; got > 2*statesync.ChunkBytes {
 		t.Errorf("it received %d bytes while all waited", got)
 	}
 }
@@ -165,9 +166,9 @@ func TestWarmUpBreaksAtEveryPoint(t *testing.T) {
 		{name: "no holders at all", within: 100 * time.Millisecond, mislead: func(a *wire.Assignment) { a.Peers = nil }, newcomer: &probed{}},
 		{name: "hung up in the handshake", newcomer: &probed{read: cut(1, 40)}},
 		{name: "hung up before the commit", newcomer: &probed{read: cut(100, 300)}},
-		{name: "hung up within leaves", newcomer: &probed{read: cut(leafBytes/2, leafBytes+leafBytes/2, 3*leafBytes)}},
+		{name: "hung up within leaves", newcomer: &probed{read: cut(statesync.ChunkBytes/2, statesync.ChunkBytes+statesync.ChunkBytes/2, 3*statesync.ChunkBytes)}},
 		{name: "a corrupt leaf", newcomer: &probed{read: func(total int64, p []byte) error {
-			if total > 2*leafBytes && flipped.CompareAndSwap(false, true) {
+			if total > 2*statesync.ChunkBytes && flipped.CompareAndSwap(false, true) {
 				p[len(p)-1] ^= 1
 			}
 			return nil
@@ -187,7 +188,7 @@ func TestWarmUpBreaksAtEveryPoint(t *testing.T) {
 
 // TestNewcomerIsKilledWhileItWarmsUp: nobody else notices.
 func TestNewcomerIsKilledWhileItWarmsUp(t *testing.T) {
-	for _, at := range []int64{1, 30, 200, leafBytes, 3 * leafBytes} {
+	for _, at := range []int64{1, 30, 200, statesync.ChunkBytes, 3 * statesync.ChunkBytes} {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
 			t.Parallel()
 			f, late := newFleet(t, 2), &probed{}
@@ -210,7 +211,7 @@ func TestNewcomerIsKilledWhileItWarmsUp(t *testing.T) {
 // warm-up on in their generation with what it has.
 func TestGenerationEndsWhileANewcomerWarmsUp(t *testing.T) {
 	for _, victim := range []string{"w1", "w2"} {
-		for _, at := range []int64{100, leafBytes + 1, 3*leafBytes + 200} {
+		for _, at := range []int64{100, statesync.ChunkBytes + 1, 3*statesync.ChunkBytes + 200} {
 			t.Run(fmt.Sprint(victim, " at ", at), func(t *testing.T) {
 				t.Parallel()
 				f, late := newFleet(t, 3), &probed{}
@@ -238,7 +239,7 @@ func TestGenerationEndsWhileANewcomerWarmsUp(t *testing.T) {
 					}
 					return nil
 				}
-				f.ballast = 3*leafBytes + 100
+				f.ballast = 3*statesync.ChunkBytes + 100
 				f.wrap = func(name string, tr collective.Transport) collective.Transport {
 					if name != "late" {
 						return tr
@@ -266,7 +267,7 @@ func TestNewcomerThatCanNotBeReachedStaysOut(t *testing.T) {
 		t.Errorf("%d workers are done in generation %d, want 2 in 1", done, f.hub.Generation)
 	}
 	f.calm()
-	if err := f.workers["late"].err; !errors.Is(err, errUnreachable) {
+	if err := f.workers["late"].err; !errors.Is(err, statesync.ErrUnreachable) {
 		t.Errorf("error %v, want that it can not be reached", err)
 	}
 }
@@ -279,7 +280,7 @@ func TestNewcomerWithAnotherProgramStaysOut(t *testing.T) {
 		t.Errorf("%d workers are done in generation %d, want 2 in 1", done, f.hub.Generation)
 	}
 	f.calm()
-	if err := f.workers["late"].err; !errors.Is(err, errOtherProgram) {
+	if err := f.workers["late"].err; !errors.Is(err, statesync.ErrOtherProgram) {
 		t.Errorf("error %v, want that it is another program", err)
 	}
 }
@@ -292,7 +293,7 @@ func TestAStuckNewcomerHoldsNobodyUp(t *testing.T) {
 	f.onStep = func(_ context.Context, _ *worker, s *Session) error { step.Store(s.Step()); return nil }
 	var from atomic.Uint64
 	late.read = func(total int64, _ []byte) error {
-		if total > leafBytes && from.CompareAndSwap(0, step.Load()) {
+		if total > statesync.ChunkBytes && from.CompareAndSwap(0, step.Load()) {
 			eventually(t, func() bool { return step.Load() >= 25 })
 		}
 		return nil
@@ -321,7 +322,7 @@ func TestABrokenWarmUpLeavesNoDescriptor(t *testing.T) {
 			f.tcp = true
 			var cuts atomic.Int64
 			late.read = func(total int64, _ []byte) error {
-				if n := cuts.Load(); n < 6 && total > n*leafBytes/2 && cuts.CompareAndSwap(n, n+1) {
+				if n := cuts.Load(); n < 6 && total > n*statesync.ChunkBytes/2 && cuts.CompareAndSwap(n, n+1) {
 					return errCut
 				}
 				return nil
@@ -346,7 +347,7 @@ func TestRandomCutsOfAWarmUp(t *testing.T) {
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(seed, 2))
 			var mu sync.Mutex
-			next, cuts := rng.Int64N(leafBytes), 1+rng.IntN(5)
+			next, cuts := rng.Int64N(statesync.ChunkBytes), 1+rng.IntN(5)
 			late := &probed{}
 			late.read = func(total int64, _ []byte) error {
 				mu.Lock()
@@ -355,7 +356,7 @@ func TestRandomCutsOfAWarmUp(t *testing.T) {
 					return nil
 				}
 				cuts--
-				next = total + rng.Int64N(2*leafBytes)
+				next = total + rng.Int64N(2*statesync.ChunkBytes)
 				return io.ErrUnexpectedEOF
 			}
 			f := newFleet(t, 2)

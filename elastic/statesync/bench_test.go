@@ -1,4 +1,4 @@
-package elastic
+package statesync
 
 import (
 	"context"
@@ -37,14 +37,12 @@ func BenchmarkCommit(b *testing.B) {
 			for _, tensors := range []int{1, 1000} {
 				b.Run(fmt.Sprintf("%dMiB/threads=%d/tensors=%d", size>>20, threads, tensors), func(b *testing.B) {
 					defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(threads))
-					s, memory, to := NewState(nil), filled(size, 0), filled(size, 1)
+					r, memory, to := newTestReplica(), filled(size, 0), filled(size, 1)
 					for i := range tensors {
-						Tensor(s, fmt.Sprint(i), memory[i*(size/tensors):(i+1)*(size/tensors)])
+						r.Tensors.Add(fmt.Sprint(i), "uint8", memory[i*(size/tensors):(i+1)*(size/tensors)])
 					}
 					for range 2 { // makes the buffers
-						if err := s.save(1); err != nil {
-							b.Fatal(err)
-						}
+						r.Commit(testMeta(1), 1, 1)
 					}
 					var reference, measured time.Duration
 					for b.Loop() {
@@ -57,9 +55,7 @@ func BenchmarkCommit(b *testing.B) {
 						wait.Wait()
 						reference += time.Since(began)
 						began = time.Now()
-						if err := s.save(1); err != nil {
-							b.Fatal(err)
-						}
+						r.Commit(testMeta(1), 1, 1)
 						measured += time.Since(began)
 					}
 					ratio(b, size, reference, measured)
@@ -81,22 +77,22 @@ func BenchmarkName(b *testing.B) {
 		copy(to, s.data)
 		reference += time.Since(began)
 		began = time.Now()
-		s.forget()
-		s.digest()
+		s.reset()
+		s.Digest()
 		measured += time.Since(began)
 	}
 	ratio(b, size, reference, measured)
 }
 
 // BenchmarkSync compares bringing newcomers a state over TCP, hashes and tensors included, with Communicator.Send and
-// Recv of as many bytes in leaves: from as many holders to one newcomer. The holders know the hash of their commit, as after a rejoin. With
+// Recv of as many bytes in chunks: from as many holders to one newcomer. The holders know the hash of their commit, as after a rejoin. With
 // several newcomers the rate is that of all: here they share two cores, elsewhere each has a network of its own.
 func BenchmarkSync(b *testing.B) {
 	const size = 256 << 20
 	for _, c := range []struct{ holders, newcomers int }{{1, 1}, {2, 1}, {3, 1}, {1, 2}, {2, 2}} {
 		b.Run(fmt.Sprintf("holders=%d/newcomers=%d", c.holders, c.newcomers), func(b *testing.B) {
 			world := c.holders + c.newcomers
-			states, endpoints := make([]*State, world), make([]*collective.Endpoint, world)
+			replicas, endpoints := make([]*Replica, world), make([]*collective.Endpoint, world)
 			for r := range world {
 				l, err := tcp.Listen(tcp.Options{Host: "127.0.0.1"})
 				if err != nil {
@@ -104,30 +100,28 @@ func BenchmarkSync(b *testing.B) {
 				}
 				endpoints[r] = collective.NewEndpoint(l)
 				defer func() { _ = endpoints[r].Close() }()
-				states[r] = NewState(nil)
-				Tensor(states[r], "t", filled(size, byte(min(r, c.holders))))
-				if err := states[r].begin(); err != nil {
-					b.Fatal(err)
-				}
-				states[r].blank()
-				copy(states[r].spare.data, states[r].held.data)
-				states[r].name()
+				replicas[r] = newTestReplica()
+				replicas[r].Tensors.Add("t", "uint8", filled(size, byte(min(r, c.holders))))
+				replicas[r].Begin(testMeta(0), 0)
+				copy(replicas[r].buffer().data, replicas[r].newest.data)
+				replicas[r].digest()
 			}
 			to := filled(size, 3)
 			var reference, measured time.Duration
 			for b.Loop() {
 				for r := range world {
-					if states[r].held.tentative = r >= c.holders; r >= c.holders {
-						for i := range states[r].held.data { // another state again
-							states[r].held.data[i] ^= 1
+					newest := replicas[r].newest
+					if newest.tentative = r >= c.holders; newest.tentative {
+						for i := range newest.data { // another state again
+							newest.data[i] ^= 1
 						}
-						states[r].held.forget()
-						states[r].held.tentative = true
-						states[r].name()
+						newest.reset()
+						newest.tentative = true
+						replicas[r].digest()
 					}
 				}
 				generation++
-				d, m := syncOnce(b, endpoints, states, c.holders, to)
+				d, m := syncOnce(b, endpoints, replicas, c.holders, to)
 				reference, measured = reference+d, measured+m
 			}
 			ratio(b, size, reference, measured/time.Duration(c.newcomers))
@@ -138,8 +132,8 @@ func BenchmarkSync(b *testing.B) {
 var generation uint64
 
 // syncOnce runs a sync and its reference in one generation.
-func syncOnce(b *testing.B, endpoints []*collective.Endpoint, states []*State, holders int, to []byte) (reference, measured time.Duration) {
-	world := len(states)
+func syncOnce(b *testing.B, endpoints []*collective.Endpoint, replicas []*Replica, holders int, to []byte) (reference, measured time.Duration) {
+	world := len(replicas)
 	comms, errs := make([]*collective.Communicator, world), make([]error, world)
 	all := func(f func(rank int) error) time.Duration {
 		began := time.Now()
@@ -164,22 +158,22 @@ func syncOnce(b *testing.B, endpoints []*collective.Endpoint, states []*State, h
 		return err
 	})
 	measured = all(func(r int) error {
-		_, err := states[r].sync(ctx, comms[r], generation)
+		_, err := replicas[r].Sync(ctx, comms[r], generation)
 		return err
 	})
 	var wait sync.WaitGroup
 	began := time.Now()
 	for h := range holders {
 		stripe := func(move func(p []byte) error, data []byte) {
-			for i := h; i < leaves(len(data)); i += holders {
-				if err := move(leaf(data, i)); err != nil {
+			for i := h; i < chunkCount(len(data)); i += holders {
+				if err := move(chunk(data, i)); err != nil {
 					b.Error(err)
 					return
 				}
 			}
 		}
 		wait.Go(func() {
-			stripe(func(p []byte) error { return comms[h].Send(ctx, holders, p) }, states[h].held.data)
+			stripe(func(p []byte) error { return comms[h].Send(ctx, holders, p) }, replicas[h].newest.data)
 		})
 		wait.Go(func() { stripe(func(p []byte) error { return comms[holders].Recv(ctx, h, p) }, to) })
 	}

@@ -1,4 +1,4 @@
-package elastic
+package statesync
 
 import (
 	"bytes"
@@ -8,20 +8,20 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestWhatIsReadIsNotWrittenOver plays a trainer that commits and readers that come and go, in any order: what a reader
+// TestPinnedCommitIsNotOverwritten plays a trainer that commits and readers that come and go, in any order: what a reader
 // holds never changes, it is a whole commit, and the buffers stay few.
-func TestWhatIsReadIsNotWrittenOver(t *testing.T) {
+func TestPinnedCommitIsNotOverwritten(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		s := NewState(nil)
+		rep := newTestReplica()
 		tensor := make([]byte, 5000)
-		Tensor(s, "tensor", tensor)
+		rep.Tensors.Add("tensor", "uint8", tensor)
 		type reader struct {
-			s     *snapshot
+			s     *Snapshot
 			was   []byte
 			unpin func()
 		}
 		var readers []reader
-		buffers := map[*snapshot]bool{}
+		buffers := map[*Snapshot]bool{}
 		value, step := byte(0), uint64(0)
 		for range rapid.IntRange(1, 40).Draw(r, "actions") {
 			switch rapid.SampledFrom([]string{"save", "save", "pin", "last", "unpin"}).Draw(r, "action") {
@@ -31,30 +31,27 @@ func TestWhatIsReadIsNotWrittenOver(t *testing.T) {
 				for i := range tensor[:rapid.SampledFrom([]int{0, 1, len(tensor)}).Draw(r, "changed")] {
 					tensor[i] = value
 				}
-				s.step = step
-				if err := s.save(1); err != nil {
-					r.Fatal(err)
-				}
-				buffers[s.held] = true
-				if !bytes.Equal(s.held.data, tensor) {
+				rep.Commit(testMeta(step), 1, step)
+				buffers[rep.newest] = true
+				if !bytes.Equal(rep.newest.data, tensor) {
 					r.Fatal("the commit is not the state")
 				}
 			case "pin", "last":
 				last := len(readers) > 0 && rapid.Bool().Draw(r, "wait for the last")
 				if last {
-					s.shelf.end()
+					rep.store.EndGeneration()
 				}
-				p, unpin := s.shelf.pin(context.Background(), last)
+				p, unpin := rep.store.pin(context.Background(), last)
 				if p == nil {
-					if s.held != nil {
+					if rep.newest != nil {
 						r.Fatal("there is a commit, and it can not be read")
 					}
 					continue
 				}
-				if last && p != s.held {
+				if last && p != rep.newest {
 					r.Fatal("the last commit is not the one that is held")
 				}
-				s.shelf.spare(p)
+				rep.store.Reserve(p)
 				readers = append(readers, reader{p, bytes.Clone(p.data), unpin})
 			case "unpin":
 				if len(readers) > 0 {
@@ -66,13 +63,13 @@ func TestWhatIsReadIsNotWrittenOver(t *testing.T) {
 				if !bytes.Equal(x.s.data, x.was) {
 					r.Fatal("a commit was written over while it was read")
 				}
-				if got, want := x.s.piece(0), (&snapshot{data: x.was, pieces: make([]piece, 1)}).piece(0); got != want {
-					r.Fatal("the hash of a leaf is not that of its content")
+				if got, want := x.s.hash(0), (&Snapshot{data: x.was, hashes: make([]lazyHash, 1)}).hash(0); got != want {
+					r.Fatal("the hash of a chunk is not that of its content")
 				}
 			}
-			s.shelf.mu.Lock()
-			distinct, free := len(s.shelf.pins), len(s.shelf.free)
-			s.shelf.mu.Unlock()
+			rep.store.mu.Lock()
+			distinct, free := len(rep.store.pins), len(rep.store.free)
+			rep.store.mu.Unlock()
 			if free > 2 || len(readers) == 0 && distinct > 0 {
 				r.Fatalf("%d buffers are kept, %d are read by nobody", free, distinct)
 			}
@@ -80,7 +77,7 @@ func TestWhatIsReadIsNotWrittenOver(t *testing.T) {
 		for _, x := range readers {
 			x.unpin()
 		}
-		if n := len(s.shelf.free); n > 1 && len(s.shelf.pins) == 0 {
+		if n := len(rep.store.free); n > 1 && len(rep.store.pins) == 0 {
 			r.Fatalf("%d buffers are kept although nobody reads", n)
 		}
 	})

@@ -1,0 +1,165 @@
+package elastic
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/elastic/checkpoint"
+	"github.com/regroup-io/regroup/elastic/statesync"
+)
+
+// Checkpoint says where commits are kept on disk, in case no worker is left that has one. The zero value means not at all.
+//
+// Rank 0 writes the newest commit while training goes on, one at a time. A commit that is due while another is being written
+// is skipped; the first commit after that is written. When training is over or stopped, the last commit is written before Run
+// returns. A job whose members have no commit begins with the newest checkpoint that is intact, at any world size.
+type Checkpoint struct {
+	Dir   string        // shared by all workers, or one on each node: whoever has the newest checkpoint sends it
+	Every time.Duration // zero = 10 minutes. Too small: the disk is always busy; too large: more is lost when all workers die at once
+	Keep  int           // number of checkpoints that are kept; zero = 3
+}
+
+func (c *Checkpoint) fromEnv() (err error) {
+	c.Dir = os.Getenv(wire.EnvCheckpointDir)
+	if every := os.Getenv(wire.EnvCheckpointEvery); every != "" {
+		if c.Every, err = time.ParseDuration(every); err != nil {
+			return fmt.Errorf("%s: %w", wire.EnvCheckpointEvery, err)
+		}
+	}
+	if keep := os.Getenv(wire.EnvCheckpointKeep); keep != "" {
+		if c.Keep, err = strconv.Atoi(keep); err != nil {
+			return fmt.Errorf("%s: %w", wire.EnvCheckpointKeep, err)
+		}
+	}
+	return nil
+}
+
+// checkpointSink is where checkpoints are written: a checkpoint.Dir.
+type checkpointSink interface {
+	Write(ctx context.Context, i checkpoint.Image) error
+	Path(n checkpoint.Name) string
+}
+
+// checkpointWriter writes commits of this worker to disk. The methods of a nil writer do nothing.
+type checkpointWriter struct {
+	sink   checkpointSink
+	every  time.Duration
+	store  *statesync.CommitStore
+	layout string
+	parts  []checkpoint.Part
+	log    *slog.Logger
+	ctx    context.Context //nolint:containedctx // of Run: its end interrupts a write
+
+	mu      sync.Mutex
+	busy    bool
+	again   bool            // a commit that must be written arrived while busy
+	began   time.Time       // the last write
+	written checkpoint.Name // the last one on disk
+	tasks   sync.WaitGroup
+}
+
+func newCheckpointWriter(ctx context.Context, sink checkpointSink, o Checkpoint, s *State, log *slog.Logger) *checkpointWriter {
+	w := &checkpointWriter{sink: sink, every: o.Every, store: s.replica.Store(), log: log, ctx: ctx, began: time.Now()}
+	w.describe(s)
+	return w
+}
+
+// describe records the layout of the state, before anything is written.
+func (w *checkpointWriter) describe(s *State) {
+	if w == nil {
+		return
+	}
+	w.layout, w.parts = s.layout().String(), nil
+	for _, t := range s.replica.Tensors.All() {
+		w.parts = append(w.parts, checkpoint.Part{Name: t.Name, Type: t.Type, At: int64(t.Offset), Bytes: int64(len(t.Memory))})
+	}
+}
+
+// committed is called after each commit. It starts a write if one is due, or if this commit must be written.
+func (w *checkpointWriter) committed(must bool) {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.busy:
+		w.again = w.again || must
+	case must || time.Since(w.began) >= w.every:
+		w.busy, w.began = true, time.Now()
+		w.tasks.Go(w.run)
+	}
+}
+
+func (w *checkpointWriter) run() {
+	for {
+		w.write()
+		w.mu.Lock()
+		if !w.again || w.ctx.Err() != nil {
+			w.busy = false
+			w.mu.Unlock()
+			return
+		}
+		w.again, w.began = false, time.Now()
+		w.mu.Unlock()
+	}
+}
+
+// write writes the newest commit.
+func (w *checkpointWriter) write() {
+	s, unpin := w.store.PinNewest()
+	if s == nil {
+		return
+	}
+	defer unpin()
+	w.store.Reserve(s) // so that the trainer can commit meanwhile
+	began := time.Now()
+	n, err := w.name(s)
+	if err == nil {
+		err = w.sink.Write(w.ctx, checkpoint.Image{Name: n, Layout: w.layout, Parts: w.parts, Meta: s.Meta(), Data: s.Data()})
+	}
+	if err != nil {
+		w.log.Error("no checkpoint was written", "checkpoint", n, "err", err)
+		return
+	}
+	w.log.Info("checkpoint written", "checkpoint", n, "path", w.sink.Path(n), "took", time.Since(began))
+	w.mu.Lock()
+	w.written = n
+	w.mu.Unlock()
+}
+
+func (w *checkpointWriter) name(s *statesync.Snapshot) (n checkpoint.Name, err error) {
+	m, err := decodeMetadata(s.Meta())
+	n.Run = m.Run
+	n.Generation, n.Step = w.store.Version(s)
+	return n, err
+}
+
+// flush returns when the newest commit is on disk, or cannot be written.
+func (w *checkpointWriter) flush() {
+	if w == nil {
+		return
+	}
+	w.tasks.Wait()
+	s, unpin := w.store.PinNewest()
+	if s == nil {
+		return
+	}
+	defer unpin()
+	if n, err := w.name(s); err == nil && n != w.written && w.ctx.Err() == nil {
+		w.write()
+	}
+}
+
+// close waits for a write in progress.
+func (w *checkpointWriter) close() {
+	if w != nil {
+		w.tasks.Wait()
+	}
+}
