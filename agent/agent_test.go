@@ -20,7 +20,9 @@ import (
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -153,7 +155,7 @@ func newWorldWith(t *testing.T, config agent.Config, leftovers ...worker.Orphane
 	})
 	all.Go(func() {
 		_ = ports.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.AllFacts}, Start: events.FromFirst}, func(m events.Stored) error {
-			e, err := events.Decode(m.Header, m.Data)
+			e, err := cloudevent.Decode(m.Header, m.Data)
 			if err != nil {
 				t.Error(err)
 				return nil
@@ -258,7 +260,7 @@ func (w *world) post(method, path string, start int, body, into any) int {
 func TestRestartJobFromLaunchToExit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		spec := events.Spec{Command: []string{"fake", "run=5s", "exit=7", "lines=2"}}
+		spec := spec.Job{Command: []string{"fake", "run=5s", "exit=7", "lines=2"}}
 		w.launch(events.Launch{Revision: 1, Phase: events.PhasePrepare, Generation: 1, Spec: spec, Members: []events.LaunchMember{member(0, -1, "")}})
 		if len(w.joins) != 1 || !strings.HasPrefix(w.joins[0].Address, "10.0.0.1:") {
 			t.Fatalf("joins %+v", w.joins)
@@ -299,7 +301,7 @@ func TestOneRequestForANode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer w.wait()
-		w.launch(events.Launch{Revision: 1, Phase: events.PhasePrepare, Generation: 1, Spec: events.Spec{Command: []string{"fake", "run=5s"}}, Members: []events.LaunchMember{
+		w.launch(events.Launch{Revision: 1, Phase: events.PhasePrepare, Generation: 1, Spec: spec.Job{Command: []string{"fake", "run=5s"}}, Members: []events.LaunchMember{
 			member(0, -1, ""), member(1, -1, ""), member(2, -1, ""),
 		}})
 		if !slices.Equal(w.asked, []int{3}) {
@@ -309,7 +311,7 @@ func TestOneRequestForANode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer w.wait()
-		spec := events.Spec{Command: []string{"fake"}, Recovery: events.RecoveryInProcess}
+		spec := spec.Job{Command: []string{"fake"}, Recovery: spec.RecoveryInProcess}
 		w.launch(events.Launch{Revision: 1, Phase: events.PhasePrepare, Generation: 1, Spec: spec, Members: []events.LaunchMember{member(0, -1, ""), member(1, -1, "")}})
 		began := time.Now()
 		for i := range 2 {
@@ -327,7 +329,7 @@ func TestInProcessWorkerJoinsHearsOfALossAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer w.wait()
-		spec := events.Spec{Command: []string{"fake"}, Recovery: events.RecoveryInProcess}
+		spec := spec.Job{Command: []string{"fake"}, Recovery: spec.RecoveryInProcess}
 		w.launch(events.Launch{Revision: 1, Phase: events.PhasePrepare, Generation: 1, Spec: spec, Members: []events.LaunchMember{member(0, -1, "")}})
 		var a wire.Assignment
 		done := make(chan int, 1)
@@ -381,7 +383,7 @@ func TestFactsWaitForTheStoreAndKeepTheirOrder(t *testing.T) {
 		})
 		w.launch(events.Launch{
 			Revision: 1, Phase: events.PhasePrepare, Generation: 1, Members: []events.LaunchMember{member(0, -1, "")},
-			Spec: events.Spec{Command: []string{"fake", "run=1s", "signal=SIGSEGV"}, Recovery: events.RecoveryInProcess},
+			Spec: spec.Job{Command: []string{"fake", "run=1s", "signal=SIGSEGV"}, Recovery: spec.RecoveryInProcess},
 		})
 		time.Sleep(20 * time.Second)
 		if said := w.said(); !slices.Contains(said, "notice") || slices.Contains(said, "exited") {
@@ -407,7 +409,7 @@ func TestEndKillsWhoIgnoresItsGraceAndLeftoversAreTold(t *testing.T) {
 		}
 		w.launch(events.Launch{
 			Revision: 1, Phase: events.PhasePrepare, Generation: 1, Members: []events.LaunchMember{member(0, -1, "")},
-			Spec: events.Spec{Command: []string{"fake", "ignore-term"}, Recovery: events.RecoveryInProcess, Stop: events.Stop{Grace: events.Duration(3 * time.Second)}},
+			Spec: spec.Job{Command: []string{"fake", "ignore-term"}, Recovery: spec.RecoveryInProcess, Stop: spec.Stop{Grace: spec.Duration(3 * time.Second)}},
 		})
 		from := time.Now()
 		w.wait()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
 )
 
 // settleWithin is how long a node that departs must have had nothing to do before its agent leaves: work that was given to it just
@@ -19,7 +20,7 @@ func (a *Agent) Depart(d events.Departure) {
 	if d.Reason == "" {
 		d.Reason = "it was announced"
 	}
-	d.Reason = events.Shorten(d.Reason, events.LimitText.Most)
+	d.Reason = limits.Shorten(d.Reason, limits.Text.Max)
 	if !a.departing.CompareAndSwap(nil, &d) {
 		return
 	}

@@ -16,11 +16,12 @@ import (
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // train starts one worker that runs until it is stopped.
 func (w *world) train(run string) {
-	spec := events.Spec{Command: append([]string{"fake"}, strings.Fields(run)...)}
+	spec := spec.Job{Command: append([]string{"fake"}, strings.Fields(run)...)}
 	w.launch(events.Launch{Revision: 1, Phase: events.PhasePrepare, Generation: 1, Spec: spec, Members: []events.LaunchMember{member(0, -1, "")}})
 	w.launch(events.Launch{
 		Revision: 2, Phase: events.PhaseRun, Generation: 1, World: 1, Spec: spec, Master: w.joins[0].Address,
@@ -30,7 +31,7 @@ func (w *world) train(run string) {
 
 // moved is the launch of a node whose place was given to another one.
 func (w *world) moved() {
-	w.launch(events.Launch{Revision: 3, Phase: events.PhaseStop, Generation: 1, Spec: events.Spec{Command: []string{"fake"}}, Reason: "moved"})
+	w.launch(events.Launch{Revision: 3, Phase: events.PhaseStop, Generation: 1, Spec: spec.Job{Command: []string{"fake"}}, Reason: "moved"})
 }
 
 func (w *world) departures() []string {

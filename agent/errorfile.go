@@ -13,6 +13,7 @@ import (
 	"github.com/regroup-io/regroup/agent/traceback"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
 )
 
 // errorFile reads the error that a program left in TORCHELASTIC_ERROR_FILE (written by torch's @record); the file is removed. Both
@@ -34,7 +35,7 @@ func errorFile(path string) (says string, x *events.Exception) {
 		if says := beginning(b); says != "" {
 			return fmt.Sprintf("%s … [the error file has %d bytes, %d were read]", says, size, len(b)), nil
 		}
-		return fmt.Sprintf("regroup: the error file was not read: it has %d bytes (%s)", size, events.LimitErrors), nil
+		return fmt.Sprintf("regroup: the error file was not read: it has %d bytes (%s)", size, limits.Errors), nil
 	}
 	var flat struct {
 		Message string `json:"message"`
@@ -116,6 +117,6 @@ func readErrorFile(path string) (b []byte, size int64, err error) {
 	if !info.Mode().IsRegular() {
 		return nil, 0, fmt.Errorf("it is no regular file (%s)", info.Mode())
 	}
-	b, err = io.ReadAll(io.LimitReader(f, int64(events.LimitErrors.Most)))
+	b, err = io.ReadAll(io.LimitReader(f, int64(limits.Errors.Max)))
 	return b, info.Size(), err
 }

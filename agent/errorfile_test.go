@@ -9,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
 )
 
 // TestErrorFile: what a program may put where torch leaves its error, and what is said of it. None of it may hold the agent up.
@@ -58,7 +59,7 @@ func TestErrorFile(t *testing.T) {
 	if _, err := os.Stat(secret); err != nil {
 		t.Error("what the link named is gone:", err)
 	}
-	if int64(events.LimitErrors.Most) != 64<<10 {
+	if int64(limits.Errors.Max) != 64<<10 {
 		t.Error("the limit is another one than documented")
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
 )
 
 // facts stores what the agent has to tell, in order, for as long as it takes. The machine never waits for it.
@@ -130,7 +131,7 @@ func (f *facts) publish(ctx context.Context, t told) error {
 }
 
 func (f *facts) store(ctx context.Context, e events.Event) error {
-	m, err := e.Message()
+	m, err := cloudevent.Encode(e)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/agent/fake"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/discovery"
@@ -64,7 +65,7 @@ func TestASecondAgentOfTheSameNameLeavesNoHole(t *testing.T) {
 			if err != nil {
 				t.Fatal(moment, err)
 			}
-			v, err := events.DecodeView[events.NodeView](value)
+			v, err := document.View[events.NodeView](value)
 			if err != nil || v.Incarnation != incarnation || v.State != state {
 				t.Errorf("%s: %s is %s (%s), %v; want %s %s", moment, v.Incarnation, v.State, v.Reason, err, incarnation, state)
 			}

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Joining makes an agent take part in one job whose nodes come by themselves. It offers no slots to the scheduler then, and
 // Run ends with the job.
 type Joining struct {
 	Job  events.JobID
-	Spec events.Spec               // with its defaults; every node must mean the same
+	Spec spec.Job                  // with its defaults; every node must mean the same
 	Told func(events.NodeStanding) // hears whenever something has changed; may be nil, must not block
 }
 

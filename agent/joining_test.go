@@ -14,6 +14,7 @@ import (
 	"github.com/regroup-io/regroup/agent/fake"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // crossing is an agent that has come for one job, with a rendezvous that answers what the test says.
@@ -62,8 +63,8 @@ func newCrossing(t *testing.T) *crossing {
 		return events.NodeStanding{Standing: events.StandingLeft}, nil
 	})
 	c.unserve = func() { cancel(); all.Wait() }
-	spec := events.Spec{
-		Name: "mnist", Command: []string{"fake", "run=1h"}, Rendezvous: &events.Rendezvous{External: true, Nodes: events.NodeRange{Min: 2, Max: 4}, WorkersPerNode: 1},
+	spec := spec.Job{
+		Name: "mnist", Command: []string{"fake", "run=1h"}, Rendezvous: &spec.Rendezvous{External: true, Nodes: spec.NodeRange{Min: 2, Max: 4}, WorkersPerNode: 1},
 	}.WithDefaults()
 	pipes := newPipes()
 	var err error
@@ -127,7 +128,7 @@ func (c *crossing) asked(what string) int {
 func (c *crossing) launch(revision uint64, phase events.Phase) {
 	c.t.Helper()
 	data, err := events.EncodeBody(events.Launch{
-		Job: job, Node: "node-a", Revision: revision, Phase: phase, Generation: 1, Spec: events.Spec{Name: "mnist", Command: []string{"fake"}},
+		Job: job, Node: "node-a", Revision: revision, Phase: phase, Generation: 1, Spec: spec.Job{Name: "mnist", Command: []string{"fake"}},
 	})
 	if err != nil {
 		c.t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
 )
 
 // Driver runs processes. Package proc runs real ones, package fake plays them.
@@ -102,7 +103,7 @@ func (o *Options) check() error {
 		bad = append(bad, err.Error())
 	}
 	need(o.Slots > 0, "slots must be at least 1")
-	need(o.Slots <= events.LimitSlots.Most, fmt.Sprintf("slots are %d, at most %d are allowed (limit %s)", o.Slots, events.LimitSlots.Most, events.LimitSlots.Name))
+	need(o.Slots <= limits.Slots.Max, fmt.Sprintf("slots are %d, at most %d are allowed (limit %s)", o.Slots, limits.Slots.Max, limits.Slots.Name))
 	need(o.Advertise != "", "advertise is empty: give the host that peers can reach")
 	need(o.StateDir != "", "the state directory is not given")
 	need(o.Driver != nil, "the driver is not given")

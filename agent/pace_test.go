@@ -14,6 +14,7 @@ import (
 	"github.com/regroup-io/regroup/agent/fake"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // TestDiscoverySetsThePace: in a crowd it asks for fewer heartbeats and hellos than the agent would send.
@@ -23,7 +24,7 @@ func TestDiscoverySetsThePace(t *testing.T) {
 		beats, hellos int64 // of a minute
 	}{
 		"as it likes": {events.NodeWelcome{}, 120, 6},
-		"a crowd":     {events.NodeWelcome{Heartbeat: events.Duration(2 * time.Second), Hello: events.Duration(20 * time.Second)}, 30, 3},
+		"a crowd":     {events.NodeWelcome{Heartbeat: spec.Duration(2 * time.Second), Hello: spec.Duration(20 * time.Second)}, 30, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // TestJoinsGoToTheReplicaThatToldTheLaunch: and to any other if that one is gone, or stands still.
@@ -31,7 +32,7 @@ func TestJoinsGoToTheReplicaThatToldTheLaunch(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				w.mu.Lock()
-				w.welcome.Patience = events.Duration(c.patience)
+				w.welcome.Patience = spec.Duration(c.patience)
 				w.mu.Unlock()
 				time.Sleep(10*time.Second + time.Millisecond) // the next hello
 				ctx, stop := context.WithCancel(context.Background())
@@ -45,7 +46,7 @@ func TestJoinsGoToTheReplicaThatToldTheLaunch(t *testing.T) {
 					synctest.Wait()
 				}
 				w.launch(events.Launch{
-					Revision: 1, Phase: events.PhasePrepare, Generation: 1, Via: "R1", Spec: events.Spec{Command: []string{"fake", "run=5s"}},
+					Revision: 1, Phase: events.PhasePrepare, Generation: 1, Via: "R1", Spec: spec.Job{Command: []string{"fake", "run=5s"}},
 					Members: []events.LaunchMember{member(0, -1, "")},
 				})
 				time.Sleep(c.within + 10*time.Millisecond)

@@ -3,20 +3,22 @@ package events
 import (
 	"reflect"
 	"strconv"
-	"strings"
 	"sync"
+
+	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // bounder applies the limits to one value in place: texts are shortened, everything else is refused.
-type bounder func(v reflect.Value, path string, bad *[]Finding)
+type bounder func(v reflect.Value, path string, bad *[]spec.FieldError)
 
 // bounders are the bounders of types, made once; nil = there is nothing to bound.
 var bounders sync.Map // reflect.Type -> bounder
 
 // bound applies the limits to a body that was just decoded. Fields say with the tag bound which limit is theirs: word, lines, names
 // or slots; a plain string without one is a text, and any other string a word.
-func bound(v reflect.Value, path string) []Finding {
-	var bad []Finding
+func bound(v reflect.Value, path string) []spec.FieldError {
+	var bad []spec.FieldError
 	if b := bounderOf(v.Type()); b != nil {
 		b(v, path, &bad)
 	}
@@ -33,7 +35,7 @@ func bounderOf(t reflect.Type) bounder {
 }
 
 var bySelf = []reflect.Type{
-	reflect.TypeFor[Spec](),                                                       // it is checked as a whole, and refused
+	reflect.TypeFor[spec.Job](),                                                   // it is checked as a whole, and refused
 	reflect.TypeFor[Places](), reflect.TypeFor[Roster](), reflect.TypeFor[Crew](), // these bound themselves while they are read
 }
 
@@ -46,22 +48,24 @@ func makeBounder(t reflect.Type, tag string) bounder {
 	switch t.Kind() {
 	case reflect.String:
 		if t == reflect.TypeFor[string]() && tag == "" {
-			return func(v reflect.Value, _ string, _ *[]Finding) {
-				if v.Len() > LimitText.Most {
-					v.SetString(Shorten(v.String(), LimitText.Most))
+			return func(v reflect.Value, _ string, _ *[]spec.FieldError) {
+				if v.Len() > limits.Text.Max {
+					v.SetString(limits.Shorten(v.String(), limits.Text.Max))
 				}
 			}
 		}
-		return func(v reflect.Value, path string, bad *[]Finding) { refuseOver(LimitWord, path, v.Len(), bad) }
+		return func(v reflect.Value, path string, bad *[]spec.FieldError) {
+			refuseOver(limits.Word, path, v.Len(), bad)
+		}
 	case reflect.Int, reflect.Int64:
 		if tag == "slots" || t == reflect.TypeFor[Slot]() {
-			return func(v reflect.Value, path string, bad *[]Finding) {
-				refuseOver(LimitSlots, path, int(v.Int()), bad)
+			return func(v reflect.Value, path string, bad *[]spec.FieldError) {
+				refuseOver(limits.Slots, path, int(v.Int()), bad)
 			}
 		}
 	case reflect.Pointer:
 		if inner := makeBounder(t.Elem(), tag); inner != nil {
-			return func(v reflect.Value, path string, bad *[]Finding) {
+			return func(v reflect.Value, path string, bad *[]spec.FieldError) {
 				if !v.IsNil() {
 					inner(v.Elem(), path, bad)
 				}
@@ -79,19 +83,19 @@ func makeBounder(t reflect.Type, tag string) bounder {
 
 func listBounder(t reflect.Type, tag string) bounder {
 	if tag == "lines" {
-		return func(v reflect.Value, _ string, _ *[]Finding) {
+		return func(v reflect.Value, _ string, _ *[]spec.FieldError) {
 			lines := v.Interface().([]string)
 			if len(lines) > 0 {
-				v.Set(reflect.ValueOf(ShortenLines(lines)))
+				v.Set(reflect.ValueOf(limits.ShortenLines(lines)))
 			}
 		}
 	}
-	limit := LimitEntries
+	limit := limits.Entries
 	if tag == "epochs" {
-		limit = LimitEpochs
+		limit = limits.Epochs
 	}
 	inner := makeBounder(t.Elem(), "")
-	return func(v reflect.Value, path string, bad *[]Finding) {
+	return func(v reflect.Value, path string, bad *[]spec.FieldError) {
 		if refuseOver(limit, path, v.Len(), bad) || inner == nil {
 			return
 		}
@@ -102,17 +106,17 @@ func listBounder(t reflect.Type, tag string) bounder {
 }
 
 func mapBounder(t reflect.Type, tag string) bounder {
-	limit := LimitEntries
+	limit := limits.Entries
 	if tag == "names" {
-		limit = LimitNames
+		limit = limits.Names
 	}
 	inner := makeBounder(t.Elem(), "")
-	return func(v reflect.Value, path string, bad *[]Finding) {
+	return func(v reflect.Value, path string, bad *[]spec.FieldError) {
 		if refuseOver(limit, path, v.Len(), bad) {
 			return
 		}
 		for it := v.MapRange(); it.Next(); {
-			if k := it.Key(); k.Kind() == reflect.String && refuseOver(LimitWord, path, k.Len(), bad) {
+			if k := it.Key(); k.Kind() == reflect.String && refuseOver(limits.Word, path, k.Len(), bad) {
 				return
 			}
 			if inner != nil {
@@ -134,7 +138,7 @@ func structBounder(t reflect.Type) bounder {
 	var fields []field
 	for i := range t.NumField() {
 		f := t.Field(i)
-		name := jsonName(f)
+		name := spec.JSONName(f)
 		if name == "-" || !f.IsExported() {
 			continue
 		}
@@ -145,37 +149,28 @@ func structBounder(t reflect.Type) bounder {
 	if len(fields) == 0 {
 		return nil
 	}
-	return func(v reflect.Value, path string, bad *[]Finding) {
+	return func(v reflect.Value, path string, bad *[]spec.FieldError) {
 		for _, f := range fields {
 			at := path
 			if f.name != "" {
-				at = join(path, f.name)
+				at = spec.JoinPath(path, f.name)
 			}
 			f.bound(v.Field(f.index), at, bad)
 		}
 	}
 }
 
-// jsonName is the name of a field in JSON; empty = its fields are those of what holds it.
-func jsonName(f reflect.StructField) string {
-	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-	if name == "" && !f.Anonymous {
-		return f.Name
-	}
-	return name
-}
-
 // refuseOver adds the refusal, if there is one.
-func refuseOver(l Limit, path string, have int, bad *[]Finding) bool {
-	f := l.Over(path, have)
+func refuseOver(l limits.Limit, path string, have int, bad *[]spec.FieldError) bool {
+	f := spec.CheckLimit(path, have, l)
 	if f != nil {
 		*bad = append(*bad, *f)
 	}
 	return f != nil
 }
 
-// nested tells how many lists and objects are inside each other in a JSON text.
-func nested(data []byte) (deepest int) {
+// Nesting tells how many lists and objects are inside each other in a JSON text.
+func Nesting(data []byte) (deepest int) {
 	depth, text := 0, false
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {

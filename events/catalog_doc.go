@@ -3,6 +3,8 @@ package events
 import (
 	"fmt"
 	"strings"
+
+	"github.com/regroup-io/regroup/events/limits"
 )
 
 // CatalogMarkdown renders the catalogue for docs/events.md: one table per class and family.
@@ -16,7 +18,7 @@ func CatalogMarkdown() string {
 		title string
 		intro string
 	}{
-		{ClassCommand, "Commands", "Sent by clients to the stream `" + StreamCommands + "`, answered by facts. Data of at most " + fmt.Sprint(MaxPayload>>10) + " KiB. One with the\nCloudEvents extension `expirytime` is refused, with a fact, when it comes to its service after that time by the clock of the broker (`ts` of `STREAM.INFO`)."},
+		{ClassCommand, "Commands", "Sent by clients to the stream `" + StreamCommands + "`, answered by facts. Data of at most " + fmt.Sprint(limits.Command.Max>>10) + " KiB. One with the\nCloudEvents extension `expirytime` is refused, with a fact, when it comes to its service after that time by the clock of the broker (`ts` of `STREAM.INFO`)."},
 		{ClassFact, "Facts", "What has happened, on the stream `" + StreamFacts + "`. Each type has one writer."},
 	} {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n", class.title, class.intro)

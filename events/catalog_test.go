@@ -1,14 +1,10 @@
 package events
 
 import (
-	"bytes"
-	"encoding/json"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -88,71 +84,6 @@ func TestEveryTypeHasARow(t *testing.T) {
 	if found != len(Catalog()) {
 		t.Errorf("found %d types of facts and commands in the source, the catalogue has %d rows", found, len(Catalog()))
 	}
-}
-
-func TestEveryRowRoundTrips(t *testing.T) {
-	for _, row := range Catalog() {
-		want := sampleEvent(t, row)
-		for mode, encode := range map[string]func() (Message, error){"binary": want.Message, "structured": want.Structured} {
-			m, err := encode()
-			if err != nil {
-				t.Fatalf("%s %s: %v", row.Type, mode, err)
-			}
-			got, err := Decode(m.Header, m.Data)
-			if err != nil {
-				t.Fatalf("%s %s: %v", row.Type, mode, err)
-			}
-			if !reflect.DeepEqual(got, want) {
-				t.Errorf("%s %s:\n got %+v\nwant %+v", row.Type, mode, got, want)
-			}
-			if row.Class == ClassFact && EntityOfFact(m.Subject) != want.Entity {
-				t.Errorf("%s: subject %s does not name the entity", row.Type, m.Subject)
-			}
-		}
-	}
-}
-
-// TestGolden: what was stored once decodes for ever, and is written as it was. -rewrite writes samples, for a new fact.
-func TestGolden(t *testing.T) {
-	for _, row := range Catalog() {
-		path := filepath.Join("testdata", "golden", string(row.Type)+".json")
-		sample, err := sampleEvent(t, row).Structured()
-		if err != nil {
-			t.Fatal(err)
-		}
-		golden.Update(t, path, indent(t, sample.Data))
-		stored, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatalf("%v: run go test ./events -run TestGolden -rewrite", err)
-		}
-		e, err := Decode(nil, stored)
-		if err != nil {
-			t.Errorf("%s no longer decodes: %v", path, err)
-			continue
-		}
-		m, err := e.Structured()
-		if err != nil {
-			t.Errorf("%s: %v", path, err)
-			continue
-		}
-		golden.Compare(t, path, indent(t, m.Data))
-	}
-}
-
-// indent also sorts the names.
-func indent(t *testing.T, b []byte) string {
-	t.Helper()
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		t.Fatal(err)
-	}
-	out, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out) + "\n"
 }
 
 func TestCatalogMarkdown(t *testing.T) {

@@ -1,17 +1,19 @@
 package events
 
+import "github.com/regroup-io/regroup/events/spec"
+
 // Commands of clients. They travel as CloudEvents on the commands stream.
 
 // JobSubmit asks for a job. Its id is the first free one of JobIDs(Spec.Name, source, id) of the event: job.submitted, whose cause
 // is the event's id, says which.
 type JobSubmit struct {
-	Spec Spec `json:"spec"`
+	Spec spec.Job `json:"spec"`
 }
 
 // JobScale asks for another number of workers.
 type JobScale struct {
-	Job     JobID   `json:"job"`
-	Workers Workers `json:"workers"`
+	Job     JobID        `json:"job"`
+	Workers spec.Workers `json:"workers"`
 }
 
 // JobStop asks to end a job.

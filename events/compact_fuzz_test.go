@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
+
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // again decodes, encodes and decodes: what was understood must come back as the same bytes.
@@ -34,7 +36,7 @@ func FuzzCompact(f *testing.F) {
 	for _, v := range []any{
 		Places{{Node: "node-a", Slot: 1}, {Node: "node-a", Slot: 2}, {Node: "b"}},
 		Roster{{Place: Place{Node: "node-a", Slot: 1}, Incarnation: "01K00000000000000000000000", Rank: 1, Address: "10.0.0.1:7"}},
-		JobView{Job: "job-a", State: JobIsRunning, Spec: Spec{Name: "job"}.WithDefaults()},
+		JobView{Job: "job-a", State: JobIsRunning, Spec: spec.Job{Name: "job"}.WithDefaults()},
 		Launch{Job: "job-a", Node: "node-a", Revision: 7, Phase: PhaseRun, Generation: 2},
 	} {
 		b, err := json.Marshal(v)

@@ -3,6 +3,8 @@ package events
 import (
 	"encoding/json"
 	"strconv"
+
+	"github.com/regroup-io/regroup/events/limits"
 )
 
 // Crew is the workers of a job by place: the newest life of each. In JSON it is grouped by node like a Roster (slots, agent,
@@ -133,7 +135,7 @@ func (c *Crew) UnmarshalJSON(b []byte) error {
 }
 
 // mostCrew bounds the workers of one document: those of a job and as many that have ended, on nodes that have gone.
-var mostCrew = 3 * LimitWorkers.Most
+var mostCrew = 3 * limits.Workers.Max
 
 // read appends the workers of the next group.
 func (c *Crew) read(s *scanner, g *group) {

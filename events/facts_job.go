@@ -1,29 +1,33 @@
 package events
 
-import "time"
+import (
+	"time"
+
+	"github.com/regroup-io/regroup/events/spec"
+)
 
 // Facts of the job family; written by the registry. The entity is the job.
 
 // JobSubmitted says that a job was accepted.
 type JobSubmitted struct {
-	Job  JobID  `json:"job"`
-	Spec Spec   `json:"spec"`
-	By   string `json:"by"` // source of the submitting event
+	Job  JobID    `json:"job"`
+	Spec spec.Job `json:"spec"`
+	By   string   `json:"by"` // source of the submitting event
 }
 
 // JobRejected says that a command was refused. Job is empty when none could be derived.
 type JobRejected struct {
-	Job      JobID     `json:"job,omitempty"`
-	Command  string    `json:"command"`          // CloudEvents id of the refused command, as far as it could be read
-	Code     Code      `json:"code,omitempty"`   // not_found: there is no such job
-	Findings []Finding `json:"findings"`         // every reason, at least one
-	Expired  time.Time `json:"expired,omitzero"` // the command's expirytime, if it came after that
+	Job     JobID             `json:"job,omitempty"`
+	Command string            `json:"command"`          // CloudEvents id of the refused command, as far as it could be read
+	Code    Code              `json:"code,omitempty"`   // not_found: there is no such job
+	Errors  []spec.FieldError `json:"findings"`         // every reason, at least one
+	Expired time.Time         `json:"expired,omitzero"` // the command's expirytime, if it came after that
 }
 
 // JobScaled says that the wanted number of workers was changed.
 type JobScaled struct {
-	Job     JobID   `json:"job"`
-	Workers Workers `json:"workers"`
+	Job     JobID        `json:"job"`
+	Workers spec.Workers `json:"workers"`
 }
 
 // JobRespawned is the verdict that a dead worker may be started again in its place.
@@ -184,21 +188,6 @@ type Phases struct {
 // Sum adds the phases.
 func (p Phases) Sum() float64 {
 	return p.Notice + p.Abort + p.Judge + p.Regroup + p.Sync + p.FirstStep
-}
-
-// Workers is the wanted number of workers of a job.
-type Workers struct {
-	Min int `json:"min"` // below this the job waits; at least 1
-	Max int `json:"max"` // never more; at least Min
-}
-
-// Finding is one thing wrong with an input.
-type Finding struct {
-	Path    string `json:"path"`    // of the field: workers.min
-	Message string `json:"message"` // what is wrong and how to mend it
-	Line    int    `json:"line,omitempty"`
-	Column  int    `json:"column,omitempty"`
-	Hint    string `json:"hint,omitempty"` // did you mean
 }
 
 // Ledger is the account of the samples that a job's committed steps really consumed.

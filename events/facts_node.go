@@ -1,6 +1,10 @@
 package events
 
-import "time"
+import (
+	"time"
+
+	"github.com/regroup-io/regroup/events/spec"
+)
 
 // Facts of the node family; written by discovery. The entity is the node.
 
@@ -46,9 +50,9 @@ type NodeDraining struct{ NodeFact }
 
 // NodeRejected says that a command about a node was refused. Node is empty when none could be read.
 type NodeRejected struct {
-	Node     NodeID    `json:"node,omitempty"`
-	Command  string    `json:"command"`          // CloudEvents id of the refused command, as far as it could be read
-	Code     Code      `json:"code,omitempty"`   // not_found: there is no such node
-	Findings []Finding `json:"findings"`         // every reason, at least one
-	Expired  time.Time `json:"expired,omitzero"` // the command's expirytime, if it came after that
+	Node    NodeID            `json:"node,omitempty"`
+	Command string            `json:"command"`          // CloudEvents id of the refused command, as far as it could be read
+	Code    Code              `json:"code,omitempty"`   // not_found: there is no such node
+	Errors  []spec.FieldError `json:"findings"`         // every reason, at least one
+	Expired time.Time         `json:"expired,omitzero"` // the command's expirytime, if it came after that
 }

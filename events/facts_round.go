@@ -1,5 +1,7 @@
 package events
 
+import "github.com/regroup-io/regroup/events/spec"
+
 // Facts of the round family; written by the rendezvous. The entity is the job.
 
 // Member is a worker slot that takes part in a generation. Ranks are Horovod's: global, on the node, and among the
@@ -51,14 +53,14 @@ type RoundSealed struct {
 // RoundGathered says which nodes have come by themselves to a job that nobody places, and so which places it has from now
 // on; it replaces every earlier one. It is told from the first complete round on.
 type RoundGathered struct {
-	Job     JobID    `json:"job"`
-	Round   int      `json:"round"`  // TorchElastic's, from 0: counts the changes of the set of nodes
-	Nodes   []NodeID `json:"nodes"`  // that take part, in order of arrival
-	Places  []Place  `json:"places"` // of these nodes, by node and slot
-	Workers Workers  `json:"workers"`
-	Reason  string   `json:"reason"`           // why it changed
-	Gone    []NodeID `json:"gone,omitempty"`   // nodes that were taken out because they are lost
-	Closed  bool     `json:"closed,omitempty"` // nobody is taken in any more
+	Job     JobID        `json:"job"`
+	Round   int          `json:"round"`  // TorchElastic's, from 0: counts the changes of the set of nodes
+	Nodes   []NodeID     `json:"nodes"`  // that take part, in order of arrival
+	Places  []Place      `json:"places"` // of these nodes, by node and slot
+	Workers spec.Workers `json:"workers"`
+	Reason  string       `json:"reason"`           // why it changed
+	Gone    []NodeID     `json:"gone,omitempty"`   // nodes that were taken out because they are lost
+	Closed  bool         `json:"closed,omitempty"` // nobody is taken in any more
 
 	Abandoned bool `json:"abandoned,omitempty"` // because nobody came for too long, before there was a generation
 }

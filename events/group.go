@@ -3,6 +3,8 @@ package events
 import (
 	"net"
 	"strconv"
+
+	"github.com/regroup-io/regroup/events/limits"
 )
 
 // group is the workers of one node as they are written in a roster or a crew.
@@ -120,7 +122,7 @@ func (r *Roster) UnmarshalJSON(b []byte) error {
 			} else {
 				out.read(s, &g, &memo)
 			}
-			if len(out) > LimitWorkers.Most {
+			if len(out) > limits.Workers.Max {
 				g.wrong = tooManyPlaces(len(out))
 				s.fail()
 			}

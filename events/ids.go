@@ -5,7 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // NodeID names a machine that runs an agent: lower-case letters, digits and inner hyphens, at most 63
@@ -45,32 +46,18 @@ func (p Place) Less(q Place) bool {
 	return p.Slot < q.Slot
 }
 
-const maxToken = 63
+// Check validates the id where it is made.
+func (n NodeID) Check() error { return invalid(spec.CheckLabel("node", string(n))) }
 
-// CheckToken says why s cannot be one token of a subject (an RFC 1123 label), or returns nil.
-// what names the field in the message.
-func CheckToken(what, s string) error {
-	switch {
-	case s == "":
-		return Errorf(Invalid, "%s is empty: give 1 to %d of a-z, 0-9 and '-'", what, maxToken)
-	case utf8.RuneCountInString(s) > maxToken:
-		return Errorf(Invalid, "%s %q has %d characters, at most %d are allowed", what, Shorten(s, LimitWord.Most), utf8.RuneCountInString(s), maxToken)
-	case s[0] == '-' || s[len(s)-1] == '-':
-		return Errorf(Invalid, "%s %q begins or ends with '-'", what, s)
+// Check validates the id where it is made.
+func (j JobID) Check() error { return invalid(spec.CheckLabel("job", string(j))) }
+
+func invalid(err error) error {
+	if err == nil {
+		return nil
 	}
-	for _, c := range s {
-		if c != '-' && (c < 'a' || c > 'z') && (c < '0' || c > '9') {
-			return Errorf(Invalid, "%s %q contains %q: only a-z, 0-9 and '-' are allowed", what, s, string(c))
-		}
-	}
-	return nil
+	return Errorf(Invalid, "%w", err)
 }
-
-// Check validates the id where it is made.
-func (n NodeID) Check() error { return CheckToken("node", string(n)) }
-
-// Check validates the id where it is made.
-func (j JobID) Check() error { return CheckToken("job", string(j)) }
 
 // NodeIDFrom makes a node id of a host name: lower case, other characters become '-'.
 func NodeIDFrom(host string) NodeID {
@@ -83,7 +70,7 @@ func NodeIDFrom(host string) NodeID {
 		}
 		return '-'
 	}, host)
-	s = strings.Trim(s[:min(len(s), maxToken)], "-")
+	s = strings.Trim(s[:min(len(s), spec.MaxLabel)], "-")
 	if s == "" {
 		s = "node"
 	}
@@ -100,7 +87,7 @@ func JobIDs(name, source, id string) []JobID {
 	ids := make([]JobID, len(jobDigits))
 	digits := Origin(source, id)
 	for i, n := range jobDigits {
-		head := strings.TrimRight(name[:min(len(name), maxToken-1-n)], "-")
+		head := strings.TrimRight(name[:min(len(name), spec.MaxLabel-1-n)], "-")
 		ids[i] = JobID(head + "-" + digits[:n])
 	}
 	return ids

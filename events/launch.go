@@ -1,5 +1,7 @@
 package events
 
+import "github.com/regroup-io/regroup/events/spec"
+
 // Phase says what a node must do for a job.
 type Phase string
 
@@ -22,7 +24,7 @@ type Launch struct {
 	Revision   uint64         `json:"revision"` // version of the round's document that it was made from
 	Phase      Phase          `json:"phase"`
 	Generation Generation     `json:"generation"` // prepare: the proposed one; run: the sealed one
-	Spec       Spec           `json:"spec"`
+	Spec       spec.Job       `json:"spec"`
 	World      int            `json:"world,omitempty"`
 	Members    []LaunchMember `json:"members"`                       // of this node only, by slot
 	Master     string         `json:"master,omitempty" bound:"word"` // run: data-plane host:port of rank 0
@@ -44,26 +46,31 @@ type LaunchMember struct {
 }
 
 // Type of the bodies that are not facts or commands names spans and log lines.
-func (NodeHello) Type() Type     { return "dev.regroup.req.node-hello.v1" }
-func (NodeBye) Type() Type       { return "dev.regroup.req.node-bye.v1" }
-func (NodeWelcome) Type() Type   { return "dev.regroup.req.node-welcome.v1" }
-func (MemberJoin) Type() Type    { return "dev.regroup.req.member-join.v1" }
-func (MemberWaiting) Type() Type { return "dev.regroup.req.member-waiting.v1" }
-func (MemberJoins) Type() Type   { return "dev.regroup.req.member-joins.v1" }
-func (MemberAnswers) Type() Type { return "dev.regroup.req.member-answers.v1" }
-func (PeersQuery) Type() Type    { return "dev.regroup.req.peers-query.v1" }
-func (PeersAnswer) Type() Type   { return "dev.regroup.req.peers-answer.v1" }
-func (Ping) Type() Type          { return "dev.regroup.req.ping.v1" }
-func (Pong) Type() Type          { return "dev.regroup.req.pong.v1" }
-func (Alive) Type() Type         { return "dev.regroup.req.alive.v1" }
-func (HeardQuery) Type() Type    { return "dev.regroup.req.heard-query.v1" }
-func (HeardAnswer) Type() Type   { return "dev.regroup.req.heard-answer.v1" }
-func (Heartbeat) Type() Type     { return "dev.regroup.sig.heartbeat.v1" }
-func (Notice) Type() Type        { return "dev.regroup.sig.notice.v1" }
-func (Progress) Type() Type      { return "dev.regroup.sig.progress.v1" }
-func (Silence) Type() Type       { return "dev.regroup.sig.silence.v1" }
-func (Standstill) Type() Type    { return "dev.regroup.sig.standstill.v1" }
-func (Cut) Type() Type           { return "dev.regroup.sig.cut.v1" }
-func (Heard) Type() Type         { return "dev.regroup.sig.heard.v1" }
-func (Abandon) Type() Type       { return "dev.regroup.sig.abandon.v1" }
-func (Launch) Type() Type        { return "dev.regroup.launch.launch.v1" }
+func (NodeHello) Type() Type       { return "dev.regroup.req.node-hello.v1" }
+func (NodeBye) Type() Type         { return "dev.regroup.req.node-bye.v1" }
+func (NodeWelcome) Type() Type     { return "dev.regroup.req.node-welcome.v1" }
+func (MemberJoin) Type() Type      { return "dev.regroup.req.member-join.v1" }
+func (MemberWaiting) Type() Type   { return "dev.regroup.req.member-waiting.v1" }
+func (MemberJoins) Type() Type     { return "dev.regroup.req.member-joins.v1" }
+func (MemberAnswers) Type() Type   { return "dev.regroup.req.member-answers.v1" }
+func (PeersQuery) Type() Type      { return "dev.regroup.req.peers-query.v1" }
+func (PeersAnswer) Type() Type     { return "dev.regroup.req.peers-answer.v1" }
+func (Ping) Type() Type            { return "dev.regroup.req.ping.v1" }
+func (Pong) Type() Type            { return "dev.regroup.req.pong.v1" }
+func (Alive) Type() Type           { return "dev.regroup.req.alive.v1" }
+func (HeardQuery) Type() Type      { return "dev.regroup.req.heard-query.v1" }
+func (HeardAnswer) Type() Type     { return "dev.regroup.req.heard-answer.v1" }
+func (Heartbeat) Type() Type       { return "dev.regroup.sig.heartbeat.v1" }
+func (Notice) Type() Type          { return "dev.regroup.sig.notice.v1" }
+func (Progress) Type() Type        { return "dev.regroup.sig.progress.v1" }
+func (Silence) Type() Type         { return "dev.regroup.sig.silence.v1" }
+func (Standstill) Type() Type      { return "dev.regroup.sig.standstill.v1" }
+func (Cut) Type() Type             { return "dev.regroup.sig.cut.v1" }
+func (Heard) Type() Type           { return "dev.regroup.sig.heard.v1" }
+func (Abandon) Type() Type         { return "dev.regroup.sig.abandon.v1" }
+func (Launch) Type() Type          { return "dev.regroup.launch.launch.v1" }
+func (NodeEnter) Type() Type       { return "dev.regroup.req.node-enter.v1" }
+func (NodeExit) Type() Type        { return "dev.regroup.req.node-exit.v1" }
+func (RendezvousClose) Type() Type { return "dev.regroup.req.rendezvous-close.v1" }
+func (NodeStanding) Type() Type    { return "dev.regroup.req.node-standing.v1" }
+func (Gathering) Type() Type       { return "dev.regroup.sig.gathering.v1" }

@@ -34,7 +34,7 @@ func (t Type) Kind() string {
 // Body is the content of a message: a closed sum, listed in the catalogue.
 type Body interface{ Type() Type }
 
-// Event is a fact or a command with its envelope. On the wire it is a CloudEvent 1.0 (see cloudevents.go).
+// Event is a fact or a command with its envelope. On the wire it is a CloudEvent 1.0 (package cloudevent).
 type Event struct {
 	ID     string    // unique per source
 	Source string    // who says it: /regroup/<service> or /regroup/agent/<node>/<incarnation>, or a client's own
@@ -123,7 +123,7 @@ func NodeTrace(node NodeID, life Incarnation) string {
 
 // OwnTrace returns a traceparent unless it is that of a job's start, which clients may derive: then it is nobody's own.
 func OwnTrace(traceparent string, job JobID) string {
-	if !validTrace(traceparent) || TraceID(traceparent) == TraceID(JobTrace(job)) {
+	if !ValidTrace(traceparent) || TraceID(traceparent) == TraceID(JobTrace(job)) {
 		return ""
 	}
 	return traceparent
@@ -145,4 +145,18 @@ func TraceID(traceparent string) string {
 		return ""
 	}
 	return p[1]
+}
+
+// ValidTrace tells whether s is a traceparent of W3C Trace Context level 1.
+func ValidTrace(s string) bool {
+	if len(s) != 55 || s[2] != '-' || s[35] != '-' || s[52] != '-' || s[:2] == "ff" {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') && c != '-' {
+			return false
+		}
+	}
+	return strings.Trim(s[3:35], "0") != "" && strings.Trim(s[36:52], "0") != "" && strings.Count(s, "-") == 3
 }

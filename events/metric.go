@@ -3,6 +3,8 @@ package events
 import (
 	"maps"
 	"time"
+
+	"github.com/regroup-io/regroup/events/limits"
 )
 
 // Metric is the newest value that a program has reported under a name.
@@ -27,7 +29,7 @@ func MetricsOf(values map[string]float64, steps map[string]uint64, step uint64, 
 }
 
 // MergeMetrics returns what is known with what is new, and whether that makes a difference. Of several ranks the lowest counts, unless
-// another one is further. A value that is only repeated keeps its time. Neither map is modified. At most LimitNames are kept, then those
+// another one is further. A value that is only repeated keeps its time. Neither map is modified. At most limits.Names are kept, then those
 // of the newest report.
 func MergeMetrics(known, news map[string]Metric) (all map[string]Metric, differ bool) {
 	all = known
@@ -46,7 +48,7 @@ func MergeMetrics(known, news map[string]Metric) (all map[string]Metric, differ 
 		}
 		all[name] = m
 	}
-	if len(all) > LimitNames.Most {
+	if len(all) > limits.Names.Max {
 		return maps.Clone(news), true
 	}
 	return all, differ

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/regroup-io/regroup/events/limits"
 )
 
 // TestMergeMetrics: whose value is shown when several ranks report under one name, and what happens after a return to an earlier step.
@@ -34,7 +36,7 @@ func TestMergeMetrics(t *testing.T) {
 		}
 	}
 	many := map[string]Metric{}
-	for i := range LimitNames.Most {
+	for i := range limits.Names.Max {
 		many[fmt.Sprint(i)] = Metric{}
 	}
 	if all, _ := MergeMetrics(many, one(0, 1, 1, at)); len(all) != 1 {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
+
+	"github.com/regroup-io/regroup/events/limits"
 )
 
 // Places is a list of places in their order. In JSON those of one node that follow each other are one text, the node's name,
@@ -53,7 +55,7 @@ func (p *Places) UnmarshalJSON(b []byte) error {
 	}) && wrong == nil {
 		wrong = Errorf(Invalid, `places must be a list of texts like "node-a/0-7"`)
 	}
-	if wrong == nil && len(out) > LimitWorkers.Most {
+	if wrong == nil && len(out) > limits.Workers.Max {
 		wrong = tooManyPlaces(len(out))
 	}
 	if wrong != nil {
@@ -110,9 +112,9 @@ func parseRun(out Places, text string) (Places, error) {
 		switch {
 		case err != nil || last < first:
 			return out, noPlace(text)
-		case last >= LimitSlots.Most:
-			return out, Errorf(Invalid, "%q goes to slot %d (%s)", Shorten(text, LimitWord.Most), last, LimitSlots)
-		case len(out)+last-first+1 > LimitWorkers.Most:
+		case last >= limits.Slots.Max:
+			return out, Errorf(Invalid, "%q goes to slot %d (%s)", limits.Shorten(text, limits.Word.Max), last, limits.Slots)
+		case len(out)+last-first+1 > limits.Workers.Max:
 			return out, tooManyPlaces(len(out) + last - first + 1)
 		}
 		for s := first; s <= last; s++ {
@@ -123,9 +125,9 @@ func parseRun(out Places, text string) (Places, error) {
 }
 
 func noPlace(text string) error {
-	return Errorf(Invalid, `%q is no place: write node-a/0 or node-a/0-3,7`, Shorten(text, LimitWord.Most))
+	return Errorf(Invalid, `%q is no place: write node-a/0 or node-a/0-3,7`, limits.Shorten(text, limits.Word.Max))
 }
 
 func tooManyPlaces(n int) error {
-	return Errorf(Invalid, "has %d places or more (%s)", n, LimitWorkers)
+	return Errorf(Invalid, "has %d places or more (%s)", n, limits.Workers)
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
+
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // PoolView is the scheduler's only document. What it says of a job that is queued is one short line, because tens of thousands
@@ -80,7 +82,7 @@ func (p *PoolView) UnmarshalJSON(b []byte) error {
 			return Errorf(Invalid, "queue: %q is no line of a job, its workers and its reason", shortened(line))
 		}
 		id := JobID(f[0])
-		p.Jobs[id] = PlacementView{Workers: Workers{Min: low, Max: high}, Waiting: in.Reasons[n]}
+		p.Jobs[id] = PlacementView{Workers: spec.Workers{Min: low, Max: high}, Waiting: in.Reasons[n]}
 		p.Queue = append(p.Queue, id)
 	}
 	return nil

@@ -1,6 +1,10 @@
 package events
 
-import "time"
+import (
+	"time"
+
+	"github.com/regroup-io/regroup/events/spec"
+)
 
 // Quarantine says that a node or a slot is kept out for a cool-down.
 type Quarantine struct {
@@ -37,10 +41,10 @@ type NodeChanged struct{ NodeFact }
 
 // NodeQuarantine asks to keep a node, or one of its slots, out for a time. It replaces a quarantine that runs.
 type NodeQuarantine struct {
-	Node   NodeID   `json:"node"`
-	Slot   *Slot    `json:"slot,omitempty"` // nil = the whole node
-	For    Duration `json:"for"`            // positive
-	Reason string   `json:"reason,omitempty"`
+	Node   NodeID        `json:"node"`
+	Slot   *Slot         `json:"slot,omitempty"` // nil = the whole node
+	For    spec.Duration `json:"for"`            // positive
+	Reason string        `json:"reason,omitempty"`
 }
 
 // NodeRelease asks to end the quarantine of a node and all its slots, or of one slot, and to forgive what led to it.

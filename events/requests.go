@@ -1,6 +1,10 @@
 package events
 
-import "time"
+import (
+	"time"
+
+	"github.com/regroup-io/regroup/events/spec"
+)
 
 // Requests and their replies: plain JSON over core messaging, idempotent, retried by the caller.
 
@@ -32,10 +36,10 @@ type NodeBye struct {
 
 // NodeWelcome answers NodeHello and NodeBye.
 type NodeWelcome struct {
-	Node      NodeID   `json:"node"`
-	Heartbeat Duration `json:"heartbeat,omitzero"` // at least so long between heartbeats; zero = as the agent likes
-	Hello     Duration `json:"hello,omitzero"`     // and between hellos
-	Patience  Duration `json:"patience,omitzero"`  // at least so long for the answer to a join
+	Node      NodeID        `json:"node"`
+	Heartbeat spec.Duration `json:"heartbeat,omitzero"` // at least so long between heartbeats; zero = as the agent likes
+	Hello     spec.Duration `json:"hello,omitzero"`     // and between hellos
+	Patience  spec.Duration `json:"patience,omitzero"`  // at least so long for the answer to a join
 }
 
 // MemberJoin asks rendezvous to take a worker into the next generation (verb join). Repeating it is harmless.
@@ -102,7 +106,7 @@ type NodeEnter struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"`
 	Slots       int         `json:"slots" bound:"slots"`
-	Spec        Spec        `json:"spec"` // what this node takes the job for; everybody must mean the same
+	Spec        spec.Job    `json:"spec"` // what this node takes the job for; everybody must mean the same
 }
 
 // NodeExit says that a node wants to be in its job no longer (verb exit). The job goes on without it.

@@ -1,5 +1,7 @@
 package events
 
+import "github.com/regroup-io/regroup/events/spec"
+
 // Signals: plain JSON over core messaging; each may be lost.
 
 // Signal is a signal with the subject it goes to.
@@ -56,10 +58,10 @@ type Silence struct {
 
 // Standstill is the registry's own observation that a job made no step for some time (made by its ages, not sent).
 type Standstill struct {
-	Job        JobID      `json:"job"`
-	Generation Generation `json:"generation"`
-	Step       uint64     `json:"step"` // the last one heard of
-	For        Duration   `json:"for"`
+	Job        JobID         `json:"job"`
+	Generation Generation    `json:"generation"`
+	Step       uint64        `json:"step"` // the last one heard of
+	For        spec.Duration `json:"for"`
 }
 
 // Cut is discovery's own observation that the broker saw an agent's connection end (made by discovery, not sent).

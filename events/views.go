@@ -1,6 +1,10 @@
 package events
 
-import "time"
+import (
+	"time"
+
+	"github.com/regroup-io/regroup/events/spec"
+)
 
 // Views are the public halves of the judges' documents: what anyone may read.
 
@@ -46,9 +50,9 @@ func (n NodeView) Usable() bool {
 
 // PlacementView is one job's row in the pool.
 type PlacementView struct {
-	Places  Places  `json:"places"`
-	Workers Workers `json:"workers"`
-	Waiting string  `json:"waiting,omitempty"` // why not placed, or why fewer than wanted
+	Places  Places       `json:"places"`
+	Workers spec.Workers `json:"workers"`
+	Waiting string       `json:"waiting,omitempty"` // why not placed, or why fewer than wanted
 }
 
 // RoundState is the state of a job's rendezvous.
@@ -217,7 +221,7 @@ func SameStep(charges []Charge) (n int, step uint64) {
 // JobView is a document of the jobs bucket.
 type JobView struct {
 	Job         JobID              `json:"job"`
-	Spec        Spec               `json:"spec"`
+	Spec        spec.Job           `json:"spec"`
 	By          string             `json:"by"`
 	Origin      string             `json:"origin,omitempty"` // of the event that submitted it; empty = by an older version
 	State       JobState           `json:"state"`
@@ -234,7 +238,7 @@ type JobView struct {
 	Charges     []Charge           `json:"charges,omitempty"`  // the newest failures that were charged, oldest first
 	Step        uint64             `json:"step"`               // newest one that was told or, at most every 5 s, heard of
 	StepAt      time.Time          `json:"step_at,omitzero"`   // when it was stored
-	Still       Duration           `json:"still,omitempty"`    // spent without a step by generations that were lost since the last good one
+	Still       spec.Duration      `json:"still,omitempty"`    // spent without a step by generations that were lost since the last good one
 	Slowest     *Straggler         `json:"slowest,omitempty"`  // of Generation, heard with Step; nil = the ranks are about as fast
 	Ledger      Ledger             `json:"ledger"`
 	Metrics     map[string]float64 `json:"metrics,omitempty"`     // of the worker that reported the work complete
@@ -266,7 +270,7 @@ func (v JobView) SubmittedBy(source, id string) bool {
 // JobHead is what the other judges read of a JobView: its thousands of workers are passed over.
 type JobHead struct {
 	Job       JobID            `json:"job"`
-	Spec      Spec             `json:"spec"`
+	Spec      spec.Job         `json:"spec"`
 	By        string           `json:"by"`
 	State     JobState         `json:"state"`
 	Reason    string           `json:"reason"`

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // StartError says why a process could not be started, with the exit code that a shell gives: 127 for a command that
@@ -100,10 +100,10 @@ func startError(err error, s worker.StartProcess) error {
 // no worker ever gets; settings of workers reach them.
 func inherited(name string) bool {
 	switch {
-	case events.AgentSets(name), strings.HasPrefix(name, "NATS_"), strings.HasPrefix(name, "HOROVOD_GLOO_RENDEZVOUS_"):
+	case spec.AgentSets(name), strings.HasPrefix(name, "NATS_"), strings.HasPrefix(name, "HOROVOD_GLOO_RENDEZVOUS_"):
 		return false
 	case strings.HasPrefix(name, "REGROUP_"):
-		return events.WorkerSetting(name)
+		return spec.WorkerSetting(name)
 	}
 	return true
 }

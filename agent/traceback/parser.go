@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
 )
 
 // Parser reads the lines of one output stream. The zero value is ready.
@@ -86,7 +87,7 @@ func (p *Parser) Line(line string, now time.Time) {
 	case text == directCause || text == whileHandling:
 		p.link = true
 	case p.more:
-		p.last.Message = events.Shorten(p.last.Message+" "+text, mostMessage)
+		p.last.Message = limits.Shorten(p.last.Message+" "+text, mostMessage)
 		p.more = false
 	default:
 		p.since++
@@ -171,8 +172,8 @@ func (p *Parser) whole(now time.Time) {
 		f = b.frame
 	}
 	x := &events.Exception{
-		Type: events.Shorten(b.typ, mostName), Message: events.Shorten(b.says, mostMessage), Cause: events.Shorten(b.cause, mostMessage),
-		File: events.Shorten(f.file, mostMessage), Line: f.line, Function: events.Shorten(f.function, mostName),
+		Type: limits.Shorten(b.typ, mostName), Message: limits.Shorten(b.says, mostMessage), Cause: limits.Shorten(b.cause, mostMessage),
+		File: limits.Shorten(f.file, mostMessage), Line: f.line, Function: limits.Shorten(f.function, mostName),
 	}
 	switch {
 	case p.origin && p.last != nil: // what ended the program is what it made of this one

@@ -12,6 +12,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // TestOnlyWhatTheAgentSetsIsRefused: what a job may not set is what its workers are given, and nothing else.
@@ -19,22 +20,22 @@ func TestOnlyWhatTheAgentSetsIsRefused(t *testing.T) {
 	set := map[string]bool{wire.EnvToken: true} // the shell adds it
 	for _, g := range []events.Generation{0, 1} {
 		w := &life{ref: events.WorkerRef{Generation: g, Incarnation: "01W"}}
-		env, _ := Config{ErrorDir: "/tmp"}.environment(events.Launch{Job: "j", World: 1, Generation: g, Spec: events.Spec{}.WithDefaults()}, events.LaunchMember{}, w)
+		env, _ := Config{ErrorDir: "/tmp"}.environment(events.Launch{Job: "j", World: 1, Generation: g, Spec: spec.Job{}.WithDefaults()}, events.LaunchMember{}, w)
 		for name := range env {
 			set[name] = true
-			if !events.AgentSets(name) {
+			if !spec.AgentSets(name) {
 				t.Errorf("a job may set %s, and the agent takes it away", name)
 			}
 		}
 	}
 	for name := range set {
-		s := events.Spec{Name: "x", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 1}, Env: map[string]string{name: "1"}}
+		s := spec.Job{Name: "x", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}, Env: map[string]string{name: "1"}}
 		if bad := s.WithDefaults().Check(); len(bad) != 1 || !strings.Contains(bad[0].Message, "set by the agent") {
 			t.Errorf("%s: %v", name, bad)
 		}
 	}
 	for _, name := range []string{wire.EnvCheckpointDir, "REGROUP_GPU", "REGROUP_BUCKET_BYTES", "HOROVOD_FUSION_THRESHOLD", "HOROVOD_LOCAL_SOMETHING", "TORCHELASTIC_OTHER", "REGROUP_MINE"} {
-		s := events.Spec{Name: "x", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 1}, Env: map[string]string{name: "1"}}
+		s := spec.Job{Name: "x", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}, Env: map[string]string{name: "1"}}
 		if bad := s.WithDefaults().Check(); len(bad) != 0 {
 			t.Errorf("%s: %v", name, bad)
 		}
@@ -67,8 +68,8 @@ func TestEverySettingOfWorkersReachesThem(t *testing.T) {
 		t.Fatalf("only %d variables were found: is this the right place?", len(found))
 	}
 	for _, n := range slices.Sorted(maps.Keys(found)) {
-		if !events.AgentSets(n) && !events.WorkerSetting(n) {
-			t.Errorf("%s, which %s reads, does not reach a worker from the shell: it belongs into events/worker_env.go", n, found[n])
+		if !spec.AgentSets(n) && !spec.WorkerSetting(n) {
+			t.Errorf("%s, which %s reads, does not reach a worker from the shell: it belongs into events/spec/environment.go", n, found[n])
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
 )
 
 // start asks for the process of a life that is planned or just made.
@@ -76,7 +77,7 @@ func (t *turn) exited(in ProcessExited) {
 		x.Detail = fmt.Sprintf("exit code %d", in.ExitCode)
 	}
 	if x.Exception != nil { // who wrote the program looks for that first
-		x.Detail = events.Shorten(x.Exception.String(), events.LimitText.Most-len(x.Detail)-2) + ", " + x.Detail
+		x.Detail = limits.Shorten(x.Exception.String(), limits.Text.Max-len(x.Detail)-2) + ", " + x.Detail
 	}
 	t.ended(j, w, x, in.Age)
 }
@@ -99,7 +100,7 @@ func (t *turn) ended(j *job, w *life, x events.WorkerExited, age time.Duration) 
 	if w.dirty {
 		t.sendProgress(w)
 	}
-	x.Detail, x.Lines = events.Shorten(x.Detail, events.LimitText.Most), events.ShortenLines(x.Lines)
+	x.Detail, x.Lines = limits.Shorten(x.Detail, limits.Text.Max), limits.ShortenLines(x.Lines)
 	x.WorkerRef, x.Done, x.Step, x.Commit, x.AgeMS = w.ref, w.done, w.progress.Step, w.commit, events.Milliseconds(age)
 	x.Asked = w.asked || w.dismissed != "" && x.ExitCode == 0
 	x.Departing = t.s.departing || t.s.stopping

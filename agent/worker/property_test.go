@@ -8,6 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // world plays processes and launches at random and checks what must hold whatever comes in whatever order.
@@ -83,7 +84,7 @@ func (w *world) some(t *rapid.T) events.Incarnation {
 	return rapid.SampledFrom(ids).Draw(t, "worker")
 }
 
-func (w *world) launch(t *rapid.T, recovery events.Recovery) events.Launch {
+func (w *world) launch(t *rapid.T, recovery spec.Recovery) events.Launch {
 	if rapid.Bool().Draw(t, "newer") {
 		w.revision++
 	}
@@ -91,7 +92,7 @@ func (w *world) launch(t *rapid.T, recovery events.Recovery) events.Launch {
 		Job: "j-0000", Node: "node-a", Revision: w.revision, World: 3, Master: "h:1",
 		Phase:      rapid.SampledFrom([]events.Phase{events.PhasePrepare, events.PhaseRun, events.PhaseRun, events.PhaseStop}).Draw(t, "phase"),
 		Generation: events.Generation(rapid.IntRange(1, 4).Draw(t, "generation")), Planned: rapid.Bool().Draw(t, "planned"),
-		Spec: events.Spec{Command: []string{"x"}, Recovery: recovery},
+		Spec: spec.Job{Command: []string{"x"}, Recovery: recovery},
 	}
 	lives := map[events.Slot]events.Incarnation{}
 	for _, x := range w.s.Workers() {
@@ -116,7 +117,7 @@ func TestAnyHistoryIsSurvived(t *testing.T) {
 			ended: map[events.Incarnation]bool{}, attempts: map[events.Place]int{}, holder: map[events.Place]events.Incarnation{},
 			exits: map[events.Incarnation]int{},
 		}
-		recovery := rapid.SampledFrom([]events.Recovery{events.RecoveryRestart, events.RecoveryInProcess}).Draw(t, "recovery")
+		recovery := rapid.SampledFrom([]spec.Recovery{spec.RecoveryRestart, spec.RecoveryInProcess}).Draw(t, "recovery")
 		exit := func(id events.Incarnation) {
 			_, ok := w.started[id]
 			if ok {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
 )
 
 // reporter returns a life that may speak for generation g: an old generation is refused by silence.
@@ -182,7 +183,7 @@ func (t *turn) sendProgress(w *life) {
 
 // ledger reads a worker's account. One that is over the limit cannot be told, and half of one would be a wrong one: it is as good as none.
 func ledger(l wire.Ledger) events.Ledger {
-	if len(l.Epochs) > events.LimitEpochs.Most {
+	if len(l.Epochs) > limits.Epochs.Max {
 		return events.Ledger{}
 	}
 	out := events.Ledger{Samples: l.Samples}

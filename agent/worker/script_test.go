@@ -11,6 +11,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
@@ -194,13 +195,13 @@ func (p *player) launch(a args, f []string) events.Launch {
 		Job: "mnist-7f3a", Node: "node-a", Revision: uint64(a.num("rev")), Phase: events.Phase(a["phase"]),
 		Generation: events.Generation(a.num("gen")), World: a.num("world"), Master: a["master"], Planned: a.has("planned"),
 		Now: a.has("now"), Token: "tok",
-		Spec: events.Spec{
-			Name: "mnist", Command: []string{"python", "train.py", "--rank=${local_rank}"}, Recovery: events.RecoveryInProcess,
-			Env: map[string]string{"LR": "0.1"}, Stop: events.Stop{Grace: events.Duration(5 * time.Second)},
+		Spec: spec.Job{
+			Name: "mnist", Command: []string{"python", "train.py", "--rank=${local_rank}"}, Recovery: spec.RecoveryInProcess,
+			Env: map[string]string{"LR": "0.1"}, Stop: spec.Stop{Grace: spec.Duration(5 * time.Second)},
 		},
 	}
 	if a.has("restart") {
-		l.Spec.Recovery = events.RecoveryRestart
+		l.Spec.Recovery = spec.RecoveryRestart
 	}
 	if g := a.num("from"); g > 0 {
 		at := place(9)

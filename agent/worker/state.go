@@ -7,6 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Config is what the machine knows about its node.
@@ -119,7 +120,7 @@ func (w *life) member() bool {
 	return w.alive() && w.ref.Generation > 0 && w.left < w.ref.Generation && w.dismissed == ""
 }
 
-func (j *job) inProcess() bool { return j.launch.Spec.Recovery == events.RecoveryInProcess }
+func (j *job) inProcess() bool { return j.launch.Spec.Recovery == spec.RecoveryInProcess }
 
 // slots returns the slots that have a life, in order.
 func (j *job) slots() []events.Slot { return slices.Sorted(maps.Keys(j.lives)) }

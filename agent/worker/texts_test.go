@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // TestTheTextsOfAnExitAreShortened: a worker may print as much as it likes; what its exit fact says stays small, and its end stays in it.
@@ -19,7 +21,7 @@ func TestTheTextsOfAnExitAreShortened(t *testing.T) {
 	}
 	place := events.Place{Node: "node-a"}
 	acts := step(Launched{Launch: events.Launch{
-		Job: "demo-0000", Node: "node-a", Revision: 1, Phase: events.PhasePrepare, Spec: events.Spec{Recovery: events.RecoveryInProcess, Command: []string{"x"}},
+		Job: "demo-0000", Node: "node-a", Revision: 1, Phase: events.PhasePrepare, Spec: spec.Job{Recovery: spec.RecoveryInProcess, Command: []string{"x"}},
 		Members: []events.LaunchMember{{Member: events.Member{Place: place, Attempt: 1, Rank: -1}}},
 	}})
 	id := acts[0].(StartProcess).Worker
@@ -42,7 +44,7 @@ func TestTheTextsOfAnExitAreShortened(t *testing.T) {
 		}
 		told++
 		text := strings.Join(x.Lines, "\n")
-		if len(text) > events.LimitLines.Most || !strings.HasSuffix(text, "ValueError: at the end") || !strings.Contains(text, "lines left out]") {
+		if len(text) > limits.Lines.Max || !strings.HasSuffix(text, "ValueError: at the end") || !strings.Contains(text, "lines left out]") {
 			t.Errorf("%d bytes: %.60q ... %q", len(text), text, text[max(0, len(text)-60):])
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
@@ -22,7 +24,7 @@ import (
 func pages() map[string]func() (string, error) {
 	plain := func(page func() string) func() (string, error) { return func() (string, error) { return page(), nil } }
 	return map[string]func() (string, error){
-		"events": plain(events.CatalogMarkdown), "limits": plain(events.LimitsMarkdown), "jobfile": plain(events.SpecMarkdown), "environment": environmentPage,
+		"events": plain(events.CatalogMarkdown), "limits": plain(limits.Markdown), "jobfile": plain(spec.Markdown), "environment": environmentPage,
 	}
 }
 
@@ -90,11 +92,11 @@ func environmentPage() (string, error) {
 	}
 	b.WriteString("\nAlso `TRACEPARENT`, the trace that a command is part of; `NO_COLOR`, `CLICOLOR_FORCE`, `TERM`; `XDG_STATE_HOME`, `XDG_RUNTIME_DIR`; and those of OpenTelemetry, `OTEL_*`.\n")
 	b.WriteString("\n## Settings of workers\n\nThey are set in the job (`--env NAME=VALUE`) or in the shell of `run` or of the agent; the job's win. All other `REGROUP_` variables are kept from workers.\n\n| variable | default | what |\n|---|---|---|\n")
-	for _, v := range events.WorkerSettings() {
+	for _, v := range spec.WorkerSettings() {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", v.Name, code(v.Default), v.What)
 	}
 	b.WriteString("\n## Set by the agent for each worker\n\nA job that sets one of them is refused.\n\n| variable | what |\n|---|---|\n")
-	for _, v := range events.AgentVariables() {
+	for _, v := range spec.AgentVariables() {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", v.Name, v.What)
 	}
 	return b.String(), nil

@@ -42,7 +42,7 @@ func TestEveryVariableIsInTheReference(t *testing.T) {
 			text, err := os.ReadFile(path)
 			for _, v := range name.FindAllString(string(text), -1) {
 				if read[v] = true; !slices.Contains(documented, v) && !slices.Contains(others, v) {
-					t.Errorf("%s has %s, which docs/environment.md does not: add it to a configuration (with desc) or to events/worker_env.go", path, v)
+					t.Errorf("%s has %s, which docs/environment.md does not: add it to a configuration (with desc) or to events/spec/environment.go", path, v)
 				}
 			}
 			return err

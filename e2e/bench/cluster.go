@@ -12,6 +12,7 @@ import (
 
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // single is one `regroup up`: broker, services and an agent in one process.
@@ -88,15 +89,15 @@ func (s *single) join(ctx context.Context, node string, slots int) error {
 func (s *single) leave(node string) error { return s.processes.Signal(node, syscall.SIGTERM) }
 
 // submit submits a job of the counter example, in-process recovery, and returns its id.
-func (s *single) submit(ctx context.Context, name string, workers events.Workers, args ...string) (events.JobID, error) {
+func (s *single) submit(ctx context.Context, name string, workers spec.Workers, args ...string) (events.JobID, error) {
 	return submit(ctx, s.Client, s.bin, name, workers, args...)
 }
 
-func submit(ctx context.Context, c *cluster.Client, bin, name string, workers events.Workers, args ...string) (events.JobID, error) {
+func submit(ctx context.Context, c *cluster.Client, bin, name string, workers spec.Workers, args ...string) (events.JobID, error) {
 	unlimited := 10_000 // as many as may be allowed
-	return c.Submit(ctx, events.Spec{
+	return c.Submit(ctx, spec.Job{
 		Name: name, Command: append([]string{filepath.Join(bin, "counter")}, args...), Workers: workers,
-		Recovery: events.RecoveryInProcess, Failures: events.Failures{Max: &unlimited},
+		Recovery: spec.RecoveryInProcess, Failures: spec.Failures{Max: &unlimited},
 	})
 }
 

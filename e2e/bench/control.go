@@ -10,6 +10,7 @@ import (
 	"github.com/regroup-io/regroup/e2e/record"
 	"github.com/regroup-io/regroup/e2e/report"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 const (
@@ -69,7 +70,7 @@ func (c *control) train(ctx context.Context, meanwhile func() error) ([]time.Dur
 	limit, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	r, err := c.Train(limit, network.Training{
-		Name: "control", Workers: events.Workers{Min: 4, Max: 4}, Samples: 6000, Batch: 64, CommitEvery: 5, StepTime: 10 * time.Millisecond,
+		Name: "control", Workers: spec.Workers{Min: 4, Max: 4}, Samples: 6000, Batch: 64, CommitEvery: 5, StepTime: 10 * time.Millisecond,
 	})
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // measureJoins has a node join and leave a job of two again and again, with states of different kinds.
@@ -45,7 +46,7 @@ func measureJoin(ctx context.Context, bin string, joins int, state []string) ([]
 	defer cancel()
 	err = watch(limit, c.Client, func() error {
 		args := append([]string{"-steps", "100000000", "-step-time", "10ms", "-samples", "1000000", "-batch", "64", "-commit-every", "10", "-quiet"}, state...)
-		_, err := c.submit(ctx, "join", events.Workers{Min: 2, Max: 3}, args...)
+		_, err := c.submit(ctx, "join", spec.Workers{Min: 2, Max: 3}, args...)
 		return err
 	}, func(a cluster.Arrival) error {
 		switch b := a.Event.Body.(type) {

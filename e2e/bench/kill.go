@@ -8,6 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // breaking is one way to break a job of four workers, again and again.
@@ -97,7 +98,7 @@ func killWorker(n int, sealed events.RoundSealed) (func(events.Member) bool, fun
 
 func measureKill(ctx context.Context, c *single, kills int) (string, error) {
 	survivors, rejoined, err := breaking{client: c.Client, trials: kills, strike: killWorker, submit: func(ctx context.Context) (events.JobID, error) {
-		return c.submit(ctx, "kill", events.Workers{Min: 2, Max: 4}, counting...)
+		return c.submit(ctx, "kill", spec.Workers{Min: 2, Max: 4}, counting...)
 	}}.measure(ctx)
 	if err != nil {
 		return "", err
@@ -116,7 +117,7 @@ func measureSubmit(ctx context.Context, c *single, submits int) (string, error) 
 		var first time.Duration
 		err := watch(limit, c.Client, func() error {
 			asked = time.Now()
-			id, err := c.submit(ctx, fmt.Sprintf("submit-%d", i), events.Workers{Min: 4, Max: 4}, "-steps", "20", "-step-time", "1ms", "-samples", "1280", "-batch", "64")
+			id, err := c.submit(ctx, fmt.Sprintf("submit-%d", i), spec.Workers{Min: 4, Max: 4}, "-steps", "20", "-step-time", "1ms", "-samples", "1280", "-batch", "64")
 			job = id
 			return err
 		}, func(a cluster.Arrival) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // measureLosses kills an agent together with its two workers, again and again, and measures until the two workers of the other node
@@ -27,7 +28,7 @@ func measureLosses(ctx context.Context, bin string, losses int) (string, error) 
 	limit, cancel := context.WithTimeout(ctx, time.Duration(losses)*10*time.Second+time.Minute)
 	defer cancel()
 	err = watch(limit, c.Client, func() error {
-		_, err := c.submit(ctx, "lose", events.Workers{Min: slots, Max: 2 * slots}, "-steps", "100000000", "-step-time", "1ms", "-samples", "1000000", "-batch", "64", "-commit-every", "5", "-quiet")
+		_, err := c.submit(ctx, "lose", spec.Workers{Min: slots, Max: 2 * slots}, "-steps", "100000000", "-step-time", "1ms", "-samples", "1000000", "-batch", "64", "-commit-every", "5", "-quiet")
 		return err
 	}, func(a cluster.Arrival) error {
 		switch b := a.Event.Body.(type) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/e2e/network"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // laboratory runs fn in a data centre of hosts with networks of their own, and removes it.
@@ -38,7 +39,7 @@ func hosts(ctx context.Context, out, bin string, cuts, kills int) error {
 		}
 		job := func(name string) func(context.Context) (events.JobID, error) {
 			return func(ctx context.Context) (events.JobID, error) {
-				return submit(ctx, c.Client, absolute, name, events.Workers{Min: 2, Max: 4}, counting...)
+				return submit(ctx, c.Client, absolute, name, spec.Workers{Min: 2, Max: 4}, counting...)
 			}
 		}
 		fmt.Fprintln(os.Stderr, "bench: kill, three brokers")

@@ -12,7 +12,7 @@ import (
 	"github.com/regroup-io/regroup/e2e/network"
 	"github.com/regroup-io/regroup/e2e/record"
 	"github.com/regroup-io/regroup/e2e/report"
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 const (
@@ -83,7 +83,7 @@ func unleash(ctx context.Context, bin string, seed uint64, n int, log io.Writer)
 	}()
 	c := &chaos{Center: center, seed: seed, log: log, begun: time.Now()}
 	c.run, err = c.Train(ctx, network.Training{
-		Name: "chaos", Workers: events.Workers{Min: 1, Max: workers}, Samples: 6000, Batch: 64, CommitEvery: 5, StepTime: 25 * time.Millisecond,
+		Name: "chaos", Workers: spec.Workers{Min: 1, Max: workers}, Samples: 6000, Batch: 64, CommitEvery: 5, StepTime: 25 * time.Millisecond,
 	})
 	if err != nil {
 		return res, err

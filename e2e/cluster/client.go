@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
@@ -38,7 +41,7 @@ func Connect(ctx context.Context, url, name string, log io.Writer) (*Client, err
 func (c *Client) Close() { c.Conn.Close() }
 
 // Submit publishes a job, again and again while the brokers cannot store it, and returns its id.
-func (c *Client) Submit(ctx context.Context, spec events.Spec) (events.JobID, error) {
+func (c *Client) Submit(ctx context.Context, spec spec.Job) (events.JobID, error) {
 	e := c.event(events.JobSubmit{Spec: spec})
 	e.Entity = string(events.JobIDFrom(spec.Name, e.Source, e.ID))
 	return events.JobID(e.Entity), c.publish(ctx, e)
@@ -56,7 +59,7 @@ func (c *Client) event(b events.Body) events.Event {
 }
 
 func (c *Client) publish(ctx context.Context, e events.Event) error {
-	m, err := e.Message()
+	m, err := cloudevent.Encode(e)
 	if err != nil {
 		return err
 	}
@@ -80,7 +83,7 @@ func View[V any](ctx context.Context, c *Client, bucket, key string) (V, error) 
 	if err != nil {
 		return none, err
 	}
-	return events.DecodeView[V](b)
+	return document.View[V](b)
 }
 
 // Until polls a condition of other processes, which give no other sign, until it holds or ctx ends; then the error is the last reason.
@@ -120,7 +123,7 @@ func (c *Client) Watch(ctx context.Context, start events.Start, subjects []strin
 	defer cancel(nil)
 	err := c.Ports.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Start: start, Subjects: subjects}, func(m events.Stored) error {
 		at := time.Now()
-		e, err := events.Decode(m.Header, m.Data)
+		e, err := cloudevent.Decode(m.Header, m.Data)
 		if err != nil {
 			return fmt.Errorf("stored fact %d: %w", m.Sequence, err)
 		}

@@ -18,6 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 	"github.com/regroup-io/regroup/services/rendezvous"
 )
@@ -255,7 +257,7 @@ func TestJoinsAreLinearizable(t *testing.T) {
 	g.Go(func() error {
 		return s.Ports.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{events.FamilySubject(events.FamilyRound, "*")}, Start: events.FromFirst},
 			func(m events.Stored) error {
-				e, err := events.Decode(m.Header, m.Data)
+				e, err := cloudevent.Decode(m.Header, m.Data)
 				if b, ok := e.Body.(events.RoundSealed); ok && err == nil {
 					h.seal(t, b)
 				}
@@ -353,13 +355,13 @@ func train(ctx context.Context, t *testing.T, team []*member, more int) {
 // place publishes what the scheduler would.
 func place(t *testing.T, p events.Ports, places []events.Place) {
 	t.Helper()
-	w := events.Workers{Min: members, Max: members}
-	spec := events.Spec{Name: "job", Command: []string{"train"}, Workers: w, Recovery: events.RecoveryInProcess}.WithDefaults()
+	w := spec.Workers{Min: members, Max: members}
+	spec := spec.Job{Name: "job", Command: []string{"train"}, Workers: w, Recovery: spec.RecoveryInProcess}.WithDefaults()
 	e := events.Event{
 		ID: "placed", Source: "/regroup/scheduler", Entity: string(job), Number: 1, Time: time.Now(),
 		Body: events.PlacementSet{Job: job, Places: places, Workers: w, Spec: spec, Reason: "placed"},
 	}
-	m, err := e.Message()
+	m, err := cloudevent.Encode(e)
 	if err != nil {
 		t.Fatal(err)
 	}

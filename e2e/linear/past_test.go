@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/rendezvous"
@@ -109,7 +110,7 @@ func generation(t *testing.T, s *jetstreamtest.Servers) events.Generation {
 		if err != nil {
 			return false
 		}
-		v, err = events.DecodeView[events.RoundView](b)
+		v, err = document.View[events.RoundView](b)
 		return err == nil
 	})
 	return v.Generation

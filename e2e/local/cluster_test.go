@@ -16,6 +16,7 @@ import (
 	processes "github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/e2e/ledger"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
@@ -213,7 +214,7 @@ func view[V any](c *cluster, bucket, key string) V {
 	if err != nil {
 		return v
 	}
-	if v, err = events.DecodeView[V](b); err != nil {
+	if v, err = document.View[V](b); err != nil {
 		c.t.Fatal(err)
 	}
 	return v

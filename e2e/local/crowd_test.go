@@ -8,6 +8,7 @@ import (
 
 	processes "github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // TestACrowd: several clients submit jobs of one name all at once, many more than there are slots. Each is accepted under an id
@@ -30,7 +31,7 @@ func TestACrowd(t *testing.T) {
 			}
 			defer client.Close()
 			for i := k; i < jobs && err == nil; i += submitters {
-				ids[i], err = client.Submit(t.Context(), events.Spec{Name: "crowd", Command: []string{"/bin/true"}, Workers: events.Workers{Min: 1, Max: 1}})
+				ids[i], err = client.Submit(t.Context(), spec.Job{Name: "crowd", Command: []string{"/bin/true"}, Workers: spec.Workers{Min: 1, Max: 1}})
 			}
 			errs[k] = err
 		})

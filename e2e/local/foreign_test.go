@@ -78,7 +78,7 @@ func TestMalformedEvents(t *testing.T) {
 	eventually(t, 10*time.Second, func() (bool, string) {
 		n := 0
 		for _, e := range rejected(t, c) {
-			if len(e.Findings) == 0 {
+			if len(e.Errors) == 0 {
 				t.Errorf("rejected without a reason: %+v", e)
 			}
 			n++

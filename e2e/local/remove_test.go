@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
 )
 
 // TestRemove: a running job only by force, and nothing of it is left but which event submitted it; meanwhile others go on.
@@ -25,7 +26,7 @@ func TestRemove(t *testing.T) {
 		t.Errorf("rm --force: exit %d, %s", code, errs)
 	}
 	eventually(t, time.Minute, func() (bool, string) {
-		all, err := events.Records[events.RoundView](t.Context(), c.ports.Buckets.Bucket(events.BucketRounds))
+		all, err := document.All[events.RoundView](t.Context(), c.ports.Buckets.Bucket(events.BucketRounds))
 		return err == nil && len(all) == 0, "the rounds bucket has keys"
 	})
 	if v := c.job(job); v.State != "" || len(v.Workers) > 0 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
 )
 
 // facts reads everything that was told about a job, in order.
@@ -19,7 +20,7 @@ func facts(t *testing.T, c *cluster, job events.JobID) []events.Event {
 	end := errors.New("all seen")
 	err := c.ports.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: []string{"regroup.evt.*." + string(job) + ".>"}, Start: events.FromFirst},
 		func(m events.Stored) error {
-			e, err := events.Decode(m.Header, m.Data)
+			e, err := cloudevent.Decode(m.Header, m.Data)
 			if err != nil {
 				return fmt.Errorf("stored fact %d: %w", m.Sequence, err)
 			}
@@ -68,7 +69,7 @@ func rejected(t *testing.T, c *cluster) []events.JobRejected {
 	end, stop := context.WithCancel(ctx)
 	err := c.ports.Log.Follow(end, events.Follow{Stream: events.StreamFacts, Subjects: []string{"regroup.evt.job.*.rejected"}, Start: events.FromFirst},
 		func(m events.Stored) error {
-			e, err := events.Decode(m.Header, m.Data)
+			e, err := cloudevent.Decode(m.Header, m.Data)
 			if err != nil {
 				return err
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Replay is what the log of facts alone says. It is built by folding the facts, and nothing else; the numbers of what is found to
@@ -30,14 +31,14 @@ type ReplayedNode struct {
 
 // ReplayedJob is a job.
 type ReplayedJob struct {
-	Spec      events.Spec
+	Spec      spec.Job
 	State     events.JobState
 	Reason    string
 	Places    []events.Place
 	Round     events.RoundState
 	Sealed    []events.RoundSealed
 	Incidents []events.IncidentClosed
-	wanted    events.Workers
+	wanted    spec.Workers
 	open      int // incident
 	opened    events.Generation
 	replaced  map[events.Incarnation]bool

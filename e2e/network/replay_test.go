@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // good is the log of a job with one incident.
@@ -15,7 +16,7 @@ func good() []events.Event {
 	log := []events.Event{
 		{Entity: "a", Number: 1, Body: events.NodeJoined{NodeFact: events.NodeFact{Node: "a", Incarnation: "A"}}},
 		{Entity: "j", Number: 1, Body: events.JobSubmitted{Job: "j"}},
-		{Entity: "j", Number: 1, Body: events.PlacementSet{Job: "j", Places: []events.Place{a, b}, Workers: events.Workers{Min: 1, Max: 2}}},
+		{Entity: "j", Number: 1, Body: events.PlacementSet{Job: "j", Places: []events.Place{a, b}, Workers: spec.Workers{Min: 1, Max: 2}}},
 		{Entity: "j", Number: 1, Body: events.RoundOpened{Job: "j", Proposed: 1}},
 		{Entity: "j", Number: 2, Body: events.RoundSealed{Job: "j", Generation: 1, Members: members}},
 		{Entity: "j", Number: 1, Body: events.IncidentOpened{Job: "j", Incident: 1}},
@@ -54,7 +55,7 @@ func TestReplayFindsWhatIsWrong(t *testing.T) {
 		{"a generation left out", 7, events.RoundSealed{Job: "j", Generation: 3, Members: []events.Member{{}}}, "invariant 1"},
 		{"a world too large", 4, events.RoundSealed{Job: "j", Generation: 1, Members: make([]events.Member, 3)}, "invariant 2"},
 		{"ranks with a gap", 4, events.RoundSealed{Job: "j", Generation: 1, Members: []events.Member{{Rank: 1}}}, "invariant 2"},
-		{"a slot twice", 2, events.PlacementSet{Job: "j", Places: make([]events.Place, 2), Workers: events.Workers{Min: 1, Max: 2}}, "invariant 3"},
+		{"a slot twice", 2, events.PlacementSet{Job: "j", Places: make([]events.Place, 2), Workers: spec.Workers{Min: 1, Max: 2}}, "invariant 3"},
 		{"opened after it was sealed", 7, events.RoundOpened{Job: "j", Proposed: 1}, "invariant 4"},
 		{"ended twice", 6, events.JobFailed{JobEnd: events.JobEnd{Job: "j"}}, "invariant 7"},
 		{"an incident left open", 8, events.IncidentOpened{Job: "j", Incident: 2}, "invariant 11"},

@@ -11,6 +11,7 @@ import (
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/e2e/record"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Run is a job of recorders, whose account can be proven from outside.
@@ -25,7 +26,7 @@ type Run struct {
 // Training is what a job of recorders does.
 type Training struct {
 	Name                        string
-	Workers                     events.Workers
+	Workers                     spec.Workers
 	Samples, Batch, CommitEvery int
 	StepTime                    time.Duration
 }
@@ -37,8 +38,8 @@ func (c *Center) Train(ctx context.Context, t Training) (*Run, error) {
 		return nil, err
 	}
 	unlimited := 10_000 // as many as may be allowed
-	id, err := c.Client.Submit(ctx, events.Spec{
-		Name: t.Name, Workers: t.Workers, Recovery: events.RecoveryInProcess, Failures: events.Failures{Max: &unlimited},
+	id, err := c.Client.Submit(ctx, spec.Job{
+		Name: t.Name, Workers: t.Workers, Recovery: spec.RecoveryInProcess, Failures: spec.Failures{Max: &unlimited},
 		Command: []string{
 			filepath.Join(c.options.Bin, "recorder"), "-dir", dir, "-samples", fmt.Sprint(t.Samples),
 			"-batch", fmt.Sprint(t.Batch), "-commit-every", fmt.Sprint(t.CommitEvery), "-step-time", t.StepTime.String(),

@@ -14,6 +14,7 @@ import (
 	"github.com/regroup-io/regroup/e2e/record"
 	"github.com/regroup-io/regroup/e2e/report"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // trial is one job under one kind of fault.
@@ -58,7 +59,7 @@ func begin(t *testing.T, c *Center) *trial {
 	must(t, c.Ready(tr.ctx))
 	var err error
 	tr.run, err = c.Train(tr.ctx, Training{
-		Name: "net-" + name[:min(len(name), 40)], Workers: events.Workers{Min: 2, Max: 8}, Samples: 3000, Batch: 48, CommitEvery: 5, StepTime: 10 * time.Millisecond,
+		Name: "net-" + name[:min(len(name), 40)], Workers: spec.Workers{Min: 2, Max: 8}, Samples: 3000, Batch: 48, CommitEvery: 5, StepTime: 10 * time.Millisecond,
 	})
 	must(t, err)
 	tr.tail.Dir = tr.run.Dir

@@ -10,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // publish submits n jobs of a command, from several clients at once.
@@ -25,7 +26,7 @@ func (p *plane) publish(ctx context.Context, name string, n int, command ...stri
 			}
 			defer client.Close()
 			for i := c; i < n && err == nil; i += clients {
-				_, err = client.Submit(ctx, events.Spec{Name: name, Command: command, Workers: events.Workers{Min: 1, Max: 1}, Stop: events.Stop{Grace: events.Duration(time.Second)}})
+				_, err = client.Submit(ctx, spec.Job{Name: name, Command: command, Workers: spec.Workers{Min: 1, Max: 1}, Stop: spec.Stop{Grace: spec.Duration(time.Second)}})
 			}
 			all[c] = err
 		})
@@ -54,7 +55,7 @@ func (p *plane) crowd(ctx context.Context, n int) (string, error) {
 		case events.JobFailed:
 			return fmt.Errorf("%s failed: %s", b.Job, b.Reason)
 		case events.JobRejected:
-			return fmt.Errorf("%s was rejected: %v", b.Job, b.Findings)
+			return fmt.Errorf("%s was rejected: %v", b.Job, b.Errors)
 		}
 		if len(ended) == n {
 			return cluster.Enough

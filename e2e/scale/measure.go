@@ -12,6 +12,7 @@ import (
 
 	"github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // size is what was measured with so many agents.
@@ -91,9 +92,9 @@ func (s *size) trial(ctx context.Context, p *plane, c *crowd, last bool) error {
 	}
 
 	n := len(c.agents) * slots
-	spec := events.Spec{
-		Name: "scale", Command: []string{"train"}, Workers: events.Workers{Min: n - slots, Max: n}, Recovery: events.RecoveryRestart,
-		Stop: events.Stop{Grace: events.Duration(time.Second)},
+	spec := spec.Job{
+		Name: "scale", Command: []string{"train"}, Workers: spec.Workers{Min: n - slots, Max: n}, Recovery: spec.RecoveryRestart,
+		Stop: spec.Stop{Grace: spec.Duration(time.Second)},
 	}
 	job, err := p.client.Submit(ctx, spec)
 	if err != nil {
@@ -112,7 +113,7 @@ func (s *size) trial(ctx context.Context, p *plane, c *crowd, last bool) error {
 				placed = e.Time
 			}
 		case events.JobRejected:
-			return fmt.Errorf("rejected: %v", b.Findings)
+			return fmt.Errorf("rejected: %v", b.Errors)
 		}
 	}
 	at, err := next(ctx, watch.done)

@@ -7,6 +7,7 @@ import (
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
 )
 
 // do carries out what the agent's machine wants.
@@ -93,7 +94,7 @@ func (n *node) fact(a worker.TellFact) {
 		Time: n.w.now, Trace: a.Trace, Body: a.Body,
 	}
 	n.w.say("%s: fact %s %s", n.id, a.Body.Type().Kind(), brief(a.Body))
-	m, err := e.Message()
+	m, err := cloudevent.Encode(e)
 	if err != nil {
 		n.w.check.fail(0, "agent's fact: %v", err)
 		return

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // fact looks at a fact when it is stored, in the order of the log.
@@ -152,7 +153,7 @@ func (c *checker) sealed(id string, b events.RoundSealed) {
 		cross[m.LocalRank]++
 	}
 	j := c.w.jobOf(b.Job)
-	if j == nil || j.spec.Recovery != events.RecoveryInProcess {
+	if j == nil || j.spec.Recovery != spec.RecoveryInProcess {
 		return
 	}
 	var held events.Commit

@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 	"github.com/regroup-io/regroup/services/registry/job"
@@ -51,7 +52,7 @@ func state[S any](c *checker, stored []byte) S {
 	if stored == nil {
 		return s
 	}
-	d, err := events.DecodeDocument(stored)
+	d, err := document.Decode(stored)
 	if err == nil {
 		err = json.Unmarshal(d.State, &s)
 	}

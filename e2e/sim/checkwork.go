@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // starts looks at a process that an agent starts.
@@ -96,7 +97,7 @@ func (c *checker) final(j *jobRun) {
 	if v.State == events.JobHasFailed && v.Code == events.Unavailable && v.Ended.After(calm.Add(20*time.Second)) {
 		c.fail(8, "%s was stuck in a calm world: %s", j.id, v.Reason)
 	}
-	if v.State != events.JobHasSucceed || j.spec.Recovery != events.RecoveryInProcess {
+	if v.State != events.JobHasSucceed || j.spec.Recovery != spec.RecoveryInProcess {
 		return
 	}
 	done := 0

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
 )
 
 // connection is one replica's way to the store, with the traps that a fault has set on it.
@@ -163,7 +164,7 @@ func (w *world) stripped(value []byte) []byte {
 	if !w.mutant.forgetful && !w.mutant.amnesic || value == nil {
 		return value
 	}
-	d, err := events.DecodeDocument(value)
+	d, err := document.Decode(value)
 	if err != nil {
 		return value
 	}
@@ -173,7 +174,7 @@ func (w *world) stripped(value []byte) []byte {
 	if w.mutant.amnesic {
 		d.Applied = nil
 	}
-	if out, err := events.EncodeDocument(d); err == nil {
+	if out, err := document.Encode(d); err == nil {
 		return out
 	}
 	return value

@@ -11,6 +11,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
 
@@ -145,11 +146,11 @@ func (j *jobRun) enough(without *node) bool {
 }
 
 // spec makes the job one of external members.
-func (x *comers) spec(s *events.Spec) {
-	s.Workers = events.Workers{}
-	s.Rendezvous = &events.Rendezvous{
-		External: true, Nodes: events.NodeRange{Min: x.min, Max: x.max}, WorkersPerNode: x.perNode, JoinTimeout: events.Duration(x.joinWithin),
-		LastCallTimeout: events.Duration(x.lastCall), KeepAliveInterval: events.Duration(time.Second),
+func (x *comers) spec(s *spec.Job) {
+	s.Workers = spec.Workers{}
+	s.Rendezvous = &spec.Rendezvous{
+		External: true, Nodes: spec.NodeRange{Min: x.min, Max: x.max}, WorkersPerNode: x.perNode, JoinTimeout: spec.Duration(x.joinWithin),
+		LastCallTimeout: spec.Duration(x.lastCall), KeepAliveInterval: spec.Duration(time.Second),
 	}
 }
 

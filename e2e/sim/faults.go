@@ -9,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // kinds are the faults by name. Each reads a and b as it needs, modulo what is there.
@@ -186,7 +187,7 @@ func (w *world) drain(n *node, undo bool) {
 func (w *world) scale(f fault) {
 	j := w.jobs[f.a%len(w.jobs)]
 	least := 1 + f.b%2
-	n := events.Workers{Min: min(least, j.wanted[0].Min), Max: least + f.b/2%4}
+	n := spec.Workers{Min: min(least, j.wanted[0].Min), Max: least + f.b/2%4}
 	n.Max = max(n.Max, n.Min)
 	j.wanted = append(j.wanted, n)
 	w.command(events.Event{ID: w.id("scale"), Source: "/client", Time: w.now, Body: events.JobScale{Job: j.id, Workers: n}})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
@@ -60,7 +61,7 @@ func (w *world) keepOut(f fault) {
 		*slot = events.Slot(f.b / 3 % n.slots)
 	}
 	w.command(events.Event{ID: w.id("quarantine"), Source: "/client", Time: w.now, Body: events.NodeQuarantine{
-		Node: n.id, Slot: slot, For: events.Duration(f.last), Reason: "fault",
+		Node: n.id, Slot: slot, For: spec.Duration(f.last), Reason: "fault",
 	}})
 	if f.b%5 == 0 {
 		w.after(f.last/2, func() {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/registry/job"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
@@ -71,7 +72,7 @@ type account struct {
 	paid      map[events.Generation]events.Incarnation // whose fault each generation was charged for
 	asked     map[events.Incarnation]bool              // told to stop
 	launches  map[launchKey][]byte
-	wanted    map[uint64]events.Workers // by number of the placement
+	wanted    map[uint64]spec.Workers // by number of the placement
 }
 
 func newChecker(w *world) *checker {
@@ -87,7 +88,7 @@ func (c *checker) job(id events.JobID) *account {
 		a = &account{
 			sealed: map[events.Generation]string{},
 			dead:   map[events.Incarnation]bool{}, judged: map[events.Incarnation]int{}, charged: map[events.Incarnation]events.JobCharged{},
-			paid: map[events.Generation]events.Incarnation{}, asked: map[events.Incarnation]bool{}, launches: map[launchKey][]byte{}, wanted: map[uint64]events.Workers{},
+			paid: map[events.Generation]events.Incarnation{}, asked: map[events.Incarnation]bool{}, launches: map[launchKey][]byte{}, wanted: map[uint64]spec.Workers{},
 		}
 		c.jobs[id] = a
 	}

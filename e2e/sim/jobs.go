@@ -7,20 +7,22 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // jobRun is one job as its users and its workers see it.
 type jobRun struct {
 	w      *world
 	id     events.JobID
-	spec   events.Spec
+	spec   spec.Job
 	epochs uint64
 	batch  int
 	every  int // steps between commits
 	pace   time.Duration
 	breaks int
 	groups map[events.Generation]*group
-	wanted []events.Workers // every number that was ever asked for
+	wanted []spec.Workers // every number that was ever asked for
 
 	// Restart recovery: the program continues from a checkpoint on disk.
 	worlds map[events.Generation]*restarted
@@ -29,15 +31,15 @@ type jobRun struct {
 }
 
 func newJobRun(w *world, i int, s jobShape) *jobRun {
-	spec := s.spec()
-	spec.Workers = spec.WithDefaults().Workers
-	spec.Name = fmt.Sprintf("job%d", i)
+	jobSpec := s.spec()
+	jobSpec.Workers = jobSpec.WithDefaults().Workers
+	jobSpec.Name = fmt.Sprintf("job%d", i)
 	j := &jobRun{
-		w: w, spec: spec.WithDefaults(), epochs: uint64(s.epochs), batch: s.batch, every: s.every, pace: s.pace, breaks: s.breaks,
-		groups: map[events.Generation]*group{}, worlds: map[events.Generation]*restarted{}, work: s.work, wanted: []events.Workers{spec.Workers},
+		w: w, spec: jobSpec.WithDefaults(), epochs: uint64(s.epochs), batch: s.batch, every: s.every, pace: s.pace, breaks: s.breaks,
+		groups: map[events.Generation]*group{}, worlds: map[events.Generation]*restarted{}, work: s.work, wanted: []spec.Workers{jobSpec.Workers},
 	}
-	e := events.Event{ID: "submit-" + spec.Name, Source: "/client", Time: epoch, Body: events.JobSubmit{Spec: spec}}
-	j.id = events.JobIDFrom(spec.Name, e.Source, e.ID)
+	e := events.Event{ID: "submit-" + jobSpec.Name, Source: "/client", Time: epoch, Body: events.JobSubmit{Spec: jobSpec}}
+	j.id = events.JobIDFrom(jobSpec.Name, e.Source, e.ID)
 	w.at(epoch.Add(s.at), func() { w.command(e) })
 	w.buildComers(j, s.comers)
 	return j
@@ -46,7 +48,7 @@ func newJobRun(w *world, i int, s jobShape) *jobRun {
 // command publishes what a client says.
 func (w *world) command(e events.Event) {
 	w.say("client: %s %s", e.Body.Type().Kind(), brief(e.Body))
-	m, err := e.Message()
+	m, err := cloudevent.Encode(e)
 	if err != nil {
 		panic(err) // the simulation's own client is wrong
 	}

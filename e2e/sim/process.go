@@ -7,6 +7,7 @@ import (
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // process is one worker.
@@ -81,7 +82,7 @@ func newProcess(n *node, a worker.StartProcess) {
 	})
 }
 
-func (p *process) inProcess() bool { return p.job.spec.Recovery == events.RecoveryInProcess }
+func (p *process) inProcess() bool { return p.job.spec.Recovery == spec.RecoveryInProcess }
 
 // after does something later unless the process has ended by then.
 func (p *process) after(d time.Duration, do func()) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/services/controller"
 )
 
@@ -274,7 +275,7 @@ func (r *replica[S]) refuse(e events.Event, a controller.InputResult, err error)
 			ID: r.o.Service + "-rejected-" + e.ID, Source: "/regroup/" + r.o.Service, Entity: cmp.Or(f.Entity, "unknown"),
 			Time: r.w.now, Cause: e.ID, Body: f.Body,
 		}
-		if m, err := told.Message(); err == nil {
+		if m, err := cloudevent.Encode(told); err == nil {
 			r.w.store.publish(m)
 		}
 	}

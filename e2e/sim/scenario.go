@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // scenario is everything that a seed draws up front.
@@ -31,7 +31,7 @@ type scenario struct {
 type jobShape struct {
 	at        time.Duration
 	inProcess bool
-	workers   events.Workers
+	workers   spec.Workers
 	samples   uint64
 	batch     int
 	every     int
@@ -47,27 +47,27 @@ type jobShape struct {
 	comers    *comers       // nil = the scheduler places it
 }
 
-func (s jobShape) spec() events.Spec {
-	spec := events.Spec{
-		Command: []string{"train"}, Workers: s.workers, Recovery: events.RecoveryRestart,
-		Failures: events.Failures{Max: &s.budget, Per: events.Duration(time.Hour)},
-		Elastic:  events.Elastic{LastCall: events.Duration(2 * time.Second), StartWithin: events.Duration(startWithin), Timeout: events.Duration(belowMin)},
-		Health:   events.Health{Hang: events.Duration(s.hang)},
-		Stop:     events.Stop{Grace: events.Duration(s.grace)},
+func (s jobShape) spec() spec.Job {
+	jobSpec := spec.Job{
+		Command: []string{"train"}, Workers: s.workers, Recovery: spec.RecoveryRestart,
+		Failures: spec.Failures{Max: &s.budget, Per: spec.Duration(time.Hour)},
+		Elastic:  spec.Elastic{LastCall: spec.Duration(2 * time.Second), StartWithin: spec.Duration(startWithin), Timeout: spec.Duration(belowMin)},
+		Health:   spec.Health{Hang: spec.Duration(s.hang)},
+		Stop:     spec.Stop{Grace: spec.Duration(s.grace)},
 	}
-	spec.Failures.SameStep = s.sameStep
+	jobSpec.Failures.SameStep = s.sameStep
 	if s.resets > 0 {
 		n := s.resets - 1
-		spec.Elastic.ResetLimit = &n
+		jobSpec.Elastic.ResetLimit = &n
 	}
 	if s.comers != nil {
-		s.comers.spec(&spec)
+		s.comers.spec(&jobSpec)
 	}
 	if s.inProcess {
-		spec.Recovery = events.RecoveryInProcess
-		spec.Data.Samples = s.samples
+		jobSpec.Recovery = spec.RecoveryInProcess
+		jobSpec.Data.Samples = s.samples
 	}
-	return spec
+	return jobSpec
 }
 
 // startWithin is longer than any recovery in a calm world takes.
@@ -123,7 +123,7 @@ func drawArrivals(sc *scenario) {
 	for range 30 + r.IntN(40) {
 		least := 1 + r.IntN(5)/4
 		sc.jobs = append(sc.jobs, jobShape{
-			at: from + time.Duration(r.IntN(250))*time.Millisecond, workers: events.Workers{Min: least, Max: least + r.IntN(2)},
+			at: from + time.Duration(r.IntN(250))*time.Millisecond, workers: spec.Workers{Min: least, Max: least + r.IntN(2)},
 			samples: 100, batch: 5, every: 4, epochs: 1, pace: 50 * time.Millisecond, work: 1, budget: 20, grace: time.Second,
 		})
 	}
@@ -133,7 +133,7 @@ func drawJob(r *rand.Rand, slots, most, i int) jobShape {
 	least := 1 + r.IntN(max(1, min(most, slots-1)))
 	s := jobShape{
 		at: time.Duration(r.IntN(1500)) * time.Millisecond, inProcess: r.IntN(3) > 0,
-		workers: events.Workers{Min: least, Max: least + r.IntN(most)},
+		workers: spec.Workers{Min: least, Max: least + r.IntN(most)},
 		samples: uint64(150 + r.IntN(250)), batch: 3 + r.IntN(6), every: 1 + r.IntN(5), epochs: 1 + r.IntN(2),
 		pace: time.Duration(30+r.IntN(90)) * time.Millisecond, work: 2 + r.IntN(6), budget: 20,
 		grace: time.Duration(500+r.IntN(2500)) * time.Millisecond,

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // script writes a scenario as a file: the world, then what happens in it, one line each. Such a file stands for itself: it
@@ -115,9 +115,9 @@ func (sc *scenario) take(line string) (err error) {
 
 // String writes a job's shape: when it is submitted, how it recovers, its workers, and words with values.
 func (s jobShape) String() string {
-	kind := events.RecoveryRestart
+	kind := spec.RecoveryRestart
 	if s.inProcess {
-		kind = events.RecoveryInProcess
+		kind = spec.RecoveryInProcess
 	}
 	text := fmt.Sprintf("%s %s %d:%d samples %d batch %d every %d epochs %d pace %s work %d budget %d grace %s",
 		s.at, kind, s.workers.Min, s.workers.Max, s.samples, s.batch, s.every, s.epochs, s.pace, s.work, s.budget, s.grace)
@@ -150,7 +150,7 @@ func parseJob(text string) (jobShape, error) {
 	if s.at, err = time.ParseDuration(words[0]); err != nil {
 		return s, err
 	}
-	s.inProcess = words[1] == string(events.RecoveryInProcess)
+	s.inProcess = words[1] == string(spec.RecoveryInProcess)
 	if s.workers, err = parseWorkers(words[2]); err != nil {
 		return s, err
 	}
@@ -180,7 +180,7 @@ func parseJob(text string) (jobShape, error) {
 	return s, nil
 }
 
-func parseWorkers(text string) (w events.Workers, err error) {
+func parseWorkers(text string) (w spec.Workers, err error) {
 	_, err = fmt.Sscanf(text, "%d:%d", &w.Min, &w.Max)
 	return w, err
 }

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
@@ -124,7 +125,7 @@ func (v *watcher) seen(key string, value []byte) {
 		delete(v.views, events.NodeID(key))
 		return
 	}
-	if view, err := events.DecodeView[events.NodeView](value); err == nil {
+	if view, err := document.View[events.NodeView](value); err == nil {
 		since := v.w.now
 		if v.w.mutant.graceless {
 			since = since.Add(-time.Minute)

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/services/registry"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
@@ -22,7 +23,7 @@ func (l *listener) seen(key string, value []byte) {
 		l.ages.Forget(events.JobID(key))
 		return
 	}
-	if v, err := events.DecodeView[events.JobView](value); err == nil {
+	if v, err := document.View[events.JobView](value); err == nil {
 		if l.w.mutant.hasty {
 			v.Spec.Health.Hang /= 3
 		}

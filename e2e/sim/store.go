@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
 )
 
 // store is what every replica shares: documents with compare-and-set, and streams.
@@ -99,7 +100,7 @@ func (s *store) publish(m events.Message) uint64 {
 		s.w.launched(stored, before)
 		return st.seq
 	}
-	e, err := events.Decode(m.Header, m.Data)
+	e, err := cloudevent.Decode(m.Header, m.Data)
 	if err != nil {
 		s.w.check.fail(0, "message on %s does not decode: %v", m.Subject, err)
 		return st.seq

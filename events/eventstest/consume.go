@@ -169,27 +169,23 @@ func consumeDurable(t *testing.T, h Harness) {
 }
 
 func consumeCommands(t *testing.T, h Harness) {
-	m, err := events.Event{ID: unique("id"), Source: "/client/suite", Body: events.JobStop{Job: events.JobID(unique("job"))}}.Message()
-	must(t, err)
-	_, err = h.Ports.Log.Publish(timeout(t), m)
+	id := unique("id")
+	m := events.Message{Subject: events.CommandSubject(events.JobStop{}.Type()), ID: id, Header: map[string][]string{"ce-id": {id}}, Data: []byte("{}")}
+	_, err := h.Ports.Log.Publish(timeout(t), m)
 	must(t, err)
 	_, err = h.Ports.Log.Last(timeout(t), events.StreamCommands, m.Subject)
 	must(t, err)
-	done := make(chan events.Event, 10)
+	done := make(chan events.Stored, 10)
 	var once sync.Once
 	background(t, func(ctx context.Context) error {
 		c := events.Consumer{Stream: events.StreamCommands, Durable: events.ServiceRegistry, Subjects: []string{events.AllJobCommands}}
 		return h.Ports.Log.Consume(ctx, c, func(d events.Delivery) {
-			e, err := events.Decode(d.Header, d.Data)
-			if err != nil {
-				t.Errorf("decode command: %v", err)
-			}
 			d.Ack()
-			once.Do(func() { done <- e })
+			once.Do(func() { done <- d.Stored })
 		})
 	})
-	if e := next(t, done, "the command"); e.Body == nil || m.ID != e.Source+"|"+e.ID {
-		t.Fatalf("got command %+v", e)
+	if got := next(t, done, "the command"); !slices.Equal(got.Header["ce-id"], []string{id}) || string(got.Data) != "{}" {
+		t.Fatalf("got command %+v", got)
 	}
 	eventually(t, "a settled command leaves the stream", func() bool {
 		_, err := h.Ports.Log.Last(timeout(t), events.StreamCommands, m.Subject)

@@ -9,6 +9,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
@@ -39,7 +41,7 @@ func (counter) Step(s sum, in events.Input, now time.Time) (sum, events.Decision
 			panic("thirteen")
 		}
 		s.View.Count++
-		tell(events.JobScaled{Job: b.Job, Workers: events.Workers{Min: s.View.Count, Max: s.View.Count}})
+		tell(events.JobScaled{Job: b.Job, Workers: spec.Workers{Min: s.View.Count, Max: s.View.Count}})
 		switch b.Workers.Max {
 		case 99:
 			s.Due = now.Add(5 * time.Second)
@@ -90,7 +92,7 @@ func host(t *testing.T, p events.Ports, change func(*controller.Options[sum])) *
 		Requests:  []controller.Request{{Verb: events.VerbJoin, Decode: controller.As[events.MemberJoin]}},
 		Reject: func(e events.Event, why error) (events.Fact, bool) {
 			return events.Fact{Entity: e.Entity, Body: events.JobRejected{
-				Command: e.ID, Findings: []events.Finding{{Path: "command", Message: why.Error()}},
+				Command: e.ID, Errors: []spec.FieldError{{Path: "command", Message: why.Error()}},
 			}}, true
 		},
 	}
@@ -123,7 +125,7 @@ func command(t *testing.T, p events.Ports, id string, b events.Body) {
 }
 
 func scale(job string, most int) events.JobScale {
-	return events.JobScale{Job: events.JobID(job), Workers: events.Workers{Min: 1, Max: most}}
+	return events.JobScale{Job: events.JobID(job), Workers: spec.Workers{Min: 1, Max: most}}
 }
 
 func input(id string, b events.Body) events.Input {
@@ -150,7 +152,7 @@ func count(t *testing.T, p events.Ports, entity string) int {
 	if err != nil {
 		return -1
 	}
-	v, err := events.DecodeView[struct {
+	v, err := document.View[struct {
 		Count int `json:"count"`
 	}](value)
 	if err != nil {

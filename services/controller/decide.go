@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/document"
 )
 
 // decided is the result of stepping through a batch of inputs; nothing of it is stored yet.
 type decided[S any] struct {
-	doc    events.Document
+	doc    document.Document
 	state  S
 	out    Result
 	pokes  []events.Signal
@@ -29,8 +31,8 @@ type decided[S any] struct {
 
 // decide steps through the inputs.
 func (t *Processor[S]) decide(ctx context.Context, entity string, e *entry[S], inputs []events.Input, now time.Time) (decided[S], error) {
-	d := decided[S]{state: e.state, lossy: true, doc: events.Document{
-		Schema:  events.DocumentSchema,
+	d := decided[S]{state: e.state, lossy: true, doc: document.Document{
+		Schema:  document.Schema,
 		Version: e.doc.Version + 1,
 		Applied: slices.Clone(e.doc.Applied),
 		Number:  maps.Clone(e.doc.Number),
@@ -136,7 +138,7 @@ func brief[S any](s S, full []events.Message, carried int, facts []events.Event)
 			out = slices.Clone(full)
 		}
 		f.Body = short
-		m, err := f.Message()
+		m, err := cloudevent.Encode(f)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -146,7 +148,7 @@ func brief[S any](s S, full []events.Message, carried int, facts []events.Event)
 }
 
 // recall makes the outbox of a stored document whole again.
-func recall[S any](s S, d events.Document) ([]events.Message, error) {
+func recall[S any](s S, d document.Document) ([]events.Message, error) {
 	r, ok := any(s).(LaunchSource)
 	if !ok || len(d.Brief) == 0 {
 		return d.Outbox, nil
@@ -156,12 +158,12 @@ func recall[S any](s S, d events.Document) ([]events.Message, error) {
 		if i < 0 || i >= len(out) {
 			return nil, events.Errorf(events.Invalid, "brief message %d of %d", i, len(out))
 		}
-		e, err := events.Decode(out[i].Header, out[i].Data)
+		e, err := cloudevent.Decode(out[i].Header, out[i].Data)
 		if err != nil {
 			return nil, err
 		}
 		e.Body = r.Recall(e.Body)
-		m, err := e.Message()
+		m, err := cloudevent.Encode(e)
 		if err != nil {
 			return nil, err
 		}
@@ -206,7 +208,7 @@ func (t *Processor[S]) tellLater(ctx context.Context, entity string, d *decided[
 			Trace:  cmp.Or(f.Trace, in.Trace),
 			Body:   f.Body,
 		}
-		m, err := ev.Message()
+		m, err := cloudevent.Encode(ev)
 		if err != nil {
 			return events.Errorf(events.Internal, "%s %s: fact %s: %w", t.o.Service, entity, f.Body.Type(), err)
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
 )
 
 // Shrinker is a state that can do without some of what it holds. A document that would outgrow its store is shrunk until it fits:
@@ -26,7 +27,7 @@ const (
 // fit makes the stored form of a decision, and shrinks its state until that can be stored.
 func (t *Processor[S]) fit(entity string, d *decided[S]) ([]byte, error) {
 	for {
-		value, err := events.EncodeDocument(d.doc)
+		value, err := document.Encode(d.doc)
 		if err == nil && len(value) <= mostStored {
 			return value, nil
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
 )
 
 // arrival is one thing for the goroutine that owns the turns.
@@ -38,7 +39,7 @@ const newerAfter = 5 * time.Second
 
 // delivered takes in a fact or a command.
 func (h *Host[S]) delivered(ctx context.Context, c events.Consumer, d events.Delivery) {
-	e, err := events.Decode(d.Header, d.Data)
+	e, err := cloudevent.Decode(d.Header, d.Data)
 	if err != nil {
 		h.malformed(ctx, c, d, e, err)
 		return
@@ -147,10 +148,10 @@ func (h *Host[S]) reject(ctx context.Context, d events.Delivery, e events.Event,
 		Trace:  cmp.Or(f.Trace, trace(d.Header), e.Trace),
 		Body:   f.Body,
 	}
-	m, err := ev.Message()
+	m, err := cloudevent.Encode(ev)
 	if err != nil { // what could be read of the envelope may not fit into ours
 		ev.Entity, ev.Cause, ev.Trace = "unknown", "", ""
-		if m, err = ev.Message(); err != nil {
+		if m, err = cloudevent.Encode(ev); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
 )
 
 const (
@@ -44,7 +45,7 @@ type Processor[S any] struct {
 
 // entry is one document as this replica knows it.
 type entry[S any] struct {
-	doc      events.Document
+	doc      document.Document
 	state    S
 	revision uint64    // 0 = there is no document
 	told     bool      // all of doc.Outbox is known to be told
@@ -221,7 +222,7 @@ func (t *Processor[S]) entry(ctx context.Context, entity string, now time.Time) 
 // read makes an entry of a stored document.
 func (t *Processor[S]) read(entity string, value []byte, revision uint64, now time.Time) *entry[S] {
 	e := &entry[S]{state: t.o.Machine.New(entity), revision: revision, since: now}
-	e.doc, e.broken = events.DecodeDocument(value)
+	e.doc, e.broken = document.Decode(value)
 	if e.broken == nil {
 		e.broken = decode(e.doc.State, &e.state)
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
@@ -57,7 +59,7 @@ func TestTheRingIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := events.DecodeDocument(value)
+	d, err := document.Decode(value)
 	if err != nil || len(d.Applied) != 256 || len(d.Outbox) != 1 || d.Version != 300 {
 		t.Errorf("ring %d, outbox %d, version %d, %v; want 256, 1, 300", len(d.Applied), len(d.Outbox), d.Version, err)
 	}
@@ -275,7 +277,7 @@ func TestARefusalHidesNoNumber(t *testing.T) {
 
 func refusal(t *testing.T, id string) events.Message {
 	t.Helper()
-	m, err := events.Event{ID: id, Source: "/test", Entity: "a", Time: noon, Body: events.JobRejected{Job: "a"}}.Message()
+	m, err := cloudevent.Encode(events.Event{ID: id, Source: "/test", Entity: "a", Time: noon, Body: events.JobRejected{Job: "a"}})
 	if err != nil {
 		t.Fatal(err)
 	}

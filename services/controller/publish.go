@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
 )
 
 // Tell tells what waits in the entity's outbox, unless the log has it already. It is no error if nothing waits.
@@ -66,14 +67,14 @@ func (t *Processor[S]) complete(ctx context.Context, m events.Message) (events.M
 	if t.o.Complete == nil || events.EntityOfFact(m.Subject) == "" {
 		return m, nil
 	}
-	e, err := events.Decode(m.Header, m.Data)
+	e, err := cloudevent.Decode(m.Header, m.Data)
 	if err != nil {
 		return m, events.Errorf(events.CodeOf(err), "%s: read %s again: %w", t.o.Service, m.ID, err)
 	}
 	if e.Body, err = t.o.Complete(ctx, e.Body); err != nil {
 		return m, events.Errorf(events.CodeOf(err), "%s: complete %s: %w", t.o.Service, m.ID, err)
 	}
-	whole, err := e.Message()
+	whole, err := cloudevent.Encode(e)
 	if err != nil {
 		return m, err
 	}
@@ -199,7 +200,7 @@ func (t *Processor[S]) last(ctx context.Context, stream, subject string, order f
 
 // numberOf reads the number of a stored fact; 0 = unnumbered or unreadable.
 func numberOf(header map[string][]string, data []byte) uint64 {
-	e, _ := events.Decode(header, data) // with an error the envelope counts, as far as it was read
+	e, _ := cloudevent.Decode(header, data) // with an error the envelope counts, as far as it was read
 	return e.Number
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Hosts is what a host source names, in its order: which nodes may be used, and with how many slots.
@@ -62,7 +63,7 @@ type hostParser struct {
 	hosts   Hosts
 	at      []string // where each line was
 	perHost *int
-	bad     []events.Finding
+	bad     []spec.FieldError
 	more    int
 }
 
@@ -75,7 +76,7 @@ func (p *hostParser) begin(perHost int) {
 
 func (p *hostParser) end() (Hosts, error) {
 	if p.more > 0 {
-		p.bad = append(p.bad, events.Finding{Message: fmt.Sprintf("and %d more", p.more)})
+		p.bad = append(p.bad, spec.FieldError{Message: fmt.Sprintf("and %d more", p.more)})
 	}
 	if len(p.bad) > 0 {
 		return Hosts{}, events.Refuse(p.bad)
@@ -88,7 +89,7 @@ func (p *hostParser) wrong(path string, line int, format string, args ...any) {
 		p.more++
 		return
 	}
-	p.bad = append(p.bad, events.Finding{Path: path, Line: line, Message: fmt.Sprintf(format, args...)})
+	p.bad = append(p.bad, spec.FieldError{Path: path, Line: line, Message: fmt.Sprintf(format, args...)})
 }
 
 func (p *hostParser) line(path string, number int, words []string) {

@@ -87,14 +87,14 @@ line 19: "99999999999" is not a number of slots: write 0 to 65536
 line 20: "..." is not a host
 line 21: "+1" is not a number of slots: write 0 to 65536`
 	var got []string
-	for _, f := range events.FindingsOf(err) {
+	for _, f := range events.FieldErrorsOf(err) {
 		got = append(got, f.String())
 	}
 	if !errors.Is(err, events.ErrInvalid) || strings.Join(got, "\n") != want {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), want)
 	}
 	_, err = ParseHosts(strings.Repeat("?\n", 1000), 0)
-	if n := len(events.FindingsOf(err)); n != mostFindings+1 || !strings.Contains(err.Error(), "and 980 more") {
+	if n := len(events.FieldErrorsOf(err)); n != mostFindings+1 || !strings.Contains(err.Error(), "and 980 more") {
 		t.Errorf("%d findings of a thousand bad lines: %v", n, err)
 	}
 	for _, list := range []string{",", "a:2,,b", "a,b,a", "a:2 b:2"} {
@@ -145,7 +145,7 @@ func FuzzParseHosts(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		h, err := ParseHosts(text, 2)
 		if err != nil {
-			if !errors.Is(err, events.ErrInvalid) || len(events.FindingsOf(err)) == 0 || len(h.Lines) > 0 {
+			if !errors.Is(err, events.ErrInvalid) || len(events.FieldErrorsOf(err)) == 0 || len(h.Lines) > 0 {
 				t.Fatalf("%q: %v %v", text, h, err)
 			}
 			return

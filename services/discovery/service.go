@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
@@ -111,7 +112,7 @@ func one(n events.NodeID) []string {
 
 // reject makes the fact that tells a client why its command was refused.
 func reject(e events.Event, why error) (events.Fact, bool) {
-	f := events.NodeRejected{Command: e.ID, Code: events.CodeOf(why), Findings: events.ReportOf(why), Expired: controller.Expired(e, why)}
+	f := events.NodeRejected{Command: e.ID, Code: events.CodeOf(why), Errors: events.BoundedFieldErrors(why), Expired: controller.Expired(e, why)}
 	switch b := e.Body.(type) {
 	case events.NodeDrain:
 		f.Node = b.Node
@@ -162,7 +163,7 @@ func (s *Service) records(ctx context.Context, emit controller.Emit) error {
 			s.ages.Forget(events.NodeID(key))
 			return
 		}
-		v, err := events.DecodeView[events.NodeView](value)
+		v, err := document.View[events.NodeView](value)
 		if err != nil {
 			return // a newer document is its own replicas' concern
 		}

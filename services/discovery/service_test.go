@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/discovery"
@@ -209,9 +210,9 @@ func TestDrainAndRequests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := events.Decode(last.Header, last.Data)
+		e, err := cloudevent.Decode(last.Header, last.Data)
 		if r, ok := e.Body.(events.NodeRejected); err != nil || !ok || e.Cause != "d-node-x" || r.Command != "d-node-x" || r.Node != "node-x" ||
-			r.Code != events.NotFound || len(r.Findings) != 1 {
+			r.Code != events.NotFound || len(r.Errors) != 1 {
 			t.Errorf("rejection %+v, %v", e, err)
 		}
 		if v := controllertest.View[events.NodeView](t, p, events.BucketNodes, "node-a"); !v.Draining || v.Usable() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
@@ -128,7 +129,7 @@ func TestChargesBecomeQuarantine(t *testing.T) {
 		}
 		slot := events.Slot(1)
 		controllertest.PublishEvent(t, p, events.Event{ID: "q1", Source: "/client", Entity: "node-a", Body: events.NodeQuarantine{
-			Node: "node-a", Slot: &slot, For: events.Duration(10 * time.Second), Reason: "test",
+			Node: "node-a", Slot: &slot, For: spec.Duration(10 * time.Second), Reason: "test",
 		}})
 		if v := node(); v.Open() != 1 {
 			t.Errorf("after the quarantine by hand: %+v", v)

@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
@@ -39,9 +42,9 @@ func newFailing(t *testing.T, workers int) *failing {
 	}
 	f := &failing{t: t, turner: tr, p: p, now: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), random: rand.New(rand.NewPCG(1, 2))}
 	budget := 10_000
-	f.say(events.JobSubmit{Spec: events.Spec{
-		Name: "demo", Command: []string{"x"}, Recovery: events.RecoveryInProcess,
-		Workers: events.Workers{Min: 1, Max: workers}, Failures: events.Failures{Max: &budget, SameStep: 1000},
+	f.say(events.JobSubmit{Spec: spec.Job{
+		Name: "demo", Command: []string{"x"}, Recovery: spec.RecoveryInProcess,
+		Workers: spec.Workers{Min: 1, Max: workers}, Failures: spec.Failures{Max: &budget, SameStep: 1000},
 	}})
 	return f
 }
@@ -51,11 +54,11 @@ func (f *failing) say(b events.Body) {
 	f.t.Helper()
 	f.said++
 	e := events.Event{ID: fmt.Sprint(f.said), Source: "/test", Entity: "demo", Body: b}
-	m, err := e.Message()
+	m, err := cloudevent.Encode(e)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	got, err := events.Decode(m.Header, m.Data)
+	got, err := cloudevent.Decode(m.Header, m.Data)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -97,7 +100,7 @@ func (f *failing) view() events.JobView {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	v, err := events.DecodeView[events.JobView](value)
+	v, err := document.View[events.JobView](value)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -189,7 +192,7 @@ func TestWhatWaitsToBeToldIsBounded(t *testing.T) {
 		_, err := tr.Turn(t.Context(), "demo", []events.Input{{ID: fmt.Sprint(n), Source: "/test", Body: b}}, now)
 		return err
 	}
-	if err := turn(events.JobSubmit{Spec: events.Spec{Name: "demo", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 9}}}); err != nil {
+	if err := turn(events.JobSubmit{Spec: spec.Job{Name: "demo", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 9}}}); err != nil {
 		t.Fatal(err)
 	}
 	full := true
@@ -201,13 +204,13 @@ func TestWhatWaitsToBeToldIsBounded(t *testing.T) {
 	})
 	refused := error(nil)
 	for i := 0; i < 100_000 && refused == nil; i++ {
-		refused = turn(events.JobScale{Job: "demo", Workers: events.Workers{Min: 1, Max: 2 + i%7}})
+		refused = turn(events.JobScale{Job: "demo", Workers: spec.Workers{Min: 1, Max: 2 + i%7}})
 	}
 	if !errors.Is(refused, events.ErrUnavailable) {
 		t.Fatalf("it goes on for ever, or ends with %v", refused)
 	}
 	full = false
-	if err := turn(events.JobScale{Job: "demo", Workers: events.Workers{Min: 1, Max: 8}}); err != nil {
+	if err := turn(events.JobScale{Job: "demo", Workers: spec.Workers{Min: 1, Max: 8}}); err != nil {
 		t.Errorf("it does not go on once the log takes facts again: %v", err)
 	}
 }

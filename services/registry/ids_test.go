@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
@@ -27,7 +30,7 @@ func alike(name string, n int) []string {
 func jobsByOrigin(t *testing.T, p events.Ports) map[string]events.JobID {
 	t.Helper()
 	out := map[string]events.JobID{}
-	all, err := events.Records[events.JobView](t.Context(), p.Buckets.Bucket(events.BucketJobs))
+	all, err := document.All[events.JobView](t.Context(), p.Buckets.Bucket(events.BucketJobs))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,8 +54,8 @@ func TestJobsOfEventsThatHashAlikeAreAllAccepted(t *testing.T) {
 		ids := alike("demo", 3)
 		for range 2 {
 			for _, id := range ids {
-				controllertest.PublishEvent(t, p, events.Event{ID: id, Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: events.Spec{
-					Name: "demo", Command: []string{id}, Workers: events.Workers{Min: 1, Max: 2},
+				controllertest.PublishEvent(t, p, events.Event{ID: id, Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: spec.Job{
+					Name: "demo", Command: []string{id}, Workers: spec.Workers{Min: 1, Max: 2},
 				}}})
 			}
 			time.Sleep(5 * time.Minute) // the broker has forgotten the messages
@@ -86,8 +89,8 @@ func TestACrowdOfJobsOfOneNameIsAcceptedWhole(t *testing.T) {
 		synctest.Wait()
 		const crowd = 1000
 		for i := range crowd {
-			controllertest.PublishEvent(t, p, events.Event{ID: fmt.Sprint("event-", i), Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: events.Spec{
-				Name: "demo", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 1},
+			controllertest.PublishEvent(t, p, events.Event{ID: fmt.Sprint("event-", i), Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: spec.Job{
+				Name: "demo", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1},
 			}}})
 		}
 		time.Sleep(time.Minute)
@@ -104,7 +107,7 @@ func TestAJobOfAnOlderVersionIsNotSubmittedAgain(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
 		id := events.JobIDFrom("demo", "/client", "s1")
-		controllertest.Record(t, p, events.BucketJobs, string(id), 3, events.JobView{Job: id, By: "/client", State: events.JobIsWaiting, Spec: events.Spec{Name: "demo"}})
+		controllertest.Record(t, p, events.BucketJobs, string(id), 3, events.JobView{Job: id, By: "/client", State: events.JobIsWaiting, Spec: spec.Job{Name: "demo"}})
 		stop := start(t, bus.Client().Ports())
 		synctest.Wait()
 		submit(t, p, "s1", "x")
@@ -122,8 +125,8 @@ func TestALateSubmitMakesNoJob(t *testing.T) {
 		p := memory.New().Ports()
 		give := func() (expires time.Time) {
 			expires = time.Now().Add(15 * time.Second)
-			controllertest.PublishEvent(t, p, events.Event{ID: "s1", Source: "/client", Expires: expires, Body: events.JobSubmit{Spec: events.Spec{
-				Name: "demo", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 2},
+			controllertest.PublishEvent(t, p, events.Event{ID: "s1", Source: "/client", Expires: expires, Body: events.JobSubmit{Spec: spec.Job{
+				Name: "demo", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 2},
 			}}})
 			return expires
 		}
@@ -138,7 +141,7 @@ func TestALateSubmitMakesNoJob(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := events.Decode(last.Header, last.Data)
+		e, err := cloudevent.Decode(last.Header, last.Data)
 		if r, ok := e.Body.(events.JobRejected); err != nil || !ok || r.Command != "s1" || !r.Expired.Equal(expires) || r.Code != events.Unavailable {
 			t.Errorf("told %+v, %v", e.Body, err)
 		}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
@@ -33,7 +35,7 @@ func (l *listener) records(ctx context.Context, _ controller.Emit) error {
 			l.ages.Forget(events.JobID(key))
 			return
 		}
-		if v, err := events.DecodeView[stepped](value); err == nil { // a newer document is its own replicas' concern
+		if v, err := document.View[stepped](value); err == nil { // a newer document is its own replicas' concern
 			l.ages.Know(v.job(), time.Now())
 		}
 	}, nil)
@@ -46,15 +48,15 @@ type stepped struct {
 	Generation events.Generation        `json:"generation"`
 	Step       uint64                   `json:"step"`
 	StepAt     time.Time                `json:"step_at"`
-	Still      events.Duration          `json:"still"`
+	Still      spec.Duration            `json:"still"`
 	Reported   map[string]events.Metric `json:"reported"`
 	Spec       struct {
-		Health events.Health `json:"health"`
+		Health spec.Health `json:"health"`
 	} `json:"spec"`
 }
 
 func (s stepped) job() events.JobView {
-	return events.JobView{Job: s.Job, State: s.State, Generation: s.Generation, Step: s.Step, StepAt: s.StepAt, Still: s.Still, Reported: s.Reported, Spec: events.Spec{Health: s.Spec.Health}}
+	return events.JobView{Job: s.Job, State: s.State, Generation: s.Generation, Step: s.Step, StepAt: s.StepAt, Still: s.Still, Reported: s.Reported, Spec: spec.Job{Health: s.Spec.Health}}
 }
 
 // steps hears all agents.

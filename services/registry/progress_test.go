@@ -9,15 +9,16 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
 // running submits a job with a limit for standing still and brings it to its first good step.
 func running(t *testing.T, p events.Ports) events.JobID {
 	t.Helper()
-	say(t, p, events.Event{ID: "s1", Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: events.Spec{
-		Name: "demo", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 2}, Recovery: events.RecoveryInProcess,
-		Health: events.Health{Hang: events.Duration(20 * time.Second)},
+	say(t, p, events.Event{ID: "s1", Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: spec.Job{
+		Name: "demo", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 2}, Recovery: spec.RecoveryInProcess,
+		Health: spec.Health{Hang: spec.Duration(20 * time.Second)},
 	}}})
 	id := events.JobIDFrom("demo", "/client", "s1")
 	fact(t, p, "p1", string(id), 1, events.PlacementSet{Job: id, Places: two})

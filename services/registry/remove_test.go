@@ -8,6 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/registry/job"
@@ -18,7 +19,7 @@ func refusals(t *testing.T, p events.Ports) string {
 	t.Helper()
 	return controllertest.Facts(t, p, func(e events.Event) string {
 		if r, ok := e.Body.(events.JobRejected); ok {
-			return r.Command + ": " + r.Findings[0].Message
+			return r.Command + ": " + r.Errors[0].Message
 		}
 		return ""
 	}, events.FactSubject(events.JobRejected{}.Type(), "*"))
@@ -49,7 +50,7 @@ func TestARemovedJobIsNotSubmittedAgain(t *testing.T) {
 			submit(t, p, ids[0], "x")
 			time.Sleep(5 * time.Minute)
 		}
-		command("scale", events.JobScale{Job: id, Workers: events.Workers{Min: 1, Max: 1}})
+		command("scale", events.JobScale{Job: id, Workers: spec.Workers{Min: 1, Max: 1}})
 		command("stop-again", events.JobStop{Job: id})
 		command("remove-again", events.JobRemove{Job: id})
 		wantTold(t, p, "job.submitted, job.rejected, job.stopped, job.removed, job.rejected, job.rejected, job.rejected, job.rejected")
@@ -96,10 +97,10 @@ func TestNothingIsLeftOfARemovedJobInTheEnd(t *testing.T) {
 		}
 		return b
 	}
-	submit := events.JobSubmit{Spec: events.Spec{Name: "demo", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 1}}}
+	submit := events.JobSubmit{Spec: spec.Job{Name: "demo", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}}}
 	turn("s1", submit)
 	for i := range 300 { // more inputs than a record remembers
-		turn(fmt.Sprint("scale-", i), events.JobScale{Job: id, Workers: events.Workers{Min: 1, Max: 1 + i%2}})
+		turn(fmt.Sprint("scale-", i), events.JobScale{Job: id, Workers: spec.Workers{Min: 1, Max: 1 + i%2}})
 	}
 	turn("stop", events.JobStop{Job: id})
 	turn("remove", events.JobRemove{Job: id})

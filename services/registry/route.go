@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
@@ -111,8 +112,8 @@ func on(n events.NodeID, known func() []string, state func(string) (job.State, b
 // records are what the judges show.
 type records struct {
 	buckets events.Buckets
-	jobs    events.Reader[events.JobView]
-	nodes   events.Reader[events.NodeView]
+	jobs    document.Reader[events.JobView]
+	nodes   document.Reader[events.NodeView]
 }
 
 func newRecords(b events.Buckets) *records {
@@ -143,7 +144,7 @@ func (k *records) reconcile(ctx context.Context, emit controller.Emit) error {
 	if len(live) == 0 {
 		return nil
 	}
-	pools, err := events.Records[events.PoolView](ctx, k.buckets.Bucket(events.BucketPlacements))
+	pools, err := document.All[events.PoolView](ctx, k.buckets.Bucket(events.BucketPlacements))
 	if err != nil {
 		return err
 	}
@@ -154,7 +155,7 @@ func (k *records) reconcile(ctx context.Context, emit controller.Emit) error {
 			}
 		}
 	}
-	rounds, err := events.Records[events.RoundView](ctx, k.buckets.Bucket(events.BucketRounds))
+	rounds, err := document.All[events.RoundView](ctx, k.buckets.Bucket(events.BucketRounds))
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }
 
 // reject makes the fact that tells a client why its command was refused before it reached a job.
 func reject(e events.Event, why error) (events.Fact, bool) {
-	b := events.JobRejected{Job: jobOf(e), Command: e.ID, Code: events.CodeOf(why), Findings: events.ReportOf(why), Expired: controller.Expired(e, why)}
+	b := events.JobRejected{Job: jobOf(e), Command: e.ID, Code: events.CodeOf(why), Errors: events.BoundedFieldErrors(why), Expired: controller.Expired(e, why)}
 	return events.Fact{Body: b, Entity: string(b.Job), Cause: e.ID, Trace: e.Trace}, true
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/registry"
 )
@@ -61,9 +62,9 @@ var two = []events.Place{{Node: "a"}, {Node: "b"}}
 
 func submit(t *testing.T, p events.Ports, id string, command ...string) events.JobID {
 	t.Helper()
-	say(t, p, events.Event{ID: id, Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: events.Spec{
+	say(t, p, events.Event{ID: id, Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: spec.Job{
 		Name:    "demo",
-		Command: command, Workers: events.Workers{Min: 1, Max: 2}, Recovery: events.RecoveryInProcess,
+		Command: command, Workers: spec.Workers{Min: 1, Max: 2}, Recovery: spec.RecoveryInProcess,
 	}}})
 	return events.JobIDFrom("demo", "/client", id)
 }
@@ -111,7 +112,7 @@ func TestARefusedCommandIsToldWithEveryReason(t *testing.T) {
 		stop := start(t, p)
 		synctest.Wait()
 		submit(t, p, "s1") // no command
-		say(t, p, events.Event{ID: "c2", Source: "/client", Entity: "nosuch-0001", Body: events.JobScale{Job: "nosuch-0001", Workers: events.Workers{Min: 1, Max: 2}}})
+		say(t, p, events.Event{ID: "c2", Source: "/client", Entity: "nosuch-0001", Body: events.JobScale{Job: "nosuch-0001", Workers: spec.Workers{Min: 1, Max: 2}}})
 		say(t, p, events.Event{ID: "c3", Source: "/client", Entity: "nosuch-0002", Body: events.JobStop{Job: "nosuch-0002"}})
 		wantTold(t, p, "job.rejected, job.rejected")
 		time.Sleep(time.Minute) // the stop's submit did not come

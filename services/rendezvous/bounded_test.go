@@ -9,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
@@ -23,8 +24,8 @@ func TestNoRoundOutgrowsItsStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := events.Spec{
-		Name: "demo", Command: []string{"x"}, Rendezvous: &events.Rendezvous{External: true, Nodes: events.NodeRange{Min: 2000, Max: 4000}, WorkersPerNode: 1},
+	spec := spec.Job{
+		Name: "demo", Command: []string{"x"}, Rendezvous: &spec.Rendezvous{External: true, Nodes: spec.NodeRange{Min: 2000, Max: 4000}, WorkersPerNode: 1},
 	}.WithDefaults()
 	var inputs []events.Input
 	turn := func() {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
@@ -33,7 +34,7 @@ func TestTheRoundOfARemovedJobGoesToo(t *testing.T) {
 				stop := controllertest.Start(t, s.Run)
 				synctest.Wait()
 				controllertest.PublishEvent(t, p, events.Event{ID: "p1", Source: "/test", Entity: string(job), Number: 1, Body: events.PlacementSet{
-					Job: job, Spec: events.Spec{Name: "demo", Command: []string{"x"}}.WithDefaults(), Workers: events.Workers{Min: 1, Max: 1},
+					Job: job, Spec: spec.Job{Name: "demo", Command: []string{"x"}}.WithDefaults(), Workers: spec.Workers{Min: 1, Max: 1},
 					Places: []events.Place{{Node: "node-a"}},
 				}})
 				synctest.Wait()

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
@@ -112,9 +113,9 @@ func where(known func() []string, state func(string) (round.State, bool), concer
 
 // records are what the other judges show.
 type records struct {
-	jobs   events.Reader[events.JobHead]
-	nodes  events.Reader[events.NodeView]
-	rounds events.Reader[roundHead]
+	jobs   document.Reader[events.JobHead]
+	nodes  document.Reader[events.NodeView]
+	rounds document.Reader[roundHead]
 }
 
 // roundHead is what tells whether a round is over.
@@ -213,6 +214,6 @@ func (k *records) removed(ctx context.Context, job string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	v, err := events.DecodeView[events.JobHead](stored)
+	v, err := document.View[events.JobHead](stored)
 	return err == nil && v.State == "", nil // one of a newer version is there
 }

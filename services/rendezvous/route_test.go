@@ -10,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
@@ -36,9 +37,9 @@ func (r *rounds) route(in events.Input) []string {
 
 func placed() *rounds {
 	r := &rounds{s: round.Machine{}.New(string(job)), now: time.Unix(1000, 0)}
-	spec := events.Spec{Name: "demo", Command: []string{"x"}, Recovery: events.RecoveryInProcess}.WithDefaults()
+	jobSpec := spec.Job{Name: "demo", Command: []string{"x"}, Recovery: spec.RecoveryInProcess}.WithDefaults()
 	r.step(1, events.PlacementSet{
-		Job: job, Spec: spec, Workers: events.Workers{Min: 1, Max: 2}, Places: []events.Place{{Node: "node-a"}, {Node: "node-b"}},
+		Job: job, Spec: jobSpec, Workers: spec.Workers{Min: 1, Max: 2}, Places: []events.Place{{Node: "node-a"}, {Node: "node-b"}},
 	})
 	return r
 }
@@ -121,14 +122,14 @@ func TestReconcileCarriesTheNumberOfTheRecord(t *testing.T) {
 // TestTheReturnOfALostNodeIsHeard: it waited for others, so that it was told nothing and has no seat; it would be refused for ever.
 func TestTheReturnOfALostNodeIsHeard(t *testing.T) {
 	r := &rounds{s: round.Machine{}.New(string(job)), now: time.Unix(1000, 0)}
-	spec := events.Spec{
-		Name: "demo", Command: []string{"x"}, Recovery: events.RecoveryInProcess,
-		Rendezvous: &events.Rendezvous{External: true, Nodes: events.NodeRange{Min: 2, Max: 2}, WorkersPerNode: 1},
+	jobSpec := spec.Job{
+		Name: "demo", Command: []string{"x"}, Recovery: spec.RecoveryInProcess,
+		Rendezvous: &spec.Rendezvous{External: true, Nodes: spec.NodeRange{Min: 2, Max: 2}, WorkersPerNode: 1},
 	}.WithDefaults()
-	r.step(1, events.JobSubmitted{Job: job, Spec: spec})
+	r.step(1, events.JobSubmitted{Job: job, Spec: jobSpec})
 	fact := events.NodeFact{Node: "node-a", Incarnation: "A"}
 	enter := func() error {
-		return r.step(0, events.NodeEnter{Job: job, Node: fact.Node, Incarnation: fact.Incarnation, Slots: 1, Spec: spec}).Refusal
+		return r.step(0, events.NodeEnter{Job: job, Node: fact.Node, Incarnation: fact.Incarnation, Slots: 1, Spec: jobSpec}).Refusal
 	}
 	if err := enter(); err != nil {
 		t.Fatal(err)

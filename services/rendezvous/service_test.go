@@ -7,6 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
@@ -24,7 +25,7 @@ func TestALaunchNamesTheReplicaThatAnswers(t *testing.T) {
 		synctest.Wait()
 		place := events.Place{Node: "node-a"}
 		controllertest.PublishEvent(t, p, events.Event{ID: "p1", Source: "/test", Entity: string(job), Number: 1, Body: events.PlacementSet{
-			Job: job, Spec: events.Spec{Name: "demo", Command: []string{"x"}}.WithDefaults(), Workers: events.Workers{Min: 1, Max: 1}, Places: []events.Place{place},
+			Job: job, Spec: spec.Job{Name: "demo", Command: []string{"x"}}.WithDefaults(), Workers: spec.Workers{Min: 1, Max: 1}, Places: []events.Place{place},
 		}})
 		synctest.Wait()
 		m, err := p.Log.Last(t.Context(), events.StreamLaunches, events.LaunchSubject("node-a", job))

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/services/controller"
 )
 
@@ -22,7 +23,7 @@ func (s *Service) reconcile(ctx context.Context, emit controller.Emit) error {
 	var pool events.PoolView
 	stored, _, err := s.o.Ports.Buckets.Bucket(events.BucketPlacements).Load(ctx, events.PoolKey)
 	if err == nil {
-		pool, err = events.DecodeView[events.PoolView](stored)
+		pool, err = document.View[events.PoolView](stored)
 	}
 	if err != nil && !errors.Is(err, events.ErrNotFound) {
 		return events.Errorf(events.CodeOf(err), "scheduler: reconcile: read the pool: %w", err)
@@ -38,7 +39,7 @@ func (s *Service) reconcile(ctx context.Context, emit controller.Emit) error {
 	if err != nil {
 		return events.Errorf(events.CodeOf(err), "scheduler: reconcile: read jobs: %w", err)
 	}
-	slices.SortStableFunc(jobs, func(a, b events.Record[events.JobHead]) int {
+	slices.SortStableFunc(jobs, func(a, b document.Record[events.JobHead]) int {
 		return a.View.Submitted.Compare(b.View.Submitted)
 	})
 	for _, j := range jobs {
@@ -73,7 +74,7 @@ func removed(ctx context.Context, jobs events.Bucket, id events.JobID) (bool, er
 	if err != nil {
 		return false, err
 	}
-	v, err := events.DecodeView[events.JobHead](stored)
+	v, err := document.View[events.JobHead](stored)
 	return err == nil && v.State == "", nil // one of a newer version is there
 }
 
@@ -97,7 +98,7 @@ func (s *Service) complete(ctx context.Context, b events.Body) (events.Body, err
 	if err != nil {
 		return b, err
 	}
-	head, err := events.DecodeView[events.JobHead](stored)
+	head, err := document.View[events.JobHead](stored)
 	if err != nil {
 		return b, err
 	}
@@ -106,7 +107,7 @@ func (s *Service) complete(ctx context.Context, b events.Body) (events.Body, err
 }
 
 // nodeInput is the one fact that says all about a node as it is on record.
-func nodeInput(r events.Record[events.NodeView]) events.Input {
+func nodeInput(r document.Record[events.NodeView]) events.Input {
 	v := r.View
 	f := v.Fact()
 	in := events.Input{Number: r.Number[events.FamilyNode]}
@@ -127,7 +128,7 @@ func nodeInput(r events.Record[events.NodeView]) events.Input {
 
 // jobInputs are the facts that say all about a job as it is on record. One that ended before it was ever in the pool is
 // no news.
-func jobInputs(r events.Record[events.JobHead], placed bool) []events.Input {
+func jobInputs(r document.Record[events.JobHead], placed bool) []events.Input {
 	v, number := r.View, r.Number[events.FamilyJob]
 	if v.Spec.External() {
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
@@ -21,8 +22,8 @@ type Service struct {
 	o    Options
 	host *controller.Host[plan.State]
 
-	jobs  events.Reader[events.JobHead]
-	nodes events.Reader[events.NodeView]
+	jobs  document.Reader[events.JobHead]
+	nodes document.Reader[events.NodeView]
 }
 
 // New checks the options. It does no I/O.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/scheduler"
 )
@@ -31,7 +32,7 @@ func start(t *testing.T, p events.Ports) (stop func()) {
 	return controllertest.Start(t, s.Run)
 }
 
-var spec = events.Spec{Name: "demo", Command: []string{"train"}, Workers: events.Workers{Min: 1, Max: 3}}
+var jobSpec = spec.Job{Name: "demo", Command: []string{"train"}, Workers: spec.Workers{Min: 1, Max: 3}}
 
 // fact publishes a fact as its judge would.
 func fact(t *testing.T, p events.Ports, entity string, number uint64, b events.Body) {
@@ -67,13 +68,13 @@ func TestFactsBecomePlacements(t *testing.T) {
 		time.Sleep(time.Second) // two replicas take facts in any order
 		for i := range 3 {
 			id := fmt.Sprintf("demo-%04d", i)
-			controllertest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: events.JobID(id), Spec: spec, State: events.JobIsWaiting})
-			fact(t, p, id, 1, events.JobSubmitted{Job: events.JobID(id), Spec: spec})
+			controllertest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: events.JobID(id), Spec: jobSpec, State: events.JobIsWaiting})
+			fact(t, p, id, 1, events.JobSubmitted{Job: events.JobID(id), Spec: jobSpec})
 			time.Sleep(time.Second)
 		}
 		wantPool(t, p, "demo-0000[node-a/0 node-a/1 node-b/0] demo-0001[node-b/1] demo-0002[]")
 		fact(t, p, "demo-0000", 2, events.JobSucceeded{JobEnd: events.JobEnd{Job: "demo-0000"}})
-		controllertest.Record(t, p, events.BucketJobs, "demo-0000", 2, events.JobView{Job: "demo-0000", Spec: spec, State: events.JobHasSucceed})
+		controllertest.Record(t, p, events.BucketJobs, "demo-0000", 2, events.JobView{Job: "demo-0000", Spec: jobSpec, State: events.JobHasSucceed})
 		time.Sleep(30 * time.Second)
 		wantPool(t, p, "demo-0001[node-a/1 node-b/0 node-b/1] demo-0002[node-a/0]")
 		stopA()
@@ -86,7 +87,7 @@ func TestReconcileMakesUpForMissedFacts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
 		view := events.NodeView{Node: "node-a", Incarnation: "A", State: events.NodeReady, Slots: 4}
-		job := events.JobView{Job: "demo-0001", Spec: spec, State: events.JobIsWaiting}
+		job := events.JobView{Job: "demo-0001", Spec: jobSpec, State: events.JobIsWaiting}
 		controllertest.Record(t, p, events.BucketNodes, "node-a", 1, view)
 		controllertest.Record(t, p, events.BucketJobs, "demo-0001", 1, job)
 		stop := start(t, p)
@@ -116,7 +117,7 @@ func TestAnOldRecordDoesNotUndoAFact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
 		controllertest.Record(t, p, events.BucketNodes, "node-a", 1, events.NodeView{Node: "node-a", Incarnation: "A", State: events.NodeReady, Slots: 4})
-		controllertest.Record(t, p, events.BucketJobs, "demo-0001", 1, events.JobView{Job: "demo-0001", Spec: spec, State: events.JobIsWaiting})
+		controllertest.Record(t, p, events.BucketJobs, "demo-0001", 1, events.JobView{Job: "demo-0001", Spec: jobSpec, State: events.JobIsWaiting})
 		stop := start(t, p)
 		time.Sleep(time.Second)
 		fact(t, p, "node-a", 2, events.NodeLost{NodeFact: node("node-a", 4)})
@@ -144,7 +145,7 @@ func releasedWithoutARecord(t *testing.T, remembered bool) {
 		stop := start(t, p)
 		synctest.Wait() // the first comparison is over, the next comes after 10 s
 		fact(t, p, "node-a", 1, events.NodeJoined{NodeFact: node("node-a", 2)})
-		fact(t, p, "demo-0001", 1, events.JobSubmitted{Job: "demo-0001", Spec: spec})
+		fact(t, p, "demo-0001", 1, events.JobSubmitted{Job: "demo-0001", Spec: jobSpec})
 		time.Sleep(time.Second)
 		wantPool(t, p, "demo-0001[node-a/0 node-a/1]")
 		time.Sleep(10 * time.Second)
@@ -191,9 +192,9 @@ func TestAJobThatAListMissesIsNotReleased(t *testing.T) {
 		p := bus.Ports()
 		stop := start(t, lagging(bus.Client().Ports(), "demo-0001"))
 		synctest.Wait()
-		job := events.JobView{Job: "demo-0001", Spec: spec, State: events.JobIsWaiting}
+		job := events.JobView{Job: "demo-0001", Spec: jobSpec, State: events.JobIsWaiting}
 		controllertest.Record(t, p, events.BucketJobs, "demo-0001", 1, job)
-		fact(t, p, "demo-0001", 1, events.JobSubmitted{Job: "demo-0001", Spec: spec})
+		fact(t, p, "demo-0001", 1, events.JobSubmitted{Job: "demo-0001", Spec: jobSpec})
 		time.Sleep(30 * time.Second)
 		fact(t, p, "node-a", 1, events.NodeJoined{NodeFact: node("node-a", 2)})
 		time.Sleep(time.Minute)
@@ -214,7 +215,7 @@ func TestLargeSpecificationsAreNotInThePool(t *testing.T) {
 		_, _ = rand.NewChaCha8([32]byte{1}).Read(text)
 		for i := range jobs {
 			id := fmt.Sprintf("large-%04d", i)
-			large := events.Spec{Name: "large", Command: []string{"train"}, Workers: events.Workers{Min: 1, Max: 1}, Env: map[string]string{"X": hex.EncodeToString(text) + id}}
+			large := spec.Job{Name: "large", Command: []string{"train"}, Workers: spec.Workers{Min: 1, Max: 1}, Env: map[string]string{"X": hex.EncodeToString(text) + id}}
 			controllertest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: events.JobID(id), Spec: large, State: events.JobIsWaiting})
 			fact(t, p, id, 1, events.JobSubmitted{Job: events.JobID(id), Spec: large})
 			time.Sleep(time.Second)

@@ -20,6 +20,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/run"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
@@ -132,9 +133,9 @@ func (d *demo) train(ctx context.Context, c *client.Client, worker string) (even
 	if err := c.AwaitNodes(ctx, "node-a", "node-b", "node-c"); err != nil {
 		return events.JobView{}, err
 	}
-	job, err := c.Submit(ctx, events.Spec{
-		Name: "mnist", Command: []string{worker, "-epochs", fmt.Sprint(d.epochs), "-step-time", stepTime}, Recovery: events.RecoveryInProcess,
-		Workers: events.Workers{Min: 2, Max: 4}, Data: events.Data{Samples: 9000},
+	job, err := c.Submit(ctx, spec.Job{
+		Name: "mnist", Command: []string{worker, "-epochs", fmt.Sprint(d.epochs), "-step-time", stepTime}, Recovery: spec.RecoveryInProcess,
+		Workers: spec.Workers{Min: 2, Max: 4}, Data: spec.Data{Samples: 9000},
 	})
 	if err != nil {
 		return events.JobView{}, err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 func TestStopAndScale(t *testing.T) {
@@ -22,14 +23,14 @@ func TestStopAndScale(t *testing.T) {
 			if b.Workers.Max == 99 { // its document was removed meanwhile
 				w.Tell(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobRejected{
 					Job: b.Job, Command: e.ID, Code: events.NotFound,
-					Findings: []events.Finding{{Path: "job", Message: "there is no job " + string(b.Job)}},
+					Errors: []spec.FieldError{{Path: "job", Message: "there is no job " + string(b.Job)}},
 				}})
 				return
 			}
 			if b.Workers.Max > 100 {
 				w.Tell(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobRejected{
 					Job: b.Job, Command: e.ID,
-					Findings: []events.Finding{{Path: "workers.max", Message: "at most 100 are allowed"}},
+					Errors: []spec.FieldError{{Path: "workers.max", Message: "at most 100 are allowed"}},
 				}})
 				return
 			}
@@ -58,9 +59,9 @@ func TestStopAndScale(t *testing.T) {
 		t.Errorf("stop of an ended job: %+v", o)
 	}
 	want := []events.Body{
-		events.JobScale{Job: mnist, Workers: events.Workers{Min: 2, Max: 8}},
-		events.JobScale{Job: mnist, Workers: events.Workers{Min: 2, Max: 800}},
-		events.JobScale{Job: mnist, Workers: events.Workers{Min: 2, Max: 99}},
+		events.JobScale{Job: mnist, Workers: spec.Workers{Min: 2, Max: 8}},
+		events.JobScale{Job: mnist, Workers: spec.Workers{Min: 2, Max: 800}},
+		events.JobScale{Job: mnist, Workers: spec.Workers{Min: 2, Max: 99}},
 		events.JobStop{Job: mnist, Now: true, Reason: "wrong rate"},
 	}
 	if len(got) != len(want) {

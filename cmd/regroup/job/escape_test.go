@@ -11,6 +11,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // evil clears a screen, sets its title, and turns the writing around.
@@ -35,7 +36,7 @@ func poison(v reflect.Value) {
 		}
 	case reflect.String:
 		switch v.Interface().(type) {
-		case events.JobID, events.JobState, events.WorkerState, events.Recovery, events.CauseKind, events.NodeState, events.Incarnation:
+		case events.JobID, events.JobState, events.WorkerState, spec.Recovery, events.CauseKind, events.NodeState, events.Incarnation:
 		default:
 			v.SetString(v.String() + evil)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
 )
 
 func facts(env command.Env) *cobra.Command {
@@ -54,7 +55,7 @@ func facts(env command.Env) *cobra.Command {
 
 func sayFact(env command.Env, p screen.Palette, e events.Event, asJSON bool) error {
 	if asJSON {
-		m, err := e.Structured()
+		m, err := cloudevent.EncodeStructured(e)
 		if err != nil {
 			return err
 		}

@@ -8,14 +8,18 @@ import (
 	"time"
 
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+
 	common "go.opentelemetry.io/proto/otlp/common/v1"
+
 	resource "go.opentelemetry.io/proto/otlp/resource/v1"
+
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
@@ -51,9 +55,9 @@ func running() events.JobView {
 		Ledger: events.Ledger{Samples: 2, Epochs: []events.LedgerEpoch{
 			{Epoch: 0, Count: 2, Sum: events.SampleHash(0) + events.SampleHash(1), Done: true}, {Epoch: 1, Count: 1, Sum: events.SampleHash(1)},
 		}},
-		Spec: events.Spec{
-			Name: "mnist", Command: []string{"python", "train.py"}, Workers: events.Workers{Min: 1, Max: 2}, Recovery: events.RecoveryInProcess,
-			Failures: events.Failures{Max: &limit, Per: events.Duration(time.Hour), SameStep: 3},
+		Spec: spec.Job{
+			Name: "mnist", Command: []string{"python", "train.py"}, Workers: spec.Workers{Min: 1, Max: 2}, Recovery: spec.RecoveryInProcess,
+			Failures: spec.Failures{Max: &limit, Per: spec.Duration(time.Hour), SameStep: 3},
 		},
 		Workers: []events.WorkerView{
 			{WorkerRef: ref("node-c", 2, 1200, 0), Rank: -1, State: events.WorkerIsStarting, Detail: "warms up"},
@@ -75,7 +79,7 @@ func failed() events.JobView {
 	return events.JobView{
 		Job: "bert-0c21", State: events.JobHasFailed, Code: events.Exhausted, Reason: "1 failure within 1h0m0s, 0 are allowed", By: "/regroup/cli/bob@host",
 		Submitted: began.Add(-time.Hour), Ended: began, Generation: 1,
-		Spec: events.Spec{Name: "bert", Command: []string{"./bert"}, Workers: events.Workers{Min: 4, Max: 4}},
+		Spec: spec.Job{Name: "bert", Command: []string{"./bert"}, Workers: spec.Workers{Min: 4, Max: 4}},
 		FirstError: &events.WorkerView{
 			Rank: 3, Detail: "exit 1", Lines: []string{"ValueError: no"},
 			WorkerRef: events.WorkerRef{Place: place("node-a", 3), Attempt: 1, Generation: 1, PID: 9},
@@ -89,7 +93,7 @@ func world(t *testing.T) *clienttest.World {
 	w.Job(failed())
 	w.Job(events.JobView{
 		Job: "gpt-0c22", State: events.JobIsWaiting, Reason: "needs 8 slots, 3 are free", Submitted: clienttest.Now.Add(-12 * time.Second),
-		Spec: events.Spec{Name: "gpt", Workers: events.Workers{Min: 8, Max: 16}},
+		Spec: spec.Job{Name: "gpt", Workers: spec.Workers{Min: 8, Max: 16}},
 	})
 	places := []events.Place{place("node-a", 0), place("node-c", 0)}
 	w.Put(events.BucketPlacements, events.PoolKey, events.PoolView{Jobs: map[events.JobID]events.PlacementView{

@@ -7,6 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // TestTheLastJobIsMeant: by every command that only reads, and each says so.
@@ -28,10 +29,10 @@ func TestTheLastJobIsMeant(t *testing.T) {
 func TestWhatChangesAJobTakesNoneThatWasNotMeant(t *testing.T) {
 	const mine, local = "/regroup/cli/test", "/client/run/local"
 	job := func(name string, by string, state events.JobState) events.JobView {
-		return events.JobView{Job: events.JobID(name), By: by, State: state, Spec: events.Spec{Workers: events.Workers{Min: 1, Max: 1}}}
+		return events.JobView{Job: events.JobID(name), By: by, State: state, Spec: spec.Job{Workers: spec.Workers{Min: 1, Max: 1}}}
 	}
 	external := job("joined-0001", "/client/agent/join", events.JobIsRunning)
-	external.Spec.Rendezvous = &events.Rendezvous{}
+	external.Spec.Rendezvous = &spec.Rendezvous{}
 	for name, c := range map[string]struct {
 		jobs []events.JobView
 		line string

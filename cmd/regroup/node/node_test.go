@@ -12,6 +12,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
@@ -77,9 +78,9 @@ func TestDrain(t *testing.T) {
 	w.Answer(func(e events.Event) {
 		d := e.Body.(events.NodeDrain)
 		if d.Node == "node-c" {
-			w.Tell(events.Event{Entity: "node-c", Body: events.NodeRejected{Command: "another", Findings: []events.Finding{{Message: "not this"}}}})
+			w.Tell(events.Event{Entity: "node-c", Body: events.NodeRejected{Command: "another", Errors: []spec.FieldError{{Message: "not this"}}}})
 			w.Tell(events.Event{Entity: "node-c", Cause: e.ID, Body: events.NodeRejected{
-				Node: "node-c", Command: e.ID, Code: events.NotFound, Findings: []events.Finding{{Message: "there is no node node-c"}},
+				Node: "node-c", Command: e.ID, Code: events.NotFound, Errors: []spec.FieldError{{Message: "there is no node node-c"}},
 			}})
 			return
 		}
@@ -111,7 +112,7 @@ func TestQuarantineAndRelease(t *testing.T) {
 	w.Answer(func(e events.Event) {
 		refuse := func(n events.NodeID, text string) {
 			w.Tell(events.Event{Entity: string(n), Cause: e.ID, Body: events.NodeRejected{
-				Node: n, Command: e.ID, Code: events.NotFound, Findings: []events.Finding{{Message: text}},
+				Node: n, Command: e.ID, Code: events.NotFound, Errors: []spec.FieldError{{Message: text}},
 			}})
 		}
 		switch b := e.Body.(type) {

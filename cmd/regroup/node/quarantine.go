@@ -13,6 +13,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // names completes nodes.
@@ -105,7 +106,7 @@ func quarantine(env command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := s.Quarantine(ctx, events.NodeQuarantine{Node: n.Node, Slot: slot, For: events.Duration(*for_), Reason: *reason}); err != nil {
+		if err := s.Quarantine(ctx, events.NodeQuarantine{Node: n.Node, Slot: slot, For: spec.Duration(*for_), Reason: *reason}); err != nil {
 			return err
 		}
 		fmt.Fprintf(env.Err, "%s is in quarantine for %s; end it with: regroup node release %s\n", called(n.Node, slot), *for_, called(n.Node, slot))

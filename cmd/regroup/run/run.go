@@ -29,6 +29,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/cmd/regroup/submit"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
@@ -102,7 +103,7 @@ func withLevel(env map[string]string, level string) map[string]string {
 	return all
 }
 
-func (r *call) run(ctx context.Context, spec events.Spec) error {
+func (r *call) run(ctx context.Context, spec spec.Job) error {
 	launch := r.flags.Launch()
 	if launch.Standalone || (r.config.Server == "" && !serve.Shared(*r.config)) {
 		if err := launch.Here(); err != nil {
@@ -124,7 +125,7 @@ func (r *call) run(ctx context.Context, spec events.Spec) error {
 }
 
 // attached runs the job on a server that is there already. Ctrl-C leaves it running.
-func (r *call) attached(ctx context.Context, spec events.Spec) error {
+func (r *call) attached(ctx context.Context, spec spec.Job) error {
 	server, done, err := serve.AttachShared(ctx, *r.config, serve.Reach{Within: r.within, Say: r.say})
 	if err != nil {
 		return err
@@ -154,7 +155,7 @@ func (r *call) attached(ctx context.Context, spec events.Spec) error {
 }
 
 // local runs the job on l, with an agent in this process. The first Ctrl-C stops the job, the second kills it.
-func (r *call) local(parent context.Context, l *serve.Local, spec events.Spec) error {
+func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) error {
 	defer l.Close()
 	r.hosts.Hosts = jobflags.Localhost(r.hosts.Hosts, events.NodeID(r.agent.Filled().Node))
 	if err := r.hosts.Check(parent); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/specfile"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Command returns regroup submit.
@@ -60,15 +61,15 @@ func Command(env command.Env) *cobra.Command {
 }
 
 // Read returns the spec that a file or the flags and arguments describe; not both.
-func Read(env command.Env, file string, flags *jobflags.Flags, args []string) (events.Spec, error) {
+func Read(env command.Env, file string, flags *jobflags.Flags, args []string) (spec.Job, error) {
 	if file == "" {
 		return flags.Spec(args)
 	}
 	if given := flags.Given(); given != "" {
-		return events.Spec{}, events.Errorf(events.Invalid, "both -f and %s are given: write it into the file", given)
+		return spec.Job{}, events.Errorf(events.Invalid, "both -f and %s are given: write it into the file", given)
 	}
 	if len(args) > 0 {
-		return events.Spec{}, events.Errorf(events.Invalid, "both -f and a command are given: the file has its own")
+		return spec.Job{}, events.Errorf(events.Invalid, "both -f and a command are given: the file has its own")
 	}
 	return specfile.Read(file, env.In)
 }
@@ -77,7 +78,7 @@ func Read(env command.Env, file string, flags *jobflags.Flags, args []string) (e
 // a program asked for one. What it has shown is not said again.
 func Explain(env command.Env, form *command.Format, err error) error {
 	var bad *specfile.Error
-	var findings *events.FindingsError
+	var findings *events.ValidationError
 	said := &exitcode.Error{Code: exitcode.Usage}
 	switch {
 	case errors.As(err, &bad) && form.Is(command.JSON):
@@ -88,13 +89,13 @@ func Explain(env command.Env, form *command.Format, err error) error {
 		bad.Print(env.Err)
 	case errors.As(err, &findings):
 		list := &specfile.Error{}
-		for _, f := range findings.Findings {
+		for _, f := range findings.Fields {
 			list.Findings = append(list.Findings, specfile.Finding{Path: f.Path, Line: f.Line, Column: f.Column, Code: "invalid", Message: f.Message, Hint: f.Hint})
 		}
 		if form.Is(command.JSON) {
 			return errors.Join(list.JSON(env.Out), said)
 		}
-		for _, f := range findings.Findings {
+		for _, f := range findings.Fields {
 			fmt.Fprintln(env.Err, f)
 		}
 	default:

@@ -13,6 +13,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
@@ -26,19 +27,19 @@ func run(t *testing.T, w *clienttest.World, stdin string, args ...string) client
 }
 
 // registry accepts every job but those that are named refused.
-func registry(w *clienttest.World, got *[]events.Spec) {
+func registry(w *clienttest.World, got *[]spec.Job) {
 	w.Answer(func(e events.Event) {
-		spec := e.Body.(events.JobSubmit).Spec
-		*got = append(*got, spec)
-		job := events.JobIDFrom(spec.Name, e.Source, e.ID)
-		if spec.Name == "refused" {
+		jobSpec := e.Body.(events.JobSubmit).Spec
+		*got = append(*got, jobSpec)
+		job := events.JobIDFrom(jobSpec.Name, e.Source, e.ID)
+		if jobSpec.Name == "refused" {
 			w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobRejected{
 				Job: job, Command: e.ID,
-				Findings: []events.Finding{{Path: "name", Message: "is refused"}, {Path: "workers.max", Message: "is too many"}},
+				Errors: []spec.FieldError{{Path: "name", Message: "is refused"}, {Path: "workers.max", Message: "is too many"}},
 			}})
 			return
 		}
-		w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job, Spec: spec}})
+		w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job, Spec: jobSpec}})
 	})
 }
 
@@ -46,7 +47,7 @@ const job = "name: cifar\ncommand: [python, train.py]\nworkers: {min: 2, max: 4}
 
 func TestSubmit(t *testing.T) {
 	w := clienttest.New(t)
-	var got []events.Spec
+	var got []spec.Job
 	registry(w, &got)
 	if o := run(t, w, job, "-f", "-"); o.Exit != 0 || !strings.HasPrefix(o.Out, "cifar-") || len(o.Out) != len("cifar-7f3a\n") || o.Err != "" {
 		t.Errorf("from a file: %+v", o)
@@ -54,7 +55,7 @@ func TestSubmit(t *testing.T) {
 	if o := run(t, w, "", "--workers", "2:4", "--name", "cifar", "-o", "json", "--", "python", "train.py"); o.Exit != 0 || !strings.HasPrefix(o.Out, "{\n  \"job\": \"cifar-") {
 		t.Errorf("from flags: %+v", o)
 	}
-	want := events.Spec{Name: "cifar", Command: []string{"python", "train.py"}, Workers: events.Workers{Min: 2, Max: 4}}
+	want := spec.Job{Name: "cifar", Command: []string{"python", "train.py"}, Workers: spec.Workers{Min: 2, Max: 4}}
 	if len(got) != 2 || !reflect.DeepEqual(got[0], want) || !reflect.DeepEqual(got[1], want) {
 		t.Errorf("submitted %+v, want twice %+v", got, want)
 	}
@@ -62,7 +63,7 @@ func TestSubmit(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	w := clienttest.New(t)
-	var got []events.Spec
+	var got []spec.Job
 	registry(w, &got)
 	var b strings.Builder
 	for _, c := range []struct {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/document"
 )
 
 // Start runs a replica inside a synctest bubble until stop is called. It must then return nil at once, without waiting
@@ -39,7 +41,7 @@ func Start(t testing.TB, run func(context.Context) error) (stop func()) {
 func PublishEvent(t testing.TB, p events.Ports, e events.Event) {
 	t.Helper()
 	e.Time = time.Now()
-	m, err := e.Message()
+	m, err := cloudevent.Encode(e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +67,7 @@ func Facts(t testing.TB, p events.Ports, line func(events.Event) string, subject
 	defer cancel()
 	var out []string
 	_ = p.Log.Follow(ctx, events.Follow{Stream: events.StreamFacts, Subjects: subjects, Start: events.FromFirst}, func(s events.Stored) error {
-		e, err := events.Decode(s.Header, s.Data)
+		e, err := cloudevent.Decode(s.Header, s.Data)
 		if err != nil {
 			t.Errorf("fact %s: %v", s.Subject, err)
 			return nil
@@ -89,8 +91,8 @@ func Record(t testing.TB, p events.Ports, bucket, key string, number uint64, vie
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, err := events.EncodeDocument(events.Document{
-		Schema: events.DocumentSchema, Version: max(number, 1), State: state, Number: map[events.Family]uint64{families[bucket]: number},
+	doc, err := document.Encode(document.Document{
+		Schema: document.Schema, Version: max(number, 1), State: state, Number: map[events.Family]uint64{families[bucket]: number},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +114,7 @@ func View[V any](t testing.TB, p events.Ports, bucket, key string) V {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := events.DecodeView[V](value)
+	v, err := document.View[V](value)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // TestANodeStaysSmall: all the slots that a node may have are kept out, each with a reason as long as is let in. Its document and what
@@ -22,26 +25,26 @@ func TestANodeStaysSmall(t *testing.T) {
 		}
 		return d
 	}
-	step(events.NodeHello{Node: "node-a", Incarnation: "01A", Slots: events.LimitSlots.Most, Address: "10.0.0.1"})
+	step(events.NodeHello{Node: "node-a", Incarnation: "01A", Slots: limits.Slots.Max, Address: "10.0.0.1"})
 	random := rand.New(rand.NewPCG(1, 2))
 	var last events.Decision
-	for i := range events.LimitSlots.Most {
-		noise := make([]byte, events.LimitText.Most*3/4)
+	for i := range limits.Slots.Max {
+		noise := make([]byte, limits.Text.Max*3/4)
 		for k := range noise {
 			noise[k] = byte(random.Uint32())
 		}
 		slot := events.Slot(i)
-		last = step(events.NodeQuarantine{Node: "node-a", Slot: &slot, For: events.Duration(time.Hour), Reason: base64.StdEncoding.EncodeToString(noise)})
+		last = step(events.NodeQuarantine{Node: "node-a", Slot: &slot, For: spec.Duration(time.Hour), Reason: base64.StdEncoding.EncodeToString(noise)})
 	}
-	if n := len(s.View.Benched); n != events.LimitSlots.Most {
-		t.Errorf("%d slots are out, want %d", n, events.LimitSlots.Most)
+	if n := len(s.View.Benched); n != limits.Slots.Max {
+		t.Errorf("%d slots are out, want %d", n, limits.Slots.Max)
 	}
 	for _, f := range last.Facts {
-		msg, err := events.Event{ID: "1", Source: "/test", Entity: "node-a", Time: now, Body: f.Body}.Message()
+		msg, err := cloudevent.Encode(events.Event{ID: "1", Source: "/test", Entity: "node-a", Time: now, Body: f.Body})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(msg.Data) > events.LimitMessage.Most*7/8 {
+		if len(msg.Data) > limits.Message.Max*7/8 {
 			t.Errorf("%s has %d bytes", f.Body.Type(), len(msg.Data))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Crowd is from how many nodes on agents are asked to speak less often. Ten thousand heartbeats a second keep a core busy, half of
@@ -19,9 +20,9 @@ const (
 
 // welcome answers a hello.
 func welcome(n events.NodeID, crowd int) events.NodeWelcome {
-	w := events.NodeWelcome{Node: n, Hello: events.Duration(helloEvery * time.Duration(1+crowd/Crowd))}
+	w := events.NodeWelcome{Node: n, Hello: spec.Duration(helloEvery * time.Duration(1+crowd/Crowd))}
 	if crowd >= Crowd {
-		w.Heartbeat, w.Patience = events.Duration(beat(crowd)), events.Duration(answerIn*time.Duration(2+crowd/Crowd))
+		w.Heartbeat, w.Patience = spec.Duration(beat(crowd)), spec.Duration(answerIn*time.Duration(2+crowd/Crowd))
 	}
 	return w
 }

@@ -6,14 +6,15 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
 
 // TestACrowdSpeaksLessOften: its agents are asked to, and its silences may be longer by one heartbeat.
 func TestACrowdSpeaksLessOften(t *testing.T) {
 	for crowd, want := range map[int]events.NodeWelcome{
-		0:                    {Node: "node-a", Hello: events.Duration(10 * time.Second)},
-		liveness.Crowd - 1:   {Node: "node-a", Hello: events.Duration(10 * time.Second)},
+		0:                    {Node: "node-a", Hello: spec.Duration(10 * time.Second)},
+		liveness.Crowd - 1:   {Node: "node-a", Hello: spec.Duration(10 * time.Second)},
 		liveness.Crowd:       crowded(1, 20, 3),
 		5 * liveness.Crowd:   crowded(2, 60, 7),
 		5*liveness.Crowd - 1: crowded(2, 50, 6),
@@ -28,7 +29,7 @@ func TestACrowdSpeaksLessOften(t *testing.T) {
 
 // crowded is a welcome with this pace, in seconds.
 func crowded(heartbeat, hello, patience int) events.NodeWelcome {
-	of := func(s int) events.Duration { return events.Duration(time.Duration(s) * time.Second) }
+	of := func(s int) spec.Duration { return spec.Duration(time.Duration(s) * time.Second) }
 	return events.NodeWelcome{Node: "node-a", Heartbeat: of(heartbeat), Hello: of(hello), Patience: of(patience)}
 }
 

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
 
@@ -18,7 +19,7 @@ func anyInput(t *rapid.T) events.Input {
 	case 6:
 		in.Body = anyCharge(t)
 	case 7:
-		in.Body = events.NodeQuarantine{Node: "node-a", Slot: anySlot(t), For: events.Duration(rapid.IntRange(-1, 300).Draw(t, "for")) * events.Duration(time.Second)}
+		in.Body = events.NodeQuarantine{Node: "node-a", Slot: anySlot(t), For: spec.Duration(rapid.IntRange(-1, 300).Draw(t, "for")) * spec.Duration(time.Second)}
 	case 8:
 		in.Body = events.NodeRelease{Node: "node-a", Slot: anySlot(t)}
 	case 9:

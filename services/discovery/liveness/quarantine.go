@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
 )
 
 // keepCharged is how many charged lives a node remembers, so that each counts once.
@@ -256,7 +257,7 @@ func (t *turn) quarantine(q events.Quarantine) {
 // bench keeps a slot out, instead of an earlier quarantine if there is one.
 func (t *turn) bench(slot events.Slot, q events.Quarantine) {
 	v := &t.s.View
-	q.Reason = events.Shorten(q.Reason, slotReason)
+	q.Reason = limits.Shorten(q.Reason, slotReason)
 	v.Benched = slices.Clone(v.Benched)
 	if i := t.benched(slot); i >= 0 {
 		v.Benched[i].Quarantine = q

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
 
@@ -85,7 +86,7 @@ func TestEveryQuarantineEnds(t *testing.T) {
 			p.now = p.now.Add(time.Duration(rapid.IntRange(0, 120).Draw(t, "seconds")) * time.Second)
 			switch rapid.IntRange(0, 6).Draw(t, "what") {
 			case 0:
-				p.step(events.NodeQuarantine{Node: "node-a", Slot: anySlot(t), For: events.Duration(time.Hour)}, p.now)
+				p.step(events.NodeQuarantine{Node: "node-a", Slot: anySlot(t), For: spec.Duration(time.Hour)}, p.now)
 			case 1:
 				p.step(events.Silence{Node: "node-a", Incarnation: "A", Failed: true}, p.now)
 			case 2:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // quarantine reads the commands of quarantine and of the host list:
@@ -64,7 +65,7 @@ func (n *node) quarantine(t *testing.T, line string, in *events.Input) {
 		if err != nil {
 			t.Fatal(line, err)
 		}
-		in.Body = events.NodeQuarantine{Node: "node-a", Slot: slot, For: events.Duration(d), Reason: rest(3)}
+		in.Body = events.NodeQuarantine{Node: "node-a", Slot: slot, For: spec.Duration(d), Reason: rest(3)}
 	case "release":
 		in.Body = events.NodeRelease{Node: "node-a", Slot: slot, Reason: rest(2)}
 	case "listed":

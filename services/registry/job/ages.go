@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Ages is how long each job has made no step, as one replica hears it. It is lost with the replica. A replica that was
@@ -132,7 +133,7 @@ func (a *Ages) Look(now time.Time) (still []events.Standstill, news []events.Pro
 		silent := now.Sub(j.moved)
 		if j.limit > 0 && silent >= j.limit && now.Sub(j.accused) >= j.limit {
 			j.accused = now
-			still = append(still, events.Standstill{Job: id, Generation: j.generation, Step: max(j.newest.Step, j.stored), For: events.Duration(silent)})
+			still = append(still, events.Standstill{Job: id, Generation: j.generation, Step: max(j.newest.Step, j.stored), For: spec.Duration(silent)})
 		}
 	}
 	return still, news

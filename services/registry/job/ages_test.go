@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
 func record(g events.Generation, step uint64, hang time.Duration) events.JobView {
 	return events.JobView{
 		Job: demo, State: events.JobIsRunning, Generation: g, Step: step,
-		Spec: events.Spec{Health: events.Health{Hang: events.Duration(hang)}},
+		Spec: spec.Job{Health: spec.Health{Hang: spec.Duration(hang)}},
 	}
 }
 
@@ -29,7 +30,7 @@ func TestAges(t *testing.T) {
 	finishing.State = events.JobIsFinishing
 	stored := record(1, 9, 10*time.Second)
 	after := record(2, 1, 10*time.Second) // a generation that was lost after 3 s without a step
-	after.Still = events.Duration(3 * time.Second)
+	after.Still = spec.Duration(3 * time.Second)
 	for _, c := range []struct {
 		name string
 		with events.JobView

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // TestADocumentStaysSmall lets a job move to a new node a thousand times: its document must not grow with its age.
@@ -14,9 +15,9 @@ func TestADocumentStaysSmall(t *testing.T) {
 		w.s, _ = w.m.Step(w.s, events.Input{Number: number, Body: b}, w.now)
 	}
 	limit := 20
-	step(events.JobSubmit{Spec: events.Spec{
-		Name: "demo", Command: []string{"x"}, Recovery: events.RecoveryInProcess,
-		Workers: events.Workers{Min: 1, Max: 1}, Failures: events.Failures{Max: &limit},
+	step(events.JobSubmit{Spec: spec.Job{
+		Name: "demo", Command: []string{"x"}, Recovery: spec.RecoveryInProcess,
+		Workers: spec.Workers{Min: 1, Max: 1}, Failures: spec.Failures{Max: &limit},
 	}}, 0)
 	size := func() int { return len(stored(t, w.s)) }
 	var half int

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // submit accepts the job or refuses it with everything that is wrong with its spec. The same event submits the same job, which is
@@ -13,7 +14,7 @@ import (
 func (t *turn) submit(c events.JobSubmit) {
 	if t.Removed != nil {
 		if t.Removed.Of(t.in.Source, t.in.ID) {
-			t.reject(events.Invalid, []events.Finding{{Path: "job", Message: fmt.Sprintf("%s was submitted by this event before, and removed: submit it by another", t.View.Job)}})
+			t.reject(events.Invalid, []spec.FieldError{{Path: "job", Message: fmt.Sprintf("%s was submitted by this event before, and removed: submit it by another", t.View.Job)}})
 			return
 		}
 		t.d.Refusal = events.Errorf(events.Conflict, "%s is the job of another event", t.View.Job)
@@ -61,14 +62,14 @@ func (t *turn) scale(c events.JobScale) {
 		t.unknown()
 		return
 	case t.View.State.Terminal(), t.View.State == events.JobIsStopping, t.View.State == events.JobIsFinishing:
-		t.reject(events.Invalid, []events.Finding{{
+		t.reject(events.Invalid, []spec.FieldError{{
 			Path:    "job",
 			Message: fmt.Sprintf("%s is %s: it takes no other number of workers", t.View.Job, t.View.State),
 		}})
 		return
 	}
 	if t.View.Spec.External() {
-		t.reject(events.Invalid, []events.Finding{{
+		t.reject(events.Invalid, []spec.FieldError{{
 			Path:    "workers",
 			Message: fmt.Sprintf("the nodes of %s come by themselves: start agents that join it, or stop some", t.View.Job),
 		}})
@@ -147,7 +148,7 @@ func (t *turn) remove() {
 		t.unknown()
 		return
 	case !t.View.State.Terminal():
-		t.reject(events.Invalid, []events.Finding{{Path: "job", Message: fmt.Sprintf("%s is %s: stop it first", t.View.Job, t.View.State)}})
+		t.reject(events.Invalid, []spec.FieldError{{Path: "job", Message: fmt.Sprintf("%s is %s: stop it first", t.View.Job, t.View.State)}})
 		return
 	}
 	t.tell(events.JobRemoved{Job: t.View.Job, By: t.in.Source})
@@ -170,12 +171,12 @@ func (t *turn) forgetRemoved() {
 
 // unknown refuses a command about a job that there is not.
 func (t *turn) unknown() {
-	t.reject(events.NotFound, []events.Finding{{Path: "job", Message: fmt.Sprintf("there is no job %s", t.View.Job)}})
+	t.reject(events.NotFound, []spec.FieldError{{Path: "job", Message: fmt.Sprintf("there is no job %s", t.View.Job)}})
 }
 
 // reject says no with every reason, as a fact and as the answer.
-func (t *turn) reject(code events.Code, findings []events.Finding) {
-	t.tell(events.JobRejected{Job: t.View.Job, Command: t.in.ID, Code: code, Findings: findings})
+func (t *turn) reject(code events.Code, findings []spec.FieldError) {
+	t.tell(events.JobRejected{Job: t.View.Job, Command: t.in.ID, Code: code, Errors: findings})
 	all := make([]error, 0, len(findings))
 	for _, f := range findings {
 		all = append(all, fmt.Errorf("%s: %s", f.Path, f.Message))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Futile is a failure that trying again does not mend: the same one before the job's first step, in each of its generations.
@@ -20,7 +21,7 @@ type Futile struct {
 const futileWithin = 5 * time.Minute
 
 // futileTries is how many generations one cause may end before no node that has not shown it is waited for.
-const futileTries = events.FreeRetries + 1
+const futileTries = spec.FreeRetries + 1
 
 // lasting are the errors of a program that are in the program, by the names that Python gives them.
 var lasting = []string{

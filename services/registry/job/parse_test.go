@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // args are the words of a script line: key=value, flags, places and worker names.
@@ -39,11 +40,11 @@ func (a args) has(flag string) bool {
 	return false
 }
 
-func (a args) workers() events.Workers {
+func (a args) workers() spec.Workers {
 	low, high, _ := strings.Cut(a.named["workers"], ":")
 	lo, _ := strconv.Atoi(low)
 	hi, _ := strconv.Atoi(high)
-	return events.Workers{Min: lo, Max: hi}
+	return spec.Workers{Min: lo, Max: hi}
 }
 
 func place(t testing.TB, s string) events.Place {
@@ -210,7 +211,7 @@ func (a args) commit(g events.Generation) events.Commit {
 	return events.Commit{Generation: g, Step: uint64(a.num("commit"))}
 }
 
-func (a args) duration(key string) events.Duration {
+func (a args) duration(key string) spec.Duration {
 	text := a.named[key]
 	if text == "" {
 		return 0
@@ -219,7 +220,7 @@ func (a args) duration(key string) events.Duration {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	return events.Duration(d)
+	return spec.Duration(d)
 }
 
 func (a args) seal() events.RoundSealed {
@@ -241,10 +242,10 @@ func (a args) seal() events.RoundSealed {
 	return b
 }
 
-func (a args) spec() events.Spec {
-	s := events.Spec{Name: "demo", Command: []string{"python", "train.py"}, Workers: a.workers(), Recovery: events.RecoveryInProcess}
+func (a args) spec() spec.Job {
+	s := spec.Job{Name: "demo", Command: []string{"python", "train.py"}, Workers: a.workers(), Recovery: spec.RecoveryInProcess}
 	if r := a.named["recovery"]; r != "" {
-		s.Recovery = events.Recovery(r)
+		s.Recovery = spec.Recovery(r)
 	}
 	if _, ok := a.named["failures"]; ok {
 		n := int(a.num("failures"))
@@ -261,7 +262,7 @@ func (a args) spec() events.Spec {
 		low, high, _ := strings.Cut(nodes, ":")
 		lo, _ := strconv.Atoi(low)
 		hi, _ := strconv.Atoi(high)
-		s.Rendezvous, s.Workers = &events.Rendezvous{External: true, Nodes: events.NodeRange{Min: lo, Max: hi}}, events.Workers{}
+		s.Rendezvous, s.Workers = &spec.Rendezvous{External: true, Nodes: spec.NodeRange{Min: lo, Max: hi}}, spec.Workers{}
 	}
 	if a.has("nocommand") {
 		s.Command = nil

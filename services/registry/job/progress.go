@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // noProgress charges a generation that was lost to a fault which is nobody's by name: connections that break, peers that accuse each
@@ -11,7 +12,7 @@ import (
 // before its next commit would do so for ever. With other programs each process that dies is charged.
 func (t *turn) noProgress(b events.RoundSealed, over events.Generation) {
 	t.NoProgress = b.NoProgress
-	if over == 0 || b.NoProgress <= events.FreeRetries || b.Cause.Kind.Planned() || b.Cause.Kind == events.CauseLink || !t.inProcess() || !t.owes(over) {
+	if over == 0 || b.NoProgress <= spec.FreeRetries || b.Cause.Kind.Planned() || b.Cause.Kind == events.CauseLink || !t.inProcess() || !t.owes(over) {
 		return
 	}
 	detail := fmt.Sprintf("%d generations in a row were lost before they could commit a step after %d", b.NoProgress, t.Commit.Step)
@@ -29,6 +30,6 @@ func (t *turn) standsStill() {
 		return
 	}
 	if v := t.generation(g); v != nil {
-		t.View.Still += events.Duration(max(0, t.now.Sub(v.Sealed)))
+		t.View.Still += spec.Duration(max(0, t.now.Sub(v.Sealed)))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // history draws a job's life as its agents and judges would tell it: generations with members that make good steps, die,
@@ -61,7 +62,7 @@ func history(t *rapid.T, restart bool) []events.Body {
 			case "stands":
 				told = append(told,
 					events.Progress{Job: demo, Generation: events.Generation(g), Step: uint64(g)},
-					events.Standstill{Job: demo, Generation: events.Generation(g), Step: uint64(g), For: events.Duration(time.Minute)},
+					events.Standstill{Job: demo, Generation: events.Generation(g), Step: uint64(g), For: spec.Duration(time.Minute)},
 					events.RoundMissed{Job: demo, Proposed: events.Generation(g + 1), Missing: seal.Members[:1]})
 				cause = events.CauseHang
 			case "asked":
@@ -107,16 +108,16 @@ func TestAnyHistoryIsSurvived(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		restart := rapid.Bool().Draw(rt, "restart")
 		budget := rapid.IntRange(0, 3).Draw(rt, "budget")
-		recovery := events.RecoveryInProcess
+		recovery := spec.RecoveryInProcess
 		if restart {
-			recovery = events.RecoveryRestart
+			recovery = spec.RecoveryRestart
 		}
 		w := newWorld()
 		inv := &invariants{budget: budget, verdicts: map[string]string{}, charged: map[string]bool{}, paid: map[events.Generation]bool{}}
-		inv.check(rt, w, w.step(t, events.JobSubmit{Spec: events.Spec{
+		inv.check(rt, w, w.step(t, events.JobSubmit{Spec: spec.Job{
 			Name: "demo", Command: []string{"x"}, Recovery: recovery,
-			Workers: events.Workers{Min: 1, Max: 3}, Failures: events.Failures{Max: &budget, SameStep: rapid.IntRange(1, 4).Draw(rt, "samestep")},
-			Health: events.Health{Hang: events.Duration(10 * time.Second)},
+			Workers: spec.Workers{Min: 1, Max: 3}, Failures: spec.Failures{Max: &budget, SameStep: rapid.IntRange(1, 4).Draw(rt, "samestep")},
+			Health: spec.Health{Hang: spec.Duration(10 * time.Second)},
 		}}, 0))
 		for _, b := range mangle(rt, history(rt, restart)) {
 			w.now = w.now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(rt, "ms")) * time.Millisecond)

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
 )
 
 // What a job's document does without when it would outgrow its store.
@@ -38,7 +39,7 @@ func shrinkLines(v *events.JobView, instead string) (done bool) {
 func shrinkDetails(v *events.JobView) (done bool) {
 	short := func(text *string) {
 		if len(*text) > shortDetail {
-			*text, done = events.Shorten(*text, shortDetail), true
+			*text, done = limits.Shorten(*text, shortDetail), true
 		}
 	}
 	for i := range v.Workers {

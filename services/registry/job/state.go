@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // State is everything the registry knows about one job. It is stored as JSON.
@@ -205,7 +206,7 @@ func (t *turn) known() bool { return t.View.State != "" }
 func (t *turn) live() bool { return t.known() && !t.View.State.Terminal() }
 
 // inProcess tells whether workers live on through a fault.
-func (t *turn) inProcess() bool { return t.View.Spec.Recovery == events.RecoveryInProcess }
+func (t *turn) inProcess() bool { return t.View.Spec.Recovery == spec.RecoveryInProcess }
 
 // tell says a fact in the trace of the open incident, or of the input.
 func (t *turn) tell(b events.Body) {

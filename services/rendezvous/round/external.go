@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // External is the rendezvous of the nodes of a job that nobody places. State, decisions and actions are those of
@@ -86,7 +87,7 @@ const (
 //   - 5 comes before 2: closing keeps others out and ends nobody's work;
 //   - 11 comes before 6: who waited for a last call that is over is in, even if the judge was late;
 //   - 8 is no error: the judge was away. 13 needs no write: see expiry.
-func (x *External) joinOp(c Comer, r events.Rendezvous, now time.Time) op {
+func (x *External) joinOp(c Comer, r spec.Rendezvous, now time.Time) op {
 	n := x.count(participant)
 	past := !x.by(c).IsZero() && !now.Before(c.By)
 	switch {
@@ -128,7 +129,7 @@ func (x *External) by(c Comer) time.Time {
 
 // expiry is upstream's keep-alive and sanitise, for one node. Heartbeats are never written: discovery ages them, and only
 // its suspicion sets a time here, which its verdict or a sign of life overtakes.
-func (x *External) expiry(c Comer, r events.Rendezvous, now time.Time) op {
+func (x *External) expiry(c Comer, r spec.Rendezvous, now time.Time) op {
 	switch {
 	case c.Silent.IsZero() || now.Before(c.Silent):
 		return opFinish
@@ -139,7 +140,7 @@ func (x *External) expiry(c Comer, r events.Rendezvous, now time.Time) op {
 }
 
 // do carries out an action on the node at i and tells whether anything has changed.
-func (x *External) do(a op, i int, r events.Rendezvous, now time.Time) bool {
+func (x *External) do(a op, i int, r spec.Rendezvous, now time.Time) bool {
 	c := &x.Comers[i]
 	switch a {
 	case opAddParticipant:
@@ -168,7 +169,7 @@ func (x *External) do(a op, i int, r events.Rendezvous, now time.Time) bool {
 }
 
 // take makes a node a participant of the round that forms.
-func (x *External) take(c *Comer, r events.Rendezvous, now time.Time) {
+func (x *External) take(c *Comer, r spec.Rendezvous, now time.Time) {
 	c.List = participant
 	switch n := x.count(participant); {
 	case n == r.Nodes.Max:
@@ -188,7 +189,7 @@ func (x *External) complete() {
 }
 
 // cast puts a node out for good and remembers why.
-func (x *External) cast(i int, s events.Standing, reason string, r events.Rendezvous, now time.Time) {
+func (x *External) cast(i int, s events.Standing, reason string, r spec.Rendezvous, now time.Time) {
 	c := x.Comers[i]
 	if x.Out == nil {
 		x.Out = map[events.NodeID]Outcast{}
@@ -199,7 +200,7 @@ func (x *External) cast(i int, s events.Standing, reason string, r events.Rendez
 
 // remove takes a node out of its list. Upstream's epilogue follows: a complete round that loses a participant is over, where
 // upstream lets the others find that out by themselves; a forming one that falls under min has no last call any more.
-func (x *External) remove(i int, r events.Rendezvous, now time.Time) {
+func (x *External) remove(i int, r spec.Rendezvous, now time.Time) {
 	was := x.Comers[i].List
 	x.Comers = slices.Delete(x.Comers, i, i+1)
 	switch {
@@ -213,7 +214,7 @@ func (x *External) remove(i int, r events.Rendezvous, now time.Time) {
 
 // next begins the next round: those who took part are in, then spares and those who wait, in order of arrival. With min it is
 // complete at once, as nobody was asked to wait twice; under min it forms anew.
-func (x *External) next(r events.Rendezvous, now time.Time) {
+func (x *External) next(r spec.Rendezvous, now time.Time) {
 	x.Round++
 	x.Complete, x.Deadline, x.Settle = false, time.Time{}, time.Time{}
 	n := x.count(participant)
@@ -233,7 +234,7 @@ func (x *External) next(r events.Rendezvous, now time.Time) {
 }
 
 // run decides for everybody until there is nothing left to do. settle is how long those who wait are waited with for others.
-func (x *External) run(r events.Rendezvous, settle time.Duration, now time.Time) {
+func (x *External) run(r spec.Rendezvous, settle time.Duration, now time.Time) {
 	for x.round(r, now) {
 	}
 	switch {
@@ -249,7 +250,7 @@ func (x *External) run(r events.Rendezvous, settle time.Duration, now time.Time)
 }
 
 // round looks at every node once and tells whether somebody has to be looked at again.
-func (x *External) round(r events.Rendezvous, now time.Time) bool {
+func (x *External) round(r spec.Rendezvous, now time.Time) bool {
 	for i := range x.Comers {
 		if a := x.joinOp(x.Comers[i], r, now); x.do(a, i, r, now) {
 			return true

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // TestExternalProperties lets nodes come, go, die and come back in any order, with requests and facts repeated, dropped and
@@ -43,7 +44,7 @@ func TestExternalProperties(t *testing.T) {
 // externals is one job and the lives of its nodes as discovery knows them.
 type externals struct {
 	s      State
-	spec   events.Spec
+	spec   spec.Job
 	now    time.Time
 	number uint64
 	lives  map[events.NodeID]int
@@ -61,11 +62,11 @@ type numbered struct {
 func newExternals(t *rapid.T) *externals {
 	least := rapid.IntRange(1, 3).Draw(t, "min")
 	e := &externals{s: Machine{}.New("j-1"), now: time.Unix(1000, 0).UTC(), lives: map[events.NodeID]int{}}
-	e.spec = events.Spec{
-		Name: "j", Command: []string{"x"}, Recovery: rapid.SampledFrom([]events.Recovery{events.RecoveryInProcess, events.RecoveryRestart}).Draw(t, "recovery"),
-		Rendezvous: &events.Rendezvous{
-			External: true, Nodes: events.NodeRange{Min: least, Max: least + rapid.IntRange(0, 2).Draw(t, "more")}, WorkersPerNode: rapid.IntRange(1, 2).Draw(t, "per"),
-			JoinTimeout: events.Duration(20 * time.Second), LastCallTimeout: events.Duration(2 * time.Second),
+	e.spec = spec.Job{
+		Name: "j", Command: []string{"x"}, Recovery: rapid.SampledFrom([]spec.Recovery{spec.RecoveryInProcess, spec.RecoveryRestart}).Draw(t, "recovery"),
+		Rendezvous: &spec.Rendezvous{
+			External: true, Nodes: spec.NodeRange{Min: least, Max: least + rapid.IntRange(0, 2).Draw(t, "more")}, WorkersPerNode: rapid.IntRange(1, 2).Draw(t, "per"),
+			JoinTimeout: spec.Duration(20 * time.Second), LastCallTimeout: spec.Duration(2 * time.Second),
 		},
 	}.WithDefaults()
 	e.step(t, numbered{events.JobSubmitted{Job: "j-1", Spec: e.spec}, 1})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // nodes makes the inputs that concern nodes which come by themselves; nil = the command is another one's.
@@ -20,30 +21,30 @@ func (r *rig) nodes(cmd string, node events.NodeID, arg map[string]string, num f
 	}
 	switch cmd {
 	case "submit":
-		spec := events.Spec{Name: "j", Command: []string{"x"}, Recovery: events.RecoveryInProcess, Rendezvous: &events.Rendezvous{External: true, WorkersPerNode: num("per", 1)}}
+		jobSpec := spec.Job{Name: "j", Command: []string{"x"}, Recovery: spec.RecoveryInProcess, Rendezvous: &spec.Rendezvous{External: true, WorkersPerNode: num("per", 1)}}
 		if arg["recovery"] == "restart" {
-			spec.Recovery = events.RecoveryRestart
+			jobSpec.Recovery = spec.RecoveryRestart
 		}
-		x := spec.Rendezvous
+		x := jobSpec.Rendezvous
 		_, _ = fmt.Sscanf(arg["nodes"], "%d:%d", &x.Nodes.Min, &x.Nodes.Max)
-		for key, d := range map[string]*events.Duration{"join": &x.JoinTimeout, "lastcall": &x.LastCallTimeout} {
+		for key, d := range map[string]*spec.Duration{"join": &x.JoinTimeout, "lastcall": &x.LastCallTimeout} {
 			if v, err := time.ParseDuration(arg[key]); err == nil {
-				*d = events.Duration(v)
+				*d = spec.Duration(v)
 			}
 		}
-		r.spec = spec.WithDefaults()
+		r.spec = jobSpec.WithDefaults()
 		return events.JobSubmitted{Job: "j-1", Spec: r.spec}
 	case "enter":
-		spec := r.spec
+		jobSpec := r.spec
 		if v, ok := arg["env"]; ok {
-			spec.Env = map[string]string{"SEED": v}
+			jobSpec.Env = map[string]string{"SEED": v}
 		}
 		if v, ok := arg["nodes"]; ok {
-			x := *spec.Rendezvous
+			x := *jobSpec.Rendezvous
 			_, _ = fmt.Sscanf(v, "%d:%d", &x.Nodes.Min, &x.Nodes.Max)
-			spec.Rendezvous = &x
+			jobSpec.Rendezvous = &x
 		}
-		return events.NodeEnter{Job: "j-1", Node: node, Incarnation: life, Slots: num("slots", 8), Spec: spec}
+		return events.NodeEnter{Job: "j-1", Node: node, Incarnation: life, Slots: num("slots", 8), Spec: jobSpec}
 	case "leave":
 		return events.NodeExit{Job: "j-1", Node: node, Incarnation: life, Reason: "it was interrupted"}
 	case "close":

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 const (
@@ -23,7 +24,7 @@ type Pair struct {
 	Last    events.Generation `json:"last"`           // newest of them
 	Out     events.NodeID     `json:"out,omitempty"`  // while it is cut: the one that is left out; empty = too few would be left
 	Until   time.Time         `json:"until,omitzero"` // cut until then
-	Hold    events.Duration   `json:"hold,omitempty"` // for how long it was cut the last time
+	Hold    spec.Duration     `json:"hold,omitempty"` // for how long it was cut the last time
 }
 
 func (p *Pair) cut() bool { return !p.Until.IsZero() }
@@ -118,7 +119,7 @@ func (t *turn) strike() {
 		p.Last = t.View.Generation
 		if p.Strikes++; p.Strikes >= linkStrikes {
 			p.Strikes = linkStrikes - 1
-			p.Hold = min(max(2*p.Hold, events.Duration(linkHold)), events.Duration(linkHoldMost))
+			p.Hold = min(max(2*p.Hold, spec.Duration(linkHold)), spec.Duration(linkHoldMost))
 			p.Until = t.now.Add(p.Hold.D())
 		}
 	}

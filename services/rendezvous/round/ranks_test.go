@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // placesOf reads "a:2 b:1": the slots 0 and 1 of node a, and slot 0 of node b.
@@ -91,7 +92,7 @@ func TestWorkedExamples(t *testing.T) {
 // TestTooFewPlacesAreNoGeneration: where Horovod ends the launch with "more processes than slots", the round waits for more.
 func TestTooFewPlacesAreNoGeneration(t *testing.T) {
 	r := newRig()
-	r.step(events.PlacementSet{Job: "j-1", Spec: r.spec, Workers: events.Workers{Min: 4, Max: 4}, Places: placesOf(t, "a:2")})
+	r.step(events.PlacementSet{Job: "j-1", Spec: r.spec, Workers: spec.Workers{Min: 4, Max: 4}, Places: placesOf(t, "a:2")})
 	for _, p := range placesOf(t, "a:2") {
 		r.step(events.MemberJoin{Job: "j-1", Place: p, Incarnation: "x", Attempt: 1})
 	}
@@ -105,7 +106,7 @@ func TestANodeThatReturnsIsLast(t *testing.T) {
 	r := newRig()
 	seal := func(nodes string, gone ...events.NodeID) string {
 		places := placesOf(t, nodes)
-		r.step(events.PlacementSet{Job: "j-1", Spec: r.spec, Workers: events.Workers{Min: 1, Max: 9}, Places: places, Gone: gone})
+		r.step(events.PlacementSet{Job: "j-1", Spec: r.spec, Workers: spec.Workers{Min: 1, Max: 9}, Places: places, Gone: gone})
 		g := r.s.View.Generation
 		for r.s.View.Generation == g || len(r.s.View.Members) < len(places) {
 			before := r.s.Revision

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // TestProperties throws any inputs in any order at one round and checks what must always hold.
@@ -17,8 +18,8 @@ func TestProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var m Machine
 		s := m.New("j-1")
-		spec := events.Spec{Name: "j", Command: []string{"x"}, Recovery: rapid.SampledFrom([]events.Recovery{events.RecoveryInProcess, events.RecoveryRestart}).Draw(t, "recovery")}.WithDefaults()
-		workers := events.Workers{Min: rapid.IntRange(1, 3).Draw(t, "min")}
+		jobSpec := spec.Job{Name: "j", Command: []string{"x"}, Recovery: rapid.SampledFrom([]spec.Recovery{spec.RecoveryInProcess, spec.RecoveryRestart}).Draw(t, "recovery")}.WithDefaults()
+		workers := spec.Workers{Min: rapid.IntRange(1, 3).Draw(t, "min")}
 		workers.Max = workers.Min + rapid.IntRange(0, 3).Draw(t, "more")
 		now := time.Unix(1000, 0).UTC()
 		sealed, closed, number := events.Generation(0), false, uint64(0)
@@ -26,7 +27,7 @@ func TestProperties(t *testing.T) {
 			return events.Place{Node: rapid.SampledFrom([]events.NodeID{"a", "b", "c"}).Draw(t, "node"), Slot: events.Slot(rapid.IntRange(0, 1).Draw(t, "slot"))}
 		})
 		for range rapid.IntRange(1, 120).Draw(t, "inputs") {
-			drawn := anyInput(t, place, s, spec, workers)
+			drawn := anyInput(t, place, s, jobSpec, workers)
 			now = now.Add(time.Duration(rapid.IntRange(0, 700).Draw(t, "ms")) * time.Millisecond)
 			for _, b := range []events.Body{events.Tick{}, drawn} { // what time brings about comes first: it is no part of the input
 				number++
@@ -65,7 +66,7 @@ func TestProperties(t *testing.T) {
 	})
 }
 
-func checkSealed(t *rapid.T, x events.RoundSealed, w events.Workers) {
+func checkSealed(t *rapid.T, x events.RoundSealed, w spec.Workers) {
 	seen := map[events.Place]bool{}
 	for i, m := range x.Members {
 		if m.Rank != i || seen[m.Place] || m.Incarnation == "" {
@@ -98,7 +99,7 @@ func viaJSON(t *rapid.T, s State) State {
 	return out
 }
 
-func anyInput(t *rapid.T, place *rapid.Generator[events.Place], s State, spec events.Spec, w events.Workers) events.Body {
+func anyInput(t *rapid.T, place *rapid.Generator[events.Place], s State, jobSpec spec.Job, w spec.Workers) events.Body {
 	p := place.Draw(t, "place")
 	attempt := rapid.IntRange(1, 3).Draw(t, "attempt")
 	if x := s.seat(p); x != nil && rapid.IntRange(0, 4).Draw(t, "right") > 0 {
@@ -111,7 +112,7 @@ func anyInput(t *rapid.T, place *rapid.Generator[events.Place], s State, spec ev
 	node := events.NodeFact{Node: p.Node, Incarnation: events.Incarnation(fmt.Sprintf("agent-%d", rapid.IntRange(1, 2).Draw(t, "agent")))}
 	switch rapid.IntRange(0, 24).Draw(t, "kind") {
 	case 0, 1, 2:
-		return events.PlacementSet{Job: "j-1", Spec: spec, Workers: w, Places: rapid.SliceOfNDistinct(place, w.Min, w.Max, func(p events.Place) events.Place { return p }).Draw(t, "places")}
+		return events.PlacementSet{Job: "j-1", Spec: jobSpec, Workers: w, Places: rapid.SliceOfNDistinct(place, w.Min, w.Max, func(p events.Place) events.Place { return p }).Draw(t, "places")}
 	case 3:
 		return exit
 	case 4:

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // greatRig is a job with this many nodes of eight slots, as its agents make it.
@@ -28,7 +30,7 @@ func greatRig(nodes int) (*rig, []events.MemberJoin) {
 			})
 		}
 	}
-	r.take(events.PlacementSet{Job: "j-1", Spec: r.spec, Workers: events.Workers{Min: 1, Max: nodes * 8}, Places: places})
+	r.take(events.PlacementSet{Job: "j-1", Spec: r.spec, Workers: spec.Workers{Min: 1, Max: nodes * 8}, Places: places})
 	return r, joins
 }
 
@@ -57,7 +59,7 @@ func TestADocumentOf40000IsSmall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := events.EncodeDocument(events.Document{Schema: events.DocumentSchema, State: raw})
+		d, err := document.Encode(document.Document{Schema: document.Schema, State: raw})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,13 +141,13 @@ func BenchmarkTurnOf40000(b *testing.B) {
 	b.Run("encode", func(b *testing.B) {
 		for b.Loop() {
 			raw, _ = json.Marshal(r.s.Pack())
-			raw, _ = events.EncodeDocument(events.Document{Schema: events.DocumentSchema, State: raw})
+			raw, _ = document.Encode(document.Document{Schema: document.Schema, State: raw})
 		}
 	})
 	b.Run("decode", func(b *testing.B) {
 		for b.Loop() {
 			var s State
-			d, _ := events.DecodeDocument(raw)
+			d, _ := document.Decode(raw)
 			_ = json.Unmarshal(d.State, &s)
 			_, _ = s.Unpack()
 		}

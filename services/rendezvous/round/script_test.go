@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
@@ -37,11 +38,11 @@ type rig struct {
 	s      State
 	now    time.Time
 	number uint64
-	spec   events.Spec
+	spec   spec.Job
 }
 
 func newRig() *rig {
-	return &rig{s: Machine{}.New("j-1"), now: time.Unix(1000, 0).UTC(), spec: events.Spec{Name: "j", Command: []string{"x"}, Recovery: events.RecoveryInProcess}.WithDefaults()}
+	return &rig{s: Machine{}.New("j-1"), now: time.Unix(1000, 0).UTC(), spec: spec.Job{Name: "j", Command: []string{"x"}, Recovery: spec.RecoveryInProcess}.WithDefaults()}
 }
 
 func (r *rig) step(b events.Body) string {
@@ -96,13 +97,13 @@ func (r *rig) do(t *testing.T, f []string) string {
 	}
 	switch f[0] {
 	case "place":
-		p := events.PlacementSet{Job: "j-1", Spec: r.spec, Reason: "because", Workers: events.Workers{Min: num("min", 2), Max: num("max", 4)}}
+		p := events.PlacementSet{Job: "j-1", Spec: r.spec, Reason: "because", Workers: spec.Workers{Min: num("min", 2), Max: num("max", 4)}}
 		if _, ok := arg["resets"]; ok {
 			n := num("resets", 0)
 			p.Spec.Elastic.ResetLimit = &n
 		}
 		if arg["recovery"] == "restart" {
-			p.Spec.Recovery = events.RecoveryRestart
+			p.Spec.Recovery = spec.RecoveryRestart
 		}
 		for _, w := range words {
 			node, slot, _ := strings.Cut(w, "/")

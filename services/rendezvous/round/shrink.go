@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
 )
 
 // What a round's document does without when it would outgrow its store.
@@ -23,7 +24,7 @@ func (s State) Shrink() (State, bool) {
 	done := false
 	for n, o := range x.Out {
 		if len(o.Reason) > shortReason {
-			o.Reason, done = events.Shorten(o.Reason, shortReason), true
+			o.Reason, done = limits.Shorten(o.Reason, shortReason), true
 			x.Out[n] = o
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // seatState is what can be said of a seat; see the package comment.
@@ -41,8 +42,8 @@ type Seat struct {
 // State is the rendezvous of one job. Fields without a name in JSON are stored in Packed; see Pack.
 type State struct {
 	View      events.RoundView                     `json:"view"`
-	Spec      events.Spec                          `json:"spec"`
-	Workers   events.Workers                       `json:"workers"`
+	Spec      spec.Job                             `json:"spec"`
+	Workers   spec.Workers                         `json:"workers"`
 	HostOrder []events.NodeID                      `json:"hosts,omitempty"`    // nodes in the order of the host list
 	Nonce     string                               `json:"nonce"`              // part of the generations' tokens
 	Placement uint64                               `json:"placement"`          // number of the last placement.set taken in
@@ -86,7 +87,7 @@ type Told struct {
 	At       time.Time
 }
 
-func (s *State) restart() bool { return s.Spec.Recovery != events.RecoveryInProcess }
+func (s *State) restart() bool { return s.Spec.Recovery != spec.RecoveryInProcess }
 func (s *State) open() bool    { return s.View.Proposed != 0 }
 func (s *State) closed() bool  { return s.View.State == events.RoundIsClosed }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // pool is the slots of one pass.
@@ -204,7 +205,7 @@ func (t *turn) report(p *pool, j *Job, row events.PlacementView, c *change, hold
 		c.reasons = append(c.reasons, fmt.Sprintf("scaled to %d:%d", row.Workers.Min, row.Workers.Max))
 	}
 	if wanted || len(c.gone) > 0 || !slices.Equal(c.before, row.Places) {
-		first := j.Told == events.Workers{}
+		first := j.Told == spec.Workers{}
 		j.Told = row.Workers
 		t.set(j, row, c, first)
 	}

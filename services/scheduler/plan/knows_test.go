@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
@@ -12,7 +13,7 @@ import (
 func TestKnowsIsThatNothingWouldChange(t *testing.T) {
 	m := plan.Machine{}
 	s := m.New("")
-	spec := events.Spec{Name: "demo", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 2}}.WithDefaults()
+	spec := spec.Job{Name: "demo", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 2}}.WithDefaults()
 	node := events.NodeFact{Node: "node-a", Incarnation: "A", Slots: 2}
 	end := events.JobEnd{Job: "demo-0"}
 	for _, c := range []struct {

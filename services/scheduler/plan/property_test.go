@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
@@ -26,11 +27,11 @@ func (w *world) next(t *rapid.T) events.Input {
 		id := events.JobID(rapid.SampledFrom([]string{"j1", "j2", "j3", "j4", "j5", "j6"}).Draw(t, "job"))
 		w.jobs[id]++
 		least := rapid.IntRange(1, 6).Draw(t, "min")
-		workers := events.Workers{Min: least, Max: least + rapid.IntRange(0, 4).Draw(t, "more")}
+		workers := spec.Workers{Min: least, Max: least + rapid.IntRange(0, 4).Draw(t, "more")}
 		in := events.Input{Number: w.jobs[id]}
 		switch {
 		case in.Number == 1:
-			in.Body = events.JobSubmitted{Job: id, Spec: events.Spec{Name: string(id), Workers: workers}}
+			in.Body = events.JobSubmitted{Job: id, Spec: spec.Job{Name: string(id), Workers: workers}}
 		case rapid.IntRange(0, 3).Draw(t, "end") == 0:
 			in.Body = events.JobFailed{JobEnd: events.JobEnd{Job: id}}
 		default:
@@ -282,8 +283,8 @@ func TestAnyOrderEndsInTheSameKnowledge(t *testing.T) {
 		if !reflect.DeepEqual(a.Nodes, b.Nodes) {
 			t.Fatalf("nodes %+v in order, %+v in another", a.Nodes, b.Nodes)
 		}
-		know := func(s plan.State) map[events.JobID]events.Workers {
-			out := map[events.JobID]events.Workers{}
+		know := func(s plan.State) map[events.JobID]spec.Workers {
+			out := map[events.JobID]spec.Workers{}
 			for _, j := range s.Queue {
 				if j.Submitted {
 					out[j.ID] = s.View.Jobs[j.ID].Workers

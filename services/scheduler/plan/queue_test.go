@@ -10,6 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
@@ -30,7 +32,7 @@ func crowd(t testing.TB, jobs, slots int) plan.State {
 func jobID(i int) events.JobID { return events.JobIDFrom("train-resnet", "/client", fmt.Sprint(i)) }
 
 func submit(i int) events.Input {
-	return events.Input{Number: 1, Body: events.JobSubmitted{Job: jobID(i), Spec: events.Spec{Name: "train-resnet", Workers: events.Workers{Min: 1, Max: 1}}}}
+	return events.Input{Number: 1, Body: events.JobSubmitted{Job: jobID(i), Spec: spec.Job{Name: "train-resnet", Workers: spec.Workers{Min: 1, Max: 1}}}}
 }
 
 // The number of facts when a job ends does not grow with the queue, nor when one comes.
@@ -66,7 +68,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, err := events.EncodeDocument(events.Document{Schema: events.DocumentSchema, State: raw})
+	doc, err := document.Encode(document.Document{Schema: document.Schema, State: raw})
 	if err != nil || len(doc) > 512<<10 {
 		t.Errorf("the document has %d bytes (%v), want at most half of a message", len(doc), err)
 	}
@@ -143,7 +145,7 @@ func BenchmarkQueue(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := events.EncodeDocument(events.Document{Schema: events.DocumentSchema, State: raw}); err != nil {
+		if _, err := document.Encode(document.Document{Schema: document.Schema, State: raw}); err != nil {
 			b.Fatal(err)
 		}
 	}

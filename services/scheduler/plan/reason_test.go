@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
@@ -69,7 +70,7 @@ func TestThePoolOfAGreatClusterFits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, err := events.EncodeDocument(events.Document{Schema: events.DocumentSchema, State: raw})
+	doc, err := document.Encode(document.Document{Schema: document.Schema, State: raw})
 	if err != nil || len(doc) > 512<<10 {
 		t.Errorf("the document has %d bytes (%v), want at most half of a message", len(doc), err)
 	}

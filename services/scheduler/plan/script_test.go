@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
@@ -58,7 +59,7 @@ func parse(line string) (in events.Input, err error) {
 	}
 	job := events.JobID(w[1])
 	f := events.NodeFact{Node: events.NodeID(w[1]), Incarnation: "A", Slots: 2}
-	var workers events.Workers
+	var workers spec.Workers
 	for _, arg := range w[2:] {
 		switch {
 		case strings.HasPrefix(arg, "slots="):
@@ -76,7 +77,7 @@ func parse(line string) (in events.Input, err error) {
 	}
 	switch w[0] {
 	case "submit":
-		in.Body = events.JobSubmitted{Job: job, Spec: events.Spec{Name: w[1], Workers: workers}}
+		in.Body = events.JobSubmitted{Job: job, Spec: spec.Job{Name: w[1], Workers: workers}}
 	case "scale":
 		in.Body = events.JobScaled{Job: job, Workers: workers}
 	case "end":

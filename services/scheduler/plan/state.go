@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 const (
@@ -31,12 +32,12 @@ type State struct {
 
 // Job is what the pool knows of a job beside its row in the view.
 type Job struct {
-	ID        events.JobID   `json:"id"`
-	Submitted bool           `json:"submitted,omitempty"` // false: only a later fact was seen so far
-	Placed    bool           `json:"placed,omitempty"`    // it got its gang once, and keeps what it has
-	Told      events.Workers `json:"told"`                // as in the last placement.set
-	Workers   uint64         `json:"workers,omitempty"`   // number of the fact that said how many
-	Incident  Incident       `json:"incident,omitzero"`
+	ID        events.JobID `json:"id"`
+	Submitted bool         `json:"submitted,omitempty"` // false: only a later fact was seen so far
+	Placed    bool         `json:"placed,omitempty"`    // it got its gang once, and keeps what it has
+	Told      spec.Workers `json:"told"`                // as in the last placement.set
+	Workers   uint64       `json:"workers,omitempty"`   // number of the fact that said how many
+	Incident  Incident     `json:"incident,omitzero"`
 }
 
 // Incident is the newest incident of a job that was told, so that what is decided meanwhile is drawn in its trace.

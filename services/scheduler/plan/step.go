@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // turn is one Step in progress.
@@ -139,9 +140,9 @@ func (t *turn) touch(id events.JobID) {
 	t.s.touched[id] = true
 }
 
-func (t *turn) wants(id events.JobID, w events.Workers) {
+func (t *turn) wants(id events.JobID, w spec.Workers) {
 	row := t.s.View.Jobs[id]
-	row.Workers = events.Workers{Min: max(1, w.Min), Max: max(1, w.Min, w.Max)}
+	row.Workers = spec.Workers{Min: max(1, w.Min), Max: max(1, w.Min, w.Max)}
 	t.s.View.Jobs[id] = row
 	t.touch(id)
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // unknownEntity is under what a refusal is told when no job could be derived from the command.
@@ -15,20 +17,20 @@ const unknownEntity = "unknown"
 // errNoAnswer ends the wait for an answer.
 var errNoAnswer = errors.New("no answer")
 
-// Submit asks for a job and waits until it is accepted. A refusal is Invalid with every finding (events.FindingsOf);
+// Submit asks for a job and waits until it is accepted. A refusal is Invalid with every finding (events.FieldErrorsOf);
 // Unavailable if nobody answers in time: then it has expired, and nobody carries it out later.
-func (c *Client) Submit(ctx context.Context, spec events.Spec) (events.JobID, error) {
+func (c *Client) Submit(ctx context.Context, spec spec.Job) (events.JobID, error) {
 	return c.submit(ctx, newID(), spec, nil) // nobody else can have sent this event
 }
 
 // SubmitOnce asks for the job of an event that others may have sent too: whoever is first creates it, and everybody gets its
 // id. Nothing tells the second one that it meant another job: the rendezvous does, when it comes to it.
-func (c *Client) SubmitOnce(ctx context.Context, id string, spec events.Spec) (events.JobID, error) {
+func (c *Client) SubmitOnce(ctx context.Context, id string, spec spec.Job) (events.JobID, error) {
 	return c.submit(ctx, id, spec, func(v events.JobView) bool { return v.SubmittedBy(c.source, id) })
 }
 
 // submit publishes the event and waits for its job, which has one of several ids: the first that no other event's job has.
-func (c *Client) submit(ctx context.Context, id string, spec events.Spec, satisfied func(events.JobView) bool) (events.JobID, error) {
+func (c *Client) submit(ctx context.Context, id string, spec spec.Job, satisfied func(events.JobView) bool) (events.JobID, error) {
 	e := events.Event{ID: id, Source: c.source, Body: events.JobSubmit{Spec: spec}}
 	ids := events.JobIDs(spec.Name, e.Source, e.ID)
 	e.Trace = c.Trace
@@ -107,7 +109,7 @@ func expiry(ctx context.Context, clock events.Clock) (time.Time, error) {
 }
 
 // Scale asks for another number of workers and waits for the answer.
-func (c *Client) Scale(ctx context.Context, job events.JobID, w events.Workers) error {
+func (c *Client) Scale(ctx context.Context, job events.JobID, w spec.Workers) error {
 	return c.ask(ctx, []events.JobID{job}, c.command(job, events.JobScale{Job: job, Workers: w}), func(b events.Body) bool {
 		_, ok := b.(events.JobScaled)
 		return ok
@@ -188,7 +190,7 @@ func (c *Client) publish(ctx context.Context, e events.Event) (events.Event, err
 				return err
 			}
 		}
-		m, err := e.Message()
+		m, err := cloudevent.Encode(e)
 		if err != nil {
 			return err
 		}
@@ -225,12 +227,12 @@ func (c *Client) ask(ctx context.Context, jobs []events.JobID, e events.Event, a
 	err = c.at.Load().Ports.Log.Follow(wait, events.Follow{
 		Stream: events.StreamFacts, Start: events.FromFirst, Subjects: subjects,
 	}, func(s events.Stored) error {
-		f, err := events.Decode(s.Header, s.Data)
+		f, err := cloudevent.Decode(s.Header, s.Data)
 		if err != nil {
 			return nil //nolint:nilerr // of a newer version; not the answer to this command
 		}
 		if r, ok := f.Body.(events.JobRejected); ok && r.Command == e.ID && mine(r.Expired, e) {
-			refusal = events.RefuseAs(r.Code, r.Findings)
+			refusal = events.RefuseAs(r.Code, r.Errors)
 			return errStop
 		}
 		if f.Cause == e.ID && answers(f.Body) {

@@ -17,6 +17,8 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // DefaultAnswerWithin is how long a command waits for the fact that answers it.
@@ -140,7 +142,7 @@ func loadAt[V any](ctx context.Context, c *Client, s Server, bucket, key string)
 		if err != nil {
 			return err
 		}
-		v, err = events.DecodeView[V](stored)
+		v, err = document.View[V](stored)
 		c.show(&v)
 		return err
 	})
@@ -180,7 +182,7 @@ func pick[V any](c *Client, what, ref string, all []of[V], name func(V) string) 
 		return none, events.Errorf(events.Invalid, "%q is the beginning of %d %ss: %s", ref, len(begin), what, strings.Join(begin, ", "))
 	}
 	slices.Sort(names)
-	if hint := events.DidYouMean(ref, names); hint != "" {
+	if hint := spec.DidYouMean(ref, names); hint != "" {
 		return none, events.Errorf(events.NotFound, "there is no %s %q: %s", what, ref, hint)
 	}
 	return none, events.Errorf(events.NotFound, "there is no %s %q: see regroup %s", what, ref, map[string]string{"job": "ls", "node": "node ls"}[what])

@@ -13,6 +13,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -69,21 +70,21 @@ func TestSubmitIsAnsweredByItsOwnFact(t *testing.T) {
 		name := e.Body.(events.JobSubmit).Spec.Name
 		job := events.JobIDFrom(name, e.Source, e.ID)
 		if name == "bad" { // no job could be derived
-			w.Tell(events.Event{Entity: "unknown", Body: events.JobRejected{Command: "another", Findings: []events.Finding{{Message: "not this"}}}})
-			w.Tell(events.Event{Entity: "unknown", Body: events.JobRejected{Command: e.ID, Findings: []events.Finding{{Path: "a"}, {Path: "b"}}}})
+			w.Tell(events.Event{Entity: "unknown", Body: events.JobRejected{Command: "another", Errors: []spec.FieldError{{Message: "not this"}}}})
+			w.Tell(events.Event{Entity: "unknown", Body: events.JobRejected{Command: e.ID, Errors: []spec.FieldError{{Path: "a"}, {Path: "b"}}}})
 			return
 		}
 		w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job}})
 	})
-	job, err := c.Submit(ctx, events.Spec{Name: "good", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 1}})
+	job, err := c.Submit(ctx, spec.Job{Name: "good", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}})
 	if err != nil || job != events.JobIDFrom("good", "/regroup/cli/test", sent.ID) {
 		t.Errorf("%s %v", job, err)
 	}
 	if sent.Trace != own || !sent.Time.Equal(clienttest.Now) {
 		t.Errorf("sent with trace %q at %s", sent.Trace, sent.Time)
 	}
-	_, err = c.Submit(ctx, events.Spec{Name: "bad", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 1}})
-	if events.CodeOf(err) != events.Invalid || len(events.FindingsOf(err)) != 2 {
+	_, err = c.Submit(ctx, spec.Job{Name: "bad", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}})
+	if events.CodeOf(err) != events.Invalid || len(events.FieldErrorsOf(err)) != 2 {
 		t.Errorf("refusal: %v", err)
 	}
 }
@@ -95,7 +96,7 @@ func TestUnreachable(t *testing.T) {
 	ports.Log = cut{ports.Log}
 	c := client.New(ports, "/regroup/cli/test")
 	c.AnswerWithin = 300 * time.Millisecond
-	if _, err := c.Submit(ctx, events.Spec{Name: "x", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 1}}); events.CodeOf(err) != events.Unavailable {
+	if _, err := c.Submit(ctx, spec.Job{Name: "x", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}}); events.CodeOf(err) != events.Unavailable {
 		t.Errorf("got %v, want Unavailable", err)
 	}
 }
@@ -238,7 +239,7 @@ func TestSubmitReturnsTheIDThatTheJobGot(t *testing.T) {
 		got = events.JobIDs(b.Spec.Name, e.Source, e.ID)[1]
 		w.Tell(events.Event{Entity: string(got), Cause: e.ID, Body: events.JobSubmitted{Job: got, Spec: b.Spec, By: e.Source}})
 	})
-	job, err := c.Submit(ctx, events.Spec{Name: "mnist", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 1}})
+	job, err := c.Submit(ctx, spec.Job{Name: "mnist", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}})
 	if err != nil || job != got || job == "" {
 		t.Errorf("submitted %q (%v), the registry says %q", job, err, got)
 	}

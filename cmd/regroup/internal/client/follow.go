@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
 )
 
 // jobFamilies are the families whose entity is the job.
@@ -71,7 +72,7 @@ func (c *Client) factsOf(ctx context.Context, at Server, subjects []string, stor
 	}
 	seen := map[key]uint64{}
 	return c.readFrom(ctx, at, events.Follow{Stream: events.StreamFacts, Subjects: subjects, Start: events.FromFirst}, stored, func(s events.Stored) error {
-		e, err := events.Decode(s.Header, s.Data)
+		e, err := cloudevent.Decode(s.Header, s.Data)
 		if errors.Is(err, events.ErrUnknownType) {
 			return nil // of a newer version
 		}

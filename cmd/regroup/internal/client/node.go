@@ -8,6 +8,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/document"
 )
 
 // Drain asks that a node gives its work away (undo: takes work again) and waits until discovery shows it or refuses:
@@ -53,7 +55,7 @@ func (c *Client) askNode(ctx context.Context, node events.NodeID, b events.Body,
 				if key != string(node) || value == nil {
 					return
 				}
-				if v, err := events.DecodeView[events.NodeView](value); err == nil && shown(v) {
+				if v, err := document.View[events.NodeView](value); err == nil && shown(v) {
 					done(errStop)
 				}
 			}, nil))
@@ -67,12 +69,12 @@ func (c *Client) askNode(ctx context.Context, node events.NodeID, b events.Body,
 				events.FamilySubject(events.FamilyNode, string(node)), events.FactSubject(events.NodeRejected{}.Type(), unknownEntity),
 			},
 		}, func(s events.Stored) error {
-			f, err := events.Decode(s.Header, s.Data)
+			f, err := cloudevent.Decode(s.Header, s.Data)
 			switch r, rejected := f.Body.(events.NodeRejected); {
 			case err != nil: // of a newer version; not the answer to this command
 				return nil //nolint:nilerr // see above
 			case rejected && r.Command == e.ID && mine(r.Expired, e):
-				return events.RefuseAs(r.Code, r.Findings)
+				return events.RefuseAs(r.Code, r.Errors)
 			case !rejected && f.Cause == e.ID:
 				return errStop
 			}

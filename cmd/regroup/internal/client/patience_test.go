@@ -11,9 +11,11 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/clienttest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
-var spec = events.Spec{Name: "x", Command: []string{"x"}, Workers: events.Workers{Min: 1, Max: 1}}
+var jobSpec = spec.Job{Name: "x", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}}
 
 // electing fails for a while, as a stream does whose leader is being elected.
 type electing struct {
@@ -53,7 +55,7 @@ func TestASubmitWaitsForALeader(t *testing.T) {
 		defer mu.Unlock()
 		said = append(said, text)
 	}
-	if _, err := c.Submit(t.Context(), spec); err != nil {
+	if _, err := c.Submit(t.Context(), jobSpec); err != nil {
 		t.Fatal(err)
 	}
 	if len(log.ids) != 16 || len(slices.Compact(log.ids)) != 1 {
@@ -73,7 +75,7 @@ func TestACommandExpiresWithThePatienceOfItsClient(t *testing.T) {
 	c.AnswerWithin = 300 * time.Millisecond
 	c.Now = func() time.Time { return time.Now().Add(-time.Hour) }
 	began := time.Now()
-	_, err := c.Submit(t.Context(), spec)
+	_, err := c.Submit(t.Context(), jobSpec)
 	if took := time.Since(began); events.CodeOf(err) != events.Unavailable || took > 5*time.Second || !strings.Contains(err.Error(), "expired") {
 		t.Errorf("after %s: %v, want Unavailable, and that the command has expired", took, err)
 	}
@@ -81,7 +83,7 @@ func TestACommandExpiresWithThePatienceOfItsClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := events.Decode(last.Header, last.Data)
+	e, err := cloudevent.Decode(last.Header, last.Data)
 	if life := e.Expires.Sub(last.Time); err != nil || life <= 0 || life > c.AnswerWithin {
 		t.Errorf("stored at %s it expires at %s (%v), want at most %s later", last.Time, e.Expires, err, c.AnswerWithin)
 	}
@@ -93,10 +95,10 @@ func TestARefusalOfAnotherTryIsNoAnswer(t *testing.T) {
 	w := clienttest.New(t)
 	w.Answer(func(e events.Event) {
 		job := events.JobIDFrom("x", e.Source, e.ID)
-		w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobRejected{Job: job, Command: e.ID, Expired: e.Expires.Add(-time.Minute), Findings: []events.Finding{{Message: "expired"}}}})
+		w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobRejected{Job: job, Command: e.ID, Expired: e.Expires.Add(-time.Minute), Errors: []spec.FieldError{{Message: "expired"}}}})
 		w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job}})
 	})
-	if _, err := client.New(w.Ports, "/client/agent/join").SubmitOnce(t.Context(), "join-x", spec); err != nil {
+	if _, err := client.New(w.Ports, "/client/agent/join").SubmitOnce(t.Context(), "join-x", jobSpec); err != nil {
 		t.Error(err)
 	}
 }
@@ -125,12 +127,12 @@ func TestNothingIsAskedOfWhatDoesNotRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Scale(t.Context(), v.Job, events.Workers{Min: 1, Max: 3}); events.CodeOf(err) != want {
+		if err := c.Scale(t.Context(), v.Job, spec.Workers{Min: 1, Max: 3}); events.CodeOf(err) != want {
 			t.Errorf("%s: %v, want %q", ref, err, want)
 		}
 	}
 	for _, s := range []client.Server{{Ports: live.Ports, Own: true}, {Ports: dead.Ports, Idle: true}} {
-		if _, err := client.Of("/x", s).Submit(t.Context(), spec); events.CodeOf(err) != events.Unavailable || !strings.Contains(err.Error(), "regroup up") {
+		if _, err := client.Of("/x", s).Submit(t.Context(), jobSpec); events.CodeOf(err) != events.Unavailable || !strings.Contains(err.Error(), "regroup up") {
 			t.Errorf("submit: %v, want Unavailable and a remedy", err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
 )
 
 // RunSource is the CloudEvents source of jobs of a `regroup run` that brought its own server. Such a job ends with its run, be it killed.
@@ -117,7 +118,7 @@ func nodesOf(ctx context.Context, c *Client, s Server) ([]events.NodeView, error
 func views[V any](ctx context.Context, c *Client, s Server, bucket string, there func(V) bool) ([]V, error) {
 	var all []V
 	err := c.insist(ctx, func(ctx context.Context) error {
-		stored, err := events.Records[V](ctx, s.Ports.Buckets.Bucket(bucket))
+		stored, err := document.All[V](ctx, s.Ports.Buckets.Bucket(bucket))
 		all = nil
 		for _, r := range stored {
 			if there(r.View) {

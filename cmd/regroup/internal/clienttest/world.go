@@ -17,6 +17,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
@@ -62,7 +63,7 @@ func (w *World) Tell(e events.Event) {
 	if e.Time.IsZero() {
 		e.Time = Now
 	}
-	m, err := e.Message()
+	m, err := cloudevent.Encode(e)
 	w.must(err)
 	_, err = w.Ports.Log.Publish(w.ctx, m)
 	w.must(err)
@@ -96,7 +97,7 @@ func (w *World) Answer(fn func(events.Event)) {
 	g.Go(func() error {
 		return w.Ports.Log.Follow(ctx, events.Follow{Stream: events.StreamCommands, Subjects: []string{events.AllCommands}, Start: events.FromFirst},
 			func(s events.Stored) error {
-				e, err := events.Decode(s.Header, s.Data)
+				e, err := cloudevent.Decode(s.Header, s.Data)
 				if err != nil {
 					return err
 				}

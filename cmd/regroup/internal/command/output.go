@@ -14,6 +14,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/visible"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Forms of output.
@@ -51,7 +52,7 @@ func (f *Format) Type() string { return "format" }
 // Set implements pflag.Value.
 func (f *Format) Set(s string) error {
 	if !slices.Contains(f.allowed, s) {
-		hint := events.DidYouMean(s, f.allowed)
+		hint := spec.DidYouMean(s, f.allowed)
 		if hint == "" {
 			hint = "use one of " + strings.Join(f.allowed, ", ")
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Polish makes a command give help and say no as every other does: the error alone, coded Invalid, with the word that was probably
@@ -36,7 +37,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		add := func(f *pflag.Flag) { known = append(known, f.Name) }
 		cmd.Flags().VisitAll(add)
 		cmd.InheritedFlags().VisitAll(add)
-		if w := events.Nearest(unknown.GetSpecifiedName(), known); w != "" {
+		if w := spec.Nearest(unknown.GetSpecifiedName(), known); w != "" {
 			hint = fmt.Sprintf("; did you mean --%s?", w)
 		}
 	}
@@ -53,7 +54,7 @@ func unknownVerb(cmd *cobra.Command, args []string) error {
 			known = append(append(known, c.Name()), c.Aliases...)
 		}
 	}
-	hint := events.DidYouMean(args[0], known)
+	hint := spec.DidYouMean(args[0], known)
 	if hint == "" {
 		hint = "known are " + strings.Join(known, ", ")
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 func TestOf(t *testing.T) {
@@ -21,7 +22,7 @@ func TestOf(t *testing.T) {
 		"internal":      {events.Errorf(events.Internal, "boom"), 1},
 		"newer":         {events.Errorf(events.Newer, "boom"), 1},
 		"invalid":       {events.Errorf(events.Invalid, "bad"), 2},
-		"findings":      {events.Refuse([]events.Finding{{Path: "name", Message: "is empty"}}), 2},
+		"findings":      {events.Refuse([]spec.FieldError{{Path: "name", Message: "is empty"}}), 2},
 		"too large":     {events.Errorf(events.TooLarge, "big"), 2},
 		"not found":     {fmt.Errorf("status: %w", events.Errorf(events.NotFound, "no job")), 3},
 		"conflict":      {events.Errorf(events.Conflict, "raced"), 4},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Seen is what the judges show of a job. Round and Placement are zero until their judges have said something.
@@ -31,7 +32,7 @@ type Explanation struct {
 	Generation events.Generation `json:"generation"`
 	Training   int               `json:"training"`            // members of the newest generation, while the job lives
 	Joined     int               `json:"joined"`              // wait for the next generation
-	Workers    events.Workers    `json:"workers"`             // wanted
+	Workers    spec.Workers      `json:"workers"`             // wanted
 	Places     int               `json:"places"`              // given by the scheduler
 	Missing    []events.Place    `json:"missing,omitempty"`   // places whose workers the next generation waits for
 	Warming    []events.Place    `json:"warming,omitempty"`   // places whose workers come in at the next commit
@@ -97,8 +98,8 @@ func (s Seen) head(e Explanation) string {
 		return fmt.Sprintf("has %s and waits for the rendezvous to open", screen.Plural(e.Places, "place"))
 	}
 	verb := "trains"
-	silent := v.Spec.Recovery == events.RecoveryRestart && v.Open != nil
-	if v.Spec.Recovery == events.RecoveryRestart && (silent || v.Step == 0) {
+	silent := v.Spec.Recovery == spec.RecoveryRestart && v.Open != nil
+	if v.Spec.Recovery == spec.RecoveryRestart && (silent || v.Step == 0) {
 		verb = "runs" // its processes do: no step is known
 	}
 	text := fmt.Sprintf(verb+" as %s with %d of %s workers", e.Generation, e.Training, screen.WorkersText(e.Workers))
@@ -167,7 +168,7 @@ func (s Seen) notes(e Explanation) []string {
 		return nil
 	}
 	var out []string
-	if n := s.Round.NoProgress; n >= events.FreeRetries {
+	if n := s.Round.NoProgress; n >= spec.FreeRetries {
 		out = append(out, fmt.Sprintf("%d generations in a row were lost without progress", n))
 	}
 	if len(e.Warming) > 0 && s.Round.Proposed == 0 {

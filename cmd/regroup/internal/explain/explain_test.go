@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
@@ -30,7 +31,7 @@ func members(n int) []events.Member {
 
 // job is one with 2 to 4 workers, submitted 90 s ago.
 func job(state events.JobState) events.JobView {
-	spec := events.Spec{Name: "mnist", Workers: events.Workers{Min: 2, Max: 4}}.WithDefaults()
+	spec := spec.Job{Name: "mnist", Workers: spec.Workers{Min: 2, Max: 4}}.WithDefaults()
 	v := events.JobView{Job: "mnist-7f3a", State: state, Spec: spec, Submitted: now.Add(-90 * time.Second)}
 	for i, p := range places(4) {
 		v.Workers = append(v.Workers, events.WorkerView{WorkerRef: events.WorkerRef{Place: p, Attempt: 1}, Rank: i, State: events.WorkerIsReady})
@@ -46,7 +47,7 @@ func TestSentences(t *testing.T) {
 		s := Seen{
 			Job:       job(events.JobIsRunning),
 			Round:     events.RoundView{State: events.RoundIsSealed, Generation: 3, Members: members(4)},
-			Placement: events.PlacementView{Places: places(4), Workers: events.Workers{Min: 2, Max: 4}},
+			Placement: events.PlacementView{Places: places(4), Workers: spec.Workers{Min: 2, Max: 4}},
 		}
 		s.Job.Generation, s.Job.Step = 3, 4612
 		change(&s)
@@ -68,14 +69,14 @@ func TestSentences(t *testing.T) {
 			s.Placement.Waiting = "needs 2 slots, 1 free of 2 on 1 node; node-b is draining"
 		})},
 		{"in the queue", fresh(func(s *Seen) {
-			s.Placement = events.PlacementView{Workers: events.Workers{Min: 2, Max: 4}, Waiting: "needs 2 slots, is queued"}
+			s.Placement = events.PlacementView{Workers: spec.Workers{Min: 2, Max: 4}, Waiting: "needs 2 slots, is queued"}
 			s.Pool = events.PoolView{
-				Jobs:  map[events.JobID]events.PlacementView{"gpt-0001": {Workers: events.Workers{Min: 8, Max: 8}}, "mnist-7f3a": s.Placement},
+				Jobs:  map[events.JobID]events.PlacementView{"gpt-0001": {Workers: spec.Workers{Min: 8, Max: 8}}, "mnist-7f3a": s.Placement},
 				Queue: []events.JobID{"gpt-0001", "bert-0002", "mnist-7f3a"}, Holder: "gpt-0001", Room: "3 free of 8 on 2 nodes", Most: 8,
 			}
 		})},
 		{"in the queue, and too big", fresh(func(s *Seen) {
-			s.Placement = events.PlacementView{Workers: events.Workers{Min: 2, Max: 4}, Waiting: "needs 2 slots, is queued"}
+			s.Placement = events.PlacementView{Workers: spec.Workers{Min: 2, Max: 4}, Waiting: "needs 2 slots, is queued"}
 			s.Pool = events.PoolView{Queue: []events.JobID{"gpt-0001", "mnist-7f3a"}, Holder: "gpt-0001", Room: "0 free of 1 on 1 node", Most: 1}
 		})},
 		{"placed, no round yet", fresh(func(s *Seen) { s.Placement.Places = places(4) })},

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // TestNodesThatComeByThemselves: what is waited for, and who stands by.
 func TestNodesThatComeByThemselves(t *testing.T) {
 	now := time.Unix(1000, 0)
-	spec := events.Spec{Name: "mnist", Command: []string{"x"}, Rendezvous: &events.Rendezvous{
-		External: true, Nodes: events.NodeRange{Min: 2, Max: 3}, WorkersPerNode: 2,
+	spec := spec.Job{Name: "mnist", Command: []string{"x"}, Rendezvous: &spec.Rendezvous{
+		External: true, Nodes: spec.NodeRange{Min: 2, Max: 3}, WorkersPerNode: 2,
 	}}.WithDefaults()
 	at := func(state events.JobState, g events.Gathering, r events.RoundView, more func(*events.GatheringView)) string {
 		r.Gathering = &events.GatheringView{Gathering: g}

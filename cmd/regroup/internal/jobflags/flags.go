@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Flags holds what was given.
@@ -77,7 +78,7 @@ var byPath = map[string]string{
 }
 
 // Spec makes the spec of a job that runs args. What is wrong is Invalid with every finding, each named by its flag.
-func (f *Flags) Spec(args []string) (events.Spec, error) {
+func (f *Flags) Spec(args []string) (spec.Job, error) {
 	s, bad := f.fill(args)
 	for _, x := range s.WithDefaults().Check() {
 		x.Path = f.flagOf(x.Path)
@@ -87,17 +88,17 @@ func (f *Flags) Spec(args []string) (events.Spec, error) {
 }
 
 // fill makes a spec of what was given, without looking at its sense.
-func (f *Flags) fill(args []string) (events.Spec, []events.Finding) {
-	var bad []events.Finding
-	add := func(path, message string) { bad = append(bad, events.Finding{Path: path, Message: message}) }
-	s := events.Spec{
-		Name: cmp.Or(f.name, NameOf(args)), Command: args, Recovery: events.Recovery(f.recovery),
-		Stop: events.Stop{Grace: events.Duration(f.grace)}, Data: events.Data{Samples: f.samples},
+func (f *Flags) fill(args []string) (spec.Job, []spec.FieldError) {
+	var bad []spec.FieldError
+	add := func(path, message string) { bad = append(bad, spec.FieldError{Path: path, Message: message}) }
+	s := spec.Job{
+		Name: cmp.Or(f.name, NameOf(args)), Command: args, Recovery: spec.Recovery(f.recovery),
+		Stop: spec.Stop{Grace: spec.Duration(f.grace)}, Data: spec.Data{Samples: f.samples},
 	}
 	workers, err := Workers(f.workers)
 	if err != nil {
 		add("--workers", err.Error())
-		workers = events.Workers{Min: 1, Max: 1} // said once
+		workers = spec.Workers{Min: 1, Max: 1} // said once
 	}
 	s.Workers = workers
 	if w, given := f.sizes.workers(f.fs, add); given {
@@ -155,7 +156,7 @@ func (f *Flags) flagOf(path string) string {
 }
 
 // Workers reads MIN:MAX, or N for both.
-func Workers(text string) (events.Workers, error) {
+func Workers(text string) (spec.Workers, error) {
 	low, high, ranged := strings.Cut(text, ":")
 	if !ranged {
 		high = low
@@ -163,9 +164,9 @@ func Workers(text string) (events.Workers, error) {
 	lo, err1 := strconv.Atoi(low)
 	hi, err2 := strconv.Atoi(high)
 	if err1 != nil || err2 != nil {
-		return events.Workers{}, events.Errorf(events.Invalid, "%q is no number of workers: write MIN:MAX, for example 2:4, or N", text)
+		return spec.Workers{}, events.Errorf(events.Invalid, "%q is no number of workers: write MIN:MAX, for example 2:4, or N", text)
 	}
-	return events.Workers{Min: lo, Max: hi}, nil
+	return spec.Workers{Min: lo, Max: hi}, nil
 }
 
 // interpreters are programs whose first argument names the job better than they do.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 func parse(t *testing.T, args ...string) *Flags {
@@ -39,10 +40,10 @@ func TestSpec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := events.Spec{
+	want := spec.Job{
 		Name: "cifar", Command: []string{"python", "train.py"}, Workdir: "/data", Env: map[string]string{"A": "1", "B": "x=y"},
-		Workers: events.Workers{Min: 2, Max: 4}, Recovery: events.RecoveryInProcess, Failures: events.Failures{Max: new(int)},
-		Stop: events.Stop{Grace: events.Duration(5 * time.Second)}, Data: events.Data{Samples: 60000},
+		Workers: spec.Workers{Min: 2, Max: 4}, Recovery: spec.RecoveryInProcess, Failures: spec.Failures{Max: new(int)},
+		Stop: spec.Stop{Grace: spec.Duration(5 * time.Second)}, Data: spec.Data{Samples: 60000},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -58,7 +59,7 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (events.Spec{Name: "train", Command: []string{"./train"}, Workers: events.Workers{Min: 1, Max: 1}}); !reflect.DeepEqual(got, want) {
+	if want := (spec.Job{Name: "train", Command: []string{"./train"}, Workers: spec.Workers{Min: 1, Max: 1}}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	if g := f.Given(); g != "" {
@@ -74,7 +75,7 @@ func TestEveryFindingAtOnce(t *testing.T) {
 		t.Fatalf("got %v, want Invalid", err)
 	}
 	got := map[string]bool{}
-	for _, x := range events.FindingsOf(err) {
+	for _, x := range events.FieldErrorsOf(err) {
 		got[x.Path] = true
 	}
 	want := map[string]bool{
@@ -85,7 +86,7 @@ func TestEveryFindingAtOnce(t *testing.T) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
 	_, err = parse(t, "--workers", "4:2").Spec([]string{"x"})
-	if fs := events.FindingsOf(err); len(fs) != 1 || fs[0].Path != "--workers" {
+	if fs := events.FieldErrorsOf(err); len(fs) != 1 || fs[0].Path != "--workers" {
 		t.Errorf("4:2 gives %v", err)
 	}
 }
@@ -111,17 +112,17 @@ func TestLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := events.Spec{
-		Name: "train", Command: []string{"./train"}, Workers: events.Workers{Min: 1, Max: 1}, Failures: events.Failures{SameStep: 5},
-		Elastic: events.Elastic{ResetLimit: new(int), Timeout: events.Duration(10 * time.Minute), StartWithin: events.Duration(30 * time.Second)},
-		Health:  events.Health{Hang: events.Duration(5 * time.Minute)},
+	want := spec.Job{
+		Name: "train", Command: []string{"./train"}, Workers: spec.Workers{Min: 1, Max: 1}, Failures: spec.Failures{SameStep: 5},
+		Elastic: spec.Elastic{ResetLimit: new(int), Timeout: spec.Duration(10 * time.Minute), StartWithin: spec.Duration(30 * time.Second)},
+		Health:  spec.Health{Hang: spec.Duration(5 * time.Minute)},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	_, err = parse(t, "--same-step", "0", "--reset-limit", "-1", "--elastic-timeout", "0", "--start-timeout", "-3", "--hang", "2s").Spec([]string{"./train"})
 	var paths []string
-	for _, x := range events.FindingsOf(err) {
+	for _, x := range events.FieldErrorsOf(err) {
 		paths = append(paths, x.Path)
 	}
 	slices.Sort(paths)
@@ -132,7 +133,7 @@ func TestLimits(t *testing.T) {
 
 // TestHorovodrun: the flags for the number of workers as horovodrun spells them.
 func TestHorovodrun(t *testing.T) {
-	for args, want := range map[string]events.Workers{
+	for args, want := range map[string]spec.Workers{
 		"-np 4":                        {Min: 4, Max: 4},
 		"-np=4":                        {Min: 4, Max: 4},
 		"--num-proc 2 --max-np 8":      {Min: 2, Max: 8},
@@ -157,7 +158,7 @@ func TestHorovodrun(t *testing.T) {
 		"--num-proc 3 --max-np 2": "--max-np",
 	} {
 		_, err := parse(t, strings.Fields(args)...).Spec([]string{"train"})
-		if fs := events.FindingsOf(err); len(fs) != 1 || fs[0].Path != path {
+		if fs := events.FieldErrorsOf(err); len(fs) != 1 || fs[0].Path != path {
 			t.Errorf("%s: findings %v, want one about %s", args, fs, path)
 		}
 	}

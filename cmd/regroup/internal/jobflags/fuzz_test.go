@@ -3,7 +3,7 @@ package jobflags
 import (
 	"testing"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // FuzzReadConf: torchrun's --rdzv-conf with any text: each finding says something, and without one every time is positive.
@@ -12,14 +12,14 @@ func FuzzReadConf(f *testing.F) {
 	f.Add("join_timeout=1e400,close_timeout=-1,is_host=true")
 	f.Add("keep_alive_max_attempt=0,,=,x")
 	f.Fuzz(func(t *testing.T, text string) {
-		r := events.Rendezvous{}
+		r := spec.Rendezvous{}
 		bad := readConf(text, &r)
 		for _, b := range bad {
 			if b.Message == "" {
 				t.Fatalf("%q: empty finding in %v", text, bad)
 			}
 		}
-		for _, d := range []events.Duration{r.JoinTimeout, r.LastCallTimeout, r.CloseTimeout, r.KeepAliveInterval, r.HeartbeatTimeout} {
+		for _, d := range []spec.Duration{r.JoinTimeout, r.LastCallTimeout, r.CloseTimeout, r.KeepAliveInterval, r.HeartbeatTimeout} {
 			if d < 0 {
 				t.Fatalf("%q: %+v", text, r)
 			}

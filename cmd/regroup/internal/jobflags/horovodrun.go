@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // horovod fills in the workers' variables that horovodrun's flags stand for. What --env says wins.
-func (f *Flags) horovod(s *events.Spec, add func(path, message string)) {
+func (f *Flags) horovod(s *spec.Job, add func(path, message string)) {
 	set := func(name, value string) {
 		if _, there := s.Env[name]; there {
 			return

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Join holds the flags of an agent that comes to a job by itself. They are torchrun's where torchrun has them.
@@ -41,20 +42,20 @@ var joinPath = map[string]string{
 
 // Spec makes the spec of a job that runs args, with its defaults. What is wrong is Invalid with every finding, each named by
 // its flag.
-func (j *Join) Spec(args []string) (events.Spec, error) {
-	r := &events.Rendezvous{External: true, WorkersPerNode: j.perNode}
-	var bad []events.Finding
+func (j *Join) Spec(args []string) (spec.Job, error) {
+	r := &spec.Rendezvous{External: true, WorkersPerNode: j.perNode}
+	var bad []spec.FieldError
 	nodes, err := Workers(j.nodes)
 	if err != nil {
-		bad = append(bad, events.Finding{Path: "--nnodes", Message: fmt.Sprintf("%q is no number of nodes: write MIN:MAX, for example 2:4, or N", j.nodes)})
-		nodes = events.Workers{Min: 1, Max: 1} // said once
+		bad = append(bad, spec.FieldError{Path: "--nnodes", Message: fmt.Sprintf("%q is no number of nodes: write MIN:MAX, for example 2:4, or N", j.nodes)})
+		nodes = spec.Workers{Min: 1, Max: 1} // said once
 	}
-	r.Nodes = events.NodeRange{Min: nodes.Min, Max: nodes.Max}
+	r.Nodes = spec.NodeRange{Min: nodes.Min, Max: nodes.Max}
 	bad = append(bad, readConf(j.conf, r)...)
 	j.own.name = j.Run
 	s, more := j.own.fill(args)
 	bad = append(bad, more...)
-	s.Rendezvous, s.Workers = r, events.Workers{}
+	s.Rendezvous, s.Workers = r, spec.Workers{}
 	s = s.WithDefaults()
 	for _, x := range s.Check() {
 		best := ""
@@ -83,13 +84,13 @@ var noMeaning = map[string]string{
 }
 
 // readConf reads torchrun's --rdzv-conf: key=value, separated by commas; the last of a key wins. Everything that is wrong is found.
-func readConf(text string, r *events.Rendezvous) []events.Finding {
-	times := map[string]*events.Duration{
+func readConf(text string, r *spec.Rendezvous) []spec.FieldError {
+	times := map[string]*spec.Duration{
 		"join_timeout": &r.JoinTimeout, "last_call_timeout": &r.LastCallTimeout, "close_timeout": &r.CloseTimeout,
 		"keep_alive_interval": &r.KeepAliveInterval, "heartbeat_timeout": &r.HeartbeatTimeout,
 	}
 	known := []string{"close_timeout", "heartbeat_timeout", "join_timeout", "keep_alive_interval", "keep_alive_max_attempt", "last_call_timeout"}
-	var bad []events.Finding
+	var bad []spec.FieldError
 	for item := range strings.SplitSeq(text, ",") {
 		if strings.TrimSpace(item) == "" {
 			continue
@@ -97,7 +98,7 @@ func readConf(text string, r *events.Rendezvous) []events.Finding {
 		key, value, ok := strings.Cut(item, "=")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 		add := func(format string, args ...any) {
-			bad = append(bad, events.Finding{Path: "--rdzv-conf " + key, Message: fmt.Sprintf(format, args...)})
+			bad = append(bad, spec.FieldError{Path: "--rdzv-conf " + key, Message: fmt.Sprintf(format, args...)})
 		}
 		d, isTime := times[key]
 		switch {
@@ -111,7 +112,7 @@ func readConf(text string, r *events.Rendezvous) []events.Finding {
 				add("is %q, must be a number of seconds above 0", value)
 				continue
 			}
-			*d = events.Duration(v)
+			*d = spec.Duration(v)
 		case key == "keep_alive_max_attempt":
 			n, err := strconv.Atoi(value)
 			if err != nil || n < 1 {
@@ -120,8 +121,8 @@ func readConf(text string, r *events.Rendezvous) []events.Finding {
 			}
 			r.KeepAliveMaxAttempt = n
 		default:
-			bad = append(bad, events.Finding{
-				Path: "--rdzv-conf " + key, Message: "is not known; there are " + strings.Join(known, ", "), Hint: events.DidYouMean(key, known),
+			bad = append(bad, spec.FieldError{
+				Path: "--rdzv-conf " + key, Message: "is not known; there are " + strings.Join(known, ", "), Hint: spec.DidYouMean(key, known),
 			})
 		}
 	}

@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
-func joinSpec(t *testing.T, line string) (events.Spec, error) {
+func joinSpec(t *testing.T, line string) (spec.Job, error) {
 	t.Helper()
 	fs := pflag.NewFlagSet("agent", pflag.ContinueOnError)
 	j := AddJoin(fs)
@@ -28,15 +28,15 @@ func TestTorchrunsFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := events.Rendezvous{
-		External: true, Nodes: events.NodeRange{Min: 2, Max: 4}, WorkersPerNode: 2, JoinTimeout: events.Duration(90 * time.Second),
-		LastCallTimeout: events.Duration(5 * time.Second), CloseTimeout: events.Duration(1500 * time.Millisecond),
-		KeepAliveInterval: events.Duration(2 * time.Second), KeepAliveMaxAttempt: 4, HeartbeatTimeout: events.Duration(3 * time.Second),
+	want := spec.Rendezvous{
+		External: true, Nodes: spec.NodeRange{Min: 2, Max: 4}, WorkersPerNode: 2, JoinTimeout: spec.Duration(90 * time.Second),
+		LastCallTimeout: spec.Duration(5 * time.Second), CloseTimeout: spec.Duration(1500 * time.Millisecond),
+		KeepAliveInterval: spec.Duration(2 * time.Second), KeepAliveMaxAttempt: 4, HeartbeatTimeout: spec.Duration(3 * time.Second),
 	}
 	if *s.Rendezvous != want {
 		t.Errorf("got %+v, want %+v", *s.Rendezvous, want)
 	}
-	if s.Name != "mnist" || *s.Failures.Max != 3 || s.Workers != (events.Workers{Min: 4, Max: 8}) || strings.Join(s.Command, " ") != "python train.py --lr 1" {
+	if s.Name != "mnist" || *s.Failures.Max != 3 || s.Workers != (spec.Workers{Min: 4, Max: 8}) || strings.Join(s.Command, " ") != "python train.py --lr 1" {
 		t.Errorf("got %+v", s)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // TestLaunchersTable: the document has the table that is made from the flags, and nothing else of them.
@@ -28,21 +29,21 @@ func TestLaunchersTable(t *testing.T) {
 func TestTorchrun(t *testing.T) {
 	t.Setenv("PYTHON_EXEC", "")
 	type want struct {
-		workers events.Workers
+		workers spec.Workers
 		command string
 		name    string
 		notes   int
 	}
 	for args, w := range map[string]want{
-		"--standalone --nnodes=1 --nproc-per-node=4 train.py --lr 0.1":                                   {events.Workers{Min: 4, Max: 4}, "python3 -u train.py --lr 0.1", "train", 0},
-		"--nnodes 1:4 --nproc_per_node 2 --max_restarts 3 --rdzv_id job-1 train.py --nnodes 7":           {events.Workers{Min: 2, Max: 8}, "python3 -u train.py --nnodes 7", "job-1", 0},
-		"--nproc-per-node 2 --rdzv-backend=c10d --rdzv-endpoint=h:29400 --monitor-interval 1 train.py":   {events.Workers{Min: 2, Max: 2}, "python3 -u train.py", "train", 3},
-		"--standalone --nnodes 1:4 --nproc-per-node 3 -m pkg.train --epochs 2":                           {events.Workers{Min: 3, Max: 3}, "python3 -u -m pkg.train --epochs 2", "pkg", 0},
-		"--nproc-per-node 2 --no-python ./train.py":                                                      {events.Workers{Min: 2, Max: 2}, "./train.py", "train", 0},
-		"--nproc-per-node 1 --node-rank 0 --master-addr h --master-port 29500 -t 3 -r 0 python train.py": {events.Workers{Min: 1, Max: 1}, "python train.py", "train", 3},
-		"--workers 2 ./train.py": {events.Workers{Min: 2, Max: 2}, "./train.py", "train", 0}, // as it is
-		"--nproc-per-node 1 --start-method spawn --role default --local-addr h ./a.out": {events.Workers{Min: 1, Max: 1}, "./a.out", "a", 2},
-		"--nproc-per-node=cpu ./a.out": {events.Workers{Min: runtime.NumCPU(), Max: runtime.NumCPU()}, "./a.out", "a", 0},
+		"--standalone --nnodes=1 --nproc-per-node=4 train.py --lr 0.1":                                   {spec.Workers{Min: 4, Max: 4}, "python3 -u train.py --lr 0.1", "train", 0},
+		"--nnodes 1:4 --nproc_per_node 2 --max_restarts 3 --rdzv_id job-1 train.py --nnodes 7":           {spec.Workers{Min: 2, Max: 8}, "python3 -u train.py --nnodes 7", "job-1", 0},
+		"--nproc-per-node 2 --rdzv-backend=c10d --rdzv-endpoint=h:29400 --monitor-interval 1 train.py":   {spec.Workers{Min: 2, Max: 2}, "python3 -u train.py", "train", 3},
+		"--standalone --nnodes 1:4 --nproc-per-node 3 -m pkg.train --epochs 2":                           {spec.Workers{Min: 3, Max: 3}, "python3 -u -m pkg.train --epochs 2", "pkg", 0},
+		"--nproc-per-node 2 --no-python ./train.py":                                                      {spec.Workers{Min: 2, Max: 2}, "./train.py", "train", 0},
+		"--nproc-per-node 1 --node-rank 0 --master-addr h --master-port 29500 -t 3 -r 0 python train.py": {spec.Workers{Min: 1, Max: 1}, "python train.py", "train", 3},
+		"--workers 2 ./train.py": {spec.Workers{Min: 2, Max: 2}, "./train.py", "train", 0}, // as it is
+		"--nproc-per-node 1 --start-method spawn --role default --local-addr h ./a.out": {spec.Workers{Min: 1, Max: 1}, "./a.out", "a", 2},
+		"--nproc-per-node=cpu ./a.out": {spec.Workers{Min: runtime.NumCPU(), Max: runtime.NumCPU()}, "./a.out", "a", 0},
 	} {
 		f, rest := parseWith(t, strings.Fields(args)...)
 		s, err := f.Spec(rest)
@@ -69,7 +70,7 @@ func TestWhatCannotBeHonouredIsRefused(t *testing.T) {
 		args := []string{"--" + strings.ReplaceAll(x.name(), "-", "_") + "=x", "./a.out"}
 		f, rest := parseWith(t, args...)
 		_, err := f.Spec(rest)
-		if fs := events.FindingsOf(err); len(fs) != 1 || fs[0].Path != "--"+x.name() || !strings.Contains(fs[0].Message, x.does) {
+		if fs := events.FieldErrorsOf(err); len(fs) != 1 || fs[0].Path != "--"+x.name() || !strings.Contains(fs[0].Message, x.does) {
 			t.Errorf("%q: %v, want one finding with %q", args, err, x.does)
 		}
 	}
@@ -89,7 +90,7 @@ func TestWhatCannotBeHonouredIsRefused(t *testing.T) {
 	} {
 		f, rest := parseWith(t, append(strings.Fields(args), "./a.out")...)
 		_, err := f.Spec(rest)
-		if !slices.ContainsFunc(events.FindingsOf(err), func(x events.Finding) bool { return x.Path == path }) {
+		if !slices.ContainsFunc(events.FieldErrorsOf(err), func(x spec.FieldError) bool { return x.Path == path }) {
 			t.Errorf("%s: %v, want a finding about %s", args, err, path)
 		}
 	}
@@ -151,7 +152,7 @@ func TestHorovodrunVariables(t *testing.T) {
 	f, rest := parseWith(t, strings.Fields(args)...)
 	s, err := f.Spec(rest)
 	want := map[string]string{"HOROVOD_FUSION_THRESHOLD": "33554432", "HOROVOD_CYCLE_TIME": "1", "HOROVOD_TIMELINE": "/tmp/t.json", "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
-	if err != nil || !reflect.DeepEqual(s.Env, want) || s.Workers != (events.Workers{Min: 2, Max: 4}) {
+	if err != nil || !reflect.DeepEqual(s.Env, want) || s.Workers != (spec.Workers{Min: 2, Max: 4}) {
 		t.Errorf("%+v, %+v, %v", s.Env, s.Workers, err)
 	}
 	if got := strings.Join(s.Command, " "); got != "python train.py -np 7 --log-level INFO" {

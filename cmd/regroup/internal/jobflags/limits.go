@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // limits are the flags of what ends a job that cannot go on; spelt as torchrun and horovodrun spell them, where they do.
@@ -48,7 +48,7 @@ func (l *limits) add(fs *pflag.FlagSet) {
 }
 
 // fill writes what was given into a spec. A time of 0 that was asked for is wrong, not left out.
-func (l *limits) fill(fs *pflag.FlagSet, s *events.Spec, add func(path, message string)) {
+func (l *limits) fill(fs *pflag.FlagSet, s *spec.Job, add func(path, message string)) {
 	if fs.Changed("same-step") {
 		if s.Failures.SameStep = l.sameStep; l.sameStep == 0 {
 			add("--same-step", "is 0, must be at least 1")
@@ -59,15 +59,15 @@ func (l *limits) fill(fs *pflag.FlagSet, s *events.Spec, add func(path, message 
 	}
 	for name, t := range map[string]struct {
 		given span
-		field *events.Duration
+		field *spec.Duration
 	}{
 		"elastic-timeout": {l.elasticTimeout, &s.Elastic.Timeout}, "start-timeout": {l.startTimeout, &s.Elastic.StartWithin},
 	} {
-		if *t.field = events.Duration(t.given); fs.Changed(name) && t.given == 0 {
+		if *t.field = spec.Duration(t.given); fs.Changed(name) && t.given == 0 {
 			add("--"+name, "is 0, must be more: write seconds, or 500ms, 30s, 1h")
 		}
 	}
-	s.Health.Hang = events.Duration(l.hang)
+	s.Health.Hang = spec.Duration(l.hang)
 }
 
 // sizePaths names the fields that horovodrun's flags for the number of workers fill in.
@@ -84,14 +84,14 @@ func (z *sizes) add(fs *pflag.FlagSet) {
 
 // workers makes MIN:MAX of horovodrun's flags; false if none was given. horovodrun starts with -np workers and goes on with
 // --min-np; here a job starts as soon as min fit, so the two must be equal.
-func (z *sizes) workers(fs *pflag.FlagSet, add func(path, message string)) (events.Workers, bool) {
+func (z *sizes) workers(fs *pflag.FlagSet, add func(path, message string)) (spec.Workers, bool) {
 	if !fs.Changed("num-proc") && !fs.Changed("min-np") && !fs.Changed("max-np") {
-		return events.Workers{}, false
+		return spec.Workers{}, false
 	}
 	if fs.Changed("workers") {
 		add("--workers", "says the same as --num-proc, --min-np and --max-np: give one or the other")
 	}
-	w := events.Workers{Min: z.num, Max: z.num}
+	w := spec.Workers{Min: z.num, Max: z.num}
 	if fs.Changed("min-np") {
 		w.Min = z.least
 	}

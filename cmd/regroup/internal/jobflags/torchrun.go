@@ -11,15 +11,16 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Launch is what a submitting command itself must know of another launcher's flags.
 type Launch struct {
-	Notes      []string       // about what has no effect here
-	Nodes      events.Workers // of torchrun's --nnodes; zero = not given
-	PerNode    string         // of torchrun's --nproc-per-node
-	Counted    bool           // PerNode counts what this machine has
-	Standalone bool           // a server of its own
+	Notes      []string     // about what has no effect here
+	Nodes      spec.Workers // of torchrun's --nnodes; zero = not given
+	PerNode    string       // of torchrun's --nproc-per-node
+	Counted    bool         // PerNode counts what this machine has
+	Standalone bool         // a server of its own
 }
 
 // Here refuses what a server of the run's own, with this machine as its only node, cannot do.
@@ -44,7 +45,7 @@ func (l Launch) Remote() error {
 func (f *Flags) Launch() Launch { return f.launch }
 
 // torch fills in what torchrun's flags say, and returns the command that they make of args.
-func (f *Flags) torch(s *events.Spec, args []string, add func(path, message string)) []string {
+func (f *Flags) torch(s *spec.Job, args []string, add func(path, message string)) []string {
 	given := func(name string) (string, bool) { return *f.launcher.values[name], f.fs.Changed(name) }
 	f.launch.Notes = f.launcher.check(f.fs, add)
 	f.launch.Standalone = f.on("standalone")
@@ -53,14 +54,14 @@ func (f *Flags) torch(s *events.Spec, args []string, add func(path, message stri
 		s.Name = strings.Trim(string(events.NodeIDFrom(id)), "-")
 	}
 	if conf, ok := given("rdzv-conf"); ok {
-		var r events.Rendezvous
+		var r spec.Rendezvous
 		for _, x := range readConf(conf, &r) {
 			add(x.Path, x.Message)
 		}
 		if s.Elastic.StartWithin == 0 {
 			s.Elastic.StartWithin = r.JoinTimeout
 		}
-		if r.JoinTimeout = 0; r != (events.Rendezvous{}) {
+		if r.JoinTimeout = 0; r != (spec.Rendezvous{}) {
 			f.launch.Notes = append(f.launch.Notes, "--rdzv-conf has an effect here for join_timeout alone: the scheduler knows who is there")
 		}
 	}
@@ -71,7 +72,7 @@ func (f *Flags) torch(s *events.Spec, args []string, add func(path, message stri
 func (f *Flags) on(name string) bool { return *f.launcher.values[name] == "true" }
 
 // torchWorkers makes workers of nodes and workers on each.
-func (f *Flags) torchWorkers(s *events.Spec, add func(path, message string)) {
+func (f *Flags) torchWorkers(s *spec.Job, add func(path, message string)) {
 	if !f.fs.Changed("nproc-per-node") && !f.fs.Changed("nnodes") {
 		return
 	}
@@ -81,7 +82,7 @@ func (f *Flags) torchWorkers(s *events.Spec, add func(path, message string)) {
 			return
 		}
 	}
-	nodes := events.Workers{Min: 1, Max: 1}
+	nodes := spec.Workers{Min: 1, Max: 1}
 	if f.fs.Changed("nnodes") {
 		text := *f.launcher.values["nnodes"]
 		n, err := Workers(text)
@@ -101,7 +102,7 @@ func (f *Flags) torchWorkers(s *events.Spec, add func(path, message string)) {
 		return
 	}
 	f.launch.Counted = counted
-	s.Workers = events.Workers{Min: nodes.Min * per, Max: nodes.Max * per}
+	s.Workers = spec.Workers{Min: nodes.Min * per, Max: nodes.Max * per}
 }
 
 // perNode reads torchrun's --nproc-per-node; counted = by what this machine has.

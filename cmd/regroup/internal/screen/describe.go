@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Describe says in one sentence what a fact tells, without its type and entity.
@@ -13,7 +14,7 @@ func Describe(b events.Body) string {
 	case events.JobSubmitted:
 		return fmt.Sprintf("%s workers: %s (by %s)", WorkersText(b.Spec.Workers), strings.Join(b.Spec.Command, " "), b.By)
 	case events.JobRejected:
-		return findingsText(b.Findings)
+		return findingsText(b.Errors)
 	case events.JobScaled:
 		return "to " + WorkersText(b.Workers) + " workers"
 	case events.JobCharged:
@@ -101,13 +102,13 @@ func describeWorker(b events.Body) string {
 	case events.NodeChanged:
 		return nodeText(b.NodeFact)
 	case events.NodeRejected:
-		return findingsText(b.Findings)
+		return findingsText(b.Errors)
 	}
 	return ""
 }
 
 // findingsText says why something was refused; anybody may have written the fact, so there may be no reason in it.
-func findingsText(all []events.Finding) string {
+func findingsText(all []spec.FieldError) string {
 	if err := events.Refuse(all); err != nil {
 		return err.Error()
 	}
@@ -134,7 +135,7 @@ func slotText(s *events.Slot) string {
 }
 
 // WorkersText writes 2-4, or 4.
-func WorkersText(w events.Workers) string {
+func WorkersText(w spec.Workers) string {
 	if w.Min == w.Max {
 		return fmt.Sprint(w.Min)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Final writes how a job ended, or how it stands: one line, the root cause of a failure, and where to look further.
@@ -28,7 +29,7 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 	failures, lost := max(s.Failures(), len(v.Charges)), s.StepsLost()
 	if v.State == events.JobHasFailed && v.FirstError != nil {
 		failures = max(failures, 1) // not each opens an incident: before the first step there is nothing to return to
-		if len(s.Incidents) == 0 && v.Spec.Recovery != events.RecoveryInProcess {
+		if len(s.Incidents) == 0 && v.Spec.Recovery != spec.RecoveryInProcess {
 			lost = "unknown" // what the program did is its own
 		}
 	}

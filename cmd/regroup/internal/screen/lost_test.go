@@ -7,6 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/summary"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Nothing is said of an incident that was not seen: a process that runs is no training, and an absent count is not 0.
@@ -73,7 +74,7 @@ func TestTimelineOfProgramsThatAreStartedAgain(t *testing.T) {
 		step uint64 // that is reported 13 s after each start; 0 = none
 		want time.Duration
 	}{{step: 5, want: 43 * time.Second}, {step: 0, want: 30 * time.Second}} {
-		facts := []events.Event{{Time: t0, Body: events.JobSubmitted{Spec: events.Spec{Recovery: events.RecoveryRestart}}}}
+		facts := []events.Event{{Time: t0, Body: events.JobSubmitted{Spec: spec.Job{Recovery: spec.RecoveryRestart}}}}
 		say := func(at time.Duration, b events.Body) {
 			facts = append(facts, events.Event{Time: t0.Add(at), Body: b})
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
@@ -22,7 +23,7 @@ func holding(all []events.Member) []events.Member {
 // TestStoryOfALostState: people are told when nobody is left who held the state.
 func TestStoryOfALostState(t *testing.T) {
 	s := NewStory(Palette{})
-	s.Tell(events.JobSubmitted{Spec: events.Spec{Recovery: events.RecoveryInProcess}})
+	s.Tell(events.JobSubmitted{Spec: spec.Job{Recovery: spec.RecoveryInProcess}})
 	if line := s.Tell(events.RoundSealed{Generation: 2, From: 1, Members: []events.Member{{}}}); !strings.Contains(line, "begins again") {
 		t.Errorf("got %q", line)
 	}
@@ -57,11 +58,11 @@ func killed() []events.Event {
 	c := place("node-c", 0)
 	fault := events.Cause{Kind: events.CauseWorkerFailed, Place: &c, Node: "node-c", Rank: 2, Detail: "killed by signal 9 (SIGKILL)"}
 	grow := events.Cause{Kind: events.CauseGrow, Place: &c, Rank: -1}
-	say(0, events.JobSubmitted{Job: job, By: "/regroup/cli/ada@host", Spec: events.Spec{
-		Name: "mnist", Command: []string{"python", "train.py"}, Workers: events.Workers{Min: 2, Max: 3}, Recovery: events.RecoveryInProcess,
+	say(0, events.JobSubmitted{Job: job, By: "/regroup/cli/ada@host", Spec: spec.Job{
+		Name: "mnist", Command: []string{"python", "train.py"}, Workers: spec.Workers{Min: 2, Max: 3}, Recovery: spec.RecoveryInProcess,
 	}})
 	say(10*time.Millisecond, events.PlacementWaiting{Job: job, Reason: "needs 2 slots, 1 is free", Need: 2, Free: 1})
-	say(time.Second, events.PlacementSet{Job: job, Places: []events.Place{place("node-a", 0), place("node-b", 0), c}, Workers: events.Workers{Min: 2, Max: 3}, Reason: "3 slots are free"})
+	say(time.Second, events.PlacementSet{Job: job, Places: []events.Place{place("node-a", 0), place("node-b", 0), c}, Workers: spec.Workers{Min: 2, Max: 3}, Reason: "3 slots are free"})
 	say(time.Second, events.RoundOpened{Job: job, Proposed: 1, Expected: []events.Place{place("node-a", 0), place("node-b", 0), c}, Cause: start})
 	for _, n := range []string{"node-a", "node-b", "node-c"} {
 		say(1100*time.Millisecond, events.WorkerStarted{WorkerRef: ref(n, 1, 0)})
@@ -142,9 +143,9 @@ func filled(b events.Body) events.Body {
 	case events.JobStopped:
 		return events.JobStopped{JobEnd: end}
 	case events.JobRejected:
-		return events.JobRejected{Findings: []events.Finding{{Path: "name", Message: "is empty"}}}
+		return events.JobRejected{Errors: []spec.FieldError{{Path: "name", Message: "is empty"}}}
 	case events.NodeRejected:
-		return events.NodeRejected{Findings: []events.Finding{{Path: "node", Message: "is empty"}}}
+		return events.NodeRejected{Errors: []spec.FieldError{{Path: "node", Message: "is empty"}}}
 	case events.PlacementWaiting:
 		return events.PlacementWaiting{Reason: "because"}
 	case events.RoundClosed:

@@ -6,12 +6,13 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Story tells a job while it runs: most facts say nothing, some say a line. It remembers who has which rank.
 type Story struct {
 	Palette
-	spec    events.Spec
+	spec    spec.Job
 	ranks   map[events.Place]int
 	sealed  events.Generation
 	world   int
@@ -72,7 +73,7 @@ func (s *Story) generation(b events.RoundSealed) string {
 		s.ranks[m.Place] = m.Rank
 	}
 	if b.From != 0 || b.Generation > 1 {
-		if s.spec.Recovery == events.RecoveryInProcess && b.From != 0 && !anyHolds(b.Members) {
+		if s.spec.Recovery == spec.RecoveryInProcess && b.From != 0 && !anyHolds(b.Members) {
 			return s.Warn("! "+b.Generation.String()) + ": nobody who held the training state is left: it begins again"
 		}
 		return ""
@@ -92,7 +93,7 @@ func (s *Story) died(b events.WorkerExited) string {
 	if x := b.Exception; b.Asked && x != nil && !x.Peer { // it was about to end by itself
 		return s.Bad("✘ "+s.who(b.Place)+" failed") + ": " + exitText(b)
 	}
-	if !b.Failed(s.spec.Recovery == events.RecoveryInProcess) {
+	if !b.Failed(s.spec.Recovery == spec.RecoveryInProcess) {
 		return ""
 	}
 	if x := b.Exception; x != nil && x.Peer { // that peer's own line says why

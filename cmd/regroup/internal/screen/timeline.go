@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Doing is what a worker does for a stretch of time.
@@ -110,7 +111,7 @@ func NewTimeline(facts []events.Event, now time.Time) *Timeline {
 func (t *Timeline) take(at time.Time, b events.Body) {
 	switch b := b.(type) {
 	case events.JobSubmitted:
-		t.inProcess = b.Spec.Recovery == events.RecoveryInProcess
+		t.inProcess = b.Spec.Recovery == spec.RecoveryInProcess
 	case events.WorkerStarted:
 		doing := Gathering
 		if _, member := t.members[lifeKey{b.Place, b.Attempt}]; member {

@@ -13,6 +13,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // File is the settings file.
@@ -98,7 +99,7 @@ func (f *File) Put(name string, s Settings) error {
 
 // unknown says that there is no such context.
 func (f *File) unknown(name string) error {
-	hint := events.DidYouMean(name, f.Names())
+	hint := spec.DidYouMean(name, f.Names())
 	if hint == "" {
 		hint = "see regroup context ls"
 	}

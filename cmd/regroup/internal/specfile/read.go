@@ -17,9 +17,10 @@ import (
 	"github.com/goccy/go-yaml/parser"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
-// maxFile bounds a spec; the command that carries it is bounded by events.MaxPayload.
+// maxFile bounds a spec; the command that carries it is bounded by limits.Command.
 const maxFile = 1 << 20
 
 // maxNested bounds the brackets and dashes that are open at once, those in texts included: the parser takes a time for deep ones
@@ -50,30 +51,30 @@ func nested(text []byte) (deepest int) {
 }
 
 // Read reads the spec in a file; "-" is stdin. A spec that is refused is an *Error.
-func Read(name string, stdin io.Reader) (events.Spec, error) {
+func Read(name string, stdin io.Reader) (spec.Job, error) {
 	in, shown := stdin, "<stdin>"
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return events.Spec{}, events.Errorf(events.Invalid, "read the job spec: %w", err)
+			return spec.Job{}, events.Errorf(events.Invalid, "read the job spec: %w", err)
 		}
 		defer f.Close()
 		in, shown = f, filepath.Base(name)
 	}
 	data, err := io.ReadAll(io.LimitReader(in, maxFile+1))
 	if err != nil {
-		return events.Spec{}, events.Errorf(events.Invalid, "read the job spec %s: %w", shown, err)
+		return spec.Job{}, events.Errorf(events.Invalid, "read the job spec %s: %w", shown, err)
 	}
 	if len(data) > maxFile {
-		return events.Spec{}, events.Errorf(events.TooLarge, "%s is over %d bytes: that is no job spec", shown, maxFile)
+		return spec.Job{}, events.Errorf(events.TooLarge, "%s is over %d bytes: that is no job spec", shown, maxFile)
 	}
 	return Parse(shown, data)
 }
 
 // Parse reads a spec from the text of a file of this name.
-func Parse(name string, text []byte) (events.Spec, error) {
-	refuse := func(fs ...Finding) (events.Spec, error) {
-		return events.Spec{}, &Error{File: name, Source: string(text), Findings: fs}
+func Parse(name string, text []byte) (spec.Job, error) {
+	refuse := func(fs ...Finding) (spec.Job, error) {
+		return spec.Job{}, &Error{File: name, Source: string(text), Findings: fs}
 	}
 	if len(bytes.TrimSpace(text)) == 0 {
 		return refuse(Finding{Code: "syntax", Message: "the file is empty: give at least name, command and workers"})
@@ -109,7 +110,7 @@ func Parse(name string, text []byte) (events.Spec, error) {
 	if isJSON {
 		raw = text
 	}
-	spec, bad := events.ParseSpec(raw)
+	spec, bad := spec.Parse(raw)
 	found := w.bad
 	for _, b := range bad {
 		if _, given := w.fields[b.Path]; !given && mistyped(b.Path, bad) {
@@ -127,9 +128,9 @@ func Parse(name string, text []byte) (events.Spec, error) {
 }
 
 // mistyped tells whether an unknown field was probably meant to be path.
-func mistyped(path string, bad []events.Finding) bool {
+func mistyped(path string, bad []spec.FieldError) bool {
 	dot := strings.LastIndexByte(path, '.') + 1
-	return slices.ContainsFunc(bad, func(f events.Finding) bool {
+	return slices.ContainsFunc(bad, func(f spec.FieldError) bool {
 		return f.Message == "unknown field" && strings.LastIndexByte(f.Path, '.')+1 == dot && f.Path[:dot] == path[:dot] &&
 			strings.Contains(f.Hint, strconv.Quote(path[dot:]))
 	})
@@ -184,9 +185,9 @@ func (e *Error) Error() string {
 
 // Unwrap gives the findings as every other part of Regroup knows them.
 func (e *Error) Unwrap() error {
-	var out []events.Finding
+	var out []spec.FieldError
 	for _, f := range e.Findings {
-		out = append(out, events.Finding{Path: f.Path, Message: f.Message, Line: f.Line, Column: f.Column, Hint: f.Hint})
+		out = append(out, spec.FieldError{Path: f.Path, Message: f.Message, Line: f.Line, Column: f.Column, Hint: f.Hint})
 	}
 	return events.Refuse(out)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
@@ -35,7 +36,7 @@ func TestRefusals(t *testing.T) {
 			if events.CodeOf(err) != events.Invalid {
 				t.Errorf("code %s, want invalid", events.CodeOf(err))
 			}
-			if n := len(events.FindingsOf(err)); n != len(e.Findings) {
+			if n := len(events.FieldErrorsOf(err)); n != len(e.Findings) {
 				t.Errorf("%d findings for others, %d of our own", n, len(e.Findings))
 			}
 			var out bytes.Buffer
@@ -52,12 +53,12 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestGoodFiles(t *testing.T) {
-	want := events.Spec{
-		Name: "cifar", Command: []string{"python", "train.py", "--epochs", "10"}, Workers: events.Workers{Min: 2, Max: 8},
+	want := spec.Job{
+		Name: "cifar", Command: []string{"python", "train.py", "--epochs", "10"}, Workers: spec.Workers{Min: 2, Max: 8},
 		Env:    map[string]string{"A": "1", "B": "x\ny\n"},
 		Labels: map[string]string{"team": "vision", "tier": "2"},
-		Stop:   events.Stop{Grace: events.Duration(time.Minute)},
-		Data:   events.Data{Samples: 60000},
+		Stop:   spec.Stop{Grace: spec.Duration(time.Minute)},
+		Data:   spec.Data{Samples: 60000},
 	}
 	for name, text := range map[string]string{
 		"yaml": "name: cifar\ncommand: [python, train.py, --epochs, \"10\"]\nworkers: { min: 2, max: 8 }\nenv:\n  A: \"1\"\n  B: |\n    x\n    y\n" +

@@ -9,7 +9,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 type document = *ast.DocumentNode
@@ -215,7 +215,7 @@ func (w *walker) complain(path string, n ast.Node, message string) {
 }
 
 // locate finds where in the file a finding belongs: its own field, else the nearest one that holds it.
-func (w *walker) locate(b events.Finding) Finding {
+func (w *walker) locate(b spec.FieldError) Finding {
 	f := Finding{Path: b.Path, Code: "invalid", Message: b.Message, Hint: b.Hint}
 	path, own := b.Path, true
 	for path != "" {

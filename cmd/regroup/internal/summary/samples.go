@@ -1,6 +1,9 @@
 package summary
 
-import "github.com/regroup-io/regroup/events"
+import (
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
+)
 
 // Samples is the account of what was trained on. Both counts are lower bounds: an epoch with the right number of samples
 // but the wrong sum of hashes has at least one of each.
@@ -17,12 +20,12 @@ type Samples struct {
 func (s Samples) Exact() bool { return s.Missing == 0 && s.Repeated == 0 && !s.Unproven }
 
 // Count checks a ledger against the totals of a permutation of 0..Samples-1, which are the same for every order. It
-// returns nil when the program keeps no ledger. The cost is one hash per sample of one epoch, up to events.LimitProof.
+// returns nil when the program keeps no ledger. The cost is one hash per sample of one epoch, up to limits.Proof.
 func Count(l events.Ledger) *Samples {
 	if l.Samples == 0 {
 		return nil
 	}
-	s := &Samples{PerEpoch: l.Samples, Unproven: l.Samples > uint64(events.LimitProof.Most)}
+	s := &Samples{PerEpoch: l.Samples, Unproven: l.Samples > uint64(limits.Proof.Max)}
 	var want uint64
 	for _, e := range l.Epochs {
 		if !s.Unproven && (e.Done || e.Count == l.Samples) {

@@ -1,0 +1,248 @@
+package cloudevent
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/spec"
+)
+
+// Decode reads a fact or a command in CloudEvents binary or structured mode; a JSON object without CloudEvents headers
+// is taken as structured, so that a plain client needs none. Header names match in any case. Every fault is found at once
+// (FieldErrorsOf), code Invalid; an unknown type also matches ErrUnknownType; a command over LimitCommand is TooLarge.
+// With an error the event holds what could be read of the envelope, so that a rejection can name it.
+func Decode(h map[string][]string, data []byte) (events.Event, error) {
+	var (
+		attrs map[string]string
+		bad   []spec.FieldError
+	)
+	if len(data) > limits.Message.Max {
+		return events.Event{}, events.Errorf(events.TooLarge, "message has %d bytes (%s)", len(data), limits.Message)
+	}
+	media := strings.ToLower(header(h, headerContentType))
+	attrs, bad = attributes(h)
+	binary := !strings.HasPrefix(media, mediaEvents) && len(attrs)+len(bad) > 0
+	data, err := unpacked(h, data, mostUnpacked(binary, attrs["type"]))
+	if err != nil && binary {
+		return envelope(attrs), err
+	} else if err != nil {
+		return events.Event{}, err
+	}
+	switch {
+	case strings.HasPrefix(media, mediaEvents):
+		if m, _, _ := strings.Cut(media, ";"); strings.TrimSpace(m) != mediaStructured && strings.TrimSpace(m) != mediaEvents {
+			return events.Event{}, events.Refuse([]spec.FieldError{{Path: headerContentType, Message: strconv.Quote(media) + " is not accepted: send " + mediaStructured}})
+		}
+		attrs, data, bad = structured(data)
+	case binary:
+	default:
+		attrs, data, bad = structured(data)
+	}
+	return fromAttributes(attrs, data, bad)
+}
+
+// mostUnpacked is how long the data may be that was compressed. A structured event, whose type is not known before, is a client's.
+func mostUnpacked(binary bool, typ string) int {
+	if row, ok := events.EntryOf(events.Type(typ)); binary && ok && row.Class == events.ClassFact {
+		return limits.Unpacked.Max
+	}
+	return limits.Command.Max
+}
+
+// structured reads the JSON event format: members are attributes, except data and data_base64.
+func structured(b []byte) (attrs map[string]string, data []byte, bad []spec.FieldError) {
+	var members map[string]json.RawMessage
+	f := spec.CheckLimit("", events.Nesting(b), limits.Depth)
+	if f == nil {
+		f = spec.CheckSyntax(b)
+	}
+	if f != nil {
+		f.Message = "not a CloudEvent in JSON: " + f.Message
+		return nil, nil, []spec.FieldError{*f}
+	}
+	if err := json.Unmarshal(b, &members); err != nil {
+		return nil, nil, []spec.FieldError{{Message: "not a CloudEvent: neither ce- headers nor a JSON object"}}
+	}
+	attrs = map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		raw := members[name]
+		var text string
+		switch {
+		case string(raw) == "null": // as if absent
+		case name == "data":
+			data = raw
+		case raw[0] == '{' || raw[0] == '[':
+			bad = append(bad, spec.FieldError{Path: name, Message: "is an attribute and must be text, a number or a truth value"})
+		case raw[0] != '"':
+			attrs[name] = string(raw)
+		case json.Unmarshal(raw, &text) != nil:
+			bad = append(bad, spec.FieldError{Path: name, Message: "is not text"})
+		case name == "data_base64":
+			plain, err := base64.StdEncoding.DecodeString(text)
+			if err != nil {
+				bad = append(bad, spec.FieldError{Path: name, Message: "is not base64"})
+			}
+			data = plain
+		default:
+			if wrong := badText(text); wrong != "" {
+				bad = append(bad, spec.FieldError{Path: name, Message: wrong})
+				continue
+			}
+			attrs[name] = text
+		}
+	}
+	if members["data"] != nil && members["data_base64"] != nil {
+		bad = append(bad, spec.FieldError{Path: "data", Message: "both data and data_base64 are given: send one of them"})
+	}
+	return attrs, data, bad
+}
+
+// fromAttributes builds the event; bad is what was found on the way.
+func fromAttributes(attrs map[string]string, data []byte, bad []spec.FieldError) (events.Event, error) {
+	if attrs == nil {
+		return events.Event{}, events.Refuse(bad)
+	}
+	e := envelope(attrs)
+	ce := event.New(event.CloudEventsVersionV1)
+	for _, name := range slices.Sorted(maps.Keys(attrs)) {
+		if f := spec.CheckLimit(limits.Shorten(name, limits.Word.Max), max(len(name), len(attrs[name])), limits.Envelope); f != nil {
+			bad = append(bad, *f)
+			continue
+		}
+		if f := setAttribute(&ce, name, attrs[name]); f != nil {
+			bad = append(bad, *f)
+		}
+	}
+	known := map[string]bool{}
+	for _, f := range bad {
+		known[f.Path] = true
+	}
+	if _, given := attrs["specversion"]; !given && !known["specversion"] {
+		bad = append(bad, spec.FieldError{Path: "specversion", Message: `is missing: send "1.0"`})
+	}
+	for _, f := range validate(ce) {
+		if !known[f.Path] {
+			bad = append(bad, f)
+		}
+	}
+	e.Time = ce.Time()
+
+	row, ok := events.EntryOf(events.Type(attrs["type"]))
+	if !ok {
+		if attrs["type"] == "" {
+			return e, events.Refuse(bad)
+		}
+		return e, unknownType(attrs["type"], bad)
+	}
+	if err := tooLarge(row, len(data)); err != nil {
+		return e, err
+	}
+	if t := attrs[extExpiry]; row.Class == events.ClassCommand && t != "" {
+		at, err := types.ParseTime(t)
+		if err != nil {
+			bad = append(bad, spec.FieldError{Path: extExpiry, Message: notATime(t)})
+		}
+		e.Expires = at.UTC()
+	}
+	if row.Class == events.ClassFact && attrs[extSequence] != "" {
+		n, err := strconv.ParseUint(attrs[extSequence], 10, 64)
+		if err != nil {
+			bad = append(bad, spec.FieldError{Path: extSequence, Message: strconv.Quote(attrs[extSequence]) + " is not a whole number"})
+		}
+		e.Number = n
+	}
+	bad = append(bad, checkEntity(row, e.Entity)...)
+	body, wrong := events.DecodeBodyAs(row.New(), data, "data")
+	if bad = append(bad, wrong...); len(bad) > 0 {
+		return e, events.Refuse(bad)
+	}
+	e.Body = body
+	return e, nil
+}
+
+// envelope is what the attributes say of an event, as far as it can be kept.
+func envelope(attrs map[string]string) events.Event {
+	short := func(name string) string { return limits.Shorten(attrs[name], limits.Envelope.Max) }
+	e := events.Event{ID: short("id"), Source: short("source"), Entity: short("subject"), Cause: short(extCause)}
+	if events.ValidTrace(attrs[extTrace]) { // W3C Trace Context: one that is malformed is to be ignored
+		e.Trace = attrs[extTrace]
+	}
+	return e
+}
+
+// setAttribute hands one attribute to the SDK's event.
+func setAttribute(ce *event.Event, name, value string) *spec.FieldError {
+	switch name {
+	case "specversion":
+		if value != event.CloudEventsVersionV1 {
+			return &spec.FieldError{Path: name, Message: strconv.Quote(value) + ` is not understood: send "1.0"`}
+		}
+	case "id":
+		ce.SetID(value)
+	case "source":
+		ce.SetSource(value)
+	case "type":
+		ce.SetType(value)
+	case "subject":
+		ce.SetSubject(value)
+	case "dataschema":
+		ce.SetDataSchema(value)
+	case "datacontenttype":
+		ce.SetDataContentType(value)
+		media, _, _ := strings.Cut(strings.ToLower(value), ";")
+		if media = strings.TrimSpace(media); media != mediaJSON && !strings.HasSuffix(media, "+json") {
+			return &spec.FieldError{Path: name, Message: strconv.Quote(value) + " is not understood: send " + mediaJSON}
+		}
+	case "time":
+		t, err := types.ParseTime(value)
+		if err != nil {
+			return &spec.FieldError{Path: name, Message: notATime(value)}
+		}
+		ce.SetTime(t.UTC())
+	default:
+		if err := ce.Context.SetExtension(name, value); err != nil {
+			return &spec.FieldError{Path: name, Message: "is not a legal extension name: use a-z and 0-9"}
+		}
+	}
+	return nil
+}
+
+func notATime(value string) string {
+	return strconv.Quote(value) + " is not a time: write 2006-01-02T15:04:05Z (RFC 3339)"
+}
+
+// validate asks the SDK what the specification finds wrong, in order of attribute.
+func validate(ce event.Event) []spec.FieldError {
+	var wrong event.ValidationError
+	if !errors.As(ce.Validate(), &wrong) {
+		return nil
+	}
+	var out []spec.FieldError
+	for _, name := range slices.Sorted(maps.Keys(wrong)) {
+		message := wrong[name].Error()
+		if (name == "id" && ce.ID() == "") || (name == "source" && ce.Source() == "") || (name == "type" && ce.Type() == "") {
+			message = "is missing: every event needs one"
+		}
+		out = append(out, spec.FieldError{Path: name, Message: message})
+	}
+	return out
+}
+
+func unknownType(name string, bad []spec.FieldError) error {
+	var known []string
+	for _, row := range events.Catalog() {
+		known = append(known, string(row.Type))
+	}
+	f := spec.FieldError{Path: "type", Message: strconv.Quote(name) + " is not in the catalogue", Hint: spec.DidYouMean(name, known)}
+	return &events.ValidationError{Fields: append(bad, f), Cause: events.ErrUnknownType}
+}

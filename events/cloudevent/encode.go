@@ -1,0 +1,180 @@
+// Package cloudevent is the wire form of facts and commands: CloudEvents 1.0 in the NATS protocol
+// binding, in binary and structured mode.
+package cloudevent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/cloudevents/sdk-go/v2/binding"
+	"github.com/cloudevents/sdk-go/v2/binding/format"
+	cespec "github.com/cloudevents/sdk-go/v2/binding/spec"
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/spec"
+)
+
+// Documented CloudEvents extensions that we write.
+const (
+	extTrace     = "traceparent"  // where the event was born; never rewritten
+	extCause     = "causationid"  // Event.Cause
+	extSequence  = "sequence"     // Event.Number, zero-padded so that it sorts as text
+	extPartition = "partitionkey" // the entity
+	extExpiry    = "expirytime"   // Event.Expires
+)
+
+// Encode makes the stored form of a fact or a command in CloudEvents binary mode (NATS protocol binding 1.0.3):
+// attributes and extensions are ce- headers, the payload is the data. Invalid if the envelope is incomplete or the
+// body is not in the catalogue, TooLarge if a command's data is over limits.Command.
+// Data over compressData is compressed, which the header Content-Encoding: gzip says.
+func Encode(e events.Event) (events.Message, error) {
+	m, err := message(e, binding.WithForceBinary)
+	if err != nil || len(m.Data) <= compressData {
+		return m, err
+	}
+	m.Header[headerEncoding] = []string{encodingGzip}
+	m.Data, err = pack(m.Data)
+	return m, err
+}
+
+// EncodeStructured makes the stored form in CloudEvents structured mode: the whole event is one JSON document.
+func EncodeStructured(e events.Event) (events.Message, error) {
+	return message(e, binding.WithForceStructured)
+}
+
+func message(e events.Event, mode func(context.Context) context.Context) (events.Message, error) {
+	row, ce, err := cloudEvent(e)
+	if err != nil {
+		return events.Message{}, err
+	}
+	m := events.Message{
+		Subject: events.CommandSubject(row.Type),
+		// Percent-coded because a line end in a client's id would otherwise end the header.
+		ID:     percentEncode(e.Source + "|" + e.ID),
+		Header: map[string][]string{},
+	}
+	if !e.Expires.IsZero() { // given again after it has expired, it is another message
+		m.ID += "|" + types.FormatTime(e.Expires)
+	}
+	if row.Class == events.ClassFact {
+		m.Subject = events.FactSubject(row.Type, e.Entity)
+	}
+	w := &messageWriter{m: &m}
+	if _, err := binding.Write(mode(context.Background()), (*binding.EventMessage)(&ce), w, w); err != nil {
+		return events.Message{}, events.Errorf(events.Internal, "encode %s: %w", row.Type, err)
+	}
+	if e.Trace != "" {
+		m.Header[events.HeaderTrace] = []string{percentEncode(e.Trace)}
+	}
+	return m, nil
+}
+
+// cloudEvent checks the event and makes the SDK's form of it.
+func cloudEvent(e events.Event) (events.Entry, event.Event, error) {
+	ce := event.New(event.CloudEventsVersionV1)
+	if e.Body == nil {
+		return events.Entry{}, ce, events.Refuse([]spec.FieldError{{Path: "data", Message: "event has no body"}})
+	}
+	row, ok := events.EntryOf(e.Body.Type())
+	if !ok {
+		return row, ce, unknownType(string(e.Body.Type()), nil)
+	}
+	data, err := json.Marshal(e.Body)
+	if err != nil {
+		return row, ce, events.Errorf(events.Invalid, "encode data of %s: %w", row.Type, err)
+	}
+	if err := tooLarge(row, len(data)); err != nil {
+		return row, ce, err
+	}
+	ce.SetID(e.ID)
+	ce.SetSource(e.Source)
+	ce.SetType(string(row.Type))
+	if e.Entity != "" {
+		ce.SetSubject(e.Entity)
+		ce.SetExtension(extPartition, e.Entity)
+	}
+	if !e.Time.IsZero() {
+		ce.SetTime(e.Time.UTC())
+	}
+	if e.Cause != "" {
+		ce.SetExtension(extCause, e.Cause)
+	}
+	if e.Trace != "" {
+		ce.SetExtension(extTrace, e.Trace)
+	}
+	if !e.Expires.IsZero() {
+		ce.SetExtension(extExpiry, e.Expires.UTC())
+	}
+	if e.Number > 0 {
+		ce.SetExtension(extSequence, fmt.Sprintf("%020d", e.Number))
+	}
+	ce.SetDataContentType(mediaJSON)
+	ce.DataEncoded = data // as it is: through SetData it would be encoded once more
+	bad := validate(ce)
+	for _, v := range []struct{ name, value string }{
+		{"id", e.ID}, {"source", e.Source}, {"subject", e.Entity}, {extCause, e.Cause}, {extTrace, e.Trace},
+	} {
+		if wrong := badText(v.value); wrong != "" {
+			bad = append(bad, spec.FieldError{Path: v.name, Message: wrong})
+		}
+	}
+	return row, ce, events.Refuse(append(bad, checkEntity(row, e.Entity)...))
+}
+
+// tooLarge refuses data over the limit of the row's class.
+func tooLarge(row events.Entry, size int) error {
+	if row.Class == events.ClassCommand && size > limits.Command.Max {
+		return events.Errorf(events.TooLarge, "data of %s has %d bytes, at most %d are allowed", row.Type, size, limits.Command.Max)
+	}
+	return nil
+}
+
+// checkEntity: the entity of a fact is a token of its subject; of a command it is for people only.
+func checkEntity(row events.Entry, entity string) []spec.FieldError {
+	if row.Class != events.ClassFact {
+		return nil
+	}
+	if err := spec.CheckLabel("entity", entity); err != nil {
+		return []spec.FieldError{{Path: "subject", Message: err.Error()}}
+	}
+	return nil
+}
+
+// messageWriter is the writing half of the binding for the SDK's binding.Write.
+type messageWriter struct{ m *events.Message }
+
+func (w *messageWriter) SetStructuredEvent(_ context.Context, f format.Format, r io.Reader) error {
+	w.m.Header[headerContentType] = []string{f.MediaType()}
+	return w.SetData(r)
+}
+
+func (w *messageWriter) Start(context.Context) error { return nil }
+
+func (w *messageWriter) SetAttribute(a cespec.Attribute, v any) error {
+	return w.SetExtension(a.Name(), v)
+}
+
+func (w *messageWriter) SetExtension(name string, v any) error {
+	if v == nil {
+		delete(w.m.Header, headerPrefix+name)
+		return nil
+	}
+	s, err := types.Format(v)
+	if err != nil {
+		return err
+	}
+	w.m.Header[headerPrefix+name] = []string{percentEncode(s)}
+	return nil
+}
+
+func (w *messageWriter) SetData(r io.Reader) (err error) {
+	w.m.Data, err = io.ReadAll(r)
+	return err
+}
+
+func (w *messageWriter) End(context.Context) error { return nil }

@@ -1,0 +1,91 @@
+package cloudevent
+
+import (
+	"errors"
+	"reflect"
+	"testing"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+)
+
+// FuzzDecode: nothing crashes, a refusal has findings, and what is accepted can be said again in both modes.
+func FuzzDecode(f *testing.F) {
+	for _, row := range events.Catalog() {
+		e := sampleEvent(f, row)
+		b, err := Encode(e)
+		if err != nil {
+			f.Fatal(err)
+		}
+		s, err := EncodeStructured(e)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(true, "ce-extra", "a%20b", e.ID, string(row.Type), b.Data)
+		f.Add(false, "", "", "", "", s.Data)
+	}
+	f.Add(true, "CE-ID", `"%`, "", "dev.regroup.job.stop.v1", []byte(`{"job":{}}`))
+	f.Add(false, "Content-Type", "application/cloudevents", "", "", []byte(`{"id":1e999,"data":[]}`))
+	f.Fuzz(func(t *testing.T, binary bool, name, value, id, typ string, data []byte) {
+		h := map[string][]string{name: {value}}
+		if binary {
+			h["ce-specversion"], h["ce-source"], h["ce-subject"] = []string{"1.0"}, []string{"/x"}, []string{"x"}
+			h["ce-id"], h["ce-type"] = []string{id}, []string{typ}
+		}
+		e, err := Decode(h, data)
+		if err != nil {
+			if c := events.CodeOf(err); c != events.Invalid && c != events.TooLarge {
+				t.Fatalf("refused with %q: %v", c, err)
+			}
+			if len(events.FieldErrorsOf(err)) == 0 || err.Error() == "" || e.Body != nil {
+				t.Fatalf("refused without a reason, or with a body: %v", err)
+			}
+			return
+		}
+		for mode, encode := range map[string]func(events.Event) (events.Message, error){"binary": Encode, "structured": EncodeStructured} {
+			m, err := encode(e)
+			if errors.Is(err, events.ErrTooLarge) {
+				continue // escapes may make JSON longer than it came
+			}
+			if err != nil {
+				t.Fatalf("%s: accepted %+v but cannot say it: %v", mode, e, err)
+			}
+			again, err := Decode(m.Header, m.Data)
+			if err != nil || !reflect.DeepEqual(again, e) {
+				t.Fatalf("%s: %+v came back as %+v, %v", mode, e, again, err)
+			}
+		}
+	})
+}
+
+// FuzzParseSpec: nothing crashes, findings have a message, and a spec without findings passes Check as it is.
+func FuzzParseSpec(f *testing.F) {
+	f.Add([]byte(`{"name":"cifar","command":["python","train.py"],"workers":{"min":2,"max":8}}`))
+	f.Add([]byte(`{"name":"a","command":["x"],"workers":{"min":"two","mx":2},"stop":{"grace":"0s"},"env":{"RANK":null}}`))
+	f.Add([]byte(`{"NAME":"a","failures":{"max":null},"data":{"samples":18446744073709551616}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, bad := spec.Parse(b)
+		for _, x := range bad {
+			if x.Message == "" {
+				t.Fatalf("empty finding in %v", bad)
+			}
+		}
+		if len(bad) > 0 {
+			return
+		}
+		if more := s.WithDefaults().Check(); len(more) > 0 {
+			t.Fatalf("accepted, but Check finds %v", more)
+		}
+		e := events.Event{ID: "1", Source: "/x", Body: events.JobSubmit{Spec: s}}
+		m, err := Encode(e)
+		if err != nil {
+			if errors.Is(err, events.ErrTooLarge) {
+				return
+			}
+			t.Fatal(err)
+		}
+		if _, err := Decode(m.Header, m.Data); err != nil {
+			t.Fatalf("accepted, but not as part of a command: %v", err)
+		}
+	})
+}

@@ -1,0 +1,93 @@
+// Package document is what a service stores for one entity, and how anyone reads its public view.
+package document
+
+import (
+	"bytes"
+	"compress/flate"
+	"encoding/json"
+	"sync"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
+)
+
+// Schema is the version of the stored documents that this code writes. A replica refuses a newer one.
+const Schema = 1
+
+// Document is what a judge stores for one entity; compare-and-set on it is the only commit point.
+type Document struct {
+	Schema  int                      `json:"schema"`
+	Version uint64                   `json:"version"`           // +1 at each save
+	State   json.RawMessage          `json:"state"`             // the machine's state, its public view in the field "view"
+	Applied []string                 `json:"applied,omitempty"` // ids of the newest inputs taken in, oldest first
+	Number  map[events.Family]uint64 `json:"number,omitempty"`  // last fact number per family
+	Outbox  []events.Message         `json:"outbox,omitempty"`  // decided, not yet known to be told, in order
+	Brief   []int                    `json:"brief,omitempty"`   // positions in Outbox of facts whose long part is made again from State
+	Told    uint64                   `json:"told,omitempty"`    // launches up to this revision are known to be told; the others are made again from State
+}
+
+// documents over this many bytes are stored compressed.
+const compressOver = 4 << 10
+
+// Encode makes the stored form: JSON, compressed with DEFLATE behind a zero byte when it is long.
+func Encode(d Document) ([]byte, error) {
+	plain, err := json.Marshal(d)
+	if err != nil {
+		return nil, events.Errorf(events.Internal, "encode document: %w", err)
+	}
+	if len(plain) > limits.Unpacked.Max {
+		return nil, events.Errorf(events.TooLarge, "document has %d bytes (%s)", len(plain), limits.Unpacked)
+	}
+	if len(plain) < compressOver {
+		return plain, nil
+	}
+	var b bytes.Buffer
+	b.WriteByte(0)
+	w := packers.Get().(*flate.Writer)
+	defer packers.Put(w)
+	w.Reset(&b)
+	if _, err := w.Write(plain); err != nil {
+		return nil, events.Errorf(events.Internal, "compress document: %w", err)
+	}
+	if err := w.Close(); err != nil {
+		return nil, events.Errorf(events.Internal, "compress document: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// packers are kept for reuse: a new one costs more than what it packs.
+var packers = sync.Pool{New: func() any {
+	w, err := flate.NewWriter(nil, flate.BestSpeed)
+	if err != nil {
+		panic(err) // the level is a constant
+	}
+	return w
+}}
+
+// Decode reads the stored form. A document of a newer schema is refused with Newer.
+func Decode(b []byte) (Document, error) {
+	var d Document
+	if len(b) > 0 && b[0] == 0 {
+		plain, err := events.ReadLimited(flate.NewReader(bytes.NewReader(b[1:])), limits.Unpacked.Max)
+		if err != nil {
+			return d, events.Errorf(events.Invalid, "unpack document: %w", err)
+		}
+		b = plain
+	}
+	err := json.Unmarshal(b, &d)
+	if err != nil { // a newer schema need not fit our fields
+		var version struct {
+			Schema int `json:"schema"`
+		}
+		if json.Unmarshal(b, &version) == nil {
+			d.Schema = version.Schema
+		}
+	}
+	switch {
+	case d.Schema > Schema:
+		return Document{}, events.Errorf(events.Newer, "document has schema %d, this version understands up to %d: upgrade it", d.Schema, Schema)
+	case err != nil:
+		return d, events.Errorf(events.Invalid, "decode document: %w", err)
+	}
+	return d, nil
+}

@@ -1,0 +1,101 @@
+package document
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
+)
+
+func sampleDocument(size int) Document {
+	state, err := json.Marshal(map[string]any{"view": events.NodeView{Node: "node-a", Slots: 8}, "pad": strings.Repeat("é", size)})
+	if err != nil {
+		panic(err)
+	}
+	return Document{
+		Schema: Schema, Version: 7, State: state, Applied: []string{"/a|1", "/a|2"},
+		Number: map[events.Family]uint64{events.FamilyNode: 3}, Outbox: []events.Message{{Subject: "s", ID: "i", Header: map[string][]string{"ce-id": {"1"}}, Data: []byte{0, 255}}},
+	}
+}
+
+func TestDocumentRoundTrip(t *testing.T) {
+	for _, size := range []int{0, compressOver, 1 << 20} {
+		want := sampleDocument(size)
+		b, err := Encode(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if compressed := b[0] == 0; compressed != (size >= compressOver) || compressed && len(b) > size {
+			t.Errorf("size %d is stored in %d bytes, compressed = %v", size, len(b), compressed)
+		}
+		got, err := Decode(b)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("size %d: got %+v, %v", size, got, err)
+		}
+		view, err := View[events.NodeView](b)
+		if err != nil || view.Node != "node-a" || view.Slots != 8 {
+			t.Errorf("size %d: view %+v, %v", size, view, err)
+		}
+	}
+}
+
+func TestDocumentRefusals(t *testing.T) {
+	for in, code := range map[string]events.Code{
+		"": events.Invalid, "{": events.Invalid, "\x00garbage": events.Invalid, "\x00": events.Invalid,
+		`{"schema":2}`: events.Newer,
+		// A newer one may have changed every field: it must still be told apart from garbage.
+		`{"schema":2,"version":"x","applied":{}}`: events.Newer,
+		`{"schema":1,"applied":{}}`:               events.Invalid,
+	} {
+		if _, err := Decode([]byte(in)); events.CodeOf(err) != code {
+			t.Errorf("%q: %v, want %s", in, err, code)
+		}
+	}
+	if _, err := View[events.NodeView]([]byte(`{"schema":1}`)); events.CodeOf(err) != events.Invalid {
+		t.Errorf("a document without state: %v", err)
+	}
+}
+
+// FuzzDecodeDocument: nothing crashes, and what is accepted survives a round trip.
+func FuzzDecodeDocument(f *testing.F) {
+	for _, size := range []int{0, compressOver} {
+		b, err := Encode(sampleDocument(size))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Add([]byte("\x00"))
+	f.Add([]byte(`{"schema":2}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		d, err := Decode(b)
+		if err != nil {
+			if c := events.CodeOf(err); c != events.Invalid && c != events.Newer {
+				t.Fatalf("refused with %q: %v", c, err)
+			}
+			return
+		}
+		again, err := Encode(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Decode(again); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestADocumentThatUnpacksToTooMuchIsNeverStored: it could not be read again.
+func TestADocumentThatUnpacksToTooMuchIsNeverStored(t *testing.T) {
+	text, err := json.Marshal(strings.Repeat("x", limits.Unpacked.Max))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Encode(Document{Schema: Schema, State: text}); !errors.Is(err, events.ErrTooLarge) {
+		t.Errorf("it is stored: %v", err)
+	}
+}

@@ -1,0 +1,161 @@
+package document
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Record is a judge's document as anyone may read it.
+type Record[V any] struct {
+	Key  string
+	View V
+	// Number is the last fact of each family that the view accounts for. It orders what is made up from the view among the
+	// facts themselves: a view that was read before a fact came must not undo it.
+	Number map[events.Family]uint64
+}
+
+// errListed ends a watch once everything present was seen.
+var errListed = errors.New("listed")
+
+// All reads every document in a bucket, by key. One that this version cannot read is passed over: its judge complains
+// about it, and its facts come all the same.
+func All[V any](ctx context.Context, b events.Bucket) ([]Record[V], error) {
+	return (&Reader[V]{Bucket: b}).Records(ctx)
+}
+
+// Reader is for who reads a bucket again and again: it decodes only what has changed since. One goroutine at a time may call Records,
+// and what it returns must not be modified.
+type Reader[V any] struct {
+	Bucket events.Bucket
+	known  map[string]read[V]
+
+	mu       sync.Mutex
+	followed map[string]read[V] // nil = nobody follows the bucket
+}
+
+type read[V any] struct {
+	sum    uint64 // of the stored document; revisions come again on a broker that was given an old copy of its store
+	value  []byte // as stored, if it is not decoded yet: most are replaced before somebody asks
+	record Record[V]
+	err    error
+}
+
+// decoded is r with its record.
+func (r read[V]) decoded(key string) read[V] {
+	if r.value == nil {
+		return r
+	}
+	d, v, err := decodeView[V](r.value)
+	return read[V]{sum: r.sum, record: Record[V]{Key: key, View: v, Number: d.Number}, err: err}
+}
+
+var sumSeed = maphash.MakeSeed()
+
+// Follow watches the bucket until ctx ends, so that Records need not ask for thousands of documents of which few have changed.
+func (r *Reader[V]) Follow(ctx context.Context) error {
+	now := map[string]read[V]{}
+	listed := func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.followed = now
+	}
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.followed = nil
+	}()
+	return r.Bucket.Watch(ctx, func(key string, value []byte, _ uint64) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if value == nil {
+			delete(now, key)
+		} else {
+			now[key] = read[V]{value: value}
+		}
+	}, listed)
+}
+
+// Records is as the function of that name. While the bucket is followed it returns what was seen last, be the broker there or not.
+func (r *Reader[V]) Records(ctx context.Context) ([]Record[V], error) {
+	r.mu.Lock()
+	if r.followed != nil {
+		defer r.mu.Unlock()
+		return readable(r.followed), nil
+	}
+	r.mu.Unlock()
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	now := map[string]read[V]{}
+	err := r.Bucket.Watch(inner, func(key string, value []byte, _ uint64) {
+		if value == nil || inner.Err() != nil {
+			return
+		}
+		sum := maphash.Bytes(sumSeed, value)
+		k, known := r.known[key]
+		if !known || k.sum != sum {
+			k = read[V]{sum: sum, value: value}.decoded(key)
+		}
+		now[key] = k
+	}, func() { cancel(errListed) })
+	if !errors.Is(context.Cause(inner), errListed) {
+		return nil, err
+	}
+	r.known = now
+	return readable(now), nil
+}
+
+// Known returns the record of a key as it was seen last while the bucket is followed; false if it is not followed, or not known yet.
+func (r *Reader[V]) Known(key string) (Record[V], bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k, ok := r.followed[key]
+	if !ok {
+		return k.record, false
+	}
+	k = k.decoded(key)
+	r.followed[key] = k
+	return k.record, k.err == nil
+}
+
+// readable returns the records that this version can read, by key.
+func readable[V any](of map[string]read[V]) []Record[V] {
+	var all []Record[V]
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		k := of[key]
+		if k.value != nil {
+			k = k.decoded(key)
+			of[key] = k
+		}
+		if k.err == nil {
+			all = append(all, k.record)
+		}
+	}
+	return all
+}
+
+// View reads the public view out of a stored document.
+func View[V any](stored []byte) (V, error) {
+	_, v, err := decodeView[V](stored)
+	return v, err
+}
+
+func decodeView[V any](stored []byte) (Document, V, error) {
+	var s struct {
+		View V `json:"view"`
+	}
+	d, err := Decode(stored)
+	if err != nil {
+		return d, s.View, err
+	}
+	if err := json.Unmarshal(d.State, &s); err != nil {
+		return d, s.View, events.Errorf(events.Invalid, "decode view: %w", err)
+	}
+	return d, s.View, nil
+}

@@ -1,0 +1,85 @@
+package spec
+
+// WorkerVariable is a variable of the environment of workers.
+type WorkerVariable struct {
+	Name    string
+	What    string // a sentence for docs/environment.md
+	Default string // of a setting; empty = unset
+}
+
+// agentVariables are those that an agent sets for each worker: torchrun's, Horovod's and our own. Nobody else may set them, and a worker
+// does not inherit them: the agent may run under a launcher itself.
+var agentVariables = []WorkerVariable{
+	{Name: "RANK", What: "Rank among all workers, from 0; as the next ones only with recovery by restart."},
+	{Name: "LOCAL_RANK", What: "Rank among the workers of the node."},
+	{Name: "WORLD_SIZE", What: "Number of workers."},
+	{Name: "LOCAL_WORLD_SIZE", What: "Number of workers on the node."},
+	{Name: "GROUP_RANK", What: "Number of the node among those that have a worker with this local rank, from 0."},
+	{Name: "GROUP_WORLD_SIZE", What: "Number of nodes that have a worker with this local rank."},
+	{Name: "ROLE_RANK", What: "As RANK."},
+	{Name: "ROLE_WORLD_SIZE", What: "As WORLD_SIZE."},
+	{Name: "ROLE_NAME", What: "Always `default`."},
+	{Name: "MASTER_ADDR", What: "Host of rank 0."},
+	{Name: "MASTER_PORT", What: "Free port of rank 0, another one in each generation."},
+	{Name: "TORCHELASTIC_RUN_ID", What: "Id of the job."},
+	{Name: "TORCHELASTIC_ERROR_FILE", What: "File in which a worker leaves its last exception; torch's `@record` and `regroup.record` do."},
+	{Name: "TORCHELASTIC_RESTART_COUNT", What: "Generations before this one."},
+	{Name: "TORCHELASTIC_MAX_RESTARTS", What: "`failures.max` of the job."},
+	{Name: "TORCHELASTIC_USE_AGENT_STORE", What: "Always `False`."},
+	{Name: "HOROVOD_HOSTNAME", What: "Name of the node."},
+	{Name: "HOROVOD_RANK", What: "As RANK."},
+	{Name: "HOROVOD_SIZE", What: "As WORLD_SIZE."},
+	{Name: "HOROVOD_LOCAL_RANK", What: "As LOCAL_RANK."},
+	{Name: "HOROVOD_LOCAL_SIZE", What: "As LOCAL_WORLD_SIZE."},
+	{Name: "HOROVOD_CROSS_RANK", What: "As GROUP_RANK."},
+	{Name: "HOROVOD_CROSS_SIZE", What: "As GROUP_WORLD_SIZE."},
+	{Name: "REGROUP_JOB", What: "Id of the job."},
+	{Name: "REGROUP_NODE", What: "Name of the node."},
+	{Name: "REGROUP_SLOT", What: "Slot on the node, from 0: it stays while ranks change."},
+	{Name: "REGROUP_ATTEMPT", What: "Which life of this place it is, from 1."},
+	{Name: "REGROUP_GENERATION", What: "Generation that the process was made for; 0 with in-process recovery, where it changes."},
+	{Name: "REGROUP_SOCKET", What: "Path of the agent's Unix socket."},
+	{Name: "REGROUP_TOKEN", What: "Names the worker to its agent."},
+	{Name: "REGROUP_INCARNATION", What: "Id of this life of the worker."},
+	{Name: "REGROUP_ADVERTISE", What: "Host under which other workers reach this one."},
+	{Name: "REGROUP_DATA_PORTS", What: "Ports on which it may listen, low-high; empty = any."},
+}
+
+// workerSettings are our variables that a worker reads and a user sets, in the job or in the shell of the agent. All others that begin
+// with REGROUP_ are the control plane's: they may hold its address and credentials, which no worker inherits.
+var workerSettings = []WorkerVariable{
+	{Name: "REGROUP_CHECKPOINT_DIR", What: "Folder for checkpoints, of all workers or one of each node; unset = none are written."},
+	{Name: "REGROUP_CHECKPOINT_EVERY", What: "How often one is written, as 10m.", Default: "10m"},
+	{Name: "REGROUP_CHECKPOINT_KEEP", What: "How many are kept.", Default: "3"},
+	{Name: "REGROUP_WARM_WITHIN", What: "How long a newcomer fetches the state while the others train, before it comes in without.", Default: "1m"},
+	{Name: "REGROUP_LOG_LEVEL", What: "Least level of the SDK's own lines: debug, info, warn or error.", Default: "warn"},
+	{Name: "REGROUP_BUCKET_BYTES", What: "Bytes of gradients that are reduced at once; unset = HOROVOD_FUSION_THRESHOLD, else 25 MiB. Python.", Default: "26214400"},
+	{Name: "REGROUP_INLINE_BYTES", What: "Up to so many bytes an operation is carried out by the thread that asks for it. Python.", Default: "262144"},
+	{Name: "REGROUP_SHARED_MEMORY", What: "0 = the ranks of one machine do not use memory that they share, to find out what it is worth. Python.", Default: "1"},
+	{Name: "REGROUP_GPU", What: "0 = tensors on GPUs are copied through the host, to find out what NCCL is worth. Python.", Default: "1"},
+	{Name: "REGROUP_DEADLOCK_SECONDS", What: "How long all ranks may wait for each other's operations, each for another one, before they are told; 0 = for ever. Python.", Default: "10"},
+	{Name: "REGROUP_LIBRARY", What: "Path of libregroup.so; unset = beside the Python package."},
+	{Name: "REGROUP_CUDA_LIBRARY", What: "Path of the CUDA driver's library; unset = where the system has it."},
+	{Name: "REGROUP_NCCL_LIBRARY", What: "Path of NCCL's library; unset = torch's, else the system's."},
+}
+
+// AgentVariables are the variables that the agent sets for each worker.
+func AgentVariables() []WorkerVariable { return agentVariables }
+
+// WorkerSettings are the variables that a worker reads and a user sets.
+func WorkerSettings() []WorkerVariable { return workerSettings }
+
+// AgentSets tells whether a variable is one that the agent sets for each worker.
+func AgentSets(name string) bool { return listed(agentVariables, name) }
+
+// WorkerSetting tells whether a variable that begins with REGROUP_ is a setting of workers.
+func WorkerSetting(name string) bool { return listed(workerSettings, name) }
+
+func listed(all []WorkerVariable, name string) bool {
+	for _, v := range all {
+		if v.Name == name {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,138 @@
+// Package spec is the job specification: its types, their defaults, its validation with an error for
+// each field, and the variables that a worker's environment has. docs/jobfile.md is generated from it.
+package spec
+
+import (
+	"fmt"
+	"time"
+)
+
+// Recovery is how a job's workers survive a fault.
+type Recovery string
+
+// Ways to run a worker.
+const (
+	// RecoveryRestart: any program. Each generation is a new set of processes with torchrun's environment.
+	RecoveryRestart Recovery = "restart"
+	// RecoveryInProcess: programs that use the Regroup SDK. Survivors live on.
+	RecoveryInProcess Recovery = "in-process"
+)
+
+// Duration is a time span written as text, as time.ParseDuration reads it: 500ms, 30s, 1h.
+type Duration time.Duration
+
+// D returns it as a time.Duration.
+func (d Duration) D() time.Duration { return time.Duration(d) }
+
+// MarshalText writes 30s.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText reads 30s.
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	if err != nil {
+		return fmt.Errorf("%q is not a duration: write 500ms, 30s or 1h", b)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// Job is what a user submits. Zero values mean the defaults that WithDefaults fills in.
+type Job struct {
+	Version  string            `json:"version,omitempty"` // "v1"
+	Name     string            `json:"name"`              // RFC 1123 label of at most 58 characters
+	Command  []string          `json:"command"`           // program and arguments, present on every node
+	Workdir  string            `json:"workdir,omitempty"` // absolute; empty = the agent's own
+	Env      map[string]string `json:"env,omitempty"`
+	Workers  Workers           `json:"workers"`
+	Recovery Recovery          `json:"recovery,omitempty"` // default restart
+	Failures Failures          `json:"failures"`
+	Elastic  Elastic           `json:"elastic"`
+	Health   Health            `json:"health,omitzero"`
+	Stop     Stop              `json:"stop"`
+	Data     Data              `json:"data"`
+	Labels   map[string]string `json:"labels,omitempty"`
+
+	Rendezvous *Rendezvous `json:"rendezvous,omitempty"` // only for jobs whose nodes come by themselves
+}
+
+// Workers is the wanted number of workers of a job.
+type Workers struct {
+	Min int `json:"min"` // below this the job waits; at least 1
+	Max int `json:"max"` // never more; at least Min
+}
+
+// Failures is the failure budget of the whole job (torchrun's --max-restarts is one per agent): more than Max failures
+// within Per end it, and so do SameStep at one committed step, whatever the time between them. Planned changes never count.
+type Failures struct {
+	Max      *int     `json:"max,omitempty"`      // default 20; 0 = the first failure ends the job
+	Per      Duration `json:"per,omitempty"`      // default 1h
+	SameStep int      `json:"sameStep,omitempty"` // so many failures in a row at one step: the data or the code kills it; default 3
+}
+
+// Elastic holds the times of the rendezvous.
+type Elastic struct {
+	LastCall     Duration `json:"lastCall,omitempty"`     // wait for silent members once min is reached; default 30s
+	RejoinWithin Duration `json:"rejoinWithin,omitempty"` // an accused member may come back within; default 500ms
+	StartWithin  Duration `json:"startWithin,omitempty"`  // a first generation that has places and is not sealed after this fails the job; default 10m
+	Timeout      Duration `json:"timeout,omitempty"`      // a job that has run and is below min for this long fails; default 10m, as Horovod's --elastic-timeout
+	Settle       Duration `json:"settle,omitempty"`       // growing waits this long for others that come at the same time; default 200ms
+	ResetLimit   *int     `json:"resetLimit,omitempty"`   // generations after the first, planned ones included as Horovod's --reset-limit counts them; default no limit, 0 = none
+}
+
+// Health says when workers that run are taken for hung.
+type Health struct {
+	// Hang is for how long no worker of the job may make a step; 0 = for ever. It must be longer than the longest pause of
+	// a healthy job (evaluation, checkpoint, compilation): ten times the longest step, and not less than 5m, is a good value.
+	Hang Duration `json:"hang,omitempty"`
+}
+
+// Stop says how workers are ended.
+type Stop struct {
+	Signal string   `json:"signal,omitempty"` // default SIGTERM
+	Grace  Duration `json:"grace,omitempty"`  // then SIGKILL; default 30s
+}
+
+// Data describes the data set for the ledger.
+type Data struct {
+	Samples uint64 `json:"samples,omitempty"` // samples of one epoch; 0 = as the workers report
+}
+
+// WithDefaults returns the spec with every default filled in.
+func (s Job) WithDefaults() Job {
+	if s.Version == "" {
+		s.Version = "v1"
+	}
+	if s.Recovery == "" {
+		s.Recovery = RecoveryRestart
+	}
+	if s.Rendezvous != nil {
+		s.Rendezvous = s.Rendezvous.withDefaults()
+		if s.Workers == (Workers{}) {
+			s.Workers = s.Rendezvous.workers()
+		}
+	}
+	if s.Failures.Max == nil {
+		s.Failures.Max = new(int)
+		*s.Failures.Max = 20
+	}
+	if s.Failures.SameStep == 0 {
+		s.Failures.SameStep = 3
+	}
+	fill := func(d *Duration, v time.Duration) {
+		if *d == 0 {
+			*d = Duration(v)
+		}
+	}
+	fill(&s.Failures.Per, time.Hour)
+	fill(&s.Elastic.LastCall, 30*time.Second)
+	fill(&s.Elastic.RejoinWithin, 500*time.Millisecond)
+	fill(&s.Elastic.StartWithin, 10*time.Minute)
+	fill(&s.Elastic.Timeout, 10*time.Minute)
+	fill(&s.Elastic.Settle, 200*time.Millisecond)
+	fill(&s.Stop.Grace, 30*time.Second)
+	if s.Stop.Signal == "" {
+		s.Stop.Signal = "SIGTERM"
+	}
+	return s
+}

@@ -1,0 +1,126 @@
+package events_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/eventstest"
+)
+
+func roundTrip[T any](t interface{ Fatalf(string, ...any) }, in T) string {
+	b, err := json.Marshal(in)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	var out T
+	if err := json.Unmarshal(b, &out); err != nil {
+		t.Fatalf("%s: %v", b, err)
+	}
+	if !reflect.DeepEqual(in, out) {
+		t.Fatalf("%s reads as\n%+v, was\n%+v", b, out, in)
+	}
+	return string(b)
+}
+
+func TestPlacesAreShort(t *testing.T) {
+	p := events.Places{{"node-a", 0}, {"node-a", 1}, {"node-a", 2}, {"node-b", 0}, {"node-b", 2}, {"node-b", 5}, {"node-b", 6}, {"node-a", 3}}
+	if got := roundTrip(t, p); got != `["node-a/0-2","node-b/0,2,5-6","node-a/3"]` {
+		t.Error(got)
+	}
+	for _, bad := range []string{`["node-a"]`, `["node-a/x"]`, `["node-a/3-1"]`, `["node-a/0-99999999"]`, `[3]`, `{}`} {
+		if err := json.Unmarshal([]byte(bad), new(events.Places)); events.CodeOf(err) != events.Invalid {
+			t.Errorf("%s: %v, want Invalid", bad, err)
+		}
+	}
+	var old events.Places
+	if err := json.Unmarshal([]byte(`[{"node":"node-a","slot":1}, "node-b/0"]`), &old); err != nil || fmt.Sprint(old) != "[node-a/1 node-b/0]" {
+		t.Errorf("%v %v", old, err)
+	}
+}
+
+func TestARosterOf40000IsSmall(t *testing.T) {
+	r := eventstest.SampleMembers(5000, 8)
+	plain := roundTrip(t, r)
+	d, err := document.Encode(document.Document{Schema: document.Schema, State: json.RawMessage(plain)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d bytes as JSON, %d packed: %.1f per rank", len(plain), len(d), float64(len(d))/40000)
+	if len(d) > 400<<10 {
+		t.Errorf("a roster of 40000 takes %d bytes", len(d))
+	}
+}
+
+func TestAnyRosterReadsBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringMatching(`[A-Z0-9:.é"-]{0,8}`)
+		var r events.Roster
+		for n := range rapid.IntRange(0, 4).Draw(t, "nodes") {
+			agent := events.Incarnation(text.Draw(t, "agent"))
+			for s := range rapid.IntRange(1, 4).Draw(t, "slots") {
+				r = append(r, events.Member{
+					Place: events.Place{events.NodeID(fmt.Sprint("n", n)), events.Slot(s * rapid.IntRange(1, 2).Draw(t, "gap"))}, Incarnation: events.Incarnation("X" + text.Draw(t, "life") + "Y"), Agent: agent,
+					Attempt: rapid.IntRange(0, 2).Draw(t, "attempt"), Address: rapid.SampledFrom([]string{"", "a:1", "a:2", "[::1]:4", "a:01", "b:1", "x"}).Draw(t, "address"),
+					PID: rapid.IntRange(0, 1).Draw(t, "pid"), Commit: events.Commit{Step: rapid.Uint64Range(0, 1).Draw(t, "step"), Hash: text.Draw(t, "hash")},
+				})
+			}
+		}
+		if r == nil {
+			r = events.Roster{}
+		}
+		r.Number()
+		if len(r) > 0 && rapid.Bool().Draw(t, "odd") {
+			r[rapid.IntRange(0, len(r)-1).Draw(t, "which")].Rank++
+		}
+		roundTrip(t, r)
+	})
+}
+
+func TestAnyCrewReadsBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := events.JobView{Job: "a-0001", Workers: events.Crew{}}
+		for n := range rapid.IntRange(0, 3).Draw(t, "nodes") {
+			for s := range rapid.IntRange(1, 3).Draw(t, "slots") {
+				w := events.WorkerView{
+					WorkerRef: events.WorkerRef{
+						Job: "a-0001", Place: events.Place{events.NodeID(fmt.Sprint("n", n)), events.Slot(s)}, Incarnation: events.Incarnation(rapid.SampledFrom([]string{"", "AB", "AC", "BC"}).Draw(t, "life")),
+						Agent: events.Incarnation(rapid.SampledFrom([]string{"", "Q"}).Draw(t, "agent")), Attempt: rapid.IntRange(0, 2).Draw(t, "attempt"),
+						Generation: events.Generation(rapid.IntRange(0, 2).Draw(t, "generation")), PID: rapid.IntRange(0, 1).Draw(t, "pid"),
+					},
+					Rank: rapid.IntRange(-1, 1).Draw(t, "rank"), State: rapid.SampledFrom([]events.WorkerState{events.WorkerIsReady, events.WorkerIsLost}).Draw(t, "state"),
+				}
+				if rapid.Bool().Draw(t, "said") {
+					w.Detail, w.Lines = "killed", []string{"last", `"words"`}
+					w.Exception = &events.Exception{Type: "ValueError", Message: `"x"`, File: "a.py", Line: 3}
+				}
+				v.Workers = append(v.Workers, w)
+			}
+		}
+		roundTrip(t, v)
+	})
+}
+
+func BenchmarkRoster(b *testing.B) {
+	r := eventstest.SampleMembers(5000, 8)
+	plain, err := json.Marshal(r)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("write", func(b *testing.B) {
+		for b.Loop() {
+			_, _ = json.Marshal(r)
+		}
+	})
+	b.Run("read", func(b *testing.B) {
+		for b.Loop() {
+			var out events.Roster
+			_ = json.Unmarshal(plain, &out)
+		}
+	})
+}
