@@ -204,7 +204,7 @@ func (a *Agent) leave(work context.Context, why string) {
 		return // the name is another's: goodbye would be his
 	}
 	a.leaving.Store(true)
-	bye := events.NodeBye{Node: a.opt.Node, Incarnation: a.opt.Incarnation, Reason: why}
+	bye := events.NodeLeave{Node: a.opt.Node, Incarnation: a.opt.Incarnation, Reason: why}
 	if _, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbLeave, bye, ""); err != nil {
 		a.opt.Logger.Warn("goodbye was not heard: the node will count as lost", "node", a.opt.Node, "reason", err)
 	}

@@ -93,7 +93,7 @@ type world struct {
 	beats  []events.Heartbeat
 	lines  []string
 	hellos []events.NodeHello
-	byes   []events.NodeBye
+	byes   []events.NodeLeave
 
 	welcome events.NodeWelcome // that discovery answers
 }
@@ -123,7 +123,7 @@ func newWorldWith(t *testing.T, config agent.Config, leftovers ...worker.Orphane
 		return w.welcome
 	})
 	serve(events.RequestSubject(events.ServiceDiscovery, events.VerbLeave), func(d []byte) events.Body {
-		b, _ := events.DecodeBody[events.NodeBye](d)
+		b, _ := events.DecodeBody[events.NodeLeave](d)
 		w.mu.Lock()
 		w.byes = append(w.byes, b)
 		w.mu.Unlock()

@@ -72,19 +72,19 @@ func TestASecondAgentOfTheSameNameLeavesNoHole(t *testing.T) {
 		}
 		first := run("first")
 		time.Sleep(5 * time.Second)
-		want("at first", "01-01-first", events.NodeReady)
+		want("at first", "01-01-first", events.NodeStateReady)
 		second := run("second")
 		time.Sleep(time.Minute)
-		want("with both", "01-02-second", events.NodeReady)
+		want("with both", "01-02-second", events.NodeStateReady)
 		if lives != 3 {
 			t.Errorf("%d lives, want three: the first one's second waits", lives)
 		}
 		second()
 		time.Sleep(15 * time.Second)
-		want("after the second", "01-03-first", events.NodeReady)
+		want("after the second", "01-03-first", events.NodeStateReady)
 		first()
 		synctest.Wait()
-		want("at the end", "01-03-first", events.NodeDeparted)
+		want("at the end", "01-03-first", events.NodeStateLeft)
 		all.Wait()
 		stop()
 	})

@@ -13,8 +13,8 @@ import (
 // Run ends with the job.
 type Joining struct {
 	Job  events.JobID
-	Spec spec.Job                  // with its defaults; every node must mean the same
-	Told func(events.NodeStanding) // hears whenever something has changed; may be nil, must not block
+	Spec spec.Job                    // with its defaults; every node must mean the same
+	Told func(events.NodeMembership) // hears whenever something has changed; may be nil, must not block
 }
 
 // membership keeps the node in the job for as long as anybody wants that. It asks once and then waits for launches: it asks
@@ -25,7 +25,7 @@ type membership struct {
 	wake  chan struct{} // has one place
 	hurry chan struct{} // has one place: whoever leaves waits no longer
 	mu    sync.Mutex
-	last  events.NodeStanding
+	last  events.NodeMembership
 	err   error
 	was   events.Phase // of the newest launch
 	in    bool         // it was in one of the lists once
@@ -44,7 +44,7 @@ func (m *membership) nudgeLeave() {
 
 // Standing is what the node is to the job that it has joined, once Run has returned: final, unless Run was ended before. err
 // says why the node was refused. entered tells whether it was ever taken in.
-func (a *Agent) Standing() (s events.NodeStanding, entered bool, err error) {
+func (a *Agent) Standing() (s events.NodeMembership, entered bool, err error) {
 	if a.member == nil {
 		return s, false, nil
 	}
@@ -76,24 +76,24 @@ func (m *membership) launched(l events.Launch) {
 
 // gathered hears how far the others are.
 func (m *membership) gathered(data []byte) {
-	g, err := events.DecodeBody[events.Gathering](data)
+	g, err := events.DecodeBody[events.RendezvousStatus](data)
 	if err != nil {
 		return // a signal may be lost
 	}
 	m.mu.Lock()
 	s := m.last
 	m.mu.Unlock()
-	if s.Standing != "" && !s.Standing.Final() {
-		s.Gathering = g
+	if s.Membership != "" && !s.Membership.Final() {
+		s.RendezvousStatus = g
 		m.tell(s)
 	}
 }
 
-func (m *membership) tell(s events.NodeStanding) {
+func (m *membership) tell(s events.NodeMembership) {
 	m.mu.Lock()
 	same := m.last == s
 	m.last = s
-	m.in = m.in || !s.Standing.Final()
+	m.in = m.in || !s.Membership.Final()
 	m.mu.Unlock()
 	if !same && m.a.opt.Join.Told != nil {
 		m.a.opt.Join.Told(s)
@@ -142,7 +142,7 @@ func (m *membership) enter(ctx context.Context) (final bool) {
 		switch events.CodeOf(err) {
 		case "":
 			m.tell(s)
-			return s.Standing.Final()
+			return s.Membership.Final()
 		case events.Conflict, events.Invalid, events.Fenced:
 			m.mu.Lock()
 			m.err = err
@@ -158,10 +158,10 @@ func (m *membership) enter(ctx context.Context) (final bool) {
 	return false
 }
 
-func (m *membership) call(ctx context.Context, verb string, ask events.Body) (events.NodeStanding, error) {
+func (m *membership) call(ctx context.Context, verb string, ask events.Body) (events.NodeMembership, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.a.opt.Join.Spec.Rendezvous.HeartbeatTimeout.D())
 	defer cancel()
-	return call[events.NodeStanding](ctx, m.a, events.ServiceRendezvous, verb, ask, "")
+	return call[events.NodeMembership](ctx, m.a, events.ServiceRendezvous, verb, ask, "")
 }
 
 // exit says goodbye to the job, which goes on without the node, and gives its workers time to leave at a commit.

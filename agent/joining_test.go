@@ -28,7 +28,7 @@ type crossing struct {
 	heard   []string // requests, in order
 	told    []string // standings as the user is told
 	slots   int      // offered in the hello
-	answer  func() (events.NodeStanding, error)
+	answer  func() (events.NodeMembership, error)
 	unserve func()
 }
 
@@ -60,7 +60,7 @@ func newCrossing(t *testing.T) *crossing {
 	standing := func([]byte) (events.Body, error) { return c.answer() }
 	serve(events.ServiceRendezvous, events.VerbEnter, standing)
 	serve(events.ServiceRendezvous, events.VerbExit, func([]byte) (events.Body, error) {
-		return events.NodeStanding{Standing: events.StandingLeft}, nil
+		return events.NodeMembership{Membership: events.MembershipLeft}, nil
 	})
 	c.unserve = func() { cancel(); all.Wait() }
 	spec := spec.Job{
@@ -71,10 +71,10 @@ func newCrossing(t *testing.T) *crossing {
 	c.agent, err = agent.New(agent.Options{
 		Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: ports, Driver: fake.New(), Incarnation: "01AGENT",
 		Listen: func(context.Context, string) (net.Listener, error) { return pipes, nil },
-		Join: &agent.Joining{Job: job, Spec: spec, Told: func(s events.NodeStanding) {
+		Join: &agent.Joining{Job: job, Spec: spec, Told: func(s events.NodeMembership) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.told = append(c.told, fmt.Sprintf("%s %d", s.Standing, s.Nodes))
+			c.told = append(c.told, fmt.Sprintf("%s %d", s.Membership, s.Nodes))
 		}},
 	})
 	if err != nil {
@@ -105,11 +105,11 @@ func (c *crossing) ends() {
 	c.unserve()
 }
 
-func (c *crossing) says(s events.Standing, nodes int, err error) {
+func (c *crossing) says(s events.Membership, nodes int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.answer = func() (events.NodeStanding, error) {
-		return events.NodeStanding{Node: "node-a", Standing: s, Gathering: events.Gathering{Job: job, Nodes: nodes, Min: 2, Max: 4}}, err
+	c.answer = func() (events.NodeMembership, error) {
+		return events.NodeMembership{Node: "node-a", Membership: s, RendezvousStatus: events.RendezvousStatus{Job: job, Nodes: nodes, Min: 2, Max: 4}}, err
 	}
 }
 
@@ -144,13 +144,13 @@ func (c *crossing) launch(revision uint64, phase events.Phase) {
 func TestAComerWaitsForItsLaunch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossing(t)
-		c.says(events.StandingIn, 1, nil)
+		c.says(events.MembershipParticipant, 1, nil)
 		c.run()
 		time.Sleep(9 * time.Second)
 		if c.slots != 0 || c.asked("rendezvous enter") != 1 {
 			t.Errorf("offered %d slots and asked %d times in 9 s, want none and once", c.slots, c.asked("rendezvous enter"))
 		}
-		data, err := events.EncodeBody(events.Gathering{Job: job, Nodes: 2, Min: 2, Max: 4})
+		data, err := events.EncodeBody(events.RendezvousStatus{Job: job, Nodes: 2, Min: 2, Max: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,13 +159,13 @@ func TestAComerWaitsForItsLaunch(t *testing.T) {
 		}
 		synctest.Wait()
 		c.launch(1, events.PhasePrepare)
-		c.says(events.StandingOver, 2, nil)
+		c.says(events.MembershipOver, 2, nil)
 		c.launch(2, events.PhaseStop)
 		c.ends()
 		if want := []string{"participant 1", "participant 2", "participant 1", "over 2"}; !slices.Equal(c.told, want) {
 			t.Errorf("told %q, want %q; heard %q", c.told, want, c.heard)
 		}
-		if s, entered, err := c.agent.Standing(); s.Standing != events.StandingOver || !entered || err != nil {
+		if s, entered, err := c.agent.Standing(); s.Membership != events.MembershipOver || !entered || err != nil {
 			t.Errorf("standing %+v, entered %t, %v", s, entered, err)
 		}
 	})
@@ -193,7 +193,7 @@ func TestAComerThatIsRefusedSaysWhy(t *testing.T) {
 func TestAComerThatIsInterruptedLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossing(t)
-		c.says(events.StandingIn, 2, nil)
+		c.says(events.MembershipParticipant, 2, nil)
 		c.run()
 		c.launch(1, events.PhasePrepare)
 		c.stop()
@@ -213,7 +213,7 @@ func TestAComerThatIsInterruptedLeaves(t *testing.T) {
 func TestAComerThatIsInterruptedTwiceWaitsForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossing(t)
-		c.says(events.StandingIn, 2, nil)
+		c.says(events.MembershipParticipant, 2, nil)
 		c.run()
 		c.launch(1, events.PhasePrepare)
 		began := time.Now()

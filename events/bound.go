@@ -35,8 +35,8 @@ func bounderOf(t reflect.Type) bounder {
 }
 
 var bySelf = []reflect.Type{
-	reflect.TypeFor[spec.Job](),                                                   // it is checked as a whole, and refused
-	reflect.TypeFor[Places](), reflect.TypeFor[Roster](), reflect.TypeFor[Crew](), // these bound themselves while they are read
+	reflect.TypeFor[spec.Job](),                                                               // it is checked as a whole, and refused
+	reflect.TypeFor[Places](), reflect.TypeFor[MemberTable](), reflect.TypeFor[WorkerTable](), // these bound themselves while they are read
 }
 
 func makeBounder(t reflect.Type, tag string) bounder {

@@ -47,10 +47,10 @@ func Catalog() []Entry {
 		entry[JobSubmitted](ClassFact, reg, to(sched, rdzv), "a job was accepted"),
 		entry[JobRejected](ClassFact, reg, nil, "a command was refused, with every reason"),
 		entry[JobScaled](ClassFact, reg, to(sched), "the wanted number of workers changed"),
-		entry[JobCharged](ClassFact, reg, to(disc), "a failure was charged to a worker's life"),
+		entry[JobFailureCounted](ClassFact, reg, to(disc), "a failure was charged to a worker's life"),
 		entry[JobStalled](ClassFact, reg, to(rdzv), "no worker made a step for as long as the job allows"),
 		entry[JobRespawned](ClassFact, reg, to(rdzv), "verdict: a dead worker is started again"),
-		entry[JobBlamed](ClassFact, reg, to(rdzv), "verdict: a dead worker's place stays empty"),
+		entry[JobRespawnDenied](ClassFact, reg, to(rdzv), "verdict: a dead worker's place stays empty"),
 		entry[JobFinishing](ClassFact, reg, to(rdzv), "a worker has completed the training"),
 		entry[JobStopping](ClassFact, reg, to(rdzv), "a stop was asked for"),
 		entry[JobSucceeded](ClassFact, reg, to(sched, rdzv), "the job ended well"),
@@ -65,7 +65,7 @@ func Catalog() []Entry {
 		entry[RoundOpened](ClassFact, rdzv, to(reg), "a new generation is being agreed on"),
 		entry[RoundMissed](ClassFact, rdzv, to(reg), "who is asked back in vain while a round cannot be sealed"),
 		entry[RoundSealed](ClassFact, rdzv, to(reg), "who is in a generation, with which rank"),
-		entry[RoundGathered](ClassFact, rdzv, to(reg), "which nodes have come by themselves, and so which places a job has"),
+		entry[RoundParticipantsSet](ClassFact, rdzv, to(reg), "which nodes have come by themselves, and so which places a job has"),
 		entry[RoundClosed](ClassFact, rdzv, nil, "the rendezvous of a job is over"),
 
 		entry[WorkerStarted](ClassFact, agent, to(reg), "a process was started"),
@@ -100,47 +100,47 @@ func EntryOf(t Type) (Entry, bool) {
 }
 
 // Type of facts and commands: spelt here and nowhere else.
-func (JobSubmit) Type() Type         { return "dev.regroup.job.submit.v1" }
-func (JobScale) Type() Type          { return "dev.regroup.job.scale.v1" }
-func (JobStop) Type() Type           { return "dev.regroup.job.stop.v1" }
-func (JobRemove) Type() Type         { return "dev.regroup.job.remove.v1" }
-func (NodeDrain) Type() Type         { return "dev.regroup.node.drain.v1" }
-func (NodeQuarantine) Type() Type    { return "dev.regroup.node.quarantine.v1" }
-func (NodeRelease) Type() Type       { return "dev.regroup.node.release.v1" }
-func (JobSubmitted) Type() Type      { return "dev.regroup.job.submitted.v1" }
-func (JobRejected) Type() Type       { return "dev.regroup.job.rejected.v1" }
-func (JobScaled) Type() Type         { return "dev.regroup.job.scaled.v1" }
-func (JobStalled) Type() Type        { return "dev.regroup.job.stalled.v1" }
-func (JobRespawned) Type() Type      { return "dev.regroup.job.respawned.v1" }
-func (JobBlamed) Type() Type         { return "dev.regroup.job.blamed.v1" }
-func (JobCharged) Type() Type        { return "dev.regroup.job.charged.v1" }
-func (JobFinishing) Type() Type      { return "dev.regroup.job.finishing.v1" }
-func (JobStopping) Type() Type       { return "dev.regroup.job.stopping.v1" }
-func (JobSucceeded) Type() Type      { return "dev.regroup.job.succeeded.v1" }
-func (JobFailed) Type() Type         { return "dev.regroup.job.failed.v1" }
-func (JobStopped) Type() Type        { return "dev.regroup.job.stopped.v1" }
-func (JobRemoved) Type() Type        { return "dev.regroup.job.removed.v1" }
-func (PlacementSet) Type() Type      { return "dev.regroup.placement.set.v1" }
-func (PlacementWaiting) Type() Type  { return "dev.regroup.placement.waiting.v1" }
-func (PlacementReleased) Type() Type { return "dev.regroup.placement.released.v1" }
-func (RoundOpened) Type() Type       { return "dev.regroup.round.opened.v1" }
-func (RoundMissed) Type() Type       { return "dev.regroup.round.missed.v1" }
-func (RoundSealed) Type() Type       { return "dev.regroup.round.sealed.v1" }
-func (RoundGathered) Type() Type     { return "dev.regroup.round.gathered.v1" }
-func (RoundClosed) Type() Type       { return "dev.regroup.round.closed.v1" }
-func (WorkerStarted) Type() Type     { return "dev.regroup.worker.started.v1" }
-func (WorkerReady) Type() Type       { return "dev.regroup.worker.ready.v1" }
-func (WorkerDone) Type() Type        { return "dev.regroup.worker.done.v1" }
-func (WorkerExited) Type() Type      { return "dev.regroup.worker.exited.v1" }
-func (IncidentOpened) Type() Type    { return "dev.regroup.incident.opened.v1" }
-func (IncidentClosed) Type() Type    { return "dev.regroup.incident.closed.v1" }
-func (NodeJoined) Type() Type        { return "dev.regroup.node.joined.v1" }
-func (NodeSuspected) Type() Type     { return "dev.regroup.node.suspected.v1" }
-func (NodeRecovered) Type() Type     { return "dev.regroup.node.recovered.v1" }
-func (NodeLost) Type() Type          { return "dev.regroup.node.lost.v1" }
-func (NodeLeft) Type() Type          { return "dev.regroup.node.left.v1" }
-func (NodeDraining) Type() Type      { return "dev.regroup.node.draining.v1" }
-func (NodeQuarantined) Type() Type   { return "dev.regroup.node.quarantined.v1" }
-func (NodeReleased) Type() Type      { return "dev.regroup.node.released.v1" }
-func (NodeChanged) Type() Type       { return "dev.regroup.node.changed.v1" }
-func (NodeRejected) Type() Type      { return "dev.regroup.node.rejected.v1" }
+func (JobSubmit) Type() Type            { return "dev.regroup.job.submit.v1" }
+func (JobScale) Type() Type             { return "dev.regroup.job.scale.v1" }
+func (JobStop) Type() Type              { return "dev.regroup.job.stop.v1" }
+func (JobRemove) Type() Type            { return "dev.regroup.job.remove.v1" }
+func (NodeDrain) Type() Type            { return "dev.regroup.node.drain.v1" }
+func (NodeQuarantine) Type() Type       { return "dev.regroup.node.quarantine.v1" }
+func (NodeRelease) Type() Type          { return "dev.regroup.node.release.v1" }
+func (JobSubmitted) Type() Type         { return "dev.regroup.job.submitted.v1" }
+func (JobRejected) Type() Type          { return "dev.regroup.job.rejected.v1" }
+func (JobScaled) Type() Type            { return "dev.regroup.job.scaled.v1" }
+func (JobStalled) Type() Type           { return "dev.regroup.job.stalled.v1" }
+func (JobRespawned) Type() Type         { return "dev.regroup.job.respawned.v1" }
+func (JobRespawnDenied) Type() Type     { return "dev.regroup.job.blamed.v1" }
+func (JobFailureCounted) Type() Type    { return "dev.regroup.job.charged.v1" }
+func (JobFinishing) Type() Type         { return "dev.regroup.job.finishing.v1" }
+func (JobStopping) Type() Type          { return "dev.regroup.job.stopping.v1" }
+func (JobSucceeded) Type() Type         { return "dev.regroup.job.succeeded.v1" }
+func (JobFailed) Type() Type            { return "dev.regroup.job.failed.v1" }
+func (JobStopped) Type() Type           { return "dev.regroup.job.stopped.v1" }
+func (JobRemoved) Type() Type           { return "dev.regroup.job.removed.v1" }
+func (PlacementSet) Type() Type         { return "dev.regroup.placement.set.v1" }
+func (PlacementWaiting) Type() Type     { return "dev.regroup.placement.waiting.v1" }
+func (PlacementReleased) Type() Type    { return "dev.regroup.placement.released.v1" }
+func (RoundOpened) Type() Type          { return "dev.regroup.round.opened.v1" }
+func (RoundMissed) Type() Type          { return "dev.regroup.round.missed.v1" }
+func (RoundSealed) Type() Type          { return "dev.regroup.round.sealed.v1" }
+func (RoundParticipantsSet) Type() Type { return "dev.regroup.round.gathered.v1" }
+func (RoundClosed) Type() Type          { return "dev.regroup.round.closed.v1" }
+func (WorkerStarted) Type() Type        { return "dev.regroup.worker.started.v1" }
+func (WorkerReady) Type() Type          { return "dev.regroup.worker.ready.v1" }
+func (WorkerDone) Type() Type           { return "dev.regroup.worker.done.v1" }
+func (WorkerExited) Type() Type         { return "dev.regroup.worker.exited.v1" }
+func (IncidentOpened) Type() Type       { return "dev.regroup.incident.opened.v1" }
+func (IncidentClosed) Type() Type       { return "dev.regroup.incident.closed.v1" }
+func (NodeJoined) Type() Type           { return "dev.regroup.node.joined.v1" }
+func (NodeSuspected) Type() Type        { return "dev.regroup.node.suspected.v1" }
+func (NodeRecovered) Type() Type        { return "dev.regroup.node.recovered.v1" }
+func (NodeLost) Type() Type             { return "dev.regroup.node.lost.v1" }
+func (NodeLeft) Type() Type             { return "dev.regroup.node.left.v1" }
+func (NodeDraining) Type() Type         { return "dev.regroup.node.draining.v1" }
+func (NodeQuarantined) Type() Type      { return "dev.regroup.node.quarantined.v1" }
+func (NodeReleased) Type() Type         { return "dev.regroup.node.released.v1" }
+func (NodeChanged) Type() Type          { return "dev.regroup.node.changed.v1" }
+func (NodeRejected) Type() Type         { return "dev.regroup.node.rejected.v1" }

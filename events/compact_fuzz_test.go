@@ -35,8 +35,8 @@ func FuzzCompact(f *testing.F) {
 	f.Add([]byte(`["node-a/7-0","/1","node-a/","node-a/1-99999999999999999999"]`))
 	for _, v := range []any{
 		Places{{Node: "node-a", Slot: 1}, {Node: "node-a", Slot: 2}, {Node: "b"}},
-		Roster{{Place: Place{Node: "node-a", Slot: 1}, Incarnation: "01K00000000000000000000000", Rank: 1, Address: "10.0.0.1:7"}},
-		JobView{Job: "job-a", State: JobIsRunning, Spec: spec.Job{Name: "job"}.WithDefaults()},
+		MemberTable{{Place: Place{Node: "node-a", Slot: 1}, Incarnation: "01K00000000000000000000000", Rank: 1, Address: "10.0.0.1:7"}},
+		JobView{Job: "job-a", State: JobStateRunning, Spec: spec.Job{Name: "job"}.WithDefaults()},
 		Launch{Job: "job-a", Node: "node-a", Revision: 7, Phase: PhaseRun, Generation: 2},
 	} {
 		b, err := json.Marshal(v)
@@ -47,7 +47,7 @@ func FuzzCompact(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		again[Places](t, b)
-		again[Roster](t, b)
+		again[MemberTable](t, b)
 		again[JobView](t, b)
 		again[Launch](t, b)
 	})

@@ -38,31 +38,31 @@ type JobRespawned struct {
 	Attempt int         `json:"attempt"` // number of the new life of this place, from 2
 }
 
-// JobBlamed is the verdict that a dead worker is not started again while the job goes on without its place.
-type JobBlamed struct {
+// JobRespawnDenied is the verdict that a dead worker is not started again while the job goes on without its place.
+type JobRespawnDenied struct {
 	Job    JobID       `json:"job"`
 	Place  Place       `json:"place"`
 	Dead   Incarnation `json:"dead"`
 	Reason string      `json:"reason"`
 }
 
-// ChargeKind is the closed list of what a failure was.
-type ChargeKind string
+// FailureKind is the closed list of what a failure was.
+type FailureKind string
 
 // Kinds of failures.
 const (
-	ChargeCrash  ChargeKind = "crash"  // it exited by itself: with a code that is not 0, or without having reported done
-	ChargeSignal ChargeKind = "signal" // a signal ended it
-	ChargeOOM    ChargeKind = "oom"    // the kernel ended it for lack of memory
-	ChargeLost   ChargeKind = "lost"   // its node was lost, or its agent was started again
-	ChargeHang   ChargeKind = "hang"   // it made no step for too long, or did not come back when its generation was over
+	FailureCrash  FailureKind = "crash"  // it exited by itself: with a code that is not 0, or without having reported done
+	FailureSignal FailureKind = "signal" // a signal ended it
+	FailureOOM    FailureKind = "oom"    // the kernel ended it for lack of memory
+	FailureLost   FailureKind = "lost"   // its node was lost, or its agent was started again
+	FailureHang   FailureKind = "hang"   // it made no step for too long, or did not come back when its generation was over
 	// ChargeNoProgress: generations are lost one after the other before they commit a step, and no worker's end says why.
-	ChargeNoProgress ChargeKind = "no-progress"
+	FailureNoProgress FailureKind = "no-progress"
 )
 
-// JobCharged says that a failure was charged to a worker's life: told once for each, before the verdict that follows. Planned
+// JobFailureCounted says that a failure was charged to a worker's life: told once for each, before the verdict that follows. Planned
 // ends are never charged, nor is what follows from a fault that was charged: one generation breaks once.
-type JobCharged struct {
+type JobFailureCounted struct {
 	Job        JobID       `json:"job"`
 	Place      Place       `json:"place"`
 	Worker     Incarnation `json:"worker"`
@@ -70,7 +70,7 @@ type JobCharged struct {
 	Generation Generation  `json:"generation"` // that it was in; 0 = in none yet
 	Rank       int         `json:"rank"`       // in Generation; -1 = none
 	Step       uint64      `json:"step"`       // newest one that the generation could return to; 0 = none, or the program reports none
-	Kind       ChargeKind  `json:"kind"`
+	Kind       FailureKind `json:"kind"`
 	Detail     string      `json:"detail"`
 }
 

@@ -10,24 +10,24 @@ import (
 
 // NodeFact is what all node facts carry: the whole picture of the node, so that the newest alone says what it is.
 type NodeFact struct {
-	Node        NodeID        `json:"node"`
-	Incarnation Incarnation   `json:"incarnation"`          // of the agent
-	Slots       int           `json:"slots" bound:"slots"`  // that may be used: what the agent has, at most what the host list says
-	Address     string        `json:"address" bound:"word"` // data-plane host
-	Reason      string        `json:"reason"`
-	State       NodeState     `json:"state,omitempty"`
-	Drains      bool          `json:"drains,omitempty"`
-	Excluded    string        `json:"excluded,omitempty"`   // why it may not be used at all; empty = it may
-	Order       int           `json:"order,omitempty"`      // which line of the host list names it, from 1: those before it are used first; 0 = none
-	Quarantine  *Quarantine   `json:"quarantine,omitempty"` // of the whole node: no new work
-	Benched     []BenchedSlot `json:"benched,omitempty"`    // by slot
+	Node             NodeID            `json:"node"`
+	Incarnation      Incarnation       `json:"incarnation"`          // of the agent
+	Slots            int               `json:"slots" bound:"slots"`  // that may be used: what the agent has, at most what the host list says
+	Address          string            `json:"address" bound:"word"` // data-plane host
+	Reason           string            `json:"reason"`
+	State            NodeState         `json:"state,omitempty"`
+	Drains           bool              `json:"drains,omitempty"`
+	Excluded         string            `json:"excluded,omitempty"`   // why it may not be used at all; empty = it may
+	Order            int               `json:"order,omitempty"`      // which line of the host list names it, from 1: those before it are used first; 0 = none
+	Quarantine       *Quarantine       `json:"quarantine,omitempty"` // of the whole node: no new work
+	QuarantinedSlots []QuarantinedSlot `json:"benched,omitempty"`    // by slot
 	// Disconnected: the broker saw the agent's connection end, and no newer one is known. With it a suspicion is more than silence.
 	Disconnected bool `json:"disconnected,omitempty"`
 	// Departing: the agent has announced that the node will go away. What ends with it is no failure.
 	Departing bool `json:"departing,omitempty"`
 	// Parted lists the newest lives of the agent before this one that have left, or had announced their end, oldest first: what
 	// ended with them is no failure, even for somebody who hears of this one before he hears of their end.
-	Parted []Incarnation `json:"parted,omitempty"`
+	LeftIncarnations []Incarnation `json:"parted,omitempty"`
 }
 
 // NodeJoined says that an agent has come, or came back as a new incarnation.

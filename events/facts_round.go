@@ -39,28 +39,28 @@ type RoundMissed struct {
 
 // RoundSealed says who is in a generation, with which rank. A generation is sealed at most once.
 type RoundSealed struct {
-	Job        JobID      `json:"job"`
-	Generation Generation `json:"generation"`
-	Members    Roster     `json:"members"` // in order of rank
-	Cause      Cause      `json:"cause"`
-	Aside      Places     `json:"aside,omitempty"`       // of members before that came back and are left out: their node cannot reach another one
-	From       Generation `json:"from"`                  // last generation with a good step; 0 = none
-	NoticeMS   float64    `json:"notice_ms"`             // age of the fault when the first notice arrived
-	JudgeMS    float64    `json:"judge_ms"`              // from the first notice to this seal
-	NoProgress int        `json:"no_progress,omitempty"` // generations in a row before this one that were lost to faults without progress
+	Job        JobID       `json:"job"`
+	Generation Generation  `json:"generation"`
+	Members    MemberTable `json:"members"` // in order of rank
+	Cause      Cause       `json:"cause"`
+	Excluded   Places      `json:"aside,omitempty"`       // of members before that came back and are left out: their node cannot reach another one
+	From       Generation  `json:"from"`                  // last generation with a good step; 0 = none
+	NoticeMS   float64     `json:"notice_ms"`             // age of the fault when the first notice arrived
+	JudgeMS    float64     `json:"judge_ms"`              // from the first notice to this seal
+	NoProgress int         `json:"no_progress,omitempty"` // generations in a row before this one that were lost to faults without progress
 }
 
-// RoundGathered says which nodes have come by themselves to a job that nobody places, and so which places it has from now
+// RoundParticipantsSet says which nodes have come by themselves to a job that nobody places, and so which places it has from now
 // on; it replaces every earlier one. It is told from the first complete round on.
-type RoundGathered struct {
-	Job     JobID        `json:"job"`
-	Round   int          `json:"round"`  // TorchElastic's, from 0: counts the changes of the set of nodes
-	Nodes   []NodeID     `json:"nodes"`  // that take part, in order of arrival
-	Places  []Place      `json:"places"` // of these nodes, by node and slot
-	Workers spec.Workers `json:"workers"`
-	Reason  string       `json:"reason"`           // why it changed
-	Gone    []NodeID     `json:"gone,omitempty"`   // nodes that were taken out because they are lost
-	Closed  bool         `json:"closed,omitempty"` // nobody is taken in any more
+type RoundParticipantsSet struct {
+	Job       JobID        `json:"job"`
+	Round     int          `json:"round"`  // TorchElastic's, from 0: counts the changes of the set of nodes
+	Nodes     []NodeID     `json:"nodes"`  // that take part, in order of arrival
+	Places    []Place      `json:"places"` // of these nodes, by node and slot
+	Workers   spec.Workers `json:"workers"`
+	Reason    string       `json:"reason"`           // why it changed
+	LostNodes []NodeID     `json:"gone,omitempty"`   // nodes that were taken out because they are lost
+	Closed    bool         `json:"closed,omitempty"` // nobody is taken in any more
 
 	Abandoned bool `json:"abandoned,omitempty"` // because nobody came for too long, before there was a generation
 }

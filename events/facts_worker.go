@@ -126,9 +126,9 @@ func (e Exception) Where() string {
 	return s
 }
 
-// OwnDoing tells whether the program failed by itself: with an exit code, by one of OwnSignals, or for the memory that it took. Any
+// ProgramFault tells whether the program failed by itself: with an exit code, by one of OwnSignals, or for the memory that it took. Any
 // other signal came from outside.
-func (w WorkerExited) OwnDoing() bool {
+func (w WorkerExited) ProgramFault() bool {
 	return !w.Asked && (w.ExitCode > 0 || w.OOM || slices.Contains(OwnSignals, w.Signal))
 }
 

@@ -53,14 +53,14 @@ type Event struct {
 // Input is one thing a machine is asked to take into account. Exactly one body; the zero ID means that it need not
 // be remembered (signals and ticks).
 type Input struct {
-	ID     string    // de-duplication key: source and id of an event, id of a request
-	Source string    // as in Event
-	Number uint64    // as in Event
-	Time   time.Time // as in Event, of a signal when it was heard, zero = not known: only for windows of minutes, which a difference of clocks does not spoil
-	Trace  string    // W3C traceparent of the hop that brought it
-	Late   bool      // a command that came after it had expired: it is taken in only if it was before
-	Nonce  string    // a fresh ULID given by the host: the machine's only randomness
-	Body   Body
+	ID      string    // de-duplication key: source and id of an event, id of a request
+	Source  string    // as in Event
+	Number  uint64    // as in Event
+	Time    time.Time // as in Event, of a signal when it was heard, zero = not known: only for windows of minutes, which a difference of clocks does not spoil
+	Trace   string    // W3C traceparent of the hop that brought it
+	Expired bool      // a command that came after it had expired: it is taken in only if it was before
+	Nonce   string    // a fresh ULID given by the host: the machine's only randomness
+	Body    Body
 }
 
 // Tick asks a machine to look at its whole state because its deadline has come.
@@ -71,14 +71,14 @@ func (Tick) Type() Type { return "dev.regroup.loop.tick.v1" }
 
 // Decision is what a Step says besides the new state.
 type Decision struct {
-	Facts    []Fact   // to tell, in order; they leave after the state is stored
-	Launches []Launch // to keep, one per node; Revision is filled in by the host
-	Pokes    []Signal // lossy hints, sent after the state is stored
-	Spans    []Span   // what to draw in the trace, recorded once the state is stored
-	Reply    Body     // answer to a request
-	Refusal  error    // a coded "no" with its reason; facts may still be told (rejected)
-	Forget   bool     // the entity has ended and its document may be removed
-	Anew     bool     // nothing that was taken in before matters any more: the ids of those inputs need not be remembered
+	Facts        []Fact   // to tell, in order; they leave after the state is stored
+	Launches     []Launch // to keep, one per node; Revision is filled in by the host
+	Hints        []Signal // lossy hints, sent after the state is stored
+	Spans        []Span   // what to draw in the trace, recorded once the state is stored
+	Reply        Body     // answer to a request
+	Refusal      error    // a coded "no" with its reason; facts may still be told (rejected)
+	Forget       bool     // the entity has ended and its document may be removed
+	ResetApplied bool     // nothing that was taken in before matters any more: the ids of those inputs need not be remembered
 }
 
 // Fact is a body to be told about an entity.

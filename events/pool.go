@@ -14,9 +14,9 @@ type PoolView struct {
 	Jobs  map[JobID]PlacementView // every job that has not ended
 	Queue []JobID                 // those that wait to be placed, in the order in which they are served
 
-	Holder JobID  // the queued job that the others wait behind; empty = none
-	Room   string // what is free and what is not to be used, in a sentence
-	Most   int    // slots that a job could ever get as the nodes are now
+	Head     JobID  // the queued job that the others wait behind; empty = none
+	Capacity string // what is free and what is not to be used, in a sentence
+	MaxSlots int    // slots that a job could ever get as the nodes are now
 }
 
 // poolJSON is its stored form. A version without a queue has all rows in Jobs.
@@ -31,7 +31,7 @@ type poolJSON struct {
 
 // MarshalJSON writes the stored form.
 func (p PoolView) MarshalJSON() ([]byte, error) {
-	out := poolJSON{Holder: p.Holder, Room: p.Room, Most: p.Most, Jobs: make(map[JobID]PlacementView, len(p.Jobs)-len(p.Queue))}
+	out := poolJSON{Holder: p.Head, Room: p.Capacity, Most: p.MaxSlots, Jobs: make(map[JobID]PlacementView, len(p.Jobs)-len(p.Queue))}
 	queued := make(map[JobID]bool, len(p.Queue))
 	reasons := map[string]int{}
 	text := make([]byte, 0, 32*len(p.Queue))
@@ -66,7 +66,7 @@ func (p *PoolView) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &in); err != nil {
 		return err
 	}
-	*p = PoolView{Jobs: in.Jobs, Holder: in.Holder, Room: in.Room, Most: in.Most}
+	*p = PoolView{Jobs: in.Jobs, Head: in.Holder, Capacity: in.Room, MaxSlots: in.Most}
 	if p.Jobs == nil {
 		p.Jobs = map[JobID]PlacementView{}
 	}

@@ -15,8 +15,8 @@ type Quarantine struct {
 	ByHand bool      `json:"by_hand,omitempty"` // somebody asked for it
 }
 
-// BenchedSlot is a slot in quarantine: it keeps no worker and gets none.
-type BenchedSlot struct {
+// QuarantinedSlot is a slot in quarantine: it keeps no worker and gets none.
+type QuarantinedSlot struct {
 	Slot Slot `json:"slot"`
 	Quarantine
 }
@@ -54,8 +54,8 @@ type NodeRelease struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Listed is what the host list says of a node. It is discovery's own observation (made by a replica, not sent).
-type Listed struct {
+// HostEntry is what the host list says of a node. It is discovery's own observation (made by a replica, not sent).
+type HostEntry struct {
 	Node     NodeID `json:"node"`
 	Slots    *int   `json:"slots,omitempty"`    // may be used at most; nil = all that it has
 	Excluded string `json:"excluded,omitempty"` // why it may not be used; empty = it may
@@ -63,24 +63,24 @@ type Listed struct {
 }
 
 // Type makes Listed a Body.
-func (Listed) Type() Type { return "dev.regroup.sig.listed.v1" }
+func (HostEntry) Type() Type { return "dev.regroup.sig.listed.v1" }
 
-// Offers is how many slots may be used of those that the node has.
-func (n NodeView) Offers() int {
+// AllocatableSlots is how many slots may be used of those that the node has.
+func (n NodeView) AllocatableSlots() int {
 	if n.Cap != nil {
 		return max(0, min(n.Slots, *n.Cap))
 	}
 	return max(0, n.Slots)
 }
 
-// Open is how many slots may get new work now.
-func (n NodeView) Open() int {
-	if !n.Usable() {
+// SchedulableSlots is how many slots may get new work now.
+func (n NodeView) SchedulableSlots() int {
+	if !n.Schedulable() {
 		return 0
 	}
-	open := n.Offers()
-	for _, b := range n.Benched {
-		if int(b.Slot) < n.Offers() {
+	open := n.AllocatableSlots()
+	for _, b := range n.QuarantinedSlots {
+		if int(b.Slot) < n.AllocatableSlots() {
 			open--
 		}
 	}
@@ -90,8 +90,8 @@ func (n NodeView) Open() int {
 // Fact is the whole picture of the node, as every fact about it carries it.
 func (n NodeView) Fact() NodeFact {
 	return NodeFact{
-		Node: n.Node, Incarnation: n.Incarnation, Slots: n.Offers(), Address: n.Address, Reason: n.Reason,
-		State: n.State, Drains: n.Draining, Excluded: n.Excluded, Order: n.Order, Quarantine: n.Quarantine, Benched: n.Benched,
-		Disconnected: n.Disconnected, Departing: n.Departing != nil, Parted: n.Parted,
+		Node: n.Node, Incarnation: n.Incarnation, Slots: n.AllocatableSlots(), Address: n.Address, Reason: n.Reason,
+		State: n.State, Drains: n.Draining, Excluded: n.Excluded, Order: n.Order, Quarantine: n.Quarantine, QuarantinedSlots: n.QuarantinedSlots,
+		Disconnected: n.Disconnected, Departing: n.Departing != nil, LeftIncarnations: n.LeftIncarnations,
 	}
 }

@@ -14,8 +14,8 @@ type NodeHello struct {
 	Incarnation Incarnation `json:"incarnation"`
 	Slots       int         `json:"slots" bound:"slots"`
 	Address     string      `json:"address" bound:"word"` // data-plane host that peers can reach
-	Listed      *Listed     `json:"-"`                    // put there by the replica that takes it in: what the host list says; nil = nothing new
-	Crowd       int         `json:"-"`                    // as Listed: how many nodes are here
+	HostEntry   *HostEntry  `json:"-"`                    // put there by the replica that takes it in: what the host list says; nil = nothing new
+	FleetSize   int         `json:"-"`                    // as Listed: how many nodes are here
 	Link        Link        `json:"link,omitzero"`
 	Departing   *Departure  `json:"departing,omitempty"` // the node will go away; it stays so for this life of the agent
 	Yield       bool        `json:"yield,omitempty"`     // replace no living agent of this name: this one was replaced itself
@@ -27,14 +27,14 @@ type Departure struct {
 	Until  time.Time `json:"until,omitzero"` // when it is gone at the latest; zero = not known
 }
 
-// NodeBye says that an agent leaves (verb leave).
-type NodeBye struct {
+// NodeLeave says that an agent leaves (verb leave).
+type NodeLeave struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"`
 	Reason      string      `json:"reason"`
 }
 
-// NodeWelcome answers NodeHello and NodeBye.
+// NodeWelcome answers NodeHello and NodeLeave.
 type NodeWelcome struct {
 	Node      NodeID        `json:"node"`
 	Heartbeat spec.Duration `json:"heartbeat,omitzero"` // at least so long between heartbeats; zero = as the agent likes
@@ -57,7 +57,7 @@ type MemberJoin struct {
 	Broken      [][2]int    `json:"broken,omitempty"`     // pairs of ranks of Left: the first could not reach the second, or lost its connection to it
 	NoticeMS    float64     `json:"notice_ms"`            // age of what made it leave, on its own clock
 	Commit      Commit      `json:"commit"`
-	Cold        bool        `json:"cold,omitempty"` // newcomer that fetches the state aside: let it in when it asks again without, or if it is needed
+	Unsynced    bool        `json:"cold,omitempty"` // newcomer that fetches the state aside: let it in when it asks again without, or if it is needed
 }
 
 // MemberWaiting answers MemberJoin: the join stands, the assignment comes with the launch.
@@ -127,31 +127,31 @@ type RendezvousClose struct {
 // Expiry is when the request is given up by who asks.
 func (r RendezvousClose) Expiry() time.Time { return r.Expires }
 
-// Standing is what a node is to a job whose nodes come by themselves.
-type Standing string
+// Membership is what a node is to a job whose nodes come by themselves.
+type Membership string
 
 // Standings. The last four are final for this life of the agent.
 const (
-	StandingIn       Standing = "participant" // of the round that forms or runs
-	StandingWaiting  Standing = "waiting"     // the round is complete and has room: is taken in at the next commit
-	StandingSpare    Standing = "spare"       // the round is complete and full: takes the place of a member that is lost
-	StandingTimedOut Standing = "timed-out"   // no round was complete within the join timeout
-	StandingClosed   Standing = "closed"      // nobody is taken in any more
-	StandingLeft     Standing = "left"        // it wanted to go, or drains
-	StandingOver     Standing = "over"        // the job has ended
+	MembershipParticipant Membership = "participant" // of the round that forms or runs
+	MembershipWaiting     Membership = "waiting"     // the round is complete and has room: is taken in at the next commit
+	MembershipSpare       Membership = "spare"       // the round is complete and full: takes the place of a member that is lost
+	MembershipTimedOut    Membership = "timed-out"   // no round was complete within the join timeout
+	MembershipClosed      Membership = "closed"      // nobody is taken in any more
+	MembershipLeft        Membership = "left"        // it wanted to go, or drains
+	MembershipOver        Membership = "over"        // the job has ended
 )
 
 // Final tells whether the node has nothing to wait for.
-func (s Standing) Final() bool {
-	return s == StandingTimedOut || s == StandingClosed || s == StandingLeft || s == StandingOver
+func (s Membership) Final() bool {
+	return s == MembershipTimedOut || s == MembershipClosed || s == MembershipLeft || s == MembershipOver
 }
 
-// NodeStanding answers NodeEnter, NodeExit and RendezvousClose.
-type NodeStanding struct {
-	Gathering
-	Node     NodeID   `json:"node"`
-	Standing Standing `json:"standing"`
-	Reason   string   `json:"reason,omitempty"` // of a final standing
+// NodeMembership answers NodeEnter, NodeExit and RendezvousClose.
+type NodeMembership struct {
+	RendezvousStatus
+	Node       NodeID     `json:"node"`
+	Membership Membership `json:"standing"`
+	Reason     string     `json:"reason,omitempty"` // of a final standing
 }
 
 // Ping asks an agent whether it is there (verb ping).
@@ -163,18 +163,18 @@ type Alive struct {
 	Replica string `json:"replica"`
 }
 
-// HeardQuery asks the registry how far jobs are (verb heard): any replica has heard it from the agents, and nothing is stored for it.
-type HeardQuery struct {
+// ProgressQuery asks the registry how far jobs are (verb heard): any replica has heard it from the agents, and nothing is stored for it.
+type ProgressQuery struct {
 	Jobs []JobID `json:"jobs"`
 }
 
-// HeardAnswer answers HeardQuery for the jobs that run, as far as that replica has heard of them.
-type HeardAnswer struct {
-	Jobs map[JobID]HeardProgress `json:"jobs"`
+// ProgressAnswer answers ProgressQuery for the jobs that run, as far as that replica has heard of them.
+type ProgressAnswer struct {
+	Jobs map[JobID]JobProgress `json:"jobs"`
 }
 
-// HeardProgress is how far a job is.
-type HeardProgress struct {
+// JobProgress is how far a job is.
+type JobProgress struct {
 	Generation Generation        `json:"generation"`
 	Step       uint64            `json:"step"` // newest one of any worker in Generation; 0 = none was heard
 	At         time.Time         `json:"at,omitzero"`

@@ -49,36 +49,36 @@ type Straggler struct {
 	Share float64 `json:"share"`
 }
 
-// Silence is discovery's own observation that a node was not heard for some time (made by liveness, not sent).
-type Silence struct {
+// HeartbeatMissed is discovery's own observation that a node was not heard for some time (made by liveness, not sent).
+type HeartbeatMissed struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"` // which life was silent: its successor does not pay for it
 	Failed      bool        `json:"failed"`      // a direct ping got no answer either
 }
 
-// Standstill is the registry's own observation that a job made no step for some time (made by its ages, not sent).
-type Standstill struct {
+// StepsStalled is the registry's own observation that a job made no step for some time (made by its ages, not sent).
+type StepsStalled struct {
 	Job        JobID         `json:"job"`
 	Generation Generation    `json:"generation"`
 	Step       uint64        `json:"step"` // the last one heard of
 	For        spec.Duration `json:"for"`
 }
 
-// Cut is discovery's own observation that the broker saw an agent's connection end (made by discovery, not sent).
-type Cut struct {
+// Disconnected is discovery's own observation that the broker saw an agent's connection end (made by discovery, not sent).
+type Disconnected struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"`
 	Link        Link        `json:"link"`
 }
 
-// Heard is discovery's own observation that a node was heard (made by liveness, not sent).
-type Heard struct {
+// HeartbeatSeen is discovery's own observation that a node was heard (made by liveness, not sent).
+type HeartbeatSeen struct {
 	Heartbeat
 }
 
-// Gathering is how far the rendezvous of nodes that come by themselves is, told to those who wait. It is for people: what
+// RendezvousStatus is how far the rendezvous of nodes that come by themselves is, told to those who wait. It is for people: what
 // a node must do comes with its launches.
-type Gathering struct {
+type RendezvousStatus struct {
 	Job        JobID   `json:"job"`
 	Round      int     `json:"round"`
 	Complete   bool    `json:"complete"`

@@ -130,14 +130,14 @@ const (
 
 // Verbs of requests.
 const (
-	VerbJoin  = "join"  // discovery: a node; rendezvous: a member
-	VerbJoins = "joins" // rendezvous: several members of one node
-	VerbLeave = "leave" // discovery: goodbye of a node
-	VerbPeers = "peers" // rendezvous: data-plane addresses of ranks
-	VerbEnter = "enter" // rendezvous: a node that comes by itself
-	VerbExit  = "exit"  // rendezvous: goodbye of such a node
-	VerbClose = "close" // rendezvous: no more of them
-	VerbPing  = "ping"  // agent: are you there?
-	VerbAlive = "alive" // every service: are you there?
-	VerbHeard = "heard" // registry: how far jobs are, as it has heard
+	VerbJoin     = "join"  // discovery: a node; rendezvous: a member
+	VerbJoins    = "joins" // rendezvous: several members of one node
+	VerbLeave    = "leave" // discovery: goodbye of a node
+	VerbPeers    = "peers" // rendezvous: data-plane addresses of ranks
+	VerbEnter    = "enter" // rendezvous: a node that comes by itself
+	VerbExit     = "exit"  // rendezvous: goodbye of such a node
+	VerbClose    = "close" // rendezvous: no more of them
+	VerbPing     = "ping"  // agent: are you there?
+	VerbAlive    = "alive" // every service: are you there?
+	VerbProgress = "heard" // registry: how far jobs are, as it has heard
 )

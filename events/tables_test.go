@@ -60,7 +60,7 @@ func TestARosterOf40000IsSmall(t *testing.T) {
 func TestAnyRosterReadsBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`[A-Z0-9:.é"-]{0,8}`)
-		var r events.Roster
+		var r events.MemberTable
 		for n := range rapid.IntRange(0, 4).Draw(t, "nodes") {
 			agent := events.Incarnation(text.Draw(t, "agent"))
 			for s := range rapid.IntRange(1, 4).Draw(t, "slots") {
@@ -72,7 +72,7 @@ func TestAnyRosterReadsBack(t *testing.T) {
 			}
 		}
 		if r == nil {
-			r = events.Roster{}
+			r = events.MemberTable{}
 		}
 		r.Number()
 		if len(r) > 0 && rapid.Bool().Draw(t, "odd") {
@@ -84,7 +84,7 @@ func TestAnyRosterReadsBack(t *testing.T) {
 
 func TestAnyCrewReadsBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		v := events.JobView{Job: "a-0001", Workers: events.Crew{}}
+		v := events.JobView{Job: "a-0001", Workers: events.WorkerTable{}}
 		for n := range rapid.IntRange(0, 3).Draw(t, "nodes") {
 			for s := range rapid.IntRange(1, 3).Draw(t, "slots") {
 				w := events.WorkerView{
@@ -93,7 +93,7 @@ func TestAnyCrewReadsBack(t *testing.T) {
 						Agent: events.Incarnation(rapid.SampledFrom([]string{"", "Q"}).Draw(t, "agent")), Attempt: rapid.IntRange(0, 2).Draw(t, "attempt"),
 						Generation: events.Generation(rapid.IntRange(0, 2).Draw(t, "generation")), PID: rapid.IntRange(0, 1).Draw(t, "pid"),
 					},
-					Rank: rapid.IntRange(-1, 1).Draw(t, "rank"), State: rapid.SampledFrom([]events.WorkerState{events.WorkerIsReady, events.WorkerIsLost}).Draw(t, "state"),
+					Rank: rapid.IntRange(-1, 1).Draw(t, "rank"), State: rapid.SampledFrom([]events.WorkerState{events.WorkerStateReady, events.WorkerStateLost}).Draw(t, "state"),
 				}
 				if rapid.Bool().Draw(t, "said") {
 					w.Detail, w.Lines = "killed", []string{"last", `"words"`}
@@ -119,7 +119,7 @@ func BenchmarkRoster(b *testing.B) {
 	})
 	b.Run("read", func(b *testing.B) {
 		for b.Loop() {
-			var out events.Roster
+			var out events.MemberTable
 			_ = json.Unmarshal(plain, &out)
 		}
 	})

@@ -13,10 +13,10 @@ type NodeState string
 
 // Node states.
 const (
-	NodeReady    NodeState = "ready"
-	NodeSuspect  NodeState = "suspected"
-	NodeGone     NodeState = "lost"
-	NodeDeparted NodeState = "left"
+	NodeStateReady     NodeState = "ready"
+	NodeStateSuspected NodeState = "suspected"
+	NodeStateLost      NodeState = "lost"
+	NodeStateLeft      NodeState = "left"
 )
 
 // NodeView is a document of the nodes bucket.
@@ -30,22 +30,22 @@ type NodeView struct {
 	Draining     bool       `json:"draining,omitempty"`
 	Departing    *Departure `json:"departing,omitempty"` // announced by this life of the agent
 	// Parted lists the newest lives of the agent before this one that went as planned, oldest first.
-	Parted  []Incarnation `json:"parted,omitempty"`
-	Slots   int           `json:"slots"` // that the agent has
-	Address string        `json:"address"`
-	Reason  string        `json:"reason"`
-	Since   time.Time     `json:"since"`
+	LeftIncarnations []Incarnation `json:"parted,omitempty"`
+	Slots            int           `json:"slots"` // that the agent has
+	Address          string        `json:"address"`
+	Reason           string        `json:"reason"`
+	Since            time.Time     `json:"since"`
 
-	Cap        *int          `json:"cap,omitempty"`        // slots that may be used at most, as the host list says; nil = all
-	Excluded   string        `json:"excluded,omitempty"`   // why it may not be used at all; empty = it may
-	Order      int           `json:"order,omitempty"`      // which line of the host list names it, from 1; 0 = none
-	Quarantine *Quarantine   `json:"quarantine,omitempty"` // of the whole node
-	Benched    []BenchedSlot `json:"benched,omitempty"`    // by slot
+	Cap              *int              `json:"cap,omitempty"`        // slots that may be used at most, as the host list says; nil = all
+	Excluded         string            `json:"excluded,omitempty"`   // why it may not be used at all; empty = it may
+	Order            int               `json:"order,omitempty"`      // which line of the host list names it, from 1; 0 = none
+	Quarantine       *Quarantine       `json:"quarantine,omitempty"` // of the whole node
+	QuarantinedSlots []QuarantinedSlot `json:"benched,omitempty"`    // by slot
 }
 
-// Usable tells whether new work may go to the node.
-func (n NodeView) Usable() bool {
-	return n.State == NodeReady && !n.Draining && n.Excluded == "" && n.Quarantine == nil
+// Schedulable tells whether new work may go to the node.
+func (n NodeView) Schedulable() bool {
+	return n.State == NodeStateReady && !n.Draining && n.Excluded == "" && n.Quarantine == nil
 }
 
 // PlacementView is one job's row in the pool.
@@ -60,41 +60,41 @@ type RoundState string
 
 // Round states.
 const (
-	RoundOpen     RoundState = "open"     // expected members are missing
-	RoundSettling RoundState = "settling" // min is reached, waiting last_call or rejoin_within for the rest
-	RoundIsSealed RoundState = "sealed"
-	RoundIsClosed RoundState = "closed"
+	RoundStateOpen     RoundState = "open"     // expected members are missing
+	RoundStateSettling RoundState = "settling" // min is reached, waiting last_call or rejoin_within for the rest
+	RoundStateSealed   RoundState = "sealed"
+	RoundStateClosed   RoundState = "closed"
 )
 
 // RoundView is a document of the rounds bucket.
 type RoundView struct {
-	Job        JobID      `json:"job"`
-	State      RoundState `json:"state"`
-	Generation Generation `json:"generation"`         // the last sealed one; 0 = none
-	Proposed   Generation `json:"proposed,omitempty"` // the one being agreed on
-	Members    Roster     `json:"members,omitempty"`  // of Generation, by rank
-	Joined     Places     `json:"joined,omitempty"`   // have joined for Proposed, or warm up aside
-	Expected   Places     `json:"expected,omitempty"` // of Proposed
-	Until      time.Time  `json:"until,omitzero"`     // those who are expected are waited for no longer than this; zero = no end yet
-	Cause      Cause      `json:"cause"`
+	Job        JobID       `json:"job"`
+	State      RoundState  `json:"state"`
+	Generation Generation  `json:"generation"`         // the last sealed one; 0 = none
+	Proposed   Generation  `json:"proposed,omitempty"` // the one being agreed on
+	Members    MemberTable `json:"members,omitempty"`  // of Generation, by rank
+	Joined     Places      `json:"joined,omitempty"`   // have joined for Proposed, or warm up aside
+	Expected   Places      `json:"expected,omitempty"` // of Proposed
+	Until      time.Time   `json:"until,omitzero"`     // those who are expected are waited for no longer than this; zero = no end yet
+	Cause      Cause       `json:"cause"`
 
-	CutLinks []CutLink `json:"cut_links,omitempty"` // by nodes
+	LinkPartitions []LinkPartition `json:"cut_links,omitempty"` // by nodes
 
 	NoProgress int `json:"no_progress,omitempty"` // generations in a row before Generation that were lost to faults without progress
 
-	Gathering *GatheringView `json:"gathering,omitempty"` // only if the job's nodes come by themselves
+	Rendezvous *RendezvousView `json:"gathering,omitempty"` // only if the job's nodes come by themselves
 }
 
-// CutLink is a pair of nodes that could not reach each other in several generations.
-type CutLink struct {
-	Nodes [2]NodeID `json:"nodes"` // in order
-	Out   NodeID    `json:"out"`   // the one whose workers are left out meanwhile; empty = neither, too few would be left
-	Until time.Time `json:"until"` // when they are let in again, to see whether the link has healed
+// LinkPartition is a pair of nodes that could not reach each other in several generations.
+type LinkPartition struct {
+	Nodes    [2]NodeID `json:"nodes"` // in order
+	Excluded NodeID    `json:"out"`   // the one whose workers are left out meanwhile; empty = neither, too few would be left
+	Until    time.Time `json:"until"` // when they are let in again, to see whether the link has healed
 }
 
-// GatheringView is the rendezvous of the nodes of a job that nobody places. Each node is in one of the three lists.
-type GatheringView struct {
-	Gathering
+// RendezvousView is the rendezvous of the nodes of a job that nobody places. Each node is in one of the three lists.
+type RendezvousView struct {
+	RendezvousStatus
 	Participants []NodeID  `json:"participants"` // in order of arrival
 	WaitList     []NodeID  `json:"wait_list,omitempty"`
 	SpareList    []NodeID  `json:"spare_list,omitempty"`
@@ -108,18 +108,18 @@ type JobState string
 
 // Job states; the last three are terminal.
 const (
-	JobIsWaiting   JobState = "waiting" // not placed, or its first generation is not sealed
-	JobIsRunning   JobState = "running"
-	JobIsFinishing JobState = "finishing" // a worker is done
-	JobIsStopping  JobState = "stopping"
-	JobHasSucceed  JobState = "succeeded"
-	JobHasFailed   JobState = "failed"
-	JobHasStopped  JobState = "stopped"
+	JobStateWaiting   JobState = "waiting" // not placed, or its first generation is not sealed
+	JobStateRunning   JobState = "running"
+	JobStateFinishing JobState = "finishing" // a worker is done
+	JobStateStopping  JobState = "stopping"
+	JobStateSucceeded JobState = "succeeded"
+	JobStateFailed    JobState = "failed"
+	JobStateStopped   JobState = "stopped"
 )
 
 // Terminal tells whether the state is final.
 func (s JobState) Terminal() bool {
-	return s == JobHasSucceed || s == JobHasFailed || s == JobHasStopped
+	return s == JobStateSucceeded || s == JobStateFailed || s == JobStateStopped
 }
 
 // WorkerState is the registry's opinion of one worker.
@@ -127,20 +127,20 @@ type WorkerState string
 
 // Worker states. READY, SUCCESS and FAILURE are Horovod's worker registry.
 const (
-	WorkerIsStarting WorkerState = "starting"
-	WorkerIsRunning  WorkerState = "running" // process runs, no good step yet in this generation
-	WorkerIsReady    WorkerState = "ready"
-	WorkerIsDone     WorkerState = "done"
-	WorkerSucceeded  WorkerState = "success"
-	WorkerHasFailed  WorkerState = "failure"
-	WorkerIsLost     WorkerState = "lost"
-	WorkerWasStopped WorkerState = "stopped"
+	WorkerStateStarting  WorkerState = "starting"
+	WorkerStateRunning   WorkerState = "running" // process runs, no good step yet in this generation
+	WorkerStateReady     WorkerState = "ready"
+	WorkerStateDone      WorkerState = "done"
+	WorkerStateSucceeded WorkerState = "success"
+	WorkerStateFailed    WorkerState = "failure"
+	WorkerStateLost      WorkerState = "lost"
+	WorkerStateStopped   WorkerState = "stopped"
 )
 
 // Ended tells whether the worker's end is known.
 func (s WorkerState) Ended() bool {
 	switch s {
-	case WorkerSucceeded, WorkerHasFailed, WorkerIsLost, WorkerWasStopped:
+	case WorkerStateSucceeded, WorkerStateFailed, WorkerStateLost, WorkerStateStopped:
 		return true
 	}
 	return false
@@ -160,13 +160,13 @@ type WorkerView struct {
 
 // GenerationView is one generation in a job's history.
 type GenerationView struct {
-	Generation Generation `json:"generation"`
-	World      int        `json:"world"`
-	Cause      Cause      `json:"cause"`
-	Sealed     time.Time  `json:"sealed"`
-	Ready      bool       `json:"ready"` // it made a good step
-	Reported   Reported   `json:"reported"`
-	Members    Roster     `json:"members"`
+	Generation Generation  `json:"generation"`
+	World      int         `json:"world"`
+	Cause      Cause       `json:"cause"`
+	Sealed     time.Time   `json:"sealed"`
+	Ready      bool        `json:"ready"` // it made a good step
+	Reported   Reported    `json:"reported"`
+	Members    MemberTable `json:"members"`
 }
 
 // Reported is how many members of a generation have said what, each by its newest word: Horovod's worker registry. The others
@@ -177,15 +177,15 @@ type Reported struct {
 	Failure int `json:"failure"` // has failed or was lost
 }
 
-// Charge is one failure that counts.
-type Charge struct {
+// CountedFailure is one failure that counts.
+type CountedFailure struct {
 	At         time.Time   `json:"at"`
 	Place      *Place      `json:"place,omitempty"`  // nil = of the whole job: it stood still, and all came back
 	Worker     Incarnation `json:"worker,omitempty"` // the life
 	Generation Generation  `json:"generation"`
 	Rank       int         `json:"rank"` // in Generation; -1 = none
 	Step       uint64      `json:"step"` // newest one that the generation could return to; 0 = none, or the program reports none
-	Kind       ChargeKind  `json:"kind"`
+	Kind       FailureKind `json:"kind"`
 	Detail     string      `json:"detail"`
 	Poison     bool        `json:"poison,omitempty"` // the data or the code may be why: it counts for failures.sameStep
 }
@@ -203,7 +203,7 @@ func (v JobView) FailuresWithin(now time.Time) int {
 
 // SameStep is how many failures in a row, the newest ones that may have their reason in the data or the code, were at one
 // step, and which.
-func SameStep(charges []Charge) (n int, step uint64) {
+func SameStep(charges []CountedFailure) (n int, step uint64) {
 	for i := len(charges) - 1; i >= 0; i-- {
 		switch c := charges[i]; {
 		case !c.Poison:
@@ -220,38 +220,38 @@ func SameStep(charges []Charge) (n int, step uint64) {
 
 // JobView is a document of the jobs bucket.
 type JobView struct {
-	Job         JobID              `json:"job"`
-	Spec        spec.Job           `json:"spec"`
-	By          string             `json:"by"`
-	Origin      string             `json:"origin,omitempty"` // of the event that submitted it; empty = by an older version
-	State       JobState           `json:"state"`
-	Reason      string             `json:"reason,omitempty"` // why it waits or how it ended
-	Code        Code               `json:"code,omitempty"`
-	Submitted   time.Time          `json:"submitted"`
-	Ended       time.Time          `json:"ended,omitzero"`
-	Generation  Generation         `json:"generation"`
-	Workers     Crew               `json:"workers"` // by place: the newest life of each
-	Generations []GenerationView   `json:"generations"`
-	Incidents   []IncidentClosed   `json:"incidents"`
-	Open        *IncidentOpened    `json:"open,omitempty"`
-	Failures    []time.Time        `json:"failures,omitempty"` // charged within the window
-	Charges     []Charge           `json:"charges,omitempty"`  // the newest failures that were charged, oldest first
-	Step        uint64             `json:"step"`               // newest one that was told or, at most every 5 s, heard of
-	StepAt      time.Time          `json:"step_at,omitzero"`   // when it was stored
-	Still       spec.Duration      `json:"still,omitempty"`    // spent without a step by generations that were lost since the last good one
-	Slowest     *Straggler         `json:"slowest,omitempty"`  // of Generation, heard with Step; nil = the ranks are about as fast
-	Ledger      Ledger             `json:"ledger"`
-	Metrics     map[string]float64 `json:"metrics,omitempty"`     // of the worker that reported the work complete
-	Reported    map[string]Metric  `json:"reported,omitempty"`    // the newest values that were reported, stored with Step
-	Dropped     uint64             `json:"dropped,omitempty"`     // lines of output of workers that have ended that are not in the log
-	FirstError  *WorkerView        `json:"first_error,omitempty"` // the first failure in event order
+	Job             JobID              `json:"job"`
+	Spec            spec.Job           `json:"spec"`
+	By              string             `json:"by"`
+	Origin          string             `json:"origin,omitempty"` // of the event that submitted it; empty = by an older version
+	State           JobState           `json:"state"`
+	Reason          string             `json:"reason,omitempty"` // why it waits or how it ended
+	Code            Code               `json:"code,omitempty"`
+	Submitted       time.Time          `json:"submitted"`
+	Ended           time.Time          `json:"ended,omitzero"`
+	Generation      Generation         `json:"generation"`
+	Workers         WorkerTable        `json:"workers"` // by place: the newest life of each
+	Generations     []GenerationView   `json:"generations"`
+	Incidents       []IncidentClosed   `json:"incidents"`
+	OpenIncident    *IncidentOpened    `json:"open,omitempty"`
+	Failures        []time.Time        `json:"failures,omitempty"` // charged within the window
+	CountedFailures []CountedFailure   `json:"charges,omitempty"`  // the newest failures that were charged, oldest first
+	Step            uint64             `json:"step"`               // newest one that was told or, at most every 5 s, heard of
+	StepAt          time.Time          `json:"step_at,omitzero"`   // when it was stored
+	TimeWithoutStep spec.Duration      `json:"still,omitempty"`    // spent without a step by generations that were lost since the last good one
+	Slowest         *Straggler         `json:"slowest,omitempty"`  // of Generation, heard with Step; nil = the ranks are about as fast
+	Ledger          Ledger             `json:"ledger"`
+	Metrics         map[string]float64 `json:"metrics,omitempty"`     // of the worker that reported the work complete
+	Reported        map[string]Metric  `json:"reported,omitempty"`    // the newest values that were reported, stored with Step
+	Dropped         uint64             `json:"dropped,omitempty"`     // lines of output of workers that have ended that are not in the log
+	FirstError      *WorkerView        `json:"first_error,omitempty"` // the first failure in event order
 }
 
 // EndWorkers says of the workers that have not ended, of a job that has, that they were stopped, and how.
 func (v *JobView) EndWorkers(detail string) {
 	for i := range v.Workers {
 		if w := &v.Workers[i]; !w.State.Ended() {
-			w.State, w.Detail = WorkerWasStopped, detail
+			w.State, w.Detail = WorkerStateStopped, detail
 		}
 	}
 }
@@ -269,13 +269,13 @@ func (v JobView) SubmittedBy(source, id string) bool {
 
 // JobHead is what the other judges read of a JobView: its thousands of workers are passed over.
 type JobHead struct {
-	Job       JobID            `json:"job"`
-	Spec      spec.Job         `json:"spec"`
-	By        string           `json:"by"`
-	State     JobState         `json:"state"`
-	Reason    string           `json:"reason"`
-	Code      Code             `json:"code"`
-	Submitted time.Time        `json:"submitted"`
-	Incidents []IncidentClosed `json:"incidents"`
-	Open      *IncidentOpened  `json:"open"`
+	Job          JobID            `json:"job"`
+	Spec         spec.Job         `json:"spec"`
+	By           string           `json:"by"`
+	State        JobState         `json:"state"`
+	Reason       string           `json:"reason"`
+	Code         Code             `json:"code"`
+	Submitted    time.Time        `json:"submitted"`
+	Incidents    []IncidentClosed `json:"incidents"`
+	OpenIncident *IncidentOpened  `json:"open"`
 }

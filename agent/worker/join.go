@@ -27,7 +27,7 @@ func (t *turn) sendJoin(j *job, w *life) {
 	t.do(SendJoin{Join: events.MemberJoin{
 		Job: w.ref.Job, Place: w.ref.Place, Incarnation: w.ref.Incarnation, Agent: t.s.cfg.Agent, Attempt: w.ref.Attempt,
 		PID: w.ref.PID, Address: q.req.Address, Left: events.Generation(q.req.Left), Planned: q.req.Planned,
-		Accused: q.req.Accused, Broken: q.req.Broken, NoticeMS: notice, Commit: commit(q.req.Commit), Cold: q.req.Cold,
+		Accused: q.req.Accused, Broken: q.req.Broken, NoticeMS: notice, Commit: commit(q.req.Commit), Unsynced: q.req.Cold,
 	}})
 }
 

@@ -39,7 +39,7 @@ func (p *player) print(a Action) string {
 	case SendJoin:
 		j := a.Join
 		cold := ""
-		if j.Cold {
+		if j.Unsynced {
 			cold = " cold"
 		}
 		return fmt.Sprintf("send join%s %s %s attempt %d pid %d address %s left %s planned %t notice %gms", cold, p.name(j.Incarnation), j.Place,

@@ -197,7 +197,7 @@ func (c *cluster) nodes(limit time.Duration, nodes ...events.NodeID) {
 	c.t.Helper()
 	eventually(c.t, limit, func() (bool, string) {
 		for _, n := range nodes {
-			if v := c.node(n); v.State != events.NodeReady {
+			if v := c.node(n); v.State != events.NodeStateReady {
 				return false, string(n) + " is " + string(v.State)
 			}
 		}

@@ -45,7 +45,7 @@ func TestACrowd(t *testing.T) {
 	seen := map[events.JobID]bool{}
 	for _, id := range ids {
 		v := c.until(id, 2*time.Minute, "it ends", func(v events.JobView) bool { return v.State.Terminal() })
-		if v.State != events.JobHasSucceed || seen[id] {
+		if v.State != events.JobStateSucceeded || seen[id] {
 			t.Errorf("%s is %s (%s); seen before: %t", id, v.State, v.Reason, seen[id])
 		}
 		seen[id] = true

@@ -44,7 +44,7 @@ func TestANodeIsTakenAwayWithNotice(t *testing.T) {
 				return g.Ready && slices.ContainsFunc(g.Members, func(m events.Member) bool { return m.Place.Node == "node-c" })
 			})
 			if len(v.Failures) > 0 {
-				t.Errorf("charged: %+v", v.Charges)
+				t.Errorf("charged: %+v", v.CountedFailures)
 			}
 			eventually(t, 20*time.Second, func() (bool, string) { return !c.procs.Running("node-b"), "the agent has not left" })
 			c.ends(job, 2*time.Minute)
@@ -54,7 +54,7 @@ func TestANodeIsTakenAwayWithNotice(t *testing.T) {
 				}
 			}
 			view := c.node("node-b")
-			if view.State != events.NodeDeparted || view.Departing == nil {
+			if view.State != events.NodeStateLeft || view.Departing == nil {
 				t.Errorf("node-b is %s (%s), departing %+v", view.State, view.Reason, view.Departing)
 			}
 		})
@@ -77,7 +77,7 @@ func TestANodeThatNobodyCanReplaceTrainsOnUntilItIsKilled(t *testing.T) {
 		return v.Draining && strings.Contains(v.Reason, "preempted"), "node-b is " + v.Reason
 	})
 	before := c.job(job).Step
-	c.until(job, 20*time.Second, "it trains on", func(v events.JobView) bool { return v.State == events.JobIsRunning && v.Step >= before })
+	c.until(job, 20*time.Second, "it trains on", func(v events.JobView) bool { return v.State == events.JobStateRunning && v.Step >= before })
 	c.kill("node-b")
 	c.agent("node-c", 1)
 	v := c.until(job, time.Minute, "it trains on the other node", func(v events.JobView) bool {
@@ -85,7 +85,7 @@ func TestANodeThatNobodyCanReplaceTrainsOnUntilItIsKilled(t *testing.T) {
 		return g.Ready && slices.ContainsFunc(g.Members, func(m events.Member) bool { return m.Place.Node == "node-c" })
 	})
 	if len(v.Failures) > 0 {
-		t.Errorf("charged: %+v", v.Charges)
+		t.Errorf("charged: %+v", v.CountedFailures)
 	}
 	c.ends(job, 2*time.Minute)
 }

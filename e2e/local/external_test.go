@@ -209,7 +209,7 @@ func TestTorchScriptOfNodesThatComeByThemselves(t *testing.T) {
 	if n := strings.Count(said, "began at 13"); n != 2 {
 		t.Errorf("%d ranks say that they began at step 13, want both\n%s", n, said)
 	}
-	if v := c.job(joined("ddp")); v.State != events.JobHasSucceed || v.Generation != 2 {
+	if v := c.job(joined("ddp")); v.State != events.JobStateSucceeded || v.Generation != 2 {
 		t.Errorf("job %s in %s, want succeeded in g2", v.State, v.Generation)
 	}
 }

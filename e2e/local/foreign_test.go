@@ -39,7 +39,7 @@ func TestForeignClient(t *testing.T) {
 				t.Fatalf("%s for %s: %s", kind, job, data)
 			}
 			v := c.until(events.JobID(job), time.Minute, "it ends", func(v events.JobView) bool { return v.State.Terminal() })
-			if v.State != events.JobHasSucceed {
+			if v.State != events.JobStateSucceeded {
 				t.Errorf("state %s: %s", v.State, v.Reason)
 			}
 			kind, _, data = ask(t, mode, `{"name":"Foreign Job","workers":{"min":3,"mx":2},"image":"x"}`)

@@ -33,9 +33,9 @@ func TestHungWorkersAreReplaced(t *testing.T) {
 	}
 	began := time.Now()
 	for _, id := range []events.JobID{stopped, loops} {
-		v := c.until(id, time.Minute, "the hang is charged", func(v events.JobView) bool { return len(v.Charges) > 0 })
-		t.Logf("%s: charged after %s: %s", id, time.Since(began).Round(100*time.Millisecond), v.Charges[0].Detail)
-		if ch := v.Charges[0]; ch.Kind != events.ChargeHang || ch.Rank != 1 || ch.Place == nil {
+		v := c.until(id, time.Minute, "the hang is charged", func(v events.JobView) bool { return len(v.CountedFailures) > 0 })
+		t.Logf("%s: charged after %s: %s", id, time.Since(began).Round(100*time.Millisecond), v.CountedFailures[0].Detail)
+		if ch := v.CountedFailures[0]; ch.Kind != events.FailureHang || ch.Rank != 1 || ch.Place == nil {
 			t.Errorf("%s: charged %+v, want the hang of rank 1", id, ch)
 		}
 	}
@@ -46,7 +46,7 @@ func TestHungWorkersAreReplaced(t *testing.T) {
 		s := c.ends(id, 3*time.Minute)
 		v := c.job(id)
 		if len(v.Failures) != 1 {
-			t.Errorf("%s: %d failures were charged, want the hang only: %+v", id, len(v.Failures), v.Charges)
+			t.Errorf("%s: %d failures were charged, want the hang only: %+v", id, len(v.Failures), v.CountedFailures)
 		}
 		if len(s.Incidents) == 0 || s.Incidents[0].Cause != string(events.CauseHang) {
 			t.Errorf("%s: incidents %+v, want the first one to be the hang", id, s.Incidents)

@@ -96,7 +96,7 @@ func TestCommandsWaitForALeader(t *testing.T) {
 	c.agent("node-a", 1)
 	c.ports = connect(t, c.url)
 	succeeds := func(id events.JobID) {
-		c.until(id, time.Minute, "it has succeeded", func(v events.JobView) bool { return v.State == events.JobHasSucceed })
+		c.until(id, time.Minute, "it has succeeded", func(v events.JobView) bool { return v.State == events.JobStateSucceeded })
 	}
 	succeeds(c.submit("--", "true")) // everything is in place on all brokers
 

@@ -18,7 +18,7 @@ func TestRemove(t *testing.T) {
 	c.services(2)
 	c.agent("node-a", 2)
 	job := c.submit("--workers", "1", "--", "sleep", "600")
-	c.until(job, time.Minute, "it runs", func(v events.JobView) bool { return v.State == events.JobIsRunning })
+	c.until(job, time.Minute, "it runs", func(v events.JobView) bool { return v.State == events.JobStateRunning })
 	if _, errs, code := c.cli("rm", string(job)); code != 2 || !strings.Contains(errs, "stop it first") {
 		t.Errorf("rm of a running job: exit %d, %s", code, errs)
 	}

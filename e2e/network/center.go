@@ -136,7 +136,7 @@ func (c *Center) run(name, host string, args ...string) error {
 // Ready waits until discovery calls every node ready.
 func (c *Center) Ready(ctx context.Context) error {
 	for _, n := range c.Nodes {
-		if err := c.NodeIs(ctx, n, events.NodeReady); err != nil {
+		if err := c.NodeIs(ctx, n, events.NodeStateReady); err != nil {
 			return err
 		}
 	}

@@ -54,7 +54,7 @@ func nodeLost(tr *trial, what string, cut []Rule) {
 	must(tr.t, tr.Break(cut...))
 	tr.trains(6)
 	over()
-	must(tr.t, tr.NodeIs(tr.ctx, "node-4", events.NodeGone))
+	must(tr.t, tr.NodeIs(tr.ctx, "node-4", events.NodeStateLost))
 	over = tr.fault("node comes back")
 	must(tr.t, tr.Heal(cut...))
 	tr.trains(8)

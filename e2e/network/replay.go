@@ -96,15 +96,15 @@ func (r *Replay) job(id events.JobID) *ReplayedJob {
 func (r *Replay) fact(body events.Body) {
 	switch b := body.(type) {
 	case events.NodeJoined:
-		r.node(events.NodeReady, b.NodeFact)
+		r.node(events.NodeStateReady, b.NodeFact)
 	case events.NodeRecovered:
-		r.node(events.NodeReady, b.NodeFact)
+		r.node(events.NodeStateReady, b.NodeFact)
 	case events.NodeSuspected:
-		r.node(events.NodeSuspect, b.NodeFact)
+		r.node(events.NodeStateSuspected, b.NodeFact)
 	case events.NodeLost:
-		r.node(events.NodeGone, b.NodeFact)
+		r.node(events.NodeStateLost, b.NodeFact)
 	case events.NodeLeft:
-		r.node(events.NodeDeparted, b.NodeFact)
+		r.node(events.NodeStateLeft, b.NodeFact)
 	case events.PlacementSet:
 		j := r.job(b.Job)
 		j.Places, j.wanted = b.Places, b.Workers
@@ -113,14 +113,14 @@ func (r *Replay) fact(body events.Body) {
 		r.job(b.Job).Places = nil
 	case events.RoundOpened:
 		j := r.job(b.Job)
-		j.Round, j.opened = events.RoundOpen, b.Proposed
+		j.Round, j.opened = events.RoundStateOpen, b.Proposed
 		if int(b.Proposed) <= len(j.Sealed) {
 			r.fault(4, "%s: %s was opened after it was sealed", b.Job, b.Proposed)
 		}
 	case events.RoundSealed:
 		r.sealed(b)
 	case events.RoundClosed:
-		r.job(b.Job).Round = events.RoundIsClosed
+		r.job(b.Job).Round = events.RoundStateClosed
 	default:
 		r.registry(body)
 	}
@@ -163,14 +163,14 @@ func (r *Replay) sealed(b events.RoundSealed) {
 		}
 		local[m.Place.Node]++
 	}
-	j.Sealed, j.Round = append(j.Sealed, b), events.RoundIsSealed
+	j.Sealed, j.Round = append(j.Sealed, b), events.RoundStateSealed
 }
 
 func (r *Replay) registry(body events.Body) {
 	switch b := body.(type) {
 	case events.JobSubmitted:
 		j := r.job(b.Job)
-		j.Spec, j.State = b.Spec, events.JobIsWaiting
+		j.Spec, j.State = b.Spec, events.JobStateWaiting
 	case events.JobRespawned:
 		j := r.job(b.Job)
 		if j.replaced[b.Dead] {
@@ -178,11 +178,11 @@ func (r *Replay) registry(body events.Body) {
 		}
 		j.replaced[b.Dead] = true
 	case events.JobSucceeded:
-		r.ended(b.JobEnd, events.JobHasSucceed)
+		r.ended(b.JobEnd, events.JobStateSucceeded)
 	case events.JobFailed:
-		r.ended(b.JobEnd, events.JobHasFailed)
+		r.ended(b.JobEnd, events.JobStateFailed)
 	case events.JobStopped:
-		r.ended(b.JobEnd, events.JobHasStopped)
+		r.ended(b.JobEnd, events.JobStateStopped)
 	case events.IncidentOpened:
 		j := r.job(b.Job)
 		if j.open != 0 || b.Incident != len(j.Incidents)+1 {

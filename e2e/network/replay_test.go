@@ -39,8 +39,8 @@ func TestReplay(t *testing.T) {
 	if err := r.Err(); err != nil {
 		t.Fatal(err)
 	}
-	if r.Facts != len(log)-1 || j.State != events.JobHasSucceed || j.Places != nil || j.Round != events.RoundIsClosed || len(j.Sealed) != 2 ||
-		len(j.Incidents) != 1 || r.Nodes["a"].State != events.NodeGone {
+	if r.Facts != len(log)-1 || j.State != events.JobStateSucceeded || j.Places != nil || j.Round != events.RoundStateClosed || len(j.Sealed) != 2 ||
+		len(j.Incidents) != 1 || r.Nodes["a"].State != events.NodeStateLost {
 		t.Errorf("replayed %+v, %+v", r, j)
 	}
 }

@@ -84,7 +84,7 @@ func (r *Run) Ends(ctx context.Context) (*record.History, record.Account, error)
 		return nil, record.Account{}, err
 	}
 	var wrong error
-	if v.State != events.JobHasSucceed {
+	if v.State != events.JobStateSucceeded {
 		wrong = fmt.Errorf("%s: %s (%s), want succeeded", r.Job, v.State, v.Reason)
 	}
 	wrong = errors.Join(wrong, r.ledger(v.Ledger))

@@ -84,7 +84,7 @@ func (p *plane) start(ctx context.Context, regroup string) error {
 	}
 	return cluster.Until(limit, func() (bool, error) {
 		v, err := cluster.View[events.NodeView](limit, p.client, events.BucketNodes, "node-a")
-		return err == nil && v.Usable(), err
+		return err == nil && v.Schedulable(), err
 	})
 }
 

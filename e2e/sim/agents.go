@@ -34,10 +34,10 @@ type node struct {
 	disk  []worker.Orphaned // what the next life of the agent finds
 	bye   bool              // it leaves once it is idle
 
-	listed   events.Listed // what the host list says of it
-	job      *jobRun       // nil = it takes what the scheduler gives it; else it comes to this one by itself
-	asking   bool          // to be in it
-	quitting bool          // it is leaving it
+	listed   events.HostEntry // what the host list says of it
+	job      *jobRun          // nil = it takes what the scheduler gives it; else it comes to this one by itself
+	asking   bool             // to be in it
+	quitting bool             // it is leaving it
 
 	mute, deaf bool                          // nothing leaves it, nothing reaches it, though it stays connected
 	frozen     bool                          // the agent stands still; its workers go on
@@ -319,7 +319,7 @@ func (n *node) leave() {
 	}
 	n.bye = false
 	life := n.life
-	bye := events.NodeBye{Node: n.id, Incarnation: n.inc, Reason: "the agent was stopped"}
+	bye := events.NodeLeave{Node: n.id, Incarnation: n.inc, Reason: "the agent was stopped"}
 	n.w.call(n, events.ServiceDiscovery, bye, func(events.Body, error) {
 		if n.life == life {
 			n.die(false)

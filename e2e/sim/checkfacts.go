@@ -52,7 +52,7 @@ func (c *checker) fact(e events.Event) {
 	case events.NodeLost:
 		delete(c.leftWell, b.Incarnation)
 		c.lost[b.Incarnation] = true
-	case events.JobCharged:
+	case events.JobFailureCounted:
 		c.charge(b)
 	case events.JobRespawned:
 		a := c.job(b.Job)
@@ -73,7 +73,7 @@ func (c *checker) fact(e events.Event) {
 }
 
 // charge looks at a failure that is charged.
-func (c *checker) charge(b events.JobCharged) {
+func (c *checker) charge(b events.JobFailureCounted) {
 	a := c.job(b.Job)
 	if old, again := a.charged[b.Worker]; again {
 		c.fail(10, "%s at %s was charged for %s and for %s", b.Worker, b.Place, old.Kind, b.Kind)
@@ -82,7 +82,7 @@ func (c *checker) charge(b events.JobCharged) {
 		c.fail(10, "%s of %s was charged for %s and for %s", b.Generation, b.Job, other, b.Worker)
 	}
 	a.charged[b.Worker], a.paid[b.Generation] = b, b.Worker
-	if b.Kind == events.ChargeLost && c.leftWell[b.Agent] {
+	if b.Kind == events.FailureLost && c.leftWell[b.Agent] {
 		c.fail(10, "%s at %s was charged, but its agent %s has left as planned", b.Worker, b.Place, b.Agent)
 	}
 	c.planned(b.Job, b.Worker)
@@ -91,7 +91,7 @@ func (c *checker) charge(b events.JobCharged) {
 // planned: an exit that was asked for costs nothing. Who was lost or hung before is stopped after it was charged.
 func (c *checker) planned(id events.JobID, worker events.Incarnation) {
 	a := c.job(id)
-	if b, ok := a.charged[worker]; ok && a.asked[worker] && b.Kind != events.ChargeLost && b.Kind != events.ChargeHang {
+	if b, ok := a.charged[worker]; ok && a.asked[worker] && b.Kind != events.FailureLost && b.Kind != events.FailureHang {
 		c.fail(10, "%s at %s was charged for %s, but it was asked to stop", worker, b.Place, b.Kind)
 	}
 }

@@ -16,7 +16,7 @@ func (c *checker) kept(s plan.State) {
 	for _, id := range slices.Sorted(maps.Keys(s.View.Jobs)) {
 		for _, p := range s.View.Jobs[id].Places {
 			n := s.Nodes[p.Node]
-			out := n.Excluded != "" || slices.ContainsFunc(n.Benched, func(b events.BenchedSlot) bool { return b.Slot == p.Slot })
+			out := n.Excluded != "" || slices.ContainsFunc(n.Benched, func(b events.QuarantinedSlot) bool { return b.Slot == p.Slot })
 			if out {
 				c.fail(13, "%s has %s, and the node is %+v", id, p, n)
 			}
@@ -40,7 +40,7 @@ func (c *checker) keptOut() []string {
 		if v.Quarantine != nil {
 			over(id, *v.Quarantine)
 		}
-		for _, b := range v.Benched {
+		for _, b := range v.QuarantinedSlots {
 			over(fmt.Sprintf("%s/%d", id, b.Slot), b.Quarantine)
 		}
 	}

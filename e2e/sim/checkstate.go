@@ -96,7 +96,7 @@ func (c *checker) round(old, s round.State) {
 		c.fail(4, "%s: the members of %s were changed after it was sealed", v.Job, v.Generation)
 	case v.Proposed != 0 && v.Proposed != v.Generation+1:
 		c.fail(4, "%s: %s is proposed after %s", v.Job, v.Proposed, v.Generation)
-	case o.State == events.RoundIsClosed && v.State != events.RoundIsClosed:
+	case o.State == events.RoundStateClosed && v.State != events.RoundStateClosed:
 		c.fail(7, "%s: the round was opened after it was closed", v.Job)
 	}
 	if n := len(v.Members); v.Generation > o.Generation && (s.External == nil || n < s.Workers.Min || n > s.Workers.Max) && !c.wanted(v.Job, n, old.Placement, s.Placement) {
@@ -123,7 +123,7 @@ func (c *checker) registry(old, s job.State) {
 	a := c.job(v.Job)
 	for _, w := range v.Workers {
 		// One turn may take in that a node was lost and that it is back: then its worker is counted although it lives.
-		if w.Incarnation != "" && (w.State == events.WorkerHasFailed || w.State == events.WorkerIsLost || c.lost[w.Agent]) {
+		if w.Incarnation != "" && (w.State == events.WorkerStateFailed || w.State == events.WorkerStateLost || c.lost[w.Agent]) {
 			a.dead[w.Incarnation] = true
 		}
 	}
@@ -133,7 +133,7 @@ func (c *checker) registry(old, s job.State) {
 		}
 	}
 	// A hang from which all came back, and generations without progress, are charged to nobody by name.
-	a.charges += max(0, len(v.Failures)-len(o.Failures)-max(0, nobodys(v.Charges)-nobodys(o.Charges)))
+	a.charges += max(0, len(v.Failures)-len(o.Failures)-max(0, nobodys(v.CountedFailures)-nobodys(o.CountedFailures)))
 	if a.charges > len(a.dead) {
 		c.fail(10, "%s was charged %d failures, %d of its workers have ended", v.Job, a.charges, len(a.dead))
 	}
@@ -143,7 +143,7 @@ func (c *checker) registry(old, s job.State) {
 }
 
 // nobodys counts the charges that name no place.
-func nobodys(all []events.Charge) (n int) {
+func nobodys(all []events.CountedFailure) (n int) {
 	for _, c := range all {
 		if c.Place == nil {
 			n++

@@ -90,14 +90,14 @@ func (c *checker) unfinished() {
 func (c *checker) final(j *jobRun) {
 	v := c.view(j)
 	a := c.job(j.id)
-	if a.open || v.Open != nil {
+	if a.open || v.OpenIncident != nil {
 		c.fail(11, "%s has ended with an open incident", j.id)
 	}
 	calm := epoch.Add(c.w.sc.calmAt)
-	if v.State == events.JobHasFailed && v.Code == events.Unavailable && v.Ended.After(calm.Add(20*time.Second)) {
+	if v.State == events.JobStateFailed && v.Code == events.Unavailable && v.Ended.After(calm.Add(20*time.Second)) {
 		c.fail(8, "%s was stuck in a calm world: %s", j.id, v.Reason)
 	}
-	if v.State != events.JobHasSucceed || j.spec.Recovery != spec.RecoveryInProcess {
+	if v.State != events.JobStateSucceeded || j.spec.Recovery != spec.RecoveryInProcess {
 		return
 	}
 	done := 0

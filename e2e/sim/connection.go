@@ -169,7 +169,7 @@ func (w *world) stripped(value []byte) []byte {
 		return value
 	}
 	if w.mutant.forgetful {
-		d.Outbox, d.Brief = nil, nil
+		d.Outbox, d.Elided = nil, nil
 	}
 	if w.mutant.amnesic {
 		d.Applied = nil

@@ -191,9 +191,9 @@ func (n *node) come(life int) {
 			n.w.after(n.w.between(50*time.Millisecond, 2*time.Second), func() { n.come(life) })
 			return
 		}
-		s := b.(events.NodeStanding)
-		n.w.say("%s: %s in %s (%d of %d to %d)", n.id, s.Standing, n.job.id, s.Nodes, s.Min, s.Max)
-		if s.Standing.Final() && s.Standing != events.StandingOver { // whoever started it tries again
+		s := b.(events.NodeMembership)
+		n.w.say("%s: %s in %s (%d of %d to %d)", n.id, s.Membership, n.job.id, s.Nodes, s.Min, s.Max)
+		if s.Membership.Final() && s.Membership != events.MembershipOver { // whoever started it tries again
 			n.quit(n.w.between(time.Second, 4*time.Second))
 		}
 	})

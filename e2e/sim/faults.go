@@ -220,7 +220,7 @@ func (w *world) calmDown() {
 		if n.frozen {
 			n.thaw()
 		}
-		n.listed = events.Listed{}
+		n.listed = events.HostEntry{}
 		w.drain(n, true)
 		if !n.up {
 			w.after(w.between(0, 2*time.Second), n.boot)

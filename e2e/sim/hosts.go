@@ -45,11 +45,11 @@ func (v *watcher) list() {
 // strike takes a node off the host list for a while, or some of its slots.
 func (w *world) strike(f fault) {
 	n := w.node(f)
-	if n.listed = (events.Listed{Excluded: "no line names it"}); f.b%2 == 0 {
+	if n.listed = (events.HostEntry{Excluded: "no line names it"}); f.b%2 == 0 {
 		slots := f.b / 2 % (n.slots + 1)
-		n.listed = events.Listed{Slots: &slots}
+		n.listed = events.HostEntry{Slots: &slots}
 	}
-	w.after(f.last, func() { n.listed = events.Listed{} })
+	w.after(f.last, func() { n.listed = events.HostEntry{} })
 }
 
 // keepOut quarantines a node or a slot by hand; it may be ended by hand, too.

@@ -68,7 +68,7 @@ type account struct {
 	charges   int
 	dead      map[events.Incarnation]bool // lives that have ended or were judged lost
 	judged    map[events.Incarnation]int  // respawns by dead worker
-	charged   map[events.Incarnation]events.JobCharged
+	charged   map[events.Incarnation]events.JobFailureCounted
 	paid      map[events.Generation]events.Incarnation // whose fault each generation was charged for
 	asked     map[events.Incarnation]bool              // told to stop
 	launches  map[launchKey][]byte
@@ -87,7 +87,7 @@ func (c *checker) job(id events.JobID) *account {
 	if a == nil {
 		a = &account{
 			sealed: map[events.Generation]string{},
-			dead:   map[events.Incarnation]bool{}, judged: map[events.Incarnation]int{}, charged: map[events.Incarnation]events.JobCharged{},
+			dead:   map[events.Incarnation]bool{}, judged: map[events.Incarnation]int{}, charged: map[events.Incarnation]events.JobFailureCounted{},
 			paid: map[events.Generation]events.Incarnation{}, asked: map[events.Incarnation]bool{}, launches: map[launchKey][]byte{}, wanted: map[uint64]spec.Workers{},
 		}
 		c.jobs[id] = a

@@ -135,7 +135,7 @@ var mutations = []struct {
 	{mutation{name: "never replaces a worker", job: facts[job.State](never(events.JobRespawned{}.Type()))}, []int{8}, 0},
 	{mutation{name: "wakes the dead", job: breaks(func(m controller.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
 		if s.View.State.Terminal() && in.Body.Type() == (events.WorkerExited{}).Type() {
-			s.View.State = events.JobIsRunning
+			s.View.State = events.JobStateRunning
 		}
 		return m.Step(s, in, now)
 	})}, []int{7}, 0},
@@ -181,8 +181,8 @@ var mutations = []struct {
 		if !ok {
 			return m.Step(s, in, now)
 		}
-		benched := b.Benched
-		b.Benched = nil
+		benched := b.QuarantinedSlots
+		b.QuarantinedSlots = nil
 		in.Body = b
 		s, d := m.Step(s, in, now)
 		n := s.Nodes[b.Node]
@@ -191,10 +191,10 @@ var mutations = []struct {
 		return s, d
 	})}, []int{13}, 0},
 	{mutation{name: "never ends a quarantine", nodes: breaks(func(m controller.Machine[liveness.State], s liveness.State, in events.Input, now time.Time) (liveness.State, events.Decision) {
-		q, b := s.View.Quarantine, s.View.Benched
+		q, b := s.View.Quarantine, s.View.QuarantinedSlots
 		s, d := m.Step(s, in, now)
 		if slices.ContainsFunc(d.Facts, func(f events.Fact) bool { return f.Body.Type() == (events.NodeReleased{}).Type() }) {
-			s.View.Quarantine, s.View.Benched = q, b
+			s.View.Quarantine, s.View.QuarantinedSlots = q, b
 			d.Facts = never(events.NodeReleased{}.Type())(d.Facts)
 		}
 		return s, d

@@ -36,7 +36,7 @@ var scenarioMutants = map[string]mutation{
 	"crash_after_publish_beyond_deduplication": {name: "does not ask the log what it has", trustful: true},
 	"lost_launch":                              {name: "never tells a launch again", round: deafToRepeats},
 	"late_launch_of_a_frozen_replica":          {name: "takes launches in any order", agent: anyRevision},
-	"agent_cut_off_while_a_worker_dies":        {name: "never loses a node", nodes: deaf[liveness.State](isA[events.Silence])},
+	"agent_cut_off_while_a_worker_dies":        {name: "never loses a node", nodes: deaf[liveness.State](isA[events.HeartbeatMissed])},
 	"frozen_agent_whose_workers_train": {name: "does not hear that a place is gone", round: deaf[round.State](func(in events.Input) bool {
 		return isA[events.NodeLost](in) || isA[events.PlacementSet](in) && in.Number > 1
 	})},
@@ -78,7 +78,7 @@ func TestScenariosCanFail(t *testing.T) {
 
 // credulous is a registry that does not ask whether another replica has heard more.
 var credulous = breaks(func(m controller.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
-	if b, ok := in.Body.(events.Standstill); ok {
+	if b, ok := in.Body.(events.StepsStalled); ok {
 		b.Step = max(b.Step, s.View.Step)
 		in.Body = b
 	}

@@ -143,7 +143,7 @@ func (v *watcher) heard(b any) (events.Body, bool) {
 	}
 	h, ok := b.(events.Heartbeat)
 	mend := ok && v.ages.Hear(liveness.Silent{Node: h.Node, Incarnation: h.Incarnation}, h.Link, v.w.now)
-	return events.Heard{Heartbeat: h}, mend
+	return events.HeartbeatSeen{Heartbeat: h}, mend
 }
 
 func (v *watcher) look() {
@@ -165,7 +165,7 @@ func (v *watcher) look() {
 }
 
 func (v *watcher) emit(who liveness.Silent, failed bool) {
-	v.r.put(arrival{input: events.Input{Body: events.Silence{Node: who.Node, Incarnation: who.Incarnation, Failed: failed}}})
+	v.r.put(arrival{input: events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed}}})
 }
 
 // ping asks an agent directly, once.
@@ -175,7 +175,7 @@ func (v *watcher) ping(who liveness.Silent) {
 		if n.id == who.Node && n.up && !n.cut && !n.mute && !n.deaf && !n.frozen && n.inc == who.Incarnation && v.r.hears() && !v.r.conn.mute && !v.w.chance(v.w.sc.loss) {
 			v.w.after(2*v.w.hop(), func() {
 				if v.r.life == life && v.ages.Hear(who, n.link, v.w.now) {
-					v.r.heard(events.Heard{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation, Link: n.link}})
+					v.r.heard(events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation, Link: n.link}})
 				}
 			})
 			return

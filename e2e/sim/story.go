@@ -30,7 +30,7 @@ func brief(b events.Body) string {
 		return fmt.Sprintf("%s#%d %s rank %d", b.Place, b.Attempt, b.Generation, b.Rank)
 	case events.WorkerDone:
 		return fmt.Sprintf("%s#%d %s", b.Place, b.Attempt, b.Generation)
-	case events.JobCharged:
+	case events.JobFailureCounted:
 		return fmt.Sprintf("%s %s in %s after step %d", b.Kind, b.Place, b.Generation, b.Step)
 	case events.JobStalled:
 		return fmt.Sprintf("%s %s", b.Generation, b.Detail)
@@ -42,7 +42,7 @@ func brief(b events.Body) string {
 		return fmt.Sprint(b.Proposed, " ", m)
 	case events.JobRespawned:
 		return fmt.Sprintf("%s attempt %d", b.Place, b.Attempt)
-	case events.JobBlamed:
+	case events.JobRespawnDenied:
 		return fmt.Sprintf("%s %s", b.Place, b.Reason)
 	case events.NodeQuarantined:
 		return keptOut(b.Slot) + b.Reason

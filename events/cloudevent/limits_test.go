@@ -116,7 +116,7 @@ func TestABombIsRefusedBeforeItGoesOff(t *testing.T) {
 func TestEveryTextIsShortened(t *testing.T) {
 	bodies := []events.Body{
 		events.NodeHello{},
-		events.NodeBye{},
+		events.NodeLeave{},
 		events.NodeWelcome{},
 		events.MemberJoin{},
 		events.MemberWaiting{},
@@ -125,13 +125,13 @@ func TestEveryTextIsShortened(t *testing.T) {
 		events.PeersQuery{},
 		events.NodeEnter{},
 		events.NodeExit{},
-		events.NodeStanding{},
+		events.NodeMembership{},
 		events.RendezvousClose{},
 		events.Heartbeat{},
 		events.NoticeEnvelope{},
 		events.Progress{},
 		events.Abandon{},
-		events.Gathering{},
+		events.RendezvousStatus{},
 		events.Launch{},
 		events.Pong{},
 	}
@@ -182,7 +182,7 @@ func flood(v reflect.Value) {
 		}
 	case reflect.Slice:
 		switch v.Type() {
-		case reflect.TypeFor[events.Places](), reflect.TypeFor[events.Roster]():
+		case reflect.TypeFor[events.Places](), reflect.TypeFor[events.MemberTable]():
 			return
 		}
 		for i := range v.Len() {

@@ -27,7 +27,7 @@ func fill(t testing.TB, v reflect.Value, n *int) {
 	case spec.Job:
 		v.Set(reflect.ValueOf(eventstest.SampleJob()))
 		return
-	case events.Roster:
+	case events.MemberTable:
 		v.Set(reflect.ValueOf(eventstest.SampleMembers(2, 2)))
 		return
 	case events.JobID:

@@ -16,14 +16,14 @@ const Schema = 1
 
 // Document is what a judge stores for one entity; compare-and-set on it is the only commit point.
 type Document struct {
-	Schema  int                      `json:"schema"`
-	Version uint64                   `json:"version"`           // +1 at each save
-	State   json.RawMessage          `json:"state"`             // the machine's state, its public view in the field "view"
-	Applied []string                 `json:"applied,omitempty"` // ids of the newest inputs taken in, oldest first
-	Number  map[events.Family]uint64 `json:"number,omitempty"`  // last fact number per family
-	Outbox  []events.Message         `json:"outbox,omitempty"`  // decided, not yet known to be told, in order
-	Brief   []int                    `json:"brief,omitempty"`   // positions in Outbox of facts whose long part is made again from State
-	Told    uint64                   `json:"told,omitempty"`    // launches up to this revision are known to be told; the others are made again from State
+	Schema    int                      `json:"schema"`
+	Version   uint64                   `json:"version"`           // +1 at each save
+	State     json.RawMessage          `json:"state"`             // the machine's state, its public view in the field "view"
+	Applied   []string                 `json:"applied,omitempty"` // ids of the newest inputs taken in, oldest first
+	Number    map[events.Family]uint64 `json:"number,omitempty"`  // last fact number per family
+	Outbox    []events.Message         `json:"outbox,omitempty"`  // decided, not yet known to be told, in order
+	Elided    []int                    `json:"brief,omitempty"`   // positions in Outbox of facts whose long part is made again from State
+	Published uint64                   `json:"told,omitempty"`    // launches up to this revision are known to be told; the others are made again from State
 }
 
 // documents over this many bytes are stored compressed.

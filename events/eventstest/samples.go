@@ -10,8 +10,8 @@ import (
 )
 
 // SampleMembers returns the members of a large generation as agents create them.
-func SampleMembers(nodes, slots int) events.Roster {
-	var r events.Roster
+func SampleMembers(nodes, slots int) events.MemberTable {
+	var r events.MemberTable
 	for n := range nodes {
 		agent := events.Token("agent", fmt.Sprint(n))
 		agent = "01KAZ2C4XK" + strings.ToUpper(agent[:16])

@@ -43,7 +43,7 @@ func (t *Processor[S]) decide(ctx context.Context, entity string, e *entry[S], i
 	if !e.told {
 		d.full = slices.Clone(e.doc.Outbox)
 	}
-	d.doc.Told = e.launched
+	d.doc.Published = e.launched
 	carried := len(d.full)
 	var last *events.Input
 	for i, in := range inputs {
@@ -53,7 +53,7 @@ func (t *Processor[S]) decide(ctx context.Context, entity string, e *entry[S], i
 			continue
 		}
 		d.lossy = d.lossy && lossy(in)
-		if in.Late {
+		if in.Expired {
 			d.out.Answers = append(d.out.Answers, InputResult{Refusal: errLate})
 			continue
 		}
@@ -65,7 +65,7 @@ func (t *Processor[S]) decide(ctx context.Context, entity string, e *entry[S], i
 			return d, err
 		}
 		d.out.Answers = append(d.out.Answers, InputResult{Reply: said.Reply, Refusal: said.Refusal, Facts: len(said.Facts)})
-		if said.Anew {
+		if said.ResetApplied {
 			d.doc.Applied = nil
 		}
 		if key != "" {
@@ -89,7 +89,7 @@ func (t *Processor[S]) decide(ctx context.Context, entity string, e *entry[S], i
 	}
 	d.doc.State = raw
 	if d.store = d.store || !bytes.Equal(raw, e.doc.State); d.store {
-		d.doc.Outbox, d.doc.Brief, err = brief(d.state, d.full, carried, d.out.Facts)
+		d.doc.Outbox, d.doc.Elided, err = brief(d.state, d.full, carried, d.out.Facts)
 	}
 	return d, err
 }
@@ -150,11 +150,11 @@ func brief[S any](s S, full []events.Message, carried int, facts []events.Event)
 // recall makes the outbox of a stored document whole again.
 func recall[S any](s S, d document.Document) ([]events.Message, error) {
 	r, ok := any(s).(LaunchSource)
-	if !ok || len(d.Brief) == 0 {
+	if !ok || len(d.Elided) == 0 {
 		return d.Outbox, nil
 	}
 	out := slices.Clone(d.Outbox)
-	for _, i := range d.Brief {
+	for _, i := range d.Elided {
 		if i < 0 || i >= len(out) {
 			return nil, events.Errorf(events.Invalid, "brief message %d of %d", i, len(out))
 		}
@@ -184,7 +184,7 @@ func (t *Processor[S]) step(d *decided[S], in events.Input, now time.Time, do fu
 	}()
 	d.state, said = do(d.state, in, now)
 	d.out.Spans = append(d.out.Spans, said.Spans...)
-	d.pokes = append(d.pokes, said.Pokes...)
+	d.pokes = append(d.pokes, said.Hints...)
 	d.forget = said.Forget
 	d.store = d.store || len(said.Facts)+len(said.Launches) > 0
 	return said, nil

@@ -45,7 +45,7 @@ func (h *Host[S]) delivered(ctx context.Context, c events.Consumer, d events.Del
 		return
 	}
 	in := events.Input{ID: e.ID, Source: e.Source, Number: e.Number, Time: e.Time, Trace: cmp.Or(trace(d.Header), e.Trace), Body: e.Body}
-	if in.Late, err = h.late(ctx, e); err != nil {
+	if in.Expired, err = h.late(ctx, e); err != nil {
 		d.Retry(RetryAfter)
 		return
 	}

@@ -184,7 +184,7 @@ func (t *Processor[S]) try(ctx context.Context, entity string, inputs []events.I
 	t.poke(d.pokes)
 	carried, late := !e.told, e.untold()
 	e.doc, e.state, e.revision, e.since, e.told = d.doc, d.state, revision, now, false
-	e.doc.Outbox, e.doc.Brief = d.full, nil
+	e.doc.Outbox, e.doc.Elided = d.full, nil
 	stored(d.out)
 	d.out.Untold = t.tell(ctx, e, carried)
 	if err := t.launch(ctx, e, d.launch, late); err != nil && d.out.Untold == nil {
@@ -228,13 +228,13 @@ func (t *Processor[S]) read(entity string, value []byte, revision uint64, now ti
 	}
 	if e.broken == nil {
 		e.doc.Outbox, e.broken = recall(e.state, e.doc)
-		e.doc.Brief = nil
+		e.doc.Elided = nil
 	}
 	if e.broken != nil {
 		e.broken = events.Errorf(events.CodeOf(e.broken), "%s %s: read its document: %w", t.o.Service, entity, e.broken)
 		return e
 	}
-	e.launched, e.told = e.doc.Told, len(e.doc.Outbox) == 0
+	e.launched, e.told = e.doc.Published, len(e.doc.Outbox) == 0
 	return e
 }
 

@@ -25,7 +25,7 @@ type listing struct {
 }
 
 // know takes in a record; it returns what is to be said of a node that this replica sees for the first time.
-func (l *listing) know(v events.NodeView) (events.Listed, bool) {
+func (l *listing) know(v events.NodeView) (events.HostEntry, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, known := l.nodes[v.Node]
@@ -34,7 +34,7 @@ func (l *listing) know(v events.NodeView) (events.Listed, bool) {
 	}
 	l.nodes[v.Node] = v
 	if known {
-		return events.Listed{}, false
+		return events.HostEntry{}, false
 	}
 	return l.news(v)
 }
@@ -46,9 +46,9 @@ func (l *listing) forget(n events.NodeID) {
 }
 
 // news is what the list says of a node, if that is not on its record.
-func (l *listing) news(v events.NodeView) (events.Listed, bool) {
+func (l *listing) news(v events.NodeView) (events.HostEntry, bool) {
 	if l.c.Listed() && l.hosts == nil {
-		return events.Listed{}, false // its record has the last good answer
+		return events.HostEntry{}, false // its record has the last good answer
 	}
 	b := l.of(v.Node, v.Address)
 	same := (v.Cap == nil) == (b.Slots == nil) && (v.Cap == nil || *v.Cap == *b.Slots)
@@ -56,8 +56,8 @@ func (l *listing) news(v events.NodeView) (events.Listed, bool) {
 }
 
 // of is what the list says of a node, known or not.
-func (l *listing) of(n events.NodeID, advertised string) events.Listed {
-	b := events.Listed{Node: n}
+func (l *listing) of(n events.NodeID, advertised string) events.HostEntry {
+	b := events.HostEntry{Node: n}
 	switch {
 	case !l.c.Listed():
 	case l.hosts == nil:
@@ -81,7 +81,7 @@ func (l *listing) greet(b *events.NodeHello) {
 		return
 	}
 	said := l.of(b.Node, b.Address)
-	b.Listed = &said
+	b.HostEntry = &said
 }
 
 // run asks the source until ctx ends. The script runs outside of any lock.
@@ -129,10 +129,10 @@ func (l *listing) answered(h Hosts, err error) error {
 }
 
 // all is what is to be said of the nodes on record, by name.
-func (l *listing) all() []events.Listed {
+func (l *listing) all() []events.HostEntry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var out []events.Listed
+	var out []events.HostEntry
 	for _, n := range slices.Sorted(maps.Keys(l.nodes)) {
 		if b, news := l.news(l.nodes[n]); news {
 			out = append(out, b)

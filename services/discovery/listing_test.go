@@ -64,7 +64,7 @@ func offered(t *testing.T, p events.Ports, nodes ...string) string {
 		if v.Excluded != "" {
 			out = append(out, n+" no: "+v.Excluded)
 		} else {
-			out = append(out, n+" "+string(rune('0'+v.Offers())))
+			out = append(out, n+" "+string(rune('0'+v.AllocatableSlots())))
 		}
 	}
 	return strings.Join(out, ", ")

@@ -58,11 +58,11 @@ func New(o Options) (*Service, error) {
 		Ports:   o.Ports,
 		Consumers: []events.Consumer{
 			{Stream: events.StreamCommands, Durable: events.ServiceDiscovery, Subjects: []string{events.AllNodeCommands}},
-			{Stream: events.StreamFacts, Durable: events.ServiceDiscovery + "-evt", Subjects: []string{events.FactSubject(events.JobCharged{}.Type(), "*")}},
+			{Stream: events.StreamFacts, Durable: events.ServiceDiscovery + "-evt", Subjects: []string{events.FactSubject(events.JobFailureCounted{}.Type(), "*")}},
 		},
 		Requests: []controller.Request{
 			{Verb: events.VerbJoin, Decode: s.greeted},
-			{Verb: events.VerbLeave, Decode: checked(func(b events.NodeBye) events.NodeID { return b.Node })},
+			{Verb: events.VerbLeave, Decode: checked(func(b events.NodeLeave) events.NodeID { return b.Node })},
 		},
 		Route:   route,
 		Beside:  []func(context.Context, controller.Emit) error{s.records, s.heartbeats, s.connection, s.ends, s.look, s.hosts},
@@ -80,7 +80,7 @@ func route(in events.Input, _ func() []string, _ func(string) (liveness.State, b
 	switch b := in.Body.(type) {
 	case events.NodeHello:
 		return []string{string(b.Node)}
-	case events.NodeBye:
+	case events.NodeLeave:
 		return []string{string(b.Node)}
 	case events.NodeDrain:
 		return []string{string(b.Node)}
@@ -88,15 +88,15 @@ func route(in events.Input, _ func() []string, _ func(string) (liveness.State, b
 		return []string{string(b.Node)}
 	case events.NodeRelease:
 		return []string{string(b.Node)}
-	case events.JobCharged:
+	case events.JobFailureCounted:
 		return one(b.Place.Node)
-	case events.Listed:
+	case events.HostEntry:
 		return []string{string(b.Node)}
-	case events.Silence:
+	case events.HeartbeatMissed:
 		return []string{string(b.Node)}
-	case events.Heard:
+	case events.HeartbeatSeen:
 		return []string{string(b.Node)}
-	case events.Cut:
+	case events.Disconnected:
 		return []string{string(b.Node)}
 	}
 	return nil
@@ -141,7 +141,7 @@ func (s *Service) greeted(data []byte) (events.Body, error) {
 	if h, ok := b.(events.NodeHello); ok && err == nil {
 		s.list.greet(&h)
 		s.mu.Lock()
-		h.Crowd = s.ages.Crowd()
+		h.FleetSize = s.ages.Crowd()
 		s.mu.Unlock()
 		b = h
 	}
@@ -187,7 +187,7 @@ func (s *Service) heartbeats(ctx context.Context, emit controller.Emit) error {
 		mend := s.ages.Hear(liveness.Silent{Node: b.Node, Incarnation: b.Incarnation}, b.Link, time.Now())
 		s.mu.Unlock()
 		if mend {
-			emit(events.Input{Body: events.Heard{Heartbeat: b}})
+			emit(events.Input{Body: events.HeartbeatSeen{Heartbeat: b}})
 		}
 	}, nil)
 }
@@ -249,7 +249,7 @@ func (s *Service) ping(ctx context.Context, who liveness.Silent, emit controller
 			mend := s.ages.Hear(who, pong.Link, time.Now())
 			s.mu.Unlock()
 			if mend {
-				emit(events.Input{Body: events.Heard{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation, Link: pong.Link}}})
+				emit(events.Input{Body: events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation, Link: pong.Link}}})
 			}
 			return
 		}
@@ -263,5 +263,5 @@ func (s *Service) ping(ctx context.Context, who liveness.Silent, emit controller
 }
 
 func silence(who liveness.Silent, failed bool) events.Input {
-	return events.Input{Body: events.Silence{Node: who.Node, Incarnation: who.Incarnation, Failed: failed}}
+	return events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed}}
 }

@@ -215,7 +215,7 @@ func TestDrainAndRequests(t *testing.T) {
 			r.Code != events.NotFound || len(r.Errors) != 1 {
 			t.Errorf("rejection %+v, %v", e, err)
 		}
-		if v := controllertest.View[events.NodeView](t, p, events.BucketNodes, "node-a"); !v.Draining || v.Usable() {
+		if v := controllertest.View[events.NodeView](t, p, events.BucketNodes, "node-a"); !v.Draining || v.Schedulable() {
 			t.Errorf("view %+v", v)
 		}
 		if _, _, err := p.Buckets.Bucket(events.BucketNodes).Load(t.Context(), "node-x"); !errors.Is(err, events.ErrNotFound) {
@@ -228,7 +228,7 @@ func TestDrainAndRequests(t *testing.T) {
 			}
 		}
 		beating()
-		data, _ := events.EncodeBody(events.NodeBye{Node: "node-a", Incarnation: "A", Reason: "maintenance"})
+		data, _ := events.EncodeBody(events.NodeLeave{Node: "node-a", Incarnation: "A", Reason: "maintenance"})
 		if _, err := p.Calls.Call(t.Context(), events.RequestSubject(events.ServiceDiscovery, events.VerbLeave), data); err != nil {
 			t.Error(err)
 		}

@@ -86,11 +86,11 @@ func TestANodeComesBack(t *testing.T) {
 		wantTold(t, p, "node-b joined, node-a joined, node-a suspected, node-a lost, node-a joined, node-a suspected, node-a lost, node-a joined, "+
 			"node-a lost, node-a quarantined, node-a joined")
 		// The third loss within ten minutes was one too many; after a minute it is welcome again.
-		if v := controllertest.View[events.NodeView](t, p, events.BucketNodes, "node-a"); v.Usable() || v.State != events.NodeReady {
+		if v := controllertest.View[events.NodeView](t, p, events.BucketNodes, "node-a"); v.Schedulable() || v.State != events.NodeStateReady {
 			t.Errorf("view %+v", v)
 		}
 		time.Sleep(time.Minute)
-		if v := controllertest.View[events.NodeView](t, p, events.BucketNodes, "node-a"); !v.Usable() {
+		if v := controllertest.View[events.NodeView](t, p, events.BucketNodes, "node-a"); !v.Schedulable() {
 			t.Errorf("view %+v", v)
 		}
 		for _, end := range []func(){beat, pong, beatB, pongB, stop} {
@@ -108,9 +108,9 @@ func TestChargesBecomeQuarantine(t *testing.T) {
 		synctest.Wait()
 		beat, pong := agent(t, p, "node-a", "A")
 		charge := func(life string, slot events.Slot) {
-			controllertest.PublishEvent(t, p, events.Event{ID: "c-" + life, Source: "/regroup/registry", Entity: "demo-0001", Number: 1, Body: events.JobCharged{
+			controllertest.PublishEvent(t, p, events.Event{ID: "c-" + life, Source: "/regroup/registry", Entity: "demo-0001", Number: 1, Body: events.JobFailureCounted{
 				Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: slot}, Worker: events.Incarnation(life), Agent: "A",
-				Kind: events.ChargeSignal, Detail: "killed by signal 9 (SIGKILL)",
+				Kind: events.FailureSignal, Detail: "killed by signal 9 (SIGKILL)",
 			}})
 		}
 		node := func() events.NodeView {
@@ -120,22 +120,22 @@ func TestChargesBecomeQuarantine(t *testing.T) {
 		for _, life := range []string{"W1", "W2", "W2", "W3"} {
 			charge(life, 0)
 		}
-		if v := node(); len(v.Benched) != 1 || v.Open() != 1 || v.Benched[0].Until.Sub(v.Benched[0].Since) != time.Minute {
+		if v := node(); len(v.QuarantinedSlots) != 1 || v.SchedulableSlots() != 1 || v.QuarantinedSlots[0].Until.Sub(v.QuarantinedSlots[0].Since) != time.Minute {
 			t.Errorf("after three failures: %+v", v)
 		}
 		controllertest.PublishEvent(t, p, events.Event{ID: "r1", Source: "/client", Entity: "node-a", Body: events.NodeRelease{Node: "node-a"}})
-		if v := node(); v.Open() != 2 {
+		if v := node(); v.SchedulableSlots() != 2 {
 			t.Errorf("after the release: %+v", v)
 		}
 		slot := events.Slot(1)
 		controllertest.PublishEvent(t, p, events.Event{ID: "q1", Source: "/client", Entity: "node-a", Body: events.NodeQuarantine{
 			Node: "node-a", Slot: &slot, For: spec.Duration(10 * time.Second), Reason: "test",
 		}})
-		if v := node(); v.Open() != 1 {
+		if v := node(); v.SchedulableSlots() != 1 {
 			t.Errorf("after the quarantine by hand: %+v", v)
 		}
 		time.Sleep(10 * time.Second)
-		if v := node(); v.Open() != 2 {
+		if v := node(); v.SchedulableSlots() != 2 {
 			t.Errorf("when it is over: %+v", v)
 		}
 
@@ -146,7 +146,7 @@ func TestChargesBecomeQuarantine(t *testing.T) {
 			time.Sleep(9 * time.Minute)
 		}
 		stopA = start(t, bus.Client().Ports())
-		if v := node(); len(v.Benched) > 0 {
+		if v := node(); len(v.QuarantinedSlots) > 0 {
 			t.Errorf("four failures in 36 minutes: %+v", v)
 		}
 		for _, end := range []func(){beat, pong, stopA} {

@@ -125,7 +125,7 @@ func TestAnExitIsAlwaysRecorded(t *testing.T) {
 	}
 	for _, w := range v.Workers {
 		text := strings.Join(w.Lines, "\n")
-		if w.State != events.WorkerHasFailed || !strings.Contains(text, "left out]") {
+		if w.State != events.WorkerStateFailed || !strings.Contains(text, "left out]") {
 			t.Errorf("%s is %s and says %.80q", w.Place, w.State, text)
 		}
 	}
@@ -163,7 +163,7 @@ func TestNoJobOutgrowsItsStore(t *testing.T) {
 		t.Errorf("%d of %d workers are on record", n, workers)
 	}
 	for _, w := range v.Workers {
-		if w.State != events.WorkerHasFailed || w.Attempt != 2 {
+		if w.State != events.WorkerStateFailed || w.Attempt != 2 {
 			t.Fatalf("%s is %s in attempt %d", w.Place, w.State, w.Attempt)
 		}
 	}

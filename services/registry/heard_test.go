@@ -11,19 +11,19 @@ import (
 )
 
 // heard asks any replica how far a job is.
-func heard(t *testing.T, p events.Ports, id events.JobID) (events.HeardProgress, bool) {
+func heard(t *testing.T, p events.Ports, id events.JobID) (events.JobProgress, bool) {
 	t.Helper()
-	query, err := events.EncodeBody(events.HeardQuery{Jobs: []events.JobID{id, "nobody-0001"}})
+	query, err := events.EncodeBody(events.ProgressQuery{Jobs: []events.JobID{id, "nobody-0001"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	answer, err := p.Calls.Call(ctx, events.RequestSubject(events.ServiceRegistry, events.VerbHeard), query)
+	answer, err := p.Calls.Call(ctx, events.RequestSubject(events.ServiceRegistry, events.VerbProgress), query)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := events.DecodeBody[events.HeardAnswer](answer)
+	a, err := events.DecodeBody[events.ProgressAnswer](answer)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,7 +107,7 @@ func TestAJobOfAnOlderVersionIsNotSubmittedAgain(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
 		id := events.JobIDFrom("demo", "/client", "s1")
-		controllertest.Record(t, p, events.BucketJobs, string(id), 3, events.JobView{Job: id, By: "/client", State: events.JobIsWaiting, Spec: spec.Job{Name: "demo"}})
+		controllertest.Record(t, p, events.BucketJobs, string(id), 3, events.JobView{Job: id, By: "/client", State: events.JobStateWaiting, Spec: spec.Job{Name: "demo"}})
 		stop := start(t, bus.Client().Ports())
 		synctest.Wait()
 		submit(t, p, "s1", "x")

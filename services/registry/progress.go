@@ -56,7 +56,7 @@ type stepped struct {
 }
 
 func (s stepped) job() events.JobView {
-	return events.JobView{Job: s.Job, State: s.State, Generation: s.Generation, Step: s.Step, StepAt: s.StepAt, Still: s.Still, Reported: s.Reported, Spec: spec.Job{Health: s.Spec.Health}}
+	return events.JobView{Job: s.Job, State: s.State, Generation: s.Generation, Step: s.Step, StepAt: s.StepAt, TimeWithoutStep: s.Still, Reported: s.Reported, Spec: spec.Job{Health: s.Spec.Health}}
 }
 
 // steps hears all agents.
@@ -75,12 +75,12 @@ func (l *listener) steps(ctx context.Context, _ controller.Emit) error {
 
 // answer tells how far jobs are, from memory. Any replica has heard it.
 func (l *listener) answer(ctx context.Context, _ controller.Emit) error {
-	return l.ports.Calls.Serve(ctx, events.RequestSubject(events.ServiceRegistry, events.VerbHeard), events.ServiceRegistry, func(_ context.Context, data []byte) ([]byte, error) {
-		q, err := events.DecodeBody[events.HeardQuery](data)
+	return l.ports.Calls.Serve(ctx, events.RequestSubject(events.ServiceRegistry, events.VerbProgress), events.ServiceRegistry, func(_ context.Context, data []byte) ([]byte, error) {
+		q, err := events.DecodeBody[events.ProgressQuery](data)
 		if err != nil {
 			return nil, err
 		}
-		a := events.HeardAnswer{Jobs: make(map[events.JobID]events.HeardProgress, len(q.Jobs))}
+		a := events.ProgressAnswer{Jobs: make(map[events.JobID]events.JobProgress, len(q.Jobs))}
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for _, id := range q.Jobs {

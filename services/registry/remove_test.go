@@ -120,7 +120,7 @@ func TestNothingIsLeftOfARemovedJobInTheEnd(t *testing.T) {
 		t.Errorf("in the end there is\n%s", b)
 	}
 	turn("s1", submit)
-	if v := view(t, p, id); v.State != events.JobIsWaiting {
+	if v := view(t, p, id); v.State != events.JobStateWaiting {
 		t.Errorf("a month later: %+v", v)
 	}
 }

@@ -34,9 +34,9 @@ func route(in events.Input, known func() []string, state func(string) (job.State
 		return one(b.Job)
 	case events.Progress:
 		return existing(b.Job, state)
-	case events.Standstill:
+	case events.StepsStalled:
 		return existing(b.Job, state)
-	case events.RoundGathered:
+	case events.RoundParticipantsSet:
 		return one(b.Job)
 	case events.WorkerStarted:
 		return one(b.Job)
@@ -196,7 +196,7 @@ func places(row events.PlacementView, v events.JobView, number uint64, emit cont
 
 // generations says what the rendezvous shows of a job and the job does not know.
 func generations(r events.RoundView, v events.JobView, number uint64, emit controller.Emit) {
-	if g := r.Gathering; g != nil && v.Spec.External() && (len(g.Placed) > 0 || g.Closed || g.Round > 0) {
+	if g := r.Rendezvous; g != nil && v.Spec.External() && (len(g.Placed) > 0 || g.Closed || g.Round > 0) {
 		emit(events.Input{Number: number, Body: gathered(v, *g)})
 	}
 	if r.Generation > v.Generation {
@@ -209,8 +209,8 @@ func generations(r events.RoundView, v events.JobView, number uint64, emit contr
 }
 
 // gathered makes the fact that says which nodes have come by themselves.
-func gathered(v events.JobView, g events.GatheringView) events.RoundGathered {
-	b := events.RoundGathered{Job: v.Job, Round: g.Round, Nodes: g.Participants, Workers: v.Spec.Workers, Closed: g.Closed, Abandoned: g.Abandoned, Reason: "as the rendezvous shows it"}
+func gathered(v events.JobView, g events.RendezvousView) events.RoundParticipantsSet {
+	b := events.RoundParticipantsSet{Job: v.Job, Round: g.Round, Nodes: g.Participants, Workers: v.Spec.Workers, Closed: g.Closed, Abandoned: g.Abandoned, Reason: "as the rendezvous shows it"}
 	for _, n := range g.Placed {
 		for s := range v.Spec.Rendezvous.WorkersPerNode {
 			b.Places = append(b.Places, events.Place{Node: n, Slot: events.Slot(s)})
@@ -222,12 +222,12 @@ func gathered(v events.JobView, g events.GatheringView) events.RoundGathered {
 // missed makes the fact about a node that some job has not heard, by its workers there: it still counts workers there that are gone, or thinks of
 // those as lost that are there.
 func missed(v events.NodeView, workers []events.WorkerView) events.Body {
-	gone := v.State == events.NodeGone || v.State == events.NodeDeparted
+	gone := v.State == events.NodeStateLost || v.State == events.NodeStateLeft
 	counted := false
 	for _, w := range workers {
 		switch {
 		case w.State.Ended(): // lost with an agent that is there: its loss came late, behind its return
-			counted = counted || (!gone && w.State == events.WorkerIsLost && w.Agent == v.Incarnation)
+			counted = counted || (!gone && w.State == events.WorkerStateLost && w.Agent == v.Incarnation)
 		case gone:
 			counted = counted || w.Agent <= v.Incarnation
 		default:
@@ -238,9 +238,9 @@ func missed(v events.NodeView, workers []events.WorkerView) events.Body {
 	switch {
 	case !counted:
 		return nil
-	case v.State == events.NodeGone:
+	case v.State == events.NodeStateLost:
 		return events.NodeLost{NodeFact: f}
-	case v.State == events.NodeDeparted:
+	case v.State == events.NodeStateLeft:
 		return events.NodeLeft{NodeFact: f}
 	}
 	return events.NodeJoined{NodeFact: f}

@@ -19,7 +19,7 @@ func TestThePlacesOnRecordReachAJobOnce(t *testing.T) {
 	step(0, events.JobSubmit{Spec: spec.Job{Name: "demo", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}}.WithDefaults()})
 	set := events.PlacementSet{Job: "demo", Places: events.Places{{Node: "node-a"}}}
 	step(4, set)
-	if s.View.State != events.JobIsWaiting {
+	if s.View.State != events.JobStateWaiting {
 		t.Fatalf("the job is %q", s.View.State)
 	}
 	for _, c := range []struct {

@@ -97,7 +97,7 @@ func TestAJobFromSubmitToSuccessUnderTwoReplicas(t *testing.T) {
 		fact(t, p, "d1", string(id), 0, events.WorkerDone{WorkerRef: ref(id, two[0], "w1"), Step: 9})
 		fact(t, p, "w3", string(id), 0, events.WorkerExited{WorkerRef: ref(id, two[0], "w1"), Done: true, Detail: "exit code 0"})
 		wantTold(t, p, "job.submitted, incident.opened, job.charged, job.respawned, job.blamed, job.finishing, incident.closed, job.succeeded")
-		if v := view(t, p, id); v.State != events.JobHasSucceed || v.By != "/client" {
+		if v := view(t, p, id); v.State != events.JobStateSucceeded || v.By != "/client" {
 			t.Errorf("view: %+v", v)
 		}
 		stopA()
@@ -141,14 +141,14 @@ func TestWhatWasMissedIsReadFromTheOtherJudges(t *testing.T) {
 		id := submit(t, p, "s1", "x")
 		// The facts of these views never arrive.
 		controllertest.Record(t, p, events.BucketPlacements, events.PoolKey, 0, events.PoolView{Jobs: map[events.JobID]events.PlacementView{id: {Places: two}}})
-		controllertest.Record(t, p, events.BucketRounds, string(id), 0, events.RoundView{Job: id, State: events.RoundIsSealed, Generation: 1, Members: sealed(id).Members})
+		controllertest.Record(t, p, events.BucketRounds, string(id), 0, events.RoundView{Job: id, State: events.RoundStateSealed, Generation: 1, Members: sealed(id).Members})
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
-		if v := view(t, p, id); v.State != events.JobIsRunning || v.Generation != 1 || len(v.Workers) != 2 {
+		if v := view(t, p, id); v.State != events.JobStateRunning || v.Generation != 1 || len(v.Workers) != 2 {
 			t.Fatalf("a missed seal: %s %s %v", v.State, v.Generation, v.Workers)
 		}
 		fact(t, p, "w1", string(id), 0, events.WorkerReady{WorkerRef: ref(id, two[0], "w1"), Step: 1})
-		controllertest.Record(t, p, events.BucketNodes, "b", 0, events.NodeView{Node: "b", Incarnation: "A1", State: events.NodeGone, Reason: "silent"})
+		controllertest.Record(t, p, events.BucketNodes, "b", 0, events.NodeView{Node: "b", Incarnation: "A1", State: events.NodeStateLost, Reason: "silent"})
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
 		wantTold(t, p, "job.submitted, incident.opened, job.charged, job.blamed")

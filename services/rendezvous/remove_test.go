@@ -21,7 +21,7 @@ func TestTheRoundOfARemovedJobGoesToo(t *testing.T) {
 		"heard":       {[]events.Body{events.JobStopped{JobEnd: events.JobEnd{Job: job}}, events.JobRemoved{Job: job}}, "", true},
 		"overtaken":   {[]events.Body{events.JobRemoved{Job: job}, events.JobStopped{JobEnd: events.JobEnd{Job: job}}}, "", true},
 		"missed":      {[]events.Body{events.JobStopped{JobEnd: events.JobEnd{Job: job}}}, "", true},
-		"not removed": {[]events.Body{events.JobStopped{JobEnd: events.JobEnd{Job: job}}}, events.JobHasStopped, false},
+		"not removed": {[]events.Body{events.JobStopped{JobEnd: events.JobEnd{Job: job}}}, events.JobStateStopped, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

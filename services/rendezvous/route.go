@@ -41,7 +41,7 @@ func route(in events.Input, known func() []string, state func(string) (round.Sta
 		return one(b.Job)
 	case events.JobRespawned:
 		return one(b.Job)
-	case events.JobBlamed:
+	case events.JobRespawnDenied:
 		return one(b.Job)
 	case events.JobStalled:
 		return one(b.Job)
@@ -85,7 +85,7 @@ func one(j events.JobID) []string { return []string{string(j)} }
 
 // ended is for what ends a job, unless its rendezvous is over.
 func ended(j events.JobID, state func(string) (round.State, bool)) []string {
-	if s, ok := state(string(j)); ok && s.View.State == events.RoundIsClosed {
+	if s, ok := state(string(j)); ok && s.View.State == events.RoundStateClosed {
 		return nil
 	}
 	return one(j)
@@ -154,7 +154,7 @@ func (k *records) reconcile(ctx context.Context, emit func(events.Input)) error 
 		known[r.Key] = r.View.State != ""
 	}
 	for _, r := range rounds {
-		if r.View.State != events.RoundIsClosed || known[r.Key] {
+		if r.View.State != events.RoundStateClosed || known[r.Key] {
 			continue
 		}
 		removed, err := k.removed(ctx, r.Key)
@@ -169,11 +169,11 @@ func (k *records) reconcile(ctx context.Context, emit func(events.Input)) error 
 		end := events.JobEnd{Job: r.View.Job, Reason: r.View.Reason, Code: r.View.Code}
 		in := events.Input{Number: r.Number[events.FamilyJob]}
 		switch r.View.State {
-		case events.JobHasSucceed:
+		case events.JobStateSucceeded:
 			in.Body = events.JobSucceeded{JobEnd: end}
-		case events.JobHasFailed:
+		case events.JobStateFailed:
 			in.Body = events.JobFailed{JobEnd: end}
-		case events.JobHasStopped:
+		case events.JobStateStopped:
 			in.Body = events.JobStopped{JobEnd: end}
 		default:
 			if !r.View.Spec.External() {
@@ -192,9 +192,9 @@ func (k *records) reconcile(ctx context.Context, emit func(events.Input)) error 
 		f := v.Fact()
 		in := events.Input{Number: r.Number[events.FamilyNode]}
 		switch v.State {
-		case events.NodeGone:
+		case events.NodeStateLost:
 			in.Body = events.NodeLost{NodeFact: f}
-		case events.NodeDeparted:
+		case events.NodeStateLeft:
 			in.Body = events.NodeLeft{NodeFact: f}
 		default:
 			in.Body = events.NodeJoined{NodeFact: f}

@@ -71,7 +71,7 @@ func TestASteadyHeartbeatReachesNoJob(t *testing.T) {
 	}
 	r.step(2, events.JobSucceeded{JobEnd: events.JobEnd{Job: job, Reason: "done"}})
 	stop := r.s.Told["node-a"].Revision
-	if stop <= told || r.s.View.State != events.RoundIsClosed {
+	if stop <= told || r.s.View.State != events.RoundStateClosed {
 		t.Fatalf("the end was not told: %d after %d", stop, told)
 	}
 	check("closed", map[events.JobID]uint64{job: stop}, false)
@@ -96,11 +96,11 @@ func TestAnOldFactAboutANodeReachesNoJob(t *testing.T) {
 // TestReconcileCarriesTheNumberOfTheRecord: what is made up from a record has its place among the facts.
 func TestReconcileCarriesTheNumberOfTheRecord(t *testing.T) {
 	p := memory.New().Ports()
-	for i, s := range []events.NodeState{events.NodeReady, events.NodeGone, events.NodeDeparted, events.NodeSuspect} {
+	for i, s := range []events.NodeState{events.NodeStateReady, events.NodeStateLost, events.NodeStateLeft, events.NodeStateSuspected} {
 		n := fmt.Sprintf("node-%d", i)
 		controllertest.Record(t, p, events.BucketNodes, n, uint64(i+1), events.NodeView{Node: events.NodeID(n), State: s})
 	}
-	for i, s := range []events.JobState{"", events.JobIsRunning, events.JobHasSucceed, events.JobHasFailed, events.JobHasStopped} {
+	for i, s := range []events.JobState{"", events.JobStateRunning, events.JobStateSucceeded, events.JobStateFailed, events.JobStateStopped} {
 		j := fmt.Sprintf("demo-%d", i)
 		controllertest.Record(t, p, events.BucketJobs, j, uint64(i+1), events.JobView{Job: events.JobID(j), State: s})
 	}

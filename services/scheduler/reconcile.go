@@ -81,7 +81,7 @@ func removed(ctx context.Context, jobs events.Bucket, id events.JobID) (bool, er
 // settled tells whether the pool has all that the record of a job says: of ten thousand that wait nothing needs to be said again.
 func settled(row events.PlacementView, v events.JobHead) bool {
 	told := row.Waiting != "" || len(row.Places) > 0 // else it is known only from a fact that came before its submit
-	return told && row.Workers == v.Spec.Workers && !v.State.Terminal() && v.Open == nil && len(v.Incidents) == 0
+	return told && row.Workers == v.Spec.Workers && !v.State.Terminal() && v.OpenIncident == nil && len(v.Incidents) == 0
 }
 
 // complete adds the specification to a placement: the registry's record has it.
@@ -112,13 +112,13 @@ func nodeInput(r document.Record[events.NodeView]) events.Input {
 	f := v.Fact()
 	in := events.Input{Number: r.Number[events.FamilyNode]}
 	switch {
-	case v.State == events.NodeGone:
+	case v.State == events.NodeStateLost:
 		in.Body = events.NodeLost{NodeFact: f}
-	case v.State == events.NodeDeparted:
+	case v.State == events.NodeStateLeft:
 		in.Body = events.NodeLeft{NodeFact: f}
 	case v.Draining:
 		in.Body = events.NodeDraining{NodeFact: f}
-	case v.State == events.NodeSuspect:
+	case v.State == events.NodeStateSuspected:
 		in.Body = events.NodeSuspected{NodeFact: f}
 	default:
 		in.Body = events.NodeJoined{NodeFact: f}
@@ -146,8 +146,8 @@ func jobInputs(r document.Record[events.JobHead], placed bool) []events.Input {
 	}
 	incidents := r.Number[events.FamilyIncident]
 	switch last := len(v.Incidents) - 1; {
-	case v.Open != nil:
-		ins = append(ins, events.Input{Number: incidents, Body: *v.Open})
+	case v.OpenIncident != nil:
+		ins = append(ins, events.Input{Number: incidents, Body: *v.OpenIncident})
 	case last >= 0:
 		ins = append(ins, events.Input{Number: incidents, Body: v.Incidents[last]})
 	}

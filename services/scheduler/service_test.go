@@ -68,13 +68,13 @@ func TestFactsBecomePlacements(t *testing.T) {
 		time.Sleep(time.Second) // two replicas take facts in any order
 		for i := range 3 {
 			id := fmt.Sprintf("demo-%04d", i)
-			controllertest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: events.JobID(id), Spec: jobSpec, State: events.JobIsWaiting})
+			controllertest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: events.JobID(id), Spec: jobSpec, State: events.JobStateWaiting})
 			fact(t, p, id, 1, events.JobSubmitted{Job: events.JobID(id), Spec: jobSpec})
 			time.Sleep(time.Second)
 		}
 		wantPool(t, p, "demo-0000[node-a/0 node-a/1 node-b/0] demo-0001[node-b/1] demo-0002[]")
 		fact(t, p, "demo-0000", 2, events.JobSucceeded{JobEnd: events.JobEnd{Job: "demo-0000"}})
-		controllertest.Record(t, p, events.BucketJobs, "demo-0000", 2, events.JobView{Job: "demo-0000", Spec: jobSpec, State: events.JobHasSucceed})
+		controllertest.Record(t, p, events.BucketJobs, "demo-0000", 2, events.JobView{Job: "demo-0000", Spec: jobSpec, State: events.JobStateSucceeded})
 		time.Sleep(30 * time.Second)
 		wantPool(t, p, "demo-0001[node-a/1 node-b/0 node-b/1] demo-0002[node-a/0]")
 		stopA()
@@ -86,8 +86,8 @@ func TestFactsBecomePlacements(t *testing.T) {
 func TestReconcileMakesUpForMissedFacts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
-		view := events.NodeView{Node: "node-a", Incarnation: "A", State: events.NodeReady, Slots: 4}
-		job := events.JobView{Job: "demo-0001", Spec: jobSpec, State: events.JobIsWaiting}
+		view := events.NodeView{Node: "node-a", Incarnation: "A", State: events.NodeStateReady, Slots: 4}
+		job := events.JobView{Job: "demo-0001", Spec: jobSpec, State: events.JobStateWaiting}
 		controllertest.Record(t, p, events.BucketNodes, "node-a", 1, view)
 		controllertest.Record(t, p, events.BucketJobs, "demo-0001", 1, job)
 		stop := start(t, p)
@@ -99,12 +99,12 @@ func TestReconcileMakesUpForMissedFacts(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		wantPool(t, p, "demo-0001[node-a/0 node-a/1]")
 
-		view.State = events.NodeGone
+		view.State = events.NodeStateLost
 		controllertest.Record(t, p, events.BucketNodes, "node-a", 2, view)
 		time.Sleep(11 * time.Second)
 		wantPool(t, p, "demo-0001[]")
 
-		job.State = events.JobHasFailed
+		job.State = events.JobStateFailed
 		controllertest.Record(t, p, events.BucketJobs, "demo-0001", 3, job)
 		time.Sleep(11 * time.Second)
 		wantPool(t, p, "")
@@ -116,8 +116,8 @@ func TestReconcileMakesUpForMissedFacts(t *testing.T) {
 func TestAnOldRecordDoesNotUndoAFact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
-		controllertest.Record(t, p, events.BucketNodes, "node-a", 1, events.NodeView{Node: "node-a", Incarnation: "A", State: events.NodeReady, Slots: 4})
-		controllertest.Record(t, p, events.BucketJobs, "demo-0001", 1, events.JobView{Job: "demo-0001", Spec: jobSpec, State: events.JobIsWaiting})
+		controllertest.Record(t, p, events.BucketNodes, "node-a", 1, events.NodeView{Node: "node-a", Incarnation: "A", State: events.NodeStateReady, Slots: 4})
+		controllertest.Record(t, p, events.BucketJobs, "demo-0001", 1, events.JobView{Job: "demo-0001", Spec: jobSpec, State: events.JobStateWaiting})
 		stop := start(t, p)
 		time.Sleep(time.Second)
 		fact(t, p, "node-a", 2, events.NodeLost{NodeFact: node("node-a", 4)})
@@ -192,7 +192,7 @@ func TestAJobThatAListMissesIsNotReleased(t *testing.T) {
 		p := bus.Ports()
 		stop := start(t, lagging(bus.Client().Ports(), "demo-0001"))
 		synctest.Wait()
-		job := events.JobView{Job: "demo-0001", Spec: jobSpec, State: events.JobIsWaiting}
+		job := events.JobView{Job: "demo-0001", Spec: jobSpec, State: events.JobStateWaiting}
 		controllertest.Record(t, p, events.BucketJobs, "demo-0001", 1, job)
 		fact(t, p, "demo-0001", 1, events.JobSubmitted{Job: "demo-0001", Spec: jobSpec})
 		time.Sleep(30 * time.Second)
@@ -216,7 +216,7 @@ func TestLargeSpecificationsAreNotInThePool(t *testing.T) {
 		for i := range jobs {
 			id := fmt.Sprintf("large-%04d", i)
 			large := spec.Job{Name: "large", Command: []string{"train"}, Workers: spec.Workers{Min: 1, Max: 1}, Env: map[string]string{"X": hex.EncodeToString(text) + id}}
-			controllertest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: events.JobID(id), Spec: large, State: events.JobIsWaiting})
+			controllertest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: events.JobID(id), Spec: large, State: events.JobStateWaiting})
 			fact(t, p, id, 1, events.JobSubmitted{Job: events.JobID(id), Spec: large})
 			time.Sleep(time.Second)
 		}

@@ -53,7 +53,7 @@ func slowest(v events.JobView) string {
 // charges says how much of the failure budget is used up: 2 of 20 failures this hour, 1 of 3 at step 4612. "" = nothing was charged.
 func charges(v events.JobView, now time.Time) string {
 	f := v.Spec.Failures
-	if f.Max == nil || len(v.Charges) == 0 {
+	if f.Max == nil || len(v.CountedFailures) == 0 {
 		return ""
 	}
 	window := "within " + strings.TrimSuffix(strings.TrimSuffix(f.Per.D().String(), "0s"), "0m")
@@ -61,12 +61,12 @@ func charges(v events.JobView, now time.Time) string {
 		window = "this hour"
 	}
 	text := fmt.Sprintf("%d of %s %s", v.FailuresWithin(now), screen.Plural(*f.Max, "failure"), window)
-	if same, step := events.SameStep(v.Charges); same > 0 {
+	if same, step := events.SameStep(v.CountedFailures); same > 0 {
 		where := fmt.Sprintf("at step %d", step)
 		if step == 0 {
 			where = "before a step to return to"
 		}
 		text += fmt.Sprintf(", %d of %d %s", same, f.SameStep, where)
 	}
-	return text + "; last: " + screen.ChargeText(v.Charges[len(v.Charges)-1])
+	return text + "; last: " + screen.ChargeText(v.CountedFailures[len(v.CountedFailures)-1])
 }

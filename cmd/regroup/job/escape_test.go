@@ -58,7 +58,7 @@ func TestNoTextFromOutsideReachesTheTerminal(t *testing.T) {
 	poison(reflect.ValueOf(&v).Elem())
 	w.Job(v)
 	ended := v
-	ended.Job, ended.State, ended.Ended = "mnist-0002", events.JobHasFailed, clienttest.Now
+	ended.Job, ended.State, ended.Ended = "mnist-0002", events.JobStateFailed, clienttest.Now
 	w.Job(ended)
 	for _, row := range events.Catalog() {
 		if row.Class != events.ClassFact {

@@ -47,11 +47,11 @@ func running() events.JobView {
 	limit, b := 20, place("node-c", 0)
 	return events.JobView{
 		Failures: []time.Time{began.Add(-2 * time.Hour), began.Add(20 * time.Second), began.Add(30 * time.Second)},
-		Charges: []events.Charge{
-			{At: began.Add(20 * time.Second), Place: &b, Generation: 1, Rank: 1, Step: 4000, Kind: events.ChargeCrash, Detail: "exit code 1", Poison: true},
-			{At: began.Add(30 * time.Second), Place: &b, Generation: 2, Rank: 1, Step: 4612, Kind: events.ChargeOOM, Detail: "killed by the kernel for lack of memory", Poison: true},
+		CountedFailures: []events.CountedFailure{
+			{At: began.Add(20 * time.Second), Place: &b, Generation: 1, Rank: 1, Step: 4000, Kind: events.FailureCrash, Detail: "exit code 1", Poison: true},
+			{At: began.Add(30 * time.Second), Place: &b, Generation: 2, Rank: 1, Step: 4612, Kind: events.FailureOOM, Detail: "killed by the kernel for lack of memory", Poison: true},
 		},
-		Job: mnist, State: events.JobIsRunning, By: "/regroup/cli/ada@host", Submitted: began, Generation: 2, Step: 4612,
+		Job: mnist, State: events.JobStateRunning, By: "/regroup/cli/ada@host", Submitted: began, Generation: 2, Step: 4612,
 		Ledger: events.Ledger{Samples: 2, Epochs: []events.LedgerEpoch{
 			{Epoch: 0, Count: 2, Sum: events.SampleHash(0) + events.SampleHash(1), Done: true}, {Epoch: 1, Count: 1, Sum: events.SampleHash(1)},
 		}},
@@ -60,8 +60,8 @@ func running() events.JobView {
 			Failures: spec.Failures{Max: &limit, Per: spec.Duration(time.Hour), SameStep: 3},
 		},
 		Workers: []events.WorkerView{
-			{WorkerRef: ref("node-c", 2, 1200, 0), Rank: -1, State: events.WorkerIsStarting, Detail: "warms up"},
-			{WorkerRef: ref("node-a", 1, 4121, 2), Rank: 0, State: events.WorkerIsReady},
+			{WorkerRef: ref("node-c", 2, 1200, 0), Rank: -1, State: events.WorkerStateStarting, Detail: "warms up"},
+			{WorkerRef: ref("node-a", 1, 4121, 2), Rank: 0, State: events.WorkerStateReady},
 		},
 		Generations: []events.GenerationView{
 			{Generation: 1, World: 2, Sealed: began.Add(time.Second), Ready: true, Cause: events.Cause{Kind: events.CauseStart}, Members: members},
@@ -71,13 +71,13 @@ func running() events.JobView {
 			Job: mnist, Incident: 1, From: 1, To: 2, Cause: fault(), TotalMS: 41,
 			Phases: events.Phases{Notice: 4, Abort: 2, Judge: 6, Regroup: 11, FirstStep: 18}, StepsLost: new(uint64(1)), TraceID: events.TraceID(events.TraceOf(mnist, 1)),
 		}},
-		Open: &events.IncidentOpened{Job: mnist, Incident: 2, From: 2, Cause: events.Cause{Kind: events.CauseGrow, Rank: -1}, Trace: events.TraceOf(mnist, 2)},
+		OpenIncident: &events.IncidentOpened{Job: mnist, Incident: 2, From: 2, Cause: events.Cause{Kind: events.CauseGrow, Rank: -1}, Trace: events.TraceOf(mnist, 2)},
 	}
 }
 
 func failed() events.JobView {
 	return events.JobView{
-		Job: "bert-0c21", State: events.JobHasFailed, Code: events.Exhausted, Reason: "1 failure within 1h0m0s, 0 are allowed", By: "/regroup/cli/bob@host",
+		Job: "bert-0c21", State: events.JobStateFailed, Code: events.Exhausted, Reason: "1 failure within 1h0m0s, 0 are allowed", By: "/regroup/cli/bob@host",
 		Submitted: began.Add(-time.Hour), Ended: began, Generation: 1,
 		Spec: spec.Job{Name: "bert", Command: []string{"./bert"}, Workers: spec.Workers{Min: 4, Max: 4}},
 		FirstError: &events.WorkerView{
@@ -92,7 +92,7 @@ func world(t *testing.T) *clienttest.World {
 	w.Job(running())
 	w.Job(failed())
 	w.Job(events.JobView{
-		Job: "gpt-0c22", State: events.JobIsWaiting, Reason: "needs 8 slots, 3 are free", Submitted: clienttest.Now.Add(-12 * time.Second),
+		Job: "gpt-0c22", State: events.JobStateWaiting, Reason: "needs 8 slots, 3 are free", Submitted: clienttest.Now.Add(-12 * time.Second),
 		Spec: spec.Job{Name: "gpt", Workers: spec.Workers{Min: 8, Max: 16}},
 	})
 	places := []events.Place{place("node-a", 0), place("node-c", 0)}
@@ -100,9 +100,9 @@ func world(t *testing.T) *clienttest.World {
 		mnist: {Places: places}, "gpt-0c22": {Waiting: "needs 8 slots, 3 free of 6 on 2 nodes"},
 	}})
 	w.Put(events.BucketRounds, string(mnist), events.RoundView{
-		Job: mnist, State: events.RoundIsSealed, Generation: 2, Members: running().Generations[1].Members,
+		Job: mnist, State: events.RoundStateSealed, Generation: 2, Members: running().Generations[1].Members,
 	})
-	w.Answering(events.HeardAnswer{Jobs: map[events.JobID]events.HeardProgress{
+	w.Answering(events.ProgressAnswer{Jobs: map[events.JobID]events.JobProgress{
 		mnist: {Generation: 2, Step: 4650, At: clienttest.Now.Add(-300 * time.Millisecond), Reported: map[string]events.Metric{
 			"loss":             {Value: 0.3125, Step: 4650, At: clienttest.Now.Add(-300 * time.Millisecond)},
 			"accuracy\x1b[31m": {Value: 0.912345678, Step: 4600, At: clienttest.Now.Add(-14 * time.Second)}, "lr": {Value: 1e-300, Step: 4650},

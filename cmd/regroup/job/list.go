@@ -101,7 +101,7 @@ func row(env command.Env, p screen.Palette, v events.JobView, wide bool) []strin
 		step = fmt.Sprint(v.Step)
 	}
 	incidents := len(v.Incidents)
-	if v.Open != nil {
+	if v.OpenIncident != nil {
 		incidents++
 	}
 	r := []string{
@@ -111,7 +111,7 @@ func row(env command.Env, p screen.Palette, v events.JobView, wide bool) []strin
 	if wide {
 		r = append(r, string(v.Spec.Recovery), v.By, fmt.Sprintf("%q", v.Spec.Command))
 	}
-	if v.Reason != "" && v.State != events.JobIsRunning && v.State != events.JobHasSucceed {
+	if v.Reason != "" && v.State != events.JobStateRunning && v.State != events.JobStateSucceeded {
 		r = append(r, p.Faint(v.Reason))
 	}
 	return r

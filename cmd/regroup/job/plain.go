@@ -36,7 +36,7 @@ type plainOpen struct {
 }
 
 type plainCharge struct {
-	events.Charge
+	events.CountedFailure
 	Rank *int `json:"rank"`
 }
 
@@ -48,7 +48,7 @@ type plainCause struct {
 func plainOf(v events.JobView) plain {
 	p := plain{
 		JobView: v, Workers: make([]plainWorker, len(v.Workers)), Generations: make([]plainGeneration, len(v.Generations)),
-		Incidents: make([]plainIncident, len(v.Incidents)), Charges: make([]plainCharge, len(v.Charges)),
+		Incidents: make([]plainIncident, len(v.Incidents)), Charges: make([]plainCharge, len(v.CountedFailures)),
 	}
 	for i, w := range v.Workers {
 		p.Workers[i] = plainWorker{w, rank(w.Rank)}
@@ -59,11 +59,11 @@ func plainOf(v events.JobView) plain {
 	for i, c := range v.Incidents {
 		p.Incidents[i] = plainIncident{c, causeOf(c.Cause)}
 	}
-	for i, c := range v.Charges {
+	for i, c := range v.CountedFailures {
 		p.Charges[i] = plainCharge{c, rank(c.Rank)}
 	}
-	if v.Open != nil {
-		p.Open = &plainOpen{*v.Open, causeOf(v.Open.Cause)}
+	if v.OpenIncident != nil {
+		p.Open = &plainOpen{*v.OpenIncident, causeOf(v.OpenIncident.Cause)}
 	}
 	if v.FirstError != nil {
 		p.FirstError = &plainWorker{*v.FirstError, rank(v.FirstError.Rank)}

@@ -14,9 +14,9 @@ import (
 func removing(t *testing.T) (w *clienttest.World, asked *[]string) {
 	w, asked = clienttest.New(t), new([]string)
 	for i, v := range []events.JobView{
-		{Job: "old-0001", State: events.JobHasFailed, Ended: clienttest.Now.Add(-48 * time.Hour)},
-		{Job: "new-0001", State: events.JobHasSucceed, Ended: clienttest.Now.Add(-time.Hour)},
-		{Job: "live-0001", State: events.JobIsRunning},
+		{Job: "old-0001", State: events.JobStateFailed, Ended: clienttest.Now.Add(-48 * time.Hour)},
+		{Job: "new-0001", State: events.JobStateSucceeded, Ended: clienttest.Now.Add(-time.Hour)},
+		{Job: "live-0001", State: events.JobStateRunning},
 	} {
 		v.Submitted = clienttest.Now.Add(time.Duration(i-100) * time.Hour)
 		w.Job(v)
@@ -69,9 +69,9 @@ func TestRemove(t *testing.T) {
 func TestATableIsLimited(t *testing.T) {
 	w := clienttest.New(t)
 	for i := range 30 {
-		v := events.JobView{Job: events.JobID(fmt.Sprintf("job-%04d", i)), State: events.JobHasSucceed, Submitted: clienttest.Now.Add(time.Duration(i-100) * time.Second)}
+		v := events.JobView{Job: events.JobID(fmt.Sprintf("job-%04d", i)), State: events.JobStateSucceeded, Submitted: clienttest.Now.Add(time.Duration(i-100) * time.Second)}
 		if i < 2 {
-			v.State = events.JobIsRunning
+			v.State = events.JobStateRunning
 		}
 		w.Job(v)
 	}

@@ -59,16 +59,16 @@ func show(env command.Env, p screen.Palette, v events.JobView, wide bool) error 
 			return err
 		}
 	}
-	if v.Open != nil || len(v.Incidents) > 0 {
+	if v.OpenIncident != nil || len(v.Incidents) > 0 {
 		fmt.Fprintln(env.Out, p.Head("INCIDENTS"))
 	}
-	if v.Open != nil {
-		fmt.Fprintf(env.Out, "#%d %s · %s\n", v.Open.Incident, screen.CauseText(v.Open.Cause), p.Warn("open"))
+	if v.OpenIncident != nil {
+		fmt.Fprintf(env.Out, "#%d %s · %s\n", v.OpenIncident.Incident, screen.CauseText(v.OpenIncident.Cause), p.Warn("open"))
 	}
 	for _, i := range slices.Backward(v.Incidents) {
 		fmt.Fprintln(env.Out, screen.IncidentText(i))
 	}
-	if v.State == events.JobHasFailed && v.FirstError != nil {
+	if v.State == events.JobStateFailed && v.FirstError != nil {
 		fmt.Fprint(env.Out, screen.RootCause(p, v.Job, *v.FirstError))
 	}
 	return nil
@@ -79,7 +79,7 @@ func step(env command.Env, v events.JobView) string {
 	switch {
 	case v.Step == 0:
 		return "no step known"
-	case v.State != events.JobIsRunning || v.StepAt.IsZero():
+	case v.State != events.JobStateRunning || v.StepAt.IsZero():
 		return fmt.Sprintf("step %d", v.Step)
 	}
 	return fmt.Sprintf("step %d, %s ago", v.Step, env.Age(v.StepAt))

@@ -31,7 +31,7 @@ func TestWhatChangesAJobTakesNoneThatWasNotMeant(t *testing.T) {
 	job := func(name string, by string, state events.JobState) events.JobView {
 		return events.JobView{Job: events.JobID(name), By: by, State: state, Spec: spec.Job{Workers: spec.Workers{Min: 1, Max: 1}}}
 	}
-	external := job("joined-0001", "/client/agent/join", events.JobIsRunning)
+	external := job("joined-0001", "/client/agent/join", events.JobStateRunning)
 	external.Spec.Rendezvous = &spec.Rendezvous{}
 	for name, c := range map[string]struct {
 		jobs []events.JobView
@@ -39,14 +39,14 @@ func TestWhatChangesAJobTakesNoneThatWasNotMeant(t *testing.T) {
 		exit int
 		says string
 	}{
-		"the only one":         {[]events.JobView{job("a-0001", mine, events.JobIsRunning), job("b-0001", mine, events.JobHasFailed)}, "stop", 0, "no job named: a-0001\na-0001 is stopping\n"},
-		"one of this machine":  {[]events.JobView{job("a-0001", local, events.JobIsRunning)}, "stop --now", 0, "no job named: a-0001\na-0001 is stopping\n"},
-		"to scale":             {[]events.JobView{job("a-0001", mine, events.JobIsRunning)}, "scale 2:3", 0, "no job named: a-0001\na-0001 wants 2-3 workers\n"},
-		"none":                 {[]events.JobView{job("b-0001", mine, events.JobHasFailed)}, "stop", 3, "there is no job that could be meant: see regroup ls\n"},
-		"several":              {[]events.JobView{job("b-0001", mine, events.JobIsWaiting), job("a-0001", mine, events.JobIsRunning)}, "stop", 2, "name the job: 2 have not ended: a-0001, b-0001\n"},
-		"somebody else's":      {[]events.JobView{job("a-0001", "/client/ada", events.JobIsRunning)}, "scale 4", 2, "name the job: a-0001, the only one that has not ended, was submitted by /client/ada\n"},
+		"the only one":         {[]events.JobView{job("a-0001", mine, events.JobStateRunning), job("b-0001", mine, events.JobStateFailed)}, "stop", 0, "no job named: a-0001\na-0001 is stopping\n"},
+		"one of this machine":  {[]events.JobView{job("a-0001", local, events.JobStateRunning)}, "stop --now", 0, "no job named: a-0001\na-0001 is stopping\n"},
+		"to scale":             {[]events.JobView{job("a-0001", mine, events.JobStateRunning)}, "scale 2:3", 0, "no job named: a-0001\na-0001 wants 2-3 workers\n"},
+		"none":                 {[]events.JobView{job("b-0001", mine, events.JobStateFailed)}, "stop", 3, "there is no job that could be meant: see regroup ls\n"},
+		"several":              {[]events.JobView{job("b-0001", mine, events.JobStateWaiting), job("a-0001", mine, events.JobStateRunning)}, "stop", 2, "name the job: 2 have not ended: a-0001, b-0001\n"},
+		"somebody else's":      {[]events.JobView{job("a-0001", "/client/ada", events.JobStateRunning)}, "scale 4", 2, "name the job: a-0001, the only one that has not ended, was submitted by /client/ada\n"},
 		"a joined one, to end": {[]events.JobView{external}, "stop", 2, "name the job: joined-0001, the only one that has not ended, was submitted by /client/agent/join\n"},
-		"no joined one":        {[]events.JobView{job("a-0001", mine, events.JobIsRunning)}, "close", 3, "there is no job that could be meant: see regroup ls\n"},
+		"no joined one":        {[]events.JobView{job("a-0001", mine, events.JobStateRunning)}, "close", 3, "there is no job that could be meant: see regroup ls\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := clienttest.New(t)

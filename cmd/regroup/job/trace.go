@@ -89,8 +89,8 @@ func stories(v events.JobView, only int) ([]story, error) {
 	for _, i := range v.Incidents {
 		add(i.Incident, i.Cause, i.From)
 	}
-	if v.Open != nil {
-		add(v.Open.Incident, v.Open.Cause, v.Open.From)
+	if v.OpenIncident != nil {
+		add(v.OpenIncident.Incident, v.OpenIncident.Cause, v.OpenIncident.From)
 	}
 	if only < 0 {
 		return all, nil

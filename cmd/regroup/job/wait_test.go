@@ -16,10 +16,10 @@ func TestWaitExitsWithTheOutcome(t *testing.T) {
 		exit int
 		says string
 	}{
-		"succeeded": {events.JobSucceeded{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobHasSucceed}, 0, "✔ succeeded"},
-		"failed":    {events.JobFailed{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobHasFailed, Reason: "no data"}, 10, "no data"},
-		"exhausted": {events.JobFailed{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobHasFailed, Code: events.Exhausted}, 14, "✘ failed"},
-		"stopped":   {events.JobStopped{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobHasStopped}, 11, "■ stopped"},
+		"succeeded": {events.JobSucceeded{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobStateSucceeded}, 0, "✔ succeeded"},
+		"failed":    {events.JobFailed{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobStateFailed, Reason: "no data"}, 10, "no data"},
+		"exhausted": {events.JobFailed{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobStateFailed, Code: events.Exhausted}, 14, "✘ failed"},
+		"stopped":   {events.JobStopped{JobEnd: events.JobEnd{Job: mnist}}, events.JobView{State: events.JobStateStopped}, 11, "■ stopped"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := clienttest.New(t)

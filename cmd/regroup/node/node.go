@@ -74,7 +74,7 @@ func withUse(nodes []events.NodeView, pool events.PoolView) []used {
 	}
 	out := make([]used, 0, len(nodes))
 	for _, n := range nodes {
-		out = append(out, used{n, n.Open(), count[n.Node]})
+		out = append(out, used{n, n.SchedulableSlots(), count[n.Node]})
 	}
 	return out
 }

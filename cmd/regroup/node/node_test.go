@@ -27,20 +27,20 @@ func view(name string, state events.NodeState) events.NodeView {
 
 func world(t *testing.T) *clienttest.World {
 	w := clienttest.New(t)
-	lost, drained := view("node-c", events.NodeGone), view("node-b", events.NodeReady)
+	lost, drained := view("node-c", events.NodeStateLost), view("node-b", events.NodeStateReady)
 	lost.Reason, drained.Draining, drained.Reason = "silent for 2.1s", true, "new disk"
-	out, list := view("node-d", events.NodeReady), view("node-e", events.NodeReady)
+	out, list := view("node-d", events.NodeStateReady), view("node-e", events.NodeStateReady)
 	since := clienttest.Now.Add(-20 * time.Second)
 	out.Quarantine = &events.Quarantine{Since: since, Until: since.Add(200 * time.Second), Reason: "slots 1, 3 are benched", Count: 2}
-	out.Benched = []events.BenchedSlot{
+	out.QuarantinedSlots = []events.QuarantinedSlot{
 		{Slot: 1, Quarantine: events.Quarantine{Since: since, Until: since.Add(time.Minute), Reason: "3 failures within 10m, the last: exit code 1 of a-0001", Count: 1}},
 		{Slot: 3, Quarantine: events.Quarantine{Since: since, Until: since.Add(time.Hour), Reason: "by hand: bad GPU", ByHand: true}},
 	}
-	half := view("node-f", events.NodeReady)
+	half := view("node-f", events.NodeStateReady)
 	two := 2
-	half.Cap, half.Benched = &two, out.Benched[:1]
+	half.Cap, half.QuarantinedSlots = &two, out.QuarantinedSlots[:1]
 	list.Excluded = "no line of hosts.txt names it"
-	for _, n := range []events.NodeView{view("node-a", events.NodeReady), drained, lost, out, list, half} {
+	for _, n := range []events.NodeView{view("node-a", events.NodeStateReady), drained, lost, out, list, half} {
 		w.Put(events.BucketNodes, string(n.Node), n)
 	}
 	w.Put(events.BucketPlacements, events.PoolKey, events.PoolView{Jobs: map[events.JobID]events.PlacementView{
@@ -84,7 +84,7 @@ func TestDrain(t *testing.T) {
 			}})
 			return
 		}
-		n := view(string(d.Node), events.NodeReady)
+		n := view(string(d.Node), events.NodeStateReady)
 		n.Draining, n.Reason = !d.Undo, d.Reason
 		w.Put(events.BucketNodes, string(d.Node), n)
 	})
@@ -126,7 +126,7 @@ func TestQuarantineAndRelease(t *testing.T) {
 				Node: b.Node, Reason: b.For.D().String() + " " + b.Reason,
 			}}})
 		case events.NodeRelease:
-			n := view(string(b.Node), events.NodeReady)
+			n := view(string(b.Node), events.NodeStateReady)
 			w.Put(events.BucketNodes, string(b.Node), n)
 		}
 	})

@@ -60,7 +60,7 @@ func reasons(env command.Env, n events.NodeView) string {
 	if n.Quarantine != nil {
 		say("quarantined", *n.Quarantine)
 	}
-	for _, b := range n.Benched {
+	for _, b := range n.QuarantinedSlots {
 		say(fmt.Sprintf("slot %d benched", b.Slot), b.Quarantine)
 	}
 	return strings.Join(out, "; ")

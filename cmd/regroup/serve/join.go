@@ -101,21 +101,21 @@ func (s *sayer) line(out io.Writer, l agent.Line) {
 	fmt.Fprintln(out, l.Prefix(), visible.Text(l.Text))
 }
 
-func (s *sayer) standing(n events.NodeStanding) {
+func (s *sayer) standing(n events.NodeMembership) {
 	if text := standingText(n); text != "" {
 		s.say("%s", text)
 	}
 }
 
 // standingText is what a node is to its job, in a sentence with numbers.
-func standingText(n events.NodeStanding) string {
+func standingText(n events.NodeMembership) string {
 	of := fmt.Sprintf("%d of %s", n.Nodes, spanText(n.Min, n.Max))
 	switch {
-	case n.Standing == events.StandingSpare:
+	case n.Membership == events.MembershipSpare:
 		return fmt.Sprintf("this node is a spare: all %d nodes are in, it takes the place of one that is lost", n.Nodes)
-	case n.Standing == events.StandingWaiting:
+	case n.Membership == events.MembershipWaiting:
 		return "this node is taken in at the next commit (" + of + " are in)"
-	case n.Standing != events.StandingIn:
+	case n.Membership != events.MembershipParticipant:
 		return ""
 	case n.Complete:
 		return fmt.Sprintf("the round is complete with %s", screen.Plural(n.Nodes, "node"))
@@ -143,13 +143,13 @@ func (s *sayer) end(ctx context.Context, c *client.Client, run *agent.Agent, int
 	switch {
 	case err != nil:
 		return err
-	case n.Standing == events.StandingOver && entered:
+	case n.Membership == events.MembershipOver && entered:
 		return s.outcome(ctx, c)
-	case n.Standing == events.StandingOver:
+	case n.Membership == events.MembershipOver:
 		return &exitcode.Error{Code: exitcode.NotAllowed, Err: fmt.Errorf("%s has ended already: give another --join-job to begin anew (%s)", s.job, n.Reason)}
-	case n.Standing == events.StandingClosed:
+	case n.Membership == events.MembershipClosed:
 		return &exitcode.Error{Code: exitcode.NotAllowed, Err: fmt.Errorf("%s takes no nodes: %s", s.job, n.Reason)}
-	case n.Standing == events.StandingTimedOut:
+	case n.Membership == events.MembershipTimedOut:
 		return &exitcode.Error{Code: exitcode.TimedOut, Err: fmt.Errorf("%s: %s", s.job, n.Reason)}
 	case interrupted:
 		s.say("this node has left; the job goes on without it. To end it: regroup stop %s", s.job)

@@ -46,7 +46,7 @@ type age struct {
 
 // Know takes in discovery's own record of a node: only those on record and alive are aged.
 func (a *Ages) Know(v events.NodeView, now time.Time) {
-	if v.State != events.NodeReady && v.State != events.NodeSuspect {
+	if v.State != events.NodeStateReady && v.State != events.NodeStateSuspected {
 		delete(a.nodes, v.Node)
 		return
 	}
@@ -58,10 +58,10 @@ func (a *Ages) Know(v events.NodeView, now time.Time) {
 		}
 		a.nodes[v.Node] = n
 	}
-	if n.suspected && v.State == events.NodeReady { // another replica has heard it
+	if n.suspected && v.State == events.NodeStateReady { // another replica has heard it
 		n.heard, n.accused, n.asked = now, time.Time{}, time.Time{}
 	}
-	n.suspected = v.State == events.NodeSuspect
+	n.suspected = v.State == events.NodeStateSuspected
 	a.record(n, v, now)
 }
 

@@ -30,13 +30,13 @@ func TestAges(t *testing.T) {
 			},
 		}, "suspect@1.5s suspect@3s ask@3s suspect@4.5s"},
 		{"known to be suspected", map[string]func(*liveness.Ages, time.Time){
-			"1.6s": func(a *liveness.Ages, now time.Time) { a.Know(view(events.NodeSuspect, "A"), now) },
+			"1.6s": func(a *liveness.Ages, now time.Time) { a.Know(view(events.NodeStateSuspected, "A"), now) },
 		}, "suspect@1.5s ask@3s"},
 		{"a new life gets a full grace", map[string]func(*liveness.Ages, time.Time){
-			"1.4s": func(a *liveness.Ages, now time.Time) { a.Know(view(events.NodeReady, "B"), now) },
+			"1.4s": func(a *liveness.Ages, now time.Time) { a.Know(view(events.NodeStateReady, "B"), now) },
 		}, "suspect@2.9s suspect@4.4s ask@4.4s"},
 		{"lost nodes are not aged", map[string]func(*liveness.Ages, time.Time){
-			"1.4s": func(a *liveness.Ages, now time.Time) { a.Know(view(events.NodeGone, "A"), now) },
+			"1.4s": func(a *liveness.Ages, now time.Time) { a.Know(view(events.NodeStateLost, "A"), now) },
 		}, ""},
 		{"forgotten nodes are not aged", map[string]func(*liveness.Ages, time.Time){
 			"1.4s": func(a *liveness.Ages, _ time.Time) { a.Forget("node-a") },
@@ -48,7 +48,7 @@ func TestAges(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := ages()
-			a.Know(view(events.NodeReady, "A"), noon)
+			a.Know(view(events.NodeStateReady, "A"), noon)
 			got := ""
 			for at := time.Duration(0); at < 5*time.Second; at += 100 * time.Millisecond {
 				if do := c.at[at.String()]; do != nil {
@@ -69,11 +69,11 @@ func TestHearSaysWhetherTheRecordMustBeMended(t *testing.T) {
 	if a.Hear(who, events.Link{}, noon) {
 		t.Error("a node that is not on record was to be mended")
 	}
-	a.Know(view(events.NodeReady, "A"), noon)
+	a.Know(view(events.NodeStateReady, "A"), noon)
 	if a.Hear(who, events.Link{}, noon) {
 		t.Error("a ready node was to be mended")
 	}
-	a.Know(view(events.NodeSuspect, "A"), noon)
+	a.Know(view(events.NodeStateSuspected, "A"), noon)
 	if !a.Hear(who, events.Link{}, noon) {
 		t.Error("a suspected node was heard and is not mended")
 	}
@@ -81,7 +81,7 @@ func TestHearSaysWhetherTheRecordMustBeMended(t *testing.T) {
 
 func TestAGapInOurLooksIsOurs(t *testing.T) {
 	a := ages()
-	a.Know(view(events.NodeReady, "A"), noon)
+	a.Know(view(events.NodeStateReady, "A"), noon)
 	a.Look(noon)
 	if suspect, ask := a.Look(noon.Add(time.Minute)); len(suspect)+len(ask) > 0 {
 		t.Errorf("after a minute without a look %v %v are accused", suspect, ask)
@@ -102,12 +102,12 @@ func TestAPingIsVoidOnceTheNodeWasHeard(t *testing.T) {
 	}
 	for name, heard := range map[string]func(*liveness.Ages, time.Time){
 		"by this replica": func(a *liveness.Ages, now time.Time) { a.Hear(who, events.Link{}, now) },
-		"by another one":  func(a *liveness.Ages, now time.Time) { a.Know(view(events.NodeReady), now) },
+		"by another one":  func(a *liveness.Ages, now time.Time) { a.Know(view(events.NodeStateReady), now) },
 	} {
 		a := liveness.Ages{SuspectAfter: time.Second, LostAfter: 2 * time.Second, Gap: time.Hour}
-		a.Know(view(events.NodeReady), start)
+		a.Know(view(events.NodeStateReady), start)
 		a.Look(start.Add(time.Second))
-		a.Know(view(events.NodeSuspect), start.Add(time.Second))
+		a.Know(view(events.NodeStateSuspected), start.Add(time.Second))
 		if _, ask := a.Look(start.Add(2 * time.Second)); len(ask) != 1 || !a.Asked(who) {
 			t.Fatalf("%s: after 2 s of silence %v are pinged, want node-a", name, ask)
 		}

@@ -36,7 +36,7 @@ func TestANodeStaysSmall(t *testing.T) {
 		slot := events.Slot(i)
 		last = step(events.NodeQuarantine{Node: "node-a", Slot: &slot, For: spec.Duration(time.Hour), Reason: base64.StdEncoding.EncodeToString(noise)})
 	}
-	if n := len(s.View.Benched); n != limits.Slots.Max {
+	if n := len(s.View.QuarantinedSlots); n != limits.Slots.Max {
 		t.Errorf("%d slots are out, want %d", n, limits.Slots.Max)
 	}
 	for _, f := range last.Facts {

@@ -21,7 +21,7 @@ func TestTheClockOfTheReplicaJumps(t *testing.T) {
 			nodes := []events.NodeID{"node-a", "node-b", "node-c"}
 			now := noon.Round(0)
 			for _, n := range nodes {
-				a.Know(events.NodeView{Node: n, Incarnation: "A", State: events.NodeReady}, now)
+				a.Know(events.NodeView{Node: n, Incarnation: "A", State: events.NodeStateReady}, now)
 			}
 			var accused []string
 			asked := time.Duration(0)

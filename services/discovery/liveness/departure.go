@@ -20,13 +20,13 @@ func (t *turn) overheard(l events.Link) (stale bool) {
 
 // cut takes in that the broker saw a connection end. It harms only a node that has reported no later one. A goodbye comes before
 // the end, so nobody who leaves is suspected.
-func (t *turn) cut(b events.Cut) {
+func (t *turn) cut(b events.Disconnected) {
 	v := &t.s.View
 	switch {
 	case b.Incarnation != v.Incarnation || !b.Link.Same(v.Link) && !b.Link.After(v.Link):
 		t.refuse(events.Fenced, "a connection of node %s has ended, which speaks over another one now", v.Node)
 		return
-	case v.State == events.NodeDeparted || v.Disconnected:
+	case v.State == events.NodeStateLeft || v.Disconnected:
 		return
 	case b.Link.After(v.Link):
 		v.Link = b.Link
@@ -35,7 +35,7 @@ func (t *turn) cut(b events.Cut) {
 	if !t.s.alive() {
 		return
 	}
-	t.become(events.NodeSuspect, "its connection has ended")
+	t.become(events.NodeStateSuspected, "its connection has ended")
 	v.Disconnected = true
 	t.tell(events.NodeSuspected{NodeFact: t.fact()})
 	t.draining()
@@ -56,9 +56,9 @@ func (t *turn) departing(d *events.Departure) {
 
 // parted remembers the life that ends, if it went as planned: whoever hears of the next one first must not take it for a failure.
 func (t *turn) parted() {
-	if v := &t.s.View; v.State == events.NodeDeparted || v.Departing != nil {
-		v.Parted = append(slices.Clone(v.Parted), v.Incarnation)
-		v.Parted = v.Parted[max(0, len(v.Parted)-keepParted):]
+	if v := &t.s.View; v.State == events.NodeStateLeft || v.Departing != nil {
+		v.LeftIncarnations = append(slices.Clone(v.LeftIncarnations), v.Incarnation)
+		v.LeftIncarnations = v.LeftIncarnations[max(0, len(v.LeftIncarnations)-keepParted):]
 	}
 }
 

@@ -22,7 +22,7 @@ func keyOf(l events.Link) linkKey { return linkKey{l.Server, l.Client} }
 
 // Ended takes in that the broker saw a connection end. If it is the one over which a living node was last heard, the node is
 // named: it is to be suspected now, and pinged if it has no newer one within ReconnectWithin.
-func (a *Ages) Ended(l events.Link, now time.Time) (cut events.Cut, ok bool) {
+func (a *Ages) Ended(l events.Link, now time.Time) (cut events.Disconnected, ok bool) {
 	if a.ends == nil {
 		a.ends = map[linkKey]time.Time{}
 	}
@@ -31,23 +31,23 @@ func (a *Ages) Ended(l events.Link, now time.Time) (cut events.Cut, ok bool) {
 	for id, n := range a.nodes { // at most one has it
 		if n.link.Same(l) {
 			n.cut, n.named = now, now
-			return events.Cut{Node: id, Incarnation: n.incarnation, Link: n.link}, true
+			return events.Disconnected{Node: id, Incarnation: n.incarnation, Link: n.link}, true
 		}
 	}
-	return events.Cut{}, false
+	return events.Disconnected{}, false
 }
 
 // Cuts returns the nodes whose connection has ended and whose record does not say so yet, by name: nobody knew whose it was when it
 // was told, or nothing came of it. Each is named again only after a time.
-func (a *Ages) Cuts(now time.Time) []events.Cut {
-	var cuts []events.Cut
+func (a *Ages) Cuts(now time.Time) []events.Disconnected {
+	var cuts []events.Disconnected
 	for id, n := range a.nodes {
 		if !n.cut.IsZero() && !n.told && !a.paused && now.Sub(n.named) >= a.SuspectAfter {
 			n.named = now
-			cuts = append(cuts, events.Cut{Node: id, Incarnation: n.incarnation, Link: n.link})
+			cuts = append(cuts, events.Disconnected{Node: id, Incarnation: n.incarnation, Link: n.link})
 		}
 	}
-	slices.SortFunc(cuts, func(x, y events.Cut) int { return cmp.Compare(x.Node, y.Node) })
+	slices.SortFunc(cuts, func(x, y events.Disconnected) int { return cmp.Compare(x.Node, y.Node) })
 	return cuts
 }
 

@@ -24,7 +24,7 @@ func TestEnds(t *testing.T) {
 	end := func(count uint64) do {
 		return func(a *liveness.Ages, beats *uint64, now time.Time) {
 			if _, ok := a.Ended(asTold(count), now); ok {
-				v := view(events.NodeSuspect, "A") // as the machine records it
+				v := view(events.NodeStateSuspected, "A") // as the machine records it
 				v.Link, v.Disconnected = link(count), true
 				a.Know(v, now)
 			}
@@ -53,7 +53,7 @@ func TestEnds(t *testing.T) {
 			*beats = 0
 		}}, "cut@1s ask@2s suspect@2.4s cut@2.5s ask@3s suspect@3.9s cut@4s ask@4s"},
 		{"on record, and the replica has just come", map[string]do{"1s": func(a *liveness.Ages, beats *uint64, now time.Time) {
-			v := view(events.NodeSuspect, "A")
+			v := view(events.NodeStateSuspected, "A")
 			v.Link, v.Disconnected = link(1), true
 			a.Know(v, now)
 			*beats = 0
@@ -64,14 +64,14 @@ func TestEnds(t *testing.T) {
 			"2.5s": func(a *liveness.Ages, _ *uint64, now time.Time) { a.Connected(true, now) },
 		}, "ask@3.5s ask@4.5s"},
 		{"a new life", map[string]do{"1s": end(1), "1.5s": func(a *liveness.Ages, _ *uint64, now time.Time) {
-			v := view(events.NodeReady, "B")
+			v := view(events.NodeStateReady, "B")
 			v.Link = events.Link{Server: "S", Client: 99, Count: 1}
 			a.Know(v, now)
 		}}, "suspect@3s suspect@4.5s ask@4.5s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := ages()
-			v := view(events.NodeReady, "A")
+			v := view(events.NodeStateReady, "A")
 			v.Link = link(1)
 			a.Know(v, noon)
 			recorded, beats, got := link(1), uint64(1), ""
@@ -100,7 +100,7 @@ func TestWhenMostAreCutTheBrokerIsToBlame(t *testing.T) {
 	for cuts, want := range map[uint64]time.Duration{2: time.Second, 4: time.Second, 5: 3 * time.Second, 8: 3 * time.Second} {
 		a := ages()
 		for i := range uint64(8) {
-			v := view(events.NodeReady, "A")
+			v := view(events.NodeStateReady, "A")
 			v.Node, v.Link = events.NodeID(fmt.Sprint("node-", i)), link(i+1)
 			a.Know(v, noon)
 		}

@@ -60,23 +60,23 @@ func (m Machine) Step(s State, in events.Input, now time.Time) (State, events.De
 	switch b := in.Body.(type) {
 	case events.NodeHello:
 		t.hello(b)
-	case events.NodeBye:
+	case events.NodeLeave:
 		t.bye(b)
 	case events.NodeDrain:
 		t.drain(b)
-	case events.Silence:
+	case events.HeartbeatMissed:
 		t.silence(b)
-	case events.Cut:
+	case events.Disconnected:
 		t.cut(b)
-	case events.Heard:
+	case events.HeartbeatSeen:
 		t.heard(b)
 	case events.NodeQuarantine:
 		t.byHand(b)
 	case events.NodeRelease:
 		t.release(b)
-	case events.JobCharged:
+	case events.JobFailureCounted:
 		t.charged(b)
-	case events.Listed:
+	case events.HostEntry:
 		t.listed(b)
 	case events.Tick:
 		t.expire()
@@ -88,7 +88,7 @@ func (m Machine) Step(s State, in events.Input, now time.Time) (State, events.De
 }
 
 func (s State) alive() bool {
-	return s.View.State == events.NodeReady || s.View.State == events.NodeSuspect
+	return s.View.State == events.NodeStateReady || s.View.State == events.NodeStateSuspected
 }
 
 // turn is one Step in progress.
@@ -112,7 +112,7 @@ func (t *turn) hello(b events.NodeHello) {
 	case slices.Contains(t.s.Past, b.Incarnation):
 		t.refuse(events.Fenced, "incarnation %s of node %s was replaced by %s", b.Incarnation, v.Node, v.Incarnation)
 		return
-	case b.Incarnation == v.Incarnation && v.State == events.NodeDeparted:
+	case b.Incarnation == v.Incarnation && v.State == events.NodeStateLeft:
 		t.refuse(events.Fenced, "incarnation %s of node %s has said goodbye: come back as a new one", b.Incarnation, v.Node)
 		return
 	}
@@ -120,10 +120,10 @@ func (t *turn) hello(b events.NodeHello) {
 		t.refuse(events.Conflict, "node %s has a living agent, %s: this one waits until it is gone, or needs another name (--node)", v.Node, v.Incarnation)
 		return
 	}
-	t.d.Reply = welcome(v.Node, b.Crowd)
+	t.d.Reply = welcome(v.Node, b.FleetSize)
 	t.expire()
-	if b.Listed != nil && !t.s.alive() {
-		t.allow(*b.Listed)
+	if b.HostEntry != nil && !t.s.alive() {
+		t.allow(*b.HostEntry)
 	}
 	same := b.Incarnation == v.Incarnation
 	changed := b.Slots != v.Slots || b.Address != v.Address
@@ -134,20 +134,20 @@ func (t *turn) hello(b events.NodeHello) {
 		t.departing(b.Departing)
 	}
 	switch {
-	case same && v.State == events.NodeReady && !changed:
+	case same && v.State == events.NodeStateReady && !changed:
 		return
-	case same && v.State == events.NodeSuspect && !changed:
+	case same && v.State == events.NodeStateSuspected && !changed:
 		t.recover("said hello again")
 		return
 	}
 	reason := "came"
 	switch {
-	case same && v.State == events.NodeGone:
+	case same && v.State == events.NodeStateLost:
 		reason = "came back after it was lost"
 	case same:
 		reason = "has changed its slots or address"
 	case t.s.alive():
-		t.become(events.NodeGone, "replaced by its new incarnation "+string(b.Incarnation))
+		t.become(events.NodeStateLost, "replaced by its new incarnation "+string(b.Incarnation))
 		t.lost()
 		reason = "came back as a new incarnation"
 	case v.State != "":
@@ -162,12 +162,12 @@ func (t *turn) hello(b events.NodeHello) {
 	if !same {
 		t.newLife(b)
 	}
-	t.become(events.NodeReady, reason)
+	t.become(events.NodeStateReady, reason)
 	t.tell(events.NodeJoined{NodeFact: t.fact()})
 	t.draining()
 }
 
-func (t *turn) bye(b events.NodeBye) {
+func (t *turn) bye(b events.NodeLeave) {
 	v := &t.s.View
 	switch {
 	case slices.Contains(t.s.Past, b.Incarnation):
@@ -178,14 +178,14 @@ func (t *turn) bye(b events.NodeBye) {
 		return
 	}
 	t.d.Reply = events.NodeWelcome{Node: v.Node}
-	if v.State == events.NodeDeparted {
+	if v.State == events.NodeStateLeft {
 		return
 	}
 	reason := b.Reason
 	if reason == "" {
 		reason = "said goodbye"
 	}
-	t.become(events.NodeDeparted, reason)
+	t.become(events.NodeStateLeft, reason)
 	t.tell(events.NodeLeft{NodeFact: t.fact()})
 }
 
@@ -213,7 +213,7 @@ func (t *turn) drain(b events.NodeDrain) {
 	}
 }
 
-func (t *turn) silence(b events.Silence) {
+func (t *turn) silence(b events.HeartbeatMissed) {
 	v := &t.s.View
 	if b.Incarnation != v.Incarnation {
 		t.refuse(events.Fenced, "incarnation %s of node %s was silent, which is %s now", b.Incarnation, v.Node, v.Incarnation)
@@ -225,29 +225,29 @@ func (t *turn) silence(b events.Silence) {
 		if v.Disconnected {
 			why = v.Reason
 		}
-		t.become(events.NodeGone, why+", and it did not answer a ping")
+		t.become(events.NodeStateLost, why+", and it did not answer a ping")
 		t.lost()
-	case !b.Failed && v.State == events.NodeReady:
-		t.become(events.NodeSuspect, "silent")
+	case !b.Failed && v.State == events.NodeStateReady:
+		t.become(events.NodeStateSuspected, "silent")
 		t.tell(events.NodeSuspected{NodeFact: t.fact()})
 		t.draining()
 	}
 }
 
-func (t *turn) heard(b events.Heard) {
+func (t *turn) heard(b events.HeartbeatSeen) {
 	v := &t.s.View
 	switch {
 	case b.Incarnation != v.Incarnation:
 		t.refuse(events.Fenced, "heard incarnation %s of node %s, which is %s now", b.Incarnation, v.Node, v.Incarnation)
 	case t.overheard(b.Link):
-	case v.State == events.NodeSuspect:
+	case v.State == events.NodeStateSuspected:
 		t.recover("heard again")
 	}
 }
 
 // recover ends a suspicion.
 func (t *turn) recover(reason string) {
-	t.become(events.NodeReady, reason)
+	t.become(events.NodeStateReady, reason)
 	t.picture()
 }
 
@@ -257,7 +257,7 @@ func (t *turn) picture() {
 	switch {
 	case t.s.View.Draining:
 		t.draining()
-	case t.s.View.State == events.NodeReady:
+	case t.s.View.State == events.NodeStateReady:
 		t.tell(events.NodeRecovered{NodeFact: t.fact()})
 	default:
 		t.tell(events.NodeSuspected{NodeFact: t.fact()})

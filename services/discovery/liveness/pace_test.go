@@ -20,7 +20,7 @@ func TestACrowdSpeaksLessOften(t *testing.T) {
 		5*liveness.Crowd - 1: crowded(2, 50, 6),
 	} {
 		m := liveness.Machine{}
-		_, d := m.Step(m.New("node-a"), events.Input{Body: events.NodeHello{Node: "node-a", Incarnation: "A", Slots: 1, Crowd: crowd}}, noon)
+		_, d := m.Step(m.New("node-a"), events.Input{Body: events.NodeHello{Node: "node-a", Incarnation: "A", Slots: 1, FleetSize: crowd}}, noon)
 		if d.Reply != want {
 			t.Errorf("one of %d is told %+v, want %+v", crowd, d.Reply, want)
 		}
@@ -50,7 +50,7 @@ func TestHowLongSilenceMayBe(t *testing.T) {
 	} {
 		a := ages()
 		for i := range c.nodes {
-			a.Know(events.NodeView{Node: events.NodeID(fmt.Sprintf("node-%d", i)), Incarnation: "A", State: events.NodeReady}, noon)
+			a.Know(events.NodeView{Node: events.NodeID(fmt.Sprintf("node-%d", i)), Incarnation: "A", State: events.NodeStateReady}, noon)
 		}
 		if a.Crowd() != c.nodes {
 			t.Errorf("%s: %d nodes are aged, want %d", name, a.Crowd(), c.nodes)

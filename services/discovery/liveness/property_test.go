@@ -23,7 +23,7 @@ func anyInput(t *rapid.T) events.Input {
 	case 8:
 		in.Body = events.NodeRelease{Node: "node-a", Slot: anySlot(t)}
 	case 9:
-		l := events.Listed{Node: "node-a", Excluded: rapid.SampledFrom([]string{"", "", "no line"}).Draw(t, "excluded")}
+		l := events.HostEntry{Node: "node-a", Excluded: rapid.SampledFrom([]string{"", "", "no line"}).Draw(t, "excluded")}
 		if rapid.Bool().Draw(t, "capped") {
 			n := rapid.IntRange(0, 4).Draw(t, "cap")
 			l.Slots = &n
@@ -32,13 +32,13 @@ func anyInput(t *rapid.T) events.Input {
 	case 0:
 		in.Body = events.NodeHello{Node: "node-a", Incarnation: inc, Slots: rapid.IntRange(-1, 4).Draw(t, "slots")}
 	case 1:
-		in.Body = events.NodeBye{Node: "node-a", Incarnation: inc}
+		in.Body = events.NodeLeave{Node: "node-a", Incarnation: inc}
 	case 2:
 		in.Body = events.NodeDrain{Node: "node-a", Undo: rapid.Bool().Draw(t, "undo")}
 	case 3:
-		in.Body = events.Silence{Node: "node-a", Incarnation: inc, Failed: rapid.Bool().Draw(t, "failed")}
+		in.Body = events.HeartbeatMissed{Node: "node-a", Incarnation: inc, Failed: rapid.Bool().Draw(t, "failed")}
 	case 4:
-		in.Body = events.Heard{Heartbeat: events.Heartbeat{Node: "node-a", Incarnation: inc}}
+		in.Body = events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: "node-a", Incarnation: inc}}
 	case 5:
 		in.Body = events.Tick{}
 	}
@@ -58,7 +58,7 @@ func (r *reader) read(t *rapid.T, b events.Body) {
 	if r.replaced[f.Incarnation] {
 		t.Fatalf("%s tells of incarnation %q, which was replaced", b.Type().Kind(), f.Incarnation)
 	}
-	alive := r.state == events.NodeReady || r.state == events.NodeSuspect || r.state == draining
+	alive := r.state == events.NodeStateReady || r.state == events.NodeStateSuspected || r.state == draining
 	switch b.(type) {
 	case events.NodeJoined:
 		if alive && f.Incarnation != r.current {
@@ -67,18 +67,18 @@ func (r *reader) read(t *rapid.T, b events.Body) {
 		if r.current != "" && f.Incarnation != r.current {
 			r.replaced[r.current] = true
 		}
-		r.state, r.current = events.NodeReady, f.Incarnation
+		r.state, r.current = events.NodeStateReady, f.Incarnation
 	case events.NodeRecovered:
-		r.state = events.NodeReady
+		r.state = events.NodeStateReady
 	case events.NodeSuspected:
-		r.state = events.NodeSuspect
+		r.state = events.NodeStateSuspected
 	case events.NodeLost:
 		if !alive {
 			t.Fatalf("lost while %q", r.state)
 		}
-		r.state = events.NodeGone
+		r.state = events.NodeStateLost
 	case events.NodeLeft:
-		r.state = events.NodeDeparted
+		r.state = events.NodeStateLeft
 	case events.NodeDraining:
 		r.state = draining
 	case events.NodeQuarantined, events.NodeReleased, events.NodeChanged:
@@ -91,7 +91,7 @@ func (r *reader) read(t *rapid.T, b events.Body) {
 
 // standing is what a reader knows of a node in this state.
 func standing(s events.NodeState, drains bool) events.NodeState {
-	if drains && (s == events.NodeReady || s == events.NodeSuspect) {
+	if drains && (s == events.NodeStateReady || s == events.NodeStateSuspected) {
 		return draining
 	}
 	return s
@@ -156,7 +156,7 @@ func TestAgesOnlyAccuseTheSilent(t *testing.T) {
 		names := []events.NodeID{"node-a", "node-b", "node-c"}
 		down := false
 		for _, n := range names {
-			a.Know(events.NodeView{Node: n, Incarnation: "A", State: events.NodeReady}, now)
+			a.Know(events.NodeView{Node: n, Incarnation: "A", State: events.NodeStateReady}, now)
 			heard[liveness.Silent{Node: n, Incarnation: "A"}] = now
 		}
 		grace := func() {

@@ -85,7 +85,7 @@ func (h *History) begin(r Rules, reason string, now time.Time) events.Quarantine
 }
 
 // charged takes in that a failure was charged to a worker here.
-func (t *turn) charged(b events.JobCharged) {
+func (t *turn) charged(b events.JobFailureCounted) {
 	v, r, slot := &t.s.View, t.m.Rules, b.Place.Slot
 	if v.State == "" || r.Charges <= 0 || slot < 0 || int(slot) >= v.Slots || slices.Contains(t.s.Charged, b.Worker) {
 		return
@@ -99,8 +99,8 @@ func (t *turn) charged(b events.JobCharged) {
 	}
 	t.s.Charged = append(slices.Clone(t.s.Charged), b.Worker)
 	t.s.Charged = t.s.Charged[max(0, len(t.s.Charged)-keepCharged):]
-	gone := v.State == events.NodeGone || v.State == events.NodeDeparted || (b.Agent != "" && b.Agent != v.Incarnation)
-	if b.Kind == events.ChargeLost && gone {
+	gone := v.State == events.NodeStateLost || v.State == events.NodeStateLeft || (b.Agent != "" && b.Agent != v.Incarnation)
+	if b.Kind == events.FailureLost && gone {
 		return // the loss of the node counts, once, and not each of its slots
 	}
 	t.expire()
@@ -108,7 +108,7 @@ func (t *turn) charged(b events.JobCharged) {
 		return // what ran there ends
 	}
 	h, f := t.s.Slots[slot], Fault{At: at}
-	if b.Kind == events.ChargeCrash || b.Kind == events.ChargeOOM {
+	if b.Kind == events.FailureCrash || b.Kind == events.FailureOOM {
 		f.Job, f.Step = b.Job, b.Step
 		if slices.ContainsFunc(h.Faults, func(o Fault) bool { return o.Job == f.Job && o.Step == f.Step }) {
 			return // a program that gets no further is to blame, and its registry ends it
@@ -129,12 +129,12 @@ func (t *turn) charged(b events.JobCharged) {
 func (t *turn) spread() {
 	v := &t.s.View
 	var failed []string
-	for _, b := range v.Benched {
-		if !b.ByHand && int(b.Slot) < v.Offers() {
+	for _, b := range v.QuarantinedSlots {
+		if !b.ByHand && int(b.Slot) < v.AllocatableSlots() {
 			failed = append(failed, fmt.Sprint(b.Slot))
 		}
 	}
-	if v.Quarantine != nil || len(failed) == 0 || len(failed) < min(2, v.Offers()) {
+	if v.Quarantine != nil || len(failed) == 0 || len(failed) < min(2, v.AllocatableSlots()) {
 		return
 	}
 	reason := "its only slot is benched"
@@ -176,7 +176,7 @@ func (t *turn) byHand(b events.NodeQuarantine) {
 		}
 		return
 	}
-	if i := t.benched(*b.Slot); i < 0 || !alike(t.s.View.Benched[i].Quarantine, q) {
+	if i := t.benched(*b.Slot); i < 0 || !alike(t.s.View.QuarantinedSlots[i].Quarantine, q) {
 		t.bench(*b.Slot, q)
 	}
 }
@@ -212,10 +212,10 @@ func (t *turn) expire() {
 		fixed := sane(*q)
 		v.Quarantine = &fixed
 	}
-	for i, b := range v.Benched {
+	for i, b := range v.QuarantinedSlots {
 		if t.now.Before(b.Since) {
-			v.Benched = slices.Clone(v.Benched)
-			v.Benched[i].Quarantine = sane(b.Quarantine)
+			v.QuarantinedSlots = slices.Clone(v.QuarantinedSlots)
+			v.QuarantinedSlots[i].Quarantine = sane(b.Quarantine)
 		}
 	}
 	t.free("its cool-down is over", func(_ events.Slot, q events.Quarantine) bool { return !t.now.Before(q.Until) })
@@ -227,11 +227,11 @@ const whole events.Slot = -1
 // free ends the quarantines that over selects, those of slots first.
 func (t *turn) free(reason string, over func(events.Slot, events.Quarantine) bool) {
 	v := &t.s.View
-	for _, b := range slices.Clone(v.Benched) {
+	for _, b := range slices.Clone(v.QuarantinedSlots) {
 		if over(b.Slot, b.Quarantine) {
-			v.Benched = slices.Delete(slices.Clone(v.Benched), t.benched(b.Slot), t.benched(b.Slot)+1)
-			if len(v.Benched) == 0 {
-				v.Benched = nil
+			v.QuarantinedSlots = slices.Delete(slices.Clone(v.QuarantinedSlots), t.benched(b.Slot), t.benched(b.Slot)+1)
+			if len(v.QuarantinedSlots) == 0 {
+				v.QuarantinedSlots = nil
 			}
 			t.released(&b.Slot, reason)
 		}
@@ -258,12 +258,12 @@ func (t *turn) quarantine(q events.Quarantine) {
 func (t *turn) bench(slot events.Slot, q events.Quarantine) {
 	v := &t.s.View
 	q.Reason = limits.Shorten(q.Reason, slotReason)
-	v.Benched = slices.Clone(v.Benched)
+	v.QuarantinedSlots = slices.Clone(v.QuarantinedSlots)
 	if i := t.benched(slot); i >= 0 {
-		v.Benched[i].Quarantine = q
+		v.QuarantinedSlots[i].Quarantine = q
 	} else {
-		v.Benched = append(v.Benched, events.BenchedSlot{Slot: slot, Quarantine: q})
-		slices.SortFunc(v.Benched, func(a, b events.BenchedSlot) int { return cmp.Compare(a.Slot, b.Slot) })
+		v.QuarantinedSlots = append(v.QuarantinedSlots, events.QuarantinedSlot{Slot: slot, Quarantine: q})
+		slices.SortFunc(v.QuarantinedSlots, func(a, b events.QuarantinedSlot) int { return cmp.Compare(a.Slot, b.Slot) })
 	}
 	t.out(&slot, q)
 }
@@ -276,7 +276,7 @@ func (t *turn) out(slot *events.Slot, q events.Quarantine) {
 
 // benched returns where the slot is among those that are benched, -1 if it is not.
 func (t *turn) benched(slot events.Slot) int {
-	return slices.IndexFunc(t.s.View.Benched, func(b events.BenchedSlot) bool { return b.Slot == slot })
+	return slices.IndexFunc(t.s.View.QuarantinedSlots, func(b events.QuarantinedSlot) bool { return b.Slot == slot })
 }
 
 func (t *turn) history(slot events.Slot, h History) {
@@ -318,7 +318,7 @@ func (s State) until() time.Time {
 	if s.View.Quarantine != nil {
 		take(*s.View.Quarantine)
 	}
-	for _, b := range s.View.Benched {
+	for _, b := range s.View.QuarantinedSlots {
 		take(b.Quarantine)
 	}
 	return first

@@ -21,13 +21,13 @@ func anySlot(t *rapid.T) *events.Slot {
 	return &s
 }
 
-func anyCharge(t *rapid.T) events.JobCharged {
-	return events.JobCharged{
+func anyCharge(t *rapid.T) events.JobFailureCounted {
+	return events.JobFailureCounted{
 		Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: events.Slot(rapid.IntRange(-1, 5).Draw(t, "slot"))},
 		Worker: events.Incarnation(fmt.Sprint("W", rapid.IntRange(0, 40).Draw(t, "life"))), Detail: "exit code 1",
 		Agent: events.Incarnation(rapid.SampledFrom([]string{"A", "B", "C", "D", ""}).Draw(t, "agent")),
 		Step:  uint64(rapid.IntRange(0, 3).Draw(t, "step")),
-		Kind:  rapid.SampledFrom([]events.ChargeKind{events.ChargeCrash, events.ChargeSignal, events.ChargeLost}).Draw(t, "charged with"),
+		Kind:  rapid.SampledFrom([]events.FailureKind{events.FailureCrash, events.FailureSignal, events.FailureLost}).Draw(t, "charged with"),
 	}
 }
 
@@ -48,12 +48,12 @@ func sameBeside(t *rapid.T, f events.NodeFact, v events.NodeView) {
 		}
 		return q.Reason
 	}
-	if at(f.Quarantine) != at(v.Quarantine) || len(f.Benched) != len(v.Benched) {
-		t.Fatalf("the newest fact knows quarantine %s %s, the record %s %s", text(f.Quarantine), text(f.Benched), text(v.Quarantine), text(v.Benched))
+	if at(f.Quarantine) != at(v.Quarantine) || len(f.QuarantinedSlots) != len(v.QuarantinedSlots) {
+		t.Fatalf("the newest fact knows quarantine %s %s, the record %s %s", text(f.Quarantine), text(f.QuarantinedSlots), text(v.Quarantine), text(v.QuarantinedSlots))
 	}
-	alive := v.State == events.NodeReady || v.State == events.NodeSuspect
-	if alive && (f.Slots != v.Offers() || (f.Excluded == "") != (v.Excluded == "")) {
-		t.Fatalf("the newest fact offers %d slots (%q), the record %d (%q)", f.Slots, f.Excluded, v.Offers(), v.Excluded)
+	alive := v.State == events.NodeStateReady || v.State == events.NodeStateSuspected
+	if alive && (f.Slots != v.AllocatableSlots() || (f.Excluded == "") != (v.Excluded == "")) {
+		t.Fatalf("the newest fact offers %d slots (%q), the record %d (%q)", f.Slots, f.Excluded, v.AllocatableSlots(), v.Excluded)
 	}
 }
 
@@ -88,13 +88,13 @@ func TestEveryQuarantineEnds(t *testing.T) {
 			case 0:
 				p.step(events.NodeQuarantine{Node: "node-a", Slot: anySlot(t), For: spec.Duration(time.Hour)}, p.now)
 			case 1:
-				p.step(events.Silence{Node: "node-a", Incarnation: "A", Failed: true}, p.now)
+				p.step(events.HeartbeatMissed{Node: "node-a", Incarnation: "A", Failed: true}, p.now)
 			case 2:
 				p.step(events.NodeHello{Node: "node-a", Incarnation: "A", Slots: 4}, p.now)
 			default:
 				p.step(anyCharge(t), p.now)
 			}
-			for _, b := range p.s.View.Benched {
+			for _, b := range p.s.View.QuarantinedSlots {
 				if b.Until.Sub(p.now) > time.Hour {
 					t.Fatalf("slot %d is benched for %s", b.Slot, b.Until.Sub(p.now))
 				}
@@ -111,8 +111,8 @@ func TestEveryQuarantineEnds(t *testing.T) {
 			}
 		}
 		p.step(events.NodeHello{Node: "node-a", Incarnation: "A", Slots: 4}, p.now)
-		if v := p.s.View; v.Quarantine != nil || len(v.Benched) > 0 || v.Open() != 4 {
-			t.Fatalf("%d of 4 slots are open in the end: %s", v.Open(), text(v))
+		if v := p.s.View; v.Quarantine != nil || len(v.QuarantinedSlots) > 0 || v.SchedulableSlots() != 4 {
+			t.Fatalf("%d of 4 slots are open in the end: %s", v.SchedulableSlots(), text(v))
 		}
 	})
 }
@@ -133,17 +133,17 @@ func TestAReleasedSlotIsUsable(t *testing.T) {
 			p.step(anyCharge(t), p.now)
 		}
 		p.step(events.NodeRelease{Node: "node-a"}, p.now)
-		if v := p.s.View; v.Open() != 4 {
-			t.Fatalf("%d of 4 slots are open after the release: %s", v.Open(), text(v))
+		if v := p.s.View; v.SchedulableSlots() != 4 {
+			t.Fatalf("%d of 4 slots are open after the release: %s", v.SchedulableSlots(), text(v))
 		}
 		for i := range rules.Charges {
-			if v := p.s.View; v.Open() != 4 {
-				t.Fatalf("%d failures after the release %d of 4 slots are open: %s", i, v.Open(), text(v))
+			if v := p.s.View; v.SchedulableSlots() != 4 {
+				t.Fatalf("%d failures after the release %d of 4 slots are open: %s", i, v.SchedulableSlots(), text(v))
 			}
-			c := events.JobCharged{Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: 2}, Worker: events.Incarnation(fmt.Sprint("X", i)), Kind: events.ChargeSignal}
+			c := events.JobFailureCounted{Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: 2}, Worker: events.Incarnation(fmt.Sprint("X", i)), Kind: events.FailureSignal}
 			p.step(c, p.now)
 		}
-		if b := p.s.View.Benched; len(b) != 1 || b[0].Count != 1 || b[0].Until.Sub(p.now) != rules.First {
+		if b := p.s.View.QuarantinedSlots; len(b) != 1 || b[0].Count != 1 || b[0].Until.Sub(p.now) != rules.First {
 			t.Fatalf("the next quarantine is not the first: %s", text(b))
 		}
 	})
@@ -162,7 +162,7 @@ func TestOnlyFailuresWithinAWindowBench(t *testing.T) {
 				when = at
 			}
 			ended[life] = when
-			d := p.step(events.JobCharged{Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: 1}, Worker: life, Kind: events.ChargeSignal}, when)
+			d := p.step(events.JobFailureCounted{Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: 1}, Worker: life, Kind: events.FailureSignal}, when)
 			if len(d.Facts) == 0 {
 				continue
 			}

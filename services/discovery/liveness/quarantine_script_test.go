@@ -28,8 +28,8 @@ func (n *node) quarantine(t *testing.T, line string, in *events.Input) {
 	}
 	switch w[0] {
 	case "charge":
-		c := events.JobCharged{
-			Job: "demo-0001", Worker: events.Incarnation(w[2]), Agent: n.s.View.Incarnation, Kind: events.ChargeSignal, Detail: "killed by signal 9 (SIGKILL)",
+		c := events.JobFailureCounted{
+			Job: "demo-0001", Worker: events.Incarnation(w[2]), Agent: n.s.View.Incarnation, Kind: events.FailureSignal, Detail: "killed by signal 9 (SIGKILL)",
 			Place: events.Place{Node: "node-a"},
 		}
 		if _, err := fmt.Sscan(w[1], &c.Place.Slot); err != nil {
@@ -45,7 +45,7 @@ func (n *node) quarantine(t *testing.T, line string, in *events.Input) {
 			case "step":
 				_, err = fmt.Sscan(value, &c.Step)
 			case "kind":
-				c.Kind = events.ChargeKind(value)
+				c.Kind = events.FailureKind(value)
 			case "agent":
 				c.Agent = events.Incarnation(value)
 			case "late":
@@ -69,7 +69,7 @@ func (n *node) quarantine(t *testing.T, line string, in *events.Input) {
 	case "release":
 		in.Body = events.NodeRelease{Node: "node-a", Slot: slot, Reason: rest(2)}
 	case "listed":
-		l := events.Listed{Node: "node-a"}
+		l := events.HostEntry{Node: "node-a"}
 		if len(w) > 1 && w[1] == "not" {
 			l.Excluded = rest(2)
 		} else if len(w) > 1 {
@@ -108,11 +108,11 @@ func (n *node) standing() string {
 	if v.Quarantine != nil {
 		out += fmt.Sprintf(", quarantined for %s", v.Quarantine.Until.Sub(n.now))
 	}
-	for _, b := range v.Benched {
+	for _, b := range v.QuarantinedSlots {
 		out += fmt.Sprintf(", slot %d benched for %s", b.Slot, b.Until.Sub(n.now))
 	}
 	if out != "" {
-		out += fmt.Sprintf(", %d open", v.Open())
+		out += fmt.Sprintf(", %d open", v.SchedulableSlots())
 	}
 	return out
 }

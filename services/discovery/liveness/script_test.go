@@ -58,7 +58,7 @@ func (n *node) do(t *testing.T, line string) string {
 		}
 		in.Body = hello
 	case "bye":
-		in.Body = events.NodeBye{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Reason: strings.Join(w[min(2, len(w)):], " ")}
+		in.Body = events.NodeLeave{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Reason: strings.Join(w[min(2, len(w)):], " ")}
 	case "drain":
 		in.Body = events.NodeDrain{Node: "node-a", Reason: strings.Join(w[1:], " ")}
 	case "undrain":
@@ -68,9 +68,9 @@ func (n *node) do(t *testing.T, line string) string {
 		if arg(1) != "" {
 			inc = events.Incarnation(arg(1))
 		}
-		in.Body = events.Silence{Node: "node-a", Incarnation: inc, Failed: w[0] == "unanswered"}
+		in.Body = events.HeartbeatMissed{Node: "node-a", Incarnation: inc, Failed: w[0] == "unanswered"}
 	case "heard":
-		in.Body = events.Heard{Heartbeat: events.Heartbeat{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Link: via(line)}}
+		in.Body = events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Link: via(line)}}
 	case "charge", "quarantine", "release", "listed":
 		n.quarantine(t, line, &in)
 	case "clock": // it jumps
@@ -81,7 +81,7 @@ func (n *node) do(t *testing.T, line string) string {
 		n.now = n.now.Add(d)
 		return ""
 	case "cut":
-		in.Body = events.Cut{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Link: via(line)}
+		in.Body = events.Disconnected{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Link: via(line)}
 	case "wait":
 		d, err := time.ParseDuration(arg(1))
 		if err != nil {
@@ -128,8 +128,8 @@ func (n *node) print(d events.Decision) string {
 		if nf.Departing {
 			flags += " departing"
 		}
-		if _, ok := f.Body.(events.NodeJoined); ok && len(nf.Parted) > 0 {
-			flags += fmt.Sprint(" parted=", nf.Parted)
+		if _, ok := f.Body.(events.NodeJoined); ok && len(nf.LeftIncarnations) > 0 {
+			flags += fmt.Sprint(" parted=", nf.LeftIncarnations)
 		}
 		fmt.Fprintf(&b, "node.%s %s slots=%d%s: %s\n", f.Body.Type().Kind(), nf.Incarnation, nf.Slots, flags, nf.Reason)
 	}

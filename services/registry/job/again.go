@@ -16,7 +16,7 @@ type Again struct {
 // startedAgain records that the processes of a generation run, which is all that can be seen of a program that reports no
 // steps. One that has reported some is expected to do so again, and until then it is not known to train.
 func (t *turn) startedAgain(b events.WorkerReady) {
-	if t.View.Open == nil || b.Generation <= t.View.Open.From {
+	if t.View.OpenIncident == nil || b.Generation <= t.View.OpenIncident.From {
 		return
 	}
 	p := t.phasesOf(b)
@@ -33,7 +33,7 @@ func (t *turn) startedAgain(b events.WorkerReady) {
 // makesSteps records the first step that a process reports in a generation, under restart recovery.
 func (t *turn) makesSteps(b events.WorkerReady) {
 	g := b.Generation
-	if t.View.Open != nil && g > t.View.Open.From {
+	if t.View.OpenIncident != nil && g > t.View.OpenIncident.From {
 		t.stepsAgain(g, b.Step, t.phasesOf(b))
 	}
 	step := b.Step

@@ -40,13 +40,13 @@ type age struct {
 // Know takes in the registry's own record of a job. Only a running one is heard, and only one that is known to tell its steps
 // is aged: of the others, silence says nothing.
 func (a *Ages) Know(v events.JobView, now time.Time) {
-	if v.State != events.JobIsRunning || v.Generation == 0 {
+	if v.State != events.JobStateRunning || v.Generation == 0 {
 		delete(a.jobs, v.Job)
 		return
 	}
 	j := a.jobs[v.Job]
 	if j == nil || j.generation != v.Generation {
-		still := v.Still.D()
+		still := v.TimeWithoutStep.D()
 		if j == nil {
 			still = 0 // a replica that has just begun has not heard those before
 		}
@@ -95,12 +95,12 @@ func (a *Ages) Hear(p events.Progress, now time.Time) {
 }
 
 // Heard tells how far a job is, as far as this replica has heard; false if it does not run, or nothing was heard of it.
-func (a *Ages) Heard(id events.JobID) (events.HeardProgress, bool) {
+func (a *Ages) Heard(id events.JobID) (events.JobProgress, bool) {
 	j := a.jobs[id]
 	if j == nil || (j.newest.Step == 0 && len(j.reported) == 0) {
-		return events.HeardProgress{}, false
+		return events.JobProgress{}, false
 	}
-	return events.HeardProgress{Generation: j.generation, Step: j.newest.Step, At: j.heard, Reported: j.reported}, true
+	return events.JobProgress{Generation: j.generation, Step: j.newest.Step, At: j.heard, Reported: j.reported}, true
 }
 
 // Connected says whether this replica can hear anything at all. Ageing stops while it cannot.
@@ -113,7 +113,7 @@ func (a *Ages) Connected(is bool, now time.Time) {
 
 // Look returns which jobs stand still, and which steps are news to the record, by job. Each job is named again only after the
 // same time has passed once more, in case that nothing came of it.
-func (a *Ages) Look(now time.Time) (still []events.Standstill, news []events.Progress) {
+func (a *Ages) Look(now time.Time) (still []events.StepsStalled, news []events.Progress) {
 	gap := now.Sub(a.looked)
 	if !a.looked.IsZero() && (gap > a.Gap || gap < 0) {
 		a.grace(now) // paused process, suspended machine, or a clock that was set back
@@ -133,7 +133,7 @@ func (a *Ages) Look(now time.Time) (still []events.Standstill, news []events.Pro
 		silent := now.Sub(j.moved)
 		if j.limit > 0 && silent >= j.limit && now.Sub(j.accused) >= j.limit {
 			j.accused = now
-			still = append(still, events.Standstill{Job: id, Generation: j.generation, Step: max(j.newest.Step, j.stored), For: spec.Duration(silent)})
+			still = append(still, events.StepsStalled{Job: id, Generation: j.generation, Step: max(j.newest.Step, j.stored), For: spec.Duration(silent)})
 		}
 	}
 	return still, news

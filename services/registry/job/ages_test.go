@@ -12,7 +12,7 @@ import (
 
 func record(g events.Generation, step uint64, hang time.Duration) events.JobView {
 	return events.JobView{
-		Job: demo, State: events.JobIsRunning, Generation: g, Step: step,
+		Job: demo, State: events.JobStateRunning, Generation: g, Step: step,
 		Spec: spec.Job{Health: spec.Health{Hang: spec.Duration(hang)}},
 	}
 }
@@ -27,10 +27,10 @@ func TestAges(t *testing.T) {
 		return func(a *job.Ages, now time.Time) { a.Know(v, now) }
 	}
 	finishing := record(1, 1, 10*time.Second)
-	finishing.State = events.JobIsFinishing
+	finishing.State = events.JobStateFinishing
 	stored := record(1, 9, 10*time.Second)
 	after := record(2, 1, 10*time.Second) // a generation that was lost after 3 s without a step
-	after.Still = spec.Duration(3 * time.Second)
+	after.TimeWithoutStep = spec.Duration(3 * time.Second)
 	for _, c := range []struct {
 		name string
 		with events.JobView

@@ -18,12 +18,12 @@ func (t *turn) leftBehind() {
 			continue
 		}
 		t.note(w.Place, func(n *Note) { n.Behind = time.Time{} })
-		if t.View.State == events.JobIsRunning && !w.State.Ended() && t.hasPlace(w.Place) {
-			t.end1(w, events.WorkerIsLost, fmt.Sprintf("did not come back from generation %s and said nothing for %s", w.Generation, behindFor), nil)
+		if t.View.State == events.JobStateRunning && !w.State.Ended() && t.hasPlace(w.Place) {
+			t.end1(w, events.WorkerStateLost, fmt.Sprintf("did not come back from generation %s and said nothing for %s", w.Generation, behindFor), nil)
 			behind = append(behind, w)
 		}
 	}
-	if len(behind) == 0 || !t.charge(behind[0], behind[0].Generation, t.silentFault(events.ChargeHang, true)) {
+	if len(behind) == 0 || !t.charge(behind[0], behind[0].Generation, t.silentFault(events.FailureHang, true)) {
 		return
 	}
 	for _, w := range behind {

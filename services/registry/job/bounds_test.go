@@ -41,7 +41,7 @@ func TestADocumentStaysSmall(t *testing.T) {
 			half = size()
 		}
 	}
-	if w.s.View.Generation != moves || w.s.View.State != events.JobIsRunning || len(w.s.View.Failures) != 0 {
+	if w.s.View.Generation != moves || w.s.View.State != events.JobStateRunning || len(w.s.View.Failures) != 0 {
 		t.Fatalf("the job is %s in %s with %d failures", w.s.View.State, w.s.View.Generation, len(w.s.View.Failures))
 	}
 	if n := size(); n > half+half/10 {

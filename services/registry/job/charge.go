@@ -14,19 +14,19 @@ const chargesKept = 64
 
 // fault is what is charged.
 type fault struct {
-	kind   events.ChargeKind
+	kind   events.FailureKind
 	step   uint64 // newest one that the generation could return to
 	poison bool   // the data or the code may be why
 }
 
 // exitFault says what an exit that is a failure was.
 func (t *turn) exitFault(b events.WorkerExited) fault {
-	f := fault{kind: events.ChargeCrash, poison: true}
+	f := fault{kind: events.FailureCrash, poison: true}
 	switch {
 	case b.OOM:
-		f.kind = events.ChargeOOM
+		f.kind = events.FailureOOM
 	case b.Signal != "":
-		f.kind, f.poison = events.ChargeSignal, slices.Contains(events.OwnSignals, b.Signal)
+		f.kind, f.poison = events.FailureSignal, slices.Contains(events.OwnSignals, b.Signal)
 	}
 	switch {
 	case !t.inProcess():
@@ -45,8 +45,8 @@ func (t *turn) exitFault(b events.WorkerExited) fault {
 }
 
 // silentFault is the end of workers that nothing tells of themselves.
-func (t *turn) silentFault(kind events.ChargeKind, member bool) fault {
-	f := fault{kind: kind, poison: kind == events.ChargeHang}
+func (t *turn) silentFault(kind events.FailureKind, member bool) fault {
+	f := fault{kind: kind, poison: kind == events.FailureHang}
 	switch {
 	case !t.inProcess():
 		f.step = t.View.Step
@@ -68,11 +68,11 @@ func (t *turn) charge(w *events.WorkerView, g events.Generation, f fault) bool {
 	if v := t.generation(g); v != nil && rank < 0 {
 		rank = seatOf(v.Members, w.WorkerRef, -1) // that it had
 	}
-	t.tell(events.JobCharged{
+	t.tell(events.JobFailureCounted{
 		Job: t.View.Job, Place: place, Worker: w.Incarnation, Agent: w.Agent, Generation: g, Rank: rank, Step: f.step,
 		Kind: f.kind, Detail: w.Detail,
 	})
-	return t.pay(events.Charge{
+	return t.pay(events.CountedFailure{
 		At: t.now, Place: &place, Worker: w.Incarnation, Generation: g, Rank: rank, Step: f.step, Kind: f.kind, Detail: w.Detail,
 		Poison: f.poison,
 	}, died(w))
@@ -88,12 +88,12 @@ func (t *turn) owes(g events.Generation) bool {
 }
 
 // pay writes a charge down and ends the job if it was one too many.
-func (t *turn) pay(c events.Charge, last string) bool {
+func (t *turn) pay(c events.CountedFailure, last string) bool {
 	budget := t.View.Spec.Failures
 	t.View.Failures = append(within(t.View.Failures, t.now.Add(-budget.Per.D())), t.now)
-	t.View.Charges = append(t.View.Charges, c)
-	if over := len(t.View.Charges) - max(chargesKept, budget.SameStep); over > 0 {
-		t.View.Charges = slices.Clone(t.View.Charges[over:])
+	t.View.CountedFailures = append(t.View.CountedFailures, c)
+	if over := len(t.View.CountedFailures) - max(chargesKept, budget.SameStep); over > 0 {
+		t.View.CountedFailures = slices.Clone(t.View.CountedFailures[over:])
 	}
 	if len(t.View.Failures) <= *budget.Max {
 		return !t.poisoned()
@@ -110,14 +110,14 @@ func within(at []time.Time, from time.Time) []time.Time {
 // poisoned ends a job whose newest failures were all at one step: it would fail there for ever.
 func (t *turn) poisoned() bool {
 	limit := t.View.Spec.Failures.SameStep
-	n, step := events.SameStep(t.View.Charges)
+	n, step := events.SameStep(t.View.CountedFailures)
 	if limit < 1 || n < limit {
 		return false
 	}
 	count := n
-	var first events.Charge
+	var first events.CountedFailure
 	var places []string
-	for _, c := range slices.Backward(t.View.Charges) {
+	for _, c := range slices.Backward(t.View.CountedFailures) {
 		if !c.Poison {
 			continue
 		}
@@ -137,14 +137,14 @@ func (t *turn) poisoned() bool {
 	if step == 0 {
 		what = "before the first step that it could return to"
 	}
-	t.end(events.JobHasFailed, events.Invalid, fmt.Sprintf(
+	t.end(events.JobStateFailed, events.Invalid, fmt.Sprintf(
 		"the data or the code kills it: %d failures in a row %s%s (failures.sameStep is %d); first: %s",
 		count, what, where, limit, charged(first)))
 	return true
 }
 
 // charged says who failed, and how.
-func charged(c events.Charge) string {
+func charged(c events.CountedFailure) string {
 	switch {
 	case c.Place == nil:
 		return c.Detail
@@ -166,8 +166,8 @@ func (t *turn) settled(b events.RoundSealed) {
 			t.Commit = m.Commit
 		}
 	}
-	for i := range t.View.Charges {
-		if c := &t.View.Charges[i]; c.Generation != 0 && c.Generation == b.Generation-1 {
+	for i := range t.View.CountedFailures {
+		if c := &t.View.CountedFailures[i]; c.Generation != 0 && c.Generation == b.Generation-1 {
 			c.Step = max(c.Step, t.Commit.Step)
 		}
 	}

@@ -33,7 +33,7 @@ func (t *turn) submit(c events.JobSubmit) {
 	}
 	v := &t.View
 	v.Spec, v.By, v.Origin, v.Submitted = spec, t.in.Source, events.Origin(t.in.Source, t.in.ID), t.now
-	v.State, v.Reason = events.JobIsWaiting, "waits for the scheduler"
+	v.State, v.Reason = events.JobStateWaiting, "waits for the scheduler"
 	t.Client = events.OwnTrace(t.in.Trace, v.Job)
 	if spec.External() {
 		v.Reason = fmt.Sprintf("waits for %d to %d nodes to join it by themselves", spec.Rendezvous.Nodes.Min, spec.Rendezvous.Nodes.Max)
@@ -51,7 +51,7 @@ func (t *turn) submit(c events.JobSubmit) {
 	}
 	t.span(accept)
 	if t.Stop != nil {
-		t.end(events.JobHasStopped, "", t.Stop.Reason+" (the stop came before the submit)")
+		t.end(events.JobStateStopped, "", t.Stop.Reason+" (the stop came before the submit)")
 	}
 }
 
@@ -61,7 +61,7 @@ func (t *turn) scale(c events.JobScale) {
 	case !t.known():
 		t.unknown()
 		return
-	case t.View.State.Terminal(), t.View.State == events.JobIsStopping, t.View.State == events.JobIsFinishing:
+	case t.View.State.Terminal(), t.View.State == events.JobStateStopping, t.View.State == events.JobStateFinishing:
 		t.reject(events.Invalid, []spec.FieldError{{
 			Path:    "job",
 			Message: fmt.Sprintf("%s is %s: it takes no other number of workers", t.View.Job, t.View.State),
@@ -108,7 +108,7 @@ func (t *turn) stop(c events.JobStop) {
 			t.Stop = &Stop{Command: t.in.ID, Reason: reason, Now: c.Now, By: t.now.Add(rememberStop)}
 		}
 		return
-	case t.View.State == events.JobIsFinishing:
+	case t.View.State == events.JobStateFinishing:
 		// The training is complete: a stop only ends the wait for the others.
 		if t.Finish.Stopped.IsZero() || (c.Now && !t.Finish.Now) {
 			t.stopRest(reason, c.Now)
@@ -118,7 +118,7 @@ func (t *turn) stop(c events.JobStop) {
 		return
 	case !t.running():
 		t.Stop = &Stop{Command: t.in.ID, Reason: reason, Now: c.Now, By: t.now}
-		t.end(events.JobHasStopped, "", reason)
+		t.end(events.JobStateStopped, "", reason)
 		return
 	}
 	by := t.now.Add(stopSlack)
@@ -126,7 +126,7 @@ func (t *turn) stop(c events.JobStop) {
 		by = by.Add(t.View.Spec.Stop.Grace.D())
 	}
 	t.Stop = &Stop{Command: t.in.ID, Reason: reason, Now: c.Now, By: by}
-	t.View.State, t.View.Reason = events.JobIsStopping, reason
+	t.View.State, t.View.Reason = events.JobStateStopping, reason
 	t.tell(events.JobStopping{Job: t.View.Job, Reason: reason, Now: c.Now})
 }
 
@@ -156,7 +156,7 @@ func (t *turn) remove() {
 		View:    events.JobView{Job: t.View.Job},
 		Removed: &Removed{Origin: t.View.Origin, By: t.View.By, Until: t.now.Add(rememberRemoved)},
 	}
-	t.d.Anew = true
+	t.d.ResetApplied = true
 }
 
 // forgetRemoved ends the memory of a job that was removed. If the document cannot be deleted now, that is tried again.

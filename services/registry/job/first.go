@@ -54,7 +54,7 @@ func ofPeer(w *events.WorkerView) bool { return w.Exception != nil && w.Exceptio
 // says that it lost a peer.
 func (t *turn) confess(w *events.WorkerView, b events.WorkerExited) {
 	f := t.View.FirstError
-	if w.State != events.WorkerWasStopped || w.Exception == nil || ofPeer(w) || f == nil || w.Generation != f.Generation || !ofPeer(f) {
+	if w.State != events.WorkerStateStopped || w.Exception == nil || ofPeer(w) || f == nil || w.Generation != f.Generation || !ofPeer(f) {
 		return
 	}
 	t.first(w)
@@ -98,7 +98,7 @@ func (t *turn) exhaust(last string) {
 	if last != "" {
 		reason += "; last: " + last
 	}
-	t.end(events.JobHasFailed, events.Exhausted, reason)
+	t.end(events.JobStateFailed, events.Exhausted, reason)
 }
 
 // heard ends a job whose end waits for the cause, when it has come or does not come.

@@ -56,7 +56,7 @@ func (t *turn) futile(w *events.WorkerView, b events.WorkerExited) bool {
 	if !strings.Contains(w.Detail, cause) {
 		reason += cause + "; "
 	}
-	t.end(events.JobHasFailed, events.Invalid, reason+died(w))
+	t.end(events.JobStateFailed, events.Invalid, reason+died(w))
 	return true
 }
 

@@ -28,7 +28,7 @@ func (t *turn) broke(c events.Cause) {
 		return
 	}
 	i.Again = nil
-	if g := t.View.Generation; g > t.View.Open.From && g > i.Broken {
+	if g := t.View.Generation; g > t.View.OpenIncident.From && g > i.Broken {
 		i.LostMS += max(0, events.Milliseconds(t.now.Sub(i.Since)))
 		i.Since, i.Broken = t.now, g
 	}
@@ -37,32 +37,32 @@ func (t *turn) broke(c events.Cause) {
 // open begins an incident after a good generation, unless one is open: it keeps its first cause. The start of a job is
 // no incident.
 func (t *turn) open(c events.Cause) {
-	if t.View.Open != nil || t.LastGood == 0 || t.View.State != events.JobIsRunning {
+	if t.View.OpenIncident != nil || t.LastGood == 0 || t.View.State != events.JobStateRunning {
 		return
 	}
 	t.Counted++
 	t.Incident = &Incident{Since: t.now}
-	t.View.Open = &events.IncidentOpened{
+	t.View.OpenIncident = &events.IncidentOpened{
 		Job: t.View.Job, Incident: t.Counted, From: t.LastGood, Cause: c,
 		Trace: events.TraceOf(t.View.Job, t.LastGood),
 	}
-	t.tell(*t.View.Open)
+	t.tell(*t.View.OpenIncident)
 }
 
 // learn takes in how a worker failed whose peers were the first to notice: that is the cause, and not that they noticed.
 func (t *turn) learn(c events.Cause) {
-	o := t.View.Open
+	o := t.View.OpenIncident
 	if o == nil || c.Kind != events.CauseWorkerFailed || c.Place == nil || !o.Cause.Accuses(*c.Place, c.Rank) {
 		return
 	}
 	known := *o // what was told stays as it is
 	known.Cause = c
-	t.View.Open = &known
+	t.View.OpenIncident = &known
 }
 
 // rather takes the failure of a worker for the cause of the open incident that another one had, which says itself that it lost a peer.
 func (t *turn) rather(w *events.WorkerView, c events.Cause) {
-	o := t.View.Open
+	o := t.View.OpenIncident
 	if o == nil || o.From != w.Generation || ofPeer(w) || o.Cause.Kind != events.CauseWorkerFailed || o.Cause.Place == nil {
 		return
 	}
@@ -71,7 +71,7 @@ func (t *turn) rather(w *events.WorkerView, c events.Cause) {
 	}
 	known := *o
 	known.Cause = c
-	t.View.Open = &known
+	t.View.OpenIncident = &known
 }
 
 // close ends the incident: the generation of b makes steps.
@@ -128,16 +128,16 @@ func phases(seal Timing, b events.WorkerReady, sinceSeal float64) events.Phases 
 // giveUp ends an open incident because the job ends. All of its time counts as the judge's. Processes that ran again, and did not
 // fail, did so from their start.
 func (t *turn) giveUp() {
-	if t.View.Open == nil {
+	if t.View.OpenIncident == nil {
 		return
 	}
-	if a := t.Incident.Again; a != nil && a.Generation > t.Broken && t.View.State != events.JobHasFailed {
+	if a := t.Incident.Again; a != nil && a.Generation > t.Broken && t.View.State != events.JobStateFailed {
 		t.closed(events.IncidentClosed{To: a.Generation, Phases: a.Phases, Started: true}, a.At)
 		return
 	}
 	lasted := t.Incident.LostMS + max(0, events.Milliseconds(t.now.Sub(t.Incident.Since)))
 	c := events.IncidentClosed{Phases: events.Phases{Judge: lasted}}
-	if t.inProcess() && t.View.Open.Cause.Kind.Planned() {
+	if t.inProcess() && t.View.OpenIncident.Cause.Kind.Planned() {
 		c.StepsLost = new(uint64) // it trained on until its end
 	}
 	t.closed(c, t.now)
@@ -145,7 +145,7 @@ func (t *turn) giveUp() {
 
 // closed completes what is said about the end of the open incident, and when it was, and tells it.
 func (t *turn) closed(c events.IncidentClosed, at time.Time) {
-	o := t.View.Open
+	o := t.View.OpenIncident
 	c.Job, c.Incident, c.From, c.Cause = o.Job, o.Incident, o.From, o.Cause
 	c.TotalMS, c.TraceID = c.Phases.Sum(), events.TraceID(o.Trace)
 	t.View.Incidents = append(t.View.Incidents, c)
@@ -154,5 +154,5 @@ func (t *turn) closed(c events.IncidentClosed, at time.Time) {
 	}
 	t.tell(c)
 	t.incidentSpan(c, o.Trace, at)
-	t.View.Open, t.Incident = nil, nil
+	t.View.OpenIncident, t.Incident = nil, nil
 }

@@ -63,7 +63,7 @@ func (t *turn) admit(r events.WorkerRef) *events.WorkerView {
 func (t *turn) begin(w *events.WorkerView, r events.WorkerRef) *events.WorkerView {
 	*w = fresh(r)
 	if r.Agent != "" && t.nodeIsGone(w) {
-		t.end1(w, events.WorkerIsLost, "its node "+string(r.Place.Node)+" was lost", nil)
+		t.end1(w, events.WorkerStateLost, "its node "+string(r.Place.Node)+" was lost", nil)
 	}
 	return w
 }
@@ -71,7 +71,7 @@ func (t *turn) begin(w *events.WorkerView, r events.WorkerRef) *events.WorkerVie
 // fresh is a life of which only its name is known.
 func fresh(r events.WorkerRef) events.WorkerView {
 	r.Generation = 0
-	return events.WorkerView{WorkerRef: r, Rank: -1, State: events.WorkerIsStarting}
+	return events.WorkerView{WorkerRef: r, Rank: -1, State: events.WorkerStateStarting}
 }
 
 // newer tells whether life a of a place began after life b: under a newer agent, or as a later attempt, or for a later

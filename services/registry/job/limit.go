@@ -44,7 +44,7 @@ func (s State) sealBy() time.Time {
 	if s.View.Generation > 0 {
 		limit = s.View.Spec.Elastic.Timeout
 	}
-	if limit == 0 || s.Pending.Since.IsZero() || (s.View.State != events.JobIsWaiting && s.View.State != events.JobIsRunning) {
+	if limit == 0 || s.Pending.Since.IsZero() || (s.View.State != events.JobStateWaiting && s.View.State != events.JobStateRunning) {
 		return time.Time{}
 	}
 	return s.Pending.Since.Add(limit.D())
@@ -67,7 +67,7 @@ func (t *turn) neverSealed() {
 	if t.View.FirstError != nil {
 		reason += "; first failure: " + died(t.View.FirstError)
 	}
-	t.end(events.JobHasFailed, events.Unavailable, reason)
+	t.end(events.JobStateFailed, events.Unavailable, reason)
 }
 
 // resets ends a job that has regrouped, or is about to, more often than it may, and tells whether it has. Every generation
@@ -86,6 +86,6 @@ func (t *turn) resets() bool {
 	if t.View.FirstError != nil {
 		reason += "; first failure: " + died(t.View.FirstError)
 	}
-	t.end(events.JobHasFailed, events.Exhausted, reason)
+	t.end(events.JobStateFailed, events.Exhausted, reason)
 	return true
 }

@@ -31,7 +31,7 @@ func (t *turn) nodeJoined(b events.NodeJoined) {
 	if back {
 		t.found(b)
 	}
-	parted := func(w *events.WorkerView) bool { return slices.Contains(b.Parted, w.Agent) }
+	parted := func(w *events.WorkerView) bool { return slices.Contains(b.LeftIncarnations, w.Agent) }
 	t.gone(b.Node, ending{why: fmt.Sprintf("its agent on %s has left", b.Node), planned: true, spared: true}, parted)
 	t.gone(b.Node, ending{why: fmt.Sprintf("its agent on %s was restarted", b.Node), by: b.Incarnation}, func(w *events.WorkerView) bool {
 		return w.Agent != "" && w.Agent < b.Incarnation && !parted(w)
@@ -54,12 +54,12 @@ func (t *turn) found(b events.NodeJoined) {
 	for i := range t.View.Workers {
 		w := &t.View.Workers[i]
 		n := t.Notes[w.Place.String()]
-		working := t.View.State == events.JobIsWaiting || t.View.State == events.JobIsRunning
+		working := t.View.State == events.JobStateWaiting || t.View.State == events.JobStateRunning
 		if w.Place.Node == b.Node && w.Agent == b.Incarnation && working && t.stranded(w) { // it crashed before its node's return was heard
 			t.unstrand(w)
 			continue
 		}
-		if w.Place.Node != b.Node || w.Agent != b.Incarnation || w.State != events.WorkerIsLost || n.Verdict == respawned {
+		if w.Place.Node != b.Node || w.Agent != b.Incarnation || w.State != events.WorkerStateLost || n.Verdict == respawned {
 			continue
 		}
 		if n.Exited != w.Incarnation {
@@ -69,7 +69,7 @@ func (t *turn) found(b events.NodeJoined) {
 		if t.endedWell(w) {
 			continue
 		}
-		w.State = events.WorkerHasFailed
+		w.State = events.WorkerStateFailed
 		t.note(w.Place, func(n *Note) { n.Verdict = "" })
 		if working && t.hasPlace(w.Place) {
 			t.respawn(w)
@@ -83,7 +83,7 @@ func (t *turn) endedWell(w *events.WorkerView) bool {
 	if n.Exited != w.Incarnation || !n.Well {
 		return false
 	}
-	w.State = events.WorkerSucceeded
+	w.State = events.WorkerStateSucceeded
 	if word, ok := word(w.State); ok {
 		t.say(w.WorkerRef, w.Rank, word)
 	}
@@ -93,7 +93,7 @@ func (t *turn) endedWell(w *events.WorkerView) bool {
 
 // revive says that a worker which was thought lost runs.
 func (t *turn) revive(w *events.WorkerView) {
-	w.State, w.Detail = events.WorkerIsRunning, ""
+	w.State, w.Detail = events.WorkerStateRunning, ""
 	t.say(w.WorkerRef, w.Rank, saidNothing)
 	t.note(w.Place, func(n *Note) {
 		n.Verdict = ""
@@ -154,7 +154,7 @@ func (t *turn) gone(node events.NodeID, how ending, theirs func(*events.WorkerVi
 				members++
 				cause.Place, cause.Rank = &w.Place, w.Rank
 			}
-			t.end1(w, events.WorkerIsLost, why, nil)
+			t.end1(w, events.WorkerStateLost, why, nil)
 			lost = append(lost, w)
 		case t.Notes[w.Place.String()].Verdict == respawned:
 			waiting = append(waiting, w)
@@ -167,7 +167,7 @@ func (t *turn) gone(node events.NodeID, how ending, theirs func(*events.WorkerVi
 		p := *cause.Place
 		cause.Place = &p
 	}
-	if t.View.State != events.JobIsWaiting && t.View.State != events.JobIsRunning {
+	if t.View.State != events.JobStateWaiting && t.View.State != events.JobStateRunning {
 		return
 	}
 	if members > 0 {
@@ -188,7 +188,7 @@ func (t *turn) gone(node events.NodeID, how ending, theirs func(*events.WorkerVi
 			n.Restarted = how.by
 			t.Nodes[node] = n
 		}
-		if !t.charge(first, g, t.silentFault(events.ChargeLost, members > 0)) {
+		if !t.charge(first, g, t.silentFault(events.FailureLost, members > 0)) {
 			return
 		}
 	}

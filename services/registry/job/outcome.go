@@ -10,7 +10,7 @@ import (
 // graceBy is when a finishing job's last workers are told to stop, later when they are given up, and last when the report
 // of the result is; zero = no such wait.
 func (s State) graceBy() time.Time {
-	if s.View.State != events.JobIsFinishing || s.afterwards() {
+	if s.View.State != events.JobStateFinishing || s.afterwards() {
 		return time.Time{}
 	}
 	by := s.Finish.Since.Add(s.View.Spec.Stop.Grace.D())
@@ -30,7 +30,7 @@ func (s State) afterwards() bool {
 	for i := range s.View.Workers {
 		switch w := &s.View.Workers[i]; {
 		case w.State.Ended():
-		case w.State != events.WorkerIsDone:
+		case w.State != events.WorkerStateDone:
 			return false
 		default:
 			running++
@@ -42,18 +42,18 @@ func (s State) afterwards() bool {
 // outcome ends the job if its workers, or the time, have decided it. It looks at the whole state, after every input.
 func (t *turn) outcome() {
 	switch t.View.State {
-	case events.JobIsStopping:
+	case events.JobStateStopping:
 		if !t.running() || !t.now.Before(t.Stop.By) {
-			t.end(events.JobHasStopped, "", t.Stop.Reason)
+			t.end(events.JobStateStopped, "", t.Stop.Reason)
 		}
-	case events.JobIsFinishing:
+	case events.JobStateFinishing:
 		t.finished()
-	case events.JobIsWaiting, events.JobIsRunning:
+	case events.JobStateWaiting, events.JobStateRunning:
 		if t.heard() {
 			return
 		}
 		if t.allSucceeded() {
-			t.end(events.JobHasSucceed, "", fmt.Sprintf("all %d workers of generation %s exited 0", t.world(), t.View.Generation))
+			t.end(events.JobStateSucceeded, "", fmt.Sprintf("all %d workers of generation %s exited 0", t.world(), t.View.Generation))
 			return
 		}
 		if t.resets() || t.poisoned() {
@@ -70,7 +70,7 @@ func (t *turn) finished() {
 	running, succeeded := 0, 0
 	for i := range t.View.Workers {
 		w := &t.View.Workers[i]
-		if w.State == events.WorkerSucceeded || t.Notes[w.Place.String()].Completed {
+		if w.State == events.WorkerStateSucceeded || t.Notes[w.Place.String()].Completed {
 			succeeded++
 		}
 		if !w.State.Ended() && (t.member(w) || t.View.Generation < t.Finish.In) {
@@ -91,7 +91,7 @@ func (t *turn) finished() {
 	case succeeded > 0 && t.failedAfter() != nil:
 		w := t.failedAfter()
 		t.first(w)
-		t.end(events.JobHasFailed, "", "the training is complete, but a worker failed after it: "+died(w))
+		t.end(events.JobStateFailed, "", "the training is complete, but a worker failed after it: "+died(w))
 	case succeeded > 0:
 		reason := fmt.Sprintf("%d of %d workers completed the training", succeeded, t.world())
 		if running > 0 {
@@ -100,10 +100,10 @@ func (t *turn) finished() {
 		if !t.Finish.Told {
 			reason += "; the report of the result has not come"
 		}
-		t.end(events.JobHasSucceed, "", reason)
+		t.end(events.JobStateSucceeded, "", reason)
 	default:
 		for i := range t.View.Workers {
-			if w := &t.View.Workers[i]; w.State == events.WorkerHasFailed || w.State == events.WorkerIsLost {
+			if w := &t.View.Workers[i]; w.State == events.WorkerStateFailed || w.State == events.WorkerStateLost {
 				t.first(w)
 			}
 		}
@@ -111,7 +111,7 @@ func (t *turn) finished() {
 		if t.View.FirstError != nil {
 			reason += "; first: " + died(t.View.FirstError)
 		}
-		t.end(events.JobHasFailed, "", reason)
+		t.end(events.JobStateFailed, "", reason)
 	}
 }
 
@@ -119,7 +119,7 @@ func (t *turn) finished() {
 // What it was to do then, such as saving the model, may be missing. One that was killed from outside had only to end.
 func (t *turn) failedAfter() *events.WorkerView {
 	if p := t.Finish.Failed; p != nil {
-		if w := t.worker(*p); w != nil && w.State == events.WorkerHasFailed && w.Generation == t.View.Generation {
+		if w := t.worker(*p); w != nil && w.State == events.WorkerStateFailed && w.Generation == t.View.Generation {
 			return w
 		}
 	}
@@ -141,7 +141,7 @@ func (t *turn) allSucceeded() bool {
 	n := 0
 	for i := range t.View.Workers {
 		if w := &t.View.Workers[i]; t.member(w) {
-			if w.State != events.WorkerSucceeded {
+			if w.State != events.WorkerStateSucceeded {
 				return false
 			}
 			n++
@@ -164,14 +164,14 @@ const ranOn = "still ran when the job ended"
 // late notes how such a worker has ended.
 func (t *turn) late(b events.WorkerExited) {
 	w := t.worker(b.Place)
-	if w == nil || w.Incarnation != b.Incarnation || w.State != events.WorkerWasStopped || w.Detail != ranOn {
+	if w == nil || w.Incarnation != b.Incarnation || w.State != events.WorkerStateStopped || w.Detail != ranOn {
 		return
 	}
 	w.State, w.Detail, w.Lines, w.Exception = t.ending(b), b.Detail, b.Lines, b.Exception
 	t.View.Dropped += b.Dropped
 	t.reported(b.WorkerRef, b.Metrics, b.MetricSteps, b.Step)
 	t.confess(w, b)
-	if w.State == events.WorkerHasFailed && t.View.State == events.JobHasFailed && t.View.FirstError != nil {
+	if w.State == events.WorkerStateFailed && t.View.State == events.JobStateFailed && t.View.FirstError != nil {
 		t.first(w)
 	}
 }
@@ -185,9 +185,9 @@ func (t *turn) end(s events.JobState, code events.Code, reason string) {
 	v.Slowest = nil
 	end := events.JobEnd{Job: v.Job, Reason: reason, Code: code}
 	switch s {
-	case events.JobHasSucceed:
+	case events.JobStateSucceeded:
 		t.tell(events.JobSucceeded{JobEnd: end})
-	case events.JobHasStopped:
+	case events.JobStateStopped:
 		t.tell(events.JobStopped{JobEnd: end})
 	default:
 		t.tell(events.JobFailed{JobEnd: end})

@@ -30,13 +30,13 @@ Terminal stays terminal.
 
 func exitCode(s events.JobState, c events.Code) string {
 	switch {
-	case s == events.JobHasSucceed:
+	case s == events.JobStateSucceeded:
 		return "0"
-	case s == events.JobHasStopped:
+	case s == events.JobStateStopped:
 		return "11"
-	case s == events.JobHasFailed && c == events.Exhausted:
+	case s == events.JobStateFailed && c == events.Exhausted:
 		return "14"
-	case s == events.JobHasFailed:
+	case s == events.JobStateFailed:
 		return "10"
 	}
 	return ""

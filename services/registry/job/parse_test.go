@@ -125,7 +125,7 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 		}
 		return set, number
 	case "gathered":
-		g := events.RoundGathered{Job: demo, Reason: a.text("reason"), Closed: a.has("closed"), Abandoned: a.has("abandoned")}
+		g := events.RoundParticipantsSet{Job: demo, Reason: a.text("reason"), Closed: a.has("closed"), Abandoned: a.has("abandoned")}
 		for _, p := range a.rest {
 			if strings.Contains(p, "/") {
 				g.Places = append(g.Places, place(t, p))
@@ -153,7 +153,7 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 		}
 		return p, 0
 	case "standstill":
-		return events.Standstill{Job: demo, Generation: events.Generation(a.num("g")), Step: uint64(a.num("step")), For: a.duration("for")}, 0
+		return events.StepsStalled{Job: demo, Generation: events.Generation(a.num("g")), Step: uint64(a.num("step")), For: a.duration("for")}, 0
 	case "start":
 		return events.WorkerStarted{WorkerRef: a.ref()}, 0
 	case "ready":
@@ -185,7 +185,7 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 		}
 		if parted := a.named["parted"]; parted != "" {
 			for p := range strings.SplitSeq(parted, ",") {
-				f.Parted = append(f.Parted, events.Incarnation(p))
+				f.LeftIncarnations = append(f.LeftIncarnations, events.Incarnation(p))
 			}
 		}
 		switch words[0] {
@@ -237,7 +237,7 @@ func (a args) seal() events.RoundSealed {
 		})
 	}
 	if p := a.named["aside"]; p != "" {
-		b.Aside = events.Places{life(a.t, p).Place}
+		b.Excluded = events.Places{life(a.t, p).Place}
 	}
 	return b
 }

@@ -19,7 +19,7 @@ func (t *turn) noProgress(b events.RoundSealed, over events.Generation) {
 	if why := b.Cause.Detail; why != "" {
 		detail += "; the last one: " + why
 	}
-	t.pay(events.Charge{At: t.now, Generation: over, Rank: -1, Step: t.Commit.Step, Kind: events.ChargeNoProgress, Detail: detail}, detail)
+	t.pay(events.CountedFailure{At: t.now, Generation: over, Rank: -1, Step: t.Commit.Step, Kind: events.FailureNoProgress, Detail: detail}, detail)
 }
 
 // standsStill adds the time that the generation which is over now has spent without a good step: health.hang counts it, so that
@@ -30,6 +30,6 @@ func (t *turn) standsStill() {
 		return
 	}
 	if v := t.generation(g); v != nil {
-		t.View.Still += spec.Duration(max(0, t.now.Sub(v.Sealed)))
+		t.View.TimeWithoutStep += spec.Duration(max(0, t.now.Sub(v.Sealed)))
 	}
 }

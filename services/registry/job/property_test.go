@@ -62,7 +62,7 @@ func history(t *rapid.T, restart bool) []events.Body {
 			case "stands":
 				told = append(told,
 					events.Progress{Job: demo, Generation: events.Generation(g), Step: uint64(g)},
-					events.Standstill{Job: demo, Generation: events.Generation(g), Step: uint64(g), For: spec.Duration(time.Minute)},
+					events.StepsStalled{Job: demo, Generation: events.Generation(g), Step: uint64(g), For: spec.Duration(time.Minute)},
 					events.RoundMissed{Job: demo, Proposed: events.Generation(g + 1), Missing: seal.Members[:1]})
 				cause = events.CauseHang
 			case "asked":
@@ -194,13 +194,13 @@ func (v *invariants) check(t *rapid.T, w *world, d events.Decision) {
 				t.Fatalf("%s was respawned after it was %s, attempt %d", key, v.verdicts[key], b.Attempt)
 			}
 			v.verdicts[key] = "respawned"
-		case events.JobBlamed:
+		case events.JobRespawnDenied:
 			key := b.Place.String() + string(b.Dead)
 			if v.verdicts[key] == "blamed" {
 				t.Fatalf("%s was blamed twice", key)
 			}
 			v.verdicts[key] = "blamed"
-		case events.JobCharged:
+		case events.JobFailureCounted:
 			key := b.Place.String() + string(b.Worker)
 			if v.charged[key] || (b.Generation > 0 && v.paid[b.Generation]) || b.Kind == "" || b.Detail == "" {
 				t.Fatalf("charged twice, or without a reason: %+v", b)
@@ -215,14 +215,14 @@ func (v *invariants) check(t *rapid.T, w *world, d events.Decision) {
 	if v.ends > 1 || v.finish > 1 || (v.ends == 1) != view.State.Terminal() {
 		t.Fatalf("%d ends and %d finishings were told, the job is %s", v.ends, v.finish, view.State)
 	}
-	if v.open != (view.Open != nil) || (view.State.Terminal() && v.open) {
-		t.Fatalf("told open=%v, shown %+v, job %s", v.open, view.Open, view.State)
+	if v.open != (view.OpenIncident != nil) || (view.State.Terminal() && v.open) {
+		t.Fatalf("told open=%v, shown %+v, job %s", v.open, view.OpenIncident, view.State)
 	}
-	if len(view.Failures) > v.budget && view.State != events.JobHasFailed {
+	if len(view.Failures) > v.budget && view.State != events.JobStateFailed {
 		t.Fatalf("%d failures of %d allowed, and the job is %s", len(view.Failures), v.budget, view.State)
 	}
 	for _, w := range view.Workers {
-		if !w.State.Ended() && view.State == events.JobIsRunning { // it came back after all, before its replacement
+		if !w.State.Ended() && view.State == events.JobStateRunning { // it came back after all, before its replacement
 			delete(v.verdicts, w.Place.String()+string(w.Incarnation))
 		}
 	}

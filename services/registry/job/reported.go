@@ -42,11 +42,11 @@ func (t *turn) listen(b events.RoundSealed) {
 // word is what a worker's state says.
 func word(s events.WorkerState) (rune, bool) {
 	switch s {
-	case events.WorkerIsReady, events.WorkerIsDone:
+	case events.WorkerStateReady, events.WorkerStateDone:
 		return saidReady, true
-	case events.WorkerSucceeded:
+	case events.WorkerStateSucceeded:
 		return saidSuccess, true
-	case events.WorkerHasFailed, events.WorkerIsLost:
+	case events.WorkerStateFailed, events.WorkerStateLost:
 		return saidFailure, true
 	}
 	return saidNothing, false

@@ -38,7 +38,7 @@ func (t *turn) placed(b events.PlacementSet) {
 			t.unstrand(w)
 		}
 	}
-	if t.View.State == events.JobIsWaiting {
+	if t.View.State == events.JobStateWaiting {
 		t.View.Reason = fmt.Sprintf("has %d of the wanted %d to %d places, waits for its workers to start", len(b.Places),
 			t.View.Spec.Workers.Min, t.View.Spec.Workers.Max)
 	}
@@ -46,7 +46,7 @@ func (t *turn) placed(b events.PlacementSet) {
 
 // waiting takes in why the job has no places, or fewer than wanted.
 func (t *turn) waiting(b events.PlacementWaiting) {
-	if !t.overtaken() && (t.View.State == events.JobIsWaiting || t.View.State == events.JobIsRunning) {
+	if !t.overtaken() && (t.View.State == events.JobStateWaiting || t.View.State == events.JobStateRunning) {
 		t.View.Reason = b.Reason
 	}
 }
@@ -60,7 +60,7 @@ func (t *turn) opened(b events.RoundOpened) {
 	t.Pending.Cause = b.Cause.Kind
 	t.Pending.Planned = b.Cause.Kind.Planned() && t.View.Generation > 0 && t.inProcess()
 	switch {
-	case t.View.State != events.JobIsRunning:
+	case t.View.State != events.JobStateRunning:
 	case t.Pending.Planned:
 		t.open(b.Cause) // the generation works on until its next commit, and may yet become good
 	default:
@@ -81,15 +81,15 @@ func (t *turn) sealed(b events.RoundSealed) {
 	if b.From > t.LastGood {
 		t.good(events.WorkerReady{WorkerRef: events.WorkerRef{Generation: b.From}})
 	}
-	running := v.State == events.JobIsWaiting || v.State == events.JobIsRunning
+	running := v.State == events.JobStateWaiting || v.State == events.JobStateRunning
 	if running && v.Generation > 0 {
 		t.broke(b.Cause)
 	}
 	t.learn(b.Cause)
 	prev := v.Generation
 	v.Generation, v.Slowest = b.Generation, nil
-	if v.State == events.JobIsWaiting {
-		v.State = events.JobIsRunning
+	if v.State == events.JobStateWaiting {
+		v.State = events.JobStateRunning
 	}
 	if running {
 		v.Reason = ""
@@ -101,7 +101,7 @@ func (t *turn) sealed(b events.RoundSealed) {
 		w := &v.Workers[i]
 		if prev > 0 && w.Generation == prev && w.Rank >= 0 {
 			w.Rank = -1
-			if !w.State.Ended() && !slices.Contains(b.Aside, w.Place) {
+			if !w.State.Ended() && !slices.Contains(b.Excluded, w.Place) {
 				t.note(w.Place, func(n *Note) { n.Behind = t.now })
 			}
 		}
@@ -151,14 +151,14 @@ func (t *turn) seat(m events.Member) {
 		*w = fresh(ref)
 	}
 	w.Agent = max(w.Agent, m.Agent) // so that a late loss of the node's agent before does not end it
-	if w.State == events.WorkerIsLost && !t.nodeIsGone(w) && !t.endedWell(w) {
+	if w.State == events.WorkerStateLost && !t.nodeIsGone(w) && !t.endedWell(w) {
 		// It has joined since: the node came back, or the one left behind was only slow. It is not charged again.
 		t.revive(w)
 	}
-	if w.State == events.WorkerIsStarting || (w.State == events.WorkerIsReady && w.Generation < t.View.Generation) {
-		w.State = events.WorkerIsRunning
+	if w.State == events.WorkerStateStarting || (w.State == events.WorkerStateReady && w.Generation < t.View.Generation) {
+		w.State = events.WorkerStateRunning
 	}
-	if w.State == events.WorkerHasFailed && t.Notes[m.Place.String()].Charged == w.Incarnation {
+	if w.State == events.WorkerStateFailed && t.Notes[m.Place.String()].Charged == w.Incarnation {
 		t.Charged = max(t.Charged, t.View.Generation) // what breaks this generation was charged before it was known to be in it
 	}
 	w.Generation, w.Rank, w.Attempt = t.View.Generation, m.Rank, max(w.Attempt, m.Attempt)
@@ -190,7 +190,7 @@ func (t *turn) good(b events.WorkerReady) {
 		return
 	}
 	first, atLeast := t.LastGood == 0, false
-	t.LastGood, t.View.Still = g, 0
+	t.LastGood, t.View.TimeWithoutStep = g, 0
 	if b.Step > 0 && t.inProcess() {
 		if !first && !b.Survivor && t.View.Step >= b.Step { // it cannot know what others had made before it
 			b.Lost, atLeast = max(b.Lost, t.View.Step-b.Step+1), true
@@ -205,10 +205,10 @@ func (t *turn) good(b events.WorkerReady) {
 		t.makesSteps(b)
 	case !t.inProcess():
 		t.startedAgain(b)
-	case t.View.Open != nil && g > t.View.Open.From:
+	case t.View.OpenIncident != nil && g > t.View.OpenIncident.From:
 		t.close(b, atLeast)
 	}
-	if next != nil && t.View.State == events.JobIsRunning {
+	if next != nil && t.View.State == events.JobStateRunning {
 		t.open(next.Cause) // it is broken already
 	}
 }

@@ -174,7 +174,7 @@ func status(v events.JobView) string {
 		if w.Rank >= 0 {
 			rank = fmt.Sprintf(" rank %d of %s", w.Rank, w.Generation)
 		}
-		if w.State == events.WorkerWasStopped && w.Detail != "" {
+		if w.State == events.WorkerStateStopped && w.Detail != "" {
 			rank += " (" + w.Detail + ")"
 		}
 		ws = append(ws, fmt.Sprintf("%s %s %s%s", w.Place, w.Incarnation, w.State, rank))

@@ -54,8 +54,8 @@ func shrinkDetails(v *events.JobView) (done bool) {
 	for i := range v.Incidents {
 		short(&v.Incidents[i].Cause.Detail)
 	}
-	for i := range v.Charges {
-		short(&v.Charges[i].Detail)
+	for i := range v.CountedFailures {
+		short(&v.CountedFailures[i].Detail)
 	}
 	return done
 }
@@ -71,11 +71,11 @@ func shrinkMembers(v *events.JobView) (done bool) {
 }
 
 func shrinkHistory(v *events.JobView) bool {
-	g, i, c := len(v.Generations), len(v.Incidents), len(v.Charges)
+	g, i, c := len(v.Generations), len(v.Incidents), len(v.CountedFailures)
 	v.Generations = newest(v.Generations, shortKept)
 	v.Incidents = newest(v.Incidents, shortKept)
-	v.Charges = newest(v.Charges, max(shortKept, v.Spec.Failures.SameStep))
-	return len(v.Generations) < g || len(v.Incidents) < i || len(v.Charges) < c
+	v.CountedFailures = newest(v.CountedFailures, max(shortKept, v.Spec.Failures.SameStep))
+	return len(v.Generations) < g || len(v.Incidents) < i || len(v.CountedFailures) < c
 }
 
 func newest[T any](all []T, n int) []T { return slices.Clone(all[max(0, len(all)-n):]) }

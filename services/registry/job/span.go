@@ -46,8 +46,8 @@ func (t *turn) nodeSpan(node events.NodeID, life events.Incarnation, why string)
 	if t.LastGood > 0 {
 		parent = events.TraceOf(t.View.Job, t.LastGood)
 	}
-	if t.View.Open != nil {
-		parent = t.View.Open.Trace
+	if t.View.OpenIncident != nil {
+		parent = t.View.OpenIncident.Trace
 	}
 	said := t.now
 	if at := t.in.Time; !at.IsZero() && at.Before(said) {
@@ -70,8 +70,8 @@ func (t *turn) nodeSpan(node events.NodeID, life events.Incarnation, why string)
 // verdictSpan draws what was decided about a dead worker.
 func (t *turn) verdictSpan(kind string, w *events.WorkerView) {
 	parent := t.in.Trace
-	if t.View.Open != nil {
-		parent = t.View.Open.Trace
+	if t.View.OpenIncident != nil {
+		parent = t.View.OpenIncident.Trace
 	}
 	t.span(events.Span{Name: "verdict job." + kind, Parent: parent, Start: t.now, End: t.now, Attributes: map[string]string{
 		attrGeneration: number(t.View.Generation), attrNode: string(w.Place.Node), attrRank: strconv.Itoa(w.Rank),

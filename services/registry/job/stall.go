@@ -21,7 +21,7 @@ type Stall struct {
 func (t *turn) progressed(p events.Progress) {
 	v := &t.View
 	t.heardStep(p)
-	if v.State != events.JobIsRunning || p.Generation != v.Generation || t.now.Before(v.StepAt.Add(StepEvery)) {
+	if v.State != events.JobStateRunning || p.Generation != v.Generation || t.now.Before(v.StepAt.Add(StepEvery)) {
 		return
 	}
 	v.Reported, _ = events.MergeMetrics(v.Reported, p.Reported)
@@ -43,17 +43,17 @@ func (t *turn) step(g events.Generation, step uint64) {
 // stoodStill takes in that a replica has heard of no step of a generation for as long as the job allows. It counts only if no
 // replica has stored a later step, and if nothing else is known to have broken the generation, or if that did not bring
 // everybody back in time: who hangs does not hear that the others have left.
-func (t *turn) stoodStill(b events.Standstill) {
+func (t *turn) stoodStill(b events.StepsStalled) {
 	limit, v := t.View.Spec.Health.Hang.D(), &t.View
 	switch {
-	case limit == 0, b.For.D() < limit, v.State != events.JobIsRunning:
+	case limit == 0, b.For.D() < limit, v.State != events.JobStateRunning:
 		return
 	case b.Generation != v.Generation, b.Generation <= t.Stall.Generation, t.idle() && !t.heldUp():
 		return
 	case t.StepIn == b.Generation && v.Step > b.Step:
 		return
 	}
-	if g := t.generation(b.Generation); g != nil && t.now.Before(g.Sealed.Add(limit-v.Still.D())) {
+	if g := t.generation(b.Generation); g != nil && t.now.Before(g.Sealed.Add(limit-v.TimeWithoutStep.D())) {
 		return
 	}
 	last := max(b.Step, v.Step)
@@ -83,8 +83,8 @@ func (t *turn) hung(over events.Generation) {
 	if !t.owes(over) {
 		return
 	}
-	f := t.silentFault(events.ChargeHang, true)
-	t.pay(events.Charge{At: t.now, Generation: over, Rank: -1, Step: f.step, Kind: f.kind, Detail: t.Stall.Detail, Poison: f.poison}, t.Stall.Detail)
+	f := t.silentFault(events.FailureHang, true)
+	t.pay(events.CountedFailure{At: t.now, Generation: over, Rank: -1, Step: f.step, Kind: f.kind, Detail: t.Stall.Detail, Poison: f.poison}, t.Stall.Detail)
 }
 
 // missed takes in who is asked for in vain while a round cannot be sealed: each list replaces the one before.

@@ -52,7 +52,7 @@ type Removed struct {
 
 // Of tells whether an event submitted the job.
 func (r Removed) Of(source, id string) bool {
-	return events.JobView{State: events.JobHasStopped, Origin: r.Origin, By: r.By}.SubmittedBy(source, id)
+	return events.JobView{State: events.JobStateStopped, Origin: r.Origin, By: r.By}.SubmittedBy(source, id)
 }
 
 // Placement is what the scheduler gave the job.
@@ -167,9 +167,9 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 			t.missed(b)
 		case events.Progress:
 			t.progressed(b)
-		case events.Standstill:
+		case events.StepsStalled:
 			t.stoodStill(b)
-		case events.RoundGathered:
+		case events.RoundParticipantsSet:
 			t.gathered(b)
 		case events.WorkerStarted:
 			t.started(b)
@@ -211,8 +211,8 @@ func (t *turn) inProcess() bool { return t.View.Spec.Recovery == spec.RecoveryIn
 // tell says a fact in the trace of the open incident, or of the input.
 func (t *turn) tell(b events.Body) {
 	f := events.Fact{Body: b, Cause: t.in.ID}
-	if t.View.Open != nil {
-		f.Trace = t.View.Open.Trace
+	if t.View.OpenIncident != nil {
+		f.Trace = t.View.OpenIncident.Trace
 	}
 	t.d.Facts = append(t.d.Facts, f)
 }

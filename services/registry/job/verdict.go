@@ -11,7 +11,7 @@ func (t *turn) failed(w *events.WorkerView, b events.WorkerExited) {
 	if t.LastGood == 0 && (b.ExitCode == 126 || b.ExitCode == 127) {
 		// As shells have it: found but not executable, not found. Trying again gives the same answer.
 		t.first(w)
-		t.end(events.JobHasFailed, events.Invalid, fmt.Sprintf("the command cannot be started: worker %s: %s", w.Place, w.Detail))
+		t.end(events.JobStateFailed, events.Invalid, fmt.Sprintf("the command cannot be started: worker %s: %s", w.Place, w.Detail))
 		return
 	}
 	if t.futile(w, b) {
@@ -64,7 +64,7 @@ func (t *turn) restarted(w *events.WorkerView, b events.WorkerExited) bool {
 	n = t.remember(b.Place.Node)
 	n.Restarted = b.Agent
 	t.Nodes[b.Place.Node] = n
-	return t.charge(w, b.Generation, t.silentFault(events.ChargeLost, b.Generation != 0))
+	return t.charge(w, b.Generation, t.silentFault(events.FailureLost, b.Generation != 0))
 }
 
 // died says which worker died, and how.
@@ -98,7 +98,7 @@ func (t *turn) stranded(w *events.WorkerView) bool {
 // blame says that a dead worker's place stays empty.
 func (t *turn) blame(w *events.WorkerView, reason string) {
 	if t.judged(w, blamed) {
-		t.tell(events.JobBlamed{Job: t.View.Job, Place: w.Place, Dead: w.Incarnation, Reason: reason})
+		t.tell(events.JobRespawnDenied{Job: t.View.Job, Place: w.Place, Dead: w.Incarnation, Reason: reason})
 		t.verdictSpan("blamed", w)
 	}
 }
@@ -120,7 +120,7 @@ func (t *turn) startAgain() {
 		return
 	}
 	for i := range t.View.Workers {
-		if w := &t.View.Workers[i]; w.State == events.WorkerSucceeded && t.hasPlace(w.Place) {
+		if w := &t.View.Workers[i]; w.State == events.WorkerStateSucceeded && t.hasPlace(w.Place) {
 			t.respawn(w)
 		}
 	}

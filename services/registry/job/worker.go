@@ -7,8 +7,8 @@ import (
 // started takes in that a process runs.
 func (t *turn) started(b events.WorkerStarted) {
 	w := t.admit(b.WorkerRef)
-	if w != nil && w.State == events.WorkerIsStarting {
-		w.State = events.WorkerIsRunning
+	if w != nil && w.State == events.WorkerStateStarting {
+		w.State = events.WorkerStateRunning
 	}
 }
 
@@ -21,8 +21,8 @@ func (t *turn) ready(b events.WorkerReady) {
 	}
 	if w != nil && b.Generation >= max(t.View.Generation, w.Generation) {
 		w.Generation, w.Rank = b.Generation, b.Rank
-		if w.State == events.WorkerIsStarting || w.State == events.WorkerIsRunning {
-			w.State = events.WorkerIsReady
+		if w.State == events.WorkerStateStarting || w.State == events.WorkerStateRunning {
+			w.State = events.WorkerStateReady
 		}
 	}
 	t.say(b.WorkerRef, b.Rank, saidReady)
@@ -38,12 +38,12 @@ func (t *turn) done(b events.WorkerDone) {
 	w := t.admit(b.WorkerRef)
 	switch {
 	case w != nil && !w.State.Ended():
-		w.State = events.WorkerIsDone
+		w.State = events.WorkerStateDone
 		t.report(b)
 		if t.inProcess() {
 			t.finishing(b.Generation)
 		}
-	case t.inProcess() && t.View.State != events.JobIsFinishing:
+	case t.inProcess() && t.View.State != events.JobStateFinishing:
 		t.Finish.Late = &b
 	case w != nil || t.inProcess():
 		t.report(b)
@@ -81,10 +81,10 @@ func (t *turn) reported(r events.WorkerRef, values map[string]float64, steps map
 // finishing enters the end of the training, once.
 func (t *turn) finishing(in events.Generation) {
 	t.Finish.In = max(t.Finish.In, in)
-	if t.View.State != events.JobIsWaiting && t.View.State != events.JobIsRunning {
+	if t.View.State != events.JobStateWaiting && t.View.State != events.JobStateRunning {
 		return
 	}
-	t.View.State, t.View.Reason = events.JobIsFinishing, "a worker has completed the training"
+	t.View.State, t.View.Reason = events.JobStateFinishing, "a worker has completed the training"
 	t.Finish.Since = t.now
 	t.tell(events.JobFinishing{Job: t.View.Job})
 }
@@ -108,30 +108,30 @@ func (t *turn) exited(b events.WorkerExited) {
 	if b.Generation == t.LastGood {
 		t.step(b.Generation, max(t.View.Step, b.Step))
 	}
-	if w.State == events.WorkerHasFailed {
+	if w.State == events.WorkerStateFailed {
 		t.exitSpan(b)
 		cause := events.Cause{Kind: events.CauseWorkerFailed, Place: &b.Place, Node: b.Place.Node, Rank: rank, Detail: b.Detail}
 		t.learn(cause)
 		t.rather(w, cause)
 	}
 	t.confess(w, b)
-	if t.inProcess() && b.Done && w.State == events.WorkerHasFailed {
+	if t.inProcess() && b.Done && w.State == events.WorkerStateFailed {
 		t.finishing(b.Generation) // its exit may overtake its report
-		if b.OwnDoing() && !ofPeer(w) && t.Finish.Failed == nil {
+		if b.ProgramFault() && !ofPeer(w) && t.Finish.Failed == nil {
 			t.Finish.Failed = &b.Place
 		}
 	}
-	if t.View.State != events.JobIsWaiting && t.View.State != events.JobIsRunning {
+	if t.View.State != events.JobStateWaiting && t.View.State != events.JobStateRunning {
 		return
 	}
 	switch w.State {
-	case events.WorkerSucceeded:
+	case events.WorkerStateSucceeded:
 		if t.inProcess() {
 			t.completed(b)
 		} else if b.Generation != 0 && b.Generation <= t.Broken && t.hasPlace(b.Place) {
 			t.respawn(w) // the whole group starts again
 		}
-	case events.WorkerHasFailed:
+	case events.WorkerStateFailed:
 		t.failed(w, b)
 	}
 }
@@ -149,13 +149,13 @@ func (t *turn) orphaned(b events.WorkerExited) bool {
 func (t *turn) ending(b events.WorkerExited) events.WorkerState {
 	switch {
 	case t.inProcess() && b.Done && b.ExitCode == 0:
-		return events.WorkerSucceeded
+		return events.WorkerStateSucceeded
 	case b.Asked, t.inProcess() && b.ExitCode == 0 && !t.hasPlace(b.Place):
-		return events.WorkerWasStopped
+		return events.WorkerStateStopped
 	case b.Failed(t.inProcess()):
-		return events.WorkerHasFailed
+		return events.WorkerStateFailed
 	}
-	return events.WorkerSucceeded
+	return events.WorkerStateSucceeded
 }
 
 // end1 ends one worker.
@@ -174,23 +174,23 @@ func (t *turn) explain(w *events.WorkerView, b events.WorkerExited) {
 	if word, ok := word(t.ending(b)); ok {
 		t.say(b.WorkerRef, -1, word)
 	}
-	if w != nil && w.State == events.WorkerIsLost {
-		t.note(w.Place, func(n *Note) { n.Exited, n.Well = w.Incarnation, t.ending(b) == events.WorkerSucceeded })
+	if w != nil && w.State == events.WorkerStateLost {
+		t.note(w.Place, func(n *Note) { n.Exited, n.Well = w.Incarnation, t.ending(b) == events.WorkerStateSucceeded })
 		w.Detail, w.Lines, w.Exception = b.Detail, b.Lines, b.Exception
 		if f := t.View.FirstError; f != nil && f.Incarnation == w.Incarnation {
 			f.Detail, f.Lines, f.Exception = b.Detail, b.Lines, b.Exception
 		}
 	}
-	if !t.inProcess() || t.ending(b) != events.WorkerSucceeded {
+	if !t.inProcess() || t.ending(b) != events.WorkerStateSucceeded {
 		return
 	}
 	switch {
 	case w == nil:
 		t.note(b.Place, func(n *Note) { n.Completed = true })
-	case w.State != events.WorkerIsLost:
+	case w.State != events.WorkerStateLost:
 		return
 	default:
-		w.State = events.WorkerSucceeded
+		w.State = events.WorkerStateSucceeded
 	}
 	t.completed(b)
 }

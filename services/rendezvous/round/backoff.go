@@ -48,7 +48,7 @@ func (t *turn) backsOff(o outlook) bool {
 }
 
 // newestStep is the newest one that members hold a commit of.
-func newestStep(members events.Roster) (step uint64) {
+func newestStep(members events.MemberTable) (step uint64) {
 	for i := range members {
 		step = max(step, members[i].Commit.Step)
 	}

@@ -55,7 +55,7 @@ type Comer struct {
 // Outcast is a node that is out for good, in this life.
 type Outcast struct {
 	Agent    events.Incarnation `json:"agent"`
-	Standing events.Standing    `json:"standing"`
+	Standing events.Membership  `json:"standing"`
 	Reason   string             `json:"reason"`
 }
 
@@ -159,9 +159,9 @@ func (x *External) do(a op, i int, r spec.Rendezvous, now time.Time) bool {
 		c.Silent = now.Add(r.KeepAliveInterval.D())
 	case opRemoveParticipant, opRemoveWaiting:
 		n := x.count(participant)
-		x.cast(i, events.StandingTimedOut, fmt.Sprintf("waited %s: %d of the %d to %d nodes came", r.JoinTimeout.D(), n, r.Nodes.Min, r.Nodes.Max), r, now)
+		x.cast(i, events.MembershipTimedOut, fmt.Sprintf("waited %s: %d of the %d to %d nodes came", r.JoinTimeout.D(), n, r.Nodes.Min, r.Nodes.Max), r, now)
 	case opErrorClosed, opGracefulExit:
-		x.cast(i, events.StandingClosed, x.Closed, r, now)
+		x.cast(i, events.MembershipClosed, x.Closed, r, now)
 	default:
 		return false
 	}
@@ -189,7 +189,7 @@ func (x *External) complete() {
 }
 
 // cast puts a node out for good and remembers why.
-func (x *External) cast(i int, s events.Standing, reason string, r spec.Rendezvous, now time.Time) {
+func (x *External) cast(i int, s events.Membership, reason string, r spec.Rendezvous, now time.Time) {
 	c := x.Comers[i]
 	if x.Out == nil {
 		x.Out = map[events.NodeID]Outcast{}

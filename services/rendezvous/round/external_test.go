@@ -53,7 +53,7 @@ func (r *rig) nodes(cmd string, node events.NodeID, arg map[string]string, num f
 	return nil
 }
 
-func showGathering(g events.Gathering) string {
+func showGathering(g events.RendezvousStatus) string {
 	s := fmt.Sprintf("%d of %d to %d nodes", g.Nodes, g.Min, g.Max)
 	if g.Complete {
 		s += ", complete"

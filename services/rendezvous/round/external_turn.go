@@ -30,7 +30,7 @@ func (t *turn) external() {
 
 // overExternal answers when the job has ended.
 func (t *turn) overExternal(b events.Body) {
-	a := events.NodeStanding{Gathering: events.Gathering{Job: t.View.Job, Closed: true}, Standing: events.StandingOver, Reason: t.Stopping.Reason}
+	a := events.NodeMembership{RendezvousStatus: events.RendezvousStatus{Job: t.View.Job, Closed: true}, Membership: events.MembershipOver, Reason: t.Stopping.Reason}
 	switch b := b.(type) {
 	case events.NodeEnter:
 		a.Node = b.Node
@@ -93,7 +93,7 @@ func (t *turn) enter(b events.NodeEnter) {
 		if x.Out == nil {
 			x.Out = map[events.NodeID]Outcast{}
 		}
-		x.Out[b.Node] = Outcast{Agent: b.Incarnation, Standing: events.StandingClosed, Reason: x.Closed}
+		x.Out[b.Node] = Outcast{Agent: b.Incarnation, Standing: events.MembershipClosed, Reason: x.Closed}
 	default:
 		delete(x.Out, b.Node)
 		x.Comers = append(x.Comers, Comer{Node: b.Node, Agent: b.Incarnation, By: t.now.Add(t.Spec.Rendezvous.JoinTimeout.D())})
@@ -117,7 +117,7 @@ func (t *turn) exit(b events.NodeExit) {
 		return
 	}
 	if i := x.find(b.Node); i >= 0 && x.Comers[i].Agent == b.Incarnation {
-		x.cast(i, events.StandingLeft, b.Reason, *t.Spec.Rendezvous, t.now)
+		x.cast(i, events.MembershipLeft, b.Reason, *t.Spec.Rendezvous, t.now)
 		t.gather(fmt.Sprintf("node %s leaves: %s", b.Node, b.Reason))
 	}
 	t.answer(b.Node)
@@ -183,7 +183,7 @@ func (t *turn) nodeFact() {
 		}
 	case events.NodeDraining:
 		if i := x.find(b.Node); i >= 0 && x.Comers[i].Agent == b.Incarnation && !late(b.Node) {
-			x.cast(i, events.StandingLeft, "the node drains", *t.Spec.Rendezvous, t.now)
+			x.cast(i, events.MembershipLeft, "the node drains", *t.Spec.Rendezvous, t.now)
 			t.gather("node " + string(b.Node) + " drains")
 		}
 	}
@@ -248,24 +248,24 @@ func (t *turn) lookAround() {
 	t.abandoned()
 	t.gather("nodes have come together")
 	g := t.gathering()
-	if v := t.View.Gathering; v == nil || v.Gathering != g {
-		if t.View.Gathering != nil || g.Nodes > 0 {
+	if v := t.View.Rendezvous; v == nil || v.RendezvousStatus != g {
+		if t.View.Rendezvous != nil || g.Nodes > 0 {
 			said := g
 			if d := t.External.Deadline; !d.IsZero() {
 				said.LastCallMS = events.Milliseconds(d.Sub(t.now))
 			}
-			t.d.Pokes = append(t.d.Pokes, events.Signal{Subject: events.GatheringSubject(t.View.Job), Body: said})
+			t.d.Hints = append(t.d.Hints, events.Signal{Subject: events.GatheringSubject(t.View.Job), Body: said})
 		}
 	}
-	t.View.Gathering = &events.GatheringView{
-		Gathering: g, Participants: t.External.nodes(participant), WaitList: t.External.nodes(waiting),
+	t.View.Rendezvous = &events.RendezvousView{
+		RendezvousStatus: g, Participants: t.External.nodes(participant), WaitList: t.External.nodes(waiting),
 		SpareList: t.External.nodes(spare), LastCall: t.External.Deadline, Placed: t.placedNodes(), Abandoned: t.External.Abandoned,
 	}
 }
 
-func (t *turn) gathering() events.Gathering {
+func (t *turn) gathering() events.RendezvousStatus {
 	x, r := t.External, t.Spec.Rendezvous
-	return events.Gathering{
+	return events.RendezvousStatus{
 		Job: t.View.Job, Round: x.Round, Complete: x.Complete, Nodes: x.count(participant), Min: r.Nodes.Min, Max: r.Nodes.Max,
 		Waiting: x.count(waiting), Spares: x.count(spare), Closed: x.Closed != "",
 	}
@@ -316,7 +316,7 @@ func (t *turn) gather(reason string, gone ...events.NodeID) {
 		return
 	}
 	t.place(events.PlacementSet{
-		Job: t.View.Job, Workers: t.Workers, Spec: t.Spec, Places: t.placesOn(want), Gone: gone, Reason: reason,
+		Job: t.View.Job, Workers: t.Workers, Spec: t.Spec, Places: t.placesOn(want), LostNodes: gone, Reason: reason,
 	})
 	if t.restart() && t.Grow != nil {
 		t.Grow.By = t.now // they have waited for each other
@@ -354,15 +354,15 @@ func (t *turn) gathered(reason string, gone []events.NodeID) {
 			places = append(places, s.Place)
 		}
 	}
-	t.tell(events.RoundGathered{
+	t.tell(events.RoundParticipantsSet{
 		Job: t.View.Job, Round: x.Round, Nodes: x.nodes(participant), Places: places, Workers: t.Workers, Reason: reason,
-		Gone: gone, Closed: x.Closed != "", Abandoned: x.Abandoned,
+		LostNodes: gone, Closed: x.Closed != "", Abandoned: x.Abandoned,
 	})
 }
 
 // answer says what a node is.
 func (t *turn) answer(n events.NodeID) {
-	a := events.NodeStanding{Gathering: t.gathering(), Node: n}
+	a := events.NodeMembership{RendezvousStatus: t.gathering(), Node: n}
 	x := t.External
 	if d := x.Deadline; !d.IsZero() {
 		a.LastCallMS = events.Milliseconds(d.Sub(t.now))
@@ -370,21 +370,21 @@ func (t *turn) answer(n events.NodeID) {
 	out, isOut := x.Out[n]
 	switch i := x.find(n); {
 	case t.Stopping != nil:
-		a.Standing, a.Reason = events.StandingOver, t.Stopping.Reason
+		a.Membership, a.Reason = events.MembershipOver, t.Stopping.Reason
 	case t.Finishing && i < 0:
-		a.Standing, a.Reason = events.StandingOver, "the training is complete"
+		a.Membership, a.Reason = events.MembershipOver, "the training is complete"
 	case i >= 0 && x.Comers[i].List == waiting:
-		a.Standing = events.StandingWaiting
+		a.Membership = events.MembershipWaiting
 	case i >= 0 && x.Comers[i].List == spare:
-		a.Standing = events.StandingSpare
+		a.Membership = events.MembershipSpare
 	case i >= 0:
-		a.Standing = events.StandingIn
+		a.Membership = events.MembershipParticipant
 	case isOut:
-		a.Standing, a.Reason = out.Standing, out.Reason
+		a.Membership, a.Reason = out.Standing, out.Reason
 	case x.Closed != "":
-		a.Standing, a.Reason = events.StandingClosed, x.Closed
+		a.Membership, a.Reason = events.MembershipClosed, x.Closed
 	default:
-		a.Standing, a.Reason = events.StandingLeft, "it is not in the job"
+		a.Membership, a.Reason = events.MembershipLeft, "it is not in the job"
 	}
 	t.d.Reply = a
 }

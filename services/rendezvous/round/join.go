@@ -63,7 +63,7 @@ func (t *turn) join(j events.MemberJoin) {
 		t.dropSeats(func(y *Seat) bool { return y.Place == j.Place })
 		return
 	}
-	x.Cold = j.Cold && rank < 0 && !(x.State == joined && x.Incarnation == j.Incarnation && !x.Cold) // a late repeat makes nobody cold
+	x.Cold = j.Unsynced && rank < 0 && !(x.State == joined && x.Incarnation == j.Incarnation && !x.Cold) // a late repeat makes nobody cold
 	x.State, x.Incarnation, x.Agent = joined, j.Incarnation, j.Agent
 	x.Address, x.PID, x.Commit = j.Address, j.PID, j.Commit
 	x.Accused = zeroTime

@@ -97,7 +97,7 @@ func (t *turn) respawned(b events.JobRespawned) {
 
 // blamed takes in that a dead worker's place stays empty, unless the place has passed to a newer agent since: the blame was
 // for the older one.
-func (t *turn) blamed(b events.JobBlamed) {
+func (t *turn) blamed(b events.JobRespawnDenied) {
 	x := t.seat(b.Place)
 	if x == nil || x.State != dead || x.Incarnation != b.Dead {
 		return

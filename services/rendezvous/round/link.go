@@ -259,10 +259,10 @@ func (s *State) linksDeadline() (d time.Time) {
 }
 
 // cutLinks is what people see of it.
-func (s *State) cutLinks() (out []events.CutLink) {
+func (s *State) cutLinks() (out []events.LinkPartition) {
 	for i := range s.Links {
 		if p := &s.Links[i]; p.cut() {
-			out = append(out, events.CutLink{Nodes: p.Nodes, Out: p.Out, Until: p.Until})
+			out = append(out, events.LinkPartition{Nodes: p.Nodes, Excluded: p.Out, Until: p.Until})
 		}
 	}
 	return out

@@ -42,7 +42,7 @@ func (t *turn) place(p events.PlacementSet) {
 		if kept[x.Place] {
 			continue
 		}
-		if slices.Contains(p.Gone, x.Place.Node) {
+		if slices.Contains(p.LostNodes, x.Place.Node) {
 			continue
 		}
 		x.Leaving = true
@@ -51,7 +51,7 @@ func (t *turn) place(p events.PlacementSet) {
 			shrunk = &leaving
 		}
 	}
-	for _, n := range p.Gone {
+	for _, n := range p.LostNodes {
 		t.loseNode(n, events.CauseNodeLost, "node "+string(n)+" is lost", func(x *Seat) bool { return !kept[x.Place] }, false)
 	}
 	// Seats that nobody sits on any more go; those of members stay until the generation without them is sealed.

@@ -10,7 +10,7 @@ import (
 // assign gives ranks to places: nodes by seniority (the generation in which they first took part), then as hosts lists them, then name;
 // slots within a node in order; cut at limit (0 = none). Local and cross ranks are Horovod's: local_rank counts on the node, and
 // for each local rank the nodes that own it form a cross group, in order.
-func assign(places []events.Place, seniority map[events.NodeID]events.Generation, hosts []events.NodeID, limit int) events.Roster {
+func assign(places []events.Place, seniority map[events.NodeID]events.Generation, hosts []events.NodeID, limit int) events.MemberTable {
 	order := slices.Clone(places)
 	slices.SortFunc(order, comparePlaces)
 	var nodes [][]events.Place
@@ -29,7 +29,7 @@ func assign(places []events.Place, seniority map[events.NodeID]events.Generation
 		m, n := a[0].Node, b[0].Node
 		return cmp.Or(cmp.Compare(seniority[m], seniority[n]), cmp.Compare(line[m], line[n]))
 	})
-	members := make(events.Roster, 0, len(order))
+	members := make(events.MemberTable, 0, len(order))
 	for _, n := range nodes {
 		for _, p := range n {
 			if limit == 0 || len(members) < limit {

@@ -96,7 +96,7 @@ func TestTooFewPlacesAreNoGeneration(t *testing.T) {
 	for _, p := range placesOf(t, "a:2") {
 		r.step(events.MemberJoin{Job: "j-1", Place: p, Incarnation: "x", Attempt: 1})
 	}
-	if r.s.View.Generation != 0 || r.s.View.State != events.RoundOpen {
+	if r.s.View.Generation != 0 || r.s.View.State != events.RoundStateOpen {
 		t.Errorf("round is %s at %s, want open without a generation", r.s.View.State, r.s.View.Generation)
 	}
 }
@@ -106,13 +106,13 @@ func TestANodeThatReturnsIsLast(t *testing.T) {
 	r := newRig()
 	seal := func(nodes string, gone ...events.NodeID) string {
 		places := placesOf(t, nodes)
-		r.step(events.PlacementSet{Job: "j-1", Spec: r.spec, Workers: spec.Workers{Min: 1, Max: 9}, Places: places, Gone: gone})
+		r.step(events.PlacementSet{Job: "j-1", Spec: r.spec, Workers: spec.Workers{Min: 1, Max: 9}, Places: places, LostNodes: gone})
 		g := r.s.View.Generation
 		for r.s.View.Generation == g || len(r.s.View.Members) < len(places) {
 			before := r.s.Revision
 			for _, p := range places {
 				x := r.s.seat(p)
-				if x.State == member && r.s.View.State == events.RoundIsSealed && !r.s.Planned {
+				if x.State == member && r.s.View.State == events.RoundStateSealed && !r.s.Planned {
 					continue
 				}
 				r.step(events.MemberJoin{

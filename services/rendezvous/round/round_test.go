@@ -122,7 +122,7 @@ func anyInput(t *rapid.T, place *rapid.Generator[events.Place], s State, jobSpec
 	case 6, 7:
 		return events.JobRespawned{Job: "j-1", Place: p, Dead: life, Attempt: attempt + 1}
 	case 8:
-		return events.JobBlamed{Job: "j-1", Place: p, Dead: life}
+		return events.JobRespawnDenied{Job: "j-1", Place: p, Dead: life}
 	case 9:
 		return events.NodeLost{NodeFact: node}
 	case 10:
@@ -137,7 +137,7 @@ func anyInput(t *rapid.T, place *rapid.Generator[events.Place], s State, jobSpec
 	case 13, 14:
 		return events.Tick{}
 	}
-	j := events.MemberJoin{Job: "j-1", Place: p, Incarnation: life, Agent: node.Incarnation, Attempt: attempt, Left: gen, Planned: rapid.Bool().Draw(t, "planned"), Address: p.String(), Cold: rapid.Bool().Draw(t, "cold")}
+	j := events.MemberJoin{Job: "j-1", Place: p, Incarnation: life, Agent: node.Incarnation, Attempt: attempt, Left: gen, Planned: rapid.Bool().Draw(t, "planned"), Address: p.String(), Unsynced: rapid.Bool().Draw(t, "cold")}
 	if rapid.Bool().Draw(t, "accuses") {
 		j.Accused = []int{rapid.IntRange(0, 5).Draw(t, "rank")}
 	}

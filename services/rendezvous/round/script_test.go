@@ -111,14 +111,14 @@ func (r *rig) do(t *testing.T, f []string) string {
 			p.Places = append(p.Places, events.Place{Node: events.NodeID(node), Slot: events.Slot(n)})
 		}
 		if g := arg["gone"]; g != "" {
-			p.Gone = []events.NodeID{events.NodeID(g)}
+			p.LostNodes = []events.NodeID{events.NodeID(g)}
 		}
 		return r.step(p)
 	case "join":
 		j := events.MemberJoin{
 			Job: "j-1", Place: place, Incarnation: life(place), Agent: "agent-1", Attempt: num("attempt", 1),
 			Address: place.String(), Left: events.Generation(num("left", 0)), Planned: slices.Contains(words, "planned"), NoticeMS: 1,
-			Cold: slices.Contains(words, "cold"),
+			Unsynced: slices.Contains(words, "cold"),
 		}
 		if step := num("step", 0); step > 0 {
 			j.Commit = events.Commit{Generation: j.Left, Step: uint64(step)}
@@ -148,7 +148,7 @@ func (r *rig) do(t *testing.T, f []string) string {
 	case "respawn":
 		return r.step(events.JobRespawned{Job: "j-1", Place: place, Dead: life(place), Attempt: num("attempt", 1) + 1})
 	case "blame":
-		return r.step(events.JobBlamed{Job: "j-1", Place: place, Dead: life(place)})
+		return r.step(events.JobRespawnDenied{Job: "j-1", Place: place, Dead: life(place)})
 	case "lost":
 		return r.step(events.NodeLost{NodeFact: fact})
 	case "back":
@@ -223,8 +223,8 @@ func show(s State, d events.Decision) string {
 			if x.NoProgress > 1 {
 				p("  after %d without progress", x.NoProgress)
 			}
-			if len(x.Aside) > 0 {
-				p("  aside %v", x.Aside)
+			if len(x.Excluded) > 0 {
+				p("  aside %v", x.Excluded)
 			}
 		case events.RoundMissed:
 			var m []string
@@ -232,7 +232,7 @@ func show(s State, d events.Decision) string {
 				m = append(m, y.Place.String())
 			}
 			p("fact missed %s: %s", x.Proposed, cmp.Or(strings.Join(m, " "), "nobody any more"))
-		case events.RoundGathered:
+		case events.RoundParticipantsSet:
 			p("fact gathered round %d: %v have %d places (%s)", x.Round, x.Nodes, len(x.Places), x.Reason)
 		case events.RoundClosed:
 			p("fact closed: %s", x.Reason)
@@ -256,8 +256,8 @@ func show(s State, d events.Decision) string {
 			p("  because %s", l.Reason)
 		}
 	}
-	for _, k := range d.Pokes {
-		if g, ok := k.Body.(events.Gathering); ok {
+	for _, k := range d.Hints {
+		if g, ok := k.Body.(events.RendezvousStatus); ok {
 			p("told: %s", showGathering(g))
 		} else {
 			p("poke: abandon")
@@ -269,16 +269,16 @@ func show(s State, d events.Decision) string {
 	switch x := d.Reply.(type) {
 	case events.MemberWaiting:
 		p("reply: proposed %s sealed=%t over=%t removed=%t", x.Proposed, x.Sealed, x.Over, x.Removed)
-	case events.NodeStanding:
-		p("reply: %s %s", x.Standing, x.Reason)
+	case events.NodeMembership:
+		p("reply: %s %s", x.Membership, x.Reason)
 	case events.PeersAnswer:
 		p("reply: %v", x.Addresses)
 	}
 	if s.External != nil {
 		p("%s", showNodes(s.External))
 	}
-	for _, l := range s.View.CutLinks {
-		p("cut: %s-%s out=%s until %s", l.Nodes[0], l.Nodes[1], l.Out, l.Until.Format("04:05"))
+	for _, l := range s.View.LinkPartitions {
+		p("cut: %s-%s out=%s until %s", l.Nodes[0], l.Nodes[1], l.Excluded, l.Until.Format("04:05"))
 	}
 	p("%s %s", s.View.State, s.View.Generation)
 	return b.String()

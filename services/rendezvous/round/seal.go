@@ -149,12 +149,12 @@ func (t *turn) settle() {
 	t.BackOff = zeroTime
 	switch {
 	case here < max(t.Workers.Min, 1):
-		t.View.State, t.LastCall = events.RoundOpen, zeroTime // last call is cancelled by falling under min
+		t.View.State, t.LastCall = events.RoundStateOpen, zeroTime // last call is cancelled by falling under min
 	case missing > 0 && t.LastCall.IsZero():
-		t.View.State, t.LastCall = events.RoundSettling, t.now.Add(t.Spec.Elastic.LastCall.D())
+		t.View.State, t.LastCall = events.RoundStateSettling, t.now.Add(t.Spec.Elastic.LastCall.D())
 	case missing > 0 && t.now.Before(t.LastCall):
 	case t.backsOff(o):
-		t.View.State = events.RoundSettling
+		t.View.State = events.RoundStateSettling
 	default:
 		t.seal()
 	}
@@ -189,7 +189,7 @@ func (t *turn) seal() {
 		m.Incarnation, m.Agent, m.Attempt, m.Address, m.Commit, m.PID = x.Incarnation, x.Agent, x.Attempt, x.Address, x.Commit, x.PID
 		x.State, x.Cold = member, false
 	}
-	t.View.Generation, t.View.Proposed, t.View.State, t.View.Members, t.where = g, 0, events.RoundIsSealed, members, nil
+	t.View.Generation, t.View.Proposed, t.View.State, t.View.Members, t.where = g, 0, events.RoundStateSealed, members, nil
 	for i := range t.Seats { // silent ones are out; if they live they come in as newcomers
 		x := &t.Seats[i]
 		x.Accused = zeroTime
@@ -208,7 +208,7 @@ func (t *turn) seal() {
 	judge := events.Milliseconds(t.now.Sub(t.NoticeAt))
 	t.tell(events.RoundSealed{
 		Job: t.View.Job, Generation: g, Members: members, Cause: t.View.Cause, From: t.Good,
-		Aside: aside, NoticeMS: t.NoticeMS, JudgeMS: judge, NoProgress: t.View.NoProgress,
+		Excluded: aside, NoticeMS: t.NoticeMS, JudgeMS: judge, NoProgress: t.View.NoProgress,
 	})
 	t.d.Spans = append(t.d.Spans, events.Span{
 		Service: events.ServiceRendezvous, Name: "rendezvous " + g.String(), Parent: t.trace(),

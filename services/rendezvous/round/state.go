@@ -89,7 +89,7 @@ type Told struct {
 
 func (s *State) restart() bool { return s.Spec.Recovery != spec.RecoveryInProcess }
 func (s *State) open() bool    { return s.View.Proposed != 0 }
-func (s *State) closed() bool  { return s.View.State == events.RoundIsClosed }
+func (s *State) closed() bool  { return s.View.State == events.RoundStateClosed }
 
 func (s *State) seat(p events.Place) *Seat {
 	i := s.find(p)

@@ -11,7 +11,7 @@ type Machine struct{}
 
 // New returns the state of a job that was never placed.
 func (Machine) New(entity string) State {
-	return State{View: events.RoundView{Job: events.JobID(entity), State: events.RoundOpen, Cause: events.Cause{Rank: -1}}}
+	return State{View: events.RoundView{Job: events.JobID(entity), State: events.RoundStateOpen, Cause: events.Cause{Rank: -1}}}
 }
 
 // Deadline returns when silent members are waited for no longer: the earliest of the accusations' and the last call. Between
@@ -76,7 +76,7 @@ func (m Machine) Step(s State, in events.Input, now time.Time) (State, events.De
 	s, said := m.Take(s, in, now)
 	s, d := m.Conclude(s, in, now)
 	d.Reply, d.Refusal = said.Reply, said.Refusal
-	d.Facts, d.Pokes, d.Spans = append(said.Facts, d.Facts...), append(said.Pokes, d.Pokes...), append(said.Spans, d.Spans...)
+	d.Facts, d.Hints, d.Spans = append(said.Facts, d.Facts...), append(said.Hints, d.Hints...), append(said.Spans, d.Spans...)
 	return s, d
 }
 
@@ -124,7 +124,7 @@ func (Machine) Take(s State, in events.Input, now time.Time) (State, events.Deci
 		}
 	case events.JobRespawned:
 		t.respawned(b)
-	case events.JobBlamed:
+	case events.JobRespawnDenied:
 		t.blamed(b)
 	case events.NodeLost:
 		if t.nextOf(b.Node) {
@@ -216,7 +216,7 @@ func (t *turn) propose(c events.Cause, ageMS float64) {
 		return
 	}
 	t.View.Proposed = t.View.Generation + 1
-	t.View.State = events.RoundOpen
+	t.View.State = events.RoundStateOpen
 	t.View.Cause = c
 	t.NoticeAt, t.NoticeMS = t.now, ageMS
 	t.LastCall, t.BackOff, t.Grow = time.Time{}, time.Time{}, nil
@@ -229,7 +229,7 @@ func (t *turn) propose(c events.Cause, ageMS float64) {
 // abandon ends the sealed generation over core messaging, so that survivors of a fault that they cannot see leave their
 // collectives without any store.
 func (t *turn) abandon(c events.Cause) {
-	t.d.Pokes = append(t.d.Pokes, events.Signal{Subject: events.NoticeSubject(t.View.Job), Body: events.NoticeEnvelope{
+	t.d.Hints = append(t.d.Hints, events.Signal{Subject: events.NoticeSubject(t.View.Job), Body: events.NoticeEnvelope{
 		Abandon: &events.Abandon{Job: t.View.Job, Generation: t.View.Generation, Reason: string(c.Kind) + " " + c.Detail},
 	}})
 }
@@ -241,7 +241,7 @@ func (t *turn) finish() {
 	t.Finishing = true
 	if t.open() {
 		t.View.Proposed, t.LastCall, t.BackOff = 0, time.Time{}, time.Time{}
-		t.View.State = events.RoundIsSealed
+		t.View.State = events.RoundStateSealed
 		for i := range t.Seats { // nobody regroups: those who wait are told that it is over
 			if x := &t.Seats[i]; x.State == joined && t.rankOf(x.Place, x.Incarnation) >= 0 {
 				x.State = member
@@ -251,7 +251,7 @@ func (t *turn) finish() {
 }
 
 func (t *turn) end(e events.JobEnd) {
-	t.View.State, t.View.Proposed, t.LastCall, t.BackOff = events.RoundIsClosed, 0, time.Time{}, time.Time{}
+	t.View.State, t.View.Proposed, t.LastCall, t.BackOff = events.RoundStateClosed, 0, time.Time{}, time.Time{}
 	if t.Stopping == nil {
 		t.Stopping = &events.JobStopping{Job: t.View.Job, Reason: e.Reason}
 	}
@@ -273,5 +273,5 @@ func (t *turn) describe() {
 	if t.open() {
 		t.View.Expected = t.expectedPlaces()
 	}
-	t.View.Until, t.View.CutLinks = t.waiting(), t.cutLinks()
+	t.View.Until, t.View.LinkPartitions = t.waiting(), t.cutLinks()
 }

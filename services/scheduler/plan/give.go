@@ -34,7 +34,7 @@ type change struct {
 func (t *turn) plan() {
 	before := t.s.View
 	if len(t.s.Queue) == 0 {
-		t.s.View.Queue, t.s.View.Holder, t.s.View.Room, t.s.View.Most = nil, "", "", 0
+		t.s.View.Queue, t.s.View.Head, t.s.View.Capacity, t.s.View.MaxSlots = nil, "", "", 0
 		return
 	}
 	changes := map[events.JobID]*change{} // of placed jobs
@@ -218,7 +218,7 @@ func (t *turn) report(p *pool, j *Job, row events.PlacementView, c *change, hold
 // not grow with the length of the queue.
 func (t *turn) queue(p *pool, before events.PoolView, holder events.JobID) {
 	v := &t.s.View
-	v.Holder, v.Room, v.Most = holder, p.room(), p.could+p.later
+	v.Head, v.Capacity, v.MaxSlots = holder, p.room(), p.could+p.later
 	v.Queue = make([]events.JobID, 0, len(t.s.Queue)-len(v.Jobs)/2)
 	for i := range t.s.Queue {
 		j := &t.s.Queue[i]
@@ -228,7 +228,7 @@ func (t *turn) queue(p *pool, before events.PoolView, holder events.JobID) {
 		v.Queue = append(v.Queue, j.ID)
 		first := len(v.Queue) == 1
 		row := v.Jobs[j.ID]
-		if row.Waiting != "" && !first && j.ID != holder && j.ID != before.Holder && !t.s.touched[j.ID] {
+		if row.Waiting != "" && !first && j.ID != holder && j.ID != before.Head && !t.s.touched[j.ID] {
 			continue
 		}
 		waiting := p.waits(row.Workers.Min, first || j.ID == holder)
@@ -248,7 +248,7 @@ func (t *turn) queue(p *pool, before events.PoolView, holder events.JobID) {
 func (t *turn) set(j *Job, row events.PlacementView, c *change, first bool) {
 	reason, trace := strings.Join(c.reasons, "; "), t.traceOf(j, first)
 	t.d.Facts = append(t.d.Facts, events.Fact{Entity: string(j.ID), Trace: trace, Body: events.PlacementSet{
-		Job: j.ID, Places: slices.Clone(row.Places), Workers: row.Workers, Reason: reason, Gone: c.gone, Hosts: t.s.hosts(row.Places),
+		Job: j.ID, Places: slices.Clone(row.Places), Workers: row.Workers, Reason: reason, LostNodes: c.gone, Hosts: t.s.hosts(row.Places),
 	}})
 	switch {
 	case trace != "":

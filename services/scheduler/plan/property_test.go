@@ -75,12 +75,12 @@ func (w *world) next(t *rapid.T) events.Input {
 
 // anyStanding fills in what is beside the state of a node.
 func anyStanding(t *rapid.T, f *events.NodeFact) {
-	f.State = rapid.SampledFrom([]events.NodeState{events.NodeReady, events.NodeSuspect, events.NodeGone, events.NodeDeparted}).Draw(t, "state")
+	f.State = rapid.SampledFrom([]events.NodeState{events.NodeStateReady, events.NodeStateSuspected, events.NodeStateLost, events.NodeStateLeft}).Draw(t, "state")
 	f.Drains = rapid.IntRange(0, 4).Draw(t, "drains") == 0
 	q := events.Quarantine{Since: noon, Until: noon.Add(time.Minute), Reason: "for a reason", Count: 1}
 	for i := range f.Slots {
 		if rapid.IntRange(0, 2).Draw(t, "benched") == 0 {
-			f.Benched = append(f.Benched, events.BenchedSlot{Slot: events.Slot(i), Quarantine: q})
+			f.QuarantinedSlots = append(f.QuarantinedSlots, events.QuarantinedSlot{Slot: events.Slot(i), Quarantine: q})
 		}
 	}
 	if rapid.Bool().Draw(t, "quarantined") {
@@ -94,7 +94,7 @@ func anyStanding(t *rapid.T, f *events.NodeFact) {
 // stays tells whether a place on the node may be kept.
 func stays(n plan.Node, s events.Slot) bool {
 	return n.Gone == "" && !n.Draining && n.Excluded == "" && int(s) < n.Slots &&
-		!slices.ContainsFunc(n.Benched, func(b events.BenchedSlot) bool { return b.Slot == s })
+		!slices.ContainsFunc(n.Benched, func(b events.QuarantinedSlot) bool { return b.Slot == s })
 }
 
 // deliver makes of a history what a network may: repeats, losses and another order.

@@ -128,11 +128,11 @@ func beside(f *events.NodeFact, arg string) error {
 		return err
 	case "benched":
 		for number := range strings.SplitSeq(value, ",") {
-			b := events.BenchedSlot{Quarantine: events.Quarantine{Since: noon, Until: noon.Add(time.Minute), Reason: "3 failures within 10m", Count: 1}}
+			b := events.QuarantinedSlot{Quarantine: events.Quarantine{Since: noon, Until: noon.Add(time.Minute), Reason: "3 failures within 10m", Count: 1}}
 			if _, err := fmt.Sscan(number, &b.Slot); err != nil {
 				return err
 			}
-			f.Benched = append(f.Benched, b)
+			f.QuarantinedSlots = append(f.QuarantinedSlots, b)
 		}
 	case "excluded":
 		f.Excluded = "is not in the host list"
@@ -156,8 +156,8 @@ func printed(d events.Decision) string {
 		switch body := f.Body.(type) {
 		case events.PlacementSet:
 			fmt.Fprintf(&b, " %v of %d:%d: %s", body.Places, body.Workers.Min, body.Workers.Max, body.Reason)
-			if len(body.Gone) > 0 {
-				fmt.Fprintf(&b, " (gone: %v)", body.Gone)
+			if len(body.LostNodes) > 0 {
+				fmt.Fprintf(&b, " (gone: %v)", body.LostNodes)
 			}
 			if body.Hosts != nil {
 				fmt.Fprintf(&b, " (hosts: %v)", body.Hosts)

@@ -63,10 +63,10 @@ type Node struct {
 	Draining    bool               `json:"draining,omitempty"`
 	Gone        Gone               `json:"gone,omitempty"`
 
-	Excluded   string               `json:"excluded,omitempty"`   // why it may not be used
-	Order      int                  `json:"order,omitempty"`      // which line of the host list names it; those before it are used first
-	Quarantine *events.Quarantine   `json:"quarantine,omitempty"` // no new work
-	Benched    []events.BenchedSlot `json:"benched,omitempty"`    // these slots keep nothing
+	Excluded   string                   `json:"excluded,omitempty"`   // why it may not be used
+	Order      int                      `json:"order,omitempty"`      // which line of the host list names it; those before it are used first
+	Quarantine *events.Quarantine       `json:"quarantine,omitempty"` // no new work
+	Benched    []events.QuarantinedSlot `json:"benched,omitempty"`    // these slots keep nothing
 }
 
 // Gone says how a node went away.

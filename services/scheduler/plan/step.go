@@ -170,11 +170,11 @@ func (t *turn) removed(id events.JobID) {
 // standing is for facts whose type does not say whether the node lives: they carry it.
 func standing(f events.NodeFact) func(*Node) {
 	return func(n *Node) {
-		n.Suspected, n.Draining = f.State == events.NodeSuspect, f.Drains
+		n.Suspected, n.Draining = f.State == events.NodeStateSuspected, f.Drains
 		switch f.State {
-		case events.NodeGone:
+		case events.NodeStateLost:
 			n.Gone = Lost
-		case events.NodeDeparted:
+		case events.NodeStateLeft:
 			n.Gone = Left
 		}
 	}
@@ -194,7 +194,7 @@ func (t *turn) node(f events.NodeFact, change func(*Node)) {
 	was := n
 	n = Node{
 		Incarnation: f.Incarnation, Slots: max(0, f.Slots), Number: max(n.Number, t.in.Number),
-		Excluded: f.Excluded, Order: f.Order, Quarantine: f.Quarantine, Benched: f.Benched,
+		Excluded: f.Excluded, Order: f.Order, Quarantine: f.Quarantine, Benched: f.QuarantinedSlots,
 	}
 	change(&n)
 	if n.Gone == Lost && was.Gone == "" && !slices.Contains(t.lost, f.Node) {

@@ -67,10 +67,10 @@ func (c *Client) Submitted(ctx context.Context, name, id string) (events.JobView
 }
 
 // CloseRendezvous says that no node may come to a job by itself any more. It asks until it is answered or ctx ends.
-func (c *Client) CloseRendezvous(ctx context.Context, job events.JobID, reason string) (events.NodeStanding, error) {
+func (c *Client) CloseRendezvous(ctx context.Context, job events.JobID, reason string) (events.NodeMembership, error) {
 	at := c.at.Load()
 	if err := at.answers(false); err != nil {
-		return events.NodeStanding{}, err
+		return events.NodeMembership{}, err
 	}
 	ask := events.RendezvousClose{Job: job, Reason: reason}
 	var answer []byte
@@ -90,9 +90,9 @@ func (c *Client) CloseRendezvous(ctx context.Context, job events.JobID, reason s
 		return err
 	})
 	if err != nil {
-		return events.NodeStanding{}, err
+		return events.NodeMembership{}, err
 	}
-	return events.DecodeBody[events.NodeStanding](answer)
+	return events.DecodeBody[events.NodeMembership](answer)
 }
 
 // expiry is the end of ctx by the clock of the store; zero if it has none.
@@ -126,7 +126,7 @@ func (c *Client) Stop(ctx context.Context, job events.JobID, reason string, now 
 		}
 		return false
 	}, func(v events.JobView) bool {
-		return v.State.Terminal() || (!now && v.State == events.JobIsStopping) || v.State == events.JobIsFinishing
+		return v.State.Terminal() || (!now && v.State == events.JobStateStopping) || v.State == events.JobStateFinishing
 	})
 }
 

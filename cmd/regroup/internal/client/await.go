@@ -20,7 +20,7 @@ func (c *Client) AwaitNodes(ctx context.Context, names ...string) error {
 		}
 		ready := 0
 		for _, v := range all {
-			if v.State == events.NodeReady && slices.Contains(names, string(v.Node)) {
+			if v.State == events.NodeStateReady && slices.Contains(names, string(v.Node)) {
 				ready++
 			}
 		}

@@ -30,7 +30,7 @@ func start(t *testing.T) (*clienttest.World, *client.Client, context.Context) {
 func TestJobsAreFoundByPrefix(t *testing.T) {
 	w, c, ctx := start(t)
 	for i, id := range []events.JobID{"mnist-7f3a", "mnist-7f3b", "gpt-0001", "gpt-0001-0002"} {
-		w.Job(events.JobView{Job: id, State: events.JobIsWaiting, Submitted: clienttest.Now.Add(time.Duration(i) * time.Second)})
+		w.Job(events.JobView{Job: id, State: events.JobStateWaiting, Submitted: clienttest.Now.Add(time.Duration(i) * time.Second)})
 	}
 	w.Job(events.JobView{Job: "mnist-9999"}) // only a stop that came before its submit
 	all, err := c.Jobs(ctx)

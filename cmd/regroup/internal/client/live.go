@@ -22,7 +22,7 @@ func (c *Client) Live(ctx context.Context, views ...*events.JobView) {
 	at := map[events.JobID]*events.JobView{}
 	var ids []events.JobID
 	for _, v := range views {
-		if v.State == events.JobIsRunning {
+		if v.State == events.JobStateRunning {
 			at[v.Job] = v
 			ids = append(ids, v.Job)
 		}
@@ -30,12 +30,12 @@ func (c *Client) Live(ctx context.Context, views ...*events.JobView) {
 	if len(ids) == 0 {
 		return
 	}
-	all, _ := everywhere(ctx, c, func(ctx context.Context, _ *Client, s Server) (heard []events.HeardAnswer, _ error) {
+	all, _ := everywhere(ctx, c, func(ctx context.Context, _ *Client, s Server) (heard []events.ProgressAnswer, _ error) {
 		if s.Idle {
 			return nil, nil
 		}
 		for chunk := range slices.Chunk(ids, liveAtOnce) {
-			h, err := request[events.HeardAnswer](ctx, s, events.ServiceRegistry, events.VerbHeard, events.HeardQuery{Jobs: chunk})
+			h, err := request[events.ProgressAnswer](ctx, s, events.ServiceRegistry, events.VerbProgress, events.ProgressQuery{Jobs: chunk})
 			if err != nil {
 				break // the others may answer
 			}
@@ -54,7 +54,7 @@ func (c *Client) Live(ctx context.Context, views ...*events.JobView) {
 }
 
 // progressed adds what was heard of a job to what was stored.
-func progressed(v *events.JobView, h events.HeardProgress) {
+func progressed(v *events.JobView, h events.JobProgress) {
 	if h.Step > 0 {
 		v.Step, v.StepAt = h.Step, h.At
 	}

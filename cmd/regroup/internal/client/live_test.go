@@ -18,20 +18,20 @@ func TestLiveAsksTheServerOfEachJob(t *testing.T) {
 		w.Job(events.JobView{
 			Job: id, State: state, By: client.RunSource, Submitted: clienttest.Now, Generation: 2, Step: 10,
 			Reported: map[string]events.Metric{"lr": {Value: 0.5, Step: 9}},
-			Workers:  events.Crew{{Rank: 0, State: events.WorkerIsReady}, {WorkerRef: events.WorkerRef{Place: events.Place{Slot: 1}}, State: events.WorkerHasFailed}},
+			Workers:  events.WorkerTable{{Rank: 0, State: events.WorkerStateReady}, {WorkerRef: events.WorkerRef{Place: events.Place{Slot: 1}}, State: events.WorkerStateFailed}},
 		})
 	}
-	put(one, "a-0001", events.JobIsRunning)
-	put(one, "b-0002", events.JobIsRunning)
-	put(two, "c-0003", events.JobIsRunning)
-	put(two, "d-0004", events.JobHasFailed)
-	put(dead, "e-0005", events.JobIsRunning)
+	put(one, "a-0001", events.JobStateRunning)
+	put(one, "b-0002", events.JobStateRunning)
+	put(two, "c-0003", events.JobStateRunning)
+	put(two, "d-0004", events.JobStateFailed)
+	put(dead, "e-0005", events.JobStateRunning)
 	at := clienttest.Now.Add(-time.Second)
-	heard := func(g events.Generation, step uint64) events.HeardProgress {
-		return events.HeardProgress{Generation: g, Step: step, At: at, Reported: map[string]events.Metric{"loss": {Value: 0.25, Step: step}}}
+	heard := func(g events.Generation, step uint64) events.JobProgress {
+		return events.JobProgress{Generation: g, Step: step, At: at, Reported: map[string]events.Metric{"loss": {Value: 0.25, Step: step}}}
 	}
-	one.Answering(events.HeardAnswer{Jobs: map[events.JobID]events.HeardProgress{"a-0001": heard(2, 30), "b-0002": heard(1, 99)}}, events.ServiceRegistry)
-	two.Answering(events.HeardAnswer{Jobs: map[events.JobID]events.HeardProgress{"c-0003": heard(2, 40), "d-0004": heard(2, 50)}}, events.ServiceRegistry)
+	one.Answering(events.ProgressAnswer{Jobs: map[events.JobID]events.JobProgress{"a-0001": heard(2, 30), "b-0002": heard(1, 99)}}, events.ServiceRegistry)
+	two.Answering(events.ProgressAnswer{Jobs: map[events.JobID]events.JobProgress{"c-0003": heard(2, 40), "d-0004": heard(2, 50)}}, events.ServiceRegistry)
 	c := client.Of("/regroup/cli/test", client.Server{Ports: dead.Ports, Idle: true}, client.Server{Ports: one.Ports}, client.Server{Ports: two.Ports})
 	all, err := c.Jobs(t.Context())
 	if err != nil {

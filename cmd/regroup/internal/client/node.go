@@ -31,9 +31,9 @@ func (c *Client) Release(ctx context.Context, r events.NodeRelease) error {
 // KeptOut tells whether a slot of a node is in quarantine or, with nil, whether the node or any slot of it is.
 func KeptOut(v events.NodeView, slot *events.Slot) bool {
 	if slot == nil {
-		return v.Quarantine != nil || len(v.Benched) > 0
+		return v.Quarantine != nil || len(v.QuarantinedSlots) > 0
 	}
-	return slices.ContainsFunc(v.Benched, func(b events.BenchedSlot) bool { return b.Slot == *slot })
+	return slices.ContainsFunc(v.QuarantinedSlots, func(b events.QuarantinedSlot) bool { return b.Slot == *slot })
 }
 
 // askNode publishes a command about a node and waits for what it causes: a fact, a refusal, or that the node is as shown

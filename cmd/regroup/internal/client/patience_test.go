@@ -106,9 +106,9 @@ func TestARefusalOfAnotherTryIsNoAnswer(t *testing.T) {
 // TestNothingIsAskedOfWhatDoesNotRun: of several servers the job's is spoken to; who has ended can only be read.
 func TestNothingIsAskedOfWhatDoesNotRun(t *testing.T) {
 	live, dead := clienttest.New(t), clienttest.New(t)
-	live.Job(events.JobView{Job: "a-0001", State: events.JobIsRunning, By: client.RunSource, Submitted: clienttest.Now})
-	dead.Job(events.JobView{Job: "b-0002", State: events.JobIsRunning, By: client.RunSource, Submitted: clienttest.Now.Add(time.Second)})
-	dead.Job(events.JobView{Job: "c-0003", State: events.JobHasSucceed, By: client.RunSource, Submitted: clienttest.Now.Add(time.Minute)})
+	live.Job(events.JobView{Job: "a-0001", State: events.JobStateRunning, By: client.RunSource, Submitted: clienttest.Now})
+	dead.Job(events.JobView{Job: "b-0002", State: events.JobStateRunning, By: client.RunSource, Submitted: clienttest.Now.Add(time.Second)})
+	dead.Job(events.JobView{Job: "c-0003", State: events.JobStateSucceeded, By: client.RunSource, Submitted: clienttest.Now.Add(time.Minute)})
 	live.Answer(func(e events.Event) {
 		w := e.Body.(events.JobScale)
 		live.Tell(events.Event{Entity: string(w.Job), Cause: e.ID, Body: events.JobScaled(w)})

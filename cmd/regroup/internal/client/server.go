@@ -33,7 +33,7 @@ func Of(source string, servers ...Server) *Client {
 // left is a job as it really is: that of a run which has ended with nobody to judge it was ended by that.
 func (s Server) left(v events.JobView) events.JobView {
 	if s.Idle && !v.State.Terminal() && strings.HasPrefix(v.By, RunSource) {
-		v.State, v.Reason = events.JobHasStopped, "its run was killed"
+		v.State, v.Reason = events.JobStateStopped, "its run was killed"
 		v.EndWorkers(v.Reason)
 	}
 	return v

@@ -114,7 +114,7 @@ func (w *World) Answer(fn func(events.Event)) {
 }
 
 // Answering has services answer that they are there until the test ends, and the registry what it has heard.
-func (w *World) Answering(heard events.HeardAnswer, services ...string) {
+func (w *World) Answering(heard events.ProgressAnswer, services ...string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var g errgroup.Group
 	var served []string
@@ -130,7 +130,7 @@ func (w *World) Answering(heard events.HeardAnswer, services ...string) {
 	for _, s := range services {
 		serve(s, events.VerbAlive, events.Alive{Service: s})
 		if s == events.ServiceRegistry {
-			serve(s, events.VerbHeard, heard)
+			serve(s, events.VerbProgress, heard)
 		}
 	}
 	w.t.Cleanup(func() {

@@ -74,11 +74,11 @@ func Of(err error) int {
 // OfJob returns the exit code that stands for a job's end: Unexpected while it has not ended.
 func OfJob(state events.JobState, code events.Code) int {
 	switch state {
-	case events.JobHasSucceed:
+	case events.JobStateSucceeded:
 		return OK
-	case events.JobHasStopped:
+	case events.JobStateStopped:
 		return JobStopped
-	case events.JobHasFailed:
+	case events.JobStateFailed:
 		if code == events.Exhausted {
 			return Exhausted
 		}

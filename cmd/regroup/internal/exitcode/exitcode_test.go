@@ -48,12 +48,12 @@ func TestOfJob(t *testing.T) {
 		code  events.Code
 		want  int
 	}{
-		{events.JobHasSucceed, "", 0},
-		{events.JobHasFailed, "", 10},
-		{events.JobHasFailed, events.Internal, 10},
-		{events.JobHasFailed, events.Exhausted, 14},
-		{events.JobHasStopped, "", 11},
-		{events.JobIsRunning, "", 1},
+		{events.JobStateSucceeded, "", 0},
+		{events.JobStateFailed, "", 10},
+		{events.JobStateFailed, events.Internal, 10},
+		{events.JobStateFailed, events.Exhausted, 14},
+		{events.JobStateStopped, "", 11},
+		{events.JobStateRunning, "", 1},
 	} {
 		if got := OfJob(c.state, c.code); got != c.want {
 			t.Errorf("OfJob(%s, %q) = %d, want %d", c.state, c.code, got, c.want)

@@ -50,7 +50,7 @@ func Of(s Seen) Explanation {
 		Job: v.Job, State: v.State, Generation: v.Generation, Workers: v.Spec.Workers, Places: len(s.Placement.Places),
 		Failures: v.FailuresWithin(s.Now), Hindrance: s.waiting(), Silent: s.Silent,
 	}
-	if g := s.Round.Gathering; g != nil && v.Spec.External() {
+	if g := s.Round.Rendezvous; g != nil && v.Spec.External() {
 		e.Places = len(g.Placed) * v.Spec.Rendezvous.WorkersPerNode
 	}
 	if v.Spec.Failures.Max != nil {
@@ -73,9 +73,9 @@ func (s Seen) head(e Explanation) string {
 	switch {
 	case v.State.Terminal():
 		return ended(v, s.Now)
-	case v.State == events.JobIsStopping:
+	case v.State == events.JobStateStopping:
 		return fmt.Sprintf("is stopping (%s): %s still run", v.Reason, screen.Plural(alive(v), "worker"))
-	case v.State == events.JobIsFinishing:
+	case v.State == events.JobStateFinishing:
 		done, left := finishing(v)
 		return fmt.Sprintf("has completed the training: %s done, %d still run", screen.Plural(done, "worker"), left)
 	case s.gathers() != "":
@@ -98,7 +98,7 @@ func (s Seen) head(e Explanation) string {
 		return fmt.Sprintf("has %s and waits for the rendezvous to open", screen.Plural(e.Places, "place"))
 	}
 	verb := "trains"
-	silent := v.Spec.Recovery == spec.RecoveryRestart && v.Open != nil
+	silent := v.Spec.Recovery == spec.RecoveryRestart && v.OpenIncident != nil
 	if v.Spec.Recovery == spec.RecoveryRestart && (silent || v.Step == 0) {
 		verb = "runs" // its processes do: no step is known
 	}
@@ -107,7 +107,7 @@ func (s Seen) head(e Explanation) string {
 		text += fmt.Sprintf(" (step %d)", v.Step)
 	}
 	if silent {
-		text += ", and has reported no step since " + screen.CauseText(v.Open.Cause)
+		text += ", and has reported no step since " + screen.CauseText(v.OpenIncident.Cause)
 	}
 	return text
 }
@@ -116,18 +116,18 @@ func (s Seen) head(e Explanation) string {
 // way is the same for all of them.
 func (s Seen) waiting() string {
 	p, at := s.Pool, slices.Index(s.Pool.Queue, s.Job.Job)
-	if at < 1 || p.Holder == s.Job.Job {
+	if at < 1 || p.Head == s.Job.Job {
 		return s.Placement.Waiting
 	}
 	least := s.Placement.Workers.Min
-	if least > p.Most {
-		return fmt.Sprintf("needs %s, more than there are: %s", screen.Plural(least, "slot"), p.Room)
+	if least > p.MaxSlots {
+		return fmt.Sprintf("needs %s, more than there are: %s", screen.Plural(least, "slot"), p.Capacity)
 	}
 	text := fmt.Sprintf("needs %s, is number %d of %d in the queue", screen.Plural(least, "slot"), at+1, len(p.Queue))
-	if p.Holder != "" {
-		text += fmt.Sprintf(" behind %s, which needs %d", p.Holder, p.Jobs[p.Holder].Workers.Min)
+	if p.Head != "" {
+		text += fmt.Sprintf(" behind %s, which needs %d", p.Head, p.Jobs[p.Head].Workers.Min)
 	}
-	return text + "; " + p.Room
+	return text + "; " + p.Capacity
 }
 
 // hindrance is why there are no places.
@@ -150,9 +150,9 @@ func (s Seen) regroups(e Explanation) string {
 		text += "; missing: " + s.placesText(e.Missing)
 	}
 	switch {
-	case r.State == events.RoundSettling && len(e.Missing) == 0 && e.Until.After(s.Now):
+	case r.State == events.RoundStateSettling && len(e.Missing) == 0 && e.Until.After(s.Now):
 		text += fmt.Sprintf("; it tries again in %s, because generations are lost without progress", screen.Span(e.Until.Sub(s.Now)))
-	case r.State == events.RoundSettling && e.Until.After(s.Now):
+	case r.State == events.RoundStateSettling && e.Until.After(s.Now):
 		text += "; the last call ends in " + screen.Span(e.Until.Sub(s.Now))
 	case r.Generation == 0 && len(e.Missing) > 0:
 		if left := s.Job.Submitted.Add(s.Job.Spec.Elastic.StartWithin.D()).Sub(s.Now); left > 0 && s.Job.Spec.Elastic.StartWithin > 0 {

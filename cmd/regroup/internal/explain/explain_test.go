@@ -34,7 +34,7 @@ func job(state events.JobState) events.JobView {
 	spec := spec.Job{Name: "mnist", Workers: spec.Workers{Min: 2, Max: 4}}.WithDefaults()
 	v := events.JobView{Job: "mnist-7f3a", State: state, Spec: spec, Submitted: now.Add(-90 * time.Second)}
 	for i, p := range places(4) {
-		v.Workers = append(v.Workers, events.WorkerView{WorkerRef: events.WorkerRef{Place: p, Attempt: 1}, Rank: i, State: events.WorkerIsReady})
+		v.Workers = append(v.Workers, events.WorkerView{WorkerRef: events.WorkerRef{Place: p, Attempt: 1}, Rank: i, State: events.WorkerStateReady})
 	}
 	return v
 }
@@ -45,8 +45,8 @@ func TestSentences(t *testing.T) {
 	cause := events.Cause{Kind: events.CauseWorkerFailed, Place: &dead, Node: dead.Node, Rank: 3, Detail: "killed by signal 9 (SIGKILL)"}
 	running := func(change func(*Seen)) Seen {
 		s := Seen{
-			Job:       job(events.JobIsRunning),
-			Round:     events.RoundView{State: events.RoundIsSealed, Generation: 3, Members: members(4)},
+			Job:       job(events.JobStateRunning),
+			Round:     events.RoundView{State: events.RoundStateSealed, Generation: 3, Members: members(4)},
 			Placement: events.PlacementView{Places: places(4), Workers: spec.Workers{Min: 2, Max: 4}},
 		}
 		s.Job.Generation, s.Job.Step = 3, 4612
@@ -54,7 +54,7 @@ func TestSentences(t *testing.T) {
 		return s
 	}
 	fresh := func(change func(*Seen)) Seen {
-		s := Seen{Job: job(events.JobIsWaiting)}
+		s := Seen{Job: job(events.JobStateWaiting)}
 		s.Job.Workers = nil
 		change(&s)
 		return s
@@ -72,74 +72,74 @@ func TestSentences(t *testing.T) {
 			s.Placement = events.PlacementView{Workers: spec.Workers{Min: 2, Max: 4}, Waiting: "needs 2 slots, is queued"}
 			s.Pool = events.PoolView{
 				Jobs:  map[events.JobID]events.PlacementView{"gpt-0001": {Workers: spec.Workers{Min: 8, Max: 8}}, "mnist-7f3a": s.Placement},
-				Queue: []events.JobID{"gpt-0001", "bert-0002", "mnist-7f3a"}, Holder: "gpt-0001", Room: "3 free of 8 on 2 nodes", Most: 8,
+				Queue: []events.JobID{"gpt-0001", "bert-0002", "mnist-7f3a"}, Head: "gpt-0001", Capacity: "3 free of 8 on 2 nodes", MaxSlots: 8,
 			}
 		})},
 		{"in the queue, and too big", fresh(func(s *Seen) {
 			s.Placement = events.PlacementView{Workers: spec.Workers{Min: 2, Max: 4}, Waiting: "needs 2 slots, is queued"}
-			s.Pool = events.PoolView{Queue: []events.JobID{"gpt-0001", "mnist-7f3a"}, Holder: "gpt-0001", Room: "0 free of 1 on 1 node", Most: 1}
+			s.Pool = events.PoolView{Queue: []events.JobID{"gpt-0001", "mnist-7f3a"}, Head: "gpt-0001", Capacity: "0 free of 1 on 1 node", MaxSlots: 1}
 		})},
 		{"placed, no round yet", fresh(func(s *Seen) { s.Placement.Places = places(4) })},
 		{"workers are starting", fresh(func(s *Seen) {
 			s.Placement.Places = places(4)
-			s.Round = events.RoundView{State: events.RoundOpen, Proposed: 1, Joined: places(1), Expected: places(4)}
+			s.Round = events.RoundView{State: events.RoundStateOpen, Proposed: 1, Joined: places(1), Expected: places(4)}
 			s.Job.Workers = job("").Workers[:2]
-			s.Job.Workers[1].State = events.WorkerIsStarting
+			s.Job.Workers[1].State = events.WorkerStateStarting
 		})},
 		{"all is well", running(func(*Seen) {})},
-		{"started again, and no step yet", running(func(s *Seen) { s.Job.Open = &events.IncidentOpened{Incident: 1, From: 2, Cause: cause} })},
+		{"started again, and no step yet", running(func(s *Seen) { s.Job.OpenIncident = &events.IncidentOpened{Incident: 1, From: 2, Cause: cause} })},
 		{"no step was ever reported", running(func(s *Seen) { s.Job.Step = 0 })},
 		{"trains, but always in vain", running(func(s *Seen) { s.Round.NoProgress = 4 })},
 		{"backs off", running(func(s *Seen) {
-			s.Round.State, s.Round.Proposed, s.Round.Cause, s.Round.NoProgress = events.RoundSettling, 4, cause, 4
+			s.Round.State, s.Round.Proposed, s.Round.Cause, s.Round.NoProgress = events.RoundStateSettling, 4, cause, 4
 			s.Round.Expected, s.Round.Joined, s.Round.Until = places(3), places(3), now.Add(4*time.Second)
 		})},
 		{"regroups", running(func(s *Seen) {
-			s.Round.State, s.Round.Proposed, s.Round.Cause = events.RoundOpen, 4, cause
+			s.Round.State, s.Round.Proposed, s.Round.Cause = events.RoundStateOpen, 4, cause
 			s.Round.Expected, s.Round.Joined = places(3), places(1)
 		})},
 		{"last call", running(func(s *Seen) {
-			s.Round.State, s.Round.Proposed, s.Round.Cause = events.RoundSettling, 4, cause
+			s.Round.State, s.Round.Proposed, s.Round.Cause = events.RoundStateSettling, 4, cause
 			s.Round.Expected, s.Round.Joined, s.Round.Until = places(4), places(3), now.Add(12*time.Second)
-			s.Job.Workers[3].State, s.Job.Workers[3].Attempt = events.WorkerIsStarting, 2
+			s.Job.Workers[3].State, s.Job.Workers[3].Attempt = events.WorkerStateStarting, 2
 			s.Job.Failures = []time.Time{now}
 		})},
 		{"a newcomer warms up", running(func(s *Seen) {
 			s.Round.Members = members(3)
-			s.Job.Workers[3].State, s.Job.Workers[3].Attempt = events.WorkerIsStarting, 2
+			s.Job.Workers[3].State, s.Job.Workers[3].Attempt = events.WorkerStateStarting, 2
 		})},
 		{"a cut link", running(func(s *Seen) {
 			s.Round.Members = members(2)
-			s.Round.CutLinks = []events.CutLink{{Nodes: [2]events.NodeID{"node-a", "node-b"}, Out: "node-b", Until: now.Add(8 * time.Second)}}
+			s.Round.LinkPartitions = []events.LinkPartition{{Nodes: [2]events.NodeID{"node-a", "node-b"}, Excluded: "node-b", Until: now.Add(8 * time.Second)}}
 		})},
 		{"a cut link below min", running(func(s *Seen) {
-			s.Round.CutLinks = []events.CutLink{{Nodes: [2]events.NodeID{"node-a", "node-b"}, Until: now.Add(8 * time.Second)}}
+			s.Round.LinkPartitions = []events.LinkPartition{{Nodes: [2]events.NodeID{"node-a", "node-b"}, Until: now.Add(8 * time.Second)}}
 		})},
 		{"less than wanted", running(func(s *Seen) {
 			s.Round.Members, s.Placement.Places = members(2), places(2)
 			s.Placement.Waiting = "has 2 of up to 4 workers: 0 free of 2 on 1 node; node-b is suspected"
-			s.Nodes = []events.NodeView{{Node: "node-a", State: events.NodeSuspect, Since: now.Add(-2 * time.Second), Reason: "silent for 2s"}}
+			s.Nodes = []events.NodeView{{Node: "node-a", State: events.NodeStateSuspected, Since: now.Add(-2 * time.Second), Reason: "silent for 2s"}}
 		})},
 		{"a node drains", running(func(s *Seen) {
 			s.Nodes = []events.NodeView{
-				{Node: "node-b", State: events.NodeReady, Draining: true, Since: now.Add(-time.Minute), Reason: "new disk"},
-				{Node: "node-z", State: events.NodeGone, Since: now},
+				{Node: "node-b", State: events.NodeStateReady, Draining: true, Since: now.Add(-time.Minute), Reason: "new disk"},
+				{Node: "node-z", State: events.NodeStateLost, Since: now},
 			}
 		})},
 		{"finishing", running(func(s *Seen) {
-			s.Job.State = events.JobIsFinishing
-			s.Job.Workers[0].State, s.Job.Workers[1].State = events.WorkerIsDone, events.WorkerSucceeded
+			s.Job.State = events.JobStateFinishing
+			s.Job.Workers[0].State, s.Job.Workers[1].State = events.WorkerStateDone, events.WorkerStateSucceeded
 		})},
 		{"stopping", running(func(s *Seen) {
-			s.Job.State, s.Job.Reason = events.JobIsStopping, "stopped by ada"
-			s.Job.Workers[0].State = events.WorkerWasStopped
+			s.Job.State, s.Job.Reason = events.JobStateStopping, "stopped by ada"
+			s.Job.Workers[0].State = events.WorkerStateStopped
 		})},
 		{"failed", running(func(s *Seen) {
-			s.Job.State, s.Job.Ended, s.Job.Reason = events.JobHasFailed, now.Add(-time.Hour), "21 failures within 1h0m0s, 20 are allowed"
+			s.Job.State, s.Job.Ended, s.Job.Reason = events.JobStateFailed, now.Add(-time.Hour), "21 failures within 1h0m0s, 20 are allowed"
 			s.Job.FirstError = &events.WorkerView{WorkerRef: events.WorkerRef{Place: dead}, Detail: "exit code 1"}
 		})},
 		{"succeeded", running(func(s *Seen) {
-			s.Job.State, s.Job.Ended = events.JobHasSucceed, now.Add(-3*time.Second)
+			s.Job.State, s.Job.Ended = events.JobStateSucceeded, now.Add(-3*time.Second)
 		})},
 	}
 	none := []string{events.ServiceDiscovery, events.ServiceScheduler, events.ServiceRendezvous, events.ServiceRegistry}
@@ -151,25 +151,25 @@ func TestSentences(t *testing.T) {
 		{"no scheduler, and it trains", running(func(s *Seen) { s.Silent = []string{events.ServiceScheduler} })},
 		{"no rendezvous, and placed", fresh(func(s *Seen) { s.Silent, s.Placement.Places = []string{events.ServiceRendezvous}, places(4) })},
 		{"no rendezvous, and it regroups", running(func(s *Seen) {
-			s.Round.State, s.Round.Proposed, s.Round.Cause = events.RoundOpen, 4, cause
+			s.Round.State, s.Round.Proposed, s.Round.Cause = events.RoundStateOpen, 4, cause
 			s.Round.Expected, s.Round.Joined, s.Silent = places(3), places(1), []string{events.ServiceRendezvous}
 		})},
 		{"no registry, no discovery", running(func(s *Seen) { s.Silent = []string{events.ServiceDiscovery, events.ServiceRegistry} })},
 		{"nobody answers", fresh(func(s *Seen) { s.Silent = none })},
 		{"all of its nodes drain", running(func(s *Seen) {
-			s.Round.State, s.Round.Proposed, s.Round.Joined = events.RoundOpen, 4, places(2)
+			s.Round.State, s.Round.Proposed, s.Round.Joined = events.RoundStateOpen, 4, places(2)
 			s.Round.Cause = events.Cause{Kind: events.CauseShrink, Place: &dead, Rank: -1, Detail: "node-b is draining"}
 			s.Placement = events.PlacementView{Workers: s.Placement.Workers, Waiting: "has 0 of at least 2 workers: no node takes work; node-a is draining; node-b is draining"}
-			s.Nodes = []events.NodeView{{Node: "node-a", State: events.NodeReady, Draining: true, Since: now.Add(-time.Minute), Reason: "draining"}}
+			s.Nodes = []events.NodeView{{Node: "node-a", State: events.NodeStateReady, Draining: true, Since: now.Add(-time.Minute), Reason: "draining"}}
 		})},
 		{"the host list is empty", running(func(s *Seen) {
-			s.Round.State, s.Round.Proposed = events.RoundOpen, 4
+			s.Round.State, s.Round.Proposed = events.RoundStateOpen, 4
 			s.Round.Cause = events.Cause{Kind: events.CauseShrink, Place: &dead, Rank: -1, Detail: "node-b may not be used: the host discovery script names no host"}
 			s.Placement = events.PlacementView{Workers: s.Placement.Workers, Waiting: "has 0 of at least 2 workers: no node takes work; node-a and node-b may not be used: the host discovery script names no host"}
-			s.Nodes = []events.NodeView{{Node: "node-a", State: events.NodeReady, Excluded: "the host discovery script names no host", Since: now}}
+			s.Nodes = []events.NodeView{{Node: "node-a", State: events.NodeStateReady, Excluded: "the host discovery script names no host", Since: now}}
 		})},
 		{"a node is taken from the host list", running(func(s *Seen) {
-			s.Nodes = []events.NodeView{{Node: "node-a", State: events.NodeReady, Excluded: "the host discovery script does not name it", Since: now, Reason: "came"}}
+			s.Nodes = []events.NodeView{{Node: "node-a", State: events.NodeStateReady, Excluded: "the host discovery script does not name it", Since: now, Reason: "came"}}
 		})},
 	}...)
 	var b strings.Builder
@@ -182,7 +182,7 @@ func TestSentences(t *testing.T) {
 
 // TestMany: a long list of missing places is cut, not left out.
 func TestMany(t *testing.T) {
-	s := Seen{Job: job(events.JobIsWaiting), Now: now, Round: events.RoundView{Proposed: 1, Expected: places(20)}}
+	s := Seen{Job: job(events.JobStateWaiting), Now: now, Round: events.RoundView{Proposed: 1, Expected: places(20)}}
 	s.Placement.Places = places(20)
 	if e := Of(s); len(e.Missing) != 20 || !strings.Contains(e.Sentence, "17 more") {
 		t.Errorf("%d missing: %s", len(e.Missing), e.Sentence)

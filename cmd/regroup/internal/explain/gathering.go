@@ -8,7 +8,7 @@ import (
 
 // gathers is what a job whose nodes come by themselves waits for; "" if it waits for none.
 func (s Seen) gathers() string {
-	g := s.Round.Gathering
+	g := s.Round.Rendezvous
 	if !s.Job.Spec.External() || (g != nil && g.Complete) {
 		return ""
 	}
@@ -26,7 +26,7 @@ func (s Seen) gathers() string {
 
 // beside says which nodes of such a job stand by.
 func (s Seen) beside() []string {
-	g := s.Round.Gathering
+	g := s.Round.Rendezvous
 	if g == nil {
 		return nil
 	}

@@ -15,20 +15,20 @@ func TestNodesThatComeByThemselves(t *testing.T) {
 	spec := spec.Job{Name: "mnist", Command: []string{"x"}, Rendezvous: &spec.Rendezvous{
 		External: true, Nodes: spec.NodeRange{Min: 2, Max: 3}, WorkersPerNode: 2,
 	}}.WithDefaults()
-	at := func(state events.JobState, g events.Gathering, r events.RoundView, more func(*events.GatheringView)) string {
-		r.Gathering = &events.GatheringView{Gathering: g}
+	at := func(state events.JobState, g events.RendezvousStatus, r events.RoundView, more func(*events.RendezvousView)) string {
+		r.Rendezvous = &events.RendezvousView{RendezvousStatus: g}
 		if more != nil {
-			more(r.Gathering)
+			more(r.Rendezvous)
 		}
 		return Of(Seen{Job: events.JobView{Job: "mnist-1a2b", Spec: spec, State: state, Submitted: now}, Round: r, Now: now}).Sentence
 	}
 	for want, got := range map[string]string{
-		"waits for nodes to come: 1 of 2 to 3 are here": at(events.JobIsWaiting, events.Gathering{Nodes: 1}, events.RoundView{}, nil),
-		"2 of 2 to 3 are here; the last call ends in 12": at(events.JobIsWaiting, events.Gathering{Nodes: 2}, events.RoundView{}, func(g *events.GatheringView) {
+		"waits for nodes to come: 1 of 2 to 3 are here": at(events.JobStateWaiting, events.RendezvousStatus{Nodes: 1}, events.RoundView{}, nil),
+		"2 of 2 to 3 are here; the last call ends in 12": at(events.JobStateWaiting, events.RendezvousStatus{Nodes: 2}, events.RoundView{}, func(g *events.RendezvousView) {
 			g.LastCall = now.Add(12 * time.Second)
 		}),
-		"1 spare node; no more nodes are taken in": at(events.JobIsRunning, events.Gathering{Nodes: 3, Complete: true, Spares: 1, Closed: true},
-			events.RoundView{Generation: 1, Members: make([]events.Member, 6)}, func(g *events.GatheringView) { g.Placed = []events.NodeID{"a", "b", "c"} }),
+		"1 spare node; no more nodes are taken in": at(events.JobStateRunning, events.RendezvousStatus{Nodes: 3, Complete: true, Spares: 1, Closed: true},
+			events.RoundView{Generation: 1, Members: make([]events.Member, 6)}, func(g *events.RendezvousView) { g.Placed = []events.NodeID{"a", "b", "c"} }),
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q does not say %q", got, want)

@@ -16,7 +16,7 @@ func ended(v events.JobView, now time.Time) string {
 	if v.Reason != "" {
 		text += ": " + v.Reason
 	}
-	if v.State == events.JobHasFailed && v.FirstError != nil {
+	if v.State == events.JobStateFailed && v.FirstError != nil {
 		text += fmt.Sprintf("; first failure on %s: %s", v.FirstError.Place, v.FirstError.Detail)
 	}
 	return text
@@ -35,7 +35,7 @@ func alive(v events.JobView) int {
 func finishing(v events.JobView) (done, left int) {
 	for _, w := range v.Workers {
 		switch {
-		case w.State == events.WorkerIsDone, w.State == events.WorkerSucceeded:
+		case w.State == events.WorkerStateDone, w.State == events.WorkerStateSucceeded:
 			done++
 		case !w.State.Ended():
 			left++
@@ -63,7 +63,7 @@ func (s Seen) warming() []events.Place {
 	}
 	var out []events.Place
 	for _, p := range s.Placement.Places {
-		leftOut := slices.ContainsFunc(s.Round.CutLinks, func(l events.CutLink) bool { return l.Out == p.Node })
+		leftOut := slices.ContainsFunc(s.Round.LinkPartitions, func(l events.LinkPartition) bool { return l.Excluded == p.Node })
 		if !in[p] && !leftOut && s.Round.Generation > 0 {
 			out = append(out, p)
 		}
@@ -76,8 +76,8 @@ func (s Seen) lastCause() events.Cause {
 	if s.Round.Proposed > 0 {
 		return s.Round.Cause
 	}
-	if s.Job.Open != nil {
-		return s.Job.Open.Cause
+	if s.Job.OpenIncident != nil {
+		return s.Job.OpenIncident.Cause
 	}
 	return events.Cause{Kind: events.CauseShrink, Rank: -1}
 }
@@ -114,12 +114,12 @@ var missed = map[string]string{
 // links are nodes that cannot reach each other.
 func (s Seen) links() []string {
 	var out []string
-	for _, l := range s.Round.CutLinks {
+	for _, l := range s.Round.LinkPartitions {
 		text := fmt.Sprintf("%s and %s cannot reach each other, ", l.Nodes[0], l.Nodes[1])
-		if l.Out == "" {
+		if l.Excluded == "" {
 			text += "and too few workers would be left without either"
 		} else {
-			text += fmt.Sprintf("%s is left out for %s more", l.Out, screen.Span(max(0, l.Until.Sub(s.Now))))
+			text += fmt.Sprintf("%s is left out for %s more", l.Excluded, screen.Span(max(0, l.Until.Sub(s.Now))))
 		}
 		out = append(out, text)
 	}
@@ -164,7 +164,7 @@ func (s Seen) doubts() []string {
 	}
 	var out []string
 	for _, n := range s.Nodes {
-		if !mine[n.Node] || n.Usable() {
+		if !mine[n.Node] || n.Schedulable() {
 			continue
 		}
 		if strings.Contains(" "+s.Placement.Waiting, " "+string(n.Node)+" ") {
@@ -183,7 +183,7 @@ func (s Seen) doubt(n events.NodeView) string {
 		reason = " (" + n.Reason + ")"
 	}
 	switch {
-	case n.State != events.NodeReady:
+	case n.State != events.NodeStateReady:
 		return fmt.Sprintf("%s is %s%s%s", n.Node, n.State, lasts, reason)
 	case n.Draining:
 		return fmt.Sprintf("%s is draining%s%s", n.Node, lasts, reason)

@@ -17,13 +17,13 @@ func Describe(b events.Body) string {
 		return findingsText(b.Errors)
 	case events.JobScaled:
 		return "to " + WorkersText(b.Workers) + " workers"
-	case events.JobCharged:
-		return ChargeText(events.Charge{Place: &b.Place, Generation: b.Generation, Rank: b.Rank, Step: b.Step, Kind: b.Kind, Detail: b.Detail})
+	case events.JobFailureCounted:
+		return ChargeText(events.CountedFailure{Place: &b.Place, Generation: b.Generation, Rank: b.Rank, Step: b.Step, Kind: b.Kind, Detail: b.Detail})
 	case events.JobStalled:
 		return fmt.Sprintf("%s: %s", b.Generation, b.Detail)
 	case events.JobRespawned:
 		return fmt.Sprintf("%s starts again (attempt %d)", b.Place, b.Attempt)
-	case events.JobBlamed:
+	case events.JobRespawnDenied:
 		return fmt.Sprintf("%s stays empty: %s", b.Place, b.Reason)
 	case events.JobFinishing:
 		return "a worker has completed the training"
@@ -49,7 +49,7 @@ func Describe(b events.Body) string {
 		return fmt.Sprintf("%s misses %s", b.Proposed, membersText(b.Missing))
 	case events.RoundSealed:
 		return fmt.Sprintf("%s has %s (%s)", b.Generation, Plural(len(b.Members), "worker"), causeText(b.Cause))
-	case events.RoundGathered:
+	case events.RoundParticipantsSet:
 		return fmt.Sprintf("round %d has %s with %s: %s", b.Round, Plural(len(b.Nodes), "node"), Plural(len(b.Places), "place"), b.Reason)
 	case events.RoundClosed:
 		return b.Reason
@@ -75,7 +75,7 @@ func describeWorker(b events.Body) string {
 		return fmt.Sprintf("%s step %d", b.Place, b.Step)
 	case events.WorkerExited:
 		return fmt.Sprintf("%s %s %s", b.Place, b.Generation, exitText(b))
-	case events.JobCharged:
+	case events.JobFailureCounted:
 		return fmt.Sprintf("%s: %s: %s", b.Place, b.Kind, b.Detail)
 	case events.JobStalled:
 		return fmt.Sprintf("%s at step %d: %s", b.Generation, b.Step, b.Detail)
@@ -168,7 +168,7 @@ func membersText(all []events.Member) string {
 }
 
 // ChargeText says what was charged: kind, whose, when, why.
-func ChargeText(c events.Charge) string {
+func ChargeText(c events.CountedFailure) string {
 	s := string(c.Kind)
 	if c.Place != nil {
 		s += " of " + c.Place.String()

@@ -17,17 +17,17 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 	took := Span(summary.Duration(v, now))
 	var b strings.Builder
 	switch v.State {
-	case events.JobHasSucceed:
+	case events.JobStateSucceeded:
 		b.WriteString(p.Good("✔ succeeded") + " in " + took)
-	case events.JobHasFailed:
+	case events.JobStateFailed:
 		b.WriteString(p.Bad("✘ failed") + " after " + took)
-	case events.JobHasStopped:
+	case events.JobStateStopped:
 		b.WriteString(p.Warn("■ stopped") + " after " + took)
 	default:
 		b.WriteString(p.State(string(v.State)) + " for " + took)
 	}
-	failures, lost := max(s.Failures(), len(v.Charges)), s.StepsLost()
-	if v.State == events.JobHasFailed && v.FirstError != nil {
+	failures, lost := max(s.Failures(), len(v.CountedFailures)), s.StepsLost()
+	if v.State == events.JobStateFailed && v.FirstError != nil {
 		failures = max(failures, 1) // not each opens an incident: before the first step there is nothing to return to
 		if len(s.Incidents) == 0 && v.Spec.Recovery != spec.RecoveryInProcess {
 			lost = "unknown" // what the program did is its own
@@ -41,7 +41,7 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 		parts = append(parts, Plural(int(s.Dropped), "line")+" of output dropped")
 	}
 	b.WriteString("   " + strings.Join(parts, " · ") + "\n")
-	if v.Reason != "" && v.State != events.JobHasSucceed {
+	if v.Reason != "" && v.State != events.JobStateSucceeded {
 		b.WriteString("  " + v.Reason + "\n")
 	}
 	if text := MetricsText(v, now); text != "" {
@@ -50,7 +50,7 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 	if late := failedAfterwards(v); len(late) > 0 {
 		fmt.Fprintf(&b, "  %s after the training was complete, first %s: %s\n", p.Warn(Plural(len(late), "worker")+" failed"), late[0].Place, late[0].Detail)
 	}
-	if v.State == events.JobHasFailed && v.FirstError != nil {
+	if v.State == events.JobStateFailed && v.FirstError != nil {
 		b.WriteString(RootCause(p, v.Job, *v.FirstError))
 	}
 	fmt.Fprintf(&b, "  timeline  regroup timeline %s", v.Job)
@@ -65,11 +65,11 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 // failedAfterwards are the workers of a job that succeeded whose processes failed all the same, when the training was complete: what
 // they did after it, such as saving the model, may be missing.
 func failedAfterwards(v events.JobView) (late []events.WorkerView) {
-	if v.State != events.JobHasSucceed {
+	if v.State != events.JobStateSucceeded {
 		return nil
 	}
 	for _, w := range v.Workers {
-		if w.State == events.WorkerHasFailed && w.Generation == v.Generation {
+		if w.State == events.WorkerStateFailed && w.Generation == v.Generation {
 			late = append(late, w)
 		}
 	}

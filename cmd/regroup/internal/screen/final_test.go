@@ -16,7 +16,7 @@ func TestFinal(t *testing.T) {
 		sum += events.SampleHash(i)
 	}
 	good := events.JobView{
-		Job: "mnist-7f3a", State: events.JobHasSucceed, Submitted: t0, Ended: t0.Add(133 * time.Second),
+		Job: "mnist-7f3a", State: events.JobStateSucceeded, Submitted: t0, Ended: t0.Add(133 * time.Second),
 		Generations: []events.GenerationView{{Generation: 1}, {Generation: 2}},
 		Incidents:   []events.IncidentClosed{{Incident: 1, Cause: events.Cause{Kind: events.CauseWorkerFailed}, StepsLost: new(uint64(1))}},
 		Ledger:      events.Ledger{Samples: 10, Epochs: []events.LedgerEpoch{{Count: 10, Sum: sum, Done: true}}},
@@ -24,14 +24,14 @@ func TestFinal(t *testing.T) {
 	unsaved := good
 	unsaved.Generation = 2
 	unsaved.Workers = []events.WorkerView{
-		{State: events.WorkerSucceeded, WorkerRef: events.WorkerRef{Place: place("node-a", 0), Generation: 2}},
-		{State: events.WorkerHasFailed, WorkerRef: events.WorkerRef{Place: place("node-a", 1), Generation: 2}, Detail: "OSError: no space left on device, exit code 1"},
-		{State: events.WorkerHasFailed, WorkerRef: events.WorkerRef{Place: place("node-a", 2), Generation: 1}, Detail: "which the second generation did without"},
+		{State: events.WorkerStateSucceeded, WorkerRef: events.WorkerRef{Place: place("node-a", 0), Generation: 2}},
+		{State: events.WorkerStateFailed, WorkerRef: events.WorkerRef{Place: place("node-a", 1), Generation: 2}, Detail: "OSError: no space left on device, exit code 1"},
+		{State: events.WorkerStateFailed, WorkerRef: events.WorkerRef{Place: place("node-a", 2), Generation: 1}, Detail: "which the second generation did without"},
 	}
 	inexact := good
 	inexact.Ledger.Epochs = []events.LedgerEpoch{{Count: 10, Sum: sum + 1, Done: true}}
 	bad := events.JobView{
-		Job: "mnist-7f3a", State: events.JobHasFailed, Code: events.Exhausted, Reason: "more than 0 failures in 1h0m0s", Submitted: t0, Ended: t0.Add(3 * time.Second),
+		Job: "mnist-7f3a", State: events.JobStateFailed, Code: events.Exhausted, Reason: "more than 0 failures in 1h0m0s", Submitted: t0, Ended: t0.Add(3 * time.Second),
 		Generations: []events.GenerationView{{Generation: 1}},
 		FirstError: &events.WorkerView{
 			Rank: 3, Detail: "exit 1", Lines: []string{"Traceback (most recent call last):", "ValueError: no"},
@@ -39,8 +39,8 @@ func TestFinal(t *testing.T) {
 		},
 	}
 	bad.Dropped = 12
-	stopped := events.JobView{Job: "mnist-7f3a", State: events.JobHasStopped, Reason: "stopped by ada", Submitted: t0, Ended: t0.Add(4 * time.Hour)}
-	running := events.JobView{Job: "mnist-7f3a", State: events.JobIsRunning, Submitted: t0}
+	stopped := events.JobView{Job: "mnist-7f3a", State: events.JobStateStopped, Reason: "stopped by ada", Submitted: t0, Ended: t0.Add(4 * time.Hour)}
+	running := events.JobView{Job: "mnist-7f3a", State: events.JobStateRunning, Submitted: t0}
 	var b bytes.Buffer
 	for _, v := range []events.JobView{good, unsaved, inexact, bad, stopped, running} {
 		if err := Final(&b, Palette{}, v, t0.Add(12*time.Second)); err != nil {

@@ -53,7 +53,7 @@ func TestIncidentsOfProgramsThatAreStartedAgain(t *testing.T) {
 		if got := IncidentText(c.in); !strings.HasSuffix(got, c.line) {
 			t.Errorf("%s: an incident is %q, want %q at its end", c.name, got, c.line)
 		}
-		v := events.JobView{Job: "mnist-7f3a", State: events.JobHasSucceed, Submitted: t0, Ended: t0.Add(time.Second), Incidents: []events.IncidentClosed{c.in}}
+		v := events.JobView{Job: "mnist-7f3a", State: events.JobStateSucceeded, Submitted: t0, Ended: t0.Add(time.Second), Incidents: []events.IncidentClosed{c.in}}
 		var b strings.Builder
 		if err := Final(&b, Palette{}, v, t0); err != nil {
 			t.Fatal(err)

@@ -41,7 +41,7 @@ func TestPace(t *testing.T) {
 
 // TestMetricsText: few, many, and those with impossible names, on one line.
 func TestMetricsText(t *testing.T) {
-	v := events.JobView{State: events.JobIsRunning, Reported: map[string]events.Metric{}}
+	v := events.JobView{State: events.JobStateRunning, Reported: map[string]events.Metric{}}
 	if got := MetricsText(v, t0); got != "" {
 		t.Errorf("of nothing: %q", got)
 	}
@@ -51,7 +51,7 @@ func TestMetricsText(t *testing.T) {
 	if got := MetricsText(v, t0); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	v.State, v.Ended = events.JobHasSucceed, t0.Add(-time.Second)
+	v.State, v.Ended = events.JobStateSucceeded, t0.Add(-time.Second)
 	if got := MetricsText(v, t0); !strings.Contains(got, "at step 3, 1.0s before the end;") {
 		t.Errorf("of a job that has ended: %s", got)
 	}

@@ -47,13 +47,13 @@ func (s *Story) Tell(b events.Body) string {
 		return s.died(b)
 	case events.JobStalled:
 		return s.Warn("! "+b.Generation.String()+" stands still") + ": " + b.Detail
-	case events.JobCharged:
-		if b.Kind == events.ChargeHang { // no exit tells of it
+	case events.JobFailureCounted:
+		if b.Kind == events.FailureHang { // no exit tells of it
 			return s.Bad("✘ "+s.who(b.Place)+" hangs") + ": " + b.Detail
 		}
 	case events.JobRespawned:
 		return s.Good("+") + fmt.Sprintf(" %s starts again (attempt %d)", s.who(b.Place), b.Attempt)
-	case events.JobBlamed:
+	case events.JobRespawnDenied:
 		return s.Warn("-") + fmt.Sprintf(" %s is not started again: %s", s.who(b.Place), b.Reason)
 	case events.JobScaled:
 		return s.Head("~") + " scaled to " + WorkersText(b.Workers) + " workers"

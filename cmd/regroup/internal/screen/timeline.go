@@ -134,7 +134,7 @@ func (t *Timeline) take(at time.Time, b events.Body) {
 		if b.Failed(t.inProcess) {
 			l.Failure, l.Ended = cmp.Or(b.Signal, b.Detail), at
 		}
-	case events.JobBlamed:
+	case events.JobRespawnDenied:
 		t.blamed(at, b)
 	case events.RoundOpened:
 		t.opened(at, b)
@@ -149,7 +149,7 @@ func (t *Timeline) take(at time.Time, b events.Body) {
 }
 
 // blamed: a worker of which nothing was heard any more. What looked like waiting for the others was its end.
-func (t *Timeline) blamed(at time.Time, b events.JobBlamed) {
+func (t *Timeline) blamed(at time.Time, b events.JobRespawnDenied) {
 	for _, l := range t.Lives {
 		if l.Place != b.Place || !l.alive {
 			continue

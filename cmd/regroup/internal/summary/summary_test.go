@@ -60,7 +60,7 @@ func TestOf(t *testing.T) {
 	t0 := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	place := func(n string, s int) events.Place { return events.Place{Node: events.NodeID(n), Slot: events.Slot(s)} }
 	v := events.JobView{
-		Job: "mnist-7f3a", State: events.JobHasSucceed, Submitted: t0, Ended: t0.Add(133 * time.Second), Step: 4612,
+		Job: "mnist-7f3a", State: events.JobStateSucceeded, Submitted: t0, Ended: t0.Add(133 * time.Second), Step: 4612,
 		Workers: []events.WorkerView{{WorkerRef: events.WorkerRef{Place: place("b", 0), Incarnation: "B1", PID: 77}}},
 		Generations: []events.GenerationView{
 			{Generation: 1, World: 2, Cause: events.Cause{Kind: events.CauseStart}, Members: []events.Member{
@@ -88,7 +88,7 @@ func TestOf(t *testing.T) {
 }
 
 func TestNothingIsNull(t *testing.T) {
-	got, err := json.Marshal(Of(events.JobView{Job: "a-0000", State: events.JobHasFailed, Code: events.Exhausted}, time.Time{}))
+	got, err := json.Marshal(Of(events.JobView{Job: "a-0000", State: events.JobStateFailed, Code: events.Exhausted}, time.Time{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,17 +7,17 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// Crew is the workers of a job by place: the newest life of each. In JSON it is grouped by node like a Roster (slots, agent,
+// WorkerTable is the workers of a job by place: the newest life of each. In JSON it is grouped by node like a MemberTable (slots, agent,
 // prefix, suffix, workers, attempts, pids) with, beside those,
 //
 //	"generations": 3, "ranks": [0, 1, 2, 3], "states": "ready", "details": {"2": "killed by signal 9"}, "lines": {"2": ["…"]}
 //
 // One value in the place of a list stands for all of the group; ranks are -1 if absent; details, lines and exceptions are by index.
 // The job's id is that of the document. A plain list of workers is read too.
-type Crew []WorkerView
+type WorkerTable []WorkerView
 
 // MarshalJSON writes the grouped form.
-func (c Crew) MarshalJSON() ([]byte, error) {
+func (c WorkerTable) MarshalJSON() ([]byte, error) {
 	if c == nil {
 		return []byte("null"), nil
 	}
@@ -36,7 +36,7 @@ func (c Crew) MarshalJSON() ([]byte, error) {
 	return append(b, ']'), nil
 }
 
-func appendWorkers(b []byte, group Crew) []byte {
+func appendWorkers(b []byte, group WorkerTable) []byte {
 	places, lives := make(Places, len(group)), make([]Incarnation, len(group))
 	columns := [4][]int{}
 	for i := range columns {
@@ -75,7 +75,7 @@ func appendWorkers(b []byte, group Crew) []byte {
 }
 
 // appendByIndex writes what only some workers have.
-func appendByIndex(b []byte, name string, group Crew, of func(*WorkerView) (any, bool)) []byte {
+func appendByIndex(b []byte, name string, group WorkerTable, of func(*WorkerView) (any, bool)) []byte {
 	first := true
 	for i := range group {
 		v, some := of(&group[i])
@@ -102,13 +102,13 @@ func appendByIndex(b []byte, name string, group Crew, of func(*WorkerView) (any,
 }
 
 // UnmarshalJSON reads both forms.
-func (c *Crew) UnmarshalJSON(b []byte) error {
+func (c *WorkerTable) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		*c = nil
 		return nil
 	}
-	out := Crew{}
-	var g group
+	out := WorkerTable{}
+	var g nodeGroup
 	ok := scan(b, func(s *scanner) {
 		s.list(func() {
 			if isPlain(s) {
@@ -118,7 +118,7 @@ func (c *Crew) UnmarshalJSON(b []byte) error {
 			} else {
 				out.read(s, &g)
 			}
-			if len(out) > mostCrew {
+			if len(out) > maxWorkers {
 				g.wrong = tooManyPlaces(len(out))
 				s.fail()
 			}
@@ -128,19 +128,19 @@ func (c *Crew) UnmarshalJSON(b []byte) error {
 		return g.wrong
 	}
 	if !ok {
-		return Errorf(Invalid, "workers must be a list of groups of one node, see events.Crew")
+		return Errorf(Invalid, "workers must be a list of groups of one node, see events.WorkerTable")
 	}
 	*c = out
 	return nil
 }
 
 // mostCrew bounds the workers of one document: those of a job and as many that have ended, on nodes that have gone.
-var mostCrew = 3 * limits.Workers.Max
+var maxWorkers = 3 * limits.Workers.Max
 
 // read appends the workers of the next group.
-func (c *Crew) read(s *scanner, g *group) {
+func (c *WorkerTable) read(s *scanner, g *nodeGroup) {
 	var node NodeID
-	var more crewColumns
+	var more workerColumns
 	g.reset()
 	s.object(func(name string) {
 		if !g.read(s, name, &node) && !more.read(s, name) {
@@ -153,7 +153,7 @@ func (c *Crew) read(s *scanner, g *group) {
 }
 
 // crewColumns is what a group of a crew has beside that of a roster.
-type crewColumns struct {
+type workerColumns struct {
 	generations, ranks []byte
 	states             []string
 	details            map[int]string
@@ -161,7 +161,7 @@ type crewColumns struct {
 	exceptions         map[int]*Exception
 }
 
-func (m *crewColumns) read(s *scanner, name string) bool {
+func (m *workerColumns) read(s *scanner, name string) bool {
 	switch name {
 	case "generations":
 		m.generations = s.raw()
@@ -185,7 +185,7 @@ func (m *crewColumns) read(s *scanner, name string) bool {
 	return true
 }
 
-func (c *Crew) take(g *group, node NodeID, more crewColumns) bool {
+func (c *WorkerTable) take(g *nodeGroup, node NodeID, more workerColumns) bool {
 	attempts, ok1 := g.column(g.attempts)
 	pids, ok2 := g.column(g.pids)
 	generations, ok3 := g.column(more.generations)

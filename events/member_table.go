@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Roster is the members of a generation, in order of rank. In JSON it is grouped by node, because a generation may have tens
+// MemberTable is the members of a generation, in order of rank. In JSON it is grouped by node, because a generation may have tens
 // of thousands of them:
 //
 //	[{"node": "node-a", "slots": "0-3", "agent": "01JD…", "host": "10.0.0.7", "ports": [4001, 4002, 4003, 4004],
@@ -17,10 +17,10 @@ import (
 // host + ":" + ports[i], or addresses[i] where they have nothing in common. One number, text or commit in the place of a list
 // stands for all of the group, and what is absent is zero or empty. A roster whose ranks do not follow from the order is a
 // plain list of members, which is read too.
-type Roster []Member
+type MemberTable []Member
 
 // MarshalJSON writes the grouped form.
-func (r Roster) MarshalJSON() ([]byte, error) {
+func (r MemberTable) MarshalJSON() ([]byte, error) {
 	if r == nil {
 		return []byte("null"), nil
 	}
@@ -40,8 +40,8 @@ func (r Roster) MarshalJSON() ([]byte, error) {
 }
 
 // ordered tells whether ranks, local ranks and cross ranks are those that the order gives.
-func (r Roster) ordered() bool {
-	derived := make(Roster, len(r))
+func (r MemberTable) ordered() bool {
+	derived := make(MemberTable, len(r))
 	at, seen := 0, map[NodeID]bool{}
 	for at < len(r) {
 		n := r.onNode(at)
@@ -63,7 +63,7 @@ func (r Roster) ordered() bool {
 }
 
 // onNode counts the members from i on that are on the same node.
-func (r Roster) onNode(i int) int {
+func (r MemberTable) onNode(i int) int {
 	n := 1
 	for i+n < len(r) && r[i+n].Place.Node == r[i].Place.Node {
 		n++
@@ -72,7 +72,7 @@ func (r Roster) onNode(i int) int {
 }
 
 // number fills in the ranks that follow from the order of places.
-func (r Roster) number(places Roster) {
+func (r MemberTable) number(places MemberTable) {
 	var sizes []int // nodes that own each local rank
 	for i := 0; i < len(r); {
 		n := places.onNode(i)
@@ -93,9 +93,9 @@ func (r Roster) number(places Roster) {
 
 // Number gives ranks in the order of the list, as Horovod has them: local ranks count on the node, and for each local rank the
 // nodes that own it form a cross group. Members of one node must follow each other.
-func (r Roster) Number() { r.number(r) }
+func (r MemberTable) Number() { r.number(r) }
 
-func appendMembers(b []byte, group Roster) []byte {
+func appendMembers(b []byte, group MemberTable) []byte {
 	places, lives := make(Places, len(group)), make([]Incarnation, len(group))
 	attempts, pids := make([]int, len(group)), make([]int, len(group))
 	addresses, commits := make([]string, len(group)), make([]Commit, len(group))

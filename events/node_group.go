@@ -8,7 +8,7 @@ import (
 )
 
 // group is the workers of one node as they are written in a roster or a crew.
-type group struct {
+type nodeGroup struct {
 	places         Places
 	agent          Incarnation
 	prefix, suffix string
@@ -22,7 +22,7 @@ type group struct {
 }
 
 // read takes in a member of the JSON object; false = it is not one of a group's.
-func (g *group) read(s *scanner, name string, node *NodeID) bool {
+func (g *nodeGroup) read(s *scanner, name string, node *NodeID) bool {
 	switch name {
 	case "node":
 		*node = NodeID(s.text())
@@ -58,12 +58,12 @@ func (g *group) read(s *scanner, name string, node *NodeID) bool {
 	return true
 }
 
-func (g *group) reset() {
-	*g = group{places: g.places[:0], workers: g.workers[:0], addresses: g.addresses[:0]}
+func (g *nodeGroup) reset() {
+	*g = nodeGroup{places: g.places[:0], workers: g.workers[:0], addresses: g.addresses[:0]}
 }
 
 // life is the incarnation of the i-th worker.
-func (g *group) life(i int) Incarnation {
+func (g *nodeGroup) life(i int) Incarnation {
 	if len(g.workers) == 0 {
 		return ""
 	}
@@ -71,7 +71,7 @@ func (g *group) life(i int) Incarnation {
 }
 
 // address is that of the i-th worker; ports were read from the column.
-func (g *group) address(i int, ports []int) string {
+func (g *nodeGroup) address(i int, ports []int) string {
 	switch {
 	case len(g.addresses) > 0:
 		return g.addresses[i]
@@ -82,7 +82,7 @@ func (g *group) address(i int, ports []int) string {
 }
 
 // column reads numbers, one per worker; absent = nil. false = there are not as many as places.
-func (g *group) column(raw []byte) ([]int, bool) {
+func (g *nodeGroup) column(raw []byte) ([]int, bool) {
 	if raw == nil {
 		return nil, true
 	}
@@ -92,7 +92,7 @@ func (g *group) column(raw []byte) ([]int, bool) {
 }
 
 // fits tells whether every list has one item per place.
-func (g *group) fits() bool {
+func (g *nodeGroup) fits() bool {
 	n := len(g.places)
 	return n > 0 && (len(g.workers) == 0 || len(g.workers) == n) && (len(g.addresses) == 0 || len(g.addresses) == n)
 }
@@ -105,13 +105,13 @@ func at(column []int, i int) int {
 }
 
 // UnmarshalJSON reads both forms.
-func (r *Roster) UnmarshalJSON(b []byte) error {
+func (r *MemberTable) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		*r = nil
 		return nil
 	}
-	out, plain := Roster{}, false
-	var g group
+	out, plain := MemberTable{}, false
+	var g nodeGroup
 	memo := commitMemo{}
 	ok := scan(b, func(s *scanner) {
 		s.list(func() {
@@ -132,7 +132,7 @@ func (r *Roster) UnmarshalJSON(b []byte) error {
 		return g.wrong
 	}
 	if !ok {
-		return Errorf(Invalid, "members must be a list of groups of one node, see events.Roster")
+		return Errorf(Invalid, "members must be a list of groups of one node, see events.MemberTable")
 	}
 	if !plain {
 		out.Number()
@@ -142,7 +142,7 @@ func (r *Roster) UnmarshalJSON(b []byte) error {
 }
 
 // read appends the members of the next group.
-func (r *Roster) read(s *scanner, g *group, memo *commitMemo) {
+func (r *MemberTable) read(s *scanner, g *nodeGroup, memo *commitMemo) {
 	var node NodeID
 	s.object(func(name string) {
 		if !g.read(s, name, &node) {
@@ -169,7 +169,7 @@ func isPlain(s *scanner) bool {
 }
 
 // take appends the members of a group.
-func (r *Roster) take(g *group, node NodeID, memo *commitMemo) bool {
+func (r *MemberTable) take(g *nodeGroup, node NodeID, memo *commitMemo) bool {
 	attempts, ok1 := g.column(g.attempts)
 	pids, ok2 := g.column(g.pids)
 	ports, ok3 := g.column(g.ports)
