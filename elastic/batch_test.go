@@ -9,7 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMicroBatchesAreTheSameInEveryWorld: their samples and their order; only who computes them differs, as evenly as can be.
+// TestMicroBatchesAreTheSameInEveryWorld: their samples and their order; only who computes them
+// differs, as evenly as can be.
 func TestMicroBatchesAreTheSameInEveryWorld(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		samples, seed := rapid.Uint64Range(1, 300).Draw(r, "samples"), rapid.Uint64().Draw(r, "seed")

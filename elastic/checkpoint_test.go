@@ -25,7 +25,7 @@ func job(t *testing.T, dir string, n int, stop uint64, change func(f *fleet)) *f
 	f.onStep = func(_ context.Context, w *worker, s *Session) error {
 		if s.Step() == stop && stop > 0 && w.name == "w0" {
 			f.hub.Update(func() { f.hub.Stopping = true })
-			eventually(t, func() bool { return s.news.get() == newsStop })
+			eventually(t, func() bool { return s.updates.pending() == updateStop })
 		}
 		return nil
 	}
@@ -57,8 +57,8 @@ func names(t *testing.T, dir string) []checkpoint.Name {
 	return all
 }
 
-// TestAJobGoesOnFromItsCheckpointAtAnotherWorldSize: it is stopped twice and ends as an undisturbed one does; the report of the first step says
-// where it began.
+// TestAJobGoesOnFromItsCheckpointAtAnotherWorldSize: it is stopped twice and ends as an undisturbed
+// one does; the report of the first step says where it began.
 func TestAJobGoesOnFromItsCheckpointAtAnotherWorldSize(t *testing.T) {
 	dir := t.TempDir()
 	first := job(t, dir, 3, 13, nil)
@@ -108,7 +108,8 @@ func TestADamagedCheckpointIsLeftAside(t *testing.T) {
 	}
 }
 
-// TestWhoeverHasTheNewestCheckpointBringsIt: each worker has a folder of its own, like the disk of its node.
+// TestWhoeverHasTheNewestCheckpointBringsIt: each worker has a folder of its own, like the disk of
+// its node.
 func TestWhoeverHasTheNewestCheckpointBringsIt(t *testing.T) {
 	dirs := map[string]string{"w0": t.TempDir(), "w1": t.TempDir(), "w2": t.TempDir()}
 	own := func(f *fleet) {
@@ -127,7 +128,8 @@ func TestWhoeverHasTheNewestCheckpointBringsIt(t *testing.T) {
 	}
 }
 
-// TestAnotherProgramsCheckpointStopsTheJob: it must not begin anew in that folder, and remove what is there in time.
+// TestAnotherProgramsCheckpointStopsTheJob: it must not begin anew in that folder, and remove what
+// is there in time.
 func TestAnotherProgramsCheckpointStopsTheJob(t *testing.T) {
 	dir := t.TempDir()
 	job(t, dir, 1, 8, nil)
@@ -157,8 +159,8 @@ func (d *heldDisk) Write(ctx context.Context, i checkpoint.Image) error {
 	return d.Dir.Write(ctx, i)
 }
 
-// TestTrainingDoesNotWaitForTheDisk: while a checkpoint is being written others that are due are left out, and what is written
-// is one commit whatever training does meanwhile.
+// TestTrainingDoesNotWaitForTheDisk: while a checkpoint is being written others that are due are
+// left out, and what is written is one commit whatever training does meanwhile.
 func TestTrainingDoesNotWaitForTheDisk(t *testing.T) {
 	s, dir := NewState(nil), t.TempDir()
 	tensor := make([]byte, 5*statesync.ChunkBytes)
@@ -234,7 +236,7 @@ func TestNoticeOfPreemptionWritesACheckpoint(t *testing.T) {
 			switch {
 			case s.Step() == 5 && w.name == "w1":
 				f.hub.Update(func() { f.hub.Leaving["w1"] = leavingNow })
-				eventually(t, func() bool { return s.news.get() == newsLeaving })
+				eventually(t, func() bool { return s.updates.pending() == updatePreempted })
 			case s.Step() == 8:
 				eventually(t, func() bool { return len(names(t, dir)) == 1 })
 			}

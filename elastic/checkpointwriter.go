@@ -14,15 +14,22 @@ import (
 	"github.com/regroup-io/regroup/elastic/statesync"
 )
 
-// Checkpoint says where commits are kept on disk, in case no worker is left that has one. The zero value means not at all.
+// Checkpoint says where commits are kept on disk, in case no worker is left that has one. The zero
+// value means not at all.
 //
-// Rank 0 writes the newest commit while training goes on, one at a time. A commit that is due while another is being written
-// is skipped; the first commit after that is written. When training is over or stopped, the last commit is written before Run
-// returns. A job whose members have no commit begins with the newest checkpoint that is intact, at any world size.
+// Rank 0 writes the newest commit while training goes on, one at a time. A commit that is due while
+// another is being written is skipped; the first commit after that is written. When training is
+// over or stopped, the last commit is written before Run returns. A job whose members have no
+// commit begins with the newest checkpoint that is intact, at any world size.
 type Checkpoint struct {
-	Dir   string        // shared by all workers, or one on each node: whoever has the newest checkpoint sends it
-	Every time.Duration // zero = 10 minutes. Too small: the disk is always busy; too large: more is lost when all workers die at once
-	Keep  int           // number of checkpoints that are kept; zero = 3
+	// Dir is shared by all workers, or is one on each node: whoever has the newest checkpoint sends
+	// it.
+	Dir string
+	// Every is the interval; zero = 10 minutes. Too small: the disk is always busy; too large: more
+	// is lost when all workers die at once.
+	Every time.Duration
+	// Keep is the number of checkpoints that are kept; zero = 3.
+	Keep int
 }
 
 func (c *Checkpoint) fromEnv() (err error) {
@@ -48,13 +55,13 @@ type checkpointSink interface {
 
 // checkpointWriter writes commits of this worker to disk. The methods of a nil writer do nothing.
 type checkpointWriter struct {
-	sink   checkpointSink
-	every  time.Duration
-	store  *statesync.CommitStore
-	layout string
-	parts  []checkpoint.Part
-	log    *slog.Logger
-	ctx    context.Context //nolint:containedctx // of Run: its end interrupts a write
+	sink    checkpointSink
+	every   time.Duration
+	store   *statesync.CommitStore
+	layout  string
+	tensors []checkpoint.Tensor
+	log     *slog.Logger
+	ctx     context.Context //nolint:containedctx // of Run: its end interrupts a write
 
 	mu      sync.Mutex
 	busy    bool
@@ -75,13 +82,14 @@ func (w *checkpointWriter) describe(s *State) {
 	if w == nil {
 		return
 	}
-	w.layout, w.parts = s.layout().String(), nil
+	w.layout, w.tensors = s.layout().String(), nil
 	for _, t := range s.replica.Tensors.All() {
-		w.parts = append(w.parts, checkpoint.Part{Name: t.Name, Type: t.Type, At: int64(t.Offset), Bytes: int64(len(t.Memory))})
+		w.tensors = append(w.tensors, checkpoint.Tensor{Name: t.Name, Type: t.Type, Offset: int64(t.Offset), Bytes: int64(len(t.Memory))})
 	}
 }
 
-// committed is called after each commit. It starts a write if one is due, or if this commit must be written.
+// committed is called after each commit. It starts a write if one is due, or if this commit must be
+// written.
 func (w *checkpointWriter) committed(must bool) {
 	if w == nil {
 		return
@@ -122,7 +130,7 @@ func (w *checkpointWriter) write() {
 	began := time.Now()
 	n, err := w.name(s)
 	if err == nil {
-		err = w.sink.Write(w.ctx, checkpoint.Image{Name: n, Layout: w.layout, Parts: w.parts, Meta: s.Meta(), Data: s.Data()})
+		err = w.sink.Write(w.ctx, checkpoint.Image{Name: n, Layout: w.layout, Tensors: w.tensors, Meta: s.Meta(), Data: s.Data()})
 	}
 	if err != nil {
 		w.log.Error("no checkpoint was written", "checkpoint", n, "err", err)

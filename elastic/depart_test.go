@@ -26,8 +26,8 @@ func TestADepartureTellsWhoCouldNotReachWhom(t *testing.T) {
 		{"nobody has seen it", said, 0, []int{2}, nil},
 		{"aborted", &collective.AbortedError{Rank: 1, Cause: errors.New("no")}, 0, nil, nil},
 	} {
-		d, err := depart(t.Context(), c.err, c.rank, &lifeline{})
-		if err != nil || d.how != lost || !reflect.DeepEqual(d.accused, c.accused) || !reflect.DeepEqual(d.broken, c.broken) {
+		d, err := classify(t.Context(), c.err, c.rank, &canceler{})
+		if err != nil || d.ending != lost || !reflect.DeepEqual(d.accused, c.accused) || !reflect.DeepEqual(d.broken, c.broken) {
 			t.Errorf("%s: %+v, %v", c.name, d, err)
 		}
 	}

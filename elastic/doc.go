@@ -1,5 +1,6 @@
-// Package elastic is what a training program imports to survive the loss and the arrival of workers, without being
-// started again: the state returns to its last commit, the members regroup, and the training function is called again.
+// Package elastic lets a training program survive the loss and the arrival of workers without being
+// restarted: the state returns to its last commit, the members regroup, and the training function
+// is called again.
 //
 //	state := elastic.NewState(elastic.NewSampler(60000, seed))
 //	elastic.Tensor(state, "weights", weights)
@@ -20,26 +21,29 @@
 //		return nil
 //	})
 //
-// One generation, as a worker lives it:
+// One generation of a worker:
 //
-//	join ──► build ──► sync ──► train ──► final commit ──► done
-//	  ▲        │         │        │            │
-//	  └────────┴─────────┴────────┴────────────┘
+//	join ──► connect ──► sync ──► train ──► final commit ──► done
+//	  ▲         │          │        │            │
+//	  └─────────┴──────────┴────────┴────────────┘
 //	    a peer is lost (back to the commit) or a change is planned (at a commit)
 //
-// There is one way back, the commit. It holds tensors, other values, the place in the data and the ledger of consumed
-// samples as one unit; commits are ordered by (generation, step) and named by a hash. At the start of a generation the
-// newest one that any member holds wins, and those that lack it receive it, in stripes from several holders. With
-// Options.Checkpoint commits are written to disk too: for when nobody is left who holds one.
+// Recovery always returns to a commit. It has the tensors, other values, the position in the data
+// and the ledger of consumed samples as one unit; commits are ordered by (generation, step) and
+// identified by a hash. At the start of a generation the newest commit that any member has wins,
+// and the members that lack it receive it, in chunks from several holders (package statesync). With
+// Options.Checkpoint commits are written to disk too, in case no member is left that has one
+// (package checkpoint).
 //
-// A step takes the same samples in every world: Session.Next deals them evenly, Session.NextMicro in micro-batches of one
-// size; each sample has the same weight. ElasticSampler is for programs in which ranks have batches of their own.
+// A step takes the same samples at every world size: Session.Next deals them evenly,
+// Session.NextMicro in micro-batches of one size, and each sample has the same weight.
+// ElasticSampler is for programs whose ranks have batches of their own.
 //
-// The model is that of Horovod Elastic (State, commit, restore, sync); it differs where that loses samples: the
-// order of an epoch does not depend on the world size, a short batch is not padded, and what was really consumed is
-// counted and proved.
+// The model is that of Horovod Elastic (State, commit, restore, sync), except where that loses
+// samples: the order of an epoch does not depend on the world size, a short batch is not padded,
+// and what was really consumed is counted and proved.
 //
-// What this package does not do: it catches no signals, and it does not decide who is a member: the node's agent says so,
-// over a Unix socket. Without that socket a program runs stand-alone. Package elastictest runs whole jobs in one process,
-// for tests of programs.
+// What this package does not do: it handles no signals, and it does not decide who is a member. The
+// node's agent says so, over a Unix socket; without that socket a program runs stand-alone. Package
+// elastictest runs whole jobs in one process, for tests of programs.
 package elastic

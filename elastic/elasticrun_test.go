@@ -8,12 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regroup-io/regroup/elastic/internal/backoff"
+
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/elastictest"
 )
 
-// TestAnElasticSamplerUnderKillsAndJoins: workers with batches of different sizes, one of which is killed and another comes in, count in
-// their state how often each sample was trained on.
+// TestAnElasticSamplerUnderKillsAndJoins: workers with batches of different sizes, one of which is
+// killed and another comes in, count in their state how often each sample was trained on.
 func TestAnElasticSamplerUnderKillsAndJoins(t *testing.T) {
 	const samples, epochs = 400, 2
 	hub := elastictest.New(t, 3)
@@ -53,7 +55,7 @@ func TestAnElasticSamplerUnderKillsAndJoins(t *testing.T) {
 					return err
 				}
 			}
-			pause(ctx, time.Millisecond)
+			backoff.Sleep(ctx, time.Millisecond)
 		}
 		return nil
 	}
@@ -62,7 +64,7 @@ func TestAnElasticSamplerUnderKillsAndJoins(t *testing.T) {
 	start = func(name string, size int) {
 		e, seen := NewElasticSampler(samples, 5), make([]int32, samples)
 		state := NewState(nil)
-		state.Sample(e)
+		state.SetElasticSampler(e)
 		Tensor(state, "seen", seen)
 		ctx, transport := hub.Start(t, name)
 		wait.Go(func() {

@@ -1,19 +1,24 @@
 package elastic
 
 import (
+	"encoding/json"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
+	"github.com/regroup-io/regroup/elastic/internal/intervals"
 )
 
-// ElasticSampler is Horovod's: each rank reads a share of its own, at its own pace and with batches of its own size, and says what it
-// has trained on. What was said on any rank is put together at each commit, so it survives the rank; the next generation deals the rest of the
-// epoch anew. Nothing is padded, repeated or left out: shares differ by a sample at most, and who is through takes part with empty batches.
+// ElasticSampler is Horovod's: each rank reads a share of its own, at its own pace and with batches
+// of its own size, and records what it has trained on. Each commit merges what all ranks have
+// recorded, so it survives the rank; the next generation deals the rest of the epoch anew. Nothing
+// is padded, repeated or left out: shares differ by a sample at most, and a rank at the end of its
+// share takes part with empty batches.
 //
 //	sampler := elastic.NewElasticSampler(60000, seed)
 //	state := elastic.NewState(nil)
-//	state.Sample(sampler)
+//	state.SetElasticSampler(sampler)
 //	... and in the training function:
 //	for sampler.Epoch() < epochs {
 //		b := sampler.Next(32)
@@ -27,68 +32,69 @@ import (
 //		... commit
 //	}
 //
-// Who needs no more than batches of one size for all should take Sampler: its order does not depend on the world. An ElasticSampler
-// belongs to the goroutine of the training function.
+// A program whose ranks all use batches of one size should use Sampler: its order does not depend
+// on the world size. An ElasticSampler belongs to the goroutine of the training function.
 type ElasticSampler struct {
 	samples, seed uint64
 	rank, world   int
 
 	epoch uint64
 	order permutation
-	done  spans // places in the order that all ranks know to be consumed
+	done  intervals.Set // positions in the order that all ranks know to be consumed
 
-	// The pass that began with the generation, the epoch or a restore:
-	share    spans  // of this rank: places in the order
-	dealt    uint64 // of the share, by Next
-	recorded spans  // of the share, by its own numbers from 0
-	finished bool   // all ranks were dealt all of their shares
+	// Since the start of the generation or of the epoch, or a restore:
+	share    intervals.Set // of this rank: positions in the order
+	dealt    uint64        // of the share, by Next
+	recorded intervals.Set // of the share: indices into it
+	finished bool          // all ranks were dealt all of their shares
 
-	unsaid []progress // what this rank has recorded since the last commit
+	unmerged []progress // what this rank has recorded since the last commit
 }
 
 // progress is what was consumed of an epoch.
 type progress struct {
-	Epoch uint64 `json:"epoch"`
-	Count uint64 `json:"count"`
-	Sum   uint64 `json:"sum,string"` // of hashes
-	Spans spans  `json:"spans"`      // places in the order
-	// Closed: no more of it is dealt.
+	Epoch uint64        `json:"epoch"`
+	Count uint64        `json:"count"`
+	Sum   uint64        `json:"sum,string"` // of hashes
+	Spans intervals.Set `json:"spans"`      // positions in the order
+	// Closed is set if the rest of the epoch will not be dealt.
 	Closed bool `json:"closed,omitempty"`
 }
 
-// NewElasticSampler returns a sampler over the indices [0, samples), alone until a State has it.
+// NewElasticSampler returns a sampler over the indices [0, samples), of a world of one until a
+// State uses it.
 func NewElasticSampler(samples, seed uint64) *ElasticSampler {
 	s := &ElasticSampler{samples: samples, seed: seed, world: 1}
-	s.begin()
+	s.deal()
 	return s
 }
 
-// begin deals what is left of the epoch.
-func (s *ElasticSampler) begin() {
+// deal deals the rest of the epoch.
+func (s *ElasticSampler) deal() {
 	s.order = newPermutation(s.samples, s.seed, s.epoch)
-	left := s.done.rest(s.samples)
-	n := left.count()
-	s.share = left.within(share(n, s.rank, s.world), share(n, s.rank+1, s.world))
+	left := s.done.Complement(s.samples)
+	n := left.Len()
+	s.share = left.Slice(shareStart(n, s.rank, s.world), shareStart(n, s.rank+1, s.world))
 	s.dealt, s.recorded, s.finished = 0, nil, n == 0
 }
 
-// place deals to the members of a generation.
-func (s *ElasticSampler) place(rank, world int) {
+// dealTo deals the rest of the epoch to the members of a generation.
+func (s *ElasticSampler) dealTo(rank, world int) {
 	s.rank, s.world = rank, world
-	s.begin()
+	s.deal()
 }
 
 // Epoch is the current epoch.
 func (s *ElasticSampler) Epoch() uint64 { return s.epoch }
 
 // Len is the number of samples of this rank's share.
-func (s *ElasticSampler) Len() int { return int(s.share.count()) }
+func (s *ElasticSampler) Len() int { return int(s.share.Len()) }
 
 // Indices yields this rank's share in its order.
 func (s *ElasticSampler) Indices() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for _, x := range s.share {
-			for p := x.lo; p < x.hi; p++ {
+			for p := x.Lo; p < x.Hi; p++ {
 				if !yield(int(s.order.at(p))) {
 					return
 				}
@@ -97,23 +103,23 @@ func (s *ElasticSampler) Indices() iter.Seq[int] {
 	}
 }
 
-// Batch returns batch index, from 0, of those into which a loader cuts Indices. The last one may be shorter, and those after it
-// are empty.
-func (s *ElasticSampler) Batch(index, size int) Batch { return s.slice(s.batch(index, size)) }
+// Batch returns batch index, from 0, of those into which a loader cuts Indices. The last one may be
+// shorter, and those after it are empty.
+func (s *ElasticSampler) Batch(index, size int) Batch { return s.slice(s.bounds(index, size)) }
 
 // slice returns samples [lo, hi) of the share as a batch.
 func (s *ElasticSampler) slice(lo, hi uint64) Batch {
-	b := Batch{Epoch: s.epoch, Indices: s.indices(lo, hi), own: &ownBatch{lo: lo, hi: hi, left: s.share.count() - hi}}
-	b.Total, b.Micro = len(b.Indices), oneMicro(b.Indices)
+	b := Batch{Epoch: s.epoch, Indices: s.indices(lo, hi), share: &inShare{lo: lo, hi: hi, left: s.share.Len() - hi}}
+	b.Total, b.Micro = len(b.Indices), singleMicro(b.Indices)
 	return b
 }
 
-// batch returns where a batch lies in the share.
-func (s *ElasticSampler) batch(index, size int) (lo, hi uint64) {
+// bounds returns the position of a loader's batch in the share.
+func (s *ElasticSampler) bounds(index, size int) (lo, hi uint64) {
 	if index < 0 || size < 1 {
 		return 0, 0
 	}
-	n := s.share.count()
+	n := s.share.Len()
 	if uint64(index) > n/uint64(size) {
 		return n, n
 	}
@@ -123,27 +129,30 @@ func (s *ElasticSampler) batch(index, size int) (lo, hi uint64) {
 
 func (s *ElasticSampler) indices(lo, hi uint64) []int {
 	all := make([]int, 0, hi-lo)
-	for _, x := range s.share.within(lo, hi) {
-		for p := x.lo; p < x.hi; p++ {
+	for _, x := range s.share.Slice(lo, hi) {
+		for p := x.Lo; p < x.Hi; p++ {
 			all = append(all, int(s.order.at(p)))
 		}
 	}
 	return all
 }
 
-// Next returns up to size samples of this rank's share that were not dealt yet; none if it is through. It must be passed to
-// Session.AverageGradients or Consume on all ranks, and to Record.
+// Next returns up to size samples of this rank's share that were not dealt yet; none at the end of
+// the share. The batch must be passed to Session.AverageGradients or Consume on all ranks, and to
+// Record.
 func (s *ElasticSampler) Next(size int) Batch {
-	b := s.slice(s.dealt, min(s.dealt+uint64(max(size, 0)), s.share.count()))
-	s.dealt = b.own.hi
+	b := s.slice(s.dealt, min(s.dealt+uint64(max(size, 0)), s.share.Len()))
+	s.dealt = b.share.hi
 	return b
 }
 
-// Finished tells, alike on all ranks after a step, whether all of them were dealt all of their shares: the next is SetEpoch.
+// Finished reports whether all ranks were dealt all of their shares, with the same result on all of
+// them after a step. The program then calls SetEpoch.
 func (s *ElasticSampler) Finished() bool { return s.finished }
 
-// SetEpoch begins an epoch, the same on all ranks. For the epoch that is under way it does nothing: a program may call it at the start of each
-// epoch, also after a restore. One that is finished is closed: what was not recorded of it is missing.
+// SetEpoch begins an epoch, which must be the same on all ranks. For the current epoch it does
+// nothing, so a program may call it at the start of each epoch, also after a restore. It closes an
+// epoch that is finished: samples of it that were not recorded count as missing.
 func (s *ElasticSampler) SetEpoch(epoch uint64) {
 	if epoch == s.epoch {
 		return
@@ -152,75 +161,151 @@ func (s *ElasticSampler) SetEpoch(epoch uint64) {
 		s.progress().Closed = true
 	}
 	s.epoch, s.done = epoch, nil
-	s.begin()
+	s.deal()
 }
 
-// Record says that this rank has trained on a batch of Next.
+// Record records that this rank has trained on a batch of Next.
 func (s *ElasticSampler) Record(b Batch) error {
-	if b.own == nil || b.Epoch != s.epoch {
+	if b.share == nil || b.Epoch != s.epoch {
 		return fmt.Errorf("record: a batch of epoch %d is none of this sampler's, which is in epoch %d", b.Epoch, s.epoch)
 	}
-	return s.record(b.own.lo, b.own.hi)
+	return s.record(b.share.lo, b.share.hi)
 }
 
-// RecordBatch says that this rank has trained on Batch(index, size). The index begins anew with each generation, epoch and restore, as a loader
-// does. size may differ between ranks. Saying it twice is an error.
+// RecordBatch records that this rank has trained on Batch(index, size). Like that of a loader, the
+// index begins anew with each generation, epoch and restore. size may differ between ranks.
+// Recording a batch twice is an error.
 func (s *ElasticSampler) RecordBatch(index, size int) error {
 	if index < 0 || size < 1 {
 		return fmt.Errorf("record: batch %d of %d samples", index, size)
 	}
-	return s.record(s.batch(index, size))
+	return s.record(s.bounds(index, size))
 }
 
-// RecordIndices says that this rank has trained on some samples, which must be of its share and not have been recorded.
-// Either all of them are recorded or none.
+// RecordIndices records that this rank has trained on samples of its share that were not recorded
+// before. It records either all of them or none.
 func (s *ElasticSampler) RecordIndices(indices []int) error {
-	var all spans
+	var all intervals.Set
 	for _, i := range indices {
 		if i < 0 || uint64(i) >= s.samples {
 			return fmt.Errorf("record: index %d is not within 0 to %d", i, s.samples)
 		}
-		at, ok := s.share.place(s.order.of(uint64(i)))
+		at, ok := s.share.Index(s.order.positionOf(uint64(i)))
 		switch {
 		case !ok:
 			return fmt.Errorf("record: index %d is not of this rank's share", i)
-		case s.recorded.meets(at, at+1)+all.meets(at, at+1) > 0:
+		case s.recorded.Overlap(at, at+1)+all.Overlap(at, at+1) > 0:
 			return fmt.Errorf("record: index %d was recorded before", i)
 		}
-		all.add(at, at+1)
+		all.Add(at, at+1)
 	}
 	for _, x := range all {
-		if err := s.record(x.lo, x.hi); err != nil {
+		if err := s.record(x.Lo, x.Hi); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// progress is what this rank has to say of the epoch.
+// progress is what this rank has recorded of the current epoch.
 func (s *ElasticSampler) progress() *progress {
-	if n := len(s.unsaid); n == 0 || s.unsaid[n-1].Epoch != s.epoch {
-		s.unsaid = append(s.unsaid, progress{Epoch: s.epoch})
+	if n := len(s.unmerged); n == 0 || s.unmerged[n-1].Epoch != s.epoch {
+		s.unmerged = append(s.unmerged, progress{Epoch: s.epoch})
 	}
-	return &s.unsaid[len(s.unsaid)-1]
+	return &s.unmerged[len(s.unmerged)-1]
 }
 
-// record takes samples [lo, hi) of the share.
+// record records samples [lo, hi) of the share.
 func (s *ElasticSampler) record(lo, hi uint64) error {
-	if n := s.recorded.meets(lo, hi); n > 0 {
+	if n := s.recorded.Overlap(lo, hi); n > 0 {
 		return fmt.Errorf("record: %d of samples %d to %d of this rank's share were recorded before", n, lo, hi)
 	}
 	if lo >= hi {
 		return nil
 	}
-	s.recorded.add(lo, hi)
+	s.recorded.Add(lo, hi)
 	p := s.progress()
 	p.Count += hi - lo
-	for _, x := range s.share.within(lo, hi) {
-		p.Spans.add(x.lo, x.hi)
-		for q := x.lo; q < x.hi; q++ {
+	for _, x := range s.share.Slice(lo, hi) {
+		p.Spans.Add(x.Lo, x.Hi)
+		for q := x.Lo; q < x.Hi; q++ {
 			p.Sum += wire.SampleHash(s.order.at(q))
 		}
 	}
 	return nil
+}
+
+// ElasticState is what an ElasticSampler commits. It does not depend on the world, so any number of
+// ranks can continue.
+type ElasticState struct {
+	Epoch uint64 `json:"epoch"`
+	// Processed has positions in the order of the epoch, as [[from, to], ...].
+	Processed intervals.Set `json:"processed"`
+}
+
+// Count is the number of samples of the epoch that all ranks know to be consumed.
+func (s ElasticState) Count() uint64 { return s.Processed.Len() }
+
+// StateDict returns what all ranks knew at the last commit.
+func (s *ElasticSampler) StateDict() ElasticState {
+	return ElasticState{Epoch: s.epoch, Processed: slices.Clone(s.done)}
+}
+
+// LoadStateDict returns to the result of a StateDict, of this worker or another one. What was
+// recorded and not committed is discarded.
+func (s *ElasticSampler) LoadStateDict(from ElasticState) error {
+	if n := len(from.Processed); n > 0 && from.Processed[n-1].Hi > s.samples {
+		return fmt.Errorf("load: sample %d is consumed of %d", from.Processed[n-1].Hi-1, s.samples)
+	}
+	s.epoch, s.done, s.unmerged = from.Epoch, slices.Clone(from.Processed), nil
+	s.deal()
+	return nil
+}
+
+// rankProgress is what one rank contributes to a commit.
+type rankProgress struct {
+	Epoch    uint64     `json:"epoch"`
+	Consumed []progress `json:"consumed"`
+}
+
+// Progress returns what this rank has recorded since the last commit, for Merge. Session.Commit
+// calls both; they are exported for programs that use other collectives.
+func (s *ElasticSampler) Progress() ([]byte, error) {
+	return json.Marshal(rankProgress{Epoch: s.epoch, Consumed: s.unmerged})
+}
+
+// Merge merges the progress of all ranks, in the order of the ranks, and returns what that adds to
+// the ledger. A commit on all ranks must follow, or LoadStateDict on all.
+func (s *ElasticSampler) Merge(all [][]byte) ([]wire.LedgerEpoch, error) {
+	var sums []wire.LedgerEpoch
+	for rank, b := range all {
+		var r rankProgress
+		if err := json.Unmarshal(b, &r); err != nil {
+			return nil, fmt.Errorf("rank %d: %w", rank, err)
+		}
+		if r.Epoch != s.epoch {
+			return nil, fmt.Errorf("rank %d is in epoch %d, this one in %d: %w", rank, r.Epoch, s.epoch, errDiverged)
+		}
+		for _, p := range r.Consumed {
+			i := slices.IndexFunc(sums, func(e wire.LedgerEpoch) bool { return e.Epoch == p.Epoch })
+			if i < 0 {
+				i = len(sums)
+				sums = append(sums, wire.LedgerEpoch{Epoch: p.Epoch})
+			}
+			sums[i].Count += p.Count
+			sums[i].Sum += p.Sum
+			sums[i].Done = sums[i].Done || p.Closed
+			if p.Epoch != s.epoch {
+				continue
+			}
+			for _, x := range p.Spans {
+				if s.done.Overlap(x.Lo, x.Hi) > 0 {
+					return nil, fmt.Errorf("rank %d has consumed samples that were consumed before", rank)
+				}
+				s.done.Add(x.Lo, x.Hi)
+			}
+		}
+	}
+	s.unmerged = nil
+	return sums, nil
 }

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
 // crowd is the samplers of a world, without a state.
@@ -19,7 +17,7 @@ type crowd []*ElasticSampler
 func newCrowd(samples uint64, world int) (c crowd) {
 	for rank := range world {
 		s := NewElasticSampler(samples, 3)
-		s.place(rank, world)
+		s.dealTo(rank, world)
 		c = append(c, s)
 	}
 	return c
@@ -30,14 +28,14 @@ func (c crowd) commit(t *testing.T) {
 	t.Helper()
 	var said [][]byte
 	for _, s := range c {
-		b, err := s.Said()
+		b, err := s.Progress()
 		if err != nil {
 			t.Fatal(err)
 		}
 		said = append(said, b)
 	}
 	for _, s := range c {
-		if _, err := s.Agree(said); err != nil {
+		if _, err := s.Merge(said); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -118,7 +116,7 @@ func TestAShortLastBatchIsWhatItIs(t *testing.T) {
 	c := newCrowd(10, 2)
 	for _, s := range c {
 		must(t, s.RecordBatch(0, 4))
-		if b := s.Batch(1, 4); len(b.Indices) != 1 || b.own.left != 0 {
+		if b := s.Batch(1, 4); len(b.Indices) != 1 || b.share.left != 0 {
 			t.Errorf("the last batch is %+v", b)
 		}
 		must(t, s.RecordBatch(1, 4))
@@ -132,7 +130,8 @@ func TestAShortLastBatchIsWhatItIs(t *testing.T) {
 	}
 }
 
-// S5: what is recorded is on the honour system: twice, of others, or of another batch size on each rank.
+// S5: what is recorded is on the honour system: twice, of others, or of another batch size on each
+// rank.
 func TestRecordsAreChecked(t *testing.T) {
 	c := newCrowd(40, 2)
 	must(t, c[0].RecordBatch(0, 8))
@@ -150,7 +149,7 @@ func TestRecordsAreChecked(t *testing.T) {
 			t.Errorf("%s: no error", what)
 		}
 	}
-	if got := c[0].recorded.count(); got != 8 {
+	if got := c[0].recorded.Len(); got != 8 {
 		t.Errorf("%d samples are recorded after all that, want 8", got)
 	}
 	must(t, c[1].RecordBatch(0, 3)) // a rank with batches of its own
@@ -166,8 +165,8 @@ func TestForgettingToRecordIsSeen(t *testing.T) {
 	errs := sessions(t, 2, func(ctx context.Context, s *Session) error {
 		e := NewElasticSampler(10, 3)
 		s.state = NewState(nil)
-		s.state.Sample(e)
-		e.place(s.Rank, s.World)
+		s.state.SetElasticSampler(e)
+		e.dealTo(s.Rank, s.World)
 		for i := 0; !e.Finished(); i++ {
 			b := e.Next(2)
 			if err := s.Consume(ctx, b); err != nil {
@@ -191,7 +190,8 @@ func TestForgettingToRecordIsSeen(t *testing.T) {
 	must(t, errors.Join(errs...))
 }
 
-// S6 and S9: what was trained on or fetched and not committed is dealt again after a crash, and nothing else.
+// S6 and S9: what was trained on or fetched and not committed is dealt again after a crash, and
+// nothing else.
 func TestACrashGoesBackToTheCommit(t *testing.T) {
 	c := newCrowd(30, 3)
 	for _, s := range c {
@@ -201,7 +201,8 @@ func TestACrashGoesBackToTheCommit(t *testing.T) {
 	at := c[0].StateDict()
 	var void []int
 	for _, s := range c {
-		void = append(void, append(s.Batch(1, 3).Indices, s.Batch(2, 2).Indices...)...) // fetched, and recorded in part
+		// Fetched, and recorded in part.
+		void = append(void, append(s.Batch(1, 3).Indices, s.Batch(2, 2).Indices...)...)
 		must(t, s.RecordBatch(1, 3))
 	}
 	for _, s := range c {
@@ -225,7 +226,7 @@ func TestOrdersOfHugeSets(t *testing.T) {
 	if x, y := a.Batch(0, 100).Indices, b.Batch(0, 100).Indices; reflect.DeepEqual(x, y) {
 		t.Error("(seed 0, epoch 1) and (seed 1, epoch 0) are one order")
 	}
-	a.place(7, 8)
+	a.dealTo(7, 8)
 	if got, want := a.Batch(1<<36, 1).Indices, a.order.at(7<<37+1<<36); uint64(got[0]) != want {
 		t.Errorf("sample %d, want %d", got[0], want)
 	}
@@ -252,87 +253,20 @@ func TestRanksInDifferentEpochsCannotCommit(t *testing.T) {
 	c[1].SetEpoch(1)
 	var said [][]byte
 	for _, s := range c {
-		b, err := s.Said()
+		b, err := s.Progress()
 		must(t, err)
 		said = append(said, b)
 	}
-	if _, err := c[0].Agree(said); !errors.Is(err, errDrifted) {
+	if _, err := c[0].Merge(said); !errors.Is(err, errDiverged) {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestOnlyOneSampler(t *testing.T) {
 	s := NewState(NewSampler(10, 1))
-	s.Sample(NewElasticSampler(10, 1))
+	s.SetElasticSampler(NewElasticSampler(10, 1))
 	if err := Run(t.Context(), Options{}, s, nil); err == nil || !strings.Contains(err.Error(), "one sampler") {
 		t.Errorf("error %v", err)
-	}
-}
-
-// TestSpansAreASet compares them with one.
-func TestSpansAreASet(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
-		const n = 40
-		var s spans
-		var set [n]bool
-		for range rapid.IntRange(0, 12).Draw(r, "adds") {
-			lo, hi := rapid.Uint64Range(0, n).Draw(r, "lo"), rapid.Uint64Range(0, n).Draw(r, "hi")
-			s.add(lo, hi)
-			for i := lo; i < hi; i++ {
-				set[i] = true
-			}
-		}
-		var members, others []uint64
-		for i := range uint64(n) {
-			if set[i] {
-				members = append(members, i)
-			} else {
-				others = append(others, i)
-			}
-		}
-		list := func(s spans) (all []uint64) {
-			for i, x := range s {
-				if x.lo >= x.hi || i > 0 && x.lo <= s[i-1].hi {
-					r.Fatalf("%v are not ascending spans that do not touch", s)
-				}
-				for j := x.lo; j < x.hi; j++ {
-					all = append(all, j)
-				}
-			}
-			return all
-		}
-		if !slices.Equal(list(s), members) || !slices.Equal(list(s.rest(n)), others) || s.count() != uint64(len(members)) {
-			r.Fatalf("%v: want %v", s, members)
-		}
-		lo, hi := rapid.IntRange(0, n).Draw(r, "from"), rapid.IntRange(0, n).Draw(r, "to")
-		if got, want := list(s.within(uint64(lo), uint64(hi))), members[min(lo, hi, len(members)):min(max(hi, lo), len(members))]; lo <= hi && !slices.Equal(got, want) {
-			r.Fatalf("%v within [%d, %d): %v, want %v", s, lo, hi, got, want)
-		}
-		met := uint64(0)
-		for i := lo; i < hi; i++ {
-			if set[i] {
-				met++
-			}
-		}
-		if got := s.meets(uint64(lo), uint64(hi)); got != met {
-			r.Fatalf("%v meets [%d, %d) %d times, want %d", s, lo, hi, got, met)
-		}
-		for at, x := range members {
-			if got, ok := s.place(x); !ok || got != uint64(at) {
-				r.Fatalf("%d is number %d of %v, want %d", x, got, s, at)
-			}
-		}
-		b, err := json.Marshal(s)
-		var back spans
-		if err := errors.Join(err, json.Unmarshal(b, &back)); err != nil || !slices.Equal(back, s) {
-			r.Fatalf("%v became %s and %v: %v", s, b, back, err)
-		}
-	})
-	var s spans
-	for _, bad := range []string{`[[2,1]]`, `[[5,6],[1,2]]`, `[[1]]x`} {
-		if json.Unmarshal([]byte(bad), &s) == nil {
-			t.Errorf("%s is taken for a set", bad)
-		}
 	}
 }
 

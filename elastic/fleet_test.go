@@ -37,16 +37,17 @@ var (
 	errBroken = errors.New("the program is broken")
 )
 
-// fleet is a job of workers in goroutines. Their program is exact: its parameters are integers that depend on the order
-// of the batches and on nothing else, so any undetected loss, repeat or mixture of states changes the result.
+// fleet is a job of workers in goroutines. Their program is exact: its parameters are integers that
+// depend on the order of the batches and on nothing else, so any undetected loss, repeat or mixture
+// of states changes the result.
 type fleet struct {
 	t       *testing.T
 	hub     *elastictest.Hub
 	tcp     bool                                                   // instead of the network
-	onStep  func(ctx context.Context, w *worker, s *Session) error // called before every step; may be nil
+	onStep  func(ctx context.Context, w *worker, s *Session) error // before every step; may be nil
 	every   int                                                    // steps between commits
-	ballast int                                                    // bytes of state beside the weights
-	within  time.Duration                                          // Options.WarmWithin
+	ballast int                                                    // bytes of additional state
+	within  time.Duration                                          // Options.PrefetchTimeout
 	other   string                                                 // worker with another program
 	wrap    func(name string, t collective.Transport) collective.Transport
 
@@ -65,7 +66,7 @@ type worker struct {
 	ballast []byte
 	seen    counter
 	err     error
-	calls   []Place
+	calls   []Membership
 	rate    *float64
 }
 
@@ -96,7 +97,7 @@ func (f *fleet) all() []*worker {
 }
 
 func (f *fleet) optionsOf(name string) Options {
-	o := Options{Job: "test", Socket: f.hub.Socket, Token: name, Patience: 10 * time.Second, BuildWithin: buildWithin, WarmWithin: f.within}
+	o := Options{Job: "test", Socket: f.hub.Socket, Token: name, AgentTimeout: 10 * time.Second, ConnectTimeout: buildWithin, PrefetchTimeout: f.within}
 	if f.options != nil {
 		f.options(name, &o)
 	}
@@ -154,7 +155,7 @@ func (f *fleet) start(name string) *worker {
 }
 
 func (f *fleet) train(ctx context.Context, w *worker, s *Session) error {
-	w.calls = append(w.calls, s.Place)
+	w.calls = append(w.calls, s.Membership)
 	for s.Epoch() < testEpochs {
 		if f.onStep != nil {
 			if err := f.onStep(ctx, w, s); errors.Is(err, errEarly) {
@@ -241,8 +242,8 @@ func undisturbed(t *testing.T, start *worker) *worker {
 	return w
 }
 
-// check compares every worker that finished with an undisturbed run from the start of one of the given workers; it
-// returns how many did.
+// check compares every worker that finished with an undisturbed run from the start of one of the
+// given workers; it returns how many did.
 func (f *fleet) check(starts ...string) int {
 	f.t.Helper()
 	var wants []*worker
@@ -258,7 +259,7 @@ func (f *fleet) check(starts ...string) int {
 			f.t.Errorf("%s: %v", w.name, w.err)
 		}
 		d, ok := f.hub.Done[w.name]
-		if w.err == nil != ok && !errors.Is(w.err, ErrOver) { // over: its done was heard, and its answer lost
+		if w.err == nil != ok && !errors.Is(w.err, ErrOver) { // its done had no answer
 			f.t.Errorf("%s returns %v, and has said that it is done: %t", w.name, w.err, ok)
 		}
 		if !ok {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/elastic/internal/agentclient"
 )
 
 // ending is how a generation ended for this worker.
@@ -20,160 +21,174 @@ const (
 	lost     ending = "lost"
 )
 
-// departure is what the next join tells of the generation that was left.
-type departure struct {
-	how     ending
-	why     error // for people; nil when finished
+// outcome is the outcome of a generation, which the next join reports.
+type outcome struct {
+	ending  ending
+	reason  error // for people; nil when finished
 	accused []int
-	broken  [][2]int  // who could not reach whom, if somebody saw it
-	noticed time.Time // what made this worker leave
-	trouble time.Time // the first notice since the last good step: generations that never made one are part of it
-	void    uint64    // steps that were made after the last commit and are lost, in the same span
+	broken  [][2]int  // connections that were seen to fail, as pairs of ranks
+	endedAt time.Time // when this worker learnt that it must leave
+
+	// Since the last completed step, over all generations that never completed one:
+	failedAt  time.Time // when the first of them ended
+	lostSteps uint64    // steps that were made after the last commit
 }
 
-// depart sorts the error that ended a generation. Errors that are not about the generation are returned.
-func depart(ctx context.Context, err error, rank int, l *lifeline) (departure, error) {
-	d := departure{why: err, noticed: l.noticedAt()}
-	if d.noticed.IsZero() {
-		d.noticed = time.Now()
+// classify sorts the error that ended a generation. It returns errors that are not about the
+// generation.
+func classify(ctx context.Context, err error, rank int, c *canceler) (outcome, error) {
+	o := outcome{reason: err, endedAt: c.ended()}
+	if o.endedAt.IsZero() {
+		o.endedAt = time.Now()
 	}
-	d.trouble = d.noticed
+	o.failedAt = o.endedAt
 	var peer *collective.PeerLostError
 	switch {
 	case err == nil:
-		d.how = finished
+		o.ending = finished
 	case ctx.Err() != nil:
-		return d, context.Cause(ctx)
-	case l.orphaned() != nil:
-		return d, l.orphaned()
+		return o, context.Cause(ctx)
+	case c.orphaned() != nil:
+		return o, c.orphaned()
 	case errors.Is(err, ErrStopped):
-		d.how = stopped
+		o.ending = stopped
 	case errors.Is(err, ErrPlannedChange):
-		d.how = planned
+		o.ending = planned
 	case errors.Is(err, ErrPeerLost), errors.Is(err, collective.ErrAborted), errors.Is(err, collective.ErrRefused):
-		d.how = lost
+		o.ending = lost
 		if errors.As(err, &peer) && peer.Rank != rank {
-			d.accused = []int{peer.Rank}
+			o.accused = []int{peer.Rank}
 		}
 		if peer != nil && peer.Witnessed {
-			d.broken = [][2]int{{peer.Witness, peer.Rank}}
+			o.broken = [][2]int{{peer.Witness, peer.Rank}}
 		}
 	default:
-		return d, err
+		return o, err
 	}
-	return d, nil
+	return o, nil
 }
 
-// generation lives through one: connects to its members, brings the state in sync, runs the training function.
-func (r *runner) generation(ctx context.Context, a wire.Assignment, since departure, asked time.Time) (departure, error) {
-	s := &Session{state: r.state, reporter: r.reporter, writer: r.writer, Place: Place{
+// after adds the previous outcome to that of a generation without a completed step.
+func (o outcome) after(previous outcome) outcome {
+	if !previous.failedAt.IsZero() {
+		o.failedAt = previous.failedAt
+	}
+	o.lostSteps += previous.lostSteps
+	return o
+}
+
+// generation takes part in one generation: it connects to the members, brings the state in sync and
+// runs the training function. joinedAt is when this worker asked for its place.
+func (r *runner) generation(ctx context.Context, a wire.Assignment, previous outcome, joinedAt time.Time) (outcome, error) {
+	s := &Session{state: r.state, reporter: r.reporter, writer: r.writer, Membership: Membership{
 		Generation: a.Generation, Rank: a.Rank, World: a.World,
 		LocalRank: a.LocalRank, LocalSize: a.LocalSize, CrossRank: a.CrossRank, CrossSize: a.CrossSize,
 	}}
-	building, cut := context.WithCancelCause(ctx)
-	defer cut(nil)
-	l := &lifeline{cut: cut}
+	building, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	c := &canceler{cancel: cancel}
 	if r.agent != nil {
-		watching, enough := context.WithCancel(ctx)
+		watching, stop := context.WithCancel(ctx)
 		watched := make(chan struct{})
 		go func() {
 			defer close(watched)
-			watch(watching, r.agent, s, l, func(n Notice) { r.notice(ctx, s, n) })
+			watch(watching, r.agent, r.options.OrphanTimeout, s, c, func(n PreemptionNotice) { r.preempted(ctx, s, n) })
 		}()
 		defer func() {
-			enough()
+			stop()
 			<-watched
 		}()
 	}
-	err := r.build(building, a, s, l)
-	if err != nil {
-		// Also a deadline or the agent's "no": a generation that can not be built is left for the next one.
+	if err := r.connect(building, a, s, c); err != nil {
+		// A deadline or a refusal of the agent too: a generation that cannot be built is left for
+		// the next one.
 		if ctx.Err() == nil && !errors.Is(err, collective.ErrInvalid) && !errors.Is(err, ErrPeerLost) {
 			err = fmt.Errorf("%w: %w", collective.ErrAborted, err)
 		}
-		d, fatal := depart(ctx, err, a.Rank, l)
-		return d.after(since), fatal
+		o, fatal := classify(ctx, err, a.Rank, c)
+		return o.after(previous), fatal
 	}
-	r.retiring = s.comm
-	if r.options.Prepare != nil {
-		if err = r.meet(ctx, s); err == nil {
-			err = r.prepare(ctx, building, s)
-		}
-		if err == nil && !r.described {
-			r.described = true
-			r.writer.describe(r.state)
-		}
-	}
-	built := time.Now()
-	var received uint64
-	if err == nil {
-		r.finishPrefetch(building)
-		received, err = r.state.sync(ctx, s.comm, a.Generation)
-	}
+	r.lastComm = s.comm
+	received, preparedAt, err := r.syncState(ctx, building, a, s)
 	if err == nil {
 		s.Stage = Training
 		r.serveState(a)
 		s.began = time.Now()
 		s.first = &wire.FirstStep{
-			Survivor: since.how != "", Lost: since.void, RejoinMS: milliseconds(built.Sub(asked)),
-			SyncMS: milliseconds(s.began.Sub(built)), SyncBytes: received, Checkpoint: r.state.resumed(),
+			Survivor: previous.ending != "", Lost: previous.lostSteps, RejoinMS: agentclient.Milliseconds(preparedAt.Sub(joinedAt)),
+			SyncMS: agentclient.Milliseconds(s.began.Sub(preparedAt)), SyncBytes: received, Checkpoint: r.state.resumed(),
 		}
-		if !since.trouble.IsZero() {
-			s.first.AbortMS = milliseconds(asked.Sub(since.trouble))
+		if !previous.failedAt.IsZero() {
+			s.first.AbortMS = agentclient.Milliseconds(joinedAt.Sub(previous.failedAt))
 		}
 		err = r.train(ctx, s)
 	}
 	r.state.replica.Store().EndGeneration()
-	d, fatal := depart(ctx, err, a.Rank, l)
+	o, fatal := classify(ctx, err, a.Rank, c)
 	switch {
-	case fatal != nil: // the others need not wait for our socket to close, and know whose fault it is
+	case fatal != nil:
+		// So that the others need not wait for the socket to close, and know whose fault it is.
 		s.comm.Abort(&collective.PeerLostError{Rank: a.Rank, Generation: a.Generation, Cause: fatal})
-	case d.how == lost && r.state.replica.Newest() != nil:
-		d.void = r.state.step - r.state.replica.Newest().Step()
+	case o.ending == lost && r.state.replica.Newest() != nil:
+		o.lostSteps = r.state.step - r.state.replica.Newest().Step()
 	}
 	if s.first != nil || s.began.IsZero() {
-		d = d.after(since)
+		o = o.after(previous)
 	}
-	return d, fatal
+	return o, fatal
 }
 
-// after adds what went before to a departure from a generation without a good step.
-func (d departure) after(before departure) departure {
-	if !before.trouble.IsZero() {
-		d.trouble = before.trouble
-	}
-	d.void += before.void
-	return d
-}
-
-// build connects to the members, within bounds.
-func (r *runner) build(ctx context.Context, a wire.Assignment, s *Session, l *lifeline) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, r.options.BuildWithin, fmt.Errorf("not connected within %v", r.options.BuildWithin))
+// connect connects to the members.
+func (r *runner) connect(ctx context.Context, a wire.Assignment, s *Session, c *canceler) (err error) {
+	timeout := r.options.ConnectTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not connected within %v", timeout))
 	defer cancel()
 	s.comm, err = collective.New(ctx, collective.Options{
 		Job: r.options.Job, Generation: a.Generation, Token: a.Token, Rank: a.Rank, World: a.World,
 		LocalRank: a.LocalRank, LocalSize: a.LocalSize,
-		Endpoint: r.endpoint, StallAfter: r.options.StallAfter, OnFailure: l.notice,
+		Endpoint: r.endpoint, StallAfter: r.options.StallAfter, OnFailure: c.failed,
 		Peers: func(ctx context.Context, rank int) (string, error) {
 			if address := a.Peers[rank]; address != "" {
 				return address, nil
 			}
-			return r.agent.peer(ctx, a.Generation, rank)
+			return r.agent.PeerAddress(ctx, a.Generation, rank)
 		},
 	})
 	if err == nil {
-		l.attach(s.comm)
+		c.attach(s.comm)
 		r.options.Log.Debug("connected", "gen", a.Generation, "rank", a.Rank, "how", s.comm.Describe())
 	}
 	return err
 }
 
-// train runs the function and, if it is through, makes its state the last commit and says so.
+// syncState has the program register its state, unless it has, and brings the state in sync. It
+// returns the number of bytes that this worker received, and when the state was registered.
+func (r *runner) syncState(ctx, building context.Context, a wire.Assignment, s *Session) (received uint64, preparedAt time.Time, err error) {
+	if r.options.Prepare != nil {
+		if err = r.syncPrologue(ctx, s); err == nil {
+			err = r.prepare(ctx, building, s)
+		}
+		if err != nil {
+			return 0, preparedAt, err
+		}
+		if !r.described {
+			r.described = true
+			r.writer.describe(r.state)
+		}
+	}
+	preparedAt = time.Now()
+	r.finishPrefetch(building)
+	received, err = r.state.sync(ctx, s.comm, a.Generation)
+	return received, preparedAt, err
+}
+
+// train runs the training function and, if it is complete, makes its state the last commit and
+// reports that.
 func (r *runner) train(ctx context.Context, s *Session) error {
-	before := r.place
-	r.place = s.Place
+	before := r.membership
+	r.membership = s.Membership
 	if e := r.state.elastic; e != nil {
-		e.place(s.Rank, s.World)
+		e.dealTo(s.Rank, s.World)
 	}
 	if err := s.reset(ctx, before); err != nil {
 		return err
@@ -197,9 +212,7 @@ func (r *runner) train(ctx context.Context, s *Session) error {
 	if s.Rank == 0 {
 		done.Metrics, done.MetricsStep = s.metrics, new(s.measured)
 	}
-	// Before the communicator is closed: whoever needs us longer than that learns that the job is over, not that we died.
-	return r.agent.insist(ctx, func() (bool, error) {
-		err := r.agent.post(ctx, wire.PathDone, done)
-		return err == nil, err
-	})
+	// Before the communicator is closed: members that still need it must learn that the job is
+	// over, not that a peer died.
+	return r.agent.Done(ctx, done)
 }

@@ -15,8 +15,9 @@ import (
 
 var histories = flag.Int("histories", 10_000, "random histories of crash and resize for each sampler")
 
-// account keeps the books of a history. It knows nothing of how samples are ordered or dealt, only which were trained on, and the
-// rules: a commit makes what was done permanent, a crash makes void what was done since.
+// account keeps the books of a history. It knows nothing of how samples are ordered or dealt, only
+// which were trained on, and the rules: a commit makes what was done permanent, a crash makes void
+// what was done since.
 type account struct {
 	samples   int
 	permanent map[uint64][]int // by epoch: how often each index was trained on
@@ -54,7 +55,8 @@ func (a *account) commit() {
 	a.since = map[uint64][]int{}
 }
 
-// check wants that epochs before the given one have every index once, and that no later one has any twice.
+// check wants that epochs before the given one have every index once, and that no later one has any
+// twice.
 func (a *account) check(epoch uint64) error {
 	for e := range epoch {
 		for i := range a.samples {
@@ -71,7 +73,8 @@ func (a *account) check(epoch uint64) error {
 	return nil
 }
 
-// troupe is the members of a job without their communicator: what the ranks would reduce is added up by the test.
+// troupe is the members of a job without their communicator: what the ranks would reduce is added
+// up by the test.
 type troupe struct {
 	rng        *rand.Rand
 	fresh      func() *State
@@ -79,7 +82,8 @@ type troupe struct {
 	generation uint64
 }
 
-// regroup forms the next generation: some of the members and some newcomers, all with the newest commit.
+// regroup forms the next generation: some of the members and some newcomers, all with the newest
+// commit.
 func (t *troupe) regroup(world int) error {
 	t.generation++
 	stay := min(world, t.rng.IntN(len(t.members)+1))
@@ -108,9 +112,9 @@ func (t *troupe) regroup(world int) error {
 		if err := m.state.Restore(); err != nil {
 			return err
 		}
-		m.Place = Place{Generation: t.generation, Rank: rank, World: world}
+		m.Membership = Membership{Generation: t.generation, Rank: rank, World: world}
 		if e := m.state.elastic; e != nil {
-			e.place(rank, world)
+			e.dealTo(rank, world)
 		}
 	}
 	t.members = next
@@ -119,18 +123,18 @@ func (t *troupe) regroup(world int) error {
 
 // step has all members train on their batches.
 func (t *troupe) step(batches []Batch) {
-	var sum tally
+	var sum stepTotals
 	for _, b := range batches {
 		sum.count += uint64(len(b.Indices))
 		for _, i := range b.Indices {
-			sum.sum += wire.SampleHash(uint64(i))
+			sum.hashes += wire.SampleHash(uint64(i))
 		}
-		if b.own != nil {
-			sum.left += b.own.left
+		if b.share != nil {
+			sum.left += b.share.left
 		}
 	}
 	for rank, m := range t.members {
-		m.fold(batches[rank], sum)
+		m.advance(batches[rank], sum)
 	}
 }
 
@@ -139,7 +143,7 @@ func (t *troupe) commit(savers int) error {
 	var said [][]byte
 	for _, m := range t.members {
 		if e := m.state.elastic; e != nil {
-			b, err := e.Said()
+			b, err := e.Progress()
 			if err != nil {
 				return err
 			}
@@ -151,14 +155,14 @@ func (t *troupe) commit(savers int) error {
 			break
 		}
 		if e := m.state.elastic; e != nil {
-			sums, err := e.Agree(said)
+			sums, err := e.Merge(said)
 			if err != nil {
 				return err
 			}
 			for _, x := range sums {
-				book(&m.state.ledger, x.Epoch, x.Count, x.Sum, x.Done)
+				addConsumed(&m.state.ledger, x.Epoch, x.Count, x.Sum, x.Done)
 			}
-			complete(&m.state.ledger)
+			markDone(&m.state.ledger)
 		}
 		if err := m.state.save(t.generation); err != nil {
 			return err
@@ -170,7 +174,8 @@ func (t *troupe) commit(savers int) error {
 // everybody saves.
 const everybody = 1 << 30
 
-// history is one random life of a job. deal returns what all members train on in the next step, and is told to record it.
+// history is one random life of a job. deal returns what all members train on in the next step, and
+// is told to record it.
 func history(seed uint64, fresh func(rng *rand.Rand, samples int) *State, deal func(rng *rand.Rand, members []*Session) ([]Batch, error)) error {
 	rng := rand.New(rand.NewPCG(seed, 99))
 	samples := 1 + rng.IntN(120)
@@ -274,7 +279,8 @@ func runHistories(t *testing.T, fresh func(rng *rand.Rand, samples int) *State, 
 	}
 }
 
-// TestHistoriesOfASampler: whatever crashes and resizes, batches and micro-batches, each finished epoch holds each sample once.
+// TestHistoriesOfASampler: whatever crashes and resizes, batches and micro-batches, each finished
+// epoch holds each sample once.
 func TestHistoriesOfASampler(t *testing.T) {
 	runHistories(t,
 		func(rng *rand.Rand, samples int) *State { return NewState(NewSampler(uint64(samples), rng.Uint64())) },
@@ -296,12 +302,13 @@ func dealBatches(rng *rand.Rand, members []*Session) (batches []Batch, err error
 	return batches, nil
 }
 
-// TestHistoriesOfAnElasticSampler: likewise, with batches of another size on each rank, recorded in any of the three ways.
+// TestHistoriesOfAnElasticSampler: likewise, with batches of another size on each rank, recorded in
+// any of the three ways.
 func TestHistoriesOfAnElasticSampler(t *testing.T) {
 	runHistories(t,
 		func(rng *rand.Rand, samples int) *State {
 			s := NewState(nil)
-			s.Sample(NewElasticSampler(uint64(samples), rng.Uint64()))
+			s.SetElasticSampler(NewElasticSampler(uint64(samples), rng.Uint64()))
 			return s
 		},
 		dealShares)
@@ -319,8 +326,8 @@ func dealShares(rng *rand.Rand, members []*Session) (batches []Batch, err error)
 		switch size := len(b.Indices); {
 		case rng.IntN(3) == 0:
 			err = e.Record(b)
-		case size > 0 && int(b.own.lo)%size == 0 && rng.IntN(2) == 0:
-			err = e.RecordBatch(int(b.own.lo)/size, size)
+		case size > 0 && int(b.share.lo)%size == 0 && rng.IntN(2) == 0:
+			err = e.RecordBatch(int(b.share.lo)/size, size)
 		default:
 			indices := slices.Clone(b.Indices)
 			rng.Shuffle(size, func(i, j int) { indices[i], indices[j] = indices[j], indices[i] })

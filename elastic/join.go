@@ -13,7 +13,8 @@ import (
 	"github.com/regroup-io/regroup/elastic/statesync"
 )
 
-// errMayJoin ends a first join that was asked for without wanting a place yet: the worker may become a member now.
+// errMayJoin ends a first join that was asked for without wanting a place yet: the worker may
+// become a member now.
 var errMayJoin = errors.New("nothing is left to be fetched before joining")
 
 // backgroundPrefetch is a prefetch that follows one generation.
@@ -30,8 +31,9 @@ func (p *backgroundPrefetch) end() {
 	<-p.done
 }
 
-// finishPrefetch ends the prefetch and hands its result to the state. If the last commit of the generation is arriving it
-// waits for it, because the sync would have to send the rest anyway, but not for longer than until building ends.
+// finishPrefetch ends the prefetch and hands its result to the state. If the last commit of the
+// generation is arriving it waits for it, because the sync would have to send the rest anyway, but
+// not for longer than until building ends.
 func (r *runner) finishPrefetch(building context.Context) {
 	p := r.prefetch
 	if p == nil {
@@ -48,9 +50,10 @@ func (r *runner) finishPrefetch(building context.Context) {
 	r.prefetch = nil
 }
 
-// joinFirst asks for the first place. If the job is running already, the state is fetched before this worker becomes a
-// member, so that the others need not wait for it; if no holder answers, it joins without. known is the generation from which
-// the state can be fetched, if the agent has named one before.
+// joinFirst asks for the first place. If the job is running already, the state is fetched before
+// this worker becomes a member, so that the others need not wait for it; if no holder answers, it
+// joins without. known is the generation from which the state can be fetched, if the agent has
+// named one before.
 func (r *runner) joinFirst(ctx context.Context, known *wire.Assignment) (wire.Assignment, error) {
 	if err := r.state.begin(); err != nil {
 		return wire.Assignment{}, err
@@ -59,7 +62,7 @@ func (r *runner) joinFirst(ctx context.Context, known *wire.Assignment) (wire.As
 	defer func() { <-prepared }()
 	ready, mayJoin := context.WithCancel(ctx)
 	defer mayJoin()
-	request := wire.JoinRequest{Address: r.endpoint.Addr(), Cold: r.options.WarmWithin > 0}
+	request := wire.JoinRequest{Address: r.endpoint.Addr(), Cold: r.options.PrefetchTimeout > 0}
 	if known != nil {
 		request.Holders = known.Generation
 		<-prepared
@@ -85,14 +88,15 @@ func (r *runner) joinFirst(ctx context.Context, known *wire.Assignment) (wire.As
 	}
 }
 
-// joinUnless asks for the first place. While the state is still to be fetched, it returns errMayJoin when ready ends.
+// joinUnless asks for the first place. While the state is still to be fetched, it returns
+// errMayJoin when ready ends.
 func (r *runner) joinUnless(ctx, ready context.Context, request wire.JoinRequest) (wire.Assignment, error) {
 	joining, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if request.Cold {
 		defer context.AfterFunc(ready, func() { cancel(errMayJoin) })()
 	}
-	return r.agent.join(joining, request, time.Time{})
+	return r.agent.Join(joining, request, time.Time{})
 }
 
 // prefetchError tells why this worker must not join; nil = it may.
@@ -108,8 +112,9 @@ func (r *runner) prefetchError() error {
 	return nil
 }
 
-// startPrefetch begins the prefetch, or continues it from the current generation of the members. It calls mayJoin when
-// everything was fetched that is there before the members leave, when it has failed, or when it has taken too long.
+// startPrefetch begins the prefetch, or continues it from the current generation of the members. It
+// calls mayJoin when everything was fetched that is there before the members leave, when it has
+// failed, or when it has taken too long.
 func (r *runner) startPrefetch(ctx context.Context, a wire.Assignment, mayJoin func()) {
 	p := &backgroundPrefetch{began: time.Now(), done: make(chan struct{})}
 	if before := r.prefetch; before != nil {
@@ -121,7 +126,7 @@ func (r *runner) startPrefetch(ctx context.Context, a wire.Assignment, mayJoin f
 	r.prefetch = p
 	r.options.Log.Info("prefetching the state", "job", r.options.Job, "gen", a.Generation, "holders", a.Peers)
 	ctx, p.stop = context.WithCancelCause(ctx)
-	timer := time.AfterFunc(time.Until(p.began.Add(r.options.WarmWithin)), func() { p.stop(statesync.ErrTimeout) })
+	timer := time.AfterFunc(time.Until(p.began.Add(r.options.PrefetchTimeout)), func() { p.stop(statesync.ErrTimeout) })
 	go func() {
 		p.err = p.Run(ctx, r.source(a), func() {
 			timer.Stop() // from now on it follows the members until this worker becomes one
@@ -161,8 +166,9 @@ func (r *runner) serveState(a wire.Assignment) {
 	})
 }
 
-// joinUnprepared asks for the first place of a worker whose state is not registered yet. If others are training already the
-// state is registered meanwhile, so that nobody has to wait for that; otherwise together with the others.
+// joinUnprepared asks for the first place of a worker whose state is not registered yet. If others
+// are training already the state is registered meanwhile, so that nobody has to wait for that;
+// otherwise together with the others.
 func (r *runner) joinUnprepared(ctx context.Context) (wire.Assignment, error) {
 	ready, mayJoin := context.WithCancel(ctx)
 	defer mayJoin()
@@ -172,7 +178,7 @@ func (r *runner) joinUnprepared(ctx context.Context) (wire.Assignment, error) {
 		cancel()
 		wg.Wait()
 	}
-	request := wire.JoinRequest{Address: r.endpoint.Addr(), Cold: r.options.WarmWithin > 0}
+	request := wire.JoinRequest{Address: r.endpoint.Addr(), Cold: r.options.PrefetchTimeout > 0}
 	var running *wire.Assignment // the generation of the others
 	for {
 		a, err := r.joinUnless(ctx, ready, request)
@@ -181,7 +187,8 @@ func (r *runner) joinUnprepared(ctx context.Context) (wire.Assignment, error) {
 			return a, context.Cause(ctx)
 		case errors.Is(err, errMayJoin):
 			prepared := r.preparation.claim()
-			if prepared == nil { // no holder has answered: the state is registered in the next generation
+			if prepared == nil {
+				// No holder has answered: the state is registered in the next generation.
 				request.Cold = false
 				continue
 			}
@@ -195,7 +202,7 @@ func (r *runner) joinUnprepared(ctx context.Context) (wire.Assignment, error) {
 			first := running == nil
 			running = &a
 			if first {
-				wg.Go(func() { r.prepareOutside(preparing, a, mayJoin) })
+				wg.Go(func() { r.prepareCandidate(preparing, a, mayJoin) })
 			}
 		default:
 			return a, err

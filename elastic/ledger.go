@@ -1,14 +1,16 @@
 package elastic
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 )
 
-// book adds what one step consumed, as agreed by all ranks, to the account of its epoch.
-func book(l *wire.Ledger, epoch, count, sum uint64, last bool) {
+// addConsumed adds what all ranks have agreed to have consumed to the account of an epoch.
+func addConsumed(l *wire.Ledger, epoch, count, sum uint64, done bool) {
 	i := slices.IndexFunc(l.Epochs, func(e wire.LedgerEpoch) bool { return e.Epoch == epoch })
 	if i < 0 {
 		i = len(l.Epochs)
@@ -17,18 +19,18 @@ func book(l *wire.Ledger, epoch, count, sum uint64, last bool) {
 	e := &l.Epochs[i]
 	e.Count += count
 	e.Sum += sum
-	e.Done = e.Done || last
+	e.Done = e.Done || done
 }
 
-// complete marks the epochs as done of which all samples were consumed.
-func complete(l *wire.Ledger) {
+// markDone marks the epochs of which all samples were consumed.
+func markDone(l *wire.Ledger) {
 	for i := range l.Epochs {
 		e := &l.Epochs[i]
 		e.Done = e.Done || e.Count >= l.Samples
 	}
 }
 
-// consumed returns the samples of all epochs of a ledger.
+// consumed returns the number of samples in all epochs of a ledger.
 func consumed(l wire.Ledger) uint64 {
 	var n uint64
 	for _, e := range l.Epochs {
@@ -37,9 +39,18 @@ func consumed(l wire.Ledger) uint64 {
 	return n
 }
 
-// CheckLedger proves or refutes that every sample of every finished epoch was consumed exactly once: the count must be
-// the size of the epoch and the sum of hashes that of the indices 0..samples-1, whatever their order was. It takes one
-// pass over the indices, about a nanosecond each.
+// hashSum returns the sum of the hashes of indices, which is what they add to the ledger.
+func hashSum(indices []int) uint64 {
+	var sum uint64
+	for _, i := range indices {
+		sum += wire.SampleHash(uint64(i))
+	}
+	return sum
+}
+
+// CheckLedger proves or refutes that every sample of every finished epoch was consumed exactly
+// once: the count must be the size of the epoch, and the sum of hashes that of the indices
+// 0..samples-1 in any order. It takes one pass over the indices, about a nanosecond each.
 func CheckLedger(l wire.Ledger) error {
 	var want uint64
 	for i := range l.Samples {
@@ -56,5 +67,88 @@ func CheckLedger(l wire.Ledger) error {
 			return fmt.Errorf("epoch %d: some samples were consumed twice and as many never", e.Epoch)
 		}
 	}
+	return nil
+}
+
+// recorded is what one rank has recorded since the last commit, as it is sent to the others.
+type recorded struct {
+	Step   uint64             `json:"step"`
+	Epochs []wire.LedgerEpoch `json:"epochs,omitempty"`
+}
+
+// Recording lets each rank report what it has trained on with Session.Record, at its own pace,
+// instead of with Consume. It is part of the registration, the same on all ranks.
+func (s *State) Recording() { s.recording = true }
+
+// Record ends a step of this rank, which has trained on samples of an epoch. It does not
+// communicate: the next commit merges what all ranks have recorded, at the step of the rank that
+// has made most.
+func (s *Session) Record(epoch uint64, indices []int) {
+	unmerged := &s.state.unmerged
+	i := slices.IndexFunc(*unmerged, func(e wire.LedgerEpoch) bool { return e.Epoch == epoch })
+	if i < 0 {
+		i = len(*unmerged)
+		*unmerged = append(*unmerged, wire.LedgerEpoch{Epoch: epoch})
+	}
+	(*unmerged)[i].Count += uint64(len(indices))
+	(*unmerged)[i].Sum += hashSum(indices)
+	s.state.step++
+	s.reportProgress()
+}
+
+// mergeRecorded merges what the ranks have recorded with Record. It counts with the commit that
+// follows.
+func (s *Session) mergeRecorded(ctx context.Context) error {
+	if !s.state.recording {
+		return nil
+	}
+	mine, err := json.Marshal(recorded{Step: s.state.step, Epochs: s.state.unmerged})
+	if err != nil {
+		return err
+	}
+	all, err := s.comm.AllgatherBlobs(ctx, mine)
+	if err != nil {
+		return err
+	}
+	for rank, b := range all {
+		var r recorded
+		if err := json.Unmarshal(b, &r); err != nil {
+			return fmt.Errorf("rank %d: %w", rank, err)
+		}
+		s.state.step = max(s.state.step, r.Step)
+		for _, e := range r.Epochs {
+			addConsumed(&s.state.ledger, e.Epoch, e.Count, e.Sum, false)
+		}
+	}
+	markDone(&s.state.ledger)
+	s.state.unmerged = nil
+	if s.state.step == s.state.replica.Newest().Step() {
+		s.state.step++ // commits of a generation differ in their steps
+	}
+	return nil
+}
+
+// mergeSampler merges what the ranks have recorded with an ElasticSampler.
+func (s *Session) mergeSampler(ctx context.Context) error {
+	e := s.state.elastic
+	if e == nil {
+		return nil
+	}
+	mine, err := e.Progress()
+	if err != nil {
+		return err
+	}
+	all, err := s.comm.AllgatherBlobs(ctx, mine)
+	if err != nil {
+		return err
+	}
+	sums, err := e.Merge(all)
+	if err != nil {
+		return fmt.Errorf("commit at step %d: %w", s.state.step, err)
+	}
+	for _, x := range sums {
+		addConsumed(&s.state.ledger, x.Epoch, x.Count, x.Sum, x.Done)
+	}
+	markDone(&s.state.ledger)
 	return nil
 }

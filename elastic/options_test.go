@@ -44,7 +44,7 @@ func TestFromEnv(t *testing.T) {
 }
 
 func TestRunGivesUpWithoutItsAgent(t *testing.T) {
-	o := Options{Job: "j", Socket: filepath.Join(t.TempDir(), "nobody"), Patience: 100 * time.Millisecond}
+	o := Options{Job: "j", Socket: filepath.Join(t.TempDir(), "nobody"), AgentTimeout: 100 * time.Millisecond}
 	err := Run(t.Context(), o, NewState(nil), nil)
 	if err == nil || !strings.Contains(err.Error(), "has not served") {
 		t.Errorf("error %v", err)

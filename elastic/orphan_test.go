@@ -11,10 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regroup-io/regroup/elastic/internal/backoff"
+
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 )
 
-// loneAgent assigns one worker to a generation of its own. What it does from then on is up to the test.
+// loneAgent assigns one worker to a generation of its own. What it does from then on is up to the
+// test.
 type loneAgent struct {
 	t      *testing.T
 	socket string
@@ -59,13 +62,14 @@ func (a *loneAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case wire.PathChanges:
 		a.polls.Add(1)
 		w.WriteHeader(http.StatusNoContent)
-		pause(r.Context(), time.Millisecond) // not too eager a server
+		backoff.Sleep(r.Context(), time.Millisecond) // not too eager a server
 	default:
 		w.WriteHeader(http.StatusNoContent)
 	}
 }
 
-// TestAWorkerWhoseAgentIsGoneStops: it would train on for ever in a generation that it alone still believes in.
+// TestAWorkerWhoseAgentIsGoneStops: it would train on for ever in a generation that it alone still
+// believes in.
 func TestAWorkerWhoseAgentIsGoneStops(t *testing.T) {
 	const limit = 200 * time.Millisecond
 	for name, end := range map[string]func(a *loneAgent){
@@ -76,10 +80,10 @@ func TestAWorkerWhoseAgentIsGoneStops(t *testing.T) {
 			a := newLoneAgent(t)
 			var since time.Time
 			began := time.Now()
-			err := Run(t.Context(), Options{Job: "j", Socket: a.socket, Token: "w", OrphanAfter: limit, Patience: time.Minute}, NewState(NewSampler(64, 1)),
+			err := Run(t.Context(), Options{Job: "j", Socket: a.socket, Token: "w", OrphanTimeout: limit, AgentTimeout: time.Minute}, NewState(NewSampler(64, 1)),
 				func(ctx context.Context, s *Session) error {
 					for {
-						if since.IsZero() && time.Since(began) > 2*limit { // for longer than the limit all is well
+						if since.IsZero() && time.Since(began) > 2*limit { // all is well until then
 							since = time.Now()
 							end(a)
 						}

@@ -11,15 +11,15 @@ import (
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 )
 
-// TestNoticeOfPreemptionMakesAllRanksCommit, long before their program would; the program's callback has the deadline, and training goes on
-// until somebody takes the place.
+// TestNoticeOfPreemptionMakesAllRanksCommit, long before their program would; the program's
+// callback has the deadline, and training goes on until somebody takes the place.
 func TestNoticeOfPreemptionMakesAllRanksCommit(t *testing.T) {
 	f := newFleet(t, 2)
 	f.every = 1000
 	until := time.Now().Add(time.Hour).Round(0).UTC()
 	var told, ended atomic.Int64
 	f.options = func(name string, o *Options) {
-		o.OnPreempt = func(ctx context.Context, n Notice) {
+		o.OnPreempt = func(ctx context.Context, n PreemptionNotice) {
 			if d, ok := ctx.Deadline(); name != "w1" || n.Reason != "spot" || !n.Until.Equal(until) || !ok || !d.Equal(until) {
 				t.Errorf("%s hears of %+v", name, n)
 			}
@@ -33,7 +33,7 @@ func TestNoticeOfPreemptionMakesAllRanksCommit(t *testing.T) {
 		switch {
 		case s.Step() == 5 && w.name == "w1":
 			f.hub.Update(func() { f.hub.Leaving["w1"] = wire.Change{Reason: "spot", Until: until} })
-			eventually(t, func() bool { return s.news.get() == newsLeaving && told.Load() == 1 })
+			eventually(t, func() bool { return s.updates.pending() == updatePreempted && told.Load() == 1 })
 		case s.Step() == 9 && w.name == "w0":
 			committed.Store(w.state.Committed().Step)
 		}
@@ -56,7 +56,8 @@ func TestNoticeOfPreemptionMakesAllRanksCommit(t *testing.T) {
 // leavingNow is a notice without a time.
 var leavingNow = wire.Change{Reason: "spot"}
 
-// TestAPreemptedWorkerLeavesInOrder: somebody takes its place, Run returns nil, and nothing is lost.
+// TestAPreemptedWorkerLeavesInOrder: somebody takes its place, Run returns nil, and nothing is
+// lost.
 func TestAPreemptedWorkerLeavesInOrder(t *testing.T) {
 	f := newFleet(t, 3)
 	f.onStep = func(_ context.Context, w *worker, s *Session) error {
@@ -65,7 +66,7 @@ func TestAPreemptedWorkerLeavesInOrder(t *testing.T) {
 				f.hub.Leaving["w1"] = leavingNow
 				f.hub.Removed["w1"], f.hub.Planned = true, true
 			})
-			eventually(t, func() bool { return s.news.get() == newsPlanned })
+			eventually(t, func() bool { return s.updates.pending() == updatePlanned })
 		}
 		return nil
 	}

@@ -15,12 +15,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regroup-io/regroup/elastic/internal/backoff"
+
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/statesync"
 )
 
-// probed is a newcomer's transport until it is a member: what it dials are visits to holders, and a test may break them.
+// probed is a newcomer's transport until it is a member: what it dials are visits to holders, and a
+// test may break them.
 type probed struct {
 	collective.Transport
 	dialed atomic.Int64
@@ -68,8 +71,8 @@ func (c probedConn) Read(p []byte) (int, error) {
 
 var errCut = errors.New("cut by the test")
 
-// grow runs a fleet of two that a third worker joins while it trains, and returns how many were done at the end. The
-// members wait near their end until the newcomer is in, or gone.
+// grow runs a fleet of two that a third worker joins while it trains, and returns how many were
+// done at the end. The members wait near their end until the newcomer is in, or gone.
 func grow(t *testing.T, f *fleet, newcomer *probed) int {
 	t.Helper()
 	f.ballast = 3*statesync.ChunkBytes + 100
@@ -93,12 +96,12 @@ func grow(t *testing.T, f *fleet, newcomer *probed) int {
 			return nil
 		}
 		once.Do(func() { f.start("late") })
-		pause(ctx, time.Millisecond)
+		backoff.Sleep(ctx, time.Millisecond)
 		if s.Step() == 30 {
 			eventually(t, func() bool {
 				gone := false
 				f.hub.Update(func() { gone = !f.hub.Alive["late"] })
-				return s.news.get() == newsPlanned || gone || s.comm.Failed() != nil
+				return s.updates.pending() == updatePlanned || gone || s.comm.Failed() != nil
 			})
 		}
 		return nil
@@ -134,8 +137,9 @@ func TestNewcomerHasTheStateBeforeAnybodyPauses(t *testing.T) {
 	}
 }
 
-// TestWarmUpBreaksAtEveryPoint: whatever goes wrong with a warm-up is the newcomer's business. It comes in all the same,
-// the members leave their generation once, at a commit, and all end with the same exact state.
+// TestWarmUpBreaksAtEveryPoint: whatever goes wrong with a warm-up is the newcomer's business. It
+// comes in all the same, the members leave their generation once, at a commit, and all end with the
+// same exact state.
 func TestWarmUpBreaksAtEveryPoint(t *testing.T) {
 	cut := func(at ...int64) func(int64, []byte) error {
 		var n atomic.Int64
@@ -207,8 +211,8 @@ func TestNewcomerIsKilledWhileItWarmsUp(t *testing.T) {
 	}
 }
 
-// TestGenerationEndsWhileANewcomerWarmsUp kills a member of three: those that are left regroup, and the newcomer takes its
-// warm-up on in their generation with what it has.
+// TestGenerationEndsWhileANewcomerWarmsUp kills a member of three: those that are left regroup, and
+// the newcomer takes its warm-up on in their generation with what it has.
 func TestGenerationEndsWhileANewcomerWarmsUp(t *testing.T) {
 	for _, victim := range []string{"w1", "w2"} {
 		for _, at := range []int64{100, statesync.ChunkBytes + 1, 3*statesync.ChunkBytes + 200} {
@@ -228,14 +232,14 @@ func TestGenerationEndsWhileANewcomerWarmsUp(t *testing.T) {
 							f.start("late")
 						}
 						if s.Step() >= 6 {
-							pause(ctx, 2*time.Millisecond)
+							backoff.Sleep(ctx, 2*time.Millisecond)
 						}
 						if s.Step() == 30 {
-							eventually(t, func() bool { return s.comm.Failed() != nil || s.news.get() == newsPlanned || ctx.Err() != nil })
+							eventually(t, func() bool { return s.comm.Failed() != nil || s.updates.pending() == updatePlanned || ctx.Err() != nil })
 						}
 					}
 					if s.Generation == 2 && s.World == 2 && s.Step() == 32 {
-						eventually(t, func() bool { return s.news.get() == newsPlanned || s.comm.Failed() != nil })
+						eventually(t, func() bool { return s.updates.pending() == updatePlanned || s.comm.Failed() != nil })
 					}
 					return nil
 				}
@@ -307,7 +311,8 @@ func TestAStuckNewcomerHoldsNobodyUp(t *testing.T) {
 	f.calm()
 }
 
-// TestABrokenWarmUpLeavesNoDescriptor counts them around fleets on TCP whose newcomer is cut off again and again.
+// TestABrokenWarmUpLeavesNoDescriptor counts them around fleets on TCP whose newcomer is cut off
+// again and again.
 func TestABrokenWarmUpLeavesNoDescriptor(t *testing.T) {
 	descriptors := func() int {
 		d, err := os.ReadDir("/proc/self/fd")

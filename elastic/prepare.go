@@ -2,7 +2,10 @@ package elastic
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,34 +22,37 @@ type Stage int
 const (
 	// Training: the state is in sync.
 	Training Stage = iota
-	// Together: nobody has registered its state yet. Operations among all ranks work.
-	Together
-	// Late: others have registered their state and wait. This worker must do so too, and gets from Prologue what it would have
-	// done with them before. An operation would meet nobody.
-	Late
-	// Aside: this worker is in no generation yet, and Place is what it will be if nothing else changes. There is no communicator. The others
-	// train, and what they did before is in Prologue.
-	Aside
+	// Preparing: nobody has registered its state yet. Operations among all ranks work.
+	Preparing
+	// Replaying: others have registered their state and wait. This worker must register its state
+	// too, and Prologue has the results of what it would have done with the others before. An
+	// operation would meet nobody.
+	Replaying
+	// Candidate: this worker is not a member of a generation yet, and its Membership is the one to
+	// expect if nothing else changes. There is no communicator. The others are training, and
+	// Prologue has the results of what they did before.
+	Candidate
 )
 
-// preparation is the program's part before its state is registered.
+// preparation is the execution of Options.Prepare.
 type preparation struct {
 	mu    sync.Mutex
-	begun bool          // aside; in a generation it begins anew with each
-	ready chan struct{} // closed when it is through, aside; nil = it has not begun
-	err   error         // of it, after ready
+	begun bool          // by a candidate, or claimed by a generation: a candidate can begin no more
+	ready chan struct{} // closed when a candidate's preparation has ended; nil = there is none
+	err   error         // of it; valid after ready is closed
 	done  bool          // the state is registered
 }
 
-// prepare has the program register its state, in a generation whose communicator stands. Others that have done so wait in their sync.
+// prepare calls Options.Prepare in a generation. Members that have prepared already wait in their
+// sync.
 func (r *runner) prepare(ctx, building context.Context, s *Session) error {
 	p := &r.preparation
 	if p.finished() {
 		return nil
 	}
-	if aside := p.claim(); aside != nil { // the program is at it since before this generation
+	if ready := p.claim(); ready != nil { // it began when this worker was a candidate
 		select {
-		case <-aside:
+		case <-ready:
 			return p.end(p.err, r.state)
 		case <-building.Done():
 			if err := s.comm.Failed(); err != nil {
@@ -64,7 +70,8 @@ func (p *preparation) finished() bool {
 	return p.done
 }
 
-// claim returns the channel of a preparation that goes on aside; without one, none can begin any more.
+// claim returns the channel of the preparation that this worker has begun as a candidate. If there
+// is none, none can begin any more.
 func (p *preparation) claim() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,7 +79,7 @@ func (p *preparation) claim() <-chan struct{} {
 	return p.ready
 }
 
-// begin tells whether the program may be asked aside, and takes note of it.
+// begin begins the preparation of a candidate. It returns false if a generation was faster.
 func (p *preparation) begin() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,7 +90,7 @@ func (p *preparation) begin() bool {
 	return true
 }
 
-// end takes note of a state that is registered.
+// end records the result of the preparation.
 func (p *preparation) end(err error, s *State) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,12 +102,13 @@ func (p *preparation) end(err error, s *State) error {
 	return err
 }
 
-// prepareOutside has the program register its state while the others train, with the rank that it is to expect and with what
-// the others did before. It calls then when nothing more can be done before this worker becomes a member.
-func (r *runner) prepareOutside(ctx context.Context, a wire.Assignment, then func()) {
+// prepareCandidate calls Options.Prepare while the others train, with the membership to expect and
+// with the results of what the others did before. It calls then when nothing more can be done
+// before this worker becomes a member.
+func (r *runner) prepareCandidate(ctx context.Context, a wire.Assignment, then func()) {
 	defer then()
 	p := &r.preparation
-	fetching, cancel := context.WithTimeout(ctx, r.options.WarmWithin)
+	fetching, cancel := context.WithTimeout(ctx, r.options.PrefetchTimeout)
 	defer cancel()
 	if !r.fetchPrologue(fetching, a) || !p.begin() {
 		return
@@ -109,7 +117,7 @@ func (r *runner) prepareOutside(ctx context.Context, a wire.Assignment, then fun
 	if e == nil {
 		e = &wire.Expected{Rank: a.World, World: a.World + 1, LocalSize: 1, CrossRank: a.World, CrossSize: a.World + 1}
 	}
-	s := &Session{state: r.state, Stage: Aside, Place: Place{
+	s := &Session{state: r.state, Stage: Candidate, Membership: Membership{
 		Rank: e.Rank, World: e.World, LocalRank: e.LocalRank, LocalSize: e.LocalSize, CrossRank: e.CrossRank, CrossSize: e.CrossSize,
 	}}
 	p.err = r.options.Prepare(ctx, s)
@@ -133,29 +141,30 @@ func (r *runner) fetchPrologue(ctx context.Context, a wire.Assignment) bool {
 	}
 }
 
-// met is what a member says of itself at the begin of a generation.
-type met struct {
-	entries  int
+// preparedness is what a member tells the others at the start of a generation.
+type preparedness struct {
+	entries  int // of the prologue
 	prepared bool
 }
 
-// meet brings the prologue up to date on all members, and finds out whether some have registered their state already.
-func (r *runner) meet(ctx context.Context, s *Session) error {
+// syncPrologue brings the prologue up to date on all members, and finds out whether some have
+// registered their state already.
+func (r *runner) syncPrologue(ctx context.Context, s *Session) error {
 	p := r.options.Prologue
-	mine := met{entries: p.Len(), prepared: r.preparation.finished()}
+	mine := preparedness{entries: p.Len(), prepared: r.preparation.finished()}
 	all, err := s.comm.AllgatherBlobs(ctx, fmt.Appendf(nil, "%d %t", mine.entries, mine.prepared))
 	if err != nil {
 		return err
 	}
 	least, most, best := mine.entries, mine.entries, s.Rank
-	s.Stage = Together
+	s.Stage = Preparing
 	for rank, b := range all {
-		var m met
+		var m preparedness
 		if _, err := fmt.Sscanf(string(b), "%d %t", &m.entries, &m.prepared); err != nil {
 			return fmt.Errorf("rank %d does not say how far it is (%w): do all workers run the same program?", rank, err)
 		}
 		if m.prepared {
-			s.Stage = Late
+			s.Stage = Replaying
 		}
 		least = min(least, m.entries)
 		if m.entries > most || m.entries == most && rank < best {
@@ -165,12 +174,94 @@ func (r *runner) meet(ctx context.Context, s *Session) error {
 	if least == most {
 		return nil
 	}
-	var give []byte
+	var missing []byte
 	if s.Rank == best {
-		give = p.encode(least)
+		missing = p.encode(least)
 	}
-	if all, err = s.comm.AllgatherBlobs(ctx, give); err != nil {
+	if all, err = s.comm.AllgatherBlobs(ctx, missing); err != nil {
 		return err
 	}
 	return p.extend(least, all[best])
+}
+
+// Prologue is what the ranks of a job did together before their state was registered: the results
+// of those operations, in order. All ranks have the same entries, as far as they have them. It is
+// brought up to date at the start of each generation, and a newcomer to a running job fetches all
+// of it. So a worker that comes late, or again, replays the results of what the others have done
+// without it.
+//
+// The meaning of an entry is up to the program. The zero value is empty. It is safe for concurrent
+// use.
+type Prologue struct {
+	mu      sync.Mutex
+	entries [][]byte
+	size    int
+}
+
+// MaxPrologue is the limit of the total size of the entries, in bytes.
+const MaxPrologue = 256 << 20
+
+var errPrologue = errors.New("what the ranks did before their state was registered is damaged")
+
+// Len returns the number of entries.
+func (p *Prologue) Len() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.entries)
+}
+
+// At returns an entry, which must not be modified; ok is false if there are not that many.
+func (p *Prologue) At(i int) (entry []byte, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i < 0 || i >= len(p.entries) {
+		return nil, false
+	}
+	return p.entries[i], true
+}
+
+// Add appends the result of an operation in which all ranks took part.
+func (p *Prologue) Add(result []byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.size+len(result) > MaxPrologue {
+		return fmt.Errorf("the operations before the state is registered have results of more than %d MiB together", MaxPrologue>>20)
+	}
+	p.entries, p.size = append(p.entries, slices.Clone(result)), p.size+len(result)
+	return nil
+}
+
+// encode encodes the entries beginning with one: each as its length, u32 little endian, and its
+// bytes.
+func (p *Prologue) encode(from int) []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var b []byte
+	for _, e := range p.entries[min(from, len(p.entries)):] {
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(e)))
+		b = append(b, e...)
+	}
+	return b
+}
+
+// extend adds the entries that another worker has encoded, beginning with one. Entries that are
+// here already are kept.
+func (p *Prologue) extend(from int, b []byte) error {
+	for i := from; len(b) > 0; i++ {
+		if len(b) < 4 {
+			return errPrologue
+		}
+		n := uint64(binary.LittleEndian.Uint32(b))
+		b = b[4:]
+		if n > uint64(len(b)) {
+			return errPrologue
+		}
+		if i >= p.Len() {
+			if err := p.Add(b[:n]); err != nil {
+				return err
+			}
+		}
+		b = b[n:]
+	}
+	return nil
 }

@@ -10,22 +10,25 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regroup-io/regroup/elastic/internal/backoff"
+
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/elastictest"
 )
 
-// late is a program that joins first and registers its state later. Before that its ranks agree on numbers, one after the other.
+// late is a program that joins first and registers its state later. Before that its ranks agree on
+// numbers, one after the other.
 type late struct {
 	t        *testing.T
 	hub      *elastictest.Hub
-	agreed   int                                                        // operations before the state is registered
+	agreed   int                                                        // operations before
 	before   func(ctx context.Context, name string, s *Session, op int) // each of them; may be nil
 	steps    int64
 	dir      string // of checkpoints; empty = none
 	step     func(name string, s *Session)
 	mu       sync.Mutex
 	stages   map[string][]Stage // in which the program was asked, by worker
-	places   map[string][]Place
+	places   map[string][]Membership
 	numbers  map[string][]string // what was agreed on
 	finished map[string]int64    // the step at which the worker ended
 	errs     map[string]error
@@ -34,7 +37,7 @@ type late struct {
 
 func newLate(t *testing.T, n int) *late {
 	return &late{
-		t: t, hub: elastictest.New(t, n), agreed: 3, steps: 30, stages: map[string][]Stage{}, places: map[string][]Place{},
+		t: t, hub: elastictest.New(t, n), agreed: 3, steps: 30, stages: map[string][]Stage{}, places: map[string][]Membership{},
 		numbers: map[string][]string{}, finished: map[string]int64{}, errs: map[string]error{},
 	}
 }
@@ -43,11 +46,11 @@ func (l *late) start(name string) {
 	ctx, transport := l.hub.Start(l.t, name)
 	state, at, prologue := NewState(nil), make([]int64, 2), &Prologue{}
 	o := Options{
-		Job: "late", Socket: l.hub.Socket, Token: name, Transport: transport, Prologue: prologue, BuildWithin: buildWithin, WarmWithin: 5 * time.Second,
+		Job: "late", Socket: l.hub.Socket, Token: name, Transport: transport, Prologue: prologue, ConnectTimeout: buildWithin, PrefetchTimeout: 5 * time.Second,
 		Checkpoint: Checkpoint{Dir: l.dir},
 		Prepare: func(ctx context.Context, s *Session) error {
 			l.mu.Lock()
-			l.stages[name], l.places[name] = append(l.stages[name], s.Stage), append(l.places[name], s.Place)
+			l.stages[name], l.places[name] = append(l.stages[name], s.Stage), append(l.places[name], s.Membership)
 			l.mu.Unlock()
 			if err := l.talk(ctx, name, s, prologue); err != nil {
 				return err
@@ -89,7 +92,7 @@ func (l *late) talk(ctx context.Context, name string, s *Session, p *Prologue) e
 	for op := range l.agreed {
 		known, ok := p.At(op)
 		if !ok {
-			if s.Stage != Together {
+			if s.Stage != Preparing {
 				return fmt.Errorf("operation %d is not known in stage %v", op, s.Stage)
 			}
 			if l.before != nil {
@@ -163,8 +166,9 @@ func TestACheckpointOfAStateThatIsRegisteredLate(t *testing.T) {
 	}
 }
 
-// TestALossBeforeTheState: a worker dies between two operations before the state is registered, at every one of them. The others go on with
-// what they had agreed on, also if one of them was further than the rest.
+// TestALossBeforeTheState: a worker dies between two operations before the state is registered, at
+// every one of them. The others go on with what they had agreed on, also if one of them was further
+// than the rest.
 func TestALossBeforeTheState(t *testing.T) {
 	for op := range 3 {
 		t.Run(fmt.Sprint(op), func(t *testing.T) {
@@ -179,14 +183,16 @@ func TestALossBeforeTheState(t *testing.T) {
 				l.start(fmt.Sprint("w", i))
 			}
 			l.end()
-			if l.hub.Generation != 2 || slices.Contains(l.stages["w0"], Late) { // of the first generation w0 may have seen no more than its end
+			// w0 may have seen no more of the first generation than its end.
+			if l.hub.Generation != 2 || slices.Contains(l.stages["w0"], Replaying) {
 				t.Errorf("generation %d, stages %v", l.hub.Generation, l.stages)
 			}
 		})
 	}
 }
 
-// TestALossWhileSomeAreReady: w0 has registered its state and waits when another dies; who is not ready yet is answered from what w0 knows.
+// TestALossWhileSomeAreReady: w0 has registered its state and waits when another dies; who is not
+// ready yet is answered from what w0 knows.
 func TestALossWhileSomeAreReady(t *testing.T) {
 	l := newLate(t, 3)
 	l.steps = 400
@@ -198,7 +204,7 @@ func TestALossWhileSomeAreReady(t *testing.T) {
 				l.hub.Kill("w2")
 			})
 		}
-		pause(t.Context(), time.Millisecond)
+		backoff.Sleep(t.Context(), time.Millisecond)
 	}
 	for i := range 3 {
 		l.start(fmt.Sprint("w", i))
@@ -207,12 +213,13 @@ func TestALossWhileSomeAreReady(t *testing.T) {
 	if n := l.numbers["late"]; !slices.Equal(n, []string{"6", "12", "18"}) {
 		t.Errorf("the newcomer was told %v", n)
 	}
-	if slices.Contains(l.stages["late"], Together) {
+	if slices.Contains(l.stages["late"], Preparing) {
 		t.Errorf("the newcomer was asked in stages %v", l.stages["late"])
 	}
 }
 
-// TestANewcomerPreparesAside: the others train on while it gets ready, and it receives what they had agreed on.
+// TestANewcomerPreparesAside: the others train on while it gets ready, and it receives what they
+// had agreed on.
 func TestANewcomerPreparesAside(t *testing.T) {
 	l := newLate(t, 2)
 	l.steps = 400
@@ -221,12 +228,12 @@ func TestANewcomerPreparesAside(t *testing.T) {
 		if name == "w0" && s.Step() == 5 {
 			once.Do(func() { l.start("late") })
 		}
-		pause(t.Context(), time.Millisecond)
+		backoff.Sleep(t.Context(), time.Millisecond)
 	}
 	l.start("w0")
 	l.start("w1")
 	l.end()
-	if !slices.Equal(l.stages["late"], []Stage{Aside}) || l.hub.Generation != 2 {
+	if !slices.Equal(l.stages["late"], []Stage{Candidate}) || l.hub.Generation != 2 {
 		t.Errorf("stages %v, generation %d", l.stages, l.hub.Generation)
 	}
 	if p := l.places["late"][0]; p.Rank != 2 || p.World != 3 {
@@ -237,7 +244,8 @@ func TestANewcomerPreparesAside(t *testing.T) {
 	}
 }
 
-// TestANewcomerIsNeededWhileItPrepares: the members die, and the newcomer, which is not ready, is a member of the next generation.
+// TestANewcomerIsNeededWhileItPrepares: the members die, and the newcomer, which is not ready, is a
+// member of the next generation.
 func TestANewcomerIsNeededWhileItPrepares(t *testing.T) {
 	l := newLate(t, 1)
 	l.steps = 50

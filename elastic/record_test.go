@@ -10,8 +10,9 @@ import (
 	"github.com/regroup-io/regroup/elastic/elastictest"
 )
 
-// TestRanksRecordAtTheirOwnPace: three ranks record shares of unequal size in unequal numbers of steps; one is killed between a record and the
-// commit. The ledger holds each sample once, and all are at the same step.
+// TestRanksRecordAtTheirOwnPace: three ranks record shares of unequal size in unequal numbers of
+// steps; one is killed between a record and the commit. The ledger holds each sample once, and all
+// are at the same step.
 func TestRanksRecordAtTheirOwnPace(t *testing.T) {
 	const samples, epochs = 90, 4
 	hub := elastictest.New(t, 3)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestResetCallbacksRunOnAllMembersOnceTheStateIsInSync: what they change is the same everywhere, though one of the members is new,
-// and the training function sees it.
+// TestResetCallbacksRunOnAllMembersOnceTheStateIsInSync: what they change is the same everywhere,
+// though one of the members is new, and the training function sees it.
 func TestResetCallbacksRunOnAllMembersOnceTheStateIsInSync(t *testing.T) {
 	f := newFleet(t, 2)
 	type call struct {
@@ -26,7 +26,7 @@ func TestResetCallbacksRunOnAllMembersOnceTheStateIsInSync(t *testing.T) {
 		*rate = 1
 		w.state.Object("rate", rate)
 		for _, order := range []string{"first", "second"} {
-			w.state.OnReset(func(_ context.Context, s *Session, before Place) error {
+			w.state.OnReset(func(_ context.Context, s *Session, before Membership) error {
 				mu.Lock()
 				defer mu.Unlock()
 				calls[w.name] = append(calls[w.name], call{order, s.Generation, before.Generation, s.World, before.World, s.Step()})
@@ -42,7 +42,7 @@ func TestResetCallbacksRunOnAllMembersOnceTheStateIsInSync(t *testing.T) {
 			once.Do(func() { f.start("late") })
 		}
 		if s.Generation == 1 && s.Step() == 20 {
-			eventually(t, func() bool { return s.news.get() == newsPlanned })
+			eventually(t, func() bool { return s.updates.pending() == updatePlanned })
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -71,12 +71,13 @@ func TestResetCallbacksRunOnAllMembersOnceTheStateIsInSync(t *testing.T) {
 	}
 }
 
-// TestAResetCallbackMayFail like the training function: what is about the generation leads to the next one.
+// TestAResetCallbackMayFail like the training function: what is about the generation leads to the
+// next one.
 func TestAResetCallbackMayFail(t *testing.T) {
 	f := newFleet(t, 3)
 	var once sync.Once
 	f.register = func(w *worker) {
-		w.state.OnReset(func(ctx context.Context, s *Session, _ Place) error {
+		w.state.OnReset(func(ctx context.Context, s *Session, _ Membership) error {
 			if s.Generation == 2 && w.name == "w0" {
 				once.Do(func() { f.kill("w1") })
 			}

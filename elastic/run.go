@@ -12,43 +12,49 @@ import (
 	"github.com/regroup-io/regroup/collective/inproc"
 	"github.com/regroup-io/regroup/collective/tcp"
 	"github.com/regroup-io/regroup/elastic/checkpoint"
+	"github.com/regroup-io/regroup/elastic/internal/agentclient"
 )
 
+// runner is one call of Run.
 type runner struct {
 	options  Options
 	state    *State
 	function func(context.Context, *Session) error
-	agent    *agent // nil = stand-alone
-	reporter *reporter
+	agent    *agentclient.Client // nil = stand-alone
+	reporter *agentclient.Reporter
 	writer   *checkpointWriter // nil = no checkpoints
 	endpoint *collective.Endpoint
-	retiring *collective.Communicator // of the last generation, until it is closed
-	prefetch *backgroundPrefetch      // of a newcomer, until its first sync
-	place    Place                    // in the last generation that was in sync
+
+	lastComm   *collective.Communicator // of the last generation; nil = it is closed
+	membership Membership               // in the last generation that was in sync
+	prefetch   *backgroundPrefetch      // of a newcomer, until its first sync
 
 	preparation    preparation
 	described      bool   // the checkpoint writer knows the layout of what was prepared
-	endPreparation func() // ends the preparation outside of a generation; nil = there is none
+	endPreparation func() // ends the preparation of a candidate; nil = there is none
 
-	noticed   Notice         // the last one
-	callbacks sync.WaitGroup // of the program, that run beside training
+	preemption PreemptionNotice // the last one
+	callbacks  sync.WaitGroup   // of the program, that run while it trains
 }
 
-// retire closes the communicator of the last generation. With a stuck neighbour that takes a moment.
-func (r *runner) retire() {
-	if r.retiring != nil {
-		_ = r.retiring.Close() // always nil
-		r.retiring = nil
+// closeLastComm closes the communicator of the last generation, which takes a moment if a peer is
+// stuck.
+func (r *runner) closeLastComm() {
+	if r.lastComm != nil {
+		_ = r.lastComm.Close() // always nil
+		r.lastComm = nil
 	}
 }
 
-// Run trains: it joins a generation, brings the state in sync and calls train, again and again, until train returns
-// nil on all ranks, the job is over or stopped, or there is an error that regrouping can not mend. It returns nil in the first case
-// only; an error that is ErrUnfinished says that this worker left in order.
+// Run trains: it joins a generation, brings the state in sync and calls train, again and again,
+// until train returns nil on all ranks, the job is over or stopped, or there is an error that
+// regrouping does not help against. It returns nil in the first case only; an error that is
+// ErrUnfinished says that this worker has left as planned.
 //
-// train must begin where the state says, call the same collectives on all ranks, and return their errors (wrapped with
-// %w if at all): ErrPeerLost and ErrPlannedChange lead to the next generation. Its goroutines must have ended when it
-// returns. State that must survive is registered; anything else is gone when train is called again.
+// train must begin where the state says, call the same collectives on all ranks, and return their
+// errors, wrapped with %w if at all: ErrPeerLost and ErrPlannedChange lead to the next generation.
+// Its goroutines must have ended when it returns. What must survive is registered in the state;
+// anything else is lost when train is called again.
 func Run(ctx context.Context, o Options, state *State, train func(context.Context, *Session) error) (err error) {
 	if err := o.complete(); err != nil {
 		return err
@@ -58,10 +64,10 @@ func Run(ctx context.Context, o Options, state *State, train func(context.Contex
 	}
 	r := &runner{options: o, state: state, function: train}
 	r.preparation.done = o.Prepare == nil
-	ctx, over := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	defer r.callbacks.Wait()
 	defer func() {
-		over()
+		cancel()
 		if r.endPreparation != nil {
 			r.endPreparation()
 		}
@@ -72,13 +78,13 @@ func Run(ctx context.Context, o Options, state *State, train func(context.Contex
 	}
 	r.endpoint = collective.NewEndpoint(transport)
 	if o.Checkpoint.Dir != "" {
-		if err := r.checkpoints(ctx); err != nil {
+		if err := r.openCheckpoints(ctx); err != nil {
 			return errors.Join(fmt.Errorf("elastic: %w", err), r.endpoint.Close())
 		}
 	}
 	defer func() {
 		r.writer.close()
-		r.retire()
+		r.closeLastComm()
 		if r.prefetch != nil {
 			r.prefetch.end()
 		}
@@ -86,18 +92,19 @@ func Run(ctx context.Context, o Options, state *State, train func(context.Contex
 		err = errors.Join(err, r.endpoint.Close())
 	}()
 	if o.Socket == "" {
-		return r.alone(ctx)
+		return r.runAlone(ctx)
 	}
-	r.agent = newAgent(o)
-	defer r.agent.close()
-	// Reports that are under way when ctx ends still go out, within the bounds of close.
-	r.reporter = newReporter(context.WithoutCancel(ctx), r.agent)
-	defer r.reporter.close()
-	return r.loop(ctx)
+	r.agent = agentclient.New(o.Socket, o.Token, o.AgentTimeout)
+	defer r.agent.Close()
+	// Reports that are not sent yet when ctx ends are still sent, within the limits of Close.
+	r.reporter = agentclient.NewReporter(context.WithoutCancel(ctx), r.agent)
+	defer r.reporter.Close()
+	return r.run(ctx)
 }
 
-// checkpoints has the state begin with the newest checkpoint, if nobody holds a commit, and commits written to disk.
-func (r *runner) checkpoints(ctx context.Context) error {
+// openCheckpoints makes the state begin with the newest checkpoint, if no member has a commit, and
+// starts to write commits to disk.
+func (r *runner) openCheckpoints(ctx context.Context) error {
 	dir, err := checkpoint.Open(r.options.Checkpoint.Dir, r.options.Checkpoint.Keep)
 	if err != nil {
 		return err
@@ -106,7 +113,7 @@ func (r *runner) checkpoints(ctx context.Context) error {
 	return r.state.useCheckpoints(dir, r.options.Log)
 }
 
-// listen opens the one address that this worker keeps for all its generations.
+// listen opens the one address that this worker has in all its generations.
 func listen(o Options) (collective.Transport, error) {
 	switch {
 	case o.Transport != nil:
@@ -117,31 +124,22 @@ func listen(o Options) (collective.Transport, error) {
 	return tcp.Listen(tcp.Options{Host: o.Host, PortMin: o.PortMin, PortMax: o.PortMax})
 }
 
-// alone trains outside of Regroup: one generation with one member.
-func (r *runner) alone(ctx context.Context) error {
-	left, err := r.generation(ctx, wire.Assignment{Generation: 1, World: 1, LocalSize: 1, CrossSize: 1}, departure{}, time.Now())
-	if err == nil && left.how == stopped {
+// runAlone trains without an agent: one generation with one member.
+func (r *runner) runAlone(ctx context.Context) error {
+	o, err := r.generation(ctx, wire.Assignment{Generation: 1, World: 1, LocalSize: 1, CrossSize: 1}, outcome{}, time.Now())
+	if err == nil && o.ending == stopped {
 		return ErrStopped
 	}
 	return err
 }
 
-func (r *runner) loop(ctx context.Context) error {
-	var left departure
+// run takes part in one generation after the other.
+func (r *runner) run(ctx context.Context) error {
+	var previous outcome
 	var generation uint64
 	for {
-		asked := time.Now()
-		var a wire.Assignment
-		var err error
-		if generation == 0 {
-			if r.preparation.finished() {
-				a, err = r.joinFirst(ctx, nil)
-			} else {
-				a, err = r.joinUnprepared(ctx)
-			}
-		} else {
-			a, err = r.rejoin(ctx, generation, left)
-		}
+		began := time.Now()
+		a, err := r.join(ctx, generation, previous)
 		if err != nil {
 			return fmt.Errorf("join: %w", err)
 		}
@@ -157,15 +155,15 @@ func (r *runner) loop(ctx context.Context) error {
 			return fmt.Errorf("join: the agent answers %q, which this version does not understand", a.Verdict)
 		}
 		r.options.Log.Info("generation begins", "job", r.options.Job, "gen", a.Generation, "rank", a.Rank, "world", a.World, "cause", a.Cause)
-		left, err = r.generation(ctx, a, left, asked)
+		previous, err = r.generation(ctx, a, previous, began)
 		if err != nil {
 			return fmt.Errorf("generation %d, rank %d of %d: %w", a.Generation, a.Rank, a.World, err)
 		}
-		r.options.Log.Info("generation ends", "job", r.options.Job, "gen", a.Generation, "kind", left.how, "reason", left.why, "accused", left.accused)
-		if left.how == stopped && a.Rank == 0 {
+		r.options.Log.Info("generation ends", "job", r.options.Job, "gen", a.Generation, "kind", previous.ending, "reason", previous.reason, "accused", previous.accused)
+		if previous.ending == stopped && a.Rank == 0 {
 			r.writer.flush()
 		}
-		switch left.how {
+		switch previous.ending {
 		case finished:
 			return nil
 		case stopped:
@@ -175,23 +173,34 @@ func (r *runner) loop(ctx context.Context) error {
 	}
 }
 
-// rejoin asks for a place. Meanwhile the last communicator is closed, and the state goes back to its commit and gets its
-// name: the next sync needs that, and nobody has to wait for it.
-func (r *runner) rejoin(ctx context.Context, generation uint64, left departure) (wire.Assignment, error) {
+// join asks for a place in the generation after the last one of this worker; 0 = there was none.
+func (r *runner) join(ctx context.Context, last uint64, previous outcome) (wire.Assignment, error) {
+	switch {
+	case last > 0:
+		return r.rejoin(ctx, last, previous)
+	case r.preparation.finished():
+		return r.joinFirst(ctx, nil)
+	}
+	return r.joinUnprepared(ctx)
+}
+
+// rejoin asks for a place in the next generation. Meanwhile the last communicator is closed, and
+// the state returns to its commit, whose hash the next sync will need.
+func (r *runner) rejoin(ctx context.Context, last uint64, previous outcome) (wire.Assignment, error) {
 	request := wire.JoinRequest{
-		Address: r.endpoint.Addr(), Left: generation, Planned: left.how == planned,
-		Accused: left.accused, Broken: left.broken, Commit: r.state.Committed(),
+		Address: r.endpoint.Addr(), Left: last, Planned: previous.ending == planned,
+		Accused: previous.accused, Broken: previous.broken, Commit: r.state.Committed(),
 	}
 	restored := make(chan error, 1)
 	go func() {
-		r.retire()
+		r.closeLastComm()
 		var err error
-		if left.how == lost {
+		if previous.ending == lost {
 			err = r.state.Restore()
 		}
 		r.state.replica.HashCommit()
 		restored <- err
 	}()
-	a, err := r.agent.join(ctx, request, left.noticed)
+	a, err := r.agent.Join(ctx, request, previous.endedAt)
 	return a, errors.Join(err, <-restored)
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regroup-io/regroup/elastic/internal/agentclient"
+
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/elastictest"
@@ -53,7 +55,8 @@ func TestSurvivorsGoBackToTheCommitAndFinish(t *testing.T) {
 		t.Fatalf("%d first steps of generation 2, want 3", len(second))
 	}
 	for name, r := range second {
-		// The connections were reset with what was under way, which may have been the end of step 13.
+		// The connections were reset with what was under way, which may have been the end of step
+		// 13.
 		if lost := r.First.Lost; r.Step != 11 || !r.First.Survivor || lost < 2 || lost > 3 {
 			t.Errorf("%s: first step %d, survivor %v, lost %d; want step 11 after commit 10 with 2 or 3 void", name, r.Step, r.First.Survivor, r.First.Lost)
 		}
@@ -82,7 +85,7 @@ func TestNewcomerIsTakenInAtACommitOfAllRanks(t *testing.T) {
 			once.Do(func() { f.start("late") })
 		}
 		if w.name == "w1" && s.Generation == 1 && s.Step() == 20 { // one rank knowing is enough
-			eventually(t, func() bool { return s.news.get() == newsPlanned })
+			eventually(t, func() bool { return s.updates.pending() == updatePlanned })
 		}
 		return nil
 	}
@@ -111,7 +114,8 @@ func TestNewcomerIsTakenInAtACommitOfAllRanks(t *testing.T) {
 	}
 }
 
-// TestAChangeThatIsUndoneIsNotMade: both ranks have heard of it, and that it is off, before a commit carries it.
+// TestAChangeThatIsUndoneIsNotMade: both ranks have heard of it, and that it is off, before a
+// commit carries it.
 func TestAChangeThatIsUndoneIsNotMade(t *testing.T) {
 	f := newFleet(t, 2)
 	var heard, back atomic.Int64
@@ -120,11 +124,11 @@ func TestAChangeThatIsUndoneIsNotMade(t *testing.T) {
 			return nil
 		}
 		f.hub.Update(func() { f.hub.Planned = true })
-		eventually(t, func() bool { return s.news.get() == newsPlanned })
+		eventually(t, func() bool { return s.updates.pending() == updatePlanned })
 		heard.Add(1)
 		eventually(t, func() bool { return heard.Load() == 2 })
 		f.hub.Update(func() { f.hub.Undone = true })
-		eventually(t, func() bool { return s.news.get() == newsNone })
+		eventually(t, func() bool { return s.updates.pending() == updateNone })
 		back.Add(1)
 		eventually(t, func() bool { return back.Load() == 2 })
 		return nil
@@ -144,7 +148,7 @@ func TestAStopCommitsAndIsNoEndOfTheTraining(t *testing.T) {
 			f.hub.Update(func() { f.hub.Stopping = true })
 		}
 		if w.name == "w1" && s.Step() == 8 {
-			eventually(t, func() bool { return s.news.get() == newsStop })
+			eventually(t, func() bool { return s.updates.pending() == updateStop })
 		}
 		return nil
 	}
@@ -211,7 +215,8 @@ func TestRandomFaultsLoseAndRepeatNothing(t *testing.T) {
 	}
 }
 
-// randomFaults kills workers, lets new ones in and aborts generations at random steps of random workers.
+// randomFaults kills workers, lets new ones in and aborts generations at random steps of random
+// workers.
 func randomFaults(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	n := 1 + rng.IntN(5)
@@ -284,7 +289,8 @@ func randomFaults(t *testing.T, seed uint64) {
 	for _, w := range f.all() {
 		starts = append(starts, w.name)
 	}
-	if done := f.check(starts...); done == 0 && len(f.hub.Done) == 0 { // one may be killed after its done, when the others are told that it is over
+	// A worker may be killed after its done.
+	if done := f.check(starts...); done == 0 && len(f.hub.Done) == 0 {
 		t.Error("nobody is done")
 	}
 }
@@ -315,7 +321,7 @@ func TestFleetOverTCP(t *testing.T) {
 			once.Do(func() { f.start("late") })
 		}
 		if w.name == "w0" && s.Generation == 1 && s.Step() == 12 {
-			eventually(t, func() bool { return s.news.get() == newsPlanned })
+			eventually(t, func() bool { return s.updates.pending() == updatePlanned })
 		}
 		return nil
 	}
@@ -327,7 +333,8 @@ func TestFleetOverTCP(t *testing.T) {
 	}
 }
 
-// TestLossEndsTheBuilding lets a member vanish that neither connects nor refuses: the agent's news must be enough.
+// TestLossEndsTheBuilding lets a member vanish that neither connects nor refuses: the agent's news
+// must be enough.
 func TestLossEndsTheBuilding(t *testing.T) {
 	f := newFleet(t, 2)
 	if _, err := f.hub.Network.Listen("ghost"); err != nil {
@@ -356,21 +363,22 @@ func TestLossEndsTheBuilding(t *testing.T) {
 func TestFirstStepIsToldUntilItIsHeard(t *testing.T) {
 	h := elastictest.New(t, 1)
 	h.Refuse = 2
-	a := newAgent(Options{Socket: h.Socket, Token: "w"})
-	defer a.close()
-	r := newReporter(t.Context(), a)
-	r.tell(nil, &wire.Report{Generation: 1, Step: 5, First: &wire.FirstStep{}}, nil)
-	r.tell(&wire.Report{Generation: 1, Step: 6}, nil, nil)
+	c := agentclient.New(h.Socket, "w", time.Minute)
+	defer c.Close()
+	r := agentclient.NewReporter(t.Context(), c)
+	r.First(&wire.Report{Generation: 1, Step: 5, First: &wire.FirstStep{}})
+	r.Progress(&wire.Report{Generation: 1, Step: 6})
 	if !h.Wait(t.Context(), hangs, func() bool { return h.Firsts[1]["w"].Step == 5 }) {
 		t.Error("the agent never heard of the first step")
 	}
-	r.close()
+	r.Close()
 }
 
 func TestReportsNameTheSlowestRank(t *testing.T) {
 	const workers = 3
 	f := newFleet(t, workers)
-	f.options = func(_ string, o *Options) { o.StallAfter = 400 * time.Millisecond } // heartbeats are as frequent as it is short
+	// The heartbeat interval is a part of StallAfter.
+	f.options = func(_ string, o *Options) { o.StallAfter = 400 * time.Millisecond }
 	slow := -1
 	named := func() (all bool) { // by all, at last: while they begin, it may be another
 		f.hub.Update(func() {
@@ -394,7 +402,7 @@ func TestReportsNameTheSlowestRank(t *testing.T) {
 				if named() || time.Now().After(end) {
 					over[0] = 1
 				}
-				s.progress()
+				s.reportProgress()
 				if err := collective.Allreduce(t.Context(), s.Comm(), over, collective.Max); err != nil {
 					return err
 				}
@@ -411,7 +419,8 @@ func TestReportsNameTheSlowestRank(t *testing.T) {
 	}
 }
 
-// TestMetricsKeepTheStepThatTheyAreOf: they are repeated, and are not taken for those of a later step; only rank 0's are told.
+// TestMetricsKeepTheStepThatTheyAreOf: they are repeated, and are not taken for those of a later
+// step; only rank 0's are told.
 func TestMetricsKeepTheStepThatTheyAreOf(t *testing.T) {
 	f := newFleet(t, 2)
 	f.onStep = func(_ context.Context, w *worker, s *Session) error {
@@ -441,7 +450,8 @@ func TestMetricsThatJSONCannotSayAreLeftOut(t *testing.T) {
 	}
 }
 
-// TestReturningBeforeTheOthers: a rank that thinks it is through must not take another's commit for the end.
+// TestReturningBeforeTheOthers: a rank that thinks it is through must not take another's commit for
+// the end.
 func TestReturningBeforeTheOthers(t *testing.T) {
 	f := newFleet(t, 2)
 	f.every = 1000
@@ -460,7 +470,7 @@ func TestReturningBeforeTheOthers(t *testing.T) {
 	// Whoever sees it first fails; the other may only see that one go, and try again.
 	drifted := false
 	for _, w := range f.all() {
-		drifted = drifted || errors.Is(w.err, errDrifted)
+		drifted = drifted || errors.Is(w.err, errDiverged)
 	}
 	if !drifted {
 		t.Error("no rank saw that they have drifted apart")

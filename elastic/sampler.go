@@ -1,16 +1,21 @@
 package elastic
 
-import "github.com/regroup-io/regroup/agent/workerapi/wire"
+import (
+	"math/bits"
 
-// Cursor is a place in the stream of samples: Position samples of Epoch have been consumed.
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+)
+
+// Cursor is a position in the stream of samples: Position samples of Epoch have been consumed.
 type Cursor struct {
 	Epoch    uint64 `json:"epoch"`
 	Position uint64 `json:"position"`
 }
 
-// Sampler deals the samples of a data set to the members of a generation. The order of an epoch depends on the seed
-// and the epoch alone, so a cursor is the whole of its state: whatever the world becomes, the next batch starts where
-// the last committed one ended. Shares are contiguous and may be uneven; nothing is padded, dropped or repeated.
+// Sampler deals the samples of a data set to the members of a generation. The order of an epoch
+// depends on the seed and the epoch alone, so a cursor is the whole of its state: whatever the
+// world size becomes, the next batch starts where the last committed one ended. Shares are
+// contiguous and may be uneven; nothing is padded, dropped or repeated.
 type Sampler struct {
 	samples uint64
 	seed    uint64
@@ -25,7 +30,7 @@ func NewSampler(samples, seed uint64) *Sampler { return &Sampler{samples: sample
 // Cursor returns where the next batch starts.
 func (s *Sampler) Cursor() Cursor { return s.cursor }
 
-// Seek goes to a cursor that an equal sampler has returned.
+// Seek moves to a cursor that an equal sampler has returned.
 func (s *Sampler) Seek(c Cursor) {
 	if c.Epoch != s.cursor.Epoch {
 		s.ready = false
@@ -33,16 +38,18 @@ func (s *Sampler) Seek(c Cursor) {
 	s.cursor = c
 }
 
-// Next returns rank's share of the next batch of up to globalBatch samples; it does not move the cursor. A batch ends
-// with its epoch. With no samples at all, or a globalBatch below 1, Total is 0.
+// Next returns rank's share of the next batch of up to globalBatch samples; it does not move the
+// cursor. A batch ends with its epoch. Total is 0 if there are no samples at all, or if globalBatch
+// is below 1.
 func (s *Sampler) Next(globalBatch, rank, world int) Batch {
 	b := s.deal(globalBatch, 1, rank, world)
-	b.Micro = oneMicro(b.Indices)
+	b.Micro = singleMicro(b.Indices)
 	return b
 }
 
-// NextMicro is Next in micro-batches of microBatch samples, which are dealt as a whole; the last one of a batch may be
-// shorter. Each step takes the same samples in every world, and every member computes pieces of one size that fit its memory.
+// NextMicro is Next in micro-batches of microBatch samples, each of which is dealt as a whole; the
+// last one of a batch may be shorter. A step takes the same samples at every world size, and
+// members compute on micro-batches that fit their memory.
 func (s *Sampler) NextMicro(globalBatch, microBatch, rank, world int) Batch {
 	microBatch = max(microBatch, 1)
 	b := s.deal(globalBatch, uint64(microBatch), rank, world)
@@ -52,7 +59,7 @@ func (s *Sampler) NextMicro(globalBatch, microBatch, rank, world int) Batch {
 	return b
 }
 
-// deal returns rank's part of the next batch, in pieces of unit samples.
+// deal returns rank's share of the next batch, in units of unit samples.
 func (s *Sampler) deal(globalBatch int, unit uint64, rank, world int) Batch {
 	total := min(uint64(max(globalBatch, 0)), s.samples-s.cursor.Position)
 	b := Batch{Epoch: s.cursor.Epoch, Total: int(total), at: s.cursor}
@@ -60,8 +67,8 @@ func (s *Sampler) deal(globalBatch int, unit uint64, rank, world int) Batch {
 	if !s.ready {
 		s.order, s.ready = newPermutation(s.samples, s.seed, s.cursor.Epoch), true
 	}
-	pieces := (total + unit - 1) / unit
-	low, high := share(pieces, rank, world)*unit, min(share(pieces, rank+1, world)*unit, total)
+	units := (total + unit - 1) / unit
+	low, high := shareStart(units, rank, world)*unit, min(shareStart(units, rank+1, world)*unit, total)
 	low = min(low, high)
 	b.Indices = make([]int, 0, high-low)
 	for i := low; i < high; i++ {
@@ -70,7 +77,7 @@ func (s *Sampler) deal(globalBatch int, unit uint64, rank, world int) Batch {
 	return b
 }
 
-// advance moves the cursor behind b; the epoch after the last batch begins at once.
+// advance moves the cursor to the end of b; after the last batch of an epoch, to the next epoch.
 func (s *Sampler) advance(b Batch) {
 	next := Cursor{Epoch: b.at.Epoch, Position: b.at.Position + uint64(b.Total)}
 	if b.Last {
@@ -79,17 +86,132 @@ func (s *Sampler) advance(b Batch) {
 	s.Seek(next)
 }
 
-// share returns where the part of a rank begins.
-func share(total uint64, rank, world int) uint64 {
+// shareStart returns where the share of a rank begins.
+func shareStart(total uint64, rank, world int) uint64 {
 	each, extra := total/uint64(world), total%uint64(world)
 	return each*uint64(rank) + min(extra, uint64(rank))
 }
 
-// hashSum returns the sum of the hashes of indices: what they add to the ledger.
-func hashSum(indices []int) uint64 {
-	var sum uint64
-	for _, i := range indices {
-		sum += wire.SampleHash(uint64(i))
+// Batch is one worker's share of a global batch.
+type Batch struct {
+	Epoch   uint64
+	Indices []int    // of this worker's samples; may be empty at the end of an epoch
+	Micro   [][]int  // the same, cut into micro-batches
+	Total   int      // samples of all workers; of an ElasticSampler's batch, this worker's
+	Last    bool     // it is the last batch of its epoch; unset for an ElasticSampler's batch
+	at      Cursor   // where it begins
+	share   *inShare // of an ElasticSampler; nil = of a Sampler
+}
+
+// inShare is the position of a batch in a rank's share, and how many samples follow it.
+type inShare struct{ lo, hi, left uint64 }
+
+// MicroBatches returns how many micro-batches of a global batch each member of a world computes: as
+// evenly as whole ones can be dealt. The step takes as long as the first member's.
+func MicroBatches(globalBatch, microBatch, world int) []int {
+	n := (max(globalBatch, 0) + max(microBatch, 1) - 1) / max(microBatch, 1)
+	counts := make([]int, world)
+	for r := range counts {
+		counts[r] = int(shareStart(uint64(n), r+1, world) - shareStart(uint64(n), r, world))
 	}
-	return sum
+	return counts
+}
+
+// Mean computes means over the samples of a batch from its micro-batches, each sample with the same
+// weight. The mean over an empty batch is zero.
+type Mean struct{ scratch []float32 }
+
+// Of computes the mean over b into mean. f computes the mean over the samples of one micro-batch.
+func (m *Mean) Of(b Batch, mean []float32, f func(indices []int, mean []float32) error) error {
+	if len(b.Micro) == 1 {
+		return f(b.Micro[0], mean)
+	}
+	if cap(m.scratch) < len(mean) {
+		m.scratch = make([]float32, len(mean))
+	}
+	part := m.scratch[:len(mean)]
+	clear(mean)
+	for _, indices := range b.Micro {
+		if err := f(indices, part); err != nil {
+			return err
+		}
+		weight := float32(float64(len(indices)) / float64(len(b.Indices)))
+		for i, v := range part {
+			mean[i] += weight * v
+		}
+	}
+	return nil
+}
+
+func singleMicro(indices []int) [][]int {
+	if len(indices) == 0 {
+		return nil
+	}
+	return [][]int{indices}
+}
+
+// rounds of the Feistel network. Four are enough for a pseudo-random permutation with an ideal
+// round function (Luby and Rackoff 1988); this one is a cheap mixer, hence two more.
+const rounds = 6
+
+// permutation is a bijection of [0, n) that is computed per index: without a table, an epoch of
+// 10^12 samples costs nothing to open, and every member reads the same order, however late it
+// joins. It is a balanced Feistel network over the next power of four with cycle walking (Black and
+// Rogaway, "Ciphers with Arbitrary Finite Domains", 2002).
+type permutation struct {
+	n    uint64
+	half uint   // bits of one half
+	mask uint64 // of one half
+	keys [rounds]uint64
+}
+
+// newPermutation returns the order of one epoch. Seed and epoch are mixed one after the other and
+// not added: (seed 0, epoch 1) and (seed 1, epoch 0) must not be the same order.
+func newPermutation(n, seed, epoch uint64) permutation {
+	p := permutation{n: n, half: 1}
+	if n > 1 {
+		p.half = max(1, uint(bits.Len64(n-1)+1)/2)
+	}
+	p.mask = 1<<p.half - 1
+	k := wire.SampleHash(wire.SampleHash(seed) ^ epoch)
+	for i := range p.keys {
+		k = wire.SampleHash(k)
+		p.keys[i] = k
+	}
+	return p
+}
+
+// at returns the i-th index of the order; i must be below n. The domain is less than four times n,
+// so fewer than four iterations are expected.
+func (p *permutation) at(i uint64) uint64 {
+	for {
+		if i = p.encrypt(i); i < p.n {
+			return i
+		}
+	}
+}
+
+// positionOf is the inverse of at.
+func (p *permutation) positionOf(i uint64) uint64 {
+	for {
+		if i = p.decrypt(i); i < p.n {
+			return i
+		}
+	}
+}
+
+func (p *permutation) encrypt(i uint64) uint64 {
+	left, right := i>>p.half, i&p.mask
+	for _, k := range p.keys {
+		left, right = right, left^wire.SampleHash(right^k)&p.mask
+	}
+	return left<<p.half | right
+}
+
+func (p *permutation) decrypt(i uint64) uint64 {
+	left, right := i>>p.half, i&p.mask
+	for r := range p.keys {
+		left, right = right^wire.SampleHash(left^p.keys[rounds-1-r])&p.mask, left
+	}
+	return left<<p.half | right
 }

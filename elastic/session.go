@@ -2,54 +2,161 @@ package elastic
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"math"
 	"time"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/elastic/internal/agentclient"
 )
 
-// Place is a worker's place in a generation.
-type Place struct {
+// Membership is a worker's ranks in a generation.
+type Membership struct {
 	Generation           uint64
 	Rank, World          int
 	LocalRank, LocalSize int
 	CrossRank, CrossSize int
 }
 
-// Session is a worker's part in one generation, while the training function runs. It belongs to that function's
-// goroutine.
+// Session is a worker's part in one generation, while the training function runs. It belongs to
+// that function's goroutine.
 type Session struct {
-	Place
+	Membership
 	Stage    Stage
 	comm     *collective.Communicator
 	state    *State
-	reporter *reporter
+	reporter *agentclient.Reporter
 	writer   *checkpointWriter
-	news     news
-	agreed   int64     // what all ranks know to be announced, from the last step
+	updates  updates
+	agreed   int64     // the update that all ranks know of since the last step
 	began    time.Time // when the state was in sync
 	first    *wire.FirstStep
 	metrics  map[string]float64
-	measured uint64 // step after which they were reported
+	measured uint64 // the step after which they were reported
 }
 
-// Comm is the generation's communicator, for collectives of the program's own; nil in the stage Aside.
+// Comm is the generation's communicator, for collectives of the program's own; nil in the stage
+// Candidate.
 func (s *Session) Comm() *collective.Communicator { return s.comm }
 
-// Step is the number of steps behind the state.
+// Step is the number of steps in the state.
 func (s *Session) Step() uint64 { return s.state.step }
 
-// Epoch is the current epoch, from 0. It moves with the last batch of one.
+// Epoch is the current epoch, from 0. The last batch of an epoch moves it on.
 func (s *Session) Epoch() uint64 { return s.state.Cursor().Epoch }
 
-// Report sets metrics that the next progress reports carry; those of rank 0 are shown. NaN and infinities are left out.
-func (s *Session) Report(metrics map[string]float64) {
-	s.metrics, s.measured = finite(metrics), s.state.step
-	s.progress()
+// Next returns this rank's share of the next batch of up to globalBatch samples over all ranks.
+func (s *Session) Next(globalBatch int) Batch {
+	return s.state.sampler.Next(globalBatch, s.Rank, s.World)
 }
 
-// progress hands the agent's report over; with the first good step, how long the way back took.
-func (s *Session) progress() {
+// NextMicro is Next in micro-batches of microBatch samples, each of which is dealt as a whole, see
+// Batch.Micro: so the global batch, and with it the learning rate schedule, is the same at every
+// world size, and the memory of a member is bounded. Use Mean to add them up.
+func (s *Session) NextMicro(globalBatch, microBatch int) Batch {
+	return s.state.sampler.NextMicro(globalBatch, microBatch, s.Rank, s.World)
+}
+
+// Consume ends a step that has trained on b: all ranks agree on the samples that it took, and the
+// step, the cursor and the ledger move on. b.Indices must be what was really consumed.
+// AverageGradients does it too. It costs one allreduce of 48 bytes.
+func (s *Session) Consume(ctx context.Context, b Batch) error {
+	t, err := s.sumStep(ctx, b)
+	if err != nil {
+		return err
+	}
+	s.advance(b, t)
+	return nil
+}
+
+// AverageGradients ends the reduction part of a step: grads, this rank's mean over the samples of
+// b, becomes the mean over the samples of all ranks, each sample with the same weight however
+// uneven the shares are. Then it does what Consume does. Other values that are means over the
+// samples, like the loss, can be appended to grads.
+func (s *Session) AverageGradients(ctx context.Context, b Batch, grads []float32) error {
+	t, err := s.sumStep(ctx, b)
+	if err != nil {
+		return err
+	}
+	if len(b.Indices) == 0 {
+		clear(grads) // a mean over nothing may be NaN
+	} else {
+		weight := float32(float64(len(b.Indices)) / float64(t.count))
+		for i := range grads {
+			grads[i] *= weight
+		}
+	}
+	if err := collective.Allreduce(ctx, s.comm, grads, collective.Sum); err != nil {
+		return err
+	}
+	s.advance(b, t)
+	return nil
+}
+
+// stepTotals are sums over all ranks.
+type stepTotals struct {
+	count, hashes uint64 // of the samples of the step
+	left          uint64 // samples that an ElasticSampler has not dealt
+}
+
+func (s *Session) sumStep(ctx context.Context, b Batch) (stepTotals, error) {
+	if b.share == nil && b.at != s.state.sampler.cursor {
+		return stepTotals{}, fmt.Errorf("the batch at %+v was consumed before, or is of another generation", b.at)
+	}
+	// Element 2+u counts the ranks on which update u is pending. Sums wrap around, as unsigned ones
+	// do.
+	v := [3 + updateStop]int64{int64(len(b.Indices)), int64(hashSum(b.Indices))}
+	if b.share != nil {
+		v[2] = int64(b.share.left)
+	}
+	if u := s.updates.pending(); u != updateNone {
+		v[2+u] = 1
+	}
+	if err := collective.Allreduce(ctx, s.comm, v[:], collective.Sum); err != nil {
+		return stepTotals{}, err
+	}
+	for u := updateStop; u > updateNone; u-- {
+		if v[2+u] > 0 {
+			s.agreed = u
+			break
+		}
+	}
+	return stepTotals{count: uint64(v[0]), hashes: uint64(v[1]), left: uint64(v[2])}, nil
+}
+
+// advance moves the state past a step.
+func (s *Session) advance(b Batch, t stepTotals) {
+	switch {
+	case b.share != nil: // the ledger gets it with the commit after it was recorded
+		s.state.elastic.finished = t.left == 0
+	default:
+		if t.count > 0 || b.Last {
+			addConsumed(&s.state.ledger, b.Epoch, t.count, t.hashes, b.Last)
+		}
+		s.state.sampler.advance(b)
+	}
+	s.state.step++
+	s.reportProgress()
+}
+
+// Report sets the metrics that the next progress reports carry; those of rank 0 are shown. NaN and
+// infinities are left out.
+func (s *Session) Report(metrics map[string]float64) {
+	s.metrics, s.measured = finite(metrics), s.state.step
+	s.reportProgress()
+}
+
+// finite returns metrics without NaN and infinities, which JSON cannot represent.
+func finite(metrics map[string]float64) map[string]float64 {
+	m := maps.Clone(metrics)
+	maps.DeleteFunc(m, func(_ string, v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
+	return m
+}
+
+// reportProgress reports progress to the agent; after the first step, how long the recovery took.
+func (s *Session) reportProgress() {
 	if s.reporter == nil {
 		return
 	}
@@ -61,16 +168,16 @@ func (s *Session) progress() {
 		r.Slowest = &wire.Straggler{Rank: slow.Rank, Share: slow.Share}
 	}
 	if s.first == nil || s.state.step == s.state.replica.Newest().Step() {
-		s.reporter.tell(&r, nil, nil)
+		s.reporter.Progress(&r)
 		return
 	}
-	s.first.StepMS = milliseconds(time.Since(s.began))
+	s.first.StepMS = agentclient.Milliseconds(time.Since(s.began))
 	r.First, s.first = s.first, nil
-	s.reporter.tell(nil, &r, nil)
+	s.reporter.First(&r)
 }
 
-// reset calls the functions of OnReset. before is the place in the previous generation.
-func (s *Session) reset(ctx context.Context, before Place) error {
+// reset calls the functions of OnReset. before is the membership in the previous generation.
+func (s *Session) reset(ctx context.Context, before Membership) error {
 	if s.Generation <= 1 && s.state.replica.Resumed() == nil {
 		return nil
 	}

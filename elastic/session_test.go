@@ -36,7 +36,7 @@ func sessions(t *testing.T, world int, f func(ctx context.Context, s *Session) e
 				errs[rank] = err
 				return
 			}
-			s := &Session{Place: Place{Generation: 1, Rank: rank, World: world}, comm: c, state: NewState(NewSampler(10, 3))}
+			s := &Session{Membership: Membership{Generation: 1, Rank: rank, World: world}, comm: c, state: NewState(NewSampler(10, 3))}
 			errs[rank] = f(t.Context(), s)
 			_ = c.Close()
 		})
@@ -85,15 +85,15 @@ func TestEverySampleHasTheSameWeight(t *testing.T) {
 }
 
 func TestNewsOfOneRankReachesAllAtTheSameCommit(t *testing.T) {
-	for news, want := range map[int64]error{newsPlanned: ErrPlannedChange, newsStop: ErrStopped} {
-		for _, steps := range []int{0, 1} { // raised before a step's reduction, or only before the commit's
+	for news, want := range map[int64]error{updatePlanned: ErrPlannedChange, updateStop: ErrStopped} {
+		for _, steps := range []int{0, 1} { // announced before a step, or before the commit
 			errs := sessions(t, 3, func(ctx context.Context, s *Session) error {
 				if s.CommitDue(0) {
 					return errors.New("a commit is due for no reason")
 				}
 				if s.Rank == 2 {
-					s.news.announce(news)
-					s.news.announce(newsPlanned) // does not take the greater one back
+					s.updates.announce(news)
+					s.updates.announce(updatePlanned) // does not take the greater one back
 				}
 				for range steps {
 					if err := s.Consume(ctx, s.Next(3)); err != nil {
@@ -124,7 +124,7 @@ func TestCommitsAtDifferentStepsAreRefused(t *testing.T) {
 		return s.Commit(ctx)
 	})
 	for rank, err := range errs {
-		if !errors.Is(err, errDrifted) {
+		if !errors.Is(err, errDiverged) {
 			t.Errorf("rank %d: %v", rank, err)
 		}
 	}
@@ -136,7 +136,7 @@ func TestEndOnOneRankOnlyIsRefused(t *testing.T) {
 		return err
 	})
 	for rank, err := range errs {
-		if !errors.Is(err, errDrifted) {
+		if !errors.Is(err, errDiverged) {
 			t.Errorf("rank %d: %v", rank, err)
 		}
 	}

@@ -14,17 +14,19 @@ import (
 	"github.com/regroup-io/regroup/elastic/statesync"
 )
 
-// Element is what a tensor can be made of: numbers without pointers, so that a commit is a plain copy of memory.
+// Element is what a tensor can be made of: numbers without pointers, so that a commit is a plain
+// copy of memory.
 type Element interface {
 	~float32 | ~float64 | ~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64
 }
 
-// State is everything that a worker must be able to return to: tensors, other values, the step, the position in the data and
-// the ledger of consumed samples. They are one unit: committed, restored and sent together, or not at all.
+// State is everything that a worker must be able to return to: tensors, other values, the step, the
+// position in the data and the ledger of consumed samples. They are one unit: committed, restored
+// and sent together, or not at all.
 //
-// Register everything before Run, in the same way on every worker. After each step the registered values must be the same on
-// all ranks: a value that differs on one rank is replaced by another rank's when the members regroup. A State belongs to one
-// goroutine.
+// Register everything before Run, in the same way on every worker. After each step the registered
+// values must be the same on all ranks: a value that differs on one rank is replaced by another
+// rank's when the members regroup. A State belongs to one goroutine.
 type State struct {
 	sampler *Sampler
 	elastic *ElasticSampler // used instead of sampler; nil = none
@@ -32,7 +34,7 @@ type State struct {
 	step    uint64
 	ledger  wire.Ledger
 	values  []value
-	resets  []func(ctx context.Context, s *Session, before Place) error
+	resets  []func(ctx context.Context, s *Session, before Membership) error
 	err     error // the first wrong registration; Run returns it
 	replica *statesync.Replica
 
@@ -45,7 +47,8 @@ type value struct {
 	Handler
 }
 
-// NewState returns a state that reads its data in the order of sampler; nil = a program without a data set.
+// NewState returns a state that reads its data in the order of sampler; nil = a program without a
+// data set.
 func NewState(sampler *Sampler) *State {
 	if sampler == nil {
 		sampler = NewSampler(0, 0)
@@ -55,23 +58,23 @@ func NewState(sampler *Sampler) *State {
 	return s
 }
 
-// Deal has the state read its data in the order of another sampler, while it is registered.
-func (s *State) Deal(with *Sampler) {
-	s.sampler, s.ledger.Samples = with, with.samples
+// SetSampler replaces the sampler, while the state is being registered.
+func (s *State) SetSampler(sampler *Sampler) {
+	s.sampler, s.ledger.Samples = sampler, sampler.samples
 }
 
-// Sample has the state read its data with an ElasticSampler.
-func (s *State) Sample(with *ElasticSampler) {
-	if with == nil || s.elastic != nil || s.sampler.samples > 0 {
+// SetElasticSampler makes the state read its data with an ElasticSampler.
+func (s *State) SetElasticSampler(sampler *ElasticSampler) {
+	if sampler == nil || s.elastic != nil || s.sampler.samples > 0 {
 		s.err = errors.Join(s.err, errors.New("a state has one sampler"))
 		return
 	}
-	s.elastic, s.ledger.Samples = with, with.samples
+	s.elastic, s.ledger.Samples = sampler, sampler.samples
 }
 
-// Tensor makes the elements of t part of the state under a name. Restoring writes into t, so the program must keep using
-// this slice and not another one. Its length is fixed: members agree on it before anything is sent. A value that grows is
-// registered with State.Handle.
+// Tensor makes the elements of t part of the state under a name. Restoring writes into t, so the
+// program must keep using this slice and not another one. Its length is fixed: members agree on it
+// before anything is sent. A value that grows is registered with State.Handle.
 func Tensor[T Element](s *State, name string, t []T) {
 	s.reserve(name)
 	var zero T
@@ -93,46 +96,52 @@ func (s *State) reserve(name string) {
 	}
 }
 
-// OnReset registers a function that is called at the start of every generation except the first of a job that begins anew:
-// on all members, in the order of registration, after the sync and before the training function. before is the worker's
-// place in its previous generation; a newcomer had none, and its Generation is 0. f may use collectives. Its errors count as
-// errors of the training function.
+// OnReset registers a function that is called at the start of every generation except the first of
+// a job that begins anew: on all members, in the order of registration, after the sync and before
+// the training function. before is the worker's membership in its previous generation; a newcomer
+// had none, and its Generation is 0. f may use collectives. Its errors count as errors of the
+// training function.
 //
-// f must compute what it changes from the state and the world, so that all members get the same result, even if f is called
-// once more because a generation ended before its first commit: rate = base * world, never rate *= world / before.
+// f must compute what it changes from the state and the world, so that all members get the same
+// result, even if f is called once more because a generation ended before its first commit: rate =
+// base * world, never rate *= world / before.
 //
-// In Horovod such callbacks run before the sync, which overwrites what they change in the state, and on survivors only, so
-// that a newcomer would differ. A program that wants the latter checks before.
-func (s *State) OnReset(f func(ctx context.Context, s *Session, before Place) error) {
+// In Horovod such callbacks run before the sync, which overwrites what they change in the state,
+// and on survivors only, so that a newcomer would differ. A program that wants the latter checks
+// before.
+func (s *State) OnReset(f func(ctx context.Context, s *Session, before Membership) error) {
 	s.resets = append(s.resets, f)
 }
 
 // Step is the number of steps in this state.
 func (s *State) Step() uint64 { return s.step }
 
-// Cursor is the position in the data; with an ElasticSampler, the epoch and the number of its samples that were consumed as
-// of the last commit.
+// Cursor is the position in the data; with an ElasticSampler, the epoch and the number of its
+// samples that were consumed as of the last commit.
 func (s *State) Cursor() Cursor {
 	if e := s.elastic; e != nil {
-		return Cursor{Epoch: e.epoch, Position: e.done.count()}
+		return Cursor{Epoch: e.epoch, Position: e.done.Len()}
 	}
 	return s.sampler.Cursor()
 }
 
-// Committed describes the newest commit of this worker; Generation 0 = none. Hash is empty until a sync needed it.
+// Committed describes the newest commit of this worker; Generation 0 = none. Hash is empty until a
+// sync needed it.
 func (s *State) Committed() (c wire.Commit) {
 	c.Generation, c.Step, c.Hash, _ = s.replica.Committed()
 	return c
 }
 
-// Ledger is the account of consumed samples; after Run has returned nil it is that of the last commit.
+// Ledger is the account of consumed samples; after Run has returned nil it is that of the last
+// commit.
 func (s *State) Ledger() wire.Ledger {
 	l := s.ledger
 	l.Epochs = append([]wire.LedgerEpoch(nil), l.Epochs...)
 	return l
 }
 
-// layout is the hash of what is registered: names, types and sizes, in order. Members must agree on it.
+// layout is the hash of what is registered: names, types and sizes, in order. Members must agree on
+// it.
 func (s *State) layout() statesync.Digest {
 	h := sha256.New()
 	s.replica.Tensors.WriteLayout(h)
@@ -156,7 +165,8 @@ func (s *State) save(generation uint64) error {
 	return nil
 }
 
-// begin records the initial state, with which the job begins if no member has a commit. A state that has one keeps it.
+// begin records the initial state, with which the job begins if no member has a commit. A state
+// that has one keeps it.
 func (s *State) begin() error {
 	if s.replica.Newest() != nil {
 		return nil
@@ -189,7 +199,8 @@ func (s *State) metadata() ([]byte, error) {
 	return b, nil
 }
 
-// Restore returns to the newest commit and discards what happened since. Without a commit it does nothing.
+// Restore returns to the newest commit and discards what happened since. Without a commit it does
+// nothing.
 func (s *State) Restore() error {
 	if s.replica.Newest() == nil {
 		return nil
@@ -226,7 +237,8 @@ func (s *State) restoreMetadata() error {
 	return nil
 }
 
-// sync gives all members of a generation the same state, and returns the number of bytes that this one received.
+// sync gives all members of a generation the same state, and returns the number of bytes that this
+// one received.
 func (s *State) sync(ctx context.Context, c *collective.Communicator, generation uint64) (received uint64, err error) {
 	if err := s.begin(); err != nil {
 		return 0, err
@@ -238,7 +250,8 @@ func (s *State) sync(ctx context.Context, c *collective.Communicator, generation
 	return r.Received, err
 }
 
-// useCheckpoints makes the state begin with the newest checkpoint of a directory, if no member has a commit.
+// useCheckpoints makes the state begin with the newest checkpoint of a directory, if no member has
+// a commit.
 func (s *State) useCheckpoints(dir *checkpoint.Dir, log *slog.Logger) error {
 	newest, ok, err := s.replica.UseCheckpoints(dir, log)
 	if ok {

@@ -46,7 +46,7 @@ func (m *mixed) scramble(r *rapid.T) {
 		m.obj.Best = &m.f64[0]
 	}
 	b := m.state.sampler.Next(rapid.IntRange(1, 40).Draw(r, "batch"), 0, 1)
-	book(&m.state.ledger, b.Epoch, uint64(b.Total), hashSum(b.Indices), b.Last)
+	addConsumed(&m.state.ledger, b.Epoch, uint64(b.Total), hashSum(b.Indices), b.Last)
 	m.state.sampler.advance(b)
 	m.state.step++
 }

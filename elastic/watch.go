@@ -5,119 +5,195 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/elastic/internal/agentclient"
+	"github.com/regroup-io/regroup/elastic/internal/backoff"
 )
 
-// sameNews is the pause after news that this worker has had before: an agent may repeat what still holds.
-const sameNews = 50 * time.Millisecond
+// An update is what the agent has announced about the members. The reductions of a step and of a
+// commit carry it to all ranks; the greatest wins.
+const (
+	updateNone      int64 = iota
+	updatePreempted       // a member's node will be taken away: commit now, and continue
+	updatePlanned         // the members will change
+	updateStop
+)
 
-// lifeline is how the end of a generation reaches its communicator, also while that is still being built.
-type lifeline struct {
+// updates are those of this worker's agent that not all ranks know of yet.
+type updates struct {
+	preempted atomic.Bool
+	change    atomic.Int64 // updatePlanned or updateStop, else updateNone
+}
+
+// pending returns the greatest update.
+func (u *updates) pending() int64 {
+	if c := u.change.Load(); c != updateNone || !u.preempted.Load() {
+		return c
+	}
+	return updatePreempted
+}
+
+// announce adds an update.
+func (u *updates) announce(update int64) {
+	if update == updatePreempted {
+		u.preempted.Store(true)
+		return
+	}
+	for {
+		current := u.change.Load()
+		if current >= update || u.change.CompareAndSwap(current, update) {
+			return
+		}
+	}
+}
+
+// withdraw revokes a planned change, unless a commit has carried it already.
+func (u *updates) withdraw() { u.change.CompareAndSwap(updatePlanned, updateNone) }
+
+// canceler ends a generation: its communicator, or the building of it.
+type canceler struct {
 	mu      sync.Mutex
 	comm    *collective.Communicator
 	cause   error
-	noticed time.Time
-	cut     context.CancelCauseFunc // ends the building
+	endedAt time.Time
+	cancel  context.CancelCauseFunc // of the building
 }
 
-// attach takes the communicator over, and aborts it if the end came before.
-func (l *lifeline) attach(c *collective.Communicator) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.comm = c
-	if l.cause != nil {
-		c.Abort(l.cause)
+// attach sets the communicator, and aborts it if the generation has ended already.
+func (c *canceler) attach(comm *collective.Communicator) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.comm = comm
+	if c.cause != nil {
+		comm.Abort(c.cause)
 	}
 }
 
-// end aborts the generation.
-func (l *lifeline) end(cause error) {
-	l.notice(cause)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.comm != nil {
-		l.comm.Abort(cause)
+// abort ends the generation.
+func (c *canceler) abort(cause error) {
+	c.failed(cause)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.comm != nil {
+		c.comm.Abort(cause)
 	}
 }
 
-// notice records when the end was first known, and ends what is being built.
-func (l *lifeline) notice(cause error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.cause == nil {
-		l.cause, l.noticed = cause, time.Now()
-		l.cut(cause)
+// failed records that the generation has ended, and cancels the building.
+func (c *canceler) failed(cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cause == nil {
+		c.cause, c.endedAt = cause, time.Now()
+		c.cancel(cause)
 	}
 }
 
-// orphaned says that there is no next generation for this worker.
-func (l *lifeline) orphaned() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if errors.Is(l.cause, errOrphaned) {
-		return l.cause
+// orphaned returns the error of a worker whose agent is gone: it has no next generation.
+func (c *canceler) orphaned() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if errors.Is(c.cause, errOrphaned) {
+		return c.cause
 	}
 	return nil
 }
 
-// noticedAt is that time; zero = it has not ended.
-func (l *lifeline) noticedAt() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.noticed
+// ended returns when the generation has ended; zero = it has not.
+func (c *canceler) ended() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.endedAt
 }
 
-// errOrphaned: this worker's agent is gone for good, as far as it can tell.
+// errOrphaned: this worker's agent is gone for good, as far as the worker can tell.
 var errOrphaned = errors.New("the agent of this node is gone")
 
-// watch asks the agent for news about a generation until ctx ends. Training needs no agent: one that does not answer is asked
-// again. But when it is silent for too long, this worker is a ghost that nobody can stop any more, and ends its generation for good.
-func watch(ctx context.Context, a *agent, s *Session, l *lifeline, leaving func(Notice)) {
-	var before wire.Change
-	wait, heard := firstRetry, time.Now()
+// repeatInterval is the wait after a change that is known already: an agent may repeat what still
+// holds.
+const repeatInterval = 50 * time.Millisecond
+
+// watch watches for changes of a generation until ctx ends. Training does not need the agent, so
+// failed calls are repeated. But an agent that does not answer for orphanTimeout cannot stop this
+// worker any more, which then ends its generation for good: the others may have replaced it.
+func watch(ctx context.Context, agent *agentclient.Client, orphanTimeout time.Duration, s *Session, c *canceler, preempted func(PreemptionNotice)) {
+	var last wire.Change
+	wait, answered := agentclient.Backoff, time.Now()
 	for ctx.Err() == nil {
-		c, ok, err := a.change(ctx, min(pollWithin, a.orphan), s.Generation)
-		if err == nil || answered(err) {
-			heard = time.Now()
-		} else if silent := time.Since(heard); silent >= a.orphan && ctx.Err() == nil {
-			l.end(fmt.Errorf("%w: no answer for %v: %w", errOrphaned, silent.Round(time.Millisecond), err))
+		change, ok, err := agent.Change(ctx, orphanTimeout, s.Generation)
+		if err == nil || agentclient.Answered(err) {
+			answered = time.Now()
+		} else if silent := time.Since(answered); silent >= orphanTimeout && ctx.Err() == nil {
+			c.abort(fmt.Errorf("%w: no answer for %v: %w", errOrphaned, silent.Round(time.Millisecond), err))
 			return
 		}
 		if err != nil {
-			pause(ctx, wait)
-			wait = min(2*wait, lastRetry)
+			wait.Sleep(ctx)
 			continue
 		}
-		wait = firstRetry
+		wait.Reset()
 		if !ok {
 			continue
 		}
-		if c == before || c.Generation < s.Generation {
-			pause(ctx, sameNews)
+		if change == last || change.Generation < s.Generation {
+			backoff.Sleep(ctx, repeatInterval)
 			continue
 		}
-		before = c
-		switch c.Kind {
+		last = change
+		switch change.Kind {
 		case wire.ChangePlanned:
-			s.news.announce(newsPlanned)
+			s.updates.announce(updatePlanned)
 		case wire.ChangeUndone:
-			s.news.withdraw()
+			s.updates.withdraw()
 		case wire.ChangeStop:
-			s.news.announce(newsStop)
+			s.updates.announce(updateStop)
 		case wire.ChangeLeaving:
-			leaving(Notice{Reason: c.Reason, Until: c.Until})
+			preempted(PreemptionNotice{Reason: change.Reason, Until: change.Until})
 		case wire.ChangeLost:
-			l.end(lostBy(c, s.Generation))
+			c.abort(peerLost(change, s.Generation))
 		}
 	}
 }
 
-func lostBy(c wire.Change, generation uint64) error {
+func peerLost(c wire.Change, generation uint64) error {
 	if c.Rank < 0 {
 		return fmt.Errorf("the agent reports a lost peer: %s", c.Reason)
 	}
 	return &collective.PeerLostError{Rank: c.Rank, Generation: generation, Cause: errors.New(c.Reason)}
+}
+
+// PreemptionNotice says that this worker's node will be taken away.
+type PreemptionNotice struct {
+	Reason string
+	Until  time.Time // when it will be gone at the latest; zero = unknown
+}
+
+// preempted handles a preemption notice: the next step tells all ranks that a commit is due,
+// whatever interval the program uses, and the program's own callback is called.
+//
+// That is all it takes to leave: where something can take this worker's place a planned change
+// follows, and Run returns after the commit that carries it.
+func (r *runner) preempted(ctx context.Context, s *Session, n PreemptionNotice) {
+	s.updates.announce(updatePreempted)
+	if n == r.preemption {
+		return // each generation gets it again
+	}
+	r.preemption = n
+	r.options.Log.Info("this node will be taken away", "job", r.options.Job, "reason", n.Reason, "until", n.Until)
+	if r.options.OnPreempt == nil {
+		return
+	}
+	r.callbacks.Go(func() {
+		if n.Until.IsZero() {
+			r.options.OnPreempt(ctx, n)
+			return
+		}
+		until, cancel := context.WithDeadline(ctx, n.Until)
+		defer cancel()
+		r.options.OnPreempt(until, n)
+	})
 }

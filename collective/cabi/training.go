@@ -103,7 +103,7 @@ func (t *training) data(samples, seed uint64, recording bool) error {
 		return errStarted
 	}
 	t.sampler = elastic.NewSampler(samples, seed)
-	t.state.Deal(t.sampler)
+	t.state.SetSampler(t.sampler)
 	if t.recording = recording; recording {
 		t.state.Recording()
 	}
@@ -340,7 +340,7 @@ func (t *training) news() error {
 	return t.in(func(s *elastic.Session) error {
 		stop, err := t.agree(s)
 		if err == nil {
-			err = s.Hear(background)
+			err = s.CheckUpdates(background)
 		}
 		switch {
 		case err != nil:

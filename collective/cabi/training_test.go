@@ -133,7 +133,7 @@ func TestJoinFirst(t *testing.T) {
 		t.Errorf("registered before the session: %v, want ErrInvalid", err)
 	}
 	s, handle, err := tr.next(-1)
-	if err != nil || s.Stage != elastic.Together {
+	if err != nil || s.Stage != elastic.Preparing {
 		t.Fatalf("%+v, %v, want a session to register in", s, err)
 	}
 	if err := tr.commit(); !errors.Is(err, collective.ErrInvalid) {

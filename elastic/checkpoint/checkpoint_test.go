@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// content of a test's image: blocks that are all different.
+// content of a test's image: chunks that are all different.
 func image(step uint64, size int) Image {
 	i := Image{
 		Name: Name{Run: 1, Generation: 2, Step: step}, Layout: "layout", Meta: []byte("meta of the image"),
-		Parts: []Part{{Name: "t", Type: "uint8", Bytes: int64(size)}}, Data: make([]byte, size),
+		Tensors: []Tensor{{Name: "t", Type: "uint8", Bytes: int64(size)}}, Data: make([]byte, size),
 	}
 	for k := range i.Data {
 		i.Data[k] = byte(k) ^ byte(k>>9) ^ byte(step) ^ byte(k>>20)*7
@@ -23,7 +23,7 @@ func image(step uint64, size int) Image {
 	return i
 }
 
-const size = 2*blockBytes + 1000
+const size = 2*chunkBytes + 1000
 
 func open2(t testing.TB, dir string) *Dir {
 	t.Helper()
@@ -67,7 +67,7 @@ func newest(t testing.TB, f *Dir) (n Name, found bool) {
 
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	f := open2(t, t.TempDir())
-	for _, n := range []int{0, 1, blockBytes - 1, blockBytes, blockBytes + 1, 3 * blockBytes} {
+	for _, n := range []int{0, 1, chunkBytes - 1, chunkBytes, chunkBytes + 1, 3 * chunkBytes} {
 		i := image(uint64(n), n)
 		write(t, f, i)
 		data := make([]byte, n)
@@ -111,7 +111,7 @@ func TestDamageIsFound(t *testing.T) {
 			t.Errorf("%s: %v, want ErrCorrupt", what, err)
 		}
 	}
-	for at := 0; at < len(whole); at += 1 + at/3 { // the head densely, the data here and there
+	for at := 0; at < len(whole); at += 1 + at/3 { // the header densely, the data here and there
 		b := bytes.Clone(whole)
 		b[at] ^= 0x10
 		refused("a bit", b)
@@ -143,7 +143,8 @@ func TestAnotherProgramsCheckpointIsToldApart(t *testing.T) {
 	}
 }
 
-// TestDamagedOnesDoNotCount for what is kept: the last good one must not be removed for the sake of those.
+// TestDamagedOnesDoNotCount for what is kept: the last good one must not be removed for the sake of
+// those.
 func TestDamagedOnesDoNotCount(t *testing.T) {
 	f := open2(t, t.TempDir())
 	for step := range uint64(2) {
@@ -184,7 +185,7 @@ func TestAWriterThatIsStoppedLeavesNothing(t *testing.T) {
 func TestWhatDeadWritersLeftIsRemoved(t *testing.T) {
 	dir := t.TempDir()
 	f := open2(t, dir)
-	old, young := filepath.Join(dir, "a"+unfinished), filepath.Join(dir, "b"+unfinished)
+	old, young := filepath.Join(dir, "a"+tempSuffix), filepath.Join(dir, "b"+tempSuffix)
 	for _, p := range []string{old, young} {
 		if err := os.WriteFile(p, nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -204,13 +205,12 @@ func TestWhatDeadWritersLeftIsRemoved(t *testing.T) {
 }
 
 func FuzzOpen(f *testing.F) {
-	dir := f.TempDir()
-	folder := open2(f, dir)
+	dir := open2(f, f.TempDir())
 	i := image(1, 100)
-	if err := folder.Write(context.Background(), i); err != nil {
+	if err := dir.Write(context.Background(), i); err != nil {
 		f.Fatal(err)
 	}
-	b, err := os.ReadFile(folder.Path(i.Name))
+	b, err := os.ReadFile(dir.Path(i.Name))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func FuzzOpen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := open(bytes.NewReader(b), int64(len(b)))
 		if err == nil && c.read(bytes.NewReader(b), make([]byte, c.Data)) == nil && int64(len(c.meta)) != c.Meta {
-			t.Fatal("what is read is not what the head says")
+			t.Fatal("what is read is not what the header says")
 		}
 	})
 }

@@ -10,8 +10,8 @@ import (
 
 var errDead = errors.New("this process is dead")
 
-// disk is a folder on a machine that loses power: what was written and not flushed may be gone, in part or all of it, and so may
-// a new name that was not flushed.
+// disk is a dir on a machine that loses power: what was written and not flushed may be gone, in
+// part or all of it, and so may a new name that was not flushed.
 type disk struct {
 	at      int  // the change before which the power fails, from 0
 	careful bool // flushing works
@@ -34,7 +34,7 @@ func (d *disk) fault(op, path string) error {
 		}
 	case "rename":
 		d.renamed[path] = true
-	case "sync folder":
+	case "sync dir":
 		if d.careful {
 			clear(d.renamed)
 		}
@@ -72,7 +72,8 @@ func (d *disk) fail(t *testing.T, to string) {
 	}
 }
 
-// crash writes three checkpoints, the last of which is cut off at one of its changes of the disk, and tells what is found afterwards.
+// crash writes three checkpoints, the last of which is cut off at one of its changes of the disk,
+// and tells what is found afterwards.
 func crash(t *testing.T, at int, seed uint64, careful bool) (n Name, found, died bool) {
 	t.Helper()
 	dir := t.TempDir()
@@ -99,7 +100,8 @@ func crash(t *testing.T, at int, seed uint64, careful bool) (n Name, found, died
 	return n, found, died
 }
 
-// TestAGoodCheckpointIsFoundAfterACrashAtAnyWrite: the newest or the one before it, never a mixture.
+// TestAGoodCheckpointIsFoundAfterACrashAtAnyWrite: the newest or the one before it, never a
+// mixture.
 func TestAGoodCheckpointIsFoundAfterACrashAtAnyWrite(t *testing.T) {
 	newer := 0
 	for at := 0; ; at++ {
@@ -121,7 +123,8 @@ func TestAGoodCheckpointIsFoundAfterACrashAtAnyWrite(t *testing.T) {
 	}
 }
 
-// TestTheCrashesWouldBeNoticed: without flushing, they leave a new checkpoint that is damaged. It is refused, and the one before found.
+// TestTheCrashesWouldBeNoticed: without flushing, they leave a new checkpoint that is damaged. It
+// is refused, and the one before found.
 func TestTheCrashesWouldBeNoticed(t *testing.T) {
 	damaged := 0
 	for at := range 12 {

@@ -1,52 +1,94 @@
 package checkpoint
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 )
 
-// Dir holds the checkpoints of one job and of those that went on from it. It is safe for concurrent use, also by several
-// processes.
+// Name orders the checkpoints of all jobs that continued from one another.
+type Name struct {
+	// Run is 1 for a job that began without a checkpoint, and one more for each that continued from
+	// one.
+	Run        uint64 `json:"life"`
+	Generation uint64 `json:"generation"`
+	Step       uint64 `json:"step"`
+}
+
+// Compare orders names by run, generation and step.
+func (n Name) Compare(o Name) int {
+	return cmp.Or(cmp.Compare(n.Run, o.Run), cmp.Compare(n.Generation, o.Generation), cmp.Compare(n.Step, o.Step))
+}
+
+func (n Name) String() string { return fmt.Sprintf("l%d/g%d/%d", n.Run, n.Generation, n.Step) }
+
+// file is the name of the file; files sort like names.
+func (n Name) file() string {
+	return fmt.Sprintf("life-%06d.generation-%010d.step-%014d.checkpoint", n.Run, n.Generation, n.Step)
+}
+
+var fileName = regexp.MustCompile(`^life-(\d+)\.generation-(\d+)\.step-(\d+)\.checkpoint$`)
+
+func parse(file string) (n Name, ok bool) {
+	m := fileName.FindStringSubmatch(file)
+	if m == nil {
+		return n, false
+	}
+	for i, to := range []*uint64{&n.Run, &n.Generation, &n.Step} {
+		var err error
+		if *to, err = strconv.ParseUint(m[i+1], 10, 64); err != nil {
+			return n, false
+		}
+	}
+	return n, true
+}
+
+// Dir is a directory with the checkpoints of one job and of those that continued from it. It is
+// safe for concurrent use, also by several processes.
 type Dir struct {
-	dir  string
+	path string
 	keep int
 
-	mu  sync.Mutex
-	bad map[Name]bool // that were read and refused
+	mu      sync.Mutex
+	corrupt map[Name]bool // checkpoints that Read has refused
 
-	// fault is asked before each change on the disk; an error means that this process is dead. nil = it lives.
+	// fault is called before each change of the disk; an error means that the process dies there.
+	// nil = none.
 	fault func(op, path string) error
 }
 
-// unfinished is what names of files that are being written end with.
-const unfinished = ".unfinished"
+// tempSuffix is the suffix of files that are being written.
+const tempSuffix = ".unfinished"
 
-// staleAfter is how old an unfinished file is whose writer must be dead.
+// staleAfter is the age of a temporary file whose writer must be dead.
 const staleAfter = time.Hour
 
-// Open makes the folder if it is not there. keep is how many checkpoints are kept, at least 1.
-func Open(dir string, keep int) (*Dir, error) {
+// Open creates the directory if it does not exist. keep is the number of checkpoints to keep, at
+// least 1.
+func Open(path string, keep int) (*Dir, error) {
 	if keep < 1 {
 		return nil, fmt.Errorf("checkpoint: keep is %d, at least 1 is needed", keep)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
-	return &Dir{dir: dir, keep: keep, bad: map[Name]bool{}}, nil
+	return &Dir{path: path, keep: keep, corrupt: map[Name]bool{}}, nil
 }
 
-// Path is where a checkpoint lies.
-func (f *Dir) Path(n Name) string { return filepath.Join(f.dir, n.file()) }
+// Path is the path of a checkpoint's file.
+func (d *Dir) Path(n Name) string { return filepath.Join(d.path, n.file()) }
 
-// List returns the names of the checkpoints that are there, whole or not, the newest first.
-func (f *Dir) List() ([]Name, error) {
-	entries, err := os.ReadDir(f.dir)
+// List returns the names of all checkpoints, intact or not, the newest first.
+func (d *Dir) List() ([]Name, error) {
+	entries, err := os.ReadDir(d.path)
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
@@ -60,39 +102,40 @@ func (f *Dir) List() ([]Name, error) {
 	return all, nil
 }
 
-// tidy removes checkpoints that are older than enough good ones, and what dead writers have left.
-func (f *Dir) tidy() error {
-	all, err := f.List()
+// prune removes checkpoints for which there are enough newer ones, and temporary files of dead
+// writers.
+func (d *Dir) prune() error {
+	all, err := d.List()
 	if err != nil {
 		return err
 	}
-	good := 0
+	kept := 0
 	for _, n := range all {
 		switch {
-		case good >= f.keep:
-			err = errors.Join(err, f.remove(f.Path(n)))
-		case !f.refused(n):
-			good++
+		case kept >= d.keep:
+			err = errors.Join(err, d.remove(d.Path(n)))
+		case !d.isCorrupt(n):
+			kept++
 		}
 	}
-	left, _ := filepath.Glob(filepath.Join(f.dir, "*"+unfinished)) // the pattern is a good one
-	for _, p := range left {
+	temporary, _ := filepath.Glob(filepath.Join(d.path, "*"+tempSuffix)) // the pattern is valid
+	for _, p := range temporary {
 		if info, e := os.Stat(p); e == nil && time.Since(info.ModTime()) > staleAfter {
-			err = errors.Join(err, f.remove(p))
+			err = errors.Join(err, d.remove(p))
 		}
 	}
 	return err
 }
 
-func (f *Dir) refused(n Name) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.bad[n]
+func (d *Dir) isCorrupt(n Name) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.corrupt[n]
 }
 
-// remove removes a file that another process may have removed before.
-func (f *Dir) remove(path string) error {
-	if err := f.alive("remove", path); err != nil {
+// remove removes a file, which another process may have removed already.
+func (d *Dir) remove(path string) error {
+	if err := d.inject("remove", path); err != nil {
 		return err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -101,9 +144,9 @@ func (f *Dir) remove(path string) error {
 	return nil
 }
 
-func (f *Dir) alive(op, path string) error {
-	if f.fault == nil {
+func (d *Dir) inject(op, path string) error {
+	if d.fault == nil {
 		return nil
 	}
-	return f.fault(op, path)
+	return d.fault(op, path)
 }

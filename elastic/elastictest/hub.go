@@ -1,6 +1,6 @@
-// Package elastictest lets a test run a whole elastic job in one process: its workers call elastic.Run in goroutines, and a Hub
-// stands for their agents and the control plane. It kills workers as SIGKILL does, lets newcomers in, and tells members of
-// what is planned.
+// Package elastictest lets a test run a whole elastic job in one process: its workers call
+// elastic.Run in goroutines, and a Hub stands for their agents and the control plane. It kills
+// workers as SIGKILL does, lets newcomers in, and tells members of what is planned.
 package elastictest
 
 import (
@@ -15,9 +15,9 @@ import (
 	"github.com/regroup-io/regroup/collective/inproc"
 )
 
-// Hub plays agents and rendezvous for the workers of one job, told apart by their tokens: it seals a generation when
-// all who are alive have asked for it, and lets newcomers in at a planned change. Its fields are read and written within Update, or when
-// all workers have ended.
+// Hub plays agents and rendezvous for the workers of one job, told apart by their tokens: it seals
+// a generation when all who are alive have asked for it, and lets newcomers in at a planned change.
+// Its fields are read and written within Update, or when all workers have ended.
 type Hub struct {
 	Socket  string // of the worker API, for elastic.Options
 	Network *inproc.Network

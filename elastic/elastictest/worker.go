@@ -11,8 +11,8 @@ import (
 // ErrKilled is what ends the context of a worker that was killed.
 var ErrKilled = errors.New("killed")
 
-// Start makes a worker alive. It must call elastic.Run with the context and the transport that are returned, its name as Token, and
-// pass the result to Ended.
+// Start makes a worker alive. It must call elastic.Run with the context and the transport that are
+// returned, its name as Token, and pass the result to Ended.
 func (h *Hub) Start(t testing.TB, name string) (context.Context, *inproc.Listener) {
 	t.Helper()
 	l, err := h.Network.Listen(name)

@@ -21,7 +21,8 @@ func filled(n int, seed byte) []byte {
 	return b
 }
 
-// ratio reports how fast the second is as a part of the first; both worked on the same bytes, turn by turn.
+// ratio reports how fast the second is as a part of the first; both worked on the same bytes, turn
+// by turn.
 func ratio(b *testing.B, bytes int, reference, measured time.Duration) {
 	rate := func(d time.Duration) float64 { return float64(bytes) * float64(b.N) / d.Seconds() / 1e9 }
 	b.ReportMetric(rate(reference), "reference-GB/s")
@@ -30,7 +31,8 @@ func ratio(b *testing.B, bytes int, reference, measured time.Duration) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkCommit compares a commit with a copy of the same bytes on as many threads: in one tensor, and in small ones.
+// BenchmarkCommit compares a commit with a copy of the same bytes on as many threads: in one
+// tensor, and in small ones.
 func BenchmarkCommit(b *testing.B) {
 	for _, size := range []int{64 << 20, 256 << 20} {
 		for _, threads := range []int{1, runtime.NumCPU()} {
@@ -65,7 +67,8 @@ func BenchmarkCommit(b *testing.B) {
 	}
 }
 
-// BenchmarkName is what a commit costs when it is needed by others: its hash, compared with reading the memory once.
+// BenchmarkName is what a commit costs when it is needed by others: its hash, compared with reading
+// the memory once.
 func BenchmarkName(b *testing.B) {
 	const size = 256 << 20
 	s := newSnapshot(size)
@@ -84,9 +87,10 @@ func BenchmarkName(b *testing.B) {
 	ratio(b, size, reference, measured)
 }
 
-// BenchmarkSync compares bringing newcomers a state over TCP, hashes and tensors included, with Communicator.Send and
-// Recv of as many bytes in chunks: from as many holders to one newcomer. The holders know the hash of their commit, as after a rejoin. With
-// several newcomers the rate is that of all: here they share two cores, elsewhere each has a network of its own.
+// BenchmarkSync compares bringing newcomers a state over TCP, hashes and tensors included, with
+// Communicator.Send and Recv of as many bytes in chunks: from as many holders to one newcomer. The
+// holders know the hash of their commit, as after a rejoin. With several newcomers the rate is that
+// of all: here they share two cores, elsewhere each has a network of its own.
 func BenchmarkSync(b *testing.B) {
 	const size = 256 << 20
 	for _, c := range []struct{ holders, newcomers int }{{1, 1}, {2, 1}, {3, 1}, {1, 2}, {2, 2}} {

@@ -21,7 +21,8 @@ const (
 	fromCommit
 )
 
-// inventory is what a member brings to a sync: its commit, else a checkpoint, else its initial state.
+// inventory is what a member brings to a sync: its commit, else a checkpoint, else its initial
+// state.
 type inventory struct {
 	origin    origin
 	name      checkpoint.Name // its Run is 0 for a commit
@@ -56,8 +57,9 @@ func decodeInventory(b []byte) (v inventory, err error) {
 	return v, nil
 }
 
-// newer orders inventories: commits before checkpoints before initial states, commits and checkpoints by their names, then
-// the lowest digest, so that all members choose the same one whatever the cause of a difference.
+// newer orders inventories: commits before checkpoints before initial states, commits and
+// checkpoints by their names, then the lowest digest, so that all members choose the same one
+// whatever the cause of a difference.
 func newer(a, b inventory) bool {
 	if (a.origin == fromCommit) != (b.origin == fromCommit) {
 		return a.origin == fromCommit
@@ -110,9 +112,9 @@ func (r *Replica) inventory() inventory {
 	return v
 }
 
-// load reads the newest checkpoint that was not tried. A damaged one is skipped: the next inventory names the one before it.
-// A checkpoint of another program is an error, because a user who gives the wrong directory does not want to train anew in
-// it.
+// load reads the newest checkpoint that was not tried. A damaged one is skipped: the next inventory
+// names the one before it. A checkpoint of another program is an error, because a user who gives
+// the wrong directory does not want to train anew in it.
 func (r *Replica) load() error {
 	d := r.checkpoints
 	n := d.untried[0]

@@ -18,7 +18,8 @@ import (
 
 const (
 	dialTimeout = 3 * time.Second
-	// A pass that takes longer than this is followed by another one, because the state has changed meanwhile.
+	// A pass that takes longer than this is followed by another one, because the state has changed
+	// meanwhile.
 	stalePass = time.Second
 	maxPasses = 4
 )
@@ -31,7 +32,8 @@ var (
 	ErrOtherProgram = errors.New("this program's state is not the one of the running job")
 	// ErrUnreachable says that the members cannot connect to this worker.
 	ErrUnreachable = errors.New("the members can not reach this worker")
-	// ErrTimeout is the cause with which the caller ends the context of a prefetch that takes too long.
+	// ErrTimeout is the cause with which the caller ends the context of a prefetch that takes too
+	// long.
 	ErrTimeout = errors.New("the state was not fetched in time")
 )
 
@@ -68,8 +70,9 @@ func FetchPrologue(ctx context.Context, e *collective.Endpoint, s Source, holder
 	return body, err
 }
 
-// Prefetch fetches the state of a running generation while its members train. It fetches the newest commit first and, when
-// the members leave their generation, the chunks of their last commit that have changed.
+// Prefetch fetches the state of a running generation while its members train. It fetches the newest
+// commit first and, when the members leave their generation, the chunks of their last commit that
+// have changed.
 type Prefetch struct {
 	replica  *Replica
 	endpoint *collective.Endpoint
@@ -93,10 +96,11 @@ func NewPrefetch(e *collective.Endpoint, r *Replica) *Prefetch {
 	return p
 }
 
-// Run fetches from one generation until ctx ends or the last commit of the generation is here. It may be called again with
-// the next generation and keeps the chunks that it has. ready is called when the state has been fetched for the first time:
-// from then on the members need not wait long for this worker. A non-nil error says that this worker must not join, because
-// it would break the generation.
+// Run fetches from one generation until ctx ends or the last commit of the generation is here. It
+// may be called again with the next generation and keeps the chunks that it has. ready is called
+// when the state has been fetched for the first time: from then on the members need not wait long
+// for this worker. A non-nil error says that this worker must not join, because it would break the
+// generation.
 func (p *Prefetch) Run(ctx context.Context, s Source, ready func()) error {
 	holders := slices.Sorted(slices.Values(s.Holders))
 	rand.Shuffle(len(holders), func(i, j int) { holders[i], holders[j] = holders[j], holders[i] })
@@ -120,7 +124,8 @@ func (p *Prefetch) Run(ctx context.Context, s Source, ready func()) error {
 	}
 }
 
-// result is the error of a prefetch that has ended: a worker that was unreachable for all of the time must not join.
+// result is the error of a prefetch that has ended: a worker that was unreachable for all of the
+// time must not join.
 func result(ctx context.Context, unreachable error) error {
 	if errors.Is(context.Cause(ctx), ErrTimeout) {
 		return unreachable
@@ -156,7 +161,8 @@ func (p *Prefetch) fetchFrom(ctx context.Context, holder string, s Source, ready
 	return nil
 }
 
-// checkReachable has the holder call back: a worker that listens on a wrong address must not become a member.
+// checkReachable has the holder call back: a worker that listens on a wrong address must not become
+// a member.
 func (p *Prefetch) checkReachable(conn net.Conn, holder string) error {
 	address := p.endpoint.Addr()
 	_ = conn.SetDeadline(time.Now().Add(ioTimeout))
@@ -175,8 +181,8 @@ func (p *Prefetch) checkReachable(conn net.Conn, holder string) error {
 	return nil
 }
 
-// fetchCommit fetches the changed chunks of the newest commit or, with final, waits for the last commit of the generation
-// and fetches those.
+// fetchCommit fetches the changed chunks of the newest commit or, with final, waits for the last
+// commit of the generation and fetches those.
 func (p *Prefetch) fetchCommit(conn net.Conn, final bool) error {
 	request := append([]byte{0}, p.layout[:]...)
 	if final {
@@ -251,11 +257,12 @@ func (p *Prefetch) receiveChunk(conn net.Conn, i int) error {
 	return nil
 }
 
-// Finishing reports whether the last commit of the generation is arriving. It may be called while Run is running.
+// Finishing reports whether the last commit of the generation is arriving. It may be called while
+// Run is running.
 func (p *Prefetch) Finishing() bool { return p.finishing.Load() }
 
-// Deliver hands the result to the replica: a commit if it is complete, else chunks that the sync need not send. Run must have
-// returned.
+// Deliver hands the result to the replica: a commit if it is complete, else chunks that the sync
+// need not send. Run must have returned.
 func (p *Prefetch) Deliver() {
 	if !p.complete {
 		p.replica.partial = &partialSnapshot{snapshot: p.into, hashes: p.hashes}

@@ -9,18 +9,20 @@ import (
 	"time"
 )
 
-// The protocol between a newcomer, which is not a member yet, and a holder of the state. Numbers are little endian.
+// The protocol between a newcomer, which is not a member yet, and a holder of the state. Numbers
+// are little endian.
 //
 //	newcomer → holder   request u8, length u32, body
 //	holder → newcomer   response u8, length u32, text                          (refused, or reached)
-//	                    response u8, length u32, generation u64, step u64, meta, then for each chunk:
+//	                    response u8, length u32, generation u64, step u64, meta, then by chunk:
 //	                    u8 chunkSame | u8 chunkSent, hash, bytes               (state)
 //	                    response u8, length u32, entries                       (prologue)
 //
-// A newcomer does not have to trust what it receives: the sync compares the hashes again with those of the members.
+// A newcomer does not have to trust what it receives: the sync compares the hashes again with those
+// of the members.
 const (
 	requestReach    byte = iota + 1 // body: the address at which the holder shall call back
-	requestState                    // body: final u8, layout, the hash of each chunk that the newcomer has
+	requestState                    // body: final u8, layout, the hashes of the newcomer's chunks
 	requestPrologue                 // no body; the response is the whole prologue
 )
 

@@ -2,18 +2,21 @@ package statesync
 
 import "slices"
 
-// maxSources is the number of holders that send to a single newcomer: with more connections it would receive no faster.
+// maxSources is the number of holders that send to a single newcomer: with more connections it
+// would receive no faster.
 const maxSources = 8
 
-// relay is the plan of a transfer. The chunks are dealt to the holders in turn, so that each of h holders sends 1/h of what
-// is missing; each chunk then travels along a chain of the members that lack it, and everybody forwards what it has just
-// received. The chain of each holder begins at a different member.
+// relay is the plan of a transfer. The chunks are dealt to the holders in turn, so that each of h
+// holders sends 1/h of what is missing; each chunk then travels along a chain of the members that
+// lack it, and everybody forwards what it has just received. The chain of each holder begins at a
+// different member.
 //
 //	holders 0 and 1, lacking 2, 3 and 4:    0 → 2 → 3 → 4    (even chunks)
 //	                                        1 → 3 → 4 → 2    (odd chunks)
 //
-// So everybody receives each chunk once, at the rate of its own connection, and nobody sends more than it receives: any
-// number of newcomers takes about as long as one. A tree of whole transfers takes that long for each of its log2(n) levels.
+// So everybody receives each chunk once, at the rate of its own connection, and nobody sends more
+// than it receives: any number of newcomers takes about as long as one. A tree of whole transfers
+// takes that long for each of its log2(n) levels.
 type relay struct {
 	sources []int
 	lacking []int
@@ -29,8 +32,8 @@ func newRelay(holders, lacking []int, missing []chunkSet) relay {
 	return r
 }
 
-// chain appends the ranks through which a chunk travels to chain[:0], the source first. The result is empty if nobody lacks
-// the chunk. seq is the number of missing chunks before this one.
+// chain appends the ranks through which a chunk travels to chain[:0], the source first. The result
+// is empty if nobody lacks the chunk. seq is the number of missing chunks before this one.
 func (r relay) chain(chain []int, chunk, seq int) []int {
 	chain = chain[:0]
 	s := seq % len(r.sources)
@@ -47,7 +50,8 @@ func (r relay) chain(chain []int, chunk, seq int) []int {
 	return chain
 }
 
-// relaySchedule is the part of one rank: the chunks that it receives and sends, by peer and in ascending order.
+// relaySchedule is the part of one rank: the chunks that it receives and sends, by peer and in
+// ascending order.
 type relaySchedule struct {
 	recv, send map[int][]int
 }

@@ -14,7 +14,8 @@ type Config struct {
 	Resume func(n checkpoint.Name, meta []byte) (resumed []byte, step uint64, err error)
 }
 
-// Replica is one worker's copy of the state. Except for its CommitStore it belongs to one goroutine at a time.
+// Replica is one worker's copy of the state. Except for its CommitStore it belongs to one goroutine
+// at a time.
 type Replica struct {
 	Tensors Tensors
 	config  Config
@@ -44,13 +45,14 @@ func (r *Replica) Store() *CommitStore { return r.store }
 // Newest returns the newest commit or the initial state; nil before the first of them.
 func (r *Replica) Newest() *Snapshot { return r.newest }
 
-// Commit makes the current content of the tensors the newest commit. It costs one pass over them; the hashes are computed
-// when they are needed.
+// Commit makes the current content of the tensors the newest commit. It costs one pass over them;
+// the hashes are computed when they are needed.
 func (r *Replica) Commit(meta []byte, generation, step uint64) {
 	r.record(meta, generation, step, false)
 }
 
-// Begin records the current content of the tensors as the initial state, which counts if no member has a commit.
+// Begin records the current content of the tensors as the initial state, which counts if no member
+// has a commit.
 func (r *Replica) Begin(meta []byte, step uint64) { r.record(meta, 0, step, true) }
 
 func (r *Replica) record(meta []byte, generation, step uint64, tentative bool) {
@@ -82,9 +84,9 @@ func (r *Replica) HashCommit() {
 	}
 }
 
-// PrepareSync does the part of the first sync that no other member should wait for, in the background: it hashes the initial
-// state and allocates the memory to receive into. The result is closed when it is done; until then the replica must not be
-// used.
+// PrepareSync does the part of the first sync that no other member should wait for, in the
+// background: it hashes the initial state and allocates the memory to receive into. The result is
+// closed when it is done; until then the replica must not be used.
 func (r *Replica) PrepareSync() (done <-chan struct{}) {
 	initial, spare, prepared := r.newest, r.buffer(), make(chan struct{})
 	go func() {
@@ -98,8 +100,9 @@ func (r *Replica) PrepareSync() (done <-chan struct{}) {
 // Resumed returns the checkpoint with which the current generation began; nil = none.
 func (r *Replica) Resumed() *checkpoint.Name { return r.resumed }
 
-// UseCheckpoints makes the replica begin with the newest checkpoint of a directory that is intact, if no member has a commit.
-// It returns the name of the newest one, intact or not; ok is false if there is none.
+// UseCheckpoints makes the replica begin with the newest checkpoint of a directory that is intact,
+// if no member has a commit. It returns the name of the newest one, intact or not; ok is false if
+// there is none.
 func (r *Replica) UseCheckpoints(dir *checkpoint.Dir, log *slog.Logger) (newest checkpoint.Name, ok bool, err error) {
 	names, err := dir.List()
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Server serves the state of a member to newcomers, from its newest commit and without the help of the trainer.
+// Server serves the state of a member to newcomers, from its newest commit and without the help of
+// the trainer.
 type Server struct {
 	store    *CommitStore
 	layout   Digest
@@ -19,15 +20,16 @@ type Server struct {
 	reach    func(ctx context.Context, address string) error
 }
 
-// NewServer returns a server of a replica whose state is registered. prologue returns the encoded prologue; reach connects to
-// the address of a newcomer and hangs up.
+// NewServer returns a server of a replica whose state is registered. prologue returns the encoded
+// prologue; reach connects to the address of a newcomer and hangs up.
 func NewServer(r *Replica, prologue func() []byte, reach func(ctx context.Context, address string) error) *Server {
 	return &Server{
 		store: r.store, layout: r.config.Layout(), chunks: chunkCount(r.Tensors.size), prologue: prologue, reach: reach,
 	}
 }
 
-// Serve serves one newcomer until it hangs up. Errors are not reported: the newcomer sees that its connection ends.
+// Serve serves one newcomer until it hangs up. Errors are not reported: the newcomer sees that its
+// connection ends.
 func (s *Server) Serve(ctx context.Context, conn net.Conn) {
 	for {
 		_ = conn.SetDeadline(time.Time{})
@@ -108,7 +110,8 @@ func (s *Server) serveState(ctx context.Context, conn net.Conn, body []byte) err
 	return nil
 }
 
-// watchHangup calls hungUp when a connection ends on which nothing is expected. Calling the result ends the watch.
+// watchHangup calls hungUp when a connection ends on which nothing is expected. Calling the result
+// ends the watch.
 func watchHangup(conn net.Conn, hungUp func()) (stop func()) {
 	done := make(chan struct{})
 	go func() {

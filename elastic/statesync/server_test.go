@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestFinalCommitIsSentHoweverLongItTakes: the members may train for long before they leave their generation.
+// TestFinalCommitIsSentHoweverLongItTakes: the members may train for long before they leave their
+// generation.
 func TestFinalCommitIsSentHoweverLongItTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTestReplica()

@@ -2,17 +2,18 @@ package statesync
 
 import "sync"
 
-// Snapshot is a copy of the state. Once it is in a CommitStore its content does not change while it is pinned.
+// Snapshot is a copy of the state. Once it is in a CommitStore its content does not change while it
+// is pinned.
 type Snapshot struct {
 	generation, step uint64
-	tentative        bool       // the initial state of a worker without a commit: no generation has agreed on it
+	tentative        bool       // an initial state: no generation has agreed on it
 	meta             []byte     // everything that is not a tensor, in the encoding of the caller
 	data             []byte     // the tensors, concatenated, in the byte order of the machine
 	hashes           []lazyHash // by chunk
 }
 
-// lazyHash is a chunk hash that is computed on first use, possibly by several goroutines at a time. Most commits are replaced
-// before their hashes are needed.
+// lazyHash is a chunk hash that is computed on first use, possibly by several goroutines at a time.
+// Most commits are replaced before their hashes are needed.
 type lazyHash struct {
 	once sync.Once
 	hash chunkHash
@@ -33,10 +34,12 @@ func (s *Snapshot) Data() []byte { return s.data }
 // Step returns the training step of the snapshot.
 func (s *Snapshot) Step() uint64 { return s.step }
 
-// Tentative reports whether the snapshot is only an initial state, which no generation has agreed on.
+// Tentative reports whether the snapshot is only an initial state, which no generation has agreed
+// on.
 func (s *Snapshot) Tentative() bool { return s.tentative }
 
-// Digest identifies the content of the snapshot. Chunk hashes that are not known yet are computed on all cores.
+// Digest identifies the content of the snapshot. Chunk hashes that are not known yet are computed
+// on all cores.
 func (s *Snapshot) Digest() Digest { return digestOf(s.meta, s.allHashes()) }
 
 // preallocate makes the memory of a new snapshot resident.
@@ -59,7 +62,8 @@ func (s *Snapshot) hash(i int) chunkHash {
 	return h.hash
 }
 
-// setHash records the hash of a chunk that was verified on arrival, unless its hash is known already.
+// setHash records the hash of a chunk that was verified on arrival, unless its hash is known
+// already.
 func (s *Snapshot) setHash(i int, hash chunkHash) {
 	h := &s.hashes[i]
 	h.once.Do(func() { h.hash = hash })

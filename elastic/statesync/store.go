@@ -5,8 +5,9 @@ import (
 	"sync"
 )
 
-// CommitStore keeps the newest commit of a worker, so that others can read it while the worker trains on. A commit that is
-// pinned is not overwritten: the trainer uses another buffer and never waits for a reader.
+// CommitStore keeps the newest commit of a worker, so that others can read it while the worker
+// trains on. A commit that is pinned is not overwritten: the trainer uses another buffer and never
+// waits for a reader.
 type CommitStore struct {
 	mu      sync.Mutex
 	newest  *Snapshot
@@ -44,8 +45,8 @@ func (c *CommitStore) notify() {
 	c.changed = make(chan struct{})
 }
 
-// release keeps an unpinned buffer for reuse: one, and a second one while anything is pinned, so that the trainer does not
-// have to allocate.
+// release keeps an unpinned buffer for reuse: one, and a second one while anything is pinned, so
+// that the trainer does not have to allocate.
 func (c *CommitStore) release(s *Snapshot) {
 	if c.pins[s] > 0 {
 		return
@@ -72,8 +73,9 @@ func (c *CommitStore) take() *Snapshot {
 	return s
 }
 
-// pin returns the newest commit, or an older one that is pinned already, so that newcomers keep at most two older commits
-// and a checkpoint one. It returns nil if there is no commit. With final it waits for the last commit of the generation.
+// pin returns the newest commit, or an older one that is pinned already, so that newcomers keep at
+// most two older commits and a checkpoint one. It returns nil if there is no commit. With final it
+// waits for the last commit of the generation.
 func (c *CommitStore) pin(ctx context.Context, final bool) (s *Snapshot, unpin func()) {
 	for {
 		c.mu.Lock()

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPinnedCommitIsNotOverwritten plays a trainer that commits and readers that come and go, in any order: what a reader
-// holds never changes, it is a whole commit, and the buffers stay few.
+// TestPinnedCommitIsNotOverwritten plays a trainer that commits and readers that come and go, in
+// any order: what a reader holds never changes, it is a whole commit, and the buffers stay few.
 func TestPinnedCommitIsNotOverwritten(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		rep := newTestReplica()

@@ -16,11 +16,12 @@ type Result struct {
 	Changed  bool   // the newest commit is a different one, and is in the tensors
 }
 
-// Sync gives all members of a generation the same state as a commit of it: the newest commit that any of them has, else the
-// newest checkpoint, else the initial state of rank 0. The replica must have a commit or an initial state.
+// Sync gives all members of a generation the same state as a commit of it: the newest commit that
+// any of them has, else the newest checkpoint, else the initial state of rank 0. The replica must
+// have a commit or an initial state.
 //
-// A member keeps its own commit until the new one is verified, so an error loses nothing; the content of the tensors is
-// undefined then.
+// A member keeps its own commit until the new one is verified, so an error loses nothing; the
+// content of the tensors is undefined then.
 func (r *Replica) Sync(ctx context.Context, c *collective.Communicator, generation uint64) (Result, error) {
 	before := r.newest
 	received, err := r.agree(ctx, c, generation)
@@ -31,7 +32,7 @@ func (r *Replica) Sync(ctx context.Context, c *collective.Communicator, generati
 		r.spare, r.partial = r.partial.snapshot, nil
 	}
 	changed := received > 0 || r.unapplied || r.newest != before
-	if received == 0 && changed { // prefetched or read from a checkpoint: a transfer writes to the tensors itself
+	if received == 0 && changed { // prefetched or loaded; a transfer writes to the tensors itself
 		r.Restore()
 	}
 	r.unapplied = false
@@ -75,8 +76,8 @@ func (r *Replica) agree(ctx context.Context, c *collective.Communicator, generat
 	return received, nil
 }
 
-// negotiate exchanges inventories until the best one is in the memory of a member: while it is a checkpoint on disk, the
-// members that have it load it.
+// negotiate exchanges inventories until the best one is in the memory of a member: while it is a
+// checkpoint on disk, the members that have it load it.
 func (r *Replica) negotiate(ctx context.Context, c *collective.Communicator) (all []inventory, best int, holders, lacking []int, err error) {
 	for {
 		if all, err = r.exchangeInventories(ctx, c); err != nil {

@@ -180,8 +180,8 @@ func TestSameNameOtherHashIsSettled(t *testing.T) {
 	g.mustSync(2, 0, 1, 2)
 }
 
-// TestHolderDiesDuringSync kills the holder of the newest commit while it sends. The next one takes its place, and who
-// was receiving still holds its own commit.
+// TestHolderDiesDuringSync kills the holder of the newest commit while it sends. The next one takes
+// its place, and who was receiving still holds its own commit.
 func TestHolderDiesDuringSync(t *testing.T) {
 	g := newGroup(t, 3)
 	g.commit(0, 2, 20, 20)
@@ -225,8 +225,9 @@ func TestCorruptStateIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestAReturningMemberWithACommitOfARolledBackBranch: it was cut off with commit (2, 30) when the others went back to
-// (2, 10) and committed (3, 12). Its higher step is of a branch that nobody follows: it gets the newer generation's.
+// TestAReturningMemberWithACommitOfARolledBackBranch: it was cut off with commit (2, 30) when the
+// others went back to (2, 10) and committed (3, 12). Its higher step is of a branch that nobody
+// follows: it gets the newer generation's.
 func TestAReturningMemberWithACommitOfARolledBackBranch(t *testing.T) {
 	g := newGroup(t, 3)
 	g.commit(2, 2, 30, 300)
@@ -248,11 +249,12 @@ func TestAReturningMemberWithACommitOfARolledBackBranch(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatDiffersIsSent: chunks that a member has already, from a commit or from its own start, do not travel.
+// TestOnlyWhatDiffersIsSent: chunks that a member has already, from a commit or from its own start,
+// do not travel.
 func TestOnlyWhatDiffersIsSent(t *testing.T) {
 	g := newGroup(t, 2)
 	g.commit(0, 1, 10, 5)
-	copy(g.tensors[1], g.tensors[0]) // what it would start from: the same, like weights read from a file,
+	copy(g.tensors[1], g.tensors[0]) // its initial state: the same, like weights from a file,
 	g.tensors[1][1] = 6              // but for the first chunk
 	if got := g.mustSync(2, 0, 1)[1]; got == 0 || got >= 2*ChunkBytes {
 		t.Errorf("received %d bytes, want a little more than one chunk", got)
@@ -262,8 +264,8 @@ func TestOnlyWhatDiffersIsSent(t *testing.T) {
 	}
 }
 
-// TestTheLastHolderDiesInTheMiddleOfTheSync, and again in the next one: each time the next newest is taken, and nobody has
-// a mixture.
+// TestTheLastHolderDiesInTheMiddleOfTheSync, and again in the next one: each time the next newest
+// is taken, and nobody has a mixture.
 func TestTheLastHolderDiesInTheMiddleOfTheSync(t *testing.T) {
 	g := newGroup(t, 4)
 	for i := range 3 {

@@ -18,17 +18,20 @@ type Tensor struct {
 	Memory     []byte
 }
 
-// Tensors are the registered tensors. Concatenated in the order of their registration they are the data of a snapshot.
+// Tensors are the registered tensors. Concatenated in the order of their registration they are the
+// data of a snapshot.
 type Tensors struct {
 	list []Tensor
 	size int
 }
 
 const (
-	// strideBytes is the unit of work of a copying thread: large enough that claiming the next one costs nothing, small
-	// enough that a thread which the system has preempted does not delay the rest.
+	// strideBytes is the unit of work of a copying thread: large enough that claiming the next one
+	// costs nothing, small enough that a thread which the system has preempted does not delay the
+	// rest.
 	strideBytes = 4 * ChunkBytes
-	// streamBytes is the size from which on copies bypass the caches, because they would not stay there.
+	// streamBytes is the size from which on copies bypass the caches, because they would not stay
+	// there.
 	streamBytes = 16 << 20
 	// maxCopyThreads is the number of threads beyond which the memory gets no faster.
 	maxCopyThreads = 8
@@ -77,7 +80,8 @@ func (t *Tensors) copy(dst, src []byte) {
 	kernel.Stream(dst, src)
 }
 
-// segments calls f with the memory of n bytes from an offset on, tensor by tensor, and the offset of each.
+// segments calls f with the memory of n bytes from an offset on, tensor by tensor, and the offset
+// of each.
 func (t *Tensors) segments(offset, n int, f func(offset int, memory []byte)) {
 	i := sort.Search(len(t.list), func(i int) bool { return t.list[i].Offset+len(t.list[i].Memory) > offset })
 	for ; n > 0; i++ {

@@ -23,7 +23,8 @@ type transfer struct {
 	received uint64 // bytes
 }
 
-// newTransfer broadcasts metadata and chunk hashes of the state. A member that lacks it compares them with what it has.
+// newTransfer broadcasts metadata and chunk hashes of the state. A member that lacks it compares
+// them with what it has.
 func (r *Replica) newTransfer(ctx context.Context, c *collective.Communicator, best int, want inventory) (*transfer, error) {
 	chunks := chunkCount(r.Tensors.size)
 	manifest := make([]byte, int(want.metaBytes)+chunks*len(chunkHash{}))
@@ -58,8 +59,8 @@ func (r *Replica) newTransfer(ctx context.Context, c *collective.Communicator, b
 	return t, nil
 }
 
-// receiveBuffer returns the snapshot to receive into, the hashes of the chunks that this member has, and which of these are
-// in the snapshot; the others are in the newest one.
+// receiveBuffer returns the snapshot to receive into, the hashes of the chunks that this member
+// has, and which of these are in the snapshot; the others are in the newest one.
 func (r *Replica) receiveBuffer() (into *Snapshot, mine []chunkHash, inPlace []bool) {
 	mine, inPlace = r.newest.allHashes(), make([]bool, len(r.newest.hashes))
 	if r.partial == nil {
@@ -131,8 +132,8 @@ func (t *transfer) send(ctx context.Context, to int, chunks []int) error {
 	return nil
 }
 
-// receive receives chunks from a rank. Each is verified and copied to the tensors while it is in the cache; the system
-// receives the next one meanwhile.
+// receive receives chunks from a rank. Each is verified and copied to the tensors while it is in
+// the cache; the system receives the next one meanwhile.
 func (t *transfer) receive(ctx context.Context, from int, chunks []int, received *atomic.Uint64) error {
 	for _, i := range chunks {
 		b := chunk(t.into.data, i)

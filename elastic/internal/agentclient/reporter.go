@@ -1,0 +1,164 @@
+package agentclient
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+)
+
+const (
+	// reportInterval is the least time between two reports. A newer report replaces one that was
+	// not sent yet.
+	reportInterval = 100 * time.Millisecond
+	// flushTimeout bounds how long Close waits for reports that are not sent yet.
+	flushTimeout = 2 * time.Second
+)
+
+// Reporter sends reports to the agent in the background, so that no step waits for the agent.
+// Progress may be lost; the first step of a generation and the newest commit are sent until they
+// arrive or are replaced. The methods of a nil Reporter do nothing.
+type Reporter struct {
+	client *Client
+	wake   chan struct{} // capacity 1
+	done   chan struct{}
+	stop   context.CancelFunc
+
+	mu       sync.Mutex
+	progress *wire.Report
+	first    *wire.Report
+	commit   *wire.CommitReport
+	urgent   bool // there is a new first step
+}
+
+// NewReporter starts a reporter.
+func NewReporter(ctx context.Context, c *Client) *Reporter {
+	ctx, stop := context.WithCancel(ctx)
+	r := &Reporter{client: c, wake: make(chan struct{}, 1), done: make(chan struct{}), stop: stop}
+	go r.run(ctx)
+	return r
+}
+
+// Progress reports progress.
+func (r *Reporter) Progress(report *wire.Report) {
+	r.set(func() { r.progress = report })
+}
+
+// First reports the first step of a generation.
+func (r *Reporter) First(report *wire.Report) {
+	r.set(func() { r.first, r.urgent = report, true })
+}
+
+// Commit reports a commit.
+func (r *Reporter) Commit(report *wire.CommitReport) {
+	r.set(func() { r.commit = report })
+}
+
+func (r *Reporter) set(update func()) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	update()
+	r.mu.Unlock()
+	r.notify()
+}
+
+func (r *Reporter) notify() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Close sends what was not sent yet, for a short while, and ends the reporter.
+func (r *Reporter) Close() {
+	if r == nil {
+		return
+	}
+	r.stop()
+	<-r.done
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	r.send(ctx)
+}
+
+func (r *Reporter) run(ctx context.Context) {
+	defer close(r.done)
+	for {
+		select {
+		case <-r.wake:
+		case <-ctx.Done():
+			return
+		}
+		wait := reportInterval
+		if !r.send(ctx) {
+			wait = Backoff.Max
+		}
+		if !r.pause(ctx, wait) {
+			return
+		}
+		r.mu.Lock()
+		unsent := r.progress != nil || r.first != nil || r.commit != nil
+		r.mu.Unlock()
+		if unsent {
+			r.notify()
+		}
+	}
+}
+
+// pause waits for d, or until there is a first step, which must not wait. It returns false if ctx
+// ended.
+func (r *Reporter) pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			return true
+		case <-r.wake:
+			r.mu.Lock()
+			urgent := r.urgent
+			r.mu.Unlock()
+			if urgent {
+				return true
+			}
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// send sends what there is. It returns false if a report must be sent again.
+func (r *Reporter) send(ctx context.Context) bool {
+	r.mu.Lock()
+	progress, first, commit := r.progress, r.first, r.commit
+	r.progress, r.first, r.commit, r.urgent = nil, nil, nil, false
+	r.mu.Unlock()
+	sent := true
+	if first != nil {
+		if err := r.client.post(ctx, wire.PathReport, first); err != nil && retryable(err) {
+			sent = false
+			r.mu.Lock()
+			if r.first == nil {
+				r.first = first
+			}
+			r.mu.Unlock()
+		}
+	}
+	if commit != nil {
+		if err := r.client.post(ctx, wire.PathCommit, commit); err != nil && retryable(err) {
+			sent = false
+			r.mu.Lock()
+			if r.commit == nil {
+				r.commit = commit
+			}
+			r.mu.Unlock()
+		}
+	}
+	if progress != nil {
+		_ = r.client.post(ctx, wire.PathReport, progress) // the next one replaces it anyway
+	}
+	return sent
+}
