@@ -201,7 +201,7 @@ func (c *checker) joins(j events.MemberJoin) {
 // launch looks at what a node is told: one revision says one thing. What it only informs about may be newer when a launch is
 // made again, because its text is not stored.
 func (c *checker) launch(l events.Launch) {
-	l.From, l.Cause, l.Trace, l.Members = 0, events.Cause{}, "", slices.Clone(l.Members)
+	l.From, l.Cause, l.Trace, l.Via, l.Members = 0, events.Cause{}, "", "", slices.Clone(l.Members)
 	if l.Phase == events.PhaseStop {
 		l.Generation = 0 // nothing is run in it
 	}

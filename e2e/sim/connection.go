@@ -96,7 +96,7 @@ func (c *connection) answer() error {
 func (c *connection) reads() error { return cmp.Or(c.err(), c.answer()) }
 
 func (c *connection) ports() events.Ports {
-	return events.Ports{Log: simLog{c}, Signals: simSignals{c}, Buckets: simBuckets{c}, Calls: simCalls{}, Links: simLinks{}}
+	return events.Ports{Log: simLog{c}, Signals: simSignals{c}, Buckets: simBuckets{c}, Calls: simCalls{}, Links: simLinks{}, Clock: simClock{c}}
 }
 
 type simLog struct{ *connection }
@@ -135,6 +135,10 @@ func (l simLog) Last(_ context.Context, stream, subject string) (events.Stored, 
 	}
 	return m, nil
 }
+
+type simClock struct{ *connection }
+
+func (c simClock) Now(context.Context) (time.Time, error) { return c.w.now, c.reads() }
 
 type simBuckets struct{ *connection }
 
@@ -249,7 +253,7 @@ func (s simSignals) Send(subject string, data []byte) error {
 	return nil
 }
 
-// What a Turner never calls.
+// What a Core never calls.
 
 var errNotPlayed = events.Errorf(events.Internal, "the simulation does not play this")
 

@@ -14,16 +14,15 @@ const ackWait = 2 * time.Second
 
 // durable is a consumer that the replicas of a service share.
 type durable struct {
-	w       *world
-	stream  string
-	service string
-	match   []string
+	w        *world
+	consumer events.Consumer
+	service  string
 }
 
 // wants tells whether a subject is read; patterns end with ">" and may hold "*".
 func (d *durable) wants(subject string) bool {
 	s := strings.Split(subject, ".")
-	for _, pattern := range d.match {
+	for _, pattern := range d.consumer.Subjects {
 		p := strings.Split(pattern, ".")
 		ok := len(s) >= len(p)
 		for i := 0; ok && i < len(p); i++ {
@@ -39,7 +38,8 @@ func (d *durable) wants(subject string) bool {
 // delivery is one message on its way to one reader, until it is settled.
 type delivery struct {
 	durable *durable
-	event   events.Event
+	stored  events.Stored
+	event   events.Event // what is stored, for the story
 	attempt int
 	settled bool
 }
@@ -60,7 +60,7 @@ func (d *durable) carry(v *delivery, after time.Duration) {
 		if d.w.chance(d.w.sc.repeat) { // a repeat that comes although the first was taken
 			d.w.after(d.w.between(0, 3*time.Second), func() {
 				if again := d.w.pick(d.service); again != nil {
-					again.delivered(&delivery{durable: d, event: v.event, attempt: v.attempt + 1})
+					again.delivered(&delivery{durable: d, stored: v.stored, event: v.event, attempt: v.attempt + 1})
 				}
 			})
 		}

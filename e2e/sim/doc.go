@@ -1,7 +1,7 @@
 // Package sim runs all machines of the system together: one goroutine, virtual time, faults from a seed.
 //
-// The judges are the real machines behind the real controller.Turner with the real routes, reconciliations and consumers; the
-// agents are the real agent/worker machine. What is played is everything between them (store, delivery, requests,
+// The services are the real controller.Core, as controller.Host runs it, with the real machines, routes, reconciliations and
+// consumers; the agents are the real agent/worker machine. What is played is everything between them (store, delivery, requests,
 // signals, clocks), the processes, and the data plane of the workers.
 //
 //	scenario(seed) ──► world ──► events in order of virtual time ──► invariants after every save, fact and action

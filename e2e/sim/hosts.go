@@ -8,6 +8,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
@@ -36,7 +37,7 @@ func (v *watcher) list() {
 			if n.id == id && (view.Excluded != n.listed.Excluded || !reflect.DeepEqual(view.Cap, n.listed.Slots)) {
 				b := n.listed
 				b.Node = id
-				v.r.put(arrival{input: events.Input{Body: b}})
+				v.r.put(controller.InputItem(events.Input{Body: b}))
 			}
 		}
 	}

@@ -3,11 +3,9 @@ package sim
 import (
 	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/services/controller"
 )
 
@@ -67,35 +65,24 @@ type soft interface {
 	heard(any) (in events.Body, ok bool) // a signal, or a word of the broker; ok: in is for the machine
 }
 
-// replica plays controller.Host: it feeds a real Processor with what arrives, one batch at a time.
+// replica drives the controller.Core of a service in virtual time, as controller.Host does by the clock: it offers what arrives and
+// steps the core a little later, and when the core asks for it.
 type replica[S any] struct {
-	w      *world
-	who    string
-	o      controller.Options[S] // those of the real service
-	ages   soft                  // what it keeps in memory; may be nil
-	side   *connection           // that the service's own reconciliation reads through
-	life   int                   // crashes so far
-	up     bool
-	frozen time.Time // until then
-	busy   bool      // in a turn that was frozen midway
-	conn   *connection
-	turner *controller.Processor[S]
-	inbox  []arrival
-	woken  bool // work is on the agenda
-	wakes  map[wake]time.Time
-	alarm  time.Time // on the agenda
-}
-
-type arrival struct {
-	input  events.Input
-	settle func(controller.InputResult, error)
-	key    string // a change of the bucket
-	record *record
-}
-
-type wake struct {
-	entity string
-	tell   bool
+	w        *world
+	who      string
+	o        controller.Options[S] // those of the real service
+	ages     soft                  // what it keeps in memory; may be nil
+	side     *connection           // that the service's own reconciliation reads through
+	life     int                   // crashes so far
+	up       bool
+	frozen   time.Time // until then
+	busy     bool      // in a step that was frozen midway
+	stepping bool
+	conn     *connection
+	core     *controller.Core[S]
+	unread   []func()  // what the service's own watch of its bucket brings with the next step
+	woken    bool      // a step is on the agenda because something arrived
+	alarm    time.Time // a step is on the agenda because the core asked for it
 }
 
 func (r *replica[S]) world() *world   { return r.w }
@@ -103,7 +90,7 @@ func (r *replica[S]) name() string    { return r.who }
 func (r *replica[S]) service() string { return r.o.Service }
 func (r *replica[S]) bucket() string  { return r.o.Bucket }
 func (r *replica[S]) hears() bool     { return r.up && !r.conn.cut && !r.conn.deaf }
-func (r *replica[S]) says() bool      { return r.up && !r.conn.cut && !r.conn.mute }
+func (r *replica[S]) says() bool      { return r.up && !r.conn.cut && !r.conn.mute && !r.conn.dead }
 func (r *replica[S]) pulls() bool     { return r.hears() && r.says() } // what is delivered was asked for
 func (r *replica[S]) isFrozen() bool  { return r.busy || r.w.now.Before(r.frozen) }
 func (r *replica[S]) trap(t trap)     { r.conn.traps = append(r.conn.traps, t) }
@@ -114,14 +101,11 @@ func (r *replica[S]) start() {
 	}
 	r.up = true
 	r.conn = &connection{w: r.w, who: r.who, still: r.still}
-	t, err := controller.NewProcessor(controller.ProcessorOptions[S]{
-		Service: r.o.Service, Machine: r.o.Machine, Bucket: r.o.Bucket, Ports: r.conn.ports(),
-		NewID: func() string { return r.w.id("nonce") }, Complete: r.completes(),
-	})
+	core, err := controller.NewCore(r.options())
 	if err != nil {
 		panic(err) // the options are complete
 	}
-	r.turner, r.inbox, r.woken, r.wakes, r.alarm = t, nil, false, map[wake]time.Time{}, time.Time{}
+	r.core, r.woken, r.alarm, r.unread = core, false, time.Time{}, nil
 	if r.ages != nil {
 		r.ages.reset()
 	}
@@ -130,13 +114,45 @@ func (r *replica[S]) start() {
 	r.w.after(r.w.between(0, 20*time.Millisecond), func() { r.reconcile(life) })
 }
 
-// crash takes the process away; back is when the next one starts. In the midst of a turn it takes effect at its end.
+// options are those of the service with an environment of virtual time.
+func (r *replica[S]) options() controller.Options[S] {
+	o := r.o
+	o.Ports = r.conn.ports()
+	o.NewID = func() string { return r.w.id("nonce") }
+	o.Now = func() time.Time { return r.w.now }
+	o.Sleep = func(_ context.Context, d time.Duration) { r.still(d) }
+	o.Random = func(below time.Duration) time.Duration { return r.w.between(0, below) }
+	o.Limit = func(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} }
+	o.Observe = r.observe
+	if r.o.Complete != nil {
+		o.Complete = func(ctx context.Context, b events.Body) (events.Body, error) {
+			r.side.cut, r.side.mute, r.side.deaf = r.conn.cut, r.conn.mute, r.conn.deaf
+			return r.o.Complete(ctx, b)
+		}
+	}
+	return o
+}
+
+// observe tells the story. An error that comes back however often an input is tried is a fault of the system.
+func (r *replica[S]) observe(o controller.Observation) {
+	switch {
+	case o.Fact != nil:
+		r.w.say("%s: %s %s #%d %s", r.who, o.Entity, o.Fact.Body.Type().Kind(), o.Fact.Number, brief(o.Fact.Body))
+	case o.Err != nil:
+		switch events.CodeOf(o.Err) {
+		case events.Internal, events.Invalid, events.TooLarge:
+			r.w.check.fail(0, "%s %s: %v", r.who, o.Entity, o.Err)
+		}
+	}
+}
+
+// crash takes the process away; back is when the next one starts. In the midst of a step it takes effect at its end.
 func (r *replica[S]) crash(back time.Duration) {
 	if !r.up {
 		return
 	}
 	r.conn.dead = true
-	if r.busy {
+	if r.stepping {
 		return
 	}
 	r.w.say("%s: crashed, back in %s", r.who, back)
@@ -147,7 +163,7 @@ func (r *replica[S]) crash(back time.Duration) {
 
 func (r *replica[S]) freeze(d time.Duration) { r.frozen = r.w.now.Add(d) }
 
-// still freezes the replica here and now, with its turn half done, while the others go on.
+// still freezes the replica here and now, with its step half done, while the others go on.
 func (r *replica[S]) still(d time.Duration) {
 	if r.busy {
 		return
@@ -187,12 +203,12 @@ func (r *replica[S]) oneWay(way *bool, is bool) {
 	}
 }
 
-// list takes in the whole bucket, as a watch does when it begins or comes back.
+// list offers the whole bucket, as a watch does when it begins or comes back.
 func (r *replica[S]) list() {
 	for _, k := range r.w.store.keys(r.o.Bucket) {
-		rec := r.w.store.buckets[r.o.Bucket][k]
-		r.put(arrival{key: k, record: &rec})
+		r.changed(k, r.w.store.buckets[r.o.Bucket][k])
 	}
+	r.put(controller.SyncedItem())
 }
 
 func (r *replica[S]) reconcile(life int) {
@@ -201,20 +217,24 @@ func (r *replica[S]) reconcile(life int) {
 	}
 	if !r.isFrozen() {
 		r.side.cut, r.side.mute, r.side.deaf = r.conn.cut, r.conn.mute, r.conn.deaf
-		_ = r.o.Reconcile(context.Background(), func(in events.Input) { r.put(arrival{input: in}) })
+		_ = r.o.Reconcile(context.Background(), func(in events.Input) { r.put(controller.InputItem(in)) })
 	}
 	r.w.after(controller.ReconcileEvery, func() { r.reconcile(life) })
 }
 
 func (r *replica[S]) changed(key string, rec record) {
-	if r.hears() {
-		r.put(arrival{key: key, record: &rec})
+	if !r.hears() {
+		return
 	}
+	if r.ages != nil {
+		r.unread = append(r.unread, func() { r.ages.seen(key, rec.value) })
+	}
+	r.put(controller.UpdateItem(key, r.w.stripped(rec.value), rec.revision))
 }
 
 func (r *replica[S]) heard(b events.Body) {
 	if r.hears() {
-		r.put(arrival{input: events.Input{Time: r.w.now, Body: b}})
+		r.put(controller.InputItem(events.Input{Time: r.w.now, Body: b}))
 	}
 }
 
@@ -229,63 +249,44 @@ func (r *replica[S]) signal(b any) {
 
 func (r *replica[S]) asked(b events.Body, settle func(controller.InputResult, error)) {
 	life := r.life
-	r.put(arrival{input: events.Input{Body: b}, settle: func(a controller.InputResult, err error) {
+	r.put(controller.RequestItem(events.Input{Body: b}, func(a controller.InputResult, err error) {
 		if r.life == life && r.says() {
 			settle(a, err)
 		}
-	}})
+	}))
 }
 
-// delivered settles as controller.Host does.
+// delivered offers a message of a consumer. What its settlement says is lost if the replica is gone or cut off by then.
 func (r *replica[S]) delivered(v *delivery) {
-	e := fresh(v.event)
-	in := events.Input{ID: e.ID, Source: e.Source, Number: e.Number, Time: e.Time, Trace: e.Trace, Body: e.Body}
 	life := r.life
-	r.put(arrival{input: in, settle: func(a controller.InputResult, err error) {
+	settles := func(do func()) {
 		if r.life != life || !r.says() {
-			return // the settlement is lost
+			return
 		}
-		command := v.durable.stream == events.StreamCommands
-		switch code := events.CodeOf(err); {
-		case err == nil && command && events.CodeOf(a.Refusal) == events.Conflict:
-			v.retry(0)
-		case err == nil || errors.Is(err, controller.ErrUnrouted):
-			if command && (err != nil || a.Refusal != nil && a.Facts == 0) {
-				r.refuse(e, a, err)
-			}
-			v.settled = true
-		case code == events.Internal || code == events.Invalid || code == events.TooLarge:
-			r.w.check.fail(0, "%s on %s: %v", r.who, e.Body.Type(), err)
-		case v.attempt < controller.MaxAttempt || code != events.Newer:
-			v.retry(time.Second)
+		if t, ok := r.conn.sprung(crashBeforeAck); ok {
+			r.conn.die(t)
+			return
 		}
-	}})
-}
-
-func (r *replica[S]) refuse(e events.Event, a controller.InputResult, err error) {
-	if r.o.Reject == nil {
-		return
+		do()
 	}
-	if err == nil {
-		err = a.Refusal
-	}
-	if f, ok := r.o.Reject(e, err); ok {
-		r.w.say("%s: refused %s: %v", r.who, e.Body.Type().Kind(), err)
-		told := events.Event{
-			ID: r.o.Service + "-rejected-" + e.ID, Source: "/regroup/" + r.o.Service, Entity: cmp.Or(f.Entity, "unknown"),
-			Time: r.w.now, Cause: e.ID, Body: f.Body,
-		}
-		if m, err := cloudevent.Encode(told); err == nil {
-			r.w.store.publish(m)
-		}
+	done := func() { settles(func() { v.settled = true }) }
+	item, ok := r.core.DeliveryItem(context.Background(), v.durable.consumer, events.Delivery{
+		Stored:  v.stored,
+		Attempt: v.attempt,
+		Ack:     done,
+		Retry:   func(after time.Duration) { settles(func() { v.retry(after) }) },
+		Drop:    func(string) { done() },
+	})
+	if ok {
+		r.put(item)
 	}
 }
 
-func (r *replica[S]) put(a arrival) {
+func (r *replica[S]) put(i controller.Item) {
 	if !r.up {
 		return
 	}
-	r.inbox = append(r.inbox, a)
+	r.core.Offer(i)
 	r.wakeUp(r.w.between(50*time.Microsecond, time.Millisecond))
 }
 
@@ -298,30 +299,38 @@ func (r *replica[S]) wakeUp(in time.Duration) {
 	r.w.after(in, func() {
 		if r.life == life {
 			r.woken = false
-			r.work()
+			r.step()
 		}
 	})
 }
 
-// work takes what has arrived and what is due.
-func (r *replica[S]) work() {
-	if r.isFrozen() {
+// step steps the core and puts the next step that it asks for on the agenda.
+func (r *replica[S]) step() {
+	if r.stepping || r.isFrozen() {
 		r.wakeUp(max(50*time.Millisecond, r.frozen.Sub(r.w.now)))
 		return
 	}
-	batch := r.inbox
-	r.inbox = nil
-	r.batch(batch)
-	r.due()
-}
-
-// completes is what the service adds to its facts. It reads through the connection of the replica as it is now.
-func (r *replica[S]) completes() func(context.Context, events.Body) (events.Body, error) {
-	if r.o.Complete == nil {
-		return nil
+	r.stepping = true
+	for _, read := range r.unread {
+		read()
 	}
-	return func(ctx context.Context, b events.Body) (events.Body, error) {
-		r.side.cut, r.side.mute, r.side.deaf = r.conn.cut, r.conn.mute, r.conn.deaf
-		return r.o.Complete(ctx, b)
+	r.unread = nil
+	r.core.Step(context.Background())
+	r.stepping = false
+	if r.conn.dead {
+		r.crash(cmp.Or(r.conn.away, r.w.between(100*time.Millisecond, 3*time.Second)))
+		return
 	}
+	next := r.core.Next()
+	if next.IsZero() || !r.alarm.IsZero() && !next.Before(r.alarm) {
+		return
+	}
+	r.alarm = next
+	life := r.life
+	r.w.at(next, func() {
+		if r.life == life && r.alarm.Equal(next) {
+			r.alarm = time.Time{}
+			r.step()
+		}
+	})
 }

@@ -2,9 +2,7 @@ package sim
 
 import (
 	"fmt"
-	"reflect"
 	"time"
-	"unsafe"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
@@ -43,26 +41,26 @@ func (w *world) buildServices(m mutation) {
 	w.mutant = m
 	for i := range w.sc.replicas[0] {
 		c := &connection{w: w}
-		s, err := discovery.New(discovery.Options{Ports: c.ports(), Config: w.discoveryConfig()})
-		r := addReplica(w, i, c, s, err, m.nodes)
+		s := must(discovery.New(discovery.Options{Ports: c.ports(), Config: w.discoveryConfig()}))
+		r := addReplica(w, i, c, s.ControllerOptions(), m.nodes)
 		v := &watcher{w: w, r: r}
 		r.ages = v
 		v.look()
 	}
 	for i := range w.sc.replicas[1] {
 		c := &connection{w: w}
-		s, err := scheduler.New(scheduler.Options{Ports: c.ports(), Config: scheduler.DefaultConfig()})
-		addReplica(w, i, c, s, err, m.pool)
+		s := must(scheduler.New(scheduler.Options{Ports: c.ports(), Config: scheduler.DefaultConfig()}))
+		addReplica(w, i, c, s.ControllerOptions(), m.pool)
 	}
 	for i := range w.sc.replicas[2] {
 		c := &connection{w: w}
-		s, err := rendezvous.New(rendezvous.Options{Ports: c.ports()})
-		addReplica(w, i, c, s, err, m.round)
+		s := must(rendezvous.New(rendezvous.Options{Ports: c.ports()}))
+		addReplica(w, i, c, s.ControllerOptions(), m.round)
 	}
 	for i := range w.sc.replicas[3] {
 		c := &connection{w: w}
-		s, err := registry.New(registry.Options{Ports: c.ports(), Config: registry.DefaultConfig()})
-		r := addReplica(w, i, c, s, err, m.job)
+		s := must(registry.New(registry.Options{Ports: c.ports(), Config: registry.DefaultConfig()}))
+		r := addReplica(w, i, c, s.ControllerOptions(), m.job)
 		l := &listener{w: w, r: r}
 		r.ages = l
 		l.look()
@@ -74,30 +72,27 @@ func (w *world) buildServices(m mutation) {
 	}
 }
 
-// addReplica makes a replica out of what the real service hands to its host.
-func addReplica[S any](w *world, i int, side *connection, s any, err error, mutate func(controller.Machine[S]) controller.Machine[S]) *replica[S] {
+// must is for options that are valid, as defaults are.
+func must[T any](v T, err error) T {
 	if err != nil {
-		panic(err) // defaults are valid
+		panic(err)
 	}
-	o := wiring[S](s)
+	return v
+}
+
+// addReplica adds a replica of a service: its routes, consumers, reconciliation and machine, exactly as they run.
+func addReplica[S any](w *world, i int, side *connection, o controller.Options[S], mutate func(controller.Machine[S]) controller.Machine[S]) *replica[S] {
 	if mutate != nil {
 		o.Machine = mutate(o.Machine)
 	}
 	r := &replica[S]{w: w, who: fmt.Sprintf("%s-%d", o.Service, i), o: o, side: side, conn: &connection{w: w, dead: true}}
 	if i == 0 {
 		for _, c := range o.Consumers {
-			w.store.durables = append(w.store.durables, &durable{w: w, stream: c.Stream, service: o.Service, match: c.Subjects})
+			w.store.durables = append(w.store.durables, &durable{w: w, consumer: c, service: o.Service})
 		}
 	}
 	w.services[o.Service] = append(w.services[o.Service], r)
 	return r
-}
-
-// wiring takes the options out of a service: its routes, consumers, reconciliation and machine, exactly as they run. The
-// service keeps them to itself, so they are read past the compiler; a renamed field fails every test at once.
-func wiring[S any](service any) controller.Options[S] {
-	host := reflect.ValueOf(service).Elem().FieldByName("host").Elem().FieldByName("o")
-	return *(*controller.Options[S])(unsafe.Pointer(host.UnsafeAddr()))
 }
 
 // lookEvery is how often discovery looks at the ages.
@@ -152,7 +147,7 @@ func (v *watcher) look() {
 		return
 	}
 	for _, cut := range v.ages.Cuts(v.w.now) {
-		v.r.put(arrival{input: events.Input{Body: cut}})
+		v.r.put(controller.InputItem(events.Input{Body: cut}))
 	}
 	v.list()
 	suspect, ask := v.ages.Look(v.w.now)
@@ -165,7 +160,7 @@ func (v *watcher) look() {
 }
 
 func (v *watcher) emit(who liveness.Silent, failed bool) {
-	v.r.put(arrival{input: events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed}}})
+	v.r.put(controller.InputItem(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed}}))
 }
 
 // ping asks an agent directly, once.

@@ -3,6 +3,7 @@ package sim
 import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/services/controller"
 	"github.com/regroup-io/regroup/services/registry"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
@@ -45,13 +46,13 @@ func (l *listener) look() {
 	}
 	still, news := l.ages.Look(l.w.now)
 	for _, p := range news {
-		l.r.put(arrival{input: events.Input{Body: p}})
+		l.r.put(controller.InputItem(events.Input{Body: p}))
 	}
 	for _, s := range still {
 		if l.w.mutant.hasty {
 			s.For *= 3
 		}
-		l.r.put(arrival{input: events.Input{Body: s}})
+		l.r.put(controller.InputItem(events.Input{Body: s}))
 	}
 }
 

@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"encoding/json"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -112,8 +110,8 @@ func (s *store) publish(m events.Message) uint64 {
 		s.w.check.fact(e)
 	}
 	for _, d := range s.durables {
-		if d.stream == name && d.wants(m.Subject) {
-			d.carry(&delivery{durable: d, event: e}, s.w.hop())
+		if d.consumer.Stream == name && d.wants(m.Subject) {
+			d.carry(&delivery{durable: d, stored: stored, event: e}, s.w.hop())
 		}
 	}
 	return st.seq
@@ -126,18 +124,4 @@ func (s *store) newest(name, subject string) (events.Stored, bool) {
 	}
 	m, ok := s.streams[name].last[subject]
 	return m, ok
-}
-
-// fresh gives every reader a body of its own, as the wire does.
-func fresh(e events.Event) events.Event {
-	data, err := json.Marshal(e.Body)
-	if err != nil {
-		panic(err) // it was decoded from JSON
-	}
-	v := reflect.New(reflect.TypeOf(e.Body))
-	if err := json.Unmarshal(data, v.Interface()); err != nil {
-		panic(err)
-	}
-	e.Body = v.Elem().Interface().(events.Body)
-	return e
 }

@@ -2,31 +2,31 @@ package controller
 
 import "github.com/regroup-io/regroup/events"
 
-// Batch is inputs on their way to the entities that they concern. Whoever plays a host uses it as the host does.
-type Batch struct {
+// batch groups inputs by the entities that they concern, in the order of arrival.
+type batch struct {
 	order []string
-	parts map[string][]*Part
+	parts map[string][]*part
 }
 
-// Part is one input of a batch. It may concern several entities, and is settled once, when all of them have answered.
-type Part struct {
-	Input  events.Input
+// part is one input of a batch. It may concern several entities and is settled once, when all of them have answered.
+type part struct {
+	input  events.Input
 	settle func(InputResult, error) // may be nil
 	left   int
-	answer InputResult
+	result InputResult
 	err    error
 }
 
-// Add takes in an input for these entities; for none it is settled at once as concerning nothing.
-func (b *Batch) Add(in events.Input, entities []string, settle func(InputResult, error)) {
-	p := &Part{Input: in, left: len(entities), settle: settle}
+// add adds an input for these entities. With none it is settled at once as unrouted.
+func (b *batch) add(in events.Input, entities []string, settle func(InputResult, error)) {
+	p := &part{input: in, left: len(entities), settle: settle}
 	if len(entities) == 0 {
 		p.done(InputResult{}, ErrUnrouted)
 	}
 	for _, e := range entities {
 		if b.parts[e] == nil {
 			if b.parts == nil {
-				b.parts = map[string][]*Part{}
+				b.parts = map[string][]*part{}
 			}
 			b.order = append(b.order, e)
 		}
@@ -34,47 +34,37 @@ func (b *Batch) Add(in events.Input, entities []string, settle func(InputResult,
 	}
 }
 
-// Each calls turn with the parts of every entity, in the order of arrival, until it returns false.
-func (b *Batch) Each(turn func(entity string, parts []*Part) bool) {
-	for _, e := range b.order {
-		if !turn(e, b.parts[e]) {
-			return
-		}
-	}
-}
-
-// Inputs are those of the parts.
-func Inputs(parts []*Part) []events.Input {
+func inputsOf(parts []*part) []events.Input {
 	in := make([]events.Input, len(parts))
 	for i, p := range parts {
-		in[i] = p.Input
+		in[i] = p.input
 	}
 	return in
 }
 
-// Settle tells the parts what came of a turn with their inputs.
-func Settle(parts []*Part, out Result, err error) {
+// settle passes the result of an entity's inputs to the parts.
+func settle(parts []*part, out Result, err error) {
 	for i, p := range parts {
 		if err != nil {
 			p.done(InputResult{}, err)
 		} else {
-			p.done(out.Answers[i], nil)
+			p.done(out.Inputs[i], nil)
 		}
 	}
 }
 
-func (p *Part) done(a InputResult, err error) {
-	if p.answer.Reply == nil {
-		p.answer.Reply = a.Reply
+func (p *part) done(r InputResult, err error) {
+	if p.result.Reply == nil {
+		p.result.Reply = r.Reply
 	}
-	if p.answer.Refusal == nil {
-		p.answer.Refusal = a.Refusal
+	if p.result.Refusal == nil {
+		p.result.Refusal = r.Refusal
 	}
-	p.answer.Facts += a.Facts
+	p.result.Facts += r.Facts
 	if p.err == nil {
 		p.err = err
 	}
 	if p.left--; p.left <= 0 && p.settle != nil {
-		p.settle(p.answer, p.err)
+		p.settle(p.result, p.err)
 	}
 }

@@ -2,218 +2,226 @@ package controller
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
 )
 
-// own is the goroutine that owns the documents: everything that happens goes through here, so there is no lock.
-func (h *Host[S]) own(ctx context.Context) error {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		if at, ok := h.wakes.next(); ok {
-			timer.Reset(max(0, at.Sub(h.o.Now())))
-		} else {
-			timer.Reset(time.Hour)
-		}
-		var batch []arrival
-		select {
-		case <-ctx.Done():
-			h.leave()
-			return ctx.Err()
-		case a := <-h.inbox:
-			h.pause(ctx)
-			batch = h.more(a)
-		case <-timer.C:
-		}
-		// A turn that has begun is finished: an unfinished save would only cost the next replica a doubt.
-		h.batch(context.WithoutCancel(ctx), batch)
-		h.due(context.WithoutCancel(ctx))
-	}
+// Core is a controller that is stepped by its caller. What happens is passed to Offer; Step processes it and fires the timers
+// that are due; Next says when to call Step again. One goroutine at a time may use it.
+type Core[S any] struct {
+	o         Options[S]
+	processor *Processor[S]
+	queue     []Item
+	timers    timers
+	restUntil time.Time
+	refusals  map[string]string // last refusal per entity: only a changed one is observed
+	synced    bool
+	replica   string
 }
 
-// pause lets inputs gather after a long turn, or one that was raced for: the next one takes all of them for the same price, and
-// another replica that wants to change the same document gets its chance.
-func (h *Host[S]) pause(ctx context.Context) {
-	d := h.rest.Sub(h.o.Now())
-	if d <= 0 {
-		return
+// NewCore checks the options. It does no I/O.
+func NewCore[S any](o Options[S]) (*Core[S], error) {
+	o = o.withDefaults()
+	if o.Route == nil {
+		return nil, events.Errorf(events.Invalid, "controller %s: no Route", o.Service)
 	}
-	pause(ctx, d)
+	replica := o.NewID()
+	p, err := NewProcessor(ProcessorOptions[S]{
+		Service: o.Service, Machine: o.Machine, Bucket: o.Bucket, Ports: o.Ports, NewID: o.NewID, Replica: replica, Complete: o.Complete,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Core[S]{o: o, processor: p, replica: replica, timers: timers{at: map[timerKey]time.Time{}}, refusals: map[string]string{}}, nil
 }
 
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
+// Offer queues an item for the next Step. It may be called while a Step is under way, by what that Step calls.
+func (c *Core[S]) Offer(i Item) { c.queue = append(c.queue, i) }
 
-// more takes what else has arrived already, but no more ids than a document remembers.
-func (h *Host[S]) more(a arrival) []arrival {
-	batch := []arrival{a}
-	ids := 0
-	for len(batch) < batchSize && ids < ringSize {
-		select {
-		case a := <-h.inbox:
-			batch = append(batch, a)
-			if a.input.ID != "" {
-				ids++
-			}
-		default:
-			return batch
+// Queued returns how many items wait for a Step.
+func (c *Core[S]) Queued() int { return len(c.queue) }
+
+// HasSynced tells whether the initial list of documents has been processed. Until then Route does not know every entity.
+func (c *Core[S]) HasSynced() bool { return c.synced }
+
+// Next returns when Step has work to do, which may be in the past; zero = not before something is offered.
+func (c *Core[S]) Next() time.Time {
+	at, ok := c.timers.next()
+	if len(c.queue) > 0 && (!ok || c.restUntil.Before(at)) {
+		at = c.restUntil
+		if at.IsZero() {
+			at = c.o.Now()
 		}
+	}
+	return at
+}
+
+// Step processes one batch of the queue, unless the core rests after a long batch, and fires the timers that are due.
+func (c *Core[S]) Step(ctx context.Context) {
+	if !c.o.Now().Before(c.restUntil) {
+		c.process(ctx, c.takeBatch())
+	}
+	c.fire(ctx)
+}
+
+// takeBatch removes the next batch from the queue: no more input ids than a document remembers.
+func (c *Core[S]) takeBatch() []Item {
+	n, ids := 0, 0
+	for n < min(len(c.queue), batchSize) && ids < ringSize {
+		if c.queue[n].input.ID != "" {
+			ids++
+		}
+		n++
+	}
+	batch := c.queue[:n:n]
+	if c.queue = c.queue[n:]; len(c.queue) == 0 {
+		c.queue = nil
 	}
 	return batch
 }
 
-// leave gives back what has arrived and was not looked at.
-func (h *Host[S]) leave() {
-	stopping := events.Errorf(events.Unavailable, "%s is stopping", h.o.Service)
-	for {
-		select {
-		case a := <-h.inbox:
-			if a.settle != nil {
-				a.settle(InputResult{}, stopping)
-			}
-		default:
-			return
-		}
+// Drain settles what was offered and not processed, as the service is stopping.
+func (c *Core[S]) Drain() {
+	for _, i := range c.queue {
+		i.cancel(c.o.Service)
 	}
+	c.queue = nil
 }
 
-// batch routes a batch and gives each entity one turn with its inputs, in the order of arrival.
-func (h *Host[S]) batch(ctx context.Context, batch []arrival) {
-	var b Batch
-	for _, a := range batch {
+// process routes a batch and gives each entity its inputs at once, in the order of arrival.
+func (c *Core[S]) process(ctx context.Context, items []Item) {
+	var b batch
+	for _, i := range items {
 		switch {
-		case a.listed:
-			close(h.listed)
+		case i.listed:
+			c.synced = true
 			continue
-		case a.change != nil:
-			h.turner.Seen(a.change.key, a.change.value, a.change.revision, h.o.Now())
-			h.seen(a.change.key)
+		case i.update != nil:
+			c.processor.Update(i.update.key, i.update.value, i.update.revision, c.o.Now())
+			c.updated(i.update.key)
 			continue
 		}
-		state := h.turner.State
-		if lossy(a.input) {
-			state = h.turner.Peek // nothing is read anew for what may be lost
+		state := c.processor.State
+		if transient(i.input) {
+			state = c.processor.Decoded // an input that may be lost is not worth decoding a document
 		}
-		b.Add(a.input, h.o.Route(a.input, h.turner.Known, state), a.settle)
+		b.add(i.input, c.o.Route(i.input, c.processor.Known, state), i.settle)
 	}
-	b.Each(func(entity string, parts []*Part) bool {
-		h.turn(ctx, entity, parts)
-		return true
-	})
+	for _, entity := range b.order {
+		c.apply(ctx, entity, b.parts[entity])
+	}
 }
 
-// seen arms the alarms of an entity whose document has changed. A long one changes often while it matters, and whoever changes
-// it has armed the same alarms: it is read after a while.
-func (h *Host[S]) seen(entity string) {
-	if h.turner.Unread(entity) <= readAtOnce {
-		h.arm(entity, time.Time{})
+// updated sets the timers of an entity whose document has changed. A long document changes often while it matters, and the
+// replica that changes it has set the same timers, so decoding it can wait.
+func (c *Core[S]) updated(entity string) {
+	if c.processor.Undecoded(entity) <= decodeAtOnce {
+		c.setTimers(entity, time.Time{})
 		return
 	}
-	if _, ok := h.wakes.at[wakeKey{entity, look}]; !ok {
-		h.wakes.set(wakeKey{entity, look}, h.o.Now().Add(DecodeAfter))
+	if key := (timerKey{entity, decodeTimer}); c.timers.at[key].IsZero() {
+		c.timers.set(key, c.o.Now().Add(DecodeAfter))
 	}
 }
 
-// turn gives an entity its inputs.
-func (h *Host[S]) turn(ctx context.Context, entity string, parts []*Part) {
+// apply gives an entity its inputs and settles them. If the batch fails because of its content, each input is tried alone,
+// so that one bad input does not fail the others.
+func (c *Core[S]) apply(ctx context.Context, entity string, parts []*part) {
 	settled := false
-	out, err := h.once(ctx, entity, Inputs(parts), func(out Result) {
+	out, err := c.once(ctx, entity, inputsOf(parts), func(out Result) {
 		settled = true
-		Settle(parts, out, nil)
+		settle(parts, out, nil)
 	})
 	if settled {
 		return
 	}
-	if code := events.CodeOf(err); len(parts) > 1 && (code == events.Internal || code == events.Invalid || code == events.TooLarge) {
-		for _, p := range parts { // so that one bad input does not spoil the others
-			h.turn(ctx, entity, []*Part{p})
+	if len(parts) > 1 && permanent(err) {
+		for _, p := range parts {
+			c.apply(ctx, entity, []*part{p})
 		}
 		return
 	}
-	Settle(parts, out, err)
+	settle(parts, out, err)
 }
 
-// once runs one turn and reports what came of it.
-func (h *Host[S]) once(ctx context.Context, entity string, inputs []events.Input, stored func(Result)) (Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, turnLimit)
+// permanent tells whether an error comes back however often the input is tried.
+func permanent(err error) bool {
+	code := events.CodeOf(err)
+	return code == events.Internal || code == events.Invalid || code == events.TooLarge
+}
+
+// once processes inputs of one entity and observes the result.
+func (c *Core[S]) once(ctx context.Context, entity string, inputs []events.Input, stored func(Result)) (Result, error) {
+	ctx, cancel := c.o.Limit(ctx)
 	defer cancel()
-	now := h.o.Now()
-	out, err := h.turner.turn(ctx, entity, inputs, now, course{stored: stored, lost: func(n int) { h.yield(ctx, n, h.o.Now().Sub(now)) }})
-	if took := h.o.Now().Sub(now); took > longTurn || out.Lost > 0 {
-		h.rest = h.o.Now().Add(min(max(took/2, longTurn), longRest))
+	now := c.o.Now()
+	out, err := c.processor.process(ctx, entity, inputs, now, hooks{stored: stored, conflict: func(n int) { c.yield(ctx, n, c.o.Now().Sub(now)) }})
+	if took := c.o.Now().Sub(now); took > longProcess || out.Conflicts > 0 {
+		// While the core rests inputs gather: the next batch applies all of them at the price of one, and another replica
+		// that wants to change the same document gets its chance.
+		c.restUntil = c.o.Now().Add(min(max(took/2, longProcess), longRest))
 	}
 	if err != nil {
-		h.o.Observe(Observation{Service: h.o.Service, Entity: entity, Err: err})
-		h.arm(entity, now.Add(RetryAfter))
+		c.o.Observe(Observation{Service: c.o.Service, Entity: entity, Err: err})
+		c.setTimers(entity, now.Add(RetryAfter))
 		return out, err
 	}
-	h.observe(entity, out)
-	h.arm(entity, time.Time{})
+	c.observe(entity, out)
+	c.setTimers(entity, time.Time{})
 	return out, nil
 }
 
-// yield waits after n lost races in a row, which took so long together: between replicas that decide again at once for as long,
-// the quicker one wins every time.
-func (h *Host[S]) yield(ctx context.Context, n int, took time.Duration) {
-	if each := took / time.Duration(n); each > longTurn {
-		pause(ctx, min(rand.N(each*time.Duration(n)), longRest*time.Duration(n)))
+// yield waits after n conflicts in a row, which took so long together. Without it the quicker of two replicas wins every time.
+func (c *Core[S]) yield(ctx context.Context, n int, took time.Duration) {
+	if each := took / time.Duration(n); each > longProcess {
+		c.o.Sleep(ctx, min(c.o.Random(each*time.Duration(n)), longRest*time.Duration(n)))
 	}
 }
 
-// arm sets the entity's alarms: its deadline, not before floor, and the telling of what waits in its outbox.
-func (h *Host[S]) arm(entity string, floor time.Time) {
-	due := h.turner.Deadline(entity)
-	if !due.IsZero() && due.Before(floor) {
-		due = floor
+// setTimers sets the timers of an entity, none before floor: its deadline, and the publication of a waiting outbox.
+func (c *Core[S]) setTimers(entity string, floor time.Time) {
+	set := func(what timerKind, at time.Time) {
+		if !at.IsZero() && at.Before(floor) {
+			at = floor
+		}
+		c.timers.set(timerKey{entity, what}, at)
 	}
-	h.wakes.set(wakeKey{entity, deadline}, due)
-	since := h.turner.Waiting(entity)
+	set(deadlineTimer, c.processor.Deadline(entity))
+	since := c.processor.UnpublishedSince(entity)
 	if !since.IsZero() {
 		since = since.Add(RepublishAfter)
-		if since.Before(floor) {
-			since = floor
-		}
 	}
-	h.wakes.set(wakeKey{entity, tell}, since)
+	set(publishTimer, since)
 }
 
-// due fires the alarms whose time has come. An alarm that changes nothing is not fired again at once: a machine whose
-// deadline stays in the past must not spin.
-func (h *Host[S]) due(ctx context.Context) {
+// fire fires the timers that are due. A deadline that changes nothing is not fired again at once: a machine whose deadline
+// stays in the past must not spin.
+func (c *Core[S]) fire(ctx context.Context) {
 	for {
-		key, ok := h.wakes.pop(h.o.Now())
+		key, ok := c.timers.pop(c.o.Now())
 		if !ok {
 			return
 		}
-		switch key.what {
-		case tell:
-			h.tellAgain(ctx, key.entity)
-			continue
-		case look:
-			h.arm(key.entity, time.Time{})
-			continue
-		}
-		if _, err := h.once(ctx, key.entity, []events.Input{{Body: events.Tick{}}}, func(Result) {}); err == nil { // else it is armed already
-			h.arm(key.entity, h.o.Now().Add(MinTickInterval))
+		switch key.kind {
+		case publishTimer:
+			c.republish(ctx, key.entity)
+		case decodeTimer:
+			c.setTimers(key.entity, time.Time{})
+		case deadlineTimer:
+			if _, err := c.once(ctx, key.entity, []events.Input{{Body: events.Tick{}}}, func(Result) {}); err == nil { // else its timers are set already
+				c.setTimers(key.entity, c.o.Now().Add(MinTickInterval))
+			}
 		}
 	}
 }
 
-// tellAgain tells what has waited in an outbox for too long; its replica may be gone.
-func (h *Host[S]) tellAgain(ctx context.Context, entity string) {
-	ctx, cancel := context.WithTimeout(ctx, turnLimit)
+// republish publishes an outbox that has waited for too long, as the replica that stored it may be gone.
+func (c *Core[S]) republish(ctx context.Context, entity string) {
+	ctx, cancel := c.o.Limit(ctx)
 	defer cancel()
-	if err := h.turner.Tell(ctx, entity); err != nil {
-		h.o.Observe(Observation{Service: h.o.Service, Entity: entity, Err: err})
+	if err := c.processor.Publish(ctx, entity); err != nil {
+		c.o.Observe(Observation{Service: c.o.Service, Entity: entity, Err: err})
 	}
-	h.arm(entity, h.o.Now().Add(RepublishAfter))
+	c.setTimers(entity, c.o.Now().Add(RepublishAfter))
 }

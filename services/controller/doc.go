@@ -1,10 +1,14 @@
-// Package loop hosts pure machines: it is the only place in services/ with goroutines, channels and timers.
+// Package controller runs the pure state machines of the services.
 //
-//	inputs ──► load document ──► Step each ──► one compare-and-set ──► tell the outbox ──► settle the inputs
-//	               ▲                                │
-//	               └────── somebody was first ◄─────┘
+//	inputs ──► load document ──► apply each ──► one compare-and-set ──► publish the outbox ──► settle the inputs
+//	               ▲                                   │
+//	               └──────── another replica won ◄─────┘
 //
-// Processor is that line without goroutines and clocks; Host feeds it from the ports. Any number of replicas may run: the
-// compare-and-set lets one of them win each turn, the ring of input ids in the document keeps an input from being taken
-// twice, and facts that a dead replica had decided but not told are told by whoever notices them waiting.
+// Processor is this line for one entity at a time. Core adds the queue of inputs, batches and timers; it has no goroutine and
+// reads no clock of its own. Host runs a Core on the ports: it is the only place in services/ with goroutines and channels.
+// The simulation runs the same Core in virtual time.
+//
+// Any number of replicas may run. The compare-and-set lets one of them win, the ring of input ids in a document keeps an
+// input from being applied twice, and facts that a dead replica has stored but not published are published by whichever
+// replica notices them waiting.
 package controller

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"crypto/rand"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -10,114 +9,31 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Options are what a service hands to its Host.
-type Options[S any] struct {
-	Service   string // name in subjects, sources and spans; also the queue of its requests
-	Machine   Machine[S]
-	Bucket    string
-	Ports     events.Ports
-	Consumers []events.Consumer
-	Requests  []Request
-	Signals   []Subscription
-
-	// Route names the entities that an input concerns, several if it fans out, none to let it pass. known lists the
-	// entities that have a document, sorted; state is what this replica knows of one and must not be modified.
-	Route func(in events.Input, known func() []string, state func(entity string) (S, bool)) []string
-
-	// Reconcile compares this judge's documents with what other judges show and emits what was missed, with an empty ID.
-	// It is called at the start and every 10 s. May be nil.
-	Reconcile func(ctx context.Context, emit Emit) error
-
-	// Beside run while the host runs, for a service's own soft state. An error ends the host.
-	Beside []func(ctx context.Context, emit Emit) error
-
-	// Complete adds to a fact, just before it is published, what its document does not hold, for instance because another judge's record
-	// has it. It returns NotFound when that is gone for good: then the fact is not told. May be nil.
-	Complete func(ctx context.Context, b events.Body) (events.Body, error)
-
-	// Reject makes the fact that tells a client why its command was refused: malformed (then the event is as much as
-	// could be read) or by the machine. Without it the refusal is only observed.
-	Reject func(e events.Event, why error) (events.Fact, bool)
-
-	Observe func(Observation) // may be called by several goroutines; may be nil
-	Now     func() time.Time  // nil = time.Now
-	NewID   func() string     // nonces; nil = random
-}
-
-// Emit hands an input to the host, which routes it. It waits while the host is busy and gives up when ctx ends.
-type Emit func(in events.Input)
-
-// Request is a verb that the service answers on events.RequestSubject(service, verb).
-type Request struct {
-	Verb   string
-	Decode func([]byte) (events.Body, error)
-	Direct bool // also on events.ReplicaSubject, for those whom a launch of this replica names it
-}
-
-// Subscription is a kind of signal that the service listens to: every replica all of them, or with a queue each one once.
-type Subscription struct {
-	Subject string
-	Queue   string
-	Decode  func([]byte) (events.Body, error)
-}
-
-// As makes a Decode function for a body type.
-func As[B events.Body](data []byte) (events.Body, error) { return events.DecodeBody[B](data) }
-
-// Host runs a machine on the ports.
+// Host runs a Core on the ports: goroutines that receive, and one that steps the core.
 type Host[S any] struct {
 	o      Options[S]
-	turner *Processor[S]
-	inbox  chan arrival
-	listed chan struct{} // closed when the bucket was listed: Route knows every entity from then on
-	wakes  wakes
-	rest   time.Time         // inputs gather until then
-	said   map[string]string // newest refusal per entity, so that only a changed one is observed
-
-	replica string // names it in launches and subjects
+	core   *Core[S]
+	inbox  chan Item
+	synced chan struct{} // closed when the core has synced
 }
-
-const (
-	inboxSize  = 8192
-	batchSize  = 4096
-	readAtOnce = 32 << 10 // bytes of a document
-	longTurn   = 5 * time.Millisecond
-	longRest   = 20 * time.Millisecond
-	turnLimit  = 5 * time.Second // a store that does not answer must not hold the others' turns for ever
-)
 
 // New checks the options. It does no I/O.
 func New[S any](o Options[S]) (*Host[S], error) {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.NewID == nil {
-		o.NewID = rand.Text
-	}
-	if o.Observe == nil {
-		o.Observe = func(Observation) {}
-	}
-	if o.Route == nil {
-		return nil, events.Errorf(events.Invalid, "controller %s: no Route", o.Service)
-	}
+	o = o.withDefaults()
 	if o.Ports.Calls == nil {
 		return nil, events.Errorf(events.Invalid, "controller %s: a port is missing", o.Service)
 	}
-	replica := o.NewID()
-	t, err := NewProcessor(ProcessorOptions[S]{Service: o.Service, Machine: o.Machine, Bucket: o.Bucket, Ports: o.Ports, NewID: o.NewID, Replica: replica, Complete: o.Complete})
+	core, err := NewCore(o)
 	if err != nil {
 		return nil, err
 	}
-	return &Host[S]{
-		o: o, turner: t, replica: replica,
-		inbox:  make(chan arrival, inboxSize),
-		listed: make(chan struct{}),
-		wakes:  wakes{at: map[wakeKey]time.Time{}},
-		said:   map[string]string{},
-	}, nil
+	return &Host[S]{o: o, core: core, inbox: make(chan Item, inboxSize), synced: make(chan struct{})}, nil
 }
 
-// Run hosts the machine until ctx ends, which is no error, or a port fails for good. It may be called once. When it
+// Options returns what the host was made of.
+func (h *Host[S]) Options() Options[S] { return h.o }
+
+// Run runs the controller until ctx ends, which is no error, or a port fails for good. It may be called once. When it
 // returns, every goroutine has ended; inputs that were not settled are delivered again, to this or another replica.
 func (h *Host[S]) Run(ctx context.Context) error {
 	g, inner := errgroup.WithContext(ctx)
@@ -133,70 +49,203 @@ func (h *Host[S]) Run(ctx context.Context) error {
 			return events.Errorf(events.CodeOf(err), "%s: %s: %w", h.o.Service, what, err)
 		})
 	}
-	later := func(what string, fn func(context.Context) error) {
+	afterSync := func(what string, fn func(context.Context) error) {
 		start(what, func(ctx context.Context) error {
 			select {
-			case <-h.listed:
+			case <-h.synced:
 				return fn(ctx)
 			case <-ctx.Done():
 				return nil
 			}
 		})
 	}
-	start("turns", h.own)
+	start("core", h.step)
 	start("watch of bucket "+h.o.Bucket, h.watch)
-	later("requests of "+events.VerbAlive, h.alive)
+	afterSync("requests of "+events.VerbAlive, h.alive)
 	for _, c := range h.o.Consumers {
-		later("consumer "+c.Durable, func(ctx context.Context) error {
-			return h.o.Ports.Log.Consume(ctx, c, func(d events.Delivery) { h.delivered(ctx, c, d) })
+		afterSync("consumer "+c.Durable, func(ctx context.Context) error {
+			return h.o.Ports.Log.Consume(ctx, c, func(d events.Delivery) { h.deliver(ctx, c, d) })
 		})
 	}
 	for _, r := range h.o.Requests {
 		serve := func(subject, queue string) {
-			later("requests on "+subject, func(ctx context.Context) error {
-				return h.o.Ports.Calls.Serve(ctx, subject, queue, func(call context.Context, data []byte) ([]byte, error) { return h.asked(ctx, call, r, data) })
+			afterSync("requests on "+subject, func(ctx context.Context) error {
+				return h.o.Ports.Calls.Serve(ctx, subject, queue, func(call context.Context, data []byte) ([]byte, error) { return h.answer(ctx, call, r, data) })
 			})
 		}
 		serve(events.RequestSubject(h.o.Service, r.Verb), h.o.Service)
 		if r.Direct {
-			serve(events.ReplicaSubject(h.o.Service, r.Verb, h.replica), "")
+			serve(events.ReplicaSubject(h.o.Service, r.Verb, h.core.replica), "")
 		}
 	}
 	for _, s := range h.o.Signals {
-		later("signals "+s.Subject, func(ctx context.Context) error {
-			return h.o.Ports.Signals.Hear(ctx, s.Subject, s.Queue, func(_ string, data []byte) { h.heard(s, data) }, nil)
+		afterSync("signals "+s.Subject, func(ctx context.Context) error {
+			return h.o.Ports.Signals.Hear(ctx, s.Subject, s.Queue, func(_ string, data []byte) { h.signal(s, data) }, nil)
 		})
 	}
 	if h.o.Reconcile != nil {
-		later("reconcile", h.reconcile)
+		afterSync("reconcile", h.reconcile)
 	}
-	for _, fn := range h.o.Beside {
-		later("own task", func(ctx context.Context) error {
-			return fn(ctx, func(in events.Input) { h.put(ctx, arrival{input: in}) })
+	for _, fn := range h.o.Tasks {
+		afterSync("task", func(ctx context.Context) error {
+			return fn(ctx, func(in events.Input) { h.put(ctx, InputItem(in)) })
 		})
 	}
 	return g.Wait()
 }
 
-// alive answers that a replica is there, and knows its documents.
+// step is the goroutine that owns the core.
+func (h *Host[S]) step(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		if at := h.core.Next(); at.IsZero() {
+			timer.Reset(time.Hour)
+		} else {
+			timer.Reset(max(0, at.Sub(h.o.Now())))
+		}
+		inbox := h.inbox
+		if h.core.Queued() >= batchSize {
+			inbox = nil // the rest waits in the channel, so that senders wait too
+		}
+		select {
+		case <-ctx.Done():
+			h.drain()
+			return ctx.Err()
+		case i := <-inbox:
+			h.core.Offer(i)
+			h.offerWaiting()
+		case <-timer.C:
+		}
+		// Processing that has begun is finished: an unfinished save would only leave the next replica in doubt.
+		h.core.Step(context.WithoutCancel(ctx))
+		if h.core.HasSynced() && !closed(h.synced) {
+			close(h.synced)
+		}
+	}
+}
+
+// offerWaiting offers what else is in the channel.
+func (h *Host[S]) offerWaiting() {
+	for h.core.Queued() < batchSize {
+		select {
+		case i := <-h.inbox:
+			h.core.Offer(i)
+		default:
+			return
+		}
+	}
+}
+
+// drain settles what has arrived and was not processed.
+func (h *Host[S]) drain() {
+	h.core.Drain()
+	for {
+		select {
+		case i := <-h.inbox:
+			i.cancel(h.o.Service)
+		default:
+			return
+		}
+	}
+}
+
+func closed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// put passes an item to the goroutine of the core; false = the host is stopping.
+func (h *Host[S]) put(ctx context.Context, i Item) bool {
+	select {
+	case h.inbox <- i:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// deliver passes a message to the core.
+func (h *Host[S]) deliver(ctx context.Context, from events.Consumer, d events.Delivery) {
+	if i, ok := h.core.DeliveryItem(ctx, from, d); ok && !h.put(ctx, i) {
+		d.Retry(0)
+	}
+}
+
+// answer answers a request.
+func (h *Host[S]) answer(host, call context.Context, r Request, data []byte) ([]byte, error) {
+	body, err := h.core.decodeRequest(call, r, data)
+	if err != nil {
+		return nil, err
+	}
+	type result struct {
+		InputResult
+		err error
+	}
+	done := make(chan result, 1)
+	item := RequestItem(events.Input{Trace: events.TraceFrom(call), Body: body}, func(r InputResult, err error) { done <- result{r, err} })
+	stopping := events.Errorf(events.Unavailable, "%s is stopping: ask again", h.o.Service)
+	select {
+	case h.inbox <- item:
+	case <-call.Done():
+		return nil, context.Cause(call)
+	case <-host.Done():
+		return nil, stopping
+	}
+	select {
+	case got := <-done:
+		switch {
+		case got.err != nil:
+			return nil, got.err
+		case got.Refusal != nil:
+			return nil, got.Refusal
+		case got.Reply == nil:
+			return []byte("{}"), nil
+		}
+		return events.EncodeBody(got.Reply)
+	case <-call.Done():
+		return nil, context.Cause(call)
+	case <-host.Done():
+		return nil, stopping
+	}
+}
+
+// signal passes a signal to the core. When the core cannot keep up it is lost, as signals may be.
+func (h *Host[S]) signal(s Subscription, data []byte) {
+	body, err := s.Decode(data)
+	if err != nil {
+		h.o.Observe(Observation{Service: h.o.Service, Err: events.Errorf(events.Invalid, "signal on %s: %w", s.Subject, err)})
+		return
+	}
+	select {
+	case h.inbox <- InputItem(events.Input{Time: h.o.Now(), Body: body}):
+	default:
+	}
+}
+
+// alive answers that a replica is there and has synced.
 func (h *Host[S]) alive(ctx context.Context) error {
-	answer, err := events.EncodeBody(events.Alive{Service: h.o.Service, Replica: h.replica})
+	answer, err := events.EncodeBody(events.Alive{Service: h.o.Service, Replica: h.core.replica})
 	if err != nil {
 		return err
 	}
 	return h.o.Ports.Calls.Serve(ctx, events.RequestSubject(h.o.Service, events.VerbAlive), h.o.Service, func(context.Context, []byte) ([]byte, error) { return answer, nil })
 }
 
-// watch feeds the cache, this replica's own saves included.
+// watch passes changes of the bucket to the core, this replica's own saves included.
 func (h *Host[S]) watch(ctx context.Context) error {
 	return h.o.Ports.Buckets.Bucket(h.o.Bucket).Watch(ctx, func(key string, value []byte, revision uint64) {
-		h.put(ctx, arrival{change: &change{key, value, revision}})
-	}, func() { h.put(ctx, arrival{listed: true}) })
+		h.put(ctx, UpdateItem(key, value, revision))
+	}, func() { h.put(ctx, SyncedItem()) })
 }
 
-// reconcile asks the service to compare, at once and every 10 s.
+// reconcile calls Reconcile at once and every 10 s.
 func (h *Host[S]) reconcile(ctx context.Context) error {
-	emit := func(in events.Input) { h.put(ctx, arrival{input: in}) }
+	emit := func(in events.Input) { h.put(ctx, InputItem(in)) }
 	once := func(time.Time) error {
 		if err := h.o.Reconcile(ctx, emit); err != nil && ctx.Err() == nil {
 			h.o.Observe(Observation{Service: h.o.Service, Err: err})

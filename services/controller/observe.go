@@ -6,34 +6,34 @@ import "github.com/regroup-io/regroup/events"
 type Observation struct {
 	Service string
 	Entity  string
-	Fact    *events.Event // stored and on its way
-	Refusal error         // a "no" whose reason has changed since the last one for this entity
-	Err     error         // something failed and is tried again, or a message was dropped
-	Spans   []events.Span // to be drawn
+	Fact    *events.Event // stored, and published or in the outbox
+	Refusal error         // a refusal whose reason differs from the last one for this entity
+	Err     error         // something failed and is retried, or a message was dropped
+	Spans   []events.Span // to be exported
 }
 
-// observe reports what a turn has led to.
-func (h *Host[S]) observe(entity string, out Result) {
-	say := func(o Observation) {
-		o.Service, o.Entity = h.o.Service, entity
-		h.o.Observe(o)
+// observe reports the result of processing.
+func (c *Core[S]) observe(entity string, out Result) {
+	report := func(o Observation) {
+		o.Service, o.Entity = c.o.Service, entity
+		c.o.Observe(o)
 	}
 	for i := range out.Facts {
-		say(Observation{Fact: &out.Facts[i]})
+		report(Observation{Fact: &out.Facts[i]})
 	}
 	if len(out.Spans) > 0 {
-		say(Observation{Spans: out.Spans})
+		report(Observation{Spans: out.Spans})
 	}
-	if out.Untold != nil {
-		say(Observation{Err: out.Untold})
+	if out.Unpublished != nil {
+		report(Observation{Err: out.Unpublished})
 	}
-	for _, a := range out.Answers {
-		if a.Refusal != nil && h.said[entity] != a.Refusal.Error() {
-			h.said[entity] = a.Refusal.Error()
-			say(Observation{Refusal: a.Refusal})
+	for _, r := range out.Inputs {
+		if r.Refusal != nil && c.refusals[entity] != r.Refusal.Error() {
+			c.refusals[entity] = r.Refusal.Error()
+			report(Observation{Refusal: r.Refusal})
 		}
 	}
-	if _, ok := h.turner.State(entity); !ok {
-		delete(h.said, entity)
+	if _, ok := c.processor.State(entity); !ok {
+		delete(c.refusals, entity)
 	}
 }

@@ -22,7 +22,7 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 func turn(t *testing.T, tr *controller.Processor[sum], inputs ...events.Input) controller.Result {
 	t.Helper()
-	out, err := tr.Turn(t.Context(), "a", inputs, noon)
+	out, err := tr.Process(t.Context(), "a", inputs, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestARepeatedInputIsTakenOnce(t *testing.T) {
 	tr := turner(t, p)
 	turn(t, tr, input("1", scale("a", 2)), input("2", scale("a", 2)), input("1", scale("a", 2)))
 	out := turn(t, tr, input("2", scale("a", 2)))
-	if !out.Answers[0].Repeat || len(out.Facts) != 0 {
+	if !out.Inputs[0].Repeat || len(out.Facts) != 0 {
 		t.Errorf("the repeat was taken again: %+v", out)
 	}
 	// Another replica, which has nothing in memory, knows too.
@@ -72,7 +72,7 @@ func TestARepeatedRequestIsAnsweredAgainWithoutASave(t *testing.T) {
 	bus.FailSaves(func(string, string) (bool, error) { return false, errors.New("there must be no save") })
 	for range 2 {
 		out := turn(t, tr, events.Input{Body: events.MemberJoin{Job: "a"}})
-		if got := out.Answers[0].Reply.(events.MemberWaiting).Proposed; got != 1 {
+		if got := out.Inputs[0].Reply.(events.MemberWaiting).Proposed; got != 1 {
 			t.Errorf("answered %d, want 1", got)
 		}
 	}
@@ -85,7 +85,7 @@ func TestAnAnswerIsNotMadeFromAStaleCache(t *testing.T) {
 	turn(t, a, input("1", scale("a", 2)))
 	turn(t, b, input("2", scale("a", 2)))
 	out := turn(t, a, events.Input{Body: events.MemberJoin{Job: "a"}})
-	if got := out.Answers[0].Reply.(events.MemberWaiting).Proposed; got != 2 {
+	if got := out.Inputs[0].Reply.(events.MemberWaiting).Proposed; got != 2 {
 		t.Errorf("answered %d from an old state, want 2", got)
 	}
 }
@@ -96,7 +96,7 @@ func TestWhatADeadReplicaDecidedIsToldOnceByAnother(t *testing.T) {
 		p := bus.Ports()
 		dead := turner(t, p)
 		bus.FailPublishes(func(string) (bool, error) { return false, events.Errorf(events.Unavailable, "crashed here") })
-		if out := turn(t, dead, input("1", scale("a", 7))); out.Untold == nil {
+		if out := turn(t, dead, input("1", scale("a", 7))); out.Unpublished == nil {
 			t.Error("the outbox counts as told although nothing could be published")
 		}
 		bus.FailPublishes(nil)
@@ -106,7 +106,7 @@ func TestWhatADeadReplicaDecidedIsToldOnceByAnother(t *testing.T) {
 			turn(t, other, input("1", scale("a", 7)))
 			// long after the broker has forgotten the ids
 			time.Sleep(time.Hour)
-			if err := other.Tell(t.Context(), "a"); err != nil {
+			if err := other.Publish(t.Context(), "a"); err != nil {
 				t.Error(err)
 			}
 		}
@@ -168,11 +168,11 @@ func TestASaveInDoubtIsCleared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tr2.Turn(t.Context(), "a", []events.Input{input("2", scale("a", 2))}, noon); !errors.Is(err, events.ErrUnavailable) {
+	if _, err := tr2.Process(t.Context(), "a", []events.Input{input("2", scale("a", 2))}, noon); !errors.Is(err, events.ErrUnavailable) {
 		t.Errorf("error %v, want Unavailable", err)
 	}
-	out, err := tr2.Turn(t.Context(), "a", []events.Input{input("2", scale("a", 2))}, noon)
-	if err != nil || !out.Answers[0].Repeat {
+	out, err := tr2.Process(t.Context(), "a", []events.Input{input("2", scale("a", 2))}, noon)
+	if err != nil || !out.Inputs[0].Repeat {
 		t.Errorf("%+v, %v; want a repeat", out, err)
 	}
 	if got := count(t, p, "a"); got != 2 {
@@ -197,7 +197,7 @@ func TestAStormOfConflictsEnds(t *testing.T) {
 		t.Errorf("count %d after %d saves, want 1 after 16", got, races)
 	}
 	bus.FailSaves(func(string, string) (bool, error) { return false, events.Errorf(events.Conflict, "somebody was first") })
-	_, err := tr.Turn(t.Context(), "a", []events.Input{input("2", scale("a", 2))}, noon)
+	_, err := tr.Process(t.Context(), "a", []events.Input{input("2", scale("a", 2))}, noon)
 	if !errors.Is(err, events.ErrConflict) {
 		t.Errorf("error %v, want Conflict after a bounded number of tries", err)
 	}
@@ -211,7 +211,7 @@ func TestADocumentOfANewerVersionIsRefused(t *testing.T) {
 	}
 	tr := turner(t, p)
 	for range 2 { // the second time from memory
-		_, err := tr.Turn(t.Context(), "a", []events.Input{input("1", scale("a", 2))}, noon)
+		_, err := tr.Process(t.Context(), "a", []events.Input{input("1", scale("a", 2))}, noon)
 		if !errors.Is(err, events.ErrNewer) || !strings.Contains(err.Error(), "upgrade") {
 			t.Errorf("error %v, want Newer", err)
 		}
@@ -297,7 +297,7 @@ func (c *counted) Last(ctx context.Context, stream, subject string) (events.Stor
 
 func TestAPanicOfTheMachineIsAnError(t *testing.T) {
 	tr := turner(t, memory.New().Ports())
-	_, err := tr.Turn(t.Context(), "a", []events.Input{input("1", scale("a", 13))}, noon)
+	_, err := tr.Process(t.Context(), "a", []events.Input{input("1", scale("a", 13))}, noon)
 	if events.CodeOf(err) != events.Internal || !strings.Contains(err.Error(), "thirteen") {
 		t.Errorf("error %v, want Internal that names the panic", err)
 	}

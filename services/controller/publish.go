@@ -10,29 +10,29 @@ import (
 	"github.com/regroup-io/regroup/events/cloudevent"
 )
 
-// Tell tells what waits in the entity's outbox, unless the log has it already. It is no error if nothing waits.
-func (t *Processor[S]) Tell(ctx context.Context, entity string) error {
-	e := t.known(entity)
-	if e == nil || e.broken != nil {
-		return nil //nolint:nilerr // a document that cannot be read has nothing that we could tell
+// Publish publishes what waits in the outbox of an entity, unless the log has it already. It is no error if nothing waits.
+func (p *Processor[S]) Publish(ctx context.Context, entity string) error {
+	e := p.cached(entity)
+	if e == nil || e.err != nil {
+		return nil //nolint:nilerr // a document that cannot be read has nothing to publish
 	}
-	if err := t.tell(ctx, e, true); err != nil {
+	if err := p.publishOutbox(ctx, e, true); err != nil {
 		return err
 	}
-	return t.tellLaunches(ctx, e)
+	return p.republishLaunches(ctx, e)
 }
 
-// tell publishes the outbox in order. doubt = another replica or an earlier try may have told some of it: the broker
-// drops repeats for some minutes only, so what the log's newest message covers is left out.
-func (t *Processor[S]) tell(ctx context.Context, e *entry[S], doubt bool) error {
-	if e.told {
+// publishOutbox publishes the outbox in order. inDoubt = another replica or an earlier attempt may have published some of it: the
+// broker drops repeats for some minutes only, so what the newest message in the log covers is left out.
+func (p *Processor[S]) publishOutbox(ctx context.Context, e *entry[S], inDoubt bool) error {
+	if e.published {
 		return nil
 	}
 	newest := map[string]uint64{}
 	var left error
 	for _, m := range e.doc.Outbox {
-		if doubt {
-			there, err := t.there(ctx, m, newest)
+		if inDoubt {
+			there, err := p.inLog(ctx, m, newest)
 			if err != nil {
 				return err
 			}
@@ -40,7 +40,7 @@ func (t *Processor[S]) tell(ctx context.Context, e *entry[S], doubt bool) error 
 				continue
 			}
 		}
-		m, err := t.complete(ctx, m)
+		m, err := p.complete(ctx, m)
 		if errors.Is(err, events.ErrNotFound) {
 			left = err
 			continue
@@ -48,31 +48,31 @@ func (t *Processor[S]) tell(ctx context.Context, e *entry[S], doubt bool) error 
 		if err != nil {
 			return err
 		}
-		if _, err := t.o.Ports.Log.Publish(ctx, m); err != nil {
+		if _, err := p.o.Ports.Log.Publish(ctx, m); err != nil {
 			if errors.Is(err, events.ErrTooLarge) {
-				// No try will ever succeed, and what comes after it must not wait for ever.
-				left = events.Errorf(events.TooLarge, "%s: left out %s: %w", t.o.Service, m.ID, err)
+				// No attempt will succeed, and what follows must not wait for ever.
+				left = events.Errorf(events.TooLarge, "%s: left out %s: %w", p.o.Service, m.ID, err)
 				continue
 			}
-			return events.Errorf(events.CodeOf(err), "%s: tell %s: %w", t.o.Service, m.Subject, err)
+			return events.Errorf(events.CodeOf(err), "%s: publish %s: %w", p.o.Service, m.Subject, err)
 		}
 	}
-	// The outbox itself is emptied with the next save; a save for nothing else would double the cost of every turn.
-	e.told = true
+	// The outbox itself is emptied by the next save; a save for nothing else would double the cost of processing.
+	e.published = true
 	return left
 }
 
 // complete adds to a fact what its document does not hold.
-func (t *Processor[S]) complete(ctx context.Context, m events.Message) (events.Message, error) {
-	if t.o.Complete == nil || events.EntityOfFact(m.Subject) == "" {
+func (p *Processor[S]) complete(ctx context.Context, m events.Message) (events.Message, error) {
+	if p.o.Complete == nil || events.EntityOfFact(m.Subject) == "" {
 		return m, nil
 	}
 	e, err := cloudevent.Decode(m.Header, m.Data)
 	if err != nil {
-		return m, events.Errorf(events.CodeOf(err), "%s: read %s again: %w", t.o.Service, m.ID, err)
+		return m, events.Errorf(events.CodeOf(err), "%s: read %s again: %w", p.o.Service, m.ID, err)
 	}
-	if e.Body, err = t.o.Complete(ctx, e.Body); err != nil {
-		return m, events.Errorf(events.CodeOf(err), "%s: complete %s: %w", t.o.Service, m.ID, err)
+	if e.Body, err = p.o.Complete(ctx, e.Body); err != nil {
+		return m, events.Errorf(events.CodeOf(err), "%s: complete %s: %w", p.o.Service, m.ID, err)
 	}
 	whole, err := cloudevent.Encode(e)
 	if err != nil {
@@ -84,25 +84,26 @@ func (t *Processor[S]) complete(ctx context.Context, m events.Message) (events.M
 	return whole, nil
 }
 
-// launch publishes what a turn has decided. late = older ones may be untold still, so nothing is known to be told up to here.
-func (t *Processor[S]) launch(ctx context.Context, e *entry[S], launches []events.Launch, late bool) error {
+// publishNew publishes the launches of a decision. behind = older ones may be unpublished still, so it is not known that all up
+// to here are published.
+func (p *Processor[S]) publishNew(ctx context.Context, e *entry[S], launches []events.Launch, behind bool) error {
 	if len(launches) == 0 {
 		return nil
 	}
-	if err := t.publish(ctx, launches); err != nil {
+	if err := p.publishLaunches(ctx, launches); err != nil {
 		return err
 	}
-	if !late {
-		e.launched = any(e.state).(LaunchSource).Launched()
+	if !behind {
+		e.launched = any(e.state).(LaunchSource).LaunchRevision()
 	}
 	return nil
 }
 
-// tellLaunches makes again what may not have been told. It is stored in the order in which it is made, so the last one is
-// looked for; where another is missing all the same, its node's heartbeats ask for it.
-func (t *Processor[S]) tellLaunches(ctx context.Context, e *entry[S]) error {
+// republishLaunches makes launches again that may not be published. They are stored in the order in which they are made, so the log is
+// searched for the last one; where another is missing all the same, the heartbeats of its node ask for it.
+func (p *Processor[S]) republishLaunches(ctx context.Context, e *entry[S]) error {
 	l, ok := any(e.state).(LaunchSource)
-	if !ok || l.Launched() <= e.launched {
+	if !ok || l.LaunchRevision() <= e.launched {
 		return nil
 	}
 	if all := l.Launches(e.launched); len(all) > 0 {
@@ -110,38 +111,38 @@ func (t *Processor[S]) tellLaunches(ctx context.Context, e *entry[S]) error {
 		if err != nil {
 			return err
 		}
-		there, err := t.there(ctx, last, map[string]uint64{})
+		there, err := p.inLog(ctx, last, map[string]uint64{})
 		if err != nil {
 			return err
 		}
 		if !there {
-			if err := t.publish(ctx, all); err != nil {
+			if err := p.publishLaunches(ctx, all); err != nil {
 				return err
 			}
 		}
 	}
-	e.launched = l.Launched()
+	e.launched = l.LaunchRevision()
 	return nil
 }
 
-func (t *Processor[S]) publish(ctx context.Context, launches []events.Launch) error {
+func (p *Processor[S]) publishLaunches(ctx context.Context, launches []events.Launch) error {
 	all := make([]events.Message, len(launches))
 	for i, l := range launches {
-		l.Via = t.o.Replica
+		l.Via = p.o.Replica
 		m, err := launchMessage(l, "")
 		if err != nil {
 			return err
 		}
 		all[i] = m
 	}
-	if err := t.o.Ports.Log.PublishAll(ctx, all); err != nil {
-		return events.Errorf(events.CodeOf(err), "%s: tell %d launches: %w", t.o.Service, len(all), err)
+	if err := p.o.Ports.Log.PublishAll(ctx, all); err != nil {
+		return events.Errorf(events.CodeOf(err), "%s: publish %d launches: %w", p.o.Service, len(all), err)
 	}
 	return nil
 }
 
-// there tells whether the log holds this message or a later one of its kind.
-func (t *Processor[S]) there(ctx context.Context, m events.Message, newest map[string]uint64) (bool, error) {
+// inLog tells whether the log holds this message or a later one of its kind.
+func (p *Processor[S]) inLog(ctx context.Context, m events.Message, newest map[string]uint64) (bool, error) {
 	entity := events.EntityOfFact(m.Subject)
 	family := events.Family(strings.Split(m.Subject, ".")[2])
 	number, key := revisionOf(m.Data), m.Subject
@@ -152,9 +153,9 @@ func (t *Processor[S]) there(ctx context.Context, m events.Message, newest map[s
 	if !ok {
 		var err error
 		if entity != "" {
-			last, err = t.lastNumber(ctx, family, entity)
+			last, err = p.lastNumber(ctx, family, entity)
 		} else {
-			last, _, err = t.last(ctx, events.StreamLaunches, m.Subject, func(s events.Stored) uint64 { return revisionOf(s.Data) })
+			last, _, err = p.last(ctx, events.StreamLaunches, m.Subject, func(s events.Stored) uint64 { return revisionOf(s.Data) })
 		}
 		if err != nil {
 			return false, err
@@ -165,9 +166,9 @@ func (t *Processor[S]) there(ctx context.Context, m events.Message, newest map[s
 }
 
 // lastNumber returns the highest number among the stored facts of a family about an entity ("*" = any); 0 = none.
-func (t *Processor[S]) lastNumber(ctx context.Context, f events.Family, about string) (uint64, error) {
+func (p *Processor[S]) lastNumber(ctx context.Context, f events.Family, about string) (uint64, error) {
 	number := func(s events.Stored) uint64 { return numberOf(s.Header, s.Data) }
-	newest, found, err := t.last(ctx, events.StreamFacts, events.FamilySubject(f, about), number)
+	newest, found, err := p.last(ctx, events.StreamFacts, events.FamilySubject(f, about), number)
 	if err != nil || newest > 0 || !found {
 		return newest, err
 	}
@@ -177,7 +178,7 @@ func (t *Processor[S]) lastNumber(ctx context.Context, f events.Family, about st
 		if row.Class != events.ClassFact || row.Type.Family() != f {
 			continue
 		}
-		n, _, err := t.last(ctx, events.StreamFacts, events.FactSubject(row.Type, about), number)
+		n, _, err := p.last(ctx, events.StreamFacts, events.FactSubject(row.Type, about), number)
 		if err != nil {
 			return 0, err
 		}
@@ -187,13 +188,13 @@ func (t *Processor[S]) lastNumber(ctx context.Context, f events.Family, about st
 }
 
 // last reads the order of the newest message on a subject, if there is one.
-func (t *Processor[S]) last(ctx context.Context, stream, subject string, order func(events.Stored) uint64) (n uint64, found bool, _ error) {
-	s, err := t.o.Ports.Log.Last(ctx, stream, subject)
+func (p *Processor[S]) last(ctx context.Context, stream, subject string, order func(events.Stored) uint64) (n uint64, found bool, _ error) {
+	s, err := p.o.Ports.Log.Last(ctx, stream, subject)
 	switch {
 	case errors.Is(err, events.ErrNotFound):
 		return 0, false, nil
 	case err != nil:
-		return 0, false, events.Errorf(events.CodeOf(err), "%s: last on %s: %w", t.o.Service, subject, err)
+		return 0, false, events.Errorf(events.CodeOf(err), "%s: last on %s: %w", p.o.Service, subject, err)
 	}
 	return order(s), true, nil
 }

@@ -5,75 +5,74 @@ import (
 	"time"
 )
 
-// wakes are the alarms of all entities: a heap with one timer for it. A changed alarm leaves its old place in the heap,
-// which is passed over when it comes up.
-type wakes struct {
-	heap wakeHeap
-	at   map[wakeKey]time.Time
+// timers are those of all entities, in a heap. A timer that was moved leaves its old place in the heap, which is skipped when
+// it comes up.
+type timers struct {
+	heap timerHeap
+	at   map[timerKey]time.Time
 }
 
-type wakeKey struct {
+type timerKey struct {
 	entity string
-	what   alarm
+	kind   timerKind
 }
 
-// alarm is why an entity is looked at.
-type alarm int
+type timerKind int
 
 const (
-	deadline alarm = iota // the machine's
-	tell                  // the outbox has waited
-	look                  // a long document has been seen and not been read
+	deadlineTimer timerKind = iota // the machine's deadline
+	publishTimer                   // the outbox has waited
+	decodeTimer                    // a long document was updated and not decoded
 )
 
-type wake struct {
+type timer struct {
 	at time.Time
-	wakeKey
+	timerKey
 }
 
-// set moves an alarm; zero = none.
-func (w *wakes) set(k wakeKey, at time.Time) {
-	old, ok := w.at[k]
+// set moves a timer; zero = none.
+func (t *timers) set(k timerKey, at time.Time) {
+	old, ok := t.at[k]
 	switch {
 	case at.IsZero():
-		delete(w.at, k)
+		delete(t.at, k)
 	case ok && old.Equal(at):
 	default:
-		w.at[k] = at
-		heap.Push(&w.heap, wake{at, k})
+		t.at[k] = at
+		heap.Push(&t.heap, timer{at, k})
 	}
 }
 
-// next says when the next alarm is due.
-func (w *wakes) next() (time.Time, bool) {
-	for len(w.heap) > 0 {
-		top := w.heap[0]
-		if at, ok := w.at[top.wakeKey]; ok && at.Equal(top.at) {
+// next returns when the next timer is due.
+func (t *timers) next() (time.Time, bool) {
+	for len(t.heap) > 0 {
+		top := t.heap[0]
+		if at, ok := t.at[top.timerKey]; ok && at.Equal(top.at) {
 			return top.at, true
 		}
-		heap.Pop(&w.heap)
+		heap.Pop(&t.heap)
 	}
 	return time.Time{}, false
 }
 
-// pop takes an alarm that is due.
-func (w *wakes) pop(now time.Time) (wakeKey, bool) {
-	at, ok := w.next()
+// pop removes and returns a timer that is due.
+func (t *timers) pop(now time.Time) (timerKey, bool) {
+	at, ok := t.next()
 	if !ok || at.After(now) {
-		return wakeKey{}, false
+		return timerKey{}, false
 	}
-	top := heap.Pop(&w.heap).(wake)
-	delete(w.at, top.wakeKey)
-	return top.wakeKey, true
+	top := heap.Pop(&t.heap).(timer)
+	delete(t.at, top.timerKey)
+	return top.timerKey, true
 }
 
-type wakeHeap []wake
+type timerHeap []timer
 
-func (h wakeHeap) Len() int           { return len(h) }
-func (h wakeHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h wakeHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *wakeHeap) Push(x any)        { *h = append(*h, x.(wake)) }
-func (h *wakeHeap) Pop() any {
+func (h timerHeap) Len() int           { return len(h) }
+func (h timerHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h timerHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *timerHeap) Push(x any)        { *h = append(*h, x.(timer)) }
+func (h *timerHeap) Pop() any {
 	old := *h
 	last := old[len(old)-1]
 	*h = old[:len(old)-1]

@@ -65,12 +65,15 @@ func New(o Options) (*Service, error) {
 			{Verb: events.VerbLeave, Decode: checked(func(b events.NodeLeave) events.NodeID { return b.Node })},
 		},
 		Route:   route,
-		Beside:  []func(context.Context, controller.Emit) error{s.records, s.heartbeats, s.connection, s.ends, s.look, s.hosts},
+		Tasks:   []func(context.Context, controller.Emit) error{s.records, s.heartbeats, s.connection, s.ends, s.look, s.hosts},
 		Reject:  reject,
 		Observe: o.Observe,
 	})
 	return s, err
 }
+
+// ControllerOptions returns what the service hands to its controller. The simulation runs one of them in virtual time.
+func (s *Service) ControllerOptions() controller.Options[liveness.State] { return s.host.Options() }
 
 // Run serves until ctx ends, which is no error.
 func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }

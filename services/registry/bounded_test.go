@@ -69,7 +69,7 @@ func (f *failing) say(b events.Body) {
 func (f *failing) turn() {
 	f.t.Helper()
 	f.now = f.now.Add(time.Second)
-	if _, err := f.turner.Turn(f.t.Context(), "demo", f.inputs, f.now); err != nil {
+	if _, err := f.turner.Process(f.t.Context(), "demo", f.inputs, f.now); err != nil {
 		f.t.Fatal(err)
 	}
 	f.inputs = nil
@@ -189,7 +189,7 @@ func TestWhatWaitsToBeToldIsBounded(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	turn := func(b events.Body) error {
 		n++
-		_, err := tr.Turn(t.Context(), "demo", []events.Input{{ID: fmt.Sprint(n), Source: "/test", Body: b}}, now)
+		_, err := tr.Process(t.Context(), "demo", []events.Input{{ID: fmt.Sprint(n), Source: "/test", Body: b}}, now)
 		return err
 	}
 	if err := turn(events.JobSubmit{Spec: spec.Job{Name: "demo", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 9}}}); err != nil {

@@ -85,7 +85,7 @@ func TestNothingIsLeftOfARemovedJobInTheEnd(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	turn := func(event string, b events.Body) {
 		t.Helper()
-		if _, err := tr.Turn(t.Context(), id, []events.Input{{ID: event, Source: "/client", Body: b}}, now); err != nil {
+		if _, err := tr.Process(t.Context(), id, []events.Input{{ID: event, Source: "/client", Body: b}}, now); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -44,7 +44,7 @@ func New(o Options) (*Service, error) {
 		Reconcile: func(ctx context.Context, emit controller.Emit) error {
 			return known.reconcile(ctx, emit)
 		},
-		Beside:  []func(context.Context, controller.Emit) error{hear.records, hear.steps, hear.answer, hear.connection, hear.look, known.followNodes, known.followJobs},
+		Tasks:   []func(context.Context, controller.Emit) error{hear.records, hear.steps, hear.answer, hear.connection, hear.look, known.followNodes, known.followJobs},
 		Reject:  reject,
 		Observe: o.Observe,
 	})
@@ -53,6 +53,9 @@ func New(o Options) (*Service, error) {
 	}
 	return &Service{host: host}, nil
 }
+
+// ControllerOptions returns what the service hands to its controller. The simulation runs one of them in virtual time.
+func (s *Service) ControllerOptions() controller.Options[job.State] { return s.host.Options() }
 
 // Run serves until ctx ends, which is no error.
 func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }

@@ -30,11 +30,11 @@ func TestNoRoundOutgrowsItsStore(t *testing.T) {
 	var inputs []events.Input
 	turn := func() {
 		t.Helper()
-		out, err := tr.Turn(t.Context(), "demo-0000", inputs, time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC))
+		out, err := tr.Process(t.Context(), "demo-0000", inputs, time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, a := range out.Answers {
+		for _, a := range out.Inputs {
 			if a.Refusal != nil {
 				t.Fatal(a.Refusal)
 			}

@@ -52,7 +52,7 @@ func New(o Options) (*Service, error) {
 		Reconcile: func(ctx context.Context, emit controller.Emit) error {
 			return known.reconcile(ctx, emit)
 		},
-		Beside:  []func(context.Context, controller.Emit) error{known.followNodes, known.followJobs, known.followRounds},
+		Tasks:   []func(context.Context, controller.Emit) error{known.followNodes, known.followJobs, known.followRounds},
 		Observe: o.Observe,
 	})
 	if err != nil {
@@ -60,6 +60,9 @@ func New(o Options) (*Service, error) {
 	}
 	return &Service{host: host}, nil
 }
+
+// ControllerOptions returns what the service hands to its controller. The simulation runs one of them in virtual time.
+func (s *Service) ControllerOptions() controller.Options[round.State] { return s.host.Options() }
 
 // Run serves until ctx ends.
 func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }

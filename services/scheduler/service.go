@@ -51,11 +51,14 @@ func New(o Options) (*Service, error) {
 		Route:     route,
 		Reconcile: s.reconcile,
 		Complete:  s.complete,
-		Beside:    []func(context.Context, controller.Emit) error{s.followNodes, s.followJobs},
+		Tasks:     []func(context.Context, controller.Emit) error{s.followNodes, s.followJobs},
 		Observe:   o.Observe,
 	})
 	return s, err
 }
+
+// ControllerOptions returns what the service hands to its controller. The simulation runs one of them in virtual time.
+func (s *Service) ControllerOptions() controller.Options[plan.State] { return s.host.Options() }
 
 // Run serves until ctx ends, which is no error.
 func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }

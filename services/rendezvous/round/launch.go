@@ -81,8 +81,8 @@ func (t *turn) launches() {
 	t.again = nil
 }
 
-// Launched is part of controller.Teller, as are the three after it.
-func (s State) Launched() uint64 { return s.Revision }
+// LaunchRevision implements controller.LaunchSource, as do the three methods after it.
+func (s State) LaunchRevision() uint64 { return s.Revision }
 
 // Launches makes again what was told since a revision.
 func (s State) Launches(after uint64) []events.Launch {
@@ -96,8 +96,8 @@ func (s State) Launches(after uint64) []events.Launch {
 	return all
 }
 
-// Brief leaves the members out of a seal: the view has them.
-func (s State) Brief(b events.Body) (events.Body, bool) {
+// Abbreviate leaves the members out of a seal: the view has them.
+func (s State) Abbreviate(b events.Body) (events.Body, bool) {
 	seal, ok := b.(events.RoundSealed)
 	if !ok || seal.Generation != s.View.Generation {
 		return b, false
@@ -106,8 +106,8 @@ func (s State) Brief(b events.Body) (events.Body, bool) {
 	return seal, true
 }
 
-// Recall puts them in again.
-func (s State) Recall(b events.Body) events.Body {
+// Expand puts them in again.
+func (s State) Expand(b events.Body) events.Body {
 	if seal, ok := b.(events.RoundSealed); ok && seal.Generation == s.View.Generation {
 		seal.Members = s.View.Members
 		return seal

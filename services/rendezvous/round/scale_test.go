@@ -41,7 +41,7 @@ func (r *rig) take(all ...events.Body) events.Decision {
 	for _, b := range all {
 		in = events.Input{Body: b, Nonce: "n"}
 		var d events.Decision
-		r.s, d = Machine{}.Take(r.s, in, r.now)
+		r.s, d = Machine{}.Apply(r.s, in, r.now)
 		said.Facts = append(said.Facts, d.Facts...)
 	}
 	s, d := Machine{}.Conclude(r.s, in, r.now)
@@ -125,11 +125,11 @@ func TestEveryFieldOfASeatIsPacked(t *testing.T) {
 func BenchmarkTurnOf40000(b *testing.B) {
 	r, joins := greatRig(5000)
 	for i := range joins[1:] {
-		r.s, _ = Machine{}.Take(r.s, events.Input{Body: joins[i+1]}, r.now)
+		r.s, _ = Machine{}.Apply(r.s, events.Input{Body: joins[i+1]}, r.now)
 	}
 	b.Run("take a join", func(b *testing.B) {
 		for b.Loop() {
-			r.s, _ = Machine{}.Take(r.s, events.Input{Body: joins[1]}, r.now)
+			r.s, _ = Machine{}.Apply(r.s, events.Input{Body: joins[1]}, r.now)
 		}
 	})
 	b.Run("conclude", func(b *testing.B) {

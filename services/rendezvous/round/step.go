@@ -73,15 +73,15 @@ type turn struct {
 
 // Step takes one input into account.
 func (m Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
-	s, said := m.Take(s, in, now)
+	s, said := m.Apply(s, in, now)
 	s, d := m.Conclude(s, in, now)
 	d.Reply, d.Refusal = said.Reply, said.Refusal
 	d.Facts, d.Hints, d.Spans = append(said.Facts, d.Facts...), append(said.Hints, d.Hints...), append(said.Spans, d.Spans...)
 	return s, d
 }
 
-// Take changes what the input itself says, and answers it.
-func (Machine) Take(s State, in events.Input, now time.Time) (State, events.Decision) {
+// Apply changes what the input itself says, and answers it.
+func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Decision) {
 	t := &turn{State: &s, in: in, now: now}
 	if s.closed() {
 		switch b := in.Body.(type) {

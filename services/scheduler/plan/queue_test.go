@@ -23,7 +23,7 @@ func crowd(t testing.TB, jobs, slots int) plan.State {
 	s := m.New(events.PoolKey)
 	s, _ = m.Step(s, events.Input{Number: 1, Body: events.NodeJoined{NodeFact: events.NodeFact{Node: "n1", Incarnation: "A", Slots: slots}}}, noon)
 	for i := range jobs {
-		s, _ = m.Take(s, submit(i), noon)
+		s, _ = m.Apply(s, submit(i), noon)
 	}
 	s, _ = m.Conclude(s, submit(jobs-1), noon)
 	return s

@@ -20,7 +20,7 @@ type turn struct {
 
 // Step takes one fact into account and gives the slots out anew.
 func (m Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
-	s, said := m.Take(s, in, now)
+	s, said := m.Apply(s, in, now)
 	s, d := m.Conclude(s, in, now)
 	d.Facts, d.Spans = append(said.Facts, d.Facts...), append(said.Spans, d.Spans...)
 	return s, d
@@ -36,8 +36,8 @@ func (Machine) Conclude(s State, last events.Input, now time.Time) (State, event
 	return s, t.d
 }
 
-// Take takes one fact into account.
-func (Machine) Take(s State, in events.Input, now time.Time) (State, events.Decision) {
+// Apply takes one fact into account.
+func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Decision) {
 	if s.View.Jobs == nil {
 		s.View.Jobs = map[events.JobID]events.PlacementView{}
 	}

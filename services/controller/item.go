@@ -1,0 +1,179 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/cloudevent"
+)
+
+// Item is one thing for a Core to process: an input, or a change of its bucket.
+type Item struct {
+	input  events.Input
+	settle func(InputResult, error) // called once; nil = nobody waits for the result
+	update *update
+	listed bool // all keys that were present at the start of the watch have been offered
+}
+
+type update struct {
+	key      string
+	value    []byte
+	revision uint64
+}
+
+// cancel settles an item that will not be processed.
+func (i Item) cancel(service string) {
+	if i.settle != nil {
+		i.settle(InputResult{}, events.Errorf(events.Unavailable, "%s is stopping", service))
+	}
+}
+
+// InputItem is an input that nobody waits for.
+func InputItem(in events.Input) Item { return Item{input: in} }
+
+// RequestItem is an input whose result is passed to settle, once.
+func RequestItem(in events.Input, settle func(InputResult, error)) Item {
+	return Item{input: in, settle: settle}
+}
+
+// UpdateItem is a change that the watch of the bucket has brought; value nil = removed.
+func UpdateItem(key string, value []byte, revision uint64) Item {
+	return Item{update: &update{key, value, revision}}
+}
+
+// SyncedItem marks the end of the initial list of a watch.
+func SyncedItem() Item { return Item{listed: true} }
+
+// DeliveryItem is a message of one of the consumers. Its result settles the delivery. A message that cannot become an input
+// is settled here, and ok is false. It may be called by several goroutines.
+func (c *Core[S]) DeliveryItem(ctx context.Context, from events.Consumer, d events.Delivery) (_ Item, ok bool) {
+	e, err := cloudevent.Decode(d.Header, d.Data)
+	if err != nil {
+		c.malformed(ctx, from, d, e, err)
+		return Item{}, false
+	}
+	in := events.Input{ID: e.ID, Source: e.Source, Number: e.Number, Time: e.Time, Trace: cmp.Or(traceOf(d.Header), e.Trace), Body: e.Body}
+	if in.Expired, err = c.expired(ctx, e.Expires); err != nil {
+		d.Retry(RetryAfter)
+		return Item{}, false
+	}
+	return Item{input: in, settle: func(r InputResult, err error) { c.settleDelivery(ctx, from, d, e, r, err) }}, true
+}
+
+// settleDelivery acknowledges, retries or drops a message by the result of its input.
+func (c *Core[S]) settleDelivery(ctx context.Context, from events.Consumer, d events.Delivery, e events.Event, r InputResult, err error) {
+	command := from.Stream == events.StreamCommands
+	switch {
+	case errors.Is(err, ErrUnrouted) && !command: // a fact that concerns nothing here
+		d.Ack()
+	case errors.Is(err, ErrUnrouted):
+		c.o.Observe(Observation{Service: c.o.Service, Entity: e.Entity, Refusal: err})
+		c.refuse(ctx, d, e, err)
+	case err == nil && command && events.CodeOf(r.Refusal) == events.Conflict:
+		d.Retry(0) // it was routed by outdated state
+	case err == nil && command && r.Refusal != nil && r.Facts == 0:
+		c.refuse(ctx, d, e, r.Refusal)
+	case err == nil:
+		d.Ack()
+	case events.CodeOf(err) == events.Newer:
+		d.Retry(newerAfter)
+	case permanent(err) && d.Attempt >= MaxAttempt:
+		d.Drop(err.Error())
+	default:
+		d.Retry(RetryAfter)
+	}
+}
+
+// errLate refuses a command that expired before it was processed: its client was told that it had failed.
+var errLate = events.Errorf(events.Unavailable, "the command has expired: it came to the service too late to be carried out; give it again")
+
+// Expired returns when a command expired that was refused because of it; zero = it was refused for another reason.
+func Expired(e events.Event, why error) time.Time {
+	if errors.Is(why, errLate) {
+		return e.Expires
+	}
+	return time.Time{}
+}
+
+// expired compares a time with the clock of the store, which is the one that the client made the expiry from.
+func (c *Core[S]) expired(ctx context.Context, expires time.Time) (bool, error) {
+	if expires.IsZero() {
+		return false, nil
+	}
+	now, err := c.o.Ports.Clock.Now(ctx)
+	return now.After(expires), err
+}
+
+// malformed settles a message that cannot be decoded. An unknown type may be of a newer version, whose replicas are given a
+// chance to take it.
+func (c *Core[S]) malformed(ctx context.Context, from events.Consumer, d events.Delivery, e events.Event, err error) {
+	command := from.Stream == events.StreamCommands
+	switch {
+	case errors.Is(err, events.ErrUnknownType) && !command && d.Attempt < MaxAttempt:
+		d.Retry(newerAfter)
+	case command:
+		c.o.Observe(Observation{Service: c.o.Service, Entity: e.Entity, Refusal: err})
+		c.refuse(ctx, d, e, err)
+	default:
+		c.o.Observe(Observation{Service: c.o.Service, Entity: e.Entity, Err: events.Errorf(events.CodeOf(err), "dropped a message on %s: %w", d.Subject, err)})
+		d.Drop(err.Error())
+	}
+}
+
+// refuse publishes why a command was refused and drops it, as it would be refused again.
+func (c *Core[S]) refuse(ctx context.Context, d events.Delivery, e events.Event, why error) {
+	if c.o.Reject != nil {
+		if f, ok := c.o.Reject(e, why); ok {
+			if err := c.reject(ctx, d, e, f); err != nil {
+				c.o.Observe(Observation{Service: c.o.Service, Entity: f.Entity, Err: err})
+				d.Retry(RetryAfter)
+				return
+			}
+		}
+	}
+	d.Drop(why.Error())
+}
+
+// reject publishes the fact of a refusal. It has no number, as no document was changed. Its id is made from the command's, so
+// that a repeated command publishes it once.
+func (c *Core[S]) reject(ctx context.Context, d events.Delivery, e events.Event, f events.Fact) error {
+	ev := events.Event{
+		ID:     c.o.Service + "-rejected-" + events.Token(e.Source, e.ID+expiry(e), string(d.Data))[:16],
+		Source: source(c.o.Service),
+		Entity: cmp.Or(f.Entity, "unknown"),
+		Time:   c.o.Now(),
+		Cause:  cmp.Or(f.Cause, e.ID),
+		Trace:  cmp.Or(f.Trace, traceOf(d.Header), e.Trace),
+		Body:   f.Body,
+	}
+	m, err := cloudevent.Encode(ev)
+	if err != nil { // what could be read of a malformed envelope may not be valid in ours
+		ev.Entity, ev.Cause, ev.Trace = "unknown", "", ""
+		if m, err = cloudevent.Encode(ev); err != nil {
+			return err
+		}
+	}
+	if _, err := c.o.Ports.Log.Publish(ctx, m); err != nil {
+		return events.Errorf(events.CodeOf(err), "%s: publish a rejection: %w", c.o.Service, err)
+	}
+	c.o.Observe(Observation{Service: c.o.Service, Entity: ev.Entity, Fact: &ev})
+	return nil
+}
+
+// expiry distinguishes a command that is given again after it has expired.
+func expiry(e events.Event) string {
+	if e.Expires.IsZero() {
+		return ""
+	}
+	return "|" + e.Expires.String()
+}
+
+func traceOf(header map[string][]string) string {
+	if v := header[events.HeaderTrace]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}

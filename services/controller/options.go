@@ -1,0 +1,121 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	mathrand "math/rand/v2"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// Options describe a service to its controller.
+type Options[S any] struct {
+	Service   string // name in subjects, sources and spans; also the queue group of its requests
+	Machine   Machine[S]
+	Bucket    string
+	Ports     events.Ports
+	Consumers []events.Consumer
+	Requests  []Request
+	Signals   []Subscription
+
+	// Route returns the entities that an input concerns, several if it fans out, none to ignore it. known lists the entities
+	// that have a document, sorted; state is what this replica knows of one and must not be modified.
+	Route func(in events.Input, known func() []string, state func(entity string) (S, bool)) []string
+
+	// Reconcile compares this service's documents with what other services show and emits what was missed, with an empty ID.
+	// It is called at the start and every 10 s. May be nil.
+	Reconcile func(ctx context.Context, emit Emit) error
+
+	// Tasks run while the host runs, for a service's own soft state. An error ends the host.
+	Tasks []func(ctx context.Context, emit Emit) error
+
+	// Complete adds to a fact, just before it is published, what its document does not hold, for instance because the record of
+	// another service has it. NotFound means that this is gone for good: then the fact is not published. May be nil.
+	Complete func(ctx context.Context, b events.Body) (events.Body, error)
+
+	// Reject returns the fact that tells a client why its command was refused: because it is malformed (then the event is as
+	// much as could be read) or by the machine. Without it the refusal is only observed.
+	Reject func(e events.Event, why error) (events.Fact, bool)
+
+	Observe func(Observation) // may be called by several goroutines; may be nil
+
+	// What follows is the environment. The zero value is that of a process; the simulation has its own.
+
+	Now    func() time.Time
+	NewID  func() string                                               // nonces
+	Sleep  func(ctx context.Context, d time.Duration)                  // waits after conflicts
+	Random func(below time.Duration) time.Duration                     // how long
+	Limit  func(context.Context) (context.Context, context.CancelFunc) // on the processing of one entity
+}
+
+func (o Options[S]) withDefaults() Options[S] {
+	if o.Observe == nil {
+		o.Observe = func(Observation) {}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.NewID == nil {
+		o.NewID = rand.Text
+	}
+	if o.Sleep == nil {
+		o.Sleep = sleep
+	}
+	if o.Random == nil {
+		o.Random = mathrand.N[time.Duration]
+	}
+	if o.Limit == nil {
+		o.Limit = func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, processLimit)
+		}
+	}
+	return o
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// Emit passes an input to the host, which routes it. It waits while the host is busy and gives up when ctx ends.
+type Emit func(in events.Input)
+
+// Request is a verb that the service answers on events.RequestSubject(service, verb).
+type Request struct {
+	Verb   string
+	Decode func([]byte) (events.Body, error)
+	Direct bool // also on events.ReplicaSubject, for agents to which a launch of this replica names it
+}
+
+// Subscription is a kind of signal that every replica receives, or with a queue group one of them.
+type Subscription struct {
+	Subject string
+	Queue   string
+	Decode  func([]byte) (events.Body, error)
+}
+
+// As returns a Decode function for a body type.
+func As[B events.Body](data []byte) (events.Body, error) { return events.DecodeBody[B](data) }
+
+// expiring is a request that must not be carried out after a time by the clock of the store; zero = always.
+type expiring interface{ Expiry() time.Time }
+
+// decodeRequest decodes a request and checks that it has not expired: it may have waited in a socket while this process was stopped.
+func (c *Core[S]) decodeRequest(ctx context.Context, r Request, data []byte) (events.Body, error) {
+	body, err := r.Decode(data)
+	if err != nil {
+		return nil, err
+	}
+	if x, ok := body.(expiring); ok {
+		if late, err := c.expired(ctx, x.Expiry()); late || err != nil {
+			return nil, cmp.Or(err, errLate)
+		}
+	}
+	return body, nil
+}
