@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -24,6 +25,7 @@ import (
 type named struct {
 	once    sync.Once
 	queue   *queue.Queue
+	made    atomic.Pointer[queue.Queue] // queue, for who must not make it
 	options namedOptions
 	events  timeline
 }
@@ -48,8 +50,21 @@ func (c *communicator) names() *queue.Queue {
 			StallLimit: inMilliseconds(n.options.StallLimit),
 			OnStall:    c.warn, Result: allocated, Observe: n.events.observe,
 		})
+		n.made.Store(n.queue)
 	})
 	return n.queue
+}
+
+// Failed returns why the communicator has failed, or nil. The connections of named operations may fail first and take the
+// communicator with them a moment later; who has seen their error must not be told that it works.
+func (c *communicator) Failed() error {
+	if err := c.Communicator.Failed(); err != nil {
+		return err
+	}
+	if q := c.named.made.Load(); q != nil {
+		return c.outside(q.Failed())
+	}
+	return nil
 }
 
 func inMilliseconds(n float64) time.Duration { return time.Duration(n * float64(time.Millisecond)) }

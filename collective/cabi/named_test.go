@@ -73,3 +73,24 @@ func TestALossEndsWhatHasAName(t *testing.T) {
 		t.Errorf("%v, want that rank 1 is lost", err)
 	}
 }
+
+// TestALossThatAnOperationHasSaidIsTheCommunicators: operations with a name have connections of their own, which may notice it first.
+func TestALossThatAnOperationHasSaidIsTheCommunicators(t *testing.T) {
+	for range 100 {
+		p := pair(t)
+		id := byName(t, p[0], "a", []int64{1})
+		if err := p[1].waitFor(t, byName(t, p[1], "a", []int64{1})); err != nil {
+			t.Fatal(err)
+		}
+		if err := p[0].waitFor(t, id); err != nil {
+			t.Fatal(err)
+		}
+		id = byName(t, p[0], "b", []int64{1})
+		p[1].names().Close()
+		if err := p[0].waitFor(t, id); err == nil {
+			t.Fatal("the operation has succeeded without a peer")
+		} else if p[0].Failed() == nil {
+			t.Fatalf("the operation failed with %v, and the communicator says that it works", err)
+		}
+	}
+}
