@@ -83,7 +83,7 @@ var layers = []layer{
 // goStatements are the only packages in which concurrency begins; who audits locking reads these.
 var goStatements = []string{
 	"services/controller/...", "services/gateway", "events/memory", "events/eventstest", "jetstream/...", "agent", "agent/proc", "agent/fake", "agent/workerapi",
-	"agent/tcpstore", "collective", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl", "collective/cabi", "collective/deathwatch",
+	"agent/tcpstore", "collective/internal/...", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl", "collective/cabi", "collective/deathwatch",
 	"elastic", "elastic/statesync", "elastic/elastictest",
 	"cmd/regroup/internal/boot", "e2e/...",
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/regroup-io/regroup/collective/internal/control"
 )
 
 // TestAlltoallOfUnequalTotals: what ranks send in all lies on both sides of the size from which
@@ -13,7 +15,7 @@ import (
 func TestAlltoallOfUnequalTotals(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		comms := group(t, f, 2, nil)
-		counts := [2][2]int{{0, largeOperation + 5}, {smallChunk + 3, 0}} // from, to
+		counts := [2][2]int{{0, 16<<20 + 5}, {256<<10 + 3, 0}} // from, to; see exec.Config
 		mustAll(t, 2, func(r int) error {
 			send, recv := make([]byte, counts[r][1-r]), make([]byte, counts[1-r][r])
 			for i := range send {
@@ -61,7 +63,7 @@ func TestAlltoallCountsThatDisagreeAreDivergence(t *testing.T) {
 						t.Errorf("world %d, %d bytes less: rank %d: %v", world, less, r, err)
 					}
 				}
-				if took := time.Since(start); took > defaultStallAfter/2 {
+				if took := time.Since(start); took > control.DefaultStallAfter/2 {
 					t.Errorf("world %d, %d bytes less: it took %v", world, less, took)
 				}
 			}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regroup-io/regroup/collective/internal/control"
+	"github.com/regroup-io/regroup/collective/internal/frame"
 	"github.com/regroup-io/regroup/collective/kernel"
 )
 
@@ -34,7 +36,7 @@ var wrongOptions = []struct {
 	{"Job", func(o *Options) { o.Job = strings.Repeat("x", 256) }},
 	{"World", func(o *Options) { o.World = 0 }},
 	{"World", func(o *Options) { o.World = -1 }},
-	{"World", func(o *Options) { o.World = maxWorld + 1 }},
+	{"World", func(o *Options) { o.World = control.MaxWorld + 1 }},
 	{"Rank", func(o *Options) { o.Rank = 3 }},
 	{"Rank", func(o *Options) { o.Rank = -1 }},
 	{"Endpoint", func(o *Options) { o.Endpoint = nil }},
@@ -42,9 +44,9 @@ var wrongOptions = []struct {
 	{"StallAfter", func(o *Options) { o.StallAfter = -1 }},
 	{"StallAfter", func(o *Options) { o.StallAfter = time.Millisecond }},
 	{"ChunkBytes", func(o *Options) { o.ChunkBytes = -1 }},
-	{"ChunkBytes", func(o *Options) { o.ChunkBytes = maxChunk + 1 }},
+	{"ChunkBytes", func(o *Options) { o.ChunkBytes = frame.MaxMessage + 1 }},
 	{"Streams", func(o *Options) { o.Streams = -1 }},
-	{"Streams", func(o *Options) { o.Streams = maxStreams + 1 }},
+	{"Streams", func(o *Options) { o.Streams = control.MaxStreams + 1 }},
 	{"Table[0].Operation", func(o *Options) { o.Table = []Rule{{Operation: "Barrier", Algorithm: Ring}} }},
 	{"Table[0].Operation", func(o *Options) { o.Table = []Rule{{Algorithm: Ring}} }},
 	{"Table[1].Algorithm", func(o *Options) {

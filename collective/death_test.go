@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/regroup-io/regroup/collective/internal/exec"
 	"github.com/regroup-io/regroup/collective/kernel"
 )
 
@@ -25,7 +26,7 @@ const reused = 0x5a
 
 // memory is a tensor of n elements. Where memory is shared, every second rank has it in its arena.
 func (e *everything) memory(c *Communicator, n int) Tensor {
-	if c.local != nil && c.Rank()%2 == 1 && n > 0 {
+	if c.engine.Group() != nil && c.Rank()%2 == 1 && n > 0 {
 		if p, err := c.opt.Endpoint.Alloc(4 * n); err == nil {
 			e.lent = append(e.lent, p)
 			return Tensor{kernel.Float32, p}
@@ -94,7 +95,7 @@ func (e *everything) run(ctx context.Context, c *Communicator, n int) (err error
 type death struct {
 	f             fabric
 	world, victim int
-	tap           func(*rig, net.Conn) (wire, error)
+	tap           func(*rig, net.Conn) (exec.Conn, error)
 	change        func(*Options)
 	n             int  // elements
 	stride        int  // 0 = each write
@@ -131,7 +132,7 @@ func (d death) at(ctx context.Context, t testing.TB, at int) (bool, error) {
 		defer func() { _ = c.Close() }()
 		if d.steps && rank == d.victim {
 			step := 0
-			c.local.BeforeStep = func() {
+			c.engine.Group().BeforeStep = func() {
 				if step++; step == at {
 					died = true
 					r.kill()

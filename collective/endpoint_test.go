@@ -22,9 +22,8 @@ func TestANeighbourThatIsEarlyIsKept(t *testing.T) {
 			early <- made{c, err}
 		}()
 		eventually(t, "the connection is parked", func() bool {
-			eps[1].mu.Lock()
-			defer eps[1].mu.Unlock()
-			return len(eps[1].parked.list()) == 1
+			_, early := eps[1].acceptor.Waiting()
+			return early == 1
 		})
 		// The old generation works on meanwhile.
 		mustAll(t, 2, func(r int) error { return old[r].Barrier(soon(t)) })
@@ -103,7 +102,7 @@ func TestNewNamesTheNeighbourThatDoesNotCome(t *testing.T) {
 func TestADeadNeighbourEndsNewEverywhere(t *testing.T) {
 	f := fabrics()[1]
 	eps := endpoints(t, f, 4)
-	_ = eps[2].transport.Close()
+	_ = eps[2].acceptor.Transport().Close()
 	errs := each(4, func(rank int) error {
 		if rank == 2 {
 			return nil
@@ -170,11 +169,9 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 			mustAll(t, 2, func(r int) error { return comms[r].Barrier(soon(t)) })
 			closeAll(comms)
 			for _, e := range eps {
-				e.mu.Lock()
-				if n := len(e.greets.list()); n > 64 {
+				if n, _ := e.acceptor.Waiting(); n > 64 {
 					t.Errorf("%d connections of one source are kept", n)
 				}
-				e.mu.Unlock()
 			}
 		})
 	}

@@ -33,7 +33,7 @@ func TestAbortWakesEveryoneEverywhere(t *testing.T) {
 			}
 			done := make(chan error, 1)
 			go func() { done <- comms[2].Recv(ctx, 0, make([]byte, 1)) }()
-			eventually(t, "Recv waits", func() bool { return comms[2].busy.Load() > 0 })
+			eventually(t, "Recv waits", func() bool { return comms[2].session.Busy() })
 			start := time.Now()
 			comms[2].Abort(cause)
 			comms[2].Abort(errors.New("too late"))
@@ -68,7 +68,7 @@ func TestTheEndOfAContextAbortsARunningOperation(t *testing.T) {
 	ctx, cancel := context.WithCancel(soon(t))
 	errs := each(3, func(rank int) error {
 		if rank == 0 {
-			eventually(t, "the others wait", func() bool { return comms[1].busy.Load() > 0 && comms[2].busy.Load() > 0 })
+			eventually(t, "the others wait", func() bool { return comms[1].session.Busy() && comms[2].session.Busy() })
 			cancel()
 			return nil
 		}
@@ -150,7 +150,7 @@ func TestClosingDuringAnOperationEndsIt(t *testing.T) {
 	comms := group(t, fabrics()[1], 3, nil)
 	done := make(chan error, 1)
 	go func() { done <- comms[0].Barrier(soon(t)) }()
-	eventually(t, "the barrier waits", func() bool { return comms[0].busy.Load() > 0 })
+	eventually(t, "the barrier waits", func() bool { return comms[0].session.Busy() })
 	_ = comms[0].Close()
 	if err := <-done; !errors.Is(err, ErrClosed) {
 		t.Fatal(err)

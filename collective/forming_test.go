@@ -5,10 +5,11 @@ import (
 	"errors"
 	"net"
 	"os"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/regroup-io/regroup/collective/internal/exec"
 )
 
 // mute is a transport that cannot tell whether the process at one address has died: nothing
@@ -72,92 +73,11 @@ func TestWhoDiesWhileMemoryIsSharedIsNamed(t *testing.T) {
 	}
 }
 
-// counter is a transport that knows how many of its connections are open.
-type counter struct {
-	Transport
-	open atomic.Int64
-}
-
-func (c *counter) hold(conn net.Conn, err error) (net.Conn, error) {
-	if err != nil {
-		return nil, err
-	}
-	c.open.Add(1)
-	return &countedConn{Conn: conn, c: c}, nil
-}
-
-func (c *counter) Dial(ctx context.Context, addr string) (net.Conn, error) {
-	return c.hold(c.Transport.Dial(ctx, addr))
-}
-
-func (c *counter) Accept(ctx context.Context) (net.Conn, error) {
-	return c.hold(c.Transport.Accept(ctx))
-}
-
-type countedConn struct {
-	net.Conn
-	c    *counter
-	once sync.Once
-}
-
-func (c *countedConn) Close() error {
-	c.once.Do(func() { c.c.open.Add(-1) })
-	return c.Conn.Close()
-}
-
-// TestAConnectionThatCameTooEarlyIsClosed: rank 1 is ready to share memory, rank 0 never will be,
-// because rank 4 does not come, who is a neighbour of rank 0 alone.
-func TestAConnectionThatCameTooEarlyIsClosed(t *testing.T) {
-	const world = 6
-	open := &counter{Transport: listenTCP(t)}
-	eps := []*Endpoint{NewEndpoint(open)}
-	eps = append(eps, endpoints(t, fabrics()[1], world-1)...)
-	ctx, cancel := context.WithCancel(soon(t))
-	first := options(eps, 1, 0)
-	errs := each(world, func(rank int) error {
-		o := options(eps, 1, rank)
-		o.LocalRank, o.LocalSize = 0, 1
-		if rank < 2 {
-			o.LocalRank, o.LocalSize = rank, 2
-		}
-		switch rank {
-		case 4:
-			eventually(t, "rank 1 wants to share", func() bool {
-				c := first.Endpoint.communicator("job", 1)
-				return c != nil && len(c.shares) == 1
-			})
-			cancel()
-			return nil
-		}
-		c, err := New(ctx, o)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err
-	})
-	for rank, err := range errs[:2] {
-		if err == nil {
-			t.Errorf("rank %d joined", rank)
-		}
-	}
-	_ = eps[0].Close()
-	if n := open.open.Load(); n != 0 {
-		t.Errorf("%d connections are open", n)
-	}
-}
-
-// communicator is the one of a generation that lives here.
-func (e *Endpoint) communicator(job string, generation uint64) *Communicator {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.live[key{job, generation}]
-}
-
 // TestWhoRunsOutOfDescriptorsBlamesNobody: it gives up, and says why, whether it dials or is dialled.
 func TestWhoRunsOutOfDescriptorsBlamesNobody(t *testing.T) {
 	for _, poor := range []int{0, 1} {
 		eps := endpoints(t, fabrics()[1], 2)
-		eps[poor].wire = func(net.Conn) (wire, error) { return nil, os.NewSyscallError("fcntl", syscall.EMFILE) }
+		eps[poor].newConn = func(net.Conn) (exec.Conn, error) { return nil, os.NewSyscallError("fcntl", syscall.EMFILE) }
 		wantAborted(t, form(t, eps, 1, nil), poor)
 	}
 	broke := &noSocket{Transport: listenTCP(t)}

@@ -100,10 +100,10 @@ func TestCloseWaitsForFrozenNeighboursOnlyOnce(t *testing.T) {
 		for _, f := range frozen[1:] {
 			f.freeze()
 		}
-		most := 3 * byeFor // for one after the other it would be four times as long
+		most := 6 * time.Second // for one after the other it would be four times as long
 		if failed {
 			comms[0].Abort(errors.New("given up"))
-			most = byeFor
+			most = 2 * time.Second
 		}
 		done, start := make(chan struct{}), time.Now()
 		go func() {

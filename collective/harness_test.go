@@ -96,7 +96,7 @@ func options(eps []*Endpoint, generation uint64, rank int) Options {
 			return eps[rank].Addr(), nil
 		},
 	}
-	if shares(eps[0].transport) {
+	if shares(eps[0].acceptor.Transport()) {
 		o.LocalRank, o.LocalSize = rank, len(eps)
 	}
 	return o

@@ -42,10 +42,13 @@ func encode(t kernel.Type, b []byte, v float64) []byte {
 	return encodeInt(t, b, int64(v))
 }
 
-// encodeInt appends v, cut off.
+// littleEndian is the byte order of this machine.
+var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
+// encodeInt appends v, truncated.
 func encodeInt(t kernel.Type, b []byte, v int64) []byte {
 	word := binary.LittleEndian.AppendUint64(nil, uint64(v))[:t.Size()]
-	if byteOrder() == 2 {
+	if !littleEndian {
 		for i := range len(word) / 2 {
 			word[i], word[len(word)-1-i] = word[len(word)-1-i], word[i]
 		}
@@ -129,7 +132,7 @@ func appendSpecial(t kernel.Type, b []byte, op Op, rng *rand.Rand) []byte {
 		n := len(b)
 		b = encode(t, b, math.NaN())
 		b[n] |= byte(rng.Uint32())
-		if byteOrder() == 1 {
+		if littleEndian {
 			b[n+t.Size()-1] |= byte(rng.Uint32()) & 0x80
 		}
 		return b

@@ -59,7 +59,7 @@ func lend(c *Communicator, rng *rand.Rand) lent {
 	var all, arena [][]byte
 	return lent{
 		bytes: func(n int) []byte {
-			if c.local != nil && n > 0 && rng.IntN(2) == 0 {
+			if c.engine.Group() != nil && n > 0 && rng.IntN(2) == 0 {
 				if p, err := c.opt.Endpoint.Alloc(n + 7); err == nil {
 					arena = append(arena, p)
 					at := rng.IntN(8)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/regroup-io/regroup/collective/internal/exec"
 	"github.com/regroup-io/regroup/collective/kernel"
 )
 
@@ -16,7 +17,7 @@ var worlds = []int{1, 2, 3, 4, 5, 7, 8}
 
 // forced is a table that has every operation use an algorithm that knows it.
 func forced(a Algorithm) (table []Rule) {
-	for operation, all := range known {
+	for operation, all := range exec.Algorithms {
 		for _, k := range all {
 			if k == a {
 				table = append(table, Rule{Operation: operation, Algorithm: a})
@@ -174,28 +175,6 @@ func everyReduction(t *testing.T, comms []*Communicator) {
 					}
 				}
 			}
-		}
-	}
-}
-
-// TestATableIsObeyed: otherwise the programs above do not run what they say.
-func TestATableIsObeyed(t *testing.T) {
-	for m, operation := range methodNames {
-		for _, a := range known[operation] {
-			for _, world := range worlds {
-				for _, bytes := range []int{0, 1000, 100 << 20} {
-					o := Options{World: world, Table: forced(a)}
-					if got := o.choose(method(m), world, bytes); got != a {
-						t.Errorf("%s of %d bytes among %d: %s, not %s", operation, bytes, world, got, a)
-					}
-				}
-			}
-		}
-	}
-	o := Options{World: 3, Table: []Rule{{"Allreduce", 2, 0, Direct}, {"Allreduce", 0, 10, Doubling}, {"Allreduce", 3, 100, Halving}}}
-	for bytes, want := range map[int]Algorithm{10: Doubling, 11: Halving, 100: Halving, 101: Direct} {
-		if got := o.choose(allreduce, o.World, bytes); got != want {
-			t.Errorf("%d bytes: %s, not %s", bytes, got, want)
 		}
 	}
 }

@@ -3,23 +3,25 @@ package collective
 import (
 	"net"
 	"syscall"
+
+	"github.com/regroup-io/regroup/collective/internal/exec"
 )
 
 // tapSockets is a rig's tap.
-func tapSockets(r *rig, conn net.Conn) (wire, error) {
-	w, err := newWire(conn.(*rigConn).Conn.(syscallConn))
+func tapSockets(r *rig, conn net.Conn) (exec.Conn, error) {
+	c, err := exec.NewConn(conn.(*rigConn).Conn.(syscallConn))
 	if err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.dead {
-		w.close()
+		c.Close()
 		return nil, errRig
 	}
-	s := &rigWire{socketWire: w.(*socketWire), rig: r}
-	r.wires = append(r.wires, s)
-	return s, nil
+	d := &rigDataConn{PollConn: c.(exec.PollConn), rig: r}
+	r.dataConns = append(r.dataConns, d)
+	return d, nil
 }
 
 type syscallConn interface {
@@ -27,47 +29,47 @@ type syscallConn interface {
 	syscall.Conn
 }
 
-// rigWire is the system calls of a wire, as the rig sees them.
-type rigWire struct {
-	*socketWire
+// rigDataConn shows the system calls of a data connection to the rig.
+type rigDataConn struct {
+	exec.PollConn
 	rig  *rig
-	part bool // of a message was written
+	part bool // a part of a message was written
 }
 
 // dies is asked at the begin of each message.
-func (w *rigWire) dies(head, body []byte) bool {
-	if w.rig.gone() {
+func (c *rigDataConn) dies(header, body []byte) bool {
+	if c.rig.gone() {
 		return true
 	}
-	if w.part || !w.rig.dies(0, 0) {
+	if c.part || !c.rig.dies(0, 0) {
 		return false
 	}
-	for left := w.rig.part(len(head) + len(body)); left > 0; {
-		h := head[:min(left, len(head))]
-		n, err := w.socketWire.tryWrite(h, body[:left-len(h)])
+	for left := c.rig.part(len(header) + len(body)); left > 0; {
+		h := header[:min(left, len(header))]
+		n, err := c.PollConn.TryWrite(h, body[:left-len(h)])
 		if err != nil || n == 0 {
 			break
 		}
-		k := min(n, len(head))
-		head, body, left = head[k:], body[n-k:], left-n
+		k := min(n, len(header))
+		header, body, left = header[k:], body[n-k:], left-n
 	}
-	w.rig.kill()
+	c.rig.kill()
 	return true
 }
 
-func (w *rigWire) write(head, body []byte) error {
-	if w.dies(head, body) {
+func (c *rigDataConn) Write(header, body []byte) error {
+	if c.dies(header, body) {
 		return errRig
 	}
-	return w.socketWire.write(head, body)
+	return c.PollConn.Write(header, body)
 }
 
-func (w *rigWire) tryWrite(head, body []byte) (int, error) {
-	if w.dies(head, body) {
+func (c *rigDataConn) TryWrite(header, body []byte) (int, error) {
+	if c.dies(header, body) {
 		return 0, errRig
 	}
-	n, err := w.socketWire.tryWrite(head, body)
+	n, err := c.PollConn.TryWrite(header, body)
 	// Also if it could not begin: it tries the same message again.
-	w.part = err == nil && n < len(head)+len(body)
+	c.part = err == nil && n < len(header)+len(body)
 	return n, err
 }

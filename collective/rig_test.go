@@ -5,22 +5,25 @@ import (
 	"errors"
 	"net"
 	"sync"
+
+	"github.com/regroup-io/regroup/collective/internal/exec"
+	"github.com/regroup-io/regroup/collective/internal/frame"
 )
 
 // rig is a transport whose rank can be killed as SIGKILL would: at a write, or at will. After
 // that all its connections are broken and its listener is gone.
 type rig struct {
 	Transport
-	// tap, if set, makes wires of sockets, whose system calls the rig sees too. Else they are
-	// any connections.
-	tap func(*rig, net.Conn) (wire, error)
+	// tap, if set, makes data connections of sockets, whose system calls the rig sees too. Else they
+	// are any connections.
+	tap func(*rig, net.Conn) (exec.Conn, error)
 
-	mu    sync.Mutex
-	conns map[net.Conn]struct{}
-	wires []wire
-	count int // of writes
-	at    int // the write to die at, counted from 1; 0 for never
-	dials int
+	mu        sync.Mutex
+	conns     map[net.Conn]struct{}
+	dataConns []exec.Conn
+	count     int // of writes
+	at        int // the write to die at, counted from 1; 0 for never
+	dials     int
 	// when, if set, is asked at each write: write number n of connection number dial that this
 	// rank has dialled.
 	when func(dial, n int) bool
@@ -37,7 +40,7 @@ func newRig(t Transport, at int) *rig {
 func (r *rig) endpoint() *Endpoint {
 	e := NewEndpoint(r)
 	if r.tap != nil {
-		e.wire = func(c net.Conn) (wire, error) { return r.tap(r, c) }
+		e.newConn = func(c net.Conn) (exec.Conn, error) { return r.tap(r, c) }
 	}
 	return e
 }
@@ -50,10 +53,10 @@ func (r *rig) kill() {
 	for c := range r.conns {
 		_ = c.Close()
 	}
-	for _, w := range r.wires {
-		w.shut()
+	for _, w := range r.dataConns {
+		w.Shutdown()
 	}
-	r.conns, r.wires = nil, nil
+	r.conns, r.dataConns = nil, nil
 }
 
 // gone tells whether the rank is dead: it has nothing more to say, though not all that breaks
@@ -112,7 +115,7 @@ func (r *rig) dies(dial, n int) bool {
 // part is how much of a message of n bytes gets through when the rank dies at it: nothing, a
 // part of its head, or half of it, which are the hardest places to die.
 func (r *rig) part(n int) int {
-	return [...]int{0, min(n, headLen) / 2, n / 2}[r.at%3]
+	return [...]int{0, min(n, frame.HeaderLen) / 2, n / 2}[r.at%3]
 }
 
 type rigConn struct {
@@ -128,7 +131,7 @@ func (c *rigConn) Write(p []byte) (int, error) {
 	}
 	// Goodbyes and their answers come when nobody needs this rank any more, and beats come by
 	// the clock: at no fixed place among the other writes.
-	control := len(p) >= headLen && (p[0] == byte(frameBye) || p[0] == byte(frameByeAck) || p[0] == byte(frameBeat))
+	control := len(p) >= frame.HeaderLen && (p[0] == byte(frame.Goodbye) || p[0] == byte(frame.GoodbyeAck) || p[0] == byte(frame.Heartbeat))
 	if !control {
 		c.n++
 		if c.rig.dies(c.dial, c.n) {

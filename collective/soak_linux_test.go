@@ -8,20 +8,21 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/regroup-io/regroup/collective/internal/exec"
 	"github.com/regroup-io/regroup/collective/kernel"
 )
 
 // cluster is the survivors of many generations, in each of which another process dies.
 type cluster struct {
 	f         fabric
-	tap       func(*rig, net.Conn) (wire, error)
+	tap       func(*rig, net.Conn) (exec.Conn, error)
 	survivors []*Endpoint
 	tensors   []Tensor
 }
 
 const clusterWorld = 3
 
-func newCluster(t *testing.T, f fabric, tap func(*rig, net.Conn) (wire, error)) *cluster {
+func newCluster(t *testing.T, f fabric, tap func(*rig, net.Conn) (exec.Conn, error)) *cluster {
 	t.Helper()
 	c := &cluster{f: f, tap: tap, survivors: endpoints(t, f, clusterWorld-1)}
 	for i, e := range c.survivors {

@@ -159,9 +159,9 @@ func (r *runner) serveState(a wire.Assignment) {
 	server := statesync.NewServer(r.state.replica,
 		func() []byte { return r.options.Prologue.encode(0) },
 		func(ctx context.Context, address string) error {
-			return r.endpoint.Reach(ctx, address, r.options.Job, a.Generation)
+			return r.endpoint.Ping(ctx, address, r.options.Job, a.Generation)
 		})
-	r.endpoint.Host(&collective.Host{
+	r.endpoint.SetService(&collective.Service{
 		Job: r.options.Job, Generation: a.Generation, Token: wire.StateToken(a.Token), Serve: server.Serve,
 	})
 }

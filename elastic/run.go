@@ -88,7 +88,7 @@ func Run(ctx context.Context, o Options, state *State, train func(context.Contex
 		if r.prefetch != nil {
 			r.prefetch.end()
 		}
-		r.endpoint.Host(nil)
+		r.endpoint.SetService(nil)
 		err = errors.Join(err, r.endpoint.Close())
 	}()
 	if o.Socket == "" {

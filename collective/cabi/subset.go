@@ -40,7 +40,7 @@ func (c *communicator) subset(name string, ranks []int) (*communicator, error) {
 // open makes the connections for operations by name.
 func (c *communicator) open(ctx context.Context) (*collective.Communicator, error) {
 	if c.parent != nil {
-		return c.Subset(ctx, c.name, c.ranks)
+		return c.Subgroup(ctx, c.name, c.ranks)
 	}
 	return c.Dup(ctx, "named")
 }

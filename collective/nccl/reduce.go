@@ -111,9 +111,9 @@ func (e *Engine) between(ctx context.Context, b Buffer, s share, r reduction, wa
 		}
 		var err error
 		if r.narrow() {
-			err = e.comm.AllreduceAmongAs(context.Background(), r.wire, group, r.tensor(slot[:n]), op)
+			err = e.comm.AllreduceSubgroupAs(context.Background(), r.wire, group, r.tensor(slot[:n]), op)
 		} else {
-			err = e.comm.AllreduceAmong(context.Background(), group, r.tensor(slot[:n]), op)
+			err = e.comm.AllreduceSubgroup(context.Background(), group, r.tensor(slot[:n]), op)
 		}
 		if err == nil && r.op == collective.Average {
 			kernel.Average(r.t, slot[:mine.chunk(i, chunk).bytes], e.at.world())

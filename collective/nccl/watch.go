@@ -52,7 +52,7 @@ func (e *Engine) attend(native <-chan struct{}) (over bool) {
 		select {
 		case <-e.begun:
 			if !awaits {
-				awaits, relax = true, e.comm.Await()
+				awaits, relax = true, e.comm.AwaitExternal()
 				vigil.Reset(vigilEvery)
 			}
 		case <-vigil.C:

@@ -92,7 +92,7 @@ func (q *Queue) watch() (stop func()) {
 	}
 	began, missing := time.Now(), func() []int { return nil } // nobody knows until the ranks are connected
 	if q.comm != nil {
-		missing = q.comm.Behind
+		missing = q.comm.Stragglers
 	}
 	var t *time.Timer
 	over := false

@@ -48,7 +48,7 @@ type Source struct {
 func (s Source) dial(ctx context.Context, e *collective.Endpoint, holder string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	return e.Visit(ctx, holder, collective.Host{Job: s.Job, Generation: s.Generation, Token: s.Token})
+	return e.DialService(ctx, holder, collective.Service{Job: s.Job, Generation: s.Generation, Token: s.Token})
 }
 
 // FetchPrologue returns the encoded prologue of a holder, of at most limit bytes.

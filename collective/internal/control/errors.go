@@ -1,0 +1,117 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors for errors.Is.
+var (
+	// ErrPeerLost: a rank died, left, or fell silent. See PeerLostError.
+	ErrPeerLost = errors.New("peer lost")
+	// ErrAborted: Abort was called, or the context of an operation ended. See AbortedError.
+	ErrAborted = errors.New("aborted")
+	// ErrDiverged: ranks called different operations. See DivergedError.
+	ErrDiverged = errors.New("programs diverged")
+	// ErrRefused: a peer did not accept the connection. See RefusedError.
+	ErrRefused = errors.New("refused")
+	// ErrClosed: the communicator or endpoint was closed by this process.
+	ErrClosed = errors.New("closed")
+	// ErrInvalid: an argument or option is wrong; nothing was sent.
+	ErrInvalid = errors.New("invalid")
+)
+
+// Causes inside a PeerLostError.
+var (
+	// ErrLeft: the rank closed its communicator while others still needed it.
+	ErrLeft = errors.New("left")
+	// ErrSilent: nothing came from the rank for Options.StallAfter.
+	ErrSilent = errors.New("silent")
+	// ErrUnreachable: no connection to the rank could be made for half of Options.StallAfter.
+	ErrUnreachable = errors.New("unreachable")
+)
+
+// PeerLostError names the rank without which the generation cannot continue. If several ranks die
+// together, ranks may name different ones of them.
+type PeerLostError struct {
+	Rank       int
+	Generation uint64
+	// Cause is what was observed. On ranks that heard of it from others it is only text, except for
+	// ErrLeft and ErrSilent.
+	Cause error
+	// Witness is the rank that could not reach Rank or lost its connection to it, if Witnessed is
+	// set. All ranks name the same one. Otherwise the loss was passed to Abort by somebody who
+	// learned of it elsewhere, or Rank itself said that it leaves.
+	Witness   int
+	Witnessed bool
+}
+
+func (e *PeerLostError) Error() string {
+	return fmt.Sprintf("generation %d: peer lost: rank %d: %v", e.Generation, e.Rank, e.Cause)
+}
+
+// Is makes errors.Is(err, ErrPeerLost) true.
+func (e *PeerLostError) Is(target error) bool { return target == ErrPeerLost }
+
+func (e *PeerLostError) Unwrap() error { return e.Cause }
+
+// AbortedError says that Rank gave the generation up without a rank being lost.
+type AbortedError struct {
+	Rank       int
+	Generation uint64
+	// Cause was given to Abort, or is the cause of the context that ended. On other ranks it is
+	// only text.
+	Cause error
+}
+
+func (e *AbortedError) Error() string {
+	return fmt.Sprintf("generation %d: aborted by rank %d: %v", e.Generation, e.Rank, e.Cause)
+}
+
+// Is makes errors.Is(err, ErrAborted) true.
+func (e *AbortedError) Is(target error) bool { return target == ErrAborted }
+
+func (e *AbortedError) Unwrap() error { return e.Cause }
+
+// DivergedError says that two neighbouring ranks disagree on what the current operation is: a bug
+// in the program, or ranks that run different programs.
+type DivergedError struct {
+	Generation   uint64
+	Rank, Peer   int
+	Mine, Theirs string // what Rank and Peer were doing
+}
+
+func (e *DivergedError) Error() string {
+	return fmt.Sprintf("generation %d: programs diverged: rank %d is in %s, rank %d in %s",
+		e.Generation, e.Rank, e.Mine, e.Peer, e.Theirs)
+}
+
+// Is makes errors.Is(err, ErrDiverged) true.
+func (e *DivergedError) Is(target error) bool { return target == ErrDiverged }
+
+// RefusedError is the refusal of a connection by a peer.
+type RefusedError struct {
+	Rank   int    // of the peer; -1 = an endpoint outside of any generation
+	Reason string // in the words of the peer
+	code   replyCode
+}
+
+func (e *RefusedError) Error() string {
+	if e.Rank < 0 {
+		return "refused: " + e.Reason
+	}
+	return fmt.Sprintf("refused by rank %d: %s", e.Rank, e.Reason)
+}
+
+// Is makes errors.Is(err, ErrRefused) true.
+func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
+
+// Invalid returns an ErrInvalid with a message.
+func Invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
+}
+
+// IsOutcome reports whether an error of dialing says how the generation ended at the peer.
+func IsOutcome(err error) bool {
+	return errors.Is(err, ErrPeerLost) || errors.Is(err, ErrAborted) || errors.Is(err, ErrDiverged) || errors.Is(err, ErrClosed)
+}

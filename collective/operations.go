@@ -1,0 +1,238 @@
+package collective
+
+import (
+	"context"
+
+	"github.com/regroup-io/regroup/collective/internal/frame"
+	"github.com/regroup-io/regroup/collective/kernel"
+	"github.com/regroup-io/regroup/collective/schedule"
+)
+
+// Lengths, types, reductions and roots of an operation must agree on all ranks. If one fails, the
+// contents of the tensors are undefined. When ctx ends during an operation, the communicator is
+// aborted on all ranks; when it ends before the operation has begun, nothing has happened.
+
+// Allreduce combines the tensors of all ranks and leaves the result in each of them, with the same
+// bits everywhere.
+func (c *Communicator) Allreduce(ctx context.Context, t Tensor, op Op) error {
+	return c.run(ctx, frame.Descriptor{Method: frame.Allreduce, Type: t.Type, Reduce: op}, t, t, c.acquire)
+}
+
+// AllreduceAs is Allreduce of float32 elements that are sent over connections as Float16 or BFloat16:
+// half the bytes. They are combined in float32, and what is sent is rounded, up to World times on its
+// way. Ranks that share memory send nothing, and round nothing. With u = 2^-11 (Float16) or 2^-8
+// (BFloat16) the error of a sum is at most about World*u times the sum of the magnitudes, and
+// World*2^-25 more as Float16, whose smallest numbers are coarser; sums beyond 65504, also of some
+// ranks alone, are infinite as Float16.
+func (c *Communicator) AllreduceAs(ctx context.Context, wire kernel.Type, t Tensor, op Op) error {
+	d, err := narrowAllreduce(wire, t, op)
+	if err != nil {
+		return err
+	}
+	return c.run(ctx, d, t, t, c.acquire)
+}
+
+func narrowAllreduce(wire kernel.Type, t Tensor, op Op) (frame.Descriptor, error) {
+	switch {
+	case t.Type != kernel.Float32:
+		return frame.Descriptor{}, invalid("a tensor of %v, only float32 can be sent as %v", t.Type, wire)
+	case wire != kernel.Float16 && wire != kernel.BFloat16:
+		return frame.Descriptor{}, invalid("%v on the wire, not float16 or bfloat16", wire)
+	}
+	return frame.Descriptor{Method: frame.Allreduce, Type: t.Type, Reduce: op, Narrow: true, Wire: wire}, nil
+}
+
+// ReduceScatter combines the tensors of all ranks and leaves segment r of the result at rank r, in
+// place: with n elements, the ranks below n modulo World have one more than the others. The rest of
+// the tensor is undefined afterwards.
+func (c *Communicator) ReduceScatter(ctx context.Context, t Tensor, op Op) error {
+	return c.run(ctx, frame.Descriptor{Method: frame.ReduceScatter, Type: t.Type, Reduce: op}, t, t, c.acquire)
+}
+
+// Segment is where rank r finds its part of n elements after a ReduceScatter.
+func (c *Communicator) Segment(n, rank int) (lo, hi int) {
+	s := schedule.Segment(n, c.opt.World, rank)
+	return s.Lo, s.Hi
+}
+
+// Reduce combines the tensors of all ranks at root. Those of the other ranks are undefined afterwards.
+func (c *Communicator) Reduce(ctx context.Context, t Tensor, op Op, root int) error {
+	if err := c.validRoot(root); err != nil {
+		return err
+	}
+	d := frame.Descriptor{Method: frame.Reduce, Type: t.Type, Reduce: op, Root: uint32(root)}
+	return c.run(ctx, d, t, t, c.acquire)
+}
+
+// Broadcast copies root's tensor to all ranks. A rank returns when it has the data and has passed it
+// on, so root may return before others have it; a disagreement on the length may then only be reported
+// by root's next operation.
+func (c *Communicator) Broadcast(ctx context.Context, t Tensor, root int) error {
+	if err := c.validRoot(root); err != nil {
+		return err
+	}
+	return c.run(ctx, frame.Descriptor{Method: frame.Broadcast, Type: t.Type, Root: uint32(root)}, t, t, c.acquire)
+}
+
+// Allgather puts the ranks' equally long send tensors one after the other, in the order of the ranks,
+// into recv of every rank. send may be this rank's own part of recv.
+func (c *Communicator) Allgather(ctx context.Context, send, recv Tensor) error {
+	if err := c.validGather(send, recv); err != nil {
+		return err
+	}
+	return c.run(ctx, frame.Descriptor{Method: frame.Allgather, Type: recv.Type}, send, recv, c.acquire)
+}
+
+func (c *Communicator) validGather(send, recv Tensor) error {
+	if send.Type != recv.Type || len(recv.Data) != c.opt.World*len(send.Data) {
+		return invalid("recv has %d bytes of %v, not %d times %d of %v",
+			len(recv.Data), recv.Type, c.opt.World, len(send.Data), send.Type)
+	}
+	return send.validate("send")
+}
+
+// AllgatherBlobs gathers buffers of different lengths: result i is rank i's. The lengths are gathered
+// first. The results share one new allocation.
+func (c *Communicator) AllgatherBlobs(ctx context.Context, send []byte) ([][]byte, error) {
+	if err := c.acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer c.engine.Release()
+	sizes := make([]int64, c.opt.World)
+	all, mine := Of(sizes), Of([]int64{int64(len(send))})
+	d := frame.Descriptor{Method: frame.Allgather, Type: all.Type}
+	if err := c.engine.Execute(ctx, d, mine.Data, all.Data, nil); err != nil {
+		return nil, err
+	}
+	offsets := make([]int, c.opt.World+1)
+	for i, n := range sizes {
+		offsets[i+1] = offsets[i] + int(n)
+	}
+	gathered := OfBytes(make([]byte, offsets[c.opt.World]))
+	d.Type = gathered.Type
+	if err := c.engine.Execute(ctx, d, send, gathered.Data, offsets); err != nil {
+		return nil, err
+	}
+	blobs := make([][]byte, c.opt.World)
+	for i := range blobs {
+		blobs[i] = gathered.Data[offsets[i]:offsets[i+1]:offsets[i+1]]
+	}
+	return blobs, nil
+}
+
+// Alltoall sends block i of send to rank i, which receives it as block c.Rank() of its recv. counts[i]
+// and from[i] are the elements of block i of send and of recv; nil = blocks of equal length. The
+// counts of both sides must agree. send and recv must not overlap.
+func (c *Communicator) Alltoall(ctx context.Context, send, recv Tensor, counts, from []int) error {
+	return c.alltoall(ctx, send, recv, counts, from, c.acquire)
+}
+
+func (c *Communicator) alltoall(ctx context.Context, send, recv Tensor, counts, from []int, acquire acquirer) error {
+	if err := send.validate("send"); err != nil {
+		return err
+	}
+	if err := recv.validate("recv"); err != nil {
+		return err
+	}
+	if send.Type != recv.Type {
+		return invalid("send is of %v, recv of %v", send.Type, recv.Type)
+	}
+	out, err := c.blockOffsets("send", send, counts)
+	if err != nil {
+		return err
+	}
+	in, err := c.blockOffsets("recv", recv, from)
+	if err != nil {
+		return err
+	}
+	own := c.opt.Rank
+	if out[own+1]-out[own] != in[own+1]-in[own] {
+		return invalid("block %d has %d elements in send and %d in recv", own, out[own+1]-out[own], in[own+1]-in[own])
+	}
+	if err := acquire(ctx); err != nil {
+		return err
+	}
+	defer c.engine.Release()
+	return c.engine.ExecuteAlltoall(ctx, send.Type, send.Data, recv.Data, out, in)
+}
+
+// blockOffsets is where the blocks of a tensor begin and the last one ends.
+func (c *Communicator) blockOffsets(name string, t Tensor, counts []int) ([]int, error) {
+	offsets := make([]int, c.opt.World+1)
+	if counts == nil {
+		if t.Len()%c.opt.World != 0 {
+			return nil, invalid("%s has %d elements, no multiple of %d ranks", name, t.Len(), c.opt.World)
+		}
+		for i := range offsets {
+			offsets[i] = i * (t.Len() / c.opt.World)
+		}
+		return offsets, nil
+	}
+	if len(counts) != c.opt.World {
+		return nil, invalid("%d counts of %s for %d ranks", len(counts), name, c.opt.World)
+	}
+	for i, n := range counts {
+		if n < 0 || n > t.Len() {
+			return nil, invalid("count %d of %s is %d, not within 0 to %d", i, name, n, t.Len())
+		}
+		offsets[i+1] = offsets[i] + n
+	}
+	if offsets[c.opt.World] != t.Len() {
+		return nil, invalid("the counts of %s add up to %d of its %d elements", name, offsets[c.opt.World], t.Len())
+	}
+	return offsets, nil
+}
+
+// Barrier returns when every rank has called it.
+func (c *Communicator) Barrier(ctx context.Context) error {
+	none := OfBytes(nil)
+	return c.run(ctx, frame.Descriptor{Method: frame.Barrier, Type: none.Type}, none, none, c.acquire)
+}
+
+// Send sends p to a rank that calls Recv with the same length. It returns when p may be reused, which
+// does not mean that the peer has it. Messages between two ranks keep their order. A connection is
+// dialed when first needed, and p may be large. Send waits for a peer that is slow to call Recv as
+// long as its process is alive. A large message to a rank of the same machine is read by it in place,
+// so Send returns when Recv has it.
+func (c *Communicator) Send(ctx context.Context, to int, p []byte) error {
+	return c.engine.Send(ctx, to, p)
+}
+
+// Recv fills p with the next message of a rank, which must have the same length; another length is a
+// *DivergedError on all ranks.
+func (c *Communicator) Recv(ctx context.Context, from int, p []byte) error {
+	return c.engine.Recv(ctx, from, p)
+}
+
+func (c *Communicator) validRoot(root int) error {
+	if root < 0 || root >= c.opt.World {
+		return invalid("root %d is not within 0 to %d", root, c.opt.World-1)
+	}
+	return nil
+}
+
+// acquirer waits for the turn of an operation.
+type acquirer func(ctx context.Context) error
+
+// acquire is for operations that are called: they come after all that were started before.
+func (c *Communicator) acquire(ctx context.Context) error {
+	if err := c.async.wait(ctx); err != nil {
+		return err
+	}
+	return c.engine.Acquire(ctx)
+}
+
+// run validates an operation, waits for its turn and carries it out.
+func (c *Communicator) run(ctx context.Context, d frame.Descriptor, send, recv Tensor, acquire acquirer) error {
+	if err := recv.validate("the tensor"); err != nil {
+		return err
+	}
+	if d.Reduce > Max {
+		return invalid("reduction %v", d.Reduce)
+	}
+	if err := acquire(ctx); err != nil {
+		return err
+	}
+	defer c.engine.Release()
+	return c.engine.Execute(ctx, d, send.Data, recv.Data, nil)
+}
