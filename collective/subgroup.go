@@ -111,7 +111,13 @@ func (c *Communicator) Subgroup(ctx context.Context, name string, ranks []int) (
 		o.Peers = func(ctx context.Context, rank int) (string, error) { return peers(ctx, ranks[rank]) }
 	}
 	o.OnFailure = func(failure error) {
-		if !errors.Is(failure, ErrLeft) {
+		var aborted *AbortedError
+		switch {
+		case errors.Is(failure, ErrLeft):
+		case errors.As(failure, &aborted) && aborted.Rank < len(ranks) && aborted.Rank != place:
+			// The rank may have aborted the subgroup because it has lost another rank of the world.
+			c.session.FailAfterProbe(ranks[aborted.Rank], c.fromSubgroup(ranks, failure))
+		default:
 			c.session.Fail(c.fromSubgroup(ranks, failure))
 		}
 	}

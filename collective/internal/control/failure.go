@@ -116,8 +116,13 @@ func (s *Session) Blame(rank int, cause error) {
 		s.Fail(s.Lost(rank, cause))
 		return
 	}
-	// A dead process refuses the connection at once. One that merely left says why, so that a loaded
-	// machine on which the abort is late blames no wrong rank.
+	s.FailAfterProbe(rank, s.Lost(rank, cause))
+}
+
+// FailAfterProbe fails the session, unless a rank's endpoint knows another reason, or one arrives within
+// blameDelay. A dead process refuses the connection at once. One that merely left says why, so that a
+// loaded machine on which the abort is late blames no wrong rank.
+func (s *Session) FailAfterProbe(rank int, failure error) {
 	limit, cancel := context.WithTimeoutCause(s.life, blameProbeTimeout, ErrSilent)
 	defer cancel()
 	conn, err := s.dial(limit, rank, PurposeProbe, 0)
@@ -136,7 +141,7 @@ func (s *Session) Blame(rank int, cause error) {
 		case <-time.After(blameDelay):
 		}
 	}
-	s.Fail(s.Lost(rank, cause))
+	s.Fail(failure)
 }
 
 // FailConn turns an error of a data connection into the session's failure.
