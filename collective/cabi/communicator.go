@@ -6,46 +6,50 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/collective/queue"
 )
 
-// communicator is what a rg_comm stands for.
+// communicator is the object behind a rg_comm.
 type communicator struct {
 	*collective.Communicator
 	job      string
 	borrowed bool // by an elastic session, which closes it
 
-	line    line   // of collective operations
-	ended   *ended // of all that were started
-	started sync.WaitGroup
-	named   named
+	ops         serialQueue      // collective operations that were started
+	completions *completionQueue // of all requests
+	started     sync.WaitGroup
+	named       named
 
-	// Of a subset: what it is part of, whose Communicator it has; its name; and its ranks' numbers there.
+	// Of a subgroup: the communicator that it is part of, and whose Communicator it has; its name;
+	// and its ranks in there.
 	parent *communicator
 	name   string
 	ranks  []int
 
-	mu      sync.Mutex
-	closing bool
-	subsets []*communicator
-	sends   map[int]*line // direct messages, by rank
-	posts   map[int]*post
-	gpus    accelerated
+	mu          sync.Mutex
+	closing     bool
+	subgroups   []*communicator
+	sends       map[int]*serialQueue // point-to-point messages, by rank
+	matchQueues map[int]*matchQueue
+	gpus        gpuEngines
 }
 
-var communicators table[*communicator]
+var communicators handleTable[*communicator]
 
 func newCommunicator(c *collective.Communicator, job string) *communicator {
 	return &communicator{
-		Communicator: c, job: job, ended: newEnded(), sends: map[int]*line{}, posts: map[int]*post{},
+		Communicator: c, job: job, completions: newCompletionQueue(), sends: map[int]*serialQueue{}, matchQueues: map[int]*matchQueue{},
 	}
 }
 
-// do carries an operation out on the calling thread, or starts it. What was started before comes before it.
-func (c *communicator) do(l *line, started *uint64, run func() error) error {
+// do runs an operation on the calling thread, or starts it. It runs after all that were started
+// before.
+func (c *communicator) do(l *serialQueue, started *uint64, run func() error) error {
 	if started == nil && l.waiting.Load() == 0 {
 		return run()
 	}
@@ -57,7 +61,7 @@ func (c *communicator) do(l *line, started *uint64, run func() error) error {
 	return r.answer(started)
 }
 
-// answer is what the call returns that has started r.
+// answer sets the ID of r, or waits for r if the caller wants none.
 func (r *request) answer(started *uint64) error {
 	if started == nil {
 		return r.wait(-1)
@@ -78,58 +82,58 @@ func (c *communicator) start(run func() error) (*request, error) {
 	return r, nil
 }
 
-// sending is the line of messages to a rank.
-func (c *communicator) sending(to int) *line {
+// sendQueue is the queue of messages to a rank.
+func (c *communicator) sendQueue(to int) *serialQueue {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.sends[to] == nil {
-		c.sends[to] = new(line)
+		c.sends[to] = new(serialQueue)
 	}
 	return c.sends[to]
 }
 
-// close leaves the generation and waits for what was started: it fails now, or is just ending.
+// close leaves the generation and waits for what was started, which fails now or is about to end.
 func (c *communicator) close() {
 	for _, g := range c.engines() {
-		g.rest() // before c, or peers would take it for a loss
+		g.drain() // before c, or peers would take it for a loss
 	}
-	c.closeSubsets()
+	c.closeSubgroups()
 	c.named.close() // before c too
 	if c.parent == nil {
 		_ = c.Close() // always nil
 	}
-	c.rest()
+	c.drain()
 	if c.parent != nil {
-		c.parent.dropSubset(c)
+		c.parent.removeSubgroup(c)
 	}
 }
 
-// endsWithin is how long a generation that did not fail waits for operations by name that nobody has waited for: those that
-// all ranks have started end at once, and others never.
+// endsWithin is how long a generation that did not fail waits for named operations that nobody has
+// waited for: those that all ranks have started end at once, the others never.
 const endsWithin = 2 * time.Second
 
-// rest lets nothing more be started, and waits until nothing goes on.
-func (c *communicator) rest() {
+// drain refuses new operations and waits until none is running.
+func (c *communicator) drain() {
 	c.mu.Lock()
 	again := c.closing
 	c.closing = true
 	c.mu.Unlock()
-	c.closeSubsets()
-	ended := make(chan struct{})
-	go func() { c.started.Wait(); close(ended) }()
+	c.closeSubgroups()
+	completions := make(chan struct{})
+	go func() { c.started.Wait(); close(completions) }()
 	select {
-	case <-ended:
+	case <-completions:
 	case <-time.After(endsWithin):
 	}
 	if !again {
 		c.named.close()
 	}
-	<-ended
+	<-completions
 	if !again {
 		for _, g := range c.engines() {
-			g.rest()
+			g.drain()
 		}
-		close(c.ended.closed)
+		close(c.completions.closed)
 	}
 }
 
@@ -152,18 +156,108 @@ func (c *communicator) describe() ([]byte, error) {
 		Rank       int    `json:"rank"`
 		World      int    `json:"world"`
 		Busy       int32  `json:"busy"`
-	}{c.job, c.Generation(), c.Rank(), c.World(), c.line.waiting.Load()})
+	}{c.job, c.Generation(), c.Rank(), c.World(), c.ops.waiting.Load()})
 }
 
-// gatherBytes puts what the ranks send one after the other.
+// gatherBytes concatenates what the ranks send.
 func (c *communicator) gatherBytes(send []byte) (all [][]byte, err error) {
 	run := func() error {
 		var err error
 		all, err = c.AllgatherBlobs(context.Background(), send)
 		return err
 	}
-	return all, c.do(&c.line, nil, run)
+	return all, c.do(&c.ops, nil, run)
 }
 
-// background is the context of every operation: who wants one to end aborts its communicator.
+// background is the context of every operation: to end one, abort its communicator.
 var background = context.Background()
+
+// subgroups are communicators among some of the ranks of another one. They have named operations
+// only.
+var subgroups handleTable[*communicator]
+
+// newSubgroup returns a communicator among some of the ranks; all of those call it. Its first
+// operation connects it. It belongs to c, and ends with it at the latest.
+func (c *communicator) newSubgroup(name string, ranks []int) (*communicator, error) {
+	place := slices.Index(ranks, c.Rank())
+	for i, r := range ranks {
+		if r < 0 || r >= c.World() || i > 0 && r <= ranks[i-1] {
+			return nil, invalidf("the ranks %v are not ascending and within 0 to %d", ranks, c.World()-1)
+		}
+	}
+	if name == "" || place < 0 {
+		return nil, invalidf("a subset has a name, and this rank, %d, among its ranks %v", c.Rank(), ranks)
+	}
+	s := newCommunicator(c.Communicator, c.job)
+	s.parent, s.name, s.ranks, s.named.options = c, name, slices.Clone(ranks), c.named.options
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		return nil, collective.ErrClosed
+	}
+	c.subgroups = append(c.subgroups, s)
+	return s, nil
+}
+
+// open makes the connections of named operations.
+func (c *communicator) open(ctx context.Context) (*collective.Communicator, error) {
+	if c.parent != nil {
+		return c.Subgroup(ctx, c.name, c.ranks)
+	}
+	return c.Dup(ctx, "named")
+}
+
+// removeSubgroup forgets a subgroup that was closed.
+func (c *communicator) removeSubgroup(s *communicator) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.subgroups = slices.DeleteFunc(c.subgroups, func(other *communicator) bool { return other == s })
+}
+
+// closeSubgroups closes those that are open.
+func (c *communicator) closeSubgroups() {
+	c.mu.Lock()
+	open := slices.Clone(c.subgroups)
+	c.mu.Unlock()
+	for _, s := range open {
+		s.close()
+	}
+}
+
+// size is the number of ranks of named operations.
+func (c *communicator) size() int {
+	if c.parent != nil {
+		return len(c.ranks)
+	}
+	return c.World()
+}
+
+// callerRank translates a rank of this communicator to the rank in the world.
+func (c *communicator) callerRank(rank int) int {
+	if c.parent == nil || rank < 0 || rank >= len(c.ranks) {
+		return rank
+	}
+	return c.ranks[rank]
+}
+
+// toCaller translates an error to ranks in the world: the program knows no others.
+func (c *communicator) toCaller(err error) error {
+	var lost *collective.PeerLostError
+	var joined *queue.JoinedError
+	switch {
+	case c.parent == nil || errors.Is(err, collective.ErrAborted):
+		return err
+	case errors.As(err, &lost):
+		e := *lost
+		e.Rank = c.callerRank(lost.Rank)
+		return &e
+	case errors.As(err, &joined):
+		e := *joined
+		e.Ranks = nil
+		for _, r := range joined.Ranks {
+			e.Ranks = append(e.Ranks, c.callerRank(r))
+		}
+		return &e
+	}
+	return err
+}

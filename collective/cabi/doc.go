@@ -1,9 +1,9 @@
-// Command cabi is libregroup.so, the C library of Regroup: package collective and package elastic for programs in other
-// languages. regroup.h says what it offers and promises; python/ is built on it.
+// Command cabi is libregroup.so, the C library of Regroup: packages collective and elastic for
+// programs in other languages. regroup.h says what it offers and promises; python/ is built on it.
 //
 //	make libregroup
 //
-// The way of a call:
+// The path of a call:
 //
 //	rg_… in shim.c ──► rgo_… in export_*.go ──► the other Go files
 //	refuses in a         C types become Go's,      the work, without C
@@ -11,6 +11,9 @@
 //
 // NCCL and the CUDA driver are loaded by rg_gpu_open, and not before.
 //
-// A small operation is carried out by the calling thread, from the first line of C to the last memory access: to hand it
-// to a goroutine would cost ten times as much as the operation.
+// The calling thread carries out a small operation alone, from the first line of C to the last
+// memory access: to hand it to a goroutine would cost ten times as much as the operation.
 package main
+
+// main is never called: the library is loaded, not run.
+func main() {}

@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -17,16 +20,16 @@ import (
 	"github.com/regroup-io/regroup/collective/tcp"
 )
 
-// endpoint is what a rg_endpoint stands for.
+// endpoint is the object behind a rg_endpoint.
 type endpoint struct {
 	*collective.Endpoint
 	mu    sync.Mutex
 	given map[unsafe.Pointer][]byte // by alloc
 }
 
-var endpoints table[*endpoint]
+var endpoints handleTable[*endpoint]
 
-// decode reads options. A member that is not known is most likely misspelt.
+// decode decodes options. An unknown member is most likely a misspelling, and an error.
 func decode(options string, into any) error {
 	d := json.NewDecoder(strings.NewReader(options))
 	d.DisallowUnknownFields()
@@ -83,7 +86,7 @@ func (e *endpoint) free(at unsafe.Pointer) error {
 	return nil
 }
 
-// connectWithin bounds rg_comm_new where the caller does not.
+// connectWithin limits rg_comm_new where the caller does not.
 const connectWithin = time.Minute
 
 func (e *endpoint) connect(options string) (*communicator, error) {
@@ -127,8 +130,90 @@ func (e *endpoint) connect(options string) (*communicator, error) {
 	return newCommunicator(c, o.Job), nil
 }
 
-// milliseconds is a duration of C's; negative stays negative.
+// milliseconds converts a duration of C; negative stays negative.
 func milliseconds(n int64) time.Duration {
 	const most = int64(1<<63-1) / int64(time.Millisecond)
 	return time.Duration(min(n, most)) * time.Millisecond
+}
+
+// transport is TCP that records which sockets belong to this library, for forks of the host: a
+// child must not keep them open.
+type transport struct{ *tcp.Transport }
+
+var _ collective.Transport = transport{}
+
+func listen(o tcp.Options) (transport, error) {
+	t, err := tcp.Listen(o)
+	if err != nil {
+		return transport{}, err
+	}
+	markListenerOwned(t.Addr())
+	return transport{t}, nil
+}
+
+// Dial connects to a peer.
+func (t transport) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	return markConnOwned(t.Transport.Dial(ctx, addr))
+}
+
+// Accept returns the next connection.
+func (t transport) Accept(ctx context.Context) (net.Conn, error) {
+	return markConnOwned(t.Transport.Accept(ctx))
+}
+
+func markConnOwned(conn net.Conn, err error) (net.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	if s, is := conn.(syscall.Conn); is {
+		if raw, err := s.SyscallConn(); err == nil {
+			_ = raw.Control(markOwned)
+		}
+	}
+	return conn, nil
+}
+
+// markOwned records a socket by its inode number.
+func markOwned(fd uintptr) {
+	var s syscall.Stat_t
+	if syscall.Fstat(int(fd), &s) == nil {
+		rememberSocket(s.Ino)
+	}
+}
+
+// markListenerOwned finds and records the socket that listens on the port of addr, which package
+// tcp does not expose.
+func markListenerOwned(addr string) {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return
+	}
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		link, err := os.Readlink("/proc/self/fd/" + e.Name())
+		var fd int
+		if _, bad := fmt.Sscan(e.Name(), &fd); err != nil || bad != nil || !strings.HasPrefix(link, "socket:") {
+			continue
+		}
+		if on, err := syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_ACCEPTCONN); err != nil || on == 0 {
+			continue
+		}
+		name, err := syscall.Getsockname(fd)
+		if err != nil {
+			continue
+		}
+		switch a := name.(type) {
+		case *syscall.SockaddrInet4:
+			if fmt.Sprint(a.Port) == port {
+				markOwned(uintptr(fd))
+			}
+		case *syscall.SockaddrInet6:
+			if fmt.Sprint(a.Port) == port {
+				markOwned(uintptr(fd))
+			}
+		}
+	}
 }

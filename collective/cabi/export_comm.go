@@ -1,3 +1,5 @@
+//go:build cgo
+
 package main
 
 // #include <stdint.h>
@@ -5,11 +7,13 @@ package main
 import "C"
 
 import (
+	"sync"
+	"sync/atomic"
 	"unsafe"
 )
 
-// with calls do with what a handle stands for.
-func with[T any](t *table[T], kind string, h C.uint64_t, do func(T) error) C.int {
+// withHandle calls do with the object behind a handle.
+func withHandle[T any](t *handleTable[T], kind string, h C.uint64_t, do func(T) error) C.int {
 	x, there := t.get(uint64(h))
 	if !there {
 		return answer(invalidf("%s %d is not open", kind, uint64(h)))
@@ -31,7 +35,7 @@ func rgo_endpoint_new(options *C.char, out *C.uint64_t) C.int {
 
 //export rgo_endpoint_address
 func rgo_endpoint_address(h C.uint64_t, buffer *C.char, size C.size_t) C.int {
-	return with(&endpoints, "endpoint", h, func(e *endpoint) error { return fill([]byte(e.Addr()), buffer, size) })
+	return withHandle(&endpoints, "endpoint", h, func(e *endpoint) error { return fill([]byte(e.Addr()), buffer, size) })
 }
 
 //export rgo_endpoint_close
@@ -45,7 +49,7 @@ func rgo_endpoint_close(h C.uint64_t) C.int {
 
 //export rgo_alloc
 func rgo_alloc(h C.uint64_t, bytes C.int64_t, out *unsafe.Pointer) C.int {
-	return with(&endpoints, "endpoint", h, func(e *endpoint) (err error) {
+	return withHandle(&endpoints, "endpoint", h, func(e *endpoint) (err error) {
 		if out == nil {
 			return invalidf("nowhere to put the memory")
 		}
@@ -56,12 +60,12 @@ func rgo_alloc(h C.uint64_t, bytes C.int64_t, out *unsafe.Pointer) C.int {
 
 //export rgo_free
 func rgo_free(h C.uint64_t, memory unsafe.Pointer) C.int {
-	return with(&endpoints, "endpoint", h, func(e *endpoint) error { return e.free(memory) })
+	return withHandle(&endpoints, "endpoint", h, func(e *endpoint) error { return e.free(memory) })
 }
 
 //export rgo_comm_new
 func rgo_comm_new(h C.uint64_t, options *C.char, out *C.uint64_t) C.int {
-	return with(&endpoints, "endpoint", h, func(e *endpoint) error {
+	return withHandle(&endpoints, "endpoint", h, func(e *endpoint) error {
 		if out == nil {
 			return invalidf("nowhere to put the communicator")
 		}
@@ -75,7 +79,7 @@ func rgo_comm_new(h C.uint64_t, options *C.char, out *C.uint64_t) C.int {
 
 //export rgo_comm_close
 func rgo_comm_close(h C.uint64_t) C.int {
-	if s, there := subsets.take(uint64(h)); there {
+	if s, there := subgroups.take(uint64(h)); there {
 		s.close()
 		return answer(nil)
 	}
@@ -92,7 +96,7 @@ func rgo_comm_close(h C.uint64_t) C.int {
 
 //export rgo_comm_abort
 func rgo_comm_abort(h C.uint64_t, rank C.int32_t, why *C.char) C.int {
-	return with(&communicators, "communicator", h, func(c *communicator) error {
+	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
 		if int(rank) >= c.World() {
 			return invalidf("rank %d is not within 0 to %d", int(rank), c.World()-1)
 		}
@@ -103,12 +107,12 @@ func rgo_comm_abort(h C.uint64_t, rank C.int32_t, why *C.char) C.int {
 
 //export rgo_comm_failed
 func rgo_comm_failed(h C.uint64_t) C.int {
-	return with(&communicators, "communicator", h, func(c *communicator) error { return c.Failed() })
+	return withHandle(&communicators, "communicator", h, func(c *communicator) error { return c.Failed() })
 }
 
 //export rgo_comm_describe
 func rgo_comm_describe(h C.uint64_t, buffer *C.char, size C.size_t) C.int {
-	return with(&communicators, "communicator", h, func(c *communicator) error {
+	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
 		b, err := c.describe()
 		if err != nil {
 			return err
@@ -119,7 +123,7 @@ func rgo_comm_describe(h C.uint64_t, buffer *C.char, size C.size_t) C.int {
 
 //export rgo_segment
 func rgo_segment(h C.uint64_t, count C.int64_t, rank C.int32_t, begin, end *C.int64_t) C.int {
-	return with(&communicators, "communicator", h, func(c *communicator) error {
+	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
 		if begin == nil || end == nil || count < 0 || rank < 0 || int(rank) >= c.World() {
 			return invalidf("segment of rank %d of %d elements", int(rank), int64(count))
 		}
@@ -131,11 +135,11 @@ func rgo_segment(h C.uint64_t, count C.int64_t, rank C.int32_t, begin, end *C.in
 
 //export rgo_allgather_bytes
 func rgo_allgather_bytes(h C.uint64_t, send unsafe.Pointer, bytes C.int64_t, all *unsafe.Pointer, sizes *C.int64_t) C.int {
-	return with(&communicators, "communicator", h, func(c *communicator) error {
+	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
 		if all == nil || sizes == nil {
 			return invalidf("nowhere to put what is gathered")
 		}
-		p, err := memory(send, int64(bytes), 1)
+		p, err := memoryOf(send, int64(bytes), 1)
 		if err != nil {
 			return err
 		}
@@ -160,23 +164,23 @@ func rgo_allgather_bytes(h C.uint64_t, send unsafe.Pointer, bytes C.int64_t, all
 
 //export rgo_send
 func rgo_send(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t, to C.int32_t, tag C.int64_t, started *C.uint64_t) C.int {
-	return with(&communicators, "communicator", h, func(c *communicator) error {
+	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
 		p, err := c.message(data, int64(bytes), int(to))
 		if err != nil {
 			return err
 		}
-		return c.do(c.sending(int(to)), (*uint64)(started), func() error { return c.sendTagged(int(to), int64(tag), p) })
+		return c.do(c.sendQueue(int(to)), (*uint64)(started), func() error { return c.sendTagged(int(to), int64(tag), p) })
 	})
 }
 
 //export rgo_recv
 func rgo_recv(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t, from C.int32_t, tag C.int64_t, started *C.uint64_t) C.int {
-	return with(&communicators, "communicator", h, func(c *communicator) error {
+	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
 		p, err := c.message(data, int64(bytes), int(from))
 		if err != nil {
 			return err
 		}
-		r, err := c.post(int(from)).want(int64(tag), p)
+		r, err := c.matchQueue(int(from)).recv(int64(tag), p)
 		if err != nil {
 			return err
 		}
@@ -184,37 +188,66 @@ func rgo_recv(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t, from C.int32_t
 	})
 }
 
-// message is memory for a message to or from a rank.
+// message is the memory of a message to or from a rank.
 func (c *communicator) message(p unsafe.Pointer, bytes int64, rank int) ([]byte, error) {
 	if rank < 0 || rank >= c.World() || rank == c.Rank() {
 		return nil, invalidf("rank %d is not another one of %d ranks", rank, c.World())
 	}
-	return memory(p, bytes, 1)
+	return memoryOf(p, bytes, 1)
 }
 
 //export rgo_wait
 func rgo_wait(id C.uint64_t, within C.int64_t, program C.int) C.int {
-	return with(&requests, "request", id, func(r *request) error {
+	return withHandle(&requests, "request", id, func(r *request) error {
 		return r.waitOn(milliseconds(int64(within)), program != 0)
 	})
 }
 
 //export rgo_watch
 func rgo_watch(id C.uint64_t) C.int {
-	return with(&requests, "request", id, (*request).watch)
+	return withHandle(&requests, "request", id, (*request).watch)
 }
 
 //export rgo_wait_any
 func rgo_wait_any(h C.uint64_t, within C.int64_t, id *C.uint64_t, how *C.int32_t) C.int {
-	return with(&communicators, "communicator", h, func(c *communicator) error {
+	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
 		if id == nil || how == nil {
 			return invalidf("nowhere to put the request")
 		}
-		r, err := c.ended.wait(milliseconds(int64(within)))
+		r, err := c.completions.wait(milliseconds(int64(within)))
 		if err != nil {
 			return err
 		}
-		*id, *how = C.uint64_t(r.id), answer(r.err) // its words are those of rg_last_error
+		*id, *how = C.uint64_t(r.id), answer(r.err) // the text is that of rg_last_error
 		return nil
 	})
+}
+
+// handles are unique over all tables, so that a handle of one kind is never taken for another.
+var handles atomic.Uint64
+
+// handleTable maps handles to objects.
+type handleTable[T any] struct{ m sync.Map }
+
+func (t *handleTable[T]) add(v T) uint64 {
+	h := handles.Add(1)
+	t.m.Store(h, v)
+	return h
+}
+
+func (t *handleTable[T]) get(h uint64) (v T, ok bool) {
+	x, ok := t.m.Load(h)
+	if ok {
+		v = x.(T)
+	}
+	return v, ok
+}
+
+// take removes the handle. Of several callers one gets the object.
+func (t *handleTable[T]) take(h uint64) (v T, ok bool) {
+	x, ok := t.m.LoadAndDelete(h)
+	if ok {
+		v = x.(T)
+	}
+	return v, ok
 }

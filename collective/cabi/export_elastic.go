@@ -25,8 +25,8 @@ func rgo_elastic_new(options *C.char, out *C.uint64_t) C.int {
 
 //export rgo_elastic_tensor
 func rgo_elastic_tensor(h C.uint64_t, name *C.char, data unsafe.Pointer, bytes C.int64_t) C.int {
-	return with(&trainings, "training", h, func(t *training) error {
-		p, err := memory(data, int64(bytes), 1)
+	return withHandle(&trainings, "training", h, func(t *training) error {
+		p, err := memoryOf(data, int64(bytes), 1)
 		if err != nil {
 			return err
 		}
@@ -36,8 +36,8 @@ func rgo_elastic_tensor(h C.uint64_t, name *C.char, data unsafe.Pointer, bytes C
 
 //export rgo_elastic_object
 func rgo_elastic_object(h C.uint64_t, name *C.char, data unsafe.Pointer, bytes C.int64_t) C.int {
-	return with(&trainings, "training", h, func(t *training) error {
-		p, err := memory(data, int64(bytes), 1)
+	return withHandle(&trainings, "training", h, func(t *training) error {
+		p, err := memoryOf(data, int64(bytes), 1)
 		if err != nil {
 			return err
 		}
@@ -47,7 +47,7 @@ func rgo_elastic_object(h C.uint64_t, name *C.char, data unsafe.Pointer, bytes C
 
 //export rgo_elastic_object_get
 func rgo_elastic_object_get(h C.uint64_t, name *C.char, out *unsafe.Pointer, bytes *C.int64_t) C.int {
-	return with(&trainings, "training", h, func(t *training) error {
+	return withHandle(&trainings, "training", h, func(t *training) error {
 		if out == nil || bytes == nil {
 			return invalidf("nowhere to put the object")
 		}
@@ -62,12 +62,12 @@ func rgo_elastic_object_get(h C.uint64_t, name *C.char, out *unsafe.Pointer, byt
 
 //export rgo_elastic_data
 func rgo_elastic_data(h, samples, seed C.uint64_t, recording C.int32_t) C.int {
-	return with(&trainings, "training", h, func(t *training) error { return t.data(uint64(samples), uint64(seed), recording != 0) })
+	return withHandle(&trainings, "training", h, func(t *training) error { return t.data(uint64(samples), uint64(seed), recording != 0) })
 }
 
 //export rgo_elastic_record
 func rgo_elastic_record(h, epoch C.uint64_t, indices *C.int64_t, n C.int64_t) C.int {
-	return with(&trainings, "training", h, func(t *training) error {
+	return withHandle(&trainings, "training", h, func(t *training) error {
 		if n < 0 || indices == nil && n > 0 {
 			return invalidf("%d samples", int64(n))
 		}
@@ -77,8 +77,8 @@ func rgo_elastic_record(h, epoch C.uint64_t, indices *C.int64_t, n C.int64_t) C.
 
 //export rgo_elastic_prologue_add
 func rgo_elastic_prologue_add(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t) C.int {
-	return with(&trainings, "training", h, func(t *training) error {
-		p, err := memory(data, int64(bytes), 1)
+	return withHandle(&trainings, "training", h, func(t *training) error {
+		p, err := memoryOf(data, int64(bytes), 1)
 		if err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func rgo_elastic_prologue_add(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t
 
 //export rgo_elastic_prologue_get
 func rgo_elastic_prologue_get(h C.uint64_t, index C.int64_t, out *unsafe.Pointer, bytes *C.int64_t) C.int {
-	return with(&trainings, "training", h, func(t *training) error {
+	return withHandle(&trainings, "training", h, func(t *training) error {
 		if out == nil || bytes == nil {
 			return invalidf("nowhere to put the entry")
 		}
@@ -103,12 +103,12 @@ func rgo_elastic_prologue_get(h C.uint64_t, index C.int64_t, out *unsafe.Pointer
 
 //export rgo_elastic_start
 func rgo_elastic_start(h C.uint64_t) C.int {
-	return with(&trainings, "training", h, (*training).start)
+	return withHandle(&trainings, "training", h, (*training).start)
 }
 
 //export rgo_elastic_next
 func rgo_elastic_next(h C.uint64_t, within C.int64_t, out *C.rg_session) C.int {
-	return with(&trainings, "training", h, func(t *training) error {
+	return withHandle(&trainings, "training", h, func(t *training) error {
 		if out == nil || uint64(out.size) < uint64(unsafe.Offsetof(out.stage)) {
 			return invalidf("nowhere to put the session, or its size is not set")
 		}
@@ -136,12 +136,12 @@ func fillSession(out *C.rg_session, s *elastic.Session, comm uint64) {
 
 //export rgo_elastic_leave
 func rgo_elastic_leave(h C.uint64_t, how C.int32_t, why *C.char) C.int {
-	return with(&trainings, "training", h, func(t *training) error { return t.leave(status(how), text(why)) })
+	return withHandle(&trainings, "training", h, func(t *training) error { return t.leave(status(how), text(why)) })
 }
 
 //export rgo_elastic_consume
 func rgo_elastic_consume(h C.uint64_t, total C.int64_t, indices *C.int64_t, n C.int64_t) C.int {
-	return with(&trainings, "training", h, func(t *training) error {
+	return withHandle(&trainings, "training", h, func(t *training) error {
 		if total < 0 || n < 0 || n > total || indices == nil && n > 0 {
 			return invalidf("%d of %d samples", int64(n), int64(total))
 		}
@@ -150,37 +150,41 @@ func rgo_elastic_consume(h C.uint64_t, total C.int64_t, indices *C.int64_t, n C.
 }
 
 //export rgo_elastic_skip
-func rgo_elastic_skip(h C.uint64_t) C.int { return with(&trainings, "training", h, (*training).skip) }
+func rgo_elastic_skip(h C.uint64_t) C.int {
+	return withHandle(&trainings, "training", h, (*training).skip)
+}
 
 //export rgo_elastic_stop
 func rgo_elastic_stop(h C.uint64_t) C.int {
-	return with(&trainings, "training", h, func(t *training) error {
+	return withHandle(&trainings, "training", h, func(t *training) error {
 		t.stopping.Store(true)
 		return nil
 	})
 }
 
 //export rgo_elastic_news
-func rgo_elastic_news(h C.uint64_t) C.int { return with(&trainings, "training", h, (*training).news) }
+func rgo_elastic_news(h C.uint64_t) C.int {
+	return withHandle(&trainings, "training", h, (*training).news)
+}
 
 //export rgo_elastic_commit
 func rgo_elastic_commit(h C.uint64_t) C.int {
-	return with(&trainings, "training", h, (*training).commit)
+	return withHandle(&trainings, "training", h, (*training).commit)
 }
 
 //export rgo_elastic_restore
 func rgo_elastic_restore(h C.uint64_t) C.int {
-	return with(&trainings, "training", h, (*training).restore)
+	return withHandle(&trainings, "training", h, (*training).restore)
 }
 
 //export rgo_elastic_report
 func rgo_elastic_report(h C.uint64_t, metrics *C.char) C.int {
-	return with(&trainings, "training", h, func(t *training) error { return t.report(text(metrics)) })
+	return withHandle(&trainings, "training", h, func(t *training) error { return t.report(text(metrics)) })
 }
 
 //export rgo_elastic_ledger
 func rgo_elastic_ledger(h C.uint64_t, buffer *C.char, size C.size_t) C.int {
-	return with(&trainings, "training", h, func(t *training) error {
+	return withHandle(&trainings, "training", h, func(t *training) error {
 		b, err := t.ledger()
 		if err != nil {
 			return err

@@ -13,7 +13,7 @@ import (
 
 //export rgo_gpu_open
 func rgo_gpu_open(h C.uint64_t, options *C.char, before C.uint64_t, out *C.uint64_t) C.int {
-	return with(&communicators, "communicator", h, func(c *communicator) error {
+	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
 		if out == nil {
 			return invalidf("nowhere to put the GPU")
 		}
@@ -31,10 +31,10 @@ func rgo_gpu_open(h C.uint64_t, options *C.char, before C.uint64_t, out *C.uint6
 	})
 }
 
-// launch begins an operation behind what is queued on a stream.
+// launch starts an operation after what is queued on a stream.
 type launch func(on *nccl.Stream) *nccl.Task
 
-// allreduce checks the arguments; kind says what must be the same on all ranks.
+// allreduce checks the arguments. kind describes what must be equal on all ranks.
 func (g *gpu) allreduce(wire C.int32_t, data unsafe.Pointer, count C.int64_t, dtype, op C.int32_t) (begin launch, kind string, err error) {
 	t, err := typeOf(int32(dtype))
 	if err != nil {
@@ -85,9 +85,9 @@ func (g *gpu) allgather(send, recv unsafe.Pointer, bytes C.int64_t) (begin launc
 		fmt.Sprintf("allgather of %d bytes on GPUs", int64(bytes)), nil
 }
 
-// onGPU checks an operation's arguments and does it.
+// onGPU checks an operation's arguments and starts it.
 func onGPU(h C.uint64_t, stream C.uintptr_t, started *C.uint64_t, check func(*gpu) (launch, string, error)) C.int {
-	return with(&gpus, "GPU", h, func(g *gpu) error {
+	return withHandle(&gpus, "GPU", h, func(g *gpu) error {
 		begin, _, err := check(g)
 		if err != nil {
 			return err
@@ -96,9 +96,9 @@ func onGPU(h C.uint64_t, stream C.uintptr_t, started *C.uint64_t, check func(*gp
 	})
 }
 
-// namedOnGPU is onGPU by name.
+// namedOnGPU is onGPU for named operations.
 func namedOnGPU(h C.uint64_t, name, detail *C.char, stream C.uintptr_t, ordered C.int32_t, started *C.uint64_t, check func(*gpu) (launch, string, error)) C.int {
-	return with(&gpus, "GPU", h, func(g *gpu) error {
+	return withHandle(&gpus, "GPU", h, func(g *gpu) error {
 		begin, kind, err := check(g)
 		if err != nil {
 			return err
@@ -154,7 +154,7 @@ func rgo_named_gpu_allgather(h C.uint64_t, name, detail *C.char, send, recv unsa
 
 //export rgo_gpu_describe
 func rgo_gpu_describe(h C.uint64_t, buffer *C.char, size C.size_t) C.int {
-	return with(&gpus, "GPU", h, func(g *gpu) error {
+	return withHandle(&gpus, "GPU", h, func(g *gpu) error {
 		b, err := g.describe()
 		if err != nil {
 			return err

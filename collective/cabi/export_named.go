@@ -12,22 +12,22 @@ import (
 
 //export rgo_named_options
 func rgo_named_options(h C.uint64_t, options *C.char) C.int {
-	return withNames(h, func(c *communicator) error {
+	return withNamedQueue(h, func(c *communicator) error {
 		return decode(text(options), &c.named.options)
 	})
 }
 
-// withNames calls do with a communicator or a subset of one.
-func withNames(h C.uint64_t, do func(*communicator) error) C.int {
-	if s, there := subsets.get(uint64(h)); there {
+// withNamedQueue calls do with a communicator or a subgroup of one.
+func withNamedQueue(h C.uint64_t, do func(*communicator) error) C.int {
+	if s, there := subgroups.get(uint64(h)); there {
 		return answer(do(s))
 	}
-	return with(&communicators, "communicator", h, do)
+	return withHandle(&communicators, "communicator", h, do)
 }
 
-// startNamed starts an operation by name on a communicator.
+// startNamed starts a named operation of a communicator.
 func startNamed(h C.uint64_t, name *C.char, started *C.uint64_t, begin func(c *communicator, q *queue.Queue, name string) *queue.Handle) C.int {
-	return withNames(h, func(c *communicator) error {
+	return withNamedQueue(h, func(c *communicator) error {
 		if name == nil {
 			return invalidf("an operation by name needs a name")
 		}
@@ -39,7 +39,7 @@ func startNamed(h C.uint64_t, name *C.char, started *C.uint64_t, begin func(c *c
 func rgo_named_allreduce(h C.uint64_t, name, detail *C.char, wire C.int32_t, data unsafe.Pointer, count C.int64_t,
 	dtype, op C.int32_t, started *C.uint64_t,
 ) C.int {
-	t, o, err := reduced(data, int64(count), int32(dtype), int32(op))
+	t, o, err := reductionArgs(data, int64(count), int32(dtype), int32(op))
 	if err != nil {
 		return answer(err)
 	}
@@ -65,7 +65,7 @@ func rgo_named_broadcast(h C.uint64_t, name, detail *C.char, data unsafe.Pointer
 	})
 }
 
-// rowsOf is a tensor of rows, each of row elements.
+// rowsOf is a tensor of rows with row elements each.
 func rowsOf(data unsafe.Pointer, rows, row int64, dtype int32) (collective.Tensor, error) {
 	const most = 1 << 48 // elements, far more than memory has
 	if rows < 0 || row < 0 || rows > most || row > most || rows > 0 && row > most/rows {
@@ -80,7 +80,7 @@ func rgo_named_allgather(h C.uint64_t, name, detail *C.char, data unsafe.Pointer
 ) C.int {
 	t, err := rowsOf(data, int64(rows), int64(row), int32(dtype))
 	if err == nil {
-		err = resultFor((*uint64)(started))
+		err = requireRequest((*uint64)(started))
 	}
 	if err != nil {
 		return answer(err)
@@ -94,11 +94,11 @@ func rgo_named_allgather(h C.uint64_t, name, detail *C.char, data unsafe.Pointer
 func rgo_named_alltoall(h C.uint64_t, name, detail *C.char, data unsafe.Pointer, splits *C.int64_t, row C.int64_t,
 	dtype C.int32_t, started *C.uint64_t,
 ) C.int {
-	return withNames(h, func(c *communicator) error {
+	return withNamedQueue(h, func(c *communicator) error {
 		if splits == nil || name == nil {
 			return invalidf("an alltoall by name needs a name and its splits")
 		}
-		if err := resultFor((*uint64)(started)); err != nil {
+		if err := requireRequest((*uint64)(started)); err != nil {
 			return err
 		}
 		n, rows, err := blocks(splits, 0, c.size())
@@ -141,27 +141,27 @@ func rgo_named_barrier(h C.uint64_t, name *C.char, started *C.uint64_t) C.int {
 
 //export rgo_named_refuse
 func rgo_named_refuse(h C.uint64_t, name, why *C.char) C.int {
-	return withNames(h, func(c *communicator) error {
-		c.names().Refuse(text(name), text(why))
+	return withNamedQueue(h, func(c *communicator) error {
+		c.namedQueue().Refuse(text(name), text(why))
 		return nil
 	})
 }
 
 //export rgo_named_deadlocks
 func rgo_named_deadlocks(h C.uint64_t, out *C.int64_t) C.int {
-	return withNames(h, func(c *communicator) error {
+	return withNamedQueue(h, func(c *communicator) error {
 		if out == nil {
 			return invalidf("nowhere to put the number")
 		}
-		*out = C.int64_t(c.names().Deadlocks())
+		*out = C.int64_t(c.namedQueue().Deadlocks())
 		return nil
 	})
 }
 
 //export rgo_join
 func rgo_join(h C.uint64_t, started *C.uint64_t) C.int {
-	return withNames(h, func(c *communicator) error {
-		if err := resultFor((*uint64)(started)); err != nil {
+	return withNamedQueue(h, func(c *communicator) error {
+		if err := requireRequest((*uint64)(started)); err != nil {
 			return err
 		}
 		return c.submit((*uint64)(started), (*queue.Queue).Join)
@@ -170,7 +170,7 @@ func rgo_join(h C.uint64_t, started *C.uint64_t) C.int {
 
 //export rgo_wait_result
 func rgo_wait_result(id C.uint64_t, within C.int64_t, program C.int, data *unsafe.Pointer, rows *C.int64_t) C.int {
-	return with(&requests, "request", id, func(r *request) error {
+	return withHandle(&requests, "request", id, func(r *request) error {
 		if r.handle == nil || data == nil || rows == nil {
 			return invalidf("request %d has no result, or there is nowhere to put it", uint64(id))
 		}
@@ -186,7 +186,7 @@ func rgo_wait_result(id C.uint64_t, within C.int64_t, program C.int, data *unsaf
 			}
 		}
 		if counts == nil { // a join
-			to[0] = C.int64_t(r.of.rankOutside(r.handle.Last()))
+			to[0] = C.int64_t(r.of.callerRank(r.handle.Last()))
 		}
 		*data = unsafe.Pointer(unsafe.SliceData(result))
 		return nil
@@ -195,7 +195,7 @@ func rgo_wait_result(id C.uint64_t, within C.int64_t, program C.int, data *unsaf
 
 //export rgo_subset
 func rgo_subset(h C.uint64_t, name *C.char, ranks *C.int32_t, length C.int32_t, out *C.uint64_t) C.int {
-	return with(&communicators, "communicator", h, func(c *communicator) error {
+	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
 		if ranks == nil || length < 1 || out == nil {
 			return invalidf("a subset needs ranks, and a place for it")
 		}
@@ -203,9 +203,9 @@ func rgo_subset(h C.uint64_t, name *C.char, ranks *C.int32_t, length C.int32_t, 
 		for i, r := range unsafe.Slice(ranks, int(length)) {
 			all[i] = int(r)
 		}
-		s, err := c.subset(text(name), all)
+		s, err := c.newSubgroup(text(name), all)
 		if err == nil {
-			*out = C.uint64_t(subsets.add(s))
+			*out = C.uint64_t(subgroups.add(s))
 		}
 		return err
 	})
@@ -213,12 +213,12 @@ func rgo_subset(h C.uint64_t, name *C.char, ranks *C.int32_t, length C.int32_t, 
 
 //export rgo_timeline_start
 func rgo_timeline_start(h C.uint64_t, path *C.char, markCycles C.int32_t) C.int {
-	return withNames(h, func(c *communicator) error {
+	return withNamedQueue(h, func(c *communicator) error {
 		return c.named.events.start(text(path), markCycles != 0)
 	})
 }
 
 //export rgo_timeline_stop
 func rgo_timeline_stop(h C.uint64_t) C.int {
-	return withNames(h, func(c *communicator) error { return c.named.events.stop() })
+	return withNamedQueue(h, func(c *communicator) error { return c.named.events.stop() })
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 	"unsafe"
@@ -15,18 +16,19 @@ import (
 	"github.com/regroup-io/regroup/collective/nccl"
 )
 
-// gpu is what a rg_gpu stands for: an engine on one GPU, in one generation. It has connections of its own, so that its
-// operations and those on the host's memory need no common order.
+// gpu is the object behind a rg_gpu: an engine on one GPU, in one generation. It has connections of
+// its own, so that its operations and those on host memory need no common order.
 type gpu struct {
 	of     *communicator
-	beside *collective.Communicator // of the same ranks, for the engine alone
+	comm   *collective.Communicator // of the same ranks, for the engine alone
 	engine *nccl.Engine
-	once   sync.Once // of settle
+	once   sync.Once // guards settle
 }
 
-var gpus table[*gpu]
+var gpus handleTable[*gpu]
 
-// openGPU makes this rank's part of an engine; all ranks do so. One of an earlier generation is used up if that works.
+// openGPU opens this rank's part of an engine; all ranks call it. It consumes the engine of an
+// earlier generation if it succeeds.
 func (c *communicator) openGPU(options string, before *gpu) (*gpu, error) {
 	var o gpuOptions
 	if err := decode(options, &o); err != nil {
@@ -43,24 +45,24 @@ func (c *communicator) openGPU(options string, before *gpu) (*gpu, error) {
 		return nil, err
 	}
 	g := &gpu{of: c}
-	if g.beside, err = c.Dup(background, name); err != nil {
+	if g.comm, err = c.Dup(background, name); err != nil {
 		return nil, err
 	}
 	if before != nil {
-		g.engine, err = before.engine.Next(background, g.beside, o.LocalRank, o.LocalSize)
+		g.engine, err = before.engine.Next(background, g.comm, o.LocalRank, o.LocalSize)
 	} else {
-		g.engine, err = o.engine(g.beside)
+		g.engine, err = o.engine(g.comm)
 	}
 	if err != nil {
-		_ = g.beside.Close() // always nil
+		_ = g.comm.Close() // always nil
 		return nil, err
 	}
-	c.hold(g)
+	c.addGPU(g)
 	return g, nil
 }
 
-// do begins an operation behind what is queued on a stream. Without a request what is queued there next waits for it;
-// with one, that ends when the GPU has done it.
+// do starts an operation after what is queued on a stream. Without a request, what is queued next
+// waits for the operation; with one, the request completes when the GPU has finished.
 func (g *gpu) do(stream uintptr, started *uint64, begin func(*nccl.Stream) *nccl.Task) error {
 	on := g.engine.Device().StreamOf(stream)
 	if started == nil {
@@ -75,7 +77,8 @@ func (g *gpu) do(stream uintptr, started *uint64, begin func(*nccl.Stream) *nccl
 	return r.answer(started)
 }
 
-// outcome is how an operation ended. After a failure the GPU leaves the caller's memory alone first.
+// outcome is how an operation ended. After a failure it first waits until the GPU no longer uses
+// the caller's memory.
 func (g *gpu) outcome(err error) error {
 	if err == nil || g.engine.Err() == nil {
 		return err
@@ -86,7 +89,7 @@ func (g *gpu) outcome(err error) error {
 
 // buffer is memory of the caller on the GPU.
 func (g *gpu) buffer(p unsafe.Pointer, n int64, size int) (nccl.Buffer, error) {
-	b, err := memory(p, n, size)
+	b, err := memoryOf(p, n, size)
 	if err != nil {
 		return nccl.Buffer{}, err
 	}
@@ -94,34 +97,35 @@ func (g *gpu) buffer(p unsafe.Pointer, n int64, size int) (nccl.Buffer, error) {
 }
 
 const (
-	// settleWithin is how long a communicator that is closed waits for what its GPU has under way.
+	// settleWithin is how long the closing of a communicator waits for running GPU operations.
 	settleWithin = 2 * time.Second
-	// closeWithin is how long closing a GPU waits for the other ranks, before NCCL is aborted.
+	// closeWithin is how long closing a GPU waits for the other ranks before it aborts NCCL.
 	closeWithin = 10 * time.Second
 )
 
-// settle waits for what was started, once: NCCL is kept where all ranks have done equally much.
+// settle waits once for what was started: NCCL survives where all ranks have done the same
+// operations.
 func (g *gpu) settle() {
 	g.once.Do(func() {
 		ctx, cancel := context.WithTimeout(background, settleWithin)
 		defer cancel()
-		_ = g.engine.Settle(ctx) // who is to know has a request, or asks rg_comm_failed
+		_ = g.engine.Settle(ctx) // the caller has a request, or asks rg_comm_failed
 	})
 }
 
-// rest leaves the generation; the engine waits for the next one, or for its end.
-func (g *gpu) rest() {
+// drain leaves the generation; the engine waits for the next one, or for its end.
+func (g *gpu) drain() {
 	g.settle()
-	_ = g.beside.Close() // always nil
+	_ = g.comm.Close() // always nil
 }
 
-// close frees what there is.
+// close releases everything that can be released.
 func (g *gpu) close() error {
 	ctx, cancel := context.WithTimeout(background, closeWithin)
 	defer cancel()
 	err := g.engine.Close(ctx)
 	g.of.drop(g)
-	_ = g.beside.Close() // always nil
+	_ = g.comm.Close() // always nil
 	if errors.Is(err, nccl.ErrStuck) {
 		return err // the GPU's thread stays
 	}
@@ -139,8 +143,9 @@ func (g *gpu) describe() ([]byte, error) {
 	}{g.engine.Describe(), l.Version().String(), l.Driver(), fmt.Sprintf("%s and %s", cuda, from)})
 }
 
-// doNamed starts an operation that begins when all ranks have started one of this name. Its request ends when the GPU has
-// done it or, if ordered, when what is queued on the stream next waits for it.
+// doNamed starts an operation that begins when all ranks have started one of this name. Its request
+// completes when the GPU has finished or, if ordered, when what is queued next on the stream waits
+// for it.
 func (g *gpu) doNamed(name, kind string, stream uintptr, ordered bool, started *uint64, begin func(*nccl.Stream) *nccl.Task) error {
 	if started == nil {
 		return invalidf("an operation by name needs a place for its request")
@@ -151,7 +156,7 @@ func (g *gpu) doNamed(name, kind string, stream uintptr, ordered bool, started *
 	}
 	on := g.engine.Device().StreamOf(stream)
 	var task *nccl.Task
-	r.handle = g.of.names().Do(name, kind, func(context.Context, *collective.Communicator) error {
+	r.handle = g.of.namedQueue().Do(name, kind, func(context.Context, *collective.Communicator) error {
 		task = begin(on)
 		return nil
 	})
@@ -170,4 +175,103 @@ func (g *gpu) doNamed(name, kind string, stream uintptr, ordered bool, started *
 		}()
 	})
 	return nil
+}
+
+// gpuEngines are a communicator's engines on GPUs, guarded by the communicator's mu.
+type gpuEngines struct {
+	opened int // how many were requested, on all ranks alike
+	here   []*gpu
+}
+
+// nextGPU names the connections of the next engine.
+func (c *communicator) nextGPU() (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		return "", collective.ErrClosed
+	}
+	c.gpus.opened++
+	return fmt.Sprint("gpu ", c.gpus.opened), nil
+}
+
+// addGPU closes the engine with the communicator.
+func (c *communicator) addGPU(g *gpu) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gpus.here = append(c.gpus.here, g)
+}
+
+func (c *communicator) drop(g *gpu) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gpus.here = slices.DeleteFunc(c.gpus.here, func(other *gpu) bool { return other == g })
+}
+
+// engines are the communicator's current engines.
+func (c *communicator) engines() []*gpu {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.gpus.here)
+}
+
+// gpuOptions are the options of rg_gpu_open.
+type gpuOptions struct {
+	Device     int      `json:"device"`
+	LocalRank  int      `json:"local_rank"`
+	LocalSize  int      `json:"local_size"`
+	ChunkBytes int      `json:"chunk_bytes"`
+	Search     []string `json:"search"`
+	Absent     string   `json:"absent"`
+}
+
+func (o *gpuOptions) validate() error {
+	if o.Device < 0 || o.LocalRank < 0 || o.LocalSize < 0 || o.LocalRank >= max(o.LocalSize, 1) {
+		return invalidf("device %d, local_rank %d of local_size %d", o.Device, o.LocalRank, o.LocalSize)
+	}
+	if o.ChunkBytes < 0 || o.ChunkBytes%64 != 0 {
+		return invalidf("chunk_bytes %d is no multiple of 64", o.ChunkBytes)
+	}
+	return nil
+}
+
+// engine makes an engine where there was none before. All ranks learn of a GPU that cannot be used.
+func (o *gpuOptions) engine(c *collective.Communicator) (*nccl.Engine, error) {
+	e := nccl.EngineOptions{LocalRank: o.LocalRank, LocalSize: o.LocalSize, ChunkBytes: o.ChunkBytes}
+	e.Device, e.Absent = o.device()
+	made, err := nccl.NewEngine(background, c, e)
+	if err != nil && e.Device != nil {
+		err = errors.Join(err, e.Device.Close(background))
+	}
+	return made, err
+}
+
+// device opens the GPU, or says why there is none.
+func (o *gpuOptions) device() (*nccl.Device, error) {
+	if o.Absent != "" {
+		return nil, errors.New(o.Absent)
+	}
+	l, err := native.open(o.Search)
+	if err != nil {
+		return nil, err
+	}
+	return l.OpenDevice(background, o.Device)
+}
+
+// native is NCCL and the CUDA driver. It is loaded when a GPU is first requested, and never
+// unloaded.
+var native libraryLoader
+
+type libraryLoader struct {
+	mu   sync.Mutex
+	made *nccl.Library
+}
+
+// open tries again after a failure: the host may have loaded a framework since.
+func (l *libraryLoader) open(search []string) (_ *nccl.Library, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.made == nil {
+		l.made, err = nccl.Open(nccl.Options{Search: search})
+	}
+	return l.made, err
 }

@@ -86,7 +86,7 @@ func TestALossThatAnOperationHasSaidIsTheCommunicators(t *testing.T) {
 			t.Fatal(err)
 		}
 		id = byName(t, p[0], "b", []int64{1})
-		p[1].names().Close()
+		p[1].namedQueue().Close()
 		if err := p[0].waitFor(t, id); err == nil {
 			t.Fatal("the operation has succeeded without a peer")
 		} else if p[0].Failed() == nil {

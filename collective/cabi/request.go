@@ -13,77 +13,78 @@ import (
 
 // request is an operation that was started and has not been waited for.
 type request struct {
-	id      uint64
-	of      *communicator
-	run     func() error
-	handle  *queue.Handle // of an operation by name; nil = it has none
-	done    chan struct{}
-	err     error // after done
-	over    bool  // guarded by of.ended.mu, like watched
-	watched bool
+	id        uint64
+	of        *communicator
+	run       func() error
+	handle    *queue.Handle // of a named operation, else nil
+	done      chan struct{}
+	err       error // valid after done
+	completed bool  // guarded by of.completions.mu, like watched
+	watched   bool
 }
 
 // requests are those of all communicators.
-var requests table[*request]
+var requests handleTable[*request]
 
-// line carries requests out one after the other, on a goroutine that lives while there are any.
-type line struct {
+// serialQueue runs requests one after the other, on a goroutine that lives while there are any.
+type serialQueue struct {
 	mu      sync.Mutex
 	queue   []*request
 	running bool
 	waiting atomic.Int32 // requests that have not ended
 }
 
-func (l *line) add(r *request) {
-	l.waiting.Add(1)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.queue = append(l.queue, r)
-	if !l.running {
-		l.running = true
-		go l.carryOut()
+func (q *serialQueue) add(r *request) {
+	q.waiting.Add(1)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.queue = append(q.queue, r)
+	if !q.running {
+		q.running = true
+		go q.run()
 	}
 }
 
-func (l *line) carryOut() {
+func (q *serialQueue) run() {
 	for {
-		l.mu.Lock()
-		if len(l.queue) == 0 {
-			l.running = false
-			l.mu.Unlock()
+		q.mu.Lock()
+		if len(q.queue) == 0 {
+			q.running = false
+			q.mu.Unlock()
 			return
 		}
-		r := l.queue[0]
-		l.queue[0] = nil
-		l.queue = l.queue[1:]
-		l.mu.Unlock()
+		r := q.queue[0]
+		q.queue[0] = nil
+		q.queue = q.queue[1:]
+		q.mu.Unlock()
 		err := r.run()
-		l.waiting.Add(-1) // before it is told: who has heard of the end may rely on an empty line
+		q.waiting.Add(-1) // before end: whoever learns of the end may rely on an empty queue
 		r.end(err)
 	}
 }
 
-// end tells how a request ended.
+// end completes a request.
 func (r *request) end(err error) {
 	r.run, r.err = nil, err
 	close(r.done)
-	r.of.ended.add(r)
+	r.of.completions.add(r)
 	r.of.started.Done()
 }
 
-// watch has wait_any tell of the end.
+// watch makes wait_any return r.
 func (r *request) watch() error {
 	if _, mine := requests.take(r.id); !mine {
 		return invalidf("request %d was waited for by somebody else", r.id)
 	}
-	r.of.ended.watch(r)
+	r.of.completions.watch(r)
 	return nil
 }
 
-// wait returns how r ended, and forgets it; errTimeout = it has not. Negative = without end.
+// wait returns the error of r when it is complete, and forgets r. It returns errTimeout if r is not
+// complete within the time; negative = no limit.
 func (r *request) wait(within time.Duration) error { return r.waitOn(within, false) }
 
-// waitOn is wait on the thread on which the program runs, or on another one.
+// waitOn is wait. program says whether it is called on the program's main thread.
 func (r *request) waitOn(within time.Duration, program bool) error {
 	if within != 0 {
 		if r.handle != nil {
@@ -107,7 +108,7 @@ func (r *request) waitOn(within time.Duration, program bool) error {
 	return r.err
 }
 
-// expiry fires after a time; never if it is negative.
+// expiry returns a channel that fires after a time; never if it is negative.
 func expiry(within time.Duration) (<-chan time.Time, func()) {
 	if within < 0 {
 		return nil, func() {}
@@ -116,75 +117,77 @@ func expiry(within time.Duration) (<-chan time.Time, func()) {
 	return t.C, func() { t.Stop() }
 }
 
-// ended are requests that are watched and have ended, oldest first.
-type ended struct {
+// completionQueue holds the watched requests that have completed, oldest first.
+type completionQueue struct {
 	mu     sync.Mutex
 	list   []*request
 	some   chan struct{} // capacity 1
 	closed chan struct{}
 }
 
-func newEnded() *ended { return &ended{some: make(chan struct{}, 1), closed: make(chan struct{})} }
+func newCompletionQueue() *completionQueue {
+	return &completionQueue{some: make(chan struct{}, 1), closed: make(chan struct{})}
+}
 
-// add takes a request that has ended, if it is watched.
-func (e *ended) add(r *request) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	r.over = true
+// add adds a request that has completed, if it is watched.
+func (q *completionQueue) add(r *request) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	r.completed = true
 	if r.watched {
-		e.list = append(e.list, r)
-		e.wake()
+		q.list = append(q.list, r)
+		q.wake()
 	}
 }
 
-// watch takes a request that may have ended.
-func (e *ended) watch(r *request) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// watch watches a request that may have completed.
+func (q *completionQueue) watch(r *request) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	r.watched = true
-	if r.over {
-		e.list = append(e.list, r)
-		e.wake()
+	if r.completed {
+		q.list = append(q.list, r)
+		q.wake()
 	}
 }
 
-func (e *ended) wake() {
+func (q *completionQueue) wake() {
 	select {
-	case e.some <- struct{}{}:
+	case q.some <- struct{}{}:
 	default:
 	}
 }
 
-// next takes the oldest.
-func (e *ended) next() *request {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.list) == 0 {
+// next removes and returns the oldest request.
+func (q *completionQueue) next() *request {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.list) == 0 {
 		return nil
 	}
-	r := e.list[0]
-	e.list[0] = nil
-	e.list = e.list[1:]
-	if len(e.list) > 0 {
-		e.wake() // for somebody else who waits
+	r := q.list[0]
+	q.list[0] = nil
+	q.list = q.list[1:]
+	if len(q.list) > 0 {
+		q.wake() // for another waiter
 	}
 	return r
 }
 
-// wait returns the next request that ends.
-func (e *ended) wait(within time.Duration) (*request, error) {
+// wait returns the next request that completes.
+func (q *completionQueue) wait(within time.Duration) (*request, error) {
 	expired, stop := expiry(within)
 	defer stop()
 	for {
-		if r := e.next(); r != nil {
+		if r := q.next(); r != nil {
 			return r, nil
 		}
 		select {
-		case <-e.some:
+		case <-q.some:
 		case <-expired:
 			return nil, errTimeout
-		case <-e.closed:
-			if r := e.next(); r != nil {
+		case <-q.closed:
+			if r := q.next(); r != nil {
 				return r, nil
 			}
 			return nil, collective.ErrClosed

@@ -13,7 +13,7 @@ import (
 func sum(t *testing.T, c *communicator, v []int64) uint64 {
 	t.Helper()
 	var id uint64
-	err := c.do(&c.line, &id, func() error { return collective.Allreduce(background, c.Communicator, v, collective.Sum) })
+	err := c.do(&c.ops, &id, func() error { return collective.Allreduce(background, c.Communicator, v, collective.Sum) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,11 +42,11 @@ func TestWhatIsStartedRunsInOrder(t *testing.T) {
 	}
 	last := make(chan error, 1)
 	go func() {
-		last <- p[0].do(&p[0].line, nil, func() error {
+		last <- p[0].do(&p[0].ops, nil, func() error {
 			return collective.Allreduce(background, p[0].Communicator, v[0][2], collective.Sum)
 		})
 	}()
-	if err := p[1].do(&p[1].line, nil, func() error {
+	if err := p[1].do(&p[1].ops, nil, func() error {
 		return collective.Allreduce(background, p[1].Communicator, v[1][2], collective.Sum)
 	}); err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestWatchedRequestsAreTold(t *testing.T) {
 	if err := r.watch(); !errors.Is(err, collective.ErrInvalid) {
 		t.Errorf("watched twice: %v, want ErrInvalid", err)
 	}
-	if _, err := p[0].ended.wait(0); !errors.Is(err, errTimeout) {
+	if _, err := p[0].completions.wait(0); !errors.Is(err, errTimeout) {
 		t.Errorf("nothing has ended: %v, want errTimeout", err)
 	}
 	late := sum(t, p[1], v[1])
@@ -94,7 +94,7 @@ func TestWatchedRequestsAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	for r, id := range []uint64{early, late} {
-		got, err := p[r].ended.wait(-1)
+		got, err := p[r].completions.wait(-1)
 		if err != nil || got.id != id || got.err != nil {
 			t.Errorf("rank %d: %+v, %v, want request %d", r, got, err, id)
 		}
@@ -112,7 +112,7 @@ func TestCloseEndsWhatWasStarted(t *testing.T) {
 	if _, err := p[0].start(nil); !errors.Is(err, collective.ErrClosed) {
 		t.Errorf("started on a closed communicator: %v, want ErrClosed", err)
 	}
-	if _, err := p[0].ended.wait(-1); !errors.Is(err, collective.ErrClosed) {
+	if _, err := p[0].completions.wait(-1); !errors.Is(err, collective.ErrClosed) {
 		t.Errorf("waited for any: %v, want ErrClosed", err)
 	}
 }

@@ -2,10 +2,19 @@
 
 package main
 
+/*
+#cgo CFLAGS: -std=gnu11 -Wall -Wextra
+#include <stdlib.h>
+#include "process.h"
+*/
+import "C"
+
 import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"unsafe"
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/nccl"
@@ -25,7 +34,7 @@ const (
 	statusRefused
 	statusClosed
 	statusTimeout
-	statusForked // only C says it
+	statusForked // set by C only
 	statusUnsupported
 	statusFailed
 	statusPlanned
@@ -42,7 +51,7 @@ var (
 	errEnd         = errors.New("there is no further generation for this process")
 )
 
-// statusOf sorts an error. Whoever returns one to C also says it in words.
+// statusOf maps an error to its status. The caller also passes the text to C.
 func statusOf(err error) (s status, lost int) {
 	var peer *collective.PeerLostError
 	lost = -1
@@ -84,4 +93,45 @@ func statusOf(err error) (s status, lost int) {
 
 func invalidf(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{collective.ErrInvalid}, args...)...)
+}
+
+// answer returns the status of an error, and sets the text of rg_last_error.
+func answer(err error) C.int {
+	if err == nil {
+		return C.int(statusOK)
+	}
+	s, lost := statusOf(err)
+	text := C.CString(err.Error())
+	defer C.free(unsafe.Pointer(text))
+	C.rgx_fail(C.int32_t(lost), text)
+	return C.int(s)
+}
+
+func rememberSocket(inode uint64) { C.rgx_ours(C.uint64_t(inode)) }
+
+// version is that of the build.
+var version = "dev"
+
+var versionText = C.CString("regroup " + version + " " + runtime.Version())
+
+//export rgo_version
+func rgo_version() *C.char { return versionText }
+
+// text copies a C string; nil is an empty one.
+func text(s *C.char) string {
+	if s == nil {
+		return ""
+	}
+	return C.GoString(s)
+}
+
+// fill copies text into a C buffer.
+func fill(b []byte, buffer *C.char, size C.size_t) error {
+	if buffer == nil || uint64(len(b)) >= uint64(size) {
+		return invalidf("the buffer has %d bytes, %d are needed", uint64(size), len(b)+1)
+	}
+	to := unsafe.Slice((*byte)(unsafe.Pointer(buffer)), len(b)+1)
+	copy(to, b)
+	to[len(b)] = 0
+	return nil
 }

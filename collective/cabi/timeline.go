@@ -14,10 +14,10 @@ import (
 	"github.com/regroup-io/regroup/collective/queue"
 )
 
-// timeline writes what becomes of operations by name into a file, in the trace event format of Chrome: a row ("process")
-// for each name, as Horovod's timeline has it.
+// timeline writes the phases of named operations to a file, in the trace event format of Chrome: a
+// row ("process") for each name, like Horovod's timeline.
 type timeline struct {
-	on atomic.Bool // so that nothing is paid for while there is none
+	on atomic.Bool // without a timeline, operations pay nothing
 
 	mu     sync.Mutex
 	file   *os.File
@@ -29,9 +29,9 @@ type timeline struct {
 	err    error
 }
 
-// start begins a file; one that is written already is ended first.
+// start begins a file. It ends the current one first.
 func (t *timeline) start(path string, markCycles bool) error {
-	_ = t.stop() // whatever became of the one before
+	_ = t.stop() // whatever the result of the previous one
 	f, err := os.Create(path)
 	if err != nil {
 		return invalidf("the timeline cannot be written: %v", err)
@@ -45,7 +45,7 @@ func (t *timeline) start(path string, markCycles bool) error {
 	return t.err
 }
 
-// stop ends the file; it returns what went wrong in writing it.
+// stop ends the file, and returns the error of writing it.
 func (t *timeline) stop() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -56,7 +56,7 @@ func (t *timeline) stop() error {
 	for name := range t.open {
 		t.endPhase(name)
 	}
-	// The last event needs no comma behind it.
+	// The last event must not have a comma behind it.
 	t.write(map[string]any{"name": "end of the timeline", "ph": "i", "s": "g", "pid": 0, "ts": t.now()}, "\n]\n")
 	if err := t.out.Flush(); t.err == nil {
 		t.err = err
@@ -122,11 +122,11 @@ func (t *timeline) endPhase(name string) {
 	}
 }
 
-// write adds an event. It is on disk soon, so that a process that dies leaves most of it.
-func (t *timeline) write(event map[string]any, behind string) {
+// write adds an event, and flushes soon, so that a process that dies leaves most of the file.
+func (t *timeline) write(event map[string]any, suffix string) {
 	b, err := json.Marshal(event)
 	if err == nil {
-		_, err = fmt.Fprintf(t.out, "%s%s", b, behind)
+		_, err = fmt.Fprintf(t.out, "%s%s", b, suffix)
 	}
 	if err == nil {
 		err = t.out.Flush()

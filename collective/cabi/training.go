@@ -19,14 +19,16 @@ import (
 	"github.com/regroup-io/regroup/elastic"
 )
 
-// training is what a rg_elastic stands for. elastic.Run has a goroutine of its own; its training function hands each
-// session to the thread of C that asks for the next one, and waits until that one leaves it:
+// training is the object behind a rg_elastic. elastic.Run has a goroutine of its own; its training
+// function hands each session to the C thread that asks for the next one, and waits until that
+// thread leaves it:
 //
 //	rg_elastic_next ◄── session ─── train, called by elastic.Run
 //	rg_elastic_leave ── outcome ──►
 //
-// Between the two the session belongs to the host, and elastic.Run waits. A host that joins first is handed sessions in the same way to
-// register its state in. Their communicator lives on: into the training of the same generation, and after a complete one until close.
+// Between the two the session belongs to the host, and elastic.Run waits. A host that prepares
+// first is handed sessions in the same way to register its state in. Their communicator lives on:
+// into the training of the same generation, and after a complete training until close.
 type training struct {
 	options  elastic.Options
 	sampler  *elastic.Sampler
@@ -51,7 +53,7 @@ type training struct {
 	handle  uint64           // of comm
 }
 
-var trainings table[*training]
+var trainings handleTable[*training]
 
 var (
 	errNotIn   = invalidf("the host is in no session: it comes from rg_elastic_next")
@@ -90,12 +92,12 @@ func newTraining(options string) (*training, error) {
 	return t, nil
 }
 
-// registering tells whether the host may register state now.
+// registering reports whether the host may register state now.
 func (t *training) registering() bool {
 	return !t.started || t.session != nil && t.session.Stage != elastic.Training
 }
 
-// data has the state be over a data set.
+// data makes the state one over a data set.
 func (t *training) data(samples, seed uint64, recording bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -174,7 +176,7 @@ func (t *training) start() error {
 	return nil
 }
 
-// finish has the last communicator live until the host closes its training.
+// finish keeps the last communicator alive until the host closes its training.
 func (t *training) finish(ctx context.Context, _ *elastic.Session) {
 	close(t.complete)
 	select {
@@ -183,7 +185,7 @@ func (t *training) finish(ctx context.Context, _ *elastic.Session) {
 	}
 }
 
-// train is the training function of elastic.Run, and the one that prepares it.
+// train is the training function of elastic.Run, and its prepare function.
 func (t *training) train(ctx context.Context, s *elastic.Session) error {
 	select {
 	case t.sessions <- s:
@@ -242,9 +244,9 @@ func (t *training) leave(how status, why string) error {
 	outcome := t.outcome(how, why)
 	switch {
 	case how == statusOK && t.comm != nil: // it lives on; what was started ends first
-		_ = t.comm.do(&t.comm.line, nil, func() error { return nil })
+		_ = t.comm.do(&t.comm.ops, nil, func() error { return nil })
 	case how != statusOK && how != statusPlanned && how != statusStopped && t.comm != nil:
-		// What was started ends now, and the others learn whose fault it is.
+		// Fail what was started, and tell the others who is at fault.
 		t.comm.Abort(&collective.PeerLostError{Rank: t.session.Rank, Generation: t.session.Generation, Cause: outcome})
 	}
 	if how != statusOK {
@@ -255,16 +257,16 @@ func (t *training) leave(how status, why string) error {
 	return nil
 }
 
-// drop ends what the host can do with the communicator that it had last; the caller holds mu.
+// drop closes the communicator that the host had last. The caller holds mu.
 func (t *training) drop() {
 	if t.comm != nil {
 		communicators.take(t.handle)
-		t.comm.rest()
+		t.comm.drain()
 		t.comm, t.handle = nil, 0
 	}
 }
 
-// outcome is what the training function returns.
+// outcome is the result of the training function.
 func (t *training) outcome(how status, why string) error {
 	switch how {
 	case statusOK:
@@ -283,7 +285,7 @@ func (t *training) outcome(how status, why string) error {
 	return fmt.Errorf("the training function failed: %s", why)
 }
 
-// in calls do with the session that the host is in.
+// in calls do with the host's session.
 func (t *training) in(do func(*elastic.Session) error) error {
 	t.mu.Lock()
 	s, comm := t.session, t.comm
@@ -291,8 +293,8 @@ func (t *training) in(do func(*elastic.Session) error) error {
 	if s == nil || s.Stage != elastic.Training {
 		return errNotIn
 	}
-	// What was started comes first, here as for operations.
-	return comm.do(&comm.line, nil, func() error { return do(s) })
+	// Like operations, it runs after what was started before.
+	return comm.do(&comm.ops, nil, func() error { return do(s) })
 }
 
 // consume ends a step of total samples, of which this worker took those of indices.
@@ -335,7 +337,7 @@ func (t *training) skip() error {
 	})
 }
 
-// news tells whether a commit is due for a change of the members or a stop.
+// news reports whether a commit is due because of a change of the members or a stop.
 func (t *training) news() error {
 	return t.in(func(s *elastic.Session) error {
 		stop, err := t.agree(s)
@@ -368,7 +370,7 @@ func (t *training) commit() error {
 	})
 }
 
-// agree tells whether any rank was asked to end: then all leave, at the same step.
+// agree reports whether any rank was asked to stop: then all leave, at the same step.
 func (t *training) agree(s *elastic.Session) (stop bool, err error) {
 	v := [1]int64{}
 	if t.stopping.Load() {
@@ -393,7 +395,7 @@ func (t *training) report(metrics string) error {
 	})
 }
 
-// ledger is the account of samples, in JSON.
+// ledger is the account of samples, as JSON.
 func (t *training) ledger() ([]byte, error) {
 	type epoch struct {
 		Epoch uint64 `json:"epoch"`
@@ -416,7 +418,7 @@ func (t *training) ledger() ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// close ends the training if it goes on.
+// close ends the training if it is running.
 func (t *training) close() {
 	t.mu.Lock()
 	started, in := t.started, t.session != nil
@@ -426,8 +428,8 @@ func (t *training) close() {
 	}
 	select {
 	case <-t.complete:
-		// What is connected once more closes before the communicator: a peer that is still in its last operation would
-		// take the end of the one for a loss of the other.
+		// Derived communicators close before the one that they come from: a peer in its last
+		// operation would otherwise take the end of the one for a loss in the other.
 		t.mu.Lock()
 		t.drop()
 		t.mu.Unlock()
@@ -436,7 +438,7 @@ func (t *training) close() {
 	close(t.closing)
 	if in {
 		t.stop(errClosing)
-		_ = t.leave(statusFailed, errClosing.Error()) // only that the host is in no session can be wrong
+		_ = t.leave(statusFailed, errClosing.Error()) // can only fail because the host is in no session
 	}
 	select {
 	case <-t.complete: // the rest is said in order
@@ -449,7 +451,7 @@ func (t *training) close() {
 	t.drop()
 }
 
-// order fills indices with those of the samples at places from position on of an epoch.
+// order fills indices with the samples of an epoch from position on.
 func order(samples, seed, epoch, position uint64, indices []int64) error {
 	if n := uint64(len(indices)); position > samples || n > samples-position {
 		return invalidf("places %d to %d of %d samples", position, position+n, samples)

@@ -17,7 +17,7 @@ func TestTagsSortMessages(t *testing.T) {
 		text string
 	}{{1, "one"}, {2, "two"}, {1, "another one"}, {3, ""}} {
 		var id uint64
-		if err := p[0].do(p[0].sending(1), &id, func() error { return p[0].sendTagged(1, m.tag, []byte(m.text)) }); err != nil {
+		if err := p[0].do(p[0].sendQueue(1), &id, func() error { return p[0].sendTagged(1, m.tag, []byte(m.text)) }); err != nil {
 			t.Fatal(err)
 		}
 		if err := p[0].waitFor(t, id); err != nil {
@@ -29,7 +29,7 @@ func TestTagsSortMessages(t *testing.T) {
 		text string
 	}{{3, ""}, {2, "two"}, {1, "one"}, {1, "another one"}} {
 		into := make([]byte, len(m.text))
-		r, err := p[1].post(0).want(m.tag, into)
+		r, err := p[1].matchQueue(0).recv(m.tag, into)
 		if err == nil {
 			err = r.wait(-1)
 		}
@@ -42,7 +42,7 @@ func TestTagsSortMessages(t *testing.T) {
 // TestAMessageOfAnotherLength fails who receives it, and nobody else.
 func TestAMessageOfAnotherLength(t *testing.T) {
 	p := pair(t)
-	short, err := p[1].post(0).want(7, make([]byte, 2))
+	short, err := p[1].matchQueue(0).recv(7, make([]byte, 2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestAMessageOfAnotherLength(t *testing.T) {
 		t.Errorf("%v, want ErrInvalid", err)
 	}
 	into := make([]byte, 4)
-	r, err := p[1].post(0).want(7, into)
+	r, err := p[1].matchQueue(0).recv(7, into)
 	if err == nil {
 		err = r.wait(-1)
 	}
