@@ -166,7 +166,7 @@ func (c *Comm) begin(ctx context.Context) error {
 // that the end failed too.
 func (c *Comm) discard(ctx context.Context, err error) error {
 	// The context may be why it did not come to be.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortAfter)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxAbortTime)
 	defer cancel()
 	if end := c.Abort(ctx, err); end != nil {
 		return errors.Join(err, end)
@@ -196,12 +196,12 @@ func (c *Comm) scope(ctx context.Context, op string) (context.Context, func()) {
 	if err := c.Err(); err != nil { // at once: AfterFunc takes its time
 		cancel(err)
 	}
-	ctx, free := patient(ctx, c.opt.Patience, op)
+	ctx, free := withPatience(ctx, c.opt.Patience, op)
 	return ctx, func() { free(); stop(); cancel(nil) }
 }
 
 // patient limits a step by Patience alone, for what is done to a failed communicator.
-func patient(ctx context.Context, patience time.Duration, op string) (context.Context, func()) {
+func withPatience(ctx context.Context, patience time.Duration, op string) (context.Context, func()) {
 	if patience == 0 {
 		return ctx, func() {}
 	}
@@ -250,7 +250,7 @@ func (c *Comm) gone() error {
 }
 
 // look is the watch of a communicator that may be idle.
-func (c *Comm) look() {
+func (c *Comm) pollState() {
 	if _, err := c.state(); err != nil {
 		delete(c.dev.watched, c)
 		c.fail(err)

@@ -17,23 +17,23 @@ type EngineOptions struct {
 	Device *Device
 	Absent error
 
-	// LocalSize is the number of ranks of this node; they are adjacent, each has a GPU of
-	// its own, and this one is number LocalRank of them. Zero: it is alone.
+	// LocalSize is the number of ranks of this node. They are adjacent, each has a GPU of its own,
+	// and this one is number LocalRank of them. Zero: it is alone.
 	LocalRank, LocalSize int
 
-	// ChunkBytes is how much of a buffer goes between the nodes at a time, and Depth how many
-	// chunks are under way, see StageOptions. All ranks must give the same ChunkBytes, a
-	// multiple of 64.
+	// ChunkBytes is how much of a buffer is exchanged between nodes at a time, and Depth how many
+	// chunks are in flight, see StageOptions. All ranks must give the same ChunkBytes, a multiple
+	// of 64.
 	ChunkBytes, Depth int
-	// Patience is the longest that NCCL may take for one step, see CommOptions. Zero: as long
-	// as the communicator works, which notices processes that are gone or frozen. It is for a
+	// Patience is the longest that NCCL may take for one step, see CommOptions. Zero: as long as
+	// the communicator works, which detects processes that are gone or frozen. Patience is for a
 	// GPU or an NCCL that hangs although its process runs.
 	Patience time.Duration
-	// StuckAfter is how long NCCL and the copies may take to end after a failure, before they
-	// are given up as stuck. Zero: 10 s.
+	// StuckAfter is how long NCCL and copies may take to end after a failure before they count as
+	// stuck. Zero: 10 s.
 	StuckAfter time.Duration
-	// Always uses NCCL also where a GPU is alone on its node, for checks on machines that
-	// have but one. The same on all ranks.
+	// Always uses NCCL even where a GPU is alone on its node, for checks on machines that have only
+	// one. It must be the same on all ranks.
 	Always bool
 }
 
@@ -77,32 +77,32 @@ func (o *EngineOptions) validate() error {
 type Engine struct {
 	comm *collective.Communicator
 	opt  EngineOptions
-	seat *seat
-	at   layout
+	res  *resources
+	at   topology
 
-	local  *Comm  // NCCL among the GPUs of this node; nil = it is not needed
-	origin origin // of local
-	way    string // how local came to be, for people
-	tried  bool   // it was to be shrunk out of an old one
+	local    *Comm      // NCCL among the GPUs of this node; nil = not needed
+	origin   commOrigin // of local
+	formedBy string     // how local was made, for people
+	tried    bool       // an attempt was made to shrink the old one
 
-	// When the engine is being left, by Next or Close.
-	leaving sync.Once
-	remains *Comm // NCCL's, to go on with or to end
-	left    error
-	gone    bool // another engine has the seat, or nobody
+	// Set when Next or Close leaves the engine.
+	leaving   sync.Once
+	remaining *Comm // to continue with or to end
+	leaveErr  error
+	consumed  bool // Next or Close has taken what the engine held
 
-	life    context.Context //nolint:containedctx // the engine's own end; its cause is the failure
-	end     context.CancelCauseFunc
-	begun   chan struct{} // something is being carried out; holds one
-	broken  chan error    // what went wrong on this rank; holds one
-	over    chan struct{} // closed when nothing is under way any more
-	watched chan struct{} // closed when the watch has ended
-	stuck   error         // guarded by queue.mu
+	life     context.Context //nolint:containedctx // the engine's own end; its cause is the failure
+	end      context.CancelCauseFunc
+	started  chan struct{} // a task has begun; capacity 1
+	broken   chan error    // the error of this rank; capacity 1
+	finished chan struct{} // closed when no task is running any more
+	watched  chan struct{} // closed when the watch has ended
+	stuck    error         // guarded by queue.mu
 
-	queue   queue
-	reached position  // of whoever carries tasks out, as is the next
-	flight  []*Work   // launches that may be under way
-	strays  []uintptr // events to give back; guarded by queue.mu
+	queue       queue
+	reached     progress  // used by the goroutine that runs tasks, like inFlight
+	inFlight    []*Work   // launches that may be running
+	strayEvents []uintptr // events to free; guarded by queue.mu
 }
 
 // NewEngine makes this rank's part of an engine. All ranks of the communicator must call it,
@@ -122,34 +122,34 @@ func NewEngine(ctx context.Context, c *collective.Communicator, o EngineOptions)
 			c.Abort(err)
 			return nil, err
 		}
-		e.seat = &seat{dev: o.Device, stream: stream, opt: o}
+		e.res = &resources{dev: o.Device, stream: stream, opt: o}
 	}
-	if err := e.form(ctx, nil, position{}); err != nil {
-		if e.seat != nil {
-			err = errors.Join(err, e.seat.close(ctx))
+	if err := e.form(ctx, nil, progress{}); err != nil {
+		if e.res != nil {
+			err = errors.Join(err, e.res.close(ctx))
 		}
 		return nil, err
 	}
 	return e, nil
 }
 
-func newEngine(c *collective.Communicator, o EngineOptions, s *seat) *Engine {
+func newEngine(c *collective.Communicator, o EngineOptions, s *resources) *Engine {
 	e := &Engine{
-		comm: c, opt: o, seat: s,
-		begun: make(chan struct{}, 1), broken: make(chan error, 1), over: make(chan struct{}), watched: make(chan struct{}),
+		comm: c, opt: o, res: s,
+		started: make(chan struct{}, 1), broken: make(chan error, 1), finished: make(chan struct{}), watched: make(chan struct{}),
 	}
 	e.life, e.end = context.WithCancelCause(context.Background())
 	return e
 }
 
-// Device is where it works.
-func (e *Engine) Device() *Device { return e.seat.dev }
+// Device is the engine's GPU.
+func (e *Engine) Device() *Device { return e.res.dev }
 
-// Communicator is what it was made of.
+// Communicator is the communicator that the engine was made of.
 func (e *Engine) Communicator() *collective.Communicator { return e.comm }
 
-// Err is why the generation has failed, nil while it works. It is also of ErrStuck once
-// NCCL could not be ended.
+// Err is why the generation has failed, or nil. It is also of ErrStuck once NCCL could not be
+// ended.
 func (e *Engine) Err() error {
 	if e.life.Err() == nil {
 		return nil
@@ -166,21 +166,151 @@ func (e *Engine) stuckWith() error {
 	return e.stuck
 }
 
-// Describe tells people what is used.
+// Describe returns what the engine uses, for people.
 func (e *Engine) Describe() string {
-	l := e.seat.dev.lib
+	l := e.res.dev.lib
 	name := "unknown"
-	if list, err := l.Devices(); err == nil && e.seat.dev.ordinal < len(list) {
-		name = list[e.seat.dev.ordinal].Name
+	if list, err := l.Devices(); err == nil && e.res.dev.ordinal < len(list) {
+		name = list[e.res.dev.ordinal].Name
 	}
-	s := fmt.Sprintf("GPU %d: %s; ", e.seat.dev.ordinal, name)
+	s := fmt.Sprintf("GPU %d: %s; ", e.res.dev.ordinal, name)
 	if e.local == nil {
 		s += "alone on its node"
 	} else {
-		s += fmt.Sprintf("%d GPUs here through NCCL %v (%s)", e.at.here(), l.version, e.way)
+		s += fmt.Sprintf("%d GPUs here through NCCL %v (%s)", e.at.localSize(), l.version, e.formedBy)
 	}
 	if e.at.nodes() > 1 {
 		s += fmt.Sprintf(", %d nodes over connections", e.at.nodes())
 	}
 	return s
+}
+
+// resources are what an engine uses on its GPU and passes on to the next engine.
+type resources struct {
+	dev    *Device
+	stream *Stream // of NCCL, and of copies on the GPU
+	stages [2]*Stage
+	opt    EngineOptions
+}
+
+// stage returns one of two stages, and makes it when it is first needed.
+func (s *resources) stage(ctx context.Context, i int) (_ *Stage, err error) {
+	if s.stages[i] == nil {
+		s.stages[i], err = s.dev.NewStage(ctx, StageOptions{ChunkBytes: s.opt.ChunkBytes, Depth: s.opt.Depth})
+		if err != nil {
+			return nil, err
+		}
+		s.stages[i].drainAfter = s.opt.StuckAfter
+	}
+	return s.stages[i], nil
+}
+
+func (s *resources) close(ctx context.Context) error {
+	err := s.stream.Close(ctx)
+	for i, stage := range s.stages {
+		if stage != nil {
+			err = errors.Join(err, stage.Close(ctx))
+			s.stages[i] = nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("device %d: %w", s.dev.ordinal, err)
+	}
+	return nil
+}
+
+// Close waits for what was started and frees what the engine holds, except the device and the
+// communicator. All ranks of the node must call it before they close the communicator; if that has
+// ended, NCCL is aborted. An error of ErrStuck says that the process must restart. After a
+// successful Next it does nothing.
+func (e *Engine) Close(ctx context.Context) error {
+	e.leave(ctx)
+	if e.consumed {
+		return nil
+	}
+	e.consumed = true
+	if e.leaveErr != nil {
+		return e.leaveErr
+	}
+	var err error
+	switch local := e.remaining; {
+	case local == nil:
+	case local.Err() == nil && !over(e.comm):
+		err = local.Close(ctx)
+	default:
+		err = local.Abort(ctx, ErrClosed)
+	}
+	if stuck(err) {
+		return err
+	}
+	return errors.Join(err, e.res.close(ctx))
+}
+
+// Quiet is for a generation that has failed: it waits until NCCL has been ended and nothing that
+// was started uses its buffers any more. Afterwards Err also says whether that failed.
+func (e *Engine) Quiet() {
+	e.queue.mu.Lock()
+	e.queue.closed = true
+	e.queue.mu.Unlock()
+	e.queue.runs.Wait()
+	<-e.watched
+}
+
+func over(c *collective.Communicator) bool {
+	select {
+	case <-c.Done():
+		return true
+	default:
+		return c.Failed() != nil
+	}
+}
+
+// leave ends the engine, once, when no task is running any more.
+func (e *Engine) leave(ctx context.Context) {
+	e.leaving.Do(func() { e.remaining, e.leaveErr = e.finish(ctx) })
+}
+
+// finish returns NCCL's communicator, if it can still be used or must be ended.
+func (e *Engine) finish(ctx context.Context) (*Comm, error) {
+	q := &e.queue
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	// An operation cannot be taken back, so the end of ctx aborts the generation.
+	stop := context.AfterFunc(ctx, func() { e.comm.Abort(context.Cause(ctx)) })
+	q.runs.Wait()
+	for _, w := range e.inFlight {
+		if e.Err() == nil {
+			if err := w.Wait(e.life); err != nil {
+				_ = e.failAndWait(err) // whoever waits for the task gets the error
+			}
+		}
+	}
+	stop()
+	close(e.finished)
+	<-e.watched
+	e.end(ErrClosed)
+	if err := e.stuckWith(); err != nil {
+		return nil, err
+	}
+	// Events of what has finished have passed; those of what was aborted are not queried again.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.opt.StuckAfter)
+	defer cancel()
+	d := e.res.dev
+	err := d.do(ctx, "free events", func() error {
+		for _, w := range e.inFlight {
+			w.drop()
+		}
+		for _, event := range e.strayEvents {
+			if event != 0 {
+				d.free(event)
+			}
+		}
+		e.inFlight, e.strayEvents = nil, nil
+		return nil
+	})
+	if err != nil || e.local == nil || e.local.native.Load() == 0 {
+		return nil, err
+	}
+	return e.local, nil
 }

@@ -133,7 +133,7 @@ func TestAnNCCLThatCannotBeEndedSaysThatTheProcessMustRestart(t *testing.T) {
 	}
 	release()
 	waitFor(t, func() bool { return fake.Living("communicators") == 1 })
-	ok(t, e.seat.close(soon(t))) // for the test's own book-keeping
+	ok(t, e.res.close(soon(t))) // for the test's own book-keeping
 }
 
 func TestAStuckProcessEndsTheGenerationThatItIsToTakePartIn(t *testing.T) {
@@ -156,7 +156,7 @@ func TestAStuckProcessEndsTheGenerationThatItIsToTakePartIn(t *testing.T) {
 	if err := engines[0].Close(soon(t)); !errors.Is(err, ErrStuck) {
 		t.Error(err)
 	}
-	ok(t, engines[0].seat.close(soon(t)))
+	ok(t, engines[0].res.close(soon(t)))
 	delete(engines, 0)
 }
 
@@ -188,8 +188,8 @@ func TestAGenerationThatFailsToFormCanBeFollowedByAnother(t *testing.T) {
 func TestARankThatIsLostWhileNCCLConnectsIsNamed(t *testing.T) {
 	l := library(t, 23007)
 	j := newJob(t, l, 3)
-	places := layouts([][]int{{0, 1, 2}})
-	comms := j.communicators(t, 1, places)
+	nodeSlots := layouts([][]int{{0, 1, 2}})
+	comms := j.communicators(t, 1, nodeSlots)
 	release := knob(t, "hang_init", 1)
 	time.AfterFunc(30*time.Millisecond, func() { comms[2].Abort(&collective.PeerLostError{Rank: 1, Cause: errTold}) })
 	for rank, err := range each(3, func(i int) error {

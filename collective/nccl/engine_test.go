@@ -54,14 +54,16 @@ func layouts(nodes [][]int) (all []spot) {
 }
 
 // communicators makes those of a generation; they are closed when the test ends.
-func (j *job) communicators(t *testing.T, generation uint64, places []spot) []*collective.Communicator {
+func (j *job) communicators(t *testing.T, generation uint64, nodeSlots []spot) []*collective.Communicator {
 	t.Helper()
-	comms := make([]*collective.Communicator, len(places))
-	all(t, len(places), func(i int) (err error) {
-		p := places[i]
+	comms := make([]*collective.Communicator, len(nodeSlots))
+	all(t, len(nodeSlots), func(i int) (err error) {
+		p := nodeSlots[i]
 		comms[i], err = collective.New(soon(t), collective.Options{
 			Job: "job", Generation: generation, Rank: p.rank, World: p.world, Endpoint: j.endpoints[p.member],
-			Peers: func(_ context.Context, rank int) (string, error) { return j.endpoints[places[rank].member].Addr(), nil },
+			Peers: func(_ context.Context, rank int) (string, error) {
+				return j.endpoints[nodeSlots[rank].member].Addr(), nil
+			},
 		})
 		return err
 	})
@@ -70,12 +72,12 @@ func (j *job) communicators(t *testing.T, generation uint64, places []spot) []*c
 }
 
 // engines makes those of a generation, out of those before by member where there are any.
-func (j *job) engines(t *testing.T, generation uint64, places []spot, before map[int]*Engine, change func(*EngineOptions)) (map[int]*Engine, []error) {
+func (j *job) engines(t *testing.T, generation uint64, nodeSlots []spot, before map[int]*Engine, change func(*EngineOptions)) (map[int]*Engine, []error) {
 	t.Helper()
-	comms := j.communicators(t, generation, places)
-	made := make([]*Engine, len(places))
-	errs := each(len(places), func(i int) (err error) {
-		p := places[i]
+	comms := j.communicators(t, generation, nodeSlots)
+	made := make([]*Engine, len(nodeSlots))
+	errs := each(len(nodeSlots), func(i int) (err error) {
+		p := nodeSlots[i]
 		if e := before[p.member]; e != nil {
 			made[i], err = e.Next(soon(t), comms[i], p.local, p.here)
 			return err
@@ -90,7 +92,7 @@ func (j *job) engines(t *testing.T, generation uint64, places []spot, before map
 	engines := map[int]*Engine{}
 	for i, e := range made {
 		if e != nil {
-			engines[places[i].member] = e
+			engines[nodeSlots[i].member] = e
 		}
 	}
 	t.Cleanup(func() { j.close(t, engines) })
@@ -282,8 +284,8 @@ func TestARankWithoutAGPUIsNamedToAllAndTheCommunicatorGoesOn(t *testing.T) {
 	if absent == nil {
 		absent = &UnavailableError{Library: "libnccl.so.2"} // the process has one already
 	}
-	places := layouts([][]int{{0, 1, 2}})
-	engines, errs := j.engines(t, 1, places, nil, func(o *EngineOptions) {
+	nodeSlots := layouts([][]int{{0, 1, 2}})
+	engines, errs := j.engines(t, 1, nodeSlots, nil, func(o *EngineOptions) {
 		if o.LocalRank == 1 {
 			o.Device, o.Absent = nil, absent
 		}
@@ -300,7 +302,7 @@ func TestARankWithoutAGPUIsNamedToAllAndTheCommunicatorGoesOn(t *testing.T) {
 	// The same for engines that are there already: they may try again without it.
 	engines, errs = j.engines(t, 2, layouts([][]int{{0, 2}}), nil, nil)
 	ok(t, errors.Join(errs...))
-	comms := j.communicators(t, 3, places)
+	comms := j.communicators(t, 3, nodeSlots)
 	for rank, err := range each(3, func(i int) (err error) {
 		if e := engines[i]; e != nil {
 			_, err = e.Next(soon(t), comms[i], i, 3)

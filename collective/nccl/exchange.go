@@ -5,42 +5,44 @@ import (
 	"context"
 	"errors"
 	"slices"
+
+	"github.com/regroup-io/regroup/collective/kernel"
 )
 
 // Transfer is one direction between this rank and a peer.
 type Transfer struct {
 	Peer     int
 	Buffer   Buffer
-	Receives bool // from the peer into the buffer; else from the buffer to the peer
+	Receives bool // from the peer into the buffer; otherwise from the buffer to the peer
 }
 
-// Exchange makes transfers that may wait for each other, as one operation. Each that sends
-// has a counterpart of the same length in an Exchange of its peer, which is the same one or
-// comes at the same point there; those between two ranks keep their order. Inside the node
-// they are a group of NCCL's, between nodes they go through the host.
+// Exchange makes transfers that may wait for each other, as one operation. Each one that sends has
+// a counterpart of the same length in an Exchange of its peer, which is the same one or comes at
+// the same point there; transfers between two ranks keep their order. Intra-node transfers are one
+// NCCL group, inter-node transfers go through the host.
 func (e *Engine) Exchange(ctx context.Context, on *Stream, transfers ...Transfer) *Task {
 	for _, t := range transfers {
-		if err := errors.Join(e.has(t.Peer), t.Buffer.holds(e.seat.dev, t.Buffer.bytes)); err != nil {
+		if err := errors.Join(e.has(t.Peer), t.Buffer.holds(e.res.dev, t.Buffer.bytes)); err != nil {
 			return failed(err)
 		}
 	}
-	if err := e.paired(transfers); err != nil {
+	if err := e.validatePairs(transfers); err != nil {
 		return failed(err)
 	}
 	transfers = slices.Clone(transfers)
 	return e.start(ctx, "Exchange", on, func(ctx context.Context) (*Work, error) { return e.exchange(ctx, transfers) })
 }
 
-// paired checks that what a rank sends to itself it receives.
-func (e *Engine) paired(transfers []Transfer) error {
-	out, in := e.toItself(transfers)
+// validatePairs checks that a rank receives what it sends to itself.
+func (e *Engine) validatePairs(transfers []Transfer) error {
+	out, in := e.selfTransfers(transfers)
 	if !slices.EqualFunc(out, in, func(a, b Buffer) bool { return a.bytes == b.bytes }) {
 		return invalid("rank %d sends to itself other than it receives", e.at.rank())
 	}
 	return nil
 }
 
-func (e *Engine) toItself(transfers []Transfer) (out, in []Buffer) {
+func (e *Engine) selfTransfers(transfers []Transfer) (out, in []Buffer) {
 	for _, t := range transfers {
 		switch {
 		case t.Peer != e.at.rank():
@@ -53,7 +55,7 @@ func (e *Engine) toItself(transfers []Transfer) (out, in []Buffer) {
 	return out, in
 }
 
-// Send gives b to the Recv of a peer. Ranks that send to each other need an Exchange.
+// Send sends b to the Recv of a peer. Ranks that send to each other need an Exchange.
 func (e *Engine) Send(ctx context.Context, on *Stream, b Buffer, peer int) *Task {
 	return e.Exchange(ctx, on, Transfer{Peer: peer, Buffer: b})
 }
@@ -63,10 +65,9 @@ func (e *Engine) Recv(ctx context.Context, on *Stream, b Buffer, peer int) *Task
 	return e.Exchange(ctx, on, Transfer{Peer: peer, Buffer: b, Receives: true})
 }
 
-// Alltoall sends block i of send to rank i, which finds it as block r of its recv, if it
-// comes from rank r. counts[i] and from[i] are the bytes of block i of send and of recv; nil
-// = blocks of equal length. The counts of both sides must agree. send and recv must not
-// overlap.
+// Alltoall sends block i of send to rank i; the block from rank r is block r of recv. counts[i] and
+// from[i] are the bytes of block i of send and of recv; nil = blocks of equal length. The counts of
+// both sides must agree. send and recv must not overlap.
 func (e *Engine) Alltoall(ctx context.Context, on *Stream, send, recv Buffer, counts, from []int) *Task {
 	out, err := e.blocks("send", send, counts)
 	if err != nil {
@@ -84,7 +85,7 @@ func (e *Engine) Alltoall(ctx context.Context, on *Stream, send, recv Buffer, co
 	return e.Exchange(ctx, on, transfers...)
 }
 
-// blocks cuts a buffer.
+// blocks divides a buffer.
 func (e *Engine) blocks(name string, b Buffer, counts []int) (parts []Buffer, err error) {
 	world := e.at.world()
 	if counts == nil {
@@ -111,7 +112,7 @@ func (e *Engine) blocks(name string, b Buffer, counts []int) (parts []Buffer, er
 }
 
 func (e *Engine) exchange(ctx context.Context, transfers []Transfer) (*Work, error) {
-	out, in := e.toItself(transfers)
+	out, in := e.selfTransfers(transfers)
 	for i := range out {
 		if err := e.copyTo(ctx, in[i], out[i]); err != nil {
 			return nil, err
@@ -137,16 +138,16 @@ func (e *Engine) exchange(ctx context.Context, transfers []Transfer) (*Work, err
 	if err != nil {
 		return nil, err
 	}
-	if err := e.overHosts(ctx, sends, recvs); err != nil {
+	if err := e.exchangeOverHosts(ctx, sends, recvs); err != nil {
 		return nil, err
 	}
 	return e.done(ctx, last)
 }
 
-// overHosts makes the transfers with other nodes. What goes out and what comes in are two
-// flows beside each other, both in the order of the distance from the sender to the
-// receiver: so there is always one that nobody has to wait for.
-func (e *Engine) overHosts(ctx context.Context, sends, recvs []Transfer) error {
+// exchangeOverHosts makes the inter-node transfers. Sends and receives are two concurrent flows,
+// both in the order of the distance from sender to receiver, so that there is always one that waits
+// for nobody.
+func (e *Engine) exchangeOverHosts(ctx context.Context, sends, recvs []Transfer) error {
 	world, rank := e.at.world(), e.at.rank()
 	slices.SortStableFunc(sends, func(a, b Transfer) int {
 		return cmp.Compare((a.Peer-rank+world)%world, (b.Peer-rank+world)%world)
@@ -157,29 +158,29 @@ func (e *Engine) overHosts(ctx context.Context, sends, recvs []Transfer) error {
 	background := context.Background()
 	sent := make(chan error, 1)
 	go func() {
-		sent <- e.orSuffer(e.flow(ctx, 0, sends, func(p piece) trip { return trip{down: []piece{p}} },
+		sent <- e.orFail(e.flow(ctx, 0, sends, func(p piece) slotTransfer { return slotTransfer{down: []piece{p}} },
 			func(peer int, p []byte) error { return e.comm.Send(background, peer, p) }))
 	}()
-	err := e.orSuffer(e.flow(ctx, 1, recvs, func(p piece) trip { return trip{up: []piece{p}} },
+	err := e.orFail(e.flow(ctx, 1, recvs, func(p piece) slotTransfer { return slotTransfer{up: []piece{p}} },
 		func(peer int, p []byte) error { return e.comm.Recv(background, peer, p) }))
 	return errors.Join(err, <-sent)
 }
 
-// orSuffer fails the generation for an error of one flow: the other may wait for a peer, and
+// orFail fails the generation for an error of one flow: the other may be waiting for a peer, and
 // nothing else would end it.
-func (e *Engine) orSuffer(err error) error {
+func (e *Engine) orFail(err error) error {
 	if err != nil {
-		return e.suffer(err)
+		return e.failAndWait(err)
 	}
 	return nil
 }
 
-// flow takes transfers of one direction through a stage of their own, chunk by chunk.
-func (e *Engine) flow(ctx context.Context, i int, transfers []Transfer, way func(piece) trip, move func(peer int, p []byte) error) error {
+// flow takes the transfers of one direction through a stage of their own, chunk by chunk.
+func (e *Engine) flow(ctx context.Context, i int, transfers []Transfer, way func(piece) slotTransfer, move func(peer int, p []byte) error) error {
 	if len(transfers) == 0 {
 		return nil
 	}
-	stage, err := e.seat.stage(ctx, i)
+	stage, err := e.res.stage(ctx, i)
 	if err != nil {
 		return err
 	}
@@ -193,15 +194,15 @@ func (e *Engine) flow(ctx context.Context, i int, transfers []Transfer, way func
 			steps = append(steps, step{t.Peer, t.Buffer.chunk(k, stage.size())})
 		}
 	}
-	return stage.travel(ctx, e.seat.stream, len(steps), func(i int) trip {
+	return stage.transfer(ctx, e.res.stream, len(steps), func(i int) slotTransfer {
 		return way(piece{steps[i].part, 0})
 	}, func(i int, slot []byte) error {
 		return move(steps[i].peer, slot[:steps[i].part.bytes])
 	})
 }
 
-// Barrier ends when all ranks have started it and what each had queued on its stream, and
-// what the engine was given before, is done.
+// Barrier ends when all ranks have started it, and what each had queued on its stream and given to
+// the engine before is done.
 func (e *Engine) Barrier(ctx context.Context, on *Stream) *Task {
 	return e.start(ctx, "Barrier", on, func(ctx context.Context) (*Work, error) {
 		if _, err := e.settled(ctx); err != nil {
@@ -211,8 +212,107 @@ func (e *Engine) Barrier(ctx context.Context, on *Stream) *Task {
 	})
 }
 
-// Settle waits until everything that was started on this rank is done: after it the
-// communicator may be used for something else.
+// Settle waits until everything that was started on this rank is done. The communicator may be used
+// for something else afterwards.
 func (e *Engine) Settle(ctx context.Context) error {
 	return e.start(ctx, "Settle", nil, e.settled).Wait(ctx)
+}
+
+// What this rank's host exchanges with its rail peers on the other nodes, by point-to-point
+// messages. All of them end with the communicator.
+
+func (e *Engine) send(node int, p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	return e.comm.Send(context.Background(), e.at.railPeer(node), p)
+}
+
+func (e *Engine) recv(node int, p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	return e.comm.Recv(context.Background(), e.at.railPeer(node), p)
+}
+
+// sendRecv sends to one node while it receives from another.
+func (e *Engine) sendRecv(to int, out []byte, from int, in []byte) error {
+	sent := make(chan error, 1)
+	go func() { sent <- e.send(to, out) }()
+	err := e.recv(from, in)
+	return errors.Join(err, <-sent)
+}
+
+// nodeSlots are the parts of a slot that belong to the nodes: size bytes each, of which those of
+// node k use length(k).
+type nodeSlots struct {
+	slot   []byte
+	size   int
+	length func(node int) int
+}
+
+func (p nodeSlots) of(node int) []byte { return p.slot[node*p.size:][:p.length(node)] }
+
+// ringNeighbours returns the nodes after and before this one in a ring, and the one at a distance.
+func (e *Engine) ringNeighbours() (next, prev int, at func(d int) int) {
+	n, me := e.at.nodes(), e.at.node
+	return (me + 1) % n, (me + n - 1) % n, func(d int) int { return ((me+d)%n + n) % n }
+}
+
+// ringGather fills the slots of all nodes from this node's, on all nodes.
+func (e *Engine) ringGather(p nodeSlots) error {
+	next, prev, at := e.ringNeighbours()
+	for step := range e.at.nodes() - 1 {
+		if err := e.sendRecv(next, p.of(at(-step)), prev, p.of(at(-step-1))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ringScatter combines the slots of all nodes, and leaves this node's result in its slot. The
+// others, and the scratch behind them, are undefined then.
+func (e *Engine) ringScatter(p nodeSlots, t kernel.Type, op kernel.Op) error {
+	next, prev, at := e.ringNeighbours()
+	n := e.at.nodes()
+	for step := range n - 1 {
+		mine := p.of(at(-step - 2))
+		scratch := p.slot[n*p.size:][:len(mine)]
+		if err := e.sendRecv(next, p.of(at(-step-1)), prev, scratch); err != nil {
+			return err
+		}
+		kernel.Reduce(t, op, mine, scratch)
+	}
+	return nil
+}
+
+// relay returns from which node this one gets the root node's data, -1 = it is the root, and to
+// which nodes it passes it on: a chain for data that takes long to send, otherwise a binomial tree,
+// which fewer nodes have to wait for.
+func (e *Engine) relay(root int, long bool) (from int, to []int) {
+	n := e.at.nodes()
+	place := (e.at.node - root + n) % n
+	node := func(place int) int { return (place + root) % n }
+	if long {
+		if place+1 < n {
+			to = []int{node(place + 1)}
+		}
+		if place == 0 {
+			return -1, to
+		}
+		return node(place - 1), to
+	}
+	from, mask := -1, 1
+	for ; mask < n; mask *= 2 {
+		if place&mask != 0 {
+			from = node(place - mask)
+			break
+		}
+	}
+	for mask /= 2; mask > 0; mask /= 2 {
+		if place+mask < n {
+			to = append(to, node(place+mask))
+		}
+	}
+	return from, to
 }

@@ -3,21 +3,21 @@ package nccl
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/regroup-io/regroup/collective"
 )
 
-// form agrees with all ranks about who is where, and makes NCCL's communicator of this
-// node out of an old one, which is used up, or anew. The old one's ranks have reached
-// something, or nothing if there is none.
-func (e *Engine) form(ctx context.Context, old *Comm, reached position) error {
-	all, err := introduce(ctx, e.comm, e.card(old, reached))
+// form exchanges the topology with all ranks, and makes NCCL's communicator of this node, out of
+// the old one, which it consumes, or anew. reached is the progress of the old one's ranks.
+func (e *Engine) form(ctx context.Context, old *Comm, reached progress) error {
+	all, err := exchangeMemberInfo(ctx, e.comm, e.memberInfo(old, reached))
 	if err != nil {
-		return e.give(err)
+		return e.failWith(err)
 	}
-	if e.at, err = survey(all, e.comm.Rank()); err != nil {
-		return err // all ranks say the same, and the old one may still be of use
+	if e.at, err = newTopology(all, e.comm.Rank()); err != nil {
+		return err // all ranks get the same error, and the old one may still be used
 	}
 	plans := make([]plan, e.at.nodes())
 	for i, first := range e.at.first {
@@ -25,61 +25,61 @@ func (e *Engine) form(ctx context.Context, old *Comm, reached position) error {
 	}
 	ctx, done := e.scope(ctx)
 	defer done()
-	if err := e.carryOn(ctx, old, all, plans); err != nil {
-		err = e.give(err)
-		if end := e.unmake(old, err); end != nil {
+	if err := e.applyPlans(ctx, old, all, plans); err != nil {
+		err = e.failWith(err)
+		if end := e.discardAfterFailure(old, err); end != nil {
 			return errors.Join(err, end)
 		}
 		return err
 	}
 	mine := plans[e.at.node]
-	e.way = string(mine)
-	if mine != keeps {
-		e.origin = origin{e.comm.Generation(), e.at.first[e.at.node]}
+	e.formedBy = string(mine)
+	if mine != planKeep {
+		e.origin = commOrigin{e.comm.Generation(), e.at.first[e.at.node]}
 	}
 	go e.watch()
 	return nil
 }
 
-// carryOn follows the plans of all nodes. It changes those that turn out not to work.
-func (e *Engine) carryOn(ctx context.Context, old *Comm, all []card, plans []plan) error {
+// applyPlans follows the plans of all nodes. It changes those that turn out not to work.
+func (e *Engine) applyPlans(ctx context.Context, old *Comm, all []memberInfo, plans []plan) error {
 	mine := e.at.node
-	if plans[mine] == keeps {
+	if plans[mine] == planKeep {
 		e.local = old
 	}
-	if slices.Contains(plans, shrink) {
+	if slices.Contains(plans, planShrink) {
 		if err := e.tryShrink(ctx, old, all, plans); err != nil {
 			return err
 		}
 	}
 	if e.local == nil && old != nil {
-		// Nobody here needs it. All ranks of the node are at this point.
+		// Nobody on this node needs it. All ranks of the node are at this point.
 		if err := e.replace(ctx, old); err != nil {
 			return err
 		}
 	}
-	if !slices.Contains(plans, anew) {
+	if !slices.Contains(plans, planNew) {
 		return nil
 	}
 	var id UniqueID
-	if plans[mine] == anew && e.at.local == 0 {
+	if plans[mine] == planNew && e.at.local == 0 {
 		var err error
-		if id, err = e.seat.dev.lib.UniqueID(); err != nil {
+		if id, err = e.res.dev.lib.UniqueID(); err != nil {
 			return err
 		}
 	}
 	ids, err := e.comm.AllgatherBlobs(ctx, id[:])
-	if err != nil || plans[mine] != anew {
+	if err != nil || plans[mine] != planNew {
 		return err
 	}
-	e.local, err = e.seat.dev.Init(ctx, CommOptions{
-		Rank: e.at.local, World: e.at.here(), ID: UniqueID(ids[e.at.first[mine]]),
-		Stream: e.seat.stream, Patience: e.opt.Patience,
+	e.local, err = e.res.dev.Init(ctx, CommOptions{
+		Rank: e.at.local, World: e.at.localSize(), ID: UniqueID(ids[e.at.first[mine]]),
+		Stream: e.res.stream, Patience: e.opt.Patience,
 	})
 	return err
 }
 
-// replace ends a communicator in whose place another comes.
+// replace ends a communicator that another one replaces.
 func (e *Engine) replace(ctx context.Context, c *Comm) error {
 	ctx, cancel := context.WithTimeout(ctx, e.opt.StuckAfter)
 	defer cancel()
@@ -89,12 +89,12 @@ func (e *Engine) replace(ctx context.Context, c *Comm) error {
 var errReplaced = errors.New("another communicator takes its place")
 
 // tryShrink shrinks, and then all ranks learn on which nodes that has worked on all of them.
-func (e *Engine) tryShrink(ctx context.Context, old *Comm, all []card, plans []plan) error {
+func (e *Engine) tryShrink(ctx context.Context, old *Comm, all []memberInfo, plans []plan) error {
 	mine := e.at.node
 	worked := int8(1)
-	if plans[mine] == shrink {
+	if plans[mine] == planShrink {
 		survivors := Survivors{}
-		for _, c := range all[e.at.first[mine] : e.at.first[mine]+e.at.here()] {
+		for _, c := range all[e.at.first[mine] : e.at.first[mine]+e.at.localSize()] {
 			survivors.Ranks = append(survivors.Ranks, c.Was)
 		}
 		e.tried = true
@@ -112,13 +112,110 @@ func (e *Engine) tryShrink(ctx context.Context, old *Comm, all []card, plans []p
 		return err
 	}
 	for i, first := range e.at.first {
-		if plans[i] == shrink && slices.Contains(votes[first:first+e.at.size[i]], 0) {
-			plans[i] = anew
+		if plans[i] == planShrink && slices.Contains(votes[first:first+e.at.size[i]], 0) {
+			plans[i] = planNew
 		}
 	}
-	if made := e.local; made != nil && plans[mine] == anew {
+	if made := e.local; made != nil && plans[mine] == planNew {
 		e.local = nil
 		return e.replace(ctx, made)
 	}
 	return nil
+}
+
+// Next makes the engine of the next generation out of this one, on the same GPU, with the same
+// stream and pinned memory. It corresponds to NewEngine of new ranks, and returns the same errors.
+// LocalRank and LocalSize are those of the new generation. NCCL's communicator is
+//
+//	kept      if the node has the same ranks, all had made the same progress, and nothing was running
+//	shrunk    if there are no new ranks, and NCCL itself has reported no error
+//	new       otherwise
+//
+// on which the ranks of each node agree through the new communicator. This engine is consumed then,
+// and must not be closed. After an error it still exists, for the Next of another generation or
+// Close. After ErrStuck no generation can use this process any more.
+func (e *Engine) Next(ctx context.Context, c *collective.Communicator, localRank, localSize int) (*Engine, error) {
+	o := e.opt
+	o.LocalRank, o.LocalSize = localRank, localSize
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	e.leave(ctx)
+	if e.consumed {
+		return nil, fmt.Errorf("engine: %w", ErrClosed)
+	}
+	if e.leaveErr != nil {
+		c.Abort(e.leaveErr)
+		return nil, e.leaveErr
+	}
+	for i, stage := range e.res.stages {
+		if stage != nil && stage.broken != nil {
+			e.res.stages[i] = nil
+			if err := stage.Close(ctx); err != nil {
+				c.Abort(err)
+				return nil, err
+			}
+		}
+	}
+	next := newEngine(c, o, e.res)
+	next.origin = e.origin
+	if err := next.form(ctx, e.remaining, e.reached); err != nil {
+		if e.remaining != nil && e.remaining.native.Load() == 0 {
+			e.remaining = nil
+		}
+		return nil, err
+	}
+	e.consumed = true
+	return next, nil
+}
+
+// scope ends with ctx and with the communicator.
+func (e *Engine) scope(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	over := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-e.comm.Done():
+			cancel(e.comm.Failed())
+		case <-over:
+		}
+	}()
+	return ctx, func() {
+		close(over)
+		<-ended
+		cancel(nil)
+	}
+}
+
+// failWith fails the generation with an error of this rank, unless it has failed already, and
+// returns why it did.
+func (e *Engine) failWith(err error) error {
+	e.blame(err)
+	failure := e.comm.Failed()
+	var aborted *collective.AbortedError
+	if failure == nil || errors.As(failure, &aborted) && aborted.Rank == e.comm.Rank() {
+		return err // as observed here
+	}
+	if stuck(err) {
+		return errors.Join(failure, err)
+	}
+	return failure
+}
+
+// discardAfterFailure ends what was made and what cannot be used for a second attempt. The error
+// says why it could not be ended.
+func (e *Engine) discardAfterFailure(old *Comm, failure error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), e.opt.StuckAfter)
+	defer cancel()
+	var err error
+	if e.local != nil && e.local != old {
+		err = e.local.Abort(ctx, failure)
+	}
+	if old != nil && e.tried {
+		err = errors.Join(err, old.Abort(ctx, failure))
+	}
+	e.local = nil
+	return err
 }

@@ -3,10 +3,15 @@ package nccl
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"reflect"
 	"runtime"
+	"strconv"
 	"sync"
 	"time"
 	"unsafe"
+
+	"github.com/ebitengine/purego"
 )
 
 // Options say where the libraries are. The zero value looks everywhere.
@@ -57,14 +62,14 @@ func Open(o Options) (*Library, error) {
 
 	l := &Library{opt: o}
 	// The driver first: NCCL looks for it while it initializes, and then finds ours.
-	path, by := given(o.CUDA, "REGROUP_CUDA_LIBRARY", os.Getenv)
+	path, by := explicitPath(o.CUDA, "REGROUP_CUDA_LIBRARY", os.Getenv)
 	if err := l.load(0, place{"libcuda.so.1", path, by, o.Search}, &l.cuda); err != nil {
 		return nil, err
 	}
 	if err := l.start(); err != nil {
 		return nil, &UnavailableError{Library: l.from[0], Cause: err}
 	}
-	path, by = given(o.NCCL, "REGROUP_NCCL_LIBRARY", os.Getenv)
+	path, by = explicitPath(o.NCCL, "REGROUP_NCCL_LIBRARY", os.Getenv)
 	if err := l.load(1, place{"libnccl.so.2", path, by, o.Search}, &l.nccl); err != nil {
 		return nil, err
 	}
@@ -134,4 +139,121 @@ func (l *Library) driverError(op string, code int32) error {
 		e.Name = string(unsafe.Slice((*byte)(name), n))
 	}
 	return e
+}
+
+// rtldNoLoad makes dlopen answer only for what is in the process already (glibc's
+// dlfcn.h; purego does not name it).
+const rtldNoLoad = 4
+
+// place is where a library is looked for.
+type place struct {
+	name     string // file name, such as "libnccl.so.2"
+	explicit string // somebody said where: then nowhere else, but what is loaded
+	by       string // who said so
+	folders  []string
+}
+
+// locate opens a library. What the process has loaded comes first, because two
+// copies of NCCL in one process, ours and the framework's, do not know of each
+// other's communicators and memory. It must run on one thread: dlerror is per thread.
+// What is opened is never closed, for NCCL and the driver leave threads behind.
+func locate(p place) (handle uintptr, from string, tried []string) {
+	try := func(path string, mode int, where string) bool {
+		h, err := purego.Dlopen(path, mode)
+		if err != nil {
+			if where == "" {
+				where = err.Error() // it names the path itself
+			} else if mode&rtldNoLoad == 0 {
+				where += ": " + err.Error()
+			}
+			tried = append(tried, where)
+			return false
+		}
+		handle, from = h, path
+		return true
+	}
+	const load = purego.RTLD_NOW | purego.RTLD_LOCAL
+	if try(p.name, load|rtldNoLoad, "not loaded in this process") {
+		return handle, p.name + " of this process", tried
+	}
+	if p.explicit != "" {
+		try(p.explicit, load, p.by)
+		return handle, from, tried
+	}
+	for _, folder := range p.folders {
+		if try(filepath.Join(folder, p.name), load, "") {
+			return handle, from, tried
+		}
+	}
+	if try(p.name, load, "the system's folders") {
+		from = p.name + " of the system"
+	}
+	return handle, from, tried
+}
+
+// given returns what an option or else a variable says, and who said it.
+func explicitPath(option, variable string, getenv func(string) string) (path, by string) {
+	if option != "" {
+		return option, fmt.Sprintf("%s as told", option)
+	}
+	if v := getenv(variable); v != "" {
+		return v, fmt.Sprintf("%s=%s", variable, v)
+	}
+	return "", ""
+}
+
+// bind fills the function fields of calls from the library and returns the names of
+// those that it lacks, except optional ones, which stay nil.
+func bind(library uintptr, calls any) (missing []string) {
+	fields := reflect.ValueOf(calls).Elem()
+	for i := range fields.NumField() {
+		tag := fields.Type().Field(i).Tag
+		symbol := tag.Get("symbol")
+		address, err := purego.Dlsym(library, symbol)
+		switch {
+		case err == nil:
+			purego.RegisterFunc(fields.Field(i).Addr().Interface(), address)
+		case tag.Get("since") == "":
+			missing = append(missing, symbol)
+		}
+	}
+	return missing
+}
+
+// since is the first version with an optional call.
+func since(field string) Version {
+	f, ok := reflect.TypeFor[ncclCalls]().FieldByName(field)
+	if !ok {
+		panic("nccl: no call " + field)
+	}
+	n, err := strconv.Atoi(f.Tag.Get("since"))
+	if err != nil {
+		panic("nccl: call " + field + " is not optional")
+	}
+	return Version(n)
+}
+
+// Feature is something that a version of NCCL can do and an older one cannot.
+type Feature struct {
+	Name    string
+	Since   Version // the first release with it
+	Present bool    // whether the library at hand has it
+}
+
+// Features lists what depends on the version, oldest first.
+func (l *Library) Features() []Feature {
+	n := &l.nccl
+	return []Feature{
+		{"scaled sums (PreMulSum)", since("PreMulSumCreate"), n.PreMulSumCreate != nil && n.RedOpDestroy != nil},
+		{"non-blocking communicators", 21403, true}, // Open refuses a library without them
+		{"Split", since("CommSplit"), n.CommSplit != nil},
+		{"Register", since("CommRegister"), n.CommRegister != nil && n.CommDeregister != nil},
+		{"AllocNCCL", since("MemAlloc"), n.MemAlloc != nil && n.MemFree != nil},
+		{"Reform by shrinking", since("CommShrink"), n.CommShrink != nil},
+		{"RegisterWindow", since("WindowRegister"), n.WindowRegister != nil && n.WindowDeregister != nil},
+		{"all-to-all in one call", since("AlltoAll"), n.AlltoAll != nil},
+		{"Reform by revoking", since("CommRevoke"), n.CommRevoke != nil},
+		{"Grow", since("CommGrow"), n.CommGrow != nil && n.CommGetUniqueID != nil},
+		{"MemoryBytes", since("CommMemStats"), n.CommMemStats != nil},
+	}
 }

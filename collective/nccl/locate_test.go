@@ -94,7 +94,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	if _, err := Open(Options{CallGrace: -1}); !errors.Is(err, ErrInvalid) {
 		t.Error(err)
 	}
-	if path, by := given("a", "V", func(string) string { return "b" }); path != "a" || by != "a as told" {
+	if path, by := explicitPath("a", "V", func(string) string { return "b" }); path != "a" || by != "a as told" {
 		t.Error(path, by)
 	}
 }

@@ -212,7 +212,7 @@ func TestHalvesAreRoundedToEven(t *testing.T) {
 		0: 0, 1: 0x3c00, -2: 0xc000, 65504: 0x7bff, 65519: 0x7bff, 65520: 0x7c00, 1e9: 0x7c00,
 		0x1p-14: 0x0400, 0x1p-24: 1, 0x1p-25: 0, 0x1.8p-24: 2, 1 + 0x1p-11: 0x3c00, 1 + 0x3p-11: 0x3c02, 0x1.ff8p-15: 0x3ff, 0x1.ffcp-15: 0x400,
 	} {
-		if got := half(f); got != want {
+		if got := toFloat16(f); got != want {
 			t.Errorf("half(%v) is %#x, not %#x", f, got, want)
 		}
 	}

@@ -7,25 +7,22 @@ import (
 	"github.com/regroup-io/regroup/collective/kernel"
 )
 
-// reduction is what an operation does with elements.
+// reduction describes a reducing operation.
 type reduction struct {
 	t    kernel.Type
 	op   collective.Op
-	wire kernel.Type // between the nodes; 0 = as they are
+	wire kernel.Type // between nodes; 0 = the type of the elements
 }
 
 func (r reduction) narrow() bool { return r.wire != 0 }
 
-// tensor is a part of the host's memory as the communicator takes it.
+// tensor is host memory as a tensor of the communicator.
 func (r reduction) tensor(p []byte) collective.Tensor { return collective.Tensor{Type: r.t, Data: p} }
 
 // Allreduce combines b of all ranks in place, with the same bits everywhere.
 //
-// On one node all of it is NCCL's. On several, each GPU that has its like on every node gets
-// a part of the node's sum, reduces it with its like, and the node puts the parts together.
-// An average is the sum, divided at last, as Communicator.Allreduce does; on one node NCCL
-// multiplies floats by 1/World before it sums them. What NCCL's minimum and maximum make of
-// a NaN is its own affair. NCCL knows no int16: that goes through the host altogether.
+// With one node it is an operation of NCCL. With several, each GPU of a rail gets a part of the
+// node's sum and reduces it with its rail peers; then the node gathers the parts.
 func (e *Engine) Allreduce(ctx context.Context, on *Stream, b Buffer, t kernel.Type, op collective.Op) *Task {
 	return e.startReduce(ctx, "Allreduce", on, b, reduction{t: t, op: op}, -1)
 }
@@ -39,8 +36,8 @@ func (e *Engine) AllreduceAs(ctx context.Context, on *Stream, wire kernel.Type, 
 	return e.startReduce(ctx, "AllreduceAs", on, b, reduction{t: kernel.Float32, op: op, wire: wire}, -1)
 }
 
-// Reduce combines b of all ranks at root. On the others it holds anything afterwards.
-// Between nodes it sends as much as an Allreduce.
+// Reduce combines b of all ranks at root. On the others it is undefined afterwards. Between nodes
+// it sends as much as an Allreduce.
 func (e *Engine) Reduce(ctx context.Context, on *Stream, b Buffer, t kernel.Type, op collective.Op, root int) *Task {
 	if err := e.has(root); err != nil {
 		return failed(err)
@@ -55,15 +52,15 @@ func (e *Engine) startReduce(ctx context.Context, name string, on *Stream, b Buf
 	return e.start(ctx, name, on, func(ctx context.Context) (*Work, error) { return e.reduce(ctx, b, r, root) })
 }
 
-// reduce carries an Allreduce out, or a Reduce if root is not -1.
+// reduce carries out an Allreduce, or a Reduce if root is not -1.
 func (e *Engine) reduce(ctx context.Context, b Buffer, r reduction, root int) (*Work, error) {
 	dtype, known := dataType(r.t)
-	s := divide(b.bytes/r.t.Size(), e.at.carriers)
+	s := newPartition(b.bytes/r.t.Size(), e.at.rails)
 	switch {
 	case e.at.world() == 1 && e.local == nil:
 		return e.settled(ctx)
-	case e.nowhereNCCL() || !known:
-		return nil, e.throughHost(ctx, b, r)
+	case e.withoutNCCL() || !known:
+		return nil, e.reduceThroughHost(ctx, b, r)
 	case e.at.nodes() == 1 && b.bytes == 0:
 		return e.settled(ctx)
 	case e.at.nodes() == 1 && root < 0:
@@ -71,34 +68,34 @@ func (e *Engine) reduce(ctx context.Context, b Buffer, r reduction, root int) (*
 	case e.at.nodes() == 1:
 		return e.launch(ctx, Reduce(b, b, dtype, reduceOp(r.op), root))
 	}
-	last, err := e.launch(ctx, e.gather(b, s, dtype, partialOp(r.op))...)
+	last, err := e.launch(ctx, e.reduceToRails(b, s, dtype, partialOp(r.op))...)
 	if err != nil {
 		return nil, err
 	}
-	wanted := true // here
+	wanted := true // on this node
 	if root >= 0 {
 		node, _ := e.at.find(root)
 		wanted = node == e.at.node
 	}
-	if err := e.between(ctx, b, s, r, wanted); err != nil || !wanted {
+	if err := e.reduceInterNode(ctx, b, s, r, wanted); err != nil || !wanted {
 		return last, err
 	}
-	return e.launch(ctx, e.spread(b, s, r.t.Size())...)
+	return e.launch(ctx, e.broadcastFromRails(b, s, r.t.Size())...)
 }
 
-// between reduces this rank's part of a buffer with its like on the other nodes.
-func (e *Engine) between(ctx context.Context, b Buffer, s share, r reduction, wanted bool) error {
-	stage, err := e.seat.stage(ctx, 0)
+// reduceInterNode reduces this rank's part of a buffer with its rail peers on the other nodes.
+func (e *Engine) reduceInterNode(ctx context.Context, b Buffer, s partition, r reduction, wanted bool) error {
+	stage, err := e.res.stage(ctx, 0)
 	if err != nil {
 		return err
 	}
 	lo, hi := s.part(e.at.local)
-	mine, group := b.Slice(lo*r.t.Size(), hi*r.t.Size()), e.at.group()
-	// All ranks give as much at a time, as the communicator wants it: a part that is shorter
-	// is followed by what happens to be in the slot, and who carries nothing gives only that.
+	mine, group := b.Slice(lo*r.t.Size(), hi*r.t.Size()), e.at.railPeers()
+	// The communicator requires that all ranks give the same length at a time: a shorter part is
+	// followed by whatever is in the slot, and a rank without a rail gives only that.
 	length, chunk := s.longest()*r.t.Size(), stage.size()
-	return stage.travel(ctx, e.seat.stream, max(1, chunks(length, chunk)), func(i int) trip {
-		t := trip{down: []piece{{mine.chunk(i, chunk), 0}}}
+	return stage.transfer(ctx, e.res.stream, max(1, chunks(length, chunk)), func(i int) slotTransfer {
+		t := slotTransfer{down: []piece{{mine.chunk(i, chunk), 0}}}
 		if wanted {
 			t.up = t.down
 		}
@@ -122,16 +119,16 @@ func (e *Engine) between(ctx context.Context, b Buffer, s share, r reduction, wa
 	})
 }
 
-// throughHost reduces a whole buffer with the communicator alone.
-func (e *Engine) throughHost(ctx context.Context, b Buffer, r reduction) error {
-	stage, err := e.seat.stage(ctx, 0)
+// reduceThroughHost reduces a whole buffer with the communicator alone.
+func (e *Engine) reduceThroughHost(ctx context.Context, b Buffer, r reduction) error {
+	stage, err := e.res.stage(ctx, 0)
 	if err != nil {
 		return err
 	}
 	chunk := stage.size()
-	return stage.travel(ctx, e.seat.stream, max(1, chunks(b.bytes, chunk)), func(i int) trip {
+	return stage.transfer(ctx, e.res.stream, max(1, chunks(b.bytes, chunk)), func(i int) slotTransfer {
 		there := []piece{{b.chunk(i, chunk), 0}}
-		return trip{there, there}
+		return slotTransfer{there, there}
 	}, func(i int, slot []byte) error {
 		p := r.tensor(slot[:b.chunk(i, chunk).bytes])
 		if r.narrow() {
@@ -141,18 +138,18 @@ func (e *Engine) throughHost(ctx context.Context, b Buffer, r reduction) error {
 	})
 }
 
-// nowhereNCCL says that every GPU is alone on its node.
-func (e *Engine) nowhereNCCL() bool { return e.at.nodes() == e.at.world() && !e.opt.Always }
+// withoutNCCL reports whether every GPU is alone on its node.
+func (e *Engine) withoutNCCL() bool { return e.at.nodes() == e.at.world() && !e.opt.Always }
 
-// chunks is how many of a size so many bytes are.
+// chunks is the number of chunks of size bytes.
 func chunks(bytes, size int) int { return (bytes + size - 1) / size }
 
-// chunk is the i-th of them in a buffer, empty behind its end.
+// chunk is chunk i of a buffer, empty beyond its end.
 func (b Buffer) chunk(i, size int) Buffer {
 	return b.Slice(min(i*size, b.bytes), min((i+1)*size, b.bytes))
 }
 
-// fits checks a buffer and what is to be done with it.
+// fits checks a buffer and a reduction of it.
 func (e *Engine) fits(b Buffer, r reduction) error {
 	switch {
 	case r.t < kernel.Int8 || r.t > kernel.Float64:
@@ -162,7 +159,7 @@ func (e *Engine) fits(b Buffer, r reduction) error {
 	case b.bytes%r.t.Size() != 0:
 		return invalid("%d bytes are no whole elements of %v", b.bytes, r.t)
 	}
-	return b.holds(e.seat.dev, b.bytes)
+	return b.holds(e.res.dev, b.bytes)
 }
 
 func (e *Engine) has(rank int) error {
@@ -170,4 +167,116 @@ func (e *Engine) has(rank int) error {
 		return invalid("rank %d is not within 0 to %d", rank, e.at.world()-1)
 	}
 	return nil
+}
+
+// The intra-node parts of an operation, which NCCL carries out.
+
+// reduceToRails combines a buffer of all ranks of the node in place, so that each rail has its part
+// of the result. The rest of the buffer is undefined then.
+func (e *Engine) reduceToRails(b Buffer, s partition, t DataType, op ReduceOp) (ops []Operation) {
+	if e.local == nil || s.n == 0 {
+		return nil
+	}
+	size := t.Bytes()
+	cut := func(lo, hi int) Buffer { return b.Slice(lo*size, hi*size) }
+	if e.at.localSize() != s.of {
+		for i := range s.of {
+			if lo, hi := s.part(i); lo < hi {
+				ops = append(ops, Reduce(cut(lo, hi), cut(lo, hi), t, op, i))
+			}
+		}
+		return ops
+	}
+	if s.q > 0 {
+		lo := e.at.local * s.q
+		ops = append(ops, ReduceScatter(cut(0, s.even()), cut(lo, lo+s.q), t, op))
+	}
+	if rest := cut(s.even(), s.n); rest.bytes > 0 {
+		ops = append(ops, Reduce(rest, rest, t, op, s.of-1))
+	}
+	return ops
+}
+
+// broadcastFromRails is the reverse: every rank of the node gets the parts of all rails.
+func (e *Engine) broadcastFromRails(b Buffer, s partition, size int) (ops []Operation) {
+	if e.local == nil || s.n == 0 {
+		return nil
+	}
+	cut := func(lo, hi int) Buffer { return b.Slice(lo*size, hi*size) }
+	if e.at.localSize() != s.of {
+		for i := range s.of {
+			if lo, hi := s.part(i); lo < hi {
+				ops = append(ops, Broadcast(cut(lo, hi), cut(lo, hi), Uint8, i))
+			}
+		}
+		return ops
+	}
+	if s.q > 0 {
+		lo := e.at.local * s.q
+		ops = append(ops, AllGather(cut(lo, lo+s.q), cut(0, s.even()), Uint8))
+	}
+	if rest := cut(s.even(), s.n); rest.bytes > 0 {
+		ops = append(ops, Broadcast(rest, rest, Uint8, s.of-1))
+	}
+	return ops
+}
+
+// dataType is NCCL's constant for a type; it has none for Int16.
+func dataType(t kernel.Type) (DataType, bool) {
+	switch t {
+	case kernel.Int8:
+		return Int8, true
+	case kernel.Uint8:
+		return Uint8, true
+	case kernel.Int32:
+		return Int32, true
+	case kernel.Int64:
+		return Int64, true
+	case kernel.Float16:
+		return Float16, true
+	case kernel.BFloat16:
+		return BFloat16, true
+	case kernel.Float32:
+		return Float32, true
+	case kernel.Float64:
+		return Float64, true
+	}
+	return 0, false
+}
+
+// reduceOp is NCCL's constant for a reduction that is complete within the node.
+func reduceOp(op collective.Op) ReduceOp {
+	switch op {
+	case collective.Average:
+		return Average
+	case collective.Product:
+		return Product
+	case collective.Min:
+		return Min
+	case collective.Max:
+		return Max
+	}
+	return Sum
+}
+
+// partialOp is the same for a reduction that continues between nodes, where an average is divided
+// last.
+func partialOp(op collective.Op) ReduceOp {
+	if op == collective.Average {
+		return Sum
+	}
+	return reduceOp(op)
+}
+
+// kernelOp is the host's constant for such a reduction.
+func kernelOp(op collective.Op) kernel.Op {
+	switch op {
+	case collective.Product:
+		return kernel.OpProduct
+	case collective.Min:
+		return kernel.OpMin
+	case collective.Max:
+		return kernel.OpMax
+	}
+	return kernel.OpSum
 }

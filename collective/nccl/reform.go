@@ -5,20 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 )
 
-// Survivors say how a communicator goes on after a loss. All of them must give the
-// same, but each its own Comm.
+// Survivors describe the communicator after a loss. All survivors must give the same, but each its
+// own Comm.
 type Survivors struct {
-	// Ranks of the failed communicator that go on, ascending. Its i-th entry becomes rank i.
+	// Ranks of the failed communicator that survive, ascending. Entry i becomes rank i.
 	Ranks []int
-	// ID of a new communicator. Nil: without one, out of the old connections, as
-	// Library.ReformsBy says. CanShrink says whether that can work; if it cannot on one
-	// survivor, all of them need an id.
+	// ID of a new communicator. Nil: the old connections are reused, see Library.ReformsBy.
+	// CanShrink reports whether that can work; if it cannot on one survivor, all of them need an
+	// ID.
 	ID *UniqueID
 }
 
-// Way is how Reform goes about it.
+// Way is how Reform works.
 type Way string
 
 // The ways, newest first.
@@ -28,8 +29,8 @@ const (
 	ByNewID     Way = "abort and start anew"
 )
 
-// ReformsBy is how Reform works without an id: the best way that this version has.
-// ByNewID means that it needs one.
+// ReformsBy is how Reform works without an ID: the best way of this version. ByNewID means that it
+// needs one.
 func (l *Library) ReformsBy() Way {
 	switch {
 	case l.nccl.CommShrink == nil:
@@ -40,10 +41,9 @@ func (l *Library) ReformsBy() Way {
 	return ByRevoking
 }
 
-// CanShrink says what speaks against Reform without an id on this rank, as an error
-// of ErrNeedsID, or nil. NCCL refuses to shrink a communicator on which it has itself
-// reported an error, as it does for connections over a network that break: its
-// network thread keeps the error, and every later call returns it.
+// CanShrink returns an error of ErrNeedsID if this rank cannot Reform without an ID, or nil. NCCL
+// refuses to shrink a communicator on which it has reported an error itself, such as a broken
+// network connection: its network thread keeps the error, and every later call returns it.
 func (c *Comm) CanShrink() error {
 	if c.dev.lib.ReformsBy() == ByNewID {
 		return fmt.Errorf("%w: %w", ErrNeedsID, unsupported("shrink", since("CommShrink"), c.dev.lib.version))
@@ -55,11 +55,11 @@ func (c *Comm) CanShrink() error {
 	return nil
 }
 
-// Reform makes the communicator of those that are left and ends this one. Whatever
-// runs on it is aborted. All survivors call it; each returns when all are connected.
+// Reform makes the communicator of the survivors and ends this one. Whatever runs on it is aborted.
+// All survivors call it; each returns when all are connected.
 //
-// After an error this communicator still is there, failed: agree on an id and call
-// Reform again with it, or Abort. An error of ErrNeedsID says that only that can help.
+// After an error this communicator still exists, and has failed: agree on an ID and call Reform
+// again with it, or Abort. An error of ErrNeedsID says that only an ID can help.
 func (c *Comm) Reform(ctx context.Context, s Survivors) (*Comm, error) {
 	rank, found := slices.BinarySearch(s.Ranks, c.opt.Rank)
 	if !found || !slices.IsSorted(s.Ranks) || len(slices.Compact(slices.Clone(s.Ranks))) != len(s.Ranks) ||
@@ -94,12 +94,12 @@ func (c *Comm) shrink(ctx context.Context, opt CommOptions, lost []int32) (*Comm
 	if way == ByNewID {
 		return nil, c.CanShrink()
 	}
-	ctx, done := patient(ctx, opt.Patience, string(way))
+	ctx, done := withPatience(ctx, opt.Patience, string(way))
 	defer done()
-	b := birth{op: "ncclCommShrink", call: func(parent uintptr) Code {
+	b := childInit{op: "ncclCommShrink", call: func(parent uintptr) Code {
 		return n.CommShrink(parent, &lost[0], int32(len(lost)), c.child, nil, shrinkAborting)
 	}}
-	// The parent is of no use after it, but may hold an error: NCCL frees that only by aborting.
+	// The parent is not used any more, but may hold an error: NCCL frees that only by aborting.
 	how, end := "ncclCommAbort", n.CommAbort
 	switch {
 	case way == ByRevoking:
@@ -109,15 +109,15 @@ func (c *Comm) shrink(ctx context.Context, opt CommOptions, lost []int32) (*Comm
 		b.call = func(parent uintptr) Code {
 			return n.CommShrink(parent, &lost[0], int32(len(lost)), c.child, nil, shrinkPlain)
 		}
-		if len(lost) == 0 { // NCCL does not shrink by nobody
+		if len(lost) == 0 { // NCCL does not shrink by no rank
 			b.op = "ncclCommSplit"
 			b.call = func(parent uintptr) Code { return n.CommSplit(parent, 0, int32(c.opt.Rank), c.child, nil) }
 		}
-		how, end = "ncclCommDestroy", n.CommDestroy // it is quiet
+		how, end = "ncclCommDestroy", n.CommDestroy // nothing runs on it
 	case len(lost) == 0:
 		return nil, fmt.Errorf("%w: nobody is to be left out", ErrNeedsID)
 	}
-	next, err := c.descend(ctx, opt, b)
+	next, err := c.initChild(ctx, opt, b)
 	if err != nil {
 		return nil, needsID(err)
 	}
@@ -127,7 +127,7 @@ func (c *Comm) shrink(ctx context.Context, opt CommOptions, lost []int32) (*Comm
 	return next, nil
 }
 
-// revoke stops what runs and waits until the communicator is quiet, which it stays.
+// revoke stops what runs and waits until nothing runs any more.
 func (c *Comm) revoke(ctx context.Context) error {
 	const op = "ncclCommRevoke"
 	if err := c.lock(ctx); err != nil {
@@ -148,14 +148,14 @@ func (c *Comm) revoke(ctx context.Context) error {
 		return nil
 	})
 	if err == nil {
-		err = c.quiet(ctx, op)
+		err = c.settleRevoked(ctx, op)
 	}
 	c.revoked = err == nil
 	return needsID(err)
 }
 
-// quiet is settle for a communicator that has failed already.
-func (c *Comm) quiet(ctx context.Context, op string) error {
+// settleRevoked is settle for a communicator that has failed already.
+func (c *Comm) settleRevoked(ctx context.Context, op string) error {
 	return c.dev.poll(ctx, op, func() (bool, error) {
 		state, err := c.state()
 		return state == Success && err == nil, err
@@ -169,4 +169,158 @@ func needsID(err error) error {
 		return fmt.Errorf("%w: %w", ErrNeedsID, err)
 	}
 	return err
+}
+
+// childInit is a call that makes a communicator out of another one.
+type childInit struct {
+	op        string
+	call      func(parent uintptr) Code // must pass on the parent's child field
+	pollChild bool                      // poll the state of the child (Grow), not that of the parent
+}
+
+// initChild makes the call and waits for the child; nil if there is none for this rank. If it fails
+// after NCCL has begun, the parent has failed too; a half-made child is ended with it.
+func (c *Comm) initChild(ctx context.Context, opt CommOptions, b childInit) (*Comm, error) {
+	if err := c.lock(ctx); err != nil {
+		return nil, fmt.Errorf("%s: %w", b.op, err)
+	}
+	defer c.unlock()
+	err := c.dev.do(ctx, b.op, func() error {
+		native := c.native.Load()
+		if native == 0 {
+			return c.gone()
+		}
+		if code := b.call(native); !code.working() {
+			err := c.dev.lib.failure(b.op, code, native)
+			if code != InvalidArgument {
+				c.fail(err)
+			}
+			return err
+		}
+		return nil
+	})
+	if stuck(err) {
+		c.fail(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = c.dev.poll(ctx, b.op, func() (bool, error) {
+		state, err := c.state()
+		if err == nil && b.pollChild {
+			state, err = c.dev.lib.state(atomic.LoadUintptr(c.child))
+		}
+		return state == Success && err == nil, err
+	})
+	if err != nil {
+		c.fail(err)
+		return nil, err
+	}
+	// A concurrent Abort takes the child from here too, and frees it.
+	native := atomic.SwapUintptr(c.child, 0)
+	if native == 0 {
+		if c.native.Load() == 0 {
+			return nil, c.gone()
+		}
+		return nil, nil
+	}
+	next := c.dev.newComm(opt)
+	next.config = c.config // the child inherited the names
+	next.native.Store(native)
+	if err := next.readRank(ctx); err != nil {
+		return nil, next.discard(ctx, err)
+	}
+	return next, nil
+}
+
+// readRank asks the child for its rank, and starts it.
+func (c *Comm) readRank(ctx context.Context) error {
+	n := &c.dev.lib.nccl
+	err := c.dev.do(ctx, "ncclCommUserRank", func() error {
+		var rank, world int32
+		native := c.native.Load()
+		if code := n.CommUserRank(native, &rank); code != Success {
+			return c.dev.lib.failure("ncclCommUserRank", code, native)
+		}
+		if code := n.CommCount(native, &world); code != Success {
+			return c.dev.lib.failure("ncclCommCount", code, native)
+		}
+		c.opt.Rank, c.opt.World = int(rank), int(world)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.begin(ctx)
+}
+
+// NoColor is the color of ranks that Split leaves out.
+const NoColor = noColor
+
+// Part says where a rank goes in a Split.
+type Part struct {
+	Color int // ranks of one color are a communicator; NoColor: in none
+	Key   int // their order in it; equal keys: the old order
+}
+
+// Split makes a communicator of each color. All ranks call it, with no operation under
+// way. The result is nil for NoColor. This communicator goes on. Since 2.18.1.
+func (c *Comm) Split(ctx context.Context, p Part) (*Comm, error) {
+	n := &c.dev.lib.nccl
+	if n.CommSplit == nil {
+		return nil, unsupported("Split", since("CommSplit"), c.dev.lib.version)
+	}
+	if p.Color < NoColor {
+		return nil, invalid("color %d", p.Color)
+	}
+	ctx, done := c.scope(ctx, "split")
+	defer done()
+	return c.initChild(ctx, c.opt, childInit{op: "ncclCommSplit", call: func(parent uintptr) Code {
+		return n.CommSplit(parent, int32(p.Color), int32(p.Key), c.child, nil)
+	}})
+}
+
+// GrowID makes the id for one Grow. One rank calls it, tells it to the newcomers, and
+// gives it to its own Grow. Since 2.29.2.
+func (c *Comm) GrowID(ctx context.Context) (UniqueID, error) {
+	n := &c.dev.lib.nccl
+	if n.CommGetUniqueID == nil || n.CommGrow == nil {
+		return UniqueID{}, unsupported("Grow", since("CommGrow"), c.dev.lib.version)
+	}
+	var id idArgument
+	err := c.ask(ctx, "ncclCommGetUniqueId", func(native uintptr) Code { return n.CommGetUniqueID(native, &id) })
+	if err != nil {
+		return UniqueID{}, err
+	}
+	return id.Internal, nil
+}
+
+// Grow makes a communicator of world ranks out of this one and of newcomers, which
+// call Init with Joins and ranks from the old world on. All ranks call it, with no operation under
+// way; who called GrowID gives the id, the others nil. Everyone keeps its rank. This
+// communicator is closed. Since 2.29.2.
+func (c *Comm) Grow(ctx context.Context, world int, id *UniqueID) (*Comm, error) {
+	n := &c.dev.lib.nccl
+	if n.CommGrow == nil {
+		return nil, unsupported("Grow", since("CommGrow"), c.dev.lib.version)
+	}
+	if world <= c.opt.World {
+		return nil, invalid("a world of %d grows to %d", c.opt.World, world)
+	}
+	var argument *idArgument
+	if id != nil {
+		argument = &idArgument{*id}
+	}
+	scoped, done := c.scope(ctx, "grow")
+	defer done()
+	next, err := c.initChild(scoped, c.opt, childInit{op: "ncclCommGrow", pollChild: true, call: func(parent uintptr) Code {
+		return n.CommGrow(parent, int32(world), argument, -1, c.child, nil)
+	}})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Close(ctx); err != nil {
+		return nil, next.discard(ctx, err)
+	}
+	return next, nil
 }

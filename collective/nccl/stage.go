@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// StageOptions describe the way of data between a GPU and the host.
+// StageOptions describe the path of data between a GPU and the host.
 type StageOptions struct {
-	// ChunkBytes is how much is handed to the host at a time. Zero: 4 MiB. Small chunks
-	// overlap better, large ones cost fewer calls (about 30 µs each way).
+	// ChunkBytes is how much is passed to the host at a time. Zero: 4 MiB. Small chunks overlap
+	// better, large ones cost fewer calls (about 30 µs in each direction).
 	ChunkBytes int
-	// Depth is how many chunks are under way. Zero: 3, one each way and one in the host's hands.
+	// Depth is how many chunks are in flight. Zero: 3, one in each direction and one on the host.
 	Depth int
 	// Memory, if set, is pinned memory to use, such as pages that are shared with the other
 	// processes of the node. It must hold Depth chunks. Nil: the stage allocates its own.
 	Memory *HostMemory
 }
 
-// Stage takes a buffer of the GPU through pinned memory of the host and back, chunk
-// by chunk: the way of a reduction whose upper level is not NCCL. Copies down, the
-// host's work and copies up overlap. A stage is for one goroutine at a time.
+// Stage copies a buffer of the GPU through pinned host memory and back, chunk by chunk, for a
+// reduction whose upper level is not NCCL. Copies down, the host's work and copies up overlap. A
+// stage is for one goroutine at a time.
 type Stage struct {
 	dev      *Device
 	memory   *HostMemory
@@ -34,7 +34,7 @@ type Stage struct {
 
 type slot struct {
 	memory   []byte
-	down, up uintptr // events behind the slot's last copies
+	down, up uintptr // events after the slot's last copies
 }
 
 // NewStage makes a stage.
@@ -105,22 +105,21 @@ func (s *Stage) Run(ctx context.Context, after *Stream, buffer Buffer, exchange 
 	}
 	size := s.size()
 	part := func(i int) Buffer { return buffer.Slice(i*size, min((i+1)*size, buffer.bytes)) }
-	return s.travel(ctx, after, (buffer.bytes+size-1)/size, func(i int) trip {
+	return s.transfer(ctx, after, (buffer.bytes+size-1)/size, func(i int) slotTransfer {
 		there := []piece{{part(i), 0}}
-		return trip{there, there}
+		return slotTransfer{there, there}
 	}, func(i int, slot []byte) error { return exchange(slot[:part(i).bytes], i*size) })
 }
 
 // size is the bytes of a slot.
 func (s *Stage) size() int { return len(s.slots[0].memory) }
 
-// drainAfter is the longest that copies may take which are under way when a run fails, and
-// what frees a stage that could not be made. Copies wait for the work before them on the
-// GPU, which whoever makes it fail ends.
+// drainAfter is the longest that running copies may take to end when a run fails or a stage could
+// not be made. Copies wait for earlier work on the GPU, which the failing caller ends.
 const drainAfter = 10 * time.Second
 
-// drain lets copies end that are under way, for the memory may be freed next. If
-// they do not, the stage is of no use any more.
+// drain waits for running copies, because the memory may be freed next. If they do not end, the
+// stage cannot be used any more.
 func (s *Stage) drain(ctx context.Context, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drainAfter)
 	defer cancel()
@@ -130,7 +129,7 @@ func (s *Stage) drain(ctx context.Context, cause error) error {
 			return s.broken
 		}
 	}
-	// An error leaves the events to the device, which frees them when it is closed.
+	// After an error the device keeps the events, and frees them when it is closed.
 	_ = s.dev.do(ctx, "stage", func() error {
 		for i := range s.slots {
 			for _, event := range []*uintptr{&s.slots[i].down, &s.slots[i].up} {
@@ -143,4 +142,133 @@ func (s *Stage) drain(ctx context.Context, cause error) error {
 		return nil
 	})
 	return cause
+}
+
+// piece is a part of the GPU's memory, and its offset in a slot of a stage.
+type piece struct {
+	buffer Buffer
+	at     int
+}
+
+// slotTransfer is what passes through one slot: down from the GPU, through the host, and up again.
+// Both directions may be empty, and need not use the same memory.
+type slotTransfer struct{ down, up []piece }
+
+// transfer makes n slot transfers. Like Run, it calls exchange for each of them, in order, with its
+// whole slot, and runs after what was queued on after. slotTransfer is called twice for each and
+// must return the same. After an error the destination memory is undefined, and no copy to it is
+// running.
+func (s *Stage) transfer(ctx context.Context, after *Stream, n int, slotTransfer func(int) slotTransfer, exchange func(i int, slot []byte) error) error {
+	if s.broken != nil {
+		return s.broken
+	}
+	if after != nil && after.dev != s.dev {
+		return invalid("the stream is on device %d, not on %d", after.dev.ordinal, s.dev.ordinal)
+	}
+	if err := s.run(ctx, after, n, slotTransfer, exchange); err != nil {
+		return s.drain(ctx, fmt.Errorf("stage: %w", err))
+	}
+	return nil
+}
+
+func (s *Stage) run(ctx context.Context, after *Stream, n int, slotTransfer func(int) slotTransfer, exchange func(int, []byte) error) error {
+	d := s.dev
+	slot := func(i int) *slot { return &s.slots[i%len(s.slots)] }
+	err := d.do(ctx, "stage", func() error {
+		if after != nil {
+			if err := d.order(s.down.handle, after.handle); err != nil {
+				return err
+			}
+		}
+		for i := range min(n, len(s.slots)) {
+			if err := s.copyDown(slot(i), slotTransfer(i).down); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i := range n {
+		at := slot(i)
+		if err := s.awaitEvent(ctx, &at.down); err != nil {
+			return err
+		}
+		if err := exchange(i, at.memory); err != nil {
+			return err
+		}
+		err := d.do(ctx, "stage", func() error {
+			if err := s.copyUp(at, slotTransfer(i).up); err != nil {
+				return err
+			}
+			if i+len(s.slots) < n {
+				return s.copyDown(at, slotTransfer(i+len(s.slots)).down)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for i := range s.slots {
+		if err := s.awaitEvent(ctx, &s.slots[i].up); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyDown queues the copies down to a slot, after its last ones up. It runs on the device's
+// thread.
+func (s *Stage) copyDown(at *slot, pieces []piece) (err error) {
+	d := s.dev
+	if at.up != 0 {
+		event := at.up
+		at.up = 0
+		defer d.free(event)
+		if err := d.lib.driverError("cuStreamWaitEvent", d.lib.cuda.StreamWaitEvent(s.down.handle, event, 0)); err != nil {
+			return err
+		}
+	}
+	for _, p := range pieces {
+		if p.buffer.bytes == 0 {
+			continue
+		}
+		if err := d.toHost(s.down.handle, at.memory[p.at:p.at+p.buffer.bytes], p.buffer.pointer); err != nil {
+			return err
+		}
+	}
+	at.down, err = d.mark(s.down.handle)
+	return err
+}
+
+// copyUp queues the copies up from a slot. It runs on the device's thread.
+func (s *Stage) copyUp(at *slot, pieces []piece) (err error) {
+	d := s.dev
+	for _, p := range pieces {
+		if p.buffer.bytes == 0 {
+			continue
+		}
+		if err := d.toDevice(s.up.handle, p.buffer.pointer, at.memory[p.at:p.at+p.buffer.bytes]); err != nil {
+			return err
+		}
+	}
+	at.up, err = d.mark(s.up.handle)
+	return err
+}
+
+// awaitEvent waits for an event of the stage, if there is one, and frees it.
+func (s *Stage) awaitEvent(ctx context.Context, event *uintptr) error {
+	if *event == 0 {
+		return nil
+	}
+	return s.dev.poll(ctx, "copy", func() (bool, error) {
+		done, err := s.dev.passed(*event)
+		if done {
+			s.dev.free(*event)
+			*event = 0
+		}
+		return done, err
+	})
 }

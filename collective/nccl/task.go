@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// Task is an operation of an Engine that was started. They are carried out one after the
-// other, in the order in which they were started.
+// Task is an operation of an Engine that was started. Tasks run one after the other, in the order
+// in which they were started.
 type Task struct {
 	engine *Engine
 	name   string
-	ready  uintptr // behind what the caller had queued; 0 = nothing. Of the device's thread
+	ready  uintptr // event after what the caller had queued; 0 = nothing. Used on the device's thread
 	run    func(ctx context.Context) (*Work, error)
 
 	launched chan struct{} // closed when all of it is queued on the GPU or done, or it failed
@@ -19,12 +19,12 @@ type Task struct {
 	err      error
 }
 
-// queue is the tasks that wait for those before them.
+// queue holds the tasks that wait for earlier ones.
 type queue struct {
 	mu      sync.Mutex
 	waiting []*Task
-	running bool // a goroutine carries them out
-	closed  bool // none is to be started any more
+	running bool // a goroutine runs them
+	closed  bool // no more may be started
 	runs    sync.WaitGroup
 }
 
@@ -35,14 +35,14 @@ func failed(err error) *Task {
 	return t
 }
 
-// start queues an operation behind what is queued on a stream now; nil is for buffers that
-// are ready.
+// start queues an operation after what is queued on a stream now; nil is for buffers that are
+// ready.
 func (e *Engine) start(ctx context.Context, name string, on *Stream, run func(context.Context) (*Work, error)) *Task {
 	t := &Task{engine: e, name: name, run: run, launched: make(chan struct{})}
 	if err := e.Err(); err != nil {
 		return failed(fmt.Errorf("%s: %w", name, err))
 	}
-	d := e.seat.dev
+	d := e.res.dev
 	if on != nil {
 		if on.dev != d {
 			return failed(invalid("the stream is on device %d, not on %d", on.dev.ordinal, d.ordinal))
@@ -59,14 +59,14 @@ func (e *Engine) start(ctx context.Context, name string, on *Stream, run func(co
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		e.strays = append(e.strays, t.ready)
+		e.strayEvents = append(e.strayEvents, t.ready)
 		return failed(fmt.Errorf("%s: %w", name, ErrClosed))
 	}
 	q.waiting = append(q.waiting, t)
 	if !q.running {
 		q.running = true
 		select {
-		case e.begun <- struct{}{}:
+		case e.started <- struct{}{}:
 		default: // the watch has not yet heard of the time before
 		}
 		q.runs.Go(e.serve)
@@ -74,7 +74,7 @@ func (e *Engine) start(ctx context.Context, name string, on *Stream, run func(co
 	return t
 }
 
-// serve carries tasks out until none is left.
+// serve runs tasks until none is left.
 func (e *Engine) serve() {
 	q := &e.queue
 	for {
@@ -87,22 +87,22 @@ func (e *Engine) serve() {
 		t := q.waiting[0]
 		q.waiting = q.waiting[1:]
 		q.mu.Unlock()
-		t.work, t.err = e.carryOut(t)
-		t.run = nil // it holds on to the buffers
+		t.work, t.err = e.execute(t)
+		t.run = nil // it refers to the buffers
 		close(t.launched)
 	}
 }
 
-func (e *Engine) carryOut(t *Task) (*Work, error) {
-	d := e.seat.dev
-	e.reached = position{e.comm.Generation(), e.reached.Task + 1, 0}
+func (e *Engine) execute(t *Task) (*Work, error) {
+	d := e.res.dev
+	e.reached = progress{e.comm.Generation(), e.reached.Task + 1, 0}
 	err := error(nil)
 	if t.ready != 0 {
 		err = d.do(e.life, t.name, func() error {
 			event := t.ready
 			t.ready = 0
 			defer d.free(event)
-			return d.lib.driverError("cuStreamWaitEvent", d.lib.cuda.StreamWaitEvent(e.seat.stream.handle, event, 0))
+			return d.lib.driverError("cuStreamWaitEvent", d.lib.cuda.StreamWaitEvent(e.res.stream.handle, event, 0))
 		})
 	}
 	var work *Work
@@ -113,14 +113,14 @@ func (e *Engine) carryOut(t *Task) (*Work, error) {
 		return work, nil
 	}
 	e.queue.mu.Lock()
-	e.strays = append(e.strays, t.ready)
+	e.strayEvents = append(e.strayEvents, t.ready)
 	e.queue.mu.Unlock()
-	return nil, e.suffer(fmt.Errorf("%s: %w", t.name, err))
+	return nil, e.failAndWait(fmt.Errorf("%s: %w", t.name, err))
 }
 
-// Wait returns when the operation is done on the GPU of this rank, or the generation has
-// failed: then with why, and the buffers hold anything. The end of ctx does not end the
-// operation; that of the communicator does.
+// Wait returns when the operation is done on this rank's GPU, or with the failure of the
+// generation; the buffers are undefined then. The end of ctx does not end the operation; that of
+// the communicator does.
 func (t *Task) Wait(ctx context.Context) error {
 	if err := t.queued(ctx); err != nil || t.work == nil {
 		return err
@@ -132,7 +132,7 @@ func (t *Task) Wait(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	return t.engine.suffer(err)
+	return t.engine.failAndWait(err)
 }
 
 // Before makes what is queued on s from now on wait for the operation. It waits itself
@@ -150,7 +150,7 @@ func (t *Task) Before(ctx context.Context, s *Stream) error {
 	return err
 }
 
-// queued waits until all of it is queued.
+// queued waits until the whole operation is queued on the GPU.
 func (t *Task) queued(ctx context.Context) error {
 	select {
 	case <-t.launched:
@@ -167,11 +167,12 @@ func (t *Task) queued(ctx context.Context) error {
 	}
 }
 
-// maxFlight is how many launches may be under way on the GPU without anybody waiting for
-// the oldest: it bounds the events that they hold.
+// maxFlight is how many launches may be running on the GPU before a new one waits for the oldest.
+// It limits the events that they hold.
 const maxFlight = 16
 
-// launch queues NCCL's operations as one group on the engine's stream. None: no work.
+// launch queues NCCL operations as one group on the engine's stream; without operations it does
+// nothing.
 func (e *Engine) launch(ctx context.Context, ops ...Operation) (*Work, error) {
 	if len(ops) == 0 {
 		return nil, nil
@@ -181,15 +182,15 @@ func (e *Engine) launch(ctx context.Context, ops ...Operation) (*Work, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.flight = append(e.flight, w)
-	if len(e.flight) > maxFlight {
-		err = e.flight[0].Wait(ctx)
-		e.flight = e.flight[1:]
+	e.inFlight = append(e.inFlight, w)
+	if len(e.inFlight) > maxFlight {
+		err = e.inFlight[0].Wait(ctx)
+		e.inFlight = e.inFlight[1:]
 	}
 	return w, err
 }
 
 // settled is the end of an operation that is queued on the engine's stream, but not by NCCL.
 func (e *Engine) settled(ctx context.Context) (*Work, error) {
-	return nil, e.seat.stream.Wait(ctx)
+	return nil, e.res.stream.Wait(ctx)
 }

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// verdictWithin is how long the communicator is given to say who is lost, when NCCL or the
-// driver has seen an error first: they do not know. A process that died is known in a few
-// milliseconds.
-const verdictWithin = 250 * time.Millisecond
+// lossReportTimeout is how long the communicator may take to report which rank is lost, when NCCL
+// or the driver has reported an error first, which does not say. The death of a process is known
+// within a few milliseconds.
+const lossReportTimeout = 250 * time.Millisecond
 
-// revokeWithin is how long revoking may take, which is a matter of milliseconds: unless the
-// device's thread hangs, of which only aborting is independent.
-const revokeWithin = time.Second
+// revokeTimeout limits revoking, which takes milliseconds unless the device's thread hangs; only
+// aborting is independent of that thread.
+const revokeTimeout = time.Second
 
 // watch ends the generation when the communicator, NCCL or this rank's GPU fails.
 func (e *Engine) watch() {
@@ -22,7 +22,7 @@ func (e *Engine) watch() {
 	if e.local != nil {
 		native = e.local.life.Done()
 	}
-	if e.attend(native) {
+	if e.watchUntilEnd(native) {
 		return
 	}
 	failure := e.comm.Failed()
@@ -37,29 +37,29 @@ func (e *Engine) watch() {
 	}
 }
 
-// vigilEvery is how often the engine looks whether it still waits for other ranks.
-const vigilEvery = 50 * time.Millisecond
+// busyCheckInterval is how often the engine checks whether it still waits for other ranks.
+const busyCheckInterval = 50 * time.Millisecond
 
-// attend returns when the generation fails, with false, or when the engine is being left.
-// NCCL does not notice a process that is frozen, nor one of this host that is gone: while it
-// works the communicator watches over them.
-func (e *Engine) attend(native <-chan struct{}) (over bool) {
-	vigil := time.NewTicker(vigilEvery)
-	vigil.Stop()
-	relax := func() {}
-	defer func() { vigil.Stop(); relax() }()
+// watchUntilEnd returns false when the generation fails, and true when the engine is left. NCCL
+// notices neither a frozen process nor the death of one on this host, so the communicator watches
+// both while NCCL works.
+func (e *Engine) watchUntilEnd(native <-chan struct{}) (over bool) {
+	ticker := time.NewTicker(busyCheckInterval)
+	ticker.Stop()
+	doneWaiting := func() {}
+	defer func() { ticker.Stop(); doneWaiting() }()
 	for awaits := false; ; {
 		select {
-		case <-e.begun:
+		case <-e.started:
 			if !awaits {
-				awaits, relax = true, e.comm.AwaitExternal()
-				vigil.Reset(vigilEvery)
+				awaits, doneWaiting = true, e.comm.AwaitExternal()
+				ticker.Reset(busyCheckInterval)
 			}
-		case <-vigil.C:
+		case <-ticker.C:
 			if !e.busy() {
 				awaits = false
-				vigil.Stop()
-				relax()
+				ticker.Stop()
+				doneWaiting()
 			}
 		case <-e.comm.Done():
 			return false
@@ -69,32 +69,32 @@ func (e *Engine) attend(native <-chan struct{}) (over bool) {
 		case cause := <-e.broken:
 			e.blame(cause)
 			return false
-		case <-e.over:
+		case <-e.finished:
 			return true
 		}
 	}
 }
 
-// busy says whether a task may be waiting for other ranks.
+// busy reports whether a task may be waiting for other ranks.
 func (e *Engine) busy() bool {
 	e.queue.mu.Lock()
 	defer e.queue.mu.Unlock()
 	return e.queue.running || e.local != nil && e.local.underWay.Load()
 }
 
-// blame tells all ranks of an error of this one, unless they know better.
+// blame reports an error of this rank to all, unless the communicator reports a failure itself.
 func (e *Engine) blame(cause error) {
 	select {
 	case <-e.comm.Done():
-	case <-time.After(verdictWithin):
+	case <-time.After(lossReportTimeout):
 		e.comm.Abort(cause)
 		<-e.comm.Done()
 	}
 }
 
-// suffer has the generation fail for an error of this rank, unless it has failed already,
-// and returns why.
-func (e *Engine) suffer(cause error) error {
+// failAndWait fails the generation with an error of this rank, unless it has failed already, and
+// returns why it did.
+func (e *Engine) failAndWait(cause error) error {
 	select {
 	case e.broken <- cause:
 	default: // there is one
@@ -103,10 +103,10 @@ func (e *Engine) suffer(cause error) error {
 	return e.Err()
 }
 
-// stop ends what NCCL has under way, so that no stream waits for it: a thread that waits
-// for the GPU would never come back. If there is nothing it may go on to the next generation
-// as it is. Otherwise it is revoked, where that is possible, and can be shrunk; else it is
-// aborted. The error is of ErrStuck, or that of a GPU that cannot be used any more.
+// stop ends what NCCL is running, so that no stream waits for it: a thread that waits for the GPU
+// would never return. If nothing is running, NCCL's communicator can continue in the next
+// generation. Otherwise it is revoked, if possible, and can be shrunk; else it is aborted. The
+// error is of ErrStuck, or that of a GPU that cannot be used any more.
 func (e *Engine) stop(failure error) error {
 	c := e.local
 	if c == nil || c.Err() == nil && e.idle() {
@@ -115,8 +115,8 @@ func (e *Engine) stop(failure error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), e.opt.StuckAfter)
 	defer cancel()
 	c.fail(&AbortedError{failure})
-	if e.seat.dev.lib.ReformsBy() == ByRevoking && c.CanShrink() == nil {
-		short, done := context.WithTimeout(ctx, min(revokeWithin, e.opt.StuckAfter/2))
+	if e.res.dev.lib.ReformsBy() == ByRevoking && c.CanShrink() == nil {
+		short, done := context.WithTimeout(ctx, min(revokeTimeout, e.opt.StuckAfter/2))
 		err := c.revoke(short)
 		done()
 		if err == nil {
@@ -126,16 +126,16 @@ func (e *Engine) stop(failure error) error {
 	return c.Abort(ctx, failure)
 }
 
-// idle says whether nothing that NCCL does is under way on this rank. Nobody launches any
-// more: the engine's life is over.
+// idle reports whether NCCL is running nothing on this rank. Nothing is launched any more: the
+// engine's life is over.
 func (e *Engine) idle() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), yieldFor)
+	ctx, cancel := context.WithTimeout(context.Background(), yieldTimeout)
 	defer cancel()
 	if e.local.lock(ctx) != nil {
 		return false
 	}
 	defer e.local.unlock()
-	s := e.seat.stream
+	s := e.res.stream
 	busy := errors.New("busy")
 	return s.dev.do(ctx, "cuStreamQuery", func() error {
 		if s.dev.lib.cuda.StreamQuery(s.handle) != cudaSuccess {

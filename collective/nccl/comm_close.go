@@ -10,23 +10,22 @@ import (
 )
 
 const (
-	// abortAfter is the longest that an end may take if the caller's context allows
-	// more. Aborting frees memory of the GPU and joins threads: seconds at most.
-	abortAfter = 30 * time.Second
-	// yieldFor is how long Abort waits for the device's thread to leave NCCL, which asks
-	// that nobody be inside while it aborts. Then it goes on: the thread may hang in
+	// maxAbortTime limits an ending even if the caller's context allows more. Aborting frees memory
+	// of the GPU and joins threads, which takes seconds at most.
+	maxAbortTime = 30 * time.Second
+	// yieldTimeout is how long Abort waits for the device's thread to leave NCCL, which requires
+	// that no thread is inside while it aborts. After that Abort continues: the thread may hang in
 	// just what the abort ends.
-	yieldFor = 200 * time.Millisecond
+	yieldTimeout = 200 * time.Millisecond
 )
 
-// Abort ends the communicator now, from any goroutine, whatever it is doing: launches
-// and waits return an error of ErrAborted, kernels stop. It must be called on every
-// rank that is left, for each waits for the others of its host.
+// Abort ends the communicator now, from any goroutine, whatever it is doing: launches and waits
+// return an error of ErrAborted, kernels stop. Every rank that remains must call it, because each
+// waits for the others of its host.
 //
-// If it does not come to its end before ctx does, or within 30 s, the error is of
-// ErrStuck and the process must restart. A ctx that is over already does not count, for
-// to have no time left is a reason to abort. A second call, like Close after it, waits
-// for the first.
+// If Abort does not finish before ctx ends, or within 30 s, the error is of ErrStuck and the
+// process must restart. A ctx that has ended already does not count: having no time left is a
+// reason to abort. A second call, like Close after it, waits for the first.
 func (c *Comm) Abort(ctx context.Context, cause error) error {
 	c.fail(&AbortedError{cause})
 	if ctx.Err() != nil {
@@ -37,9 +36,9 @@ func (c *Comm) Abort(ctx context.Context, cause error) error {
 	})
 }
 
-// Close lets what was launched come to its end on all ranks, and frees the
-// communicator. All ranks must call it. On one that has failed, and if ctx ends
-// first, it aborts.
+// Close waits until everything that was launched has finished on all ranks, and frees the
+// communicator. All ranks must call it. On a communicator that has failed, and if ctx ends first,
+// it aborts.
 func (c *Comm) Close(ctx context.Context) error {
 	var unfinished error
 	err := c.finish(ctx, func(ctx context.Context) error {
@@ -48,7 +47,7 @@ func (c *Comm) Close(ctx context.Context) error {
 		if unfinished == nil {
 			return c.release(ctx, "ncclCommDestroy", c.dev.lib.nccl.CommDestroy)
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortAfter)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxAbortTime)
 		defer cancel()
 		return c.release(ctx, "ncclCommAbort", c.dev.lib.nccl.CommAbort)
 	})
@@ -79,7 +78,7 @@ func (c *Comm) finalize(ctx context.Context) error {
 	return c.settle(ctx, op, nil)
 }
 
-// finish runs the one ending of the communicator; whoever comes later waits for it.
+// finish runs the only ending of the communicator; later callers wait for it.
 func (c *Comm) finish(ctx context.Context, end func(context.Context) error) error {
 	first := false
 	c.ending.Do(func() { first = true })
@@ -97,17 +96,17 @@ func (c *Comm) finish(ctx context.Context, end func(context.Context) error) erro
 	}
 }
 
-// release takes the communicator away from the device's thread and frees it. The
-// communicator must have failed or be finalized.
+// release takes the communicator from the device's thread and frees it. The communicator must have
+// failed or be finalized.
 func (c *Comm) release(ctx context.Context, op string, call func(uintptr) Code) error {
-	ctx, cancel := context.WithTimeout(ctx, abortAfter)
+	ctx, cancel := context.WithTimeout(ctx, maxAbortTime)
 	defer cancel()
 	native := c.native.Swap(0)
 	forget := func() error {
 		delete(c.dev.watched, c)
 		return nil
 	}
-	short, done := context.WithTimeout(ctx, yieldFor)
+	short, done := context.WithTimeout(ctx, yieldTimeout)
 	left := c.dev.do(short, op, forget) == nil
 	done()
 	if native == 0 {
@@ -125,22 +124,21 @@ func (c *Comm) release(ctx context.Context, op string, call func(uintptr) Code) 
 	}
 	if !left {
 		if err := c.dev.do(ctx, op, forget); err != nil {
-			return c.keep(&StuckError{Op: "a call that was made before " + op, After: yieldFor})
+			return c.markStuck(&StuckError{Op: "a call that was made before " + op, After: yieldTimeout})
 		}
 	}
-	if c.stream != nil && c.opt.Stream == nil { // else it is its maker's
+	if c.stream != nil && c.opt.Stream == nil { // otherwise the stream belongs to the creator
 		return c.stream.Close(ctx)
 	}
 	return nil
 }
 
-// free makes a call that frees a communicator, on a thread of its own, for it may
-// never return.
+// free makes a call that frees a communicator, on a thread of its own, because it may never return.
 func (c *Comm) free(ctx context.Context, op string, call func(uintptr) Code, native uintptr) error {
 	began := time.Now()
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: nobody else gets a thread with our context
+		runtime.LockOSThread() // never unlocked: no other goroutine may get a thread with our context
 		if err := c.dev.lib.driverError("cuCtxSetCurrent", c.dev.lib.cuda.CtxSetCurrent(c.dev.context)); err != nil {
 			result <- err
 			return
@@ -155,12 +153,12 @@ func (c *Comm) free(ctx context.Context, op string, call func(uintptr) Code, nat
 	case err := <-result:
 		return err
 	case <-ctx.Done():
-		return c.keep(&StuckError{Op: op, After: time.Since(began).Round(time.Millisecond)})
+		return c.markStuck(&StuckError{Op: op, After: time.Since(began).Round(time.Millisecond)})
 	}
 }
 
-// keep saves the communicator from the collector, for a native thread is still in it.
-func (c *Comm) keep(err *StuckError) error {
+// markStuck keeps the communicator from being garbage collected: a native thread is still in it.
+func (c *Comm) markStuck(err *StuckError) error {
 	l := c.dev.lib
 	l.mu.Lock()
 	defer l.mu.Unlock()

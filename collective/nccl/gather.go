@@ -1,0 +1,281 @@
+package nccl
+
+import (
+	"context"
+	"errors"
+
+	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/collective/kernel"
+)
+
+// region is the part of a buffer that belongs to the ranks of a node, with block bytes for each
+// rank.
+func (e *Engine) region(b Buffer, block, node int) Buffer {
+	first := e.at.first[node] * block
+	return b.Slice(first, first+e.at.size[node]*block)
+}
+
+// Allgather concatenates the ranks' equally long send buffers, in the order of the ranks, in recv
+// of every rank. send may be this rank's own part of recv.
+func (e *Engine) Allgather(ctx context.Context, on *Stream, send, recv Buffer) *Task {
+	d := e.res.dev
+	if err := errors.Join(send.holds(d, send.bytes), recv.holds(d, recv.bytes)); err != nil {
+		return failed(err)
+	}
+	if recv.bytes != send.bytes*e.at.world() {
+		return failed(invalid("send has %d bytes and recv %d, in a world of %d", send.bytes, recv.bytes, e.at.world()))
+	}
+	return e.start(ctx, "Allgather", on, func(ctx context.Context) (*Work, error) { return e.allgather(ctx, send, recv) })
+}
+
+func (e *Engine) allgather(ctx context.Context, send, recv Buffer) (last *Work, err error) {
+	block := send.bytes
+	switch {
+	case block == 0:
+		return e.settled(ctx)
+	case e.local != nil:
+		last, err = e.launch(ctx, AllGather(send, e.region(recv, block, e.at.node), Uint8))
+	default:
+		err = e.copyTo(ctx, e.region(recv, block, e.at.node), send)
+	}
+	if err != nil || e.at.nodes() == 1 {
+		if err == nil {
+			return e.done(ctx, last)
+		}
+		return nil, err
+	}
+	if e.at.onRail() {
+		if err := e.gatherNodes(ctx, recv, block); err != nil {
+			return nil, err
+		}
+	}
+	var ops []Operation
+	for node := range e.at.nodes() {
+		if node != e.at.node {
+			r := e.region(recv, block, node)
+			ops = append(ops, e.broadcastFromRails(r, newPartition(r.bytes, e.at.rails), 1)...)
+		}
+	}
+	if last, err = e.launch(ctx, ops...); err != nil {
+		return nil, err
+	}
+	return e.done(ctx, last)
+}
+
+// copyTo copies on the GPU, unless it is the same memory.
+func (e *Engine) copyTo(ctx context.Context, to, from Buffer) error {
+	if to.pointer == from.pointer {
+		return nil
+	}
+	return e.res.stream.Copy(ctx, to, from)
+}
+
+// gatherNodes gets this rail's part of the other nodes' regions.
+func (e *Engine) gatherNodes(ctx context.Context, recv Buffer, block int) error {
+	stage, err := e.res.stage(ctx, 0)
+	if err != nil {
+		return err
+	}
+	parts := make([]Buffer, e.at.nodes())
+	for node := range parts {
+		parts[node] = e.part(recv, block, 1, node)
+	}
+	size := stage.size() / len(parts) &^ 15
+	return stage.transfer(ctx, e.res.stream, rounds(parts, size), func(i int) (t slotTransfer) {
+		for node, p := range parts {
+			there := piece{p.chunk(i, size), node * size}
+			if node == e.at.node {
+				t.down = append(t.down, there)
+			} else {
+				t.up = append(t.up, there)
+			}
+		}
+		return t
+	}, func(i int, slot []byte) error {
+		return e.ringGather(nodeSlots{slot, size, func(node int) int { return parts[node].chunk(i, size).bytes }})
+	})
+}
+
+// part is this rail's part of a node's region with elements of size bytes.
+func (e *Engine) part(b Buffer, block, size, node int) Buffer {
+	r := e.region(b, block, node)
+	lo, hi := newPartition(r.bytes/size, e.at.rails).part(e.at.local)
+	return r.Slice(lo*size, hi*size)
+}
+
+// rounds is the number of chunks of the largest part.
+func rounds(parts []Buffer, size int) (n int) {
+	for _, p := range parts {
+		n = max(n, chunks(p.bytes, size))
+	}
+	return n
+}
+
+// Broadcast copies root's b to all ranks.
+func (e *Engine) Broadcast(ctx context.Context, on *Stream, b Buffer, root int) *Task {
+	if err := errors.Join(e.has(root), b.holds(e.res.dev, b.bytes)); err != nil {
+		return failed(err)
+	}
+	return e.start(ctx, "Broadcast", on, func(ctx context.Context) (*Work, error) { return e.broadcast(ctx, b, root) })
+}
+
+func (e *Engine) broadcast(ctx context.Context, b Buffer, root int) (last *Work, err error) {
+	node, local := e.at.find(root)
+	here := node == e.at.node
+	if here && e.local != nil && b.bytes > 0 {
+		if last, err = e.launch(ctx, Broadcast(b, b, Uint8, local)); err != nil {
+			return nil, err
+		}
+	}
+	if e.at.nodes() == 1 {
+		return e.done(ctx, last)
+	}
+	s := newPartition(b.bytes, e.at.rails)
+	if e.at.onRail() {
+		lo, hi := s.part(e.at.local)
+		if err := e.pass(ctx, b.Slice(lo, hi), node); err != nil {
+			return nil, err
+		}
+	}
+	if here {
+		return e.done(ctx, last)
+	}
+	last, err = e.launch(ctx, e.broadcastFromRails(b, s, 1)...)
+	if err != nil {
+		return nil, err
+	}
+	return e.done(ctx, last)
+}
+
+// done is the end of an operation whose last launch is known, if there was one.
+func (e *Engine) done(ctx context.Context, last *Work) (*Work, error) {
+	if last != nil {
+		return last, nil
+	}
+	return e.settled(ctx)
+}
+
+// pass sends a part of the root node's buffer to the other nodes.
+func (e *Engine) pass(ctx context.Context, part Buffer, root int) error {
+	stage, err := e.res.stage(ctx, 0)
+	if err != nil {
+		return err
+	}
+	size := stage.size()
+	from, to := e.relay(root, part.bytes > size)
+	return stage.transfer(ctx, e.res.stream, chunks(part.bytes, size), func(i int) slotTransfer {
+		there := []piece{{part.chunk(i, size), 0}}
+		if from < 0 {
+			return slotTransfer{down: there}
+		}
+		return slotTransfer{up: there}
+	}, func(i int, slot []byte) error {
+		p := slot[:part.chunk(i, size).bytes]
+		if from >= 0 {
+			if err := e.recv(from, p); err != nil {
+				return err
+			}
+		}
+		for _, node := range to {
+			if err := e.send(node, p); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// ReduceScatter combines the send buffers of all ranks and leaves block r of the result in recv of
+// rank r: send has a block for each rank, as long as recv. send is undefined afterwards; recv may
+// be this rank's own block of it.
+func (e *Engine) ReduceScatter(ctx context.Context, on *Stream, send, recv Buffer, t kernel.Type, op collective.Op) *Task {
+	r := reduction{t: t, op: op}
+	if err := errors.Join(e.fits(send, r), e.fits(recv, r)); err != nil {
+		return failed(err)
+	}
+	if send.bytes != recv.bytes*e.at.world() {
+		return failed(invalid("send has %d bytes and recv %d, in a world of %d", send.bytes, recv.bytes, e.at.world()))
+	}
+	return e.start(ctx, "ReduceScatter", on, func(ctx context.Context) (*Work, error) { return e.reduceScatter(ctx, send, recv, r) })
+}
+
+func (e *Engine) reduceScatter(ctx context.Context, send, recv Buffer, r reduction) (*Work, error) {
+	block := recv.bytes
+	own := send.Slice(e.at.rank()*block, (e.at.rank()+1)*block)
+	dtype, known := dataType(r.t)
+	if block == 0 {
+		return e.settled(ctx)
+	}
+	switch {
+	case e.at.nodes() == 1 && e.local != nil && known:
+		return e.launch(ctx, ReduceScatter(send, recv, dtype, reduceOp(r.op)))
+	case !known && !e.withoutNCCL():
+		if err := e.reduceThroughHost(ctx, send, r); err != nil {
+			return nil, err
+		}
+	case e.at.nodes() > 1:
+		if err := e.scatterNodes(ctx, send, block, r, dtype); err != nil {
+			return nil, err
+		}
+	}
+	if err := e.copyTo(ctx, recv, own); err != nil {
+		return nil, err
+	}
+	return e.settled(ctx)
+}
+
+// scatterNodes leaves the result of this rank's block in its place in send.
+func (e *Engine) scatterNodes(ctx context.Context, send Buffer, block int, r reduction, dtype DataType) error {
+	size := r.t.Size()
+	var ops []Operation
+	for node := range e.at.nodes() {
+		reg := e.region(send, block, node)
+		ops = append(ops, e.reduceToRails(reg, newPartition(reg.bytes/size, e.at.rails), dtype, partialOp(r.op))...)
+	}
+	if _, err := e.launch(ctx, ops...); err != nil {
+		return err
+	}
+	if e.at.onRail() {
+		if err := e.scatterRing(ctx, send, block, r); err != nil {
+			return err
+		}
+	}
+	mine := e.region(send, block, e.at.node)
+	if e.at.localSize() == e.at.rails {
+		return nil // each part is the block of its rank
+	}
+	_, err := e.launch(ctx, e.broadcastFromRails(mine, newPartition(mine.bytes/size, e.at.rails), size)...)
+	return err
+}
+
+// scatterRing reduces this rail's part of its own node's region with the other nodes.
+func (e *Engine) scatterRing(ctx context.Context, send Buffer, block int, r reduction) error {
+	stage, err := e.res.stage(ctx, 0)
+	if err != nil {
+		return err
+	}
+	parts := make([]Buffer, e.at.nodes())
+	for node := range parts {
+		parts[node] = e.part(send, block, r.t.Size(), node)
+	}
+	size := stage.size() / (len(parts) + 1) &^ 15
+	return stage.transfer(ctx, e.res.stream, rounds(parts, size), func(i int) (t slotTransfer) {
+		for node, p := range parts {
+			there := piece{p.chunk(i, size), node * size}
+			t.down = append(t.down, there)
+			if node == e.at.node {
+				t.up = append(t.up, there)
+			}
+		}
+		return t
+	}, func(i int, slot []byte) error {
+		p := nodeSlots{slot, size, func(node int) int { return parts[node].chunk(i, size).bytes }}
+		if err := e.ringScatter(p, r.t, kernelOp(r.op)); err != nil {
+			return err
+		}
+		if r.op == collective.Average {
+			kernel.Average(r.t, p.of(e.at.node), e.at.world())
+		}
+		return nil
+	})
+}
