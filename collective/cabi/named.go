@@ -117,7 +117,7 @@ func (c *communicator) run(begin func(*queue.Queue) *queue.Handle) error {
 	c.started.Add(1)
 	c.mu.Unlock()
 	defer c.started.Done()
-	h := begin(c.namedQueue().Waited())
+	h := begin(c.namedQueue().Synchronous())
 	defer h.Waiting(C.rgx_on_main_thread() != 0)()
 	return h.Wait(background)
 }

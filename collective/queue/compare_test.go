@@ -7,21 +7,21 @@ import (
 )
 
 func TestRollsAreCompared(t *testing.T) {
-	a, b, c := rollItem{1, 10}, rollItem{2, 20}, rollItem{3, 30}
-	other := rollItem{1, 11}
+	a, b, c := requestID{1, 10}, requestID{2, 20}, requestID{3, 30}
+	other := requestID{1, 11}
 	for name, x := range map[string]struct {
-		rolls     []roll
-		ready     []rollItem
+		lists     []requestList
+		ready     []requestID
 		differing []int64
 	}{
-		"in the order of the first rank": {[]roll{{items: []rollItem{b, a}}, {items: []rollItem{a, b}}}, []rollItem{b, a}, nil},
-		"what one lacks waits":           {[]roll{{items: []rollItem{a, c}}, {items: []rollItem{c}}}, []rollItem{c}, nil},
-		"a difference":                   {[]roll{{items: []rollItem{a, b}}, {items: []rollItem{b, other}}}, []rollItem{b}, []int64{1}},
-		"a difference that one lacks":    {[]roll{{items: []rollItem{a}}, {items: []rollItem{other}}, {}}, nil, nil},
-		"who has joined is not asked":    {[]roll{{joined: true}, {items: []rollItem{a}}, {items: []rollItem{a}}}, []rollItem{a}, nil},
-		"all have joined":                {[]roll{{joined: true}, {joined: true}}, nil, nil},
+		"in the order of the first rank": {[]requestList{{items: []requestID{b, a}}, {items: []requestID{a, b}}}, []requestID{b, a}, nil},
+		"what one lacks waits":           {[]requestList{{items: []requestID{a, c}}, {items: []requestID{c}}}, []requestID{c}, nil},
+		"a difference":                   {[]requestList{{items: []requestID{a, b}}, {items: []requestID{b, other}}}, []requestID{b}, []int64{1}},
+		"a difference that one lacks":    {[]requestList{{items: []requestID{a}}, {items: []requestID{other}}, {}}, nil, nil},
+		"who has joined is not asked":    {[]requestList{{joined: true}, {items: []requestID{a}}, {items: []requestID{a}}}, []requestID{a}, nil},
+		"all have joined":                {[]requestList{{joined: true}, {joined: true}}, nil, nil},
 	} {
-		ready, differing := compare(x.rolls)
+		ready, differing := compare(x.lists)
 		if !reflect.DeepEqual(ready, x.ready) || !reflect.DeepEqual(differing, x.differing) {
 			t.Errorf("%s: %v and %v, want %v and %v", name, ready, differing, x.ready, x.differing)
 		}
@@ -29,10 +29,10 @@ func TestRollsAreCompared(t *testing.T) {
 }
 
 func FuzzRoll(f *testing.F) {
-	f.Add(encodeRoll(roll{joined: true, items: []rollItem{{1, -2}, {3, 4}}}))
+	f.Add(encodeRequestList(requestList{joined: true, items: []requestID{{1, -2}, {3, 4}}}))
 	f.Fuzz(func(t *testing.T, p []byte) {
-		r, err := decodeRoll(p)
-		if err == nil && !bytes.Equal(encodeRoll(r), p) {
+		r, err := decodeRequestList(p)
+		if err == nil && !bytes.Equal(encodeRequestList(r), p) {
 			t.Fatalf("%x decodes to %+v", p, r)
 		}
 	})

@@ -6,43 +6,44 @@ import (
 	"time"
 )
 
-// run works until the queue is closed.
+// run runs cycles until the queue is closed.
 func (q *Queue) run() {
 	defer close(q.done)
 	defer func() {
 		q.fail(context.Cause(q.life))
-		q.turn <- struct{}{} // for good: nobody uses the buffer any more
+		q.cycleLock <- struct{}{} // kept for good: nobody uses the buffer any more
 		q.release()
 	}()
 	for {
-		if !q.any() {
+		if !q.hasWork() {
 			select {
 			case <-q.wake:
 			case <-q.life.Done():
 				return
 			}
-			q.pause(q.opt.Cycle, q.hurry)
+			q.pause(q.opt.Cycle, q.urgent)
 			continue
 		}
 		select {
-		case q.turn <- struct{}{}:
+		case q.cycleLock <- struct{}{}:
 		case <-q.life.Done():
 			return
 		}
-		found := q.any() && q.step()
-		<-q.turn
+		found := q.hasWork() && q.step()
+		<-q.cycleLock
 		if !found {
-			q.pause(fruitless, nil)
+			q.pause(idleDelay, nil)
 		}
 	}
 }
 
-// lead works until an operation is over, on the goroutine that waits for it, unless another one does already.
-func (q *Queue) lead(h *Handle) {
+// driveCycles runs cycles until an operation is over, on the goroutine that waits for it, unless
+// another goroutine runs them already.
+func (q *Queue) driveCycles(h *Handle) {
 	defer func() {
-		if q.any() {
+		if q.hasWork() {
 			q.mu.Lock()
-			q.stir()
+			q.wakeUp()
 			q.mu.Unlock()
 		}
 	}()
@@ -55,20 +56,20 @@ func (q *Queue) lead(h *Handle) {
 		select {
 		case <-h.done:
 			return
-		case q.turn <- struct{}{}:
+		case q.cycleLock <- struct{}{}:
 		}
-		found := q.any() && q.step()
-		<-q.turn
+		found := q.hasWork() && q.step()
+		<-q.cycleLock
 		if !found {
 			select {
 			case <-h.done:
-			case <-time.After(fruitless):
+			case <-time.After(idleDelay):
 			}
 		}
 	}
 }
 
-// step is a cycle, by who has the turn. It tells whether anything ended.
+// step runs one cycle. The caller holds cycleLock. It reports whether any operation ended.
 func (q *Queue) step() bool {
 	err := q.open()
 	found := false
@@ -82,7 +83,7 @@ func (q *Queue) step() bool {
 	return found
 }
 
-// open makes the communicator, if it is not there.
+// open connects the communicator if that has not been done.
 func (q *Queue) open() (err error) {
 	if q.comm == nil {
 		defer q.watch()()
@@ -92,15 +93,15 @@ func (q *Queue) open() (err error) {
 	return err
 }
 
-// any tells whether there is a reason for a cycle.
-func (q *Queue) any() bool {
+// hasWork reports whether there is a reason for a cycle.
+func (q *Queue) hasWork() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.order) > 0 || q.join != nil
 }
 
-// pause waits for a time, or until somebody hurries.
-func (q *Queue) pause(d time.Duration, hurry <-chan struct{}) {
+// pause waits for a time, or until a waiter is urgent.
+func (q *Queue) pause(d time.Duration, urgent <-chan struct{}) {
 	if d <= 0 {
 		return
 	}
@@ -108,12 +109,12 @@ func (q *Queue) pause(d time.Duration, hurry <-chan struct{}) {
 	defer t.Stop()
 	select {
 	case <-t.C:
-	case <-hurry:
+	case <-urgent:
 	case <-q.life.Done():
 	}
 }
 
-// cycle tells whether anything ended.
+// cycle reports whether any operation ended.
 func (q *Queue) cycle() (found bool, err error) {
 	defer q.watch()()
 	pending, join, stuck := q.snapshot()
@@ -121,29 +122,29 @@ func (q *Queue) cycle() (found bool, err error) {
 	if join != nil && q.joined == 0 {
 		q.joined = q.cycles
 	}
-	q.castVote(pending, join != nil, stuck)
+	q.fillVote(pending, join != nil, stuck)
 	q.opt.Observe(Event{Phase: CycleBegan})
-	if err := q.poll(); err != nil {
+	if err := q.exchangeVotes(); err != nil {
 		return false, err
 	}
 	someJoined, common := q.vote[noneJoined] == 0, 0 // how many operations all ranks have
 	var ready []*request
 	if q.vote[allJoined] == 0 {
-		hashes := q.elected()
-		ready, common = find(pending, hashes), len(hashes)
+		hashes := q.commonHashes()
+		ready, common = byHashes(pending, hashes), len(hashes)
 	}
-	if common == 0 && q.needsRollCall() {
-		rolls, err := q.rollCall(pending, join != nil)
+	if common == 0 && q.needsNegotiation() {
+		lists, err := q.negotiate(pending, join != nil)
 		if err != nil {
 			return false, err
 		}
-		items, differing := compare(rolls)
+		items, differing := compare(lists)
 		hashes := make([]int64, len(items))
 		for i, item := range items {
 			hashes[i] = item.both
 		}
-		ready, common = find(pending, hashes), len(hashes)
-		if err := q.settle(pending, join, rolls, differing, common); err != nil {
+		ready, common = byHashes(pending, hashes), len(hashes)
+		if err := q.endUnready(pending, join, lists, differing, common); err != nil {
 			return false, err
 		}
 		found = len(differing) > 0
@@ -151,12 +152,12 @@ func (q *Queue) cycle() (found bool, err error) {
 	if common > 0 {
 		found = true
 		if someJoined {
-			ready, err = q.withJoined(ready, join != nil)
+			ready, err = q.completeJoined(ready, join != nil)
 			if err != nil {
 				return false, err
 			}
 		}
-		if err := q.carryOut(ready); err != nil {
+		if err := q.execute(ready); err != nil {
 			return false, err
 		}
 	}
@@ -166,15 +167,15 @@ func (q *Queue) cycle() (found bool, err error) {
 	return found, nil
 }
 
-// needsRollCall tells, the same on all ranks, whether the vote has left something open.
-func (q *Queue) needsRollCall() bool {
+// needsNegotiation reports, the same on all ranks, whether the vote has left something open.
+func (q *Queue) needsNegotiation() bool {
 	v := q.vote
 	return v[allCalled] == 0 || v[noneStalled] == 0 || v[allStuck] == 1
 }
 
-// find returns the requests of these hashes, in their order. A rank that has joined has not
-// all of them.
-func find(pending []*request, hashes []int64) (all []*request) {
+// byHashes returns the requests with these hashes, in their order. A rank that has joined lacks
+// some.
+func byHashes(pending []*request, hashes []int64) (all []*request) {
 	by := make(map[int64]*request, len(pending))
 	for _, r := range pending {
 		by[r.bothHash] = r
@@ -187,16 +188,16 @@ func find(pending []*request, hashes []int64) (all []*request) {
 	return all
 }
 
-// settle ends what cannot be carried out after a roll call that found so many ready, and
-// reports what is late.
-func (q *Queue) settle(pending []*request, join *Handle, rolls []roll, differing []int64, ready int) error {
+// endUnready ends what cannot be executed after a negotiation that found so many operations ready,
+// and reports what is stalled.
+func (q *Queue) endUnready(pending []*request, join *Handle, lists []requestList, differing []int64, ready int) error {
 	for _, name := range differing {
 		if err := q.mismatch(pending, name); err != nil {
 			return err
 		}
 	}
 	if q.vote[noneStalled] == 0 {
-		q.reportStalls(pending, rolls)
+		q.reportStalls(pending, lists)
 	}
 	if q.vote[allStuck] == 1 && q.vote[allJoined] == 0 && ready == 0 && len(differing) == 0 {
 		return q.deadlock(pending, join)
@@ -204,7 +205,7 @@ func (q *Queue) settle(pending []*request, join *Handle, rolls []roll, differing
 	return nil
 }
 
-// mismatch ends the operations of a name, which are not the same on all ranks.
+// mismatch ends the operations of a name that differ between ranks.
 func (q *Queue) mismatch(pending []*request, name int64) error {
 	var mine *request
 	text := ""
@@ -252,17 +253,17 @@ func (q *Queue) deadlock(pending []*request, join *Handle) error {
 	return nil
 }
 
-// end ends a request that was not carried out.
+// end ends a request that was not executed.
 func (q *Queue) end(r *request, err error) {
-	q.take([]*request{r})
+	q.removeAll([]*request{r})
 	q.opt.Observe(Event{Phase: Ended, Name: r.name, Method: r.spec.Method})
 	r.handle.end(err)
 }
 
-// carryOut runs what all ranks have.
-func (q *Queue) carryOut(ready []*request) error {
-	q.begin(ready)
-	for _, group := range pack(ready, q.opt.ThresholdBytes) {
+// execute runs operations that all ranks have.
+func (q *Queue) execute(ready []*request) error {
+	q.markBegun(ready)
+	for _, group := range fuseGroups(ready, q.opt.ThresholdBytes) {
 		for _, r := range group {
 			q.opt.Observe(Event{Phase: Began, Name: r.name, Method: r.spec.Method, Packed: len(group)})
 		}
@@ -270,12 +271,12 @@ func (q *Queue) carryOut(ready []*request) error {
 		if len(group) == 1 {
 			err = group[0].do(q.life)
 		} else {
-			err = q.packed(q.life, group)
+			err = q.executeFused(q.life, group)
 		}
 		if failure := q.comm.Failed(); failure != nil {
 			return failure
 		}
-		q.take(group)
+		q.removeAll(group)
 		for _, r := range group {
 			q.opt.Observe(Event{Phase: Ended, Name: r.name, Method: r.spec.Method})
 			r.handle.end(err)
@@ -284,9 +285,9 @@ func (q *Queue) carryOut(ready []*request) error {
 	return nil
 }
 
-// withJoined completes what is ready on a rank that has joined, which cannot know it, and
-// ends what cannot be carried out without the ranks that have.
-func (q *Queue) withJoined(ready []*request, joined bool) ([]*request, error) {
+// completeJoined adds operations that this rank lacks because it has joined, and ends those that
+// cannot be executed without the ranks that have joined.
+func (q *Queue) completeJoined(ready []*request, joined bool) ([]*request, error) {
 	mine := []byte(nil)
 	if !joined {
 		type item struct {
@@ -297,7 +298,7 @@ func (q *Queue) withJoined(ready []*request, joined bool) ([]*request, error) {
 		for i, r := range ready {
 			all[i] = item{r.name, r.spec}
 		}
-		mine, _ = json.Marshal(all) // strings and numbers alone: always possible
+		mine, _ = json.Marshal(all) // cannot fail: strings and numbers only
 	}
 	blobs, err := q.comm.AllgatherBlobs(q.life, mine)
 	if err != nil {
@@ -331,7 +332,7 @@ func (q *Queue) withJoined(ready []*request, joined bool) ([]*request, error) {
 		case possible && r != nil:
 			able = append(able, r)
 		case possible:
-			able = append(able, q.standIn(item.Name, item.Spec))
+			able = append(able, q.identityRequest(item.Name, item.Spec))
 		case r != nil:
 			q.end(r, &JoinedError{Name: item.Name, What: item.Spec.Method.String(), Ranks: absent})
 		}
@@ -339,14 +340,14 @@ func (q *Queue) withJoined(ready []*request, joined bool) ([]*request, error) {
 	return able, nil
 }
 
-// standIn is what a rank that has joined carries out in place of an operation of the others.
-func (q *Queue) standIn(name string, s Spec) *request {
+// identityRequest is what a rank that has joined executes in place of an operation of the others.
+func (q *Queue) identityRequest(name string, s Spec) *request {
 	r := &request{name: name, spec: s, handle: newHandle(q)}
 	if s.Method == Barrier {
 		r.do = q.barrier
 		return r
 	}
-	element := neutral(s.Type, s.Op)
+	element := identityElement(s.Type, s.Op)
 	data := make([]byte, 0, s.Count*len(element))
 	for range s.Count {
 		data = append(data, element...)
@@ -358,16 +359,16 @@ func (q *Queue) standIn(name string, s Spec) *request {
 
 // endJoin ends the join of all ranks.
 func (q *Queue) endJoin(join *Handle) error {
-	blobs, err := q.texts(string(encodeRoll(roll{items: []rollItem{{q.joined, 0}}})))
+	blobs, err := q.texts(string(encodeRequestList(requestList{items: []requestID{{q.joined, 0}}})))
 	if err != nil {
 		return err
 	}
 	var latest int64
 	for rank, b := range blobs {
-		r, err := decodeRoll([]byte(b))
+		r, err := decodeRequestList([]byte(b))
 		if err != nil || len(r.items) != 1 {
-			q.comm.Abort(errRoll)
-			return errRoll
+			q.comm.Abort(errRequestList)
+			return errRequestList
 		}
 		if r.items[0].name >= latest {
 			latest, join.last = r.items[0].name, rank

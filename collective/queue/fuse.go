@@ -7,28 +7,28 @@ import (
 	"github.com/regroup-io/regroup/collective/kernel"
 )
 
-// fusion is what allreduces that are packed together have in common.
+// fusion is what allreduces must have in common to be fused.
 type fusion struct {
 	dtype kernel.Type
 	op    collective.Op
 	wire  kernel.Type // zero = that of the elements
 }
 
-// packBelow is from how many bytes on an operation gains nothing from being packed: copying
-// it costs more than an operation of its own.
-const packBelow = 1 << 20
+// fuseBelow is the size in bytes from which on fusing does not pay: the copy costs more than a
+// separate operation.
+const fuseBelow = 1 << 20
 
 func (r *request) fusion() (f fusion, ok bool) {
 	s := r.spec
-	return fusion{dtype: s.Type, op: s.Op, wire: s.Wire}, s.Method == Allreduce && len(r.tensor.Data) < packBelow
+	return fusion{dtype: s.Type, op: s.Op, wire: s.Wire}, s.Method == Allreduce && len(r.tensor.Data) < fuseBelow
 }
 
-// pack divides requests, in their order, into groups of one kind and of at most threshold
-// bytes. What cannot be packed with anything is a group of its own. The result depends on
-// nothing but the arguments, so that all ranks come to the same.
-func pack(ready []*request, threshold int) [][]*request {
+// fuseGroups divides requests, in their order, into groups of one kind and of at most threshold
+// bytes. What cannot be fused is a group of its own. The result depends only on the arguments, so
+// that all ranks get the same.
+func fuseGroups(ready []*request, threshold int) [][]*request {
 	var groups [][]*request
-	open := map[fusion]int{} // the group that takes more
+	open := map[fusion]int{} // the group that can take more
 	size := map[int]int{}
 	for _, r := range ready {
 		n := len(r.tensor.Data)
@@ -46,8 +46,8 @@ func pack(ready []*request, threshold int) [][]*request {
 	return groups
 }
 
-// packed carries a group out as one allreduce.
-func (q *Queue) packed(ctx context.Context, group []*request) error {
+// executeFused runs a group as one allreduce.
+func (q *Queue) executeFused(ctx context.Context, group []*request) error {
 	size := 0
 	for _, r := range group {
 		size += len(r.tensor.Data)

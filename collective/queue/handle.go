@@ -12,12 +12,12 @@ type Handle struct {
 	done chan struct{}
 
 	mu    sync.Mutex
-	over  bool
+	ended bool
 	err   error
 	after func(error)
 
-	// Of operations whose result has a length of its own, after done: the result, and of each
-	// rank how many rows it gave.
+	// Of operations whose result has its own length, after done: the result, and the number of rows
+	// of each rank.
 	result []byte
 	rows   []int
 	// Of a join, after done: the rank that joined last.
@@ -29,11 +29,11 @@ func newHandle(q *Queue) *Handle { return &Handle{q: q, done: make(chan struct{}
 // Done is closed when the operation is over.
 func (h *Handle) Done() <-chan struct{} { return h.done }
 
-// Then has f called with the operation's error when it is over, on a goroutine that must not
-// be kept waiting; at once if it is over already. It is called once per handle at most.
+// Then calls f with the operation's error when it is over, on a goroutine that must not be blocked,
+// or at once if it is over already. It may be called once per handle.
 func (h *Handle) Then(f func(error)) {
 	h.mu.Lock()
-	if !h.over {
+	if !h.ended {
 		h.after = f
 		h.mu.Unlock()
 		return
@@ -42,10 +42,11 @@ func (h *Handle) Then(f func(error)) {
 	f(h.err)
 }
 
-// Wait returns the operation's error when it is over, or that of ctx. For an operation of Queue.Waited, ctx ends nothing.
+// Wait returns the operation's error when it is over, or that of ctx. For an operation of
+// Queue.Synchronous, ctx has no effect.
 func (h *Handle) Wait(ctx context.Context) error {
-	if h.q.waits {
-		h.q.lead(h)
+	if h.q.synchronous {
+		h.q.driveCycles(h)
 		return h.err
 	}
 	defer h.Waiting(false)()
@@ -57,14 +58,14 @@ func (h *Handle) Wait(ctx context.Context) error {
 	}
 }
 
-// Waiting says that a thread waits for the operation until the result is called: it need not
-// be held back for others to join it. If that is the thread on which the rank's program
-// runs, nothing new comes from the rank unless the operation ends, which is how deadlocks are
-// found. A wait may be left and taken up again soon, as who polls does.
+// Waiting says that a thread waits for the operation until end is called, so the operation need not
+// wait for others to be fused with. If that is the thread on which the rank's program runs, the
+// rank submits nothing new unless the operation ends, which is how deadlocks are detected. A wait
+// may be interrupted and continued soon, as in polling.
 func (h *Handle) Waiting(program bool) (end func()) {
 	q := h.q
 	select {
-	case q.hurry <- struct{}{}:
+	case q.urgent <- struct{}{}:
 	default:
 	}
 	if !program {
@@ -73,7 +74,7 @@ func (h *Handle) Waiting(program bool) (end func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.blocked.on != h {
-		q.blocked = block{on: h, since: time.Now()}
+		q.blocked = programWait{on: h, since: time.Now()}
 	}
 	q.blocked.waiting = true
 	return func() {
@@ -85,16 +86,16 @@ func (h *Handle) Waiting(program bool) (end func()) {
 	}
 }
 
-// Result is what an Allgather or Alltoall has brought, after the end of it: the rows, in the
-// order of the ranks, and how many came from each rank.
+// Result is the result of an Allgather or Alltoall that has ended: the rows, in the order of the
+// ranks, and the number of rows of each rank.
 func (h *Handle) Result() (data []byte, rows []int) { return h.result, h.rows }
 
-// Last is the rank that joined last, after the end of a Join.
+// Last is the rank that joined last, after a Join has ended.
 func (h *Handle) Last() int { return h.last }
 
 func (h *Handle) end(err error) {
 	h.mu.Lock()
-	h.err, h.over = err, true
+	h.err, h.ended = err, true
 	after := h.after
 	h.mu.Unlock()
 	close(h.done)
@@ -103,22 +104,22 @@ func (h *Handle) end(err error) {
 	}
 }
 
-// block is what the rank's program waits for.
-type block struct {
+// programWait is what the rank's program waits for.
+type programWait struct {
 	on      *Handle // nil = nothing
 	since   time.Time
 	waiting bool
 	left    time.Time // when it stopped waiting
 }
 
-// leftFor is how long a wait may be interrupted, to look for signals, and still count as one.
-const leftFor = time.Second
+// maxWaitGap is how long a wait may be interrupted, to look for signals, and still count as one.
+const maxWaitGap = time.Second
 
-// stuck tells whether the program has waited for longer than patience for something that is
-// pending, and submitted nothing since. The caller holds q.mu.
+// stuck reports whether the program has waited for longer than patience for something that is
+// pending, and has submitted nothing since. The caller holds q.mu.
 func (q *Queue) stuck(patience time.Duration) bool {
 	b := q.blocked
-	if b.on == nil || patience <= 0 || !b.waiting && time.Since(b.left) > leftFor {
+	if b.on == nil || patience <= 0 || !b.waiting && time.Since(b.left) > maxWaitGap {
 		return false
 	}
 	since := b.since

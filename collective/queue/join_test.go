@@ -76,9 +76,9 @@ func TestNeutralElementsChangeNothing(t *testing.T) {
 				if rank == 1 {
 					return all[rank].Join().Wait(soon(t))
 				}
-				element := neutral(typ, collective.Product) // one
+				element := identityElement(typ, collective.Product) // one
 				if op == collective.Average {
-					element = neutral(typ, collective.Sum) // half of nothing
+					element = identityElement(typ, collective.Sum) // half of nothing
 				}
 				got := append([]byte(nil), element...)
 				tensor := collective.Tensor{Type: typ, Data: got}

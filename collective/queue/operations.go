@@ -95,7 +95,7 @@ func (q *Queue) Join() *Handle {
 		failed = fmt.Errorf("join: %w", ErrPending)
 	default:
 		q.join = h
-		q.stir()
+		q.wakeUp()
 	}
 	q.mu.Unlock()
 	if failed != nil {

@@ -144,7 +144,7 @@ func TestRandomOrders(t *testing.T) {
 					var wg sync.WaitGroup
 					wg.Go(func() {
 						for i := range ordered {
-							errs[len(threads)+i] = play(t, all[rank].Waited(), ordered[i:i+1], rank, world)
+							errs[len(threads)+i] = play(t, all[rank].Synchronous(), ordered[i:i+1], rank, world)
 						}
 					})
 					for k, mine := range threads {
@@ -220,7 +220,7 @@ func TestRandomWaits(t *testing.T) {
 // waitForEach submits each operation when the one before has ended.
 func waitForEach(t *testing.T, q *Queue, program []operation, order []int, rank, world int) error {
 	if rank%2 == 0 {
-		q = q.Waited()
+		q = q.Synchronous()
 	}
 	for _, i := range order {
 		h, check := program[i].submit(q, rank, world)

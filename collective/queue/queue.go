@@ -14,37 +14,36 @@ import (
 // Options of a queue. Open or Comm is required; all ranks need the same ThresholdBytes.
 type Options struct {
 	Comm *collective.Communicator
-	// Open makes the communicator when the first operation is submitted here; all ranks are
-	// asked then. The queue closes it. nil = Comm is there, and stays the caller's.
+	// Open connects the communicator when the first operation is submitted; all ranks call it then.
+	// The queue closes it. nil = Comm is connected, and remains the caller's.
 	Open func(context.Context) (*collective.Communicator, error)
-	// Memory makes the buffer in which tensors are packed, such as Endpoint.Alloc, and
-	// Release gives it back; nil = ordinary memory.
+	// Memory allocates the fusion buffer, such as Endpoint.Alloc, and Release frees it; nil =
+	// ordinary memory.
 	Memory  func(bytes int) ([]byte, error)
 	Release func([]byte)
-	// Result makes the memory of a result whose length is known only when the operation is
-	// carried out; nil = ordinary memory.
+	// Result allocates results whose length is known only when the operation runs; nil = ordinary
+	// memory.
 	Result func(bytes int) ([]byte, error)
-	// ThresholdBytes is up to how much is packed together. Zero means 64 MiB, negative
-	// nothing.
+	// ThresholdBytes is the largest fusion of operations. Zero means 64 MiB, negative none.
 	ThresholdBytes int
-	// Cycle is how long the first pending operation waits for others to join it, unless a
-	// thread waits for one. Zero means not at all: they are collected while an earlier cycle
-	// runs.
+	// Cycle is how long the first pending operation waits for others to be fused with, unless a
+	// thread waits for one. Zero means not at all: operations are collected while the previous
+	// cycle runs.
 	Cycle time.Duration
-	// StallAfter is how long an operation may be pending until OnStall is told which ranks
-	// have not submitted it. Zero means a minute, negative never.
+	// StallAfter is how long an operation may be pending until OnStall is told which ranks have not
+	// submitted it. Zero means a minute, negative never.
 	StallAfter time.Duration
 	OnStall    func(Stall)
-	// StallLimit is how long an operation may wait for ranks that have not submitted it, until
-	// this rank aborts the communicator with a *StallError, so that all operations end on all
-	// ranks. Zero means for ever.
+	// StallLimit is how long an operation may wait for ranks that have not submitted it, until this
+	// rank aborts the communicator with a *StallError, which ends all operations on all ranks. Zero
+	// means for ever.
 	StallLimit time.Duration
-	// DeadlockAfter is how long the programs of all ranks may wait, each for an operation that
-	// some other rank has not submitted, until they get a *DeadlockError. Zero means 10 s,
-	// negative never. See Handle.Waiting.
+	// DeadlockAfter is how long the programs of all ranks may wait, each for an operation that some
+	// other rank has not submitted, until they get a *DeadlockError. Zero means 10 s, negative
+	// never. See Handle.Waiting.
 	DeadlockAfter time.Duration
-	// Observe, if set, is called at each phase of an operation. It may be called by several
-	// goroutines at once, and must return soon.
+	// Observe, if set, is called at each phase of an operation. It may be called concurrently, and
+	// must return soon.
 	Observe func(Event)
 }
 
@@ -59,7 +58,7 @@ const (
 	defaultThreshold = 64 << 20
 	defaultStall     = time.Minute
 	defaultDeadlock  = 10 * time.Second
-	fruitless        = time.Millisecond // between cycles that found nothing
+	idleDelay        = time.Millisecond // between cycles that found nothing
 )
 
 // ErrPending says that an operation of the same name has not ended yet.
@@ -96,35 +95,35 @@ func (e *JoinedError) Error() string {
 	return fmt.Sprintf("%q: no %s while ranks %v have joined", e.Name, e.What, e.Ranks)
 }
 
-// Queue is one rank's. Its methods are safe for concurrent use.
+// Queue is one rank's queue of named operations. Its methods are safe for concurrent use.
 type Queue struct {
 	*state
-	waits bool // the caller waits right after it has submitted
+	synchronous bool // the caller waits right after it has submitted
 }
 
 // state is what all views of a queue share.
 type state struct {
-	opt    Options
-	comm   *collective.Communicator // of who has the turn
-	turn   chan struct{}            // full while a goroutine carries out cycles
-	wake   chan struct{}            // something was submitted that nobody may wait for yet
-	hurry  chan struct{}            // somebody waits
-	done   chan struct{}
-	opened atomic.Pointer[collective.Communicator] // that Close closes
-	life   context.Context                         //nolint:containedctx // the queue's own end, not a caller's
-	cancel context.CancelCauseFunc
+	opt       Options
+	comm      *collective.Communicator // used by the holder of cycleLock
+	cycleLock chan struct{}            // full while a goroutine runs cycles
+	wake      chan struct{}            // something was submitted
+	urgent    chan struct{}            // somebody waits
+	done      chan struct{}
+	opened    atomic.Pointer[collective.Communicator] // closed by Close
+	life      context.Context                         //nolint:containedctx // the queue's own end, not a caller's
+	cancel    context.CancelCauseFunc
 
 	deadlocks atomic.Int64
 
 	mu        sync.Mutex
 	pending   map[string]*request
-	order     []*request // of pending, as submitted
-	submitted time.Time  // when the last of them was
+	order     []*request // of pending, in the order of submission
+	submitted time.Time  // when the last one was submitted
 	join      *Handle    // nil = this rank has not joined
-	blocked   block
+	blocked   programWait
 	failed    error
 
-	// Of who has the turn.
+	// Used by the holder of cycleLock.
 	buffer []byte
 	vote   []int64
 	cycles int64 // the same on all ranks
@@ -138,14 +137,14 @@ type request struct {
 	nameHash   int64
 	bothHash   int64             // of name and spec
 	tensor     collective.Tensor // of an Allreduce
-	refused    bool              // it is there to fail, see Refuse
+	refused    bool              // submitted by Refuse, to fail
 	do         func(context.Context) error
 	handle     *Handle
 	since      time.Time
-	rollCalled bool // the other ranks know that it is pending
+	negotiated bool // the other ranks know that it is pending
 	reported   bool
 	begun      bool        // all ranks have submitted it
-	limit      *time.Timer // Options.StallLimit; nil = there is none
+	limit      *time.Timer // Options.StallLimit; nil = none
 }
 
 // New starts a queue. Close it before its communicator.
@@ -170,7 +169,7 @@ func New(o Options) *Queue {
 		o.Observe = func(Event) {}
 	}
 	q := &Queue{state: &state{
-		opt: o, comm: o.Comm, turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1),
+		opt: o, comm: o.Comm, cycleLock: make(chan struct{}, 1), wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
 		done: make(chan struct{}), pending: map[string]*request{},
 	}}
 	q.life, q.cancel = context.WithCancelCause(context.Background())
@@ -178,9 +177,10 @@ func New(o Options) *Queue {
 	return q
 }
 
-// Waited is the queue for a thread that calls Handle.Wait for each operation right after it has submitted it: the thread
-// carries the operation out itself, and no other one has to wake up for it.
-func (q *Queue) Waited() *Queue { return &Queue{state: q.state, waits: true} }
+// Synchronous returns a view of the queue for a thread that calls Handle.Wait for each operation
+// right after it has submitted it: the thread runs the operation itself, and no other thread has to
+// wake up.
+func (q *Queue) Synchronous() *Queue { return &Queue{state: q.state, synchronous: true} }
 
 func (q *Queue) submit(r *request) *Handle {
 	r.handle, r.since = newHandle(q), time.Now()
@@ -201,31 +201,31 @@ func (q *Queue) enqueue(r *request) error {
 		return q.failed
 	case q.join != nil:
 		return fmt.Errorf("%q: this rank has joined: %w", r.name, collective.ErrInvalid)
-	case before != nil && before.refused && !before.rollCalled:
-		q.remove(before) // nobody has heard of it
+	case before != nil && before.refused && !before.negotiated:
+		q.remove(before) // no other rank knows of it
 	case before != nil:
 		return fmt.Errorf("%q: %w", r.name, ErrPending)
 	}
 	q.pending[r.name], q.submitted = r, r.since
 	q.order = append(q.order, r)
 	if q.opt.StallLimit > 0 {
-		r.limit = time.AfterFunc(q.opt.StallLimit, func() { q.giveUp(r) })
+		r.limit = time.AfterFunc(q.opt.StallLimit, func() { q.abortStalled(r) })
 	}
-	if !q.waits {
-		q.stir()
+	if !q.synchronous {
+		q.wakeUp()
 	}
 	return nil
 }
 
-// stir has the goroutine look for work. The caller holds mu.
-func (q *Queue) stir() {
+// wakeUp makes the queue's goroutine look for work. The caller holds mu.
+func (q *Queue) wakeUp() {
 	select {
 	case q.wake <- struct{}{}:
 	default:
 	}
 }
 
-// remove takes a request out. The caller holds mu.
+// remove removes a request. The caller holds mu.
 func (q *Queue) remove(r *request) {
 	delete(q.pending, r.name)
 	for i := range q.order {
@@ -236,8 +236,8 @@ func (q *Queue) remove(r *request) {
 	}
 }
 
-// take removes requests that are about to end.
-func (q *Queue) take(all []*request) {
+// removeAll removes requests that are about to end.
+func (q *Queue) removeAll(all []*request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, r := range all {
@@ -253,7 +253,7 @@ func (q *Queue) take(all []*request) {
 	q.order = kept
 }
 
-// snapshot is what a cycle starts from.
+// snapshot is the input of a cycle.
 func (q *Queue) snapshot() (pending []*request, joined *Handle, stuck bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -267,16 +267,16 @@ func (q *Queue) Failed() error {
 	return q.failed
 }
 
-// fail ends everything that is pending and all that comes later.
+// fail ends everything that is pending, and all that is submitted later.
 func (q *Queue) fail(err error) {
 	q.mu.Lock()
 	if q.failed == nil {
 		q.failed = err
 	}
-	err, over, join := q.failed, q.order, q.join
+	err, ended, join := q.failed, q.order, q.join
 	q.order, q.pending, q.join = nil, map[string]*request{}, nil
 	q.mu.Unlock()
-	for _, r := range over {
+	for _, r := range ended {
 		r.handle.end(err)
 	}
 	if join != nil {
@@ -284,20 +284,22 @@ func (q *Queue) fail(err error) {
 	}
 }
 
-// Deadlocks is how many there were, the same on all ranks for who has got the error of the
-// last one: names that are counted must be counted anew after each.
+// Deadlocks is the number of deadlocks, the same on all ranks for a caller that has the error of
+// the last one. Callers that number their names must start anew after each.
 func (q *Queue) Deadlocks() int64 { return q.deadlocks.Load() }
 
-// drainFor is how long Close waits for what is pending: what all ranks have ends at once, and the rest never.
+// drainFor is how long Close waits for pending operations: those that all ranks have end at once,
+// the others never.
 const drainFor = 500 * time.Millisecond
 
-// drain waits until nothing is pending, or for drainFor. Ranks that close together then all are between two cycles.
+// drain waits until nothing is pending, or for drainFor. Ranks that close together are between two
+// cycles then.
 func (q *Queue) drain() {
 	enough := time.NewTimer(drainFor)
 	defer enough.Stop()
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
-	for q.any() {
+	for q.hasWork() {
 		select {
 		case <-look.C:
 		case <-enough.C:
@@ -308,9 +310,9 @@ func (q *Queue) drain() {
 	}
 }
 
-// Close ends the queue, after half a second at most. What is still pending then fails with collective.ErrClosed. If it is in the
-// middle of a cycle, that aborts a communicator of the caller's; one that the queue has opened
-// is left, so that only ranks which still need this one notice.
+// Close ends the queue, after half a second at most. What is still pending then fails with
+// collective.ErrClosed. If a cycle is running, that aborts a communicator of the caller; one that
+// the queue has opened is closed, so that only ranks that still need this one notice.
 func (q *Queue) Close() {
 	q.drain()
 	if c := q.opened.Load(); c != nil {

@@ -254,7 +254,7 @@ func TestTheLimitOfAStall(t *testing.T) {
 				if err := errors.Join(err, theirs.Wait(soon(t))); err != nil {
 					t.Fatal(err)
 				}
-				all[0].giveUp(&request{name: "x"}) // a timer that fires late
+				all[0].abortStalled(&request{name: "x"}) // a timer that fires late
 				if err := all[0].comm.Failed(); err != nil {
 					t.Fatal(err)
 				}
@@ -321,14 +321,14 @@ func TestCloseEndsWhoCarriesOut(t *testing.T) {
 		}
 	})
 	ended := make(chan error, 1)
-	h := all[0].Waited().Barrier("nobody else calls this")
+	h := all[0].Synchronous().Barrier("nobody else calls this")
 	go func() { ended <- h.Wait(soon(t)) }()
 	<-began
 	all[0].Close()
 	if err := <-ended; !errors.Is(err, collective.ErrClosed) {
 		t.Fatal(err)
 	}
-	if err := all[0].Waited().Barrier("after the end").Wait(soon(t)); !errors.Is(err, collective.ErrClosed) {
+	if err := all[0].Synchronous().Barrier("after the end").Wait(soon(t)); !errors.Is(err, collective.ErrClosed) {
 		t.Fatal(err)
 	}
 }
@@ -345,7 +345,7 @@ func TestWhoCarriesOutLeavesTheRestToOthers(t *testing.T) {
 				beside = q.Allreduce(fmt.Sprint("beside ", i), "", collective.Of([]int64{1}), collective.Sum, 0)
 				close(submitted)
 			}()
-			err = errors.Join(err, q.Waited().Barrier(fmt.Sprint("waited ", i)).Wait(soon(t)))
+			err = errors.Join(err, q.Synchronous().Barrier(fmt.Sprint("waited ", i)).Wait(soon(t)))
 			<-submitted
 			select {
 			case <-beside.Done():

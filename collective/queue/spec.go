@@ -15,7 +15,7 @@ type Method uint8
 
 // The methods.
 const (
-	// Custom is an operation of the caller's own. See Queue.Do.
+	// Custom is an operation of the caller. See Queue.Do.
 	Custom Method = iota
 	Allreduce
 	Allgather
@@ -34,22 +34,21 @@ func (m Method) String() string {
 	return fmt.Sprintf("Method(%d)", uint8(m))
 }
 
-// Spec is what must be the same on all ranks that submit an operation under one name.
+// Spec is what must be equal on all ranks that submit an operation under one name.
 type Spec struct {
 	Method Method
 	Type   kernel.Type   // of the elements
 	Op     collective.Op // of Allreduce and ReduceScatter
-	Wire   kernel.Type   // of Allreduce: the elements on the wire; zero = Type
+	Wire   kernel.Type   // of Allreduce: type of the elements on the wire; zero = Type
 	Root   int           // of Broadcast
-	// Count is the number of elements; of Allgather and Alltoall that of a row, because the
-	// number of rows may differ from rank to rank.
+	// Count is the number of elements; for Allgather and Alltoall those of a row, because the
+	// number of rows may differ between ranks.
 	Count int
-	// Detail is whatever else the caller wants to be the same: the shape, the device, scale
-	// factors.
+	// Detail is whatever else the caller wants to be equal: shape, device, scale factors.
 	Detail string
 }
 
-// String describes the operation. Two specs are the same if their strings are.
+// String describes the operation. Two specs are equal if their strings are.
 func (s Spec) String() string {
 	switch s.Method {
 	case Custom:
@@ -75,20 +74,20 @@ func (s Spec) String() string {
 	return text
 }
 
-// hash is a number for a text, the same on all ranks. Its negative is a number too, and it
-// is none of the numbers with a meaning of their own in a vote.
+// hash is a hash of a text, the same on all ranks. Its negative is representable, and it is none of
+// the hashes with a special meaning in a vote.
 func hash(text string) int64 {
 	sum := sha256.Sum256([]byte(text))
 	h := int64(binary.LittleEndian.Uint64(sum[:]))
-	if h == nothing || h == anything || h == math.MinInt64 {
+	if h == noOperation || h == anyOperation || h == math.MinInt64 {
 		return 1
 	}
 	return h
 }
 
-// neutral is the element that changes nothing where it is combined with others: what a rank
-// that has joined contributes. An average divides by all ranks, joined ones too.
-func neutral(t kernel.Type, op collective.Op) []byte {
+// identityElement is the identity element of a reduction: what a rank that has joined contributes.
+// An average divides by all ranks, including joined ones.
+func identityElement(t kernel.Type, op collective.Op) []byte {
 	element := make([]byte, t.Size())
 	put := func(float32s, float64s float64, integer int64) {
 		switch t {
@@ -123,5 +122,24 @@ func neutral(t kernel.Type, op collective.Op) []byte {
 	case collective.Max:
 		put(math.Inf(-1), math.Inf(-1), least)
 	}
-	return element // sums begin with zero
+	return element // that of a sum is zero
+}
+
+// Phase is a phase of an operation.
+type Phase uint8
+
+// The phases.
+const (
+	Submitted  Phase = iota // by this rank
+	Began                   // all ranks have submitted it, and it begins to run
+	Ended                   // with or without an error
+	CycleBegan              // of no operation: the ranks begin to compare what they have
+)
+
+// Event is a phase of an operation that has begun.
+type Event struct {
+	Phase  Phase
+	Name   string
+	Method Method
+	Packed int // with Began: how many operations are fused
 }

@@ -21,8 +21,8 @@ func (e *StallError) Error() string {
 // Unwrap makes it a collective.ErrAborted.
 func (*StallError) Unwrap() error { return collective.ErrAborted }
 
-// begin notes that requests do not wait for other ranks any more.
-func (q *Queue) begin(ready []*request) {
+// markBegun records that requests do not wait for other ranks any more.
+func (q *Queue) markBegun(ready []*request) {
 	if q.opt.StallLimit <= 0 {
 		return
 	}
@@ -36,12 +36,12 @@ func (q *Queue) begin(ready []*request) {
 	}
 }
 
-// giveUp ends everything on all ranks if a request still waits for some of them.
-func (q *Queue) giveUp(r *request) {
+// abortStalled ends everything on all ranks if a request still waits for some of them.
+func (q *Queue) abortStalled(r *request) {
 	q.mu.Lock()
-	waits := q.pending[r.name] == r && !r.begun
+	synchronous := q.pending[r.name] == r && !r.begun
 	q.mu.Unlock()
-	if !waits {
+	if !synchronous {
 		return
 	}
 	err := &StallError{Name: r.name, Limit: q.opt.StallLimit}
@@ -56,15 +56,15 @@ func (q *Queue) giveUp(r *request) {
 	c.Abort(err)
 }
 
-// reportStalls reports what is late here, after a roll call.
-func (q *Queue) reportStalls(pending []*request, rolls []roll) {
+// reportStalls reports stalled requests of this rank, after a negotiation.
+func (q *Queue) reportStalls(pending []*request, lists []requestList) {
 	for _, r := range pending {
-		if !q.late(r) {
+		if !q.stalled(r) {
 			continue
 		}
 		r.reported = true
 		s := Stall{Name: r.name, Pending: time.Since(r.since)}
-		for rank, said := range rolls {
+		for rank, said := range lists {
 			if !said.has(r.nameHash) && !said.joined {
 				s.Missing = append(s.Missing, rank)
 			}
@@ -75,7 +75,7 @@ func (q *Queue) reportStalls(pending []*request, rolls []roll) {
 	}
 }
 
-func (r roll) has(name int64) bool {
+func (r requestList) has(name int64) bool {
 	for _, i := range r.items {
 		if i.name == name {
 			return true
@@ -84,24 +84,24 @@ func (r roll) has(name int64) bool {
 	return false
 }
 
-// watch reports, again and again, a cycle that takes too long: some rank has nothing
-// pending at all, and is in none. The result ends the watch.
+// watch reports, again and again, a cycle that takes too long: some rank has nothing pending at all
+// and runs no cycle. The result ends the watch.
 func (q *Queue) watch() (stop func()) {
 	if q.opt.StallAfter <= 0 || q.opt.OnStall == nil {
 		return func() {}
 	}
-	began, missing := time.Now(), func() []int { return nil } // nobody knows until the ranks are connected
+	began, missing := time.Now(), func() []int { return nil } // unknown until the ranks are connected
 	if q.comm != nil {
 		missing = q.comm.Stragglers
 	}
 	var t *time.Timer
-	over := false
+	ended := false
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t = time.AfterFunc(q.opt.StallAfter, func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if !over {
+		if !ended {
 			q.opt.OnStall(Stall{Pending: time.Since(began), Missing: missing()})
 			t.Reset(q.opt.StallAfter)
 		}
@@ -109,7 +109,7 @@ func (q *Queue) watch() (stop func()) {
 	return func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		over = true
+		ended = true
 		t.Stop()
 	}
 }
