@@ -211,7 +211,7 @@ func (c *Communicator) validRoot(root int) error {
 	return nil
 }
 
-// acquirer waits for the turn of an operation.
+// acquirer waits until an operation may run.
 type acquirer func(ctx context.Context) error
 
 // acquire is for operations that are called: they come after all that were started before.
@@ -222,7 +222,7 @@ func (c *Communicator) acquire(ctx context.Context) error {
 	return c.engine.Acquire(ctx)
 }
 
-// run validates an operation, waits for its turn and carries it out.
+// run validates an operation, waits until it may run, and executes it.
 func (c *Communicator) run(ctx context.Context, d frame.Descriptor, send, recv Tensor, acquire acquirer) error {
 	if err := recv.validate("the tensor"); err != nil {
 		return err

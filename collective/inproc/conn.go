@@ -44,7 +44,7 @@ func (c *conn) Write(b []byte) (int, error) {
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		c.closed.Store(true)
-		c.owner.drop(c)
+		c.owner.untrack(c)
 		c.out.close(io.EOF, false)
 		c.in.close(io.ErrClosedPipe, true)
 	})
@@ -52,7 +52,7 @@ func (c *conn) Close() error {
 }
 
 func (c *conn) reset() {
-	c.owner.drop(c)
+	c.owner.untrack(c)
 	c.out.close(ErrReset, true)
 	c.in.close(ErrReset, true)
 }

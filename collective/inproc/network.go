@@ -1,8 +1,8 @@
-// Package inproc carries a collective between goroutines of one process: the same
-// contract as TCP, without sockets. It serves programs that train with several
-// ranks in one process, tests, and simulation.
+// Package inproc carries a collective between goroutines of one process: the same contract as TCP,
+// without sockets. It is for programs that train with several ranks in one process, tests, and
+// simulation.
 //
-// A Network is an island: nothing is shared between two of them.
+// Networks share nothing with each other.
 package inproc
 
 import (
@@ -13,7 +13,7 @@ import (
 	"sync"
 )
 
-// ErrRefused is the reason for a failed Dial: nobody listens under that name.
+// ErrRefused is the reason for a failed Dial: no listener has that name.
 var ErrRefused = errors.New("inproc: connection refused")
 
 // ErrReset is what both ends of a killed connection see.
@@ -40,9 +40,9 @@ func (n *Network) Listen(name string) (*Listener, error) {
 	return l, nil
 }
 
-// Kill breaks a listener the way SIGKILL breaks a process: it stops listening, and
-// every connection that it dialled or accepted is reset, with the data that had
-// not been read. Unknown names are ignored.
+// Kill breaks a listener as SIGKILL breaks a process: it stops listening, and every connection that
+// it dialed or accepted is reset, and loses the data that had not been read. Unknown names are
+// ignored.
 func (n *Network) Kill(name string) {
 	n.mu.Lock()
 	l := n.listeners[name]
@@ -52,7 +52,7 @@ func (n *Network) Kill(name string) {
 	}
 }
 
-// Listener is one end point of a Network; it satisfies collective.Transport.
+// Listener is one endpoint of a Network; it implements collective.Transport.
 type Listener struct {
 	network *Network
 	name    string
@@ -80,10 +80,10 @@ func (l *Listener) Dial(ctx context.Context, addr string) (net.Conn, error) {
 		return nil, fmt.Errorf("dial %q: %w", addr, ErrRefused)
 	}
 	mine, theirs := pair(l, to)
-	if !l.hold(mine) {
+	if !l.track(mine) {
 		return nil, fmt.Errorf("dial %q: %w", addr, net.ErrClosed)
 	}
-	if !to.hold(theirs) {
+	if !to.track(theirs) {
 		_ = mine.Close()
 		return nil, fmt.Errorf("dial %q: %w", addr, ErrRefused)
 	}
@@ -113,7 +113,7 @@ func (l *Listener) Accept(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// Close stops listening; connections live on, except those nobody had accepted.
+// Close stops listening. Accepted connections live on.
 func (l *Listener) Close() error {
 	if !l.end(false) {
 		return nil
@@ -141,7 +141,7 @@ func (l *Listener) kill() {
 	}
 }
 
-// end takes the listener out of the network; false if that was done before.
+// end removes the listener from the network. It returns false if that was done before.
 func (l *Listener) end(dead bool) bool {
 	l.network.mu.Lock()
 	if l.network.listeners[l.name] == l {
@@ -159,9 +159,9 @@ func (l *Listener) end(dead bool) bool {
 	return first
 }
 
-// hold remembers a connection for Kill. A closed listener may still dial, as a
-// closed TCP listener does not hinder its process; a killed one may not.
-func (l *Listener) hold(c *conn) bool {
+// track records a connection for Kill. A closed listener may still dial, as closing a TCP listener
+// does not hinder its process; a killed one may not.
+func (l *Listener) track(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.dead {
@@ -171,7 +171,7 @@ func (l *Listener) hold(c *conn) bool {
 	return true
 }
 
-func (l *Listener) drop(c *conn) {
+func (l *Listener) untrack(c *conn) {
 	l.mu.Lock()
 	delete(l.conns, c)
 	l.mu.Unlock()

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// pipeBytes is the buffer of one direction. net.Pipe has none, so that a ring in
-// which everyone writes before anyone reads would stand still.
+// pipeBytes is the buffer size of one direction. net.Pipe has no buffer, so a ring in which every
+// rank writes before any reads would deadlock.
 const pipeBytes = 256 << 10
 
 // pipe is one direction of a connection: a bounded buffer with deadlines.
 type pipe struct {
 	mu      sync.Mutex
 	changed sync.Cond
-	buf     []byte // made at the first write; many connections never carry much
+	buf     []byte // allocated by the first write; many connections never carry much
 	at, n   int    // first unread byte, number of unread bytes
 	err     error  // of writes, and of reads once the buffer is empty
-	lost    bool   // reset: what was not read is gone
+	lost    bool   // reset: data that was not read is lost
 	reads   deadline
 	writes  deadline
 }
@@ -95,7 +95,7 @@ func (p *pipe) write(b []byte) (int, error) {
 	}
 }
 
-// close ends the direction. lost throws away what was not read.
+// close ends the direction. lost discards what was not read.
 func (p *pipe) close(err error, lost bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,9 +8,9 @@ import (
 	"github.com/regroup-io/regroup/collective/kernel"
 )
 
-// Allreduce submits an allreduce, whose elements travel as wire if that is not zero (see
-// Communicator.AllreduceAs). The tensor must not be touched until it is done. detail is
-// compared with that of the other ranks, here and in all that follow: the shape, for example.
+// Allreduce submits an allreduce. Its elements are sent as wire if that is not zero (see
+// Communicator.AllreduceAs). The tensor must not be touched until it is done. detail, here and
+// below, must be equal on all ranks: the shape, for example.
 func (q *Queue) Allreduce(name, detail string, t collective.Tensor, op collective.Op, wire kernel.Type) *Handle {
 	s := Spec{Method: Allreduce, Type: t.Type, Op: op, Wire: wire, Count: t.Len(), Detail: detail}
 	return q.submit(&request{
@@ -19,7 +19,7 @@ func (q *Queue) Allreduce(name, detail string, t collective.Tensor, op collectiv
 	})
 }
 
-// Broadcast submits a broadcast of root's tensor into those of all ranks.
+// Broadcast submits a broadcast of root's tensor to those of all ranks.
 func (q *Queue) Broadcast(name, detail string, t collective.Tensor, root int) *Handle {
 	s := Spec{Method: Broadcast, Type: t.Type, Root: root, Count: t.Len(), Detail: detail}
 	return q.submit(&request{name: name, spec: s, do: func(ctx context.Context) error {
@@ -27,8 +27,8 @@ func (q *Queue) Broadcast(name, detail string, t collective.Tensor, root int) *H
 	}})
 }
 
-// Allgather submits an allgather of rows of so many elements each, of which every rank may
-// give another number. See Handle.Result.
+// Allgather submits an all-gather of rows with row elements each. The number of rows may differ
+// between ranks. See Handle.Result.
 func (q *Queue) Allgather(name, detail string, t collective.Tensor, rows, row int) *Handle {
 	s := Spec{Method: Allgather, Type: t.Type, Count: row, Detail: detail}
 	r := &request{name: name, spec: s}
@@ -36,7 +36,7 @@ func (q *Queue) Allgather(name, detail string, t collective.Tensor, rows, row in
 	return q.submit(r)
 }
 
-// Alltoall submits an exchange of rows of so many elements: splits[i] of this rank's rows, in
+// Alltoall submits an exchange of rows with row elements each: splits[i] of this rank's rows, in
 // order, go to rank i. See Handle.Result.
 func (q *Queue) Alltoall(name, detail string, t collective.Tensor, splits []int, row int) *Handle {
 	s := Spec{Method: Alltoall, Type: t.Type, Count: row, Detail: detail}
@@ -45,13 +45,13 @@ func (q *Queue) Alltoall(name, detail string, t collective.Tensor, splits []int,
 	return q.submit(r)
 }
 
-// ReduceScatter submits a reduction of the ranks' rows, of so many elements each, after which
-// each rank finds its share of the result in its place: the first ranks have a row more than
-// the others if they do not divide. The rest of the tensor holds anything.
+// ReduceScatter submits a reduction of the ranks' rows, with row elements each, after which each
+// rank has its share of the result in place: the first ranks have one row more than the others if
+// the rows do not divide evenly. The rest of the tensor is undefined.
 func (q *Queue) ReduceScatter(name, detail string, t collective.Tensor, row int, op collective.Op) *Handle {
 	s := Spec{Method: ReduceScatter, Type: t.Type, Op: op, Count: t.Len(), Detail: fmt.Sprintf("rows of %d %s", row, detail)}
 	return q.submit(&request{name: name, spec: s, do: func(ctx context.Context) error {
-		if row == 0 || t.Len()/row%q.comm.World() != 0 { // its segments would cut through rows
+		if row == 0 || t.Len()/row%q.comm.World() != 0 { // segments would cut through rows
 			return q.comm.Allreduce(ctx, t, op)
 		}
 		return q.comm.ReduceScatter(ctx, t, op)
@@ -63,17 +63,17 @@ func (q *Queue) Barrier(name string) *Handle {
 	return q.submit(&request{name: name, spec: Spec{Method: Barrier}, do: q.barrier})
 }
 
-// Do submits any other operation: do carries it out on the communicator. kind is what must
-// be the same on all ranks.
+// Do submits any other operation: do executes it on the communicator. kind must be equal on all
+// ranks.
 func (q *Queue) Do(name, kind string, do func(context.Context, *collective.Communicator) error) *Handle {
 	return q.submit(&request{name: name, spec: Spec{Detail: kind}, do: func(ctx context.Context) error {
 		return do(ctx, q.comm)
 	}})
 }
 
-// Refuse says that this rank's program has called an operation of this name with arguments
-// that are wrong: the ranks that wait for it get a *MismatchError with the reason instead of
-// waiting. A later operation of the name takes its place if nobody has asked yet.
+// Refuse says that this rank's program has called an operation of this name with wrong arguments:
+// the ranks that wait for it get a *MismatchError with the reason instead of waiting. A later
+// operation of the name replaces it if no negotiation has included it yet.
 func (q *Queue) Refuse(name, reason string) *Handle {
 	return q.submit(&request{
 		name: name, spec: Spec{Detail: "an error: " + reason}, refused: true,
@@ -81,10 +81,9 @@ func (q *Queue) Refuse(name, reason string) *Handle {
 	})
 }
 
-// Join says that this rank submits nothing more until all ranks have joined: until then it
-// takes part in the others' allreduces with elements that change nothing, and other
-// operations of theirs fail with a *JoinedError. It ends when all ranks have joined. See
-// Handle.Last.
+// Join says that this rank submits nothing more until all ranks have joined. Until then it takes
+// part in the others' allreduces with identity elements, and their other operations fail with a
+// *JoinedError. It ends when all ranks have joined. See Handle.Last.
 func (q *Queue) Join() *Handle {
 	h := newHandle(q)
 	q.mu.Lock()
@@ -126,7 +125,7 @@ func (q *Queue) allgather(ctx context.Context, t collective.Tensor, rows, row in
 		total += int(n) * row * t.Type.Size()
 		equal = equal && n == all[0]
 	}
-	// Memory that runs out on one rank must not leave the others in an operation.
+	// Memory that runs out on one rank must not leave the others waiting in an operation.
 	var err error
 	h.result, err = q.opt.Result(total)
 	if err := q.together(ctx, err); err != nil {
@@ -168,7 +167,7 @@ func (q *Queue) alltoall(ctx context.Context, t collective.Tensor, splits []int,
 	return c.Alltoall(ctx, t, collective.Tensor{Type: t.Type, Data: h.result}, out, in)
 }
 
-// together is an error on all ranks if one of them has one.
+// together returns an error on all ranks if one of them has one.
 func (q *Queue) together(ctx context.Context, mine error) error {
 	ok := []byte{1}
 	if mine != nil {

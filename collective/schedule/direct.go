@@ -1,8 +1,7 @@
 package schedule
 
-// The direct plans: everybody talks to everybody at once. One step, but World-1
-// messages each: for few ranks and little data. Contributions are combined in the
-// order of the ranks.
+// The direct plans: every rank sends to every rank at once. One step, but World-1 messages each:
+// for few ranks and little data. Contributions are combined in the order of the ranks.
 
 // DirectAllreduce fills p with one message of the whole buffer to every other rank.
 // Every rank combines all contributions itself.
@@ -12,8 +11,8 @@ func DirectAllreduce(p *Plan, r Place, n, chunk int) {
 	p.stash(r, Span{0, n}, chunk)
 }
 
-// DirectReduceScatter fills p with one message to every other rank: what this rank
-// contributes to that rank's segment. Rank r ends with the finished segment r.
+// DirectReduceScatter fills p with one message to every other rank: this rank's contribution to
+// that rank's segment. Rank r ends with the finished segment r.
 func DirectReduceScatter(p *Plan, r Place, n, chunk int) {
 	p.reset(min(1, r.World-1))
 	p.toAll(r, func(peer int) Span { return Segment(n, r.World, peer) }, chunk)

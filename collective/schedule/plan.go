@@ -7,14 +7,14 @@ type Action uint8
 const (
 	// Copy stores the elements over what was there.
 	Copy Action = iota
-	// Reduce combines what is there with the elements, in this order.
+	// Reduce combines the buffer with the elements, in this order.
 	Reduce
-	// Under combines the elements with what is there, in this order.
+	// Under combines the elements with the buffer, in this order.
 	Under
 	// Finish is the Reduce that completes a segment: this rank is its owner and
 	// applies what is done once per element, such as the division of an average.
 	Finish
-	// Stash keeps the elements in Slot until all have come; see Plan.Fold.
+	// Stash keeps the elements in Slot until all have arrived; see Plan.Fold.
 	Stash
 )
 
@@ -52,15 +52,14 @@ type Transfer struct {
 type Plan struct {
 	// Sends and Recvs are executed in this order each.
 	Sends, Recvs []Transfer
-	// Slots are the stashes that the receives need, of Fold's size each. When all
-	// sends and receives are done, the elements of Fold become the combination of all
-	// ranks' contributions in the order of the ranks: those of slots 0, 1, ... are of
-	// the other ranks, ascending, and this rank's own are in the buffer. No slots: no
-	// fold.
+	// Slots is the number of stashes that the receives need, of Fold's size each. When all sends
+	// and receives are done, the elements of Fold become the combination of all ranks'
+	// contributions in the order of the ranks: slots 0, 1, ... hold those of the other ranks,
+	// ascending, and the buffer this rank's own. No slots: no fold.
 	Slots int
 	Fold  Span
-	// Finish: what is done once per element is still to be done: to the elements of
-	// Fold or, without slots, to all.
+	// Finish: what is done once per element remains to be done: to the elements of Fold or, without
+	// slots, to all.
 	Finish bool
 	// Steps is the number of rounds that the operation takes if every rank can
 	// send and receive one message per round and nothing is divided into chunks

@@ -26,8 +26,8 @@ func (p *Plan) step(r Place, send, recv Span, chunk int, action Action, overwrit
 	}
 }
 
-// nothing marks a receive that overwrites no element that is sent in this plan.
-const nothing = -1
+// noOverwrite marks a receive that overwrites no element that is sent in this plan.
+const noOverwrite = -1
 
 // RingAllreduce fills p with a ring reduce-scatter followed by a ring all-gather over
 // n >= 0 elements, in messages of at most chunk >= 1 elements.
@@ -58,7 +58,7 @@ func (p *Plan) reduceScatter(r Place, n, chunk int) {
 		if s == r.World-2 {
 			action = Finish
 		}
-		p.step(r, Segment(n, r.World, r.mod(r.Rank-s-1)), Segment(n, r.World, r.mod(r.Rank-s-2)), chunk, action, nothing)
+		p.step(r, Segment(n, r.World, r.mod(r.Rank-s-1)), Segment(n, r.World, r.mod(r.Rank-s-2)), chunk, action, noOverwrite)
 	}
 }
 
@@ -72,7 +72,7 @@ func RingAllgather(p *Plan, r Place, offsets []int, chunk int) {
 		return Span{offsets[i], offsets[i+1]}
 	}
 	for s := range r.World - 1 {
-		p.step(r, block(r.Rank-s), block(r.Rank-s-1), chunk, Copy, nothing)
+		p.step(r, block(r.Rank-s), block(r.Rank-s-1), chunk, Copy, noOverwrite)
 	}
 }
 

@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// Barrier fills p with a dissemination: after step k a rank knows of the 2^(k+1) ranks
-// up to itself, so it takes the logarithm of World to base two, rounded up.
+// Barrier fills p with a dissemination barrier: after step k a rank has heard of the 2^(k+1) ranks
+// up to itself, so it takes the logarithm of World to base two steps, rounded up.
 func Barrier(p *Plan, r Place) {
 	p.reset(bits.Len(uint(r.World - 1)))
 	for d := 1; d < r.World; d *= 2 {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tuneSocket sets what package net has no call for.
+// tuneSocket sets socket options that package net does not offer.
 func tuneSocket(conn *net.TCPConn, silent time.Duration, pace int) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -20,9 +20,9 @@ func tuneSocket(conn *net.TCPConn, silent time.Duration, pace int) error {
 			set = unix.SetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, uint64(pace))
 		}
 		if sameHost(conn) {
-			// Nothing is lost and nobody shares the way, so whoever models the network, as
-			// BBR does, only gets into it: cubic is about a quarter faster. A kernel without
-			// it goes on with what it has.
+			// Nothing is lost between the two ends and nobody shares the path, so congestion
+			// control that models the network, as BBR does, only costs: cubic is about a quarter
+			// faster. A kernel without cubic keeps its default.
 			_ = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic")
 		}
 	})
@@ -32,7 +32,7 @@ func tuneSocket(conn *net.TCPConn, silent time.Duration, pace int) error {
 	return set
 }
 
-// sameHost tells whether both ends are on this machine.
+// sameHost reports whether both ends are on this machine.
 func sameHost(conn *net.TCPConn) bool {
 	local, ok1 := conn.LocalAddr().(*net.TCPAddr)
 	remote, ok2 := conn.RemoteAddr().(*net.TCPAddr)

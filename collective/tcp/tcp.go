@@ -20,11 +20,11 @@ import (
 
 // Options say where to listen.
 type Options struct {
-	// Host is the address or name to listen on. Empty means loopback, 127.0.0.1:
-	// to be reachable from everywhere is a decision and not a default.
+	// Host is the address or name to listen on. Empty means loopback, 127.0.0.1: listening on all
+	// addresses must be a decision.
 	Host string
-	// Advertise is the host that peers are told to dial; empty means Host. Needed
-	// when Host is a wildcard ("0.0.0.0", "::") or behind a translation of addresses.
+	// Advertise is the host that peers dial; empty means Host. Needed when Host is a wildcard
+	// ("0.0.0.0", "::") or behind address translation.
 	Advertise string
 	// PortMin and PortMax bound the port, inclusive; the first free one is taken.
 	// Both zero: the system chooses. PortMax zero: PortMin alone.
@@ -40,7 +40,7 @@ type Options struct {
 	BytesPerSecond int
 }
 
-// Transport is one listening socket and the way to dial others.
+// Transport is one listening socket, and dials others.
 type Transport struct {
 	listener *net.TCPListener
 	addr     string
@@ -122,11 +122,11 @@ func (t *Transport) WatchPeer(conn net.Conn, died func()) (stop func(), err erro
 	return deathwatch.Watch(conn, died)
 }
 
-// Close stops listening. Connections live on; whoever has them closes them.
+// Close stops listening. Connections live on; their owners close them.
 func (t *Transport) Close() error { return t.listener.Close() }
 
 func (t *Transport) tune(conn *net.TCPConn) (net.Conn, error) {
-	// Three probes after a first quiet time give the silent limit.
+	// Three probes after a first silent time add up to the limit.
 	quarter := max(t.silent/4, time.Second)
 	err := errors.Join(
 		conn.SetNoDelay(true), // a step's last bytes must not wait for an acknowledgement
