@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// idArgument is ncclUniqueId, which goes by value.
+// idArgument is ncclUniqueId, which is passed by value.
 type idArgument struct{ Internal UniqueID }
 
 // ncclCalls are the functions of libnccl. The symbol's first version is given where
@@ -145,7 +145,7 @@ func newConfig() *config {
 	}
 }
 
-// cString is s for C, nil if it is empty. Who passes it keeps it.
+// cString is s for C, nil if it is empty. The caller keeps it alive.
 func cString(s string) *byte {
 	if s == "" {
 		return nil
@@ -180,7 +180,7 @@ func (c Code) String() string {
 	return names[c]
 }
 
-// working says whether a call was taken: it is done, or NCCL goes on by itself.
+// working reports whether NCCL accepted a call: it is done, or continues asynchronously.
 func (c Code) working() bool { return c == Success || c == InProgress }
 
 // Version is NCCL's version code: 23007 is 2.30.7.

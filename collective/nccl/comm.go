@@ -12,29 +12,29 @@ import (
 // CommOptions describe one rank of one communicator.
 type CommOptions struct {
 	Rank, World int
-	// ID is of Library.UniqueID, the same on all ranks; with Joins, of Comm.GrowID.
+	// ID is from Library.UniqueID, the same on all ranks; with Joins, from Comm.GrowID.
 	ID UniqueID
 	// Joins says that this rank is new in a communicator whose other ranks call Grow.
 	Joins bool
 
 	// Name is shown in NCCL's logs (since 2.27). May be empty.
 	Name string
-	// MinCTAs and MaxCTAs bound the GPU's blocks that a collective takes (since 2.17).
-	// Zero: NCCL decides. Few leave more of the GPU to computing, many are faster.
+	// MinCTAs and MaxCTAs limit the GPU blocks of a collective (since 2.17). Zero: NCCL decides.
+	// Few leave more of the GPU to computation, many are faster.
 	MinCTAs, MaxCTAs int
 
-	// Stream is where operations are queued. Nil: a stream of the communicator's own,
-	// which runs beside all others. Nobody may queue on it while Do runs.
+	// Stream is where operations are queued. Nil: a stream of the communicator's own. Nothing else
+	// may be queued on it while Do runs.
 	Stream *Stream
 
-	// Patience is the longest that one step may take: making the communicator, a
-	// launch, a wait, an end. Zero: only the contexts decide. Whoever waits without
-	// either waits for ever when NCCL does not notice a death.
+	// Patience is the longest that one step may take: making the communicator, a launch, a wait, an
+	// ending. Zero: only the contexts decide. Without either, a wait never ends when NCCL does not
+	// notice a death.
 	Patience time.Duration
 
-	// OnFailure, if set, is called once when the communicator fails or is aborted, from a
-	// goroutine of its own, also while nothing runs. It must return soon, and must not
-	// call Close, Abort or Reform, which wait for it.
+	// OnFailure, if set, is called once when the communicator fails or is aborted, from a goroutine
+	// of its own, even if nothing runs. It must return soon, and must not call Close, Abort or
+	// Reform, which wait for it.
 	OnFailure func(*Comm, error)
 }
 
@@ -54,47 +54,47 @@ func (o *CommOptions) validate(d *Device) error {
 	return nil
 }
 
-// Comm is one rank of a communicator. Its methods may be called from any goroutine;
-// launches happen one at a time, in the order in which they are called.
+// Comm is one rank of a communicator. Its methods may be called from any goroutine; launches run
+// one at a time, in the order of the calls.
 type Comm struct {
 	dev    *Device
 	opt    CommOptions
 	stream *Stream
-	config *config // names in it may be read by NCCL as long as the communicator lives
+	config *config // NCCL may read names in it as long as the communicator lives
 
-	// native is ncclComm_t, 0 once an ending has taken it. It is used on the device's
-	// thread, which looks here before every call.
+	// native is ncclComm_t, 0 once an ending has taken it. The device's thread uses it, and loads
+	// it before every call.
 	native atomic.Uintptr
-	// self and child are where NCCL writes this communicator and the one of Split,
-	// Shrink or Grow. Its threads use both until the communicators are connected (2.14
-	// reads self there, child is written last). Go's heap does not move, and these
-	// fields keep the two from being collected.
+	// self and child are where NCCL writes this communicator and that of Split, Shrink or Grow. Its
+	// threads use both until the communicators are connected (2.14 reads self there, child is
+	// written last). Go's heap does not move, and these fields keep the two from being garbage
+	// collected.
 	self, child *uintptr
 
-	turn    chan struct{} // holds one: who may launch
-	revoked bool          // guarded by turn: it is failed and quiet, and can be shrunk
+	launchLock chan struct{} // capacity 1: held by the launching goroutine
+	revoked    bool          // guarded by launchLock: failed, nothing runs, and it can be shrunk
 
 	life context.Context //nolint:containedctx // the communicator's own end; its cause is the failure
 	end  context.CancelCauseFunc
 
-	newest   *Work       // of the device's thread; nil = it is done
-	underWay atomic.Bool // the newest may still be; asked with each look
+	newest   *Work       // used on the device's thread; nil = it is done
+	underWay atomic.Bool // the newest may still be running; updated by pollState
 
-	began     atomic.Bool // somebody has it, and may be told of its failure
+	began     atomic.Bool // Init has returned it, so its failure is reported
 	failing   sync.Once
 	callbacks sync.WaitGroup
 	ending    sync.Once
 	ended     chan struct{}
-	outcome   error // of the ending, once ended is closed
+	outcome   error // of the ending; valid once ended is closed
 }
 
 func (d *Device) newComm(o CommOptions) *Comm {
 	c := &Comm{
 		dev: d, opt: o, stream: o.Stream, self: new(uintptr), child: new(uintptr),
-		turn: make(chan struct{}, 1), ended: make(chan struct{}),
+		launchLock: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	c.life, c.end = context.WithCancelCause(context.Background())
-	c.turn <- struct{}{}
+	c.launchLock <- struct{}{}
 	return c
 }
 
@@ -146,7 +146,7 @@ func (d *Device) Init(ctx context.Context, o CommOptions) (*Comm, error) {
 	return c, nil
 }
 
-// begin gives the connected communicator its stream and has it watched.
+// begin gives the connected communicator its stream and starts to watch it.
 func (c *Comm) begin(ctx context.Context) error {
 	return c.dev.do(ctx, "cuStreamCreate", func() error {
 		if c.stream == nil {
@@ -162,10 +162,10 @@ func (c *Comm) begin(ctx context.Context) error {
 	})
 }
 
-// discard ends a communicator that did not come to be. It returns err, and with it
-// that the end failed too.
+// discard ends a communicator that could not be made. It returns err, joined with an error of
+// ending it.
 func (c *Comm) discard(ctx context.Context, err error) error {
-	// The context may be why it did not come to be.
+	// The end of the context may be the reason.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxAbortTime)
 	defer cancel()
 	if end := c.Abort(ctx, err); end != nil {
@@ -174,13 +174,13 @@ func (c *Comm) discard(ctx context.Context, err error) error {
 	return err
 }
 
-// Rank is this process's place in the communicator.
+// Rank is this process's rank in the communicator.
 func (c *Comm) Rank() int { return c.opt.Rank }
 
 // World is the number of ranks.
 func (c *Comm) World() int { return c.opt.World }
 
-// Device is where it runs.
+// Device is the communicator's device.
 func (c *Comm) Device() *Device { return c.dev }
 
 // Stream is where operations are queued.
@@ -193,14 +193,14 @@ func (c *Comm) Err() error { return context.Cause(c.life) }
 func (c *Comm) scope(ctx context.Context, op string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(c.life, func() { cancel(context.Cause(c.life)) })
-	if err := c.Err(); err != nil { // at once: AfterFunc takes its time
+	if err := c.Err(); err != nil { // check at once: AfterFunc is not immediate
 		cancel(err)
 	}
 	ctx, free := withPatience(ctx, c.opt.Patience, op)
 	return ctx, func() { free(); stop(); cancel(nil) }
 }
 
-// patient limits a step by Patience alone, for what is done to a failed communicator.
+// withPatience limits a step by Patience alone, for steps of a failed communicator.
 func withPatience(ctx context.Context, patience time.Duration, op string) (context.Context, func()) {
 	if patience == 0 {
 		return ctx, func() {}
@@ -208,8 +208,8 @@ func withPatience(ctx context.Context, patience time.Duration, op string) (conte
 	return context.WithTimeoutCause(ctx, patience, &timeoutError{op, patience})
 }
 
-// fail ends the communicator's life; the first cause counts. Everyone who waits
-// returns with it. The native communicator stays until Abort, Close or Reform.
+// fail ends the communicator's life; the first cause counts. All waits return with it. The native
+// communicator stays until Abort, Close or Reform.
 func (c *Comm) fail(cause error) {
 	c.failing.Do(func() {
 		c.end(cause)
@@ -219,11 +219,11 @@ func (c *Comm) fail(cause error) {
 	})
 }
 
-// state asks NCCL how the communicator is. On the device's thread, as what follows.
+// state returns NCCL's state of the communicator. It and what follows run on the device's thread.
 func (c *Comm) state() (Code, error) {
 	native := c.native.Load()
 	if native == 0 {
-		return 0, c.gone()
+		return 0, c.endedError()
 	}
 	return c.dev.lib.state(native)
 }
@@ -241,15 +241,15 @@ func (l *Library) state(native uintptr) (Code, error) {
 	return state, nil
 }
 
-// gone is the error of who comes too late.
-func (c *Comm) gone() error {
+// endedError is the error of calls that come too late.
+func (c *Comm) endedError() error {
 	if err := c.Err(); err != nil {
 		return err
 	}
 	return ErrClosed
 }
 
-// look is the watch of a communicator that may be idle.
+// pollState polls a communicator that may be idle.
 func (c *Comm) pollState() {
 	if _, err := c.state(); err != nil {
 		delete(c.dev.watched, c)
@@ -259,7 +259,7 @@ func (c *Comm) pollState() {
 	if w := c.newest; w != nil {
 		passed := w.event == 0
 		if !passed {
-			passed, _ = c.dev.passed(w.event) // an error is for who waits
+			passed, _ = c.dev.passed(w.event) // whoever waits gets the error
 		}
 		if passed {
 			c.newest = nil
@@ -268,9 +268,9 @@ func (c *Comm) pollState() {
 	}
 }
 
-// settle waits until NCCL no longer works on a call, and then runs finish, if any, in
-// the same turn of the device's thread. If it cannot, the communicator has failed:
-// nobody knows what NCCL will still do.
+// settle waits until NCCL has finished a call, and then runs finish, if any, before anything else
+// runs on the device's thread. If it cannot, the communicator has failed: what NCCL will still do
+// is unknown.
 func (c *Comm) settle(ctx context.Context, op string, finish func() error) error {
 	err := c.dev.poll(ctx, op, func() (bool, error) {
 		state, err := c.state()
@@ -288,14 +288,14 @@ func (c *Comm) settle(ctx context.Context, op string, finish func() error) error
 	return err
 }
 
-// lock takes the turn to launch; unlock gives it back.
+// lock acquires the right to launch; unlock releases it.
 func (c *Comm) lock(ctx context.Context) error {
 	select {
-	case <-c.turn:
+	case <-c.launchLock:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (c *Comm) unlock() { c.turn <- struct{}{} }
+func (c *Comm) unlock() { c.launchLock <- struct{}{} }

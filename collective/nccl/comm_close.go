@@ -65,7 +65,7 @@ func (c *Comm) finalize(ctx context.Context) error {
 	err := c.dev.do(ctx, op, func() error {
 		native := c.native.Load()
 		if native == 0 {
-			return c.gone()
+			return c.endedError()
 		}
 		if code := c.dev.lib.nccl.CommFinalize(native); !code.working() {
 			return c.dev.lib.failure(op, code, native)

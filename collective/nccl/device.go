@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// DeviceInfo describes a GPU that this process may use. CUDA_VISIBLE_DEVICES decides
-// which those are, and their order.
+// DeviceInfo describes a GPU that this process may use. CUDA_VISIBLE_DEVICES determines which those
+// are, and their order.
 type DeviceInfo struct {
-	Ordinal int // what OpenDevice takes; with all GPUs of the node visible, the local rank
+	Ordinal int // argument of OpenDevice; with all GPUs of the node visible, the local rank
 	Name    string
-	UUID    string // the same whatever is visible
+	UUID    string // independent of visibility
 	Bytes   uint64 // of memory
 }
 
@@ -53,8 +53,8 @@ func (l *Library) Devices() ([]DeviceInfo, error) {
 	return list, nil
 }
 
-// Device is one GPU and the thread that speaks to it. Its methods may be called from
-// any goroutine; they hand the work to that thread, which costs some 10 to 25 µs.
+// Device is one GPU and the thread that makes its calls. Its methods may be called from any
+// goroutine; they pass the work to that thread, which costs 10 to 25 µs.
 type Device struct {
 	lib     *Library
 	ordinal int
@@ -64,22 +64,21 @@ type Device struct {
 	closing sync.Once
 	threads sync.WaitGroup
 
-	// Of the thread alone.
+	// Used by the thread only.
 	handle  int32
 	context uintptr
 	watched map[*Comm]struct{}
-	idle    []uintptr            // events that wait for use
+	idle    []uintptr            // events that can be reused
 	events  []uintptr            // all events
-	memory  map[uintptr]releaser // what Alloc and AllocNCCL gave out
+	memory  map[uintptr]releaser // from Alloc and AllocNCCL
 }
 
-// releaser gives memory back, on the device's thread.
+// releaser frees memory, on the device's thread.
 type releaser func() error
 
-// OpenDevice makes the device's primary context current on a thread of its own. That
-// context is the one of the CUDA runtime, so pointers, streams and events of a
-// framework in this process mix with ours. The first use of a GPU by a process can
-// take a second.
+// OpenDevice makes the device's primary context current on a thread of its own. The CUDA runtime
+// uses the same context, so pointers, streams and events of a framework in this process are
+// interchangeable with ours. The first use of a GPU by a process can take a second.
 func (l *Library) OpenDevice(ctx context.Context, ordinal int) (*Device, error) {
 	d := &Device{
 		lib: l, ordinal: ordinal,
@@ -103,7 +102,7 @@ func (l *Library) OpenDevice(ctx context.Context, ordinal int) (*Device, error) 
 	return d, nil
 }
 
-// Ordinal is what was given to OpenDevice.
+// Ordinal is the argument of OpenDevice.
 func (d *Device) Ordinal() int { return d.ordinal }
 
 // uuid is that of DeviceInfo; "" if the driver does not say.
@@ -115,12 +114,11 @@ func (d *Device) uuid() string {
 	return list[d.ordinal].UUID
 }
 
-// Library is what the device was opened with.
+// Library is the library that the device was opened with.
 func (d *Device) Library() *Library { return d.lib }
 
-// Close gives the context back and ends the thread. Communicators, stages, streams
-// and memory of the device must be closed before. After an error of ErrStuck the
-// thread stays.
+// Close releases the context and ends the thread. Close communicators, stages, streams and memory
+// of the device first. After an error of ErrStuck the thread stays.
 func (d *Device) Close(ctx context.Context) error {
 	err := d.do(ctx, "cuDevicePrimaryCtxRelease", func() error {
 		c := &d.lib.cuda
@@ -144,19 +142,20 @@ func (d *Device) stop() { d.closing.Do(func() { close(d.quit) }) }
 // task is work for the device's thread.
 type task struct {
 	run  func() error
-	done chan error // holds one, so that the thread never waits for who gave up
+	done chan error // capacity 1, so that the thread never waits for a caller that has given up
 }
 
-// errThreadSpoiled ends the thread after its task: it is inside a group of calls that
-// can neither be finished nor left.
+// errThreadSpoiled ends the thread after its task: it is inside a group of calls that can neither
+// be completed nor left.
 var errThreadSpoiled = errors.New("the device's thread was replaced")
 
-// serve is the device's thread. It makes every native call of the device but those
+// serve is the body of the device's thread. It makes every native call of the device except those
 // that end a communicator, one after the other.
 func (d *Device) serve() {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	if d.context != 0 {
-		// In place of a spoiled thread. If this fails, so will every call, and say it.
+		// This thread may replace a spoiled one. If this call fails, every later one will, and say
+		// so.
 		d.lib.cuda.CtxSetCurrent(d.context)
 	}
 	ticker := time.NewTicker(d.lib.opt.WatchEvery)
@@ -184,10 +183,9 @@ func (d *Device) serve() {
 	}
 }
 
-// do runs f on the device's thread. It returns the cause of ctx if that ends before f
-// begins. Once f runs it is waited for, for it touches native state; if it outlasts
-// ctx by more than Options.CallGrace the error is a *StuckError, and f may still be
-// running.
+// do runs f on the device's thread. It returns the cause of ctx if that ends before f begins. Once
+// f runs, do waits for it, because f uses native state; if f outlasts ctx by more than
+// Options.CallGrace the error is a *StuckError, and f may still be running.
 func (d *Device) do(ctx context.Context, op string, f func() error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", op, context.Cause(ctx))
@@ -216,13 +214,13 @@ func (d *Device) do(ctx context.Context, op string, f func() error) error {
 }
 
 const (
-	// askFor is how long the thread keeps asking before it lets others in. Most small
-	// operations end within it, and a hand-over costs as much.
+	// askFor is how long the thread polls before it lets other tasks run. Most small operations end
+	// within it, and switching tasks costs as much.
 	askFor   = 20 * time.Microsecond
 	maxPause = time.Millisecond
 )
 
-// poll asks on the device's thread until there is an answer, an error, or no ctx.
+// poll polls on the device's thread until there is an answer or an error, or ctx ends.
 func (d *Device) poll(ctx context.Context, op string, ask func() (bool, error)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -14,21 +14,21 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// Options say where the libraries are. The zero value looks everywhere.
+// Options say where the libraries are. The zero value searches everywhere.
 type Options struct {
 	// NCCL and CUDA are paths of libnccl.so.2 and libcuda.so.1. Empty: the variables
-	// REGROUP_NCCL_LIBRARY and REGROUP_CUDA_LIBRARY. If one is given, only what the
-	// process has loaded already goes before it, and nothing after.
+	// REGROUP_NCCL_LIBRARY and REGROUP_CUDA_LIBRARY. If one is given, only a library that the
+	// process has loaded already precedes it, and nothing follows.
 	NCCL, CUDA string
-	// Search are folders to look in before the system's, such as nvidia/nccl/lib
-	// inside Python's site-packages.
+	// Search are folders to search before the system's, such as nvidia/nccl/lib inside Python's
+	// site-packages.
 	Search []string
-	// CallGrace is how long a native call may outlast the context of who waits for it
-	// before its thread is given up as stuck. Zero: 5 s. Too small: a slow allocation
-	// is taken for a hang; too large: a hang is known later.
+	// CallGrace is how long a native call may outlast the caller's context before its thread counts
+	// as stuck. Zero: 5 s. Too small: a slow allocation is taken for a hang; too large: a hang is
+	// noticed later.
 	CallGrace time.Duration
-	// WatchEvery is how often NCCL is asked for errors while nobody waits. Zero: 5 ms.
-	// Each time costs a few microseconds of one core per communicator.
+	// WatchEvery is how often NCCL is polled for errors while nobody waits. Zero: 5 ms. A poll
+	// costs a few microseconds of one core per communicator.
 	WatchEvery time.Duration
 }
 
@@ -42,7 +42,7 @@ type Library struct {
 	from    [2]string
 
 	mu    sync.Mutex
-	stuck []*Comm // whose memory native threads may still write to: never collected
+	stuck []*Comm // native threads may still write to their memory: never garbage collected
 }
 
 // Open finds and loads both libraries and initializes the driver. The error is an
@@ -91,8 +91,8 @@ func (l *Library) load(i int, p place, calls any) error {
 	return nil
 }
 
-// start initializes the driver: here it says that there is no GPU, or that the
-// kernel module is of another version.
+// start initializes the driver, which fails if there is no GPU or the kernel module is of another
+// version.
 func (l *Library) start() error {
 	if err := l.driverError("cuInit", l.cuda.Init(0)); err != nil {
 		return err
@@ -106,11 +106,11 @@ func (l *Library) Version() Version { return l.version }
 // Driver is the newest CUDA version that the driver supports, such as "12.4".
 func (l *Library) Driver() string { return fmt.Sprintf("%d.%d", l.driver/1000, l.driver%1000/10) }
 
-// From says where the driver and NCCL were found.
+// From is where the driver and NCCL were found.
 func (l *Library) From() (cuda, nccl string) { return l.from[0], l.from[1] }
 
-// UniqueID makes the id of a new communicator. One rank calls it and tells the
-// others; its process must live until all of them are connected.
+// UniqueID makes the ID of a new communicator. One rank calls it and tells the others; its process
+// must live until all of them are connected.
 func (l *Library) UniqueID() (UniqueID, error) {
 	var id idArgument
 	if code := l.nccl.GetUniqueID(&id); code != Success {
@@ -119,7 +119,7 @@ func (l *Library) UniqueID() (UniqueID, error) {
 	return id.Internal, nil
 }
 
-// failure makes an error of a result; comm may be 0.
+// failure turns a result into an error; comm may be 0.
 func (l *Library) failure(op string, code Code, comm uintptr) error {
 	return &Error{Op: op, Code: code, Text: l.nccl.GetErrorString(code), Last: l.nccl.GetLastError(comm)}
 }
@@ -141,22 +141,22 @@ func (l *Library) driverError(op string, code int32) error {
 	return e
 }
 
-// rtldNoLoad makes dlopen answer only for what is in the process already (glibc's
+// rtldNoLoad makes dlopen return only libraries that the process has loaded already (glibc's
 // dlfcn.h; purego does not name it).
 const rtldNoLoad = 4
 
-// place is where a library is looked for.
+// place is where a library is searched.
 type place struct {
 	name     string // file name, such as "libnccl.so.2"
-	explicit string // somebody said where: then nowhere else, but what is loaded
-	by       string // who said so
+	explicit string // a given path: no other is tried, except a loaded library
+	by       string // what gave the path
 	folders  []string
 }
 
-// locate opens a library. What the process has loaded comes first, because two
-// copies of NCCL in one process, ours and the framework's, do not know of each
-// other's communicators and memory. It must run on one thread: dlerror is per thread.
-// What is opened is never closed, for NCCL and the driver leave threads behind.
+// locate opens a library. A library that the process has loaded comes first, because two copies of
+// NCCL in one process do not know of each other's communicators and memory. It must run on one
+// thread: dlerror is per thread. The library is never closed, because NCCL and the driver leave
+// threads behind.
 func locate(p place) (handle uintptr, from string, tried []string) {
 	try := func(path string, mode int, where string) bool {
 		h, err := purego.Dlopen(path, mode)
@@ -191,7 +191,7 @@ func locate(p place) (handle uintptr, from string, tried []string) {
 	return handle, from, tried
 }
 
-// given returns what an option or else a variable says, and who said it.
+// explicitPath returns the path of an option or else of a variable, and which of them gave it.
 func explicitPath(option, variable string, getenv func(string) string) (path, by string) {
 	if option != "" {
 		return option, fmt.Sprintf("%s as told", option)
@@ -202,8 +202,8 @@ func explicitPath(option, variable string, getenv func(string) string) (path, by
 	return "", ""
 }
 
-// bind fills the function fields of calls from the library and returns the names of
-// those that it lacks, except optional ones, which stay nil.
+// bind fills the function fields of calls from the library and returns the names of those that it
+// lacks, except optional ones, which stay nil.
 func bind(library uintptr, calls any) (missing []string) {
 	fields := reflect.ValueOf(calls).Elem()
 	for i := range fields.NumField() {
@@ -233,7 +233,7 @@ func since(field string) Version {
 	return Version(n)
 }
 
-// Feature is something that a version of NCCL can do and an older one cannot.
+// Feature is something that depends on the version of NCCL.
 type Feature struct {
 	Name    string
 	Since   Version // the first release with it

@@ -29,7 +29,7 @@ func (b Buffer) Slice(from, to int) Buffer {
 	return Buffer{b.dev, b.pointer + uintptr(from), to - from}
 }
 
-// holds checks that n bytes from the buffer's beginning are memory of d.
+// holds checks that n bytes from the start of the buffer are memory of d.
 func (b Buffer) holds(d *Device, n int) error {
 	switch {
 	case n > b.bytes:
@@ -40,9 +40,9 @@ func (b Buffer) holds(d *Device, n int) error {
 	return nil
 }
 
-// Buffer takes in memory that somebody else allocated, such as a tensor's data_ptr()
-// and size in bytes. It asks the driver whether both ends are memory of this device;
-// the memory must stay allocated while the buffer is in use.
+// Buffer describes memory that somebody else allocated, such as a tensor's data_ptr() and size in
+// bytes. It asks the driver whether both ends are memory of this device; the memory must stay
+// allocated while the buffer is in use.
 func (d *Device) Buffer(ctx context.Context, pointer uintptr, bytes int) (Buffer, error) {
 	if bytes < 0 || bytes > 0 && pointer == 0 {
 		return Buffer{}, invalid("%d bytes at %#x", bytes, pointer)
@@ -76,7 +76,7 @@ func (d *Device) owns(pointer uintptr) error {
 	return nil
 }
 
-// Alloc gets memory of the GPU. It may wait for the GPU.
+// Alloc allocates memory of the GPU. It may wait for the GPU.
 func (d *Device) Alloc(ctx context.Context, bytes int) (Buffer, error) {
 	c := &d.lib.cuda
 	return d.alloc(ctx, "cuMemAlloc", bytes, func(b *Buffer) error {
@@ -84,7 +84,7 @@ func (d *Device) Alloc(ctx context.Context, bytes int) (Buffer, error) {
 	}, func(b Buffer) error { return d.lib.driverError("cuMemFree", c.MemFree(b.pointer)) })
 }
 
-// AllocNCCL gets memory in the way that NCCL can register best. Since 2.19.1.
+// AllocNCCL allocates memory in the way that NCCL can register best. Since 2.19.1.
 func (d *Device) AllocNCCL(ctx context.Context, bytes int) (Buffer, error) {
 	n := &d.lib.nccl
 	if n.MemAlloc == nil || n.MemFree == nil {
@@ -119,8 +119,8 @@ func (d *Device) alloc(ctx context.Context, op string, bytes int, get func(*Buff
 	return b, nil
 }
 
-// Free gives back what Alloc or AllocNCCL made. It waits for the GPU: with a
-// collective that hangs, abort first.
+// Free frees memory from Alloc or AllocNCCL. It waits for the GPU: if a collective hangs, abort
+// first.
 func (d *Device) Free(ctx context.Context, b Buffer) error {
 	return d.do(ctx, "cuMemFree", func() error {
 		release := d.memory[b.pointer]
@@ -132,14 +132,14 @@ func (d *Device) Free(ctx context.Context, b Buffer) error {
 	})
 }
 
-// HostMemory is pinned memory of the host: the GPU copies from and to it by itself.
+// HostMemory is pinned memory of the host, which the GPU can copy from and to by itself.
 type HostMemory struct {
 	Bytes []byte
 	dev   *Device
 	ours  bool // allocated, not only pinned
 }
 
-// AllocHost gets pinned memory for all contexts of the process.
+// AllocHost allocates pinned memory for all contexts of the process.
 func (d *Device) AllocHost(ctx context.Context, bytes int) (*HostMemory, error) {
 	if bytes <= 0 {
 		return nil, invalid("%d bytes", bytes)
@@ -159,8 +159,8 @@ func (d *Device) AllocHost(ctx context.Context, bytes int) (*HostMemory, error) 
 	return h, nil
 }
 
-// PinHost pins pages that the process has, such as a shared mapping. They must not be
-// of Go's heap, and stay mapped until Free.
+// PinHost pins pages of the process, such as a shared mapping. They must not belong to Go's heap,
+// and must stay mapped until Free.
 func (d *Device) PinHost(ctx context.Context, pages []byte) (*HostMemory, error) {
 	if len(pages) == 0 {
 		return nil, invalid("no pages")
@@ -175,7 +175,7 @@ func (d *Device) PinHost(ctx context.Context, pages []byte) (*HostMemory, error)
 	return &HostMemory{Bytes: pages, dev: d}, nil
 }
 
-// Free unpins the memory and, if AllocHost made it, gives it back. No copy may be under way.
+// Free unpins the memory and, if it is from AllocHost, frees it. No copy may be running.
 func (h *HostMemory) Free(ctx context.Context) error {
 	c := &h.dev.lib.cuda
 	p := unsafe.Pointer(unsafe.SliceData(h.Bytes))
@@ -187,8 +187,8 @@ func (h *HostMemory) Free(ctx context.Context) error {
 	})
 }
 
-// ask runs a call on a working communicator that NCCL answers at once or fails. The turn is taken, because
-// NCCL allows nothing else while a launch is in progress.
+// ask runs a call on a working communicator that NCCL answers immediately. It holds launchLock,
+// because NCCL allows nothing else while a launch is in progress.
 func (c *Comm) ask(ctx context.Context, op string, call func(native uintptr) Code) error {
 	ctx, done := c.scope(ctx, op)
 	defer done()
@@ -200,7 +200,7 @@ func (c *Comm) ask(ctx context.Context, op string, call func(native uintptr) Cod
 	err := c.dev.do(ctx, op, func() error {
 		native := c.native.Load()
 		if native == 0 {
-			return c.gone()
+			return c.endedError()
 		}
 		if code = call(native); !code.working() {
 			return c.dev.lib.failure(op, code, native)
@@ -223,8 +223,8 @@ type Registration struct {
 	window bool
 }
 
-// Register tells NCCL of a buffer that operations will use, as long as the communicator
-// or the buffer lives. AllocNCCL makes buffers for which that helps most. Since 2.19.1.
+// Register tells NCCL about a buffer that operations will use, as long as the communicator or the
+// buffer lives. It helps most for buffers from AllocNCCL. Since 2.19.1.
 func (c *Comm) Register(ctx context.Context, b Buffer) (*Registration, error) {
 	n := &c.dev.lib.nccl
 	if n.CommRegister == nil || n.CommDeregister == nil {
@@ -239,8 +239,8 @@ func (c *Comm) Register(ctx context.Context, b Buffer) (*Registration, error) {
 	})
 }
 
-// RegisterWindow registers a buffer of AllocNCCL on all ranks, which all must call it,
-// for the kernels that reach into each other's memory. Since 2.27.3.
+// RegisterWindow registers a buffer from AllocNCCL on all ranks, which must all call it, for
+// kernels that access each other's memory. Since 2.27.3.
 func (c *Comm) RegisterWindow(ctx context.Context, b Buffer) (*Registration, error) {
 	n := &c.dev.lib.nccl
 	if n.WindowRegister == nil || n.WindowDeregister == nil {
@@ -255,7 +255,7 @@ func (c *Comm) RegisterWindow(ctx context.Context, b Buffer) (*Registration, err
 	})
 }
 
-// Close ends the registration. No operation that uses the buffer may be under way.
+// Close ends the registration. No operation that uses the buffer may be running.
 func (r *Registration) Close(ctx context.Context) error {
 	n := &r.comm.dev.lib.nccl
 	if r.window {
@@ -302,7 +302,7 @@ func (c *Comm) PreMulSum(ctx context.Context, t DataType, factor float64) (Reduc
 	return op, nil
 }
 
-// DropOp frees what PreMulSum made, once all launches with it have returned.
+// DropOp frees a reduction of PreMulSum, once all launches with it have returned.
 func (c *Comm) DropOp(ctx context.Context, op ReduceOp) error {
 	return c.ask(ctx, "ncclRedOpDestroy", func(native uintptr) Code { return c.dev.lib.nccl.RedOpDestroy(op, native) })
 }
@@ -328,7 +328,7 @@ func scalarOf(t DataType, factor float64) (s [8]byte, ok bool) {
 	return s, true
 }
 
-// half is f as an IEEE 754 half, rounded to even.
+// toFloat16 converts f to an IEEE 754 half, rounded to even.
 func toFloat16(f float64) uint16 {
 	sign := uint16(math.Float64bits(f) >> 48 & 0x8000)
 	f = math.Abs(f)

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// Operation is one collective or one direction of a direct exchange, for Comm.Do.
-// Counts are not given: they follow from the sizes of the buffers. All ranks must
-// give operations of the same kind and size, in the same order.
+// Operation is one collective, or one direction of a point-to-point exchange, for Comm.Do. Counts
+// follow from the sizes of the buffers. All ranks must give operations of the same kind and size,
+// in the same order.
 type Operation struct {
 	name  string
 	check func(c *Comm) error
@@ -87,8 +87,8 @@ func ReduceScatter(send, recv Buffer, t DataType, op ReduceOp) Operation {
 	}
 }
 
-// Send gives the buffer to the Recv of rank peer. Both wait for each other: ranks that
-// exchange give both to one Do.
+// Send sends the buffer to the Recv of rank peer. Both wait for each other: ranks that exchange
+// give both to one Do.
 func Send(buffer Buffer, t DataType, peer int) Operation {
 	return Operation{
 		name:  "ncclSend",
@@ -146,8 +146,8 @@ func AllToAll(send, recv Buffer, t DataType) Operation {
 
 func (b Buffer) count(t DataType) uintptr { return uintptr(b.bytes / t.Bytes()) }
 
-// fits checks that both buffers are here, hold whole elements, and that times×a is
-// as long as per×b.
+// fits checks that both buffers are on this device, hold whole elements, and that times×a is as
+// long as per×b.
 func (c *Comm) fits(t DataType, a Buffer, times int, b Buffer, per int) error {
 	if t.Bytes() == 0 {
 		return invalid("data type %d", t)
@@ -180,12 +180,11 @@ func (c *Comm) has(rank int) error {
 	return nil
 }
 
-// Work is what one Do queued. Wait for it, or it holds an event until the device is
-// closed.
+// Work is what one Do has queued. Wait for it, or it keeps an event until the device is closed.
 type Work struct {
 	comm  *Comm
 	name  string
-	event uintptr // behind it on the stream, 0 = given back; of the device's thread
+	event uintptr // after it on the stream, 0 = freed; used on the device's thread
 	done  atomic.Bool
 }
 
@@ -228,7 +227,7 @@ func (c *Comm) Do(ctx context.Context, after *Stream, ops ...Operation) (*Work, 
 			err = w.mark()
 		}
 		if err == nil && c.native.Load() == 0 {
-			err = c.gone() // Abort freed this thread from the call
+			err = c.endedError() // Abort freed this thread from the call
 		}
 		return err
 	})
@@ -245,7 +244,7 @@ func (c *Comm) Do(ctx context.Context, after *Stream, ops ...Operation) (*Work, 
 	return w, nil
 }
 
-// prepare checks operations and makes calls of them.
+// prepare checks operations and turns them into calls.
 func (c *Comm) prepare(ops []Operation) (calls []Operation, err error) {
 	for _, op := range ops {
 		if op.check == nil {
@@ -268,8 +267,8 @@ func (c *Comm) prepare(ops []Operation) (calls []Operation, err error) {
 	return calls, nil
 }
 
-// issue makes the calls. On the device's thread. Abort may take the communicator
-// away between two of them if it could not wait for this thread.
+// issue makes the calls, on the device's thread. Abort may take the communicator away between two
+// of them if it could not wait for this thread.
 func (c *Comm) issue(ops []Operation) (Code, error) {
 	n := &c.dev.lib.nccl
 	failed := func(op string, code Code, native uintptr) error {
@@ -279,7 +278,7 @@ func (c *Comm) issue(ops []Operation) (Code, error) {
 	}
 	native := c.native.Load()
 	if native == 0 || c.Err() != nil {
-		return 0, c.gone()
+		return 0, c.endedError()
 	}
 	if len(ops) == 1 {
 		code := ops[0].call(c, native, c.stream.handle)
@@ -294,23 +293,23 @@ func (c *Comm) issue(ops []Operation) (Code, error) {
 	var first error
 	for _, op := range ops {
 		if c.native.Load() == 0 {
-			return 0, fmt.Errorf("%w: %w", errThreadSpoiled, c.gone())
+			return 0, fmt.Errorf("%w: %w", errThreadSpoiled, c.endedError())
 		}
 		if code := op.call(c, native, c.stream.handle); !code.working() && first == nil {
 			first = failed(op.name, code, native)
 		}
 	}
 	if c.native.Load() == 0 {
-		return 0, fmt.Errorf("%w: %w", errThreadSpoiled, c.gone())
+		return 0, fmt.Errorf("%w: %w", errThreadSpoiled, c.endedError())
 	}
-	code := n.GroupEnd() // also after an error: else the thread stays in the group
+	code := n.GroupEnd() // also after an error: otherwise the thread stays in the group
 	if first == nil && !code.working() {
 		first = failed("ncclGroupEnd", code, native)
 	}
 	return code, first
 }
 
-// mark puts the event behind the operations. On the device's thread.
+// mark records the event after the operations. It runs on the device's thread.
 func (w *Work) mark() (err error) {
 	if w.event, err = w.comm.dev.mark(w.comm.stream.handle); err != nil {
 		w.comm.fail(err) // nobody can wait for what was queued
@@ -321,8 +320,8 @@ func (w *Work) mark() (err error) {
 	return nil
 }
 
-// Wait returns when the operations are done on the GPU, or the communicator has
-// failed. If ctx ends first, they go on, and Wait may be called again.
+// Wait returns when the operations are done on the GPU, or the communicator has failed. If ctx ends
+// first, they continue, and Wait may be called again.
 func (w *Work) Wait(ctx context.Context) error {
 	if w.done.Load() {
 		return nil
@@ -335,7 +334,7 @@ func (w *Work) Wait(ctx context.Context) error {
 			return true, nil
 		}
 		if w.event == 0 {
-			return false, c.gone()
+			return false, c.endedError()
 		}
 		passed, err := c.dev.passed(w.event)
 		if err == nil {
@@ -360,7 +359,7 @@ func (w *Work) Wait(ctx context.Context) error {
 	return nil
 }
 
-// drop gives the event back. On the device's thread.
+// drop frees the event. It runs on the device's thread.
 func (w *Work) drop() {
 	if w.event != 0 {
 		w.comm.dev.free(w.event)
@@ -368,8 +367,8 @@ func (w *Work) drop() {
 	}
 }
 
-// Before makes what is queued on s from now on wait for the operations, without
-// waiting here.
+// Before makes what is queued on s from now on wait for the operations, without blocking the
+// caller.
 func (w *Work) Before(ctx context.Context, s *Stream) error {
 	if w.done.Load() {
 		return nil
@@ -383,7 +382,7 @@ func (w *Work) Before(ctx context.Context, s *Stream) error {
 			return nil
 		}
 		if w.event == 0 {
-			return w.comm.gone()
+			return w.comm.endedError()
 		}
 		return d.lib.driverError("cuStreamWaitEvent", d.lib.cuda.StreamWaitEvent(s.handle, w.event, 0))
 	})

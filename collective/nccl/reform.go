@@ -140,7 +140,7 @@ func (c *Comm) revoke(ctx context.Context) error {
 	err := c.dev.do(ctx, op, func() error {
 		native := c.native.Load()
 		if native == 0 {
-			return c.gone()
+			return c.endedError()
 		}
 		if code := c.dev.lib.nccl.CommRevoke(native, 0); !code.working() {
 			return c.dev.lib.failure(op, code, native)
@@ -188,7 +188,7 @@ func (c *Comm) initChild(ctx context.Context, opt CommOptions, b childInit) (*Co
 	err := c.dev.do(ctx, b.op, func() error {
 		native := c.native.Load()
 		if native == 0 {
-			return c.gone()
+			return c.endedError()
 		}
 		if code := b.call(native); !code.working() {
 			err := c.dev.lib.failure(b.op, code, native)
@@ -220,7 +220,7 @@ func (c *Comm) initChild(ctx context.Context, opt CommOptions, b childInit) (*Co
 	native := atomic.SwapUintptr(c.child, 0)
 	if native == 0 {
 		if c.native.Load() == 0 {
-			return nil, c.gone()
+			return nil, c.endedError()
 		}
 		return nil, nil
 	}

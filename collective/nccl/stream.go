@@ -30,7 +30,7 @@ func (d *Device) newStream() (handle uintptr, err error) {
 	return handle, d.lib.driverError("cuStreamCreate", d.lib.cuda.StreamCreate(&handle, streamNonBlocking))
 }
 
-// StreamOf names a stream that somebody else made on this device and keeps, such as
+// StreamOf names a stream that somebody else made on this device and owns, such as
 // torch.cuda.current_stream().cuda_stream. 0 is CUDA's default stream.
 func (d *Device) StreamOf(handle uintptr) *Stream { return &Stream{dev: d, handle: handle} }
 
@@ -110,8 +110,8 @@ func (d *Device) toDevice(stream, to uintptr, from []byte) error {
 	return d.lib.driverError("cuMemcpyHtoDAsync", code)
 }
 
-// order makes later wait for what is queued on earlier now. The event is free again
-// at once: a wait that was queued keeps what it waits for.
+// order makes later wait for what is queued on earlier now. The event can be reused at once: a
+// queued wait keeps what it waits for.
 func (d *Device) order(later, earlier uintptr) error {
 	event, err := d.mark(earlier)
 	if err != nil {
@@ -121,7 +121,7 @@ func (d *Device) order(later, earlier uintptr) error {
 	return d.lib.driverError("cuStreamWaitEvent", d.lib.cuda.StreamWaitEvent(later, event, 0))
 }
 
-// mark records an event behind what is queued on a stream.
+// mark records an event after what is queued on a stream.
 func (d *Device) mark(stream uintptr) (event uintptr, err error) {
 	c := &d.lib.cuda
 	if n := len(d.idle); n > 0 {
@@ -138,7 +138,7 @@ func (d *Device) mark(stream uintptr) (event uintptr, err error) {
 	return event, nil
 }
 
-// passed says whether the stream has come to the event.
+// passed reports whether the stream has reached the event.
 func (d *Device) passed(event uintptr) (bool, error) {
 	code := d.lib.cuda.EventQuery(event)
 	if code == cudaNotReady {
@@ -147,5 +147,5 @@ func (d *Device) passed(event uintptr) (bool, error) {
 	return code == cudaSuccess, d.lib.driverError("cuEventQuery", code)
 }
 
-// free gives an event back for use.
+// free makes an event reusable.
 func (d *Device) free(event uintptr) { d.idle = append(d.idle, event) }
