@@ -61,7 +61,7 @@ func checkAmong(t *testing.T, comms []*Communicator, groups [][]int, dtype kerne
 	}
 }
 
-// checkAllOf has all ranks reduce together: they still agree on what is next.
+// checkAllOf runs an allreduce of all ranks: they still agree on the next operation.
 func checkAllOf(t *testing.T, comms []*Communicator, length int) {
 	t.Helper()
 	ctx := soon(t)
@@ -98,7 +98,7 @@ func TestAllreduceSubgroupEqualsTheSumOfEachGroup(t *testing.T) {
 	})
 }
 
-func TestAllreduceSubgroupBesideSharedMemory(t *testing.T) {
+func TestAllreduceSubgroupIgnoresSharedMemory(t *testing.T) {
 	comms := machines(t, fabrics()[1], []int{3, 1})
 	groups := [][]int{{0, 3}, {1}, {2}}
 	for _, length := range []int{1, 100_003} {
@@ -218,7 +218,7 @@ func TestALossInAnyGroupIsNamedByAllGroups(t *testing.T) {
 	})
 }
 
-func TestGroupsThatDivergeAreToldApart(t *testing.T) {
+func TestSubgroupsThatDivergeAreNamed(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		pair := func(c *Communicator) []int { return []int{c.Rank() % 2, c.Rank()%2 + 2} }
 		ops := map[string]func(ctx context.Context, c *Communicator) error{

@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/collective/internal/control"
 )
 
-// TestAlltoallOfUnequalTotals: what ranks send in all lies on both sides of the size from which
-// on messages are large, and the two ends of each wire must agree on messages all the same.
+// TestAlltoallOfUnequalTotals: the totals of the ranks lie on both sides of the size from which on
+// messages are large, and the two ends of each connection must agree on the messages all the same.
 func TestAlltoallOfUnequalTotals(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		comms := group(t, f, 2, nil)

@@ -27,7 +27,7 @@ func wantInvalid(t *testing.T, what string, err error, names ...string) {
 	}
 }
 
-// wrongOptions are changes of good options of rank 1 of 3, by what the error must name.
+// wrongOptions are changes of valid options of rank 1 of 3, by what the error must name.
 var wrongOptions = []struct {
 	names  string
 	change func(*Options)

@@ -21,7 +21,7 @@ func TestStartedOperationsKeepTheirOrder(t *testing.T) {
 					sums[i] = slices.Repeat([]int64{int64(r + i)}, 1+i*3000)
 					handles = append(handles, c.StartAllreduce(Of(sums[i]), Sum))
 				}
-				// Called last, it comes last, though nobody has waited.
+				// It is called last and runs last, though nobody has waited for the others.
 				last := []int64{int64(r)}
 				if err := Allreduce(ctx, c, last, Max); err != nil || last[0] != world-1 {
 					return fmt.Errorf("round %d: %v %w", round, last, err)

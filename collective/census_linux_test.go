@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// census is what a process holds.
+// census counts the resources of the process.
 type census struct {
 	goroutines, descriptors int
-	arenas, segments        int // pieces of shared memory that are mapped
+	arenas, segments        int // mappings of shared memory
 	heap, resident          int // bytes
 }
 
@@ -29,7 +29,7 @@ func takeCensus(t testing.TB) census {
 	return count(t)
 }
 
-// count is a census that leaves garbage, and with it what finalizers would close, where it is.
+// count takes a census without running the garbage collector, and thus no finalizers.
 func count(t testing.TB) (c census) {
 	t.Helper()
 	var m runtime.MemStats
@@ -50,8 +50,8 @@ func count(t testing.TB) (c census) {
 	return c
 }
 
-// settled takes a census that holds. What a killed rank ran ends soon after the kill, not with it,
-// so it counts again until it does, for patience at most.
+// settled takes a census that stays. The goroutines of a killed rank end soon after the kill, not
+// with it, so it counts again until the numbers fit, for patience at most.
 func settled(t testing.TB, take func(testing.TB) census, holds func(census) bool) (c census, ok bool) {
 	t.Helper()
 	for until := time.Now().Add(patience); ; runtime.Gosched() {
@@ -78,7 +78,7 @@ func read(t testing.TB, name string) string {
 	return string(b)
 }
 
-// TestArenasOfThoseWhoAreGoneAreUnmapped: also if the generation after them shares no memory.
+// TestArenasOfThoseWhoAreGoneAreUnmapped: also if the next generation shares no memory.
 func TestArenasOfThoseWhoAreGoneAreUnmapped(t *testing.T) {
 	f := fabrics()[2]
 	before := takeCensus(t)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestManyCallersShareACommunicator: goroutines call the same operation, in whatever order the
-// system runs them, while others send messages between all ranks.
+// TestManyCallersShareACommunicator: goroutines call the same operation, in whatever order they are
+// scheduled, while others send messages between all ranks.
 func TestManyCallersShareACommunicator(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		for _, inline := range []int{0, -1} {
@@ -56,9 +56,9 @@ func talk(ctx context.Context, c *Communicator, times int, do func(context.Conte
 	return nil
 }
 
-// TestCallersInTurnMayCallAnything: operations of all kinds, each called by another goroutine than
-// the one before.
-func TestCallersInTurnMayCallAnything(t *testing.T) {
+// TestSerialisedCallersMayCallAnything: operations of all kinds, each called by another goroutine
+// than the previous one.
+func TestSerialisedCallersMayCallAnything(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		const world, callers = 3, 3
 		comms := group(t, f, world, nil)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTheEndOfAContextBlamesNobody: a context ends, for a reason of the caller's own, while an
-// operation is finding out where a peer is. The peer is well.
+// TestTheEndOfAContextBlamesNobody: a context ends, for a reason of the caller, while an operation
+// looks up the address of a peer. The peer is alive.
 func TestTheEndOfAContextBlamesNobody(t *testing.T) {
 	for name, use := range map[string]func(context.Context, *Communicator) error{
 		"collective": func(ctx context.Context, c *Communicator) error { return c.Barrier(ctx) },

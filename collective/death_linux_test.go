@@ -7,7 +7,7 @@ import (
 )
 
 // TestARankThatDiesAtAnySystemCallIsNamedByAllOthers: with every algorithm, on one thread and on
-// two; and nobody keeps a descriptor, without the help of the garbage collector.
+// two. No descriptor leaks, even without garbage collection.
 func TestARankThatDiesAtAnySystemCallIsNamedByAllOthers(t *testing.T) {
 	for i, a := range algorithms {
 		closeAll(group(t, fabrics()[1], 2, nil)) // what the runtime keeps for the network
@@ -31,8 +31,8 @@ func TestARankThatDiesAtAnySystemCallIsNamedByAllOthers(t *testing.T) {
 	}
 }
 
-// TestARankThatDiesWithinLargeMessagesIsNamedByAllOthers: they are more than a socket takes at
-// once, so that all of them are stuck in the middle of one.
+// TestARankThatDiesWithinLargeMessagesIsNamedByAllOthers: they are larger than a socket's buffer,
+// so that all ranks are in the middle of one.
 func TestARankThatDiesWithinLargeMessagesIsNamedByAllOthers(t *testing.T) {
 	for _, inline := range []int{0, -1} {
 		d := death{

@@ -14,9 +14,9 @@ import (
 	"github.com/regroup-io/regroup/collective/kernel"
 )
 
-// everything runs all operations once, and a barrier at the end, before which it calls last. All
-// memory that it uses is the caller's again as soon as an operation returns: after an error it
-// is written over at once, and spoilt tells whether somebody else has written there since.
+// everything runs all operations once, and then calls last and runs a barrier. The memory that it
+// uses belongs to the caller again as soon as an operation returns: after an error it is
+// overwritten at once, and spoilt reports whether somebody else has written there since.
 type everything struct {
 	used, lent [][]byte // from the heap, and from the arena
 	last       func()
@@ -99,11 +99,11 @@ type death struct {
 	change        func(*Options)
 	n             int  // elements
 	stride        int  // 0 = each write
-	steps         bool // it dies at a step in shared memory instead
+	steps         bool // it dies at a step in shared memory instead of at a write
 }
 
-// at runs everything, with the victim dying at that write. It returns whether it died, and what
-// was wrong.
+// at runs everything, with the victim dying at that write. It returns whether the victim died, and
+// what was wrong.
 func (d death) at(ctx context.Context, t testing.TB, at int) (bool, error) {
 	var parting atomic.Bool
 	var r *rig
@@ -163,8 +163,8 @@ func (d death) at(ctx context.Context, t testing.TB, at int) (bool, error) {
 	return died, err
 }
 
-// verdict is what was wrong with what the ranks have seen. When the victim was at the last
-// barrier, some of the others may have been through it.
+// verdict returns what is wrong with the errors of the ranks. If the victim was in the last
+// barrier, some of the others may have completed it.
 func (d death) verdict(errs []error, all []everything, died, parting bool) error {
 	if !died {
 		return errors.Join(errs...)

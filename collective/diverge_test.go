@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/collective/kernel"
 )
 
-// divergent are calls of which no two are the same: they differ in the method, the type, the
-// reduction, the root, the count, or what is on the wire.
+// divergent are operations that all differ: in the method, the type, the reduction, the root, the
+// count, or the type on the wire.
 var divergent = []struct {
 	name string
 	call func(ctx context.Context, c *Communicator) error
@@ -57,9 +57,10 @@ var divergent = []struct {
 	}},
 }
 
-// TestProgramsThatDivergeAreToldSo: some ranks call one operation and some another, for every two.
-// All are told, those who got through as soon as they call the next; nobody waits for long.
-func TestProgramsThatDivergeAreToldSo(t *testing.T) {
+// TestDivergedProgramsFailOnAllRanks: some ranks call one operation and some another, for every
+// pair. All get an error, those that got through when they call the next operation; nobody waits
+// for long.
+func TestDivergedProgramsFailOnAllRanks(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		for _, world := range []int{2, 3, 4, 7} {
 			t.Run(fmt.Sprint(world), func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestWhoLeavesAtOnceIsNamedWithoutWaiting: one rank closes as soon as New returns, in which
-// moment the others may still be forming. Nobody may wait until the stall limit.
+// TestWhoLeavesAtOnceIsNamedWithoutWaiting: one rank closes as soon as New returns, while the
+// others may still be forming. Nobody may wait for the stall limit.
 func TestWhoLeavesAtOnceIsNamedWithoutWaiting(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		eps := endpoints(t, f, 3)
@@ -72,7 +72,7 @@ func TestAFailureAtTheEndOfNewIsNotLost(t *testing.T) {
 	}
 }
 
-// TestOnFailureIsCalledBeforeCloseReturns: also if Close comes at once.
+// TestOnFailureIsCalledBeforeCloseReturns: even if Close is called at once.
 func TestOnFailureIsCalledBeforeCloseReturns(t *testing.T) {
 	for _, world := range []int{1, 2} {
 		eps := endpoints(t, fabrics()[0], world)

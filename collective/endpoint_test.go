@@ -45,7 +45,7 @@ func TestANeighbourThatIsEarlyIsKept(t *testing.T) {
 	})
 }
 
-func TestStaleAndForeignConnectionsAreToldWhy(t *testing.T) {
+func TestRefusalsOfStaleAndForeignConnectionsSayWhy(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		eps := endpoints(t, f, 2)
 		current := form(t, eps, 7, nil)
@@ -71,7 +71,7 @@ func TestStaleAndForeignConnectionsAreToldWhy(t *testing.T) {
 		}
 		mustAll(t, 2, func(r int) error { return current[r].Barrier(soon(t)) })
 		closeAll(current)
-		// Who comes late to a generation that has ended is told how it ended.
+		// A late dialer of a generation that has ended is told how it ended.
 		stranger := NewEndpoint(f.listen(t, 9999))
 		o := options(eps, 7, 0)
 		o.Endpoint = stranger
@@ -144,7 +144,8 @@ func TestGarbageAndSilenceDoNotHarmAnEndpoint(t *testing.T) {
 	closeAll(comms)
 }
 
-// TestSilentConnectionsKeepNobodyOut: however many there are, and however patient the endpoint is with each, a generation forms beside them.
+// TestSilentConnectionsKeepNobodyOut: however many there are, and however long the endpoint waits
+// for each, a generation can form.
 func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	for _, f := range fabrics()[:2] {
 		t.Run(f.name, func(t *testing.T) {

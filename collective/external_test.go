@@ -13,7 +13,7 @@ func TestAFrozenRankIsNoticedWhileSomethingElseWaitsForIt(t *testing.T) {
 	comms[1].AwaitExternal()() // it has waited, and does no more
 	frozen[2].freeze()
 	defer comms[0].AwaitExternal()()
-	for r, c := range comms[:2] { // who waits has noticed, and tells all
+	for r, c := range comms[:2] { // a waiting rank notices, and tells all
 		select {
 		case <-c.Done():
 		case <-soon(t).Done():
@@ -26,7 +26,7 @@ func TestAFrozenRankIsNoticedWhileSomethingElseWaitsForIt(t *testing.T) {
 	}
 }
 
-func TestCloseDoesNotWaitForWhatRunsBeside(t *testing.T) {
+func TestCloseDoesNotWaitForExternalWaiters(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		comms := group(t, f, 2, nil)
 		for _, c := range comms {

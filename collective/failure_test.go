@@ -29,7 +29,7 @@ func TestAbortWakesEveryoneEverywhere(t *testing.T) {
 		var local time.Duration
 		errs := each(4, func(rank int) error {
 			if rank != 2 {
-				return comms[rank].Barrier(ctx) // never complete: rank 2 does not come
+				return comms[rank].Barrier(ctx) // never completes: rank 2 does not call it
 			}
 			done := make(chan error, 1)
 			go func() { done <- comms[2].Recv(ctx, 0, make([]byte, 1)) }()
@@ -85,7 +85,7 @@ func TestTheEndOfAContextAbortsARunningOperation(t *testing.T) {
 	}
 }
 
-func TestAContextThatEndedBeforeTheTurnHarmsNobody(t *testing.T) {
+func TestAContextThatEndedBeforeTheOperationHarmsNobody(t *testing.T) {
 	comms := group(t, fabrics()[0], 2, nil)
 	over, cancel := context.WithCancel(context.Background())
 	cancel()

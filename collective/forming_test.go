@@ -73,7 +73,7 @@ func TestWhoDiesWhileMemoryIsSharedIsNamed(t *testing.T) {
 	}
 }
 
-// TestWhoRunsOutOfDescriptorsBlamesNobody: it gives up, and says why, whether it dials or is dialled.
+// TestWhoRunsOutOfDescriptorsBlamesNobody: it aborts and says why, whether it dials or is dialed.
 func TestWhoRunsOutOfDescriptorsBlamesNobody(t *testing.T) {
 	for _, poor := range []int{0, 1} {
 		eps := endpoints(t, fabrics()[1], 2)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// freezer is a transport whose rank can be frozen as SIGSTOP would: its machine still takes
-// what is sent to it, but it handles nothing and sends nothing until it thaws.
+// freezer is a transport whose rank can be frozen as SIGSTOP would: its machine still receives what
+// is sent to it, but it handles nothing and sends nothing until it thaws.
 type freezer struct {
 	Transport
 	mu   sync.Mutex

@@ -64,8 +64,8 @@ func onEachFabric(t *testing.T, run func(t *testing.T, f fabric)) {
 	}
 }
 
-// patience bounds every test's waits: far above what is needed, so that it only
-// ends what hangs.
+// patience limits every wait of the tests. It is far more than needed, so that it only ends what
+// hangs.
 const patience = 60 * time.Second
 
 func soon(t testing.TB) context.Context {

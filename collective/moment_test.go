@@ -18,11 +18,11 @@ func moment(rng *rand.Rand) {
 	}
 }
 
-// upset is what one rank does while all are in the middle of everything.
+// upset is what one rank does while all are in the middle of operations.
 type upset struct {
 	name string
 	do   func(c *Communicator, cancel context.CancelCauseFunc)
-	// own and others tell whether that is what operations must end with.
+	// own and others report whether that is the error that operations must end with.
 	own, others func(err error) bool
 }
 
@@ -76,8 +76,8 @@ var upsets = []upset{
 	},
 }
 
-// TestOperationsEndWithWhateverHappensAtAnyMoment: also those that wait for their turn, and
-// messages, and connections that are being made.
+// TestOperationsEndWithWhateverHappensAtAnyMoment: also operations that wait for others, messages,
+// and connections that are being made.
 func TestOperationsEndWithWhateverHappensAtAnyMoment(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		times := 40
@@ -143,14 +143,14 @@ func (u upset) happen(ctx context.Context, eps []*Endpoint, generation uint64, r
 		if i%len(eps) == upsetRank {
 			is = u.own
 		}
-		if !is(err) && !errors.Is(err, ErrClosed) { // by a caller of the same rank that was told first
+		if !is(err) && !errors.Is(err, ErrClosed) { // by a caller of the same rank that was faster
 			return fmt.Errorf("rank %d, caller %d: %w", i%len(eps), i/len(eps), err)
 		}
 	}
 	return nil
 }
 
-// call1 is what a caller does all the time: two reduce, one sends and one receives.
+// call1 is what a caller does in a loop: two reduce, one sends and one receives.
 func call1(ctx context.Context, c *Communicator, who int) error {
 	next, before := (c.Rank()+1)%c.World(), (c.Rank()+c.World()-1)%c.World()
 	switch who {

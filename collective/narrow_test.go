@@ -7,9 +7,9 @@ import (
 	"github.com/regroup-io/regroup/collective/kernel"
 )
 
-// judgeNarrow checks what AllreduceAs promises: the error is at most World*u times the sum of the
-// magnitudes (times 1+World*u, since what is rounded has an error itself), for numbers that
-// the short type has room for.
+// judgeNarrow checks the promise of AllreduceAs: the error is at most World*u times the sum of the
+// magnitudes (times 1+World*u, since what is rounded has an error itself), for numbers in the range
+// of the short type.
 func judgeNarrow(s step, inputs [][]byte, got []byte) error {
 	u, tiny := precision[s.wire], least[s.wire]
 	for i := range s.n {

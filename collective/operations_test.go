@@ -83,8 +83,7 @@ func TestOperationsAllocateNothingThatGrowsWithTheData(t *testing.T) {
 	}
 }
 
-// TestLargeOperationsArriveWhole: messages of the large size, more than the calling thread does
-// alone.
+// TestLargeOperationsArriveWhole: with large messages, more than the calling thread sends alone.
 func TestLargeOperationsArriveWhole(t *testing.T) {
 	const world, n = 3, 5<<20 + 7
 	onEachFabric(t, func(t *testing.T, f fabric) {

@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/collective/kernel"
 )
 
-// The oracle: what a reduction must give, by one process that computes with float64 or int64,
-// one element at a time.
+// The oracle computes what a reduction must give in one process, with float64 or int64, one element
+// at a time.
 
 var allTypes = []kernel.Type{
 	kernel.Int8, kernel.Uint8, kernel.Int16, kernel.Int32, kernel.Int64,
@@ -23,7 +23,8 @@ var precision = map[kernel.Type]float64{
 	kernel.Float16: 0x1p-11, kernel.BFloat16: 0x1p-8, kernel.Float32: 0x1p-24, kernel.Float64: 0x1p-53,
 }
 
-// least is the greatest error of rounding what is too small for that: half of the least number.
+// least is the greatest rounding error of numbers that are too small for a type: half of its least
+// number.
 var least = map[kernel.Type]float64{kernel.Float16: 0x1p-25, kernel.BFloat16: 0x1p-134, kernel.Float32: 0x1p-150}
 
 // encode appends v, rounded to t.

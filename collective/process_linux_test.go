@@ -66,9 +66,9 @@ func (p *rankProcess) signal(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// hurt starts processes, sends one a signal in the middle of its work, and returns after how long
-// the others knew. Their memory has changed hands by then, and stays as it is though the victim
-// goes on, if it can.
+// hurt starts processes, sends one of them a signal in the middle of its work, and returns how long
+// the others took to notice. Their memory has changed owners by then, and must not change though
+// the victim goes on, if it can.
 func hurt(t *testing.T, p part, victim int, signal syscall.Signal) (last time.Duration) {
 	t.Helper()
 	ctx := soon(t)

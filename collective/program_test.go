@@ -49,7 +49,7 @@ func (s step) give(rank int) []byte { return contribution(s.t, s.op, s.f, s.n, s
 // lent is memory for tensors, in which writing beyond the end is noticed.
 type lent struct {
 	bytes  func(n int) []byte
-	giveUp func() error // what was written where nothing should be, and all of it is free
+	giveUp func() error // an error if anything was written out of bounds; all memory is free then
 }
 
 const margin = 64
@@ -85,7 +85,7 @@ func lend(c *Communicator, rng *rand.Rand) lent {
 	}
 }
 
-// run carries a step out and returns what this rank has of the result.
+// run executes a step and returns this rank's part of the result.
 func (s step) run(ctx context.Context, c *Communicator, rng *rand.Rand) (got []byte, err error) {
 	m := lend(c, rng)
 	defer func() {
@@ -143,7 +143,7 @@ func (s step) run(ctx context.Context, c *Communicator, rng *rand.Rand) (got []b
 	return s.pass(ctx, c, tensor(mine).Data, m.bytes(len(mine)))
 }
 
-// blob is how much a rank has of what it gives.
+// blob is the length of a rank's contribution.
 func (s step) blob(rank int) int { return s.n * s.t.Size() * ((rank + int(s.seed%5)) % 4) / 3 }
 
 // block is how many elements a rank has for another.
@@ -162,7 +162,7 @@ func (s step) exchange(ctx context.Context, c *Communicator, tensor func([]byte)
 	return recv.Data, c.Alltoall(ctx, tensor(send), recv, out, in)
 }
 
-// pass sends to one rank what another one's message is received beside.
+// pass sends to one rank while it receives from another one.
 func (s step) pass(ctx context.Context, c *Communicator, mine, p []byte) ([]byte, error) {
 	d := s.distance(c.World())
 	if d == 0 {
@@ -179,7 +179,7 @@ func (s step) pass(ctx context.Context, c *Communicator, mine, p []byte) ([]byte
 
 func (s step) distance(world int) int { return int(s.seed % uint64(world)) }
 
-// check judges what all ranks have of the result.
+// check judges the results of all ranks.
 func (s step) check(got [][]byte) error {
 	world, inputs := len(got), make([][]byte, len(got))
 	for r := range inputs {
@@ -216,7 +216,7 @@ func (s step) check(got [][]byte) error {
 	return nil
 }
 
-// moved is what a rank must have of a step that computes nothing.
+// moved is what a rank must have after a step that computes nothing.
 func (s step) moved(inputs [][]byte, rank int) []byte {
 	world, size := len(inputs), s.t.Size()
 	var want []byte

@@ -56,7 +56,7 @@ func (s settings) apply(o *Options) {
 	}
 }
 
-// vary is every world and algorithm, with one and with two threads, and the rest by turns.
+// vary is every world and algorithm, with one and with two threads, and the other settings in turn.
 func vary(seed int) (all []settings) {
 	i := seed
 	for _, a := range algorithms {
@@ -98,8 +98,8 @@ func runProgram(t *testing.T, f fabric, s settings, seed uint64) {
 	play(t, group(t, f, s.world, s.apply), seed, most)
 }
 
-// play has the ranks run a random program of all operations, on up to so many elements, and
-// checks what they got.
+// play has the ranks run a random program of all operations, on up to so many elements, and checks
+// the results.
 func play(t *testing.T, comms []*Communicator, seed uint64, most int) {
 	rng, world := rand.New(rand.NewPCG(seed, 1)), len(comms)
 	var program []step
@@ -132,8 +132,8 @@ func play(t *testing.T, comms []*Communicator, seed uint64, most int) {
 	}
 }
 
-// TestEveryTypeAndReductionGivesTheSameBits is the table of all of them, on numbers of all kinds,
-// for each algorithm that reduces and in shared memory.
+// TestEveryTypeAndReductionGivesTheSameBits runs all of them, on numbers of all kinds, for each
+// algorithm that reduces and in shared memory.
 func TestEveryTypeAndReductionGivesTheSameBits(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		for _, a := range []Algorithm{Direct, Doubling, Halving, Ring} {

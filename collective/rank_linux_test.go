@@ -20,7 +20,7 @@ import (
 // rankVariable tells the test binary to be one rank of a real process group.
 const rankVariable = "COLLECTIVE_TEST_RANK"
 
-// part is what such a process plays.
+// part describes such a process.
 type part struct {
 	Rank, World int
 	Shared      bool   // ranks share memory

@@ -14,8 +14,8 @@ import (
 // that all its connections are broken and its listener is gone.
 type rig struct {
 	Transport
-	// tap, if set, makes data connections of sockets, whose system calls the rig sees too. Else they
-	// are any connections.
+	// tap, if set, makes data connections of sockets, so that the rig sees their system calls too.
+	// Otherwise they are any connections.
 	tap func(*rig, net.Conn) (exec.Conn, error)
 
 	mu        sync.Mutex
@@ -101,8 +101,9 @@ func (r *rig) Accept(ctx context.Context) (net.Conn, error) {
 	return r.hold(c, 0, err)
 }
 
-// dies counts a write and tells whether it is the one to die at. From then on the rank writes nothing else: the write may be
-// that of a watch, beside which operations go on until the connections break.
+// dies counts a write and reports whether it is the one to die at. From then on the rank writes
+// nothing else: the write may be a heartbeat, beside which operations continue until the
+// connections break.
 func (r *rig) dies(dial, n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,10 +128,10 @@ type rigConn struct {
 
 func (c *rigConn) Write(p []byte) (int, error) {
 	if c.rig.gone() {
-		return 0, errRig // the dead do not say that others are
+		return 0, errRig // the dead do not report losses
 	}
-	// Goodbyes and their answers come when nobody needs this rank any more, and beats come by
-	// the clock: at no fixed place among the other writes.
+	// Goodbyes and their answers come when no other rank needs this one, and heartbeats come by the
+	// clock: at no fixed position among the other writes.
 	control := len(p) >= frame.HeaderLen && (p[0] == byte(frame.Goodbye) || p[0] == byte(frame.GoodbyeAck) || p[0] == byte(frame.Heartbeat))
 	if !control {
 		c.n++

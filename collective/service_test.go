@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// echo serves visitors by sending back what they say.
+// echo serves requests by sending back what it receives.
 func echo(_ context.Context, c net.Conn) { _, _ = io.Copy(c, c) }
 
 func said(t *testing.T, c net.Conn, text string) {
@@ -24,7 +24,7 @@ func said(t *testing.T, c net.Conn, text string) {
 	}
 }
 
-func TestVisitorsAreServedBesideTheGeneration(t *testing.T) {
+func TestServiceRunsBesideTheGeneration(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		eps := endpoints(t, f, 3)
 		comms := form(t, eps[:2], 4, nil)
@@ -36,7 +36,7 @@ func TestVisitorsAreServedBesideTheGeneration(t *testing.T) {
 		}
 		said(t, c, "hello")
 		mustAll(t, 2, func(r int) error { return Allreduce(soon(t), comms[r], make([]int64, 1000), Sum) })
-		closeAll(comms) // the end of the generation is not that of the visit
+		closeAll(comms) // the end of the generation does not end the request
 		said(t, c, "still there")
 		eps[0].SetService(nil)
 		if n, err := c.Read(make([]byte, 1)); err == nil {
@@ -46,7 +46,7 @@ func TestVisitorsAreServedBesideTheGeneration(t *testing.T) {
 	})
 }
 
-func TestVisitorsAreRefusedWithAReason(t *testing.T) {
+func TestServiceRefusesWithAReason(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		eps := endpoints(t, f, 2)
 		service := Service{Job: "job", Generation: 4, Token: "clients", Serve: echo}
@@ -89,8 +89,8 @@ func TestVisitorsAreRefusedWithAReason(t *testing.T) {
 	})
 }
 
-// TestTheNextHostEndsTheVisitsOfTheOneBefore: a generation fences the visitors of the one before.
-func TestTheNextHostEndsTheVisitsOfTheOneBefore(t *testing.T) {
+// TestSetServiceEndsRequestsOfThePreviousOne: a generation fences the requests to the previous one.
+func TestSetServiceEndsRequestsOfThePreviousOne(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		eps := endpoints(t, f, 2)
 		var serving atomic.Int32

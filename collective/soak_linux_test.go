@@ -39,8 +39,8 @@ func newCluster(t *testing.T, f fabric, tap func(*rig, net.Conn) (exec.Conn, err
 	return c
 }
 
-// cycle forms a generation with a newcomer, who is killed: after some operations or at one of
-// its first writes, which may be before the generation has formed.
+// cycle forms a generation with a new rank, which is killed: after some operations or at one of its
+// first writes, which may be before the generation has formed.
 func (c *cluster) cycle(ctx context.Context, t testing.TB, n int) error {
 	at := 0
 	if n%3 == 0 {
@@ -82,8 +82,8 @@ func (c *cluster) cycle(ctx context.Context, t testing.TB, n int) error {
 	return nil
 }
 
-// TestAThousandKillsAndReformsGrowNothing: what the process holds after the last is what it held
-// after the first hundred.
+// TestAThousandKillsAndReformsGrowNothing: the process holds as much after the last as after the
+// first hundred.
 func TestAThousandKillsAndReformsGrowNothing(t *testing.T) {
 	early, cycles := 100, 1000
 	if raced {

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestSubsetsWorkBesideEachOther: three subsets of five ranks, one of them a single rank, each with sums of its own.
-func TestSubsetsWorkBesideEachOther(t *testing.T) {
+// TestSubgroupsRunConcurrently: three subgroups of five ranks, one of them a single rank, each with
+// sums of its own.
+func TestSubgroupsRunConcurrently(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		groups := [][]int{{0, 2, 4}, {1}, {1, 3}}
 		comms := group(t, f, 5, nil)
@@ -40,18 +41,18 @@ func TestSubsetsWorkBesideEachOther(t *testing.T) {
 	})
 }
 
-// TestASubsetSharesTheFate: each of the two reports a loss by its own number of the rank.
-func TestASubsetSharesTheFate(t *testing.T) {
+// TestASubgroupFailsWithTheWhole: each of the two reports a loss by its own number of the rank.
+func TestASubgroupFailsWithTheWhole(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		const world = 4
 		ranks := []int{1, 3}
 		for name, c := range map[string]struct {
-			end         func(whole, subset []*Communicator)
-			whole, part int // the rank that is lost; -1 = none of the subset
+			end         func(whole, subgroup []*Communicator)
+			whole, part int // the rank that is lost; -1 = none of the subgroup
 		}{
-			"a member, seen by the subset":      {func(_, s []*Communicator) { s[0].Abort(&PeerLostError{Rank: 1, Cause: errReason}) }, 3, 1},
+			"a member, seen by the subgroup":      {func(_, s []*Communicator) { s[0].Abort(&PeerLostError{Rank: 1, Cause: errReason}) }, 3, 1},
 			"a member, seen by the whole":       {func(w, _ []*Communicator) { w[0].Abort(&PeerLostError{Rank: 1, Cause: errReason}) }, 1, 0},
-			"somebody who is not in the subset": {func(w, _ []*Communicator) { w[0].Abort(&PeerLostError{Rank: 2, Cause: errReason}) }, 2, -1},
+			"somebody who is not in the subgroup": {func(w, _ []*Communicator) { w[0].Abort(&PeerLostError{Rank: 2, Cause: errReason}) }, 2, -1},
 		} {
 			t.Run(name, func(t *testing.T) {
 				eps := endpoints(t, f, world)
@@ -60,12 +61,12 @@ func TestASubsetSharesTheFate(t *testing.T) {
 					whole[r], err = New(soon(t), options(eps, 1, r))
 					return err
 				})
-				subset := make([]*Communicator, len(ranks))
+				subgroup := make([]*Communicator, len(ranks))
 				mustAll(t, len(ranks), func(i int) (err error) {
-					subset[i], err = whole[ranks[i]].Subgroup(soon(t), "odd", ranks)
+					subgroup[i], err = whole[ranks[i]].Subgroup(soon(t), "odd", ranks)
 					return err
 				})
-				c.end(whole, subset)
+				c.end(whole, subgroup)
 				fails := func(all []*Communicator, lostRank int) {
 					for i, err := range each(len(all), func(i int) error {
 						for {
@@ -84,15 +85,15 @@ func TestASubsetSharesTheFate(t *testing.T) {
 					}
 				}
 				fails(whole, c.whole)
-				fails(subset, c.part)
-				closeAll(subset)
+				fails(subgroup, c.part)
+				closeAll(subgroup)
 				closeAll(whole)
 			})
 		}
 	})
 }
 
-func TestASubsetThatCannotBe(t *testing.T) {
+func TestInvalidSubgroups(t *testing.T) {
 	comms := group(t, fabrics()[0], 2, nil)
 	for _, ranks := range [][]int{nil, {1}, {1, 0}, {0, 0}, {0, 2}} {
 		if _, err := comms[0].Subgroup(soon(t), "x", ranks); !errors.Is(err, ErrInvalid) {
@@ -104,22 +105,22 @@ func TestASubsetThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestWhoLeavesASubsetStays: a rank that closes its subset has not left the whole.
-func TestWhoLeavesASubsetStays(t *testing.T) {
+// TestLeavingASubgroupKeepsTheWhole: a rank that closes its subgroup has not left the whole.
+func TestLeavingASubgroupKeepsTheWhole(t *testing.T) {
 	onEachFabric(t, func(t *testing.T, f fabric) {
 		whole := group(t, f, 3, nil)
-		subset := make([]*Communicator, 2)
+		subgroup := make([]*Communicator, 2)
 		mustAll(t, 2, func(i int) (err error) {
-			subset[i], err = whole[i].Subgroup(soon(t), "both", []int{0, 1})
+			subgroup[i], err = whole[i].Subgroup(soon(t), "both", []int{0, 1})
 			return err
 		})
 		left := make(chan error, 1)
-		go func() { left <- subset[0].Barrier(soon(t)) }()
-		_ = subset[1].Close()
+		go func() { left <- subgroup[0].Barrier(soon(t)) }()
+		_ = subgroup[1].Close()
 		if err := <-left; !errors.Is(err, ErrLeft) {
 			t.Errorf("a barrier without the rank that has left: %v, want ErrLeft", err)
 		}
 		mustAll(t, 3, func(r int) error { return whole[r].Barrier(soon(t)) })
-		_ = subset[0].Close()
+		_ = subgroup[0].Close()
 	})
 }

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// deaf is a transport whose connections to one address never come about, as across a link that drops everything.
+// deaf is a transport that can make no connection to one address, as across a link that drops
+// everything.
 type deaf struct {
 	Transport
 	to string
