@@ -39,7 +39,7 @@ func TestTagsSortMessages(t *testing.T) {
 	}
 }
 
-// TestAMessageOfAnotherLength fails who receives it, and nobody else.
+// TestAMessageOfAnotherLength fails the receiver only.
 func TestAMessageOfAnotherLength(t *testing.T) {
 	p := pair(t)
 	short, err := p[1].matchQueue(0).recv(7, make([]byte, 2))

@@ -22,7 +22,7 @@ func byName(t *testing.T, c *communicator, name string, v []int64) uint64 {
 	return id
 }
 
-// TestNamesArePairedUp in whatever order they come, beside operations that have their order.
+// TestNamesArePairedUp in any order, concurrently with operations that have a fixed order.
 func TestNamesArePairedUp(t *testing.T) {
 	p := pair(t)
 	const names = 50
@@ -74,7 +74,8 @@ func TestALossEndsWhatHasAName(t *testing.T) {
 	}
 }
 
-// TestALossThatAnOperationHasSaidIsTheCommunicators: operations with a name have connections of their own, which may notice it first.
+// TestALossThatAnOperationHasSaidIsTheCommunicators: named operations have connections of their
+// own, which may notice a loss first.
 func TestALossThatAnOperationHasSaidIsTheCommunicators(t *testing.T) {
 	for range 100 {
 		p := pair(t)

@@ -29,7 +29,8 @@ func (c *communicator) waitFor(t *testing.T, id uint64) error {
 	return r.wait(-1)
 }
 
-// TestWhatIsStartedRunsInOrder, and what is carried out comes after it.
+// TestWhatIsStartedRunsInOrder: an operation that is called runs after those that were started
+// before.
 func TestWhatIsStartedRunsInOrder(t *testing.T) {
 	p := pair(t)
 	v := [2][3][]int64{}

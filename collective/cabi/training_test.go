@@ -91,7 +91,7 @@ func TestAFailedTraining(t *testing.T) {
 	tr.close()
 }
 
-// TestAStop is told by the next commit, which is made.
+// TestAStop is reported by the next commit, which is made.
 func TestAStop(t *testing.T) {
 	tr := alone(t, `{}`)
 	if err := errors.Join(tr.set("step", []byte("0")), tr.start()); err != nil {
@@ -123,7 +123,8 @@ func TestAStop(t *testing.T) {
 	tr.close()
 }
 
-// TestJoinFirst: the host registers its state in a session, keeps the communicator into the training, and beyond it.
+// TestJoinFirst: the host registers its state in a session, and keeps the communicator into the
+// training and beyond.
 func TestJoinFirst(t *testing.T) {
 	tr := alone(t, `{"join": true}`)
 	if err := tr.start(); err != nil {

@@ -62,18 +62,18 @@ func (o *EngineOptions) validate() error {
 	return nil
 }
 
-// Engine makes the collectives of one generation on GPUs: inside a node through NCCL, and
-// between nodes through pinned memory of the host and the generation's communicator.
+// Engine makes the collectives of one generation on GPUs: intra-node through NCCL, and inter-node
+// through pinned memory of the host and the generation's communicator.
 //
-// An operation works on memory of the device, named by a Buffer, and begins behind what the
-// caller has queued on its stream. It returns at once with a Task, and tasks are carried out
-// one after the other; all ranks must start the same ones in the same order. While one is
-// under way nobody else may use the communicator's operations: Settle waits until none is.
+// An operation works on memory of the device, given as a Buffer, and begins after what the caller
+// has queued on its stream. It returns at once with a Task, and tasks run one after the other; all
+// ranks must start the same ones in the same order. While one is running, nothing else may use the
+// communicator's operations: Settle waits until none is.
 //
-// The generation fails as a whole, once and for good: when the communicator fails so does
-// NCCL, and the other way around, and every rank returns the communicator's error, which
-// names the rank that was lost if one was. What an operation did is void and its buffers
-// hold anything. The GPU may still write to them until Close or Next has returned.
+// The generation fails as a whole, once and for good: when the communicator fails so does NCCL, and
+// the other way around. Every rank returns the communicator's error, which names the lost rank if
+// there is one. The results of running operations are void and their buffers undefined. The GPU may
+// still write to them until Close or Next has returned.
 type Engine struct {
 	comm *collective.Communicator
 	opt  EngineOptions
@@ -105,12 +105,13 @@ type Engine struct {
 	strayEvents []uintptr // events to free; guarded by queue.mu
 }
 
-// NewEngine makes this rank's part of an engine. All ranks of the communicator must call it,
-// or Next, as if it were an operation.
+// NewEngine makes this rank's part of an engine. All ranks of the communicator must call it, or
+// Next, as if it were an operation.
 //
-// If one of them has no GPU, or two of a node have the same, all get an error of
-// ErrUnavailable that names them and the reason, and the communicator works on: use that instead. Likewise if they disagree about
-// what must be the same, with ErrInvalid. After any other error the communicator has failed.
+// If one of them has no GPU, or two of a node have the same, all get an error of ErrUnavailable
+// that names them and the reason, and the communicator continues to work: use that instead. If
+// ranks disagree on what must be equal, all get ErrInvalid likewise. After any other error the
+// communicator has failed.
 func NewEngine(ctx context.Context, c *collective.Communicator, o EngineOptions) (*Engine, error) {
 	if err := o.validate(); err != nil {
 		return nil, err

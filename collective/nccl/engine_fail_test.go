@@ -13,8 +13,8 @@ import (
 	"github.com/regroup-io/regroup/collective/kernel"
 )
 
-// waiting starts a reduction on all engines but some, and returns how it ends on each. Where
-// NCCL waits for one of those, it has begun.
+// waiting starts a reduction on all engines but some, and returns the error of each. If NCCL waits
+// for one of those, its operation has begun.
 func waiting(t *testing.T, engines map[int]*Engine, without ...int) map[int]<-chan error {
 	t.Helper()
 	ends := map[int]<-chan error{}
@@ -70,7 +70,7 @@ func TestTheEndOfTheCommunicatorEndsNCCL(t *testing.T) {
 func TestAnErrorOfNCCLEndsTheCommunicatorOnAllRanks(t *testing.T) {
 	j, engines := made(t, 23007, [][]int{{0, 1}, {2}}, nil)
 	ends := waiting(t, engines, 1)
-	release := knob(t, "notice_death", 2) // NCCL thinks that somebody is gone, whom nobody misses
+	release := knob(t, "notice_death", 2) // NCCL takes a rank for dead that is alive
 	for m, end := range ends {
 		err := <-end
 		var aborted *collective.AbortedError

@@ -28,8 +28,8 @@ func newCluster(t *testing.T, version int, env ...string) *cluster {
 	}
 }
 
-// form has the members of a generation form it, in words such as "a0 a1 b0 b1"; those that
-// do not run yet are started. It returns how each describes itself.
+// form has the members of a generation form it, in words such as "a0 a1 b0 b1", and starts those
+// that do not run yet. It returns the description of each.
 func (c *cluster) form(t *testing.T, members string) map[string]string {
 	t.Helper()
 	c.generation++
@@ -70,7 +70,7 @@ func (c *cluster) do(t *testing.T, command, answer string) {
 			t.Errorf("%s, %s: %q", m, command, c.processes[m].lines.Text())
 		}
 		if t.Failed() && i == len(c.ranks)-1 {
-			t.FailNow() // when all have told why
+			t.FailNow() // when all have reported their errors
 		}
 	}
 }

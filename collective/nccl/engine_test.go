@@ -336,7 +336,7 @@ func TestOptionsOfAnEngineAreChecked(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// They disagree: all are told, and the communicator works on.
+	// They disagree: all get an error, and the communicator continues to work.
 	for _, err := range each(2, func(i int) error {
 		_, err := NewEngine(soon(t), comms[i], EngineOptions{Device: j.devices[i], LocalRank: i, LocalSize: 2, ChunkBytes: 64 * (64 + i)})
 		return err

@@ -124,7 +124,7 @@ func (m *member) check(words []string) (string, error) {
 // big is a buffer that takes many chunks.
 const big = 1 << 18
 
-// fail reduces until that fails, and tells who was lost and when.
+// fail reduces until that fails, and reports who was lost and when.
 func (m *member) fail([]string) (string, error) {
 	b, err := m.device.Alloc(m.ctx, big)
 	if err != nil {

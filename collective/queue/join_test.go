@@ -9,7 +9,8 @@ import (
 	"github.com/regroup-io/regroup/collective/kernel"
 )
 
-// TestJoinWithUnevenSteps: rank r makes 3*(r+1) steps. Later steps are reduced over those who still make them.
+// TestJoinWithUnevenSteps: rank r makes 3*(r+1) steps. Later steps are reduced over the ranks that
+// still make them.
 func TestJoinWithUnevenSteps(t *testing.T) {
 	const world = 3
 	all := queues(t, world, nil)

@@ -180,9 +180,9 @@ func play(t *testing.T, q *Queue, mine []operation, rank, world int) error {
 	return nil
 }
 
-// TestRandomWaits: each rank waits for each operation before it submits the next, in an order
-// of its own, some of them on the thread that waits. The operations give what they should until
-// the ranks wait for each other; then all of them are told so.
+// TestRandomWaits: each rank waits for each operation before it submits the next, in an order of
+// its own, some of them on the waiting thread. The operations give the right results until the
+// ranks wait for each other; then all of them get an error.
 func TestRandomWaits(t *testing.T) {
 	for seed := range 12 {
 		world := 2 + seed%3

@@ -260,7 +260,8 @@ func (q *Queue) snapshot() (pending []*request, joined *Handle, stuck bool) {
 	return append([]*request(nil), q.order...), q.join, q.stuck(q.opt.DeadlockAfter)
 }
 
-// Failed returns why no operation can succeed any more, or nil. It is set before the first operation ends for that reason.
+// Failed returns why no operation can succeed any more, or nil. It is set before the first
+// operation ends for that reason.
 func (q *Queue) Failed() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

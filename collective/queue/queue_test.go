@@ -231,7 +231,8 @@ func TestWhoHoldsOthersUpIsNamed(t *testing.T) {
 	}
 }
 
-// TestTheLimitOfAStall: who has waited for long enough ends everything on all ranks. Operations that all have are not late.
+// TestTheLimitOfAStall: a rank that has waited for the limit ends everything on all ranks.
+// Operations that all ranks have are not stalled.
 func TestTheLimitOfAStall(t *testing.T) {
 	for other, submit := range map[string]func(q *Queue) *Handle{
 		"another":   func(q *Queue) *Handle { return q.Barrier("another") },
@@ -298,8 +299,9 @@ func TestTheEndOfTheCommunicatorEndsWhatIsPending(t *testing.T) {
 	}
 }
 
-// TestCloseLetsWhatAllRanksHaveEnd: who closes the queue behind an operation that all have submitted fails it nowhere.
-func TestCloseLetsWhatAllRanksHaveEnd(t *testing.T) {
+// TestCloseLetsCommonOperationsFinish: closing the queue does not fail an operation that all ranks
+// have submitted.
+func TestCloseLetsCommonOperationsFinish(t *testing.T) {
 	for range 20 {
 		all := queues(t, 3, func(_ int, o *Options) { o.Cycle = time.Millisecond })
 		each(t, 3, func(rank int) error {
@@ -310,8 +312,9 @@ func TestCloseLetsWhatAllRanksHaveEnd(t *testing.T) {
 	}
 }
 
-// TestCloseEndsWhoCarriesOut: a thread that carries out cycles itself, for ranks that never come, returns when the queue is closed.
-func TestCloseEndsWhoCarriesOut(t *testing.T) {
+// TestCloseEndsSynchronousCallers: a thread that runs cycles itself, for ranks that never come, returns
+// when the queue is closed.
+func TestCloseEndsSynchronousCallers(t *testing.T) {
 	began := make(chan struct{}, 1)
 	all := queues(t, 2, func(rank int, o *Options) {
 		o.Observe = func(e Event) {
@@ -333,8 +336,9 @@ func TestCloseEndsWhoCarriesOut(t *testing.T) {
 	}
 }
 
-// TestWhoCarriesOutLeavesTheRestToOthers: what was submitted while a thread had the turn is carried out after it has gone.
-func TestWhoCarriesOutLeavesTheRestToOthers(t *testing.T) {
+// TestSynchronousCallersLeaveTheRestToOthers: operations that were submitted while a thread ran cycles
+// are executed after it has stopped.
+func TestSynchronousCallersLeaveTheRestToOthers(t *testing.T) {
 	all := queues(t, 2, nil)
 	each(t, 2, func(rank int) error {
 		q, err := all[rank], error(nil)

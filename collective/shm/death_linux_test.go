@@ -39,8 +39,8 @@ func (b *band) all(rank, length int, alloc func(bytes int) []byte) (used [][]byt
 	return used, nil
 }
 
-// TestAMemberThatDiesAtAnyStepHarmsNobody: the others hear of it a moment later, as somebody tells
-// them. Then their memory is theirs again at once.
+// TestAMemberThatDiesAtAnyStepHarmsNobody: the others are told a moment later. From then on their
+// memory is not written to.
 func TestAMemberThatDiesAtAnyStepHarmsNobody(t *testing.T) {
 	const n, victim = 3, 1
 	for _, length := range []int{1000, 300_000, 1_200_000} {

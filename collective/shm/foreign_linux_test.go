@@ -65,9 +65,9 @@ func disbanded(t *testing.T, n int) *band {
 	return b
 }
 
-// TestForeignClientsAreTurnedAway: whoever is on the machine can connect to the socket over
-// which descriptors are handed over.
-func TestForeignClientsAreTurnedAway(t *testing.T) {
+// TestForeignClientsAreRefused: any process of the machine can connect to the socket over which
+// descriptors are passed.
+func TestForeignClientsAreRefused(t *testing.T) {
 	b := disbanded(t, 3)
 	key := ""
 	ours, theirs := make([]net.Conn, 2), make([]net.Conn, 2)

@@ -10,9 +10,9 @@ import (
 	"github.com/regroup-io/regroup/collective/kernel"
 )
 
-// beside returns member 0 of a group whose member 1 does not exist: it has counted up to the
-// end of all operations, and says what the test writes.
-func beside() *Group {
+// withGhost returns member 0 of a group whose member 1 does not exist: its counters are at the end of
+// all operations, and its data is what the test writes.
+func withGhost() *Group {
 	g := newGroup(0, 2, make([]byte, segmentBytes(2)+8))
 	g.vm = true
 	g.peers[1].pid, g.peers[1].arena = os.Getpid(), make([]byte, 100_000)
@@ -49,7 +49,7 @@ func FuzzNote(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, op uint8, n uint32, same bool, k, at uint64, from, to int64, vm bool) {
-		g := beside()
+		g := withGhost()
 		g.vm = vm
 		tick := descriptor(1)
 		if !same {

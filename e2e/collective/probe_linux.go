@@ -13,8 +13,8 @@ import (
 // if they share a cache. Between a machine's two placements there is a factor of six.
 const near = 200
 
-// placement is how far apart the first two cores are now, in nanoseconds for the way of a
-// cache line to the other one and back; 0 = they cannot be told.
+// placement is the round trip of a cache line between the first two cores, in nanoseconds; 0 =
+// unknown.
 func placement() float64 {
 	if runtime.NumCPU() < 2 {
 		return 0

@@ -21,8 +21,8 @@ func (noData) Interrupt()                        {}
 func (noData) PeerLeft(int)                      {}
 func (noData) WaitTime() time.Duration           { return 0 }
 
-// failedLink is a link of a session that has failed, and the other end of its connection. The deadline that Fail has set
-// is over.
+// failedLink is a link of a session that has failed, and the other end of its connection. The
+// deadline that Fail has set is over.
 func failedLink(t *testing.T) (*link, net.Conn) {
 	t.Helper()
 	conn, peer := net.Pipe()
