@@ -71,6 +71,8 @@ var layers = []layer{
 	// collective/nccl too: the library lives in workers, and loads NCCL and CUDA only when a worker asks for a GPU.
 	{"collective/cabi", []string{"collective/...", "elastic"}, nil, nil, "it gives C what Go programs import"},
 	{"collective/nccl/...", []string{"collective/..."}, []string{"github.com/ebitengine/purego", "golang.org/x/sys"}, nil, "it alone reaches native libraries"},
+	{"collective/internal/frame", []string{"collective/kernel"}, nil, nil, "control and exec speak it"},
+	{"collective/internal/control", []string{"collective/internal/frame", "collective/shm"}, nil, nil, "it never moves data"},
 	{"collective/...", []string{"collective/..."}, []string{"golang.org/x/sys"}, nil, "training traffic never depends on the control plane"},
 	{"elastic", []string{"collective/...", "agent/workerapi/wire", "elastic/checkpoint", "elastic/statesync", "elastic/internal/..."}, nil, nil, "a worker has no NATS credentials"},
 	{"elastic/statesync", []string{"collective", "collective/kernel", "elastic/checkpoint", "elastic/internal/backoff"}, []string{"github.com/zeebo/xxh3"}, nil, "it moves state that it does not understand"},

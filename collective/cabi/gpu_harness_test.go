@@ -18,8 +18,9 @@ import (
 	"github.com/regroup-io/regroup/collective/nccl/nccltest"
 )
 
-// The functions for GPUs, as a program that has loaded the library calls them: in processes, against a NCCL and a driver
-// that need no GPU. See package nccltest for what that proves and what not.
+// The functions for GPUs, as a program that has loaded the library calls them: in processes,
+// against an NCCL and a driver that need no GPU. Package nccltest says what that proves and what
+// not.
 
 // gpuPatience is how long a test waits for what must happen.
 const gpuPatience = 60 * time.Second

@@ -22,7 +22,7 @@ func both(made [2]*communicator, do func(rank int, c *communicator) error) [2]er
 	return errs
 }
 
-// TestWithoutAGPUTheHostWorksOn also when that is tried again.
+// TestWithoutAGPUTheHostWorksOn: also when the GPU is requested again.
 func TestWithoutAGPUTheHostWorksOn(t *testing.T) {
 	made := pair(t)
 	for range 2 {
