@@ -81,7 +81,7 @@ func exchangeMemberInfo(ctx context.Context, comm *collective.Communicator, mine
 	all := make([]memberInfo, len(blobs))
 	for rank, b := range blobs {
 		if err := json.Unmarshal(b, &all[rank]); err != nil {
-			return nil, fmt.Errorf("the card of rank %d: %w", rank, err)
+			return nil, fmt.Errorf("the GPU information of rank %d: %w", rank, err)
 		}
 	}
 	return all, nil
