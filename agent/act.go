@@ -35,13 +35,13 @@ func (a *Agent) do(work context.Context, act worker.Action) {
 		a.api.Refuse(string(act.Worker), &workerapi.Refusal{Status: status(act.Code), Code: string(act.Code), Message: act.Reason})
 	case worker.PushChange:
 		a.api.Push(string(act.Worker), act.Change)
-	case worker.TellFact:
+	case worker.PublishFact:
 		a.facts.tell(act)
 	case worker.SendNotice:
 		a.send(events.NoticeSubject(act.Notice.Exited.Job), events.NoticeEnvelope{Notice: &act.Notice})
 	case worker.SendProgress:
 		a.send(events.ProgressSubject(act.Progress.Job), act.Progress)
-	case worker.Record:
+	case worker.RecordSpan:
 		a.opt.Observe(act.Span)
 	}
 }

@@ -55,7 +55,7 @@ func (e *ending) over(now time.Time) (bool, time.Duration) {
 	switch {
 	case e.asked:
 		return a.state.Idle() && a.inbox.empty(), time.Hour
-	case a.member != nil || a.departing.Load() == nil || !a.announced.Load() || !a.state.Vacant():
+	case a.member != nil || a.departing.Load() == nil || !a.announced.Load() || !a.state.Unused():
 		e.since = time.Time{}
 		return false, time.Hour
 	case e.since.IsZero():

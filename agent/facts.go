@@ -37,7 +37,7 @@ func newFacts(o Options) *facts {
 	}
 }
 
-func (f *facts) tell(t worker.TellFact) {
+func (f *facts) tell(t worker.PublishFact) {
 	now := time.Now()
 	f.mu.Lock()
 	if len(f.queue) == 0 {

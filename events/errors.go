@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+
+	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Code classifies an error. Callers act on the code and never on the text; it crosses the wire in a header.
@@ -76,4 +80,84 @@ func CodeOf(err error) Code {
 		return Cancelled
 	}
 	return Internal
+}
+
+// ErrUnknownType marks an event whose type is not in the catalogue: a newer client, or not meant for us.
+var ErrUnknownType = errors.New("event type is not in the catalogue")
+
+// ValidationError is a "no" with every reason at once. It counts as an *Error with code Invalid.
+type ValidationError struct {
+	Fields []spec.FieldError
+	Cause  error // ErrUnknownType, or nil
+}
+
+// Error puts the findings in one line.
+func (e *ValidationError) Error() string {
+	parts := make([]string, len(e.Fields))
+	for i, f := range e.Fields {
+		parts[i] = f.String()
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Unwrap returns the cause.
+func (e *ValidationError) Unwrap() error { return e.Cause }
+
+// Is makes errors.Is(err, ErrInvalid) true.
+func (e *ValidationError) Is(target error) bool { return target == ErrInvalid }
+
+// As makes CodeOf see an *Error with code Invalid.
+func (e *ValidationError) As(target any) bool {
+	t, ok := target.(**Error)
+	if ok {
+		*t = &Error{Code: Invalid, Text: e.Error(), Err: e.Cause}
+	}
+	return ok
+}
+
+// Refuse makes the error of findings, nil when there are none.
+func Refuse(findings []spec.FieldError) error {
+	if len(findings) == 0 {
+		return nil
+	}
+	return &ValidationError{Fields: findings}
+}
+
+// RefuseAs is Refuse with another code than Invalid; empty = Invalid.
+func RefuseAs(c Code, findings []spec.FieldError) error {
+	err := Refuse(findings)
+	if err == nil || c == "" || c == Invalid {
+		return err
+	}
+	return Errorf(c, "%w", err)
+}
+
+// FieldErrorsOf returns the findings in err; an error without any becomes one finding with its text.
+func FieldErrorsOf(err error) []spec.FieldError {
+	if err == nil {
+		return nil
+	}
+	var f *ValidationError
+	if errors.As(err, &f) {
+		return f.Fields
+	}
+	return []spec.FieldError{{Message: err.Error()}}
+}
+
+// BoundedFieldErrors is FieldErrorsOf for a fact: at most limits.FieldErrors of them, with shortened texts; a last one counts the others.
+func BoundedFieldErrors(err error) []spec.FieldError {
+	all := FieldErrorsOf(err)
+	more := len(all) - limits.FieldErrors.Max
+	if more > 0 {
+		all = all[:limits.FieldErrors.Max]
+	}
+	out := make([]spec.FieldError, 0, len(all)+1)
+	for _, f := range all {
+		f.Path, f.Message, f.Hint = limits.Shorten(f.Path, limits.Word.Max), limits.Shorten(f.Message, limits.Text.Max), limits.Shorten(f.Hint, limits.Word.Max)
+		out = append(out, f)
+	}
+	if more > 0 {
+		out = append(out, spec.FieldError{Message: fmt.Sprintf("and %d more (%s)", more, limits.FieldErrors)})
+	}
+	return out
 }

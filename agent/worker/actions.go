@@ -60,8 +60,8 @@ type PushChange struct {
 	Change wire.Change
 }
 
-// TellFact stores a fact, in order, however long it takes.
-type TellFact struct {
+// PublishFact stores a fact, in order, however long it takes.
+type PublishFact struct {
 	Job   events.JobID
 	Body  events.Body
 	Trace string // W3C traceparent
@@ -73,8 +73,8 @@ type SendNotice struct{ Notice events.Notice }
 // SendProgress sends a progress signal; it may be lost.
 type SendProgress struct{ Progress events.Progress }
 
-// Record draws a span.
-type Record struct{ Span events.Span }
+// RecordSpan draws a span.
+type RecordSpan struct{ Span events.Span }
 
 func (StartProcess) action()  {}
 func (SignalProcess) action() {}
@@ -84,7 +84,7 @@ func (SendJoin) action()      {}
 func (AnswerJoin) action()    {}
 func (RefuseJoin) action()    {}
 func (PushChange) action()    {}
-func (TellFact) action()      {}
+func (PublishFact) action()   {}
 func (SendNotice) action()    {}
 func (SendProgress) action()  {}
-func (Record) action()        {}
+func (RecordSpan) action()    {}

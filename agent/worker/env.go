@@ -11,7 +11,7 @@ import (
 // environment is what a worker finds in its environment: the job's own variables, and over them ours. Restart recovery
 // gives exactly the variables of torchrun (docs of torch.distributed.run, "Environment Variables") and Horovod's ranks;
 // in-process recovery gives no ranks, because they come with the assignment and change.
-func (c Config) environment(l events.Launch, m events.LaunchMember, w *life) (env, defaults map[string]string) {
+func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnation) (env, defaults map[string]string) {
 	env = make(map[string]string, len(l.Spec.Env)+32)
 	for k, v := range l.Spec.Env {
 		env[k] = v

@@ -19,7 +19,7 @@ import (
 func TestOnlyWhatTheAgentSetsIsRefused(t *testing.T) {
 	set := map[string]bool{wire.EnvToken: true} // the shell adds it
 	for _, g := range []events.Generation{0, 1} {
-		w := &life{ref: events.WorkerRef{Generation: g, Incarnation: "01W"}}
+		w := &incarnation{ref: events.WorkerRef{Generation: g, Incarnation: "01W"}}
 		env, _ := Config{ErrorDir: "/tmp"}.environment(events.Launch{Job: "j", World: 1, Generation: g, Spec: spec.Job{}.WithDefaults()}, events.LaunchMember{}, w)
 		for name := range env {
 			set[name] = true

@@ -15,9 +15,9 @@ const (
 )
 
 // inProcess compares a launch with the workers of a job whose survivors live on.
-func (t *turn) inProcess(j *job) {
+func (t *transition) inProcess(j *job) {
 	for _, slot := range j.slots() {
-		w := j.lives[slot]
+		w := j.incarnations[slot]
 		if !w.alive() {
 			continue
 		}
@@ -28,39 +28,39 @@ func (t *turn) inProcess(j *job) {
 			t.kill(w)
 			continue
 		case !ok:
-			t.drop(j, w)
-		case w.dismissed == "":
-			w.released = time.Time{}
+			t.release(j, w)
+		case w.verdict == "":
+			w.releasedAt = time.Time{}
 		}
-		t.news(j, w)
-		t.answer(j, w, m, ok)
+		t.pushChanges(j, w)
+		t.answerJoin(j, w, m, ok)
 	}
 	for _, m := range j.launch.Members {
-		w := j.lives[m.Place.Slot]
+		w := j.incarnations[m.Place.Slot]
 		if w == nil && m.Incarnation != "" {
 			continue // a life under an earlier agent: its judges will name the next attempt
 		}
 		if w != nil && (w.alive() || w.ref.Attempt >= m.Attempt) {
 			continue
 		}
-		w = t.life(j, m)
+		w = t.newIncarnation(j, m)
 		t.start(j, w, m)
 	}
 }
 
-// life makes a new life in a place.
-func (t *turn) life(j *job, m events.LaunchMember) *life {
-	w := &life{rank: -1, ref: events.WorkerRef{
-		Job: j.launch.Job, Place: m.Place, Incarnation: t.incarnation(), Agent: t.s.cfg.Agent, Attempt: m.Attempt,
+// newIncarnation makes a new life in a place.
+func (t *transition) newIncarnation(j *job, m events.LaunchMember) *incarnation {
+	w := &incarnation{rank: -1, ref: events.WorkerRef{
+		Job: j.launch.Job, Place: m.Place, Incarnation: t.newIncarnationID(), Agent: t.s.cfg.Agent, Attempt: m.Attempt,
 	}}
-	j.lives[m.Place.Slot] = w
+	j.incarnations[m.Place.Slot] = w
 	return w
 }
 
-// drop lets a worker go whose place is not listed any more. A member of the living generation leaves at a commit, by
+// release lets a worker go whose place is not listed any more. A member of the living generation leaves at a commit, by
 // itself; the clock of its grace starts when its generation is over.
-func (t *turn) drop(j *job, w *life) {
-	if w.dismissed != "" {
+func (t *transition) release(j *job, w *incarnation) {
+	if w.verdict != "" {
 		return // its grace runs already
 	}
 	if !w.member() && w.join == nil {
@@ -69,16 +69,16 @@ func (t *turn) drop(j *job, w *life) {
 	}
 	l := j.launch
 	over := l.Phase == events.PhaseRun && l.Generation > w.ref.Generation
-	if w.released.IsZero() && (over || w.done || !w.member()) {
-		w.released = t.now
+	if w.releasedAt.IsZero() && (over || w.done || !w.member()) {
+		w.releasedAt = t.now
 	}
 	if w.member() && !over && !w.done && (l.Phase == events.PhaseRun || l.Planned) {
-		t.planned(w, "this worker's place is no longer part of the job")
+		t.pushPlanned(w, "this worker's place is no longer part of the job")
 	}
 }
 
-// news tells a member what its launch says about the generation that it is in.
-func (t *turn) news(j *job, w *life) {
+// pushChanges tells a member what its launch says about the generation that it is in.
+func (t *transition) pushChanges(j *job, w *incarnation) {
 	l, g := j.launch, w.ref.Generation
 	if !w.member() {
 		return
@@ -95,57 +95,57 @@ func (t *turn) news(j *job, w *life) {
 		if l.Cause.Kind.Planned() {
 			reason = cmp.Or(l.Cause.Detail, "a planned change: "+string(l.Cause.Kind))
 		}
-		t.planned(w, reason)
+		t.pushPlanned(w, reason)
 	case l.Phase == events.PhaseRun && l.Generation == g && w.pushed.planned:
 		w.pushed.planned = false
-		t.change(w, wire.ChangeUndone, -1, "what was planned is off")
+		t.pushChange(w, wire.ChangeUndone, -1, "what was planned is off")
 	case l.Phase == events.PhasePrepare && l.Generation > g:
 		rank := l.Cause.Rank
 		if l.Cause.Kind.Planned() || l.Cause.Place == nil {
 			rank = -1
 		}
-		t.lost(w, rank, cmp.Or(l.Cause.Detail, string(l.Cause.Kind), "a new generation is being built"))
+		t.pushLost(w, rank, cmp.Or(l.Cause.Detail, string(l.Cause.Kind), "a new generation is being built"))
 	case l.Phase == events.PhaseRun && l.Generation > g:
-		t.lost(w, -1, l.Generation.String()+" has taken the place of "+g.String())
+		t.pushLost(w, -1, l.Generation.String()+" has taken the place of "+g.String())
 	}
 }
 
-func (t *turn) planned(w *life, reason string) {
+func (t *transition) pushPlanned(w *incarnation, reason string) {
 	if w.pushed.planned {
 		return
 	}
 	w.pushed.planned = true
-	t.change(w, wire.ChangePlanned, -1, reason)
+	t.pushChange(w, wire.ChangePlanned, -1, reason)
 }
 
-func (t *turn) change(w *life, kind string, rank int, reason string) {
+func (t *transition) pushChange(w *incarnation, kind string, rank int, reason string) {
 	t.do(PushChange{Worker: w.ref.Incarnation, Change: wire.Change{
 		Kind: kind, Generation: uint64(w.ref.Generation), Rank: rank, Reason: reason,
 	}})
 }
 
-func (t *turn) notice(n events.Notice) {
+func (t *transition) notice(n events.Notice) {
 	if j := t.s.jobs[n.Exited.Job]; j != nil && n.Rank >= 0 {
-		t.lostEverywhere(j, n.Exited.Generation, n.Rank, n.Exited.Detail)
+		t.pushLostToAll(j, n.Exited.Generation, n.Rank, n.Exited.Detail)
 	}
 }
 
-func (t *turn) abandon(a events.Abandon) {
+func (t *transition) abandon(a events.Abandon) {
 	if j := t.s.jobs[a.Job]; j != nil {
-		t.lostEverywhere(j, a.Generation, -1, a.Reason)
+		t.pushLostToAll(j, a.Generation, -1, a.Reason)
 	}
 }
 
-// joined takes a worker's call of join.
-func (t *turn) joined(in WorkerJoined) {
+// handleJoin takes a worker's call of join.
+func (t *transition) handleJoin(in WorkerJoined) {
 	j, w := t.s.find(in.Worker)
 	switch {
 	case w == nil || !w.alive():
 		t.do(RefuseJoin{Worker: in.Worker, Code: events.Fenced, Reason: "this worker has ended or was never started here"})
 	case !j.inProcess():
 		t.do(RefuseJoin{Worker: in.Worker, Code: events.Invalid, Reason: `the job runs with recovery "restart": its ranks are in the environment; submit it with recovery "in-process" to join from inside`})
-	case w.dismissed != "":
-		t.do(AnswerJoin{Worker: in.Worker, Assignment: wire.Assignment{Verdict: w.dismissed}})
+	case w.verdict != "":
+		t.do(AnswerJoin{Worker: in.Worker, Assignment: wire.Assignment{Verdict: w.verdict}})
 	case events.Generation(in.Request.Left) < w.left:
 		// It was given up for one that has come before it. Nobody waits for its answer.
 	case in.Request.Address == "":
@@ -153,9 +153,9 @@ func (t *turn) joined(in WorkerJoined) {
 	case w.join != nil && w.join.req.Left == in.Request.Left:
 		before := w.join.req
 		if before.Cold && !in.Request.Cold {
-			w.join.next, w.join.sent = t.now, time.Time{} // what the rendezvous knows of it is out of date
+			w.join.sendAt, w.join.sentAt = t.now, time.Time{} // what the rendezvous knows of it is out of date
 		}
-		w.join.req, w.join.told = in.Request, 0
+		w.join.req, w.join.holdersOf = in.Request, 0
 		w.join.req.NoticeMS = before.NoticeMS // since the first call
 		// A call that the worker has given up may come after the one that it made instead.
 		w.join.req.Cold = in.Request.Cold && before.Cold
@@ -165,12 +165,12 @@ func (t *turn) joined(in WorkerJoined) {
 		if c := commit(in.Request.Commit); w.left > 0 {
 			w.commit = c // what it has gone back to
 		}
-		w.join = &join{req: in.Request, arrived: t.now, next: t.now}
+		w.join = &join{req: in.Request, receivedAt: t.now, sendAt: t.now}
 	}
 }
 
-// answer ends a worker's wait if its launch decides about it.
-func (t *turn) answer(j *job, w *life, m events.LaunchMember, listed bool) {
+// answerJoin ends a worker's wait if its launch decides about it.
+func (t *transition) answerJoin(j *job, w *incarnation, m events.LaunchMember, listed bool) {
 	if w.join == nil {
 		return
 	}
@@ -188,22 +188,22 @@ func (t *turn) answer(j *job, w *life, m events.LaunchMember, listed bool) {
 			LocalRank: m.LocalRank, LocalSize: m.LocalSize, CrossRank: m.CrossRank, CrossSize: m.CrossSize,
 			Token: l.Token, Peers: m.Peers, Trace: w.trace, Cause: string(l.Cause.Kind),
 		}})
-		t.span(events.ServiceAgent, "regroup launch", w.trace, j.heard, t.now, w, "")
+		t.span(events.ServiceAgent, "regroup launch", w.trace, j.launchedAt, t.now, w, "")
 		// A launch that says planned of this very generation was made before this worker was told of it.
-		t.news(j, w)
+		t.pushChanges(j, w)
 	default:
-		t.warmUp(j, w, m)
+		t.answerPrefetch(j, w, m)
 	}
 }
 
-// warmUp tells a newcomer that waits aside where it finds the state of the generation that runs.
-func (t *turn) warmUp(j *job, w *life, m events.LaunchMember) {
+// answerPrefetch tells a newcomer that waits aside where it finds the state of the generation that runs.
+func (t *transition) answerPrefetch(j *job, w *incarnation, m events.LaunchMember) {
 	l, q := j.launch, w.join
-	known := max(q.told, events.Generation(q.req.Holders))
+	known := max(q.holdersOf, events.Generation(q.req.Holders))
 	if !q.req.Cold || m.Rank >= 0 || len(m.Peers) == 0 || known >= l.Generation {
 		return
 	}
-	q.told = l.Generation
+	q.holdersOf = l.Generation
 	t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: wire.Assignment{
 		Verdict: wire.WarmUp, Generation: uint64(l.Generation), Rank: -1, World: l.World,
 		Token: wire.StateToken(l.Token), Peers: m.Peers, Trace: t.startTrace(j), Cause: string(l.Cause.Kind),
@@ -235,11 +235,68 @@ func expected(l events.Launch, m events.LaunchMember) *wire.Expected {
 }
 
 // dismiss ends a worker's membership for good; it is expected to exit by itself.
-func (t *turn) dismiss(w *life, verdict string) {
+func (t *transition) dismiss(w *incarnation, verdict string) {
 	w.join = nil
-	w.dismissed = verdict
-	if w.released.IsZero() {
-		w.released = t.now
+	w.verdict = verdict
+	if w.releasedAt.IsZero() {
+		w.releasedAt = t.now
 	}
 	t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: wire.Assignment{Verdict: verdict}})
+}
+
+// sendJoin makes one call; the age of the notice grows while the agent holds the request.
+func (t *transition) sendJoin(j *job, w *incarnation) {
+	q := w.join
+	switch w.phase {
+	case starting:
+		return // it can be faster than the word that it runs, which names its pid
+	case planned:
+		if w.address == "" {
+			return
+		}
+		q.req.Address = w.address
+	}
+	q.sentAt = t.now
+	notice := q.req.NoticeMS
+	if notice > 0 {
+		notice += events.Milliseconds(t.now.Sub(q.receivedAt))
+	}
+	t.do(SendJoin{Join: events.MemberJoin{
+		Job: w.ref.Job, Place: w.ref.Place, Incarnation: w.ref.Incarnation, Agent: t.s.cfg.Agent, Attempt: w.ref.Attempt,
+		PID: w.ref.PID, Address: q.req.Address, Left: events.Generation(q.req.Left), Planned: q.req.Planned,
+		Accused: q.req.Accused, Broken: q.req.Broken, NoticeMS: notice, Commit: commit(q.req.Commit), Unsynced: q.req.Cold,
+	}})
+}
+
+func (t *transition) joinAnswered(in JoinAnswered) {
+	_, w := t.s.find(in.Worker)
+	if w == nil || w.join == nil {
+		return
+	}
+	q := w.join
+	q.sentAt = time.Time{}
+	q.sendAt = t.now.Add(rejoinEvery)
+	switch {
+	case in.Refused == events.Fenced && w.phase != planned:
+		t.dismiss(w, verdictRemoved)
+	case in.Refused == events.Invalid && w.phase != planned:
+		w.join = nil
+		t.do(RefuseJoin{Worker: in.Worker, Code: in.Refused, Reason: in.Reason})
+	case in.Refused != "":
+		// The rendezvous is away, or does not know the job yet.
+		q.backoff = min(max(2*q.backoff, firstBackoff), lastBackoff)
+		q.sendAt = t.now.Add(q.backoff)
+	case w.phase == planned:
+		q.backoff = 0
+	case in.Waiting.Over:
+		t.dismiss(w, wire.Over)
+	case in.Waiting.Removed:
+		t.dismiss(w, verdictRemoved)
+	default:
+		q.backoff = 0
+	}
+}
+
+func commit(c wire.Commit) events.Commit {
+	return events.Commit{Generation: events.Generation(c.Generation), Step: c.Step, Hash: c.Hash}
 }

@@ -60,7 +60,7 @@ func (p *player) print(a Action) string {
 			return fmt.Sprintf("push %s: %s g%d: %s, gone at %s", p.name(a.Worker), a.Change.Kind, a.Change.Generation, a.Change.Reason, until.Sub(epoch))
 		}
 		return fmt.Sprintf("push %s: %s g%d rank %d: %s", p.name(a.Worker), a.Change.Kind, a.Change.Generation, a.Change.Rank, a.Change.Reason)
-	case TellFact:
+	case PublishFact:
 		return fmt.Sprintf("tell %s, trace %s", p.fact(a.Body), traceName(a.Trace))
 	case SendNotice:
 		return fmt.Sprintf("notice %s rank %d: %s", p.name(a.Notice.Exited.Incarnation), a.Notice.Rank, a.Notice.Exited.Detail)
@@ -77,7 +77,7 @@ func (p *player) print(a Action) string {
 			s += fmt.Sprintf(" slowest is %d", x.Slowest.Rank)
 		}
 		return s + metricsText(x.Metrics, x.MetricSteps)
-	case Record:
+	case RecordSpan:
 		return fmt.Sprintf("span %s %q %s in %s", a.Span.Service, a.Span.Name, a.Span.End.Sub(a.Span.Start), traceName(a.Span.Parent))
 	}
 	return fmt.Sprintf("%T", a)

@@ -10,9 +10,9 @@ import (
 )
 
 // start asks for the process of a life that is planned or just made.
-func (t *turn) start(j *job, w *life, m events.LaunchMember) {
+func (t *transition) start(j *job, w *incarnation, m events.LaunchMember) {
 	w.phase = starting
-	w.startFrom = t.now
+	w.startedAt = t.now
 	a := StartProcess{
 		Job: w.ref.Job, Place: w.ref.Place, Attempt: w.ref.Attempt, Worker: w.ref.Incarnation, Generation: w.ref.Generation,
 		Command: j.launch.Spec.Command, Dir: j.launch.Spec.Workdir,
@@ -24,39 +24,39 @@ func (t *turn) start(j *job, w *life, m events.LaunchMember) {
 	t.do(a)
 }
 
-func (t *turn) started(in ProcessStarted) {
+func (t *transition) started(in ProcessStarted) {
 	j, w := t.s.find(in.Worker)
 	if w == nil || w.phase != starting {
 		return
 	}
 	w.phase = running
 	w.ref.PID = in.PID
-	took := t.now.Sub(w.startFrom)
-	t.tell(w, events.WorkerStarted{WorkerRef: w.ref, StartMS: events.Milliseconds(took)}, t.startTrace(j))
+	took := t.now.Sub(w.startedAt)
+	t.publish(w, events.WorkerStarted{WorkerRef: w.ref, StartMS: events.Milliseconds(took)}, t.startTrace(j))
 	if !j.inProcess() && w.ref.Generation > 0 {
 		w.ready = w.ref.Generation
-		t.tellRestarted(w, 0, took)
-		t.span(events.ServiceAgent, "regroup launch", w.trace, j.heard, t.now, w, "")
+		t.publishReady(w, 0, took)
+		t.span(events.ServiceAgent, "regroup launch", w.trace, j.launchedAt, t.now, w, "")
 	}
 }
 
-// tellRestarted says that the process of a restart job runs (step 0), or which step it has reported first.
-func (t *turn) tellRestarted(w *life, step uint64, took time.Duration) {
-	t.tell(w, events.WorkerReady{
+// publishReady says that the process of a restart job runs (step 0), or which step it has reported first.
+func (t *transition) publishReady(w *incarnation, step uint64, took time.Duration) {
+	t.publish(w, events.WorkerReady{
 		WorkerRef: w.ref, Rank: w.rank, Step: step, Survivor: w.survivor, AbortMS: events.Milliseconds(w.stopping),
 		RejoinMS: events.Milliseconds(w.rejoining), StepMS: events.Milliseconds(took),
 	}, w.trace)
 }
 
-func (t *turn) failedToStart(in ProcessFailedToStart) {
+func (t *transition) failedToStart(in ProcessFailedToStart) {
 	j, w := t.s.find(in.Worker)
 	if w == nil || w.phase != starting {
 		return
 	}
-	t.ended(j, w, events.WorkerExited{ExitCode: in.ExitCode, Detail: "cannot start: " + in.Detail}, 0)
+	t.endIncarnation(j, w, events.WorkerExited{ExitCode: in.ExitCode, Detail: "cannot start: " + in.Detail}, 0)
 }
 
-func (t *turn) exited(in ProcessExited) {
+func (t *transition) exited(in ProcessExited) {
 	j, w := t.s.find(in.Worker)
 	if w == nil || !w.alive() {
 		return
@@ -71,7 +71,7 @@ func (t *turn) exited(in ProcessExited) {
 		x.Detail = "killed by the kernel for lack of memory"
 	case in.Signal != "":
 		x.Detail = fmt.Sprintf("killed by signal %d (%s)", in.Number, in.Signal)
-	case in.ExitCode == 0 && j.inProcess() && !w.done && w.dismissed == "" && !w.asked:
+	case in.ExitCode == 0 && j.inProcess() && !w.done && w.verdict == "" && !w.stopRequested:
 		x.Detail = "exit code 0, but it had not reported that its work is done"
 	default:
 		x.Detail = fmt.Sprintf("exit code %d", in.ExitCode)
@@ -79,30 +79,30 @@ func (t *turn) exited(in ProcessExited) {
 	if x.Exception != nil { // who wrote the program looks for that first
 		x.Detail = limits.Shorten(x.Exception.String(), limits.Text.Max-len(x.Detail)-2) + ", " + x.Detail
 	}
-	t.ended(j, w, x, in.Age)
+	t.endIncarnation(j, w, x, in.Age)
 }
 
 // explains tells whether what a program said about its end is why it ended. Who was stopped may have been about to fail by itself; what
 // it says after that comes of being stopped. Who was killed from outside said nothing about that.
-func (t *turn) explains(w *life, in ProcessExited) bool {
-	if w.asked {
+func (t *transition) explains(w *incarnation, in ProcessExited) bool {
+	if w.stopRequested {
 		said := t.now.Add(-in.Age - time.Duration(in.Exception.BeforeMS*float64(time.Millisecond)))
-		return said.Before(w.stopFrom)
+		return said.Before(w.stoppedAt)
 	}
 	return in.ExitCode > 0 || slices.Contains(events.OwnSignals, in.Signal)
 }
 
-// ended closes a life: a failure is noticed first, then its neighbours on this node hear of it, then it is recorded.
-func (t *turn) ended(j *job, w *life, x events.WorkerExited, age time.Duration) {
+// endIncarnation closes a life: a failure is noticed first, then its neighbours on this node hear of it, then it is recorded.
+func (t *transition) endIncarnation(j *job, w *incarnation, x events.WorkerExited, age time.Duration) {
 	member := w.member()
-	w.phase, w.join = gone, nil
-	w.goneAt = t.now
-	if w.dirty {
+	w.phase, w.join = ended, nil
+	w.endedAt = t.now
+	if w.progressPending {
 		t.sendProgress(w)
 	}
 	x.Detail, x.Lines = limits.Shorten(x.Detail, limits.Text.Max), limits.ShortenLines(x.Lines)
 	x.WorkerRef, x.Done, x.Step, x.Commit, x.AgeMS = w.ref, w.done, w.progress.Step, w.commit, events.Milliseconds(age)
-	x.Asked = w.asked || w.dismissed != "" && x.ExitCode == 0
+	x.Asked = w.stopRequested || w.verdict != "" && x.ExitCode == 0
 	x.Departing = t.s.departing || t.s.stopping
 	x.Metrics, x.MetricSteps = w.metrics(x.Step)
 	trace := t.startTrace(j)
@@ -114,39 +114,39 @@ func (t *turn) ended(j *job, w *life, x events.WorkerExited, age time.Duration) 
 		}
 		t.do(SendNotice{Notice: events.Notice{Exited: x, Rank: rank}})
 		if member {
-			t.lostEverywhere(j, w.ref.Generation, rank, x.Detail)
+			t.pushLostToAll(j, w.ref.Generation, rank, x.Detail)
 		}
 		t.span(events.ServiceAgent, "detect worker.exited", trace, t.now.Add(-age), t.now, w, x.Detail)
 	}
-	t.tell(w, x, trace)
+	t.publish(w, x, trace)
 }
 
 // orphaned records what an earlier life of this agent has left behind, so that nothing is started in its stead until
 // the launch names the next attempt.
-func (t *turn) orphaned(in Orphaned) {
+func (t *transition) orphaned(in Orphaned) {
 	j := t.job(in.Job)
-	if w := j.lives[in.Place.Slot]; w != nil && (w.alive() || w.ref.Attempt >= in.Attempt) {
+	if w := j.incarnations[in.Place.Slot]; w != nil && (w.alive() || w.ref.Attempt >= in.Attempt) {
 		return
 	}
-	w := &life{phase: gone, rank: -1, goneAt: t.now, ref: events.WorkerRef{
+	w := &incarnation{phase: ended, rank: -1, endedAt: t.now, ref: events.WorkerRef{
 		Job: in.Job, Place: in.Place, Incarnation: in.Worker, Agent: t.s.cfg.Agent, Attempt: in.Attempt,
 		Generation: in.Generation, PID: in.PID,
 	}}
-	j.lives[in.Place.Slot] = w
+	j.incarnations[in.Place.Slot] = w
 	x := events.WorkerExited{
 		WorkerRef: w.ref, ExitCode: -1, Signal: "SIGKILL", Orphaned: true,
 		Detail: "ended together with its node's agent, which was started again",
 	}
 	t.do(SendNotice{Notice: events.Notice{Exited: x, Rank: -1}})
-	t.tell(w, x, t.exitTrace(j, w))
+	t.publish(w, x, t.exitTrace(j, w))
 }
 
-func (t *turn) tell(w *life, b events.Body, trace string) {
-	t.do(TellFact{Job: w.ref.Job, Body: b, Trace: trace})
+func (t *transition) publish(w *incarnation, b events.Body, trace string) {
+	t.do(PublishFact{Job: w.ref.Job, Body: b, Trace: trace})
 }
 
 // startTrace is the trace of what is being built: the open incident's or the job's start.
-func (t *turn) startTrace(j *job) string {
+func (t *transition) startTrace(j *job) string {
 	if j.launch.Trace != "" {
 		return j.launch.Trace
 	}
@@ -155,7 +155,7 @@ func (t *turn) startTrace(j *job) string {
 
 // exitTrace is the trace of the incident that an exit belongs to: a member that was ready opens the one of its
 // generation; everybody else dies within the incident that is open.
-func (t *turn) exitTrace(j *job, w *life) string {
+func (t *transition) exitTrace(j *job, w *incarnation) string {
 	switch {
 	case w.ready > 0 && w.ready == w.ref.Generation:
 		return events.TraceOf(w.ref.Job, w.ready)
@@ -167,8 +167,8 @@ func (t *turn) exitTrace(j *job, w *life) string {
 	return events.JobTrace(w.ref.Job)
 }
 
-func (t *turn) span(service, name, parent string, from, to time.Time, w *life, failure string) {
-	t.do(Record{Span: events.Span{
+func (t *transition) span(service, name, parent string, from, to time.Time, w *incarnation, failure string) {
+	t.do(RecordSpan{Span: events.Span{
 		Service: service, Name: name, Parent: parent, Start: from, End: to, Error: failure,
 		Attributes: map[string]string{
 			"regroup.job.id": string(w.ref.Job), "regroup.node": string(w.ref.Place.Node),
@@ -178,20 +178,20 @@ func (t *turn) span(service, name, parent string, from, to time.Time, w *life, f
 	}})
 }
 
-// lostEverywhere tells the members of a generation on this node that it is broken.
-func (t *turn) lostEverywhere(j *job, g events.Generation, rank int, reason string) {
+// pushLostToAll tells the members of a generation on this node that it is broken.
+func (t *transition) pushLostToAll(j *job, g events.Generation, rank int, reason string) {
 	if !j.inProcess() {
 		return
 	}
 	for _, slot := range j.slots() {
-		if w := j.lives[slot]; w.ref.Generation == g {
-			t.lost(w, rank, reason)
+		if w := j.incarnations[slot]; w.ref.Generation == g {
+			t.pushLost(w, rank, reason)
 		}
 	}
 }
 
-// lost tells a member once per rank; an unknown rank is no news to one that knows of a loss.
-func (t *turn) lost(w *life, rank int, reason string) {
+// pushLost tells a member once per rank; an unknown rank is no news to one that knows of a loss.
+func (t *transition) pushLost(w *incarnation, rank int, reason string) {
 	if rank == w.rank {
 		rank = -1 // its peers have given it up: nobody that it could name
 	}
@@ -199,5 +199,5 @@ func (t *turn) lost(w *life, rank int, reason string) {
 		return
 	}
 	w.pushed.lost = append(w.pushed.lost, rank)
-	t.change(w, changeLost, rank, reason)
+	t.pushChange(w, changeLost, rank, reason)
 }

@@ -50,7 +50,7 @@ func (w *world) step(t *rapid.T, in Input) {
 			w.known(t, a.Worker)
 		case SendNotice:
 			noticed[a.Notice.Exited.Incarnation] = true
-		case TellFact:
+		case PublishFact:
 			x, ok := a.Body.(events.WorkerExited)
 			if !ok {
 				continue
@@ -155,12 +155,12 @@ func TestAnyHistoryIsSurvived(t *testing.T) {
 		w.step(t, Shutdown{})
 		for range 1000 {
 			for _, x := range w.s.Workers() {
-				if p := w.s.jobs["j-0000"].lives[x.Place.Slot].phase; p == starting {
+				if p := w.s.jobs["j-0000"].incarnations[x.Place.Slot].phase; p == starting {
 					w.step(t, ProcessStarted{Worker: x.Incarnation, PID: 2})
 				}
 			}
 			for _, x := range w.s.Workers() {
-				if l := w.s.jobs["j-0000"].lives[x.Place.Slot]; l.killed && l.alive() {
+				if l := w.s.jobs["j-0000"].incarnations[x.Place.Slot]; l.killed && l.alive() {
 					exit(x.Incarnation)
 				}
 			}

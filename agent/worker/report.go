@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// reporter returns a life that may speak for generation g: an old generation is refused by silence.
-func (t *turn) reporter(id events.Incarnation, g uint64) (*job, *life) {
+// reporterOf returns a life that may speak for generation g: an old generation is refused by silence.
+func (t *transition) reporterOf(id events.Incarnation, g uint64) (*job, *incarnation) {
 	j, w := t.s.find(id)
 	if w == nil || !w.alive() || uint64(w.ref.Generation) != g {
 		return nil, nil
@@ -19,21 +19,21 @@ func (t *turn) reporter(id events.Incarnation, g uint64) (*job, *life) {
 	return j, w
 }
 
-func (t *turn) reported(in WorkerReported) {
+func (t *transition) reported(in WorkerReported) {
 	r := in.Report
-	j, w := t.reporter(in.Worker, r.Generation)
+	j, w := t.reporterOf(in.Worker, r.Generation)
 	if w == nil {
 		return
 	}
-	t.touch(w)
+	t.scheduleProgress(w)
 	if r.Step > 0 || j.inProcess() { // a program that tells its steps may report values alone
 		w.progress.Step, w.progress.Samples = r.Step, r.Samples
 	}
 	w.progress.Slowest = straggler(r.Slowest, w.world)
-	w.measured(r.Metrics, stepOf(r.MetricsStep, r.Step))
-	if !j.inProcess() && r.Step > 0 && w.stepped < w.ref.Generation && w.ready == w.ref.Generation {
-		w.stepped = w.ref.Generation
-		t.tellRestarted(w, r.Step, t.now.Sub(w.startFrom))
+	w.recordMetrics(r.Metrics, stepOf(r.MetricsStep, r.Step))
+	if !j.inProcess() && r.Step > 0 && w.steppedIn < w.ref.Generation && w.ready == w.ref.Generation {
+		w.steppedIn = w.ref.Generation
+		t.publishReady(w, r.Step, t.now.Sub(w.startedAt))
 	}
 	if f := r.First; f != nil && j.inProcess() && w.ready < w.ref.Generation {
 		w.ready = w.ref.Generation
@@ -45,14 +45,14 @@ func (t *turn) reported(in WorkerReported) {
 			c := commit(*f.Checkpoint)
 			ready.Checkpoint = &c
 		}
-		t.tell(w, ready, w.trace)
+		t.publish(w, ready, w.trace)
 		t.workerSpans(w, *f)
 	}
 }
 
 // workerSpans draws what a worker says about its way back, laid out backwards from now: its clock is not ours, its
 // durations are.
-func (t *turn) workerSpans(w *life, f wire.FirstStep) {
+func (t *transition) workerSpans(w *incarnation, f wire.FirstStep) {
 	parts := []struct {
 		name string
 		ms   float64
@@ -78,12 +78,12 @@ func millis(ms float64) time.Duration {
 	return time.Duration(ms * float64(time.Millisecond))
 }
 
-func (t *turn) committed(in WorkerCommitted) {
+func (t *transition) committed(in WorkerCommitted) {
 	w := t.committer(in.Worker)
 	if w == nil {
 		return
 	}
-	t.touch(w)
+	t.scheduleProgress(w)
 	c := commit(in.Report.Commit)
 	w.progress.Commit = &c
 	if c.Newer(w.commit) {
@@ -96,7 +96,7 @@ func (t *turn) committed(in WorkerCommitted) {
 }
 
 // committer is any living worker: a commit carries its own generation.
-func (t *turn) committer(id events.Incarnation) *life {
+func (t *transition) committer(id events.Incarnation) *incarnation {
 	_, w := t.s.find(id)
 	if w == nil || !w.alive() || w.ref.Generation == 0 {
 		return nil
@@ -104,16 +104,16 @@ func (t *turn) committer(id events.Incarnation) *life {
 	return w
 }
 
-func (t *turn) finished(in WorkerFinished) {
-	j, w := t.reporter(in.Worker, in.Report.Generation)
+func (t *transition) finished(in WorkerFinished) {
+	j, w := t.reporterOf(in.Worker, in.Report.Generation)
 	if w == nil || w.done {
 		return
 	}
 	w.done = true
-	t.touch(w)
+	t.scheduleProgress(w)
 	w.progress.Step = max(w.progress.Step, in.Report.Step)
 	at := stepOf(in.Report.MetricsStep, in.Report.Step)
-	w.measured(in.Report.Metrics, at)
+	w.recordMetrics(in.Report.Metrics, at)
 	done := events.WorkerDone{WorkerRef: w.ref, Step: in.Report.Step, Ledger: ledger(in.Report.Ledger), Metrics: maps.Clone(in.Report.Metrics)}
 	if at != in.Report.Step {
 		done.MetricSteps = map[string]uint64{}
@@ -121,7 +121,7 @@ func (t *turn) finished(in WorkerFinished) {
 			done.MetricSteps[name] = at
 		}
 	}
-	t.tell(w, done, events.JobTrace(j.launch.Job))
+	t.publish(w, done, events.JobTrace(j.launch.Job))
 }
 
 // stepOf is the step after which metrics were reported.
@@ -132,25 +132,25 @@ func stepOf(said *uint64, step uint64) uint64 {
 	return step
 }
 
-// measured takes what a worker reports after a step. What it has reported under other names before stays, and so does its step; of too
+// recordMetrics takes what a worker reports after a step. What it has reported under other names before stays, and so does its step; of too
 // many names those of the newest report stay.
-func (w *life) measured(values map[string]float64, step uint64) {
+func (w *incarnation) recordMetrics(values map[string]float64, step uint64) {
 	if len(values) == 0 {
 		return
 	}
 	if w.values == nil {
-		w.values = map[string]measure{}
+		w.values = map[string]metric{}
 	}
 	for name, v := range values {
-		w.values[name] = measure{v, step}
+		w.values[name] = metric{v, step}
 	}
 	if len(w.values) > wire.MaxNames {
-		maps.DeleteFunc(w.values, func(name string, _ measure) bool { _, now := values[name]; return !now })
+		maps.DeleteFunc(w.values, func(name string, _ metric) bool { _, now := values[name]; return !now })
 	}
 }
 
 // metrics are the newest values of a worker, with the steps of those that are not of step.
-func (w *life) metrics(step uint64) (values map[string]float64, steps map[string]uint64) {
+func (w *incarnation) metrics(step uint64) (values map[string]float64, steps map[string]uint64) {
 	for name, m := range w.values {
 		if values == nil {
 			values = make(map[string]float64, len(w.values))
@@ -166,17 +166,17 @@ func (w *life) metrics(step uint64) (values map[string]float64, steps map[string
 	return values, steps
 }
 
-// touch makes a progress signal due; the newest one within the interval wins.
-func (t *turn) touch(w *life) {
-	w.dirty = true
+// scheduleProgress makes a progress signal due; the newest one within the interval wins.
+func (t *transition) scheduleProgress(w *incarnation) {
+	w.progressPending = true
 	p := &w.progress
 	p.Job, p.Place, p.Generation, p.Rank, p.World = w.ref.Job, w.ref.Place, w.ref.Generation, w.rank, w.world
 }
 
-func (t *turn) sendProgress(w *life) {
+func (t *transition) sendProgress(w *incarnation) {
 	p := w.progress
 	p.Metrics, p.MetricSteps = w.metrics(p.Step)
-	w.dirty, w.sentAt = false, t.now
+	w.progressPending, w.sentAt = false, t.now
 	w.progress.Ledger, w.progress.Commit = nil, nil
 	t.do(SendProgress{Progress: p})
 }

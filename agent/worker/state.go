@@ -3,6 +3,7 @@ package worker
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
@@ -24,12 +25,12 @@ type Config struct {
 type State struct {
 	cfg       Config
 	jobs      map[events.JobID]*job
-	made      uint64 // worker incarnations made so far
-	madeAt    int64  // Unix milliseconds of the last one
+	idCounter uint64 // worker incarnations made so far
+	idTime    int64  // Unix milliseconds of the last one
 	stopping  bool
 	departing bool             // its end was announced,
 	departure events.Departure // like so
-	now       bool             // stopping without grace
+	immediate bool             // stopping without grace
 }
 
 // New returns the state of an agent that has heard nothing yet.
@@ -37,10 +38,10 @@ func New(c Config) State { return State{cfg: c, jobs: map[events.JobID]*job{}} }
 
 // job is what is known about one job on this node.
 type job struct {
-	launch events.Launch
-	heard  time.Time // when this launch came
-	lives  map[events.Slot]*life
-	idle   time.Time // since when a stopped job has no process
+	launch       events.Launch
+	launchedAt   time.Time // when this launch came
+	incarnations map[events.Slot]*incarnation
+	idle         time.Time // since when a stopped job has no process
 }
 
 // phase of a life.
@@ -50,48 +51,48 @@ const (
 	planned  phase = "planned"
 	starting phase = "starting"
 	running  phase = "running"
-	gone     phase = "gone"
+	ended    phase = "gone"
 )
 
-// life is the newest life of the worker of one place.
-type life struct {
-	ref       events.WorkerRef // Generation = the one it is in, or was in last
-	phase     phase
-	rank      int // in ref.Generation
-	world     int
-	trace     string            // traceparent of the launch that put it into ref.Generation
-	ready     events.Generation // last generation in which it was ready
-	left      events.Generation // newest generation that it says it has left
-	asked     bool              // told to stop
-	killAt    time.Time         // after asked
-	killed    bool
-	released  time.Time // a member no more: exits by itself until this plus grace
-	dismissed string    // verdict that ended its membership
-	done      bool
-	join      *join
-	pushed    pushed
-	progress  events.Progress
-	values    map[string]measure // newest ones that it has reported
-	commit    events.Commit      // newest one that it told of
-	dirty     bool               // progress is waiting to be sent
-	sentAt    time.Time
-	ledger    events.Ledger // last one sent
+// incarnation is the newest life of the worker of one place.
+type incarnation struct {
+	ref             events.WorkerRef // Generation = the one it is in, or was in last
+	phase           phase
+	rank            int // in ref.Generation
+	world           int
+	trace           string            // traceparent of the launch that put it into ref.Generation
+	ready           events.Generation // last generation in which it was ready
+	left            events.Generation // newest generation that it says it has left
+	stopRequested   bool              // told to stop
+	killAt          time.Time         // after asked
+	killed          bool
+	releasedAt      time.Time // a member no more: exits by itself until this plus grace
+	verdict         string    // verdict that ended its membership
+	done            bool
+	join            *join
+	pushed          pushed
+	progress        events.Progress
+	values          map[string]metric // newest ones that it has reported
+	commit          events.Commit     // newest one that it told of
+	progressPending bool              // progress is waiting to be sent
+	sentAt          time.Time
+	ledger          events.Ledger // last one sent
 
 	// Restart recovery: how long the parts of coming back took.
-	survivor  bool
-	stepped   events.Generation // in which it has reported a step
-	before    events.Generation // that its place was in
-	stopFrom  time.Time
-	goneAt    time.Time
-	startFrom time.Time
-	stopping  time.Duration
-	rejoining time.Duration
-	address   string
-	portAsked time.Time
+	survivor           bool
+	steppedIn          events.Generation // in which it has reported a step
+	previousGeneration events.Generation // that its place was in
+	stoppedAt          time.Time
+	endedAt            time.Time
+	startedAt          time.Time
+	stopping           time.Duration
+	rejoining          time.Duration
+	address            string
+	portAsked          time.Time
 }
 
-// measure is a value that a worker has reported after a step.
-type measure struct {
+// metric is a value that a worker has reported after a step.
+type metric struct {
 	value float64
 	step  uint64
 }
@@ -105,25 +106,25 @@ type pushed struct {
 
 // join is a request to be in the next generation that no launch has answered yet.
 type join struct {
-	req     wire.JoinRequest
-	arrived time.Time
-	next    time.Time // when to send it (again)
-	sent    time.Time // in flight since; zero = no call open
-	backoff time.Duration
-	told    events.Generation // whose holders the open call was told; zero = none
+	req        wire.JoinRequest
+	receivedAt time.Time
+	sendAt     time.Time // when to send it (again)
+	sentAt     time.Time // in flight since; zero = no call open
+	backoff    time.Duration
+	holdersOf  events.Generation // whose holders the open call was told; zero = none
 }
 
-func (w *life) alive() bool { return w.phase == starting || w.phase == running }
+func (w *incarnation) alive() bool { return w.phase == starting || w.phase == running }
 
 // member tells whether the life takes part in its generation now.
-func (w *life) member() bool {
-	return w.alive() && w.ref.Generation > 0 && w.left < w.ref.Generation && w.dismissed == ""
+func (w *incarnation) member() bool {
+	return w.alive() && w.ref.Generation > 0 && w.left < w.ref.Generation && w.verdict == ""
 }
 
 func (j *job) inProcess() bool { return j.launch.Spec.Recovery == spec.RecoveryInProcess }
 
 // slots returns the slots that have a life, in order.
-func (j *job) slots() []events.Slot { return slices.Sorted(maps.Keys(j.lives)) }
+func (j *job) slots() []events.Slot { return slices.Sorted(maps.Keys(j.incarnations)) }
 
 // listed returns the launch's member in a slot.
 func (j *job) listed(s events.Slot) (events.LaunchMember, bool) {
@@ -138,12 +139,12 @@ func (j *job) listed(s events.Slot) (events.LaunchMember, bool) {
 func (s State) jobIDs() []events.JobID { return slices.Sorted(maps.Keys(s.jobs)) }
 
 // find returns the life of an incarnation, or nil.
-func (s State) find(id events.Incarnation) (*job, *life) {
+func (s State) find(id events.Incarnation) (*job, *incarnation) {
 	if id == "" {
 		return nil, nil
 	}
 	for _, j := range s.jobs {
-		for _, w := range j.lives {
+		for _, w := range j.incarnations {
 			if w.ref.Incarnation == id {
 				return j, w
 			}
@@ -166,7 +167,7 @@ func (s State) Revisions() map[events.JobID]uint64 {
 // Idle tells whether no process is left.
 func (s State) Idle() bool {
 	for _, j := range s.jobs {
-		for _, w := range j.lives {
+		for _, w := range j.incarnations {
 			if w.alive() {
 				return false
 			}
@@ -175,8 +176,8 @@ func (s State) Idle() bool {
 	return true
 }
 
-// Vacant tells whether the node has nothing to do and nothing was asked of it: no process is left, and no launch wants one.
-func (s State) Vacant() bool {
+// Unused tells whether the node has nothing to do and nothing was asked of it: no process is left, and no launch wants one.
+func (s State) Unused() bool {
 	for _, j := range s.jobs {
 		if j.launch.Phase != events.PhaseStop && len(j.launch.Members) > 0 {
 			return false
@@ -194,7 +195,7 @@ func (s State) MayJoin(id events.JobID) bool {
 	if j == nil {
 		return false
 	}
-	for _, w := range j.lives {
+	for _, w := range j.incarnations {
 		if w.alive() && w.join == nil {
 			return true
 		}
@@ -215,9 +216,45 @@ func (s State) Workers() []Worker {
 	for _, id := range s.jobIDs() {
 		j := s.jobs[id]
 		for _, slot := range j.slots() {
-			w := j.lives[slot]
+			w := j.incarnations[slot]
 			ws = append(ws, Worker{WorkerRef: w.ref, Rank: w.rank, Alive: w.alive()})
 		}
 	}
 	return ws
+}
+
+const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+// randomFrom is where the random part of an incarnation begins: after 10 digits of time and 5 of a counter.
+const randomFrom = 15
+
+// newIncarnationID makes a ULID: 48 bits of time, 25 of a counter, the rest of the agent's own. The machine has no randomness: it
+// inherits that of the agent's incarnation, and lists of an agent's workers are short because they have it in common. Later
+// ones are greater even if the clock steps back, because judges order the lives of a place by them.
+func (t *transition) newIncarnationID() events.Incarnation {
+	s := t.s
+	s.idCounter++
+	s.idTime = max(s.idTime, t.now.UnixMilli(), 0)
+	var id [26]byte
+	digits(id[:10], uint64(s.idTime))
+	digits(id[10:randomFrom], s.idCounter)
+	agent := string(s.cfg.Agent)
+	if len(agent) != len(id) { // no ULID: as good as one
+		sum := events.Token("agent", agent)
+		for i := range len(id) - randomFrom {
+			v, _ := strconv.ParseUint(sum[2*i:2*i+2], 16, 8)
+			id[randomFrom+i] = crockford[v&31]
+		}
+		return events.Incarnation(id[:])
+	}
+	copy(id[randomFrom:], agent[randomFrom:])
+	return events.Incarnation(id[:])
+}
+
+// digits writes v in base 32, most significant first.
+func digits(b []byte, v uint64) {
+	for i := len(b) - 1; i >= 0; i-- {
+		b[i] = crockford[v&31]
+		v >>= 5
+	}
 }

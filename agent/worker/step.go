@@ -1,3 +1,14 @@
+// Package worker answers one question for one node: given the newest launch of every job, what the processes do and
+// what the workers say, what must the agent do next?
+//
+// It is a pure machine: Step takes one input and returns the actions in the order in which they must be done. It is
+// level-triggered: every input ends in a comparison of what each launch wants with what runs, so repeats, gaps and late
+// inputs are harmless. One life of a worker goes
+//
+//	planned --StartProcess--> starting --> running --> gone
+//
+// where planned exists in restart recovery only: the agent joins in the place of a process that it has not started yet.
+// Deciding who is in a generation, whether a dead worker comes again and when a job is over is not done here.
 package worker
 
 import (
@@ -19,18 +30,18 @@ const (
 	forgetAfter   = 10 * time.Minute      // a stopped job without processes
 )
 
-// turn is one Step in the making.
-type turn struct {
-	s    *State
-	now  time.Time
-	acts []Action
+// transition is one Step in the making.
+type transition struct {
+	s       *State
+	now     time.Time
+	actions []Action
 }
 
-func (t *turn) do(a ...Action) { t.acts = append(t.acts, a...) }
+func (t *transition) do(a ...Action) { t.actions = append(t.actions, a...) }
 
 // Step takes one input into account. It is total and changes s in place; now is the agent's clock.
 func Step(s State, in Input, now time.Time) (State, []Action) {
-	t := &turn{s: &s, now: now}
+	t := &transition{s: &s, now: now}
 	switch in := in.(type) {
 	case Launched:
 		t.launched(in.Launch)
@@ -45,7 +56,7 @@ func Step(s State, in Input, now time.Time) (State, []Action) {
 	case PortFound:
 		t.portFound(in)
 	case WorkerJoined:
-		t.joined(in)
+		t.handleJoin(in)
 	case WorkerReported:
 		t.reported(in)
 	case WorkerCommitted:
@@ -62,27 +73,27 @@ func Step(s State, in Input, now time.Time) (State, []Action) {
 		s.departing, s.departure = true, in.Departure
 	case Shutdown:
 		s.stopping = true
-		s.now = s.now || in.Now
+		s.immediate = s.immediate || in.Now
 	case Tick:
 	}
 	for _, id := range s.jobIDs() {
 		t.reconcile(s.jobs[id])
 	}
-	return s, t.acts
+	return s, t.actions
 }
 
 // job returns the state of a job, made when it is new.
-func (t *turn) job(id events.JobID) *job {
+func (t *transition) job(id events.JobID) *job {
 	j := t.s.jobs[id]
 	if j == nil {
-		j = &job{lives: map[events.Slot]*life{}}
+		j = &job{incarnations: map[events.Slot]*incarnation{}}
 		j.launch.Job = id
 		t.s.jobs[id] = j
 	}
 	return j
 }
 
-func (t *turn) launched(l events.Launch) {
+func (t *transition) launched(l events.Launch) {
 	if l.Node != t.s.cfg.Node {
 		return
 	}
@@ -93,11 +104,11 @@ func (t *turn) launched(l events.Launch) {
 	l.Spec = l.Spec.WithDefaults()
 	l.Members = slices.Clone(l.Members)
 	slices.SortFunc(l.Members, func(a, b events.LaunchMember) int { return cmp.Compare(a.Place.Slot, b.Place.Slot) })
-	j.launch, j.heard, j.idle = l, t.now, time.Time{}
+	j.launch, j.launchedAt, j.idle = l, t.now, time.Time{}
 }
 
 // reconcile compares what a job's launch wants with what runs.
-func (t *turn) reconcile(j *job) {
+func (t *transition) reconcile(j *job) {
 	if t.s.stopping || j.launch.Phase == events.PhaseStop {
 		t.stopAll(j)
 	} else if j.launch.Revision > 0 && j.inProcess() {
@@ -106,17 +117,17 @@ func (t *turn) reconcile(j *job) {
 		t.restart(j)
 	}
 	for _, slot := range j.slots() {
-		t.due(j, j.lives[slot])
+		t.applyDeadlines(j, j.incarnations[slot])
 	}
 }
 
 // stopAll ends every worker of a job; with no process left a stopped job is forgotten after a while.
-func (t *turn) stopAll(j *job) {
+func (t *transition) stopAll(j *job) {
 	alive := false
 	for _, slot := range j.slots() {
-		w := j.lives[slot]
+		w := j.incarnations[slot]
 		if w.phase == planned {
-			delete(j.lives, slot)
+			delete(j.incarnations, slot)
 			continue
 		}
 		if w.join != nil && w.alive() && j.launch.Phase == events.PhaseStop {
@@ -126,7 +137,7 @@ func (t *turn) stopAll(j *job) {
 			continue
 		}
 		alive = true
-		if now := t.s.now || j.launch.Now; now || t.s.stopping || w.dismissed == "" {
+		if now := t.s.immediate || j.launch.Now; now || t.s.stopping || w.verdict == "" {
 			t.stop(j, w, now)
 		} // else it has just heard that it is a member no more, and has its grace to end by itself
 	}
@@ -142,7 +153,7 @@ func (t *turn) stopAll(j *job) {
 
 // stop asks a process to end, and kills it after the grace. A process that is still being started is stopped when it
 // is there.
-func (t *turn) stop(j *job, w *life, now bool) {
+func (t *transition) stop(j *job, w *incarnation, now bool) {
 	if w.phase != running || w.killed {
 		return
 	}
@@ -150,34 +161,34 @@ func (t *turn) stop(j *job, w *life, now bool) {
 		t.kill(w)
 		return
 	}
-	if !w.asked {
-		w.asked = true
-		w.stopFrom = t.now
+	if !w.stopRequested {
+		w.stopRequested = true
+		w.stoppedAt = t.now
 		w.killAt = t.now.Add(j.launch.Spec.Stop.Grace.D())
 		t.do(SignalProcess{Worker: w.ref.Incarnation, Signal: cmp.Or(j.launch.Spec.Stop.Signal, "SIGTERM")})
 	}
 }
 
-func (t *turn) kill(w *life) {
+func (t *transition) kill(w *incarnation) {
 	if w.phase != running || w.killed {
 		return
 	}
-	if !w.asked {
-		w.stopFrom = t.now
+	if !w.stopRequested {
+		w.stoppedAt = t.now
 	}
-	w.asked, w.killed = true, true
+	w.stopRequested, w.killed = true, true
 	t.do(KillProcess{Worker: w.ref.Incarnation})
 }
 
-// due does what time alone brings about for one life.
-func (t *turn) due(j *job, w *life) {
-	if w.asked && !w.killed && !w.killAt.IsZero() && !t.now.Before(w.killAt) {
+// applyDeadlines does what time alone brings about for one life.
+func (t *transition) applyDeadlines(j *job, w *incarnation) {
+	if w.stopRequested && !w.killed && !w.killAt.IsZero() && !t.now.Before(w.killAt) {
 		t.kill(w)
 	}
-	if w.alive() && !w.released.IsZero() && !t.now.Before(w.released.Add(j.launch.Spec.Stop.Grace.D())) {
+	if w.alive() && !w.releasedAt.IsZero() && !t.now.Before(w.releasedAt.Add(j.launch.Spec.Stop.Grace.D())) {
 		t.stop(j, w, false)
 	}
-	if w.dirty && t.now.Sub(w.sentAt) >= progressEvery {
+	if w.progressPending && t.now.Sub(w.sentAt) >= progressEvery {
 		t.sendProgress(w)
 	}
 	if w.join != nil && !t.now.Before(w.join.due()) {
@@ -187,10 +198,10 @@ func (t *turn) due(j *job, w *life) {
 
 // due says when the join must be sent: a call in flight gets its time to be answered.
 func (q *join) due() time.Time {
-	if !q.sent.IsZero() {
-		return q.sent.Add(joinTimeout)
+	if !q.sentAt.IsZero() {
+		return q.sentAt.Add(joinTimeout)
 	}
-	return q.next
+	return q.sendAt
 }
 
 // Deadline says when Step must be given a Tick even if nothing else happens; zero = never.
@@ -205,14 +216,14 @@ func Deadline(s State) time.Time {
 		if !j.idle.IsZero() {
 			at(j.idle.Add(forgetAfter))
 		}
-		for _, w := range j.lives {
-			if w.asked && !w.killed && w.phase == running {
+		for _, w := range j.incarnations {
+			if w.stopRequested && !w.killed && w.phase == running {
 				at(w.killAt)
 			}
-			if w.phase == running && !w.released.IsZero() && !w.asked {
-				at(w.released.Add(j.launch.Spec.Stop.Grace.D()))
+			if w.phase == running && !w.releasedAt.IsZero() && !w.stopRequested {
+				at(w.releasedAt.Add(j.launch.Spec.Stop.Grace.D()))
 			}
-			if w.dirty {
+			if w.progressPending {
 				at(w.sentAt.Add(progressEvery))
 			}
 			if w.join != nil && w.phase != starting && (w.phase != planned || w.address != "") {

@@ -37,7 +37,7 @@ func TestTheTextsOfAnExitAreShortened(t *testing.T) {
 		switch a := a.(type) {
 		case SendNotice:
 			x = a.Notice.Exited
-		case TellFact:
+		case PublishFact:
 			x = a.Body.(events.WorkerExited)
 		default:
 			continue

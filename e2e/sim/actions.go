@@ -59,7 +59,7 @@ func (n *node) do(act worker.Action) {
 		if p := n.procs[a.Worker]; p != nil {
 			w.after(w.between(0, 20*time.Millisecond), func() { p.change(a.Change) })
 		}
-	case worker.TellFact:
+	case worker.PublishFact:
 		n.fact(a)
 	case worker.SendProgress:
 		if !n.cut && !n.mute {
@@ -88,7 +88,7 @@ func (n *node) join(j events.MemberJoin) {
 }
 
 // fact queues a fact to be stored.
-func (n *node) fact(a worker.TellFact) {
+func (n *node) fact(a worker.PublishFact) {
 	e := events.Event{
 		ID: n.w.id("fact"), Source: fmt.Sprintf("/regroup/agent/%s/%s", n.id, n.inc), Entity: string(a.Job),
 		Time: n.w.now, Trace: a.Trace, Body: a.Body,

@@ -16,7 +16,7 @@ func (c *checker) kept(s plan.State) {
 	for _, id := range slices.Sorted(maps.Keys(s.View.Jobs)) {
 		for _, p := range s.View.Jobs[id].Places {
 			n := s.Nodes[p.Node]
-			out := n.Excluded != "" || slices.ContainsFunc(n.Benched, func(b events.QuarantinedSlot) bool { return b.Slot == p.Slot })
+			out := n.Excluded != "" || slices.ContainsFunc(n.QuarantinedSlots, func(b events.QuarantinedSlot) bool { return b.Slot == p.Slot })
 			if out {
 				c.fail(13, "%s has %s, and the node is %+v", id, p, n)
 			}

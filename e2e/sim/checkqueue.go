@@ -45,7 +45,7 @@ func freeSlots(s plan.State) int {
 	free := 0
 	for _, n := range s.Nodes {
 		if n.Gone == "" && !n.Draining && n.Excluded == "" && !n.Suspected && n.Quarantine == nil {
-			free += n.Slots - len(n.Benched)
+			free += n.Slots - len(n.QuarantinedSlots)
 		}
 	}
 	for _, row := range s.View.Jobs {

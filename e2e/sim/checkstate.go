@@ -88,7 +88,7 @@ func (c *checker) pool(v events.PoolView) {
 func (c *checker) round(old, s round.State) {
 	v, o := s.View, old.View
 	c.gathered(old, s)
-	c.good[v.Job] = old.Good
+	c.good[v.Job] = old.LastGood
 	switch {
 	case v.Generation < o.Generation: // a turn takes several inputs, so it may seal several
 		c.fail(4, "%s: generation %s follows %s", v.Job, v.Generation, o.Generation)
@@ -99,7 +99,7 @@ func (c *checker) round(old, s round.State) {
 	case o.State == events.RoundStateClosed && v.State != events.RoundStateClosed:
 		c.fail(7, "%s: the round was opened after it was closed", v.Job)
 	}
-	if n := len(v.Members); v.Generation > o.Generation && (s.External == nil || n < s.Workers.Min || n > s.Workers.Max) && !c.wanted(v.Job, n, old.Placement, s.Placement) {
+	if n := len(v.Members); v.Generation > o.Generation && (s.Nodes == nil || n < s.Workers.Min || n > s.Workers.Max) && !c.wanted(v.Job, n, old.Placement, s.Placement) {
 		c.fail(2, "%s of %s has %d members, %d:%d are wanted", v.Generation, v.Job, n, s.Workers.Min, s.Workers.Max)
 	}
 }
@@ -127,7 +127,7 @@ func (c *checker) registry(old, s job.State) {
 			a.dead[w.Incarnation] = true
 		}
 	}
-	for _, n := range s.Notes {
+	for _, n := range s.Slots {
 		for _, i := range n.Ended {
 			a.dead[i] = true
 		}

@@ -225,14 +225,14 @@ func (n *node) quit(again time.Duration) {
 
 // gathered looks at the rendezvous of nodes that come by themselves.
 func (c *checker) gathered(old, s round.State) {
-	x := s.External
+	x := s.Nodes
 	if x == nil {
 		return
 	}
 	r := s.Spec.Rendezvous
 	seen := map[events.NodeID]bool{}
 	in := 0
-	for _, n := range x.Comers {
+	for _, n := range x.Candidates {
 		if seen[n.Node] {
 			c.fail(14, "%s is twice in the rendezvous of %s", n.Node, s.View.Job)
 		}
@@ -243,9 +243,9 @@ func (c *checker) gathered(old, s round.State) {
 	switch {
 	case in > r.Nodes.Max, x.Complete && in < r.Nodes.Min:
 		c.fail(14, "%s has %d participants of %d to %d, complete: %t", s.View.Job, in, r.Nodes.Min, r.Nodes.Max, x.Complete)
-	case old.External != nil && old.External.Closed != "" && x.Closed == "":
+	case old.Nodes != nil && old.Nodes.Closed != "" && x.Closed == "":
 		c.fail(14, "%s was closed and is open again", s.View.Job)
-	case old.External != nil && old.External.Round > x.Round:
-		c.fail(14, "%s is in round %d after %d", s.View.Job, x.Round, old.External.Round)
+	case old.Nodes != nil && old.Nodes.Round > x.Round:
+		c.fail(14, "%s is in round %d after %d", s.View.Job, x.Round, old.Nodes.Round)
 	}
 }

@@ -153,9 +153,9 @@ var mutations = []struct {
 	}}, []int{12}, 0},
 	{mutation{name: "lets a spare take part", round: breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
 		s, d := m.Step(s, in, now)
-		if s.External != nil {
-			for i := range s.External.Comers {
-				if c := &s.External.Comers[i]; c.List == "spare" {
+		if s.Nodes != nil {
+			for i := range s.Nodes.Candidates {
+				if c := &s.Nodes.Candidates[i]; c.List == "spare" {
 					c.List = "participant"
 				}
 			}
@@ -164,13 +164,13 @@ var mutations = []struct {
 	})}, []int{14}, 0},
 	{mutation{name: "opens a closed rendezvous", round: breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
 		s, d := m.Step(s, in, now)
-		if s.External != nil && in.Body.Type() == (events.NodeEnter{}).Type() {
-			s.External.Closed = ""
+		if s.Nodes != nil && in.Body.Type() == (events.NodeEnter{}).Type() {
+			s.Nodes.Closed = ""
 		}
 		return s, d
 	})}, []int{14}, 40},
 	{mutation{name: "keeps a lost node that came by itself", round: breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
-		if f := in.Body.Type(); s.External != nil && (f == (events.NodeLost{}).Type() || f == (events.NodeSuspected{}).Type() || f == (events.NodeJoined{}).Type()) {
+		if f := in.Body.Type(); s.Nodes != nil && (f == (events.NodeLost{}).Type() || f == (events.NodeSuspected{}).Type() || f == (events.NodeJoined{}).Type()) {
 			return s, events.Decision{}
 		}
 		return m.Step(s, in, now)
@@ -186,7 +186,7 @@ var mutations = []struct {
 		in.Body = b
 		s, d := m.Step(s, in, now)
 		n := s.Nodes[b.Node]
-		n.Benched = benched
+		n.QuarantinedSlots = benched
 		s.Nodes[b.Node] = n
 		return s, d
 	})}, []int{13}, 0},

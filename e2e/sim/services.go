@@ -102,7 +102,7 @@ const lookEvery = 100 * time.Millisecond
 type watcher struct {
 	w    *world
 	r    *replica[liveness.State]
-	ages liveness.Ages
+	ages liveness.HeartbeatTracker
 	// Nodes as they are on record, to be compared with the host list.
 	views map[events.NodeID]events.NodeView
 	asked time.Time
@@ -111,7 +111,7 @@ type watcher struct {
 func (v *watcher) reset() {
 	c := v.w.discoveryConfig()
 	v.views, v.asked = map[events.NodeID]events.NodeView{}, v.w.now
-	v.ages = liveness.Ages{SuspectAfter: c.SuspectAfter, LostAfter: c.LostAfter, Gap: c.SuspectAfter / 2, ReconnectWithin: c.ReconnectWithin}
+	v.ages = liveness.HeartbeatTracker{SuspectAfter: c.SuspectAfter, LostAfter: c.LostAfter, Gap: c.SuspectAfter / 2, ReconnectWithin: c.ReconnectWithin}
 }
 
 func (v *watcher) seen(key string, value []byte) {
@@ -125,7 +125,7 @@ func (v *watcher) seen(key string, value []byte) {
 		if v.w.mutant.graceless {
 			since = since.Add(-time.Minute)
 		}
-		v.ages.Know(view, since)
+		v.ages.Update(view, since)
 		v.views[view.Node] = view
 	}
 }
@@ -134,10 +134,10 @@ func (v *watcher) connected(is bool) { v.ages.Connected(is, v.w.now) }
 
 func (v *watcher) heard(b any) (events.Body, bool) {
 	if l, ok := b.(events.Link); ok {
-		return v.ages.Ended(l, v.w.now)
+		return v.ages.ConnectionClosed(l, v.w.now)
 	}
 	h, ok := b.(events.Heartbeat)
-	mend := ok && v.ages.Hear(liveness.Silent{Node: h.Node, Incarnation: h.Incarnation}, h.Link, v.w.now)
+	mend := ok && v.ages.Observe(liveness.Incarnation{Node: h.Node, Incarnation: h.Incarnation}, h.Link, v.w.now)
 	return events.HeartbeatSeen{Heartbeat: h}, mend
 }
 
@@ -146,11 +146,11 @@ func (v *watcher) look() {
 	if !v.r.up || v.r.isFrozen() {
 		return
 	}
-	for _, cut := range v.ages.Cuts(v.w.now) {
+	for _, cut := range v.ages.Disconnections(v.w.now) {
 		v.r.put(controller.InputItem(events.Input{Body: cut}))
 	}
 	v.list()
-	suspect, ask := v.ages.Look(v.w.now)
+	suspect, ask := v.ages.Check(v.w.now)
 	for _, who := range suspect {
 		v.emit(who, false)
 	}
@@ -159,17 +159,17 @@ func (v *watcher) look() {
 	}
 }
 
-func (v *watcher) emit(who liveness.Silent, failed bool) {
+func (v *watcher) emit(who liveness.Incarnation, failed bool) {
 	v.r.put(controller.InputItem(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed}}))
 }
 
 // ping asks an agent directly, once.
-func (v *watcher) ping(who liveness.Silent) {
+func (v *watcher) ping(who liveness.Incarnation) {
 	life := v.r.life
 	for _, n := range v.w.nodes {
 		if n.id == who.Node && n.up && !n.cut && !n.mute && !n.deaf && !n.frozen && n.inc == who.Incarnation && v.r.hears() && !v.r.conn.mute && !v.w.chance(v.w.sc.loss) {
 			v.w.after(2*v.w.hop(), func() {
-				if v.r.life == life && v.ages.Hear(who, n.link, v.w.now) {
+				if v.r.life == life && v.ages.Observe(who, n.link, v.w.now) {
 					v.r.heard(events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation, Link: n.link}})
 				}
 			})

@@ -12,7 +12,7 @@ import (
 type listener struct {
 	w    *world
 	r    *replica[job.State]
-	ages job.Ages
+	ages job.StepTracker
 }
 
 func (l *listener) reset() { l.ages = registry.NewAges() }
@@ -28,13 +28,13 @@ func (l *listener) seen(key string, value []byte) {
 		if l.w.mutant.hasty {
 			v.Spec.Health.Hang /= 3
 		}
-		l.ages.Know(v, l.w.now)
+		l.ages.Update(v, l.w.now)
 	}
 }
 
 func (l *listener) heard(b any) (events.Body, bool) {
 	if p, ok := b.(events.Progress); ok {
-		l.ages.Hear(p, l.w.now)
+		l.ages.Observe(p, l.w.now)
 	}
 	return nil, false
 }
@@ -44,7 +44,7 @@ func (l *listener) look() {
 	if !l.r.up || l.r.isFrozen() {
 		return
 	}
-	still, news := l.ages.Look(l.w.now)
+	still, news := l.ages.Check(l.w.now)
 	for _, p := range news {
 		l.r.put(controller.InputItem(events.Input{Body: p}))
 	}

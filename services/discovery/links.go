@@ -18,7 +18,7 @@ func (s *Service) ends(ctx context.Context, emit controller.Emit) error {
 	for ctx.Err() == nil {
 		err := s.o.Ports.Links.Ends(ctx, func(l events.Link) {
 			s.mu.Lock()
-			cut, ok := s.ages.Ended(l, time.Now())
+			cut, ok := s.ages.ConnectionClosed(l, time.Now())
 			s.mu.Unlock()
 			if ok {
 				emit(events.Input{Body: cut})

@@ -36,7 +36,7 @@ func NoQuarantine() Quarantine {
 }
 
 func (q Quarantine) rules() liveness.Rules {
-	return liveness.Rules{Charges: q.Charges, Losses: q.Losses, Window: q.Window, First: q.First, Most: q.Most, Decay: q.Decay}
+	return liveness.Rules{Failures: q.Charges, Losses: q.Losses, Window: q.Window, First: q.First, Max: q.Most, Decay: q.Decay}
 }
 
 func (q Quarantine) validate(fault func(wrong bool, format string, args ...any)) {

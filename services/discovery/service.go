@@ -26,7 +26,7 @@ type Service struct {
 	host *controller.Host[liveness.State]
 
 	mu   sync.Mutex
-	ages liveness.Ages
+	ages liveness.HeartbeatTracker
 
 	list listing
 }
@@ -36,7 +36,7 @@ func New(o Options) (*Service, error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Service{o: o, list: listing{c: o.Config.HostConfig}, ages: liveness.Ages{
+	s := &Service{o: o, list: listing{c: o.Config.HostConfig}, ages: liveness.HeartbeatTracker{
 		SuspectAfter: o.Config.SuspectAfter,
 		LostAfter:    o.Config.LostAfter,
 		Gap:          o.Config.SuspectAfter / 2,
@@ -144,7 +144,7 @@ func (s *Service) greeted(data []byte) (events.Body, error) {
 	if h, ok := b.(events.NodeHello); ok && err == nil {
 		s.list.greet(&h)
 		s.mu.Lock()
-		h.FleetSize = s.ages.Crowd()
+		h.FleetSize = s.ages.FleetSize()
 		s.mu.Unlock()
 		b = h
 	}
@@ -171,7 +171,7 @@ func (s *Service) records(ctx context.Context, emit controller.Emit) error {
 			return // a newer document is its own replicas' concern
 		}
 		s.mu.Lock()
-		s.ages.Know(v, time.Now())
+		s.ages.Update(v, time.Now())
 		s.mu.Unlock()
 		if b, news := s.list.know(v); news {
 			emit(events.Input{Body: b})
@@ -187,7 +187,7 @@ func (s *Service) heartbeats(ctx context.Context, emit controller.Emit) error {
 			return // a signal may be lost
 		}
 		s.mu.Lock()
-		mend := s.ages.Hear(liveness.Silent{Node: b.Node, Incarnation: b.Incarnation}, b.Link, time.Now())
+		mend := s.ages.Observe(liveness.Incarnation{Node: b.Node, Incarnation: b.Incarnation}, b.Link, time.Now())
 		s.mu.Unlock()
 		if mend {
 			emit(events.Input{Body: events.HeartbeatSeen{Heartbeat: b}})
@@ -214,8 +214,8 @@ const (
 func (s *Service) look(ctx context.Context, emit controller.Emit) error {
 	return controller.Every(ctx, lookEvery, func(time.Time) error {
 		s.mu.Lock()
-		cuts := s.ages.Cuts(time.Now())
-		suspect, ask := s.ages.Look(time.Now())
+		cuts := s.ages.Disconnections(time.Now())
+		suspect, ask := s.ages.Check(time.Now())
 		s.mu.Unlock()
 		for _, cut := range cuts {
 			emit(events.Input{Body: cut})
@@ -226,16 +226,16 @@ func (s *Service) look(ctx context.Context, emit controller.Emit) error {
 		if len(ask) == 0 {
 			return nil
 		}
-		controller.Each(pings, ask, func(who liveness.Silent) { s.ping(ctx, who, emit) })
+		controller.Each(pings, ask, func(who liveness.Incarnation) { s.ping(ctx, who, emit) })
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.ages.Away(time.Now()) // the gap in our looks was the pings
+		s.ages.Skip(time.Now()) // the gap in our looks was the pings
 		return nil
 	})
 }
 
 // ping asks an agent directly, once.
-func (s *Service) ping(ctx context.Context, who liveness.Silent, emit controller.Emit) {
+func (s *Service) ping(ctx context.Context, who liveness.Incarnation, emit controller.Emit) {
 	call, cancel := context.WithTimeout(ctx, s.o.Config.PingTimeout)
 	defer cancel()
 	data, err := s.o.Ports.Calls.Call(call, events.AgentSubject(who.Node, events.VerbPing), []byte("{}"))
@@ -249,7 +249,7 @@ func (s *Service) ping(ctx context.Context, who liveness.Silent, emit controller
 		var pong events.Pong
 		if pong, err = events.DecodeBody[events.Pong](data); err == nil && pong.Incarnation == who.Incarnation {
 			s.mu.Lock()
-			mend := s.ages.Hear(who, pong.Link, time.Now())
+			mend := s.ages.Observe(who, pong.Link, time.Now())
 			s.mu.Unlock()
 			if mend {
 				emit(events.Input{Body: events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation, Link: pong.Link}}})
@@ -258,13 +258,13 @@ func (s *Service) ping(ctx context.Context, who liveness.Silent, emit controller
 		}
 	}
 	s.mu.Lock()
-	deaf, silent := s.ages.Paused(), s.ages.Asked(who)
+	deaf, silent := s.ages.Paused(), s.ages.PingPending(who)
 	s.mu.Unlock()
 	if !deaf && silent { // else it is we who were not heard, or it was heard since
 		emit(silence(who, true))
 	}
 }
 
-func silence(who liveness.Silent, failed bool) events.Input {
+func silence(who liveness.Incarnation, failed bool) events.Input {
 	return events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed}}
 }

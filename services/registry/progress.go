@@ -16,14 +16,14 @@ import (
 const LookEvery = 200 * time.Millisecond
 
 // NewAges returns the soft state of a replica that has heard nothing yet.
-func NewAges() job.Ages { return job.Ages{Gap: 5 * LookEvery} }
+func NewAges() job.StepTracker { return job.StepTracker{Gap: 5 * LookEvery} }
 
 // listener hears the steps of all jobs. They are kept in memory: no step waits for a store.
 type listener struct {
 	ports events.Ports
 
 	mu   sync.Mutex
-	ages job.Ages
+	ages job.StepTracker
 }
 
 // records follows the registry's own documents: they say which jobs are to be aged.
@@ -36,7 +36,7 @@ func (l *listener) records(ctx context.Context, _ controller.Emit) error {
 			return
 		}
 		if v, err := document.View[stepped](value); err == nil { // a newer document is its own replicas' concern
-			l.ages.Know(v.job(), time.Now())
+			l.ages.Update(v.job(), time.Now())
 		}
 	}, nil)
 }
@@ -69,7 +69,7 @@ func (l *listener) steps(ctx context.Context, _ controller.Emit) error {
 		p.Ledger = nil
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.ages.Hear(p, time.Now())
+		l.ages.Observe(p, time.Now())
 	}, nil)
 }
 
@@ -84,7 +84,7 @@ func (l *listener) answer(ctx context.Context, _ controller.Emit) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for _, id := range q.Jobs {
-			if h, ok := l.ages.Heard(id); ok {
+			if h, ok := l.ages.Progress(id); ok {
 				a.Jobs[id] = h
 			}
 		}
@@ -105,7 +105,7 @@ func (l *listener) connection(ctx context.Context, _ controller.Emit) error {
 func (l *listener) look(ctx context.Context, emit controller.Emit) error {
 	return controller.Every(ctx, LookEvery, func(time.Time) error {
 		l.mu.Lock()
-		still, news := l.ages.Look(time.Now())
+		still, news := l.ages.Check(time.Now())
 		l.mu.Unlock()
 		for _, p := range news {
 			emit(events.Input{Body: p})

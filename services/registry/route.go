@@ -71,7 +71,7 @@ func submitted(ids []events.JobID, in events.Input, state func(string) (job.Stat
 		s, ok := state(string(id))
 		switch {
 		case ok && s.Removed != nil: // it was of somebody
-			if s.Removed.Of(in.Source, in.ID) {
+			if s.Removed.SubmittedBy(in.Source, in.ID) {
 				return one(id)
 			}
 		case !ok || s.View.State == "": // of nobody, or it remembers a stop
@@ -93,7 +93,7 @@ func existing(id events.JobID, state func(string) (job.State, bool)) []string {
 
 // unknown is a route for what the scheduler's record says, read again and again: none if the job knows it.
 func unknown(id events.JobID, in events.Input, state func(string) (job.State, bool)) []string {
-	if s, ok := state(string(id)); ok && in.ID == "" && s.Overtaken(in.Number) {
+	if s, ok := state(string(id)); ok && in.ID == "" && s.Superseded(in.Number) {
 		return nil
 	}
 	return one(id)

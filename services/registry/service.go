@@ -8,6 +8,9 @@ import (
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
+// The host finds it by type assertion: without the check a renamed method would go unnoticed.
+var _ controller.Shrinker[job.State] = job.State{}
+
 // Options are what a replica needs.
 type Options struct {
 	Ports    events.Ports

@@ -62,7 +62,7 @@ func TestNoRoundOutgrowsItsStore(t *testing.T) {
 	}
 	turn()
 	s, ok := tr.State("demo-0000")
-	if !ok || len(s.External.Out) != 1600 {
-		t.Errorf("%d nodes are remembered as out, want 1600", len(s.External.Out))
+	if !ok || len(s.Nodes.Removed) != 1600 {
+		t.Errorf("%d nodes are remembered as out, want 1600", len(s.Nodes.Removed))
 	}
 }

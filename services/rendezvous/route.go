@@ -17,7 +17,7 @@ func route(in events.Input, known func() []string, state func(string) (round.Sta
 	case events.PlacementSet:
 		return one(b.Job)
 	case events.JobSubmitted:
-		if s, ok := state(string(b.Job)); !b.Spec.External() || (ok && s.External != nil) {
+		if s, ok := state(string(b.Job)); !b.Spec.External() || (ok && s.Nodes != nil) {
 			return nil
 		}
 		return one(b.Job)
@@ -76,7 +76,7 @@ func route(in events.Input, known func() []string, state func(string) (round.Sta
 	case events.NodeLeft:
 		return on(b.Node, in.Number, known, state)
 	case events.Heartbeat:
-		return where(known, state, func(s round.State) bool { return s.Missed(b, in.Time) || s.Revives(b) })
+		return where(known, state, func(s round.State) bool { return s.LaunchMissed(b, in.Time) || s.KeepsAlive(b) })
 	}
 	return nil
 }
@@ -93,12 +93,12 @@ func ended(j events.JobID, state func(string) (round.State, bool)) []string {
 
 // on is for facts about a node.
 func on(n events.NodeID, number uint64, known func() []string, state func(string) (round.State, bool)) []string {
-	return where(known, state, func(s round.State) bool { return s.Concerns(n) && !s.Overtaken(n, number) })
+	return where(known, state, func(s round.State) bool { return s.Concerns(n) && !s.Superseded(n, number) })
 }
 
 // lacking is on for jobs to which it is news that this life of a node is there.
 func lacking(n events.NodeFact, number uint64, known func() []string, state func(string) (round.State, bool)) []string {
-	return where(known, state, func(s round.State) bool { return s.Concerns(n.Node) && !s.Overtaken(n.Node, number) && s.Lacks(n) })
+	return where(known, state, func(s round.State) bool { return s.Concerns(n.Node) && !s.Superseded(n.Node, number) && s.Lacks(n) })
 }
 
 func where(known func() []string, state func(string) (round.State, bool), concerns func(round.State) bool) []string {

@@ -50,7 +50,7 @@ func TestASteadyHeartbeatReachesNoJob(t *testing.T) {
 		return len(r.route(events.Input{Time: r.now.Add(d), Body: events.Heartbeat{Node: n, Revisions: held}})) > 0
 	}
 	beat := func(n events.NodeID, held map[events.JobID]uint64) bool { return after(2*time.Second, n, held) }
-	told := r.s.Told["node-a"].Revision
+	told := r.s.Published["node-a"].Revision
 	if told == 0 {
 		t.Fatal("node-a was told nothing")
 	}
@@ -70,7 +70,7 @@ func TestASteadyHeartbeatReachesNoJob(t *testing.T) {
 		t.Error("the heartbeat of a node that has no part in the job reaches it")
 	}
 	r.step(2, events.JobSucceeded{JobEnd: events.JobEnd{Job: job, Reason: "done"}})
-	stop := r.s.Told["node-a"].Revision
+	stop := r.s.Published["node-a"].Revision
 	if stop <= told || r.s.View.State != events.RoundStateClosed {
 		t.Fatalf("the end was not told: %d after %d", stop, told)
 	}

@@ -8,6 +8,14 @@ import (
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
 
+// The host finds these by type assertion: without the checks a renamed method would go unnoticed.
+var (
+	_ controller.Batcher[round.State]  = round.Machine{}
+	_ controller.LaunchSource          = round.State{}
+	_ controller.Packer[round.State]   = round.State{}
+	_ controller.Shrinker[round.State] = round.State{}
+)
+
 // Options are what the service needs.
 type Options struct {
 	Ports    events.Ports

@@ -9,6 +9,12 @@ import (
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
+// The host finds these by type assertion: without the checks a renamed method would go unnoticed.
+var (
+	_ controller.Batcher[plan.State] = plan.Machine{}
+	_ controller.Packer[plan.State]  = plan.State{}
+)
+
 // Options are what a replica needs.
 type Options struct {
 	Ports    events.Ports

@@ -17,11 +17,11 @@ import (
 func TestTheClockOfTheReplicaJumps(t *testing.T) {
 	for _, jump := range []time.Duration{0, time.Hour, -time.Hour, 2 * time.Second, -2 * time.Second, 40 * 365 * 24 * time.Hour, 200 * time.Millisecond, -200 * time.Millisecond} {
 		t.Run(fmt.Sprint(jump), func(t *testing.T) {
-			a := liveness.Ages{SuspectAfter: 1500 * time.Millisecond, LostAfter: 3 * time.Second, Gap: 750 * time.Millisecond}
+			a := liveness.HeartbeatTracker{SuspectAfter: 1500 * time.Millisecond, LostAfter: 3 * time.Second, Gap: 750 * time.Millisecond}
 			nodes := []events.NodeID{"node-a", "node-b", "node-c"}
 			now := noon.Round(0)
 			for _, n := range nodes {
-				a.Know(events.NodeView{Node: n, Incarnation: "A", State: events.NodeStateReady}, now)
+				a.Update(events.NodeView{Node: n, Incarnation: "A", State: events.NodeStateReady}, now)
 			}
 			var accused []string
 			asked := time.Duration(0)
@@ -32,11 +32,11 @@ func TestTheClockOfTheReplicaJumps(t *testing.T) {
 				if at%(500*time.Millisecond) == 0 {
 					for _, n := range nodes {
 						if n != "node-c" || at < 10*time.Second {
-							a.Hear(liveness.Silent{Node: n, Incarnation: "A"}, events.Link{}, now)
+							a.Observe(liveness.Incarnation{Node: n, Incarnation: "A"}, events.Link{}, now)
 						}
 					}
 				}
-				suspect, ask := a.Look(now)
+				suspect, ask := a.Check(now)
 				for _, who := range append(suspect, ask...) {
 					accused = append(accused, string(who.Node))
 				}

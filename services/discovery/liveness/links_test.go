@@ -19,21 +19,23 @@ func asTold(count uint64) events.Link { return events.Link{Server: "S", Client: 
 // TestEnds: what follows from the end of a connection, in seconds after node-a was taken in; it sends heartbeats all the time
 // over the connection that beats says. Looks come every 100 ms.
 func TestEnds(t *testing.T) {
-	who := liveness.Silent{Node: "node-a", Incarnation: "A"}
-	type do = func(a *liveness.Ages, beats *uint64, now time.Time)
+	who := liveness.Incarnation{Node: "node-a", Incarnation: "A"}
+	type do = func(a *liveness.HeartbeatTracker, beats *uint64, now time.Time)
 	end := func(count uint64) do {
-		return func(a *liveness.Ages, beats *uint64, now time.Time) {
-			if _, ok := a.Ended(asTold(count), now); ok {
+		return func(a *liveness.HeartbeatTracker, beats *uint64, now time.Time) {
+			if _, ok := a.ConnectionClosed(asTold(count), now); ok {
 				v := view(events.NodeStateSuspected, "A") // as the machine records it
 				v.Link, v.Disconnected = link(count), true
-				a.Know(v, now)
+				a.Update(v, now)
 			}
 			if *beats == count {
 				*beats = 0
 			}
 		}
 	}
-	reconnect := func(count uint64) do { return func(_ *liveness.Ages, beats *uint64, _ time.Time) { *beats = count } }
+	reconnect := func(count uint64) do {
+		return func(_ *liveness.HeartbeatTracker, beats *uint64, _ time.Time) { *beats = count }
+	}
 	for _, c := range []struct {
 		name string
 		at   map[string]do
@@ -44,47 +46,47 @@ func TestEnds(t *testing.T) {
 		{"reconnects in time", map[string]do{"1s": end(1), "1.5s": reconnect(2)}, "mend@1.5s"},
 		{"is told late", map[string]do{"1s": reconnect(2), "2s": end(1)}, "mend@1s"},
 		{"of somebody else", map[string]do{"1s": end(7)}, ""},
-		{"a heartbeat that was on its way", map[string]do{"1s": end(1), "1.1s": func(a *liveness.Ages, _ *uint64, now time.Time) {
-			a.Hear(who, link(1), now)
+		{"a heartbeat that was on its way", map[string]do{"1s": end(1), "1.1s": func(a *liveness.HeartbeatTracker, _ *uint64, now time.Time) {
+			a.Observe(who, link(1), now)
 		}}, "ask@2s ask@3s ask@4s"},
-		{"told before anybody knew whose it is", map[string]do{"1s": func(a *liveness.Ages, beats *uint64, now time.Time) {
-			a.Ended(asTold(2), now)
-			a.Hear(who, link(2), now)
+		{"told before anybody knew whose it is", map[string]do{"1s": func(a *liveness.HeartbeatTracker, beats *uint64, now time.Time) {
+			a.ConnectionClosed(asTold(2), now)
+			a.Observe(who, link(2), now)
 			*beats = 0
 		}}, "cut@1s ask@2s suspect@2.4s cut@2.5s ask@3s suspect@3.9s cut@4s ask@4s"},
-		{"on record, and the replica has just come", map[string]do{"1s": func(a *liveness.Ages, beats *uint64, now time.Time) {
+		{"on record, and the replica has just come", map[string]do{"1s": func(a *liveness.HeartbeatTracker, beats *uint64, now time.Time) {
 			v := view(events.NodeStateSuspected, "A")
 			v.Link, v.Disconnected = link(1), true
-			a.Know(v, now)
+			a.Update(v, now)
 			*beats = 0
 		}}, "ask@2s ask@3s ask@4s"},
 		{"the replica is cut off meanwhile", map[string]do{
 			"1s":   end(1),
-			"1.5s": func(a *liveness.Ages, _ *uint64, now time.Time) { a.Connected(false, now) },
-			"2.5s": func(a *liveness.Ages, _ *uint64, now time.Time) { a.Connected(true, now) },
+			"1.5s": func(a *liveness.HeartbeatTracker, _ *uint64, now time.Time) { a.Connected(false, now) },
+			"2.5s": func(a *liveness.HeartbeatTracker, _ *uint64, now time.Time) { a.Connected(true, now) },
 		}, "ask@3.5s ask@4.5s"},
-		{"a new life", map[string]do{"1s": end(1), "1.5s": func(a *liveness.Ages, _ *uint64, now time.Time) {
+		{"a new life", map[string]do{"1s": end(1), "1.5s": func(a *liveness.HeartbeatTracker, _ *uint64, now time.Time) {
 			v := view(events.NodeStateReady, "B")
 			v.Link = events.Link{Server: "S", Client: 99, Count: 1}
-			a.Know(v, now)
+			a.Update(v, now)
 		}}, "suspect@3s suspect@4.5s ask@4.5s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := ages()
 			v := view(events.NodeStateReady, "A")
 			v.Link = link(1)
-			a.Know(v, noon)
+			a.Update(v, noon)
 			recorded, beats, got := link(1), uint64(1), ""
 			for at := time.Duration(0); at < 5*time.Second; at += 100 * time.Millisecond {
 				now := noon.Add(at)
 				if do := c.at[at.String()]; do != nil {
 					do(&a, &beats, now)
 				}
-				if beats > 0 && a.Hear(who, link(beats), now) && link(beats).After(recorded) {
+				if beats > 0 && a.Observe(who, link(beats), now) && link(beats).After(recorded) {
 					got += fmt.Sprintf(" mend@%s", at)
 					recorded = link(beats)
 					v.Link = recorded
-					a.Know(v, now)
+					a.Update(v, now)
 				}
 				got += seen(&a, at)
 			}
@@ -102,15 +104,15 @@ func TestWhenMostAreCutTheBrokerIsToBlame(t *testing.T) {
 		for i := range uint64(8) {
 			v := view(events.NodeStateReady, "A")
 			v.Node, v.Link = events.NodeID(fmt.Sprint("node-", i)), link(i+1)
-			a.Know(v, noon)
+			a.Update(v, noon)
 		}
 		for i := range cuts {
-			if cut, ok := a.Ended(asTold(i+1), noon); !ok || cut.Node != events.NodeID(fmt.Sprint("node-", i)) {
+			if cut, ok := a.ConnectionClosed(asTold(i+1), noon); !ok || cut.Node != events.NodeID(fmt.Sprint("node-", i)) {
 				t.Fatalf("end %d is of %v", i, cut)
 			}
 		}
 		for at := time.Duration(0); ; at += 100 * time.Millisecond {
-			if _, ask := a.Look(noon.Add(at)); len(ask) > 0 {
+			if _, ask := a.Check(noon.Add(at)); len(ask) > 0 {
 				if at != want {
 					t.Errorf("%d of 8 are cut: pinged after %s, want %s", cuts, at, want)
 				}
@@ -123,19 +125,19 @@ func TestWhenMostAreCutTheBrokerIsToBlame(t *testing.T) {
 	}
 }
 
-func ages() liveness.Ages {
-	return liveness.Ages{
+func ages() liveness.HeartbeatTracker {
+	return liveness.HeartbeatTracker{
 		SuspectAfter: 1500 * time.Millisecond, LostAfter: 3 * time.Second, Gap: 750 * time.Millisecond, ReconnectWithin: time.Second,
 	}
 }
 
 // seen prints one look.
-func seen(a *liveness.Ages, at time.Duration) string {
+func seen(a *liveness.HeartbeatTracker, at time.Duration) string {
 	got := ""
-	for range a.Cuts(noon.Add(at)) {
+	for range a.Disconnections(noon.Add(at)) {
 		got += fmt.Sprintf(" cut@%s", at)
 	}
-	suspect, ask := a.Look(noon.Add(at))
+	suspect, ask := a.Check(noon.Add(at))
 	for range suspect {
 		got += fmt.Sprintf(" suspect@%s", at)
 	}

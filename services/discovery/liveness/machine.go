@@ -1,3 +1,32 @@
+// Package liveness decides whether a node is alive. The entity is the node; one Machine step takes one observation.
+//
+//	             hello                 silence
+//	  (unknown) ───────► ready ◄──────────────────► suspected
+//	                     │  ▲        heard, hello      │
+//	       bye           │  │ hello                    │ silence, the ping failed too
+//	left ◄───────────────┤  └───────── lost ◄──────────┘
+//	  └── hello of a new incarnation ──► ready
+//
+// An incarnation that was replaced stays fenced: nothing that it says counts any more. A lost node may come back as the
+// same incarnation, because it was only silent; one that has said goodbye may not.
+// Draining is a property of the machine, not of the agent's life: it survives a restart of the agent until it is undone.
+//
+// Quarantine is beside these states and outlives the agents' lives, too:
+//
+//	          several failures charged within the window        the cool-down is over, or by hand
+//	slot in use ──────────────────────────────────────► benched ─────────────────────────────────► in use
+//	          several slots benched, or lost too often          the same
+//	node in use ──────────────────────────────────────► quarantined ─────────────────────────────► in use
+//
+// The first cool-down is as long as the setting says, each one after it twice as long, and a clean hour takes one doubling
+// back. Each life of a worker counts once; planned departures and losses while the node drains do not, and a program
+// that crashes without getting any further counts once: somebody who looks for a fault in a script must not lose the slots. Blame is per slot first: one failed process never costs a node its other slots
+// (Horovod blacklists the host, never forgets, and begins with two to three times the delay that it documents).
+//
+// The host list is beside them as well: a node that it does not name is excluded, one that it names has at most as many
+// slots as it says.
+//
+// Ages is the soft half: who has been silent for how long, as one replica of discovery hears it. It decides nothing.
 package liveness
 
 import (
@@ -7,23 +36,23 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// keepPast is how many replaced incarnations of a node stay fenced by name.
-const keepPast = 16
+// replacedKept is how many replaced incarnations of a node stay fenced by name.
+const replacedKept = 16
 
-// keepParted is how many of those that went as planned every fact names: whoever was away longer than for so many lives of
+// leftKept is how many of those that went as planned every fact names: whoever was away longer than for so many lives of
 // an agent may take one for a failure.
-const keepParted = 4
+const leftKept = 4
 
 // State is one node. Its view is public.
 type State struct {
-	View  events.NodeView      `json:"view"`
-	Past  []events.Incarnation `json:"past,omitempty"`  // replaced, oldest first
-	Drain string               `json:"drain,omitempty"` // why it drains at somebody's command
+	View     events.NodeView      `json:"view"`
+	Replaced []events.Incarnation `json:"past,omitempty"`  // replaced, oldest first
+	Drain    string               `json:"drain,omitempty"` // why it drains at somebody's command
 
-	Slots   map[events.Slot]History `json:"slots,omitempty"`   // what counts against single slots
-	Losses  History                 `json:"losses,omitzero"`   // and against the whole node
-	Charged []events.Incarnation    `json:"charged,omitempty"` // newest worker lives that were charged, oldest first
-	Ended   events.Link             `json:"ended,omitzero"`    // newest connection of this life whose end the broker saw
+	Slots          map[events.Slot]History `json:"slots,omitempty"`   // what counts against single slots
+	Losses         History                 `json:"losses,omitzero"`   // and against the whole node
+	CountedWorkers []events.Incarnation    `json:"charged,omitempty"` // newest worker lives that were charged, oldest first
+	ClosedLink     events.Link             `json:"ended,omitzero"`    // newest connection of this life whose end the broker saw
 }
 
 // Machine judges nodes.
@@ -40,7 +69,7 @@ func (Machine) New(entity string) State {
 
 // Deadline says when a quarantine ends, or when a node that is gone may be forgotten.
 func (m Machine) Deadline(s State) time.Time {
-	if until := s.until(); !until.IsZero() {
+	if until := s.quarantineEnd(); !until.IsZero() {
 		return until
 	}
 	return m.forgetAt(s)
@@ -48,7 +77,7 @@ func (m Machine) Deadline(s State) time.Time {
 
 // forgetAt says when a node that is gone may be forgotten; one that somebody keeps out on purpose never is.
 func (m Machine) forgetAt(s State) time.Time {
-	if m.KeepFor == 0 || s.alive() || s.View.State == "" || s.Drain != "" || !s.until().IsZero() {
+	if m.KeepFor == 0 || s.alive() || s.View.State == "" || s.Drain != "" || !s.quarantineEnd().IsZero() {
 		return time.Time{}
 	}
 	return s.View.Since.Add(m.KeepFor)
@@ -56,28 +85,28 @@ func (m Machine) forgetAt(s State) time.Time {
 
 // Step takes one observation, request or command into account.
 func (m Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
-	t := turn{m: m, s: s, in: in, now: now}
+	t := transition{m: m, s: s, in: in, now: now}
 	switch b := in.Body.(type) {
 	case events.NodeHello:
 		t.hello(b)
 	case events.NodeLeave:
-		t.bye(b)
+		t.leave(b)
 	case events.NodeDrain:
 		t.drain(b)
 	case events.HeartbeatMissed:
-		t.silence(b)
+		t.heartbeatMissed(b)
 	case events.Disconnected:
-		t.cut(b)
+		t.disconnected(b)
 	case events.HeartbeatSeen:
-		t.heard(b)
+		t.heartbeatSeen(b)
 	case events.NodeQuarantine:
-		t.byHand(b)
+		t.quarantineByHand(b)
 	case events.NodeRelease:
 		t.release(b)
 	case events.JobFailureCounted:
-		t.charged(b)
+		t.failureCounted(b)
 	case events.HostEntry:
-		t.listed(b)
+		t.applyHostEntry(b)
 	case events.Tick:
 		t.expire()
 		if at := m.forgetAt(t.s); !at.IsZero() && !now.Before(at) {
@@ -91,8 +120,8 @@ func (s State) alive() bool {
 	return s.View.State == events.NodeStateReady || s.View.State == events.NodeStateSuspected
 }
 
-// turn is one Step in progress.
-type turn struct {
+// transition is one Step in progress.
+type transition struct {
 	m   Machine
 	s   State
 	in  events.Input
@@ -100,7 +129,7 @@ type turn struct {
 	d   events.Decision
 }
 
-func (t *turn) hello(b events.NodeHello) {
+func (t *transition) hello(b events.NodeHello) {
 	v := &t.s.View
 	switch {
 	case b.Incarnation == "":
@@ -109,7 +138,7 @@ func (t *turn) hello(b events.NodeHello) {
 	case b.Slots < 0:
 		t.refuse(events.Invalid, "node %s says that it has %d slots", v.Node, b.Slots)
 		return
-	case slices.Contains(t.s.Past, b.Incarnation):
+	case slices.Contains(t.s.Replaced, b.Incarnation):
 		t.refuse(events.Fenced, "incarnation %s of node %s was replaced by %s", b.Incarnation, v.Node, v.Incarnation)
 		return
 	case b.Incarnation == v.Incarnation && v.State == events.NodeStateLeft:
@@ -123,15 +152,15 @@ func (t *turn) hello(b events.NodeHello) {
 	t.d.Reply = welcome(v.Node, b.FleetSize)
 	t.expire()
 	if b.HostEntry != nil && !t.s.alive() {
-		t.allow(*b.HostEntry)
+		t.setHostEntry(*b.HostEntry)
 	}
 	same := b.Incarnation == v.Incarnation
 	changed := b.Slots != v.Slots || b.Address != v.Address
-	if same && t.overheard(b.Link) {
+	if same && t.noteConnection(b.Link) {
 		return
 	}
 	if same {
-		t.departing(b.Departing)
+		t.announceDeparture(b.Departing)
 	}
 	switch {
 	case same && v.State == events.NodeStateReady && !changed:
@@ -147,30 +176,30 @@ func (t *turn) hello(b events.NodeHello) {
 	case same:
 		reason = "has changed its slots or address"
 	case t.s.alive():
-		t.become(events.NodeStateLost, "replaced by its new incarnation "+string(b.Incarnation))
-		t.lost()
+		t.setState(events.NodeStateLost, "replaced by its new incarnation "+string(b.Incarnation))
+		t.publishLost()
 		reason = "came back as a new incarnation"
 	case v.State != "":
 		reason = "came back as a new incarnation"
 	}
 	if !same && v.Incarnation != "" {
-		t.parted()
-		t.s.Past = append(t.s.Past, v.Incarnation)
-		t.s.Past = t.s.Past[max(0, len(t.s.Past)-keepPast):]
+		t.recordPlannedEnd()
+		t.s.Replaced = append(t.s.Replaced, v.Incarnation)
+		t.s.Replaced = t.s.Replaced[max(0, len(t.s.Replaced)-replacedKept):]
 	}
 	v.Incarnation, v.Slots, v.Address = b.Incarnation, b.Slots, b.Address
 	if !same {
-		t.newLife(b)
+		t.newIncarnation(b)
 	}
-	t.become(events.NodeStateReady, reason)
-	t.tell(events.NodeJoined{NodeFact: t.fact()})
+	t.setState(events.NodeStateReady, reason)
+	t.publish(events.NodeJoined{NodeFact: t.fact()})
 	t.draining()
 }
 
-func (t *turn) bye(b events.NodeLeave) {
+func (t *transition) leave(b events.NodeLeave) {
 	v := &t.s.View
 	switch {
-	case slices.Contains(t.s.Past, b.Incarnation):
+	case slices.Contains(t.s.Replaced, b.Incarnation):
 		t.refuse(events.Fenced, "incarnation %s of node %s was replaced by %s", b.Incarnation, v.Node, v.Incarnation)
 		return
 	case v.State == "" || b.Incarnation != v.Incarnation:
@@ -185,11 +214,11 @@ func (t *turn) bye(b events.NodeLeave) {
 	if reason == "" {
 		reason = "said goodbye"
 	}
-	t.become(events.NodeStateLeft, reason)
-	t.tell(events.NodeLeft{NodeFact: t.fact()})
+	t.setState(events.NodeStateLeft, reason)
+	t.publish(events.NodeLeft{NodeFact: t.fact()})
 }
 
-func (t *turn) drain(b events.NodeDrain) {
+func (t *transition) drain(b events.NodeDrain) {
 	v := &t.s.View
 	switch {
 	case v.State == "":
@@ -198,8 +227,8 @@ func (t *turn) drain(b events.NodeDrain) {
 	case b.Undo:
 		v.Draining, t.s.Drain = v.Departing != nil, ""
 		if t.s.alive() {
-			t.become(v.State, "drain undone")
-			t.picture()
+			t.setState(v.State, "drain undone")
+			t.publishState()
 		}
 	default:
 		v.Draining, t.s.Drain = true, "draining"
@@ -213,7 +242,7 @@ func (t *turn) drain(b events.NodeDrain) {
 	}
 }
 
-func (t *turn) silence(b events.HeartbeatMissed) {
+func (t *transition) heartbeatMissed(b events.HeartbeatMissed) {
 	v := &t.s.View
 	if b.Incarnation != v.Incarnation {
 		t.refuse(events.Fenced, "incarnation %s of node %s was silent, which is %s now", b.Incarnation, v.Node, v.Incarnation)
@@ -225,61 +254,61 @@ func (t *turn) silence(b events.HeartbeatMissed) {
 		if v.Disconnected {
 			why = v.Reason
 		}
-		t.become(events.NodeStateLost, why+", and it did not answer a ping")
-		t.lost()
+		t.setState(events.NodeStateLost, why+", and it did not answer a ping")
+		t.publishLost()
 	case !b.Failed && v.State == events.NodeStateReady:
-		t.become(events.NodeStateSuspected, "silent")
-		t.tell(events.NodeSuspected{NodeFact: t.fact()})
+		t.setState(events.NodeStateSuspected, "silent")
+		t.publish(events.NodeSuspected{NodeFact: t.fact()})
 		t.draining()
 	}
 }
 
-func (t *turn) heard(b events.HeartbeatSeen) {
+func (t *transition) heartbeatSeen(b events.HeartbeatSeen) {
 	v := &t.s.View
 	switch {
 	case b.Incarnation != v.Incarnation:
 		t.refuse(events.Fenced, "heard incarnation %s of node %s, which is %s now", b.Incarnation, v.Node, v.Incarnation)
-	case t.overheard(b.Link):
+	case t.noteConnection(b.Link):
 	case v.State == events.NodeStateSuspected:
 		t.recover("heard again")
 	}
 }
 
 // recover ends a suspicion.
-func (t *turn) recover(reason string) {
-	t.become(events.NodeStateReady, reason)
-	t.picture()
+func (t *transition) recover(reason string) {
+	t.setState(events.NodeStateReady, reason)
+	t.publishState()
 }
 
-// picture tells the one fact that says all about a living node. A draining one is never told to be ready in between: it
+// publishState tells the one fact that says all about a living node. A draining one is never told to be ready in between: it
 // would be given work for an instant.
-func (t *turn) picture() {
+func (t *transition) publishState() {
 	switch {
 	case t.s.View.Draining:
 		t.draining()
 	case t.s.View.State == events.NodeStateReady:
-		t.tell(events.NodeRecovered{NodeFact: t.fact()})
+		t.publish(events.NodeRecovered{NodeFact: t.fact()})
 	default:
-		t.tell(events.NodeSuspected{NodeFact: t.fact()})
+		t.publish(events.NodeSuspected{NodeFact: t.fact()})
 	}
 }
 
 // draining tells that the node drains, if it does: the newest fact alone says what a node is, so it is told again behind
 // every other one.
-func (t *turn) draining() {
+func (t *transition) draining() {
 	if t.s.View.Draining {
 		f := t.fact()
-		f.Reason = t.s.whyDraining()
-		t.tell(events.NodeDraining{NodeFact: f})
+		f.Reason = t.s.drainReason()
+		t.publish(events.NodeDraining{NodeFact: f})
 	}
 }
 
-// lost tells that the node is gone, and draws it.
-func (t *turn) lost() {
+// publishLost tells that the node is gone, and draws it.
+func (t *transition) publishLost() {
 	v := t.s.View
-	t.tell(events.NodeLost{NodeFact: t.fact()})
+	t.publish(events.NodeLost{NodeFact: t.fact()})
 	if v.Departing == nil {
-		t.flapped()
+		t.countLoss()
 	}
 	t.d.Spans = append(t.d.Spans, events.Span{
 		Service: events.ServiceDiscovery, Name: "node.lost", Self: events.NodeTrace(v.Node, v.Incarnation), Start: t.now, End: t.now, Error: v.Reason,
@@ -287,14 +316,14 @@ func (t *turn) lost() {
 	})
 }
 
-func (t *turn) become(s events.NodeState, reason string) {
+func (t *transition) setState(s events.NodeState, reason string) {
 	t.s.View.State, t.s.View.Reason, t.s.View.Since, t.s.View.Disconnected = s, reason, t.now, false
 }
 
-func (t *turn) fact() events.NodeFact { return t.s.View.Fact() }
+func (t *transition) fact() events.NodeFact { return t.s.View.Fact() }
 
-func (t *turn) tell(b events.Body) { t.d.Facts = append(t.d.Facts, events.Fact{Body: b}) }
+func (t *transition) publish(b events.Body) { t.d.Facts = append(t.d.Facts, events.Fact{Body: b}) }
 
-func (t *turn) refuse(code events.Code, format string, args ...any) {
+func (t *transition) refuse(code events.Code, format string, args ...any) {
 	t.d.Refusal = events.Errorf(code, format, args...)
 }

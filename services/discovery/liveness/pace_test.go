@@ -13,11 +13,11 @@ import (
 // TestACrowdSpeaksLessOften: its agents are asked to, and its silences may be longer by one heartbeat.
 func TestACrowdSpeaksLessOften(t *testing.T) {
 	for crowd, want := range map[int]events.NodeWelcome{
-		0:                    {Node: "node-a", Hello: spec.Duration(10 * time.Second)},
-		liveness.Crowd - 1:   {Node: "node-a", Hello: spec.Duration(10 * time.Second)},
-		liveness.Crowd:       crowded(1, 20, 3),
-		5 * liveness.Crowd:   crowded(2, 60, 7),
-		5*liveness.Crowd - 1: crowded(2, 50, 6),
+		0:                         {Node: "node-a", Hello: spec.Duration(10 * time.Second)},
+		liveness.LargeFleet - 1:   {Node: "node-a", Hello: spec.Duration(10 * time.Second)},
+		liveness.LargeFleet:       crowded(1, 20, 3),
+		5 * liveness.LargeFleet:   crowded(2, 60, 7),
+		5*liveness.LargeFleet - 1: crowded(2, 50, 6),
 	} {
 		m := liveness.Machine{}
 		_, d := m.Step(m.New("node-a"), events.Input{Body: events.NodeHello{Node: "node-a", Incarnation: "A", Slots: 1, FleetSize: crowd}}, noon)
@@ -41,26 +41,26 @@ func TestHowLongSilenceMayBe(t *testing.T) {
 	}{
 		"one of few":    {5, 1, 1500 * time.Millisecond, 3 * time.Second},
 		"all of few":    {10, 10, 1500 * time.Millisecond, 3 * time.Second},
-		"one of many":   {liveness.Crowd/2 - 1, 1, 1500 * time.Millisecond, 3 * time.Second},
+		"one of many":   {liveness.LargeFleet/2 - 1, 1, 1500 * time.Millisecond, 3 * time.Second},
 		"some of many":  {200, 30, 1500 * time.Millisecond, 3 * time.Second},
 		"a lot of many": {200, 31, 6 * time.Second, 6 * time.Second},
-		"of a crowd":    {liveness.Crowd / 2, 60, 2500 * time.Millisecond, 4 * time.Second},
-		"a lot of them": {liveness.Crowd / 2, 61, 8 * time.Second, 8 * time.Second},
+		"of a crowd":    {liveness.LargeFleet / 2, 60, 2500 * time.Millisecond, 4 * time.Second},
+		"a lot of them": {liveness.LargeFleet / 2, 61, 8 * time.Second, 8 * time.Second},
 		"of thousands":  {1500, 60, 3500 * time.Millisecond, 5 * time.Second},
 	} {
 		a := ages()
 		for i := range c.nodes {
-			a.Know(events.NodeView{Node: events.NodeID(fmt.Sprintf("node-%d", i)), Incarnation: "A", State: events.NodeStateReady}, noon)
+			a.Update(events.NodeView{Node: events.NodeID(fmt.Sprintf("node-%d", i)), Incarnation: "A", State: events.NodeStateReady}, noon)
 		}
-		if a.Crowd() != c.nodes {
-			t.Errorf("%s: %d nodes are aged, want %d", name, a.Crowd(), c.nodes)
+		if a.FleetSize() != c.nodes {
+			t.Errorf("%s: %d nodes are aged, want %d", name, a.FleetSize(), c.nodes)
 		}
 		suspected, asked := time.Duration(0), time.Duration(0)
 		for at := time.Duration(0); asked == 0 && at < time.Minute; at += 100 * time.Millisecond {
 			for i := c.silent; i < c.nodes; i++ {
-				a.Hear(liveness.Silent{Node: events.NodeID(fmt.Sprintf("node-%d", i)), Incarnation: "A"}, events.Link{}, noon.Add(at))
+				a.Observe(liveness.Incarnation{Node: events.NodeID(fmt.Sprintf("node-%d", i)), Incarnation: "A"}, events.Link{}, noon.Add(at))
 			}
-			suspect, ask := a.Look(noon.Add(at))
+			suspect, ask := a.Check(noon.Add(at))
 			if len(suspect) == c.silent && suspected == 0 {
 				suspected = at
 			}

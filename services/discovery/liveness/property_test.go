@@ -112,7 +112,7 @@ func factOf(b events.Body) events.NodeFact {
 func TestAnyHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := liveness.Machine{Rules: liveness.Rules{
-			Charges: 2, Losses: 2, Window: 10 * time.Second, First: time.Second, Most: 8 * time.Second, Decay: 20 * time.Second,
+			Failures: 2, Losses: 2, Window: 10 * time.Second, First: time.Second, Max: 8 * time.Second, Decay: 20 * time.Second,
 		}}
 		s := m.New("node-a")
 		r := reader{replaced: map[events.Incarnation]bool{}}
@@ -152,19 +152,19 @@ func TestAgesOnlyAccuseTheSilent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := ages()
 		now := noon
-		heard := map[liveness.Silent]time.Time{} // or begin of the last grace
+		heard := map[liveness.Incarnation]time.Time{} // or begin of the last grace
 		names := []events.NodeID{"node-a", "node-b", "node-c"}
 		down := false
 		for _, n := range names {
-			a.Know(events.NodeView{Node: n, Incarnation: "A", State: events.NodeStateReady}, now)
-			heard[liveness.Silent{Node: n, Incarnation: "A"}] = now
+			a.Update(events.NodeView{Node: n, Incarnation: "A", State: events.NodeStateReady}, now)
+			heard[liveness.Incarnation{Node: n, Incarnation: "A"}] = now
 		}
 		grace := func() {
 			for who := range heard {
 				heard[who] = now
 			}
 		}
-		a.Look(now)
+		a.Check(now)
 		for range rapid.IntRange(1, 200).Draw(t, "length") {
 			step := time.Duration(rapid.SampledFrom([]int{50, 100, 100, 100, 2000}).Draw(t, "ms")) * time.Millisecond
 			now = now.Add(step)
@@ -179,11 +179,11 @@ func TestAgesOnlyAccuseTheSilent(t *testing.T) {
 				down = true
 				a.Connected(false, now)
 			case 2, 3, 4:
-				who := liveness.Silent{Node: rapid.SampledFrom(names).Draw(t, "node"), Incarnation: "A"}
-				a.Hear(who, events.Link{}, now)
+				who := liveness.Incarnation{Node: rapid.SampledFrom(names).Draw(t, "node"), Incarnation: "A"}
+				a.Observe(who, events.Link{}, now)
 				heard[who] = now
 			}
-			suspect, ask := a.Look(now)
+			suspect, ask := a.Check(now)
 			if step > 750*time.Millisecond {
 				grace()
 			}

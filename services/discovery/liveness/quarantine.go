@@ -11,8 +11,8 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// keepCharged is how many charged lives a node remembers, so that each counts once.
-const keepCharged = 64
+// countedKept is how many charged lives a node remembers, so that each counts once.
+const countedKept = 64
 
 // slotReason is how many bytes say why a slot is out: every fact about the node carries those of all of its slots.
 const slotReason = 160
@@ -20,26 +20,26 @@ const slotReason = 160
 // Rules are the figures of quarantine. A first quarantine lasts First, each one after it twice as long as the last, at
 // most Most; every clean Decay takes one doubling back.
 type Rules struct {
-	Charges int           // failures of one slot within Window that bench it; 0 = never
-	Losses  int           // losses of one node within Window that quarantine it; 0 = never
-	Window  time.Duration // older failures and losses never count
-	First   time.Duration
-	Most    time.Duration
-	Decay   time.Duration // counted from the end of a quarantine, and anew from every failure
+	Failures int           // failures of one slot within Window that bench it; 0 = never
+	Losses   int           // losses of one node within Window that quarantine it; 0 = never
+	Window   time.Duration // older failures and losses never count
+	First    time.Duration
+	Max      time.Duration
+	Decay    time.Duration // counted from the end of a quarantine, and anew from every failure
 }
 
-// cool is the length of the count-th quarantine in a row, from 1.
-func (r Rules) cool(count int) time.Duration {
+// coolDown is the length of the count-th quarantine in a row, from 1.
+func (r Rules) coolDown(count int) time.Duration {
 	d := r.First
-	for i := 1; i < count && d < r.Most; i++ {
+	for i := 1; i < count && d < r.Max; i++ {
 		d *= 2
 	}
-	return min(d, r.Most)
+	return min(d, r.Max)
 }
 
-// next counts one more quarantine; beyond Most the count stands still, or its decay would not be felt for hours.
-func (r Rules) next(count int) int {
-	if count > 0 && r.cool(count) >= r.Most {
+// nextCount counts one more quarantine; beyond Most the count stands still, or its decay would not be felt for hours.
+func (r Rules) nextCount(count int) int {
+	if count > 0 && r.coolDown(count) >= r.Max {
 		return count
 	}
 	return count + 1
@@ -47,13 +47,13 @@ func (r Rules) next(count int) int {
 
 // History is what counts against a slot, or against the node as a whole.
 type History struct {
-	Faults []Fault   `json:"faults,omitempty"` // within the window, oldest first
-	Count  int       `json:"count,omitempty"`  // quarantines in a row
-	Last   time.Time `json:"last,omitzero"`    // newest fault, or end of the newest quarantine
+	Failures []Failure `json:"faults,omitempty"` // within the window, oldest first
+	Count    int       `json:"count,omitempty"`  // quarantines in a row
+	Newest   time.Time `json:"last,omitzero"`    // newest fault, or end of the newest quarantine
 }
 
-// Fault is one failure of a worker, or one loss of the node.
-type Fault struct {
+// Failure is one failure of a worker, or one loss of the node.
+type Failure struct {
 	At   time.Time    `json:"at"`
 	Job  events.JobID `json:"job,omitempty"` // and Step: of failures that the program may have brought about itself
 	Step uint64       `json:"step,omitempty"`
@@ -61,33 +61,33 @@ type Fault struct {
 
 // decay takes back one doubling for every clean period.
 func (h *History) decay(r Rules, now time.Time) {
-	if clean := now.Sub(h.Last); h.Count > 0 && r.Decay > 0 && clean >= r.Decay {
+	if clean := now.Sub(h.Newest); h.Count > 0 && r.Decay > 0 && clean >= r.Decay {
 		n := int(clean / r.Decay)
-		h.Count, h.Last = max(0, h.Count-n), h.Last.Add(time.Duration(n)*r.Decay)
+		h.Count, h.Newest = max(0, h.Count-n), h.Newest.Add(time.Duration(n)*r.Decay)
 	}
 }
 
-// add takes a fault in and drops those that are out of the window.
-func (h *History) add(r Rules, f Fault, now time.Time) {
+// record takes a fault in and drops those that are out of the window.
+func (h *History) record(r Rules, f Failure, now time.Time) {
 	h.decay(r, now)
-	h.Faults = append(slices.Clone(h.Faults), f)
-	slices.SortStableFunc(h.Faults, func(a, b Fault) int { return a.At.Compare(b.At) })
-	h.Faults = slices.DeleteFunc(h.Faults, func(f Fault) bool { return now.Sub(f.At) >= r.Window })
-	h.Last = now
+	h.Failures = append(slices.Clone(h.Failures), f)
+	slices.SortStableFunc(h.Failures, func(a, b Failure) int { return a.At.Compare(b.At) })
+	h.Failures = slices.DeleteFunc(h.Failures, func(f Failure) bool { return now.Sub(f.At) >= r.Window })
+	h.Newest = now
 }
 
-// begin starts the next quarantine.
-func (h *History) begin(r Rules, reason string, now time.Time) events.Quarantine {
-	h.Count = r.next(h.Count)
-	q := events.Quarantine{Since: now, Until: now.Add(r.cool(h.Count)), Reason: reason, Count: h.Count}
-	h.Faults, h.Last = nil, q.Until
+// beginQuarantine starts the next quarantine.
+func (h *History) beginQuarantine(r Rules, reason string, now time.Time) events.Quarantine {
+	h.Count = r.nextCount(h.Count)
+	q := events.Quarantine{Since: now, Until: now.Add(r.coolDown(h.Count)), Reason: reason, Count: h.Count}
+	h.Failures, h.Newest = nil, q.Until
 	return q
 }
 
-// charged takes in that a failure was charged to a worker here.
-func (t *turn) charged(b events.JobFailureCounted) {
+// failureCounted takes in that a failure was charged to a worker here.
+func (t *transition) failureCounted(b events.JobFailureCounted) {
 	v, r, slot := &t.s.View, t.m.Rules, b.Place.Slot
-	if v.State == "" || r.Charges <= 0 || slot < 0 || int(slot) >= v.Slots || slices.Contains(t.s.Charged, b.Worker) {
+	if v.State == "" || r.Failures <= 0 || slot < 0 || int(slot) >= v.Slots || slices.Contains(t.s.CountedWorkers, b.Worker) {
 		return
 	}
 	at := t.in.Time
@@ -97,36 +97,36 @@ func (t *turn) charged(b events.JobFailureCounted) {
 	if t.now.Sub(at) >= r.Window {
 		return // it was on its way for so long
 	}
-	t.s.Charged = append(slices.Clone(t.s.Charged), b.Worker)
-	t.s.Charged = t.s.Charged[max(0, len(t.s.Charged)-keepCharged):]
+	t.s.CountedWorkers = append(slices.Clone(t.s.CountedWorkers), b.Worker)
+	t.s.CountedWorkers = t.s.CountedWorkers[max(0, len(t.s.CountedWorkers)-countedKept):]
 	gone := v.State == events.NodeStateLost || v.State == events.NodeStateLeft || (b.Agent != "" && b.Agent != v.Incarnation)
 	if b.Kind == events.FailureLost && gone {
 		return // the loss of the node counts, once, and not each of its slots
 	}
 	t.expire()
-	if t.benched(slot) >= 0 {
+	if t.quarantinedSlot(slot) >= 0 {
 		return // what ran there ends
 	}
-	h, f := t.s.Slots[slot], Fault{At: at}
+	h, f := t.s.Slots[slot], Failure{At: at}
 	if b.Kind == events.FailureCrash || b.Kind == events.FailureOOM {
 		f.Job, f.Step = b.Job, b.Step
-		if slices.ContainsFunc(h.Faults, func(o Fault) bool { return o.Job == f.Job && o.Step == f.Step }) {
+		if slices.ContainsFunc(h.Failures, func(o Failure) bool { return o.Job == f.Job && o.Step == f.Step }) {
 			return // a program that gets no further is to blame, and its registry ends it
 		}
 	}
-	h.add(r, f, t.now)
-	if len(h.Faults) < r.Charges {
-		t.history(slot, h)
+	h.record(r, f, t.now)
+	if len(h.Failures) < r.Failures {
+		t.setHistory(slot, h)
 		return
 	}
-	q := h.begin(r, fmt.Sprintf("%d failures within %s, the last: %s of %s", len(h.Faults), short(r.Window), b.Detail, b.Job), t.now)
-	t.history(slot, h)
-	t.bench(slot, q)
-	t.spread()
+	q := h.beginQuarantine(r, fmt.Sprintf("%d failures within %s, the last: %s of %s", len(h.Failures), shortDuration(r.Window), b.Detail, b.Job), t.now)
+	t.setHistory(slot, h)
+	t.quarantineSlot(slot, q)
+	t.quarantineFailingNode()
 }
 
-// spread quarantines a node whose slots fail one after the other, or its only one: then it is not the slots.
-func (t *turn) spread() {
+// quarantineFailingNode quarantines a node whose slots fail one after the other, or its only one: then it is not the slots.
+func (t *transition) quarantineFailingNode() {
 	v := &t.s.View
 	var failed []string
 	for _, b := range v.QuarantinedSlots {
@@ -142,24 +142,24 @@ func (t *turn) spread() {
 		reason = "slots " + strings.Join(failed, ", ") + " are benched"
 	}
 	t.s.Losses.decay(t.m.Rules, t.now)
-	t.quarantine(t.s.Losses.begin(t.m.Rules, reason, t.now))
+	t.quarantine(t.s.Losses.beginQuarantine(t.m.Rules, reason, t.now))
 }
 
-// flapped takes in that the node was lost. A loss while it drains is somebody's maintenance.
-func (t *turn) flapped() {
+// countLoss takes in that the node was lost. A loss while it drains is somebody's maintenance.
+func (t *transition) countLoss() {
 	r := t.m.Rules
 	if r.Losses <= 0 || t.s.View.Draining || t.s.View.Quarantine != nil {
 		return
 	}
 	h := &t.s.Losses
-	if h.add(r, Fault{At: t.now}, t.now); len(h.Faults) >= r.Losses {
-		t.quarantine(h.begin(r, fmt.Sprintf("lost %d times within %s", len(h.Faults), short(r.Window)), t.now))
+	if h.record(r, Failure{At: t.now}, t.now); len(h.Failures) >= r.Losses {
+		t.quarantine(h.beginQuarantine(r, fmt.Sprintf("lost %d times within %s", len(h.Failures), shortDuration(r.Window)), t.now))
 	}
 }
 
-// byHand takes in that somebody wants a node or a slot to be kept out.
-func (t *turn) byHand(b events.NodeQuarantine) {
-	if !t.names(b.Slot) {
+// quarantineByHand takes in that somebody wants a node or a slot to be kept out.
+func (t *transition) quarantineByHand(b events.NodeQuarantine) {
+	if !t.exists(b.Slot) {
 		return
 	}
 	if b.For <= 0 {
@@ -171,19 +171,19 @@ func (t *turn) byHand(b events.NodeQuarantine) {
 		q.Reason += ": " + b.Reason
 	}
 	if b.Slot == nil {
-		if old := t.s.View.Quarantine; old == nil || !alike(*old, q) {
+		if old := t.s.View.Quarantine; old == nil || !sameQuarantine(*old, q) {
 			t.quarantine(q)
 		}
 		return
 	}
-	if i := t.benched(*b.Slot); i < 0 || !alike(t.s.View.QuarantinedSlots[i].Quarantine, q) {
-		t.bench(*b.Slot, q)
+	if i := t.quarantinedSlot(*b.Slot); i < 0 || !sameQuarantine(t.s.View.QuarantinedSlots[i].Quarantine, q) {
+		t.quarantineSlot(*b.Slot, q)
 	}
 }
 
 // release ends a quarantine by hand and forgives what has led to it.
-func (t *turn) release(b events.NodeRelease) {
-	if !t.names(b.Slot) {
+func (t *transition) release(b events.NodeRelease) {
+	if !t.exists(b.Slot) {
 		return
 	}
 	reason := "released by hand"
@@ -192,15 +192,15 @@ func (t *turn) release(b events.NodeRelease) {
 	}
 	if b.Slot != nil {
 		delete(t.s.Slots, *b.Slot)
-		t.free(reason, func(s events.Slot, _ events.Quarantine) bool { return s == *b.Slot })
+		t.releaseWhere(reason, func(s events.Slot, _ events.Quarantine) bool { return s == *b.Slot })
 		return
 	}
 	t.s.Slots, t.s.Losses = nil, History{}
-	t.free(reason, func(events.Slot, events.Quarantine) bool { return true })
+	t.releaseWhere(reason, func(events.Slot, events.Quarantine) bool { return true })
 }
 
 // expire ends what is over. A clock that was set back does not make a quarantine longer than it was meant to be.
-func (t *turn) expire() {
+func (t *transition) expire() {
 	v := &t.s.View
 	sane := func(q events.Quarantine) events.Quarantine {
 		if t.now.Before(q.Since) {
@@ -218,76 +218,76 @@ func (t *turn) expire() {
 			v.QuarantinedSlots[i].Quarantine = sane(b.Quarantine)
 		}
 	}
-	t.free("its cool-down is over", func(_ events.Slot, q events.Quarantine) bool { return !t.now.Before(q.Until) })
+	t.releaseWhere("its cool-down is over", func(_ events.Slot, q events.Quarantine) bool { return !t.now.Before(q.Until) })
 }
 
-// whole stands for the node where a slot is asked for.
-const whole events.Slot = -1
+// wholeNode stands for the node where a slot is asked for.
+const wholeNode events.Slot = -1
 
-// free ends the quarantines that over selects, those of slots first.
-func (t *turn) free(reason string, over func(events.Slot, events.Quarantine) bool) {
+// releaseWhere ends the quarantines that over selects, those of slots first.
+func (t *transition) releaseWhere(reason string, over func(events.Slot, events.Quarantine) bool) {
 	v := &t.s.View
 	for _, b := range slices.Clone(v.QuarantinedSlots) {
 		if over(b.Slot, b.Quarantine) {
-			v.QuarantinedSlots = slices.Delete(slices.Clone(v.QuarantinedSlots), t.benched(b.Slot), t.benched(b.Slot)+1)
+			v.QuarantinedSlots = slices.Delete(slices.Clone(v.QuarantinedSlots), t.quarantinedSlot(b.Slot), t.quarantinedSlot(b.Slot)+1)
 			if len(v.QuarantinedSlots) == 0 {
 				v.QuarantinedSlots = nil
 			}
 			t.released(&b.Slot, reason)
 		}
 	}
-	if q := v.Quarantine; q != nil && over(whole, *q) {
+	if q := v.Quarantine; q != nil && over(wholeNode, *q) {
 		v.Quarantine = nil
 		t.released(nil, reason)
 	}
 }
 
-func (t *turn) released(slot *events.Slot, reason string) {
+func (t *transition) released(slot *events.Slot, reason string) {
 	f := t.fact()
 	f.Reason = reason
-	t.tell(events.NodeReleased{NodeFact: f, Slot: slot})
+	t.publish(events.NodeReleased{NodeFact: f, Slot: slot})
 }
 
 // quarantine keeps the node out.
-func (t *turn) quarantine(q events.Quarantine) {
+func (t *transition) quarantine(q events.Quarantine) {
 	t.s.View.Quarantine = &q
-	t.out(nil, q)
+	t.publishQuarantined(nil, q)
 }
 
-// bench keeps a slot out, instead of an earlier quarantine if there is one.
-func (t *turn) bench(slot events.Slot, q events.Quarantine) {
+// quarantineSlot keeps a slot out, instead of an earlier quarantine if there is one.
+func (t *transition) quarantineSlot(slot events.Slot, q events.Quarantine) {
 	v := &t.s.View
 	q.Reason = limits.Shorten(q.Reason, slotReason)
 	v.QuarantinedSlots = slices.Clone(v.QuarantinedSlots)
-	if i := t.benched(slot); i >= 0 {
+	if i := t.quarantinedSlot(slot); i >= 0 {
 		v.QuarantinedSlots[i].Quarantine = q
 	} else {
 		v.QuarantinedSlots = append(v.QuarantinedSlots, events.QuarantinedSlot{Slot: slot, Quarantine: q})
 		slices.SortFunc(v.QuarantinedSlots, func(a, b events.QuarantinedSlot) int { return cmp.Compare(a.Slot, b.Slot) })
 	}
-	t.out(&slot, q)
+	t.publishQuarantined(&slot, q)
 }
 
-func (t *turn) out(slot *events.Slot, q events.Quarantine) {
+func (t *transition) publishQuarantined(slot *events.Slot, q events.Quarantine) {
 	f := t.fact()
 	f.Reason = q.Reason
-	t.tell(events.NodeQuarantined{NodeFact: f, Slot: slot, Until: q.Until, Count: q.Count})
+	t.publish(events.NodeQuarantined{NodeFact: f, Slot: slot, Until: q.Until, Count: q.Count})
 }
 
-// benched returns where the slot is among those that are benched, -1 if it is not.
-func (t *turn) benched(slot events.Slot) int {
+// quarantinedSlot returns where the slot is among those that are benched, -1 if it is not.
+func (t *transition) quarantinedSlot(slot events.Slot) int {
 	return slices.IndexFunc(t.s.View.QuarantinedSlots, func(b events.QuarantinedSlot) bool { return b.Slot == slot })
 }
 
-func (t *turn) history(slot events.Slot, h History) {
+func (t *transition) setHistory(slot events.Slot, h History) {
 	if t.s.Slots == nil {
 		t.s.Slots = map[events.Slot]History{}
 	}
 	t.s.Slots[slot] = h
 }
 
-// names tells whether there is such a node and slot, and refuses if not.
-func (t *turn) names(slot *events.Slot) bool {
+// exists tells whether there is such a node and slot, and refuses if not.
+func (t *transition) exists(slot *events.Slot) bool {
 	v := &t.s.View
 	switch {
 	case v.State == "":
@@ -302,13 +302,13 @@ func (t *turn) names(slot *events.Slot) bool {
 	return false
 }
 
-// alike tells whether a command that comes again would change nothing.
-func alike(a, b events.Quarantine) bool {
+// sameQuarantine tells whether a command that comes again would change nothing.
+func sameQuarantine(a, b events.Quarantine) bool {
 	return a.ByHand == b.ByHand && a.Reason == b.Reason && a.Since.Equal(b.Since) && a.Until.Equal(b.Until)
 }
 
-// until is when the next quarantine ends, zero if none runs.
-func (s State) until() time.Time {
+// quarantineEnd is when the next quarantine ends, zero if none runs.
+func (s State) quarantineEnd() time.Time {
 	var first time.Time
 	take := func(q events.Quarantine) {
 		if first.IsZero() || q.Until.Before(first) {
@@ -324,8 +324,8 @@ func (s State) until() time.Time {
 	return first
 }
 
-// short prints 10m0s as 10m.
-func short(d time.Duration) string {
+// shortDuration prints 10m0s as 10m.
+func shortDuration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")

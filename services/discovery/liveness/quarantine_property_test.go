@@ -136,7 +136,7 @@ func TestAReleasedSlotIsUsable(t *testing.T) {
 		if v := p.s.View; v.SchedulableSlots() != 4 {
 			t.Fatalf("%d of 4 slots are open after the release: %s", v.SchedulableSlots(), text(v))
 		}
-		for i := range rules.Charges {
+		for i := range rules.Failures {
 			if v := p.s.View; v.SchedulableSlots() != 4 {
 				t.Fatalf("%d failures after the release %d of 4 slots are open: %s", i, v.SchedulableSlots(), text(v))
 			}
@@ -172,7 +172,7 @@ func TestOnlyFailuresWithinAWindowBench(t *testing.T) {
 					near++
 				}
 			}
-			if q, ok := d.Facts[0].Body.(events.NodeQuarantined); ok && near < rules.Charges {
+			if q, ok := d.Facts[0].Body.(events.NodeQuarantined); ok && near < rules.Failures {
 				t.Fatalf("benched for %q with %d failures within the window", q.Reason, near)
 			}
 		}

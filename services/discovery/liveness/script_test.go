@@ -25,7 +25,7 @@ func TestScripts(t *testing.T) {
 }
 
 // rules are those of the defaults.
-var rules = liveness.Rules{Charges: 3, Losses: 3, Window: 10 * time.Minute, First: time.Minute, Most: time.Hour, Decay: time.Hour}
+var rules = liveness.Rules{Failures: 3, Losses: 3, Window: 10 * time.Minute, First: time.Minute, Max: time.Hour, Decay: time.Hour}
 
 type node struct {
 	m   liveness.Machine

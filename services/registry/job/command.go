@@ -11,9 +11,9 @@ import (
 // submit accepts the job or refuses it with everything that is wrong with its spec. The same event submits the same job, which is
 // answered by what is known; that of another event, which came here before its own place was known to be taken, has to be
 // brought elsewhere.
-func (t *turn) submit(c events.JobSubmit) {
+func (t *transition) submit(c events.JobSubmit) {
 	if t.Removed != nil {
-		if t.Removed.Of(t.in.Source, t.in.ID) {
+		if t.Removed.SubmittedBy(t.in.Source, t.in.ID) {
 			t.reject(events.Invalid, []spec.FieldError{{Path: "job", Message: fmt.Sprintf("%s was submitted by this event before, and removed: submit it by another", t.View.Job)}})
 			return
 		}
@@ -51,15 +51,15 @@ func (t *turn) submit(c events.JobSubmit) {
 	}
 	t.span(accept)
 	if t.Stop != nil {
-		t.end(events.JobStateStopped, "", t.Stop.Reason+" (the stop came before the submit)")
+		t.endJob(events.JobStateStopped, "", t.Stop.Reason+" (the stop came before the submit)")
 	}
 }
 
 // scale changes the wanted number of workers; the scheduler and the rendezvous do the rest as a planned change.
-func (t *turn) scale(c events.JobScale) {
+func (t *transition) scale(c events.JobScale) {
 	switch {
 	case !t.known():
-		t.unknown()
+		t.rejectUnknown()
 		return
 	case t.View.State.Terminal(), t.View.State == events.JobStateStopping, t.View.State == events.JobStateFinishing:
 		t.reject(events.Invalid, []spec.FieldError{{
@@ -85,11 +85,11 @@ func (t *turn) scale(c events.JobScale) {
 		return
 	}
 	t.View.Spec.Workers = c.Workers
-	t.tell(events.JobScaled{Job: t.View.Job, Workers: c.Workers})
+	t.publish(events.JobScaled{Job: t.View.Job, Workers: c.Workers})
 }
 
 // stop ends the job: at once when nothing runs, else when the workers have ended. A second stop can only make it faster.
-func (t *turn) stop(c events.JobStop) {
+func (t *transition) stop(c events.JobStop) {
 	reason := c.Reason
 	if reason == "" && t.Stop != nil {
 		reason = t.Stop.Reason
@@ -101,7 +101,7 @@ func (t *turn) stop(c events.JobStop) {
 	case t.View.State.Terminal():
 		return
 	case t.Removed != nil:
-		t.unknown()
+		t.rejectUnknown()
 		return
 	case !t.known():
 		if t.Stop == nil {
@@ -118,7 +118,7 @@ func (t *turn) stop(c events.JobStop) {
 		return
 	case !t.running():
 		t.Stop = &Stop{Command: t.in.ID, Reason: reason, Now: c.Now, By: t.now}
-		t.end(events.JobStateStopped, "", reason)
+		t.endJob(events.JobStateStopped, "", reason)
 		return
 	}
 	by := t.now.Add(stopSlack)
@@ -127,31 +127,31 @@ func (t *turn) stop(c events.JobStop) {
 	}
 	t.Stop = &Stop{Command: t.in.ID, Reason: reason, Now: c.Now, By: by}
 	t.View.State, t.View.Reason = events.JobStateStopping, reason
-	t.tell(events.JobStopping{Job: t.View.Job, Reason: reason, Now: c.Now})
+	t.publish(events.JobStopping{Job: t.View.Job, Reason: reason, Now: c.Now})
 }
 
 // forgetStop gives up waiting for the submit that belongs to a stop.
-func (t *turn) forgetStop() {
+func (t *transition) forgetStop() {
 	if t.known() || t.Stop == nil || t.now.Before(t.Stop.By) {
 		return
 	}
 	t.in.ID = t.Stop.Command
-	t.unknown()
+	t.rejectUnknown()
 	t.Stop = nil
 	t.d.Refusal = nil // nobody asks any more
 }
 
 // remove forgets a job that has ended, all but which event submitted it.
-func (t *turn) remove() {
+func (t *transition) remove() {
 	switch {
 	case !t.known():
-		t.unknown()
+		t.rejectUnknown()
 		return
 	case !t.View.State.Terminal():
 		t.reject(events.Invalid, []spec.FieldError{{Path: "job", Message: fmt.Sprintf("%s is %s: stop it first", t.View.Job, t.View.State)}})
 		return
 	}
-	t.tell(events.JobRemoved{Job: t.View.Job, By: t.in.Source})
+	t.publish(events.JobRemoved{Job: t.View.Job, By: t.in.Source})
 	t.State = State{
 		View:    events.JobView{Job: t.View.Job},
 		Removed: &Removed{Origin: t.View.Origin, By: t.View.By, Until: t.now.Add(rememberRemoved)},
@@ -160,7 +160,7 @@ func (t *turn) remove() {
 }
 
 // forgetRemoved ends the memory of a job that was removed. If the document cannot be deleted now, that is tried again.
-func (t *turn) forgetRemoved() {
+func (t *transition) forgetRemoved() {
 	if t.Removed != nil && !t.now.Before(t.Removed.Until) {
 		r := *t.Removed
 		r.Until = t.now.Add(forgetAgain)
@@ -169,14 +169,14 @@ func (t *turn) forgetRemoved() {
 	}
 }
 
-// unknown refuses a command about a job that there is not.
-func (t *turn) unknown() {
+// rejectUnknown refuses a command about a job that there is not.
+func (t *transition) rejectUnknown() {
 	t.reject(events.NotFound, []spec.FieldError{{Path: "job", Message: fmt.Sprintf("there is no job %s", t.View.Job)}})
 }
 
 // reject says no with every reason, as a fact and as the answer.
-func (t *turn) reject(code events.Code, findings []spec.FieldError) {
-	t.tell(events.JobRejected{Job: t.View.Job, Command: t.in.ID, Code: code, Errors: findings})
+func (t *transition) reject(code events.Code, findings []spec.FieldError) {
+	t.publish(events.JobRejected{Job: t.View.Job, Command: t.in.ID, Code: code, Errors: findings})
 	all := make([]error, 0, len(findings))
 	for _, f := range findings {
 		all = append(all, fmt.Errorf("%s: %s", f.Path, f.Message))

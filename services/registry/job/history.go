@@ -2,8 +2,10 @@ package job
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
 )
 
 // Limits of a job's history in its document.
@@ -15,7 +17,7 @@ const (
 )
 
 // record writes a seal into the history.
-func (t *turn) record(b events.RoundSealed) {
+func (t *transition) record(b events.RoundSealed) {
 	if b.NoticeMS+b.JudgeMS > 0 { // else it was made from the rendezvous' view, and the fact itself may still come
 		t.Timing = slices.DeleteFunc(t.Timing, func(s Timing) bool { return s.Generation == b.Generation })
 		t.Timing = append(t.Timing, Timing{Generation: b.Generation, NoticeMS: b.NoticeMS, JudgeMS: b.JudgeMS})
@@ -45,16 +47,211 @@ func (t *turn) record(b events.RoundSealed) {
 }
 
 // prune forgets ended workers of places that the job no longer has, once nodes have come and gone for long.
-func (t *turn) prune() {
+func (t *transition) prune() {
 	if len(t.View.Workers) <= 2*t.View.Spec.Workers.Max+spareWorkers {
 		return
 	}
 	t.View.Workers = slices.DeleteFunc(t.View.Workers, func(w events.WorkerView) bool {
 		over := w.State.Ended() && !t.member(&w) && !t.hasPlace(w.Place)
 		if over {
-			delete(t.Notes, w.Place.String())
+			delete(t.Slots, w.Place.String())
 			delete(t.Nodes, w.Place.Node)
 		}
 		return over
 	})
+}
+
+// reportsKept is of how many generations the single words are kept: reports come late by one round or two.
+const reportsKept = 4
+
+// Words of a member of a generation. Nobody waits for anybody's: they are counted, and decisions are made from what ended.
+const (
+	reportedNothing = '.'
+	reportedReady   = 'r'
+	reportedSuccess = 's'
+	reportedFailure = 'f'
+)
+
+// ReportedStates is the newest word of each member of a generation, by rank.
+type ReportedStates struct {
+	Generation events.Generation `json:"generation"`
+	States     string            `json:"words"`
+}
+
+// beginReports begins the account of a generation with what its members have said before its seal was heard.
+func (t *transition) beginReports(b events.RoundSealed) {
+	t.Reports = append(t.Reports, ReportedStates{b.Generation, strings.Repeat(string(reportedNothing), len(b.Members))})
+	if over := len(t.Reports) - reportsKept; over > 0 {
+		t.Reports = slices.Clone(t.Reports[over:])
+	}
+	for _, m := range b.Members {
+		if w := t.worker(m.Place); w != nil && w.Incarnation == m.Incarnation {
+			if word, ok := reportedState(w.State); ok {
+				t.setReported(w.WorkerRef, m.Rank, word)
+			}
+		}
+	}
+}
+
+// reportedState is what a worker's state says.
+func reportedState(s events.WorkerState) (rune, bool) {
+	switch s {
+	case events.WorkerStateReady, events.WorkerStateDone:
+		return reportedReady, true
+	case events.WorkerStateSucceeded:
+		return reportedSuccess, true
+	case events.WorkerStateFailed, events.WorkerStateLost:
+		return reportedFailure, true
+	}
+	return reportedNothing, false
+}
+
+// setReported counts the newest word of a life for the generation that it speaks of. A repeat counts once. READY after an end is a
+// late one; an end replaces READY; a success that was taken for a loss replaces that. A life that was no member of the
+// generation counts for nothing, whatever rank it claims. rank is a hint, -1 = unknown.
+func (t *transition) setReported(r events.WorkerRef, rank int, word rune) {
+	i := slices.IndexFunc(t.Reports, func(s ReportedStates) bool { return s.Generation == r.Generation })
+	g := t.generation(r.Generation)
+	if i < 0 || g == nil {
+		return
+	}
+	if rank = rankOf(g.Members, r, rank); rank < 0 || rank >= len(t.Reports[i].States) {
+		return
+	}
+	words := []byte(t.Reports[i].States)
+	old := rune(words[rank])
+	switch {
+	case old == word, old == reportedSuccess, word == reportedReady && old != reportedNothing:
+		return
+	}
+	words[rank] = byte(word)
+	t.Reports[i].States = string(words)
+	*counterOf(&g.Reported, old)--
+	*counterOf(&g.Reported, word)++
+}
+
+// staleReady tells whether a READY comes of a life that has not the rank it claims: its generation is known, and is another one's.
+func (t *transition) staleReady(b events.WorkerReady) bool {
+	g := t.generation(b.Generation)
+	return g != nil && len(g.Members) > 0 && rankOf(g.Members, b.WorkerRef, b.Rank) != b.Rank
+}
+
+// counterOf is the figure of a word.
+func counterOf(r *events.Reported, word rune) *int {
+	switch word {
+	case reportedReady:
+		return &r.Ready
+	case reportedSuccess:
+		return &r.Success
+	case reportedFailure:
+		return &r.Failure
+	}
+	return new(int) // silence is not counted
+}
+
+// rankOf returns the rank of a life among members, -1 if it is none of them.
+func rankOf(ms []events.Member, r events.WorkerRef, rank int) int {
+	its := func(m events.Member) bool { return m.Place == r.Place && m.Incarnation == r.Incarnation }
+	if rank >= 0 && rank < len(ms) && its(ms[rank]) {
+		return rank
+	}
+	return slices.IndexFunc(ms, its)
+}
+
+// generation returns the history's entry, or nil.
+func (t *transition) generation(n events.Generation) *events.GenerationView {
+	g := t.View.Generations
+	i, found := slices.BinarySearchFunc(g, n, byGeneration)
+	if !found {
+		return nil
+	}
+	return &g[i]
+}
+
+func byGeneration(v events.GenerationView, n events.Generation) int {
+	return int(v.Generation) - int(n)
+}
+
+// What a job's document does without when it would outgrow its store.
+const (
+	shortDetail = 96 // bytes of the story of one worker, failure or incident
+	shortKept   = 16 // generations, incidents and charges
+	leftOut     = "… [left out here, `regroup logs` has it]"
+)
+
+// Shrink leaves out what people can find elsewhere, then what they need least: the last output of all workers but the first that
+// failed, long details, members of older generations, old history. What the registry decides from stays.
+func (s State) Shrink() (State, bool) {
+	v := &s.View
+	return s, shrinkLines(v, leftOut) || shrinkDetails(v) || shrinkMembers(v) || shrinkHistory(v) || shrinkLines(v, "") || shrinkFirst(v)
+}
+
+// shrinkLines puts one line, or none, in the place of the last output of all workers.
+func shrinkLines(v *events.JobView, instead string) (done bool) {
+	for i := range v.Workers {
+		lines := &v.Workers[i].Lines
+		switch {
+		case len(*lines) == 0, len(*lines) == 1 && (*lines)[0] == instead:
+		case instead == "":
+			*lines, done = nil, true
+		default:
+			*lines, done = []string{instead}, true
+		}
+	}
+	return done
+}
+
+func shrinkDetails(v *events.JobView) (done bool) {
+	short := func(text *string) {
+		if len(*text) > shortDetail {
+			*text, done = limits.Shorten(*text, shortDetail), true
+		}
+	}
+	for i := range v.Workers {
+		short(&v.Workers[i].Detail)
+		if v.Workers[i].Exception != nil { // the detail begins with it
+			v.Workers[i].Exception, done = nil, true
+		}
+	}
+	for i := range v.Generations {
+		short(&v.Generations[i].Cause.Detail)
+	}
+	for i := range v.Incidents {
+		short(&v.Incidents[i].Cause.Detail)
+	}
+	for i := range v.CountedFailures {
+		short(&v.CountedFailures[i].Detail)
+	}
+	return done
+}
+
+// shrinkMembers forgets who was in all generations but the newest two.
+func shrinkMembers(v *events.JobView) (done bool) {
+	for i := range max(0, len(v.Generations)-2) {
+		if v.Generations[i].Members != nil {
+			v.Generations[i].Members, done = nil, true
+		}
+	}
+	return done
+}
+
+func shrinkHistory(v *events.JobView) bool {
+	g, i, c := len(v.Generations), len(v.Incidents), len(v.CountedFailures)
+	v.Generations = newest(v.Generations, shortKept)
+	v.Incidents = newest(v.Incidents, shortKept)
+	v.CountedFailures = newest(v.CountedFailures, max(shortKept, v.Spec.Failures.SameStep))
+	return len(v.Generations) < g || len(v.Incidents) < i || len(v.CountedFailures) < c
+}
+
+func newest[T any](all []T, n int) []T { return slices.Clone(all[max(0, len(all)-n):]) }
+
+func shrinkFirst(v *events.JobView) bool {
+	f := v.FirstError
+	if f == nil || len(f.Lines) == 0 {
+		return false
+	}
+	short := *f
+	short.Lines = nil
+	v.FirstError = &short
+	return true
 }

@@ -12,45 +12,45 @@ const incidentsKept = 256
 
 // Incident is the private half of an open incident.
 type Incident struct {
-	Since  time.Time         `json:"since"`             // its beginning, or that of its newest attempt to regroup
-	LostMS float64           `json:"lost_ms,omitempty"` // spent on attempts that broke before a good step
-	Broken events.Generation `json:"broken,omitempty"`  // newest generation counted in LostMS
-	Again  *Again            `json:"again,omitempty"`   // restart recovery: the processes run, and have reported no step yet
+	Since   time.Time         `json:"since"`             // its beginning, or that of its newest attempt to regroup
+	LostMS  float64           `json:"lost_ms,omitempty"` // spent on attempts that broke before a good step
+	Broken  events.Generation `json:"broken,omitempty"`  // newest generation counted in LostMS
+	Restart *ProcessRestart   `json:"again,omitempty"`   // restart recovery: the processes run, and have reported no step yet
 }
 
-// broke takes in that the current generation is over: the incident opens, or the open one begins another attempt.
-func (t *turn) broke(c events.Cause) {
-	t.standsStill()
+// generationBroken takes in that the current generation is over: the incident opens, or the open one begins another attempt.
+func (t *transition) generationBroken(c events.Cause) {
+	t.addTimeWithoutStep()
 	t.Broken = max(t.Broken, t.View.Generation)
 	i := t.Incident
 	if i == nil {
-		t.open(c)
+		t.openIncident(c)
 		return
 	}
-	i.Again = nil
+	i.Restart = nil
 	if g := t.View.Generation; g > t.View.OpenIncident.From && g > i.Broken {
 		i.LostMS += max(0, events.Milliseconds(t.now.Sub(i.Since)))
 		i.Since, i.Broken = t.now, g
 	}
 }
 
-// open begins an incident after a good generation, unless one is open: it keeps its first cause. The start of a job is
+// openIncident begins an incident after a good generation, unless one is open: it keeps its first cause. The start of a job is
 // no incident.
-func (t *turn) open(c events.Cause) {
+func (t *transition) openIncident(c events.Cause) {
 	if t.View.OpenIncident != nil || t.LastGood == 0 || t.View.State != events.JobStateRunning {
 		return
 	}
-	t.Counted++
+	t.IncidentCount++
 	t.Incident = &Incident{Since: t.now}
 	t.View.OpenIncident = &events.IncidentOpened{
-		Job: t.View.Job, Incident: t.Counted, From: t.LastGood, Cause: c,
+		Job: t.View.Job, Incident: t.IncidentCount, From: t.LastGood, Cause: c,
 		Trace: events.TraceOf(t.View.Job, t.LastGood),
 	}
-	t.tell(*t.View.OpenIncident)
+	t.publish(*t.View.OpenIncident)
 }
 
-// learn takes in how a worker failed whose peers were the first to notice: that is the cause, and not that they noticed.
-func (t *turn) learn(c events.Cause) {
+// refineCause takes in how a worker failed whose peers were the first to notice: that is the cause, and not that they noticed.
+func (t *transition) refineCause(c events.Cause) {
 	o := t.View.OpenIncident
 	if o == nil || c.Kind != events.CauseWorkerFailed || c.Place == nil || !o.Cause.Accuses(*c.Place, c.Rank) {
 		return
@@ -60,13 +60,13 @@ func (t *turn) learn(c events.Cause) {
 	t.View.OpenIncident = &known
 }
 
-// rather takes the failure of a worker for the cause of the open incident that another one had, which says itself that it lost a peer.
-func (t *turn) rather(w *events.WorkerView, c events.Cause) {
+// preferCause takes the failure of a worker for the cause of the open incident that another one had, which says itself that it lost a peer.
+func (t *transition) preferCause(w *events.WorkerView, c events.Cause) {
 	o := t.View.OpenIncident
-	if o == nil || o.From != w.Generation || ofPeer(w) || o.Cause.Kind != events.CauseWorkerFailed || o.Cause.Place == nil {
+	if o == nil || o.From != w.Generation || lostPeer(w) || o.Cause.Kind != events.CauseWorkerFailed || o.Cause.Place == nil {
 		return
 	}
-	if f := t.worker(*o.Cause.Place); f == nil || f.Generation != o.From || !ofPeer(f) {
+	if f := t.worker(*o.Cause.Place); f == nil || f.Generation != o.From || !lostPeer(f) {
 		return
 	}
 	known := *o
@@ -74,13 +74,13 @@ func (t *turn) rather(w *events.WorkerView, c events.Cause) {
 	t.View.OpenIncident = &known
 }
 
-// close ends the incident: the generation of b makes steps.
-func (t *turn) close(b events.WorkerReady, atLeast bool) {
-	t.closed(events.IncidentClosed{To: b.Generation, Phases: t.phasesOf(b), StepsLost: &b.Lost, AtLeast: atLeast}, t.now)
+// closeIncident ends the incident: the generation of b makes steps.
+func (t *transition) closeIncident(b events.WorkerReady, atLeast bool) {
+	t.finishIncident(events.IncidentClosed{To: b.Generation, Phases: t.phasesOf(b), StepsLost: &b.Lost, AtLeast: atLeast}, t.now)
 }
 
 // phasesOf divides the open incident, with the attempts before the generation of b.
-func (t *turn) phasesOf(b events.WorkerReady) events.Phases {
+func (t *transition) phasesOf(b events.WorkerReady) events.Phases {
 	var seal Timing
 	for _, s := range t.Timing {
 		if s.Generation == b.Generation {
@@ -125,14 +125,14 @@ func phases(seal Timing, b events.WorkerReady, sinceSeal float64) events.Phases 
 	return p
 }
 
-// giveUp ends an open incident because the job ends. All of its time counts as the judge's. Processes that ran again, and did not
+// abortIncident ends an open incident because the job ends. All of its time counts as the judge's. Processes that ran again, and did not
 // fail, did so from their start.
-func (t *turn) giveUp() {
+func (t *transition) abortIncident() {
 	if t.View.OpenIncident == nil {
 		return
 	}
-	if a := t.Incident.Again; a != nil && a.Generation > t.Broken && t.View.State != events.JobStateFailed {
-		t.closed(events.IncidentClosed{To: a.Generation, Phases: a.Phases, Started: true}, a.At)
+	if a := t.Incident.Restart; a != nil && a.Generation > t.Broken && t.View.State != events.JobStateFailed {
+		t.finishIncident(events.IncidentClosed{To: a.Generation, Phases: a.Phases, Started: true}, a.At)
 		return
 	}
 	lasted := t.Incident.LostMS + max(0, events.Milliseconds(t.now.Sub(t.Incident.Since)))
@@ -140,11 +140,11 @@ func (t *turn) giveUp() {
 	if t.inProcess() && t.View.OpenIncident.Cause.Kind.Planned() {
 		c.StepsLost = new(uint64) // it trained on until its end
 	}
-	t.closed(c, t.now)
+	t.finishIncident(c, t.now)
 }
 
-// closed completes what is said about the end of the open incident, and when it was, and tells it.
-func (t *turn) closed(c events.IncidentClosed, at time.Time) {
+// finishIncident completes what is said about the end of the open incident, and when it was, and tells it.
+func (t *transition) finishIncident(c events.IncidentClosed, at time.Time) {
 	o := t.View.OpenIncident
 	c.Job, c.Incident, c.From, c.Cause = o.Job, o.Incident, o.From, o.Cause
 	c.TotalMS, c.TraceID = c.Phases.Sum(), events.TraceID(o.Trace)
@@ -152,7 +152,68 @@ func (t *turn) closed(c events.IncidentClosed, at time.Time) {
 	if over := len(t.View.Incidents) - incidentsKept; over > 0 {
 		t.View.Incidents = slices.Clone(t.View.Incidents[over:])
 	}
-	t.tell(c)
+	t.publish(c)
 	t.incidentSpan(c, o.Trace, at)
 	t.View.OpenIncident, t.Incident = nil, nil
+}
+
+// ProcessRestart is the start of a generation's processes within an incident, under restart recovery.
+type ProcessRestart struct {
+	Generation events.Generation `json:"generation"`
+	At         time.Time         `json:"at"`
+	Phases     events.Phases     `json:"phases_ms"` // from the fault to At
+}
+
+// processesStarted records that the processes of a generation run, which is all that can be seen of a program that reports no
+// steps. One that has reported some is expected to do so again, and until then it is not known to train.
+func (t *transition) processesStarted(b events.WorkerReady) {
+	if t.View.OpenIncident == nil || b.Generation <= t.View.OpenIncident.From {
+		return
+	}
+	p := t.phasesOf(b)
+	p.Regroup, p.FirstStep = p.Regroup+p.FirstStep, 0 // to start a process is no step
+	if t.View.Step == 0 {
+		t.finishIncident(events.IncidentClosed{To: b.Generation, Phases: p, Started: true}, t.now)
+		return
+	}
+	if b.Generation == t.View.Generation {
+		t.Incident.Restart = &ProcessRestart{Generation: b.Generation, At: t.now, Phases: p}
+	}
+}
+
+// firstStep records the first step that a process reports in a generation, under restart recovery.
+func (t *transition) firstStep(b events.WorkerReady) {
+	g := b.Generation
+	if t.View.OpenIncident != nil && g > t.View.OpenIncident.From {
+		t.closeWithStep(g, b.Step, t.phasesOf(b))
+	}
+	step := b.Step
+	if t.StepGeneration == g {
+		step = max(step, t.View.Step)
+	}
+	t.recordStep(g, step)
+}
+
+// stepObserved ends an incident with a step that was heard of before its fact, or without one: agents of the release before
+// tell only of the start.
+func (t *transition) stepObserved(p events.Progress) {
+	i := t.Incident
+	if i == nil || i.Restart == nil || i.Restart.Generation != p.Generation || p.Step == 0 {
+		return
+	}
+	phases := i.Restart.Phases
+	phases.FirstStep = max(0, events.Milliseconds(t.now.Sub(i.Restart.At)))
+	t.closeWithStep(p.Generation, p.Step, phases)
+	t.recordStep(p.Generation, p.Step)
+}
+
+// closeWithStep ends the incident with a reported step. Steps that were reported before and are made again are lost; more may be,
+// as not every step needs to be reported, so nothing is known of them if none is seen twice.
+func (t *transition) closeWithStep(g events.Generation, step uint64, p events.Phases) {
+	c := events.IncidentClosed{To: g, Phases: p}
+	if last := t.View.Step; last >= step {
+		lost := last - step + 1
+		c.StepsLost, c.AtLeast = &lost, true
+	}
+	t.finishIncident(c, t.now)
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// graceBy is when a finishing job's last workers are told to stop, later when they are given up, and last when the report
+// finishDeadline is when a finishing job's last workers are told to stop, later when they are given up, and last when the report
 // of the result is; zero = no such wait.
-func (s State) graceBy() time.Time {
-	if s.View.State != events.JobStateFinishing || s.afterwards() {
+func (s State) finishDeadline() time.Time {
+	if s.View.State != events.JobStateFinishing || s.onlyDoneRunning() {
 		return time.Time{}
 	}
 	by := s.Finish.Since.Add(s.View.Spec.Stop.Grace.D())
@@ -23,9 +23,9 @@ func (s State) graceBy() time.Time {
 	return by
 }
 
-// afterwards tells whether all workers that still run have said that they are done: what they do now, like saving a model, takes
+// onlyDoneRunning tells whether all workers that still run have said that they are done: what they do now, like saving a model, takes
 // as long as it takes.
-func (s State) afterwards() bool {
+func (s State) onlyDoneRunning() bool {
 	running := 0
 	for i := range s.View.Workers {
 		switch w := &s.View.Workers[i]; {
@@ -40,84 +40,84 @@ func (s State) afterwards() bool {
 }
 
 // outcome ends the job if its workers, or the time, have decided it. It looks at the whole state, after every input.
-func (t *turn) outcome() {
+func (t *transition) outcome() {
 	switch t.View.State {
 	case events.JobStateStopping:
 		if !t.running() || !t.now.Before(t.Stop.By) {
-			t.end(events.JobStateStopped, "", t.Stop.Reason)
+			t.endJob(events.JobStateStopped, "", t.Stop.Reason)
 		}
 	case events.JobStateFinishing:
 		t.finished()
 	case events.JobStateWaiting, events.JobStateRunning:
-		if t.heard() {
+		if t.resolveExhaustion() {
 			return
 		}
 		if t.allSucceeded() {
-			t.end(events.JobStateSucceeded, "", fmt.Sprintf("all %d workers of generation %s exited 0", t.world(), t.View.Generation))
+			t.endJob(events.JobStateSucceeded, "", fmt.Sprintf("all %d workers of generation %s exited 0", t.world(), t.View.Generation))
 			return
 		}
-		if t.resets() || t.poisoned() {
+		if t.resetLimitExceeded() || t.sameStepExceeded() {
 			return
 		}
-		if by := t.sealBy(); !by.IsZero() && !t.now.Before(by) {
-			t.neverSealed()
+		if by := t.sealDeadline(); !by.IsZero() && !t.now.Before(by) {
+			t.failUnsealed()
 		}
 	}
 }
 
 // finished ends a finishing job when every member of its generation has ended, or when the grace is over.
-func (t *turn) finished() {
+func (t *transition) finished() {
 	running, succeeded := 0, 0
 	for i := range t.View.Workers {
 		w := &t.View.Workers[i]
-		if w.State == events.WorkerStateSucceeded || t.Notes[w.Place.String()].Completed {
+		if w.State == events.WorkerStateSucceeded || t.Slots[w.Place.String()].Completed {
 			succeeded++
 		}
-		if !w.State.Ended() && (t.member(w) || t.View.Generation < t.Finish.In) {
+		if !w.State.Ended() && (t.member(w) || t.View.Generation < t.Finish.Generation) {
 			running++
 		}
 	}
-	by := t.graceBy()
+	by := t.finishDeadline()
 	overdue := !by.IsZero() && !t.now.Before(by)
 	switch {
 	// The seal of the generation that is done may still be on its way: it says whom to wait for.
-	case (running > 0 || t.View.Generation < t.Finish.In) && !overdue:
+	case (running > 0 || t.View.Generation < t.Finish.Generation) && !overdue:
 	case running > 0 && t.Finish.Stopped.IsZero():
 		t.stopRest("exit grace over", false)
 	// So may the report that holds the result: a redelivery can let the exit overtake it.
-	case succeeded > 0 && !t.Finish.Told && t.Finish.ReportBy.IsZero():
+	case succeeded > 0 && !t.Finish.Reported && t.Finish.ReportBy.IsZero():
 		t.Finish.ReportBy = t.now.Add(reportFor)
-	case succeeded > 0 && !t.Finish.Told && t.now.Before(t.Finish.ReportBy):
+	case succeeded > 0 && !t.Finish.Reported && t.now.Before(t.Finish.ReportBy):
 	case succeeded > 0 && t.failedAfter() != nil:
 		w := t.failedAfter()
-		t.first(w)
-		t.end(events.JobStateFailed, "", "the training is complete, but a worker failed after it: "+died(w))
+		t.recordFirstError(w)
+		t.endJob(events.JobStateFailed, "", "the training is complete, but a worker failed after it: "+describeExit(w))
 	case succeeded > 0:
 		reason := fmt.Sprintf("%d of %d workers completed the training", succeeded, t.world())
 		if running > 0 {
 			reason += fmt.Sprintf("; %d did not end in time", running)
 		}
-		if !t.Finish.Told {
+		if !t.Finish.Reported {
 			reason += "; the report of the result has not come"
 		}
-		t.end(events.JobStateSucceeded, "", reason)
+		t.endJob(events.JobStateSucceeded, "", reason)
 	default:
 		for i := range t.View.Workers {
 			if w := &t.View.Workers[i]; w.State == events.WorkerStateFailed || w.State == events.WorkerStateLost {
-				t.first(w)
+				t.recordFirstError(w)
 			}
 		}
 		reason := "the training was reported complete, but no worker exited 0 after it"
 		if t.View.FirstError != nil {
-			reason += "; first: " + died(t.View.FirstError)
+			reason += "; first: " + describeExit(t.View.FirstError)
 		}
-		t.end(events.JobStateFailed, "", reason)
+		t.endJob(events.JobStateFailed, "", reason)
 	}
 }
 
 // failedAfter is the first worker of the generation that completed the training whose program failed by itself after it; nil = none.
 // What it was to do then, such as saving the model, may be missing. One that was killed from outside had only to end.
-func (t *turn) failedAfter() *events.WorkerView {
+func (t *transition) failedAfter() *events.WorkerView {
 	if p := t.Finish.Failed; p != nil {
 		if w := t.worker(*p); w != nil && w.State == events.WorkerStateFailed && w.Generation == t.View.Generation {
 			return w
@@ -127,14 +127,14 @@ func (t *turn) failedAfter() *events.WorkerView {
 }
 
 // stopRest tells those to stop who linger after the training is complete. The outcome stays what the others make it.
-func (t *turn) stopRest(reason string, now bool) {
+func (t *transition) stopRest(reason string, now bool) {
 	t.Finish.Stopped, t.Finish.Now = t.now, now
-	t.tell(events.JobStopping{Job: t.View.Job, Reason: reason, Now: now})
+	t.publish(events.JobStopping{Job: t.View.Job, Reason: reason, Now: now})
 }
 
 // allSucceeded tells whether every process of the current generation has exited 0, under restart recovery. A generation
 // that has lost a member starts again as a whole, so it cannot succeed any more.
-func (t *turn) allSucceeded() bool {
+func (t *transition) allSucceeded() bool {
 	if t.inProcess() || t.View.Generation == 0 || t.Broken >= t.View.Generation {
 		return false
 	}
@@ -151,46 +151,91 @@ func (t *turn) allSucceeded() bool {
 }
 
 // world is the size of the current generation.
-func (t *turn) world() int {
+func (t *transition) world() int {
 	if n := len(t.View.Generations); n > 0 {
 		return t.View.Generations[n-1].World
 	}
 	return 0
 }
 
-// ranOn is said of a worker that had not ended when its job did. Its agent stops it.
-const ranOn = "still ran when the job ended"
+// stillRunning is said of a worker that had not ended when its job did. Its agent stops it.
+const stillRunning = "still ran when the job ended"
 
-// late notes how such a worker has ended.
-func (t *turn) late(b events.WorkerExited) {
+// lateExit notes how such a worker has ended.
+func (t *transition) lateExit(b events.WorkerExited) {
 	w := t.worker(b.Place)
-	if w == nil || w.Incarnation != b.Incarnation || w.State != events.WorkerStateStopped || w.Detail != ranOn {
+	if w == nil || w.Incarnation != b.Incarnation || w.State != events.WorkerStateStopped || w.Detail != stillRunning {
 		return
 	}
-	w.State, w.Detail, w.Lines, w.Exception = t.ending(b), b.Detail, b.Lines, b.Exception
+	w.State, w.Detail, w.Lines, w.Exception = t.exitState(b), b.Detail, b.Lines, b.Exception
 	t.View.Dropped += b.Dropped
 	t.reported(b.WorkerRef, b.Metrics, b.MetricSteps, b.Step)
-	t.confess(w, b)
+	t.preferOwnException(w, b)
 	if w.State == events.WorkerStateFailed && t.View.State == events.JobStateFailed && t.View.FirstError != nil {
-		t.first(w)
+		t.recordFirstError(w)
 	}
 }
 
-// end ends the job for good. What was kept for decisions is dropped: there will be none.
-func (t *turn) end(s events.JobState, code events.Code, reason string) {
+// endJob ends the job for good. What was kept for decisions is dropped: there will be none.
+func (t *transition) endJob(s events.JobState, code events.Code, reason string) {
 	v := &t.View
 	v.State, v.Reason, v.Code, v.Ended = s, reason, code, t.now
-	t.giveUp()
-	v.EndWorkers(ranOn)
+	t.abortIncident()
+	v.EndWorkers(stillRunning)
 	v.Slowest = nil
 	end := events.JobEnd{Job: v.Job, Reason: reason, Code: code}
 	switch s {
 	case events.JobStateSucceeded:
-		t.tell(events.JobSucceeded{JobEnd: end})
+		t.publish(events.JobSucceeded{JobEnd: end})
 	case events.JobStateStopped:
-		t.tell(events.JobStopped{JobEnd: end})
+		t.publish(events.JobStopped{JobEnd: end})
 	default:
-		t.tell(events.JobFailed{JobEnd: end})
+		t.publish(events.JobFailed{JobEnd: end})
 	}
 	t.State = State{View: *v}
+}
+
+// EpochCheck is what a ledger says about one epoch. Missing and Repeated are exact where only the count is wrong, and
+// lower bounds where samples were swapped for each other.
+type EpochCheck struct {
+	Epoch    uint64 `json:"epoch"`
+	Count    uint64 `json:"count"`
+	Done     bool   `json:"done"`
+	Missing  uint64 `json:"missing"`
+	Repeated uint64 `json:"repeated"`
+}
+
+// Samples checks a ledger against the epochs that it should tell of: a finished one holds every index of 0..n-1 exactly
+// once, so its count is n and its sum is that of SampleHash(0)+...+SampleHash(n-1) modulo 2^64, whatever the order.
+//
+//	count < n             n-count are missing
+//	count > n             count-n are repeated
+//	count = n, other sum  at least one is missing and one repeated
+//
+// An epoch under way is only held to its count not being over n, and to its sum once it is full. The chance that a wrong
+// set of indices has the right sum is about 2^-64. A ledger of a program that keeps none (Samples 0) checks nothing.
+// The cost is one pass over n.
+func Samples(l events.Ledger) (epochs []EpochCheck, missing, repeated uint64) {
+	if l.Samples == 0 {
+		return nil, 0, 0
+	}
+	var sum uint64
+	for i := range l.Samples {
+		sum += events.SampleHash(i)
+	}
+	for _, e := range l.Epochs {
+		c := EpochCheck{Epoch: e.Epoch, Count: e.Count, Done: e.Done}
+		switch {
+		case e.Count > l.Samples:
+			c.Repeated = e.Count - l.Samples
+		case e.Count == l.Samples && e.Sum != sum:
+			c.Missing, c.Repeated = 1, 1
+		case e.Count < l.Samples && e.Done:
+			c.Missing = l.Samples - e.Count
+		}
+		epochs = append(epochs, c)
+		missing += c.Missing
+		repeated += c.Repeated
+	}
+	return epochs, missing, repeated
 }

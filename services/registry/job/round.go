@@ -8,13 +8,13 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Overtaken tells whether a fact of the placement family is no newer than what is known. Unnumbered ones are made from the
+// Superseded tells whether a fact of the placement family is no newer than what is known. Unnumbered ones are made from the
 // scheduler's own view.
-func (s State) Overtaken(number uint64) bool { return number != 0 && number <= s.Placed.Number }
+func (s State) Superseded(number uint64) bool { return number != 0 && number <= s.Placed.Number }
 
-// overtaken is Overtaken of the input, which is what is known from then on.
-func (t *turn) overtaken() bool {
-	if t.Overtaken(t.in.Number) {
+// supersededPlacement is Overtaken of the input, which is what is known from then on.
+func (t *transition) supersededPlacement() bool {
+	if t.Superseded(t.in.Number) {
 		return true
 	}
 	t.Placed.Number = max(t.Placed.Number, t.in.Number)
@@ -22,20 +22,20 @@ func (t *turn) overtaken() bool {
 }
 
 // placed takes in which places the job has.
-func (t *turn) placed(b events.PlacementSet) {
-	if t.overtaken() {
+func (t *transition) placed(b events.PlacementSet) {
+	if t.supersededPlacement() {
 		return
 	}
 	for _, p := range t.Placed.Places {
-		t.note(p, func(n *Note) { n.Gone = true })
+		t.updateSlot(p, func(n *SlotRecord) { n.Removed = true })
 	}
 	for _, p := range b.Places {
-		t.note(p, func(n *Note) { n.Gone = false })
+		t.updateSlot(p, func(n *SlotRecord) { n.Removed = false })
 	}
 	t.Placed.Places = b.Places
 	for _, p := range b.Places {
-		if w := t.worker(p); w != nil && t.stranded(w) { // it died in a place that was given again before: it was only not known yet
-			t.unstrand(w)
+		if w := t.worker(p); w != nil && t.displaced(w) { // it died in a place that was given again before: it was only not known yet
+			t.respawnDisplaced(w)
 		}
 	}
 	if t.View.State == events.JobStateWaiting {
@@ -45,14 +45,14 @@ func (t *turn) placed(b events.PlacementSet) {
 }
 
 // waiting takes in why the job has no places, or fewer than wanted.
-func (t *turn) waiting(b events.PlacementWaiting) {
-	if !t.overtaken() && (t.View.State == events.JobStateWaiting || t.View.State == events.JobStateRunning) {
+func (t *transition) waiting(b events.PlacementWaiting) {
+	if !t.supersededPlacement() && (t.View.State == events.JobStateWaiting || t.View.State == events.JobStateRunning) {
 		t.View.Reason = b.Reason
 	}
 }
 
 // opened takes in that a new generation is being agreed on.
-func (t *turn) opened(b events.RoundOpened) {
+func (t *transition) opened(b events.RoundOpened) {
 	if b.Proposed <= t.View.Generation || b.Proposed < t.Pending.Proposed {
 		return
 	}
@@ -62,30 +62,30 @@ func (t *turn) opened(b events.RoundOpened) {
 	switch {
 	case t.View.State != events.JobStateRunning:
 	case t.Pending.Planned:
-		t.open(b.Cause) // the generation works on until its next commit, and may yet become good
+		t.openIncident(b.Cause) // the generation works on until its next commit, and may yet become good
 	default:
-		t.broke(b.Cause)
-		t.startAgain()
+		t.generationBroken(b.Cause)
+		t.respawnFinished()
 	}
 }
 
 // sealed takes in who is in a generation. One that is overtaken by a newer seal only completes the history.
-func (t *turn) sealed(b events.RoundSealed) {
+func (t *transition) sealed(b events.RoundSealed) {
 	v := &t.View
 	t.record(b)
 	if b.Generation <= v.Generation {
 		return
 	}
-	t.settled(b)
+	t.correctFailureSteps(b)
 	// What the rendezvous heard of the generation before is news if that worker's fact is still on its way.
 	if b.From > t.LastGood {
-		t.good(events.WorkerReady{WorkerRef: events.WorkerRef{Generation: b.From}})
+		t.generationGood(events.WorkerReady{WorkerRef: events.WorkerRef{Generation: b.From}})
 	}
 	running := v.State == events.JobStateWaiting || v.State == events.JobStateRunning
 	if running && v.Generation > 0 {
-		t.broke(b.Cause)
+		t.generationBroken(b.Cause)
 	}
-	t.learn(b.Cause)
+	t.refineCause(b.Cause)
 	prev := v.Generation
 	v.Generation, v.Slowest = b.Generation, nil
 	if v.State == events.JobStateWaiting {
@@ -95,24 +95,24 @@ func (t *turn) sealed(b events.RoundSealed) {
 		v.Reason = ""
 	}
 	for _, m := range b.Members {
-		t.seat(m)
+		t.sealMember(m)
 	}
 	for i := range v.Workers {
 		w := &v.Workers[i]
 		if prev > 0 && w.Generation == prev && w.Rank >= 0 {
 			w.Rank = -1
 			if !w.State.Ended() && !slices.Contains(b.Excluded, w.Place) {
-				t.note(w.Place, func(n *Note) { n.Behind = t.now })
+				t.updateSlot(w.Place, func(n *SlotRecord) { n.MissingSince = t.now })
 			}
 		}
 	}
-	t.listen(b)
+	t.beginReports(b)
 	t.prune()
-	t.hung(prev)
-	if t.live() {
+	t.countStall(prev)
+	if t.ongoing() {
 		t.noProgress(b, prev)
 	}
-	if !t.live() {
+	if !t.ongoing() {
 		return
 	}
 	t.Broken = max(t.Broken, b.Generation-1)
@@ -120,58 +120,58 @@ func (t *turn) sealed(b events.RoundSealed) {
 		t.Pending = Pending{}
 	}
 	if running && t.LastGood > 0 {
-		t.open(b.Cause)
+		t.openIncident(b.Cause)
 	}
-	if e := t.Early; e != nil && e.Generation <= b.Generation {
-		t.Early = nil
-		if !t.zombie(*e) {
-			t.good(*e)
+	if e := t.EarlyReady; e != nil && e.Generation <= b.Generation {
+		t.EarlyReady = nil
+		if !t.staleReady(*e) {
+			t.generationGood(*e)
 		}
 	}
 }
 
-// seat makes a member of the current generation out of a place's worker. The seal decides which life that is, unless that
+// sealMember makes a member of the current generation out of a place's worker. The seal decides which life that is, unless that
 // life has ended before the seal was heard.
-func (t *turn) seat(m events.Member) {
+func (t *transition) sealMember(m events.Member) {
 	ref := events.WorkerRef{
 		Job: t.View.Job, Place: m.Place, Incarnation: m.Incarnation, Agent: m.Agent, Attempt: m.Attempt,
 		Generation: t.View.Generation, PID: m.PID,
 	}
 	i, ok := t.find(m.Place)
 	if !ok {
-		t.View.Workers = slices.Insert(t.View.Workers, i, fresh(ref))
+		t.View.Workers = slices.Insert(t.View.Workers, i, newWorker(ref))
 	}
 	w := &t.View.Workers[i]
 	if w.Incarnation != m.Incarnation {
-		dead := slices.Contains(t.Notes[m.Place.String()].Ended, m.Incarnation)
+		dead := slices.Contains(t.Slots[m.Place.String()].Ended, m.Incarnation)
 		if dead || (!w.State.Ended() && !newer(ref, w.WorkerRef)) {
 			return
 		}
-		t.bury(*w)
-		*w = fresh(ref)
+		t.endIncarnation(*w)
+		*w = newWorker(ref)
 	}
 	w.Agent = max(w.Agent, m.Agent) // so that a late loss of the node's agent before does not end it
-	if w.State == events.WorkerStateLost && !t.nodeIsGone(w) && !t.endedWell(w) {
+	if w.State == events.WorkerStateLost && !t.onLostNode(w) && !t.succeededMeanwhile(w) {
 		// It has joined since: the node came back, or the one left behind was only slow. It is not charged again.
-		t.revive(w)
+		t.markRunning(w)
 	}
 	if w.State == events.WorkerStateStarting || (w.State == events.WorkerStateReady && w.Generation < t.View.Generation) {
 		w.State = events.WorkerStateRunning
 	}
-	if w.State == events.WorkerStateFailed && t.Notes[m.Place.String()].Charged == w.Incarnation {
-		t.Charged = max(t.Charged, t.View.Generation) // what breaks this generation was charged before it was known to be in it
+	if w.State == events.WorkerStateFailed && t.Slots[m.Place.String()].JudgedIncarnation == w.Incarnation {
+		t.CountedGeneration = max(t.CountedGeneration, t.View.Generation) // what breaks this generation was charged before it was known to be in it
 	}
 	w.Generation, w.Rank, w.Attempt = t.View.Generation, m.Rank, max(w.Attempt, m.Attempt)
-	t.note(m.Place, func(n *Note) { n.Behind = time.Time{} })
+	t.updateSlot(m.Place, func(n *SlotRecord) { n.MissingSince = time.Time{} })
 }
 
-// good takes in that a generation made a good step: the start or the incident is over. Under restart recovery the processes
+// generationGood takes in that a generation made a good step: the start or the incident is over. Under restart recovery the processes
 // have only started if no step is said.
-func (t *turn) good(b events.WorkerReady) {
+func (t *transition) generationGood(b events.WorkerReady) {
 	g := b.Generation
 	if g > t.View.Generation {
-		if e := t.Early; e == nil || g > e.Generation || (g == e.Generation && e.Step == 0) {
-			t.Early = &b
+		if e := t.EarlyReady; e == nil || g > e.Generation || (g == e.Generation && e.Step == 0) {
+			t.EarlyReady = &b
 		}
 		return
 	}
@@ -185,7 +185,7 @@ func (t *turn) good(b events.WorkerReady) {
 	}
 	if g <= t.LastGood {
 		if !t.inProcess() && g == t.View.Generation && b.Step > 0 {
-			t.makesSteps(b)
+			t.firstStep(b)
 		}
 		return
 	}
@@ -195,20 +195,43 @@ func (t *turn) good(b events.WorkerReady) {
 		if !first && !b.Survivor && t.View.Step >= b.Step { // it cannot know what others had made before it
 			b.Lost, atLeast = max(b.Lost, t.View.Step-b.Step+1), true
 		}
-		t.step(g, b.Step)
+		t.recordStep(g, b.Step)
 	}
 	if first {
 		t.startSpan(g)
 	}
 	switch {
 	case !t.inProcess() && b.Step > 0:
-		t.makesSteps(b)
+		t.firstStep(b)
 	case !t.inProcess():
-		t.startedAgain(b)
+		t.processesStarted(b)
 	case t.View.OpenIncident != nil && g > t.View.OpenIncident.From:
-		t.close(b, atLeast)
+		t.closeIncident(b, atLeast)
 	}
 	if next != nil && t.View.State == events.JobStateRunning {
-		t.open(next.Cause) // it is broken already
+		t.openIncident(next.Cause) // it is broken already
+	}
+}
+
+// participantsSet takes in the places of a job whose nodes come by themselves: the rendezvous says so instead of the scheduler. Once
+// it is closed nobody can come any more, so a job that has too few nodes then has no future.
+func (t *transition) participantsSet(b events.RoundParticipantsSet) {
+	if !t.View.Spec.External() {
+		return
+	}
+	t.placed(events.PlacementSet{Job: b.Job, Places: b.Places, Workers: b.Workers, Spec: t.View.Spec, Reason: b.Reason, LostNodes: b.LostNodes})
+	if !b.Closed || len(b.Places) >= t.View.Spec.Workers.Min {
+		return
+	}
+	have := fmt.Sprintf("%d of at least %d nodes", len(b.Nodes), t.View.Spec.Rendezvous.Nodes.Min)
+	switch t.View.State {
+	case events.JobStateWaiting:
+		if b.Abandoned {
+			t.endJob(events.JobStateFailed, events.Unavailable, "no generation began: "+b.Reason)
+			return
+		}
+		t.endJob(events.JobStateStopped, "", "the rendezvous was closed before a generation began: "+have+" had come")
+	case events.JobStateRunning:
+		t.endJob(events.JobStateFailed, events.Unavailable, "the rendezvous is closed and only "+have+" are left: "+b.Reason)
 	}
 }

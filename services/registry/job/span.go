@@ -19,7 +19,7 @@ const (
 	attrPID        = "process.pid"
 )
 
-func (t *turn) span(s events.Span) {
+func (t *transition) span(s events.Span) {
 	s.Service = events.ServiceRegistry
 	if s.Attributes == nil {
 		s.Attributes = map[string]string{}
@@ -29,7 +29,7 @@ func (t *turn) span(s events.Span) {
 }
 
 // exitSpan draws that a failure was heard.
-func (t *turn) exitSpan(b events.WorkerExited) {
+func (t *transition) exitSpan(b events.WorkerExited) {
 	t.span(events.Span{
 		Name: "process worker.exited", Parent: t.in.Trace, Start: t.now, End: t.now, Error: b.Detail,
 		Attributes: map[string]string{
@@ -41,7 +41,7 @@ func (t *turn) exitSpan(b events.WorkerExited) {
 
 // nodeSpan draws that a node was lost, as discovery said, and that this was heard. Both belong to the incident, or to the start if
 // nothing was good yet; discovery cannot draw it there, as it knows of no jobs.
-func (t *turn) nodeSpan(node events.NodeID, life events.Incarnation, why string) {
+func (t *transition) nodeSpan(node events.NodeID, life events.Incarnation, why string) {
 	parent := events.JobTrace(t.View.Job)
 	if t.LastGood > 0 {
 		parent = events.TraceOf(t.View.Job, t.LastGood)
@@ -68,7 +68,7 @@ func (t *turn) nodeSpan(node events.NodeID, life events.Incarnation, why string)
 }
 
 // verdictSpan draws what was decided about a dead worker.
-func (t *turn) verdictSpan(kind string, w *events.WorkerView) {
+func (t *transition) verdictSpan(kind string, w *events.WorkerView) {
 	parent := t.in.Trace
 	if t.View.OpenIncident != nil {
 		parent = t.View.OpenIncident.Trace
@@ -79,7 +79,7 @@ func (t *turn) verdictSpan(kind string, w *events.WorkerView) {
 }
 
 // startSpan draws the root of a job's start: submit to first good step. A client that submitted it within its own trace finds it there too.
-func (t *turn) startSpan(g events.Generation) {
+func (t *transition) startSpan(g events.Generation) {
 	start := events.Span{
 		Name: "job start", Self: events.JobTrace(t.View.Job), Start: t.View.Submitted, End: t.now,
 		Attributes: map[string]string{attrGeneration: number(g)},
@@ -97,7 +97,7 @@ func (t *turn) startSpan(g events.Generation) {
 }
 
 // incidentSpan draws the root of an incident, under which every process has drawn its part already.
-func (t *turn) incidentSpan(c events.IncidentClosed, self string, at time.Time) {
+func (t *transition) incidentSpan(c events.IncidentClosed, self string, at time.Time) {
 	s := events.Span{
 		Name: "incident", Self: self, End: at,
 		Start: at.Add(-time.Duration(c.TotalMS * float64(time.Millisecond))),

@@ -1,3 +1,29 @@
+// Package job answers one question: what became of the job's workers, and what follows from it?
+//
+// It is Horovod's worker registry (READY, SUCCESS, FAILURE of every member of a generation) and its reset limit, without
+// the barrier: nobody waits here. A machine decides for one job at a time.
+//
+//	          submit            sealed               done
+//	(nothing) ------> waiting ---------> running ----------> finishing
+//	                     |                  |   \               |    \
+//	                     | stop             |    \ budget used  |     \ nobody succeeded
+//	                     v       stop       v     \             v      \
+//	                  stopped <--------- stopping  --> failed <-----    --> succeeded
+//
+// Workers: starting -> running -> ready -> done -> success; or failure, lost (with its node), stopped (it was asked to).
+// A worker is one life in one place: the incarnation names it, a newer life replaces it, and facts of an older one
+// change nothing. Each life is charged to the failure budget at most once, a generation too, a planned change never.
+// failures.sameStep of them in a row after one committed step end the job; see charge.go for which step that is.
+//
+// Facts read: placement.set, placement.waiting, round.opened, round.missed, round.sealed, worker.started, worker.ready, worker.done,
+// worker.exited, node.joined, node.lost, node.left. Commands read: job.submit, job.scale, job.stop, job.remove.
+// Facts written: the families job and incident.
+//
+// No order between families is assumed: a generation can be ready before it is known to be sealed, and a worker can have
+// died before it is known to have been started. The outcome of a job is judged again after every input, from the whole
+// state, so a fact that comes twice, late or never cannot end a job wrongly.
+//
+// Not here: who is in a generation (rendezvous), where workers run (scheduler), whether a node lives (discovery).
 package job
 
 import (
@@ -11,28 +37,28 @@ import (
 type State struct {
 	View events.JobView `json:"view"`
 
-	Removed    *Removed               `json:"removed,omitempty"`   // the job was, and its record is no more: everything else is empty
-	Stop       *Stop                  `json:"stop,omitempty"`      // asked for; before the submit it is only remembered
-	Placed     Placement              `json:"placed"`              // as the scheduler said last
-	Pending    Pending                `json:"pending"`             // the generation that is being agreed on
-	Client     string                 `json:"client,omitempty"`    // traceparent within which it was submitted, if the client has a trace of its own
-	LastGood   events.Generation      `json:"last_good,omitempty"` // newest generation with a good step
-	Broken     events.Generation      `json:"broken,omitempty"`    // newest generation that is known to have lost a member
-	Charged    events.Generation      `json:"charged,omitempty"`   // newest generation whose break was charged
-	Commit     events.Commit          `json:"commit,omitzero"`     // in-process recovery: newest one that the current generation could return to
-	Finish     Finish                 `json:"finish"`
-	Incident   *Incident              `json:"incident,omitempty"`    // private half of View.Open
-	Counted    int                    `json:"counted,omitempty"`     // incidents so far
-	Notes      map[string]Note        `json:"notes,omitempty"`       // by place
-	Nodes      map[events.NodeID]Node `json:"nodes,omitempty"`       // nodes of this job that have come, were lost or have left
-	Timing     []Timing               `json:"timing,omitempty"`      // of the newest generations
-	Said       []Said                 `json:"said,omitempty"`        // by the members of the newest generations
-	NoProgress int                    `json:"no_progress,omitempty"` // generations in a row that were lost without progress, as the newest seal said
-	Futile     Futile                 `json:"futile,omitzero"`       // what has ended the newest generations, if trying again does not mend it
-	Exhaustion *Exhaustion            `json:"exhaustion,omitempty"`  // the job ends once it is known why, or soon
-	Stall      Stall                  `json:"stall,omitzero"`        // the newest one
-	StepIn     events.Generation      `json:"step_in,omitempty"`     // generation that View.Step was made in
-	Early      *events.WorkerReady    `json:"early,omitempty"`       // rank 0 was ready before its generation was known to be sealed
+	Removed           *Removed               `json:"removed,omitempty"`   // the job was, and its record is no more: everything else is empty
+	Stop              *Stop                  `json:"stop,omitempty"`      // asked for; before the submit it is only remembered
+	Placed            Placement              `json:"placed"`              // as the scheduler said last
+	Pending           Pending                `json:"pending"`             // the generation that is being agreed on
+	Client            string                 `json:"client,omitempty"`    // traceparent within which it was submitted, if the client has a trace of its own
+	LastGood          events.Generation      `json:"last_good,omitempty"` // newest generation with a good step
+	Broken            events.Generation      `json:"broken,omitempty"`    // newest generation that is known to have lost a member
+	CountedGeneration events.Generation      `json:"charged,omitempty"`   // newest generation whose break was charged
+	Commit            events.Commit          `json:"commit,omitzero"`     // in-process recovery: newest one that the current generation could return to
+	Finish            Finish                 `json:"finish"`
+	Incident          *Incident              `json:"incident,omitempty"`    // private half of View.Open
+	IncidentCount     int                    `json:"counted,omitempty"`     // incidents so far
+	Slots             map[string]SlotRecord  `json:"notes,omitempty"`       // by place
+	Nodes             map[events.NodeID]Node `json:"nodes,omitempty"`       // nodes of this job that have come, were lost or have left
+	Timing            []Timing               `json:"timing,omitempty"`      // of the newest generations
+	Reports           []ReportedStates       `json:"said,omitempty"`        // by the members of the newest generations
+	NoProgress        int                    `json:"no_progress,omitempty"` // generations in a row that were lost without progress, as the newest seal said
+	Permanent         PermanentFailure       `json:"futile,omitzero"`       // what has ended the newest generations, if trying again does not mend it
+	Exhaustion        *Exhaustion            `json:"exhaustion,omitempty"`  // the job ends once it is known why, or soon
+	Stall             Stall                  `json:"stall,omitzero"`        // the newest one
+	StepGeneration    events.Generation      `json:"step_in,omitempty"`     // generation that View.Step was made in
+	EarlyReady        *events.WorkerReady    `json:"early,omitempty"`       // rank 0 was ready before its generation was known to be sealed
 }
 
 // Stop is a stop that was asked for.
@@ -50,8 +76,8 @@ type Removed struct {
 	Until  time.Time `json:"until"`
 }
 
-// Of tells whether an event submitted the job.
-func (r Removed) Of(source, id string) bool {
+// SubmittedBy tells whether an event submitted the job.
+func (r Removed) SubmittedBy(source, id string) bool {
 	return events.JobView{State: events.JobStateStopped, Origin: r.Origin, By: r.By}.SubmittedBy(source, id)
 }
 
@@ -71,35 +97,35 @@ type Pending struct {
 
 // Finish is the end of the training.
 type Finish struct {
-	Since    time.Time          `json:"since,omitzero"`     // first worker done
-	Stopped  time.Time          `json:"stopped,omitzero"`   // the rest was told to stop
-	Now      bool               `json:"now,omitempty"`      // without grace
-	In       events.Generation  `json:"in,omitempty"`       // newest generation in which a worker was done
-	Told     bool               `json:"told,omitempty"`     // a worker has reported its result
-	Step     uint64             `json:"step,omitempty"`     // of that result
-	ReportBy time.Time          `json:"report_by,omitzero"` // all have ended, and the result is waited for until then
-	Failed   *events.Place      `json:"failed,omitempty"`   // first worker that had completed the training and then failed by itself
-	Late     *events.WorkerDone `json:"late,omitempty"`     // a report of a life that was over before, until its exit tells whether to believe it
+	Since      time.Time          `json:"since,omitzero"`     // first worker done
+	Stopped    time.Time          `json:"stopped,omitzero"`   // the rest was told to stop
+	Now        bool               `json:"now,omitempty"`      // without grace
+	Generation events.Generation  `json:"in,omitempty"`       // newest generation in which a worker was done
+	Reported   bool               `json:"told,omitempty"`     // a worker has reported its result
+	Step       uint64             `json:"step,omitempty"`     // of that result
+	ReportBy   time.Time          `json:"report_by,omitzero"` // all have ended, and the result is waited for until then
+	Failed     *events.Place      `json:"failed,omitempty"`   // first worker that had completed the training and then failed by itself
+	LateReport *events.WorkerDone `json:"late,omitempty"`     // a report of a life that was over before, until its exit tells whether to believe it
 }
 
-// Note is what is remembered about a place beside its newest worker.
-type Note struct {
-	Ended     []events.Incarnation `json:"ended,omitempty"`     // newest lives that have ended, oldest first
-	Charged   events.Incarnation   `json:"charged,omitempty"`   // newest life that was judged
-	Verdict   verdict              `json:"verdict,omitempty"`   // about Charged
-	Gone      bool                 `json:"gone,omitempty"`      // the scheduler took the place away
-	Exited    events.Incarnation   `json:"exited,omitempty"`    // a life that was thought lost, and whose exit was told then
-	Well      bool                 `json:"well,omitempty"`      // its exit was a success
-	Unplaced  events.Incarnation   `json:"unplaced,omitempty"`  // a life that was blamed only because its place was taken away, or its node gone
-	Completed bool                 `json:"completed,omitempty"` // a life that was replaced since had completed the training
-	Behind    time.Time            `json:"behind,omitzero"`     // this worker was asked back, or its generation's successor sealed without it, and nobody said why
+// SlotRecord is what is remembered about a place beside its newest worker.
+type SlotRecord struct {
+	Ended             []events.Incarnation `json:"ended,omitempty"`     // newest lives that have ended, oldest first
+	JudgedIncarnation events.Incarnation   `json:"charged,omitempty"`   // newest life that was judged
+	Verdict           verdict              `json:"verdict,omitempty"`   // about Charged
+	Removed           bool                 `json:"gone,omitempty"`      // the scheduler took the place away
+	ExitedIncarnation events.Incarnation   `json:"exited,omitempty"`    // a life that was thought lost, and whose exit was told then
+	Succeeded         bool                 `json:"well,omitempty"`      // its exit was a success
+	Displaced         events.Incarnation   `json:"unplaced,omitempty"`  // a life that was blamed only because its place was taken away, or its node gone
+	Completed         bool                 `json:"completed,omitempty"` // a life that was replaced since had completed the training
+	MissingSince      time.Time            `json:"behind,omitzero"`     // this worker was asked back, or its generation's successor sealed without it, and nobody said why
 }
 
 // Node is what is remembered about a node that came or went away.
 type Node struct {
-	Number uint64             `json:"number,omitempty"` // of the last fact taken in
-	Gone   events.Incarnation `json:"gone,omitempty"`   // newest agent that is no more
-	Came   events.Incarnation `json:"came,omitempty"`   // newest agent that has come: those before are no more
+	Number      uint64             `json:"number,omitempty"` // of the last fact taken in
+	LostAgent   events.Incarnation `json:"gone,omitempty"`   // newest agent that is no more
+	NewestAgent events.Incarnation `json:"came,omitempty"`   // newest agent that has come: those before are no more
 	// Restarted is the newest agent whose coming was charged, because workers of the one before ended with it.
 	Restarted events.Incarnation `json:"restarted,omitempty"`
 }
@@ -118,9 +144,9 @@ const (
 	rememberRemoved = 30 * 24 * time.Hour
 	forgetAgain     = time.Minute
 
-	rememberStop = 30 * time.Second // a stop without a submit: commands overtake each other by no more than a redelivery or two
-	stopSlack    = 10 * time.Second // after the grace, for the exits to be told
-	behindFor    = 5 * time.Second  // a worker that does not come back: time for its exit or its node's loss to be told
+	rememberStop   = 30 * time.Second // a stop without a submit: commands overtake each other by no more than a redelivery or two
+	stopSlack      = 10 * time.Second // after the grace, for the exits to be told
+	missingTimeout = 5 * time.Second  // a worker that does not come back: time for its exit or its node's loss to be told
 )
 
 // Machine decides for one job at a time; see the package comment.
@@ -131,8 +157,8 @@ func (Machine) New(entity string) State {
 	return State{View: events.JobView{Job: events.JobID(entity)}}
 }
 
-// turn is one Step under way.
-type turn struct {
+// transition is one Step under way.
+type transition struct {
 	State
 	in  events.Input
 	now time.Time
@@ -142,7 +168,7 @@ type turn struct {
 // Step takes one input into account. An ended job takes none, except that it refuses to be scaled, is removed, and notes how workers
 // ended that still ran when it did.
 func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
-	t := &turn{State: s, in: in, now: now}
+	t := &transition{State: s, in: in, now: now}
 	switch b := in.Body.(type) {
 	case events.JobSubmit:
 		t.submit(b)
@@ -153,7 +179,7 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 	case events.JobRemove:
 		t.remove()
 	}
-	if t.live() {
+	if t.ongoing() {
 		switch b := in.Body.(type) {
 		case events.PlacementSet:
 			t.placed(b)
@@ -168,9 +194,9 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 		case events.Progress:
 			t.progressed(b)
 		case events.StepsStalled:
-			t.stoodStill(b)
+			t.stepsStalled(b)
 		case events.RoundParticipantsSet:
-			t.gathered(b)
+			t.participantsSet(b)
 		case events.WorkerStarted:
 			t.started(b)
 		case events.WorkerReady:
@@ -182,16 +208,16 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 		case events.NodeJoined:
 			t.nodeJoined(b)
 		case events.NodeLost:
-			t.nodeGone(b.NodeFact, false)
+			t.nodeEnded(b.NodeFact, false)
 		case events.NodeLeft:
-			t.nodeGone(b.NodeFact, true)
+			t.nodeEnded(b.NodeFact, true)
 		}
-		t.leftBehind()
-		t.window()
+		t.expireMissing()
+		t.updatePendingSince()
 		t.outcome()
 	}
 	if b, ok := in.Body.(events.WorkerExited); ok && s.View.State.Terminal() {
-		t.late(b)
+		t.lateExit(b)
 	}
 	t.forgetStop()
 	t.d.Forget = !t.known() && t.Stop == nil && t.Removed == nil
@@ -200,16 +226,16 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 }
 
 // known tells whether the job was submitted.
-func (t *turn) known() bool { return t.View.State != "" }
+func (t *transition) known() bool { return t.View.State != "" }
 
-// live tells whether the job was submitted and has not ended.
-func (t *turn) live() bool { return t.known() && !t.View.State.Terminal() }
+// ongoing tells whether the job was submitted and has not ended.
+func (t *transition) ongoing() bool { return t.known() && !t.View.State.Terminal() }
 
 // inProcess tells whether workers live on through a fault.
-func (t *turn) inProcess() bool { return t.View.Spec.Recovery == spec.RecoveryInProcess }
+func (t *transition) inProcess() bool { return t.View.Spec.Recovery == spec.RecoveryInProcess }
 
-// tell says a fact in the trace of the open incident, or of the input.
-func (t *turn) tell(b events.Body) {
+// publish says a fact in the trace of the open incident, or of the input.
+func (t *transition) publish(b events.Body) {
 	f := events.Fact{Body: b, Cause: t.in.ID}
 	if t.View.OpenIncident != nil {
 		f.Trace = t.View.OpenIncident.Trace
@@ -238,14 +264,14 @@ func (Machine) Deadline(s State) time.Time {
 	if s.View.State == "" {
 		return next
 	}
-	at(s.sealBy())
-	at(s.graceBy())
+	at(s.sealDeadline())
+	at(s.finishDeadline())
 	if x := s.Exhaustion; x != nil {
 		at(x.By)
 	}
-	for _, n := range s.Notes {
-		if !n.Behind.IsZero() {
-			at(n.Behind.Add(behindFor))
+	for _, n := range s.Slots {
+		if !n.MissingSince.IsZero() {
+			at(n.MissingSince.Add(missingTimeout))
 		}
 	}
 	return next

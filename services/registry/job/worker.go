@@ -5,8 +5,8 @@ import (
 )
 
 // started takes in that a process runs.
-func (t *turn) started(b events.WorkerStarted) {
-	w := t.admit(b.WorkerRef)
+func (t *transition) started(b events.WorkerStarted) {
+	w := t.workerFor(b.WorkerRef)
 	if w != nil && w.State == events.WorkerStateStarting {
 		w.State = events.WorkerStateRunning
 	}
@@ -14,9 +14,9 @@ func (t *turn) started(b events.WorkerStarted) {
 
 // ready takes in READY: the worker made a good step in a generation. Rank 0's makes the generation good; under restart
 // recovery so does the first step that any process reports.
-func (t *turn) ready(b events.WorkerReady) {
-	w := t.admit(b.WorkerRef)
-	if t.zombie(b) {
+func (t *transition) ready(b events.WorkerReady) {
+	w := t.workerFor(b.WorkerRef)
+	if t.staleReady(b) {
 		return
 	}
 	if w != nil && b.Generation >= max(t.View.Generation, w.Generation) {
@@ -25,17 +25,17 @@ func (t *turn) ready(b events.WorkerReady) {
 			w.State = events.WorkerStateReady
 		}
 	}
-	t.say(b.WorkerRef, b.Rank, saidReady)
+	t.setReported(b.WorkerRef, b.Rank, reportedReady)
 	if b.Rank == 0 || (b.Step > 0 && !t.inProcess()) {
-		t.good(b)
+		t.generationGood(b)
 	}
 }
 
 // done takes in that a worker reports its work complete. With in-process recovery nobody regroups from then on; under
 // restart recovery only exits count, and the report is kept for its figures. That of a life which is over, as far as is
 // known, waits for its exit: the others may have regrouped without it.
-func (t *turn) done(b events.WorkerDone) {
-	w := t.admit(b.WorkerRef)
+func (t *transition) done(b events.WorkerDone) {
+	w := t.workerFor(b.WorkerRef)
 	switch {
 	case w != nil && !w.State.Ended():
 		w.State = events.WorkerStateDone
@@ -44,16 +44,16 @@ func (t *turn) done(b events.WorkerDone) {
 			t.finishing(b.Generation)
 		}
 	case t.inProcess() && t.View.State != events.JobStateFinishing:
-		t.Finish.Late = &b
+		t.Finish.LateReport = &b
 	case w != nil || t.inProcess():
 		t.report(b)
 	}
 }
 
 // report keeps the result of the training.
-func (t *turn) report(b events.WorkerDone) {
-	if !t.Finish.Told || b.Step > t.Finish.Step {
-		t.Finish.Told, t.Finish.Step = true, b.Step
+func (t *transition) report(b events.WorkerDone) {
+	if !t.Finish.Reported || b.Step > t.Finish.Step {
+		t.Finish.Reported, t.Finish.Step = true, b.Step
 		t.View.Ledger = b.Ledger
 		if len(b.Metrics) > 0 {
 			t.View.Metrics = b.Metrics
@@ -67,7 +67,7 @@ func (t *turn) report(b events.WorkerDone) {
 }
 
 // reported keeps the newest values of a worker that has ended its work, or ended.
-func (t *turn) reported(r events.WorkerRef, values map[string]float64, steps map[string]uint64, step uint64) {
+func (t *transition) reported(r events.WorkerRef, values map[string]float64, steps map[string]uint64, step uint64) {
 	rank := -1
 	if w := t.worker(r.Place); w != nil && w.Incarnation == r.Incarnation {
 		rank = w.Rank
@@ -79,45 +79,45 @@ func (t *turn) reported(r events.WorkerRef, values map[string]float64, steps map
 }
 
 // finishing enters the end of the training, once.
-func (t *turn) finishing(in events.Generation) {
-	t.Finish.In = max(t.Finish.In, in)
+func (t *transition) finishing(in events.Generation) {
+	t.Finish.Generation = max(t.Finish.Generation, in)
 	if t.View.State != events.JobStateWaiting && t.View.State != events.JobStateRunning {
 		return
 	}
 	t.View.State, t.View.Reason = events.JobStateFinishing, "a worker has completed the training"
 	t.Finish.Since = t.now
-	t.tell(events.JobFinishing{Job: t.View.Job})
+	t.publish(events.JobFinishing{Job: t.View.Job})
 }
 
 // exited takes in how a process ended.
-func (t *turn) exited(b events.WorkerExited) {
+func (t *transition) exited(b events.WorkerExited) {
 	if t.worker(b.Place) == nil && b.Generation != 0 && b.Generation < t.View.Generation {
 		return // of a place that was forgotten since
 	}
 	b.Orphaned = b.Orphaned || t.orphaned(b)
-	w := t.admit(b.WorkerRef)
+	w := t.workerFor(b.WorkerRef)
 	if w == nil || w.State.Ended() {
-		t.explain(w, b)
+		t.explainLateExit(w, b)
 		return
 	}
 	rank := w.Rank
 	t.View.Dropped += b.Dropped
 	t.reported(b.WorkerRef, b.Metrics, b.MetricSteps, b.Step)
 	w.Exception = b.Exception
-	t.end1(w, t.ending(b), b.Detail, b.Lines)
+	t.endWorker(w, t.exitState(b), b.Detail, b.Lines)
 	if b.Generation == t.LastGood {
-		t.step(b.Generation, max(t.View.Step, b.Step))
+		t.recordStep(b.Generation, max(t.View.Step, b.Step))
 	}
 	if w.State == events.WorkerStateFailed {
 		t.exitSpan(b)
 		cause := events.Cause{Kind: events.CauseWorkerFailed, Place: &b.Place, Node: b.Place.Node, Rank: rank, Detail: b.Detail}
-		t.learn(cause)
-		t.rather(w, cause)
+		t.refineCause(cause)
+		t.preferCause(w, cause)
 	}
-	t.confess(w, b)
+	t.preferOwnException(w, b)
 	if t.inProcess() && b.Done && w.State == events.WorkerStateFailed {
 		t.finishing(b.Generation) // its exit may overtake its report
-		if b.ProgramFault() && !ofPeer(w) && t.Finish.Failed == nil {
+		if b.ProgramFault() && !lostPeer(w) && t.Finish.Failed == nil {
 			t.Finish.Failed = &b.Place
 		}
 	}
@@ -138,15 +138,15 @@ func (t *turn) exited(b events.WorkerExited) {
 
 // orphaned tells whether an exit is reported by a later agent than the one that ran the worker: it ended with that one. Agents of older
 // versions do not say so.
-func (t *turn) orphaned(b events.WorkerExited) bool {
+func (t *transition) orphaned(b events.WorkerExited) bool {
 	w := t.worker(b.Place)
 	return w != nil && w.Incarnation == b.Incarnation && w.Agent != "" && w.Agent < b.Agent
 }
 
-// ending is the state in which an exit leaves its worker. A worker that was done is a success even if it was then told
+// exitState is the state in which an exit leaves its worker. A worker that was done is a success even if it was then told
 // to stop; any other exit that was asked for, or that follows from the place being taken away, is neither success nor failure.
 // Other programs cannot know that their place was taken away, nor is it known whether it was given again since.
-func (t *turn) ending(b events.WorkerExited) events.WorkerState {
+func (t *transition) exitState(b events.WorkerExited) events.WorkerState {
 	switch {
 	case t.inProcess() && b.Done && b.ExitCode == 0:
 		return events.WorkerStateSucceeded
@@ -158,35 +158,37 @@ func (t *turn) ending(b events.WorkerExited) events.WorkerState {
 	return events.WorkerStateSucceeded
 }
 
-// end1 ends one worker.
-func (t *turn) end1(w *events.WorkerView, s events.WorkerState, detail string, lines []string) {
+// endWorker ends one worker.
+func (t *transition) endWorker(w *events.WorkerView, s events.WorkerState, detail string, lines []string) {
 	w.State, w.Detail, w.Lines = s, detail, lines
-	if word, ok := word(s); ok {
-		t.say(w.WorkerRef, w.Rank, word)
+	if word, ok := reportedState(s); ok {
+		t.setReported(w.WorkerRef, w.Rank, word)
 	}
-	t.bury(*w)
+	t.endIncarnation(*w)
 }
 
-// explain adds what a late exit knows of a worker that was judged before it: its node seemed lost, or it was left behind.
+// explainLateExit adds what a late exit knows of a worker that was judged before it: its node seemed lost, or it was left behind.
 // The verdict stands; only a completed training is believed late, and then also of a life that was replaced since (w is
 // nil): the rendezvous, which may have heard in time, regroups for it no more.
-func (t *turn) explain(w *events.WorkerView, b events.WorkerExited) {
-	if word, ok := word(t.ending(b)); ok {
-		t.say(b.WorkerRef, -1, word)
+func (t *transition) explainLateExit(w *events.WorkerView, b events.WorkerExited) {
+	if word, ok := reportedState(t.exitState(b)); ok {
+		t.setReported(b.WorkerRef, -1, word)
 	}
 	if w != nil && w.State == events.WorkerStateLost {
-		t.note(w.Place, func(n *Note) { n.Exited, n.Well = w.Incarnation, t.ending(b) == events.WorkerStateSucceeded })
+		t.updateSlot(w.Place, func(n *SlotRecord) {
+			n.ExitedIncarnation, n.Succeeded = w.Incarnation, t.exitState(b) == events.WorkerStateSucceeded
+		})
 		w.Detail, w.Lines, w.Exception = b.Detail, b.Lines, b.Exception
 		if f := t.View.FirstError; f != nil && f.Incarnation == w.Incarnation {
 			f.Detail, f.Lines, f.Exception = b.Detail, b.Lines, b.Exception
 		}
 	}
-	if !t.inProcess() || t.ending(b) != events.WorkerStateSucceeded {
+	if !t.inProcess() || t.exitState(b) != events.WorkerStateSucceeded {
 		return
 	}
 	switch {
 	case w == nil:
-		t.note(b.Place, func(n *Note) { n.Completed = true })
+		t.updateSlot(b.Place, func(n *SlotRecord) { n.Completed = true })
 	case w.State != events.WorkerStateLost:
 		return
 	default:
@@ -196,9 +198,9 @@ func (t *turn) explain(w *events.WorkerView, b events.WorkerExited) {
 }
 
 // completed takes in a success: the report that came before it counts from now on.
-func (t *turn) completed(b events.WorkerExited) {
+func (t *transition) completed(b events.WorkerExited) {
 	t.finishing(b.Generation)
-	if l := t.Finish.Late; l != nil && l.Incarnation == b.Incarnation {
+	if l := t.Finish.LateReport; l != nil && l.Incarnation == b.Incarnation {
 		t.report(*l)
 	}
 }

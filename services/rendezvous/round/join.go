@@ -7,14 +7,14 @@ import (
 )
 
 // join takes in that a worker asks to be in the next generation. Repeating it is harmless.
-func (t *turn) join(j events.MemberJoin) {
+func (t *transition) join(j events.MemberJoin) {
 	reply := events.MemberWaiting{Job: t.View.Job}
 	defer func() {
 		if t.d.Refusal == nil {
 			t.d.Reply = reply
 		}
 	}()
-	x := t.seat(j.Place)
+	x := t.member(j.Place)
 	switch {
 	case t.Placement == 0 && t.Nonce == "":
 		t.d.Refusal = events.Errorf(events.NotFound, "job %s has no placement yet", t.View.Job)
@@ -34,13 +34,13 @@ func (t *turn) join(j events.MemberJoin) {
 	case x.Incarnation != "" && j.Incarnation < x.Incarnation:
 		t.d.Refusal = events.Errorf(events.Fenced, "%s has a newer life than %s", j.Place, j.Incarnation)
 		return
-	case j.Incarnation == x.Over:
+	case j.Incarnation == x.Stopped:
 		t.d.Refusal = events.Errorf(events.Fenced, "life %s of %s was stopped", j.Incarnation, j.Place)
 		return
-	case x.Incarnation == j.Incarnation && (x.State == dead || x.State == blamed || x.State == lost || x.State == finished):
+	case x.Incarnation == j.Incarnation && (x.State == dead || x.State == respawnDenied || x.State == lost || x.State == finished):
 		t.d.Refusal = events.Errorf(events.Fenced, "life %s of %s is over (%s)", j.Incarnation, j.Place, x.State)
 		return
-	case x.State == lost || x.State == blamed:
+	case x.State == lost || x.State == respawnDenied:
 		t.d.Refusal = events.Errorf(events.Fenced, "%s is %s", j.Place, x.State)
 		return
 	}
@@ -49,32 +49,32 @@ func (t *turn) join(j events.MemberJoin) {
 		return
 	}
 	rank := t.rankOf(j.Place, j.Incarnation)
-	if (!t.open() || t.goodNow()) && rank >= 0 && j.Left < t.View.Generation {
+	if (!t.open() || t.sealedIsGood()) && rank >= 0 && j.Left < t.View.Generation {
 		// It is in the sealed generation and has not heard of it: the launch was lost, or this is a late repeat.
 		reply.Proposed, reply.Sealed = t.View.Generation, true
-		t.tellAgain(j.Place.Node)
+		t.republish(j.Place.Node)
 		return
 	}
 	t.accuse(j)
 	t.suspectLink(j)
 	t.openFor(j, x, rank)
-	if x = t.seat(j.Place); x.Leaving && rank >= 0 && !t.needsKeeper() {
+	if x = t.member(j.Place); x.Leaving && rank >= 0 && !t.needsStateHolder() {
 		reply.Removed = true
-		t.dropSeats(func(y *Seat) bool { return y.Place == j.Place })
+		t.removeMembers(func(y *Member) bool { return y.Place == j.Place })
 		return
 	}
-	x.Cold = j.Unsynced && rank < 0 && !(x.State == joined && x.Incarnation == j.Incarnation && !x.Cold) // a late repeat makes nobody cold
+	x.Unsynced = j.Unsynced && rank < 0 && !(x.State == joined && x.Incarnation == j.Incarnation && !x.Unsynced) // a late repeat makes nobody cold
 	x.State, x.Incarnation, x.Agent = joined, j.Incarnation, j.Agent
 	x.Address, x.PID, x.Commit = j.Address, j.PID, j.Commit
-	x.Accused = zeroTime
-	if !t.open() && !x.Cold && !t.heldBack(x) {
-		t.grow(events.Cause{Kind: events.CauseGrow, Place: &j.Place, Node: j.Place.Node, Rank: -1, Detail: fmt.Sprintf("%s is ready", j.Place)})
+	x.RejoinBy = zeroTime
+	if !t.open() && !x.Unsynced && !t.linkExcluded(x) {
+		t.requestGrowth(events.Cause{Kind: events.CauseGrow, Place: &j.Place, Node: j.Place.Node, Rank: -1, Detail: fmt.Sprintf("%s is ready", j.Place)})
 	}
 	reply.Proposed = t.View.Generation + 1
 }
 
 // joins takes in several at once, each as if it had come alone.
-func (t *turn) joins(all events.MemberJoins) {
+func (t *transition) joins(all events.MemberJoins) {
 	answers := make([]events.MemberAnswer, len(all.Joins))
 	for i, j := range all.Joins {
 		if t.closed() {
@@ -93,14 +93,14 @@ func (t *turn) joins(all events.MemberJoins) {
 	t.d.Reply = events.MemberAnswers{Answers: answers}
 }
 
-// goodNow tells whether the sealed generation is known to have stepped: then all its members have heard of it, and a join
+// sealedIsGood tells whether the sealed generation is known to have stepped: then all its members have heard of it, and a join
 // from before it is a late repeat. Until then it may come from one whose launch was replaced before it was heard.
-func (t *turn) goodNow() bool {
-	return !t.restart() && t.View.Generation > 0 && t.Good == t.View.Generation
+func (t *transition) sealedIsGood() bool {
+	return !t.restart() && t.View.Generation > 0 && t.LastGood == t.View.Generation
 }
 
 // openFor opens the next generation if this join means that the sealed one is over.
-func (t *turn) openFor(j events.MemberJoin, x *Seat, rank int) {
+func (t *transition) openFor(j events.MemberJoin, x *Member, rank int) {
 	if t.open() || t.View.Generation == 0 {
 		return
 	}
@@ -114,7 +114,7 @@ func (t *turn) openFor(j events.MemberJoin, x *Seat, rank int) {
 		t.propose(c, 0)
 	case rank >= 0:
 		t.propose(t.accusation(j), j.NoticeMS)
-	case x.State == member:
+	case x.State == active:
 		// Another life asks in its place: the one in the generation has ended without anybody saying so.
 		old := t.rankOf(x.Place, x.Incarnation)
 		t.propose(events.Cause{
@@ -125,7 +125,7 @@ func (t *turn) openFor(j events.MemberJoin, x *Seat, rank int) {
 }
 
 // accusation is the cause that a member gives for leaving its generation.
-func (t *turn) accusation(j events.MemberJoin) events.Cause {
+func (t *transition) accusation(j events.MemberJoin) events.Cause {
 	for _, r := range j.Accused {
 		if r >= 0 && r < len(t.View.Members) {
 			m := t.View.Members[r]
@@ -142,30 +142,30 @@ func (t *turn) accusation(j events.MemberJoin) events.Cause {
 }
 
 // accuse gives the accused a while to show that they live: being accused removes nobody.
-func (t *turn) accuse(j events.MemberJoin) {
+func (t *transition) accuse(j events.MemberJoin) {
 	if j.Left != t.View.Generation {
 		return
 	}
 	for _, r := range j.Accused {
-		if a := t.memberAt(r); a != nil && a.State == member && a.Accused.IsZero() && a.Place != j.Place {
-			a.Accused = t.now.Add(t.Spec.Elastic.RejoinWithin.D())
+		if a := t.memberOfRank(r); a != nil && a.State == active && a.RejoinBy.IsZero() && a.Place != j.Place {
+			a.RejoinBy = t.now.Add(t.Spec.Elastic.RejoinWithin.D())
 		}
 	}
 }
 
 // expireAccused stops waiting for accused members that have not come back: they are out of the next generation, and
 // may come in later as newcomers if they live.
-func (t *turn) expireAccused() {
-	for i := range t.Seats {
-		x := &t.Seats[i]
-		if x.State == member && !x.Accused.IsZero() && !t.now.Before(x.Accused) {
-			x.State, x.Accused, x.Silent = coming, zeroTime, true
+func (t *transition) expireAccused() {
+	for i := range t.Members {
+		x := &t.Members[i]
+		if x.State == active && !x.RejoinBy.IsZero() && !t.now.Before(x.RejoinBy) {
+			x.State, x.RejoinBy, x.Unresponsive = pending, zeroTime, true
 		}
 	}
 }
 
 // peers answers where ranks of the sealed generation listen.
-func (t *turn) peers(q events.PeersQuery) {
+func (t *transition) peers(q events.PeersQuery) {
 	if q.Generation != t.View.Generation {
 		t.d.Refusal = events.Errorf(events.Fenced, "%s is over or unknown, the newest is %s", q.Generation, t.View.Generation)
 		return

@@ -14,48 +14,48 @@ const (
 	resendNodes = 1000
 )
 
-// removeAgain is how long the document of a removed job waits for what is still to be told, before it is tried again to remove it.
-const removeAgain = time.Second
+// removeRetry is how long the document of a removed job waits for what is still to be told, before it is tried again to remove it.
+const removeRetry = time.Second
 
-// tellAgain asks that a node is told its launch again.
-func (s *State) tellAgain(n events.NodeID) {
-	if s.again == nil {
-		s.again = map[events.NodeID]bool{}
+// republish asks that a node is told its launch again.
+func (s *State) republish(n events.NodeID) {
+	if s.unheard == nil {
+		s.unheard = map[events.NodeID]bool{}
 	}
-	s.again[n] = true
+	s.unheard[n] = true
 }
 
 // heartbeat tells a node again what it has not heard.
-func (t *turn) heartbeat(h events.Heartbeat) {
-	if t.Missed(h, t.now) {
-		t.tellAgain(h.Node)
+func (t *transition) heartbeat(h events.Heartbeat) {
+	if t.LaunchMissed(h, t.now) {
+		t.republish(h.Node)
 	}
 }
 
 // launches tells every node whose part has changed what it must run.
-func (t *turn) launches() {
+func (t *transition) launches() {
 	if t.Nonce == "" {
 		return
 	}
 	var order []events.NodeID
-	for i := range t.Seats {
-		if n := t.Seats[i].Place.Node; len(order) == 0 || order[len(order)-1] != n {
+	for i := range t.Members {
+		if n := t.Members[i].Place.Node; len(order) == 0 || order[len(order)-1] != n {
 			order = append(order, n)
 		}
 	}
 	placed := len(order)
-	for n := range t.Told { // a node that has lost its last seat hears that too
-		if len(t.seatsOn(n)) == 0 {
+	for n := range t.Published { // a node that has lost its last seat hears that too
+		if len(t.membersOn(n)) == 0 {
 			order = append(order, n)
 		}
 	}
-	for n := range t.again { // one that is out before it ever had a seat
-		if _, told := t.Told[n]; !told && t.External != nil && len(t.seatsOn(n)) == 0 {
+	for n := range t.unheard { // one that is out before it ever had a seat
+		if _, told := t.Published[n]; !told && t.Nodes != nil && len(t.membersOn(n)) == 0 {
 			order = append(order, n)
 		}
 	}
-	if t.External != nil && (t.Stopping != nil || t.closed()) {
-		for _, c := range t.External.Comers {
+	if t.Nodes != nil && (t.Stopping != nil || t.closed()) {
+		for _, c := range t.Nodes.Candidates {
 			order = append(order, c.Node)
 		}
 	}
@@ -63,22 +63,22 @@ func (t *turn) launches() {
 		slices.Sort(order)
 		order = slices.Compact(order)
 	}
-	revision, general := t.Revision+1, t.general()
-	alike := summed(general)
+	revision, general := t.Revision+1, t.launchTemplate()
+	alike := templateHash(general)
 	for _, n := range order {
-		seats := t.seatsOn(n)
+		seats := t.membersOn(n)
 		sum := t.fingerprint(alike, general.Phase, seats)
-		if told, ok := t.Told[n]; ok && told.Sum == sum && !t.again[n] {
+		if told, ok := t.Published[n]; ok && told.Sum == sum && !t.unheard[n] {
 			continue
 		}
 		t.Revision = revision
-		if t.Told == nil {
-			t.Told = map[events.NodeID]Told{}
+		if t.Published == nil {
+			t.Published = map[events.NodeID]PublishedLaunch{}
 		}
-		t.Told[n] = Told{Revision: revision, Sum: sum, At: t.now}
+		t.Published[n] = PublishedLaunch{Revision: revision, Sum: sum, At: t.now}
 		t.d.Launches = append(t.d.Launches, t.launch(general, n, seats))
 	}
-	t.again = nil
+	t.unheard = nil
 }
 
 // LaunchRevision implements controller.LaunchSource, as do the three methods after it.
@@ -87,10 +87,10 @@ func (s State) LaunchRevision() uint64 { return s.Revision }
 // Launches makes again what was told since a revision.
 func (s State) Launches(after uint64) []events.Launch {
 	var all []events.Launch
-	general := s.general()
-	for _, n := range slices.Sorted(maps.Keys(s.Told)) {
-		if s.Told[n].Revision > after {
-			all = append(all, s.launch(general, n, s.seatsOn(n)))
+	general := s.launchTemplate()
+	for _, n := range slices.Sorted(maps.Keys(s.Published)) {
+		if s.Published[n].Revision > after {
+			all = append(all, s.launch(general, n, s.membersOn(n)))
 		}
 	}
 	return all
@@ -115,15 +115,15 @@ func (s State) Expand(b events.Body) events.Body {
 	return b
 }
 
-// general is the part of a launch that is the same for every node.
-func (s *State) general() events.Launch {
-	l := events.Launch{Job: s.View.Job, Spec: s.Spec, Cause: s.View.Cause, Trace: s.trace(), From: s.Good, Generation: s.View.Generation}
+// launchTemplate is the part of a launch that is the same for every node.
+func (s *State) launchTemplate() events.Launch {
+	l := events.Launch{Job: s.View.Job, Spec: s.Spec, Cause: s.View.Cause, Trace: s.trace(), From: s.LastGood, Generation: s.View.Generation}
 	switch {
 	case s.Stopping != nil || s.closed():
 		l.Phase, l.Reason, l.Now = events.PhaseStop, s.Stopping.Reason, s.Stopping.Now
 	case s.open():
 		l.Phase, l.Generation = events.PhasePrepare, s.View.Proposed
-		l.Planned = s.gentle()
+		l.Planned = s.graceful()
 	default:
 		l.Phase, l.World, l.Planned = events.PhaseRun, len(s.View.Members), s.Planned
 		l.Token = events.Token(s.Nonce, string(s.View.Job), s.View.Generation.String())
@@ -134,17 +134,17 @@ func (s *State) general() events.Launch {
 	return l
 }
 
-const noPlace = "the job has no place on this node any more"
+const noPlaceReason = "the job has no place on this node any more"
 
 // launch is the whole of what a node must run for the job now.
-func (s *State) launch(general events.Launch, n events.NodeID, seats []Seat) events.Launch {
+func (s *State) launch(general events.Launch, n events.NodeID, seats []Member) events.Launch {
 	l := general
-	l.Node, l.Revision = n, s.Told[n].Revision
+	l.Node, l.Revision = n, s.Published[n].Revision
 	if l.Phase == events.PhaseStop {
 		return l
 	}
 	if len(seats) == 0 {
-		l.Phase, l.Reason = events.PhaseStop, s.whyOut(n)
+		l.Phase, l.Reason = events.PhaseStop, s.removalReason(n)
 		l.World, l.Master, l.Token, l.Planned = 0, "", "", false // what the others do; told again after a seal it says the same
 	}
 	for i := range seats {
@@ -156,14 +156,14 @@ func (s *State) launch(general events.Launch, n events.NodeID, seats []Seat) eve
 }
 
 // launchMember is a seat's worker as its node must run it; false if there is none to run.
-func (s *State) launchMember(x *Seat, phase events.Phase) (events.LaunchMember, bool) {
+func (s *State) launchMember(x *Member, phase events.Phase) (events.LaunchMember, bool) {
 	switch x.State {
-	case dead, blamed, lost, finished:
+	case dead, respawnDenied, lost, finished:
 		return events.LaunchMember{}, false
 	}
 	m := events.LaunchMember{Member: events.Member{Place: x.Place, Incarnation: x.Incarnation, Attempt: x.Attempt, Rank: -1}}
 	r := s.rankOf(x.Place, x.Incarnation)
-	if phase != events.PhaseRun || r < 0 || x.State != member {
+	if phase != events.PhaseRun || r < 0 || x.State != active {
 		if phase == events.PhaseRun && !s.restart() {
 			m.Peers = s.holders(x)
 		}
@@ -180,7 +180,7 @@ func (s *State) launchMember(x *Seat, phase events.Phase) (events.LaunchMember, 
 
 // holders are members from whom a newcomer can fetch the state: those that are to be its neighbours if it comes in last, and
 // another one, so that several newcomers do not all ask the same.
-func (s *State) holders(x *Seat) map[int]string {
+func (s *State) holders(x *Member) map[int]string {
 	w := len(s.View.Members)
 	if w == 0 {
 		return nil
@@ -192,54 +192,54 @@ func (s *State) holders(x *Seat) map[int]string {
 	return peers
 }
 
-// sum is an FNV-1a hash under way.
-type sum uint64
+// launchHash is an FNV-1a hash under way.
+type launchHash uint64
 
 const (
-	sumBasis sum = 14695981039346656037
-	sumPrime sum = 1099511628211
-	sumBits      = 48 // kept of it: a launch that is not told because of equal ones is one in 10^14
+	hashBasis launchHash = 14695981039346656037
+	hashPrime launchHash = 1099511628211
+	hashBits             = 48 // kept of it: a launch that is not told because of equal ones is one in 10^14
 )
 
-func (h sum) text(s string) sum {
+func (h launchHash) text(s string) launchHash {
 	for i := range len(s) {
-		h = (h ^ sum(s[i])) * sumPrime
+		h = (h ^ launchHash(s[i])) * hashPrime
 	}
 	return h.number(len(s))
 }
 
-func (h sum) number(n int) sum { return (h ^ sum(n)) * sumPrime }
+func (h launchHash) number(n int) launchHash { return (h ^ launchHash(n)) * hashPrime }
 
-func (h sum) truth(v bool) sum {
+func (h launchHash) boolean(v bool) launchHash {
 	if v {
 		return h.number(1)
 	}
 	return h.number(0)
 }
 
-// summed is equal for launches that are alike but for their members.
-func summed(l events.Launch) sum {
-	return sumBasis.text(string(l.Phase)).number(int(l.Generation)).number(l.World).text(l.Master).text(l.Token).truth(l.Planned).truth(l.Now).text(l.Reason)
+// templateHash is equal for launches that are alike but for their members.
+func templateHash(l events.Launch) launchHash {
+	return hashBasis.text(string(l.Phase)).number(int(l.Generation)).number(l.World).text(l.Master).text(l.Token).boolean(l.Planned).boolean(l.Now).text(l.Reason)
 }
 
 // fingerprint is equal for launches that ask for the same of a node with these seats.
-func (s *State) fingerprint(general sum, phase events.Phase, seats []Seat) uint64 {
+func (s *State) fingerprint(general launchHash, phase events.Phase, seats []Member) uint64 {
 	h := general
 	if len(seats) == 0 && phase != events.PhaseStop {
-		h = sumBasis.text(noPlace) // whatever the others do
+		h = hashBasis.text(noPlaceReason) // whatever the others do
 	}
 	for i := range seats {
 		x := &seats[i]
-		if phase == events.PhaseStop || x.State == dead || x.State == blamed || x.State == lost || x.State == finished {
+		if phase == events.PhaseStop || x.State == dead || x.State == respawnDenied || x.State == lost || x.State == finished {
 			continue
 		}
 		h = h.number(int(x.Place.Slot) + 1).number(x.Attempt)
-		if r := s.rankOf(x.Place, x.Incarnation); phase == events.PhaseRun && r >= 0 && x.State == member {
+		if r := s.rankOf(x.Place, x.Incarnation); phase == events.PhaseRun && r >= 0 && x.State == active {
 			m := &s.View.Members[r]
 			h = h.number(r).number(m.LocalRank).number(m.LocalSize).number(m.CrossRank).number(m.CrossSize)
 		} else {
 			h = h.number(-1)
 		}
 	}
-	return uint64(h) & (1<<sumBits - 1)
+	return uint64(h) & (1<<hashBits - 1)
 }

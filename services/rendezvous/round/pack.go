@@ -21,23 +21,23 @@ import (
 // from the one before: how many characters are equal at its beginning, at its end, and what is between.
 func (s State) Pack() State {
 	nodes := map[events.NodeID]bool{}
-	for i := range s.Seats {
-		nodes[s.Seats[i].Place.Node] = true
+	for i := range s.Members {
+		nodes[s.Members[i].Place.Node] = true
 	}
-	keys(nodes, s.Seniority)
-	keys(nodes, s.Agents)
-	keys(nodes, s.NodeFacts)
-	keys(nodes, s.Told)
-	w := writer{b: make([]byte, 0, 64*len(nodes)+16*len(s.Seats))}
+	addKeys(nodes, s.Seniority)
+	addKeys(nodes, s.Agents)
+	addKeys(nodes, s.NodeFacts)
+	addKeys(nodes, s.Published)
+	w := writer{b: make([]byte, 0, 64*len(nodes)+16*len(s.Members))}
 	for _, n := range slices.Sorted(maps.Keys(nodes)) {
 		w.node(&s, n)
 	}
 	s.Packed = string(w.b)
-	s.Seats, s.Seniority, s.Agents, s.NodeFacts, s.Told, s.where, s.again = nil, nil, nil, nil, nil, nil, nil
+	s.Members, s.Seniority, s.Agents, s.NodeFacts, s.Published, s.firstRanks, s.unheard = nil, nil, nil, nil, nil, nil, nil
 	return s
 }
 
-func keys[V any](into map[events.NodeID]bool, m map[events.NodeID]V) {
+func addKeys[V any](into map[events.NodeID]bool, m map[events.NodeID]V) {
 	for n := range m {
 		into[n] = true
 	}
@@ -59,7 +59,7 @@ func (w *writer) node(s *State, n events.NodeID) {
 	w.field()
 	w.number(int64(s.NodeFacts[n]))
 	w.field()
-	if told, ok := s.Told[n]; ok {
+	if told, ok := s.Published[n]; ok {
 		w.number(int64(told.Revision))
 		w.field()
 		w.time(told.At)
@@ -68,33 +68,33 @@ func (w *writer) node(s *State, n events.NodeID) {
 	} else {
 		w.b = append(w.b, "  "...)
 	}
-	before := Seat{Agent: s.Agents[n], Incarnation: s.Agents[n]}
-	seats := s.seatsOn(n)
+	before := Member{Agent: s.Agents[n], Incarnation: s.Agents[n]}
+	seats := s.membersOn(n)
 	for i := range seats {
 		x := &seats[i]
 		w.field()
 		w.number(int64(x.Place.Slot))
-		if r := s.rankOf(x.Place, x.Incarnation); r >= 0 && x.like(&s.View.Members[r]) {
+		if r := s.rankOf(x.Place, x.Incarnation); r >= 0 && x.matches(&s.View.Members[r]) {
 			w.b = append(w.b, '=')
-			if x.Over != "" {
+			if x.Stopped != "" {
 				w.b = append(w.b, ',')
-				w.life(x.Over, x.Incarnation)
+				w.incarnation(x.Stopped, x.Incarnation)
 			}
 		} else {
-			w.seat(x, &before)
+			w.member(x, &before)
 		}
 		before = *x
 	}
 	w.b = append(w.b, '\n')
 }
 
-// like tells whether all that is known of a seat, but the life before, is what its member has.
-func (x *Seat) like(m *events.Member) bool {
-	return x.State == member && x.Attempt == m.Attempt && x.Agent == m.Agent && x.Address == m.Address && x.PID == m.PID &&
-		x.Commit == m.Commit && !x.Leaving && !x.Silent && !x.Cold && x.Accused.IsZero()
+// matches tells whether all that is known of a seat, but the life before, is what its member has.
+func (x *Member) matches(m *events.Member) bool {
+	return x.State == active && x.Attempt == m.Attempt && x.Agent == m.Agent && x.Address == m.Address && x.PID == m.PID &&
+		x.Commit == m.Commit && !x.Leaving && !x.Unresponsive && !x.Unsynced && x.RejoinBy.IsZero()
 }
 
-func (w *writer) seat(x, before *Seat) {
+func (w *writer) member(x, before *Member) {
 	from := len(w.b)
 	end := from
 	next := func(empty bool, write func()) {
@@ -103,36 +103,36 @@ func (w *writer) seat(x, before *Seat) {
 			end = len(w.b)
 		}
 	}
-	next(false, func() { w.b = append(w.b, states[x.State]) })
+	next(false, func() { w.b = append(w.b, stateLetters[x.State]) })
 	next(x.Attempt == 0, func() { w.number(int64(x.Attempt)) })
-	next(x.Incarnation == "", func() { w.life(x.Incarnation, before.Incarnation) })
+	next(x.Incarnation == "", func() { w.incarnation(x.Incarnation, before.Incarnation) })
 	next(x.Agent == before.Agent, func() {
 		switch x.Agent {
 		case before.Agent:
 		case "":
 			w.b = append(w.b, '-')
 		default:
-			w.life(x.Agent, before.Agent)
+			w.incarnation(x.Agent, before.Agent)
 		}
 	})
 	next(x.Address == "", func() { w.address(x.Address, before.Address) })
 	next(x.PID == 0, func() { w.number(int64(x.PID)) })
 	next(x.Commit == events.Commit{}, func() { w.commitOf(x.Commit) })
-	next(x.Over == "", func() { w.life(x.Over, x.Incarnation) })
+	next(x.Stopped == "", func() { w.incarnation(x.Stopped, x.Incarnation) })
 	flags := int64(0)
 	if x.Leaving {
 		flags |= isLeaving
 	}
-	if x.Silent {
-		flags |= isSilent
+	if x.Unresponsive {
+		flags |= isUnresponsive
 	}
-	if x.Cold {
-		flags |= isCold
+	if x.Unsynced {
+		flags |= isUnsynced
 	}
 	next(flags == 0, func() { w.number(flags) })
-	next(x.Accused.IsZero(), func() {
-		if !x.Accused.IsZero() {
-			w.number(x.Accused.UnixMicro())
+	next(x.RejoinBy.IsZero(), func() {
+		if !x.RejoinBy.IsZero() {
+			w.number(x.RejoinBy.UnixMicro())
 		}
 	})
 	w.b = w.b[:end]
@@ -140,11 +140,11 @@ func (w *writer) seat(x, before *Seat) {
 
 const (
 	isLeaving = 1 << iota
-	isSilent
-	isCold
+	isUnresponsive
+	isUnsynced
 )
 
-var states = map[seatState]byte{coming: 'c', joined: 'j', member: 'm', dead: 'd', blamed: 'b', lost: 'l', finished: 'f'}
+var stateLetters = map[memberState]byte{pending: 'c', joined: 'j', active: 'm', dead: 'd', respawnDenied: 'b', lost: 'l', finished: 'f'}
 
 func (w *writer) field() { w.b = append(w.b, ' ') }
 
@@ -177,7 +177,7 @@ func (w *writer) text(s string) {
 
 const hexDigits = "0123456789ABCDEF"
 
-func (w *writer) life(l, before events.Incarnation) {
+func (w *writer) incarnation(l, before events.Incarnation) {
 	if l == "" {
 		return
 	}
@@ -219,4 +219,197 @@ func (w *writer) commitOf(c events.Commit) {
 	w.b = strconv.AppendUint(append(w.b, ';'), c.Step, base)
 	w.b = append(w.b, ';')
 	w.text(c.Hash)
+}
+
+// Unpack reads what Pack has made.
+func (s State) Unpack() (State, error) {
+	r := reader{s: &s}
+	const fields = 7 // of a line, before its seats
+	s.Members = make([]Member, 0, max(0, strings.Count(s.Packed, " ")-(fields-1)*strings.Count(s.Packed, "\n")))
+	for line := range strings.Lines(s.Packed) {
+		if r.node(strings.TrimSuffix(line, "\n")); r.bad != "" {
+			return s, events.Errorf(events.Invalid, "packed nodes: %s in %q", r.bad, line)
+		}
+	}
+	s.Packed = ""
+	return s, nil
+}
+
+// reader takes the text apart. The first thing that does not fit is kept in bad.
+type reader struct {
+	s      *State
+	bad    string
+	at     int64
+	commit events.Commit
+}
+
+func (r *reader) node(line string) {
+	s := r.s
+	field := func() string {
+		var f string
+		f, line, _ = strings.Cut(line, " ")
+		return f
+	}
+	n := events.NodeID(r.text(field()))
+	if agent := field(); agent != "" {
+		putNode(&s.Agents, n, events.Incarnation(r.text(agent)))
+	}
+	if v := r.number(field()); v != 0 {
+		putNode(&s.Seniority, n, events.Generation(v))
+	}
+	if v := r.number(field()); v != 0 {
+		putNode(&s.NodeFacts, n, uint64(v))
+	}
+	revision, at, sum := field(), field(), field()
+	if revision != "" {
+		r.at += r.number(at)
+		putNode(&s.Published, n, PublishedLaunch{Revision: uint64(r.number(revision)), At: time.UnixMicro(r.at).UTC(), Sum: uint64(r.number(sum))})
+	}
+	before := Member{Agent: s.Agents[n], Incarnation: s.Agents[n]}
+	for line != "" && r.bad == "" {
+		s.Members = append(s.Members, r.member(n, field(), before))
+		before = s.Members[len(s.Members)-1]
+	}
+}
+
+func putNode[V any](m *map[events.NodeID]V, n events.NodeID, v V) {
+	if *m == nil {
+		*m = map[events.NodeID]V{}
+	}
+	(*m)[n] = v
+}
+
+func (r *reader) member(n events.NodeID, text string, before Member) Member {
+	field := func() string {
+		var f string
+		f, text, _ = strings.Cut(text, ",")
+		return f
+	}
+	slot, like := strings.CutSuffix(field(), "=")
+	x := Member{Place: events.Place{Node: n, Slot: events.Slot(r.number(slot))}}
+	if like {
+		m := r.sealedMember(x.Place)
+		x.State, x.Attempt, x.Incarnation, x.Agent, x.Address, x.PID, x.Commit = active, m.Attempt, m.Incarnation, m.Agent, m.Address, m.PID, m.Commit
+		x.Stopped = r.incarnation(field(), x.Incarnation)
+		return x
+	}
+	state := field()
+	for name, c := range stateLetters {
+		if state == string(c) {
+			x.State = name
+		}
+	}
+	if x.State == "" {
+		r.bad = "a seat without a state"
+	}
+	x.Attempt = int(r.number(field()))
+	x.Incarnation = r.incarnation(field(), before.Incarnation)
+	if x.Agent = before.Agent; text != "" {
+		switch f := field(); f {
+		case "":
+		case "-":
+			x.Agent = ""
+		default:
+			x.Agent = r.incarnation(f, before.Agent)
+		}
+	}
+	x.Address = r.address(field(), before.Address)
+	x.PID = int(r.number(field()))
+	x.Commit = r.commitOf(field())
+	x.Stopped = r.incarnation(field(), x.Incarnation)
+	flags := r.number(field())
+	x.Leaving, x.Unresponsive, x.Unsynced = flags&isLeaving != 0, flags&isUnresponsive != 0, flags&isUnsynced != 0
+	if f := field(); f != "" {
+		x.RejoinBy = time.UnixMicro(r.number(f)).UTC()
+	}
+	return x
+}
+
+// sealedMember returns the member of a place in the sealed generation.
+func (r *reader) sealedMember(p events.Place) events.Member {
+	for i, ok := r.s.firstRank(p.Node); ok && i < len(r.s.View.Members) && r.s.View.Members[i].Place.Node == p.Node; i++ {
+		if r.s.View.Members[i].Place == p {
+			return r.s.View.Members[i]
+		}
+	}
+	r.bad = "a member that the view does not have"
+	return events.Member{}
+}
+
+func (r *reader) number(s string) int64 {
+	if s == "" {
+		return 0
+	}
+	n, err := strconv.ParseInt(s, base, 64)
+	if err != nil {
+		r.bad = "a number " + s
+	}
+	return n
+}
+
+func (r *reader) text(s string) string {
+	if strings.IndexByte(s, '%') < 0 {
+		return s
+	}
+	var b []byte
+	for i := 0; i < len(s); i++ {
+		if s[i] != '%' {
+			b = append(b, s[i])
+			continue
+		}
+		if i+3 > len(s) {
+			r.bad = "an escape " + s
+			return ""
+		}
+		v, err := strconv.ParseUint(s[i+1:i+3], 16, 8)
+		if err != nil {
+			r.bad = "an escape " + s
+		}
+		b = append(b, byte(v))
+		i += 2
+	}
+	return string(b)
+}
+
+func (r *reader) incarnation(s string, before events.Incarnation) events.Incarnation {
+	if s == "" {
+		return ""
+	}
+	b := string(before)
+	if len(s) < 2 {
+		r.bad = "a life " + s
+		return ""
+	}
+	head, tail := strings.IndexByte(digits36, s[0]), strings.IndexByte(digits36, s[1])
+	if head < 0 || tail < 0 || head+tail > len(b) {
+		r.bad = "a life " + s
+		return ""
+	}
+	return events.Incarnation(b[:head] + r.text(s[2:]) + b[len(b)-tail:])
+}
+
+func (r *reader) address(s, before string) string {
+	rest, same := strings.CutPrefix(s, "~")
+	if !same {
+		return r.text(s)
+	}
+	return before[:strings.LastIndexByte(before, ':')+1] + r.text(rest)
+}
+
+func (r *reader) commitOf(s string) events.Commit {
+	switch s {
+	case "":
+		return events.Commit{}
+	case "~":
+		return r.commit
+	}
+	g, rest, _ := strings.Cut(s, ";")
+	step, hash, _ := strings.Cut(rest, ";")
+	generation, wrong := strconv.ParseUint(g, base, 64)
+	at, err := strconv.ParseUint(step, base, 64)
+	if err != nil || wrong != nil {
+		r.bad = "a commit " + s
+	}
+	r.commit = events.Commit{Generation: events.Generation(generation), Step: at, Hash: r.text(hash)}
+	return r.commit
 }

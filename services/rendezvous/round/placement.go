@@ -2,12 +2,13 @@ package round
 
 import (
 	"slices"
+	"time"
 
 	"github.com/regroup-io/regroup/events"
 )
 
 // placement takes in which places the job has from now on.
-func (t *turn) placement(p events.PlacementSet) {
+func (t *transition) placement(p events.PlacementSet) {
 	if t.in.Number != 0 && t.in.Number <= t.Placement {
 		return // an older one, late
 	}
@@ -16,18 +17,18 @@ func (t *turn) placement(p events.PlacementSet) {
 }
 
 // place gives the job its places.
-func (t *turn) place(p events.PlacementSet) {
+func (t *transition) place(p events.PlacementSet) {
 	t.Workers, t.HostOrder = p.Workers, p.Hosts
 	if t.Nonce == "" {
 		t.Nonce, t.Spec = t.in.Nonce, p.Spec
 	}
 	for _, place := range p.Places {
-		if x := t.seat(place); x == nil {
-			t.addSeat(place)
-			t.Fresh = t.now
+		if x := t.member(place); x == nil {
+			t.addMember(place)
+			t.PendingAt = t.now
 		} else {
-			if x.Leaving && (x.State == lost || x.State == blamed || x.State == dead) {
-				t.reseat(x, x.Attempt+1) // taken away and given again: whoever sat there is not coming back
+			if x.Leaving && (x.State == lost || x.State == respawnDenied || x.State == dead) {
+				t.resetMember(x, x.Attempt+1) // taken away and given again: whoever sat there is not coming back
 			}
 			x.Leaving = false
 		}
@@ -36,9 +37,9 @@ func (t *turn) place(p events.PlacementSet) {
 	for _, place := range p.Places {
 		kept[place] = true
 	}
-	var shrunk *Seat // a copy: seats move when others are dropped
-	for i := range t.Seats {
-		x := &t.Seats[i]
+	var shrunk *Member // a copy: seats move when others are dropped
+	for i := range t.Members {
+		x := &t.Members[i]
 		if kept[x.Place] {
 			continue
 		}
@@ -52,10 +53,10 @@ func (t *turn) place(p events.PlacementSet) {
 		}
 	}
 	for _, n := range p.LostNodes {
-		t.loseNode(n, events.CauseNodeLost, "node "+string(n)+" is lost", func(x *Seat) bool { return !kept[x.Place] }, false)
+		t.loseNode(n, events.CauseNodeLost, "node "+string(n)+" is lost", func(x *Member) bool { return !kept[x.Place] }, false)
 	}
 	// Seats that nobody sits on any more go; those of members stay until the generation without them is sealed.
-	t.dropSeats(func(x *Seat) bool {
+	t.removeMembers(func(x *Member) bool {
 		return !kept[x.Place] && (x.State == lost || t.rankOf(x.Place, x.Incarnation) < 0)
 	})
 	switch {
@@ -63,22 +64,22 @@ func (t *turn) place(p events.PlacementSet) {
 		t.propose(events.Cause{Kind: events.CauseStart, Rank: -1, Detail: p.Reason}, 0)
 	case shrunk != nil && (t.restart() || t.survivors() >= t.Workers.Min):
 		// Else the job moves: those who leave train on until others are warm, whose join then asks for the change.
-		t.change(events.Cause{
+		t.requestChange(events.Cause{
 			Kind: events.CauseShrink, Place: &shrunk.Place, Node: shrunk.Place.Node,
 			Rank: t.rankOf(shrunk.Place, shrunk.Incarnation), Detail: p.Reason,
 		})
-	case t.restart() && t.anyNewcomer():
-		t.grow(events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: p.Reason})
+	case t.restart() && t.hasNewcomer():
+		t.requestGrowth(events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: p.Reason})
 	}
 }
 
-func (t *turn) anyNewcomer() bool {
-	return slices.ContainsFunc(t.Seats, func(x Seat) bool { return (x.State == coming || x.State == joined && x.Cold) && !x.Leaving })
+func (t *transition) hasNewcomer() bool {
+	return slices.ContainsFunc(t.Members, func(x Member) bool { return (x.State == pending || x.State == joined && x.Unsynced) && !x.Leaving })
 }
 
-// change asks for a planned regroup: in-process members leave at their next commit, others are restarted now.
-func (t *turn) change(c events.Cause) {
-	if t.open() || t.spent(c) {
+// requestChange asks for a planned regroup: in-process members leave at their next commit, others are restarted now.
+func (t *transition) requestChange(c events.Cause) {
+	if t.open() || t.resetLimitReached(c) {
 		return
 	}
 	if t.restart() {
@@ -87,25 +88,65 @@ func (t *turn) change(c events.Cause) {
 	}
 	if !t.Planned {
 		before := t.View.Cause
-		t.Planned, t.Before = true, &before
+		t.Planned, t.PreviousCause = true, &before
 	}
 	t.View.Cause = c
 }
 
-// undo takes a planned change back that has lost its reason before the members left: the newcomer has died or lost its
+// revertChange takes a planned change back that has lost its reason before the members left: the newcomer has died or lost its
 // place, or those who should leave have got theirs back. Nobody regroups for nothing.
-func (t *turn) undo() {
+func (t *transition) revertChange() {
 	if !t.Planned || t.open() || t.Stopping != nil || t.restart() {
 		return
 	}
-	for i := range t.Seats {
-		x := &t.Seats[i]
-		if r := t.rankOf(x.Place, x.Incarnation); (x.State == joined && !x.Cold && r < 0 && !t.heldBack(x)) || (x.Leaving && r >= 0) {
+	for i := range t.Members {
+		x := &t.Members[i]
+		if r := t.rankOf(x.Place, x.Incarnation); (x.State == joined && !x.Unsynced && r < 0 && !t.linkExcluded(x)) || (x.Leaving && r >= 0) {
 			return
 		}
 	}
 	t.Planned = false
-	if t.Before != nil {
-		t.View.Cause, t.Before = *t.Before, nil
+	if t.PreviousCause != nil {
+		t.View.Cause, t.PreviousCause = *t.PreviousCause, nil
 	}
+}
+
+// Growth is a planned change that takes newcomers in, while it waits for others that come at about the same time: several
+// nodes that come within a moment cost one regroup. A loss never waits for it.
+type Growth struct {
+	By    time.Time    `json:"by"`
+	Cause events.Cause `json:"cause"`
+}
+
+// requestGrowth asks for the planned change that takes newcomers in: at once if nobody else is about to be ready, else after
+// elastic.settle. Horovod has no such window: there each of ten hosts that come together costs a reset.
+func (t *transition) requestGrowth(c events.Cause) {
+	if !t.open() && !t.Planned && t.Growth == nil { // who comes while a change is planned may still be in time for it
+		t.Growth = &Growth{By: t.now.Add(t.Spec.Elastic.Settle.D()), Cause: c}
+	}
+}
+
+// applyGrowth asks for the change when the newcomers have waited long enough.
+func (t *transition) applyGrowth() {
+	switch {
+	case t.Growth == nil:
+		return
+	case t.Finishing || t.Stopping != nil:
+		t.Growth = nil
+		return
+	case t.now.Before(t.Growth.By) && t.othersPending():
+		return
+	}
+	c := t.Growth.Cause
+	t.Growth = nil
+	t.requestChange(c)
+}
+
+// othersPending tells whether more newcomers may be ready in a moment. One that should have been for as long as a last call
+// holds nobody up. Under restart recovery they join only once a round is open, and more places may be on their way.
+func (t *transition) othersPending() bool {
+	if t.restart() {
+		return true
+	}
+	return t.now.Before(t.PendingAt.Add(t.Spec.Elastic.LastCall.D())) && t.hasNewcomer()
 }

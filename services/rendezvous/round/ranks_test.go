@@ -111,8 +111,8 @@ func TestANodeThatReturnsIsLast(t *testing.T) {
 		for r.s.View.Generation == g || len(r.s.View.Members) < len(places) {
 			before := r.s.Revision
 			for _, p := range places {
-				x := r.s.seat(p)
-				if x.State == member && r.s.View.State == events.RoundStateSealed && !r.s.Planned {
+				x := r.s.member(p)
+				if x.State == active && r.s.View.State == events.RoundStateSealed && !r.s.Planned {
 					continue
 				}
 				r.step(events.MemberJoin{

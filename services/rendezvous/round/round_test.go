@@ -102,7 +102,7 @@ func viaJSON(t *rapid.T, s State) State {
 func anyInput(t *rapid.T, place *rapid.Generator[events.Place], s State, jobSpec spec.Job, w spec.Workers) events.Body {
 	p := place.Draw(t, "place")
 	attempt := rapid.IntRange(1, 3).Draw(t, "attempt")
-	if x := s.seat(p); x != nil && rapid.IntRange(0, 4).Draw(t, "right") > 0 {
+	if x := s.member(p); x != nil && rapid.IntRange(0, 4).Draw(t, "right") > 0 {
 		attempt = x.Attempt
 	}
 	life := events.Incarnation(fmt.Sprintf("%s#%d", p, attempt))

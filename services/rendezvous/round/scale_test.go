@@ -84,8 +84,8 @@ func TestADocumentOf40000IsSmall(t *testing.T) {
 	size("sealed", 512<<10)
 	began = time.Now()
 	s, err := r.s.Pack().Unpack()
-	if err != nil || len(s.Seats) != 40000 || s.Seats[39999] != r.s.Seats[39999] {
-		t.Fatalf("%v, %d seats", err, len(s.Seats))
+	if err != nil || len(s.Members) != 40000 || s.Members[39999] != r.s.Members[39999] {
+		t.Fatalf("%v, %d seats", err, len(s.Members))
 	}
 	t.Logf("packing and unpacking took %s", time.Since(began))
 	if again := s.Launches(d.Launches[0].Revision - 1); len(again) != 5000 || fmt.Sprint(again[7]) != fmt.Sprint(d.Launches[7]) {
@@ -95,9 +95,9 @@ func TestADocumentOf40000IsSmall(t *testing.T) {
 
 // TestEveryFieldOfASeatIsPacked: a field that Pack does not know would be lost with the first save.
 func TestEveryFieldOfASeatIsPacked(t *testing.T) {
-	full := Seat{
-		Place: events.Place{Node: "a b,c", Slot: 3}, State: coming, Attempt: 2, Incarnation: "life=~;1", Agent: "agent", Address: "[::1]:70", PID: 9,
-		Commit: events.Commit{Generation: 1 << 63, Step: 1 << 63, Hash: "h,h"}, Over: "over", Leaving: true, Accused: time.Unix(5, 6000).UTC(), Silent: true, Cold: true,
+	full := Member{
+		Place: events.Place{Node: "a b,c", Slot: 3}, State: pending, Attempt: 2, Incarnation: "life=~;1", Agent: "agent", Address: "[::1]:70", PID: 9,
+		Commit: events.Commit{Generation: 1 << 63, Step: 1 << 63, Hash: "h,h"}, Stopped: "over", Leaving: true, RejoinBy: time.Unix(5, 6000).UTC(), Unresponsive: true, Unsynced: true,
 	}
 	v := reflect.ValueOf(full)
 	for i := range v.NumField() {
@@ -108,11 +108,11 @@ func TestEveryFieldOfASeatIsPacked(t *testing.T) {
 	second := full
 	second.Place.Slot, second.Agent, second.Address, second.State = 4, "", "[::1]:71", lost
 	s := State{
-		Seats: []Seat{full, second}, Told: map[events.NodeID]Told{"z": {Revision: 4, Sum: 5, At: time.Unix(9, 7000).UTC()}},
+		Members: []Member{full, second}, Published: map[events.NodeID]PublishedLaunch{"z": {Revision: 4, Sum: 5, At: time.Unix(9, 7000).UTC()}},
 		Agents: map[events.NodeID]events.Incarnation{"a b,c": "agent"}, NodeFacts: map[events.NodeID]uint64{"y": 7}, Seniority: map[events.NodeID]events.Generation{"y": 2},
 	}
 	got, err := s.Pack().Unpack()
-	if got.where = nil; err != nil || !reflect.DeepEqual(got, s) {
+	if got.firstRanks = nil; err != nil || !reflect.DeepEqual(got, s) {
 		t.Errorf("%v\n got %+v\nwant %+v", err, got, s)
 	}
 	for _, bad := range []string{"a  !", "a       3", "a       3=", "a       3,q", "a       3,c,1,zz", "a       3,c,1,00%4", "a       3,c,1,,,,,1;!"} {

@@ -252,7 +252,7 @@ func show(s State, d events.Decision) string {
 			planned = " planned"
 		}
 		p("launch %s r%d: %s %s%s [%s]", l.Node, l.Revision, l.Phase, l.Generation, planned, strings.Join(m, " "))
-		if s.External != nil && l.Phase == events.PhaseStop {
+		if s.Nodes != nil && l.Phase == events.PhaseStop {
 			p("  because %s", l.Reason)
 		}
 	}
@@ -274,8 +274,8 @@ func show(s State, d events.Decision) string {
 	case events.PeersAnswer:
 		p("reply: %v", x.Addresses)
 	}
-	if s.External != nil {
-		p("%s", showNodes(s.External))
+	if s.Nodes != nil {
+		p("%s", showNodes(s.Nodes))
 	}
 	for _, l := range s.View.LinkPartitions {
 		p("cut: %s-%s out=%s until %s", l.Nodes[0], l.Nodes[1], l.Excluded, l.Until.Format("04:05"))

@@ -1,3 +1,24 @@
+// Package round decides who is in a generation of a job, with which rank. It is the pure half of the rendezvous
+// service: one State per job, changed by Step.
+//
+//	          placement.set              all expected joined, or last call over
+//	(none) ───────────────────► open ───────────────────────────────► sealed
+//	                           ▲  │ min joined, some silent            │
+//	                           │  └──────────► settling ──────────────►│
+//	                           │                                       │
+//	                           └── a member died, left or was asked ───┘      job ended: closed, for good
+//
+// A place of the job is a seat. What can be said of a seat:
+//
+//	coming    its worker is starting (first life or respawn); warms up aside when a generation is running
+//	joined    its worker has asked to be in the next generation and waits
+//	member    its worker is in the sealed generation
+//	dead      its worker has ended and the registry has not said what follows
+//	blamed    the registry's verdict: the seat stays empty
+//	lost      its node is gone
+//	finished  its worker has ended well
+//
+// The rules are those of design.md sections 7 and 8; the ranks are Horovod's.
 package round
 
 import (
@@ -20,7 +41,7 @@ func (Machine) Deadline(s State) time.Time {
 	if s.closed() {
 		return s.Removed
 	}
-	return earlier(s.waiting(), s.linksDeadline())
+	return earlier(s.waitDeadline(), s.linksDeadline())
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -30,23 +51,23 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// waiting is when those who are expected are waited for no longer.
-func (s *State) waiting() time.Time {
+// waitDeadline is when those who are expected are waited for no longer.
+func (s *State) waitDeadline() time.Time {
 	if s.closed() {
 		return time.Time{}
 	}
 	var nodes time.Time
-	if s.External != nil && s.Stopping == nil && !s.Finishing {
-		nodes = s.External.wake()
+	if s.Nodes != nil && s.Stopping == nil && !s.Finishing {
+		nodes = s.Nodes.deadline()
 	}
-	return earlier(s.seatsDeadline(), nodes)
+	return earlier(s.membersDeadline(), nodes)
 }
 
-func (s *State) seatsDeadline() time.Time {
+func (s *State) membersDeadline() time.Time {
 	switch {
 	case s.open():
-	case s.Grow != nil:
-		return s.Grow.By
+	case s.Growth != nil:
+		return s.Growth.By
 	default:
 		return time.Time{}
 	}
@@ -54,17 +75,17 @@ func (s *State) seatsDeadline() time.Time {
 	if !s.BackOff.IsZero() { // everybody who is waited for is there
 		d = s.BackOff
 	}
-	for i := range s.Seats {
-		x := &s.Seats[i]
-		if x.State == member && !x.Accused.IsZero() && (d.IsZero() || x.Accused.Before(d)) {
-			d = x.Accused
+	for i := range s.Members {
+		x := &s.Members[i]
+		if x.State == active && !x.RejoinBy.IsZero() && (d.IsZero() || x.RejoinBy.Before(d)) {
+			d = x.RejoinBy
 		}
 	}
 	return d
 }
 
-// turn is one Step under way.
-type turn struct {
+// transition is one Step under way.
+type transition struct {
 	*State
 	in  events.Input
 	now time.Time
@@ -82,7 +103,7 @@ func (m Machine) Step(s State, in events.Input, now time.Time) (State, events.De
 
 // Apply changes what the input itself says, and answers it.
 func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Decision) {
-	t := &turn{State: &s, in: in, now: now}
+	t := &transition{State: &s, in: in, now: now}
 	if s.closed() {
 		switch b := in.Body.(type) {
 		case events.MemberJoin:
@@ -90,7 +111,7 @@ func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Dec
 		case events.MemberJoins:
 			t.joins(b)
 		case events.NodeEnter, events.NodeExit, events.RendezvousClose:
-			t.overExternal(b)
+			t.answerClosed(b)
 		case events.Heartbeat:
 			t.heartbeat(b)
 		case events.JobRemoved:
@@ -102,7 +123,7 @@ func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Dec
 		}
 		return s, t.d
 	}
-	t.external()
+	t.applyToNodes()
 	switch b := in.Body.(type) {
 	case events.PlacementSet:
 		t.placement(b)
@@ -117,45 +138,45 @@ func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Dec
 	case events.WorkerExited:
 		t.exited(b)
 	case events.WorkerReady:
-		if b.Generation <= s.View.Generation && b.Generation > s.Good {
-			s.Good = b.Generation
-			t.letKeeperGo()
-			t.proven()
+		if b.Generation <= s.View.Generation && b.Generation > s.LastGood {
+			s.LastGood = b.Generation
+			t.releaseStateHolder()
+			t.clearLinkFailures()
 		}
 	case events.JobRespawned:
 		t.respawned(b)
 	case events.JobRespawnDenied:
-		t.blamed(b)
+		t.denyRespawn(b)
 	case events.NodeLost:
-		if t.nextOf(b.Node) {
-			t.linked(b.NodeFact)
-			t.nodeGone(b.Node, b.Incarnation, events.CauseNodeLost)
+		if t.newestFact(b.Node) {
+			t.noteConnection(b.NodeFact)
+			t.nodeLost(b.Node, b.Incarnation, events.CauseNodeLost)
 		}
 	case events.NodeLeft:
-		if t.nextOf(b.Node) {
-			t.linked(b.NodeFact)
-			t.nodeGone(b.Node, b.Incarnation, events.CauseShrink)
+		if t.newestFact(b.Node) {
+			t.noteConnection(b.NodeFact)
+			t.nodeLost(b.Node, b.Incarnation, events.CauseShrink)
 		}
 	case events.NodeJoined:
-		if t.nextOf(b.Node) {
-			t.linked(b.NodeFact)
-			t.nodeBack(b.NodeFact)
+		if t.newestFact(b.Node) {
+			t.noteConnection(b.NodeFact)
+			t.nodeReturned(b.NodeFact)
 		}
 	case events.NodeSuspected:
-		if t.nextOf(b.Node) {
-			t.linked(b.NodeFact)
-			t.newLife(b.NodeFact)
+		if t.newestFact(b.Node) {
+			t.noteConnection(b.NodeFact)
+			t.newIncarnation(b.NodeFact)
 		}
 	case events.NodeRecovered:
-		if t.nextOf(b.Node) {
-			t.linked(b.NodeFact)
-			t.newLife(b.NodeFact)
-			t.notLost(b.NodeFact)
+		if t.newestFact(b.Node) {
+			t.noteConnection(b.NodeFact)
+			t.newIncarnation(b.NodeFact)
+			t.undoNodeLoss(b.NodeFact)
 		}
 	case events.NodeDraining:
-		if t.nextOf(b.Node) {
-			t.linked(b.NodeFact)
-			t.newLife(b.NodeFact)
+		if t.newestFact(b.Node) {
+			t.noteConnection(b.NodeFact)
+			t.newIncarnation(b.NodeFact)
 		}
 	case events.Heartbeat:
 		t.heartbeat(b)
@@ -180,38 +201,38 @@ func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Dec
 
 // Conclude seals, asks for changes and tells launches, as the whole state has it now.
 func (Machine) Conclude(s State, last events.Input, now time.Time) (State, events.Decision) {
-	t := &turn{State: &s, in: last, now: now}
+	t := &transition{State: &s, in: last, now: now}
 	if !s.closed() {
-		t.severed()
-		t.lookAround()
+		t.dropDisconnected()
+		t.updateRendezvous()
 		t.expireAccused()
-		t.links()
-		t.grown()
-		t.settle()
-		t.tellMissed()
-		t.undo()
+		t.updateLinks()
+		t.applyGrowth()
+		t.trySeal()
+		t.publishMissing()
+		t.revertChange()
 	}
-	t.describe()
+	t.updateView()
 	t.launches()
 	t.d.Forget = !s.Removed.IsZero()
 	return s, t.d
 }
 
-// tell adds a fact in the trace of what the round is about.
-func (t *turn) tell(b events.Body) {
+// publish adds a fact in the trace of what the round is about.
+func (t *transition) publish(b events.Body) {
 	t.d.Facts = append(t.d.Facts, events.Fact{Body: b, Trace: t.trace()})
 }
 
 // trace is the trace of the open incident, or of the job's start.
 func (s *State) trace() string {
-	if s.Good == 0 {
+	if s.LastGood == 0 {
 		return events.JobTrace(s.View.Job)
 	}
-	return events.TraceOf(s.View.Job, s.Good)
+	return events.TraceOf(s.View.Job, s.LastGood)
 }
 
 // propose opens the next generation, unless one is being agreed on already. ageMS is how old the reason is.
-func (t *turn) propose(c events.Cause, ageMS float64) {
+func (t *transition) propose(c events.Cause, ageMS float64) {
 	if t.open() || t.Finishing || t.Stopping != nil {
 		return
 	}
@@ -219,59 +240,59 @@ func (t *turn) propose(c events.Cause, ageMS float64) {
 	t.View.State = events.RoundStateOpen
 	t.View.Cause = c
 	t.NoticeAt, t.NoticeMS = t.now, ageMS
-	t.LastCall, t.BackOff, t.Grow = time.Time{}, time.Time{}, nil
-	t.tell(events.RoundOpened{Job: t.View.Job, Proposed: t.View.Proposed, Expected: t.expectedPlaces(), Cause: c})
-	if !t.gentle() && t.View.Generation > 0 {
+	t.LastCall, t.BackOff, t.Growth = time.Time{}, time.Time{}, nil
+	t.publish(events.RoundOpened{Job: t.View.Job, Proposed: t.View.Proposed, Expected: t.awaitedPlaces(), Cause: c})
+	if !t.graceful() && t.View.Generation > 0 {
 		t.abandon(c)
 	}
 }
 
 // abandon ends the sealed generation over core messaging, so that survivors of a fault that they cannot see leave their
 // collectives without any store.
-func (t *turn) abandon(c events.Cause) {
+func (t *transition) abandon(c events.Cause) {
 	t.d.Hints = append(t.d.Hints, events.Signal{Subject: events.NoticeSubject(t.View.Job), Body: events.NoticeEnvelope{
 		Abandon: &events.Abandon{Job: t.View.Job, Generation: t.View.Generation, Reason: string(c.Kind) + " " + c.Detail},
 	}})
 }
 
-// gentle tells whether members leave the sealed generation at a commit of their own, as they were asked to.
-func (s *State) gentle() bool { return s.Planned && s.View.Cause.Kind.Planned() }
+// graceful tells whether members leave the sealed generation at a commit of their own, as they were asked to.
+func (s *State) graceful() bool { return s.Planned && s.View.Cause.Kind.Planned() }
 
-func (t *turn) finish() {
+func (t *transition) finish() {
 	t.Finishing = true
 	if t.open() {
 		t.View.Proposed, t.LastCall, t.BackOff = 0, time.Time{}, time.Time{}
 		t.View.State = events.RoundStateSealed
-		for i := range t.Seats { // nobody regroups: those who wait are told that it is over
-			if x := &t.Seats[i]; x.State == joined && t.rankOf(x.Place, x.Incarnation) >= 0 {
-				x.State = member
+		for i := range t.Members { // nobody regroups: those who wait are told that it is over
+			if x := &t.Members[i]; x.State == joined && t.rankOf(x.Place, x.Incarnation) >= 0 {
+				x.State = active
 			}
 		}
 	}
 }
 
-func (t *turn) end(e events.JobEnd) {
+func (t *transition) end(e events.JobEnd) {
 	t.View.State, t.View.Proposed, t.LastCall, t.BackOff = events.RoundStateClosed, 0, time.Time{}, time.Time{}
 	if t.Stopping == nil {
 		t.Stopping = &events.JobStopping{Job: t.View.Job, Reason: e.Reason}
 	}
-	t.tell(events.RoundClosed{Job: t.View.Job, Reason: e.Reason})
+	t.publish(events.RoundClosed{Job: t.View.Job, Reason: e.Reason})
 }
 
 // remove lets the document go, now or as soon as everything in it is told.
-func (t *turn) remove() { t.Removed = t.now.Add(removeAgain) }
+func (t *transition) remove() { t.Removed = t.now.Add(removeRetry) }
 
-// describe brings the public view up to date with the seats.
-func (t *turn) describe() {
+// updateView brings the public view up to date with the seats.
+func (t *transition) updateView() {
 	t.View.Joined, t.View.Expected = nil, nil
-	for i := range t.Seats {
-		x := &t.Seats[i]
+	for i := range t.Members {
+		x := &t.Members[i]
 		if x.State == joined {
 			t.View.Joined = append(t.View.Joined, x.Place)
 		}
 	}
 	if t.open() {
-		t.View.Expected = t.expectedPlaces()
+		t.View.Expected = t.awaitedPlaces()
 	}
-	t.View.Until, t.View.LinkPartitions = t.waiting(), t.cutLinks()
+	t.View.Until, t.View.LinkPartitions = t.waitDeadline(), t.linkPartitions()
 }

@@ -94,7 +94,7 @@ func anyStanding(t *rapid.T, f *events.NodeFact) {
 // stays tells whether a place on the node may be kept.
 func stays(n plan.Node, s events.Slot) bool {
 	return n.Gone == "" && !n.Draining && n.Excluded == "" && int(s) < n.Slots &&
-		!slices.ContainsFunc(n.Benched, func(b events.QuarantinedSlot) bool { return b.Slot == s })
+		!slices.ContainsFunc(n.QuarantinedSlots, func(b events.QuarantinedSlot) bool { return b.Slot == s })
 }
 
 // deliver makes of a history what a network may: repeats, losses and another order.

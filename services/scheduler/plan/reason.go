@@ -7,43 +7,43 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// lacks says in a sentence why a placed job has less than it wants; empty = it has all.
-func (p *pool) lacks(row events.PlacementView, holder events.JobID) string {
+// shortfall says in a sentence why a placed job has less than it wants; empty = it has all.
+func (p *pool) shortfall(row events.PlacementView, holder events.JobID) string {
 	w, has := row.Workers, len(row.Places)
 	switch {
 	case has >= w.Max:
 		return ""
 	case has < w.Min:
-		return fmt.Sprintf("has %d of at least %d workers: %s", has, w.Min, p.room())
+		return fmt.Sprintf("has %d of at least %d workers: %s", has, w.Min, p.capacity())
 	case holder != "" && len(p.free) > 0:
 		return fmt.Sprintf("has %d of up to %d workers: free slots are kept for %s, which waits", has, w.Max, holder)
 	}
-	return fmt.Sprintf("has %d of up to %d workers: %s", has, w.Max, p.room())
+	return fmt.Sprintf("has %d of up to %d workers: %s", has, w.Max, p.capacity())
 }
 
-// waits says in a sentence why a job is not placed; in front are those for whom it is not the others.
-func (p *pool) waits(least int, front bool) string {
+// waitReason says in a sentence why a job is not placed; in front are those for whom it is not the others.
+func (p *pool) waitReason(least int, front bool) string {
 	switch {
 	case !front:
 		return fmt.Sprintf("needs %s, is queued", slots(least))
-	case least > p.could+p.later:
-		return fmt.Sprintf("needs %s, more than there are: %s", slots(least), p.room())
+	case least > p.potential+p.quarantined:
+		return fmt.Sprintf("needs %s, more than there are: %s", slots(least), p.capacity())
 	}
-	return fmt.Sprintf("needs %s, %s", slots(least), p.room())
+	return fmt.Sprintf("needs %s, %s", slots(least), p.capacity())
 }
 
-// room says how much is free: 3 free of 6 on 2 nodes; node-b is draining. Times are points in time: the sentence is read
+// capacity says how much is free: 3 free of 6 on 2 nodes; node-b is draining. Times are points in time: the sentence is read
 // long after it was written.
-func (p *pool) room() string {
-	if p.said == "" {
-		p.said = p.say()
+func (p *pool) capacity() string {
+	if p.capacityText == "" {
+		p.capacityText = p.describeCapacity()
 	}
-	return p.said
+	return p.capacityText
 }
 
-func (p *pool) say() string {
-	text := fmt.Sprintf("%d free of %d on %d node%s", len(p.free), p.size, p.count, plural(p.count))
-	if p.count == 0 {
+func (p *pool) describeCapacity() string {
+	text := fmt.Sprintf("%d free of %d on %d node%s", len(p.free), p.size, p.nodeCount, plural(p.nodeCount))
+	if p.nodeCount == 0 {
 		text = "no node takes work"
 	}
 	const most = 3
@@ -68,7 +68,7 @@ func (p *pool) say() string {
 		case n.Suspected:
 			closed = append(closed, string(id)+" is suspected")
 		default:
-			for _, b := range n.Benched {
+			for _, b := range n.QuarantinedSlots {
 				if int(b.Slot) < n.Slots {
 					closed = append(closed, fmt.Sprintf("%s is benched until %s: %s", events.Place{Node: id, Slot: b.Slot}, clock(b.Quarantine), b.Reason))
 				}

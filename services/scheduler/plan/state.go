@@ -2,6 +2,8 @@ package plan
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
@@ -9,11 +11,11 @@ import (
 )
 
 const (
-	keepEnded = 1024 // ids of ended jobs that are remembered
+	endedJobsKept = 1024 // ids of ended jobs that are remembered
 	// mostJobs bounds the pool, so that its document fits into its store. What is submitted beyond stays in the registry's
 	// records, and is taken in, in order, when the scheduler compares with them.
-	mostJobs = 20_000
-	keepGone = 1024 // nodes that are gone whose last number is remembered
+	maxJobs       = 20_000
+	goneNodesKept = 1024 // nodes that are gone whose last number is remembered
 )
 
 // State is the pool. Its view is public: a row for every job that has not ended.
@@ -24,7 +26,7 @@ type State struct {
 	Nodes map[events.NodeID]Node `json:"nodes,omitempty"`
 	Ended []events.JobID         `json:"ended,omitempty"` // oldest first
 
-	due     bool                  // slots are to be given out anew
+	dirty   bool                  // slots are to be given out anew
 	lost    []events.NodeID       // whose places are gone without warning
 	touched map[events.JobID]bool // say anew why they wait
 	index   map[events.JobID]int  // of Queue; nil = to be made
@@ -32,12 +34,12 @@ type State struct {
 
 // Job is what the pool knows of a job beside its row in the view.
 type Job struct {
-	ID        events.JobID `json:"id"`
-	Submitted bool         `json:"submitted,omitempty"` // false: only a later fact was seen so far
-	Placed    bool         `json:"placed,omitempty"`    // it got its gang once, and keeps what it has
-	Told      spec.Workers `json:"told"`                // as in the last placement.set
-	Workers   uint64       `json:"workers,omitempty"`   // number of the fact that said how many
-	Incident  Incident     `json:"incident,omitzero"`
+	ID               events.JobID `json:"id"`
+	Submitted        bool         `json:"submitted,omitempty"` // false: only a later fact was seen so far
+	Placed           bool         `json:"placed,omitempty"`    // it got its gang once, and keeps what it has
+	PublishedWorkers spec.Workers `json:"told"`                // as in the last placement.set
+	Workers          uint64       `json:"workers,omitempty"`   // number of the fact that said how many
+	Incident         Incident     `json:"incident,omitzero"`
 }
 
 // Incident is the newest incident of a job that was told, so that what is decided meanwhile is drawn in its trace.
@@ -61,41 +63,41 @@ type Node struct {
 	Number      uint64             `json:"number,omitempty"` // of the last fact
 	Suspected   bool               `json:"suspected,omitempty"`
 	Draining    bool               `json:"draining,omitempty"`
-	Gone        Gone               `json:"gone,omitempty"`
+	Gone        Departure          `json:"gone,omitempty"`
 
-	Excluded   string                   `json:"excluded,omitempty"`   // why it may not be used
-	Order      int                      `json:"order,omitempty"`      // which line of the host list names it; those before it are used first
-	Quarantine *events.Quarantine       `json:"quarantine,omitempty"` // no new work
-	Benched    []events.QuarantinedSlot `json:"benched,omitempty"`    // these slots keep nothing
+	Excluded         string                   `json:"excluded,omitempty"`   // why it may not be used
+	Order            int                      `json:"order,omitempty"`      // which line of the host list names it; those before it are used first
+	Quarantine       *events.Quarantine       `json:"quarantine,omitempty"` // no new work
+	QuarantinedSlots []events.QuarantinedSlot `json:"benched,omitempty"`    // these slots keep nothing
 }
 
-// Gone says how a node went away.
-type Gone string
+// Departure says how a node went away.
+type Departure string
 
 // Ways to go.
 const (
-	Lost Gone = "lost" // a fault
-	Left Gone = "left" // planned
+	Lost Departure = "lost" // a fault
+	Left Departure = "left" // planned
 )
 
-// usable tells whether new work may go to the node; keeps, whether work may stay.
-func (n Node) usable() bool { return n.keeps() && !n.Suspected && n.Quarantine == nil }
-func (n Node) keeps() bool  { return n.Gone == "" && !n.Draining && n.Excluded == "" }
+// schedulable tells whether new work may go to the node; keeps, whether work may stay.
+func (n Node) schedulable() bool { return n.keepsPlaces() && !n.Suspected && n.Quarantine == nil }
+func (n Node) keepsPlaces() bool { return n.Gone == "" && !n.Draining && n.Excluded == "" }
 
-// benched returns the quarantine of a slot, nil if it has none.
-func (n Node) benched(s events.Slot) *events.Quarantine {
-	for i := range n.Benched {
-		if n.Benched[i].Slot == s {
-			return &n.Benched[i].Quarantine
+// quarantined returns the quarantine of a slot, nil if it has none.
+func (n Node) quarantined(s events.Slot) *events.Quarantine {
+	for i := range n.QuarantinedSlots {
+		if n.QuarantinedSlots[i].Slot == s {
+			return &n.QuarantinedSlots[i].Quarantine
 		}
 	}
 	return nil
 }
 
-// sound counts the slots that are not benched.
-func (n Node) sound() int {
+// healthySlots counts the slots that are not benched.
+func (n Node) healthySlots() int {
 	sound := n.Slots
-	for _, b := range n.Benched {
+	for _, b := range n.QuarantinedSlots {
 		if int(b.Slot) < n.Slots {
 			sound--
 		}
@@ -138,21 +140,86 @@ func (s State) Knows(in events.Input) bool {
 		j := s.job(b.Job)
 		return (j != nil && in.Number != 0 && in.Number <= j.Workers) || slices.Contains(s.Ended, b.Job)
 	case events.NodeJoined:
-		return s.has(b.Node, in.Number)
+		return s.hasNodeFact(b.Node, in.Number)
 	case events.NodeSuspected:
-		return s.has(b.Node, in.Number)
+		return s.hasNodeFact(b.Node, in.Number)
 	case events.NodeDraining:
-		return s.has(b.Node, in.Number)
+		return s.hasNodeFact(b.Node, in.Number)
 	case events.NodeLost:
-		return s.has(b.Node, in.Number)
+		return s.hasNodeFact(b.Node, in.Number)
 	case events.NodeLeft:
-		return s.has(b.Node, in.Number)
+		return s.hasNodeFact(b.Node, in.Number)
 	}
 	return false
 }
 
-// has tells whether a fact about a node of this number or a later one was taken in.
-func (s *State) has(id events.NodeID, number uint64) bool {
+// hasNodeFact tells whether a fact about a node of this number or a later one was taken in.
+func (s *State) hasNodeFact(id events.NodeID, number uint64) bool {
 	n, known := s.Nodes[id]
 	return known && number != 0 && number <= n.Number
+}
+
+// Pack makes the stored form. Of a job that waits, as ten thousand may, the view says nearly all; what is left is one word in Order:
+// the number of the fact that said how many workers it wants, in base 36. "=" stands for the next one of Queue.
+func (s State) Pack() State {
+	order := make([]byte, 0, 2*len(s.Queue))
+	var rest []Job
+	for i := range s.Queue {
+		j := &s.Queue[i]
+		if i > 0 {
+			order = append(order, ' ')
+		}
+		if j.queued() && *j == (Job{ID: j.ID, Submitted: true, Workers: j.Workers}) && s.View.Jobs[j.ID].Waiting != "" {
+			order = strconv.AppendUint(order, j.Workers, 36)
+			continue
+		}
+		order, rest = append(order, '='), append(rest, *j)
+	}
+	s.Order, s.Queue, s.index, s.touched = string(order), rest, nil, nil
+	return s
+}
+
+// queued tells whether a job waits to be placed: those are listed in the view, in order.
+func (j *Job) queued() bool { return j.Submitted && !j.Placed }
+
+// Unpack reads the stored form, also that of a version that stored all of every job.
+func (s State) Unpack() (State, error) {
+	if s.Order == "" {
+		if s.View.Queue = nil; len(s.Queue) > 0 {
+			for i := range s.Queue {
+				if j := &s.Queue[i]; j.queued() {
+					s.View.Queue = append(s.View.Queue, j.ID)
+				}
+			}
+		}
+		return s, nil
+	}
+	words := strings.Fields(s.Order)
+	queue, rest, ids := make([]Job, 0, len(words)), s.Queue, s.View.Queue
+	next := func() (id events.JobID) {
+		if len(ids) > 0 {
+			id, ids = ids[0], ids[1:]
+		}
+		return id
+	}
+	for _, w := range words {
+		if w == "=" {
+			if len(rest) == 0 {
+				return s, events.Errorf(events.Invalid, "the order names more jobs than there are")
+			}
+			if rest[0].queued() {
+				next()
+			}
+			queue, rest = append(queue, rest[0]), rest[1:]
+			continue
+		}
+		number, err := strconv.ParseUint(w, 36, 64)
+		id := next()
+		if err != nil || id == "" {
+			return s, events.Errorf(events.Invalid, "the order names %q, which is no job of the queue", w)
+		}
+		queue = append(queue, Job{ID: id, Submitted: true, Workers: number})
+	}
+	s.Queue, s.Order = queue, ""
+	return s, nil
 }

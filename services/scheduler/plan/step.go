@@ -1,3 +1,28 @@
+// Package plan decides which slots a job gets. There is one entity, the pool, and one question per Step: with these nodes
+// and these jobs, who has which places now?
+//
+//	          room for min                    a node goes, or scaled down
+//	waiting ───────────────► placed ◄────────────────────────► below min
+//	   ▲                        │     slots appear (first served)    │
+//	submitted                   └──────────► released ◄──────────────┘
+//	                                 the job ended
+//
+// The rules, in the order in which slots are given out:
+//
+//  1. A place is kept as long as its node and slot are there; nothing is ever moved. Nodes that are lost, have left, drain,
+//     are not on the host list or have fewer slots, and benched slots, take their places with them, and a job over its max
+//     gives its highest places back.
+//  2. Placed jobs that are below their min take free slots, oldest job first.
+//  3. Waiting jobs get their min, all of it or nothing (a gang), oldest first. All slots are alike, so the first that does
+//     not fit holds back every later one, and nobody starves. Only a job that needs more slots than all nodes together
+//     have (those that drain, and what is in quarantine, not counted) holds nobody back.
+//  4. What is left goes to placed jobs up to their max, oldest first, unless a waiting job holds it back (rule 3).
+//
+// Slots are taken in order of node name and slot number. Nobody is preempted.
+//
+// Inputs may be repeated, late, or in another order than told. Node facts are ordered by their number, each being the
+// whole picture of the node. Jobs are known by three facts that may come in any order; ended ones are remembered for a
+// while, so that job.submitted after job.stopped does not leak a slot.
 package plan
 
 import (
@@ -9,8 +34,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// turn is one Step in progress.
-type turn struct {
+// transition is one Step in progress.
+type transition struct {
 	s    *State
 	in   events.Input
 	now  time.Time
@@ -28,11 +53,11 @@ func (m Machine) Step(s State, in events.Input, now time.Time) (State, events.De
 
 // Conclude gives the slots out anew, if something was taken in that may change who has which.
 func (Machine) Conclude(s State, last events.Input, now time.Time) (State, events.Decision) {
-	t := turn{s: &s, in: last, now: now, lost: s.lost}
-	if s.due {
+	t := transition{s: &s, in: last, now: now, lost: s.lost}
+	if s.dirty {
 		t.plan()
 	}
-	s.due, s.lost, s.touched = false, nil, nil
+	s.dirty, s.lost, s.touched = false, nil, nil
 	return s, t.d
 }
 
@@ -44,7 +69,7 @@ func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Dec
 	if s.Nodes == nil {
 		s.Nodes = map[events.NodeID]Node{}
 	}
-	t := turn{s: &s, in: in, now: now, lost: s.lost}
+	t := transition{s: &s, in: in, now: now, lost: s.lost}
 	switch b := in.Body.(type) {
 	case events.JobSubmitted:
 		t.submitted(b)
@@ -65,31 +90,31 @@ func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Dec
 		t.closed(b)
 		return s, t.d
 	case events.NodeJoined:
-		t.node(b.NodeFact, func(*Node) {})
+		t.applyNodeFact(b.NodeFact, func(*Node) {})
 	case events.NodeRecovered:
-		t.node(b.NodeFact, func(*Node) {})
+		t.applyNodeFact(b.NodeFact, func(*Node) {})
 	case events.NodeSuspected:
-		t.node(b.NodeFact, func(n *Node) { n.Suspected = true })
+		t.applyNodeFact(b.NodeFact, func(n *Node) { n.Suspected = true })
 	case events.NodeDraining:
-		t.node(b.NodeFact, func(n *Node) { n.Draining = true })
+		t.applyNodeFact(b.NodeFact, func(n *Node) { n.Draining = true })
 	case events.NodeQuarantined:
-		t.node(b.NodeFact, standing(b.NodeFact))
+		t.applyNodeFact(b.NodeFact, fromState(b.NodeFact))
 	case events.NodeReleased:
-		t.node(b.NodeFact, standing(b.NodeFact))
+		t.applyNodeFact(b.NodeFact, fromState(b.NodeFact))
 	case events.NodeChanged:
-		t.node(b.NodeFact, standing(b.NodeFact))
+		t.applyNodeFact(b.NodeFact, fromState(b.NodeFact))
 	case events.NodeLost:
-		t.node(b.NodeFact, func(n *Node) { n.Gone = Lost })
+		t.applyNodeFact(b.NodeFact, func(n *Node) { n.Gone = Lost })
 	case events.NodeLeft:
-		t.node(b.NodeFact, func(n *Node) { n.Gone = Left })
+		t.applyNodeFact(b.NodeFact, func(n *Node) { n.Gone = Left })
 	default:
 		return s, t.d
 	}
-	s.due, s.lost = true, t.lost
+	s.dirty, s.lost = true, t.lost
 	return s, t.d
 }
 
-func (t *turn) submitted(b events.JobSubmitted) {
+func (t *transition) submitted(b events.JobSubmitted) {
 	if slices.Contains(t.s.Ended, b.Job) || b.Spec.External() { // nodes come to such a job by themselves
 		return
 	}
@@ -98,12 +123,12 @@ func (t *turn) submitted(b events.JobSubmitted) {
 		if j = t.add(b.Job); j == nil {
 			return
 		}
-		t.wants(b.Job, b.Spec.Workers)
+		t.setWanted(b.Job, b.Spec.Workers)
 	}
 	j.Submitted = true
 }
 
-func (t *turn) scaled(b events.JobScaled) {
+func (t *transition) scaled(b events.JobScaled) {
 	if slices.Contains(t.s.Ended, b.Job) || b.Workers.Min < 1 || b.Workers.Max < b.Workers.Min {
 		return
 	}
@@ -117,12 +142,12 @@ func (t *turn) scaled(b events.JobScaled) {
 		return
 	}
 	j.Workers = t.in.Number
-	t.wants(b.Job, b.Workers)
+	t.setWanted(b.Job, b.Workers)
 }
 
 // add takes a job into the pool, unless that is full.
-func (t *turn) add(id events.JobID) *Job {
-	if len(t.s.Queue) >= mostJobs {
+func (t *transition) add(id events.JobID) *Job {
+	if len(t.s.Queue) >= maxJobs {
 		return nil
 	}
 	t.s.Queue = append(t.s.Queue, Job{ID: id})
@@ -133,26 +158,26 @@ func (t *turn) add(id events.JobID) *Job {
 }
 
 // touch lets a job say anew why it waits.
-func (t *turn) touch(id events.JobID) {
+func (t *transition) touch(id events.JobID) {
 	if t.s.touched == nil {
 		t.s.touched = map[events.JobID]bool{}
 	}
 	t.s.touched[id] = true
 }
 
-func (t *turn) wants(id events.JobID, w spec.Workers) {
+func (t *transition) setWanted(id events.JobID, w spec.Workers) {
 	row := t.s.View.Jobs[id]
 	row.Workers = spec.Workers{Min: max(1, w.Min), Max: max(1, w.Min, w.Max)}
 	t.s.View.Jobs[id] = row
 	t.touch(id)
 }
 
-func (t *turn) ended(id events.JobID) {
+func (t *transition) ended(id events.JobID) {
 	if slices.Contains(t.s.Ended, id) {
 		return
 	}
 	t.s.Ended = append(t.s.Ended, id)
-	t.s.Ended = t.s.Ended[max(0, len(t.s.Ended)-keepEnded):]
+	t.s.Ended = t.s.Ended[max(0, len(t.s.Ended)-endedJobsKept):]
 	if j := t.s.job(id); j != nil && j.Placed {
 		t.d.Facts = append(t.d.Facts, events.Fact{Entity: string(id), Body: events.PlacementReleased{Job: id}})
 	}
@@ -162,13 +187,13 @@ func (t *turn) ended(id events.JobID) {
 }
 
 // removed forgets an ended job: after a long time its id may be given again.
-func (t *turn) removed(id events.JobID) {
+func (t *transition) removed(id events.JobID) {
 	t.ended(id)
 	t.s.Ended = slices.DeleteFunc(t.s.Ended, func(x events.JobID) bool { return x == id })
 }
 
-// standing is for facts whose type does not say whether the node lives: they carry it.
-func standing(f events.NodeFact) func(*Node) {
+// fromState is for facts whose type does not say whether the node lives: they carry it.
+func fromState(f events.NodeFact) func(*Node) {
 	return func(n *Node) {
 		n.Suspected, n.Draining = f.State == events.NodeStateSuspected, f.Drains
 		switch f.State {
@@ -180,10 +205,10 @@ func standing(f events.NodeFact) func(*Node) {
 	}
 }
 
-// node takes in a node fact unless a later one was seen. The newest alone says what the node is: joined and recovered
+// applyNodeFact takes in a node fact unless a later one was seen. The newest alone says what the node is: joined and recovered
 // mean ready for work, suspected and draining that only.
-func (t *turn) node(f events.NodeFact, change func(*Node)) {
-	if t.s.has(f.Node, t.in.Number) {
+func (t *transition) applyNodeFact(f events.NodeFact, change func(*Node)) {
+	if t.s.hasNodeFact(f.Node, t.in.Number) {
 		return
 	}
 	n, known := t.s.Nodes[f.Node]
@@ -194,7 +219,7 @@ func (t *turn) node(f events.NodeFact, change func(*Node)) {
 	was := n
 	n = Node{
 		Incarnation: f.Incarnation, Slots: max(0, f.Slots), Number: max(n.Number, t.in.Number),
-		Excluded: f.Excluded, Order: f.Order, Quarantine: f.Quarantine, Benched: f.QuarantinedSlots,
+		Excluded: f.Excluded, Order: f.Order, Quarantine: f.Quarantine, QuarantinedSlots: f.QuarantinedSlots,
 	}
 	change(&n)
 	if n.Gone == Lost && was.Gone == "" && !slices.Contains(t.lost, f.Node) {
@@ -207,14 +232,54 @@ func (t *turn) node(f events.NodeFact, change func(*Node)) {
 }
 
 // forgetNodes drops nodes that went away when there are very many of them.
-func (t *turn) forgetNodes() {
-	if len(t.s.Nodes) <= keepGone {
+func (t *transition) forgetNodes() {
+	if len(t.s.Nodes) <= goneNodesKept {
 		return
 	}
 	gone := slices.DeleteFunc(slices.Sorted(maps.Keys(t.s.Nodes)), func(id events.NodeID) bool { return t.s.Nodes[id].Gone == "" })
-	if len(gone) > keepGone {
-		for _, id := range gone[:len(gone)-keepGone] {
+	if len(gone) > goneNodesKept {
+		for _, id := range gone[:len(gone)-goneNodesKept] {
 			delete(t.s.Nodes, id)
 		}
 	}
+}
+
+// incident takes in that a job has one. Incidents are counted by the registry, so an older one changes nothing.
+func (t *transition) incident(b events.IncidentOpened) {
+	j := t.s.job(b.Job)
+	if j == nil || b.Incident <= j.Incident.Count {
+		return
+	}
+	lost := j.Incident.Lost
+	j.Incident = Incident{Count: b.Incident, Trace: b.Trace}
+	// The scheduler hears of a lost node when the registry does, so it has mostly decided before the incident is told.
+	if lost != nil && slices.Contains(lost.Nodes, b.Cause.Node) {
+		t.span(j.ID, b.Trace, lost.Reason, lost.At)
+	}
+}
+
+func (t *transition) closed(b events.IncidentClosed) {
+	if j := t.s.job(b.Job); j != nil && b.Incident >= j.Incident.Count {
+		j.Incident = Incident{Count: b.Incident}
+	}
+}
+
+// traceOf is the trace of what is decided about a job's places now: that of its open incident, of its start, or none but
+// the input's.
+func (t *transition) traceOf(j *Job, first bool) string {
+	switch {
+	case j.Incident.Trace != "":
+		return j.Incident.Trace
+	case first:
+		return events.JobTrace(j.ID)
+	}
+	return ""
+}
+
+// span draws a decision.
+func (t *transition) span(id events.JobID, parent, reason string, at time.Time) {
+	t.d.Spans = append(t.d.Spans, events.Span{
+		Service: events.ServiceScheduler, Name: "place", Parent: parent, Start: at, End: at,
+		Attributes: map[string]string{"regroup.job.id": string(id), "reason": reason},
+	})
 }

@@ -1,0 +1,122 @@
+package liveness_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/services/discovery/liveness"
+)
+
+func view(state events.NodeState, inc events.Incarnation) events.NodeView {
+	return events.NodeView{Node: "node-a", Incarnation: inc, State: state}
+}
+
+// TestAges: what happens to a node in seconds after it was taken in; the looks come every 100 ms.
+func TestAges(t *testing.T) {
+	who := liveness.Incarnation{Node: "node-a", Incarnation: "A"}
+	for _, c := range []struct {
+		name string
+		at   map[string]func(a *liveness.HeartbeatTracker, now time.Time)
+		want string
+	}{
+		{"silent from the start", nil, "suspect@1.5s suspect@3s ask@3s suspect@4.5s"},
+		{"heard once", map[string]func(*liveness.HeartbeatTracker, time.Time){
+			"1.4s": func(a *liveness.HeartbeatTracker, now time.Time) { a.Observe(who, events.Link{}, now) },
+		}, "suspect@2.9s suspect@4.4s ask@4.4s"},
+		{"an old life is no sign", map[string]func(*liveness.HeartbeatTracker, time.Time){
+			"1.4s": func(a *liveness.HeartbeatTracker, now time.Time) {
+				a.Observe(liveness.Incarnation{Node: "node-a", Incarnation: "0"}, events.Link{}, now)
+			},
+		}, "suspect@1.5s suspect@3s ask@3s suspect@4.5s"},
+		{"known to be suspected", map[string]func(*liveness.HeartbeatTracker, time.Time){
+			"1.6s": func(a *liveness.HeartbeatTracker, now time.Time) { a.Update(view(events.NodeStateSuspected, "A"), now) },
+		}, "suspect@1.5s ask@3s"},
+		{"a new life gets a full grace", map[string]func(*liveness.HeartbeatTracker, time.Time){
+			"1.4s": func(a *liveness.HeartbeatTracker, now time.Time) { a.Update(view(events.NodeStateReady, "B"), now) },
+		}, "suspect@2.9s suspect@4.4s ask@4.4s"},
+		{"lost nodes are not aged", map[string]func(*liveness.HeartbeatTracker, time.Time){
+			"1.4s": func(a *liveness.HeartbeatTracker, now time.Time) { a.Update(view(events.NodeStateLost, "A"), now) },
+		}, ""},
+		{"forgotten nodes are not aged", map[string]func(*liveness.HeartbeatTracker, time.Time){
+			"1.4s": func(a *liveness.HeartbeatTracker, _ time.Time) { a.Forget("node-a") },
+		}, ""},
+		{"cut off, then a full grace", map[string]func(*liveness.HeartbeatTracker, time.Time){
+			"1s":   func(a *liveness.HeartbeatTracker, now time.Time) { a.Connected(false, now) },
+			"2.9s": func(a *liveness.HeartbeatTracker, now time.Time) { a.Connected(true, now) },
+		}, "suspect@4.4s"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := ages()
+			a.Update(view(events.NodeStateReady, "A"), noon)
+			got := ""
+			for at := time.Duration(0); at < 5*time.Second; at += 100 * time.Millisecond {
+				if do := c.at[at.String()]; do != nil {
+					do(&a, noon.Add(at))
+				}
+				got += seen(&a, at)
+			}
+			if want := c.want; got != want && got != " "+want {
+				t.Errorf("got%s, want %s", got, want)
+			}
+		})
+	}
+}
+
+func TestHearSaysWhetherTheRecordMustBeMended(t *testing.T) {
+	var a liveness.HeartbeatTracker
+	who := liveness.Incarnation{Node: "node-a", Incarnation: "A"}
+	if a.Observe(who, events.Link{}, noon) {
+		t.Error("a node that is not on record was to be mended")
+	}
+	a.Update(view(events.NodeStateReady, "A"), noon)
+	if a.Observe(who, events.Link{}, noon) {
+		t.Error("a ready node was to be mended")
+	}
+	a.Update(view(events.NodeStateSuspected, "A"), noon)
+	if !a.Observe(who, events.Link{}, noon) {
+		t.Error("a suspected node was heard and is not mended")
+	}
+}
+
+func TestAGapInOurLooksIsOurs(t *testing.T) {
+	a := ages()
+	a.Update(view(events.NodeStateReady, "A"), noon)
+	a.Check(noon)
+	if suspect, ask := a.Check(noon.Add(time.Minute)); len(suspect)+len(ask) > 0 {
+		t.Errorf("after a minute without a look %v %v are accused", suspect, ask)
+	}
+	a.Skip(noon.Add(62 * time.Second)) // pings took two seconds
+	if suspect, _ := a.Check(noon.Add(62 * time.Second)); len(suspect) != 1 {
+		t.Error("time spent on pings counted as a gap")
+	}
+}
+
+// TestAPingIsVoidOnceTheNodeWasHeard: a node that was cut off for a moment says hello to another replica while this one still
+// waits for the answer to its ping.
+func TestAPingIsVoidOnceTheNodeWasHeard(t *testing.T) {
+	start := time.Unix(1000, 0)
+	who := liveness.Incarnation{Node: "node-a", Incarnation: "A"}
+	view := func(s events.NodeState) events.NodeView {
+		return events.NodeView{Node: who.Node, Incarnation: who.Incarnation, State: s}
+	}
+	for name, heard := range map[string]func(*liveness.HeartbeatTracker, time.Time){
+		"by this replica": func(a *liveness.HeartbeatTracker, now time.Time) { a.Observe(who, events.Link{}, now) },
+		"by another one":  func(a *liveness.HeartbeatTracker, now time.Time) { a.Update(view(events.NodeStateReady), now) },
+	} {
+		a := liveness.HeartbeatTracker{SuspectAfter: time.Second, LostAfter: 2 * time.Second, Gap: time.Hour}
+		a.Update(view(events.NodeStateReady), start)
+		a.Check(start.Add(time.Second))
+		a.Update(view(events.NodeStateSuspected), start.Add(time.Second))
+		if _, ask := a.Check(start.Add(2 * time.Second)); len(ask) != 1 || !a.PingPending(who) {
+			t.Fatalf("%s: after 2 s of silence %v are pinged, want node-a", name, ask)
+		}
+		heard(&a, start.Add(2100*time.Millisecond))
+		if a.PingPending(who) {
+			t.Errorf("%s: heard, and a failed ping would still count", name)
+		}
+		if _, ask := a.Check(start.Add(3 * time.Second)); len(ask) != 0 {
+			t.Errorf("%s: heard 0.9 s ago, and pinged again", name)
+		}
+	}
+}

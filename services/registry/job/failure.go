@@ -1,0 +1,202 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+)
+
+// failuresKept is how many charges a job's view shows at least; failures.sameStep may need more.
+const failuresKept = 64
+
+// failure is what is charged.
+type failure struct {
+	kind   events.FailureKind
+	step   uint64 // newest one that the generation could return to
+	poison bool   // the data or the code may be why
+}
+
+// exitFailure says what an exit that is a failure was.
+func (t *transition) exitFailure(b events.WorkerExited) failure {
+	f := failure{kind: events.FailureCrash, poison: true}
+	switch {
+	case b.OOM:
+		f.kind = events.FailureOOM
+	case b.Signal != "":
+		f.kind, f.poison = events.FailureSignal, slices.Contains(events.OwnSignals, b.Signal)
+	}
+	switch {
+	case !t.inProcess():
+		// Each program has checkpoints of its own: the last step that it told is the nearest to where it begins again.
+		f.step = b.Step
+		f.poison = f.poison && (b.Step > 0 || t.View.Step > 0) // else it tells no steps, and all of its failures would seem to be at one
+	case b.Generation == 0:
+		f.poison = f.poison && t.LastGood == 0 // a newcomer that dies aside does not end a job that makes steps
+	default:
+		if b.Generation >= t.View.Generation && b.Commit.Newer(t.Commit) {
+			t.Commit = b.Commit
+		}
+		f.step = t.Commit.Step
+	}
+	return f
+}
+
+// silentFailure is the end of workers that nothing tells of themselves.
+func (t *transition) silentFailure(kind events.FailureKind, member bool) failure {
+	f := failure{kind: kind, poison: kind == events.FailureHang}
+	switch {
+	case !t.inProcess():
+		f.step = t.View.Step
+	case member:
+		f.step = t.Commit.Step
+	}
+	return f
+}
+
+// countFailure takes one failure from the budget, in the name of a life that was in generation g (0 = in none), and tells whether
+// the job goes on. What breaks in one generation is one failure, as torchrun counts restarts and Horovod resets: the others
+// end because of the first. A life that was judged before is not charged again.
+func (t *transition) countFailure(w *events.WorkerView, g events.Generation, f failure) bool {
+	t.recordFirstError(w)
+	if t.Slots[w.Place.String()].JudgedIncarnation == w.Incarnation || !t.claimFailure(g) {
+		return true
+	}
+	place, rank := w.Place, w.Rank
+	if v := t.generation(g); v != nil && rank < 0 {
+		rank = rankOf(v.Members, w.WorkerRef, -1) // that it had
+	}
+	t.publish(events.JobFailureCounted{
+		Job: t.View.Job, Place: place, Worker: w.Incarnation, Agent: w.Agent, Generation: g, Rank: rank, Step: f.step,
+		Kind: f.kind, Detail: w.Detail,
+	})
+	return t.recordFailure(events.CountedFailure{
+		At: t.now, Place: &place, Worker: w.Incarnation, Generation: g, Rank: rank, Step: f.step, Kind: f.kind, Detail: w.Detail,
+		Poison: f.poison,
+	}, describeExit(w))
+}
+
+// claimFailure tells whether a fault of a generation is still to be charged, and notes that it is.
+func (t *transition) claimFailure(g events.Generation) bool {
+	if g != 0 && g <= t.CountedGeneration {
+		return false
+	}
+	t.CountedGeneration = max(t.CountedGeneration, g)
+	return true
+}
+
+// recordFailure writes a charge down and ends the job if it was one too many.
+func (t *transition) recordFailure(c events.CountedFailure, last string) bool {
+	budget := t.View.Spec.Failures
+	t.View.Failures = append(after(t.View.Failures, t.now.Add(-budget.Per.D())), t.now)
+	t.View.CountedFailures = append(t.View.CountedFailures, c)
+	if over := len(t.View.CountedFailures) - max(failuresKept, budget.SameStep); over > 0 {
+		t.View.CountedFailures = slices.Clone(t.View.CountedFailures[over:])
+	}
+	if len(t.View.Failures) <= *budget.Max {
+		return !t.sameStepExceeded()
+	}
+	t.budgetExhausted(c.Generation, last)
+	return false
+}
+
+// after drops what is not after a moment.
+func after(at []time.Time, from time.Time) []time.Time {
+	return slices.DeleteFunc(at, func(f time.Time) bool { return !f.After(from) })
+}
+
+// sameStepExceeded ends a job whose newest failures were all at one step: it would fail there for ever.
+func (t *transition) sameStepExceeded() bool {
+	limit := t.View.Spec.Failures.SameStep
+	n, step := events.SameStep(t.View.CountedFailures)
+	if limit < 1 || n < limit {
+		return false
+	}
+	count := n
+	var first events.CountedFailure
+	var places []string
+	for _, c := range slices.Backward(t.View.CountedFailures) {
+		if !c.Poison {
+			continue
+		}
+		if n--; n < 0 {
+			break
+		}
+		first = c
+		if c.Place != nil && !slices.Contains(places, c.Place.String()) {
+			places = append(places, c.Place.String())
+		}
+	}
+	where := ""
+	if slices.Sort(places); len(places) > 0 {
+		where = ", at " + strings.Join(places, " and ")
+	}
+	what := "after step " + fmt.Sprint(step)
+	if step == 0 {
+		what = "before the first step that it could return to"
+	}
+	t.endJob(events.JobStateFailed, events.Invalid, fmt.Sprintf(
+		"the data or the code kills it: %d failures in a row %s%s (failures.sameStep is %d); first: %s",
+		count, what, where, limit, describeFailure(first)))
+	return true
+}
+
+// describeFailure says who failed, and how.
+func describeFailure(c events.CountedFailure) string {
+	switch {
+	case c.Place == nil:
+		return c.Detail
+	case c.Rank >= 0:
+		return fmt.Sprintf("worker %s (rank %d): %s", c.Place, c.Rank, c.Detail)
+	}
+	return fmt.Sprintf("worker %s: %s", c.Place, c.Detail)
+}
+
+// correctFailureSteps corrects what was charged to the generation before a seal: the newest commit of the members that came back is
+// the one that it could return to, also where its agent had not heard of it.
+func (t *transition) correctFailureSteps(b events.RoundSealed) {
+	if !t.inProcess() {
+		return
+	}
+	t.Commit = events.Commit{}
+	for _, m := range b.Members {
+		if m.Commit.Newer(t.Commit) {
+			t.Commit = m.Commit
+		}
+	}
+	for i := range t.View.CountedFailures {
+		if c := &t.View.CountedFailures[i]; c.Generation != 0 && c.Generation == b.Generation-1 {
+			c.Step = max(c.Step, t.Commit.Step)
+		}
+	}
+}
+
+// noProgress charges a generation that was lost to a fault which is nobody's by name: connections that break, peers that accuse each
+// other. One or two of them cost nothing, because links fail for a moment; but a job that loses each of its generations
+// before its next commit would do so for ever. With other programs each process that dies is charged.
+func (t *transition) noProgress(b events.RoundSealed, over events.Generation) {
+	t.NoProgress = b.NoProgress
+	if over == 0 || b.NoProgress <= spec.FreeRetries || b.Cause.Kind.Planned() || b.Cause.Kind == events.CauseLink || !t.inProcess() || !t.claimFailure(over) {
+		return
+	}
+	detail := fmt.Sprintf("%d generations in a row were lost before they could commit a step after %d", b.NoProgress, t.Commit.Step)
+	if why := b.Cause.Detail; why != "" {
+		detail += "; the last one: " + why
+	}
+	t.recordFailure(events.CountedFailure{At: t.now, Generation: over, Rank: -1, Step: t.Commit.Step, Kind: events.FailureNoProgress, Detail: detail}, detail)
+}
+
+// addTimeWithoutStep adds the time that the generation which is over now has spent without a good step: health.hang counts it, so that
+// generations which are lost one after the other before they make a step do not each begin to wait anew.
+func (t *transition) addTimeWithoutStep() {
+	g := t.View.Generation
+	if g == 0 || t.Broken >= g || t.LastGood >= g {
+		return
+	}
+	if v := t.generation(g); v != nil {
+		t.View.TimeWithoutStep += spec.Duration(max(0, t.now.Sub(v.Sealed)))
+	}
+}

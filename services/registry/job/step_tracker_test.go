@@ -1,0 +1,97 @@
+package job_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/registry/job"
+)
+
+func record(g events.Generation, step uint64, hang time.Duration) events.JobView {
+	return events.JobView{
+		Job: demo, State: events.JobStateRunning, Generation: g, Step: step,
+		Spec: spec.Job{Health: spec.Health{Hang: spec.Duration(hang)}},
+	}
+}
+
+// TestAges: what happens to a job in seconds after it was taken in; the looks come every 200 ms.
+func TestAges(t *testing.T) {
+	type does = map[string]func(*job.StepTracker, time.Time)
+	step := func(g events.Generation, n uint64) func(*job.StepTracker, time.Time) {
+		return func(a *job.StepTracker, now time.Time) {
+			a.Observe(events.Progress{Job: demo, Generation: g, Step: n}, now)
+		}
+	}
+	know := func(v events.JobView) func(*job.StepTracker, time.Time) {
+		return func(a *job.StepTracker, now time.Time) { a.Update(v, now) }
+	}
+	finishing := record(1, 1, 10*time.Second)
+	finishing.State = events.JobStateFinishing
+	stored := record(1, 9, 10*time.Second)
+	after := record(2, 1, 10*time.Second) // a generation that was lost after 3 s without a step
+	after.TimeWithoutStep = spec.Duration(3 * time.Second)
+	for _, c := range []struct {
+		name string
+		with events.JobView
+		at   does
+		want string
+	}{
+		{"silent", record(1, 1, 10*time.Second), nil, " still@10s still@20s"},
+		{"no limit", record(1, 1, 0), nil, ""},
+		{"a program that tells no steps", record(1, 0, 10*time.Second), nil, ""},
+		{"not running", finishing, nil, ""},
+		{"a step", record(1, 1, 10*time.Second), does{"8s": step(1, 2)}, " step2@8s step2@13s still@18s"},
+		{"a step twice", record(1, 1, 10*time.Second), does{"4s": step(1, 2), "9s": step(1, 2)}, " step2@4s step2@9s still@14s still@24s"},
+		{"a step of another generation", record(1, 1, 10*time.Second), does{"8s": step(2, 2)}, " still@10s still@20s"},
+		{"a new generation gets a full grace", record(1, 1, 10*time.Second), does{"8s": know(record(2, 1, 10*time.Second))}, " still@18s"},
+		{"a new generation goes on with the time of those without a step", record(1, 1, 10*time.Second), does{"8s": know(after)}, " still@15s"},
+		{"a replica that begins has not heard those before", after, nil, " still@10s still@20s"},
+		{"another replica has heard more", record(1, 1, 10*time.Second), does{"8s": know(stored)}, " still@18s"},
+		{"the record is forgotten", record(1, 1, 10*time.Second), does{"8s": func(a *job.StepTracker, _ time.Time) { a.Forget(demo) }}, ""},
+		{"it ends", record(1, 1, 10*time.Second), does{"8s": know(finishing)}, ""},
+		{"cut off, then a full grace", record(1, 1, 10*time.Second), does{
+			"5s":  func(a *job.StepTracker, now time.Time) { a.Connected(false, now) },
+			"12s": func(a *job.StepTracker, now time.Time) { a.Connected(true, now) },
+		}, " still@22s"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, got := job.StepTracker{Gap: time.Second}, ""
+			a.Update(c.with, epoch)
+			for at := time.Duration(0); at < 25*time.Second; at += 200 * time.Millisecond {
+				if do := c.at[at.String()]; do != nil {
+					do(&a, epoch.Add(at))
+				}
+				still, news := a.Check(epoch.Add(at))
+				for _, s := range still {
+					if s.Job != demo || s.For.D() < 10*time.Second {
+						t.Errorf("%+v", s)
+					}
+					got += fmt.Sprintf(" still@%s", at)
+				}
+				for _, p := range news {
+					if at < 14*time.Second { // it is offered again and again, until the record has it
+						got += fmt.Sprintf(" step%d@%s", p.Step, at)
+					}
+				}
+			}
+			if got != c.want {
+				t.Errorf("got%s, want%s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestAGapInOurLooksIsOurs(t *testing.T) {
+	a := job.StepTracker{Gap: time.Second}
+	a.Update(record(1, 1, 10*time.Second), epoch)
+	a.Check(epoch)
+	if still, _ := a.Check(epoch.Add(time.Hour)); len(still) > 0 {
+		t.Errorf("after an hour without a look %v stands still", still)
+	}
+	if still, _ := a.Check(epoch.Add(-time.Hour)); len(still) > 0 {
+		t.Errorf("after a clock that was set back %v stands still", still)
+	}
+}

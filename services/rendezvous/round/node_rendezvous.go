@@ -1,0 +1,303 @@
+package round
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+)
+
+// NodeRendezvous is the rendezvous of the nodes of a job that nobody places. State, decisions and actions are those of
+// TorchElastic's dynamic rendezvous (torch/distributed/elastic/rendezvous/dynamic_rendezvous.py), made by one judge instead of
+// by every node: a node that has entered is decided for until it is out, so nobody polls, and times are the judge's own.
+//
+//	          enter                          min reached, last call over; or max reached
+//	(none) ─────────► forming, participants ────────────────────────────────────────────► complete
+//	                     ▲ complete, room: wait list ──► after elastic.settle ──┐             │
+//	                     │ complete, full: spares    ──► a member is lost ──────┤             │
+//	                     └───────────────── next round: survivors first ◄───────┴─────────────┘
+type NodeRendezvous struct {
+	Round      int         `json:"round"`
+	Complete   bool        `json:"complete,omitempty"`
+	Deadline   time.Time   `json:"deadline,omitzero"` // forming: end of the last call
+	Settle     time.Time   `json:"settle,omitzero"`   // complete: those who wait are taken in
+	Closed     string      `json:"closed,omitempty"`  // why nobody is taken in any more
+	Candidates []Candidate `json:"comers,omitempty"`  // in order of arrival
+	AbandonAt  time.Time   `json:"empty_by,omitzero"` // nobody is in any list, and no generation was sealed: the job is given up then
+
+	Abandoned bool `json:"abandoned,omitempty"` // it was
+
+	Removed map[events.NodeID]RemovedNode        `json:"out,omitempty"`  // what became of those who are in no list any more
+	Lost    map[events.NodeID]events.Incarnation `json:"lost,omitempty"` // by discovery's verdict, not taken back yet
+}
+
+// candidateList is where a node is: nobody is in two.
+type candidateList string
+
+const (
+	participant candidateList = "participant"
+	waiting     candidateList = "waiting"
+	spare       candidateList = "spare" // upstream's redundancy list
+	unlisted    candidateList = ""      // has just entered
+)
+
+// Candidate is a node in one of the lists.
+type Candidate struct {
+	Node      events.NodeID      `json:"node"`
+	Agent     events.Incarnation `json:"agent"`
+	List      candidateList      `json:"list,omitempty"`
+	JoinBy    time.Time          `json:"by,omitzero"`     // its round must be complete; zero = it has no such wait
+	ExpiresAt time.Time          `json:"silent,omitzero"` // discovery suspects it: expires then
+}
+
+// RemovedNode is a node that is out for good, in this life.
+type RemovedNode struct {
+	Agent      events.Incarnation `json:"agent"`
+	Membership events.Membership  `json:"standing"`
+	Reason     string             `json:"reason"`
+}
+
+// rollback is upstream's: how late after its join deadline a node may still be withdrawn. A judge that comes later than that
+// was away itself, and time in which nobody judged does not count.
+const rollback = 5 * time.Second
+
+// op is what is to be done with a node; upstream's names.
+type op string
+
+const (
+	opFinish             op = "FINISH"
+	opSync               op = "SYNC" // wait for the launch
+	opAddParticipant     op = "ADD_TO_PARTICIPANTS"
+	opAddWaiting         op = "ADD_TO_WAIT_LIST"
+	opAddSpare           op = "ADD_TO_REDUNDANCY_LIST"
+	opRemoveParticipant  op = "REMOVE_FROM_PARTICIPANTS"
+	opRemoveWaiting      op = "REMOVE_FROM_WAIT_LIST"
+	opRemoveSpare        op = "REMOVE_FROM_REDUNDANCY_LIST"
+	opComplete           op = "MARK_RENDEZVOUS_COMPLETE"
+	opErrorClosed        op = "ERROR_CLOSED"
+	opGracefulExit       op = "RendezvousGracefulExitError"
+	opExtend             op = "EXTEND" // ours: the judge was away
+	opExpire             op = "EXPIRE" // what upstream calls sanitise
+	opKeepAliveExtension op = "KEEP_ALIVE"
+)
+
+// joinOp is upstream's join op; the numbers are its rows. Where we differ:
+//   - 5 comes before 2: closing keeps others out and ends nobody's work;
+//   - 11 comes before 6: who waited for a last call that is over is in, even if the judge was late;
+//   - 8 is no error: the judge was away. 13 needs no write: see expiry.
+func (x *NodeRendezvous) joinOp(c Candidate, r spec.Rendezvous, now time.Time) op {
+	n := x.count(participant)
+	past := !x.joinDeadline(c).IsZero() && !now.Before(c.JoinBy)
+	switch {
+	case x.Complete && c.List == participant: // 5
+		return opFinish
+	case x.Closed != "" && c.List == spare: // 1
+		return opGracefulExit
+	case x.Closed != "": // 2
+		return opErrorClosed
+	case c.List == spare && x.Complete && n >= r.Nodes.Max: // 3
+		return opSync
+	case c.List == spare: // 4
+		return opRemoveSpare
+	case !x.Complete && c.List == participant && n >= r.Nodes.Min && n <= r.Nodes.Max && !x.Deadline.IsZero() && !now.Before(x.Deadline): // 11
+		return opComplete
+	case past && now.After(c.JoinBy.Add(rollback)): // 8
+		return opExtend
+	case past && c.List == participant: // 6
+		return opRemoveParticipant
+	case past: // 7
+		return opRemoveWaiting
+	case x.Complete && n < r.Nodes.Max && c.List != waiting: // 9
+		return opAddWaiting
+	case x.Complete && n >= r.Nodes.Max: // 10, also for one that waits: nobody waits for a round that has no room
+		return opAddSpare
+	case !x.Complete && c.List != participant: // 12
+		return opAddParticipant
+	}
+	return opSync // 14
+}
+
+// joinDeadline is until when a node waits. While a last call runs it is as good as in: the round will be complete.
+func (x *NodeRendezvous) joinDeadline(c Candidate) time.Time {
+	if c.List == participant && !x.Deadline.IsZero() {
+		return time.Time{}
+	}
+	return c.JoinBy
+}
+
+// expiry is upstream's keep-alive and sanitise, for one node. Heartbeats are never written: discovery ages them, and only
+// its suspicion sets a time here, which its verdict or a sign of life overtakes.
+func (x *NodeRendezvous) expiry(c Candidate, r spec.Rendezvous, now time.Time) op {
+	switch {
+	case c.ExpiresAt.IsZero() || now.Before(c.ExpiresAt):
+		return opFinish
+	case now.After(c.ExpiresAt.Add(r.KeepAliveInterval.D())):
+		return opKeepAliveExtension // we were away ourselves: a sign may be on its way to us
+	}
+	return opExpire
+}
+
+// apply carries out an action on the node at i and tells whether anything has changed.
+func (x *NodeRendezvous) apply(a op, i int, r spec.Rendezvous, now time.Time) bool {
+	c := &x.Candidates[i]
+	switch a {
+	case opAddParticipant:
+		x.addParticipant(c, r, now)
+	case opAddWaiting:
+		c.List = waiting
+	case opAddSpare:
+		c.List, c.JoinBy = spare, time.Time{}
+	case opRemoveSpare:
+		c.List, c.JoinBy = unlisted, now.Add(r.JoinTimeout.D())
+	case opComplete:
+		x.complete()
+	case opExtend:
+		c.JoinBy = now.Add(rollback)
+	case opKeepAliveExtension:
+		c.ExpiresAt = now.Add(r.KeepAliveInterval.D())
+	case opRemoveParticipant, opRemoveWaiting:
+		n := x.count(participant)
+		x.evict(i, events.MembershipTimedOut, fmt.Sprintf("waited %s: %d of the %d to %d nodes came", r.JoinTimeout.D(), n, r.Nodes.Min, r.Nodes.Max), r, now)
+	case opErrorClosed, opGracefulExit:
+		x.evict(i, events.MembershipClosed, x.Closed, r, now)
+	default:
+		return false
+	}
+	return true
+}
+
+// addParticipant makes a node a participant of the round that forms.
+func (x *NodeRendezvous) addParticipant(c *Candidate, r spec.Rendezvous, now time.Time) {
+	c.List = participant
+	switch n := x.count(participant); {
+	case n == r.Nodes.Max:
+		x.complete()
+	case n == r.Nodes.Min:
+		x.Deadline = now.Add(r.LastCallTimeout.D())
+	}
+}
+
+func (x *NodeRendezvous) complete() {
+	x.Complete, x.Deadline, x.Settle = true, time.Time{}, time.Time{}
+	for i := range x.Candidates {
+		if c := &x.Candidates[i]; c.List == participant {
+			c.JoinBy = time.Time{}
+		}
+	}
+}
+
+// evict puts a node out for good and remembers why.
+func (x *NodeRendezvous) evict(i int, s events.Membership, reason string, r spec.Rendezvous, now time.Time) {
+	c := x.Candidates[i]
+	if x.Removed == nil {
+		x.Removed = map[events.NodeID]RemovedNode{}
+	}
+	x.Removed[c.Node] = RemovedNode{Agent: c.Agent, Membership: s, Reason: reason}
+	x.remove(i, r, now)
+}
+
+// remove takes a node out of its list. Upstream's epilogue follows: a complete round that loses a participant is over, where
+// upstream lets the others find that out by themselves; a forming one that falls under min has no last call any more.
+func (x *NodeRendezvous) remove(i int, r spec.Rendezvous, now time.Time) {
+	was := x.Candidates[i].List
+	x.Candidates = slices.Delete(x.Candidates, i, i+1)
+	switch {
+	case was != participant:
+	case x.Complete:
+		x.nextRound(r, now)
+	case x.count(participant) < r.Nodes.Min:
+		x.Deadline = time.Time{}
+	}
+}
+
+// nextRound begins the next round: those who took part are in, then spares and those who wait, in order of arrival. With min it is
+// complete at once, as nobody was asked to wait twice; under min it forms anew.
+func (x *NodeRendezvous) nextRound(r spec.Rendezvous, now time.Time) {
+	x.Round++
+	x.Complete, x.Deadline, x.Settle = false, time.Time{}, time.Time{}
+	n := x.count(participant)
+	for i := range x.Candidates {
+		c := &x.Candidates[i]
+		if c.List != participant && n < r.Nodes.Max && x.Closed == "" {
+			c.List = participant
+			n++
+		}
+		if c.List == participant {
+			c.JoinBy = now.Add(r.JoinTimeout.D())
+		}
+	}
+	if n >= r.Nodes.Min {
+		x.complete()
+	}
+}
+
+// process decides for everybody until there is nothing left to do. settle is how long those who wait are waited with for others.
+func (x *NodeRendezvous) process(r spec.Rendezvous, settle time.Duration, now time.Time) {
+	for x.pass(r, now) {
+	}
+	switch {
+	case !x.Complete || x.count(waiting) == 0:
+		x.Settle = time.Time{}
+	case x.Settle.IsZero():
+		x.Settle = now.Add(settle)
+	}
+	if !x.Settle.IsZero() && !now.Before(x.Settle) {
+		x.nextRound(r, now)
+		x.process(r, settle, now)
+	}
+}
+
+// pass looks at every node once and tells whether somebody has to be looked at again.
+func (x *NodeRendezvous) pass(r spec.Rendezvous, now time.Time) bool {
+	for i := range x.Candidates {
+		if a := x.joinOp(x.Candidates[i], r, now); x.apply(a, i, r, now) {
+			return true
+		}
+	}
+	return false
+}
+
+// deadline is when run must be asked again.
+func (x *NodeRendezvous) deadline() time.Time {
+	var d time.Time
+	at := func(t time.Time) {
+		if !t.IsZero() && (d.IsZero() || t.Before(d)) {
+			d = t
+		}
+	}
+	at(x.Deadline)
+	at(x.Settle)
+	at(x.AbandonAt)
+	for _, c := range x.Candidates {
+		at(x.joinDeadline(c))
+		at(c.ExpiresAt)
+	}
+	return d
+}
+
+func (x *NodeRendezvous) count(l candidateList) int {
+	n := 0
+	for i := range x.Candidates {
+		if x.Candidates[i].List == l {
+			n++
+		}
+	}
+	return n
+}
+
+// nodes lists a list, in order of arrival.
+func (x *NodeRendezvous) nodes(l candidateList) []events.NodeID {
+	var out []events.NodeID
+	for _, c := range x.Candidates {
+		if c.List == l {
+			out = append(out, c.Node)
+		}
+	}
+	return out
+}
+
+func (x *NodeRendezvous) find(n events.NodeID) int {
+	return slices.IndexFunc(x.Candidates, func(c Candidate) bool { return c.Node == n })
+}

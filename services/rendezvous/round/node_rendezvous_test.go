@@ -1,0 +1,84 @@
+package round
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+)
+
+// nodes makes the inputs that concern nodes which come by themselves; nil = the command is another one's.
+//
+//	submit nodes=2:4 per=1 [recovery=restart] [join=600s] [lastcall=30s]   job.submitted
+//	enter a [life=A] [slots=N] [env=1]                                    an agent asks to be in
+//	leave a [life=A], close
+func (r *rig) nodes(cmd string, node events.NodeID, arg map[string]string, num func(string, int) int) events.Body {
+	life := events.Incarnation(arg["life"])
+	if life == "" {
+		life = "agent-1" // as in joins
+	}
+	switch cmd {
+	case "submit":
+		jobSpec := spec.Job{Name: "j", Command: []string{"x"}, Recovery: spec.RecoveryInProcess, Rendezvous: &spec.Rendezvous{External: true, WorkersPerNode: num("per", 1)}}
+		if arg["recovery"] == "restart" {
+			jobSpec.Recovery = spec.RecoveryRestart
+		}
+		x := jobSpec.Rendezvous
+		_, _ = fmt.Sscanf(arg["nodes"], "%d:%d", &x.Nodes.Min, &x.Nodes.Max)
+		for key, d := range map[string]*spec.Duration{"join": &x.JoinTimeout, "lastcall": &x.LastCallTimeout} {
+			if v, err := time.ParseDuration(arg[key]); err == nil {
+				*d = spec.Duration(v)
+			}
+		}
+		r.spec = jobSpec.WithDefaults()
+		return events.JobSubmitted{Job: "j-1", Spec: r.spec}
+	case "enter":
+		jobSpec := r.spec
+		if v, ok := arg["env"]; ok {
+			jobSpec.Env = map[string]string{"SEED": v}
+		}
+		if v, ok := arg["nodes"]; ok {
+			x := *jobSpec.Rendezvous
+			_, _ = fmt.Sscanf(v, "%d:%d", &x.Nodes.Min, &x.Nodes.Max)
+			jobSpec.Rendezvous = &x
+		}
+		return events.NodeEnter{Job: "j-1", Node: node, Incarnation: life, Slots: num("slots", 8), Spec: jobSpec}
+	case "leave":
+		return events.NodeExit{Job: "j-1", Node: node, Incarnation: life, Reason: "it was interrupted"}
+	case "close":
+		return events.RendezvousClose{Job: "j-1", Reason: "enough"}
+	}
+	return nil
+}
+
+func showGathering(g events.RendezvousStatus) string {
+	s := fmt.Sprintf("%d of %d to %d nodes", g.Nodes, g.Min, g.Max)
+	if g.Complete {
+		s += ", complete"
+	}
+	if g.LastCallMS > 0 {
+		s += fmt.Sprintf(", last call %.0f s", g.LastCallMS/1000)
+	}
+	if g.Closed {
+		s += ", closed"
+	}
+	return s
+}
+
+func showNodes(x *NodeRendezvous) string {
+	s := fmt.Sprintf("round %d", x.Round)
+	if x.Complete {
+		s += " complete"
+	}
+	for _, l := range []candidateList{participant, waiting, spare} {
+		if n := x.nodes(l); len(n) > 0 {
+			s += fmt.Sprintf(", %s %v", l, n)
+		}
+	}
+	if x.Closed != "" {
+		s += ", closed"
+	}
+	return strings.TrimSpace(s)
+}

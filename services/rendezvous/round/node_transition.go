@@ -1,0 +1,423 @@
+package round
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+// applyToNodes takes in what concerns only jobs whose nodes come by themselves, before the seats hear of it.
+func (t *transition) applyToNodes() {
+	switch b := t.in.Body.(type) {
+	case events.JobSubmitted:
+		t.submitted(b)
+	case events.NodeEnter:
+		t.enter(b)
+	case events.NodeExit:
+		t.exit(b)
+	case events.RendezvousClose:
+		t.closeRendezvous(b)
+	case events.Heartbeat:
+		t.keepAlive(b)
+	case events.NodeJoined, events.NodeRecovered, events.NodeSuspected, events.NodeLost, events.NodeLeft, events.NodeDraining:
+		t.applyNodeFact()
+	}
+}
+
+// answerClosed answers when the job has ended.
+func (t *transition) answerClosed(b events.Body) {
+	a := events.NodeMembership{RendezvousStatus: events.RendezvousStatus{Job: t.View.Job, Closed: true}, Membership: events.MembershipOver, Reason: t.Stopping.Reason}
+	switch b := b.(type) {
+	case events.NodeEnter:
+		a.Node = b.Node
+	case events.NodeExit:
+		a.Node = b.Node
+	}
+	t.d.Reply = a
+}
+
+// submitted opens the rendezvous of a job whose nodes come by themselves. Other jobs wait for their placement.
+func (t *transition) submitted(b events.JobSubmitted) {
+	if !b.Spec.External() || t.Nodes != nil || t.Nonce != "" {
+		return
+	}
+	t.Nodes, t.Spec, t.Nonce = &NodeRendezvous{}, b.Spec, t.in.Nonce
+	t.Workers = b.Spec.Workers
+}
+
+// enter takes a node in, or answers what it is. Repeating it changes nothing.
+func (t *transition) enter(b events.NodeEnter) {
+	x := t.Nodes
+	if x == nil {
+		t.refuseUnknown()
+		return
+	}
+	if bad := t.Spec.Differs(b.Spec.WithDefaults()); len(bad) > 0 {
+		all := make([]error, len(bad))
+		for i, f := range bad {
+			all[i] = errors.New(f.String())
+		}
+		t.d.Refusal = events.Errorf(events.Conflict, "%s is another job than this node means: %w", b.Job, errors.Join(all...))
+		return
+	}
+	if need := t.Spec.Rendezvous.WorkersPerNode; b.Slots < need {
+		t.d.Refusal = events.Errorf(events.Invalid, "node %s has %d slots, the job has %d workers per node", b.Node, b.Slots, need)
+		return
+	}
+	if t.Stopping != nil || t.Finishing {
+		t.replyMembership(b.Node)
+		return
+	}
+	if i := x.find(b.Node); i >= 0 && x.Candidates[i].Agent > b.Incarnation {
+		t.d.Refusal = events.Errorf(events.Fenced, "node %s has a newer agent than %s", b.Node, b.Incarnation)
+		return
+	}
+	if x.Lost[b.Node] >= b.Incarnation {
+		t.d.Refusal = events.Errorf(events.Unavailable, "node %s counts as lost: it must say hello to discovery first", b.Node)
+		return
+	}
+	t.replaceNode(b.Node, b.Incarnation)
+	if t.Agents == nil {
+		t.Agents = map[events.NodeID]events.Incarnation{}
+	}
+	t.Agents[b.Node] = max(t.Agents[b.Node], b.Incarnation) // so that the loss of an older one does not touch its seats
+	switch i := x.find(b.Node); {
+	case i >= 0:
+		x.Candidates[i].ExpiresAt = zeroTime // a sign of life
+	case x.Removed[b.Node].Agent == b.Incarnation && b.Incarnation != "":
+	case x.Closed != "":
+		if x.Removed == nil {
+			x.Removed = map[events.NodeID]RemovedNode{}
+		}
+		x.Removed[b.Node] = RemovedNode{Agent: b.Incarnation, Membership: events.MembershipClosed, Reason: x.Closed}
+	default:
+		delete(x.Removed, b.Node)
+		x.Candidates = append(x.Candidates, Candidate{Node: b.Node, Agent: b.Incarnation, JoinBy: t.now.Add(t.Spec.Rendezvous.JoinTimeout.D())})
+	}
+	t.runRendezvous("node " + string(b.Node) + " came")
+	t.replyMembership(b.Node)
+}
+
+// refuseUnknown refuses: job.submitted has not come yet, or never will. Nothing is remembered of who asks for a job by chance.
+func (t *transition) refuseUnknown() {
+	t.d.Refusal = events.Errorf(events.NotFound, "the rendezvous does not know job %s, or it is not one that nodes join by themselves", t.View.Job)
+	t.d.Forget = t.Nonce == "" && t.Stopping == nil
+}
+
+// exit is upstream's exit op: a participant is removed, everybody else has nothing to leave. It does not close the job for
+// the others, as a stock agent that gives up does.
+func (t *transition) exit(b events.NodeExit) {
+	x := t.Nodes
+	if x == nil {
+		t.refuseUnknown()
+		return
+	}
+	if i := x.find(b.Node); i >= 0 && x.Candidates[i].Agent == b.Incarnation {
+		x.evict(i, events.MembershipLeft, b.Reason, *t.Spec.Rendezvous, t.now)
+		t.runRendezvous(fmt.Sprintf("node %s leaves: %s", b.Node, b.Reason))
+	}
+	t.replyMembership(b.Node)
+}
+
+// closeRendezvous is upstream's close op. It is one-way.
+func (t *transition) closeRendezvous(b events.RendezvousClose) {
+	x := t.Nodes
+	if x == nil {
+		t.refuseUnknown()
+		return
+	}
+	if x.Closed == "" {
+		x.Closed = "the rendezvous is closed"
+		if b.Reason != "" {
+			x.Closed += ": " + b.Reason
+		}
+		t.runRendezvous(x.Closed)
+		t.publishParticipants(x.Closed, nil)
+	}
+	t.replyMembership("")
+}
+
+// applyNodeFact takes in what discovery says about a node that came by itself, before the seats hear of it.
+func (t *transition) applyNodeFact() {
+	x := t.Nodes
+	if x == nil {
+		return
+	}
+	about := func(n events.NodeFact, fn func(c *Candidate)) {
+		if i := x.find(n.Node); i >= 0 && x.Candidates[i].Agent == n.Incarnation {
+			fn(&x.Candidates[i])
+		}
+	}
+	late := func(n events.NodeID) bool { return t.Superseded(n, t.in.Number) } // the seats remember the number
+	switch b := t.in.Body.(type) {
+	case events.NodeJoined:
+		if !late(b.Node) {
+			delete(x.Lost, b.Node)
+			t.replaceNode(b.Node, b.Incarnation)
+			about(b.NodeFact, func(c *Candidate) { c.ExpiresAt = zeroTime })
+		}
+	case events.NodeRecovered:
+		if !late(b.Node) {
+			delete(x.Lost, b.Node)
+			about(b.NodeFact, func(c *Candidate) { c.ExpiresAt = zeroTime })
+		}
+	case events.NodeSuspected:
+		if !late(b.Node) {
+			about(b.NodeFact, func(c *Candidate) {
+				if c.ExpiresAt.IsZero() {
+					c.ExpiresAt = t.now.Add(t.Spec.Rendezvous.KeepAlive())
+				}
+			})
+		}
+	case events.NodeLost:
+		if !late(b.Node) {
+			t.removeNode(b.NodeFact, events.CauseNodeLost)
+		}
+	case events.NodeLeft:
+		if !late(b.Node) {
+			t.removeNode(b.NodeFact, events.CauseShrink)
+		}
+	case events.NodeDraining:
+		if i := x.find(b.Node); i >= 0 && x.Candidates[i].Agent == b.Incarnation && !late(b.Node) {
+			x.evict(i, events.MembershipLeft, "the node drains", *t.Spec.Rendezvous, t.now)
+			t.runRendezvous("node " + string(b.Node) + " drains")
+		}
+	}
+}
+
+// removeNode takes a node out that discovery says is gone: upstream's sanitise, but the others hear of it.
+func (t *transition) removeNode(n events.NodeFact, kind events.CauseKind) {
+	x := t.Nodes
+	if x.Lost == nil {
+		x.Lost = map[events.NodeID]events.Incarnation{}
+	}
+	x.Lost[n.Node] = max(x.Lost[n.Node], n.Incarnation)
+	if x.Removed[n.Node].Agent <= n.Incarnation {
+		delete(x.Removed, n.Node)
+	}
+	if i := x.find(n.Node); i >= 0 && x.Candidates[i].Agent <= n.Incarnation {
+		x.remove(i, *t.Spec.Rendezvous, t.now)
+		detail := "node " + string(n.Node) + " is gone"
+		t.loseNode(n.Node, kind, detail, func(*Member) bool { return true }, false)
+		t.runRendezvous(detail, n.Node)
+	}
+}
+
+// replaceNode takes out the life of a node that a newer one has replaced: its workers are gone with it.
+func (t *transition) replaceNode(n events.NodeID, inc events.Incarnation) {
+	x := t.Nodes
+	detail := "the agent of node " + string(n) + " was started again"
+	t.loseNode(n, events.CauseNodeLost, detail, func(x *Member) bool { return olderAgent(x, inc) }, false) // also if it was cast out
+	if i := x.find(n); i >= 0 && x.Candidates[i].Agent < inc {
+		x.remove(i, *t.Spec.Rendezvous, t.now)
+		t.loseNode(n, events.CauseNodeLost, detail, func(*Member) bool { return true }, false)
+		t.runRendezvous(detail, n)
+	}
+}
+
+// expireNodes takes out nodes that were suspected for too long without a verdict or a sign of life.
+func (t *transition) expireNodes() {
+	x := t.Nodes
+	for i := 0; i < len(x.Candidates); {
+		c := x.Candidates[i]
+		a := x.expiry(c, *t.Spec.Rendezvous, t.now)
+		if a != opExpire {
+			x.apply(a, i, *t.Spec.Rendezvous, t.now)
+			i++
+			continue
+		}
+		x.remove(i, *t.Spec.Rendezvous, t.now)
+		detail := fmt.Sprintf("node %s gave no sign for %s", c.Node, t.Spec.Rendezvous.KeepAlive())
+		t.loseNode(c.Node, events.CauseNodeLost, detail, func(*Member) bool { return true }, false)
+		t.runRendezvous(detail, c.Node)
+		t.republish(c.Node)
+		i = 0
+	}
+}
+
+// updateRendezvous lets time do its part and tells those who wait what has changed.
+func (t *transition) updateRendezvous() {
+	if t.Nodes == nil || t.Stopping != nil || t.Finishing {
+		return
+	}
+	t.expireNodes()
+	t.abandonIfEmpty()
+	t.runRendezvous("nodes have come together")
+	g := t.rendezvousStatus()
+	if v := t.View.Rendezvous; v == nil || v.RendezvousStatus != g {
+		if t.View.Rendezvous != nil || g.Nodes > 0 {
+			said := g
+			if d := t.Nodes.Deadline; !d.IsZero() {
+				said.LastCallMS = events.Milliseconds(d.Sub(t.now))
+			}
+			t.d.Hints = append(t.d.Hints, events.Signal{Subject: events.GatheringSubject(t.View.Job), Body: said})
+		}
+	}
+	t.View.Rendezvous = &events.RendezvousView{
+		RendezvousStatus: g, Participants: t.Nodes.nodes(participant), WaitList: t.Nodes.nodes(waiting),
+		SpareList: t.Nodes.nodes(spare), LastCall: t.Nodes.Deadline, Placed: t.placedNodes(), Abandoned: t.Nodes.Abandoned,
+	}
+}
+
+func (t *transition) rendezvousStatus() events.RendezvousStatus {
+	x, r := t.Nodes, t.Spec.Rendezvous
+	return events.RendezvousStatus{
+		Job: t.View.Job, Round: x.Round, Complete: x.Complete, Nodes: x.count(participant), Min: r.Nodes.Min, Max: r.Nodes.Max,
+		Waiting: x.count(waiting), Spares: x.count(spare), Closed: x.Closed != "",
+	}
+}
+
+// abandonIfEmpty gives up a job that has nobody in any list for as long as a node waits for others, and never had a generation: who came has timed
+// out or left, and it would wait for ever.
+func (t *transition) abandonIfEmpty() {
+	x, limit := t.Nodes, t.Spec.Rendezvous.JoinTimeout.D()
+	switch {
+	case len(x.Candidates) > 0 || t.View.Generation > 0 || x.Closed != "":
+		x.AbandonAt = zeroTime
+	case x.AbandonAt.IsZero():
+		x.AbandonAt = t.now.Add(limit)
+	case t.now.After(x.AbandonAt.Add(rollback)):
+		x.AbandonAt = t.now.Add(rollback) // we were away ourselves: somebody may be about to come
+	case !t.now.Before(x.AbandonAt):
+		x.AbandonAt = zeroTime
+		x.Closed = fmt.Sprintf("no node was in it for %s (rendezvous.joinTimeout)", limit)
+		x.Abandoned = true
+		t.runRendezvous(x.Closed)
+		t.publishParticipants(x.Closed, nil)
+	}
+}
+
+// runRendezvous runs the rendezvous of the nodes; what it makes of them becomes the job's places, and from there on everything is
+// as if the scheduler had placed it. Until a round is complete the places are those of the survivors.
+func (t *transition) runRendezvous(reason string, gone ...events.NodeID) {
+	x := t.Nodes
+	before := maps.Clone(x.Removed)
+	settle := t.Spec.Elastic.Settle.D()
+	if !t.restart() {
+		settle = 0 // newcomers warm up aside, and the seats wait for each other
+	}
+	x.process(*t.Spec.Rendezvous, settle, t.now)
+	for n, o := range x.Removed {
+		if before[n] != o {
+			t.republish(n)
+		}
+	}
+	have := t.placedNodes()
+	want := x.nodes(participant)
+	if !x.Complete {
+		want = slices.DeleteFunc(want, func(n events.NodeID) bool { return !slices.Contains(have, n) })
+	}
+	slices.Sort(want)
+	if slices.Equal(want, have) {
+		return
+	}
+	t.place(events.PlacementSet{
+		Job: t.View.Job, Workers: t.Workers, Spec: t.Spec, Places: t.placesOn(want), LostNodes: gone, Reason: reason,
+	})
+	if t.restart() && t.Growth != nil {
+		t.Growth.By = t.now // they have waited for each other
+	}
+	t.publishParticipants(reason, gone)
+}
+
+// placedNodes lists the nodes whose seats stay, by name: that is how seats are ordered.
+func (t *transition) placedNodes() []events.NodeID {
+	var out []events.NodeID
+	for _, s := range t.Members {
+		if n := s.Place.Node; !s.Leaving && (len(out) == 0 || out[len(out)-1] != n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func (t *transition) placesOn(nodes []events.NodeID) []events.Place {
+	var out []events.Place
+	for _, n := range nodes {
+		for s := range t.Spec.Rendezvous.WorkersPerNode {
+			out = append(out, events.Place{Node: n, Slot: events.Slot(s)})
+		}
+	}
+	return out
+}
+
+// publishParticipants tells the registry which places the job has.
+func (t *transition) publishParticipants(reason string, gone []events.NodeID) {
+	x := t.Nodes
+	var places []events.Place
+	for _, s := range t.Members {
+		if !s.Leaving {
+			places = append(places, s.Place)
+		}
+	}
+	t.publish(events.RoundParticipantsSet{
+		Job: t.View.Job, Round: x.Round, Nodes: x.nodes(participant), Places: places, Workers: t.Workers, Reason: reason,
+		LostNodes: gone, Closed: x.Closed != "", Abandoned: x.Abandoned,
+	})
+}
+
+// replyMembership says what a node is.
+func (t *transition) replyMembership(n events.NodeID) {
+	a := events.NodeMembership{RendezvousStatus: t.rendezvousStatus(), Node: n}
+	x := t.Nodes
+	if d := x.Deadline; !d.IsZero() {
+		a.LastCallMS = events.Milliseconds(d.Sub(t.now))
+	}
+	out, isOut := x.Removed[n]
+	switch i := x.find(n); {
+	case t.Stopping != nil:
+		a.Membership, a.Reason = events.MembershipOver, t.Stopping.Reason
+	case t.Finishing && i < 0:
+		a.Membership, a.Reason = events.MembershipOver, "the training is complete"
+	case i >= 0 && x.Candidates[i].List == waiting:
+		a.Membership = events.MembershipWaiting
+	case i >= 0 && x.Candidates[i].List == spare:
+		a.Membership = events.MembershipSpare
+	case i >= 0:
+		a.Membership = events.MembershipParticipant
+	case isOut:
+		a.Membership, a.Reason = out.Membership, out.Reason
+	case x.Closed != "":
+		a.Membership, a.Reason = events.MembershipClosed, x.Closed
+	default:
+		a.Membership, a.Reason = events.MembershipLeft, "it is not in the job"
+	}
+	t.d.Reply = a
+}
+
+// HasCandidate tells whether a node has come to this job by itself.
+func (s State) HasCandidate(n events.NodeID) bool { return s.Nodes != nil && s.Nodes.find(n) >= 0 }
+
+// countsAsLost tells whether a node that came by itself counts as lost: it is refused until its return is heard, and it may have
+// been told nothing yet.
+func (s State) countsAsLost(n events.NodeID) bool { return s.Nodes != nil && s.Nodes.Lost[n] != "" }
+
+// KeepsAlive tells whether a heartbeat is the sign of life of a node that is about to expire.
+func (s State) KeepsAlive(h events.Heartbeat) bool {
+	if s.Nodes == nil || s.closed() {
+		return false
+	}
+	i := s.Nodes.find(h.Node)
+	return i >= 0 && !s.Nodes.Candidates[i].ExpiresAt.IsZero() && s.Nodes.Candidates[i].Agent == h.Incarnation
+}
+
+// keepAlive takes in such a heartbeat.
+func (t *transition) keepAlive(h events.Heartbeat) {
+	if t.KeepsAlive(h) {
+		t.Nodes.Candidates[t.Nodes.find(h.Node)].ExpiresAt = time.Time{}
+	}
+}
+
+// removalReason is what a node that is in no list any more is told with its stop.
+func (s *State) removalReason(n events.NodeID) string {
+	if s.Nodes != nil {
+		if o, ok := s.Nodes.Removed[n]; ok {
+			return o.Reason
+		}
+	}
+	return noPlaceReason
+}

@@ -1,0 +1,288 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+)
+
+// pool is the slots of one pass.
+type pool struct {
+	nodes        map[events.NodeID]Node
+	names        []events.NodeID // in the order of the host list, then by name
+	free         []events.Place  // in the order of names
+	size         int             // slots of usable nodes
+	potential    int             // with those of suspected nodes, which may well come back
+	quarantined  int             // slots in quarantine, which come back in time
+	nodeCount    int             // usable nodes
+	capacityText string          // what room says, once all is given out
+}
+
+// change is what one pass does to one job.
+type change struct {
+	before    []events.Place
+	reasons   []string
+	lostNodes []events.NodeID
+}
+
+// plan gives the slots out by the rules of the package comment and tells what changed. Jobs that are queued cost a look each, and
+// no fact is published about them.
+func (t *transition) plan() {
+	before := t.s.View
+	if len(t.s.Queue) == 0 {
+		t.s.View.Queue, t.s.View.Head, t.s.View.Capacity, t.s.View.MaxSlots = nil, "", "", 0
+		return
+	}
+	changes := map[events.JobID]*change{} // of placed jobs
+	taken := map[events.NodeID][]bool{}   // by slot
+	for i := range t.s.Queue {
+		j := &t.s.Queue[i]
+		if !j.Placed {
+			continue
+		}
+		c := &change{before: t.s.View.Jobs[j.ID].Places}
+		changes[j.ID] = c
+		for _, p := range t.retain(*j, c) {
+			if taken[p.Node] == nil {
+				taken[p.Node] = make([]bool, t.s.Nodes[p.Node].Slots)
+			}
+			taken[p.Node][p.Slot] = true
+		}
+	}
+	p := t.pool(taken)
+	t.placed(func(j *Job, row events.PlacementView) { // rule 2
+		t.assign(&p, j, changes[j.ID], row.Workers.Min-len(row.Places))
+	})
+	holder := t.admit(&p, changes)
+	if holder == "" { // rule 4
+		t.placed(func(j *Job, row events.PlacementView) {
+			t.assign(&p, j, changes[j.ID], row.Workers.Max-len(row.Places))
+		})
+	}
+	t.placed(func(j *Job, row events.PlacementView) { t.publishChange(&p, j, row, changes[j.ID], holder) })
+	t.updateQueue(&p, before, holder)
+}
+
+// placed calls fn for every placed job, oldest first.
+func (t *transition) placed(fn func(*Job, events.PlacementView)) {
+	for i := range t.s.Queue {
+		if j := &t.s.Queue[i]; j.Placed {
+			fn(j, t.s.View.Jobs[j.ID])
+		}
+	}
+}
+
+// retain is rule 1; it returns the places that the job keeps.
+func (t *transition) retain(j Job, c *change) []events.Place {
+	row := t.s.View.Jobs[j.ID]
+	kept := make([]events.Place, 0, len(row.Places))
+	var why []string
+	for _, p := range row.Places {
+		n := t.s.Nodes[p.Node]
+		reason := ""
+		switch {
+		case n.Gone == Lost, slices.Contains(t.lost, p.Node):
+			reason = fmt.Sprintf("%s is lost", p.Node)
+			if !slices.Contains(c.lostNodes, p.Node) {
+				c.lostNodes = append(c.lostNodes, p.Node)
+			}
+		case n.Gone == Left:
+			reason = fmt.Sprintf("%s has left", p.Node)
+		case n.Draining:
+			reason = fmt.Sprintf("%s is draining", p.Node)
+		case n.Excluded != "":
+			reason = fmt.Sprintf("%s may not be used: %s", p.Node, n.Excluded)
+		case p.Slot < 0 || int(p.Slot) >= n.Slots:
+			reason = fmt.Sprintf("%s has only %s now", p.Node, slots(n.Slots))
+		case n.quarantined(p.Slot) != nil:
+			reason = fmt.Sprintf("%s is benched: %s", p, n.quarantined(p.Slot).Reason)
+		default:
+			kept = append(kept, p)
+			continue
+		}
+		if !slices.Contains(why, reason) {
+			why = append(why, reason)
+		}
+	}
+	c.reasons = append(c.reasons, why...)
+	if len(kept) > row.Workers.Max {
+		slices.SortStableFunc(kept, func(a, b events.Place) int { return t.s.byHost(a.Node, b.Node) })
+		kept = kept[:row.Workers.Max]
+		slices.SortFunc(kept, compare)
+		c.reasons = append(c.reasons, fmt.Sprintf("scaled down to %d:%d", row.Workers.Min, row.Workers.Max))
+	}
+	row.Places = kept
+	t.s.View.Jobs[j.ID] = row
+	return kept
+}
+
+// pool lists the free slots.
+func (t *transition) pool(taken map[events.NodeID][]bool) pool {
+	p := pool{nodes: t.s.Nodes, names: slices.SortedFunc(maps.Keys(t.s.Nodes), t.s.byHost)}
+	for _, id := range p.names {
+		n := t.s.Nodes[id]
+		switch {
+		case !n.keepsPlaces():
+			continue
+		case n.Quarantine != nil:
+			p.quarantined += n.Slots
+			continue
+		}
+		p.potential += n.healthySlots()
+		p.quarantined += n.Slots - n.healthySlots()
+		if !n.schedulable() {
+			continue
+		}
+		p.size += n.healthySlots()
+		p.nodeCount++
+		used := taken[id]
+		for i := range n.Slots {
+			if (used == nil || !used[i]) && n.quarantined(events.Slot(i)) == nil {
+				p.free = append(p.free, events.Place{Node: id, Slot: events.Slot(i)})
+			}
+		}
+	}
+	return p
+}
+
+// admit is rule 3; it returns the job that holds back the others, if one does.
+func (t *transition) admit(p *pool, changes map[events.JobID]*change) (holder events.JobID) {
+	for i := range t.s.Queue {
+		j := &t.s.Queue[i]
+		if j.Placed || !j.Submitted {
+			continue
+		}
+		least := t.s.View.Jobs[j.ID].Workers.Min
+		switch {
+		case least <= len(p.free):
+			j.Placed = true
+			changes[j.ID] = &change{reasons: []string{"placed"}}
+			t.assign(p, j, nil, least)
+		case least <= p.potential:
+			return j.ID
+		}
+	}
+	return ""
+}
+
+// assign gives a job up to n more places.
+func (t *transition) assign(p *pool, j *Job, c *change, n int) {
+	n = min(n, len(p.free))
+	if n <= 0 {
+		return
+	}
+	row := t.s.View.Jobs[j.ID]
+	row.Places = append(slices.Clone(row.Places), p.free[:n]...)
+	slices.SortFunc(row.Places, compare)
+	t.s.View.Jobs[j.ID] = row
+	p.free = p.free[n:]
+	if c != nil && !slices.Contains(c.reasons, "placed") && !slices.Contains(c.reasons, "got more slots") {
+		c.reasons = append(c.reasons, "got more slots")
+	}
+}
+
+func compare(a, b events.Place) int {
+	switch {
+	case a.Less(b):
+		return -1
+	case b.Less(a):
+		return 1
+	}
+	return 0
+}
+
+// publishChange tells what changed for a placed job, and why it has less than it wants.
+func (t *transition) publishChange(p *pool, j *Job, row events.PlacementView, c *change, holder events.JobID) {
+	if !j.Submitted {
+		return
+	}
+	wanted := j.PublishedWorkers != row.Workers
+	if wanted && len(c.reasons) == 0 {
+		c.reasons = append(c.reasons, fmt.Sprintf("scaled to %d:%d", row.Workers.Min, row.Workers.Max))
+	}
+	if wanted || len(c.lostNodes) > 0 || !slices.Equal(c.before, row.Places) {
+		first := j.PublishedWorkers == spec.Workers{}
+		j.PublishedWorkers = row.Workers
+		t.publishPlacement(j, row, c, first)
+	}
+	row.Waiting = p.shortfall(row, holder)
+	t.s.View.Jobs[j.ID] = row
+}
+
+// updateQueue brings the view of those who wait up to date. Only the first of them, and who holds the others back, say with figures what is
+// in their way: that may change with every job that ends. The others are told once that they are queued, so what a job costs does
+// not grow with the length of the queue.
+func (t *transition) updateQueue(p *pool, before events.PoolView, holder events.JobID) {
+	v := &t.s.View
+	v.Head, v.Capacity, v.MaxSlots = holder, p.capacity(), p.potential+p.quarantined
+	v.Queue = make([]events.JobID, 0, len(t.s.Queue)-len(v.Jobs)/2)
+	for i := range t.s.Queue {
+		j := &t.s.Queue[i]
+		if j.Placed || !j.Submitted {
+			continue
+		}
+		v.Queue = append(v.Queue, j.ID)
+		first := len(v.Queue) == 1
+		row := v.Jobs[j.ID]
+		if row.Waiting != "" && !first && j.ID != holder && j.ID != before.Head && !t.s.touched[j.ID] {
+			continue
+		}
+		waiting := p.waitReason(row.Workers.Min, first || j.ID == holder)
+		if waiting == row.Waiting {
+			continue
+		}
+		row.Waiting = waiting
+		v.Jobs[j.ID] = row
+		t.d.Facts = append(t.d.Facts, events.Fact{Entity: string(j.ID), Body: events.PlacementWaiting{
+			Job: j.ID, Reason: waiting, Need: row.Workers.Min, Free: len(p.free),
+		}})
+	}
+}
+
+// publishPlacement tells the job's places. Its specification, which the fact has as well, is added when it is published: the pool of ten thousand
+// jobs must not hold it.
+func (t *transition) publishPlacement(j *Job, row events.PlacementView, c *change, first bool) {
+	reason, trace := strings.Join(c.reasons, "; "), t.traceOf(j, first)
+	t.d.Facts = append(t.d.Facts, events.Fact{Entity: string(j.ID), Trace: trace, Body: events.PlacementSet{
+		Job: j.ID, Places: slices.Clone(row.Places), Workers: row.Workers, Reason: reason, LostNodes: c.lostNodes, Hosts: t.s.hosts(row.Places),
+	}})
+	switch {
+	case trace != "":
+		t.span(j.ID, trace, reason, t.now)
+	case len(c.lostNodes) > 0:
+		j.Incident.Lost = &Loss{Nodes: c.lostNodes, Reason: reason, At: t.now}
+	}
+}
+
+// byHost orders nodes as the host list names them; those that it does not name come behind, by name.
+func (s *State) byHost(a, b events.NodeID) int {
+	return cmp.Or(cmp.Compare(s.hostOrder(a), s.hostOrder(b)), cmp.Compare(a, b))
+}
+
+func (s *State) hostOrder(n events.NodeID) int {
+	if o := s.Nodes[n].Order; o > 0 {
+		return o
+	}
+	return math.MaxInt
+}
+
+// hosts lists the nodes of places in the order of the host list; nil if that is their order by name.
+func (s *State) hosts(places []events.Place) []events.NodeID {
+	var nodes []events.NodeID
+	for _, p := range places {
+		if len(nodes) == 0 || nodes[len(nodes)-1] != p.Node { // places are sorted
+			nodes = append(nodes, p.Node)
+		}
+	}
+	if slices.IsSortedFunc(nodes, s.byHost) {
+		return nil
+	}
+	slices.SortFunc(nodes, s.byHost)
+	return nodes
+}
