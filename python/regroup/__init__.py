@@ -13,6 +13,6 @@ from .errors import (
     RegroupError,
     WorkerLostError,
 )
-from .telling import generation, on, record, report
+from .reporting import generation, on, record, report
 
 __version__ = "0.1.0"

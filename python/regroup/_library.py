@@ -207,15 +207,15 @@ def check(status: int) -> None:
         raise failure(status)
 
 
-#: For how long a wait stays in C: between two pieces the interpreter handles signals, so that Ctrl-C works.
-PATIENCE_MS = 200
+#: For how long a wait stays in C: between two pieces the interpreter handles signals, so that Ctrl-C work.
+POLL_MS = 200
 
 
 def wait(request: int) -> None:
     """Waits for the end of a started operation."""
     lib = library()
     while True:
-        status = lib.rg_wait(request, PATIENCE_MS)
+        status = lib.rg_wait(request, POLL_MS)
         if status != TIMEOUT:
             return check(status)
 
@@ -224,7 +224,7 @@ def wait_result(request: int, world: int) -> Tuple[int, List[int]]:
     """Waits for the end of an operation whose result has a length of its own: the address of the result, which must be
     given to rg_release, and how many rows came from each of so many ranks."""
     while True:
-        found = try_result(request, world, PATIENCE_MS)
+        found = try_result(request, world, POLL_MS)
         if found is not None:
             return found
 

@@ -164,7 +164,7 @@ class Communicator:
         return range(begin.value, end.value)
 
     def failed(self) -> Optional[Exception]:
-        """Why it is dead; None while it works."""
+        """Why it is dead; None while it work."""
         status = self._lib.rg_comm_failed(self.handle)
         return None if status == _library.OK else _library.failure(status)
 

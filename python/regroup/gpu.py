@@ -21,7 +21,7 @@ class Gpu:
 
     def __init__(
         self,
-        made: Communicator,
+        comm: Communicator,
         device: int,
         local_rank: int = 0,
         local_size: int = 0,
@@ -43,7 +43,7 @@ class Gpu:
         out = ctypes.c_uint64()
         check(
             self._lib.rg_gpu_open(
-                made.handle,
+                comm.handle,
                 json.dumps(options).encode(),
                 0 if before is None else before.handle,
                 ctypes.byref(out),

@@ -21,8 +21,8 @@ class Named:
     faster than to wait for a request: no other thread has to wake up.
     """
 
-    def __init__(self, made: "Communicator"):
-        self._handle, self._lib = made.handle, library()
+    def __init__(self, comm: "Communicator"):
+        self._handle, self._lib = comm.handle, library()
         self._numbers: Dict[str, int] = {}
         self._joins = self._deadlocks = 0
         check(self._lib.rg_named_options(self._handle, json.dumps(settings.named()).encode()))

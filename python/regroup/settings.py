@@ -8,7 +8,7 @@ from typing import Tuple
 from .errors import InvalidArgumentError
 
 
-def number(name: str, default: int, least: int = 0, says: str = "a whole number") -> int:
+def number(name: str, default: int, least: int = 0, expected: str = "a whole number") -> int:
     """A number of the environment; the default if it is unset or empty."""
     value = os.environ.get(name, "").strip()
     if not value:
@@ -18,11 +18,11 @@ def number(name: str, default: int, least: int = 0, says: str = "a whole number"
     except ValueError:
         found = least - 1
     if found < least:
-        raise InvalidArgumentError(f"{name}={value!r}: must be {says}, {least} or more")
+        raise InvalidArgumentError(f"{name}={value!r}: must be {expected}, {least} or more")
     return found
 
 
-def decimal(name: str, default: float, says: str) -> float:
+def decimal(name: str, default: float, expected: str) -> float:
     """A number of the environment that is not negative; the default if it is unset or empty."""
     value = os.environ.get(name, "").strip()
     if not value:
@@ -32,7 +32,7 @@ def decimal(name: str, default: float, says: str) -> float:
     except ValueError:
         found = -1.0
     if not 0 <= found < float("inf"):
-        raise InvalidArgumentError(f"{name}={value!r}: must be {says}, 0 or more")
+        raise InvalidArgumentError(f"{name}={value!r}: must be {expected}, 0 or more")
     return found
 
 
@@ -56,34 +56,34 @@ def ports(name: str) -> Tuple[int, int]:
 def bucket_bytes() -> int:
     """How large a bucket of gradients is. HOROVOD_FUSION_THRESHOLD says the same to scripts that were written for it;
     0 = each gradient travels alone."""
-    default = number("HOROVOD_FUSION_THRESHOLD", 25 << 20, says="a number of bytes")
-    return number("REGROUP_BUCKET_BYTES", default, says="a number of bytes")
+    default = number("HOROVOD_FUSION_THRESHOLD", 25 << 20, expected="a number of bytes")
+    return number("REGROUP_BUCKET_BYTES", default, expected="a number of bytes")
 
 
 def gpus() -> bool:
     """Whether tensors on GPUs may go through NCCL; REGROUP_GPU=0 has them copied through the host, to find out what it
     is worth."""
-    return number("REGROUP_GPU", 1, says="0 or 1") != 0
+    return number("REGROUP_GPU", 1, expected="0 or 1") != 0
 
 
 def inline_bytes() -> int:
     """Up to how many bytes an operation of torch.distributed is carried out by the calling thread."""
-    return number("REGROUP_INLINE_BYTES", 256 << 10, says="a number of bytes")
+    return number("REGROUP_INLINE_BYTES", 256 << 10, expected="a number of bytes")
 
 
 def named() -> dict:
     """How operations by name are dealt with, as rg_named_options wants it. The variables are Horovod's, but for
     REGROUP_DEADLOCK_SECONDS: for how long all ranks may wait for each other's operations, each for another one, before
     that is an error on all of them; 0 = for ever."""
-    stall = number("HOROVOD_STALL_CHECK_TIME_SECONDS", 60, says="seconds")
-    limit = number("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0, says="seconds")
-    if number("HOROVOD_STALL_CHECK_DISABLE", 0, says="0 or 1"):
+    stall = number("HOROVOD_STALL_CHECK_TIME_SECONDS", 60, expected="seconds")
+    limit = number("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0, expected="seconds")
+    if number("HOROVOD_STALL_CHECK_DISABLE", 0, expected="0 or 1"):
         stall = limit = 0
-    fusion = number("HOROVOD_FUSION_THRESHOLD", 64 << 20, says="a number of bytes")
+    fusion = number("HOROVOD_FUSION_THRESHOLD", 64 << 20, expected="a number of bytes")
     return {
-        "cycle_ms": decimal("HOROVOD_CYCLE_TIME", 1.0, says="milliseconds"),
+        "cycle_ms": decimal("HOROVOD_CYCLE_TIME", 1.0, expected="milliseconds"),
         "fusion_bytes": fusion or -1,
         "stall_warning_ms": 1000 * stall or -1,
         "stall_limit_ms": 1000 * limit or -1,
-        "deadlock_ms": 1000 * decimal("REGROUP_DEADLOCK_SECONDS", 10.0, says="seconds") or -1,
+        "deadlock_ms": 1000 * decimal("REGROUP_DEADLOCK_SECONDS", 10.0, expected="seconds") or -1,
     }

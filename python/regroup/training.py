@@ -27,11 +27,11 @@ class Training:
         """Says over how many samples the state is, which record tells of; while it is registered."""
         check(self._lib.rg_elastic_data(self.handle, samples, seed & (1 << 64) - 1, 1))
 
-    def note(self, result: bytes) -> None:
+    def add_prologue(self, result: bytes) -> None:
         """Notes the result of an operation before the state is registered."""
         check(self._lib.rg_elastic_prologue_add(self.handle, result, len(result)))
 
-    def noted(self, index: int) -> Optional[bytes]:
+    def prologue_entry(self, index: int) -> Optional[bytes]:
         """What was noted, by this process or others; None if there are not that many."""
         at, size = ctypes.c_void_p(), ctypes.c_int64()
         status = self._lib.rg_elastic_prologue_get(
@@ -76,7 +76,7 @@ class Training:
         session = _library.Session(size=ctypes.sizeof(_library.Session))
         while True:
             status = self._lib.rg_elastic_next(
-                self.handle, _library.PATIENCE_MS, ctypes.byref(session)
+                self.handle, _library.POLL_MS, ctypes.byref(session)
             )
             if status == _library.END:
                 return None

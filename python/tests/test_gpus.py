@@ -16,24 +16,24 @@ NOWHERE = "/nowhere/libcuda.so.1"
 
 class Choice(unittest.TestCase):
     def test_what_keeps_the_ranks_from_it(self):
-        self.assertEqual("", gpus.agreed([]))
-        self.assertEqual("", gpus.agreed(["", ""]))
-        self.assertEqual("rank 1 has no GPU: none", gpus.agreed(["", "none", "broken"]))
+        self.assertEqual("", gpus.first_reason([]))
+        self.assertEqual("", gpus.first_reason(["", ""]))
+        self.assertEqual("rank 1 has no GPU: none", gpus.first_reason(["", "none", "broken"]))
 
     def test_what_this_process_says(self):
         with mock.patch.dict(os.environ, REGROUP_GPU="0"):
-            self.assertEqual("REGROUP_GPU=0", gpus.absence())
+            self.assertEqual("REGROUP_GPU=0", gpus.no_gpu_reason())
         with mock.patch.dict(os.environ, REGROUP_GPU="no"):
-            self.assertRaisesRegex(InvalidArgumentError, "REGROUP_GPU='no'", gpus.absence)
+            self.assertRaisesRegex(InvalidArgumentError, "REGROUP_GPU='no'", gpus.no_gpu_reason)
         with mock.patch.dict(os.environ):
             os.environ.pop("REGROUP_GPU", None)
             with mock.patch.object(torch.version, "cuda", None):
-                self.assertIn("is not built for CUDA", gpus.absence())
+                self.assertIn("is not built for CUDA", gpus.no_gpu_reason())
             with mock.patch.object(torch.version, "cuda", "12.4"):
                 with mock.patch.object(torch.cuda, "is_available", lambda: False):
-                    self.assertIn("is_available() is False", gpus.absence())
+                    self.assertIn("is_available() is False", gpus.no_gpu_reason())
                 with mock.patch.object(torch.cuda, "is_available", lambda: True):
-                    self.assertEqual("", gpus.absence())
+                    self.assertEqual("", gpus.no_gpu_reason())
 
     def test_among_ranks(self):
         launch.check(self, "tests.ranks.gpus", 2, REGROUP_CUDA_LIBRARY=NOWHERE)
@@ -50,21 +50,21 @@ class Choice(unittest.TestCase):
         self.assertIn("nobody", world.gpus())
 
 
-class Near(unittest.TestCase):
-    """The operations on the way of tensors on GPUs, see tests.near."""
+class FakeGpu(unittest.TestCase):
+    """The operations on the way of tensors on GPUs, see tests.gpu."""
 
     def test_operations(self):
-        launch.check(self, "tests.ranks.operations", 2, PREPARE="tests.near")
+        launch.check(self, "tests.ranks.operations", 2, PREPARE="tests.fake_gpu")
 
     def test_optimizer(self):
-        launch.check(self, "tests.ranks.optimizer", 2, PREPARE="tests.near")
+        launch.check(self, "tests.ranks.optimizer", 2, PREPARE="tests.fake_gpu")
 
     def test_distributed(self):
-        launch.check(self, "tests.ranks.distributed", 2, PREPARE="tests.near")
+        launch.check(self, "tests.ranks.distributed", 2, PREPARE="tests.fake_gpu")
 
     def test_distributed_of_three(self):
         launch.check(
-            self, "tests.ranks.distributed", 3, PREPARE="tests.near", REGROUP_INLINE_BYTES="0"
+            self, "tests.ranks.distributed", 3, PREPARE="tests.fake_gpu", REGROUP_INLINE_BYTES="0"
         )
 
 

@@ -1,4 +1,4 @@
-"""The loss of a rank: everybody else gets WorkerLostError, at once."""
+"""The loss of a rank: gathered else gets WorkerLostError, at once."""
 
 import json
 import os

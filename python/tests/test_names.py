@@ -8,7 +8,7 @@ from unittest import mock
 import regroup
 import regroup.torch as hvd
 import regroup.torch.mpi_ops as mpi_ops
-from regroup import place, settings
+from regroup import membership, settings
 from regroup.errors import InvalidArgumentError
 
 NAMES = """
@@ -103,10 +103,10 @@ class Settings(unittest.TestCase):
                 lambda: settings.ports("REGROUP_DATA_PORTS"),
                 REGROUP_DATA_PORTS=ports,
             )
-        self.refused("RANK=2 must be below WORLD_SIZE=2", place.expected, RANK="2", WORLD_SIZE="2")
-        self.refused("RANK='a'", place.expected, RANK="a", WORLD_SIZE="2")
+        self.refused("RANK=2 must be below WORLD_SIZE=2", membership.expected, RANK="2", WORLD_SIZE="2")
+        self.refused("RANK='a'", membership.expected, RANK="a", WORLD_SIZE="2")
         self.refused(
-            "LOCAL_WORLD_SIZE='0'", place.expected, RANK="0", WORLD_SIZE="2", LOCAL_WORLD_SIZE="0"
+            "LOCAL_WORLD_SIZE='0'", membership.expected, RANK="0", WORLD_SIZE="2", LOCAL_WORLD_SIZE="0"
         )
 
     def test_good_ones(self):

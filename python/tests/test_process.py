@@ -217,9 +217,9 @@ class Process(unittest.TestCase):
             for i in range(60):
                 if i == 20:
                     before = use()
-                made = at.connect(job="j", generation=i + 1, rank=0, world=1, peers=[at.address])
-                made.barrier()
-                made.close()
+                comm = at.connect(job="j", generation=i + 1, rank=0, world=1, peers=[at.address])
+                comm.barrier()
+                comm.close()
             after = use()
             print("fine" if after[0] <= before[0] + 2 and after[1] <= before[1] + 6 else (before, after), flush=True)
             """

@@ -7,7 +7,7 @@ import torch
 
 import regroup.torch as hvd
 from regroup import _library as lib
-from regroup import place as places
+from regroup import membership
 from regroup.torch.elastic import prologue
 from regroup.torch.world import world
 
@@ -18,10 +18,10 @@ class Job:
     def __init__(self, losses=()):
         self.entries, self.losses, self.left = [], list(losses), []
 
-    def note(self, entry):
+    def add_prologue(self, entry):
         self.entries.append(entry)
 
-    def noted(self, index):
+    def prologue_entry(self, index):
         return self.entries[index] if index < len(self.entries) else None
 
     def leave(self, how, why=""):
@@ -46,7 +46,7 @@ class PrologueTest(unittest.TestCase):
     def late(self):
         """One that comes when the others are past, so that nobody would answer."""
         self.worker(lib.LATE)
-        patch = mock.patch.object(world, "mode", places.ELASTIC)
+        patch = mock.patch.object(world, "mode", membership.ELASTIC)
         patch.start()
         self.addCleanup(patch.stop)
 
@@ -116,8 +116,8 @@ class PrologueTest(unittest.TestCase):
                 raise hvd.HorovodInternalError("lost")
             return tensor
 
-        with mock.patch.object(type(world), "go_on", lambda self: True):
-            got = prologue.noted(allreduce_)(torch.zeros(2))
+        with mock.patch.object(type(world), "next_generation", lambda self: True):
+            got = prologue.recorded(allreduce_)(torch.zeros(2))
         self.assertEqual([2.0, [0.0, 0.0], [0.0, 0.0]], [got.sum().item(), *(c.tolist() for c in calls)])
         self.assertEqual([lib.PEER_LOST], [how for how, _ in self.job.left])
         self.assertEqual(1, len(self.job.entries))

@@ -6,7 +6,7 @@ import threading
 import unittest
 from unittest import mock
 
-from regroup import agent, telling
+from regroup import agent, reporting
 
 
 class Reports(unittest.TestCase):
@@ -18,13 +18,13 @@ class Reports(unittest.TestCase):
             here.set()
             self.assertTrue(go.wait(20))
 
-        reporter = telling._Reporter()
-        with mock.patch.object(agent, "call", call), mock.patch.object(telling, "_PACE", 0):
-            reporter.put({"generation": 1, "step": 1, "samples": 0, "metrics": {"loss": 3.0}})
+        reporter = reporting._Reporter()
+        with mock.patch.object(agent, "call", call), mock.patch.object(reporting, "_INTERVAL", 0):
+            reporter.submit({"generation": 1, "step": 1, "samples": 0, "metrics": {"loss": 3.0}})
             self.assertTrue(here.wait(20))  # the others wait for this one
-            reporter.put({"generation": 1, "step": 2, "samples": 8, "metrics": {"loss": 2.0}})
-            reporter.put({"generation": 1, "step": 0, "samples": 0, "metrics": {"accuracy": 0.5}})
-            reporter.put({"generation": 1, "step": 3, "samples": 9, "metrics": {}})
+            reporter.submit({"generation": 1, "step": 2, "samples": 8, "metrics": {"loss": 2.0}})
+            reporter.submit({"generation": 1, "step": 0, "samples": 0, "metrics": {"accuracy": 0.5}})
+            reporter.submit({"generation": 1, "step": 3, "samples": 9, "metrics": {}})
             go.set()
             reporter._flush()
         self.assertEqual(2, len(sent), sent)
@@ -40,10 +40,10 @@ class Reports(unittest.TestCase):
         )
 
     def test_an_old_generation_is_forgotten(self):
-        reporter = telling._Reporter()
+        reporter = reporting._Reporter()
         reporter._pid = os.getpid()  # nobody sends
-        reporter.put({"generation": 1, "step": 2, "samples": 0, "metrics": {"loss": 2.0}})
-        reporter.put({"generation": 2, "step": 1, "samples": 0, "metrics": {}})
+        reporter.submit({"generation": 1, "step": 2, "samples": 0, "metrics": {"loss": 2.0}})
+        reporter.submit({"generation": 2, "step": 1, "samples": 0, "metrics": {}})
         self.assertEqual({}, reporter._newest["metrics"])
 
 

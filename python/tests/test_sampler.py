@@ -6,26 +6,26 @@ import unittest
 from collections import Counter
 
 from regroup.errors import DivergedError
-from regroup.place import Place
+from regroup.membership import Membership
 from regroup.torch.elastic import ElasticSampler
 from regroup.torch.world import world
 
 
 def play(rank, size):
     """This process is now this rank."""
-    world.place = Place(generation=1, rank=rank, size=size)
+    world.membership = Membership(generation=1, rank=rank, size=size)
 
 
 def members(samples, size, state=None, **options):
     """The samplers of a world, from a state."""
-    made = []
+    comm = []
     for r in range(size):
         play(r, size)
         s = ElasticSampler(range(samples), **options)
         if state is not None:
             s.load_state_dict(state)
-        made.append(s)
-    return made
+        comm.append(s)
+    return comm
 
 
 class Epoch:
@@ -176,9 +176,9 @@ class Sampler(unittest.TestCase):
                 worlds.append((size, len(taken)))
                 if random.random() < 0.2:
                     continue  # lost before the commit
-                said = [json.loads(json.dumps(s.says())) for s in ranks]
+                said = [json.loads(json.dumps(s.progress())) for s in ranks]
                 for s in ranks:
-                    s.unite(said)
+                    s.merge(said)
                 states = [json.loads(json.dumps(s.state_dict())) for s in ranks]
                 self.assertEqual([states[0]] * size, states, "the ranks differ in what they commit")
                 seen.update(taken)
@@ -191,7 +191,7 @@ class Sampler(unittest.TestCase):
         a, b = members(10, 2)
         b.set_epoch(1)
         with self.assertRaisesRegex(DivergedError, "rank 1 is in epoch 1"):
-            a.unite([a.says(), b.says()])
+            a.merge([a.progress(), b.progress()])
 
     def test_iterating_again_goes_on(self):
         s = ElasticSampler(range(10), shuffle=False)

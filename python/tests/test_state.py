@@ -8,7 +8,7 @@ from unittest import mock
 import torch
 
 import regroup.torch as hvd
-from regroup.torch.elastic import handlers
+from regroup.torch.elastic import engine_handlers
 from regroup.torch.elastic import state as state_module
 from regroup.torch.world import world
 
@@ -121,7 +121,7 @@ class StateTest(unittest.TestCase):
             state.commit()
             registered = {
                 slot.memory.data_ptr()
-                for slots in state._within["optimizer"]._slots
+                for slots in state._engine_handlers["optimizer"]._registered
                 for slot in slots.values()
             }
             for entries in optimizer.state.values():
@@ -422,7 +422,7 @@ class StateTest(unittest.TestCase):
     def test_an_optimizer_that_wants_a_closure(self):
         model = torch.nn.Linear(2, 1)
         optimizer = torch.optim.LBFGS(model.parameters())
-        self.assertEqual([{}, {}], handlers.outlines(optimizer, list(model.parameters())))
+        self.assertEqual([{}, {}], engine_handlers.outlines(optimizer, list(model.parameters())))
         state = hvd.elastic.TorchState(model, optimizer)
 
         @hvd.elastic.run

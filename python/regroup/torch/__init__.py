@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, List
 
-from .. import place as _places
+from .. import membership as _membership
 from ..errors import (
     DivergedError,
     HorovodInternalError,
@@ -19,7 +19,7 @@ from ..errors import (
     WorkerLostError,
 )
 from . import calls, distributed, elastic, process_sets
-from .broadcasting import (
+from .broadcast_ops import (
     barrier,
     broadcast,
     broadcast_,
@@ -28,8 +28,8 @@ from .broadcasting import (
     join,
 )
 from .compression import Compression, Compressor
-from .elastic.prologue import NOTED as _NOTED
-from .elastic.prologue import noted as _noted
+from .elastic.prologue import RECORDED as _RECORDED
+from .elastic.prologue import recorded as _recorded
 from .functions import (
     allgather_object,
     broadcast_object,
@@ -37,7 +37,7 @@ from .functions import (
     broadcast_optimizer_state,
     broadcast_parameters,
 )
-from .gathering import (
+from .gather_ops import (
     allgather,
     allgather_async,
     alltoall,
@@ -71,7 +71,7 @@ from .process_sets import (
     global_process_set,
     remove_process_set,
 )
-from .scattering import (
+from .reducescatter_ops import (
     grouped_reducescatter,
     grouped_reducescatter_async,
     reducescatter,
@@ -153,8 +153,8 @@ def describe() -> str:
 
 def is_homogeneous() -> bool:
     """Whether all nodes have as many processes, as far as this one can tell."""
-    place = _world.initialized()
-    return place.local_size * place.cross_size == place.size
+    m = _world.initialized()
+    return m.local_size * m.cross_size == m.size
 
 
 def _no(name: str):
@@ -172,9 +172,9 @@ for _name in (
 ).split():
     globals()[_name] = _no(_name)
 
-for _name in _NOTED:  # what a worker that comes to a job in training can have answered
+for _name in _RECORDED:  # what a worker that comes to a job in training can have answered
     if _name in globals():
-        globals()[_name] = _noted(globals()[_name])
+        globals()[_name] = _recorded(globals()[_name])
 
 #: The mode of this process, for tests and for the curious: alone, static or elastic.
-ALONE, STATIC, ELASTIC = _places.ALONE, _places.STATIC, _places.ELASTIC
+ALONE, STATIC, ELASTIC = _membership.ALONE, _membership.STATIC, _membership.ELASTIC

@@ -25,14 +25,14 @@ SHARED_BYTES = 64 << 10
 class Bucket:
     """Some parameters of one type and device, and memory for their gradients one behind the other."""
 
-    def __init__(self, members: List[int], parameters: Sequence[torch.Tensor], made: Communicator):
+    def __init__(self, members: List[int], parameters: Sequence[torch.Tensor], comm: Communicator):
         first = parameters[members[0]]
         self.members, self.dtype = members, first.dtype
-        self._near = engine(made, first)
+        self._gpu_engine = engine(comm, first)
         self._streams: Dict[Any, Any] = {}  # of the GPU, on which gradients came
         count = sum(parameters[i].numel() for i in members)
-        if self._near is None:
-            self.flat, self._free = _memory(count, first.dtype, made)
+        if self._gpu_engine is None:
+            self.flat, self._free = _memory(count, first.dtype, comm)
         else:
             self.flat = torch.empty(count, dtype=first.dtype, device=first.device)
             self._free = lambda: None
@@ -63,7 +63,7 @@ class Bucket:
             self._streams[stream] = stream
         return not self.missing
 
-    def launch(self, made: Communicator, name: str, detail: str, op: int, compression: Any) -> None:
+    def launch(self, comm: Communicator, name: str, detail: str, op: int, compression: Any) -> None:
         """Sends it on its way."""
         self.launched = True
         native = self.dtype is torch.float32 and compression.wire is not None
@@ -72,14 +72,14 @@ class Bucket:
         else:
             self.sent, self.ctx = compression.compress(self.flat)
         wire = compression.wire if native else 0
-        if self._near is not None:  # what computes the next gradients goes on beside it
+        if self._gpu_engine is not None:  # what computes the next gradients goes on beside it
             for stream in self._streams.values():
                 torch.cuda.current_stream(self.flat.device).wait_stream(stream)
             self._streams.clear()
-            self.request = self._near.named_allreduce(name, detail, self.sent, op, wire, False)
+            self.request = self._gpu_engine.named_allreduce(name, detail, self.sent, op, wire, False)
             return
         where = self.sent.data_ptr(), self.sent.numel(), tensors.kind(self.sent)
-        self.request = made.named.allreduce(name, detail, *where, op, wire)
+        self.request = comm.named.allreduce(name, detail, *where, op, wire)
 
     def wait(self, compression: Any, factor: float) -> None:
         """Waits until the reduced gradients are in the views, and makes it ready for the next step."""
@@ -104,16 +104,16 @@ class Bucket:
         self._free()
 
 
-def _memory(count: int, dtype: torch.dtype, made: Communicator):
+def _memory(count: int, dtype: torch.dtype, comm: Communicator):
     """Memory for a bucket, in a part that ranks of this machine read in place if that is to be had."""
     import ctypes
 
     size = count * torch.empty(0, dtype=dtype).element_size()
-    if made.endpoint is not None and size > SHARED_BYTES:
+    if comm.endpoint is not None and size > SHARED_BYTES:
         at = ctypes.c_void_p()
         library = lib.library()
-        if library.rg_alloc(made.endpoint.handle, size, ctypes.byref(at)) == lib.OK:
-            endpoint = made.endpoint.handle
+        if library.rg_alloc(comm.endpoint.handle, size, ctypes.byref(at)) == lib.OK:
+            endpoint = comm.endpoint.handle
             return (
                 tensors.over(at.value, size).view(dtype),
                 lambda: library.rg_free(endpoint, at),
@@ -152,12 +152,12 @@ class Reducer:
         self,
         name: str,
         parameters: Sequence[torch.Tensor],
-        made: Communicator,
+        comm: Communicator,
         op: int,
         compression: Any,
         process_set: Any,
     ):
-        self._name, self._parameters, self._made = name, parameters, made
+        self._name, self._parameters, self._comm = name, parameters, comm
         self._op, self._compression, self._process_set = op, compression, process_set
         shapes = [(str(p.dtype), list(p.shape)) for p in parameters]
         self._detail = f"parameters {hashlib.sha256(repr(shapes).encode()).hexdigest()[:16]}"
@@ -209,7 +209,7 @@ class Reducer:
         while self._next < len(self._buckets) and not self._buckets[self._next].missing:
             name = f"{self._name}.bucket.{self._next}"
             bucket = self._buckets[self._next]
-            bucket.launch(self._made, name, self._detail, self._op, self._compression)
+            bucket.launch(self._comm, name, self._detail, self._op, self._compression)
             self._next += 1
 
     def _is_missing(self, member: int) -> bool:
@@ -249,12 +249,12 @@ class Reducer:
 
     def _learn(self) -> None:
         """Agrees with the other ranks on the order, and sends what the first step has."""
-        named, count = self._made.named, len(self._parameters)
+        named, count = self._comm.named, len(self._parameters)
         # Allreduces alone: they go on where some rank has joined. Then the order is that of the parameters, backwards.
         place = torch.full((count,), -1, dtype=torch.int64)
         sparse = torch.zeros(count, dtype=torch.int64)
         for n, (i, (gradient, _)) in enumerate(self._waiting.items()):
-            if self._made.rank == 0:
+            if self._comm.rank == 0:
                 place[i] = n
             sparse[i] = gradient is not None and gradient.is_sparse
         requests = [
@@ -270,7 +270,7 @@ class Reducer:
         order = sorted(range(count), key=lambda i: (int(place[i]), -i))
         dense = [i for i in order if i not in self._sparse]
         self._buckets = [
-            Bucket(members, self._parameters, self._made)
+            Bucket(members, self._parameters, self._comm)
             for members in arrange(self._parameters, dense)
         ]
         self._of = {i: b for b in self._buckets for i in b.members}

@@ -29,19 +29,19 @@ class Call:
     def __init__(self, method: str, name: Optional[str], process_set: Any, full: str = ""):
         self.method = method
         self.group: Group = group_of(process_set)
-        self.made = self.group.made
+        self.comm = self.group.comm
         #: The name for all ranks: that of the method and the caller's, as in Horovod, or a number.
         self.name = full or (f"{method}.{name}" if name else self._number())
 
     def _number(self) -> str:
-        if self.made is None:
+        if self.comm is None:
             return self.method
         if _program is not None and threading.get_ident() != _program:
             raise InvalidArgumentError(
                 f"{self.method} needs a name: only the thread that has called init() may do without, because the "
                 "ranks' threads run in any order"
             )
-        return self.made.named.number("noname")
+        return self.comm.named.number("noname")
 
     def __enter__(self) -> "Call":
         return self
@@ -53,16 +53,16 @@ class Call:
         trace: Optional[TracebackType],
     ) -> None:
         wrong = (InvalidArgumentError, UnsupportedError, TypeError, ValueError)
-        if isinstance(error, wrong) and self.made is not None:
-            self.made.named.refuse(self.name, f"rank {self.group.rank}: {error}")
+        if isinstance(error, wrong) and self.comm is not None:
+            self.comm.named.refuse(self.name, f"rank {self.group.rank}: {error}")
 
 
-def described(tensor: torch.Tensor, *more: str) -> str:
+def signature(tensor: torch.Tensor, *more: str) -> str:
     """What must be the same on all ranks, beside the count: the type, the shape, the kind of device."""
     return " ".join((str(tensor.dtype), str(list(tensor.shape)), tensor.device.type) + more)
 
 
-def rows_described(tensor: torch.Tensor) -> str:
+def rows_signature(tensor: torch.Tensor) -> str:
     """described, without the number of rows."""
     rest = ["rows"] + list(tensor.shape[1:])
     return f"{tensor.dtype} {rest} {tensor.device.type}"

@@ -1,4 +1,4 @@
-"""What gradients are made shorter with on their way. The names and methods are those of Horovod."""
+"""Compression of gradients on the wire. The names and methods are those of Horovod."""
 
 from __future__ import annotations
 

@@ -18,14 +18,14 @@ from typing import Any
 
 import torch.distributed as dist
 
-from . import mesh
-from .c10d.group import ProcessGroup
-from .c10d.running import BACKEND
+from . import rendezvous
+from .c10d.process_group import ProcessGroup
+from .c10d.base_group import BACKEND
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroup:
     """Makes a group: what torch.distributed calls."""
-    return ProcessGroup(mesh.connect(store, rank, size, timeout), timeout)
+    return ProcessGroup(rendezvous.connect(store, rank, size, timeout), timeout)
 
 
 def register() -> None:

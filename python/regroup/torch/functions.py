@@ -9,9 +9,9 @@ from typing import Any, Iterable, List, Mapping, Optional, Tuple, Union
 import torch
 
 from ..errors import InvalidArgumentError
-from .broadcasting import start_broadcast
+from .broadcast_ops import start_broadcast
 from .calls import Call
-from .gathering import start_allgather
+from .gather_ops import start_allgather
 from .handles import Handles
 from .world import world
 
@@ -32,7 +32,7 @@ def broadcast_object(
     with call:
         root = call.group.rank == call.group.index(root_rank, "root_rank")
         data = _pickled(obj) if root else torch.empty(0, dtype=torch.uint8)
-    if call.made is None:
+    if call.comm is None:
         return obj
     size = torch.tensor([data.numel()])
     length = Call("", None, process_set, call.name + ".length")
@@ -53,7 +53,7 @@ def broadcast_object_fn(
 def allgather_object(obj: Any, name: Optional[str] = None, process_set: Any = None) -> List[Any]:
     """The objects of all ranks, in their order."""
     call = Call("allgather_object", name, process_set)
-    if call.made is None:
+    if call.comm is None:
         return [obj]
     with call:
         data = _pickled(obj)
@@ -115,20 +115,20 @@ def broadcast_optimizer_state(
         },
     }
     outline = broadcast_object(outline, root_rank, "optimizer", process_set)
-    root = world.place.rank == root_rank
-    made: dict = {}
+    root = world.membership.rank == root_rank
+    received: dict = {}
     started = []
     for number, entries in outline["state"].items():
-        made[number] = {}
+        received[number] = {}
         for key, (shape, value) in entries.items():
             if shape is None:
-                made[number][key] = value
+                received[number][key] = value
                 continue
             # In the host's memory on all ranks: the others do not know where root has it.
             tensor = state["state"][number][key].cpu() if root else torch.zeros(shape, dtype=value)
-            made[number][key] = tensor
+            received[number][key] = tensor
             call = Call("broadcast", f"optimizer.{number}.{key}", process_set)
             started.append(start_broadcast(call, tensor, root_rank, True))
     Handles(started).synchronize()
     if not root:
-        optimizer.load_state_dict({"state": made, "param_groups": outline["groups"]})
+        optimizer.load_state_dict({"state": received, "param_groups": outline["groups"]})

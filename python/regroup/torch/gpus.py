@@ -23,7 +23,7 @@ from .tensors import kind
 log = logging.getLogger("regroup")
 
 
-def absence() -> str:
+def no_gpu_reason() -> str:
     """Why this process has no GPU that the engine can use; empty if it has one."""
     if not settings.gpus():
         return "REGROUP_GPU=0"
@@ -34,7 +34,7 @@ def absence() -> str:
     return ""
 
 
-def agreed(reasons: Sequence[str]) -> str:
+def first_reason(reasons: Sequence[str]) -> str:
     """Why the ranks, which say this of themselves, copy through the host; empty if all have a GPU."""
     for rank, why in enumerate(reasons):
         if why:
@@ -42,14 +42,14 @@ def agreed(reasons: Sequence[str]) -> str:
     return ""
 
 
-def folders() -> List[str]:
+def nccl_dirs() -> List[str]:
     """Where the wheels of PyTorch keep NCCL."""
     try:
         found = importlib.util.find_spec("nvidia.nccl")
     except ImportError:
         return []
-    places = (found.submodule_search_locations if found is not None else None) or []
-    return [os.path.join(place, "lib") for place in places]
+    locations = (found.submodule_search_locations if found is not None else None) or []
+    return [os.path.join(location, "lib") for location in locations]
 
 
 class Engine:
@@ -111,30 +111,30 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 
 class Gpus:
-    """How the tensors on GPUs of one communicator travel. ``before`` is what an earlier generation had."""
+    """How the tensors on GPUs of one communicator travel. ``previous`` is that of the generation before, if any."""
 
     def __init__(
         self,
-        made: Communicator,
+        comm: Communicator,
         reason: str,
         local_rank: int,
         local_size: int,
-        before: Optional["Gpus"] = None,
+        previous: Optional["Gpus"] = None,
     ):
-        self._made, self._local = made, (local_rank, local_size)
+        self._comm, self._local = comm, (local_rank, local_size)
         self.reason = reason  # why they are copied through the host; empty = they are not, as far as is known
-        self._told = False
+        self._warned = False
         self._gpu: Optional[Gpu] = None
         self._engine: Optional[Engine] = None
-        self._before = None if before is None else before.hand_over()
+        self._previous = None if previous is None else previous.release()
         self._lock = threading.Lock()
 
-    def hand_over(self) -> Optional[Gpu]:
+    def release(self) -> Optional[Gpu]:
         """What the next generation can go on with."""
         with self._lock:
-            left = self._gpu or self._before
-            self._gpu = self._engine = self._before = None
-            return left
+            gpu = self._gpu or self._previous
+            self._gpu = self._engine = self._previous = None
+            return gpu
 
     def of(self, tensor: Any) -> Optional[Engine]:
         """The engine for a tensor; None where it goes through the host's memory."""
@@ -143,8 +143,8 @@ class Gpus:
         with self._lock:
             if self._engine is None and not self.reason:
                 self._open(tensor.device.index)
-            if self.reason and not self._told:
-                self._told = True
+            if self.reason and not self._warned:
+                self._warned = True
                 log.warning("tensors on GPUs are copied through the host: %s", self.reason)
             if self._gpu is None or self._gpu.device != tensor.device.index:
                 return None
@@ -152,17 +152,17 @@ class Gpus:
 
     def _open(self, device: int) -> None:
         """All ranks come here, with their first tensor on a GPU."""
-        if self._before is not None and self._before.device != device:
-            self._close(self._before)
-            self._before = None
+        if self._previous is not None and self._previous.device != device:
+            self._close(self._previous)
+            self._previous = None
         try:
             self._gpu = Gpu(
-                self._made, device, *self._local, search=folders(), before=self._before
+                self._comm, device, *self._local, search=nccl_dirs(), before=self._previous
             )
         except (UnsupportedError, InvalidArgumentError) as e:
             self.reason = str(e)  # the same on all ranks
             return
-        self._before, self._engine = None, Engine(self._gpu)
+        self._previous, self._engine = None, Engine(self._gpu)
         log.info("tensors on GPUs: %s", self.describe())
 
     def describe(self) -> str:
@@ -171,14 +171,14 @@ class Gpus:
             return f"copied through the host: {self.reason}"
         if self._gpu is None:
             return "none has come yet; every rank has a GPU"
-        said = self._gpu.describe()
-        return f"{said['engine']}; driver for CUDA {said['driver']}, from {said['from']}"
+        info = self._gpu.describe()
+        return f"{info['engine']}; driver for CUDA {info['driver']}, from {info['from']}"
 
     def close(self) -> None:
         """Gives back what it has."""
-        left = self.hand_over()
-        if left is not None:
-            self._close(left)
+        gpu = self.release()
+        if gpu is not None:
+            self._close(gpu)
 
     def _close(self, gpu: Gpu) -> None:
         try:
@@ -189,6 +189,6 @@ class Gpus:
             log.warning("closing GPU %d: %s", gpu.device, e)
 
 
-def engine(made: Optional[Communicator], tensor: torch.Tensor) -> Optional[Engine]:
+def engine(comm: Optional[Communicator], tensor: torch.Tensor) -> Optional[Engine]:
     """The engine for GPUs, if that is where a tensor goes."""
-    return None if made is None or made.gpus is None else made.gpus.of(tensor)
+    return None if comm is None or comm.gpus is None else comm.gpus.of(tensor)

@@ -9,7 +9,7 @@ import torch
 
 from ..errors import InvalidArgumentError
 from . import tensors as _tensors
-from .calls import Call, described, scales
+from .calls import Call, scales, signature
 from .compression import Compression
 from .handles import Handle, Handles
 from .operations import (
@@ -42,15 +42,15 @@ def _start(
         for i, tensor in enumerate(given):
             _tensors.check(tensor, f"tensor {i}")
             groups.setdefault((tensor.dtype, tensor.device), []).append(i)
-    shapes = "; ".join(described(t) for t in given)
+    shapes = "; ".join(signature(t) for t in given)
     if len(shapes) > 200:
         shapes = f"{shapes[:150]} ... {hashlib.sha256(shapes.encode()).hexdigest()[:16]}"
-    says = f"group of {len(given)}: {shapes} " + " ".join(scales(pre, post))
+    op_signature = f"group of {len(given)}: {shapes} " + " ".join(scales(pre, post))
     started, order = [], []
     for n, members in enumerate(groups.values()):
         flat = torch.cat([given[i].detach().reshape(-1) for i in members])
         part = Call("", None, process_set, f"{call.name}.{n + 1}of{len(groups)}")
-        started.append(start_allreduce(part, flat, True, op, compression, pre, post, says, wait))
+        started.append(start_allreduce(part, flat, True, op, compression, pre, post, op_signature, wait))
         order.append(members)
 
     def finish(flats: List[torch.Tensor]) -> List[torch.Tensor]:

@@ -15,7 +15,7 @@ import torch
 from .. import _library as lib
 from ..errors import InvalidArgumentError, UnsupportedError
 from . import tensors
-from .calls import Call, described, scales
+from .calls import Call, scales, signature
 from .compression import Compression
 from .gpus import engine
 from .handles import Handle
@@ -84,13 +84,13 @@ def start_allreduce(
         if not native:
             packed, ctx = compression.compress(tensor)
         pairs = torch.view_as_real(packed) if packed.is_complex() else packed
-        near = engine(call.made, tensor)
-        within = pairs.is_contiguous() if near is not None else tensors.reachable(pairs)
+        gpu = engine(call.comm, tensor)
+        within = pairs.is_contiguous() if gpu is not None else tensors.reachable(pairs)
         own = inplace and pairs.data_ptr() == tensor.data_ptr() and within
         if own:
             work = pairs
         else:
-            work = tensors.staged(pairs) if near is None else tensors.copied(pairs)
+            work = tensors.staged(pairs) if gpu is None else tensors.copied(pairs)
         kind, how = tensors.kind(work), tensors.boolean(work, op)
         if packed.is_complex() and op not in (Sum, Average):
             raise InvalidArgumentError("complex numbers can be added and averaged only")
@@ -100,16 +100,16 @@ def start_allreduce(
         # two. Narrower floats are averaged by the engine, in float32.
         exact = call.group.size & (call.group.size - 1) == 0
         divide = how == Average and work.dtype in (torch.float32, torch.float64) and not (wire or exact)
-        says = detail or described(tensor, *scales(pre, post))
+        op_signature = detail or signature(tensor, *scales(pre, post))
         if divide:
-            how, says = Sum, says + " averaged"
+            how, op_signature = Sum, op_signature + " averaged"
     request = None
-    if call.made is not None:
-        if near is not None:
-            request = near.named_allreduce(call.name, says, work, how, wire, wait)
+    if call.comm is not None:
+        if gpu is not None:
+            request = gpu.named_allreduce(call.name, op_signature, work, how, wire, wait)
         else:
             where = work.data_ptr(), work.numel(), kind
-            request = call.made.named.allreduce(call.name, says, *where, how, wire, wait)
+            request = call.comm.named.allreduce(call.name, op_signature, *where, how, wire, wait)
 
     def finish() -> torch.Tensor:
         if divide:
@@ -214,8 +214,8 @@ def chosen_gradient(
     group = group_of(process_set)
     own = torch.zeros((group.size,) + tuple(tensor.shape), dtype=tensor.dtype, device=tensor.device)
     own[group.rank] = tensor
-    everybody = reduced(own, "factors") * pre
-    others = torch.cat([everybody[: group.rank], everybody[group.rank + 1 :]]).prod(0)
+    gathered = reduced(own, "factors") * pre
+    others = torch.cat([gathered[: group.rank], gathered[group.rank + 1 :]]).prod(0)
     return total * others
 
 

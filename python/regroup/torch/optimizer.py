@@ -68,11 +68,11 @@ class _DistributedOptimizer:
                 return None  # it is an optimizer of this rank alone
             group = group_of(chosen)
             self._rg_size = group.size
-            if group.made is not None and group.size > 1:
+            if group.comm is not None and group.size > 1:
                 op = Sum if self._rg_predivide != 1.0 else self._rg_op
-                number = group.made.named.number("DistributedOptimizer")
+                number = group.comm.named.number("DistributedOptimizer")
                 how = op, self._rg_compression, chosen
-                self._rg_reducer = Reducer(number, self._rg_parameters, group.made, *how)
+                self._rg_reducer = Reducer(number, self._rg_parameters, group.comm, *how)
         return self._rg_reducer
 
     def _rg_gradient(self, i: int) -> Optional[torch.Tensor]:
@@ -193,8 +193,8 @@ def DistributedOptimizer(
     base = optimizer.__class__
     methods = dict(_DistributedOptimizer.__dict__)
     del methods["__dict__"], methods["__weakref__"]
-    made = type(base.__name__, (base,), methods)
-    wrapped = made.__new__(made)
+    subclass = type(base.__name__, (base,), methods)
+    wrapped = subclass.__new__(subclass)
     # Not initialised again, which would lose state: it is the same optimizer with other methods. A scheduler that was
     # made before has put its own step() into the dictionary, which would go around ours.
     wrapped.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k != "step"})

@@ -14,7 +14,7 @@ class Group(NamedTuple):
     """Who takes part in an operation: a communicator (None: this process alone), this rank's number, how many they are,
     and the ranks' numbers in the world (None: they are the same)."""
 
-    made: Optional[Communicator]
+    comm: Optional[Communicator]
     rank: int
     size: int
     ranks: Optional[List[int]]
@@ -50,7 +50,7 @@ class ProcessSet:
         if len(set(given)) != len(given):
             raise InvalidArgumentError(f"a ProcessSet has each rank once: {given}")
         self._ranks = sorted(given)
-        self._made: Optional[Communicator] = None
+        self._comm: Optional[Communicator] = None
         self._entry = -1
 
     @property
@@ -70,29 +70,29 @@ class ProcessSet:
         """This process's number in the set; None before the set was added, or if it has none."""
         if self.process_set_id is None or not self.included():
             return None
-        return self.ranks.index(world.place.rank)
+        return self.ranks.index(world.membership.rank)
 
     def group(self) -> Group:
         """Who takes part."""
-        place, made = world.initialized(), world.communicator
+        member, comm = world.initialized(), world.communicator
         if self.process_set_id is None:
             raise InvalidArgumentError(f"{self} was not added, or has been removed")
-        if place.rank not in self.ranks:
-            raise InvalidArgumentError(f"rank {place.rank} is not in {self}")
-        if self.ranks[-1] >= place.size:
-            raise InvalidArgumentError(f"{self} has a rank that a world of {place.size} has not")
-        if made is None:
+        if member.rank not in self.ranks:
+            raise InvalidArgumentError(f"rank {member.rank} is not in {self}")
+        if self.ranks[-1] >= member.size:
+            raise InvalidArgumentError(f"{self} has a rank that a world of {member.size} has not")
+        if comm is None:
             return Group(None, 0, 1, self.ranks)
         if self._entry != world.entries:
-            self._made = made.subset(made.named.number(f"set {self.ranks}"), self.ranks)
+            self._comm = comm.subset(comm.named.number(f"set {self.ranks}"), self.ranks)
             self._entry = world.entries
-        return Group(self._made, self.ranks.index(place.rank), len(self.ranks), self.ranks)
+        return Group(self._comm, self.ranks.index(member.rank), len(self.ranks), self.ranks)
 
     def close(self) -> None:
         """Ends what the set has in this generation."""
-        if self._made is not None and self._entry == world.entries:
-            self._made.close()
-        self._made, self._entry = None, -1
+        if self._comm is not None and self._entry == world.entries:
+            self._comm.close()
+        self._comm, self._entry = None, -1
 
     def __repr__(self) -> str:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
@@ -111,11 +111,11 @@ class _GlobalProcessSet(ProcessSet):
 
     def group(self) -> Group:
         """Everybody."""
-        made = world.communicator
-        place = world.place
-        if made is None:
+        comm = world.communicator
+        member = world.membership
+        if comm is None:
             return Group(None, 0, 1, None)
-        return Group(made, place.rank, place.size, None)
+        return Group(comm, member.rank, member.size, None)
 
     def __repr__(self) -> str:
         return "ProcessSet(process_set_id=0, all ranks)"
@@ -129,7 +129,7 @@ _last = 0  # the newest number; it is not used again
 
 
 def group_of(process_set: Any) -> Group:
-    """Who takes part in an operation on a process set; None = everybody."""
+    """Who takes part in an operation on a process set; None = gathered."""
     if process_set is None:
         return global_process_set.group()
     if not isinstance(process_set, ProcessSet):
@@ -143,15 +143,15 @@ def add_process_set(process_set: Any) -> ProcessSet:
     """Adds a set of ranks, a ProcessSet or a list of numbers, and returns it. All ranks call it alike."""
     global _last
     new = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
-    place = world.initialized()
+    member = world.initialized()
     if new.process_set_id is not None:
         raise InvalidArgumentError(f"{new} was added before")
     for old in [global_process_set, *_sets.values()]:
         if old.ranks == new.ranks:
             raise InvalidArgumentError(f"{old} has these ranks already")
-    if not new.ranks or new.ranks[-1] >= place.size:
+    if not new.ranks or new.ranks[-1] >= member.size:
         raise InvalidArgumentError(
-            f"a process set needs ranks within 0 to {place.size - 1}: {new.ranks}"
+            f"a process set needs ranks within 0 to {member.size - 1}: {new.ranks}"
         )
     _agree(f"process set {new.ranks}")
     _last += 1
@@ -175,9 +175,9 @@ def _agree(what: str) -> None:
     """Raises on all ranks unless all of them say the same. A worker that comes to a job in training has nobody to ask."""
     if world.stage in (lib.LATE, lib.ASIDE):
         return
-    made = global_process_set.group().made
-    if made is not None:
-        named = made.named
+    comm = global_process_set.group().comm
+    if comm is not None:
+        named = comm.named
         lib.wait(named.broadcast(named.number("process sets"), what, 0, 0, lib.UINT8, 0))
 
 

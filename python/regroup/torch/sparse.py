@@ -8,7 +8,7 @@ import torch
 
 from ..errors import InvalidArgumentError
 from .calls import Call
-from .gathering import start_allgather
+from .gather_ops import start_allgather
 from .handles import Handles
 from .operations import Average, Sum, reduction
 
@@ -26,18 +26,18 @@ def start_sparse(
             raise InvalidArgumentError(f"a tensor of layout {tensor.layout} is not sparse")
         given = tensor.detach()
         shape = tuple(given.shape)
-        says = f" of a sparse tensor {list(shape)}"
+        op_signature = f" of a sparse tensor {list(shape)}"
     both = Handles(
         [
             start_allgather(
                 Call("", None, process_set, f"{name}.indices"),
                 given._indices().t().contiguous(),
-                detail=says,
+                detail=op_signature,
             ),
             start_allgather(
                 Call("", None, process_set, f"{name}.values"),
                 given._values().contiguous(),
-                detail=says,
+                detail=op_signature,
             ),
         ]
     )

@@ -46,7 +46,7 @@ class SyncBatchNorm(_BatchNorm):
         group = group_of(self.process_set)
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
-        if not training or group.made is None or group.size == 1:
+        if not training or group.comm is None or group.size == 1:
             return torch.nn.functional.batch_norm(
                 input,
                 None if training and not self.track_running_stats else self.running_mean,

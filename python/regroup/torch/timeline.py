@@ -16,28 +16,28 @@ DYNAMIC = "DYNAMIC"
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     """Has rank 0 write the phases of all operations into a file, in Chrome's trace event format, until stop_timeline or
     the next generation. A file that was being written is ended first."""
-    made = group_of(None).made
+    comm = group_of(None).comm
     if not file_path:
         raise InvalidArgumentError("start_timeline: file_path is empty")
-    if made is not None and made.rank == 0:
-        made.named.start_timeline(os.path.abspath(file_path), mark_cycles)
+    if comm is not None and comm.rank == 0:
+        comm.named.start_timeline(os.path.abspath(file_path), mark_cycles)
 
 
 def stop_timeline() -> None:
     """Ends the file."""
-    made = group_of(None).made
-    if made is not None and made.rank == 0:
-        made.named.stop_timeline()
+    comm = group_of(None).comm
+    if comm is not None and comm.rank == 0:
+        comm.named.stop_timeline()
 
 
-def begin(made: Communicator, generation: int) -> None:
+def begin(comm: Communicator, generation: int) -> None:
     """Begins the timeline that HOROVOD_TIMELINE asks for; HOROVOD_TIMELINE_MARK_CYCLES=1 marks cycles in it. In elastic
     training each generation has a file of its own: from the second on its number is put before the ending."""
     path: Optional[str] = os.environ.get("HOROVOD_TIMELINE")
-    if not path or path == DYNAMIC or made.rank != 0:
+    if not path or path == DYNAMIC or comm.rank != 0:
         return
     if generation > 1:
         root, ending = os.path.splitext(path)
         path = f"{root}.{generation}{ending}"
     mark = os.environ.get("HOROVOD_TIMELINE_MARK_CYCLES", "0") not in ("", "0")
-    made.named.start_timeline(os.path.abspath(path), mark)
+    comm.named.start_timeline(os.path.abspath(path), mark)

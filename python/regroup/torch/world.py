@@ -11,33 +11,33 @@ from dataclasses import replace
 from typing import Any, Callable, Iterator, List, Optional
 
 from .. import _library as lib
-from .. import place as places
+from .. import membership
 from ..communicator import Communicator
 from ..errors import NotInitializedError, RegroupError, UnsupportedError
 from ..named import Named
-from ..place import Place
+from ..membership import Membership
 from ..training import Training, communicator
 
 
-class Renumbered:
+class SwappedCommunicator:
     """A communicator in which rank 0 and another one have changed their numbers, for operations from a root."""
 
-    def __init__(self, made: Communicator, first: int):
-        self._made, self._first = made, first
-        self.rank = self._turned(made.rank)
+    def __init__(self, comm: Communicator, first: int):
+        self._comm, self._first = comm, first
+        self.rank = self._swap(comm.rank)
 
-    def _turned(self, rank: int) -> int:
+    def _swap(self, rank: int) -> int:
         return {0: self._first, self._first: 0}.get(rank, rank)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._made, name)
+        return getattr(self._comm, name)
 
     gpus = None  # tensors on GPUs go through the host
 
     @property
-    def named(self) -> "RenumberedNames":
+    def named(self) -> "SwappedNamed":
         """Its operations by name."""
-        return RenumberedNames(self._made.named, self._turned)
+        return SwappedNamed(self._comm.named, self._swap)
 
     def subset(self, name: str, ranks: List[int]) -> Any:
         """Not offered."""
@@ -45,24 +45,24 @@ class Renumbered:
 
     def allgather_bytes(self, data: bytes) -> List[bytes]:
         """Gathers bytes, in the order of the ranks."""
-        got = self._made.allgather_bytes(data)
+        got = self._comm.allgather_bytes(data)
         got[0], got[self._first] = got[self._first], got[0]
         return got
 
 
-class RenumberedNames:
+class SwappedNamed:
     """Operations by name of such a communicator: those whose result does not depend on the order of the ranks, and
     broadcasts."""
 
-    def __init__(self, named: Named, turned: Callable[[int], int]):
-        self._turned = turned
+    def __init__(self, named: Named, swap: Callable[[int], int]):
+        self._swap = swap
         self.allreduce, self.barrier = named.allreduce, named.barrier
         self.number, self.refuse, self._broadcast = named.number, named.refuse, named.broadcast
 
     def broadcast(self, *arguments: Any) -> Optional[int]:
         """Named.broadcast, whose sixth argument is the root."""
-        what, (root, *rest) = arguments[:5], arguments[5:]
-        return self._broadcast(*what, self._turned(root), *rest)
+        first, (root, *rest) = arguments[:5], arguments[5:]
+        return self._broadcast(*first, self._swap(root), *rest)
 
     def __getattr__(self, name: str) -> Any:
         raise UnsupportedError(
@@ -78,8 +78,8 @@ class World:
     """
 
     def __init__(self) -> None:
-        self.mode: Optional[str] = None  # one of regroup.place; None = not initialised
-        self.place = Place()
+        self.mode: Optional[str] = None  # one of regroup.membership; None = not initialised
+        self.membership = Membership()
         self.job: Optional[Training] = None  # with recovery in the process
         self.stage: Optional[int] = None  # of regroup._library, of the job's session
         self.step = 0  # that the state had behind it at the begin of the session
@@ -99,17 +99,17 @@ class World:
         """Finds the place of this process; connects it to the others where there are any."""
         if self.mode is not None:
             return
-        place, mode = places.expected(), places.mode()
+        member, mode = membership.expected(), membership.mode()
         self._pid = os.getpid()
-        if mode == places.STATIC and place.size > 1:
-            from . import mesh
+        if mode == membership.STATIC and member.size > 1:
+            from . import rendezvous
 
-            made = mesh.from_environment(place.rank, place.size)
-            self._set(place, made, owned=True)
-        elif mode == places.ELASTIC:
+            comm = rendezvous.from_environment(member.rank, member.size)
+            self._set(member, comm, owned=True)
+        elif mode == membership.ELASTIC:
             self._join()
         else:
-            self.place = place
+            self.membership = member
         self.mode = mode
         atexit.unregister(self.at_exit)  # of an earlier init
         atexit.register(self.at_exit)
@@ -123,9 +123,9 @@ class World:
         self.job = Training(join=True)
         self.job.start()
         self.prologue = Prologue(self)
-        self.go_on()
+        self.next_generation()
 
-    def go_on(self) -> bool:
+    def next_generation(self) -> bool:
         """Waits for the next session of the job; False when the training is complete."""
         session = self.job.next()
         if session is None:
@@ -138,7 +138,7 @@ class World:
         self.mode = None
         if self.job is None:
             self._drop()
-            self.place = Place()
+            self.membership = Membership()
             atexit.unregister(self.at_exit)
 
     def at_exit(self) -> None:
@@ -153,33 +153,33 @@ class World:
         if job is None:
             return
         if self.stage is not None:
-            why = getattr(sys, "last_value", None)
-            said = "the process ends" if why is None else describe(why)
+            error = getattr(sys, "last_value", None)
+            reason = "the process ends" if error is None else describe(error)
             self.stage = None
             try:
-                job.leave(lib.FAILED, said)
+                job.leave(lib.FAILED, reason)
             except RegroupError:
                 pass  # it is in no session
         job.close()
 
     def _drop(self) -> None:
-        made, self._communicator = self._communicator, None
-        if made is not None and self._owned:
-            made.close()
+        comm, self._communicator = self._communicator, None
+        if comm is not None and self._owned:
+            comm.close()
 
-    def _set(self, place: Place, made: Optional[Communicator], owned: bool) -> None:
-        self.place, self._communicator, self._owned = place, made, owned
+    def _set(self, member: Membership, comm: Optional[Communicator], owned: bool) -> None:
+        self.membership, self._communicator, self._owned = member, comm, owned
         self.entries += 1
-        if made is not None:
+        if comm is not None:
             from . import timeline
 
-            timeline.begin(made, place.generation)
+            timeline.begin(comm, member.generation)
 
     def enter(self, session: lib.Session) -> None:
         """Takes the place that a session gives."""
-        before, together = self._communicator, self.stage == lib.TOGETHER
+        previous, preparing = self._communicator, self.stage == lib.TOGETHER
         self.stage, self.step = session.stage, session.step
-        place = Place(
+        member = Membership(
             generation=session.generation,
             rank=session.rank,
             size=session.world,
@@ -189,70 +189,70 @@ class World:
             cross_size=session.cross_size,
         )
         if session.stage in (lib.LATE, lib.ASIDE):
-            self._set(place, None, owned=False)
-        elif together and before is not None and before.handle == session.comm:
-            self.place = place  # from talking to training, in one generation
+            self._set(member, None, owned=False)
+        elif preparing and previous is not None and previous.handle == session.comm:
+            self.membership = member  # from talking to training, in one generation
         else:
-            self._set(place, communicator(session), owned=False)
+            self._set(member, communicator(session), owned=False)
             if session.stage == lib.TOGETHER:
-                self.survey()
+                self.check_gpus()
 
     @contextlib.contextmanager
-    def led(self, here: bool) -> Iterator[None]:
+    def root_is_survivor(self, survivor: bool) -> Iterator[None]:
         """Meanwhile rank 0 is one that was here before, if there is one: the lowest such rank and rank 0 change their
         numbers. It is what Horovod's users rely on when they give all ranks the state of rank 0; here a worker that is
         started again may have rank 0."""
-        told = allgather_bytes(b"1" if here else b"0")
-        first = told.index(b"1") if b"1" in told else 0
+        answers = allgather_bytes(b"1" if survivor else b"0")
+        first = answers.index(b"1") if b"1" in answers else 0
         if first == 0:
             yield
             return
-        place, made = self.place, self._communicator
-        self._communicator = Renumbered(made, first)
-        self.place = replace(place, rank=self._communicator.rank)
+        member, comm = self.membership, self._communicator
+        self._communicator = SwappedCommunicator(comm, first)
+        self.membership = replace(member, rank=self._communicator.rank)
         try:
             yield
         finally:
-            self.place, self._communicator = place, made
+            self.membership, self._communicator = member, comm
 
-    def survey(self) -> None:
+    def check_gpus(self) -> None:
         """Finds out whether all ranks of the generation have GPUs. All of them call it, before any operation."""
         from . import gpus
 
-        made, place = self._communicator, self.place
-        if made.gpus is not None:
+        comm, member = self._communicator, self.membership
+        if comm.gpus is not None:
             return
-        told = made.allgather_bytes(gpus.absence().encode()) if made.world > 1 else []
-        reason = gpus.agreed([b.decode() for b in told]) or gpus.absence()
-        made.gpus = self._gpus = gpus.Gpus(
-            made, reason, place.local_rank, place.local_size, self._gpus
+        answers = comm.allgather_bytes(gpus.no_gpu_reason().encode()) if comm.world > 1 else []
+        reason = gpus.first_reason([b.decode() for b in answers]) or gpus.no_gpu_reason()
+        comm.gpus = self._gpus = gpus.Gpus(
+            comm, reason, member.local_rank, member.local_size, self._gpus
         )
 
     def end(self) -> None:
         """Gives back what generations have handed on to each other."""
-        left, self._gpus = self._gpus, None
-        if left is not None:
-            left.close()
+        gpus, self._gpus = self._gpus, None
+        if gpus is not None:
+            gpus.close()
 
     def leave(self) -> None:
         """Forgets the communicator of a session that is over; the place stays what it was last."""
         if not self._owned:
             self._communicator = None
 
-    def initialized(self) -> Place:
-        """The place, for whoever asks the API."""
+    def initialized(self) -> Membership:
+        """The membership, for the functions of the API."""
         if self.mode is None:
             raise NotInitializedError("Regroup has not been initialized; call init() first")
-        return self.place
+        return self.membership
 
     @property
     def communicator(self) -> Optional[Communicator]:
         """Of the generation; None where this process is alone and needs none."""
-        made = self._communicator
-        if made is not None:
-            return made
+        comm = self._communicator
+        if comm is not None:
+            return comm
         self.initialized()
-        if self.mode != places.ELASTIC:
+        if self.mode != membership.ELASTIC:
             return None
         if self.stage in (lib.LATE, lib.ASIDE):
             raise RegroupError(
@@ -265,10 +265,10 @@ class World:
     def gpus(self) -> str:
         """How tensors on GPUs travel, for people."""
         self.initialized()
-        made = self._communicator
-        if made is None or made.gpus is None:
+        comm = self._communicator
+        if comm is None or comm.gpus is None:
             return "there is nobody to exchange tensors with"
-        return made.gpus.describe()
+        return comm.gpus.describe()
 
     def failed(self) -> Optional[Exception]:
         """Why the generation is over; None while it is not, or where there is none."""
@@ -285,5 +285,5 @@ def describe(error: BaseException) -> str:
 
 def allgather_bytes(data: bytes) -> List[bytes]:
     """What all ranks give, in the order of the ranks."""
-    made = world.communicator
-    return [data] if made is None else made.allgather_bytes(data)
+    comm = world.communicator
+    return [data] if comm is None else comm.allgather_bytes(data)

@@ -26,7 +26,7 @@ TYPES = [
 OPS = [dist.ReduceOp.SUM, dist.ReduceOp.PRODUCT, dist.ReduceOp.MIN, dist.ReduceOp.MAX]
 
 
-def made(shape, dtype, seed=0, rank=RANK):
+def random_tensor(shape, dtype, seed=0, rank=RANK):
     g = torch.Generator().manual_seed(1000 * seed + rank)
     return torch.randint(1, 3, shape, generator=g).to(dtype)
 
@@ -45,28 +45,28 @@ def case_all_reduce():
     for dtype in TYPES:
         for op in OPS:
             for n in COUNTS:
-                got, want = made((n,), dtype), made((n,), dtype)
+                got, want = random_tensor((n,), dtype), random_tensor((n,), dtype)
                 dist.all_reduce(got, op)
                 dist.all_reduce(want, op, group=GLOO)
                 same(got, want, f"{op} of {n} {dtype}")
-    z = torch.complex(made((9,), torch.float32), made((9,), torch.float32, 1))
+    z = torch.complex(random_tensor((9,), torch.float32), random_tensor((9,), torch.float32, 1))
     want = z.clone()
     dist.all_reduce(z)
     dist.all_reduce(want, group=GLOO)
     same(z, want, "complex")
-    x = made((9,), torch.bfloat16)
+    x = random_tensor((9,), torch.bfloat16)
     dist.all_reduce(x)
-    same(x, sum(made((9,), torch.bfloat16, rank=r) for r in range(SIZE)), "bfloat16")
+    same(x, sum(random_tensor((9,), torch.bfloat16, rank=r) for r in range(SIZE)), "bfloat16")
     for op, combine in (
         (dist.ReduceOp.BAND, torch.bitwise_and),
         (dist.ReduceOp.BOR, torch.bitwise_or),
         (dist.ReduceOp.BXOR, torch.bitwise_xor),
     ):
-        x = made((9,), torch.int32)
+        x = random_tensor((9,), torch.int32)
         dist.all_reduce(x, op)
-        want = made((9,), torch.int32, rank=0)
+        want = random_tensor((9,), torch.int32, rank=0)
         for r in range(1, SIZE):
-            want = combine(want, made((9,), torch.int32, rank=r))
+            want = combine(want, random_tensor((9,), torch.int32, rank=r))
         same(x, want, f"{op}")
     x = torch.full((3,), float(RANK))
     dist.all_reduce(x, dist.ReduceOp.AVG)
@@ -79,33 +79,33 @@ def case_all_reduce():
 
 
 def case_all_reduce_async():
-    tensors = [made((n,), torch.float32, i) for i, n in enumerate([10, 500_000, 3, 300_000])]
+    tensors = [random_tensor((n,), torch.float32, i) for i, n in enumerate([10, 500_000, 3, 300_000])]
     works = [dist.all_reduce(t, async_op=True) for t in tensors]
     last = torch.ones(2)
     dist.all_reduce(last)  # a small one comes after those that go on
     same(last, torch.full((2,), float(SIZE)), "after")
     for i, (t, w) in enumerate(zip(tensors, works)):
         assert w.wait() and w.is_completed() and w.is_success()
-        want = sum(made(t.shape, torch.float32, i, r) for r in range(SIZE))
+        want = sum(random_tensor(t.shape, torch.float32, i, r) for r in range(SIZE))
         same(t, want, f"started {i}")
     for n in (10, 500_000):
         t = torch.ones(n)
         doubled = dist.all_reduce(t, async_op=True).get_future().then(lambda f: f.value()[0] * 2)
         same(doubled.wait(), torch.full((n,), 2.0 * SIZE), f"future of {n}")
-    from regroup.torch.c10d import works
+    from regroup.torch.c10d import work
 
     for _ in range(200):
         dist.all_reduce(torch.ones(70_000), async_op=True)  # nobody waits
     last = dist.all_reduce(torch.ones(70_000), async_op=True)
     last.wait()
     dist.all_reduce(torch.ones(70_000), async_op=True).wait()
-    assert len(works._open) <= works._MANY, f"{len(works._open)} operations are remembered"
+    assert len(work._open) <= work._MANY, f"{len(work._open)} operations are remembered"
 
 
 def case_all_reduce_coalesced():
     for n in (10, 100_000):
-        tensors = [made((n,), torch.float32, i) for i in range(5)]
-        want = [sum(made((n,), torch.float32, i, r) for r in range(SIZE)) for i in range(5)]
+        tensors = [random_tensor((n,), torch.float32, i) for i in range(5)]
+        want = [sum(random_tensor((n,), torch.float32, i, r) for r in range(SIZE)) for i in range(5)]
         dist.all_reduce_coalesced(tensors)
         for t, w in zip(tensors, want):
             same(t, w, f"{n} coalesced")
@@ -114,55 +114,55 @@ def case_all_reduce_coalesced():
 def case_broadcast():
     for root in range(SIZE):
         for dtype in TYPES + [torch.bool, torch.complex64]:
-            x = made((7,), dtype)
+            x = random_tensor((7,), dtype)
             dist.broadcast(x, root)
-            same(x, made((7,), dtype, rank=root), f"{dtype} from {root}")
-    x = made((300_000,), torch.float32)
+            same(x, random_tensor((7,), dtype, rank=root), f"{dtype} from {root}")
+    x = random_tensor((300_000,), torch.float32)
     dist.broadcast(x, SIZE - 1, async_op=True).wait()
-    same(x, made((300_000,), torch.float32, rank=SIZE - 1), "a large one")
+    same(x, random_tensor((300_000,), torch.float32, rank=SIZE - 1), "a large one")
 
 
 def case_reduce():
     for root in range(SIZE):
         for n in COUNTS:
-            x = made((n,), torch.float32)
+            x = random_tensor((n,), torch.float32)
             dist.reduce(x, root)
-            want = sum(made((n,), torch.float32, rank=r) for r in range(SIZE))
-            same(x, want if RANK == root else made((n,), torch.float32), f"{n} at {root}")
+            want = sum(random_tensor((n,), torch.float32, rank=r) for r in range(SIZE))
+            same(x, want if RANK == root else random_tensor((n,), torch.float32), f"{n} at {root}")
 
 
 def case_all_gather():
     for n in COUNTS:
         for dtype in (torch.float32, torch.int64, torch.bool):
             got = [torch.zeros(n, dtype=dtype) for _ in range(SIZE)]
-            dist.all_gather(got, made((n,), dtype))
+            dist.all_gather(got, random_tensor((n,), dtype))
             for r, g in enumerate(got):
-                same(g, made((n,), dtype, rank=r), f"{n} {dtype} of {r}")
+                same(g, random_tensor((n,), dtype, rank=r), f"{n} {dtype} of {r}")
         whole = torch.empty(SIZE * n)
-        dist.all_gather_into_tensor(whole, made((n,), torch.float32))
+        dist.all_gather_into_tensor(whole, random_tensor((n,), torch.float32))
         same(
             whole,
-            torch.cat([made((n,), torch.float32, rank=r) for r in range(SIZE)]),
+            torch.cat([random_tensor((n,), torch.float32, rank=r) for r in range(SIZE)]),
             "into tensor",
         )
         parts = list(torch.empty(SIZE, n).unbind())
-        dist.all_gather(parts, made((n,), torch.float32))
+        dist.all_gather(parts, random_tensor((n,), torch.float32))
         same(torch.cat(parts), whole, "into views of one tensor")
     outputs = [[torch.empty(3), torch.empty(2)] for _ in range(SIZE)]
-    dist.all_gather_coalesced(outputs, [made((3,), torch.float32), made((2,), torch.float32, 1)])
+    dist.all_gather_coalesced(outputs, [random_tensor((3,), torch.float32), random_tensor((2,), torch.float32, 1)])
     for r, (a, b) in enumerate(outputs):
-        same(a, made((3,), torch.float32, rank=r), "coalesced")
-        same(b, made((2,), torch.float32, 1, r), "coalesced")
+        same(a, random_tensor((3,), torch.float32, rank=r), "coalesced")
+        same(b, random_tensor((2,), torch.float32, 1, r), "coalesced")
 
 
 def case_reduce_scatter():
     for n in COUNTS:
-        lists = [[made((n,), torch.float32, i, r) for i in range(SIZE)] for r in range(SIZE)]
+        lists = [[random_tensor((n,), torch.float32, i, r) for i in range(SIZE)] for r in range(SIZE)]
         want = sum(lists[r][RANK] for r in range(SIZE))
         got = torch.empty(n)
         dist.reduce_scatter(got, lists[RANK])
         same(got, want, f"{n}")
-        assert torch.equal(lists[RANK][0], made((n,), torch.float32, 0)), "the input has changed"
+        assert torch.equal(lists[RANK][0], random_tensor((n,), torch.float32, 0)), "the input has changed"
         got = torch.empty(n)
         dist.reduce_scatter_tensor(got, torch.cat(lists[RANK]))
         same(got, want, f"{n} of one tensor")
@@ -171,13 +171,13 @@ def case_reduce_scatter():
 def case_gather_and_scatter():
     for root in range(SIZE):
         into = [torch.empty(4) for _ in range(SIZE)] if RANK == root else None
-        dist.gather(made((4,), torch.float32), into, dst=root)
+        dist.gather(random_tensor((4,), torch.float32), into, dst=root)
         for r, g in enumerate(into or []):
-            same(g, made((4,), torch.float32, rank=r), f"gathered from {r} at {root}")
-        parts = [made((4,), torch.int64, i) for i in range(SIZE)] if RANK == root else None
+            same(g, random_tensor((4,), torch.float32, rank=r), f"gathered from {r} at {root}")
+        parts = [random_tensor((4,), torch.int64, i) for i in range(SIZE)] if RANK == root else None
         got = torch.empty(4, dtype=torch.int64)
         dist.scatter(got, parts, src=root)
-        same(got, made((4,), torch.int64, RANK, root), f"scattered from {root}")
+        same(got, random_tensor((4,), torch.int64, RANK, root), f"scattered from {root}")
 
 
 def case_all_to_all():
@@ -212,9 +212,9 @@ def case_send_and_recv():
     for n in (0, 3, 500_000):
         got = torch.empty(n)
         work = dist.irecv(got, source)
-        dist.send(made((n,), torch.float32), to)
+        dist.send(random_tensor((n,), torch.float32), to)
         work.wait()
-        same(got, made((n,), torch.float32, rank=source), f"{n} around the ring")
+        same(got, random_tensor((n,), torch.float32, rank=source), f"{n} around the ring")
     a, b = torch.empty(2), torch.empty(2)
     works = [dist.irecv(a, source, tag=1), dist.irecv(b, source, tag=2)]
     dist.send(torch.full((2,), 2.0), to, tag=2)
@@ -312,10 +312,10 @@ def case_ddp():
                     (got.double() - want.double()).abs().max() / want.double().abs().max()
                 ).item()
                 assert worst < 1e-5, f"{name} with {options}: off by {worst}"
-            everybody = [torch.empty_like(got) for _ in range(SIZE)]
-            dist.all_gather(everybody, got.contiguous())
+            gathered = [torch.empty_like(got) for _ in range(SIZE)]
+            dist.all_gather(gathered, got.contiguous())
             if "num_batches" not in name and "running" not in name:
-                for other in everybody:
+                for other in gathered:
                     same(other, got, f"{name} differs among ranks with {options}")
 
 
@@ -350,7 +350,7 @@ def case_mistakes():
 
 
 def case_again():
-    """The group is left, and others are made over a store that was used before. (init_process_group cannot: its own
+    """The group is left, and others are comm over a store that was used before. (init_process_group cannot: its own
     barrier counts in the store for ever.)"""
     store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), SIZE, False)
     dist.barrier()

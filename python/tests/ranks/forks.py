@@ -54,8 +54,8 @@ def case_loader():
 
 def case_refusal():
     def child():
-        made = world.communicator
-        for call in (made.barrier, made.close, lambda: made.allreduce(0, 0, 8, 0), made.describe):
+        comm = world.communicator
+        for call in (comm.barrier, comm.close, lambda: comm.allreduce(0, 0, 8, 0), comm.describe):
             try:
                 call()
             except ForkedError as e:

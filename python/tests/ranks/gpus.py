@@ -23,8 +23,8 @@ def case_the_reason_is_shown():
     assert "has no GPU: " in said, said
     if not torch.cuda.is_available():
         assert "rank 0 has no GPU: torch" in said, said
-    everybody = hvd.allgather_object(said)
-    assert everybody == [said] * SIZE, everybody
+    gathered = hvd.allgather_object(said)
+    assert gathered == [said] * SIZE, gathered
 
 
 def case_the_host_has_its_own_way():

@@ -35,8 +35,8 @@ def total(call, mine):
 
 
 def compare(what, call, factor, shapes=((4 * SIZE, 2),)):
-    everybody = inputs(shapes)
-    mine = [x.clone().requires_grad_() for x in everybody[RANK]]
+    gathered = inputs(shapes)
+    mine = [x.clone().requires_grad_() for x in gathered[RANK]]
     loss(call(mine), RANK).backward()
     for k, x in enumerate(mine):
         places = [(0, 0), (x.shape[0] - 1, x.shape[1] - 1)]
@@ -44,7 +44,7 @@ def compare(what, call, factor, shapes=((4 * SIZE, 2),)):
             for place in places:
                 losses = []
                 for sign in (1, -1):
-                    moved = [v.clone() for v in everybody[RANK]]
+                    moved = [v.clone() for v in gathered[RANK]]
                     if rank == RANK:
                         moved[k][place] += sign * STEP
                     losses.append(total(call, moved))
@@ -76,9 +76,9 @@ def case_grouped_allreduce():
 def case_allgather():
     compare("allgather", lambda x: hvd.allgather(x[0]), FACTORS["allgather"])
     uneven = ((RANK + 1, 2),)
-    everybody = [torch.ones(r + 1, 2, dtype=torch.float64) for r in range(SIZE)]
-    x = everybody[RANK].clone().requires_grad_()
-    hvd.allgather(x).mul(torch.arange(1.0, 1 + len(torch.cat(everybody))).double().unsqueeze(1)).sum().backward()
+    gathered = [torch.ones(r + 1, 2, dtype=torch.float64) for r in range(SIZE)]
+    x = gathered[RANK].clone().requires_grad_()
+    hvd.allgather(x).mul(torch.arange(1.0, 1 + len(torch.cat(gathered))).double().unsqueeze(1)).sum().backward()
     first = sum(range(1, RANK + 1))
     want = torch.arange(first + 1.0, first + 2.0 + RANK).double().unsqueeze(1).expand(RANK + 1, 2)
     assert torch.allclose(x.grad, want), (uneven, x.grad, want)

@@ -157,9 +157,9 @@ def case_the_timeline():
 
 def case_while_another_rank_leads():
     """When rank 0 is new, rank 1 takes its number while the ranks are given a state."""
-    with world.led(RANK != 0):
-        turned = {0: 1, 1: 0}.get(RANK, RANK) if SIZE > 1 else RANK
-        assert hvd.rank() == turned
+    with world.root_is_survivor(RANK != 0):
+        swap = {0: 1, 1: 0}.get(RANK, RANK) if SIZE > 1 else RANK
+        assert hvd.rank() == swap
         leads = 1 if SIZE > 1 else 0
         assert hvd.broadcast_object(RANK, 0) == leads
         same(hvd.broadcast(torch.tensor([RANK]), 0), torch.tensor([leads]), "broadcast")

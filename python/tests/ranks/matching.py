@@ -72,26 +72,26 @@ class Operation:
         return hvd.sparse_allreduce_async(x.to_sparse(), name=name, op=hvd.Sum)
 
     def check(self, handle):
-        everybody = [self.mine(r) for r in range(SIZE)]
-        total, part = sum(everybody), self.shape[0] // SIZE
+        gathered = [self.mine(r) for r in range(SIZE)]
+        total, part = sum(gathered), self.shape[0] // SIZE
         rows = slice(part * RANK, part * (RANK + 1))
         result = handle() if self.method == "sparse" else hvd.synchronize(handle)
         if self.method == "allreduce":
             same(result, total, self.name)
         elif self.method == "broadcast":
-            same(result, everybody[self.root], self.name)
+            same(result, gathered[self.root], self.name)
         elif self.method == "allgather":
-            same(result, torch.cat([x[: r + 1] for r, x in enumerate(everybody)]), self.name)
+            same(result, torch.cat([x[: r + 1] for r, x in enumerate(gathered)]), self.name)
         elif self.method == "alltoall":
-            same(result[0], torch.cat([x[rows] for x in everybody]), self.name)
+            same(result[0], torch.cat([x[rows] for x in gathered]), self.name)
         elif self.method == "reducescatter":
             same(result, total[rows], self.name)
         elif self.method == "grouped_allreduce":
             same(result[0], total, self.name)
             same(result[1], total[0], self.name)
         elif self.method == "grouped_allgather":
-            same(result[0], torch.cat(everybody), self.name)
-            same(result[1], torch.cat([x[:1] for x in everybody]), self.name)
+            same(result[0], torch.cat(gathered), self.name)
+            same(result[1], torch.cat([x[:1] for x in gathered]), self.name)
         elif self.method == "grouped_reducescatter":
             same(result[0], total[rows], self.name)
             same(result[1], 2 * total[rows], self.name)
@@ -198,7 +198,7 @@ def case_each_waits_for_another_name():
 
 
 def case_a_wrong_argument_on_one_rank():
-    """The others hear of it at once, and everybody goes on."""
+    """The others hear of it at once, and gathered goes on."""
     for name in (None, "named"):
         splits = [SIZE] + [0] * (SIZE - 1)
         if RANK == 0:

@@ -12,14 +12,14 @@ INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 COUNTS = [0, 1, 2, 3, 7, 1000, 70001]
 
 
-def made(rank, shape, dtype, seed=0):
+def random_tensor(rank, shape, dtype, seed=0):
     """A rank's tensor: small whole numbers, so that every type can add them up exactly."""
     g = torch.Generator().manual_seed(1000 * seed + rank)
     return torch.randint(1, 3, shape, generator=g).to(dtype)
 
 
-def everybody(shape, dtype, seed=0):
-    return torch.stack([made(r, shape, dtype, seed) for r in range(SIZE)])
+def gathered(shape, dtype, seed=0):
+    return torch.stack([random_tensor(r, shape, dtype, seed) for r in range(SIZE)])
 
 
 def same(got, want, what):
@@ -46,10 +46,10 @@ def case_allreduce():
     for dtype in FLOATS + INTEGERS:
         for n in COUNTS:
             for name, op in ops.items():
-                mine = made(RANK, (n,), dtype)
-                want = reduced(everybody((n,), dtype), op).to(dtype)
+                mine = random_tensor(RANK, (n,), dtype)
+                want = reduced(gathered((n,), dtype), op).to(dtype)
                 same(hvd.allreduce(mine, op=op), want, f"{name} of {n} {dtype}")
-                assert torch.equal(mine, made(RANK, (n,), dtype)), "allreduce has changed its input"
+                assert torch.equal(mine, random_tensor(RANK, (n,), dtype)), "allreduce has changed its input"
                 out = hvd.allreduce_(mine, op=op)
                 assert out is mine
                 same(mine, want, f"in place {name} of {n} {dtype}")
@@ -61,13 +61,13 @@ def case_names_are_paired_up():
     g = torch.Generator().manual_seed(RANK)
     handles = {}
     for i in torch.randperm(len(names), generator=g).tolist():
-        mine = made(RANK, (50 * i,), FLOATS[i % 4], i)
+        mine = random_tensor(RANK, (50 * i,), FLOATS[i % 4], i)
         handles[i] = hvd.allreduce_async(mine, name=f"gradient {i}", op=hvd.Sum)
         if len(handles) == 20:
             same(hvd.allreduce(torch.tensor([1.0]), op=hvd.Sum), torch.tensor([1.0 * SIZE]), "beside")
     for i in names:
         dtype = FLOATS[i % 4]
-        want = reduced(everybody((50 * i,), dtype, i), hvd.Sum).to(dtype)
+        want = reduced(gathered((50 * i,), dtype, i), hvd.Sum).to(dtype)
         same(hvd.synchronize(handles[i]), want, f"gradient {i}")
 
 
@@ -96,24 +96,24 @@ def case_allreduce_default_is_the_average():
 def case_allreduce_async():
     handles = []
     for i in range(20):
-        handles.append(hvd.allreduce_async(made(RANK, (1000 * i,), torch.float32, i), op=hvd.Sum))
+        handles.append(hvd.allreduce_async(random_tensor(RANK, (1000 * i,), torch.float32, i), op=hvd.Sum))
     last = hvd.allreduce(torch.ones(1), op=hvd.Sum)  # comes after them
     same(last, torch.tensor([float(SIZE)]), "after started ones")
     for i, handle in enumerate(handles):
         assert hvd.poll(handle)
-        want = reduced(everybody((1000 * i,), torch.float32, i), hvd.Sum).float()
+        want = reduced(gathered((1000 * i,), torch.float32, i), hvd.Sum).float()
         same(hvd.synchronize(handle), want, f"started {i}")
         same(hvd.synchronize(handle), want, f"a second time {i}")
-    x = made(RANK, (5000,), torch.float32)
+    x = random_tensor(RANK, (5000,), torch.float32)
     handle = hvd.allreduce_async_(x, op=hvd.Max)
     assert hvd.synchronize(handle) is x
-    same(x, reduced(everybody((5000,), torch.float32), hvd.Max).float(), "started in place")
+    same(x, reduced(gathered((5000,), torch.float32), hvd.Max).float(), "started in place")
     hvd.allreduce_async(torch.ones(100000))  # nobody waits for it
 
 
 def case_allreduce_shapes():
-    base = made(RANK, (40, 30), torch.float32)
-    want = everybody((40, 30), torch.float32).sum(0)
+    base = random_tensor(RANK, (40, 30), torch.float32)
+    want = gathered((40, 30), torch.float32).sum(0)
     for name, view in {
         "transposed": lambda t: t.t(),
         "strided": lambda t: t[::2, ::3],
@@ -172,8 +172,8 @@ def case_allreduce_gradient():
 def case_grouped_allreduce():
     shapes = [(3,), (0,), (4, 5), (1,), (1000,)]
     types = [torch.float32, torch.float32, torch.float64, torch.int64, torch.float32]
-    mine = [made(RANK, s, t, i) for i, (s, t) in enumerate(zip(shapes, types))]
-    want = [everybody(s, t, i).sum(0).to(t) for i, (s, t) in enumerate(zip(shapes, types))]
+    mine = [random_tensor(RANK, s, t, i) for i, (s, t) in enumerate(zip(shapes, types))]
+    want = [gathered(s, t, i).sum(0).to(t) for i, (s, t) in enumerate(zip(shapes, types))]
     for got in (
         hvd.grouped_allreduce(mine, op=hvd.Sum),
         hvd.synchronize(hvd.grouped_allreduce_async(mine, op=hvd.Sum)),
@@ -192,23 +192,23 @@ def case_grouped_allreduce():
 def case_broadcast():
     for root in range(SIZE):
         for dtype in FLOATS + INTEGERS + [torch.bool, torch.complex64]:
-            mine = made(RANK, (17,), dtype)
-            same(hvd.broadcast(mine, root), made(root, (17,), dtype), f"{dtype} from {root}")
+            mine = random_tensor(RANK, (17,), dtype)
+            same(hvd.broadcast(mine, root), random_tensor(root, (17,), dtype), f"{dtype} from {root}")
             assert hvd.broadcast_(mine, root) is mine
-            same(mine, made(root, (17,), dtype), f"{dtype} in place from {root}")
-    x = made(RANK, (100, 100), torch.float32).t()
+            same(mine, random_tensor(root, (17,), dtype), f"{dtype} in place from {root}")
+    x = random_tensor(RANK, (100, 100), torch.float32).t()
     hvd.synchronize(hvd.broadcast_async_(x, SIZE - 1))
-    same(x, made(SIZE - 1, (100, 100), torch.float32).t(), "a view")
+    same(x, random_tensor(SIZE - 1, (100, 100), torch.float32).t(), "a view")
     y = hvd.synchronize(hvd.broadcast_async(torch.tensor([RANK]), 0))
     same(y, torch.tensor([0]), "started")
 
 
 def case_allgather():
     for dtype in FLOATS + INTEGERS + [torch.bool]:
-        want = torch.cat([made(r, (3, 4), dtype) for r in range(SIZE)])
-        same(hvd.allgather(made(RANK, (3, 4), dtype)), want, f"{dtype}")
-    want = torch.cat([made(r, (r, 4), torch.float32) for r in range(SIZE)])
-    same(hvd.allgather(made(RANK, (RANK, 4), torch.float32)), want, "of different lengths")
+        want = torch.cat([random_tensor(r, (3, 4), dtype) for r in range(SIZE)])
+        same(hvd.allgather(random_tensor(RANK, (3, 4), dtype)), want, f"{dtype}")
+    want = torch.cat([random_tensor(r, (r, 4), torch.float32) for r in range(SIZE)])
+    same(hvd.allgather(random_tensor(RANK, (RANK, 4), torch.float32)), want, "of different lengths")
     same(hvd.allgather(torch.tensor(RANK)), torch.arange(SIZE), "scalars")
     same(hvd.allgather(torch.empty(0, 3)), torch.empty(0, 3), "nothing")
     handle = hvd.allgather_async(torch.tensor([RANK]))
@@ -246,11 +246,11 @@ def case_alltoall():
 
 def case_reducescatter():
     for rows in (SIZE * 2, SIZE * 2 + 1, 1):
-        everything = everybody((rows, 3), torch.float32).sum(0)
+        everything = gathered((rows, 3), torch.float32).sum(0)
         size, more = divmod(rows, SIZE)
         begin = RANK * size + min(RANK, more)
         want = everything[begin : begin + size + (RANK < more)]
-        got = hvd.reducescatter(made(RANK, (rows, 3), torch.float32), op=hvd.Sum)
+        got = hvd.reducescatter(random_tensor(RANK, (rows, 3), torch.float32), op=hvd.Sum)
         same(got, want, f"{rows} rows")
     handle = hvd.reducescatter_async(torch.ones(SIZE))
     same(hvd.synchronize(handle), torch.ones(1), "average, started")

@@ -279,7 +279,7 @@ def case_sparse_gradients():
 def case_scheduler():
     model = network()
     plain = torch.optim.SGD(model.parameters(), lr=0.1)
-    scheduler = torch.optim.lr_scheduler.StepLR(plain, 1, gamma=0.5)  # made before it is wrapped
+    scheduler = torch.optim.lr_scheduler.StepLR(plain, 1, gamma=0.5)  # comm before it is wrapped
     ours = hvd.DistributedOptimizer(plain)
     after = torch.optim.lr_scheduler.StepLR(ours, 1, gamma=0.5)
     for step in range(2):

@@ -48,18 +48,18 @@ def reduction(opts: Any, tensor: torch.Tensor) -> Optional[int]:
     raise InvalidArgumentError(f"the reduction {opts.reduceOp} is not offered")
 
 
-def bitwise(made: Communicator, opts: Any, tensors: List[torch.Tensor]) -> None:
+def bitwise(comm: Communicator, opts: Any, tensors: List[torch.Tensor]) -> None:
     """Combines the bits of integers, which are gathered for it."""
     combine = _bitwise[hash(opts.reduceOp)]
     for tensor in tensors:
         if tensor.dtype.is_floating_point or tensor.is_complex():
             raise InvalidArgumentError(f"{tensor.dtype} has no bitwise operations")
         work = staged(tensor)
-        everybody = torch.empty(made.world, tensor.numel(), dtype=tensor.dtype)
+        gathered = torch.empty(comm.world, tensor.numel(), dtype=tensor.dtype)
         if tensor.numel():
             size = tensor.numel() * tensor.element_size()
-            made.allgather(work.data_ptr(), everybody.data_ptr(), size, lib.UINT8)
-        result = everybody[0]
-        for row in everybody[1:]:
+            comm.allgather(work.data_ptr(), gathered.data_ptr(), size, lib.UINT8)
+        result = gathered[0]
+        for row in gathered[1:]:
             result = combine(result, row)
         tensor.copy_(result.view(tensor.shape))

@@ -1,7 +1,7 @@
 """Training that survives the loss and the arrival of workers, in Horovod's words."""
 
 from ...errors import HorovodInternalError, HostsUpdatedInterrupt, JobStoppedInterrupt, WorkerExit
-from .running import run
+from .run_loop import run
 from .sampler import ElasticSampler
 from .state import (
     ObjectState,

@@ -1,4 +1,4 @@
-"""What ranks do together before elastic.run: its results are noted, for workers that come later or again."""
+"""What ranks do together before elastic.run: its results are recorded, for workers that come later or again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ...errors import DivergedError, RegroupError, WorkerLostError
 from .. import handles
 from ..world import describe, world
 
-#: Results of more bytes than this are not kept, nor those that would make more than TOTAL together.
+#: Results of more bytes than this are not stored, nor those that would make more than TOTAL together.
 LIMIT, TOTAL = 64 << 20, 192 << 20
 
-#: Operations whose results are the same on all ranks. Others are carried out and not noted.
-NOTED = {
+#: Operations whose results are the same on all ranks. Others are carried out and not recorded.
+RECORDED = {
     "allreduce": False,
     "allreduce_": True,  # True: tensors of the arguments are written
     "grouped_allreduce": False,
@@ -36,7 +36,7 @@ NOTED = {
 
 
 class Unanswered:
-    """In the place of a result that was too large to be kept."""
+    """Stands for a result that was too large to be stored. Its name is part of the stored entries."""
 
 
 class Prologue:
@@ -52,10 +52,10 @@ class Prologue:
         self._room = TOTAL
         self._busy = threading.RLock()
         self._inside = False
-        self.unanswered: List[torch.Tensor] = []  # what the state must bring
+        self.too_large: List[torch.Tensor] = []  # what the state must bring
 
     def call(self, operation: Callable, args: tuple, kwargs: dict) -> Any:
-        """Carries an operation out, or answers it from what was noted."""
+        """Carries an operation out, or answers it from what was recorded."""
         with self._busy:
             if self._inside:  # one that is made of others
                 return operation(*args, **kwargs)
@@ -69,28 +69,28 @@ class Prologue:
         name = operation.__name__
         if name == "broadcast_parameters" and args and not isinstance(args[0], Mapping):
             args = (list(args[0]), *args[1:])  # an iterator is good for one pass
-        given = _tensors((args, kwargs)) if NOTED[name] else []
-        before = [t.detach().clone() for t in given] if name.endswith("allreduce_") else []
-        says = name
+        given = _tensors((args, kwargs)) if RECORDED[name] else []
+        originals = [t.detach().clone() for t in given] if name.endswith("allreduce_") else []
+        signature = name
         if not name.endswith("object"):
             first = 1 if name.endswith("allgather") else 0  # the rows of each rank are its own affair
-            says += _outline(args, first) + _outline(kwargs, first)
+            signature += _outline(args, first) + _outline(kwargs, first)
         while True:
-            noted = self._world.job.noted(self._at)
-            if noted is not None:
-                result = self._answer(says, noted, args, kwargs, given)
+            recorded = self._world.job.prologue_entry(self._at)
+            if recorded is not None:
+                result = self._answer(signature, recorded, args, kwargs, given)
                 break
             try:
                 result = operation(*args, **kwargs)
             except WorkerLostError as e:
                 self._regroup(e)
-                for tensor, was in zip(given, before):
-                    tensor.data.copy_(was)
+                for tensor, original in zip(given, originals):
+                    tensor.data.copy_(original)
                 continue
-            kept = _kept(name, result, args, kwargs, given)
-            packed = _packed(says, kept, min(LIMIT, self._room))
+            stored = _storable(name, result, args, kwargs, given)
+            packed = _packed(signature, stored, min(LIMIT, self._room))
             self._room -= len(packed)
-            self._world.job.note(packed)
+            self._world.job.add_prologue(packed)
             break
         self._at += 1
         return result
@@ -102,48 +102,48 @@ class Prologue:
         w.leave()
         w.stage = None
         w.job.leave(lib.PEER_LOST, describe(lost))
-        if not w.go_on():
+        if not w.next_generation():
             raise RegroupError("the training has ended without this worker") from lost
 
-    def _answer(self, says: str, noted: bytes, args: tuple, kwargs: dict, given: list) -> Any:
-        self._room -= len(noted)
-        said, kept = torch.load(io.BytesIO(noted), map_location="cpu", weights_only=False)
-        if said != says:
+    def _answer(self, signature: str, recorded: bytes, args: tuple, kwargs: dict, given: list) -> Any:
+        self._room -= len(recorded)
+        theirs, stored = torch.load(io.BytesIO(recorded), map_location="cpu", weights_only=False)
+        if theirs != signature:
             raise DivergedError(
                 f"before elastic.run all workers call the same operations in the same order: number {self._at + 1} "
-                f"is {says} here and was {said} on others"
+                f"is {signature} here and was {theirs} on others"
             )
-        name = says.partition("(")[0]
-        if isinstance(kept, Unanswered):
+        name = signature.partition("(")[0]
+        if isinstance(stored, Unanswered):
             if name == "broadcast_optimizer_state":
                 optimizer = _argument(args, kwargs, "optimizer")
-                self.unanswered += [p for g in optimizer.param_groups for p in g["params"][:1]]
+                self.too_large += [p for g in optimizer.param_groups for p in g["params"][:1]]
                 return None
             if not given:
                 raise RegroupError(
-                    f"{says}: its result is too large to be kept for a worker that comes later; move it into the "
+                    f"{signature}: its result is too large to be kept for a worker that comes later; move it into the "
                     "function of elastic.run"
                 )
-            self.unanswered += given
+            self.too_large += given
             return args[0] if name in ("allreduce_", "broadcast_") and args else None
         if name == "broadcast_optimizer_state":
-            _argument(args, kwargs, "optimizer").load_state_dict(kept)
+            _argument(args, kwargs, "optimizer").load_state_dict(stored)
             return None
-        if NOTED[name]:
+        if RECORDED[name]:
             with torch.no_grad():
-                for tensor, value in zip(given, kept):
+                for tensor, value in zip(given, stored):
                     tensor.data.copy_(value)
             if name == "broadcast_parameters":
                 return None
             first = args[0] if args else next(iter(kwargs.values()))
             return first
         where = next((t.device for t in _tensors((args, kwargs))), None)
-        return kept if where is None else _moved(kept, where)
+        return stored if where is None else _to_device(stored, where)
 
     def check(self, state: Any) -> None:
-        """Before elastic.run: what was too large to be kept comes with the state, or is missing."""
-        covered: Set[int] = state._addresses() if self.unanswered else set()
-        for tensor in self.unanswered:
+        """Before elastic.run: what was too large to be stored comes with the state, or is missing."""
+        covered: Set[int] = state._addresses() if self.too_large else set()
+        for tensor in self.too_large:
             if tensor.numel() > 0 and tensor.data_ptr() not in covered:
                 raise RegroupError(
                     f"a tensor of shape {tuple(tensor.shape)} that was broadcast before elastic.run is too large to be "
@@ -151,7 +151,7 @@ class Prologue:
                 )
 
 
-def noted(operation: Callable) -> Callable:
+def recorded(operation: Callable) -> Callable:
     """Makes an operation of the API one that a worker which comes later can have answered."""
 
     @functools.wraps(operation)
@@ -196,25 +196,25 @@ def _outline(value: Any, first: int) -> str:
     return "."
 
 
-def _kept(name: str, result: Any, args: tuple, kwargs: dict, given: list) -> Any:
-    """What is noted of an operation that was carried out."""
+def _storable(name: str, result: Any, args: tuple, kwargs: dict, given: list) -> Any:
+    """What is recorded of an operation that was carried out."""
     if name == "broadcast_optimizer_state":
         value = _argument(args, kwargs, "optimizer").state_dict()
-    elif NOTED[name]:
+    elif RECORDED[name]:
         value = [t.detach() for t in given]
     elif isinstance(result, torch.Tensor):
         value = result.detach()
     else:
         value = [t.detach() for t in result] if _all_tensors(result) else result
     size = sum(t.numel() * t.element_size() for t in _tensors(value))
-    return Unanswered() if size > LIMIT else _moved(value, "cpu")
+    return Unanswered() if size > LIMIT else _to_device(value, "cpu")
 
 
 def _all_tensors(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(torch.is_tensor(v) for v in value)
 
 
-def _moved(value: Any, where: Any) -> Any:
+def _to_device(value: Any, where: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.to(where)
     if _all_tensors(value):
@@ -222,10 +222,10 @@ def _moved(value: Any, where: Any) -> Any:
     return value
 
 
-def _packed(says: str, kept: Any, room: int) -> bytes:
+def _packed(signature: str, stored: Any, room: int) -> bytes:
     out = io.BytesIO()
-    torch.save((says, kept), out)
+    torch.save((signature, stored), out)
     if out.tell() > room + (1 << 20):
         out = io.BytesIO()
-        torch.save((says, Unanswered()), out)
+        torch.save((signature, Unanswered()), out)
     return out.getvalue()

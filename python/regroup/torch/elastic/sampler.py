@@ -9,9 +9,9 @@ import torch.utils.data
 
 from ...errors import DivergedError, InvalidArgumentError
 from ..world import world
-from .places import Places
+from .positions import PositionSet
 
-#: Places of an order that are computed at a time.
+#: PositionSet of an order that are computed at a time.
 _PIECE = 1 << 16
 
 
@@ -41,14 +41,14 @@ class ElasticSampler(torch.utils.data.Sampler):
         self.epoch = 0
         self._batch = batch_size
         self._samples = len(dataset)
-        self._done = Places(self._samples)  # of the epoch, at the begin of the pass
+        self._done = PositionSet(self._samples)  # of the epoch, at the begin of the pass
         self.reset()
 
     def reset(self) -> None:
         """Begins a pass: deals what is left of the epoch among the ranks that there are now."""
         if getattr(self, "_recorded", 0) or getattr(self, "_ahead", None):
             self._done = self._known()
-        self.rank, self.num_replicas = world.place.rank, world.place.size
+        self.rank, self.num_replicas = world.membership.rank, world.membership.size
         self._left = self._done.left()
         more = self._left % self.num_replicas
         self._own = self._share_of(self.rank)
@@ -57,17 +57,17 @@ class ElasticSampler(torch.utils.data.Sampler):
         self._asked = 0  # the same, had it a share as large as the largest
         self._ahead: Set[int] = set()  # beyond that
         self._from = 0  # where in it the iteration began
-        self._others: Optional[List[dict]] = None  # what all ranks have said
+        self._others: Optional[List[dict]] = None  # what all ranks have reports
 
     @property
-    def _company(self) -> bool:
+    def _gets_filler(self) -> bool:
         """Whether this rank gets a sample for company, because the others would otherwise make a step more."""
         return self._short and (self._batch is None or self._own % self._batch == 0)
 
     @property
     def num_samples(self) -> int:
         """How many samples this rank gets in the pass."""
-        return self._own + self._company
+        return self._own + self._gets_filler
 
     # What was trained on.
 
@@ -84,22 +84,22 @@ class ElasticSampler(torch.utils.data.Sampler):
         whole = self._indices(0, known.whole).tolist()
         return {*whole, *(i for p in known.more for i in self._indices(p, 1).tolist())}
 
-    def _known(self) -> Places:
+    def _known(self) -> PositionSet:
         """The places of the epoch that were trained on, as far as this rank knows."""
         if self._others is not None:
             more = self._asked - self._others[self.rank]["asked"]
-            said = [{**s, "recorded": min(s["recorded"] + more, self._share_of(r))} for r, s in enumerate(self._others)]
-            said[self.rank] = self.says()
-            return self._united(said)
-        says = self.says()
-        alike = self._done.dealt(range(min(self._asked * self.num_replicas, self._left)))
-        return alike.dealt_more(self._done, (k * self.num_replicas + self.rank for k in says["ahead"]))
+            reports = [{**s, "recorded": min(s["recorded"] + more, self._share_of(r))} for r, s in enumerate(self._others)]
+            reports[self.rank] = self.progress()
+            return self._merged(reports)
+        mine = self.progress()
+        alike = self._done.with_dealt(range(min(self._asked * self.num_replicas, self._left)))
+        return alike.with_more(self._done, (k * self.num_replicas + self.rank for k in mine["ahead"]))
 
     def _share_of(self, rank: int) -> int:
         whole, more = divmod(self._left, self.num_replicas)
         return whole + (rank < more)
 
-    def says(self) -> dict:
+    def progress(self) -> dict:
         """What this rank has to say of the pass, for unite."""
         return {
             "epoch": self.epoch,
@@ -109,29 +109,29 @@ class ElasticSampler(torch.utils.data.Sampler):
             "ahead": sorted(self._ahead),
         }
 
-    def _united(self, said: List[dict]) -> Places:
+    def _merged(self, reports: List[dict]) -> PositionSet:
         """The places that the ranks of this pass have trained on."""
         size = self.num_replicas
-        least = min(min(s["recorded"], self._left // size) for s in said)
-        known = self._done.dealt(range(min(least * size, self._left)))
+        least = min(min(s["recorded"], self._left // size) for s in reports)
+        known = self._done.with_dealt(range(min(least * size, self._left)))
         beyond = (
             k * size + r
-            for r, s in enumerate(said)
+            for r, s in enumerate(reports)
             for ks in (range(least, s["recorded"]), s["ahead"])
             for k in ks
         )
-        return known.dealt_more(self._done, (j for j in beyond if j < self._left))
+        return known.with_more(self._done, (j for j in beyond if j < self._left))
 
-    def unite(self, said: List[dict]) -> None:
+    def merge(self, reports: List[dict]) -> None:
         """Takes what all ranks have said, in their order. They are in the same pass."""
-        for rank, s in enumerate(said):
+        for rank, s in enumerate(reports):
             if s["epoch"] != self.epoch:
                 raise DivergedError(
                     f"rank {rank} is in epoch {s['epoch']} of its sampler and this one in {self.epoch}: set_epoch is for "
                     "all ranks, between the same two commits"
                 )
-        self._learn(max(s["batch"] for s in said))
-        self._others = list(said) if len(said) == self.num_replicas else None
+        self._learn(max(s["batch"] for s in reports))
+        self._others = list(reports) if len(reports) == self.num_replicas else None
 
     # What is left.
 
@@ -173,16 +173,16 @@ class ElasticSampler(torch.utils.data.Sampler):
         step = max(1, _PIECE // max(1, numbers.step))
         for i in range(0, len(numbers), step):
             piece = numbers[i : i + step]
-            for places in self._done.places(piece):
-                yield from self._indices(places.start, places[-1] - places.start + 1)[:: places.step].tolist()
+            for positions in self._done.positions(piece):
+                yield from self._indices(positions.start, positions[-1] - positions.start + 1)[:: positions.step].tolist()
 
     def _deal(self, begin: int) -> Iterator[int]:
         yield from self._chosen(self._share(begin, self._own))
-        if self._company:
+        if self._gets_filler:
             yield from self._chosen(range(self._left - 1, self._left))
 
     def __iter__(self) -> Iterator[int]:
-        if (self.rank, self.num_replicas) != (world.place.rank, world.place.size):
+        if (self.rank, self.num_replicas) != (world.membership.rank, world.membership.size):
             self.reset()
         self._from = self._recorded if self._recorded < self._own else 0
         return self._deal(self._from)
@@ -239,9 +239,9 @@ class ElasticSampler(torch.utils.data.Sampler):
         """Goes to the begin of another epoch. In the one that it is in already it stays where it is."""
         if epoch == self.epoch:
             return
-        self._go(epoch, Places(self._samples))
+        self._go(epoch, PositionSet(self._samples))
 
-    def _go(self, epoch: int, done: Places) -> None:
+    def _go(self, epoch: int, done: PositionSet) -> None:
         self.epoch, self._done, self._recorded, self._ahead = epoch, done, 0, set()
         self.reset()
 
@@ -259,7 +259,7 @@ class ElasticSampler(torch.utils.data.Sampler):
         """Goes to a place in the data."""
         beyond = state.get("beyond", ())
         self._learn(state.get("batch", 0))
-        self._go(state["epoch"], Places(self._samples, state["processed_num"] - len(beyond), beyond))
+        self._go(state["epoch"], PositionSet(self._samples, state["processed_num"] - len(beyond), beyond))
 
 
 def _runs(numbers: List[int]) -> Iterator[range]:

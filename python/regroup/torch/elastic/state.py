@@ -11,15 +11,15 @@ from ...errors import RegroupError
 from ...training import Training
 from ..functions import broadcast_object
 from ..world import allgather_bytes, world
-from .handlers import handler_for, unlike
-from .keepers import (
+from .engine_handlers import engine_handler_for, cannot_replace
+from .state_handlers import (
     DictStateHandler,
     ModelStateHandler,
     OptimizerStateHandler,
     SamplerStateHandler,
     StateHandler,
     get_handler_registry,
-    keeper_for,
+    state_handler_for,
     set_handler_registry,
 )
 from .sampler import ElasticSampler
@@ -71,7 +71,7 @@ class State:
         """
         training = world.training
         if training is not None:
-            unite(self._samplers())
+            merge_samplers(self._samplers())
         self.save()
         if training is not None:
             if world.sampler is None and not world.consumed:
@@ -111,11 +111,11 @@ class State:
         """Makes everything part of the state of a training that has not begun."""
         self.save()
 
-    def _enter(self, training: Training, lost: bool, here: bool) -> None:
-        """Takes what the generation that begins has agreed on. here: this worker was in the one before."""
+    def _enter(self, training: Training, lost: bool, survivor: bool) -> None:
+        """Takes what the generation that begins has agreed on. survivor: this worker was in the one before."""
         if lost:
             self.restore()
-        with world.led(here):
+        with world.root_is_survivor(survivor):
             self.sync()
 
     def _samplers(self) -> List[ElasticSampler]:
@@ -126,14 +126,14 @@ class State:
         return set()
 
 
-def unite(samplers: List[ElasticSampler]) -> None:
+def merge_samplers(samplers: List[ElasticSampler]) -> None:
     """Puts together what the ranks have recorded with samplers."""
     if not samplers:
         return
-    mine = json.dumps([s.says() for s in samplers]).encode()
-    said = [json.loads(b) for b in allgather_bytes(mine)]
+    mine = json.dumps([s.progress() for s in samplers]).encode()
+    reports = [json.loads(b) for b in allgather_bytes(mine)]
     for i, s in enumerate(samplers):
-        s.unite([words[i] for words in said])
+        s.merge([r[i] for r in reports])
 
 
 class ObjectState(State):
@@ -146,19 +146,19 @@ class ObjectState(State):
         for name, value in kwargs.items():
             self._names.append(name)
             setattr(self, name, value)
-        self._keep()
+        self._save_local()
 
     def _values(self) -> Dict[str, Any]:
         return {name: getattr(self, name) for name in self._names}
 
-    def _collect(self) -> Dict[str, Any]:
+    def _capture(self) -> Dict[str, Any]:
         return self._values()
 
-    def _spread(self, values: Dict[str, Any]) -> None:
+    def _apply(self, values: Dict[str, Any]) -> None:
         for name, value in values.items():
             self.__dict__[name] = value
 
-    def _keep(self) -> None:
+    def _save_local(self) -> None:
         """Keeps the attributes outside of elastic.run. What cannot be copied is kept as it is."""
         kept = {}
         for name, value in self._values().items():
@@ -171,23 +171,23 @@ class ObjectState(State):
     def save(self) -> None:
         """Brings what commit is about to make permanent up to date. By itself it promises nothing to other ranks."""
         if world.training is not None:
-            world.training.put("objects", pickle.dumps(self._collect()))
+            world.training.put("objects", pickle.dumps(self._capture()))
         else:
-            self._keep()
+            self._save_local()
 
     def restore(self) -> None:
         """Returns to the last commit, on this rank; elastic.run does it after a loss. Outside of it: to the last save, or to
         what the state was made of."""
         if world.training is not None:
             world.training.restore()
-            self._spread(pickle.loads(world.training.get("objects")))
+            self._apply(pickle.loads(world.training.get("objects")))
         elif self._saved is None:
             raise RegroupError(
                 "there is nothing to return to: what was saved before elastic.run went over to it; save() keeps the "
                 "state as it is now"
             )
         else:
-            ObjectState._spread(self, copy.deepcopy(self._saved))
+            ObjectState._apply(self, copy.deepcopy(self._saved))
 
     def sync(self) -> None:
         """Gives all ranks the state of rank 0. elastic.run has done it, by what each member holds, before it calls the
@@ -195,15 +195,15 @@ class ObjectState(State):
         if world.training is not None:
             return
         if world.communicator is not None:
-            ObjectState._spread(self, broadcast_object(self._values()))
-        self._keep()
+            ObjectState._apply(self, broadcast_object(self._values()))
+        self._save_local()
 
     def _register(self, training: Training) -> None:
-        training.put("objects", pickle.dumps(self._collect()))
+        training.put("objects", pickle.dumps(self._capture()))
         self.__dict__["_saved"] = None
 
-    def _enter(self, training: Training, lost: bool, here: bool) -> None:
-        self._spread(pickle.loads(training.get("objects")))
+    def _enter(self, training: Training, lost: bool, survivor: bool) -> None:
+        self._apply(pickle.loads(training.get("objects")))
 
 
 class TorchState(ObjectState):
@@ -213,65 +213,65 @@ class TorchState(ObjectState):
 
     Any number of each, under any name. Tensors in the host's memory are kept where they are: a commit is one copy of
     memory. Tensors elsewhere are copied to the host first. What other types are kept by is for the registry of handlers
-    to say, see keepers.StateHandler.
+    to say, see state_handlers.StateHandler.
     """
 
     def __init__(self, model: Any = None, optimizer: Any = None, **kwargs: Any):
         self.__dict__["_handlers"] = {}
-        self.__dict__["_within"] = {}  # what keeps them in elastic.run; others keep themselves
+        self.__dict__["_engine_handlers"] = {}  # what keeps them in elastic.run; others keep themselves
         given = {"model": model, "optimizer": optimizer, **kwargs}
         plain = {}
         for name, value in given.items():
-            handler = keeper_for(value)
+            handler = state_handler_for(value)
             if handler is not None:
-                self._take(name, handler)
+                self._set_handler(name, handler)
                 self.__dict__[name] = value
             elif value is not None or name in kwargs:
                 plain[name] = value
         super().__init__(**plain)
 
-    def _take(self, name: str, handler: StateHandler) -> None:
+    def _set_handler(self, name: str, handler: StateHandler) -> None:
         self._handlers[name] = handler
-        within = handler_for(handler, name)
-        if within is not None:
-            self._within[name] = within
+        engine_handler = engine_handler_for(handler, name)
+        if engine_handler is not None:
+            self._engine_handlers[name] = engine_handler
 
-    def _own(self) -> List[StateHandler]:
+    def _self_managed(self) -> List[StateHandler]:
         """Those that keep themselves."""
-        return [h for name, h in sorted(self._handlers.items()) if name not in self._within]
+        return [h for name, h in sorted(self._handlers.items()) if name not in self._engine_handlers]
 
     def __setattr__(self, name: str, value: Any) -> None:
         handler = self._handlers.get(name)
         if handler is not None and value is not handler.value:
-            if name not in self._within:
+            if name not in self._engine_handlers:
                 handler.set_value(value)
             elif world.training is not None:
-                raise unlike(name, handler.value, value)
+                raise cannot_replace(name, handler.value, value)
             else:
-                fresh = keeper_for(value)
+                fresh = state_handler_for(value)
                 if fresh is None:
                     kind = type(handler.value).__name__
                     raise RegroupError(f"{name} is a {kind}, and must stay one")
-                self._take(name, fresh)
+                self._set_handler(name, fresh)
         self.__dict__[name] = value
 
-    def _collect(self) -> Dict[str, Any]:
-        return {"values": self._values(), "kept": {n: h.take() for n, h in self._within.items()}}
+    def _capture(self) -> Dict[str, Any]:
+        return {"values": self._values(), "kept": {n: h.capture() for n, h in self._engine_handlers.items()}}
 
-    def _spread(self, values: Dict[str, Any]) -> None:
-        super()._spread(values["values"])
+    def _apply(self, values: Dict[str, Any]) -> None:
+        super()._apply(values["values"])
         for name, kept in values["kept"].items():
-            self._within[name].give(kept)
+            self._engine_handlers[name].apply(kept)
 
     def save(self) -> None:
         """See ObjectState.save."""
-        for handler in self._own() if world.training is not None else self._handlers.values():
+        for handler in self._self_managed() if world.training is not None else self._handlers.values():
             handler.save()
         super().save()
 
     def restore(self) -> None:
         """See ObjectState.restore."""
-        for handler in self._own() if world.training is not None else self._handlers.values():
+        for handler in self._self_managed() if world.training is not None else self._handlers.values():
             handler.restore()
         super().restore()
 
@@ -283,29 +283,29 @@ class TorchState(ObjectState):
         super().sync()
 
     def _register(self, training: Training) -> None:
-        for within in self._within.values():
-            within.register(training)
+        for engine_handler in self._engine_handlers.values():
+            engine_handler.register(training)
         for name, handler in self._handlers.items():
-            if name in self._within:
+            if name in self._engine_handlers:
                 handler.forget()
             else:
                 handler.save()
         super()._register(training)
 
-    def _enter(self, training: Training, lost: bool, here: bool) -> None:
-        super()._enter(training, lost, here)
-        own = self._own()
-        if not own:
+    def _enter(self, training: Training, lost: bool, survivor: bool) -> None:
+        super()._enter(training, lost, survivor)
+        managed = self._self_managed()
+        if not managed:
             return
         if lost:
-            for handler in own:
+            for handler in managed:
                 handler.restore()
-        with world.led(here):
-            for handler in own:
+        with world.root_is_survivor(survivor):
+            for handler in managed:
                 handler.sync()
 
     def _samplers(self) -> List[ElasticSampler]:
         return [h.value for h in self._handlers.values() if isinstance(h.value, ElasticSampler)]
 
     def _addresses(self) -> Set[int]:
-        return {a for h in self._within.values() for a in getattr(h, "addresses", set)()}
+        return {a for h in self._engine_handlers.values() for a in getattr(h, "addresses", set)()}

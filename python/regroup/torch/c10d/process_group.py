@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .exchanging import Exchanging
-from .gathering import Gathering
-from .reducing import Reducing
+from .exchange_ops import ExchangeOps
+from .gather_ops import GatherOps
+from .reduce_ops import ReduceOps
 
 
-class ProcessGroup(Reducing, Gathering, Exchanging):
+class ProcessGroup(ReduceOps, GatherOps, ExchangeOps):
     """The ranks of one group, connected, with all operations that torch.distributed asks for."""

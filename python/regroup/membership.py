@@ -16,7 +16,7 @@ ELASTIC = "elastic"  #: regroup with recovery in the process: ranks come with ea
 
 
 @dataclass(frozen=True)
-class Place:
+class Membership:
     """A process's place in a generation. ``generation`` 0: it is in none yet, and the rest is what to expect."""
 
     generation: int = 0
@@ -37,19 +37,19 @@ def mode() -> str:
     return ALONE
 
 
-def expected() -> Place:
+def expected() -> Membership:
     """The place as far as the environment knows it."""
     kind = mode()
     if kind == ALONE:
-        return Place(generation=1)
+        return Membership(generation=1)
     if kind == ELASTIC:
-        return Place()  # it comes with each generation
+        return Membership()  # it comes with each generation
     rank, size = number("RANK", 0), number("WORLD_SIZE", 1)
     if not 0 <= rank < size:
         raise InvalidArgumentError(f"RANK={rank} must be below WORLD_SIZE={size}")
     local_size = number("LOCAL_WORLD_SIZE", 1, least=1)
     return replace(
-        Place(),
+        Membership(),
         generation=number("REGROUP_GENERATION", 0) or number("TORCHELASTIC_RESTART_COUNT", 0) + 1,
         rank=rank,
         size=size,

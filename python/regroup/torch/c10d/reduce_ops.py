@@ -11,11 +11,11 @@ from ... import _library as lib
 from ...errors import InvalidArgumentError
 from ..tensors import TYPES, check, kind, reachable, staged
 from .reductions import bitwise, reduction
-from .running import INLINE_BYTES, Running, size_of
-from .works import Done, called_by_python, done_work
+from .base_group import INLINE_BYTES, BaseProcessGroup, size_of
+from .work import CompletedWork, called_by_python, completed_work
 
 
-class Reducing(Running):
+class ReduceOps(BaseProcessGroup):
     """all_reduce, reduce, reduce_scatter."""
 
     def allreduce(self, tensors: List[torch.Tensor], opts: Any = dist.AllreduceOptions()) -> Any:
@@ -34,7 +34,7 @@ class Reducing(Running):
                 status = self._allreduce(self._handle, tensor.data_ptr(), count, type_, op, None)
                 if status:
                     raise lib.failure(status)
-                return Done(tensors) if called_by_python() else done_work(tensors)
+                return CompletedWork(tensors) if called_by_python() else completed_work(tensors)
         return self._allreduce_any(tensors, opts)
 
     def _allreduce_any(self, tensors: List[torch.Tensor], opts: Any) -> Any:
@@ -42,24 +42,24 @@ class Reducing(Running):
             check(tensor)
         op = reduction(opts, tensors[0])
         if op is None:
-            bitwise(self._made, opts, tensors)
+            bitwise(self._comm, opts, tensors)
             return self._run(0, lambda start: None, tensors)
-        near = self._near(*tensors)
+        gpu = self._gpu_engine(*tensors)
         first = tensors[0]
-        within = first.is_contiguous() if near is not None else reachable(first)
+        within = first.is_contiguous() if gpu is not None else reachable(first)
         if len(tensors) == 1 and within and not first.is_complex():
             flat, finish = first, None
         else:
-            flat = joined(tensors, "cpu" if near is None else first.device)
-            finish = lambda: parted(flat, tensors)  # noqa: E731
+            flat = flattened(tensors, "cpu" if gpu is None else first.device)
+            finish = lambda: unflatten(flat, tensors)  # noqa: E731
         if flat.numel() == 0:
             return self._run(0, lambda start: None, tensors)
-        if near is not None:
-            return self._run_near(
-                lambda start: near.allreduce(flat, op, start=start), tensors, finish
+        if gpu is not None:
+            return self._run_on_gpu(
+                lambda start: gpu.allreduce(flat, op, start=start), tensors, finish
             )
         size = flat.numel() * flat.element_size()
-        call = lambda start: self._made.allreduce(  # noqa: E731
+        call = lambda start: self._comm.allreduce(  # noqa: E731
             flat.data_ptr(), flat.numel(), kind(flat), op, start
         )
         return self._run(size if tensors[0].is_cpu else 0, call, tensors, finish)
@@ -74,7 +74,7 @@ class Reducing(Running):
         """Combines the ranks' tensors at the root; the others keep theirs."""
         (tensor,) = tensors
         check(tensor)
-        root = opts.rootRank == self._made.rank
+        root = opts.rootRank == self._comm.rank
         op = reduction(opts, tensor)
         if op is None:
             raise InvalidArgumentError("reduce has no bitwise operations: use all_reduce")
@@ -84,7 +84,7 @@ class Reducing(Running):
         finish = (lambda: pairs.copy_(work)) if root and not own else None
         if tensor.numel() == 0:
             return self._run(0, lambda start: None, tensors)
-        call = lambda start: self._made.reduce(  # noqa: E731
+        call = lambda start: self._comm.reduce(  # noqa: E731
             work.data_ptr(), work.numel(), kind(work), op, opts.rootRank, start
         )
         return self._run(size_of(tensor), call, tensors, finish, wait=True)
@@ -94,8 +94,8 @@ class Reducing(Running):
     ) -> Any:
         """Combines the ranks' lists; each rank gets its tensor of the result."""
         (output,), (parts,) = outputs, inputs
-        self._parts(parts, output, "input")
-        return self._scatter_reduced(output, joined(parts), opts, outputs)
+        self._check_parts(parts, output, "input")
+        return self._scatter_reduced(output, flattened(parts), opts, outputs)
 
     def _reduce_scatter_base(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
@@ -103,9 +103,9 @@ class Reducing(Running):
         """Combines the ranks' tensors; each rank gets its part of the result."""
         check(tensor)
         check(output, "output")
-        if tensor.numel() != output.numel() * self._made.world or output.dtype != tensor.dtype:
+        if tensor.numel() != output.numel() * self._comm.world or output.dtype != tensor.dtype:
             raise InvalidArgumentError(
-                f"input has {tensor.numel()} elements of {tensor.dtype}, not {self._made.world} times "
+                f"input has {tensor.numel()} elements of {tensor.dtype}, not {self._comm.world} times "
                 f"{output.numel()} of {output.dtype}"
             )
         return self._scatter_reduced(output, staged(tensor).reshape(-1), opts, output)
@@ -122,17 +122,17 @@ class Reducing(Running):
         op = lib.SUM if opts is None else reduction(opts, flat)
         if op is None:
             raise InvalidArgumentError("reduce_scatter has no bitwise operations")
-        mine = flat[self._made.rank * output.numel() :][: output.numel()]
+        mine = flat[self._comm.rank * output.numel() :][: output.numel()]
         if flat.numel() == 0:
             return self._run(0, lambda start: None, result)
-        call = lambda start: self._made.reduce_scatter(  # noqa: E731
+        call = lambda start: self._comm.reduce_scatter(  # noqa: E731
             flat.data_ptr(), flat.numel(), kind(flat), op, start
         )
         finish = lambda: output.copy_(mine.view(output.shape))  # noqa: E731
         return self._run(size_of(flat) if output.is_cpu else 0, call, result, finish)
 
 
-def joined(tensors: Sequence[torch.Tensor], device: Any = "cpu") -> torch.Tensor:
+def flattened(tensors: Sequence[torch.Tensor], device: Any = "cpu") -> torch.Tensor:
     """A copy of tensors one behind the other, by default in the host's memory; complex numbers as pairs."""
     if len({t.dtype for t in tensors}) > 1:
         raise InvalidArgumentError("tensors of several types in one operation")
@@ -140,7 +140,7 @@ def joined(tensors: Sequence[torch.Tensor], device: Any = "cpu") -> torch.Tensor
     return torch.cat([t.detach().to(device).reshape(-1) for t in parts])
 
 
-def parted(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
+def unflatten(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
     """Takes apart what _joined has put together."""
     at = 0
     for t in tensors:

@@ -11,17 +11,17 @@ from typing import List, Optional, Tuple
 
 from ..communicator import Communicator, endpoint
 from ..errors import RegroupError
-from .gpus import Gpus, absence, agreed
+from .gpus import Gpus, first_reason, no_gpu_reason
 
 #: How long the ranks have to come together, where nobody says otherwise.
-CONNECT_WITHIN = timedelta(minutes=5)
+CONNECT_TIMEOUT = timedelta(minutes=5)
 
 _store = (
     None  # of the environment; rank 0's holds the server, which must live as long as the process
 )
 
 
-def machine() -> str:
+def machine_id() -> str:
     """What is the same for processes that can share memory: one kernel, one network namespace, one PID namespace."""
     parts = []
     try:
@@ -49,7 +49,7 @@ def advertised(master: str) -> str:
         ) from e
 
 
-def local_place(machines: List[str], rank: int) -> Tuple[int, int]:
+def local_ranks(machines: List[str], rank: int) -> Tuple[int, int]:
     """This rank's number among those of its machine, and how many they are; 0, 0 if those are not adjacent."""
     mine = [r for r, m in enumerate(machines) if m == machines[rank]]
     if mine[-1] - mine[0] + 1 != len(mine):
@@ -65,20 +65,20 @@ def connect(
     Rank 0 gathers what the others say of themselves and tells all, so that the store is asked as many times as there
     are ranks, not the square of it.
     """
-    within = timeout or CONNECT_WITHIN
+    timeout = timeout or CONNECT_TIMEOUT
     host = host or advertised(os.environ.get("MASTER_ADDR", "127.0.0.1"))
     at = endpoint(host)
     mine = {
         "address": at.address,
-        "machine": machine(),
+        "machine": machine_id(),
         "generation": at.generation,
-        "absence": absence(),
+        "absence": no_gpu_reason(),
     }
-    time = f"regroup/{store.add(f'regroup/times/{rank}', 1)}"
-    store.set(f"{time}/{rank}", json.dumps(mine))
+    prefix = f"regroup/{store.add(f'regroup/times/{rank}', 1)}"
+    store.set(f"{prefix}/{rank}", json.dumps(mine))
     if rank == 0:
-        ranks = [json.loads(store.get(f"{time}/{r}")) for r in range(size)]
-        everybody = {
+        ranks = [json.loads(store.get(f"{prefix}/{r}")) for r in range(size)]
+        gathered = {
             "token": secrets.token_hex(16),
             # Generations ascend at each endpoint, so that nobody is taken for a member of another group.
             "generation": 1 + max(r["generation"] for r in ranks),
@@ -86,12 +86,12 @@ def connect(
             "machines": [r["machine"] for r in ranks],
             "absences": [r["absence"] for r in ranks],
         }
-        store.set(f"{time}/all", json.dumps(everybody))
-    table = json.loads(store.get(f"{time}/all"))
-    local_rank, local_size = place = local_place(table["machines"], rank)
+        store.set(f"{prefix}/all", json.dumps(gathered))
+    table = json.loads(store.get(f"{prefix}/all"))
+    local_rank, local_size = local = local_ranks(table["machines"], rank)
     if os.environ.get("REGROUP_SHARED_MEMORY") == "0":  # to find out what it is worth
         local_rank, local_size = 0, 0
-    made = at.connect(
+    comm = at.connect(
         job="c10d",
         generation=table["generation"],
         token=table["token"],
@@ -100,10 +100,10 @@ def connect(
         peers=table["addresses"],
         local_rank=local_rank,
         local_size=local_size,
-        connect_within_ms=int(within.total_seconds() * 1000),
+        connect_within_ms=int(timeout.total_seconds() * 1000),
     )
-    made.gpus = Gpus(made, agreed(table["absences"]), *place)
-    return made
+    comm.gpus = Gpus(comm, first_reason(table["absences"]), *local)
+    return comm
 
 
 def from_environment(rank: int, size: int) -> Communicator:
@@ -118,5 +118,5 @@ def from_environment(rank: int, size: int) -> Communicator:
                 "torchrun and regroup run set all of them"
             )
     # The same daemon serves a later init_process_group("env://") of this process.
-    _store, _, _ = next(iter(dist.rendezvous("env://", rank, size, timeout=CONNECT_WITHIN)))
+    _store, _, _ = next(iter(dist.rendezvous("env://", rank, size, timeout=CONNECT_TIMEOUT)))
     return connect(dist.PrefixStore("regroup-hvd", _store), rank, size)

@@ -15,7 +15,7 @@ from ...communicator import Communicator
 from ...errors import InvalidArgumentError
 from ..gpus import Engine, engine
 from ..tensors import check
-from .works import Done, Pending, Started, Waiter, called_by_python, done_work
+from .work import CompletedWork, PendingWork, StartedOp, FutureWaiter, called_by_python, completed_work
 
 #: The name of the backend.
 BACKEND = "regroup"
@@ -24,16 +24,16 @@ BACKEND = "regroup"
 INLINE_BYTES = settings.inline_bytes()
 
 
-class Running(dist.ProcessGroup):
+class BaseProcessGroup(dist.ProcessGroup):
     """The ranks of one group, connected."""
 
-    def __init__(self, made: Communicator, timeout: Optional[timedelta] = None):
-        super().__init__(made.rank, made.world)
-        self._made, self._timeout = made, timeout
-        self._handle = made.handle
+    def __init__(self, comm: Communicator, timeout: Optional[timedelta] = None):
+        super().__init__(comm.rank, comm.world)
+        self._comm, self._timeout = comm, timeout
+        self._handle = comm.handle
         self._allreduce = lib.library().rg_allreduce
-        self._waiter = Waiter(made)
-        self._goodbye = weakref.finalize(self, _close, made)
+        self._waiter = FutureWaiter(comm)
+        self._finalizer = weakref.finalize(self, _close, comm)
 
     def getBackendName(self) -> str:
         """The name of the backend."""
@@ -45,24 +45,24 @@ class Running(dist.ProcessGroup):
 
     def rank(self) -> int:
         """This process's number in the group."""
-        return self._made.rank
+        return self._comm.rank
 
     def size(self) -> int:
         """How many processes the group has."""
-        return self._made.world
+        return self._comm.world
 
     @property
     def communicator(self) -> Communicator:
         """The communicator of the group."""
-        return self._made
+        return self._comm
 
     def shutdown(self) -> None:
         """Leaves the group."""
-        self._goodbye()
+        self._finalizer()
 
     def abort(self) -> None:
         """Ends the group on all ranks: whatever goes on fails within milliseconds."""
-        self._made.abort("abort() was called")
+        self._comm.abort("abort() was called")
 
     def _run(
         self,
@@ -81,17 +81,17 @@ class Running(dist.ProcessGroup):
             call(False)
             if finish is not None:
                 finish()
-            return Done(result) if python else done_work(result)
-        started = Started(call(True), result, finish, call)
-        return Pending(started, self._waiter) if python else self._waiter.work(started)
+            return CompletedWork(result) if python else completed_work(result)
+        started = StartedOp(call(True), result, finish, call)
+        return PendingWork(started, self._waiter) if python else self._waiter.work(started)
 
-    def _near(self, *tensors: torch.Tensor) -> Optional[Engine]:
+    def _gpu_engine(self, *tensors: torch.Tensor) -> Optional[Engine]:
         """The engine for GPUs, if that is where all of these tensors go."""
         if any(t.device != tensors[0].device for t in tensors):
             return None
-        return engine(self._made, tensors[0])
+        return engine(self._comm, tensors[0])
 
-    def _run_near(
+    def _run_on_gpu(
         self,
         call: Callable[[bool], Optional[int]],
         result: Any,
@@ -105,14 +105,14 @@ class Running(dist.ProcessGroup):
         size = 0 if inline else INLINE_BYTES + 1
         return self._run(size, call, result, finish, wait)
 
-    def _direct(self, started: Started) -> Any:
+    def _started(self, started: StartedOp) -> Any:
         python = called_by_python()
-        return Pending(started, self._waiter) if python else self._waiter.work(started)
+        return PendingWork(started, self._waiter) if python else self._waiter.work(started)
 
-    def _parts(self, parts: Sequence[torch.Tensor], like: torch.Tensor, name: str) -> None:
-        if len(parts) != self._made.world:
+    def _check_parts(self, parts: Sequence[torch.Tensor], like: torch.Tensor, name: str) -> None:
+        if len(parts) != self._comm.world:
             raise InvalidArgumentError(
-                f"{len(parts)} tensors of {name} for {self._made.world} ranks"
+                f"{len(parts)} tensors of {name} for {self._comm.world} ranks"
             )
         for part in parts:
             check(part, name)
@@ -127,7 +127,7 @@ def size_of(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size() if tensor.is_cpu else 0
 
 
-def _close(made: Communicator) -> None:
-    if made.gpus is not None:
-        made.gpus.close()
-    lib.library().rg_comm_close(made.handle)  # a forked child's "no" does not matter
+def _close(comm: Communicator) -> None:
+    if comm.gpus is not None:
+        comm.gpus.close()
+    lib.library().rg_comm_close(comm.handle)  # a forked child's "no" does not matter

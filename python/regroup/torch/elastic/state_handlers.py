@@ -48,7 +48,7 @@ class StateHandler:
         self.save()
 
 
-class _Copied(StateHandler):
+class _CopyHandler(StateHandler):
     """Of what has a state_dict: a copy of that."""
 
     def __init__(self, value: Any):
@@ -78,7 +78,7 @@ class _Copied(StateHandler):
         self._saved = None
 
 
-class ModelStateHandler(_Copied):
+class ModelStateHandler(_CopyHandler):
     """Of a torch.nn.Module."""
 
     def sync(self) -> None:
@@ -88,7 +88,7 @@ class ModelStateHandler(_Copied):
         self.save()
 
 
-class OptimizerStateHandler(_Copied):
+class OptimizerStateHandler(_CopyHandler):
     """Of an optimizer."""
 
     def sync(self) -> None:
@@ -98,17 +98,17 @@ class OptimizerStateHandler(_Copied):
         self.save()
 
 
-class SamplerStateHandler(_Copied):
+class SamplerStateHandler(_CopyHandler):
     """Of an ElasticSampler: what all ranks have recorded is put together."""
 
     def sync(self) -> None:
-        from .state import unite
+        from .state import merge_samplers
 
-        unite([self.value])
+        merge_samplers([self.value])
         super().sync()
 
 
-class DictStateHandler(_Copied):
+class DictStateHandler(_CopyHandler):
     """Of anything else that has a state_dict: schedulers, gradient scalers."""
 
 
@@ -130,7 +130,7 @@ def set_handler_registry(registry: List[Tuple[type, type]]) -> None:
     _registry = list(registry)
 
 
-def keeper_for(value: Any) -> Optional[StateHandler]:
+def state_handler_for(value: Any) -> Optional[StateHandler]:
     """A handler for a value; None if it is an ordinary object."""
     for kind, make in _registry:
         if isinstance(value, kind):

@@ -9,7 +9,7 @@ import torch
 
 from ...errors import RegroupError
 from ...training import Training
-from .keepers import (
+from .state_handlers import (
     DictStateHandler,
     ModelStateHandler,
     OptimizerStateHandler,
@@ -18,7 +18,7 @@ from .keepers import (
 )
 
 
-class Slot:
+class RegisteredTensor:
     """One tensor of the state. ``memory`` is registered with the library; the tensor in use lies in it where it can."""
 
     def __init__(self, name: str, memory: torch.Tensor):
@@ -30,24 +30,24 @@ class Slot:
         name = f"{self.name} {self.memory.dtype} {tuple(self.memory.shape)}"
         training.tensor(name, self.memory.data_ptr(), size)
 
-    def take(self, live: torch.Tensor) -> None:
+    def capture(self, current: torch.Tensor) -> None:
         """Has the memory say what the tensor in use says."""
-        if live.data_ptr() != self.memory.data_ptr():
-            self.memory.copy_(live)
+        if current.data_ptr() != self.memory.data_ptr():
+            self.memory.copy_(current)
 
-    def give(self, live: torch.Tensor) -> None:
+    def apply(self, current: torch.Tensor) -> None:
         """Has the tensor in use say what the memory says."""
-        if live.data_ptr() != self.memory.data_ptr():
-            live.copy_(self.memory)
+        if current.data_ptr() != self.memory.data_ptr():
+            current.copy_(self.memory)
 
 
-def memory_for(live: torch.Tensor) -> torch.Tensor:
+def memory_for(current: torch.Tensor) -> torch.Tensor:
     """Memory to register for a tensor: its own, if it is in the host's memory in one piece."""
-    live = live.detach()
-    if live.device.type == "cpu" and live.is_contiguous():
-        return live
-    pin = live.device.type == "cuda"
-    return torch.empty(live.shape, dtype=live.dtype, device="cpu", pin_memory=pin)
+    current = current.detach()
+    if current.device.type == "cpu" and current.is_contiguous():
+        return current
+    pin = current.device.type == "cuda"
+    return torch.empty(current.shape, dtype=current.dtype, device="cpu", pin_memory=pin)
 
 
 class ModelHandler:
@@ -55,7 +55,7 @@ class ModelHandler:
 
     def __init__(self, model: torch.nn.Module, name: str):
         self.value, self._name = model, name
-        self._slots: List[Tuple[Slot, dict, str]] = []
+        self._registered: List[Tuple[RegisteredTensor, dict, str]] = []
 
     def _tensors(self) -> Iterator[Tuple[str, dict, str]]:
         """Where tensors are found: tensors that several modules share, once."""
@@ -76,24 +76,24 @@ class ModelHandler:
 
     def register(self, training: Training) -> None:
         """Registers all tensors."""
-        self._slots = []
+        self._registered = []
         for name, table, key in self._tensors():
-            slot = Slot(f"{self._name}.{name}", memory_for(table[key]))
-            slot.register(training)
-            self._slots.append((slot, table, key))
+            tensor = RegisteredTensor(f"{self._name}.{name}", memory_for(table[key]))
+            tensor.register(training)
+            self._registered.append((tensor, table, key))
 
-    def take(self) -> Any:
+    def capture(self) -> Any:
         """Brings the memory up to date; returns what is kept as an object."""
         with torch.no_grad():
-            for slot, table, key in self._slots:
-                slot.take(table[key])
+            for tensor, table, key in self._registered:
+                tensor.capture(table[key])
         return None
 
-    def give(self, kept: Any) -> None:
+    def apply(self, kept: Any) -> None:
         """Brings the model up to date."""
         with torch.no_grad():
-            for slot, table, key in self._slots:
-                slot.give(table[key])
+            for tensor, table, key in self._registered:
+                tensor.apply(table[key])
 
 
 class OptimizerHandler:
@@ -106,21 +106,21 @@ class OptimizerHandler:
     def __init__(self, optimizer: torch.optim.Optimizer, name: str):
         self.value, self._name = optimizer, name
         self._parameters: List[torch.Tensor] = []
-        self._slots: List[Dict[str, Slot]] = []
+        self._registered: List[Dict[str, RegisteredTensor]] = []
 
     def register(self, training: Training) -> None:
         """Registers memory for every tensor that the optimizer has or will make."""
         self._parameters = [p for g in self.value.param_groups for p in g["params"]]
-        self._slots = []
+        self._registered = []
         for i, outline in enumerate(outlines(self.value, self._parameters)):
-            self._slots.append({})
+            self._registered.append({})
             for key, like in sorted(outline.items()):
                 memory = torch.zeros(like.shape, dtype=like.dtype)
-                slot = Slot(f"{self._name}.{i}.{key}", memory)
-                slot.register(training)
-                self._slots[i][key] = slot
+                tensor = RegisteredTensor(f"{self._name}.{i}.{key}", memory)
+                tensor.register(training)
+                self._registered[i][key] = tensor
 
-    def take(self) -> Any:
+    def capture(self) -> Any:
         """Brings the memory up to date; returns what is kept as an object."""
         groups = [
             {key: value for key, value in g.items() if key != "params"}
@@ -128,24 +128,24 @@ class OptimizerHandler:
         ]
         rest: List[Dict[str, Any]] = []
         present: List[List[str]] = []
-        for p, slots in zip(self._parameters, self._slots):
+        for p, registered in zip(self._parameters, self._registered):
             state = self.value.state.get(p, {})
             there = []
             others = {}
             for key, value in state.items():
-                slot = slots.get(key)
-                if slot is None or not _fits(value, slot.memory):
+                tensor = registered.get(key)
+                if tensor is None or not _fits(value, tensor.memory):
                     others[key] = value.detach().cpu() if torch.is_tensor(value) else value
                     continue
                 there.append(key)
-                slot.take(value)
-                if value.device.type == "cpu" and value.data_ptr() != slot.memory.data_ptr():
-                    state[key] = slot.memory  # from here on it is updated where it is registered
+                tensor.capture(value)
+                if value.device.type == "cpu" and value.data_ptr() != tensor.memory.data_ptr():
+                    state[key] = tensor.memory  # from here on it is updated where it is registered
             rest.append(others)
             present.append(there)
         return {"groups": groups, "rest": rest, "present": present}
 
-    def give(self, kept: Any) -> None:
+    def apply(self, kept: Any) -> None:
         """Brings the optimizer up to date."""
         for group, values in zip(self.value.param_groups, kept["groups"]):
             group.update(values)
@@ -153,7 +153,7 @@ class OptimizerHandler:
             before = self.value.state.get(p, {})
             state: Dict[str, Any] = {}
             for key in kept["present"][i]:
-                state[key] = self._tensor(before.get(key), p, self._slots[i][key], key)
+                state[key] = self._tensor(before.get(key), p, self._registered[i][key], key)
             for key, value in kept["rest"][i].items():
                 state[key] = value.to(p.device) if torch.is_tensor(value) else value
             if state:
@@ -161,14 +161,14 @@ class OptimizerHandler:
             else:
                 self.value.state.pop(p, None)
 
-    def _tensor(self, live: Any, p: torch.Tensor, slot: Slot, key: str) -> torch.Tensor:
-        if live is None or not _fits(live, slot.memory):
+    def _tensor(self, current: Any, p: torch.Tensor, tensor: RegisteredTensor, key: str) -> torch.Tensor:
+        if current is None or not _fits(current, tensor.memory):
             if p.device.type == "cpu":
-                return slot.memory
+                return tensor.memory
             # Counters of steps stay with the host, as the optimizers of torch have them.
-            live = torch.empty_like(slot.memory, device="cpu" if key == "step" else p.device)
-        slot.give(live)
-        return live
+            current = torch.empty_like(tensor.memory, device="cpu" if key == "step" else p.device)
+        tensor.apply(current)
+        return current
 
 
 def _fits(value: Any, memory: torch.Tensor) -> bool:
@@ -223,17 +223,17 @@ class DictHandler:
     def register(self, training: Training) -> None:
         """Nothing of it is a tensor."""
 
-    def take(self) -> Any:
+    def capture(self) -> Any:
         """Returns what is kept as an object."""
         return self.value.state_dict()
 
-    def give(self, kept: Any) -> None:
+    def apply(self, kept: Any) -> None:
         """Brings the object up to date."""
         self.value.load_state_dict(kept)
 
 
 #: What keeps a part within elastic.run, by what keeps it outside. A handler of one's own keeps it itself.
-_WITHIN: Dict[type, Callable[[Any, str], Any]] = {
+_ENGINE_HANDLERS: Dict[type, Callable[[Any, str], Any]] = {
     ModelStateHandler: ModelHandler,
     OptimizerStateHandler: OptimizerHandler,
     SamplerStateHandler: DictHandler,
@@ -241,13 +241,13 @@ _WITHIN: Dict[type, Callable[[Any, str], Any]] = {
 }
 
 
-def handler_for(keeper: StateHandler, name: str) -> Optional[Any]:
+def engine_handler_for(handler: StateHandler, name: str) -> Optional[Any]:
     """What keeps a part within elastic.run; None if its own handler does."""
-    make = _WITHIN.get(type(keeper))
-    return None if make is None else make(keeper.value, name)
+    make = _ENGINE_HANDLERS.get(type(handler))
+    return None if make is None else make(handler.value, name)
 
 
-def unlike(name: str, old: Any, new: Any) -> RegroupError:
+def cannot_replace(name: str, old: Any, new: Any) -> RegroupError:
     """What is said when something is exchanged that others have registered."""
     return RegroupError(
         f"{name} cannot be replaced while training: its tensors are registered "

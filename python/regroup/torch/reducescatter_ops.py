@@ -9,9 +9,9 @@ import torch
 
 from ..errors import InvalidArgumentError
 from . import tensors
-from .calls import Call, described, scales
+from .calls import Call, scales, signature
 from .compression import Compression
-from .gathering import start_allgather
+from .gather_ops import start_allgather
 from .handles import Handle, Handles
 from .operations import Average, Sum, differentiable, reduction, scale_
 
@@ -43,12 +43,12 @@ def start_reducescatter(
         pairs = torch.view_as_real(work) if work.is_complex() else work
         kind, how = tensors.kind(pairs), tensors.boolean(pairs, op)
         scale_(work, pre)
-        says = described(tensor, *scales(pre, post))
+        op_signature = signature(tensor, *scales(pre, post))
     rows, request = tensor.shape[0], None
-    if call.made is not None:
+    if call.comm is not None:
         width = torch.Size(pairs.shape[1:]).numel()
         where = pairs.data_ptr(), rows, width
-        request = call.made.named.reduce_scatter(call.name, says, *where, kind, how, wait)
+        request = call.comm.named.reduce_scatter(call.name, op_signature, *where, kind, how, wait)
 
     def finish() -> torch.Tensor:
         mine = work[_share(rows, call.group.size, call.group.rank)].clone()

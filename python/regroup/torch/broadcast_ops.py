@@ -9,7 +9,7 @@ import torch
 from .. import _library as lib
 from ..named import Result
 from . import tensors
-from .calls import Call, described
+from .calls import Call, signature
 from .gpus import engine
 from .handles import Handle
 from .operations import Average, differentiable, start_allreduce
@@ -25,18 +25,18 @@ def start_broadcast(
         tensors.check(tensor)
         root = call.group.index(root_rank, "root_rank")
         given = tensor.detach()
-        near = engine(call.made, given)
-        own = inplace and (tensors.reachable(given) if near is None else given.is_contiguous())
+        gpu = engine(call.comm, given)
+        own = inplace and (tensors.reachable(given) if gpu is None else given.is_contiguous())
         if own:
             work = given
         else:
-            work = tensors.staged(given) if near is None else tensors.copied(given)
+            work = tensors.staged(given) if gpu is None else tensors.copied(given)
     request = None
-    if near is not None:
-        request = near.named_broadcast(call.name, described(tensor), work, root, wait)
-    elif call.made is not None:
+    if gpu is not None:
+        request = gpu.named_broadcast(call.name, signature(tensor), work, root, wait)
+    elif call.comm is not None:
         where = work.data_ptr(), *tensors.moved(work)
-        request = call.made.named.broadcast(call.name, described(tensor), *where, root, wait)
+        request = call.comm.named.broadcast(call.name, signature(tensor), *where, root, wait)
 
     def finish() -> torch.Tensor:
         if inplace:
@@ -73,7 +73,7 @@ class _Broadcast(torch.autograd.Function):
         root, name, process_set = ctx.how
         call = Call("allreduce", None, process_set, name + ".grad")
         reduced = start_allreduce(call, gradient, False, Average, wait=True).synchronize()
-        return (reduced if world.place.rank == root else reduced * 0), None, None, None
+        return (reduced if world.membership.rank == root else reduced * 0), None, None, None
 
 
 def broadcast(
@@ -97,8 +97,8 @@ def broadcast_(
 def barrier(process_set: Any = None) -> None:
     """Returns when every rank has called it."""
     call = Call("barrier", None, process_set)
-    if call.made is not None:
-        call.made.named.barrier(call.name)
+    if call.comm is not None:
+        call.comm.named.barrier(call.name)
 
 
 def join(device: Any = -1) -> int:
@@ -108,9 +108,9 @@ def join(device: Any = -1) -> int:
     average divides by all ranks all the same. Other operations of theirs, but for barrier, fail. ``device`` is accepted
     for Horovod's sake. elastic.ElasticSampler needs no join: with it all ranks make the same number of steps.
     """
-    made = group_of(None).made
-    if made is None:
+    comm = group_of(None).comm
+    if comm is None:
         return 0
-    result = Result(*lib.wait_result(made.named.join(), made.world))
-    made.named.joined()
+    result = Result(*lib.wait_result(comm.named.join(), comm.world))
+    comm.named.joined()
     return result.rows[0]

@@ -8,12 +8,12 @@ import torch
 
 from ...errors import InvalidArgumentError
 from ..tensors import TYPES, check, moved, reachable, staged
-from .reducing import parted
-from .running import Running, size_of
-from .works import Started
+from .reduce_ops import unflatten
+from .base_group import BaseProcessGroup, size_of
+from .work import StartedOp
 
 
-class Exchanging(Running):
+class ExchangeOps(BaseProcessGroup):
     """all_to_all, send, recv, barrier."""
 
     def alltoall_base(
@@ -36,7 +36,7 @@ class Exchanging(Running):
         flat = output if own else torch.empty(output.shape, dtype=output.dtype)
         _, kind_ = moved(work)
         width = work.element_size() if work.dtype not in TYPES else 1
-        call = lambda start: self._made.alltoall(  # noqa: E731
+        call = lambda start: self._comm.alltoall(  # noqa: E731
             work.data_ptr(),
             flat.data_ptr(),
             0,
@@ -50,7 +50,7 @@ class Exchanging(Running):
 
     def _split(self, tensor: torch.Tensor, splits: List[int], name: str) -> List[int]:
         """Elements for or from each rank."""
-        world = self._made.world
+        world = self._comm.world
         rows = tensor.shape[0] if tensor.dim() else 1
         width = tensor.numel() // rows if rows else 0
         if not splits:
@@ -70,9 +70,9 @@ class Exchanging(Running):
     ) -> Any:
         """Sends tensor i of inputs to rank i."""
         for name, parts in (("output", outputs), ("input", inputs)):
-            if len(parts) != self._made.world:
+            if len(parts) != self._comm.world:
                 raise InvalidArgumentError(
-                    f"{len(parts)} tensors of {name} for {self._made.world} ranks"
+                    f"{len(parts)} tensors of {name} for {self._comm.world} ranks"
                 )
             for part in parts:
                 check(part, name)
@@ -80,7 +80,7 @@ class Exchanging(Running):
         flat = torch.empty(sum(t.numel() for t in outputs), dtype=outputs[0].dtype)
         _, kind_ = moved(work)
         width = work.element_size() if work.dtype not in TYPES else 1
-        self._made.alltoall(
+        self._comm.alltoall(
             work.data_ptr(),
             flat.data_ptr(),
             0,
@@ -88,7 +88,7 @@ class Exchanging(Running):
             [t.numel() * width for t in inputs],
             [t.numel() * width for t in outputs],
         )
-        parted(flat, outputs)
+        unflatten(flat, outputs)
         return self._run(0, lambda start: None, outputs)
 
     def send(self, tensors: List[torch.Tensor], dst: int, tag: int) -> Any:
@@ -96,21 +96,21 @@ class Exchanging(Running):
         (tensor,) = tensors
         check(tensor)
         work = tensor if reachable(tensor) else staged(tensor)
-        request = self._made.send(
+        request = self._comm.send(
             work.data_ptr(), work.numel() * work.element_size(), dst, tag, start=True
         )
-        return self._direct(Started(request, tensors, None, work))
+        return self._started(StartedOp(request, tensors, None, work))
 
     def recv(self, tensors: List[torch.Tensor], src: int, tag: int) -> Any:
         """Receives the next tensor of a rank with this tag."""
         (tensor,) = tensors
         check(tensor)
         work = tensor if reachable(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype)
-        request = self._made.recv(
+        request = self._comm.recv(
             work.data_ptr(), work.numel() * work.element_size(), src, tag, start=True
         )
         finish = None if work is tensor else lambda: tensor.copy_(work)
-        return self._direct(Started(request, tensors, finish, work))
+        return self._started(StartedOp(request, tensors, finish, work))
 
     def recv_anysource(self, tensors: List[torch.Tensor], tag: int) -> Any:
         """Not offered."""
@@ -118,5 +118,5 @@ class Exchanging(Running):
 
     def barrier(self, opts: Any = None) -> Any:
         """Returns when every rank has called it."""
-        self._made.barrier()
+        self._comm.barrier()
         return self._run(0, lambda start: None, [])

@@ -17,29 +17,29 @@ class Engine:
 
     calls = 0  # of all of them
 
-    def __init__(self, made):
-        self.made = made
+    def __init__(self, comm):
+        self.comm = comm
 
     def allreduce(self, tensor, op, wire=0, start=False):
         Engine.calls += 1
         assert tensor.is_contiguous()
         at, count = tensor.data_ptr(), tensor.numel()
         if wire:
-            return self.made.allreduce_as(wire, at, count, op, start=start)
-        return self.made.allreduce(at, count, kind(tensor), op, start=start)
+            return self.comm.allreduce_as(wire, at, count, op, start=start)
+        return self.comm.allreduce(at, count, kind(tensor), op, start=start)
 
     def broadcast(self, tensor, root, start=False):
         Engine.calls += 1
         assert tensor.is_contiguous()
         size = tensor.numel() * tensor.element_size()
-        return self.made.broadcast(tensor.data_ptr(), size, lib.UINT8, root, start=start)
+        return self.comm.broadcast(tensor.data_ptr(), size, lib.UINT8, root, start=start)
 
     def allgather(self, tensor, into, start=False):
         Engine.calls += 1
         assert tensor.is_contiguous() and into.is_contiguous()
         assert into.dtype == tensor.dtype
         size = tensor.numel() * tensor.element_size()
-        return self.made.allgather(
+        return self.comm.allgather(
             tensor.data_ptr(), into.data_ptr(), size, lib.UINT8, start=start
         )
 
@@ -47,26 +47,26 @@ class Engine:
         Engine.calls += 1
         assert tensor.is_contiguous()
         where = tensor.data_ptr(), tensor.numel(), kind(tensor)
-        return self.made.named.allreduce(name, detail, *where, op, wire)
+        return self.comm.named.allreduce(name, detail, *where, op, wire)
 
     def named_broadcast(self, name, detail, tensor, root, ordered):
         Engine.calls += 1
         assert tensor.is_contiguous()
         size = tensor.numel() * tensor.element_size()
-        return self.made.named.broadcast(name, detail, tensor.data_ptr(), size, lib.UINT8, root)
+        return self.comm.named.broadcast(name, detail, tensor.data_ptr(), size, lib.UINT8, root)
 
     def named_allgather(self, name, detail, tensor, into, ordered):
         Engine.calls += 1
         assert tensor.is_contiguous() and into.is_contiguous()
         assert into.dtype == tensor.dtype
         size = tensor.numel() * tensor.element_size()
-        request = self.made.named.allgather(name, detail, tensor.data_ptr(), 1, size, lib.UINT8)
-        found = Result(*lib.wait_result(request, self.made.world))
-        ctypes.memmove(into.data_ptr(), found.address, size * self.made.world)
+        request = self.comm.named.allgather(name, detail, tensor.data_ptr(), 1, size, lib.UINT8)
+        found = Result(*lib.wait_result(request, self.comm.world))
+        ctypes.memmove(into.data_ptr(), found.address, size * self.comm.world)
         return None
 
 
-Gpus.of = lambda self, tensor: Engine(self._made)
+Gpus.of = lambda self, tensor: Engine(self._comm)
 
 
 def check():

@@ -9,28 +9,28 @@ import torch
 from ...errors import InvalidArgumentError
 from ..gpus import Engine
 from ..tensors import check, copied, moved, reachable, staged
-from .running import Running, size_of
+from .base_group import BaseProcessGroup, size_of
 
 
-class Gathering(Running):
+class GatherOps(BaseProcessGroup):
     """broadcast, all_gather, gather, scatter."""
 
     def broadcast(self, tensors: List[torch.Tensor], opts: Any) -> Any:
         """Copies the root's tensor to all."""
         (tensor,) = tensors
         check(tensor)
-        near = self._near(tensor)
-        if near is not None:
+        gpu = self._gpu_engine(tensor)
+        if gpu is not None:
             work = tensor if tensor.is_contiguous() else copied(tensor)
         else:
             work = tensor if reachable(tensor) else staged(tensor)
         finish = None if work is tensor else lambda: tensor.copy_(work)
         if tensor.numel() == 0:
             return self._run(0, lambda start: None, tensors)
-        if near is not None:
-            call = lambda start: near.broadcast(work, opts.rootRank, start)  # noqa: E731
-            return self._run_near(call, tensors, finish, wait=True)
-        call = lambda start: self._made.broadcast(  # noqa: E731
+        if gpu is not None:
+            call = lambda start: gpu.broadcast(work, opts.rootRank, start)  # noqa: E731
+            return self._run_on_gpu(call, tensors, finish, wait=True)
+        call = lambda start: self._comm.broadcast(  # noqa: E731
             work.data_ptr(), *moved(work), opts.rootRank, start
         )
         return self._run(size_of(tensor), call, tensors, finish, wait=True)
@@ -41,21 +41,21 @@ class Gathering(Running):
         """Gathers the ranks' tensors into lists."""
         (into,), (tensor,) = outputs, inputs
         check(tensor)
-        self._parts(into, tensor, "output")
-        near = self._near(tensor, *into)
-        direct = _adjacent(into) and (near is not None or reachable(into[0]))
-        place = "cpu" if near is None else tensor.device
+        self._check_parts(into, tensor, "output")
+        gpu = self._gpu_engine(tensor, *into)
+        direct = _adjacent(into) and (gpu is not None or reachable(into[0]))
+        device = "cpu" if gpu is None else tensor.device
         flat = (
             into[0]
             if direct
-            else torch.empty(len(into), tensor.numel(), dtype=tensor.dtype, device=place)
+            else torch.empty(len(into), tensor.numel(), dtype=tensor.dtype, device=device)
         )
 
         def finish() -> None:
             for part, row in zip(into, flat):
                 part.copy_(row.view(part.shape))
 
-        return self._gather(tensor, flat, outputs, None if direct else finish, near)
+        return self._gather(tensor, flat, outputs, None if direct else finish, gpu)
 
     def _gather(
         self,
@@ -63,36 +63,36 @@ class Gathering(Running):
         flat: torch.Tensor,
         result: Any,
         finish: Optional[Callable],
-        near: Optional[Engine] = None,
+        gpu: Optional[Engine] = None,
     ) -> Any:
         if tensor.numel() == 0:
             return self._run(0, lambda start: None, result)
-        if near is not None:
+        if gpu is not None:
             work = tensor if tensor.is_contiguous() else copied(tensor)
-            call = lambda start: near.allgather(work, flat, start)  # noqa: E731
-            return self._run_near(call, result, finish, wait=True)
+            call = lambda start: gpu.allgather(work, flat, start)  # noqa: E731
+            return self._run_on_gpu(call, result, finish, wait=True)
         work = tensor if reachable(tensor) else staged(tensor)
-        call = lambda start: self._made.allgather(  # noqa: E731
+        call = lambda start: self._comm.allgather(  # noqa: E731
             work.data_ptr(), flat.data_ptr(), *moved(work), start
         )
-        size = size_of(tensor) * self._made.world
+        size = size_of(tensor) * self._comm.world
         return self._run(size, call, result, finish, wait=True)
 
     def _allgather_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
         """Gathers the ranks' tensors into one."""
         check(tensor)
         check(output, "output")
-        if output.numel() != tensor.numel() * self._made.world or output.dtype != tensor.dtype:
+        if output.numel() != tensor.numel() * self._comm.world or output.dtype != tensor.dtype:
             raise InvalidArgumentError(
-                f"output has {output.numel()} elements of {output.dtype}, not {self._made.world} times "
+                f"output has {output.numel()} elements of {output.dtype}, not {self._comm.world} times "
                 f"{tensor.numel()} of {tensor.dtype}"
             )
-        near = self._near(tensor, output)
-        if output.is_contiguous() if near is not None else reachable(output):
-            return self._gather(tensor, output, output, None, near)
-        place = "cpu" if near is None else output.device
-        flat = torch.empty(output.shape, dtype=output.dtype, device=place)
-        return self._gather(tensor, flat, output, lambda: output.copy_(flat), near)
+        gpu = self._gpu_engine(tensor, output)
+        if output.is_contiguous() if gpu is not None else reachable(output):
+            return self._gather(tensor, output, output, None, gpu)
+        device = "cpu" if gpu is None else output.device
+        flat = torch.empty(output.shape, dtype=output.dtype, device=device)
+        return self._gather(tensor, flat, output, lambda: output.copy_(flat), gpu)
 
     def all_gather_into_tensor(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
@@ -114,14 +114,14 @@ class Gathering(Running):
         """Gathers the ranks' tensors at the root."""
         (tensor,) = inputs
         check(tensor)
-        root, world = opts.rootRank, self._made.world
+        root, world = opts.rootRank, self._comm.world
         work = staged(tensor)
         counts, kind_ = moved(work)
-        receive = root == self._made.rank
+        receive = root == self._comm.rank
         if receive:
-            self._parts(outputs[0], tensor, "output")
+            self._check_parts(outputs[0], tensor, "output")
         flat = torch.empty(world if receive else 0, tensor.numel(), dtype=tensor.dtype)
-        self._made.alltoall(
+        self._comm.alltoall(
             work.data_ptr(),
             flat.data_ptr(),
             0,
@@ -140,16 +140,16 @@ class Gathering(Running):
         """Gives each rank its tensor of the root's list."""
         (output,) = outputs
         check(output, "output")
-        root, world = opts.rootRank, self._made.world
+        root, world = opts.rootRank, self._comm.world
         count, kind_ = moved(output)
-        send = root == self._made.rank
+        send = root == self._comm.rank
         if send:
-            self._parts(inputs[0], output, "input")
+            self._check_parts(inputs[0], output, "input")
             work = torch.cat([t.detach().cpu().reshape(-1) for t in inputs[0]])
         else:
             work = torch.empty(0, dtype=output.dtype)
         flat = torch.empty(output.shape, dtype=output.dtype)
-        self._made.alltoall(
+        self._comm.alltoall(
             work.data_ptr(),
             flat.data_ptr(),
             0,

@@ -10,7 +10,7 @@ from .. import _library as lib
 from ..errors import InvalidArgumentError
 from ..named import Result
 from . import tensors
-from .calls import Call, described, rows_described
+from .calls import Call, rows_signature, signature
 from .gpus import engine
 from .handles import Handle, Handles, RowsHandle, done
 from .operations import Average, differentiable, start_allreduce
@@ -42,20 +42,20 @@ def start_allgather(
         given = tensor.detach()
         if given.dim() == 0:
             given = given.reshape(1)
-    if call.made is None:
+    if call.comm is None:
         return done(given.clone())
-    near = engine(call.made, given)
-    if near is not None:
-        handle = _allgather_near(call, near, given, ordered, detail)
+    gpu = engine(call.comm, given)
+    if gpu is not None:
+        handle = _allgather_on_gpu(call, gpu, given, ordered, detail)
         if handle is not None:
             return handle
     work = given if tensors.reachable(given) else tensors.staged(given)
     (_, kind), width = tensors.moved(work), _width(work)
     if kind == lib.UINT8:
         width *= work.element_size()
-    says, rows = rows_described(given) + detail, given.shape[0]
-    request = call.made.named.allgather(call.name, says, work.data_ptr(), rows, width, kind)
-    return RowsHandle(request, call.made.world, _keeping(work, lambda r: _as_rows(r, given)))
+    op_signature, rows = rows_signature(given) + detail, given.shape[0]
+    request = call.comm.named.allgather(call.name, op_signature, work.data_ptr(), rows, width, kind)
+    return RowsHandle(request, call.comm.world, _keeping(work, lambda r: _as_rows(r, given)))
 
 
 def _keeping(work: torch.Tensor, finish: Any) -> Any:
@@ -68,13 +68,13 @@ def _keeping(work: torch.Tensor, finish: Any) -> Any:
     return then
 
 
-def _allgather_near(
-    call: Call, near: Any, given: torch.Tensor, ordered: bool, detail: str
+def _allgather_on_gpu(
+    call: Call, gpu: Any, given: torch.Tensor, ordered: bool, detail: str
 ) -> Optional[Handle]:
     """An allgather on GPUs, which takes equally many rows of all ranks; None if they have not."""
     mine = torch.tensor([given.shape[0]], dtype=torch.int64)
-    named, world = call.made.named, call.made.world
-    said = rows_described(given) + detail
+    named, world = call.comm.named, call.comm.world
+    said = rows_signature(given) + detail
     request = named.allgather(call.name + ".rows", said, mine.data_ptr(), 1, 1, lib.INT64)
     table = Result(*lib.wait_result(request, world))
     lengths = tensors.over(table.address, 8 * world, table).view(torch.int64).tolist()
@@ -83,7 +83,7 @@ def _allgather_near(
     work = given if given.is_contiguous() else tensors.copied(given)
     shape = (sum(lengths),) + tuple(given.shape[1:])
     into = torch.empty(shape, dtype=given.dtype, device=given.device)
-    request = near.named_allgather(call.name, described(work), work, into, ordered)
+    request = gpu.named_allgather(call.name, signature(work), work, into, ordered)
     return Handle(request, lambda: (work, into)[1])
 
 
@@ -106,8 +106,8 @@ class _Allgather(torch.autograd.Function):
 def _rows_before(name: str, rows: int, process_set: Any) -> int:
     """How many rows the ranks below this one have."""
     call = Call("allgather", None, process_set, name + ".rows")
-    everybody = start_allgather(call, torch.tensor([rows])).synchronize()
-    return int(everybody[: call.group.rank].sum())
+    gathered = start_allgather(call, torch.tensor([rows])).synchronize()
+    return int(gathered[: call.group.rank].sum())
 
 
 def allgather(
@@ -182,19 +182,19 @@ def start_alltoall(call: Call, tensor: torch.Tensor, splits: Splits) -> Handle:
         counts = _counts(splits, tensor.shape[0], call.group.size)
         given = tensor.detach()
     kind_of_splits = splits.dtype if isinstance(splits, torch.Tensor) else torch.int32
-    if call.made is None:
+    if call.comm is None:
         return done((given.clone(), torch.tensor(counts, dtype=kind_of_splits)))
     work = given if tensors.reachable(given) else tensors.staged(given)
     (_, kind), width = tensors.moved(work), _width(work)
     if kind == lib.UINT8:
         width *= work.element_size()
-    says = rows_described(given)
-    request = call.made.named.alltoall(call.name, says, work.data_ptr(), counts, width, kind)
+    op_signature = rows_signature(given)
+    request = call.comm.named.alltoall(call.name, op_signature, work.data_ptr(), counts, width, kind)
 
     def finish(result: Result) -> Pair:
         return _as_rows(result, given), torch.tensor(result.rows, dtype=kind_of_splits)
 
-    return RowsHandle(request, call.made.world, _keeping(work, finish))
+    return RowsHandle(request, call.comm.world, _keeping(work, finish))
 
 
 class _Alltoall(torch.autograd.Function):

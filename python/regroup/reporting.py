@@ -27,16 +27,16 @@ def _world() -> Any:
 def generation() -> int:
     """The number of the generation that this process is in; 0 = none."""
     world = _world()
-    if world is not None and world.place.generation:
-        return world.place.generation
+    if world is not None and world.membership.generation:
+        return world.membership.generation
     return number("REGROUP_GENERATION", 0)
 
 
 #: Seconds between two reports; in between the newest replaces the one before.
-_PACE = 0.1
+_INTERVAL = 0.1
 
 #: Seconds for which the end of the process waits for the last report to be sent.
-_FLUSH = 2.0
+_FLUSH_TIMEOUT = 2.0
 
 
 class _Reporter:
@@ -48,16 +48,16 @@ class _Reporter:
         self._sending = False
         self._pid = 0
 
-    def put(self, report: dict) -> None:
+    def submit(self, report: dict) -> None:
         with self._lock:
-            before = self._newest
-            if before is not None and before["generation"] == report["generation"]:
+            previous = self._newest
+            if previous is not None and previous["generation"] == report["generation"]:
                 # What has not been sent yet is not lost with it, unless it would get another step.
                 if not report["metrics"] or not report["step"]:
-                    report["metrics_step"] = before.get("metrics_step", before["step"])
-                    report["metrics"] = {**before["metrics"], **report["metrics"]}
-                report["step"] = report["step"] or before["step"]
-                report["samples"] = report["samples"] or before["samples"]
+                    report["metrics_step"] = previous.get("metrics_step", previous["step"])
+                    report["metrics"] = {**previous["metrics"], **report["metrics"]}
+                report["step"] = report["step"] or previous["step"]
+                report["samples"] = report["samples"] or previous["samples"]
             self._newest = report
             self._lock.notify()
             if self._pid != os.getpid():  # the first, or a forked child's
@@ -82,13 +82,13 @@ class _Reporter:
             with self._lock:
                 self._sending = False
                 self._lock.notify_all()
-            time.sleep(_PACE)
+            time.sleep(_INTERVAL)
 
     def _flush(self) -> None:
         """Lets the last report out before the process ends."""
         with self._lock:
             if self._pid == os.getpid():
-                self._lock.wait_for(lambda: self._newest is None and not self._sending, _FLUSH)
+                self._lock.wait_for(lambda: self._newest is None and not self._sending, _FLUSH_TIMEOUT)
 
 
 _reporter = _Reporter()
@@ -114,7 +114,7 @@ def report(
     if world is not None and world.training is not None:
         world.training.report(values)
     elif os.environ.get("REGROUP_SOCKET"):
-        _reporter.put(
+        _reporter.submit(
             {
                 "generation": number("REGROUP_GENERATION", 0),
                 "step": int(step or 0),
@@ -133,13 +133,13 @@ def on(event: str, function: Callable[[], None]) -> Callable[[], None]:
     if event not in _callbacks:
         raise InvalidArgumentError(f"{event!r} is no event; there is: {', '.join(_callbacks)}")
     if not _callbacks[event]:
-        before = signal.getsignal(signal.SIGTERM)
+        previous = signal.getsignal(signal.SIGTERM)
 
         def preempted(number: int, frame: Any) -> None:
             for f in list(_callbacks["preempt"]):
                 f()
-            if callable(before):
-                before(number, frame)
+            if callable(previous):
+                previous(number, frame)
 
         signal.signal(signal.SIGTERM, preempted)
     _callbacks[event].append(function)
@@ -165,12 +165,12 @@ def _write_error(e: Exception) -> None:
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if not file:
         return
-    says = {
+    message = {
         "message": f"{type(e).__name__}: {e}",
         "extraInfo": {"py_callstack": traceback.format_exc(), "timestamp": str(int(time.time()))},
     }
     try:
         with open(file, "w", encoding="utf-8") as f:
-            json.dump({"message": says}, f)
+            json.dump({"message": message}, f)
     except OSError as error:
         print(f"regroup: {file} cannot be written: {error}", file=sys.stderr)

@@ -49,14 +49,14 @@ def _flat(tensors: Any):
             yield from _flat(t)
 
 
-def done_work(tensors: Any) -> Any:
+def completed_work(tensors: Any) -> Any:
     """A Work of C++ that has ended."""
     future = _future(tensors)
     future.set_result(tensors)
     return _create_work_from_future(future)
 
 
-class Done:
+class CompletedWork:
     """Work that has ended well."""
 
     __slots__ = ("_tensors",)
@@ -95,13 +95,13 @@ class Done:
 
 
 #: Work that goes on, by request: its memory must stay, whatever the script does with it.
-_open: Dict[int, "Pending"] = {}
+_open: Dict[int, "PendingWork"] = {}
 
 #: From how many on it is looked at what has ended: scripts may start operations and never wait.
 _MANY = 64
 
 
-class Started(NamedTuple):
+class StartedOp(NamedTuple):
     """What goes on."""
 
     request: int
@@ -110,11 +110,11 @@ class Started(NamedTuple):
     keep: Any  # holds the memory that the engine works on
 
 
-class Pending:
+class PendingWork:
     """Work that was started."""
 
-    def __init__(self, started: Started, waiter: "Waiter"):
-        self._started: Optional[Started] = started
+    def __init__(self, started: StartedOp, waiter: "FutureWaiter"):
+        self._started: Optional[StartedOp] = started
         self._waiter, self._tensors = waiter, started.tensors
         self._error: Optional[BaseException] = None
         self._future: Optional[Future] = None
@@ -201,16 +201,16 @@ def _wait(request: int) -> bool:
     return True
 
 
-class Waiter:
+class FutureWaiter:
     """Completes futures, on a thread of its own that begins with the first of them."""
 
-    def __init__(self, made: Communicator):
-        self._handle = made.handle
+    def __init__(self, comm: Communicator):
+        self._handle = comm.handle
         self._lock = threading.Lock()
-        self._waiting: Dict[int, Tuple[Future, Started]] = {}
+        self._waiting: Dict[int, Tuple[Future, StartedOp]] = {}
         self._running = False
 
-    def future(self, started: Started) -> Future:
+    def future(self, started: StartedOp) -> Future:
         """A future for a request. An exception as its value becomes an error of the future that is returned: an error
         that is set directly is, in torch 1.13, none for C++."""
         inner = _future(started.tensors)
@@ -223,7 +223,7 @@ class Waiter:
         lib.check(lib.library().rg_watch(started.request))
         return outer
 
-    def work(self, started: Started) -> Any:
+    def work(self, started: StartedOp) -> Any:
         """A Work of C++ for a request."""
         return _create_work_from_future(self.future(started))
 

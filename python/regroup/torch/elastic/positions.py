@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Iterable, Iterator, Set
 
 
-class Places:
+class PositionSet:
     """The places 0 to ``whole``, and ``more`` beyond. It does not change."""
 
     def __init__(self, samples: int, whole: int = 0, more: Iterable[int] = ()):
@@ -29,12 +29,12 @@ class Places:
         """How many there are not."""
         return self.samples - self.count()
 
-    def place(self, number: int) -> int:
+    def position(self, number: int) -> int:
         """The place of those that are left with this number, from 0."""
         gaps = len(self._gaps)
         return self._gaps[number] if number < gaps else self._tail + number - gaps
 
-    def places(self, numbers: range) -> Iterator[range]:
+    def positions(self, numbers: range) -> Iterator[range]:
         """The same for several numbers, as ranges of one step."""
         first, gaps = 0, len(self._gaps)
         while first < len(numbers) and numbers[first] < gaps:
@@ -43,17 +43,17 @@ class Places:
             first += 1
         rest = numbers[first:]
         if len(rest):
-            yield range(self.place(rest[0]), self.place(rest[-1]) + 1, rest.step)
+            yield range(self.position(rest[0]), self.position(rest[-1]) + 1, rest.step)
 
-    def dealt(self, numbers: range) -> "Places":
+    def with_dealt(self, numbers: range) -> "PositionSet":
         """With those of what is left that have numbers from 0 on."""
         n = len(numbers)
         if n == 0:
             return self
-        end = self.place(n - 1) + 1
-        return Places(self.samples, end, self.more)
+        end = self.position(n - 1) + 1
+        return PositionSet(self.samples, end, self.more)
 
-    def dealt_more(self, of: "Places", numbers: Iterable[int]) -> "Places":
+    def with_more(self, of: "PositionSet", numbers: Iterable[int]) -> "PositionSet":
         """With those that have these numbers in what is left of another set."""
-        more = [of.place(n) for n in numbers]
-        return Places(self.samples, self.whole, [*self.more, *more]) if more else self
+        more = [of.position(n) for n in numbers]
+        return PositionSet(self.samples, self.whole, [*self.more, *more]) if more else self

@@ -9,7 +9,7 @@ import threading
 from typing import Any, Callable, Iterator, Optional
 
 from ... import _library as lib
-from ... import place as places
+from ... import membership
 from ...errors import (
     HostsUpdatedInterrupt,
     JobStoppedInterrupt,
@@ -37,14 +37,14 @@ def run(func: Callable) -> Callable:
         if not isinstance(state, State):
             raise RegroupError(f"the first argument is a {type(state).__name__}, not a State")
         world.initialized()
-        if world.mode == places.STATIC and world.place.size > 1:
-            return _once(func, state, args, kwargs)
-        return _Run(func, state, args, kwargs).run()
+        if world.mode == membership.STATIC and world.membership.size > 1:
+            return _run_static(func, state, args, kwargs)
+        return _RunLoop(func, state, args, kwargs).run()
 
     return wrapper
 
 
-def _once(func: Callable, state: State, args: tuple, kwargs: dict) -> Any:
+def _run_static(func: Callable, state: State, args: tuple, kwargs: dict) -> Any:
     """With ranks that a launcher has given, there is one generation; after a loss the launcher starts all again."""
     state.sync()
     return func(state, *args, **kwargs)
@@ -54,10 +54,10 @@ def _once(func: Callable, state: State, args: tuple, kwargs: dict) -> Any:
 def _stopped_by_sigterm(training: Training) -> Iterator[None]:
     """While a worker of an agent trains, SIGTERM means: leave at the next commit. That is how an agent stops workers; it
     kills them when their grace is over. Whoever handled the signal before is called as well."""
-    before = signal.getsignal(signal.SIGTERM)
+    previous = signal.getsignal(signal.SIGTERM)
     if (
-        world.mode != places.ELASTIC
-        or before in (signal.SIG_IGN, None)  # None: by something that is not Python
+        world.mode != membership.ELASTIC
+        or previous in (signal.SIG_IGN, None)  # None: by something that is not Python
         or threading.current_thread() is not threading.main_thread()
     ):
         yield
@@ -65,22 +65,22 @@ def _stopped_by_sigterm(training: Training) -> Iterator[None]:
 
     def handle(number: int, frame: Any) -> None:
         training.stop()
-        if callable(before):
-            before(number, frame)
+        if callable(previous):
+            previous(number, frame)
 
     signal.signal(signal.SIGTERM, handle)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)
 
 
-class _Run:
+class _RunLoop:
     def __init__(self, func: Callable, state: State, args: tuple, kwargs: dict):
         self._func, self._state, self._args, self._kwargs = func, state, args, kwargs
         self._interrupt: Optional[Exception] = None  # that ended the last generation
-        self._here = False  # the state was in a generation before
-        self._elastic = world.mode == places.ELASTIC
+        self._survivor = False  # the state was in a generation before
+        self._elastic = world.mode == membership.ELASTIC
         if self._elastic and (world.job is None or world.prologue is None):
             raise RegroupError(
                 "elastic.run trains once in a process of a job with --recovery in-process: a worker that comes in later "
@@ -100,9 +100,9 @@ class _Run:
             self._begin()
             lost = False
             while self._next():
-                how, why, result = self._train(lost)
-                lost = how == lib.PEER_LOST
-                self._leave(how, why)
+                status, reason, result = self._train(lost)
+                lost = status == lib.PEER_LOST
+                self._leave(status, reason)
             finished = True
             return result
         finally:
@@ -128,7 +128,7 @@ class _Run:
     def _next(self) -> bool:
         """Waits for the next generation; False if the training is complete."""
         if self._elastic:
-            return world.go_on()
+            return world.next_generation()
         session = self._training.next()
         if session is None:
             if self._interrupt is not None:
@@ -137,14 +137,14 @@ class _Run:
         world.enter(session)
         return True
 
-    def _leave(self, how: int, why: str) -> None:
+    def _leave(self, status: int, reason: str) -> None:
         """Ends this worker's part in a generation. After the last one its ranks can still talk."""
         world.training = None
-        if how != lib.OK:
+        if status != lib.OK:
             world.leave()
         handles.forget()
         world.stage = None
-        self._training.leave(how, why)
+        self._training.leave(status, reason)
 
     def _end(self, finished: bool) -> None:
         world.training, world.sampler = None, None
@@ -163,10 +163,10 @@ class _Run:
         self._interrupt = None
         world.training, world.consumed = self._training, False
         try:
-            world.survey()
-            self._state._enter(self._training, lost, self._here)
-            self._here = True
-            if self._elastic and (world.place.generation > 1 or world.step > 0):  # 0: the begin of all
+            world.check_gpus()
+            self._state._enter(self._training, lost, self._survivor)
+            self._survivor = True
+            if self._elastic and (world.membership.generation > 1 or world.step > 0):  # 0: the begin of all
                 self._state.on_reset()
             return lib.OK, "", self._func(self._state, *self._args, **self._kwargs)
         except JobStoppedInterrupt:
