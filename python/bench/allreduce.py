@@ -2,8 +2,9 @@
 
     PYTHONPATH=python python3 python/bench/allreduce.py --ranks 2 --bytes 4096 --json
 
-Each round measures both, in an order that changes; what is told is the median of the rounds' medians, and the ratio of
-medians of each round, so that what else the machine does hits both. All ranks are on this machine.
+Each round measures both, in an order that changes; what is told is the median of the rounds'
+medians, and the ratio of medians of each round, so that what else the machine does hits both. All
+ranks are on this machine.
 """
 
 import argparse

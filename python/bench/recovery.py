@@ -1,12 +1,14 @@
-"""How long a job of PyTorch workers stands still when one of them is killed: jobs of three workers on this machine run a
-script for Horovod, and all of them say when they make steps (make build libregroup first)::
+"""How long a job of PyTorch workers stands still when one of them is killed: jobs of three workers
+on this machine run a script for Horovod, and all of them say when they make steps (make build
+libregroup first)::
 
     PYTHONPATH=python python3 python/bench/recovery.py --kills 15 --loaders 2
 
-What is told is the median over the kills, with the least and the most: from just before the SIGKILL until the last of the
-survivors has made a step of the new generation, by the wall clock of this machine; then the parts that the job's own
-account of the incident has, which begins when somebody notices. The worker dies when a step is over, and the others are
-interrupted at their next operation: a step is in it.
+What is told is the median over the kills, with the least and the most: from just before the SIGKILL
+until the last of the survivors has made a step of the new generation, by the wall clock of this
+machine; then the parts that the job's own account of the incident has, which begins when somebody
+notices. The worker dies when a step is over, and the others are interrupted at their next
+operation: a step is in it.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Regroup: training that survives the loss and the arrival of workers.
 
-``regroup.torch`` has Horovod's interface, ``regroup.torch.distributed`` a backend for torch.distributed. This package
-itself needs the standard library only, and imports nothing else.
+``regroup.torch`` has Horovod's interface, ``regroup.torch.distributed`` a backend for
+torch.distributed. This package itself needs the standard library only, and imports nothing else.
 """
 
 from .errors import (

@@ -138,14 +138,15 @@ _loaded: Optional[ctypes.CDLL] = None
 
 
 def path() -> str:
-    """Where the library is: REGROUP_LIBRARY, or beside this file, where the wheel and ``make libregroup`` put it."""
+    """Where the library is: REGROUP_LIBRARY, or beside this file, where the wheel and ``make
+    libregroup`` put it."""
     return os.environ.get("REGROUP_LIBRARY") or os.path.join(
         os.path.dirname(os.path.abspath(__file__)), "libregroup.so"
     )
 
 
 def library() -> ctypes.CDLL:
-    """The library, loaded when it is needed first."""
+    """The library, loaded on first use."""
     global _loaded
     if _loaded is None:
         _loaded = _load(path())
@@ -190,7 +191,7 @@ _exceptions = {
 
 
 def failure(status: int) -> Exception:
-    """The exception for a status that the calling thread has just got."""
+    """The exception for a status that the calling thread has just received."""
     lib = library()
     message = lib.rg_last_error().decode("utf-8", "replace")
     if status in (PEER_LOST, ABORTED, REFUSED):
@@ -202,17 +203,17 @@ def failure(status: int) -> Exception:
 
 
 def check(status: int) -> None:
-    """Raises the exception for a status, if it is none that is good."""
+    """Raises the exception for a status that is an error."""
     if status != OK:
         raise failure(status)
 
 
-#: For how long a wait stays in C: between two pieces the interpreter handles signals, so that Ctrl-C work.
+#: How long a wait stays in C. In between the interpreter handles signals, so that Ctrl-C works.
 POLL_MS = 200
 
 
 def wait(request: int) -> None:
-    """Waits for the end of a started operation."""
+    """Waits for a started operation."""
     lib = library()
     while True:
         status = lib.rg_wait(request, POLL_MS)
@@ -221,8 +222,8 @@ def wait(request: int) -> None:
 
 
 def wait_result(request: int, world: int) -> Tuple[int, List[int]]:
-    """Waits for the end of an operation whose result has a length of its own: the address of the result, which must be
-    given to rg_release, and how many rows came from each of so many ranks."""
+    """Waits for an operation whose result has a length of its own. Returns the address of the
+    result, which must be passed to rg_release, and the number of rows from each rank."""
     while True:
         found = try_result(request, world, POLL_MS)
         if found is not None:
@@ -230,7 +231,7 @@ def wait_result(request: int, world: int) -> Tuple[int, List[int]]:
 
 
 def try_result(request: int, world: int, within_ms: int = 0) -> Optional[Tuple[int, List[int]]]:
-    """wait_result for a time; None if the operation goes on."""
+    """wait_result with a timeout; None if the operation has not ended."""
     at, rows = ctypes.c_void_p(), (ctypes.c_int64 * world)()
     status = library().rg_wait_result(request, within_ms, ctypes.byref(at), rows)
     if status == TIMEOUT:
@@ -240,7 +241,7 @@ def try_result(request: int, world: int, within_ms: int = 0) -> Optional[Tuple[i
 
 
 def test(request: int) -> bool:
-    """Whether a started operation has ended; then it is gone. Raises if it failed."""
+    """Whether a started operation has ended, which frees its request. Raises if it failed."""
     status = library().rg_test(request)
     if status != TIMEOUT:
         check(status)
@@ -248,7 +249,7 @@ def test(request: int) -> bool:
 
 
 def text(function, handle: int) -> str:
-    """What a function that fills a buffer says."""
+    """Returns the text of a function that fills a buffer."""
     size = 1 << 10
     while True:
         buffer = ctypes.create_string_buffer(size)
@@ -261,5 +262,6 @@ def text(function, handle: int) -> str:
 
 
 def permutation(samples: int, seed: int, epoch: int, position: int, out: int, count: int) -> None:
-    """Writes count int64 indices of samples, from a place of an epoch's order on, to the address out."""
+    """Writes count int64 sample indices, beginning at a position in the order of an epoch, to the
+    address out."""
     check(library().rg_permutation(samples, seed & (1 << 64) - 1, epoch, position, out, count))

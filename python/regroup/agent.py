@@ -1,4 +1,5 @@
-"""The node's agent, over its Unix socket: for what workers tell that have no elastic session. Standard library only."""
+"""Client of the node's agent, over its Unix socket, for workers without an elastic session.
+Standard library only."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 def call(method: str, path: str, body: Any = None, timeout: float = 10.0) -> Optional[dict]:
-    """Makes one call; None when the answer is empty."""
+    """Makes one call; None if the response is empty."""
     connection = _Connection(os.environ["REGROUP_SOCKET"], timeout)
     try:
         connection.request(

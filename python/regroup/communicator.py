@@ -1,4 +1,5 @@
-"""Endpoints and communicators: the collective operations, on memory addresses. Knows nothing of torch."""
+"""Endpoints and communicators: collective operations on memory addresses. Does not depend on torch.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from .named import Named
 
 
 class Endpoint:
-    """Where this process takes connections of peers."""
+    """Where this process accepts connections of peers."""
 
     def __init__(
         self, host: str = "127.0.0.1", advertise: str = "", port_min: int = 0, port_max: int = 0
@@ -21,7 +22,7 @@ class Endpoint:
         out = ctypes.c_uint64()
         check(library().rg_endpoint_new(json.dumps(options).encode(), ctypes.byref(out)))
         self.handle: int = out.value
-        self.generation = 0  # the newest that was begun here
+        self.generation = 0  # the newest that was started here
 
     @property
     def address(self) -> str:
@@ -29,14 +30,15 @@ class Endpoint:
         return _library.text(library().rg_endpoint_address, self.handle)
 
     def connect(self, **options) -> "Communicator":
-        """Joins a generation; the options are those of rg_comm_new. Returns when all ranks are connected."""
+        """Joins a generation; the options are those of rg_comm_new. Returns when all ranks are
+        connected."""
         out = ctypes.c_uint64()
         check(library().rg_comm_new(self.handle, json.dumps(options).encode(), ctypes.byref(out)))
         self.generation = max(self.generation, options["generation"])
         return Communicator(out.value, options["rank"], options["world"], self)
 
     def close(self) -> None:
-        """Stops to take connections. Close the communicators first."""
+        """Stops accepting connections. Close the communicators first."""
         check(library().rg_endpoint_close(self.handle))
 
 
@@ -54,26 +56,27 @@ def endpoint(host: str) -> Endpoint:
 class Communicator:
     """One rank's membership in one generation.
 
-    Operations take an address, a number of elements, a type and a reduction (constants of _library), and return when
-    they are done; with ``start=True`` they return a request for _library.wait instead. Memory of a started operation
-    must stay until it has ended.
+    Operations take an address, a number of elements, a type and a reduction (constants of
+    _library), and return when they are done; with ``start=True`` they return a request for
+    _library.wait instead. Memory of a started operation must stay until it has ended.
     """
 
     def __init__(self, handle: int, rank: int, world: int, at: Optional[Endpoint] = None):
         self.handle, self.rank, self.world, self.endpoint = handle, rank, world, at
         self._lib = library()
-        self.gpus: Any = None  # how tensors on GPUs travel; regroup.torch sets it
+        self.gpus: Any = None  # how GPU tensors are transferred; set by regroup.torch
         self._named: Optional[Named] = None
 
     @property
     def named(self) -> Named:
-        """Its operations by name."""
+        """Its named operations."""
         if self._named is None:
             self._named = Named(self)
         return self._named
 
     def subset(self, name: str, ranks: List[int]) -> "Communicator":
-        """A communicator among some of the ranks, ascending; those call it, and no others. It ends with this one."""
+        """A communicator of some of the ranks, in ascending order; only those call it. It ends with
+        this one."""
         handle = self.named.subset(name, ranks)
         return Communicator(handle, ranks.index(self.rank), len(ranks), self.endpoint)
 
@@ -88,19 +91,19 @@ class Communicator:
         return request.value
 
     def allreduce(self, data: int, count: int, kind: int, op: int, start: bool = False):
-        """Combines the ranks' elements, in place."""
+        """Reduces the ranks' elements in place."""
         return self._do(start, self._lib.rg_allreduce, data, count, kind, op)
 
     def allreduce_as(self, wire: int, data: int, count: int, op: int, start: bool = False):
-        """Combines float32 elements that are sent as FLOAT16 or BFLOAT16."""
+        """Reduces float32 elements that are sent as FLOAT16 or BFLOAT16."""
         return self._do(start, self._lib.rg_allreduce_as, wire, data, count, op)
 
     def reduce_scatter(self, data: int, count: int, kind: int, op: int, start: bool = False):
-        """Combines; this rank's segment of the result stays in its place. See segment."""
+        """Reduces; this rank's segment of the result stays in its place. See segment."""
         return self._do(start, self._lib.rg_reduce_scatter, data, count, kind, op)
 
     def reduce(self, data: int, count: int, kind: int, op: int, root: int, start: bool = False):
-        """Combines; the result is at root, the others' memory holds anything."""
+        """Reduces to root; the memory of the others is undefined afterwards."""
         return self._do(start, self._lib.rg_reduce, data, count, kind, op, root)
 
     def broadcast(self, data: int, count: int, kind: int, root: int, start: bool = False):
@@ -108,7 +111,7 @@ class Communicator:
         return self._do(start, self._lib.rg_broadcast, data, count, kind, root)
 
     def allgather(self, send: int, recv: int, count: int, kind: int, start: bool = False):
-        """Puts the ranks' count elements one after the other into recv."""
+        """Concatenates the ranks' count elements in recv."""
         return self._do(start, self._lib.rg_allgather, send, recv, count, kind)
 
     def alltoall(
@@ -121,7 +124,8 @@ class Communicator:
         recv_counts: Optional[Sequence[int]] = None,
         start: bool = False,
     ):
-        """Sends block i of send to rank i. Without counts the blocks are equal parts of count elements."""
+        """Sends block i of send to rank i. Without counts the blocks are equal parts of count
+        elements."""
         out = None if send_counts is None else (ctypes.c_int64 * self.world)(*send_counts)
         into = None if recv_counts is None else (ctypes.c_int64 * self.world)(*recv_counts)
         return self._do(start, self._lib.rg_alltoall, send, out, recv, into, count, kind)
@@ -131,7 +135,7 @@ class Communicator:
         return self._do(start, self._lib.rg_barrier)
 
     def send(self, data: int, size: int, to: int, tag: int = 0, start: bool = False):
-        """Sends bytes to a rank that receives as many with this tag."""
+        """Sends bytes to a rank that receives the same number with this tag."""
         return self._do(start, self._lib.rg_send, data, size, to, tag)
 
     def recv(self, data: int, size: int, source: int, tag: int = 0, start: bool = False):
@@ -164,16 +168,16 @@ class Communicator:
         return range(begin.value, end.value)
 
     def failed(self) -> Optional[Exception]:
-        """Why it is dead; None while it work."""
+        """Why it has failed; None while it works."""
         status = self._lib.rg_comm_failed(self.handle)
         return None if status == _library.OK else _library.failure(status)
 
     def abort(self, why: str) -> None:
-        """Ends the generation on all ranks, within milliseconds."""
+        """Aborts the generation on all ranks, within milliseconds."""
         check(self._lib.rg_comm_abort(self.handle, -1, why.encode()))
 
     def describe(self) -> dict:
-        """What it says about itself."""
+        """A description for people."""
         return json.loads(_library.text(self._lib.rg_comm_describe, self.handle))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions."""
+"""The exceptions of Regroup."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Optional
 
 
 class RegroupError(RuntimeError):
-    """Anything that Regroup reports. The text says what and why."""
+    """Base class of the errors of Regroup."""
 
 
 class InvalidArgumentError(RegroupError, ValueError):
@@ -18,10 +18,11 @@ class NotInitializedError(RegroupError, ValueError):
 
 
 class WorkerLostError(RegroupError):
-    """A worker died, left, fell silent, or gave the generation up.
+    """A worker died, left, stopped responding, or aborted the generation.
 
-    Everything since the last commit is void, on all ranks. ``elastic.run`` catches it and calls the training function
-    again in the next generation. ``rank`` is who was lost, None if that is not known.
+    Everything since the last commit is lost, on all ranks. ``elastic.run`` catches it and calls the
+    training function again in the next generation. ``rank`` is the rank that was lost, None if
+    unknown.
     """
 
     def __init__(self, message: str = "a worker was lost", rank: Optional[int] = None):
@@ -38,31 +39,33 @@ class DivergedError(RegroupError):
 
 
 class ClosedError(RegroupError):
-    """It was closed by this process."""
+    """The object was closed by this process."""
 
 
 class ForkedError(RegroupError):
-    """This process was forked from one that uses Regroup, and cannot."""
+    """This process was forked from one that uses Regroup, and cannot use it."""
 
 
 class UnsupportedError(RegroupError):
-    """It is not to be had here, or not on another rank; the text says which and why."""
+    """A feature is unavailable here or on another rank; the text says which and why."""
 
 
 class StuckError(RegroupError):
-    """A library of a GPU does not return. This process must end, and be started again."""
+    """A GPU library does not return. This process must be restarted."""
 
 
 class WaitTimeoutError(RegroupError, TimeoutError):
-    """It did not happen in time; it may still."""
+    """The operation did not complete in time; it may still complete."""
 
 
 class WorkerExit(SystemExit):
-    """This worker's part has ended in order, and the training has not: elastic.run raises it.
+    """This worker's part has ended as planned, but the training is not complete: elastic.run raises
+    it.
 
-    ``reason`` is "removed" (the job goes on without this worker: a drain, a smaller job, a node that is taken away, or the
-    others have completed the training) or "stopped" (the job is being stopped). What this process holds is no result. As
-    any SystemExit it ends the process, with exit code 0, unless the script catches it.
+    ``reason`` is "removed" (the job continues without this worker: a drain, a smaller job, a node
+    that is taken away, or the others have completed the training) or "stopped" (the job is being
+    stopped). The state of this process is not a result. Like any SystemExit it ends the process,
+    with exit code 0, unless the script catches it.
     """
 
     def __init__(self, reason: str):
@@ -71,10 +74,11 @@ class WorkerExit(SystemExit):
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """The members are about to change. Raised by ``commit()`` on all ranks at the same step, which has been saved.
+    """The members are about to change. Raised by ``commit()`` on all ranks at the same step, which
+    has been saved.
 
-    ``skip_sync`` exists for scripts that look at it; it is always False, because who needs what is decided for each
-    member by what it holds.
+    ``skip_sync`` exists for scripts that read it. It is always False: the sync finds out what each
+    member lacks.
     """
 
     def __init__(self, message: str = "the members are about to change", skip_sync: bool = False):
@@ -83,7 +87,8 @@ class HostsUpdatedInterrupt(RuntimeError):
 
 
 class JobStoppedInterrupt(HostsUpdatedInterrupt):
-    """The job is being stopped. Raised like its base; ``elastic.run`` then ends this worker, see WorkerExit."""
+    """The job is being stopped. Raised like its base; ``elastic.run`` then ends this worker, see
+    WorkerExit."""
 
     def __init__(self, message: str = "the job is being stopped"):
         super().__init__(message)

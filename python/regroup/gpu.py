@@ -1,4 +1,5 @@
-"""The engine for GPUs of a communicator: collective operations on addresses of GPU memory. Knows nothing of torch."""
+"""The GPU engine of a communicator: collective operations on addresses of GPU memory. Does not
+depend on torch."""
 
 from __future__ import annotations
 
@@ -12,11 +13,13 @@ from .communicator import Communicator
 
 
 class Gpu:
-    """One rank's GPU in one generation. All ranks open theirs, and start the same operations in the same order.
+    """One rank's GPU in one generation. All ranks open theirs, and start the same operations in the
+    same order.
 
-    Operations take a stream (a CUstream; 0 is CUDA's default stream) and begin behind what is queued there. They return
-    when what is queued there next waits for them; with ``start=True`` they return a request for _library.wait, which
-    ends when the GPU has done it. Memory of a started operation must stay until then.
+    Operations take a stream (a CUstream; 0 is CUDA's default stream) and run after the work that is
+    queued there. They return when work that is queued later is ordered after them; with
+    ``start=True`` they return a request for _library.wait, which ends when the GPU has finished.
+    The memory of a started operation must stay valid until then.
     """
 
     def __init__(
@@ -69,7 +72,8 @@ class Gpu:
         wire: int = 0,
         start: bool = False,
     ):
-        """Combines the ranks' elements, in place. wire is FLOAT16 or BFLOAT16 for float32 between machines."""
+        """Combines the ranks' elements, in place. wire is FLOAT16 or BFLOAT16 for float32 between
+        machines."""
         return self._do(
             start, self._lib.rg_gpu_allreduce, wire, data, count, kind, op, stream or None
         )
@@ -79,7 +83,7 @@ class Gpu:
         return self._do(start, self._lib.rg_gpu_broadcast, data, size, root, stream or None)
 
     def allgather(self, send: int, recv: int, size: int, stream: int, start: bool = False):
-        """Puts the ranks' bytes one after the other into recv."""
+        """Concatenates the ranks' bytes in recv."""
         return self._do(start, self._lib.rg_gpu_allgather, send, recv, size, stream or None)
 
     def named_allreduce(
@@ -94,8 +98,8 @@ class Gpu:
         wire: int,
         ordered: bool,
     ) -> int:
-        """allreduce by name: a request. With ordered it ends when what is queued on the stream next waits for the
-        result, otherwise when the GPU has done it."""
+        """Starts a named allreduce and returns a request. With ordered it ends when later work on
+        the stream is ordered after it, otherwise when the GPU has finished."""
         call = self._lib.rg_named_gpu_allreduce
         how = (wire, data, count, kind, op, stream or None)
         return self._named(call, name, detail, ordered, *how)
@@ -103,14 +107,14 @@ class Gpu:
     def named_broadcast(
         self, name: str, detail: str, data: int, size: int, root: int, stream: int, ordered: bool
     ) -> int:
-        """broadcast by name, likewise."""
+        """Starts a named broadcast in the same way."""
         call = self._lib.rg_named_gpu_broadcast
         return self._named(call, name, detail, ordered, data, size, root, stream or None)
 
     def named_allgather(
         self, name: str, detail: str, send: int, recv: int, size: int, stream: int, ordered: bool
     ) -> int:
-        """allgather by name, likewise."""
+        """Starts a named allgather in the same way."""
         call = self._lib.rg_named_gpu_allgather
         return self._named(call, name, detail, ordered, send, recv, size, stream or None)
 
@@ -129,9 +133,9 @@ class Gpu:
         return request.value
 
     def describe(self) -> dict:
-        """What is used, for people."""
+        """A description for people."""
         return json.loads(_library.text(self._lib.rg_gpu_describe, self.handle))
 
     def close(self) -> None:
-        """Waits for what was started, and gives back what it has."""
+        """Waits for started operations and frees the resources."""
         check(self._lib.rg_gpu_close(self.handle))

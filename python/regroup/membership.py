@@ -1,4 +1,4 @@
-"""Where this process stands, as its environment says. Knows nothing of torch."""
+"""This process's ranks, as the environment gives them. Does not depend on torch."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from dataclasses import dataclass, replace
 from .errors import InvalidArgumentError
 from .settings import number
 
-ALONE = "alone"  #: no launcher: a world of this process
+ALONE = "alone"  #: no launcher: a world of one process
 STATIC = (
-    "static"  #: a launcher that has given a rank: torchrun, or regroup with recovery by restart
+    "static"  #: a launcher assigns the rank: torchrun, or regroup with recovery by restart
 )
-ELASTIC = "elastic"  #: regroup with recovery in the process: ranks come with each generation
+ELASTIC = "elastic"  #: regroup with in-process recovery: each generation assigns ranks
 
 
 @dataclass(frozen=True)
 class Membership:
-    """A process's place in a generation. ``generation`` 0: it is in none yet, and the rest is what to expect."""
+    """A process's ranks in a generation. With ``generation`` 0 it is not a member yet, and the
+    other fields are the expected ones."""
 
     generation: int = 0
     rank: int = 0
@@ -29,7 +30,7 @@ class Membership:
 
 
 def mode() -> str:
-    """Who says what this process's rank is."""
+    """Where the rank of this process comes from."""
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         return STATIC
     if os.environ.get("REGROUP_SOCKET"):
@@ -38,12 +39,12 @@ def mode() -> str:
 
 
 def expected() -> Membership:
-    """The place as far as the environment knows it."""
+    """The membership, as far as the environment tells."""
     kind = mode()
     if kind == ALONE:
         return Membership(generation=1)
     if kind == ELASTIC:
-        return Membership()  # it comes with each generation
+        return Membership()  # each generation assigns one
     rank, size = number("RANK", 0), number("WORLD_SIZE", 1)
     if not 0 <= rank < size:
         raise InvalidArgumentError(f"RANK={rank} must be below WORLD_SIZE={size}")

@@ -1,4 +1,5 @@
-"""Operations that the ranks pair up by name, on memory addresses. Knows nothing of torch. See regroup.h."""
+"""Operations that are matched across ranks by name, on memory addresses. Does not depend on torch.
+See regroup.h."""
 
 from __future__ import annotations
 
@@ -14,11 +15,12 @@ if TYPE_CHECKING:
 
 
 class Named:
-    """The operations by name of one communicator. Each method starts one, and returns a request.
+    """The named operations of one communicator. Each method starts one and returns a request.
 
-    ``detail`` is compared with that of the other ranks. Requests are waited for by _library.wait, those of allgather,
-    alltoall and join by _library.wait_result. With ``wait`` a method returns None when the operation has ended, which is
-    faster than to wait for a request: no other thread has to wake up.
+    ``detail`` must be equal on all ranks. Wait for requests with _library.wait, or with
+    _library.wait_result for allgather, alltoall and join. With ``wait`` a method returns None when
+    the operation has ended, which is faster than waiting for a request because no other thread has
+    to wake up.
     """
 
     def __init__(self, comm: "Communicator"):
@@ -28,7 +30,8 @@ class Named:
         check(self._lib.rg_named_options(self._handle, json.dumps(settings.named()).encode()))
 
     def number(self, of: str) -> str:
-        """A name for something that has none: the n-th of its kind, the same on all ranks that do the same."""
+        """A name for an operation without one: the n-th of its kind, equal on all ranks that run
+        the same program."""
         deadlocks = ctypes.c_int64()
         check(self._lib.rg_named_deadlocks(self._handle, ctypes.byref(deadlocks)))
         if deadlocks.value != self._deadlocks:  # the ranks were at different numbers
@@ -38,7 +41,8 @@ class Named:
         return f"{of}.{self._joins + self._deadlocks}.{self._numbers[of]}"
 
     def joined(self) -> None:
-        """All ranks have joined, after different numbers of operations: they count from the beginning again."""
+        """Restarts the numbering after all ranks have joined, with different numbers of operations.
+        """
         self._joins += 1
         self._numbers.clear()
 
@@ -63,7 +67,7 @@ class Named:
         wire: int = 0,
         wait: bool = False,
     ) -> Optional[int]:
-        """Combines the ranks' elements, in place."""
+        """Reduces the ranks' elements in place."""
         call = self._lib.rg_named_allreduce
         return self._start(call, name, detail.encode(), wire, data, count, kind, op, wait=wait)
 
@@ -82,7 +86,7 @@ class Named:
         return self._start(call, name, detail.encode(), data, count, kind, root, wait=wait)
 
     def allgather(self, name: str, detail: str, data: int, rows: int, row: int, kind: int) -> int:
-        """Puts the ranks' rows, of row elements each, one after the other."""
+        """Concatenates the ranks' rows, of row elements each."""
         call = self._lib.rg_named_allgather
         return self._start(call, name, detail.encode(), data, rows, row, kind)
 
@@ -105,7 +109,8 @@ class Named:
         op: int,
         wait: bool = False,
     ) -> Optional[int]:
-        """Combines the ranks' rows; each rank finds its share in its place, the first ones one more than the others."""
+        """Reduces the ranks' rows; each rank's share of the result is left in its place. The first
+        ranks may have one row more."""
         call = self._lib.rg_named_reduce_scatter
         return self._start(call, name, detail.encode(), data, rows, row, kind, op, wait=wait)
 
@@ -114,17 +119,19 @@ class Named:
         self._start(self._lib.rg_named_barrier, name, wait=True)
 
     def refuse(self, name: str, why: str) -> None:
-        """Tells the ranks that wait for an operation that it was called with wrong arguments here."""
+        """Tells the ranks that wait for an operation that this rank called it with invalid
+        arguments."""
         check(self._lib.rg_named_refuse(self._handle, name.encode(), why.encode()))
 
     def join(self) -> int:
-        """Starts nothing more until all ranks have joined. The first of the rows is the rank that joined last."""
+        """Waits until all ranks have joined. The first row of the result is the rank that joined
+        last."""
         request = ctypes.c_uint64()
         check(self._lib.rg_join(self._handle, ctypes.byref(request)))
         return request.value
 
     def subset(self, name: str, ranks: List[int]) -> int:
-        """The handle of a communicator among some of the ranks; those call it, and no others."""
+        """The handle of a communicator of some of the ranks; only those call it."""
         out = ctypes.c_uint64()
         array = (ctypes.c_int32 * len(ranks))(*ranks)
         call = self._lib.rg_subset
@@ -141,7 +148,8 @@ class Named:
 
 
 class Result:
-    """Rows of an allgather or alltoall, in memory of the C library that is given back with this object."""
+    """Rows of an allgather or alltoall, in memory of the C library that is freed with this object.
+    """
 
     def __init__(self, address: int, rows: List[int]):
         self.address, self.rows = address, rows

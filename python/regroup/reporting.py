@@ -1,4 +1,4 @@
-"""What a script tells Regroup and is told, beside training: report, generation, on, record. Standard library only."""
+"""Reports to Regroup and events from it: report, generation, on, record. Standard library only."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def generation() -> int:
     return number("REGROUP_GENERATION", 0)
 
 
-#: Seconds between two reports; in between the newest replaces the one before.
+#: Seconds between two reports. A newer report replaces one that was not sent yet.
 _INTERVAL = 0.1
 
-#: Seconds for which the end of the process waits for the last report to be sent.
+#: Seconds that the exit of the process waits for the last report to be sent.
 _FLUSH_TIMEOUT = 2.0
 
 
 class _Reporter:
-    """Sends the newest report, on a thread of its own, so that no step waits for the agent."""
+    """Sends the newest report on a background thread, so that no step waits for the agent."""
 
     def __init__(self) -> None:
         self._lock = threading.Condition()
@@ -52,7 +52,7 @@ class _Reporter:
         with self._lock:
             previous = self._newest
             if previous is not None and previous["generation"] == report["generation"]:
-                # What has not been sent yet is not lost with it, unless it would get another step.
+                # Metrics that were not sent yet are kept, unless they would get another step.
                 if not report["metrics"] or not report["step"]:
                     report["metrics_step"] = previous.get("metrics_step", previous["step"])
                     report["metrics"] = {**previous["metrics"], **report["metrics"]}
@@ -68,7 +68,7 @@ class _Reporter:
                 threading.Thread(target=self._run, name="regroup-report", daemon=True).start()
 
     def _run(self) -> None:
-        from . import agent  # takes a while to import, and few need it
+        from . import agent  # its import is slow, and seldom needed
 
         while True:
             with self._lock:
@@ -78,14 +78,14 @@ class _Reporter:
             try:
                 agent.call("POST", "/v1/report", report)
             except Exception:
-                pass  # progress may get lost; the next report says more
+                pass  # progress may be lost: the next report replaces it
             with self._lock:
                 self._sending = False
                 self._lock.notify_all()
             time.sleep(_INTERVAL)
 
     def _flush(self) -> None:
-        """Lets the last report out before the process ends."""
+        """Sends the last report before the process ends."""
         with self._lock:
             if self._pid == os.getpid():
                 self._lock.wait_for(lambda: self._newest is None and not self._sending, _FLUSH_TIMEOUT)
@@ -100,16 +100,17 @@ def report(
     samples: Optional[int] = None,
     **metrics: float,
 ) -> None:
-    """Tells how training goes: shown by ``regroup status``, and proof that the job does not hang.
+    """Reports the progress of training, which ``regroup status`` shows and which proves that the
+    job does not hang.
 
-    Within elastic.run steps and samples are counted anyway, so only the metrics are taken; those of rank 0 are shown.
-    NaN and infinities are left out: what is shown then is the last finite value, with its step and age. Without an agent
-    it does nothing.
+    Within elastic.run steps and samples are counted anyway, so only the metrics are used; those of
+    rank 0 are shown. NaN and infinities are left out: the last finite value is shown then, with its
+    step and age. Without an agent this does nothing.
     """
     values = {name: float(value) for name, value in metrics.items()}
     if loss is not None:
         values["loss"] = float(loss)
-    values = {n: v for n, v in values.items() if math.isfinite(v)}  # JSON cannot say others
+    values = {n: v for n, v in values.items() if math.isfinite(v)}  # JSON cannot represent others
     world = _world()
     if world is not None and world.training is not None:
         world.training.report(values)
@@ -128,8 +129,8 @@ _callbacks: Dict[str, List[Callable[[], None]]] = {"preempt": []}
 
 
 def on(event: str, function: Callable[[], None]) -> Callable[[], None]:
-    """Has function called when something happens. ``preempt``: this process is asked to end soon (SIGTERM); it has the
-    job's stop grace (30 s) to end by itself. Call it from the main thread."""
+    """Registers a function for an event. ``preempt``: this process is asked to end soon (SIGTERM);
+    it has the job's stop grace (30 s) to end by itself. Call it from the main thread."""
     if event not in _callbacks:
         raise InvalidArgumentError(f"{event!r} is no event; there is: {', '.join(_callbacks)}")
     if not _callbacks[event]:
@@ -147,8 +148,8 @@ def on(event: str, function: Callable[[], None]) -> Callable[[], None]:
 
 
 def record(function: Callable) -> Callable:
-    """Decorates main: an exception that ends it is written where the launcher looks for it (TORCHELASTIC_ERROR_FILE), in
-    the form of torch's own decorator of this name. ``regroup status`` shows it."""
+    """Decorates main: an exception that ends it is written to TORCHELASTIC_ERROR_FILE, in the
+    format of torch's own decorator of this name. ``regroup status`` shows it."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Settings of the environment, checked where they are read."""
+"""Settings from the environment, validated where they are read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .errors import InvalidArgumentError
 
 
 def number(name: str, default: int, least: int = 0, expected: str = "a whole number") -> int:
-    """A number of the environment; the default if it is unset or empty."""
+    """An integer from the environment; the default if it is unset or empty."""
     value = os.environ.get(name, "").strip()
     if not value:
         return default
@@ -23,7 +23,7 @@ def number(name: str, default: int, least: int = 0, expected: str = "a whole num
 
 
 def decimal(name: str, default: float, expected: str) -> float:
-    """A number of the environment that is not negative; the default if it is unset or empty."""
+    """A non-negative number from the environment; the default if it is unset or empty."""
     value = os.environ.get(name, "").strip()
     if not value:
         return default
@@ -54,27 +54,28 @@ def ports(name: str) -> Tuple[int, int]:
 
 
 def bucket_bytes() -> int:
-    """How large a bucket of gradients is. HOROVOD_FUSION_THRESHOLD says the same to scripts that were written for it;
-    0 = each gradient travels alone."""
+    """The size of a gradient bucket; 0 = each gradient is reduced alone. HOROVOD_FUSION_THRESHOLD
+    has the same meaning, for scripts that were written for it."""
     default = number("HOROVOD_FUSION_THRESHOLD", 25 << 20, expected="a number of bytes")
     return number("REGROUP_BUCKET_BYTES", default, expected="a number of bytes")
 
 
 def gpus() -> bool:
-    """Whether tensors on GPUs may go through NCCL; REGROUP_GPU=0 has them copied through the host, to find out what it
-    is worth."""
+    """Whether GPU tensors may use NCCL. With REGROUP_GPU=0 they are copied through the host, for
+    comparison."""
     return number("REGROUP_GPU", 1, expected="0 or 1") != 0
 
 
 def inline_bytes() -> int:
-    """Up to how many bytes an operation of torch.distributed is carried out by the calling thread."""
+    """The number of bytes up to which the calling thread executes an operation of
+    torch.distributed."""
     return number("REGROUP_INLINE_BYTES", 256 << 10, expected="a number of bytes")
 
 
 def named() -> dict:
-    """How operations by name are dealt with, as rg_named_options wants it. The variables are Horovod's, but for
-    REGROUP_DEADLOCK_SECONDS: for how long all ranks may wait for each other's operations, each for another one, before
-    that is an error on all of them; 0 = for ever."""
+    """The options of named operations, for rg_named_options. The variables are Horovod's, except
+    REGROUP_DEADLOCK_SECONDS: how long all ranks may wait for different operations of each other
+    before that is an error on all of them; 0 = no limit."""
     stall = number("HOROVOD_STALL_CHECK_TIME_SECONDS", 60, expected="seconds")
     limit = number("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0, expected="seconds")
     if number("HOROVOD_STALL_CHECK_DISABLE", 0, expected="0 or 1"):

@@ -1,4 +1,5 @@
-"""Elastic training through the C library: one object per call of ``elastic.run``. Knows nothing of torch."""
+"""Elastic training through the C library: one object per call of ``elastic.run``. Knows nothing of
+torch."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from .errors import WorkerExit
 
 
 class Training:
-    """The way of this process through the generations of its job. See rg_elastic_new in regroup.h."""
+    """The way of this process through the generations of its job. See rg_elastic_new in regroup.h.
+    """
 
     def __init__(self, log: bool = True, join: bool = False):
         options = {"log": log, "join": join}
@@ -24,15 +26,15 @@ class Training:
         self.stopping = False
 
     def data(self, samples: int, seed: int) -> None:
-        """Says over how many samples the state is, which record tells of; while it is registered."""
+        """Sets the number of samples of the data set, for record, while the state is registered."""
         check(self._lib.rg_elastic_data(self.handle, samples, seed & (1 << 64) - 1, 1))
 
     def add_prologue(self, result: bytes) -> None:
-        """Notes the result of an operation before the state is registered."""
+        """Records the result of an operation before the state is registered."""
         check(self._lib.rg_elastic_prologue_add(self.handle, result, len(result)))
 
     def prologue_entry(self, index: int) -> Optional[bytes]:
-        """What was noted, by this process or others; None if there are not that many."""
+        """A recorded result, of this process or of others; None if there are not that many."""
         at, size = ctypes.c_void_p(), ctypes.c_int64()
         status = self._lib.rg_elastic_prologue_get(
             self.handle, index, ctypes.byref(at), ctypes.byref(size)
@@ -46,7 +48,7 @@ class Training:
             self._lib.rg_release(at)
 
     def tensor(self, name: str, address: int, size: int) -> None:
-        """Makes memory part of the state. It must stay until close."""
+        """Makes memory part of the state. It must stay valid until close."""
         check(self._lib.rg_elastic_tensor(self.handle, name.encode(), address, size))
 
     def put(self, name: str, value: bytes) -> None:
@@ -54,7 +56,7 @@ class Training:
         check(self._lib.rg_elastic_object(self.handle, name.encode(), value, len(value)))
 
     def get(self, name: str) -> bytes:
-        """What bytes of the state are now."""
+        """The current value of bytes of the state."""
         at, size = ctypes.c_void_p(), ctypes.c_int64()
         check(
             self._lib.rg_elastic_object_get(
@@ -67,12 +69,12 @@ class Training:
             self._lib.rg_release(at)
 
     def start(self) -> None:
-        """Begins to join. Nothing can be registered any more."""
+        """Begins to join. No more state can be registered."""
         check(self._lib.rg_elastic_start(self.handle))
 
     def next(self) -> Optional[_library.Session]:
-        """Waits for the next generation; None when the training is complete. Raises WorkerExit where it is not, and goes
-        on or ends without this process."""
+        """Waits for the next generation; None when the training is complete. Raises WorkerExit if
+        it continues or ends without this process."""
         session = _library.Session(size=ctypes.sizeof(_library.Session))
         while True:
             status = self._lib.rg_elastic_next(
@@ -93,20 +95,23 @@ class Training:
         check(self._lib.rg_elastic_leave(self.handle, how, why.encode("utf-8", "replace")))
 
     def record(self, epoch: int, address: int, count: int) -> None:
-        """Ends a step of this rank, which trained on samples of an epoch: count int64 indices at an address."""
+        """Ends a step of this rank, which trained on samples of an epoch: count int64 indices at an
+        address."""
         check(self._lib.rg_elastic_record(self.handle, epoch, address, count))
 
     def consume(self) -> None:
-        """Ends a step without an account, on all ranks."""
+        """Ends a step that consumes no samples, on all ranks."""
         check(self._lib.rg_elastic_consume(self.handle, 0, None, 0))
 
     def stop(self) -> None:
-        """Has all ranks leave at their next commit. It may be called at any time, by a handler of signals too."""
+        """Makes all ranks leave at their next commit. It may be called at any time, also in a
+        signal handler."""
         self.stopping = True
         check(self._lib.rg_elastic_stop(self.handle))
 
     def commit_due(self) -> bool:
-        """Whether the members are about to change, or the job is to stop; agreed on by all ranks, who must ask alike."""
+        """Whether the members are about to change, or the job is being stopped. All ranks must call
+        it, and get the same result."""
         status = self._lib.rg_elastic_news(self.handle)
         if status in (_library.PLANNED, _library.STOPPED):
             return True
@@ -114,7 +119,8 @@ class Training:
         return False
 
     def commit(self) -> None:
-        """Makes the state one to return to. Raises HostsUpdatedInterrupt after that if the members are to change."""
+        """Commits the state. Then raises HostsUpdatedInterrupt if the members are about to change.
+        """
         check(self._lib.rg_elastic_commit(self.handle))
 
     def restore(self) -> None:
@@ -126,11 +132,11 @@ class Training:
         check(self._lib.rg_elastic_report(self.handle, json.dumps(metrics).encode()))
 
     def ledger(self) -> dict:
-        """The account of samples."""
+        """The account of consumed samples."""
         return json.loads(_library.text(self._lib.rg_elastic_ledger, self.handle))
 
     def close(self) -> None:
-        """Ends what goes on; the memory of the state is free again."""
+        """Ends the training; the registered memory may be freed then."""
         check(self._lib.rg_elastic_close(self.handle))
 
 

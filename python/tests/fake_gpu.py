@@ -1,7 +1,8 @@
 """Has every tensor take the way of tensors on GPUs, with the host's engine at its end.
 
-To import this module does it. It shows that what is done around the engine for GPUs is right: which tensors are copied,
-in which shape, and what becomes of the result. It shows nothing about GPUs, streams or NCCL.
+To import this module does it. It shows that what is done around the engine for GPUs is right: which
+tensors are copied, in which shape, and what becomes of the result. It shows nothing about GPUs,
+streams or NCCL.
 """
 
 import ctypes

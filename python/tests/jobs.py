@@ -1,4 +1,5 @@
-"""Runs jobs with the real binary: `regroup run`, which brings its own broker, services and agent."""
+"""Runs jobs with the real binary: `regroup run`, which brings its own broker, services and agent.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Starts the ranks of a test: processes with torchrun's environment that run all cases of a module."""
+"""Starts the ranks of a test: processes with torchrun's environment that run all cases of a module.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def ranks(world: int, **more: str) -> List[Dict[str, str]]:
 
 
 def ended(processes: List[subprocess.Popen]) -> List[str]:
-    """Waits for processes, which end by their own patience; returns what they say, and leaves none of them behind."""
+    """Waits for processes, which end by their own patience; returns what they say, and leaves none
+    of them behind."""
     try:
         return [p.communicate(timeout=PATIENCE + 30)[0] for p in processes]
     finally:
@@ -62,7 +64,8 @@ def ended(processes: List[subprocess.Popen]) -> List[str]:
 
 
 def run_cases(module: str, world: int, **more: str) -> Dict[str, List[str]]:
-    """Runs a module's cases; returns what went wrong in each, by its name. Cases run in order, on all ranks."""
+    """Runs a module's cases; returns what went wrong in each, by its name. Cases run in order, on
+    all ranks."""
     with tempfile.TemporaryDirectory() as folder:
         processes = [
             subprocess.Popen(
@@ -105,7 +108,8 @@ def case_names(module: str) -> List[str]:
 
 
 def main() -> None:
-    """Runs the cases of a module as one rank. The first that fails ends it: ranks would no longer fit together."""
+    """Runs the cases of a module as one rank. The first that fails ends it: ranks would no longer
+    fit together."""
     import faulthandler
 
     faulthandler.dump_traceback_later(PATIENCE, exit=True)

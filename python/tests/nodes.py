@@ -13,7 +13,8 @@ from .jobs import binary
 
 
 class Nodes:
-    """A cluster on this machine: ``with Nodes(a=1, b=1) as nodes`` has two nodes with a slot each."""
+    """A cluster on this machine: ``with Nodes(a=1, b=1) as nodes`` has two nodes with a slot each.
+    """
 
     def __init__(self, **slots: int):
         self._folder = tempfile.TemporaryDirectory(prefix="regroup-")

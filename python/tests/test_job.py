@@ -63,7 +63,8 @@ class Jobs(unittest.TestCase):
                 )
 
     def test_a_killed_worker(self):
-        """The survivors go on in their processes, the dead one is replaced; loaders of data run in forked processes."""
+        """The survivors go on in their processes, the dead one is replaced; loaders of data run in
+        forked processes."""
         job = self.run_job(
             "--recovery",
             "in-process",
@@ -119,7 +120,8 @@ class Jobs(unittest.TestCase):
         self.assertEqual({"2"}, {e["size"] for e in job.said(r"\benters pid=")})
 
     def test_alone_and_restarted(self):
-        """The same script with recovery by restart: the launcher gives ranks, and starts all again after a loss."""
+        """The same script with recovery by restart: the launcher gives ranks, and starts all again
+        after a loss."""
         job = self.run_job(
             "--workers", "2", "--max-restarts", "3", "--", *self.train, env={"FAULT": "kill"}
         )
@@ -129,7 +131,8 @@ class Jobs(unittest.TestCase):
         self.assertEqual(1, len({e["checksum"] for e in ends}), job.output)
 
     def test_a_stopped_job(self):
-        """Ctrl-C: the workers commit, leave, and end well. Nobody goes on as if it had trained to the end."""
+        """Ctrl-C: the workers commit, leave, and end well. Nobody goes on as if it had trained to
+        the end."""
         job = Job(
             "--recovery", "in-process", "--workers", "2", "--", *self.train, env={"STEP": "0.02"}
         )

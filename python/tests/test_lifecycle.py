@@ -1,4 +1,5 @@
-"""What workers of an elastic job do before, in and after elastic.run: on one node, on two, with deaths at every place."""
+"""What workers of an elastic job do before, in and after elastic.run: on one node, on two, with
+deaths at every place."""
 
 import os
 import re
@@ -25,7 +26,8 @@ class Lifecycle(unittest.TestCase):
         return self.start(*arguments, server=server, **env).wait()
 
     def trained(self, job, world=2):
-        """All that holds whatever happened: the last members agree, and nobody else says that it has trained."""
+        """All that holds whatever happened: the last members agree, and nobody else says that it
+        has trained."""
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
         ends = job.said(r"\bends pid=")
         self.assertEqual({str(r) for r in range(world)}, {e["rank"] for e in ends}, job.output)
@@ -111,7 +113,8 @@ class Lifecycle(unittest.TestCase):
         self.assertEqual(["2"], [i["attempt"] for i in job.said(r"\binits pid=")][2:])
 
     def test_a_newcomer_beside_training(self):
-        """The one that comes again prepares while the other trains on alone, and is given what was agreed on before."""
+        """The one that comes again prepares while the other trains on alone, and is given what was
+        agreed on before."""
         until = self.until()
         job = self.start("--workers", "1:2", AT="train", STEP="0.05", UNTIL=until)
         job.until(r"enters pid=\d+ slot=1 attempt=2 ")
@@ -158,8 +161,9 @@ class Lifecycle(unittest.TestCase):
             self.assertEqual([2, 1], [g["world"] for g in job.summary["generations"]][-2:])
 
     def test_a_failure_has_its_name(self):
-        """An exception, sys.exit or a kill is blamed on who it is of, and the others hear of it before its process ends. A part of the state that
-        keeps itself is that of the survivor, also if the one that comes again has rank 0."""
+        """An exception, sys.exit or a kill is blamed on who it is of, and the others hear of it
+        before its process ends. A part of the state that keeps itself is that of the survivor, also
+        if the one that comes again has rank 0."""
         for how, victim in (("raise", "1"), ("exit", "0"), ("kill", "0")):
             with self.subTest(how=how, victim=victim), tempfile.TemporaryDirectory() as folder:
                 job = Job(

@@ -9,7 +9,8 @@ import unittest
 
 from . import launch
 
-#: Seconds. What is usual is milliseconds, but the machine may be busy; no limit of the engine or of torch is as short.
+#: Seconds. What is usual is milliseconds, but the machine may be busy; no limit of the engine or of
+#: torch is as short.
 AT_ONCE = 10.0
 
 

@@ -1,4 +1,5 @@
-"""Names, orders, threads, gradients, process sets: what Horovod promises of operations beside their results."""
+"""Names, orders, threads, gradients, process sets: what Horovod promises of operations beside their
+results."""
 
 import unittest
 

@@ -150,7 +150,8 @@ class Process(unittest.TestCase):
         self.end(p, 0, r"(?s)True.*SIGPIPE is ignored", "stdout")
 
     def test_faulthandler_speaks(self):
-        """A crash outside of the library is told by Python as without it; enabled before or after the library is loaded."""
+        """A crash outside of the library is told by Python as without it; enabled before or after
+        the library is loaded."""
         for when in ("before", "after"):
             crash = "import ctypes; ctypes.string_at(0)"
             load = "from regroup._library import library; library().rg_version()"

@@ -1,4 +1,5 @@
-"""What workers are answered that come to operations before elastic.run later than others: played with a list in the place of the job."""
+"""What workers are answered that come to operations before elastic.run later than others: played
+with a list in the place of the job."""
 
 import unittest
 from unittest import mock
@@ -13,7 +14,8 @@ from regroup.torch.world import world
 
 
 class Job:
-    """As much of a job as a prologue needs. Losses are the numbers of operations in which a worker is lost once."""
+    """As much of a job as a prologue needs. Losses are the numbers of operations in which a worker
+    is lost once."""
 
     def __init__(self, losses=()):
         self.entries, self.losses, self.left = [], list(losses), []

@@ -1,4 +1,5 @@
-"""ElasticSampler: each sample of an epoch once, over random worlds, losses and resizes; the ranks of a world are played here."""
+"""ElasticSampler: each sample of an epoch once, over random worlds, losses and resizes; the ranks
+of a world are played here."""
 
 import json
 import random
@@ -146,7 +147,8 @@ class Sampler(unittest.TestCase):
         self.assertEqual((0, 10), (s.processed_num, len(list(s))))
 
     def test_unequal_progress_is_united(self):
-        """Ranks with batches of their own sizes, some of which stop early, some of which record single samples."""
+        """Ranks with batches of their own sizes, some of which stop early, some of which record
+        single samples."""
         random.seed(2)
         for trial in range(300):
             samples, seen = random.randint(1, 80), Counter()

@@ -1,4 +1,5 @@
-"""The scenarios of Horovod's elastic integration tests, with scripts of our own; docs/horovod.md has the table."""
+"""The scenarios of Horovod's elastic integration tests, with scripts of our own; docs/horovod.md
+has the table."""
 
 import os
 import tempfile
@@ -50,7 +51,7 @@ class Scenarios(unittest.TestCase):
                 self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
                 worlds = [g["world"] for g in job.summary["generations"]]
                 self.assertEqual(slots, worlds[0], job.output)
-                self.assertEqual([2 * slots, slots], worlds[-2:], job.output)  # newcomers may come one by one
+                self.assertEqual([2 * slots, slots], worlds[-2:], job.output)  # one by one
                 self.assertEqual({"b"}, {node for node, _ in self.processes(job)[-1]})
                 last = [e for e in job.said(r"\benters pid=") if e["size"] == str(slots)][-slots:]
                 for e in last:

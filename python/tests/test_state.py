@@ -1,4 +1,5 @@
-"""TorchState and ObjectState in a world of one process: what is committed comes back, bit by bit."""
+"""TorchState and ObjectState in a world of one process: what is committed comes back, bit by bit.
+"""
 
 import copy
 import os

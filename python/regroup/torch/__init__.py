@@ -2,7 +2,8 @@
 
     import regroup.torch as hvd        # was: import horovod.torch as hvd
 
-Importing it also registers the backend ``regroup`` of torch.distributed, see regroup.torch.distributed.
+Importing it also registers the backend ``regroup`` of torch.distributed, see
+regroup.torch.distributed.
 """
 
 from __future__ import annotations
@@ -84,10 +85,12 @@ from .world import world as _world
 
 
 def init(comm: Any = None, process_sets: Any = None) -> None:
-    """Finds this process's place in the world. Call it before everything else; again does nothing.
+    """Initializes Regroup and connects the ranks. Call it before everything else; further calls do
+    nothing.
 
-    It connects the ranks. Under ``regroup run --recovery in-process`` it joins the job: rank() and size() are those of
-    its generation and change with each; a worker that comes to a job in training is told the place to expect.
+    Under ``regroup run --recovery in-process`` it joins the job: rank() and size() are those of its
+    generation and change with each. For a worker that joins a job in training they are the expected
+    ones.
     """
     if comm not in (None, []):
         raise InvalidArgumentError("init: comm is not offered: use process_sets")
@@ -105,7 +108,7 @@ def _given(process_sets: Any) -> List[Any]:
 
 
 def shutdown() -> None:
-    """Leaves the world. Process sets are gone with it."""
+    """Leaves the world, and removes the process sets."""
     if is_initialized():
         process_sets.forget()
     _world.shutdown()
@@ -117,42 +120,43 @@ def is_initialized() -> bool:
 
 
 def rank() -> int:
-    """This process's number among all."""
+    """The rank of this process."""
     return _world.initialized().rank
 
 
 def size() -> int:
-    """How many processes there are."""
+    """The number of processes."""
     return _world.initialized().size
 
 
 def local_rank() -> int:
-    """This process's number among those of its node."""
+    """The rank of this process on its node."""
     return _world.initialized().local_rank
 
 
 def local_size() -> int:
-    """How many processes there are on this node."""
+    """The number of processes on this node."""
     return _world.initialized().local_size
 
 
 def cross_rank() -> int:
-    """This node's number among those that have a process with this local rank."""
+    """The rank of this node among those that have a process with this local rank."""
     return _world.initialized().cross_rank
 
 
 def cross_size() -> int:
-    """How many nodes have a process with this local rank."""
+    """The number of nodes that have a process with this local rank."""
     return _world.initialized().cross_size
 
 
 def describe() -> str:
-    """How tensors on GPUs travel: by NCCL, with what was found; or through the host's memory, and why."""
+    """How GPU tensors are transferred: with NCCL, and which one; or through the host's memory, and
+    why."""
     return _world.gpus()
 
 
 def is_homogeneous() -> bool:
-    """Whether all nodes have as many processes, as far as this one can tell."""
+    """Whether all nodes have the same number of processes, as far as this one can tell."""
     m = _world.initialized()
     return m.local_size * m.cross_size == m.size
 
@@ -172,7 +176,7 @@ for _name in (
 ).split():
     globals()[_name] = _no(_name)
 
-for _name in _RECORDED:  # what a worker that comes to a job in training can have answered
+for _name in _RECORDED:  # replayed for a worker that joins a job in training
     if _name in globals():
         globals()[_name] = _recorded(globals()[_name])
 

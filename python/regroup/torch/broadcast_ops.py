@@ -1,4 +1,4 @@
-"""Broadcasts; and what has no tensor: barrier, join."""
+"""broadcast; and the operations without a tensor: barrier, join."""
 
 from __future__ import annotations
 
@@ -102,11 +102,14 @@ def barrier(process_set: Any = None) -> None:
 
 
 def join(device: Any = -1) -> int:
-    """Says that this rank has no more data, and waits until all ranks have. Returns the rank that joined last.
+    """Declares that this rank has no more data, and waits until all ranks have called it. Returns
+    the rank that joined last.
 
-    Until then it takes part in the others' allreduces, DistributedOptimizer's too, with elements that change nothing; an
-    average divides by all ranks all the same. Other operations of theirs, but for barrier, fail. ``device`` is accepted
-    for Horovod's sake. elastic.ElasticSampler needs no join: with it all ranks make the same number of steps.
+    Until then this rank takes part in the allreduces of the others, also those of
+    DistributedOptimizer, with identity elements; an average still divides by the number of all
+    ranks. Other operations of theirs, except barrier, fail. ``device`` is accepted for
+    compatibility with Horovod. elastic.ElasticSampler needs no join: with it all ranks make the
+    same number of steps.
     """
     comm = group_of(None).comm
     if comm is None:

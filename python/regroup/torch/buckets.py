@@ -1,4 +1,4 @@
-"""Gradients in buckets: what is ready is on its way while the backward pass goes on."""
+"""Gradient buckets: gradients that are ready are reduced while the backward pass runs."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from . import tensors
 from .gpus import engine
 from .sparse import start_sparse
 
-#: Bytes of the first bucket, at most: it is smaller than the others, so that something is on its way soon.
+#: Most bytes of the first bucket, which is small so that a reduction starts early.
 FIRST_BYTES = 1 << 20
 
-#: From how many bytes on a bucket is in memory that ranks of this machine read in place.
+#: The size from which on a bucket is in memory that the ranks of this machine share.
 SHARED_BYTES = 64 << 10
 
 
 class Bucket:
-    """Some parameters of one type and device, and memory for their gradients one behind the other."""
+    """Some parameters of one type and device, and contiguous memory for their gradients."""
 
     def __init__(self, members: List[int], parameters: Sequence[torch.Tensor], comm: Communicator):
         first = parameters[members[0]]
         self.members, self.dtype = members, first.dtype
         self._gpu_engine = engine(comm, first)
-        self._streams: Dict[Any, Any] = {}  # of the GPU, on which gradients came
+        self._streams: Dict[Any, Any] = {}  # of the GPU, on which gradients arrived
         count = sum(parameters[i].numel() for i in members)
         if self._gpu_engine is None:
             self.flat, self._free = _memory(count, first.dtype, comm)
@@ -49,7 +49,7 @@ class Bucket:
         self.sent: Optional[torch.Tensor] = None
 
     def fill(self, member: int, gradient: Optional[torch.Tensor], factor: float) -> bool:
-        """Takes a gradient; none counts as zeros. Tells whether the bucket is full."""
+        """Adds a gradient; None counts as zeros. Returns whether the bucket is full."""
         view = self.views[member]
         if gradient is None:
             view.zero_()
@@ -64,7 +64,7 @@ class Bucket:
         return not self.missing
 
     def launch(self, comm: Communicator, name: str, detail: str, op: int, compression: Any) -> None:
-        """Sends it on its way."""
+        """Starts the reduction."""
         self.launched = True
         native = self.dtype is torch.float32 and compression.wire is not None
         if native:
@@ -72,7 +72,7 @@ class Bucket:
         else:
             self.sent, self.ctx = compression.compress(self.flat)
         wire = compression.wire if native else 0
-        if self._gpu_engine is not None:  # what computes the next gradients goes on beside it
+        if self._gpu_engine is not None:  # computing the next gradients overlaps with it
             for stream in self._streams.values():
                 torch.cuda.current_stream(self.flat.device).wait_stream(stream)
             self._streams.clear()
@@ -82,7 +82,8 @@ class Bucket:
         self.request = comm.named.allreduce(name, detail, *where, op, wire)
 
     def wait(self, compression: Any, factor: float) -> None:
-        """Waits until the reduced gradients are in the views, and makes it ready for the next step."""
+        """Waits until the reduced gradients are in the views, and resets the bucket for the next
+        step."""
         if self.request is not None:
             request, self.request = self.request, None
             lib.wait(request)
@@ -93,19 +94,19 @@ class Bucket:
         self.again()
 
     def again(self) -> None:
-        """Makes it ready for the next step."""
+        """Resets the bucket for the next step."""
         self.missing, self.launched = set(self.members), False
         self.sent = self.ctx = None
 
     def free(self) -> None:
-        """Gives the memory back. Nothing may be on its way."""
+        """Frees the memory. No reduction may be in progress."""
         self.views.clear()
         self.flat = self.sent = None
         self._free()
 
 
 def _memory(count: int, dtype: torch.dtype, comm: Communicator):
-    """Memory for a bucket, in a part that ranks of this machine read in place if that is to be had."""
+    """Memory for a bucket, shared with the ranks of this machine if possible."""
     import ctypes
 
     size = count * torch.empty(0, dtype=dtype).element_size()
@@ -122,7 +123,7 @@ def _memory(count: int, dtype: torch.dtype, comm: Communicator):
 
 
 def arrange(parameters: Sequence[torch.Tensor], order: Sequence[int]) -> List[List[int]]:
-    """Deals parameters to buckets, in this order, by type and device."""
+    """Assigns parameters to buckets, in this order, by type and device."""
     done: List[List[int]] = []
     filling: Dict[Any, List[int]] = {}
     sizes: Dict[Any, int] = {}
@@ -141,11 +142,12 @@ def arrange(parameters: Sequence[torch.Tensor], order: Sequence[int]) -> List[Li
 
 
 class Reducer:
-    """The gradients of some parameters on their way among the ranks of one generation.
+    """Reduces the gradients of some parameters among the ranks of one generation.
 
-    The first step finds out in which order gradients come at rank 0, and which of them are sparse at some rank; it sends
-    nothing before all of them are there. From then on they travel in buckets of that order. Buckets leave in one order,
-    whatever becomes ready first here: then the ranks need not be asked which one is next.
+    The first step finds out in which order gradients arrive at rank 0, and which of them are sparse
+    on some rank; it sends nothing before all of them are there. From then on they are reduced in
+    buckets of that order. Buckets are always launched in this order, whichever is ready first here,
+    so that the ranks need not negotiate which one is next.
     """
 
     def __init__(
@@ -163,13 +165,13 @@ class Reducer:
         self._detail = f"parameters {hashlib.sha256(repr(shapes).encode()).hexdigest()[:16]}"
         self._waiting: Dict[int, Tuple[Any, float]] = {}  # gradients of the first step
         self._learning = True
-        self._sparse: Dict[int, Any] = {}  # of these, what is on its way
+        self._sparse: Dict[int, Any] = {}  # of these, reductions in progress
         self._buckets: List[Bucket] = []
         self._of: Dict[int, Bucket] = {}
         self._next = 0
 
     def add(self, member: int, gradient: Optional[torch.Tensor], factor: float) -> None:
-        """Takes a gradient that is ready; None counts as zeros."""
+        """Adds a gradient that is ready; None counts as zeros."""
         if not self._is_missing(member):
             raise RegroupError(
                 "a gradient came twice before step(): more backward passes than backward_passes_per_step"
@@ -194,7 +196,7 @@ class Reducer:
     def _start_sparse(self, member: int, gradient: Optional[torch.Tensor], factor: float) -> Any:
         p = self._parameters[member]
         if gradient is None or gradient.is_sparse and gradient._nnz() == 0:
-            # zero_grad() leaves an empty one of other dimensions.
+            # zero_grad() leaves an empty one with other dimensions.
             indices = torch.empty((1, 0), dtype=torch.int64, device=p.device)
             values = torch.empty((0,) + tuple(p.shape[1:]), dtype=p.dtype, device=p.device)
             gradient = torch.sparse_coo_tensor(indices, values, p.shape)
@@ -220,15 +222,15 @@ class Reducer:
         return member in self._of[member].missing
 
     def missing(self) -> List[int]:
-        """Parameters whose gradients have not come."""
+        """Parameters whose gradients have not arrived."""
         return [i for i in range(len(self._parameters)) if self._is_missing(i)]
 
     def idle(self) -> bool:
-        """Whether no gradient has come since the last step."""
+        """Whether no gradient has arrived since the last step."""
         return len(self.missing()) == len(self._parameters)
 
     def finish(self, factor: float) -> None:
-        """Waits for everything and puts the reduced gradients where the parameters have theirs."""
+        """Waits for all reductions and stores the results in the parameters' gradients."""
         if self._learning:
             self._learn()
         for bucket in self._buckets:
@@ -237,7 +239,7 @@ class Reducer:
                 p = self._parameters[i]
                 if p.grad is None:
                     p.grad = view.to(p.device, copy=True)
-                elif p.grad.is_sparse:  # it travelled dense, and the optimizer may take sparse ones alone
+                elif p.grad.is_sparse:  # reduced as dense; the optimizer may need a sparse one
                     p.grad = view.to(p.device).to_sparse(1)
                 else:
                     p.grad.copy_(view)
@@ -248,9 +250,10 @@ class Reducer:
         self._next = 0
 
     def _learn(self) -> None:
-        """Agrees with the other ranks on the order, and sends what the first step has."""
+        """Agrees with the other ranks on the order, and reduces the gradients of the first step."""
         named, count = self._comm.named, len(self._parameters)
-        # Allreduces alone: they go on where some rank has joined. Then the order is that of the parameters, backwards.
+        # Allreduces only, because they work after a rank has joined. The order of the first step is
+        # that of the parameters, reversed.
         place = torch.full((count,), -1, dtype=torch.int64)
         sparse = torch.zeros(count, dtype=torch.int64)
         for n, (i, (gradient, _)) in enumerate(self._waiting.items()):
@@ -279,7 +282,7 @@ class Reducer:
             self._send(i, gradient, factor)
 
     def close(self) -> None:
-        """Gives memory back. Nothing may be on its way."""
+        """Frees the memory. No reduction may be in progress."""
         for bucket in self._buckets:
             bucket.free()
         self._buckets = []

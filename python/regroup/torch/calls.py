@@ -1,4 +1,5 @@
-"""What all operations have in common: who takes part, and under which name the ranks pair them up."""
+"""What all operations have in common: the ranks that take part, and the name by which they are
+matched."""
 
 from __future__ import annotations
 
@@ -11,26 +12,26 @@ import torch
 from ..errors import InvalidArgumentError, UnsupportedError
 from .process_sets import Group, group_of
 
-#: The thread on which the ranks' programs run, that has called init. Operations without a name have numbers, which mean
-#: the same on all ranks only if one thread counts them.
+#: The thread of the program, which has called init. Operations without a name are numbered, which
+#: is consistent across ranks only if one thread numbers them.
 _program: Optional[int] = None
 
 
 def begin() -> None:
-    """The calling thread is the program's."""
+    """Marks the calling thread as the program's."""
     global _program
     _program = threading.get_ident()
 
 
 class Call:
-    """One call of an operation. Within ``with`` its arguments are checked: if they are wrong, the ranks that wait for it
-    are told so, and get an error as well."""
+    """One call of an operation. Its arguments are checked within ``with``: if they are invalid, the
+    ranks that wait for the operation get an error as well."""
 
     def __init__(self, method: str, name: Optional[str], process_set: Any, full: str = ""):
         self.method = method
         self.group: Group = group_of(process_set)
         self.comm = self.group.comm
-        #: The name for all ranks: that of the method and the caller's, as in Horovod, or a number.
+        #: The name on all ranks: that of the method and the caller's, as in Horovod, or a number.
         self.name = full or (f"{method}.{name}" if name else self._number())
 
     def _number(self) -> str:
@@ -58,16 +59,17 @@ class Call:
 
 
 def signature(tensor: torch.Tensor, *more: str) -> str:
-    """What must be the same on all ranks, beside the count: the type, the shape, the kind of device."""
+    """What must be equal on all ranks, besides the count: the type, the shape, the kind of device.
+    """
     return " ".join((str(tensor.dtype), str(list(tensor.shape)), tensor.device.type) + more)
 
 
 def rows_signature(tensor: torch.Tensor) -> str:
-    """described, without the number of rows."""
+    """The signature without the number of rows."""
     rest = ["rows"] + list(tensor.shape[1:])
     return f"{tensor.dtype} {rest} {tensor.device.type}"
 
 
 def scales(pre: float, post: float) -> Sequence[str]:
-    """Scale factors, which must be the same on all ranks too."""
+    """Scale factors, which must be equal on all ranks too."""
     return () if pre == post == 1.0 else (f"scaled by {pre!r} and {post!r}",)

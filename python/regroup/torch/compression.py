@@ -10,19 +10,19 @@ from .. import _library as lib
 
 
 class Compressor:
-    """A way to make tensors shorter. Derive from it for one of your own: two static methods."""
+    """A compression of tensors. Derive from it for one of your own: two static methods."""
 
     #: The engine's type on the wire, for compressors that the engine carries out itself.
     wire: Optional[int] = None
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Any]:
-        """Returns what is sent, and what decompress needs to know."""
+        """Returns the tensor to send, and the context that decompress needs."""
         return tensor, None
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Returns the tensor as it was."""
+        """Returns the original form of the tensor."""
         return tensor
 
 
@@ -43,12 +43,12 @@ class FP16Compressor(Compressor):
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Any]:
-        """Makes floats short."""
+        """Compresses floats."""
         return _narrow(tensor, torch.float16)
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Makes them long again."""
+        """Decompresses them."""
         return tensor if ctx is None else tensor.to(ctx)
 
 
@@ -59,12 +59,12 @@ class BF16Compressor(FP16Compressor):
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Any]:
-        """Makes floats short."""
+        """Compresses floats."""
         return _narrow(tensor, torch.bfloat16)
 
 
 class Compression:
-    """The ready ones."""
+    """The predefined compressors."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

@@ -3,9 +3,10 @@
     import regroup.torch.distributed
     torch.distributed.init_process_group("regroup")
 
-Everything that uses process groups runs on it as it is: torch.distributed's operations, DistributedDataParallel. Small
-tensors of the host's memory are carried out by the calling thread before the call returns; larger ones go on in the
-background. Tensors on GPUs: see regroup.torch.gpus.
+Everything that uses process groups runs on it as it is: torch.distributed's operations,
+DistributedDataParallel. Small tensors of the host's memory are carried out by the calling thread
+before the call returns; larger ones go on in the background. Tensors on GPUs: see
+regroup.torch.gpus.
 
 Written for torch 1.13 and 2.x.
 """
@@ -24,12 +25,12 @@ from .c10d.base_group import BACKEND
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroup:
-    """Makes a group: what torch.distributed calls."""
+    """Creates a group, for torch.distributed."""
     return ProcessGroup(rendezvous.connect(store, rank, size, timeout), timeout)
 
 
 def register() -> None:
-    """Makes the backend known to torch.distributed."""
+    """Registers the backend with torch.distributed."""
     if hasattr(dist.Backend, BACKEND.upper()):
         return
     more = {}

@@ -27,7 +27,8 @@ def _unpickled(data: torch.Tensor) -> Any:
 def broadcast_object(
     obj: Any = None, root_rank: int = 0, name: Optional[str] = None, process_set: Any = None
 ) -> Any:
-    """Returns root_rank's object, which must be picklable. Only among processes that trust each other."""
+    """Returns root_rank's object, which must be picklable. Only among processes that trust each
+    other."""
     call = Call("broadcast_object", name, process_set)
     with call:
         root = call.group.rank == call.group.index(root_rank, "root_rank")
@@ -71,7 +72,8 @@ Parameters = Union[Mapping[str, Any], Iterable[Tuple[str, Any]]]
 def broadcast_parameters(
     params: Parameters, root_rank: int = 0, process_set: Any = None
 ) -> None:
-    """Copies root_rank's tensors into those of all ranks: ``model.state_dict()`` or ``model.named_parameters()``."""
+    """Copies root_rank's tensors into those of all ranks: ``model.state_dict()`` or
+    ``model.named_parameters()``."""
     if isinstance(params, Mapping):
         pairs = sorted(params.items())
     else:
@@ -91,8 +93,8 @@ def broadcast_parameters(
 def broadcast_optimizer_state(
     optimizer: torch.optim.Optimizer, root_rank: int = 0, model: Any = None, process_set: Any = None
 ) -> None:
-    """Gives all ranks root_rank's optimizer state. No step is made for it, as Horovod does; but as after that step, the
-    parameters of an optimizer without state have gradients, of zeros."""
+    """Copies root_rank's optimizer state to all ranks. Unlike Horovod it makes no step for that;
+    but as after that step, the parameters of an optimizer without state have zero gradients."""
     if isinstance(optimizer, torch.optim.LBFGS):
         raise InvalidArgumentError("the state of LBFGS cannot be broadcast")
     if not optimizer.state:
@@ -124,7 +126,7 @@ def broadcast_optimizer_state(
             if shape is None:
                 received[number][key] = value
                 continue
-            # In the host's memory on all ranks: the others do not know where root has it.
+            # In the host's memory on all ranks: the others do not know root's device.
             tensor = state["state"][number][key].cpu() if root else torch.zeros(shape, dtype=value)
             received[number][key] = tensor
             call = Call("broadcast", f"optimizer.{number}.{key}", process_set)

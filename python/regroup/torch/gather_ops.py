@@ -1,4 +1,4 @@
-"""allgather and alltoall: operations whose result has rows of all ranks."""
+"""allgather and alltoall: operations whose results have rows of all ranks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _width(tensor: torch.Tensor) -> int:
 
 
 def _as_rows(result: Result, like: torch.Tensor) -> torch.Tensor:
-    """The rows that came, of the type and shape of the tensor's, where that is."""
+    """The received rows, with the type, shape and device of a tensor."""
     shape = (sum(result.rows),) + tuple(like.shape[1:])
     size = torch.Size(shape).numel() * like.element_size()
     if size == 0:
@@ -36,7 +36,8 @@ def _as_rows(result: Result, like: torch.Tensor) -> torch.Tensor:
 def start_allgather(
     call: Call, tensor: torch.Tensor, ordered: bool = False, detail: str = ""
 ) -> Handle:
-    """Starts an allgather. ordered: what wait is for start_allreduce on a GPU. detail is compared with that of the other ranks."""
+    """Starts an allgather. ordered is what wait is for start_allreduce on a GPU. detail must be
+    equal on all ranks."""
     with call:
         tensors.check(tensor)
         given = tensor.detach()
@@ -59,7 +60,7 @@ def start_allgather(
 
 
 def _keeping(work: torch.Tensor, finish: Any) -> Any:
-    """finish, which keeps a tensor in place until it is called."""
+    """Wraps finish so that a tensor is referenced until it is called."""
 
     def then(result: Result) -> Any:
         _ = work
@@ -71,7 +72,8 @@ def _keeping(work: torch.Tensor, finish: Any) -> Any:
 def _allgather_on_gpu(
     call: Call, gpu: Any, given: torch.Tensor, ordered: bool, detail: str
 ) -> Optional[Handle]:
-    """An allgather on GPUs, which takes equally many rows of all ranks; None if they have not."""
+    """Starts an allgather on GPUs, which needs the same number of rows on all ranks; None if they
+    differ."""
     mine = torch.tensor([given.shape[0]], dtype=torch.int64)
     named, world = call.comm.named, call.comm.world
     said = rows_signature(given) + detail
@@ -104,7 +106,7 @@ class _Allgather(torch.autograd.Function):
 
 
 def _rows_before(name: str, rows: int, process_set: Any) -> int:
-    """How many rows the ranks below this one have."""
+    """The number of rows of the ranks below this one."""
     call = Call("allgather", None, process_set, name + ".rows")
     gathered = start_allgather(call, torch.tensor([rows])).synchronize()
     return int(gathered[: call.group.rank].sum())
@@ -113,7 +115,8 @@ def _rows_before(name: str, rows: int, process_set: Any) -> int:
 def allgather(
     tensor: torch.Tensor, name: Optional[str] = None, process_set: Any = None
 ) -> torch.Tensor:
-    """Puts the ranks' tensors one after the other along the first dimension, which may differ. It has a gradient."""
+    """Concatenates the ranks' tensors along the first dimension, which may differ. The result has a
+    gradient."""
     call = Call("allgather", name, process_set)
     if differentiable(tensor):
         return _Allgather.apply(tensor, call, process_set)
@@ -153,7 +156,7 @@ def grouped_allgather(
 
 
 def _counts(splits: Splits, rows: int, size: int) -> List[int]:
-    """How many rows go to each rank, checked."""
+    """The number of rows for each rank, validated."""
     if splits is None:
         if rows % size:
             raise InvalidArgumentError(
@@ -218,9 +221,10 @@ def alltoall(
     name: Optional[str] = None,
     process_set: Any = None,
 ) -> Union[torch.Tensor, Pair]:
-    """Sends rows to all ranks, splits[i] of them to rank i, in order; without splits equally many to each.
+    """Sends rows to all ranks, splits[i] of them to rank i, in order; without splits the same
+    number to each.
 
-    Returns the rows that came, in the order of the ranks; with splits also how many came from each.
+    Returns the received rows in the order of the ranks; with splits also the number from each rank.
     """
     call = Call("alltoall", name, process_set)
     if differentiable(tensor):
@@ -236,7 +240,7 @@ def alltoall_async(
     name: Optional[str] = None,
     process_set: Any = None,
 ) -> Handle:
-    """Starts alltoall. The result is a pair: the rows that came, and how many came from each rank."""
+    """Starts alltoall. The result is a pair: the received rows, and the number from each rank."""
     return start_alltoall(Call("alltoall", name, process_set), tensor, splits)
 
 

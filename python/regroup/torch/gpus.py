@@ -1,7 +1,8 @@
-"""How tensors on GPUs travel: through the engine for GPUs where all ranks have what it needs, else by the host's memory.
+"""How GPU tensors are transferred: with the GPU engine if all ranks support it, else through the
+host's memory.
 
-Which of the two it is, all ranks decide alike, for every operation: whether each of them has a GPU they tell each other
-when they meet; whether each can use it, when the first tensor on a GPU comes.
+All ranks make the same decision for every operation: they exchange whether each of them has a GPU
+when they connect, and whether each can use it with the first GPU tensor.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def no_gpu_reason() -> str:
 
 
 def first_reason(reasons: Sequence[str]) -> str:
-    """Why the ranks, which say this of themselves, copy through the host; empty if all have a GPU."""
+    """Why the ranks, with these reasons, copy through the host; empty if all have a GPU."""
     for rank, why in enumerate(reasons):
         if why:
             return f"rank {rank} has no GPU: {why}"
@@ -43,7 +44,7 @@ def first_reason(reasons: Sequence[str]) -> str:
 
 
 def nccl_dirs() -> List[str]:
-    """Where the wheels of PyTorch keep NCCL."""
+    """The directories in which the wheels of PyTorch install NCCL."""
     try:
         found = importlib.util.find_spec("nvidia.nccl")
     except ImportError:
@@ -53,17 +54,18 @@ def nccl_dirs() -> List[str]:
 
 
 class Engine:
-    """The engine for GPUs, on tensors. It begins behind what is queued on the current stream of the tensor's GPU.
+    """The GPU engine on tensors. Operations run after the work that is queued on the current stream
+    of the tensor's GPU.
 
-    What is carried out is ordered before what is queued there next; what is started has been done by the GPU when its
-    request ends.
+    Later work on the stream is ordered after an operation that was executed; one that was started
+    is finished by the GPU when its request ends.
     """
 
     def __init__(self, gpu: Gpu):
         self.gpu = gpu
 
     def allreduce(self, tensor: torch.Tensor, op: int, wire: int = 0, start: bool = False):
-        """Combines contiguous tensors in place."""
+        """Reduces contiguous tensors in place."""
         return self.gpu.allreduce(
             tensor.data_ptr(), tensor.numel(), kind(tensor), op, _stream(tensor), wire, start
         )
@@ -75,7 +77,7 @@ class Engine:
         )
 
     def allgather(self, tensor: torch.Tensor, into: torch.Tensor, start: bool = False):
-        """Puts contiguous tensors one after the other."""
+        """Concatenates contiguous tensors."""
         return self.gpu.allgather(
             tensor.data_ptr(), into.data_ptr(), _bytes(tensor), _stream(tensor), start=start
         )
@@ -83,21 +85,22 @@ class Engine:
     def named_allreduce(
         self, name: str, detail: str, tensor: torch.Tensor, op: int, wire: int, ordered: bool
     ) -> int:
-        """allreduce by name: a request. With ordered it ends when what is queued on the stream next waits for it."""
+        """Starts a named allreduce and returns a request. With ordered it ends when later work on
+        the stream is ordered after it."""
         where = tensor.data_ptr(), tensor.numel(), kind(tensor)
         return self.gpu.named_allreduce(name, detail, *where, op, _stream(tensor), wire, ordered)
 
     def named_broadcast(
         self, name: str, detail: str, tensor: torch.Tensor, root: int, ordered: bool
     ) -> int:
-        """broadcast by name, likewise."""
+        """Starts a named broadcast in the same way."""
         where = tensor.data_ptr(), _bytes(tensor)
         return self.gpu.named_broadcast(name, detail, *where, root, _stream(tensor), ordered)
 
     def named_allgather(
         self, name: str, detail: str, tensor: torch.Tensor, into: torch.Tensor, ordered: bool
     ) -> int:
-        """allgather by name, likewise."""
+        """Starts a named allgather in the same way."""
         where = tensor.data_ptr(), into.data_ptr(), _bytes(tensor)
         return self.gpu.named_allgather(name, detail, *where, _stream(tensor), ordered)
 
@@ -111,7 +114,8 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 
 class Gpus:
-    """How the tensors on GPUs of one communicator travel. ``previous`` is that of the generation before, if any."""
+    """How the GPU tensors of one communicator are transferred. ``previous`` is that of the
+    generation before, if any."""
 
     def __init__(
         self,
@@ -122,7 +126,7 @@ class Gpus:
         previous: Optional["Gpus"] = None,
     ):
         self._comm, self._local = comm, (local_rank, local_size)
-        self.reason = reason  # why they are copied through the host; empty = they are not, as far as is known
+        self.reason = reason  # why they are copied through the host; empty = they are not
         self._warned = False
         self._gpu: Optional[Gpu] = None
         self._engine: Optional[Engine] = None
@@ -130,14 +134,14 @@ class Gpus:
         self._lock = threading.Lock()
 
     def release(self) -> Optional[Gpu]:
-        """What the next generation can go on with."""
+        """Hands the GPU over to the next generation."""
         with self._lock:
             gpu = self._gpu or self._previous
             self._gpu = self._engine = self._previous = None
             return gpu
 
     def of(self, tensor: Any) -> Optional[Engine]:
-        """The engine for a tensor; None where it goes through the host's memory."""
+        """The engine for a tensor; None if the tensor is copied through the host's memory."""
         if not tensor.is_cuda:
             return None
         with self._lock:
@@ -151,7 +155,7 @@ class Gpus:
             return self._engine
 
     def _open(self, device: int) -> None:
-        """All ranks come here, with their first tensor on a GPU."""
+        """Opens the GPU. All ranks call it, with their first GPU tensor."""
         if self._previous is not None and self._previous.device != device:
             self._close(self._previous)
             self._previous = None
@@ -166,7 +170,7 @@ class Gpus:
         log.info("tensors on GPUs: %s", self.describe())
 
     def describe(self) -> str:
-        """Which way it is, for people."""
+        """A description for people."""
         if self.reason:
             return f"copied through the host: {self.reason}"
         if self._gpu is None:
@@ -175,7 +179,7 @@ class Gpus:
         return f"{info['engine']}; driver for CUDA {info['driver']}, from {info['from']}"
 
     def close(self) -> None:
-        """Gives back what it has."""
+        """Frees the resources."""
         gpu = self.release()
         if gpu is not None:
             self._close(gpu)
@@ -190,5 +194,5 @@ class Gpus:
 
 
 def engine(comm: Optional[Communicator], tensor: torch.Tensor) -> Optional[Engine]:
-    """The engine for GPUs, if that is where a tensor goes."""
+    """The GPU engine, if it handles a tensor."""
     return None if comm is None or comm.gpus is None else comm.gpus.of(tensor)

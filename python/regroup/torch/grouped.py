@@ -1,4 +1,4 @@
-"""grouped_allreduce: many tensors combined in one go."""
+"""grouped_allreduce: reduces many tensors at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _start(
     process_set: Any,
     wait: bool = False,
 ) -> Handle:
-    """Starts one allreduce for all tensors of a type and device. All ranks give the same list, or none gets a result.
+    """Starts one allreduce for all tensors of a type and device. All ranks must pass the same list.
     wait: see start_allreduce."""
     groups: dict = {}
     with call:
@@ -140,7 +140,7 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: Any = None,
 ) -> List[torch.Tensor]:
-    """Combines many tensors in one go. The results have gradients."""
+    """Reduces many tensors at once. The results have gradients."""
     call = Call("allreduce", name, process_set)
     how, _, pre, post = _arguments(call, op, average, prescale_factor, postscale_factor)
     if differentiable(*tensors):
@@ -157,7 +157,7 @@ def grouped_allreduce_(
     postscale_factor: float = 1.0,
     process_set: Any = None,
 ) -> List[torch.Tensor]:
-    """Combines many tensors in place."""
+    """Reduces many tensors in place."""
     call = Call("allreduce", name, process_set)
     how = _arguments(call, op, average, prescale_factor, postscale_factor)
     return _start(call, tensors, True, *how, process_set, wait=True).synchronize()

@@ -1,4 +1,4 @@
-"""Operations that were started: poll and synchronize."""
+"""Handles of started operations: poll and synchronize."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from .. import _library as lib
 from ..errors import InvalidArgumentError
 from ..named import Result
 
-#: Operations that go on: their memory must stay, whatever the script does with the handle.
+#: Operations in progress: their memory must stay valid, whatever the script does with the handle.
 _open: Dict[int, "Handle"] = {}
 
 
 class Handle:
-    """An operation that was started. It keeps the memory that the engine works on."""
+    """A started operation. It references the memory that the engine works on."""
 
     __slots__ = ("_request", "_finish", "_result", "_error")
 
@@ -50,7 +50,7 @@ class Handle:
             try:
                 self._wait()
             except KeyboardInterrupt:
-                raise  # it goes on
+                raise  # the operation continues
             except BaseException as e:
                 self._ended()
                 self._error = e
@@ -64,7 +64,7 @@ class Handle:
 
 
 class RowsHandle(Handle):
-    """An operation whose result has a length of its own: finish is called with it."""
+    """A started operation whose result has a length of its own; finish is called with it."""
 
     __slots__ = ("_world", "_rows")
 
@@ -84,7 +84,7 @@ class RowsHandle(Handle):
 
 
 class Handles(Handle):
-    """Several operations as one, whose results are a list."""
+    """Several operations as one; the result is a list."""
 
     __slots__ = ("_parts",)
 
@@ -97,7 +97,7 @@ class Handles(Handle):
         return all([p.poll() for p in self._parts])
 
     def synchronize(self) -> Any:
-        """Waits for the end of all; returns the results. If some fail the others are waited for all the same."""
+        """Waits for all; returns the results. If some fail, the others are waited for too."""
         error: Optional[BaseException] = None
         for p in self._parts:
             try:
@@ -112,12 +112,12 @@ class Handles(Handle):
 
 
 def done(result: Any) -> Handle:
-    """An operation that has ended."""
+    """A completed operation."""
     return Handle(None, lambda: result)
 
 
 def forget() -> None:
-    """Lets go of what was started in a generation that is over. Nothing of it goes on."""
+    """Drops the operations of a generation that has ended. None of them is in progress."""
     _open.clear()
 
 
@@ -133,6 +133,7 @@ def poll(handle: Handle) -> bool:
 
 
 def synchronize(handle: Handle) -> Any:
-    """Waits for the end of an operation and returns its result. Raises WorkerLostError if a worker was lost."""
+    """Waits for the end of an operation and returns its result. Raises WorkerLostError if a worker
+    was lost."""
     _check(handle)
     return handle.synchronize()

@@ -1,4 +1,4 @@
-"""Horovod's module of this name, for scripts that import from it."""
+"""Horovod's module mpi_ops, for scripts that import from it."""
 
 from . import (
     Adasum,

@@ -1,9 +1,10 @@
 """Horovod's allreduce.
 
-The ranks pair operations up by their names, so they may start them in any order and from any thread; those without a
-name have numbers, and are for the thread that has called init. An operation is carried out only if it is the same on all
-ranks: anything else is an error on all of them. What is called ..._async returns a handle for poll and synchronize.
-Operations with an underscore at the end work in place.
+Operations are matched across ranks by their names, so they may be started in any order and from any
+thread; those without a name are numbered, and only allowed on the thread that has called init. An
+operation is executed only if it is the same on all ranks: a difference is an error on all of them.
+Functions named ..._async return a handle for poll and synchronize. Operations with an underscore at
+the end work in place.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from .handles import Handle
 from .process_sets import group_of
 
 Sum, Average, Product, Min, Max = lib.SUM, lib.AVERAGE, lib.PRODUCT, lib.MIN, lib.MAX
-#: Horovod's adaptive summation, which is not offered: every operation refuses it.
+#: Horovod's adaptive summation, which is not supported: every operation refuses it.
 Adasum = -1
 
 
 def reduction(op: Optional[int], average: Optional[bool] = None) -> int:
-    """The reduction that op or its older spelling mean."""
+    """The reduction for op, or for its older form average."""
     if average is not None:
         if op is not None:
             raise InvalidArgumentError("op and average say the same: give one of them")
@@ -42,14 +43,14 @@ def reduction(op: Optional[int], average: Optional[bool] = None) -> int:
 
 
 def differentiable(*all_tensors: Any) -> bool:
-    """Whether gradients are wanted of an operation on these."""
+    """Whether an operation on these tensors needs a gradient."""
     return torch.is_grad_enabled() and any(
         isinstance(t, torch.Tensor) and t.requires_grad for t in all_tensors
     )
 
 
 def scale_(tensor: torch.Tensor, factor: float) -> None:
-    """Multiplies in place: short floats as float32, integers as float64, and truncated."""
+    """Scales in place: half-precision floats as float32, integers as float64 with truncation."""
     if factor == 1.0:
         return
     if tensor.dtype is torch.bool:
@@ -73,8 +74,8 @@ def start_allreduce(
     detail: str = "",
     wait: bool = False,
 ) -> Handle:
-    """Starts an allreduce. wait: the caller waits for it at once, so that it may be carried out before this returns. For
-    a tensor on a GPU it ends then when what is queued there next waits for it."""
+    """Starts an allreduce. wait: the caller waits for it at once, so it may be executed before this
+    returns. For a GPU tensor it then ends when later work on the stream is ordered after it."""
     given = tensor
     with call:
         tensors.check(tensor)
@@ -96,8 +97,9 @@ def start_allreduce(
             raise InvalidArgumentError("complex numbers can be added and averaged only")
         scale_(work, pre)
         wire = compression.wire if native else 0
-        # Divided here, because the engine multiplies with the reciprocal, which may round otherwise unless it is a power of
-        # two. Narrower floats are averaged by the engine, in float32.
+        # Divided here, because the engine multiplies with the reciprocal, which may round
+        # differently unless it is a power of two. The engine averages half-precision floats, in
+        # float32.
         exact = call.group.size & (call.group.size - 1) == 0
         divide = how == Average and work.dtype in (torch.float32, torch.float64) and not (wire or exact)
         op_signature = detail or signature(tensor, *scales(pre, post))
@@ -197,7 +199,7 @@ def chosen_gradient(
     name: str,
     process_set: Any,
 ) -> torch.Tensor:
-    """The gradient of an allreduce that multiplies, or takes the least or greatest."""
+    """The gradient of an allreduce with Product, Min or Max."""
 
     def reduced(what: torch.Tensor, part: str) -> torch.Tensor:
         call = Call("allreduce", None, process_set, f"{name}.grad.{part}")
@@ -208,9 +210,9 @@ def chosen_gradient(
         scaled = tensor.clone()
         scale_(scaled, pre)
         scale_(scaled, post)
-        mine = (scaled == result).to(gradient.dtype)  # those that are equal share the gradient
+        mine = (scaled == result).to(gradient.dtype)  # equal elements share the gradient
         return total * mine / reduced(mine, "equal")
-    # The product of the others: dividing by this rank's element would not do where it is zero.
+    # The product of the others: this rank's element may be zero, so it cannot be divided by.
     group = group_of(process_set)
     own = torch.zeros((group.size,) + tuple(tensor.shape), dtype=tensor.dtype, device=tensor.device)
     own[group.rank] = tensor
@@ -229,7 +231,7 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: Any = None,
 ) -> torch.Tensor:
-    """Combines the ranks' tensors: by default their average. The result has a gradient."""
+    """Reduces the ranks' tensors, by default to their average. The result has a gradient."""
     call = Call("allreduce", name, process_set)
     with call:
         tensors.check(tensor)
@@ -250,7 +252,7 @@ def allreduce_(
     postscale_factor: float = 1.0,
     process_set: Any = None,
 ) -> torch.Tensor:
-    """Combines the ranks' tensors in place."""
+    """Reduces the ranks' tensors in place."""
     call = Call("allreduce", name, process_set)
     with call:
         how = reduction(op, average)

@@ -1,4 +1,5 @@
-"""DistributedOptimizer: an optimizer whose gradients are averaged over the ranks while they are computed."""
+"""DistributedOptimizer: an optimizer whose gradients are averaged over the ranks while they are
+computed."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from .world import world
 
 
 class _DistributedOptimizer:
-    """The methods over those of the optimizer's own class, which DistributedOptimizer derives from."""
+    """The methods that DistributedOptimizer adds to the optimizer's own class."""
 
     def _rg_init(
         self,
@@ -49,7 +50,7 @@ class _DistributedOptimizer:
         if hasattr(p, "register_post_accumulate_grad_hook"):  # torch 2.1 and later
             self._rg_keep.append(p.register_post_accumulate_grad_hook(lambda _: self._rg_ready(i)))
             return
-        # The node that adds to p.grad; it must be kept, or it is another one in the next pass.
+        # The node that accumulates p.grad; without a reference it is another one in the next pass.
         node = p.expand_as(p).grad_fn.next_functions[0][0]
         node.register_hook(lambda *_: self._rg_ready(i))
         self._rg_keep.append(node)
@@ -57,7 +58,7 @@ class _DistributedOptimizer:
     def _rg_current(self) -> Optional[Reducer]:
         """The reducer for this generation; None in a world of one."""
         if self._rg_entry != world.entries:
-            # What an earlier generation has left is void, on all ranks.
+            # Gradients of an earlier generation are dropped, on all ranks.
             if self._rg_reducer is not None:
                 self._rg_reducer.close()
             self._rg_reducer = None
@@ -65,7 +66,7 @@ class _DistributedOptimizer:
             self._rg_delay = [self._rg_passes] * len(self._rg_parameters)
             chosen = self._rg_process_set
             if isinstance(chosen, ProcessSet) and not chosen.included():
-                return None  # it is an optimizer of this rank alone
+                return None  # it is a local optimizer
             group = group_of(chosen)
             self._rg_size = group.size
             if group.comm is not None and group.size > 1:
@@ -95,7 +96,7 @@ class _DistributedOptimizer:
             self._rg_reducer.add(i, self._rg_gradient(i), self._rg_before())
 
     def _rg_before(self) -> float:
-        """What a gradient is multiplied with before the reduction."""
+        """The factor of gradients before the reduction."""
         factor = 1.0 / self._rg_predivide
         if self._rg_op == Average and self._rg_passes == 1 and world.sampler is not None:
             factor *= world.sampler.weight()
@@ -105,14 +106,14 @@ class _DistributedOptimizer:
         return self._rg_predivide / self._rg_size if self._rg_predivide != 1.0 else 1.0
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Changes how many backward passes make a step."""
+        """Changes the number of backward passes in a step."""
         self._rg_passes = passes
         self._rg_delay = [passes] * len(self._rg_parameters)
 
     def synchronize(self) -> None:
-        """Waits until the gradients are those of all ranks: before they are clipped, for example.
+        """Waits until the gradients are reduced, for example to clip them.
 
-        A parameter without a gradient here counts as zeros, and has one afterwards.
+        A parameter without a gradient on this rank counts as zeros, and has a gradient afterwards.
         """
         reducer = self._rg_current()
         if reducer is not None:
@@ -125,7 +126,7 @@ class _DistributedOptimizer:
 
     @contextlib.contextmanager
     def skip_synchronize(self):
-        """step() within it does not synchronize: it was done by hand."""
+        """Within it step() does not synchronize, because the program has."""
         self._rg_synchronize = False
         try:
             yield
@@ -145,7 +146,7 @@ class _DistributedOptimizer:
         return super(type(self), self).step(closure)
 
     def zero_grad(self, *arguments: Any, **options: Any) -> None:
-        """Zeroes the gradients; not while they are on their way."""
+        """Zeroes the gradients; not while they are being reduced."""
         if (
             self._rg_reducer is not None
             and self._rg_entry == world.entries
@@ -169,11 +170,13 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: Any = None,
 ) -> torch.optim.Optimizer:
-    """Returns an optimizer of the same class that combines the gradients of all ranks before each step.
+    """Returns an optimizer of the same class that reduces the gradients of all ranks before each
+    step.
 
-    It shares parameter groups and state with the one that is given. Reductions begin during the backward pass.
-    ``num_groups`` and ``groups`` are accepted for Horovod's sake: gradients travel in buckets anyway. With
-    ``process_set`` the gradients are those of some ranks; on the others it is an optimizer of that rank alone.
+    It shares parameter groups and state with the given one. Reductions begin during the backward
+    pass. ``num_groups`` and ``groups`` are accepted for compatibility with Horovod: gradients are
+    reduced in buckets anyway. With ``process_set`` the gradients are those of some ranks; on the
+    others it is a local optimizer.
     """
     if process_set is not None and not isinstance(process_set, ProcessSet):
         raise InvalidArgumentError(
@@ -195,8 +198,9 @@ def DistributedOptimizer(
     del methods["__dict__"], methods["__weakref__"]
     subclass = type(base.__name__, (base,), methods)
     wrapped = subclass.__new__(subclass)
-    # Not initialised again, which would lose state: it is the same optimizer with other methods. A scheduler that was
-    # made before has put its own step() into the dictionary, which would go around ours.
+    # Not initialised again, which would lose state: it is the same optimizer with other methods.
+    # A scheduler that was created before has put its own step() into the dictionary, which would
+    # bypass ours.
     wrapped.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k != "step"})
     wrapped._rg_init(
         names,
@@ -213,7 +217,7 @@ def DistributedOptimizer(
 def _names(
     optimizer: torch.optim.Optimizer, given: Optional[Iterable[Tuple[str, torch.Tensor]]]
 ) -> List[Tuple[str, torch.Tensor]]:
-    """The parameters with their names, which must be all of them and each once."""
+    """The parameters with their names, which must be complete and unique."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if given is None:
         return [(f"parameter {i}", p) for i, p in enumerate(parameters)]

@@ -1,4 +1,4 @@
-"""Process sets: some of the ranks, that carry operations out among themselves."""
+"""Process sets: subsets of the ranks, with operations of their own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .world import world
 
 
 class Group(NamedTuple):
-    """Who takes part in an operation: a communicator (None: this process alone), this rank's number, how many they are,
-    and the ranks' numbers in the world (None: they are the same)."""
+    """The participants of an operation: a communicator (None: this process alone), this process's
+    rank in the group, the size, and the ranks in the world (None: the same)."""
 
     comm: Optional[Communicator]
     rank: int
@@ -20,7 +20,7 @@ class Group(NamedTuple):
     ranks: Optional[List[int]]
 
     def index(self, rank: int, what: str) -> int:
-        """The number in the group of a rank of the world."""
+        """The rank in the group of a rank of the world."""
         ranks = range(self.size) if self.ranks is None else self.ranks
         if isinstance(rank, bool) or not isinstance(rank, int) or rank not in ranks:
             raise InvalidArgumentError(
@@ -30,10 +30,11 @@ class Group(NamedTuple):
 
 
 class ProcessSet:
-    """Some of the ranks. It can be used after ``init(process_sets=[...])`` or ``add_process_set``.
+    """A subset of the ranks. It can be used after ``init(process_sets=[...])`` or
+    ``add_process_set``.
 
-    In elastic training the numbers stay what they are while the ranks behind them change; a set with a number that the
-    world has not is an error where it is used.
+    In elastic training the rank numbers stay, while the processes with these ranks change. Using a
+    set with a rank that the world does not have is an error.
     """
 
     process_set_id: Optional[int] = None
@@ -63,17 +64,18 @@ class ProcessSet:
         return world.initialized().rank in self.ranks
 
     def size(self) -> Optional[int]:
-        """How many ranks there are; None before the set was added."""
+        """The number of ranks; None before the set was added."""
         return None if self.process_set_id is None else len(self.ranks)
 
     def rank(self) -> Optional[int]:
-        """This process's number in the set; None before the set was added, or if it has none."""
+        """The rank of this process in the set; None before the set was added, or if it does not
+        take part."""
         if self.process_set_id is None or not self.included():
             return None
         return self.ranks.index(world.membership.rank)
 
     def group(self) -> Group:
-        """Who takes part."""
+        """The participants."""
         member, comm = world.initialized(), world.communicator
         if self.process_set_id is None:
             raise InvalidArgumentError(f"{self} was not added, or has been removed")
@@ -89,7 +91,7 @@ class ProcessSet:
         return Group(self._comm, self.ranks.index(member.rank), len(self.ranks), self.ranks)
 
     def close(self) -> None:
-        """Ends what the set has in this generation."""
+        """Drops the communicator of the set, when the generation ends."""
         if self._comm is not None and self._entry == world.entries:
             self._comm.close()
         self._comm, self._entry = None, -1
@@ -110,7 +112,7 @@ class _GlobalProcessSet(ProcessSet):
         return list(range(world.initialized().size))
 
     def group(self) -> Group:
-        """Everybody."""
+        """All ranks."""
         comm = world.communicator
         member = world.membership
         if comm is None:
@@ -125,11 +127,11 @@ class _GlobalProcessSet(ProcessSet):
 global_process_set = _GlobalProcessSet()
 
 _sets: Dict[int, ProcessSet] = {}
-_last = 0  # the newest number; it is not used again
+_last = 0  # the newest id; ids are not reused
 
 
 def group_of(process_set: Any) -> Group:
-    """Who takes part in an operation on a process set; None = gathered."""
+    """The participants of an operation on a process set; None = all ranks."""
     if process_set is None:
         return global_process_set.group()
     if not isinstance(process_set, ProcessSet):
@@ -140,7 +142,8 @@ def group_of(process_set: Any) -> Group:
 
 
 def add_process_set(process_set: Any) -> ProcessSet:
-    """Adds a set of ranks, a ProcessSet or a list of numbers, and returns it. All ranks call it alike."""
+    """Adds a set of ranks, a ProcessSet or a list of ranks, and returns it. All ranks must call it
+    with the same arguments."""
     global _last
     new = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     member = world.initialized()
@@ -161,7 +164,7 @@ def add_process_set(process_set: Any) -> ProcessSet:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Removes a set. All ranks call it alike. False if it was not there."""
+    """Removes a set; False if it does not exist. All ranks must call it with the same argument."""
     if process_set.process_set_id in (None, 0):
         return False
     _agree(f"without process set {process_set.ranks}")
@@ -172,7 +175,8 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def _agree(what: str) -> None:
-    """Raises on all ranks unless all of them say the same. A worker that comes to a job in training has nobody to ask."""
+    """Raises on all ranks unless their arguments are equal. A worker that joins a job in training
+    has no peers to compare with."""
     if world.stage in (lib.LATE, lib.ASIDE):
         return
     comm = global_process_set.group().comm
@@ -182,13 +186,13 @@ def _agree(what: str) -> None:
 
 
 def start(sets: Iterable[Any]) -> None:
-    """Adds the sets that init was given."""
+    """Adds the sets that were passed to init."""
     for s in sets:
         add_process_set(s)
 
 
 def forget() -> None:
-    """Removes all sets: this process leaves the world."""
+    """Removes all sets, when this process leaves the world."""
     for s in _sets.values():
         s.close()
         s.process_set_id = None
@@ -196,7 +200,7 @@ def forget() -> None:
 
 
 def known() -> Dict[int, List[int]]:
-    """The ranks of all sets, by their numbers."""
+    """The ranks of all sets, by set id."""
     return {0: global_process_set.ranks, **{n: s.ranks for n, s in _sets.items()}}
 
 

@@ -1,4 +1,4 @@
-"""reducescatter: each rank gets its rows of what the ranks' tensors are combined to."""
+"""reducescatter: each rank gets its rows of the reduced tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .operations import Average, Sum, differentiable, reduction, scale_
 
 
 def _share(rows: int, size: int, rank: int) -> slice:
-    """A rank's rows: the first ranks have one more if they do not divide."""
+    """A rank's rows: the first ranks have one more if the number is not divisible."""
     begin = rank * (rows // size) + min(rank, rows % size)
     return slice(begin, begin + rows // size + (rank < rows % size))
 
@@ -91,7 +91,8 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
-    """Combines the ranks' tensors and leaves each rank its rows; the first ones have one more if they do not divide."""
+    """Reduces the ranks' tensors and returns this rank's rows; the first ranks have one more if the
+    number is not divisible."""
     call = Call("reducescatter", name, process_set)
     with call:
         rest = reduction(op), compression, prescale_factor, postscale_factor
@@ -124,7 +125,7 @@ def _calls(n: int, name: Optional[str], process_set: Any) -> List[Call]:
 
 @contextlib.contextmanager
 def _all(calls: List[Call]):
-    """Within it the arguments of all these calls are checked."""
+    """Within it the arguments of all these calls are checked, see Call."""
     with contextlib.ExitStack() as stack:
         for c in calls:
             stack.enter_context(c)

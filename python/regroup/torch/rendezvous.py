@@ -1,4 +1,4 @@
-"""Communicators over a c10d store: the ranks tell each other their addresses, and connect."""
+"""Connects ranks that exchange their addresses over a c10d store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..communicator import Communicator, endpoint
 from ..errors import RegroupError
 from .gpus import Gpus, first_reason, no_gpu_reason
 
-#: How long the ranks have to come together, where nobody says otherwise.
+#: The default time limit for connecting the ranks.
 CONNECT_TIMEOUT = timedelta(minutes=5)
 
 _store = (
@@ -22,7 +22,8 @@ _store = (
 
 
 def machine_id() -> str:
-    """What is the same for processes that can share memory: one kernel, one network namespace, one PID namespace."""
+    """An id that is equal for processes that can share memory: one kernel, one network namespace,
+    one PID namespace."""
     parts = []
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as f:
@@ -34,14 +35,15 @@ def machine_id() -> str:
 
 
 def advertised(master: str) -> str:
-    """The address of this machine that peers dial: REGROUP_ADVERTISE, or the one from which master is reached."""
+    """The address of this machine that peers dial: REGROUP_ADVERTISE, or the local address of the
+    route to master."""
     given = os.environ.get("REGROUP_ADVERTISE", "")
     if given:
         return given
     try:
         family, _, _, _, address = socket.getaddrinfo(master, 1, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as s:
-            s.connect(address)  # sends nothing: only the route is looked up
+            s.connect(address)  # sends nothing: it only looks up the route
             return s.getsockname()[0]
     except OSError as e:
         raise RegroupError(
@@ -50,7 +52,7 @@ def advertised(master: str) -> str:
 
 
 def local_ranks(machines: List[str], rank: int) -> Tuple[int, int]:
-    """This rank's number among those of its machine, and how many they are; 0, 0 if those are not adjacent."""
+    """The local rank and the local size; 0, 0 if the ranks of this machine are not adjacent."""
     mine = [r for r, m in enumerate(machines) if m == machines[rank]]
     if mine[-1] - mine[0] + 1 != len(mine):
         return 0, 0
@@ -60,10 +62,11 @@ def local_ranks(machines: List[str], rank: int) -> Tuple[int, int]:
 def connect(
     store, rank: int, size: int, timeout: Optional[timedelta] = None, host: Optional[str] = None
 ) -> Communicator:
-    """Connects the ranks of a store that nobody else uses with the same prefix, for as many times as they call it.
+    """Connects the ranks of a store, which must not be used with the same prefix for anything else.
+    It may be called repeatedly.
 
-    Rank 0 gathers what the others say of themselves and tells all, so that the store is asked as many times as there
-    are ranks, not the square of it.
+    Rank 0 gathers the data of the others and publishes all of it, so that the number of requests to
+    the store is linear in the number of ranks.
     """
     timeout = timeout or CONNECT_TIMEOUT
     host = host or advertised(os.environ.get("MASTER_ADDR", "127.0.0.1"))
@@ -80,7 +83,7 @@ def connect(
         ranks = [json.loads(store.get(f"{prefix}/{r}")) for r in range(size)]
         gathered = {
             "token": secrets.token_hex(16),
-            # Generations ascend at each endpoint, so that nobody is taken for a member of another group.
+            # Generations ascend at each endpoint, so that groups are not confused.
             "generation": 1 + max(r["generation"] for r in ranks),
             "addresses": [r["address"] for r in ranks],
             "machines": [r["machine"] for r in ranks],
@@ -89,7 +92,7 @@ def connect(
         store.set(f"{prefix}/all", json.dumps(gathered))
     table = json.loads(store.get(f"{prefix}/all"))
     local_rank, local_size = local = local_ranks(table["machines"], rank)
-    if os.environ.get("REGROUP_SHARED_MEMORY") == "0":  # to find out what it is worth
+    if os.environ.get("REGROUP_SHARED_MEMORY") == "0":  # for comparison
         local_rank, local_size = 0, 0
     comm = at.connect(
         job="c10d",
@@ -107,7 +110,7 @@ def connect(
 
 
 def from_environment(rank: int, size: int) -> Communicator:
-    """Connects the ranks of a launcher that speaks torchrun's environment."""
+    """Connects the ranks of a launcher that sets torchrun's environment."""
     global _store
     import torch.distributed as dist
 

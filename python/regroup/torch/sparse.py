@@ -16,7 +16,8 @@ from .operations import Average, Sum, reduction
 def start_sparse(
     name: str, tensor: torch.Tensor, op: Optional[int], process_set: Any
 ) -> Callable[[], torch.Tensor]:
-    """Starts it under names that begin with this one; the result is called for the sum or average, not coalesced."""
+    """Starts an allreduce under names with this prefix. Calling the result returns the sum or
+    average, not coalesced."""
     call = Call("", None, process_set, name)
     with call:
         how = reduction(op)
@@ -54,6 +55,6 @@ def start_sparse(
 def sparse_allreduce_async(
     tensor: torch.Tensor, name: Optional[str], op: Optional[int] = None, process_set: Any = None
 ) -> Callable[[], torch.Tensor]:
-    """Starts an allreduce of sparse tensors of one shape. Unlike other handles, what it returns is called for the result:
-    a sparse tensor that is not coalesced."""
+    """Starts an allreduce of sparse tensors of one shape. Unlike other handles, the returned object
+    is called for the result: a sparse tensor that is not coalesced."""
     return start_sparse(Call("sparse", name, process_set).name, tensor, op, process_set)

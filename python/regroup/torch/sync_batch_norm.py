@@ -19,9 +19,9 @@ def _sum(name: str, tensor: torch.Tensor, process_set: Any) -> torch.Tensor:
 
 
 class SyncBatchNorm(_BatchNorm):
-    """BatchNorm1d, 2d or 3d whose mean and variance in training are those of the batches of all ranks together, however
-    large each of them is; on CPUs and GPUs. All ranks call it in the same order. ``process_set`` restricts it to some
-    ranks."""
+    """BatchNorm1d, 2d or 3d whose mean and variance in training are those of the batches of all
+    ranks, which may differ in size; on CPUs and GPUs. All ranks call it in the same order.
+    ``process_set`` restricts it to some ranks."""
 
     def __init__(
         self,
@@ -86,14 +86,14 @@ def _per_channel(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    """In a type in which sums keep their digits."""
+    """The tensor in a type in which sums are precise enough."""
     return tensor if tensor.dtype is torch.float64 else tensor.float()
 
 
 @torch.no_grad()
 def _statistics(input: torch.Tensor, name: str, process_set: Any):
-    """Mean and biased variance of all ranks' batches, and how many elements each channel has. In two passes: the mean
-    first, so that the variance does not cancel out."""
+    """Mean and biased variance of all ranks' batches, and the number of elements in a channel. It
+    takes two passes, the mean first, to avoid cancellation in the variance."""
     wide, axes = _wide(input), _axes(input)
     mine = wide.numel() / max(wide.shape[1], 1)
     sums = torch.cat([wide.sum(axes), wide.new_tensor([mine])])

@@ -1,4 +1,4 @@
-"""Tensors as the engine wants them: an address, a count, a type."""
+"""Tensors for the engine: an address, a count, a type."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def kind(tensor: torch.Tensor) -> int:
 
 
 def moved(tensor: torch.Tensor) -> Tuple[int, int]:
-    """Count and type of a tensor that is only moved: any type, as bytes if need be."""
+    """Count and type of a tensor that is only copied: any type, as bytes if necessary."""
     found = TYPES.get(tensor.dtype)
     if found is None:
         return tensor.numel() * tensor.element_size(), lib.UINT8
@@ -40,7 +40,7 @@ def moved(tensor: torch.Tensor) -> Tuple[int, int]:
 
 
 def boolean(tensor: torch.Tensor, op: int) -> int:
-    """The reduction that does to booleans, as bytes of 0 and 1, what op does to numbers."""
+    """The reduction on bytes of 0 and 1 that corresponds to op on booleans."""
     if tensor.dtype is not torch.bool:
         return op
     if op == lib.AVERAGE:
@@ -49,12 +49,12 @@ def boolean(tensor: torch.Tensor, op: int) -> int:
 
 
 def reachable(tensor: torch.Tensor) -> bool:
-    """Whether the engine can work on the tensor's own memory."""
+    """Whether the engine can operate on the tensor's own memory."""
     return tensor.device.type == "cpu" and tensor.is_contiguous()
 
 
 def check(tensor: torch.Tensor, name: str = "tensor") -> None:
-    """Refuses what no operation takes."""
+    """Raises for values that no operation accepts."""
     if not isinstance(tensor, torch.Tensor):
         raise InvalidArgumentError(f"{name} is a {type(tensor).__name__}, not a tensor")
     if tensor.layout is not torch.strided:
@@ -64,20 +64,21 @@ def check(tensor: torch.Tensor, name: str = "tensor") -> None:
 
 
 def staged(tensor: torch.Tensor) -> torch.Tensor:
-    """A contiguous copy in the memory of the host; pinned if the tensor is on a GPU, so that copies do not wait."""
+    """A contiguous copy in the host's memory; pinned if the tensor is on a GPU, so that copies are
+    fast."""
     pin = tensor.device.type == "cuda"
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=pin)
     return copy.copy_(tensor)
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
-    """A contiguous copy where the tensor is."""
+    """A contiguous copy on the tensor's device."""
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
     return copy.copy_(tensor.detach())
 
 
 def over(address: int, size: int, owner: object = None) -> torch.Tensor:
-    """A tensor of bytes over memory of the C library; owner is kept as long as it."""
+    """A tensor of bytes over memory of the C library; it references owner."""
     import ctypes
 
     memory = (ctypes.c_char * size).from_address(address)

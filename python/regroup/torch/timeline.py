@@ -1,4 +1,4 @@
-"""The timeline: what becomes of operations, for chrome://tracing and Perfetto."""
+"""The timeline: a trace of operations, for chrome://tracing and Perfetto."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ..communicator import Communicator
 from ..errors import InvalidArgumentError
 from .process_sets import group_of
 
-#: What a timeline of HOROVOD_TIMELINE is called that start_timeline begins later.
+#: The value of HOROVOD_TIMELINE with which start_timeline begins a timeline later.
 DYNAMIC = "DYNAMIC"
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Has rank 0 write the phases of all operations into a file, in Chrome's trace event format, until stop_timeline or
-    the next generation. A file that was being written is ended first."""
+    """Makes rank 0 write the phases of all operations to a file, in Chrome's trace event format,
+    until stop_timeline or the next generation. A timeline that is being written is ended first."""
     comm = group_of(None).comm
     if not file_path:
         raise InvalidArgumentError("start_timeline: file_path is empty")
@@ -31,8 +31,9 @@ def stop_timeline() -> None:
 
 
 def begin(comm: Communicator, generation: int) -> None:
-    """Begins the timeline that HOROVOD_TIMELINE asks for; HOROVOD_TIMELINE_MARK_CYCLES=1 marks cycles in it. In elastic
-    training each generation has a file of its own: from the second on its number is put before the ending."""
+    """Begins the timeline of HOROVOD_TIMELINE; HOROVOD_TIMELINE_MARK_CYCLES=1 marks cycles in it.
+    In elastic training each generation has a file of its own: from the second on the file name has
+    its number before the extension."""
     path: Optional[str] = os.environ.get("HOROVOD_TIMELINE")
     if not path or path == DYNAMIC or comm.rank != 0:
         return

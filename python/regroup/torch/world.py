@@ -1,4 +1,4 @@
-"""The world of this process: which generation it is in, and the communicator of it."""
+"""The world of this process: its generation and the communicator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..training import Training, communicator
 
 
 class SwappedCommunicator:
-    """A communicator in which rank 0 and another one have changed their numbers, for operations from a root."""
+    """A communicator in which rank 0 and another rank are swapped, for operations from a root."""
 
     def __init__(self, comm: Communicator, first: int):
         self._comm, self._first = comm, first
@@ -36,11 +36,11 @@ class SwappedCommunicator:
 
     @property
     def named(self) -> "SwappedNamed":
-        """Its operations by name."""
+        """Its named operations."""
         return SwappedNamed(self._comm.named, self._swap)
 
     def subset(self, name: str, ranks: List[int]) -> Any:
-        """Not offered."""
+        """Not supported."""
         raise UnsupportedError("no process sets while rank 0 gives the others its state")
 
     def allgather_bytes(self, data: bytes) -> List[bytes]:
@@ -51,8 +51,8 @@ class SwappedCommunicator:
 
 
 class SwappedNamed:
-    """Operations by name of such a communicator: those whose result does not depend on the order of the ranks, and
-    broadcasts."""
+    """The named operations of such a communicator: broadcasts, and those whose result does not
+    depend on the order of the ranks."""
 
     def __init__(self, named: Named, swap: Callable[[int], int]):
         self._swap = swap
@@ -71,24 +71,26 @@ class SwappedNamed:
 
 
 class World:
-    """There is one, ``world``. Everything here belongs to the training thread.
+    """The world of this process, of which there is one, ``world``. It belongs to the training
+    thread.
 
-    In a job with recovery in the process it has a ``job``, from init on: the way through the generations. Its sessions
-    have a stage: before the state is registered, which elastic.run does; training; or None, when the training is over.
+    With in-process recovery it has a ``job`` from init on, which yields a session for each
+    generation. A session has a stage: preparing, until elastic.run has registered the state;
+    training; or None, when the training is over.
     """
 
     def __init__(self) -> None:
         self.mode: Optional[str] = None  # one of regroup.membership; None = not initialised
         self.membership = Membership()
-        self.job: Optional[Training] = None  # with recovery in the process
+        self.job: Optional[Training] = None  # with in-process recovery
         self.stage: Optional[int] = None  # of regroup._library, of the job's session
-        self.step = 0  # that the state had behind it at the begin of the session
+        self.step = 0  # of the state at the start of the session
         self.prologue: Any = None  # elastic.prologue.Prologue, until elastic.run
         self.training: Optional[Training] = None  # while elastic.run goes on
         self.sampler: Any = None  # the elastic sampler whose samples are accounted for
         self.consumed = False  # a step was made since the last commit
         self.entries = (
-            0  # grows with every communicator: what belongs to one is made again for the next
+            0  # grows with every communicator: resources of one are created again for the next
         )
         self._communicator: Optional[Communicator] = None
         self._owned = False
@@ -96,7 +98,7 @@ class World:
         self._pid = 0
 
     def init(self) -> None:
-        """Finds the place of this process; connects it to the others where there are any."""
+        """Determines the ranks of this process, and connects it to the others, if any."""
         if self.mode is not None:
             return
         member, mode = membership.expected(), membership.mode()
@@ -134,7 +136,8 @@ class World:
         return True
 
     def shutdown(self) -> None:
-        """Leaves the world. A worker of a job with recovery in the process stays a member: it may call init again."""
+        """Leaves the world. A worker of a job with recovery in the process stays a member: it may
+        call init again."""
         self.mode = None
         if self.job is None:
             self._drop()
@@ -142,13 +145,15 @@ class World:
             atexit.unregister(self.at_exit)
 
     def at_exit(self) -> None:
-        """Says goodbye, so that the last bytes reach peers that are slower. A forked child has nothing to say."""
+        """Closes the connections in order, so that the last bytes reach slower peers. Does nothing
+        in a forked child."""
         if os.getpid() == self._pid:
             self._drop()
             self.quit()
 
     def quit(self) -> None:
-        """Ends this process's part in its job. Where it is still waited for, the others learn why it goes."""
+        """Ends this process's part in its job. If the others still wait for it, they learn the
+        reason."""
         job, self.job = self.job, None
         if job is None:
             return
@@ -176,7 +181,7 @@ class World:
             timeline.begin(comm, member.generation)
 
     def enter(self, session: lib.Session) -> None:
-        """Takes the place that a session gives."""
+        """Enters a session of the job."""
         previous, preparing = self._communicator, self.stage == lib.TOGETHER
         self.stage, self.step = session.stage, session.step
         member = Membership(
@@ -191,7 +196,7 @@ class World:
         if session.stage in (lib.LATE, lib.ASIDE):
             self._set(member, None, owned=False)
         elif preparing and previous is not None and previous.handle == session.comm:
-            self.membership = member  # from talking to training, in one generation
+            self.membership = member  # from preparing to training, in one generation
         else:
             self._set(member, communicator(session), owned=False)
             if session.stage == lib.TOGETHER:
@@ -199,9 +204,9 @@ class World:
 
     @contextlib.contextmanager
     def root_is_survivor(self, survivor: bool) -> Iterator[None]:
-        """Meanwhile rank 0 is one that was here before, if there is one: the lowest such rank and rank 0 change their
-        numbers. It is what Horovod's users rely on when they give all ranks the state of rank 0; here a worker that is
-        started again may have rank 0."""
+        """Makes rank 0 a survivor of the previous generation, if there is one: the lowest such rank
+        and rank 0 are swapped. Horovod's users rely on that when they broadcast the state of rank
+        0; here a restarted worker may have rank 0."""
         answers = allgather_bytes(b"1" if survivor else b"0")
         first = answers.index(b"1") if b"1" in answers else 0
         if first == 0:
@@ -216,7 +221,8 @@ class World:
             self.membership, self._communicator = member, comm
 
     def check_gpus(self) -> None:
-        """Finds out whether all ranks of the generation have GPUs. All of them call it, before any operation."""
+        """Finds out whether all ranks of the generation have GPUs. All ranks call it, before any
+        operation."""
         from . import gpus
 
         comm, member = self._communicator, self.membership
@@ -229,13 +235,13 @@ class World:
         )
 
     def end(self) -> None:
-        """Gives back what generations have handed on to each other."""
+        """Frees the GPU that the generations hand over to each other."""
         gpus, self._gpus = self._gpus, None
         if gpus is not None:
             gpus.close()
 
     def leave(self) -> None:
-        """Forgets the communicator of a session that is over; the place stays what it was last."""
+        """Drops the communicator of a session that is over. The membership stays as it was."""
         if not self._owned:
             self._communicator = None
 
@@ -247,7 +253,7 @@ class World:
 
     @property
     def communicator(self) -> Optional[Communicator]:
-        """Of the generation; None where this process is alone and needs none."""
+        """The communicator of the generation; None if this process is alone."""
         comm = self._communicator
         if comm is not None:
             return comm
@@ -263,7 +269,7 @@ class World:
         raise RegroupError("this worker has left its generation; there is nobody to answer")
 
     def gpus(self) -> str:
-        """How tensors on GPUs travel, for people."""
+        """How GPU tensors are transferred, for people."""
         self.initialized()
         comm = self._communicator
         if comm is None or comm.gpus is None:
@@ -271,7 +277,7 @@ class World:
         return comm.gpus.describe()
 
     def failed(self) -> Optional[Exception]:
-        """Why the generation is over; None while it is not, or where there is none."""
+        """Why the generation has failed; None if it has not, or if there is none."""
         return None if self._communicator is None else self._communicator.failed()
 
 
@@ -279,11 +285,11 @@ world = World()
 
 
 def describe(error: BaseException) -> str:
-    """An exception in a line, as a traceback ends."""
+    """An exception in one line, like the end of a traceback."""
     return "".join(traceback.format_exception_only(type(error), error)).strip()
 
 
 def allgather_bytes(data: bytes) -> List[bytes]:
-    """What all ranks give, in the order of the ranks."""
+    """Gathers bytes of all ranks, in the order of the ranks."""
     comm = world.communicator
     return [data] if comm is None else comm.allgather_bytes(data)

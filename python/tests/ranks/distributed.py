@@ -1,4 +1,5 @@
-"""torch.distributed's operations on our backend, each beside gloo's (or what it should be, where gloo has none)."""
+"""torch.distributed's operations on our backend, each beside gloo's (or what it should be, where
+gloo has none)."""
 
 import datetime
 import os
@@ -295,7 +296,8 @@ def train(group, steps=6, **options):
 
 
 def case_ddp():
-    """Two ranks: the same bits as gloo's, for a + b is b + a. More add up in another order: as close as float32 can be."""
+    """Two ranks: the same bits as gloo's, for a + b is b + a. More add up in another order: as
+    close as float32 can be."""
     for options in (
         {},
         {"bucket_cap_mb": 0.1},
@@ -350,8 +352,8 @@ def case_mistakes():
 
 
 def case_again():
-    """The group is left, and others are comm over a store that was used before. (init_process_group cannot: its own
-    barrier counts in the store for ever.)"""
+    """The group is left, and others are made over a store that was used before. (init_process_group
+    cannot: its own barrier counts in the store for ever.)"""
     store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), SIZE, False)
     dist.barrier()
     dist.destroy_process_group()

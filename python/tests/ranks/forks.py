@@ -1,4 +1,5 @@
-"""Forked children of a rank: they cannot use the library, they end well, and they do not hide that the rank has died."""
+"""Forked children of a rank: they cannot use the library, they end well, and they do not hide that
+the rank has died."""
 
 import os
 import signal
@@ -84,7 +85,7 @@ def case_exits():
         import threading
 
         threading._shutdown()
-        atexit._run_exitfuncs()  # what Python does at the end of a child that just returns: ours must do no harm
+        atexit._run_exitfuncs()  # as at the end of a child that returns
         os._exit(3)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
     pid = os.fork()
@@ -103,7 +104,8 @@ def case_spawned():
 
 
 def case_sockets():
-    """A child has none of our sockets: with one left, peers would not see the end of this process."""
+    """A child has none of our sockets: with one left, peers would not see the end of this process.
+    """
     address = world.communicator.endpoint.address
     ports = {int(a.rpartition(":")[2]) for a in hvd.allgather_object(address)}
 
@@ -129,7 +131,8 @@ def case_sockets():
 
 
 def case_death_is_not_hidden():
-    """The last rank dies while a child of it lives on, until the first rank has learned of the death."""
+    """The last rank dies while a child of it lives on, until the first rank has learned of the
+    death."""
     last = hvd.size() - 1
     gate = os.path.join(tempfile.mkdtemp(), "gate") if hvd.rank() == 0 else None
     gate = hvd.broadcast_object(gate, 0)

@@ -1,4 +1,5 @@
-"""Which way tensors on GPUs go, where there is no GPU: torch here may be built for the processor alone."""
+"""Which way tensors on GPUs go, where there is no GPU: torch here may be built for the processor
+alone."""
 
 import os
 from types import SimpleNamespace

@@ -8,12 +8,14 @@ from .operations import RANK, SIZE
 
 STEP = 1e-6
 
-#: By what Horovod multiplies the gradient of the sum of all ranks' losses. It is not the same for all operations.
+#: By what Horovod multiplies the gradient of the sum of all ranks' losses. It is not the same for
+#: all operations.
 FACTORS = {"allreduce": 1.0, "alltoall": 1.0, "allgather": 1 / SIZE, "broadcast": 1 / SIZE, "reducescatter": SIZE}
 
 
 def inputs(shapes):
-    """Of all ranks, the same everywhere; far from each other, so that no least or greatest changes."""
+    """Of all ranks, the same everywhere; far from each other, so that no least or greatest changes.
+    """
     torch.manual_seed(7)
     return [[torch.randn(s, dtype=torch.float64) * 3 for s in shapes] for _ in range(SIZE)]
 

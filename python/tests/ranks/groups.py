@@ -1,4 +1,5 @@
-"""Process sets, join, batch normalisation over all ranks, the timeline, and leaving and coming again."""
+"""Process sets, join, batch normalisation over all ranks, the timeline, and leaving and coming
+again."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""A rank is killed; what the others see, and after how long. Arguments: how, the rank that dies, where to write."""
+"""A rank is killed; what the others see, and after how long. Arguments: how, the rank that dies,
+where to write."""
 
 import faulthandler
 import json

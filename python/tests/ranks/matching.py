@@ -1,4 +1,5 @@
-"""Operations are paired up by their names, and a difference is an error on all ranks: never a number that was not asked for."""
+"""Operations are paired up by their names, and a difference is an error on all ranks: never a
+number that was not asked for."""
 
 import os
 import random
@@ -19,7 +20,7 @@ METHODS = (
 
 
 def given(seed, rank, shape):
-    own = torch.Generator().manual_seed(1000 * seed + rank)  # the one of torch is shared by all threads
+    own = torch.Generator().manual_seed(1000 * seed + rank)  # torch's own is shared by all threads
     return torch.randint(-50, 50, shape, generator=own).float()
 
 
@@ -52,7 +53,7 @@ class Operation:
         if RANK == self.culprit and self.wrong == "reduction":
             op = hvd.Max
         if RANK == self.culprit and self.wrong == "method":
-            name = f"another {name}"  # then nobody has the same: what is started under it never ends
+            name = f"another {name}"  # unmatched: it never ends
         if method == "allreduce":
             return hvd.allreduce_async(x, op=op, name=name)
         if method == "broadcast":

@@ -1,4 +1,5 @@
-"""Horovod's operations, against what torch computes from all ranks' tensors, which every rank can make for itself."""
+"""Horovod's operations, against what torch computes from all ranks' tensors, which every rank can
+make for itself."""
 
 import torch
 

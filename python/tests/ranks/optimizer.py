@@ -175,7 +175,8 @@ def case_missing_gradients():
 
 
 class Shuffled(torch.nn.Module):
-    """Uses its layers in another order on each rank and in each step, so gradients become ready in another order."""
+    """Uses its layers in another order on each rank and in each step, so gradients become ready in
+    another order."""
 
     def __init__(self, n=12):
         super().__init__()
@@ -204,7 +205,8 @@ def case_gradients_in_any_order():
 
 
 def case_reductions_during_the_backward_pass():
-    """When the backward pass is at the first layer, the gradients of the last ones are on their way, or have come."""
+    """When the backward pass is at the first layer, the gradients of the last ones are on their
+    way, or have come."""
     os.environ["HOROVOD_FUSION_THRESHOLD"] = "100000"  # about two layers of the eight
     torch.manual_seed(0)
     layers = [torch.nn.Linear(100, 100) for _ in range(8)]
@@ -213,7 +215,7 @@ def case_reductions_during_the_backward_pass():
     seen = []
 
     def look(*_):
-        if SIZE > 1 and ours._rg_reducer._buckets:  # not in the first step, which finds out the order
+        if SIZE > 1 and ours._rg_reducer._buckets:  # not in the first step
             seen.append([b.launched for b in ours._rg_reducer._buckets])
 
     layers[1].weight.register_hook(look)

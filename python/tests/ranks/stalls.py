@@ -1,4 +1,5 @@
-"""Ranks that wait for each other in different process sets, which nobody can see: a limit ends it on all of them."""
+"""Ranks that wait for each other in different process sets, which nobody can see: a limit ends it
+on all of them."""
 
 import torch
 

@@ -1,7 +1,9 @@
-"""A script that does much before elastic.run and after it, as those for Horovod do: a load that rank 0 makes alone, broadcasts, samplers for
-the world's size; training with torch's own sampler; a test with an average over the ranks.
+"""A script that does much before elastic.run and after it, as those for Horovod do: a load that
+rank 0 makes alone, broadcasts, samplers for the world's size; training with torch's own sampler; a
+test with an average over the ranks.
 
-AT=place kills the worker in slot 1 (or on node b; with ALL each one) in its first life at a place; STEP is how long a step takes.
+AT=place kills the worker in slot 1 (or on node b; with ALL each one) in its first life at a place;
+STEP is how long a step takes.
 """
 
 import os
@@ -87,7 +89,7 @@ def train(state):
                 place("train")
             time.sleep(float(os.environ.get("STEP", "0")))
             state.commit()
-            if i == 5:  # as many batches as there are in a world of four, whose members deal for the world that they began in
+            if i == 5:  # the number of batches in a world of four
                 break
         state.epoch, state.batch = state.epoch + 1, 0
     return "trained"

@@ -1,7 +1,9 @@
-"""The loop that most articles show: train an epoch, validate, commit at the end of each. The worker in slot 1 dies in each of its lives at
-another line of it, in the order in which they come; what it trained on is counted in the state.
+"""The loop that most articles show: train an epoch, validate, commit at the end of each. The worker
+in slot 1 dies in each of its lives at another line of it, in the order in which they come; what it
+trained on is counted in the state.
 
-FORM is where set_epoch stands: end (Horovod's advice) or begin. RECORD is how samples are recorded: batch or indices.
+FORM is where set_epoch stands: end (Horovod's advice) or begin. RECORD is how samples are recorded:
+batch or indices.
 """
 
 import os
@@ -21,7 +23,7 @@ dataset = torch.utils.data.TensorDataset(torch.arange(SAMPLES))
 sampler = hvd.elastic.ElasticSampler(dataset)
 loader = torch.utils.data.DataLoader(dataset, batch_size=BATCH, sampler=sampler)
 model = torch.nn.Linear(1, 1)
-model.register_buffer("seen", torch.zeros(SAMPLES))  # how often each sample was trained on, over all ranks
+model.register_buffer("seen", torch.zeros(SAMPLES))  # visits of each sample
 state = hvd.elastic.TorchState(model, sampler=sampler, epoch=0)
 
 
@@ -61,8 +63,8 @@ def train(state):
 
 
 def die_at_every_line():
-    """In each of its lives this worker dies at the first line that it has not died at, an epoch later than in the one before;
-    DIED is a file of those lines."""
+    """In each of its lives this worker dies at the first line that it has not died at, an epoch
+    later than in the one before; DIED is a file of those lines."""
     loop = {f.__code__ for f in (train.__wrapped__, train_epoch, validate)}
     with open(os.environ["DIED"], "a+", encoding="utf-8") as f:
         f.seek(0)

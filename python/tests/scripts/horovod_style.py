@@ -1,4 +1,5 @@
-"""A script as one writes it for Horovod Elastic (docs/elastic.rst): the test changes nothing but the line of the import."""
+"""A script as one writes it for Horovod Elastic (docs/elastic.rst): the test changes nothing but
+the line of the import."""
 
 import os
 import sys
@@ -61,7 +62,8 @@ def train(state):
 
 
 def fault(state, batch_idx):
-    """What goes wrong here: the words of FAULT are for the worker in slot 1, in its first life, in epoch 1."""
+    """What goes wrong here: the words of FAULT are for the worker in slot 1, in its first life, in
+    epoch 1."""
     how = os.environ.get("FAULT", "")
     mine = os.environ.get("REGROUP_SLOT") == "1" and os.environ.get("REGROUP_ATTEMPT") == "1"
     if not mine or state.epoch != 1 or batch_idx != 7:

@@ -1,7 +1,9 @@
-"""A state with parts that keep themselves in Horovod's way, and a worker that fails: HOW is raise, exit or kill; VICTIM its slot, or all;
-ON its node, if not all nodes. LIVES is how many of its lives end so.
+"""A state with parts that keep themselves in Horovod's way, and a worker that fails: HOW is raise,
+exit or kill; VICTIM its slot, or all; ON its node, if not all nodes. LIVES is how many of its lives
+end so.
 
-Who fails waits before its process ends until another worker has noticed: that it has to be told, not found out by the end of the process.
+Who fails waits before its process ends until another worker has noticed: that it has to be told,
+not found out by the end of the process.
 """
 
 import os

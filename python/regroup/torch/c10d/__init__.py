@@ -1,1 +1,1 @@
-"""A process group of torch.distributed on the engine. regroup.torch.distributed makes it known to torch."""
+"""A process group for torch.distributed. regroup.torch.distributed registers it."""

@@ -1,4 +1,4 @@
-"""What every operation of a process group needs: who we are, and how an operation is carried out."""
+"""The base of the process group: its ranks, and how operations are executed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .work import CompletedWork, PendingWork, StartedOp, FutureWaiter, called_by
 #: The name of the backend.
 BACKEND = "regroup"
 
-#: Up to how many bytes an operation is carried out by the calling thread.
+#: The size up to which the calling thread executes an operation.
 INLINE_BYTES = settings.inline_bytes()
 
 
 class BaseProcessGroup(dist.ProcessGroup):
-    """The ranks of one group, connected."""
+    """The connected ranks of one group."""
 
     def __init__(self, comm: Communicator, timeout: Optional[timedelta] = None):
         super().__init__(comm.rank, comm.world)
@@ -44,11 +44,11 @@ class BaseProcessGroup(dist.ProcessGroup):
         return BACKEND
 
     def rank(self) -> int:
-        """This process's number in the group."""
+        """The rank of this process in the group."""
         return self._comm.rank
 
     def size(self) -> int:
-        """How many processes the group has."""
+        """The number of processes in the group."""
         return self._comm.world
 
     @property
@@ -61,7 +61,7 @@ class BaseProcessGroup(dist.ProcessGroup):
         self._finalizer()
 
     def abort(self) -> None:
-        """Ends the group on all ranks: whatever goes on fails within milliseconds."""
+        """Aborts the group on all ranks: operations in progress fail within milliseconds."""
         self._comm.abort("abort() was called")
 
     def _run(
@@ -72,9 +72,10 @@ class BaseProcessGroup(dist.ProcessGroup):
         finish: Optional[Callable[[], None]] = None,
         wait: bool = False,
     ) -> Any:
-        """Carries out call, or starts it if it is large; finish puts the result where it belongs.
+        """Executes call, or starts it if it is large; finish copies the result to where it belongs.
 
-        With wait, a caller in C++ gets it done: it may not look whether a future has failed.
+        With wait, it is always executed for a caller in C++, which may not check whether a future
+        has failed.
         """
         python = called_by_python()
         if size <= INLINE_BYTES or (wait and not python):
@@ -86,7 +87,7 @@ class BaseProcessGroup(dist.ProcessGroup):
         return PendingWork(started, self._waiter) if python else self._waiter.work(started)
 
     def _gpu_engine(self, *tensors: torch.Tensor) -> Optional[Engine]:
-        """The engine for GPUs, if that is where all of these tensors go."""
+        """The GPU engine, if it handles all of these tensors."""
         if any(t.device != tensors[0].device for t in tensors):
             return None
         return engine(self._comm, tensors[0])
@@ -98,9 +99,10 @@ class BaseProcessGroup(dist.ProcessGroup):
         finish: Optional[Callable[[], None]] = None,
         wait: bool = False,
     ) -> Any:
-        """Carries an operation of the engine for GPUs out. A caller in Python has it ordered on its stream, as with
-        NCCL; one in C++, which is DDP, computes on and is told of the end, unless something is to be copied then: the
-        thread that tells it has another stream."""
+        """Executes an operation of the GPU engine. For a caller in Python it is ordered on the
+        current stream, as with NCCL. One in C++, which is DDP, continues to compute and is notified
+        of the end, unless the result must be copied then: the notifying thread has another stream.
+        """
         inline = called_by_python() or finish is not None
         size = 0 if inline else INLINE_BYTES + 1
         return self._run(size, call, result, finish, wait)
@@ -123,11 +125,12 @@ class BaseProcessGroup(dist.ProcessGroup):
 
 
 def size_of(tensor: torch.Tensor) -> int:
-    """Bytes that decide where an operation runs. Copies to and from a GPU are made by the calling thread."""
+    """The size that decides which thread executes an operation. The calling thread copies to and
+    from a GPU."""
     return tensor.numel() * tensor.element_size() if tensor.is_cpu else 0
 
 
 def _close(comm: Communicator) -> None:
     if comm.gpus is not None:
         comm.gpus.close()
-    lib.library().rg_comm_close(comm.handle)  # a forked child's "no" does not matter
+    lib.library().rg_comm_close(comm.handle)  # an error in a forked child does not matter

@@ -1,4 +1,4 @@
-"""Operations that move tensors from rank to rank: all_to_all, send, recv; and the barrier, which moves none."""
+"""Operations between pairs of ranks: all_to_all, send, recv; and barrier."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ExchangeOps(BaseProcessGroup):
         input_splits: List[int],
         opts: Any = None,
     ) -> Any:
-        """Sends rows to all ranks, as many as the splits say; none = in equal parts."""
+        """Sends rows to all ranks, as many as the splits say; empty splits = equal parts."""
         check(tensor)
         check(output, "output")
         if output.dtype != tensor.dtype:
@@ -49,7 +49,7 @@ class ExchangeOps(BaseProcessGroup):
         return self._run(size_of(tensor), call, output, finish, wait=True)
 
     def _split(self, tensor: torch.Tensor, splits: List[int], name: str) -> List[int]:
-        """Elements for or from each rank."""
+        """The number of elements for or from each rank."""
         world = self._comm.world
         rows = tensor.shape[0] if tensor.dim() else 1
         width = tensor.numel() // rows if rows else 0
@@ -92,7 +92,7 @@ class ExchangeOps(BaseProcessGroup):
         return self._run(0, lambda start: None, outputs)
 
     def send(self, tensors: List[torch.Tensor], dst: int, tag: int) -> Any:
-        """Sends a tensor to a rank that receives one as long with this tag."""
+        """Sends a tensor to a rank that receives one of the same length with this tag."""
         (tensor,) = tensors
         check(tensor)
         work = tensor if reachable(tensor) else staged(tensor)
@@ -113,7 +113,7 @@ class ExchangeOps(BaseProcessGroup):
         return self._started(StartedOp(request, tensors, finish, work))
 
     def recv_anysource(self, tensors: List[torch.Tensor], tag: int) -> Any:
-        """Not offered."""
+        """Not supported."""
         raise NotImplementedError("recv without a source is not offered: name the rank")
 
     def barrier(self, opts: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""Operations that move tensors from one to all or from all to one: broadcast, all_gather, gather, scatter."""
+"""Operations from one rank to all or from all to one: broadcast, all_gather, gather, scatter."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class GatherOps(BaseProcessGroup):
     def all_gather_into_tensor(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
     ) -> Any:
-        """The same under its newer name."""
+        """The newer name of the same operation."""
         return self._allgather_base(output, tensor, opts)
 
     def allgather_coalesced(
@@ -162,7 +162,7 @@ class GatherOps(BaseProcessGroup):
 
 
 def _adjacent(parts: Sequence[torch.Tensor]) -> bool:
-    """Whether tensors lie one behind the other in memory."""
+    """Whether tensors are contiguous in memory."""
     at = parts[0].data_ptr()
     for part in parts:
         if not part.is_contiguous() or part.data_ptr() != at:

@@ -1,4 +1,4 @@
-"""The process group, put together."""
+"""The process group."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from .reduce_ops import ReduceOps
 
 
 class ProcessGroup(ReduceOps, GatherOps, ExchangeOps):
-    """The ranks of one group, connected, with all operations that torch.distributed asks for."""
+    """The connected ranks of one group, with all operations of torch.distributed."""

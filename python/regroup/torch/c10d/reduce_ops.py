@@ -1,4 +1,5 @@
-"""Operations that combine tensors: all_reduce, reduce, reduce_scatter. Lists have one tensor, but for the ..._coalesced ones."""
+"""Reductions: all_reduce, reduce, reduce_scatter. Lists have one tensor, except for the
+..._coalesced ones."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ class ReduceOps(BaseProcessGroup):
     """all_reduce, reduce, reduce_scatter."""
 
     def allreduce(self, tensors: List[torch.Tensor], opts: Any = dist.AllreduceOptions()) -> Any:
-        """Combines the ranks' tensors in place."""
+        """Reduces the ranks' tensors in place."""
         tensor = tensors[0]
         if (
             len(tensors) == 1
@@ -27,7 +28,7 @@ class ReduceOps(BaseProcessGroup):
             and tensor.layout is torch.strided
             and tensor.is_contiguous()
         ):
-            # The way of small tensors, written out: it is what a step of a small model waits for.
+            # The fast path of small tensors, which bound the step time of small models.
             op, type_ = reduction(opts, tensor), TYPES.get(tensor.dtype)
             count = tensor.numel()
             if op is not None and type_ and 0 < count * tensor.element_size() <= INLINE_BYTES:
@@ -67,11 +68,11 @@ class ReduceOps(BaseProcessGroup):
     def allreduce_coalesced(
         self, tensors: List[torch.Tensor], opts: Any = dist.AllreduceCoalescedOptions()
     ) -> Any:
-        """Combines many tensors of one type in one go."""
+        """Reduces many tensors of one type at once."""
         return self._allreduce_any(tensors, opts)
 
     def reduce(self, tensors: List[torch.Tensor], opts: Any) -> Any:
-        """Combines the ranks' tensors at the root; the others keep theirs."""
+        """Reduces the ranks' tensors at the root; the others keep theirs."""
         (tensor,) = tensors
         check(tensor)
         root = opts.rootRank == self._comm.rank
@@ -92,7 +93,7 @@ class ReduceOps(BaseProcessGroup):
     def reduce_scatter(
         self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any = None
     ) -> Any:
-        """Combines the ranks' lists; each rank gets its tensor of the result."""
+        """Reduces the ranks' lists; each rank gets its tensor of the result."""
         (output,), (parts,) = outputs, inputs
         self._check_parts(parts, output, "input")
         return self._scatter_reduced(output, flattened(parts), opts, outputs)
@@ -100,7 +101,7 @@ class ReduceOps(BaseProcessGroup):
     def _reduce_scatter_base(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
     ) -> Any:
-        """Combines the ranks' tensors; each rank gets its part of the result."""
+        """Reduces the ranks' tensors; each rank gets its part of the result."""
         check(tensor)
         check(output, "output")
         if tensor.numel() != output.numel() * self._comm.world or output.dtype != tensor.dtype:
@@ -113,7 +114,7 @@ class ReduceOps(BaseProcessGroup):
     def reduce_scatter_tensor(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
     ) -> Any:
-        """The same under its newer name."""
+        """The newer name of the same operation."""
         return self._reduce_scatter_base(output, tensor, opts)
 
     def _scatter_reduced(
@@ -133,7 +134,7 @@ class ReduceOps(BaseProcessGroup):
 
 
 def flattened(tensors: Sequence[torch.Tensor], device: Any = "cpu") -> torch.Tensor:
-    """A copy of tensors one behind the other, by default in the host's memory; complex numbers as pairs."""
+    """A contiguous copy of tensors, by default in the host's memory; complex numbers as pairs."""
     if len({t.dtype for t in tensors}) > 1:
         raise InvalidArgumentError("tensors of several types in one operation")
     parts = [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
@@ -141,7 +142,7 @@ def flattened(tensors: Sequence[torch.Tensor], device: Any = "cpu") -> torch.Ten
 
 
 def unflatten(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
-    """Takes apart what _joined has put together."""
+    """Copies the result of flattened back to the tensors."""
     at = 0
     for t in tensors:
         view = torch.view_as_real(t) if t.is_complex() else t

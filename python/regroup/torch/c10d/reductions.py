@@ -1,4 +1,4 @@
-"""torch.distributed's reductions as the engine's."""
+"""Maps torch.distributed's reductions to those of the engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _names = {
 
 
 def _table() -> Dict[int, int]:
-    """By hash, which for ReduceOp is its number: to compare two of them takes as long as a small operation."""
+    """The engine's reductions by hash, which for ReduceOp is its number: comparing two of them
+    takes as long as a small operation."""
     return {hash(getattr(dist.ReduceOp, n)): op for n, op in _names.items()}
 
 
@@ -38,7 +39,8 @@ _bitwise: Dict[int, Callable] = {
 
 
 def reduction(opts: Any, tensor: torch.Tensor) -> Optional[int]:
-    """The engine's reduction for options and a tensor; None = a bitwise one, which it does not have."""
+    """The engine's reduction for options and a tensor; None = a bitwise one, which it does not
+    have."""
     number = hash(opts.reduceOp)
     op = _ops.get(number)
     if op is not None:
@@ -49,7 +51,7 @@ def reduction(opts: Any, tensor: torch.Tensor) -> Optional[int]:
 
 
 def bitwise(comm: Communicator, opts: Any, tensors: List[torch.Tensor]) -> None:
-    """Combines the bits of integers, which are gathered for it."""
+    """Reduces the bits of integers, which are gathered for it."""
     combine = _bitwise[hash(opts.reduceOp)]
     for tensor in tensors:
         if tensor.dtype.is_floating_point or tensor.is_complex():

@@ -1,8 +1,8 @@
-"""What operations of the c10d backend return.
+"""The Work objects that operations of the c10d backend return.
 
-A caller in Python gets objects of this file, which raise what went wrong as it is. A caller in C++ (the reducer of DDP, the
-broadcast of its buffers) needs a Work of C++ around a future: a Work class derived in Python would die with its Python
-half while C++ waits for it.
+A caller in Python gets objects of this module, which raise the original exceptions. A caller in C++
+(the reducer of DDP, the broadcast of its buffers) needs a C++ Work around a future: a Work class
+derived in Python would be destroyed with its Python part while C++ waits for it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ _own = os.path.dirname((lambda: 0).__code__.co_filename) + os.sep
 
 
 def called_by_python() -> bool:
-    """Whether this folder's code was called by a function of torch.distributed, so that a Python object may be returned.
-    Called from C++, the frame below it is somebody else's, or there is none."""
+    """Whether this package was called by a function of torch.distributed, so that a Python object
+    may be returned. When it is called from C++, the frame below is another one, or there is none.
+    """
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_own):
         frame = frame.f_back
@@ -50,14 +51,14 @@ def _flat(tensors: Any):
 
 
 def completed_work(tensors: Any) -> Any:
-    """A Work of C++ that has ended."""
+    """A C++ Work that is complete."""
     future = _future(tensors)
     future.set_result(tensors)
     return _create_work_from_future(future)
 
 
 class CompletedWork:
-    """Work that has ended well."""
+    """Work that has succeeded."""
 
     __slots__ = ("_tensors",)
 
@@ -69,11 +70,11 @@ class CompletedWork:
         return True
 
     def is_completed(self) -> bool:
-        """It is."""
+        """True."""
         return True
 
     def is_success(self) -> bool:
-        """It is."""
+        """True."""
         return True
 
     def exception(self) -> None:
@@ -88,26 +89,26 @@ class CompletedWork:
         return self._tensors
 
     def get_future(self) -> Future:
-        """A future that is done."""
+        """A completed future."""
         future = _future(self._tensors)
         future.set_result(self._tensors)
         return future
 
 
-#: Work that goes on, by request: its memory must stay, whatever the script does with it.
+#: Work in progress, by request: its memory must stay valid, whatever the script does with it.
 _open: Dict[int, "PendingWork"] = {}
 
-#: From how many on it is looked at what has ended: scripts may start operations and never wait.
+#: The number of open operations from which on completed ones are collected: scripts may never wait.
 _MANY = 64
 
 
 class StartedOp(NamedTuple):
-    """What goes on."""
+    """An operation in progress."""
 
     request: int
     tensors: Any  # of the caller: the result
-    finish: Optional[Callable[[], Any]]  # puts the result where it belongs
-    keep: Any  # holds the memory that the engine works on
+    finish: Optional[Callable[[], Any]]  # copies the result to where it belongs
+    keep: Any  # references the memory that the engine works on
 
 
 class PendingWork:
@@ -120,12 +121,12 @@ class PendingWork:
         self._future: Optional[Future] = None
         self._lock = threading.Lock()
         if len(_open) >= _MANY:
-            for other in list(_open.values()):  # those that nobody waits for
+            for other in list(_open.values()):  # that nobody waits for
                 other.is_completed()
         _open[started.request] = self
 
     def _ended(self, ask: Callable[[int], bool]) -> bool:
-        """Asks whether it has ended, and takes note of how."""
+        """Checks whether it has ended, and records the result."""
         with self._lock:
             started = self._started
             if started is None:
@@ -134,7 +135,7 @@ class PendingWork:
                 if not ask(started.request):
                     return False
             except KeyboardInterrupt:
-                raise  # it goes on
+                raise  # the operation continues
             except BaseException as e:
                 self._error = e
             _open.pop(started.request, None)
@@ -144,7 +145,7 @@ class PendingWork:
             return True
 
     def wait(self, timeout: Any = None) -> bool:
-        """Waits for the end. Raises what went wrong."""
+        """Waits for the end. Raises the exception of a failed operation."""
         if self._future is not None:
             return self._of_future()
         self._ended(_wait)
@@ -163,11 +164,11 @@ class PendingWork:
         return self._ended(lib.test)
 
     def is_success(self) -> bool:
-        """Whether it has ended well."""
+        """Whether it has succeeded."""
         return self.is_completed() and self._error is None
 
     def exception(self) -> Optional[BaseException]:
-        """What went wrong, if it has ended."""
+        """The exception, if it has failed."""
         self.is_completed()
         return self._error
 
@@ -180,7 +181,7 @@ class PendingWork:
         return self._tensors
 
     def get_future(self) -> Future:
-        """A future that is done when the work is."""
+        """A future that completes with the work."""
         with self._lock:
             if self._future is None:
                 if self._started is None:
@@ -202,7 +203,7 @@ def _wait(request: int) -> bool:
 
 
 class FutureWaiter:
-    """Completes futures, on a thread of its own that begins with the first of them."""
+    """Completes futures on a background thread, which is started with the first of them."""
 
     def __init__(self, comm: Communicator):
         self._handle = comm.handle
@@ -211,8 +212,8 @@ class FutureWaiter:
         self._running = False
 
     def future(self, started: StartedOp) -> Future:
-        """A future for a request. An exception as its value becomes an error of the future that is returned: an error
-        that is set directly is, in torch 1.13, none for C++."""
+        """A future for a request. Errors are set as the value of an inner future and raised by the
+        one that is returned: in torch 1.13 C++ does not see an error that is set directly."""
         inner = _future(started.tensors)
         outer = inner.then(_unwrap)
         with self._lock:
@@ -224,7 +225,7 @@ class FutureWaiter:
         return outer
 
     def work(self, started: StartedOp) -> Any:
-        """A Work of C++ for a request."""
+        """A C++ Work for a request."""
         return _create_work_from_future(self.future(started))
 
     def _wait(self) -> None:

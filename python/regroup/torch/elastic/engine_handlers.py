@@ -1,4 +1,4 @@
-"""What a TorchState keeps of models and optimizers: memory that the C library reads and writes in place."""
+"""The engine's handlers of a TorchState: memory that the C library reads and writes in place."""
 
 from __future__ import annotations
 
@@ -19,30 +19,31 @@ from .state_handlers import (
 
 
 class RegisteredTensor:
-    """One tensor of the state. ``memory`` is registered with the library; the tensor in use lies in it where it can."""
+    """One tensor of the state. ``memory`` is registered with the library; the tensor in use shares
+    it where possible."""
 
     def __init__(self, name: str, memory: torch.Tensor):
         self.name, self.memory = name, memory
 
     def register(self, training: Training) -> None:
-        """Makes the memory part of the state. The name carries what must be alike on all ranks."""
+        """Registers the memory. The name contains what must be equal on all ranks."""
         size = self.memory.numel() * self.memory.element_size()
         name = f"{self.name} {self.memory.dtype} {tuple(self.memory.shape)}"
         training.tensor(name, self.memory.data_ptr(), size)
 
     def capture(self, current: torch.Tensor) -> None:
-        """Has the memory say what the tensor in use says."""
+        """Copies the tensor in use to the memory."""
         if current.data_ptr() != self.memory.data_ptr():
             self.memory.copy_(current)
 
     def apply(self, current: torch.Tensor) -> None:
-        """Has the tensor in use say what the memory says."""
+        """Copies the memory to the tensor in use."""
         if current.data_ptr() != self.memory.data_ptr():
             current.copy_(self.memory)
 
 
 def memory_for(current: torch.Tensor) -> torch.Tensor:
-    """Memory to register for a tensor: its own, if it is in the host's memory in one piece."""
+    """Memory to register for a tensor: its own, if that is contiguous in the host's memory."""
     current = current.detach()
     if current.device.type == "cpu" and current.is_contiguous():
         return current
@@ -58,7 +59,7 @@ class ModelHandler:
         self._registered: List[Tuple[RegisteredTensor, dict, str]] = []
 
     def _tensors(self) -> Iterator[Tuple[str, dict, str]]:
-        """Where tensors are found: tensors that several modules share, once."""
+        """The locations of all tensors; a tensor that several modules share, once."""
         seen = set()
         for prefix, module in self.value.named_modules():
             temporary = getattr(module, "_non_persistent_buffers_set", ())
@@ -71,7 +72,7 @@ class ModelHandler:
                         yield f"{prefix}.{key}" if prefix else key, table, key
 
     def addresses(self) -> Set[int]:
-        """Where its tensors are."""
+        """The addresses of its tensors."""
         return {table[key].data_ptr() for _, table, key in self._tensors()}
 
     def register(self, training: Training) -> None:
@@ -83,24 +84,25 @@ class ModelHandler:
             self._registered.append((tensor, table, key))
 
     def capture(self) -> Any:
-        """Brings the memory up to date; returns what is kept as an object."""
+        """Updates the memory; returns what is saved as an object."""
         with torch.no_grad():
             for tensor, table, key in self._registered:
                 tensor.capture(table[key])
         return None
 
     def apply(self, kept: Any) -> None:
-        """Brings the model up to date."""
+        """Updates the model."""
         with torch.no_grad():
             for tensor, table, key in self._registered:
                 tensor.apply(table[key])
 
 
 class OptimizerHandler:
-    """The state of an optimizer: tensors in memory of their own, numbers and parameter groups as an object.
+    """The state of an optimizer: tensors in memory of their own, numbers and parameter groups as an
+    object.
 
-    An optimizer makes its tensors when it makes its first step, which a newcomer has not made. What they will be like is
-    found out on a copy, so that neither weights nor state are touched.
+    An optimizer creates its tensors at its first step, which a newcomer has not made. Their shapes
+    are found out on a copy, so that neither weights nor state change.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, name: str):
@@ -121,7 +123,7 @@ class OptimizerHandler:
                 self._registered[i][key] = tensor
 
     def capture(self) -> Any:
-        """Brings the memory up to date; returns what is kept as an object."""
+        """Updates the memory; returns what is saved as an object."""
         groups = [
             {key: value for key, value in g.items() if key != "params"}
             for g in self.value.param_groups
@@ -140,13 +142,13 @@ class OptimizerHandler:
                 there.append(key)
                 tensor.capture(value)
                 if value.device.type == "cpu" and value.data_ptr() != tensor.memory.data_ptr():
-                    state[key] = tensor.memory  # from here on it is updated where it is registered
+                    state[key] = tensor.memory  # from now on it is updated in the registered memory
             rest.append(others)
             present.append(there)
         return {"groups": groups, "rest": rest, "present": present}
 
     def apply(self, kept: Any) -> None:
-        """Brings the optimizer up to date."""
+        """Updates the optimizer."""
         for group, values in zip(self.value.param_groups, kept["groups"]):
             group.update(values)
         for i, p in enumerate(self._parameters):
@@ -165,7 +167,7 @@ class OptimizerHandler:
         if current is None or not _fits(current, tensor.memory):
             if p.device.type == "cpu":
                 return tensor.memory
-            # Counters of steps stay with the host, as the optimizers of torch have them.
+            # Step counters stay on the host, as in the optimizers of torch.
             current = torch.empty_like(tensor.memory, device="cpu" if key == "step" else p.device)
         tensor.apply(current)
         return current
@@ -178,9 +180,11 @@ def _fits(value: Any, memory: torch.Tensor) -> bool:
 def outlines(
     optimizer: torch.optim.Optimizer, parameters: List[torch.Tensor]
 ) -> List[Dict[str, torch.Tensor]]:
-    """The tensors that each parameter's state will have: those of a step on copies, with gradients of zero.
+    """The tensors that each parameter's state will have: those of a step on copies, with zero
+    gradients.
 
-    Optimizers that cannot make such a step (LBFGS wants a closure) have none: all of their state is kept as an object.
+    Optimizers that cannot make such a step (LBFGS needs a closure) have none: all of their state is
+    saved as an object.
     """
     copies = {id(p): torch.zeros_like(p, device="cpu").requires_grad_() for p in parameters}
     for p in parameters:
@@ -210,29 +214,29 @@ def outlines(
 
 
 def _plain(group: dict) -> dict:
-    """What must be different for a trial in the host's memory."""
+    """Options that must be off for a trial step in the host's memory."""
     return {key: False for key in ("capturable", "fused") if group.get(key)}
 
 
 class DictHandler:
-    """Anything that has a state_dict, like the place of a sampler in the data."""
+    """Anything with a state_dict, like the position of a sampler in the data."""
 
     def __init__(self, value: Any, name: str):
         self.value = value
 
     def register(self, training: Training) -> None:
-        """Nothing of it is a tensor."""
+        """Does nothing: it has no tensors."""
 
     def capture(self) -> Any:
-        """Returns what is kept as an object."""
+        """Returns what is saved as an object."""
         return self.value.state_dict()
 
     def apply(self, kept: Any) -> None:
-        """Brings the object up to date."""
+        """Updates the object."""
         self.value.load_state_dict(kept)
 
 
-#: What keeps a part within elastic.run, by what keeps it outside. A handler of one's own keeps it itself.
+#: The handlers within elastic.run, by those outside. User-defined handlers are used in both.
 _ENGINE_HANDLERS: Dict[type, Callable[[Any, str], Any]] = {
     ModelStateHandler: ModelHandler,
     OptimizerStateHandler: OptimizerHandler,
@@ -242,13 +246,14 @@ _ENGINE_HANDLERS: Dict[type, Callable[[Any, str], Any]] = {
 
 
 def engine_handler_for(handler: StateHandler, name: str) -> Optional[Any]:
-    """What keeps a part within elastic.run; None if its own handler does."""
+    """The engine's handler for a part of the state; None if its own handler is used within
+    elastic.run too."""
     make = _ENGINE_HANDLERS.get(type(handler))
     return None if make is None else make(handler.value, name)
 
 
 def cannot_replace(name: str, old: Any, new: Any) -> RegroupError:
-    """What is said when something is exchanged that others have registered."""
+    """The error for replacing a value whose tensors are registered."""
     return RegroupError(
         f"{name} cannot be replaced while training: its tensors are registered "
         f"({type(old).__name__} by {type(new).__name__}); load its state_dict instead"

@@ -1,4 +1,5 @@
-"""Sets of places in an epoch's order, for an ElasticSampler: a whole beginning, and single places beyond it."""
+"""Sets of positions in an epoch's order, for an ElasticSampler: a contiguous prefix, and single
+positions beyond it."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import Iterable, Iterator, Set
 
 
 class PositionSet:
-    """The places 0 to ``whole``, and ``more`` beyond. It does not change."""
+    """The positions [0, ``whole``), and ``more`` beyond. Immutable."""
 
     def __init__(self, samples: int, whole: int = 0, more: Iterable[int] = ()):
         self.samples = samples
@@ -16,26 +17,26 @@ class PositionSet:
             whole += 1
         self.whole = min(whole, samples)
         self.more = frozenset(p for p in beyond if p < samples)
-        self._gaps: list = []  # places before the last of more that are not in it
+        self._gaps: list = []  # positions below the last of more that are not in the set
         if self.more:
             self._gaps = [p for p in range(self.whole, max(self.more)) if p not in self.more]
-        self._tail = max(self.more) + 1 if self.more else self.whole  # from here on all are left
+        self._tail = max(self.more) + 1 if self.more else self.whole  # the end of the set
 
     def count(self) -> int:
-        """How many there are."""
+        """The number of positions in the set."""
         return self.whole + len(self.more)
 
     def left(self) -> int:
-        """How many there are not."""
+        """The number of positions that are not in the set."""
         return self.samples - self.count()
 
     def position(self, number: int) -> int:
-        """The place of those that are left with this number, from 0."""
+        """The position with this index, from 0, among those that are not in the set."""
         gaps = len(self._gaps)
         return self._gaps[number] if number < gaps else self._tail + number - gaps
 
     def positions(self, numbers: range) -> Iterator[range]:
-        """The same for several numbers, as ranges of one step."""
+        """The same for several indices, as ranges of one step."""
         first, gaps = 0, len(self._gaps)
         while first < len(numbers) and numbers[first] < gaps:
             p = self._gaps[numbers[first]]
@@ -46,7 +47,7 @@ class PositionSet:
             yield range(self.position(rest[0]), self.position(rest[-1]) + 1, rest.step)
 
     def with_dealt(self, numbers: range) -> "PositionSet":
-        """With those of what is left that have numbers from 0 on."""
+        """The set with the first positions that are not in it added."""
         n = len(numbers)
         if n == 0:
             return self
@@ -54,6 +55,7 @@ class PositionSet:
         return PositionSet(self.samples, end, self.more)
 
     def with_more(self, of: "PositionSet", numbers: Iterable[int]) -> "PositionSet":
-        """With those that have these numbers in what is left of another set."""
+        """The set with positions added, given as indices among those that are not in another set.
+        """
         more = [of.position(n) for n in numbers]
         return PositionSet(self.samples, self.whole, [*self.more, *more]) if more else self

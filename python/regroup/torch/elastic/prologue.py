@@ -1,4 +1,5 @@
-"""What ranks do together before elastic.run: its results are recorded, for workers that come later or again."""
+"""The operations before elastic.run. Their results are recorded, for workers that join later or
+again."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from ...errors import DivergedError, RegroupError, WorkerLostError
 from .. import handles
 from ..world import describe, world
 
-#: Results of more bytes than this are not stored, nor those that would make more than TOTAL together.
+#: Results of more bytes than LIMIT are not stored, nor any beyond TOTAL together.
 LIMIT, TOTAL = 64 << 20, 192 << 20
 
-#: Operations whose results are the same on all ranks. Others are carried out and not recorded.
+#: Operations whose results are the same on all ranks. Others are executed and not recorded.
 RECORDED = {
     "allreduce": False,
     "allreduce_": True,  # True: tensors of the arguments are written
@@ -36,28 +37,30 @@ RECORDED = {
 
 
 class Unanswered:
-    """Stands for a result that was too large to be stored. Its name is part of the stored entries."""
+    """Stands for a result that was too large to be stored. Its name is part of the stored entries.
+    """
 
 
 class Prologue:
-    """The operations of this process before elastic.run, in their order.
+    """The operations of this process before elastic.run, in order.
 
-    Each is carried out once, by the ranks that come to it first. Who comes to it later, because it was started again or
-    is new, gets the same result. If a worker is lost in the middle of one, the others regroup and repeat it.
+    Each is executed once, by the ranks that reach it first. A worker that reaches it later, because
+    it was restarted or is new, gets the recorded result. If a worker is lost during one, the others
+    regroup and repeat it.
     """
 
     def __init__(self, of: Any):
         self._world = of
-        self._at = 0  # operations that this process has behind it
+        self._at = 0  # operations that this process has executed or replayed
         self._room = TOTAL
         self._busy = threading.RLock()
         self._inside = False
-        self.too_large: List[torch.Tensor] = []  # what the state must bring
+        self.too_large: List[torch.Tensor] = []  # tensors that must be part of the state
 
     def call(self, operation: Callable, args: tuple, kwargs: dict) -> Any:
-        """Carries an operation out, or answers it from what was recorded."""
+        """Executes an operation, or replays its recorded result."""
         with self._busy:
-            if self._inside:  # one that is made of others
+            if self._inside:  # an operation that consists of others
                 return operation(*args, **kwargs)
             self._inside = True
             try:
@@ -68,12 +71,12 @@ class Prologue:
     def _call(self, operation: Callable, args: tuple, kwargs: dict) -> Any:
         name = operation.__name__
         if name == "broadcast_parameters" and args and not isinstance(args[0], Mapping):
-            args = (list(args[0]), *args[1:])  # an iterator is good for one pass
+            args = (list(args[0]), *args[1:])  # an iterator can be read once
         given = _tensors((args, kwargs)) if RECORDED[name] else []
         originals = [t.detach().clone() for t in given] if name.endswith("allreduce_") else []
         signature = name
         if not name.endswith("object"):
-            first = 1 if name.endswith("allgather") else 0  # the rows of each rank are its own affair
+            first = 1 if name.endswith("allgather") else 0  # ranks may have different rows
             signature += _outline(args, first) + _outline(kwargs, first)
         while True:
             recorded = self._world.job.prologue_entry(self._at)
@@ -96,7 +99,7 @@ class Prologue:
         return result
 
     def _regroup(self, lost: Exception) -> None:
-        """Goes on to the next generation, with who is left and who is new."""
+        """Joins the next generation."""
         w = self._world
         handles.forget()
         w.leave()
@@ -141,7 +144,7 @@ class Prologue:
         return stored if where is None else _to_device(stored, where)
 
     def check(self, state: Any) -> None:
-        """Before elastic.run: what was too large to be stored comes with the state, or is missing."""
+        """Checks that tensors that were too large to be stored are part of the state."""
         covered: Set[int] = state._addresses() if self.too_large else set()
         for tensor in self.too_large:
             if tensor.numel() > 0 and tensor.data_ptr() not in covered:
@@ -152,7 +155,8 @@ class Prologue:
 
 
 def recorded(operation: Callable) -> Callable:
-    """Makes an operation of the API one that a worker which comes later can have answered."""
+    """Decorates an operation of the API so that its result is recorded, and replayed for a worker
+    that joins later."""
 
     @functools.wraps(operation)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -182,8 +186,8 @@ def _tensors(value: Any) -> List[torch.Tensor]:
 
 
 def _outline(value: Any, first: int) -> str:
-    """What must be alike on all ranks: names, numbers such as the root and the reduction, types, and shapes from their first
-    dimension that must be."""
+    """What must be equal on all ranks: names, numbers such as the root and the reduction, types,
+    and shapes beginning with dimension first."""
     if isinstance(value, torch.Tensor):
         return f"{value.dtype}{list(value.shape[first:])}"
     if value is None or isinstance(value, (str, bool, int, float)):
@@ -197,7 +201,7 @@ def _outline(value: Any, first: int) -> str:
 
 
 def _storable(name: str, result: Any, args: tuple, kwargs: dict, given: list) -> Any:
-    """What is recorded of an operation that was carried out."""
+    """The value to record for an operation that was executed."""
     if name == "broadcast_optimizer_state":
         value = _argument(args, kwargs, "optimizer").state_dict()
     elif RECORDED[name]:

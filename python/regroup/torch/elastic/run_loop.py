@@ -24,12 +24,14 @@ from .state import State
 
 
 def run(func: Callable) -> Callable:
-    """Decorates a training function: ``train(state, ...)`` is called again after each change of the members.
+    """Decorates a training function: ``train(state, ...)`` is called again after each change of the
+    members.
 
-    When it is called, rank() and size() are those of the generation, and the state is the newest commit that any member
-    holds. It ends by returning, on all ranks; by a collective operation that fails (WorkerLostError, which scripts for
-    Horovod know as HorovodInternalError): then the state returns to the last commit; or by HostsUpdatedInterrupt from
-    ``state.commit()``. Any other exception ends this worker.
+    When it is called, rank() and size() are those of the generation, and the state is the newest
+    commit that any member has. The call ends by returning, on all ranks; by a failed collective
+    operation (WorkerLostError, which scripts for Horovod know as HorovodInternalError), after which
+    the state returns to the last commit; or by HostsUpdatedInterrupt from ``state.commit()``. Any
+    other exception ends this worker.
     """
 
     @functools.wraps(func)
@@ -45,19 +47,20 @@ def run(func: Callable) -> Callable:
 
 
 def _run_static(func: Callable, state: State, args: tuple, kwargs: dict) -> Any:
-    """With ranks that a launcher has given, there is one generation; after a loss the launcher starts all again."""
+    """Trains with the ranks of a launcher, in one generation: after a loss the launcher restarts
+    all workers."""
     state.sync()
     return func(state, *args, **kwargs)
 
 
 @contextlib.contextmanager
 def _stopped_by_sigterm(training: Training) -> Iterator[None]:
-    """While a worker of an agent trains, SIGTERM means: leave at the next commit. That is how an agent stops workers; it
-    kills them when their grace is over. Whoever handled the signal before is called as well."""
+    """Makes a worker leave at the next commit on SIGTERM, with which an agent stops its workers
+    before it kills them. The previous signal handler is called too."""
     previous = signal.getsignal(signal.SIGTERM)
     if (
         world.mode != membership.ELASTIC
-        or previous in (signal.SIG_IGN, None)  # None: by something that is not Python
+        or previous in (signal.SIG_IGN, None)  # None: not a Python handler
         or threading.current_thread() is not threading.main_thread()
     ):
         yield
@@ -109,7 +112,7 @@ class _RunLoop:
             self._end(finished)
 
     def _begin(self) -> None:
-        """Registers the state, and gives it to the engine."""
+        """Registers the state with the engine."""
         training, state = self._training, self._state
         samplers = state._samplers()
         world.sampler = samplers[0] if samplers else None
@@ -132,13 +135,14 @@ class _RunLoop:
         session = self._training.next()
         if session is None:
             if self._interrupt is not None:
-                raise self._interrupt  # there is nobody to regroup with
+                raise self._interrupt  # there are no peers to regroup with
             return False
         world.enter(session)
         return True
 
     def _leave(self, status: int, reason: str) -> None:
-        """Ends this worker's part in a generation. After the last one its ranks can still talk."""
+        """Ends this worker's part in a generation. After the last one the ranks can still
+        communicate."""
         world.training = None
         if status != lib.OK:
             world.leave()
@@ -150,7 +154,7 @@ class _RunLoop:
         world.training, world.sampler = None, None
         handles.forget()
         if self._elastic and finished:
-            return  # until the process ends
+            return  # the job lasts until the process ends
         world.leave()
         world.stage = None
         self._training.close()
@@ -159,14 +163,14 @@ class _RunLoop:
         world.end()
 
     def _train(self, lost: bool) -> Any:
-        """Calls the function in a new generation; returns how it ended."""
+        """Calls the function in a new generation; returns the outcome."""
         self._interrupt = None
         world.training, world.consumed = self._training, False
         try:
             world.check_gpus()
             self._state._enter(self._training, lost, self._survivor)
             self._survivor = True
-            if self._elastic and (world.membership.generation > 1 or world.step > 0):  # 0: the begin of all
+            if self._elastic and (world.membership.generation > 1 or world.step > 0):
                 self._state.on_reset()
             return lib.OK, "", self._func(self._state, *self._args, **self._kwargs)
         except JobStoppedInterrupt:
@@ -175,9 +179,10 @@ class _RunLoop:
             self._interrupt = e
             return lib.PLANNED, "", None
         except Exception as e:
-            # Operations that torch carries out for us (DDP's, autograd's) lose the type of an error on their way.
+            # Operations that torch executes (for DDP, in autograd) do not preserve the type of an
+            # error.
             over = isinstance(e, WorkerLostError) or world.failed() is not None
-            if over and not isinstance(e, StuckError):  # who is stuck must be started again
+            if over and not isinstance(e, StuckError):  # a stuck worker must be restarted
                 self._interrupt = e
                 return lib.PEER_LOST, str(e), None
             self._leave(lib.FAILED, describe(e))

@@ -1,4 +1,4 @@
-"""ElasticSampler: every sample of an epoch once, whatever becomes of the world."""
+"""ElasticSampler: every sample of an epoch once, however the world changes."""
 
 from __future__ import annotations
 
@@ -11,27 +11,30 @@ from ...errors import DivergedError, InvalidArgumentError
 from ..world import world
 from .positions import PositionSet
 
-#: PositionSet of an order that are computed at a time.
+#: Positions of an order that are computed at a time.
 _PIECE = 1 << 16
 
 
 class ElasticSampler(torch.utils.data.Sampler):
-    """Deals the samples of a data set to the ranks, and what is left of the epoch again when the world has changed.
+    """Partitions the samples of a data set among the ranks, and the rest of the epoch again when
+    the world changes.
 
-    The order of an epoch is a permutation that depends on ``seed`` and the epoch alone; it is computed, not stored. A
-    pass begins with an epoch, a generation, and a restore: rank r takes places r, r + size, r + 2 * size and so on of what
-    is left then. Nothing is padded: at the end of an epoch the ranks' last batches may differ in length, and
-    DistributedOptimizer weights gradients by it. Only where some ranks would have no last batch at all they get one
-    sample, which counts for nothing (weight 0) and keeps all ranks at the same number of steps.
+    The order of an epoch is a permutation that depends on ``seed`` and the epoch alone; it is
+    computed, not stored. A pass begins with an epoch, a generation, and a restore: rank r takes
+    positions r, r + size, r + 2 * size and so on of the rest. Nothing is padded: at the end of an
+    epoch the ranks' last batches may differ in length, and DistributedOptimizer weights gradients
+    accordingly. Only if some ranks would have no last batch at all, they get one sample with weight
+    0, so that all ranks make the same number of steps.
 
-    ``record_batch`` says that this rank has trained on its next samples. What all ranks have said is put together at each
-    commit, however unequal it is. ``set_epoch`` begins another epoch, at the end of one; with the epoch that the sampler is
-    in it keeps its place, so it does no harm at the begin of one that is resumed. Iterating again goes on behind what was
-    recorded; in an epoch that this rank is through with it gives the pass once more, for nothing. A sampler that comes back
-    to the end of an epoch has nothing to give until ``set_epoch``.
+    ``record_batch`` records that this rank has trained on its next samples. Each commit merges what
+    all ranks have recorded, however uneven it is. ``set_epoch`` begins another epoch, at the end of
+    one; with the current epoch it does nothing, so it is safe at the start of one that is resumed.
+    Iterating again continues after what was recorded; in an epoch that this rank has completed it
+    repeats the pass, which does not count. A sampler that is restored at the end of an epoch yields
+    nothing until ``set_epoch``.
 
-    ``batch_size`` is that of one rank. It is learnt from what is recorded, and only matters before that: in an epoch of
-    a single step.
+    ``batch_size`` is that of one rank. It is learnt from what is recorded, and only matters before
+    that: in an epoch of a single step.
     """
 
     def __init__(
@@ -41,51 +44,52 @@ class ElasticSampler(torch.utils.data.Sampler):
         self.epoch = 0
         self._batch = batch_size
         self._samples = len(dataset)
-        self._done = PositionSet(self._samples)  # of the epoch, at the begin of the pass
+        self._done = PositionSet(self._samples)  # of the epoch, at the start of the pass
         self.reset()
 
     def reset(self) -> None:
-        """Begins a pass: deals what is left of the epoch among the ranks that there are now."""
+        """Begins a pass: partitions the rest of the epoch among the current ranks."""
         if getattr(self, "_recorded", 0) or getattr(self, "_ahead", None):
             self._done = self._known()
         self.rank, self.num_replicas = world.membership.rank, world.membership.size
         self._left = self._done.left()
         more = self._left % self.num_replicas
         self._own = self._share_of(self.rank)
-        self._short = self.rank >= more > 0  # it has a sample less than others
-        self._recorded = 0  # of this rank's share, from its begin
-        self._asked = 0  # the same, had it a share as large as the largest
-        self._ahead: Set[int] = set()  # beyond that
-        self._from = 0  # where in it the iteration began
-        self._others: Optional[List[dict]] = None  # what all ranks have reports
+        self._short = self.rank >= more > 0  # it has one sample less than others
+        self._recorded = 0  # of this rank's share, from its start
+        self._asked = 0  # the same, if it had the largest share
+        self._ahead: Set[int] = set()  # recorded samples beyond that
+        self._from = 0  # where in the share the iteration began
+        self._others: Optional[List[dict]] = None  # progress of all ranks
 
     @property
     def _gets_filler(self) -> bool:
-        """Whether this rank gets a sample for company, because the others would otherwise make a step more."""
+        """Whether this rank gets a filler sample, because the others would otherwise make one step
+        more."""
         return self._short and (self._batch is None or self._own % self._batch == 0)
 
     @property
     def num_samples(self) -> int:
-        """How many samples this rank gets in the pass."""
+        """The number of samples that this rank gets in the pass."""
         return self._own + self._gets_filler
 
-    # What was trained on.
+    # Processed samples.
 
     @property
     def processed_num(self) -> int:
-        """Samples of the epoch that were trained on: what all ranks have said at the last commit and, beyond that, as many
-        on each rank as on this one."""
+        """The number of samples of the epoch that were trained on: what all ranks had recorded at
+        the last commit and, since then, as many on each rank as on this one."""
         return self._known().count()
 
     @property
     def processed_indices(self) -> Set[int]:
-        """The same, as indices of the data set. It is computed when it is asked for."""
+        """The same, as indices of the data set. They are computed on each access."""
         known = self._known()
         whole = self._indices(0, known.whole).tolist()
         return {*whole, *(i for p in known.more for i in self._indices(p, 1).tolist())}
 
     def _known(self) -> PositionSet:
-        """The places of the epoch that were trained on, as far as this rank knows."""
+        """The positions of the epoch that were trained on, as far as this rank knows."""
         if self._others is not None:
             more = self._asked - self._others[self.rank]["asked"]
             reports = [{**s, "recorded": min(s["recorded"] + more, self._share_of(r))} for r, s in enumerate(self._others)]
@@ -100,7 +104,7 @@ class ElasticSampler(torch.utils.data.Sampler):
         return whole + (rank < more)
 
     def progress(self) -> dict:
-        """What this rank has to say of the pass, for unite."""
+        """What this rank has recorded in the pass, for merge."""
         return {
             "epoch": self.epoch,
             "batch": self._batch or 0,
@@ -110,7 +114,7 @@ class ElasticSampler(torch.utils.data.Sampler):
         }
 
     def _merged(self, reports: List[dict]) -> PositionSet:
-        """The places that the ranks of this pass have trained on."""
+        """The positions that the ranks of this pass have trained on."""
         size = self.num_replicas
         least = min(min(s["recorded"], self._left // size) for s in reports)
         known = self._done.with_dealt(range(min(least * size, self._left)))
@@ -123,7 +127,8 @@ class ElasticSampler(torch.utils.data.Sampler):
         return known.with_more(self._done, (j for j in beyond if j < self._left))
 
     def merge(self, reports: List[dict]) -> None:
-        """Takes what all ranks have said, in their order. They are in the same pass."""
+        """Merges the progress of all ranks, in the order of the ranks. They are in the same pass.
+        """
         for rank, s in enumerate(reports):
             if s["epoch"] != self.epoch:
                 raise DivergedError(
@@ -133,16 +138,18 @@ class ElasticSampler(torch.utils.data.Sampler):
         self._learn(max(s["batch"] for s in reports))
         self._others = list(reports) if len(reports) == self.num_replicas else None
 
-    # What is left.
+    # The rest of the epoch.
 
     @property
     def total_size(self) -> int:
-        """Samples that were left of the epoch at the begin of the pass, over all ranks."""
+        """The number of samples of the rest of the epoch at the start of the pass, over all ranks.
+        """
         return self._left
 
     @property
     def remaining_indices(self) -> List[int]:
-        """What was left of the epoch at the begin of the pass, in order. It is computed when it is asked for."""
+        """The rest of the epoch at the start of the pass, in order. It is computed on each access.
+        """
         return list(self._chosen(range(self._left)))
 
     @property
@@ -151,13 +158,14 @@ class ElasticSampler(torch.utils.data.Sampler):
         return list(self._deal(0))
 
     def get_indices(self, batch_idx: int, batch_size: int) -> List[int]:
-        """The indices of a batch of this rank, counted from where the iteration began; fewer at the end of the share."""
+        """The indices of a batch of this rank, counted from the start of the iteration; fewer at
+        the end of the share."""
         self._learn(batch_size)
         lo = min(self._from + batch_idx * batch_size, self._own)
         return list(self._chosen(self._share(lo, min(lo + batch_size, self._own))))
 
     def _share(self, lo: int, hi: int) -> range:
-        """Samples lo to hi of this rank's share, as numbers among those that were left."""
+        """Samples lo to hi of this rank's share, as indices into the rest of the epoch."""
         return range(self.rank + lo * self.num_replicas, self.rank + hi * self.num_replicas, self.num_replicas)
 
     def _indices(self, position: int, count: int) -> torch.Tensor:
@@ -169,7 +177,8 @@ class ElasticSampler(torch.utils.data.Sampler):
         return out
 
     def _chosen(self, numbers: range) -> Iterator[int]:
-        """The indices of samples that were left at the begin of the pass, by their numbers."""
+        """The data set indices of samples, given as indices into the rest of the epoch at the start
+        of the pass."""
         step = max(1, _PIECE // max(1, numbers.step))
         for i in range(0, len(numbers), step):
             piece = numbers[i : i + step]
@@ -193,7 +202,8 @@ class ElasticSampler(torch.utils.data.Sampler):
     # Steps.
 
     def weight(self) -> float:
-        """What this rank's mean gradient is worth in the step that comes next: 1, but in the last one of an epoch."""
+        """The weight of this rank's mean gradient in the next step: 1, except in the last one of an
+        epoch."""
         if self._batch is None or self._asked * self.num_replicas >= self._left:
             return 1.0
         if self.num_samples - self._recorded > self._batch:
@@ -202,8 +212,8 @@ class ElasticSampler(torch.utils.data.Sampler):
         return own * self.num_replicas / total
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Says that this rank has trained on its next batch_size samples, the last of an epoch maybe fewer. As in Horovod it
-        is the number of calls that counts, and not batch_idx."""
+        """Records that this rank has trained on its next batch_size samples, or fewer at the end of
+        an epoch. As in Horovod the number of calls counts, and not batch_idx."""
         if batch_size < 1:
             raise InvalidArgumentError(f"a batch of {batch_size} samples")
         self._learn(batch_size)
@@ -212,8 +222,8 @@ class ElasticSampler(torch.utils.data.Sampler):
         self._record(range(lo, min(lo + batch_size, self._own)))
 
     def record_indices(self, indices: Iterable[int]) -> None:
-        """Says that this rank has trained on these samples. Those that are none of its share, or were recorded, are passed
-        over: a sample counts once."""
+        """Records that this rank has trained on these samples. Samples that are not of its share,
+        or were recorded before, are ignored."""
         indices = list(indices)
         self._learn(len(indices))
         mine = {index: k for k, index in enumerate(self._chosen(self._share(0, self._own)))}
@@ -223,7 +233,7 @@ class ElasticSampler(torch.utils.data.Sampler):
         self._batch = max(self._batch or 0, batch_size) or None
 
     def _record(self, own: Iterable[int]) -> None:
-        """Takes note of samples of this rank's share, by their numbers in it."""
+        """Records samples of this rank's share, by their indices in it."""
         fresh = [k for k in own if k >= self._recorded and k not in self._ahead]
         if world.training is not None and world.sampler is self:
             chosen = [i for run in _runs(fresh) for i in self._chosen(self._share(run.start, run.stop))]
@@ -236,7 +246,7 @@ class ElasticSampler(torch.utils.data.Sampler):
         self._asked = max(self._asked, self._recorded)
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to the begin of another epoch. In the one that it is in already it stays where it is."""
+        """Moves to the start of another epoch. For the current epoch it does nothing."""
         if epoch == self.epoch:
             return
         self._go(epoch, PositionSet(self._samples))
@@ -246,7 +256,7 @@ class ElasticSampler(torch.utils.data.Sampler):
         self.reset()
 
     def state_dict(self) -> Dict[str, Any]:
-        """The place in the data."""
+        """The position in the data."""
         known = self._known()
         state: Dict[str, Any] = {"epoch": self.epoch, "processed_num": known.count()}
         if self._batch is not None:
@@ -256,14 +266,14 @@ class ElasticSampler(torch.utils.data.Sampler):
         return state
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Goes to a place in the data."""
+        """Moves to a position in the data."""
         beyond = state.get("beyond", ())
         self._learn(state.get("batch", 0))
         self._go(state["epoch"], PositionSet(self._samples, state["processed_num"] - len(beyond), beyond))
 
 
 def _runs(numbers: List[int]) -> Iterator[range]:
-    """Ascending numbers as ranges."""
+    """Splits ascending numbers into ranges."""
     begin = 0
     for i in range(1, len(numbers) + 1):
         if i == len(numbers) or numbers[i] != numbers[i - 1] + 1:

@@ -1,4 +1,4 @@
-"""State, ObjectState, TorchState: what a worker can return to."""
+"""State, ObjectState, TorchState: the state that a worker can restore."""
 
 from __future__ import annotations
 
@@ -40,34 +40,38 @@ __all__ = [
 
 
 class State:
-    """What all states have. Derive from it for a state of your own: save, restore, sync and maybe reset.
+    """The base class of states. Derive from it for a state of your own: save, restore, sync and
+    maybe reset.
 
-    Such a state is kept by its own methods, in Horovod's way: ``save`` at each commit, ``restore`` after a loss,
-    ``sync`` (from rank 0, who has been here before then, if anybody has) at the begin of each generation.
+    Such a state is managed by its own methods, as in Horovod: ``save`` is called at each commit,
+    ``restore`` after a loss, ``sync`` at the start of each generation. Then rank 0 is a survivor,
+    if there is one.
     """
 
     def __init__(self, bcast_object: Any = None, get_rank: Any = None):
         self._reset_callbacks: List[Callable[[], None]] = []
 
     def register_reset_callbacks(self, callbacks: List[Callable[[], None]]) -> None:
-        """Adds functions that are called, without arguments, when the world has changed: to scale a learning rate or to
-        build a loader again. They run on every rank at the begin of a generation, newcomers too, when the state is in
-        sync and rank() and size() are the new ones."""
+        """Adds functions that are called, without arguments, when the world has changed: to scale a
+        learning rate or to rebuild a loader. They run on every rank at the start of a generation,
+        also on newcomers, when the state is in sync and rank() and size() are the new ones."""
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """Runs what has to be done when the world has changed."""
+        """Calls reset and the reset callbacks."""
         self.reset()
         for callback in self._reset_callbacks:
             callback()
 
     def on_hosts_updated(self, timestamp: Any = None, update_res: Any = None) -> None:
-        """Horovod's driver calls it; here the news of a change travel with the steps."""
+        """For compatibility: Horovod's driver calls it. Here the steps carry the notice of a
+        change."""
 
     def commit(self) -> None:
-        """Makes the state one that all ranks can return to. All must call it at the same step.
+        """Makes the state one that all ranks can restore. All must call it at the same step.
 
-        Raises HostsUpdatedInterrupt, on all ranks at the same step and after having saved, if the members change.
+        Raises HostsUpdatedInterrupt if the members change, on all ranks at the same step and after
+        saving.
         """
         training = world.training
         if training is not None:
@@ -75,12 +79,13 @@ class State:
         self.save()
         if training is not None:
             if world.sampler is None and not world.consumed:
-                training.consume()  # a step without an account: commits must differ in their step
+                training.consume()  # commits must differ in their step
             world.consumed = False
             training.commit()
 
     def check_host_updates(self) -> None:
-        """Commits if the members are about to change, and raises HostsUpdatedInterrupt. All ranks must call it."""
+        """Commits if the members are about to change, and raises HostsUpdatedInterrupt. All ranks
+        must call it."""
         training = world.training
         if training is None:
             return
@@ -91,28 +96,29 @@ class State:
             self.commit()
 
     def save(self) -> None:
-        """Keeps the state, for restore."""
+        """Saves the state, for restore."""
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Returns to what was kept."""
+        """Restores what was saved."""
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Gives all ranks the state of rank 0."""
+        """Copies the state of rank 0 to all ranks."""
         raise NotImplementedError
 
     def reset(self) -> None:
-        """Hook for what must be done when the world has changed, before the callbacks."""
+        """A hook that is called when the world has changed, before the callbacks."""
 
-    # What elastic.run needs.
+    # For elastic.run.
 
     def _register(self, training: Training) -> None:
-        """Makes everything part of the state of a training that has not begun."""
+        """Registers the state with a training that has not begun."""
         self.save()
 
     def _enter(self, training: Training, lost: bool, survivor: bool) -> None:
-        """Takes what the generation that begins has agreed on. survivor: this worker was in the one before."""
+        """Applies the state that the new generation has agreed on. survivor: this worker was in the
+        previous one."""
         if lost:
             self.restore()
         with world.root_is_survivor(survivor):
@@ -122,12 +128,12 @@ class State:
         return []
 
     def _addresses(self) -> Set[int]:
-        """Where the tensors lie that the state brings to a worker that comes later."""
+        """The addresses of the tensors that a worker which joins later gets with the state."""
         return set()
 
 
 def merge_samplers(samplers: List[ElasticSampler]) -> None:
-    """Puts together what the ranks have recorded with samplers."""
+    """Merges what the ranks have recorded with samplers."""
     if not samplers:
         return
     mine = json.dumps([s.progress() for s in samplers]).encode()
@@ -159,7 +165,8 @@ class ObjectState(State):
             self.__dict__[name] = value
 
     def _save_local(self) -> None:
-        """Keeps the attributes outside of elastic.run. What cannot be copied is kept as it is."""
+        """Saves the attributes outside of elastic.run. Values that cannot be copied are referenced.
+        """
         kept = {}
         for name, value in self._values().items():
             try:
@@ -169,15 +176,15 @@ class ObjectState(State):
         self.__dict__["_saved"] = kept
 
     def save(self) -> None:
-        """Brings what commit is about to make permanent up to date. By itself it promises nothing to other ranks."""
+        """Updates what commit is about to save. It does not communicate with other ranks."""
         if world.training is not None:
             world.training.put("objects", pickle.dumps(self._capture()))
         else:
             self._save_local()
 
     def restore(self) -> None:
-        """Returns to the last commit, on this rank; elastic.run does it after a loss. Outside of it: to the last save, or to
-        what the state was made of."""
+        """Returns to the last commit, on this rank; elastic.run calls it after a loss. Outside of
+        elastic.run it returns to the last save, or to the initial values."""
         if world.training is not None:
             world.training.restore()
             self._apply(pickle.loads(world.training.get("objects")))
@@ -190,8 +197,8 @@ class ObjectState(State):
             ObjectState._apply(self, copy.deepcopy(self._saved))
 
     def sync(self) -> None:
-        """Gives all ranks the state of rank 0. elastic.run has done it, by what each member holds, before it calls the
-        training function; it is for scripts that run without."""
+        """Copies the state of rank 0 to all ranks. Within elastic.run, which has synced the state
+        before it calls the training function, it does nothing."""
         if world.training is not None:
             return
         if world.communicator is not None:
@@ -211,14 +218,14 @@ class TorchState(ObjectState):
 
         state = TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=0, batch=0)
 
-    Any number of each, under any name. Tensors in the host's memory are kept where they are: a commit is one copy of
-    memory. Tensors elsewhere are copied to the host first. What other types are kept by is for the registry of handlers
-    to say, see state_handlers.StateHandler.
+    Any number of each, under any name. Tensors in the host's memory are registered in place: a
+    commit is one copy of memory. Other tensors are copied to the host first. Further types need a
+    handler in the registry, see state_handlers.StateHandler.
     """
 
     def __init__(self, model: Any = None, optimizer: Any = None, **kwargs: Any):
         self.__dict__["_handlers"] = {}
-        self.__dict__["_engine_handlers"] = {}  # what keeps them in elastic.run; others keep themselves
+        self.__dict__["_engine_handlers"] = {}  # others use their own handler in elastic.run too
         given = {"model": model, "optimizer": optimizer, **kwargs}
         plain = {}
         for name, value in given.items():
@@ -237,7 +244,7 @@ class TorchState(ObjectState):
             self._engine_handlers[name] = engine_handler
 
     def _self_managed(self) -> List[StateHandler]:
-        """Those that keep themselves."""
+        """The handlers that are used within elastic.run too."""
         return [h for name, h in sorted(self._handlers.items()) if name not in self._engine_handlers]
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -1,4 +1,5 @@
-"""What keeps the parts of a TorchState outside of elastic.run, in Horovod's words, and handlers of one's own."""
+"""Horovod's state handlers: they manage the parts of a TorchState outside of elastic.run, and
+user-defined ones everywhere."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from .sampler import ElasticSampler
 
 
 class StateHandler:
-    """Keeps one part of a state. Derive from it, or from one of those below, and name it in the registry::
+    """Saves and restores one part of a state. Derive from it, or from one of those below, and
+    register the class::
 
         class TableHandler(StateHandler):
             def save(self): self._saved = self.value.copy()
@@ -23,33 +25,33 @@ class StateHandler:
         registry.insert(0, (Table, TableHandler))
         set_handler_registry(registry)
 
-    Within elastic.run ``save`` is called at each commit, ``restore`` after a loss, and ``sync`` at the begin of each
-    generation, on all ranks. Rank 0 is one that has been here before then, if there is one.
+    Within elastic.run ``save`` is called at each commit, ``restore`` after a loss, and ``sync`` at
+    the start of each generation, on all ranks. Then rank 0 is a survivor, if there is one.
     """
 
     def __init__(self, value: Any):
         self.value = value
 
     def save(self) -> None:
-        """Keeps the value, on this rank."""
+        """Saves the value, on this rank."""
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Returns to what was kept."""
+        """Restores what was saved."""
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Gives all ranks the value of rank 0."""
+        """Copies the value of rank 0 to all ranks."""
         raise NotImplementedError
 
     def set_value(self, value: Any) -> None:
-        """Takes another value in the place of this one."""
+        """Replaces the value."""
         self.value = value
         self.save()
 
 
 class _CopyHandler(StateHandler):
-    """Of what has a state_dict: a copy of that."""
+    """Saves a copy of a state_dict."""
 
     def __init__(self, value: Any):
         super().__init__(value)
@@ -74,12 +76,12 @@ class _CopyHandler(StateHandler):
         self.save()
 
     def forget(self) -> None:
-        """Lets go of the copy: elastic.run keeps one of its own."""
+        """Drops the copy: elastic.run has its own."""
         self._saved = None
 
 
 class ModelStateHandler(_CopyHandler):
-    """Of a torch.nn.Module."""
+    """Handles a torch.nn.Module."""
 
     def sync(self) -> None:
         from ..functions import broadcast_parameters
@@ -89,7 +91,7 @@ class ModelStateHandler(_CopyHandler):
 
 
 class OptimizerStateHandler(_CopyHandler):
-    """Of an optimizer."""
+    """Handles an optimizer."""
 
     def sync(self) -> None:
         from ..functions import broadcast_optimizer_state
@@ -99,7 +101,7 @@ class OptimizerStateHandler(_CopyHandler):
 
 
 class SamplerStateHandler(_CopyHandler):
-    """Of an ElasticSampler: what all ranks have recorded is put together."""
+    """Handles an ElasticSampler: merges what all ranks have recorded."""
 
     def sync(self) -> None:
         from .state import merge_samplers
@@ -109,7 +111,7 @@ class SamplerStateHandler(_CopyHandler):
 
 
 class DictStateHandler(_CopyHandler):
-    """Of anything else that has a state_dict: schedulers, gradient scalers."""
+    """Handles anything else with a state_dict: schedulers, gradient scalers."""
 
 
 _registry: List[Tuple[type, type]] = [
@@ -120,12 +122,12 @@ _registry: List[Tuple[type, type]] = [
 
 
 def get_handler_registry() -> List[Tuple[type, type]]:
-    """Which handler keeps values of which type: the first that fits."""
+    """The handlers by type; the first that matches is used."""
     return _registry
 
 
 def set_handler_registry(registry: List[Tuple[type, type]]) -> None:
-    """Has states that are made from now on use another registry."""
+    """Sets the registry that new states use."""
     global _registry
     _registry = list(registry)
 

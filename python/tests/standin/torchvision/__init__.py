@@ -1,4 +1,5 @@
-"""As much of torchvision as scripts for MNIST need, for tests: Debian's PyTorch comes without it."""
+"""As much of torchvision as scripts for MNIST need, for tests: Debian's PyTorch comes without it.
+"""
 
 from . import datasets, transforms
 

@@ -16,7 +16,8 @@ def _read(path):
 
 
 class MNIST(torch.utils.data.Dataset):
-    """Images and labels of a folder. There is nothing to download: the files are there, or it fails."""
+    """Images and labels of a folder. There is nothing to download: the files are there, or it
+    fails."""
 
     def __init__(self, root, train=True, download=False, transform=None):
         kind = "train" if train else "t10k"
