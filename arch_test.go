@@ -86,7 +86,7 @@ var layers = []layer{
 var goStatements = []string{
 	"services/controller/...", "services/gateway", "events/memory", "events/eventstest", "jetstream/...", "agent", "agent/proc", "agent/fake", "agent/workerapi",
 	"agent/tcpstore", "collective/internal/...", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl", "collective/cabi", "collective/deathwatch",
-	"elastic", "elastic/statesync", "elastic/elastictest",
+	"elastic", "elastic/statesync", "elastic/internal/agentclient", "elastic/elastictest",
 	"cmd/regroup/internal/boot", "e2e/...",
 }
 

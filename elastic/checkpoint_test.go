@@ -66,11 +66,11 @@ func TestAJobGoesOnFromItsCheckpointAtAnotherWorldSize(t *testing.T) {
 	if got := names(t, dir)[0]; got != (checkpoint.Name{Run: 1, Generation: 1, Step: stopped}) {
 		t.Fatalf("the newest checkpoint is %v, want that of the last commit, %d", got, stopped)
 	}
-	if first.hub.Firsts[1]["w0"].First.Checkpoint != nil {
+	if first.hub.FirstSteps[1]["w0"].First.Checkpoint != nil {
 		t.Error("the first life says that it began with a checkpoint")
 	}
 	second := job(t, dir, 1, 25, nil)
-	if at := second.hub.Firsts[1]["w0"]; at.Step != stopped+1 || at.First.Checkpoint == nil || at.First.Checkpoint.Step != stopped {
+	if at := second.hub.FirstSteps[1]["w0"]; at.Step != stopped+1 || at.First.Checkpoint == nil || at.First.Checkpoint.Step != stopped {
 		t.Errorf("the second life reports %+v %+v, want a first step after %d", at, at.First, stopped)
 	}
 	last := job(t, dir, 4, 0, nil)
@@ -103,7 +103,7 @@ func TestADamagedCheckpointIsLeftAside(t *testing.T) {
 	if done := last.check("w0"); done != 3 {
 		t.Errorf("%d workers are done, want 3", done)
 	}
-	if at := last.hub.Firsts[1]["w1"]; at.Step != all[1].Step+1 {
+	if at := last.hub.FirstSteps[1]["w1"]; at.Step != all[1].Step+1 {
 		t.Errorf("it began with step %d, want the one after %v", at.Step, all[1])
 	}
 }
@@ -123,8 +123,8 @@ func TestWhoeverHasTheNewestCheckpointBringsIt(t *testing.T) {
 	// On the next job's node w2 is what was on w0's.
 	dirs["w0"], dirs["w2"] = dirs["w1"], dirs["w0"]
 	last := job(t, "", 3, 0, own)
-	if done := last.check("w0"); done != 3 || last.hub.Firsts[1]["w0"].Step != newest.Step+1 {
-		t.Errorf("%d workers are done; rank 0 began with step %d, want the one after %v", done, last.hub.Firsts[1]["w0"].Step, newest)
+	if done := last.check("w0"); done != 3 || last.hub.FirstSteps[1]["w0"].Step != newest.Step+1 {
+		t.Errorf("%d workers are done; rank 0 began with step %d, want the one after %v", done, last.hub.FirstSteps[1]["w0"].Step, newest)
 	}
 }
 
@@ -235,7 +235,7 @@ func TestNoticeOfPreemptionWritesACheckpoint(t *testing.T) {
 		f.onStep = func(_ context.Context, w *worker, s *Session) error {
 			switch {
 			case s.Step() == 5 && w.name == "w1":
-				f.hub.Update(func() { f.hub.Leaving["w1"] = leavingNow })
+				f.hub.Update(func() { f.hub.Preempted["w1"] = leavingNow })
 				eventually(t, func() bool { return s.updates.pending() == updatePreempted })
 			case s.Step() == 8:
 				eventually(t, func() bool { return len(names(t, dir)) == 1 })

@@ -32,7 +32,7 @@ func TestNoticeOfPreemptionMakesAllRanksCommit(t *testing.T) {
 	f.onStep = func(_ context.Context, w *worker, s *Session) error {
 		switch {
 		case s.Step() == 5 && w.name == "w1":
-			f.hub.Update(func() { f.hub.Leaving["w1"] = wire.Change{Reason: "spot", Until: until} })
+			f.hub.Update(func() { f.hub.Preempted["w1"] = wire.Change{Reason: "spot", Until: until} })
 			eventually(t, func() bool { return s.updates.pending() == updatePreempted && told.Load() == 1 })
 		case s.Step() == 9 && w.name == "w0":
 			committed.Store(w.state.Committed().Step)
@@ -63,7 +63,7 @@ func TestAPreemptedWorkerLeavesInOrder(t *testing.T) {
 	f.onStep = func(_ context.Context, w *worker, s *Session) error {
 		if s.Generation == 1 && s.Step() == 7 && w.name == "w0" {
 			f.hub.Update(func() {
-				f.hub.Leaving["w1"] = leavingNow
+				f.hub.Preempted["w1"] = leavingNow
 				f.hub.Removed["w1"], f.hub.Planned = true, true
 			})
 			eventually(t, func() bool { return s.updates.pending() == updatePlanned })
@@ -81,7 +81,7 @@ func TestAPreemptedWorkerLeavesInOrder(t *testing.T) {
 		t.Errorf("the preempted worker: %v, want ErrRemoved", err)
 	}
 	f.calm()
-	for name, r := range f.hub.Firsts[2] {
+	for name, r := range f.hub.FirstSteps[2] {
 		if r.First.Lost != 0 {
 			t.Errorf("%s lost %d steps", name, r.First.Lost)
 		}

@@ -128,11 +128,11 @@ func TestNewcomerHasTheStateBeforeAnybodyPauses(t *testing.T) {
 		t.Errorf("%d workers are done in generation %d, want 3 in 2", done, f.hub.Generation)
 	}
 	f.calm()
-	if len(f.hub.WarmUps) == 0 || late.total.Load() < 3*statesync.ChunkBytes {
-		t.Errorf("the newcomer fetched %d bytes aside, told %d times where", late.total.Load(), len(f.hub.WarmUps))
+	if len(f.hub.Prefetches) == 0 || late.total.Load() < 3*statesync.ChunkBytes {
+		t.Errorf("the newcomer fetched %d bytes aside, told %d times where", late.total.Load(), len(f.hub.Prefetches))
 	}
 	// What it lacks when the members leave is what they have changed since, not the whole.
-	if got := f.hub.Firsts[2]["late"].First.SyncBytes; got > 2*statesync.ChunkBytes {
+	if got := f.hub.FirstSteps[2]["late"].First.SyncBytes; got > 2*statesync.ChunkBytes {
 		t.Errorf("it received %d bytes while all waited", got)
 	}
 }

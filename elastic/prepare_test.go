@@ -239,8 +239,8 @@ func TestANewcomerPreparesAside(t *testing.T) {
 	if p := l.places["late"][0]; p.Rank != 2 || p.World != 3 {
 		t.Errorf("the newcomer was told to expect %+v", p)
 	}
-	if len(l.hub.Firsts[2]) != 3 {
-		t.Errorf("%d members have made a step in generation 2", len(l.hub.Firsts[2]))
+	if len(l.hub.FirstSteps[2]) != 3 {
+		t.Errorf("%d members have made a step in generation 2", len(l.hub.FirstSteps[2]))
 	}
 }
 

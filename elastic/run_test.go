@@ -50,7 +50,7 @@ func TestSurvivorsGoBackToTheCommitAndFinish(t *testing.T) {
 	if done := f.check("w0"); done != 3 {
 		t.Errorf("%d workers are done, want 3", done)
 	}
-	second := f.hub.Firsts[2]
+	second := f.hub.FirstSteps[2]
 	if len(second) != 3 {
 		t.Fatalf("%d first steps of generation 2, want 3", len(second))
 	}
@@ -104,7 +104,7 @@ func TestNewcomerIsTakenInAtACommitOfAllRanks(t *testing.T) {
 	if len(at) != 2 || at[0] != at[1] || at[0] == 0 {
 		t.Errorf("the members left after commits %v, want two equal ones", at)
 	}
-	for name, r := range f.hub.Firsts[2] {
+	for name, r := range f.hub.FirstSteps[2] {
 		if r.First.Lost != 0 || r.Step != at[0]+1 {
 			t.Errorf("%s: a planned change lost %d steps, first step %d", name, r.First.Lost, r.Step)
 		}
@@ -127,7 +127,7 @@ func TestAChangeThatIsUndoneIsNotMade(t *testing.T) {
 		eventually(t, func() bool { return s.updates.pending() == updatePlanned })
 		heard.Add(1)
 		eventually(t, func() bool { return heard.Load() == 2 })
-		f.hub.Update(func() { f.hub.Undone = true })
+		f.hub.Update(func() { f.hub.Withdrawn = true })
 		eventually(t, func() bool { return s.updates.pending() == updateNone })
 		back.Add(1)
 		eventually(t, func() bool { return back.Load() == 2 })
@@ -355,7 +355,7 @@ func TestLossEndsTheBuilding(t *testing.T) {
 	if took := time.Since(began); f.check("w0") != 1 || took >= buildWithin {
 		t.Errorf("the end after %v, generation %d", took, f.hub.Generation)
 	}
-	if first := f.hub.Firsts[2]["w0"]; first.First == nil || !first.First.Survivor || first.First.AbortMS <= 0 {
+	if first := f.hub.FirstSteps[2]["w0"]; first.First == nil || !first.First.Survivor || first.First.AbortMS <= 0 {
 		t.Errorf("first step %+v: the generation that was never built is part of the way", first)
 	}
 }
@@ -368,7 +368,7 @@ func TestFirstStepIsToldUntilItIsHeard(t *testing.T) {
 	r := agentclient.NewReporter(t.Context(), c)
 	r.First(&wire.Report{Generation: 1, Step: 5, First: &wire.FirstStep{}})
 	r.Progress(&wire.Report{Generation: 1, Step: 6})
-	if !h.Wait(t.Context(), hangs, func() bool { return h.Firsts[1]["w"].Step == 5 }) {
+	if !h.Wait(t.Context(), hangs, func() bool { return h.FirstSteps[1]["w"].Step == 5 }) {
 		t.Error("the agent never heard of the first step")
 	}
 	r.Close()

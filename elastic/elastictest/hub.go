@@ -1,6 +1,6 @@
-// Package elastictest lets a test run a whole elastic job in one process: its workers call
-// elastic.Run in goroutines, and a Hub stands for their agents and the control plane. It kills
-// workers as SIGKILL does, lets newcomers in, and tells members of what is planned.
+// Package elastictest runs a whole elastic job in one process, for tests: its workers call
+// elastic.Run in goroutines, and a Hub simulates their agents and the control plane. It kills
+// workers as SIGKILL does, admits newcomers, and announces changes to members.
 package elastictest
 
 import (
@@ -15,9 +15,10 @@ import (
 	"github.com/regroup-io/regroup/collective/inproc"
 )
 
-// Hub plays agents and rendezvous for the workers of one job, told apart by their tokens: it seals
-// a generation when all who are alive have asked for it, and lets newcomers in at a planned change.
-// Its fields are read and written within Update, or when all workers have ended.
+// Hub simulates the agents and rendezvous for the workers of one job, which it identifies by their
+// tokens. It seals a generation when all workers that are alive have joined, and admits newcomers
+// at a planned change. Its fields are read and written within Update, or when all workers have
+// ended.
 type Hub struct {
 	Socket  string // of the worker API, for elastic.Options
 	Network *inproc.Network
@@ -28,26 +29,26 @@ type Hub struct {
 
 	Size       int // workers of the first generation
 	Alive      map[string]bool
-	Joined     map[string]wire.JoinRequest // who waits for the next generation
+	Joined     map[string]wire.JoinRequest // workers that wait for the next generation
 	Generation uint64
 	Members    []string // by rank
 	Address    map[string]string
 	Planned    bool                   // the members are told to leave at their next commit
-	Undone     bool                   // what was planned is off
+	Withdrawn  bool                   // the planned change is withdrawn
 	Stopping   bool                   // the job is being stopped
-	Lost       int                    // rank that is reported lost, -1 = none
-	Leaving    map[string]wire.Change // who is told that its node will be taken away, and how
-	Removed    map[string]bool        // who is no longer part of the job
-	Refuse     int                    // answers 503 to so many calls
-	Mislead    func(*wire.Assignment) // changes what a newcomer is told; nil = nothing
+	Lost       int                    // the rank that is reported lost, -1 = none
+	Preempted  map[string]wire.Change // workers whose node will be taken away
+	Removed    map[string]bool        // workers that are no longer part of the job
+	Refuse     int                    // the number of calls that are answered with 503
+	Mislead    func(*wire.Assignment) // changes the answer to a newcomer; nil = not
 	OnSeal     func(generation uint64, members []string)
 
-	Done    map[string]wire.DoneReport
-	Firsts  map[uint64]map[string]wire.Report // by generation and worker
-	Slowest map[string]wire.Straggler         // by the worker that names it
-	Commits []wire.CommitReport
-	Joins   []wire.JoinRequest
-	WarmUps []wire.Assignment
+	Done       map[string]wire.DoneReport
+	FirstSteps map[uint64]map[string]wire.Report // by generation and worker
+	Slowest    map[string]wire.Straggler         // by the worker that reports it
+	Commits    []wire.CommitReport
+	Joins      []wire.JoinRequest
+	Prefetches []wire.Assignment // answers that told a newcomer where to fetch the state
 }
 
 // New starts a hub; it ends with the test.
@@ -56,8 +57,8 @@ func New(t testing.TB, size int) *Hub {
 	h := &Hub{
 		Socket: filepath.Join(t.TempDir(), "agent.sock"), Network: inproc.NewNetwork(), Size: size, Lost: -1,
 		changed: make(chan struct{}), cancel: map[string]context.CancelCauseFunc{}, Alive: map[string]bool{}, Removed: map[string]bool{},
-		Joined: map[string]wire.JoinRequest{}, Address: map[string]string{}, Leaving: map[string]wire.Change{},
-		Done: map[string]wire.DoneReport{}, Firsts: map[uint64]map[string]wire.Report{}, Slowest: map[string]wire.Straggler{},
+		Joined: map[string]wire.JoinRequest{}, Address: map[string]string{}, Preempted: map[string]wire.Change{},
+		Done: map[string]wire.DoneReport{}, FirstSteps: map[uint64]map[string]wire.Report{}, Slowest: map[string]wire.Straggler{},
 	}
 	l, err := net.Listen("unix", h.Socket)
 	if err != nil {

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// touch wakes everybody who waits; the caller holds mu.
-func (h *Hub) touch() {
+// notify wakes all waiters; the caller holds mu.
+func (h *Hub) notify() {
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
 
-// Update changes the hub and seals what can be sealed.
+// Update calls f under the lock, and then seals the next generation if it is complete.
 func (h *Hub) Update(f func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f()
 	h.seal()
-	h.touch()
+	h.notify()
 }
 
 func (h *Hub) seal() {
@@ -64,12 +64,12 @@ func (h *Hub) seal() {
 	}
 }
 
-// survivors tells whether anybody who holds the state is there.
+// survivors reports whether a member that has the state is alive.
 func (h *Hub) survivors() bool {
 	return slices.ContainsFunc(h.Members, func(token string) bool { return h.Alive[token] })
 }
 
-// holders are the members that a newcomer is told of.
+// holders returns the addresses from which a newcomer can fetch the state.
 func (h *Hub) holders() map[int]string {
 	peers := map[int]string{}
 	for r, token := range h.Members {
@@ -85,9 +85,9 @@ func seniority(members []string, token string) int {
 	return len(members)
 }
 
-// Wait returns when f, called under the lock, is true; false after the poll's end.
-func (h *Hub) Wait(ctx context.Context, within time.Duration, f func() bool) bool {
-	t := time.NewTimer(within)
+// Wait waits until f, which is called under the lock, is true. It returns false after the timeout.
+func (h *Hub) Wait(ctx context.Context, timeout time.Duration, f func() bool) bool {
+	t := time.NewTimer(timeout)
 	defer t.Stop()
 	for {
 		h.mu.Lock()

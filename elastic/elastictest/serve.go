@@ -11,8 +11,8 @@ import (
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 )
 
-// poll is how long a call waits before it is answered that there is nothing yet.
-const poll = 300 * time.Millisecond
+// pollTimeout bounds a long poll.
+const pollTimeout = 300 * time.Millisecond
 
 // ServeHTTP is the worker API of all agents.
 func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -68,23 +68,23 @@ func (h *Hub) join(r *http.Request, token string) any {
 	j := read[wire.JoinRequest](r)
 	h.Update(func() {
 		if !h.Alive[token] || (slices.Contains(h.Members, token) && j.Left < h.Generation) {
-			return // dead, or it only has to be told
+			return // dead, or a place is assigned already
 		}
 		if before, in := h.Joined[token]; in && before.Left == j.Left {
-			j.Cold = j.Cold && before.Cold // of a call that was given up
+			j.Cold = j.Cold && before.Cold // a call that was given up may arrive late
 		}
 		h.Address[token] = j.Address
 		h.Joined[token] = j
 		h.Joins = append(h.Joins, j)
 	})
 	var a wire.Assignment
-	if !h.Wait(r.Context(), poll, func() bool { return h.assign(token, j, &a) }) {
+	if !h.Wait(r.Context(), pollTimeout, func() bool { return h.assign(token, j, &a) }) {
 		return nil
 	}
 	return a
 }
 
-// assign decides about a worker that waits; false = not yet.
+// assign answers a worker that waits; false = not yet.
 func (h *Hub) assign(token string, j wire.JoinRequest, a *wire.Assignment) bool {
 	rank := slices.Index(h.Members, token)
 	switch {
@@ -106,7 +106,7 @@ func (h *Hub) assign(token string, j wire.JoinRequest, a *wire.Assignment) bool 
 		if h.Mislead != nil {
 			h.Mislead(a)
 		}
-		h.WarmUps = append(h.WarmUps, *a)
+		h.Prefetches = append(h.Prefetches, *a)
 	default:
 		return false
 	}
@@ -115,8 +115,8 @@ func (h *Hub) assign(token string, j wire.JoinRequest, a *wire.Assignment) bool 
 
 func (h *Hub) change(r *http.Request, token string, generation uint64) any {
 	c := wire.Change{Generation: generation}
-	if !h.Wait(r.Context(), poll, func() bool {
-		leaving, leaves := h.Leaving[token]
+	if !h.Wait(r.Context(), pollTimeout, func() bool {
+		leaving, leaves := h.Preempted[token]
 		switch {
 		case generation != h.Generation:
 			return false
@@ -124,7 +124,7 @@ func (h *Hub) change(r *http.Request, token string, generation uint64) any {
 			c.Kind, c.Rank, c.Reason = wire.ChangeLost, h.Lost, "its node is gone"
 		case h.Stopping:
 			c.Kind = wire.ChangeStop
-		case h.Undone:
+		case h.Withdrawn:
 			c.Kind = wire.ChangeUndone
 		case h.Planned:
 			c.Kind = wire.ChangePlanned
@@ -156,8 +156,8 @@ func (h *Hub) reported(token string, p wire.Report) {
 	if p.First == nil {
 		return
 	}
-	if h.Firsts[p.Generation] == nil {
-		h.Firsts[p.Generation] = map[string]wire.Report{}
+	if h.FirstSteps[p.Generation] == nil {
+		h.FirstSteps[p.Generation] = map[string]wire.Report{}
 	}
-	h.Firsts[p.Generation][token] = p
+	h.FirstSteps[p.Generation][token] = p
 }

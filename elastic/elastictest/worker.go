@@ -8,16 +8,16 @@ import (
 	"github.com/regroup-io/regroup/collective/inproc"
 )
 
-// ErrKilled is what ends the context of a worker that was killed.
+// ErrKilled is the cause of the end of a killed worker's context.
 var ErrKilled = errors.New("killed")
 
-// Start makes a worker alive. It must call elastic.Run with the context and the transport that are
-// returned, its name as Token, and pass the result to Ended.
+// Start adds a worker. It must call elastic.Run with the returned context and transport and with
+// its name as Token, and pass the result to Ended.
 func (h *Hub) Start(t testing.TB, name string) (context.Context, *inproc.Listener) {
 	t.Helper()
 	l, err := h.Network.Listen(name)
 	if err != nil {
-		t.Error(err) // it may be called by a worker
+		t.Error(err) // t.Fatal is only for the test's goroutine
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	h.Update(func() {
@@ -27,7 +27,7 @@ func (h *Hub) Start(t testing.TB, name string) (context.Context, *inproc.Listene
 	return ctx, l
 }
 
-// Kill ends a worker the way SIGKILL does, and what plays its agent notices.
+// Kill ends a worker like SIGKILL; its simulated agent notices.
 func (h *Hub) Kill(name string) {
 	h.Network.Kill(name)
 	h.mu.Lock()
@@ -39,7 +39,7 @@ func (h *Hub) Kill(name string) {
 	h.gone(name)
 }
 
-// Ended takes what Run has returned: a process that fails is seen by its agent.
+// Ended reports the result of Run: an agent sees a process that fails.
 func (h *Hub) Ended(name string, err error) {
 	if err != nil {
 		h.gone(name)
