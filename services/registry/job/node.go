@@ -70,9 +70,9 @@ func (t *transition) nodeReturned(b events.NodeJoined) {
 			continue
 		}
 		w.State = events.WorkerStateFailed
-		t.updateSlot(w.Place, func(n *SlotRecord) { n.Verdict = "" })
-		if working && t.hasPlace(w.Place) {
-			t.respawn(w)
+		t.updateSlot(w.Place, func(n *SlotRecord) { n.Verdict, n.Displaced = "", w.Incarnation })
+		if working && t.displaced(w) { // else with its place
+			t.respawnDisplaced(w)
 		}
 	}
 }
