@@ -56,9 +56,10 @@ func (c *checker) fact(e events.Event) {
 		c.charge(b)
 	case events.JobRespawned:
 		a := c.job(b.Job)
-		if a.judged[b.Dead]++; a.judged[b.Dead] > 1 {
-			c.fail(10, "%s at %s was replaced twice", b.Dead, b.Place)
+		if n, ok := a.respawned[b.Dead]; ok && n != b.Attempt { // the same one may be granted again: it is one replacement
+			c.fail(10, "%s at %s was replaced twice, by attempts %d and %d", b.Dead, b.Place, n, b.Attempt)
 		}
+		a.respawned[b.Dead] = b.Attempt
 	case events.JobSucceeded:
 		c.ended(b.Job, b.Type(), b.Reason)
 	case events.JobFailed:

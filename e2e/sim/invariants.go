@@ -67,7 +67,7 @@ type account struct {
 	open      bool
 	charges   int
 	dead      map[events.Incarnation]bool // lives that have ended or were judged lost
-	judged    map[events.Incarnation]int  // respawns by dead worker
+	respawned map[events.Incarnation]int  // the attempt that takes a dead worker's place
 	charged   map[events.Incarnation]events.JobFailureCounted
 	paid      map[events.Generation]events.Incarnation // whose fault each generation was charged for
 	asked     map[events.Incarnation]bool              // told to stop
@@ -87,7 +87,7 @@ func (c *checker) job(id events.JobID) *account {
 	if a == nil {
 		a = &account{
 			sealed: map[events.Generation]string{},
-			dead:   map[events.Incarnation]bool{}, judged: map[events.Incarnation]int{}, charged: map[events.Incarnation]events.JobFailureCounted{},
+			dead:   map[events.Incarnation]bool{}, respawned: map[events.Incarnation]int{}, charged: map[events.Incarnation]events.JobFailureCounted{},
 			paid: map[events.Generation]events.Incarnation{}, asked: map[events.Incarnation]bool{}, launches: map[launchKey][]byte{}, wanted: map[uint64]spec.Workers{},
 		}
 		c.jobs[id] = a
