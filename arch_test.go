@@ -8,6 +8,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -40,7 +41,7 @@ type layer struct {
 
 var layers = []layer{
 	{"services/discovery/liveness", []string{"events", "events/spec", "events/limits"}, nil, pureStd, "decisions are replayable"},
-	{"services/scheduler/plan", []string{"events", "events/spec", "events/limits"}, nil, pureStd, "decisions are replayable"},
+	{"services/scheduler/plan", []string{"events", "events/spec"}, nil, pureStd, "decisions are replayable"},
 	{"services/rendezvous/round", []string{"events", "events/spec", "events/limits"}, nil, pureStd, "decisions are replayable"},
 	{"services/registry/job", []string{"events", "events/spec", "events/limits"}, nil, pureStd, "decisions are replayable"},
 	{"agent/worker", []string{"events", "events/spec", "events/limits", "agent/workerapi/wire"}, nil, pureStd, "decisions are replayable"},
@@ -54,23 +55,23 @@ var layers = []layer{
 	{"internal/golden", nil, nil, nil, "tests of every layer import it"},
 	{"internal/spawn", nil, []string{"golang.org/x/sys"}, nil, "it starts processes, nothing else"},
 	{"events/eventstest", []string{"events", "events/spec"}, nil, nil, "it judges every implementation alike"},
-	{"jetstream", []string{"events"}, []string{"github.com/nats-io", "go.opentelemetry.io/otel"}, nil, "it is the only adapter to NATS"},
+	{"jetstream", []string{"events"}, []string{"github.com/nats-io"}, nil, "it is the only adapter to NATS"},
 	{"jetstream/jetstreamtest", []string{"events", "jetstream"}, nil, nil, "it starts servers for tests"},
 	{"services/controller", []string{"events", "events/cloudevent", "events/document"}, []string{"golang.org/x/sync/errgroup"}, nil, "it takes ports and an observer"},
 	{"services/controller/controllertest", []string{"events", "events/cloudevent", "events/document"}, nil, nil, "tests of every service import it"},
-	{"services/discovery", []string{"events", "events/document", "events/spec", "services/controller", "services/discovery/liveness", "internal/spawn"}, []string{"golang.org/x/sync/errgroup"}, nil, "no service knows another"},
+	{"services/discovery", []string{"events", "events/document", "events/spec", "services/controller", "services/discovery/liveness", "internal/spawn"}, nil, nil, "no service knows another"},
 	{"services/scheduler", []string{"events", "events/document", "services/controller", "services/scheduler/plan"}, nil, nil, "no service knows another"},
 	{"services/rendezvous", []string{"events", "events/document", "services/controller", "services/rendezvous/round"}, nil, nil, "no service knows another"},
 	{"services/registry", []string{"events", "events/document", "events/spec", "services/controller", "services/registry/job"}, nil, nil, "no service knows another"},
 	{"agent/traceback", []string{"events", "events/limits"}, nil, nil, "it reads lines, nothing else"},
 	{"agent", []string{"events", "events/cloudevent", "events/limits", "events/spec", "agent/traceback", "agent/worker", "agent/workerapi/..."}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
-	{"agent/proc", []string{"agent", "events", "events/spec", "agent/traceback", "agent/worker", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
-	{"agent/fake", []string{"agent", "events", "agent/worker"}, nil, nil, "it plays processes, nothing else"},
+	{"agent/proc", []string{"events", "events/spec", "agent/traceback", "agent/worker", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
+	{"agent/fake", []string{"events", "agent/worker"}, nil, nil, "it plays processes, nothing else"},
 	{"agent/workerapi", []string{"agent/workerapi/wire"}, nil, nil, "it serves HTTP, nothing else"},
 	{"agent/workerapi/wire", nil, nil, nil, "workers import it"},
 	// collective/nccl too: the library lives in workers, and loads NCCL and CUDA only when a worker asks for a GPU.
 	{"collective/cabi", []string{"collective/...", "elastic"}, nil, nil, "it gives C what Go programs import"},
-	{"collective/nccl/...", []string{"collective/..."}, []string{"github.com/ebitengine/purego", "golang.org/x/sys"}, nil, "it alone reaches native libraries"},
+	{"collective/nccl/...", []string{"collective/..."}, []string{"github.com/ebitengine/purego"}, nil, "it alone reaches native libraries"},
 	{"collective/internal/frame", []string{"collective/kernel"}, nil, nil, "control and exec speak it"},
 	{"collective/internal/control", []string{"collective/internal/frame", "collective/shm"}, nil, nil, "it never moves data"},
 	{"collective/...", []string{"collective/..."}, []string{"golang.org/x/sys"}, nil, "training traffic never depends on the control plane"},
@@ -82,12 +83,22 @@ var layers = []layer{
 	{"examples/...", []string{"elastic", "collective/...", "examples/..."}, nil, nil, "people copy it"},
 }
 
-// goStatements are the only packages in which concurrency begins; who audits locking reads these.
-var goStatements = []string{
-	"services/controller/...", "services/gateway", "events/memory", "events/eventstest", "jetstream/...", "agent", "agent/proc", "agent/fake", "agent/workerapi",
-	"agent/tcpstore", "collective/internal/...", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl", "collective/cabi", "collective/deathwatch",
-	"elastic", "elastic/statesync", "elastic/internal/agentclient", "elastic/elastictest",
-	"cmd/regroup/internal/boot", "e2e/...",
+// concurrent packages are the only ones in which goroutines begin, by a go statement, a group's Go method or a function that runs
+// later (time.AfterFunc, context.AfterFunc). Who audits locking reads these.
+var concurrent = []string{
+	"services/controller", "services/controller/controllertest", "events/memory", "events/eventstest", "jetstream",
+	"agent", "agent/proc", "agent/fake", "agent/workerapi", "collective", "collective/internal/control",
+	"collective/internal/exec", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl",
+	"collective/cabi", "collective/deathwatch", "elastic", "elastic/checkpoint", "elastic/statesync", "elastic/internal/agentclient",
+	"elastic/elastictest", "cmd/regroup/demo", "cmd/regroup/run", "cmd/regroup/serve", "cmd/regroup/internal/attend",
+	"cmd/regroup/internal/boot", "cmd/regroup/internal/client", "cmd/regroup/internal/clienttest", "e2e/...",
+}
+
+// manyFiles are the packages that may have more source files than maxFiles, and why.
+var manyFiles = map[string]string{
+	"e2e/sim":         "one world: its hosts, its faults, its checks and its language of scenarios share their types",
+	"jetstream":       "the one adapter to NATS: a file for each port and each limit of the brokers",
+	"collective/nccl": "a file for each group of functions of three native libraries, and their engine",
 }
 
 var bannedNames = []string{"util", "utils", "common", "helper", "helpers", "misc", "shared", "base", "core", "lib", "types", "models", "manager", "handler", "impl", "interfaces"}
@@ -95,6 +106,7 @@ var bannedNames = []string{"util", "utils", "common", "helper", "helpers", "misc
 const (
 	maxFile     = 500
 	maxTestFile = 800
+	maxFiles    = 15 // of a package, without its tests
 )
 
 type listed struct {
@@ -139,8 +151,19 @@ func in(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, name) })
 }
 
+// stale reports what matched nothing: a rule about something that is gone hides that its subject has a new name.
+func stale(t *testing.T, what string, patterns []string, names []string) {
+	t.Helper()
+	for _, p := range patterns {
+		if !slices.ContainsFunc(names, func(n string) bool { return matches(p, n) }) {
+			t.Errorf("%s: %q matches nothing", what, p)
+		}
+	}
+}
+
 // TestImports checks the direct imports of every package that has a layer; every other package of ours must be a command or a test rig.
 func TestImports(t *testing.T) {
+	imported := map[int][]string{} // by layer
 	for _, p := range packages(t) {
 		name := folder(p.ImportPath)
 		i := slices.IndexFunc(layers, func(l layer) bool { return matches(l.pkg, name) })
@@ -151,9 +174,11 @@ func TestImports(t *testing.T) {
 			continue
 		}
 		l := layers[i]
+		imported[i] = append(imported[i], name)
 		for _, imp := range p.Imports {
 			switch {
 			case strings.HasPrefix(imp, module):
+				imported[i] = append(imported[i], folder(imp))
 				if !in(l.ours, folder(imp)) {
 					t.Errorf("%s must not import %s: %s", name, folder(imp), l.why)
 				}
@@ -162,11 +187,17 @@ func TestImports(t *testing.T) {
 					t.Errorf("%s must not import %s: %s", name, imp, l.why)
 				}
 			default:
-				if !slices.ContainsFunc(l.others, func(o string) bool { return strings.HasPrefix(imp, o) }) {
+				o := slices.IndexFunc(l.others, func(o string) bool { return strings.HasPrefix(imp, o) })
+				if o < 0 {
 					t.Errorf("%s must not import %s: %s", name, imp, l.why)
+					continue
 				}
+				imported[i] = append(imported[i], l.others[o])
 			}
 		}
+	}
+	for i, l := range layers {
+		stale(t, "layers: "+l.pkg, append(append([]string{l.pkg}, l.ours...), l.others...), imported[i])
 	}
 }
 
@@ -224,8 +255,15 @@ func TestCommandStaysStatic(t *testing.T) {
 
 // TestSource checks what the syntax tree shows.
 func TestSource(t *testing.T) {
+	var names, begins []string
 	for _, p := range packages(t) {
 		name := folder(p.ImportPath)
+		names = append(names, name)
+		if n := len(p.GoFiles); n > maxFiles && manyFiles[name] == "" {
+			t.Errorf("%s has %d files, at most %d: split it by question, or say in manyFiles why not", name, n, maxFiles)
+		} else if n <= maxFiles && manyFiles[name] != "" {
+			t.Errorf("%s has %d files: it needs no reason in manyFiles", name, n)
+		}
 		if slices.Contains(bannedNames, path.Base(name)) {
 			t.Errorf("%s: the name says nothing", name)
 		}
@@ -240,22 +278,36 @@ func TestSource(t *testing.T) {
 			if f.Doc != nil {
 				comments++
 			}
-			checkSyntax(t, name, file, fset, f)
+			if checkSyntax(t, name, file, fset, f) {
+				begins = append(begins, name)
+			}
 		}
 		if len(p.GoFiles) > 0 && comments != 1 {
 			t.Errorf("%s has %d package comments, want one", name, comments)
 		}
 	}
+	stale(t, "concurrent", concurrent, begins)
+	stale(t, "pure", pure, names)
+	stale(t, "manyFiles", slices.Collect(maps.Keys(manyFiles)), names)
 }
 
-func checkSyntax(t *testing.T, name, file string, fset *token.FileSet, f *ast.File) {
-	isPure, mayGo := slices.Contains(pure, name), in(goStatements, name)
+// checkSyntax checks one file, and tells whether it begins a goroutine.
+func checkSyntax(t *testing.T, name, file string, fset *token.FileSet, f *ast.File) (begins bool) {
+	isPure, mayBegin := slices.Contains(pure, name), in(concurrent, name)
 	ast.Inspect(f, func(n ast.Node) bool {
 		at := func() string { return name + "/" + file + ":" + fset.Position(n.Pos()).String() }
 		switch x := n.(type) {
 		case *ast.GoStmt:
-			if !mayGo {
+			if begins = true; !mayBegin {
 				t.Errorf("%s: a go statement outside the packages where concurrency lives", at())
+			}
+		case *ast.CallExpr:
+			fun, ok := x.Fun.(*ast.SelectorExpr)
+			if !ok || (fun.Sel.Name != "Go" && fun.Sel.Name != "AfterFunc") {
+				break
+			}
+			if begins = true; !mayBegin {
+				t.Errorf("%s: %s begins a goroutine outside the packages where concurrency lives", at(), fun.Sel.Name)
 			}
 		case *ast.ChanType:
 			if isPure {
@@ -273,6 +325,7 @@ func checkSyntax(t *testing.T, name, file string, fset *token.FileSet, f *ast.Fi
 		}
 		return true
 	})
+	return begins
 }
 
 // TestSizes keeps the file where everything lives from forming.

@@ -64,7 +64,7 @@ func (a *Agent) fromDriver(s worker.StartProcess) func(worker.Input) {
 			x.Dropped = a.logs.ended(s.Job, s.Place) // the driver has handed over all of its output
 			in = x
 		}
-		a.together(in)
+		a.inbox.put(in)
 	}
 }
 

@@ -86,22 +86,6 @@ func (e *ending) shut(now bool) {
 	e.a.inbox.put(worker.Shutdown{Now: now || e.hurry})
 }
 
-// togetherWithin is how long the end of a worker by SIGTERM waits for a SIGTERM to the agent: batch systems send both at once, and a
-// departing node's workers are charged to nobody.
-const togetherWithin = 50 * time.Millisecond
-
-// together hands an exit to the machine.
-func (a *Agent) together(in worker.Input) {
-	if x, ok := in.(worker.ProcessExited); ok && x.Signal == "SIGTERM" && a.departing.Load() == nil {
-		time.AfterFunc(togetherWithin, func() {
-			x.Age += togetherWithin
-			a.inbox.put(x)
-		})
-		return
-	}
-	a.inbox.put(in)
-}
-
 // own runs the machine: nobody else touches a.state. It returns when the agent is to leave and no process is left.
 func (a *Agent) own(ctx, work context.Context) (reason string) {
 	timer := time.NewTimer(time.Hour)

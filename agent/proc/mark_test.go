@@ -93,10 +93,11 @@ func TestAWorkerIsNotTakenForAnotherWithItsMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	// The kernel shows the environment a moment after Start has returned.
+	until(t, "a worker is known by its environment", func() bool {
+		return d.isKin(cmd.Process.Pid, kin{ids: map[events.Incarnation]bool{own(t): true}})
+	})
 	if d.isKin(cmd.Process.Pid, kin{ids: map[events.Incarnation]bool{"01OTHER": true}, marks: marks(m)}) {
 		t.Error("a worker ends with another that has the same mark")
-	}
-	if !d.isKin(cmd.Process.Pid, kin{ids: map[events.Incarnation]bool{own(t): true}}) {
-		t.Error("a worker is not known by its environment")
 	}
 }

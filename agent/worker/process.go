@@ -56,11 +56,38 @@ func (t *transition) failedToStart(in ProcessFailedToStart) {
 	t.endIncarnation(j, w, events.WorkerExited{ExitCode: in.ExitCode, Detail: "cannot start: " + in.Detail}, 0)
 }
 
+// exited handles the end of a process. One by a SIGTERM that this agent did not send is held for a moment: it may be the first sign
+// of a departure.
 func (t *transition) exited(in ProcessExited) {
 	j, w := t.s.find(in.Worker)
-	if w == nil || !w.alive() {
+	if w == nil || !w.alive() || w.held != nil {
 		return
 	}
+	if in.Signal == "SIGTERM" && !w.stopRequested && !t.s.departing && !t.s.stopping {
+		w.held, w.heldAt = &in, t.now
+		return
+	}
+	t.recordExit(j, w, in)
+}
+
+// releaseExits records the exits of a job that were held, as soon as their kind is known.
+func (t *transition) releaseExits(j *job) {
+	for _, slot := range j.slots() {
+		w := j.incarnations[slot]
+		if w.held == nil {
+			continue
+		}
+		if t.s.departing || t.s.stopping || w.stopRequested || !t.now.Before(w.heldAt.Add(holdExit)) {
+			in := *w.held
+			w.held = nil
+			in.Age += t.now.Sub(w.heldAt)
+			t.recordExit(j, w, in)
+		}
+	}
+}
+
+// recordExit says how a process ended, and ends its incarnation.
+func (t *transition) recordExit(j *job, w *incarnation, in ProcessExited) {
 	x := events.WorkerExited{ExitCode: in.ExitCode, Signal: in.Signal, OOM: in.OOM, Lines: in.Lines, Dropped: in.Dropped}
 	if e := in.Exception; e != nil && t.explains(w, in) {
 		said := *e

@@ -76,7 +76,9 @@ type incarnation struct {
 	commit          events.Commit     // newest one that it told of
 	progressPending bool              // progress is waiting to be sent
 	sentAt          time.Time
-	ledger          events.Ledger // last one sent
+	ledger          events.Ledger  // last one sent
+	held            *ProcessExited // its process has ended by SIGTERM, and it is not known yet whether its node departs
+	heldAt          time.Time
 
 	// Restart recovery: how long the parts of coming back took.
 	survivor           bool

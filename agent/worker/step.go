@@ -28,6 +28,10 @@ const (
 	progressEvery = 50 * time.Millisecond // per worker
 	portTimeout   = time.Second           // NeedPort is asked again
 	forgetAfter   = 10 * time.Minute      // a stopped job without processes
+
+	// holdExit is how long the end of a worker by SIGTERM waits for a SIGTERM to the agent: batch systems send both at once, and
+	// what ends on a departing node is charged to nobody.
+	holdExit = 50 * time.Millisecond
 )
 
 // transition is one Step in the making.
@@ -77,6 +81,7 @@ func Step(s State, in Input, now time.Time) (State, []Action) {
 	case Tick:
 	}
 	for _, id := range s.jobIDs() {
+		t.releaseExits(s.jobs[id])
 		t.reconcile(s.jobs[id])
 	}
 	return s, t.actions
@@ -222,6 +227,9 @@ func Deadline(s State) time.Time {
 			}
 			if w.phase == running && !w.releasedAt.IsZero() && !w.stopRequested {
 				at(w.releasedAt.Add(j.launch.Spec.Stop.Grace.D()))
+			}
+			if w.held != nil {
+				at(w.heldAt.Add(holdExit))
 			}
 			if w.progressPending {
 				at(w.sentAt.Add(progressEvery))

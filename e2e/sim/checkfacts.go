@@ -56,7 +56,7 @@ func (c *checker) fact(e events.Event) {
 		c.charge(b)
 	case events.JobRespawned:
 		a := c.job(b.Job)
-		if n, ok := a.respawned[b.Dead]; ok && n != b.Attempt { // the same one may be granted again: it is one replacement
+		if n := a.respawned[b.Dead]; n != 0 {
 			c.fail(10, "%s at %s was replaced twice, by attempts %d and %d", b.Dead, b.Place, n, b.Attempt)
 		}
 		a.respawned[b.Dead] = b.Attempt
@@ -150,6 +150,7 @@ func (c *checker) sealed(id string, b events.RoundSealed) {
 			c.fail(2, "%s of %s has %s twice", b.Generation, b.Job, m.Place)
 		}
 		seen[m.Place] = true
+		delete(a.respawned, m.Incarnation) // it lives after all, and may die again
 		local[m.Place.Node]++
 		cross[m.LocalRank]++
 	}

@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -51,6 +50,7 @@ func (p *Processor[S]) load(ctx context.Context, entity string, now time.Time) (
 		e = p.decode(entity, value, revision, now)
 	}
 	p.cache[entity] = e
+	p.list(entity)
 	return e, true, e.err
 }
 
@@ -109,19 +109,36 @@ func (p *Processor[S]) Update(entity string, value []byte, revision uint64, now 
 		return
 	}
 	if value == nil {
-		delete(p.cache, entity)
+		p.uncache(entity)
 		delete(p.highWater, entity)
 		return
 	}
 	p.sawRevision(entity, revision)
 	p.cache[entity] = &entry[S]{raw: value, revision: revision, seenAt: now}
+	p.list(entity)
 }
 
-// Known returns the entities that have a document, sorted.
-func (p *Processor[S]) Known() []string {
-	known := slices.Sorted(maps.Keys(p.cache))
-	return slices.DeleteFunc(known, func(k string) bool { return p.cache[k].revision == 0 })
+// uncache removes an entity from the cache.
+func (p *Processor[S]) uncache(entity string) {
+	delete(p.cache, entity)
+	p.list(entity)
 }
+
+// list updates the list of the entities that have a document after a change of this one. Every heartbeat reads the list, and it
+// rarely changes.
+func (p *Processor[S]) list(entity string) {
+	e := p.cache[entity]
+	i, listed := slices.BinarySearch(p.known, entity)
+	switch exists := e != nil && e.revision > 0; {
+	case exists && !listed:
+		p.known = slices.Insert(p.known, i, entity)
+	case !exists && listed:
+		p.known = slices.Delete(p.known, i, i+1)
+	}
+}
+
+// Known returns the entities that have a document, sorted. The slice is valid until the next change, and must not be modified.
+func (p *Processor[S]) Known() []string { return p.known }
 
 // State returns the cached state of an entity; it must not be modified.
 func (p *Processor[S]) State(entity string) (S, bool) {

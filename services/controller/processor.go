@@ -35,6 +35,7 @@ type Processor[S any] struct {
 	o         ProcessorOptions[S]
 	bucket    events.Bucket
 	cache     map[string]*entry[S]
+	known     []string          // what has a document in the cache, sorted
 	highWater map[string]uint64 // highest revision seen of each document
 
 	apply    func(S, events.Input, time.Time) (S, events.Decision)
@@ -103,7 +104,7 @@ func (p *Processor[S]) process(ctx context.Context, entity string, inputs []even
 		out, again, err := p.attempt(ctx, entity, inputs, now, h.stored)
 		out.Conflicts = conflicts
 		if err != nil || again {
-			delete(p.cache, entity) // the machine may have modified the cached state
+			p.uncache(entity) // the machine may have modified the cached state
 		}
 		if err != nil || !again {
 			return out, err
@@ -138,7 +139,7 @@ func (p *Processor[S]) attempt(ctx context.Context, entity string, inputs []even
 		p.sendHints(d.hints)
 		p.forget(ctx, entity, e, d)
 		if e.revision == 0 {
-			delete(p.cache, entity) // do not cache entities that do not exist: queries could exhaust memory
+			p.uncache(entity) // do not cache entities that do not exist: queries could exhaust memory
 		}
 		return d.out, false, nil
 	}
@@ -156,6 +157,7 @@ func (p *Processor[S]) attempt(ctx context.Context, entity string, inputs []even
 	carried, behind := !e.published, e.launchesWaiting()
 	e.doc, e.state, e.revision, e.seenAt, e.published = d.doc, d.state, revision, now, false
 	e.doc.Outbox, e.doc.Elided = d.outbox, nil
+	p.list(entity)
 	stored(d.out)
 	d.out.Unpublished = p.publishOutbox(ctx, e, carried)
 	if err := p.publishNew(ctx, e, d.launches, behind); err != nil && d.out.Unpublished == nil {
@@ -212,7 +214,7 @@ func (p *Processor[S]) forget(ctx context.Context, entity string, e *entry[S], d
 	switch {
 	case !d.forget || !e.published || e.launchesWaiting() || e.revision == 0:
 	case p.bucket.Delete(ctx, entity, e.revision) == nil:
-		delete(p.cache, entity)
+		p.uncache(entity)
 		delete(p.highWater, entity)
 	}
 }
