@@ -1,6 +1,7 @@
 package regroup_test
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/json"
 	"errors"
@@ -16,13 +17,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
-// The rules of the tree, as a test. Patterns are folders below the module; "/..." takes in what is below.
+// The rules of the tree, as a test. Patterns are folders below the module; "/..." takes in what is
+// below.
 
 const module = "github.com/regroup-io/regroup"
 
-// pure packages decide; they do no I/O, know no clock, no goroutine and no randomness, so that every decision can be replayed.
+// pure packages decide; they do no I/O, know no clock, no goroutine and no randomness, so that
+// every decision can be replayed.
 var pure = []string{
 	"services/discovery/liveness", "services/scheduler/plan", "services/rendezvous/round", "services/registry/job",
 	"agent/worker", "collective/schedule",
@@ -30,7 +34,8 @@ var pure = []string{
 
 var pureStd = []string{"errors", "fmt", "iter", "slices", "maps", "cmp", "sort", "strings", "strconv", "math", "math/bits", "time"}
 
-// layer says what a package may import of ours and of others. Standard library is free unless std is set.
+// layer says what a package may import of ours and of others. Standard library is free unless std
+// is set.
 type layer struct {
 	pkg    string
 	ours   []string // folders, "/..." allowed
@@ -69,7 +74,8 @@ var layers = []layer{
 	{"agent/fake", []string{"events", "agent/worker"}, nil, nil, "it plays processes, nothing else"},
 	{"agent/workerapi", []string{"agent/workerapi/wire"}, nil, nil, "it serves HTTP, nothing else"},
 	{"agent/workerapi/wire", nil, nil, nil, "workers import it"},
-	// collective/nccl too: the library lives in workers, and loads NCCL and CUDA only when a worker asks for a GPU.
+	// collective/nccl too: the library lives in workers, and loads NCCL and CUDA only when a worker
+	// asks for a GPU.
 	{"collective/cabi", []string{"collective/...", "elastic"}, nil, nil, "it gives C what Go programs import"},
 	{"collective/nccl/...", []string{"collective/..."}, []string{"github.com/ebitengine/purego"}, nil, "it alone reaches native libraries"},
 	{"collective/internal/frame", []string{"collective/kernel"}, nil, nil, "control and exec speak it"},
@@ -83,8 +89,9 @@ var layers = []layer{
 	{"examples/...", []string{"elastic", "collective/...", "examples/..."}, nil, nil, "people copy it"},
 }
 
-// concurrent packages are the only ones in which goroutines begin, by a go statement, a group's Go method or a function that runs
-// later (time.AfterFunc, context.AfterFunc). Who audits locking reads these.
+// concurrent packages are the only ones in which goroutines begin, by a go statement, a group's Go
+// method or a function that runs later (time.AfterFunc, context.AfterFunc). Who audits locking
+// reads these.
 var concurrent = []string{
 	"services/controller", "services/controller/controllertest", "events/memory", "events/eventstest", "jetstream",
 	"agent", "agent/proc", "agent/fake", "agent/workerapi", "collective", "collective/internal/control",
@@ -106,7 +113,8 @@ var bannedNames = []string{"util", "utils", "common", "helper", "helpers", "misc
 const (
 	maxFile     = 500
 	maxTestFile = 800
-	maxFiles    = 15 // of a package, without its tests
+	maxFiles    = 15  // of a package, without its tests
+	maxComment  = 100 // columns of a line of comment, a tab as four
 )
 
 type listed struct {
@@ -151,7 +159,8 @@ func in(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, name) })
 }
 
-// stale reports what matched nothing: a rule about something that is gone hides that its subject has a new name.
+// stale reports what matched nothing: a rule about something that is gone hides that its subject
+// has a new name.
 func stale(t *testing.T, what string, patterns []string, names []string) {
 	t.Helper()
 	for _, p := range patterns {
@@ -161,7 +170,8 @@ func stale(t *testing.T, what string, patterns []string, names []string) {
 	}
 }
 
-// TestImports checks the direct imports of every package that has a layer; every other package of ours must be a command or a test rig.
+// TestImports checks the direct imports of every package that has a layer; every other package of
+// ours must be a command or a test rig.
 func TestImports(t *testing.T) {
 	imported := map[int][]string{} // by layer
 	for _, p := range packages(t) {
@@ -201,7 +211,8 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestProcessesAreStartedByOnePackage: a process that is started beside a worker by other means may get the worker's mark, and end with it.
+// TestProcessesAreStartedByOnePackage: a process that is started beside a worker by other means may
+// get the worker's mark, and end with it.
 func TestProcessesAreStartedByOnePackage(t *testing.T) {
 	const one = module + "/internal/spawn"
 	for _, p := range packages(t) {
@@ -328,7 +339,7 @@ func checkSyntax(t *testing.T, name, file string, fset *token.FileSet, f *ast.Fi
 	return begins
 }
 
-// TestSizes keeps the file where everything lives from forming.
+// TestSizes keeps the file where everything lives from forming, and comments readable.
 func TestSizes(t *testing.T) {
 	err := filepath.WalkDir(".", func(p string, d os.DirEntry, err error) error {
 		if err != nil {
@@ -351,6 +362,15 @@ func TestSizes(t *testing.T) {
 		if n := strings.Count(string(b), "\n"); n > limit {
 			t.Errorf("%s has %d lines, at most %d: split it by question", p, n, limit)
 		}
+		if bytes.Contains(b, []byte("DO NOT EDIT")) {
+			return nil
+		}
+		for i, line := range strings.Split(string(b), "\n") {
+			comment := strings.HasPrefix(strings.TrimLeft(line, "\t"), "// ")
+			if n := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    ")); comment && n > maxComment {
+				t.Errorf("%s:%d: a comment of %d columns, at most %d", p, i+1, n, maxComment)
+			}
+		}
 		return nil
 	})
 	if err != nil {
@@ -358,7 +378,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestDependencies: docs/dependencies.md has one row for each module that go.mod requires directly, with a reason.
+// TestDependencies: docs/dependencies.md has one row for each module that go.mod requires directly,
+// with a reason.
 func TestDependencies(t *testing.T) {
 	mod, err := os.ReadFile("go.mod")
 	if err != nil {

@@ -56,7 +56,8 @@ func (a *Agent) start(s worker.StartProcess) {
 	a.opt.Driver.Start(s, a.fromDriver(s), func(stream string, lines []string) { a.output(s, stream, lines) })
 }
 
-// fromDriver takes what the driver tells, with what the program itself has left behind about its end.
+// fromDriver takes what the driver tells, with what the program itself has left behind about its
+// end.
 func (a *Agent) fromDriver(s worker.StartProcess) func(worker.Input) {
 	return func(in worker.Input) {
 		if x, ok := in.(worker.ProcessExited); ok {
@@ -91,7 +92,8 @@ func (a *Agent) send(subject string, b events.Body) {
 	}
 }
 
-// freePort finds a TCP port on which a worker may listen. It is free when we look; the rank that gets it listens at once.
+// freePort finds a TCP port on which a worker may listen. It is free when we look; the rank that
+// gets it listens at once.
 func freePort(ctx context.Context, host, ports string) string {
 	low, high, _ := portRange(ports)
 	try := func(port int) string {
@@ -106,7 +108,8 @@ func freePort(ctx context.Context, host, ports string) string {
 	if low == 0 {
 		return try(0)
 	}
-	// Not always the lowest: a port that the last generation has just used may still be taken by its ghosts.
+	// Not always the lowest: a port that the last generation has just used may still be taken by
+	// its ghosts.
 	span := high - low + 1
 	first := int(randomByte()) % span
 	for i := range span {

@@ -88,7 +88,8 @@ func (a *Agent) Incarnation() events.Incarnation { return a.opt.Incarnation }
 // Socket is the path of the worker API.
 func (a *Agent) Socket() string { return a.api.Path() }
 
-// Kill ends all workers at once when Run is already stopping: for a second interrupt of an impatient user.
+// Kill ends all workers at once when Run is already stopping: for a second interrupt of an
+// impatient user.
 func (a *Agent) Kill() {
 	select {
 	case a.hurry <- struct{}{}:
@@ -99,9 +100,10 @@ func (a *Agent) Kill() {
 	}
 }
 
-// Run does the agent's work until ctx ends or the node has departed. Then workers are stopped with their grace, facts are flushed
-// and discovery is told goodbye. When it returns, no worker and no goroutine is left. It is Fenced if another agent has taken the
-// node's name meanwhile: then workers are killed, and only a new life may follow; see Lives.
+// Run does the agent's work until ctx ends or the node has departed. Then workers are stopped with
+// their grace, facts are flushed and discovery is told goodbye. When it returns, no worker and no
+// goroutine is left. It is Fenced if another agent has taken the node's name meanwhile: then
+// workers are killed, and only a new life may follow; see Lives.
 func (a *Agent) Run(ctx context.Context) error {
 	unlock, err := lock(a.opt.StateDir)
 	if err != nil {
@@ -112,7 +114,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	left, err := a.opt.Driver.Fence(fence)
 	cancel()
 	if err != nil {
-		// A process that even SIGKILL does not end waits for its disk or GPU. The node is of more use with it than without us.
+		// A process that even SIGKILL does not end waits for its disk or GPU. The node is of more
+		// use with it than without us.
 		a.opt.Logger.Error("leftovers of an earlier life", "node", a.opt.Node, "reason", err)
 	}
 	for _, o := range left {

@@ -296,7 +296,8 @@ func TestRestartJobFromLaunchToExit(t *testing.T) {
 	})
 }
 
-// TestOneRequestForANode: the places of a node are joined for in one request, and a worker that comes alone does not wait for long.
+// TestOneRequestForANode: the places of a node are joined for in one request, and a worker that
+// comes alone does not wait for long.
 func TestOneRequestForANode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -9,13 +9,14 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// settleWithin is how long a node that departs must have had nothing to do before its agent leaves: work that was given to it just
-// before may still be on its way.
+// settleWithin is how long a node that departs must have had nothing to do before its agent leaves:
+// work that was given to it just before may still be on its way.
 const settleWithin = time.Second
 
-// Depart announces that this node will go away. Its work moves, at a commit where the program has them; when none is left, the
-// agent says goodbye and Run returns. If nothing can take the work, it goes on here until it is killed, and what is lost then is charged to
-// nobody. Only the first announcement counts.
+// Depart announces that this node will go away. Its work moves, at a commit where the program has
+// them; when none is left, the agent says goodbye and Run returns. If nothing can take the work, it
+// goes on here until it is killed, and what is lost then is charged to nobody. Only the first
+// announcement counts.
 func (a *Agent) Depart(d events.Departure) {
 	if d.Reason == "" {
 		d.Reason = "it was announced"
@@ -69,7 +70,8 @@ func (e *ending) over(now time.Time) (bool, time.Duration) {
 	return false, max(left, time.Millisecond)
 }
 
-// begin takes in that the agent was asked to stop: with workers, that is a departure like any other first.
+// begin takes in that the agent was asked to stop: with workers, that is a departure like any other
+// first.
 func (e *ending) begin() {
 	e.stop, e.kill = nil, time.After(e.a.opt.Config.StopWithin)
 	if e.a.opt.Config.DepartWithin <= 0 || e.a.state.Idle() || e.hurry || e.a.member != nil { // who has joined a job has left it before
@@ -86,7 +88,8 @@ func (e *ending) shut(now bool) {
 	e.a.inbox.put(worker.Shutdown{Now: now || e.hurry})
 }
 
-// own runs the machine: nobody else touches a.state. It returns when the agent is to leave and no process is left.
+// own runs the machine: nobody else touches a.state. It returns when the agent is to leave and no
+// process is left.
 func (a *Agent) own(ctx, work context.Context) (reason string) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()

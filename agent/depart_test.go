@@ -141,7 +141,8 @@ func TestAnAgentThatIsToldToStopLetsItsWorkMove(t *testing.T) {
 	}
 }
 
-// Batch systems end the processes of a node all at once: a worker may be gone before its agent has heard that it is to go.
+// Batch systems end the processes of a node all at once: a worker may be gone before its agent has
+// heard that it is to go.
 func TestSIGTERMToAgentAndWorkersAtOnceIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldWith(t, agent.Config{DepartWithin: 10 * time.Second})

@@ -16,9 +16,11 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// errorFile reads the error that a program left in TORCHELASTIC_ERROR_FILE (written by torch's @record); the file is removed. Both
-// shapes that torch writes are understood: message as text, or with the text inside and the traceback beside it, from which the
-// exception is made. The path is the program's to fill: what is there may be anything, and what cannot be an error is said instead of one.
+// errorFile reads the error that a program left in TORCHELASTIC_ERROR_FILE (written by torch's
+// @record); the file is removed. Both shapes that torch writes are understood: message as text, or
+// with the text inside and the traceback beside it, from which the exception is made. The path is
+// the program's to fill: what is there may be anything, and what cannot be an error is said instead
+// of one.
 func errorFile(path string) (says string, x *events.Exception) {
 	if path == "" {
 		return "", nil
@@ -57,8 +59,8 @@ func errorFile(path string) (says string, x *events.Exception) {
 	return "", nil
 }
 
-// recorded adds to an exit what the program left in its error file. A launcher within the program has the last word there: its own
-// traceback only says that a child has failed.
+// recorded adds to an exit what the program left in its error file. A launcher within the program
+// has the last word there: its own traceback only says that a child has failed.
 func recorded(x *worker.ProcessExited, path, dir string) {
 	says, left := errorFile(path)
 	if says == "" || (x.ExitCode == 0 && x.Signal == "") {
@@ -99,8 +101,8 @@ func beginning(b []byte) string {
 	}
 }
 
-// readErrorFile reads the first bytes of a regular file and says how many it has: no link is followed, and nothing that waits for a
-// writer is opened for long.
+// readErrorFile reads the first bytes of a regular file and says how many it has: no link is
+// followed, and nothing that waits for a writer is opened for long.
 func readErrorFile(path string) (b []byte, size int64, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
 	if errors.Is(err, syscall.ELOOP) {

@@ -14,7 +14,8 @@ import (
 	"github.com/regroup-io/regroup/events/cloudevent"
 )
 
-// facts stores what the agent has to tell, in order, for as long as it takes. The machine never waits for it.
+// facts stores what the agent has to tell, in order, for as long as it takes. The machine never
+// waits for it.
 type facts struct {
 	opt    Options
 	source string
@@ -114,7 +115,8 @@ func (f *facts) run(ctx context.Context) error {
 	return nil
 }
 
-// publish stores one fact. The age of an exit grows while it waits: it is measured on this clock alone.
+// publish stores one fact. The age of an exit grows while it waits: it is measured on this clock
+// alone.
 func (f *facts) publish(ctx context.Context, t told) error {
 	x, exit := t.event.Body.(events.WorkerExited)
 	if exit {

@@ -10,8 +10,9 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// lock keeps other agents out of the state directory for as long as this one lives: fencing an earlier life would kill the workers
-// of one that still runs. The system gives the lock back when the process ends, however it does.
+// lock keeps other agents out of the state directory for as long as this one lives: fencing an
+// earlier life would kill the workers of one that still runs. The system gives the lock back when
+// the process ends, however it does.
 func lock(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, events.Errorf(events.Invalid, "agent: state directory: %w", err)
@@ -34,7 +35,8 @@ func lock(dir string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// replaced ends this life: discovery has taken another agent for this node. What runs here belongs to nobody any more.
+// replaced ends this life: discovery has taken another agent for this node. What runs here belongs
+// to nobody any more.
 func (a *Agent) replaced(why error) {
 	if !a.leaving.Load() && a.fence.CompareAndSwap(nil, &why) {
 		a.opt.Logger.Error("another agent has taken this node's name: this one ends its workers and its life", "node", a.opt.Node, "reason", why)
@@ -50,8 +52,8 @@ func (a *Agent) ended() error {
 	return nil
 }
 
-// Lives runs one life of an agent after the other: one that was fenced is followed by a new one, which waits until the name is free.
-// begin makes a life; after is false for the first.
+// Lives runs one life of an agent after the other: one that was fenced is followed by a new one,
+// which waits until the name is free. begin makes a life; after is false for the first.
 func Lives(ctx context.Context, begin func(after bool) (run func(context.Context) error, err error)) error {
 	for after := false; ; after = true {
 		run, err := begin(after)

@@ -21,8 +21,9 @@ import (
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
-// TestASecondAgentOfTheSameNameLeavesNoHole: it takes the node over, the first ends what it runs and waits, and has the node again
-// when the second is gone. Before, the node was "left" for ever though the first lived.
+// TestASecondAgentOfTheSameNameLeavesNoHole: it takes the node over, the first ends what it runs
+// and waits, and has the node again when the second is gone. Before, the node was "left" for ever
+// though the first lived.
 func TestASecondAgentOfTheSameNameLeavesNoHole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
@@ -90,7 +91,8 @@ func TestASecondAgentOfTheSameNameLeavesNoHole(t *testing.T) {
 	})
 }
 
-// TestTwoAgentsDoNotShareAStateDirectory: the second would kill the first one's workers as leftovers.
+// TestTwoAgentsDoNotShareAStateDirectory: the second would kill the first one's workers as
+// leftovers.
 func TestTwoAgentsDoNotShareAStateDirectory(t *testing.T) {
 	p := playedDiscovery(t)
 	dir := t.TempDir()

@@ -36,7 +36,8 @@ func (j *journal) warnings() int {
 	return strings.Count(j.text.String(), "level=WARN")
 }
 
-// TestOnlyALongAbsenceOfDiscoveryIsAWarning: services and agents are mostly started together. A refusal is one at once.
+// TestOnlyALongAbsenceOfDiscoveryIsAWarning: services and agents are mostly started together. A
+// refusal is one at once.
 func TestOnlyALongAbsenceOfDiscoveryIsAWarning(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer       error // nil = nobody answers

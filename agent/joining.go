@@ -9,17 +9,17 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Joining makes an agent take part in one job whose nodes come by themselves. It offers no slots to the scheduler then, and
-// Run ends with the job.
+// Joining makes an agent take part in one job whose nodes come by themselves. It offers no slots to
+// the scheduler then, and Run ends with the job.
 type Joining struct {
 	Job  events.JobID
 	Spec spec.Job                    // with its defaults; every node must mean the same
 	Told func(events.NodeMembership) // hears whenever something has changed; may be nil, must not block
 }
 
-// membership keeps the node in the job for as long as anybody wants that. It asks once and then waits for launches: it asks
-// again only when one says that its part has changed, after a reconnect, and as often as the agent says hello, in case
-// that the rendezvous has lost it.
+// membership keeps the node in the job for as long as anybody wants that. It asks once and then
+// waits for launches: it asks again only when one says that its part has changed, after a
+// reconnect, and as often as the agent says hello, in case that the rendezvous has lost it.
 type membership struct {
 	a     *Agent
 	wake  chan struct{} // has one place
@@ -42,8 +42,9 @@ func (m *membership) nudgeLeave() {
 	}
 }
 
-// Standing is what the node is to the job that it has joined, once Run has returned: final, unless Run was ended before. err
-// says why the node was refused. entered tells whether it was ever taken in.
+// Standing is what the node is to the job that it has joined, once Run has returned: final, unless
+// Run was ended before. err says why the node was refused. entered tells whether it was ever taken
+// in.
 func (a *Agent) Standing() (s events.NodeMembership, entered bool, err error) {
 	if a.member == nil {
 		return s, false, nil
@@ -164,7 +165,8 @@ func (m *membership) call(ctx context.Context, verb string, ask events.Body) (ev
 	return call[events.NodeMembership](ctx, m.a, events.ServiceRendezvous, verb, ask, "")
 }
 
-// exit says goodbye to the job, which goes on without the node, and gives its workers time to leave at a commit.
+// exit says goodbye to the job, which goes on without the node, and gives its workers time to leave
+// at a commit.
 func (m *membership) exit(work context.Context) {
 	a, j := m.a, m.a.opt.Join
 	m.mu.Lock()

@@ -17,7 +17,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// crossing is an agent that has come for one job, with a rendezvous that answers what the test says.
+// crossing is an agent that has come for one job, with a rendezvous that answers what the test
+// says.
 type crossing struct {
 	t       *testing.T
 	bus     *memory.Bus
@@ -139,8 +140,8 @@ func (c *crossing) launch(revision uint64, phase events.Phase) {
 	synctest.Wait()
 }
 
-// TestAComerWaitsForItsLaunch: it asks after its hello, offers no slots, does not poll, hears how far the others are, and ends with
-// the job as soon as a launch says so.
+// TestAComerWaitsForItsLaunch: it asks after its hello, offers no slots, does not poll, hears how
+// far the others are, and ends with the job as soon as a launch says so.
 func TestAComerWaitsForItsLaunch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossing(t)
@@ -171,7 +172,8 @@ func TestAComerWaitsForItsLaunch(t *testing.T) {
 	})
 }
 
-// TestAComerThatIsRefusedSaysWhy: another spec is no reason to try again; a rendezvous that is away or does not know the job yet is.
+// TestAComerThatIsRefusedSaysWhy: another spec is no reason to try again; a rendezvous that is away
+// or does not know the job yet is.
 func TestAComerThatIsRefusedSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossing(t)
@@ -189,7 +191,8 @@ func TestAComerThatIsRefusedSaysWhy(t *testing.T) {
 	})
 }
 
-// TestAComerThatIsInterruptedLeaves: it withdraws its node, waits until the job has let it go, and only then says goodbye.
+// TestAComerThatIsInterruptedLeaves: it withdraws its node, waits until the job has let it go, and
+// only then says goodbye.
 func TestAComerThatIsInterruptedLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossing(t)

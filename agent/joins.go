@@ -8,8 +8,9 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// gatherFor is how long a join waits for those of the node's other workers: after a fault they come within a millisecond, and a
-// request for each of a node's workers would cost the rendezvous that many.
+// gatherFor is how long a join waits for those of the node's other workers: after a fault they come
+// within a millisecond, and a request for each of a node's workers would cost the rendezvous that
+// many.
 const gatherFor = 2 * time.Millisecond
 
 // gathered is the joins of one job that have not been sent.
@@ -28,7 +29,8 @@ func (a *Agent) gather(j events.MemberJoin) {
 	g.joins = append(g.joins, j)
 }
 
-// sendJoins sends what has been gathered for long enough, or is all that can come, and returns when to look again; zero = never.
+// sendJoins sends what has been gathered for long enough, or is all that can come, and returns when
+// to look again; zero = never.
 func (a *Agent) sendJoins(work context.Context) time.Time {
 	var next time.Time
 	for id, g := range a.joins {
@@ -67,8 +69,9 @@ func (a *Agent) join(ctx context.Context, all events.MemberJoins) {
 	}
 }
 
-// ask asks the replica that told the job's newest launch, and any other if that one does not answer. It has the round in its hands:
-// replicas that took in joins of one round side by side would lose races against each other.
+// ask asks the replica that told the job's newest launch, and any other if that one does not
+// answer. It has the round in its hands: replicas that took in joins of one round side by side
+// would lose races against each other.
 func (a *Agent) ask(ctx context.Context, all events.MemberJoins, trace string) (events.MemberAnswers, error) {
 	crowd := time.Duration(a.patience.Load())
 	if via, ok := a.via.Load(all.Job); ok {

@@ -89,7 +89,8 @@ func (a *Agent) greet() {
 	}
 }
 
-// offered is how many slots the scheduler may give away: none of an agent that has come for one job.
+// offered is how many slots the scheduler may give away: none of an agent that has come for one
+// job.
 func (a *Agent) offered() int {
 	if a.member != nil {
 		return 0
@@ -97,10 +98,12 @@ func (a *Agent) offered() int {
 	return a.opt.Slots
 }
 
-// quietFor is how long discovery may be absent without a warning: services and agents are started together.
+// quietFor is how long discovery may be absent without a warning: services and agents are started
+// together.
 const quietFor = 3 * time.Second
 
-// register says hello until it is answered, then again now and then: discovery may have forgotten us.
+// register says hello until it is answered, then again now and then: discovery may have forgotten
+// us.
 func (a *Agent) register(work context.Context) {
 	const first, most = 100 * time.Millisecond, 2 * time.Second
 	backoff, said, since := first, "", time.Time{}

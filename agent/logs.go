@@ -11,15 +11,17 @@ import (
 )
 
 const (
-	// chunkSize is where a chunk of output is full. Larger ones cost latency, smaller ones a message each.
+	// chunkSize is where a chunk of output is full. Larger ones cost latency, smaller ones a
+	// message each.
 	chunkSize = 16 << 10
 	// mergedSize is to what chunks that wait for a slow store may grow: fewer messages carry more.
 	mergedSize = 256 << 10
 )
 
-// logs stores workers' output in chunks. When the store is slow for so long that the buffer is full, lines are dropped: training does
-// not wait for its log. Each gap is marked in the output where it is, with the number of its lines, at the latest when the worker has
-// ended; and the fact of its exit says how many there were in all.
+// logs stores workers' output in chunks. When the store is slow for so long that the buffer is
+// full, lines are dropped: training does not wait for its log. Each gap is marked in the output
+// where it is, with the number of its lines, at the latest when the worker has ended; and the fact
+// of its exit says how many there were in all.
 type logs struct {
 	opt     Options
 	wake    chan struct{}
@@ -97,7 +99,8 @@ func (l *logs) mark(s source) {
 	}
 }
 
-// ended marks the last gap of a worker that prints no more, and returns how many of its lines were dropped.
+// ended marks the last gap of a worker that prints no more, and returns how many of its lines were
+// dropped.
 func (l *logs) ended(job events.JobID, place events.Place) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,7 +127,8 @@ func (l *logs) chunk(s source) *chunk {
 	return c
 }
 
-// sealLocked lets all open chunks go, so that lines of different sources keep their order more or less.
+// sealLocked lets all open chunks go, so that lines of different sources keep their order more or
+// less.
 func (l *logs) sealLocked() {
 	for _, c := range l.open {
 		l.waiting += len(c.data)
@@ -149,10 +153,12 @@ func (l *logs) newID() string {
 	return fmt.Sprintf("%s-log-%d", l.opt.Incarnation, l.seq)
 }
 
-// lookBack is how many waiting chunks are looked at for one of the same source: those of others may be overtaken by as many.
+// lookBack is how many waiting chunks are looked at for one of the same source: those of others may
+// be overtaken by as many.
 const lookBack = 16
 
-// lastOf returns the newest waiting chunk of a source that is not on its way, nil if there is none among the newest.
+// lastOf returns the newest waiting chunk of a source that is not on its way, nil if there is none
+// among the newest.
 func (l *logs) lastOf(s source) *chunk {
 	for i := len(l.full) - 1; i >= max(0, len(l.full)-lookBack); i-- {
 		if c := l.full[i]; c.source == s && !c.sent {
@@ -223,7 +229,8 @@ func (l *logs) drop(err error) {
 	l.full[0] = instead
 }
 
-// drained waits until everything is stored. What is not by then is lost with this process, and it says so where it can.
+// drained waits until everything is stored. What is not by then is lost with this process, and it
+// says so where it can.
 func (l *logs) drained(ctx context.Context) {
 	for ctx.Err() == nil && l.waits() > 0 {
 		pause(ctx, 5*time.Millisecond)

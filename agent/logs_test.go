@@ -13,8 +13,9 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// stored reads the output of the worker back: how many of its lines are there, and how many the marks say are missing. Lines that are
-// there must be in order, and each gap exactly as long as its mark says.
+// stored reads the output of the worker back: how many of its lines are there, and how many the
+// marks say are missing. Lines that are there must be in order, and each gap exactly as long as its
+// mark says.
 func stored(t *testing.T, p events.Ports) (lines, missing int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -39,8 +40,9 @@ func stored(t *testing.T, p events.Ports) (lines, missing int) {
 	return lines, missing
 }
 
-// TestNoLineIsMissingWithoutAWord: whether the store is slow or away, what was printed is there, or a mark that counts it, also where
-// the worker prints no more; and the fact of the exit has the sum.
+// TestNoLineIsMissingWithoutAWord: whether the store is slow or away, what was printed is there, or
+// a mark that counts it, also where the worker prints no more; and the fact of the exit has the
+// sum.
 func TestNoLineIsMissingWithoutAWord(t *testing.T) {
 	const printed = 100_000
 	for name, c := range map[string]struct {

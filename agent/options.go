@@ -16,12 +16,13 @@ import (
 
 // Driver runs processes. Package proc runs real ones, package fake plays them.
 type Driver interface {
-	// Fence kills what an earlier life of this agent has left running and says what it was. It is called before Run.
+	// Fence kills what an earlier life of this agent has left running and says what it was. It is
+	// called before Run.
 	Fence(ctx context.Context) ([]worker.Orphaned, error)
 	// Run hosts the processes until ctx ends, then kills those that are left.
 	Run(ctx context.Context) error
-	// Start starts a process. tell hears ProcessStarted and later ProcessExited, or ProcessFailedToStart; output hears
-	// chunks of lines of "stdout" and "stderr".
+	// Start starts a process. tell hears ProcessStarted and later ProcessExited, or
+	// ProcessFailedToStart; output hears chunks of lines of "stdout" and "stderr".
 	Start(p worker.StartProcess, tell func(worker.Input), output func(stream string, lines []string))
 	// Signal sends a signal by name to the whole group of a worker; one that is gone is no error.
 	Signal(id events.Incarnation, name string) error
@@ -55,7 +56,8 @@ type Config struct {
 	LogEvery    time.Duration // output waits at most this long for a chunk to fill
 	LogBuffer   int           // bytes of output that wait for a slow store before lines are dropped
 	StopWithin  time.Duration // at the agent's end workers are killed after this, whatever their grace
-	// DepartWithin is how long the work may take to move away when the agent is told to stop, before workers are stopped; 0 = not at all.
+	// DepartWithin is how long the work may take to move away when the agent is told to stop,
+	// before workers are stopped; 0 = not at all.
 	DepartWithin time.Duration
 	PreemptFile  string        // a file whose appearance announces the node's end; empty = none
 	PreemptURL   string        // answers 2xx once the node's end is announced; empty = none

@@ -17,7 +17,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestDiscoverySetsThePace: in a crowd it asks for fewer heartbeats and hellos than the agent would send.
+// TestDiscoverySetsThePace: in a crowd it asks for fewer heartbeats and hellos than the agent would
+// send.
 func TestDiscoverySetsThePace(t *testing.T) {
 	for name, c := range map[string]struct {
 		welcome       events.NodeWelcome

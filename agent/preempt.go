@@ -50,8 +50,9 @@ func fileNotice(path string) (events.Departure, bool) {
 // maxNotice bounds what is read of an answer.
 const maxNotice = 64 << 10
 
-// urlNotice asks a metadata service as clouds have it: any 2xx is a notice, except the word FALSE, with which Google's answers
-// while there is none (it also wants the header). A JSON object may say when ("time", as Amazon's does).
+// urlNotice asks a metadata service as clouds have it: any 2xx is a notice, except the word FALSE,
+// with which Google's answers while there is none (it also wants the header). A JSON object may say
+// when ("time", as Amazon's does).
 func urlNotice(ctx context.Context, client *http.Client, url string) (d events.Departure, ok bool) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

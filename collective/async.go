@@ -20,8 +20,8 @@ type Handle struct {
 // Done is closed when the operation is over.
 func (h *Handle) Done() <-chan struct{} { return h.done }
 
-// Wait returns the operation's error when it is over, or that of ctx. The end of ctx does not end the
-// operation, and its tensors stay in use.
+// Wait returns the operation's error when it is over, or that of ctx. The end of ctx does not end
+// the operation, and its tensors stay in use.
 func (h *Handle) Wait(ctx context.Context) error {
 	select {
 	case <-h.done:
@@ -31,8 +31,8 @@ func (h *Handle) Wait(ctx context.Context) error {
 	}
 }
 
-// The Start methods begin an operation and return at once. Operations are carried out in the order in
-// which they are started or called, which must be the same on all ranks; the tensors must not be
+// The Start methods begin an operation and return at once. Operations are carried out in the order
+// in which they are started or called, which must be the same on all ranks; the tensors must not be
 // touched before the handle is done. Only Abort ends one early.
 
 // StartAllreduce starts an Allreduce.

@@ -12,8 +12,8 @@ import (
 
 // Communicator is one rank's membership in one generation. Its methods and the operations on it are
 // safe for concurrent use; collective operations run one at a time in the order of the calls, which
-// must be the same on all ranks. Send and Recv do not wait for them, only for each other per peer and
-// direction.
+// must be the same on all ranks. Send and Recv do not wait for them, only for each other per peer
+// and direction.
 type Communicator struct {
 	opt       Options
 	session   *control.Session
@@ -82,13 +82,13 @@ func (c *Communicator) Describe() string { return c.engine.Describe() }
 func (c *Communicator) Failed() error { return c.session.Failed() }
 
 // Abort poisons the communicator on all ranks: every pending and later call here returns within
-// milliseconds. If cause is or wraps a *PeerLostError, all ranks report that rank as lost; otherwise
-// an *AbortedError naming this rank. The first failure wins; later ones change nothing. It does not
-// wait for anything, and does not replace Close.
+// milliseconds. If cause is or wraps a *PeerLostError, all ranks report that rank as lost;
+// otherwise an *AbortedError naming this rank. The first failure wins; later ones change nothing.
+// It does not wait for anything, and does not replace Close.
 func (c *Communicator) Abort(cause error) { c.session.Abort(cause) }
 
-// Done is closed soon after the communicator has failed or was closed: Failed tells which. It is for
-// work beside the communicator that ends with it, such as the collectives of GPUs.
+// Done is closed soon after the communicator has failed or was closed: Failed tells which. It is
+// for work beside the communicator that ends with it, such as the collectives of GPUs.
 func (c *Communicator) Done() <-chan struct{} { return c.session.Context().Done() }
 
 // AwaitExternal says that something outside of the communicator waits for all ranks, until done is
@@ -99,9 +99,10 @@ func (c *Communicator) AwaitExternal() (done func()) { return c.session.AwaitExt
 // Wait is how a rank spent a period that has just ended.
 type Wait = control.Wait
 
-// Waits returns who waits for others, and how much, sorted by share: the rank that waits least is the
-// one that the others wait for. The news travel with the heartbeats, so they are as old as a few of
-// them, and cost no message of their own. In large worlds only the ranks that wait least are known.
+// Waits returns who waits for others, and how much, sorted by share: the rank that waits least is
+// the one that the others wait for. The news travel with the heartbeats, so they are as old as a
+// few of them, and cost no message of their own. In large worlds only the ranks that wait least are
+// known.
 func (c *Communicator) Waits() []Wait { return c.session.Waits() }
 
 // Straggler is the rank that the others wait for.
@@ -111,17 +112,18 @@ type Straggler = control.Straggler
 // more.
 func (c *Communicator) Slowest() (Straggler, bool) { return c.session.Slowest() }
 
-// Stragglers returns the neighbours of this rank that had not begun its newest operation at their last
-// heartbeat: a rank that waits, waits for one of them, or for one that a rank in between waits for.
+// Stragglers returns the neighbours of this rank that had not begun its newest operation at their
+// last heartbeat: a rank that waits, waits for one of them, or for one that a rank in between waits
+// for.
 func (c *Communicator) Stragglers() []int { return c.session.Stragglers() }
 
-// Close leaves the generation. Peers that still need this rank see a *PeerLostError with ErrLeft; if
-// all ranks close after their last operation, nobody sees an error. A running operation ends with
-// ErrClosed.
+// Close leaves the generation. Peers that still need this rank see a *PeerLostError with ErrLeft;
+// if all ranks close after their last operation, nobody sees an error. A running operation ends
+// with ErrClosed.
 //
-// Close says goodbye and waits until its neighbours have read all that was sent to them, which is at
-// once unless they are stuck: at most 2 s, or 100 ms after a failure. When it returns every goroutine
-// of the communicator has ended. It always returns nil; closing again does nothing.
+// Close says goodbye and waits until its neighbours have read all that was sent to them, which is
+// at once unless they are stuck: at most 2 s, or 100 ms after a failure. When it returns every
+// goroutine of the communicator has ended. It always returns nil; closing again does nothing.
 func (c *Communicator) Close() error {
 	c.closeOnce.Do(c.close)
 	return nil

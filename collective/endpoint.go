@@ -14,9 +14,9 @@ import (
 // Transport makes connections. tcp.Transport and inproc.Listener implement it.
 type Transport = control.Transport
 
-// Endpoint is where a process receives connections, for all its generations, with the memory that it
-// shares with other processes of its machine. It outlives communicators, so that the address of a
-// process never changes.
+// Endpoint is where a process receives connections, for all its generations, with the memory that
+// it shares with other processes of its machine. It outlives communicators, so that the address of
+// a process never changes.
 //
 // A connection for a generation that is over is refused with the reason. One for a generation that
 // this process has not begun yet, because the peer was told first, waits until the communicator is
@@ -37,9 +37,9 @@ const handshakeTimeout = 5 * time.Second
 // NewEndpoint starts to accept connections on t, which it closes in its own Close.
 //
 // A handshake lasts for at most 5 s; a connection waits for a generation that has not begun for at
-// most 30 s (the peer then tries again). Of each, at most 64 of one source and 256 in all are kept: one
-// more closes the oldest of the source that has the most, so that a peer that connects and is silent
-// hinders nobody for long.
+// most 30 s (the peer then tries again). Of each, at most 64 of one source and 256 in all are kept:
+// one more closes the oldest of the source that has the most, so that a peer that connects and is
+// silent hinders nobody for long.
 func NewEndpoint(t Transport) *Endpoint { return newEndpoint(t, handshakeTimeout) }
 
 func newEndpoint(t Transport, handshakeTimeout time.Duration) *Endpoint {
@@ -51,8 +51,8 @@ func newEndpoint(t Transport, handshakeTimeout time.Duration) *Endpoint {
 // Addr is what peers dial; tell them through Options.Peers.
 func (e *Endpoint) Addr() string { return e.acceptor.Addr() }
 
-// Close stops accepting, drops connections that wait, and returns when every goroutine of the endpoint
-// has ended. Close the communicators first.
+// Close stops accepting, drops connections that wait, and returns when every goroutine of the
+// endpoint has ended. Close the communicators first.
 func (e *Endpoint) Close() error {
 	e.mu.Lock()
 	e.closed = true
@@ -98,12 +98,12 @@ func (e *Endpoint) sharedArena() (*shm.Arena, error) {
 // something of a member, such as its state.
 type Service = control.Service
 
-// SetService makes s the service that peers' requests reach from now on; nil refuses them. It ends the
-// requests to the previous service and waits until they are over.
+// SetService makes s the service that peers' requests reach from now on; nil refuses them. It ends
+// the requests to the previous service and waits until they are over.
 func (e *Endpoint) SetService(s *Service) { e.acceptor.SetService(s) }
 
-// DialService connects to the service at an address. The Serve field of s is not used. A refusal is a
-// *RefusedError with rank -1.
+// DialService connects to the service at an address. The Serve field of s is not used. A refusal is
+// a *RefusedError with rank -1.
 func (e *Endpoint) DialService(ctx context.Context, address string, s Service) (net.Conn, error) {
 	return e.acceptor.DialService(ctx, address, s)
 }

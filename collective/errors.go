@@ -29,13 +29,13 @@ var (
 )
 
 type (
-	// PeerLostError names the rank without which the generation cannot continue. If several ranks die
-	// together, ranks may name different ones of them.
+	// PeerLostError names the rank without which the generation cannot continue. If several ranks
+	// die together, ranks may name different ones of them.
 	PeerLostError = control.PeerLostError
 	// AbortedError says that a rank gave the generation up without a rank being lost.
 	AbortedError = control.AbortedError
-	// DivergedError says that two neighbouring ranks disagree on what the current operation is: a bug
-	// in the program, or ranks that run different programs.
+	// DivergedError says that two neighbouring ranks disagree on what the current operation is: a
+	// bug in the program, or ranks that run different programs.
 	DivergedError = control.DivergedError
 	// RefusedError is the refusal of a connection by a peer.
 	RefusedError = control.RefusedError

@@ -18,12 +18,12 @@ func (c *Communicator) Allreduce(ctx context.Context, t Tensor, op Op) error {
 	return c.run(ctx, frame.Descriptor{Method: frame.Allreduce, Type: t.Type, Reduce: op}, t, t, c.acquire)
 }
 
-// AllreduceAs is Allreduce of float32 elements that are sent over connections as Float16 or BFloat16:
-// half the bytes. They are combined in float32, and what is sent is rounded, up to World times on its
-// way. Ranks that share memory send nothing, and round nothing. With u = 2^-11 (Float16) or 2^-8
-// (BFloat16) the error of a sum is at most about World*u times the sum of the magnitudes, and
-// World*2^-25 more as Float16, whose smallest numbers are coarser; sums beyond 65504, also of some
-// ranks alone, are infinite as Float16.
+// AllreduceAs is Allreduce of float32 elements that are sent over connections as Float16 or
+// BFloat16: half the bytes. They are combined in float32, and what is sent is rounded, up to World
+// times on its way. Ranks that share memory send nothing, and round nothing. With u = 2^-11
+// (Float16) or 2^-8 (BFloat16) the error of a sum is at most about World*u times the sum of the
+// magnitudes, and World*2^-25 more as Float16, whose smallest numbers are coarser; sums beyond
+// 65504, also of some ranks alone, are infinite as Float16.
 func (c *Communicator) AllreduceAs(ctx context.Context, wire kernel.Type, t Tensor, op Op) error {
 	d, err := narrowAllreduce(wire, t, op)
 	if err != nil {
@@ -55,7 +55,8 @@ func (c *Communicator) Segment(n, rank int) (lo, hi int) {
 	return s.Lo, s.Hi
 }
 
-// Reduce combines the tensors of all ranks at root. Those of the other ranks are undefined afterwards.
+// Reduce combines the tensors of all ranks at root. Those of the other ranks are undefined
+// afterwards.
 func (c *Communicator) Reduce(ctx context.Context, t Tensor, op Op, root int) error {
 	if err := c.validRoot(root); err != nil {
 		return err
@@ -64,9 +65,9 @@ func (c *Communicator) Reduce(ctx context.Context, t Tensor, op Op, root int) er
 	return c.run(ctx, d, t, t, c.acquire)
 }
 
-// Broadcast copies root's tensor to all ranks. A rank returns when it has the data and has passed it
-// on, so root may return before others have it; a disagreement on the length may then only be reported
-// by root's next operation.
+// Broadcast copies root's tensor to all ranks. A rank returns when it has the data and has passed
+// it on, so root may return before others have it; a disagreement on the length may then only be
+// reported by root's next operation.
 func (c *Communicator) Broadcast(ctx context.Context, t Tensor, root int) error {
 	if err := c.validRoot(root); err != nil {
 		return err
@@ -74,8 +75,8 @@ func (c *Communicator) Broadcast(ctx context.Context, t Tensor, root int) error 
 	return c.run(ctx, frame.Descriptor{Method: frame.Broadcast, Type: t.Type, Root: uint32(root)}, t, t, c.acquire)
 }
 
-// Allgather puts the ranks' equally long send tensors one after the other, in the order of the ranks,
-// into recv of every rank. send may be this rank's own part of recv.
+// Allgather puts the ranks' equally long send tensors one after the other, in the order of the
+// ranks, into recv of every rank. send may be this rank's own part of recv.
 func (c *Communicator) Allgather(ctx context.Context, send, recv Tensor) error {
 	if err := c.validGather(send, recv); err != nil {
 		return err
@@ -91,8 +92,8 @@ func (c *Communicator) validGather(send, recv Tensor) error {
 	return send.validate("send")
 }
 
-// AllgatherBlobs gathers buffers of different lengths: result i is rank i's. The lengths are gathered
-// first. The results share one new allocation.
+// AllgatherBlobs gathers buffers of different lengths: result i is rank i's. The lengths are
+// gathered first. The results share one new allocation.
 func (c *Communicator) AllgatherBlobs(ctx context.Context, send []byte) ([][]byte, error) {
 	if err := c.acquire(ctx); err != nil {
 		return nil, err
@@ -120,9 +121,9 @@ func (c *Communicator) AllgatherBlobs(ctx context.Context, send []byte) ([][]byt
 	return blobs, nil
 }
 
-// Alltoall sends block i of send to rank i, which receives it as block c.Rank() of its recv. counts[i]
-// and from[i] are the elements of block i of send and of recv; nil = blocks of equal length. The
-// counts of both sides must agree. send and recv must not overlap.
+// Alltoall sends block i of send to rank i, which receives it as block c.Rank() of its recv.
+// counts[i] and from[i] are the elements of block i of send and of recv; nil = blocks of equal
+// length. The counts of both sides must agree. send and recv must not overlap.
 func (c *Communicator) Alltoall(ctx context.Context, send, recv Tensor, counts, from []int) error {
 	return c.alltoall(ctx, send, recv, counts, from, c.acquire)
 }
@@ -189,17 +190,17 @@ func (c *Communicator) Barrier(ctx context.Context) error {
 	return c.run(ctx, frame.Descriptor{Method: frame.Barrier, Type: none.Type}, none, none, c.acquire)
 }
 
-// Send sends p to a rank that calls Recv with the same length. It returns when p may be reused, which
-// does not mean that the peer has it. Messages between two ranks keep their order. A connection is
-// dialed when first needed, and p may be large. Send waits for a peer that is slow to call Recv as
-// long as its process is alive. A large message to a rank of the same machine is read by it in place,
-// so Send returns when Recv has it.
+// Send sends p to a rank that calls Recv with the same length. It returns when p may be reused,
+// which does not mean that the peer has it. Messages between two ranks keep their order. A
+// connection is dialed when first needed, and p may be large. Send waits for a peer that is slow to
+// call Recv as long as its process is alive. A large message to a rank of the same machine is read
+// by it in place, so Send returns when Recv has it.
 func (c *Communicator) Send(ctx context.Context, to int, p []byte) error {
 	return c.engine.Send(ctx, to, p)
 }
 
-// Recv fills p with the next message of a rank, which must have the same length; another length is a
-// *DivergedError on all ranks.
+// Recv fills p with the next message of a rank, which must have the same length; another length is
+// a *DivergedError on all ranks.
 func (c *Communicator) Recv(ctx context.Context, from int, p []byte) error {
 	return c.engine.Recv(ctx, from, p)
 }

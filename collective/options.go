@@ -125,7 +125,8 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// settings is a hash of the options that must be equal on all ranks for their plans to fit together.
+// settings is a hash of the options that must be equal on all ranks for their plans to fit
+// together.
 func (o *Options) settings() uint64 {
 	h := fnv.New64a()
 	fmt.Fprint(h, o.ChunkBytes, o.Streams, o.Table, o.NoSharedMemory, o.LocalSize > 0, o.LocalSize == o.World)

@@ -10,22 +10,22 @@ import (
 	"github.com/regroup-io/regroup/collective/kernel"
 )
 
-// AllreduceSubgroup is an Allreduce in subgroups: every rank of the world calls it at the same point,
-// with the subgroup that it belongs to. Subgroups are ascending and have no rank in common; a rank may
-// be a subgroup of its own, for which nothing is done. Length, type and reduction are those of all
-// ranks, also of other subgroups. Average divides by the size of the subgroup.
+// AllreduceSubgroup is an Allreduce in subgroups: every rank of the world calls it at the same
+// point, with the subgroup that it belongs to. Subgroups are ascending and have no rank in common;
+// a rank may be a subgroup of its own, for which nothing is done. Length, type and reduction are
+// those of all ranks, also of other subgroups. Average divides by the size of the subgroup.
 //
-// It goes over connections and never through shared memory: it is the inter-node part of an operation
-// whose intra-node parts are somebody else's. All ranks of a subgroup get the same bits. A loss or a
-// divergence is told to all subgroups, though one that has finished its part hears of it in its next
-// operation only. Subgroups that do not fit together are noticed where their ranks communicate, and
-// otherwise not at all: derive them from what all ranks know.
+// It goes over connections and never through shared memory: it is the inter-node part of an
+// operation whose intra-node parts are somebody else's. All ranks of a subgroup get the same bits.
+// A loss or a divergence is told to all subgroups, though one that has finished its part hears of
+// it in its next operation only. Subgroups that do not fit together are noticed where their ranks
+// communicate, and otherwise not at all: derive them from what all ranks know.
 func (c *Communicator) AllreduceSubgroup(ctx context.Context, ranks []int, t Tensor, op Op) error {
 	return c.runSubgroup(ctx, ranks, frame.Descriptor{Method: frame.Allreduce, Type: t.Type, Reduce: op}, t)
 }
 
-// AllreduceSubgroupAs is AllreduceSubgroup with elements that are sent as AllreduceAs does. For Average
-// the rounded sum is divided in float32, and not rounded again.
+// AllreduceSubgroupAs is AllreduceSubgroup with elements that are sent as AllreduceAs does. For
+// Average the rounded sum is divided in float32, and not rounded again.
 func (c *Communicator) AllreduceSubgroupAs(ctx context.Context, wire kernel.Type, ranks []int, t Tensor, op Op) error {
 	d, err := narrowAllreduce(wire, t, op)
 	if err != nil {
@@ -72,8 +72,8 @@ func (c *Communicator) placeIn(ranks []int) (place int, err error) {
 }
 
 // Dup connects the ranks once more, for operations that run beside those of c and have an order of
-// their own, like MPI_Comm_dup. All ranks call it with the same name, each name once. When one of the
-// two fails, both have failed. Close it before c.
+// their own, like MPI_Comm_dup. All ranks call it with the same name, each name once. When one of
+// the two fails, both have failed. Close it before c.
 func (c *Communicator) Dup(ctx context.Context, name string) (*Communicator, error) {
 	if name == "" {
 		return nil, invalid("the name of a duplicate is empty")
@@ -91,9 +91,9 @@ func (c *Communicator) Dup(ctx context.Context, name string) (*Communicator, err
 // Subgroup connects some of the ranks once more, for operations among them alone, like
 // MPI_Comm_create_group. The ranks of the subgroup, and no others, call it with the same name, each
 // name once. They are ascending; rank i of the subgroup is ranks[i] of c. When c fails the subgroup
-// fails, and the other way round, except when a rank has closed the subgroup while others needed it:
-// that is no failure of c. A *PeerLostError of the subgroup names a rank of the subgroup. Close it
-// before c.
+// fails, and the other way round, except when a rank has closed the subgroup while others needed
+// it: that is no failure of c. A *PeerLostError of the subgroup names a rank of the subgroup. Close
+// it before c.
 func (c *Communicator) Subgroup(ctx context.Context, name string, ranks []int) (*Communicator, error) {
 	if name == "" {
 		return nil, invalid("the name of a subset is empty")
@@ -149,8 +149,8 @@ func (c *Communicator) derive(ctx context.Context, o Options, translate func(err
 	return d, nil
 }
 
-// localPlace returns this rank's number among the ranks of the subgroup on its machine, and how many
-// those are. They are adjacent in the subgroup, as they are in the world.
+// localPlace returns this rank's number among the ranks of the subgroup on its machine, and how
+// many those are. They are adjacent in the subgroup, as they are in the world.
 func (c *Communicator) localPlace(ranks []int, place int) (localRank, localSize int) {
 	if c.opt.LocalSize == 0 {
 		return 0, 0
@@ -186,8 +186,8 @@ func (c *Communicator) fromSubgroup(ranks []int, failure error) error {
 	return &AbortedError{Rank: c.opt.Rank, Generation: c.opt.Generation, Cause: failure}
 }
 
-// toSubgroup translates a failure of the whole communicator to the ranks of a subgroup: a rank outside
-// of the subgroup has no number there.
+// toSubgroup translates a failure of the whole communicator to the ranks of a subgroup: a rank
+// outside of the subgroup has no number there.
 func toSubgroup(ranks []int, place int, failure error) error {
 	var lost *PeerLostError
 	if errors.As(failure, &lost) {

@@ -15,15 +15,15 @@ type Number interface {
 	~float32 | ~float64 | ~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | Float16 | BFloat16
 }
 
-// Float16 holds the bits of an IEEE 754 half precision number. It is reduced in float32 and rounded once
-// per operation.
+// Float16 holds the bits of an IEEE 754 half precision number. It is reduced in float32 and rounded
+// once per operation.
 type Float16 uint16
 
 // BFloat16 holds the upper half of the bits of a float32. It is reduced like Float16.
 type BFloat16 uint16
 
-// Op is how a reduction combines the ranks' elements. Package kernel states the rules for NaN, signed
-// zeroes and overflow.
+// Op is how a reduction combines the ranks' elements. Package kernel states the rules for NaN,
+// signed zeroes and overflow.
 type Op = frame.ReduceOp
 
 // The reductions.

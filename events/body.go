@@ -23,8 +23,8 @@ func EncodeBody(b Body) ([]byte, error) {
 	return out, nil
 }
 
-// DecodeBody reads what EncodeBody wrote. Fields it does not know are ignored, so that a newer peer may add some;
-// anything else that does not fit is Invalid with every finding.
+// DecodeBody reads what EncodeBody wrote. Fields it does not know are ignored, so that a newer peer
+// may add some; anything else that does not fit is Invalid with every finding.
 func DecodeBody[B Body](data []byte) (B, error) {
 	var b B
 	body, bad := DecodeBodyAs(b, data, "")
@@ -83,8 +83,8 @@ func checkIDs(b Body, prefix string) []spec.FieldError {
 	return []spec.FieldError{{Path: spec.JoinPath(prefix, path), Message: err.Error()}}
 }
 
-// decodeSubmit reads a job.submit strictly: a spec with a field that would be ignored is refused with every finding.
-// Paths inside the spec are those of the user's file.
+// decodeSubmit reads a job.submit strictly: a spec with a field that would be ignored is refused
+// with every finding. Paths inside the spec are those of the user's file.
 func decodeSubmit(data []byte, prefix string) (Body, []spec.FieldError) {
 	var raw struct {
 		Spec json.RawMessage `json:"spec"`
@@ -115,14 +115,16 @@ func ReadLimited(r io.Reader, most int) ([]byte, error) {
 	return data, err
 }
 
-// bounder applies the limits to one value in place: texts are shortened, everything else is refused.
+// bounder applies the limits to one value in place: texts are shortened, everything else is
+// refused.
 type bounder func(v reflect.Value, path string, bad *[]spec.FieldError)
 
 // bounders are the bounders of types, made once; nil = there is nothing to bound.
 var bounders sync.Map // reflect.Type -> bounder
 
-// bound applies the limits to a body that was just decoded. Fields say with the tag bound which limit is theirs: word, lines, names
-// or slots; a plain string without one is a text, and any other string a word.
+// bound applies the limits to a body that was just decoded. Fields say with the tag bound which
+// limit is theirs: word, lines, names or slots; a plain string without one is a text, and any other
+// string a word.
 func bound(v reflect.Value, path string) []spec.FieldError {
 	var bad []spec.FieldError
 	if b := bounderOf(v.Type()); b != nil {

@@ -37,7 +37,8 @@ func entry[B Body](class Class, writer string, readers []string, what string) En
 
 func to(services ...string) []string { return services }
 
-// Catalog is every fact and command, in the order of a job's life. Docs, permissions and tests are made from it.
+// Catalog is every fact and command, in the order of a job's life. Docs, permissions and tests are
+// made from it.
 func Catalog() []Entry {
 	const (
 		disc, sched, rdzv, reg, agent = ServiceDiscovery, ServiceScheduler, ServiceRendezvous, ServiceRegistry, ServiceAgent

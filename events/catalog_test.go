@@ -48,7 +48,8 @@ func TestCatalogRows(t *testing.T) {
 	}
 }
 
-// TestEveryTypeHasARow reads the source: a body of a fact or a command that is in no row would never decode.
+// TestEveryTypeHasARow reads the source: a body of a fact or a command that is in no row would
+// never decode.
 func TestEveryTypeHasARow(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Code classifies an error. Callers act on the code and never on the text; it crosses the wire in a header.
+// Code classifies an error. Callers act on the code and never on the text; it crosses the wire in a
+// header.
 type Code string
 
 // The closed list of error codes.
@@ -67,7 +68,8 @@ func Errorf(code Code, format string, args ...any) error {
 	return &Error{Code: code, Text: err.Error(), Err: cause}
 }
 
-// CodeOf returns the code of err: Cancelled for the end of a context, Internal for any other foreign error, empty for nil.
+// CodeOf returns the code of err: Cancelled for the end of a context, Internal for any other
+// foreign error, empty for nil.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""
@@ -82,7 +84,8 @@ func CodeOf(err error) Code {
 	return Internal
 }
 
-// ErrUnknownType marks an event whose type is not in the catalogue: a newer client, or not meant for us.
+// ErrUnknownType marks an event whose type is not in the catalogue: a newer client, or not meant
+// for us.
 var ErrUnknownType = errors.New("event type is not in the catalogue")
 
 // ValidationError is a "no" with every reason at once. It counts as an *Error with code Invalid.
@@ -132,7 +135,8 @@ func RefuseAs(c Code, findings []spec.FieldError) error {
 	return Errorf(c, "%w", err)
 }
 
-// FieldErrorsOf returns the findings in err; an error without any becomes one finding with its text.
+// FieldErrorsOf returns the findings in err; an error without any becomes one finding with its
+// text.
 func FieldErrorsOf(err error) []spec.FieldError {
 	if err == nil {
 		return nil
@@ -144,7 +148,8 @@ func FieldErrorsOf(err error) []spec.FieldError {
 	return []spec.FieldError{{Message: err.Error()}}
 }
 
-// BoundedFieldErrors is FieldErrorsOf for a fact: at most limits.FieldErrors of them, with shortened texts; a last one counts the others.
+// BoundedFieldErrors is FieldErrorsOf for a fact: at most limits.FieldErrors of them, with
+// shortened texts; a last one counts the others.
 func BoundedFieldErrors(err error) []spec.FieldError {
 	all := FieldErrorsOf(err)
 	more := len(all) - limits.FieldErrors.Max

@@ -1,13 +1,14 @@
-// Package events is the vocabulary of Regroup: everything that can be said between its processes, and
-// the ports through which it is said.
+// Package events is the vocabulary of Regroup: everything that can be said between its processes,
+// and the ports through which it is said.
 //
-// There are five classes of message. A fact is something that happened: durable, past tense, one writer
-// per kind. A command is asked of the system by a client: durable, answered by a fact. A request is asked
-// of a service and answered once, over core messaging. A signal may be lost and nothing may depend on any
-// single one arriving. A launch tells one node what it must run for one job; the last one is kept.
+// There are five classes of message. A fact is something that happened: durable, past tense, one
+// writer per kind. A command is asked of the system by a client: durable, answered by a fact. A
+// request is asked of a service and answered once, over core messaging. A signal may be lost and
+// nothing may depend on any single one arriving. A launch tells one node what it must run for one
+// job; the last one is kept.
 //
-// Facts and commands travel as CloudEvents 1.0. Names of subjects, streams, buckets and headers are spelt
-// in subjects.go, event types in catalog.go, and nowhere else in the tree.
+// Facts and commands travel as CloudEvents 1.0. Names of subjects, streams, buckets and headers are
+// spelt in subjects.go, event types in catalog.go, and nowhere else in the tree.
 package events
 
 import (
@@ -44,7 +45,8 @@ func (t Type) Kind() string {
 // Body is the content of a message: a closed sum, listed in the catalogue.
 type Body interface{ Type() Type }
 
-// Event is a fact or a command with its envelope. On the wire it is a CloudEvent 1.0 (package cloudevent).
+// Event is a fact or a command with its envelope. On the wire it is a CloudEvent 1.0 (package
+// cloudevent).
 type Event struct {
 	ID     string    // unique per source
 	Source string    // who says it: /regroup/<service> or /regroup/agent/<node>/<incarnation>, or a client's own
@@ -55,13 +57,13 @@ type Event struct {
 	Trace  string    // W3C traceparent of the trace in which it was born; extension traceparent
 	Body   Body
 
-	// Expires is the time, by the clock of the store, after which a command must not be carried out any more; extension expirytime.
-	// Zero = never. Facts have none.
+	// Expires is the time, by the clock of the store, after which a command must not be carried out
+	// any more; extension expirytime. Zero = never. Facts have none.
 	Expires time.Time
 }
 
-// Input is one thing a machine is asked to take into account. Exactly one body; the zero ID means that it need not
-// be remembered (signals and ticks).
+// Input is one thing a machine is asked to take into account. Exactly one body; the zero ID means
+// that it need not be remembered (signals and ticks).
 type Input struct {
 	ID      string    // de-duplication key: source and id of an event, id of a request
 	Source  string    // as in Event
@@ -112,26 +114,29 @@ type Span struct {
 	Links      []string          `json:"links,omitempty"` // traceparents of spans in other traces that belong to it
 }
 
-// TraceOf returns the traceparent of the root span of the incident that ended generation g of a job. Every process
-// derives the same one without asking, so that the first to see a fault and the last to recover draw one trace.
+// TraceOf returns the traceparent of the root span of the incident that ended generation g of a
+// job. Every process derives the same one without asking, so that the first to see a fault and the
+// last to recover draw one trace.
 func TraceOf(job JobID, g Generation) string {
 	sum := Token("incident", string(job), g.String())
 	span := Token("incident-root", string(job), g.String())
 	return "00-" + sum + "-" + span[:16] + "-01"
 }
 
-// JobTrace returns the traceparent of the root span of a job's start: submit to the first good step.
+// JobTrace returns the traceparent of the root span of a job's start: submit to the first good
+// step.
 func JobTrace(job JobID) string {
 	return "00-" + Token("job", string(job)) + "-" + Token("job-root", string(job))[:16] + "-01"
 }
 
-// NodeTrace returns the traceparent of discovery's verdict that one life of a node's agent is lost. Its node may have worked for several jobs,
-// or for none.
+// NodeTrace returns the traceparent of discovery's verdict that one life of a node's agent is lost.
+// Its node may have worked for several jobs, or for none.
 func NodeTrace(node NodeID, life Incarnation) string {
 	return "00-" + Token("node", string(node), string(life)) + "-" + Token("node-root", string(node), string(life))[:16] + "-01"
 }
 
-// OwnTrace returns a traceparent unless it is that of a job's start, which clients may derive: then it is nobody's own.
+// OwnTrace returns a traceparent unless it is that of a job's start, which clients may derive: then
+// it is nobody's own.
 func OwnTrace(traceparent string, job JobID) string {
 	if !ValidTrace(traceparent) || TraceID(traceparent) == TraceID(JobTrace(job)) {
 		return ""

@@ -38,7 +38,8 @@ type JobRespawned struct {
 	Attempt int         `json:"attempt"` // number of the new life of this place, from 2
 }
 
-// JobRespawnDenied is the verdict that a dead worker is not started again while the job goes on without its place.
+// JobRespawnDenied is the verdict that a dead worker is not started again while the job goes on
+// without its place.
 type JobRespawnDenied struct {
 	Job    JobID       `json:"job"`
 	Place  Place       `json:"place"`
@@ -56,12 +57,14 @@ const (
 	FailureOOM    FailureKind = "oom"    // the kernel ended it for lack of memory
 	FailureLost   FailureKind = "lost"   // its node was lost, or its agent was started again
 	FailureHang   FailureKind = "hang"   // it made no step for too long, or did not come back when its generation was over
-	// ChargeNoProgress: generations are lost one after the other before they commit a step, and no worker's end says why.
+	// ChargeNoProgress: generations are lost one after the other before they commit a step, and no
+	// worker's end says why.
 	FailureNoProgress FailureKind = "no-progress"
 )
 
-// JobFailureCounted says that a failure was charged to a worker's life: told once for each, before the verdict that follows. Planned
-// ends are never charged, nor is what follows from a fault that was charged: one generation breaks once.
+// JobFailureCounted says that a failure was charged to a worker's life: told once for each, before
+// the verdict that follows. Planned ends are never charged, nor is what follows from a fault that
+// was charged: one generation breaks once.
 type JobFailureCounted struct {
 	Job        JobID       `json:"job"`
 	Place      Place       `json:"place"`
@@ -74,7 +77,8 @@ type JobFailureCounted struct {
 	Detail     string      `json:"detail"`
 }
 
-// JobStalled says that no worker of a generation made a step for as long as the job allows. Told once per generation.
+// JobStalled says that no worker of a generation made a step for as long as the job allows. Told
+// once per generation.
 type JobStalled struct {
 	Job        JobID      `json:"job"`
 	Generation Generation `json:"generation"`
@@ -82,7 +86,8 @@ type JobStalled struct {
 	Detail     string     `json:"detail"`
 }
 
-// JobFinishing says that a worker has completed the training: nobody regroups any more, the others may finish.
+// JobFinishing says that a worker has completed the training: nobody regroups any more, the others
+// may finish.
 type JobFinishing struct {
 	Job JobID `json:"job"`
 }
@@ -112,8 +117,8 @@ type JobStopped struct{ JobEnd }
 
 // Facts of the incident family; written by the registry. The entity is the job.
 
-// JobRemoved says that the record of an ended job is removed. The event that submitted it is remembered for some time, so that a
-// repeat of it does not begin the job anew.
+// JobRemoved says that the record of an ended job is removed. The event that submitted it is
+// remembered for some time, so that a repeat of it does not begin the job anew.
 type JobRemoved struct {
 	Job JobID  `json:"job"`
 	By  string `json:"by"` // source of the command
@@ -128,7 +133,8 @@ type IncidentOpened struct {
 	Trace    string     `json:"trace"` // traceparent of the root span: TraceOf(job, from)
 }
 
-// IncidentClosed says that the job makes steps again, that its processes run again where nobody reports steps, or that it ended.
+// IncidentClosed says that the job makes steps again, that its processes run again where nobody
+// reports steps, or that it ended.
 type IncidentClosed struct {
 	Job       JobID      `json:"job"`
 	Incident  int        `json:"incident"`
@@ -204,7 +210,8 @@ type LedgerEpoch struct {
 	Done  bool   `json:"done"`       // the epoch was closed by the program
 }
 
-// SampleHash is the hash of a sample index that ledgers sum up (the finaliser of splitmix64, Steele et al. 2014).
+// SampleHash is the hash of a sample index that ledgers sum up (the finaliser of splitmix64, Steele
+// et al. 2014).
 func SampleHash(index uint64) uint64 {
 	z := index + 0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -230,12 +237,14 @@ func (c Commit) Newer(d Commit) bool {
 // ms converts a duration for Phases.
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// Milliseconds converts a duration to fractional milliseconds, as all figures of incidents are given.
+// Milliseconds converts a duration to fractional milliseconds, as all figures of incidents are
+// given.
 func Milliseconds(d time.Duration) float64 { return ms(d) }
 
 // Facts of the placement family; written by the scheduler. The entity is the job.
 
-// PlacementSet says which places a job has from now on; it replaces every earlier one of a lower Number.
+// PlacementSet says which places a job has from now on; it replaces every earlier one of a lower
+// Number.
 type PlacementSet struct {
 	Job       JobID        `json:"job"`
 	Places    Places       `json:"places"`         // sorted by node and slot; may be fewer than Min after a loss
@@ -243,7 +252,8 @@ type PlacementSet struct {
 	Spec      spec.Job     `json:"spec"`           // so that the rendezvous needs no other reading
 	Reason    string       `json:"reason"`         // why it changed
 	LostNodes []NodeID     `json:"gone,omitempty"` // nodes that were taken out because they are lost (not planned)
-	// Hosts is the nodes of Places in the order of the host list, in which new nodes get their ranks; empty = by name.
+	// Hosts is the nodes of Places in the order of the host list, in which new nodes get their
+	// ranks; empty = by name.
 	Hosts []NodeID `json:"hosts,omitempty"`
 }
 
@@ -262,8 +272,8 @@ type PlacementReleased struct {
 
 // Facts of the round family; written by the rendezvous. The entity is the job.
 
-// Member is a worker slot that takes part in a generation. Ranks are Horovod's: global, on the node, and among the
-// nodes that own this local rank.
+// Member is a worker slot that takes part in a generation. Ranks are Horovod's: global, on the
+// node, and among the nodes that own this local rank.
 type Member struct {
 	Place       Place       `json:"place"`
 	Incarnation Incarnation `json:"incarnation"`     // of the worker; under restart recovery of the process to come
@@ -287,8 +297,9 @@ type RoundOpened struct {
 	Cause    Cause      `json:"cause"`
 }
 
-// RoundMissed says who is asked back in vain: members of the generation that is over, accused or hung, which did not come back
-// within elastic.rejoinWithin and without whom the round has fewer than min. Each list replaces the one before.
+// RoundMissed says who is asked back in vain: members of the generation that is over, accused or
+// hung, which did not come back within elastic.rejoinWithin and without whom the round has fewer
+// than min. Each list replaces the one before.
 type RoundMissed struct {
 	Job      JobID      `json:"job"`
 	Proposed Generation `json:"proposed"`
@@ -308,8 +319,9 @@ type RoundSealed struct {
 	NoProgress int         `json:"no_progress,omitempty"` // generations in a row before this one that were lost to faults without progress
 }
 
-// RoundParticipantsSet says which nodes have come by themselves to a job that nobody places, and so which places it has from now
-// on; it replaces every earlier one. It is told from the first complete round on.
+// RoundParticipantsSet says which nodes have come by themselves to a job that nobody places, and so
+// which places it has from now on; it replaces every earlier one. It is told from the first
+// complete round on.
 type RoundParticipantsSet struct {
 	Job       JobID        `json:"job"`
 	Round     int          `json:"round"`  // TorchElastic's, from 0: counts the changes of the set of nodes

@@ -8,7 +8,8 @@ import (
 
 // Facts of the node family; written by discovery. The entity is the node.
 
-// NodeFact is what all node facts carry: the whole picture of the node, so that the newest alone says what it is.
+// NodeFact is what all node facts carry: the whole picture of the node, so that the newest alone
+// says what it is.
 type NodeFact struct {
 	Node             NodeID            `json:"node"`
 	Incarnation      Incarnation       `json:"incarnation"`          // of the agent
@@ -21,19 +22,23 @@ type NodeFact struct {
 	Order            int               `json:"order,omitempty"`      // which line of the host list names it, from 1: those before it are used first; 0 = none
 	Quarantine       *Quarantine       `json:"quarantine,omitempty"` // of the whole node: no new work
 	QuarantinedSlots []QuarantinedSlot `json:"benched,omitempty"`    // by slot
-	// Disconnected: the broker saw the agent's connection end, and no newer one is known. With it a suspicion is more than silence.
+	// Disconnected: the broker saw the agent's connection end, and no newer one is known. With it a
+	// suspicion is more than silence.
 	Disconnected bool `json:"disconnected,omitempty"`
-	// Departing: the agent has announced that the node will go away. What ends with it is no failure.
+	// Departing: the agent has announced that the node will go away. What ends with it is no
+	// failure.
 	Departing bool `json:"departing,omitempty"`
-	// Parted lists the newest lives of the agent before this one that have left, or had announced their end, oldest first: what
-	// ended with them is no failure, even for somebody who hears of this one before he hears of their end.
+	// Parted lists the newest lives of the agent before this one that have left, or had announced
+	// their end, oldest first: what ended with them is no failure, even for somebody who hears of
+	// this one before he hears of their end.
 	LeftIncarnations []Incarnation `json:"parted,omitempty"`
 }
 
 // NodeJoined says that an agent has come, or came back as a new incarnation.
 type NodeJoined struct{ NodeFact }
 
-// NodeSuspected says that a node is silent, or that its agent's connection has ended; nothing follows from it alone.
+// NodeSuspected says that a node is silent, or that its agent's connection has ended; nothing
+// follows from it alone.
 type NodeSuspected struct{ NodeFact }
 
 // NodeRecovered says that a suspected node was heard again.
@@ -45,7 +50,8 @@ type NodeLost struct{ NodeFact }
 // NodeLeft says that an agent said goodbye: its workers have ended before.
 type NodeLeft struct{ NodeFact }
 
-// NodeDraining says that a node takes no more work and that its work should move away, as a planned change.
+// NodeDraining says that a node takes no more work and that its work should move away, as a planned
+// change.
 type NodeDraining struct{ NodeFact }
 
 // NodeRejected says that a command about a node was refused. Node is empty when none could be read.
@@ -72,8 +78,9 @@ type QuarantinedSlot struct {
 	Quarantine
 }
 
-// NodeQuarantined says that a node (Slot is nil) or one of its slots is kept out from now on. A quarantined node gets no
-// new work, and what runs well there stays; a benched slot gives its work away as a planned change.
+// NodeQuarantined says that a node (Slot is nil) or one of its slots is kept out from now on. A
+// quarantined node gets no new work, and what runs well there stays; a benched slot gives its work
+// away as a planned change.
 type NodeQuarantined struct {
 	NodeFact
 	Slot  *Slot     `json:"slot,omitempty"`
@@ -87,10 +94,12 @@ type NodeReleased struct {
 	Slot *Slot `json:"slot,omitempty"`
 }
 
-// NodeChanged says that what may be used of a node has changed: the host list names it or not, or with another number of slots.
+// NodeChanged says that what may be used of a node has changed: the host list names it or not, or
+// with another number of slots.
 type NodeChanged struct{ NodeFact }
 
-// NodeQuarantine asks to keep a node, or one of its slots, out for a time. It replaces a quarantine that runs.
+// NodeQuarantine asks to keep a node, or one of its slots, out for a time. It replaces a quarantine
+// that runs.
 type NodeQuarantine struct {
 	Node   NodeID        `json:"node"`
 	Slot   *Slot         `json:"slot,omitempty"` // nil = the whole node
@@ -98,14 +107,16 @@ type NodeQuarantine struct {
 	Reason string        `json:"reason,omitempty"`
 }
 
-// NodeRelease asks to end the quarantine of a node and all its slots, or of one slot, and to forgive what led to it.
+// NodeRelease asks to end the quarantine of a node and all its slots, or of one slot, and to
+// forgive what led to it.
 type NodeRelease struct {
 	Node   NodeID `json:"node"`
 	Slot   *Slot  `json:"slot,omitempty"` // nil = the whole node
 	Reason string `json:"reason,omitempty"`
 }
 
-// HostEntry is what the host list says of a node. It is discovery's own observation (made by a replica, not sent).
+// HostEntry is what the host list says of a node. It is discovery's own observation (made by a
+// replica, not sent).
 type HostEntry struct {
 	Node     NodeID `json:"node"`
 	Slots    *int   `json:"slots,omitempty"`    // may be used at most; nil = all that it has

@@ -25,9 +25,9 @@ type WorkerStarted struct {
 	StartMS float64 `json:"start_ms"` // time that starting took
 }
 
-// WorkerReady says that a worker has made its first good step in a generation (READY). For programs that do not
-// report steps the agent says it when the process of this generation runs, with step 0, and once more with the first step
-// that the process reports, if it does.
+// WorkerReady says that a worker has made its first good step in a generation (READY). For programs
+// that do not report steps the agent says it when the process of this generation runs, with step 0,
+// and once more with the first step that the process reports, if it does.
 type WorkerReady struct {
 	WorkerRef
 	Rank      int     `json:"rank"`
@@ -43,7 +43,8 @@ type WorkerReady struct {
 	Checkpoint *Commit `json:"checkpoint,omitempty"`
 }
 
-// WorkerDone says that a worker reports its work complete (SUCCESS, once its process has also exited 0).
+// WorkerDone says that a worker reports its work complete (SUCCESS, once its process has also
+// exited 0).
 type WorkerDone struct {
 	WorkerRef
 	Step    uint64             `json:"step"`
@@ -79,7 +80,8 @@ type WorkerExited struct {
 // OwnSignals are those with which a program ends itself; any other one came from outside.
 var OwnSignals = []string{"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"}
 
-// Exception is what ended a program, as it says itself: in a traceback, in a panic, or in the error file of a launcher.
+// Exception is what ended a program, as it says itself: in a traceback, in a panic, or in the error
+// file of a launcher.
 type Exception struct {
 	Type     string `json:"type"` // RuntimeError, torch.OutOfMemoryError, panic
 	Message  string `json:"message,omitempty"`
@@ -126,14 +128,14 @@ func (e Exception) Where() string {
 	return s
 }
 
-// ProgramFault tells whether the program failed by itself: with an exit code, by one of OwnSignals, or for the memory that it took. Any
-// other signal came from outside.
+// ProgramFault tells whether the program failed by itself: with an exit code, by one of OwnSignals,
+// or for the memory that it took. Any other signal came from outside.
 func (w WorkerExited) ProgramFault() bool {
 	return !w.Asked && (w.ExitCode > 0 || w.OOM || slices.Contains(OwnSignals, w.Signal))
 }
 
-// Failed tells whether the exit is a failure under the rules of how workers end: with a ledger-keeping SDK program
-// (inProcess) exit 0 without done is one.
+// Failed tells whether the exit is a failure under the rules of how workers end: with a
+// ledger-keeping SDK program (inProcess) exit 0 without done is one.
 func (w WorkerExited) Failed(inProcess bool) bool {
 	if w.Asked {
 		return false

@@ -12,18 +12,21 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// NodeID names a machine that runs an agent: lower-case letters, digits and inner hyphens, at most 63
-// characters (an RFC 1123 label), so that it is one subject token and one bucket key.
+// NodeID names a machine that runs an agent: lower-case letters, digits and inner hyphens, at most
+// 63 characters (an RFC 1123 label), so that it is one subject token and one bucket key.
 type NodeID string
 
-// JobID names a job: the spec's name, a hyphen, and four hexadecimal digits of a hash over the source and id of the event that
-// submitted it, or more of them if another event has that id already; see JobIDs.
+// JobID names a job: the spec's name, a hyphen, and four hexadecimal digits of a hash over the
+// source and id of the event that submitted it, or more of them if another event has that id
+// already; see JobIDs.
 type JobID string
 
-// Incarnation is one life of an agent or of a worker process: a ULID made at each start. It fences ghosts.
+// Incarnation is one life of an agent or of a worker process: a ULID made at each start. It fences
+// ghosts.
 type Incarnation string
 
-// Generation is the number of a sealed round of one job, counted from 1. 0 means none. It is printed as g3.
+// Generation is the number of a sealed round of one job, counted from 1. 0 means none. It is
+// printed as g3.
 type Generation uint64
 
 // String prints the generation as g3.
@@ -80,12 +83,13 @@ func NodeIDFrom(host string) NodeID {
 	return NodeID(s)
 }
 
-// jobDigits is how many hexadecimal digits the ids of a job have that may be its: as few as are free. The last are all of
-// Origin's, which no two events share.
+// jobDigits is how many hexadecimal digits the ids of a job have that may be its: as few as are
+// free. The last are all of Origin's, which no two events share.
 var jobDigits = [...]int{4, 8, 16, 32}
 
-// JobIDs are the ids that the job of the event (source, id) may have under the given name, the likeliest first: the registry gives
-// it the first that no other event's job has. A name is cut where it and the digits would be too long.
+// JobIDs are the ids that the job of the event (source, id) may have under the given name, the
+// likeliest first: the registry gives it the first that no other event's job has. A name is cut
+// where it and the digits would be too long.
 func JobIDs(name, source, id string) []JobID {
 	ids := make([]JobID, len(jobDigits))
 	digits := Origin(source, id)
@@ -99,18 +103,20 @@ func JobIDs(name, source, id string) []JobID {
 // JobIDFrom is the first of JobIDs, which the job has unless another event's has it.
 func JobIDFrom(name, source, id string) JobID { return JobIDs(name, source, id)[0] }
 
-// Origin tells events apart, and with them the jobs that they submit: CloudEvents are the same if their source and id are.
+// Origin tells events apart, and with them the jobs that they submit: CloudEvents are the same if
+// their source and id are.
 func Origin(source, id string) string { return Token(source, id) }
 
-// Token derives a secret-free fencing token from its parts; the same parts give the same token everywhere, so a
-// pure machine can make one without randomness of its own.
+// Token derives a secret-free fencing token from its parts; the same parts give the same token
+// everywhere, so a pure machine can make one without randomness of its own.
 func Token(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:16])
 }
 
-// Places is a list of places in their order. In JSON those of one node that follow each other are one text, the node's name,
-// a slash and its slots: ["node-a/0-7", "node-b/0,2,5-7"]. A list of {"node", "slot"} is read too.
+// Places is a list of places in their order. In JSON those of one node that follow each other are
+// one text, the node's name, a slash and its slots: ["node-a/0-7", "node-b/0,2,5-7"]. A list of
+// {"node", "slot"} is read too.
 type Places []Place
 
 // MarshalJSON writes the short form.
@@ -166,7 +172,8 @@ func (p *Places) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// runOf counts the places at the beginning that are on one node. A name that would not read back is alone in its run.
+// runOf counts the places at the beginning that are on one node. A name that would not read back is
+// alone in its run.
 func runOf(p Places) int {
 	n := 1
 	for n < len(p) && p[n].Node == p[0].Node {
@@ -195,8 +202,8 @@ func appendRun(b []byte, run Places) []byte {
 	return b
 }
 
-// parseRun appends the places of one text. A range may stand for many more places than it has characters, so it is bounded before it
-// is written out.
+// parseRun appends the places of one text. A range may stand for many more places than it has
+// characters, so it is bounded before it is written out.
 func parseRun(out Places, text string) (Places, error) {
 	at := strings.LastIndexByte(text, '/')
 	if at < 0 {

@@ -8,7 +8,8 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// TestMergeMetrics: whose value is shown when several ranks report under one name, and what happens after a return to an earlier step.
+// TestMergeMetrics: whose value is shown when several ranks report under one name, and what happens
+// after a return to an earlier step.
 func TestMergeMetrics(t *testing.T) {
 	at := time.Unix(100, 0)
 	one := func(rank int, step uint64, v float64, at time.Time) map[string]Metric {

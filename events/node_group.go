@@ -217,8 +217,9 @@ func (c *commitMemo) column(raw []byte, n int) ([]Commit, bool) {
 	return c.list, ok && len(c.list) == n
 }
 
-// scanner reads JSON that is known to be well-formed, without reflection: long lists of members and places are read for
-// every turn of a judge. What does not fit the reader's expectation sets bad and is passed over.
+// scanner reads JSON that is known to be well-formed, without reflection: long lists of members and
+// places are read for every turn of a judge. What does not fit the reader's expectation sets bad
+// and is passed over.
 type scanner struct {
 	b   []byte
 	i   int

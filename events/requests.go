@@ -21,7 +21,8 @@ type NodeHello struct {
 	Yield       bool        `json:"yield,omitempty"`     // replace no living agent of this name: this one was replaced itself
 }
 
-// Departure announces that a node will go away: its work should move, and what ends with it is nobody's failure.
+// Departure announces that a node will go away: its work should move, and what ends with it is
+// nobody's failure.
 type Departure struct {
 	Reason string    `json:"reason"`
 	Until  time.Time `json:"until,omitzero"` // when it is gone at the latest; zero = not known
@@ -42,7 +43,8 @@ type NodeWelcome struct {
 	Patience  spec.Duration `json:"patience,omitzero"`  // at least so long for the answer to a join
 }
 
-// MemberJoin asks rendezvous to take a worker into the next generation (verb join). Repeating it is harmless.
+// MemberJoin asks rendezvous to take a worker into the next generation (verb join). Repeating it is
+// harmless.
 type MemberJoin struct {
 	Job         JobID       `json:"job"`
 	Place       Place       `json:"place"`
@@ -69,7 +71,8 @@ type MemberWaiting struct {
 	Removed  bool       `json:"removed,omitempty"` // this place is no longer the job's: exit 0
 }
 
-// MemberJoins asks the same for several workers of one node in one request (verb joins). Repeating it is harmless.
+// MemberJoins asks the same for several workers of one node in one request (verb joins). Repeating
+// it is harmless.
 type MemberJoins struct {
 	Job   JobID        `json:"job"`
 	Joins []MemberJoin `json:"joins"`
@@ -99,8 +102,8 @@ type PeersAnswer struct {
 	Addresses map[int]string `json:"addresses"`
 }
 
-// NodeEnter asks rendezvous to take a node into a job whose nodes come by themselves (verb enter). Repeating it is harmless
-// and, once the node is in, changes nothing.
+// NodeEnter asks rendezvous to take a node into a job whose nodes come by themselves (verb enter).
+// Repeating it is harmless and, once the node is in, changes nothing.
 type NodeEnter struct {
 	Job         JobID       `json:"job"`
 	Node        NodeID      `json:"node"`
@@ -109,7 +112,8 @@ type NodeEnter struct {
 	Spec        spec.Job    `json:"spec"` // what this node takes the job for; everybody must mean the same
 }
 
-// NodeExit says that a node wants to be in its job no longer (verb exit). The job goes on without it.
+// NodeExit says that a node wants to be in its job no longer (verb exit). The job goes on without
+// it.
 type NodeExit struct {
 	Job         JobID       `json:"job"`
 	Node        NodeID      `json:"node"`
@@ -117,7 +121,8 @@ type NodeExit struct {
 	Reason      string      `json:"reason"`
 }
 
-// RendezvousClose asks that no node is taken into a job any more (verb close). Those that are in go on.
+// RendezvousClose asks that no node is taken into a job any more (verb close). Those that are in go
+// on.
 type RendezvousClose struct {
 	Job     JobID     `json:"job"`
 	Reason  string    `json:"reason"`
@@ -163,12 +168,14 @@ type Alive struct {
 	Replica string `json:"replica"`
 }
 
-// ProgressQuery asks the registry how far jobs are (verb heard): any replica has heard it from the agents, and nothing is stored for it.
+// ProgressQuery asks the registry how far jobs are (verb heard): any replica has heard it from the
+// agents, and nothing is stored for it.
 type ProgressQuery struct {
 	Jobs []JobID `json:"jobs"`
 }
 
-// ProgressAnswer answers ProgressQuery for the jobs that run, as far as that replica has heard of them.
+// ProgressAnswer answers ProgressQuery for the jobs that run, as far as that replica has heard of
+// them.
 type ProgressAnswer struct {
 	Jobs map[JobID]JobProgress `json:"jobs"`
 }
@@ -193,17 +200,19 @@ type Phase string
 
 // Phases of a launch.
 const (
-	// PhasePrepare: a round is open. In-process recovery: see that every listed worker runs; those that were in an
-	// older generation leave it now unless Planned. Restart recovery: stop processes of older generations, then join for
-	// every listed place.
+	// PhasePrepare: a round is open. In-process recovery: see that every listed worker runs; those
+	// that were in an older generation leave it now unless Planned. Restart recovery: stop
+	// processes of older generations, then join for every listed place.
 	PhasePrepare Phase = "prepare"
-	// PhaseRun: the generation is sealed. Members with Rank >= 0 belong to it; members with Rank -1 warm up aside.
+	// PhaseRun: the generation is sealed. Members with Rank >= 0 belong to it; members with Rank -1
+	// warm up aside.
 	PhaseRun Phase = "run"
 	// PhaseStop: the job is over here: stop every worker of it, with Stop's grace.
 	PhaseStop Phase = "stop"
 )
 
-// Launch is the whole of what one node must do for one job. A later one replaces an earlier one; Revision orders them.
+// Launch is the whole of what one node must do for one job. A later one replaces an earlier one;
+// Revision orders them.
 type Launch struct {
 	Job        JobID          `json:"job"`
 	Node       NodeID         `json:"node"`
@@ -227,7 +236,8 @@ type Launch struct {
 // LaunchMember is one worker of the node.
 type LaunchMember struct {
 	Member
-	// Peers are addresses by rank: of its ring neighbours, or of members that hold the state if it warms up aside.
+	// Peers are addresses by rank: of its ring neighbours, or of members that hold the state if it
+	// warms up aside.
 	Peers map[int]string `json:"peers,omitempty"`
 }
 
@@ -263,8 +273,8 @@ func (RendezvousStatus) Type() Type { return "dev.regroup.sig.gathering.v1" }
 
 // Commands of clients. They travel as CloudEvents on the commands stream.
 
-// JobSubmit asks for a job. Its id is the first free one of JobIDs(Spec.Name, source, id) of the event: job.submitted, whose cause
-// is the event's id, says which.
+// JobSubmit asks for a job. Its id is the first free one of JobIDs(Spec.Name, source, id) of the
+// event: job.submitted, whose cause is the event's id, says which.
 type JobSubmit struct {
 	Spec spec.Job `json:"spec"`
 }
@@ -282,7 +292,8 @@ type JobStop struct {
 	Now    bool   `json:"now,omitempty"` // kill instead of asking
 }
 
-// JobRemove asks to remove the record of a job that has ended. Its facts and output stay in their streams for as long as those keep them.
+// JobRemove asks to remove the record of a job that has ended. Its facts and output stay in their
+// streams for as long as those keep them.
 type JobRemove struct {
 	Job JobID `json:"job"`
 }

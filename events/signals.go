@@ -49,20 +49,23 @@ type Progress struct {
 	Slowest     *Straggler        `json:"slowest,omitempty"` // of this generation, as this worker knows it
 }
 
-// Straggler is the rank that the others wait for, and by which share of its time, 0 to 1, the median rank waits longer.
+// Straggler is the rank that the others wait for, and by which share of its time, 0 to 1, the
+// median rank waits longer.
 type Straggler struct {
 	Rank  int     `json:"rank"`
 	Share float64 `json:"share"`
 }
 
-// HeartbeatMissed is discovery's own observation that a node was not heard for some time (made by liveness, not sent).
+// HeartbeatMissed is discovery's own observation that a node was not heard for some time (made by
+// liveness, not sent).
 type HeartbeatMissed struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"` // which life was silent: its successor does not pay for it
 	Failed      bool        `json:"failed"`      // a direct ping got no answer either
 }
 
-// StepsStalled is the registry's own observation that a job made no step for some time (made by its ages, not sent).
+// StepsStalled is the registry's own observation that a job made no step for some time (made by its
+// ages, not sent).
 type StepsStalled struct {
 	Job        JobID         `json:"job"`
 	Generation Generation    `json:"generation"`
@@ -70,7 +73,8 @@ type StepsStalled struct {
 	For        spec.Duration `json:"for"`
 }
 
-// Disconnected is discovery's own observation that the broker saw an agent's connection end (made by discovery, not sent).
+// Disconnected is discovery's own observation that the broker saw an agent's connection end (made
+// by discovery, not sent).
 type Disconnected struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"`
@@ -82,8 +86,8 @@ type HeartbeatSeen struct {
 	Heartbeat
 }
 
-// RendezvousStatus is how far the rendezvous of nodes that come by themselves is, told to those who wait. It is for people: what
-// a node must do comes with its launches.
+// RendezvousStatus is how far the rendezvous of nodes that come by themselves is, told to those who
+// wait. It is for people: what a node must do comes with its launches.
 type RendezvousStatus struct {
 	Job        JobID   `json:"job"`
 	Round      int     `json:"round"`
@@ -121,7 +125,8 @@ type Metric struct {
 	At    time.Time `json:"at,omitzero"`    // when that was heard, on the clock of who heard it
 }
 
-// MetricsOf are the values of one report, which was heard at a moment. steps are of the values that are not of step.
+// MetricsOf are the values of one report, which was heard at a moment. steps are of the values that
+// are not of step.
 func MetricsOf(values map[string]float64, steps map[string]uint64, step uint64, rank int, at time.Time) map[string]Metric {
 	out := make(map[string]Metric, len(values))
 	for name, v := range values {
@@ -134,9 +139,10 @@ func MetricsOf(values map[string]float64, steps map[string]uint64, step uint64, 
 	return out
 }
 
-// MergeMetrics returns what is known with what is new, and whether that makes a difference. Of several ranks the lowest counts, unless
-// another one is further. A value that is only repeated keeps its time. Neither map is modified. At most limits.Names are kept, then those
-// of the newest report.
+// MergeMetrics returns what is known with what is new, and whether that makes a difference. Of
+// several ranks the lowest counts, unless another one is further. A value that is only repeated
+// keeps its time. Neither map is modified. At most limits.Names are kept, then those of the newest
+// report.
 func MergeMetrics(known, news map[string]Metric) (all map[string]Metric, differ bool) {
 	all = known
 	for name, m := range news {

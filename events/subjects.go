@@ -32,7 +32,8 @@ const (
 // Family groups facts by their entity and writer.
 type Family string
 
-// Families of facts. The entity of job, placement, round, worker and incident facts is the job id; of node facts the node id.
+// Families of facts. The entity of job, placement, round, worker and incident facts is the job id;
+// of node facts the node id.
 const (
 	FamilyJob       Family = "job"
 	FamilyPlacement Family = "placement"
@@ -61,7 +62,8 @@ const (
 // CommandSubject is where the command of this type is published: regroup.cmd.job.submit.
 func CommandSubject(t Type) string { return root + "cmd." + t.middle() }
 
-// FactSubject is where a fact of this type about entity is published: regroup.evt.job.<entity>.submitted.
+// FactSubject is where a fact of this type about entity is published:
+// regroup.evt.job.<entity>.submitted.
 func FactSubject(t Type, entity string) string {
 	family, kind, _ := strings.Cut(t.middle(), ".")
 	return root + "evt." + family + "." + entity + "." + kind
@@ -97,7 +99,8 @@ func SpanSubject(service string) string { return root + "span." + service }
 // RequestSubject is where a service answers a verb: regroup.req.rendezvous.join.
 func RequestSubject(service, verb string) string { return root + "req." + service + "." + verb }
 
-// ReplicaSubject is where one replica of a service answers a verb: regroup.req.rendezvous.joins.<replica>.
+// ReplicaSubject is where one replica of a service answers a verb:
+// regroup.req.rendezvous.joins.<replica>.
 func ReplicaSubject(service, verb, replica string) string {
 	return RequestSubject(service, verb) + "." + replica
 }

@@ -8,17 +8,18 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// MemberTable is the members of a generation, in order of rank. In JSON it is grouped by node, because a generation may have tens
-// of thousands of them:
+// MemberTable is the members of a generation, in order of rank. In JSON it is grouped by node,
+// because a generation may have tens of thousands of them:
 //
 //	[{"node": "node-a", "slots": "0-3", "agent": "01JD…", "host": "10.0.0.7", "ports": [4001, 4002, 4003, 4004],
 //	  "prefix": "01JD6KX", "suffix": "Q8", "workers": ["1", "2", "3", "4"], "attempts": 1, "pids": [71, 72, 73, 74],
 //	  "commits": {"generation": 2, "step": 940, "hash": "9f…"}}, …]
 //
-// Ranks count up through the groups, local ranks within one; a worker's incarnation is prefix + workers[i] + suffix; its address
-// host + ":" + ports[i], or addresses[i] where they have nothing in common. One number, text or commit in the place of a list
-// stands for all of the group, and what is absent is zero or empty. A roster whose ranks do not follow from the order is a
-// plain list of members, which is read too.
+// Ranks count up through the groups, local ranks within one; a worker's incarnation is prefix +
+// workers[i] + suffix; its address host + ":" + ports[i], or addresses[i] where they have nothing
+// in common. One number, text or commit in the place of a list stands for all of the group, and
+// what is absent is zero or empty. A roster whose ranks do not follow from the order is a plain
+// list of members, which is read too.
 type MemberTable []Member
 
 // MarshalJSON writes the grouped form.
@@ -93,8 +94,9 @@ func (r MemberTable) number(places MemberTable) {
 	}
 }
 
-// Number gives ranks in the order of the list, as Horovod has them: local ranks count on the node, and for each local rank the
-// nodes that own it form a cross group. Members of one node must follow each other.
+// Number gives ranks in the order of the list, as Horovod has them: local ranks count on the node,
+// and for each local rank the nodes that own it form a cross group. Members of one node must follow
+// each other.
 func (r MemberTable) Number() { r.number(r) }
 
 func appendMembers(b []byte, group MemberTable) []byte {
@@ -109,7 +111,8 @@ func appendMembers(b []byte, group MemberTable) []byte {
 	return append(appendCommits(b, commits), '}')
 }
 
-// appendGroup writes what rosters and crews have in common, up to the last member and without the closing brace.
+// appendGroup writes what rosters and crews have in common, up to the last member and without the
+// closing brace.
 func appendGroup(b []byte, places Places, agent Incarnation, lives []Incarnation, attempts, pids []int) []byte {
 	b = appendText(append(b, `{"node":`...), string(places[0].Node))
 	run := appendRun(nil, Places(slotsOnly(places)))
@@ -248,13 +251,15 @@ func appendCommit(b []byte, c Commit) []byte {
 	return append(b, '}')
 }
 
-// WorkerTable is the workers of a job by place: the newest life of each. In JSON it is grouped by node like a MemberTable (slots, agent,
-// prefix, suffix, workers, attempts, pids) with, beside those,
+// WorkerTable is the workers of a job by place: the newest life of each. In JSON it is grouped by
+// node like a MemberTable (slots, agent, prefix, suffix, workers, attempts, pids) with, beside
+// those,
 //
 //	"generations": 3, "ranks": [0, 1, 2, 3], "states": "ready", "details": {"2": "killed by signal 9"}, "lines": {"2": ["…"]}
 //
-// One value in the place of a list stands for all of the group; ranks are -1 if absent; details, lines and exceptions are by index.
-// The job's id is that of the document. A plain list of workers is read too.
+// One value in the place of a list stands for all of the group; ranks are -1 if absent; details,
+// lines and exceptions are by index. The job's id is that of the document. A plain list of workers
+// is read too.
 type WorkerTable []WorkerView
 
 // MarshalJSON writes the grouped form.
@@ -375,7 +380,8 @@ func (c *WorkerTable) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// mostCrew bounds the workers of one document: those of a job and as many that have ended, on nodes that have gone.
+// mostCrew bounds the workers of one document: those of a job and as many that have ended, on nodes
+// that have gone.
 var maxWorkers = 3 * limits.Workers.Max
 
 // read appends the workers of the next group.

@@ -27,12 +27,14 @@ type NodeView struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"`
 	State       NodeState   `json:"state"`
-	// Disconnected: suspected because the broker saw the agent's connection end, not because of silence.
+	// Disconnected: suspected because the broker saw the agent's connection end, not because of
+	// silence.
 	Disconnected bool       `json:"disconnected,omitempty"`
 	Link         Link       `json:"link,omitzero"` // newest connection of the agent that is known
 	Draining     bool       `json:"draining,omitempty"`
 	Departing    *Departure `json:"departing,omitempty"` // announced by this life of the agent
-	// Parted lists the newest lives of the agent before this one that went as planned, oldest first.
+	// Parted lists the newest lives of the agent before this one that went as planned, oldest
+	// first.
 	LeftIncarnations []Incarnation `json:"parted,omitempty"`
 	Slots            int           `json:"slots"` // that the agent has
 	Address          string        `json:"address"`
@@ -95,7 +97,8 @@ type LinkPartition struct {
 	Until    time.Time `json:"until"` // when they are let in again, to see whether the link has healed
 }
 
-// RendezvousView is the rendezvous of the nodes of a job that nobody places. Each node is in one of the three lists.
+// RendezvousView is the rendezvous of the nodes of a job that nobody places. Each node is in one of
+// the three lists.
 type RendezvousView struct {
 	RendezvousStatus
 	Participants []NodeID  `json:"participants"` // in order of arrival
@@ -172,8 +175,8 @@ type GenerationView struct {
 	Members    MemberTable `json:"members"`
 }
 
-// Reported is how many members of a generation have said what, each by its newest word: Horovod's worker registry. The others
-// have said nothing yet, and nobody waits for them.
+// Reported is how many members of a generation have said what, each by its newest word: Horovod's
+// worker registry. The others have said nothing yet, and nobody waits for them.
 type Reported struct {
 	Ready   int `json:"ready"`   // has made a good step and still runs
 	Success int `json:"success"` // has ended well
@@ -193,7 +196,8 @@ type CountedFailure struct {
 	Poison     bool        `json:"poison,omitempty"` // the data or the code may be why: it counts for failures.sameStep
 }
 
-// FailuresWithin counts the failures that the budget's window holds now: those of the record are as of the last one.
+// FailuresWithin counts the failures that the budget's window holds now: those of the record are as
+// of the last one.
 func (v JobView) FailuresWithin(now time.Time) int {
 	n := 0
 	for _, at := range v.Failures {
@@ -204,8 +208,8 @@ func (v JobView) FailuresWithin(now time.Time) int {
 	return n
 }
 
-// SameStep is how many failures in a row, the newest ones that may have their reason in the data or the code, were at one
-// step, and which.
+// SameStep is how many failures in a row, the newest ones that may have their reason in the data or
+// the code, were at one step, and which.
 func SameStep(charges []CountedFailure) (n int, step uint64) {
 	for i := len(charges) - 1; i >= 0; i-- {
 		switch c := charges[i]; {
@@ -250,7 +254,8 @@ type JobView struct {
 	FirstError      *WorkerView        `json:"first_error,omitempty"` // the first failure in event order
 }
 
-// EndWorkers says of the workers that have not ended, of a job that has, that they were stopped, and how.
+// EndWorkers says of the workers that have not ended, of a job that has, that they were stopped,
+// and how.
 func (v *JobView) EndWorkers(detail string) {
 	for i := range v.Workers {
 		if w := &v.Workers[i]; !w.State.Ended() {
@@ -259,7 +264,8 @@ func (v *JobView) EndWorkers(detail string) {
 	}
 }
 
-// SubmittedBy tells whether an event submitted this job. Of one that an older version accepted only the source is known.
+// SubmittedBy tells whether an event submitted this job. Of one that an older version accepted only
+// the source is known.
 func (v JobView) SubmittedBy(source, id string) bool {
 	switch {
 	case v.State == "":
@@ -283,8 +289,8 @@ type JobHead struct {
 	OpenIncident *IncidentOpened  `json:"open"`
 }
 
-// PoolView is the scheduler's only document. What it says of a job that is queued is one short line, because tens of thousands
-// may be.
+// PoolView is the scheduler's only document. What it says of a job that is queued is one short
+// line, because tens of thousands may be.
 type PoolView struct {
 	Jobs  map[JobID]PlacementView // every job that has not ended
 	Queue []JobID                 // those that wait to be placed, in the order in which they are served

@@ -10,8 +10,9 @@ import (
 // SystemUser is what the system account's user is called where nobody names it.
 const SystemUser = "regroup-system"
 
-// accounts gives a server without accounts of its own a user of the system account, and returns how to be it. Everybody else
-// needs no name, as before: they are users of the global account. A configuration with users decides for itself.
+// accounts gives a server without accounts of its own a user of the system account, and returns how
+// to be it. Everybody else needs no name, as before: they are users of the global account. A
+// configuration with users decides for itself.
 func (s System) accounts(opts *server.Options) System {
 	if len(opts.Accounts)+len(opts.Users)+len(opts.Nkeys)+len(opts.TrustedOperators) > 0 || opts.Username != "" || opts.Authorization != "" ||
 		opts.SystemAccount != "" || opts.NoSystemAccount {

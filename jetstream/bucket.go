@@ -16,8 +16,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Buckets are laid out as NATS key-value buckets, so that `nats kv` reads them: one stream each, a subject per key, and a
-// deletion is a message with an operation header.
+// Buckets are laid out as NATS key-value buckets, so that `nats kv` reads them: one stream each, a
+// subject per key, and a deletion is a message with an operation header.
 const (
 	bucketStream    = "KV_"
 	bucketSubject   = "$KV."
@@ -26,7 +26,8 @@ const (
 	headerTTL       = "Nats-TTL"
 )
 
-// tombstoneLife is how long a deletion stays stored. Watchers that were away for longer learn of it by comparing lists.
+// tombstoneLife is how long a deletion stays stored. Watchers that were away for longer learn of it
+// by comparing lists.
 const tombstoneLife = time.Hour
 
 type buckets struct{ c *Conn }
@@ -101,9 +102,10 @@ var busyPauses = []time.Duration{time.Millisecond, 2 * time.Millisecond, 5 * tim
 
 // put stores a message if the key is still at revision.
 //
-// A refusal is checked before it becomes a conflict, because it can be wrong in two ways. For the stream a deleted key is at its deletion,
-// for us it is absent. And a replicated stream refuses (10164) while any proposal for the key is in flight, its own last one
-// included: TestConformanceOnThreeServers/bucket/never_stale met that with a single writer.
+// A refusal is checked before it becomes a conflict, because it can be wrong in two ways. For the
+// stream a deleted key is at its deletion, for us it is absent. And a replicated stream refuses
+// (10164) while any proposal for the key is in flight, its own last one included:
+// TestConformanceOnThreeServers/bucket/never_stale met that with a single writer.
 func (b bucket) put(ctx context.Context, what, subject string, data []byte, h nats.Header, revision uint64) (uint64, error) {
 	expected := revision
 	for try := 0; ; try++ {
@@ -214,8 +216,8 @@ func (w *watching) tell(key string, m events.Stored) {
 	}
 }
 
-// compare finds the keys that vanished while nobody watched and whose deletion is not stored any more. A key that the leader still
-// has was written after the list was begun: it comes by itself.
+// compare finds the keys that vanished while nobody watched and whose deletion is not stored any
+// more. A key that the leader still has was written after the list was begun: it comes by itself.
 func (w *watching) compare(ctx context.Context, seen map[string]bool, at uint64) error {
 	for _, key := range slices.Sorted(maps.Keys(w.known)) {
 		if seen[key] {
@@ -233,8 +235,9 @@ func (w *watching) compare(ctx context.Context, seen map[string]bool, at uint64)
 	return nil
 }
 
-// complete tells the keys that were written while the list was read: the message that the list would have had is gone then, and
-// the newer one comes behind the list's end. at is the stream's position before the list was begun.
+// complete tells the keys that were written while the list was read: the message that the list
+// would have had is gone then, and the newer one comes behind the list's end. at is the stream's
+// position before the list was begun.
 func (w *watching) complete(ctx context.Context, seen map[string]bool, at uint64) error {
 	now, err := w.b.c.streamInfo(ctx, w.b.stream, js.WithSubjectFilter(w.b.prefix+">"))
 	if err != nil || now.State.LastSeq == at {

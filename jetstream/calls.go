@@ -11,7 +11,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// callLimit bounds a call whose context has no deadline, so that a lost answer cannot hang the caller.
+// callLimit bounds a call whose context has no deadline, so that a lost answer cannot hang the
+// caller.
 const callLimit = 10 * time.Second
 
 // handlersAtOnce bounds the handlers of one Serve; more calls wait in the subscription.

@@ -11,7 +11,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// clockLife is how long an answer about the server's clock holds: neither clock gains a second in that time.
+// clockLife is how long an answer about the server's clock holds: neither clock gains a second in
+// that time.
 const clockLife = 10 * time.Second
 
 // clock is what is known of the server's clock.
@@ -24,7 +25,8 @@ type clock struct {
 
 type storeClock struct{ c *Conn }
 
-// Now implements events.Clock. The leader of the command stream stamps the commands, so it is asked.
+// Now implements events.Clock. The leader of the command stream stamps the commands, so it is
+// asked.
 func (p storeClock) Now(ctx context.Context) (time.Time, error) {
 	c := p.c
 	c.clock.mu.Lock()

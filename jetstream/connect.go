@@ -15,8 +15,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// How a connection notices a dead peer and comes back. nats.go's defaults suit laptops: it gives up after 60 attempts and
-// notices a frozen server after minutes.
+// How a connection notices a dead peer and comes back. nats.go's defaults suit laptops: it gives up
+// after 60 attempts and notices a frozen server after minutes.
 const (
 	pingInterval   = 500 * time.Millisecond // a silent server is given up at the third, so that its agents are elsewhere before they count as lost
 	pingsOut       = 2
@@ -55,7 +55,8 @@ type Conn struct {
 	clock   clock
 }
 
-// Connect connects and waits until the connection stands or ctx ends, which is Unavailable with the last reason.
+// Connect connects and waits until the connection stands or ctx ends, which is Unavailable with the
+// last reason.
 func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
 	c := &Conn{opt: o, log: o.Logger, state: newState(), refused: newRefusals()}
 	if c.log == nil {
@@ -80,8 +81,8 @@ func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
 	return c, nil
 }
 
-// begin makes the first attempt, server after server, and gives it up when ctx ends: one that takes a connection and says nothing
-// takes a while.
+// begin makes the first attempt, server after server, and gives it up when ctx ends: one that takes
+// a connection and says nothing takes a while.
 func (c *Conn) begin(ctx context.Context) (*nats.Conn, error) {
 	type made struct {
 		nc  *nats.Conn
@@ -134,7 +135,8 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 		nats.DrainTimeout(drainLimit),
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(pingsOut),
-		// A signal or a publish that waited out a disconnection is worse than none: it would arrive late and look fresh.
+		// A signal or a publish that waited out a disconnection is worse than none: it would arrive
+		// late and look fresh.
 		nats.ReconnectBufSize(-1),
 		nats.ConnectHandler(func(*nats.Conn) { c.state.set(true) }),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
@@ -172,8 +174,8 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 	return opts
 }
 
-// asyncError makes visible what no call returns. The server answers a publish that it does not permit with nothing: only this
-// handler hears of it, so the waiting call is told through refused.
+// asyncError makes visible what no call returns. The server answers a publish that it does not
+// permit with nothing: only this handler hears of it, so the waiting call is told through refused.
 func (c *Conn) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 	if errors.Is(err, nats.ErrPermissionViolation) {
 		c.refused.note(err.Error())
@@ -212,7 +214,8 @@ func (c *Conn) Reconnect() error {
 	return nil
 }
 
-// Close lets running handlers end, sends what is pending, and closes the connection. Blocking methods of the ports return.
+// Close lets running handlers end, sends what is pending, and closes the connection. Blocking
+// methods of the ports return.
 func (c *Conn) Close() {
 	if err := c.nc.Drain(); err != nil {
 		c.nc.Close() // it was not connected: there is nothing to drain
@@ -242,7 +245,8 @@ func redacted(o ConnectOptions) string {
 	return strings.Join(out, ",")
 }
 
-// refusedSubject takes the subject out of the server's sentence: Permissions Violation for Publish to "a.b".
+// refusedSubject takes the subject out of the server's sentence: Permissions Violation for Publish
+// to "a.b".
 func refusedSubject(sentence string) string {
 	_, rest, _ := strings.Cut(sentence, `"`)
 	subject, _, _ := strings.Cut(rest, `"`)

@@ -16,7 +16,8 @@ const (
 	defaultParallel = 256
 	// consumeAhead bounds what is fetched beyond the messages being handled: its AckWait runs too.
 	consumeAhead = 32
-	// ackPending bounds what all processes together hold unsettled; it must exceed what several replicas handle at once.
+	// ackPending bounds what all processes together hold unsettled; it must exceed what several
+	// replicas handle at once.
 	ackPending = 4096
 	handBack   = 250 * time.Millisecond
 )
@@ -98,7 +99,8 @@ func (w *consuming) bind(ctx context.Context) (js.Consumer, error) {
 	return consumer, err
 }
 
-// deliver hands one message over and keeps its slot until it is settled, or until the server gives it to somebody again.
+// deliver hands one message over and keeps its slot until it is settled, or until the server gives
+// it to somebody again.
 func (w *consuming) deliver(m js.Msg) {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -112,7 +114,8 @@ func (w *consuming) deliver(m js.Msg) {
 	settle := func(send func() error) {
 		once.Do(func() {
 			defer close(settled)
-			// Lost with the connection: the message comes again after AckWait, which every handler must bear anyway.
+			// Lost with the connection: the message comes again after AckWait, which every handler
+			// must bear anyway.
 			if err := send(); err != nil {
 				w.c.log.Debug("a message could not be settled", "subject", m.Subject(), "reason", err.Error())
 			}
@@ -139,7 +142,8 @@ func (w *consuming) deliver(m js.Msg) {
 	}
 }
 
-// handBack ends an iterator and returns what it had fetched, so that another replica need not wait for AckWait.
+// handBack ends an iterator and returns what it had fetched, so that another replica need not wait
+// for AckWait.
 func (w *consuming) handBack(it js.MessagesContext) {
 	if !w.c.nc.IsConnected() {
 		it.Stop()

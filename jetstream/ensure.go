@@ -17,15 +17,17 @@ import (
 const (
 	// ensureLimit bounds Ensure and Verify where the context has no deadline.
 	ensureLimit = 60 * time.Second
-	// electionAttempt is short: a request that a cluster gets before it has a leader is never answered.
+	// electionAttempt is short: a request that a cluster gets before it has a leader is never
+	// answered.
 	electionAttempt = 500 * time.Millisecond
 	electionPause   = 100 * time.Millisecond
 	// createAttempt is longer: a replicated stream elects its own leader first.
 	createAttempt = 3 * time.Second
 )
 
-// Ensure makes the streams and buckets, or changes those that differ, with this number of replicas (1, 3 or 5). It waits for a
-// cluster that is still electing until ctx ends, 60 s if it has no end. Repeating it is harmless.
+// Ensure makes the streams and buckets, or changes those that differ, with this number of replicas
+// (1, 3 or 5). It waits for a cluster that is still electing until ctx ends, 60 s if it has no end.
+// Repeating it is harmless.
 func (c *Conn) Ensure(ctx context.Context, replicas int) error {
 	return c.ensure(ctx, replicas, false)
 }
@@ -75,8 +77,10 @@ func (c *Conn) ensureStream(ctx context.Context, want js.StreamConfig, orMore bo
 	})
 }
 
-// Verify refuses, naming every difference, if the streams and buckets are not what this version needs. How many replicas there are is the
-// operator's choice, but it is one choice: a stream with fewer than the others is lost with a server that they survive. It waits for a cluster that is still electing, like Ensure.
+// Verify refuses, naming every difference, if the streams and buckets are not what this version
+// needs. How many replicas there are is the operator's choice, but it is one choice: a stream with
+// fewer than the others is lost with a server that they survive. It waits for a cluster that is
+// still electing, like Ensure.
 func (c *Conn) Verify(ctx context.Context) error {
 	ctx, cancel := bound(ctx)
 	defer cancel()
@@ -182,7 +186,8 @@ func differences(have, want js.StreamConfig) []string {
 	return out
 }
 
-// Copies returns how many servers hold everything up to now: the number for the stream or bucket with the fewest.
+// Copies returns how many servers hold everything up to now: the number for the stream or bucket
+// with the fewest.
 func (c *Conn) Copies(ctx context.Context) (int, error) {
 	ctx, cancel := bound(ctx)
 	defer cancel()

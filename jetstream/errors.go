@@ -53,8 +53,8 @@ func coded(what string, err error) error {
 
 func codedAPI(what string, api *js.APIError, err error) error {
 	switch api.ErrorCode {
-	// Two codes for one meaning: the second is a replicated stream's, while a rival's proposal is in flight.
-	// TestBothConflictCodesAreConflict shows them.
+	// Two codes for one meaning: the second is a replicated stream's, while a rival's proposal is
+	// in flight. TestBothConflictCodesAreConflict shows them.
 	case js.JSErrCodeStreamWrongLastSequence, js.JSErrCodeStreamWrongLastSequenceConstant:
 		return events.Errorf(events.Conflict, "%s: somebody else wrote first: %w", what, err)
 	case js.JSErrCodeMessageNotFound:

@@ -17,10 +17,11 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// A cluster begins with one server here, which nats-server does not foresee: it elects nobody before two servers have met.
-// Two things are done about it, both only until the first election. The server finds a peer set on its disk in which it is
-// alone, as it would have written it itself; and it meets a companion, a server without streams in this process, because the
-// election does not even begin before there is any route. TestAClusterBeginsWithOneServer tells when an update of
+// A cluster begins with one server here, which nats-server does not foresee: it elects nobody
+// before two servers have met. Two things are done about it, both only until the first election.
+// The server finds a peer set on its disk in which it is alone, as it would have written it itself;
+// and it meets a companion, a server without streams in this process, because the election does not
+// even begin before there is any route. TestAClusterBeginsWithOneServer tells when an update of
 // nats-server breaks this.
 
 // peersFile is where nats-server keeps the peer set of the group that assigns streams.
@@ -116,8 +117,8 @@ func (s *Server) led() bool {
 	return err == nil && info.Meta != nil && info.Meta.Leader != ""
 }
 
-// Peers returns the names of the servers that take part in JetStream, as the one that assigns streams sees them; nil at the
-// others, and outside a cluster.
+// Peers returns the names of the servers that take part in JetStream, as the one that assigns
+// streams sees them; nil at the others, and outside a cluster.
 func (s *Server) Peers() []string {
 	if !s.ns.JetStreamIsClustered() {
 		return nil

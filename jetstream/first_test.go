@@ -33,8 +33,8 @@ func open(t *testing.T, o jetstream.ServerOptions) (*jetstream.Server, *jetstrea
 	return s, c, stop
 }
 
-// TestAClusterBeginsWithOneServer: what a server on its own has stored is kept when it begins a cluster; a second and a third
-// join, everything is stored three times, and the first may go.
+// TestAClusterBeginsWithOneServer: what a server on its own has stored is kept when it begins a
+// cluster; a second and a third join, everything is stored three times, and the first may go.
 func TestAClusterBeginsWithOneServer(t *testing.T) {
 	routes := jetstreamtest.FreeAddresses(t, 3)
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}

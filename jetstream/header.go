@@ -9,7 +9,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// natsHeaders is the prefix of headers that belong to JetStream itself; they are not shown to readers.
+// natsHeaders is the prefix of headers that belong to JetStream itself; they are not shown to
+// readers.
 const natsHeaders = "Nats-"
 
 // outgoing copies the header of a message and adds the trace of ctx where the message names none.
@@ -34,7 +35,8 @@ func incoming(h nats.Header) map[string][]string {
 	return h
 }
 
-// headerValue reads a header in any case: nats.go compares exactly, and clients in other languages write Traceparent.
+// headerValue reads a header in any case: nats.go compares exactly, and clients in other languages
+// write Traceparent.
 func headerValue(h nats.Header, key string) string {
 	if v := h[key]; len(v) > 0 {
 		return v[0]

@@ -30,14 +30,15 @@ type deed struct {
 	code      events.Code
 }
 
-// document is a key's state in the model. The revision of what was stored without an answer is learnt by the first load.
+// document is a key's state in the model. The revision of what was stored without an answer is
+// learnt by the first load.
 type document struct {
 	value    string // empty = there is none
 	revision uint64 // 0 = not known yet
 }
 
-// documents is what a bucket promises: a register for each key, with compare-and-set. What has no answer may have happened, at any
-// time after it was asked for, or not at all.
+// documents is what a bucket promises: a register for each key, with compare-and-set. What has no
+// answer may have happened, at any time after it was asked for, or not at all.
 func documents() porcupine.Model {
 	return (&porcupine.NondeterministicModel{
 		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
@@ -106,8 +107,8 @@ func (s *scribe) note(client int, call time.Time, d deed) {
 	s.history = append(s.history, porcupine.Operation{ClientId: client, Input: d, Call: call.Sub(s.began).Nanoseconds(), Output: d, Return: until})
 }
 
-// TestDocumentsAreLinearizable: clients at all three servers read, compare-and-set and delete the same keys, while the server that leads
-// the bucket is stopped and started again.
+// TestDocumentsAreLinearizable: clients at all three servers read, compare-and-set and delete the
+// same keys, while the server that leads the bucket is stopped and started again.
 func TestDocumentsAreLinearizable(t *testing.T) {
 	const clients, keys = 6, 3
 	s := jetstreamtest.Three(t)
@@ -192,7 +193,8 @@ func TestDocumentsAreLinearizable(t *testing.T) {
 	}
 }
 
-// explain shows where the longest possible order of a key's history ends, and what was going on then.
+// explain shows where the longest possible order of a key's history ends, and what was going on
+// then.
 func explain(t *testing.T, history []porcupine.Operation, info porcupine.LinearizationInfo) {
 	for _, orders := range info.PartialLinearizationsOperations() {
 		var longest []porcupine.Operation
@@ -220,7 +222,8 @@ func explain(t *testing.T, history []porcupine.Operation, info porcupine.Lineari
 	}
 }
 
-// TestTheModelOfDocumentsSees: a history that a bucket must not produce is refused, one with an open outcome is not.
+// TestTheModelOfDocumentsSees: a history that a bucket must not produce is refused, one with an
+// open outcome is not.
 func TestTheModelOfDocumentsSees(t *testing.T) {
 	op := func(call, until int64, d deed) porcupine.Operation {
 		d.key = "job-a"

@@ -13,7 +13,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// System says how to get at the system account, where the servers tell of connections that end. The zero value is no access.
+// System says how to get at the system account, where the servers tell of connections that end. The
+// zero value is no access.
 type System struct {
 	URL         string // empty = that of the other connection
 	User        string // of the system account
@@ -23,8 +24,9 @@ type System struct {
 
 func (s System) given() bool { return s.User != "" || s.Credentials != "" }
 
-// allEnds is where servers tell of client connections that end, one message each (nats-server, events.go). A server that dies tells
-// nothing about its clients, and one that shuts down leaves it out as well.
+// allEnds is where servers tell of client connections that end, one message each (nats-server,
+// events.go). A server that dies tells nothing about its clients, and one that shuts down leaves it
+// out as well.
 const allEnds = "$SYS.ACCOUNT.*.DISCONNECT"
 
 // ended is the part of the server's message that we need.

@@ -11,8 +11,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// A publish that met no responder (a leader just moved) is sent again this often, after this time. nats.go's own 2 x 250 ms would
-// make every publish to an absent stream slow.
+// A publish that met no responder (a leader just moved) is sent again this often, after this time.
+// nats.go's own 2 x 250 ms would make every publish to an absent stream slow.
 const (
 	publishRetries = 2
 	publishWait    = 50 * time.Millisecond
@@ -113,8 +113,9 @@ const (
 	retryCalm  = 5 * time.Second // an attempt that lasted so long was a good one
 )
 
-// repeat runs do until ctx ends, the connection is closed, or it fails in a way that no repetition can mend. do is given a context
-// that ends with ctx or with the connection's current life. A reason is logged when it changes.
+// repeat runs do until ctx ends, the connection is closed, or it fails in a way that no repetition
+// can mend. do is given a context that ends with ctx or with the connection's current life. A
+// reason is logged when it changes.
 func (c *Conn) repeat(ctx context.Context, what string, do func(ctx context.Context) error) error {
 	wait, logged := retryFirst, ""
 	for {

@@ -28,7 +28,8 @@ func conform(t *testing.T, s *jetstreamtest.Servers) {
 	})
 }
 
-// patience is how long a condition may take: a cluster that lost its leader needs 4 to 8 s to elect another.
+// patience is how long a condition may take: a cluster that lost its leader needs 4 to 8 s to elect
+// another.
 const patience = 60 * time.Second
 
 func within(t *testing.T, d time.Duration) context.Context {

@@ -29,11 +29,12 @@ const (
 	forgetAfter   = 10 * time.Second // the server drops a consumer that nobody has asked for so long
 )
 
-// read makes a consumer, calls fn for each of its messages in order, and returns only with an error: fn's, caughtUp's, ctx's or the consumer's.
-// caughtUp is called once, when everything that the leader had stored at the start was seen.
+// read makes a consumer, calls fn for each of its messages in order, and returns only with an
+// error: fn's, caughtUp's, ctx's or the consumer's. caughtUp is called once, when everything that
+// the leader had stored at the start was seen.
 //
-// The consumer lives in the memory of one server, which may be a replica that lags: whether all was seen is judged by the
-// leader's newest position, not by what the consumer says is pending.
+// The consumer lives in the memory of one server, which may be a replica that lags: whether all was
+// seen is judged by the leader's newest position, not by what the consumer says is pending.
 func (c *Conn) read(ctx context.Context, r reading, fn func(events.Stored) error, caughtUp func() error) error {
 	target, err := c.head(ctx, r.stream, r.subjects)
 	if err != nil {
@@ -64,8 +65,9 @@ func (c *Conn) read(ctx context.Context, r reading, fn func(events.Stored) error
 		}
 		m, err := c.nextMessage(ctx, it, caught)
 		if errors.Is(err, errIdle) {
-			// What the target stood for may have been removed meanwhile. If not, the request for messages got lost: in a cluster it
-			// can overtake the news that the consumer exists. The library's own watch for silence begins anew with each call.
+			// What the target stood for may have been removed meanwhile. If not, the request for
+			// messages got lost: in a cluster it can overtake the news that the consumer exists.
+			// The library's own watch for silence begins anew with each call.
 			if target, err = c.head(ctx, r.stream, r.subjects); err != nil {
 				return err
 			}
@@ -94,7 +96,8 @@ func (c *Conn) read(ctx context.Context, r reading, fn func(events.Stored) error
 
 var errIdle = errors.New("nothing came")
 
-// nextMessage waits for a message; while the reader is not caught up it looks up now and then with errIdle.
+// nextMessage waits for a message; while the reader is not caught up it looks up now and then with
+// errIdle.
 func (c *Conn) nextMessage(ctx context.Context, it js.MessagesContext, caught bool) (js.Msg, error) {
 	inner := ctx
 	if !caught {
@@ -152,7 +155,8 @@ func (c *Conn) ephemeral(ctx context.Context, r reading) (js.Consumer, error) {
 	return consumer, err
 }
 
-// forget removes a consumer that is not needed any more. If that fails the server does it after forgetAfter.
+// forget removes a consumer that is not needed any more. If that fails the server does it after
+// forgetAfter.
 func (c *Conn) forget(stream, consumer string) {
 	if !c.nc.IsConnected() || c.nc.IsDraining() {
 		return

@@ -11,10 +11,12 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// makingLimit is how long a stream may be missing: a server that has just started makes its streams after it has begun to listen.
+// makingLimit is how long a stream may be missing: a server that has just started makes its streams
+// after it has begun to listen.
 const makingLimit = 3 * time.Second
 
-// Ready waits until the streams that clients use have leaders, or ctx ends. NotFound if one of them does not exist.
+// Ready waits until the streams that clients use have leaders, or ctx ends. NotFound if one of them
+// does not exist.
 func (c *Conn) Ready(ctx context.Context) error {
 	streams := []string{events.StreamCommands, events.StreamFacts, bucketStream + events.BucketJobs, bucketStream + events.BucketNodes}
 	inner, cancel := context.WithCancel(ctx)

@@ -49,7 +49,8 @@ const (
 	defaultMaxStore  = 4 << 30
 )
 
-// serverPing paces the server's pings of clients that say nothing: one that is frozen is dropped at the third.
+// serverPing paces the server's pings of clients that say nothing: one that is frozen is dropped at
+// the third.
 const serverPing = time.Second
 
 // Server is a NATS server inside this process.
@@ -62,8 +63,8 @@ type Server struct {
 	ending, ended chan struct{} // of the companion; nil = there is none
 }
 
-// StartServer starts a server and returns when clients can connect. In a cluster JetStream is usable later, once the
-// servers have elected a leader: Conn.Ensure and Conn.Verify wait for that.
+// StartServer starts a server and returns when clients can connect. In a cluster JetStream is
+// usable later, once the servers have elected a leader: Conn.Ensure and Conn.Verify wait for that.
 func StartServer(o ServerOptions) (*Server, error) {
 	opts, err := o.build()
 	if err != nil {
@@ -117,9 +118,11 @@ func (o ServerOptions) build() (*server.Options, error) {
 	opts.JetStream, opts.StoreDir = true, o.StoreDir
 	opts.JetStreamMaxMemory = cmp.Or(o.MaxMemory, max(opts.JetStreamMaxMemory, 0), defaultMaxMemory)
 	opts.JetStreamMaxStore = cmp.Or(o.MaxStore, max(opts.JetStreamMaxStore, 0), defaultMaxStore)
-	// Every watcher and follower is a consumer; the server's own default of 1000 per stream is met by a large dashboard.
+	// Every watcher and follower is a consumer; the server's own default of 1000 per stream is met
+	// by a large dashboard.
 	opts.JetStreamLimits.DefaultMaxConsumers = -1
-	// A cut cable or a frozen client must be noticed in seconds, so that no more requests go there; the server's default is minutes.
+	// A cut cable or a frozen client must be noticed in seconds, so that no more requests go there;
+	// the server's default is minutes.
 	opts.PingInterval, opts.MaxPingsOut = serverPing, pingsOut
 	opts.DisableJetStreamBanner, opts.NoSigs, opts.NoLog = true, true, o.Logger == nil
 	if o.Listen == "" {
@@ -192,7 +195,8 @@ func (s *Server) ClientURL() string {
 	return s.ns.ClientURL()
 }
 
-// ClusterAddress returns host:port that other servers may name as a route; empty for a server on its own.
+// ClusterAddress returns host:port that other servers may name as a route; empty for a server on
+// its own.
 func (s *Server) ClusterAddress() string {
 	if a := s.ns.ClusterAddr(); a != nil {
 		return a.String()
@@ -203,7 +207,8 @@ func (s *Server) ClusterAddress() string {
 // Current tells whether this server takes part in JetStream and has caught up with its leader.
 func (s *Server) Current() bool { return s.ns.JetStreamIsCurrent() }
 
-// Holds tells whether this server has a caught-up replica of a stream of the default account. A bucket's stream is KV_<bucket>.
+// Holds tells whether this server has a caught-up replica of a stream of the default account. A
+// bucket's stream is KV_<bucket>.
 func (s *Server) Holds(stream string) bool {
 	return s.ns.JetStreamIsStreamCurrent(server.DEFAULT_GLOBAL_ACCOUNT, stream)
 }
@@ -213,7 +218,8 @@ func (s *Server) Leads(stream string) bool {
 	return s.ns.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream)
 }
 
-// Shutdown stops the server and waits until it has ended. What was acknowledged is kept in StoreDir.
+// Shutdown stops the server and waits until it has ended. What was acknowledged is kept in
+// StoreDir.
 func (s *Server) Shutdown() {
 	if s.ending != nil {
 		close(s.ending)

@@ -13,7 +13,8 @@ import (
 
 type signals struct{ c *Conn }
 
-// Send implements events.Signals. While disconnected the signal is lost, which is what a signal may be.
+// Send implements events.Signals. While disconnected the signal is lost, which is what a signal may
+// be.
 func (p signals) Send(subject string, data []byte) error {
 	err := p.c.nc.Publish(subject, data)
 	switch {
@@ -30,7 +31,8 @@ func (p signals) Hear(ctx context.Context, subject, queue string, fn func(subjec
 	return p.c.subscribe(ctx, subject, queue, func(m *nats.Msg) { fn(m.Subject, m.Data) }, ready)
 }
 
-// Watch implements events.Signals. A disconnection too short to be seen is told all the same, as false then true.
+// Watch implements events.Signals. A disconnection too short to be seen is told all the same, as
+// false then true.
 func (p signals) Watch(ctx context.Context, fn func(connected bool)) error {
 	told, toldEpoch, changed := p.c.state.get()
 	fn(told)
@@ -59,9 +61,10 @@ func (p signals) Watch(ctx context.Context, fn func(connected bool)) error {
 	}
 }
 
-// Launches implements events.Signals. What is published on a stream's subject reaches plain subscribers too, so an agent needs no
-// consumer: one costs the servers up to 0.9 MB. What was missed is read from the stream's leader at each connect, after the subscription
-// stands, so that nothing falls in between; a message may come twice, and Sequence is 0 on those heard directly.
+// Launches implements events.Signals. What is published on a stream's subject reaches plain
+// subscribers too, so an agent needs no consumer: one costs the servers up to 0.9 MB. What was
+// missed is read from the stream's leader at each connect, after the subscription stands, so that
+// nothing falls in between; a message may come twice, and Sequence is 0 on those heard directly.
 func (p signals) Launches(ctx context.Context, stream, subject string, fn func(events.Stored)) error {
 	var mu sync.Mutex // one fn at a time
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -84,13 +87,15 @@ func (p signals) Launches(ctx context.Context, stream, subject string, fn func(e
 	return err
 }
 
-// launchReadings are the pauses before each reading after a connect. One is not enough: a launch may have passed this server before the
-// subscription stood and be stored only after the first reading (its stream's leader may even have to be elected meanwhile).
-// Readings after the first ask only for what is newer: one request. TestConformanceOnThreeServers/launches/reconnect shows it.
+// launchReadings are the pauses before each reading after a connect. One is not enough: a launch
+// may have passed this server before the subscription stood and be stored only after the first
+// reading (its stream's leader may even have to be elected meanwhile). Readings after the first ask
+// only for what is newer: one request. TestConformanceOnThreeServers/launches/reconnect shows it.
 var launchReadings = []time.Duration{0, 100 * time.Millisecond, 400 * time.Millisecond, 1600 * time.Millisecond, 6400 * time.Millisecond}
 
-// readLaunches reads what is kept at the first connect, and at each one after it what is newer than what was read: when a server dies,
-// thousands of agents connect again at once, and the server drops all requests when 10,000 wait. A failed reading is repeated.
+// readLaunches reads what is kept at the first connect, and at each one after it what is newer than
+// what was read: when a server dies, thousands of agents connect again at once, and the server
+// drops all requests when 10,000 wait. A failed reading is repeated.
 func (p signals) readLaunches(ctx context.Context, stream, subject string, fn func(events.Stored)) error {
 	next := uint64(1)
 	for {
@@ -127,7 +132,8 @@ func (p signals) insistOnReading(ctx context.Context, stream, subject string, ne
 	}
 }
 
-// eachStored reads every message kept on subject from position next on, one request each, from the leader.
+// eachStored reads every message kept on subject from position next on, one request each, from the
+// leader.
 func (c *Conn) eachStored(ctx context.Context, stream, subject string, next *uint64, fn func(events.Stored)) error {
 	for {
 		m, err := c.get(ctx, stream, getRequest{Sequence: *next, NextFor: subject})

@@ -9,9 +9,10 @@ import (
 // spare is how much space a store must have, in bytes.
 const spare = 16 * mib
 
-// Stores tells whether this server can store anything. nats-server gives a stream up for good when a write fails for lack of space, and
-// answers nobody about it from then on. So once a disk was full, Stores begins all streams again, with what was acknowledged, as soon as
-// there is space. It should be called every second or so, by one goroutine.
+// Stores tells whether this server can store anything. nats-server gives a stream up for good when
+// a write fails for lack of space, and answers nobody about it from then on. So once a disk was
+// full, Stores begins all streams again, with what was acknowledged, as soon as there is space. It
+// should be called every second or so, by one goroutine.
 func (s *Server) Stores() error {
 	var disk syscall.Statfs_t
 	if err := syscall.Statfs(s.config.StoreDir, &disk); err != nil {

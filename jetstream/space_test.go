@@ -16,7 +16,8 @@ import (
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
 
-// saveUntilRefused stores documents until the server refuses, and returns what was stored, and the refusal.
+// saveUntilRefused stores documents until the server refuses, and returns what was stored, and the
+// refusal.
 func saveUntilRefused(t *testing.T, b events.Bucket, size int) (map[string]uint64, error) {
 	t.Helper()
 	stored := map[string]uint64{}
@@ -44,8 +45,9 @@ func wantWhole(t *testing.T, b events.Bucket, stored map[string]uint64, refused 
 	wantCode(t, err, events.NotFound)
 }
 
-// TestFullBucketRefusesAndRecovers: a bucket at its limit refuses with a clear error, keeps what it has, and takes on once something is
-// deleted and purged. Facts go on meanwhile: their stream drops the oldest instead.
+// TestFullBucketRefusesAndRecovers: a bucket at its limit refuses with a clear error, keeps what it
+// has, and takes on once something is deleted and purged. Facts go on meanwhile: their stream drops
+// the oldest instead.
 func TestFullBucketRefusesAndRecovers(t *testing.T) {
 	s := jetstreamtest.One(t)
 	_, j := raw(t, s.URL())
@@ -79,7 +81,8 @@ func TestFullBucketRefusesAndRecovers(t *testing.T) {
 	must(t, err)
 }
 
-// TestFullStreams: a full stream of facts drops the oldest, one of commands refuses: nobody who was told "accepted" is forgotten.
+// TestFullStreams: a full stream of facts drops the oldest, one of commands refuses: nobody who was
+// told "accepted" is forgotten.
 func TestFullStreams(t *testing.T) {
 	s := jetstreamtest.One(t)
 	_, j := raw(t, s.URL())
@@ -112,8 +115,8 @@ func TestFullStreams(t *testing.T) {
 	}
 }
 
-// TestFullDisk: the file system under the store is full. Writes are refused with the reason and nothing is half done; once there is
-// space, the server takes on.
+// TestFullDisk: the file system under the store is full. Writes are refused with the reason and
+// nothing is half done; once there is space, the server takes on.
 func TestFullDisk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "disk")
 	must(t, os.Mkdir(dir, 0o700))
@@ -173,8 +176,8 @@ func fill(t *testing.T, file string) {
 	}
 }
 
-// TestSlowReaderIsNoObstacle: a reader that stops reading is cut by the server or falls behind; others are not held up, and it gets
-// everything once it reads again.
+// TestSlowReaderIsNoObstacle: a reader that stops reading is cut by the server or falls behind;
+// others are not held up, and it gets everything once it reads again.
 func TestSlowReaderIsNoObstacle(t *testing.T) {
 	s := jetstreamtest.One(t)
 	slow := s.Connect(t, nil).Ports()

@@ -9,8 +9,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// state is the connection as its users see it. It counts connects, so that a watcher that slept through a short
-// disconnection still learns that there was one.
+// state is the connection as its users see it. It counts connects, so that a watcher that slept
+// through a short disconnection still learns that there was one.
 type state struct {
 	mu      sync.Mutex
 	up      bool

@@ -7,8 +7,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// subscribe calls fn for each message on subject, in order, until ctx ends. When it returns fn is not running and will not be called
-// again. ready (may be nil) is called once the server has the subscription; nats.go renews it after reconnects.
+// subscribe calls fn for each message on subject, in order, until ctx ends. When it returns fn is
+// not running and will not be called again. ready (may be nil) is called once the server has the
+// subscription; nats.go renews it after reconnects.
 func (c *Conn) subscribe(ctx context.Context, subject, queue string, fn func(*nats.Msg), ready func()) error {
 	var mu sync.Mutex
 	over := false

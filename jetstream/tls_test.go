@@ -69,7 +69,8 @@ func (a *authority) sign(name string, c *x509.Certificate) (*x509.Certificate, *
 
 func (a *authority) path(file string) string { return filepath.Join(a.dir, file) }
 
-// TestClientsShowTheirCertificate: to a server that asks for one, and they verify it with the authority that they are given.
+// TestClientsShowTheirCertificate: to a server that asks for one, and they verify it with the
+// authority that they are given.
 func TestClientsShowTheirCertificate(t *testing.T) {
 	a := newAuthority(t)
 	a.sign("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})

@@ -8,8 +8,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Sizes of the topology, in bytes. A server refuses a stream whose MaxBytes it cannot reserve, so their sum (about 2.6 GiB) must fit in
-// its store limit.
+// Sizes of the topology, in bytes. A server refuses a stream whose MaxBytes it cannot reserve, so
+// their sum (about 2.6 GiB) must fit in its store limit.
 const (
 	mib = 1 << 20
 
@@ -33,13 +33,15 @@ const (
 	logsAge      = 3 * day
 	spansAge     = day
 	dedupeWindow = 2 * time.Minute
-	// factsPerSubject bounds what one job, or node, may have in the log of each kind, so that none can push all others out. It is far
-	// above what the greatest job tells before its readers have read it: a start for each of 40,000 workers.
+	// factsPerSubject bounds what one job, or node, may have in the log of each kind, so that none
+	// can push all others out. It is far above what the greatest job tells before its readers have
+	// read it: a start for each of 40,000 workers.
 	factsPerSubject = 100_000
 	bucketHistory   = 1 // with more, a removed or expired revision brings the one before it back
 )
 
-// topology is every stream, buckets included. Direct gets are off everywhere: a replica may answer them with an older value.
+// topology is every stream, buckets included. Direct gets are off everywhere: a replica may answer
+// them with an older value.
 func topology(replicas int) []js.StreamConfig {
 	stream := func(name, subjects, what string, bytes int64, age time.Duration) js.StreamConfig {
 		return js.StreamConfig{
@@ -51,7 +53,8 @@ func topology(replicas int) []js.StreamConfig {
 		}
 	}
 	commands := stream(events.StreamCommands, events.AllCommands, "Regroup: what clients ask for", commandsBytes, commandsAge)
-	// A full command stream refuses: dropping an old command would lose a job that its client was told is accepted.
+	// A full command stream refuses: dropping an old command would lose a job that its client was
+	// told is accepted.
 	commands.Retention, commands.Discard = js.WorkQueuePolicy, js.DiscardNew
 	facts := stream(events.StreamFacts, events.AllFacts, "Regroup: what happened", factsBytes, factsAge)
 	facts.MaxMsgsPerSubject = factsPerSubject

@@ -64,7 +64,8 @@ func TestVerifyNamesEveryDifference(t *testing.T) {
 	wantCode(t, s.Conn.Ensure(ctx, 2), events.Invalid)
 }
 
-// On three servers direct gets answered with an older value 14 to 22 % of the time straight after an acknowledged write.
+// On three servers direct gets answered with an older value 14 to 22 % of the time straight after
+// an acknowledged write.
 func TestDirectGetsAreOffEverywhere(t *testing.T) {
 	s := jetstreamtest.One(t)
 	nc, j := raw(t, s.URL())

@@ -7,7 +7,8 @@
 //	fake fail-start          cannot be started
 //	fake lines=3             prints three lines first
 //
-// Without run= it runs until it is signalled. It keeps time with the time package, so that it works in virtual time.
+// Without run= it runs until it is signalled. It keeps time with the time package, so that it works
+// in virtual time.
 package fake
 
 import (

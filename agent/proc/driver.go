@@ -57,10 +57,11 @@ func New(o Options) (*Driver, error) {
 	}, nil
 }
 
-// Run hosts the processes until ctx ends, then kills those that are left and returns when all are gone.
+// Run hosts the processes until ctx ends, then kills those that are left and returns when all are
+// gone.
 func (d *Driver) Run(ctx context.Context) error {
-	// PR_SET_PDEATHSIG fires when the thread that forked ends, not when the process does. Go ends idle threads, so all
-	// workers are forked by this one thread, which is never given back.
+	// PR_SET_PDEATHSIG fires when the thread that forked ends, not when the process does. Go ends
+	// idle threads, so all workers are forked by this one thread, which is never given back.
 	runtime.LockOSThread()
 	defer close(d.ended)
 	if err := os.MkdirAll(d.dir(), 0o700); err != nil {
@@ -83,9 +84,10 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 }
 
-// Start starts a process. tell hears ProcessStarted and later ProcessExited, or ProcessFailedToStart; output hears chunks
-// of lines of "stdout" and "stderr". Both are called from goroutines of the driver and must not block for long.
-// Start itself does not block once Run is under way.
+// Start starts a process. tell hears ProcessStarted and later ProcessExited, or
+// ProcessFailedToStart; output hears chunks of lines of "stdout" and "stderr". Both are called from
+// goroutines of the driver and must not block for long. Start itself does not block once Run is
+// under way.
 func (d *Driver) Start(s worker.StartProcess, tell func(worker.Input), output func(stream string, lines []string)) {
 	start := func() {
 		p, err := d.fork(s, output)
@@ -115,7 +117,8 @@ func (d *Driver) Start(s worker.StartProcess, tell func(worker.Input), output fu
 	}
 }
 
-// Signal sends a signal by name (SIGTERM) to the whole group of a worker; one that is gone is no error.
+// Signal sends a signal by name (SIGTERM) to the whole group of a worker; one that is gone is no
+// error.
 func (d *Driver) Signal(id events.Incarnation, name string) error {
 	sig := unix.SignalNum(name)
 	if sig == 0 {

@@ -34,7 +34,8 @@ func (d *Driver) file(id events.Incarnation) string {
 	return filepath.Join(d.dir(), string(id)+".json")
 }
 
-// remember writes the file. Failing to is no reason to stop the worker: the environment still names it.
+// remember writes the file. Failing to is no reason to stop the worker: the environment still names
+// it.
 func (d *Driver) remember(s worker.StartProcess, pid int, m uint64) {
 	_, start, _ := d.stat(pid)
 	b, err := json.Marshal(record{
@@ -49,7 +50,8 @@ func (d *Driver) remember(s worker.StartProcess, pid int, m uint64) {
 	}
 }
 
-// Fence kills what an earlier life of this agent has left running and says what it was. It must be called before Run.
+// Fence kills what an earlier life of this agent has left running and says what it was. It must be
+// called before Run.
 func (d *Driver) Fence(ctx context.Context) ([]worker.Orphaned, error) {
 	found, files, err := d.killLeft(ctx)
 	if err != nil {
@@ -61,7 +63,8 @@ func (d *Driver) Fence(ctx context.Context) ([]worker.Orphaned, error) {
 	return found, nil
 }
 
-// Reap kills what an agent that was killed has left running. The next one still finds out what it was.
+// Reap kills what an agent that was killed has left running. The next one still finds out what it
+// was.
 func (d *Driver) Reap(ctx context.Context) error {
 	_, _, err := d.killLeft(ctx)
 	return err
@@ -132,17 +135,20 @@ func (d *Driver) killAll(ctx context.Context, groups []record, of kin) error {
 	}
 }
 
-// sweepFor bounds the hunt for what a worker has left behind: one that starts others faster than they are found is given up.
+// sweepFor bounds the hunt for what a worker has left behind: one that starts others faster than
+// they are found is given up.
 const sweepFor = 2 * time.Second
 
-// sweepAll sweeps until nothing is found: what a process has started just before it was killed is found by the next look.
+// sweepAll sweeps until nothing is found: what a process has started just before it was killed is
+// found by the next look.
 func (d *Driver) sweepAll(of kin) {
 	ctx, cancel := context.WithTimeout(context.Background(), sweepFor)
 	defer cancel()
 	_ = d.killAll(ctx, nil, of)
 }
 
-// sweep kills every process of these workers, whatever group it is in now, and returns how many it met.
+// sweep kills every process of these workers, whatever group it is in now, and returns how many it
+// met.
 func (d *Driver) sweep(of kin) int {
 	if len(of.ids)+len(of.marks) == 0 {
 		return 0
@@ -162,8 +168,8 @@ func (d *Driver) sweep(of kin) int {
 	return n
 }
 
-// isKin goes by the environment where it names a worker, and by the mark where it names none: two agents of a machine may choose the
-// same mark.
+// isKin goes by the environment where it names a worker, and by the mark where it names none: two
+// agents of a machine may choose the same mark.
 func (d *Driver) isKin(pid int, of kin) bool {
 	b, err := os.ReadFile(filepath.Join(d.opt.Proc, strconv.Itoa(pid), "environ"))
 	if err != nil {
@@ -183,7 +189,8 @@ func (d *Driver) stat(pid int) (state byte, start uint64, ok bool) {
 	if err != nil {
 		return 0, 0, false
 	}
-	// The name, in parentheses, may hold anything: count fields after the last one (proc(5): state is field 3, starttime 22).
+	// The name, in parentheses, may hold anything: count fields after the last one (proc(5): state
+	// is field 3, starttime 22).
 	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	if len(f) < 20 {
 		return 0, 0, false

@@ -13,7 +13,8 @@ import (
 	"github.com/regroup-io/regroup/internal/spawn"
 )
 
-// away leaves the group, the session, the environment and the output of its worker behind, and waits until that is done.
+// away leaves the group, the session, the environment and the output of its worker behind, and
+// waits until that is done.
 const away = `setsid env -i sleep 1000 </dev/null >/dev/null 2>&1 & echo $!; while [ "$(cat /proc/$!/comm)" != sleep ]; do :; done; `
 
 func TestWhoLeavesEverythingBehindEndsWithItsWorker(t *testing.T) {
@@ -54,7 +55,8 @@ func TestWhoLeavesEverythingBehindIsFencedAfterItsAgent(t *testing.T) {
 	until(t, "it is gone", func() bool { return !runs(pid) })
 }
 
-// TestMarksAreTheWorkersOwn: two workers have different ones, their children have theirs, and everybody else has none of them.
+// TestMarksAreTheWorkersOwn: two workers have different ones, their children have theirs, and
+// everybody else has none of them.
 func TestMarksAreTheWorkersOwn(t *testing.T) {
 	d, err := New(Options{StateDir: t.TempDir()})
 	if err != nil {

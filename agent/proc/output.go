@@ -18,7 +18,8 @@ import (
 const (
 	keepLines = 20       // of the last output, for the fact of the exit
 	maxLine   = 16 << 10 // a longer line is split
-	// A process that left the group can hold the pipe open for ever; its output is not waited for longer than this.
+	// A process that left the group can hold the pipe open for ever; its output is not waited for
+	// longer than this.
 	drainFor = 250 * time.Millisecond
 )
 
@@ -91,7 +92,8 @@ const (
 	behindCaught   = 5  // the program reports it, and ends
 )
 
-// exception returns what a program that ended at a moment has said about it. An uncaught one ended as Python, Go and C++ do then.
+// exception returns what a program that ended at a moment has said about it. An uncaught one ended
+// as Python, Go and C++ do then.
 func (c *capture) exception(uncaught bool, at time.Time) *events.Exception {
 	within := behindCaught
 	if uncaught {
@@ -177,7 +179,8 @@ func (p *pipe) left() (all []byte) {
 	return all
 }
 
-// text makes a line printable as JSON: torn or binary bytes must not break the fact that carries it.
+// text makes a line printable as JSON: torn or binary bytes must not break the fact that carries
+// it.
 func text(b []byte) string { return strings.ToValidUTF8(strings.TrimSuffix(string(b), "\r"), "\uFFFD") }
 
 func (c *capture) keep(lines []string) {

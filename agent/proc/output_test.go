@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestWhatIsLeftInThePipeIsRead: a process has printed and ended, and its reader comes late; its last lines are the ones that tell why.
+// TestWhatIsLeftInThePipeIsRead: a process has printed and ended, and its reader comes late; its
+// last lines are the ones that tell why.
 func TestWhatIsLeftInThePipeIsRead(t *testing.T) {
 	var got []string
 	c, err := newCapture(func(_ string, lines []string) { got = append(got, lines...) })

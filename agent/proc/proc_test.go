@@ -46,7 +46,8 @@ func playAgent(dir string) {
 	select {}
 }
 
-// own names a worker of this run of this test alone: leftovers are found by name on the whole machine.
+// own names a worker of this run of this test alone: leftovers are found by name on the whole
+// machine.
 func own(t *testing.T) events.Incarnation {
 	return events.Incarnation(fmt.Sprintf("01%s-%d", t.Name(), os.Getpid()))
 }
@@ -172,7 +173,8 @@ func TestExitBySignal(t *testing.T) {
 	}
 }
 
-// TestExceptionOfAProgram: what a program says about its end is found on stderr, else on stdout, with the file named from its directory.
+// TestExceptionOfAProgram: what a program says about its end is found on stderr, else on stdout,
+// with the file named from its directory.
 func TestExceptionOfAProgram(t *testing.T) {
 	t.Parallel()
 	const raised = `echo "Traceback (most recent call last):" >&2; echo "  File \"$PWD/train.py\", line 3, in main" >&2; echo "ValueError: $1" >&2; `
@@ -358,7 +360,8 @@ func TestKilledForMemoryNeedsTheKernelsWord(t *testing.T) {
 	}
 }
 
-// agent starts the test binary as an agent and returns it with the first line that its worker prints.
+// agent starts the test binary as an agent and returns it with the first line that its worker
+// prints.
 func agent(t *testing.T, dir, script string) (*exec.Cmd, int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

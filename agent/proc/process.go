@@ -45,7 +45,8 @@ func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
 }
 
-// said returns what the program itself said about its end. Files in its directory are named from there.
+// said returns what the program itself said about its end. Files in its directory are named from
+// there.
 func (p *process) said(uncaught bool, at time.Time) *events.Exception {
 	x := p.capture.exception(uncaught, at)
 	if x != nil {
@@ -56,7 +57,8 @@ func (p *process) said(uncaught bool, at time.Time) *events.Exception {
 
 // wait returns how the process ended, once nothing of its group is left.
 func (p *process) wait() worker.ProcessExited {
-	// Without reaping: while the leader is a zombie, its pid and so the id of the group cannot be given to others.
+	// Without reaping: while the leader is a zombie, its pid and so the id of the group cannot be
+	// given to others.
 	for {
 		err := unix.Waitid(unix.P_PID, p.pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		if !errors.Is(err, unix.EINTR) {

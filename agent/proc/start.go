@@ -13,8 +13,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// StartError says why a process could not be started, with the exit code that a shell gives: 127 for a command that
-// does not exist, 126 for one that cannot be executed.
+// StartError says why a process could not be started, with the exit code that a shell gives: 127
+// for a command that does not exist, 126 for one that cannot be executed.
 type StartError struct {
 	ExitCode int
 	Detail   string
@@ -95,9 +95,10 @@ func startError(err error, s worker.StartProcess) error {
 	return named(err, s.Command[0])
 }
 
-// inherited tells whether a worker may see a variable of the agent. What the agent sets may come from a launcher under which it runs
-// itself, and a worker must not take it for its own. Our own may hold the address and the credentials of the control plane, which
-// no worker ever gets; settings of workers reach them.
+// inherited tells whether a worker may see a variable of the agent. What the agent sets may come
+// from a launcher under which it runs itself, and a worker must not take it for its own. Our own
+// may hold the address and the credentials of the control plane, which no worker ever gets;
+// settings of workers reach them.
 func inherited(name string) bool {
 	switch {
 	case spec.AgentSets(name), strings.HasPrefix(name, "NATS_"), strings.HasPrefix(name, "HOROVOD_GLOO_RENDEZVOUS_"):

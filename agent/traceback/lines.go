@@ -11,13 +11,15 @@ import (
 )
 
 var (
-	// Python: a frame has ", in name" (faulthandler: " in name"), the place of a syntax error has none.
+	// Python: a frame has ", in name" (faulthandler: " in name"), the place of a syntax error has
+	// none.
 	framed  = regexp.MustCompile(`^ +File "([^"]*)", line (\d+)(?:,? in (.+))?$`)
 	raised  = regexp.MustCompile(`^([A-Za-z_][\w.]*)(?:: ?(.*))?$`)
 	goPlace = regexp.MustCompile(`^\t(\S+\.(?:go|s)):(\d+)(?: |$)`)
 )
 
-// isLocation tells whether a line is the place of a syntax error: it has no function, and may come without a header.
+// isLocation tells whether a line is the place of a syntax error: it has no function, and may come
+// without a header.
 func isLocation(line string) bool {
 	m := framed.FindStringSubmatch(line)
 	return m != nil && m[3] == ""
@@ -62,7 +64,8 @@ func (b *block) take(line string) bool {
 	return true
 }
 
-// fault takes a line of what faulthandler writes and tells whether it is behind the thread that failed.
+// fault takes a line of what faulthandler writes and tells whether it is behind the thread that
+// failed.
 func (b *block) fault(line, text string) bool {
 	switch {
 	case strings.HasPrefix(text, "Current thread "):
@@ -104,7 +107,8 @@ func (b *block) golang(line, text string) bool {
 	return false
 }
 
-// isUsers tells whether a file is the user's own: not Python's, not installed with pip, not Regroup.
+// isUsers tells whether a file is the user's own: not Python's, not installed with pip, not
+// Regroup.
 func isUsers(file string) bool {
 	if strings.HasPrefix(file, "<frozen ") {
 		return false
@@ -125,7 +129,8 @@ func isGoLibrary(f frame) bool {
 	return strings.Contains(f.file, "/pkg/mod/") || strings.Contains(f.file, "/src/runtime/")
 }
 
-// Within names the file of an exception from the directory that the program ran in, if it is in there; empty = this process's.
+// Within names the file of an exception from the directory that the program ran in, if it is in
+// there; empty = this process's.
 func Within(x *events.Exception, dir string) {
 	if !filepath.IsAbs(x.File) {
 		return

@@ -194,7 +194,8 @@ func (p *Parser) whole(now time.Time) {
 	p.more = b.kind == python && strings.HasSuffix(b.says, ":")
 }
 
-// Last returns the newest exception and when it was said, unless more lines than within have come since. Nil = there is none.
+// Last returns the newest exception and when it was said, unless more lines than within have come
+// since. Nil = there is none.
 func (p *Parser) Last(within int) (*events.Exception, time.Time) {
 	if p.block != nil && p.block.kind != python { // the program ended in the middle of it
 		p.whole(time.Now())

@@ -12,7 +12,8 @@ import (
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
-// TestPrograms: what programs that ended wrote to stderr, each recorded from one, and what is understood of it.
+// TestPrograms: what programs that ended wrote to stderr, each recorded from one, and what is
+// understood of it.
 func TestPrograms(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {

@@ -8,7 +8,8 @@ import (
 // Action is one thing that the shell must do: a closed sum. None of them may block the shell.
 type Action interface{ action() }
 
-// StartProcess starts a worker; answered by ProcessStarted and later ProcessExited, or by ProcessFailedToStart.
+// StartProcess starts a worker; answered by ProcessStarted and later ProcessExited, or by
+// ProcessFailedToStart.
 type StartProcess struct {
 	Job        events.JobID
 	Place      events.Place
@@ -37,11 +38,12 @@ type NeedPort struct {
 	Worker events.Incarnation
 }
 
-// SendJoin makes one call to the rendezvous; answered by JoinAnswered. The machine decides about repeating it.
+// SendJoin makes one call to the rendezvous; answered by JoinAnswered. The machine decides about
+// repeating it.
 type SendJoin struct{ Join events.MemberJoin }
 
-// AnswerJoin ends the worker's long poll, if one is there; otherwise it is dropped and the worker's next call of join
-// brings it again.
+// AnswerJoin ends the worker's long poll, if one is there; otherwise it is dropped and the worker's
+// next call of join brings it again.
 type AnswerJoin struct {
 	Worker     events.Incarnation
 	Assignment wire.Assignment

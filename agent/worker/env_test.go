@@ -15,7 +15,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestOnlyWhatTheAgentSetsIsRefused: what a job may not set is what its workers are given, and nothing else.
+// TestOnlyWhatTheAgentSetsIsRefused: what a job may not set is what its workers are given, and
+// nothing else.
 func TestOnlyWhatTheAgentSetsIsRefused(t *testing.T) {
 	set := map[string]bool{wire.EnvToken: true} // the shell adds it
 	for _, g := range []events.Generation{0, 1} {
@@ -42,7 +43,8 @@ func TestOnlyWhatTheAgentSetsIsRefused(t *testing.T) {
 	}
 }
 
-// TestEverySettingOfWorkersReachesThem: what the Python package and the SDK read from the environment is set by the agent or inherited.
+// TestEverySettingOfWorkersReachesThem: what the Python package and the SDK read from the
+// environment is set by the agent or inherited.
 func TestEverySettingOfWorkersReachesThem(t *testing.T) {
 	found := map[string]string{}
 	name := regexp.MustCompile(`["'](REGROUP_[A-Z_]+)["']`)

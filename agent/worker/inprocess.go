@@ -57,8 +57,8 @@ func (t *transition) newIncarnation(j *job, m events.LaunchMember) *incarnation 
 	return w
 }
 
-// release lets a worker go whose place is not listed any more. A member of the living generation leaves at a commit, by
-// itself; the clock of its grace starts when its generation is over.
+// release lets a worker go whose place is not listed any more. A member of the living generation
+// leaves at a commit, by itself; the clock of its grace starts when its generation is over.
 func (t *transition) release(j *job, w *incarnation) {
 	if w.verdict != "" {
 		return // its grace runs already
@@ -189,14 +189,16 @@ func (t *transition) answerJoin(j *job, w *incarnation, m events.LaunchMember, l
 			Token: l.Token, Peers: m.Peers, Trace: w.trace, Cause: string(l.Cause.Kind),
 		}})
 		t.span(events.ServiceAgent, "regroup launch", w.trace, j.launchedAt, t.now, w, "")
-		// A launch that says planned of this very generation was made before this worker was told of it.
+		// A launch that says planned of this very generation was made before this worker was told
+		// of it.
 		t.pushChanges(j, w)
 	default:
 		t.answerPrefetch(j, w, m)
 	}
 }
 
-// answerPrefetch tells a newcomer that waits aside where it finds the state of the generation that runs.
+// answerPrefetch tells a newcomer that waits aside where it finds the state of the generation that
+// runs.
 func (t *transition) answerPrefetch(j *job, w *incarnation, m events.LaunchMember) {
 	l, q := j.launch, w.join
 	known := max(q.holdersOf, events.Generation(q.req.Holders))
@@ -211,8 +213,8 @@ func (t *transition) answerPrefetch(j *job, w *incarnation, m events.LaunchMembe
 	}})
 }
 
-// expected is the place that a newcomer will have if the members and the newcomers of this node are the next generation: a
-// forecast, because what comes on other nodes is not known here.
+// expected is the place that a newcomer will have if the members and the newcomers of this node are
+// the next generation: a forecast, because what comes on other nodes is not known here.
 func expected(l events.Launch, m events.LaunchMember) *wire.Expected {
 	first, seated, before := l.World, 0, 0
 	e := &wire.Expected{LocalSize: len(l.Members)}

@@ -97,8 +97,8 @@ type AbandonHeard struct{ Abandon events.Abandon }
 // Tick asks for a look at the whole state because a deadline has come.
 type Tick struct{}
 
-// Departing says that the node's end was announced: workers that can save hear of it, and what ends badly from now on is
-// nobody's failure.
+// Departing says that the node's end was announced: workers that can save hear of it, and what ends
+// badly from now on is nobody's failure.
 type Departing struct{ Departure events.Departure }
 
 // Shutdown ends all workers, as if every job were stopped; nothing starts any more.

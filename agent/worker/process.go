@@ -40,7 +40,8 @@ func (t *transition) started(in ProcessStarted) {
 	}
 }
 
-// publishReady says that the process of a restart job runs (step 0), or which step it has reported first.
+// publishReady says that the process of a restart job runs (step 0), or which step it has reported
+// first.
 func (t *transition) publishReady(w *incarnation, step uint64, took time.Duration) {
 	t.publish(w, events.WorkerReady{
 		WorkerRef: w.ref, Rank: w.rank, Step: step, Survivor: w.survivor, AbortMS: events.Milliseconds(w.stopping),
@@ -56,8 +57,8 @@ func (t *transition) failedToStart(in ProcessFailedToStart) {
 	t.endIncarnation(j, w, events.WorkerExited{ExitCode: in.ExitCode, Detail: "cannot start: " + in.Detail}, 0)
 }
 
-// exited handles the end of a process. One by a SIGTERM that this agent did not send is held for a moment: it may be the first sign
-// of a departure.
+// exited handles the end of a process. One by a SIGTERM that this agent did not send is held for a
+// moment: it may be the first sign of a departure.
 func (t *transition) exited(in ProcessExited) {
 	j, w := t.s.find(in.Worker)
 	if w == nil || !w.alive() || w.held != nil {
@@ -109,8 +110,9 @@ func (t *transition) recordExit(j *job, w *incarnation, in ProcessExited) {
 	t.endIncarnation(j, w, x, in.Age)
 }
 
-// explains tells whether what a program said about its end is why it ended. Who was stopped may have been about to fail by itself; what
-// it says after that comes of being stopped. Who was killed from outside said nothing about that.
+// explains tells whether what a program said about its end is why it ended. Who was stopped may
+// have been about to fail by itself; what it says after that comes of being stopped. Who was killed
+// from outside said nothing about that.
 func (t *transition) explains(w *incarnation, in ProcessExited) bool {
 	if w.stopRequested {
 		said := t.now.Add(-in.Age - time.Duration(in.Exception.BeforeMS*float64(time.Millisecond)))
@@ -119,7 +121,8 @@ func (t *transition) explains(w *incarnation, in ProcessExited) bool {
 	return in.ExitCode > 0 || slices.Contains(events.OwnSignals, in.Signal)
 }
 
-// endIncarnation closes a life: a failure is noticed first, then its neighbours on this node hear of it, then it is recorded.
+// endIncarnation closes a life: a failure is noticed first, then its neighbours on this node hear
+// of it, then it is recorded.
 func (t *transition) endIncarnation(j *job, w *incarnation, x events.WorkerExited, age time.Duration) {
 	member := w.member()
 	w.phase, w.join = ended, nil
@@ -148,8 +151,8 @@ func (t *transition) endIncarnation(j *job, w *incarnation, x events.WorkerExite
 	t.publish(w, x, trace)
 }
 
-// orphaned records what an earlier life of this agent has left behind, so that nothing is started in its stead until
-// the launch names the next attempt.
+// orphaned records what an earlier life of this agent has left behind, so that nothing is started
+// in its stead until the launch names the next attempt.
 func (t *transition) orphaned(in Orphaned) {
 	j := t.job(in.Job)
 	if w := j.incarnations[in.Place.Slot]; w != nil && (w.alive() || w.ref.Attempt >= in.Attempt) {
@@ -180,8 +183,8 @@ func (t *transition) startTrace(j *job) string {
 	return events.JobTrace(j.launch.Job)
 }
 
-// exitTrace is the trace of the incident that an exit belongs to: a member that was ready opens the one of its
-// generation; everybody else dies within the incident that is open.
+// exitTrace is the trace of the incident that an exit belongs to: a member that was ready opens the
+// one of its generation; everybody else dies within the incident that is open.
 func (t *transition) exitTrace(j *job, w *incarnation) string {
 	switch {
 	case w.ready > 0 && w.ready == w.ref.Generation:

@@ -11,7 +11,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// world plays processes and launches at random and checks what must hold whatever comes in whatever order.
+// world plays processes and launches at random and checks what must hold whatever comes in whatever
+// order.
 type world struct {
 	s        State
 	now      time.Time
@@ -151,7 +152,8 @@ func TestAnyHistoryIsSurvived(t *testing.T) {
 				w.step(t, Tick{})
 			}
 		}
-		// In the end everything can be stopped, and a tick never asks for another one at the same time.
+		// In the end everything can be stopped, and a tick never asks for another one at the same
+		// time.
 		w.step(t, Shutdown{})
 		for range 1000 {
 			for _, x := range w.s.Workers() {

@@ -10,7 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// reporterOf returns a life that may speak for generation g: an old generation is refused by silence.
+// reporterOf returns a life that may speak for generation g: an old generation is refused by
+// silence.
 func (t *transition) reporterOf(id events.Incarnation, g uint64) (*job, *incarnation) {
 	j, w := t.s.find(id)
 	if w == nil || !w.alive() || uint64(w.ref.Generation) != g {
@@ -50,8 +51,8 @@ func (t *transition) reported(in WorkerReported) {
 	}
 }
 
-// workerSpans draws what a worker says about its way back, laid out backwards from now: its clock is not ours, its
-// durations are.
+// workerSpans draws what a worker says about its way back, laid out backwards from now: its clock
+// is not ours, its durations are.
 func (t *transition) workerSpans(w *incarnation, f wire.FirstStep) {
 	parts := []struct {
 		name string
@@ -132,8 +133,8 @@ func stepOf(said *uint64, step uint64) uint64 {
 	return step
 }
 
-// recordMetrics takes what a worker reports after a step. What it has reported under other names before stays, and so does its step; of too
-// many names those of the newest report stay.
+// recordMetrics takes what a worker reports after a step. What it has reported under other names
+// before stays, and so does its step; of too many names those of the newest report stay.
 func (w *incarnation) recordMetrics(values map[string]float64, step uint64) {
 	if len(values) == 0 {
 		return
@@ -181,7 +182,8 @@ func (t *transition) sendProgress(w *incarnation) {
 	t.do(SendProgress{Progress: p})
 }
 
-// ledger reads a worker's account. One that is over the limit cannot be told, and half of one would be a wrong one: it is as good as none.
+// ledger reads a worker's account. One that is over the limit cannot be told, and half of one would
+// be a wrong one: it is as good as none.
 func ledger(l wire.Ledger) events.Ledger {
 	if len(l.Epochs) > limits.Epochs.Max {
 		return events.Ledger{}

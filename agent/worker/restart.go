@@ -7,7 +7,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// restart compares a launch with the processes of a job that is a new set of processes in each generation.
+// restart compares a launch with the processes of a job that is a new set of processes in each
+// generation.
 func (t *transition) restart(j *job) {
 	l := j.launch
 	for _, slot := range j.slots() {
@@ -55,7 +56,8 @@ func (t *transition) plan(j *job, m events.LaunchMember) {
 	}
 }
 
-// planIncarnation makes the next life of a place; what the life before it went through becomes the story of its return.
+// planIncarnation makes the next life of a place; what the life before it went through becomes the
+// story of its return.
 func (t *transition) planIncarnation(j *job, m events.LaunchMember, old *incarnation) *incarnation {
 	w := t.newIncarnation(j, m)
 	w.phase = planned

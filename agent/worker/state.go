@@ -178,7 +178,8 @@ func (s State) Idle() bool {
 	return true
 }
 
-// Unused tells whether the node has nothing to do and nothing was asked of it: no process is left, and no launch wants one.
+// Unused tells whether the node has nothing to do and nothing was asked of it: no process is left,
+// and no launch wants one.
 func (s State) Unused() bool {
 	for _, j := range s.jobs {
 		if j.launch.Phase != events.PhaseStop && len(j.launch.Members) > 0 {
@@ -227,12 +228,14 @@ func (s State) Workers() []Worker {
 
 const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
-// randomFrom is where the random part of an incarnation begins: after 10 digits of time and 5 of a counter.
+// randomFrom is where the random part of an incarnation begins: after 10 digits of time and 5 of a
+// counter.
 const randomFrom = 15
 
-// newIncarnationID makes a ULID: 48 bits of time, 25 of a counter, the rest of the agent's own. The machine has no randomness: it
-// inherits that of the agent's incarnation, and lists of an agent's workers are short because they have it in common. Later
-// ones are greater even if the clock steps back, because judges order the lives of a place by them.
+// newIncarnationID makes a ULID: 48 bits of time, 25 of a counter, the rest of the agent's own. The
+// machine has no randomness: it inherits that of the agent's incarnation, and lists of an agent's
+// workers are short because they have it in common. Later ones are greater even if the clock steps
+// back, because judges order the lives of a place by them.
 func (t *transition) newIncarnationID() events.Incarnation {
 	s := t.s
 	s.idCounter++

@@ -1,14 +1,15 @@
-// Package worker answers one question for one node: given the newest launch of every job, what the processes do and
-// what the workers say, what must the agent do next?
+// Package worker answers one question for one node: given the newest launch of every job, what the
+// processes do and what the workers say, what must the agent do next?
 //
-// It is a pure machine: Step takes one input and returns the actions in the order in which they must be done. It is
-// level-triggered: every input ends in a comparison of what each launch wants with what runs, so repeats, gaps and late
-// inputs are harmless. One life of a worker goes
+// It is a pure machine: Step takes one input and returns the actions in the order in which they
+// must be done. It is level-triggered: every input ends in a comparison of what each launch wants
+// with what runs, so repeats, gaps and late inputs are harmless. One life of a worker goes
 //
 //	planned --StartProcess--> starting --> running --> gone
 //
-// where planned exists in restart recovery only: the agent joins in the place of a process that it has not started yet.
-// Deciding who is in a generation, whether a dead worker comes again and when a job is over is not done here.
+// where planned exists in restart recovery only: the agent joins in the place of a process that it
+// has not started yet. Deciding who is in a generation, whether a dead worker comes again and when
+// a job is over is not done here.
 package worker
 
 import (
@@ -29,8 +30,8 @@ const (
 	portTimeout   = time.Second           // NeedPort is asked again
 	forgetAfter   = 10 * time.Minute      // a stopped job without processes
 
-	// holdExit is how long the end of a worker by SIGTERM waits for a SIGTERM to the agent: batch systems send both at once, and
-	// what ends on a departing node is charged to nobody.
+	// holdExit is how long the end of a worker by SIGTERM waits for a SIGTERM to the agent: batch
+	// systems send both at once, and what ends on a departing node is charged to nobody.
 	holdExit = 50 * time.Millisecond
 )
 
@@ -126,7 +127,8 @@ func (t *transition) reconcile(j *job) {
 	}
 }
 
-// stopAll ends every worker of a job; with no process left a stopped job is forgotten after a while.
+// stopAll ends every worker of a job; with no process left a stopped job is forgotten after a
+// while.
 func (t *transition) stopAll(j *job) {
 	alive := false
 	for _, slot := range j.slots() {
@@ -156,8 +158,8 @@ func (t *transition) stopAll(j *job) {
 	}
 }
 
-// stop asks a process to end, and kills it after the grace. A process that is still being started is stopped when it
-// is there.
+// stop asks a process to end, and kills it after the grace. A process that is still being started
+// is stopped when it is there.
 func (t *transition) stop(j *job, w *incarnation, now bool) {
 	if w.phase != running || w.killed {
 		return

@@ -10,7 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestTheTextsOfAnExitAreShortened: a worker may print as much as it likes; what its exit fact says stays small, and its end stays in it.
+// TestTheTextsOfAnExitAreShortened: a worker may print as much as it likes; what its exit fact says
+// stays small, and its end stays in it.
 func TestTheTextsOfAnExitAreShortened(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	s := New(Config{Node: "node-a", Agent: "01JD0000000000000000000000"})

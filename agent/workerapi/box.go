@@ -7,7 +7,8 @@ import (
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 )
 
-// box is what waits for one worker: joins that wait for their answer, and news that wait to be fetched.
+// box is what waits for one worker: joins that wait for their answer, and news that wait to be
+// fetched.
 type box struct {
 	mu     sync.Mutex
 	joins  map[chan joinResult]bool

@@ -9,7 +9,8 @@ import (
 	"syscall"
 )
 
-// shortPath is a path for a socket in a directory that nobody can guess, so that nobody can make it first.
+// shortPath is a path for a socket in a directory that nobody can guess, so that nobody can make it
+// first.
 func shortPath() string {
 	base := os.Getenv("XDG_RUNTIME_DIR")
 	if i, err := os.Stat(base); err != nil || !i.IsDir() || len(base) > maxPath/2 {

@@ -24,7 +24,8 @@ func server(t *testing.T, socket string) *Server {
 	return s
 }
 
-// TestNobodyCanMakeTheSocketsDirectoryFirst: who owns it could put a socket of his own there, and would be told the workers' tokens.
+// TestNobodyCanMakeTheSocketsDirectoryFirst: who owns it could put a socket of his own there, and
+// would be told the workers' tokens.
 func TestNobodyCanMakeTheSocketsDirectoryFirst(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)

@@ -127,8 +127,8 @@ func tell[T any](to func(string, T)) func(http.ResponseWriter, *http.Request, st
 	}
 }
 
-// preempt takes the notice that this node will be taken away. Whoever may open the socket may stop its workers anyway, so no token
-// is asked for.
+// preempt takes the notice that this node will be taken away. Whoever may open the socket may stop
+// its workers anyway, so no token is asked for.
 func (s *Server) preempt(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)

@@ -1,7 +1,7 @@
 // Package workerapi serves the worker API of package wire over HTTP on a Unix socket.
 //
-// It knows who calls (a bearer token per life of a worker), checks what is said and holds long polls; what follows from
-// a call is decided by the agent, to which every call is handed over.
+// It knows who calls (a bearer token per life of a worker), checks what is said and holds long
+// polls; what follows from a call is decided by the agent, to which every call is handed over.
 package workerapi
 
 import (
@@ -18,7 +18,8 @@ import (
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 )
 
-// Calls are what workers do, handed over. They must not block, except Peer. worker is the name given to Admit.
+// Calls are what workers do, handed over. They must not block, except Peer. worker is the name
+// given to Admit.
 type Calls struct {
 	Join   func(worker string, r wire.JoinRequest)
 	Report func(worker string, r wire.Report)
@@ -26,7 +27,8 @@ type Calls struct {
 	Done   func(worker string, r wire.DoneReport)
 	// Preempt is the notice that this node will be taken away. It comes from no worker.
 	Preempt func(r wire.PreemptRequest)
-	// Peer finds the address of a rank of the worker's generation. A *Refusal fails the call with its code.
+	// Peer finds the address of a rank of the worker's generation. A *Refusal fails the call with
+	// its code.
 	Peer func(ctx context.Context, worker string, generation uint64, rank int) (wire.Peer, error)
 }
 
@@ -61,8 +63,8 @@ type Server struct {
 // maxPath is the size of sun_path on Linux less its final zero (unix(7)).
 const maxPath = 107
 
-// New checks the options. When the wanted path is too long for a socket, a short one in a directory of its own is taken, below
-// XDG_RUNTIME_DIR or the temporary directory: Path tells which.
+// New checks the options. When the wanted path is too long for a socket, a short one in a directory
+// of its own is taken, below XDG_RUNTIME_DIR or the temporary directory: Path tells which.
 func New(o Options) (*Server, error) {
 	if o.Socket == "" {
 		return nil, errors.New("workerapi: Socket is empty: give the path of the worker socket")
@@ -92,7 +94,8 @@ func (s *Server) Path() string { return s.path }
 // Run serves until ctx ends. ready (may be nil) is called when the socket takes calls.
 func (s *Server) Run(ctx context.Context, ready func()) error {
 	if s.own {
-		// Exclusively: the owner of the directory of a socket can put another one in its place, which then receives the workers' tokens.
+		// Exclusively: the owner of the directory of a socket can put another one in its place,
+		// which then receives the workers' tokens.
 		dir := filepath.Dir(s.path)
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return fmt.Errorf("workerapi: directory of the socket: %w", err)

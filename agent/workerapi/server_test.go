@@ -140,7 +140,8 @@ func TestRefusalsAreClear(t *testing.T) {
 	}
 }
 
-// A notice comes from the host: whoever may open the socket may bring it, with no token and no body.
+// A notice comes from the host: whoever may open the socket may bring it, with no token and no
+// body.
 func TestAnybodyAtTheSocketMayBringANotice(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, filepath.Join(t.TempDir(), "a.sock"), time.Minute)

@@ -29,7 +29,8 @@ func script(t *testing.T, shell string) string {
 	return at
 }
 
-// TestBashWithoutItsPackageIsToldWhatToDo: when the script is read and at a TAB, and nothing where the package is there.
+// TestBashWithoutItsPackageIsToldWhatToDo: when the script is read and at a TAB, and nothing where
+// the package is there.
 func TestBashWithoutItsPackageIsToldWhatToDo(t *testing.T) {
 	at := script(t, "bash")
 	for name, c := range map[string]struct {

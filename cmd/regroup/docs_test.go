@@ -20,7 +20,8 @@ func TestEnvironmentPage(t *testing.T) {
 	golden.Compare(t, "../../docs/environment.md", page)
 }
 
-// TestEveryVariableIsInTheReference: each name that the sources of the binary, the SDK and the Python package contain.
+// TestEveryVariableIsInTheReference: each name that the sources of the binary, the SDK and the
+// Python package contain.
 func TestEveryVariableIsInTheReference(t *testing.T) {
 	page, err := environmentPage()
 	if err != nil {

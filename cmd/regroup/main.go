@@ -1,4 +1,5 @@
-// Command regroup is elastic distributed training in one binary: the CLI, every service and the agent.
+// Command regroup is elastic distributed training in one binary: the CLI, every service and the
+// agent.
 package main
 
 import (
@@ -15,8 +16,9 @@ import (
 )
 
 func main() {
-	// On a node that trains, the heap is small and steady: a tighter pace keeps an idle process well under what the node can spare.
-	// A service of its own has the documents of thousands of nodes in hand, and its time matters more.
+	// On a node that trains, the heap is small and steady: a tighter pace keeps an idle process
+	// well under what the node can spare. A service of its own has the documents of thousands of
+	// nodes in hand, and its time matters more.
 	if os.Getenv("GOGC") == "" && (len(os.Args) < 2 || os.Args[1] != "serve") {
 		debug.SetGCPercent(50)
 	}

@@ -199,8 +199,8 @@ func watched() int {
 	return len(current.died)
 }
 
-// TestWatchedConnectionsBelongToTheThreadAlone: a child that is forked gets no copy, and this process has no
-// descriptor of it.
+// TestWatchedConnectionsBelongToTheThreadAlone: a child that is forked gets no copy, and this
+// process has no descriptor of it.
 func TestWatchedConnectionsBelongToTheThreadAlone(t *testing.T) {
 	a, b := joined(t)
 	before := sockets(t)

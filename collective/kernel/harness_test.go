@@ -22,7 +22,8 @@ var special = map[Type][]uint64{
 	Int32: {0, 1, 0xffff, 0x10000, 0x7fffffff, 0x80000000, 0x80000001, 0xffffffff},
 	Int64: {0, 1, 0xffffffff, 1 << 32, 1<<63 - 1, 1 << 63, 1<<63 + 1, 1<<64 - 1, 0x123456789abcdef0},
 	// Each float: zero, the least, the greatest subnormal, the least normal, one, the number after
-	// it, the greatest, infinity, a signalling NaN, a quiet one, a NaN with all bits; then all negative.
+	// it, the greatest, infinity, a signalling NaN, a quiet one, a NaN with all bits; then all
+	// negative.
 	Float16:  negative(15, 0, 1, 0x3ff, 0x400, 0x3c00, 0x3c01, 0x7bff, 0x7c00, 0x7c01, 0x7e00, 0x7fff),
 	BFloat16: negative(15, 0, 1, 0x7f, 0x80, 0x3f80, 0x3f81, 0x7f7f, 0x7f80, 0x7f81, 0x7fc0, 0x7fff),
 	Float32: negative(31, 0, 1, 0x7fffff, 0x800000, 0x3f800000, 0x3f800001, 0x7f7fffff, 0x7f800000,

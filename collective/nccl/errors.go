@@ -19,13 +19,15 @@ var (
 	ErrClosed = errors.New("closed")
 	// ErrAborted: this process called Abort. See AbortedError.
 	ErrAborted = errors.New("aborted")
-	// ErrRemote: a peer is gone or cannot be reached. NCCL does not say which: ask the control plane.
+	// ErrRemote: a peer is gone or cannot be reached. NCCL does not say which: ask the control
+	// plane.
 	ErrRemote = errors.New("a peer is gone or cannot be reached")
 	// ErrTimeout: something took longer than CommOptions.Patience, or NCCL itself gave up waiting.
 	ErrTimeout = errors.New("timeout")
 	// ErrStuck: a native call does not return. The process must restart. See StuckError.
 	ErrStuck = errors.New("stuck")
-	// ErrNeedsID: this communicator cannot be shrunk; Reform needs a fresh id from Library.UniqueID, the same on all ranks.
+	// ErrNeedsID: this communicator cannot be shrunk; Reform needs a fresh id from
+	// Library.UniqueID, the same on all ranks.
 	ErrNeedsID = errors.New("a fresh id is needed")
 )
 
@@ -45,7 +47,8 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Is makes errors.Is(err, ErrRemote) and errors.Is(err, ErrTimeout) true for the results that mean it.
+// Is makes errors.Is(err, ErrRemote) and errors.Is(err, ErrTimeout) true for the results that mean
+// it.
 func (e *Error) Is(target error) bool {
 	return e.Code == RemoteError && target == ErrRemote || e.Code == TimedOut && target == ErrTimeout
 }

@@ -97,7 +97,8 @@ func TestAReportedNetworkErrorNeedsAFreshID(t *testing.T) {
 		t.Run(Version(version).String(), func(t *testing.T) {
 			l := library(t, version)
 			comms := world(t, l, 2, nil)
-			// As if a connection of rank 0 were gone. The fake keeps it, as NCCL's network thread does.
+			// As if a connection of rank 0 were gone. The fake keeps it, as NCCL's network thread
+			// does.
 			b := upload(t, comms[0].dev, floats(8, 1, 0))
 			release := knob(t, "notice_death", 2)
 			w, err := comms[0].Do(soon(t), nil, AllReduce(b, b, Float32, Sum))

@@ -76,7 +76,8 @@ func (s *Stream) ToHost(ctx context.Context, to []byte, from Buffer) error {
 	return s.dev.do(ctx, "cuMemcpyDtoHAsync", func() error { return s.dev.toHost(s.handle, to, from.pointer) })
 }
 
-// ToDevice queues a copy of from, which must be pinned (HostMemory) and stay unchanged until it is done.
+// ToDevice queues a copy of from, which must be pinned (HostMemory) and stay unchanged until it is
+// done.
 func (s *Stream) ToDevice(ctx context.Context, to Buffer, from []byte) error {
 	if err := to.holds(s.dev, len(from)); err != nil || len(from) == 0 {
 		return err

@@ -1,5 +1,5 @@
-// Package queue takes named operations from ranks that may submit them in different orders, as the hooks
-// of a backward pass or several threads do, and executes them in one order.
+// Package queue takes named operations from ranks that may submit them in different orders, as the
+// hooks of a backward pass or several threads do, and executes them in one order.
 //
 // A goroutine runs cycles while anything is pending:
 //
@@ -11,15 +11,16 @@
 //	execute     what is ready, in the order in which the first rank submitted it. Small
 //	            allreduces of one kind are fused into one.
 //
-// An operation runs only if its name, method, type, shape, reduction and root are the same on all ranks;
-// any difference is a *MismatchError, and the queue continues. Ranks whose programs wait for each other's
-// operations get a *DeadlockError. A name that some rank does not submit is reported with the ranks that
-// lack it. A rank that has joined takes part in the allreduces of the others with identity elements.
+// An operation runs only if its name, method, type, shape, reduction and root are the same on all
+// ranks; any difference is a *MismatchError, and the queue continues. Ranks whose programs wait for
+// each other's operations get a *DeadlockError. A name that some rank does not submit is reported
+// with the ranks that lack it. A rank that has joined takes part in the allreduces of the others
+// with identity elements.
 //
 // Nothing about earlier operations is kept, so names may be used once or a million times.
 //
-// The model is Horovod's coordination cycle with tensor fusion and join (A. Sergeev and M. Del Balso,
-// "Horovod: fast and easy distributed deep learning in TensorFlow", 2018).
+// The model is Horovod's coordination cycle with tensor fusion and join (A. Sergeev and M. Del
+// Balso, "Horovod: fast and easy distributed deep learning in TensorFlow", 2018).
 //
 // While a queue exists, all collective operations of its communicator go through it.
 package queue

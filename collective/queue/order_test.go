@@ -117,8 +117,8 @@ func (o operation) submit(q *Queue, rank, world int) (h *Handle, check func() er
 }
 
 // TestRandomOrders: each rank submits the operations in an order of its own, from one to three
-// threads, while another thread waits for operations of its own one by one. Every operation gives what it should, or is an error on all ranks if one calls it
-// otherwise than the others.
+// threads, while another thread waits for operations of its own one by one. Every operation gives
+// what it should, or is an error on all ranks if one calls it otherwise than the others.
 func TestRandomOrders(t *testing.T) {
 	for world := 2; world <= 4; world++ {
 		t.Run(fmt.Sprint(world), func(t *testing.T) {

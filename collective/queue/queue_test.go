@@ -151,7 +151,8 @@ func TestDifferentThingsUnderOneNameAreAnErrorEverywhere(t *testing.T) {
 	})
 }
 
-// TestANameMayMeanSomethingElseLater: what was right for a name once is not taken for what it is now.
+// TestANameMayMeanSomethingElseLater: what was right for a name once is not taken for what it is
+// now.
 func TestANameMayMeanSomethingElseLater(t *testing.T) {
 	all := queues(t, 2, nil)
 	each(t, 2, func(rank int) error {
@@ -274,7 +275,8 @@ func TestTheLimitOfAStall(t *testing.T) {
 	}
 }
 
-// TestTheLimitOfAStallBeforeTheRanksAreConnected: a rank that does not come is not waited for longer.
+// TestTheLimitOfAStallBeforeTheRanksAreConnected: a rank that does not come is not waited for
+// longer.
 func TestTheLimitOfAStallBeforeTheRanksAreConnected(t *testing.T) {
 	q := New(Options{StallLimit: 50 * time.Millisecond, Open: func(ctx context.Context) (*collective.Communicator, error) {
 		<-ctx.Done()
@@ -312,8 +314,8 @@ func TestCloseLetsCommonOperationsFinish(t *testing.T) {
 	}
 }
 
-// TestCloseEndsSynchronousCallers: a thread that runs cycles itself, for ranks that never come, returns
-// when the queue is closed.
+// TestCloseEndsSynchronousCallers: a thread that runs cycles itself, for ranks that never come,
+// returns when the queue is closed.
 func TestCloseEndsSynchronousCallers(t *testing.T) {
 	began := make(chan struct{}, 1)
 	all := queues(t, 2, func(rank int, o *Options) {
@@ -336,8 +338,8 @@ func TestCloseEndsSynchronousCallers(t *testing.T) {
 	}
 }
 
-// TestSynchronousCallersLeaveTheRestToOthers: operations that were submitted while a thread ran cycles
-// are executed after it has stopped.
+// TestSynchronousCallersLeaveTheRestToOthers: operations that were submitted while a thread ran
+// cycles are executed after it has stopped.
 func TestSynchronousCallersLeaveTheRestToOthers(t *testing.T) {
 	all := queues(t, 2, nil)
 	each(t, 2, func(rank int) error {

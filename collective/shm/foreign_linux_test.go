@@ -36,8 +36,8 @@ func mapped(t testing.TB) int {
 	return strings.Count(string(maps), "memfd:regroup")
 }
 
-// keepsNothing checks that what is run leaves no descriptor and no mapping, without the help of
-// the garbage collector. What the end of a context closes is closed soon after, on another goroutine.
+// keepsNothing checks that what is run leaves no descriptor and no mapping, without the help of the
+// garbage collector. What the end of a context closes is closed soon after, on another goroutine.
 func keepsNothing(t testing.TB, run func()) {
 	t.Helper()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))

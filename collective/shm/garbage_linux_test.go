@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/collective/kernel"
 )
 
-// withGhost returns member 0 of a group whose member 1 does not exist: its counters are at the end of
-// all operations, and its data is what the test writes.
+// withGhost returns member 0 of a group whose member 1 does not exist: its counters are at the end
+// of all operations, and its data is what the test writes.
 func withGhost() *Group {
 	g := newGroup(0, 2, make([]byte, segmentBytes(2)+8))
 	g.vm = true

@@ -231,8 +231,8 @@ func TestAMemberWithoutMemoryIsNamed(t *testing.T) {
 	}
 }
 
-// TestWhoSleepsNoticesThatAProcessHasEnded: without any connection that ends, while the system still
-// knows of the process.
+// TestWhoSleepsNoticesThatAProcessHasEnded: without any connection that ends, while the system
+// still knows of the process.
 func TestWhoSleepsNoticesThatAProcessHasEnded(t *testing.T) {
 	child := exec.Command("sleep", "1000")
 	if err := child.Start(); err != nil {

@@ -72,7 +72,8 @@ func (s *single) stop() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// join starts an agent on a node of its own. The one before it under the same name must be on its way out.
+// join starts an agent on a node of its own. The one before it under the same name must be on its
+// way out.
 func (s *single) join(ctx context.Context, node string, slots int) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -101,8 +102,8 @@ func submit(ctx context.Context, c *cluster.Client, bin, name string, workers sp
 	})
 }
 
-// watch calls fn with every fact of the worker, round and job families as it arrives, beginning now, until fn says cluster.Enough.
-// ready is called once the reading stands.
+// watch calls fn with every fact of the worker, round and job families as it arrives, beginning
+// now, until fn says cluster.Enough. ready is called once the reading stands.
 func watch(ctx context.Context, c *cluster.Client, ready func() error, fn func(cluster.Arrival) error) error {
 	return c.Watch(ctx, events.FromNew, []string{
 		events.FamilySubject(events.FamilyWorker, "*"), events.FamilySubject(events.FamilyRound, "*"), events.FamilySubject(events.FamilyJob, "*"),

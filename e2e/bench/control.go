@@ -26,8 +26,8 @@ type control struct {
 	lastBroker               time.Time
 }
 
-// undisturbed kills services and brokers with SIGKILL while a job trains whose members do not change, in turn with runs in which
-// nothing is killed, and compares how long steps take.
+// undisturbed kills services and brokers with SIGKILL while a job trains whose members do not
+// change, in turn with runs in which nothing is killed, and compares how long steps take.
 func undisturbed(ctx context.Context, out, bin string, kills, runs int) error {
 	var calm, stormy []time.Duration
 	var text string
@@ -62,7 +62,8 @@ func undisturbed(ctx context.Context, out, bin string, kills, runs int) error {
 		fmt.Sprintf("| p99 above undisturbed | | | %.1f | | | | 50 |\n", events.Milliseconds(more)))
 }
 
-// train runs a job of four while something happens, proves it right, and returns how long its steps took.
+// train runs a job of four while something happens, proves it right, and returns how long its steps
+// took.
 func (c *control) train(ctx context.Context, meanwhile func() error) ([]time.Duration, error) {
 	if err := c.Ready(ctx); err != nil {
 		return nil, err
@@ -108,7 +109,8 @@ func lengths(h *record.History, from, to time.Time) []time.Duration {
 	return out
 }
 
-// storm kills n processes: all replicas in turn, and now and then a broker, every other time the one that leads the facts.
+// storm kills n processes: all replicas in turn, and now and then a broker, every other time the
+// one that leads the facts.
 func (c *control) storm(ctx context.Context, n int) error {
 	replicas := c.Replicas()
 	for range n {

@@ -10,7 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// measureJoins has a node join and leave a job of two again and again, with states of different kinds.
+// measureJoins has a node join and leave a job of two again and again, with states of different
+// kinds.
 func measureJoins(ctx context.Context, bin string, joins int) (string, error) {
 	const goal = "one step + 100 ms"
 	var report string
@@ -31,8 +32,9 @@ func measureJoins(ctx context.Context, bin string, joins int) (string, error) {
 	return report, nil
 }
 
-// measureJoin returns, for each join, the longest time that one of the two members did not train: from the end of its last
-// step of the old generation to the end of its first step of the new one, on its own clock.
+// measureJoin returns, for each join, the longest time that one of the two members did not train:
+// from the end of its last step of the old generation to the end of its first step of the new one,
+// on its own clock.
 func measureJoin(ctx context.Context, bin string, joins int, state []string) ([]time.Duration, error) {
 	c, err := start(ctx, bin, 2)
 	if err != nil {

@@ -16,12 +16,14 @@ type breaking struct {
 	client *cluster.Client
 	submit func(context.Context) (events.JobID, error)
 	trials int
-	// strike breaks something for the n-th time, and says whose end it is. heal (may be nil) mends it once the survivors train.
+	// strike breaks something for the n-th time, and says whose end it is. heal (may be nil) mends
+	// it once the survivors train.
 	strike func(n int, sealed events.RoundSealed) (gone func(events.Member) bool, heal func() error, err error)
 }
 
-// measure returns how long it took from just before each strike until every survivor had made a step in the next generation,
-// and, for those faults that need no mending, until there were four workers again. Each strike meets four.
+// measure returns how long it took from just before each strike until every survivor had made a
+// step in the next generation, and, for those faults that need no mending, until there were four
+// workers again. Each strike meets four.
 func (m breaking) measure(ctx context.Context) (survivors, whole []time.Duration, err error) {
 	var job events.JobID
 	var sealed events.RoundSealed

@@ -11,8 +11,9 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// measureLosses kills an agent together with its two workers, again and again, and measures until the two workers of the other node
-// have both made a step in the next generation. Each time another node takes its place: one that dies often is quarantined.
+// measureLosses kills an agent together with its two workers, again and again, and measures until
+// the two workers of the other node have both made a step in the next generation. Each time another
+// node takes its place: one that dies often is quarantined.
 func measureLosses(ctx context.Context, bin string, losses int) (string, error) {
 	const slots = 2
 	c, err := start(ctx, bin, slots)

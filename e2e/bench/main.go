@@ -1,9 +1,11 @@
-// Command bench measures what users judge us by, with real processes on this machine, and writes the results down.
+// Command bench measures what users judge us by, with real processes on this machine, and writes
+// the results down.
 //
 //	go run ./e2e/bench -out docs/benchmarks.md
 //
-// It runs bin/regroup and bin/counter (make build) and nothing else. Figures are wall time seen from outside: from just
-// before the SIGKILL, or the submit, to the arrival here of the fact that the step was made.
+// It runs bin/regroup and bin/counter (make build) and nothing else. Figures are wall time seen
+// from outside: from just before the SIGKILL, or the submit, to the arrival here of the fact that
+// the step was made.
 package main
 
 import (

@@ -9,7 +9,8 @@ import (
 	"github.com/regroup-io/regroup/e2e/network"
 )
 
-// kind is a kind of fault. strike says whom it hit, and how to heal it; nil = it heals by itself. An empty name: there was nothing to hit.
+// kind is a kind of fault. strike says whom it hit, and how to heal it; nil = it heals by itself.
+// An empty name: there was nothing to hit.
 type kind struct {
 	name   string
 	weight int
@@ -17,7 +18,8 @@ type kind struct {
 	strike func(c *network.Center, f fault) (hit string, heal func() error, err error)
 }
 
-// How often each kind comes is a guess at what large clusters see, with every kind often enough to be seen in 200 faults.
+// How often each kind comes is a guess at what large clusters see, with every kind often enough to
+// be seen in 200 faults.
 var kinds = []kind{
 	{"worker killed", 6, 0, worker(syscall.SIGKILL)},
 	{"worker frozen", 2, time.Second, worker(syscall.SIGSTOP)},

@@ -1,8 +1,10 @@
-// Command chaos trains one job under hundreds of random faults and proves that nothing of it was lost.
+// Command chaos trains one job under hundreds of random faults and proves that nothing of it was
+// lost.
 //
 //	CHAOS_SEED=7 CHAOS_FAULTS=200 go run ./e2e/chaos -out docs/reliability.md
 //
-// It needs Linux, root and bin/regroup and bin/recorder (make chaos builds them). The same seed gives the same faults.
+// It needs Linux, root and bin/regroup and bin/recorder (make chaos builds them). The same seed
+// gives the same faults.
 package main
 
 import (

@@ -104,7 +104,8 @@ func unleash(ctx context.Context, bin string, seed uint64, n int, log io.Writer)
 	return c.prove(ctx, res)
 }
 
-// strike lets one fault happen, and waits until its job trains again, unless the next one is to come in the middle of it.
+// strike lets one fault happen, and waits until its job trains again, unless the next one is to
+// come in the middle of it.
 func (c *chaos) strike(ctx context.Context, i int, f fault) error {
 	h := happened{kind: f.kind.name, from: time.Now(), overlapped: f.rush || c.rushed || len(c.healing) > 0}
 	c.rushed = f.rush

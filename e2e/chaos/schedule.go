@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// fault is one thing that goes wrong. The same seed gives the same faults; which worker runs where, when one strikes, is the cluster's business.
+// fault is one thing that goes wrong. The same seed gives the same faults; which worker runs where,
+// when one strikes, is the cluster's business.
 type fault struct {
 	kind   kind
 	target int           // which one of its kind's targets, modulo their number

@@ -24,7 +24,8 @@ type Client struct {
 	sent  atomic.Uint64
 }
 
-// Connect connects to the brokers at url, several separated by commas. What goes wrong with the connection is written to log; nil = nowhere.
+// Connect connects to the brokers at url, several separated by commas. What goes wrong with the
+// connection is written to log; nil = nowhere.
 func Connect(ctx context.Context, url, name string, log io.Writer) (*Client, error) {
 	o := jetstream.ConnectOptions{URL: url, Name: name}
 	if log != nil {
@@ -86,7 +87,8 @@ func View[V any](ctx context.Context, c *Client, bucket, key string) (V, error) 
 	return document.View[V](b)
 }
 
-// Until polls a condition of other processes, which give no other sign, until it holds or ctx ends; then the error is the last reason.
+// Until polls a condition of other processes, which give no other sign, until it holds or ctx ends;
+// then the error is the last reason.
 func Until(ctx context.Context, ok func() (bool, error)) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -116,8 +118,9 @@ type Arrival struct {
 // Enough ends a Watch.
 var Enough = errors.New("enough") //nolint:errname,staticcheck // it is no failure
 
-// Watch calls fn with every fact on the subjects as it arrives, until fn says Enough. ready (may be nil) is called once the
-// reading stands: everything stored before was seen, or passed over if the watch begins with what is new.
+// Watch calls fn with every fact on the subjects as it arrives, until fn says Enough. ready (may be
+// nil) is called once the reading stands: everything stored before was seen, or passed over if the
+// watch begins with what is new.
 func (c *Client) Watch(ctx context.Context, start events.Start, subjects []string, ready func() error, fn func(Arrival) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// Processes are the processes of a cluster, each in a process group of its own, with a log of its own in Dir.
+// Processes are the processes of a cluster, each in a process group of its own, with a log of its
+// own in Dir.
 type Processes struct {
 	Dir string
 
@@ -28,7 +29,8 @@ type Command struct {
 	Name string
 	Args []string // program and arguments
 	Env  []string // over the environment of this process
-	// Restart is how long after its end the process is started again, as a service manager does it; 0 = it stays dead.
+	// Restart is how long after its end the process is started again, as a service manager does it;
+	// 0 = it stays dead.
 	Restart time.Duration
 }
 
@@ -72,7 +74,8 @@ func (p *Processes) launch(one *process) error {
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66", "REGROUP_NATS_SYSTEM_PASSWORD=of-this-test",
-		// Faults are on purpose here, and many: nobody is to be kept out for them unless the command says so.
+		// Faults are on purpose here, and many: nobody is to be kept out for them unless the
+		// command says so.
 		"REGROUP_DISCOVERY_QUARANTINE_CHARGES=0", "REGROUP_DISCOVERY_QUARANTINE_LOSSES=0"), c.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -91,7 +94,8 @@ func (p *Processes) launch(one *process) error {
 	return nil
 }
 
-// again starts a process that has ended, unless all are being stopped or somebody else has started it.
+// again starts a process that has ended, unless all are being stopped or somebody else has started
+// it.
 func (p *Processes) again(one *process, after time.Duration) {
 	t := time.NewTimer(after)
 	defer t.Stop()
@@ -159,7 +163,8 @@ func (p *Processes) Signal(name string, s syscall.Signal) error {
 	return nil
 }
 
-// Kill ends a process as a power cut would, and returns when it is gone. If it is restarted by itself, that begins now.
+// Kill ends a process as a power cut would, and returns when it is gone. If it is restarted by
+// itself, that begins now.
 func (p *Processes) Kill(name string) error {
 	pid, done, err := p.get(name)
 	if err != nil {
@@ -183,7 +188,8 @@ func (p *Processes) Restart(name string) error {
 	return p.launch(one)
 }
 
-// Stop asks all processes to end, kills those that have not after the limit, and returns when none is left.
+// Stop asks all processes to end, kills those that have not after the limit, and returns when none
+// is left.
 func (p *Processes) Stop(limit time.Duration) {
 	p.mu.Lock()
 	p.stop = true

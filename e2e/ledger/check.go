@@ -30,7 +30,8 @@ type Account struct {
 	Repeated uint64 // at least
 }
 
-// Read reads the ledger of a job from what `regroup status JOB -o json` prints, or from a ledger alone.
+// Read reads the ledger of a job from what `regroup status JOB -o json` prints, or from a ledger
+// alone.
 func Read(r io.Reader) (l Ledger, err error) {
 	var all json.RawMessage
 	var job struct {
@@ -51,8 +52,8 @@ func Read(r io.Reader) (l Ledger, err error) {
 	return l, nil
 }
 
-// Check proves or refutes a ledger. seed is that of the order, if the job has a Sampler: then the epoch that is under way is checked too; nil = it is not
-// known. An error says what is wrong first.
+// Check proves or refutes a ledger. seed is that of the order, if the job has a Sampler: then the
+// epoch that is under way is checked too; nil = it is not known. An error says what is wrong first.
 func (l Ledger) Check(seed *uint64) (a Account, err error) {
 	if l.Samples == 0 {
 		return a, errors.New("the program keeps no ledger")

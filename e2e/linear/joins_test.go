@@ -48,8 +48,9 @@ type state struct {
 	waiting    string // member@left, sorted
 }
 
-// rounds is what the rendezvous promises: an accepted join is in exactly one generation, the next that is sealed with its member, and
-// generations follow each other without gap. A member that asks again, as it has not heard, may be accepted again.
+// rounds is what the rendezvous promises: an accepted join is in exactly one generation, the next
+// that is sealed with its member, and generations follow each other without gap. A member that asks
+// again, as it has not heard, may be accepted again.
 func rounds() porcupine.Model {
 	return (&porcupine.NondeterministicModel{
 		Init: func() []any { return []any{state{}} },
@@ -125,7 +126,8 @@ func (h *history) seal(t *testing.T, b events.RoundSealed) {
 	h.sealed[b.Generation], h.heard[b.Generation] = b, h.now()
 }
 
-// before is the newest generation that a member had been put into by what it has heard when g was sealed, at least.
+// before is the newest generation that a member had been put into by what it has heard when g was
+// sealed, at least.
 func (h *history) before(who string, g events.Generation) (left events.Generation) {
 	for _, j := range h.joins {
 		if in := j.Output.(deed); in.member == who && in.left < g {
@@ -135,7 +137,8 @@ func (h *history) before(who string, g events.Generation) (left events.Generatio
 	return left
 }
 
-// operations are all of it. A seal lies between the first of its joins and the moment at which its fact was read.
+// operations are all of it. A seal lies between the first of its joins and the moment at which its
+// fact was read.
 func (h *history) operations() []porcupine.Operation {
 	all := slices.Clone(h.joins)
 	for _, g := range slices.Sorted(maps.Keys(h.sealed)) {
@@ -239,8 +242,9 @@ func (m *member) join(ctx context.Context, left events.Generation) error {
 	return ctx.Err()
 }
 
-// TestJoinsAreLinearizable: four members join again and again through two replicas of the rendezvous on three servers, of which the one
-// that leads the rounds' documents is stopped and started again.
+// TestJoinsAreLinearizable: four members join again and again through two replicas of the
+// rendezvous on three servers, of which the one that leads the rounds' documents is stopped and
+// started again.
 func TestJoinsAreLinearizable(t *testing.T) {
 	s := jetstreamtest.Three(t)
 	h := &history{began: time.Now(), sealed: map[events.Generation]events.RoundSealed{}, heard: map[events.Generation]int64{}}
@@ -384,7 +388,8 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestTheModelOfRoundsSees: histories that the rendezvous must not produce are refused, open outcomes are not.
+// TestTheModelOfRoundsSees: histories that the rendezvous must not produce are refused, open
+// outcomes are not.
 func TestTheModelOfRoundsSees(t *testing.T) {
 	op := func(call, until int64, d deed) porcupine.Operation {
 		return porcupine.Operation{Input: d, Output: d, Call: call, Return: until}

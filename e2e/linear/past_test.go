@@ -18,8 +18,9 @@ import (
 	"github.com/regroup-io/regroup/services/rendezvous"
 )
 
-// TestAnOldCopyOfTheStoreSealsNothingTwice: the broker is stopped and started on a copy of its store from two generations ago. The
-// rendezvous, which has run on, notices and says it, and decides nothing.
+// TestAnOldCopyOfTheStoreSealsNothingTwice: the broker is stopped and started on a copy of its
+// store from two generations ago. The rendezvous, which has run on, notices and says it, and
+// decides nothing.
 func TestAnOldCopyOfTheStoreSealsNothingTwice(t *testing.T) {
 	s := jetstreamtest.One(t)
 	h := &history{began: time.Now(), sealed: map[events.Generation]events.RoundSealed{}, heard: map[events.Generation]int64{}}

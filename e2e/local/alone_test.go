@@ -14,8 +14,9 @@ const (
 	noBroker = time.Minute
 )
 
-// TestNoBrokerForAMinute: all agents train on without the control plane. A worker that dies meanwhile makes its job wait, and once the
-// broker is back its exit is told, it is replaced, and no sample is lost or counted twice.
+// TestNoBrokerForAMinute: all agents train on without the control plane. A worker that dies
+// meanwhile makes its job wait, and once the broker is back its exit is told, it is replaced, and
+// no sample is lost or counted twice.
 func TestNoBrokerForAMinute(t *testing.T) {
 	c := newCluster(t)
 	c.services(1)
@@ -55,8 +56,9 @@ func TestNoBrokerForAMinute(t *testing.T) {
 	}
 }
 
-// TestAnAgentCutOffForHalfAMinute: the others train on without the node; a worker of it dies meanwhile. When the agent is back, it tells
-// that, and its places are worked at again, each by one process.
+// TestAnAgentCutOffForHalfAMinute: the others train on without the node; a worker of it dies
+// meanwhile. When the agent is back, it tells that, and its places are worked at again, each by one
+// process.
 func TestAnAgentCutOffForHalfAMinute(t *testing.T) {
 	c := newCluster(t)
 	c.services(1)
@@ -94,8 +96,8 @@ func TestAnAgentCutOffForHalfAMinute(t *testing.T) {
 	toldOnce(t, c, job)
 }
 
-// TestAFrozenAgentWhoseWorkersTrainOn: nobody's socket breaks. The loss of the node ends the generation all the same, through the agents of
-// the others; thawed, the node begins anew.
+// TestAFrozenAgentWhoseWorkersTrainOn: nobody's socket breaks. The loss of the node ends the
+// generation all the same, through the agents of the others; thawed, the node begins anew.
 func TestAFrozenAgentWhoseWorkersTrainOn(t *testing.T) {
 	c := newCluster(t)
 	c.services(1)

@@ -27,8 +27,8 @@ func (c *cluster) startBrokers() {
 	}
 }
 
-// TestThreeBrokers: three NATS servers as separate processes, everything stored three times. One of them is killed right
-// when a worker is; the job regroups and ends right.
+// TestThreeBrokers: three NATS servers as separate processes, everything stored three times. One of
+// them is killed right when a worker is; the job regroups and ends right.
 func TestThreeBrokers(t *testing.T) {
 	c := empty(t)
 	c.startBrokers()

@@ -130,7 +130,8 @@ func (c *cluster) restart(name string) {
 	}
 }
 
-// stop ends everything and, if the test has failed, shows the logs. A data race in any process fails the test.
+// stop ends everything and, if the test has failed, shows the logs. A data race in any process
+// fails the test.
 func (c *cluster) stop() {
 	c.procs.Stop(15 * time.Second)
 	for _, name := range c.procs.Races() {
@@ -220,7 +221,8 @@ func view[V any](c *cluster, bucket, key string) V {
 	return v
 }
 
-// until waits for a condition of a job, which is asked only of what could be read: a broker may be changing its leader.
+// until waits for a condition of a job, which is asked only of what could be read: a broker may be
+// changing its leader.
 func (c *cluster) until(id events.JobID, limit time.Duration, what string, ok func(events.JobView) bool) events.JobView {
 	c.t.Helper()
 	var v events.JobView
@@ -231,7 +233,8 @@ func (c *cluster) until(id events.JobID, limit time.Duration, what string, ok fu
 	return v
 }
 
-// ends waits for the end of a job and checks that it succeeded with every sample consumed exactly once.
+// ends waits for the end of a job and checks that it succeeded with every sample consumed exactly
+// once.
 func (c *cluster) ends(id events.JobID, limit time.Duration) summary {
 	c.t.Helper()
 	c.until(id, limit, "it ends", func(v events.JobView) bool { return v.State.Terminal() })
@@ -248,8 +251,8 @@ func (c *cluster) ends(id events.JobID, limit time.Duration) summary {
 	return s
 }
 
-// audit proves the same from what `regroup status JOB -o json` prints, with code that knows nothing of ours. All programs here take
-// their samples in the order of seed 1.
+// audit proves the same from what `regroup status JOB -o json` prints, with code that knows nothing
+// of ours. All programs here take their samples in the order of seed 1.
 func (c *cluster) audit(id events.JobID) {
 	c.t.Helper()
 	seed := uint64(1)

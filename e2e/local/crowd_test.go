@@ -11,8 +11,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestACrowd: several clients submit jobs of one name all at once, many more than there are slots. Each is accepted under an id
-// of its own, none waits beside free slots for ever, and all end.
+// TestACrowd: several clients submit jobs of one name all at once, many more than there are slots.
+// Each is accepted under an id of its own, none waits beside free slots for ever, and all end.
 func TestACrowd(t *testing.T) {
 	const jobs, submitters = 100, 8
 	c := newCluster(t)

@@ -15,8 +15,9 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// TestANodeIsTakenAwayWithNotice: a notice (by signal, by file, at the agent's socket) or a SIGTERM to the agent makes its work move to
-// another node at a commit. Nothing is a fault, no step and no sample is lost, and the agent leaves by itself.
+// TestANodeIsTakenAwayWithNotice: a notice (by signal, by file, at the agent's socket) or a SIGTERM
+// to the agent makes its work move to another node at a commit. Nothing is a fault, no step and no
+// sample is lost, and the agent leaves by itself.
 func TestANodeIsTakenAwayWithNotice(t *testing.T) {
 	for name, notice := range map[string]func(c *cluster, file string) error{
 		"signal": func(c *cluster, _ string) error { return c.signal("node-b", syscall.SIGUSR1) },

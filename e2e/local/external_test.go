@@ -109,8 +109,9 @@ func world(nodes ...string) func(events.JobView) bool {
 	}
 }
 
-// TestNodesComeByThemselves: nobody schedules this job. Two agents form it, a third is taken in at a commit, a fourth is a
-// spare that takes the place of one that is killed, one leaves without ending the job, and after the close nobody comes in.
+// TestNodesComeByThemselves: nobody schedules this job. Two agents form it, a third is taken in at
+// a commit, a fourth is a spare that takes the place of one that is killed, one leaves without
+// ending the job, and after the close nobody comes in.
 func TestNodesComeByThemselves(t *testing.T) {
 	c := newCluster(t)
 	c.services(1)
@@ -167,7 +168,8 @@ func TestNodesComeByThemselves(t *testing.T) {
 	again.says("has ended already: give another --join-job")
 }
 
-// TestNodesThatDoNotComeInTime: an agent that waits alone gives up after the join timeout, and a stop ends those who wait.
+// TestNodesThatDoNotComeInTime: an agent that waits alone gives up after the join timeout, and a
+// stop ends those who wait.
 func TestNodesThatDoNotComeInTime(t *testing.T) {
 	c := newCluster(t)
 	c.services(1)
@@ -183,8 +185,9 @@ func TestNodesThatDoNotComeInTime(t *testing.T) {
 	first.exits(30*time.Second, 11)
 }
 
-// TestTorchScriptOfNodesThatComeByThemselves: torchrun's way to start an unmodified torch.distributed script, on two nodes. One
-// process kills itself; the group is started again once and ends.
+// TestTorchScriptOfNodesThatComeByThemselves: torchrun's way to start an unmodified
+// torch.distributed script, on two nodes. One process kills itself; the group is started again once
+// and ends.
 func TestTorchScriptOfNodesThatComeByThemselves(t *testing.T) {
 	const python = "/usr/bin/python3"
 	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// TestTheFirstFailureIsSaidFirst: rank 1 raises an exception and takes its time to end; rank 0 loses it, fails of that and is heard of
-// first. People see rank 1's exception, its place in their own code and what it came from, at the moment and at the end.
+// TestTheFirstFailureIsSaidFirst: rank 1 raises an exception and takes its time to end; rank 0
+// loses it, fails of that and is heard of first. People see rank 1's exception, its place in their
+// own code and what it came from, at the moment and at the end.
 func TestTheFirstFailureIsSaidFirst(t *testing.T) {
 	dir := t.TempDir()
 	const script = `

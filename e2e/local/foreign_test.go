@@ -10,7 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// TestForeignClient: a NATS client that is not ours submits jobs as CloudEvents in both modes and follows the answers.
+// TestForeignClient: a NATS client that is not ours submits jobs as CloudEvents in both modes and
+// follows the answers.
 func TestForeignClient(t *testing.T) {
 	c := newCluster(t)
 	c.services(1)
@@ -55,7 +56,8 @@ func TestForeignClient(t *testing.T) {
 	}
 }
 
-// TestMalformedEvents: what cannot be read is refused with a reason, recorded, and never crashes or comes back.
+// TestMalformedEvents: what cannot be read is refused with a reason, recorded, and never crashes or
+// comes back.
 func TestMalformedEvents(t *testing.T) {
 	c := newCluster(t)
 	c.services(1)

@@ -9,8 +9,9 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// TestHungWorkersAreReplaced: one worker is stopped by a signal that it does not notice, one of another job computes for
-// ever outside of the collective. Neither ends, neither breaks a connection; only the steps that do not come tell of it.
+// TestHungWorkersAreReplaced: one worker is stopped by a signal that it does not notice, one of
+// another job computes for ever outside of the collective. Neither ends, neither breaks a
+// connection; only the steps that do not come tell of it.
 func TestHungWorkersAreReplaced(t *testing.T) {
 	c := newCluster(t)
 	c.services(2)

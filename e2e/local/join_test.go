@@ -9,8 +9,8 @@ import (
 	"github.com/regroup-io/regroup/jetstream"
 )
 
-// TestThreeMachinesJoin: one `regroup up` runs a job, two more join it; then everything is stored three times, and the first
-// is killed: the job goes on without it and ends right.
+// TestThreeMachinesJoin: one `regroup up` runs a job, two more join it; then everything is stored
+// three times, and the first is killed: the job goes on without it and ends right.
 func TestThreeMachinesJoin(t *testing.T) {
 	c := empty(t)
 	names := []string{"node-a", "node-b", "node-c"}

@@ -20,7 +20,8 @@ func silent(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestTimeoutBoundsConnecting: in every command that speaks to a server, whether nobody listens there or nobody answers.
+// TestTimeoutBoundsConnecting: in every command that speaks to a server, whether nobody listens
+// there or nobody answers.
 func TestTimeoutBoundsConnecting(t *testing.T) {
 	for name, address := range map[string]string{"nobody listens": freeAddress(t), "nobody answers": silent(t)} {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +83,8 @@ func TestWhatWasReportedAsFailedIsNotCarriedOut(t *testing.T) {
 	}
 }
 
-// TestCommandsWaitForALeader: two of three brokers are away, so nobody can be elected; they come back while commands wait.
+// TestCommandsWaitForALeader: two of three brokers are away, so nobody can be elected; they come
+// back while commands wait.
 func TestCommandsWaitForALeader(t *testing.T) {
 	c := empty(t)
 	c.startBrokers()

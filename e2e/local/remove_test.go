@@ -12,7 +12,8 @@ import (
 	"github.com/regroup-io/regroup/events/document"
 )
 
-// TestRemove: a running job only by force, and nothing of it is left but which event submitted it; meanwhile others go on.
+// TestRemove: a running job only by force, and nothing of it is left but which event submitted it;
+// meanwhile others go on.
 func TestRemove(t *testing.T) {
 	c := newCluster(t)
 	c.services(2)
@@ -49,7 +50,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestRemoveWithNobodyRunning: what runs have left is removed all the same, also of one that was killed.
+// TestRemoveWithNobodyRunning: what runs have left is removed all the same, also of one that was
+// killed.
 func TestRemoveWithNobodyRunning(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {

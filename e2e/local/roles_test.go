@@ -27,8 +27,8 @@ var moments = []struct {
 
 func steps(v events.JobView) bool { return len(v.Generations) > 0 && v.Generations[0].Ready }
 
-// TestAnyRoleMayDie: one broker, four services, three agents. Each role in turn is killed with SIGKILL at each of these
-// moments and started again; the job ends right.
+// TestAnyRoleMayDie: one broker, four services, three agents. Each role in turn is killed with
+// SIGKILL at each of these moments and started again; the job ends right.
 func TestAnyRoleMayDie(t *testing.T) {
 	for _, role := range []string{"discovery-0", "scheduler-0", "rendezvous-0", "registry-0", "nats", "node-b"} {
 		t.Run(role, func(t *testing.T) {
@@ -52,8 +52,8 @@ func TestAnyRoleMayDie(t *testing.T) {
 	}
 }
 
-// survivorsKeepTheirProcess: a place that is in two generations following each other with the same incarnation has the same pid,
-// and at least one such survivor exists for each new generation.
+// survivorsKeepTheirProcess: a place that is in two generations following each other with the same
+// incarnation has the same pid, and at least one such survivor exists for each new generation.
 func survivorsKeepTheirProcess(t *testing.T, s summary) {
 	t.Helper()
 	for i := 1; i < len(s.Generations); i++ {
@@ -76,7 +76,8 @@ func survivorsKeepTheirProcess(t *testing.T, s summary) {
 	}
 }
 
-// TestTwoReplicas: two replicas of every service at once give the same results, and nothing is told twice.
+// TestTwoReplicas: two replicas of every service at once give the same results, and nothing is told
+// twice.
 func TestTwoReplicas(t *testing.T) {
 	c := newCluster(t)
 	c.services(2)
@@ -94,7 +95,8 @@ func TestTwoReplicas(t *testing.T) {
 	toldOnce(t, c, job)
 }
 
-// TestAgentDiesWithItsWorkers: the death of an agent takes its workers along, and the job goes on without the node.
+// TestAgentDiesWithItsWorkers: the death of an agent takes its workers along, and the job goes on
+// without the node.
 func TestAgentDiesWithItsWorkers(t *testing.T) {
 	c := newCluster(t)
 	c.services(1)

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// runLocal runs the binary with a state folder of its own and no server: it brings everything itself.
+// runLocal runs the binary with a state folder of its own and no server: it brings everything
+// itself.
 func runLocal(t *testing.T, dir string, limit time.Duration, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -63,7 +64,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestInterrupt: Ctrl-C stops a local job gracefully; a worker that ignores SIGTERM and has forked a child is killed with it.
+// TestInterrupt: Ctrl-C stops a local job gracefully; a worker that ignores SIGTERM and has forked
+// a child is killed with it.
 func TestInterrupt(t *testing.T) {
 	dir := t.TempDir()
 	pids := filepath.Join(dir, "pids")
@@ -119,7 +121,8 @@ func atoi(s string) int {
 	return n
 }
 
-// TestDemo: the demo ends right with real faults, and its trace can be read afterwards from what it has left.
+// TestDemo: the demo ends right with real faults, and its trace can be read afterwards from what it
+// has left.
 func TestDemo(t *testing.T) {
 	dir := t.TempDir()
 	out, errs, code := runLocal(t, dir, 5*time.Minute, "demo", "-o", "json")
@@ -159,7 +162,8 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// TestSettingsOfTheShellReachWorkers: documented variables, from the shell of `regroup run` and from --env, which wins.
+// TestSettingsOfTheShellReachWorkers: documented variables, from the shell of `regroup run` and
+// from --env, which wins.
 func TestSettingsOfTheShellReachWorkers(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("REGROUP_CHECKPOINT_DIR", dir)

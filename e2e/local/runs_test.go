@@ -120,8 +120,9 @@ func touch(t *testing.T, file string) {
 	}
 }
 
-// TestRunsBesideEachOther: three runs are started at the same instant. One ends, one is stopped with Ctrl-C, one is killed; a
-// fourth begins meanwhile and goes on. All are seen, and can be asked for, by other commands.
+// TestRunsBesideEachOther: three runs are started at the same instant. One ends, one is stopped
+// with Ctrl-C, one is killed; a fourth begins meanwhile and goes on. All are seen, and can be asked
+// for, by other commands.
 func TestRunsBesideEachOther(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name+".end") }
@@ -199,7 +200,8 @@ func TestAStopReachesTheRunThatHasTheJob(t *testing.T) {
 	}
 }
 
-// TestAKilledRunLeavesNothingBehind: neither processes, whatever they have done to get away, nor anything that others wait for.
+// TestAKilledRunLeavesNothingBehind: neither processes, whatever they have done to get away, nor
+// anything that others wait for.
 func TestAKilledRunLeavesNothingBehind(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "pids")
@@ -229,7 +231,8 @@ func TestAKilledRunLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// TestNobodyReads: what reads the output of a run goes away, as head does. The run stops its job and says so.
+// TestNobodyReads: what reads the output of a run goes away, as head does. The run stops its job
+// and says so.
 func TestNobodyReads(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -259,7 +262,8 @@ func TestNobodyReads(t *testing.T) {
 	}
 }
 
-// TestAServerThatEndsIsNotWaitedFor: `regroup up` is killed while a run and another command watch a job of it.
+// TestAServerThatEndsIsNotWaitedFor: `regroup up` is killed while a run and another command watch a
+// job of it.
 func TestAServerThatEndsIsNotWaitedFor(t *testing.T) {
 	dir := t.TempDir()
 	up := begin(t, dir, "up", "--slots", "1")

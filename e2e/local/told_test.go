@@ -36,7 +36,8 @@ func facts(t *testing.T, c *cluster, job events.JobID) []events.Event {
 	return all
 }
 
-// toldOnce: judges' facts are numbered without gap or repeat per family, and no event has the id of another.
+// toldOnce: judges' facts are numbered without gap or repeat per family, and no event has the id of
+// another.
 func toldOnce(t *testing.T, c *cluster, job events.JobID) {
 	t.Helper()
 	ids := map[string]bool{}

@@ -27,7 +27,8 @@ type Options struct {
 	Name    string // of this client
 }
 
-// Center is a data centre: three brokers, two hosts with a replica of every service each, and nodes with an agent each.
+// Center is a data centre: three brokers, two hosts with a replica of every service each, and nodes
+// with an agent each.
 type Center struct {
 	*Lab
 	Processes cluster.Processes
@@ -40,13 +41,15 @@ type Center struct {
 	log     *os.File // of the client
 }
 
-// environment of all processes. Nobody is quarantined: all faults come from outside, again and again to the same few nodes.
+// environment of all processes. Nobody is quarantined: all faults come from outside, again and
+// again to the same few nodes.
 var environment = []string{
 	"REGROUP_DISCOVERY_QUARANTINE_CHARGES=0", "REGROUP_DISCOVERY_QUARANTINE_LOSSES=0",
 	"REGROUP_NATS_SYSTEM_PASSWORD=of-the-lab", // so that discovery hears of agents that die
 }
 
-// Services are the names of the control plane's services. A replica's process is called SERVICE-HOST.
+// Services are the names of the control plane's services. A replica's process is called
+// SERVICE-HOST.
 var Services = []string{"discovery", "scheduler", "rendezvous", "registry"}
 
 // Build starts everything and returns when all nodes are ready.
@@ -209,7 +212,8 @@ func exists(pid int) bool {
 	return !strings.HasPrefix(rest, "Z")
 }
 
-// Close heals the network, ends all processes and removes the lab. A process that did not end by itself is an error.
+// Close heals the network, ends all processes and removes the lab. A process that did not end by
+// itself is an error.
 func (c *Center) Close() error {
 	err := c.HealAll()
 	if c.Client != nil {

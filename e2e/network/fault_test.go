@@ -8,8 +8,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// TestFaults breaks one thing at a time in a data centre that all cases share. A case ends when its job has succeeded with every
-// sample once; the next one begins when all nodes are ready again.
+// TestFaults breaks one thing at a time in a data centre that all cases share. A case ends when its
+// job has succeeded with every sample once; the next one begins when all nodes are ready again.
 func TestFaults(t *testing.T) {
 	c := center(t)
 	for _, f := range []struct {
@@ -83,7 +83,8 @@ func agentFrozen(tr *trial) {
 	over()
 }
 
-// One replica of each service freezes with whatever it is deciding, and wakes up into a world that has moved on.
+// One replica of each service freezes with whatever it is deciding, and wakes up into a world that
+// has moved on.
 func replicasFrozen(tr *trial) {
 	over := tr.fault("worker killed, one replica of every service frozen")
 	var frozen []string
@@ -100,8 +101,8 @@ func replicasFrozen(tr *trial) {
 	tr.makes(20)
 }
 
-// For a moment training does not notice. A worker that dies there meanwhile is noticed by its peers; its agent cannot tell, so
-// the node is lost with it.
+// For a moment training does not notice. A worker that dies there meanwhile is noticed by its
+// peers; its agent cannot tell, so the node is lost with it.
 func nodeWithoutBrokers(tr *trial) {
 	var cut []Rule
 	for _, b := range tr.Brokers {
@@ -136,8 +137,9 @@ func nodeWithoutBrokers(tr *trial) {
 	tr.trains(8)
 }
 
-// Two nodes that cannot talk to each other accuse each other; everybody else is well. One of them is left out, and the job
-// trains on while the link is cut; it is nobody's failure. Once the link has healed it comes in again.
+// Two nodes that cannot talk to each other accuse each other; everybody else is well. One of them
+// is left out, and the job trains on while the link is cut; it is nobody's failure. Once the link
+// has healed it comes in again.
 func pairCut(tr *trial) {
 	over := tr.fault("two nodes cut from each other")
 	cut := CutBoth("node-2", "node-3")

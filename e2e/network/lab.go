@@ -14,7 +14,8 @@ import (
 	"syscall"
 )
 
-// A lab's namespaces are called rglab-PID-HOST after the process that made them: whose process is gone, whose lab is left over.
+// A lab's namespaces are called rglab-PID-HOST after the process that made them: whose process is
+// gone, whose lab is left over.
 const (
 	prefix   = "rglab-"
 	theirs   = "eth0"   // a host's link to the switch
@@ -22,7 +23,8 @@ const (
 	maxHosts = 250
 )
 
-// Lab is some hosts behind one switch. All of it is in namespaces of its own; this process reaches it through one link.
+// Lab is some hosts behind one switch. All of it is in namespaces of its own; this process reaches
+// it through one link.
 type Lab struct {
 	owner string // prefix and pid
 	link  string // this process' end of its link
@@ -132,7 +134,8 @@ func (l *Lab) On(host string, args ...string) []string {
 	return append([]string{"ip", "netns", "exec", l.namespace(host)}, args...)
 }
 
-// Close kills every process that is left on the hosts and removes them. Processes left are an error: whoever started them should have ended them.
+// Close kills every process that is left on the hosts and removes them. Processes left are an
+// error: whoever started them should have ended them.
 func (l *Lab) Close() error {
 	left, err := remove(l.owner)
 	if e := removeLink(l.link); e != nil {
@@ -179,7 +182,8 @@ func namespaces() ([]string, error) {
 	return all, nil
 }
 
-// remove ends a lab by the beginning of its namespaces' names and says which processes it had to kill.
+// remove ends a lab by the beginning of its namespaces' names and says which processes it had to
+// kill.
 func remove(owner string) (left []string, err error) {
 	all, err := namespaces()
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// orphan makes this test binary a process that builds a lab with a process in it, says so, and waits for its end.
+// orphan makes this test binary a process that builds a lab with a process in it, says so, and
+// waits for its end.
 const orphan = "REGROUP_LAB_ORPHAN"
 
 func beOrphan() int {
@@ -30,7 +31,8 @@ func beOrphan() int {
 	select {}
 }
 
-// TestLeftoversAreSwept: a lab whose process was killed is gone, with its processes, once the next lab opens.
+// TestLeftoversAreSwept: a lab whose process was killed is gone, with its processes, once the next
+// lab opens.
 func TestLeftoversAreSwept(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), orphan+"=1")

@@ -45,7 +45,8 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// center builds a data centre that ends with the test. The logs of a failed one are shown; a data race in any process fails it.
+// center builds a data centre that ends with the test. The logs of a failed one are shown; a data
+// race in any process fails it.
 func center(t *testing.T) *Center {
 	t.Helper()
 	c, err := Build(within(t, time.Minute), Options{Bin: binaries, Dir: t.TempDir(), Nodes: 4, Slots: 2, Name: "network-test"})

@@ -11,8 +11,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Replay is what the log of facts alone says. It is built by folding the facts, and nothing else; the numbers of what is found to
-// be wrong are those of e2e/sim/invariants.go.
+// Replay is what the log of facts alone says. It is built by folding the facts, and nothing else;
+// the numbers of what is found to be wrong are those of e2e/sim/invariants.go.
 type Replay struct {
 	Nodes map[events.NodeID]*ReplayedNode
 	Jobs  map[events.JobID]*ReplayedJob
@@ -224,7 +224,8 @@ func (c *Center) Facts(ctx context.Context, subjects ...string) ([]events.Event,
 	return all, err
 }
 
-// Same replays the whole log and compares where it ends with what the judges have stored. It waits until the log has caught up.
+// Same replays the whole log and compares where it ends with what the judges have stored. It waits
+// until the log has caught up.
 func (c *Center) Same(ctx context.Context, job events.JobID) (facts int, err error) {
 	err = cluster.Until(ctx, func() (bool, error) {
 		all, err := c.Facts(ctx, events.AllFacts)

@@ -77,7 +77,8 @@ func (r *Run) Trains(ctx context.Context, above events.Generation, world int) (e
 // Finish has the workers make their last step.
 func (r *Run) Finish() error { return os.WriteFile(filepath.Join(r.Dir, "finish"), nil, 0o600) }
 
-// Ends waits for the end of the job and proves it right: succeeded, the ledger without a missing or repeated sample, and the records too.
+// Ends waits for the end of the job and proves it right: succeeded, the ledger without a missing or
+// repeated sample, and the records too.
 func (r *Run) Ends(ctx context.Context) (*record.History, record.Account, error) {
 	v, err := r.Until(ctx, "it ends", func(v events.JobView) bool { return v.State.Terminal() })
 	if err != nil {

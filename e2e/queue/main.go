@@ -1,10 +1,12 @@
-// Command queue measures crowds of jobs, with real processes on this machine, and writes the results down.
+// Command queue measures crowds of jobs, with real processes on this machine, and writes the
+// results down.
 //
 //	go run ./e2e/queue -out docs/benchmarks.md
 //
-// Jobs that do nothing are published all at once by several clients and must all end; then ten thousand wait behind jobs that
-// run, and it is measured how long after the end of one the next is placed, and what the services hold in memory. It runs
-// bin/regroup (make build) and /bin/true and /bin/sleep, and nothing else.
+// Jobs that do nothing are published all at once by several clients and must all end; then ten
+// thousand wait behind jobs that run, and it is measured how long after the end of one the next is
+// placed, and what the services hold in memory. It runs bin/regroup (make build) and /bin/true and
+// /bin/sleep, and nothing else.
 package main
 
 import (

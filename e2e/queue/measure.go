@@ -69,7 +69,8 @@ func (p *plane) crowd(ctx context.Context, n int) (string, error) {
 	return row(fmt.Sprintf("%d jobs published at once on %d slots: from the first publish to the end of each, ms", n, slots), p.brokers, took, "max 30000 ms"), nil
 }
 
-// queue lets jobs wait behind others that run, ends some of these one after the other, and measures until the next is placed.
+// queue lets jobs wait behind others that run, ends some of these one after the other, and measures
+// until the next is placed.
 func (p *plane) queue(ctx context.Context, n, trials int) (string, error) {
 	limit, cancel := context.WithTimeout(ctx, 20*time.Minute)
 	defer cancel()

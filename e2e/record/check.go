@@ -19,8 +19,8 @@ type Account struct {
 	Finished    int    // workers that made the last step and found their state right
 }
 
-// Check finds the steps that count, and counts their samples. An error means that the records contradict each other, or that
-// no worker has made the last step.
+// Check finds the steps that count, and counts their samples. An error means that the records
+// contradict each other, or that no worker has made the last step.
 func (h *History) Check(samples uint64) (Account, error) {
 	var a Account
 	if len(h.Ends) == 0 {
@@ -128,7 +128,8 @@ type Pause struct{ From, To time.Time }
 // Length of the pause.
 func (p Pause) Length() time.Duration { return p.To.Sub(p.From) }
 
-// Longest returns the longest time without a step from a moment in [from, to] on; steps are those of Steps.
+// Longest returns the longest time without a step from a moment in [from, to] on; steps are those
+// of Steps.
 func Longest(steps []time.Time, from, to time.Time) Pause {
 	i, _ := slices.BinarySearchFunc(steps, from, time.Time.Compare)
 	var longest Pause
@@ -144,7 +145,8 @@ func Longest(steps []time.Time, from, to time.Time) Pause {
 	return longest
 }
 
-// Ready returns when every one of the given number of ranks of a generation had made its first step; false = not all did.
+// Ready returns when every one of the given number of ranks of a generation had made its first
+// step; false = not all did.
 func (g *Generation) Ready() (time.Time, bool) {
 	var last time.Time
 	for _, at := range g.ready {

@@ -18,7 +18,8 @@ type History struct {
 	Ends        []End
 }
 
-// Generation is one generation as its members saw it. Those that did not come as far as training are not known.
+// Generation is one generation as its members saw it. Those that did not come as far as training
+// are not known.
 type Generation struct {
 	Number, World, Start uint64                       // Start: the step that it began at
 	Began                time.Time                    // by its first member

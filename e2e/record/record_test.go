@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// two workers, four samples, two a step: generation 1 makes steps 1 to 3 and commits 2; generation 2 begins at 2 and makes 3 and 4.
+// two workers, four samples, two a step: generation 1 makes steps 1 to 3 and commits 2; generation
+// 2 begins at 2 and makes 3 and 4.
 var whole = map[string]string{
 	"a": `B 10 1 0 2 0
 S 11 1 1 0 3

@@ -1,7 +1,9 @@
-// Command recorder is a worker that keeps an account outside of Regroup: before each step it writes down which samples it takes into
-// it, and after it that the step was made. A record is in the kernel's hands before the step's reduction begins, so even SIGKILL
-// cannot lose one of a step that counted. Package record reads the account. The state is an account too: how often each sample was
-// trained on, over all workers. Training ends with the step in which a worker finds the file "finish" in the folder of the records.
+// Command recorder is a worker that keeps an account outside of Regroup: before each step it writes
+// down which samples it takes into it, and after it that the step was made. A record is in the
+// kernel's hands before the step's reduction begins, so even SIGKILL cannot lose one of a step that
+// counted. Package record reads the account. The state is an account too: how often each sample was
+// trained on, over all workers. Training ends with the step in which a worker finds the file
+// "finish" in the folder of the records.
 package main
 
 import (
@@ -150,7 +152,8 @@ func (r *recorder) flush() error {
 	return err
 }
 
-// end checks the state of a worker that has made the last step: each sample was trained on once in each finished epoch.
+// end checks the state of a worker that has made the last step: each sample was trained on once in
+// each finished epoch.
 func (r *recorder) end() error {
 	c := r.state.Cursor()
 	var unfinished uint64

@@ -20,8 +20,8 @@ means that no sample is missing and none is repeated, by the ledger that it comm
 kept outside of Regroup (` + "`e2e/record`" + `). "Without a step" is the longest time in which the job made no step; a step made again was lost to the fault.
 `
 
-// Section puts text under the heading "## title" of a document, in place of what was there; other sections stay. A document that is not
-// there yet begins with head.
+// Section puts text under the heading "## title" of a document, in place of what was there; other
+// sections stay. A document that is not there yet begins with head.
 func Section(file, head, title, text string) error {
 	b, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

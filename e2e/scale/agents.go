@@ -110,7 +110,8 @@ func gather(ctx context.Context, url string, n int) (*crowd, error) {
 	for i := range connections {
 		c.wait.Go(func() { c.heartbeats(ctx, i) })
 	}
-	// A few at a time: so many machines do not boot in one instant, and what is measured comes later.
+	// A few at a time: so many machines do not boot in one instant, and what is measured comes
+	// later.
 	greeting := make(chan *agent)
 	failed := make(chan error, n)
 	var greeted sync.WaitGroup
@@ -222,7 +223,8 @@ func (a *agent) hello(ctx context.Context) error {
 	})
 }
 
-// settled tells whether all heartbeats keep the same pace: those that came first hear of the crowd at their next hello.
+// settled tells whether all heartbeats keep the same pace: those that came first hear of the crowd
+// at their next hello.
 func (c *crowd) settled() bool {
 	for _, a := range c.agents {
 		if a.pace.Load().Heartbeat != c.agents[len(c.agents)-1].pace.Load().Heartbeat {

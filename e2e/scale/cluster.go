@@ -17,8 +17,8 @@ const (
 	brokers  = 3
 	replicas = 2 // of each service
 
-	// lower is the priority of the control plane: the agents would have machines of their own, and their heartbeats must not wait
-	// for what is measured.
+	// lower is the priority of the control plane: the agents would have machines of their own, and
+	// their heartbeats must not wait for what is measured.
 	lower = "5"
 )
 

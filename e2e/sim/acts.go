@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// act is something that a written scenario lets happen: at a moment, or as soon as the story says certain words for the
-// first time.
+// act is something that a written scenario lets happen: at a moment, or as soon as the story says
+// certain words for the first time.
 type act struct {
 	line  string
 	at    time.Duration // or the time after the words

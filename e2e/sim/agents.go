@@ -94,7 +94,8 @@ func incarnation(now time.Time, life int, node string) events.Incarnation {
 	return events.Incarnation(id)
 }
 
-// die takes the agent away with its processes, as a reboot or a kernel panic does. With its disk the next life knows what ran.
+// die takes the agent away with its processes, as a reboot or a kernel panic does. With its disk
+// the next life knows what ran.
 func (n *node) die(keepDisk bool) {
 	if !n.up {
 		return
@@ -240,7 +241,8 @@ func (n *node) back(is bool) {
 	}
 }
 
-// freeze lets the agent stand still for a while. Its processes go on, and it hears afterwards what came meanwhile.
+// freeze lets the agent stand still for a while. Its processes go on, and it hears afterwards what
+// came meanwhile.
 func (n *node) freeze(d time.Duration) {
 	if !n.up || n.frozen {
 		return

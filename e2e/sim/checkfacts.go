@@ -89,7 +89,8 @@ func (c *checker) charge(b events.JobFailureCounted) {
 	c.planned(b.Job, b.Worker)
 }
 
-// planned: an exit that was asked for costs nothing. Who was lost or hung before is stopped after it was charged.
+// planned: an exit that was asked for costs nothing. Who was lost or hung before is stopped after
+// it was charged.
 func (c *checker) planned(id events.JobID, worker events.Incarnation) {
 	a := c.job(id)
 	if b, ok := a.charged[worker]; ok && a.asked[worker] && b.Kind != events.FailureLost && b.Kind != events.FailureHang {
@@ -200,8 +201,8 @@ func (c *checker) joins(j events.MemberJoin) {
 	}
 }
 
-// launch looks at what a node is told: one revision says one thing. What it only informs about may be newer when a launch is
-// made again, because its text is not stored.
+// launch looks at what a node is told: one revision says one thing. What it only informs about may
+// be newer when a launch is made again, because its text is not stored.
 func (c *checker) launch(l events.Launch) {
 	l.From, l.Cause, l.Trace, l.Via, l.Members = 0, events.Cause{}, "", "", slices.Clone(l.Members)
 	if l.Phase == events.PhaseStop {

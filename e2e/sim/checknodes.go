@@ -10,8 +10,9 @@ import (
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
-// kept looks at what the jobs have after a change of the pool: nothing that the scheduler knows to be kept out. (A node in
-// quarantine keeps its workers, and one turn may give a slot and learn of a quarantine, so that is not seen from here.)
+// kept looks at what the jobs have after a change of the pool: nothing that the scheduler knows to
+// be kept out. (A node in quarantine keeps its workers, and one turn may give a slot and learn of a
+// quarantine, so that is not seen from here.)
 func (c *checker) kept(s plan.State) {
 	for _, id := range slices.Sorted(maps.Keys(s.View.Jobs)) {
 		for _, p := range s.View.Jobs[id].Places {

@@ -8,11 +8,12 @@ import (
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
-// besideFor is how long a job may wait beside free slots in a calm world: a comparison of the records makes up for a fact that was lost.
+// besideFor is how long a job may wait beside free slots in a calm world: a comparison of the
+// records makes up for a fact that was lost.
 const besideFor = 2 * controller.ReconcileEvery
 
-// waiting looks at the jobs that wait to be placed. Jobs of different sizes may hold each other back, so only if all that wait
-// would fit does one of them wait for nothing.
+// waiting looks at the jobs that wait to be placed. Jobs of different sizes may hold each other
+// back, so only if all that wait would fit does one of them wait for nothing.
 func (c *checker) waiting() {
 	var all []events.JobID
 	most := 0

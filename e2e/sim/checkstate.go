@@ -104,8 +104,8 @@ func (c *checker) round(old, s round.State) {
 	}
 }
 
-// wanted tells whether a placement of those from first to last wants n workers: a turn takes several inputs, so a
-// generation may be sealed before or after the placement that comes with it.
+// wanted tells whether a placement of those from first to last wants n workers: a turn takes
+// several inputs, so a generation may be sealed before or after the placement that comes with it.
 func (c *checker) wanted(id events.JobID, n int, first, last uint64) bool {
 	for number, w := range c.job(id).wanted {
 		if number >= first && number <= last && w.Min <= n && n <= w.Max {
@@ -122,7 +122,8 @@ func (c *checker) registry(old, s job.State) {
 	}
 	a := c.job(v.Job)
 	for _, w := range v.Workers {
-		// One turn may take in that a node was lost and that it is back: then its worker is counted although it lives.
+		// One turn may take in that a node was lost and that it is back: then its worker is counted
+		// although it lives.
 		if w.Incarnation != "" && (w.State == events.WorkerStateFailed || w.State == events.WorkerStateLost || c.lost[w.Agent]) {
 			a.dead[w.Incarnation] = true
 		}
@@ -132,7 +133,8 @@ func (c *checker) registry(old, s job.State) {
 			a.dead[i] = true
 		}
 	}
-	// A hang from which all came back, and generations without progress, are charged to nobody by name.
+	// A hang from which all came back, and generations without progress, are charged to nobody by
+	// name.
 	a.charges += max(0, len(v.Failures)-len(o.Failures)-max(0, nobodys(v.CountedFailures)-nobodys(o.CountedFailures)))
 	if a.charges > len(a.dead) {
 		c.fail(10, "%s was charged %d failures, %d of its workers have ended", v.Job, a.charges, len(a.dead))

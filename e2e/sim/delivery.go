@@ -78,7 +78,8 @@ func (v *delivery) retry(after time.Duration) {
 // pick finds a replica that hears, frozen ones included: what has reached them comes late.
 func (w *world) pick(name string) service { return w.pickFor(name, "", service.hears) }
 
-// pickFor finds a replica that can take something: the one that a written scenario wants, if it can.
+// pickFor finds a replica that can take something: the one that a written scenario wants, if it
+// can.
 func (w *world) pickFor(name, kind string, can func(service) bool) service {
 	if s := w.routes[kind]; s != nil && s.service() == name && can(s) {
 		return s
@@ -101,7 +102,8 @@ func (w *world) pickFor(name, kind string, can func(service) bool) service {
 // callTimeout is the agent's for one request.
 const callTimeout = 2 * time.Second
 
-// call asks a service; then is called once. The request or its answer may be lost, and the request may be heard twice.
+// call asks a service; then is called once. The request or its answer may be lost, and the request
+// may be heard twice.
 func (w *world) call(n *node, name string, ask events.Body, then func(events.Body, error)) {
 	done := false
 	life := n.life

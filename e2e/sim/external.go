@@ -15,7 +15,8 @@ import (
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
 
-// comers are the nodes of a job that nobody places: their agents come to it by themselves, as `regroup agent --join-job` does.
+// comers are the nodes of a job that nobody places: their agents come to it by themselves, as
+// `regroup agent --join-job` does.
 type comers struct {
 	nodes      []int // slots of each
 	min, max   int
@@ -66,8 +67,8 @@ func parseComers(text string) (*comers, error) {
 // externalEvery is how many seeds have one with such a job among them.
 const externalEvery = 3
 
-// drawExternal adds to a scenario a job whose nodes come by themselves. It draws apart from the rest, so that a seed tells the
-// same story of all the others.
+// drawExternal adds to a scenario a job whose nodes come by themselves. It draws apart from the
+// rest, so that a seed tells the same story of all the others.
 func drawExternal(sc *scenario) {
 	if sc.seed%externalEvery != 1 || sc.seed%crowdEvery == crowdEvery-1 {
 		return
@@ -199,7 +200,8 @@ func (n *node) come(life int) {
 	})
 }
 
-// quit is an agent that is asked to end and started again later: it leaves the job first, without ending it.
+// quit is an agent that is asked to end and started again later: it leaves the job first, without
+// ending it.
 func (n *node) quit(again time.Duration) {
 	if n.quitting || n.bye {
 		return

@@ -125,8 +125,8 @@ func (w *world) setTrap(f fault) {
 	w.replica(fault{a: f.a, b: f.b / len(steps)}).trap(trap{step: steps[f.b%len(steps)], for_: f.last})
 }
 
-// spare tells whether all jobs would still find room without a node. Two that were placed once and hold less than their
-// min wait for each other's slots for ever, as nobody is preempted.
+// spare tells whether all jobs would still find room without a node. Two that were placed once and
+// hold less than their min wait for each other's slots for ever, as nobody is preempted.
 func (w *world) spare(n *node) bool {
 	slots, need := 0, 0
 	if n.job != nil {
@@ -199,7 +199,8 @@ func (w *world) stop(f fault) {
 	w.command(events.Event{ID: w.id("stop"), Source: "/client", Time: w.now, Body: events.JobStop{Job: j.id, Reason: fmt.Sprint("fault ", f.at), Now: f.b%2 == 0}})
 }
 
-// calmDown ends all faults: what is cut, frozen, draining or down comes back, except the nodes that are gone for good.
+// calmDown ends all faults: what is cut, frozen, draining or down comes back, except the nodes that
+// are gone for good.
 func (w *world) calmDown() {
 	w.calm = true
 	w.say("faults have stopped")

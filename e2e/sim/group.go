@@ -8,7 +8,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// group is the communicator of one generation: the data plane without tensors. Its members step together.
+// group is the communicator of one generation: the data plane without tensors. Its members step
+// together.
 type group struct {
 	w          *world
 	job        *jobRun
@@ -184,8 +185,8 @@ func (g *group) report(p *process, in worker.Input) {
 	}
 }
 
-// commit is the reduction that ends with a copy of the state at every member. Who has its result saves, even if a peer
-// dies meanwhile; who has not, fails.
+// commit is the reduction that ends with a copy of the state at every member. Who has its result
+// saves, even if a peer dies meanwhile; who has not, fails.
 func (g *group) commit(ends bool) {
 	next := g.state.clone()
 	next.generation, next.step = uint64(g.generation), g.step

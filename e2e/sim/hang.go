@@ -9,8 +9,8 @@ import (
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 )
 
-// hang stops a process as SIGSTOP does: its connections stand, it does nothing any more, and only SIGKILL ends it. A member
-// of a generation that works stops at its next step.
+// hang stops a process as SIGSTOP does: its connections stand, it does nothing any more, and only
+// SIGKILL ends it. A member of a generation that works stops at its next step.
 func (p *process) hang() {
 	if !p.alive || p.done || p.hung {
 		return
@@ -86,7 +86,8 @@ func (w *world) hangWorker(f fault) {
 	}
 }
 
-// found tells whether somebody takes a process for hung: its job is known to make steps, and it has part in them.
+// found tells whether somebody takes a process for hung: its job is known to make steps, and it has
+// part in them.
 func (p *process) found() bool {
 	if p.job.spec.Health.Hang == 0 || p.w.check.view(p.job).Step == 0 {
 		return false
@@ -107,12 +108,14 @@ func (w *world) wakeAll() {
 	}
 }
 
-// telling reports the steps of a program of the old kind, if its job wants to know whether it stands still.
+// telling reports the steps of a program of the old kind, if its job wants to know whether it
+// stands still.
 func (j *jobRun) telling(g *restarted) {
 	if p := g.ranks[0]; p != nil && p.alive && j.spec.Health.Hang > 0 {
 		p.node.input(worker.WorkerReported{Worker: p.start.Worker, Report: wire.Report{Generation: uint64(p.start.Generation), Step: uint64(j.saved)}})
 	}
 }
 
-// hangLimit is how long a job of the simulation may make no step, if that is limited: longer than any healthy pause.
+// hangLimit is how long a job of the simulation may make no step, if that is limited: longer than
+// any healthy pause.
 const hangLimit = 10 * time.Second

@@ -12,8 +12,8 @@ import (
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
-// discoveryConfig is the default, for a seed with figures that fit into its run: slots and nodes are kept out easily, and
-// come back soon.
+// discoveryConfig is the default, for a seed with figures that fit into its run: slots and nodes
+// are kept out easily, and come back soon.
 func (w *world) discoveryConfig() discovery.Config {
 	c := discovery.DefaultConfig()
 	if w.sc.exact {
@@ -25,7 +25,8 @@ func (w *world) discoveryConfig() discovery.Config {
 	return c
 }
 
-// list compares the host list with the nodes on record, as every replica does after each answer of its source.
+// list compares the host list with the nodes on record, as every replica does after each answer of
+// its source.
 func (v *watcher) list() {
 	if v.w.now.Sub(v.asked) < v.w.discoveryConfig().HostEvery {
 		return
@@ -71,7 +72,8 @@ func (w *world) keepOut(f fault) {
 	}
 }
 
-// failSlot kills what runs in one slot, whatever it is by then, until the slot is benched and somewhat longer.
+// failSlot kills what runs in one slot, whatever it is by then, until the slot is benched and
+// somewhat longer.
 func (w *world) failSlot(f fault) {
 	n := w.node(f)
 	at := events.Place{Node: n.id, Slot: events.Slot(f.b % n.slots)}

@@ -17,7 +17,8 @@ func (n *node) connect() {
 	n.link = events.Link{Server: string(n.inc), Client: uint64(n.w.made), Count: count}
 }
 
-// disconnect ends it. The broker sees that soon, or after its pings when the cable is cut; discovery may miss what it tells.
+// disconnect ends it. The broker sees that soon, or after its pings when the cable is cut;
+// discovery may miss what it tells.
 func (n *node) disconnect() {
 	after := n.w.hop()
 	if n.w.chance(20) {

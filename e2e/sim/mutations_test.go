@@ -215,7 +215,8 @@ func anyRevision(real agentStep) agentStep {
 	}
 }
 
-// TestMutations proves that the invariants see: each broken machine must be caught within some seeds.
+// TestMutations proves that the invariants see: each broken machine must be caught within some
+// seeds.
 func TestMutations(t *testing.T) {
 	const most = 300
 	for _, m := range mutations {

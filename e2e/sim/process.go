@@ -195,8 +195,8 @@ func (p *process) assigned(a wire.Assignment) {
 	p.group.admit(p)
 }
 
-// warmUp fetches the state of a generation that this process is not in, which it can only do while that lives. Now and then
-// it takes as long as it may.
+// warmUp fetches the state of a generation that this process is not in, which it can only do while
+// that lives. Now and then it takes as long as it may.
 func (p *process) warmUp(a wire.Assignment) {
 	if a.Generation <= p.req.Holders || !p.req.Cold {
 		return

@@ -40,7 +40,8 @@ func TestAScriptIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// TestARunCanBeRepeated: the same scenario tells the same story, or no seed would be worth anything.
+// TestARunCanBeRepeated: the same scenario tells the same story, or no seed would be worth
+// anything.
 func TestARunCanBeRepeated(t *testing.T) {
 	for s := range uint64(5) {
 		story := func() (lines []string) {

@@ -65,8 +65,8 @@ type soft interface {
 	heard(any) (in events.Body, ok bool) // a signal, or a word of the broker; ok: in is for the machine
 }
 
-// replica drives the controller.Core of a service in virtual time, as controller.Host does by the clock: it offers what arrives and
-// steps the core a little later, and when the core asks for it.
+// replica drives the controller.Core of a service in virtual time, as controller.Host does by the
+// clock: it offers what arrives and steps the core a little later, and when the core asks for it.
 type replica[S any] struct {
 	w        *world
 	who      string
@@ -133,7 +133,8 @@ func (r *replica[S]) options() controller.Options[S] {
 	return o
 }
 
-// observe tells the story. An error that comes back however often an input is tried is a fault of the system.
+// observe tells the story. An error that comes back however often an input is tried is a fault of
+// the system.
 func (r *replica[S]) observe(o controller.Observation) {
 	switch {
 	case o.Fact != nil:
@@ -146,7 +147,8 @@ func (r *replica[S]) observe(o controller.Observation) {
 	}
 }
 
-// crash takes the process away; back is when the next one starts. In the midst of a step it takes effect at its end.
+// crash takes the process away; back is when the next one starts. In the midst of a step it takes
+// effect at its end.
 func (r *replica[S]) crash(back time.Duration) {
 	if !r.up {
 		return
@@ -256,7 +258,8 @@ func (r *replica[S]) asked(b events.Body, settle func(controller.InputResult, er
 	}))
 }
 
-// delivered offers a message of a consumer. What its settlement says is lost if the replica is gone or cut off by then.
+// delivered offers a message of a consumer. What its settlement says is lost if the replica is gone
+// or cut off by then.
 func (r *replica[S]) delivered(v *delivery) {
 	life := r.life
 	settles := func(do func()) {

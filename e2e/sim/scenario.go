@@ -76,7 +76,8 @@ const startWithin = 40 * time.Second
 // belowMin is longer than a job may have to wait there until another one leaves it its slots.
 const belowMin = 2 * time.Minute
 
-// crowdEvery is how many seeds have one world of many nodes among them: such a world costs as much as several others.
+// crowdEvery is how many seeds have one world of many nodes among them: such a world costs as much
+// as several others.
 const crowdEvery = 40
 
 // draw makes the scenario of a seed.

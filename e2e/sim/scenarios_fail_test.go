@@ -85,7 +85,8 @@ var credulous = breaks(func(m controller.Machine[job.State], s job.State, in eve
 	return m.Step(s, in, now)
 })
 
-// deafToRepeats is a rendezvous that neither hears heartbeats nor who asks again for a generation that was sealed.
+// deafToRepeats is a rendezvous that neither hears heartbeats nor who asks again for a generation
+// that was sealed.
 var deafToRepeats = breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
 	if j, ok := in.Body.(events.MemberJoin); isA[events.Heartbeat](in) || ok && j.Left < s.View.Generation {
 		return s, events.Decision{}

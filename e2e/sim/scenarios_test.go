@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
-// TestScenarios plays the written scenarios: each must keep every invariant and meet what it expects, and tell the story
-// that people have read.
+// TestScenarios plays the written scenarios: each must keep every invariant and meet what it
+// expects, and tell the story that people have read.
 func TestScenarios(t *testing.T) {
 	for _, name := range scenarioNames(t) {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +38,8 @@ func scenarioNames(t *testing.T) []string {
 	return files
 }
 
-// abridged is what people read of a story: from the words on that the script names, without what goes without saying.
+// abridged is what people read of a story: from the words on that the script names, without what
+// goes without saying.
 func abridged(sc scenario, lines []string) string {
 	var b strings.Builder
 	told := sc.from == ""

@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// script writes a scenario as a file: the world, then what happens in it, one line each. Such a file stands for itself: it
-// says the same when the seeds draw other worlds.
+// script writes a scenario as a file: the world, then what happens in it, one line each. Such a
+// file stands for itself: it says the same when the seeds draw other worlds.
 func script(sc scenario) string {
 	var b strings.Builder
 	if sc.exact {
@@ -113,7 +113,8 @@ func (sc *scenario) take(line string) (err error) {
 	return err
 }
 
-// String writes a job's shape: when it is submitted, how it recovers, its workers, and words with values.
+// String writes a job's shape: when it is submitted, how it recovers, its workers, and words with
+// values.
 func (s jobShape) String() string {
 	kind := spec.RecoveryRestart
 	if s.inProcess {

@@ -54,7 +54,8 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// one runs a seed and returns how many faults it has. What is left of a failing one goes into a file.
+// one runs a seed and returns how many faults it has. What is left of a failing one goes into a
+// file.
 func one(t *testing.T, s uint64, tell func(string)) int {
 	t.Helper()
 	sc := draw(s)
@@ -68,7 +69,8 @@ func one(t *testing.T, s uint64, tell func(string)) int {
 	return len(sc.faults)
 }
 
-// leave writes a failing scenario where the next run can play it. Kept in testdata/regressions it is played by every run.
+// leave writes a failing scenario where the next run can play it. Kept in testdata/regressions it
+// is played by every run.
 func leave(t *testing.T, s uint64, v *violation, sc scenario) string {
 	t.Helper()
 	file := filepath.Join(os.TempDir(), "regroup-sim", fmt.Sprintf("seed-%d.txt", s))
@@ -81,7 +83,8 @@ func leave(t *testing.T, s uint64, v *violation, sc scenario) string {
 	return file
 }
 
-// TestAFailingSeedLeavesAShortFile breaks a machine on purpose, shortens what fails, and plays the file.
+// TestAFailingSeedLeavesAShortFile breaks a machine on purpose, shortens what fails, and plays the
+// file.
 func TestAFailingSeedLeavesAShortFile(t *testing.T) {
 	m := mutations[len(mutations)-1]
 	for s := m.from; s < m.from+300; s++ {

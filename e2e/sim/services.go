@@ -80,7 +80,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// addReplica adds a replica of a service: its routes, consumers, reconciliation and machine, exactly as they run.
+// addReplica adds a replica of a service: its routes, consumers, reconciliation and machine,
+// exactly as they run.
 func addReplica[S any](w *world, i int, side *connection, o controller.Options[S], mutate func(controller.Machine[S]) controller.Machine[S]) *replica[S] {
 	if mutate != nil {
 		o.Machine = mutate(o.Machine)

@@ -2,7 +2,8 @@ package sim
 
 import "slices"
 
-// shrink makes a scenario smaller while it still violates the same invariant: fewer faults, jobs and replicas, no noise.
+// shrink makes a scenario smaller while it still violates the same invariant: fewer faults, jobs
+// and replicas, no noise.
 func shrink(sc scenario, m mutation, number int) scenario {
 	fails := func(less scenario) bool {
 		v := run(less, m, nil)

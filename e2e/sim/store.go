@@ -30,7 +30,8 @@ type stream struct {
 	ids  map[string]time.Time
 }
 
-// dedup is how long a stream remembers ids. It is much shorter than a broker's, so that nobody relies on it.
+// dedup is how long a stream remembers ids. It is much shorter than a broker's, so that nobody
+// relies on it.
 const dedup = 3 * time.Second
 
 func newStore(w *world) *store {

@@ -11,8 +11,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// verbs are what written scenarios can let happen. Each reads its operands and returns what it does. REPLICA is one of a
-// service, like rendezvous-0, or a service: all of its replicas.
+// verbs are what written scenarios can let happen. Each reads its operands and returns what it
+// does. REPLICA is one of a service, like rendezvous-0, or a service: all of its replicas.
 //
 //	crash|freeze|cut|mute|deafen REPLICA for TIME     frozen: it stands still; mute: nothing leaves it; deaf: nothing reaches it
 //	trap REPLICA STEP [for TIME]                      it is hit at this step of its next turn

@@ -74,15 +74,15 @@ func nodeName(i int) events.NodeID {
 	return events.NodeID("node-" + name)
 }
 
-// patience is how long a calm system may take until every job has ended. It is longer than any sum of the graces and
-// limits that a job may run into one after the other.
+// patience is how long a calm system may take until every job has ended. It is longer than any sum
+// of the graces and limits that a job may run into one after the other.
 const patience = 4 * time.Minute
 
 // enough is more events than any run needs: beyond it somebody spins.
 const enough = 300_000
 
-// runUntil handles what is due, in order, until a moment, the end, or a violation. It may be called from within itself: a
-// replica that freezes in the midst of a turn lets the others go on.
+// runUntil handles what is due, in order, until a moment, the end, or a violation. It may be called
+// from within itself: a replica that freezes in the midst of a turn lets the others go on.
 func (w *world) runUntil(end time.Time) {
 	for w.check.found == nil && !w.over && len(w.queue) > 0 && !w.queue[0].at.After(end) {
 		e := heap.Pop(&w.queue).(entry)

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// compressData is the size from which the data of a fact is compressed: smaller ones stay readable with any tool.
+	// compressData is the size from which the data of a fact is compressed: smaller ones stay
+	// readable with any tool.
 	compressData = 128 << 10
 	encodingGzip = "gzip"
 )
@@ -33,7 +34,8 @@ func pack(data []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// unpacked returns the data as it was before the encoding that the headers name, at most so many bytes of it.
+// unpacked returns the data as it was before the encoding that the headers name, at most so many
+// bytes of it.
 func unpacked(h map[string][]string, data []byte, most int) ([]byte, error) {
 	switch encoding := header(h, headerEncoding); encoding {
 	case "":

@@ -17,10 +17,11 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Decode reads a fact or a command in CloudEvents binary or structured mode; a JSON object without CloudEvents headers
-// is taken as structured, so that a plain client needs none. Header names match in any case. Every fault is found at once
-// (FieldErrorsOf), code Invalid; an unknown type also matches ErrUnknownType; a command over LimitCommand is TooLarge.
-// With an error the event holds what could be read of the envelope, so that a rejection can name it.
+// Decode reads a fact or a command in CloudEvents binary or structured mode; a JSON object without
+// CloudEvents headers is taken as structured, so that a plain client needs none. Header names match
+// in any case. Every fault is found at once (FieldErrorsOf), code Invalid; an unknown type also
+// matches ErrUnknownType; a command over LimitCommand is TooLarge. With an error the event holds
+// what could be read of the envelope, so that a rejection can name it.
 func Decode(h map[string][]string, data []byte) (events.Event, error) {
 	var (
 		attrs map[string]string
@@ -51,7 +52,8 @@ func Decode(h map[string][]string, data []byte) (events.Event, error) {
 	return fromAttributes(attrs, data, bad)
 }
 
-// mostUnpacked is how long the data may be that was compressed. A structured event, whose type is not known before, is a client's.
+// mostUnpacked is how long the data may be that was compressed. A structured event, whose type is
+// not known before, is a client's.
 func mostUnpacked(binary bool, typ string) int {
 	if row, ok := events.EntryOf(events.Type(typ)); binary && ok && row.Class == events.ClassFact {
 		return limits.Unpacked.Max

@@ -28,10 +28,11 @@ const (
 	extExpiry    = "expirytime"   // Event.Expires
 )
 
-// Encode makes the stored form of a fact or a command in CloudEvents binary mode (NATS protocol binding 1.0.3):
-// attributes and extensions are ce- headers, the payload is the data. Invalid if the envelope is incomplete or the
-// body is not in the catalogue, TooLarge if a command's data is over limits.Command.
-// Data over compressData is compressed, which the header Content-Encoding: gzip says.
+// Encode makes the stored form of a fact or a command in CloudEvents binary mode (NATS protocol
+// binding 1.0.3): attributes and extensions are ce- headers, the payload is the data. Invalid if
+// the envelope is incomplete or the body is not in the catalogue, TooLarge if a command's data is
+// over limits.Command. Data over compressData is compressed, which the header Content-Encoding:
+// gzip says.
 func Encode(e events.Event) (events.Message, error) {
 	m, err := message(e, binding.WithForceBinary)
 	if err != nil || len(m.Data) <= compressData {
@@ -42,7 +43,8 @@ func Encode(e events.Event) (events.Message, error) {
 	return m, err
 }
 
-// EncodeStructured makes the stored form in CloudEvents structured mode: the whole event is one JSON document.
+// EncodeStructured makes the stored form in CloudEvents structured mode: the whole event is one
+// JSON document.
 func EncodeStructured(e events.Event) (events.Message, error) {
 	return message(e, binding.WithForceStructured)
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// FuzzDecode: nothing crashes, a refusal has findings, and what is accepted can be said again in both modes.
+// FuzzDecode: nothing crashes, a refusal has findings, and what is accepted can be said again in
+// both modes.
 func FuzzDecode(f *testing.F) {
 	for _, row := range events.Catalog() {
 		e := sampleEvent(f, row)
@@ -58,7 +59,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzParseSpec: nothing crashes, findings have a message, and a spec without findings passes Check as it is.
+// FuzzParseSpec: nothing crashes, findings have a message, and a spec without findings passes Check
+// as it is.
 func FuzzParseSpec(f *testing.F) {
 	f.Add([]byte(`{"name":"cifar","command":["python","train.py"],"workers":{"min":2,"max":8}}`))
 	f.Add([]byte(`{"name":"a","command":["x"],"workers":{"min":"two","mx":2},"stop":{"grace":"0s"},"env":{"RANK":null}}`))

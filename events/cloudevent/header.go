@@ -11,7 +11,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Header names of the CloudEvents NATS protocol binding. NATS itself matches names by case, the binding does not.
+// Header names of the CloudEvents NATS protocol binding. NATS itself matches names by case, the
+// binding does not.
 const (
 	headerPrefix      = "ce-"
 	headerContentType = "Content-Type"
@@ -21,7 +22,8 @@ const (
 	mediaJSON         = "application/json"
 )
 
-// header returns the first value under name in any case; an exact match wins so that the answer is always the same.
+// header returns the first value under name in any case; an exact match wins so that the answer is
+// always the same.
 func header(h map[string][]string, name string) string {
 	if v := h[name]; len(v) > 0 {
 		return v[0]
@@ -53,8 +55,8 @@ func percentEncode(s string) string {
 	return b.String()
 }
 
-// percentDecode reads a header value: quoted strings lose their quotes, percent triplets are decoded once.
-// The string result is "" or says what is wrong.
+// percentDecode reads a header value: quoted strings lose their quotes, percent triplets are
+// decoded once. The string result is "" or says what is wrong.
 func percentDecode(s string) (value, wrong string) {
 	if len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' {
 		s = unquote(s[1 : len(s)-1])

@@ -112,7 +112,8 @@ func TestABombIsRefusedBeforeItGoesOff(t *testing.T) {
 	}
 }
 
-// TestEveryTextIsShortened puts far too much into every text of every body that there is: no new field can be forgotten.
+// TestEveryTextIsShortened puts far too much into every text of every body that there is: no new
+// field can be forgotten.
 func TestEveryTextIsShortened(t *testing.T) {
 	bodies := []events.Body{
 		events.NodeHello{},

@@ -16,22 +16,23 @@ import (
 type Record[V any] struct {
 	Key  string
 	View V
-	// Number is the last fact of each family that the view accounts for. It orders what is made up from the view among the
-	// facts themselves: a view that was read before a fact came must not undo it.
+	// Number is the last fact of each family that the view accounts for. It orders what is made up
+	// from the view among the facts themselves: a view that was read before a fact came must not
+	// undo it.
 	Number map[events.Family]uint64
 }
 
 // errListed ends a watch once everything present was seen.
 var errListed = errors.New("listed")
 
-// All reads every document in a bucket, by key. One that this version cannot read is passed over: its judge complains
-// about it, and its facts come all the same.
+// All reads every document in a bucket, by key. One that this version cannot read is passed over:
+// its judge complains about it, and its facts come all the same.
 func All[V any](ctx context.Context, b events.Bucket) ([]Record[V], error) {
 	return (&Reader[V]{Bucket: b}).Records(ctx)
 }
 
-// Reader is for who reads a bucket again and again: it decodes only what has changed since. One goroutine at a time may call Records,
-// and what it returns must not be modified.
+// Reader is for who reads a bucket again and again: it decodes only what has changed since. One
+// goroutine at a time may call Records, and what it returns must not be modified.
 type Reader[V any] struct {
 	Bucket events.Bucket
 	known  map[string]read[V]
@@ -58,7 +59,8 @@ func (r read[V]) decoded(key string) read[V] {
 
 var sumSeed = maphash.MakeSeed()
 
-// Follow watches the bucket until ctx ends, so that Records need not ask for thousands of documents of which few have changed.
+// Follow watches the bucket until ctx ends, so that Records need not ask for thousands of documents
+// of which few have changed.
 func (r *Reader[V]) Follow(ctx context.Context) error {
 	now := map[string]read[V]{}
 	listed := func() {
@@ -82,7 +84,8 @@ func (r *Reader[V]) Follow(ctx context.Context) error {
 	}, listed)
 }
 
-// Records is as the function of that name. While the bucket is followed it returns what was seen last, be the broker there or not.
+// Records is as the function of that name. While the bucket is followed it returns what was seen
+// last, be the broker there or not.
 func (r *Reader[V]) Records(ctx context.Context) ([]Record[V], error) {
 	r.mu.Lock()
 	if r.followed != nil {
@@ -111,7 +114,8 @@ func (r *Reader[V]) Records(ctx context.Context) ([]Record[V], error) {
 	return readable(now), nil
 }
 
-// Known returns the record of a key as it was seen last while the bucket is followed; false if it is not followed, or not known yet.
+// Known returns the record of a key as it was seen last while the bucket is followed; false if it
+// is not followed, or not known yet.
 func (r *Reader[V]) Known(key string) (Record[V], bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

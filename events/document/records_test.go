@@ -46,7 +46,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestAReaderSeesEveryChange: what it read before it does not decode again, but what was changed, removed or mended it does.
+// TestAReaderSeesEveryChange: what it read before it does not decode again, but what was changed,
+// removed or mended it does.
 func TestAReaderSeesEveryChange(t *testing.T) {
 	b := memory.New().Ports().Buckets.Bucket(events.BucketNodes)
 	r := document.Reader[events.NodeView]{Bucket: b}
@@ -87,7 +88,8 @@ func TestAReaderSeesEveryChange(t *testing.T) {
 	check("node-a 4; node-b 2; ")
 }
 
-// TestAFollowedBucketIsNotAskedAgain: once it is followed and listed, what was seen is what there is.
+// TestAFollowedBucketIsNotAskedAgain: once it is followed and listed, what was seen is what there
+// is.
 func TestAFollowedBucketIsNotAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()

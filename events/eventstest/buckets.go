@@ -155,8 +155,8 @@ func bucketTooLarge(t *testing.T, h Harness) {
 	wantCode(t, err, events.TooLarge)
 }
 
-// A list holds every key that was there before and is there still, however often it is written meanwhile: who takes a key that
-// is missing for one that was removed would end a job that waits.
+// A list holds every key that was there before and is there still, however often it is written
+// meanwhile: who takes a key that is missing for one that was removed would end a job that waits.
 func bucketListWhileItChanges(t *testing.T, h Harness) {
 	b, prefix := h.Ports.Buckets.Bucket(events.BucketJobs), unique("crowd")
 	const keys, lists = 100, 30

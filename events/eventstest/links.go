@@ -20,8 +20,8 @@ func hearEnds(t *testing.T, p events.Ports) chan events.Link {
 	return ends
 }
 
-// wantEnd waits until every listener has heard the end of a connection, which end brings about. An end may be missed, so end may be
-// called again: it returns the connection that has ended.
+// wantEnd waits until every listener has heard the end of a connection, which end brings about. An
+// end may be missed, so end may be called again: it returns the connection that has ended.
 func wantEnd(t *testing.T, what string, end func() events.Link, listeners ...<-chan events.Link) {
 	t.Helper()
 	for range 5 {

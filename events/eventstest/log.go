@@ -62,7 +62,8 @@ func logOrder(t *testing.T, h Harness) {
 	}
 }
 
-// logClock: the clock stands between what was stored before and after the question, as far as an answer's way lets one say.
+// logClock: the clock stands between what was stored before and after the question, as far as an
+// answer's way lets one say.
 func logClock(t *testing.T, h Harness) {
 	entity := unique("clock")
 	at := func() time.Time {

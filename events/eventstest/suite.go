@@ -1,5 +1,5 @@
-// Package eventstest is the conformance suite of the ports: what every implementation must do, and all that the rest
-// of Regroup may rely on.
+// Package eventstest is the conformance suite of the ports: what every implementation must do, and
+// all that the rest of Regroup may rely on.
 package eventstest
 
 import (
@@ -17,7 +17,8 @@ import (
 // Harness is one implementation under test.
 type Harness struct {
 	Ports events.Ports
-	// Reconnect cuts and restores the client's connection and returns when it stands again; nil = cannot be cut.
+	// Reconnect cuts and restores the client's connection and returns when it stands again; nil =
+	// cannot be cut.
 	Reconnect func()
 	// Client makes another process on the same store.
 	Client func(t *testing.T) Client
@@ -30,10 +31,12 @@ type Client struct {
 	End       func() // ends the connection for good
 }
 
-// patience is how long a condition may take before the test fails; a healthy run waits for milliseconds.
+// patience is how long a condition may take before the test fails; a healthy run waits for
+// milliseconds.
 const patience = 10 * time.Second
 
-// Run checks the ports that newPorts makes. Each test uses entities of its own, so the calls may share a store.
+// Run checks the ports that newPorts makes. Each test uses entities of its own, so the calls may
+// share a store.
 func Run(t *testing.T, newPorts func(t *testing.T) Harness) {
 	t.Helper()
 	for _, c := range []struct {
@@ -100,8 +103,8 @@ func timeout(t *testing.T) context.Context {
 	return ctx
 }
 
-// background runs a blocking method until stop is called or the test ends, and checks that it then returns with the
-// cause of its context.
+// background runs a blocking method until stop is called or the test ends, and checks that it then
+// returns with the cause of its context.
 func background(t *testing.T, run func(ctx context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Limit is the most that an input may have of something. Limits are checked before an input costs more than its size; what is
-// over one is refused with its name, except texts, which are shortened and say so.
+// Limit is the most that an input may have of something. Limits are checked before an input costs
+// more than its size; what is over one is refused with its name, except texts, which are shortened
+// and say so.
 type Limit struct {
 	Name string
 	Max  int

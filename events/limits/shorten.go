@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Shorten returns s with at most so many bytes. What is left out is the middle, because errors say who at their beginning and what
-// at their end; a mark tells how much it is.
+// Shorten returns s with at most so many bytes. What is left out is the middle, because errors say
+// who at their beginning and what at their end; a mark tells how much it is.
 func Shorten(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -35,7 +35,8 @@ func boundary(s string, n int) int {
 	return n
 }
 
-// ShortenLines bounds the last lines of a worker's output: each by Line, all together by Lines. The newest stay.
+// ShortenLines bounds the last lines of a worker's output: each by Line, all together by Lines. The
+// newest stay.
 func ShortenLines(lines []string) []string {
 	out := make([]string, 0, len(lines))
 	size := 0

@@ -1,6 +1,7 @@
-// Package memory is the ports inside one process: for unit tests, for the simulator and for virtual time
-// (testing/synctest). It behaves like the real store where the two could differ to a caller: conflicts, redelivery,
-// de-duplication window, lost signals, lost acknowledgements, cut connections.
+// Package memory is the ports inside one process: for unit tests, for the simulator and for virtual
+// time (testing/synctest). It behaves like the real store where the two could differ to a caller:
+// conflicts, redelivery, de-duplication window, lost signals, lost acknowledgements, cut
+// connections.
 package memory
 
 import (
@@ -80,8 +81,8 @@ func (c *Client) Ports() events.Ports {
 	return events.Ports{Log: log{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}, Links: links{c}, Clock: log{c}}
 }
 
-// Disconnect cuts every connection, as the end of the broker does. Until Connect, calls and stores are Unavailable, signals and
-// acknowledgements are lost. Nobody hears of the ends.
+// Disconnect cuts every connection, as the end of the broker does. Until Connect, calls and stores
+// are Unavailable, signals and acknowledgements are lost. Nobody hears of the ends.
 func (b *Bus) Disconnect() { b.each(func(c *Client) { c.turn(true, false) }) }
 
 // Connect restores every connection.
@@ -133,16 +134,18 @@ func (c *Client) turn(down, seen bool) {
 	}
 }
 
-// DropSignals makes every signal on a subject for which drop is true get lost, live launches included (those are
-// heard over the same plain subscriptions). nil = none. drop must not call the bus.
+// DropSignals makes every signal on a subject for which drop is true get lost, live launches
+// included (those are heard over the same plain subscriptions). nil = none. drop must not call the
+// bus.
 func (b *Bus) DropSignals(drop func(subject string) bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.dropSignals = drop
 }
 
-// FailSaves lets fail decide about each save that would succeed: an error makes it fail; with loseAck the value is stored
-// all the same (err nil = Unavailable). nil = none. fail must not call the bus.
+// FailSaves lets fail decide about each save that would succeed: an error makes it fail; with
+// loseAck the value is stored all the same (err nil = Unavailable). nil = none. fail must not call
+// the bus.
 func (b *Bus) FailSaves(fail func(bucket, key string) (loseAck bool, err error)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

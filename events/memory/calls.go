@@ -96,7 +96,8 @@ func (c calls) answer(ctx context.Context, q call, handle func(ctx context.Conte
 	}
 }
 
-// pick returns who gets a message on subject: everybody without a queue, and one of each queue in turn. The bus is locked.
+// pick returns who gets a message on subject: everybody without a queue, and one of each queue in
+// turn. The bus is locked.
 func pick[T any](b *Bus, all []T, subject string, about func(T) (client *Client, pattern, queue string)) []T {
 	var out []T
 	groups := map[string][]T{}

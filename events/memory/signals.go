@@ -57,7 +57,8 @@ func (b *Bus) fan(subject string, m events.Stored, of *stream) {
 	}
 }
 
-// subscribe registers sub until the returned function is called; launches begin with the last one of each subject.
+// subscribe registers sub until the returned function is called; launches begin with the last one
+// of each subject.
 func (b *Bus) subscribe(sub *subscription) (leave func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

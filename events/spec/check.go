@@ -24,7 +24,8 @@ const (
 // stopSignals are the signals that a job may ask to be stopped with.
 var stopSignals = []string{"SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGQUIT"}
 
-// laterFields belong to the full job spec but are not built yet: refused rather than ignored, and not called unknown.
+// laterFields belong to the full job spec but are not built yet: refused rather than ignored, and
+// not called unknown.
 var laterFields = []string{
 	"namespace", "image", "resources", "secrets", "checkpoint", "schedule", "logs", "notify", "trace",
 	"workers.start", "workers.perNode",
@@ -32,8 +33,9 @@ var laterFields = []string{
 	"data.shuffleSeed", "failures.backoff", "health.slow",
 }
 
-// Parse reads a job spec from JSON and returns it as written (see WithDefaults), with everything that is wrong: fields
-// that do not exist at any depth, wrong types, repeated fields, and what Check finds. No findings = it can run.
+// Parse reads a job spec from JSON and returns it as written (see WithDefaults), with everything
+// that is wrong: fields that do not exist at any depth, wrong types, repeated fields, and what
+// Check finds. No findings = it can run.
 func Parse(data []byte) (Job, []FieldError) {
 	var s Job
 	if strings.TrimSpace(string(data)) == "null" {
@@ -72,7 +74,8 @@ func covered(bad []FieldError, path string) bool {
 	return false
 }
 
-// Check returns everything that is wrong with a spec that has its defaults: each finding names the field and the fix.
+// Check returns everything that is wrong with a spec that has its defaults: each finding names the
+// field and the fix.
 func (s Job) Check() []FieldError {
 	var bad []FieldError
 	add := func(path, format string, args ...any) {

@@ -7,8 +7,9 @@ type WorkerVariable struct {
 	Default string // of a setting; empty = unset
 }
 
-// agentVariables are those that an agent sets for each worker: torchrun's, Horovod's and our own. Nobody else may set them, and a worker
-// does not inherit them: the agent may run under a launcher itself.
+// agentVariables are those that an agent sets for each worker: torchrun's, Horovod's and our own.
+// Nobody else may set them, and a worker does not inherit them: the agent may run under a launcher
+// itself.
 var agentVariables = []WorkerVariable{
 	{Name: "RANK", What: "Rank among all workers, from 0; as the next ones only with recovery by restart."},
 	{Name: "LOCAL_RANK", What: "Rank among the workers of the node."},
@@ -45,8 +46,9 @@ var agentVariables = []WorkerVariable{
 	{Name: "REGROUP_DATA_PORTS", What: "Ports on which it may listen, low-high; empty = any."},
 }
 
-// workerSettings are our variables that a worker reads and a user sets, in the job or in the shell of the agent. All others that begin
-// with REGROUP_ are the control plane's: they may hold its address and credentials, which no worker inherits.
+// workerSettings are our variables that a worker reads and a user sets, in the job or in the shell
+// of the agent. All others that begin with REGROUP_ are the control plane's: they may hold its
+// address and credentials, which no worker inherits.
 var workerSettings = []WorkerVariable{
 	{Name: "REGROUP_CHECKPOINT_DIR", What: "Folder for checkpoints, of all workers or one of each node; unset = none are written."},
 	{Name: "REGROUP_CHECKPOINT_EVERY", What: "How often one is written, as 10m.", Default: "10m"},

@@ -39,8 +39,8 @@ func CheckLimit(path string, have int, l limits.Limit) *FieldError {
 // MaxLabel is the greatest length of an RFC 1123 label.
 const MaxLabel = 63
 
-// CheckLabel returns why s is not an RFC 1123 label, or nil. Names of jobs and nodes are labels so that each is one token of
-// a subject and one key of a bucket. what names the field in the message.
+// CheckLabel returns why s is not an RFC 1123 label, or nil. Names of jobs and nodes are labels so
+// that each is one token of a subject and one key of a bucket. what names the field in the message.
 func CheckLabel(what, s string) error {
 	switch {
 	case s == "":

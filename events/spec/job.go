@@ -1,5 +1,6 @@
-// Package spec is the job specification: its types, their defaults, its validation with an error for
-// each field, and the variables that a worker's environment has. docs/jobfile.md is generated from it.
+// Package spec is the job specification: its types, their defaults, its validation with an error
+// for each field, and the variables that a worker's environment has. docs/jobfile.md is generated
+// from it.
 package spec
 
 import (
@@ -12,7 +13,8 @@ type Recovery string
 
 // Ways to run a worker.
 const (
-	// RecoveryRestart: any program. Each generation is a new set of processes with torchrun's environment.
+	// RecoveryRestart: any program. Each generation is a new set of processes with torchrun's
+	// environment.
 	RecoveryRestart Recovery = "restart"
 	// RecoveryInProcess: programs that use the Regroup SDK. Survivors live on.
 	RecoveryInProcess Recovery = "in-process"
@@ -62,8 +64,9 @@ type Workers struct {
 	Max int `json:"max"` // never more; at least Min
 }
 
-// Failures is the failure budget of the whole job (torchrun's --max-restarts is one per agent): more than Max failures
-// within Per end it, and so do SameStep at one committed step, whatever the time between them. Planned changes never count.
+// Failures is the failure budget of the whole job (torchrun's --max-restarts is one per agent):
+// more than Max failures within Per end it, and so do SameStep at one committed step, whatever the
+// time between them. Planned changes never count.
 type Failures struct {
 	Max      *int     `json:"max,omitempty"`      // default 20; 0 = the first failure ends the job
 	Per      Duration `json:"per,omitempty"`      // default 1h
@@ -82,8 +85,9 @@ type Elastic struct {
 
 // Health says when workers that run are taken for hung.
 type Health struct {
-	// Hang is for how long no worker of the job may make a step; 0 = for ever. It must be longer than the longest pause of
-	// a healthy job (evaluation, checkpoint, compilation): ten times the longest step, and not less than 5m, is a good value.
+	// Hang is for how long no worker of the job may make a step; 0 = for ever. It must be longer
+	// than the longest pause of a healthy job (evaluation, checkpoint, compilation): ten times the
+	// longest step, and not less than 5m, is a good value.
 	Hang Duration `json:"hang,omitempty"`
 }
 

@@ -13,7 +13,8 @@ type specField struct {
 	what string // a sentence, with its limits
 }
 
-// specFields is the reference of the job file, in its order. Types and defaults come from Spec itself.
+// specFields is the reference of the job file, in its order. Types and defaults come from Spec
+// itself.
 var specFields = []specField{
 	{"version", "Version of this format: v1."},
 	{"name", "Name of the job; its id begins with it. A label of RFC 1123 (lower-case letters, digits and dashes) of at most 58 characters. Required."},

@@ -2,8 +2,8 @@ package spec
 
 import "fmt"
 
-// Nearest returns the known word that somebody meant who wrote word, "" if none is near: one edit, and one more for every
-// three characters, may lie between them.
+// Nearest returns the known word that somebody meant who wrote word, "" if none is near: one edit,
+// and one more for every three characters, may lie between them.
 func Nearest(word string, known []string) string {
 	if len(word) > 80 { // nobody mistypes that; the distance costs len²
 		return ""

@@ -7,8 +7,9 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// Rendezvous makes a job of external members: nobody places it, nodes come by themselves (`regroup agent --join-job`), and
-// TorchElastic's rules decide who is in. The scheduler leaves such a job alone. Times have upstream's names and defaults.
+// Rendezvous makes a job of external members: nobody places it, nodes come by themselves (`regroup
+// agent --join-job`), and TorchElastic's rules decide who is in. The scheduler leaves such a job
+// alone. Times have upstream's names and defaults.
 type Rendezvous struct {
 	External       bool      `json:"external"`       // always true; a job without this part is placed by the scheduler
 	Nodes          NodeRange `json:"nodes"`          // how many nodes make a round, at least and at most
@@ -16,14 +17,18 @@ type Rendezvous struct {
 
 	// JoinTimeout is how long a node waits in a round that does not complete; default 10m.
 	JoinTimeout Duration `json:"joinTimeout,omitempty"`
-	// LastCallTimeout is how long a round that has its least number of nodes waits for more; default 30s.
+	// LastCallTimeout is how long a round that has its least number of nodes waits for more;
+	// default 30s.
 	LastCallTimeout Duration `json:"lastCallTimeout,omitempty"`
-	// CloseTimeout is how long closing the rendezvous may take before the one who asks gives up; default 30s.
+	// CloseTimeout is how long closing the rendezvous may take before the one who asks gives up;
+	// default 30s.
 	CloseTimeout Duration `json:"closeTimeout,omitempty"`
-	// KeepAliveInterval times KeepAliveMaxAttempt is how long a suspected node stays if discovery gives no verdict; default 5s.
+	// KeepAliveInterval times KeepAliveMaxAttempt is how long a suspected node stays if discovery
+	// gives no verdict; default 5s.
 	KeepAliveInterval   Duration `json:"keepAliveInterval,omitempty"`
 	KeepAliveMaxAttempt int      `json:"keepAliveMaxAttempt,omitempty"` // default 3
-	// HeartbeatTimeout is how long one request of an agent to the rendezvous may take before it is repeated; default 5s.
+	// HeartbeatTimeout is how long one request of an agent to the rendezvous may take before it is
+	// repeated; default 5s.
 	HeartbeatTimeout Duration `json:"heartbeatTimeout,omitempty"`
 }
 
@@ -62,7 +67,8 @@ func (r Rendezvous) withDefaults() *Rendezvous {
 	return &r
 }
 
-// workers is what the nodes add up to. A product that does not fit is as good as one that is too large.
+// workers is what the nodes add up to. A product that does not fit is as good as one that is too
+// large.
 func (r Rendezvous) workers() Workers {
 	if most := limits.Workers.Max + 1; r.Nodes.Max > most || r.WorkersPerNode > most {
 		return Workers{Min: min(r.Nodes.Min, most), Max: most}
@@ -114,8 +120,8 @@ func (s Job) checkRendezvous(add func(path, format string, args ...any)) {
 	}
 }
 
-// Differs returns what is different in two specs that have their defaults, nil if nothing is: everybody who comes by
-// itself must mean the same job. have is the job's, other the newcomer's.
+// Differs returns what is different in two specs that have their defaults, nil if nothing is:
+// everybody who comes by itself must mean the same job. have is the job's, other the newcomer's.
 func (s Job) Differs(other Job) []FieldError {
 	have, got := s.fields(), other.fields()
 	var bad []FieldError

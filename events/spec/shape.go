@@ -15,8 +15,8 @@ import (
 	"unicode/utf8"
 )
 
-// shape walks a JSON text along a Go type and collects everything that does not fit; the decoder of the standard
-// library stops at the first, and a user wants all of them at once.
+// shape walks a JSON text along a Go type and collects everything that does not fit; the decoder of
+// the standard library stops at the first, and a user wants all of them at once.
 type shape struct {
 	strict bool // unknown fields are findings
 	later  map[string]bool
@@ -69,7 +69,8 @@ func (s *shape) run(b []byte, t reflect.Type, prefix string) []FieldError {
 	return s.bad
 }
 
-// readNode reads one value: nil, bool, string, json.Number, []any or *object (which remembers repeated keys).
+// readNode reads one value: nil, bool, string, json.Number, []any or *object (which remembers
+// repeated keys).
 func readNode(d *json.Decoder) (any, error) {
 	t, err := d.Token()
 	if err != nil {

@@ -58,7 +58,8 @@ func (f *fleet) start(name string) {
 	})
 }
 
-// curve runs a job of n workers and returns its loss by step; what was made twice must have been the same twice.
+// curve runs a job of n workers and returns its loss by step; what was made twice must have been
+// the same twice.
 func curve(t *testing.T, train, test digits, n int, prepare func(f *fleet)) ([]float64, results) {
 	t.Helper()
 	f := &fleet{t: t, hub: elastictest.New(t, n), train: train, test: test}
@@ -94,8 +95,9 @@ func curve(t *testing.T, train, test digits, n int, prepare func(f *fleet)) ([]f
 
 func far(a, b float64) bool { return math.Abs(a-b) > 1e-5*math.Abs(a) }
 
-// TestTheLossIsThatOfOneWorker in worlds of two to four, and in one that loses two workers and gets two others in the middle of it: the global
-// batch is the same, so the first hundred steps are to 10⁻⁵, and the accuracy at the end to half a point.
+// TestTheLossIsThatOfOneWorker in worlds of two to four, and in one that loses two workers and gets
+// two others in the middle of it: the global batch is the same, so the first hundred steps are to
+// 10⁻⁵, and the accuracy at the end to half a point.
 func TestTheLossIsThatOfOneWorker(t *testing.T) {
 	train, test := data(t)
 	want, end := curve(t, train, test, 1, nil)

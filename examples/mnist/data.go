@@ -77,8 +77,9 @@ func part(from fs.FS, name string) (digits, error) {
 // maxValues bounds what a damaged header can make us allocate; MNIST itself has 47 million.
 const maxValues = 100 << 20
 
-// readIDX reads a gzipped IDX file of bytes: two zero bytes, the type (8 = unsigned byte), the number of dimensions,
-// each dimension as a big-endian 32-bit number, then the values (http://yann.lecun.com/exdb/mnist/).
+// readIDX reads a gzipped IDX file of bytes: two zero bytes, the type (8 = unsigned byte), the
+// number of dimensions, each dimension as a big-endian 32-bit number, then the values
+// (http://yann.lecun.com/exdb/mnist/).
 func readIDX(from fs.FS, name string, dims int) (shape []int, values []byte, err error) {
 	defer func() {
 		if err != nil {

@@ -1,15 +1,17 @@
-// Command mnist trains a small network on handwritten digits with as many workers as there are, and goes on when
-// workers come and go:
+// Command mnist trains a small network on handwritten digits with as many workers as there are, and
+// goes on when workers come and go:
 //
 //	regroup run --workers 2:4 --recovery in-process -- mnist     # elastic
 //	mnist                                                        # alone, without Regroup
 //
-// The network is a perceptron of 784, 128 and 10 units with ReLU, trained by SGD with momentum on the softmax
-// cross-entropy. After four epochs it reads about 95 of 100 digits of the test part. The data (10,000 digits of MNIST, see
-// data/README.md) is part of the binary. What makes it elastic are the calls of package elastic in train.go.
+// The network is a perceptron of 784, 128 and 10 units with ReLU, trained by SGD with momentum on
+// the softmax cross-entropy. After four epochs it reads about 95 of 100 digits of the test part.
+// The data (10,000 digits of MNIST, see data/README.md) is part of the binary. What makes it
+// elastic are the calls of package elastic in train.go.
 //
-// A step takes 64 samples in every world, in micro-batches of 16 that are dealt to the workers, so the loss is the same however many
-// there are and whatever happens to them. With REGROUP_CHECKPOINT_DIR=FOLDER it also survives the end of all of them.
+// A step takes 64 samples in every world, in micro-batches of 16 that are dealt to the workers, so
+// the loss is the same however many there are and whatever happens to them. With
+// REGROUP_CHECKPOINT_DIR=FOLDER it also survives the end of all of them.
 package main
 
 import (

@@ -1,7 +1,8 @@
 package main
 
-// The three products of a layer, row-major. Each inner loop runs over one row at unit stride, and the outer ones take
-// four rows at once: each value that is loaded is used four times, which is what plain Go needs to reach a few GFLOP/s.
+// The three products of a layer, row-major. Each inner loop runs over one row at unit stride, and
+// the outer ones take four rows at once: each value that is loaded is used four times, which is
+// what plain Go needs to reach a few GFLOP/s.
 
 // axpy4 adds a[i]*x[i] for four rows x to y.
 func axpy4(y, x0, x1, x2, x3 []float32, a0, a1, a2, a3 float32) {
@@ -31,7 +32,8 @@ func multiply(c, a, b []float32, m, k, n int) {
 	}
 }
 
-// multiplyLeft adds the transpose of a (m x k) times b (m x n) to c (k x n): the gradient of weights.
+// multiplyLeft adds the transpose of a (m x k) times b (m x n) to c (k x n): the gradient of
+// weights.
 func multiplyLeft(c, a, b []float32, m, k, n int) {
 	i := 0
 	for ; i+4 <= m; i += 4 {
@@ -55,7 +57,8 @@ func multiplyLeft(c, a, b []float32, m, k, n int) {
 	}
 }
 
-// multiplyRight adds a (m x n) times the transpose of b (k x n) to c (m x k): the gradient of inputs.
+// multiplyRight adds a (m x n) times the transpose of b (k x n) to c (m x k): the gradient of
+// inputs.
 func multiplyRight(c, a, b []float32, m, n, k int) {
 	for i := range m {
 		x := a[i*n : (i+1)*n]

@@ -15,7 +15,8 @@ const (
 	parameters = atB2 + classes
 )
 
-// model is the network. All parameters are one vector, so that one allreduce and one registered tensor carry them.
+// model is the network. All parameters are one vector, so that one allreduce and one registered
+// tensor carry them.
 type model struct {
 	weights []float32
 	// Work space for one batch, reused.

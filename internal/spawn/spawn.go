@@ -1,9 +1,10 @@
 // Package spawn starts processes of this program that others are told apart from by a mark.
 //
-// A mark is a resource limit, the one for POSIX message queues, which programs need least: every child inherits the limits of its
-// parent, and loses them neither with its group or session nor with its environment or open files. A child has the mark from its first
-// instruction only if its parent has it while it forks. So the limit of the whole process is changed for that time, and whatever
-// else starts processes in this program uses Start, which waits until the limit is back.
+// A mark is a resource limit, the one for POSIX message queues, which programs need least: every
+// child inherits the limits of its parent, and loses them neither with its group or session nor
+// with its environment or open files. A child has the mark from its first instruction only if its
+// parent has it while it forks. So the limit of the whole process is changed for that time, and
+// whatever else starts processes in this program uses Start, which waits until the limit is back.
 package spawn
 
 import (
@@ -26,7 +27,8 @@ func Start(cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-// StartMarked is cmd.Start for a process that has a mark of its own, which it returns; 0 = this process may not set its limit.
+// StartMarked is cmd.Start for a process that has a mark of its own, which it returns; 0 = this
+// process may not set its limit.
 func StartMarked(cmd *exec.Cmd) (mark uint64, err error) {
 	starting.Lock()
 	defer starting.Unlock()

@@ -1,4 +1,5 @@
-// Package jetstreamtest runs real NATS servers for tests: one, or a cluster of three. Each test gets its own.
+// Package jetstreamtest runs real NATS servers for tests: one, or a cluster of three. Each test
+// gets its own.
 package jetstreamtest
 
 import (
@@ -38,7 +39,8 @@ func One(t testing.TB) *Servers {
 func Three(t testing.TB) *Servers {
 	t.Helper()
 	const size = 3
-	// A route must be known before the server that listens there starts, so the ports are chosen here.
+	// A route must be known before the server that listens there starts, so the ports are chosen
+	// here.
 	routes := FreeAddresses(t, size)
 	options := make([]jetstream.ServerOptions, size)
 	for i := range options {
@@ -117,8 +119,9 @@ func (s *Servers) Stop(i int) {
 	}
 }
 
-// Start starts a stopped server on its old store and address. In a cluster it returns when the server has caught up: one that is
-// stopped while it recovers leaves goroutines of nats-server behind.
+// Start starts a stopped server on its old store and address. In a cluster it returns when the
+// server has caught up: one that is stopped while it recovers leaves goroutines of nats-server
+// behind.
 func (s *Servers) Start(t testing.TB, i int) {
 	t.Helper()
 	server, err := jetstream.StartServer(s.Options[i])

@@ -73,8 +73,8 @@ func (p *Processor[S]) decode(entity string, value []byte, revision uint64, now 
 	return e
 }
 
-// cached returns what this replica has of an entity, decoded, or nil. A document that the watch has brought is decoded on
-// first use: most are replaced before.
+// cached returns what this replica has of an entity, decoded, or nil. A document that the watch has
+// brought is decoded on first use: most are replaced before.
 func (p *Processor[S]) cached(entity string) *entry[S] {
 	e := p.cache[entity]
 	if e != nil && e.raw != nil {
@@ -84,9 +84,10 @@ func (p *Processor[S]) cached(entity string) *entry[S] {
 	return e
 }
 
-// A broker that was restored from an old copy of its store shows documents of the past. What was decided since is published
-// and done: deciding it again would seal a generation twice. A replica that has seen a higher revision therefore does not
-// decide on such a document. Restarting the replica accepts the past.
+// A broker that was restored from an old copy of its store shows documents of the past. What was
+// decided since is published and done: deciding it again would seal a generation twice. A replica
+// that has seen a higher revision therefore does not decide on such a document. Restarting the
+// replica accepts the past.
 
 // sawRevision records a revision of a document.
 func (p *Processor[S]) sawRevision(entity string, revision uint64) {
@@ -124,8 +125,8 @@ func (p *Processor[S]) uncache(entity string) {
 	p.list(entity)
 }
 
-// list updates the list of the entities that have a document after a change of this one. Every heartbeat reads the list, and it
-// rarely changes.
+// list updates the list of the entities that have a document after a change of this one. Every
+// heartbeat reads the list, and it rarely changes.
 func (p *Processor[S]) list(entity string) {
 	e := p.cache[entity]
 	i, listed := slices.BinarySearch(p.known, entity)
@@ -137,7 +138,8 @@ func (p *Processor[S]) list(entity string) {
 	}
 }
 
-// Known returns the entities that have a document, sorted. The slice is valid until the next change, and must not be modified.
+// Known returns the entities that have a document, sorted. The slice is valid until the next
+// change, and must not be modified.
 func (p *Processor[S]) Known() []string { return p.known }
 
 // State returns the cached state of an entity; it must not be modified.
@@ -158,7 +160,8 @@ func (p *Processor[S]) Decoded(entity string) (S, bool) {
 	return zero, false
 }
 
-// Undecoded returns the length of a document that the watch has brought and that is not decoded yet, or 0.
+// Undecoded returns the length of a document that the watch has brought and that is not decoded
+// yet, or 0.
 func (p *Processor[S]) Undecoded(entity string) int {
 	if e, ok := p.cache[entity]; ok {
 		return len(e.raw)
@@ -174,8 +177,8 @@ func (p *Processor[S]) Deadline(entity string) time.Time {
 	return time.Time{}
 }
 
-// UnpublishedSince returns since when this replica has seen facts or launches of the entity that are not known to be published;
-// zero = there are none.
+// UnpublishedSince returns since when this replica has seen facts or launches of the entity that
+// are not known to be published; zero = there are none.
 func (p *Processor[S]) UnpublishedSince(entity string) time.Time {
 	if e := p.cached(entity); e != nil && e.err == nil && (!e.published || e.launchesWaiting()) {
 		return e.seenAt

@@ -7,8 +7,9 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Core is a controller that is stepped by its caller. What happens is passed to Offer; Step processes it and fires the timers
-// that are due; Next says when to call Step again. One goroutine at a time may use it.
+// Core is a controller that is stepped by its caller. What happens is passed to Offer; Step
+// processes it and fires the timers that are due; Next says when to call Step again. One goroutine
+// at a time may use it.
 type Core[S any] struct {
 	o         Options[S]
 	processor *Processor[S]
@@ -36,16 +37,19 @@ func NewCore[S any](o Options[S]) (*Core[S], error) {
 	return &Core[S]{o: o, processor: p, replica: replica, timers: timers{at: map[timerKey]time.Time{}}, refusals: map[string]string{}}, nil
 }
 
-// Offer queues an item for the next Step. It may be called while a Step is under way, by what that Step calls.
+// Offer queues an item for the next Step. It may be called while a Step is under way, by what that
+// Step calls.
 func (c *Core[S]) Offer(i Item) { c.queue = append(c.queue, i) }
 
 // Queued returns how many items wait for a Step.
 func (c *Core[S]) Queued() int { return len(c.queue) }
 
-// HasSynced tells whether the initial list of documents has been processed. Until then Route does not know every entity.
+// HasSynced tells whether the initial list of documents has been processed. Until then Route does
+// not know every entity.
 func (c *Core[S]) HasSynced() bool { return c.synced }
 
-// Next returns when Step has work to do, which may be in the past; zero = not before something is offered.
+// Next returns when Step has work to do, which may be in the past; zero = not before something is
+// offered.
 func (c *Core[S]) Next() time.Time {
 	at, ok := c.timers.next()
 	if len(c.queue) > 0 && (!ok || c.restUntil.Before(at)) {
@@ -57,7 +61,8 @@ func (c *Core[S]) Next() time.Time {
 	return at
 }
 
-// Step processes one batch of the queue, unless the core rests after a long batch, and fires the timers that are due.
+// Step processes one batch of the queue, unless the core rests after a long batch, and fires the
+// timers that are due.
 func (c *Core[S]) Step(ctx context.Context) {
 	if !c.o.Now().Before(c.restUntil) {
 		c.process(ctx, c.takeBatch())
@@ -113,8 +118,9 @@ func (c *Core[S]) process(ctx context.Context, items []Item) {
 	}
 }
 
-// updated sets the timers of an entity whose document has changed. A long document changes often while it matters, and the
-// replica that changes it has set the same timers, so decoding it can wait.
+// updated sets the timers of an entity whose document has changed. A long document changes often
+// while it matters, and the replica that changes it has set the same timers, so decoding it can
+// wait.
 func (c *Core[S]) updated(entity string) {
 	if c.processor.Undecoded(entity) <= decodeAtOnce {
 		c.setTimers(entity, time.Time{})
@@ -125,8 +131,8 @@ func (c *Core[S]) updated(entity string) {
 	}
 }
 
-// apply gives an entity its inputs and settles them. If the batch fails because of its content, each input is tried alone,
-// so that one bad input does not fail the others.
+// apply gives an entity its inputs and settles them. If the batch fails because of its content,
+// each input is tried alone, so that one bad input does not fail the others.
 func (c *Core[S]) apply(ctx context.Context, entity string, parts []*part) {
 	settled := false
 	out, err := c.once(ctx, entity, inputsOf(parts), func(out Result) {
@@ -158,8 +164,8 @@ func (c *Core[S]) once(ctx context.Context, entity string, inputs []events.Input
 	now := c.o.Now()
 	out, err := c.processor.process(ctx, entity, inputs, now, hooks{stored: stored, conflict: func(n int) { c.yield(ctx, n, c.o.Now().Sub(now)) }})
 	if took := c.o.Now().Sub(now); took > longProcess || out.Conflicts > 0 {
-		// While the core rests inputs gather: the next batch applies all of them at the price of one, and another replica
-		// that wants to change the same document gets its chance.
+		// While the core rests inputs gather: the next batch applies all of them at the price of
+		// one, and another replica that wants to change the same document gets its chance.
 		c.restUntil = c.o.Now().Add(min(max(took/2, longProcess), longRest))
 	}
 	if err != nil {
@@ -172,14 +178,16 @@ func (c *Core[S]) once(ctx context.Context, entity string, inputs []events.Input
 	return out, nil
 }
 
-// yield waits after n conflicts in a row, which took so long together. Without it the quicker of two replicas wins every time.
+// yield waits after n conflicts in a row, which took so long together. Without it the quicker of
+// two replicas wins every time.
 func (c *Core[S]) yield(ctx context.Context, n int, took time.Duration) {
 	if each := took / time.Duration(n); each > longProcess {
 		c.o.Sleep(ctx, min(c.o.Random(each*time.Duration(n)), longRest*time.Duration(n)))
 	}
 }
 
-// setTimers sets the timers of an entity, none before floor: its deadline, and the publication of a waiting outbox.
+// setTimers sets the timers of an entity, none before floor: its deadline, and the publication of a
+// waiting outbox.
 func (c *Core[S]) setTimers(entity string, floor time.Time) {
 	set := func(what timerKind, at time.Time) {
 		if !at.IsZero() && at.Before(floor) {
@@ -195,8 +203,8 @@ func (c *Core[S]) setTimers(entity string, floor time.Time) {
 	set(publishTimer, since)
 }
 
-// fire fires the timers that are due. A deadline that changes nothing is not fired again at once: a machine whose deadline
-// stays in the past must not spin.
+// fire fires the timers that are due. A deadline that changes nothing is not fired again at once: a
+// machine whose deadline stays in the past must not spin.
 func (c *Core[S]) fire(ctx context.Context) {
 	for {
 		key, ok := c.timers.pop(c.o.Now())
@@ -216,7 +224,8 @@ func (c *Core[S]) fire(ctx context.Context) {
 	}
 }
 
-// republish publishes an outbox that has waited for too long, as the replica that stored it may be gone.
+// republish publishes an outbox that has waited for too long, as the replica that stored it may be
+// gone.
 func (c *Core[S]) republish(ctx context.Context, entity string) {
 	ctx, cancel := c.o.Limit(ctx)
 	defer cancel()

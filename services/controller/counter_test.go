@@ -17,8 +17,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// counter is a small machine: job.scale adds one and tells job.scaled with the sum; job.stop is refused, or with Now ends
-// the entity; member-join is answered with the sum, a planned one adds one before; a scale to 99 sets an alarm, to 7 tells a launch, to 13 panics.
+// counter is a small machine: job.scale adds one and tells job.scaled with the sum; job.stop is
+// refused, or with Now ends the entity; member-join is answered with the sum, a planned one adds
+// one before; a scale to 99 sets an alarm, to 7 tells a launch, to 13 panics.
 type counter struct{}
 
 type sum struct {

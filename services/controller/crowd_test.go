@@ -58,7 +58,8 @@ func (b *contested) Save(ctx context.Context, key string, value []byte, revision
 	return b.Bucket.Save(ctx, key, value, revision)
 }
 
-// TestWhoLosesRacesMakesRoom: between two that decide again at once, the quicker one wins every time.
+// TestWhoLosesRacesMakesRoom: between two that decide again at once, the quicker one wins every
+// time.
 func TestWhoLosesRacesMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()

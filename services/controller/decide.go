@@ -99,7 +99,8 @@ func transient(in events.Input) bool {
 	return f == "sig" || f == "loop"
 }
 
-// step calls the machine. A panic in it fails the input instead of crashing every replica, one after the other.
+// step calls the machine. A panic in it fails the input instead of crashing every replica, one
+// after the other.
 func (p *Processor[S]) step(d *decided[S], in events.Input, now time.Time, do func(S, events.Input, time.Time) (S, events.Decision)) (result events.Decision, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -158,8 +159,8 @@ func (p *Processor[S]) enqueue(ctx context.Context, entity string, d *decided[S]
 	return nil
 }
 
-// stopLife is how long a stop is kept: an agent that starts reads all launches that are kept for its node. An agent that was away
-// for longer and still runs the job says so in its heartbeats.
+// stopLife is how long a stop is kept: an agent that starts reads all launches that are kept for
+// its node. An agent that was away for longer and still runs the job says so in its heartbeats.
 const stopLife = time.Hour
 
 // launchMessage is the stored form of a launch.
@@ -182,8 +183,9 @@ func launchMessage(l events.Launch, trace string) (events.Message, error) {
 	return m, nil
 }
 
-// number returns the next number of a family. A document without one, perhaps because an older document was removed,
-// continues where the log ends: readers drop lower numbers. The log is asked once, as later numbers are in the document.
+// number returns the next number of a family. A document without one, perhaps because an older
+// document was removed, continues where the log ends: readers drop lower numbers. The log is asked
+// once, as later numbers are in the document.
 func (p *Processor[S]) number(ctx context.Context, d *decided[S], f events.Family, entity, about string) (uint64, error) {
 	if d.doc.Number[f] == 0 {
 		if about != entity {
@@ -199,7 +201,8 @@ func (p *Processor[S]) number(ctx context.Context, d *decided[S], f events.Famil
 	return d.doc.Number[f], nil
 }
 
-// ringKey is what the document remembers of an input: 64 bits of a hash, because clients choose ids of any length.
+// ringKey is what the document remembers of an input: 64 bits of a hash, because clients choose ids
+// of any length.
 func ringKey(in events.Input) string {
 	if in.ID == "" {
 		return ""

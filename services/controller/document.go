@@ -11,10 +11,11 @@ import (
 )
 
 const (
-	// maxDocument is the limit of a stored document in bytes, less than that of the store: its subject and headers count too.
+	// maxDocument is the limit of a stored document in bytes, less than that of the store: its
+	// subject and headers count too.
 	maxDocument = 1<<20 - 1<<16
-	// maxOutbox is how many bytes may wait in an outbox before nothing more is decided. A log that is unavailable for long must not
-	// fill the document.
+	// maxOutbox is how many bytes may wait in an outbox before nothing more is decided. A log that
+	// is unavailable for long must not fill the document.
 	maxOutbox = 1 << 18
 	// envelopeSize is about what the headers of one message take.
 	envelopeSize = 512
@@ -76,8 +77,9 @@ func decode[S any](raw []byte, s *S) error {
 	return nil
 }
 
-// abbreviate shortens the facts of this decision, which follow the carried ones in the outbox: what the state holds anyway is
-// made of it again. Only the state that is stored with them holds it, so carried ones stay whole.
+// abbreviate shortens the facts of this decision, which follow the carried ones in the outbox: what
+// the state holds anyway is made of it again. Only the state that is stored with them holds it, so
+// carried ones stay whole.
 func abbreviate[S any](s S, full []events.Message, carried int, facts []events.Event) ([]events.Message, []int, error) {
 	r, ok := any(s).(LaunchSource)
 	if !ok {

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Every calls fn once per interval until ctx ends or fn fails. A call that takes longer delays the next ones.
+// Every calls fn once per interval until ctx ends or fn fails. A call that takes longer delays the
+// next ones.
 func Every(ctx context.Context, interval time.Duration, fn func(now time.Time) error) error {
 	t := time.NewTicker(interval)
 	defer t.Stop()

@@ -33,8 +33,9 @@ func New[S any](o Options[S]) (*Host[S], error) {
 // Options returns what the host was made of.
 func (h *Host[S]) Options() Options[S] { return h.o }
 
-// Run runs the controller until ctx ends, which is no error, or a port fails for good. It may be called once. When it
-// returns, every goroutine has ended; inputs that were not settled are delivered again, to this or another replica.
+// Run runs the controller until ctx ends, which is no error, or a port fails for good. It may be
+// called once. When it returns, every goroutine has ended; inputs that were not settled are
+// delivered again, to this or another replica.
 func (h *Host[S]) Run(ctx context.Context) error {
 	g, inner := errgroup.WithContext(ctx)
 	start := func(what string, fn func(context.Context) error) {
@@ -117,7 +118,8 @@ func (h *Host[S]) step(ctx context.Context) error {
 			h.offerWaiting()
 		case <-timer.C:
 		}
-		// Processing that has begun is finished: an unfinished save would only leave the next replica in doubt.
+		// Processing that has begun is finished: an unfinished save would only leave the next
+		// replica in doubt.
 		h.core.Step(context.WithoutCancel(ctx))
 		if h.core.HasSynced() && !closed(h.synced) {
 			close(h.synced)

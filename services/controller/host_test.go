@@ -17,7 +17,8 @@ import (
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
-// Two replicas share a consumer while saves conflict and acknowledgements are lost: every command counts once, and its fact is told once.
+// Two replicas share a consumer while saves conflict and acknowledgements are lost: every command
+// counts once, and its fact is told once.
 func TestTwoReplicasTakeEveryInputOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()

@@ -53,7 +53,8 @@ type batch struct {
 	parts map[string][]*part
 }
 
-// part is one input of a batch. It may concern several entities and is settled once, when all of them have answered.
+// part is one input of a batch. It may concern several entities and is settled once, when all of
+// them have answered.
 type part struct {
 	input  events.Input
 	settle func(InputResult, error) // may be nil
@@ -114,8 +115,9 @@ func (p *part) done(r InputResult, err error) {
 	}
 }
 
-// DeliveryItem is a message of one of the consumers. Its result settles the delivery. A message that cannot become an input
-// is settled here, and ok is false. It may be called by several goroutines.
+// DeliveryItem is a message of one of the consumers. Its result settles the delivery. A message
+// that cannot become an input is settled here, and ok is false. It may be called by several
+// goroutines.
 func (c *Core[S]) DeliveryItem(ctx context.Context, from events.Consumer, d events.Delivery) (_ Item, ok bool) {
 	e, err := cloudevent.Decode(d.Header, d.Data)
 	if err != nil {
@@ -154,10 +156,12 @@ func (c *Core[S]) settleDelivery(ctx context.Context, from events.Consumer, d ev
 	}
 }
 
-// errLate refuses a command that expired before it was processed: its client was told that it had failed.
+// errLate refuses a command that expired before it was processed: its client was told that it had
+// failed.
 var errLate = events.Errorf(events.Unavailable, "the command has expired: it came to the service too late to be carried out; give it again")
 
-// Expired returns when a command expired that was refused because of it; zero = it was refused for another reason.
+// Expired returns when a command expired that was refused because of it; zero = it was refused for
+// another reason.
 func Expired(e events.Event, why error) time.Time {
 	if errors.Is(why, errLate) {
 		return e.Expires
@@ -165,7 +169,8 @@ func Expired(e events.Event, why error) time.Time {
 	return time.Time{}
 }
 
-// expired compares a time with the clock of the store, which is the one that the client made the expiry from.
+// expired compares a time with the clock of the store, which is the one that the client made the
+// expiry from.
 func (c *Core[S]) expired(ctx context.Context, expires time.Time) (bool, error) {
 	if expires.IsZero() {
 		return false, nil
@@ -174,8 +179,8 @@ func (c *Core[S]) expired(ctx context.Context, expires time.Time) (bool, error) 
 	return now.After(expires), err
 }
 
-// malformed settles a message that cannot be decoded. An unknown type may be of a newer version, whose replicas are given a
-// chance to take it.
+// malformed settles a message that cannot be decoded. An unknown type may be of a newer version,
+// whose replicas are given a chance to take it.
 func (c *Core[S]) malformed(ctx context.Context, from events.Consumer, d events.Delivery, e events.Event, err error) {
 	command := from.Stream == events.StreamCommands
 	switch {
@@ -204,8 +209,8 @@ func (c *Core[S]) refuse(ctx context.Context, d events.Delivery, e events.Event,
 	d.Drop(why.Error())
 }
 
-// reject publishes the fact of a refusal. It has no number, as no document was changed. Its id is made from the command's, so
-// that a repeated command publishes it once.
+// reject publishes the fact of a refusal. It has no number, as no document was changed. Its id is
+// made from the command's, so that a repeated command publishes it once.
 func (c *Core[S]) reject(ctx context.Context, d events.Delivery, e events.Event, f events.Fact) error {
 	ev := events.Event{
 		ID:     c.o.Service + "-rejected-" + events.Token(e.Source, e.ID+expiry(e), string(d.Data))[:16],

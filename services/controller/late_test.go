@@ -12,8 +12,9 @@ import (
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
-// TestALateCommandIsRefused: a command that expired while no replica ran is not carried out, which is recorded; by the clock of the store,
-// whatever that of the service says. One that was taken in before, and is delivered again, is neither refused nor counted twice.
+// TestALateCommandIsRefused: a command that expired while no replica ran is not carried out, which
+// is recorded; by the clock of the store, whatever that of the service says. One that was taken in
+// before, and is delivered again, is neither refused nor counted twice.
 func TestALateCommandIsRefused(t *testing.T) {
 	for _, wrong := range []time.Duration{0, -time.Hour, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -51,7 +52,8 @@ func TestALateCommandIsRefused(t *testing.T) {
 	}
 }
 
-// TestALateRequestIsRefused: one that waited in a socket of a process that was stopped comes when nobody waits for its answer any more.
+// TestALateRequestIsRefused: one that waited in a socket of a process that was stopped comes when
+// nobody waits for its answer any more.
 func TestALateRequestIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()

@@ -2,7 +2,8 @@ package controller
 
 import "github.com/regroup-io/regroup/events"
 
-// Observation is one thing worth a log line or a span. Exactly one of Fact, Refusal, Err and Spans is set.
+// Observation is one thing worth a log line or a span. Exactly one of Fact, Refusal, Err and Spans
+// is set.
 type Observation struct {
 	Service string
 	Entity  string

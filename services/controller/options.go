@@ -20,28 +20,32 @@ type Options[S any] struct {
 	Requests  []Request
 	Signals   []Subscription
 
-	// Route returns the entities that an input concerns, several if it fans out, none to ignore it. known lists the entities
-	// that have a document, sorted; state is what this replica knows of one and must not be modified.
+	// Route returns the entities that an input concerns, several if it fans out, none to ignore it.
+	// known lists the entities that have a document, sorted; state is what this replica knows of
+	// one and must not be modified.
 	Route func(in events.Input, known func() []string, state func(entity string) (S, bool)) []string
 
-	// Reconcile compares this service's documents with what other services show and emits what was missed, with an empty ID.
-	// It is called at the start and every 10 s. May be nil.
+	// Reconcile compares this service's documents with what other services show and emits what was
+	// missed, with an empty ID. It is called at the start and every 10 s. May be nil.
 	Reconcile func(ctx context.Context, emit Emit) error
 
 	// Tasks run while the host runs, for a service's own soft state. An error ends the host.
 	Tasks []func(ctx context.Context, emit Emit) error
 
-	// Complete adds to a fact, just before it is published, what its document does not hold, for instance because the record of
-	// another service has it. NotFound means that this is gone for good: then the fact is not published. May be nil.
+	// Complete adds to a fact, just before it is published, what its document does not hold, for
+	// instance because the record of another service has it. NotFound means that this is gone for
+	// good: then the fact is not published. May be nil.
 	Complete func(ctx context.Context, b events.Body) (events.Body, error)
 
-	// Reject returns the fact that tells a client why its command was refused: because it is malformed (then the event is as
-	// much as could be read) or by the machine. Without it the refusal is only observed.
+	// Reject returns the fact that tells a client why its command was refused: because it is
+	// malformed (then the event is as much as could be read) or by the machine. Without it the
+	// refusal is only observed.
 	Reject func(e events.Event, why error) (events.Fact, bool)
 
 	Observe func(Observation) // may be called by several goroutines; may be nil
 
-	// What follows is the environment. The zero value is that of a process; the simulation has its own.
+	// What follows is the environment. The zero value is that of a process; the simulation has its
+	// own.
 
 	Now    func() time.Time
 	NewID  func() string                                               // nonces
@@ -83,7 +87,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Emit passes an input to the host, which routes it. It waits while the host is busy and gives up when ctx ends.
+// Emit passes an input to the host, which routes it. It waits while the host is busy and gives up
+// when ctx ends.
 type Emit func(in events.Input)
 
 // Request is a verb that the service answers on events.RequestSubject(service, verb).
@@ -103,10 +108,12 @@ type Subscription struct {
 // As returns a Decode function for a body type.
 func As[B events.Body](data []byte) (events.Body, error) { return events.DecodeBody[B](data) }
 
-// expiring is a request that must not be carried out after a time by the clock of the store; zero = always.
+// expiring is a request that must not be carried out after a time by the clock of the store; zero =
+// always.
 type expiring interface{ Expiry() time.Time }
 
-// decodeRequest decodes a request and checks that it has not expired: it may have waited in a socket while this process was stopped.
+// decodeRequest decodes a request and checks that it has not expired: it may have waited in a
+// socket while this process was stopped.
 func (c *Core[S]) decodeRequest(ctx context.Context, r Request, data []byte) (events.Body, error) {
 	body, err := r.Decode(data)
 	if err != nil {

@@ -28,9 +28,10 @@ type ProcessorOptions[S any] struct {
 	Complete func(ctx context.Context, b events.Body) (events.Body, error) // as in Options; may be nil
 }
 
-// Processor applies inputs to the documents of a bucket, one entity at a time, synchronously: it has no goroutines and no
-// clock. It caches the documents that it has seen, with their revisions; a stale one costs a conflict and a second attempt,
-// nothing else. One goroutine at a time may use it.
+// Processor applies inputs to the documents of a bucket, one entity at a time, synchronously: it
+// has no goroutines and no clock. It caches the documents that it has seen, with their revisions; a
+// stale one costs a conflict and a second attempt, nothing else. One goroutine at a time may use
+// it.
 type Processor[S any] struct {
 	o         ProcessorOptions[S]
 	bucket    events.Bucket
@@ -80,11 +81,12 @@ func NewProcessor[S any](o ProcessorOptions[S]) (*Processor[S], error) {
 	return p, nil
 }
 
-// Process applies inputs: it stores at most one change of the entity's document and then publishes its facts.
+// Process applies inputs: it stores at most one change of the entity's document and then publishes
+// its facts.
 //
-// An error means that the inputs must be given again later: Conflict after many lost races, Newer when the document was
-// written by a newer version, Unavailable when it is unknown whether the change was stored (a repeat finds out).
-// Internal, Invalid and TooLarge are permanent.
+// An error means that the inputs must be given again later: Conflict after many lost races, Newer
+// when the document was written by a newer version, Unavailable when it is unknown whether the
+// change was stored (a repeat finds out). Internal, Invalid and TooLarge are permanent.
 func (p *Processor[S]) Process(ctx context.Context, entity string, inputs []events.Input, now time.Time) (Result, error) {
 	return p.process(ctx, entity, inputs, now, hooks{stored: func(Result) {}, conflict: func(int) {}})
 }
@@ -120,9 +122,9 @@ func (p *Processor[S]) attempt(ctx context.Context, entity string, inputs []even
 	if err != nil {
 		return Result{}, false, err
 	}
-	// What another replica has decided is published first, so that the outbox holds one decision and order is kept. If
-	// that fails, this decision does not wait: the rest stays in the outbox, before ours. Launches of the other replica have
-	// an order of their own and are checked later.
+	// What another replica has decided is published first, so that the outbox holds one decision
+	// and order is kept. If that fails, this decision does not wait: the rest stays in the outbox,
+	// before ours. Launches of the other replica have an order of their own and are checked later.
 	if err := p.publishOutbox(ctx, e, true); err != nil && e.overfull() {
 		return Result{}, false, events.Errorf(events.Unavailable, "%s %s: its outbox is full: %w", p.o.Service, entity, err)
 	}
@@ -178,7 +180,8 @@ func (p *Processor[S]) save(ctx context.Context, entity string, value []byte, re
 	case errors.Is(err, events.ErrTooLarge):
 		return 0, false, events.Errorf(events.TooLarge, "%s %s: its document is too large: %w", p.o.Service, entity, err)
 	}
-	// It may have been stored. If another replica has built on it meanwhile, the next attempt finds the inputs in its ring.
+	// It may have been stored. If another replica has built on it meanwhile, the next attempt finds
+	// the inputs in its ring.
 	there, at, lerr := p.bucket.Load(ctx, entity)
 	if lerr != nil && !errors.Is(lerr, events.ErrNotFound) {
 		return 0, false, events.Errorf(events.Unavailable, "%s %s: it is unknown whether it was stored: %w", p.o.Service, entity, err)
@@ -189,8 +192,9 @@ func (p *Processor[S]) save(ctx context.Context, entity string, value []byte, re
 	return at, false, nil
 }
 
-// stale tells whether the store holds another revision than e. A decision that changes nothing is not checked by a
-// compare-and-set, and an input that looked irrelevant to an old state must not be acknowledged.
+// stale tells whether the store holds another revision than e. A decision that changes nothing is
+// not checked by a compare-and-set, and an input that looked irrelevant to an old state must not be
+// acknowledged.
 func (p *Processor[S]) stale(ctx context.Context, entity string, e *entry[S]) bool {
 	_, revision, err := p.bucket.Load(ctx, entity)
 	if errors.Is(err, events.ErrNotFound) {
@@ -208,8 +212,9 @@ func (p *Processor[S]) sendHints(hints []events.Signal) {
 	}
 }
 
-// forget removes the document of an entity that is over, once everything about it is published. A machine that decides
-// Forget decides it again at the next Tick, so a replica that dies before this leaves nothing behind for ever.
+// forget removes the document of an entity that is over, once everything about it is published. A
+// machine that decides Forget decides it again at the next Tick, so a replica that dies before this
+// leaves nothing behind for ever.
 func (p *Processor[S]) forget(ctx context.Context, entity string, e *entry[S], d decided[S]) {
 	switch {
 	case !d.forget || !e.published || e.launchesWaiting() || e.revision == 0:

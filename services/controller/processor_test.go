@@ -78,7 +78,8 @@ func TestARepeatedRequestIsAnsweredAgainWithoutASave(t *testing.T) {
 	}
 }
 
-// A turn that changes nothing is not protected by a compare-and-set, so it must not be decided beside an old state.
+// A turn that changes nothing is not protected by a compare-and-set, so it must not be decided
+// beside an old state.
 func TestAnAnswerIsNotMadeFromAStaleCache(t *testing.T) {
 	p := memory.New().Ports()
 	a, b := turner(t, p), turner(t, p)
@@ -119,7 +120,8 @@ func TestWhatADeadReplicaDecidedIsToldOnceByAnother(t *testing.T) {
 	})
 }
 
-// The next turn of another replica tells what waits before its own facts, so that the numbers in the log only rise.
+// The next turn of another replica tells what waits before its own facts, so that the numbers in
+// the log only rise.
 func TestOrderSurvivesATakeover(t *testing.T) {
 	bus := memory.New()
 	p := bus.Ports()
@@ -153,7 +155,8 @@ func TestALostAcknowledgementOfASave(t *testing.T) {
 	wantTold(t, p, "scaled 1", "scaled 2")
 }
 
-// The store answers neither the save nor the question what became of it: the inputs are given again and are found applied.
+// The store answers neither the save nor the question what became of it: the inputs are given again
+// and are found applied.
 func TestASaveInDoubtIsCleared(t *testing.T) {
 	bus := memory.New()
 	p := bus.Ports()

@@ -10,7 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events/cloudevent"
 )
 
-// Publish publishes what waits in the outbox of an entity, unless the log has it already. It is no error if nothing waits.
+// Publish publishes what waits in the outbox of an entity, unless the log has it already. It is no
+// error if nothing waits.
 func (p *Processor[S]) Publish(ctx context.Context, entity string) error {
 	e := p.cached(entity)
 	if e == nil || e.err != nil {
@@ -22,8 +23,9 @@ func (p *Processor[S]) Publish(ctx context.Context, entity string) error {
 	return p.republishLaunches(ctx, e)
 }
 
-// publishOutbox publishes the outbox in order. inDoubt = another replica or an earlier attempt may have published some of it: the
-// broker drops repeats for some minutes only, so what the newest message in the log covers is left out.
+// publishOutbox publishes the outbox in order. inDoubt = another replica or an earlier attempt may
+// have published some of it: the broker drops repeats for some minutes only, so what the newest
+// message in the log covers is left out.
 func (p *Processor[S]) publishOutbox(ctx context.Context, e *entry[S], inDoubt bool) error {
 	if e.published {
 		return nil
@@ -57,7 +59,8 @@ func (p *Processor[S]) publishOutbox(ctx context.Context, e *entry[S], inDoubt b
 			return events.Errorf(events.CodeOf(err), "%s: publish %s: %w", p.o.Service, m.Subject, err)
 		}
 	}
-	// The outbox itself is emptied by the next save; a save for nothing else would double the cost of processing.
+	// The outbox itself is emptied by the next save; a save for nothing else would double the cost
+	// of processing.
 	e.published = true
 	return left
 }
@@ -84,8 +87,8 @@ func (p *Processor[S]) complete(ctx context.Context, m events.Message) (events.M
 	return whole, nil
 }
 
-// publishNew publishes the launches of a decision. behind = older ones may be unpublished still, so it is not known that all up
-// to here are published.
+// publishNew publishes the launches of a decision. behind = older ones may be unpublished still, so
+// it is not known that all up to here are published.
 func (p *Processor[S]) publishNew(ctx context.Context, e *entry[S], launches []events.Launch, behind bool) error {
 	if len(launches) == 0 {
 		return nil
@@ -99,8 +102,9 @@ func (p *Processor[S]) publishNew(ctx context.Context, e *entry[S], launches []e
 	return nil
 }
 
-// republishLaunches makes launches again that may not be published. They are stored in the order in which they are made, so the log is
-// searched for the last one; where another is missing all the same, the heartbeats of its node ask for it.
+// republishLaunches makes launches again that may not be published. They are stored in the order in
+// which they are made, so the log is searched for the last one; where another is missing all the
+// same, the heartbeats of its node ask for it.
 func (p *Processor[S]) republishLaunches(ctx context.Context, e *entry[S]) error {
 	l, ok := any(e.state).(LaunchSource)
 	if !ok || l.LaunchRevision() <= e.launched {
@@ -165,7 +169,8 @@ func (p *Processor[S]) inLog(ctx context.Context, m events.Message, newest map[s
 	return number > 0 && last >= number, nil
 }
 
-// lastNumber returns the highest number among the stored facts of a family about an entity ("*" = any); 0 = none.
+// lastNumber returns the highest number among the stored facts of a family about an entity ("*" =
+// any); 0 = none.
 func (p *Processor[S]) lastNumber(ctx context.Context, f events.Family, about string) (uint64, error) {
 	number := func(s events.Stored) uint64 { return numberOf(s.Header, s.Data) }
 	newest, found, err := p.last(ctx, events.StreamFacts, events.FamilySubject(f, about), number)

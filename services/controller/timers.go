@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// timers are those of all entities, in a heap. A timer that was moved leaves its old place in the heap, which is skipped when
-// it comes up.
+// timers are those of all entities, in a heap. A timer that was moved leaves its old place in the
+// heap, which is skipped when it comes up.
 type timers struct {
 	heap timerHeap
 	at   map[timerKey]time.Time

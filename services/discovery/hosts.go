@@ -10,7 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Hosts is what a host source names, in its order: which nodes may be used, and with how many slots.
+// Hosts is what a host source names, in its order: which nodes may be used, and with how many
+// slots.
 type Hosts struct {
 	Lines []HostLine
 	node  map[events.NodeID]int // index of the line by the node's name
@@ -28,9 +29,9 @@ const (
 	mostFindings  = 20 // of a source: more say nothing new
 )
 
-// ParseHosts reads one host per line: "host", "host:slots", "[::1]:slots" or "host slots=4". A # begins a comment, empty
-// lines are passed over. perHost is for lines without a number; 0 = all that the node has. Everything that is wrong is
-// returned at once; then the hosts must not be used.
+// ParseHosts reads one host per line: "host", "host:slots", "[::1]:slots" or "host slots=4". A #
+// begins a comment, empty lines are passed over. perHost is for lines without a number; 0 = all
+// that the node has. Everything that is wrong is returned at once; then the hosts must not be used.
 func ParseHosts(text string, perHost int) (Hosts, error) {
 	var p hostParser
 	p.begin(perHost)
@@ -203,8 +204,9 @@ func address(host string) string {
 	return host
 }
 
-// Of says what the list says of a node; false if it does not name it. A line names the node with its name, with the host
-// name that the node's name is made of, or with the address that it advertises.
+// Of says what the list says of a node; false if it does not name it. A line names the node with
+// its name, with the host name that the node's name is made of, or with the address that it
+// advertises.
 func (h Hosts) Of(n events.NodeID, advertised string) (HostLine, bool) {
 	i := h.Order(n, advertised)
 	if i == 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/regroup-io/regroup/internal/spawn"
 )
 
-// HostConfig is where the list of the nodes that may be used comes from: one source at most. With none, every node that
-// has an agent is used. All replicas should have the same.
+// HostConfig is where the list of the nodes that may be used comes from: one source at most. With
+// none, every node that has an agent is used. All replicas should have the same.
 type HostConfig struct {
 	Hosts      string        `envconfig:"HOSTS" desc:"use only these nodes: a:4,b:2; empty = every node with an agent"`
 	HostFile   string        `envconfig:"HOST_FILE" desc:"use only the nodes of this file, read anew each period: a line is host, host:slots or host slots=4"`
@@ -99,7 +99,8 @@ func (c HostConfig) empty() string {
 	return "the host discovery script names no host"
 }
 
-// mostHosts bounds what a source may say: a file of this size names more hosts than there are anywhere.
+// mostHosts bounds what a source may say: a file of this size names more hosts than there are
+// anywhere.
 const mostHosts = 1 << 20
 
 var errTooLong = fmt.Errorf("it says more than %d bytes", mostHosts)

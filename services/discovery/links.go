@@ -12,7 +12,8 @@ import (
 // hearAgain is the pause before the ends of connections are listened to again.
 const hearAgain = time.Second
 
-// ends hears which connections the brokers see end. Without that heartbeats decide, as they do about what is missed here.
+// ends hears which connections the brokers see end. Without that heartbeats decide, as they do
+// about what is missed here.
 func (s *Service) ends(ctx context.Context, emit controller.Emit) error {
 	said := ""
 	for ctx.Err() == nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
-// connected is an agent with a connection of its own. Like the real one it says hello again when that is new.
+// connected is an agent with a connection of its own. Like the real one it says hello again when
+// that is new.
 func connected(t *testing.T, c *memory.Client, n events.NodeID, inc events.Incarnation) (stop func()) {
 	t.Helper()
 	p := c.Ports()
@@ -103,7 +104,8 @@ func TestABrokenLinkCostsNothing(t *testing.T) {
 	})
 }
 
-// The broker dies with all connections and comes back: nobody hears of ends, and heartbeats have a full grace.
+// The broker dies with all connections and comes back: nobody hears of ends, and heartbeats have a
+// full grace.
 func TestARestartOfTheBrokerLosesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()

@@ -11,10 +11,10 @@ import (
 	"github.com/regroup-io/regroup/services/controller"
 )
 
-// listing is the host list as one replica knows it, beside the nodes that are on record. The newest good answer is kept:
-// a source that fails changes nothing. Each answer is compared with every node, so that nothing is ever missed; between
-// two answers only nodes that are new to the replica are, so that replicas whose answers differ for a moment do not
-// undo each other's without end.
+// listing is the host list as one replica knows it, beside the nodes that are on record. The newest
+// good answer is kept: a source that fails changes nothing. Each answer is compared with every
+// node, so that nothing is ever missed; between two answers only nodes that are new to the replica
+// are, so that replicas whose answers differ for a moment do not undo each other's without end.
 type listing struct {
 	c HostConfig
 
@@ -24,7 +24,8 @@ type listing struct {
 	said  string // the last failure that was reported
 }
 
-// know takes in a record; it returns what is to be said of a node that this replica sees for the first time.
+// know takes in a record; it returns what is to be said of a node that this replica sees for the
+// first time.
 func (l *listing) know(v events.NodeView) (events.HostEntry, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +74,8 @@ func (l *listing) of(n events.NodeID, advertised string) events.HostEntry {
 	return b
 }
 
-// greet puts what the list says of an agent into its hello, so that a node which is not on it never gets work for an instant.
+// greet puts what the list says of an agent into its hello, so that a node which is not on it never
+// gets work for an instant.
 func (l *listing) greet(b *events.NodeHello) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -135,7 +135,8 @@ func TestAHostFileSaysWhichNodesMayBeUsed(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		wantOffered(t, p, "node-a 2, node-b 2")
 
-		// Empty is legal: nobody may be used. What runs there moves away as planned; nothing is lost.
+		// Empty is legal: nobody may be used. What runs there moves away as planned; nothing is
+		// lost.
 		write(t, file, "# nobody\n")
 		time.Sleep(1100 * time.Millisecond)
 		no := file + " names no host"
@@ -155,7 +156,8 @@ func TestAHostFileSaysWhichNodesMayBeUsed(t *testing.T) {
 	})
 }
 
-// Until the first answer nobody new is let in; those on record stay what they are, also through a restart of every replica.
+// Until the first answer nobody new is let in; those on record stay what they are, also through a
+// restart of every replica.
 func TestTheFirstAnswerIsWaitedFor(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hosts")
 	write(t, file, "node-a:1\n")
@@ -188,7 +190,8 @@ func TestTheFirstAnswerIsWaitedFor(t *testing.T) {
 	})
 }
 
-// A node that slips off the list and comes back as a new life is looked up in the very step that lets it in.
+// A node that slips off the list and comes back as a new life is looked up in the very step that
+// lets it in.
 func TestANewLifeIsLookedUpWithItsHello(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
@@ -274,7 +277,8 @@ func TestHostDiscoveryScript(t *testing.T) {
 	}
 }
 
-// TestNodesHaveTheOrderOfTheList: the facts of nodes tell it, and a list in another order is told as well.
+// TestNodesHaveTheOrderOfTheList: the facts of nodes tell it, and a list in another order is told
+// as well.
 func TestNodesHaveTheOrderOfTheList(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hosts")
 	write(t, file, "node-b:2\nnode-a:2\n")

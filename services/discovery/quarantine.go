@@ -8,8 +8,9 @@ import (
 
 // Quarantine is when a slot or a node is kept out, and for how long.
 type Quarantine struct {
-	// Failures of one slot within Window that bench it; 0 = never. Too small: a program with a fault of its own benches
-	// slots that are well. Too large: a broken GPU costs every job that many restarts.
+	// Failures of one slot within Window that bench it; 0 = never. Too small: a program with a
+	// fault of its own benches slots that are well. Too large: a broken GPU costs every job that
+	// many restarts.
 	Charges int `envconfig:"CHARGES" default:"3" desc:"failures of one slot within the window that bench it; 0 = never"`
 	// Losses of a node within Window that quarantine it; 0 = never.
 	Losses int `envconfig:"LOSSES" default:"3" desc:"losses of a node within the window that quarantine it; 0 = never"`
@@ -28,7 +29,8 @@ func DefaultQuarantine() Quarantine {
 	return Quarantine{Charges: 3, Losses: 3, Window: 10 * time.Minute, First: time.Minute, Most: time.Hour, Decay: time.Hour}
 }
 
-// NoQuarantine keeps nobody out but by hand: where there is nowhere else to go, it would only delay.
+// NoQuarantine keeps nobody out but by hand: where there is nowhere else to go, it would only
+// delay.
 func NoQuarantine() Quarantine {
 	q := DefaultQuarantine()
 	q.Charges, q.Losses = 0, 0

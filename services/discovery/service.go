@@ -72,7 +72,8 @@ func New(o Options) (*Service, error) {
 	return s, err
 }
 
-// ControllerOptions returns what the service hands to its controller. The simulation runs one of them in virtual time.
+// ControllerOptions returns what the service hands to its controller. The simulation runs one of
+// them in virtual time.
 func (s *Service) ControllerOptions() controller.Options[liveness.State] { return s.host.Options() }
 
 // Run serves until ctx ends, which is no error.
@@ -138,7 +139,8 @@ func checked[B events.Body](node func(B) events.NodeID) func([]byte) (events.Bod
 	}
 }
 
-// greeted decodes a hello and adds what the host list says of its node, and how many nodes there are.
+// greeted decodes a hello and adds what the host list says of its node, and how many nodes there
+// are.
 func (s *Service) greeted(data []byte) (events.Body, error) {
 	b, err := checked(func(b events.NodeHello) events.NodeID { return b.Node })(data)
 	if h, ok := b.(events.NodeHello); ok && err == nil {

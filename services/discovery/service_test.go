@@ -124,7 +124,8 @@ func TestANodeThatAnswersPingsIsNotLost(t *testing.T) {
 	})
 }
 
-// The replica, not the node, is cut off for a while; and a replica that starts knows nothing of the past.
+// The replica, not the node, is cut off for a while; and a replica that starts knows nothing of the
+// past.
 func TestAReplicaThatCannotHearAccusesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()

@@ -13,8 +13,8 @@ import (
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
-// All replicas end together and come back after a while, again and again; in one of the gaps a node dies. It is found, and
-// nobody else is suspected even for an instant.
+// All replicas end together and come back after a while, again and again; in one of the gaps a node
+// dies. It is found, and nobody else is suspected even for an instant.
 func TestAllReplicasRestartTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
@@ -58,8 +58,8 @@ func TestAllReplicasRestartTogether(t *testing.T) {
 	})
 }
 
-// A node that comes back is one node that comes back: as the same life after a silence, as a new one, and as a new one
-// that nobody had missed.
+// A node that comes back is one node that comes back: as the same life after a silence, as a new
+// one, and as a new one that nobody had missed.
 func TestANodeComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
@@ -99,7 +99,8 @@ func TestANodeComesBack(t *testing.T) {
 	})
 }
 
-// The charges that discovery did not hear while it was away do not bench a slot that fails now and then.
+// The charges that discovery did not hear while it was away do not bench a slot that fails now and
+// then.
 func TestChargesBecomeQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()

@@ -107,7 +107,8 @@ func (f *failing) view() events.JobView {
 	return v
 }
 
-// TestAnExitIsAlwaysRecorded: eight workers that each leave 20 lines of 16 KiB, and one with an error text of 900 KB.
+// TestAnExitIsAlwaysRecorded: eight workers that each leave 20 lines of 16 KiB, and one with an
+// error text of 900 KB.
 func TestAnExitIsAlwaysRecorded(t *testing.T) {
 	f := newFailing(t, 9)
 	for i := range 8 {
@@ -138,7 +139,8 @@ func TestAnExitIsAlwaysRecorded(t *testing.T) {
 	}
 }
 
-// TestNoJobOutgrowsItsStore: thousands of failures, each with as much text as is let in, in as many generations.
+// TestNoJobOutgrowsItsStore: thousands of failures, each with as much text as is let in, in as many
+// generations.
 func TestNoJobOutgrowsItsStore(t *testing.T) {
 	const workers = 400
 	f := newFailing(t, workers)
@@ -175,7 +177,8 @@ func TestNoJobOutgrowsItsStore(t *testing.T) {
 	}
 }
 
-// TestWhatWaitsToBeToldIsBounded: a log that takes nothing must not fill the document with what it should be told.
+// TestWhatWaitsToBeToldIsBounded: a log that takes nothing must not fill the document with what it
+// should be told.
 func TestWhatWaitsToBeToldIsBounded(t *testing.T) {
 	bus := memory.New()
 	n := 0

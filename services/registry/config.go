@@ -1,6 +1,7 @@
 package registry
 
-// Config is what people may set. The registry has nothing of its own: budgets, graces and limits belong to the job's spec.
+// Config is what people may set. The registry has nothing of its own: budgets, graces and limits
+// belong to the job's spec.
 type Config struct{}
 
 // DefaultConfig returns what holds if nothing is set.

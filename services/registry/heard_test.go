@@ -34,8 +34,9 @@ func heard(t *testing.T, p events.Ports, id events.JobID) (events.JobProgress, b
 	return h, ok
 }
 
-// TestTheNewestStepIsHeardBeforeItIsStored: every replica tells the newest step and the newest values from memory; the document gets them
-// every few seconds, however fast they come, and at the end the last ones.
+// TestTheNewestStepIsHeardBeforeItIsStored: every replica tells the newest step and the newest
+// values from memory; the document gets them every few seconds, however fast they come, and at the
+// end the last ones.
 func TestTheNewestStepIsHeardBeforeItIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()

@@ -43,8 +43,8 @@ func jobsByOrigin(t *testing.T, p events.Ports) map[string]events.JobID {
 	return out
 }
 
-// Events whose short ids are the same submit jobs of their own, also all at once on two replicas, and a repeat of each is
-// the same job.
+// Events whose short ids are the same submit jobs of their own, also all at once on two replicas,
+// and a repeat of each is the same job.
 func TestJobsOfEventsThatHashAlikeAreAllAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
@@ -119,7 +119,8 @@ func TestAJobOfAnOlderVersionIsNotSubmittedAgain(t *testing.T) {
 	})
 }
 
-// A job whose submit has expired is refused, and says when the command expired; the same event, given again in time, submits it.
+// A job whose submit has expired is refused, and says when the command expired; the same event,
+// given again in time, submits it.
 func TestALateSubmitMakesNoJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()

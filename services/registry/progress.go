@@ -12,7 +12,8 @@ import (
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
-// LookEvery is how often a replica looks at how long jobs have made no step. A gap of some looks is its own absence.
+// LookEvery is how often a replica looks at how long jobs have made no step. A gap of some looks is
+// its own absence.
 const LookEvery = 200 * time.Millisecond
 
 // NewAges returns the soft state of a replica that has heard nothing yet.
@@ -41,7 +42,8 @@ func (l *listener) records(ctx context.Context, _ controller.Emit) error {
 	}, nil)
 }
 
-// stepped is what ages are made of. The rest of a job's view, with its thousands of workers, is passed over.
+// stepped is what ages are made of. The rest of a job's view, with its thousands of workers, is
+// passed over.
 type stepped struct {
 	Job        events.JobID             `json:"job"`
 	State      events.JobState          `json:"state"`

@@ -75,7 +75,8 @@ func TestAJobThatMakesNoStepStandsStill(t *testing.T) {
 	})
 }
 
-// A healthy step costs no store: what is stored is the newest step, at most every few seconds, whatever the pace.
+// A healthy step costs no store: what is stored is the newest step, at most every few seconds,
+// whatever the pace.
 func TestAThousandStepsAreStoredAFewTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
@@ -134,7 +135,8 @@ func TestAReplicaThatCannotHearTakesNoJobForHung(t *testing.T) {
 	})
 }
 
-// One of two replicas hears nothing of the job, without noticing: what the other one has stored is believed.
+// One of two replicas hears nothing of the job, without noticing: what the other one has stored is
+// believed.
 func TestWhatAnotherReplicaHeardCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()

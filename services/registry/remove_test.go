@@ -25,7 +25,8 @@ func refusals(t *testing.T, p events.Ports) string {
 	}, events.FactSubject(events.JobRejected{}.Type(), "*"))
 }
 
-// TestARemovedJobIsNotSubmittedAgain: neither by a repeat of its event, nor by one whose short id is the same, under two replicas.
+// TestARemovedJobIsNotSubmittedAgain: neither by a repeat of its event, nor by one whose short id
+// is the same, under two replicas.
 func TestARemovedJobIsNotSubmittedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
@@ -70,7 +71,8 @@ func TestARemovedJobIsNotSubmittedAgain(t *testing.T) {
 	})
 }
 
-// TestNothingIsLeftOfARemovedJobInTheEnd: once nothing is stored any more that it could be mixed up with.
+// TestNothingIsLeftOfARemovedJobInTheEnd: once nothing is stored any more that it could be mixed up
+// with.
 func TestNothingIsLeftOfARemovedJobInTheEnd(t *testing.T) {
 	p := memory.New().Ports()
 	n := 0

@@ -11,7 +11,8 @@ import (
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
-// route names the jobs that an input concerns: its own, or all that have workers or places on its node.
+// route names the jobs that an input concerns: its own, or all that have workers or places on its
+// node.
 func route(in events.Input, known func() []string, state func(string) (job.State, bool)) []string {
 	switch b := in.Body.(type) {
 	case events.JobSubmit:
@@ -64,7 +65,8 @@ func one(id events.JobID) []string {
 	return []string{string(id)}
 }
 
-// submitted is a route to the job that an event has submitted before, else to the first id that no other event's job has.
+// submitted is a route to the job that an event has submitted before, else to the first id that no
+// other event's job has.
 func submitted(ids []events.JobID, in events.Input, state func(string) (job.State, bool)) []string {
 	free := ids[len(ids)-1]
 	for _, id := range slices.Backward(ids) {
@@ -91,7 +93,8 @@ func existing(id events.JobID, state func(string) (job.State, bool)) []string {
 	return one(id)
 }
 
-// unknown is a route for what the scheduler's record says, read again and again: none if the job knows it.
+// unknown is a route for what the scheduler's record says, read again and again: none if the job
+// knows it.
 func unknown(id events.JobID, in events.Input, state func(string) (job.State, bool)) []string {
 	if s, ok := state(string(id)); ok && in.ID == "" && s.Superseded(in.Number) {
 		return nil
@@ -128,8 +131,9 @@ func (k *records) followNodes(ctx context.Context, _ controller.Emit) error {
 }
 func (k *records) followJobs(ctx context.Context, _ controller.Emit) error { return k.jobs.Follow(ctx) }
 
-// reconcile takes in what the other judges show, in case a fact of theirs was missed. Views are whole, so repeating them
-// is harmless: the machine drops what it knows. Each carries the number of the last fact that it accounts for.
+// reconcile takes in what the other judges show, in case a fact of theirs was missed. Views are
+// whole, so repeating them is harmless: the machine drops what it knows. Each carries the number of
+// the last fact that it accounts for.
 func (k *records) reconcile(ctx context.Context, emit controller.Emit) error {
 	live := map[events.JobID]events.JobView{}
 	jobs, err := k.jobs.Records(ctx)
@@ -200,7 +204,8 @@ func generations(r events.RoundView, v events.JobView, number uint64, emit contr
 		emit(events.Input{Number: number, Body: gathered(v, *g)})
 	}
 	if r.Generation > v.Generation {
-		// The times of the round are not in the view: an incident that ends with it is told without them.
+		// The times of the round are not in the view: an incident that ends with it is told without
+		// them.
 		emit(events.Input{Number: number, Body: events.RoundSealed{Job: r.Job, Generation: r.Generation, Members: r.Members, Cause: r.Cause, NoProgress: r.NoProgress}})
 	}
 	if r.Proposed > max(r.Generation, v.Generation) {
@@ -219,8 +224,8 @@ func gathered(v events.JobView, g events.RendezvousView) events.RoundParticipant
 	return b
 }
 
-// missed makes the fact about a node that some job has not heard, by its workers there: it still counts workers there that are gone, or thinks of
-// those as lost that are there.
+// missed makes the fact about a node that some job has not heard, by its workers there: it still
+// counts workers there that are gone, or thinks of those as lost that are there.
 func missed(v events.NodeView, workers []events.WorkerView) events.Body {
 	gone := v.State == events.NodeStateLost || v.State == events.NodeStateLeft
 	counted := false

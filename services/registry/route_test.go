@@ -9,7 +9,8 @@ import (
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
-// TestThePlacesOnRecordReachAJobOnce: the record is read every ten seconds, and of thousands of places every look would cost a turn.
+// TestThePlacesOnRecordReachAJobOnce: the record is read every ten seconds, and of thousands of
+// places every look would cost a turn.
 func TestThePlacesOnRecordReachAJobOnce(t *testing.T) {
 	m := job.Machine{}
 	s := m.New("demo")

@@ -57,7 +57,8 @@ func New(o Options) (*Service, error) {
 	return &Service{host: host}, nil
 }
 
-// ControllerOptions returns what the service hands to its controller. The simulation runs one of them in virtual time.
+// ControllerOptions returns what the service hands to its controller. The simulation runs one of
+// them in virtual time.
 func (s *Service) ControllerOptions() controller.Options[job.State] { return s.host.Options() }
 
 // Run serves until ctx ends, which is no error.

@@ -14,7 +14,8 @@ import (
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
 
-// TestNoRoundOutgrowsItsStore: thousands of nodes come to a job and leave it, each with as many words as are let in.
+// TestNoRoundOutgrowsItsStore: thousands of nodes come to a job and leave it, each with as many
+// words as are let in.
 func TestNoRoundOutgrowsItsStore(t *testing.T) {
 	n := 0
 	tr, err := controller.NewProcessor(controller.ProcessorOptions[round.State]{

@@ -11,7 +11,8 @@ import (
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
-// TestTheRoundOfARemovedJobGoesToo: when it hears of the removal, when it misses that, and when the end is told once more behind it.
+// TestTheRoundOfARemovedJobGoesToo: when it hears of the removal, when it misses that, and when the
+// end is told once more behind it.
 func TestTheRoundOfARemovedJobGoesToo(t *testing.T) {
 	for name, c := range map[string]struct {
 		facts []events.Body

@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
 
-// route says which jobs an input concerns: its own, or all that have a seat on its node. What a job knows already does
-// not reach it: a turn that changes nothing still costs one.
+// route says which jobs an input concerns: its own, or all that have a seat on its node. What a job
+// knows already does not reach it: a turn that changes nothing still costs one.
 func route(in events.Input, known func() []string, state func(string) (round.State, bool)) []string {
 	switch b := in.Body.(type) {
 	case events.PlacementSet:
@@ -139,7 +139,8 @@ func (k *records) followRounds(ctx context.Context, _ controller.Emit) error {
 	return k.rounds.Follow(ctx)
 }
 
-// reconcile takes in what the other judges show, in case a fact of theirs was missed: lost nodes, ended and removed jobs.
+// reconcile takes in what the other judges show, in case a fact of theirs was missed: lost nodes,
+// ended and removed jobs.
 func (k *records) reconcile(ctx context.Context, emit func(events.Input)) error {
 	rounds, err := k.rounds.Records(ctx)
 	if err != nil {
@@ -204,8 +205,8 @@ func (k *records) reconcile(ctx context.Context, emit func(events.Input)) error 
 	return nil
 }
 
-// removed asks the store itself whether there is no record of a job, or only one that it was removed: a list passes over what this version
-// cannot read.
+// removed asks the store itself whether there is no record of a job, or only one that it was
+// removed: a list passes over what this version cannot read.
 func (k *records) removed(ctx context.Context, job string) (bool, error) {
 	stored, _, err := k.jobs.Bucket.Load(ctx, job)
 	if errors.Is(err, events.ErrNotFound) {

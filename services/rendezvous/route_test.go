@@ -93,7 +93,8 @@ func TestAnOldFactAboutANodeReachesNoJob(t *testing.T) {
 	}
 }
 
-// TestReconcileCarriesTheNumberOfTheRecord: what is made up from a record has its place among the facts.
+// TestReconcileCarriesTheNumberOfTheRecord: what is made up from a record has its place among the
+// facts.
 func TestReconcileCarriesTheNumberOfTheRecord(t *testing.T) {
 	p := memory.New().Ports()
 	for i, s := range []events.NodeState{events.NodeStateReady, events.NodeStateLost, events.NodeStateLeft, events.NodeStateSuspected} {
@@ -119,7 +120,8 @@ func TestReconcileCarriesTheNumberOfTheRecord(t *testing.T) {
 	}
 }
 
-// TestTheReturnOfALostNodeIsHeard: it waited for others, so that it was told nothing and has no seat; it would be refused for ever.
+// TestTheReturnOfALostNodeIsHeard: it waited for others, so that it was told nothing and has no
+// seat; it would be refused for ever.
 func TestTheReturnOfALostNodeIsHeard(t *testing.T) {
 	r := &rounds{s: round.Machine{}.New(string(job)), now: time.Unix(1000, 0)}
 	jobSpec := spec.Job{
@@ -148,7 +150,8 @@ func TestTheReturnOfALostNodeIsHeard(t *testing.T) {
 	}
 }
 
-// TestARecordThatIsReadAgainReachesNoJob: nor does a suspicion, of which brokers that cannot keep up make thousands, unless it is news.
+// TestARecordThatIsReadAgainReachesNoJob: nor does a suspicion, of which brokers that cannot keep
+// up make thousands, unless it is news.
 func TestARecordThatIsReadAgainReachesNoJob(t *testing.T) {
 	r := placed()
 	fact := events.NodeFact{Node: "node-a", Incarnation: "A"}

@@ -69,13 +69,15 @@ func New(o Options) (*Service, error) {
 	return &Service{host: host}, nil
 }
 
-// ControllerOptions returns what the service hands to its controller. The simulation runs one of them in virtual time.
+// ControllerOptions returns what the service hands to its controller. The simulation runs one of
+// them in virtual time.
 func (s *Service) ControllerOptions() controller.Options[round.State] { return s.host.Options() }
 
 // Run serves until ctx ends.
 func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }
 
-// decodeNotice reads what is said on a notice subject; what the rendezvous said there itself concerns it no more.
+// decodeNotice reads what is said on a notice subject; what the rendezvous said there itself
+// concerns it no more.
 func decodeNotice(data []byte) (events.Body, error) {
 	e, err := events.DecodeBody[events.NoticeEnvelope](data)
 	switch {

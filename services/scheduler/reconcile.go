@@ -19,7 +19,8 @@ func (s *Service) followJobs(ctx context.Context, _ controller.Emit) error { ret
 
 // reconcile makes up facts from the other judges' records.
 func (s *Service) reconcile(ctx context.Context, emit controller.Emit) error {
-	// The pool is read first: a job that is in it and has no record later was removed, not yet to come.
+	// The pool is read first: a job that is in it and has no record later was removed, not yet to
+	// come.
 	var pool events.PoolView
 	stored, _, err := s.o.Ports.Buckets.Bucket(events.BucketPlacements).Load(ctx, events.PoolKey)
 	if err == nil {
@@ -56,7 +57,8 @@ func (s *Service) reconcile(ctx context.Context, emit controller.Emit) error {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(pool.Jobs)) {
-		// What was read may lag behind, and a job that is taken for removed would wait for ever: the store itself is asked.
+		// What was read may lag behind, and a job that is taken for removed would wait for ever:
+		// the store itself is asked.
 		if gone, err := removed(ctx, s.jobs.Bucket, id); err != nil || !gone {
 			continue
 		}
@@ -78,7 +80,8 @@ func removed(ctx context.Context, jobs events.Bucket, id events.JobID) (bool, er
 	return err == nil && v.State == "", nil // one of a newer version is there
 }
 
-// settled tells whether the pool has all that the record of a job says: of ten thousand that wait nothing needs to be said again.
+// settled tells whether the pool has all that the record of a job says: of ten thousand that wait
+// nothing needs to be said again.
 func settled(row events.PlacementView, v events.JobHead) bool {
 	told := row.Waiting != "" || len(row.Places) > 0 // else it is known only from a fact that came before its submit
 	return told && row.Workers == v.Spec.Workers && !v.State.Terminal() && v.OpenIncident == nil && len(v.Incidents) == 0
@@ -126,8 +129,8 @@ func nodeInput(r document.Record[events.NodeView]) events.Input {
 	return in
 }
 
-// jobInputs are the facts that say all about a job as it is on record. One that ended before it was ever in the pool is
-// no news.
+// jobInputs are the facts that say all about a job as it is on record. One that ended before it was
+// ever in the pool is no news.
 func jobInputs(r document.Record[events.JobHead], placed bool) []events.Input {
 	v, number := r.View, r.Number[events.FamilyJob]
 	if v.Spec.External() {

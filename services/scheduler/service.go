@@ -63,7 +63,8 @@ func New(o Options) (*Service, error) {
 	return s, err
 }
 
-// ControllerOptions returns what the service hands to its controller. The simulation runs one of them in virtual time.
+// ControllerOptions returns what the service hands to its controller. The simulation runs one of
+// them in virtual time.
 func (s *Service) ControllerOptions() controller.Options[plan.State] { return s.host.Options() }
 
 // Run serves until ctx ends, which is no error.

@@ -129,7 +129,8 @@ func TestAnOldRecordDoesNotUndoAFact(t *testing.T) {
 	})
 }
 
-// A job whose record was removed, by hand or by a command, keeps no slot: its submit may be told once more behind that.
+// A job whose record was removed, by hand or by a command, keeps no slot: its submit may be told
+// once more behind that.
 func TestAJobWithoutARecordIsReleased(t *testing.T) {
 	for name, remembered := range map[string]bool{"by hand": false, "by a command": true} {
 		t.Run(name, func(t *testing.T) { releasedWithoutARecord(t, remembered) })
@@ -185,7 +186,8 @@ func (l list) Watch(ctx context.Context, fn func(string, []byte, uint64), listed
 	}, listed)
 }
 
-// A job that is missing in a list of the records is there all the same: taken for removed it would wait beside free slots for ever.
+// A job that is missing in a list of the records is there all the same: taken for removed it would
+// wait beside free slots for ever.
 func TestAJobThatAListMissesIsNotReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
@@ -203,7 +205,8 @@ func TestAJobThatAListMissesIsNotReleased(t *testing.T) {
 	})
 }
 
-// Specifications of any length stop nobody's placement: they are not in the pool, and placement.set has them all the same.
+// Specifications of any length stop nobody's placement: they are not in the pool, and placement.set
+// has them all the same.
 func TestLargeSpecificationsAreNotInThePool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()

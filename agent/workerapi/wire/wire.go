@@ -1,6 +1,7 @@
-// Package wire is what a worker and its node's agent say to each other: JSON bodies of HTTP calls on the agent's Unix
-// socket (path in REGROUP_SOCKET). Every call carries the header Authorization: Bearer $REGROUP_TOKEN, which names the
-// worker. curl --unix-socket debugs it. Errors are {"code","message"} with a 4xx or 5xx status.
+// Package wire is what a worker and its node's agent say to each other: JSON bodies of HTTP calls
+// on the agent's Unix socket (path in REGROUP_SOCKET). Every call carries the header Authorization:
+// Bearer $REGROUP_TOKEN, which names the worker. curl --unix-socket debugs it. Errors are
+// {"code","message"} with a 4xx or 5xx status.
 package wire
 
 import "time"
@@ -35,12 +36,15 @@ const (
 	EnvAdvertise   = "REGROUP_ADVERTISE"  // data-plane host on which a worker listens
 	EnvDataPorts   = "REGROUP_DATA_PORTS" // low-high, empty = any
 
-	// EnvWarmWithin bounds how long a newcomer fetches the state aside before it comes in without; like 30s. The job sets it.
+	// EnvWarmWithin bounds how long a newcomer fetches the state aside before it comes in without;
+	// like 30s. The job sets it.
 	EnvWarmWithin = "REGROUP_WARM_WITHIN"
-	// EnvLogLevel is the least level of the SDK's own log lines: debug, info, warn or error; empty = warn. The job or the shell of the agent sets it.
+	// EnvLogLevel is the least level of the SDK's own log lines: debug, info, warn or error; empty
+	// = warn. The job or the shell of the agent sets it.
 	EnvLogLevel = "REGROUP_LOG_LEVEL"
 
-	// Where the SDK keeps checkpoints, how often it writes one, like 10m, and how many it keeps. The user sets them.
+	// Where the SDK keeps checkpoints, how often it writes one, like 10m, and how many it keeps.
+	// The user sets them.
 	EnvCheckpointDir   = "REGROUP_CHECKPOINT_DIR"
 	EnvCheckpointEvery = "REGROUP_CHECKPOINT_EVERY"
 	EnvCheckpointKeep  = "REGROUP_CHECKPOINT_KEEP"
@@ -63,8 +67,9 @@ type JoinRequest struct {
 	Commit   Commit   `json:"commit"`            // newest commit it holds; Generation 0 = none
 	NoticeMS float64  `json:"notice_ms"`         // time since it noticed what made it leave
 
-	// Cold: this newcomer can fetch the state while the others train, and need not be in a generation before it has, unless
-	// there are too few without it. It is told where by the verdict WarmUp and asks again with Cold = false when it is ready.
+	// Cold: this newcomer can fetch the state while the others train, and need not be in a
+	// generation before it has, unless there are too few without it. It is told where by the
+	// verdict WarmUp and asks again with Cold = false when it is ready.
 	Cold    bool   `json:"cold,omitempty"`
 	Holders uint64 `json:"holders,omitempty"` // newest generation whose holders it was told
 }
@@ -74,7 +79,8 @@ const (
 	Assigned = "assigned" // in the generation below
 	Over     = "over"     // the job is finishing elsewhere: return without error
 	Removed  = "removed"  // this worker is no longer part of the job: return without error
-	// WarmUp, only for a Cold request: Peers of Generation hold the state; Token is for fetching it, not for membership.
+	// WarmUp, only for a Cold request: Peers of Generation hold the state; Token is for fetching
+	// it, not for membership.
 	WarmUp = "warm-up"
 )
 
@@ -136,13 +142,15 @@ type Report struct {
 	Step       uint64             `json:"step"`
 	Samples    uint64             `json:"samples"` // consumed so far by the whole job, as this worker knows it
 	Metrics    map[string]float64 `json:"metrics,omitempty"`
-	// MetricsStep is the step after which the metrics were reported, which are repeated until there are others. Nil = Step.
+	// MetricsStep is the step after which the metrics were reported, which are repeated until there
+	// are others. Nil = Step.
 	MetricsStep *uint64    `json:"metrics_step,omitempty"`
 	First       *FirstStep `json:"first,omitempty"`
 	Slowest     *Straggler `json:"slowest,omitempty"` // whom the others wait for, if there is one
 }
 
-// Straggler is the rank that the others wait for, and by which share of its time, 0 to 1, the median rank waits longer.
+// Straggler is the rank that the others wait for, and by which share of its time, 0 to 1, the
+// median rank waits longer.
 type Straggler struct {
 	Rank  int     `json:"rank"`
 	Share float64 `json:"share"`
@@ -157,7 +165,8 @@ type FirstStep struct {
 	SyncMS    float64 `json:"sync_ms"`   // newest commit agreed on and received
 	StepMS    float64 `json:"step_ms"`   // first good step
 	SyncBytes uint64  `json:"sync_bytes,omitempty"`
-	// Checkpoint is where the state of this generation came from, because nobody held a commit; nil = not from disk.
+	// Checkpoint is where the state of this generation came from, because nobody held a commit; nil
+	// = not from disk.
 	Checkpoint *Commit `json:"checkpoint,omitempty"`
 }
 
@@ -203,14 +212,16 @@ type Error struct {
 	Message string `json:"message"`
 }
 
-// StateToken is what a generation's token becomes for newcomers: with it they may fetch the state, but not take part.
+// StateToken is what a generation's token becomes for newcomers: with it they may fetch the state,
+// but not take part.
 func StateToken(generation string) string {
 	m := hmac.New(sha256.New, []byte(generation))
 	m.Write([]byte("state"))
 	return hex.EncodeToString(m.Sum(nil)[:16])
 }
 
-// SampleHash is the hash of a sample index that ledgers sum up: the finaliser of splitmix64 (Steele, Lea, Flood 2014).
+// SampleHash is the hash of a sample index that ledgers sum up: the finaliser of splitmix64
+// (Steele, Lea, Flood 2014).
 func SampleHash(index uint64) uint64 {
 	z := index + 0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

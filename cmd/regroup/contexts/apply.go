@@ -20,8 +20,9 @@ func Flags(fs *pflag.FlagSet) {
 	fs.String(flagContext, "", "`NAME` of the context to use, nats:NAME for one of the NATS command line (REGROUP_CONTEXT; default: the selected one)")
 }
 
-// Apply gives the flags of a command that were not given their values from the environment, the context and the settings file, in this
-// order. How a server is reached is not taken from a context that is only selected, where the server itself was named otherwise.
+// Apply gives the flags of a command that were not given their values from the environment, the
+// context and the settings file, in this order. How a server is reached is not taken from a context
+// that is only selected, where the server itself was named otherwise.
 func Apply(cmd *cobra.Command, getenv func(string) string) error {
 	file, err := settings.Load(settings.Path(getenv))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package contexts is the commands about contexts, the named sets of settings of the user's settings file, and how the settings reach
-// the flags of all commands.
+// Package contexts is the commands about contexts, the named sets of settings of the user's
+// settings file, and how the settings reach the flags of all commands.
 package contexts
 
 import (

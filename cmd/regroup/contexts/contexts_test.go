@@ -115,7 +115,8 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestACredentialOfAnotherServerIsNotSent: a context that is only selected says nothing about a server that was named otherwise.
+// TestACredentialOfAnotherServerIsNotSent: a context that is only selected says nothing about a
+// server that was named otherwise.
 func TestACredentialOfAnotherServerIsNotSent(t *testing.T) {
 	u := newUser(t)
 	if err := os.MkdirAll(filepath.Join(u.env["XDG_CONFIG_HOME"], "regroup"), 0o700); err != nil {

@@ -1,4 +1,5 @@
-// Package demo is `regroup demo`: a real training job on three nodes, real faults at given steps, and how it went.
+// Package demo is `regroup demo`: a real training job on three nodes, real faults at given steps,
+// and how it went.
 package demo
 
 import (
@@ -24,7 +25,8 @@ import (
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
-// Steps at which the faults fire, once four workers train. An epoch has 141 of them; each lasts long enough to watch.
+// Steps at which the faults fire, once four workers train. An epoch has 141 of them; each lasts
+// long enough to watch.
 const (
 	killWorkerAt = 100
 	killNodeAt   = 200

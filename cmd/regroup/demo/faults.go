@@ -8,7 +8,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// faults fires each fault once: when its step is reached and, so that runs are comparable, four workers train.
+// faults fires each fault once: when its step is reached and, so that runs are comparable, four
+// workers train.
 type faults struct {
 	demo *demo
 

@@ -10,7 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// said says what the members of the newest generation have said, or "". Nobody is ready in a job that has ended.
+// said says what the members of the newest generation have said, or "". Nobody is ready in a job
+// that has ended.
 func said(v events.JobView) string {
 	if len(v.Generations) == 0 {
 		return ""
@@ -50,7 +51,8 @@ func slowest(v events.JobView) string {
 	return fmt.Sprintf("slowest: r%d%s, the others wait for it %.0f %% of the time", v.Slowest.Rank, where, 100*v.Slowest.Share)
 }
 
-// charges says how much of the failure budget is used up: 2 of 20 failures this hour, 1 of 3 at step 4612. "" = nothing was charged.
+// charges says how much of the failure budget is used up: 2 of 20 failures this hour, 1 of 3 at
+// step 4612. "" = nothing was charged.
 func charges(v events.JobView, now time.Time) string {
 	f := v.Spec.Failures
 	if f.Max == nil || len(v.CountedFailures) == 0 {

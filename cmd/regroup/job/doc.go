@@ -1,4 +1,5 @@
-// Package job is the commands that look at one job or change it: ls, status, explain, logs, events, timeline, trace, scale, close, stop, wait, rm.
+// Package job is the commands that look at one job or change it: ls, status, explain, logs, events,
+// timeline, trace, scale, close, stop, wait, rm.
 package job
 
 import (

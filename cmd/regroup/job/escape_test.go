@@ -104,7 +104,8 @@ func TestNoTextFromOutsideReachesTheTerminal(t *testing.T) {
 	}
 }
 
-// TestAMalformedMessageIsPassedOver: what anybody may put on the stream ends no reading; it is said once, and the rest is shown.
+// TestAMalformedMessageIsPassedOver: what anybody may put on the stream ends no reading; it is said
+// once, and the rest is shown.
 func TestAMalformedMessageIsPassedOver(t *testing.T) {
 	w := clienttest.New(t)
 	w.Job(running())

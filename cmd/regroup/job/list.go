@@ -74,7 +74,8 @@ func list(env command.Env) *cobra.Command {
 // newest is how many jobs a table has, unless asked for more.
 const newest = 20
 
-// limited returns n of the jobs in their order: those that have not ended, and the newest of the others.
+// limited returns n of the jobs in their order: those that have not ended, and the newest of the
+// others.
 func limited(views []events.JobView, n int) []events.JobView {
 	room := max(0, n-len(slices.DeleteFunc(slices.Clone(views), func(v events.JobView) bool { return v.State.Terminal() })))
 	kept := make([]events.JobView, 0, n)

@@ -137,7 +137,8 @@ func parseRanks(text string) (func(int) bool, error) {
 	}, nil
 }
 
-// run reads what is stored, then with -f what comes until the job has ended, then what was stored meanwhile.
+// run reads what is stored, then with -f what comes until the job has ended, then what was stored
+// meanwhile.
 func (t *tail) run(ctx context.Context, c *client.Client, v events.JobView) error {
 	if err := t.read(ctx, c, v.Job, false); err != nil {
 		return err

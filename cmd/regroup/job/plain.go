@@ -2,8 +2,9 @@ package job
 
 import "github.com/regroup-io/regroup/events"
 
-// plain is a job as -o json and -o yaml show it: the registry's document with one object for each worker, where the stored form groups
-// them by node, and without a number where there is no rank. docs/cli.md describes it.
+// plain is a job as -o json and -o yaml show it: the registry's document with one object for each
+// worker, where the stored form groups them by node, and without a number where there is no rank.
+// docs/cli.md describes it.
 type plain struct {
 	events.JobView
 	Workers     []plainWorker     `json:"workers"` // by place: the newest life of each

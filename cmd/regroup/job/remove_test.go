@@ -65,7 +65,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestATableIsLimited: what has not ended is always there, and what is left out is said; programs get all.
+// TestATableIsLimited: what has not ended is always there, and what is left out is said; programs
+// get all.
 func TestATableIsLimited(t *testing.T) {
 	w := clienttest.New(t)
 	for i := range 30 {

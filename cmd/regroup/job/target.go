@@ -13,7 +13,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// onJob makes the body of a command that reads one job: the one that its only argument names, else the one that was submitted last.
+// onJob makes the body of a command that reads one job: the one that its only argument names, else
+// the one that was submitted last.
 func onJob(env command.Env, do func(ctx context.Context, s command.Session, v events.JobView) error) func(*cobra.Command, []string) error {
 	return env.Connected(func(ctx context.Context, s command.Session) error {
 		v, err := named(ctx, env, s, last)
@@ -24,8 +25,9 @@ func onJob(env command.Env, do func(ctx context.Context, s command.Session, v ev
 	})
 }
 
-// changing is onJob for a command that changes the job: without a name it is about the only one that it can be meant for. of, if not
-// nil, limits those to the ones that the command has a meaning for.
+// changing is onJob for a command that changes the job: without a name it is about the only one
+// that it can be meant for. of, if not nil, limits those to the ones that the command has a meaning
+// for.
 func changing(env command.Env, of func(events.JobView) bool, do func(ctx context.Context, s command.Session, v events.JobView) error) func(*cobra.Command, []string) error {
 	return env.Connected(func(ctx context.Context, s command.Session) error {
 		v, err := named(ctx, env, s, func(ctx context.Context, c *client.Client) (events.JobView, error) {
@@ -38,7 +40,8 @@ func changing(env command.Env, of func(events.JobView) bool, do func(ctx context
 	})
 }
 
-// named finds the job that the first argument names. Without one it is what choose returns, and that is said.
+// named finds the job that the first argument names. Without one it is what choose returns, and
+// that is said.
 func named(ctx context.Context, env command.Env, s command.Session, choose func(context.Context, *client.Client) (events.JobView, error)) (events.JobView, error) {
 	if len(s.Args) > 0 {
 		return s.Job(ctx, s.Args[0])
@@ -63,10 +66,12 @@ func last(ctx context.Context, c *client.Client) (events.JobView, error) {
 	return all[0], nil
 }
 
-// nobody are the sources of commands that do not say whose they are, but are of this machine or belong to all.
+// nobody are the sources of commands that do not say whose they are, but are of this machine or
+// belong to all.
 var nobody = []string{client.RunSource}
 
-// only is the one job that has not ended and that source may have meant. Where there are several, or the one is somebody else's, its name must be given.
+// only is the one job that has not ended and that source may have meant. Where there are several,
+// or the one is somebody else's, its name must be given.
 func only(ctx context.Context, c *client.Client, source string, of func(events.JobView) bool) (events.JobView, error) {
 	all, err := c.Jobs(ctx)
 	if err != nil {

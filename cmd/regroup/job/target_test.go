@@ -25,7 +25,8 @@ func TestTheLastJobIsMeant(t *testing.T) {
 	}
 }
 
-// TestWhatChangesAJobTakesNoneThatWasNotMeant: without a name it is about the only one that has not ended, unless that is another user's.
+// TestWhatChangesAJobTakesNoneThatWasNotMeant: without a name it is about the only one that has not
+// ended, unless that is another user's.
 func TestWhatChangesAJobTakesNoneThatWasNotMeant(t *testing.T) {
 	const mine, local = "/regroup/cli/test", "/client/run/local"
 	job := func(name string, by string, state events.JobState) events.JobView {

@@ -1,4 +1,5 @@
-// Package run is `regroup run`: submit a job, attend it, exit with its outcome; with no server, bring one.
+// Package run is `regroup run`: submit a job, attend it, exit with its outcome; with no server,
+// bring one.
 package run
 
 import (
@@ -154,7 +155,8 @@ func (r *call) attached(ctx context.Context, spec spec.Job) error {
 	return Report(r.out, r.err, r.palette, v, r.json)
 }
 
-// local runs the job on l, with an agent in this process. The first Ctrl-C stops the job, the second kills it.
+// local runs the job on l, with an agent in this process. The first Ctrl-C stops the job, the
+// second kills it.
 func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) error {
 	defer l.Close()
 	r.hosts.Hosts = jobflags.Localhost(r.hosts.Hosts, events.NodeID(r.agent.Filled().Node))
@@ -277,7 +279,8 @@ func StopLeftovers(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// Report prints how a job ended and returns the error that carries its exit code; nil when it succeeded.
+// Report prints how a job ended and returns the error that carries its exit code; nil when it
+// succeeded.
 func Report(out, errs io.Writer, p screen.Palette, v events.JobView, asJSON bool) error {
 	now := time.Now()
 	s := summary.Of(v, now)

@@ -70,7 +70,8 @@ func (a AgentConfig) Filled() AgentConfig {
 	return a
 }
 
-// NewAgent makes the agent of a node with real processes. Its state is kept in a folder of the node's own.
+// NewAgent makes the agent of a node with real processes. Its state is kept in a folder of the
+// node's own.
 func NewAgent(p *boot.Process, a AgentConfig, output func(agent.Line)) (*agent.Agent, error) {
 	return newAgent(p, a, nil, false, output)
 }

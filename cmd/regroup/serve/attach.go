@@ -32,8 +32,9 @@ const (
 	localLimit = 2 * time.Second
 )
 
-// Attach gives a reading or asking command its servers: the one that is configured; else those that run on this machine's state
-// folder and, for reading alone, what ended ones have left there. The last result ends the connections.
+// Attach gives a reading or asking command its servers: the one that is configured; else those that
+// run on this machine's state folder and, for reading alone, what ended ones have left there. The
+// last result ends the connections.
 func Attach(ctx context.Context, c boot.Config, r Reach) ([]client.Server, func(), error) {
 	if c.Server != "" {
 		s, err := dial(ctx, c, r)
@@ -75,7 +76,8 @@ func Attach(ctx context.Context, c boot.Config, r Reach) ([]client.Server, func(
 	}, nil
 }
 
-// AttachShared gives a command that brings a job its server: the one that is configured, or `regroup up` on this machine's state folder.
+// AttachShared gives a command that brings a job its server: the one that is configured, or
+// `regroup up` on this machine's state folder.
 func AttachShared(ctx context.Context, c boot.Config, r Reach) (client.Server, func(), error) {
 	s, err := reached{}, error(nil)
 	if c.Server != "" {
@@ -108,7 +110,8 @@ func dial(ctx context.Context, c boot.Config, r Reach) (reached, error) {
 	return reached{client.Server{Ports: p.Ports}, p.Close}, nil
 }
 
-// openStore reaches the owner of a store, or opens what an ended one has left; neither if there was never a broker.
+// openStore reaches the owner of a store, or opens what an ended one has left; neither if there was
+// never a broker.
 func openStore(ctx context.Context, c boot.Config, dir string, r Reach) (reached, error) {
 	limit, cancel := context.WithTimeout(ctx, r.Within)
 	defer cancel()
@@ -146,7 +149,8 @@ func openStore(ctx context.Context, c boot.Config, dir string, r Reach) (reached
 	}
 }
 
-// dialOwner connects to the broker of who has said to own a store; the zero result if it has not said where that listens.
+// dialOwner connects to the broker of who has said to own a store; the zero result if it has not
+// said where that listens.
 func dialOwner(ctx context.Context, c boot.Config, at owner) (reached, error) {
 	if at.URL == "" {
 		return reached{}, nil

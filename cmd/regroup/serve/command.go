@@ -201,7 +201,8 @@ func HealthCommand(c *boot.Config) *cobra.Command {
 	}
 }
 
-// advertised is the address under which peers reach this host: the first that is not a loopback one.
+// advertised is the address under which peers reach this host: the first that is not a loopback
+// one.
 func advertised() string {
 	addrs, err := net.InterfaceAddrs()
 	if err == nil {

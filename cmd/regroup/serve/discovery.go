@@ -28,7 +28,8 @@ func (d *DiscoveryConfig) HostFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&d.HostWithin, "host-timeout", d.HostWithin, "a script that takes longer has failed (REGROUP_DISCOVERY_HOST_TIMEOUT)")
 }
 
-// Check asks the host source once, so that somebody at a terminal hears at once what is wrong with it.
+// Check asks the host source once, so that somebody at a terminal hears at once what is wrong with
+// it.
 func (d *DiscoveryConfig) Check(ctx context.Context) error {
 	if err := d.Validate(); err != nil || !d.Listed() {
 		return err

@@ -50,8 +50,8 @@ const (
 	copies    = 3           // of everything, as soon as there are as many brokers
 )
 
-// grow has everything stored three times as soon as there are three brokers. It is never taken back: that there are fewer
-// brokers for a while is what the copies are for.
+// grow has everything stored three times as soon as there are three brokers. It is never taken
+// back: that there are fewer brokers for a while is what the copies are for.
 func (l *Local) grow(ctx context.Context) error {
 	tick := time.NewTicker(growEvery)
 	defer tick.Stop()

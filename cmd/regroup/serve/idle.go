@@ -10,7 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// idle is a store that an ended broker has left: it is opened to be read, and its services run once they are needed.
+// idle is a store that an ended broker has left: it is opened to be read, and its services run once
+// they are needed.
 type idle struct {
 	local *Local
 

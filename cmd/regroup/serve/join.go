@@ -20,15 +20,15 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// joinSource is the CloudEvents source of the jobs that agents create: the same on every machine, so that the event, and with
-// it the job's id, is the same whoever comes first.
+// joinSource is the CloudEvents source of the jobs that agents create: the same on every machine,
+// so that the event, and with it the job's id, is the same whoever comes first.
 const joinSource = "/client/agent/join"
 
 // joinEvent is the id of the event that submits the job of a run.
 func joinEvent(run string) string { return "join-" + run }
 
-// joinedJob finds the job that an agent wants to be in: with a command it is the run's, created by whoever is first; without
-// one it is there already.
+// joinedJob finds the job that an agent wants to be in: with a command it is the run's, created by
+// whoever is first; without one it is there already.
 func joinedJob(ctx context.Context, c *client.Client, j *jobflags.Join, args []string) (*agent.Joining, error) {
 	if len(args) > 0 {
 		spec, err := j.Spec(args)

@@ -41,8 +41,8 @@ func (o LocalOptions) broker(dir string, log *slog.Logger) jetstream.ServerOptio
 	return s
 }
 
-// OpenShared starts the broker that everybody on this machine uses, on the state folder itself, and connects to it. ErrInUse if a run
-// or another `up` has the folder.
+// OpenShared starts the broker that everybody on this machine uses, on the state folder itself, and
+// connects to it. ErrInUse if a run or another `up` has the folder.
 func OpenShared(ctx context.Context, c boot.Config, o LocalOptions) (*Local, error) {
 	return openLocal(ctx, c, kindUp, 1, o)
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/regroup-io/regroup/internal/spawn"
 )
 
-// A run that is killed takes its workers with it (PR_SET_PDEATHSIG), but not what they have started. A process of its own waits for the
-// end of the run and kills that: `regroup reap`.
+// A run that is killed takes its workers with it (PR_SET_PDEATHSIG), but not what they have
+// started. A process of its own waits for the end of the run and kills that: `regroup reap`.
 
 // reapWithin bounds how long the reaper tries.
 const reapWithin = 30 * time.Second
@@ -31,7 +31,8 @@ type Reaper struct {
 	hold io.WriteCloser
 }
 
-// StartReaper starts the process. What it looks for is what the agent of l remembers in its state folder.
+// StartReaper starts the process. What it looks for is what the agent of l remembers in its state
+// folder.
 func StartReaper(l *Local, a AgentConfig) (*Reaper, error) {
 	cmd := exec.Command("/proc/self/exe", "reap", "--state-dir", l.dir, "--node", a.Filled().Node)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C is for the run
@@ -70,7 +71,8 @@ func ReapCommand(c *boot.Config) *cobra.Command {
 	return cmd
 }
 
-// reap kills what the workers of a node have left, unless another run has taken the store over: its agent does that then.
+// reap kills what the workers of a node have left, unless another run has taken the store over: its
+// agent does that then.
 func reap(ctx context.Context, dir, node string) error {
 	if node == "" {
 		return events.Errorf(events.Invalid, "reap: --node is missing")

@@ -1,4 +1,5 @@
-// Package serve runs the long-lived parts of Regroup: one service, the broker, an agent, or all of them in one process.
+// Package serve runs the long-lived parts of Regroup: one service, the broker, an agent, or all of
+// them in one process.
 package serve
 
 import (
@@ -41,7 +42,8 @@ func build(p *boot.Process, name string, d DiscoveryConfig) (runner, error) {
 	return nil, fmt.Errorf("no service %q: it is one of %s", name, strings.Join(slices.Sorted(slices.Values(All())), ", "))
 }
 
-// Services runs the named services in this process until ctx ends or one of them fails. d is for discovery.
+// Services runs the named services in this process until ctx ends or one of them fails. d is for
+// discovery.
 func Services(ctx context.Context, p *boot.Process, d DiscoveryConfig, names ...string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, name := range names {

@@ -14,9 +14,10 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// A state folder holds one store per broker. The first is the folder itself: it belongs to `regroup up`, or to the run that finds it
-// free. A run that finds it in use has a store of its own in runs/2, runs/3 and so on. Who holds the lock of a store owns it; the
-// system releases the lock with the process, however that ends.
+// A state folder holds one store per broker. The first is the folder itself: it belongs to `regroup
+// up`, or to the run that finds it free. A run that finds it in use has a store of its own in
+// runs/2, runs/3 and so on. Who holds the lock of a store owns it; the system releases the lock
+// with the process, however that ends.
 const (
 	lockName  = "lock"
 	ownerFile = "server.json" // an owner; without a lock it is out of date
@@ -48,7 +49,8 @@ func (o owner) String() string {
 	return fmt.Sprintf("regroup %s (pid %d)", o.Kind, o.PID)
 }
 
-// stopped tells whether the process was stopped, as by Ctrl-Z: it answers nobody until it is continued.
+// stopped tells whether the process was stopped, as by Ctrl-Z: it answers nobody until it is
+// continued.
 func (o owner) stopped() bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", o.PID))
 	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])

@@ -79,8 +79,8 @@ agents of other machines are used if it names them.`,
 	return cmd
 }
 
-// Everything runs the services and then, while they run, the agent (nil = none): when ctx ends, the agent stops its workers
-// first, so that their end is still told and judged.
+// Everything runs the services and then, while they run, the agent (nil = none): when ctx ends, the
+// agent stops its workers first, so that their end is still told and judged.
 func Everything(ctx context.Context, l *Local, a *agent.Agent) error {
 	services, stopServices := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServices()

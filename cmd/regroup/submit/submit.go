@@ -74,8 +74,8 @@ func Read(env command.Env, file string, flags *jobflags.Flags, args []string) (s
 	return specfile.Read(file, env.In)
 }
 
-// Explain shows the findings of a refused spec: with the source around them if it came from a file, as a list on Out when
-// a program asked for one. What it has shown is not said again.
+// Explain shows the findings of a refused spec: with the source around them if it came from a file,
+// as a list on Out when a program asked for one. What it has shown is not said again.
 func Explain(env command.Env, form *command.Format, err error) error {
 	var bad *specfile.Error
 	var findings *events.ValidationError

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// connLimiter holds waiting connections, oldest first, up to a limit per source and in all. It never
-// refuses: at the limit a new one replaces the oldest of its own source, or of the source that has
-// the most. A source that floods it thus hurts itself first.
+// connLimiter holds waiting connections, oldest first, up to a limit per source and in all. It
+// never refuses: at the limit a new one replaces the oldest of its own source, or of the source
+// that has the most. A source that floods it thus hurts itself first.
 type connLimiter[T comparable] struct {
 	perSource, total int
 	bySource         map[string][]T

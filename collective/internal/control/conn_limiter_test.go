@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestConnLimiter: it keeps its limits, and a source with fewer than the largest share is never evicted
-// by others.
+// TestConnLimiter: it keeps its limits, and a source with fewer than the largest share is never
+// evicted by others.
 func TestConnLimiter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const perSource, total = 4, 10

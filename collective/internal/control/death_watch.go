@@ -7,16 +7,16 @@ import (
 	"github.com/regroup-io/regroup/collective/shm"
 )
 
-// peerWatcher is a Transport that can tell at once that the process at the other end of a connection
-// has died. See package deathwatch; tcp.Transport implements it.
+// peerWatcher is a Transport that can tell at once that the process at the other end of a
+// connection has died. See package deathwatch; tcp.Transport implements it.
 type peerWatcher interface {
 	WatchPeer(conn net.Conn, died func()) (stop func(), err error)
 }
 
-// watchPeers has the neighbours that this rank dials and this rank watch each other, so that a death
-// is noticed however much memory the system has to reclaim first. It leaves out the ranks that skip
-// reports: ranks that share memory notice by that. Where the transport cannot watch, the end of the
-// other connections tells, later.
+// watchPeers has the neighbours that this rank dials and this rank watch each other, so that a
+// death is noticed however much memory the system has to reclaim first. It leaves out the ranks
+// that skip reports: ranks that share memory notice by that. Where the transport cannot watch, the
+// end of the other connections tells, later.
 func (s *Session) watchPeers(skip func(rank int) bool) {
 	if _, ok := s.cfg.Endpoint.transport.(peerWatcher); !ok {
 		return

@@ -43,8 +43,8 @@ func FuzzFailure(f *testing.F) {
 	})
 }
 
-// TestAnAbortWithAForeignLossIsAnAbort: a subgroup aborts when the whole loses a rank that is not in the
-// subgroup, whose number means nothing there.
+// TestAnAbortWithAForeignLossIsAnAbort: a subgroup aborts when the whole loses a rank that is not
+// in the subgroup, whose number means nothing there.
 func TestAnAbortWithAForeignLossIsAnAbort(t *testing.T) {
 	failure := &AbortedError{Rank: 1, Generation: 7, Cause: &PeerLostError{Rank: 2, Generation: 7, Cause: ErrSilent}}
 	got, ok := decodeFailure(encodeFailure(failure, 1), 7, 2)

@@ -211,8 +211,8 @@ func (e *Endpoint) stale(k generationKey) bool {
 	return known && k.generation <= newest
 }
 
-// foreign reports whether nothing of a job can be expected here. Duplicates and subgroups of a known
-// job, whose names begin with it, can.
+// foreign reports whether nothing of a job can be expected here. Duplicates and subgroups of a
+// known job, whose names begin with it, can.
 func (e *Endpoint) foreign(job string) bool {
 	_, known := e.newest[job]
 	_, derived := e.newest[job[:max(strings.LastIndexByte(job, '/'), 0)]]

@@ -14,8 +14,8 @@ const (
 	// abortWriteTimeout limits the writing of an abort. The buffers of a healthy connection take it
 	// at once.
 	abortWriteTimeout = 20 * time.Millisecond
-	// blameDelay is how long a broken connection is not yet blamed on a neighbour that is alive: the
-	// news of another failure may be on its way.
+	// blameDelay is how long a broken connection is not yet blamed on a neighbour that is alive:
+	// the news of another failure may be on its way.
 	blameDelay = 5 * time.Millisecond
 	// blameProbeTimeout is how long the neighbour's endpoint may take to say that it is alive.
 	blameProbeTimeout = 250 * time.Millisecond
@@ -30,8 +30,8 @@ func (s *Session) Failed() error {
 }
 
 // Abort fails the session on all ranks: every pending and later operation here returns within
-// milliseconds. If cause is or wraps a *PeerLostError, all ranks report that rank as lost, otherwise
-// an *AbortedError with this rank.
+// milliseconds. If cause is or wraps a *PeerLostError, all ranks report that rank as lost,
+// otherwise an *AbortedError with this rank.
 func (s *Session) Abort(cause error) {
 	if cause == nil {
 		cause = errors.New("no cause given")
@@ -61,9 +61,9 @@ func (s *Session) Diverged(peer int, mine, theirs string) {
 	s.Fail(&DivergedError{Generation: s.cfg.Generation, Rank: s.cfg.Rank, Peer: peer, Mine: mine, Theirs: theirs})
 }
 
-// Fail records the first failure and wakes all waiters. The order matters: a waiter that is woken by
-// a data connection must find the failure, and so must one that opens a data connection too late for
-// Interrupt to find it.
+// Fail records the first failure and wakes all waiters. The order matters: a waiter that is woken
+// by a data connection must find the failure, and so must one that opens a data connection too late
+// for Interrupt to find it.
 func (s *Session) Fail(failure error) {
 	if s.Failed() != nil {
 		return
@@ -119,9 +119,9 @@ func (s *Session) Blame(rank int, cause error) {
 	s.FailAfterProbe(rank, s.Lost(rank, cause))
 }
 
-// FailAfterProbe fails the session, unless a rank's endpoint knows another reason, or one arrives within
-// blameDelay. A dead process refuses the connection at once. One that merely left says why, so that a
-// loaded machine on which the abort is late blames no wrong rank.
+// FailAfterProbe fails the session, unless a rank's endpoint knows another reason, or one arrives
+// within blameDelay. A dead process refuses the connection at once. One that merely left says why,
+// so that a loaded machine on which the abort is late blames no wrong rank.
 func (s *Session) FailAfterProbe(rank int, failure error) {
 	limit, cancel := context.WithTimeoutCause(s.life, blameProbeTimeout, ErrSilent)
 	defer cancel()
@@ -172,8 +172,8 @@ func (s *Session) AbortOnDone(ctx context.Context) func() bool {
 	return context.AfterFunc(ctx, func() { s.Abort(context.Cause(ctx)) })
 }
 
-// OrContext returns err, unless it came because ctx ended: then that aborts the session, and no peer
-// is to blame.
+// OrContext returns err, unless it came because ctx ended: then that aborts the session, and no
+// peer is to blame.
 func (s *Session) OrContext(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err

@@ -49,7 +49,8 @@ func TestAFailureIsSaidHoweverLate(t *testing.T) {
 	}
 }
 
-// TestAFailureThatCannotBeSaidClosesTheConnection: else the peer would take this rank for silent, much later.
+// TestAFailureThatCannotBeSaidClosesTheConnection: else the peer would take this rank for silent,
+// much later.
 func TestAFailureThatCannotBeSaidClosesTheConnection(t *testing.T) {
 	l, peer := failedLink(t)
 	l.torn = true // an earlier message was cut off

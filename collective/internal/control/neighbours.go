@@ -11,7 +11,8 @@ import (
 )
 
 // neighbours are the control connections of a rank, guarded by the session's mu. A rank dials the
-// ranks at distances of 1, 2, 4 and so on ahead of it in the ring, and is dialed by those behind it.
+// ranks at distances of 1, 2, 4 and so on ahead of it in the ring, and is dialed by those behind
+// it.
 type neighbours struct {
 	dialed   map[int]*link
 	accepted map[int]*link

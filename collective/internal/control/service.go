@@ -23,9 +23,9 @@ type Service struct {
 // maxRequests is how many requests an endpoint serves at a time.
 const maxRequests = 4
 
-// DefaultStallAfter is the stall limit of sessions, and of hellos outside of any, where nobody compares
-// it. It is more than the 10 s after which those who observe more of a rank take it for hanging, so
-// that they are the first to do so.
+// DefaultStallAfter is the stall limit of sessions, and of hellos outside of any, where nobody
+// compares it. It is more than the 10 s after which those who observe more of a rank take it for
+// hanging, so that they are the first to do so.
 const DefaultStallAfter = 11 * time.Second
 
 // runningService is a service with the requests that it handles.

@@ -39,8 +39,8 @@ func (s *Session) Waits() []Wait {
 	return all
 }
 
-// Slowest returns the rank that waits least, if half of the known ranks wait for a tenth of the time
-// more.
+// Slowest returns the rank that waits least, if half of the known ranks wait for a tenth of the
+// time more.
 func (s *Session) Slowest() (Straggler, bool) {
 	if p := s.waits.slowest.Load(); p != nil {
 		return *p, true

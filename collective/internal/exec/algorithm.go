@@ -113,8 +113,8 @@ func (c *Config) chunk(bytes, size int) int {
 	return max(1, chunk/size)
 }
 
-// prepare makes the plan of an operation on n elements among the given ranks; nil = all. place is this
-// rank's place there, and root is a place, too.
+// prepare makes the plan of an operation on n elements among the given ranks; nil = all. place is
+// this rank's place there, and root is a place, too.
 func (x *executor) prepare(d frame.Descriptor, place schedule.Place, ranks []int, n, root int, offsets []int) {
 	p := &x.plan
 	size := d.Type.Size()

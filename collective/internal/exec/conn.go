@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Conn carries the messages of collective operations in one direction, to or from one peer. Only the
-// running operation uses it.
+// Conn carries the messages of collective operations in one direction, to or from one peer. Only
+// the running operation uses it.
 type Conn interface {
 	// Write sends header and body whole. Read waits for data and returns how much it read.
 	Write(header, body []byte) error
@@ -18,8 +18,8 @@ type Conn interface {
 	Close()
 }
 
-// PollConn is a Conn that can also be used without blocking, so that one thread can send and receive
-// at the same time.
+// PollConn is a Conn that can also be used without blocking, so that one thread can send and
+// receive at the same time.
 type PollConn interface {
 	Conn
 	// TryWrite and TryRead transfer what can be transferred now of header and body, in this order;
@@ -57,8 +57,8 @@ func (c *streamConn) Write(header, body []byte) error {
 
 func (c *streamConn) Read(p []byte) (int, error) { return c.conn.Read(p) }
 
-// Shutdown sets a deadline, which wakes blocked calls. Closing is left to Close, and the peer is told
-// by the control connections.
+// Shutdown sets a deadline, which wakes blocked calls. Closing is left to Close, and the peer is
+// told by the control connections.
 func (c *streamConn) Shutdown() { _ = c.conn.SetDeadline(time.Unix(1, 0)) }
 
 func (c *streamConn) Close() { c.once.Do(func() { _ = c.conn.Close() }) }

@@ -30,7 +30,8 @@ type Config struct {
 	Mappings             *shm.MappingCache
 }
 
-// Engine carries out the operations of one rank of a generation. It is the data plane of its session.
+// Engine carries out the operations of one rank of a generation. It is the data plane of its
+// session.
 type Engine struct {
 	cfg     Config
 	session *control.Session
@@ -66,9 +67,9 @@ func New(session *control.Session, cfg Config) *Engine {
 	return e
 }
 
-// spins is how often a thread polls before it sleeps: for about 20 µs, less than a wake-up takes. With
-// more ranks than processors on this machine, polling would keep the rank from running that it waits
-// for.
+// spins is how often a thread polls before it sleeps: for about 20 µs, less than a wake-up takes.
+// With more ranks than processors on this machine, polling would keep the rank from running that it
+// waits for.
 func spins(cfg Config) int {
 	local := cfg.LocalSize
 	if local == 0 {
@@ -88,8 +89,8 @@ func (e *Engine) Connect(ctx context.Context) error {
 	return e.discoverTopology(ctx)
 }
 
-// Execute runs an operation. The caller has acquired the engine, and has validated the arguments. send
-// is used by an all-gather only, whose blocks begin at offsets if they differ in length.
+// Execute runs an operation. The caller has acquired the engine, and has validated the arguments.
+// send is used by an all-gather only, whose blocks begin at offsets if they differ in length.
 func (e *Engine) Execute(ctx context.Context, d frame.Descriptor, send, data []byte, offsets []int) error {
 	size := d.Type.Size()
 	e.seq++
@@ -181,8 +182,8 @@ func (e *Engine) ExecuteSubgroup(ctx context.Context, d frame.Descriptor, ranks 
 	if len(ranks) == 1 {
 		return nil
 	}
-	// The subgroup's own messages carry a hash of the subgroup, and are summed: only here is it known
-	// by how many an average is divided.
+	// The subgroup's own messages carry a hash of the subgroup, and are summed: only here is it
+	// known by how many an average is divided.
 	average := d.Reduce == frame.Average
 	d.Root = subgroupHash(ranks, d.Reduce)
 	if average {

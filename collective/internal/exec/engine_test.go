@@ -106,8 +106,8 @@ func (r *rank) barrier(ctx context.Context) error {
 	return r.engine.Execute(ctx, frame.Descriptor{Method: frame.Barrier, Type: kernel.Uint8}, nil, nil, nil)
 }
 
-// stuck is a data plane whose Interrupt does its work and then waits, so that the session has failed
-// and its context has not ended.
+// stuck is a data plane whose Interrupt does its work and then waits, so that the session has
+// failed and its context has not ended.
 type stuck struct {
 	*Engine
 	interrupted, resume chan struct{}
@@ -122,9 +122,9 @@ func (s *stuck) Interrupt() {
 	})
 }
 
-// TestAConnectionThatIsMadeDuringTheFailureIsNotUsed: Fail breaks all connections that it finds, and
-// ends the session's context last. An operation that makes one in between must see the failure, or
-// nobody wakes it.
+// TestAConnectionThatIsMadeDuringTheFailureIsNotUsed: Fail breaks all connections that it finds,
+// and ends the session's context last. An operation that makes one in between must see the failure,
+// or nobody wakes it.
 func TestAConnectionThatIsMadeDuringTheFailureIsNotUsed(t *testing.T) {
 	for name, use := range map[string]func(context.Context, *rank) error{
 		"data": func(ctx context.Context, r *rank) error { return r.barrier(ctx) },

@@ -53,8 +53,8 @@ func (x *executor) init() {
 	x.startSend, x.sendDone = make(chan struct{}, 1), make(chan error, 1)
 }
 
-// run carries out the plan. The caller has acquired the engine. An error is that of the session: half
-// an operation cannot be continued.
+// run carries out the plan. The caller has acquired the engine. An error is that of the session:
+// half an operation cannot be continued.
 func (x *executor) run(ctx context.Context, d frame.Descriptor, src, dst []byte) error {
 	x.op, x.src, x.dst = d, src, dst
 	x.size = d.Type.Size()
@@ -96,8 +96,8 @@ func (x *executor) volume() int {
 	return max(out, in) * x.wide
 }
 
-// connect makes sure that there are connections to all peers of the plan, and reports whether all of
-// them can be polled.
+// connect makes sure that there are connections to all peers of the plan, and reports whether all
+// of them can be polled.
 func (x *executor) connect(ctx context.Context) (pollable bool, err error) {
 	pollable = true
 	last := -1
@@ -163,9 +163,9 @@ func (x *executor) nextSend(i int) Conn {
 	return c
 }
 
-// describe is the descriptor of a message. The blocks of an all-to-all differ, so its messages carry
-// the length of their block: otherwise a block that is longer or shorter than expected by whole
-// messages would not be noticed.
+// describe is the descriptor of a message. The blocks of an all-to-all differ, so its messages
+// carry the length of their block: otherwise a block that is longer or shorter than expected by
+// whole messages would not be noticed.
 func (x *executor) describe(blocks []int, peer int) frame.Descriptor {
 	d := x.op
 	if d.Method == frame.Alltoall {

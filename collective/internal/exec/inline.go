@@ -6,9 +6,9 @@ import (
 	"github.com/regroup-io/regroup/collective/internal/frame"
 )
 
-// runInline carries out the plan on the calling thread: it transfers what can be transferred, polls a
-// few times more when nothing can, and then sleeps. It is for messages that take no longer to send
-// than another thread takes to wake up.
+// runInline carries out the plan on the calling thread: it transfers what can be transferred, polls
+// a few times more when nothing can, and then sleeps. It is for messages that take no longer to
+// send than another thread takes to wake up.
 func (x *executor) runInline() error {
 	sends, recvs := x.plan.Sends, x.plan.Recvs
 	var out, in PollConn

@@ -24,8 +24,8 @@ type topology struct {
 	scratch   []int
 }
 
-// discoverTopology finds out, together with all ranks, which ranks share memory. It leaves nodes nil
-// if all or none do.
+// discoverTopology finds out, together with all ranks, which ranks share memory. It leaves nodes
+// nil if all or none do.
 func (e *Engine) discoverTopology(ctx context.Context) error {
 	if e.cfg.LocalSize == 0 || e.cfg.LocalSize == e.cfg.World {
 		return nil
@@ -87,15 +87,15 @@ func (e *Engine) allgatherInts(ctx context.Context, a, b int) ([]int, error) {
 	return all, nil
 }
 
-// help reports whether a method gains from an intra-node and an inter-node part. For the others every
-// byte crosses between nodes as seldom as possible already.
+// help reports whether a method gains from an intra-node and an inter-node part. For the others
+// every byte crosses between nodes as seldom as possible already.
 func (n *topology) help(m frame.Method) bool { return m != frame.ReduceScatter && m != frame.Alltoall }
 
 // place is the place of this rank's node among the nodes.
 func (n *topology) place() schedule.Place { return schedule.Place{World: len(n.first), Rank: n.mine} }
 
-// leaders returns the rank of each node that takes part in the inter-node part of an operation with a
-// root: the root for its own node. place is the index of the root's node.
+// leaders returns the rank of each node that takes part in the inter-node part of an operation with
+// a root: the root for its own node. place is the index of the root's node.
 func (n *topology) leaders(root int) (ranks []int, place int) {
 	n.scratch = append(n.scratch[:0], n.first...)
 	for i, first := range n.first {
@@ -138,7 +138,8 @@ func (e *Engine) executeAcrossNodes(ctx context.Context, d frame.Descriptor, dat
 	return e.intraNode(d, func(g *shm.Group) error { return g.Broadcast(e.local.descriptor, data, local) })
 }
 
-// barrierAcrossNodes lets the first ranks of the nodes meet when all ranks of their nodes are there.
+// barrierAcrossNodes lets the first ranks of the nodes meet when all ranks of their nodes are
+// there.
 func (e *Engine) barrierAcrossNodes(ctx context.Context, d frame.Descriptor) error {
 	n := e.nodes
 	meet := func(g *shm.Group) error { return g.Barrier(e.local.descriptor) }
@@ -183,8 +184,8 @@ func (e *Engine) partialReduction(d frame.Descriptor) shm.Reduction {
 	return r
 }
 
-// allgatherAcrossNodes gathers on each node, has the first ranks exchange what their nodes have, and
-// broadcasts that on each node.
+// allgatherAcrossNodes gathers on each node, has the first ranks exchange what their nodes have,
+// and broadcasts that on each node.
 func (e *Engine) allgatherAcrossNodes(ctx context.Context, d frame.Descriptor, data []byte, offsets []int) error {
 	n, size := e.nodes, d.Type.Size()
 	first, count := n.first[n.mine], n.size[n.mine]

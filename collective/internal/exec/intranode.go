@@ -98,7 +98,8 @@ func (g *localGroup) form(ctx context.Context) error {
 		arena = nil // then it is only slower
 	}
 	group, conns, err := g.connect(forming, arena)
-	// Closed only when a failure is recorded: a peer that sees the end asks this rank for the reason.
+	// Closed only when a failure is recorded: a peer that sees the end asks this rank for the
+	// reason.
 	defer closeAll(conns)
 	failure, over := s.Failed(), ctx.Err() != nil
 	if (failure != nil || over) && group != nil { // it has formed in the same moment

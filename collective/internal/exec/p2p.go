@@ -18,8 +18,8 @@ import (
 )
 
 // A large message to a rank that can read this one's memory is not sent. The index of its header is
-// then byAddress; its address (u64) follows, and the receiver answers with one byte when it has read
-// the message.
+// then byAddress; its address (u64) follows, and the receiver answers with one byte when it has
+// read the message.
 const (
 	byAddress     = 1
 	byAddressFrom = 256 << 10 // bytes from which on the answer is worth waiting for

@@ -86,8 +86,8 @@ func (e *Engine) Acquire(ctx context.Context) error {
 		e.queue.unlock()
 		return context.Cause(ctx)
 	}
-	// BeginWait before Usable: a closing session fails Usable first and checks Busy then, so that one
-	// of the two sees the other.
+	// BeginWait before Usable: a closing session fails Usable first and checks Busy then, so that
+	// one of the two sees the other.
 	s.BeginWait()
 	if err := s.Usable(); err != nil {
 		e.Release()

@@ -7,8 +7,8 @@ import (
 )
 
 // runThreaded carries out the plan on two threads: the caller receives and combines, the second one
-// sends. Each waits for the other where the plan says so. It is for volumes that keep both busy, and
-// for connections that cannot be polled.
+// sends. Each waits for the other where the plan says so. It is for volumes that keep both busy,
+// and for connections that cannot be polled.
 func (x *executor) runThreaded() error {
 	for _, ch := range []chan struct{}{x.sentMore, x.recvMore} {
 		select {
@@ -100,8 +100,8 @@ func (x *executor) receiveAll() error {
 	return nil
 }
 
-// pieceBytes is received before it is combined, while it is in a near cache. It is a multiple of every
-// element size.
+// pieceBytes is received before it is combined, while it is in a near cache. It is a multiple of
+// every element size.
 const pieceBytes = 128 << 10
 
 // receive receives the payload of t and applies it.

@@ -36,8 +36,8 @@ func (m Method) String() string {
 	return methodNames[0]
 }
 
-// ReduceOp is how a reduction combines the ranks' elements. Package kernel states the rules for NaN,
-// signed zeroes and overflow.
+// ReduceOp is how a reduction combines the ranks' elements. Package kernel states the rules for
+// NaN, signed zeroes and overflow.
 type ReduceOp uint8
 
 // The reductions.

@@ -29,7 +29,8 @@ var isas = map[string]*isa{
 		mask:  func() reg.Register { return YMM() },
 		blend: func(_ int, mask, yes, no, dst reg.Register) { VBLENDVPS(mask, yes, no, dst) },
 		words: func(v reg.VecVirtual, to Mem) {
-			// The pack works in each half of the register: the permutation brings the halves together.
+			// The pack works in each half of the register: the permutation brings the halves
+			// together.
 			VPACKUSDW(v, v, v)
 			VPERMQ(Imm(0b1000), v, v)
 			VMOVUPS(v.AsX(), to)

@@ -109,7 +109,8 @@ func (a arrangement) start(ctx context.Context, s settings, rank int, what, id s
 	return c, c.Start()
 }
 
-// expect reads on until a line begins with word, and returns what follows. NCCL writes there too if told to.
+// expect reads on until a line begins with word, and returns what follows. NCCL writes there too if
+// told to.
 func (c *child) expect(ctx context.Context, word string) (string, error) {
 	for c.lines.Scan() {
 		first, rest, _ := strings.Cut(c.lines.Text(), " ")

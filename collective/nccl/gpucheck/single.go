@@ -147,7 +147,8 @@ func (r *rig) allToAll(ctx context.Context, _ settings) (string, error) {
 	return "checked", r.result(ctx, 1, nccl.AllToAll(r.send, r.recv, nccl.Float32))
 }
 
-// order puts a collective between two copies on a stream that is not the communicator's, without waiting in between.
+// order puts a collective between two copies on a stream that is not the communicator's, without
+// waiting in between.
 func (r *rig) order(ctx context.Context, _ settings) (string, error) {
 	caller, err := r.NewStream(ctx)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package controllertest is what tests of the judges do around them: run a replica, publish what it takes in, store what the
-// other judges know, read what was told.
+// Package controllertest is what tests of the judges do around them: run a replica, publish what it
+// takes in, store what the other judges know, read what was told.
 package controllertest
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/regroup-io/regroup/events/document"
 )
 
-// Start runs a replica inside a synctest bubble until stop is called. It must then return nil at once, without waiting
-// for any timer.
+// Start runs a replica inside a synctest bubble until stop is called. It must then return nil at
+// once, without waiting for any timer.
 func Start(t testing.TB, run func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -56,8 +56,8 @@ func Publish(t testing.TB, p events.Ports, m events.Message) {
 	}
 }
 
-// Facts writes every fact in the log as line says, the oldest first, with commas between them. With subjects it is only
-// the facts under these.
+// Facts writes every fact in the log as line says, the oldest first, with commas between them. With
+// subjects it is only the facts under these.
 func Facts(t testing.TB, p events.Ports, line func(events.Event) string, subjects ...string) string {
 	t.Helper()
 	if len(subjects) == 0 {

@@ -11,9 +11,10 @@ import (
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
 
-// TestTheClockOfTheReplicaJumps: three nodes beat, and one of them dies at 10 s. Whatever the replica's clock does at 5 s
-// and at 11 s, nobody else is accused, and the dead one is found. Times of a running process are monotonic and do not jump at
-// all; those here are what is left of them after a suspended machine, or where the platform has no monotonic clock.
+// TestTheClockOfTheReplicaJumps: three nodes beat, and one of them dies at 10 s. Whatever the
+// replica's clock does at 5 s and at 11 s, nobody else is accused, and the dead one is found. Times
+// of a running process are monotonic and do not jump at all; those here are what is left of them
+// after a suspended machine, or where the platform has no monotonic clock.
 func TestTheClockOfTheReplicaJumps(t *testing.T) {
 	for _, jump := range []time.Duration{0, time.Hour, -time.Hour, 2 * time.Second, -2 * time.Second, 40 * 365 * 24 * time.Hour, 200 * time.Millisecond, -200 * time.Millisecond} {
 		t.Run(fmt.Sprint(jump), func(t *testing.T) {

@@ -16,14 +16,16 @@ type Incarnation struct {
 	Incarnation events.Incarnation
 }
 
-// HeartbeatTracker is how long each node has been silent, as one replica hears it. It is lost with the replica, and each new
-// replica gives every node a full grace. Suspicion by age follows SWIM (Das, Gupta, Motivala 2002) in that a direct ping
-// comes before the verdict; there are no indirect pings, because all of them would go through the same broker.
+// HeartbeatTracker is how long each node has been silent, as one replica hears it. It is lost with
+// the replica, and each new replica gives every node a full grace. Suspicion by age follows SWIM
+// (Das, Gupta, Motivala 2002) in that a direct ping comes before the verdict; there are no indirect
+// pings, because all of them would go through the same broker.
 type HeartbeatTracker struct {
 	SuspectAfter time.Duration // silence after which a node is suspected
 	LostAfter    time.Duration // silence after which it is pinged, and lost if that fails
 	Gap          time.Duration // a longer gap between two looks means that we, not they, were away
-	// ReconnectWithin is how long an agent whose connection was seen to end has to come back before it is pinged.
+	// ReconnectWithin is how long an agent whose connection was seen to end has to come back before
+	// it is pinged.
 	ReconnectWithin time.Duration
 
 	nodes       map[events.NodeID]*trackedNode
@@ -70,8 +72,8 @@ func (a *HeartbeatTracker) Update(v events.NodeView, now time.Time) {
 // Forget drops a node whose record was removed.
 func (a *HeartbeatTracker) Forget(n events.NodeID) { delete(a.nodes, n) }
 
-// Observe takes in a sign of life, and over which connection it came. It tells whether the record has to be mended: the node is
-// suspected in it, or speaks over a newer connection.
+// Observe takes in a sign of life, and over which connection it came. It tells whether the record
+// has to be mended: the node is suspected in it, or speaks over a newer connection.
 func (a *HeartbeatTracker) Observe(s Incarnation, l events.Link, now time.Time) (mend bool) {
 	n := a.nodes[s.Node]
 	if n == nil || n.incarnation != s.Incarnation || !a.noteConnection(n, l, now) {
@@ -89,8 +91,8 @@ func (a *HeartbeatTracker) Connected(is bool, now time.Time) {
 	a.paused = !is
 }
 
-// Check returns who is to be suspected and who is to be pinged, by name. Each is named again only after the same time has
-// passed once more, in case that nothing came of it.
+// Check returns who is to be suspected and who is to be pinged, by name. Each is named again only
+// after the same time has passed once more, in case that nothing came of it.
 func (a *HeartbeatTracker) Check(now time.Time) (suspect, ask []Incarnation) {
 	gap := now.Sub(a.lastCheck)
 	if !a.lastCheck.IsZero() && (gap > a.Gap || gap < 0) {
@@ -133,8 +135,8 @@ func (a *HeartbeatTracker) restartTimeouts(now time.Time) {
 // Paused tells whether ageing has stopped because this replica hears nobody.
 func (a *HeartbeatTracker) Paused() bool { return a.paused }
 
-// PingPending tells whether a node that is being pinged has not been heard since by any other way: only then does a ping that
-// fails say anything.
+// PingPending tells whether a node that is being pinged has not been heard since by any other way:
+// only then does a ping that fails say anything.
 func (a *HeartbeatTracker) PingPending(s Incarnation) bool {
 	n := a.nodes[s.Node]
 	return n != nil && n.incarnation == s.Incarnation && !n.pingedAt.IsZero()
@@ -143,7 +145,8 @@ func (a *HeartbeatTracker) PingPending(s Incarnation) bool {
 // Skip says that the time since the last look was spent by us on purpose, for pings, and is no gap.
 func (a *HeartbeatTracker) Skip(now time.Time) { a.lastCheck = now }
 
-// closedConnsKept is how long the end of a connection is remembered: it may be told before the hello that names the connection.
+// closedConnsKept is how long the end of a connection is remembered: it may be told before the
+// hello that names the connection.
 const closedConnsKept = time.Minute
 
 // connKey names a connection as brokers do.
@@ -154,8 +157,9 @@ type connKey struct {
 
 func keyOf(l events.Link) connKey { return connKey{l.Server, l.Client} }
 
-// ConnectionClosed takes in that the broker saw a connection end. If it is the one over which a living node was last heard, the node is
-// named: it is to be suspected now, and pinged if it has no newer one within ReconnectWithin.
+// ConnectionClosed takes in that the broker saw a connection end. If it is the one over which a
+// living node was last heard, the node is named: it is to be suspected now, and pinged if it has no
+// newer one within ReconnectWithin.
 func (a *HeartbeatTracker) ConnectionClosed(l events.Link, now time.Time) (cut events.Disconnected, ok bool) {
 	if a.closedConns == nil {
 		a.closedConns = map[connKey]time.Time{}
@@ -171,8 +175,9 @@ func (a *HeartbeatTracker) ConnectionClosed(l events.Link, now time.Time) (cut e
 	return events.Disconnected{}, false
 }
 
-// Disconnections returns the nodes whose connection has ended and whose record does not say so yet, by name: nobody knew whose it was when it
-// was told, or nothing came of it. Each is named again only after a time.
+// Disconnections returns the nodes whose connection has ended and whose record does not say so yet,
+// by name: nobody knew whose it was when it was told, or nothing came of it. Each is named again
+// only after a time.
 func (a *HeartbeatTracker) Disconnections(now time.Time) []events.Disconnected {
 	var cuts []events.Disconnected
 	for id, n := range a.nodes {
@@ -185,7 +190,8 @@ func (a *HeartbeatTracker) Disconnections(now time.Time) []events.Disconnected {
 	return cuts
 }
 
-// noteConnection takes in over which connection a node speaks, and tells whether that is a living one.
+// noteConnection takes in over which connection a node speaks, and tells whether that is a living
+// one.
 func (a *HeartbeatTracker) noteConnection(n *trackedNode, l events.Link, now time.Time) bool {
 	if _, ended := a.closedConns[keyOf(l)]; ended && l.Known() {
 		if l.After(n.link) {
@@ -199,7 +205,8 @@ func (a *HeartbeatTracker) noteConnection(n *trackedNode, l events.Link, now tim
 	return n.disconnectedAt.IsZero()
 }
 
-// updateConnection takes in what discovery's record says of a node's connection. The replica that heard of its end may be gone since.
+// updateConnection takes in what discovery's record says of a node's connection. The replica that
+// heard of its end may be gone since.
 func (a *HeartbeatTracker) updateConnection(n *trackedNode, v events.NodeView, now time.Time) {
 	n.recorded, n.recordedDisconnected = v.Link, v.Disconnected
 	if v.Link.After(n.link) { // it has said hello over a new one, to whichever replica
@@ -211,8 +218,9 @@ func (a *HeartbeatTracker) updateConnection(n *trackedNode, v events.NodeView, n
 	}
 }
 
-// reconnectWithin is how long a node whose connection has ended may take to come back. When most of them are cut at once, the
-// broker is the one to blame, and they may all have to wait for each other: then only silence counts.
+// reconnectWithin is how long a node whose connection has ended may take to come back. When most of
+// them are cut at once, the broker is the one to blame, and they may all have to wait for each
+// other: then only silence counts.
 func (a *HeartbeatTracker) reconnectWithin() time.Duration {
 	cuts := 0
 	for _, n := range a.nodes {
@@ -226,8 +234,9 @@ func (a *HeartbeatTracker) reconnectWithin() time.Duration {
 	return a.ReconnectWithin
 }
 
-// LargeFleet is from how many nodes on agents are asked to speak less often. Ten thousand heartbeats a second keep a core busy, half of
-// it in the brokers; a thousand nodes lose one of them often enough to hear of it from peers first.
+// LargeFleet is from how many nodes on agents are asked to speak less often. Ten thousand
+// heartbeats a second keep a core busy, half of it in the brokers; a thousand nodes lose one of
+// them often enough to hear of it from peers first.
 const LargeFleet = 1000
 
 const (
@@ -254,10 +263,11 @@ func heartbeatInterval(crowd int) time.Duration {
 // FleetSize is how many nodes are aged.
 func (a *HeartbeatTracker) FleetSize() int { return len(a.nodes) }
 
-// timeouts returns after which silence a node is to be suspected, and pinged. One in a crowd may be silent for one heartbeat more,
-// and that of a crowd twice as large: agents hear of the new pace at their next hello. And when many fall silent at once, it is
-// more likely that we or the brokers cannot keep up, and a fact about each of them would not help: then all get twice the time
-// (the idea is Lifeguard's: Dadgar, Phillips, Currey 2018).
+// timeouts returns after which silence a node is to be suspected, and pinged. One in a crowd may be
+// silent for one heartbeat more, and that of a crowd twice as large: agents hear of the new pace at
+// their next hello. And when many fall silent at once, it is more likely that we or the brokers
+// cannot keep up, and a fact about each of them would not help: then all get twice the time (the
+// idea is Lifeguard's: Dadgar, Phillips, Currey 2018).
 func (a *HeartbeatTracker) timeouts(now time.Time) (suspect, lost time.Duration) {
 	suspect, lost = a.SuspectAfter, a.LostAfter
 	if n := 2 * len(a.nodes); n >= LargeFleet {

@@ -92,8 +92,8 @@ func TestAGapInOurLooksIsOurs(t *testing.T) {
 	}
 }
 
-// TestAPingIsVoidOnceTheNodeWasHeard: a node that was cut off for a moment says hello to another replica while this one still
-// waits for the answer to its ping.
+// TestAPingIsVoidOnceTheNodeWasHeard: a node that was cut off for a moment says hello to another
+// replica while this one still waits for the answer to its ping.
 func TestAPingIsVoidOnceTheNodeWasHeard(t *testing.T) {
 	start := time.Unix(1000, 0)
 	who := liveness.Incarnation{Node: "node-a", Incarnation: "A"}

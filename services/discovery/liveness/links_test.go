@@ -16,8 +16,8 @@ func link(count uint64) events.Link {
 // asTold is a connection as the broker names it.
 func asTold(count uint64) events.Link { return events.Link{Server: "S", Client: 10 + count} }
 
-// TestEnds: what follows from the end of a connection, in seconds after node-a was taken in; it sends heartbeats all the time
-// over the connection that beats says. Looks come every 100 ms.
+// TestEnds: what follows from the end of a connection, in seconds after node-a was taken in; it
+// sends heartbeats all the time over the connection that beats says. Looks come every 100 ms.
 func TestEnds(t *testing.T) {
 	who := liveness.Incarnation{Node: "node-a", Incarnation: "A"}
 	type do = func(a *liveness.HeartbeatTracker, beats *uint64, now time.Time)

@@ -1,4 +1,5 @@
-// Package liveness decides whether a node is alive. The entity is the node; one Machine step takes one observation.
+// Package liveness decides whether a node is alive. The entity is the node; one Machine step takes
+// one observation.
 //
 //	             hello                 silence
 //	  (unknown) ───────► ready ◄──────────────────► suspected
@@ -7,9 +8,10 @@
 //	left ◄───────────────┤  └───────── lost ◄──────────┘
 //	  └── hello of a new incarnation ──► ready
 //
-// An incarnation that was replaced stays fenced: nothing that it says counts any more. A lost node may come back as the
-// same incarnation, because it was only silent; one that has said goodbye may not.
-// Draining is a property of the machine, not of the agent's life: it survives a restart of the agent until it is undone.
+// An incarnation that was replaced stays fenced: nothing that it says counts any more. A lost node
+// may come back as the same incarnation, because it was only silent; one that has said goodbye may
+// not. Draining is a property of the machine, not of the agent's life: it survives a restart of the
+// agent until it is undone.
 //
 // Quarantine is beside these states and outlives the agents' lives, too:
 //
@@ -18,15 +20,18 @@
 //	          several slots benched, or lost too often          the same
 //	node in use ──────────────────────────────────────► quarantined ─────────────────────────────► in use
 //
-// The first cool-down is as long as the setting says, each one after it twice as long, and a clean hour takes one doubling
-// back. Each life of a worker counts once; planned departures and losses while the node drains do not, and a program
-// that crashes without getting any further counts once: somebody who looks for a fault in a script must not lose the slots. Blame is per slot first: one failed process never costs a node its other slots
-// (Horovod blacklists the host, never forgets, and begins with two to three times the delay that it documents).
+// The first cool-down is as long as the setting says, each one after it twice as long, and a clean
+// hour takes one doubling back. Each life of a worker counts once; planned departures and losses
+// while the node drains do not, and a program that crashes without getting any further counts once:
+// somebody who looks for a fault in a script must not lose the slots. Blame is per slot first: one
+// failed process never costs a node its other slots (Horovod blacklists the host, never forgets,
+// and begins with two to three times the delay that it documents).
 //
-// The host list is beside them as well: a node that it does not name is excluded, one that it names has at most as many
-// slots as it says.
+// The host list is beside them as well: a node that it does not name is excluded, one that it names
+// has at most as many slots as it says.
 //
-// Ages is the soft half: who has been silent for how long, as one replica of discovery hears it. It decides nothing.
+// Ages is the soft half: who has been silent for how long, as one replica of discovery hears it. It
+// decides nothing.
 package liveness
 
 import (
@@ -39,8 +44,8 @@ import (
 // replacedKept is how many replaced incarnations of a node stay fenced by name.
 const replacedKept = 16
 
-// leftKept is how many of those that went as planned every fact names: whoever was away longer than for so many lives of
-// an agent may take one for a failure.
+// leftKept is how many of those that went as planned every fact names: whoever was away longer than
+// for so many lives of an agent may take one for a failure.
 const leftKept = 4
 
 // State is one node. Its view is public.
@@ -57,7 +62,8 @@ type State struct {
 
 // Machine judges nodes.
 type Machine struct {
-	// KeepFor is how long a node that is lost or has left stays on record; 0 = for ever. A draining one always does.
+	// KeepFor is how long a node that is lost or has left stays on record; 0 = for ever. A draining
+	// one always does.
 	KeepFor time.Duration
 	Rules   Rules // of quarantine; zero = nobody is quarantined but by hand
 }
@@ -75,7 +81,8 @@ func (m Machine) Deadline(s State) time.Time {
 	return m.forgetAt(s)
 }
 
-// forgetAt says when a node that is gone may be forgotten; one that somebody keeps out on purpose never is.
+// forgetAt says when a node that is gone may be forgotten; one that somebody keeps out on purpose
+// never is.
 func (m Machine) forgetAt(s State) time.Time {
 	if m.KeepFor == 0 || s.alive() || s.View.State == "" || s.Drain != "" || !s.quarantineEnd().IsZero() {
 		return time.Time{}
@@ -280,8 +287,8 @@ func (t *transition) recover(reason string) {
 	t.publishState()
 }
 
-// publishState tells the one fact that says all about a living node. A draining one is never told to be ready in between: it
-// would be given work for an instant.
+// publishState tells the one fact that says all about a living node. A draining one is never told
+// to be ready in between: it would be given work for an instant.
 func (t *transition) publishState() {
 	switch {
 	case t.s.View.Draining:
@@ -293,8 +300,8 @@ func (t *transition) publishState() {
 	}
 }
 
-// draining tells that the node drains, if it does: the newest fact alone says what a node is, so it is told again behind
-// every other one.
+// draining tells that the node drains, if it does: the newest fact alone says what a node is, so it
+// is told again behind every other one.
 func (t *transition) draining() {
 	if t.s.View.Draining {
 		f := t.fact()

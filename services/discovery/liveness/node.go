@@ -7,8 +7,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// noteConnection takes in over which connection a node was heard, and tells whether that is no sign of life: the connection, or a
-// later one, is known to have ended since.
+// noteConnection takes in over which connection a node was heard, and tells whether that is no sign
+// of life: the connection, or a later one, is known to have ended since.
 func (t *transition) noteConnection(l events.Link) (stale bool) {
 	if t.s.ClosedLink.Known() && !l.After(t.s.ClosedLink) {
 		return true
@@ -19,8 +19,8 @@ func (t *transition) noteConnection(l events.Link) (stale bool) {
 	return false
 }
 
-// disconnected takes in that the broker saw a connection end. It harms only a node that has reported no later one. A goodbye comes before
-// the end, so nobody who leaves is suspected.
+// disconnected takes in that the broker saw a connection end. It harms only a node that has
+// reported no later one. A goodbye comes before the end, so nobody who leaves is suspected.
 func (t *transition) disconnected(b events.Disconnected) {
 	v := &t.s.View
 	switch {
@@ -42,7 +42,8 @@ func (t *transition) disconnected(b events.Disconnected) {
 	t.draining()
 }
 
-// announceDeparture takes in what a life of the agent has announced. It is never taken back: the next life begins without.
+// announceDeparture takes in what a life of the agent has announced. It is never taken back: the
+// next life begins without.
 func (t *transition) announceDeparture(d *events.Departure) {
 	v := &t.s.View
 	if d == nil || v.Departing != nil {
@@ -55,7 +56,8 @@ func (t *transition) announceDeparture(d *events.Departure) {
 	}
 }
 
-// recordPlannedEnd remembers the life that ends, if it went as planned: whoever hears of the next one first must not take it for a failure.
+// recordPlannedEnd remembers the life that ends, if it went as planned: whoever hears of the next
+// one first must not take it for a failure.
 func (t *transition) recordPlannedEnd() {
 	if v := &t.s.View; v.State == events.NodeStateLeft || v.Departing != nil {
 		v.LeftIncarnations = append(slices.Clone(v.LeftIncarnations), v.Incarnation)
@@ -79,7 +81,8 @@ func (s State) drainReason() string {
 	return s.Drain
 }
 
-// applyHostEntry takes in what the host list says of the node. What this takes away or gives is a planned change.
+// applyHostEntry takes in what the host list says of the node. What this takes away or gives is a
+// planned change.
 func (t *transition) applyHostEntry(b events.HostEntry) {
 	v := &t.s.View
 	if v.State == "" {

@@ -10,7 +10,8 @@ import (
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
 
-// TestACrowdSpeaksLessOften: its agents are asked to, and its silences may be longer by one heartbeat.
+// TestACrowdSpeaksLessOften: its agents are asked to, and its silences may be longer by one
+// heartbeat.
 func TestACrowdSpeaksLessOften(t *testing.T) {
 	for crowd, want := range map[int]events.NodeWelcome{
 		0:                         {Node: "node-a", Hello: spec.Duration(10 * time.Second)},

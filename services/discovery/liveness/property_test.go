@@ -107,8 +107,9 @@ func factOf(b events.Body) events.NodeFact {
 	return f
 }
 
-// Whatever comes in whatever order: a repeat of the same input tells nothing new, no replaced incarnation is ever told of, a
-// node is lost only while it lives, and the facts alone give the same picture as the record.
+// Whatever comes in whatever order: a repeat of the same input tells nothing new, no replaced
+// incarnation is ever told of, a node is lost only while it lives, and the facts alone give the
+// same picture as the record.
 func TestAnyHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := liveness.Machine{Rules: liveness.Rules{

@@ -14,11 +14,12 @@ import (
 // countedKept is how many charged lives a node remembers, so that each counts once.
 const countedKept = 64
 
-// slotReason is how many bytes say why a slot is out: every fact about the node carries those of all of its slots.
+// slotReason is how many bytes say why a slot is out: every fact about the node carries those of
+// all of its slots.
 const slotReason = 160
 
-// Rules are the figures of quarantine. A first quarantine lasts First, each one after it twice as long as the last, at
-// most Most; every clean Decay takes one doubling back.
+// Rules are the figures of quarantine. A first quarantine lasts First, each one after it twice as
+// long as the last, at most Most; every clean Decay takes one doubling back.
 type Rules struct {
 	Failures int           // failures of one slot within Window that bench it; 0 = never
 	Losses   int           // losses of one node within Window that quarantine it; 0 = never
@@ -37,7 +38,8 @@ func (r Rules) coolDown(count int) time.Duration {
 	return min(d, r.Max)
 }
 
-// nextCount counts one more quarantine; beyond Most the count stands still, or its decay would not be felt for hours.
+// nextCount counts one more quarantine; beyond Most the count stands still, or its decay would not
+// be felt for hours.
 func (r Rules) nextCount(count int) int {
 	if count > 0 && r.coolDown(count) >= r.Max {
 		return count
@@ -125,7 +127,8 @@ func (t *transition) failureCounted(b events.JobFailureCounted) {
 	t.quarantineFailingNode()
 }
 
-// quarantineFailingNode quarantines a node whose slots fail one after the other, or its only one: then it is not the slots.
+// quarantineFailingNode quarantines a node whose slots fail one after the other, or its only one:
+// then it is not the slots.
 func (t *transition) quarantineFailingNode() {
 	v := &t.s.View
 	var failed []string
@@ -199,7 +202,8 @@ func (t *transition) release(b events.NodeRelease) {
 	t.releaseWhere(reason, func(events.Slot, events.Quarantine) bool { return true })
 }
 
-// expire ends what is over. A clock that was set back does not make a quarantine longer than it was meant to be.
+// expire ends what is over. A clock that was set back does not make a quarantine longer than it was
+// meant to be.
 func (t *transition) expire() {
 	v := &t.s.View
 	sane := func(q events.Quarantine) events.Quarantine {

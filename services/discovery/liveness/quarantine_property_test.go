@@ -36,8 +36,8 @@ func text(v any) string {
 	return string(raw)
 }
 
-// sameBeside: what the newest fact says beside the state is what is on record. Of a node that is gone the host list may say
-// something else by now: nobody acts on it before its next hello.
+// sameBeside: what the newest fact says beside the state is what is on record. Of a node that is
+// gone the host list may say something else by now: nobody acts on it before its next hello.
 func sameBeside(t *rapid.T, f events.NodeFact, v events.NodeView) {
 	if v.State == "" {
 		return
@@ -77,8 +77,8 @@ func admitted() *patient {
 	return p
 }
 
-// Whatever was charged or asked for, in whatever order and how often: with nothing but the ticks that the machine asks for,
-// everything is released in time, and can be used then.
+// Whatever was charged or asked for, in whatever order and how often: with nothing but the ticks
+// that the machine asks for, everything is released in time, and can be used then.
 func TestEveryQuarantineEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := admitted()
@@ -149,7 +149,8 @@ func TestAReleasedSlotIsUsable(t *testing.T) {
 	})
 }
 
-// However failures are spread and delivered, a slot is benched only if so many of different lives lie within one window.
+// However failures are spread and delivered, a slot is benched only if so many of different lives
+// lie within one window.
 func TestOnlyFailuresWithinAWindowBench(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := admitted()

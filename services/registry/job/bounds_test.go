@@ -8,7 +8,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestADocumentStaysSmall lets a job move to a new node a thousand times: its document must not grow with its age.
+// TestADocumentStaysSmall lets a job move to a new node a thousand times: its document must not
+// grow with its age.
 func TestADocumentStaysSmall(t *testing.T) {
 	w := newWorld()
 	step := func(b events.Body, number uint64) {

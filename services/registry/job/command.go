@@ -8,9 +8,9 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// submit accepts the job or refuses it with everything that is wrong with its spec. The same event submits the same job, which is
-// answered by what is known; that of another event, which came here before its own place was known to be taken, has to be
-// brought elsewhere.
+// submit accepts the job or refuses it with everything that is wrong with its spec. The same event
+// submits the same job, which is answered by what is known; that of another event, which came here
+// before its own place was known to be taken, has to be brought elsewhere.
 func (t *transition) submit(c events.JobSubmit) {
 	if t.Removed != nil {
 		if t.Removed.SubmittedBy(t.in.Source, t.in.ID) {
@@ -55,7 +55,8 @@ func (t *transition) submit(c events.JobSubmit) {
 	}
 }
 
-// scale changes the wanted number of workers; the scheduler and the rendezvous do the rest as a planned change.
+// scale changes the wanted number of workers; the scheduler and the rendezvous do the rest as a
+// planned change.
 func (t *transition) scale(c events.JobScale) {
 	switch {
 	case !t.known():
@@ -88,7 +89,8 @@ func (t *transition) scale(c events.JobScale) {
 	t.publish(events.JobScaled{Job: t.View.Job, Workers: c.Workers})
 }
 
-// stop ends the job: at once when nothing runs, else when the workers have ended. A second stop can only make it faster.
+// stop ends the job: at once when nothing runs, else when the workers have ended. A second stop can
+// only make it faster.
 func (t *transition) stop(c events.JobStop) {
 	reason := c.Reason
 	if reason == "" && t.Stop != nil {
@@ -159,7 +161,8 @@ func (t *transition) remove() {
 	t.d.ResetApplied = true
 }
 
-// forgetRemoved ends the memory of a job that was removed. If the document cannot be deleted now, that is tried again.
+// forgetRemoved ends the memory of a job that was removed. If the document cannot be deleted now,
+// that is tried again.
 func (t *transition) forgetRemoved() {
 	if t.Removed != nil && !t.now.Before(t.Removed.Until) {
 		r := *t.Removed

@@ -8,8 +8,9 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// updatePendingSince keeps the time since which the job could train and does not: before its first generation, that there are places
-// for enough workers; after it, that nothing works. Waiting for room before the first generation has no limit.
+// updatePendingSince keeps the time since which the job could train and does not: before its first
+// generation, that there are places for enough workers; after it, that nothing works. Waiting for
+// room before the first generation has no limit.
 func (t *transition) updatePendingSince() {
 	waits := t.notTraining()
 	if t.View.Generation == 0 {
@@ -23,8 +24,9 @@ func (t *transition) updatePendingSince() {
 	}
 }
 
-// notTraining tells whether a job that has had a generation has none that works: fewer than min are there, else it would be
-// sealed. The members of one work on through a planned change, unless one of them has ended meanwhile.
+// notTraining tells whether a job that has had a generation has none that works: fewer than min are
+// there, else it would be sealed. The members of one work on through a planned change, unless one
+// of them has ended meanwhile.
 func (t *transition) notTraining() bool {
 	g := t.View.Generation
 	switch {
@@ -70,9 +72,9 @@ func (t *transition) failUnsealed() {
 	t.endJob(events.JobStateFailed, events.Unavailable, reason)
 }
 
-// resetLimitExceeded ends a job that has regrouped, or is about to, more often than it may, and tells whether it has. Every generation
-// after the first is one, as Horovod counts them: planned ones too, and with in-process recovery one more where a
-// replacement is taken in.
+// resetLimitExceeded ends a job that has regrouped, or is about to, more often than it may, and
+// tells whether it has. Every generation after the first is one, as Horovod counts them: planned
+// ones too, and with in-process recovery one more where a replacement is taken in.
 func (t *transition) resetLimitExceeded() bool {
 	limit, next := t.View.Spec.Elastic.ResetLimit, max(t.View.Generation, t.Pending.Proposed)
 	if limit == nil || t.View.Generation == 0 || int(next)-1 <= *limit {
@@ -90,8 +92,9 @@ func (t *transition) resetLimitExceeded() bool {
 	return true
 }
 
-// StepEvery is how often a job's newest step is stored at most. No step waits for it: replicas hear of steps and keep them in
-// memory, this only lets others read it, and tells replicas of each other's hearing.
+// StepEvery is how often a job's newest step is stored at most. No step waits for it: replicas hear
+// of steps and keep them in memory, this only lets others read it, and tells replicas of each
+// other's hearing.
 const StepEvery = 5 * time.Second
 
 // Stall is a standstill that was told.
@@ -123,9 +126,10 @@ func (t *transition) recordStep(g events.Generation, step uint64) {
 	t.View.Step, t.View.StepAt, t.StepGeneration = step, t.now, max(t.StepGeneration, g)
 }
 
-// stepsStalled takes in that a replica has heard of no step of a generation for as long as the job allows. It counts only if no
-// replica has stored a later step, and if nothing else is known to have broken the generation, or if that did not bring
-// everybody back in time: who hangs does not hear that the others have left.
+// stepsStalled takes in that a replica has heard of no step of a generation for as long as the job
+// allows. It counts only if no replica has stored a later step, and if nothing else is known to
+// have broken the generation, or if that did not bring everybody back in time: who hangs does not
+// hear that the others have left.
 func (t *transition) stepsStalled(b events.StepsStalled) {
 	limit, v := t.View.Spec.Health.Hang.D(), &t.View
 	switch {
@@ -145,15 +149,15 @@ func (t *transition) stepsStalled(b events.StepsStalled) {
 	t.publish(events.JobStalled{Job: v.Job, Generation: b.Generation, Step: last, Detail: t.Stall.Detail})
 }
 
-// regroupOverdue tells whether a generation in place of a broken one takes longer than the round itself waits for those that it can
-// do without, and before it tries again.
+// regroupOverdue tells whether a generation in place of a broken one takes longer than the round
+// itself waits for those that it can do without, and before it tries again.
 func (t *transition) regroupOverdue() bool {
 	since, e := t.Pending.Since, t.View.Spec.Elastic
 	return t.inProcess() && !since.IsZero() && !t.now.Before(since.Add(e.LastCall.D()+e.BackOff(t.NoProgress+1)))
 }
 
-// countStall charges a standstill to the job as a whole when all members came back from it, so that an endless one ends the job.
-// If some did not, it is charged to them.
+// countStall charges a standstill to the job as a whole when all members came back from it, so that
+// an endless one ends the job. If some did not, it is charged to them.
 func (t *transition) countStall(over events.Generation) {
 	if over == 0 || t.Stall.Generation != over {
 		return
@@ -170,7 +174,8 @@ func (t *transition) countStall(over events.Generation) {
 	t.recordFailure(events.CountedFailure{At: t.now, Generation: over, Rank: -1, Step: f.step, Kind: f.kind, Detail: t.Stall.Detail, Poison: f.poison}, t.Stall.Detail)
 }
 
-// missed takes in who is asked for in vain while a round cannot be sealed: each list replaces the one before.
+// missed takes in who is asked for in vain while a round cannot be sealed: each list replaces the
+// one before.
 func (t *transition) missed(b events.RoundMissed) {
 	if b.Proposed != t.View.Generation+1 {
 		return

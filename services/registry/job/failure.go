@@ -31,7 +31,8 @@ func (t *transition) exitFailure(b events.WorkerExited) failure {
 	}
 	switch {
 	case !t.inProcess():
-		// Each program has checkpoints of its own: the last step that it told is the nearest to where it begins again.
+		// Each program has checkpoints of its own: the last step that it told is the nearest to
+		// where it begins again.
 		f.step = b.Step
 		f.poison = f.poison && (b.Step > 0 || t.View.Step > 0) // else it tells no steps, and all of its failures would seem to be at one
 	case b.Generation == 0:
@@ -57,9 +58,10 @@ func (t *transition) silentFailure(kind events.FailureKind, member bool) failure
 	return f
 }
 
-// countFailure takes one failure from the budget, in the name of a life that was in generation g (0 = in none), and tells whether
-// the job goes on. What breaks in one generation is one failure, as torchrun counts restarts and Horovod resets: the others
-// end because of the first. A life that was judged before is not charged again.
+// countFailure takes one failure from the budget, in the name of a life that was in generation g (0
+// = in none), and tells whether the job goes on. What breaks in one generation is one failure, as
+// torchrun counts restarts and Horovod resets: the others end because of the first. A life that was
+// judged before is not charged again.
 func (t *transition) countFailure(w *events.WorkerView, g events.Generation, f failure) bool {
 	t.recordFirstError(w)
 	if t.Slots[w.Place.String()].JudgedIncarnation == w.Incarnation || !t.claimFailure(g) {
@@ -108,7 +110,8 @@ func after(at []time.Time, from time.Time) []time.Time {
 	return slices.DeleteFunc(at, func(f time.Time) bool { return !f.After(from) })
 }
 
-// sameStepExceeded ends a job whose newest failures were all at one step: it would fail there for ever.
+// sameStepExceeded ends a job whose newest failures were all at one step: it would fail there for
+// ever.
 func (t *transition) sameStepExceeded() bool {
 	limit := t.View.Spec.Failures.SameStep
 	n, step := events.SameStep(t.View.CountedFailures)
@@ -155,8 +158,9 @@ func describeFailure(c events.CountedFailure) string {
 	return fmt.Sprintf("worker %s: %s", c.Place, c.Detail)
 }
 
-// correctFailureSteps corrects what was charged to the generation before a seal: the newest commit of the members that came back is
-// the one that it could return to, also where its agent had not heard of it.
+// correctFailureSteps corrects what was charged to the generation before a seal: the newest commit
+// of the members that came back is the one that it could return to, also where its agent had not
+// heard of it.
 func (t *transition) correctFailureSteps(b events.RoundSealed) {
 	if !t.inProcess() {
 		return
@@ -174,9 +178,10 @@ func (t *transition) correctFailureSteps(b events.RoundSealed) {
 	}
 }
 
-// noProgress charges a generation that was lost to a fault which is nobody's by name: connections that break, peers that accuse each
-// other. One or two of them cost nothing, because links fail for a moment; but a job that loses each of its generations
-// before its next commit would do so for ever. With other programs each process that dies is charged.
+// noProgress charges a generation that was lost to a fault which is nobody's by name: connections
+// that break, peers that accuse each other. One or two of them cost nothing, because links fail for
+// a moment; but a job that loses each of its generations before its next commit would do so for
+// ever. With other programs each process that dies is charged.
 func (t *transition) noProgress(b events.RoundSealed, over events.Generation) {
 	t.NoProgress = b.NoProgress
 	if over == 0 || b.NoProgress <= spec.FreeRetries || b.Cause.Kind.Planned() || b.Cause.Kind == events.CauseLink || !t.inProcess() || !t.claimFailure(over) {
@@ -189,8 +194,9 @@ func (t *transition) noProgress(b events.RoundSealed, over events.Generation) {
 	t.recordFailure(events.CountedFailure{At: t.now, Generation: over, Rank: -1, Step: t.Commit.Step, Kind: events.FailureNoProgress, Detail: detail}, detail)
 }
 
-// addTimeWithoutStep adds the time that the generation which is over now has spent without a good step: health.hang counts it, so that
-// generations which are lost one after the other before they make a step do not each begin to wait anew.
+// addTimeWithoutStep adds the time that the generation which is over now has spent without a good
+// step: health.hang counts it, so that generations which are lost one after the other before they
+// make a step do not each begin to wait anew.
 func (t *transition) addTimeWithoutStep() {
 	g := t.View.Generation
 	if g == 0 || t.Broken >= g || t.LastGood >= g {

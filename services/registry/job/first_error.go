@@ -10,18 +10,21 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// causeTimeout is how long the end of a job waits for what made a worker lose its peers: that peer's own exit is under way.
+// causeTimeout is how long the end of a job waits for what made a worker lose its peers: that
+// peer's own exit is under way.
 const causeTimeout = 2 * time.Second
 
-// Exhaustion is a failure budget that was used up by a worker which says that it lost a peer: how that peer ended is waited for.
+// Exhaustion is a failure budget that was used up by a worker which says that it lost a peer: how
+// that peer ended is waited for.
 type Exhaustion struct {
 	By         time.Time         `json:"by"`
 	Generation events.Generation `json:"generation"`
 	Last       string            `json:"last,omitempty"` // failure that was one too many, for people
 }
 
-// recordFirstError keeps the first failure: with many workers most others are its consequence. Facts of several nodes come in any order, and who
-// loses a peer may end before it: within a generation the one that does not speak of a peer counts, then the one that was earlier.
+// recordFirstError keeps the first failure: with many workers most others are its consequence.
+// Facts of several nodes come in any order, and who loses a peer may end before it: within a
+// generation the one that does not speak of a peer counts, then the one that was earlier.
 func (t *transition) recordFirstError(w *events.WorkerView) {
 	at := t.now
 	if b, ok := t.in.Body.(events.WorkerExited); ok && b.Incarnation == w.Incarnation {
@@ -53,8 +56,8 @@ func (t *transition) failedBefore(w *events.WorkerView, at time.Time, f *events.
 // lostPeer tells whether a worker failed because of another one, as it says.
 func lostPeer(w *events.WorkerView) bool { return w.Exception != nil && w.Exception.Peer }
 
-// preferOwnException takes a worker that was stopped for the first to fail if it had an exception of its own before, and what is known to have failed
-// says that it lost a peer.
+// preferOwnException takes a worker that was stopped for the first to fail if it had an exception
+// of its own before, and what is known to have failed says that it lost a peer.
 func (t *transition) preferOwnException(w *events.WorkerView, b events.WorkerExited) {
 	f := t.View.FirstError
 	if w.State != events.WorkerStateStopped || w.Exception == nil || lostPeer(w) || f == nil || w.Generation != f.Generation || !lostPeer(f) {
@@ -64,8 +67,8 @@ func (t *transition) preferOwnException(w *events.WorkerView, b events.WorkerExi
 	t.preferCause(w, events.Cause{Kind: events.CauseWorkerFailed, Place: &b.Place, Node: b.Place.Node, Rank: w.Rank, Detail: b.Detail})
 }
 
-// causeUnknown tells whether all that is known of the end of a generation is that workers lost a peer, and others of its members have not
-// ended yet.
+// causeUnknown tells whether all that is known of the end of a generation is that workers lost a
+// peer, and others of its members have not ended yet.
 func (t *transition) causeUnknown(g events.Generation) bool {
 	f := t.View.FirstError
 	if f == nil || g == 0 || f.Generation != g || !lostPeer(f) {
@@ -117,7 +120,8 @@ func (t *transition) resolveExhaustion() bool {
 	return true
 }
 
-// PermanentFailure is a failure that trying again does not mend: the same one before the job's first step, in each of its generations.
+// PermanentFailure is a failure that trying again does not mend: the same one before the job's
+// first step, in each of its generations.
 type PermanentFailure struct {
 	Cause string            `json:"cause"`
 	Nodes []events.NodeID   `json:"nodes"` // where it has happened
@@ -125,20 +129,24 @@ type PermanentFailure struct {
 	Tries int               `json:"tries"` // generations that it has ended
 }
 
-// startupWindow is how long after the seal of its first generation a job is at its beginning. Not every program tells its steps.
+// startupWindow is how long after the seal of its first generation a job is at its beginning. Not
+// every program tells its steps.
 const startupWindow = 5 * time.Minute
 
-// permanentTries is how many generations one cause may end before no node that has not shown it is waited for.
+// permanentTries is how many generations one cause may end before no node that has not shown it is
+// waited for.
 const permanentTries = spec.FreeRetries + 1
 
-// permanentErrors are the errors of a program that are in the program, by the names that Python gives them.
+// permanentErrors are the errors of a program that are in the program, by the names that Python
+// gives them.
 var permanentErrors = []string{
 	"SyntaxError", "IndentationError", "TabError", "NameError", "UnboundLocalError", "AttributeError", "ImportError", "ModuleNotFoundError",
 }
 
-// permanentFailure ends a job whose program fails before its first step in a way that is in the program: a name that does not exist, a module that
-// is missing, an argument that nobody knows. A node may lack what others have, so each of those that take part must have shown it, or
-// several generations must have ended so.
+// permanentFailure ends a job whose program fails before its first step in a way that is in the
+// program: a name that does not exist, a module that is missing, an argument that nobody knows. A
+// node may lack what others have, so each of those that take part must have shown it, or several
+// generations must have ended so.
 func (t *transition) permanentFailure(w *events.WorkerView, b events.WorkerExited) bool {
 	cause := permanentError(b)
 	if cause == "" || t.View.Step > 0 || b.Step > 0 || (t.inProcess() && t.LastGood > 0) || !t.startingUp() {
@@ -188,7 +196,8 @@ func (t *transition) nodesOf(n events.Generation) (nodes []events.NodeID) {
 	return nodes
 }
 
-// permanentError returns the line in which a program says what is wrong with itself; empty = it does not say so.
+// permanentError returns the line in which a program says what is wrong with itself; empty = it
+// does not say so.
 func permanentError(b events.WorkerExited) string {
 	if b.ExitCode <= 0 || b.Orphaned {
 		return ""

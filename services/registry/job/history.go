@@ -46,7 +46,8 @@ func (t *transition) record(b events.RoundSealed) {
 	}
 }
 
-// prune forgets ended workers of places that the job no longer has, once nodes have come and gone for long.
+// prune forgets ended workers of places that the job no longer has, once nodes have come and gone
+// for long.
 func (t *transition) prune() {
 	if len(t.View.Workers) <= 2*t.View.Spec.Workers.Max+spareWorkers {
 		return
@@ -61,10 +62,12 @@ func (t *transition) prune() {
 	})
 }
 
-// reportsKept is of how many generations the single words are kept: reports come late by one round or two.
+// reportsKept is of how many generations the single words are kept: reports come late by one round
+// or two.
 const reportsKept = 4
 
-// Words of a member of a generation. Nobody waits for anybody's: they are counted, and decisions are made from what ended.
+// Words of a member of a generation. Nobody waits for anybody's: they are counted, and decisions
+// are made from what ended.
 const (
 	reportedNothing = '.'
 	reportedReady   = 'r'
@@ -78,7 +81,8 @@ type ReportedStates struct {
 	States     string            `json:"words"`
 }
 
-// beginReports begins the account of a generation with what its members have said before its seal was heard.
+// beginReports begins the account of a generation with what its members have said before its seal
+// was heard.
 func (t *transition) beginReports(b events.RoundSealed) {
 	t.Reports = append(t.Reports, ReportedStates{b.Generation, strings.Repeat(string(reportedNothing), len(b.Members))})
 	if over := len(t.Reports) - reportsKept; over > 0 {
@@ -106,9 +110,10 @@ func reportedState(s events.WorkerState) (rune, bool) {
 	return reportedNothing, false
 }
 
-// setReported counts the newest word of a life for the generation that it speaks of. A repeat counts once. READY after an end is a
-// late one; an end replaces READY; a success that was taken for a loss replaces that. A life that was no member of the
-// generation counts for nothing, whatever rank it claims. rank is a hint, -1 = unknown.
+// setReported counts the newest word of a life for the generation that it speaks of. A repeat
+// counts once. READY after an end is a late one; an end replaces READY; a success that was taken
+// for a loss replaces that. A life that was no member of the generation counts for nothing,
+// whatever rank it claims. rank is a hint, -1 = unknown.
 func (t *transition) setReported(r events.WorkerRef, rank int, word rune) {
 	i := slices.IndexFunc(t.Reports, func(s ReportedStates) bool { return s.Generation == r.Generation })
 	g := t.generation(r.Generation)
@@ -130,7 +135,8 @@ func (t *transition) setReported(r events.WorkerRef, rank int, word rune) {
 	*counterOf(&g.Reported, word)++
 }
 
-// staleReady tells whether a READY comes of a life that has not the rank it claims: its generation is known, and is another one's.
+// staleReady tells whether a READY comes of a life that has not the rank it claims: its generation
+// is known, and is another one's.
 func (t *transition) staleReady(b events.WorkerReady) bool {
 	g := t.generation(b.Generation)
 	return g != nil && len(g.Members) > 0 && rankOf(g.Members, b.WorkerRef, b.Rank) != b.Rank
@@ -179,8 +185,9 @@ const (
 	leftOut     = "… [left out here, `regroup logs` has it]"
 )
 
-// Shrink leaves out what people can find elsewhere, then what they need least: the last output of all workers but the first that
-// failed, long details, members of older generations, old history. What the registry decides from stays.
+// Shrink leaves out what people can find elsewhere, then what they need least: the last output of
+// all workers but the first that failed, long details, members of older generations, old history.
+// What the registry decides from stays.
 func (s State) Shrink() (State, bool) {
 	v := &s.View
 	return s, shrinkLines(v, leftOut) || shrinkDetails(v) || shrinkMembers(v) || shrinkHistory(v) || shrinkLines(v, "") || shrinkFirst(v)

@@ -9,7 +9,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// endedKept is how many ended lives of a place are remembered. Older ones are fenced by their attempt and generation.
+// endedKept is how many ended lives of a place are remembered. Older ones are fenced by their
+// attempt and generation.
 const endedKept = 8
 
 // verdict is what was decided about a dead worker.
@@ -36,8 +37,8 @@ func (t *transition) find(p events.Place) (int, bool) {
 	return i, i < len(w) && w[i].Place == p
 }
 
-// workerFor returns the worker that a fact is about, made or renewed if the fact is the first of a newer life, and nil if the
-// fact is of an old life.
+// workerFor returns the worker that a fact is about, made or renewed if the fact is the first of a
+// newer life, and nil if the fact is of an old life.
 func (t *transition) workerFor(r events.WorkerRef) *events.WorkerView {
 	i, ok := t.find(r.Place)
 	if !ok {
@@ -75,8 +76,9 @@ func newWorker(r events.WorkerRef) events.WorkerView {
 	return events.WorkerView{WorkerRef: r, Rank: -1, State: events.WorkerStateStarting}
 }
 
-// newer tells whether life a of a place began after life b: under a newer agent, or as a later attempt, or for a later
-// generation (restart recovery makes processes anew for each), or by its ULID, which the same node made.
+// newer tells whether life a of a place began after life b: under a newer agent, or as a later
+// attempt, or for a later generation (restart recovery makes processes anew for each), or by its
+// ULID, which the same node made.
 func newer(a, b events.WorkerRef) bool {
 	switch {
 	case a.Agent != b.Agent && a.Agent != "" && b.Agent != "":
@@ -89,7 +91,8 @@ func newer(a, b events.WorkerRef) bool {
 	return a.Incarnation > b.Incarnation
 }
 
-// endIncarnation remembers that a life is over, so that what is still said about it changes nothing.
+// endIncarnation remembers that a life is over, so that what is still said about it changes
+// nothing.
 func (t *transition) endIncarnation(w events.WorkerView) {
 	t.updateSlot(w.Place, func(n *SlotRecord) {
 		n.MissingSince = time.Time{}
@@ -122,12 +125,14 @@ func (t *transition) running() bool {
 	return slices.ContainsFunc(t.View.Workers, func(w events.WorkerView) bool { return !w.State.Ended() })
 }
 
-// hasPlace tells whether the job still has the place. A place that no placement has named yet counts as held: families
-// overtake each other, and a worker's end may be heard before its beginning.
+// hasPlace tells whether the job still has the place. A place that no placement has named yet
+// counts as held: families overtake each other, and a worker's end may be heard before its
+// beginning.
 func (t *transition) hasPlace(p events.Place) bool { return !t.Slots[p.String()].Removed }
 
-// expireMissing judges workers that a generation was sealed without, when neither their exit nor the loss of their node
-// has explained it: they hang. Together they are one failure, and are replaced.
+// expireMissing judges workers that a generation was sealed without, when neither their exit nor
+// the loss of their node has explained it: they hang. Together they are one failure, and are
+// replaced.
 func (t *transition) expireMissing() {
 	var behind []*events.WorkerView
 	for i := range t.View.Workers {

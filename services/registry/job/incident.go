@@ -18,7 +18,8 @@ type Incident struct {
 	Restart *ProcessRestart   `json:"again,omitempty"`   // restart recovery: the processes run, and have reported no step yet
 }
 
-// generationBroken takes in that the current generation is over: the incident opens, or the open one begins another attempt.
+// generationBroken takes in that the current generation is over: the incident opens, or the open
+// one begins another attempt.
 func (t *transition) generationBroken(c events.Cause) {
 	t.addTimeWithoutStep()
 	t.Broken = max(t.Broken, t.View.Generation)
@@ -34,8 +35,8 @@ func (t *transition) generationBroken(c events.Cause) {
 	}
 }
 
-// openIncident begins an incident after a good generation, unless one is open: it keeps its first cause. The start of a job is
-// no incident.
+// openIncident begins an incident after a good generation, unless one is open: it keeps its first
+// cause. The start of a job is no incident.
 func (t *transition) openIncident(c events.Cause) {
 	if t.View.OpenIncident != nil || t.LastGood == 0 || t.View.State != events.JobStateRunning {
 		return
@@ -49,7 +50,8 @@ func (t *transition) openIncident(c events.Cause) {
 	t.publish(*t.View.OpenIncident)
 }
 
-// refineCause takes in how a worker failed whose peers were the first to notice: that is the cause, and not that they noticed.
+// refineCause takes in how a worker failed whose peers were the first to notice: that is the cause,
+// and not that they noticed.
 func (t *transition) refineCause(c events.Cause) {
 	o := t.View.OpenIncident
 	if o == nil || c.Kind != events.CauseWorkerFailed || c.Place == nil || !o.Cause.Accuses(*c.Place, c.Rank) {
@@ -60,7 +62,8 @@ func (t *transition) refineCause(c events.Cause) {
 	t.View.OpenIncident = &known
 }
 
-// preferCause takes the failure of a worker for the cause of the open incident that another one had, which says itself that it lost a peer.
+// preferCause takes the failure of a worker for the cause of the open incident that another one
+// had, which says itself that it lost a peer.
 func (t *transition) preferCause(w *events.WorkerView, c events.Cause) {
 	o := t.View.OpenIncident
 	if o == nil || o.From != w.Generation || lostPeer(w) || o.Cause.Kind != events.CauseWorkerFailed || o.Cause.Place == nil {
@@ -98,20 +101,23 @@ func (t *transition) phasesOf(b events.WorkerReady) events.Phases {
 	return p
 }
 
-// phases divides the time from the fault to the first good step into parts that do not overlap. Three clocks measured it:
+// phases divides the time from the fault to the first good step into parts that do not overlap.
+// Three clocks measured it:
 //
 //	agent        fault ----N----> first notice
 //	rendezvous                    first notice ------J------> seal
 //	rank 0                        notice --A--> rejoins --R--> communicator --S--> newest commit --F--> first good step
 //
-// The survivors and the rendezvous hear of a fault within the same milliseconds, so both lines begin at the same moment.
-// Rejoining (R) is waiting for the seal and then connecting; the wait is the judge's:
+// The survivors and the rendezvous hear of a fault within the same milliseconds, so both lines
+// begin at the same moment. Rejoining (R) is waiting for the seal and then connecting; the wait is
+// the judge's:
 //
 //	notice N, abort A, judge max(0, J-A), regroup max(0, R-max(0, J-A)), sync S, first step F
 //
-// No communicator stands before its seal (A+R >= J), so the sum is N+A+R+S+F: the length of the whole. If rank 0 is no
-// survivor it has no notice, and may have been started within the incident: then A=0, judge J, and the time to regroup is
-// what passed here between the seal and this fact, less S and F.
+// No communicator stands before its seal (A+R >= J), so the sum is N+A+R+S+F: the length of the
+// whole. If rank 0 is no survivor it has no notice, and may have been started within the incident:
+// then A=0, judge J, and the time to regroup is what passed here between the seal and this fact,
+// less S and F.
 func phases(seal Timing, b events.WorkerReady, sinceSeal float64) events.Phases {
 	p := events.Phases{Notice: seal.NoticeMS, Sync: b.SyncMS, FirstStep: b.StepMS}
 	if !b.Survivor {
@@ -125,8 +131,8 @@ func phases(seal Timing, b events.WorkerReady, sinceSeal float64) events.Phases 
 	return p
 }
 
-// abortIncident ends an open incident because the job ends. All of its time counts as the judge's. Processes that ran again, and did not
-// fail, did so from their start.
+// abortIncident ends an open incident because the job ends. All of its time counts as the judge's.
+// Processes that ran again, and did not fail, did so from their start.
 func (t *transition) abortIncident() {
 	if t.View.OpenIncident == nil {
 		return
@@ -143,7 +149,8 @@ func (t *transition) abortIncident() {
 	t.finishIncident(c, t.now)
 }
 
-// finishIncident completes what is said about the end of the open incident, and when it was, and tells it.
+// finishIncident completes what is said about the end of the open incident, and when it was, and
+// tells it.
 func (t *transition) finishIncident(c events.IncidentClosed, at time.Time) {
 	o := t.View.OpenIncident
 	c.Job, c.Incident, c.From, c.Cause = o.Job, o.Incident, o.From, o.Cause
@@ -157,15 +164,17 @@ func (t *transition) finishIncident(c events.IncidentClosed, at time.Time) {
 	t.View.OpenIncident, t.Incident = nil, nil
 }
 
-// ProcessRestart is the start of a generation's processes within an incident, under restart recovery.
+// ProcessRestart is the start of a generation's processes within an incident, under restart
+// recovery.
 type ProcessRestart struct {
 	Generation events.Generation `json:"generation"`
 	At         time.Time         `json:"at"`
 	Phases     events.Phases     `json:"phases_ms"` // from the fault to At
 }
 
-// processesStarted records that the processes of a generation run, which is all that can be seen of a program that reports no
-// steps. One that has reported some is expected to do so again, and until then it is not known to train.
+// processesStarted records that the processes of a generation run, which is all that can be seen of
+// a program that reports no steps. One that has reported some is expected to do so again, and until
+// then it is not known to train.
 func (t *transition) processesStarted(b events.WorkerReady) {
 	if t.View.OpenIncident == nil || b.Generation <= t.View.OpenIncident.From {
 		return
@@ -194,8 +203,8 @@ func (t *transition) firstStep(b events.WorkerReady) {
 	t.recordStep(g, step)
 }
 
-// stepObserved ends an incident with a step that was heard of before its fact, or without one: agents of the release before
-// tell only of the start.
+// stepObserved ends an incident with a step that was heard of before its fact, or without one:
+// agents of the release before tell only of the start.
 func (t *transition) stepObserved(p events.Progress) {
 	i := t.Incident
 	if i == nil || i.Restart == nil || i.Restart.Generation != p.Generation || p.Step == 0 {
@@ -207,8 +216,9 @@ func (t *transition) stepObserved(p events.Progress) {
 	t.recordStep(p.Generation, p.Step)
 }
 
-// closeWithStep ends the incident with a reported step. Steps that were reported before and are made again are lost; more may be,
-// as not every step needs to be reported, so nothing is known of them if none is seen twice.
+// closeWithStep ends the incident with a reported step. Steps that were reported before and are
+// made again are lost; more may be, as not every step needs to be reported, so nothing is known of
+// them if none is seen twice.
 func (t *transition) closeWithStep(g events.Generation, step uint64, p events.Phases) {
 	c := events.IncidentClosed{To: g, Phases: p}
 	if last := t.View.Step; last >= step {

@@ -7,13 +7,14 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// superseded tells whether a later fact about the node was taken in. The same one may come again, made from discovery's record,
-// because a worker that it is about has only become known since.
+// superseded tells whether a later fact about the node was taken in. The same one may come again,
+// made from discovery's record, because a worker that it is about has only become known since.
 func (t *transition) superseded(n events.NodeID) bool {
 	return t.in.Number != 0 && t.in.Number < t.Nodes[n].Number
 }
 
-// nodeJoined takes in that an agent came. Workers of an older agent on the same node are gone with it.
+// nodeJoined takes in that an agent came. Workers of an older agent on the same node are gone with
+// it.
 func (t *transition) nodeJoined(b events.NodeJoined) {
 	if t.superseded(b.Node) {
 		return
@@ -48,8 +49,8 @@ func (t *transition) nodeRecord(id events.NodeID) Node {
 	return n
 }
 
-// nodeReturned takes back what was said of an agent's workers while it was out of reach: they run, or their own end decides. They
-// are not charged again.
+// nodeReturned takes back what was said of an agent's workers while it was out of reach: they run,
+// or their own end decides. They are not charged again.
 func (t *transition) nodeReturned(b events.NodeJoined) {
 	for i := range t.View.Workers {
 		w := &t.View.Workers[i]
@@ -77,7 +78,8 @@ func (t *transition) nodeReturned(b events.NodeJoined) {
 	}
 }
 
-// succeededMeanwhile takes in the end of a worker that was thought lost then, if it was a good one, and tells whether it was.
+// succeededMeanwhile takes in the end of a worker that was thought lost then, if it was a good one,
+// and tells whether it was.
 func (t *transition) succeededMeanwhile(w *events.WorkerView) bool {
 	n := t.Slots[w.Place.String()]
 	if n.ExitedIncarnation != w.Incarnation || !n.Succeeded {
@@ -101,8 +103,8 @@ func (t *transition) markRunning(w *events.WorkerView) {
 	})
 }
 
-// nodeEnded takes in that a node was lost, or has left as it was asked to. Workers there whose end is unknown are lost,
-// and nobody is started there again.
+// nodeEnded takes in that a node was lost, or has left as it was asked to. Workers there whose end
+// is unknown are lost, and nobody is started there again.
 func (t *transition) nodeEnded(b events.NodeFact, planned bool) {
 	if t.superseded(b.Node) {
 		return
@@ -131,8 +133,9 @@ type agentEnd struct {
 	replacedBy events.Incarnation // the agent that has taken its place, if one has
 }
 
-// loseWorkers loses the workers of a node that belong to the agents that theirs tells. One node is one fault: it is charged once,
-// however many workers it takes with it. A respawn that was granted there before is taken back.
+// loseWorkers loses the workers of a node that belong to the agents that theirs tells. One node is
+// one fault: it is charged once, however many workers it takes with it. A respawn that was granted
+// there before is taken back.
 func (t *transition) loseWorkers(node events.NodeID, how agentEnd, theirs func(*events.WorkerView) bool) {
 	kind, why := events.CauseNodeLost, how.reason
 	if how.planned {
@@ -206,7 +209,8 @@ func (t *transition) onLostNode(w *events.WorkerView) bool {
 	return (n.LostAgent != "" && w.Agent <= n.LostAgent) || (w.Agent != "" && w.Agent < n.NewestAgent)
 }
 
-// Concerns tells whether the job may have something on a node: a worker or a place, or that it thinks of it as gone.
+// Concerns tells whether the job may have something on a node: a worker or a place, or that it
+// thinks of it as gone.
 func (s State) Concerns(n events.NodeID) bool {
 	if s.View.State == "" || s.View.State.Terminal() {
 		return false

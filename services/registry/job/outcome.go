@@ -7,8 +7,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// finishDeadline is when a finishing job's last workers are told to stop, later when they are given up, and last when the report
-// of the result is; zero = no such wait.
+// finishDeadline is when a finishing job's last workers are told to stop, later when they are given
+// up, and last when the report of the result is; zero = no such wait.
 func (s State) finishDeadline() time.Time {
 	if s.View.State != events.JobStateFinishing || s.onlyDoneRunning() {
 		return time.Time{}
@@ -23,8 +23,8 @@ func (s State) finishDeadline() time.Time {
 	return by
 }
 
-// onlyDoneRunning tells whether all workers that still run have said that they are done: what they do now, like saving a model, takes
-// as long as it takes.
+// onlyDoneRunning tells whether all workers that still run have said that they are done: what they
+// do now, like saving a model, takes as long as it takes.
 func (s State) onlyDoneRunning() bool {
 	running := 0
 	for i := range s.View.Workers {
@@ -39,7 +39,8 @@ func (s State) onlyDoneRunning() bool {
 	return running > 0 && s.Finish.Stopped.IsZero()
 }
 
-// outcome ends the job if its workers, or the time, have decided it. It looks at the whole state, after every input.
+// outcome ends the job if its workers, or the time, have decided it. It looks at the whole state,
+// after every input.
 func (t *transition) outcome() {
 	switch t.View.State {
 	case events.JobStateStopping:
@@ -65,7 +66,8 @@ func (t *transition) outcome() {
 	}
 }
 
-// finished ends a finishing job when every member of its generation has ended, or when the grace is over.
+// finished ends a finishing job when every member of its generation has ended, or when the grace is
+// over.
 func (t *transition) finished() {
 	running, succeeded := 0, 0
 	for i := range t.View.Workers {
@@ -115,8 +117,9 @@ func (t *transition) finished() {
 	}
 }
 
-// failedAfter is the first worker of the generation that completed the training whose program failed by itself after it; nil = none.
-// What it was to do then, such as saving the model, may be missing. One that was killed from outside had only to end.
+// failedAfter is the first worker of the generation that completed the training whose program
+// failed by itself after it; nil = none. What it was to do then, such as saving the model, may be
+// missing. One that was killed from outside had only to end.
 func (t *transition) failedAfter() *events.WorkerView {
 	if p := t.Finish.Failed; p != nil {
 		if w := t.worker(*p); w != nil && w.State == events.WorkerStateFailed && w.Generation == t.View.Generation {
@@ -126,14 +129,16 @@ func (t *transition) failedAfter() *events.WorkerView {
 	return nil
 }
 
-// stopRest tells those to stop who linger after the training is complete. The outcome stays what the others make it.
+// stopRest tells those to stop who linger after the training is complete. The outcome stays what
+// the others make it.
 func (t *transition) stopRest(reason string, now bool) {
 	t.Finish.Stopped, t.Finish.Now = t.now, now
 	t.publish(events.JobStopping{Job: t.View.Job, Reason: reason, Now: now})
 }
 
-// allSucceeded tells whether every process of the current generation has exited 0, under restart recovery. A generation
-// that has lost a member starts again as a whole, so it cannot succeed any more.
+// allSucceeded tells whether every process of the current generation has exited 0, under restart
+// recovery. A generation that has lost a member starts again as a whole, so it cannot succeed any
+// more.
 func (t *transition) allSucceeded() bool {
 	if t.inProcess() || t.View.Generation == 0 || t.Broken >= t.View.Generation {
 		return false
@@ -195,8 +200,8 @@ func (t *transition) endJob(s events.JobState, code events.Code, reason string) 
 	t.State = State{View: *v}
 }
 
-// EpochCheck is what a ledger says about one epoch. Missing and Repeated are exact where only the count is wrong, and
-// lower bounds where samples were swapped for each other.
+// EpochCheck is what a ledger says about one epoch. Missing and Repeated are exact where only the
+// count is wrong, and lower bounds where samples were swapped for each other.
 type EpochCheck struct {
 	Epoch    uint64 `json:"epoch"`
 	Count    uint64 `json:"count"`
@@ -205,16 +210,17 @@ type EpochCheck struct {
 	Repeated uint64 `json:"repeated"`
 }
 
-// Samples checks a ledger against the epochs that it should tell of: a finished one holds every index of 0..n-1 exactly
-// once, so its count is n and its sum is that of SampleHash(0)+...+SampleHash(n-1) modulo 2^64, whatever the order.
+// Samples checks a ledger against the epochs that it should tell of: a finished one holds every
+// index of 0..n-1 exactly once, so its count is n and its sum is that of
+// SampleHash(0)+...+SampleHash(n-1) modulo 2^64, whatever the order.
 //
 //	count < n             n-count are missing
 //	count > n             count-n are repeated
 //	count = n, other sum  at least one is missing and one repeated
 //
-// An epoch under way is only held to its count not being over n, and to its sum once it is full. The chance that a wrong
-// set of indices has the right sum is about 2^-64. A ledger of a program that keeps none (Samples 0) checks nothing.
-// The cost is one pass over n.
+// An epoch under way is only held to its count not being over n, and to its sum once it is full.
+// The chance that a wrong set of indices has the right sum is about 2^-64. A ledger of a program
+// that keeps none (Samples 0) checks nothing. The cost is one pass over n.
 func Samples(l events.Ledger) (epochs []EpochCheck, missing, repeated uint64) {
 	if l.Samples == 0 {
 		return nil, 0, 0

@@ -9,7 +9,8 @@ import (
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
-// TestOutcomesAreDocumented: docs/outcomes.md shows the table that TestOutcomes proves; -rewrite writes it.
+// TestOutcomesAreDocumented: docs/outcomes.md shows the table that TestOutcomes proves; -rewrite
+// writes it.
 func TestOutcomesAreDocumented(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`# How jobs end

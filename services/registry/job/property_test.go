@@ -12,8 +12,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// history draws a job's life as its agents and judges would tell it: generations with members that make good steps, die,
-// finish or are lost, each seal naming the newest lives.
+// history draws a job's life as its agents and judges would tell it: generations with members that
+// make good steps, die, finish or are lost, each seal naming the newest lives.
 func history(t *rapid.T, restart bool) []events.Body {
 	nodes := []string{"a", "b", "c"}
 	var told []events.Body
@@ -103,7 +103,8 @@ func mangle(t *rapid.T, told []events.Body) []events.Body {
 	return out
 }
 
-// TestAnyHistoryIsSurvived checks what must hold in whatever order, and how often, a job's facts arrive.
+// TestAnyHistoryIsSurvived checks what must hold in whatever order, and how often, a job's facts
+// arrive.
 func TestAnyHistoryIsSurvived(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		restart := rapid.Bool().Draw(rt, "restart")

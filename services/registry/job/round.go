@@ -8,8 +8,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Superseded tells whether a fact of the placement family is no newer than what is known. Unnumbered ones are made from the
-// scheduler's own view.
+// Superseded tells whether a fact of the placement family is no newer than what is known.
+// Unnumbered ones are made from the scheduler's own view.
 func (s State) Superseded(number uint64) bool { return number != 0 && number <= s.Placed.Number }
 
 // supersededPlacement is Overtaken of the input, which is what is known from then on.
@@ -69,7 +69,8 @@ func (t *transition) opened(b events.RoundOpened) {
 	}
 }
 
-// sealed takes in who is in a generation. One that is overtaken by a newer seal only completes the history.
+// sealed takes in who is in a generation. One that is overtaken by a newer seal only completes the
+// history.
 func (t *transition) sealed(b events.RoundSealed) {
 	v := &t.View
 	t.record(b)
@@ -77,7 +78,8 @@ func (t *transition) sealed(b events.RoundSealed) {
 		return
 	}
 	t.correctFailureSteps(b)
-	// What the rendezvous heard of the generation before is news if that worker's fact is still on its way.
+	// What the rendezvous heard of the generation before is news if that worker's fact is still on
+	// its way.
 	if b.From > t.LastGood {
 		t.generationGood(events.WorkerReady{WorkerRef: events.WorkerRef{Generation: b.From}})
 	}
@@ -130,8 +132,8 @@ func (t *transition) sealed(b events.RoundSealed) {
 	}
 }
 
-// sealMember makes a member of the current generation out of a place's worker. The seal decides which life that is, unless that
-// life has ended before the seal was heard.
+// sealMember makes a member of the current generation out of a place's worker. The seal decides
+// which life that is, unless that life has ended before the seal was heard.
 func (t *transition) sealMember(m events.Member) {
 	ref := events.WorkerRef{
 		Job: t.View.Job, Place: m.Place, Incarnation: m.Incarnation, Agent: m.Agent, Attempt: m.Attempt,
@@ -152,7 +154,8 @@ func (t *transition) sealMember(m events.Member) {
 	}
 	w.Agent = max(w.Agent, m.Agent) // so that a late loss of the node's agent before does not end it
 	if w.State == events.WorkerStateLost && !t.onLostNode(w) && !t.succeededMeanwhile(w) {
-		// It has joined since: the node came back, or the one left behind was only slow. It is not charged again.
+		// It has joined since: the node came back, or the one left behind was only slow. It is not
+		// charged again.
 		t.markRunning(w)
 	}
 	if w.State == events.WorkerStateStarting || (w.State == events.WorkerStateReady && w.Generation < t.View.Generation) {
@@ -165,8 +168,8 @@ func (t *transition) sealMember(m events.Member) {
 	t.updateSlot(m.Place, func(n *SlotRecord) { n.MissingSince = time.Time{} })
 }
 
-// generationGood takes in that a generation made a good step: the start or the incident is over. Under restart recovery the processes
-// have only started if no step is said.
+// generationGood takes in that a generation made a good step: the start or the incident is over.
+// Under restart recovery the processes have only started if no step is said.
 func (t *transition) generationGood(b events.WorkerReady) {
 	g := b.Generation
 	if g > t.View.Generation {
@@ -213,8 +216,9 @@ func (t *transition) generationGood(b events.WorkerReady) {
 	}
 }
 
-// participantsSet takes in the places of a job whose nodes come by themselves: the rendezvous says so instead of the scheduler. Once
-// it is closed nobody can come any more, so a job that has too few nodes then has no future.
+// participantsSet takes in the places of a job whose nodes come by themselves: the rendezvous says
+// so instead of the scheduler. Once it is closed nobody can come any more, so a job that has too
+// few nodes then has no future.
 func (t *transition) participantsSet(b events.RoundParticipantsSet) {
 	if !t.View.Spec.External() {
 		return

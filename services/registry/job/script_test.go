@@ -75,7 +75,8 @@ func (w *world) wait(t testing.TB, d time.Duration, each func(events.Decision)) 
 	t.Fatalf("deadline %v does not move: %+v", w.m.Deadline(w.s), w.s)
 }
 
-// TestScripts runs testdata/*.txt: lines after ">" are inputs, what follows is printed by the machine.
+// TestScripts runs testdata/*.txt: lines after ">" are inputs, what follows is printed by the
+// machine.
 func TestScripts(t *testing.T) { golden.Scripts(t, play) }
 
 func play(t *testing.T, script string) string {

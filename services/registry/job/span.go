@@ -39,8 +39,9 @@ func (t *transition) exitSpan(b events.WorkerExited) {
 	})
 }
 
-// nodeSpan draws that a node was lost, as discovery said, and that this was heard. Both belong to the incident, or to the start if
-// nothing was good yet; discovery cannot draw it there, as it knows of no jobs.
+// nodeSpan draws that a node was lost, as discovery said, and that this was heard. Both belong to
+// the incident, or to the start if nothing was good yet; discovery cannot draw it there, as it
+// knows of no jobs.
 func (t *transition) nodeSpan(node events.NodeID, life events.Incarnation, why string) {
 	parent := events.JobTrace(t.View.Job)
 	if t.LastGood > 0 {
@@ -78,7 +79,8 @@ func (t *transition) verdictSpan(kind string, w *events.WorkerView) {
 	}})
 }
 
-// startSpan draws the root of a job's start: submit to first good step. A client that submitted it within its own trace finds it there too.
+// startSpan draws the root of a job's start: submit to first good step. A client that submitted it
+// within its own trace finds it there too.
 func (t *transition) startSpan(g events.Generation) {
 	start := events.Span{
 		Name: "job start", Self: events.JobTrace(t.View.Job), Start: t.View.Submitted, End: t.now,

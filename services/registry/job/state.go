@@ -1,7 +1,7 @@
 // Package job answers one question: what became of the job's workers, and what follows from it?
 //
-// It is Horovod's worker registry (READY, SUCCESS, FAILURE of every member of a generation) and its reset limit, without
-// the barrier: nobody waits here. A machine decides for one job at a time.
+// It is Horovod's worker registry (READY, SUCCESS, FAILURE of every member of a generation) and its
+// reset limit, without the barrier: nobody waits here. A machine decides for one job at a time.
 //
 //	          submit            sealed               done
 //	(nothing) ------> waiting ---------> running ----------> finishing
@@ -10,20 +10,24 @@
 //	                     v       stop       v     \             v      \
 //	                  stopped <--------- stopping  --> failed <-----    --> succeeded
 //
-// Workers: starting -> running -> ready -> done -> success; or failure, lost (with its node), stopped (it was asked to).
-// A worker is one life in one place: the incarnation names it, a newer life replaces it, and facts of an older one
-// change nothing. Each life is charged to the failure budget at most once, a generation too, a planned change never.
-// failures.sameStep of them in a row after one committed step end the job; see charge.go for which step that is.
+// Workers: starting -> running -> ready -> done -> success; or failure, lost (with its node),
+// stopped (it was asked to). A worker is one life in one place: the incarnation names it, a newer
+// life replaces it, and facts of an older one change nothing. Each life is charged to the failure
+// budget at most once, a generation too, a planned change never. failures.sameStep of them in a row
+// after one committed step end the job; see charge.go for which step that is.
 //
-// Facts read: placement.set, placement.waiting, round.opened, round.missed, round.sealed, worker.started, worker.ready, worker.done,
-// worker.exited, node.joined, node.lost, node.left. Commands read: job.submit, job.scale, job.stop, job.remove.
-// Facts written: the families job and incident.
+// Facts read: placement.set, placement.waiting, round.opened, round.missed, round.sealed,
+// worker.started, worker.ready, worker.done, worker.exited, node.joined, node.lost, node.left.
+// Commands read: job.submit, job.scale, job.stop, job.remove. Facts written: the families job and
+// incident.
 //
-// No order between families is assumed: a generation can be ready before it is known to be sealed, and a worker can have
-// died before it is known to have been started. The outcome of a job is judged again after every input, from the whole
-// state, so a fact that comes twice, late or never cannot end a job wrongly.
+// No order between families is assumed: a generation can be ready before it is known to be sealed,
+// and a worker can have died before it is known to have been started. The outcome of a job is
+// judged again after every input, from the whole state, so a fact that comes twice, late or never
+// cannot end a job wrongly.
 //
-// Not here: who is in a generation (rendezvous), where workers run (scheduler), whether a node lives (discovery).
+// Not here: who is in a generation (rendezvous), where workers run (scheduler), whether a node
+// lives (discovery).
 package job
 
 import (
@@ -69,7 +73,8 @@ type Stop struct {
 	By      time.Time `json:"by"` // what still runs then is given up
 }
 
-// Removed is what is left of a job whose record was removed, until nothing is stored any more that a repeat could be mixed up with.
+// Removed is what is left of a job whose record was removed, until nothing is stored any more that
+// a repeat could be mixed up with.
 type Removed struct {
 	Origin string    `json:"origin"` // of the event that submitted it
 	By     string    `json:"by"`     // its source
@@ -126,7 +131,8 @@ type Node struct {
 	Number      uint64             `json:"number,omitempty"` // of the last fact taken in
 	LostAgent   events.Incarnation `json:"gone,omitempty"`   // newest agent that is no more
 	NewestAgent events.Incarnation `json:"came,omitempty"`   // newest agent that has come: those before are no more
-	// Restarted is the newest agent whose coming was charged, because workers of the one before ended with it.
+	// Restarted is the newest agent whose coming was charged, because workers of the one before
+	// ended with it.
 	Restarted events.Incarnation `json:"restarted,omitempty"`
 }
 
@@ -165,8 +171,8 @@ type transition struct {
 	d   events.Decision
 }
 
-// Step takes one input into account. An ended job takes none, except that it refuses to be scaled, is removed, and notes how workers
-// ended that still ran when it did.
+// Step takes one input into account. An ended job takes none, except that it refuses to be scaled,
+// is removed, and notes how workers ended that still ran when it did.
 func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
 	t := &transition{State: s, in: in, now: now}
 	switch b := in.Body.(type) {
@@ -243,8 +249,8 @@ func (t *transition) publish(b events.Body) {
 	t.d.Facts = append(t.d.Facts, f)
 }
 
-// Deadline says when the job must be looked at again: a start, an exit grace or a stop that takes too long, a worker that
-// was left behind.
+// Deadline says when the job must be looked at again: a start, an exit grace or a stop that takes
+// too long, a worker that was left behind.
 func (Machine) Deadline(s State) time.Time {
 	var next time.Time
 	at := func(d time.Time) {

@@ -9,12 +9,13 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// StepTracker is how long each job has made no step, as one replica hears it. It is lost with the replica. A replica that was
-// disconnected, paused or has just started accuses nobody before a full grace, and its observation counts only while no
-// other replica has stored a later step; so a job is taken for hung when nobody has heard it.
+// StepTracker is how long each job has made no step, as one replica hears it. It is lost with the
+// replica. A replica that was disconnected, paused or has just started accuses nobody before a full
+// grace, and its observation counts only while no other replica has stored a later step; so a job
+// is taken for hung when nobody has heard it.
 //
-// The newest step of any worker is a sign of life of the whole job: its workers step together, and one that loops outside of
-// a collective stops them all.
+// The newest step of any worker is a sign of life of the whole job: its workers step together, and
+// one that loops outside of a collective stops them all.
 type StepTracker struct {
 	Gap time.Duration // a longer gap between two looks means that we, not they, were away
 
@@ -37,8 +38,8 @@ type trackedJob struct {
 	metricsChanged bool // reported is news to the record
 }
 
-// Update takes in the registry's own record of a job. Only a running one is heard, and only one that is known to tell its steps
-// is aged: of the others, silence says nothing.
+// Update takes in the registry's own record of a job. Only a running one is heard, and only one
+// that is known to tell its steps is aged: of the others, silence says nothing.
 func (a *StepTracker) Update(v events.JobView, now time.Time) {
 	if v.State != events.JobStateRunning || v.Generation == 0 {
 		delete(a.jobs, v.Job)
@@ -94,7 +95,8 @@ func (a *StepTracker) Observe(p events.Progress, now time.Time) {
 	j.lastProgress, j.lastReported = now, time.Time{}
 }
 
-// Progress tells how far a job is, as far as this replica has heard; false if it does not run, or nothing was heard of it.
+// Progress tells how far a job is, as far as this replica has heard; false if it does not run, or
+// nothing was heard of it.
 func (a *StepTracker) Progress(id events.JobID) (events.JobProgress, bool) {
 	j := a.jobs[id]
 	if j == nil || (j.newest.Step == 0 && len(j.reported) == 0) {
@@ -111,8 +113,8 @@ func (a *StepTracker) Connected(is bool, now time.Time) {
 	a.paused = !is
 }
 
-// Check returns which jobs stand still, and which steps are news to the record, by job. Each job is named again only after the
-// same time has passed once more, in case that nothing came of it.
+// Check returns which jobs stand still, and which steps are news to the record, by job. Each job is
+// named again only after the same time has passed once more, in case that nothing came of it.
 func (a *StepTracker) Check(now time.Time) (still []events.StepsStalled, news []events.Progress) {
 	gap := now.Sub(a.lastCheck)
 	if !a.lastCheck.IsZero() && (gap > a.Gap || gap < 0) {

@@ -9,7 +9,8 @@ import (
 // failed judges a process that ended badly while the job was at work.
 func (t *transition) failed(w *events.WorkerView, b events.WorkerExited) {
 	if t.LastGood == 0 && (b.ExitCode == 126 || b.ExitCode == 127) {
-		// As shells have it: found but not executable, not found. Trying again gives the same answer.
+		// As shells have it: found but not executable, not found. Trying again gives the same
+		// answer.
 		t.recordFirstError(w)
 		t.endJob(events.JobStateFailed, events.Invalid, fmt.Sprintf("the command cannot be started: worker %s: %s", w.Place, w.Detail))
 		return
@@ -52,8 +53,9 @@ func (t *transition) failed(w *events.WorkerView, b events.WorkerExited) {
 	}
 }
 
-// countAgentRestart charges a worker that ended with an earlier life of its agent, and tells whether the job goes on. One restart is one failure,
-// however many workers it takes along, and whether the new agent reports it first, by their exits, or discovery.
+// countAgentRestart charges a worker that ended with an earlier life of its agent, and tells
+// whether the job goes on. One restart is one failure, however many workers it takes along, and
+// whether the new agent reports it first, by their exits, or discovery.
 func (t *transition) countAgentRestart(w *events.WorkerView, b events.WorkerExited) bool {
 	n := t.Nodes[b.Place.Node]
 	if n.Restarted == b.Agent && b.Agent != "" {
@@ -84,7 +86,8 @@ func (t *transition) respawn(w *events.WorkerView) {
 	}
 }
 
-// respawnDisplaced starts a dead worker again that was blamed only because its place or node was gone: they are back.
+// respawnDisplaced starts a dead worker again that was blamed only because its place or node was
+// gone: they are back.
 func (t *transition) respawnDisplaced(w *events.WorkerView) {
 	t.updateSlot(w.Place, func(n *SlotRecord) { n.Verdict, n.Displaced = "", "" })
 	t.respawn(w)
@@ -103,7 +106,8 @@ func (t *transition) denyRespawn(w *events.WorkerView, reason string) {
 	}
 }
 
-// recordVerdict writes a verdict down and tells whether it is news. Blame takes a respawn back, never the other way round.
+// recordVerdict writes a verdict down and tells whether it is news. Blame takes a respawn back,
+// never the other way round.
 func (t *transition) recordVerdict(w *events.WorkerView, v verdict) bool {
 	n := t.Slots[w.Place.String()]
 	if n.JudgedIncarnation == w.Incarnation && (n.Verdict == v || n.Verdict == respawnDenied) {
@@ -113,8 +117,8 @@ func (t *transition) recordVerdict(w *events.WorkerView, v verdict) bool {
 	return true
 }
 
-// respawnFinished gives new lives to those who have finished already when their generation breaks under restart recovery: the
-// group starts again as a whole.
+// respawnFinished gives new lives to those who have finished already when their generation breaks
+// under restart recovery: the group starts again as a whole.
 func (t *transition) respawnFinished() {
 	if t.inProcess() || !t.ongoing() {
 		return

@@ -12,8 +12,8 @@ func (t *transition) started(b events.WorkerStarted) {
 	}
 }
 
-// ready takes in READY: the worker made a good step in a generation. Rank 0's makes the generation good; under restart
-// recovery so does the first step that any process reports.
+// ready takes in READY: the worker made a good step in a generation. Rank 0's makes the generation
+// good; under restart recovery so does the first step that any process reports.
 func (t *transition) ready(b events.WorkerReady) {
 	w := t.workerFor(b.WorkerRef)
 	if t.staleReady(b) {
@@ -31,9 +31,10 @@ func (t *transition) ready(b events.WorkerReady) {
 	}
 }
 
-// done takes in that a worker reports its work complete. With in-process recovery nobody regroups from then on; under
-// restart recovery only exits count, and the report is kept for its figures. That of a life which is over, as far as is
-// known, waits for its exit: the others may have regrouped without it.
+// done takes in that a worker reports its work complete. With in-process recovery nobody regroups
+// from then on; under restart recovery only exits count, and the report is kept for its figures.
+// That of a life which is over, as far as is known, waits for its exit: the others may have
+// regrouped without it.
 func (t *transition) done(b events.WorkerDone) {
 	w := t.workerFor(b.WorkerRef)
 	switch {
@@ -136,16 +137,17 @@ func (t *transition) exited(b events.WorkerExited) {
 	}
 }
 
-// orphaned tells whether an exit is reported by a later agent than the one that ran the worker: it ended with that one. Agents of older
-// versions do not say so.
+// orphaned tells whether an exit is reported by a later agent than the one that ran the worker: it
+// ended with that one. Agents of older versions do not say so.
 func (t *transition) orphaned(b events.WorkerExited) bool {
 	w := t.worker(b.Place)
 	return w != nil && w.Incarnation == b.Incarnation && w.Agent != "" && w.Agent < b.Agent
 }
 
-// exitState is the state in which an exit leaves its worker. A worker that was done is a success even if it was then told
-// to stop; any other exit that was asked for, or that follows from the place being taken away, is neither success nor failure.
-// Other programs cannot know that their place was taken away, nor is it known whether it was given again since.
+// exitState is the state in which an exit leaves its worker. A worker that was done is a success
+// even if it was then told to stop; any other exit that was asked for, or that follows from the
+// place being taken away, is neither success nor failure. Other programs cannot know that their
+// place was taken away, nor is it known whether it was given again since.
 func (t *transition) exitState(b events.WorkerExited) events.WorkerState {
 	switch {
 	case t.inProcess() && b.Done && b.ExitCode == 0:
@@ -167,9 +169,10 @@ func (t *transition) endWorker(w *events.WorkerView, s events.WorkerState, detai
 	t.endIncarnation(*w)
 }
 
-// explainLateExit adds what a late exit knows of a worker that was judged before it: its node seemed lost, or it was left behind.
-// The verdict stands; only a completed training is believed late, and then also of a life that was replaced since (w is
-// nil): the rendezvous, which may have heard in time, regroups for it no more.
+// explainLateExit adds what a late exit knows of a worker that was judged before it: its node
+// seemed lost, or it was left behind. The verdict stands; only a completed training is believed
+// late, and then also of a life that was replaced since (w is nil): the rendezvous, which may have
+// heard in time, regroups for it no more.
 func (t *transition) explainLateExit(w *events.WorkerView, b events.WorkerExited) {
 	if word, ok := reportedState(t.exitState(b)); ok {
 		t.setReported(b.WorkerRef, -1, word)

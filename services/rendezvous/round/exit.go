@@ -44,8 +44,8 @@ func (t *transition) exited(w events.WorkerExited) {
 	}
 }
 
-// proposeForExit proposes the next generation because of an exit. If peers have accused that worker before, which may be sooner
-// than its agent knows, it says how their accusation came about.
+// proposeForExit proposes the next generation because of an exit. If peers have accused that worker
+// before, which may be sooner than its agent knows, it says how their accusation came about.
 func (t *transition) proposeForExit(c events.Cause, ageMS float64) {
 	t.propose(c, ageMS)
 	if t.open() && t.View.Cause.Accuses(*c.Place, c.Rank) {
@@ -53,8 +53,8 @@ func (t *transition) proposeForExit(c events.Cause, ageMS float64) {
 	}
 }
 
-// processStopped takes in that an agent has stopped a process for its next generation. A join of that process which was taken
-// since was a late repeat: it is not in the next generation.
+// processStopped takes in that an agent has stopped a process for its next generation. A join of
+// that process which was taken since was a late repeat: it is not in the next generation.
 func (t *transition) processStopped(x *Member, w events.WorkerExited, rank int) {
 	x.Stopped = w.Incarnation
 	switch {
@@ -76,8 +76,8 @@ func (t *transition) respawned(b events.JobRespawned) {
 	}
 	switch x.State {
 	case dead, respawnDenied, finished, active, joined, pending:
-		// member, joined: the verdict came before the exit that it answers; coming: so it did, of a life that never joined, or
-		// it was silent for too long and is replaced
+		// member, joined: the verdict came before the exit that it answers; coming: so it did, of a
+		// life that never joined, or it was silent for too long and is replaced
 		if b.Dead == "" || (b.Dead != x.Incarnation && x.Incarnation != "") || b.Attempt <= x.Attempt {
 			return
 		}
@@ -96,8 +96,8 @@ func (t *transition) respawned(b events.JobRespawned) {
 	}
 }
 
-// denyRespawn takes in that a dead worker's place stays empty, unless the place has passed to a newer agent since: the blame was
-// for the older one.
+// denyRespawn takes in that a dead worker's place stays empty, unless the place has passed to a
+// newer agent since: the blame was for the older one.
 func (t *transition) denyRespawn(b events.JobRespawnDenied) {
 	x := t.member(b.Place)
 	if x == nil || x.State != dead || x.Incarnation != b.Dead {
@@ -118,8 +118,9 @@ func (t *transition) resetMember(x *Member, attempt int) {
 	t.PendingAt = t.now
 }
 
-// stalled takes in that nobody makes a step in the sealed generation: it is abandoned, and who does not come back in time is
-// out; also if it was abandoned before, for another reason. Restarted groups are stopped by their agents, the hung with them.
+// stalled takes in that nobody makes a step in the sealed generation: it is abandoned, and who does
+// not come back in time is out; also if it was abandoned before, for another reason. Restarted
+// groups are stopped by their agents, the hung with them.
 func (t *transition) stalled(b events.JobStalled) {
 	if b.Generation != t.View.Generation || t.Finishing || t.Stopping != nil {
 		return // it is over, or about to be
@@ -142,7 +143,8 @@ func (t *transition) stalled(b events.JobStalled) {
 	}
 }
 
-// publishMissing says who is asked back in vain, if the round cannot be sealed without them, so that the registry may replace them.
+// publishMissing says who is asked back in vain, if the round cannot be sealed without them, so
+// that the registry may replace them.
 func (t *transition) publishMissing() {
 	var places []events.Place
 	var missing []events.Member
@@ -165,8 +167,9 @@ func (t *transition) publishMissing() {
 	}
 }
 
-// resetLimitReached tells whether a change that only takes newcomers in is not made because it would be one regroup too many: the
-// job trains on without them. One that lets members leave is asked for all the same.
+// resetLimitReached tells whether a change that only takes newcomers in is not made because it
+// would be one regroup too many: the job trains on without them. One that lets members leave is
+// asked for all the same.
 func (t *transition) resetLimitReached(c events.Cause) bool {
 	limit := t.Spec.Elastic.ResetLimit
 	return limit != nil && c.Kind == events.CauseGrow && int(t.View.Generation) > *limit &&

@@ -50,7 +50,8 @@ func (t *transition) join(j events.MemberJoin) {
 	}
 	rank := t.rankOf(j.Place, j.Incarnation)
 	if (!t.open() || t.sealedIsGood()) && rank >= 0 && j.Left < t.View.Generation {
-		// It is in the sealed generation and has not heard of it: the launch was lost, or this is a late repeat.
+		// It is in the sealed generation and has not heard of it: the launch was lost, or this is a
+		// late repeat.
 		reply.Proposed, reply.Sealed = t.View.Generation, true
 		t.republish(j.Place.Node)
 		return
@@ -93,8 +94,9 @@ func (t *transition) joins(all events.MemberJoins) {
 	t.d.Reply = events.MemberAnswers{Answers: answers}
 }
 
-// sealedIsGood tells whether the sealed generation is known to have stepped: then all its members have heard of it, and a join
-// from before it is a late repeat. Until then it may come from one whose launch was replaced before it was heard.
+// sealedIsGood tells whether the sealed generation is known to have stepped: then all its members
+// have heard of it, and a join from before it is a late repeat. Until then it may come from one
+// whose launch was replaced before it was heard.
 func (t *transition) sealedIsGood() bool {
 	return !t.restart() && t.View.Generation > 0 && t.LastGood == t.View.Generation
 }
@@ -115,7 +117,8 @@ func (t *transition) openFor(j events.MemberJoin, x *Member, rank int) {
 	case rank >= 0:
 		t.propose(t.accusation(j), j.NoticeMS)
 	case x.State == active:
-		// Another life asks in its place: the one in the generation has ended without anybody saying so.
+		// Another life asks in its place: the one in the generation has ended without anybody
+		// saying so.
 		old := t.rankOf(x.Place, x.Incarnation)
 		t.propose(events.Cause{
 			Kind: events.CauseWorkerLost, Place: &j.Place, Node: j.Place.Node, Rank: old,
@@ -153,8 +156,8 @@ func (t *transition) accuse(j events.MemberJoin) {
 	}
 }
 
-// expireAccused stops waiting for accused members that have not come back: they are out of the next generation, and
-// may come in later as newcomers if they live.
+// expireAccused stops waiting for accused members that have not come back: they are out of the next
+// generation, and may come in later as newcomers if they live.
 func (t *transition) expireAccused() {
 	for i := range t.Members {
 		x := &t.Members[i]

@@ -8,13 +8,15 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// resendAfter is how long a node may hold an old launch before it is told again, and as long again for each resendNodes nodes.
+// resendAfter is how long a node may hold an old launch before it is told again, and as long again
+// for each resendNodes nodes.
 const (
 	resendAfter = time.Second
 	resendNodes = 1000
 )
 
-// removeRetry is how long the document of a removed job waits for what is still to be told, before it is tried again to remove it.
+// removeRetry is how long the document of a removed job waits for what is still to be told, before
+// it is tried again to remove it.
 const removeRetry = time.Second
 
 // republish asks that a node is told its launch again.
@@ -178,8 +180,8 @@ func (s *State) launchMember(x *Member, phase events.Phase) (events.LaunchMember
 	return m, true
 }
 
-// holders are members from whom a newcomer can fetch the state: those that are to be its neighbours if it comes in last, and
-// another one, so that several newcomers do not all ask the same.
+// holders are members from whom a newcomer can fetch the state: those that are to be its neighbours
+// if it comes in last, and another one, so that several newcomers do not all ask the same.
 func (s *State) holders(x *Member) map[int]string {
 	w := len(s.View.Members)
 	if w == 0 {

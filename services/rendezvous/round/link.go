@@ -16,8 +16,8 @@ const (
 	linkCutMax   = 2 * time.Minute
 )
 
-// Link is the link between two nodes whose members could not reach each other. Which of the two is at fault nobody can
-// tell: both came back, so both live, and everybody else may reach them.
+// Link is the link between two nodes whose members could not reach each other. Which of the two is
+// at fault nobody can tell: both came back, so both live, and everybody else may reach them.
 type Link struct {
 	Nodes       [2]events.NodeID  `json:"nodes"`          // in order
 	Failures    int               `json:"strikes"`        // generations that broke here since the last good one with both
@@ -39,8 +39,8 @@ func (s *State) linkExcluded(x *Member) bool {
 	return false
 }
 
-// suspectLink notes whose connection broke. One direction is enough: the first failure ends a generation, so that the
-// other side seldom comes to say the same.
+// suspectLink notes whose connection broke. One direction is enough: the first failure ends a
+// generation, so that the other side seldom comes to say the same.
 func (t *transition) suspectLink(j events.MemberJoin) {
 	if j.Left != t.View.Generation || t.restart() {
 		return
@@ -69,8 +69,8 @@ func (t *transition) updateLinks() {
 	}
 }
 
-// restoreLinks ends cuts that have lasted long enough: who was left out comes in by a planned change, and one more generation
-// that breaks there cuts the link again.
+// restoreLinks ends cuts that have lasted long enough: who was left out comes in by a planned
+// change, and one more generation that breaks there cuts the link again.
 func (t *transition) restoreLinks() {
 	for i := range t.Links {
 		p := &t.Links[i]
@@ -101,8 +101,8 @@ func (t *transition) admissible(x *Member) bool {
 	return x.State == joined && !x.Unsynced && t.rankOf(x.Place, x.Incarnation) < 0 && !t.linkExcluded(x)
 }
 
-// countLinkFailures charges what broke in a generation that made no good step to the link, once both ends have come back. If one of
-// them has died or stays silent, it was not the link.
+// countLinkFailures charges what broke in a generation that made no good step to the link, once
+// both ends have come back. If one of them has died or stays silent, it was not the link.
 func (t *transition) countLinkFailures() {
 	if t.LastGood >= t.View.Generation {
 		return
@@ -137,7 +137,8 @@ func (t *transition) link(a, b events.NodeID) *Link {
 	return &t.Links[i]
 }
 
-// excludeNodes chooses one side of each cut link, if enough members are left without them; else the round goes on trying.
+// excludeNodes chooses one side of each cut link, if enough members are left without them; else the
+// round goes on trying.
 func (t *transition) excludeNodes() {
 	out, left := t.linkCover(), 0
 	for i := range t.Members {
@@ -180,8 +181,9 @@ func (t *transition) linkCause(p *Link) events.Cause {
 	return c
 }
 
-// linkCover are nodes without which no cut link is left, chosen so that many members stay: again and again the node whose
-// seats cost the least per link; of equals the less senior, then the last by name.
+// linkCover are nodes without which no cut link is left, chosen so that many members stay: again
+// and again the node whose seats cost the least per link; of equals the less senior, then the last
+// by name.
 func (t *transition) linkCover() []events.NodeID {
 	var open []*Link
 	for i := range t.Links {
@@ -233,8 +235,8 @@ func (t *transition) clearLinkFailures() {
 	})
 }
 
-// excludedPlaces are the members of the generation that is over who have come back and are left out of the next: nobody waits for them,
-// and nobody needs to replace them.
+// excludedPlaces are the members of the generation that is over who have come back and are left out
+// of the next: nobody waits for them, and nobody needs to replace them.
 func (t *transition) excludedPlaces() events.Places {
 	var out events.Places
 	if len(t.Links) == 0 {

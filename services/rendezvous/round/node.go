@@ -6,7 +6,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// loseMember takes a seat's worker out because its node is gone, and returns its rank in the sealed generation, or -1.
+// loseMember takes a seat's worker out because its node is gone, and returns its rank in the sealed
+// generation, or -1.
 func (t *transition) loseMember(x *Member) int {
 	rank := -1
 	if x.State == active || x.State == joined {
@@ -38,8 +39,8 @@ func (t *transition) nodeLost(n events.NodeID, inc events.Incarnation, kind even
 	}, back)
 }
 
-// loseNode takes out the seats of a node that which selects, opens the next generation if one of them had a rank, and
-// with reseat empties them for the node's next life.
+// loseNode takes out the seats of a node that which selects, opens the next generation if one of
+// them had a rank, and with reseat empties them for the node's next life.
 func (t *transition) loseNode(n events.NodeID, kind events.CauseKind, detail string, which func(*Member) bool, reseat bool) {
 	cause := events.Cause{Kind: kind, Node: n, Rank: -1, Detail: detail}
 	seats := t.membersOn(n)
@@ -81,15 +82,16 @@ func (t *transition) nodeReturned(n events.NodeFact) {
 	}, true)
 }
 
-// newIncarnation takes in that a fact is about a newer life of a node than its seats are: whatever tells of its coming was overtaken
-// by this one, and will not count.
+// newIncarnation takes in that a fact is about a newer life of a node than its seats are: whatever
+// tells of its coming was overtaken by this one, and will not count.
 func (t *transition) newIncarnation(n events.NodeFact) {
 	if slices.ContainsFunc(t.membersOn(n.Node), func(x Member) bool { return olderAgent(&x, n.Incarnation) }) {
 		t.nodeReturned(n)
 	}
 }
 
-// undoNodeLoss gives a node its seats back that was lost and is well again, though its return was overtaken.
+// undoNodeLoss gives a node its seats back that was lost and is well again, though its return was
+// overtaken.
 func (t *transition) undoNodeLoss(n events.NodeFact) {
 	if t.Agents[n.Node] <= n.Incarnation {
 		t.loseNode(n.Node, events.CauseNodeLost, "node "+string(n.Node)+" is back", func(x *Member) bool { return x.State == lost }, true)
@@ -116,9 +118,10 @@ func (t *transition) disconnected(x *Member) bool {
 	return x.Agent != "" && t.Disconnected[x.Place.Node] == x.Agent
 }
 
-// dropDisconnected takes the members of a node out of the next generation that two kinds of witnesses miss: the broker its agent,
-// and peers one of its workers. One alone proves nothing: links break, and being accused removes nobody. Both together are waited for
-// no longer; if the node lives, its workers come in later as newcomers.
+// dropDisconnected takes the members of a node out of the next generation that two kinds of
+// witnesses miss: the broker its agent, and peers one of its workers. One alone proves nothing:
+// links break, and being accused removes nobody. Both together are waited for no longer; if the
+// node lives, its workers come in later as newcomers.
 func (t *transition) dropDisconnected() {
 	if len(t.Disconnected) == 0 || !t.open() || t.restart() {
 		return

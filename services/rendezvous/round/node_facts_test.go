@@ -7,8 +7,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// A record of a node that was read before a newer fact about it came, or a fact that was delivered late, must not cost the
-// job a generation.
+// A record of a node that was read before a newer fact about it came, or a fact that was delivered
+// late, must not cost the job a generation.
 func TestAnOlderFactAboutANodeUndoesNothing(t *testing.T) {
 	r := newRig()
 	for _, line := range []string{"place a/0 b/0", "join a/0", "join b/0"} {

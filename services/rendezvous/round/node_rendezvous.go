@@ -9,9 +9,11 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// NodeRendezvous is the rendezvous of the nodes of a job that nobody places. State, decisions and actions are those of
-// TorchElastic's dynamic rendezvous (torch/distributed/elastic/rendezvous/dynamic_rendezvous.py), made by one judge instead of
-// by every node: a node that has entered is decided for until it is out, so nobody polls, and times are the judge's own.
+// NodeRendezvous is the rendezvous of the nodes of a job that nobody places. State, decisions and
+// actions are those of TorchElastic's dynamic rendezvous
+// (torch/distributed/elastic/rendezvous/dynamic_rendezvous.py), made by one judge instead of by
+// every node: a node that has entered is decided for until it is out, so nobody polls, and times
+// are the judge's own.
 //
 //	          enter                          min reached, last call over; or max reached
 //	(none) ─────────► forming, participants ────────────────────────────────────────────► complete
@@ -59,8 +61,8 @@ type RemovedNode struct {
 	Reason     string             `json:"reason"`
 }
 
-// rollback is upstream's: how late after its join deadline a node may still be withdrawn. A judge that comes later than that
-// was away itself, and time in which nobody judged does not count.
+// rollback is upstream's: how late after its join deadline a node may still be withdrawn. A judge
+// that comes later than that was away itself, and time in which nobody judged does not count.
 const rollback = 5 * time.Second
 
 // op is what is to be done with a node; upstream's names.
@@ -119,7 +121,8 @@ func (x *NodeRendezvous) joinOp(c Candidate, r spec.Rendezvous, now time.Time) o
 	return opSync // 14
 }
 
-// joinDeadline is until when a node waits. While a last call runs it is as good as in: the round will be complete.
+// joinDeadline is until when a node waits. While a last call runs it is as good as in: the round
+// will be complete.
 func (x *NodeRendezvous) joinDeadline(c Candidate) time.Time {
 	if c.List == participant && !x.Deadline.IsZero() {
 		return time.Time{}
@@ -127,8 +130,9 @@ func (x *NodeRendezvous) joinDeadline(c Candidate) time.Time {
 	return c.JoinBy
 }
 
-// expiry is upstream's keep-alive and sanitise, for one node. Heartbeats are never written: discovery ages them, and only
-// its suspicion sets a time here, which its verdict or a sign of life overtakes.
+// expiry is upstream's keep-alive and sanitise, for one node. Heartbeats are never written:
+// discovery ages them, and only its suspicion sets a time here, which its verdict or a sign of life
+// overtakes.
 func (x *NodeRendezvous) expiry(c Candidate, r spec.Rendezvous, now time.Time) op {
 	switch {
 	case c.ExpiresAt.IsZero() || now.Before(c.ExpiresAt):
@@ -198,8 +202,9 @@ func (x *NodeRendezvous) evict(i int, s events.Membership, reason string, r spec
 	x.remove(i, r, now)
 }
 
-// remove takes a node out of its list. Upstream's epilogue follows: a complete round that loses a participant is over, where
-// upstream lets the others find that out by themselves; a forming one that falls under min has no last call any more.
+// remove takes a node out of its list. Upstream's epilogue follows: a complete round that loses a
+// participant is over, where upstream lets the others find that out by themselves; a forming one
+// that falls under min has no last call any more.
 func (x *NodeRendezvous) remove(i int, r spec.Rendezvous, now time.Time) {
 	was := x.Candidates[i].List
 	x.Candidates = slices.Delete(x.Candidates, i, i+1)
@@ -212,8 +217,9 @@ func (x *NodeRendezvous) remove(i int, r spec.Rendezvous, now time.Time) {
 	}
 }
 
-// nextRound begins the next round: those who took part are in, then spares and those who wait, in order of arrival. With min it is
-// complete at once, as nobody was asked to wait twice; under min it forms anew.
+// nextRound begins the next round: those who took part are in, then spares and those who wait, in
+// order of arrival. With min it is complete at once, as nobody was asked to wait twice; under min
+// it forms anew.
 func (x *NodeRendezvous) nextRound(r spec.Rendezvous, now time.Time) {
 	x.Round++
 	x.Complete, x.Deadline, x.Settle = false, time.Time{}, time.Time{}
@@ -233,7 +239,8 @@ func (x *NodeRendezvous) nextRound(r spec.Rendezvous, now time.Time) {
 	}
 }
 
-// process decides for everybody until there is nothing left to do. settle is how long those who wait are waited with for others.
+// process decides for everybody until there is nothing left to do. settle is how long those who
+// wait are waited with for others.
 func (x *NodeRendezvous) process(r spec.Rendezvous, settle time.Duration, now time.Time) {
 	for x.pass(r, now) {
 	}

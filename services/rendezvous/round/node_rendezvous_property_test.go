@@ -12,9 +12,10 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestExternalProperties lets nodes come, go, die and come back in any order, with requests and facts repeated, dropped and
-// late, and a judge that is away at times. What holds after each input is in checkNodes; at the end nothing more happens, and
-// the nodes that are left form a complete round or time out.
+// TestExternalProperties lets nodes come, go, die and come back in any order, with requests and
+// facts repeated, dropped and late, and a judge that is away at times. What holds after each input
+// is in checkNodes; at the end nothing more happens, and the nodes that are left form a complete
+// round or time out.
 func TestExternalProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := newExternals(t)

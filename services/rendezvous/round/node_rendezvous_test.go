@@ -9,7 +9,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// nodes makes the inputs that concern nodes which come by themselves; nil = the command is another one's.
+// nodes makes the inputs that concern nodes which come by themselves; nil = the command is another
+// one's.
 //
 //	submit nodes=2:4 per=1 [recovery=restart] [join=600s] [lastcall=30s]   job.submitted
 //	enter a [life=A] [slots=N] [env=1]                                    an agent asks to be in

@@ -10,7 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// applyToNodes takes in what concerns only jobs whose nodes come by themselves, before the seats hear of it.
+// applyToNodes takes in what concerns only jobs whose nodes come by themselves, before the seats
+// hear of it.
 func (t *transition) applyToNodes() {
 	switch b := t.in.Body.(type) {
 	case events.JobSubmitted:
@@ -40,7 +41,8 @@ func (t *transition) answerClosed(b events.Body) {
 	t.d.Reply = a
 }
 
-// submitted opens the rendezvous of a job whose nodes come by themselves. Other jobs wait for their placement.
+// submitted opens the rendezvous of a job whose nodes come by themselves. Other jobs wait for their
+// placement.
 func (t *transition) submitted(b events.JobSubmitted) {
 	if !b.Spec.External() || t.Nodes != nil || t.Nonce != "" {
 		return
@@ -102,14 +104,15 @@ func (t *transition) enter(b events.NodeEnter) {
 	t.replyMembership(b.Node)
 }
 
-// refuseUnknown refuses: job.submitted has not come yet, or never will. Nothing is remembered of who asks for a job by chance.
+// refuseUnknown refuses: job.submitted has not come yet, or never will. Nothing is remembered of
+// who asks for a job by chance.
 func (t *transition) refuseUnknown() {
 	t.d.Refusal = events.Errorf(events.NotFound, "the rendezvous does not know job %s, or it is not one that nodes join by themselves", t.View.Job)
 	t.d.Forget = t.Nonce == "" && t.Stopping == nil
 }
 
-// exit is upstream's exit op: a participant is removed, everybody else has nothing to leave. It does not close the job for
-// the others, as a stock agent that gives up does.
+// exit is upstream's exit op: a participant is removed, everybody else has nothing to leave. It
+// does not close the job for the others, as a stock agent that gives up does.
 func (t *transition) exit(b events.NodeExit) {
 	x := t.Nodes
 	if x == nil {
@@ -141,7 +144,8 @@ func (t *transition) closeRendezvous(b events.RendezvousClose) {
 	t.replyMembership("")
 }
 
-// applyNodeFact takes in what discovery says about a node that came by itself, before the seats hear of it.
+// applyNodeFact takes in what discovery says about a node that came by itself, before the seats
+// hear of it.
 func (t *transition) applyNodeFact() {
 	x := t.Nodes
 	if x == nil {
@@ -189,7 +193,8 @@ func (t *transition) applyNodeFact() {
 	}
 }
 
-// removeNode takes a node out that discovery says is gone: upstream's sanitise, but the others hear of it.
+// removeNode takes a node out that discovery says is gone: upstream's sanitise, but the others hear
+// of it.
 func (t *transition) removeNode(n events.NodeFact, kind events.CauseKind) {
 	x := t.Nodes
 	if x.Lost == nil {
@@ -207,7 +212,8 @@ func (t *transition) removeNode(n events.NodeFact, kind events.CauseKind) {
 	}
 }
 
-// replaceNode takes out the life of a node that a newer one has replaced: its workers are gone with it.
+// replaceNode takes out the life of a node that a newer one has replaced: its workers are gone with
+// it.
 func (t *transition) replaceNode(n events.NodeID, inc events.Incarnation) {
 	x := t.Nodes
 	detail := "the agent of node " + string(n) + " was started again"
@@ -271,8 +277,8 @@ func (t *transition) rendezvousStatus() events.RendezvousStatus {
 	}
 }
 
-// abandonIfEmpty gives up a job that has nobody in any list for as long as a node waits for others, and never had a generation: who came has timed
-// out or left, and it would wait for ever.
+// abandonIfEmpty gives up a job that has nobody in any list for as long as a node waits for others,
+// and never had a generation: who came has timed out or left, and it would wait for ever.
 func (t *transition) abandonIfEmpty() {
 	x, limit := t.Nodes, t.Spec.Rendezvous.JoinTimeout.D()
 	switch {
@@ -291,8 +297,9 @@ func (t *transition) abandonIfEmpty() {
 	}
 }
 
-// runRendezvous runs the rendezvous of the nodes; what it makes of them becomes the job's places, and from there on everything is
-// as if the scheduler had placed it. Until a round is complete the places are those of the survivors.
+// runRendezvous runs the rendezvous of the nodes; what it makes of them becomes the job's places,
+// and from there on everything is as if the scheduler had placed it. Until a round is complete the
+// places are those of the survivors.
 func (t *transition) runRendezvous(reason string, gone ...events.NodeID) {
 	x := t.Nodes
 	before := maps.Clone(x.Removed)
@@ -392,8 +399,8 @@ func (t *transition) replyMembership(n events.NodeID) {
 // HasCandidate tells whether a node has come to this job by itself.
 func (s State) HasCandidate(n events.NodeID) bool { return s.Nodes != nil && s.Nodes.find(n) >= 0 }
 
-// countsAsLost tells whether a node that came by itself counts as lost: it is refused until its return is heard, and it may have
-// been told nothing yet.
+// countsAsLost tells whether a node that came by itself counts as lost: it is refused until its
+// return is heard, and it may have been told nothing yet.
 func (s State) countsAsLost(n events.NodeID) bool { return s.Nodes != nil && s.Nodes.Lost[n] != "" }
 
 // KeepsAlive tells whether a heartbeat is the sign of life of a node that is about to expire.

@@ -10,15 +10,16 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Pack makes the stored form. What is known of a node and its seats is one line of text, because a job may have tens of
-// thousands of seats, and what a seat has in common with its member of the sealed generation, or else with the seat
-// before it, is left out:
+// Pack makes the stored form. What is known of a node and its seats is one line of text, because a
+// job may have tens of thousands of seats, and what a seat has in common with its member of the
+// sealed generation, or else with the seat before it, is left out:
 //
 //	node agent seniority fact revision told sum seat seat ...
 //	seat: slot,state,attempt,life,agent,address,pid,commit,over,flags,accused   what is empty at its end is left out
 //
-// Numbers are of base 36. A seat "3=" is that of its member, "3=,life" with a life stopped before. A life is what differs
-// from the one before: how many characters are equal at its beginning, at its end, and what is between.
+// Numbers are of base 36. A seat "3=" is that of its member, "3=,life" with a life stopped before.
+// A life is what differs from the one before: how many characters are equal at its beginning, at
+// its end, and what is between.
 func (s State) Pack() State {
 	nodes := map[events.NodeID]bool{}
 	for i := range s.Members {

@@ -55,7 +55,8 @@ func (t *transition) place(p events.PlacementSet) {
 	for _, n := range p.LostNodes {
 		t.loseNode(n, events.CauseNodeLost, "node "+string(n)+" is lost", func(x *Member) bool { return !kept[x.Place] }, false)
 	}
-	// Seats that nobody sits on any more go; those of members stay until the generation without them is sealed.
+	// Seats that nobody sits on any more go; those of members stay until the generation without
+	// them is sealed.
 	t.removeMembers(func(x *Member) bool {
 		return !kept[x.Place] && (x.State == lost || t.rankOf(x.Place, x.Incarnation) < 0)
 	})
@@ -63,7 +64,8 @@ func (t *transition) place(p events.PlacementSet) {
 	case t.View.Generation == 0:
 		t.propose(events.Cause{Kind: events.CauseStart, Rank: -1, Detail: p.Reason}, 0)
 	case shrunk != nil && (t.restart() || t.survivors() >= t.Workers.Min):
-		// Else the job moves: those who leave train on until others are warm, whose join then asks for the change.
+		// Else the job moves: those who leave train on until others are warm, whose join then asks
+		// for the change.
 		t.requestChange(events.Cause{
 			Kind: events.CauseShrink, Place: &shrunk.Place, Node: shrunk.Place.Node,
 			Rank: t.rankOf(shrunk.Place, shrunk.Incarnation), Detail: p.Reason,
@@ -77,7 +79,8 @@ func (t *transition) hasNewcomer() bool {
 	return slices.ContainsFunc(t.Members, func(x Member) bool { return (x.State == pending || x.State == joined && x.Unsynced) && !x.Leaving })
 }
 
-// requestChange asks for a planned regroup: in-process members leave at their next commit, others are restarted now.
+// requestChange asks for a planned regroup: in-process members leave at their next commit, others
+// are restarted now.
 func (t *transition) requestChange(c events.Cause) {
 	if t.open() || t.resetLimitReached(c) {
 		return
@@ -93,8 +96,9 @@ func (t *transition) requestChange(c events.Cause) {
 	t.View.Cause = c
 }
 
-// revertChange takes a planned change back that has lost its reason before the members left: the newcomer has died or lost its
-// place, or those who should leave have got theirs back. Nobody regroups for nothing.
+// revertChange takes a planned change back that has lost its reason before the members left: the
+// newcomer has died or lost its place, or those who should leave have got theirs back. Nobody
+// regroups for nothing.
 func (t *transition) revertChange() {
 	if !t.Planned || t.open() || t.Stopping != nil || t.restart() {
 		return
@@ -111,15 +115,17 @@ func (t *transition) revertChange() {
 	}
 }
 
-// Growth is a planned change that takes newcomers in, while it waits for others that come at about the same time: several
-// nodes that come within a moment cost one regroup. A loss never waits for it.
+// Growth is a planned change that takes newcomers in, while it waits for others that come at about
+// the same time: several nodes that come within a moment cost one regroup. A loss never waits for
+// it.
 type Growth struct {
 	By    time.Time    `json:"by"`
 	Cause events.Cause `json:"cause"`
 }
 
-// requestGrowth asks for the planned change that takes newcomers in: at once if nobody else is about to be ready, else after
-// elastic.settle. Horovod has no such window: there each of ten hosts that come together costs a reset.
+// requestGrowth asks for the planned change that takes newcomers in: at once if nobody else is
+// about to be ready, else after elastic.settle. Horovod has no such window: there each of ten hosts
+// that come together costs a reset.
 func (t *transition) requestGrowth(c events.Cause) {
 	if !t.open() && !t.Planned && t.Growth == nil { // who comes while a change is planned may still be in time for it
 		t.Growth = &Growth{By: t.now.Add(t.Spec.Elastic.Settle.D()), Cause: c}
@@ -142,8 +148,9 @@ func (t *transition) applyGrowth() {
 	t.requestChange(c)
 }
 
-// othersPending tells whether more newcomers may be ready in a moment. One that should have been for as long as a last call
-// holds nobody up. Under restart recovery they join only once a round is open, and more places may be on their way.
+// othersPending tells whether more newcomers may be ready in a moment. One that should have been
+// for as long as a last call holds nobody up. Under restart recovery they join only once a round is
+// open, and more places may be on their way.
 func (t *transition) othersPending() bool {
 	if t.restart() {
 		return true

@@ -30,7 +30,8 @@ func placesOf(t *testing.T, text string) []events.Place {
 	return out
 }
 
-// wire prints members as Horovod sends a slot: rank,size,local rank,local size,cross rank,cross size.
+// wire prints members as Horovod sends a slot: rank,size,local rank,local size,cross rank,cross
+// size.
 func wire(members []events.Member) []string {
 	var out []string
 	for _, m := range members {
@@ -39,8 +40,9 @@ func wire(members []events.Member) []string {
 	return out
 }
 
-// TestWorkedExamples has every worked example of Horovod's slot assignment, and what its host order does to it. Where
-// Horovod takes hosts in the order in which they came, we take seniority and then the name.
+// TestWorkedExamples has every worked example of Horovod's slot assignment, and what its host order
+// does to it. Where Horovod takes hosts in the order in which they came, we take seniority and then
+// the name.
 func TestWorkedExamples(t *testing.T) {
 	cases := []struct {
 		name  string
@@ -89,7 +91,8 @@ func TestWorkedExamples(t *testing.T) {
 	}
 }
 
-// TestTooFewPlacesAreNoGeneration: where Horovod ends the launch with "more processes than slots", the round waits for more.
+// TestTooFewPlacesAreNoGeneration: where Horovod ends the launch with "more processes than slots",
+// the round waits for more.
 func TestTooFewPlacesAreNoGeneration(t *testing.T) {
 	r := newRig()
 	r.step(events.PlacementSet{Job: "j-1", Spec: r.spec, Workers: spec.Workers{Min: 4, Max: 4}, Places: placesOf(t, "a:2")})

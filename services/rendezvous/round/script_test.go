@@ -15,7 +15,8 @@ import (
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
-// TestScripts plays every script in testdata: lines that begin with "> " are commands, the rest is what they print.
+// TestScripts plays every script in testdata: lines that begin with "> " are commands, the rest is
+// what they print.
 func TestScripts(t *testing.T) { golden.Scripts(t, play) }
 
 func play(t *testing.T, script string) string {

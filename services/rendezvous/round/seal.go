@@ -16,8 +16,9 @@ type waitSet struct {
 	newcomers   bool // newcomers are waited for
 }
 
-// With survivors enough, a respawned or new worker warms up aside and is taken in at a commit boundary. Restarted groups
-// start together anyway, so a granted respawn is waited for: one new generation, not two.
+// With survivors enough, a respawned or new worker warms up aside and is taken in at a commit
+// boundary. Restarted groups start together anyway, so a granted respawn is waited for: one new
+// generation, not two.
 func (t *transition) waitSet() waitSet {
 	k := t.stateHolder()
 	return waitSet{k, t.restart() || t.View.Generation == 0 || t.available(k) < t.Workers.Min || (k == nil && t.survivors() == 0)}
@@ -44,8 +45,9 @@ func (t *transition) awaited(x *Member, o waitSet) bool {
 	return false
 }
 
-// ready tells whether a seat that has joined is in the generation that is sealed now. Who fetches the state aside is not, unless
-// newcomers are waited for: the others would have to wait until it has the state.
+// ready tells whether a seat that has joined is in the generation that is sealed now. Who fetches
+// the state aside is not, unless newcomers are waited for: the others would have to wait until it
+// has the state.
 func (t *transition) ready(x *Member, o waitSet) bool {
 	return x.State == joined && !t.linkExcluded(x) && (!x.Leaving || x == o.stateHolder) && (!x.Unsynced || o.newcomers)
 }
@@ -62,7 +64,8 @@ func (t *transition) survivors() int {
 	return n
 }
 
-// available counts who can be in the next generation without anybody starting: survivors, those who have joined, the keeper.
+// available counts who can be in the next generation without anybody starting: survivors, those who
+// have joined, the keeper.
 func (t *transition) available(keeper *Member) int {
 	n := 0
 	for i := range t.Members {
@@ -80,13 +83,14 @@ func (t *transition) available(keeper *Member) int {
 	return n
 }
 
-// needsStateHolder tells whether everybody who holds the job's state is leaving: then one of them stays until the newcomers have
-// received it, or the state would be lost in a planned change.
+// needsStateHolder tells whether everybody who holds the job's state is leaving: then one of them
+// stays until the newcomers have received it, or the state would be lost in a planned change.
 func (t *transition) needsStateHolder() bool {
 	return !t.restart() && t.LastGood > 0 && t.survivors() == 0
 }
 
-// stateHolder is the leaving member that hands the state over, if one is needed: the one with the lowest rank that is left.
+// stateHolder is the leaving member that hands the state over, if one is needed: the one with the
+// lowest rank that is left.
 func (t *transition) stateHolder() *Member {
 	if !t.needsStateHolder() {
 		return nil
@@ -105,8 +109,8 @@ func (t *transition) stateHolder() *Member {
 	return best
 }
 
-// releaseStateHolder asks for the change without the keeper, once a generation makes steps in which enough others have the state
-// from it. Without them nobody would have it.
+// releaseStateHolder asks for the change without the keeper, once a generation makes steps in which
+// enough others have the state from it. Without them nobody would have it.
 func (t *transition) releaseStateHolder() {
 	if t.open() || t.LastGood != t.View.Generation || t.survivors() < max(t.Workers.Min, 1) {
 		return
@@ -134,7 +138,8 @@ func (t *transition) awaitedPlaces() events.Places {
 	return out
 }
 
-// trySeal seals the open round if everybody expected has joined, or if at least min have and the last call is over.
+// trySeal seals the open round if everybody expected has joined, or if at least min have and the
+// last call is over.
 func (t *transition) trySeal() {
 	if !t.open() || t.Stopping != nil {
 		return
@@ -226,12 +231,14 @@ func (t *transition) seal() {
 	}
 }
 
-// provenAfter is how long a generation under restart recovery must have worked to count as progress.
+// provenAfter is how long a generation under restart recovery must have worked to count as
+// progress.
 const provenAfter = time.Minute
 
-// noProgress counts the generations in a row, up to the sealed one, that were lost to a fault and made no progress. With
-// in-process recovery progress is a commit of a later step than its members came with; what other programs save nobody
-// knows, so it is how long they worked. A planned change neither counts nor ends the row.
+// noProgress counts the generations in a row, up to the sealed one, that were lost to a fault and
+// made no progress. With in-process recovery progress is a commit of a later step than its members
+// came with; what other programs save nobody knows, so it is how long they worked. A planned change
+// neither counts nor ends the row.
 func (t *transition) noProgress(o waitSet) int {
 	switch {
 	case t.View.Generation == 0:
@@ -253,8 +260,8 @@ func (t *transition) noProgress(o waitSet) int {
 	return t.View.NoProgress + 1
 }
 
-// backingOff tells whether the seal of a round for which everybody is there must wait, and notes until when. One that leaves
-// out a node which others cannot reach is no repeat of what went wrong.
+// backingOff tells whether the seal of a round for which everybody is there must wait, and notes
+// until when. One that leaves out a node which others cannot reach is no repeat of what went wrong.
 func (t *transition) backingOff(o waitSet) bool {
 	if k := t.View.Cause.Kind; k.Planned() || k == events.CauseLink {
 		return false
@@ -275,9 +282,10 @@ func newestStep(members events.MemberTable) (step uint64) {
 	return step
 }
 
-// assign gives ranks to places: nodes by seniority (the generation in which they first took part), then as hosts lists them, then name;
-// slots within a node in order; cut at limit (0 = none). Local and cross ranks are Horovod's: local_rank counts on the node, and
-// for each local rank the nodes that own it form a cross group, in order.
+// assign gives ranks to places: nodes by seniority (the generation in which they first took part),
+// then as hosts lists them, then name; slots within a node in order; cut at limit (0 = none). Local
+// and cross ranks are Horovod's: local_rank counts on the node, and for each local rank the nodes
+// that own it form a cross group, in order.
 func assign(places []events.Place, seniority map[events.NodeID]events.Generation, hosts []events.NodeID, limit int) events.MemberTable {
 	order := slices.Clone(places)
 	slices.SortFunc(order, comparePlaces)

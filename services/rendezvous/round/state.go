@@ -110,7 +110,8 @@ func (s *State) addMember(p events.Place) {
 	s.Members = slices.Insert(s.Members, s.find(p), Member{Place: p, State: pending, Attempt: s.Attempts[p.String()] + 1})
 }
 
-// removeMembers removes the seats that gone selects and remembers how far their attempts have counted.
+// removeMembers removes the seats that gone selects and remembers how far their attempts have
+// counted.
 func (s *State) removeMembers(gone func(*Member) bool) {
 	kept := s.Members[:0]
 	for i := range s.Members {
@@ -178,14 +179,14 @@ func (s *State) rankOf(p events.Place, inc events.Incarnation) int {
 	return -1
 }
 
-// Superseded tells whether a later fact about a node was taken in, so that one that comes late, or a record that was read
-// before, must not undo it. Unnumbered ones are of no order.
+// Superseded tells whether a later fact about a node was taken in, so that one that comes late, or
+// a record that was read before, must not undo it. Unnumbered ones are of no order.
 func (s State) Superseded(n events.NodeID, number uint64) bool {
 	return number != 0 && number <= s.NodeFacts[n]
 }
 
-// LaunchMissed tells whether a node has not heard its newest launch, though it has had time. An ended job matters only to nodes that
-// still hold it.
+// LaunchMissed tells whether a node has not heard its newest launch, though it has had time. An
+// ended job matters only to nodes that still hold it.
 func (s State) LaunchMissed(h events.Heartbeat, now time.Time) bool {
 	told, ok := s.Published[h.Node]
 	held, holds := h.Revisions[s.View.Job]
@@ -194,7 +195,8 @@ func (s State) LaunchMissed(h events.Heartbeat, now time.Time) bool {
 	return ok && held < told.Revision && (holds || !s.closed()) && now.Sub(told.At) >= wait
 }
 
-// Lacks tells whether it is news to the job that a node lives with this agent, or that its connection is gone or back.
+// Lacks tells whether it is news to the job that a node lives with this agent, or that its
+// connection is gone or back.
 func (s State) Lacks(n events.NodeFact) bool {
 	if s.Nodes != nil || n.Disconnected || s.Disconnected[n.Node] != "" || s.Agents[n.Node] > n.Incarnation {
 		return true
@@ -222,8 +224,8 @@ const (
 	maxRemoved  = 10_000 // nodes that are out and remembered
 )
 
-// Shrink leaves out what only people read: the words with which nodes went, and in the end the nodes that went first. One of those
-// that asks again is taken for new.
+// Shrink leaves out what only people read: the words with which nodes went, and in the end the
+// nodes that went first. One of those that asks again is taken for new.
 func (s State) Shrink() (State, bool) {
 	x := s.Nodes
 	if x == nil {

@@ -1,5 +1,5 @@
-// Package round decides who is in a generation of a job, with which rank. It is the pure half of the rendezvous
-// service: one State per job, changed by Step.
+// Package round decides who is in a generation of a job, with which rank. It is the pure half of
+// the rendezvous service: one State per job, changed by Step.
 //
 //	          placement.set              all expected joined, or last call over
 //	(none) ───────────────────► open ───────────────────────────────► sealed
@@ -35,8 +35,8 @@ func (Machine) New(entity string) State {
 	return State{View: events.RoundView{Job: events.JobID(entity), State: events.RoundStateOpen, Cause: events.Cause{Rank: -1}}}
 }
 
-// Deadline returns when silent members are waited for no longer: the earliest of the accusations' and the last call. Between
-// rounds it is when newcomers have waited long enough for each other.
+// Deadline returns when silent members are waited for no longer: the earliest of the accusations'
+// and the last call. Between rounds it is when newcomers have waited long enough for each other.
 func (Machine) Deadline(s State) time.Time {
 	if s.closed() {
 		return s.Removed
@@ -231,7 +231,8 @@ func (s *State) trace() string {
 	return events.TraceOf(s.View.Job, s.LastGood)
 }
 
-// propose opens the next generation, unless one is being agreed on already. ageMS is how old the reason is.
+// propose opens the next generation, unless one is being agreed on already. ageMS is how old the
+// reason is.
 func (t *transition) propose(c events.Cause, ageMS float64) {
 	if t.open() || t.Finishing || t.Stopping != nil {
 		return
@@ -247,15 +248,16 @@ func (t *transition) propose(c events.Cause, ageMS float64) {
 	}
 }
 
-// abandon ends the sealed generation over core messaging, so that survivors of a fault that they cannot see leave their
-// collectives without any store.
+// abandon ends the sealed generation over core messaging, so that survivors of a fault that they
+// cannot see leave their collectives without any store.
 func (t *transition) abandon(c events.Cause) {
 	t.d.Hints = append(t.d.Hints, events.Signal{Subject: events.NoticeSubject(t.View.Job), Body: events.NoticeEnvelope{
 		Abandon: &events.Abandon{Job: t.View.Job, Generation: t.View.Generation, Reason: string(c.Kind) + " " + c.Detail},
 	}})
 }
 
-// graceful tells whether members leave the sealed generation at a commit of their own, as they were asked to.
+// graceful tells whether members leave the sealed generation at a commit of their own, as they were
+// asked to.
 func (s *State) graceful() bool { return s.Planned && s.View.Cause.Kind.Planned() }
 
 func (t *transition) finish() {

@@ -31,8 +31,8 @@ type change struct {
 	lostNodes []events.NodeID
 }
 
-// plan gives the slots out by the rules of the package comment and tells what changed. Jobs that are queued cost a look each, and
-// no fact is published about them.
+// plan gives the slots out by the rules of the package comment and tells what changed. Jobs that
+// are queued cost a look each, and no fact is published about them.
 func (t *transition) plan() {
 	before := t.s.View
 	if len(t.s.Queue) == 0 {
@@ -215,9 +215,10 @@ func (t *transition) publishChange(p *pool, j *Job, row events.PlacementView, c 
 	t.s.View.Jobs[j.ID] = row
 }
 
-// updateQueue brings the view of those who wait up to date. Only the first of them, and who holds the others back, say with figures what is
-// in their way: that may change with every job that ends. The others are told once that they are queued, so what a job costs does
-// not grow with the length of the queue.
+// updateQueue brings the view of those who wait up to date. Only the first of them, and who holds
+// the others back, say with figures what is in their way: that may change with every job that ends.
+// The others are told once that they are queued, so what a job costs does not grow with the length
+// of the queue.
 func (t *transition) updateQueue(p *pool, before events.PoolView, holder events.JobID) {
 	v := &t.s.View
 	v.Head, v.Capacity, v.MaxSlots = holder, p.capacity(), p.potential+p.quarantined
@@ -245,8 +246,8 @@ func (t *transition) updateQueue(p *pool, before events.PoolView, holder events.
 	}
 }
 
-// publishPlacement tells the job's places. Its specification, which the fact has as well, is added when it is published: the pool of ten thousand
-// jobs must not hold it.
+// publishPlacement tells the job's places. Its specification, which the fact has as well, is added
+// when it is published: the pool of ten thousand jobs must not hold it.
 func (t *transition) publishPlacement(j *Job, row events.PlacementView, c *change, first bool) {
 	reason, trace := strings.Join(c.reasons, "; "), t.traceOf(j, first)
 	t.d.Facts = append(t.d.Facts, events.Fact{Entity: string(j.ID), Trace: trace, Body: events.PlacementSet{
@@ -260,7 +261,8 @@ func (t *transition) publishPlacement(j *Job, row events.PlacementView, c *chang
 	}
 }
 
-// byHost orders nodes as the host list names them; those that it does not name come behind, by name.
+// byHost orders nodes as the host list names them; those that it does not name come behind, by
+// name.
 func (s *State) byHost(a, b events.NodeID) int {
 	return cmp.Or(cmp.Compare(s.hostOrder(a), s.hostOrder(b)), cmp.Compare(a, b))
 }
@@ -272,7 +274,8 @@ func (s *State) hostOrder(n events.NodeID) int {
 	return math.MaxInt
 }
 
-// hosts lists the nodes of places in the order of the host list; nil if that is their order by name.
+// hosts lists the nodes of places in the order of the host list; nil if that is their order by
+// name.
 func (s *State) hosts(places []events.Place) []events.NodeID {
 	var nodes []events.NodeID
 	for _, p := range places {

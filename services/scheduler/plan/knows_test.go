@@ -9,7 +9,8 @@ import (
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
-// TestKnowsIsThatNothingWouldChange: what the pool knows already may be passed over, and nothing else.
+// TestKnowsIsThatNothingWouldChange: what the pool knows already may be passed over, and nothing
+// else.
 func TestKnowsIsThatNothingWouldChange(t *testing.T) {
 	m := plan.Machine{}
 	s := m.New("")

@@ -162,7 +162,8 @@ func TestAnyHistory(t *testing.T) {
 	})
 }
 
-// check: no slot twice, none that is not there, never over max, a gang or nothing, and who has less is told why.
+// check: no slot twice, none that is not there, never over max, a gang or nothing, and who has less
+// is told why.
 func check(t *rapid.T, s plan.State) {
 	taken := map[events.Place]events.JobID{}
 	for _, j := range s.Queue {
@@ -197,7 +198,8 @@ func check(t *rapid.T, s plan.State) {
 	}
 }
 
-// stable: a place that is still there is kept, unless the job is over its max, or was there with another life of the node.
+// stable: a place that is still there is kept, unless the job is over its max, or was there with
+// another life of the node.
 func stable(t *rapid.T, before map[events.JobID]events.PlacementView, nodes map[events.NodeID]plan.Node, s plan.State) {
 	for id, row := range s.View.Jobs {
 		for _, p := range before[id].Places {
@@ -223,7 +225,8 @@ func obedient(t *rapid.T, before map[events.JobID]events.PlacementView, s plan.S
 	}
 }
 
-// fair: nobody was placed past an earlier job that waits and could ever fit, and nobody waits beside enough free slots.
+// fair: nobody was placed past an earlier job that waits and could ever fit, and nobody waits
+// beside enough free slots.
 func fair(t *rapid.T, before []plan.Job, s plan.State) {
 	size, usable, taken := 0, 0, 0
 	for id, n := range s.Nodes {
@@ -266,7 +269,8 @@ func fair(t *rapid.T, before []plan.Job, s plan.State) {
 	}
 }
 
-// However the facts arrive, once all have, the pool knows the same: no late one undoes a newer one, no slot is leaked.
+// However the facts arrive, once all have, the pool knows the same: no late one undoes a newer one,
+// no slot is leaked.
 func TestAnyOrderEndsInTheSameKnowledge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		told := history(t)

@@ -58,7 +58,8 @@ func TestFactsDoNotGrowWithTheQueue(t *testing.T) {
 	}
 }
 
-// The pool holds as many jobs as it may, in less than its store takes, and those beyond stay outside until there is room.
+// The pool holds as many jobs as it may, in less than its store takes, and those beyond stay
+// outside until there is room.
 func TestTheQueueIsBounded(t *testing.T) {
 	s := crowd(t, 25_000, 8)
 	if len(s.Queue) != 20_000 || len(s.View.Queue) != 20_000-8 {
@@ -106,7 +107,8 @@ func TestPackedStatesAreTheSame(t *testing.T) {
 	})
 }
 
-// old is a pool as the version before stored it: each job with its specification and a row of its own.
+// old is a pool as the version before stored it: each job with its specification and a row of its
+// own.
 const old = `{"view":{"jobs":{"a-0001":{"places":[{"node":"n1","slot":0},{"node":"n1","slot":1}],"workers":{"min":2,"max":2}},
 "b-0002":{"places":[],"workers":{"min":2,"max":2},"waiting":"needs 2 slots, 0 free of 2 on 1 node"},
 "c-0003":{"places":[],"workers":{"min":1,"max":1},"waiting":"needs 1 slot, waits behind b-0002, which needs 2"}}},
@@ -133,7 +135,8 @@ func TestAPoolOfTheVersionBeforeIsRead(t *testing.T) {
 	}
 }
 
-// BenchmarkQueue is one end and one placement before a queue of 10,000, with all that is stored of it.
+// BenchmarkQueue is one end and one placement before a queue of 10,000, with all that is stored of
+// it.
 func BenchmarkQueue(b *testing.B) {
 	m := plan.Machine{}
 	s := crowd(b, 10_008, 8)

@@ -21,7 +21,8 @@ func (p *pool) shortfall(row events.PlacementView, holder events.JobID) string {
 	return fmt.Sprintf("has %d of up to %d workers: %s", has, w.Max, p.capacity())
 }
 
-// waitReason says in a sentence why a job is not placed; in front are those for whom it is not the others.
+// waitReason says in a sentence why a job is not placed; in front are those for whom it is not the
+// others.
 func (p *pool) waitReason(least int, front bool) string {
 	switch {
 	case !front:
@@ -32,8 +33,8 @@ func (p *pool) waitReason(least int, front bool) string {
 	return fmt.Sprintf("needs %s, %s", slots(least), p.capacity())
 }
 
-// capacity says how much is free: 3 free of 6 on 2 nodes; node-b is draining. Times are points in time: the sentence is read
-// long after it was written.
+// capacity says how much is free: 3 free of 6 on 2 nodes; node-b is draining. Times are points in
+// time: the sentence is read long after it was written.
 func (p *pool) capacity() string {
 	if p.capacityText == "" {
 		p.capacityText = p.describeCapacity()

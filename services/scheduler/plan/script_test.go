@@ -16,8 +16,8 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// TestScripts runs testdata/*.txt: commands, a line of dashes, what came of them. A command may end in #N, the number of
-// the fact.
+// TestScripts runs testdata/*.txt: commands, a line of dashes, what came of them. A command may end
+// in #N, the number of the fact.
 func TestScripts(t *testing.T) {
 	golden.Scripts(t, func(t *testing.T, script string) string {
 		p := &pool{s: plan.Machine{}.New(events.PoolKey)}
@@ -41,11 +41,11 @@ func (p *pool) do(t *testing.T, line string) string {
 	return printed(d)
 }
 
-// parse reads a command: submit job min:max, scale job min:max, end job, removed job, or
-// opened or closed job N/gM (its Nth incident, after generation M), or
-// joined, suspected, recovered, draining, lost, left with a node, slots=N and an incarnation, or
-// quarantined, released, changed with those. What is beside the state of a node is said by quarantine=1m, benched=SLOT,SLOT
-// (for a minute), excluded, line=N of the host list, state=S, drains; what is not said is not so.
+// parse reads a command: submit job min:max, scale job min:max, end job, removed job, or opened or
+// closed job N/gM (its Nth incident, after generation M), or joined, suspected, recovered,
+// draining, lost, left with a node, slots=N and an incarnation, or quarantined, released, changed
+// with those. What is beside the state of a node is said by quarantine=1m, benched=SLOT,SLOT (for a
+// minute), excluded, line=N of the host list, state=S, drains; what is not said is not so.
 func parse(line string) (in events.Input, err error) {
 	line, number, ok := strings.Cut(line, " #")
 	if ok {

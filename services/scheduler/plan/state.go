@@ -12,8 +12,9 @@ import (
 
 const (
 	endedJobsKept = 1024 // ids of ended jobs that are remembered
-	// mostJobs bounds the pool, so that its document fits into its store. What is submitted beyond stays in the registry's
-	// records, and is taken in, in order, when the scheduler compares with them.
+	// mostJobs bounds the pool, so that its document fits into its store. What is submitted beyond
+	// stays in the registry's records, and is taken in, in order, when the scheduler compares with
+	// them.
 	maxJobs       = 20_000
 	goneNodesKept = 1024 // nodes that are gone whose last number is remembered
 )
@@ -42,7 +43,8 @@ type Job struct {
 	Incident         Incident     `json:"incident,omitzero"`
 }
 
-// Incident is the newest incident of a job that was told, so that what is decided meanwhile is drawn in its trace.
+// Incident is the newest incident of a job that was told, so that what is decided meanwhile is
+// drawn in its trace.
 type Incident struct {
 	Count int    `json:"count,omitempty"` // which one of the job's
 	Trace string `json:"trace,omitempty"` // of its root span, while it is open
@@ -113,7 +115,8 @@ func (Machine) New(string) State {
 	return State{View: events.PoolView{Jobs: map[events.JobID]events.PlacementView{}}, Nodes: map[events.NodeID]Node{}}
 }
 
-// Deadline is never: places change only because something happens, and discovery tells when a quarantine is over.
+// Deadline is never: places change only because something happens, and discovery tells when a
+// quarantine is over.
 func (Machine) Deadline(State) time.Time { return time.Time{} }
 
 func (s *State) job(id events.JobID) *Job {
@@ -130,7 +133,8 @@ func (s *State) job(id events.JobID) *Job {
 	return &s.Queue[i]
 }
 
-// Knows tells whether the pool has taken in what a judge's record says: the input would change nothing.
+// Knows tells whether the pool has taken in what a judge's record says: the input would change
+// nothing.
 func (s State) Knows(in events.Input) bool {
 	switch b := in.Body.(type) {
 	case events.JobSubmitted:
@@ -159,8 +163,9 @@ func (s *State) hasNodeFact(id events.NodeID, number uint64) bool {
 	return known && number != 0 && number <= n.Number
 }
 
-// Pack makes the stored form. Of a job that waits, as ten thousand may, the view says nearly all; what is left is one word in Order:
-// the number of the fact that said how many workers it wants, in base 36. "=" stands for the next one of Queue.
+// Pack makes the stored form. Of a job that waits, as ten thousand may, the view says nearly all;
+// what is left is one word in Order: the number of the fact that said how many workers it wants, in
+// base 36. "=" stands for the next one of Queue.
 func (s State) Pack() State {
 	order := make([]byte, 0, 2*len(s.Queue))
 	var rest []Job

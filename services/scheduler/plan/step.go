@@ -1,5 +1,5 @@
-// Package plan decides which slots a job gets. There is one entity, the pool, and one question per Step: with these nodes
-// and these jobs, who has which places now?
+// Package plan decides which slots a job gets. There is one entity, the pool, and one question per
+// Step: with these nodes and these jobs, who has which places now?
 //
 //	          room for min                    a node goes, or scaled down
 //	waiting ───────────────► placed ◄────────────────────────► below min
@@ -9,20 +9,23 @@
 //
 // The rules, in the order in which slots are given out:
 //
-//  1. A place is kept as long as its node and slot are there; nothing is ever moved. Nodes that are lost, have left, drain,
-//     are not on the host list or have fewer slots, and benched slots, take their places with them, and a job over its max
-//     gives its highest places back.
+//  1. A place is kept as long as its node and slot are there; nothing is ever moved. Nodes that
+//     are lost, have left, drain, are not on the host list or have fewer slots, and benched
+//     slots, take their places with them, and a job over its max gives its highest places back.
 //  2. Placed jobs that are below their min take free slots, oldest job first.
-//  3. Waiting jobs get their min, all of it or nothing (a gang), oldest first. All slots are alike, so the first that does
-//     not fit holds back every later one, and nobody starves. Only a job that needs more slots than all nodes together
-//     have (those that drain, and what is in quarantine, not counted) holds nobody back.
-//  4. What is left goes to placed jobs up to their max, oldest first, unless a waiting job holds it back (rule 3).
+//  3. Waiting jobs get their min, all of it or nothing (a gang), oldest first. All slots are
+//     alike, so the first that does not fit holds back every later one, and nobody starves. Only
+//     a job that needs more slots than all nodes together have (those that drain, and what is in
+//     quarantine, not counted) holds nobody back.
+//  4. What is left goes to placed jobs up to their max, oldest first, unless a waiting job holds
+//     it back (rule 3).
 //
 // Slots are taken in order of node name and slot number. Nobody is preempted.
 //
-// Inputs may be repeated, late, or in another order than told. Node facts are ordered by their number, each being the
-// whole picture of the node. Jobs are known by three facts that may come in any order; ended ones are remembered for a
-// while, so that job.submitted after job.stopped does not leak a slot.
+// Inputs may be repeated, late, or in another order than told. Node facts are ordered by their
+// number, each being the whole picture of the node. Jobs are known by three facts that may come in
+// any order; ended ones are remembered for a while, so that job.submitted after job.stopped does
+// not leak a slot.
 package plan
 
 import (
@@ -205,8 +208,8 @@ func fromState(f events.NodeFact) func(*Node) {
 	}
 }
 
-// applyNodeFact takes in a node fact unless a later one was seen. The newest alone says what the node is: joined and recovered
-// mean ready for work, suspected and draining that only.
+// applyNodeFact takes in a node fact unless a later one was seen. The newest alone says what the
+// node is: joined and recovered mean ready for work, suspected and draining that only.
 func (t *transition) applyNodeFact(f events.NodeFact, change func(*Node)) {
 	if t.s.hasNodeFact(f.Node, t.in.Number) {
 		return
@@ -244,7 +247,8 @@ func (t *transition) forgetNodes() {
 	}
 }
 
-// incident takes in that a job has one. Incidents are counted by the registry, so an older one changes nothing.
+// incident takes in that a job has one. Incidents are counted by the registry, so an older one
+// changes nothing.
 func (t *transition) incident(b events.IncidentOpened) {
 	j := t.s.job(b.Job)
 	if j == nil || b.Incident <= j.Incident.Count {
@@ -252,7 +256,8 @@ func (t *transition) incident(b events.IncidentOpened) {
 	}
 	lost := j.Incident.Lost
 	j.Incident = Incident{Count: b.Incident, Trace: b.Trace}
-	// The scheduler hears of a lost node when the registry does, so it has mostly decided before the incident is told.
+	// The scheduler hears of a lost node when the registry does, so it has mostly decided before
+	// the incident is told.
 	if lost != nil && slices.Contains(lost.Nodes, b.Cause.Node) {
 		t.span(j.ID, b.Trace, lost.Reason, lost.At)
 	}
@@ -264,8 +269,8 @@ func (t *transition) closed(b events.IncidentClosed) {
 	}
 }
 
-// traceOf is the trace of what is decided about a job's places now: that of its open incident, of its start, or none but
-// the input's.
+// traceOf is the trace of what is decided about a job's places now: that of its open incident, of
+// its start, or none but the input's.
 func (t *transition) traceOf(j *Job, first bool) string {
 	switch {
 	case j.Incident.Trace != "":

@@ -1,5 +1,5 @@
-// Package attend follows one job to its end, for whoever waits for it: the story of its generations, its workers' output and a
-// line of progress.
+// Package attend follows one job to its end, for whoever waits for it: the story of its
+// generations, its workers' output and a line of progress.
 package attend
 
 import (
@@ -48,7 +48,8 @@ func New(o Options) *Watcher {
 	return &Watcher{o: o, story: screen.NewStory(o.Palette), sticky: screen.NewSticky(o.Err, o.Terminal, time.Now)}
 }
 
-// Run follows the job until a terminal fact has come and returns its view. Output may still be on its way: see Rest.
+// Run follows the job until a terminal fact has come and returns its view. Output may still be on
+// its way: see Rest.
 func (w *Watcher) Run(ctx context.Context) (events.JobView, error) {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -81,7 +82,8 @@ func (w *Watcher) Run(ctx context.Context) (events.JobView, error) {
 	return w.o.Client.Job(ctx, string(w.o.Job))
 }
 
-// Rest prints output that came after the end. It waits until nothing came for a moment, or ctx ends.
+// Rest prints output that came after the end. It waits until nothing came for a moment, or ctx
+// ends.
 func (w *Watcher) Rest(ctx context.Context, quiet time.Duration) error {
 	for {
 		w.mu.Lock()

@@ -15,7 +15,8 @@ import (
 // Prefix of all environment variables that configure Regroup.
 const Prefix = "regroup"
 
-// Config is what every command shares. Its values come from REGROUP_* variables; flags of the same names win over them.
+// Config is what every command shares. Its values come from REGROUP_* variables; flags of the same
+// names win over them.
 type Config struct {
 	Server    string        `envconfig:"SERVER" desc:"NATS URLs of the cluster, separated by commas; empty = the server that runs on this machine, or one of its own"`
 	Creds     string        `envconfig:"CREDS" desc:"path of a NATS credentials file; empty = none"`
@@ -31,8 +32,8 @@ type Config struct {
 	Verbose   int           `ignored:"true"` // -v: log more, unless LogLevel says what; 1 = info, 2 = debug
 }
 
-// System is access to the system account of NATS: REGROUP_NATS_SYSTEM_*. `serve nats` makes this user. Without it heartbeats
-// alone tell that an agent is gone.
+// System is access to the system account of NATS: REGROUP_NATS_SYSTEM_*. `serve nats` makes this
+// user. Without it heartbeats alone tell that an agent is gone.
 type System struct {
 	URL         string `envconfig:"URL" desc:"NATS URL of the system account; empty = the server's"`
 	User        string `envconfig:"USER" desc:"its user; empty with a password = regroup-system"`

@@ -11,8 +11,9 @@ import (
 // sayAfter is how long a command waits in silence.
 const sayAfter = time.Second
 
-// Dial connects a command to c.Server and waits, for c.Wait at most, until the server is there and its streams can be used: servers that
-// have just started, or lost one of theirs, elect leaders first. say is called with what is waited for once that takes longer than a moment.
+// Dial connects a command to c.Server and waits, for c.Wait at most, until the server is there and
+// its streams can be used: servers that have just started, or lost one of theirs, elect leaders
+// first. say is called with what is waited for once that takes longer than a moment.
 func Dial(ctx context.Context, c Config, say func(string)) (*Process, error) {
 	until := time.Now().Add(c.Wait)
 	quiet := time.AfterFunc(sayAfter, func() { say(fmt.Sprintf("waiting up to %s for a NATS server at %s", c.Wait, c.Server)) })

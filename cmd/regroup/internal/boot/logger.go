@@ -12,7 +12,8 @@ func (c Config) Level() string {
 	return cmp.Or(c.LogLevel, []string{"warn", "info", "debug"}[min(c.Verbose, 2)])
 }
 
-// Service is the configuration of a process whose log an operator reads: routine is logged too, unless something else was asked for.
+// Service is the configuration of a process whose log an operator reads: routine is logged too,
+// unless something else was asked for.
 func (c Config) Service() Config {
 	if c.LogLevel == "" && c.Verbose == 0 {
 		c.LogLevel = "info"

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestLevels: a user's terminal gets what went wrong, an operator's log also the routine, and who asks gets what he asks for.
+// TestLevels: a user's terminal gets what went wrong, an operator's log also the routine, and who
+// asks gets what he asks for.
 func TestLevels(t *testing.T) {
 	for _, c := range []struct {
 		config        Config

@@ -23,8 +23,8 @@ type Process struct {
 	Instance string // host and pid; names this replica
 }
 
-// Open connects to server (inside this process) or, if that is nil, to c.Server, and waits for it as long as the
-// configuration says.
+// Open connects to server (inside this process) or, if that is nil, to c.Server, and waits for it
+// as long as the configuration says.
 func Open(ctx context.Context, c Config, name string, server *jetstream.Server) (*Process, error) {
 	log, err := c.Logger(os.Stderr)
 	if err != nil {
@@ -55,7 +55,8 @@ func Open(ctx context.Context, c Config, name string, server *jetstream.Server) 
 	return p, nil
 }
 
-// AwaitTopology waits until the streams and buckets are as they must be, so that services may start before `regroup init`.
+// AwaitTopology waits until the streams and buckets are as they must be, so that services may start
+// before `regroup init`.
 func (p *Process) AwaitTopology(ctx context.Context) error {
 	limit, cancel := context.WithTimeout(ctx, p.Config.Wait)
 	defer cancel()

@@ -15,8 +15,8 @@ import (
 // ErrInterrupted is the cause of a context that a signal has ended.
 var ErrInterrupted = errors.New("interrupted")
 
-// Interruptible returns a context that the first SIGINT or SIGTERM ends. The second calls again (nil = nothing), the
-// third ends the process as a shell expects of an interrupted one.
+// Interruptible returns a context that the first SIGINT or SIGTERM ends. The second calls again
+// (nil = nothing), the third ends the process as a shell expects of an interrupted one.
 func Interruptible(parent context.Context, again func()) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	ch := make(chan os.Signal, 4)
@@ -51,8 +51,9 @@ func Interruptible(parent context.Context, again func()) (context.Context, func(
 	}
 }
 
-// WritesFail makes writes to a pipe that nobody reads any more fail with EPIPE, also on stdout and stderr, where they would end the
-// process. Processes that are started have the system's behaviour all the same. The result undoes it.
+// WritesFail makes writes to a pipe that nobody reads any more fail with EPIPE, also on stdout and
+// stderr, where they would end the process. Processes that are started have the system's behaviour
+// all the same. The result undoes it.
 func WritesFail() func() {
 	ch := make(chan os.Signal, 1) // whether it is read does not matter
 	signal.Notify(ch, syscall.SIGPIPE)

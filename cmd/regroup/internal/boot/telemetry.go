@@ -23,8 +23,9 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Recorder turns events.Span into OpenTelemetry spans. They are always kept on the spans stream, so that
-// `regroup trace` needs no collector, and also exported by OTLP when OTEL_EXPORTER_OTLP_ENDPOINT is set.
+// Recorder turns events.Span into OpenTelemetry spans. They are always kept on the spans stream, so
+// that `regroup trace` needs no collector, and also exported by OTLP when
+// OTEL_EXPORTER_OTLP_ENDPOINT is set.
 type Recorder struct {
 	log      events.Log
 	instance string
@@ -72,7 +73,8 @@ func spanContext(traceparent string) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": traceparent}))
 }
 
-// exportEvery bounds how long a span waits before it is kept: short, since people ask for the trace right after a fault.
+// exportEvery bounds how long a span waits before it is kept: short, since people ask for the trace
+// right after a fault.
 const exportEvery = 300 * time.Millisecond
 
 func (r *Recorder) provider(service string) *sdktrace.TracerProvider {
@@ -110,7 +112,8 @@ func (r *Recorder) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// keeper is an OTLP client whose wire is the spans stream: one ExportTraceServiceRequest per message.
+// keeper is an OTLP client whose wire is the spans stream: one ExportTraceServiceRequest per
+// message.
 type keeper struct {
 	log     events.Log
 	subject string
@@ -131,7 +134,8 @@ func (k keeper) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans
 // fixedKey carries ids that a span must have.
 type fixedKey struct{}
 
-// generator makes random ids, or takes those that every process derives alike for the root span of an incident.
+// generator makes random ids, or takes those that every process derives alike for the root span of
+// an incident.
 type generator struct{}
 
 func (generator) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {

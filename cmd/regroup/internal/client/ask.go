@@ -17,19 +17,22 @@ const unknownEntity = "unknown"
 // errNoAnswer ends the wait for an answer.
 var errNoAnswer = errors.New("no answer")
 
-// Submit asks for a job and waits until it is accepted. A refusal is Invalid with every finding (events.FieldErrorsOf);
-// Unavailable if nobody answers in time: then it has expired, and nobody carries it out later.
+// Submit asks for a job and waits until it is accepted. A refusal is Invalid with every finding
+// (events.FieldErrorsOf); Unavailable if nobody answers in time: then it has expired, and nobody
+// carries it out later.
 func (c *Client) Submit(ctx context.Context, spec spec.Job) (events.JobID, error) {
 	return c.submit(ctx, newID(), spec, nil) // nobody else can have sent this event
 }
 
-// SubmitOnce asks for the job of an event that others may have sent too: whoever is first creates it, and everybody gets its
-// id. Nothing tells the second one that it meant another job: the rendezvous does, when it comes to it.
+// SubmitOnce asks for the job of an event that others may have sent too: whoever is first creates
+// it, and everybody gets its id. Nothing tells the second one that it meant another job: the
+// rendezvous does, when it comes to it.
 func (c *Client) SubmitOnce(ctx context.Context, id string, spec spec.Job) (events.JobID, error) {
 	return c.submit(ctx, id, spec, func(v events.JobView) bool { return v.SubmittedBy(c.source, id) })
 }
 
-// submit publishes the event and waits for its job, which has one of several ids: the first that no other event's job has.
+// submit publishes the event and waits for its job, which has one of several ids: the first that no
+// other event's job has.
 func (c *Client) submit(ctx context.Context, id string, spec spec.Job, satisfied func(events.JobView) bool) (events.JobID, error) {
 	e := events.Event{ID: id, Source: c.source, Body: events.JobSubmit{Spec: spec}}
 	ids := events.JobIDs(spec.Name, e.Source, e.ID)
@@ -66,7 +69,8 @@ func (c *Client) Submitted(ctx context.Context, name, id string) (events.JobView
 	return events.JobView{}, events.Errorf(events.NotFound, "there is no job %s of this event", name)
 }
 
-// CloseRendezvous says that no node may come to a job by itself any more. It asks until it is answered or ctx ends.
+// CloseRendezvous says that no node may come to a job by itself any more. It asks until it is
+// answered or ctx ends.
 func (c *Client) CloseRendezvous(ctx context.Context, job events.JobID, reason string) (events.NodeMembership, error) {
 	at := c.at.Load()
 	if err := at.answers(false); err != nil {
@@ -116,8 +120,8 @@ func (c *Client) Scale(ctx context.Context, job events.JobID, w spec.Workers) er
 	}, func(v events.JobView) bool { return v.Spec.Workers == w })
 }
 
-// Stop asks to end a job and waits until the registry has taken it in; the workers then get their signal and grace, with
-// now they are killed.
+// Stop asks to end a job and waits until the registry has taken it in; the workers then get their
+// signal and grace, with now they are killed.
 func (c *Client) Stop(ctx context.Context, job events.JobID, reason string, now bool) error {
 	return c.ask(ctx, []events.JobID{job}, c.command(job, events.JobStop{Job: job, Reason: reason, Now: now}), func(b events.Body) bool {
 		switch b.(type) {
@@ -130,7 +134,8 @@ func (c *Client) Stop(ctx context.Context, job events.JobID, reason string, now 
 	})
 }
 
-// Remove asks to remove the record of a job that has ended and waits for the answer: Invalid if it has not.
+// Remove asks to remove the record of a job that has ended and waits for the answer: Invalid if it
+// has not.
 func (c *Client) Remove(ctx context.Context, job events.JobID) error {
 	if at := c.at.Load(); at.Idle && at.Serve != nil {
 		if err := at.Serve(); err != nil {
@@ -174,8 +179,9 @@ func (c *Client) command(job events.JobID, b events.Body) events.Event {
 	return events.Event{ID: newID(), Source: c.source, Entity: string(job), Body: b}
 }
 
-// publish stores a command that expires when the patience of ctx does: what this client reports as failed is not carried out later.
-// The expiry is of the clock of the store, whatever the one here says. The event as stored is returned.
+// publish stores a command that expires when the patience of ctx does: what this client reports as
+// failed is not carried out later. The expiry is of the clock of the store, whatever the one here
+// says. The event as stored is returned.
 func (c *Client) publish(ctx context.Context, e events.Event) (events.Event, error) {
 	_, submit := e.Body.(events.JobSubmit)
 	at := c.at.Load()
@@ -200,8 +206,9 @@ func (c *Client) publish(ctx context.Context, e events.Event) (events.Event, err
 	return e, err
 }
 
-// ask publishes a command and waits for the fact that it caused. Some commands that change nothing are answered by no
-// fact; satisfied, unless it is nil, looks at the job for those. It is about the one of jobs that there is, or will be.
+// ask publishes a command and waits for the fact that it caused. Some commands that change nothing
+// are answered by no fact; satisfied, unless it is nil, looks at the job for those. It is about the
+// one of jobs that there is, or will be.
 func (c *Client) ask(ctx context.Context, jobs []events.JobID, e events.Event, answers func(events.Body) bool, satisfied func(events.JobView) bool) error {
 	wait, cancel := c.patience(ctx)
 	defer cancel()
@@ -223,7 +230,8 @@ func (c *Client) ask(ctx context.Context, jobs []events.JobID, e events.Event, a
 	for _, job := range jobs {
 		subjects = append(subjects, events.FamilySubject(events.FamilyJob, string(job)))
 	}
-	// From the first fact: nothing is missed between the publishing and here, and the command's id is fresh.
+	// From the first fact: nothing is missed between the publishing and here, and the command's id
+	// is fresh.
 	err = c.at.Load().Ports.Log.Follow(wait, events.Follow{
 		Stream: events.StreamFacts, Start: events.FromFirst, Subjects: subjects,
 	}, func(s events.Stored) error {

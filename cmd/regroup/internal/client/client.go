@@ -1,6 +1,6 @@
-// Package client is what a user's program says to Regroup and reads from it, over the ports alone: commands are
-// published as CloudEvents and answered by facts, states are read from the judges' buckets, stories from the fact stream.
-// It decides nothing and keeps nothing.
+// Package client is what a user's program says to Regroup and reads from it, over the ports alone:
+// commands are published as CloudEvents and answered by facts, states are read from the judges'
+// buckets, stories from the fact stream. It decides nothing and keeps nothing.
 package client
 
 import (
@@ -26,15 +26,19 @@ const DefaultAnswerWithin = 15 * time.Second
 
 // Client speaks for one user. Its fields may be set before first use.
 type Client struct {
-	// AnswerWithin bounds the wait for the answer to a command. Too short: a busy registry is reported as absent.
+	// AnswerWithin bounds the wait for the answer to a command. Too short: a busy registry is
+	// reported as absent.
 	AnswerWithin time.Duration
-	// Waits is called with what is waited for once an answer takes longer than a moment; nil = nothing is called. It may be called by several goroutines.
+	// Waits is called with what is waited for once an answer takes longer than a moment; nil =
+	// nothing is called. It may be called by several goroutines.
 	Waits func(text string)
 	// Now gives the time of commands.
 	Now func() time.Time
-	// Trace is the traceparent of what the user does: jobs that are submitted show their start there as well. Empty = there is none.
+	// Trace is the traceparent of what the user does: jobs that are submitted show their start
+	// there as well. Empty = there is none.
 	Trace string
-	// Exact leaves texts from outside as they are, for programs. Else what a terminal would obey in them is written out.
+	// Exact leaves texts from outside as they are, for programs. Else what a terminal would obey in
+	// them is written out.
 	Exact bool
 	// Warn is called for what was skipped because it cannot be read; nil = nothing is called.
 	Warn func(error)
@@ -44,10 +48,12 @@ type Client struct {
 	source string
 }
 
-// New makes a client of one server; source is the CloudEvents source of its commands, e.g. /regroup/cli/ada@host.
+// New makes a client of one server; source is the CloudEvents source of its commands, e.g.
+// /regroup/cli/ada@host.
 func New(ports events.Ports, source string) *Client { return Of(source, Server{Ports: ports}) }
 
-// Trace returns the traceparent that the program runs in, as tools hand it on: TRACEPARENT. One that cannot be read is none.
+// Trace returns the traceparent that the program runs in, as tools hand it on: TRACEPARENT. One
+// that cannot be read is none.
 func Trace(getenv func(string) string) string { return events.OwnTrace(getenv("TRACEPARENT"), "") }
 
 func newID() string { return ulid.Make().String() }
@@ -62,7 +68,8 @@ func (c *Client) Jobs(ctx context.Context) ([]events.JobView, error) {
 	return jobs, err
 }
 
-// Job returns the job with this id or, if there is none, the only one whose id begins so. NotFound comes with the nearest id.
+// Job returns the job with this id or, if there is none, the only one whose id begins so. NotFound
+// comes with the nearest id.
 func (c *Client) Job(ctx context.Context, ref string) (events.JobView, error) {
 	if events.JobID(ref).Check() == nil {
 		for i := range c.all {
@@ -83,7 +90,8 @@ func (c *Client) Job(ctx context.Context, ref string) (events.JobView, error) {
 	return pick(c, "job", ref, all, func(v events.JobView) string { return string(v.Job) })
 }
 
-// submitted tells whether there is such a job: the document may also only remember a stop whose submit has not come yet.
+// submitted tells whether there is such a job: the document may also only remember a stop whose
+// submit has not come yet.
 func submitted(v events.JobView) bool { return v.Job != "" && v.State != "" }
 
 // Nodes returns every node that discovery knows, by name.
@@ -112,7 +120,8 @@ func (c *Client) Round(ctx context.Context, job events.JobID) (events.RoundView,
 	return v, err
 }
 
-// Placement returns what the schedulers have given away, of all servers in one pool; an empty one if there is nothing yet.
+// Placement returns what the schedulers have given away, of all servers in one pool; an empty one
+// if there is nothing yet.
 func (c *Client) Placement(ctx context.Context) (events.PoolView, error) {
 	var pool events.PoolView
 	for i, s := range c.all {
@@ -156,8 +165,8 @@ func (c *Client) show(v any) {
 	}
 }
 
-// pick finds what a user's reference means: an exact name wins, then the only one with this beginning. The client speaks to the
-// server that has it from then on.
+// pick finds what a user's reference means: an exact name wins, then the only one with this
+// beginning. The client speaks to the server that has it from then on.
 func pick[V any](c *Client, what, ref string, all []of[V], name func(V) string) (V, error) {
 	var none V
 	var names, begin []string

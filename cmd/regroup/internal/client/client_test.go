@@ -230,7 +230,8 @@ func TestLogsKnowTheRankOfTheirTime(t *testing.T) {
 	}
 }
 
-// The registry gives a job another id when the first is that of another event's job; the client hears which.
+// The registry gives a job another id when the first is that of another event's job; the client
+// hears which.
 func TestSubmitReturnsTheIDThatTheJobGot(t *testing.T) {
 	w, c, ctx := start(t)
 	var got events.JobID

@@ -15,8 +15,8 @@ import (
 // jobFamilies are the families whose entity is the job.
 var jobFamilies = []events.Family{events.FamilyJob, events.FamilyPlacement, events.FamilyRound, events.FamilyWorker, events.FamilyIncident}
 
-// Follow calls fn with every fact of one job in the order in which they were stored, from the first. It blocks until fn
-// returns an error; Stop() ends it without one.
+// Follow calls fn with every fact of one job in the order in which they were stored, from the
+// first. It blocks until fn returns an error; Stop() ends it without one.
 func (c *Client) Follow(ctx context.Context, job events.JobID, fn func(events.Event) error) error {
 	return c.facts(ctx, subjectsOf(job), false, fn)
 }
@@ -99,8 +99,9 @@ func (c *Client) read(ctx context.Context, f events.Follow, stored bool, fn func
 	return c.readFrom(ctx, *c.at.Load(), f, stored, fn)
 }
 
-// readFrom is read of one server. It ends, with an error, when nothing comes for AnswerWithin of what is stored, or when the server has
-// ended: nothing more can come. What an idle server has stored is all that there will be.
+// readFrom is read of one server. It ends, with an error, when nothing comes for AnswerWithin of
+// what is stored, or when the server has ended: nothing more can come. What an idle server has
+// stored is all that there will be.
 func (c *Client) readFrom(ctx context.Context, at Server, f events.Follow, stored bool, fn func(events.Stored) error) error {
 	ctx, done := at.serving(ctx)
 	defer done()
@@ -127,7 +128,8 @@ func (c *Client) readFrom(ctx context.Context, at Server, f events.Follow, store
 	return err
 }
 
-// Progress calls fn with the progress signals of a job as they come; some may be lost. It blocks like Follow.
+// Progress calls fn with the progress signals of a job as they come; some may be lost. It blocks
+// like Follow.
 func (c *Client) Progress(ctx context.Context, job events.JobID, fn func(events.Progress) error) error {
 	at := *c.at.Load()
 	ctx, done := at.serving(ctx)
@@ -153,7 +155,8 @@ func (c *Client) Progress(ctx context.Context, job events.JobID, fn func(events.
 	return err
 }
 
-// Spans calls fn with every stored span message: each is one OTLP ExportTraceServiceRequest in protobuf.
+// Spans calls fn with every stored span message: each is one OTLP ExportTraceServiceRequest in
+// protobuf.
 func (c *Client) Spans(ctx context.Context, fn func(otlp []byte) error) error {
 	return c.read(ctx, events.Follow{Stream: events.StreamSpans, Subjects: []string{events.AllSpans}, Start: events.FromFirst}, true,
 		func(s events.Stored) error { return fn(s.Data) })

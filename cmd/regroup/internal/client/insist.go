@@ -19,8 +19,8 @@ func (c *Client) patience(ctx context.Context) (context.Context, context.CancelF
 	return context.WithTimeoutCause(ctx, c.AnswerWithin, errNoAnswer)
 }
 
-// insist repeats what fails because a server is away or elects a leader, for AnswerWithin at most, and tells Waits. do is given a
-// context that ends then.
+// insist repeats what fails because a server is away or elects a leader, for AnswerWithin at most,
+// and tells Waits. do is given a context that ends then.
 func (c *Client) insist(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := c.patience(ctx)
 	defer cancel()

@@ -16,8 +16,8 @@ const (
 	liveAtOnce = 500         // jobs of one request
 )
 
-// Live brings the views of jobs that run up to what the registry has heard since it stored them, which it does now and then. Without an
-// answer they stay as they are.
+// Live brings the views of jobs that run up to what the registry has heard since it stored them,
+// which it does now and then. Without an answer they stay as they are.
 func (c *Client) Live(ctx context.Context, views ...*events.JobView) {
 	at := map[events.JobID]*events.JobView{}
 	var ids []events.JobID
@@ -61,7 +61,8 @@ func progressed(v *events.JobView, h events.JobProgress) {
 	v.Reported, _ = events.MergeMetrics(v.Reported, h.Reported)
 }
 
-// Silent returns the services of which no replica answers, in the order of their work, of the server that has the job named last.
+// Silent returns the services of which no replica answers, in the order of their work, of the
+// server that has the job named last.
 func (c *Client) Silent(ctx context.Context) []string {
 	at := *c.at.Load()
 	all := []string{events.ServiceDiscovery, events.ServiceScheduler, events.ServiceRendezvous, events.ServiceRegistry}

@@ -44,8 +44,9 @@ type LogsFrom struct {
 	Follow bool          // go on with what comes
 }
 
-// Logs calls fn with the lines of a job's output in the order in which they were stored. It blocks until all stored lines were seen or, with Follow, until fn
-// returns an error; Stop() ends it without one.
+// Logs calls fn with the lines of a job's output in the order in which they were stored. It blocks
+// until all stored lines were seen or, with Follow, until fn returns an error; Stop() ends it
+// without one.
 func (c *Client) Logs(ctx context.Context, job events.JobID, from LogsFrom, fn func(Line) error) error {
 	node, slot := "*", "*"
 	if from.Node != "" {
@@ -79,7 +80,8 @@ func (c *Client) Logs(ctx context.Context, job events.JobID, from LogsFrom, fn f
 	})
 }
 
-// parts are what a line is shown as: a progress bar writes over itself, here each state of it is a line.
+// parts are what a line is shown as: a progress bar writes over itself, here each state of it is a
+// line.
 func (c *Client) parts(text string) []string {
 	if c.Exact || !strings.Contains(text, "\r") {
 		return []string{text}
@@ -97,8 +99,9 @@ func placeOf(subject string) (events.Place, bool) {
 	return events.Place{Node: events.NodeID(parts[len(parts)-2]), Slot: events.Slot(slot)}, err == nil
 }
 
-// label fills in what the agent wrote beside the chunk: rank -1 is a worker that is in no generation yet. Without it
-// (output that another program stored) rank and generation are those that the place had at the time.
+// label fills in what the agent wrote beside the chunk: rank -1 is a worker that is in no
+// generation yet. Without it (output that another program stored) rank and generation are those
+// that the place had at the time.
 func (l *Line) label(ctx context.Context, h map[string][]string, names *ranks) {
 	l.Stream = first(h[events.HeaderLogStream])
 	rank, err := strconv.Atoi(first(h[events.HeaderLogRank]))
@@ -125,7 +128,8 @@ type ranks struct {
 	loaded time.Time // on the store's clock: newest line for which the job was looked up
 }
 
-// at reads the job again at most once per second of output: a new generation is seen when it has printed for so long.
+// at reads the job again at most once per second of output: a new generation is seen when it has
+// printed for so long.
 func (r *ranks) at(ctx context.Context, p events.Place, t time.Time) (int, events.Generation) {
 	if r.loaded.IsZero() || t.Sub(r.loaded) > time.Second {
 		r.loaded = t

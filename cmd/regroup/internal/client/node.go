@@ -12,8 +12,8 @@ import (
 	"github.com/regroup-io/regroup/events/document"
 )
 
-// Drain asks that a node gives its work away (undo: takes work again) and waits until discovery shows it or refuses:
-// NotFound if there is no such node.
+// Drain asks that a node gives its work away (undo: takes work again) and waits until discovery
+// shows it or refuses: NotFound if there is no such node.
 func (c *Client) Drain(ctx context.Context, node events.NodeID, reason string, undo bool) error {
 	return c.askNode(ctx, node, events.NodeDrain{Node: node, Reason: reason, Undo: undo}, func(v events.NodeView) bool { return v.Draining != undo })
 }
@@ -23,12 +23,14 @@ func (c *Client) Quarantine(ctx context.Context, q events.NodeQuarantine) error 
 	return c.askNode(ctx, q.Node, q, nil)
 }
 
-// Release asks to end the quarantine of a node and its slots, or of one slot, and waits for the answer.
+// Release asks to end the quarantine of a node and its slots, or of one slot, and waits for the
+// answer.
 func (c *Client) Release(ctx context.Context, r events.NodeRelease) error {
 	return c.askNode(ctx, r.Node, r, func(v events.NodeView) bool { return !KeptOut(v, r.Slot) })
 }
 
-// KeptOut tells whether a slot of a node is in quarantine or, with nil, whether the node or any slot of it is.
+// KeptOut tells whether a slot of a node is in quarantine or, with nil, whether the node or any
+// slot of it is.
 func KeptOut(v events.NodeView, slot *events.Slot) bool {
 	if slot == nil {
 		return v.Quarantine != nil || len(v.QuarantinedSlots) > 0
@@ -36,8 +38,8 @@ func KeptOut(v events.NodeView, slot *events.Slot) bool {
 	return slices.ContainsFunc(v.QuarantinedSlots, func(b events.QuarantinedSlot) bool { return b.Slot == *slot })
 }
 
-// askNode publishes a command about a node and waits for what it causes: a fact, a refusal, or that the node is as shown
-// says; nil = only a fact will do.
+// askNode publishes a command about a node and waits for what it causes: a fact, a refusal, or that
+// the node is as shown says; nil = only a fact will do.
 func (c *Client) askNode(ctx context.Context, node events.NodeID, b events.Body, shown func(events.NodeView) bool) error {
 	wait, cancel := c.patience(ctx)
 	defer cancel()

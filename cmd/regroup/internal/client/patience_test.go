@@ -68,7 +68,8 @@ func TestASubmitWaitsForALeader(t *testing.T) {
 	}
 }
 
-// TestACommandExpiresWithThePatienceOfItsClient: by the clock of the store, though the client's own is wrong.
+// TestACommandExpiresWithThePatienceOfItsClient: by the clock of the store, though the client's own
+// is wrong.
 func TestACommandExpiresWithThePatienceOfItsClient(t *testing.T) {
 	w := clienttest.New(t)
 	c := client.New(w.Ports, "/regroup/cli/test")
@@ -89,8 +90,8 @@ func TestACommandExpiresWithThePatienceOfItsClient(t *testing.T) {
 	}
 }
 
-// TestARefusalOfAnotherTryIsNoAnswer: what agents submit together has one id; that it came too late once is not the answer to who
-// gives it again.
+// TestARefusalOfAnotherTryIsNoAnswer: what agents submit together has one id; that it came too late
+// once is not the answer to who gives it again.
 func TestARefusalOfAnotherTryIsNoAnswer(t *testing.T) {
 	w := clienttest.New(t)
 	w.Answer(func(e events.Event) {
@@ -103,7 +104,8 @@ func TestARefusalOfAnotherTryIsNoAnswer(t *testing.T) {
 	}
 }
 
-// TestNothingIsAskedOfWhatDoesNotRun: of several servers the job's is spoken to; who has ended can only be read.
+// TestNothingIsAskedOfWhatDoesNotRun: of several servers the job's is spoken to; who has ended can
+// only be read.
 func TestNothingIsAskedOfWhatDoesNotRun(t *testing.T) {
 	live, dead := clienttest.New(t), clienttest.New(t)
 	live.Job(events.JobView{Job: "a-0001", State: events.JobStateRunning, By: client.RunSource, Submitted: clienttest.Now})

@@ -11,10 +11,12 @@ import (
 	"github.com/regroup-io/regroup/events/document"
 )
 
-// RunSource is the CloudEvents source of jobs of a `regroup run` that brought its own server. Such a job ends with its run, be it killed.
+// RunSource is the CloudEvents source of jobs of a `regroup run` that brought its own server. Such
+// a job ends with its run, be it killed.
 const RunSource = "/client/run/local"
 
-// Server is one system that a client speaks to. On a machine without a configured server there may be several: each run has its own.
+// Server is one system that a client speaks to. On a machine without a configured server there may
+// be several: each run has its own.
 type Server struct {
 	Ports events.Ports
 	Own   bool            // of one run: it takes no other jobs
@@ -30,7 +32,8 @@ func Of(source string, servers ...Server) *Client {
 	return c
 }
 
-// left is a job as it really is: that of a run which has ended with nobody to judge it was ended by that.
+// left is a job as it really is: that of a run which has ended with nobody to judge it was ended by
+// that.
 func (s Server) left(v events.JobView) events.JobView {
 	if s.Idle && !v.State.Terminal() && strings.HasPrefix(v.By, RunSource) {
 		v.State, v.Reason = events.JobStateStopped, "its run was killed"
@@ -50,7 +53,8 @@ func (s Server) answers(submit bool) error {
 	return nil
 }
 
-// serving returns a context that ends, with a reason, when the process that runs the server has ended.
+// serving returns a context that ends, with a reason, when the process that runs the server has
+// ended.
 func (s Server) serving(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if s.Ended == nil {

@@ -1,5 +1,5 @@
-// Package clienttest is a system without services for tests of what reads it: documents and facts are written as the
-// judges write them, commands are answered as the test says.
+// Package clienttest is a system without services for tests of what reads it: documents and facts
+// are written as the judges write them, commands are answered as the test says.
 package clienttest
 
 import (
@@ -113,7 +113,8 @@ func (w *World) Answer(fn func(events.Event)) {
 	})
 }
 
-// Answering has services answer that they are there until the test ends, and the registry what it has heard.
+// Answering has services answer that they are there until the test ends, and the registry what it
+// has heard.
 func (w *World) Answering(heard events.ProgressAnswer, services ...string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var g errgroup.Group

@@ -12,8 +12,8 @@ import (
 // completeWithin is how long a shell waits for words.
 const completeWithin = 2 * time.Second
 
-// Completes lets the shell complete the first argument with what words finds, each with its description. Where the system
-// cannot be reached there is nothing to complete.
+// Completes lets the shell complete the first argument with what words finds, each with its
+// description. Where the system cannot be reached there is nothing to complete.
 func (e Env) Completes(words func(context.Context, *client.Client) ([]cobra.Completion, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 {

@@ -1,5 +1,5 @@
-// Package command is what all sub-commands share: where they read and write, how they reach the system, the flags that
-// mean the same everywhere, and how a mistyped word is answered.
+// Package command is what all sub-commands share: where they read and write, how they reach the
+// system, the flags that mean the same everywhere, and how a mistyped word is answered.
 package command
 
 import (
@@ -19,7 +19,8 @@ import (
 
 // Env is the world of a command. Data goes to Out, talk to Err. Every field but In must be set.
 type Env struct {
-	// Connect reaches the servers within a time and tells what it waits for; the function it returns ends the connections.
+	// Connect reaches the servers within a time and tells what it waits for; the function it
+	// returns ends the connections.
 	Connect       func(ctx context.Context, within time.Duration, say func(string)) ([]client.Server, func(), error)
 	In            io.Reader
 	Out, Err      io.Writer
@@ -80,7 +81,8 @@ func Timeout(cmd *cobra.Command) (time.Duration, error) {
 	return d, nil
 }
 
-// Within returns how long a process that serves waits for its server: --timeout where it is given, else what its configuration says.
+// Within returns how long a process that serves waits for its server: --timeout where it is given,
+// else what its configuration says.
 func Within(cmd *cobra.Command, configured time.Duration) (time.Duration, error) {
 	if f := cmd.Flag(flagTimeout); f == nil || !f.Changed {
 		return configured, nil
@@ -88,8 +90,8 @@ func Within(cmd *cobra.Command, configured time.Duration) (time.Duration, error)
 	return Timeout(cmd)
 }
 
-// exact tells whether a command writes for a program, which wants texts as they are: JSON and YAML write out themselves what a
-// terminal would obey.
+// exact tells whether a command writes for a program, which wants texts as they are: JSON and YAML
+// write out themselves what a terminal would obey.
 func exact(cmd *cobra.Command, terminal bool) bool {
 	f := cmd.Flag("output")
 	if f == nil {
@@ -141,7 +143,8 @@ func (e Env) Age(t time.Time) string {
 	return screen.Span(e.Now().Sub(t))
 }
 
-// Interrupted turns the end of the user's patience into the ordinary end of a command that only watches.
+// Interrupted turns the end of the user's patience into the ordinary end of a command that only
+// watches.
 func Interrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // that is what it is for

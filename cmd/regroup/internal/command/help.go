@@ -32,7 +32,8 @@ func Group(fs *pflag.FlagSet, heading string, add func()) {
 	})
 }
 
-// writeHelp writes the help of a command: usage, what it does in a line, the description, its commands, examples, flags.
+// writeHelp writes the help of a command: usage, what it does in a line, the description, its
+// commands, examples, flags.
 func writeHelp(w io.Writer, cmd *cobra.Command) error {
 	cmd.InitDefaultHelpFlag()
 	var b strings.Builder
@@ -87,7 +88,8 @@ func commands(b *strings.Builder, cmd *cobra.Command) {
 	write("Commands", "")
 }
 
-// flags writes the command's own flags, then those under headings, then those that every command has.
+// flags writes the command's own flags, then those under headings, then those that every command
+// has.
 func flags(b *strings.Builder, cmd *cobra.Command) {
 	var headings []string
 	sets := map[string]*pflag.FlagSet{}
@@ -121,8 +123,8 @@ func flags(b *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// Wrap breaks paragraphs into lines of at most 80 columns. Paragraphs are apart by an empty line; one whose lines begin with a space is
-// left as it is.
+// Wrap breaks paragraphs into lines of at most 80 columns. Paragraphs are apart by an empty line;
+// one whose lines begin with a space is left as it is.
 func Wrap(text string) string {
 	paragraphs := strings.Split(strings.TrimSpace(text), "\n\n")
 	for i, p := range paragraphs {

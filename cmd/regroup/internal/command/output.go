@@ -89,7 +89,8 @@ func (f *Format) Write(w io.Writer, v any) (bool, error) {
 	return true, err
 }
 
-// toYAML writes JSON as YAML. Texts with characters that YAML does not write out by itself are quoted.
+// toYAML writes JSON as YAML. Texts with characters that YAML does not write out by itself are
+// quoted.
 func toYAML(b []byte) ([]byte, error) {
 	var v any
 	if err := yaml.UnmarshalWithOptions(b, &v, yaml.UseOrderedMap()); err != nil {

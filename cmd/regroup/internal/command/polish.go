@@ -12,8 +12,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Polish makes a command give help and say no as every other does: the error alone, coded Invalid, with the word that was probably
-// meant. It is applied to sub-commands too, and returns cmd.
+// Polish makes a command give help and say no as every other does: the error alone, coded Invalid,
+// with the word that was probably meant. It is applied to sub-commands too, and returns cmd.
 func Polish(cmd *cobra.Command) *cobra.Command {
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	cmd.SetFlagErrorFunc(flagError)

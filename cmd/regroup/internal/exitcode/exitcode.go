@@ -1,4 +1,5 @@
-// Package exitcode answers one question: with which number does the command end? The numbers are documented and stable.
+// Package exitcode answers one question: with which number does the command end? The numbers are
+// documented and stable.
 package exitcode
 
 import (
@@ -25,7 +26,8 @@ const (
 	Unread      = 141 // nobody reads the output any more, as in: regroup run ... | head
 )
 
-// Error carries the exit code that a command has decided on. A nil Err means that all has been said already.
+// Error carries the exit code that a command has decided on. A nil Err means that all has been said
+// already.
 type Error struct {
 	Code int
 	Err  error
@@ -42,7 +44,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Of returns the exit code of what a command returned: that of an Error, else by the error's events.Code.
+// Of returns the exit code of what a command returned: that of an Error, else by the error's
+// events.Code.
 func Of(err error) int {
 	if err == nil {
 		return OK

@@ -1,5 +1,5 @@
-// Package explain says in one sentence with numbers what a job is doing, and if it waits, for what. It looks at what all
-// judges show and decides nothing.
+// Package explain says in one sentence with numbers what a job is doing, and if it waits, for what.
+// It looks at what all judges show and decides nothing.
 package explain
 
 import (
@@ -13,7 +13,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Seen is what the judges show of a job. Round and Placement are zero until their judges have said something.
+// Seen is what the judges show of a job. Round and Placement are zero until their judges have said
+// something.
 type Seen struct {
 	Job       events.JobView
 	Round     events.RoundView
@@ -112,8 +113,8 @@ func (s Seen) head(e Explanation) string {
 	return text
 }
 
-// waiting is why the job has fewer places than it wants. Of a job in the queue the scheduler itself says only that: what is in the
-// way is the same for all of them.
+// waiting is why the job has fewer places than it wants. Of a job in the queue the scheduler itself
+// says only that: what is in the way is the same for all of them.
 func (s Seen) waiting() string {
 	p, at := s.Pool, slices.Index(s.Pool.Queue, s.Job.Job)
 	if at < 1 || p.Head == s.Job.Job {
@@ -162,7 +163,8 @@ func (s Seen) regroups(e Explanation) string {
 	return text
 }
 
-// notes are what else matters: who warms up, why there are not more, what was charged, which nodes are in doubt.
+// notes are what else matters: who warms up, why there are not more, what was charged, which nodes
+// are in doubt.
 func (s Seen) notes(e Explanation) []string {
 	if e.State.Terminal() {
 		return nil

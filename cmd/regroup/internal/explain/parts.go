@@ -87,7 +87,8 @@ func (s Seen) silent(service string) bool {
 	return slices.Contains(s.Silent, service) && len(s.Silent) < len(missed)
 }
 
-// absent says what does not happen because nobody answers who would do it, and what may be out of date.
+// absent says what does not happen because nobody answers who would do it, and what may be out of
+// date.
 func (s Seen) absent(e Explanation) []string {
 	if len(s.Silent) == len(missed) {
 		return []string{"no service answers: all of this is as they left it"}

@@ -1,4 +1,5 @@
-// Package jobflags is the flags that describe a job where there is no file: the same for every command that submits.
+// Package jobflags is the flags that describe a job where there is no file: the same for every
+// command that submits.
 package jobflags
 
 import (
@@ -77,7 +78,8 @@ var byPath = map[string]string{
 	"start-timeout": "elastic.startWithin", "hang": "health.hang",
 }
 
-// Spec makes the spec of a job that runs args. What is wrong is Invalid with every finding, each named by its flag.
+// Spec makes the spec of a job that runs args. What is wrong is Invalid with every finding, each
+// named by its flag.
 func (f *Flags) Spec(args []string) (spec.Job, error) {
 	s, bad := f.fill(args)
 	for _, x := range s.WithDefaults().Check() {
@@ -178,7 +180,8 @@ const maxName = 40
 // program is an option of an interpreter after which the program itself follows: -c, -lc, -e.
 var program = regexp.MustCompile(`^-([a-z]*c|e)$`)
 
-// NameOf makes a name for a job of its command: train of "python -u train.py", python of "python -c PROGRAM".
+// NameOf makes a name for a job of its command: train of "python -u train.py", python of "python -c
+// PROGRAM".
 func NameOf(args []string) string {
 	name := ""
 	for i, a := range args {

@@ -6,7 +6,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// FuzzReadConf: torchrun's --rdzv-conf with any text: each finding says something, and without one every time is positive.
+// FuzzReadConf: torchrun's --rdzv-conf with any text: each finding says something, and without one
+// every time is positive.
 func FuzzReadConf(f *testing.F) {
 	f.Add("join_timeout=60,last_call_timeout=30")
 	f.Add("join_timeout=1e400,close_timeout=-1,is_host=true")

@@ -47,9 +47,9 @@ func (f *Flags) horovod(s *spec.Job, add func(path, message string)) {
 // levels are horovodrun's names of levels that have another name here.
 var levels = map[string]string{"trace": "debug", "warning": "warn", "fatal": "error"}
 
-// Spell writes what horovodrun spells as no flag can be spelt here: -np, which is no flag of one letter, as --num-proc, -H as --hosts,
-// and levels of logs in capitals. args are those of a command whose flags are fs; what follows the first word that is none of them
-// is the program's.
+// Spell writes what horovodrun spells as no flag can be spelt here: -np, which is no flag of one
+// letter, as --num-proc, -H as --hosts, and levels of logs in capitals. args are those of a command
+// whose flags are fs; what follows the first word that is none of them is the program's.
 func Spell(fs *pflag.FlagSet, args []string) []string {
 	out := make([]string, 0, len(args))
 	for i := 0; i < len(args); i++ {

@@ -12,7 +12,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Join holds the flags of an agent that comes to a job by itself. They are torchrun's where torchrun has them.
+// Join holds the flags of an agent that comes to a job by itself. They are torchrun's where
+// torchrun has them.
 type Join struct {
 	Run     string // the run id, which names the job
 	own     *Flags
@@ -21,7 +22,8 @@ type Join struct {
 	conf    string
 }
 
-// AddJoin adds the flags to a command's set. As with torchrun, _ may be written for - in all of them.
+// AddJoin adds the flags to a command's set. As with torchrun, _ may be written for - in all of
+// them.
 func AddJoin(fs *pflag.FlagSet) *Join {
 	j := &Join{own: &Flags{fs: fs, workers: "1"}}
 	fs.StringVar(&j.Run, "join-job", "", "take part in this job, which nobody schedules; whoever comes first creates it (torchrun's --rdzv-id)")
@@ -40,8 +42,8 @@ var joinPath = map[string]string{
 	"name": "--join-job", "rendezvous.nodes": "--nnodes", "rendezvous.workersPerNode": "--nproc-per-node", "rendezvous": "--rdzv-conf",
 }
 
-// Spec makes the spec of a job that runs args, with its defaults. What is wrong is Invalid with every finding, each named by
-// its flag.
+// Spec makes the spec of a job that runs args, with its defaults. What is wrong is Invalid with
+// every finding, each named by its flag.
 func (j *Join) Spec(args []string) (spec.Job, error) {
 	r := &spec.Rendezvous{External: true, WorkersPerNode: j.perNode}
 	var bad []spec.FieldError
@@ -83,7 +85,8 @@ var noMeaning = map[string]string{
 	"read_timeout": "there is no store to read", "timeout": "torchrun's c10d ignores it too: give join_timeout",
 }
 
-// readConf reads torchrun's --rdzv-conf: key=value, separated by commas; the last of a key wins. Everything that is wrong is found.
+// readConf reads torchrun's --rdzv-conf: key=value, separated by commas; the last of a key wins.
+// Everything that is wrong is found.
 func readConf(text string, r *spec.Rendezvous) []spec.FieldError {
 	times := map[string]*spec.Duration{
 		"join_timeout": &r.JoinTimeout, "last_call_timeout": &r.LastCallTimeout, "close_timeout": &r.CloseTimeout,

@@ -10,7 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// A flag of another launcher is spelt as there and does what it does there, or says what replaces it.
+// A flag of another launcher is spelt as there and does what it does there, or says what replaces
+// it.
 type launcherFlag struct {
 	of      string // torchrun or horovodrun
 	names   string // as there, with the value; the first long one is its name here
@@ -106,7 +107,8 @@ func (l launcherFlag) plain() bool {
 // launcher holds what was given of them, by name.
 type launcher struct{ values map[string]*string }
 
-// add adds those that no flag of ours stands for. They are not in the help: it would be twice as long.
+// add adds those that no flag of ours stands for. They are not in the help: it would be twice as
+// long.
 func (l *launcher) add(fs *pflag.FlagSet) {
 	l.values = map[string]*string{}
 	for _, x := range launcherFlags {

@@ -14,7 +14,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestLaunchersTable: the document has the table that is made from the flags, and nothing else of them.
+// TestLaunchersTable: the document has the table that is made from the flags, and nothing else of
+// them.
 func TestLaunchersTable(t *testing.T) {
 	b, err := os.ReadFile("../../../../docs/launchers.md")
 	if err != nil {
@@ -96,7 +97,8 @@ func TestWhatCannotBeHonouredIsRefused(t *testing.T) {
 	}
 }
 
-// TestNodesOfTorchrun: what is said about nodes where there is one, and about this machine where the nodes are others.
+// TestNodesOfTorchrun: what is said about nodes where there is one, and about this machine where
+// the nodes are others.
 func TestNodesOfTorchrun(t *testing.T) {
 	for args, want := range map[string]struct{ here, remote bool }{
 		"--nproc-per-node 2":                           {true, true},

@@ -9,7 +9,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// limits are the flags of what ends a job that cannot go on; spelt as torchrun and horovodrun spell them, where they do.
+// limits are the flags of what ends a job that cannot go on; spelt as torchrun and horovodrun spell
+// them, where they do.
 type limits struct {
 	sameStep       int
 	resetLimit     int
@@ -82,8 +83,9 @@ func (z *sizes) add(fs *pflag.FlagSet) {
 	fs.IntVar(&z.most, "max-np", 0, "as horovodrun's: at most so many workers (default: --num-proc)")
 }
 
-// workers makes MIN:MAX of horovodrun's flags; false if none was given. horovodrun starts with -np workers and goes on with
-// --min-np; here a job starts as soon as min fit, so the two must be equal.
+// workers makes MIN:MAX of horovodrun's flags; false if none was given. horovodrun starts with -np
+// workers and goes on with --min-np; here a job starts as soon as min fit, so the two must be
+// equal.
 func (z *sizes) workers(fs *pflag.FlagSet, add func(path, message string)) (spec.Workers, bool) {
 	if !fs.Changed("num-proc") && !fs.Changed("min-np") && !fs.Changed("max-np") {
 		return spec.Workers{}, false

@@ -143,8 +143,8 @@ func gpus(dev string, getenv func(string) string) int {
 	return len(devices)
 }
 
-// python makes the command as torchrun does: a script or a module is run with Python, unless it was told otherwise. Without any of
-// torchrun's flags the command is what it is.
+// python makes the command as torchrun does: a script or a module is run with Python, unless it was
+// told otherwise. Without any of torchrun's flags the command is what it is.
 func (f *Flags) python(args []string) []string {
 	with := false
 	for _, x := range launcherFlags {

@@ -107,7 +107,8 @@ func describeWorker(b events.Body) string {
 	return ""
 }
 
-// findingsText says why something was refused; anybody may have written the fact, so there may be no reason in it.
+// findingsText says why something was refused; anybody may have written the fact, so there may be
+// no reason in it.
 func findingsText(all []spec.FieldError) string {
 	if err := events.Refuse(all); err != nil {
 		return err.Error()

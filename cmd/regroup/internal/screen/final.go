@@ -11,7 +11,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Final writes how a job ended, or how it stands: one line, the root cause of a failure, and where to look further.
+// Final writes how a job ended, or how it stands: one line, the root cause of a failure, and where
+// to look further.
 func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 	s := summary.Of(v, now)
 	took := Span(summary.Duration(v, now))
@@ -62,8 +63,8 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 	return err
 }
 
-// failedAfterwards are the workers of a job that succeeded whose processes failed all the same, when the training was complete: what
-// they did after it, such as saving the model, may be missing.
+// failedAfterwards are the workers of a job that succeeded whose processes failed all the same,
+// when the training was complete: what they did after it, such as saving the model, may be missing.
 func failedAfterwards(v events.JobView) (late []events.WorkerView) {
 	if v.State != events.JobStateSucceeded {
 		return nil
@@ -89,7 +90,8 @@ func samplesText(s summary.Samples) string {
 	return fmt.Sprintf("samples: at least %d missing, %d repeated", s.Missing, s.Repeated)
 }
 
-// failureLines say how a worker failed: what it said itself, where in the user's code, what that came from, and how its process ended.
+// failureLines say how a worker failed: what it said itself, where in the user's code, what that
+// came from, and how its process ended.
 func failureLines(p Palette, e events.WorkerView) []string {
 	x := e.Exception
 	if x == nil {
@@ -117,8 +119,8 @@ func failureLines(p Palette, e events.WorkerView) []string {
 
 func oneLine(s string) string { return strings.ReplaceAll(s, "\n", `\n`) }
 
-// RootCause frames the first failure of a job in the order of events: who, how, and its last lines of output. Others
-// died after it, and probably because of it.
+// RootCause frames the first failure of a job in the order of events: who, how, and its last lines
+// of output. Others died after it, and probably because of it.
 func RootCause(p Palette, job events.JobID, e events.WorkerView) string {
 	who := e.Place.String()
 	if e.Rank >= 0 {

@@ -155,8 +155,8 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestRootCauseSaysWhatTheProgramSaid: the exception and the user's own frame come first, on lines of their own. Who only lost a peer is
-// not shown as the one that failed.
+// TestRootCauseSaysWhatTheProgramSaid: the exception and the user's own frame come first, on lines
+// of their own. Who only lost a peer is not shown as the one that failed.
 func TestRootCauseSaysWhatTheProgramSaid(t *testing.T) {
 	x := &events.Exception{Type: "RuntimeError", Message: "batch 5\nis broken", File: "train.py", Line: 13, Function: "load", Cause: "KeyError: 'x'"}
 	w := events.WorkerView{

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Gantt draws a timeline: a row for each life, the generations below, a legend. Width is that of the whole picture.
+// Gantt draws a timeline: a row for each life, the generations below, a legend. Width is that of
+// the whole picture.
 type Gantt struct {
 	Palette
 	Width int
@@ -121,7 +122,8 @@ func (d drawing) axis() string {
 func (d drawing) life(l *Life) string {
 	c := newCanvas(d.columns)
 	glyph := map[Doing]string{Training: d.training, Gathering: d.gathering, Restoring: d.restoring}
-	// A pause is what people look for: in a column it hides the training beside it, however short it was.
+	// A pause is what people look for: in a column it hides the training beside it, however short
+	// it was.
 	for _, pass := range []Doing{Training, Gathering, Restoring} {
 		for _, s := range l.Stretches {
 			if s.Doing != pass {

@@ -10,7 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Nothing is said of an incident that was not seen: a process that runs is no training, and an absent count is not 0.
+// Nothing is said of an incident that was not seen: a process that runs is no training, and an
+// absent count is not 0.
 func TestIncidentsOfProgramsThatAreStartedAgain(t *testing.T) {
 	started := events.IncidentClosed{
 		Incident: 1, From: 1, To: 2, Cause: events.Cause{Kind: events.CauseWorkerFailed, Rank: -1},
@@ -68,7 +69,8 @@ func TestIncidentsOfProgramsThatAreStartedAgain(t *testing.T) {
 	}
 }
 
-// A process that is started again trains from its first step on, if the one before it has reported steps.
+// A process that is started again trains from its first step on, if the one before it has reported
+// steps.
 func TestTimelineOfProgramsThatAreStartedAgain(t *testing.T) {
 	for _, c := range []struct {
 		step uint64 // that is reported 13 s after each start; 0 = none

@@ -19,8 +19,9 @@ const (
 	nameShown    = 32 // characters
 )
 
-// MetricsText says what the program of a job has reported last, on one line: values of one step together, the newest step first, with
-// how long ago they were heard or, once the job has ended, how long before its end. "" = nothing.
+// MetricsText says what the program of a job has reported last, on one line: values of one step
+// together, the newest step first, with how long ago they were heard or, once the job has ended,
+// how long before its end. "" = nothing.
 func MetricsText(v events.JobView, now time.Time) string {
 	all, until, since := v.Reported, now, " ago"
 	if v.State.Terminal() {

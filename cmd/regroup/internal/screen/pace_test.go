@@ -9,8 +9,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// TestPace: the pace is what was seen in the last seconds, not the step divided by the time of watching; a later rank that is behind
-// takes nothing back.
+// TestPace: the pace is what was seen in the last seconds, not the step divided by the time of
+// watching; a later rank that is behind takes nothing back.
 func TestPace(t *testing.T) {
 	var p Pace
 	if got := p.Text(); got != "no step yet" {

@@ -18,8 +18,9 @@ const (
 	Never  = "never"
 )
 
-// NewPalette decides about colour: the flag first, then NO_COLOR (no-color.org), CLICOLOR_FORCE (bixense.com/clicolors),
-// TERM=dumb, then whether the output is a terminal. Invalid for any other mode.
+// NewPalette decides about colour: the flag first, then NO_COLOR (no-color.org), CLICOLOR_FORCE
+// (bixense.com/clicolors), TERM=dumb, then whether the output is a terminal. Invalid for any other
+// mode.
 func NewPalette(mode string, terminal bool, getenv func(string) string) (Palette, error) {
 	force := getenv("CLICOLOR_FORCE")
 	switch {

@@ -33,7 +33,8 @@ func place(node string, slot int) events.Place {
 	return events.Place{Node: events.NodeID(node), Slot: events.Slot(slot)}
 }
 
-// killed is the story of a job of three nodes of which one loses its worker; it is started again and taken in.
+// killed is the story of a job of three nodes of which one loses its worker; it is started again
+// and taken in.
 func killed() []events.Event {
 	const job = "mnist-7f3a"
 	var out []events.Event

@@ -9,8 +9,9 @@ import (
 // plainEvery is how often the bottom line is said where it cannot be overwritten.
 const plainEvery = 30 * time.Second
 
-// Sticky is a line that stays at the bottom of a terminal while other lines scroll by above it. Where there is no
-// terminal it is said as a plain line now and then. It may be used by several at once.
+// Sticky is a line that stays at the bottom of a terminal while other lines scroll by above it.
+// Where there is no terminal it is said as a plain line now and then. It may be used by several at
+// once.
 type Sticky struct {
 	w        io.Writer // stderr
 	terminal bool
@@ -44,7 +45,8 @@ func (s *Sticky) Set(line string) {
 	}
 }
 
-// Above writes whole lines to w (stdout or stderr, probably the same terminal) above the standing one.
+// Above writes whole lines to w (stdout or stderr, probably the same terminal) above the standing
+// one.
 func (s *Sticky) Above(w io.Writer, text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

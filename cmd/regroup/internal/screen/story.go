@@ -9,7 +9,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Story tells a job while it runs: most facts say nothing, some say a line. It remembers who has which rank.
+// Story tells a job while it runs: most facts say nothing, some say a line. It remembers who has
+// which rank.
 type Story struct {
 	Palette
 	spec    spec.Job

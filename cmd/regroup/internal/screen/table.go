@@ -6,7 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Table writes rows under a header in aligned columns; a row may have more cells than the header. Paint does not count.
+// Table writes rows under a header in aligned columns; a row may have more cells than the header.
+// Paint does not count.
 func Table(w io.Writer, p Palette, header []string, rows [][]string) error {
 	all := append([][]string{header}, rows...)
 	for _, r := range rows {

@@ -58,7 +58,8 @@ type Sealed struct {
 	Time       time.Time         `json:"time"`
 }
 
-// Timeline is what each worker of a job did when. Times are those of the speakers' clocks: good enough to look at.
+// Timeline is what each worker of a job did when. Times are those of the speakers' clocks: good
+// enough to look at.
 type Timeline struct {
 	Job         events.JobID `json:"job"`
 	Start       time.Time    `json:"start"`
@@ -77,7 +78,8 @@ type lifeKey struct {
 	attempt int
 }
 
-// NewTimeline makes the timeline of a job from its facts in order; now is the end of one that has not ended.
+// NewTimeline makes the timeline of a job from its facts in order; now is the end of one that has
+// not ended.
 func NewTimeline(facts []events.Event, now time.Time) *Timeline {
 	t := &Timeline{Lives: []*Life{}, Generations: []Sealed{}, members: map[lifeKey]int{}, steps: map[events.Place]bool{}}
 	for _, e := range facts {
@@ -148,7 +150,8 @@ func (t *Timeline) take(at time.Time, b events.Body) {
 	}
 }
 
-// blamed: a worker of which nothing was heard any more. What looked like waiting for the others was its end.
+// blamed: a worker of which nothing was heard any more. What looked like waiting for the others was
+// its end.
 func (t *Timeline) blamed(at time.Time, b events.JobRespawnDenied) {
 	for _, l := range t.Lives {
 		if l.Place != b.Place || !l.alive {

@@ -25,7 +25,8 @@ type File struct {
 	Contexts map[string]Settings `yaml:"contexts,omitempty"`
 }
 
-// Path is where the settings file is: config.yaml in $XDG_CONFIG_HOME/regroup or ~/.config/regroup; empty without a home.
+// Path is where the settings file is: config.yaml in $XDG_CONFIG_HOME/regroup or ~/.config/regroup;
+// empty without a home.
 func Path(getenv func(string) string) string { return inConfig(getenv, "regroup", "config.yaml") }
 
 func inConfig(getenv func(string) string, parts ...string) string {
@@ -106,7 +107,8 @@ func (f *File) unknown(name string) error {
 	return events.Errorf(events.NotFound, "there is no context %q: %s", name, hint)
 }
 
-// Context returns what is set in a context, nats:NAME is one of the NATS command line; NotFound if there is none.
+// Context returns what is set in a context, nats:NAME is one of the NATS command line; NotFound if
+// there is none.
 func (f *File) Context(getenv func(string) string, name string) (Settings, error) {
 	if foreign, ok := strings.CutPrefix(name, natsPrefix); ok {
 		return natsContext(getenv, foreign)

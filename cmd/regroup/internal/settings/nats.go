@@ -15,8 +15,9 @@ import (
 // natsPrefix begins the names of contexts that the NATS command line has.
 const natsPrefix = "nats:"
 
-// natsContext reads a context of the NATS command line: nats/context/NAME.json beside our own settings. A field that would change how the
-// server is reached and that is not understood is an error.
+// natsContext reads a context of the NATS command line: nats/context/NAME.json beside our own
+// settings. A field that would change how the server is reached and that is not understood is an
+// error.
 func natsContext(getenv func(string) string, name string) (Settings, error) {
 	var s Settings
 	if err := checkName(name); err != nil {

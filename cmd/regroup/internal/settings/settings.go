@@ -107,7 +107,8 @@ func (s Settings) Check() error {
 	return nil
 }
 
-// Absolute makes the paths independent of the working directory, and checks that there are such files.
+// Absolute makes the paths independent of the working directory, and checks that there are such
+// files.
 func (s Settings) Absolute() (Settings, error) {
 	for _, f := range []struct {
 		name string

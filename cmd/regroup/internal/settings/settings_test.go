@@ -61,7 +61,8 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 	}
 }
 
-// TestOneWinsOverTheOther: the named context over the selected one, a context over the settings for all.
+// TestOneWinsOverTheOther: the named context over the selected one, a context over the settings for
+// all.
 func TestOneWinsOverTheOther(t *testing.T) {
 	env := home(t, map[string]string{"regroup/config.yaml": `
 selected: lab
@@ -91,7 +92,8 @@ contexts:
 	}
 }
 
-// TestAForeignContextIsUnderstoodOrRefused: what would reach the server otherwise is not passed over.
+// TestAForeignContextIsUnderstoodOrRefused: what would reach the server otherwise is not passed
+// over.
 func TestAForeignContextIsUnderstoodOrRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"url": "nats://a:4222", "nkey": "/n"}`:                 "old.json: nkey: is not understood here",

@@ -23,8 +23,8 @@ import (
 // maxFile bounds a spec; the command that carries it is bounded by limits.Command.
 const maxFile = 1 << 20
 
-// maxNested bounds the brackets and dashes that are open at once, those in texts included: the parser takes a time for deep ones
-// that grows with their square.
+// maxNested bounds the brackets and dashes that are open at once, those in texts included: the
+// parser takes a time for deep ones that grows with their square.
 const maxNested = 512
 
 // nested counts them.

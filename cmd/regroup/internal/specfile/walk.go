@@ -41,7 +41,8 @@ func newWalker() *walker {
 	return &walker{fields: map[string]field{}, anchors: map[string]ast.Node{}}
 }
 
-// collect finds the anchors first: an alias may only follow its anchor, but merge keys are resolved as they are met.
+// collect finds the anchors first: an alias may only follow its anchor, but merge keys are resolved
+// as they are met.
 func (w *walker) collect(n ast.Node) { ast.Walk(w, n) }
 
 // Visit implements ast.Visitor.
@@ -150,7 +151,8 @@ func (w *walker) entry(path, name string, key, value ast.Node) string {
 	return string(k) + ":" + string(w.node(p, value))
 }
 
-// merged returns the entries of a merge key that the mapping does not give itself (YAML 1.1, merge key type).
+// merged returns the entries of a merge key that the mapping does not give itself (YAML 1.1, merge
+// key type).
 func (w *walker) merged(path string, n ast.Node, given map[string]bool) []string {
 	w.depth++
 	defer func() { w.depth-- }()
@@ -214,7 +216,8 @@ func (w *walker) complain(path string, n ast.Node, message string) {
 	w.bad = append(w.bad, Finding{Path: path, Line: s.line, Column: s.column, Code: "invalid", Message: message})
 }
 
-// locate finds where in the file a finding belongs: its own field, else the nearest one that holds it.
+// locate finds where in the file a finding belongs: its own field, else the nearest one that holds
+// it.
 func (w *walker) locate(b spec.FieldError) Finding {
 	f := Finding{Path: b.Path, Code: "invalid", Message: b.Message, Hint: b.Hint}
 	path, own := b.Path, true

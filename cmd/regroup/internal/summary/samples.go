@@ -5,22 +5,24 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// Samples is the account of what was trained on. Both counts are lower bounds: an epoch with the right number of samples
-// but the wrong sum of hashes has at least one of each.
+// Samples is the account of what was trained on. Both counts are lower bounds: an epoch with the
+// right number of samples but the wrong sum of hashes has at least one of each.
 type Samples struct {
 	Epochs   int    `json:"epochs"`    // that the program has closed
 	PerEpoch uint64 `json:"per_epoch"` // size of the data set
 	Missing  uint64 `json:"missing"`   // in closed epochs
 	Repeated uint64 `json:"repeated"`  // in closed epochs and the current one
-	// Unproven: an epoch is too large for its sum of hashes to be checked here; only the counts were.
+	// Unproven: an epoch is too large for its sum of hashes to be checked here; only the counts
+	// were.
 	Unproven bool `json:"unproven,omitempty"`
 }
 
 // Exact tells whether every sample of every closed epoch was consumed exactly once.
 func (s Samples) Exact() bool { return s.Missing == 0 && s.Repeated == 0 && !s.Unproven }
 
-// Count checks a ledger against the totals of a permutation of 0..Samples-1, which are the same for every order. It
-// returns nil when the program keeps no ledger. The cost is one hash per sample of one epoch, up to limits.Proof.
+// Count checks a ledger against the totals of a permutation of 0..Samples-1, which are the same for
+// every order. It returns nil when the program keeps no ledger. The cost is one hash per sample of
+// one epoch, up to limits.Proof.
 func Count(l events.Ledger) *Samples {
 	if l.Samples == 0 {
 		return nil

@@ -94,7 +94,8 @@ func Of(v events.JobView, now time.Time) Summary {
 	return s
 }
 
-// pidsOf maps lives to processes: with restart recovery a member is sealed before its process exists.
+// pidsOf maps lives to processes: with restart recovery a member is sealed before its process
+// exists.
 func pidsOf(v events.JobView) map[events.Incarnation]int {
 	out := map[events.Incarnation]int{}
 	for _, w := range v.Workers {
@@ -114,7 +115,8 @@ func Duration(v events.JobView, now time.Time) time.Duration {
 	return max(0, end.Sub(v.Submitted))
 }
 
-// StepsLost says how many steps were void after faults: a number, "at least" a number, or "unknown".
+// StepsLost says how many steps were void after faults: a number, "at least" a number, or
+// "unknown".
 func (s Summary) StepsLost() string {
 	n, exact := uint64(0), true
 	for _, i := range s.Incidents {

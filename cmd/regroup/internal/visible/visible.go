@@ -1,6 +1,6 @@
-// Package visible makes text from outside fit to be shown: what a terminal would obey instead of show (escape sequences, other
-// control characters, marks that turn the direction of writing) is written out, as Go and YAML spell it. Letters, signs and
-// spaces of every script stay as they are.
+// Package visible makes text from outside fit to be shown: what a terminal would obey instead of
+// show (escape sequences, other control characters, marks that turn the direction of writing) is
+// written out, as Go and YAML spell it. Letters, signs and spaces of every script stay as they are.
 package visible
 
 import (
@@ -11,7 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// shown tells whether a character may reach a terminal. Two joiners are needed to write some scripts.
+// shown tells whether a character may reach a terminal. Two joiners are needed to write some
+// scripts.
 func shown(r rune) bool {
 	return unicode.IsGraphic(r) || r == '\t' || r == '\n' || r == '\u200c' || r == '\u200d'
 }

@@ -32,7 +32,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestJSONMeansTheSame: whatever is in it, nothing reaches the terminal that it would obey, and the value is that of before.
+// TestJSONMeansTheSame: whatever is in it, nothing reaches the terminal that it would obey, and the
+// value is that of before.
 func TestJSONMeansTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.String().Draw(t, "text") + rapid.SampledFrom([]string{"", "\x1b[2J", "\u009b", "\U000e0041", "\u202e"}).Draw(t, "bad")

@@ -21,7 +21,8 @@ const (
 	minBar  = 16 // least columns of the time axis
 )
 
-// Draw writes the spans of one trace under a title: name, service, bar, milliseconds. Nothing is written of other traces.
+// Draw writes the spans of one trace under a title: name, service, bar, milliseconds. Nothing is
+// written of other traces.
 func (d Drawing) Draw(w io.Writer, title string, spans []Span) error {
 	nodes := tree(spans)
 	if len(nodes) == 0 {

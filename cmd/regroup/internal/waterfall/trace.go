@@ -99,8 +99,9 @@ type node struct {
 	orphan bool // its parent is not among the spans
 }
 
-// tree puts the spans of one trace in the order of a waterfall: children below their parent by start. Spans whose parent
-// was never stored come below the root, marked. A span told twice counts once.
+// tree puts the spans of one trace in the order of a waterfall: children below their parent by
+// start. Spans whose parent was never stored come below the root, marked. A span told twice counts
+// once.
 func tree(spans []Span) []node {
 	byID := map[string]Span{}
 	for _, s := range spans {
