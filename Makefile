@@ -18,7 +18,7 @@ SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) 
 
 PYTHON      ?= /usr/bin/python3
 
-.PHONY: help setup torch judge judge-horovod random-orders mpi hatch net node build libregroup wheel test python-test race sim e2e e2e-network chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-queue bench-collective bench-state gpu-check lint fmt man generate dev demo check clean
+.PHONY: help setup torch judge judge-horovod random-orders mpi hatch net node build libregroup wheel test test-race test-all python-test sim e2e e2e-network chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-queue bench-collective bench-state gpu-check lint fmt man generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,11 +85,14 @@ demo: build ## train MNIST on three nodes, kill a worker, lose a node, add a nod
 dev: build ## a cluster in one process, to play with
 	@$(BIN)/regroup up
 
-test: SEEDS = 1000
-test: setup torch net node build race sim python-test ## every level up to real processes, with the race detector
+test: setup torch net node build ## every level up to real processes, without the race detector (docs/testing.md says where its minutes go)
+	@$(GO) test -timeout 20m ./...
 
-race: ## go test -race over the tree, process tests included
+test-race: setup torch net node build ## the same tests with the race detector, in their processes too
 	@$(GO) test -race -timeout 30m ./...
+
+test-all: SEEDS = 1000
+test-all: test-race sim python-test ## what every change must pass: test-race, 1,000 seeds of the simulation, the Python package
 
 sim: ## all machines together under faults in virtual time (SEEDS=10000: less than ten minutes on two cores)
 	@$(GO) test -count=1 -timeout 20m ./e2e/sim -run TestSeeds -seeds $(SEEDS) -v | { grep -vE "^=== |--- PASS: TestSeeds/" || true; }
@@ -155,7 +158,7 @@ generate: ## docs that are made from code
 	@for page in events limits jobfile environment; do $(GO) run ./cmd/regroup docs $$page > docs/$$page.md || exit 1; done
 	@sed -i '/^| of | flag/,$$d' docs/launchers.md && $(GO) run ./cmd/regroup docs launchers >> docs/launchers.md
 
-check: lint test e2e-containers ## everything that must hold before a release
+check: lint test-all e2e-containers ## everything that must hold before a release
 
 clean: ## remove what was built
 	@rm -rf $(BIN) .tools
