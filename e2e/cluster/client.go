@@ -41,12 +41,43 @@ func Connect(ctx context.Context, url, name string, log io.Writer) (*Client, err
 // Close ends the connection.
 func (c *Client) Close() { c.Conn.Close() }
 
-// Submit publishes a job, again and again while the brokers cannot store it, and returns its id.
+// Submit publishes a job, again and again while the brokers cannot store it, and waits until it is
+// accepted.
 func (c *Client) Submit(ctx context.Context, spec spec.Job) (events.JobID, error) {
+	event, err := c.Publish(ctx, spec)
+	if err != nil {
+		return "", err
+	}
+	return c.Accepted(ctx, spec.Name, event)
+}
+
+// Publish publishes a job, and returns the id of the event.
+func (c *Client) Publish(ctx context.Context, spec spec.Job) (string, error) {
 	e := c.event(events.JobSubmit{Spec: spec})
 	e.Entity = string(events.JobIDFrom(spec.Name, e.Source, e.ID))
-	return events.JobID(e.Entity), c.publish(ctx, e)
+	return e.ID, c.publish(ctx, e)
 }
+
+// Accepted waits for the job of an event of this client. Which one of several ids it has depends on
+// what other jobs there are.
+func (c *Client) Accepted(ctx context.Context, name, event string) (job events.JobID, err error) {
+	source := c.source()
+	return job, Until(ctx, func() (bool, error) {
+		for _, id := range events.JobIDs(name, source, event) {
+			v, err := c.Job(ctx, id)
+			if err == nil && v.SubmittedBy(source, event) {
+				job = id
+				return true, nil
+			}
+			if err != nil && events.CodeOf(err) != events.NotFound {
+				return false, err
+			}
+		}
+		return false, fmt.Errorf("no job of the name %s is on record for the event %s", name, event)
+	})
+}
+
+func (c *Client) source() string { return "/client/" + c.name }
 
 // Stop ends a job without grace.
 func (c *Client) Stop(ctx context.Context, job events.JobID) error {
@@ -56,7 +87,7 @@ func (c *Client) Stop(ctx context.Context, job events.JobID) error {
 }
 
 func (c *Client) event(b events.Body) events.Event {
-	return events.Event{ID: fmt.Sprintf("%d-%d", time.Now().UnixNano(), c.sent.Add(1)), Source: "/client/" + c.name, Time: time.Now(), Body: b}
+	return events.Event{ID: fmt.Sprintf("%d-%d", time.Now().UnixNano(), c.sent.Add(1)), Source: c.source(), Time: time.Now(), Body: b}
 }
 
 func (c *Client) publish(ctx context.Context, e events.Event) error {

@@ -18,6 +18,7 @@ const (
 // meanwhile makes its job wait, and once the broker is back its exit is told, it is replaced, and
 // no sample is lost or counted twice.
 func TestNoBrokerForAMinute(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.services(1)
 	c.agent("node-a", 2)
@@ -60,6 +61,7 @@ func TestNoBrokerForAMinute(t *testing.T) {
 // meanwhile. When the agent is back, it tells that, and its places are worked at again, each by one
 // process.
 func TestAnAgentCutOffForHalfAMinute(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.services(1)
 	way := newProxy(t, c.url)
@@ -99,6 +101,7 @@ func TestAnAgentCutOffForHalfAMinute(t *testing.T) {
 // TestAFrozenAgentWhoseWorkersTrainOn: nobody's socket breaks. The loss of the node ends the
 // generation all the same, through the agents of the others; thawed, the node begins anew.
 func TestAFrozenAgentWhoseWorkersTrainOn(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.services(1)
 	c.agent("node-a", 2)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,7 +24,14 @@ import (
 // binaries are built once per test run; with the race detector if the tests have it.
 var binaries string
 
+// together is how many of the tests that wait most of their time run at once.
+const together = "3"
+
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", together); err != nil {
+		panic(err)
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "regroup-e2e-")
 		if err != nil {

@@ -22,6 +22,7 @@ func TestACrowd(t *testing.T) {
 	var all sync.WaitGroup
 	var ids [jobs]events.JobID
 	var errs [submitters]error
+	job := spec.Job{Name: "crowd", Command: []string{"/bin/true"}, Workers: spec.Workers{Min: 1, Max: 1}}
 	for k := range submitters {
 		all.Go(func() {
 			client, err := processes.Connect(t.Context(), c.url, fmt.Sprintf("client-%d", k), nil)
@@ -30,8 +31,12 @@ func TestACrowd(t *testing.T) {
 				return
 			}
 			defer client.Close()
+			var sent [jobs]string
 			for i := k; i < jobs && err == nil; i += submitters {
-				ids[i], err = client.Submit(t.Context(), spec.Job{Name: "crowd", Command: []string{"/bin/true"}, Workers: spec.Workers{Min: 1, Max: 1}})
+				sent[i], err = client.Publish(t.Context(), job)
+			}
+			for i := k; i < jobs && err == nil; i += submitters {
+				ids[i], err = client.Accepted(t.Context(), job.Name, sent[i])
 			}
 			errs[k] = err
 		})

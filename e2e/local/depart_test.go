@@ -19,6 +19,7 @@ import (
 // to the agent makes its work move to another node at a commit. Nothing is a fault, no step and no
 // sample is lost, and the agent leaves by itself.
 func TestANodeIsTakenAwayWithNotice(t *testing.T) {
+	t.Parallel()
 	for name, notice := range map[string]func(c *cluster, file string) error{
 		"signal": func(c *cluster, _ string) error { return c.signal("node-b", syscall.SIGUSR1) },
 		"file":   func(_ *cluster, file string) error { return os.WriteFile(file, nil, 0o600) },

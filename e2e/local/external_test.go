@@ -113,6 +113,7 @@ func world(nodes ...string) func(events.JobView) bool {
 // a commit, a fourth is a spare that takes the place of one that is killed, one leaves without
 // ending the job, and after the close nobody comes in.
 func TestNodesComeByThemselves(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.services(1)
 	flags := append([]string{"--nnodes", "2:3", "--rdzv-conf", "last_call_timeout=1,join_timeout=60"}, counter(6000)...)

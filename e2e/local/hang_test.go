@@ -13,6 +13,7 @@ import (
 // another job computes for ever outside of the collective. Neither ends, neither breaks a
 // connection; only the steps that do not come tell of it.
 func TestHungWorkersAreReplaced(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.services(2)
 	c.agent("node-a", 3)

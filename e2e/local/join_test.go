@@ -12,6 +12,7 @@ import (
 // TestThreeMachinesJoin: one `regroup up` runs a job, two more join it; then everything is stored
 // three times, and the first is killed: the job goes on without it and ends right.
 func TestThreeMachinesJoin(t *testing.T) {
+	t.Parallel()
 	c := empty(t)
 	names := []string{"node-a", "node-b", "node-c"}
 	listen, routes := map[string]string{}, map[string]string{}

@@ -30,6 +30,7 @@ func steps(v events.JobView) bool { return len(v.Generations) > 0 && v.Generatio
 // TestAnyRoleMayDie: one broker, four services, three agents. Each role in turn is killed with
 // SIGKILL at each of these moments and started again; the job ends right.
 func TestAnyRoleMayDie(t *testing.T) {
+	t.Parallel()
 	for _, role := range []string{"discovery-0", "scheduler-0", "rendezvous-0", "registry-0", "nats", "node-b"} {
 		t.Run(role, func(t *testing.T) {
 			c := newCluster(t)

@@ -26,7 +26,7 @@ func (p *plane) publish(ctx context.Context, name string, n int, command ...stri
 			}
 			defer client.Close()
 			for i := c; i < n && err == nil; i += clients {
-				_, err = client.Submit(ctx, spec.Job{Name: name, Command: command, Workers: spec.Workers{Min: 1, Max: 1}, Stop: spec.Stop{Grace: spec.Duration(time.Second)}})
+				_, err = client.Publish(ctx, spec.Job{Name: name, Command: command, Workers: spec.Workers{Min: 1, Max: 1}, Stop: spec.Stop{Grace: spec.Duration(time.Second)}})
 			}
 			all[c] = err
 		})
