@@ -14,9 +14,9 @@ import (
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
 
-// TestNoRoundOutgrowsItsStore: thousands of nodes come to a job and leave it, each with as many
-// words as are let in.
-func TestNoRoundOutgrowsItsStore(t *testing.T) {
+// TestRoundFitsItsStore lets thousands of nodes join and leave a job, each with the longest texts
+// allowed.
+func TestRoundFitsItsStore(t *testing.T) {
 	n := 0
 	tr, err := controller.NewProcessor(controller.ProcessorOptions[round.State]{
 		Service: events.ServiceRendezvous, Machine: round.Machine{}, Bucket: events.BucketRounds, Ports: memory.New().Ports(),
@@ -29,7 +29,7 @@ func TestNoRoundOutgrowsItsStore(t *testing.T) {
 		Name: "demo", Command: []string{"x"}, Rendezvous: &spec.Rendezvous{External: true, Nodes: spec.NodeRange{Min: 2000, Max: 4000}, WorkersPerNode: 1},
 	}.WithDefaults()
 	var inputs []events.Input
-	turn := func() {
+	process := func() {
 		t.Helper()
 		out, err := tr.Process(t.Context(), "demo-0000", inputs, time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC))
 		if err != nil {
@@ -47,21 +47,21 @@ func TestNoRoundOutgrowsItsStore(t *testing.T) {
 		inputs = append(inputs, events.Input{ID: fmt.Sprint("in-", n), Source: "/test", Body: b})
 	}
 	say(events.JobSubmitted{Job: "demo-0000", Spec: spec})
-	turn()
+	process()
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := range 1600 {
 		noise := make([]byte, 750)
 		for k := range noise {
 			noise[k] = byte(random.Uint32())
 		}
-		node, life := events.NodeID(fmt.Sprintf("node-%d", i)), events.Incarnation(fmt.Sprintf("01%024d", i))
-		say(events.NodeEnter{Job: "demo-0000", Node: node, Incarnation: life, Slots: 1, Spec: spec})
-		say(events.NodeExit{Job: "demo-0000", Node: node, Incarnation: life, Reason: base64.StdEncoding.EncodeToString(noise)})
+		node, incarnation := events.NodeID(fmt.Sprintf("node-%d", i)), events.Incarnation(fmt.Sprintf("01%024d", i))
+		say(events.NodeEnter{Job: "demo-0000", Node: node, Incarnation: incarnation, Slots: 1, Spec: spec})
+		say(events.NodeExit{Job: "demo-0000", Node: node, Incarnation: incarnation, Reason: base64.StdEncoding.EncodeToString(noise)})
 		if i%64 == 0 {
-			turn()
+			process()
 		}
 	}
-	turn()
+	process()
 	s, ok := tr.State("demo-0000")
 	if !ok || len(s.Nodes.Removed) != 1600 {
 		t.Errorf("%d nodes are remembered as out, want 1600", len(s.Nodes.Removed))

@@ -11,12 +11,12 @@ import (
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
-// TestTheRoundOfARemovedJobGoesToo: when it hears of the removal, when it misses that, and when the
-// end is told once more behind it.
-func TestTheRoundOfARemovedJobGoesToo(t *testing.T) {
+// TestRoundOfRemovedJobIsRemoved covers the removal seen as a fact, a missed removal, and an end of
+// the job that is published again after the removal.
+func TestRoundOfRemovedJobIsRemoved(t *testing.T) {
 	for name, c := range map[string]struct {
 		facts []events.Body
-		state events.JobState // on record; empty = only that it was removed
+		state events.JobState // state in the job's record; empty = the record says only that the job was removed
 		gone  bool
 	}{
 		"heard":       {[]events.Body{events.JobStopped{JobEnd: events.JobEnd{Job: job}}, events.JobRemoved{Job: job}}, "", true},
@@ -43,7 +43,7 @@ func TestTheRoundOfARemovedJobGoesToo(t *testing.T) {
 					controllertest.PublishEvent(t, p, events.Event{ID: "f" + string(rune('1'+i)), Source: "/test", Entity: string(job), Number: uint64(i + 1), Body: b})
 					synctest.Wait()
 				}
-				time.Sleep(time.Minute) // records are compared
+				time.Sleep(time.Minute) // let the records be compared
 				_, _, err = p.Buckets.Bucket(events.BucketRounds).Load(t.Context(), string(job))
 				if gone := events.CodeOf(err) == events.NotFound; gone != c.gone {
 					t.Errorf("gone: %v, want %v (%v)", gone, c.gone, err)
@@ -57,7 +57,7 @@ func TestTheRoundOfARemovedJobGoesToo(t *testing.T) {
 					t.Fatal(err)
 				}
 				if l, err := events.DecodeBody[events.Launch](m.Data); err != nil || l.Phase != events.PhaseStop {
-					t.Errorf("the node was not told to stop: %+v, %v", l, err)
+					t.Errorf("the node has no stop: %+v, %v", l, err)
 				}
 				stop()
 			})

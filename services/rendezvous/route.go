@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
 
-// route says which jobs an input concerns: its own, or all that have a seat on its node. What a job
-// knows already does not reach it: a turn that changes nothing still costs one.
+// route returns the jobs that an input concerns: its own, or all that have a member on its node. It
+// leaves out jobs for which the input changes nothing, because even such a transition has a cost.
 func route(in events.Input, known func() []string, state func(string) (round.State, bool)) []string {
 	switch b := in.Body.(type) {
 	case events.PlacementSet:
@@ -65,7 +65,7 @@ func route(in events.Input, known func() []string, state func(string) (round.Sta
 			return lacking(b.NodeFact, in.Number, known, state)
 		}
 		return on(b.Node, in.Number, known, state)
-	case events.NodeSuspected: // brokers that cannot keep up make thousands of them
+	case events.NodeSuspected: // overloaded brokers cause thousands of them
 		return lacking(b.NodeFact, in.Number, known, state)
 	case events.NodeRecovered:
 		return on(b.Node, in.Number, known, state)
@@ -83,7 +83,7 @@ func route(in events.Input, known func() []string, state func(string) (round.Sta
 
 func one(j events.JobID) []string { return []string{string(j)} }
 
-// ended is for what ends a job, unless its rendezvous is over.
+// ended returns the job of an input that ends it, unless its round is closed.
 func ended(j events.JobID, state func(string) (round.State, bool)) []string {
 	if s, ok := state(string(j)); ok && s.View.State == events.RoundStateClosed {
 		return nil
@@ -91,12 +91,12 @@ func ended(j events.JobID, state func(string) (round.State, bool)) []string {
 	return one(j)
 }
 
-// on is for facts about a node.
+// on returns the jobs that a fact about a node concerns.
 func on(n events.NodeID, number uint64, known func() []string, state func(string) (round.State, bool)) []string {
 	return where(known, state, func(s round.State) bool { return s.Concerns(n) && !s.Superseded(n, number) })
 }
 
-// lacking is on for jobs to which it is news that this life of a node is there.
+// lacking is like on, for jobs that do not know this incarnation of the node yet.
 func lacking(n events.NodeFact, number uint64, known func() []string, state func(string) (round.State, bool)) []string {
 	return where(known, state, func(s round.State) bool { return s.Concerns(n.Node) && !s.Superseded(n.Node, number) && s.Lacks(n) })
 }
@@ -111,14 +111,14 @@ func where(known func() []string, state func(string) (round.State, bool), concer
 	return jobs
 }
 
-// records are what the other judges show.
+// records are the views that the other services publish.
 type records struct {
 	jobs   document.Reader[events.JobHead]
 	nodes  document.Reader[events.NodeView]
 	rounds document.Reader[roundHead]
 }
 
-// roundHead is what tells whether a round is over.
+// roundHead is the part of a round's document that shows whether it is over.
 type roundHead struct {
 	State events.RoundState `json:"state"`
 }
@@ -130,7 +130,7 @@ func newRecords(p events.Ports) *records {
 	return r
 }
 
-// followNodes, followJobs and followRounds watch the many records of which few change.
+// followNodes, followJobs and followRounds watch large sets of records of which few change.
 func (k *records) followNodes(ctx context.Context, _ controller.Emit) error {
 	return k.nodes.Follow(ctx)
 }
@@ -139,7 +139,7 @@ func (k *records) followRounds(ctx context.Context, _ controller.Emit) error {
 	return k.rounds.Follow(ctx)
 }
 
-// reconcile takes in what the other judges show, in case a fact of theirs was missed: lost nodes,
+// reconcile emits inputs from the records of other services in case a fact was missed: lost nodes,
 // ended and removed jobs.
 func (k *records) reconcile(ctx context.Context, emit func(events.Input)) error {
 	rounds, err := k.rounds.Records(ctx)
@@ -205,8 +205,8 @@ func (k *records) reconcile(ctx context.Context, emit func(events.Input)) error 
 	return nil
 }
 
-// removed asks the store itself whether there is no record of a job, or only one that it was
-// removed: a list passes over what this version cannot read.
+// removed reads from the bucket whether a job has no record, or only that of its removal. A list
+// would skip records that this version cannot read.
 func (k *records) removed(ctx context.Context, job string) (bool, error) {
 	stored, _, err := k.jobs.Bucket.Load(ctx, job)
 	if errors.Is(err, events.ErrNotFound) {
@@ -216,5 +216,5 @@ func (k *records) removed(ctx context.Context, job string) (bool, error) {
 		return false, err
 	}
 	v, err := document.View[events.JobHead](stored)
-	return err == nil && v.State == "", nil // one of a newer version is there
+	return err == nil && v.State == "", nil // a record of a newer version exists
 }

@@ -50,9 +50,9 @@ func TestASteadyHeartbeatReachesNoJob(t *testing.T) {
 		return len(r.route(events.Input{Time: r.now.Add(d), Body: events.Heartbeat{Node: n, Revisions: held}})) > 0
 	}
 	beat := func(n events.NodeID, held map[events.JobID]uint64) bool { return after(2*time.Second, n, held) }
-	told := r.s.Published["node-a"].Revision
-	if told == 0 {
-		t.Fatal("node-a was told nothing")
+	published := r.s.Published["node-a"].Revision
+	if published == 0 {
+		t.Fatal("node-a has no launch")
 	}
 	check := func(when string, held map[events.JobID]uint64, want bool) {
 		t.Helper()
@@ -60,8 +60,8 @@ func TestASteadyHeartbeatReachesNoJob(t *testing.T) {
 			t.Errorf("%s: a heartbeat with %v reaches the job: %t, want %t", when, held, got, want)
 		}
 	}
-	check("placed", map[events.JobID]uint64{job: told}, false)
-	check("placed", map[events.JobID]uint64{job: told - 1}, true)
+	check("placed", map[events.JobID]uint64{job: published}, false)
+	check("placed", map[events.JobID]uint64{job: published - 1}, true)
 	check("placed", nil, true)
 	if after(500*time.Millisecond, "node-a", nil) {
 		t.Error("a heartbeat that may have been sent before the launch arrived reaches the job")
@@ -71,11 +71,11 @@ func TestASteadyHeartbeatReachesNoJob(t *testing.T) {
 	}
 	r.step(2, events.JobSucceeded{JobEnd: events.JobEnd{Job: job, Reason: "done"}})
 	stop := r.s.Published["node-a"].Revision
-	if stop <= told || r.s.View.State != events.RoundStateClosed {
-		t.Fatalf("the end was not told: %d after %d", stop, told)
+	if stop <= published || r.s.View.State != events.RoundStateClosed {
+		t.Fatalf("the end was not published: %d after %d", stop, published)
 	}
 	check("closed", map[events.JobID]uint64{job: stop}, false)
-	check("closed", map[events.JobID]uint64{job: told}, true)
+	check("closed", map[events.JobID]uint64{job: published}, true)
 	check("closed", nil, false)
 	if got := r.route(events.Input{Body: events.JobSucceeded{JobEnd: events.JobEnd{Job: job}}}); len(got) > 0 {
 		t.Errorf("the end of a job whose rendezvous is over reaches %v", got)
@@ -93,7 +93,7 @@ func TestAnOldFactAboutANodeReachesNoJob(t *testing.T) {
 	}
 }
 
-// TestReconcileCarriesTheNumberOfTheRecord: what is made up from a record has its place among the
+// TestReconcileCarriesTheNumberOfTheRecord: an input made from a record has a place in the order of
 // facts.
 func TestReconcileCarriesTheNumberOfTheRecord(t *testing.T) {
 	p := memory.New().Ports()
@@ -120,9 +120,9 @@ func TestReconcileCarriesTheNumberOfTheRecord(t *testing.T) {
 	}
 }
 
-// TestTheReturnOfALostNodeIsHeard: it waited for others, so that it was told nothing and has no
-// seat; it would be refused for ever.
-func TestTheReturnOfALostNodeIsHeard(t *testing.T) {
+// TestReturnOfALostNodeIsRouted: the node waited for others, so it has no launch and no member, and
+// would otherwise be refused for ever.
+func TestReturnOfALostNodeIsRouted(t *testing.T) {
 	r := &rounds{s: round.Machine{}.New(string(job)), now: time.Unix(1000, 0)}
 	jobSpec := spec.Job{
 		Name: "demo", Command: []string{"x"}, Recovery: spec.RecoveryInProcess,
@@ -150,9 +150,9 @@ func TestTheReturnOfALostNodeIsHeard(t *testing.T) {
 	}
 }
 
-// TestARecordThatIsReadAgainReachesNoJob: nor does a suspicion, of which brokers that cannot keep
-// up make thousands, unless it is news.
-func TestARecordThatIsReadAgainReachesNoJob(t *testing.T) {
+// TestUnchangedRecordReachesNoJob: the same holds for a suspicion that changes nothing, of which
+// overloaded brokers cause thousands.
+func TestUnchangedRecordReachesNoJob(t *testing.T) {
 	r := placed()
 	fact := events.NodeFact{Node: "node-a", Incarnation: "A"}
 	check := func(when string, in events.Input, want bool) {
@@ -165,7 +165,7 @@ func TestARecordThatIsReadAgainReachesNoJob(t *testing.T) {
 	suspected := events.Input{ID: "x", Number: 6, Body: events.NodeSuspected{NodeFact: fact}}
 	check("placed", record, false)
 	check("placed", suspected, false)
-	check("placed", events.Input{ID: "x", Number: 5, Body: record.Body}, true) // a fact is remembered
+	check("placed", events.Input{ID: "x", Number: 5, Body: record.Body}, true) // a fact is recorded
 	cut := fact
 	cut.Disconnected = true
 	check("placed", events.Input{ID: "x", Number: 6, Body: events.NodeSuspected{NodeFact: cut}}, true)
@@ -177,5 +177,5 @@ func TestARecordThatIsReadAgainReachesNoJob(t *testing.T) {
 	check("lost", events.Input{Number: 8, Body: record.Body}, false)
 	check("lost", events.Input{Number: 9, Body: record.Body}, true)
 	r.step(9, events.NodeJoined{NodeFact: events.NodeFact{Node: "node-a", Incarnation: "B"}})
-	check("a newer life is known", events.Input{Number: 10, Body: record.Body}, true)
+	check("a newer incarnation is known", events.Input{Number: 10, Body: record.Body}, true)
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
 
-// The host finds these by type assertion: without the checks a renamed method would go unnoticed.
+// The controller finds these by type assertion: without the checks a renamed method would go
+// unnoticed.
 var (
 	_ controller.Batcher[round.State]  = round.Machine{}
 	_ controller.LaunchSource          = round.State{}
@@ -16,7 +17,7 @@ var (
 	_ controller.Shrinker[round.State] = round.State{}
 )
 
-// Options are what the service needs.
+// Options are the dependencies of the service.
 type Options struct {
 	Ports    events.Ports
 	Instance string // names this replica in logs
@@ -28,7 +29,7 @@ type Service struct {
 	host *controller.Host[round.State]
 }
 
-// New checks the options. It does no I/O.
+// New validates the options. It does no I/O.
 func New(o Options) (*Service, error) {
 	ports := o.Ports
 	known := newRecords(ports)
@@ -69,15 +70,14 @@ func New(o Options) (*Service, error) {
 	return &Service{host: host}, nil
 }
 
-// ControllerOptions returns what the service hands to its controller. The simulation runs one of
-// them in virtual time.
+// ControllerOptions returns the options of the service's controller. The simulation runs it in
+// virtual time.
 func (s *Service) ControllerOptions() controller.Options[round.State] { return s.host.Options() }
 
 // Run serves until ctx ends.
 func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }
 
-// decodeNotice reads what is said on a notice subject; what the rendezvous said there itself
-// concerns it no more.
+// decodeNotice decodes a message on a notice subject. The rendezvous ignores its own messages.
 func decodeNotice(data []byte) (events.Body, error) {
 	e, err := events.DecodeBody[events.NoticeEnvelope](data)
 	switch {

@@ -11,9 +11,8 @@ import (
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
-// TestALaunchNamesTheReplicaThatAnswers: whoever was told a launch can ask the replica that told
-// it.
-func TestALaunchNamesTheReplicaThatAnswers(t *testing.T) {
+// TestLaunchNamesItsReplica: an agent can address the replica that published its launch.
+func TestLaunchNamesItsReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
 		s, err := New(Options{Ports: p})

@@ -7,11 +7,11 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// exited takes in the end of a process, by notice or by fact, in whatever order they come.
+// exited applies the exit of a process. The notice and the fact may arrive in either order.
 func (t *transition) exited(w events.WorkerExited) {
 	x := t.member(w.Place)
 	if x == nil || w.Attempt < x.Attempt || (x.Incarnation != "" && x.Incarnation != w.Incarnation) {
-		return // of a life that is over already, or another one's
+		return // of an earlier or a different incarnation
 	}
 	switch x.State {
 	case dead, respawnDenied, lost, finished:
@@ -35,7 +35,7 @@ func (t *transition) exited(w events.WorkerExited) {
 		}
 	case x.Leaving && !w.Asked:
 	case w.Asked:
-		x.State = lost // its agent is going; the scheduler follows. Or it was leaving: with the last one nobody else asks for a round
+		x.State = lost // its agent is shutting down and the scheduler will react; or it was leaving, and as the last one it must ask for the round itself
 		if rank >= 0 {
 			t.propose(events.Cause{Kind: events.CauseShrink, Place: &w.Place, Node: w.Place.Node, Rank: rank, Detail: w.Detail}, w.AgeMS)
 		}
@@ -44,8 +44,8 @@ func (t *transition) exited(w events.WorkerExited) {
 	}
 }
 
-// proposeForExit proposes the next generation because of an exit. If peers have accused that worker
-// before, which may be sooner than its agent knows, it says how their accusation came about.
+// proposeForExit proposes the next generation because of an exit. Peers may have accused the worker
+// before its agent saw the exit; the exit then replaces the accusation as the cause.
 func (t *transition) proposeForExit(c events.Cause, ageMS float64) {
 	t.propose(c, ageMS)
 	if t.open() && t.View.Cause.Accuses(*c.Place, c.Rank) {
@@ -53,8 +53,8 @@ func (t *transition) proposeForExit(c events.Cause, ageMS float64) {
 	}
 }
 
-// processStopped takes in that an agent has stopped a process for its next generation. A join of
-// that process which was taken since was a late repeat: it is not in the next generation.
+// processStopped applies that an agent has stopped a process before its next generation. A join of
+// that process received in the meantime was a late repeat and does not count.
 func (t *transition) processStopped(x *Member, w events.WorkerExited, rank int) {
 	x.Stopped = w.Incarnation
 	switch {
@@ -68,7 +68,7 @@ func (t *transition) processStopped(x *Member, w events.WorkerExited, rank int) 
 	}
 }
 
-// respawned takes in the registry's grant of another life.
+// respawned applies a respawn that the registry has granted.
 func (t *transition) respawned(b events.JobRespawned) {
 	x := t.member(b.Place)
 	if x == nil || x.Leaving {
@@ -76,8 +76,8 @@ func (t *transition) respawned(b events.JobRespawned) {
 	}
 	switch x.State {
 	case dead, respawnDenied, finished, active, joined, pending:
-		// member, joined: the verdict came before the exit that it answers; coming: so it did, of a
-		// life that never joined, or it was silent for too long and is replaced
+		// active, joined: the grant arrived before the exit that it answers. pending: the same for
+		// an incarnation that never joined, or the worker was unresponsive and is replaced.
 		if b.Dead == "" || (b.Dead != x.Incarnation && x.Incarnation != "") || b.Attempt <= x.Attempt {
 			return
 		}
@@ -96,8 +96,8 @@ func (t *transition) respawned(b events.JobRespawned) {
 	}
 }
 
-// denyRespawn takes in that a dead worker's place stays empty, unless the place has passed to a
-// newer agent since: the blame was for the older one.
+// denyRespawn applies that a dead worker is not respawned, unless its node has a newer agent since:
+// the denial was for the older one.
 func (t *transition) denyRespawn(b events.JobRespawnDenied) {
 	x := t.member(b.Place)
 	if x == nil || x.State != dead || x.Incarnation != b.Dead {
@@ -112,24 +112,24 @@ func (t *transition) denyRespawn(b events.JobRespawnDenied) {
 	}
 }
 
-// resetMember empties a seat for the next life.
+// resetMember prepares a member for its next incarnation.
 func (t *transition) resetMember(x *Member, attempt int) {
 	*x = Member{Place: x.Place, State: pending, Attempt: attempt, Leaving: x.Leaving}
 	t.PendingAt = t.now
 }
 
-// stalled takes in that nobody makes a step in the sealed generation: it is abandoned, and who does
-// not come back in time is out; also if it was abandoned before, for another reason. Restarted
-// groups are stopped by their agents, the hung with them.
+// stalled applies that no member makes a step in the sealed generation. It abandons the generation,
+// even if that was done before for another reason; members that do not rejoin in time are removed.
+// Under restart recovery the agents stop all processes, including those that hang.
 func (t *transition) stalled(b events.JobStalled) {
 	if b.Generation != t.View.Generation || t.Finishing || t.Stopping != nil {
-		return // it is over, or about to be
+		return // the job is over or about to be
 	}
 	c := events.Cause{Kind: events.CauseHang, Rank: -1, Detail: b.Detail}
 	switch {
 	case !t.open():
 		t.propose(c, 0)
-	case t.graceful(): // a planned change, which those who hang hold up
+	case t.graceful(): // a planned change, which the members that hang block
 		t.View.Cause = c
 		t.abandon(c)
 	}
@@ -143,8 +143,8 @@ func (t *transition) stalled(b events.JobStalled) {
 	}
 }
 
-// publishMissing says who is asked back in vain, if the round cannot be sealed without them, so
-// that the registry may replace them.
+// publishMissing reports the members that have not rejoined when asked to, if the round cannot be
+// sealed without them, so that the registry can replace them.
 func (t *transition) publishMissing() {
 	var places []events.Place
 	var missing []events.Member
@@ -162,14 +162,14 @@ func (t *transition) publishMissing() {
 		return
 	}
 	t.ReportedMissing = places
-	if t.open() { // else its seal says who is in
+	if t.open() { // otherwise the seal lists the members
 		t.publish(events.RoundMissed{Job: t.View.Job, Proposed: t.View.Proposed, Missing: missing})
 	}
 }
 
-// resetLimitReached tells whether a change that only takes newcomers in is not made because it
-// would be one regroup too many: the job trains on without them. One that lets members leave is
-// asked for all the same.
+// resetLimitReached reports whether a change that only adds members must not be made because it
+// would exceed the reset limit; the job then trains on without them. A change that also lets
+// members leave is always made.
 func (t *transition) resetLimitReached(c events.Cause) bool {
 	limit := t.Spec.Elastic.ResetLimit
 	return limit != nil && c.Kind == events.CauseGrow && int(t.View.Generation) > *limit &&

@@ -6,7 +6,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// join takes in that a worker asks to be in the next generation. Repeating it is harmless.
+// join applies a worker's request to be in the next generation. It is idempotent.
 func (t *transition) join(j events.MemberJoin) {
 	reply := events.MemberWaiting{Job: t.View.Job}
 	defer func() {
@@ -45,13 +45,13 @@ func (t *transition) join(j events.MemberJoin) {
 		return
 	}
 	if x.Incarnation == j.Incarnation && x.Commit.Newer(j.Commit) {
-		reply.Proposed = t.View.Generation + 1 // a late repeat: it has asked again since, with what it holds now
+		reply.Proposed = t.View.Generation + 1 // a late repeat: the worker has joined again since, with its current commit
 		return
 	}
 	rank := t.rankOf(j.Place, j.Incarnation)
 	if (!t.open() || t.sealedIsGood()) && rank >= 0 && j.Left < t.View.Generation {
-		// It is in the sealed generation and has not heard of it: the launch was lost, or this is a
-		// late repeat.
+		// The worker is in the sealed generation and does not know it: the launch was lost, or this
+		// is a late repeat.
 		reply.Proposed, reply.Sealed = t.View.Generation, true
 		t.republish(j.Place.Node)
 		return
@@ -64,7 +64,7 @@ func (t *transition) join(j events.MemberJoin) {
 		t.removeMembers(func(y *Member) bool { return y.Place == j.Place })
 		return
 	}
-	x.Unsynced = j.Unsynced && rank < 0 && !(x.State == joined && x.Incarnation == j.Incarnation && !x.Unsynced) // a late repeat makes nobody cold
+	x.Unsynced = j.Unsynced && rank < 0 && !(x.State == joined && x.Incarnation == j.Incarnation && !x.Unsynced) // a late repeat does not make a synced member unsynced
 	x.State, x.Incarnation, x.Agent = joined, j.Incarnation, j.Agent
 	x.Address, x.PID, x.Commit = j.Address, j.PID, j.Commit
 	x.RejoinBy = zeroTime
@@ -74,7 +74,7 @@ func (t *transition) join(j events.MemberJoin) {
 	reply.Proposed = t.View.Generation + 1
 }
 
-// joins takes in several at once, each as if it had come alone.
+// joins applies several joins in order.
 func (t *transition) joins(all events.MemberJoins) {
 	answers := make([]events.MemberAnswer, len(all.Joins))
 	for i, j := range all.Joins {
@@ -94,14 +94,14 @@ func (t *transition) joins(all events.MemberJoins) {
 	t.d.Reply = events.MemberAnswers{Answers: answers}
 }
 
-// sealedIsGood tells whether the sealed generation is known to have stepped: then all its members
-// have heard of it, and a join from before it is a late repeat. Until then it may come from one
-// whose launch was replaced before it was heard.
+// sealedIsGood reports whether the sealed generation is known to have made a step. All its members
+// then have their launch, and a join from before it is a late repeat. Until then a join may come
+// from a member whose launch was replaced before it arrived.
 func (t *transition) sealedIsGood() bool {
 	return !t.restart() && t.View.Generation > 0 && t.LastGood == t.View.Generation
 }
 
-// openFor opens the next generation if this join means that the sealed one is over.
+// openFor opens the next generation if this join implies that the sealed one is over.
 func (t *transition) openFor(j events.MemberJoin, x *Member, rank int) {
 	if t.open() || t.View.Generation == 0 {
 		return
@@ -109,7 +109,7 @@ func (t *transition) openFor(j events.MemberJoin, x *Member, rank int) {
 	switch {
 	case rank >= 0 && j.Planned && !t.restart():
 		c := t.View.Cause
-		if !t.Planned { // it was undone when this member had left already, and with it all others at the same commit
+		if !t.Planned { // it was reverted after this member, and all others at the same commit, had left
 			c = events.Cause{Kind: events.CauseGrow, Place: &j.Place, Node: j.Place.Node, Rank: rank, Detail: "a planned change was undone too late"}
 			t.Planned = true
 		}
@@ -117,8 +117,8 @@ func (t *transition) openFor(j events.MemberJoin, x *Member, rank int) {
 	case rank >= 0:
 		t.propose(t.accusation(j), j.NoticeMS)
 	case x.State == active:
-		// Another life asks in its place: the one in the generation has ended without anybody
-		// saying so.
+		// A newer incarnation joins in the same place: the previous one has ended without an exit
+		// fact.
 		old := t.rankOf(x.Place, x.Incarnation)
 		t.propose(events.Cause{
 			Kind: events.CauseWorkerLost, Place: &j.Place, Node: j.Place.Node, Rank: old,
@@ -127,7 +127,7 @@ func (t *transition) openFor(j events.MemberJoin, x *Member, rank int) {
 	}
 }
 
-// accusation is the cause that a member gives for leaving its generation.
+// accusation returns the cause that a member gives for leaving its generation.
 func (t *transition) accusation(j events.MemberJoin) events.Cause {
 	for _, r := range j.Accused {
 		if r >= 0 && r < len(t.View.Members) {
@@ -144,7 +144,7 @@ func (t *transition) accusation(j events.MemberJoin) events.Cause {
 	}
 }
 
-// accuse gives the accused a while to show that they live: being accused removes nobody.
+// accuse gives accused members time to rejoin: an accusation alone removes no member.
 func (t *transition) accuse(j events.MemberJoin) {
 	if j.Left != t.View.Generation {
 		return
@@ -156,8 +156,8 @@ func (t *transition) accuse(j events.MemberJoin) {
 	}
 }
 
-// expireAccused stops waiting for accused members that have not come back: they are out of the next
-// generation, and may come in later as newcomers if they live.
+// expireAccused stops waiting for accused members that have not rejoined. They are not in the next
+// generation and may join a later one as newcomers.
 func (t *transition) expireAccused() {
 	for i := range t.Members {
 		x := &t.Members[i]
@@ -167,7 +167,7 @@ func (t *transition) expireAccused() {
 	}
 }
 
-// peers answers where ranks of the sealed generation listen.
+// peers answers with the addresses of the ranks of the sealed generation.
 func (t *transition) peers(q events.PeersQuery) {
 	if q.Generation != t.View.Generation {
 		t.d.Refusal = events.Errorf(events.Fenced, "%s is over or unknown, the newest is %s", q.Generation, t.View.Generation)

@@ -8,18 +8,18 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// resendAfter is how long a node may hold an old launch before it is told again, and as long again
-// for each resendNodes nodes.
+// resendAfter is how long a node may hold an old launch before the launch is sent again, per
+// resendNodes nodes.
 const (
 	resendAfter = time.Second
 	resendNodes = 1000
 )
 
-// removeRetry is how long the document of a removed job waits for what is still to be told, before
-// it is tried again to remove it.
+// removeRetry is the interval between attempts to remove the document of a removed job while its
+// outbox is not empty.
 const removeRetry = time.Second
 
-// republish asks that a node is told its launch again.
+// republish marks a node's launch to be published again.
 func (s *State) republish(n events.NodeID) {
 	if s.unheard == nil {
 		s.unheard = map[events.NodeID]bool{}
@@ -27,14 +27,14 @@ func (s *State) republish(n events.NodeID) {
 	s.unheard[n] = true
 }
 
-// heartbeat tells a node again what it has not heard.
+// heartbeat publishes a launch again that a node has missed.
 func (t *transition) heartbeat(h events.Heartbeat) {
 	if t.LaunchMissed(h, t.now) {
 		t.republish(h.Node)
 	}
 }
 
-// launches tells every node whose part has changed what it must run.
+// launches publishes the launch of every node for which it has changed.
 func (t *transition) launches() {
 	if t.Nonce == "" {
 		return
@@ -46,13 +46,13 @@ func (t *transition) launches() {
 		}
 	}
 	placed := len(order)
-	for n := range t.Published { // a node that has lost its last seat hears that too
+	for n := range t.Published { // a node that has lost its last member gets a launch too
 		if len(t.membersOn(n)) == 0 {
 			order = append(order, n)
 		}
 	}
-	for n := range t.unheard { // one that is out before it ever had a seat
-		if _, told := t.Published[n]; !told && t.Nodes != nil && len(t.membersOn(n)) == 0 {
+	for n := range t.unheard { // a node removed before it had a member
+		if _, published := t.Published[n]; !published && t.Nodes != nil && len(t.membersOn(n)) == 0 {
 			order = append(order, n)
 		}
 	}
@@ -68,9 +68,9 @@ func (t *transition) launches() {
 	revision, general := t.Revision+1, t.launchTemplate()
 	alike := templateHash(general)
 	for _, n := range order {
-		seats := t.membersOn(n)
-		sum := t.fingerprint(alike, general.Phase, seats)
-		if told, ok := t.Published[n]; ok && told.Sum == sum && !t.unheard[n] {
+		members := t.membersOn(n)
+		sum := t.fingerprint(alike, general.Phase, members)
+		if published, ok := t.Published[n]; ok && published.Sum == sum && !t.unheard[n] {
 			continue
 		}
 		t.Revision = revision
@@ -78,15 +78,15 @@ func (t *transition) launches() {
 			t.Published = map[events.NodeID]PublishedLaunch{}
 		}
 		t.Published[n] = PublishedLaunch{Revision: revision, Sum: sum, At: t.now}
-		t.d.Launches = append(t.d.Launches, t.launch(general, n, seats))
+		t.d.Launches = append(t.d.Launches, t.launch(general, n, members))
 	}
 	t.unheard = nil
 }
 
-// LaunchRevision implements controller.LaunchSource, as do the three methods after it.
+// LaunchRevision implements controller.LaunchSource, like the next three methods.
 func (s State) LaunchRevision() uint64 { return s.Revision }
 
-// Launches makes again what was told since a revision.
+// Launches rebuilds the launches published since a revision.
 func (s State) Launches(after uint64) []events.Launch {
 	var all []events.Launch
 	general := s.launchTemplate()
@@ -98,7 +98,7 @@ func (s State) Launches(after uint64) []events.Launch {
 	return all
 }
 
-// Abbreviate leaves the members out of a seal: the view has them.
+// Abbreviate drops the members from a seal, because the view has them.
 func (s State) Abbreviate(b events.Body) (events.Body, bool) {
 	seal, ok := b.(events.RoundSealed)
 	if !ok || seal.Generation != s.View.Generation {
@@ -108,7 +108,7 @@ func (s State) Abbreviate(b events.Body) (events.Body, bool) {
 	return seal, true
 }
 
-// Expand puts them in again.
+// Expand restores them.
 func (s State) Expand(b events.Body) events.Body {
 	if seal, ok := b.(events.RoundSealed); ok && seal.Generation == s.View.Generation {
 		seal.Members = s.View.Members
@@ -117,7 +117,7 @@ func (s State) Expand(b events.Body) events.Body {
 	return b
 }
 
-// launchTemplate is the part of a launch that is the same for every node.
+// launchTemplate returns the part of a launch that is the same for every node.
 func (s *State) launchTemplate() events.Launch {
 	l := events.Launch{Job: s.View.Job, Spec: s.Spec, Cause: s.View.Cause, Trace: s.trace(), From: s.LastGood, Generation: s.View.Generation}
 	switch {
@@ -138,26 +138,26 @@ func (s *State) launchTemplate() events.Launch {
 
 const noPlaceReason = "the job has no place on this node any more"
 
-// launch is the whole of what a node must run for the job now.
-func (s *State) launch(general events.Launch, n events.NodeID, seats []Member) events.Launch {
+// launch returns everything that a node must run for the job now.
+func (s *State) launch(general events.Launch, n events.NodeID, members []Member) events.Launch {
 	l := general
 	l.Node, l.Revision = n, s.Published[n].Revision
 	if l.Phase == events.PhaseStop {
 		return l
 	}
-	if len(seats) == 0 {
+	if len(members) == 0 {
 		l.Phase, l.Reason = events.PhaseStop, s.removalReason(n)
-		l.World, l.Master, l.Token, l.Planned = 0, "", "", false // what the others do; told again after a seal it says the same
+		l.World, l.Master, l.Token, l.Planned = 0, "", "", false // other members' data; a launch after a later seal then has the same content
 	}
-	for i := range seats {
-		if m, ok := s.launchMember(&seats[i], l.Phase); ok {
+	for i := range members {
+		if m, ok := s.launchMember(&members[i], l.Phase); ok {
 			l.Members = append(l.Members, m)
 		}
 	}
 	return l
 }
 
-// launchMember is a seat's worker as its node must run it; false if there is none to run.
+// launchMember returns the worker that a node must run for a member, or false if there is none.
 func (s *State) launchMember(x *Member, phase events.Phase) (events.LaunchMember, bool) {
 	switch x.State {
 	case dead, respawnDenied, lost, finished:
@@ -180,8 +180,8 @@ func (s *State) launchMember(x *Member, phase events.Phase) (events.LaunchMember
 	return m, true
 }
 
-// holders are members from whom a newcomer can fetch the state: those that are to be its neighbours
-// if it comes in last, and another one, so that several newcomers do not all ask the same.
+// holders returns members from which a newcomer can fetch the state: its future neighbours if it
+// joins last, and one more, so that newcomers spread their requests.
 func (s *State) holders(x *Member) map[int]string {
 	w := len(s.View.Members)
 	if w == 0 {
@@ -194,13 +194,13 @@ func (s *State) holders(x *Member) map[int]string {
 	return peers
 }
 
-// launchHash is an FNV-1a hash under way.
+// launchHash is the intermediate value of an FNV-1a hash.
 type launchHash uint64
 
 const (
 	hashBasis launchHash = 14695981039346656037
 	hashPrime launchHash = 1099511628211
-	hashBits             = 48 // kept of it: a launch that is not told because of equal ones is one in 10^14
+	hashBits             = 48 // bits kept; the chance that a changed launch has an equal hash and is not published is one in 10^14
 )
 
 func (h launchHash) text(s string) launchHash {
@@ -219,19 +219,19 @@ func (h launchHash) boolean(v bool) launchHash {
 	return h.number(0)
 }
 
-// templateHash is equal for launches that are alike but for their members.
+// templateHash returns equal values for launches that differ only in their members.
 func templateHash(l events.Launch) launchHash {
 	return hashBasis.text(string(l.Phase)).number(int(l.Generation)).number(l.World).text(l.Master).text(l.Token).boolean(l.Planned).boolean(l.Now).text(l.Reason)
 }
 
-// fingerprint is equal for launches that ask for the same of a node with these seats.
-func (s *State) fingerprint(general launchHash, phase events.Phase, seats []Member) uint64 {
+// fingerprint returns equal values for launches that ask the same of a node with these members.
+func (s *State) fingerprint(general launchHash, phase events.Phase, members []Member) uint64 {
 	h := general
-	if len(seats) == 0 && phase != events.PhaseStop {
-		h = hashBasis.text(noPlaceReason) // whatever the others do
+	if len(members) == 0 && phase != events.PhaseStop {
+		h = hashBasis.text(noPlaceReason) // regardless of the other members
 	}
-	for i := range seats {
-		x := &seats[i]
+	for i := range members {
+		x := &members[i]
 		if phase == events.PhaseStop || x.State == dead || x.State == respawnDenied || x.State == lost || x.State == finished {
 			continue
 		}

@@ -11,25 +11,25 @@ import (
 )
 
 const (
-	linkFailures = 2                // generations without a good step after which a pair's link counts as cut
-	linkCutFirst = 10 * time.Second // for which one side is left out then, twice as long each time
+	linkFailures = 2                // generations without a good step after which the link between two nodes counts as cut
+	linkCutFirst = 10 * time.Second // how long one side is then excluded, doubled each time
 	linkCutMax   = 2 * time.Minute
 )
 
-// Link is the link between two nodes whose members could not reach each other. Which of the two is
-// at fault nobody can tell: both came back, so both live, and everybody else may reach them.
+// Link is the link between two nodes whose members could not reach each other. Which node is at
+// fault is unknown: both have rejoined, so both are alive, and other nodes may reach them.
 type Link struct {
-	Nodes       [2]events.NodeID  `json:"nodes"`          // in order
-	Failures    int               `json:"strikes"`        // generations that broke here since the last good one with both
-	LastFailure events.Generation `json:"last"`           // newest of them
-	Excluded    events.NodeID     `json:"out,omitempty"`  // while it is cut: the one that is left out; empty = too few would be left
-	Until       time.Time         `json:"until,omitzero"` // cut until then
-	CutFor      spec.Duration     `json:"hold,omitempty"` // for how long it was cut the last time
+	Nodes       [2]events.NodeID  `json:"nodes"`          // sorted
+	Failures    int               `json:"strikes"`        // generations that this link broke since the last good one with both nodes
+	LastFailure events.Generation `json:"last"`           // the newest of them
+	Excluded    events.NodeID     `json:"out,omitempty"`  // while the link is cut: the node that is excluded; empty = too few would be left
+	Until       time.Time         `json:"until,omitzero"` // the link is cut until then
+	CutFor      spec.Duration     `json:"hold,omitempty"` // duration of the last cut
 }
 
 func (p *Link) isCut() bool { return !p.Until.IsZero() }
 
-// linkExcluded tells whether a seat is left out because its node cannot reach another one.
+// linkExcluded reports whether a member is excluded because its node cannot reach another one.
 func (s *State) linkExcluded(x *Member) bool {
 	for i := range s.Links {
 		if p := &s.Links[i]; p.isCut() && p.Excluded == x.Place.Node {
@@ -39,8 +39,8 @@ func (s *State) linkExcluded(x *Member) bool {
 	return false
 }
 
-// suspectLink notes whose connection broke. One direction is enough: the first failure ends a
-// generation, so that the other side seldom comes to say the same.
+// suspectLink records broken connections. A report from one side suffices: the first failure ends
+// the generation, so the other side seldom reports it.
 func (t *transition) suspectLink(j events.MemberJoin) {
 	if j.Left != t.View.Generation || t.restart() {
 		return
@@ -56,7 +56,7 @@ func (t *transition) suspectLink(j events.MemberJoin) {
 	}
 }
 
-// updateLinks charges broken connections to the link, leaves nodes out and lets them in again.
+// updateLinks counts broken connections against their links, excludes nodes and readmits them.
 func (t *transition) updateLinks() {
 	t.Links = slices.DeleteFunc(t.Links, func(p Link) bool { return len(t.membersOn(p.Nodes[0])) == 0 || len(t.membersOn(p.Nodes[1])) == 0 })
 	t.restoreLinks()
@@ -69,8 +69,8 @@ func (t *transition) updateLinks() {
 	}
 }
 
-// restoreLinks ends cuts that have lasted long enough: who was left out comes in by a planned
-// change, and one more generation that breaks there cuts the link again.
+// restoreLinks ends cuts that have expired. The excluded node joins by a planned change, and one
+// more generation that breaks at the link cuts it again.
 func (t *transition) restoreLinks() {
 	for i := range t.Links {
 		p := &t.Links[i]
@@ -79,8 +79,8 @@ func (t *transition) restoreLinks() {
 		}
 		out := p.Excluded
 		p.Excluded, p.Until = "", zeroTime
-		seats := t.membersOn(out)
-		if !t.open() && slices.ContainsFunc(seats, func(x Member) bool { return t.admissible(&x) }) {
+		members := t.membersOn(out)
+		if !t.open() && slices.ContainsFunc(members, func(x Member) bool { return t.admissible(&x) }) {
 			t.requestGrowth(events.Cause{
 				Kind: events.CauseGrow, Node: out, Rank: -1,
 				Detail: fmt.Sprintf("%s is let in again to see whether it can reach %s", out, p.other(out)),
@@ -96,13 +96,14 @@ func (p *Link) other(n events.NodeID) events.NodeID {
 	return p.Nodes[0]
 }
 
-// admissible tells whether a seat has joined and may be taken in.
+// admissible reports whether a member has joined and can be in the next generation.
 func (t *transition) admissible(x *Member) bool {
 	return x.State == joined && !x.Unsynced && t.rankOf(x.Place, x.Incarnation) < 0 && !t.linkExcluded(x)
 }
 
-// countLinkFailures charges what broke in a generation that made no good step to the link, once
-// both ends have come back. If one of them has died or stays silent, it was not the link.
+// countLinkFailures counts the broken connections of a generation without a good step against their
+// links, once both ends have rejoined. If one end has died or does not rejoin, the link was not the
+// cause.
 func (t *transition) countLinkFailures() {
 	if t.LastGood >= t.View.Generation {
 		return
@@ -125,7 +126,7 @@ func (t *transition) countLinkFailures() {
 	}
 }
 
-// link returns what is known of the link between two nodes.
+// link returns the record of the link between two nodes, which it creates if needed.
 func (t *transition) link(a, b events.NodeID) *Link {
 	nodes := [2]events.NodeID{min(a, b), max(a, b)}
 	i, ok := slices.BinarySearchFunc(t.Links, nodes, func(p Link, n [2]events.NodeID) int {
@@ -137,8 +138,8 @@ func (t *transition) link(a, b events.NodeID) *Link {
 	return &t.Links[i]
 }
 
-// excludeNodes chooses one side of each cut link, if enough members are left without them; else the
-// round goes on trying.
+// excludeNodes chooses one side of each cut link if enough members remain without them; otherwise
+// no node is excluded.
 func (t *transition) excludeNodes() {
 	out, left := t.linkCover(), 0
 	for i := range t.Members {
@@ -181,9 +182,9 @@ func (t *transition) linkCause(p *Link) events.Cause {
 	return c
 }
 
-// linkCover are nodes without which no cut link is left, chosen so that many members stay: again
-// and again the node whose seats cost the least per link; of equals the less senior, then the last
-// by name.
+// linkCover returns nodes whose exclusion leaves no cut link, chosen greedily to keep many members:
+// each time the node with the fewest members per cut link, then the least senior, then the last by
+// name.
 func (t *transition) linkCover() []events.NodeID {
 	var open []*Link
 	for i := range t.Links {
@@ -215,7 +216,7 @@ func (t *transition) linkCover() []events.NodeID {
 	return out
 }
 
-// seniority is a node's seniority; one that has none is the least senior.
+// seniority returns a node's seniority; a node without one is the least senior.
 func (t *transition) seniority(n events.NodeID) events.Generation {
 	if g, ok := t.Seniority[n]; ok {
 		return g
@@ -223,7 +224,7 @@ func (t *transition) seniority(n events.NodeID) events.Generation {
 	return t.View.Generation + 1
 }
 
-// clearLinkFailures forgets what was charged to links that a good generation needed.
+// clearLinkFailures resets links on which a good generation depended.
 func (t *transition) clearLinkFailures() {
 	if len(t.Links) == 0 || t.LastGood != t.View.Generation {
 		return
@@ -235,8 +236,8 @@ func (t *transition) clearLinkFailures() {
 	})
 }
 
-// excludedPlaces are the members of the generation that is over who have come back and are left out
-// of the next: nobody waits for them, and nobody needs to replace them.
+// excludedPlaces returns the members of the previous generation that have rejoined and are excluded
+// from the next. The round does not wait for them, and they need no replacement.
 func (t *transition) excludedPlaces() events.Places {
 	var out events.Places
 	if len(t.Links) == 0 {
@@ -250,7 +251,7 @@ func (t *transition) excludedPlaces() events.Places {
 	return out
 }
 
-// linksDeadline is when the first node that is left out is let in again.
+// linksDeadline returns when the first excluded node is readmitted.
 func (s *State) linksDeadline() (d time.Time) {
 	for i := range s.Links {
 		if p := &s.Links[i]; p.isCut() && (d.IsZero() || p.Until.Before(d)) {
@@ -260,7 +261,7 @@ func (s *State) linksDeadline() (d time.Time) {
 	return d
 }
 
-// linkPartitions is what people see of it.
+// linkPartitions returns the cut links for the view.
 func (s *State) linkPartitions() (out []events.LinkPartition) {
 	for i := range s.Links {
 		if p := &s.Links[i]; p.isCut() {

@@ -6,7 +6,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// loseMember takes a seat's worker out because its node is gone, and returns its rank in the sealed
+// loseMember removes a member's worker because its node is gone, and returns its rank in the sealed
 // generation, or -1.
 func (t *transition) loseMember(x *Member) int {
 	rank := -1
@@ -17,7 +17,7 @@ func (t *transition) loseMember(x *Member) int {
 	return rank
 }
 
-// newestFact tells whether the input is the newest fact about a node so far, and remembers that.
+// newestFact reports whether the input is the newest fact about a node, and records its number.
 func (t *transition) newestFact(n events.NodeID) bool {
 	if t.Superseded(n, t.in.Number) {
 		return false
@@ -31,21 +31,21 @@ func (t *transition) newestFact(n events.NodeID) bool {
 	return true
 }
 
-// nodeLost takes in discovery's verdict about one incarnation of a node.
+// nodeLost applies discovery's decision that an incarnation of a node is gone.
 func (t *transition) nodeLost(n events.NodeID, inc events.Incarnation, kind events.CauseKind) {
-	back := t.Agents[n] > inc // ULIDs sort by age: a newer life of the node is known, so only seats of the old one are lost
+	back := t.Agents[n] > inc // ULIDs sort by age: with a newer incarnation of the node known, only members of the old one are lost
 	t.loseNode(n, kind, "node "+string(n)+" is gone", func(x *Member) bool {
 		return (x.Agent == "" && !back) || x.Agent == inc
 	}, back)
 }
 
-// loseNode takes out the seats of a node that which selects, opens the next generation if one of
-// them had a rank, and with reseat empties them for the node's next life.
+// loseNode removes the members of a node that which selects and opens the next generation if one of
+// them had a rank. With reseat it resets them for the node's next incarnation.
 func (t *transition) loseNode(n events.NodeID, kind events.CauseKind, detail string, which func(*Member) bool, reseat bool) {
 	cause := events.Cause{Kind: kind, Node: n, Rank: -1, Detail: detail}
-	seats := t.membersOn(n)
-	for i := range seats {
-		x := &seats[i]
+	members := t.membersOn(n)
+	for i := range members {
+		x := &members[i]
 		if !which(x) {
 			continue
 		}
@@ -62,7 +62,7 @@ func (t *transition) loseNode(n events.NodeID, kind events.CauseKind, detail str
 	}
 }
 
-// nodeReturned gives the seats that a node lost with an older life to its new one.
+// nodeReturned gives the members that a node lost with an older incarnation to its new one.
 func (t *transition) nodeReturned(n events.NodeFact) {
 	if len(t.membersOn(n.Node)) == 0 || t.Agents[n.Node] > n.Incarnation {
 		return
@@ -73,35 +73,35 @@ func (t *transition) nodeReturned(n events.NodeFact) {
 	t.Agents[n.Node] = n.Incarnation
 	t.loseNode(n.Node, events.CauseNodeLost, "node "+string(n.Node)+" came back", func(x *Member) bool {
 		switch x.State {
-		case lost: // even if it was only out of reach: its workers were told that they are out
+		case lost: // even if the node was only unreachable: its workers' launches have removed them
 			return true
-		case dead, respawnDenied: // of an unknown agent if it has never joined
+		case dead, respawnDenied: // the agent is unknown if the worker never joined
 			return x.Agent != n.Incarnation
 		}
-		return x.Agent != n.Incarnation && x.Agent != "" // a seat that nobody ever started belongs to the new agent as it is
+		return x.Agent != n.Incarnation && x.Agent != "" // a member without an incarnation so far belongs to the new agent as it is
 	}, true)
 }
 
-// newIncarnation takes in that a fact is about a newer life of a node than its seats are: whatever
-// tells of its coming was overtaken by this one, and will not count.
+// newIncarnation applies that a fact is about a newer incarnation of a node than its members are.
+// The fact that announced this incarnation was overtaken and will be ignored.
 func (t *transition) newIncarnation(n events.NodeFact) {
 	if slices.ContainsFunc(t.membersOn(n.Node), func(x Member) bool { return olderAgent(&x, n.Incarnation) }) {
 		t.nodeReturned(n)
 	}
 }
 
-// undoNodeLoss gives a node its seats back that was lost and is well again, though its return was
-// overtaken.
+// undoNodeLoss restores the members of a node that was lost and is healthy again, though the fact
+// of its return was overtaken.
 func (t *transition) undoNodeLoss(n events.NodeFact) {
 	if t.Agents[n.Node] <= n.Incarnation {
 		t.loseNode(n.Node, events.CauseNodeLost, "node "+string(n.Node)+" is back", func(x *Member) bool { return x.State == lost }, true)
 	}
 }
 
-// olderAgent tells whether an older life of the seat's agent sat on it.
+// olderAgent reports whether the member belongs to an older incarnation of the agent.
 func olderAgent(x *Member, inc events.Incarnation) bool { return x.Agent != "" && x.Agent < inc }
 
-// noteConnection takes in what a fact says of a node's connection to the brokers.
+// noteConnection records what a fact says about a node's connection to the brokers.
 func (t *transition) noteConnection(n events.NodeFact) {
 	if !n.Disconnected {
 		delete(t.Disconnected, n.Node)
@@ -113,15 +113,15 @@ func (t *transition) noteConnection(n events.NodeFact) {
 	t.Disconnected[n.Node] = n.Incarnation
 }
 
-// disconnected tells whether the broker saw the connection of the seat's agent end.
+// disconnected reports whether the broker saw the connection of the member's agent close.
 func (t *transition) disconnected(x *Member) bool {
 	return x.Agent != "" && t.Disconnected[x.Place.Node] == x.Agent
 }
 
-// dropDisconnected takes the members of a node out of the next generation that two kinds of
-// witnesses miss: the broker its agent, and peers one of its workers. One alone proves nothing:
-// links break, and being accused removes nobody. Both together are waited for no longer; if the
-// node lives, its workers come in later as newcomers.
+// dropDisconnected removes the members of a node from the next generation if two independent
+// witnesses miss it: the broker its agent, and peers one of its workers. One witness alone proves
+// nothing, because links break and an accusation removes no member. If the node is alive, its
+// workers join later as newcomers.
 func (t *transition) dropDisconnected() {
 	if len(t.Disconnected) == 0 || !t.open() || t.restart() {
 		return

@@ -7,8 +7,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// A record of a node that was read before a newer fact about it came, or a fact that was delivered
-// late, must not cost the job a generation.
+// A record of a node that was read before a newer fact about it arrived, or a fact that was
+// delivered late, must not cost the job a generation.
 func TestAnOlderFactAboutANodeUndoesNothing(t *testing.T) {
 	r := newRig()
 	for _, line := range []string{"place a/0 b/0", "join a/0", "join b/0"} {
@@ -23,7 +23,7 @@ func TestAnOlderFactAboutANodeUndoesNothing(t *testing.T) {
 		return d
 	}
 	node := events.NodeFact{Node: "b", Incarnation: "agent-1"}
-	about(6, events.NodeJoined{NodeFact: node}) // it was lost under number 5 and came back
+	about(6, events.NodeJoined{NodeFact: node}) // the node was lost under number 5 and returned
 	for _, number := range []uint64{5, 6} {
 		for _, b := range []events.Body{events.NodeLost{NodeFact: node}, events.NodeLeft{NodeFact: node}} {
 			if d := about(number, b); len(d.Facts)+len(d.Launches) > 0 || r.s.open() {

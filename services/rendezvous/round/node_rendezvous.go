@@ -9,11 +9,11 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// NodeRendezvous is the rendezvous of the nodes of a job that nobody places. State, decisions and
-// actions are those of TorchElastic's dynamic rendezvous
-// (torch/distributed/elastic/rendezvous/dynamic_rendezvous.py), made by one judge instead of by
-// every node: a node that has entered is decided for until it is out, so nobody polls, and times
-// are the judge's own.
+// NodeRendezvous is the rendezvous of self-registered nodes. State, decisions and actions are those
+// of TorchElastic's dynamic rendezvous
+// (torch/distributed/elastic/rendezvous/dynamic_rendezvous.py), made by one service instead of by
+// every node: the service decides for a node from its registration to its removal, so that no node
+// polls, and all times are the service's.
 //
 //	          enter                          min reached, last call over; or max reached
 //	(none) ─────────► forming, participants ────────────────────────────────────────────► complete
@@ -24,25 +24,25 @@ type NodeRendezvous struct {
 	Round      int         `json:"round"`
 	Complete   bool        `json:"complete,omitempty"`
 	Deadline   time.Time   `json:"deadline,omitzero"` // forming: end of the last call
-	Settle     time.Time   `json:"settle,omitzero"`   // complete: those who wait are taken in
-	Closed     string      `json:"closed,omitempty"`  // why nobody is taken in any more
+	Settle     time.Time   `json:"settle,omitzero"`   // complete: end of the wait before waiting nodes are added
+	Closed     string      `json:"closed,omitempty"`  // why no node is added any more
 	Candidates []Candidate `json:"comers,omitempty"`  // in order of arrival
-	AbandonAt  time.Time   `json:"empty_by,omitzero"` // nobody is in any list, and no generation was sealed: the job is given up then
+	AbandonAt  time.Time   `json:"empty_by,omitzero"` // set while all lists are empty and no generation was sealed: the job is then abandoned
 
-	Abandoned bool `json:"abandoned,omitempty"` // it was
+	Abandoned bool `json:"abandoned,omitempty"`
 
-	Removed map[events.NodeID]RemovedNode        `json:"out,omitempty"`  // what became of those who are in no list any more
-	Lost    map[events.NodeID]events.Incarnation `json:"lost,omitempty"` // by discovery's verdict, not taken back yet
+	Removed map[events.NodeID]RemovedNode        `json:"out,omitempty"`  // nodes that are in no list any more, and why
+	Lost    map[events.NodeID]events.Incarnation `json:"lost,omitempty"` // declared lost by discovery and not recovered yet
 }
 
-// candidateList is where a node is: nobody is in two.
+// candidateList is the list that a node is in. No node is in two.
 type candidateList string
 
 const (
 	participant candidateList = "participant"
 	waiting     candidateList = "waiting"
-	spare       candidateList = "spare" // upstream's redundancy list
-	unlisted    candidateList = ""      // has just entered
+	spare       candidateList = "spare" // TorchElastic's redundancy list
+	unlisted    candidateList = ""      // has just registered
 )
 
 // Candidate is a node in one of the lists.
@@ -50,22 +50,22 @@ type Candidate struct {
 	Node      events.NodeID      `json:"node"`
 	Agent     events.Incarnation `json:"agent"`
 	List      candidateList      `json:"list,omitempty"`
-	JoinBy    time.Time          `json:"by,omitzero"`     // its round must be complete; zero = it has no such wait
-	ExpiresAt time.Time          `json:"silent,omitzero"` // discovery suspects it: expires then
+	JoinBy    time.Time          `json:"by,omitzero"`     // deadline for its round to be complete; zero = none
+	ExpiresAt time.Time          `json:"silent,omitzero"` // set while discovery suspects it
 }
 
-// RemovedNode is a node that is out for good, in this life.
+// RemovedNode is a node incarnation that was removed for good.
 type RemovedNode struct {
 	Agent      events.Incarnation `json:"agent"`
 	Membership events.Membership  `json:"standing"`
 	Reason     string             `json:"reason"`
 }
 
-// rollback is upstream's: how late after its join deadline a node may still be withdrawn. A judge
-// that comes later than that was away itself, and time in which nobody judged does not count.
+// rollback is TorchElastic's: how late after its join deadline a node may still be withdrawn. If
+// the service looks later than that, no replica was running, and that time does not count.
 const rollback = 5 * time.Second
 
-// op is what is to be done with a node; upstream's names.
+// op is an operation on a node, with TorchElastic's names.
 type op string
 
 const (
@@ -80,15 +80,18 @@ const (
 	opComplete           op = "MARK_RENDEZVOUS_COMPLETE"
 	opErrorClosed        op = "ERROR_CLOSED"
 	opGracefulExit       op = "RendezvousGracefulExitError"
-	opExtend             op = "EXTEND" // ours: the judge was away
-	opExpire             op = "EXPIRE" // what upstream calls sanitise
+	opExtend             op = "EXTEND" // not in TorchElastic: no replica was running
+	opExpire             op = "EXPIRE" // TorchElastic calls it sanitise
 	opKeepAliveExtension op = "KEEP_ALIVE"
 )
 
-// joinOp is upstream's join op; the numbers are its rows. Where we differ:
-//   - 5 comes before 2: closing keeps others out and ends nobody's work;
-//   - 11 comes before 6: who waited for a last call that is over is in, even if the judge was late;
-//   - 8 is no error: the judge was away. 13 needs no write: see expiry.
+// joinOp is TorchElastic's join operation; the numbers are the rows of its table. The differences:
+//   - 5 comes before 2: closing refuses new nodes and ends no running work;
+//   - 11 comes before 6: a node that waited for a last call that is over is a participant, even if the
+//     service processed it late;
+//   - 8 is no error: no replica was running.
+//
+// 13 needs no write: see expiry.
 func (x *NodeRendezvous) joinOp(c Candidate, r spec.Rendezvous, now time.Time) op {
 	n := x.count(participant)
 	past := !x.joinDeadline(c).IsZero() && !now.Before(c.JoinBy)
@@ -113,7 +116,7 @@ func (x *NodeRendezvous) joinOp(c Candidate, r spec.Rendezvous, now time.Time) o
 		return opRemoveWaiting
 	case x.Complete && n < r.Nodes.Max && c.List != waiting: // 9
 		return opAddWaiting
-	case x.Complete && n >= r.Nodes.Max: // 10, also for one that waits: nobody waits for a round that has no room
+	case x.Complete && n >= r.Nodes.Max: // 10, also for a waiting node: a complete round that is full has no wait list
 		return opAddSpare
 	case !x.Complete && c.List != participant: // 12
 		return opAddParticipant
@@ -121,8 +124,8 @@ func (x *NodeRendezvous) joinOp(c Candidate, r spec.Rendezvous, now time.Time) o
 	return opSync // 14
 }
 
-// joinDeadline is until when a node waits. While a last call runs it is as good as in: the round
-// will be complete.
+// joinDeadline returns how long a node waits. It does not expire during a last call, because the
+// round is about to be complete.
 func (x *NodeRendezvous) joinDeadline(c Candidate) time.Time {
 	if c.List == participant && !x.Deadline.IsZero() {
 		return time.Time{}
@@ -130,20 +133,20 @@ func (x *NodeRendezvous) joinDeadline(c Candidate) time.Time {
 	return c.JoinBy
 }
 
-// expiry is upstream's keep-alive and sanitise, for one node. Heartbeats are never written:
-// discovery ages them, and only its suspicion sets a time here, which its verdict or a sign of life
-// overtakes.
+// expiry is TorchElastic's keep-alive and sanitise for one node. Heartbeats are never written:
+// discovery tracks them, and only its suspicion sets an expiry here, which its decision or a
+// heartbeat overrides.
 func (x *NodeRendezvous) expiry(c Candidate, r spec.Rendezvous, now time.Time) op {
 	switch {
 	case c.ExpiresAt.IsZero() || now.Before(c.ExpiresAt):
 		return opFinish
 	case now.After(c.ExpiresAt.Add(r.KeepAliveInterval.D())):
-		return opKeepAliveExtension // we were away ourselves: a sign may be on its way to us
+		return opKeepAliveExtension // no replica was running: a heartbeat may be on its way
 	}
 	return opExpire
 }
 
-// apply carries out an action on the node at i and tells whether anything has changed.
+// apply performs an operation on the node at i and reports whether anything has changed.
 func (x *NodeRendezvous) apply(a op, i int, r spec.Rendezvous, now time.Time) bool {
 	c := &x.Candidates[i]
 	switch a {
@@ -172,7 +175,7 @@ func (x *NodeRendezvous) apply(a op, i int, r spec.Rendezvous, now time.Time) bo
 	return true
 }
 
-// addParticipant makes a node a participant of the round that forms.
+// addParticipant makes a node a participant of the forming round.
 func (x *NodeRendezvous) addParticipant(c *Candidate, r spec.Rendezvous, now time.Time) {
 	c.List = participant
 	switch n := x.count(participant); {
@@ -192,7 +195,7 @@ func (x *NodeRendezvous) complete() {
 	}
 }
 
-// evict puts a node out for good and remembers why.
+// evict removes a node for good and records the reason.
 func (x *NodeRendezvous) evict(i int, s events.Membership, reason string, r spec.Rendezvous, now time.Time) {
 	c := x.Candidates[i]
 	if x.Removed == nil {
@@ -202,9 +205,9 @@ func (x *NodeRendezvous) evict(i int, s events.Membership, reason string, r spec
 	x.remove(i, r, now)
 }
 
-// remove takes a node out of its list. Upstream's epilogue follows: a complete round that loses a
-// participant is over, where upstream lets the others find that out by themselves; a forming one
-// that falls under min has no last call any more.
+// remove takes a node off its list. A complete round that loses a participant is over at once,
+// where TorchElastic leaves that to the other nodes to find out; a forming round that falls below
+// min cancels its last call.
 func (x *NodeRendezvous) remove(i int, r spec.Rendezvous, now time.Time) {
 	was := x.Candidates[i].List
 	x.Candidates = slices.Delete(x.Candidates, i, i+1)
@@ -217,9 +220,9 @@ func (x *NodeRendezvous) remove(i int, r spec.Rendezvous, now time.Time) {
 	}
 }
 
-// nextRound begins the next round: those who took part are in, then spares and those who wait, in
-// order of arrival. With min it is complete at once, as nobody was asked to wait twice; under min
-// it forms anew.
+// nextRound begins the next round: first the previous participants, then spares and waiting nodes
+// in order of arrival. With at least min nodes it is complete at once, so that no node waits twice;
+// with fewer it forms again.
 func (x *NodeRendezvous) nextRound(r spec.Rendezvous, now time.Time) {
 	x.Round++
 	x.Complete, x.Deadline, x.Settle = false, time.Time{}, time.Time{}
@@ -239,8 +242,8 @@ func (x *NodeRendezvous) nextRound(r spec.Rendezvous, now time.Time) {
 	}
 }
 
-// process decides for everybody until there is nothing left to do. settle is how long those who
-// wait are waited with for others.
+// process applies operations to all nodes until nothing changes. settle is how long waiting nodes
+// wait for further ones.
 func (x *NodeRendezvous) process(r spec.Rendezvous, settle time.Duration, now time.Time) {
 	for x.pass(r, now) {
 	}
@@ -256,7 +259,7 @@ func (x *NodeRendezvous) process(r spec.Rendezvous, settle time.Duration, now ti
 	}
 }
 
-// pass looks at every node once and tells whether somebody has to be looked at again.
+// pass processes every node once and reports whether another pass is needed.
 func (x *NodeRendezvous) pass(r spec.Rendezvous, now time.Time) bool {
 	for i := range x.Candidates {
 		if a := x.joinOp(x.Candidates[i], r, now); x.apply(a, i, r, now) {
@@ -266,7 +269,7 @@ func (x *NodeRendezvous) pass(r spec.Rendezvous, now time.Time) bool {
 	return false
 }
 
-// deadline is when run must be asked again.
+// deadline returns when process must be called again.
 func (x *NodeRendezvous) deadline() time.Time {
 	var d time.Time
 	at := func(t time.Time) {
@@ -294,7 +297,7 @@ func (x *NodeRendezvous) count(l candidateList) int {
 	return n
 }
 
-// nodes lists a list, in order of arrival.
+// nodes returns the nodes of a list in order of arrival.
 func (x *NodeRendezvous) nodes(l candidateList) []events.NodeID {
 	var out []events.NodeID
 	for _, c := range x.Candidates {

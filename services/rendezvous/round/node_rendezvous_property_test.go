@@ -12,10 +12,10 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestExternalProperties lets nodes come, go, die and come back in any order, with requests and
-// facts repeated, dropped and late, and a judge that is away at times. What holds after each input
-// is in checkNodes; at the end nothing more happens, and the nodes that are left form a complete
-// round or time out.
+// TestExternalProperties lets nodes join, leave, die and return in any order, with requests and
+// facts repeated, dropped and late, and a service that is down at times. checkNodes holds after
+// each input; at the end nothing changes any more, and the remaining nodes form a complete round or
+// time out.
 func TestExternalProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := newExternals(t)
@@ -42,16 +42,16 @@ func TestExternalProperties(t *testing.T) {
 	})
 }
 
-// externals is one job and the lives of its nodes as discovery knows them.
+// externals is one job and the incarnations of its nodes as discovery knows them.
 type externals struct {
-	s      State
-	spec   spec.Job
-	now    time.Time
-	number uint64
-	lives  map[events.NodeID]int
-	late   []numbered
-	closed bool
-	round  int
+	s            State
+	spec         spec.Job
+	now          time.Time
+	number       uint64
+	incarnations map[events.NodeID]int
+	late         []numbered
+	closed       bool
+	round        int
 }
 
 // numbered is an input with the number of its fact.
@@ -62,7 +62,7 @@ type numbered struct {
 
 func newExternals(t *rapid.T) *externals {
 	least := rapid.IntRange(1, 3).Draw(t, "min")
-	e := &externals{s: Machine{}.New("j-1"), now: time.Unix(1000, 0).UTC(), lives: map[events.NodeID]int{}}
+	e := &externals{s: Machine{}.New("j-1"), now: time.Unix(1000, 0).UTC(), incarnations: map[events.NodeID]int{}}
 	e.spec = spec.Job{
 		Name: "j", Command: []string{"x"}, Recovery: rapid.SampledFrom([]spec.Recovery{spec.RecoveryInProcess, spec.RecoveryRestart}).Draw(t, "recovery"),
 		Rendezvous: &spec.Rendezvous{
@@ -76,7 +76,7 @@ func newExternals(t *rapid.T) *externals {
 
 func (e *externals) anything(t *rapid.T) numbered {
 	n := rapid.SampledFrom([]events.NodeID{"a", "b", "c", "d", "e"}).Draw(t, "node")
-	inc := func() events.Incarnation { return events.Incarnation(fmt.Sprintf("agent-%d", e.lives[n])) }
+	inc := func() events.Incarnation { return events.Incarnation(fmt.Sprintf("agent-%d", e.incarnations[n])) }
 	fact := func() events.NodeFact { return events.NodeFact{Node: n, Incarnation: inc()} }
 	fresh := func(b events.Body) numbered { e.number++; return numbered{b, e.number} }
 	place := events.Place{Node: n, Slot: events.Slot(rapid.IntRange(0, e.spec.Rendezvous.WorkersPerNode-1).Draw(t, "slot"))}
@@ -84,14 +84,14 @@ func (e *externals) anything(t *rapid.T) numbered {
 	if x := e.s.member(place); x != nil {
 		attempt = x.Attempt
 	}
-	life := events.Incarnation(fmt.Sprintf("%s#%d", place, attempt))
+	incarnation := events.Incarnation(fmt.Sprintf("%s#%d", place, attempt))
 	switch rapid.IntRange(0, 17).Draw(t, "kind") {
 	case 0:
 		return fresh(events.NodeLost{NodeFact: fact()})
 	case 1:
 		return fresh(events.NodeJoined{NodeFact: fact()})
 	case 2:
-		e.lives[n]++
+		e.incarnations[n]++
 		return fresh(events.NodeJoined{NodeFact: fact()})
 	case 3:
 		return fresh(events.NodeSuspected{NodeFact: fact()})
@@ -107,12 +107,12 @@ func (e *externals) anything(t *rapid.T) numbered {
 	case 7:
 		return numbered{body: events.Heartbeat{Node: n, Incarnation: inc()}}
 	case 8:
-		return numbered{body: events.WorkerExited{WorkerRef: events.WorkerRef{Job: "j-1", Place: place, Incarnation: life, Attempt: attempt, Generation: e.s.View.Generation}, ExitCode: 1}}
+		return numbered{body: events.WorkerExited{WorkerRef: events.WorkerRef{Job: "j-1", Place: place, Incarnation: incarnation, Attempt: attempt, Generation: e.s.View.Generation}, ExitCode: 1}}
 	case 9:
-		return numbered{body: events.JobRespawned{Job: "j-1", Place: place, Dead: life, Attempt: attempt + 1}}
+		return numbered{body: events.JobRespawned{Job: "j-1", Place: place, Dead: incarnation, Attempt: attempt + 1}}
 	case 10, 11, 12:
 		return numbered{body: events.MemberJoin{
-			Job: "j-1", Place: place, Incarnation: life, Agent: inc(), Attempt: attempt, Left: e.s.View.Generation, Planned: e.s.Planned, Address: place.String(),
+			Job: "j-1", Place: place, Incarnation: incarnation, Agent: inc(), Attempt: attempt, Left: e.s.View.Generation, Planned: e.s.Planned, Address: place.String(),
 		}}
 	case 13:
 		return numbered{body: events.Tick{}}
@@ -168,13 +168,13 @@ func (e *externals) checkNodes(t *rapid.T, d events.Decision) {
 	for _, s := range e.s.Members {
 		i := x.find(s.Place.Node)
 		if !s.Leaving && (i < 0 || x.Candidates[i].List != participant) {
-			t.Fatalf("%s has a seat, its node takes no part", s.Place)
+			t.Fatalf("%s has a member, its node is no participant", s.Place)
 		}
 	}
 	if x.Complete && len(d.Facts) > 0 {
 		for _, c := range x.Candidates {
 			if c.List == participant && len(e.s.membersOn(c.Node)) != r.WorkersPerNode {
-				t.Fatalf("%s takes part with %d seats", c.Node, len(e.s.membersOn(c.Node)))
+				t.Fatalf("%s is a participant with %d members", c.Node, len(e.s.membersOn(c.Node)))
 			}
 		}
 	}

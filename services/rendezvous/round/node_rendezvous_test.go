@@ -9,16 +9,15 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// nodes makes the inputs that concern nodes which come by themselves; nil = the command is another
-// one's.
+// nodes returns the input for a command about self-registered nodes, or nil if it is none.
 //
 //	submit nodes=2:4 per=1 [recovery=restart] [join=600s] [lastcall=30s]   job.submitted
-//	enter a [life=A] [slots=N] [env=1]                                    an agent asks to be in
+//	enter a [life=A] [slots=N] [env=1]                                    an agent registers
 //	leave a [life=A], close
 func (r *rig) nodes(cmd string, node events.NodeID, arg map[string]string, num func(string, int) int) events.Body {
-	life := events.Incarnation(arg["life"])
-	if life == "" {
-		life = "agent-1" // as in joins
+	incarnation := events.Incarnation(arg["life"])
+	if incarnation == "" {
+		incarnation = "agent-1" // as in joins
 	}
 	switch cmd {
 	case "submit":
@@ -45,9 +44,9 @@ func (r *rig) nodes(cmd string, node events.NodeID, arg map[string]string, num f
 			_, _ = fmt.Sscanf(v, "%d:%d", &x.Nodes.Min, &x.Nodes.Max)
 			jobSpec.Rendezvous = &x
 		}
-		return events.NodeEnter{Job: "j-1", Node: node, Incarnation: life, Slots: num("slots", 8), Spec: jobSpec}
+		return events.NodeEnter{Job: "j-1", Node: node, Incarnation: incarnation, Slots: num("slots", 8), Spec: jobSpec}
 	case "leave":
-		return events.NodeExit{Job: "j-1", Node: node, Incarnation: life, Reason: "it was interrupted"}
+		return events.NodeExit{Job: "j-1", Node: node, Incarnation: incarnation, Reason: "it was interrupted"}
 	case "close":
 		return events.RendezvousClose{Job: "j-1", Reason: "enough"}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// applyToNodes takes in what concerns only jobs whose nodes come by themselves, before the seats
-// hear of it.
+// applyToNodes applies inputs that concern only jobs with self-registered nodes, before they are
+// applied to the members.
 func (t *transition) applyToNodes() {
 	switch b := t.in.Body.(type) {
 	case events.JobSubmitted:
@@ -29,7 +29,7 @@ func (t *transition) applyToNodes() {
 	}
 }
 
-// answerClosed answers when the job has ended.
+// answerClosed answers requests after the job has ended.
 func (t *transition) answerClosed(b events.Body) {
 	a := events.NodeMembership{RendezvousStatus: events.RendezvousStatus{Job: t.View.Job, Closed: true}, Membership: events.MembershipOver, Reason: t.Stopping.Reason}
 	switch b := b.(type) {
@@ -41,7 +41,7 @@ func (t *transition) answerClosed(b events.Body) {
 	t.d.Reply = a
 }
 
-// submitted opens the rendezvous of a job whose nodes come by themselves. Other jobs wait for their
+// submitted opens the rendezvous of a job with self-registered nodes. Other jobs wait for their
 // placement.
 func (t *transition) submitted(b events.JobSubmitted) {
 	if !b.Spec.External() || t.Nodes != nil || t.Nonce != "" {
@@ -51,7 +51,7 @@ func (t *transition) submitted(b events.JobSubmitted) {
 	t.Workers = b.Spec.Workers
 }
 
-// enter takes a node in, or answers what it is. Repeating it changes nothing.
+// enter registers a node, or answers with its status. It is idempotent.
 func (t *transition) enter(b events.NodeEnter) {
 	x := t.Nodes
 	if x == nil {
@@ -86,10 +86,10 @@ func (t *transition) enter(b events.NodeEnter) {
 	if t.Agents == nil {
 		t.Agents = map[events.NodeID]events.Incarnation{}
 	}
-	t.Agents[b.Node] = max(t.Agents[b.Node], b.Incarnation) // so that the loss of an older one does not touch its seats
+	t.Agents[b.Node] = max(t.Agents[b.Node], b.Incarnation) // so that the loss of an older incarnation leaves its members alone
 	switch i := x.find(b.Node); {
 	case i >= 0:
-		x.Candidates[i].ExpiresAt = zeroTime // a sign of life
+		x.Candidates[i].ExpiresAt = zeroTime // the request proves that the node is alive
 	case x.Removed[b.Node].Agent == b.Incarnation && b.Incarnation != "":
 	case x.Closed != "":
 		if x.Removed == nil {
@@ -104,15 +104,15 @@ func (t *transition) enter(b events.NodeEnter) {
 	t.replyMembership(b.Node)
 }
 
-// refuseUnknown refuses: job.submitted has not come yet, or never will. Nothing is remembered of
-// who asks for a job by chance.
+// refuseUnknown refuses a request for a job without job.submitted, which may never come. Nothing is
+// stored, so that requests for unknown jobs cannot fill the bucket.
 func (t *transition) refuseUnknown() {
 	t.d.Refusal = events.Errorf(events.NotFound, "the rendezvous does not know job %s, or it is not one that nodes join by themselves", t.View.Job)
 	t.d.Forget = t.Nonce == "" && t.Stopping == nil
 }
 
-// exit is upstream's exit op: a participant is removed, everybody else has nothing to leave. It
-// does not close the job for the others, as a stock agent that gives up does.
+// exit is TorchElastic's exit operation: a participant is removed, other nodes have nothing to
+// leave. It does not close the job for the others, unlike a TorchElastic agent that gives up.
 func (t *transition) exit(b events.NodeExit) {
 	x := t.Nodes
 	if x == nil {
@@ -126,7 +126,7 @@ func (t *transition) exit(b events.NodeExit) {
 	t.replyMembership(b.Node)
 }
 
-// closeRendezvous is upstream's close op. It is one-way.
+// closeRendezvous is TorchElastic's close operation. It cannot be undone.
 func (t *transition) closeRendezvous(b events.RendezvousClose) {
 	x := t.Nodes
 	if x == nil {
@@ -144,8 +144,8 @@ func (t *transition) closeRendezvous(b events.RendezvousClose) {
 	t.replyMembership("")
 }
 
-// applyNodeFact takes in what discovery says about a node that came by itself, before the seats
-// hear of it.
+// applyNodeFact applies discovery's facts about a self-registered node, before they are applied to
+// the members.
 func (t *transition) applyNodeFact() {
 	x := t.Nodes
 	if x == nil {
@@ -156,7 +156,7 @@ func (t *transition) applyNodeFact() {
 			fn(&x.Candidates[i])
 		}
 	}
-	late := func(n events.NodeID) bool { return t.Superseded(n, t.in.Number) } // the seats remember the number
+	late := func(n events.NodeID) bool { return t.Superseded(n, t.in.Number) } // the members record the number
 	switch b := t.in.Body.(type) {
 	case events.NodeJoined:
 		if !late(b.Node) {
@@ -193,8 +193,8 @@ func (t *transition) applyNodeFact() {
 	}
 }
 
-// removeNode takes a node out that discovery says is gone: upstream's sanitise, but the others hear
-// of it.
+// removeNode removes a node that discovery has declared gone: TorchElastic's sanitise, except that
+// the other nodes are notified.
 func (t *transition) removeNode(n events.NodeFact, kind events.CauseKind) {
 	x := t.Nodes
 	if x.Lost == nil {
@@ -212,12 +212,12 @@ func (t *transition) removeNode(n events.NodeFact, kind events.CauseKind) {
 	}
 }
 
-// replaceNode takes out the life of a node that a newer one has replaced: its workers are gone with
-// it.
+// replaceNode removes an incarnation of a node that a newer one has replaced; its workers are gone
+// with it.
 func (t *transition) replaceNode(n events.NodeID, inc events.Incarnation) {
 	x := t.Nodes
 	detail := "the agent of node " + string(n) + " was started again"
-	t.loseNode(n, events.CauseNodeLost, detail, func(x *Member) bool { return olderAgent(x, inc) }, false) // also if it was cast out
+	t.loseNode(n, events.CauseNodeLost, detail, func(x *Member) bool { return olderAgent(x, inc) }, false) // also if it was removed before
 	if i := x.find(n); i >= 0 && x.Candidates[i].Agent < inc {
 		x.remove(i, *t.Spec.Rendezvous, t.now)
 		t.loseNode(n, events.CauseNodeLost, detail, func(*Member) bool { return true }, false)
@@ -225,7 +225,7 @@ func (t *transition) replaceNode(n events.NodeID, inc events.Incarnation) {
 	}
 }
 
-// expireNodes takes out nodes that were suspected for too long without a verdict or a sign of life.
+// expireNodes removes nodes that were suspected for too long without a decision or a heartbeat.
 func (t *transition) expireNodes() {
 	x := t.Nodes
 	for i := 0; i < len(x.Candidates); {
@@ -245,7 +245,7 @@ func (t *transition) expireNodes() {
 	}
 }
 
-// updateRendezvous lets time do its part and tells those who wait what has changed.
+// updateRendezvous advances the rendezvous to the present and notifies waiting nodes of changes.
 func (t *transition) updateRendezvous() {
 	if t.Nodes == nil || t.Stopping != nil || t.Finishing {
 		return
@@ -277,8 +277,9 @@ func (t *transition) rendezvousStatus() events.RendezvousStatus {
 	}
 }
 
-// abandonIfEmpty gives up a job that has nobody in any list for as long as a node waits for others,
-// and never had a generation: who came has timed out or left, and it would wait for ever.
+// abandonIfEmpty abandons a job whose lists have all been empty for as long as a node waits for
+// others, and that never had a generation. Its nodes have timed out or left, and it would wait for
+// ever.
 func (t *transition) abandonIfEmpty() {
 	x, limit := t.Nodes, t.Spec.Rendezvous.JoinTimeout.D()
 	switch {
@@ -287,7 +288,7 @@ func (t *transition) abandonIfEmpty() {
 	case x.AbandonAt.IsZero():
 		x.AbandonAt = t.now.Add(limit)
 	case t.now.After(x.AbandonAt.Add(rollback)):
-		x.AbandonAt = t.now.Add(rollback) // we were away ourselves: somebody may be about to come
+		x.AbandonAt = t.now.Add(rollback) // no replica was running: a node may be about to register
 	case !t.now.Before(x.AbandonAt):
 		x.AbandonAt = zeroTime
 		x.Closed = fmt.Sprintf("no node was in it for %s (rendezvous.joinTimeout)", limit)
@@ -297,15 +298,15 @@ func (t *transition) abandonIfEmpty() {
 	}
 }
 
-// runRendezvous runs the rendezvous of the nodes; what it makes of them becomes the job's places,
-// and from there on everything is as if the scheduler had placed it. Until a round is complete the
-// places are those of the survivors.
+// runRendezvous runs the rendezvous of the nodes and makes the participants' slots the job's
+// places; from there on the job is treated as if the scheduler had placed it. Until a round is
+// complete the places are those of the survivors.
 func (t *transition) runRendezvous(reason string, gone ...events.NodeID) {
 	x := t.Nodes
 	before := maps.Clone(x.Removed)
 	settle := t.Spec.Elastic.Settle.D()
 	if !t.restart() {
-		settle = 0 // newcomers warm up aside, and the seats wait for each other
+		settle = 0 // newcomers prefetch the state, and members wait for each other
 	}
 	x.process(*t.Spec.Rendezvous, settle, t.now)
 	for n, o := range x.Removed {
@@ -326,12 +327,12 @@ func (t *transition) runRendezvous(reason string, gone ...events.NodeID) {
 		Job: t.View.Job, Workers: t.Workers, Spec: t.Spec, Places: t.placesOn(want), LostNodes: gone, Reason: reason,
 	})
 	if t.restart() && t.Growth != nil {
-		t.Growth.By = t.now // they have waited for each other
+		t.Growth.By = t.now // the newcomers have waited for each other
 	}
 	t.publishParticipants(reason, gone)
 }
 
-// placedNodes lists the nodes whose seats stay, by name: that is how seats are ordered.
+// placedNodes returns the nodes that keep their members, by name, which is the order of members.
 func (t *transition) placedNodes() []events.NodeID {
 	var out []events.NodeID
 	for _, s := range t.Members {
@@ -352,7 +353,7 @@ func (t *transition) placesOn(nodes []events.NodeID) []events.Place {
 	return out
 }
 
-// publishParticipants tells the registry which places the job has.
+// publishParticipants publishes the job's places for the registry.
 func (t *transition) publishParticipants(reason string, gone []events.NodeID) {
 	x := t.Nodes
 	var places []events.Place
@@ -367,7 +368,7 @@ func (t *transition) publishParticipants(reason string, gone []events.NodeID) {
 	})
 }
 
-// replyMembership says what a node is.
+// replyMembership answers with the status of a node.
 func (t *transition) replyMembership(n events.NodeID) {
 	a := events.NodeMembership{RendezvousStatus: t.rendezvousStatus(), Node: n}
 	x := t.Nodes
@@ -396,14 +397,14 @@ func (t *transition) replyMembership(n events.NodeID) {
 	t.d.Reply = a
 }
 
-// HasCandidate tells whether a node has come to this job by itself.
+// HasCandidate reports whether a node has registered itself for this job.
 func (s State) HasCandidate(n events.NodeID) bool { return s.Nodes != nil && s.Nodes.find(n) >= 0 }
 
-// countsAsLost tells whether a node that came by itself counts as lost: it is refused until its
-// return is heard, and it may have been told nothing yet.
+// countsAsLost reports whether a self-registered node counts as lost. It is refused until the fact
+// of its return arrives, and it may have no launch yet.
 func (s State) countsAsLost(n events.NodeID) bool { return s.Nodes != nil && s.Nodes.Lost[n] != "" }
 
-// KeepsAlive tells whether a heartbeat is the sign of life of a node that is about to expire.
+// KeepsAlive reports whether a heartbeat is from a node that is about to expire.
 func (s State) KeepsAlive(h events.Heartbeat) bool {
 	if s.Nodes == nil || s.closed() {
 		return false
@@ -412,14 +413,14 @@ func (s State) KeepsAlive(h events.Heartbeat) bool {
 	return i >= 0 && !s.Nodes.Candidates[i].ExpiresAt.IsZero() && s.Nodes.Candidates[i].Agent == h.Incarnation
 }
 
-// keepAlive takes in such a heartbeat.
+// keepAlive applies such a heartbeat.
 func (t *transition) keepAlive(h events.Heartbeat) {
 	if t.KeepsAlive(h) {
 		t.Nodes.Candidates[t.Nodes.find(h.Node)].ExpiresAt = time.Time{}
 	}
 }
 
-// removalReason is what a node that is in no list any more is told with its stop.
+// removalReason is the reason given in the stop of a node that is in no list any more.
 func (s *State) removalReason(n events.NodeID) string {
 	if s.Nodes != nil {
 		if o, ok := s.Nodes.Removed[n]; ok {

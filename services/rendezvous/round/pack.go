@@ -10,16 +10,17 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Pack makes the stored form. What is known of a node and its seats is one line of text, because a
-// job may have tens of thousands of seats, and what a seat has in common with its member of the
-// sealed generation, or else with the seat before it, is left out:
+// Pack returns the stored form. A node and its members are one line of text, because a job may have
+// tens of thousands of members. A member is encoded as the difference to its entry in the sealed
+// generation, or else to the previous member:
 //
-//	node agent seniority fact revision told sum seat seat ...
-//	seat: slot,state,attempt,life,agent,address,pid,commit,over,flags,accused   what is empty at its end is left out
+//	node agent seniority fact revision at sum member member ...
+//	member: slot,state,attempt,incarnation,agent,address,pid,commit,stopped,flags,rejoinBy
 //
-// Numbers are of base 36. A seat "3=" is that of its member, "3=,life" with a life stopped before.
-// A life is what differs from the one before: how many characters are equal at its beginning, at
-// its end, and what is between.
+// Empty fields at the end are omitted. Numbers are in base 36. "3=" is a member that equals its
+// entry in the sealed generation, "3=,incarnation" the same with a Stopped incarnation. An
+// incarnation is encoded as its difference to the previous one: the lengths of the common prefix
+// and suffix, and the characters between them.
 func (s State) Pack() State {
 	nodes := map[events.NodeID]bool{}
 	for i := range s.Members {
@@ -44,10 +45,10 @@ func addKeys[V any](into map[events.NodeID]bool, m map[events.NodeID]V) {
 	}
 }
 
-// writer makes the text.
+// writer produces the text.
 type writer struct {
 	b      []byte
-	at     int64 // of the launch before
+	at     int64 // of the previous launch
 	commit events.Commit
 }
 
@@ -60,19 +61,19 @@ func (w *writer) node(s *State, n events.NodeID) {
 	w.field()
 	w.number(int64(s.NodeFacts[n]))
 	w.field()
-	if told, ok := s.Published[n]; ok {
-		w.number(int64(told.Revision))
+	if published, ok := s.Published[n]; ok {
+		w.number(int64(published.Revision))
 		w.field()
-		w.time(told.At)
+		w.time(published.At)
 		w.field()
-		w.number(int64(told.Sum))
+		w.number(int64(published.Sum))
 	} else {
 		w.b = append(w.b, "  "...)
 	}
 	before := Member{Agent: s.Agents[n], Incarnation: s.Agents[n]}
-	seats := s.membersOn(n)
-	for i := range seats {
-		x := &seats[i]
+	members := s.membersOn(n)
+	for i := range members {
+		x := &members[i]
 		w.field()
 		w.number(int64(x.Place.Slot))
 		if r := s.rankOf(x.Place, x.Incarnation); r >= 0 && x.matches(&s.View.Members[r]) {
@@ -89,7 +90,7 @@ func (w *writer) node(s *State, n events.NodeID) {
 	w.b = append(w.b, '\n')
 }
 
-// matches tells whether all that is known of a seat, but the life before, is what its member has.
+// matches reports whether all fields of a member except Stopped equal those of m.
 func (x *Member) matches(m *events.Member) bool {
 	return x.State == active && x.Attempt == m.Attempt && x.Agent == m.Agent && x.Address == m.Address && x.PID == m.PID &&
 		x.Commit == m.Commit && !x.Leaving && !x.Unresponsive && !x.Unsynced && x.RejoinBy.IsZero()
@@ -156,7 +157,7 @@ func (w *writer) number(n int64) {
 	}
 }
 
-// time writes by how many microseconds it is later than the one before.
+// time writes the difference to the previous time in microseconds.
 func (w *writer) time(at time.Time) {
 	w.number(at.UnixMicro() - w.at)
 	w.at = at.UnixMicro()
@@ -164,7 +165,7 @@ func (w *writer) time(at time.Time) {
 
 const base = 36
 
-// text writes what a field may hold: what would end it is percent-coded.
+// text percent-codes the characters that would end a field.
 func (w *writer) text(s string) {
 	for i := range len(s) {
 		switch c := s[i]; {
@@ -196,7 +197,7 @@ func (w *writer) incarnation(l, before events.Incarnation) {
 
 const digits36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
-// address writes only the port if the host is that of the seat before.
+// address writes only the port if the host is that of the previous member.
 func (w *writer) address(a, before string) {
 	i, j := strings.LastIndexByte(a, ':'), strings.LastIndexByte(before, ':')
 	if i >= 0 && j >= 0 && a[:i] == before[:j] {
@@ -206,7 +207,7 @@ func (w *writer) address(a, before string) {
 	w.text(a)
 }
 
-// commitOf writes a mark if the commit is the one written last: most hold the same.
+// commitOf writes a mark if the commit equals the one written last, as most do.
 func (w *writer) commitOf(c events.Commit) {
 	switch c {
 	case events.Commit{}:
@@ -222,10 +223,10 @@ func (w *writer) commitOf(c events.Commit) {
 	w.text(c.Hash)
 }
 
-// Unpack reads what Pack has made.
+// Unpack reads the form that Pack writes.
 func (s State) Unpack() (State, error) {
 	r := reader{s: &s}
-	const fields = 7 // of a line, before its seats
+	const fields = 7 // of a line, before its members
 	s.Members = make([]Member, 0, max(0, strings.Count(s.Packed, " ")-(fields-1)*strings.Count(s.Packed, "\n")))
 	for line := range strings.Lines(s.Packed) {
 		if r.node(strings.TrimSuffix(line, "\n")); r.bad != "" {
@@ -236,7 +237,7 @@ func (s State) Unpack() (State, error) {
 	return s, nil
 }
 
-// reader takes the text apart. The first thing that does not fit is kept in bad.
+// reader parses the text. It keeps the first error in bad.
 type reader struct {
 	s      *State
 	bad    string
@@ -301,7 +302,7 @@ func (r *reader) member(n events.NodeID, text string, before Member) Member {
 		}
 	}
 	if x.State == "" {
-		r.bad = "a seat without a state"
+		r.bad = "a member without a state"
 	}
 	x.Attempt = int(r.number(field()))
 	x.Incarnation = r.incarnation(field(), before.Incarnation)
@@ -378,12 +379,12 @@ func (r *reader) incarnation(s string, before events.Incarnation) events.Incarna
 	}
 	b := string(before)
 	if len(s) < 2 {
-		r.bad = "a life " + s
+		r.bad = "an incarnation " + s
 		return ""
 	}
 	head, tail := strings.IndexByte(digits36, s[0]), strings.IndexByte(digits36, s[1])
 	if head < 0 || tail < 0 || head+tail > len(b) {
-		r.bad = "a life " + s
+		r.bad = "an incarnation " + s
 		return ""
 	}
 	return events.Incarnation(b[:head] + r.text(s[2:]) + b[len(b)-tail:])

@@ -7,16 +7,16 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// placement takes in which places the job has from now on.
+// placement applies the places that the job has from now on.
 func (t *transition) placement(p events.PlacementSet) {
 	if t.in.Number != 0 && t.in.Number <= t.Placement {
-		return // an older one, late
+		return // an older placement, delivered late
 	}
 	t.Placement = max(t.Placement, t.in.Number)
 	t.place(p)
 }
 
-// place gives the job its places.
+// place sets the job's places.
 func (t *transition) place(p events.PlacementSet) {
 	t.Workers, t.HostOrder = p.Workers, p.Hosts
 	if t.Nonce == "" {
@@ -28,7 +28,7 @@ func (t *transition) place(p events.PlacementSet) {
 			t.PendingAt = t.now
 		} else {
 			if x.Leaving && (x.State == lost || x.State == respawnDenied || x.State == dead) {
-				t.resetMember(x, x.Attempt+1) // taken away and given again: whoever sat there is not coming back
+				t.resetMember(x, x.Attempt+1) // revoked and granted again: the previous worker does not return
 			}
 			x.Leaving = false
 		}
@@ -37,7 +37,7 @@ func (t *transition) place(p events.PlacementSet) {
 	for _, place := range p.Places {
 		kept[place] = true
 	}
-	var shrunk *Member // a copy: seats move when others are dropped
+	var shrunk *Member // a copy, because removeMembers moves members
 	for i := range t.Members {
 		x := &t.Members[i]
 		if kept[x.Place] {
@@ -55,8 +55,8 @@ func (t *transition) place(p events.PlacementSet) {
 	for _, n := range p.LostNodes {
 		t.loseNode(n, events.CauseNodeLost, "node "+string(n)+" is lost", func(x *Member) bool { return !kept[x.Place] }, false)
 	}
-	// Seats that nobody sits on any more go; those of members stay until the generation without
-	// them is sealed.
+	// Members without a rank are removed now; those of the sealed generation stay until the
+	// generation without them is sealed.
 	t.removeMembers(func(x *Member) bool {
 		return !kept[x.Place] && (x.State == lost || t.rankOf(x.Place, x.Incarnation) < 0)
 	})
@@ -64,8 +64,8 @@ func (t *transition) place(p events.PlacementSet) {
 	case t.View.Generation == 0:
 		t.propose(events.Cause{Kind: events.CauseStart, Rank: -1, Detail: p.Reason}, 0)
 	case shrunk != nil && (t.restart() || t.survivors() >= t.Workers.Min):
-		// Else the job moves: those who leave train on until others are warm, whose join then asks
-		// for the change.
+		// Otherwise the job moves: leaving members train on until their replacements are synced,
+		// whose join then requests the change.
 		t.requestChange(events.Cause{
 			Kind: events.CauseShrink, Place: &shrunk.Place, Node: shrunk.Place.Node,
 			Rank: t.rankOf(shrunk.Place, shrunk.Incarnation), Detail: p.Reason,
@@ -79,7 +79,7 @@ func (t *transition) hasNewcomer() bool {
 	return slices.ContainsFunc(t.Members, func(x Member) bool { return (x.State == pending || x.State == joined && x.Unsynced) && !x.Leaving })
 }
 
-// requestChange asks for a planned regroup: in-process members leave at their next commit, others
+// requestChange requests a planned regroup: in-process members leave at their next commit, others
 // are restarted now.
 func (t *transition) requestChange(c events.Cause) {
 	if t.open() || t.resetLimitReached(c) {
@@ -96,9 +96,8 @@ func (t *transition) requestChange(c events.Cause) {
 	t.View.Cause = c
 }
 
-// revertChange takes a planned change back that has lost its reason before the members left: the
-// newcomer has died or lost its place, or those who should leave have got theirs back. Nobody
-// regroups for nothing.
+// revertChange cancels a planned change whose reason is gone before the members have left: the
+// newcomer has died or lost its place, or the leaving members have theirs back.
 func (t *transition) revertChange() {
 	if !t.Planned || t.open() || t.Stopping != nil || t.restart() {
 		return
@@ -115,24 +114,23 @@ func (t *transition) revertChange() {
 	}
 }
 
-// Growth is a planned change that takes newcomers in, while it waits for others that come at about
-// the same time: several nodes that come within a moment cost one regroup. A loss never waits for
-// it.
+// Growth is a planned change that adds newcomers, while it waits for others that arrive at about
+// the same time: several nodes that arrive together cost one regroup. A loss never waits for it.
 type Growth struct {
 	By    time.Time    `json:"by"`
 	Cause events.Cause `json:"cause"`
 }
 
-// requestGrowth asks for the planned change that takes newcomers in: at once if nobody else is
-// about to be ready, else after elastic.settle. Horovod has no such window: there each of ten hosts
-// that come together costs a reset.
+// requestGrowth requests the planned change that adds newcomers: at once if no other is about to be
+// ready, otherwise after elastic.settle. Horovod has no such window: ten hosts that arrive together
+// cost ten resets.
 func (t *transition) requestGrowth(c events.Cause) {
-	if !t.open() && !t.Planned && t.Growth == nil { // who comes while a change is planned may still be in time for it
+	if !t.open() && !t.Planned && t.Growth == nil { // a newcomer that arrives while a change is planned may still be part of it
 		t.Growth = &Growth{By: t.now.Add(t.Spec.Elastic.Settle.D()), Cause: c}
 	}
 }
 
-// applyGrowth asks for the change when the newcomers have waited long enough.
+// applyGrowth requests the change once the newcomers have waited long enough.
 func (t *transition) applyGrowth() {
 	switch {
 	case t.Growth == nil:
@@ -148,9 +146,9 @@ func (t *transition) applyGrowth() {
 	t.requestChange(c)
 }
 
-// othersPending tells whether more newcomers may be ready in a moment. One that should have been
-// for as long as a last call holds nobody up. Under restart recovery they join only once a round is
-// open, and more places may be on their way.
+// othersPending reports whether more newcomers may soon be ready. One that is late by a last call
+// is not waited for. Under restart recovery newcomers join only once a round is open, and more
+// places may be on their way.
 func (t *transition) othersPending() bool {
 	if t.restart() {
 		return true

@@ -13,7 +13,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// placesOf reads "a:2 b:1": the slots 0 and 1 of node a, and slot 0 of node b.
+// placesOf parses "a:2 b:1": the slots 0 and 1 of node a, and slot 0 of node b.
 func placesOf(t *testing.T, text string) []events.Place {
 	t.Helper()
 	var out []events.Place
@@ -30,7 +30,7 @@ func placesOf(t *testing.T, text string) []events.Place {
 	return out
 }
 
-// wire prints members as Horovod sends a slot: rank,size,local rank,local size,cross rank,cross
+// wire formats members as Horovod sends a slot: rank,size,local rank,local size,cross rank,cross
 // size.
 func wire(members []events.Member) []string {
 	var out []string
@@ -40,9 +40,9 @@ func wire(members []events.Member) []string {
 	return out
 }
 
-// TestWorkedExamples has every worked example of Horovod's slot assignment, and what its host order
-// does to it. Where Horovod takes hosts in the order in which they came, we take seniority and then
-// the name.
+// TestWorkedExamples has every worked example of Horovod's slot assignment with the effect of its
+// host order. Where Horovod orders hosts by arrival, assign orders them by seniority and then by
+// name.
 func TestWorkedExamples(t *testing.T) {
 	cases := []struct {
 		name  string
@@ -91,8 +91,8 @@ func TestWorkedExamples(t *testing.T) {
 	}
 }
 
-// TestTooFewPlacesAreNoGeneration: where Horovod ends the launch with "more processes than slots",
-// the round waits for more.
+// TestTooFewPlacesAreNoGeneration: the round waits for more places where Horovod ends the launch
+// with "more processes than slots".
 func TestTooFewPlacesAreNoGeneration(t *testing.T) {
 	r := newRig()
 	r.step(events.PlacementSet{Job: "j-1", Spec: r.spec, Workers: spec.Workers{Min: 4, Max: 4}, Places: placesOf(t, "a:2")})
@@ -104,8 +104,8 @@ func TestTooFewPlacesAreNoGeneration(t *testing.T) {
 	}
 }
 
-// TestANodeThatReturnsIsLast: seniority ends with the last generation that had the node.
-func TestANodeThatReturnsIsLast(t *testing.T) {
+// TestReturningNodeIsLast: seniority ends with the last generation that had the node.
+func TestReturningNodeIsLast(t *testing.T) {
 	r := newRig()
 	seal := func(nodes string, gone ...events.NodeID) string {
 		places := placesOf(t, nodes)
@@ -148,7 +148,7 @@ func TestANodeThatReturnsIsLast(t *testing.T) {
 	}
 }
 
-// TestRanksProperties: whatever the places and their order, the ranks are the definition's.
+// TestRanksProperties compares the ranks with their definition, for any places in any order.
 func TestRanksProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var places []events.Place
@@ -179,7 +179,7 @@ func TestRanksProperties(t *testing.T) {
 			}
 		}
 		for r, m := range got {
-			owners := 0 // nodes before this one, and at all, that own this local rank
+			owners := 0 // nodes with this local rank: before this one, and in total
 			before := 0
 			size := 0
 			for q, o := range got {

@@ -13,7 +13,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestProperties throws any inputs in any order at one round and checks what must always hold.
+// TestProperties applies random inputs in any order to one round and checks the invariants.
 func TestProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var m Machine
@@ -29,7 +29,7 @@ func TestProperties(t *testing.T) {
 		for range rapid.IntRange(1, 120).Draw(t, "inputs") {
 			drawn := anyInput(t, place, s, jobSpec, workers)
 			now = now.Add(time.Duration(rapid.IntRange(0, 700).Draw(t, "ms")) * time.Millisecond)
-			for _, b := range []events.Body{events.Tick{}, drawn} { // what time brings about comes first: it is no part of the input
+			for _, b := range []events.Body{events.Tick{}, drawn} { // the effects of time come first: they are not part of the input
 				number++
 				in := events.Input{ID: fmt.Sprint(number), Number: number, Nonce: "n", Body: b}
 				var d events.Decision
@@ -53,10 +53,10 @@ func TestProperties(t *testing.T) {
 				if dl := m.Deadline(s); !dl.IsZero() && dl.Before(now) {
 					t.Fatalf("deadline %s is over and nothing was done about it", now.Sub(dl))
 				}
-				// The same again changes nothing that is told, unless time does.
+				// A repeated input publishes nothing, unless time does.
 				again, d2 := m.Step(viaJSON(t, s), in, now)
 				if len(d2.Facts) != 0 {
-					t.Fatalf("%T told %v when repeated", b, d2.Facts)
+					t.Fatalf("%T published %v when repeated", b, d2.Facts)
 				}
 				if !reflect.DeepEqual(again.View, s.View) {
 					t.Fatalf("%T repeated changed the view from %+v to %+v", b, s.View, again.View)
@@ -79,7 +79,7 @@ func checkSealed(t *rapid.T, x events.RoundSealed, w spec.Workers) {
 	}
 }
 
-// viaJSON is what storing and loading does to a state.
+// viaJSON stores and loads a state.
 func viaJSON(t *rapid.T, s State) State {
 	b, err := json.Marshal(s.Pack())
 	if err != nil {
@@ -105,9 +105,9 @@ func anyInput(t *rapid.T, place *rapid.Generator[events.Place], s State, jobSpec
 	if x := s.member(p); x != nil && rapid.IntRange(0, 4).Draw(t, "right") > 0 {
 		attempt = x.Attempt
 	}
-	life := events.Incarnation(fmt.Sprintf("%s#%d", p, attempt))
+	incarnation := events.Incarnation(fmt.Sprintf("%s#%d", p, attempt))
 	gen := events.Generation(rapid.Uint64Range(0, uint64(s.View.Generation)+1).Draw(t, "g"))
-	ref := events.WorkerRef{Job: "j-1", Place: p, Incarnation: life, Attempt: attempt, Generation: gen}
+	ref := events.WorkerRef{Job: "j-1", Place: p, Incarnation: incarnation, Attempt: attempt, Generation: gen}
 	exit := events.WorkerExited{WorkerRef: ref, ExitCode: rapid.IntRange(0, 1).Draw(t, "code"), Done: rapid.Bool().Draw(t, "done"), Asked: rapid.IntRange(0, 5).Draw(t, "asked") == 0}
 	node := events.NodeFact{Node: p.Node, Incarnation: events.Incarnation(fmt.Sprintf("agent-%d", rapid.IntRange(1, 2).Draw(t, "agent")))}
 	switch rapid.IntRange(0, 24).Draw(t, "kind") {
@@ -120,9 +120,9 @@ func anyInput(t *rapid.T, place *rapid.Generator[events.Place], s State, jobSpec
 	case 5:
 		return events.WorkerReady{WorkerRef: ref}
 	case 6, 7:
-		return events.JobRespawned{Job: "j-1", Place: p, Dead: life, Attempt: attempt + 1}
+		return events.JobRespawned{Job: "j-1", Place: p, Dead: incarnation, Attempt: attempt + 1}
 	case 8:
-		return events.JobRespawnDenied{Job: "j-1", Place: p, Dead: life}
+		return events.JobRespawnDenied{Job: "j-1", Place: p, Dead: incarnation}
 	case 9:
 		return events.NodeLost{NodeFact: node}
 	case 10:
@@ -137,7 +137,7 @@ func anyInput(t *rapid.T, place *rapid.Generator[events.Place], s State, jobSpec
 	case 13, 14:
 		return events.Tick{}
 	}
-	j := events.MemberJoin{Job: "j-1", Place: p, Incarnation: life, Agent: node.Incarnation, Attempt: attempt, Left: gen, Planned: rapid.Bool().Draw(t, "planned"), Address: p.String(), Unsynced: rapid.Bool().Draw(t, "cold")}
+	j := events.MemberJoin{Job: "j-1", Place: p, Incarnation: incarnation, Agent: node.Incarnation, Attempt: attempt, Left: gen, Planned: rapid.Bool().Draw(t, "planned"), Address: p.String(), Unsynced: rapid.Bool().Draw(t, "cold")}
 	if rapid.Bool().Draw(t, "accuses") {
 		j.Accused = []int{rapid.IntRange(0, 5).Draw(t, "rank")}
 	}

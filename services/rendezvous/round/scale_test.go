@@ -12,7 +12,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// greatRig is a job with this many nodes of eight slots, as its agents make it.
+// greatRig returns a job with this many nodes of eight slots, and the joins of its workers.
 func greatRig(nodes int) (*rig, []events.MemberJoin) {
 	r := newRig()
 	r.now = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -34,7 +34,7 @@ func greatRig(nodes int) (*rig, []events.MemberJoin) {
 	return r, joins
 }
 
-// take is a batch of inputs.
+// take applies a batch of inputs.
 func (r *rig) take(all ...events.Body) events.Decision {
 	var said events.Decision
 	var in events.Input
@@ -50,8 +50,8 @@ func (r *rig) take(all ...events.Body) events.Decision {
 	return d
 }
 
-// TestADocumentOf40000IsSmall: a server takes a mebibyte.
-func TestADocumentOf40000IsSmall(t *testing.T) {
+// TestDocumentOf40000IsSmall: a server accepts messages of at most one mebibyte.
+func TestDocumentOf40000IsSmall(t *testing.T) {
 	r, joins := greatRig(5000)
 	size := func(what string, most int) {
 		t.Helper()
@@ -85,7 +85,7 @@ func TestADocumentOf40000IsSmall(t *testing.T) {
 	began = time.Now()
 	s, err := r.s.Pack().Unpack()
 	if err != nil || len(s.Members) != 40000 || s.Members[39999] != r.s.Members[39999] {
-		t.Fatalf("%v, %d seats", err, len(s.Members))
+		t.Fatalf("%v, %d members", err, len(s.Members))
 	}
 	t.Logf("packing and unpacking took %s", time.Since(began))
 	if again := s.Launches(d.Launches[0].Revision - 1); len(again) != 5000 || fmt.Sprint(again[7]) != fmt.Sprint(d.Launches[7]) {
@@ -93,8 +93,8 @@ func TestADocumentOf40000IsSmall(t *testing.T) {
 	}
 }
 
-// TestEveryFieldOfASeatIsPacked: a field that Pack does not know would be lost with the first save.
-func TestEveryFieldOfASeatIsPacked(t *testing.T) {
+// TestEveryFieldOfAMemberIsPacked: a field that Pack omits is lost when the state is stored.
+func TestEveryFieldOfAMemberIsPacked(t *testing.T) {
 	full := Member{
 		Place: events.Place{Node: "a b,c", Slot: 3}, State: pending, Attempt: 2, Incarnation: "life=~;1", Agent: "agent", Address: "[::1]:70", PID: 9,
 		Commit: events.Commit{Generation: 1 << 63, Step: 1 << 63, Hash: "h,h"}, Stopped: "over", Leaving: true, RejoinBy: time.Unix(5, 6000).UTC(), Unresponsive: true, Unsynced: true,
@@ -122,7 +122,7 @@ func TestEveryFieldOfASeatIsPacked(t *testing.T) {
 	}
 }
 
-func BenchmarkTurnOf40000(b *testing.B) {
+func BenchmarkProcessOf40000(b *testing.B) {
 	r, joins := greatRig(5000)
 	for i := range joins[1:] {
 		r.s, _ = Machine{}.Apply(r.s, events.Input{Body: joins[i+1]}, r.now)

@@ -15,8 +15,8 @@ import (
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
-// TestScripts plays every script in testdata: lines that begin with "> " are commands, the rest is
-// what they print.
+// TestScripts runs every script in testdata: lines that begin with "> " are commands, the rest is
+// their expected output.
 func TestScripts(t *testing.T) { golden.Scripts(t, play) }
 
 func play(t *testing.T, script string) string {
@@ -34,7 +34,7 @@ func play(t *testing.T, script string) string {
 	return out.String()
 }
 
-// rig is one round with a clock of its own.
+// rig is one round with its own clock.
 type rig struct {
 	s      State
 	now    time.Time
@@ -73,7 +73,7 @@ func (r *rig) do(t *testing.T, f []string) string {
 		}
 		return def
 	}
-	life := func(p events.Place) events.Incarnation {
+	incarnation := func(p events.Place) events.Incarnation {
 		if v, ok := arg["life"]; ok {
 			return events.Incarnation(v)
 		}
@@ -85,7 +85,7 @@ func (r *rig) do(t *testing.T, f []string) string {
 		n, _ := strconv.Atoi(slot)
 		place = events.Place{Node: events.NodeID(node), Slot: events.Slot(n)}
 	}
-	ref := events.WorkerRef{Job: "j-1", Place: place, Incarnation: life(place), Attempt: num("attempt", 1), Generation: events.Generation(num("g", 0))}
+	ref := events.WorkerRef{Job: "j-1", Place: place, Incarnation: incarnation(place), Attempt: num("attempt", 1), Generation: events.Generation(num("g", 0))}
 	fact := events.NodeFact{Node: place.Node, Incarnation: events.Incarnation(arg["life"])}
 	about := func() events.NodeFact {
 		f := fact
@@ -117,7 +117,7 @@ func (r *rig) do(t *testing.T, f []string) string {
 		return r.step(p)
 	case "join":
 		j := events.MemberJoin{
-			Job: "j-1", Place: place, Incarnation: life(place), Agent: "agent-1", Attempt: num("attempt", 1),
+			Job: "j-1", Place: place, Incarnation: incarnation(place), Agent: "agent-1", Attempt: num("attempt", 1),
 			Address: place.String(), Left: events.Generation(num("left", 0)), Planned: slices.Contains(words, "planned"), NoticeMS: 1,
 			Unsynced: slices.Contains(words, "cold"),
 		}
@@ -147,9 +147,9 @@ func (r *rig) do(t *testing.T, f []string) string {
 	case "stalled":
 		return r.step(events.JobStalled{Job: "j-1", Generation: events.Generation(num("g", 0)), Detail: "no step for 5m"})
 	case "respawn":
-		return r.step(events.JobRespawned{Job: "j-1", Place: place, Dead: life(place), Attempt: num("attempt", 1) + 1})
+		return r.step(events.JobRespawned{Job: "j-1", Place: place, Dead: incarnation(place), Attempt: num("attempt", 1) + 1})
 	case "blame":
-		return r.step(events.JobRespawnDenied{Job: "j-1", Place: place, Dead: life(place)})
+		return r.step(events.JobRespawnDenied{Job: "j-1", Place: place, Dead: incarnation(place)})
 	case "lost":
 		return r.step(events.NodeLost{NodeFact: fact})
 	case "back":
@@ -172,7 +172,7 @@ func (r *rig) do(t *testing.T, f []string) string {
 		return r.step(events.JobStopping{Job: "j-1", Reason: "asked"})
 	case "ended":
 		return r.step(events.JobSucceeded{JobEnd: events.JobEnd{Job: "j-1", Reason: "all done"}})
-	case "away": // no replica looks
+	case "away": // no replica is running
 		d, err := time.ParseDuration(words[0])
 		if err != nil {
 			t.Fatal(err)
@@ -186,7 +186,7 @@ func (r *rig) do(t *testing.T, f []string) string {
 		}
 		end := r.now.Add(d)
 		var out string
-		for { // as the loop does: a tick at each deadline on the way
+		for { // like the controller: a tick at each deadline on the way
 			dl := Machine{}.Deadline(r.s)
 			if dl.IsZero() || dl.After(end) {
 				break
@@ -204,7 +204,7 @@ func (r *rig) do(t *testing.T, f []string) string {
 	return ""
 }
 
-// show prints a decision for people.
+// show formats a decision.
 func show(s State, d events.Decision) string {
 	var b strings.Builder
 	p := func(format string, a ...any) { fmt.Fprintf(&b, "  "+format+"\n", a...) }

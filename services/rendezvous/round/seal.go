@@ -10,21 +10,21 @@ import (
 
 var zeroTime time.Time
 
-// waitSet is what decides for whom the open round waits, beside the seat itself.
+// waitSet determines, together with a member's own state, whether the open round waits for it.
 type waitSet struct {
 	stateHolder *Member
-	newcomers   bool // newcomers are waited for
+	newcomers   bool
 }
 
-// With survivors enough, a respawned or new worker warms up aside and is taken in at a commit
-// boundary. Restarted groups start together anyway, so a granted respawn is waited for: one new
-// generation, not two.
+// waitSet returns for whom the open round waits. While enough survivors remain, respawned and new
+// workers prefetch the state and join at a commit boundary. Groups under restart recovery start
+// together anyway, so the round waits for a granted respawn: one new generation instead of two.
 func (t *transition) waitSet() waitSet {
 	k := t.stateHolder()
 	return waitSet{k, t.restart() || t.View.Generation == 0 || t.available(k) < t.Workers.Min || (k == nil && t.survivors() == 0)}
 }
 
-// awaited tells whether the open round waits for a seat.
+// awaited reports whether the open round waits for a member.
 func (t *transition) awaited(x *Member, o waitSet) bool {
 	if x.Leaving {
 		return x == o.stateHolder
@@ -40,14 +40,14 @@ func (t *transition) awaited(x *Member, o waitSet) bool {
 	case pending:
 		return o.newcomers
 	case dead:
-		return t.restart() // until the verdict
+		return t.restart() // until the registry has decided
 	}
 	return false
 }
 
-// ready tells whether a seat that has joined is in the generation that is sealed now. Who fetches
-// the state aside is not, unless newcomers are waited for: the others would have to wait until it
-// has the state.
+// ready reports whether a joined member is part of the generation that is sealed now. A member that
+// is still fetching the state is not, unless the round waits for newcomers: the others would have
+// to wait for its transfer.
 func (t *transition) ready(x *Member, o waitSet) bool {
 	return x.State == joined && !t.linkExcluded(x) && (!x.Leaving || x == o.stateHolder) && (!x.Unsynced || o.newcomers)
 }
@@ -64,15 +64,15 @@ func (t *transition) survivors() int {
 	return n
 }
 
-// available counts who can be in the next generation without anybody starting: survivors, those who
-// have joined, the keeper.
-func (t *transition) available(keeper *Member) int {
+// available counts the members that can be in the next generation without starting a process:
+// survivors, joined members and the state holder.
+func (t *transition) available(holder *Member) int {
 	n := 0
 	for i := range t.Members {
 		x := &t.Members[i]
 		switch {
 		case x.Leaving:
-			if x == keeper {
+			if x == holder {
 				n++
 			}
 		case t.linkExcluded(x):
@@ -83,14 +83,15 @@ func (t *transition) available(keeper *Member) int {
 	return n
 }
 
-// needsStateHolder tells whether everybody who holds the job's state is leaving: then one of them
-// stays until the newcomers have received it, or the state would be lost in a planned change.
+// needsStateHolder reports whether all members that hold the job's state are leaving. One of them
+// then stays until the newcomers have received the state, which a planned change would otherwise
+// lose.
 func (t *transition) needsStateHolder() bool {
 	return !t.restart() && t.LastGood > 0 && t.survivors() == 0
 }
 
-// stateHolder is the leaving member that hands the state over, if one is needed: the one with the
-// lowest rank that is left.
+// stateHolder returns the leaving member that hands over the state, if one is needed: the one with
+// the lowest rank.
 func (t *transition) stateHolder() *Member {
 	if !t.needsStateHolder() {
 		return nil
@@ -109,8 +110,8 @@ func (t *transition) stateHolder() *Member {
 	return best
 }
 
-// releaseStateHolder asks for the change without the keeper, once a generation makes steps in which
-// enough others have the state from it. Without them nobody would have it.
+// releaseStateHolder requests the change without the state holder once a generation makes steps in
+// which enough other members have the state.
 func (t *transition) releaseStateHolder() {
 	if t.open() || t.LastGood != t.View.Generation || t.survivors() < max(t.Workers.Min, 1) {
 		return
@@ -138,7 +139,7 @@ func (t *transition) awaitedPlaces() events.Places {
 	return out
 }
 
-// trySeal seals the open round if everybody expected has joined, or if at least min have and the
+// trySeal seals the open round if all awaited members have joined, or if at least min have and the
 // last call is over.
 func (t *transition) trySeal() {
 	if !t.open() || t.Stopping != nil {
@@ -157,7 +158,7 @@ func (t *transition) trySeal() {
 	t.BackOff = zeroTime
 	switch {
 	case here < max(t.Workers.Min, 1):
-		t.View.State, t.LastCall = events.RoundStateOpen, zeroTime // last call is cancelled by falling under min
+		t.View.State, t.LastCall = events.RoundStateOpen, zeroTime // falling below min cancels the last call
 	case missing > 0 && t.LastCall.IsZero():
 		t.View.State, t.LastCall = events.RoundStateSettling, t.now.Add(t.Spec.Elastic.LastCall.D())
 	case missing > 0 && t.now.Before(t.LastCall):
@@ -168,7 +169,7 @@ func (t *transition) trySeal() {
 	}
 }
 
-// seal makes the generation of those who have joined.
+// seal makes a generation of the members that have joined.
 func (t *transition) seal() {
 	g := t.View.Proposed
 	var in []*Member
@@ -188,7 +189,7 @@ func (t *transition) seal() {
 			t.Seniority[x.Place.Node] = g
 		}
 	}
-	aside := t.excludedPlaces()
+	excluded := t.excludedPlaces()
 	t.View.NoProgress = t.noProgress(o)
 	members := assign(places, t.Seniority, t.HostOrder, t.Workers.Max)
 	for i := range members {
@@ -198,7 +199,7 @@ func (t *transition) seal() {
 		x.State, x.Unsynced = active, false
 	}
 	t.View.Generation, t.View.Proposed, t.View.State, t.View.Members, t.firstRanks = g, 0, events.RoundStateSealed, members, nil
-	for i := range t.Members { // silent ones are out; if they live they come in as newcomers
+	for i := range t.Members { // unresponsive members are out; if alive they join as newcomers
 		x := &t.Members[i]
 		x.RejoinBy = zeroTime
 		if x.State == active && t.rankOf(x.Place, x.Incarnation) < 0 {
@@ -213,10 +214,10 @@ func (t *transition) seal() {
 	t.removeMembers(func(x *Member) bool { return x.Leaving && x.State != active })
 	t.LastCall, t.BackOff, t.Planned, t.PreviousCause, t.BrokenConns = zeroTime, zeroTime, false, nil, nil
 	t.SealedAt, t.CommittedStep = t.now, newestStep(members)
-	judge := events.Milliseconds(t.now.Sub(t.NoticeAt))
+	decision := events.Milliseconds(t.now.Sub(t.NoticeAt))
 	t.publish(events.RoundSealed{
 		Job: t.View.Job, Generation: g, Members: members, Cause: t.View.Cause, From: t.LastGood,
-		Excluded: aside, NoticeMS: t.NoticeMS, JudgeMS: judge, NoProgress: t.View.NoProgress,
+		Excluded: excluded, NoticeMS: t.NoticeMS, JudgeMS: decision, NoProgress: t.View.NoProgress,
 	})
 	t.d.Spans = append(t.d.Spans, events.Span{
 		Service: events.ServiceRendezvous, Name: "rendezvous " + g.String(), Parent: t.trace(),
@@ -231,14 +232,13 @@ func (t *transition) seal() {
 	}
 }
 
-// provenAfter is how long a generation under restart recovery must have worked to count as
-// progress.
+// provenAfter is how long a generation under restart recovery must run to count as progress.
 const provenAfter = time.Minute
 
-// noProgress counts the generations in a row, up to the sealed one, that were lost to a fault and
-// made no progress. With in-process recovery progress is a commit of a later step than its members
-// came with; what other programs save nobody knows, so it is how long they worked. A planned change
-// neither counts nor ends the row.
+// noProgress counts the consecutive generations, up to the sealed one, that were lost to a fault
+// without progress. With in-process recovery progress is a commit of a later step than the members
+// started from. What other programs save is unknown, so for them it is running time. A planned
+// change neither counts nor ends the sequence.
 func (t *transition) noProgress(o waitSet) int {
 	switch {
 	case t.View.Generation == 0:
@@ -260,8 +260,9 @@ func (t *transition) noProgress(o waitSet) int {
 	return t.View.NoProgress + 1
 }
 
-// backingOff tells whether the seal of a round for which everybody is there must wait, and notes
-// until when. One that leaves out a node which others cannot reach is no repeat of what went wrong.
+// backingOff reports whether the seal of a round in which all members have joined must be delayed,
+// and records until when. A round that excludes a node which others cannot reach does not repeat
+// the failure and is not delayed.
 func (t *transition) backingOff(o waitSet) bool {
 	if k := t.View.Cause.Kind; k.Planned() || k == events.CauseLink {
 		return false
@@ -274,7 +275,7 @@ func (t *transition) backingOff(o waitSet) bool {
 	return true
 }
 
-// newestStep is the newest one that members hold a commit of.
+// newestStep returns the newest step of which members hold a commit.
 func newestStep(members events.MemberTable) (step uint64) {
 	for i := range members {
 		step = max(step, members[i].Commit.Step)
@@ -283,9 +284,9 @@ func newestStep(members events.MemberTable) (step uint64) {
 }
 
 // assign gives ranks to places: nodes by seniority (the generation in which they first took part),
-// then as hosts lists them, then name; slots within a node in order; cut at limit (0 = none). Local
-// and cross ranks are Horovod's: local_rank counts on the node, and for each local rank the nodes
-// that own it form a cross group, in order.
+// then in the order of hosts, then by name; slots within a node in order; cut at limit (0 = none).
+// Local and cross ranks are Horovod's: local_rank counts on the node, and for each local rank the
+// nodes that have it form a cross group, in order.
 func assign(places []events.Place, seniority map[events.NodeID]events.Generation, hosts []events.NodeID, limit int) events.MemberTable {
 	order := slices.Clone(places)
 	slices.SortFunc(order, comparePlaces)
@@ -299,7 +300,7 @@ func assign(places []events.Place, seniority map[events.NodeID]events.Generation
 	}
 	line := map[events.NodeID]int{}
 	for i, n := range hosts {
-		line[n] = i - len(hosts) // all others come behind
+		line[n] = i - len(hosts) // all others follow
 	}
 	slices.SortStableFunc(nodes, func(a, b []events.Place) int {
 		m, n := a[0].Node, b[0].Node

@@ -11,7 +11,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// memberState is what can be said of a seat; see the package comment.
+// memberState is the state of a member; see the package comment.
 type memberState string
 
 const (
@@ -24,21 +24,21 @@ const (
 	finished      memberState = "finished"
 )
 
-// Member is one place of the job and the newest life in it.
+// Member is one place of the job and its newest worker incarnation.
 type Member struct {
 	Place        events.Place
 	State        memberState
 	Attempt      int
-	Incarnation  events.Incarnation // of the newest life that joined
+	Incarnation  events.Incarnation // of the newest incarnation that joined
 	Agent        events.Incarnation
 	Address      string
 	PID          int
 	Commit       events.Commit
-	Unsynced     bool               // joined, and fetches the state aside
-	Stopped      events.Incarnation // restart recovery: newest life that was stopped for the next one
+	Unsynced     bool               // joined, and still fetches the state
+	Stopped      events.Incarnation // restart recovery: newest incarnation that was stopped before the next one
 	Leaving      bool               // no longer in the placement: leaves at the next commit
-	RejoinBy     time.Time          // peers lost it, or all stand still; it may rejoin until then
-	Unresponsive bool               // it did not, and was a member until then
+	RejoinBy     time.Time          // accused by peers, or the job stalled; it may rejoin until then
+	Unresponsive bool               // it did not rejoin in time, and was active until then
 }
 
 // State is the rendezvous of one job. Fields without a name in JSON are stored in Packed; see Pack.
@@ -48,41 +48,41 @@ type State struct {
 	Workers         spec.Workers                         `json:"workers"`
 	HostOrder       []events.NodeID                      `json:"hosts,omitempty"`    // nodes in the order of the host list
 	Nonce           string                               `json:"nonce"`              // part of the generations' tokens
-	Placement       uint64                               `json:"placement"`          // number of the last placement.set taken in
+	Placement       uint64                               `json:"placement"`          // number of the last placement.set applied
 	LastGood        events.Generation                    `json:"good"`               // last generation that made a good step
 	Planned         bool                                 `json:"planned,omitempty"`  // members were asked to leave at their next commit
 	PreviousCause   *events.Cause                        `json:"before,omitempty"`   // cause of the sealed generation, while Planned
 	Attempts        map[string]int                       `json:"attempts,omitempty"` // highest attempt of places that were given up
-	Disconnected    map[events.NodeID]events.Incarnation `json:"cut,omitempty"`      // agents whose connection the broker saw end
+	Disconnected    map[events.NodeID]events.Incarnation `json:"cut,omitempty"`      // agents whose connection the broker saw close
 	NoticeAt        time.Time                            `json:"notice_at,omitzero"` // first notice of what opened the round
 	NoticeMS        float64                              `json:"notice_ms,omitempty"`
-	LastCall        time.Time                            `json:"last_call,omitzero"`  // settling until then
-	BackOff         time.Time                            `json:"back_off,omitzero"`   // everybody is there, and the seal waits until then
+	LastCall        time.Time                            `json:"last_call,omitzero"`  // end of the last call
+	BackOff         time.Time                            `json:"back_off,omitzero"`   // all members have joined, and the seal is delayed until then
 	SealedAt        time.Time                            `json:"sealed_at,omitzero"`  // of the sealed generation
-	CommittedStep   uint64                               `json:"committed,omitempty"` // newest step that its members could return to then
-	Growth          *Growth                              `json:"grow,omitempty"`      // newcomers are ready, others may be in a moment
-	PendingAt       time.Time                            `json:"fresh,omitzero"`      // when a seat was last made or emptied for a new life
+	CommittedStep   uint64                               `json:"committed,omitempty"` // newest step that its members could return to at that time
+	Growth          *Growth                              `json:"grow,omitempty"`      // newcomers are ready, others may soon be
+	PendingAt       time.Time                            `json:"fresh,omitzero"`      // when a member was last created or reset for a new incarnation
 	Finishing       bool                                 `json:"finishing,omitempty"`
 	Stopping        *events.JobStopping                  `json:"stopping,omitempty"`
-	Removed         time.Time                            `json:"removed,omitzero"`   // the job's record is no more; this one is to go, and is tried again then
-	Nodes           *NodeRendezvous                      `json:"external,omitempty"` // only if the job's nodes come by themselves
+	Removed         time.Time                            `json:"removed,omitzero"`   // the job's record is gone; when to try again to remove this document
+	Nodes           *NodeRendezvous                      `json:"external,omitempty"` // only for jobs with self-registered nodes
 	Revision        uint64                               `json:"revision"`           // of the newest launches
-	ReportedMissing events.Places                        `json:"asked,omitempty"`    // told as asked back in vain
-	Links           []Link                               `json:"links,omitempty"`    // between nodes that could not reach each other, by nodes
-	BrokenConns     [][2]int                             `json:"broken,omitempty"`   // ranks of the sealed generation whose connection broke, not yet charged
+	ReportedMissing events.Places                        `json:"asked,omitempty"`    // published as missing
+	Links           []Link                               `json:"links,omitempty"`    // between nodes that could not reach each other, sorted by nodes
+	BrokenConns     [][2]int                             `json:"broken,omitempty"`   // ranks of the sealed generation whose connection broke, not yet counted
 	Packed          string                               `json:"nodes,omitempty"`
 
 	Members   []Member                             `json:"-"` // by place
 	Seniority map[events.NodeID]events.Generation  `json:"-"`
 	Agents    map[events.NodeID]events.Incarnation `json:"-"` // newest incarnation known per node
-	NodeFacts map[events.NodeID]uint64             `json:"-"` // number of the last fact taken in about a node
+	NodeFacts map[events.NodeID]uint64             `json:"-"` // number of the last fact applied about a node
 	Published map[events.NodeID]PublishedLaunch    `json:"-"`
 
-	firstRanks map[events.NodeID]int  // rank of a node's first member in the sealed generation; nil = not looked up yet
-	unheard    map[events.NodeID]bool // nodes that are told their launch again although it has not changed
+	firstRanks map[events.NodeID]int  // rank of a node's first member in the sealed generation; nil = not computed yet
+	unheard    map[events.NodeID]bool // nodes whose launch is published again although it has not changed
 }
 
-// PublishedLaunch remembers the launch that a node was last given.
+// PublishedLaunch records the launch last published for a node.
 type PublishedLaunch struct {
 	Revision uint64
 	Sum      uint64 // of its content without the revision
@@ -101,7 +101,7 @@ func (s *State) member(p events.Place) *Member {
 	return &s.Members[i]
 }
 
-// find returns where the seat of a place is, or would be.
+// find returns the index of the member of a place, or where it would be inserted.
 func (s *State) find(p events.Place) int {
 	return sort.Search(len(s.Members), func(i int) bool { return !s.Members[i].Place.Less(p) })
 }
@@ -110,8 +110,7 @@ func (s *State) addMember(p events.Place) {
 	s.Members = slices.Insert(s.Members, s.find(p), Member{Place: p, State: pending, Attempt: s.Attempts[p.String()] + 1})
 }
 
-// removeMembers removes the seats that gone selects and remembers how far their attempts have
-// counted.
+// removeMembers removes the members that gone selects and records their attempts.
 func (s *State) removeMembers(gone func(*Member) bool) {
 	kept := s.Members[:0]
 	for i := range s.Members {
@@ -128,7 +127,8 @@ func (s *State) removeMembers(gone func(*Member) bool) {
 	s.Members = kept
 }
 
-// memberOfRank returns the seat of a rank of the sealed generation, if the same life still has it.
+// memberOfRank returns the member with a rank of the sealed generation, if its incarnation is
+// unchanged.
 func (s *State) memberOfRank(rank int) *Member {
 	if rank < 0 || rank >= len(s.View.Members) {
 		return nil
@@ -141,7 +141,7 @@ func (s *State) memberOfRank(rank int) *Member {
 	return x
 }
 
-// membersOn returns the seats of a node; seats are in the order of their places.
+// membersOn returns the members of a node. Members are sorted by place.
 func (s *State) membersOn(n events.NodeID) []Member {
 	from := sort.Search(len(s.Members), func(i int) bool { return s.Members[i].Place.Node >= n })
 	to := from
@@ -165,7 +165,7 @@ func (s *State) firstRank(n events.NodeID) (rank int, ok bool) {
 	return rank, ok
 }
 
-// rankOf returns the rank of a life in the sealed generation, -1 if it has none.
+// rankOf returns the rank of an incarnation in the sealed generation, or -1.
 func (s *State) rankOf(p events.Place, inc events.Incarnation) int {
 	from, ok := s.firstRank(p.Node)
 	if !ok {
@@ -179,23 +179,24 @@ func (s *State) rankOf(p events.Place, inc events.Incarnation) int {
 	return -1
 }
 
-// Superseded tells whether a later fact about a node was taken in, so that one that comes late, or
-// a record that was read before, must not undo it. Unnumbered ones are of no order.
+// Superseded reports whether a later fact about a node was applied, so that a late fact, or a
+// record that was read before, is ignored. Unnumbered inputs have no order.
 func (s State) Superseded(n events.NodeID, number uint64) bool {
 	return number != 0 && number <= s.NodeFacts[n]
 }
 
-// LaunchMissed tells whether a node has not heard its newest launch, though it has had time. An
-// ended job matters only to nodes that still hold it.
+// LaunchMissed reports whether a node lacks its newest launch although it has had time to receive
+// it. An ended job matters only to nodes that still run it.
 func (s State) LaunchMissed(h events.Heartbeat, now time.Time) bool {
-	told, ok := s.Published[h.Node]
+	published, ok := s.Published[h.Node]
 	held, holds := h.Revisions[s.View.Job]
-	// One among thousands hears late, and telling all of them again would make it later.
+	// Scale the wait with the number of nodes: delivery to thousands takes longer, and sending
+	// again would delay it further.
 	wait := resendAfter * time.Duration(1+len(s.Published)/resendNodes)
-	return ok && held < told.Revision && (holds || !s.closed()) && now.Sub(told.At) >= wait
+	return ok && held < published.Revision && (holds || !s.closed()) && now.Sub(published.At) >= wait
 }
 
-// Lacks tells whether it is news to the job that a node lives with this agent, or that its
+// Lacks reports whether a fact changes what the job knows of a node: its agent, or that its
 // connection is gone or back.
 func (s State) Lacks(n events.NodeFact) bool {
 	if s.Nodes != nil || n.Disconnected || s.Disconnected[n.Node] != "" || s.Agents[n.Node] > n.Incarnation {
@@ -206,7 +207,7 @@ func (s State) Lacks(n events.NodeFact) bool {
 	})
 }
 
-// Concerns tells whether what happens to a node matters to this job.
+// Concerns reports whether facts about a node matter to this job.
 func (s State) Concerns(n events.NodeID) bool {
 	if s.closed() {
 		return false
@@ -214,18 +215,18 @@ func (s State) Concerns(n events.NodeID) bool {
 	if s.HasCandidate(n) || s.countsAsLost(n) {
 		return true
 	}
-	_, told := s.Published[n]
-	return told || len(s.membersOn(n)) > 0
+	_, published := s.Published[n]
+	return published || len(s.membersOn(n)) > 0
 }
 
-// What a round's document does without when it would outgrow its store.
+// Limits on what Shrink keeps.
 const (
-	shortReason = 48     // bytes of why a node is out
-	maxRemoved  = 10_000 // nodes that are out and remembered
+	shortReason = 48     // bytes of the reason of a removed node
+	maxRemoved  = 10_000 // removed nodes that are kept
 )
 
-// Shrink leaves out what only people read: the words with which nodes went, and in the end the
-// nodes that went first. One of those that asks again is taken for new.
+// Shrink drops what is only informational: the long reasons of removed nodes, and finally the nodes
+// that were removed first. Such a node counts as new when it asks again.
 func (s State) Shrink() (State, bool) {
 	x := s.Nodes
 	if x == nil {

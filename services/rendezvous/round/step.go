@@ -1,22 +1,22 @@
-// Package round decides who is in a generation of a job, with which rank. It is the pure half of
-// the rendezvous service: one State per job, changed by Step.
+// Package round decides which workers form a generation of a job, and with which ranks. It is the
+// pure half of the rendezvous service: one State per job, changed by Step.
 //
-//	          placement.set              all expected joined, or last call over
+//	          placement.set              all awaited joined, or last call over
 //	(none) ───────────────────► open ───────────────────────────────► sealed
-//	                           ▲  │ min joined, some silent            │
+//	                           ▲  │ min joined, others awaited         │
 //	                           │  └──────────► settling ──────────────►│
 //	                           │                                       │
-//	                           └── a member died, left or was asked ───┘      job ended: closed, for good
+//	                           └── a member died, left or must leave ──┘      job ended: closed
 //
-// A place of the job is a seat. What can be said of a seat:
+// The job has one member per place. The states of a member:
 //
-//	coming    its worker is starting (first life or respawn); warms up aside when a generation is running
-//	joined    its worker has asked to be in the next generation and waits
-//	member    its worker is in the sealed generation
-//	dead      its worker has ended and the registry has not said what follows
-//	blamed    the registry's verdict: the seat stays empty
-//	lost      its node is gone
-//	finished  its worker has ended well
+//	pending         its worker is starting; it prefetches the state if a generation is running
+//	joined          its worker waits for the next generation
+//	active          its worker is in the sealed generation
+//	dead            its worker has failed and the registry has not decided yet
+//	respawn denied  the registry has decided that the worker is not started again
+//	lost            its node is gone
+//	finished        its worker has exited successfully
 //
 // The rules are those of design.md sections 7 and 8; the ranks are Horovod's.
 package round
@@ -27,7 +27,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Machine is the rendezvous as controller.Machine[State] wants it.
+// Machine implements controller.Machine[State].
 type Machine struct{}
 
 // New returns the state of a job that was never placed.
@@ -35,8 +35,8 @@ func (Machine) New(entity string) State {
 	return State{View: events.RoundView{Job: events.JobID(entity), State: events.RoundStateOpen, Cause: events.Cause{Rank: -1}}}
 }
 
-// Deadline returns when silent members are waited for no longer: the earliest of the accusations'
-// and the last call. Between rounds it is when newcomers have waited long enough for each other.
+// Deadline returns when the round stops waiting: the earliest of the accusations' deadlines and the
+// last call. Between rounds it is when newcomers have waited long enough for each other.
 func (Machine) Deadline(s State) time.Time {
 	if s.closed() {
 		return s.Removed
@@ -51,7 +51,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// waitDeadline is when those who are expected are waited for no longer.
+// waitDeadline returns when the round stops waiting for awaited members.
 func (s *State) waitDeadline() time.Time {
 	if s.closed() {
 		return time.Time{}
@@ -72,7 +72,7 @@ func (s *State) membersDeadline() time.Time {
 		return time.Time{}
 	}
 	d := s.LastCall
-	if !s.BackOff.IsZero() { // everybody who is waited for is there
+	if !s.BackOff.IsZero() { // all awaited members have joined
 		d = s.BackOff
 	}
 	for i := range s.Members {
@@ -84,7 +84,7 @@ func (s *State) membersDeadline() time.Time {
 	return d
 }
 
-// transition is one Step under way.
+// transition is one Step in progress.
 type transition struct {
 	*State
 	in  events.Input
@@ -92,7 +92,7 @@ type transition struct {
 	d   events.Decision
 }
 
-// Step takes one input into account.
+// Step applies one input.
 func (m Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
 	s, said := m.Apply(s, in, now)
 	s, d := m.Conclude(s, in, now)
@@ -101,7 +101,7 @@ func (m Machine) Step(s State, in events.Input, now time.Time) (State, events.De
 	return s, d
 }
 
-// Apply changes what the input itself says, and answers it.
+// Apply applies the input itself and answers it.
 func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Decision) {
 	t := &transition{State: &s, in: in, now: now}
 	if s.closed() {
@@ -199,7 +199,7 @@ func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Dec
 	return s, t.d
 }
 
-// Conclude seals, asks for changes and tells launches, as the whole state has it now.
+// Conclude seals, requests changes and publishes launches according to the resulting state.
 func (Machine) Conclude(s State, last events.Input, now time.Time) (State, events.Decision) {
 	t := &transition{State: &s, in: last, now: now}
 	if !s.closed() {
@@ -218,12 +218,12 @@ func (Machine) Conclude(s State, last events.Input, now time.Time) (State, event
 	return s, t.d
 }
 
-// publish adds a fact in the trace of what the round is about.
+// publish adds a fact in the trace of the round's cause.
 func (t *transition) publish(b events.Body) {
 	t.d.Facts = append(t.d.Facts, events.Fact{Body: b, Trace: t.trace()})
 }
 
-// trace is the trace of the open incident, or of the job's start.
+// trace returns the trace of the open incident, or of the job's start.
 func (s *State) trace() string {
 	if s.LastGood == 0 {
 		return events.JobTrace(s.View.Job)
@@ -231,8 +231,7 @@ func (s *State) trace() string {
 	return events.TraceOf(s.View.Job, s.LastGood)
 }
 
-// propose opens the next generation, unless one is being agreed on already. ageMS is how old the
-// reason is.
+// propose opens the next generation, unless one is open already. ageMS is the age of the cause.
 func (t *transition) propose(c events.Cause, ageMS float64) {
 	if t.open() || t.Finishing || t.Stopping != nil {
 		return
@@ -248,16 +247,15 @@ func (t *transition) propose(c events.Cause, ageMS float64) {
 	}
 }
 
-// abandon ends the sealed generation over core messaging, so that survivors of a fault that they
-// cannot see leave their collectives without any store.
+// abandon ends the sealed generation by a core NATS signal, so that survivors of a fault that they
+// cannot detect leave their collectives without delay.
 func (t *transition) abandon(c events.Cause) {
 	t.d.Hints = append(t.d.Hints, events.Signal{Subject: events.NoticeSubject(t.View.Job), Body: events.NoticeEnvelope{
 		Abandon: &events.Abandon{Job: t.View.Job, Generation: t.View.Generation, Reason: string(c.Kind) + " " + c.Detail},
 	}})
 }
 
-// graceful tells whether members leave the sealed generation at a commit of their own, as they were
-// asked to.
+// graceful reports whether members leave the sealed generation at a commit, as requested.
 func (s *State) graceful() bool { return s.Planned && s.View.Cause.Kind.Planned() }
 
 func (t *transition) finish() {
@@ -265,7 +263,7 @@ func (t *transition) finish() {
 	if t.open() {
 		t.View.Proposed, t.LastCall, t.BackOff = 0, time.Time{}, time.Time{}
 		t.View.State = events.RoundStateSealed
-		for i := range t.Members { // nobody regroups: those who wait are told that it is over
+		for i := range t.Members { // no further generation: waiting workers get the answer that the job is over
 			if x := &t.Members[i]; x.State == joined && t.rankOf(x.Place, x.Incarnation) >= 0 {
 				x.State = active
 			}
@@ -281,10 +279,10 @@ func (t *transition) end(e events.JobEnd) {
 	t.publish(events.RoundClosed{Job: t.View.Job, Reason: e.Reason})
 }
 
-// remove lets the document go, now or as soon as everything in it is told.
+// remove deletes the document as soon as its outbox is empty.
 func (t *transition) remove() { t.Removed = t.now.Add(removeRetry) }
 
-// updateView brings the public view up to date with the seats.
+// updateView updates the public view from the members.
 func (t *transition) updateView() {
 	t.View.Joined, t.View.Expected = nil, nil
 	for i := range t.Members {
