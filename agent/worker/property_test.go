@@ -110,7 +110,7 @@ func (w *world) launch(t *rapid.T, recovery spec.Recovery) events.Launch {
 	return l
 }
 
-func TestAnyHistoryIsSurvived(t *testing.T) {
+func TestAnyHistory(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{

@@ -19,7 +19,8 @@ import (
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
-// failing is a job whose workers all end with as much as an agent of any version may say of them.
+// failing is a job whose workers all fail with the largest exits that any version of the agent
+// reports.
 type failing struct {
 	t      *testing.T
 	turner *controller.Processor[job.State]
@@ -49,7 +50,7 @@ func newFailing(t *testing.T, workers int) *failing {
 	return f
 }
 
-// say hands a body over as a replica reads it from the log.
+// say queues a body as a replica reads it from the log.
 func (f *failing) say(b events.Body) {
 	f.t.Helper()
 	f.said++
@@ -65,8 +66,8 @@ func (f *failing) say(b events.Body) {
 	f.inputs = append(f.inputs, events.Input{ID: got.ID, Source: got.Source, Body: got.Body})
 }
 
-// turn gives the registry what was said, as many inputs at once as a host does on a busy day.
-func (f *failing) turn() {
+// process applies the queued inputs in one batch, like a controller under load.
+func (f *failing) process() {
 	f.t.Helper()
 	f.now = f.now.Add(time.Second)
 	if _, err := f.turner.Process(f.t.Context(), "demo", f.inputs, f.now); err != nil {
@@ -75,7 +76,7 @@ func (f *failing) turn() {
 	f.inputs = nil
 }
 
-// noise is text that cannot be compressed by more than a quarter.
+// noise returns text that compresses by at most a quarter.
 func (f *failing) noise(n int) string {
 	b := make([]byte, n*3/4+3)
 	for i := range b {
@@ -107,9 +108,9 @@ func (f *failing) view() events.JobView {
 	return v
 }
 
-// TestAnExitIsAlwaysRecorded: eight workers that each leave 20 lines of 16 KiB, and one with an
-// error text of 900 KB.
-func TestAnExitIsAlwaysRecorded(t *testing.T) {
+// TestExitIsAlwaysRecorded: eight workers that each leave 20 lines of 16 KiB, and one with an error
+// text of 900 KB.
+func TestExitIsAlwaysRecorded(t *testing.T) {
 	f := newFailing(t, 9)
 	for i := range 8 {
 		var lines []string
@@ -119,7 +120,7 @@ func TestAnExitIsAlwaysRecorded(t *testing.T) {
 		f.exits(events.Place{Node: "node-a", Slot: events.Slot(i)}, 1, 0, lines, "exit code 1")
 	}
 	f.exits(events.Place{Node: "node-b"}, 1, 0, []string{f.noise(900_000) + " ValueError: at the end"}, "exit code 1")
-	f.turn()
+	f.process()
 	v := f.view()
 	if len(v.Workers) != 9 {
 		t.Fatalf("%d of 9 workers are on record", len(v.Workers))
@@ -139,9 +140,9 @@ func TestAnExitIsAlwaysRecorded(t *testing.T) {
 	}
 }
 
-// TestNoJobOutgrowsItsStore: thousands of failures, each with as much text as is let in, in as many
-// generations.
-func TestNoJobOutgrowsItsStore(t *testing.T) {
+// TestJobFitsItsStore: thousands of failures in as many generations, each with the longest texts
+// allowed.
+func TestJobFitsItsStore(t *testing.T) {
 	const workers = 400
 	f := newFailing(t, workers)
 	for attempt := 1; attempt <= 2; attempt++ {
@@ -155,11 +156,11 @@ func TestNoJobOutgrowsItsStore(t *testing.T) {
 			lines := []string{f.noise(2000), f.noise(2000), f.noise(2000), f.noise(2000)}
 			f.exits(place, attempt, g, lines, f.noise(1000))
 			if i%32 == 0 {
-				f.turn()
+				f.process()
 			}
 		}
 	}
-	f.turn()
+	f.process()
 	v := f.view()
 	if n := len(v.Workers); n != workers {
 		t.Errorf("%d of %d workers are on record", n, workers)
@@ -177,9 +178,9 @@ func TestNoJobOutgrowsItsStore(t *testing.T) {
 	}
 }
 
-// TestWhatWaitsToBeToldIsBounded: a log that takes nothing must not fill the document with what it
-// should be told.
-func TestWhatWaitsToBeToldIsBounded(t *testing.T) {
+// TestOutboxIsBounded: a log that accepts nothing must not fill the document with unpublished
+// facts.
+func TestOutboxIsBounded(t *testing.T) {
 	bus := memory.New()
 	n := 0
 	tr, err := controller.NewProcessor(controller.ProcessorOptions[job.State]{
@@ -190,12 +191,12 @@ func TestWhatWaitsToBeToldIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	turn := func(b events.Body) error {
+	process := func(b events.Body) error {
 		n++
 		_, err := tr.Process(t.Context(), "demo", []events.Input{{ID: fmt.Sprint(n), Source: "/test", Body: b}}, now)
 		return err
 	}
-	if err := turn(events.JobSubmit{Spec: spec.Job{Name: "demo", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 9}}}); err != nil {
+	if err := process(events.JobSubmit{Spec: spec.Job{Name: "demo", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 9}}}); err != nil {
 		t.Fatal(err)
 	}
 	full := true
@@ -207,18 +208,19 @@ func TestWhatWaitsToBeToldIsBounded(t *testing.T) {
 	})
 	refused := error(nil)
 	for i := 0; i < 100_000 && refused == nil; i++ {
-		refused = turn(events.JobScale{Job: "demo", Workers: spec.Workers{Min: 1, Max: 2 + i%7}})
+		refused = process(events.JobScale{Job: "demo", Workers: spec.Workers{Min: 1, Max: 2 + i%7}})
 	}
 	if !errors.Is(refused, events.ErrUnavailable) {
 		t.Fatalf("it goes on for ever, or ends with %v", refused)
 	}
 	full = false
-	if err := turn(events.JobScale{Job: "demo", Workers: spec.Workers{Min: 1, Max: 8}}); err != nil {
+	if err := process(events.JobScale{Job: "demo", Workers: spec.Workers{Min: 1, Max: 8}}); err != nil {
 		t.Errorf("it does not go on once the log takes facts again: %v", err)
 	}
 }
 
-// TestDroppedLinesAreSummedOnce: each worker's exit says how many of its lines are not in the log.
+// TestDroppedLinesAreSummedOnce: each worker's exit carries the number of its lines that are not in
+// the log.
 func TestDroppedLinesAreSummedOnce(t *testing.T) {
 	f := newFailing(t, 2)
 	for slot := range 2 {
@@ -227,9 +229,9 @@ func TestDroppedLinesAreSummedOnce(t *testing.T) {
 			Asked:     true, Detail: "exit code 0", Dropped: 18_893,
 		}
 		f.say(x)
-		f.say(x) // told again with another id, as after an agent's doubt
+		f.say(x) // repeated with another id, as an agent does after a lost acknowledgement
 	}
-	f.turn()
+	f.process()
 	if n := f.view().Dropped; n != 2*18_893 {
 		t.Errorf("%d lines were dropped, want %d", n, 2*18_893)
 	}

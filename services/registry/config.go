@@ -1,11 +1,11 @@
 package registry
 
-// Config is what people may set. The registry has nothing of its own: budgets, graces and limits
+// Config is the configuration of the service. The registry has none: budgets, graces and limits
 // belong to the job's spec.
 type Config struct{}
 
-// DefaultConfig returns what holds if nothing is set.
+// DefaultConfig returns the default configuration.
 func DefaultConfig() Config { return Config{} }
 
-// Validate returns everything that is wrong with it.
+// Validate returns all errors of the configuration.
 func (Config) Validate() error { return nil }

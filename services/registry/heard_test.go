@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events/memory"
 )
 
-// heard asks any replica how far a job is.
+// heard asks any replica for a job's progress.
 func heard(t *testing.T, p events.Ports, id events.JobID) (events.JobProgress, bool) {
 	t.Helper()
 	query, err := events.EncodeBody(events.ProgressQuery{Jobs: []events.JobID{id, "nobody-0001"}})
@@ -34,10 +34,9 @@ func heard(t *testing.T, p events.Ports, id events.JobID) (events.JobProgress, b
 	return h, ok
 }
 
-// TestTheNewestStepIsHeardBeforeItIsStored: every replica tells the newest step and the newest
-// values from memory; the document gets them every few seconds, however fast they come, and at the
-// end the last ones.
-func TestTheNewestStepIsHeardBeforeItIsStored(t *testing.T) {
+// TestNewestStepIsAnsweredBeforeItIsStored: every replica answers with the newest step and values
+// from memory; they are stored every few seconds, however fast they arrive, and at the end.
+func TestNewestStepIsAnsweredBeforeItIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
@@ -62,7 +61,7 @@ func TestTheNewestStepIsHeardBeforeItIsStored(t *testing.T) {
 		}
 		for step := uint64(2); step <= 1001; step++ {
 			say(0, step, 1/float64(step))
-			say(1, step, 7) // another rank's is not shown while the first one's is as new
+			say(1, step, 7) // a lower rank whose step is as new takes precedence
 			time.Sleep(20 * time.Millisecond)
 			synctest.Wait()
 			h, ok := heard(t, p, id)
@@ -88,8 +87,8 @@ func TestTheNewestStepIsHeardBeforeItIsStored(t *testing.T) {
 	})
 }
 
-// TestAServiceSaysThatItIsThere: as long as one replica runs.
-func TestAServiceSaysThatItIsThere(t *testing.T) {
+// TestServiceReportsItsPresence as long as one replica runs.
+func TestServiceReportsItsPresence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()

@@ -14,7 +14,7 @@ import (
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
-// alike returns ids of n events of one source whose jobs of one name would have the same short id.
+// alike returns the ids of n events of one source whose jobs of one name have equal short ids.
 func alike(name string, n int) []string {
 	by := map[events.JobID][]string{}
 	for i := 0; ; i++ {
@@ -26,7 +26,7 @@ func alike(name string, n int) []string {
 	}
 }
 
-// jobsByOrigin are the jobs on record.
+// jobsByOrigin returns the jobs in the bucket.
 func jobsByOrigin(t *testing.T, p events.Ports) map[string]events.JobID {
 	t.Helper()
 	out := map[string]events.JobID{}
@@ -43,9 +43,9 @@ func jobsByOrigin(t *testing.T, p events.Ports) map[string]events.JobID {
 	return out
 }
 
-// Events whose short ids are the same submit jobs of their own, also all at once on two replicas,
-// and a repeat of each is the same job.
-func TestJobsOfEventsThatHashAlikeAreAllAccepted(t *testing.T) {
+// TestEventsWithEqualShortIDs submits jobs by events whose short ids are equal, also at the same
+// time on two replicas: each is a job of its own, and a repeat of an event is the same job.
+func TestEventsWithEqualShortIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
@@ -58,7 +58,7 @@ func TestJobsOfEventsThatHashAlikeAreAllAccepted(t *testing.T) {
 					Name: "demo", Command: []string{id}, Workers: spec.Workers{Min: 1, Max: 2},
 				}}})
 			}
-			time.Sleep(5 * time.Minute) // the broker has forgotten the messages
+			time.Sleep(5 * time.Minute) // the broker has forgotten the message ids
 		}
 		jobs := jobsByOrigin(t, p)
 		lengths := map[int]int{}
@@ -80,8 +80,8 @@ func TestJobsOfEventsThatHashAlikeAreAllAccepted(t *testing.T) {
 	})
 }
 
-// Among 300 jobs of one name it is likelier than not that two short ids are the same.
-func TestACrowdOfJobsOfOneNameIsAcceptedWhole(t *testing.T) {
+// TestManyJobsOfOneName: among 300 jobs of one name two equal short ids are more likely than not.
+func TestManyJobsOfOneName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
@@ -101,8 +101,9 @@ func TestACrowdOfJobsOfOneNameIsAcceptedWhole(t *testing.T) {
 	})
 }
 
-// A job that a version without origins accepted is the job of its source's events, as it was then.
-func TestAJobOfAnOlderVersionIsNotSubmittedAgain(t *testing.T) {
+// TestJobOfOlderVersionIsNotSubmittedAgain: a job accepted by a version without origins belongs to
+// its source's events, as it did then.
+func TestJobOfOlderVersionIsNotSubmittedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
@@ -119,9 +120,9 @@ func TestAJobOfAnOlderVersionIsNotSubmittedAgain(t *testing.T) {
 	})
 }
 
-// A job whose submit has expired is refused, and says when the command expired; the same event,
-// given again in time, submits it.
-func TestALateSubmitMakesNoJob(t *testing.T) {
+// TestExpiredSubmitMakesNoJob: the refusal says when the command expired; the same event, published
+// again in time, submits the job.
+func TestExpiredSubmitMakesNoJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
 		give := func() (expires time.Time) {
@@ -144,7 +145,7 @@ func TestALateSubmitMakesNoJob(t *testing.T) {
 		}
 		e, err := cloudevent.Decode(last.Header, last.Data)
 		if r, ok := e.Body.(events.JobRejected); err != nil || !ok || r.Command != "s1" || !r.Expired.Equal(expires) || r.Code != events.Unavailable {
-			t.Errorf("told %+v, %v", e.Body, err)
+			t.Errorf("published %+v, %v", e.Body, err)
 		}
 		give()
 		time.Sleep(time.Minute)

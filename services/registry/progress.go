@@ -12,14 +12,14 @@ import (
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
-// LookEvery is how often a replica looks at how long jobs have made no step. A gap of some looks is
-// its own absence.
+// LookEvery is the interval of a replica's checks for stalled jobs. A gap of several intervals
+// means that the replica was paused.
 const LookEvery = 200 * time.Millisecond
 
-// NewAges returns the soft state of a replica that has heard nothing yet.
+// NewAges returns the tracker of a replica that has received nothing yet.
 func NewAges() job.StepTracker { return job.StepTracker{Gap: 5 * LookEvery} }
 
-// listener hears the steps of all jobs. They are kept in memory: no step waits for a store.
+// listener receives the steps of all jobs. They are kept in memory: no step waits for a write.
 type listener struct {
 	ports events.Ports
 
@@ -27,7 +27,7 @@ type listener struct {
 	ages job.StepTracker
 }
 
-// records follows the registry's own documents: they say which jobs are to be aged.
+// records watches the registry's own documents, which show the jobs to be tracked.
 func (l *listener) records(ctx context.Context, _ controller.Emit) error {
 	return l.ports.Buckets.Bucket(events.BucketJobs).Watch(ctx, func(key string, value []byte, _ uint64) {
 		l.mu.Lock()
@@ -36,14 +36,14 @@ func (l *listener) records(ctx context.Context, _ controller.Emit) error {
 			l.ages.Forget(events.JobID(key))
 			return
 		}
-		if v, err := document.View[stepped](value); err == nil { // a newer document is its own replicas' concern
+		if v, err := document.View[stepped](value); err == nil { // documents of a newer version are left to its replicas
 			l.ages.Update(v.job(), time.Now())
 		}
 	}, nil)
 }
 
-// stepped is what ages are made of. The rest of a job's view, with its thousands of workers, is
-// passed over.
+// stepped is the part of a job's view that the tracker needs. The rest, with thousands of workers,
+// is not decoded.
 type stepped struct {
 	Job        events.JobID             `json:"job"`
 	State      events.JobState          `json:"state"`
@@ -61,7 +61,7 @@ func (s stepped) job() events.JobView {
 	return events.JobView{Job: s.Job, State: s.State, Generation: s.Generation, Step: s.Step, StepAt: s.StepAt, TimeWithoutStep: s.Still, Reported: s.Reported, Spec: spec.Job{Health: s.Spec.Health}}
 }
 
-// steps hears all agents.
+// steps receives the signals of all agents.
 func (l *listener) steps(ctx context.Context, _ controller.Emit) error {
 	return l.ports.Signals.Hear(ctx, events.AllProgress, "", func(_ string, data []byte) {
 		p, err := events.DecodeBody[events.Progress](data)
@@ -75,7 +75,7 @@ func (l *listener) steps(ctx context.Context, _ controller.Emit) error {
 	}, nil)
 }
 
-// answer tells how far jobs are, from memory. Any replica has heard it.
+// answer answers queries of jobs' progress from memory. Every replica receives all signals.
 func (l *listener) answer(ctx context.Context, _ controller.Emit) error {
 	return l.ports.Calls.Serve(ctx, events.RequestSubject(events.ServiceRegistry, events.VerbProgress), events.ServiceRegistry, func(_ context.Context, data []byte) ([]byte, error) {
 		q, err := events.DecodeBody[events.ProgressQuery](data)
@@ -94,7 +94,7 @@ func (l *listener) answer(ctx context.Context, _ controller.Emit) error {
 	})
 }
 
-// connection pauses the ageing while this replica hears nobody.
+// connection stops timeouts while this replica is disconnected.
 func (l *listener) connection(ctx context.Context, _ controller.Emit) error {
 	return l.ports.Signals.Watch(ctx, func(connected bool) {
 		l.mu.Lock()
@@ -103,13 +103,13 @@ func (l *listener) connection(ctx context.Context, _ controller.Emit) error {
 	})
 }
 
-// look names the jobs that stand still, and offers newer steps to the record.
+// look reports stalled jobs and offers newer steps to the record.
 func (l *listener) look(ctx context.Context, emit controller.Emit) error {
 	return controller.Every(ctx, LookEvery, func(time.Time) error {
 		l.mu.Lock()
-		still, news := l.ages.Check(time.Now())
+		still, unstored := l.ages.Check(time.Now())
 		l.mu.Unlock()
-		for _, p := range news {
+		for _, p := range unstored {
 			emit(events.Input{Body: p})
 		}
 		for _, s := range still {

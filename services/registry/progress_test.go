@@ -13,7 +13,7 @@ import (
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
-// running submits a job with a limit for standing still and brings it to its first good step.
+// running submits a job with a hang limit and brings it to its first good step.
 func running(t *testing.T, p events.Ports) events.JobID {
 	t.Helper()
 	say(t, p, events.Event{ID: "s1", Source: "/client", Entity: "demo", Body: events.JobSubmit{Spec: spec.Job{
@@ -27,7 +27,7 @@ func running(t *testing.T, p events.Ports) events.JobID {
 	return id
 }
 
-// steps lets rank 0 tell steps for a while, one a second.
+// steps publishes n steps of rank 0, one a second.
 func steps(t *testing.T, p events.Ports, id events.JobID, from uint64, n int) {
 	t.Helper()
 	for i := range uint64(n) {
@@ -44,10 +44,10 @@ func steps(t *testing.T, p events.Ports, id events.JobID, from uint64, n int) {
 
 func stalls(t *testing.T, p events.Ports) int {
 	t.Helper()
-	return strings.Count(told(t, p), "job.stalled")
+	return strings.Count(published(t, p), "job.stalled")
 }
 
-func TestAJobThatMakesNoStepStandsStill(t *testing.T) {
+func TestJobWithoutStepsStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
@@ -60,7 +60,7 @@ func TestAJobThatMakesNoStepStandsStill(t *testing.T) {
 		}
 		v := view(t, p, id)
 		if v.Step < 50 || v.Step > 61 {
-			t.Errorf("the record says step %d after 61, told once a second", v.Step)
+			t.Errorf("the record says step %d after 61, one a second", v.Step)
 		}
 		time.Sleep(18 * time.Second)
 		if n := stalls(t, p); n != 0 {
@@ -68,16 +68,16 @@ func TestAJobThatMakesNoStepStandsStill(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		if n := stalls(t, p); n != 1 {
-			t.Errorf("told %d times that it stands still, want once: %s", n, told(t, p))
+			t.Errorf("published %d stalls, want once: %s", n, published(t, p))
 		}
 		stopA()
 		stopB()
 	})
 }
 
-// A healthy step costs no store: what is stored is the newest step, at most every few seconds,
-// whatever the pace.
-func TestAThousandStepsAreStoredAFewTimes(t *testing.T) {
+// TestThousandStepsAreStoredAFewTimes: only the newest step is stored, at most every few seconds,
+// however fast they arrive.
+func TestThousandStepsAreStoredAFewTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
@@ -104,8 +104,9 @@ func TestAThousandStepsAreStoredAFewTimes(t *testing.T) {
 	})
 }
 
-// The replica, not the job, is cut off or paused; and one that starts knows nothing of the past.
-func TestAReplicaThatCannotHearTakesNoJobForHung(t *testing.T) {
+// TestDisconnectedReplicaReportsNoStall: the replica, not the job, is disconnected or paused; and a
+// replica that starts has no past.
+func TestDisconnectedReplicaReportsNoStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
@@ -125,19 +126,19 @@ func TestAReplicaThatCannotHearTakesNoJobForHung(t *testing.T) {
 		stop = start(t, bus.Client().Ports())
 		time.Sleep(19 * time.Second)
 		if n := stalls(t, p); n != 0 {
-			t.Errorf("a replica that could not hear took the job for hung: %s", told(t, p))
+			t.Errorf("a disconnected replica reported a stall: %s", published(t, p))
 		}
 		time.Sleep(10 * time.Second)
 		if n := stalls(t, p); n != 1 {
-			t.Errorf("after a full grace a job that is really silent stands still: %s", told(t, p))
+			t.Errorf("a stalled job must be reported after a full timeout: %s", published(t, p))
 		}
 		stop()
 	})
 }
 
-// One of two replicas hears nothing of the job, without noticing: what the other one has stored is
-// believed.
-func TestWhatAnotherReplicaHeardCounts(t *testing.T) {
+// TestStepsOfAnotherReplicaCount: one of two replicas receives nothing of the job without noticing;
+// it accepts what the other has stored.
+func TestStepsOfAnotherReplicaCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
@@ -146,14 +147,14 @@ func TestWhatAnotherReplicaHeardCounts(t *testing.T) {
 		id := running(t, p)
 		steps(t, p, id, 2, 120)
 		if n := stalls(t, p); n != 0 {
-			t.Errorf("a deaf replica was believed: %s", told(t, p))
+			t.Errorf("a disconnected replica was believed: %s", published(t, p))
 		}
 		hears()
 		deaf()
 	})
 }
 
-// noSignals are ports on which progress is never heard.
+// noSignals returns ports on which no progress arrives.
 func noSignals(p events.Ports) events.Ports {
 	p.Signals = mute{p.Signals}
 	return p
@@ -161,17 +162,17 @@ func noSignals(p events.Ports) events.Ports {
 
 type mute struct{ events.Signals }
 
-func TestSignalsOfUnknownJobsMakeNoDocument(t *testing.T) {
+func TestSignalsOfUnknownJobsCreateNoDocument(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
 		stop := start(t, p)
 		synctest.Wait()
 		steps(t, p, "nosuch-0001", 1, 30)
 		if keys := controllertest.Facts(t, p, func(e events.Event) string { return e.Entity }); keys != "" {
-			t.Errorf("told %s", keys)
+			t.Errorf("documents: %s", keys)
 		}
 		if _, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), "nosuch-0001"); err == nil {
-			t.Error("a signal made a document")
+			t.Error("a signal created a document")
 		}
 		stop()
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
-// refusals are what was said about refused commands.
+// refusals lists the refused commands.
 func refusals(t *testing.T, p events.Ports) string {
 	t.Helper()
 	return controllertest.Facts(t, p, func(e events.Event) string {
@@ -25,9 +25,9 @@ func refusals(t *testing.T, p events.Ports) string {
 	}, events.FactSubject(events.JobRejected{}.Type(), "*"))
 }
 
-// TestARemovedJobIsNotSubmittedAgain: neither by a repeat of its event, nor by one whose short id
-// is the same, under two replicas.
-func TestARemovedJobIsNotSubmittedAgain(t *testing.T) {
+// TestRemovedJobIsNotSubmittedAgain, neither by a repeat of its event nor by one with an equal
+// short id, under two replicas.
+func TestRemovedJobIsNotSubmittedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
@@ -40,9 +40,9 @@ func TestARemovedJobIsNotSubmittedAgain(t *testing.T) {
 		}
 		command("too-early", events.JobRemove{Job: id})
 		command("stop", events.JobStop{Job: id})
-		for range 3 { // at least once
+		for range 3 { // at-least-once delivery
 			command("remove", events.JobRemove{Job: id})
-			time.Sleep(5 * time.Minute) // the broker has forgotten the message
+			time.Sleep(5 * time.Minute) // the broker has forgotten the message id
 		}
 		if v := view(t, p, id); v.State != "" || len(v.Spec.Command) > 0 {
 			t.Errorf("what is left of it: %+v", v)
@@ -54,7 +54,7 @@ func TestARemovedJobIsNotSubmittedAgain(t *testing.T) {
 		command("scale", events.JobScale{Job: id, Workers: spec.Workers{Min: 1, Max: 1}})
 		command("stop-again", events.JobStop{Job: id})
 		command("remove-again", events.JobRemove{Job: id})
-		wantTold(t, p, "job.submitted, job.rejected, job.stopped, job.removed, job.rejected, job.rejected, job.rejected, job.rejected")
+		wantPublished(t, p, "job.submitted, job.rejected, job.stopped, job.removed, job.rejected, job.rejected, job.rejected, job.rejected")
 		want := "too-early: " + string(id) + " is waiting: stop it first, " +
 			ids[0] + ": " + string(id) + " was submitted by this event before, and removed: submit it by another, " +
 			"scale: there is no job " + string(id) + ", stop-again: there is no job " + string(id) + ", remove-again: there is no job " + string(id)
@@ -71,9 +71,8 @@ func TestARemovedJobIsNotSubmittedAgain(t *testing.T) {
 	})
 }
 
-// TestNothingIsLeftOfARemovedJobInTheEnd: once nothing is stored any more that it could be mixed up
-// with.
-func TestNothingIsLeftOfARemovedJobInTheEnd(t *testing.T) {
+// TestRemovedJobLeavesNothing once nothing is stored any more that could be mistaken for it.
+func TestRemovedJobLeavesNothing(t *testing.T) {
 	p := memory.New().Ports()
 	n := 0
 	tr, err := controller.NewProcessor(controller.ProcessorOptions[job.State]{
@@ -85,7 +84,7 @@ func TestNothingIsLeftOfARemovedJobInTheEnd(t *testing.T) {
 	}
 	const id = "demo-0001"
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	turn := func(event string, b events.Body) {
+	process := func(event string, b events.Body) {
 		t.Helper()
 		if _, err := tr.Process(t.Context(), id, []events.Input{{ID: event, Source: "/client", Body: b}}, now); err != nil {
 			t.Fatal(err)
@@ -100,28 +99,28 @@ func TestNothingIsLeftOfARemovedJobInTheEnd(t *testing.T) {
 		return b
 	}
 	submit := events.JobSubmit{Spec: spec.Job{Name: "demo", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}}}
-	turn("s1", submit)
-	for i := range 300 { // more inputs than a record remembers
-		turn(fmt.Sprint("scale-", i), events.JobScale{Job: id, Workers: spec.Workers{Min: 1, Max: 1 + i%2}})
+	process("s1", submit)
+	for i := range 300 { // more inputs than a record keeps
+		process(fmt.Sprint("scale-", i), events.JobScale{Job: id, Workers: spec.Workers{Min: 1, Max: 1 + i%2}})
 	}
-	turn("stop", events.JobStop{Job: id})
-	turn("remove", events.JobRemove{Job: id})
+	process("stop", events.JobStop{Job: id})
+	process("remove", events.JobRemove{Job: id})
 	if b := stored(); len(b) > 1500 {
 		t.Errorf("%d bytes are left:\n%.500s", len(b), b)
 	}
 	for _, days := range []int{0, 29} {
 		now = now.Add(time.Duration(days) * 24 * time.Hour)
-		turn("s1", submit)
+		process("s1", submit)
 		if b := stored(); b == nil || tr.Deadline(id).Before(now) {
 			t.Errorf("after %d days it is due at %v:\n%s", days, tr.Deadline(id), b)
 		}
 	}
 	now = tr.Deadline(id)
-	turn("", events.Tick{})
+	process("", events.Tick{})
 	if b := stored(); b != nil {
 		t.Errorf("in the end there is\n%s", b)
 	}
-	turn("s1", submit)
+	process("s1", submit)
 	if v := view(t, p, id); v.State != events.JobStateWaiting {
 		t.Errorf("a month later: %+v", v)
 	}

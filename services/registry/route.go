@@ -11,7 +11,7 @@ import (
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
-// route names the jobs that an input concerns: its own, or all that have workers or places on its
+// route returns the jobs that an input concerns: its own, or all that have workers or places on its
 // node.
 func route(in events.Input, known func() []string, state func(string) (job.State, bool)) []string {
 	switch b := in.Body.(type) {
@@ -57,7 +57,7 @@ func route(in events.Input, known func() []string, state func(string) (job.State
 	return nil
 }
 
-// one is a route to one job, or to none if the id is no key.
+// one routes to one job, or to none if the id is no valid key.
 func one(id events.JobID) []string {
 	if id.Check() != nil {
 		return nil
@@ -65,18 +65,18 @@ func one(id events.JobID) []string {
 	return []string{string(id)}
 }
 
-// submitted is a route to the job that an event has submitted before, else to the first id that no
+// submitted routes to the job that an event has submitted before, otherwise to the first id that no
 // other event's job has.
 func submitted(ids []events.JobID, in events.Input, state func(string) (job.State, bool)) []string {
 	free := ids[len(ids)-1]
 	for _, id := range slices.Backward(ids) {
 		s, ok := state(string(id))
 		switch {
-		case ok && s.Removed != nil: // it was of somebody
+		case ok && s.Removed != nil: // it was another event's
 			if s.Removed.SubmittedBy(in.Source, in.ID) {
 				return one(id)
 			}
-		case !ok || s.View.State == "": // of nobody, or it remembers a stop
+		case !ok || s.View.State == "": // unused, or it has only a stop
 			free = id
 		case s.View.SubmittedBy(in.Source, in.ID):
 			return one(id)
@@ -85,7 +85,7 @@ func submitted(ids []events.JobID, in events.Input, state func(string) (job.Stat
 	return one(free)
 }
 
-// existing is a route to a job that has a document: signals must not make one.
+// existing routes to a job that has a document: signals must not create one.
 func existing(id events.JobID, state func(string) (job.State, bool)) []string {
 	if _, ok := state(string(id)); !ok {
 		return nil
@@ -93,8 +93,7 @@ func existing(id events.JobID, state func(string) (job.State, bool)) []string {
 	return one(id)
 }
 
-// unknown is a route for what the scheduler's record says, read again and again: none if the job
-// knows it.
+// unknown routes the scheduler's record, which is read periodically: to no job that has it already.
 func unknown(id events.JobID, in events.Input, state func(string) (job.State, bool)) []string {
 	if s, ok := state(string(id)); ok && in.ID == "" && s.Superseded(in.Number) {
 		return nil
@@ -112,7 +111,7 @@ func on(n events.NodeID, known func() []string, state func(string) (job.State, b
 	return jobs
 }
 
-// records are what the judges show.
+// records are the views that the other services publish.
 type records struct {
 	buckets events.Buckets
 	jobs    document.Reader[events.JobView]
@@ -125,15 +124,15 @@ func newRecords(b events.Buckets) *records {
 	return r
 }
 
-// followNodes and followJobs watch the many records of which few change.
+// followNodes and followJobs watch large sets of records of which few change.
 func (k *records) followNodes(ctx context.Context, _ controller.Emit) error {
 	return k.nodes.Follow(ctx)
 }
 func (k *records) followJobs(ctx context.Context, _ controller.Emit) error { return k.jobs.Follow(ctx) }
 
-// reconcile takes in what the other judges show, in case a fact of theirs was missed. Views are
-// whole, so repeating them is harmless: the machine drops what it knows. Each carries the number of
-// the last fact that it accounts for.
+// reconcile emits inputs from the records of other services in case a fact was missed. Views are
+// whole, so repeating them is harmless: the machine ignores what it knows. Each input carries the
+// number of the last fact that it accounts for.
 func (k *records) reconcile(ctx context.Context, emit controller.Emit) error {
 	live := map[events.JobID]events.JobView{}
 	jobs, err := k.jobs.Records(ctx)
@@ -186,26 +185,26 @@ func (k *records) reconcile(ctx context.Context, emit controller.Emit) error {
 	return nil
 }
 
-// places says what the scheduler shows of a job.
+// places emits what the scheduler's record says about a job.
 func places(row events.PlacementView, v events.JobView, number uint64, emit controller.Emit) {
 	switch {
 	case len(row.Places) > 0:
 		emit(events.Input{Number: number, Body: events.PlacementSet{
 			Job: v.Job, Places: row.Places, Workers: row.Workers, Spec: v.Spec, Reason: row.Waiting,
 		}})
-	case row.Waiting != "" && row.Waiting != v.Reason: // ten thousand may wait, and nothing is news to them
+	case row.Waiting != "" && row.Waiting != v.Reason: // with ten thousand waiting jobs most inputs would change nothing
 		emit(events.Input{Number: number, Body: events.PlacementWaiting{Job: v.Job, Reason: row.Waiting, Need: row.Workers.Min}})
 	}
 }
 
-// generations says what the rendezvous shows of a job and the job does not know.
+// generations emits what the rendezvous' record says about a job and the job lacks.
 func generations(r events.RoundView, v events.JobView, number uint64, emit controller.Emit) {
 	if g := r.Rendezvous; g != nil && v.Spec.External() && (len(g.Placed) > 0 || g.Closed || g.Round > 0) {
 		emit(events.Input{Number: number, Body: gathered(v, *g)})
 	}
 	if r.Generation > v.Generation {
-		// The times of the round are not in the view: an incident that ends with it is told without
-		// them.
+		// The view lacks the times of the round: an incident that ends with this seal is published
+		// without them.
 		emit(events.Input{Number: number, Body: events.RoundSealed{Job: r.Job, Generation: r.Generation, Members: r.Members, Cause: r.Cause, NoProgress: r.NoProgress}})
 	}
 	if r.Proposed > max(r.Generation, v.Generation) {
@@ -213,7 +212,7 @@ func generations(r events.RoundView, v events.JobView, number uint64, emit contr
 	}
 }
 
-// gathered makes the fact that says which nodes have come by themselves.
+// gathered returns the fact that lists the self-registered nodes.
 func gathered(v events.JobView, g events.RendezvousView) events.RoundParticipantsSet {
 	b := events.RoundParticipantsSet{Job: v.Job, Round: g.Round, Nodes: g.Participants, Workers: v.Spec.Workers, Closed: g.Closed, Abandoned: g.Abandoned, Reason: "as the rendezvous shows it"}
 	for _, n := range g.Placed {
@@ -224,14 +223,14 @@ func gathered(v events.JobView, g events.RendezvousView) events.RoundParticipant
 	return b
 }
 
-// missed makes the fact about a node that some job has not heard, by its workers there: it still
-// counts workers there that are gone, or thinks of those as lost that are there.
+// missed returns the fact about a node that some job has missed, judging by the job's workers
+// there: it counts workers as running that are gone, or as lost that run.
 func missed(v events.NodeView, workers []events.WorkerView) events.Body {
 	gone := v.State == events.NodeStateLost || v.State == events.NodeStateLeft
 	counted := false
 	for _, w := range workers {
 		switch {
-		case w.State.Ended(): // lost with an agent that is there: its loss came late, behind its return
+		case w.State.Ended(): // lost with an agent that is alive: the loss arrived after the return
 			counted = counted || (!gone && w.State == events.WorkerStateLost && w.Agent == v.Incarnation)
 		case gone:
 			counted = counted || w.Agent <= v.Incarnation

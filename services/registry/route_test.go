@@ -9,9 +9,9 @@ import (
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
-// TestThePlacesOnRecordReachAJobOnce: the record is read every ten seconds, and of thousands of
-// places every look would cost a turn.
-func TestThePlacesOnRecordReachAJobOnce(t *testing.T) {
+// TestStoredPlacesReachAJobOnce: the record is read every ten seconds, and with thousands of places
+// every read would cost a transition.
+func TestStoredPlacesReachAJobOnce(t *testing.T) {
 	m := job.Machine{}
 	s := m.New("demo")
 	step := func(number uint64, b events.Body) {

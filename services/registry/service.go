@@ -8,14 +8,14 @@ import (
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
-// The host finds it by type assertion: without the check a renamed method would go unnoticed.
+// The controller finds it by type assertion: without the check a renamed method would go unnoticed.
 var _ controller.Shrinker[job.State] = job.State{}
 
-// Options are what a replica needs.
+// Options are the dependencies of a replica.
 type Options struct {
 	Ports    events.Ports
 	Config   Config
-	Instance string // name of this replica, for people
+	Instance string // name of this replica, for logs
 	Observe  func(controller.Observation)
 }
 
@@ -24,7 +24,7 @@ type Service struct {
 	host *controller.Host[job.State]
 }
 
-// New checks the options. It does no I/O.
+// New validates the options. It does no I/O.
 func New(o Options) (*Service, error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, err
@@ -57,20 +57,21 @@ func New(o Options) (*Service, error) {
 	return &Service{host: host}, nil
 }
 
-// ControllerOptions returns what the service hands to its controller. The simulation runs one of
-// them in virtual time.
+// ControllerOptions returns the options of the service's controller. The simulation runs it in
+// virtual time.
 func (s *Service) ControllerOptions() controller.Options[job.State] { return s.host.Options() }
 
 // Run serves until ctx ends, which is no error.
 func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }
 
-// reject makes the fact that tells a client why its command was refused before it reached a job.
+// reject returns the fact that tells a client why its command was refused before it was routed to a
+// job.
 func reject(e events.Event, why error) (events.Fact, bool) {
 	b := events.JobRejected{Job: jobOf(e), Command: e.ID, Code: events.CodeOf(why), Errors: events.BoundedFieldErrors(why), Expired: controller.Expired(e, why)}
 	return events.Fact{Body: b, Entity: string(b.Job), Cause: e.ID, Trace: e.Trace}, true
 }
 
-// jobOf derives the job that a command is about, empty if it cannot be read.
+// jobOf returns the job that a command is about, or "" if it cannot be decoded.
 func jobOf(e events.Event) events.JobID {
 	var id events.JobID
 	switch b := e.Body.(type) {

@@ -27,7 +27,7 @@ func start(t *testing.T, p events.Ports) (stop func()) {
 	return controllertest.Start(t, s.Run)
 }
 
-// say publishes a fact or a command and waits until it was taken in.
+// say publishes a fact or a command and waits until it is applied.
 func say(t *testing.T, p events.Ports, e events.Event) {
 	t.Helper()
 	controllertest.PublishEvent(t, p, e)
@@ -39,17 +39,17 @@ func fact(t *testing.T, p events.Ports, id, entity string, number uint64, b even
 	say(t, p, events.Event{ID: id, Source: "/regroup/test", Entity: entity, Number: number, Body: b})
 }
 
-// told lists the registry's facts.
-func told(t *testing.T, p events.Ports) string {
+// published lists the registry's facts.
+func published(t *testing.T, p events.Ports) string {
 	t.Helper()
 	return controllertest.Facts(t, p, func(e events.Event) string { return string(e.Body.Type().Family()) + "." + e.Body.Type().Kind() },
 		events.FamilySubject(events.FamilyJob, "*"), events.FamilySubject(events.FamilyIncident, "*"))
 }
 
-func wantTold(t *testing.T, p events.Ports, want string) {
+func wantPublished(t *testing.T, p events.Ports, want string) {
 	t.Helper()
-	if got := told(t, p); got != want {
-		t.Errorf("told %q\nwant %q", got, want)
+	if got := published(t, p); got != want {
+		t.Errorf("published %q\nwant %q", got, want)
 	}
 }
 
@@ -79,7 +79,7 @@ func sealed(id events.JobID) events.RoundSealed {
 	}}
 }
 
-func TestAJobFromSubmitToSuccessUnderTwoReplicas(t *testing.T) {
+func TestJobFromSubmitToSuccessUnderTwoReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
@@ -96,7 +96,7 @@ func TestAJobFromSubmitToSuccessUnderTwoReplicas(t *testing.T) {
 		fact(t, p, "n1", "b", 7, events.NodeLost{NodeFact: events.NodeFact{Node: "b", Incarnation: "A1", Reason: "silent"}})
 		fact(t, p, "d1", string(id), 0, events.WorkerDone{WorkerRef: ref(id, two[0], "w1"), Step: 9})
 		fact(t, p, "w3", string(id), 0, events.WorkerExited{WorkerRef: ref(id, two[0], "w1"), Done: true, Detail: "exit code 0"})
-		wantTold(t, p, "job.submitted, incident.opened, job.charged, job.respawned, job.blamed, job.finishing, incident.closed, job.succeeded")
+		wantPublished(t, p, "job.submitted, incident.opened, job.charged, job.respawned, job.blamed, job.finishing, incident.closed, job.succeeded")
 		if v := view(t, p, id); v.State != events.JobStateSucceeded || v.By != "/client" {
 			t.Errorf("view: %+v", v)
 		}
@@ -105,34 +105,34 @@ func TestAJobFromSubmitToSuccessUnderTwoReplicas(t *testing.T) {
 	})
 }
 
-func TestARefusedCommandIsToldWithEveryReason(t *testing.T) {
+func TestRefusedCommandGivesEveryReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
 		stop := start(t, p)
 		synctest.Wait()
-		submit(t, p, "s1") // no command
+		submit(t, p, "s1") // without a command
 		say(t, p, events.Event{ID: "c2", Source: "/client", Entity: "nosuch-0001", Body: events.JobScale{Job: "nosuch-0001", Workers: spec.Workers{Min: 1, Max: 2}}})
 		say(t, p, events.Event{ID: "c3", Source: "/client", Entity: "nosuch-0002", Body: events.JobStop{Job: "nosuch-0002"}})
-		wantTold(t, p, "job.rejected, job.rejected")
-		time.Sleep(time.Minute) // the stop's submit did not come
+		wantPublished(t, p, "job.rejected, job.rejected")
+		time.Sleep(time.Minute) // the stop's submit did not arrive
 		synctest.Wait()
-		wantTold(t, p, "job.rejected, job.rejected, job.rejected")
-		// Nothing is left of what never was.
+		wantPublished(t, p, "job.rejected, job.rejected, job.rejected")
+		// Nothing is stored for jobs that never existed.
 		for _, id := range []string{string(events.JobIDFrom("demo", "/client", "s1")), "nosuch-0001", "nosuch-0002"} {
 			if _, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), id); !errors.Is(err, events.ErrNotFound) {
 				t.Errorf("%s left a document: %v", id, err)
 			}
 		}
-		// A command that cannot even be read is answered too.
+		// A command that cannot be decoded is answered too.
 		controllertest.Publish(t, p, events.Message{Subject: "regroup.cmd.job.submit", ID: "junk", Data: []byte("{")})
 		synctest.Wait()
-		wantTold(t, p, "job.rejected, job.rejected, job.rejected, job.rejected")
+		wantPublished(t, p, "job.rejected, job.rejected, job.rejected, job.rejected")
 		stop()
 	})
 }
 
-func TestWhatWasMissedIsReadFromTheOtherJudges(t *testing.T) {
+func TestMissedFactsAreReadFromOtherServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
@@ -151,11 +151,11 @@ func TestWhatWasMissedIsReadFromTheOtherJudges(t *testing.T) {
 		controllertest.Record(t, p, events.BucketNodes, "b", 0, events.NodeView{Node: "b", Incarnation: "A1", State: events.NodeStateLost, Reason: "silent"})
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
-		wantTold(t, p, "job.submitted, incident.opened, job.charged, job.blamed")
+		wantPublished(t, p, "job.submitted, incident.opened, job.charged, job.blamed")
 		before := view(t, p, id)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		wantTold(t, p, "job.submitted, incident.opened, job.charged, job.blamed")
+		wantPublished(t, p, "job.submitted, incident.opened, job.charged, job.blamed")
 		if v := view(t, p, id); len(v.Failures) != 1 || len(before.Failures) != 1 {
 			t.Errorf("a lost node was charged again with each look: %v", v.Failures)
 		}

@@ -12,8 +12,8 @@ func view(state events.NodeState, inc events.Incarnation) events.NodeView {
 	return events.NodeView{Node: "node-a", Incarnation: inc, State: state}
 }
 
-// TestAges: what happens to a node in seconds after it was taken in; the looks come every 100 ms.
-func TestAges(t *testing.T) {
+// TestHeartbeatTracker: what happens to a node in seconds after it was taken in; the looks come every 100 ms.
+func TestHeartbeatTracker(t *testing.T) {
 	who := liveness.Incarnation{Node: "node-a", Incarnation: "A"}
 	for _, c := range []struct {
 		name string
@@ -79,7 +79,7 @@ func TestHearSaysWhetherTheRecordMustBeMended(t *testing.T) {
 	}
 }
 
-func TestAGapInOurLooksIsOurs(t *testing.T) {
+func TestGapBetweenChecksRestartsTimeouts(t *testing.T) {
 	a := ages()
 	a.Update(view(events.NodeStateReady, "A"), noon)
 	a.Check(noon)

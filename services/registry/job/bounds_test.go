@@ -8,9 +8,9 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestADocumentStaysSmall lets a job move to a new node a thousand times: its document must not
-// grow with its age.
-func TestADocumentStaysSmall(t *testing.T) {
+// TestDocumentStaysSmall moves a job to a new node a thousand times: its document must not grow
+// with its age.
+func TestDocumentStaysSmall(t *testing.T) {
 	w := newWorld()
 	step := func(b events.Body, number uint64) {
 		w.s, _ = w.m.Step(w.s, events.Input{Number: number, Body: b}, w.now)

@@ -8,9 +8,9 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// submit accepts the job or refuses it with everything that is wrong with its spec. The same event
-// submits the same job, which is answered by what is known; that of another event, which came here
-// before its own place was known to be taken, has to be brought elsewhere.
+// submit accepts the job or refuses it with all errors of its spec. A repeat of the event is
+// answered with the existing job. A different event, which was routed here before the job's id was
+// known to be taken, must be routed to another id.
 func (t *transition) submit(c events.JobSubmit) {
 	if t.Removed != nil {
 		if t.Removed.SubmittedBy(t.in.Source, t.in.ID) {
@@ -55,7 +55,7 @@ func (t *transition) submit(c events.JobSubmit) {
 	}
 }
 
-// scale changes the wanted number of workers; the scheduler and the rendezvous do the rest as a
+// scale changes the wanted number of workers; the scheduler and the rendezvous carry out the
 // planned change.
 func (t *transition) scale(c events.JobScale) {
 	switch {
@@ -89,8 +89,8 @@ func (t *transition) scale(c events.JobScale) {
 	t.publish(events.JobScaled{Job: t.View.Job, Workers: c.Workers})
 }
 
-// stop ends the job: at once when nothing runs, else when the workers have ended. A second stop can
-// only make it faster.
+// stop ends the job: at once when no worker runs, otherwise when the workers have ended. A second
+// stop can only shorten the grace.
 func (t *transition) stop(c events.JobStop) {
 	reason := c.Reason
 	if reason == "" && t.Stop != nil {
@@ -111,7 +111,7 @@ func (t *transition) stop(c events.JobStop) {
 		}
 		return
 	case t.View.State == events.JobStateFinishing:
-		// The training is complete: a stop only ends the wait for the others.
+		// The training is complete: a stop only ends the wait for the remaining workers.
 		if t.Finish.Stopped.IsZero() || (c.Now && !t.Finish.Now) {
 			t.stopRest(reason, c.Now)
 		}
@@ -132,7 +132,7 @@ func (t *transition) stop(c events.JobStop) {
 	t.publish(events.JobStopping{Job: t.View.Job, Reason: reason, Now: c.Now})
 }
 
-// forgetStop gives up waiting for the submit that belongs to a stop.
+// forgetStop stops waiting for the submit that belongs to a stop.
 func (t *transition) forgetStop() {
 	if t.known() || t.Stop == nil || t.now.Before(t.Stop.By) {
 		return
@@ -140,10 +140,10 @@ func (t *transition) forgetStop() {
 	t.in.ID = t.Stop.Command
 	t.rejectUnknown()
 	t.Stop = nil
-	t.d.Refusal = nil // nobody asks any more
+	t.d.Refusal = nil // no client waits for the answer
 }
 
-// remove forgets a job that has ended, all but which event submitted it.
+// remove clears a job that has ended, except for the event that submitted it.
 func (t *transition) remove() {
 	switch {
 	case !t.known():
@@ -161,8 +161,7 @@ func (t *transition) remove() {
 	t.d.ResetApplied = true
 }
 
-// forgetRemoved ends the memory of a job that was removed. If the document cannot be deleted now,
-// that is tried again.
+// forgetRemoved deletes the document of a removed job, and retries if it cannot be deleted now.
 func (t *transition) forgetRemoved() {
 	if t.Removed != nil && !t.now.Before(t.Removed.Until) {
 		r := *t.Removed
@@ -172,12 +171,12 @@ func (t *transition) forgetRemoved() {
 	}
 }
 
-// rejectUnknown refuses a command about a job that there is not.
+// rejectUnknown refuses a command about a job that does not exist.
 func (t *transition) rejectUnknown() {
 	t.reject(events.NotFound, []spec.FieldError{{Path: "job", Message: fmt.Sprintf("there is no job %s", t.View.Job)}})
 }
 
-// reject says no with every reason, as a fact and as the answer.
+// reject refuses a command with all reasons, as a fact and in the reply.
 func (t *transition) reject(code events.Code, findings []spec.FieldError) {
 	t.publish(events.JobRejected{Job: t.View.Job, Command: t.in.ID, Code: code, Errors: findings})
 	all := make([]error, 0, len(findings))

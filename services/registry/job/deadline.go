@@ -8,9 +8,9 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// updatePendingSince keeps the time since which the job could train and does not: before its first
-// generation, that there are places for enough workers; after it, that nothing works. Waiting for
-// room before the first generation has no limit.
+// updatePendingSince records since when the job could train and does not: before its first
+// generation, since it has places for enough workers; afterwards, since no generation works.
+// Waiting for room before the first generation has no limit.
 func (t *transition) updatePendingSince() {
 	waits := t.notTraining()
 	if t.View.Generation == 0 {
@@ -24,9 +24,9 @@ func (t *transition) updatePendingSince() {
 	}
 }
 
-// notTraining tells whether a job that has had a generation has none that works: fewer than min are
-// there, else it would be sealed. The members of one work on through a planned change, unless one
-// of them has ended meanwhile.
+// notTraining reports whether a job that has had a generation has none that works: fewer than min
+// members are there, or it would be sealed. During a planned change the members train on, unless
+// one of them has ended.
 func (t *transition) notTraining() bool {
 	g := t.View.Generation
 	switch {
@@ -40,7 +40,7 @@ func (t *transition) notTraining() bool {
 	})
 }
 
-// sealDeadline is when a job without a working generation fails; zero = never.
+// sealDeadline returns when a job without a working generation fails; zero = never.
 func (s State) sealDeadline() time.Time {
 	limit := s.View.Spec.Elastic.StartWithin
 	if s.View.Generation > 0 {
@@ -52,7 +52,7 @@ func (s State) sealDeadline() time.Time {
 	return s.Pending.Since.Add(limit.D())
 }
 
-// failUnsealed ends a job whose workers do not come together.
+// failUnsealed fails a job whose generation is not sealed in time.
 func (t *transition) failUnsealed() {
 	up := 0
 	for i := range t.View.Workers {
@@ -72,9 +72,9 @@ func (t *transition) failUnsealed() {
 	t.endJob(events.JobStateFailed, events.Unavailable, reason)
 }
 
-// resetLimitExceeded ends a job that has regrouped, or is about to, more often than it may, and
-// tells whether it has. Every generation after the first is one, as Horovod counts them: planned
-// ones too, and with in-process recovery one more where a replacement is taken in.
+// resetLimitExceeded ends a job that has regrouped, or is about to, more often than allowed, and
+// reports whether it has. Every generation after the first counts, as in Horovod: planned ones too,
+// and with in-process recovery one more where a replacement joins.
 func (t *transition) resetLimitExceeded() bool {
 	limit, next := t.View.Spec.Elastic.ResetLimit, max(t.View.Generation, t.Pending.Proposed)
 	if limit == nil || t.View.Generation == 0 || int(next)-1 <= *limit {
@@ -92,18 +92,18 @@ func (t *transition) resetLimitExceeded() bool {
 	return true
 }
 
-// StepEvery is how often a job's newest step is stored at most. No step waits for it: replicas hear
-// of steps and keep them in memory, this only lets others read it, and tells replicas of each
-// other's hearing.
+// StepEvery is the least interval between writes of a job's newest step. Steps never wait for a
+// write: replicas receive them by signals and keep them in memory, and the document only shows them
+// to readers and to other replicas.
 const StepEvery = 5 * time.Second
 
-// Stall is a standstill that was told.
+// Stall is a stall that was reported.
 type Stall struct {
 	Generation events.Generation `json:"generation"`
 	Detail     string            `json:"detail"`
 }
 
-// progressed takes in how far a job is, as a replica has heard it.
+// progressed applies a job's progress as a replica has received it.
 func (t *transition) progressed(p events.Progress) {
 	v := &t.View
 	t.stepObserved(p)
@@ -121,15 +121,14 @@ func (t *transition) progressed(p events.Progress) {
 	t.View.Slowest = p.Slowest
 }
 
-// recordStep notes the newest step that was made.
+// recordStep records the newest step.
 func (t *transition) recordStep(g events.Generation, step uint64) {
 	t.View.Step, t.View.StepAt, t.StepGeneration = step, t.now, max(t.StepGeneration, g)
 }
 
-// stepsStalled takes in that a replica has heard of no step of a generation for as long as the job
-// allows. It counts only if no replica has stored a later step, and if nothing else is known to
-// have broken the generation, or if that did not bring everybody back in time: who hangs does not
-// hear that the others have left.
+// stepsStalled applies that a replica has received no step of a generation within the limit. It
+// counts only if no replica has stored a later step, and if the generation is not known to be
+// broken, or the regroup is overdue: a worker that hangs does not notice that the others have left.
 func (t *transition) stepsStalled(b events.StepsStalled) {
 	limit, v := t.View.Spec.Health.Hang.D(), &t.View
 	switch {
@@ -149,15 +148,15 @@ func (t *transition) stepsStalled(b events.StepsStalled) {
 	t.publish(events.JobStalled{Job: v.Job, Generation: b.Generation, Step: last, Detail: t.Stall.Detail})
 }
 
-// regroupOverdue tells whether a generation in place of a broken one takes longer than the round
-// itself waits for those that it can do without, and before it tries again.
+// regroupOverdue reports whether the regroup after a broken generation takes longer than the last
+// call and the back-off of the round.
 func (t *transition) regroupOverdue() bool {
 	since, e := t.Pending.Since, t.View.Spec.Elastic
 	return t.inProcess() && !since.IsZero() && !t.now.Before(since.Add(e.LastCall.D()+e.BackOff(t.NoProgress+1)))
 }
 
-// countStall charges a standstill to the job as a whole when all members came back from it, so that
-// an endless one ends the job. If some did not, it is charged to them.
+// countStall counts a stall against the job if all members rejoined after it, so that repeated
+// stalls end the job. Otherwise it is counted against the members that did not.
 func (t *transition) countStall(over events.Generation) {
 	if over == 0 || t.Stall.Generation != over {
 		return
@@ -174,8 +173,8 @@ func (t *transition) countStall(over events.Generation) {
 	t.recordFailure(events.CountedFailure{At: t.now, Generation: over, Rank: -1, Step: f.step, Kind: f.kind, Detail: t.Stall.Detail, Poison: f.poison}, t.Stall.Detail)
 }
 
-// missed takes in who is asked for in vain while a round cannot be sealed: each list replaces the
-// one before.
+// missed applies the list of members that keep a round from being sealed. Each list replaces the
+// previous one.
 func (t *transition) missed(b events.RoundMissed) {
 	if b.Proposed != t.View.Generation+1 {
 		return

@@ -10,17 +10,18 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// failuresKept is how many charges a job's view shows at least; failures.sameStep may need more.
+// failuresKept is the minimum number of counted failures in a job's view; failures.sameStep may
+// need more.
 const failuresKept = 64
 
-// failure is what is charged.
+// failure is a failure to be counted.
 type failure struct {
 	kind   events.FailureKind
-	step   uint64 // newest one that the generation could return to
-	poison bool   // the data or the code may be why
+	step   uint64 // newest step that the generation could return to
+	poison bool   // the data or the code may be the cause
 }
 
-// exitFailure says what an exit that is a failure was.
+// exitFailure classifies an exit that is a failure.
 func (t *transition) exitFailure(b events.WorkerExited) failure {
 	f := failure{kind: events.FailureCrash, poison: true}
 	switch {
@@ -31,12 +32,12 @@ func (t *transition) exitFailure(b events.WorkerExited) failure {
 	}
 	switch {
 	case !t.inProcess():
-		// Each program has checkpoints of its own: the last step that it told is the nearest to
-		// where it begins again.
+		// Each program has its own checkpoints: the last step that it reported is the best estimate
+		// of where it resumes.
 		f.step = b.Step
-		f.poison = f.poison && (b.Step > 0 || t.View.Step > 0) // else it tells no steps, and all of its failures would seem to be at one
+		f.poison = f.poison && (b.Step > 0 || t.View.Step > 0) // a program that reports no steps would seem to fail at one step always
 	case b.Generation == 0:
-		f.poison = f.poison && t.LastGood == 0 // a newcomer that dies aside does not end a job that makes steps
+		f.poison = f.poison && t.LastGood == 0 // a newcomer that dies while it prefetches the state does not end a job that makes steps
 	default:
 		if b.Generation >= t.View.Generation && b.Commit.Newer(t.Commit) {
 			t.Commit = b.Commit
@@ -46,7 +47,7 @@ func (t *transition) exitFailure(b events.WorkerExited) failure {
 	return f
 }
 
-// silentFailure is the end of workers that nothing tells of themselves.
+// silentFailure returns the failure of workers whose end no exit reports.
 func (t *transition) silentFailure(kind events.FailureKind, member bool) failure {
 	f := failure{kind: kind, poison: kind == events.FailureHang}
 	switch {
@@ -58,10 +59,10 @@ func (t *transition) silentFailure(kind events.FailureKind, member bool) failure
 	return f
 }
 
-// countFailure takes one failure from the budget, in the name of a life that was in generation g (0
-// = in none), and tells whether the job goes on. What breaks in one generation is one failure, as
-// torchrun counts restarts and Horovod resets: the others end because of the first. A life that was
-// judged before is not charged again.
+// countFailure counts one failure against the budget, of an incarnation that was in generation g (0
+// = in none), and reports whether the job goes on. All that breaks in one generation is one
+// failure, as torchrun counts restarts and Horovod resets: the other members end because of the
+// first. An incarnation is counted at most once.
 func (t *transition) countFailure(w *events.WorkerView, g events.Generation, f failure) bool {
 	t.recordFirstError(w)
 	if t.Slots[w.Place.String()].JudgedIncarnation == w.Incarnation || !t.claimFailure(g) {
@@ -69,7 +70,7 @@ func (t *transition) countFailure(w *events.WorkerView, g events.Generation, f f
 	}
 	place, rank := w.Place, w.Rank
 	if v := t.generation(g); v != nil && rank < 0 {
-		rank = rankOf(v.Members, w.WorkerRef, -1) // that it had
+		rank = rankOf(v.Members, w.WorkerRef, -1) // in that generation
 	}
 	t.publish(events.JobFailureCounted{
 		Job: t.View.Job, Place: place, Worker: w.Incarnation, Agent: w.Agent, Generation: g, Rank: rank, Step: f.step,
@@ -81,7 +82,8 @@ func (t *transition) countFailure(w *events.WorkerView, g events.Generation, f f
 	}, describeExit(w))
 }
 
-// claimFailure tells whether a fault of a generation is still to be charged, and notes that it is.
+// claimFailure reports whether a fault of a generation is still to be counted, and records it as
+// counted.
 func (t *transition) claimFailure(g events.Generation) bool {
 	if g != 0 && g <= t.CountedGeneration {
 		return false
@@ -90,7 +92,7 @@ func (t *transition) claimFailure(g events.Generation) bool {
 	return true
 }
 
-// recordFailure writes a charge down and ends the job if it was one too many.
+// recordFailure records a counted failure and ends the job if the budget is used up.
 func (t *transition) recordFailure(c events.CountedFailure, last string) bool {
 	budget := t.View.Spec.Failures
 	t.View.Failures = append(after(t.View.Failures, t.now.Add(-budget.Per.D())), t.now)
@@ -105,12 +107,12 @@ func (t *transition) recordFailure(c events.CountedFailure, last string) bool {
 	return false
 }
 
-// after drops what is not after a moment.
+// after drops all times that are not after from.
 func after(at []time.Time, from time.Time) []time.Time {
 	return slices.DeleteFunc(at, func(f time.Time) bool { return !f.After(from) })
 }
 
-// sameStepExceeded ends a job whose newest failures were all at one step: it would fail there for
+// sameStepExceeded ends a job whose newest failures were all at one step, where it would fail for
 // ever.
 func (t *transition) sameStepExceeded() bool {
 	limit := t.View.Spec.Failures.SameStep
@@ -147,7 +149,7 @@ func (t *transition) sameStepExceeded() bool {
 	return true
 }
 
-// describeFailure says who failed, and how.
+// describeFailure describes who failed, and how.
 func describeFailure(c events.CountedFailure) string {
 	switch {
 	case c.Place == nil:
@@ -158,9 +160,8 @@ func describeFailure(c events.CountedFailure) string {
 	return fmt.Sprintf("worker %s: %s", c.Place, c.Detail)
 }
 
-// correctFailureSteps corrects what was charged to the generation before a seal: the newest commit
-// of the members that came back is the one that it could return to, also where its agent had not
-// heard of it.
+// correctFailureSteps corrects the failures of the generation before a seal: that generation could
+// return to the newest commit of its remaining members, even if their agents did not know it.
 func (t *transition) correctFailureSteps(b events.RoundSealed) {
 	if !t.inProcess() {
 		return
@@ -178,10 +179,10 @@ func (t *transition) correctFailureSteps(b events.RoundSealed) {
 	}
 }
 
-// noProgress charges a generation that was lost to a fault which is nobody's by name: connections
-// that break, peers that accuse each other. One or two of them cost nothing, because links fail for
-// a moment; but a job that loses each of its generations before its next commit would do so for
-// ever. With other programs each process that dies is charged.
+// noProgress counts a generation that was lost to a fault without a failed worker: broken
+// connections, peers that accuse each other. One or two cost nothing, because links fail
+// temporarily; but a job that loses every generation before its next commit would do so for ever.
+// With other programs each process that dies is counted.
 func (t *transition) noProgress(b events.RoundSealed, over events.Generation) {
 	t.NoProgress = b.NoProgress
 	if over == 0 || b.NoProgress <= spec.FreeRetries || b.Cause.Kind.Planned() || b.Cause.Kind == events.CauseLink || !t.inProcess() || !t.claimFailure(over) {
@@ -194,9 +195,9 @@ func (t *transition) noProgress(b events.RoundSealed, over events.Generation) {
 	t.recordFailure(events.CountedFailure{At: t.now, Generation: over, Rank: -1, Step: t.Commit.Step, Kind: events.FailureNoProgress, Detail: detail}, detail)
 }
 
-// addTimeWithoutStep adds the time that the generation which is over now has spent without a good
-// step: health.hang counts it, so that generations which are lost one after the other before they
-// make a step do not each begin to wait anew.
+// addTimeWithoutStep adds the time that the previous generation spent without a good step.
+// health.hang includes it, so that generations which are lost before they make a step do not
+// restart the timeout.
 func (t *transition) addTimeWithoutStep() {
 	g := t.View.Generation
 	if g == 0 || t.Broken >= g || t.LastGood >= g {

@@ -10,21 +10,21 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// causeTimeout is how long the end of a job waits for what made a worker lose its peers: that
-// peer's own exit is under way.
+// causeTimeout is how long the end of a job waits for the exit of the peer that a failed worker has
+// lost.
 const causeTimeout = 2 * time.Second
 
-// Exhaustion is a failure budget that was used up by a worker which says that it lost a peer: how
-// that peer ended is waited for.
+// Exhaustion is a failure budget that was used up by a worker which reports a lost peer: the job
+// waits for that peer's exit.
 type Exhaustion struct {
 	By         time.Time         `json:"by"`
 	Generation events.Generation `json:"generation"`
-	Last       string            `json:"last,omitempty"` // failure that was one too many, for people
+	Last       string            `json:"last,omitempty"` // description of the failure that exhausted it
 }
 
-// recordFirstError keeps the first failure: with many workers most others are its consequence.
-// Facts of several nodes come in any order, and who loses a peer may end before it: within a
-// generation the one that does not speak of a peer counts, then the one that was earlier.
+// recordFirstError keeps the first failure: with many workers most others are its consequences.
+// Facts of several nodes arrive in any order, and a worker that lost a peer may end before that
+// peer. Within a generation a failure without a lost peer takes precedence, then the earlier one.
 func (t *transition) recordFirstError(w *events.WorkerView) {
 	at := t.now
 	if b, ok := t.in.Body.(events.WorkerExited); ok && b.Incarnation == w.Incarnation {
@@ -32,7 +32,7 @@ func (t *transition) recordFirstError(w *events.WorkerView) {
 		if b.Exception != nil {
 			age += max(0, b.Exception.BeforeMS)
 		}
-		at = at.Add(-min(time.Duration(age*float64(time.Millisecond)), causeTimeout)) // a late report is not believed to the hour
+		at = at.Add(-min(time.Duration(age*float64(time.Millisecond)), causeTimeout)) // bounded, because the age in a late report is unreliable
 	}
 	if f := t.View.FirstError; f != nil && !t.failedBefore(w, at, f) {
 		return
@@ -42,7 +42,7 @@ func (t *transition) recordFirstError(w *events.WorkerView) {
 	t.View.FirstError = &f
 }
 
-// failedBefore tells whether a worker that failed at a moment is rather the first one than f.
+// failedBefore reports whether a worker that failed at a time takes precedence over f.
 func (t *transition) failedBefore(w *events.WorkerView, at time.Time, f *events.WorkerView) bool {
 	if w.Incarnation == f.Incarnation || f.FailedAt.IsZero() || w.Generation == 0 || w.Generation != f.Generation {
 		return false
@@ -53,11 +53,11 @@ func (t *transition) failedBefore(w *events.WorkerView, at time.Time, f *events.
 	return at.Before(f.FailedAt)
 }
 
-// lostPeer tells whether a worker failed because of another one, as it says.
+// lostPeer reports whether a worker says that it failed because of another one.
 func lostPeer(w *events.WorkerView) bool { return w.Exception != nil && w.Exception.Peer }
 
-// preferOwnException takes a worker that was stopped for the first to fail if it had an exception
-// of its own before, and what is known to have failed says that it lost a peer.
+// preferOwnException makes a worker that was stopped the first to fail if it had an exception of
+// its own before, and the first failure so far is a lost peer.
 func (t *transition) preferOwnException(w *events.WorkerView, b events.WorkerExited) {
 	f := t.View.FirstError
 	if w.State != events.WorkerStateStopped || w.Exception == nil || lostPeer(w) || f == nil || w.Generation != f.Generation || !lostPeer(f) {
@@ -67,8 +67,8 @@ func (t *transition) preferOwnException(w *events.WorkerView, b events.WorkerExi
 	t.preferCause(w, events.Cause{Kind: events.CauseWorkerFailed, Place: &b.Place, Node: b.Place.Node, Rank: w.Rank, Detail: b.Detail})
 }
 
-// causeUnknown tells whether all that is known of the end of a generation is that workers lost a
-// peer, and others of its members have not ended yet.
+// causeUnknown reports whether the only known failures of a generation are lost peers, and other
+// members have not ended yet.
 func (t *transition) causeUnknown(g events.Generation) bool {
 	f := t.View.FirstError
 	if f == nil || g == 0 || f.Generation != g || !lostPeer(f) {
@@ -82,7 +82,7 @@ func (t *transition) causeUnknown(g events.Generation) bool {
 	return false
 }
 
-// budgetExhausted ends a job whose failure budget is used up, once it is known what failed.
+// budgetExhausted ends a job whose failure budget is used up as soon as the cause is known.
 func (t *transition) budgetExhausted(g events.Generation, last string) {
 	if t.causeUnknown(g) {
 		t.Exhaustion = &Exhaustion{By: t.now.Add(causeTimeout), Generation: g, Last: last}
@@ -107,21 +107,22 @@ func (t *transition) endExhausted(last string) {
 	t.endJob(events.JobStateFailed, events.Exhausted, reason)
 }
 
-// resolveExhaustion ends a job whose end waits for the cause, when it has come or does not come.
+// resolveExhaustion ends a job that waits for the cause, once the cause is known or the wait is
+// over.
 func (t *transition) resolveExhaustion() bool {
 	x := t.Exhaustion
 	if x == nil || (t.causeUnknown(x.Generation) && t.now.Before(x.By)) {
 		return false
 	}
 	if f := t.View.FirstError; f.Generation == x.Generation && !lostPeer(f) {
-		x.Last = "" // only its consequence
+		x.Last = "" // only a consequence
 	}
 	t.endExhausted(x.Last)
 	return true
 }
 
-// PermanentFailure is a failure that trying again does not mend: the same one before the job's
-// first step, in each of its generations.
+// PermanentFailure is a failure that a retry does not fix: the same one before the job's first step
+// in each of its generations.
 type PermanentFailure struct {
 	Cause string            `json:"cause"`
 	Nodes []events.NodeID   `json:"nodes"` // where it has happened
@@ -129,24 +130,23 @@ type PermanentFailure struct {
 	Tries int               `json:"tries"` // generations that it has ended
 }
 
-// startupWindow is how long after the seal of its first generation a job is at its beginning. Not
-// every program tells its steps.
+// startupWindow is how long after the seal of its first generation a job counts as starting up. Not
+// every program reports its steps.
 const startupWindow = 5 * time.Minute
 
-// permanentTries is how many generations one cause may end before no node that has not shown it is
-// waited for.
+// permanentTries is how many generations one cause may end before the job fails without its having
+// been seen on every node.
 const permanentTries = spec.FreeRetries + 1
 
-// permanentErrors are the errors of a program that are in the program, by the names that Python
-// gives them.
+// permanentErrors are the Python exceptions that are caused by the program itself.
 var permanentErrors = []string{
 	"SyntaxError", "IndentationError", "TabError", "NameError", "UnboundLocalError", "AttributeError", "ImportError", "ModuleNotFoundError",
 }
 
-// permanentFailure ends a job whose program fails before its first step in a way that is in the
-// program: a name that does not exist, a module that is missing, an argument that nobody knows. A
-// node may lack what others have, so each of those that take part must have shown it, or several
-// generations must have ended so.
+// permanentFailure ends a job whose program fails before its first step for a reason in the
+// program: an undefined name, a missing module, an unknown argument. A node may lack what others
+// have, so each participating node must have shown the failure, or several generations must have
+// ended by it.
 func (t *transition) permanentFailure(w *events.WorkerView, b events.WorkerExited) bool {
 	cause := permanentError(b)
 	if cause == "" || t.View.Step > 0 || b.Step > 0 || (t.inProcess() && t.LastGood > 0) || !t.startingUp() {
@@ -176,13 +176,14 @@ func (t *transition) permanentFailure(w *events.WorkerView, b events.WorkerExite
 	return true
 }
 
-// startingUp tells whether the job's first generation was sealed a short while ago, if at all.
+// startingUp reports whether the job has no generation yet, or its first was sealed a short while
+// ago.
 func (t *transition) startingUp() bool {
 	g := t.View.Generations
 	return len(g) == 0 || (g[0].Generation == 1 && t.now.Before(g[0].Sealed.Add(startupWindow)))
 }
 
-// nodesOf are the nodes of a generation or, before one is sealed, of the job's places.
+// nodesOf returns the nodes of a generation or, before one is sealed, of the job's places.
 func (t *transition) nodesOf(n events.Generation) (nodes []events.NodeID) {
 	if g := t.generation(n); g != nil && len(g.Members) > 0 {
 		for _, m := range g.Members {
@@ -196,8 +197,7 @@ func (t *transition) nodesOf(n events.Generation) (nodes []events.NodeID) {
 	return nodes
 }
 
-// permanentError returns the line in which a program says what is wrong with itself; empty = it
-// does not say so.
+// permanentError returns the line in which a program reports an error of its own, or "".
 func permanentError(b events.WorkerExited) string {
 	if b.ExitCode <= 0 || b.Orphaned {
 		return ""
@@ -219,13 +219,13 @@ func permanentError(b events.WorkerExited) string {
 	}
 	switch {
 	case b.ExitCode == 2 && ((usage && strings.Contains(last, "error:")) || strings.Contains(last, "can't open file")):
-		return last // as Python and argparse have it
+		return last // the last line, as Python and argparse print it
 	case isPermanent(last):
 		return last
 	case !traced:
 		return ""
 	}
-	for _, line := range slices.Backward(b.Lines) { // something was said behind the traceback
+	for _, line := range slices.Backward(b.Lines) { // there is output after the traceback
 		if text := strings.TrimSpace(line); isException(text) {
 			if isPermanent(text) {
 				return text
@@ -236,7 +236,8 @@ func permanentError(b events.WorkerExited) string {
 	return ""
 }
 
-// isException tells whether a line ends a traceback: a name, perhaps of a module, and what it says.
+// isException reports whether a line ends a traceback: an exception name, perhaps with a module,
+// and its message.
 func isException(line string) bool {
 	name, _, _ := strings.Cut(line, ":")
 	name = name[strings.LastIndexByte(name, '.')+1:]
@@ -245,6 +246,6 @@ func isException(line string) bool {
 
 func isPermanent(line string) bool {
 	name, said, _ := strings.Cut(line, ":")
-	// What is None where an object was expected came from outside, perhaps.
+	// A None where an object was expected may come from outside the program.
 	return slices.Contains(permanentErrors, name) && !strings.Contains(said, "'NoneType'")
 }

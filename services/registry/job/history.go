@@ -11,14 +11,14 @@ import (
 // Limits of a job's history in its document.
 const (
 	generationsKept = 256
-	membersKept     = 4096 // members in all of the history; older and larger generations keep only their figures
+	membersKept     = 4096 // members in the whole history; older and larger generations keep only their figures
 	timingsKept     = 8
 	spareWorkers    = 64 // workers kept over twice the wanted number
 )
 
-// record writes a seal into the history.
+// record adds a seal to the history.
 func (t *transition) record(b events.RoundSealed) {
-	if b.NoticeMS+b.JudgeMS > 0 { // else it was made from the rendezvous' view, and the fact itself may still come
+	if b.NoticeMS+b.JudgeMS > 0 { // otherwise it was made from the rendezvous' view, and the fact itself may still arrive
 		t.Timing = slices.DeleteFunc(t.Timing, func(s Timing) bool { return s.Generation == b.Generation })
 		t.Timing = append(t.Timing, Timing{Generation: b.Generation, NoticeMS: b.NoticeMS, JudgeMS: b.JudgeMS})
 		if over := len(t.Timing) - timingsKept; over > 0 {
@@ -46,8 +46,8 @@ func (t *transition) record(b events.RoundSealed) {
 	}
 }
 
-// prune forgets ended workers of places that the job no longer has, once nodes have come and gone
-// for long.
+// prune removes ended workers of places that the job no longer has, so that their number stays
+// bounded.
 func (t *transition) prune() {
 	if len(t.View.Workers) <= 2*t.View.Spec.Workers.Max+spareWorkers {
 		return
@@ -62,12 +62,12 @@ func (t *transition) prune() {
 	})
 }
 
-// reportsKept is of how many generations the single words are kept: reports come late by one round
-// or two.
+// reportsKept is the number of generations whose members' reported states are kept: reports are at
+// most a round or two late.
 const reportsKept = 4
 
-// Words of a member of a generation. Nobody waits for anybody's: they are counted, and decisions
-// are made from what ended.
+// Reported states of a member of a generation. They are only counted: decisions are made from what
+// has ended.
 const (
 	reportedNothing = '.'
 	reportedReady   = 'r'
@@ -75,14 +75,13 @@ const (
 	reportedFailure = 'f'
 )
 
-// ReportedStates is the newest word of each member of a generation, by rank.
+// ReportedStates is the newest reported state of each member of a generation, by rank.
 type ReportedStates struct {
 	Generation events.Generation `json:"generation"`
 	States     string            `json:"words"`
 }
 
-// beginReports begins the account of a generation with what its members have said before its seal
-// was heard.
+// beginReports begins the reports of a generation with those that arrived before its seal.
 func (t *transition) beginReports(b events.RoundSealed) {
 	t.Reports = append(t.Reports, ReportedStates{b.Generation, strings.Repeat(string(reportedNothing), len(b.Members))})
 	if over := len(t.Reports) - reportsKept; over > 0 {
@@ -97,7 +96,7 @@ func (t *transition) beginReports(b events.RoundSealed) {
 	}
 }
 
-// reportedState is what a worker's state says.
+// reportedState returns what a worker's state counts as.
 func reportedState(s events.WorkerState) (rune, bool) {
 	switch s {
 	case events.WorkerStateReady, events.WorkerStateDone:
@@ -110,10 +109,10 @@ func reportedState(s events.WorkerState) (rune, bool) {
 	return reportedNothing, false
 }
 
-// setReported counts the newest word of a life for the generation that it speaks of. A repeat
-// counts once. READY after an end is a late one; an end replaces READY; a success that was taken
-// for a loss replaces that. A life that was no member of the generation counts for nothing,
-// whatever rank it claims. rank is a hint, -1 = unknown.
+// setReported counts the newest report of an incarnation for its generation. A repeat counts once.
+// A READY after an exit is late and ignored; an exit replaces READY; a success replaces a presumed
+// loss. An incarnation that was no member of the generation is not counted, whatever rank it
+// claims. rank is a hint, -1 = unknown.
 func (t *transition) setReported(r events.WorkerRef, rank int, word rune) {
 	i := slices.IndexFunc(t.Reports, func(s ReportedStates) bool { return s.Generation == r.Generation })
 	g := t.generation(r.Generation)
@@ -135,14 +134,14 @@ func (t *transition) setReported(r events.WorkerRef, rank int, word rune) {
 	*counterOf(&g.Reported, word)++
 }
 
-// staleReady tells whether a READY comes of a life that has not the rank it claims: its generation
-// is known, and is another one's.
+// staleReady reports whether a READY is from an incarnation that does not have the rank it claims:
+// its generation is known, and has another member there.
 func (t *transition) staleReady(b events.WorkerReady) bool {
 	g := t.generation(b.Generation)
 	return g != nil && len(g.Members) > 0 && rankOf(g.Members, b.WorkerRef, b.Rank) != b.Rank
 }
 
-// counterOf is the figure of a word.
+// counterOf returns the counter of a reported state.
 func counterOf(r *events.Reported, word rune) *int {
 	switch word {
 	case reportedReady:
@@ -152,10 +151,10 @@ func counterOf(r *events.Reported, word rune) *int {
 	case reportedFailure:
 		return &r.Failure
 	}
-	return new(int) // silence is not counted
+	return new(int) // a missing report is not counted
 }
 
-// rankOf returns the rank of a life among members, -1 if it is none of them.
+// rankOf returns the rank of an incarnation among members, or -1.
 func rankOf(ms []events.Member, r events.WorkerRef, rank int) int {
 	its := func(m events.Member) bool { return m.Place == r.Place && m.Incarnation == r.Incarnation }
 	if rank >= 0 && rank < len(ms) && its(ms[rank]) {
@@ -178,22 +177,22 @@ func byGeneration(v events.GenerationView, n events.Generation) int {
 	return int(v.Generation) - int(n)
 }
 
-// What a job's document does without when it would outgrow its store.
+// Limits on what Shrink keeps.
 const (
-	shortDetail = 96 // bytes of the story of one worker, failure or incident
-	shortKept   = 16 // generations, incidents and charges
+	shortDetail = 96 // bytes of the detail of one worker, failure or incident
+	shortKept   = 16 // generations, incidents and counted failures
 	leftOut     = "… [left out here, `regroup logs` has it]"
 )
 
-// Shrink leaves out what people can find elsewhere, then what they need least: the last output of
-// all workers but the first that failed, long details, members of older generations, old history.
-// What the registry decides from stays.
+// Shrink drops first what can be found elsewhere, then what is needed least: the last output of all
+// workers but the first that failed, long details, members of older generations, old history. All
+// that decisions depend on stays.
 func (s State) Shrink() (State, bool) {
 	v := &s.View
 	return s, shrinkLines(v, leftOut) || shrinkDetails(v) || shrinkMembers(v) || shrinkHistory(v) || shrinkLines(v, "") || shrinkFirst(v)
 }
 
-// shrinkLines puts one line, or none, in the place of the last output of all workers.
+// shrinkLines replaces the last output of all workers by at most one line.
 func shrinkLines(v *events.JobView, instead string) (done bool) {
 	for i := range v.Workers {
 		lines := &v.Workers[i].Lines
@@ -232,7 +231,7 @@ func shrinkDetails(v *events.JobView) (done bool) {
 	return done
 }
 
-// shrinkMembers forgets who was in all generations but the newest two.
+// shrinkMembers drops the members of all generations but the newest two.
 func shrinkMembers(v *events.JobView) (done bool) {
 	for i := range max(0, len(v.Generations)-2) {
 		if v.Generations[i].Members != nil {

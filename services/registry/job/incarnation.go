@@ -9,14 +9,13 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// endedKept is how many ended lives of a place are remembered. Older ones are fenced by their
+// endedKept is the number of ended incarnations kept per place. Older ones are fenced by their
 // attempt and generation.
 const endedKept = 8
 
-// verdict is what was decided about a dead worker.
+// verdict is the decision about a dead worker.
 type verdict string
 
-// Verdicts.
 const (
 	respawned     verdict = "respawned"
 	respawnDenied verdict = "blamed"
@@ -37,8 +36,8 @@ func (t *transition) find(p events.Place) (int, bool) {
 	return i, i < len(w) && w[i].Place == p
 }
 
-// workerFor returns the worker that a fact is about, made or renewed if the fact is the first of a
-// newer life, and nil if the fact is of an old life.
+// workerFor returns the worker that a fact is about. It creates or replaces it if the fact is the
+// first of a newer incarnation, and returns nil if the fact is of an old one.
 func (t *transition) workerFor(r events.WorkerRef) *events.WorkerView {
 	i, ok := t.find(r.Place)
 	if !ok {
@@ -61,7 +60,8 @@ func (t *transition) workerFor(r events.WorkerRef) *events.WorkerView {
 	return t.beginIncarnation(w, r)
 }
 
-// beginIncarnation starts the record of a life, or ends it at once if its node is known to be gone.
+// beginIncarnation starts the record of an incarnation, or ends it at once if its node is known to
+// be gone.
 func (t *transition) beginIncarnation(w *events.WorkerView, r events.WorkerRef) *events.WorkerView {
 	*w = newWorker(r)
 	if r.Agent != "" && t.onLostNode(w) {
@@ -70,15 +70,15 @@ func (t *transition) beginIncarnation(w *events.WorkerView, r events.WorkerRef) 
 	return w
 }
 
-// newWorker is a life of which only its name is known.
+// newWorker returns an incarnation of which only the reference is known.
 func newWorker(r events.WorkerRef) events.WorkerView {
 	r.Generation = 0
 	return events.WorkerView{WorkerRef: r, Rank: -1, State: events.WorkerStateStarting}
 }
 
-// newer tells whether life a of a place began after life b: under a newer agent, or as a later
-// attempt, or for a later generation (restart recovery makes processes anew for each), or by its
-// ULID, which the same node made.
+// newer reports whether incarnation a of a place began after b: under a newer agent, or as a later
+// attempt, or for a later generation (restart recovery starts processes for each), or by its ULID,
+// which the same node made.
 func newer(a, b events.WorkerRef) bool {
 	switch {
 	case a.Agent != b.Agent && a.Agent != "" && b.Agent != "":
@@ -91,8 +91,7 @@ func newer(a, b events.WorkerRef) bool {
 	return a.Incarnation > b.Incarnation
 }
 
-// endIncarnation remembers that a life is over, so that what is still said about it changes
-// nothing.
+// endIncarnation records that an incarnation is over, so that later facts about it change nothing.
 func (t *transition) endIncarnation(w events.WorkerView) {
 	t.updateSlot(w.Place, func(n *SlotRecord) {
 		n.MissingSince = time.Time{}
@@ -105,7 +104,7 @@ func (t *transition) endIncarnation(w events.WorkerView) {
 	})
 }
 
-// updateSlot changes what is remembered about a place.
+// updateSlot changes the record of a place.
 func (t *transition) updateSlot(p events.Place, change func(*SlotRecord)) {
 	if t.Slots == nil {
 		t.Slots = map[string]SlotRecord{}
@@ -115,24 +114,22 @@ func (t *transition) updateSlot(p events.Place, change func(*SlotRecord)) {
 	t.Slots[p.String()] = n
 }
 
-// member tells whether a worker is part of the current generation.
+// member reports whether a worker is part of the current generation.
 func (t *transition) member(w *events.WorkerView) bool {
 	return w.Rank >= 0 && w.Generation == t.View.Generation && t.View.Generation > 0
 }
 
-// running tells whether any worker may still run.
+// running reports whether any worker may still run.
 func (t *transition) running() bool {
 	return slices.ContainsFunc(t.View.Workers, func(w events.WorkerView) bool { return !w.State.Ended() })
 }
 
-// hasPlace tells whether the job still has the place. A place that no placement has named yet
-// counts as held: families overtake each other, and a worker's end may be heard before its
-// beginning.
+// hasPlace reports whether the job has the place. A place that no placement has named yet counts as
+// the job's: families overtake each other, and a worker's exit may arrive before its placement.
 func (t *transition) hasPlace(p events.Place) bool { return !t.Slots[p.String()].Removed }
 
-// expireMissing judges workers that a generation was sealed without, when neither their exit nor
-// the loss of their node has explained it: they hang. Together they are one failure, and are
-// replaced.
+// expireMissing ends workers that a generation was sealed without and whose exit or lost node has
+// not explained it: they hang. Together they are one failure, and they are replaced.
 func (t *transition) expireMissing() {
 	var behind []*events.WorkerView
 	for i := range t.View.Workers {

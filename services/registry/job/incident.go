@@ -10,7 +10,7 @@ import (
 // incidentsKept is how many closed incidents a job's document holds.
 const incidentsKept = 256
 
-// Incident is the private half of an open incident.
+// Incident is the private part of an open incident.
 type Incident struct {
 	Since   time.Time         `json:"since"`             // its beginning, or that of its newest attempt to regroup
 	LostMS  float64           `json:"lost_ms,omitempty"` // spent on attempts that broke before a good step
@@ -18,8 +18,8 @@ type Incident struct {
 	Restart *ProcessRestart   `json:"again,omitempty"`   // restart recovery: the processes run, and have reported no step yet
 }
 
-// generationBroken takes in that the current generation is over: the incident opens, or the open
-// one begins another attempt.
+// generationBroken applies that the current generation is over: it opens an incident, or begins
+// another attempt of the open one.
 func (t *transition) generationBroken(c events.Cause) {
 	t.addTimeWithoutStep()
 	t.Broken = max(t.Broken, t.View.Generation)
@@ -35,8 +35,8 @@ func (t *transition) generationBroken(c events.Cause) {
 	}
 }
 
-// openIncident begins an incident after a good generation, unless one is open: it keeps its first
-// cause. The start of a job is no incident.
+// openIncident opens an incident after a good generation, unless one is open: that one keeps its
+// first cause. The start of a job is no incident.
 func (t *transition) openIncident(c events.Cause) {
 	if t.View.OpenIncident != nil || t.LastGood == 0 || t.View.State != events.JobStateRunning {
 		return
@@ -50,20 +50,19 @@ func (t *transition) openIncident(c events.Cause) {
 	t.publish(*t.View.OpenIncident)
 }
 
-// refineCause takes in how a worker failed whose peers were the first to notice: that is the cause,
-// and not that they noticed.
+// refineCause replaces a cause reported by peers with the actual failure of the worker.
 func (t *transition) refineCause(c events.Cause) {
 	o := t.View.OpenIncident
 	if o == nil || c.Kind != events.CauseWorkerFailed || c.Place == nil || !o.Cause.Accuses(*c.Place, c.Rank) {
 		return
 	}
-	known := *o // what was told stays as it is
+	known := *o // a copy: the published cause stays unchanged
 	known.Cause = c
 	t.View.OpenIncident = &known
 }
 
-// preferCause takes the failure of a worker for the cause of the open incident that another one
-// had, which says itself that it lost a peer.
+// preferCause makes the failure of a worker the cause of the open incident if the present cause is
+// a worker that reports a lost peer.
 func (t *transition) preferCause(w *events.WorkerView, c events.Cause) {
 	o := t.View.OpenIncident
 	if o == nil || o.From != w.Generation || lostPeer(w) || o.Cause.Kind != events.CauseWorkerFailed || o.Cause.Place == nil {
@@ -77,12 +76,13 @@ func (t *transition) preferCause(w *events.WorkerView, c events.Cause) {
 	t.View.OpenIncident = &known
 }
 
-// closeIncident ends the incident: the generation of b makes steps.
+// closeIncident closes the incident: the generation of b makes steps.
 func (t *transition) closeIncident(b events.WorkerReady, atLeast bool) {
 	t.finishIncident(events.IncidentClosed{To: b.Generation, Phases: t.phasesOf(b), StepsLost: &b.Lost, AtLeast: atLeast}, t.now)
 }
 
-// phasesOf divides the open incident, with the attempts before the generation of b.
+// phasesOf returns the phases of the open incident, including the attempts before the generation of
+// b.
 func (t *transition) phasesOf(b events.WorkerReady) events.Phases {
 	var seal Timing
 	for _, s := range t.Timing {
@@ -101,23 +101,23 @@ func (t *transition) phasesOf(b events.WorkerReady) events.Phases {
 	return p
 }
 
-// phases divides the time from the fault to the first good step into parts that do not overlap.
-// Three clocks measured it:
+// phases divides the time from the fault to the first good step into parts that do not overlap. It
+// is measured by three clocks:
 //
 //	agent        fault ----N----> first notice
 //	rendezvous                    first notice ------J------> seal
 //	rank 0                        notice --A--> rejoins --R--> communicator --S--> newest commit --F--> first good step
 //
-// The survivors and the rendezvous hear of a fault within the same milliseconds, so both lines
-// begin at the same moment. Rejoining (R) is waiting for the seal and then connecting; the wait is
-// the judge's:
+// The survivors and the rendezvous notice a fault within milliseconds of each other, so both lines
+// begin at the same moment. Rejoining (R) consists of waiting for the seal, which counts as the
+// rendezvous' time (Phases.Judge), and of connecting:
 //
 //	notice N, abort A, judge max(0, J-A), regroup max(0, R-max(0, J-A)), sync S, first step F
 //
-// No communicator stands before its seal (A+R >= J), so the sum is N+A+R+S+F: the length of the
-// whole. If rank 0 is no survivor it has no notice, and may have been started within the incident:
-// then A=0, judge J, and the time to regroup is what passed here between the seal and this fact,
-// less S and F.
+// No communicator is connected before its seal (A+R >= J), so the sum is N+A+R+S+F, the whole
+// duration. If rank 0 is no survivor it has no notice, and may have been started within the
+// incident: then A=0, judge J, and regroup is the time between the seal and this fact on the
+// registry's clock, less S and F.
 func phases(seal Timing, b events.WorkerReady, sinceSeal float64) events.Phases {
 	p := events.Phases{Notice: seal.NoticeMS, Sync: b.SyncMS, FirstStep: b.StepMS}
 	if !b.Survivor {
@@ -131,8 +131,8 @@ func phases(seal Timing, b events.WorkerReady, sinceSeal float64) events.Phases 
 	return p
 }
 
-// abortIncident ends an open incident because the job ends. All of its time counts as the judge's.
-// Processes that ran again, and did not fail, did so from their start.
+// abortIncident closes an open incident because the job ends. All of its time counts as decision
+// time. Processes that ran again without failing count from their start.
 func (t *transition) abortIncident() {
 	if t.View.OpenIncident == nil {
 		return
@@ -149,8 +149,7 @@ func (t *transition) abortIncident() {
 	t.finishIncident(c, t.now)
 }
 
-// finishIncident completes what is said about the end of the open incident, and when it was, and
-// tells it.
+// finishIncident completes the fact of the incident's end, with its time, and publishes it.
 func (t *transition) finishIncident(c events.IncidentClosed, at time.Time) {
 	o := t.View.OpenIncident
 	c.Job, c.Incident, c.From, c.Cause = o.Job, o.Incident, o.From, o.Cause
@@ -164,7 +163,7 @@ func (t *transition) finishIncident(c events.IncidentClosed, at time.Time) {
 	t.View.OpenIncident, t.Incident = nil, nil
 }
 
-// ProcessRestart is the start of a generation's processes within an incident, under restart
+// ProcessRestart is the start of a generation's processes within an incident under restart
 // recovery.
 type ProcessRestart struct {
 	Generation events.Generation `json:"generation"`
@@ -172,15 +171,15 @@ type ProcessRestart struct {
 	Phases     events.Phases     `json:"phases_ms"` // from the fault to At
 }
 
-// processesStarted records that the processes of a generation run, which is all that can be seen of
-// a program that reports no steps. One that has reported some is expected to do so again, and until
-// then it is not known to train.
+// processesStarted records that the processes of a generation run, which is all that is visible of
+// a program that reports no steps. A program that has reported steps before is expected to do so
+// again, and counts as training only then.
 func (t *transition) processesStarted(b events.WorkerReady) {
 	if t.View.OpenIncident == nil || b.Generation <= t.View.OpenIncident.From {
 		return
 	}
 	p := t.phasesOf(b)
-	p.Regroup, p.FirstStep = p.Regroup+p.FirstStep, 0 // to start a process is no step
+	p.Regroup, p.FirstStep = p.Regroup+p.FirstStep, 0 // starting a process is no step
 	if t.View.Step == 0 {
 		t.finishIncident(events.IncidentClosed{To: b.Generation, Phases: p, Started: true}, t.now)
 		return
@@ -190,7 +189,7 @@ func (t *transition) processesStarted(b events.WorkerReady) {
 	}
 }
 
-// firstStep records the first step that a process reports in a generation, under restart recovery.
+// firstStep records the first step that a process reports in a generation under restart recovery.
 func (t *transition) firstStep(b events.WorkerReady) {
 	g := b.Generation
 	if t.View.OpenIncident != nil && g > t.View.OpenIncident.From {
@@ -203,8 +202,8 @@ func (t *transition) firstStep(b events.WorkerReady) {
 	t.recordStep(g, step)
 }
 
-// stepObserved ends an incident with a step that was heard of before its fact, or without one:
-// agents of the release before tell only of the start.
+// stepObserved closes an incident by a step whose fact has not arrived or does not exist: agents of
+// the previous release report only the start.
 func (t *transition) stepObserved(p events.Progress) {
 	i := t.Incident
 	if i == nil || i.Restart == nil || i.Restart.Generation != p.Generation || p.Step == 0 {
@@ -216,9 +215,9 @@ func (t *transition) stepObserved(p events.Progress) {
 	t.recordStep(p.Generation, p.Step)
 }
 
-// closeWithStep ends the incident with a reported step. Steps that were reported before and are
-// made again are lost; more may be, as not every step needs to be reported, so nothing is known of
-// them if none is seen twice.
+// closeWithStep closes the incident with a reported step. Steps that were reported before and are
+// made again are lost. Programs need not report every step, so the number is unknown if none is
+// seen twice.
 func (t *transition) closeWithStep(g events.Generation, step uint64, p events.Phases) {
 	c := events.IncidentClosed{To: g, Phases: p}
 	if last := t.View.Step; last >= step {

@@ -7,14 +7,15 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// superseded tells whether a later fact about the node was taken in. The same one may come again,
-// made from discovery's record, because a worker that it is about has only become known since.
+// superseded reports whether a later fact about the node was applied. The same fact may arrive
+// again, made from discovery's record, because a worker that it concerns has only become known
+// since.
 func (t *transition) superseded(n events.NodeID) bool {
 	return t.in.Number != 0 && t.in.Number < t.Nodes[n].Number
 }
 
-// nodeJoined takes in that an agent came. Workers of an older agent on the same node are gone with
-// it.
+// nodeJoined applies that an agent has joined. Workers of an older agent on the same node are gone
+// with it.
 func (t *transition) nodeJoined(b events.NodeJoined) {
 	if t.superseded(b.Node) {
 		return
@@ -25,7 +26,7 @@ func (t *transition) nodeJoined(b events.NodeJoined) {
 	n := t.nodeRecord(b.Node)
 	back := n.LostAgent == b.Incarnation
 	if back {
-		n.LostAgent = "" // it was only out of reach
+		n.LostAgent = "" // it was only unreachable
 	}
 	n.NewestAgent = max(n.NewestAgent, b.Incarnation)
 	t.Nodes[b.Node] = n
@@ -39,7 +40,7 @@ func (t *transition) nodeJoined(b events.NodeJoined) {
 	})
 }
 
-// nodeRecord returns what is known about a node, with this fact as the last one.
+// nodeRecord returns the record of a node, with this fact as the last one.
 func (t *transition) nodeRecord(id events.NodeID) Node {
 	if t.Nodes == nil {
 		t.Nodes = map[events.NodeID]Node{}
@@ -49,14 +50,14 @@ func (t *transition) nodeRecord(id events.NodeID) Node {
 	return n
 }
 
-// nodeReturned takes back what was said of an agent's workers while it was out of reach: they run,
-// or their own end decides. They are not charged again.
+// nodeReturned reverts the loss of an agent's workers that were only unreachable: they run, or
+// their own exit decides. They are not counted again.
 func (t *transition) nodeReturned(b events.NodeJoined) {
 	for i := range t.View.Workers {
 		w := &t.View.Workers[i]
 		n := t.Slots[w.Place.String()]
 		working := t.View.State == events.JobStateWaiting || t.View.State == events.JobStateRunning
-		if w.Place.Node == b.Node && w.Agent == b.Incarnation && working && t.displaced(w) { // it crashed before its node's return was heard
+		if w.Place.Node == b.Node && w.Agent == b.Incarnation && working && t.displaced(w) { // it failed before the fact of its node's return arrived
 			t.respawnDisplaced(w)
 			continue
 		}
@@ -72,14 +73,14 @@ func (t *transition) nodeReturned(b events.NodeJoined) {
 		}
 		w.State = events.WorkerStateFailed
 		t.updateSlot(w.Place, func(n *SlotRecord) { n.Verdict, n.Displaced = "", w.Incarnation })
-		if working && t.displaced(w) { // else with its place
+		if working && t.displaced(w) { // otherwise it stays lost with its place
 			t.respawnDisplaced(w)
 		}
 	}
 }
 
-// succeededMeanwhile takes in the end of a worker that was thought lost then, if it was a good one,
-// and tells whether it was.
+// succeededMeanwhile applies the success of a worker that exited while it was presumed lost, and
+// reports whether it did.
 func (t *transition) succeededMeanwhile(w *events.WorkerView) bool {
 	n := t.Slots[w.Place.String()]
 	if n.ExitedIncarnation != w.Incarnation || !n.Succeeded {
@@ -93,7 +94,7 @@ func (t *transition) succeededMeanwhile(w *events.WorkerView) bool {
 	return true
 }
 
-// markRunning says that a worker which was thought lost runs.
+// markRunning sets a worker that was presumed lost to running.
 func (t *transition) markRunning(w *events.WorkerView) {
 	w.State, w.Detail = events.WorkerStateRunning, ""
 	t.setReported(w.WorkerRef, w.Rank, reportedNothing)
@@ -103,8 +104,8 @@ func (t *transition) markRunning(w *events.WorkerView) {
 	})
 }
 
-// nodeEnded takes in that a node was lost, or has left as it was asked to. Workers there whose end
-// is unknown are lost, and nobody is started there again.
+// nodeEnded applies that a node was lost, or has left as planned. Workers there whose end is
+// unknown are lost, and none is respawned there.
 func (t *transition) nodeEnded(b events.NodeFact, planned bool) {
 	if t.superseded(b.Node) {
 		return
@@ -125,17 +126,17 @@ func (t *transition) nodeEnded(b events.NodeFact, planned bool) {
 	t.loseWorkers(b.Node, agentEnd{reason: why, planned: planned, announced: planned || b.Departing}, func(w *events.WorkerView) bool { return w.Agent <= b.Incarnation })
 }
 
-// agentEnd is how an agent's life ended.
+// agentEnd is how an agent's incarnation ended.
 type agentEnd struct {
 	reason     string
 	planned    bool               // it has left
-	announced  bool               // its end was announced, at least: nobody is charged for what it took along
-	replacedBy events.Incarnation // the agent that has taken its place, if one has
+	announced  bool               // its end was announced: its workers' failures are not counted
+	replacedBy events.Incarnation // the agent that has replaced it, if any
 }
 
-// loseWorkers loses the workers of a node that belong to the agents that theirs tells. One node is
-// one fault: it is charged once, however many workers it takes with it. A respawn that was granted
-// there before is taken back.
+// loseWorkers marks the workers of a node as lost that belong to the agents that theirs selects.
+// One node is one fault: it is counted once, however many workers it had. A respawn granted there
+// before is revoked.
 func (t *transition) loseWorkers(node events.NodeID, how agentEnd, theirs func(*events.WorkerView) bool) {
 	kind, why := events.CauseNodeLost, how.reason
 	if how.planned {
@@ -143,7 +144,7 @@ func (t *transition) loseWorkers(node events.NodeID, how agentEnd, theirs func(*
 	}
 	cause := events.Cause{Kind: kind, Node: node, Rank: -1, Detail: why}
 	var lost, waiting []*events.WorkerView
-	var first *events.WorkerView // whom the loss is charged to: a member, if one is lost
+	var first *events.WorkerView // the worker that the failure is counted for: a member, if one is lost
 	members := 0
 	for i := range t.View.Workers {
 		w := &t.View.Workers[i]
@@ -203,14 +204,14 @@ func (t *transition) loseWorkers(node events.NodeID, how agentEnd, theirs func(*
 	}
 }
 
-// onLostNode tells whether the node is known to be gone together with this worker.
+// onLostNode reports whether the worker's agent is known to be gone.
 func (t *transition) onLostNode(w *events.WorkerView) bool {
 	n := t.Nodes[w.Place.Node]
 	return (n.LostAgent != "" && w.Agent <= n.LostAgent) || (w.Agent != "" && w.Agent < n.NewestAgent)
 }
 
-// Concerns tells whether the job may have something on a node: a worker or a place, or that it
-// thinks of it as gone.
+// Concerns reports whether facts about a node matter to the job: it has a worker or a place there,
+// or counts the node as gone.
 func (s State) Concerns(n events.NodeID) bool {
 	if s.View.State == "" || s.View.State.Terminal() {
 		return false

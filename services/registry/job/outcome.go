@@ -7,8 +7,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// finishDeadline is when a finishing job's last workers are told to stop, later when they are given
-// up, and last when the report of the result is; zero = no such wait.
+// finishDeadline returns when a finishing job's last workers are stopped, then when they are given
+// up, and finally when the wait for the report of the result ends; zero = no wait.
 func (s State) finishDeadline() time.Time {
 	if s.View.State != events.JobStateFinishing || s.onlyDoneRunning() {
 		return time.Time{}
@@ -23,8 +23,8 @@ func (s State) finishDeadline() time.Time {
 	return by
 }
 
-// onlyDoneRunning tells whether all workers that still run have said that they are done: what they
-// do now, like saving a model, takes as long as it takes.
+// onlyDoneRunning reports whether all workers that still run have reported that they are done. What
+// they do then, such as saving a model, has no time limit.
 func (s State) onlyDoneRunning() bool {
 	running := 0
 	for i := range s.View.Workers {
@@ -39,7 +39,7 @@ func (s State) onlyDoneRunning() bool {
 	return running > 0 && s.Finish.Stopped.IsZero()
 }
 
-// outcome ends the job if its workers, or the time, have decided it. It looks at the whole state,
+// outcome ends the job if its workers or a deadline have decided it. It examines the whole state
 // after every input.
 func (t *transition) outcome() {
 	switch t.View.State {
@@ -82,11 +82,13 @@ func (t *transition) finished() {
 	by := t.finishDeadline()
 	overdue := !by.IsZero() && !t.now.Before(by)
 	switch {
-	// The seal of the generation that is done may still be on its way: it says whom to wait for.
+	// The seal of the generation that is done may still be on its way. It lists the members to wait
+	// for.
 	case (running > 0 || t.View.Generation < t.Finish.Generation) && !overdue:
 	case running > 0 && t.Finish.Stopped.IsZero():
 		t.stopRest("exit grace over", false)
-	// So may the report that holds the result: a redelivery can let the exit overtake it.
+	// The report with the result may also be on its way: after a redelivery the exit may arrive
+	// first.
 	case succeeded > 0 && !t.Finish.Reported && t.Finish.ReportBy.IsZero():
 		t.Finish.ReportBy = t.now.Add(reportFor)
 	case succeeded > 0 && !t.Finish.Reported && t.now.Before(t.Finish.ReportBy):
@@ -117,9 +119,9 @@ func (t *transition) finished() {
 	}
 }
 
-// failedAfter is the first worker of the generation that completed the training whose program
-// failed by itself after it; nil = none. What it was to do then, such as saving the model, may be
-// missing. One that was killed from outside had only to end.
+// failedAfter returns the first worker of the generation that completed the training whose program
+// failed by itself afterwards, or nil. Its remaining work, such as saving the model, may be
+// incomplete. A worker that was killed from outside had only to exit.
 func (t *transition) failedAfter() *events.WorkerView {
 	if p := t.Finish.Failed; p != nil {
 		if w := t.worker(*p); w != nil && w.State == events.WorkerStateFailed && w.Generation == t.View.Generation {
@@ -129,16 +131,15 @@ func (t *transition) failedAfter() *events.WorkerView {
 	return nil
 }
 
-// stopRest tells those to stop who linger after the training is complete. The outcome stays what
-// the others make it.
+// stopRest stops the workers that still run after the training is complete. They do not change the
+// outcome.
 func (t *transition) stopRest(reason string, now bool) {
 	t.Finish.Stopped, t.Finish.Now = t.now, now
 	t.publish(events.JobStopping{Job: t.View.Job, Reason: reason, Now: now})
 }
 
-// allSucceeded tells whether every process of the current generation has exited 0, under restart
-// recovery. A generation that has lost a member starts again as a whole, so it cannot succeed any
-// more.
+// allSucceeded reports whether every process of the current generation has exited 0 under restart
+// recovery. A generation that has lost a member restarts as a whole, so it can no longer succeed.
 func (t *transition) allSucceeded() bool {
 	if t.inProcess() || t.View.Generation == 0 || t.Broken >= t.View.Generation {
 		return false
@@ -155,7 +156,7 @@ func (t *transition) allSucceeded() bool {
 	return n > 0 && n == t.world()
 }
 
-// world is the size of the current generation.
+// world returns the size of the current generation.
 func (t *transition) world() int {
 	if n := len(t.View.Generations); n > 0 {
 		return t.View.Generations[n-1].World
@@ -163,10 +164,10 @@ func (t *transition) world() int {
 	return 0
 }
 
-// stillRunning is said of a worker that had not ended when its job did. Its agent stops it.
+// stillRunning is the detail of a worker that had not ended when its job did. Its agent stops it.
 const stillRunning = "still ran when the job ended"
 
-// lateExit notes how such a worker has ended.
+// lateExit records how such a worker has ended.
 func (t *transition) lateExit(b events.WorkerExited) {
 	w := t.worker(b.Place)
 	if w == nil || w.Incarnation != b.Incarnation || w.State != events.WorkerStateStopped || w.Detail != stillRunning {
@@ -181,7 +182,7 @@ func (t *transition) lateExit(b events.WorkerExited) {
 	}
 }
 
-// endJob ends the job for good. What was kept for decisions is dropped: there will be none.
+// endJob ends the job for good and drops what was kept for decisions.
 func (t *transition) endJob(s events.JobState, code events.Code, reason string) {
 	v := &t.View
 	v.State, v.Reason, v.Code, v.Ended = s, reason, code, t.now
@@ -200,8 +201,8 @@ func (t *transition) endJob(s events.JobState, code events.Code, reason string) 
 	t.State = State{View: *v}
 }
 
-// EpochCheck is what a ledger says about one epoch. Missing and Repeated are exact where only the
-// count is wrong, and lower bounds where samples were swapped for each other.
+// EpochCheck is the result of checking a ledger for one epoch. Missing and Repeated are exact where
+// only the count is wrong, and lower bounds where samples were swapped for each other.
 type EpochCheck struct {
 	Epoch    uint64 `json:"epoch"`
 	Count    uint64 `json:"count"`
@@ -210,17 +211,16 @@ type EpochCheck struct {
 	Repeated uint64 `json:"repeated"`
 }
 
-// Samples checks a ledger against the epochs that it should tell of: a finished one holds every
-// index of 0..n-1 exactly once, so its count is n and its sum is that of
-// SampleHash(0)+...+SampleHash(n-1) modulo 2^64, whatever the order.
+// Samples checks the epochs of a ledger. A finished epoch holds every index of 0..n-1 exactly once,
+// in any order, so its count is n and its sum is SampleHash(0)+...+SampleHash(n-1) modulo 2^64.
 //
 //	count < n             n-count are missing
 //	count > n             count-n are repeated
 //	count = n, other sum  at least one is missing and one repeated
 //
-// An epoch under way is only held to its count not being over n, and to its sum once it is full.
-// The chance that a wrong set of indices has the right sum is about 2^-64. A ledger of a program
-// that keeps none (Samples 0) checks nothing. The cost is one pass over n.
+// For an epoch in progress only a count above n is an error; its sum is checked once it is full.
+// The chance that a wrong set of indices has the right sum is about 2^-64. The ledger of a program
+// that keeps none (Samples 0) is not checked. The cost is one pass over n.
 func Samples(l events.Ledger) (epochs []EpochCheck, missing, repeated uint64) {
 	if l.Samples == 0 {
 		return nil, 0, 0

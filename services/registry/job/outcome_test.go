@@ -8,8 +8,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// outcomes is the table of how a job ends; docs show it. Each row begins with generation g1 of two
-// members, a/0=w1 and b/0=w2, at work.
+// outcomes is the table of how jobs end, which the docs show. Each row begins with generation g1
+// running, with the two members a/0=w1 and b/0=w2.
 var outcomes = []struct {
 	name     string
 	recovery string

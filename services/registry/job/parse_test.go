@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// args are the words of a script line: key=value, flags, places and worker names.
+// args are the arguments of a script line: key=value, flags, places and worker names.
 type args struct {
 	t     *testing.T
 	named map[string]string
@@ -56,8 +56,8 @@ func place(t testing.TB, s string) events.Place {
 	return events.Place{Node: events.NodeID(node), Slot: events.Slot(n)}
 }
 
-// life reads a/0=w1#2: a place, the worker there and its attempt.
-func life(t testing.TB, s string) events.WorkerRef {
+// workerRef parses a/0=w1#2: a place, its worker and the attempt.
+func workerRef(t testing.TB, s string) events.WorkerRef {
 	p, name, _ := strings.Cut(s, "=")
 	name, attempt, found := strings.Cut(name, "#")
 	n := 1
@@ -70,7 +70,7 @@ func life(t testing.TB, s string) events.WorkerRef {
 func (a args) ref() events.WorkerRef {
 	for _, r := range a.rest {
 		if strings.Contains(r, "/") {
-			ref := life(a.t, r)
+			ref := workerRef(a.t, r)
 			ref.Generation = events.Generation(a.num("g"))
 			if agent := a.named["agent"]; agent != "" {
 				ref.Agent = events.Incarnation(agent)
@@ -107,7 +107,7 @@ func split(t *testing.T, words []string) args {
 	return a
 }
 
-// parse makes the body, and the number of its fact, of one line of a script.
+// parse returns the body and the number of the fact for a line of a script.
 func parse(t *testing.T, words []string) (events.Body, uint64) {
 	a := split(t, words[1:])
 	number := uint64(a.num("n"))
@@ -200,7 +200,7 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 	return nil, 0
 }
 
-// commit is one of generation g; in=N is one of another.
+// commit returns a commit of generation g; in=N names another one.
 func (a args) commit(g events.Generation) events.Commit {
 	if a.named["commit"] == "" {
 		return events.Commit{}
@@ -230,14 +230,14 @@ func (a args) seal() events.RoundSealed {
 		NoticeMS: a.num("notice"), JudgeMS: a.num("judge"), NoProgress: int(a.num("noprogress")),
 	}
 	for i, r := range a.rest[1:] {
-		ref := life(a.t, r)
+		ref := workerRef(a.t, r)
 		b.Members = append(b.Members, events.Member{
 			Place: ref.Place, Incarnation: ref.Incarnation, Agent: events.Incarnation(a.named["agent"]), Attempt: ref.Attempt, Rank: i,
 			Commit: a.commit(b.Generation - 1),
 		})
 	}
 	if p := a.named["aside"]; p != "" {
-		b.Excluded = events.Places{life(a.t, p).Place}
+		b.Excluded = events.Places{workerRef(a.t, p).Place}
 	}
 	return b
 }

@@ -12,84 +12,84 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// history draws a job's life as its agents and judges would tell it: generations with members that
-// make good steps, die, finish or are lost, each seal naming the newest lives.
+// history draws the facts of a job as agents and services publish them: generations with members
+// that make good steps, die, finish or are lost, each seal with the newest incarnations.
 func history(t *rapid.T, restart bool) []events.Body {
 	nodes := []string{"a", "b", "c"}
-	var told []events.Body
-	life := map[string]int{"a": 1, "b": 1, "c": 1}
+	var facts []events.Body
+	attempt := map[string]int{"a": 1, "b": 1, "c": 1}
 	agent := map[string]int{"a": 1, "b": 1, "c": 1}
 	gen := map[string]int{}
 	ref := func(n string, g int) events.WorkerRef {
-		inc := fmt.Sprintf("%s-%02d", n, life[n])
+		inc := fmt.Sprintf("%s-%02d", n, attempt[n])
 		if restart {
-			inc = fmt.Sprintf("%s-%02d", n, life[n]*10+gen[n])
+			inc = fmt.Sprintf("%s-%02d", n, attempt[n]*10+gen[n])
 		}
 		return events.WorkerRef{
 			Job: demo, Place: events.Place{Node: events.NodeID(n)}, Incarnation: events.Incarnation(inc),
-			Attempt: life[n], Agent: events.Incarnation(fmt.Sprintf("%s-agent-%d", n, agent[n])), Generation: events.Generation(g),
+			Attempt: attempt[n], Agent: events.Incarnation(fmt.Sprintf("%s-agent-%d", n, agent[n])), Generation: events.Generation(g),
 		}
 	}
 	var places []events.Place
 	for _, n := range nodes {
 		places = append(places, ref(n, 0).Place)
 	}
-	told = append(told, events.PlacementSet{Job: demo, Places: places})
+	facts = append(facts, events.PlacementSet{Job: demo, Places: places})
 	generations := rapid.IntRange(1, 5).Draw(t, "generations")
 	cause := events.CauseStart
 	for g := 1; g <= generations; g++ {
 		seal := events.RoundSealed{Job: demo, Generation: events.Generation(g), Cause: events.Cause{Kind: cause, Rank: -1}, JudgeMS: 5}
-		told = append(told, events.RoundOpened{Job: demo, Proposed: events.Generation(g), Cause: seal.Cause})
+		facts = append(facts, events.RoundOpened{Job: demo, Proposed: events.Generation(g), Cause: seal.Cause})
 		for rank, n := range nodes {
 			gen[n] = g
 			r := ref(n, g)
 			seal.Members = append(seal.Members, events.Member{Place: r.Place, Incarnation: r.Incarnation, Attempt: r.Attempt, Rank: rank})
-			told = append(told, events.WorkerStarted{WorkerRef: r})
+			facts = append(facts, events.WorkerStarted{WorkerRef: r})
 		}
-		told = append(told, seal)
+		facts = append(facts, seal)
 		for rank, n := range nodes {
 			if rapid.Bool().Draw(t, "ready") {
-				told = append(told, events.WorkerReady{WorkerRef: ref(n, g), Rank: rank, Step: uint64(g), Survivor: g > 1})
+				facts = append(facts, events.WorkerReady{WorkerRef: ref(n, g), Rank: rank, Step: uint64(g), Survivor: g > 1})
 			}
 		}
 		cause = events.CauseGrow
 		for _, n := range nodes {
 			switch rapid.SampledFrom([]string{"lives", "lives", "crash", "asked", "lost", "done", "stands"}).Draw(t, "fate") {
 			case "crash":
-				told = append(told, events.WorkerExited{WorkerRef: ref(n, g), ExitCode: 1, Detail: "exit code 1"})
-				life[n]++
+				facts = append(facts, events.WorkerExited{WorkerRef: ref(n, g), ExitCode: 1, Detail: "exit code 1"})
+				attempt[n]++
 				cause = events.CauseWorkerFailed
 			case "stands":
-				told = append(told,
+				facts = append(facts,
 					events.Progress{Job: demo, Generation: events.Generation(g), Step: uint64(g)},
 					events.StepsStalled{Job: demo, Generation: events.Generation(g), Step: uint64(g), For: spec.Duration(time.Minute)},
 					events.RoundMissed{Job: demo, Proposed: events.Generation(g + 1), Missing: seal.Members[:1]})
 				cause = events.CauseHang
 			case "asked":
-				told = append(told, events.WorkerExited{WorkerRef: ref(n, g), ExitCode: -1, Asked: true})
-				life[n]++
+				facts = append(facts, events.WorkerExited{WorkerRef: ref(n, g), ExitCode: -1, Asked: true})
+				attempt[n]++
 			case "lost":
-				told = append(told, events.NodeLost{NodeFact: events.NodeFact{Node: events.NodeID(n), Incarnation: ref(n, g).Agent}})
-				life[n]++
+				facts = append(facts, events.NodeLost{NodeFact: events.NodeFact{Node: events.NodeID(n), Incarnation: ref(n, g).Agent}})
+				attempt[n]++
 				agent[n]++
 				cause = events.CauseNodeLost
 			case "done":
 				if g == generations {
-					told = append(told, events.WorkerDone{WorkerRef: ref(n, g), Step: 100}, events.WorkerExited{WorkerRef: ref(n, g), Done: true})
+					facts = append(facts, events.WorkerDone{WorkerRef: ref(n, g), Step: 100}, events.WorkerExited{WorkerRef: ref(n, g), Done: true})
 				}
 			}
 		}
 	}
 	if rapid.Bool().Draw(t, "stop") {
-		told = append(told, events.JobStop{Job: demo})
+		facts = append(facts, events.JobStop{Job: demo})
 	}
-	return told
+	return facts
 }
 
-// mangle repeats, drops and reorders: what the machine must survive.
-func mangle(t *rapid.T, told []events.Body) []events.Body {
+// mangle repeats, drops and reorders facts, as the log may.
+func mangle(t *rapid.T, facts []events.Body) []events.Body {
 	var out []events.Body
-	for _, b := range told {
+	for _, b := range facts {
 		for range rapid.SampledFrom([]int{1, 1, 1, 1, 0, 2, 3}).Draw(t, "copies") {
 			out = append(out, b)
 		}
@@ -103,9 +103,8 @@ func mangle(t *rapid.T, told []events.Body) []events.Body {
 	return out
 }
 
-// TestAnyHistoryIsSurvived checks what must hold in whatever order, and how often, a job's facts
-// arrive.
-func TestAnyHistoryIsSurvived(t *testing.T) {
+// TestAnyHistory checks the invariants for a job's facts in any order and number.
+func TestAnyHistory(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		restart := rapid.Bool().Draw(rt, "restart")
 		budget := rapid.IntRange(0, 3).Draw(rt, "budget")
@@ -133,7 +132,7 @@ func TestAnyHistoryIsSurvived(t *testing.T) {
 					func(d events.Decision) { inv.check(rt, w, d) })
 			}
 		}
-		// Once it is asked to, every job ends, even if nobody says anything more.
+		// Every job ends after a stop, even without further facts.
 		inv.check(rt, w, w.step(t, events.JobStop{Job: demo}, 0))
 		w.wait(t, time.Hour, func(d events.Decision) { inv.check(rt, w, d) })
 		if !w.s.View.State.Terminal() {
@@ -152,7 +151,7 @@ func stored(t testing.TB, v any) string {
 
 type invariants struct {
 	budget   int
-	terminal string // the view as it ended
+	terminal string // the view at the end
 	open     bool
 	count    int
 	ends     int
@@ -165,7 +164,7 @@ type invariants struct {
 func (v *invariants) check(t *rapid.T, w *world, d events.Decision) {
 	view := w.s.View
 	lasting := view
-	lasting.Workers, lasting.FirstError, lasting.Dropped = nil, nil, 0 // what workers say that outlive their job is noted
+	lasting.Workers, lasting.FirstError, lasting.Dropped = nil, nil, 0 // late facts about workers still change these
 	now, _ := json.Marshal(lasting)
 	if v.terminal != "" {
 		for _, x := range view.Workers {
@@ -181,7 +180,7 @@ func (v *invariants) check(t *rapid.T, w *world, d events.Decision) {
 		switch b := f.Body.(type) {
 		case events.IncidentOpened:
 			if v.open || b.Incident != v.count+1 || b.From == 0 {
-				t.Fatalf("incident %d from %s opened beside another, out of turn or at the start", b.Incident, b.From)
+				t.Fatalf("incident %d from %s opened while another is open, out of order or at the start", b.Incident, b.From)
 			}
 			v.open, v.count = true, v.count+1
 		case events.IncidentClosed:
@@ -214,16 +213,16 @@ func (v *invariants) check(t *rapid.T, w *world, d events.Decision) {
 		}
 	}
 	if v.ends > 1 || v.finish > 1 || (v.ends == 1) != view.State.Terminal() {
-		t.Fatalf("%d ends and %d finishings were told, the job is %s", v.ends, v.finish, view.State)
+		t.Fatalf("%d ends and %d finishings were published, the job is %s", v.ends, v.finish, view.State)
 	}
 	if v.open != (view.OpenIncident != nil) || (view.State.Terminal() && v.open) {
-		t.Fatalf("told open=%v, shown %+v, job %s", v.open, view.OpenIncident, view.State)
+		t.Fatalf("published open=%v, shown %+v, job %s", v.open, view.OpenIncident, view.State)
 	}
 	if len(view.Failures) > v.budget && view.State != events.JobStateFailed {
 		t.Fatalf("%d failures of %d allowed, and the job is %s", len(view.Failures), v.budget, view.State)
 	}
 	for _, w := range view.Workers {
-		if !w.State.Ended() && view.State == events.JobStateRunning { // it came back after all, before its replacement
+		if !w.State.Ended() && view.State == events.JobStateRunning { // it returned before its replacement started
 			delete(v.verdicts, w.Place.String()+string(w.Incarnation))
 		}
 	}

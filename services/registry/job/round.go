@@ -8,11 +8,11 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Superseded tells whether a fact of the placement family is no newer than what is known.
-// Unnumbered ones are made from the scheduler's own view.
+// Superseded reports whether a fact of the placement family is no newer than the last one applied.
+// Unnumbered ones are made from the scheduler's view.
 func (s State) Superseded(number uint64) bool { return number != 0 && number <= s.Placed.Number }
 
-// supersededPlacement is Overtaken of the input, which is what is known from then on.
+// supersededPlacement is Superseded for the input, whose number it records.
 func (t *transition) supersededPlacement() bool {
 	if t.Superseded(t.in.Number) {
 		return true
@@ -21,7 +21,7 @@ func (t *transition) supersededPlacement() bool {
 	return false
 }
 
-// placed takes in which places the job has.
+// placed applies the job's places.
 func (t *transition) placed(b events.PlacementSet) {
 	if t.supersededPlacement() {
 		return
@@ -34,7 +34,7 @@ func (t *transition) placed(b events.PlacementSet) {
 	}
 	t.Placed.Places = b.Places
 	for _, p := range b.Places {
-		if w := t.worker(p); w != nil && t.displaced(w) { // it died in a place that was given again before: it was only not known yet
+		if w := t.worker(p); w != nil && t.displaced(w) { // it died in a place that had been given back, before that was known
 			t.respawnDisplaced(w)
 		}
 	}
@@ -44,14 +44,14 @@ func (t *transition) placed(b events.PlacementSet) {
 	}
 }
 
-// waiting takes in why the job has no places, or fewer than wanted.
+// waiting applies the reason why the job has no places, or fewer than wanted.
 func (t *transition) waiting(b events.PlacementWaiting) {
 	if !t.supersededPlacement() && (t.View.State == events.JobStateWaiting || t.View.State == events.JobStateRunning) {
 		t.View.Reason = b.Reason
 	}
 }
 
-// opened takes in that a new generation is being agreed on.
+// opened applies that a round for a new generation was opened.
 func (t *transition) opened(b events.RoundOpened) {
 	if b.Proposed <= t.View.Generation || b.Proposed < t.Pending.Proposed {
 		return
@@ -62,15 +62,15 @@ func (t *transition) opened(b events.RoundOpened) {
 	switch {
 	case t.View.State != events.JobStateRunning:
 	case t.Pending.Planned:
-		t.openIncident(b.Cause) // the generation works on until its next commit, and may yet become good
+		t.openIncident(b.Cause) // the generation works on until its next commit and may still become good
 	default:
 		t.generationBroken(b.Cause)
 		t.respawnFinished()
 	}
 }
 
-// sealed takes in who is in a generation. One that is overtaken by a newer seal only completes the
-// history.
+// sealed applies the members of a generation. A seal that a newer one has overtaken only completes
+// the history.
 func (t *transition) sealed(b events.RoundSealed) {
 	v := &t.View
 	t.record(b)
@@ -78,8 +78,7 @@ func (t *transition) sealed(b events.RoundSealed) {
 		return
 	}
 	t.correctFailureSteps(b)
-	// What the rendezvous heard of the generation before is news if that worker's fact is still on
-	// its way.
+	// The commit in the seal is new if the worker's fact is still on its way.
 	if b.From > t.LastGood {
 		t.generationGood(events.WorkerReady{WorkerRef: events.WorkerRef{Generation: b.From}})
 	}
@@ -132,8 +131,8 @@ func (t *transition) sealed(b events.RoundSealed) {
 	}
 }
 
-// sealMember makes a member of the current generation out of a place's worker. The seal decides
-// which life that is, unless that life has ended before the seal was heard.
+// sealMember makes the worker of a place a member of the current generation. The seal determines
+// the incarnation, unless that one has ended before the seal arrived.
 func (t *transition) sealMember(m events.Member) {
 	ref := events.WorkerRef{
 		Job: t.View.Job, Place: m.Place, Incarnation: m.Incarnation, Agent: m.Agent, Attempt: m.Attempt,
@@ -152,24 +151,24 @@ func (t *transition) sealMember(m events.Member) {
 		t.endIncarnation(*w)
 		*w = newWorker(ref)
 	}
-	w.Agent = max(w.Agent, m.Agent) // so that a late loss of the node's agent before does not end it
+	w.Agent = max(w.Agent, m.Agent) // so that a late loss of the node's previous agent does not end it
 	if w.State == events.WorkerStateLost && !t.onLostNode(w) && !t.succeededMeanwhile(w) {
-		// It has joined since: the node came back, or the one left behind was only slow. It is not
-		// charged again.
+		// It has joined since: the node returned, or the worker was only slow. It is not counted
+		// again.
 		t.markRunning(w)
 	}
 	if w.State == events.WorkerStateStarting || (w.State == events.WorkerStateReady && w.Generation < t.View.Generation) {
 		w.State = events.WorkerStateRunning
 	}
 	if w.State == events.WorkerStateFailed && t.Slots[m.Place.String()].JudgedIncarnation == w.Incarnation {
-		t.CountedGeneration = max(t.CountedGeneration, t.View.Generation) // what breaks this generation was charged before it was known to be in it
+		t.CountedGeneration = max(t.CountedGeneration, t.View.Generation) // its failure was counted before it was known to be a member
 	}
 	w.Generation, w.Rank, w.Attempt = t.View.Generation, m.Rank, max(w.Attempt, m.Attempt)
 	t.updateSlot(m.Place, func(n *SlotRecord) { n.MissingSince = time.Time{} })
 }
 
-// generationGood takes in that a generation made a good step: the start or the incident is over.
-// Under restart recovery the processes have only started if no step is said.
+// generationGood applies that a generation made a good step: the start or the incident is over.
+// Under restart recovery a fact without a step means only that the processes have started.
 func (t *transition) generationGood(b events.WorkerReady) {
 	g := b.Generation
 	if g > t.View.Generation {
@@ -195,7 +194,7 @@ func (t *transition) generationGood(b events.WorkerReady) {
 	first, atLeast := t.LastGood == 0, false
 	t.LastGood, t.View.TimeWithoutStep = g, 0
 	if b.Step > 0 && t.inProcess() {
-		if !first && !b.Survivor && t.View.Step >= b.Step { // it cannot know what others had made before it
+		if !first && !b.Survivor && t.View.Step >= b.Step { // a newcomer cannot know the steps made before
 			b.Lost, atLeast = max(b.Lost, t.View.Step-b.Step+1), true
 		}
 		t.recordStep(g, b.Step)
@@ -212,13 +211,13 @@ func (t *transition) generationGood(b events.WorkerReady) {
 		t.closeIncident(b, atLeast)
 	}
 	if next != nil && t.View.State == events.JobStateRunning {
-		t.openIncident(next.Cause) // it is broken already
+		t.openIncident(next.Cause) // it is already broken
 	}
 }
 
-// participantsSet takes in the places of a job whose nodes come by themselves: the rendezvous says
-// so instead of the scheduler. Once it is closed nobody can come any more, so a job that has too
-// few nodes then has no future.
+// participantsSet applies the places of a job with self-registered nodes, which the rendezvous sets
+// instead of the scheduler. Once the rendezvous is closed no node can join, so a job with too few
+// nodes then fails.
 func (t *transition) participantsSet(b events.RoundParticipantsSet) {
 	if !t.View.Spec.External() {
 		return

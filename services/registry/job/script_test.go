@@ -20,24 +20,24 @@ const demo = events.JobID("demo-0001")
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// world is one job under a machine: what the host would hold, without a host.
+// world is one job under a machine, with the state that a controller would hold.
 type world struct {
 	m     job.Machine
 	s     job.State
 	now   time.Time
 	n     int
 	facts []events.Body
-	trace string // of the next input, if it is not what is derived
+	trace string // of the next input, if it is not the derived one
 }
 
-// clientTrace is that of a client who has one of its own.
+// clientTrace is the trace of a client that has its own.
 const clientTrace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 func newWorld() *world {
 	return &world{s: job.Machine{}.New(string(demo)), now: epoch}
 }
 
-// step gives one input and, as the host would, stores and reads back the state.
+// step applies one input and, like a controller, stores and reloads the state.
 func (w *world) step(t testing.TB, b events.Body, number uint64) events.Decision {
 	t.Helper()
 	w.n++
@@ -57,7 +57,7 @@ func (w *world) step(t testing.TB, b events.Body, number uint64) events.Decision
 	return d
 }
 
-// wait lets time pass, with a tick at every deadline on the way.
+// wait advances the time, with a tick at every deadline on the way.
 func (w *world) wait(t testing.TB, d time.Duration, each func(events.Decision)) {
 	t.Helper()
 	until := w.now.Add(d)
@@ -75,8 +75,7 @@ func (w *world) wait(t testing.TB, d time.Duration, each func(events.Decision)) 
 	t.Fatalf("deadline %v does not move: %+v", w.m.Deadline(w.s), w.s)
 }
 
-// TestScripts runs testdata/*.txt: lines after ">" are inputs, what follows is printed by the
-// machine.
+// TestScripts runs testdata/*.txt: lines after ">" are inputs, the rest is their expected output.
 func TestScripts(t *testing.T) { golden.Scripts(t, play) }
 
 func play(t *testing.T, script string) string {
@@ -110,7 +109,7 @@ func play(t *testing.T, script string) string {
 	return out.String()
 }
 
-// show prints what was decided: facts without what every one of them carries, refusals, spans.
+// show formats a decision: facts without their common fields, refusals, spans.
 func show(out *strings.Builder, d events.Decision) {
 	for _, f := range d.Facts {
 		raw, _ := json.Marshal(f.Body)
@@ -142,14 +141,14 @@ func show(out *strings.Builder, d events.Decision) {
 	}
 }
 
-// under says to which trace a span belongs.
+// under returns the trace that a span belongs to.
 func under(s events.Span) string {
 	at := map[string]string{
 		events.JobTrace(demo): "the start", clientTrace: "the client's own",
 	}
 	for _, node := range []events.NodeID{"a", "b", "c"} {
-		for _, life := range []events.Incarnation{"A0", "A1", "A2", "A3", "B1", "B2"} {
-			at[events.NodeTrace(node, life)] = fmt.Sprintf("the loss of %s under %s", node, life)
+		for _, inc := range []events.Incarnation{"A0", "A1", "A2", "A3", "B1", "B2"} {
+			at[events.NodeTrace(node, inc)] = fmt.Sprintf("the loss of %s under %s", node, inc)
 		}
 	}
 	for g := range events.Generation(10) {
@@ -185,7 +184,7 @@ func status(v events.JobView) string {
 		s += " " + v.Generation.String()
 		g := v.Generations[len(v.Generations)-1]
 		s += fmt.Sprintf(" [of %d: %d ready, %d success, %d failure]", g.World, g.Reported.Ready, g.Reported.Success, g.Reported.Failure)
-		if n := len(v.Generations); n > 1 { // what is said late
+		if n := len(v.Generations); n > 1 { // of late facts
 			g = v.Generations[n-2]
 			s += fmt.Sprintf(" after %s [of %d: %d, %d, %d]", g.Generation, g.World, g.Reported.Ready, g.Reported.Success, g.Reported.Failure)
 		}

@@ -28,7 +28,7 @@ func (t *transition) span(s events.Span) {
 	t.d.Spans = append(t.d.Spans, s)
 }
 
-// exitSpan draws that a failure was heard.
+// exitSpan emits the span of a reported failure.
 func (t *transition) exitSpan(b events.WorkerExited) {
 	t.span(events.Span{
 		Name: "process worker.exited", Parent: t.in.Trace, Start: t.now, End: t.now, Error: b.Detail,
@@ -39,10 +39,10 @@ func (t *transition) exitSpan(b events.WorkerExited) {
 	})
 }
 
-// nodeSpan draws that a node was lost, as discovery said, and that this was heard. Both belong to
-// the incident, or to the start if nothing was good yet; discovery cannot draw it there, as it
-// knows of no jobs.
-func (t *transition) nodeSpan(node events.NodeID, life events.Incarnation, why string) {
+// nodeSpan emits the spans of discovery's loss of a node and of the registry's reaction. Both
+// belong to the incident, or to the job's start before the first good step. Discovery cannot emit
+// its span there, because it knows no jobs.
+func (t *transition) nodeSpan(node events.NodeID, inc events.Incarnation, why string) {
 	parent := events.JobTrace(t.View.Job)
 	if t.LastGood > 0 {
 		parent = events.TraceOf(t.View.Job, t.LastGood)
@@ -58,8 +58,8 @@ func (t *transition) nodeSpan(node events.NodeID, life events.Incarnation, why s
 		Service: events.ServiceDiscovery, Name: "node.lost", Parent: parent, Start: said, End: said, Error: why,
 		Attributes: map[string]string{attrJob: string(t.View.Job), attrNode: string(node)},
 	}
-	if life != "" {
-		verdict.Links = []string{events.NodeTrace(node, life)}
+	if inc != "" {
+		verdict.Links = []string{events.NodeTrace(node, inc)}
 	}
 	t.d.Spans = append(t.d.Spans, verdict)
 	t.span(events.Span{
@@ -68,7 +68,7 @@ func (t *transition) nodeSpan(node events.NodeID, life events.Incarnation, why s
 	})
 }
 
-// verdictSpan draws what was decided about a dead worker.
+// verdictSpan emits the span of the decision about a dead worker.
 func (t *transition) verdictSpan(kind string, w *events.WorkerView) {
 	parent := t.in.Trace
 	if t.View.OpenIncident != nil {
@@ -79,8 +79,8 @@ func (t *transition) verdictSpan(kind string, w *events.WorkerView) {
 	}})
 }
 
-// startSpan draws the root of a job's start: submit to first good step. A client that submitted it
-// within its own trace finds it there too.
+// startSpan emits the root span of a job's start, from submit to first good step. If the client has
+// its own trace, the span is emitted there too.
 func (t *transition) startSpan(g events.Generation) {
 	start := events.Span{
 		Name: "job start", Self: events.JobTrace(t.View.Job), Start: t.View.Submitted, End: t.now,
@@ -98,7 +98,7 @@ func (t *transition) startSpan(g events.Generation) {
 	}
 }
 
-// incidentSpan draws the root of an incident, under which every process has drawn its part already.
+// incidentSpan emits the root span of an incident. The processes have emitted its children before.
 func (t *transition) incidentSpan(c events.IncidentClosed, self string, at time.Time) {
 	s := events.Span{
 		Name: "incident", Self: self, End: at,

@@ -1,7 +1,7 @@
-// Package job answers one question: what became of the job's workers, and what follows from it?
+// Package job tracks the state of a job's workers and decides what follows from it.
 //
 // It is Horovod's worker registry (READY, SUCCESS, FAILURE of every member of a generation) and its
-// reset limit, without the barrier: nobody waits here. A machine decides for one job at a time.
+// reset limit, without the barrier. A machine decides for one job at a time.
 //
 //	          submit            sealed               done
 //	(nothing) ------> waiting ---------> running ----------> finishing
@@ -11,10 +11,10 @@
 //	                  stopped <--------- stopping  --> failed <-----    --> succeeded
 //
 // Workers: starting -> running -> ready -> done -> success; or failure, lost (with its node),
-// stopped (it was asked to). A worker is one life in one place: the incarnation names it, a newer
-// life replaces it, and facts of an older one change nothing. Each life is charged to the failure
-// budget at most once, a generation too, a planned change never. failures.sameStep of them in a row
-// after one committed step end the job; see charge.go for which step that is.
+// stopped (as requested). A worker is one incarnation in one place: a newer incarnation replaces it,
+// and facts of an older one change nothing. An incarnation counts against the failure budget at most
+// once, and so does a generation; a planned change never does. failures.sameStep consecutive
+// failures after one committed step end the job; failure.go determines that step.
 //
 // Facts read: placement.set, placement.waiting, round.opened, round.missed, round.sealed,
 // worker.started, worker.ready, worker.done, worker.exited, node.joined, node.lost, node.left.
@@ -23,11 +23,11 @@
 //
 // No order between families is assumed: a generation can be ready before it is known to be sealed,
 // and a worker can have died before it is known to have been started. The outcome of a job is
-// judged again after every input, from the whole state, so a fact that comes twice, late or never
-// cannot end a job wrongly.
+// determined anew after every input, from the whole state, so that a fact that arrives twice, late
+// or never cannot end a job wrongly.
 //
-// Not here: who is in a generation (rendezvous), where workers run (scheduler), whether a node
-// lives (discovery).
+// Other services decide who is in a generation (rendezvous), where workers run (scheduler) and
+// whether a node is alive (discovery).
 package job
 
 import (
@@ -41,52 +41,52 @@ import (
 type State struct {
 	View events.JobView `json:"view"`
 
-	Removed           *Removed               `json:"removed,omitempty"`   // the job was, and its record is no more: everything else is empty
-	Stop              *Stop                  `json:"stop,omitempty"`      // asked for; before the submit it is only remembered
-	Placed            Placement              `json:"placed"`              // as the scheduler said last
-	Pending           Pending                `json:"pending"`             // the generation that is being agreed on
-	Client            string                 `json:"client,omitempty"`    // traceparent within which it was submitted, if the client has a trace of its own
+	Removed           *Removed               `json:"removed,omitempty"`   // the job was removed and its record is gone: all other fields are empty
+	Stop              *Stop                  `json:"stop,omitempty"`      // a requested stop; before the submit it is only stored
+	Placed            Placement              `json:"placed"`              // the scheduler's last placement
+	Pending           Pending                `json:"pending"`             // the round that is not sealed yet
+	Client            string                 `json:"client,omitempty"`    // traceparent of the submit, if the client has its own trace
 	LastGood          events.Generation      `json:"last_good,omitempty"` // newest generation with a good step
 	Broken            events.Generation      `json:"broken,omitempty"`    // newest generation that is known to have lost a member
-	CountedGeneration events.Generation      `json:"charged,omitempty"`   // newest generation whose break was charged
-	Commit            events.Commit          `json:"commit,omitzero"`     // in-process recovery: newest one that the current generation could return to
+	CountedGeneration events.Generation      `json:"charged,omitempty"`   // newest generation whose break was counted
+	Commit            events.Commit          `json:"commit,omitzero"`     // in-process recovery: newest commit that the current generation could return to
 	Finish            Finish                 `json:"finish"`
-	Incident          *Incident              `json:"incident,omitempty"`    // private half of View.Open
+	Incident          *Incident              `json:"incident,omitempty"`    // private part of View.Open
 	IncidentCount     int                    `json:"counted,omitempty"`     // incidents so far
 	Slots             map[string]SlotRecord  `json:"notes,omitempty"`       // by place
-	Nodes             map[events.NodeID]Node `json:"nodes,omitempty"`       // nodes of this job that have come, were lost or have left
+	Nodes             map[events.NodeID]Node `json:"nodes,omitempty"`       // nodes of this job that have joined, were lost or have left
 	Timing            []Timing               `json:"timing,omitempty"`      // of the newest generations
 	Reports           []ReportedStates       `json:"said,omitempty"`        // by the members of the newest generations
-	NoProgress        int                    `json:"no_progress,omitempty"` // generations in a row that were lost without progress, as the newest seal said
-	Permanent         PermanentFailure       `json:"futile,omitzero"`       // what has ended the newest generations, if trying again does not mend it
-	Exhaustion        *Exhaustion            `json:"exhaustion,omitempty"`  // the job ends once it is known why, or soon
+	NoProgress        int                    `json:"no_progress,omitempty"` // consecutive generations that were lost without progress, according to the newest seal
+	Permanent         PermanentFailure       `json:"futile,omitzero"`       // what has ended the newest generations, if a retry does not fix it
+	Exhaustion        *Exhaustion            `json:"exhaustion,omitempty"`  // the job ends once the cause is known, or after a short wait
 	Stall             Stall                  `json:"stall,omitzero"`        // the newest one
-	StepGeneration    events.Generation      `json:"step_in,omitempty"`     // generation that View.Step was made in
-	EarlyReady        *events.WorkerReady    `json:"early,omitempty"`       // rank 0 was ready before its generation was known to be sealed
+	StepGeneration    events.Generation      `json:"step_in,omitempty"`     // generation in which View.Step was made
+	EarlyReady        *events.WorkerReady    `json:"early,omitempty"`       // rank 0 was ready before the seal of its generation arrived
 }
 
-// Stop is a stop that was asked for.
+// Stop is a requested stop.
 type Stop struct {
 	Command string    `json:"command"` // id of the command, for its refusal
 	Reason  string    `json:"reason"`
 	Now     bool      `json:"now,omitempty"`
-	By      time.Time `json:"by"` // what still runs then is given up
+	By      time.Time `json:"by"` // workers that still run then are given up
 }
 
-// Removed is what is left of a job whose record was removed, until nothing is stored any more that
-// a repeat could be mixed up with.
+// Removed is what remains of a job whose record was removed, until nothing stored can be mistaken
+// for a new job's.
 type Removed struct {
-	Origin string    `json:"origin"` // of the event that submitted it
-	By     string    `json:"by"`     // its source
+	Origin string    `json:"origin"` // id of the event that submitted it
+	By     string    `json:"by"`     // source of that event
 	Until  time.Time `json:"until"`
 }
 
-// SubmittedBy tells whether an event submitted the job.
+// SubmittedBy reports whether an event submitted the job.
 func (r Removed) SubmittedBy(source, id string) bool {
 	return events.JobView{State: events.JobStateStopped, Origin: r.Origin, By: r.By}.SubmittedBy(source, id)
 }
 
-// Placement is what the scheduler gave the job.
+// Placement is the job's placement by the scheduler.
 type Placement struct {
 	Number uint64         `json:"number,omitempty"`
 	Places []events.Place `json:"places,omitempty"`
@@ -97,73 +97,73 @@ type Pending struct {
 	Proposed events.Generation `json:"proposed,omitempty"`
 	Cause    events.CauseKind  `json:"cause,omitempty"`
 	Planned  bool              `json:"planned,omitempty"` // the current generation works on meanwhile
-	Since    time.Time         `json:"since,omitzero"`    // it is waited for since, as window says
+	Since    time.Time         `json:"since,omitzero"`    // when the wait for it began; see updatePendingSince
 }
 
 // Finish is the end of the training.
 type Finish struct {
-	Since      time.Time          `json:"since,omitzero"`     // first worker done
-	Stopped    time.Time          `json:"stopped,omitzero"`   // the rest was told to stop
+	Since      time.Time          `json:"since,omitzero"`     // when the first worker was done
+	Stopped    time.Time          `json:"stopped,omitzero"`   // when the remaining workers were stopped
 	Now        bool               `json:"now,omitempty"`      // without grace
 	Generation events.Generation  `json:"in,omitempty"`       // newest generation in which a worker was done
 	Reported   bool               `json:"told,omitempty"`     // a worker has reported its result
 	Step       uint64             `json:"step,omitempty"`     // of that result
-	ReportBy   time.Time          `json:"report_by,omitzero"` // all have ended, and the result is waited for until then
-	Failed     *events.Place      `json:"failed,omitempty"`   // first worker that had completed the training and then failed by itself
-	LateReport *events.WorkerDone `json:"late,omitempty"`     // a report of a life that was over before, until its exit tells whether to believe it
+	ReportBy   time.Time          `json:"report_by,omitzero"` // all workers have ended, and the job waits for the result until then
+	Failed     *events.Place      `json:"failed,omitempty"`   // first worker that failed by itself after it had completed the training
+	LateReport *events.WorkerDone `json:"late,omitempty"`     // a report of an incarnation that was over, until its exit confirms it
 }
 
-// SlotRecord is what is remembered about a place beside its newest worker.
+// SlotRecord is the record of a place besides its newest worker.
 type SlotRecord struct {
-	Ended             []events.Incarnation `json:"ended,omitempty"`     // newest lives that have ended, oldest first
-	JudgedIncarnation events.Incarnation   `json:"charged,omitempty"`   // newest life that was judged
-	Verdict           verdict              `json:"verdict,omitempty"`   // about Charged
-	Removed           bool                 `json:"gone,omitempty"`      // the scheduler took the place away
-	ExitedIncarnation events.Incarnation   `json:"exited,omitempty"`    // a life that was thought lost, and whose exit was told then
-	Succeeded         bool                 `json:"well,omitempty"`      // its exit was a success
-	Displaced         events.Incarnation   `json:"unplaced,omitempty"`  // a life that was blamed only because its place was taken away, or its node gone
-	Completed         bool                 `json:"completed,omitempty"` // a life that was replaced since had completed the training
-	MissingSince      time.Time            `json:"behind,omitzero"`     // this worker was asked back, or its generation's successor sealed without it, and nobody said why
+	Ended             []events.Incarnation `json:"ended,omitempty"`     // newest incarnations that have ended, oldest first
+	JudgedIncarnation events.Incarnation   `json:"charged,omitempty"`   // newest incarnation with a verdict
+	Verdict           verdict              `json:"verdict,omitempty"`   // about JudgedIncarnation
+	Removed           bool                 `json:"gone,omitempty"`      // the scheduler revoked the place
+	ExitedIncarnation events.Incarnation   `json:"exited,omitempty"`    // an incarnation that was presumed lost and whose exit was reported afterwards
+	Succeeded         bool                 `json:"well,omitempty"`      // that exit was a success
+	Displaced         events.Incarnation   `json:"unplaced,omitempty"`  // an incarnation that was denied a respawn only because its place or node was gone
+	Completed         bool                 `json:"completed,omitempty"` // an incarnation replaced since had completed the training
+	MissingSince      time.Time            `json:"behind,omitzero"`     // since when this worker has not rejoined, or was left out of the next generation, without an explanation
 }
 
-// Node is what is remembered about a node that came or went away.
+// Node is the record of a node that joined or ended.
 type Node struct {
-	Number      uint64             `json:"number,omitempty"` // of the last fact taken in
-	LostAgent   events.Incarnation `json:"gone,omitempty"`   // newest agent that is no more
-	NewestAgent events.Incarnation `json:"came,omitempty"`   // newest agent that has come: those before are no more
-	// Restarted is the newest agent whose coming was charged, because workers of the one before
-	// ended with it.
+	Number      uint64             `json:"number,omitempty"` // of the last fact applied
+	LostAgent   events.Incarnation `json:"gone,omitempty"`   // newest agent that is gone
+	NewestAgent events.Incarnation `json:"came,omitempty"`   // newest agent that has joined: earlier ones are gone
+	// Restarted is the newest agent whose start was counted as a failure, because workers of the
+	// previous one ended with it.
 	Restarted events.Incarnation `json:"restarted,omitempty"`
 }
 
-// Timing is what a seal says about the time its round took.
+// Timing holds the times of a round, from its seal.
 type Timing struct {
 	Generation events.Generation `json:"generation"`
 	NoticeMS   float64           `json:"notice_ms"`
 	JudgeMS    float64           `json:"judge_ms"`
 }
 
-// Fixed times of the registry. Everything else is in the job's spec.
+// Fixed times of the registry. All others are in the job's spec.
 const (
-	reportFor = 30 * time.Second // after the last exit, for a report that it has overtaken: some redeliveries
-	// A command, a fact or a launch is stored for no longer.
+	reportFor = 30 * time.Second // after the last exit, for a report that it has overtaken: several redeliveries
+	// No command, fact or launch is stored for longer.
 	rememberRemoved = 30 * 24 * time.Hour
 	forgetAgain     = time.Minute
 
-	rememberStop   = 30 * time.Second // a stop without a submit: commands overtake each other by no more than a redelivery or two
-	stopSlack      = 10 * time.Second // after the grace, for the exits to be told
-	missingTimeout = 5 * time.Second  // a worker that does not come back: time for its exit or its node's loss to be told
+	rememberStop   = 30 * time.Second // a stop without a submit: commands overtake each other by at most a few redeliveries
+	stopSlack      = 10 * time.Second // after the grace, for the exits to be reported
+	missingTimeout = 5 * time.Second  // a worker that does not rejoin: time for its exit or its node's loss to be reported
 )
 
 // Machine decides for one job at a time; see the package comment.
 type Machine struct{}
 
-// New returns the state of a job that nobody has spoken of.
+// New returns the state of a job without any input.
 func (Machine) New(entity string) State {
 	return State{View: events.JobView{Job: events.JobID(entity)}}
 }
 
-// transition is one Step under way.
+// transition is one Step in progress.
 type transition struct {
 	State
 	in  events.Input
@@ -171,8 +171,8 @@ type transition struct {
 	d   events.Decision
 }
 
-// Step takes one input into account. An ended job takes none, except that it refuses to be scaled,
-// is removed, and notes how workers ended that still ran when it did.
+// Step applies one input. A job that has ended ignores all but these: it refuses to be scaled, is
+// removed, and records the exits of workers that still ran when it ended.
 func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
 	t := &transition{State: s, in: in, now: now}
 	switch b := in.Body.(type) {
@@ -231,16 +231,16 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 	return t.State, t.d
 }
 
-// known tells whether the job was submitted.
+// known reports whether the job was submitted.
 func (t *transition) known() bool { return t.View.State != "" }
 
-// ongoing tells whether the job was submitted and has not ended.
+// ongoing reports whether the job was submitted and has not ended.
 func (t *transition) ongoing() bool { return t.known() && !t.View.State.Terminal() }
 
-// inProcess tells whether workers live on through a fault.
+// inProcess reports whether workers survive a fault of others.
 func (t *transition) inProcess() bool { return t.View.Spec.Recovery == spec.RecoveryInProcess }
 
-// publish says a fact in the trace of the open incident, or of the input.
+// publish adds a fact in the trace of the open incident, or of the input.
 func (t *transition) publish(b events.Body) {
 	f := events.Fact{Body: b, Cause: t.in.ID}
 	if t.View.OpenIncident != nil {
@@ -249,8 +249,8 @@ func (t *transition) publish(b events.Body) {
 	t.d.Facts = append(t.d.Facts, f)
 }
 
-// Deadline says when the job must be looked at again: a start, an exit grace or a stop that takes
-// too long, a worker that was left behind.
+// Deadline returns when the job must be examined again: a start, a grace or a stop that takes too
+// long, or a worker that was left out.
 func (Machine) Deadline(s State) time.Time {
 	var next time.Time
 	at := func(d time.Time) {

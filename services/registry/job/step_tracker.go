@@ -9,15 +9,15 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// StepTracker is how long each job has made no step, as one replica hears it. It is lost with the
-// replica. A replica that was disconnected, paused or has just started accuses nobody before a full
-// grace, and its observation counts only while no other replica has stored a later step; so a job
-// is taken for hung when nobody has heard it.
+// StepTracker tracks how long each job has made no step, as far as one replica has received. It is
+// lost with the replica. A replica that was disconnected, paused or has just started reports no
+// stall before a full timeout, and its observation counts only while no other replica has stored a
+// later step; so a job counts as stalled only if no replica has received a step.
 //
-// The newest step of any worker is a sign of life of the whole job: its workers step together, and
+// The newest step of any worker shows that the whole job is alive: its workers step together, and
 // one that loops outside of a collective stops them all.
 type StepTracker struct {
-	Gap time.Duration // a longer gap between two looks means that we, not they, were away
+	Gap time.Duration // a longer gap between two checks means that this replica was paused
 
 	jobs      map[events.JobID]*trackedJob
 	paused    bool
@@ -26,20 +26,20 @@ type StepTracker struct {
 
 type trackedJob struct {
 	generation     events.Generation
-	limit          time.Duration   // 0 = the job is not aged
-	newest         events.Progress // heard in generation
+	limit          time.Duration   // 0 = stalls of the job are not tracked
+	newest         events.Progress // received in generation
 	stored         uint64          // step in the record
 	storedAt       time.Time
-	lastProgress   time.Time // last sign of life, or the begin of a grace
-	lastReported   time.Time // last named
+	lastProgress   time.Time // last progress, or the start of a timeout
+	lastReported   time.Time // last reported as stalled
 	lastOffered    time.Time // newest was last offered to the record
-	newestAt       time.Time // newest was heard
+	newestAt       time.Time // newest was received
 	reported       map[string]events.Metric
-	metricsChanged bool // reported is news to the record
+	metricsChanged bool // the record lacks the newest metrics
 }
 
-// Update takes in the registry's own record of a job. Only a running one is heard, and only one
-// that is known to tell its steps is aged: of the others, silence says nothing.
+// Update applies the registry's own record of a job. Only running jobs are tracked, and stalls only
+// of jobs that are known to report their steps.
 func (a *StepTracker) Update(v events.JobView, now time.Time) {
 	if v.State != events.JobStateRunning || v.Generation == 0 {
 		delete(a.jobs, v.Job)
@@ -49,7 +49,7 @@ func (a *StepTracker) Update(v events.JobView, now time.Time) {
 	if j == nil || j.generation != v.Generation {
 		still := v.TimeWithoutStep.D()
 		if j == nil {
-			still = 0 // a replica that has just begun has not heard those before
+			still = 0 // a replica that has just started has not received the earlier ones
 		}
 		reported := v.Reported
 		if j != nil {
@@ -61,7 +61,7 @@ func (a *StepTracker) Update(v events.JobView, now time.Time) {
 		}
 		a.jobs[v.Job] = j
 	}
-	if v.Step > max(j.newest.Step, j.stored) { // another replica has heard more
+	if v.Step > max(j.newest.Step, j.stored) { // another replica has received more
 		j.lastProgress, j.lastReported = now, time.Time{}
 	}
 	j.stored, j.storedAt = v.Step, v.StepAt
@@ -74,7 +74,7 @@ func (a *StepTracker) Update(v events.JobView, now time.Time) {
 // Forget drops a job whose record was removed.
 func (a *StepTracker) Forget(id events.JobID) { delete(a.jobs, id) }
 
-// Observe takes in how far a worker is. A repeat of an old step is no sign of life.
+// Observe records a worker's progress. A repeat of an old step does not count.
 func (a *StepTracker) Observe(p events.Progress, now time.Time) {
 	j := a.jobs[p.Job]
 	if j == nil || p.Generation != j.generation {
@@ -83,8 +83,8 @@ func (a *StepTracker) Observe(p events.Progress, now time.Time) {
 	if c := p.Commit; c != nil && (j.newest.Commit == nil || c.Newer(*j.newest.Commit)) {
 		j.newest.Commit = c
 	}
-	all, news := events.MergeMetrics(j.reported, events.MetricsOf(p.Metrics, p.MetricSteps, p.Step, p.Rank, now))
-	j.reported, j.metricsChanged = all, j.metricsChanged || news
+	all, changed := events.MergeMetrics(j.reported, events.MetricsOf(p.Metrics, p.MetricSteps, p.Step, p.Rank, now))
+	j.reported, j.metricsChanged = all, j.metricsChanged || changed
 	if p.Step <= j.newest.Step {
 		return
 	}
@@ -95,8 +95,8 @@ func (a *StepTracker) Observe(p events.Progress, now time.Time) {
 	j.lastProgress, j.lastReported = now, time.Time{}
 }
 
-// Progress tells how far a job is, as far as this replica has heard; false if it does not run, or
-// nothing was heard of it.
+// Progress returns a job's progress as far as this replica has received it; false if the job does
+// not run or nothing was received.
 func (a *StepTracker) Progress(id events.JobID) (events.JobProgress, bool) {
 	j := a.jobs[id]
 	if j == nil || (j.newest.Step == 0 && len(j.reported) == 0) {
@@ -105,7 +105,7 @@ func (a *StepTracker) Progress(id events.JobID) (events.JobProgress, bool) {
 	return events.JobProgress{Generation: j.generation, Step: j.newest.Step, At: j.newestAt, Reported: j.reported}, true
 }
 
-// Connected says whether this replica can hear anything at all. Ageing stops while it cannot.
+// Connected sets whether this replica receives anything at all. Timeouts stop while it does not.
 func (a *StepTracker) Connected(is bool, now time.Time) {
 	if is && a.paused {
 		a.restartTimeouts(now)
@@ -113,12 +113,12 @@ func (a *StepTracker) Connected(is bool, now time.Time) {
 	a.paused = !is
 }
 
-// Check returns which jobs stand still, and which steps are news to the record, by job. Each job is
-// named again only after the same time has passed once more, in case that nothing came of it.
-func (a *StepTracker) Check(now time.Time) (still []events.StepsStalled, news []events.Progress) {
+// Check returns the jobs that are stalled and the steps that the record lacks, by job. A job is
+// returned again only after another full timeout, in case the report had no effect.
+func (a *StepTracker) Check(now time.Time) (still []events.StepsStalled, unstored []events.Progress) {
 	gap := now.Sub(a.lastCheck)
 	if !a.lastCheck.IsZero() && (gap > a.Gap || gap < 0) {
-		a.restartTimeouts(now) // paused process, suspended machine, or a clock that was set back
+		a.restartTimeouts(now) // the process or machine was paused, or the clock was set back
 	}
 	a.lastCheck = now
 	if a.paused {
@@ -130,7 +130,7 @@ func (a *StepTracker) Check(now time.Time) (still []events.StepsStalled, news []
 		if ((p.Step > 0 && p.Step != j.stored) || j.metricsChanged) && !now.Before(j.storedAt.Add(StepEvery)) && !now.Before(j.lastOffered.Add(StepEvery)) {
 			j.lastOffered, j.metricsChanged = now, false
 			p.Job, p.Generation, p.Reported = id, j.generation, j.reported
-			news = append(news, p)
+			unstored = append(unstored, p)
 		}
 		silent := now.Sub(j.lastProgress)
 		if j.limit > 0 && silent >= j.limit && now.Sub(j.lastReported) >= j.limit {
@@ -138,10 +138,10 @@ func (a *StepTracker) Check(now time.Time) (still []events.StepsStalled, news []
 			still = append(still, events.StepsStalled{Job: id, Generation: j.generation, Step: max(j.newest.Step, j.stored), For: spec.Duration(silent)})
 		}
 	}
-	return still, news
+	return still, unstored
 }
 
-// restartTimeouts begins all silences anew.
+// restartTimeouts restarts all timeouts.
 func (a *StepTracker) restartTimeouts(now time.Time) {
 	for _, j := range a.jobs {
 		j.lastProgress, j.lastReported = now, time.Time{}

@@ -17,8 +17,8 @@ func record(g events.Generation, step uint64, hang time.Duration) events.JobView
 	}
 }
 
-// TestAges: what happens to a job in seconds after it was taken in; the looks come every 200 ms.
-func TestAges(t *testing.T) {
+// TestStepTracker: times are in seconds after the job was added; checks are every 200 ms.
+func TestStepTracker(t *testing.T) {
 	type does = map[string]func(*job.StepTracker, time.Time)
 	step := func(g events.Generation, n uint64) func(*job.StepTracker, time.Time) {
 		return func(a *job.StepTracker, now time.Time) {
@@ -64,15 +64,15 @@ func TestAges(t *testing.T) {
 				if do := c.at[at.String()]; do != nil {
 					do(&a, epoch.Add(at))
 				}
-				still, news := a.Check(epoch.Add(at))
+				still, unstored := a.Check(epoch.Add(at))
 				for _, s := range still {
 					if s.Job != demo || s.For.D() < 10*time.Second {
 						t.Errorf("%+v", s)
 					}
 					got += fmt.Sprintf(" still@%s", at)
 				}
-				for _, p := range news {
-					if at < 14*time.Second { // it is offered again and again, until the record has it
+				for _, p := range unstored {
+					if at < 14*time.Second { // it is offered again until the record has it
 						got += fmt.Sprintf(" step%d@%s", p.Step, at)
 					}
 				}
@@ -84,7 +84,7 @@ func TestAges(t *testing.T) {
 	}
 }
 
-func TestAGapInOurLooksIsOurs(t *testing.T) {
+func TestGapBetweenChecksRestartsTimeouts(t *testing.T) {
 	a := job.StepTracker{Gap: time.Second}
 	a.Update(record(1, 1, 10*time.Second), epoch)
 	a.Check(epoch)

@@ -6,11 +6,10 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// failed judges a process that ended badly while the job was at work.
+// failed decides about a process that failed while the job ran.
 func (t *transition) failed(w *events.WorkerView, b events.WorkerExited) {
 	if t.LastGood == 0 && (b.ExitCode == 126 || b.ExitCode == 127) {
-		// As shells have it: found but not executable, not found. Trying again gives the same
-		// answer.
+		// As in shells: found but not executable, not found. A retry gives the same result.
 		t.recordFirstError(w)
 		t.endJob(events.JobStateFailed, events.Invalid, fmt.Sprintf("the command cannot be started: worker %s: %s", w.Place, w.Detail))
 		return
@@ -29,7 +28,7 @@ func (t *transition) failed(w *events.WorkerView, b events.WorkerExited) {
 	}
 	t.Broken = max(t.Broken, b.Generation)
 	if b.Generation == 0 && member {
-		b.Generation = w.Generation // its agent need not know: it may be a later one than the one that ran it
+		b.Generation = w.Generation // its agent may not know it: it may be a later one than the one that ran the worker
 	}
 	if b.Orphaned {
 		if !t.countAgentRestart(w, b) {
@@ -53,9 +52,9 @@ func (t *transition) failed(w *events.WorkerView, b events.WorkerExited) {
 	}
 }
 
-// countAgentRestart charges a worker that ended with an earlier life of its agent, and tells
-// whether the job goes on. One restart is one failure, however many workers it takes along, and
-// whether the new agent reports it first, by their exits, or discovery.
+// countAgentRestart counts the restart of an agent that ended its workers, and reports whether the
+// job goes on. One restart is one failure, however many workers it ends, and whether the new
+// agent's exits report it first or discovery.
 func (t *transition) countAgentRestart(w *events.WorkerView, b events.WorkerExited) bool {
 	n := t.Nodes[b.Place.Node]
 	if n.Restarted == b.Agent && b.Agent != "" {
@@ -69,7 +68,7 @@ func (t *transition) countAgentRestart(w *events.WorkerView, b events.WorkerExit
 	return t.countFailure(w, b.Generation, t.silentFailure(events.FailureLost, b.Generation != 0))
 }
 
-// describeExit says which worker died, and how.
+// describeExit describes which worker died, and how.
 func describeExit(w *events.WorkerView) string {
 	rank := ""
 	if w.Rank >= 0 {
@@ -78,7 +77,7 @@ func describeExit(w *events.WorkerView) string {
 	return fmt.Sprintf("worker %s (%sattempt %d): %s", w.Place, rank, w.Attempt, w.Detail)
 }
 
-// respawn says that a dead worker is started again in its place.
+// respawn publishes that a dead worker is started again in its place.
 func (t *transition) respawn(w *events.WorkerView) {
 	if t.recordVerdict(w, respawned) {
 		t.publish(events.JobRespawned{Job: t.View.Job, Place: w.Place, Dead: w.Incarnation, Attempt: w.Attempt + 1})
@@ -86,19 +85,19 @@ func (t *transition) respawn(w *events.WorkerView) {
 	}
 }
 
-// respawnDisplaced starts a dead worker again that was blamed only because its place or node was
-// gone: they are back.
+// respawnDisplaced respawns a dead worker that was denied it only because its place or node was
+// gone: both are back.
 func (t *transition) respawnDisplaced(w *events.WorkerView) {
 	t.updateSlot(w.Place, func(n *SlotRecord) { n.Verdict, n.Displaced = "", "" })
 	t.respawn(w)
 }
 
-// displaced tells whether a worker is one that unstrand is for.
+// displaced reports whether respawnDisplaced applies to a worker.
 func (t *transition) displaced(w *events.WorkerView) bool {
 	return t.Slots[w.Place.String()].Displaced == w.Incarnation && w.Incarnation != "" && t.hasPlace(w.Place) && !t.onLostNode(w)
 }
 
-// denyRespawn says that a dead worker's place stays empty.
+// denyRespawn publishes that a dead worker is not started again.
 func (t *transition) denyRespawn(w *events.WorkerView, reason string) {
 	if t.recordVerdict(w, respawnDenied) {
 		t.publish(events.JobRespawnDenied{Job: t.View.Job, Place: w.Place, Dead: w.Incarnation, Reason: reason})
@@ -106,8 +105,8 @@ func (t *transition) denyRespawn(w *events.WorkerView, reason string) {
 	}
 }
 
-// recordVerdict writes a verdict down and tells whether it is news. Blame takes a respawn back,
-// never the other way round.
+// recordVerdict records a verdict and reports whether it is new. A denial revokes a respawn, never
+// the reverse.
 func (t *transition) recordVerdict(w *events.WorkerView, v verdict) bool {
 	n := t.Slots[w.Place.String()]
 	if n.JudgedIncarnation == w.Incarnation && (n.Verdict == v || n.Verdict == respawnDenied) {
@@ -117,8 +116,8 @@ func (t *transition) recordVerdict(w *events.WorkerView, v verdict) bool {
 	return true
 }
 
-// respawnFinished gives new lives to those who have finished already when their generation breaks
-// under restart recovery: the group starts again as a whole.
+// respawnFinished respawns finished workers when their generation breaks under restart recovery:
+// the group restarts as a whole.
 func (t *transition) respawnFinished() {
 	if t.inProcess() || !t.ongoing() {
 		return

@@ -4,7 +4,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// started takes in that a process runs.
+// started applies that a process runs.
 func (t *transition) started(b events.WorkerStarted) {
 	w := t.workerFor(b.WorkerRef)
 	if w != nil && w.State == events.WorkerStateStarting {
@@ -12,8 +12,8 @@ func (t *transition) started(b events.WorkerStarted) {
 	}
 }
 
-// ready takes in READY: the worker made a good step in a generation. Rank 0's makes the generation
-// good; under restart recovery so does the first step that any process reports.
+// ready applies READY: the worker made a good step in a generation. READY of rank 0 makes the
+// generation good; under restart recovery so does the first step that any process reports.
 func (t *transition) ready(b events.WorkerReady) {
 	w := t.workerFor(b.WorkerRef)
 	if t.staleReady(b) {
@@ -31,9 +31,9 @@ func (t *transition) ready(b events.WorkerReady) {
 	}
 }
 
-// done takes in that a worker reports its work complete. With in-process recovery nobody regroups
-// from then on; under restart recovery only exits count, and the report is kept for its figures.
-// That of a life which is over, as far as is known, waits for its exit: the others may have
+// done applies that a worker reports its work complete. With in-process recovery there is no
+// further regroup; under restart recovery only exits count, and the report is kept for its figures.
+// A report of an incarnation that is presumed over waits for its exit: the others may have
 // regrouped without it.
 func (t *transition) done(b events.WorkerDone) {
 	w := t.workerFor(b.WorkerRef)
@@ -51,7 +51,7 @@ func (t *transition) done(b events.WorkerDone) {
 	}
 }
 
-// report keeps the result of the training.
+// report records the result of the training.
 func (t *transition) report(b events.WorkerDone) {
 	if !t.Finish.Reported || b.Step > t.Finish.Step {
 		t.Finish.Reported, t.Finish.Step = true, b.Step
@@ -67,7 +67,7 @@ func (t *transition) report(b events.WorkerDone) {
 	t.reported(b.WorkerRef, b.Metrics, b.MetricSteps, b.Step)
 }
 
-// reported keeps the newest values of a worker that has ended its work, or ended.
+// reported records the newest values of a worker that is done or has ended.
 func (t *transition) reported(r events.WorkerRef, values map[string]float64, steps map[string]uint64, step uint64) {
 	rank := -1
 	if w := t.worker(r.Place); w != nil && w.Incarnation == r.Incarnation {
@@ -79,7 +79,7 @@ func (t *transition) reported(r events.WorkerRef, values map[string]float64, ste
 	t.View.Reported, _ = events.MergeMetrics(t.View.Reported, events.MetricsOf(values, steps, step, rank, t.now))
 }
 
-// finishing enters the end of the training, once.
+// finishing begins the end of the training, once.
 func (t *transition) finishing(in events.Generation) {
 	t.Finish.Generation = max(t.Finish.Generation, in)
 	if t.View.State != events.JobStateWaiting && t.View.State != events.JobStateRunning {
@@ -90,10 +90,10 @@ func (t *transition) finishing(in events.Generation) {
 	t.publish(events.JobFinishing{Job: t.View.Job})
 }
 
-// exited takes in how a process ended.
+// exited applies the exit of a process.
 func (t *transition) exited(b events.WorkerExited) {
 	if t.worker(b.Place) == nil && b.Generation != 0 && b.Generation < t.View.Generation {
-		return // of a place that was forgotten since
+		return // of a place that was pruned
 	}
 	b.Orphaned = b.Orphaned || t.orphaned(b)
 	w := t.workerFor(b.WorkerRef)
@@ -130,24 +130,24 @@ func (t *transition) exited(b events.WorkerExited) {
 		if t.inProcess() {
 			t.completed(b)
 		} else if b.Generation != 0 && b.Generation <= t.Broken && t.hasPlace(b.Place) {
-			t.respawn(w) // the whole group starts again
+			t.respawn(w) // the whole group restarts
 		}
 	case events.WorkerStateFailed:
 		t.failed(w, b)
 	}
 }
 
-// orphaned tells whether an exit is reported by a later agent than the one that ran the worker: it
-// ended with that one. Agents of older versions do not say so.
+// orphaned reports whether an exit is reported by a later agent than the one that ran the worker,
+// with which the worker ended. Agents of older versions do not say so.
 func (t *transition) orphaned(b events.WorkerExited) bool {
 	w := t.worker(b.Place)
 	return w != nil && w.Incarnation == b.Incarnation && w.Agent != "" && w.Agent < b.Agent
 }
 
-// exitState is the state in which an exit leaves its worker. A worker that was done is a success
-// even if it was then told to stop; any other exit that was asked for, or that follows from the
-// place being taken away, is neither success nor failure. Other programs cannot know that their
-// place was taken away, nor is it known whether it was given again since.
+// exitState returns the state of a worker after an exit. A worker that was done is a success even
+// if it was then stopped; any other exit that was asked for, or that follows from its place being
+// revoked, is neither success nor failure. Programs without the SDK cannot know that their place
+// was revoked, nor is it known whether it was granted again since.
 func (t *transition) exitState(b events.WorkerExited) events.WorkerState {
 	switch {
 	case t.inProcess() && b.Done && b.ExitCode == 0:
@@ -169,10 +169,10 @@ func (t *transition) endWorker(w *events.WorkerView, s events.WorkerState, detai
 	t.endIncarnation(*w)
 }
 
-// explainLateExit adds what a late exit knows of a worker that was judged before it: its node
-// seemed lost, or it was left behind. The verdict stands; only a completed training is believed
-// late, and then also of a life that was replaced since (w is nil): the rendezvous, which may have
-// heard in time, regroups for it no more.
+// explainLateExit adds a late exit to a worker that was presumed lost: its node seemed gone, or it
+// was left out. The verdict stands. Only a completed training is accepted late, also from an
+// incarnation replaced since (w is nil): the rendezvous, which may have received it in time, does
+// not regroup again.
 func (t *transition) explainLateExit(w *events.WorkerView, b events.WorkerExited) {
 	if word, ok := reportedState(t.exitState(b)); ok {
 		t.setReported(b.WorkerRef, -1, word)
@@ -200,7 +200,7 @@ func (t *transition) explainLateExit(w *events.WorkerView, b events.WorkerExited
 	t.completed(b)
 }
 
-// completed takes in a success: the report that came before it counts from now on.
+// completed applies a success: the report that came before it counts from now on.
 func (t *transition) completed(b events.WorkerExited) {
 	t.finishing(b.Generation)
 	if l := t.Finish.LateReport; l != nil && l.Incarnation == b.Incarnation {
