@@ -7,38 +7,37 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// HeartbeatEvery is how often agents send a heartbeat.
+// HeartbeatEvery is the interval of agents' heartbeats.
 const HeartbeatEvery = 500 * time.Millisecond
 
-// Config is what people may set.
+// Config is the configuration of the service.
 type Config struct {
-	// Silence after which a node gets no new work. Too small: a late heartbeat or two empties a
-	// healthy node. Too large: new work goes to dead nodes for that long.
+	// Silence after which a node gets no new work. If too small, one or two late heartbeats empty a
+	// healthy node; if too large, new work is placed on dead nodes for that long.
 	SuspectAfter time.Duration `envconfig:"SUSPECT_AFTER" default:"1.5s" desc:"silence after which a node gets no new work"`
-	// Silence after which a node is pinged, and lost if it does not answer. Too small: a broker
-	// that dies silently costs its nodes, which need about 1.5 s to notice it and 0.5 s to go
-	// elsewhere. Too large: jobs whose peers cannot tell by themselves wait that long.
+	// Silence after which a node is pinged, and lost if it does not answer. If too small, a broker
+	// that dies silently costs its nodes, which need about 1.5 s to notice and 0.5 s to connect to
+	// another one; if too large, jobs whose peers cannot detect the failure wait that long.
 	LostAfter time.Duration `envconfig:"LOST_AFTER" default:"2s" desc:"silence after which a node is pinged, and lost if it does not answer"`
-	// How long a ping may take. Too small: a busy node is lost. Too large: it is added to
-	// LostAfter.
+	// Timeout of a ping. If too small, a busy node is lost; if too large, it adds to LostAfter.
 	PingTimeout time.Duration `envconfig:"PING_TIMEOUT" default:"500ms" desc:"how long a ping may take"`
-	// How long an agent whose connection the broker saw end may take to come back before it is
-	// pinged, and lost if it does not answer. Too small: a broken link costs nodes. Too large: jobs
-	// whose peers cannot tell by themselves wait that long.
+	// Time for an agent whose connection the broker saw close to reconnect before it is pinged, and
+	// lost if it does not answer. If too small, a broken link costs nodes; if too large, jobs whose
+	// peers cannot detect the failure wait that long.
 	ReconnectWithin time.Duration `envconfig:"RECONNECT_WITHIN" default:"1s" desc:"how long an agent whose connection has ended may take to come back before it is pinged"`
-	// How long a lost or departed node stays on record; 0 = for ever.
+	// How long a lost or departed node stays in the bucket; 0 = for ever.
 	KeepGone time.Duration `envconfig:"KEEP_GONE" default:"24h" desc:"how long a lost or departed node stays on record; 0 = for ever"`
 
 	Quarantine Quarantine `envconfig:"QUARANTINE"`
 	HostConfig
 }
 
-// DefaultConfig returns what the tags say.
+// DefaultConfig returns the defaults in the tags.
 func DefaultConfig() Config {
 	return Config{SuspectAfter: 1500 * time.Millisecond, LostAfter: 2 * time.Second, PingTimeout: 500 * time.Millisecond, ReconnectWithin: time.Second, KeepGone: 24 * time.Hour, Quarantine: DefaultQuarantine(), HostConfig: defaultHosts()}
 }
 
-// Validate returns everything that is wrong, joined.
+// Validate returns all errors of the configuration, joined.
 func (c Config) Validate() error {
 	var bad []error
 	fault := func(wrong bool, format string, args ...any) {

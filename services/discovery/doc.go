@@ -1,5 +1,5 @@
-// Package discovery is the judge of one question: is this node alive, how many slots has it, and
-// may work go to it?
+// Package discovery decides whether a node is alive, how many slots it has, and whether it may get
+// work.
 //
 //	agents ── join, leave ────────────────► ┌───────────┐
 //	agents ── heartbeats (every replica) ─► │ liveness  │ ──► node.joined, suspected, recovered, lost, left, draining
@@ -9,13 +9,13 @@
 //	host list: a flag, file or script ────► │           │ ──► node.changed
 //	                                        └───────────┘ ──► bucket nodes, one document per node
 //
-// States of a node: ready, suspected, lost, left (drawn in package liveness); draining is told
-// beside them.
+// States of a node: ready, suspected, lost, left (drawn in package liveness); draining is a separate
+// attribute.
 //
-// Of facts it reads job.charged alone. It writes the facts of the node family, and no other service
-// does.
+// The only facts that it reads are job.charged. It is the only writer of the facts of the node
+// family.
 //
-// Every replica hears all heartbeats and ages them in its own memory; a replica that cannot hear
-// accuses nobody. Before a node is lost, its agent is pinged once directly. A node that was lost
-// comes back with the hello that its agent repeats every 10 s.
+// Every replica receives all heartbeats and tracks them in memory; a disconnected replica suspects
+// no node. Before a node is lost, its agent is pinged once directly. A lost node returns with the
+// hello that its agent repeats every 10 s.
 package discovery

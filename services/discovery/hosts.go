@@ -10,28 +10,28 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Hosts is what a host source names, in its order: which nodes may be used, and with how many
+// Hosts is the content of a host source, in its order: which nodes may be used, and with how many
 // slots.
 type Hosts struct {
 	Lines []HostLine
-	node  map[events.NodeID]int // index of the line by the node's name
-	addr  map[string]int        // and by its address
+	node  map[events.NodeID]int // index of the line by node name
+	addr  map[string]int        // index of the line by address
 }
 
 // HostLine is one host.
 type HostLine struct {
 	Host  string // as written, without brackets
-	Slots *int   // that may be used at most; nil = all that the node has
+	Slots *int   // limit on the slots used; nil = all
 }
 
 const (
 	mostHostSlots = 1 << 16
-	mostFindings  = 20 // of a source: more say nothing new
+	mostFindings  = 20 // limit on the errors reported for one source
 )
 
-// ParseHosts reads one host per line: "host", "host:slots", "[::1]:slots" or "host slots=4". A #
-// begins a comment, empty lines are passed over. perHost is for lines without a number; 0 = all
-// that the node has. Everything that is wrong is returned at once; then the hosts must not be used.
+// ParseHosts parses one host per line: "host", "host:slots", "[::1]:slots" or "host slots=4". A #
+// begins a comment; empty lines are skipped. perHost is used for lines without a number; 0 = all
+// slots of the node. All errors are returned together; the hosts are then invalid.
 func ParseHosts(text string, perHost int) (Hosts, error) {
 	var p hostParser
 	p.begin(perHost)
@@ -44,7 +44,7 @@ func ParseHosts(text string, perHost int) (Hosts, error) {
 	return p.end()
 }
 
-// ParseHostList reads a list with commas: a:4,b:2.
+// ParseHostList parses a list separated by commas: a:4,b:2.
 func ParseHostList(text string, perHost int) (Hosts, error) {
 	var p hostParser
 	p.begin(perHost)
@@ -59,10 +59,10 @@ func ParseHostList(text string, perHost int) (Hosts, error) {
 	return p.end()
 }
 
-// hostParser collects hosts and findings.
+// hostParser collects hosts and errors.
 type hostParser struct {
 	hosts   Hosts
-	at      []string // where each line was
+	at      []string // position of each line
 	perHost *int
 	bad     []spec.FieldError
 	more    int
@@ -135,7 +135,7 @@ func (p *hostParser) line(path string, number int, words []string) {
 	p.hosts.Lines, p.at = append(p.hosts.Lines, h), append(p.at, path)
 }
 
-// splitHost takes host and slots apart, or says why it cannot.
+// splitHost splits a word into host and slots, or returns the reason why it cannot.
 func splitHost(word string) (host, slots, reason string) {
 	rest := ""
 	if strings.HasPrefix(word, "[") {
@@ -168,7 +168,7 @@ func splitHost(word string) (host, slots, reason string) {
 	return host, strings.TrimPrefix(rest, ":"), ""
 }
 
-// badHost says why a name cannot be a host's.
+// badHost returns the reason why a name cannot be a host name, or "".
 func badHost(host string) string {
 	if host == "" {
 		return "the host is missing"
@@ -189,7 +189,7 @@ func badHost(host string) string {
 	return ""
 }
 
-// address is the one form in which an address is compared.
+// address normalises an address for comparison.
 func address(host string) string {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	if host == "localhost" {
@@ -197,16 +197,15 @@ func address(host string) string {
 	}
 	if a, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
 		if a = a.Unmap(); a.IsLoopback() {
-			return "127.0.0.1" // of either family: they are the same machine
+			return "127.0.0.1" // loopback of either family is the same machine
 		}
 		return a.String()
 	}
 	return host
 }
 
-// Of says what the list says of a node; false if it does not name it. A line names the node with
-// its name, with the host name that the node's name is made of, or with the address that it
-// advertises.
+// Of returns the line of a node; false if there is none. A line names a node by its name, by the
+// host name from which the node name is derived, or by its advertised address.
 func (h Hosts) Of(n events.NodeID, advertised string) (HostLine, bool) {
 	i := h.Order(n, advertised)
 	if i == 0 {
@@ -215,7 +214,7 @@ func (h Hosts) Of(n events.NodeID, advertised string) (HostLine, bool) {
 	return h.Lines[i-1], true
 }
 
-// Order is which line names a node, from 1; 0 = none.
+// Order returns the number of the line that names a node, from 1; 0 = none.
 func (h Hosts) Order(n events.NodeID, advertised string) int {
 	i, ok := h.node[n]
 	if !ok {

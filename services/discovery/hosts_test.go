@@ -45,7 +45,7 @@ func TestParseHosts(t *testing.T) {
 	}
 }
 
-func TestBadHostsAreAllFoundAtOnce(t *testing.T) {
+func TestParseHostsReportsAllErrors(t *testing.T) {
 	text := `a:4
 a:2
 b:x
@@ -107,7 +107,7 @@ line 21: "+1" is not a number of slots: write 0 to 65536`
 	}
 }
 
-func TestWhichLineNamesANode(t *testing.T) {
+func TestLineOfANode(t *testing.T) {
 	h, err := ParseHosts("gpu-1.example:1\n10.0.0.2:2\n[fd00::3]:3\nlocalhost:4\nnode-e:5\n10.0.0.6:6", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -123,8 +123,8 @@ func TestWhichLineNamesANode(t *testing.T) {
 		{"gpu-2", "10.0.0.2", 2},             // or the address
 		{"gpu-3", "fd00:0:0::3", 3},          // however that is written
 		{"gpu-4", "::1", 4},                  // a node of this machine
-		{"node-e", "10.0.0.6", 5},            // its name goes before its address
-		{"node-f", "10.0.0.66", 0},           // nobody
+		{"node-e", "10.0.0.6", 5},            // its name takes precedence over its address
+		{"node-f", "10.0.0.66", 0},           // not in the list
 		{"10-0-0-2", "elsewhere.example", 2}, // named after its address
 	} {
 		l, ok := h.Of(c.node, c.advertised)

@@ -16,8 +16,8 @@ import (
 	"github.com/regroup-io/regroup/internal/spawn"
 )
 
-// HostConfig is where the list of the nodes that may be used comes from: one source at most. With
-// none, every node that has an agent is used. All replicas should have the same.
+// HostConfig configures the source of the host list; at most one may be set. Without a source every
+// node with an agent is used. All replicas should have the same configuration.
 type HostConfig struct {
 	Hosts      string        `envconfig:"HOSTS" desc:"use only these nodes: a:4,b:2; empty = every node with an agent"`
 	HostFile   string        `envconfig:"HOST_FILE" desc:"use only the nodes of this file, read anew each period: a line is host, host:slots or host slots=4"`
@@ -31,7 +31,7 @@ func defaultHosts() HostConfig {
 	return HostConfig{HostEvery: time.Second, HostWithin: 10 * time.Second}
 }
 
-// Listed tells whether there is a list at all.
+// Listed reports whether there is a host list.
 func (c HostConfig) Listed() bool { return c.Hosts != "" || c.HostFile != "" || c.HostScript != "" }
 
 func (c HostConfig) validate(fault func(wrong bool, format string, args ...any)) {
@@ -53,7 +53,7 @@ func (c HostConfig) validate(fault func(wrong bool, format string, args ...any))
 	}
 }
 
-// Ask asks the source once.
+// Ask reads the source once.
 func (c HostConfig) Ask(ctx context.Context) (Hosts, error) {
 	switch {
 	case c.Hosts != "":
@@ -80,7 +80,7 @@ func (c HostConfig) Ask(ctx context.Context) (Hosts, error) {
 	return h, nil
 }
 
-// unnamed says of a node that the list does not name it.
+// unnamed returns the reason for a node that is not in the list.
 func (c HostConfig) unnamed() string {
 	switch {
 	case c.Hosts != "":
@@ -91,7 +91,7 @@ func (c HostConfig) unnamed() string {
 	return "the host discovery script does not name it"
 }
 
-// empty says of every node that the list names none.
+// empty returns the reason for all nodes if the list is empty.
 func (c HostConfig) empty() string {
 	if c.HostFile != "" && c.Hosts == "" {
 		return c.HostFile + " names no host"
@@ -99,8 +99,7 @@ func (c HostConfig) empty() string {
 	return "the host discovery script names no host"
 }
 
-// mostHosts bounds what a source may say: a file of this size names more hosts than there are
-// anywhere.
+// mostHosts limits the size of a source in bytes.
 const mostHosts = 1 << 20
 
 var errTooLong = fmt.Errorf("it says more than %d bytes", mostHosts)
@@ -118,7 +117,7 @@ func readHosts(path string) (string, error) {
 	return string(text), err
 }
 
-// run runs the script with all that it starts, and ends them when the time is over.
+// run runs the script in a process group and kills the group when the context ends.
 func (c HostConfig) run(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.HostWithin)
 	defer cancel()
@@ -130,8 +129,8 @@ func (c HostConfig) run(ctx context.Context) (string, error) {
 	cmd.Stdout, cmd.Stderr = &out, &says
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second // somebody that it has started may hold the pipe
-	err := spawn.Start(cmd)     // a run has workers in the same process
+	cmd.WaitDelay = time.Second // a child of the script may keep the pipe open
+	err := spawn.Start(cmd)     // an agent of this process may be starting a marked worker
 	if err == nil {
 		err = cmd.Wait()
 	}
@@ -149,9 +148,9 @@ func (c HostConfig) run(ctx context.Context) (string, error) {
 	return out.kept.String(), nil
 }
 
-// bounded keeps the beginning of what is written.
+// bounded keeps the beginning of the output.
 type bounded struct {
-	kept bytes.Buffer // not embedded: its ReadFrom would pass Write by
+	kept bytes.Buffer // not embedded: its ReadFrom would bypass Write
 	most int
 	over bool
 }

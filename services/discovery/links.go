@@ -9,13 +9,13 @@ import (
 	"github.com/regroup-io/regroup/services/controller"
 )
 
-// hearAgain is the pause before the ends of connections are listened to again.
+// hearAgain is the pause before subscribing again to closed connections.
 const hearAgain = time.Second
 
-// ends hears which connections the brokers see end. Without that heartbeats decide, as they do
-// about what is missed here.
+// ends receives the connections that the brokers see close. Without it, and for what it misses,
+// heartbeats decide.
 func (s *Service) ends(ctx context.Context, emit controller.Emit) error {
-	said := ""
+	reported := ""
 	for ctx.Err() == nil {
 		err := s.o.Ports.Links.Ends(ctx, func(l events.Link) {
 			s.mu.Lock()
@@ -24,15 +24,15 @@ func (s *Service) ends(ctx context.Context, emit controller.Emit) error {
 			if ok {
 				emit(events.Input{Body: cut})
 			}
-		}, func() { said = "" })
+		}, func() { reported = "" })
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(err, events.ErrNotFound):
 			s.report(events.Errorf(events.NotFound, "the system account is not to be had: heartbeats decide: %w", err))
 			<-ctx.Done()
 		default:
-			if text := err.Error(); text != said {
-				said = text
+			if text := err.Error(); text != reported {
+				reported = text
 				s.report(events.Errorf(events.CodeOf(err), "the ends of connections are not heard for now: heartbeats decide: %w", err))
 			}
 			pause(ctx, hearAgain)
@@ -41,7 +41,7 @@ func (s *Service) ends(ctx context.Context, emit controller.Emit) error {
 	return nil
 }
 
-// report makes trouble visible that no entity has.
+// report reports an error that belongs to no entity.
 func (s *Service) report(err error) {
 	if s.o.Observe != nil {
 		s.o.Observe(controller.Observation{Service: events.ServiceDiscovery, Err: err})

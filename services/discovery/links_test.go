@@ -15,8 +15,8 @@ import (
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
-// connected is an agent with a connection of its own. Like the real one it says hello again when
-// that is new.
+// connected runs an agent with a connection of its own. Like the real one it says hello again on a
+// new connection.
 func connected(t *testing.T, c *memory.Client, n events.NodeID, inc events.Incarnation) (stop func()) {
 	t.Helper()
 	p := c.Ports()
@@ -55,7 +55,7 @@ func connected(t *testing.T, c *memory.Client, n events.NodeID, inc events.Incar
 	return func() { beating(); greeting(); answering() }
 }
 
-func TestAKilledAgentIsSuspectedAtOnceAndLostAfterTheGrace(t *testing.T) {
+func TestKilledAgentIsSuspectedAtOnceAndLostAfterTheGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
@@ -64,21 +64,21 @@ func TestAKilledAgentIsSuspectedAtOnceAndLostAfterTheGrace(t *testing.T) {
 		c := bus.Client()
 		kill := connected(t, c, "node-a", "A")
 		time.Sleep(10100 * time.Millisecond) // between two heartbeats
-		wantTold(t, p, "node-a joined")
+		wantPublished(t, p, "node-a joined")
 		c.Disconnect()
 		kill()
 		time.Sleep(time.Millisecond)
-		wantTold(t, p, "node-a joined, node-a suspected")
+		wantPublished(t, p, "node-a joined, node-a suspected")
 		time.Sleep(900 * time.Millisecond)
-		wantTold(t, p, "node-a joined, node-a suspected")
-		time.Sleep(300*time.Millisecond + discovery.DefaultConfig().PingTimeout) // asked again and again that long: it may be about to come back
-		wantTold(t, p, "node-a joined, node-a suspected, node-a lost")
+		wantPublished(t, p, "node-a joined, node-a suspected")
+		time.Sleep(300*time.Millisecond + discovery.DefaultConfig().PingTimeout) // pings repeat that long, because the agent may be about to reconnect
+		wantPublished(t, p, "node-a joined, node-a suspected, node-a lost")
 		stopA()
 		stopB()
 	})
 }
 
-func TestABrokenLinkCostsNothing(t *testing.T) {
+func TestBrokenLinkLosesNoNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
@@ -94,19 +94,19 @@ func TestABrokenLinkCostsNothing(t *testing.T) {
 			c.Connect()
 			time.Sleep(time.Millisecond)
 			want += ", node-a suspected, node-a recovered"
-			wantTold(t, p, want)
+			wantPublished(t, p, want)
 			time.Sleep(3 * time.Second)
 		}
-		wantTold(t, p, want)
+		wantPublished(t, p, want)
 		end()
 		stopA()
 		stopB()
 	})
 }
 
-// The broker dies with all connections and comes back: nobody hears of ends, and heartbeats have a
-// full grace.
-func TestARestartOfTheBrokerLosesNobody(t *testing.T) {
+// TestBrokerRestartLosesNoNode: the broker dies with all connections and returns. No connection is
+// reported as closed, and heartbeats get a full timeout.
+func TestBrokerRestartLosesNoNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
@@ -121,8 +121,8 @@ func TestARestartOfTheBrokerLosesNobody(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		bus.Connect()
 		time.Sleep(30 * time.Second)
-		if got := told(t, p); strings.Contains(got, "suspected") || strings.Contains(got, "lost") {
-			t.Errorf("told %s", got)
+		if got := published(t, p); strings.Contains(got, "suspected") || strings.Contains(got, "lost") {
+			t.Errorf("published %s", got)
 		}
 		for _, end := range ends {
 			end()
@@ -131,7 +131,7 @@ func TestARestartOfTheBrokerLosesNobody(t *testing.T) {
 	})
 }
 
-// deaf is a system without access to the ends of connections.
+// deaf is a system without the broker's reports of closed connections.
 type deaf struct{ events.Links }
 
 func (deaf) Ends(context.Context, func(events.Link), func()) error {
@@ -144,12 +144,12 @@ func TestWithoutTheSystemAccountHeartbeatsDecide(t *testing.T) {
 		p := bus.Client().Ports()
 		p.Links = deaf{p.Links}
 		var mu sync.Mutex
-		var said []string
+		var reported []string
 		s, err := discovery.New(discovery.Options{Ports: p, Config: discovery.DefaultConfig(), Observe: func(o controller.Observation) {
 			mu.Lock()
 			defer mu.Unlock()
 			if o.Err != nil {
-				said = append(said, o.Err.Error())
+				reported = append(reported, o.Err.Error())
 			}
 		}})
 		if err != nil {
@@ -163,13 +163,13 @@ func TestWithoutTheSystemAccountHeartbeatsDecide(t *testing.T) {
 		c.Disconnect()
 		kill()
 		time.Sleep(900 * time.Millisecond)
-		wantTold(t, bus.Ports(), "node-a joined")
+		wantPublished(t, bus.Ports(), "node-a joined")
 		time.Sleep(3 * time.Second)
-		wantTold(t, bus.Ports(), "node-a joined, node-a suspected, node-a lost")
+		wantPublished(t, bus.Ports(), "node-a joined, node-a suspected, node-a lost")
 		mu.Lock()
 		defer mu.Unlock()
-		if len(said) != 1 || !strings.Contains(said[0], "the system account is not to be had: heartbeats decide") {
-			t.Errorf("said %q", said)
+		if len(reported) != 1 || !strings.Contains(reported[0], "the system account is not to be had: heartbeats decide") {
+			t.Errorf("reported %q", reported)
 		}
 		stop()
 	})

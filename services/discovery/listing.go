@@ -11,20 +11,20 @@ import (
 	"github.com/regroup-io/regroup/services/controller"
 )
 
-// listing is the host list as one replica knows it, beside the nodes that are on record. The newest
-// good answer is kept: a source that fails changes nothing. Each answer is compared with every
-// node, so that nothing is ever missed; between two answers only nodes that are new to the replica
-// are, so that replicas whose answers differ for a moment do not undo each other's without end.
+// listing is the host list of one replica, together with the recorded nodes. The newest valid
+// answer is kept: a source that fails changes nothing. Each answer is compared with every node, so
+// that none is missed. Between answers only nodes that are new to the replica are compared, so that
+// replicas with temporarily different answers do not revert each other endlessly.
 type listing struct {
 	c HostConfig
 
 	mu    sync.Mutex
-	hosts *Hosts // nil = no good answer yet
+	hosts *Hosts // nil = no valid answer yet
 	nodes map[events.NodeID]events.NodeView
-	said  string // the last failure that was reported
+	reportedError  string // the last error reported
 }
 
-// know takes in a record; it returns what is to be said of a node that this replica sees for the
+// know adds a record. It returns the entry to be applied to a node that this replica sees for the
 // first time.
 func (l *listing) know(v events.NodeView) (events.HostEntry, bool) {
 	l.mu.Lock()
@@ -37,7 +37,7 @@ func (l *listing) know(v events.NodeView) (events.HostEntry, bool) {
 	if known {
 		return events.HostEntry{}, false
 	}
-	return l.news(v)
+	return l.update(v)
 }
 
 func (l *listing) forget(n events.NodeID) {
@@ -46,17 +46,17 @@ func (l *listing) forget(n events.NodeID) {
 	delete(l.nodes, n)
 }
 
-// news is what the list says of a node, if that is not on its record.
-func (l *listing) news(v events.NodeView) (events.HostEntry, bool) {
+// update returns a node's entry if its record differs.
+func (l *listing) update(v events.NodeView) (events.HostEntry, bool) {
 	if l.c.Listed() && l.hosts == nil {
-		return events.HostEntry{}, false // its record has the last good answer
+		return events.HostEntry{}, false // its record has the last valid answer
 	}
 	b := l.of(v.Node, v.Address)
 	same := (v.Cap == nil) == (b.Slots == nil) && (v.Cap == nil || *v.Cap == *b.Slots)
 	return b, !same || v.Excluded != b.Excluded || v.Order != b.Order
 }
 
-// of is what the list says of a node, known or not.
+// of returns the entry of a node, recorded or not.
 func (l *listing) of(n events.NodeID, advertised string) events.HostEntry {
 	b := events.HostEntry{Node: n}
 	switch {
@@ -74,19 +74,19 @@ func (l *listing) of(n events.NodeID, advertised string) events.HostEntry {
 	return b
 }
 
-// greet puts what the list says of an agent into its hello, so that a node which is not on it never
-// gets work for an instant.
+// greet adds the host entry to an agent's hello, so that an unlisted node never gets work, not even
+// briefly.
 func (l *listing) greet(b *events.NodeHello) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, known := l.nodes[b.Node]; known && l.c.Listed() && l.hosts == nil {
 		return
 	}
-	said := l.of(b.Node, b.Address)
-	b.HostEntry = &said
+	entry := l.of(b.Node, b.Address)
+	b.HostEntry = &entry
 }
 
-// run asks the source until ctx ends. The script runs outside of any lock.
+// run reads the source until ctx ends. The script runs without holding the lock.
 func (l *listing) run(ctx context.Context, emit controller.Emit, observe func(controller.Observation)) error {
 	for l.c.Listed() {
 		hosts, err := l.c.Ask(ctx)
@@ -111,18 +111,18 @@ func (l *listing) run(ctx context.Context, emit controller.Emit, observe func(co
 	return ctx.Err()
 }
 
-// answered takes an answer in and returns a failure that was not reported yet.
+// answered applies an answer and returns an error that was not reported yet.
 func (l *listing) answered(h Hosts, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil {
-		l.hosts, l.said = &h, ""
+		l.hosts, l.reportedError = &h, ""
 		return nil
 	}
-	if l.said == err.Error() {
+	if l.reportedError == err.Error() {
 		return nil
 	}
-	l.said = err.Error()
+	l.reportedError = err.Error()
 	kept := "no node is let in until it answers"
 	if l.hosts != nil {
 		kept = "the last good answer stands"
@@ -130,13 +130,13 @@ func (l *listing) answered(h Hosts, err error) error {
 	return events.Errorf(events.CodeOf(err), "%w; %s", err, kept)
 }
 
-// all is what is to be said of the nodes on record, by name.
+// all returns the entries of all recorded nodes, by name.
 func (l *listing) all() []events.HostEntry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out []events.HostEntry
 	for _, n := range slices.Sorted(maps.Keys(l.nodes)) {
-		if b, news := l.news(l.nodes[n]); news {
+		if b, changed := l.update(l.nodes[n]); changed {
 			out = append(out, b)
 		}
 	}

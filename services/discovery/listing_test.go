@@ -20,7 +20,7 @@ import (
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
-// trouble collects what a replica reports.
+// trouble collects the errors that a replica reports.
 type trouble struct {
 	mu    sync.Mutex
 	lines []string
@@ -55,7 +55,7 @@ func startWith(t *testing.T, p events.Ports, h discovery.HostConfig, observe fun
 	return controllertest.Start(t, s.Run)
 }
 
-// offered says of every node what may be used of it: "node-a 2, node-b no: why".
+// offered formats the usable slots of every node: "node-a 2, node-b no: why".
 func offered(t *testing.T, p events.Ports, nodes ...string) string {
 	t.Helper()
 	var out []string
@@ -84,8 +84,8 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// slotsTold writes every node fact with the slots that it offers.
-func slotsTold(t *testing.T, p events.Ports) string {
+// publishedSlots formats every node fact with its slots.
+func publishedSlots(t *testing.T, p events.Ports) string {
 	t.Helper()
 	return controllertest.Facts(t, p, func(e events.Event) string {
 		var f events.NodeFact
@@ -103,7 +103,7 @@ func slotsTold(t *testing.T, p events.Ports) string {
 	})
 }
 
-func TestAHostFileSaysWhichNodesMayBeUsed(t *testing.T) {
+func TestHostFileSelectsNodes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hosts")
 	write(t, file, "node-a:1\n")
 	synctest.Test(t, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestAHostFileSaysWhichNodesMayBeUsed(t *testing.T) {
 		time.Sleep(1100 * time.Millisecond)
 		wantOffered(t, p, "node-a 2, node-b 2")
 
-		// A bad answer, or none, changes nothing; it is reported once, with every finding.
+		// An invalid or missing answer changes nothing; it is reported once, with every error.
 		write(t, file, "node-b:x\nnode-b::\n")
 		time.Sleep(10 * time.Second)
 		wantOffered(t, p, "node-a 2, node-b 2")
@@ -135,20 +135,20 @@ func TestAHostFileSaysWhichNodesMayBeUsed(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		wantOffered(t, p, "node-a 2, node-b 2")
 
-		// Empty is legal: nobody may be used. What runs there moves away as planned; nothing is
-		// lost.
+		// An empty list is valid: no node may be used. Running work moves away as planned; nothing
+		// is lost.
 		write(t, file, "# nobody\n")
 		time.Sleep(1100 * time.Millisecond)
 		no := file + " names no host"
 		wantOffered(t, p, "node-a no: "+no+", node-b no: "+no)
-		if got := slotsTold(t, p); got != "node-a joined 1, node-b joined 2!, node-a changed 2, node-b changed 2, node-a changed 2!, node-b changed 2!" {
-			t.Errorf("told %s", got)
+		if got := publishedSlots(t, p); got != "node-a joined 1, node-b joined 2!, node-a changed 2, node-b changed 2, node-a changed 2!, node-b changed 2!" {
+			t.Errorf("published %s", got)
 		}
 		for _, stop := range []func(){beatA, pongA, beatB, pongB, stopA, stopB} {
 			stop()
 		}
 
-		// Without a list everybody may be used again.
+		// Without a list every node may be used again.
 		stop := start(t, bus.Client().Ports())
 		time.Sleep(time.Second)
 		wantOffered(t, p, "node-a 2, node-b 2")
@@ -156,9 +156,9 @@ func TestAHostFileSaysWhichNodesMayBeUsed(t *testing.T) {
 	})
 }
 
-// Until the first answer nobody new is let in; those on record stay what they are, also through a
-// restart of every replica.
-func TestTheFirstAnswerIsWaitedFor(t *testing.T) {
+// TestFirstAnswerIsAwaited: until then no new node is admitted; recorded ones keep their state,
+// even if every replica restarts.
+func TestFirstAnswerIsAwaited(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hosts")
 	write(t, file, "node-a:1\n")
 	synctest.Test(t, func(t *testing.T) {
@@ -190,9 +190,9 @@ func TestTheFirstAnswerIsWaitedFor(t *testing.T) {
 	})
 }
 
-// A node that slips off the list and comes back as a new life is looked up in the very step that
-// lets it in.
-func TestANewLifeIsLookedUpWithItsHello(t *testing.T) {
+// TestNewIncarnationIsLookedUpWithItsHello: a node that was taken off the list and returns as a new
+// incarnation is looked up in the step that admits it.
+func TestNewIncarnationIsLookedUpWithItsHello(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
@@ -201,8 +201,8 @@ func TestANewLifeIsLookedUpWithItsHello(t *testing.T) {
 		hello(t, p, "node-a", "A")
 		hello(t, p, "node-a", "B")
 		time.Sleep(time.Second)
-		if got := slotsTold(t, p); got != "node-a joined 1, node-a lost 0, node-a joined 1" {
-			t.Errorf("told %s", got)
+		if got := publishedSlots(t, p); got != "node-a joined 1, node-a lost 0, node-a joined 1" {
+			t.Errorf("published %s", got)
 		}
 		stop()
 	})
@@ -222,7 +222,7 @@ func TestOneSourceAtMost(t *testing.T) {
 	}
 }
 
-// A script is a real process, in real time.
+// TestHostDiscoveryScript runs scripts as real processes in real time.
 func TestHostDiscoveryScript(t *testing.T) {
 	dir := t.TempDir()
 	script := func(name, text string) string {
@@ -277,8 +277,8 @@ func TestHostDiscoveryScript(t *testing.T) {
 	}
 }
 
-// TestNodesHaveTheOrderOfTheList: the facts of nodes tell it, and a list in another order is told
-// as well.
+// TestNodesHaveTheOrderOfTheList: the facts of nodes carry it, and a change of the order is
+// published.
 func TestNodesHaveTheOrderOfTheList(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hosts")
 	write(t, file, "node-b:2\nnode-a:2\n")
@@ -294,7 +294,7 @@ func TestNodesHaveTheOrderOfTheList(t *testing.T) {
 				end()
 			}
 		}()
-		told := func() string {
+		published := func() string {
 			return controllertest.Facts(t, p, func(e events.Event) string {
 				switch b := e.Body.(type) {
 				case events.NodeJoined:
@@ -306,13 +306,13 @@ func TestNodesHaveTheOrderOfTheList(t *testing.T) {
 			})
 		}
 		time.Sleep(10 * time.Second)
-		if got := told(); got != "node-a 2, node-b 1" {
-			t.Errorf("told %q", got)
+		if got := published(); got != "node-a 2, node-b 1" {
+			t.Errorf("published %q", got)
 		}
 		write(t, file, "node-a:2\nnode-b:2\n")
 		time.Sleep(20 * time.Second)
-		if got := told(); got != "node-a 2, node-b 1, node-a changed 1, node-b changed 2" {
-			t.Errorf("told %q", got)
+		if got := published(); got != "node-a 2, node-b 1, node-a changed 1, node-b changed 2" {
+			t.Errorf("published %q", got)
 		}
 	})
 }

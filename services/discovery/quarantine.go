@@ -6,31 +6,30 @@ import (
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
 
-// Quarantine is when a slot or a node is kept out, and for how long.
+// Quarantine configures when a slot or a node is quarantined, and for how long.
 type Quarantine struct {
-	// Failures of one slot within Window that bench it; 0 = never. Too small: a program with a
-	// fault of its own benches slots that are well. Too large: a broken GPU costs every job that
-	// many restarts.
+	// Failures of one slot within Window that quarantine it; 0 = never. If too small, a faulty
+	// program quarantines healthy slots; if too large, a broken GPU costs every job that many
+	// restarts.
 	Charges int `envconfig:"CHARGES" default:"3" desc:"failures of one slot within the window that bench it; 0 = never"`
 	// Losses of a node within Window that quarantine it; 0 = never.
 	Losses int `envconfig:"LOSSES" default:"3" desc:"losses of a node within the window that quarantine it; 0 = never"`
-	// What is older never counts.
+	// Older failures and losses never count.
 	Window time.Duration `envconfig:"WINDOW" default:"10m" desc:"what is older never counts"`
-	// Length of the first quarantine; each one after it is twice as long as the last.
+	// Length of the first quarantine; each further one is twice as long as the previous.
 	First time.Duration `envconfig:"FIRST" default:"1m" desc:"length of the first quarantine; each one after it is twice as long as the last"`
-	// No quarantine is longer, except by hand.
+	// Maximum length of a quarantine, except by hand.
 	Most time.Duration `envconfig:"MOST" default:"1h" desc:"no quarantine is longer, except by hand"`
-	// Time without a failure that takes one doubling back; 0 = never.
+	// Time without a failure that undoes one doubling; 0 = never.
 	Decay time.Duration `envconfig:"DECAY" default:"1h" desc:"time without a failure that takes one doubling back; 0 = never"`
 }
 
-// DefaultQuarantine returns what the tags say.
+// DefaultQuarantine returns the defaults in the tags.
 func DefaultQuarantine() Quarantine {
 	return Quarantine{Charges: 3, Losses: 3, Window: 10 * time.Minute, First: time.Minute, Most: time.Hour, Decay: time.Hour}
 }
 
-// NoQuarantine keeps nobody out but by hand: where there is nowhere else to go, it would only
-// delay.
+// NoQuarantine disables quarantine except by hand: on a single machine it would only delay.
 func NoQuarantine() Quarantine {
 	q := DefaultQuarantine()
 	q.Charges, q.Losses = 0, 0

@@ -12,11 +12,11 @@ import (
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
 
-// Options are what a replica needs.
+// Options are the dependencies of a replica.
 type Options struct {
 	Ports    events.Ports
 	Config   Config
-	Instance string // name of this replica, for people
+	Instance string // name of this replica, for logs
 	Observe  func(controller.Observation)
 }
 
@@ -31,7 +31,7 @@ type Service struct {
 	list listing
 }
 
-// New checks the options. It does no I/O.
+// New validates the options. It does no I/O.
 func New(o Options) (*Service, error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, err
@@ -72,14 +72,14 @@ func New(o Options) (*Service, error) {
 	return s, err
 }
 
-// ControllerOptions returns what the service hands to its controller. The simulation runs one of
-// them in virtual time.
+// ControllerOptions returns the options of the service's controller. The simulation runs it in
+// virtual time.
 func (s *Service) ControllerOptions() controller.Options[liveness.State] { return s.host.Options() }
 
 // Run serves until ctx ends, which is no error.
 func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }
 
-// route names the node that an input is about.
+// route returns the node that an input is about.
 func route(in events.Input, _ func() []string, _ func(string) (liveness.State, bool)) []string {
 	switch b := in.Body.(type) {
 	case events.NodeHello:
@@ -106,7 +106,7 @@ func route(in events.Input, _ func() []string, _ func(string) (liveness.State, b
 	return nil
 }
 
-// one is a route to one node, or to none if its name is no key.
+// one routes to one node, or to none if its name is no valid key.
 func one(n events.NodeID) []string {
 	if n.Check() != nil {
 		return nil
@@ -114,7 +114,7 @@ func one(n events.NodeID) []string {
 	return []string{string(n)}
 }
 
-// reject makes the fact that tells a client why its command was refused.
+// reject returns the fact that tells a client why its command was refused.
 func reject(e events.Event, why error) (events.Fact, bool) {
 	f := events.NodeRejected{Command: e.ID, Code: events.CodeOf(why), Errors: events.BoundedFieldErrors(why), Expired: controller.Expired(e, why)}
 	switch b := e.Body.(type) {
@@ -128,7 +128,8 @@ func reject(e events.Event, why error) (events.Fact, bool) {
 	return events.Fact{Body: f, Entity: string(f.Node), Cause: e.ID, Trace: e.Trace}, true
 }
 
-// checked decodes a request and validates the node's name, which becomes a key and a subject.
+// checked decodes a request and validates the node's name, which becomes a key and part of a
+// subject.
 func checked[B events.Body](node func(B) events.NodeID) func([]byte) (events.Body, error) {
 	return func(data []byte) (events.Body, error) {
 		b, err := events.DecodeBody[B](data)
@@ -139,8 +140,7 @@ func checked[B events.Body](node func(B) events.NodeID) func([]byte) (events.Bod
 	}
 }
 
-// greeted decodes a hello and adds what the host list says of its node, and how many nodes there
-// are.
+// greeted decodes a hello and adds the host entry of its node and the number of nodes.
 func (s *Service) greeted(data []byte) (events.Body, error) {
 	b, err := checked(func(b events.NodeHello) events.NodeID { return b.Node })(data)
 	if h, ok := b.(events.NodeHello); ok && err == nil {
@@ -158,7 +158,7 @@ func (s *Service) hosts(ctx context.Context, emit controller.Emit) error {
 	return s.list.run(ctx, emit, s.o.Observe)
 }
 
-// records follows discovery's own documents: they say which nodes are to be aged.
+// records watches discovery's own documents, which show the nodes to be tracked.
 func (s *Service) records(ctx context.Context, emit controller.Emit) error {
 	return s.o.Ports.Buckets.Bucket(events.BucketNodes).Watch(ctx, func(key string, value []byte, _ uint64) {
 		if value == nil {
@@ -170,18 +170,18 @@ func (s *Service) records(ctx context.Context, emit controller.Emit) error {
 		}
 		v, err := document.View[events.NodeView](value)
 		if err != nil {
-			return // a newer document is its own replicas' concern
+			return // documents of a newer version are left to its replicas
 		}
 		s.mu.Lock()
 		s.ages.Update(v, time.Now())
 		s.mu.Unlock()
-		if b, news := s.list.know(v); news {
+		if b, changed := s.list.know(v); changed {
 			emit(events.Input{Body: b})
 		}
 	}, nil)
 }
 
-// heartbeats hears all agents.
+// heartbeats receives the heartbeats of all agents.
 func (s *Service) heartbeats(ctx context.Context, emit controller.Emit) error {
 	return s.o.Ports.Signals.Hear(ctx, events.AllHeartbeats, "", func(_ string, data []byte) {
 		b, err := events.DecodeBody[events.Heartbeat](data)
@@ -197,7 +197,7 @@ func (s *Service) heartbeats(ctx context.Context, emit controller.Emit) error {
 	}, nil)
 }
 
-// connection pauses the ageing while this replica hears nobody.
+// connection stops timeouts while this replica is disconnected.
 func (s *Service) connection(ctx context.Context, _ controller.Emit) error {
 	return s.o.Ports.Signals.Watch(ctx, func(connected bool) {
 		s.mu.Lock()
@@ -208,11 +208,11 @@ func (s *Service) connection(ctx context.Context, _ controller.Emit) error {
 
 const (
 	lookEvery = 100 * time.Millisecond
-	pings     = 64 // at once; a whole rack may fall silent
+	pings     = 64 // at a time; a whole rack may fall silent
 	askAgain  = 50 * time.Millisecond
 )
 
-// look names the silent, and pings those who have been silent for long.
+// look reports silent nodes and pings those that have been silent for long.
 func (s *Service) look(ctx context.Context, emit controller.Emit) error {
 	return controller.Every(ctx, lookEvery, func(time.Time) error {
 		s.mu.Lock()
@@ -231,17 +231,17 @@ func (s *Service) look(ctx context.Context, emit controller.Emit) error {
 		controller.Each(pings, ask, func(who liveness.Incarnation) { s.ping(ctx, who, emit) })
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.ages.Skip(time.Now()) // the gap in our looks was the pings
+		s.ages.Skip(time.Now()) // the gap was spent on pings
 		return nil
 	})
 }
 
-// ping asks an agent directly, once.
+// ping pings an agent directly, once.
 func (s *Service) ping(ctx context.Context, who liveness.Incarnation, emit controller.Emit) {
 	call, cancel := context.WithTimeout(ctx, s.o.Config.PingTimeout)
 	defer cancel()
 	data, err := s.o.Ports.Calls.Call(call, events.AgentSubject(who.Node, events.VerbPing), []byte("{}"))
-	for errors.Is(err, events.ErrUnavailable) && pause(call, askAgain) { // nobody is there: it may be about to reconnect
+	for errors.Is(err, events.ErrUnavailable) && pause(call, askAgain) { // no subscriber: the agent may be about to reconnect
 		data, err = s.o.Ports.Calls.Call(call, events.AgentSubject(who.Node, events.VerbPing), []byte("{}"))
 	}
 	if ctx.Err() != nil {
@@ -262,7 +262,7 @@ func (s *Service) ping(ctx context.Context, who liveness.Incarnation, emit contr
 	s.mu.Lock()
 	deaf, silent := s.ages.Paused(), s.ages.PingPending(who)
 	s.mu.Unlock()
-	if !deaf && silent { // else it is we who were not heard, or it was heard since
+	if !deaf && silent { // otherwise this replica was disconnected, or the agent was heard since
 		emit(silence(who, true))
 	}
 }

@@ -30,7 +30,7 @@ func start(t *testing.T, p events.Ports) (stop func()) {
 	return controllertest.Start(t, s.Run)
 }
 
-// agent says hello, sends heartbeats and answers pings until it is stopped.
+// agent runs an agent that says hello, sends heartbeats and answers pings until it is stopped.
 func agent(t *testing.T, p events.Ports, n events.NodeID, inc events.Incarnation) (stopBeating, stopAnswering func()) {
 	t.Helper()
 	hello(t, p, n, inc)
@@ -53,7 +53,7 @@ func agent(t *testing.T, p events.Ports, n events.NodeID, inc events.Incarnation
 	return beating, answering
 }
 
-// pinged takes a node's pings until it is stopped.
+// pinged handles a node's pings until it is stopped.
 func pinged(t *testing.T, p events.Ports, n events.NodeID, answer func(context.Context, []byte) ([]byte, error)) (stop func()) {
 	t.Helper()
 	return controllertest.Start(t, func(ctx context.Context) error {
@@ -72,42 +72,42 @@ func hello(t *testing.T, p events.Ports, n events.NodeID, inc events.Incarnation
 	}
 }
 
-func told(t *testing.T, p events.Ports) string {
+func published(t *testing.T, p events.Ports) string {
 	t.Helper()
 	return controllertest.Facts(t, p, func(e events.Event) string { return e.Entity + " " + e.Body.Type().Kind() })
 }
 
-func wantTold(t *testing.T, p events.Ports, want string) {
+func wantPublished(t *testing.T, p events.Ports, want string) {
 	t.Helper()
-	if got := told(t, p); got != want {
-		t.Errorf("told %q, want %q", got, want)
+	if got := published(t, p); got != want {
+		t.Errorf("published %q, want %q", got, want)
 	}
 }
 
-func TestADeadNodeIsSuspectedPingedAndLost(t *testing.T) {
+func TestDeadNodeIsSuspectedPingedAndLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
 		stopA, stopB := start(t, bus.Client().Ports()), start(t, bus.Client().Ports())
 		synctest.Wait()
 		beating, answering := agent(t, p, "node-a", "A")
-		time.Sleep(10*time.Second + discovery.HeartbeatEvery/2) // no heartbeat is due in this instant
-		wantTold(t, p, "node-a joined")
+		time.Sleep(10*time.Second + discovery.HeartbeatEvery/2) // no heartbeat is due at this moment
+		wantPublished(t, p, "node-a joined")
 		beating()
 		answering()
 		time.Sleep(1500 * time.Millisecond)
-		wantTold(t, p, "node-a joined, node-a suspected")
+		wantPublished(t, p, "node-a joined, node-a suspected")
 		time.Sleep(2 * time.Second)
-		wantTold(t, p, "node-a joined, node-a suspected, node-a lost")
-		// Its agent lives after all, and repeats its hello.
+		wantPublished(t, p, "node-a joined, node-a suspected, node-a lost")
+		// Its agent is alive after all, and repeats its hello.
 		hello(t, p, "node-a", "A")
-		wantTold(t, p, "node-a joined, node-a suspected, node-a lost, node-a joined")
+		wantPublished(t, p, "node-a joined, node-a suspected, node-a lost, node-a joined")
 		stopA()
 		stopB()
 	})
 }
 
-func TestANodeThatAnswersPingsIsNotLost(t *testing.T) {
+func TestNodeThatAnswersPingsIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
@@ -116,17 +116,17 @@ func TestANodeThatAnswersPingsIsNotLost(t *testing.T) {
 		beating, answering := agent(t, p, "node-a", "A")
 		beating() // only its heartbeats are lost
 		time.Sleep(30 * time.Second)
-		if got := told(t, p); strings.Contains(got, "lost") || !strings.Contains(got, "node-a suspected, node-a recovered") {
-			t.Errorf("told %s", got)
+		if got := published(t, p); strings.Contains(got, "lost") || !strings.Contains(got, "node-a suspected, node-a recovered") {
+			t.Errorf("published %s", got)
 		}
 		answering()
 		stop()
 	})
 }
 
-// The replica, not the node, is cut off for a while; and a replica that starts knows nothing of the
-// past.
-func TestAReplicaThatCannotHearAccusesNobody(t *testing.T) {
+// TestDisconnectedReplicaSuspectsNoNode: the replica, not the node, is disconnected for a while;
+// and a replica that starts has no past.
+func TestDisconnectedReplicaSuspectsNoNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
@@ -144,15 +144,16 @@ func TestAReplicaThatCannotHearAccusesNobody(t *testing.T) {
 		time.Sleep(time.Minute)
 		stop = start(t, client.Ports())
 		time.Sleep(10 * time.Second)
-		wantTold(t, p, "node-a joined")
+		wantPublished(t, p, "node-a joined")
 		beating()
 		answering()
 		stop()
 	})
 }
 
-// A node that died while no replica ran is found by the next one.
-func TestANodeThatNobodyEverHeardIsLost(t *testing.T) {
+// TestNodeThatWasNeverHeardIsLost: a node that died while no replica ran is detected by the next
+// one.
+func TestNodeThatWasNeverHeardIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
 		stop := start(t, p)
@@ -161,19 +162,19 @@ func TestANodeThatNobodyEverHeardIsLost(t *testing.T) {
 		stop()
 		stop = start(t, p)
 		time.Sleep(4 * time.Second)
-		wantTold(t, p, "node-a joined, node-a suspected, node-a lost")
+		wantPublished(t, p, "node-a joined, node-a suspected, node-a lost")
 		stop()
 	})
 }
 
-func TestARackFallsSilentAtOnce(t *testing.T) {
+func TestRackFallsSilentAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
 		stop := start(t, p)
 		synctest.Wait()
 		const nodes = 200
 		var frozen []func()
-		for i := range nodes { // frozen: the ping is taken and never answered
+		for i := range nodes { // frozen: the ping is received and never answered
 			n := events.NodeID("node-" + string(rune('a'+i/26)) + string(rune('a'+i%26)))
 			hello(t, p, n, "A")
 			frozen = append(frozen, pinged(t, p, n, func(ctx context.Context, _ []byte) ([]byte, error) {
@@ -181,8 +182,8 @@ func TestARackFallsSilentAtOnce(t *testing.T) {
 				return nil, ctx.Err()
 			}))
 		}
-		time.Sleep(7 * time.Second) // twice the patience of a single one, and the pings
-		if got := strings.Count(told(t, p), "lost"); got != nodes {
+		time.Sleep(7 * time.Second) // twice the timeout of a single one, and the pings
+		if got := strings.Count(published(t, p), "lost"); got != nodes {
 			t.Errorf("%d of %d silent nodes are lost after 7 s", got, nodes)
 		}
 		for _, f := range frozen {
@@ -206,7 +207,7 @@ func TestDrainAndRequests(t *testing.T) {
 		synctest.Wait()
 		controllertest.Publish(t, p, events.Message{Subject: "regroup.cmd.node.drain", ID: "junk", Data: []byte("{")})
 		time.Sleep(30 * time.Second)
-		wantTold(t, p, "node-a joined, node-a draining, node-x rejected, unknown rejected")
+		wantPublished(t, p, "node-a joined, node-a draining, node-x rejected, unknown rejected")
 		last, err := p.Log.Last(t.Context(), events.StreamFacts, events.FactSubject(events.NodeRejected{}.Type(), "node-x"))
 		if err != nil {
 			t.Fatal(err)
@@ -234,13 +235,13 @@ func TestDrainAndRequests(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(10 * time.Second)
-		wantTold(t, p, "node-a joined, node-a draining, node-x rejected, unknown rejected, node-a left")
+		wantPublished(t, p, "node-a joined, node-a draining, node-x rejected, unknown rejected, node-a left")
 		answering()
 		stop()
 	})
 }
 
-func TestConfigNamesEveryFault(t *testing.T) {
+func TestConfigReportsAllErrors(t *testing.T) {
 	if err := discovery.DefaultConfig().Validate(); err != nil {
 		t.Error(err)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
-// All replicas end together and come back after a while, again and again; in one of the gaps a node
-// dies. It is found, and nobody else is suspected even for an instant.
+// TestAllReplicasRestartTogether: all replicas end together and return after a while, repeatedly;
+// in one of the gaps a node dies. It is detected, and no other node is suspected even briefly.
 func TestAllReplicasRestartTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
@@ -49,7 +49,7 @@ func TestAllReplicasRestartTogether(t *testing.T) {
 			}
 		}
 		if got := kinds(); got != joined+" suspected lost" {
-			t.Errorf("told %s", got)
+			t.Errorf("published %s", got)
 		}
 		for _, end := range agents[2:] {
 			end()
@@ -58,15 +58,15 @@ func TestAllReplicasRestartTogether(t *testing.T) {
 	})
 }
 
-// A node that comes back is one node that comes back: as the same life after a silence, as a new
-// one, and as a new one that nobody had missed.
-func TestANodeComesBack(t *testing.T) {
+// TestNodeReturns as the same incarnation after a silence, as a new one, and as a new one that
+// nobody had missed.
+func TestNodeReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
 		stop := start(t, bus.Client().Ports())
 		synctest.Wait()
-		beatB, pongB := agent(t, p, "node-b", "A") // a neighbour that has nothing to do with it
+		beatB, pongB := agent(t, p, "node-b", "A") // a neighbour that is not affected
 		beat, pong := agent(t, p, "node-a", "A")
 		silence := func() {
 			beat()
@@ -83,9 +83,9 @@ func TestANodeComesBack(t *testing.T) {
 		pong()
 		beat, pong = agent(t, p, "node-a", "C")
 		time.Sleep(10 * time.Second)
-		wantTold(t, p, "node-b joined, node-a joined, node-a suspected, node-a lost, node-a joined, node-a suspected, node-a lost, node-a joined, "+
+		wantPublished(t, p, "node-b joined, node-a joined, node-a suspected, node-a lost, node-a joined, node-a suspected, node-a lost, node-a joined, "+
 			"node-a lost, node-a quarantined, node-a joined")
-		// The third loss within ten minutes was one too many; after a minute it is welcome again.
+		// The third loss within ten minutes quarantines it; after a minute it may be used again.
 		if v := controllertest.View[events.NodeView](t, p, events.BucketNodes, "node-a"); v.Schedulable() || v.State != events.NodeStateReady {
 			t.Errorf("view %+v", v)
 		}
@@ -99,18 +99,18 @@ func TestANodeComesBack(t *testing.T) {
 	})
 }
 
-// The charges that discovery did not hear while it was away do not bench a slot that fails now and
-// then.
-func TestChargesBecomeQuarantine(t *testing.T) {
+// TestFailuresBecomeQuarantine: failures that discovery missed while it was down do not quarantine
+// a slot that fails now and then.
+func TestFailuresBecomeQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
 		stopA, stopB := start(t, bus.Client().Ports()), start(t, bus.Client().Ports())
 		synctest.Wait()
 		beat, pong := agent(t, p, "node-a", "A")
-		charge := func(life string, slot events.Slot) {
-			controllertest.PublishEvent(t, p, events.Event{ID: "c-" + life, Source: "/regroup/registry", Entity: "demo-0001", Number: 1, Body: events.JobFailureCounted{
-				Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: slot}, Worker: events.Incarnation(life), Agent: "A",
+		charge := func(worker string, slot events.Slot) {
+			controllertest.PublishEvent(t, p, events.Event{ID: "c-" + worker, Source: "/regroup/registry", Entity: "demo-0001", Number: 1, Body: events.JobFailureCounted{
+				Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: slot}, Worker: events.Incarnation(worker), Agent: "A",
 				Kind: events.FailureSignal, Detail: "killed by signal 9 (SIGKILL)",
 			}})
 		}
@@ -118,8 +118,8 @@ func TestChargesBecomeQuarantine(t *testing.T) {
 			time.Sleep(time.Second)
 			return controllertest.View[events.NodeView](t, p, events.BucketNodes, "node-a")
 		}
-		for _, life := range []string{"W1", "W2", "W2", "W3"} {
-			charge(life, 0)
+		for _, worker := range []string{"W1", "W2", "W2", "W3"} {
+			charge(worker, 0)
 		}
 		if v := node(); len(v.QuarantinedSlots) != 1 || v.SchedulableSlots() != 1 || v.QuarantinedSlots[0].Until.Sub(v.QuarantinedSlots[0].Since) != time.Minute {
 			t.Errorf("after three failures: %+v", v)

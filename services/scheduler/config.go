@@ -1,10 +1,10 @@
 package scheduler
 
-// Config is what people may set: nothing yet. The rules are fixed, see package plan.
+// Config is the configuration of the service. It has none: the rules are fixed, see package plan.
 type Config struct{}
 
-// DefaultConfig returns the defaults.
+// DefaultConfig returns the default configuration.
 func DefaultConfig() Config { return Config{} }
 
-// Validate returns everything that is wrong, joined.
+// Validate returns all errors of the configuration.
 func (c Config) Validate() error { return nil }

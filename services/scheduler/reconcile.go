@@ -11,16 +11,16 @@ import (
 	"github.com/regroup-io/regroup/services/controller"
 )
 
-// followNodes and followJobs watch the many records of which few change.
+// followNodes and followJobs watch large sets of records of which few change.
 func (s *Service) followNodes(ctx context.Context, _ controller.Emit) error {
 	return s.nodes.Follow(ctx)
 }
 func (s *Service) followJobs(ctx context.Context, _ controller.Emit) error { return s.jobs.Follow(ctx) }
 
-// reconcile makes up facts from the other judges' records.
+// reconcile emits facts from the records of other services.
 func (s *Service) reconcile(ctx context.Context, emit controller.Emit) error {
-	// The pool is read first: a job that is in it and has no record later was removed, not yet to
-	// come.
+	// The pool is read first: a job that is in it and has no record afterwards was removed, not
+	// just submitted.
 	var pool events.PoolView
 	stored, _, err := s.o.Ports.Buckets.Bucket(events.BucketPlacements).Load(ctx, events.PoolKey)
 	if err == nil {
@@ -45,7 +45,7 @@ func (s *Service) reconcile(ctx context.Context, emit controller.Emit) error {
 	})
 	for _, j := range jobs {
 		if j.View.State == "" {
-			continue // it only remembers a stop whose submit has not come yet
+			continue // it has only a stop whose submit has not arrived
 		}
 		row, known := pool.Jobs[j.View.Job]
 		delete(pool.Jobs, j.View.Job)
@@ -57,8 +57,8 @@ func (s *Service) reconcile(ctx context.Context, emit controller.Emit) error {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(pool.Jobs)) {
-		// What was read may lag behind, and a job that is taken for removed would wait for ever:
-		// the store itself is asked.
+		// The list may lag behind, and a job that is wrongly released would wait for ever: read the
+		// bucket itself.
 		if gone, err := removed(ctx, s.jobs.Bucket, id); err != nil || !gone {
 			continue
 		}
@@ -67,7 +67,7 @@ func (s *Service) reconcile(ctx context.Context, emit controller.Emit) error {
 	return nil
 }
 
-// removed tells whether there is no record of a job, or only one that it was removed.
+// removed reports whether a job has no record, or only that of its removal.
 func removed(ctx context.Context, jobs events.Bucket, id events.JobID) (bool, error) {
 	stored, _, err := jobs.Load(ctx, string(id))
 	if errors.Is(err, events.ErrNotFound) {
@@ -77,17 +77,17 @@ func removed(ctx context.Context, jobs events.Bucket, id events.JobID) (bool, er
 		return false, err
 	}
 	v, err := document.View[events.JobHead](stored)
-	return err == nil && v.State == "", nil // one of a newer version is there
+	return err == nil && v.State == "", nil // a record of a newer version exists
 }
 
-// settled tells whether the pool has all that the record of a job says: of ten thousand that wait
-// nothing needs to be said again.
+// settled reports whether the pool has everything in the record of a job: most of ten thousand
+// waiting jobs need no input.
 func settled(row events.PlacementView, v events.JobHead) bool {
-	told := row.Waiting != "" || len(row.Places) > 0 // else it is known only from a fact that came before its submit
-	return told && row.Workers == v.Spec.Workers && !v.State.Terminal() && v.OpenIncident == nil && len(v.Incidents) == 0
+	complete := row.Waiting != "" || len(row.Places) > 0 // otherwise the job is known only from a fact that arrived before its submit
+	return complete && row.Workers == v.Spec.Workers && !v.State.Terminal() && v.OpenIncident == nil && len(v.Incidents) == 0
 }
 
-// complete adds the specification to a placement: the registry's record has it.
+// complete adds the specification from the registry's record to a placement.
 func (s *Service) complete(ctx context.Context, b events.Body) (events.Body, error) {
 	set, ok := b.(events.PlacementSet)
 	if !ok || set.Spec.Name != "" {
@@ -109,7 +109,7 @@ func (s *Service) complete(ctx context.Context, b events.Body) (events.Body, err
 	return set, nil
 }
 
-// nodeInput is the one fact that says all about a node as it is on record.
+// nodeInput returns a fact with everything in a node's record.
 func nodeInput(r document.Record[events.NodeView]) events.Input {
 	v := r.View
 	f := v.Fact()
@@ -129,8 +129,8 @@ func nodeInput(r document.Record[events.NodeView]) events.Input {
 	return in
 }
 
-// jobInputs are the facts that say all about a job as it is on record. One that ended before it was
-// ever in the pool is no news.
+// jobInputs returns the facts with everything in a job's record, or none for a job that ended
+// before it was in the pool.
 func jobInputs(r document.Record[events.JobHead], placed bool) []events.Input {
 	v, number := r.View, r.Number[events.FamilyJob]
 	if v.Spec.External() {

@@ -9,17 +9,18 @@ import (
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
-// The host finds these by type assertion: without the checks a renamed method would go unnoticed.
+// The controller finds these by type assertion: without the checks a renamed method would go
+// unnoticed.
 var (
 	_ controller.Batcher[plan.State] = plan.Machine{}
 	_ controller.Packer[plan.State]  = plan.State{}
 )
 
-// Options are what a replica needs.
+// Options are the dependencies of a replica.
 type Options struct {
 	Ports    events.Ports
 	Config   Config
-	Instance string // name of this replica, for people
+	Instance string // name of this replica, for logs
 	Observe  func(controller.Observation)
 }
 
@@ -32,7 +33,7 @@ type Service struct {
 	nodes document.Reader[events.NodeView]
 }
 
-// New checks the options. It does no I/O.
+// New validates the options. It does no I/O.
 func New(o Options) (*Service, error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, err
@@ -63,14 +64,14 @@ func New(o Options) (*Service, error) {
 	return s, err
 }
 
-// ControllerOptions returns what the service hands to its controller. The simulation runs one of
-// them in virtual time.
+// ControllerOptions returns the options of the service's controller. The simulation runs it in
+// virtual time.
 func (s *Service) ControllerOptions() controller.Options[plan.State] { return s.host.Options() }
 
 // Run serves until ctx ends, which is no error.
 func (s *Service) Run(ctx context.Context) error { return s.host.Run(ctx) }
 
-// route sends what the plan has a case for to the pool.
+// route routes all inputs that the plan handles to the pool.
 func route(in events.Input, _ func() []string, state func(string) (plan.State, bool)) []string {
 	if s, ok := state(events.PoolKey); ok && in.ID == "" && s.Knows(in) {
 		return nil // a record that was read again

@@ -34,7 +34,7 @@ func start(t *testing.T, p events.Ports) (stop func()) {
 
 var jobSpec = spec.Job{Name: "demo", Command: []string{"train"}, Workers: spec.Workers{Min: 1, Max: 3}}
 
-// fact publishes a fact as its judge would.
+// fact publishes a fact like the service that owns its family.
 func fact(t *testing.T, p events.Ports, entity string, number uint64, b events.Body) {
 	t.Helper()
 	controllertest.PublishEvent(t, p, events.Event{
@@ -65,7 +65,7 @@ func TestFactsBecomePlacements(t *testing.T) {
 		stopA, stopB := start(t, bus.Client().Ports()), start(t, bus.Client().Ports())
 		fact(t, p, "node-a", 1, events.NodeJoined{NodeFact: node("node-a", 2)})
 		fact(t, p, "node-b", 1, events.NodeJoined{NodeFact: node("node-b", 2)})
-		time.Sleep(time.Second) // two replicas take facts in any order
+		time.Sleep(time.Second) // two replicas apply facts in any order
 		for i := range 3 {
 			id := fmt.Sprintf("demo-%04d", i)
 			controllertest.Record(t, p, events.BucketJobs, id, 1, events.JobView{Job: events.JobID(id), Spec: jobSpec, State: events.JobStateWaiting})
@@ -82,8 +82,9 @@ func TestFactsBecomePlacements(t *testing.T) {
 	})
 }
 
-// No fact ever reaches the scheduler: the records of the other judges are enough.
-func TestReconcileMakesUpForMissedFacts(t *testing.T) {
+// TestReconcileReplacesMissedFacts: no fact reaches the scheduler; the records of the other
+// services suffice.
+func TestReconcileReplacesMissedFacts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
 		view := events.NodeView{Node: "node-a", Incarnation: "A", State: events.NodeStateReady, Slots: 4}
@@ -112,8 +113,8 @@ func TestReconcileMakesUpForMissedFacts(t *testing.T) {
 	})
 }
 
-// A record that was read before a fact came must not undo the fact.
-func TestAnOldRecordDoesNotUndoAFact(t *testing.T) {
+// TestOldRecordDoesNotUndoAFact: the record was read before the fact arrived.
+func TestOldRecordDoesNotUndoAFact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
 		controllertest.Record(t, p, events.BucketNodes, "node-a", 1, events.NodeView{Node: "node-a", Incarnation: "A", State: events.NodeStateReady, Slots: 4})
@@ -129,9 +130,9 @@ func TestAnOldRecordDoesNotUndoAFact(t *testing.T) {
 	})
 }
 
-// A job whose record was removed, by hand or by a command, keeps no slot: its submit may be told
-// once more behind that.
-func TestAJobWithoutARecordIsReleased(t *testing.T) {
+// TestJobWithoutARecordIsReleased: a job whose record was removed, by hand or by a command, keeps
+// no slot, although its submit may be published again afterwards.
+func TestJobWithoutARecordIsReleased(t *testing.T) {
 	for name, remembered := range map[string]bool{"by hand": false, "by a command": true} {
 		t.Run(name, func(t *testing.T) { releasedWithoutARecord(t, remembered) })
 	}
@@ -144,7 +145,7 @@ func releasedWithoutARecord(t *testing.T, remembered bool) {
 			controllertest.Record(t, p, events.BucketJobs, "demo-0001", 2, events.JobView{Job: "demo-0001"})
 		}
 		stop := start(t, p)
-		synctest.Wait() // the first comparison is over, the next comes after 10 s
+		synctest.Wait() // the first reconciliation is over, the next follows after 10 s
 		fact(t, p, "node-a", 1, events.NodeJoined{NodeFact: node("node-a", 2)})
 		fact(t, p, "demo-0001", 1, events.JobSubmitted{Job: "demo-0001", Spec: jobSpec})
 		time.Sleep(time.Second)
@@ -155,7 +156,7 @@ func releasedWithoutARecord(t *testing.T, remembered bool) {
 	})
 }
 
-// lagging are ports whose lists of jobs lack one that is there.
+// lagging returns ports whose lists of jobs lack an existing one.
 func lagging(p events.Ports, job string) events.Ports {
 	p.Buckets = lists{p.Buckets, job}
 	return p
@@ -186,9 +187,8 @@ func (l list) Watch(ctx context.Context, fn func(string, []byte, uint64), listed
 	}, listed)
 }
 
-// A job that is missing in a list of the records is there all the same: taken for removed it would
-// wait beside free slots for ever.
-func TestAJobThatAListMissesIsNotReleased(t *testing.T) {
+// TestJobMissingInAListIsNotReleased: otherwise it would wait for ever while slots are free.
+func TestJobMissingInAListIsNotReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
@@ -205,8 +205,8 @@ func TestAJobThatAListMissesIsNotReleased(t *testing.T) {
 	})
 }
 
-// Specifications of any length stop nobody's placement: they are not in the pool, and placement.set
-// has them all the same.
+// TestLargeSpecificationsAreNotInThePool: specifications of any length do not prevent placements,
+// and placement.set contains them.
 func TestLargeSpecificationsAreNotInThePool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()

@@ -12,9 +12,9 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestANodeStaysSmall: all the slots that a node may have are kept out, each with a reason as long
-// as is let in. Its document and what is told of it fit into their stores.
-func TestANodeStaysSmall(t *testing.T) {
+// TestNodeFitsItsStore quarantines all the slots that a node may have, each with the longest reason
+// allowed. The document and the facts must fit into their stores.
+func TestNodeFitsItsStore(t *testing.T) {
 	m, now := Machine{}, time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	s := m.New("node-a")
 	step := func(b events.Body) events.Decision {

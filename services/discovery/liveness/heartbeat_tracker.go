@@ -10,45 +10,45 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Incarnation names one life of a node.
+// Incarnation identifies one incarnation of a node.
 type Incarnation struct {
 	Node        events.NodeID
 	Incarnation events.Incarnation
 }
 
-// HeartbeatTracker is how long each node has been silent, as one replica hears it. It is lost with
-// the replica, and each new replica gives every node a full grace. Suspicion by age follows SWIM
-// (Das, Gupta, Motivala 2002) in that a direct ping comes before the verdict; there are no indirect
-// pings, because all of them would go through the same broker.
+// HeartbeatTracker tracks how long each node has been silent, as one replica hears it. It is lost
+// with the replica, and a new replica gives every node a full timeout. Suspicion by age follows
+// SWIM (Das, Gupta, Motivala 2002) in that a direct ping precedes the decision; there are no
+// indirect pings, because all of them would go through the same broker.
 type HeartbeatTracker struct {
 	SuspectAfter time.Duration // silence after which a node is suspected
 	LostAfter    time.Duration // silence after which it is pinged, and lost if that fails
-	Gap          time.Duration // a longer gap between two looks means that we, not they, were away
-	// ReconnectWithin is how long an agent whose connection was seen to end has to come back before
-	// it is pinged.
+	Gap          time.Duration // a longer gap between two checks means that this replica was paused
+	// ReconnectWithin is the time for an agent whose connection has closed to reconnect before it
+	// is pinged.
 	ReconnectWithin time.Duration
 
 	nodes       map[events.NodeID]*trackedNode
-	closedConns map[connKey]time.Time // connections that the broker saw end lately
+	closedConns map[connKey]time.Time // connections that closed recently
 	paused      bool
 	lastCheck   time.Time
 }
 
 type trackedNode struct {
 	incarnation  events.Incarnation
-	suspected    bool      // as discovery's record says
-	lastSeen     time.Time // last sign of life, or the begin of a grace
-	lastReported time.Time // last reported as to be suspected
-	pingedAt     time.Time // last reported as to be pinged
+	suspected    bool      // according to discovery's record
+	lastSeen     time.Time // last heartbeat, or the start of a timeout
+	lastReported time.Time // last reported to be suspected
+	pingedAt     time.Time // last reported to be pinged
 
-	link                 events.Link // newest connection that is known
-	recorded             events.Link // as discovery's record says
-	disconnectedAt       time.Time   // since when the end of link is known; zero = it stands
-	disconnectReportedAt time.Time   // last reported as cut
-	recordedDisconnected bool        // discovery's record says that it has ended
+	link                 events.Link // newest known connection
+	recorded             events.Link // according to discovery's record
+	disconnectedAt       time.Time   // since when link is known to be closed; zero = it is open
+	disconnectReportedAt time.Time   // last reported as disconnected
+	recordedDisconnected bool        // discovery's record says that it is closed
 }
 
-// Update takes in discovery's own record of a node: only those on record and alive are aged.
+// Update applies discovery's own record of a node: only recorded nodes that are alive are tracked.
 func (a *HeartbeatTracker) Update(v events.NodeView, now time.Time) {
 	if v.State != events.NodeStateReady && v.State != events.NodeStateSuspected {
 		delete(a.nodes, v.Node)
@@ -72,8 +72,8 @@ func (a *HeartbeatTracker) Update(v events.NodeView, now time.Time) {
 // Forget drops a node whose record was removed.
 func (a *HeartbeatTracker) Forget(n events.NodeID) { delete(a.nodes, n) }
 
-// Observe takes in a sign of life, and over which connection it came. It tells whether the record
-// has to be mended: the node is suspected in it, or speaks over a newer connection.
+// Observe records a heartbeat and its connection. It reports whether the record must be updated:
+// the node is suspected in it, or uses a newer connection.
 func (a *HeartbeatTracker) Observe(s Incarnation, l events.Link, now time.Time) (mend bool) {
 	n := a.nodes[s.Node]
 	if n == nil || n.incarnation != s.Incarnation || !a.noteConnection(n, l, now) {
@@ -83,7 +83,7 @@ func (a *HeartbeatTracker) Observe(s Incarnation, l events.Link, now time.Time) 
 	return n.suspected || n.link.After(n.recorded)
 }
 
-// Connected says whether this replica can hear anything at all. Ageing stops while it cannot.
+// Connected sets whether this replica receives anything at all. Timeouts stop while it does not.
 func (a *HeartbeatTracker) Connected(is bool, now time.Time) {
 	if is && a.paused {
 		a.restartTimeouts(now)
@@ -91,12 +91,12 @@ func (a *HeartbeatTracker) Connected(is bool, now time.Time) {
 	a.paused = !is
 }
 
-// Check returns who is to be suspected and who is to be pinged, by name. Each is named again only
-// after the same time has passed once more, in case that nothing came of it.
+// Check returns the nodes to be suspected and those to be pinged, by name. A node is returned again
+// only after another full timeout, in case the report had no effect.
 func (a *HeartbeatTracker) Check(now time.Time) (suspect, ask []Incarnation) {
 	gap := now.Sub(a.lastCheck)
 	if !a.lastCheck.IsZero() && (gap > a.Gap || gap < 0) {
-		a.restartTimeouts(now) // paused process, suspended machine, or a clock that was set back
+		a.restartTimeouts(now) // the process or machine was paused, or the clock was set back
 	}
 	a.lastCheck = now
 	if a.paused {
@@ -122,7 +122,7 @@ func (a *HeartbeatTracker) Check(now time.Time) (suspect, ask []Incarnation) {
 	return suspect, ask
 }
 
-// restartTimeouts begins all silences anew.
+// restartTimeouts restarts all timeouts.
 func (a *HeartbeatTracker) restartTimeouts(now time.Time) {
 	for _, n := range a.nodes {
 		n.lastSeen, n.lastReported, n.pingedAt = now, time.Time{}, time.Time{}
@@ -132,24 +132,24 @@ func (a *HeartbeatTracker) restartTimeouts(now time.Time) {
 	}
 }
 
-// Paused tells whether ageing has stopped because this replica hears nobody.
+// Paused reports whether timeouts are stopped because this replica receives nothing.
 func (a *HeartbeatTracker) Paused() bool { return a.paused }
 
-// PingPending tells whether a node that is being pinged has not been heard since by any other way:
-// only then does a ping that fails say anything.
+// PingPending reports whether a pinged node has not been heard otherwise since: only then is a
+// failed ping evidence.
 func (a *HeartbeatTracker) PingPending(s Incarnation) bool {
 	n := a.nodes[s.Node]
 	return n != nil && n.incarnation == s.Incarnation && !n.pingedAt.IsZero()
 }
 
-// Skip says that the time since the last look was spent by us on purpose, for pings, and is no gap.
+// Skip records that the time since the last check was spent on pings and is no gap.
 func (a *HeartbeatTracker) Skip(now time.Time) { a.lastCheck = now }
 
-// closedConnsKept is how long the end of a connection is remembered: it may be told before the
+// closedConnsKept is how long a closed connection is remembered: the report may arrive before the
 // hello that names the connection.
 const closedConnsKept = time.Minute
 
-// connKey names a connection as brokers do.
+// connKey identifies a connection by the broker's ids.
 type connKey struct {
 	server string
 	client uint64
@@ -157,16 +157,16 @@ type connKey struct {
 
 func keyOf(l events.Link) connKey { return connKey{l.Server, l.Client} }
 
-// ConnectionClosed takes in that the broker saw a connection end. If it is the one over which a
-// living node was last heard, the node is named: it is to be suspected now, and pinged if it has no
-// newer one within ReconnectWithin.
+// ConnectionClosed applies that the broker saw a connection close. If a live node was last heard
+// over it, the node is returned: it is to be suspected now, and pinged if it has no newer
+// connection within ReconnectWithin.
 func (a *HeartbeatTracker) ConnectionClosed(l events.Link, now time.Time) (cut events.Disconnected, ok bool) {
 	if a.closedConns == nil {
 		a.closedConns = map[connKey]time.Time{}
 	}
 	maps.DeleteFunc(a.closedConns, func(_ connKey, at time.Time) bool { return now.Sub(at) > closedConnsKept })
 	a.closedConns[keyOf(l)] = now
-	for id, n := range a.nodes { // at most one has it
+	for id, n := range a.nodes { // at most one node has it
 		if n.link.Same(l) {
 			n.disconnectedAt, n.disconnectReportedAt = now, now
 			return events.Disconnected{Node: id, Incarnation: n.incarnation, Link: n.link}, true
@@ -175,9 +175,9 @@ func (a *HeartbeatTracker) ConnectionClosed(l events.Link, now time.Time) (cut e
 	return events.Disconnected{}, false
 }
 
-// Disconnections returns the nodes whose connection has ended and whose record does not say so yet,
-// by name: nobody knew whose it was when it was told, or nothing came of it. Each is named again
-// only after a time.
+// Disconnections returns, by name, the nodes whose connection has closed and whose record does not
+// show it yet: the owner was unknown when the connection closed, or the report had no effect. A
+// node is returned again only after a while.
 func (a *HeartbeatTracker) Disconnections(now time.Time) []events.Disconnected {
 	var cuts []events.Disconnected
 	for id, n := range a.nodes {
@@ -190,12 +190,11 @@ func (a *HeartbeatTracker) Disconnections(now time.Time) []events.Disconnected {
 	return cuts
 }
 
-// noteConnection takes in over which connection a node speaks, and tells whether that is a living
-// one.
+// noteConnection records the connection that a node uses, and reports whether it is open.
 func (a *HeartbeatTracker) noteConnection(n *trackedNode, l events.Link, now time.Time) bool {
 	if _, ended := a.closedConns[keyOf(l)]; ended && l.Known() {
 		if l.After(n.link) {
-			n.link, n.disconnectedAt = l, now // its end was told before anybody knew whose it was
+			n.link, n.disconnectedAt = l, now // it closed before its owner was known
 		}
 		return false
 	}
@@ -205,11 +204,11 @@ func (a *HeartbeatTracker) noteConnection(n *trackedNode, l events.Link, now tim
 	return n.disconnectedAt.IsZero()
 }
 
-// updateConnection takes in what discovery's record says of a node's connection. The replica that
-// heard of its end may be gone since.
+// updateConnection applies what discovery's record says about a node's connection. The replica that
+// received the report of its end may be gone.
 func (a *HeartbeatTracker) updateConnection(n *trackedNode, v events.NodeView, now time.Time) {
 	n.recorded, n.recordedDisconnected = v.Link, v.Disconnected
-	if v.Link.After(n.link) { // it has said hello over a new one, to whichever replica
+	if v.Link.After(n.link) { // it has said hello on a new connection, to any replica
 		n.link, n.disconnectedAt, n.lastSeen = v.Link, time.Time{}, now
 	}
 	_, ended := a.closedConns[keyOf(n.link)]
@@ -218,9 +217,9 @@ func (a *HeartbeatTracker) updateConnection(n *trackedNode, v events.NodeView, n
 	}
 }
 
-// reconnectWithin is how long a node whose connection has ended may take to come back. When most of
-// them are cut at once, the broker is the one to blame, and they may all have to wait for each
-// other: then only silence counts.
+// reconnectWithin returns how long a disconnected node has to reconnect. If most nodes are
+// disconnected at once, the broker is the likely cause, and they reconnect one after the other:
+// then only silence counts.
 func (a *HeartbeatTracker) reconnectWithin() time.Duration {
 	cuts := 0
 	for _, n := range a.nodes {
@@ -234,40 +233,40 @@ func (a *HeartbeatTracker) reconnectWithin() time.Duration {
 	return a.ReconnectWithin
 }
 
-// LargeFleet is from how many nodes on agents are asked to speak less often. Ten thousand
-// heartbeats a second keep a core busy, half of it in the brokers; a thousand nodes lose one of
-// them often enough to hear of it from peers first.
+// LargeFleet is the number of nodes from which agents are asked to send less often. Ten thousand
+// heartbeats a second keep a core busy, half of it in the brokers; in jobs of a thousand nodes
+// peers usually detect a loss first.
 const LargeFleet = 1000
 
 const (
-	heartbeatStep      = time.Second // between heartbeats in a crowd, for each crowdBeats nodes or a part of them
+	heartbeatStep      = time.Second // added to the heartbeat interval per heartbeatStepNodes nodes or a part of them
 	heartbeatStepNodes = 2500
-	helloEvery         = 10 * time.Second // between hellos for each Crowd: each costs a look into the store
-	joinPatience       = time.Second      // for an answer, twice and once more for each Crowd: repeated requests only make it later
+	helloEvery         = 10 * time.Second // between hellos per LargeFleet nodes: each reads the bucket
+	joinPatience       = time.Second      // timeout of a join, twice and once more per LargeFleet nodes: repeated requests only delay the answer
 )
 
 // welcome answers a hello.
-func welcome(n events.NodeID, crowd int) events.NodeWelcome {
-	w := events.NodeWelcome{Node: n, Hello: spec.Duration(helloEvery * time.Duration(1+crowd/LargeFleet))}
-	if crowd >= LargeFleet {
-		w.Heartbeat, w.Patience = spec.Duration(heartbeatInterval(crowd)), spec.Duration(joinPatience*time.Duration(2+crowd/LargeFleet))
+func welcome(n events.NodeID, fleetSize int) events.NodeWelcome {
+	w := events.NodeWelcome{Node: n, Hello: spec.Duration(helloEvery * time.Duration(1+fleetSize/LargeFleet))}
+	if fleetSize >= LargeFleet {
+		w.Heartbeat, w.Patience = spec.Duration(heartbeatInterval(fleetSize)), spec.Duration(joinPatience*time.Duration(2+fleetSize/LargeFleet))
 	}
 	return w
 }
 
-// heartbeatInterval is the time between the heartbeats of each of so many nodes.
-func heartbeatInterval(crowd int) time.Duration {
-	return heartbeatStep * time.Duration((crowd+heartbeatStepNodes-1)/heartbeatStepNodes)
+// heartbeatInterval returns the heartbeat interval for a number of nodes.
+func heartbeatInterval(fleetSize int) time.Duration {
+	return heartbeatStep * time.Duration((fleetSize+heartbeatStepNodes-1)/heartbeatStepNodes)
 }
 
-// FleetSize is how many nodes are aged.
+// FleetSize returns the number of tracked nodes.
 func (a *HeartbeatTracker) FleetSize() int { return len(a.nodes) }
 
-// timeouts returns after which silence a node is to be suspected, and pinged. One in a crowd may be
-// silent for one heartbeat more, and that of a crowd twice as large: agents hear of the new pace at
-// their next hello. And when many fall silent at once, it is more likely that we or the brokers
-// cannot keep up, and a fact about each of them would not help: then all get twice the time (the
-// idea is Lifeguard's: Dadgar, Phillips, Currey 2018).
+// timeouts returns the silence after which a node is to be suspected, and pinged. A node in a large
+// fleet may miss one heartbeat more, with the interval of a fleet twice as large: agents learn a
+// new interval with their next hello. If many nodes fall silent at once, the replica or the brokers
+// are probably overloaded, and a fact about each node would not help: then all timeouts double
+// (after Lifeguard: Dadgar, Phillips, Currey 2018).
 func (a *HeartbeatTracker) timeouts(now time.Time) (suspect, lost time.Duration) {
 	suspect, lost = a.SuspectAfter, a.LostAfter
 	if n := 2 * len(a.nodes); n >= LargeFleet {
@@ -285,7 +284,7 @@ func (a *HeartbeatTracker) timeouts(now time.Time) (suspect, lost time.Duration)
 	return suspect, lost
 }
 
-// Many are more than so many nodes and this share of all.
+// Both limits must be exceeded for many nodes to count as silent at once.
 const (
 	manyNodes = 10
 	manyShare = 10

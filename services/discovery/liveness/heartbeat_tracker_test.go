@@ -12,7 +12,7 @@ func view(state events.NodeState, inc events.Incarnation) events.NodeView {
 	return events.NodeView{Node: "node-a", Incarnation: inc, State: state}
 }
 
-// TestHeartbeatTracker: what happens to a node in seconds after it was taken in; the looks come every 100 ms.
+// TestHeartbeatTracker: times are in seconds after the node was added; checks are every 100 ms.
 func TestHeartbeatTracker(t *testing.T) {
 	who := liveness.Incarnation{Node: "node-a", Incarnation: "A"}
 	for _, c := range []struct {
@@ -24,7 +24,7 @@ func TestHeartbeatTracker(t *testing.T) {
 		{"heard once", map[string]func(*liveness.HeartbeatTracker, time.Time){
 			"1.4s": func(a *liveness.HeartbeatTracker, now time.Time) { a.Observe(who, events.Link{}, now) },
 		}, "suspect@2.9s suspect@4.4s ask@4.4s"},
-		{"an old life is no sign", map[string]func(*liveness.HeartbeatTracker, time.Time){
+		{"an old incarnation does not count", map[string]func(*liveness.HeartbeatTracker, time.Time){
 			"1.4s": func(a *liveness.HeartbeatTracker, now time.Time) {
 				a.Observe(liveness.Incarnation{Node: "node-a", Incarnation: "0"}, events.Link{}, now)
 			},
@@ -32,7 +32,7 @@ func TestHeartbeatTracker(t *testing.T) {
 		{"known to be suspected", map[string]func(*liveness.HeartbeatTracker, time.Time){
 			"1.6s": func(a *liveness.HeartbeatTracker, now time.Time) { a.Update(view(events.NodeStateSuspected, "A"), now) },
 		}, "suspect@1.5s ask@3s"},
-		{"a new life gets a full grace", map[string]func(*liveness.HeartbeatTracker, time.Time){
+		{"a new incarnation gets a full timeout", map[string]func(*liveness.HeartbeatTracker, time.Time){
 			"1.4s": func(a *liveness.HeartbeatTracker, now time.Time) { a.Update(view(events.NodeStateReady, "B"), now) },
 		}, "suspect@2.9s suspect@4.4s ask@4.4s"},
 		{"lost nodes are not aged", map[string]func(*liveness.HeartbeatTracker, time.Time){
@@ -63,7 +63,7 @@ func TestHeartbeatTracker(t *testing.T) {
 	}
 }
 
-func TestHearSaysWhetherTheRecordMustBeMended(t *testing.T) {
+func TestObserveReportsStaleRecords(t *testing.T) {
 	var a liveness.HeartbeatTracker
 	who := liveness.Incarnation{Node: "node-a", Incarnation: "A"}
 	if a.Observe(who, events.Link{}, noon) {
@@ -75,7 +75,7 @@ func TestHearSaysWhetherTheRecordMustBeMended(t *testing.T) {
 	}
 	a.Update(view(events.NodeStateSuspected, "A"), noon)
 	if !a.Observe(who, events.Link{}, noon) {
-		t.Error("a suspected node was heard and is not mended")
+		t.Error("a suspected node was heard and its record is not updated")
 	}
 }
 
@@ -92,9 +92,9 @@ func TestGapBetweenChecksRestartsTimeouts(t *testing.T) {
 	}
 }
 
-// TestAPingIsVoidOnceTheNodeWasHeard: a node that was cut off for a moment says hello to another
+// TestPingIsVoidOnceTheNodeWasHeard: a node that was briefly disconnected says hello to another
 // replica while this one still waits for the answer to its ping.
-func TestAPingIsVoidOnceTheNodeWasHeard(t *testing.T) {
+func TestPingIsVoidOnceTheNodeWasHeard(t *testing.T) {
 	start := time.Unix(1000, 0)
 	who := liveness.Incarnation{Node: "node-a", Incarnation: "A"}
 	view := func(s events.NodeState) events.NodeView {

@@ -13,17 +13,17 @@ func link(count uint64) events.Link {
 	return events.Link{Server: "S", Client: 10 + count, Count: count}
 }
 
-// asTold is a connection as the broker names it.
-func asTold(count uint64) events.Link { return events.Link{Server: "S", Client: 10 + count} }
+// asReported is a connection as the broker names it.
+func asReported(count uint64) events.Link { return events.Link{Server: "S", Client: 10 + count} }
 
-// TestEnds: what follows from the end of a connection, in seconds after node-a was taken in; it
-// sends heartbeats all the time over the connection that beats says. Looks come every 100 ms.
+// TestEnds: the effects of a closed connection, in seconds after node-a was added; it sends
+// heartbeats all the time over the connection in beats. Checks are every 100 ms.
 func TestEnds(t *testing.T) {
 	who := liveness.Incarnation{Node: "node-a", Incarnation: "A"}
 	type do = func(a *liveness.HeartbeatTracker, beats *uint64, now time.Time)
 	end := func(count uint64) do {
 		return func(a *liveness.HeartbeatTracker, beats *uint64, now time.Time) {
-			if _, ok := a.ConnectionClosed(asTold(count), now); ok {
+			if _, ok := a.ConnectionClosed(asReported(count), now); ok {
 				v := view(events.NodeStateSuspected, "A") // as the machine records it
 				v.Link, v.Disconnected = link(count), true
 				a.Update(v, now)
@@ -44,13 +44,13 @@ func TestEnds(t *testing.T) {
 		{"it stands", nil, ""},
 		{"ends for good", map[string]do{"1s": end(1)}, "ask@2s ask@3s ask@4s"},
 		{"reconnects in time", map[string]do{"1s": end(1), "1.5s": reconnect(2)}, "mend@1.5s"},
-		{"is told late", map[string]do{"1s": reconnect(2), "2s": end(1)}, "mend@1s"},
+		{"is reported late", map[string]do{"1s": reconnect(2), "2s": end(1)}, "mend@1s"},
 		{"of somebody else", map[string]do{"1s": end(7)}, ""},
 		{"a heartbeat that was on its way", map[string]do{"1s": end(1), "1.1s": func(a *liveness.HeartbeatTracker, _ *uint64, now time.Time) {
 			a.Observe(who, link(1), now)
 		}}, "ask@2s ask@3s ask@4s"},
-		{"told before anybody knew whose it is", map[string]do{"1s": func(a *liveness.HeartbeatTracker, beats *uint64, now time.Time) {
-			a.ConnectionClosed(asTold(2), now)
+		{"reported before its owner is known", map[string]do{"1s": func(a *liveness.HeartbeatTracker, beats *uint64, now time.Time) {
+			a.ConnectionClosed(asReported(2), now)
 			a.Observe(who, link(2), now)
 			*beats = 0
 		}}, "cut@1s ask@2s suspect@2.4s cut@2.5s ask@3s suspect@3.9s cut@4s ask@4s"},
@@ -65,7 +65,7 @@ func TestEnds(t *testing.T) {
 			"1.5s": func(a *liveness.HeartbeatTracker, _ *uint64, now time.Time) { a.Connected(false, now) },
 			"2.5s": func(a *liveness.HeartbeatTracker, _ *uint64, now time.Time) { a.Connected(true, now) },
 		}, "ask@3.5s ask@4.5s"},
-		{"a new life", map[string]do{"1s": end(1), "1.5s": func(a *liveness.HeartbeatTracker, _ *uint64, now time.Time) {
+		{"a new incarnation", map[string]do{"1s": end(1), "1.5s": func(a *liveness.HeartbeatTracker, _ *uint64, now time.Time) {
 			v := view(events.NodeStateReady, "B")
 			v.Link = events.Link{Server: "S", Client: 99, Count: 1}
 			a.Update(v, now)
@@ -97,8 +97,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestWhenMostAreCutTheBrokerIsToBlame: everybody has to come back through the same door.
-func TestWhenMostAreCutTheBrokerIsToBlame(t *testing.T) {
+// TestBrokerIsBlamedWhenMostAreDisconnected: all nodes must reconnect to the same brokers.
+func TestBrokerIsBlamedWhenMostAreDisconnected(t *testing.T) {
 	for cuts, want := range map[uint64]time.Duration{2: time.Second, 4: time.Second, 5: 3 * time.Second, 8: 3 * time.Second} {
 		a := ages()
 		for i := range uint64(8) {
@@ -107,7 +107,7 @@ func TestWhenMostAreCutTheBrokerIsToBlame(t *testing.T) {
 			a.Update(v, noon)
 		}
 		for i := range cuts {
-			if cut, ok := a.ConnectionClosed(asTold(i+1), noon); !ok || cut.Node != events.NodeID(fmt.Sprint("node-", i)) {
+			if cut, ok := a.ConnectionClosed(asReported(i+1), noon); !ok || cut.Node != events.NodeID(fmt.Sprint("node-", i)) {
 				t.Fatalf("end %d is of %v", i, cut)
 			}
 		}
@@ -131,7 +131,7 @@ func ages() liveness.HeartbeatTracker {
 	}
 }
 
-// seen prints one look.
+// seen formats the result of one check.
 func seen(a *liveness.HeartbeatTracker, at time.Duration) string {
 	got := ""
 	for range a.Disconnections(noon.Add(at)) {

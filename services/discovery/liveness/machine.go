@@ -1,5 +1,5 @@
-// Package liveness decides whether a node is alive. The entity is the node; one Machine step takes
-// one observation.
+// Package liveness decides whether a node is alive. The entity is the node; each step of the Machine
+// applies one observation.
 //
 //	             hello                 silence
 //	  (unknown) ───────► ready ◄──────────────────► suspected
@@ -8,30 +8,30 @@
 //	left ◄───────────────┤  └───────── lost ◄──────────┘
 //	  └── hello of a new incarnation ──► ready
 //
-// An incarnation that was replaced stays fenced: nothing that it says counts any more. A lost node
-// may come back as the same incarnation, because it was only silent; one that has said goodbye may
-// not. Draining is a property of the machine, not of the agent's life: it survives a restart of the
+// An incarnation that was replaced stays fenced: its messages are ignored. A lost node may return as
+// the same incarnation, because it may only have been silent; one that has said goodbye may not.
+// Draining is a property of the node, not of the agent's incarnation: it survives a restart of the
 // agent until it is undone.
 //
-// Quarantine is beside these states and outlives the agents' lives, too:
+// Quarantine is independent of these states and survives restarts of the agent, too:
 //
-//	          several failures charged within the window        the cool-down is over, or by hand
-//	slot in use ──────────────────────────────────────► benched ─────────────────────────────────► in use
-//	          several slots benched, or lost too often          the same
+//	          several failures counted within the window        the cool-down is over, or by hand
+//	slot in use ──────────────────────────────────────► quarantined ─────────────────────────────► in use
+//	          several slots quarantined, or lost too often      the same
 //	node in use ──────────────────────────────────────► quarantined ─────────────────────────────► in use
 //
-// The first cool-down is as long as the setting says, each one after it twice as long, and a clean
-// hour takes one doubling back. Each life of a worker counts once; planned departures and losses
-// while the node drains do not, and a program that crashes without getting any further counts once:
-// somebody who looks for a fault in a script must not lose the slots. Blame is per slot first: one
-// failed process never costs a node its other slots (Horovod blacklists the host, never forgets,
+// The first cool-down has the configured length, each further one is twice as long, and an hour
+// without failures undoes one doubling. Each incarnation of a worker counts once. Planned departures
+// and losses while the node drains do not count, and a program that crashes repeatedly without
+// progress counts once, so that debugging a script costs no slots. Failures count per slot first:
+// one failed process never costs a node its other slots (Horovod blacklists the host, never forgets,
 // and begins with two to three times the delay that it documents).
 //
-// The host list is beside them as well: a node that it does not name is excluded, one that it names
-// has at most as many slots as it says.
+// The host list is independent as well: a node that it does not name is excluded, one that it names
+// has at most the number of slots that it gives.
 //
-// Ages is the soft half: who has been silent for how long, as one replica of discovery hears it. It
-// decides nothing.
+// HeartbeatTracker has the part that is not stored: how long nodes have been silent, as one replica
+// of discovery hears it. It decides nothing.
 package liveness
 
 import (
@@ -44,36 +44,36 @@ import (
 // replacedKept is how many replaced incarnations of a node stay fenced by name.
 const replacedKept = 16
 
-// leftKept is how many of those that went as planned every fact names: whoever was away longer than
-// for so many lives of an agent may take one for a failure.
+// leftKept is how many incarnations with a planned end every fact names. A reader that has missed
+// more of them may take one for a failure.
 const leftKept = 4
 
 // State is one node. Its view is public.
 type State struct {
 	View     events.NodeView      `json:"view"`
 	Replaced []events.Incarnation `json:"past,omitempty"`  // replaced, oldest first
-	Drain    string               `json:"drain,omitempty"` // why it drains at somebody's command
+	Drain    string               `json:"drain,omitempty"` // the reason if it drains by a command
 
-	Slots          map[events.Slot]History `json:"slots,omitempty"`   // what counts against single slots
-	Losses         History                 `json:"losses,omitzero"`   // and against the whole node
-	CountedWorkers []events.Incarnation    `json:"charged,omitempty"` // newest worker lives that were charged, oldest first
-	ClosedLink     events.Link             `json:"ended,omitzero"`    // newest connection of this life whose end the broker saw
+	Slots          map[events.Slot]History `json:"slots,omitempty"`   // counted failures of single slots
+	Losses         History                 `json:"losses,omitzero"`   // and losses of the whole node
+	CountedWorkers []events.Incarnation    `json:"charged,omitempty"` // newest worker incarnations whose failure was counted, oldest first
+	ClosedLink     events.Link             `json:"ended,omitzero"`    // newest connection of this incarnation that the broker saw close
 }
 
-// Machine judges nodes.
+// Machine decides about nodes.
 type Machine struct {
-	// KeepFor is how long a node that is lost or has left stays on record; 0 = for ever. A draining
-	// one always does.
+	// KeepFor is how long a node that is lost or has left stays in the bucket; 0 = for ever. A
+	// draining node always stays.
 	KeepFor time.Duration
-	Rules   Rules // of quarantine; zero = nobody is quarantined but by hand
+	Rules   Rules // of quarantine; zero = only by hand
 }
 
-// New returns a node that nobody has heard of.
+// New returns the state of an unknown node.
 func (Machine) New(entity string) State {
 	return State{View: events.NodeView{Node: events.NodeID(entity)}}
 }
 
-// Deadline says when a quarantine ends, or when a node that is gone may be forgotten.
+// Deadline returns when a quarantine ends, or when a gone node may be removed.
 func (m Machine) Deadline(s State) time.Time {
 	if until := s.quarantineEnd(); !until.IsZero() {
 		return until
@@ -81,7 +81,7 @@ func (m Machine) Deadline(s State) time.Time {
 	return m.forgetAt(s)
 }
 
-// forgetAt says when a node that is gone may be forgotten; one that somebody keeps out on purpose
+// forgetAt returns when a gone node may be removed. One that is drained or quarantined by hand
 // never is.
 func (m Machine) forgetAt(s State) time.Time {
 	if m.KeepFor == 0 || s.alive() || s.View.State == "" || s.Drain != "" || !s.quarantineEnd().IsZero() {
@@ -90,7 +90,7 @@ func (m Machine) forgetAt(s State) time.Time {
 	return s.View.Since.Add(m.KeepFor)
 }
 
-// Step takes one observation, request or command into account.
+// Step applies one observation, request or command.
 func (m Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
 	t := transition{m: m, s: s, in: in, now: now}
 	switch b := in.Body.(type) {
@@ -230,7 +230,7 @@ func (t *transition) drain(b events.NodeDrain) {
 	switch {
 	case v.State == "":
 		t.refuse(events.NotFound, "there is no node %s", v.Node)
-	case b.Undo == (t.s.Drain == ""): // as it is
+	case b.Undo == (t.s.Drain == ""): // no change
 	case b.Undo:
 		v.Draining, t.s.Drain = v.Departing != nil, ""
 		if t.s.alive() {
@@ -242,7 +242,7 @@ func (t *transition) drain(b events.NodeDrain) {
 		if b.Reason != "" {
 			t.s.Drain += ": " + b.Reason
 		}
-		if t.s.alive() { // else its next hello tells
+		if t.s.alive() { // otherwise its next hello publishes it
 			v.Reason = t.s.Drain
 			t.draining()
 		}
@@ -287,8 +287,8 @@ func (t *transition) recover(reason string) {
 	t.publishState()
 }
 
-// publishState tells the one fact that says all about a living node. A draining one is never told
-// to be ready in between: it would be given work for an instant.
+// publishState publishes the one fact that describes a live node. A draining one is never published
+// as ready in between, because it would briefly get work.
 func (t *transition) publishState() {
 	switch {
 	case t.s.View.Draining:
@@ -300,8 +300,8 @@ func (t *transition) publishState() {
 	}
 }
 
-// draining tells that the node drains, if it does: the newest fact alone says what a node is, so it
-// is told again behind every other one.
+// draining publishes that the node drains, if it does. The newest fact alone describes a node, so
+// it is repeated after every other one.
 func (t *transition) draining() {
 	if t.s.View.Draining {
 		f := t.fact()
@@ -310,7 +310,7 @@ func (t *transition) draining() {
 	}
 }
 
-// publishLost tells that the node is gone, and draws it.
+// publishLost publishes that the node is gone, and its span.
 func (t *transition) publishLost() {
 	v := t.s.View
 	t.publish(events.NodeLost{NodeFact: t.fact()})

@@ -7,8 +7,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// noteConnection takes in over which connection a node was heard, and tells whether that is no sign
-// of life: the connection, or a later one, is known to have ended since.
+// noteConnection records the connection over which a node was heard, and reports whether the
+// message is stale: this connection, or a later one, is known to be closed.
 func (t *transition) noteConnection(l events.Link) (stale bool) {
 	if t.s.ClosedLink.Known() && !l.After(t.s.ClosedLink) {
 		return true
@@ -19,8 +19,9 @@ func (t *transition) noteConnection(l events.Link) (stale bool) {
 	return false
 }
 
-// disconnected takes in that the broker saw a connection end. It harms only a node that has
-// reported no later one. A goodbye comes before the end, so nobody who leaves is suspected.
+// disconnected applies that the broker saw a connection close. It affects only a node that has
+// reported no later connection. A goodbye precedes the close, so a node that leaves is not
+// suspected.
 func (t *transition) disconnected(b events.Disconnected) {
 	v := &t.s.View
 	switch {
@@ -42,8 +43,8 @@ func (t *transition) disconnected(b events.Disconnected) {
 	t.draining()
 }
 
-// announceDeparture takes in what a life of the agent has announced. It is never taken back: the
-// next life begins without.
+// announceDeparture records what an incarnation of the agent has announced. It cannot be undone:
+// the next incarnation begins without it.
 func (t *transition) announceDeparture(d *events.Departure) {
 	v := &t.s.View
 	if d == nil || v.Departing != nil {
@@ -56,8 +57,8 @@ func (t *transition) announceDeparture(d *events.Departure) {
 	}
 }
 
-// recordPlannedEnd remembers the life that ends, if it went as planned: whoever hears of the next
-// one first must not take it for a failure.
+// recordPlannedEnd records an incarnation with a planned end: a reader that learns of the next one
+// first must not take it for a failure.
 func (t *transition) recordPlannedEnd() {
 	if v := &t.s.View; v.State == events.NodeStateLeft || v.Departing != nil {
 		v.LeftIncarnations = append(slices.Clone(v.LeftIncarnations), v.Incarnation)
@@ -65,7 +66,7 @@ func (t *transition) recordPlannedEnd() {
 	}
 }
 
-// newIncarnation is for an agent that has not been heard before.
+// newIncarnation applies the hello of a new incarnation of the agent.
 func (t *transition) newIncarnation(b events.NodeHello) {
 	v := &t.s.View
 	t.s.ClosedLink, v.Link = events.Link{}, b.Link
@@ -73,7 +74,7 @@ func (t *transition) newIncarnation(b events.NodeHello) {
 	v.Draining = v.Departing != nil || t.s.Drain != ""
 }
 
-// drainReason says it to people.
+// drainReason returns the reason of a drain as text.
 func (s State) drainReason() string {
 	if d := s.View.Departing; d != nil {
 		return "departing: " + d.Reason
@@ -81,7 +82,7 @@ func (s State) drainReason() string {
 	return s.Drain
 }
 
-// applyHostEntry takes in what the host list says of the node. What this takes away or gives is a
+// applyHostEntry applies the host list's entry of the node. The slots that it adds or removes are a
 // planned change.
 func (t *transition) applyHostEntry(b events.HostEntry) {
 	v := &t.s.View
@@ -91,7 +92,7 @@ func (t *transition) applyHostEntry(b events.HostEntry) {
 	offers, excluded, order := v.AllocatableSlots(), v.Excluded, v.Order
 	t.setHostEntry(b)
 	if !t.s.alive() || (v.AllocatableSlots() == offers && (v.Excluded == "") == (excluded == "") && v.Order == order) {
-		return // nothing that anybody acts on; of a node that is gone its next hello tells
+		return // no relevant change; a gone node gets its entry with its next hello
 	}
 	f := t.fact()
 	switch {
@@ -107,7 +108,7 @@ func (t *transition) applyHostEntry(b events.HostEntry) {
 	t.publish(events.NodeChanged{NodeFact: f})
 }
 
-// setHostEntry writes down what the host list says.
+// setHostEntry stores the entry in the view.
 func (t *transition) setHostEntry(b events.HostEntry) {
 	v := &t.s.View
 	v.Excluded, v.Cap, v.Order = b.Excluded, nil, b.Order

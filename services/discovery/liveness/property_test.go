@@ -45,7 +45,7 @@ func anyInput(t *rapid.T) events.Input {
 	return in
 }
 
-// reader is what another judge makes of the facts alone.
+// reader is another service's picture, from the facts alone.
 type reader struct {
 	last     events.NodeFact
 	state    events.NodeState
@@ -82,14 +82,14 @@ func (r *reader) read(t *rapid.T, b events.Body) {
 	case events.NodeDraining:
 		r.state = draining
 	case events.NodeQuarantined, events.NodeReleased, events.NodeChanged:
-		if told := standing(f.State, f.Drains); told != r.state {
-			t.Fatalf("%s says that the node is %q, the facts before it %q", b.Type().Kind(), told, r.state)
+		if state := standing(f.State, f.Drains); state != r.state {
+			t.Fatalf("%s says that the node is %q, the facts before it %q", b.Type().Kind(), state, r.state)
 		}
 	}
 	r.last = f
 }
 
-// standing is what a reader knows of a node in this state.
+// standing returns a reader's picture of a node in this state.
 func standing(s events.NodeState, drains bool) events.NodeState {
 	if drains && (s == events.NodeStateReady || s == events.NodeStateSuspected) {
 		return draining
@@ -97,7 +97,7 @@ func standing(s events.NodeState, drains bool) events.NodeState {
 	return s
 }
 
-// draining is what a reader knows of a node after node.draining: it lives and gets no work.
+// draining is a reader's picture of a node after node.draining: it is alive and gets no work.
 const draining events.NodeState = "draining"
 
 func factOf(b events.Body) events.NodeFact {
@@ -107,9 +107,9 @@ func factOf(b events.Body) events.NodeFact {
 	return f
 }
 
-// Whatever comes in whatever order: a repeat of the same input tells nothing new, no replaced
-// incarnation is ever told of, a node is lost only while it lives, and the facts alone give the
-// same picture as the record.
+// TestAnyHistory: in any order of inputs, a repeated input publishes nothing new, no fact is
+// published about a replaced incarnation, a node is lost only while it is alive, and the facts
+// alone give the same picture as the record.
 func TestAnyHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := liveness.Machine{Rules: liveness.Rules{
@@ -134,26 +134,26 @@ func TestAnyHistory(t *testing.T) {
 				r.read(t, f.Body)
 			}
 			if d.Refusal != nil && len(d.Facts) > 0 {
-				t.Fatalf("%T was refused and told facts", in.Body)
+				t.Fatalf("%T was refused and published facts", in.Body)
 			}
 			if want := standing(s.View.State, s.View.Draining); r.state != want {
 				t.Fatalf("the newest fact says %q, the record %q", r.state, want)
 			}
-			sameBeside(t, r.last, s.View)
+			sameAttributes(t, r.last, s.View)
 			before := text(s)
 			s, d = m.Step(s, in, now)
 			if len(d.Facts) > 0 || text(s) != before {
-				t.Fatalf("the repeat of %+v told %v and changed %s into %s", in, d.Facts, before, text(s))
+				t.Fatalf("the repeat of %+v published %v and changed %s into %s", in, d.Facts, before, text(s))
 			}
 		}
 	})
 }
 
-func TestAgesOnlyAccuseTheSilent(t *testing.T) {
+func TestOnlySilentNodesAreSuspected(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := ages()
 		now := noon
-		heard := map[liveness.Incarnation]time.Time{} // or begin of the last grace
+		heard := map[liveness.Incarnation]time.Time{} // or start of the last timeout
 		names := []events.NodeID{"node-a", "node-b", "node-c"}
 		down := false
 		for _, n := range names {
@@ -190,12 +190,12 @@ func TestAgesOnlyAccuseTheSilent(t *testing.T) {
 			}
 			for _, who := range suspect {
 				if down || now.Sub(heard[who]) < 1500*time.Millisecond {
-					t.Fatalf("%v is suspected %s after it was heard (cut off: %v)", who, now.Sub(heard[who]), down)
+					t.Fatalf("%v is suspected %s after it was heard (disconnected: %v)", who, now.Sub(heard[who]), down)
 				}
 			}
 			for _, who := range ask {
 				if down || now.Sub(heard[who]) < 3*time.Second {
-					t.Fatalf("%v is to be pinged %s after it was heard (cut off: %v)", who, now.Sub(heard[who]), down)
+					t.Fatalf("%v is to be pinged %s after it was heard (disconnected: %v)", who, now.Sub(heard[who]), down)
 				}
 			}
 		}

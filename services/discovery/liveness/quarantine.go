@@ -11,25 +11,26 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// countedKept is how many charged lives a node remembers, so that each counts once.
+// countedKept is how many worker incarnations with a counted failure a node keeps, so that each
+// counts once.
 const countedKept = 64
 
-// slotReason is how many bytes say why a slot is out: every fact about the node carries those of
-// all of its slots.
+// slotReason is the maximum length in bytes of the reason for a slot's quarantine: every fact about
+// the node carries those of all of its slots.
 const slotReason = 160
 
-// Rules are the figures of quarantine. A first quarantine lasts First, each one after it twice as
-// long as the last, at most Most; every clean Decay takes one doubling back.
+// Rules configures quarantine. The first one lasts First, each further one twice as long as the
+// previous, at most Max; every Decay without a failure undoes one doubling.
 type Rules struct {
-	Failures int           // failures of one slot within Window that bench it; 0 = never
+	Failures int           // failures of one slot within Window that quarantine it; 0 = never
 	Losses   int           // losses of one node within Window that quarantine it; 0 = never
 	Window   time.Duration // older failures and losses never count
 	First    time.Duration
 	Max      time.Duration
-	Decay    time.Duration // counted from the end of a quarantine, and anew from every failure
+	Decay    time.Duration // counted from the end of a quarantine, and again from every failure
 }
 
-// coolDown is the length of the count-th quarantine in a row, from 1.
+// coolDown returns the length of the count-th consecutive quarantine, from 1.
 func (r Rules) coolDown(count int) time.Duration {
 	d := r.First
 	for i := 1; i < count && d < r.Max; i++ {
@@ -38,8 +39,7 @@ func (r Rules) coolDown(count int) time.Duration {
 	return min(d, r.Max)
 }
 
-// nextCount counts one more quarantine; beyond Most the count stands still, or its decay would not
-// be felt for hours.
+// nextCount increments the count. It stops at Max, or its decay would have no effect for hours.
 func (r Rules) nextCount(count int) int {
 	if count > 0 && r.coolDown(count) >= r.Max {
 		return count
@@ -47,21 +47,21 @@ func (r Rules) nextCount(count int) int {
 	return count + 1
 }
 
-// History is what counts against a slot, or against the node as a whole.
+// History is the record of failures of a slot, or of the node as a whole.
 type History struct {
 	Failures []Failure `json:"faults,omitempty"` // within the window, oldest first
-	Count    int       `json:"count,omitempty"`  // quarantines in a row
-	Newest   time.Time `json:"last,omitzero"`    // newest fault, or end of the newest quarantine
+	Count    int       `json:"count,omitempty"`  // consecutive quarantines
+	Newest   time.Time `json:"last,omitzero"`    // newest failure, or end of the newest quarantine
 }
 
 // Failure is one failure of a worker, or one loss of the node.
 type Failure struct {
 	At   time.Time    `json:"at"`
-	Job  events.JobID `json:"job,omitempty"` // and Step: of failures that the program may have brought about itself
+	Job  events.JobID `json:"job,omitempty"` // Job and Step are set for failures that the program may have caused itself
 	Step uint64       `json:"step,omitempty"`
 }
 
-// decay takes back one doubling for every clean period.
+// decay undoes one doubling for every period without a failure.
 func (h *History) decay(r Rules, now time.Time) {
 	if clean := now.Sub(h.Newest); h.Count > 0 && r.Decay > 0 && clean >= r.Decay {
 		n := int(clean / r.Decay)
@@ -69,7 +69,7 @@ func (h *History) decay(r Rules, now time.Time) {
 	}
 }
 
-// record takes a fault in and drops those that are out of the window.
+// record adds a failure and drops those outside the window.
 func (h *History) record(r Rules, f Failure, now time.Time) {
 	h.decay(r, now)
 	h.Failures = append(slices.Clone(h.Failures), f)
@@ -86,7 +86,7 @@ func (h *History) beginQuarantine(r Rules, reason string, now time.Time) events.
 	return q
 }
 
-// failureCounted takes in that a failure was charged to a worker here.
+// failureCounted applies that the registry has counted a failure of a worker here.
 func (t *transition) failureCounted(b events.JobFailureCounted) {
 	v, r, slot := &t.s.View, t.m.Rules, b.Place.Slot
 	if v.State == "" || r.Failures <= 0 || slot < 0 || int(slot) >= v.Slots || slices.Contains(t.s.CountedWorkers, b.Worker) {
@@ -97,23 +97,23 @@ func (t *transition) failureCounted(b events.JobFailureCounted) {
 		at = t.now
 	}
 	if t.now.Sub(at) >= r.Window {
-		return // it was on its way for so long
+		return // the fact was delivered too late
 	}
 	t.s.CountedWorkers = append(slices.Clone(t.s.CountedWorkers), b.Worker)
 	t.s.CountedWorkers = t.s.CountedWorkers[max(0, len(t.s.CountedWorkers)-countedKept):]
 	gone := v.State == events.NodeStateLost || v.State == events.NodeStateLeft || (b.Agent != "" && b.Agent != v.Incarnation)
 	if b.Kind == events.FailureLost && gone {
-		return // the loss of the node counts, once, and not each of its slots
+		return // the loss of the node counts once, not for each of its slots
 	}
 	t.expire()
 	if t.quarantinedSlot(slot) >= 0 {
-		return // what ran there ends
+		return // the workers there are about to be stopped
 	}
 	h, f := t.s.Slots[slot], Failure{At: at}
 	if b.Kind == events.FailureCrash || b.Kind == events.FailureOOM {
 		f.Job, f.Step = b.Job, b.Step
 		if slices.ContainsFunc(h.Failures, func(o Failure) bool { return o.Job == f.Job && o.Step == f.Step }) {
-			return // a program that gets no further is to blame, and its registry ends it
+			return // a program without progress is at fault, and the registry ends its job
 		}
 	}
 	h.record(r, f, t.now)
@@ -127,8 +127,8 @@ func (t *transition) failureCounted(b events.JobFailureCounted) {
 	t.quarantineFailingNode()
 }
 
-// quarantineFailingNode quarantines a node whose slots fail one after the other, or its only one:
-// then it is not the slots.
+// quarantineFailingNode quarantines a node of which several slots fail, or the only one: the slots
+// are then not the cause.
 func (t *transition) quarantineFailingNode() {
 	v := &t.s.View
 	var failed []string
@@ -148,7 +148,7 @@ func (t *transition) quarantineFailingNode() {
 	t.quarantine(t.s.Losses.beginQuarantine(t.m.Rules, reason, t.now))
 }
 
-// countLoss takes in that the node was lost. A loss while it drains is somebody's maintenance.
+// countLoss counts a loss of the node. A loss while it drains is maintenance.
 func (t *transition) countLoss() {
 	r := t.m.Rules
 	if r.Losses <= 0 || t.s.View.Draining || t.s.View.Quarantine != nil {
@@ -160,7 +160,7 @@ func (t *transition) countLoss() {
 	}
 }
 
-// quarantineByHand takes in that somebody wants a node or a slot to be kept out.
+// quarantineByHand applies a command to quarantine a node or a slot.
 func (t *transition) quarantineByHand(b events.NodeQuarantine) {
 	if !t.exists(b.Slot) {
 		return
@@ -184,7 +184,7 @@ func (t *transition) quarantineByHand(b events.NodeQuarantine) {
 	}
 }
 
-// release ends a quarantine by hand and forgives what has led to it.
+// release ends a quarantine by hand and clears the failures that led to it.
 func (t *transition) release(b events.NodeRelease) {
 	if !t.exists(b.Slot) {
 		return
@@ -202,8 +202,8 @@ func (t *transition) release(b events.NodeRelease) {
 	t.releaseWhere(reason, func(events.Slot, events.Quarantine) bool { return true })
 }
 
-// expire ends what is over. A clock that was set back does not make a quarantine longer than it was
-// meant to be.
+// expire ends expired quarantines. A clock that was set back does not extend a quarantine beyond
+// its length.
 func (t *transition) expire() {
 	v := &t.s.View
 	sane := func(q events.Quarantine) events.Quarantine {
@@ -225,7 +225,7 @@ func (t *transition) expire() {
 	t.releaseWhere("its cool-down is over", func(_ events.Slot, q events.Quarantine) bool { return !t.now.Before(q.Until) })
 }
 
-// wholeNode stands for the node where a slot is asked for.
+// wholeNode stands for the node in place of a slot.
 const wholeNode events.Slot = -1
 
 // releaseWhere ends the quarantines that over selects, those of slots first.
@@ -252,13 +252,13 @@ func (t *transition) released(slot *events.Slot, reason string) {
 	t.publish(events.NodeReleased{NodeFact: f, Slot: slot})
 }
 
-// quarantine keeps the node out.
+// quarantine quarantines the node.
 func (t *transition) quarantine(q events.Quarantine) {
 	t.s.View.Quarantine = &q
 	t.publishQuarantined(nil, q)
 }
 
-// quarantineSlot keeps a slot out, instead of an earlier quarantine if there is one.
+// quarantineSlot quarantines a slot and replaces an earlier quarantine, if any.
 func (t *transition) quarantineSlot(slot events.Slot, q events.Quarantine) {
 	v := &t.s.View
 	q.Reason = limits.Shorten(q.Reason, slotReason)
@@ -278,7 +278,7 @@ func (t *transition) publishQuarantined(slot *events.Slot, q events.Quarantine) 
 	t.publish(events.NodeQuarantined{NodeFact: f, Slot: slot, Until: q.Until, Count: q.Count})
 }
 
-// quarantinedSlot returns where the slot is among those that are benched, -1 if it is not.
+// quarantinedSlot returns the index of the slot among the quarantined ones, or -1.
 func (t *transition) quarantinedSlot(slot events.Slot) int {
 	return slices.IndexFunc(t.s.View.QuarantinedSlots, func(b events.QuarantinedSlot) bool { return b.Slot == slot })
 }
@@ -290,7 +290,7 @@ func (t *transition) setHistory(slot events.Slot, h History) {
 	t.s.Slots[slot] = h
 }
 
-// exists tells whether there is such a node and slot, and refuses if not.
+// exists reports whether the node and slot exist, and refuses the command if not.
 func (t *transition) exists(slot *events.Slot) bool {
 	v := &t.s.View
 	switch {
@@ -306,12 +306,12 @@ func (t *transition) exists(slot *events.Slot) bool {
 	return false
 }
 
-// sameQuarantine tells whether a command that comes again would change nothing.
+// sameQuarantine reports whether a repeated command would change nothing.
 func sameQuarantine(a, b events.Quarantine) bool {
 	return a.ByHand == b.ByHand && a.Reason == b.Reason && a.Since.Equal(b.Since) && a.Until.Equal(b.Until)
 }
 
-// quarantineEnd is when the next quarantine ends, zero if none runs.
+// quarantineEnd returns when the next quarantine ends, or zero if there is none.
 func (s State) quarantineEnd() time.Time {
 	var first time.Time
 	take := func(q events.Quarantine) {
@@ -328,7 +328,7 @@ func (s State) quarantineEnd() time.Time {
 	return first
 }
 
-// shortDuration prints 10m0s as 10m.
+// shortDuration formats 10m0s as 10m.
 func shortDuration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {

@@ -27,7 +27,7 @@ func anyCharge(t *rapid.T) events.JobFailureCounted {
 		Worker: events.Incarnation(fmt.Sprint("W", rapid.IntRange(0, 40).Draw(t, "life"))), Detail: "exit code 1",
 		Agent: events.Incarnation(rapid.SampledFrom([]string{"A", "B", "C", "D", ""}).Draw(t, "agent")),
 		Step:  uint64(rapid.IntRange(0, 3).Draw(t, "step")),
-		Kind:  rapid.SampledFrom([]events.FailureKind{events.FailureCrash, events.FailureSignal, events.FailureLost}).Draw(t, "charged with"),
+		Kind:  rapid.SampledFrom([]events.FailureKind{events.FailureCrash, events.FailureSignal, events.FailureLost}).Draw(t, "kind"),
 	}
 }
 
@@ -36,9 +36,9 @@ func text(v any) string {
 	return string(raw)
 }
 
-// sameBeside: what the newest fact says beside the state is what is on record. Of a node that is
-// gone the host list may say something else by now: nobody acts on it before its next hello.
-func sameBeside(t *rapid.T, f events.NodeFact, v events.NodeView) {
+// sameAttributes verifies that the newest fact's attributes other than the state match the record.
+// For a gone node the host list may have changed since: it is not used before the next hello.
+func sameAttributes(t *rapid.T, f events.NodeFact, v events.NodeView) {
 	if v.State == "" {
 		return
 	}
@@ -57,28 +57,28 @@ func sameBeside(t *rapid.T, f events.NodeFact, v events.NodeView) {
 	}
 }
 
-// patient is a machine and its history so far.
-type patient struct {
+// trackedNode is a machine and its history so far.
+type trackedNode struct {
 	m   liveness.Machine
 	s   liveness.State
 	now time.Time
 }
 
-func (p *patient) step(b events.Body, at time.Time) events.Decision {
+func (p *trackedNode) step(b events.Body, at time.Time) events.Decision {
 	var d events.Decision
 	p.s, d = p.m.Step(p.s, events.Input{Body: b, Time: at}, p.now)
 	return d
 }
 
-func admitted() *patient {
-	p := &patient{m: liveness.Machine{Rules: rules}, now: noon}
+func admitted() *trackedNode {
+	p := &trackedNode{m: liveness.Machine{Rules: rules}, now: noon}
 	p.s = p.m.New("node-a")
 	p.step(events.NodeHello{Node: "node-a", Incarnation: "A", Slots: 4}, time.Time{})
 	return p
 }
 
-// Whatever was charged or asked for, in whatever order and how often: with nothing but the ticks
-// that the machine asks for, everything is released in time, and can be used then.
+// TestEveryQuarantineEnds: whatever was counted or commanded, in any order and number, the ticks
+// that the machine requests release everything in time, and make it usable.
 func TestEveryQuarantineEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := admitted()
@@ -124,8 +124,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// A released slot can be used at once, and it takes as many failures as ever to bench it again.
-func TestAReleasedSlotIsUsable(t *testing.T) {
+// TestReleasedSlotIsUsable at once, and it takes as many failures as before to quarantine it again.
+func TestReleasedSlotIsUsable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := admitted()
 		for range rapid.IntRange(0, 30).Draw(t, "before") {
@@ -149,21 +149,21 @@ func TestAReleasedSlotIsUsable(t *testing.T) {
 	})
 }
 
-// However failures are spread and delivered, a slot is benched only if so many of different lives
-// lie within one window.
-func TestOnlyFailuresWithinAWindowBench(t *testing.T) {
+// TestOnlyFailuresWithinAWindowCount: however failures are spread and delivered, a slot is
+// quarantined only if enough failures of different incarnations lie within one window.
+func TestOnlyFailuresWithinAWindowCount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := admitted()
 		ended := map[events.Incarnation]time.Time{}
 		for range rapid.IntRange(1, 60).Draw(t, "length") {
 			p.now = p.now.Add(time.Duration(rapid.IntRange(0, 400).Draw(t, "seconds")) * time.Second)
-			life := events.Incarnation(fmt.Sprint("W", rapid.IntRange(0, 60).Draw(t, "life")))
+			worker := events.Incarnation(fmt.Sprint("W", rapid.IntRange(0, 60).Draw(t, "life")))
 			when := p.now.Add(-time.Duration(rapid.SampledFrom([]int{0, 0, 60, 500, 700}).Draw(t, "late")) * time.Second)
-			if at, again := ended[life]; again {
+			if at, again := ended[worker]; again {
 				when = at
 			}
-			ended[life] = when
-			d := p.step(events.JobFailureCounted{Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: 1}, Worker: life, Kind: events.FailureSignal}, when)
+			ended[worker] = when
+			d := p.step(events.JobFailureCounted{Job: "demo-0001", Place: events.Place{Node: "node-a", Slot: 1}, Worker: worker, Kind: events.FailureSignal}, when)
 			if len(d.Facts) == 0 {
 				continue
 			}

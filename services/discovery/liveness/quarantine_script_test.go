@@ -10,9 +10,9 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// quarantine reads the commands of quarantine and of the host list:
+// quarantine parses the commands of quarantine and of the host list:
 //
-//	charge SLOT LIFE [job=J] [step=N] [kind=K] [agent=A] [late=5m]
+//	charge SLOT INCARNATION [job=J] [step=N] [kind=K] [agent=A] [late=5m]
 //	quarantine NODE[/SLOT] 10m [REASON...]      release NODE[/SLOT] [REASON...]
 //	listed [SLOTS]      listed not WHY...
 func (n *node) quarantine(t *testing.T, line string, in *events.Input) {
@@ -82,7 +82,7 @@ func (n *node) quarantine(t *testing.T, line string, in *events.Input) {
 	}
 }
 
-// about says which slot a fact is about, and how long the quarantine is.
+// about formats the slot that a fact is about, and the length of the quarantine.
 func (n *node) about(b events.Body) string {
 	of := func(s *events.Slot) string {
 		if s == nil {
@@ -99,8 +99,8 @@ func (n *node) about(b events.Body) string {
 	return ""
 }
 
-// standing is what is beside the state.
-func (n *node) standing() string {
+// attributes formats the attributes other than the state.
+func (n *node) attributes() string {
 	v, out := n.s.View, ""
 	if v.Excluded != "" {
 		out += ", excluded"

@@ -15,7 +15,7 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// TestScripts runs testdata/*.txt: commands, a line of dashes, what came of them.
+// TestScripts runs testdata/*.txt: commands, a line of dashes, and the expected output.
 func TestScripts(t *testing.T) {
 	golden.Scripts(t, func(t *testing.T, script string) string {
 		n := &node{m: liveness.Machine{KeepFor: 24 * time.Hour, Rules: rules}, now: noon}
@@ -24,7 +24,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// rules are those of the defaults.
+// rules are the default rules.
 var rules = liveness.Rules{Failures: 3, Losses: 3, Window: 10 * time.Minute, First: time.Minute, Max: time.Hour, Decay: time.Hour}
 
 type node struct {
@@ -73,7 +73,7 @@ func (n *node) do(t *testing.T, line string) string {
 		in.Body = events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: "node-a", Incarnation: events.Incarnation(arg(1)), Link: via(line)}}
 	case "charge", "quarantine", "release", "listed":
 		n.quarantine(t, line, &in)
-	case "clock": // it jumps
+	case "clock": // the clock jumps
 		d, err := time.ParseDuration(arg(1))
 		if err != nil {
 			t.Fatal(line, err)
@@ -97,7 +97,7 @@ func (n *node) do(t *testing.T, line string) string {
 	return n.print(d)
 }
 
-// via is the connection that a line names: via=2 is the second one of an agent's life.
+// via returns the connection that a line names: via=2 is the second one of an agent's incarnation.
 func via(line string) events.Link {
 	w, ok := word(line, "via=")
 	count, err := strconv.ParseUint(w, 10, 64)
@@ -107,7 +107,7 @@ func via(line string) events.Link {
 	return link(count)
 }
 
-// word returns what follows a key on a line.
+// word returns the word after a key on a line.
 func word(line, key string) (string, bool) {
 	for _, w := range strings.Fields(line) {
 		if v, ok := strings.CutPrefix(w, key); ok {
@@ -156,6 +156,6 @@ func (n *node) print(d events.Decision) string {
 	if v.Draining {
 		state += ", draining"
 	}
-	fmt.Fprintf(&b, "= %s%s\n", state, n.standing())
+	fmt.Fprintf(&b, "= %s%s\n", state, n.attributes())
 	return b.String()
 }

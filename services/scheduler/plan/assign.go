@@ -12,27 +12,27 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// pool is the slots of one pass.
+// pool holds the slots during one pass.
 type pool struct {
 	nodes        map[events.NodeID]Node
 	names        []events.NodeID // in the order of the host list, then by name
 	free         []events.Place  // in the order of names
 	size         int             // slots of usable nodes
-	potential    int             // with those of suspected nodes, which may well come back
-	quarantined  int             // slots in quarantine, which come back in time
+	potential    int             // including those of suspected nodes, which may recover
+	quarantined  int             // slots of quarantined nodes and quarantined slots, which return in time
 	nodeCount    int             // usable nodes
-	capacityText string          // what room says, once all is given out
+	capacityText string          // cached result of capacity once all slots are assigned
 }
 
-// change is what one pass does to one job.
+// change is what one pass changes for one job.
 type change struct {
 	before    []events.Place
 	reasons   []string
 	lostNodes []events.NodeID
 }
 
-// plan gives the slots out by the rules of the package comment and tells what changed. Jobs that
-// are queued cost a look each, and no fact is published about them.
+// plan assigns the slots by the rules of the package comment and publishes what changed. A queued
+// job is only examined; no fact is published about it.
 func (t *transition) plan() {
 	before := t.s.View
 	if len(t.s.Queue) == 0 {
@@ -78,7 +78,7 @@ func (t *transition) placed(fn func(*Job, events.PlacementView)) {
 	}
 }
 
-// retain is rule 1; it returns the places that the job keeps.
+// retain is rule 1. It returns the places that the job keeps.
 func (t *transition) retain(j Job, c *change) []events.Place {
 	row := t.s.View.Jobs[j.ID]
 	kept := make([]events.Place, 0, len(row.Places))
@@ -122,7 +122,7 @@ func (t *transition) retain(j Job, c *change) []events.Place {
 	return kept
 }
 
-// pool lists the free slots.
+// pool returns the free slots.
 func (t *transition) pool(taken map[events.NodeID][]bool) pool {
 	p := pool{nodes: t.s.Nodes, names: slices.SortedFunc(maps.Keys(t.s.Nodes), t.s.byHost)}
 	for _, id := range p.names {
@@ -151,7 +151,7 @@ func (t *transition) pool(taken map[events.NodeID][]bool) pool {
 	return p
 }
 
-// admit is rule 3; it returns the job that holds back the others, if one does.
+// admit is rule 3. It returns the job that blocks later ones, if any.
 func (t *transition) admit(p *pool, changes map[events.JobID]*change) (holder events.JobID) {
 	for i := range t.s.Queue {
 		j := &t.s.Queue[i]
@@ -197,7 +197,7 @@ func compare(a, b events.Place) int {
 	return 0
 }
 
-// publishChange tells what changed for a placed job, and why it has less than it wants.
+// publishChange publishes what changed for a placed job, and why it has fewer slots than it wants.
 func (t *transition) publishChange(p *pool, j *Job, row events.PlacementView, c *change, holder events.JobID) {
 	if !j.Submitted {
 		return
@@ -215,10 +215,10 @@ func (t *transition) publishChange(p *pool, j *Job, row events.PlacementView, c 
 	t.s.View.Jobs[j.ID] = row
 }
 
-// updateQueue brings the view of those who wait up to date. Only the first of them, and who holds
-// the others back, say with figures what is in their way: that may change with every job that ends.
-// The others are told once that they are queued, so what a job costs does not grow with the length
-// of the queue.
+// updateQueue updates the view of waiting jobs. Only the first one, and the one that blocks the
+// others, give the figures that keep them waiting: those may change with every job that ends. The
+// others are marked as queued once, so that the cost of a job does not grow with the length of the
+// queue.
 func (t *transition) updateQueue(p *pool, before events.PoolView, holder events.JobID) {
 	v := &t.s.View
 	v.Head, v.Capacity, v.MaxSlots = holder, p.capacity(), p.potential+p.quarantined
@@ -246,8 +246,8 @@ func (t *transition) updateQueue(p *pool, before events.PoolView, holder events.
 	}
 }
 
-// publishPlacement tells the job's places. Its specification, which the fact has as well, is added
-// when it is published: the pool of ten thousand jobs must not hold it.
+// publishPlacement publishes the job's places. The specification, which is part of the fact, is
+// added on publication: the pool of ten thousand jobs must not hold it.
 func (t *transition) publishPlacement(j *Job, row events.PlacementView, c *change, first bool) {
 	reason, trace := strings.Join(c.reasons, "; "), t.traceOf(j, first)
 	t.d.Facts = append(t.d.Facts, events.Fact{Entity: string(j.ID), Trace: trace, Body: events.PlacementSet{
@@ -261,8 +261,7 @@ func (t *transition) publishPlacement(j *Job, row events.PlacementView, c *chang
 	}
 }
 
-// byHost orders nodes as the host list names them; those that it does not name come behind, by
-// name.
+// byHost orders nodes as in the host list; nodes that are not in it follow, by name.
 func (s *State) byHost(a, b events.NodeID) int {
 	return cmp.Or(cmp.Compare(s.hostOrder(a), s.hostOrder(b)), cmp.Compare(a, b))
 }
@@ -274,7 +273,7 @@ func (s *State) hostOrder(n events.NodeID) int {
 	return math.MaxInt
 }
 
-// hosts lists the nodes of places in the order of the host list; nil if that is their order by
+// hosts returns the nodes of places in the order of the host list, or nil if that is their order by
 // name.
 func (s *State) hosts(places []events.Place) []events.NodeID {
 	var nodes []events.NodeID

@@ -9,9 +9,8 @@ import (
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
-// TestKnowsIsThatNothingWouldChange: what the pool knows already may be passed over, and nothing
-// else.
-func TestKnowsIsThatNothingWouldChange(t *testing.T) {
+// TestKnowsMeansNoChange: an input that Knows reports as known changes nothing, and others do.
+func TestKnowsMeansNoChange(t *testing.T) {
 	m := plan.Machine{}
 	s := m.New("")
 	spec := spec.Job{Name: "demo", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 2}}.WithDefaults()
@@ -27,7 +26,7 @@ func TestKnowsIsThatNothingWouldChange(t *testing.T) {
 		{2, events.NodeSuspected{NodeFact: node}, false},
 		{2, events.NodeSuspected{NodeFact: node}, true},
 		{1, events.NodeDraining{NodeFact: node}, true},
-		{0, events.NodeJoined{NodeFact: node}, false}, // of no order
+		{0, events.NodeJoined{NodeFact: node}, false}, // unnumbered, so without an order
 		{3, events.JobSubmitted{Job: "demo-1", Spec: spec}, false},
 		{3, events.JobSubmitted{Job: "demo-1", Spec: spec}, true},
 		{4, events.JobScaled{Job: "demo-1", Workers: spec.Workers}, false},

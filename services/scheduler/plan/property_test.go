@@ -15,7 +15,7 @@ import (
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
-// world tells numbered facts as the judges of jobs and nodes would.
+// world publishes numbered facts like the services of jobs and nodes.
 type world struct {
 	nodes map[events.NodeID]uint64
 	inc   map[events.NodeID]int
@@ -46,8 +46,8 @@ func (w *world) next(t *rapid.T) events.Input {
 		w.inc[id]++
 	}
 	f := events.NodeFact{Node: id, Incarnation: events.Incarnation(fmt.Sprint(w.inc[id])), Slots: rapid.IntRange(0, 4).Draw(t, "slots")}
-	if rapid.IntRange(0, 3).Draw(t, "beside") == 0 {
-		anyStanding(t, &f)
+	if rapid.IntRange(0, 3).Draw(t, "attributes") == 0 {
+		anyAttributes(t, &f)
 	}
 	in := events.Input{Number: w.nodes[id]}
 	switch what {
@@ -73,8 +73,8 @@ func (w *world) next(t *rapid.T) events.Input {
 	return in
 }
 
-// anyStanding fills in what is beside the state of a node.
-func anyStanding(t *rapid.T, f *events.NodeFact) {
+// anyAttributes sets the attributes of a node other than its state.
+func anyAttributes(t *rapid.T, f *events.NodeFact) {
 	f.State = rapid.SampledFrom([]events.NodeState{events.NodeStateReady, events.NodeStateSuspected, events.NodeStateLost, events.NodeStateLeft}).Draw(t, "state")
 	f.Drains = rapid.IntRange(0, 4).Draw(t, "drains") == 0
 	q := events.Quarantine{Since: noon, Until: noon.Add(time.Minute), Reason: "for a reason", Count: 1}
@@ -91,16 +91,16 @@ func anyStanding(t *rapid.T, f *events.NodeFact) {
 	}
 }
 
-// stays tells whether a place on the node may be kept.
+// stays reports whether a place on the node may be kept.
 func stays(n plan.Node, s events.Slot) bool {
 	return n.Gone == "" && !n.Draining && n.Excluded == "" && int(s) < n.Slots &&
 		!slices.ContainsFunc(n.QuarantinedSlots, func(b events.QuarantinedSlot) bool { return b.Slot == s })
 }
 
-// deliver makes of a history what a network may: repeats, losses and another order.
-func deliver(t *rapid.T, told []events.Input) []events.Input {
+// deliver changes a history as a network may: repeats, losses and another order.
+func deliver(t *rapid.T, facts []events.Input) []events.Input {
 	var out []events.Input
-	for _, in := range told {
+	for _, in := range facts {
 		for range rapid.SampledFrom([]int{1, 1, 1, 1, 2, 0}).Draw(t, "copies") {
 			at := max(0, len(out)-rapid.SampledFrom([]int{0, 0, 0, 1, 3, 8}).Draw(t, "late"))
 			out = slices.Insert(out, at, in)
@@ -111,18 +111,18 @@ func deliver(t *rapid.T, told []events.Input) []events.Input {
 
 func history(t *rapid.T) []events.Input {
 	w := world{map[events.NodeID]uint64{}, map[events.NodeID]int{}, map[events.JobID]uint64{}}
-	var told []events.Input
+	var facts []events.Input
 	for range rapid.IntRange(1, 50).Draw(t, "length") {
-		told = append(told, w.next(t))
+		facts = append(facts, w.next(t))
 	}
-	return told
+	return facts
 }
 
 func TestAnyHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := plan.Machine{}
 		s := m.New(events.PoolKey)
-		read := map[events.JobID][]events.Place{} // by the facts alone
+		read := map[events.JobID][]events.Place{} // from the facts alone
 		for _, in := range deliver(t, history(t)) {
 			before := maps.Clone(s.View.Jobs)
 			queue, nodes := slices.Clone(s.Queue), maps.Clone(s.Nodes)
@@ -156,14 +156,14 @@ func TestAnyHistory(t *testing.T) {
 				t.Fatalf("facts know %d jobs, the pool %d", len(read), len(s.View.Jobs))
 			}
 			if _, d = m.Step(s, in, noon); len(d.Facts) > 0 {
-				t.Fatalf("the repeat of %+v told %+v", in, d.Facts)
+				t.Fatalf("the repeat of %+v facts %+v", in, d.Facts)
 			}
 		}
 	})
 }
 
-// check: no slot twice, none that is not there, never over max, a gang or nothing, and who has less
-// is told why.
+// check verifies the invariants: no slot is given twice, none that does not exist, never more than
+// max, a gang or nothing, and a job with fewer slots than it wants has a reason.
 func check(t *rapid.T, s plan.State) {
 	taken := map[events.Place]events.JobID{}
 	for _, j := range s.Queue {
@@ -198,8 +198,8 @@ func check(t *rapid.T, s plan.State) {
 	}
 }
 
-// stable: a place that is still there is kept, unless the job is over its max, or was there with
-// another life of the node.
+// stable verifies that a place whose slot still exists is kept, unless the job is over its max or
+// the place belonged to another incarnation of the node.
 func stable(t *rapid.T, before map[events.JobID]events.PlacementView, nodes map[events.NodeID]plan.Node, s plan.State) {
 	for id, row := range s.View.Jobs {
 		for _, p := range before[id].Places {
@@ -214,7 +214,7 @@ func stable(t *rapid.T, before map[events.JobID]events.PlacementView, nodes map[
 	}
 }
 
-// obedient: what is new is not on a node that is quarantined or suspected.
+// obedient verifies that no new place is on a node that is quarantined or suspected.
 func obedient(t *rapid.T, before map[events.JobID]events.PlacementView, s plan.State) {
 	for id, row := range s.View.Jobs {
 		for _, p := range row.Places {
@@ -225,8 +225,8 @@ func obedient(t *rapid.T, before map[events.JobID]events.PlacementView, s plan.S
 	}
 }
 
-// fair: nobody was placed past an earlier job that waits and could ever fit, and nobody waits
-// beside enough free slots.
+// fair verifies that no job was placed before an earlier one that waits and could ever fit, and
+// that no job waits while enough slots are free.
 func fair(t *rapid.T, before []plan.Job, s plan.State) {
 	size, usable, taken := 0, 0, 0
 	for id, n := range s.Nodes {
@@ -262,18 +262,18 @@ func fair(t *rapid.T, before []plan.Job, s plan.State) {
 			t.Fatalf("%s was placed past %s, which waits", j.ID, holder)
 		case j.Placed || !j.Submitted || holder != "":
 		case least <= usable-taken:
-			t.Fatalf("%s waits for %d slots beside %d free ones", j.ID, least, usable-taken)
+			t.Fatalf("%s waits for %d slots while %d are free", j.ID, least, usable-taken)
 		case least <= size:
 			holder = j.ID
 		}
 	}
 }
 
-// However the facts arrive, once all have, the pool knows the same: no late one undoes a newer one,
-// no slot is leaked.
-func TestAnyOrderEndsInTheSameKnowledge(t *testing.T) {
+// TestAnyOrderEndsInTheSameState: once all facts have arrived, the pool is the same for every
+// order: no late fact undoes a newer one, and no slot leaks.
+func TestAnyOrderEndsInTheSameState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		told := history(t)
+		facts := history(t)
 		run := func(inputs []events.Input) plan.State {
 			m := plan.Machine{}
 			s := m.New(events.PoolKey)
@@ -282,8 +282,8 @@ func TestAnyOrderEndsInTheSameKnowledge(t *testing.T) {
 			}
 			return s
 		}
-		mixed := rapid.Permutation(append(slices.Clone(told), told...)).Draw(t, "order")
-		a, b := run(told), run(mixed)
+		mixed := rapid.Permutation(append(slices.Clone(facts), facts...)).Draw(t, "order")
+		a, b := run(facts), run(mixed)
 		if !reflect.DeepEqual(a.Nodes, b.Nodes) {
 			t.Fatalf("nodes %+v in order, %+v in another", a.Nodes, b.Nodes)
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
-// crowd is a pool of one node with some slots and so many jobs of one worker.
-func crowd(t testing.TB, jobs, slots int) plan.State {
+// fullPool returns a pool of one node with some slots and that many jobs of one worker.
+func fullPool(t testing.TB, jobs, slots int) plan.State {
 	t.Helper()
 	m := plan.Machine{}
 	s := m.New(events.PoolKey)
@@ -35,33 +35,33 @@ func submit(i int) events.Input {
 	return events.Input{Number: 1, Body: events.JobSubmitted{Job: jobID(i), Spec: spec.Job{Name: "train-resnet", Workers: spec.Workers{Min: 1, Max: 1}}}}
 }
 
-// The number of facts when a job ends does not grow with the queue, nor when one comes.
+// TestFactsDoNotGrowWithTheQueue covers a job that ends and one that is submitted.
 func TestFactsDoNotGrowWithTheQueue(t *testing.T) {
 	m := plan.Machine{}
 	for _, queued := range []int{10, 1000} {
-		s := crowd(t, 8+queued, 8)
+		s := fullPool(t, 8+queued, 8)
 		for i := range 8 {
 			var d events.Decision
 			s, d = m.Step(s, events.Input{Number: 2, Body: events.JobSucceeded{JobEnd: events.JobEnd{Job: jobID(i)}}}, noon)
-			if len(d.Facts) > 3 { // it is released, the next is placed, and the one behind that is the first now
-				t.Fatalf("%d queued: the end of one job told %d facts: %+v", queued, len(d.Facts), d.Facts)
+			if len(d.Facts) > 3 { // it is released, the next is placed, and the one after that becomes the first
+				t.Fatalf("%d queued: the end of one job published %d facts: %+v", queued, len(d.Facts), d.Facts)
 			}
 		}
 		_, d := m.Step(s, submit(100_000), noon)
 		if len(d.Facts) != 1 {
-			t.Errorf("%d queued: one more told %d facts", queued, len(d.Facts))
+			t.Errorf("%d queued: one more published %d facts", queued, len(d.Facts))
 		}
 		_, d = m.Step(s, events.Input{Number: 2, Body: events.NodeLost{NodeFact: events.NodeFact{Node: "n1", Incarnation: "A", Slots: 8}}}, noon)
 		if len(d.Facts) > 8+1 {
-			t.Errorf("%d queued: the loss of the only node told %d facts", queued, len(d.Facts))
+			t.Errorf("%d queued: the loss of the only node published %d facts", queued, len(d.Facts))
 		}
 	}
 }
 
-// The pool holds as many jobs as it may, in less than its store takes, and those beyond stay
-// outside until there is room.
-func TestTheQueueIsBounded(t *testing.T) {
-	s := crowd(t, 25_000, 8)
+// TestQueueIsBounded: the pool holds the maximum number of jobs within the limit of its bucket, and
+// those beyond stay outside until there is room.
+func TestQueueIsBounded(t *testing.T) {
+	s := fullPool(t, 25_000, 8)
 	if len(s.Queue) != 20_000 || len(s.View.Queue) != 20_000-8 {
 		t.Fatalf("%d jobs in the pool, %d queued", len(s.Queue), len(s.View.Queue))
 	}
@@ -81,7 +81,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 	}
 }
 
-// What is stored and read back is the same state.
+// TestPackedStatesAreTheSame stores and reloads states.
 func TestPackedStatesAreTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := plan.Machine{}
@@ -107,7 +107,7 @@ func TestPackedStatesAreTheSame(t *testing.T) {
 	})
 }
 
-// old is a pool as the version before stored it: each job with its specification and a row of its
+// old is a pool as the previous version stored it: each job with its specification and a row of its
 // own.
 const old = `{"view":{"jobs":{"a-0001":{"places":[{"node":"n1","slot":0},{"node":"n1","slot":1}],"workers":{"min":2,"max":2}},
 "b-0002":{"places":[],"workers":{"min":2,"max":2},"waiting":"needs 2 slots, 0 free of 2 on 1 node"},
@@ -117,7 +117,7 @@ const old = `{"view":{"jobs":{"a-0001":{"places":[{"node":"n1","slot":0},{"node"
 {"id":"c-0003","submitted":true,"spec":{"name":"c","command":["x"],"workers":{"min":1,"max":1},"failures":{},"elastic":{},"stop":{},"data":{}},"told":{"min":0,"max":0}}],
 "nodes":{"n1":{"incarnation":"A","slots":2,"number":1}},"ended":["z-0000"]}`
 
-func TestAPoolOfTheVersionBeforeIsRead(t *testing.T) {
+func TestPoolOfThePreviousVersionIsRead(t *testing.T) {
 	var s plan.State
 	if err := json.Unmarshal([]byte(old), &s); err != nil {
 		t.Fatal(err)
@@ -135,11 +135,11 @@ func TestAPoolOfTheVersionBeforeIsRead(t *testing.T) {
 	}
 }
 
-// BenchmarkQueue is one end and one placement before a queue of 10,000, with all that is stored of
-// it.
+// BenchmarkQueue measures one job's end and one placement with a queue of 10,000, including the
+// encoding of the document.
 func BenchmarkQueue(b *testing.B) {
 	m := plan.Machine{}
-	s := crowd(b, 10_008, 8)
+	s := fullPool(b, 10_008, 8)
 	b.ResetTimer()
 	for i := 0; b.Loop(); i++ {
 		s, _ = m.Step(s, events.Input{Number: 2, Body: events.JobSucceeded{JobEnd: events.JobEnd{Job: s.Queue[0].ID}}}, noon)

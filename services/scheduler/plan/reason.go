@@ -7,7 +7,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// shortfall says in a sentence why a placed job has less than it wants; empty = it has all.
+// shortfall returns a sentence that says why a placed job has fewer slots than it wants, or "" if
+// it has all.
 func (p *pool) shortfall(row events.PlacementView, holder events.JobID) string {
 	w, has := row.Workers, len(row.Places)
 	switch {
@@ -21,8 +22,8 @@ func (p *pool) shortfall(row events.PlacementView, holder events.JobID) string {
 	return fmt.Sprintf("has %d of up to %d workers: %s", has, w.Max, p.capacity())
 }
 
-// waitReason says in a sentence why a job is not placed; in front are those for whom it is not the
-// others.
+// waitReason returns a sentence that says why a job is not placed. front is set for jobs that do
+// not wait for others.
 func (p *pool) waitReason(least int, front bool) string {
 	switch {
 	case !front:
@@ -33,8 +34,8 @@ func (p *pool) waitReason(least int, front bool) string {
 	return fmt.Sprintf("needs %s, %s", slots(least), p.capacity())
 }
 
-// capacity says how much is free: 3 free of 6 on 2 nodes; node-b is draining. Times are points in
-// time: the sentence is read long after it was written.
+// capacity describes what is free: 3 free of 6 on 2 nodes; node-b is draining. It gives points in
+// time instead of durations, because the sentence is read long after it was written.
 func (p *pool) capacity() string {
 	if p.capacityText == "" {
 		p.capacityText = p.describeCapacity()
@@ -49,7 +50,7 @@ func (p *pool) describeCapacity() string {
 	}
 	const most = 3
 	var closed []string
-	excluded := map[string][]events.NodeID{} // by reason: it is often the same for all
+	excluded := map[string][]events.NodeID{} // nodes by reason, which is often the same for all
 	for _, id := range p.names {
 		if n := p.nodes[id]; n.Gone == "" && !n.Draining && n.Excluded != "" {
 			excluded[n.Excluded] = append(excluded[n.Excluded], id)
@@ -82,7 +83,7 @@ func (p *pool) describeCapacity() string {
 	return strings.Join(append([]string{text}, closed...), "; ")
 }
 
-// names lists nodes: a, b and 4 more.
+// names formats a list of nodes: a, b and 4 more.
 func names(all []events.NodeID) string {
 	const most = 3
 	text := string(all[0])

@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
-// TestReasons: what the pool says about job j after these facts.
+// TestReasons checks the reason in the row of job j after these facts.
 func TestReasons(t *testing.T) {
 	for _, c := range []struct{ name, facts, want string }{
 		{"no nodes", "submit j 2:2", "needs 2 slots, more than there are: no node takes work"},
@@ -49,8 +49,9 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// The pool's document must fit into one message with tens of thousands of slots given out.
-func TestThePoolOfAGreatClusterFits(t *testing.T) {
+// TestPoolOfALargeClusterFits: the document must fit into one message with tens of thousands of
+// slots assigned.
+func TestPoolOfALargeClusterFits(t *testing.T) {
 	s := plan.Machine{}.New(events.PoolKey)
 	step := func(line string) {
 		in, err := parse(line)

@@ -16,8 +16,8 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// TestScripts runs testdata/*.txt: commands, a line of dashes, what came of them. A command may end
-// in #N, the number of the fact.
+// TestScripts runs testdata/*.txt: commands, a line of dashes, and the expected output. A command
+// may end in #N, the number of the fact.
 func TestScripts(t *testing.T) {
 	golden.Scripts(t, func(t *testing.T, script string) string {
 		p := &pool{s: plan.Machine{}.New(events.PoolKey)}
@@ -41,11 +41,11 @@ func (p *pool) do(t *testing.T, line string) string {
 	return printed(d)
 }
 
-// parse reads a command: submit job min:max, scale job min:max, end job, removed job, or opened or
+// parse parses a command: submit job min:max, scale job min:max, end job, removed job, or opened or
 // closed job N/gM (its Nth incident, after generation M), or joined, suspected, recovered,
 // draining, lost, left with a node, slots=N and an incarnation, or quarantined, released, changed
-// with those. What is beside the state of a node is said by quarantine=1m, benched=SLOT,SLOT (for a
-// minute), excluded, line=N of the host list, state=S, drains; what is not said is not so.
+// with those. Other attributes of a node are set by quarantine=1m, benched=SLOT,SLOT (for a
+// minute), excluded, line=N of the host list, state=S, drains.
 func parse(line string) (in events.Input, err error) {
 	line, number, ok := strings.Cut(line, " #")
 	if ok {
@@ -65,7 +65,7 @@ func parse(line string) (in events.Input, err error) {
 		case strings.HasPrefix(arg, "slots="):
 			_, err = fmt.Sscanf(arg, "slots=%d", &f.Slots)
 		case strings.Contains(arg, "="), arg == "excluded", arg == "drains":
-			err = beside(&f, arg)
+			err = attribute(&f, arg)
 		case strings.Contains(arg, ":"):
 			_, err = fmt.Sscanf(arg, "%d:%d", &workers.Min, &workers.Max)
 		default:
@@ -118,8 +118,8 @@ func parse(line string) (in events.Input, err error) {
 	return in, nil
 }
 
-// beside reads what is beside the state of a node.
-func beside(f *events.NodeFact, arg string) error {
+// attribute parses an attribute of a node other than its state.
+func attribute(f *events.NodeFact, arg string) error {
 	name, value, _ := strings.Cut(arg, "=")
 	switch name {
 	case "quarantine":
@@ -192,7 +192,7 @@ func trace(job, traceparent string) string {
 	return "no trace of its own: " + traceparent
 }
 
-// rows prints the public view.
+// rows formats the public view.
 func (p *pool) rows() string {
 	var b strings.Builder
 	for _, j := range p.s.Queue {

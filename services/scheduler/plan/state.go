@@ -11,44 +11,43 @@ import (
 )
 
 const (
-	endedJobsKept = 1024 // ids of ended jobs that are remembered
-	// mostJobs bounds the pool, so that its document fits into its store. What is submitted beyond
-	// stays in the registry's records, and is taken in, in order, when the scheduler compares with
+	endedJobsKept = 1024 // ids of ended jobs that are kept
+	// maxJobs bounds the pool so that its document fits into its bucket. Jobs submitted beyond it
+	// stay in the registry's records and are added, in order, when the scheduler reconciles with
 	// them.
 	maxJobs       = 20_000
-	goneNodesKept = 1024 // nodes that are gone whose last number is remembered
+	goneNodesKept = 1024 // gone nodes whose last number is kept
 )
 
 // State is the pool. Its view is public: a row for every job that has not ended.
 type State struct {
 	View  events.PoolView        `json:"view"`
-	Queue []Job                  `json:"queue,omitempty"` // in order of submission; stored are those of which Order does not say all
+	Queue []Job                  `json:"queue,omitempty"` // in order of submission; only those that Order does not cover are stored
 	Order string                 `json:"order,omitempty"` // see Pack
 	Nodes map[events.NodeID]Node `json:"nodes,omitempty"`
 	Ended []events.JobID         `json:"ended,omitempty"` // oldest first
 
-	dirty   bool                  // slots are to be given out anew
-	lost    []events.NodeID       // whose places are gone without warning
-	touched map[events.JobID]bool // say anew why they wait
-	index   map[events.JobID]int  // of Queue; nil = to be made
+	dirty   bool                  // slots must be assigned again
+	lost    []events.NodeID       // nodes that were lost in this step
+	touched map[events.JobID]bool // jobs whose wait reason must be updated
+	index   map[events.JobID]int  // of Queue; nil = not built
 }
 
-// Job is what the pool knows of a job beside its row in the view.
+// Job is the record of a job besides its row in the view.
 type Job struct {
 	ID               events.JobID `json:"id"`
-	Submitted        bool         `json:"submitted,omitempty"` // false: only a later fact was seen so far
-	Placed           bool         `json:"placed,omitempty"`    // it got its gang once, and keeps what it has
+	Submitted        bool         `json:"submitted,omitempty"` // false: only a later fact has arrived so far
+	Placed           bool         `json:"placed,omitempty"`    // it has got its gang, and keeps what it has
 	PublishedWorkers spec.Workers `json:"told"`                // as in the last placement.set
-	Workers          uint64       `json:"workers,omitempty"`   // number of the fact that said how many
+	Workers          uint64       `json:"workers,omitempty"`   // number of the fact with the wanted workers
 	Incident         Incident     `json:"incident,omitzero"`
 }
 
-// Incident is the newest incident of a job that was told, so that what is decided meanwhile is
-// drawn in its trace.
+// Incident is the newest incident of a job, whose trace gets the spans of decisions made during it.
 type Incident struct {
-	Count int    `json:"count,omitempty"` // which one of the job's
+	Count int    `json:"count,omitempty"` // number among the job's incidents
 	Trace string `json:"trace,omitempty"` // of its root span, while it is open
-	Lost  *Loss  `json:"lost,omitempty"`  // nodes were lost, and the incident that this opens is not told yet
+	Lost  *Loss  `json:"lost,omitempty"`  // nodes were lost, and the fact of the resulting incident has not arrived yet
 }
 
 // Loss is a change of places because of lost nodes.
@@ -58,7 +57,6 @@ type Loss struct {
 	At     time.Time       `json:"at"`
 }
 
-// Node is one node.
 type Node struct {
 	Incarnation events.Incarnation `json:"incarnation"`
 	Slots       int                `json:"slots"`
@@ -67,26 +65,25 @@ type Node struct {
 	Draining    bool               `json:"draining,omitempty"`
 	Gone        Departure          `json:"gone,omitempty"`
 
-	Excluded         string                   `json:"excluded,omitempty"`   // why it may not be used
-	Order            int                      `json:"order,omitempty"`      // which line of the host list names it; those before it are used first
-	Quarantine       *events.Quarantine       `json:"quarantine,omitempty"` // no new work
-	QuarantinedSlots []events.QuarantinedSlot `json:"benched,omitempty"`    // these slots keep nothing
+	Excluded         string                   `json:"excluded,omitempty"`   // why it must not be used
+	Order            int                      `json:"order,omitempty"`      // its line in the host list; earlier ones are used first
+	Quarantine       *events.Quarantine       `json:"quarantine,omitempty"` // no new places
+	QuarantinedSlots []events.QuarantinedSlot `json:"benched,omitempty"`    // these slots lose their places
 }
 
-// Departure says how a node went away.
+// Departure is how a node went away.
 type Departure string
 
-// Ways to go.
 const (
 	Lost Departure = "lost" // a fault
 	Left Departure = "left" // planned
 )
 
-// schedulable tells whether new work may go to the node; keeps, whether work may stay.
+// schedulable reports whether the node may get new places; keepsPlaces, whether it may keep them.
 func (n Node) schedulable() bool { return n.keepsPlaces() && !n.Suspected && n.Quarantine == nil }
 func (n Node) keepsPlaces() bool { return n.Gone == "" && !n.Draining && n.Excluded == "" }
 
-// quarantined returns the quarantine of a slot, nil if it has none.
+// quarantined returns the quarantine of a slot, or nil.
 func (n Node) quarantined(s events.Slot) *events.Quarantine {
 	for i := range n.QuarantinedSlots {
 		if n.QuarantinedSlots[i].Slot == s {
@@ -96,7 +93,7 @@ func (n Node) quarantined(s events.Slot) *events.Quarantine {
 	return nil
 }
 
-// healthySlots counts the slots that are not benched.
+// healthySlots counts the slots that are not quarantined.
 func (n Node) healthySlots() int {
 	sound := n.Slots
 	for _, b := range n.QuarantinedSlots {
@@ -107,7 +104,7 @@ func (n Node) healthySlots() int {
 	return sound
 }
 
-// Machine gives out slots.
+// Machine assigns slots.
 type Machine struct{}
 
 // New returns an empty pool.
@@ -115,8 +112,8 @@ func (Machine) New(string) State {
 	return State{View: events.PoolView{Jobs: map[events.JobID]events.PlacementView{}}, Nodes: map[events.NodeID]Node{}}
 }
 
-// Deadline is never: places change only because something happens, and discovery tells when a
-// quarantine is over.
+// Deadline returns no time: places change only by inputs, and discovery publishes the end of a
+// quarantine.
 func (Machine) Deadline(State) time.Time { return time.Time{} }
 
 func (s *State) job(id events.JobID) *Job {
@@ -133,8 +130,8 @@ func (s *State) job(id events.JobID) *Job {
 	return &s.Queue[i]
 }
 
-// Knows tells whether the pool has taken in what a judge's record says: the input would change
-// nothing.
+// Knows reports whether the pool has applied what another service's record says, so that the input
+// would change nothing.
 func (s State) Knows(in events.Input) bool {
 	switch b := in.Body.(type) {
 	case events.JobSubmitted:
@@ -157,15 +154,15 @@ func (s State) Knows(in events.Input) bool {
 	return false
 }
 
-// hasNodeFact tells whether a fact about a node of this number or a later one was taken in.
+// hasNodeFact reports whether a fact about a node with this or a later number was applied.
 func (s *State) hasNodeFact(id events.NodeID, number uint64) bool {
 	n, known := s.Nodes[id]
 	return known && number != 0 && number <= n.Number
 }
 
-// Pack makes the stored form. Of a job that waits, as ten thousand may, the view says nearly all;
-// what is left is one word in Order: the number of the fact that said how many workers it wants, in
-// base 36. "=" stands for the next one of Queue.
+// Pack returns the stored form. For a waiting job, of which there may be ten thousand, the view has
+// nearly everything; the rest is one field in Order: the number of the fact with the wanted
+// workers, in base 36. "=" stands for the next entry of Queue.
 func (s State) Pack() State {
 	order := make([]byte, 0, 2*len(s.Queue))
 	var rest []Job
@@ -184,10 +181,10 @@ func (s State) Pack() State {
 	return s
 }
 
-// queued tells whether a job waits to be placed: those are listed in the view, in order.
+// queued reports whether a job waits to be placed. The view lists these in order.
 func (j *Job) queued() bool { return j.Submitted && !j.Placed }
 
-// Unpack reads the stored form, also that of a version that stored all of every job.
+// Unpack reads the stored form, also that of an earlier version, which stored every job in full.
 func (s State) Unpack() (State, error) {
 	if s.Order == "" {
 		if s.View.Queue = nil; len(s.Queue) > 0 {

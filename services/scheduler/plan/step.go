@@ -1,5 +1,5 @@
-// Package plan decides which slots a job gets. There is one entity, the pool, and one question per
-// Step: with these nodes and these jobs, who has which places now?
+// Package plan decides which slots a job gets. There is one entity, the pool of all nodes and jobs;
+// each Step assigns its slots to jobs.
 //
 //	          room for min                    a node goes, or scaled down
 //	waiting ───────────────► placed ◄────────────────────────► below min
@@ -7,25 +7,24 @@
 //	submitted                   └──────────► released ◄──────────────┘
 //	                                 the job ended
 //
-// The rules, in the order in which slots are given out:
+// The rules, in the order in which slots are assigned:
 //
-//  1. A place is kept as long as its node and slot are there; nothing is ever moved. Nodes that
-//     are lost, have left, drain, are not on the host list or have fewer slots, and benched
-//     slots, take their places with them, and a job over its max gives its highest places back.
+//  1. A place is kept as long as its node and slot are usable; nothing is ever moved. The places
+//     on nodes that are lost, have left, drain, are not on the host list or have fewer slots, and
+//     on quarantined slots, are revoked, and a job over its max gives its highest places back.
 //  2. Placed jobs that are below their min take free slots, oldest job first.
 //  3. Waiting jobs get their min, all of it or nothing (a gang), oldest first. All slots are
-//     alike, so the first that does not fit holds back every later one, and nobody starves. Only
-//     a job that needs more slots than all nodes together have (those that drain, and what is in
-//     quarantine, not counted) holds nobody back.
-//  4. What is left goes to placed jobs up to their max, oldest first, unless a waiting job holds
-//     it back (rule 3).
+//     alike, so the first that does not fit blocks every later one, and no job starves. Only a job
+//     that needs more slots than all nodes together have (without those that drain or are in
+//     quarantine) blocks no other.
+//  4. The remaining slots go to placed jobs up to their max, oldest first, unless a waiting job
+//     blocks them (rule 3).
 //
-// Slots are taken in order of node name and slot number. Nobody is preempted.
+// Slots are assigned in order of node name and slot number. No job is preempted.
 //
-// Inputs may be repeated, late, or in another order than told. Node facts are ordered by their
-// number, each being the whole picture of the node. Jobs are known by three facts that may come in
-// any order; ended ones are remembered for a while, so that job.submitted after job.stopped does
-// not leak a slot.
+// Inputs may be repeated, late or reordered. Node facts are ordered by their number, and each
+// describes the node completely. Jobs are known by three facts that may arrive in any order; ended
+// ones are remembered for a while, so that job.submitted after job.stopped does not leak a slot.
 package plan
 
 import (
@@ -43,18 +42,18 @@ type transition struct {
 	in   events.Input
 	now  time.Time
 	d    events.Decision
-	lost []events.NodeID // whose places are gone without warning
+	lost []events.NodeID // nodes whose places were lost
 }
 
-// Step takes one fact into account and gives the slots out anew.
+// Step applies one fact and assigns the slots again.
 func (m Machine) Step(s State, in events.Input, now time.Time) (State, events.Decision) {
-	s, said := m.Apply(s, in, now)
+	s, applied := m.Apply(s, in, now)
 	s, d := m.Conclude(s, in, now)
-	d.Facts, d.Spans = append(said.Facts, d.Facts...), append(said.Spans, d.Spans...)
+	d.Facts, d.Spans = append(applied.Facts, d.Facts...), append(applied.Spans, d.Spans...)
 	return s, d
 }
 
-// Conclude gives the slots out anew, if something was taken in that may change who has which.
+// Conclude assigns the slots again if an applied input may change the assignment.
 func (Machine) Conclude(s State, last events.Input, now time.Time) (State, events.Decision) {
 	t := transition{s: &s, in: last, now: now, lost: s.lost}
 	if s.dirty {
@@ -64,7 +63,7 @@ func (Machine) Conclude(s State, last events.Input, now time.Time) (State, event
 	return s, t.d
 }
 
-// Apply takes one fact into account.
+// Apply applies one fact.
 func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Decision) {
 	if s.View.Jobs == nil {
 		s.View.Jobs = map[events.JobID]events.PlacementView{}
@@ -118,7 +117,7 @@ func (Machine) Apply(s State, in events.Input, now time.Time) (State, events.Dec
 }
 
 func (t *transition) submitted(b events.JobSubmitted) {
-	if slices.Contains(t.s.Ended, b.Job) || b.Spec.External() { // nodes come to such a job by themselves
+	if slices.Contains(t.s.Ended, b.Job) || b.Spec.External() { // the rendezvous places jobs with self-registered nodes
 		return
 	}
 	j := t.s.job(b.Job)
@@ -148,7 +147,7 @@ func (t *transition) scaled(b events.JobScaled) {
 	t.setWanted(b.Job, b.Workers)
 }
 
-// add takes a job into the pool, unless that is full.
+// add adds a job to the pool, unless the pool is full.
 func (t *transition) add(id events.JobID) *Job {
 	if len(t.s.Queue) >= maxJobs {
 		return nil
@@ -160,7 +159,7 @@ func (t *transition) add(id events.JobID) *Job {
 	return &t.s.Queue[len(t.s.Queue)-1]
 }
 
-// touch lets a job say anew why it waits.
+// touch marks a job whose wait reason must be updated.
 func (t *transition) touch(id events.JobID) {
 	if t.s.touched == nil {
 		t.s.touched = map[events.JobID]bool{}
@@ -189,13 +188,13 @@ func (t *transition) ended(id events.JobID) {
 	delete(t.s.View.Jobs, id)
 }
 
-// removed forgets an ended job: after a long time its id may be given again.
+// removed drops an ended job: its id may be used again after a long time.
 func (t *transition) removed(id events.JobID) {
 	t.ended(id)
 	t.s.Ended = slices.DeleteFunc(t.s.Ended, func(x events.JobID) bool { return x == id })
 }
 
-// fromState is for facts whose type does not say whether the node lives: they carry it.
+// fromState returns the change for facts whose type does not imply the node's state: they carry it.
 func fromState(f events.NodeFact) func(*Node) {
 	return func(n *Node) {
 		n.Suspected, n.Draining = f.State == events.NodeStateSuspected, f.Drains
@@ -208,14 +207,14 @@ func fromState(f events.NodeFact) func(*Node) {
 	}
 }
 
-// applyNodeFact takes in a node fact unless a later one was seen. The newest alone says what the
-// node is: joined and recovered mean ready for work, suspected and draining that only.
+// applyNodeFact applies a node fact unless a later one was applied. The newest fact alone describes
+// the node: joined and recovered mean ready for work, suspected and draining mean not.
 func (t *transition) applyNodeFact(f events.NodeFact, change func(*Node)) {
 	if t.s.hasNodeFact(f.Node, t.in.Number) {
 		return
 	}
 	n, known := t.s.Nodes[f.Node]
-	// The loss of the old incarnation may still be on its way: its workers are gone all the same.
+	// The loss of the old incarnation may still be on its way; its workers are gone in any case.
 	if known && n.Gone == "" && n.Incarnation != f.Incarnation {
 		t.lost = append(t.lost, f.Node)
 	}
@@ -234,7 +233,7 @@ func (t *transition) applyNodeFact(f events.NodeFact, change func(*Node)) {
 	}
 }
 
-// forgetNodes drops nodes that went away when there are very many of them.
+// forgetNodes drops the oldest gone nodes when there are too many.
 func (t *transition) forgetNodes() {
 	if len(t.s.Nodes) <= goneNodesKept {
 		return
@@ -247,7 +246,7 @@ func (t *transition) forgetNodes() {
 	}
 }
 
-// incident takes in that a job has one. Incidents are counted by the registry, so an older one
+// incident applies that a job has an incident. The registry numbers incidents, so an older one
 // changes nothing.
 func (t *transition) incident(b events.IncidentOpened) {
 	j := t.s.job(b.Job)
@@ -256,8 +255,8 @@ func (t *transition) incident(b events.IncidentOpened) {
 	}
 	lost := j.Incident.Lost
 	j.Incident = Incident{Count: b.Incident, Trace: b.Trace}
-	// The scheduler hears of a lost node when the registry does, so it has mostly decided before
-	// the incident is told.
+	// The fact of a lost node reaches the scheduler and the registry at the same time, so the
+	// decision was usually made before the incident is published.
 	if lost != nil && slices.Contains(lost.Nodes, b.Cause.Node) {
 		t.span(j.ID, b.Trace, lost.Reason, lost.At)
 	}
@@ -269,8 +268,8 @@ func (t *transition) closed(b events.IncidentClosed) {
 	}
 }
 
-// traceOf is the trace of what is decided about a job's places now: that of its open incident, of
-// its start, or none but the input's.
+// traceOf returns the trace of the current decision about a job's places: that of its open
+// incident, of its start, or only the input's.
 func (t *transition) traceOf(j *Job, first bool) string {
 	switch {
 	case j.Incident.Trace != "":
@@ -281,7 +280,7 @@ func (t *transition) traceOf(j *Job, first bool) string {
 	return ""
 }
 
-// span draws a decision.
+// span emits the span of a decision.
 func (t *transition) span(id events.JobID, parent, reason string, at time.Time) {
 	t.d.Spans = append(t.d.Spans, events.Span{
 		Service: events.ServiceScheduler, Name: "place", Parent: parent, Start: at, End: at,

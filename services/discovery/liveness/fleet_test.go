@@ -10,32 +10,32 @@ import (
 	"github.com/regroup-io/regroup/services/discovery/liveness"
 )
 
-// TestACrowdSpeaksLessOften: its agents are asked to, and its silences may be longer by one
+// TestLargeFleetSendsLessOften: its agents are asked to, and their timeouts are longer by one
 // heartbeat.
-func TestACrowdSpeaksLessOften(t *testing.T) {
-	for crowd, want := range map[int]events.NodeWelcome{
+func TestLargeFleetSendsLessOften(t *testing.T) {
+	for fleetSize, want := range map[int]events.NodeWelcome{
 		0:                         {Node: "node-a", Hello: spec.Duration(10 * time.Second)},
 		liveness.LargeFleet - 1:   {Node: "node-a", Hello: spec.Duration(10 * time.Second)},
-		liveness.LargeFleet:       crowded(1, 20, 3),
-		5 * liveness.LargeFleet:   crowded(2, 60, 7),
-		5*liveness.LargeFleet - 1: crowded(2, 50, 6),
+		liveness.LargeFleet:       largeFleetWelcome(1, 20, 3),
+		5 * liveness.LargeFleet:   largeFleetWelcome(2, 60, 7),
+		5*liveness.LargeFleet - 1: largeFleetWelcome(2, 50, 6),
 	} {
 		m := liveness.Machine{}
-		_, d := m.Step(m.New("node-a"), events.Input{Body: events.NodeHello{Node: "node-a", Incarnation: "A", Slots: 1, FleetSize: crowd}}, noon)
+		_, d := m.Step(m.New("node-a"), events.Input{Body: events.NodeHello{Node: "node-a", Incarnation: "A", Slots: 1, FleetSize: fleetSize}}, noon)
 		if d.Reply != want {
-			t.Errorf("one of %d is told %+v, want %+v", crowd, d.Reply, want)
+			t.Errorf("one of %d gets %+v, want %+v", fleetSize, d.Reply, want)
 		}
 	}
 }
 
-// crowded is a welcome with this pace, in seconds.
-func crowded(heartbeat, hello, patience int) events.NodeWelcome {
+// largeFleetWelcome returns a welcome with these intervals, in seconds.
+func largeFleetWelcome(heartbeat, hello, patience int) events.NodeWelcome {
 	of := func(s int) spec.Duration { return spec.Duration(time.Duration(s) * time.Second) }
 	return events.NodeWelcome{Node: "node-a", Heartbeat: of(heartbeat), Hello: of(hello), Patience: of(patience)}
 }
 
-// TestHowLongSilenceMayBe: of few nodes, of one in a crowd, and of many at once.
-func TestHowLongSilenceMayBe(t *testing.T) {
+// TestTimeouts of few nodes, of one in a large fleet, and of many at once.
+func TestTimeouts(t *testing.T) {
 	for name, c := range map[string]struct {
 		nodes, silent int
 		suspect, ask  time.Duration
@@ -45,7 +45,7 @@ func TestHowLongSilenceMayBe(t *testing.T) {
 		"one of many":   {liveness.LargeFleet/2 - 1, 1, 1500 * time.Millisecond, 3 * time.Second},
 		"some of many":  {200, 30, 1500 * time.Millisecond, 3 * time.Second},
 		"a lot of many": {200, 31, 6 * time.Second, 6 * time.Second},
-		"of a crowd":    {liveness.LargeFleet / 2, 60, 2500 * time.Millisecond, 4 * time.Second},
+		"of a large fleet":    {liveness.LargeFleet / 2, 60, 2500 * time.Millisecond, 4 * time.Second},
 		"a lot of them": {liveness.LargeFleet / 2, 61, 8 * time.Second, 8 * time.Second},
 		"of thousands":  {1500, 60, 3500 * time.Millisecond, 5 * time.Second},
 	} {
