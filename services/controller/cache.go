@@ -22,7 +22,7 @@ type entry[S any] struct {
 	err       error     // the document cannot be read by this version
 }
 
-// launchesWaiting tells whether there are launches that are not known to be published.
+// launchesWaiting reports whether there are launches that are not known to be published.
 func (e *entry[S]) launchesWaiting() bool {
 	l, ok := any(e.state).(LaunchSource)
 	return ok && l.LaunchRevision() > e.launched
@@ -54,7 +54,7 @@ func (p *Processor[S]) load(ctx context.Context, entity string, now time.Time) (
 	return e, true, e.err
 }
 
-// decode makes an entry of a stored document.
+// decode returns an entry for a stored document.
 func (p *Processor[S]) decode(entity string, value []byte, revision uint64, now time.Time) *entry[S] {
 	e := &entry[S]{state: p.o.Machine.New(entity), revision: revision, seenAt: now}
 	e.doc, e.err = document.Decode(value)
@@ -73,8 +73,8 @@ func (p *Processor[S]) decode(entity string, value []byte, revision uint64, now 
 	return e
 }
 
-// cached returns what this replica has of an entity, decoded, or nil. A document that the watch has
-// brought is decoded on first use: most are replaced before.
+// cached returns what this replica has of an entity, decoded, or nil. A document from the watch is
+// decoded on first use: most are replaced before.
 func (p *Processor[S]) cached(entity string) *entry[S] {
 	e := p.cache[entity]
 	if e != nil && e.raw != nil {
@@ -160,8 +160,7 @@ func (p *Processor[S]) Decoded(entity string) (S, bool) {
 	return zero, false
 }
 
-// Undecoded returns the length of a document that the watch has brought and that is not decoded
-// yet, or 0.
+// Undecoded returns the length of a document from the watch that is not decoded yet, or 0.
 func (p *Processor[S]) Undecoded(entity string) int {
 	if e, ok := p.cache[entity]; ok {
 		return len(e.raw)

@@ -7,16 +7,16 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Core is a controller that is stepped by its caller. What happens is passed to Offer; Step
-// processes it and fires the timers that are due; Next says when to call Step again. One goroutine
-// at a time may use it.
+// Core is a controller that is stepped by its caller. Inputs are passed to Offer; Step processes
+// them and fires the timers that are due; Next returns when to call Step again. One goroutine at a
+// time may use it.
 type Core[S any] struct {
 	o         Options[S]
 	processor *Processor[S]
 	queue     []Item
 	timers    timers
 	restUntil time.Time
-	refusals  map[string]string // last refusal per entity: only a changed one is observed
+	refusals  map[string]string // last refusal per entity: only changed ones are observed
 	synced    bool
 	replica   string
 }
@@ -37,19 +37,18 @@ func NewCore[S any](o Options[S]) (*Core[S], error) {
 	return &Core[S]{o: o, processor: p, replica: replica, timers: timers{at: map[timerKey]time.Time{}}, refusals: map[string]string{}}, nil
 }
 
-// Offer queues an item for the next Step. It may be called while a Step is under way, by what that
-// Step calls.
+// Offer queues an item for the next Step. A running Step may call it.
 func (c *Core[S]) Offer(i Item) { c.queue = append(c.queue, i) }
 
 // Queued returns how many items wait for a Step.
 func (c *Core[S]) Queued() int { return len(c.queue) }
 
-// HasSynced tells whether the initial list of documents has been processed. Until then Route does
+// HasSynced reports whether the initial list of documents has been processed. Until then Route does
 // not know every entity.
 func (c *Core[S]) HasSynced() bool { return c.synced }
 
-// Next returns when Step has work to do, which may be in the past; zero = not before something is
-// offered.
+// Next returns when Step has work to do, which may be in the past; zero = not before the next
+// Offer.
 func (c *Core[S]) Next() time.Time {
 	at, ok := c.timers.next()
 	if len(c.queue) > 0 && (!ok || c.restUntil.Before(at)) {
@@ -70,7 +69,8 @@ func (c *Core[S]) Step(ctx context.Context) {
 	c.fire(ctx)
 }
 
-// takeBatch removes the next batch from the queue: no more input ids than a document remembers.
+// takeBatch removes the next batch from the queue, with at most as many inputs as the ring of a
+// document.
 func (c *Core[S]) takeBatch() []Item {
 	n, ids := 0, 0
 	for n < min(len(c.queue), batchSize) && ids < ringSize {
@@ -86,7 +86,7 @@ func (c *Core[S]) takeBatch() []Item {
 	return batch
 }
 
-// Drain settles what was offered and not processed, as the service is stopping.
+// Drain settles the items that were not processed when the service stops.
 func (c *Core[S]) Drain() {
 	for _, i := range c.queue {
 		i.cancel(c.o.Service)
@@ -94,7 +94,7 @@ func (c *Core[S]) Drain() {
 	c.queue = nil
 }
 
-// process routes a batch and gives each entity its inputs at once, in the order of arrival.
+// process routes a batch and gives each entity all its inputs together, in the order of arrival.
 func (c *Core[S]) process(ctx context.Context, items []Item) {
 	var b batch
 	for _, i := range items {
@@ -109,7 +109,7 @@ func (c *Core[S]) process(ctx context.Context, items []Item) {
 		}
 		state := c.processor.State
 		if transient(i.input) {
-			state = c.processor.Decoded // an input that may be lost is not worth decoding a document
+			state = c.processor.Decoded // for an input that may be lost no document is decoded
 		}
 		b.add(i.input, c.o.Route(i.input, c.processor.Known, state), i.settle)
 	}
@@ -132,7 +132,7 @@ func (c *Core[S]) updated(entity string) {
 }
 
 // apply gives an entity its inputs and settles them. If the batch fails because of its content,
-// each input is tried alone, so that one bad input does not fail the others.
+// each input is retried alone, so that one bad input does not fail the others.
 func (c *Core[S]) apply(ctx context.Context, entity string, parts []*part) {
 	settled := false
 	out, err := c.once(ctx, entity, inputsOf(parts), func(out Result) {
@@ -151,7 +151,7 @@ func (c *Core[S]) apply(ctx context.Context, entity string, parts []*part) {
 	settle(parts, out, err)
 }
 
-// permanent tells whether an error comes back however often the input is tried.
+// permanent reports whether an error recurs however often the input is retried.
 func permanent(err error) bool {
 	code := events.CodeOf(err)
 	return code == events.Internal || code == events.Invalid || code == events.TooLarge
@@ -164,7 +164,7 @@ func (c *Core[S]) once(ctx context.Context, entity string, inputs []events.Input
 	now := c.o.Now()
 	out, err := c.processor.process(ctx, entity, inputs, now, hooks{stored: stored, conflict: func(n int) { c.yield(ctx, n, c.o.Now().Sub(now)) }})
 	if took := c.o.Now().Sub(now); took > longProcess || out.Conflicts > 0 {
-		// While the core rests inputs gather: the next batch applies all of them at the price of
+		// Inputs accumulate while the core rests: the next batch applies all of them at the cost of
 		// one, and another replica that wants to change the same document gets its chance.
 		c.restUntil = c.o.Now().Add(min(max(took/2, longProcess), longRest))
 	}
@@ -178,16 +178,16 @@ func (c *Core[S]) once(ctx context.Context, entity string, inputs []events.Input
 	return out, nil
 }
 
-// yield waits after n conflicts in a row, which took so long together. Without it the quicker of
-// two replicas wins every time.
+// yield waits after n consecutive conflicts, which took this long together. Without it the faster
+// of two replicas always wins.
 func (c *Core[S]) yield(ctx context.Context, n int, took time.Duration) {
 	if each := took / time.Duration(n); each > longProcess {
 		c.o.Sleep(ctx, min(c.o.Random(each*time.Duration(n)), longRest*time.Duration(n)))
 	}
 }
 
-// setTimers sets the timers of an entity, none before floor: its deadline, and the publication of a
-// waiting outbox.
+// setTimers sets the timers of an entity, none before floor: its deadline, and the publication of
+// an unpublished outbox.
 func (c *Core[S]) setTimers(entity string, floor time.Time) {
 	set := func(what timerKind, at time.Time) {
 		if !at.IsZero() && at.Before(floor) {
@@ -217,14 +217,14 @@ func (c *Core[S]) fire(ctx context.Context) {
 		case decodeTimer:
 			c.setTimers(key.entity, time.Time{})
 		case deadlineTimer:
-			if _, err := c.once(ctx, key.entity, []events.Input{{Body: events.Tick{}}}, func(Result) {}); err == nil { // else its timers are set already
+			if _, err := c.once(ctx, key.entity, []events.Input{{Body: events.Tick{}}}, func(Result) {}); err == nil { // otherwise its timers are set already
 				c.setTimers(key.entity, c.o.Now().Add(MinTickInterval))
 			}
 		}
 	}
 }
 
-// republish publishes an outbox that has waited for too long, as the replica that stored it may be
+// republish publishes an outbox that has waited too long, because the replica that stored it may be
 // gone.
 func (c *Core[S]) republish(ctx context.Context, entity string) {
 	ctx, cancel := c.o.Limit(ctx)

@@ -17,9 +17,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// counter is a small machine: job.scale adds one and tells job.scaled with the sum; job.stop is
+// counter is a small machine: job.scale adds one and publishes job.scaled with the sum; job.stop is
 // refused, or with Now ends the entity; member-join is answered with the sum, a planned one adds
-// one before; a scale to 99 sets an alarm, to 7 tells a launch, to 13 panics.
+// one before; a scale to 99 sets a deadline, to 7 publishes a launch, to 13 panics.
 type counter struct{}
 
 type sum struct {
@@ -35,14 +35,14 @@ func (counter) Deadline(s sum) time.Time { return s.Due }
 
 func (counter) Step(s sum, in events.Input, now time.Time) (sum, events.Decision) {
 	var d events.Decision
-	tell := func(b events.Body) { d.Facts = append(d.Facts, events.Fact{Body: b}) }
+	publish := func(b events.Body) { d.Facts = append(d.Facts, events.Fact{Body: b}) }
 	switch b := in.Body.(type) {
 	case events.JobScale:
 		if b.Workers.Max == 13 {
 			panic("thirteen")
 		}
 		s.View.Count++
-		tell(events.JobScaled{Job: b.Job, Workers: spec.Workers{Min: s.View.Count, Max: s.View.Count}})
+		publish(events.JobScaled{Job: b.Job, Workers: spec.Workers{Min: s.View.Count, Max: s.View.Count}})
 		switch b.Workers.Max {
 		case 99:
 			s.Due = now.Add(5 * time.Second)
@@ -55,19 +55,19 @@ func (counter) Step(s sum, in events.Input, now time.Time) (sum, events.Decision
 			break
 		}
 		s.Ended = true
-		tell(events.JobStopped{JobEnd: events.JobEnd{Job: b.Job, Reason: "asked"}})
+		publish(events.JobStopped{JobEnd: events.JobEnd{Job: b.Job, Reason: "asked"}})
 		d.Forget = true
 	case events.MemberJoin:
 		if b.Planned {
 			s.View.Count++
-			tell(events.JobScaled{Job: b.Job})
+			publish(events.JobScaled{Job: b.Job})
 		}
 		d.Reply = events.MemberWaiting{Job: b.Job, Proposed: events.Generation(s.View.Count)}
 	case events.Tick:
 		d.Forget = s.Ended
 		if !s.Due.IsZero() && !now.Before(s.Due) {
 			s.Due = time.Time{}
-			tell(events.JobFinishing{Job: "a"})
+			publish(events.JobFinishing{Job: "a"})
 		}
 	}
 	return s, d
@@ -107,7 +107,7 @@ func host(t *testing.T, p events.Ports, change func(*controller.Options[sum])) *
 	return h
 }
 
-func turner(t *testing.T, p events.Ports) *controller.Processor[sum] {
+func processor(t *testing.T, p events.Ports) *controller.Processor[sum] {
 	t.Helper()
 	n := 0
 	tr, err := controller.NewProcessor(controller.ProcessorOptions[sum]{
@@ -133,16 +133,16 @@ func input(id string, b events.Body) events.Input {
 	return events.Input{ID: id, Source: "/test", Body: b}
 }
 
-// told lists the facts in the log as "scaled 1" (kind and number).
-func told(t *testing.T, p events.Ports) string {
+// published lists the facts in the log as "scaled 1" (kind and number).
+func published(t *testing.T, p events.Ports) string {
 	t.Helper()
 	return controllertest.Facts(t, p, func(e events.Event) string { return e.Body.Type().Kind() + " " + strconv.FormatUint(e.Number, 10) })
 }
 
-func wantTold(t *testing.T, p events.Ports, want ...string) {
+func wantPublished(t *testing.T, p events.Ports, want ...string) {
 	t.Helper()
-	if got := told(t, p); got != strings.Join(want, ", ") {
-		t.Errorf("told %v, want %v", got, want)
+	if got := published(t, p); got != strings.Join(want, ", ") {
+		t.Errorf("published %v, want %v", got, want)
 	}
 }
 

@@ -22,8 +22,8 @@ type decided[S any] struct {
 	out       Result
 	hints     []events.Signal
 	launches  []events.Launch  // of a LaunchSource: not in the document
-	outbox    []events.Message // as it is published: in the document some are abbreviated
-	store     bool             // there is something to store
+	outbox    []events.Message // as it is published: some are abbreviated in the document
+	store     bool             // the document must be stored
 	transient bool             // only signals and ticks, which are repeated anyway
 	forget    bool
 }
@@ -93,7 +93,7 @@ func (p *Processor[S]) decide(ctx context.Context, entity string, e *entry[S], i
 	return d, err
 }
 
-// transient tells whether an input is repeated by whoever sends it.
+// transient reports whether an input is repeated by its sender.
 func transient(in events.Input) bool {
 	f := in.Body.Type().Family()
 	return f == "sig" || f == "loop"
@@ -145,7 +145,7 @@ func (p *Processor[S]) enqueue(ctx context.Context, entity string, d *decided[S]
 		return nil
 	}
 	for _, l := range result.Launches {
-		if l.Revision == 0 { // a machine that must know what it has launched counts by itself
+		if l.Revision == 0 { // a machine that must know what it has launched numbers its launches itself
 			l.Revision = d.doc.Version
 		}
 		m, err := launchMessage(l, in.Trace)
@@ -159,11 +159,12 @@ func (p *Processor[S]) enqueue(ctx context.Context, entity string, d *decided[S]
 	return nil
 }
 
-// stopLife is how long a stop is kept: an agent that starts reads all launches that are kept for
-// its node. An agent that was away for longer and still runs the job says so in its heartbeats.
+// stopLife is how long a stop is kept in the log: an agent that starts reads all launches kept for
+// its node. An agent that was disconnected for longer and still runs the job shows it in its
+// heartbeats.
 const stopLife = time.Hour
 
-// launchMessage is the stored form of a launch.
+// launchMessage returns the stored form of a launch.
 func launchMessage(l events.Launch, trace string) (events.Message, error) {
 	data, err := events.EncodeBody(l)
 	if err != nil {
@@ -184,8 +185,8 @@ func launchMessage(l events.Launch, trace string) (events.Message, error) {
 }
 
 // number returns the next number of a family. A document without one, perhaps because an older
-// document was removed, continues where the log ends: readers drop lower numbers. The log is asked
-// once, as later numbers are in the document.
+// document was removed, continues where the log ends: readers drop lower numbers. The log is read
+// only once, because later numbers are in the document.
 func (p *Processor[S]) number(ctx context.Context, d *decided[S], f events.Family, entity, about string) (uint64, error) {
 	if d.doc.Number[f] == 0 {
 		if about != entity {
@@ -201,8 +202,8 @@ func (p *Processor[S]) number(ctx context.Context, d *decided[S], f events.Famil
 	return d.doc.Number[f], nil
 }
 
-// ringKey is what the document remembers of an input: 64 bits of a hash, because clients choose ids
-// of any length.
+// ringKey is the form in which the document remembers an input: 64 bits of a hash, because clients
+// choose ids of any length.
 func ringKey(in events.Input) string {
 	if in.ID == "" {
 		return ""

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// maxDocument is the limit of a stored document in bytes, less than that of the store: its
-	// subject and headers count too.
+	// maxDocument is the limit of a stored document in bytes. It is less than that of the bucket,
+	// which includes subject and headers.
 	maxDocument = 1<<20 - 1<<16
-	// maxOutbox is how many bytes may wait in an outbox before nothing more is decided. A log that
-	// is unavailable for long must not fill the document.
+	// maxOutbox is the size of an outbox in bytes above which no further decision is made. A log
+	// that is unavailable for long must not fill the document.
 	maxOutbox = 1 << 18
-	// envelopeSize is about what the headers of one message take.
+	// envelopeSize is the approximate size of a message's headers.
 	envelopeSize = 512
 )
 
-// fit makes the stored form of a decision, and shrinks its state until that can be stored.
+// fit returns the stored form of a decision, whose state it shrinks until that fits.
 func (p *Processor[S]) fit(entity string, d *decided[S]) ([]byte, error) {
 	for {
 		value, err := document.Encode(d.doc)
@@ -44,7 +44,7 @@ func (p *Processor[S]) fit(entity string, d *decided[S]) ([]byte, error) {
 	}
 }
 
-// overfull tells whether too much waits in the outbox of an entity.
+// overfull reports whether the outbox of an entity is too large.
 func (e *entry[S]) overfull() bool {
 	if e.published {
 		return false
@@ -56,7 +56,7 @@ func (e *entry[S]) overfull() bool {
 	return n > maxOutbox
 }
 
-// encode makes the stored form of a state.
+// encode returns the stored form of a state.
 func encode[S any](s S) ([]byte, error) {
 	if p, ok := any(s).(Packer[S]); ok {
 		s = p.Pack()
@@ -77,9 +77,9 @@ func decode[S any](raw []byte, s *S) error {
 	return nil
 }
 
-// abbreviate shortens the facts of this decision, which follow the carried ones in the outbox: what
-// the state holds anyway is made of it again. Only the state that is stored with them holds it, so
-// carried ones stay whole.
+// abbreviate shortens the facts of this decision, which follow the carried ones in the outbox, by
+// what can be restored from the state. Only the state stored with them suffices for that, so
+// carried facts stay whole.
 func abbreviate[S any](s S, full []events.Message, carried int, facts []events.Event) ([]events.Message, []int, error) {
 	r, ok := any(s).(LaunchSource)
 	if !ok {
@@ -104,7 +104,7 @@ func abbreviate[S any](s S, full []events.Message, carried int, facts []events.E
 	return out, which, nil
 }
 
-// expand completes the outbox of a stored document.
+// expand restores the outbox of a stored document.
 func expand[S any](s S, d document.Document) ([]events.Message, error) {
 	r, ok := any(s).(LaunchSource)
 	if !ok || len(d.Elided) == 0 {

@@ -107,7 +107,7 @@ func (h *Host[S]) step(ctx context.Context) error {
 		}
 		inbox := h.inbox
 		if h.core.Queued() >= batchSize {
-			inbox = nil // the rest waits in the channel, so that senders wait too
+			inbox = nil // the rest waits in the channel, so that senders block
 		}
 		select {
 		case <-ctx.Done():
@@ -118,8 +118,8 @@ func (h *Host[S]) step(ctx context.Context) error {
 			h.offerWaiting()
 		case <-timer.C:
 		}
-		// Processing that has begun is finished: an unfinished save would only leave the next
-		// replica in doubt.
+		// Processing that has begun is completed: an unfinished save would leave the next replica
+		// in doubt.
 		h.core.Step(context.WithoutCancel(ctx))
 		if h.core.HasSynced() && !closed(h.synced) {
 			close(h.synced)
@@ -127,7 +127,7 @@ func (h *Host[S]) step(ctx context.Context) error {
 	}
 }
 
-// offerWaiting offers what else is in the channel.
+// offerWaiting offers the other items in the channel.
 func (h *Host[S]) offerWaiting() {
 	for h.core.Queued() < batchSize {
 		select {
@@ -139,7 +139,7 @@ func (h *Host[S]) offerWaiting() {
 	}
 }
 
-// drain settles what has arrived and was not processed.
+// drain settles items that were not processed.
 func (h *Host[S]) drain() {
 	h.core.Drain()
 	for {
@@ -216,7 +216,8 @@ func (h *Host[S]) answer(host, call context.Context, r Request, data []byte) ([]
 	}
 }
 
-// signal passes a signal to the core. When the core cannot keep up it is lost, as signals may be.
+// signal passes a signal to the core. If the core is overloaded the signal is lost, as signals may
+// be.
 func (h *Host[S]) signal(s Subscription, data []byte) {
 	body, err := s.Decode(data)
 	if err != nil {
@@ -229,7 +230,7 @@ func (h *Host[S]) signal(s Subscription, data []byte) {
 	}
 }
 
-// alive answers that a replica is there and has synced.
+// alive answers that a replica is running and has synced.
 func (h *Host[S]) alive(ctx context.Context) error {
 	answer, err := events.EncodeBody(events.Alive{Service: h.o.Service, Replica: h.core.replica})
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
-// Two replicas share a consumer while saves conflict and acknowledgements are lost: every command
-// counts once, and its fact is told once.
-func TestTwoReplicasTakeEveryInputOnce(t *testing.T) {
+// TestTwoReplicasApplyEveryInputOnce: two replicas share a consumer while saves conflict and
+// acknowledgements are lost. Every command counts once, and its fact is published once.
+func TestTwoReplicasApplyEveryInputOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
@@ -38,44 +38,44 @@ func TestTwoReplicasTakeEveryInputOnce(t *testing.T) {
 		stopA()
 		stopB()
 		total := count(t, p, "a") + count(t, p, "b") + count(t, p, "c")
-		facts := strings.Split(told(t, p), ", ")
+		facts := strings.Split(published(t, p), ", ")
 		if total != commands || len(facts) != commands {
-			t.Errorf("counted %d and told %d, want %d", total, len(facts), commands)
+			t.Errorf("counted %d and published %d, want %d", total, len(facts), commands)
 		}
 	})
 }
 
-func TestAnOutboxLeftByADeadReplicaIsToldAfterASecond(t *testing.T) {
+func TestOutboxOfADeadReplicaIsPublishedAfterASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
 		bus.FailPublishes(func(string) (bool, error) { return false, events.Errorf(events.Unavailable, "crashed here") })
-		turn(t, turner(t, p), input("1", scale("a", 2)))
+		process(t, processor(t, p), input("1", scale("a", 2)))
 		bus.FailPublishes(nil)
 		stopA := controllertest.Start(t, host(t, p, nil).Run)
 		stopB := controllertest.Start(t, host(t, p, nil).Run)
 		time.Sleep(500 * time.Millisecond)
-		wantTold(t, p)
+		wantPublished(t, p)
 		time.Sleep(time.Second)
-		wantTold(t, p, "scaled 1")
+		wantPublished(t, p, "scaled 1")
 		stopA()
 		stopB()
-		wantTold(t, p, "scaled 1")
+		wantPublished(t, p, "scaled 1")
 	})
 }
 
-func TestADeadlineFiresOnTime(t *testing.T) {
+func TestDeadlineFiresOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
 		stopA := controllertest.Start(t, host(t, p, nil).Run)
 		command(t, p, "1", scale("a", 99))
 		time.Sleep(time.Second)
 		stopA()
-		stopB := controllertest.Start(t, host(t, p, nil).Run) // arms what it finds in the bucket
+		stopB := controllertest.Start(t, host(t, p, nil).Run) // sets timers for what it finds in the bucket
 		time.Sleep(3900 * time.Millisecond)
-		wantTold(t, p, "scaled 1")
+		wantPublished(t, p, "scaled 1")
 		time.Sleep(200 * time.Millisecond)
-		wantTold(t, p, "scaled 1", "finishing 2")
+		wantPublished(t, p, "scaled 1", "finishing 2")
 		stopB()
 	})
 }
@@ -112,8 +112,8 @@ func TestRefusedCommandsBecomeFactsAndAreDropped(t *testing.T) {
 		command(t, p, "no", events.JobStop{Job: "a"})
 		controllertest.Publish(t, p, events.Message{Subject: events.CommandSubject("dev.regroup.job.scale.v1"), Data: []byte("not an event")})
 		for range 3 {
-			time.Sleep(10 * time.Second) // it is not delivered again
-			wantTold(t, p, "rejected 0", "rejected 0")
+			time.Sleep(10 * time.Second) // it is not redelivered
+			wantPublished(t, p, "rejected 0", "rejected 0")
 		}
 		last, err := p.Log.Last(t.Context(), events.StreamFacts, events.FactSubject("dev.regroup.job.rejected.v1", "a"))
 		if err != nil || !strings.Contains(string(last.Data), "a is never stopped") {
@@ -126,8 +126,9 @@ func TestRefusedCommandsBecomeFactsAndAreDropped(t *testing.T) {
 	})
 }
 
-// An input on which the machine panics is given up in the end; those beside it are taken.
-func TestABadInputDoesNotSpoilTheOthers(t *testing.T) {
+// TestBadInputDoesNotFailOthers: an input on which the machine panics is finally dropped; others of
+// the batch are applied.
+func TestBadInputDoesNotFailOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
 		for i, most := range []int{2, 13, 2} {
@@ -166,8 +167,8 @@ func TestInputsOfANewerDocumentAreLeftToNewerReplicas(t *testing.T) {
 		stop := controllertest.Start(t, host(t, p, nil).Run)
 		command(t, p, "1", scale("a", 2))
 		time.Sleep(time.Minute)
-		wantTold(t, p)
-		// A newer replica has brought the document back into a form that we can read.
+		wantPublished(t, p)
+		// A newer replica has stored the document in a form that this version can read.
 		if _, err := b.Save(t.Context(), "a", []byte(`{"schema":1,"version":2,"state":{"view":{"count":40}}}`), revision); err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +180,7 @@ func TestInputsOfANewerDocumentAreLeftToNewerReplicas(t *testing.T) {
 	})
 }
 
-func TestAnOutageOfTheStoreLosesNothing(t *testing.T) {
+func TestBucketOutageLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
@@ -222,7 +223,7 @@ func TestSignalsTasksAndReconcile(t *testing.T) {
 				return events.Errorf(events.Unavailable, "is observed and tried again")
 			}
 			o.Tasks = []func(context.Context, controller.Emit) error{func(ctx context.Context, emit controller.Emit) error {
-				emit(events.Input{Body: scale("beside", 2)})
+				emit(events.Input{Body: scale("emitted", 2)})
 				<-ctx.Done()
 				return ctx.Err()
 			}}
@@ -233,7 +234,7 @@ func TestSignalsTasksAndReconcile(t *testing.T) {
 		}
 		time.Sleep(25 * time.Second)
 		stop()
-		for entity, want := range map[string]int{"reconciled": 3, "beside": 1, "signalled": 1} {
+		for entity, want := range map[string]int{"reconciled": 3, "emitted": 1, "signalled": 1} {
 			if got := count(t, p, entity); got != want {
 				t.Errorf("%s is %d, want %d", entity, got, want)
 			}
@@ -244,7 +245,7 @@ func TestSignalsTasksAndReconcile(t *testing.T) {
 	})
 }
 
-func TestObservationsSayEachThingOnce(t *testing.T) {
+func TestObservationsAreNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
 		var mu sync.Mutex
@@ -274,13 +275,13 @@ func TestObservationsSayEachThingOnce(t *testing.T) {
 	})
 }
 
-func TestNewSaysWhatIsMissing(t *testing.T) {
+func TestNewReportsMissingOptions(t *testing.T) {
 	if _, err := controller.New(controller.Options[sum]{Service: "x"}); !errors.Is(err, events.ErrInvalid) {
 		t.Errorf("error %v, want Invalid", err)
 	}
 }
 
-func TestAMissingBucketEndsRun(t *testing.T) {
+func TestMissingBucketEndsRun(t *testing.T) {
 	h := host(t, memory.New().Ports(), func(o *controller.Options[sum]) { o.Bucket = "nowhere" })
 	if err := h.Run(t.Context()); !errors.Is(err, events.ErrUnavailable) || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("error %v, want Unavailable that names the bucket", err)

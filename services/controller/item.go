@@ -10,12 +10,12 @@ import (
 	"github.com/regroup-io/regroup/events/cloudevent"
 )
 
-// Item is one thing for a Core to process: an input, or a change of its bucket.
+// Item is an input of a Core, or a change of its bucket.
 type Item struct {
 	input  events.Input
-	settle func(InputResult, error) // called once; nil = nobody waits for the result
+	settle func(InputResult, error) // called once; nil = no sender waits for the result
 	update *update
-	listed bool // all keys that were present at the start of the watch have been offered
+	listed bool // all keys present at the start of the watch have been offered
 }
 
 type update struct {
@@ -31,20 +31,20 @@ func (i Item) cancel(service string) {
 	}
 }
 
-// InputItem is an input that nobody waits for.
+// InputItem returns an item without a result.
 func InputItem(in events.Input) Item { return Item{input: in} }
 
-// RequestItem is an input whose result is passed to settle, once.
+// RequestItem returns an item whose result is passed to settle, once.
 func RequestItem(in events.Input, settle func(InputResult, error)) Item {
 	return Item{input: in, settle: settle}
 }
 
-// UpdateItem is a change that the watch of the bucket has brought; value nil = removed.
+// UpdateItem returns a change from the watch of the bucket; value nil = removed.
 func UpdateItem(key string, value []byte, revision uint64) Item {
 	return Item{update: &update{key, value, revision}}
 }
 
-// SyncedItem marks the end of the initial list of a watch.
+// SyncedItem returns the mark of the end of a watch's initial list.
 func SyncedItem() Item { return Item{listed: true} }
 
 // batch groups inputs by the entities that they concern, in the order of arrival.
@@ -115,9 +115,9 @@ func (p *part) done(r InputResult, err error) {
 	}
 }
 
-// DeliveryItem is a message of one of the consumers. Its result settles the delivery. A message
-// that cannot become an input is settled here, and ok is false. It may be called by several
-// goroutines.
+// DeliveryItem returns the item of a message from one of the consumers. The result settles the
+// delivery. A message that is no valid input is settled here, and ok is false. Several goroutines
+// may call it.
 func (c *Core[S]) DeliveryItem(ctx context.Context, from events.Consumer, d events.Delivery) (_ Item, ok bool) {
 	e, err := cloudevent.Decode(d.Header, d.Data)
 	if err != nil {
@@ -136,13 +136,13 @@ func (c *Core[S]) DeliveryItem(ctx context.Context, from events.Consumer, d even
 func (c *Core[S]) settleDelivery(ctx context.Context, from events.Consumer, d events.Delivery, e events.Event, r InputResult, err error) {
 	command := from.Stream == events.StreamCommands
 	switch {
-	case errors.Is(err, ErrUnrouted) && !command: // a fact that concerns nothing here
+	case errors.Is(err, ErrUnrouted) && !command: // a fact that concerns no entity here
 		d.Ack()
 	case errors.Is(err, ErrUnrouted):
 		c.o.Observe(Observation{Service: c.o.Service, Entity: e.Entity, Refusal: err})
 		c.refuse(ctx, d, e, err)
 	case err == nil && command && events.CodeOf(r.Refusal) == events.Conflict:
-		d.Retry(0) // it was routed by outdated state
+		d.Retry(0) // it was routed by an outdated state
 	case err == nil && command && r.Refusal != nil && r.Facts == 0:
 		c.refuse(ctx, d, e, r.Refusal)
 	case err == nil:
@@ -156,12 +156,12 @@ func (c *Core[S]) settleDelivery(ctx context.Context, from events.Consumer, d ev
 	}
 }
 
-// errLate refuses a command that expired before it was processed: its client was told that it had
-// failed.
+// errLate refuses a command that expired before it was processed: its client has already reported
+// that it failed.
 var errLate = events.Errorf(events.Unavailable, "the command has expired: it came to the service too late to be carried out; give it again")
 
-// Expired returns when a command expired that was refused because of it; zero = it was refused for
-// another reason.
+// Expired returns when a command expired that was refused for that reason, or zero if it was
+// refused for another one.
 func Expired(e events.Event, why error) time.Time {
 	if errors.Is(why, errLate) {
 		return e.Expires
@@ -169,8 +169,7 @@ func Expired(e events.Event, why error) time.Time {
 	return time.Time{}
 }
 
-// expired compares a time with the clock of the store, which is the one that the client made the
-// expiry from.
+// expired compares a time with the clock of the broker, from which the client computed the expiry.
 func (c *Core[S]) expired(ctx context.Context, expires time.Time) (bool, error) {
 	if expires.IsZero() {
 		return false, nil
@@ -179,8 +178,8 @@ func (c *Core[S]) expired(ctx context.Context, expires time.Time) (bool, error) 
 	return now.After(expires), err
 }
 
-// malformed settles a message that cannot be decoded. An unknown type may be of a newer version,
-// whose replicas are given a chance to take it.
+// malformed settles a message that cannot be decoded. An unknown type may be from a newer version,
+// whose replicas get a chance to process it.
 func (c *Core[S]) malformed(ctx context.Context, from events.Consumer, d events.Delivery, e events.Event, err error) {
 	command := from.Stream == events.StreamCommands
 	switch {
@@ -195,7 +194,7 @@ func (c *Core[S]) malformed(ctx context.Context, from events.Consumer, d events.
 	}
 }
 
-// refuse publishes why a command was refused and drops it, as it would be refused again.
+// refuse publishes why a command was refused, and drops it, because it would be refused again.
 func (c *Core[S]) refuse(ctx context.Context, d events.Delivery, e events.Event, why error) {
 	if c.o.Reject != nil {
 		if f, ok := c.o.Reject(e, why); ok {
@@ -209,8 +208,8 @@ func (c *Core[S]) refuse(ctx context.Context, d events.Delivery, e events.Event,
 	d.Drop(why.Error())
 }
 
-// reject publishes the fact of a refusal. It has no number, as no document was changed. Its id is
-// made from the command's, so that a repeated command publishes it once.
+// reject publishes the fact of a refusal. It has no number, because no document was changed. Its id
+// is derived from the command's, so that a repeated command publishes it once.
 func (c *Core[S]) reject(ctx context.Context, d events.Delivery, e events.Event, f events.Fact) error {
 	ev := events.Event{
 		ID:     c.o.Service + "-rejected-" + events.Token(e.Source, e.ID+expiry(e), string(d.Data))[:16],
@@ -222,7 +221,7 @@ func (c *Core[S]) reject(ctx context.Context, d events.Delivery, e events.Event,
 		Body:   f.Body,
 	}
 	m, err := cloudevent.Encode(ev)
-	if err != nil { // what could be read of a malformed envelope may not be valid in ours
+	if err != nil { // what was decoded of a malformed envelope may be invalid in the fact
 		ev.Entity, ev.Cause, ev.Trace = "unknown", "", ""
 		if m, err = cloudevent.Encode(ev); err != nil {
 			return err
@@ -235,7 +234,7 @@ func (c *Core[S]) reject(ctx context.Context, d events.Delivery, e events.Event,
 	return nil
 }
 
-// expiry distinguishes a command that is given again after it has expired.
+// expiry distinguishes a command that is published again after it has expired.
 func expiry(e events.Event) string {
 	if e.Expires.IsZero() {
 		return ""

@@ -2,14 +2,14 @@ package controller
 
 import "github.com/regroup-io/regroup/events"
 
-// Observation is one thing worth a log line or a span. Exactly one of Fact, Refusal, Err and Spans
+// Observation is an event worth a log line or a span. Exactly one of Fact, Refusal, Err and Spans
 // is set.
 type Observation struct {
 	Service string
 	Entity  string
 	Fact    *events.Event // stored, and published or in the outbox
 	Refusal error         // a refusal whose reason differs from the last one for this entity
-	Err     error         // something failed and is retried, or a message was dropped
+	Err     error         // an operation failed and is retried, or a message was dropped
 	Spans   []events.Span // to be exported
 }
 

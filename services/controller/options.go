@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Options describe a service to its controller.
+// Options describes a service to its controller.
 type Options[S any] struct {
 	Service   string // name in subjects, sources and spans; also the queue group of its requests
 	Machine   Machine[S]
@@ -21,31 +21,32 @@ type Options[S any] struct {
 	Signals   []Subscription
 
 	// Route returns the entities that an input concerns, several if it fans out, none to ignore it.
-	// known lists the entities that have a document, sorted; state is what this replica knows of
-	// one and must not be modified.
+	// known lists the entities that have a document, sorted; state returns what this replica knows
+	// of one and must not be modified.
 	Route func(in events.Input, known func() []string, state func(entity string) (S, bool)) []string
 
-	// Reconcile compares this service's documents with what other services show and emits what was
-	// missed, with an empty ID. It is called at the start and every 10 s. May be nil.
+	// Reconcile compares this service's documents with the records of other services and emits
+	// missed inputs, with an empty ID. It is called at the start and every 10 s. May be nil.
 	Reconcile func(ctx context.Context, emit Emit) error
 
-	// Tasks run while the host runs, for a service's own soft state. An error ends the host.
+	// Tasks run while the host runs, for a service's state that is not stored. An error ends the
+	// host.
 	Tasks []func(ctx context.Context, emit Emit) error
 
-	// Complete adds to a fact, just before it is published, what its document does not hold, for
-	// instance because the record of another service has it. NotFound means that this is gone for
-	// good: then the fact is not published. May be nil.
+	// Complete adds to a fact, just before it is published, the parts that its document does not
+	// hold, for instance because they are in the record of another service. NotFound means that
+	// they are gone for good: the fact is then not published. May be nil.
 	Complete func(ctx context.Context, b events.Body) (events.Body, error)
 
 	// Reject returns the fact that tells a client why its command was refused: because it is
-	// malformed (then the event is as much as could be read) or by the machine. Without it the
+	// malformed (the event then has what could be decoded) or by the machine. Without it the
 	// refusal is only observed.
 	Reject func(e events.Event, why error) (events.Fact, bool)
 
 	Observe func(Observation) // may be called by several goroutines; may be nil
 
-	// What follows is the environment. The zero value is that of a process; the simulation has its
-	// own.
+	// The remaining fields are the environment. Their zero values are for a process; the simulation
+	// sets its own.
 
 	Now    func() time.Time
 	NewID  func() string                                               // nonces
@@ -87,7 +88,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Emit passes an input to the host, which routes it. It waits while the host is busy and gives up
+// Emit passes an input to the host, which routes it. It blocks while the host is busy and gives up
 // when ctx ends.
 type Emit func(in events.Input)
 

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	maxAttempts = 20  // to decide and store, before a storm of conflicts is given up
-	ringSize    = 256 // input ids that a document remembers
+	maxAttempts = 20  // to decide and store, before giving up because of conflicts
+	ringSize    = 256 // input ids that a document keeps
 )
 
-// ProcessorOptions are what a Processor needs.
+// ProcessorOptions are the dependencies of a Processor.
 type ProcessorOptions[S any] struct {
 	Service string // as in events.ServiceDiscovery ...; part of the ids and sources of facts
 	Machine Machine[S]
@@ -30,26 +30,25 @@ type ProcessorOptions[S any] struct {
 
 // Processor applies inputs to the documents of a bucket, one entity at a time, synchronously: it
 // has no goroutines and no clock. It caches the documents that it has seen, with their revisions; a
-// stale one costs a conflict and a second attempt, nothing else. One goroutine at a time may use
-// it.
+// stale one only costs a conflict and a second attempt. One goroutine at a time may use it.
 type Processor[S any] struct {
 	o         ProcessorOptions[S]
 	bucket    events.Bucket
 	cache     map[string]*entry[S]
-	known     []string          // what has a document in the cache, sorted
+	known     []string          // entities with a document in the cache, sorted
 	highWater map[string]uint64 // highest revision seen of each document
 
 	apply    func(S, events.Input, time.Time) (S, events.Decision)
 	conclude func(S, events.Input, time.Time) (S, events.Decision) // nil = apply concludes
 }
 
-// Result is what processing has led to. Everything in it is stored.
+// Result is the result of processing. Everything in it is stored.
 type Result struct {
 	Inputs      []InputResult // one for each input
 	Facts       []events.Event
 	Spans       []events.Span
-	Conflicts   int   // lost races for the document before it was stored
-	Unpublished error // why facts wait in the outbox, where Publish retries, or TooLarge: were left out. The rest stands
+	Conflicts   int   // conflicts before the document was stored
+	Unpublished error // why facts wait in the outbox, where Publish retries, or, with TooLarge, were dropped; the decision stands
 }
 
 // InputResult is the result of one input.
@@ -84,17 +83,17 @@ func NewProcessor[S any](o ProcessorOptions[S]) (*Processor[S], error) {
 // Process applies inputs: it stores at most one change of the entity's document and then publishes
 // its facts.
 //
-// An error means that the inputs must be given again later: Conflict after many lost races, Newer
-// when the document was written by a newer version, Unavailable when it is unknown whether the
-// change was stored (a repeat finds out). Internal, Invalid and TooLarge are permanent.
+// An error means that the inputs must be given again later: Conflict after too many conflicts,
+// Newer when the document was written by a newer version, Unavailable when it is unknown whether
+// the change was stored (a repeat finds out). Internal, Invalid and TooLarge are permanent.
 func (p *Processor[S]) Process(ctx context.Context, entity string, inputs []events.Input, now time.Time) (Result, error) {
 	return p.process(ctx, entity, inputs, now, hooks{stored: func(Result) {}, conflict: func(int) {}})
 }
 
-// hooks are called in the course of processing.
+// hooks are called during processing.
 type hooks struct {
-	stored   func(Result) // after the save and before the publication, which a client need not wait for
-	conflict func(n int)  // the race for the document was lost for the nth time
+	stored   func(Result) // after the save and before the publication, for which a client need not wait
+	conflict func(n int)  // the nth conflict
 }
 
 func (p *Processor[S]) process(ctx context.Context, entity string, inputs []events.Input, now time.Time, h hooks) (Result, error) {
@@ -116,15 +115,15 @@ func (p *Processor[S]) process(ctx context.Context, entity string, inputs []even
 	return Result{}, events.Errorf(events.Conflict, "%s %s: lost %d races in a row for its document", p.o.Service, entity, maxAttempts)
 }
 
-// attempt decides once; again = another replica has changed the document meanwhile.
+// attempt decides once; again = another replica has changed the document in the meantime.
 func (p *Processor[S]) attempt(ctx context.Context, entity string, inputs []events.Input, now time.Time, stored func(Result)) (_ Result, again bool, _ error) {
 	e, fresh, err := p.load(ctx, entity, now)
 	if err != nil {
 		return Result{}, false, err
 	}
-	// What another replica has decided is published first, so that the outbox holds one decision
-	// and order is kept. If that fails, this decision does not wait: the rest stays in the outbox,
-	// before ours. Launches of the other replica have an order of their own and are checked later.
+	// The decisions of another replica are published first, so that the outbox holds one decision
+	// and order is kept. If that fails, this decision does not wait: it is appended to the outbox.
+	// Launches of the other replica have an order of their own and are checked later.
 	if err := p.publishOutbox(ctx, e, true); err != nil && e.overfull() {
 		return Result{}, false, events.Errorf(events.Unavailable, "%s %s: its outbox is full: %w", p.o.Service, entity, err)
 	}
@@ -154,7 +153,7 @@ func (p *Processor[S]) attempt(ctx context.Context, entity string, inputs []even
 		return Result{}, again, err
 	}
 	p.sawRevision(entity, revision)
-	// Hints go first: they are the quickest way to whoever waits, and need no store.
+	// Hints are sent first: they are the fastest way to the receivers, and need no storage.
 	p.sendHints(d.hints)
 	carried, behind := !e.published, e.launchesWaiting()
 	e.doc, e.state, e.revision, e.seenAt, e.published = d.doc, d.state, revision, now, false
@@ -169,7 +168,8 @@ func (p *Processor[S]) attempt(ctx context.Context, entity string, inputs []even
 	return d.out, false, nil
 }
 
-// save stores a document if its revision is still the one that was decided on; again = it is not.
+// save stores a document if its revision is still the one that the decision is based on; again = it
+// is not.
 func (p *Processor[S]) save(ctx context.Context, entity string, value []byte, revision uint64) (_ uint64, again bool, _ error) {
 	stored, err := p.bucket.Save(ctx, entity, value, revision)
 	switch {
@@ -180,21 +180,21 @@ func (p *Processor[S]) save(ctx context.Context, entity string, value []byte, re
 	case errors.Is(err, events.ErrTooLarge):
 		return 0, false, events.Errorf(events.TooLarge, "%s %s: its document is too large: %w", p.o.Service, entity, err)
 	}
-	// It may have been stored. If another replica has built on it meanwhile, the next attempt finds
-	// the inputs in its ring.
+	// It may have been stored. If another replica has changed it since, the next attempt finds the
+	// inputs in its ring.
 	there, at, lerr := p.bucket.Load(ctx, entity)
 	if lerr != nil && !errors.Is(lerr, events.ErrNotFound) {
 		return 0, false, events.Errorf(events.Unavailable, "%s %s: it is unknown whether it was stored: %w", p.o.Service, entity, err)
 	}
 	if lerr != nil || !bytes.Equal(there, value) {
-		return 0, true, nil //nolint:nilerr // the next attempt decides anew
+		return 0, true, nil //nolint:nilerr // the next attempt decides again
 	}
 	return at, false, nil
 }
 
-// stale tells whether the store holds another revision than e. A decision that changes nothing is
-// not checked by a compare-and-set, and an input that looked irrelevant to an old state must not be
-// acknowledged.
+// stale reports whether the bucket holds another revision than e. A decision that changes nothing
+// is not checked by a compare-and-set, and an input that seemed irrelevant to an old state must not
+// be acknowledged.
 func (p *Processor[S]) stale(ctx context.Context, entity string, e *entry[S]) bool {
 	_, revision, err := p.bucket.Load(ctx, entity)
 	if errors.Is(err, events.ErrNotFound) {
@@ -213,8 +213,8 @@ func (p *Processor[S]) sendHints(hints []events.Signal) {
 }
 
 // forget removes the document of an entity that is over, once everything about it is published. A
-// machine that decides Forget decides it again at the next Tick, so a replica that dies before this
-// leaves nothing behind for ever.
+// machine that decides Forget decides it again at the next Tick, so a replica that dies before the
+// removal leaves nothing behind.
 func (p *Processor[S]) forget(ctx context.Context, entity string, e *entry[S], d decided[S]) {
 	switch {
 	case !d.forget || !e.published || e.launchesWaiting() || e.revision == 0:

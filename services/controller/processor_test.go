@@ -20,7 +20,7 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-func turn(t *testing.T, tr *controller.Processor[sum], inputs ...events.Input) controller.Result {
+func process(t *testing.T, tr *controller.Processor[sum], inputs ...events.Input) controller.Result {
 	t.Helper()
 	out, err := tr.Process(t.Context(), "a", inputs, noon)
 	if err != nil {
@@ -29,31 +29,31 @@ func turn(t *testing.T, tr *controller.Processor[sum], inputs ...events.Input) c
 	return out
 }
 
-func TestARepeatedInputIsTakenOnce(t *testing.T) {
+func TestRepeatedInputIsAppliedOnce(t *testing.T) {
 	p := memory.New().Ports()
-	tr := turner(t, p)
-	turn(t, tr, input("1", scale("a", 2)), input("2", scale("a", 2)), input("1", scale("a", 2)))
-	out := turn(t, tr, input("2", scale("a", 2)))
+	tr := processor(t, p)
+	process(t, tr, input("1", scale("a", 2)), input("2", scale("a", 2)), input("1", scale("a", 2)))
+	out := process(t, tr, input("2", scale("a", 2)))
 	if !out.Inputs[0].Repeat || len(out.Facts) != 0 {
-		t.Errorf("the repeat was taken again: %+v", out)
+		t.Errorf("the repeat was applied again: %+v", out)
 	}
-	// Another replica, which has nothing in memory, knows too.
-	turn(t, turner(t, p), input("1", scale("a", 2)))
+	// Another replica without a cache knows it too.
+	process(t, processor(t, p), input("1", scale("a", 2)))
 	// The same id of another source is another input.
 	other := input("1", scale("a", 2))
 	other.Source = "/other"
-	turn(t, tr, other)
+	process(t, tr, other)
 	if got := count(t, p, "a"); got != 3 {
 		t.Errorf("count is %d, want 3", got)
 	}
-	wantTold(t, p, "scaled 1", "scaled 2", "scaled 3")
+	wantPublished(t, p, "scaled 1", "scaled 2", "scaled 3")
 }
 
-func TestTheRingIsBounded(t *testing.T) {
+func TestRingIsBounded(t *testing.T) {
 	p := memory.New().Ports()
-	tr := turner(t, p)
+	tr := processor(t, p)
 	for i := range 300 {
-		turn(t, tr, input(fmt.Sprint(i), scale("a", 2)))
+		process(t, tr, input(fmt.Sprint(i), scale("a", 2)))
 	}
 	value, _, err := p.Buckets.Bucket(events.BucketJobs).Load(t.Context(), "a")
 	if err != nil {
@@ -65,53 +65,53 @@ func TestTheRingIsBounded(t *testing.T) {
 	}
 }
 
-func TestARepeatedRequestIsAnsweredAgainWithoutASave(t *testing.T) {
+func TestRepeatedRequestIsAnsweredAgainWithoutASave(t *testing.T) {
 	bus := memory.New()
-	tr := turner(t, bus.Ports())
-	turn(t, tr, input("1", scale("a", 2)))
+	tr := processor(t, bus.Ports())
+	process(t, tr, input("1", scale("a", 2)))
 	bus.FailSaves(func(string, string) (bool, error) { return false, errors.New("there must be no save") })
 	for range 2 {
-		out := turn(t, tr, events.Input{Body: events.MemberJoin{Job: "a"}})
+		out := process(t, tr, events.Input{Body: events.MemberJoin{Job: "a"}})
 		if got := out.Inputs[0].Reply.(events.MemberWaiting).Proposed; got != 1 {
 			t.Errorf("answered %d, want 1", got)
 		}
 	}
 }
 
-// A turn that changes nothing is not protected by a compare-and-set, so it must not be decided
-// beside an old state.
-func TestAnAnswerIsNotMadeFromAStaleCache(t *testing.T) {
+// TestReplyIsNotMadeFromAStaleCache: processing that changes nothing is not protected by a
+// compare-and-set, so it must not be based on an old state.
+func TestReplyIsNotMadeFromAStaleCache(t *testing.T) {
 	p := memory.New().Ports()
-	a, b := turner(t, p), turner(t, p)
-	turn(t, a, input("1", scale("a", 2)))
-	turn(t, b, input("2", scale("a", 2)))
-	out := turn(t, a, events.Input{Body: events.MemberJoin{Job: "a"}})
+	a, b := processor(t, p), processor(t, p)
+	process(t, a, input("1", scale("a", 2)))
+	process(t, b, input("2", scale("a", 2)))
+	out := process(t, a, events.Input{Body: events.MemberJoin{Job: "a"}})
 	if got := out.Inputs[0].Reply.(events.MemberWaiting).Proposed; got != 2 {
 		t.Errorf("answered %d from an old state, want 2", got)
 	}
 }
 
-func TestWhatADeadReplicaDecidedIsToldOnceByAnother(t *testing.T) {
+func TestOutboxOfADeadReplicaIsPublishedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
-		dead := turner(t, p)
+		dead := processor(t, p)
 		bus.FailPublishes(func(string) (bool, error) { return false, events.Errorf(events.Unavailable, "crashed here") })
-		if out := turn(t, dead, input("1", scale("a", 7))); out.Unpublished == nil {
-			t.Error("the outbox counts as told although nothing could be published")
+		if out := process(t, dead, input("1", scale("a", 7))); out.Unpublished == nil {
+			t.Error("the outbox counts as published although nothing could be published")
 		}
 		bus.FailPublishes(nil)
-		wantTold(t, p)
+		wantPublished(t, p)
 		for range 2 { // each new replica finds the same outbox
-			other := turner(t, p)
-			turn(t, other, input("1", scale("a", 7)))
-			// long after the broker has forgotten the ids
+			other := processor(t, p)
+			process(t, other, input("1", scale("a", 7)))
+			// The broker has forgotten the ids.
 			time.Sleep(time.Hour)
 			if err := other.Publish(t.Context(), "a"); err != nil {
 				t.Error(err)
 			}
 		}
-		wantTold(t, p, "scaled 1")
+		wantPublished(t, p, "scaled 1")
 		last, err := p.Log.Last(t.Context(), events.StreamLaunches, events.LaunchSubject("node-a", "a"))
 		var l events.Launch
 		if err != nil || json.Unmarshal(last.Data, &l) != nil || l.Revision != 1 || last.Sequence != 1 {
@@ -120,49 +120,49 @@ func TestWhatADeadReplicaDecidedIsToldOnceByAnother(t *testing.T) {
 	})
 }
 
-// The next turn of another replica tells what waits before its own facts, so that the numbers in
-// the log only rise.
+// TestOrderSurvivesATakeover: another replica publishes the waiting outbox before its own facts, so
+// that the numbers in the log only rise.
 func TestOrderSurvivesATakeover(t *testing.T) {
 	bus := memory.New()
 	p := bus.Ports()
 	bus.FailPublishes(func(string) (bool, error) { return false, events.Errorf(events.Unavailable, "crashed here") })
-	turn(t, turner(t, p), input("1", scale("a", 2)))
-	turn(t, turner(t, p), input("2", scale("a", 2)))
+	process(t, processor(t, p), input("1", scale("a", 2)))
+	process(t, processor(t, p), input("2", scale("a", 2)))
 	bus.FailPublishes(nil)
-	turn(t, turner(t, p), input("3", scale("a", 2)))
-	wantTold(t, p, "scaled 1", "scaled 2", "scaled 3")
+	process(t, processor(t, p), input("3", scale("a", 2)))
+	wantPublished(t, p, "scaled 1", "scaled 2", "scaled 3")
 }
 
-func TestALostAcknowledgementOfASave(t *testing.T) {
+func TestLostAcknowledgementOfASave(t *testing.T) {
 	bus := memory.New()
 	p := bus.Ports()
-	tr := turner(t, p)
+	tr := processor(t, p)
 	lose := true
 	bus.FailSaves(func(string, string) (bool, error) {
 		l := lose
 		lose = false
 		return l, nil
 	})
-	out := turn(t, tr, input("1", scale("a", 2)))
+	out := process(t, tr, input("1", scale("a", 2)))
 	if len(out.Facts) != 1 {
 		t.Errorf("outcome %+v, want the one fact", out)
 	}
 	lose = true
-	turn(t, tr, input("2", scale("a", 2)))
+	process(t, tr, input("2", scale("a", 2)))
 	if got := count(t, p, "a"); got != 2 {
 		t.Errorf("count is %d, want 2", got)
 	}
-	wantTold(t, p, "scaled 1", "scaled 2")
+	wantPublished(t, p, "scaled 1", "scaled 2")
 }
 
-// The store answers neither the save nor the question what became of it: the inputs are given again
-// and are found applied.
-func TestASaveInDoubtIsCleared(t *testing.T) {
+// TestUnansweredSaveIsResolved: the bucket answers neither the save nor the following load; the
+// inputs are given again and are found applied.
+func TestUnansweredSaveIsResolved(t *testing.T) {
 	bus := memory.New()
 	p := bus.Ports()
 	client := bus.Client()
-	tr := turner(t, client.Ports())
-	turn(t, tr, input("1", scale("a", 2)))
+	tr := processor(t, client.Ports())
+	process(t, tr, input("1", scale("a", 2)))
 	b := doubtful{real: p.Buckets.Bucket(events.BucketJobs)}
 	tr2, err := controller.NewProcessor(controller.ProcessorOptions[sum]{
 		Service: events.ServiceRegistry, Machine: counter{}, Bucket: events.BucketJobs, NewID: func() string { return "n" },
@@ -181,39 +181,41 @@ func TestASaveInDoubtIsCleared(t *testing.T) {
 	if got := count(t, p, "a"); got != 2 {
 		t.Errorf("count is %d, want 2", got)
 	}
-	wantTold(t, p, "scaled 1", "scaled 2")
+	wantPublished(t, p, "scaled 1", "scaled 2")
 }
 
-func TestAStormOfConflictsEnds(t *testing.T) {
+func TestConflictsEnd(t *testing.T) {
 	bus := memory.New()
 	p := bus.Ports()
-	tr := turner(t, p)
+	tr := processor(t, p)
 	races := 0
 	bus.FailSaves(func(string, string) (bool, error) {
 		if races++; races <= 15 {
-			return false, events.Errorf(events.Conflict, "somebody was first")
+			return false, events.Errorf(events.Conflict, "another writer was first")
 		}
 		return false, nil
 	})
-	turn(t, tr, input("1", scale("a", 2)))
+	process(t, tr, input("1", scale("a", 2)))
 	if got := count(t, p, "a"); got != 1 || races != 16 {
 		t.Errorf("count %d after %d saves, want 1 after 16", got, races)
 	}
-	bus.FailSaves(func(string, string) (bool, error) { return false, events.Errorf(events.Conflict, "somebody was first") })
+	bus.FailSaves(func(string, string) (bool, error) {
+		return false, events.Errorf(events.Conflict, "another writer was first")
+	})
 	_, err := tr.Process(t.Context(), "a", []events.Input{input("2", scale("a", 2))}, noon)
 	if !errors.Is(err, events.ErrConflict) {
 		t.Errorf("error %v, want Conflict after a bounded number of tries", err)
 	}
 }
 
-func TestADocumentOfANewerVersionIsRefused(t *testing.T) {
+func TestDocumentOfANewerVersionIsRefused(t *testing.T) {
 	p := memory.New().Ports()
 	b := p.Buckets.Bucket(events.BucketJobs)
 	if _, err := b.Save(t.Context(), "a", []byte(`{"schema":99,"version":1,"state":{}}`), 0); err != nil {
 		t.Fatal(err)
 	}
-	tr := turner(t, p)
-	for range 2 { // the second time from memory
+	tr := processor(t, p)
+	for range 2 { // the second time from the cache
 		_, err := tr.Process(t.Context(), "a", []events.Input{input("1", scale("a", 2))}, noon)
 		if !errors.Is(err, events.ErrNewer) || !strings.Contains(err.Error(), "upgrade") {
 			t.Errorf("error %v, want Newer", err)
@@ -221,60 +223,62 @@ func TestADocumentOfANewerVersionIsRefused(t *testing.T) {
 	}
 }
 
-func TestForgetRemovesTheDocumentAfterTelling(t *testing.T) {
+func TestForgetRemovesTheDocumentAfterPublication(t *testing.T) {
 	bus := memory.New()
 	p := bus.Ports()
-	tr := turner(t, p)
-	turn(t, tr, input("1", scale("a", 2)))
+	tr := processor(t, p)
+	process(t, tr, input("1", scale("a", 2)))
 	bus.FailPublishes(func(string) (bool, error) { return false, events.Errorf(events.Unavailable, "no leader") })
-	turn(t, tr, input("2", events.JobStop{Job: "a", Now: true}))
+	process(t, tr, input("2", events.JobStop{Job: "a", Now: true}))
 	if count(t, p, "a") < 0 {
-		t.Error("the document was removed before its end was told")
+		t.Error("the document was removed before its end was published")
 	}
 	bus.FailPublishes(nil)
-	turn(t, tr, events.Input{Body: events.Tick{}})
+	process(t, tr, events.Input{Body: events.Tick{}})
 	if got := count(t, p, "a"); got != -1 {
 		t.Errorf("the document is still there with %d", got)
 	}
-	// An entity of the same name goes on with the numbers: readers drop lower ones.
-	turn(t, turner(t, p), input("3", scale("a", 2)))
-	wantTold(t, p, "scaled 1", "stopped 2", "scaled 3")
+	// An entity of the same name continues with the numbers: readers drop lower ones.
+	process(t, processor(t, p), input("3", scale("a", 2)))
+	wantPublished(t, p, "scaled 1", "stopped 2", "scaled 3")
 }
 
-// A document may be saved before its first fact: then, too, the numbers go on where the log ends.
-func TestNumbersGoOnAfterASaveWithoutFacts(t *testing.T) {
+// TestNumbersContinueAfterASaveWithoutFacts: a document may be saved before its first fact; the
+// numbers then continue where the log ends.
+func TestNumbersContinueAfterASaveWithoutFacts(t *testing.T) {
 	bus := memory.New()
 	p := bus.Ports()
-	turn(t, turner(t, p), input("1", scale("a", 2)), input("2", events.JobStop{Job: "a", Now: true}))
+	process(t, processor(t, p), input("1", scale("a", 2)), input("2", events.JobStop{Job: "a", Now: true}))
 	state := `{"view":{"count":5}}`
 	if _, err := p.Buckets.Bucket(events.BucketJobs).Save(t.Context(), "a", []byte(`{"schema":1,"version":1,"state":`+state+`}`), 0); err != nil {
 		t.Fatal(err)
 	}
 	asked := &counted{Log: p.Log}
 	p.Log = asked
-	tr := turner(t, p)
-	turn(t, tr, input("3", scale("a", 2)))
-	turn(t, tr, input("4", scale("a", 2)), input("5", scale("a", 2)))
-	wantTold(t, p, "scaled 1", "stopped 2", "scaled 3", "scaled 4", "scaled 5")
+	tr := processor(t, p)
+	process(t, tr, input("3", scale("a", 2)))
+	process(t, tr, input("4", scale("a", 2)), input("5", scale("a", 2)))
+	wantPublished(t, p, "scaled 1", "stopped 2", "scaled 3", "scaled 4", "scaled 5")
 	if asked.n != 1 {
 		t.Errorf("the log was asked %d times, want once: then the number is in the document", asked.n)
 	}
 }
 
-// A refusal has no number. One that was told last does not hide the numbers before it.
-func TestARefusalHidesNoNumber(t *testing.T) {
+// TestRefusalHidesNoNumber: a refusal has no number. As the last message it does not hide the
+// earlier numbers.
+func TestRefusalHidesNoNumber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		p := bus.Ports()
-		turn(t, turner(t, p), input("1", scale("a", 2)), input("2", events.JobStop{Job: "a", Now: true}))
+		process(t, processor(t, p), input("1", scale("a", 2)), input("2", events.JobStop{Job: "a", Now: true}))
 		controllertest.Publish(t, p, refusal(t, "r1"))
 		bus.FailPublishes(func(string) (bool, error) { return true, events.Errorf(events.Unavailable, "the answer is lost") })
-		turn(t, turner(t, p), input("3", scale("a", 2)))
+		process(t, processor(t, p), input("3", scale("a", 2)))
 		bus.FailPublishes(nil)
 		controllertest.Publish(t, p, refusal(t, "r2"))
 		time.Sleep(time.Hour) // the broker has forgotten the ids
-		turn(t, turner(t, p), input("4", scale("a", 2)))
-		wantTold(t, p, "scaled 1", "stopped 2", "rejected 0", "scaled 3", "rejected 0", "scaled 4")
+		process(t, processor(t, p), input("4", scale("a", 2)))
+		wantPublished(t, p, "scaled 1", "stopped 2", "rejected 0", "scaled 3", "rejected 0", "scaled 4")
 	})
 }
 
@@ -287,7 +291,7 @@ func refusal(t *testing.T, id string) events.Message {
 	return m
 }
 
-// counted counts the questions for a last message.
+// counted counts the reads of a last message.
 type counted struct {
 	events.Log
 	n int
@@ -298,8 +302,8 @@ func (c *counted) Last(ctx context.Context, stream, subject string) (events.Stor
 	return c.Log.Last(ctx, stream, subject)
 }
 
-func TestAPanicOfTheMachineIsAnError(t *testing.T) {
-	tr := turner(t, memory.New().Ports())
+func TestPanicOfTheMachineIsAnError(t *testing.T) {
+	tr := processor(t, memory.New().Ports())
 	_, err := tr.Process(t.Context(), "a", []events.Input{input("1", scale("a", 13))}, noon)
 	if events.CodeOf(err) != events.Internal || !strings.Contains(err.Error(), "thirteen") {
 		t.Errorf("error %v, want Internal that names the panic", err)
@@ -307,10 +311,10 @@ func TestAPanicOfTheMachineIsAnError(t *testing.T) {
 }
 
 func TestFactsCarryCauseTraceAndSource(t *testing.T) {
-	tr := turner(t, memory.New().Ports())
+	tr := processor(t, memory.New().Ports())
 	in := input("1", scale("a", 2))
 	in.Trace = events.JobTrace("a")
-	f := turn(t, tr, in).Facts[0]
+	f := process(t, tr, in).Facts[0]
 	if f.ID != "registry-a-job-1" || f.Source != "/regroup/registry" || f.Cause != "1" || f.Trace != in.Trace || f.Number != 1 || !f.Time.Equal(noon) {
 		t.Errorf("fact %+v", f)
 	}

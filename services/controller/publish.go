@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events/cloudevent"
 )
 
-// Publish publishes what waits in the outbox of an entity, unless the log has it already. It is no
-// error if nothing waits.
+// Publish publishes the outbox of an entity, except for messages that the log has already. An empty
+// outbox is no error.
 func (p *Processor[S]) Publish(ctx context.Context, entity string) error {
 	e := p.cached(entity)
 	if e == nil || e.err != nil {
@@ -24,8 +24,8 @@ func (p *Processor[S]) Publish(ctx context.Context, entity string) error {
 }
 
 // publishOutbox publishes the outbox in order. inDoubt = another replica or an earlier attempt may
-// have published some of it: the broker drops repeats for some minutes only, so what the newest
-// message in the log covers is left out.
+// have published some of it: the broker drops repeats for some minutes only, so messages up to the
+// newest one in the log are skipped.
 func (p *Processor[S]) publishOutbox(ctx context.Context, e *entry[S], inDoubt bool) error {
 	if e.published {
 		return nil
@@ -52,20 +52,20 @@ func (p *Processor[S]) publishOutbox(ctx context.Context, e *entry[S], inDoubt b
 		}
 		if _, err := p.o.Ports.Log.Publish(ctx, m); err != nil {
 			if errors.Is(err, events.ErrTooLarge) {
-				// No attempt will succeed, and what follows must not wait for ever.
+				// No retry will succeed, and the following messages must not wait for ever.
 				left = events.Errorf(events.TooLarge, "%s: left out %s: %w", p.o.Service, m.ID, err)
 				continue
 			}
 			return events.Errorf(events.CodeOf(err), "%s: publish %s: %w", p.o.Service, m.Subject, err)
 		}
 	}
-	// The outbox itself is emptied by the next save; a save for nothing else would double the cost
-	// of processing.
+	// The next save empties the outbox itself; a save only for that would double the cost of
+	// processing.
 	e.published = true
 	return left
 }
 
-// complete adds to a fact what its document does not hold.
+// complete adds to a fact the parts that its document does not hold.
 func (p *Processor[S]) complete(ctx context.Context, m events.Message) (events.Message, error) {
 	if p.o.Complete == nil || events.EntityOfFact(m.Subject) == "" {
 		return m, nil
@@ -88,7 +88,7 @@ func (p *Processor[S]) complete(ctx context.Context, m events.Message) (events.M
 }
 
 // publishNew publishes the launches of a decision. behind = older ones may be unpublished still, so
-// it is not known that all up to here are published.
+// not all up to here are known to be published.
 func (p *Processor[S]) publishNew(ctx context.Context, e *entry[S], launches []events.Launch, behind bool) error {
 	if len(launches) == 0 {
 		return nil
@@ -102,9 +102,9 @@ func (p *Processor[S]) publishNew(ctx context.Context, e *entry[S], launches []e
 	return nil
 }
 
-// republishLaunches makes launches again that may not be published. They are stored in the order in
-// which they are made, so the log is searched for the last one; where another is missing all the
-// same, the heartbeats of its node ask for it.
+// republishLaunches rebuilds launches that may be unpublished. They are stored in the order in
+// which they are made, so the log is searched for the last one; if another one is missing
+// nevertheless, the heartbeats of its node reveal it.
 func (p *Processor[S]) republishLaunches(ctx context.Context, e *entry[S]) error {
 	l, ok := any(e.state).(LaunchSource)
 	if !ok || l.LaunchRevision() <= e.launched {
@@ -145,7 +145,7 @@ func (p *Processor[S]) publishLaunches(ctx context.Context, launches []events.La
 	return nil
 }
 
-// inLog tells whether the log holds this message or a later one of its kind.
+// inLog reports whether the log holds this message or a later one of its kind.
 func (p *Processor[S]) inLog(ctx context.Context, m events.Message, newest map[string]uint64) (bool, error) {
 	entity := events.EntityOfFact(m.Subject)
 	family := events.Family(strings.Split(m.Subject, ".")[2])
@@ -177,7 +177,7 @@ func (p *Processor[S]) lastNumber(ctx context.Context, f events.Family, about st
 	if err != nil || newest > 0 || !found {
 		return newest, err
 	}
-	// The newest one is a refusal, which has no number; those before it may have.
+	// The newest one is a refusal, which has no number; earlier ones may have one.
 	highest := uint64(0)
 	for _, row := range events.Catalog() {
 		if row.Class != events.ClassFact || row.Type.Family() != f {
@@ -192,7 +192,7 @@ func (p *Processor[S]) lastNumber(ctx context.Context, f events.Family, about st
 	return highest, nil
 }
 
-// last reads the order of the newest message on a subject, if there is one.
+// last returns the order of the newest message on a subject, if there is one.
 func (p *Processor[S]) last(ctx context.Context, stream, subject string, order func(events.Stored) uint64) (n uint64, found bool, _ error) {
 	s, err := p.o.Ports.Log.Last(ctx, stream, subject)
 	switch {
@@ -204,13 +204,13 @@ func (p *Processor[S]) last(ctx context.Context, stream, subject string, order f
 	return order(s), true, nil
 }
 
-// numberOf reads the number of a stored fact; 0 = unnumbered or unreadable.
+// numberOf returns the number of a stored fact; 0 = unnumbered or unreadable.
 func numberOf(header map[string][]string, data []byte) uint64 {
-	e, _ := cloudevent.Decode(header, data) // with an error the envelope counts, as far as it was read
+	e, _ := cloudevent.Decode(header, data) // despite an error the decoded part of the envelope is used
 	return e.Number
 }
 
-// revisionOf reads the revision of a stored launch; 0 = unreadable.
+// revisionOf returns the revision of a stored launch; 0 = unreadable.
 func revisionOf(data []byte) uint64 {
 	var l struct {
 		Revision uint64 `json:"revision"`

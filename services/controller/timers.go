@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// timers are those of all entities, in a heap. A timer that was moved leaves its old place in the
-// heap, which is skipped when it comes up.
+// timers holds those of all entities in a heap. A timer that was moved leaves its old entry in the
+// heap, which is skipped when it is reached.
 type timers struct {
 	heap timerHeap
 	at   map[timerKey]time.Time
@@ -21,7 +21,7 @@ type timerKind int
 
 const (
 	deadlineTimer timerKind = iota // the machine's deadline
-	publishTimer                   // the outbox has waited
+	publishTimer                   // the outbox is unpublished
 	decodeTimer                    // a long document was updated and not decoded
 )
 

@@ -18,10 +18,10 @@ import (
 type listing struct {
 	c HostConfig
 
-	mu    sync.Mutex
-	hosts *Hosts // nil = no valid answer yet
-	nodes map[events.NodeID]events.NodeView
-	reportedError  string // the last error reported
+	mu            sync.Mutex
+	hosts         *Hosts // nil = no valid answer yet
+	nodes         map[events.NodeID]events.NodeView
+	reportedError string // the last error reported
 }
 
 // know adds a record. It returns the entry to be applied to a node that this replica sees for the

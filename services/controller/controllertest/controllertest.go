@@ -1,5 +1,5 @@
-// Package controllertest is what tests of the judges do around them: run a replica, publish what it
-// takes in, store what the other judges know, read what was told.
+// Package controllertest helps to test services: it runs a replica, publishes its inputs, stores
+// the records of other services, and reads the published facts.
 package controllertest
 
 import (
@@ -48,7 +48,7 @@ func PublishEvent(t testing.TB, p events.Ports, e events.Event) {
 	Publish(t, p, m)
 }
 
-// Publish publishes what need not be an event.
+// Publish publishes a message that need not be an event.
 func Publish(t testing.TB, p events.Ports, m events.Message) {
 	t.Helper()
 	if _, err := p.Log.Publish(t.Context(), m); err != nil {
@@ -56,8 +56,8 @@ func Publish(t testing.TB, p events.Ports, m events.Message) {
 	}
 }
 
-// Facts writes every fact in the log as line says, the oldest first, with commas between them. With
-// subjects it is only the facts under these.
+// Facts formats every fact in the log with line, oldest first, separated by commas. With subjects
+// it selects the facts under these.
 func Facts(t testing.TB, p events.Ports, line func(events.Event) string, subjects ...string) string {
 	t.Helper()
 	if len(subjects) == 0 {
@@ -78,13 +78,13 @@ func Facts(t testing.TB, p events.Ports, line func(events.Event) string, subject
 	return strings.Join(out, ", ")
 }
 
-// families are those of the judges that write the buckets.
+// families are the fact families of the services that write the buckets.
 var families = map[string]events.Family{
 	events.BucketNodes: events.FamilyNode, events.BucketPlacements: events.FamilyPlacement,
 	events.BucketRounds: events.FamilyRound, events.BucketJobs: events.FamilyJob,
 }
 
-// Record stores a view as its judge would who has told number facts.
+// Record stores a view like its service after number facts.
 func Record(t testing.TB, p events.Ports, bucket, key string, number uint64, view any) {
 	t.Helper()
 	state, err := json.Marshal(map[string]any{"view": view})
@@ -107,7 +107,7 @@ func Record(t testing.TB, p events.Ports, bucket, key string, number uint64, vie
 	}
 }
 
-// View reads what a judge shows of one entity.
+// View reads the public view of an entity.
 func View[V any](t testing.TB, p events.Ports, bucket, key string) V {
 	t.Helper()
 	value, _, err := p.Buckets.Bucket(bucket).Load(t.Context(), key)
@@ -121,7 +121,7 @@ func View[V any](t testing.TB, p events.Ports, bucket, key string) V {
 	return v
 }
 
-// Reload sends a state through its stored form, as the loop may between any two steps.
+// Reload encodes and decodes a state, as the controller may between any two steps.
 func Reload[S any](t testing.TB, s S) (out S) {
 	t.Helper()
 	raw, err := json.Marshal(s)

@@ -40,14 +40,14 @@ func TestTimeouts(t *testing.T) {
 		nodes, silent int
 		suspect, ask  time.Duration
 	}{
-		"one of few":    {5, 1, 1500 * time.Millisecond, 3 * time.Second},
-		"all of few":    {10, 10, 1500 * time.Millisecond, 3 * time.Second},
-		"one of many":   {liveness.LargeFleet/2 - 1, 1, 1500 * time.Millisecond, 3 * time.Second},
-		"some of many":  {200, 30, 1500 * time.Millisecond, 3 * time.Second},
-		"a lot of many": {200, 31, 6 * time.Second, 6 * time.Second},
-		"of a large fleet":    {liveness.LargeFleet / 2, 60, 2500 * time.Millisecond, 4 * time.Second},
-		"a lot of them": {liveness.LargeFleet / 2, 61, 8 * time.Second, 8 * time.Second},
-		"of thousands":  {1500, 60, 3500 * time.Millisecond, 5 * time.Second},
+		"one of few":       {5, 1, 1500 * time.Millisecond, 3 * time.Second},
+		"all of few":       {10, 10, 1500 * time.Millisecond, 3 * time.Second},
+		"one of many":      {liveness.LargeFleet/2 - 1, 1, 1500 * time.Millisecond, 3 * time.Second},
+		"some of many":     {200, 30, 1500 * time.Millisecond, 3 * time.Second},
+		"a lot of many":    {200, 31, 6 * time.Second, 6 * time.Second},
+		"of a large fleet": {liveness.LargeFleet / 2, 60, 2500 * time.Millisecond, 4 * time.Second},
+		"a lot of them":    {liveness.LargeFleet / 2, 61, 8 * time.Second, 8 * time.Second},
+		"of thousands":     {1500, 60, 3500 * time.Millisecond, 5 * time.Second},
 	} {
 		a := ages()
 		for i := range c.nodes {

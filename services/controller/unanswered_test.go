@@ -6,7 +6,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// doubtful is a bucket whose first save is stored, but neither that nor the next load is answered.
+// doubtful is a bucket whose first save is stored, but neither the save nor the next load is
+// answered.
 type doubtful struct {
 	real  events.Bucket
 	state int

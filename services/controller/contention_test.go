@@ -12,19 +12,19 @@ import (
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
-// slowLog takes its time for each message.
+// slowLog delays each message.
 type slowLog struct {
 	events.Log
-	takes time.Duration
+	delay time.Duration
 }
 
 func (l slowLog) Publish(ctx context.Context, m events.Message) (uint64, error) {
-	time.Sleep(l.takes)
+	time.Sleep(l.delay)
 	return l.Log.Publish(ctx, m)
 }
 
-// TestAnAnswerDoesNotWaitForWhatOthersAreTold: it is true once it is stored.
-func TestAnAnswerDoesNotWaitForWhatOthersAreTold(t *testing.T) {
+// TestReplyDoesNotWaitForPublication: it is valid once the decision is stored.
+func TestReplyDoesNotWaitForPublication(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
 		slow := p
@@ -36,14 +36,14 @@ func TestAnAnswerDoesNotWaitForWhatOthersAreTold(t *testing.T) {
 		if took := time.Since(began); err != nil || !strings.Contains(string(got), `"proposed":1`) || took >= time.Second {
 			t.Errorf("answer %s, %v after %s", got, err, took)
 		}
-		wantTold(t, p)
+		wantPublished(t, p)
 		time.Sleep(2 * time.Second)
-		wantTold(t, p, "scaled 1")
+		wantPublished(t, p, "scaled 1")
 		stop()
 	})
 }
 
-// contested is a bucket in which somebody else is always a little quicker, so many times.
+// contested is a bucket in which another writer is always faster, that many times.
 type contested struct {
 	events.Bucket
 	losses int
@@ -53,14 +53,14 @@ type contested struct {
 func (b *contested) Save(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
 	time.Sleep(10 * time.Millisecond)
 	if b.tries = append(b.tries, time.Now()); len(b.tries) <= b.losses {
-		return 0, events.Errorf(events.Conflict, "somebody was first")
+		return 0, events.Errorf(events.Conflict, "another writer was first")
 	}
 	return b.Bucket.Save(ctx, key, value, revision)
 }
 
-// TestWhoLosesRacesMakesRoom: between two that decide again at once, the quicker one wins every
+// TestLoserOfConflictsWaits: of two replicas that retry at once, the faster one would win every
 // time.
-func TestWhoLosesRacesMakesRoom(t *testing.T) {
+func TestLoserOfConflictsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
 		b := &contested{Bucket: p.Buckets.Bucket(events.BucketJobs), losses: 8}
@@ -70,7 +70,7 @@ func TestWhoLosesRacesMakesRoom(t *testing.T) {
 		command(t, p, "1", scale("a", 2))
 		time.Sleep(3 * time.Second)
 		stop()
-		wantTold(t, p, "scaled 1")
+		wantPublished(t, p, "scaled 1")
 		if len(b.tries) != 9 {
 			t.Fatalf("%d tries, want 9", len(b.tries))
 		}

@@ -12,10 +12,10 @@ import (
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
-// TestALateCommandIsRefused: a command that expired while no replica ran is not carried out, which
-// is recorded; by the clock of the store, whatever that of the service says. One that was taken in
-// before, and is delivered again, is neither refused nor counted twice.
-func TestALateCommandIsRefused(t *testing.T) {
+// TestLateCommandIsRefused: a command that expired, by the clock of the broker, while no replica
+// ran is not carried out, and this is recorded. A redelivered command that was applied before is
+// neither refused nor counted twice.
+func TestLateCommandIsRefused(t *testing.T) {
 	for _, wrong := range []time.Duration{0, -time.Hour, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			p := memory.New().Ports()
@@ -41,8 +41,8 @@ func TestALateCommandIsRefused(t *testing.T) {
 			if n := count(t, p, "a"); n != 3 {
 				t.Errorf("%d commands were counted, want those in time: prompt, late when it was given again, and never", n)
 			}
-			if n := strings.Count(told(t, p), "rejected"); n != 1 {
-				t.Errorf("told %s, want one refusal", told(t, p))
+			if n := strings.Count(published(t, p), "rejected"); n != 1 {
+				t.Errorf("published %s, want one refusal", published(t, p))
 			}
 			last, err := p.Log.Last(t.Context(), events.StreamFacts, events.FactSubject("dev.regroup.job.rejected.v1", "*"))
 			if err != nil || !strings.Contains(string(last.Data), "expired") {
@@ -52,9 +52,9 @@ func TestALateCommandIsRefused(t *testing.T) {
 	}
 }
 
-// TestALateRequestIsRefused: one that waited in a socket of a process that was stopped comes when
-// nobody waits for its answer any more.
-func TestALateRequestIsRefused(t *testing.T) {
+// TestLateRequestIsRefused: a request that waited in the socket of a stopped process is not carried
+// out after its client has given up.
+func TestLateRequestIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
 		stop := controllertest.Start(t, host(t, p, func(o *controller.Options[sum]) {
