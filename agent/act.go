@@ -13,7 +13,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// do carries out one action; it never waits for anybody.
+// do performs one action without blocking.
 func (a *Agent) do(work context.Context, act worker.Action) {
 	switch act := act.(type) {
 	case worker.StartProcess:
@@ -21,12 +21,12 @@ func (a *Agent) do(work context.Context, act worker.Action) {
 	case worker.SignalProcess:
 		if err := a.opt.Driver.Signal(act.Worker, act.Signal); err != nil {
 			a.opt.Logger.Error("signal", "node", a.opt.Node, "reason", err)
-			a.opt.Driver.Kill(act.Worker) // a worker that cannot be asked must not stay
+			a.opt.Driver.Kill(act.Worker) // a worker that cannot be stopped gracefully must not remain
 		}
 	case worker.KillProcess:
 		a.opt.Driver.Kill(act.Worker)
 	case worker.NeedPort:
-		a.inbox.put(worker.PortFound{Worker: act.Worker, Address: freePort(work, a.opt.Advertise, a.opt.DataPorts)})
+		a.inputs.put(worker.PortFound{Worker: act.Worker, Address: freePort(work, a.opt.Advertise, a.opt.DataPorts)})
 	case worker.SendJoin:
 		a.gather(act.Join)
 	case worker.AnswerJoin:
@@ -46,26 +46,26 @@ func (a *Agent) do(work context.Context, act worker.Action) {
 	}
 }
 
-// start gives the worker its token and hands it to the driver.
+// start registers the worker's token and passes the worker to the driver.
 func (a *Agent) start(s worker.StartProcess) {
 	token := rand.Text()
 	a.api.Admit(token, string(s.Worker))
 	s.Env = maps.Clone(s.Env)
 	s.Env[wire.EnvToken] = token
-	a.show() // its first line is to carry its rank
+	a.show() // its first line must carry its rank
 	a.opt.Driver.Start(s, a.fromDriver(s), func(stream string, lines []string) { a.output(s, stream, lines) })
 }
 
-// fromDriver takes what the driver tells, with what the program itself has left behind about its
-// end.
+// fromDriver returns the function for the driver's inputs, to which it adds the program's own
+// report of its end.
 func (a *Agent) fromDriver(s worker.StartProcess) func(worker.Input) {
 	return func(in worker.Input) {
 		if x, ok := in.(worker.ProcessExited); ok {
 			recorded(&x, s.Env["TORCHELASTIC_ERROR_FILE"], s.Dir)
-			x.Dropped = a.logs.ended(s.Job, s.Place) // the driver has handed over all of its output
+			x.Dropped = a.logs.ended(s.Job, s.Place) // the driver has passed on all of its output
 			in = x
 		}
-		a.inbox.put(in)
+		a.inputs.put(in)
 	}
 }
 
@@ -81,7 +81,7 @@ func (a *Agent) output(s worker.StartProcess, stream string, lines []string) {
 	}
 }
 
-// send hands a signal over; a signal that cannot be sent is one that was lost.
+// send sends a signal. One that cannot be sent counts as lost.
 func (a *Agent) send(subject string, b events.Body) {
 	data, err := events.EncodeBody(b)
 	if err == nil {
@@ -92,7 +92,7 @@ func (a *Agent) send(subject string, b events.Body) {
 	}
 }
 
-// freePort finds a TCP port on which a worker may listen. It is free when we look; the rank that
+// freePort finds a TCP port on which a worker may listen. It is free at this time; the rank that
 // gets it listens at once.
 func freePort(ctx context.Context, host, ports string) string {
 	low, high, _ := portRange(ports)
@@ -108,8 +108,7 @@ func freePort(ctx context.Context, host, ports string) string {
 	if low == 0 {
 		return try(0)
 	}
-	// Not always the lowest: a port that the last generation has just used may still be taken by
-	// its ghosts.
+	// Do not always choose the lowest: processes of the last generation may still use it.
 	span := high - low + 1
 	first := int(randomByte()) % span
 	for i := range span {
@@ -126,7 +125,7 @@ func randomByte() uint16 {
 	return uint16(b[0])<<8 | uint16(b[1])
 }
 
-// status is the HTTP status of a code.
+// status returns the HTTP status of a code.
 func status(c events.Code) int {
 	switch c {
 	case events.Invalid:

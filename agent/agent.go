@@ -19,42 +19,42 @@ import (
 // Agent is one node's agent.
 type Agent struct {
 	opt      Options
-	inbox    *inbox
+	inputs   *inputs
 	api      *workerapi.Server
 	facts    *facts
 	logs     *logs
-	look     atomic.Pointer[look] // what the machine's owner lets others see
-	hello    chan struct{}        // has one place: register again now
-	known    chan struct{}        // closed once discovery has taken the node in
-	member   *membership          // nil unless the agent has come for one job
+	look     atomic.Pointer[look] // the machine's state for other goroutines
+	hello    chan struct{}        // capacity 1: register again now
+	known    chan struct{}        // closed once discovery has admitted the node
+	member   *membership          // nil unless the agent joins a single job
 	tasks    *errgroup.Group
 	hurry    chan struct{}
-	state    worker.State // the owner's
+	state    worker.State // used only by the goroutine of own
 	joins    map[events.JobID]*gathered
-	via      sync.Map     // of JobID: the replica of the rendezvous that is asked first, a string
-	beat     atomic.Int64 // nanoseconds between heartbeats that discovery asks for
-	patience atomic.Int64 // nanoseconds for an answer that it asks for
+	via      sync.Map     // JobID to string: the replica of the rendezvous to be asked first
+	beat     atomic.Int64 // heartbeat interval in nanoseconds that discovery asks for
+	patience atomic.Int64 // request timeout in nanoseconds that discovery asks for
 
-	departing atomic.Pointer[events.Departure] // nil = it stays
-	departed  chan struct{}                    // closed once it is not
-	announced atomic.Bool                      // discovery knows
+	departing atomic.Pointer[events.Departure] // nil = no departure was announced
+	departed  chan struct{}                    // closed once one was
+	announced atomic.Bool                      // discovery knows of it
 
-	fence  atomic.Pointer[error] // why it was fenced; nil = it was not
+	fence  atomic.Pointer[error] // why the agent was fenced; nil = it was not
 	fenced chan struct{}         // closed once it was
 
-	leaving atomic.Bool // goodbye is being said: a hello that comes later is refused, which means nothing
+	leaving atomic.Bool // saying goodbye: the refusal of a later hello is expected
 }
 
-// fenceWithin bounds the wait for processes of an earlier life to die.
+// fenceWithin is how long to wait for processes of an earlier incarnation to die.
 const fenceWithin = 10 * time.Second
 
-// look is a picture of the machine.
+// look is a snapshot of the machine.
 type look struct {
 	revisions map[events.JobID]uint64
 	workers   map[events.Incarnation]worker.Worker
 }
 
-// New checks the options.
+// New validates the options.
 func New(o Options) (*Agent, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func New(o Options) (*Agent, error) {
 		o.Incarnation = events.Incarnation(ulid.Make().String())
 	}
 	a := &Agent{
-		opt: o, inbox: newQueue[worker.Input](), hello: make(chan struct{}, 1), known: make(chan struct{}), hurry: make(chan struct{}, 1), departed: make(chan struct{}), fenced: make(chan struct{}),
+		opt: o, inputs: newQueue[worker.Input](), hello: make(chan struct{}, 1), known: make(chan struct{}), hurry: make(chan struct{}, 1), departed: make(chan struct{}), fenced: make(chan struct{}),
 		facts: newFacts(o), logs: newLogs(o), joins: map[events.JobID]*gathered{},
 	}
 	if o.Join != nil {
@@ -82,14 +82,13 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// Incarnation is this life of the agent.
+// Incarnation returns the agent's incarnation.
 func (a *Agent) Incarnation() events.Incarnation { return a.opt.Incarnation }
 
-// Socket is the path of the worker API.
+// Socket returns the path of the worker API.
 func (a *Agent) Socket() string { return a.api.Path() }
 
-// Kill ends all workers at once when Run is already stopping: for a second interrupt of an
-// impatient user.
+// Kill kills all workers at once while Run is stopping, for a second interrupt.
 func (a *Agent) Kill() {
 	select {
 	case a.hurry <- struct{}{}:
@@ -100,10 +99,10 @@ func (a *Agent) Kill() {
 	}
 }
 
-// Run does the agent's work until ctx ends or the node has departed. Then workers are stopped with
-// their grace, facts are flushed and discovery is told goodbye. When it returns, no worker and no
-// goroutine is left. It is Fenced if another agent has taken the node's name meanwhile: then
-// workers are killed, and only a new life may follow; see Lives.
+// Run runs the agent until ctx ends or the node has departed. Then workers are stopped with their
+// grace, facts are flushed and the agent says goodbye to discovery. When it returns, no worker and
+// no goroutine is left. The error is Fenced if another agent has taken over the node's name: then
+// workers are killed, and only a new incarnation may follow; see RunIncarnations.
 func (a *Agent) Run(ctx context.Context) error {
 	unlock, err := lock(a.opt.StateDir)
 	if err != nil {
@@ -114,14 +113,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	left, err := a.opt.Driver.Fence(fence)
 	cancel()
 	if err != nil {
-		// A process that even SIGKILL does not end waits for its disk or GPU. The node is of more
-		// use with it than without us.
-		a.opt.Logger.Error("leftovers of an earlier life", "node", a.opt.Node, "reason", err)
+		// A process that survives SIGKILL waits for its disk or GPU. The node is more useful with
+		// it than without an agent.
+		a.opt.Logger.Error("leftovers of an earlier incarnation", "node", a.opt.Node, "reason", err)
 	}
 	for _, o := range left {
-		a.inbox.put(o)
+		a.inputs.put(o)
 	}
-	// What the agent does outlives ctx, until its workers have ended.
+	// The agent's work continues after ctx until its workers have ended.
 	base, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	tasks, work := errgroup.WithContext(base)
@@ -136,7 +135,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		inJob, out := context.WithCancel(work)
 		ctx = inJob
 		tasks.Go(func() error {
-			select { // whoever departs leaves the job as one who is interrupted
+			select { // a departure leaves the job like an interrupt
 			case <-a.departed:
 				leave()
 			case <-user.Done():
@@ -166,7 +165,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return a.ended()
 }
 
-// step lets the machine decide and does what it says.
+// step applies an input to the machine and performs its actions.
 func (a *Agent) step(work context.Context, in worker.Input) {
 	var acts []worker.Action
 	a.state, acts = worker.Step(a.state, in, time.Now())
@@ -179,7 +178,7 @@ func (a *Agent) step(work context.Context, in worker.Input) {
 	case worker.ProcessFailedToStart:
 		a.api.Dismiss(string(in.Worker))
 	case worker.Launched:
-		a.told(in.Launch)
+		a.noteReplica(in.Launch)
 	case worker.JoinAnswered:
 		if in.Refused != "" {
 			a.opt.Logger.Debug("join refused", "seq", in.Worker, "reason", in.Reason)
@@ -187,7 +186,7 @@ func (a *Agent) step(work context.Context, in worker.Input) {
 	}
 }
 
-// show lets the other goroutines see the machine as it is now.
+// show publishes a snapshot of the machine to other goroutines.
 func (a *Agent) show() {
 	l := &look{revisions: a.state.Revisions(), workers: map[events.Incarnation]worker.Worker{}}
 	for _, w := range a.state.Workers() {
@@ -196,7 +195,7 @@ func (a *Agent) show() {
 	a.look.Store(l)
 }
 
-// leave stores what is still to be told and says goodbye.
+// leave stores the remaining facts and says goodbye.
 func (a *Agent) leave(work context.Context, why string) {
 	a.logs.seal()
 	flush, cancel := context.WithTimeout(work, a.opt.Config.FlushWithin)
@@ -204,7 +203,7 @@ func (a *Agent) leave(work context.Context, why string) {
 	a.facts.drained(flush)
 	a.logs.drained(flush)
 	if a.ended() != nil {
-		return // the name is another's: goodbye would be his
+		return // another agent has the name: the goodbye would count as its own
 	}
 	a.leaving.Store(true)
 	bye := events.NodeLeave{Node: a.opt.Node, Incarnation: a.opt.Incarnation, Reason: why}

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const job = events.JobID("mnist-7f3a")
 
-// pipes is a listener without a network, because the network does not keep virtual time.
+// pipes is a listener without a network, because a network does not use virtual time.
 type pipes struct {
 	conns chan net.Conn
 	once  sync.Once
@@ -49,7 +49,7 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// spy is the fake driver that remembers what it was asked to start.
+// spy is a fake driver that records what it was asked to start.
 type spy struct {
 	*fake.Driver
 	mu     sync.Mutex
@@ -63,7 +63,7 @@ func (s *spy) Start(p worker.StartProcess, tell func(worker.Input), out func(str
 	s.Driver.Start(p, tell, out)
 }
 
-// noticed tells of each notice as it is sent; who hears it first is chance.
+// noticed records each notice as it is sent, because the order of receivers is random.
 type noticed struct {
 	events.Signals
 	note func()
@@ -76,7 +76,7 @@ func (n noticed) Send(subject string, data []byte) error {
 	return n.Signals.Send(subject, data)
 }
 
-// world is one agent with the services that it needs, played.
+// world is one agent with fake services.
 type world struct {
 	t      *testing.T
 	bus    *memory.Bus
@@ -88,17 +88,17 @@ type world struct {
 	mu     sync.Mutex
 	facts  []events.Body
 	joins  []events.MemberJoin
-	asked  []int    // how many joins each request had
+	asked  []int    // number of joins in each request
 	heard  []string // requests and signals
 	beats  []events.Heartbeat
 	lines  []string
 	hellos []events.NodeHello
 	byes   []events.NodeLeave
 
-	welcome events.NodeWelcome // that discovery answers
+	welcome events.NodeWelcome // discovery's answer
 }
 
-// newWorld is for tests within synctest.Test: where they sleep, time is virtual and nobody waits.
+// newWorld must be called within synctest.Test: all sleeps are virtual.
 func newWorld(t *testing.T, leftovers ...worker.Orphaned) *world {
 	return newWorldWith(t, agent.Config{}, leftovers...)
 }
@@ -229,7 +229,7 @@ func (w *world) fact(kind string) events.Body {
 	return nil
 }
 
-// post calls the worker API as a worker does.
+// post calls the worker API like a worker.
 func (w *world) post(method, path string, start int, body, into any) int {
 	w.t.Helper()
 	b, _ := json.Marshal(body)
@@ -296,8 +296,8 @@ func TestRestartJobFromLaunchToExit(t *testing.T) {
 	})
 }
 
-// TestOneRequestForANode: the places of a node are joined for in one request, and a worker that
-// comes alone does not wait for long.
+// TestOneRequestForANode: the joins of a node's workers are sent in one request, and a worker that
+// joins alone does not wait for long.
 func TestOneRequestForANode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -317,7 +317,7 @@ func TestOneRequestForANode(t *testing.T) {
 		began := time.Now()
 		for i := range 2 {
 			go w.post(http.MethodPost, wire.PathJoin, i, wire.JoinRequest{Address: "10.0.0.1:5"}, &wire.Assignment{})
-			time.Sleep(100 * time.Millisecond) // virtual: the second comes much later
+			time.Sleep(100 * time.Millisecond) // virtual: the second one joins much later
 			synctest.Wait()
 		}
 		if !slices.Equal(w.asked, []int{1, 1}) || time.Since(began) > time.Second {
@@ -326,7 +326,7 @@ func TestOneRequestForANode(t *testing.T) {
 	})
 }
 
-func TestInProcessWorkerJoinsHearsOfALossAndEnds(t *testing.T) {
+func TestInProcessWorkerJoinsLosesAPeerAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer w.wait()
@@ -402,7 +402,7 @@ func TestFactsWaitForTheStoreAndKeepTheirOrder(t *testing.T) {
 	})
 }
 
-func TestEndKillsWhoIgnoresItsGraceAndLeftoversAreTold(t *testing.T) {
+func TestEndKillsAfterTheGraceAndLeftoversArePublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, worker.Orphaned{Job: job, Place: events.Place{Node: "node-a", Slot: 1}, Attempt: 1, Worker: "01OLD", PID: 5})
 		if x := w.fact("exited").(events.WorkerExited); x.Incarnation != "01OLD" {

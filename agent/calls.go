@@ -11,7 +11,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// call asks any replica of a service once.
+// call sends one request to any replica of a service.
 func call[R events.Body](ctx context.Context, a *Agent, service, verb string, ask events.Body, trace string) (R, error) {
 	return callOn[R](ctx, a, events.RequestSubject(service, verb), a.opt.Config.CallTimeout, ask, trace)
 }
@@ -34,27 +34,27 @@ func callOn[R events.Body](ctx context.Context, a *Agent, subject string, limit 
 	return events.DecodeBody[R](answer)
 }
 
-// calls are the worker API's, handed to the machine.
+// calls returns the calls of the worker API, which pass inputs to the machine.
 func (a *Agent) calls() workerapi.Calls {
 	return workerapi.Calls{
 		Join: func(w string, r wire.JoinRequest) {
-			a.inbox.put(worker.WorkerJoined{Worker: events.Incarnation(w), Request: r})
+			a.inputs.put(worker.WorkerJoined{Worker: events.Incarnation(w), Request: r})
 		},
 		Report: func(w string, r wire.Report) {
-			a.inbox.put(worker.WorkerReported{Worker: events.Incarnation(w), Report: r})
+			a.inputs.put(worker.WorkerReported{Worker: events.Incarnation(w), Report: r})
 		},
 		Commit: func(w string, r wire.CommitReport) {
-			a.inbox.put(worker.WorkerCommitted{Worker: events.Incarnation(w), Report: r})
+			a.inputs.put(worker.WorkerCommitted{Worker: events.Incarnation(w), Report: r})
 		},
 		Done: func(w string, r wire.DoneReport) {
-			a.inbox.put(worker.WorkerFinished{Worker: events.Incarnation(w), Report: r})
+			a.inputs.put(worker.WorkerFinished{Worker: events.Incarnation(w), Report: r})
 		},
 		Peer:    a.peer,
 		Preempt: a.preempt,
 	}
 }
 
-// peer asks the rendezvous for an address.
+// peer asks the rendezvous for a rank's address.
 func (a *Agent) peer(ctx context.Context, id string, generation uint64, rank int) (wire.Peer, error) {
 	w, ok := a.look.Load().workers[events.Incarnation(id)]
 	if !ok {

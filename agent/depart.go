@@ -9,14 +9,14 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// settleWithin is how long a node that departs must have had nothing to do before its agent leaves:
-// work that was given to it just before may still be on its way.
+// settleWithin is how long a departing node must have been idle before its agent leaves: work
+// assigned just before may still be on its way.
 const settleWithin = time.Second
 
-// Depart announces that this node will go away. Its work moves, at a commit where the program has
-// them; when none is left, the agent says goodbye and Run returns. If nothing can take the work, it
-// goes on here until it is killed, and what is lost then is charged to nobody. Only the first
-// announcement counts.
+// Depart announces that this node will go away. Its work moves, at a commit if the programs make
+// them; when none is left, the agent says goodbye and Run returns. If no other node can take the
+// work, it continues here until it is killed, and what is lost then is no counted failure. Only the
+// first announcement has an effect.
 func (a *Agent) Depart(d events.Departure) {
 	if d.Reason == "" {
 		d.Reason = "it was announced"
@@ -27,35 +27,35 @@ func (a *Agent) Depart(d events.Departure) {
 	}
 	a.opt.Logger.Info("this node departs: its work moves away", "node", a.opt.Node, "reason", d.Reason, "until", d.Until)
 	close(a.departed)
-	a.inbox.put(worker.Departing{Departure: d})
+	a.inputs.put(worker.Departing{Departure: d})
 	a.greet()
 }
 
-// heard notes that discovery knows of the departure.
+// heard records that discovery knows of the departure.
 func (a *Agent) heard(h events.NodeHello) {
 	if h.Departing != nil && !a.announced.Swap(true) {
-		a.inbox.put(worker.Tick{}) // so that the owner looks
+		a.inputs.put(worker.Tick{}) // wakes own
 	}
 }
 
-// ending is how the owner of the machine brings a life of the agent to its end.
+// ending is the state of the agent's shutdown.
 type ending struct {
 	a      *Agent
-	stop   <-chan struct{}  // asked from outside; nil = it was
-	by     <-chan time.Time // workers that have not moved are stopped then
-	kill   <-chan time.Time // and killed then
-	since  time.Time        // the node has had nothing to do
-	asked  bool             // all workers were told to stop
+	stop   <-chan struct{}  // request from outside; nil = it was received
+	by     <-chan time.Time // when workers that have not moved are stopped
+	kill   <-chan time.Time // when they are killed
+	since  time.Time        // since when the node has been idle
+	asked  bool             // all workers were stopped
 	hurry  bool             // without their grace
-	goneBy string           // why the agent leaves, for its goodbye
+	goneBy string           // reason of the goodbye
 }
 
-// over tells whether the agent may leave, and if not, when to look again at the latest.
+// over reports whether the agent may leave, and if not, when to check again at the latest.
 func (e *ending) over(now time.Time) (bool, time.Duration) {
 	a := e.a
 	switch {
 	case e.asked:
-		return a.state.Idle() && a.inbox.empty(), time.Hour
+		return a.state.Idle() && a.inputs.empty(), time.Hour
 	case a.member != nil || a.departing.Load() == nil || !a.announced.Load() || !a.state.Unused():
 		e.since = time.Time{}
 		return false, time.Hour
@@ -70,11 +70,10 @@ func (e *ending) over(now time.Time) (bool, time.Duration) {
 	return false, max(left, time.Millisecond)
 }
 
-// begin takes in that the agent was asked to stop: with workers, that is a departure like any other
-// first.
+// begin handles the request to stop the agent. With workers it begins as a departure.
 func (e *ending) begin() {
 	e.stop, e.kill = nil, time.After(e.a.opt.Config.StopWithin)
-	if e.a.opt.Config.DepartWithin <= 0 || e.a.state.Idle() || e.hurry || e.a.member != nil { // who has joined a job has left it before
+	if e.a.opt.Config.DepartWithin <= 0 || e.a.state.Idle() || e.hurry || e.a.member != nil { // an agent that joined a single job has left that job before
 		e.shut(false)
 		return
 	}
@@ -85,18 +84,18 @@ func (e *ending) begin() {
 // shut stops all workers.
 func (e *ending) shut(now bool) {
 	e.asked = true
-	e.a.inbox.put(worker.Shutdown{Now: now || e.hurry})
+	e.a.inputs.put(worker.Shutdown{Now: now || e.hurry})
 }
 
-// own runs the machine: nobody else touches a.state. It returns when the agent is to leave and no
-// process is left.
+// own runs the machine; only its goroutine uses a.state. It returns when the agent must leave and
+// no process is left.
 func (a *Agent) own(ctx, work context.Context) (reason string) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	e := &ending{a: a, stop: ctx.Done(), goneBy: "the agent was stopped"}
 	fenced := a.fenced
 	for {
-		for _, in := range a.inbox.take() {
+		for _, in := range a.inputs.take() {
 			a.step(work, in)
 		}
 		joins := a.sendJoins(work)
@@ -113,9 +112,9 @@ func (a *Agent) own(ctx, work context.Context) (reason string) {
 		}
 		timer.Reset(wait)
 		select {
-		case <-a.inbox.wake:
+		case <-a.inputs.wake:
 		case <-timer.C:
-			a.inbox.put(worker.Tick{})
+			a.inputs.put(worker.Tick{})
 		case <-e.stop:
 			e.begin()
 		case <-e.by:

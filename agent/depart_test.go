@@ -29,7 +29,7 @@ func (w *world) train(run string) {
 	})
 }
 
-// moved is the launch of a node whose place was given to another one.
+// moved publishes the launch of a node whose place was given to another one.
 func (w *world) moved() {
 	w.launch(events.Launch{Revision: 3, Phase: events.PhaseStop, Generation: 1, Spec: spec.Job{Command: []string{"fake"}}, Reason: "moved"})
 }
@@ -55,7 +55,7 @@ func (w *world) goodbye() string {
 	return w.byes[0].Reason
 }
 
-func TestADepartingAgentTellsAtOnceAndLeavesWhenItsWorkHasMoved(t *testing.T) {
+func TestDepartureIsAnnouncedAtOnceAndEndsWhenWorkHasMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.train("run=1h")
@@ -87,7 +87,7 @@ func TestADepartingAgentTellsAtOnceAndLeavesWhenItsWorkHasMoved(t *testing.T) {
 	})
 }
 
-func TestWhatDiesOnADepartingNodeSaysSo(t *testing.T) {
+func TestExitsOnADepartingNodeAreMarked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.train("run=5s exit=7")
@@ -101,7 +101,7 @@ func TestWhatDiesOnADepartingNodeSaysSo(t *testing.T) {
 	})
 }
 
-func TestAnAgentThatIsToldToStopLetsItsWorkMove(t *testing.T) {
+func TestStoppedAgentLetsItsWorkMove(t *testing.T) {
 	for name, c := range map[string]struct {
 		within time.Duration // DepartWithin
 		moves  time.Duration // when the work has moved; 0 = never
@@ -109,7 +109,7 @@ func TestAnAgentThatIsToldToStopLetsItsWorkMove(t *testing.T) {
 		most   time.Duration
 	}{
 		"moved":         {10 * time.Second, 2 * time.Second, 2 * time.Second, 4 * time.Second},
-		"nobody can":    {10 * time.Second, 0, 10 * time.Second, 12 * time.Second},
+		"none moves":    {10 * time.Second, 0, 10 * time.Second, 12 * time.Second},
 		"not wanted":    {0, 0, 0, time.Second},
 		"a short grace": {time.Second, 0, time.Second, 3 * time.Second},
 	} {
@@ -141,8 +141,8 @@ func TestAnAgentThatIsToldToStopLetsItsWorkMove(t *testing.T) {
 	}
 }
 
-// Batch systems end the processes of a node all at once: a worker may be gone before its agent has
-// heard that it is to go.
+// TestSIGTERMToAgentAndWorkersAtOnceIsNoFailure: batch systems end all processes of a node at once,
+// so a worker may end before its agent knows of the departure.
 func TestSIGTERMToAgentAndWorkersAtOnceIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldWith(t, agent.Config{DepartWithin: 10 * time.Second})
@@ -164,7 +164,7 @@ func TestSIGTERMToAgentAndWorkersAtOnceIsNoFailure(t *testing.T) {
 	})
 }
 
-func TestAFileAnnouncesTheEnd(t *testing.T) {
+func TestFileAnnouncesTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "preempted")
 		w := newWorldWith(t, agent.Config{PreemptFile: file})
@@ -184,8 +184,8 @@ func TestAFileAnnouncesTheEnd(t *testing.T) {
 	})
 }
 
-// TestAURLAnnouncesTheEnd plays metadata services; a real server has no virtual time.
-func TestAURLAnnouncesTheEnd(t *testing.T) {
+// TestURLAnnouncesTheEnd runs fake metadata services; a real server has no virtual time.
+func TestURLAnnouncesTheEnd(t *testing.T) {
 	type answer struct {
 		code int
 		body string
@@ -222,7 +222,7 @@ func TestAURLAnnouncesTheEnd(t *testing.T) {
 				t.Errorf("announced %+v before the notice", n)
 			}
 			now.Store(&c.notice)
-			select { // it has no work: it leaves by itself
+			select { // without work it leaves by itself
 			case err := <-ended:
 				if err != nil {
 					t.Error(err)

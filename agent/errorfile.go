@@ -16,11 +16,10 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// errorFile reads the error that a program left in TORCHELASTIC_ERROR_FILE (written by torch's
-// @record); the file is removed. Both shapes that torch writes are understood: message as text, or
-// with the text inside and the traceback beside it, from which the exception is made. The path is
-// the program's to fill: what is there may be anything, and what cannot be an error is said instead
-// of one.
+// errorFile reads and removes the error that a program has written to TORCHELASTIC_ERROR_FILE (as
+// torch's @record does). It accepts both forms that torch writes: message as text, or as an object
+// with the text and the traceback, from which the exception is made. The program controls the path,
+// so the file may be anything; invalid content is described instead.
 func errorFile(path string) (says string, x *events.Exception) {
 	if path == "" {
 		return "", nil
@@ -59,8 +58,8 @@ func errorFile(path string) (says string, x *events.Exception) {
 	return "", nil
 }
 
-// recorded adds to an exit what the program left in its error file. A launcher within the program
-// has the last word there: its own traceback only says that a child has failed.
+// recorded adds the program's error file to an exit. It takes precedence for a launcher within the
+// program, whose own traceback only says that a child has failed.
 func recorded(x *worker.ProcessExited, path, dir string) {
 	says, left := errorFile(path)
 	if says == "" || (x.ExitCode == 0 && x.Signal == "") {
@@ -73,12 +72,12 @@ func recorded(x *worker.ProcessExited, path, dir string) {
 		}
 		x.Exception = left
 	}
-	if !slices.Contains(x.Lines, says) { // the traceback on stderr ends with it
+	if !slices.Contains(x.Lines, says) { // otherwise the traceback on stderr ends with it
 		x.Lines = append(x.Lines, says)
 	}
 }
 
-// beginning finds the text of a message in JSON that was cut off.
+// beginning finds the text of a message in truncated JSON.
 func beginning(b []byte) string {
 	const key = `"message"`
 	for {
@@ -89,9 +88,9 @@ func beginning(b []byte) string {
 		b = rest
 		text, isText := bytes.CutPrefix(bytes.TrimLeft(bytes.TrimPrefix(bytes.TrimLeft(rest, " "), []byte(":")), " "), []byte(`"`))
 		if !isText {
-			continue // the text is further in
+			continue // the text is nested deeper
 		}
-		for n := len(text); n > 0 && n > len(text)-12; n-- { // an escape may have been cut through
+		for n := len(text); n > 0 && n > len(text)-12; n-- { // an escape sequence may be truncated
 			var says string
 			if json.Unmarshal(slices.Concat([]byte{'"'}, text[:n], []byte{'"'}), &says) == nil {
 				return says
@@ -101,8 +100,8 @@ func beginning(b []byte) string {
 	}
 }
 
-// readErrorFile reads the first bytes of a regular file and says how many it has: no link is
-// followed, and nothing that waits for a writer is opened for long.
+// readErrorFile reads the first bytes of a regular file and returns its size. It follows no link
+// and does not block on a FIFO.
 func readErrorFile(path string) (b []byte, size int64, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
 	if errors.Is(err, syscall.ELOOP) {

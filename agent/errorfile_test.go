@@ -12,8 +12,8 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// TestErrorFile: what a program may put where torch leaves its error, and what is said of it. None
-// of it may hold the agent up.
+// TestErrorFile: whatever a program puts in place of torch's error file is described, and must not
+// block the agent.
 func TestErrorFile(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte(`{"message":"another user's"}`), 0o600); err != nil {
@@ -66,7 +66,7 @@ func TestErrorFile(t *testing.T) {
 }
 
 // TestRecorded: the exception of an error file as torch's decorator writes it, from the user's own
-// frame. It is what the program died of, also where its log ends with something else.
+// frame. It takes precedence over later log lines.
 func TestRecorded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "error.json")
 	const file = `{"message": {"message": "RuntimeError: batch 5 is broken", "extraInfo": {"py_callstack":

@@ -14,18 +14,17 @@ import (
 	"github.com/regroup-io/regroup/events/cloudevent"
 )
 
-// facts stores what the agent has to tell, in order, for as long as it takes. The machine never
-// waits for it.
+// facts stores the agent's facts in order, however long it takes. The machine never waits for it.
 type facts struct {
 	opt    Options
 	source string
 	wake   chan struct{}
 	mu     sync.Mutex
-	queue  []told
+	queue  []queuedFact
 	idle   chan struct{} // closed while nothing is queued
 }
 
-type told struct {
+type queuedFact struct {
 	event events.Event
 	at    time.Time
 }
@@ -44,7 +43,7 @@ func (f *facts) tell(t worker.PublishFact) {
 	if len(f.queue) == 0 {
 		f.idle = make(chan struct{})
 	}
-	f.queue = append(f.queue, told{at: now, event: events.Event{
+	f.queue = append(f.queue, queuedFact{at: now, event: events.Event{
 		ID: ulid.Make().String(), Source: f.source, Entity: string(t.Job), Time: now, Trace: t.Trace, Body: t.Body,
 	}})
 	f.mu.Unlock()
@@ -54,11 +53,11 @@ func (f *facts) tell(t worker.PublishFact) {
 	}
 }
 
-func (f *facts) first() (told, bool) {
+func (f *facts) first() (queuedFact, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.queue) == 0 {
-		return told{}, false
+		return queuedFact{}, false
 	}
 	return f.queue[0], true
 }
@@ -72,7 +71,7 @@ func (f *facts) drop() {
 	}
 }
 
-// drained waits until everything is stored.
+// drained waits until all facts are stored.
 func (f *facts) drained(ctx context.Context) {
 	f.mu.Lock()
 	idle := f.idle
@@ -115,9 +114,9 @@ func (f *facts) run(ctx context.Context) error {
 	return nil
 }
 
-// publish stores one fact. The age of an exit grows while it waits: it is measured on this clock
-// alone.
-func (f *facts) publish(ctx context.Context, t told) error {
+// publish stores one fact. The age of an exit increases while it waits; it is measured on this
+// clock alone.
+func (f *facts) publish(ctx context.Context, t queuedFact) error {
 	x, exit := t.event.Body.(events.WorkerExited)
 	if exit {
 		x.AgeMS += events.Milliseconds(time.Since(t.at))

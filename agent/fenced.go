@@ -10,9 +10,9 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// lock keeps other agents out of the state directory for as long as this one lives: fencing an
-// earlier life would kill the workers of one that still runs. The system gives the lock back when
-// the process ends, however it does.
+// lock keeps other agents out of the state directory while this one runs, because fencing an
+// earlier incarnation would kill the workers of a running agent. The kernel releases the lock when
+// the process ends.
 func lock(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, events.Errorf(events.Invalid, "agent: state directory: %w", err)
@@ -28,23 +28,23 @@ func lock(dir string) (unlock func(), err error) {
 			return nil, events.Errorf(events.Conflict, "agent: another agent runs here with the state directory %s: stop it, or give this one a node name of its own", dir)
 		}
 		if errors.Is(err, syscall.ENOLCK) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP) {
-			return func() {}, nil // a file system without locks: two agents are the user's to keep apart
+			return func() {}, nil // a file system without locks: the user must keep agents apart
 		}
 		return nil, events.Errorf(events.Internal, "agent: lock %s: %w", path, err)
 	}
 	return func() { _ = f.Close() }, nil
 }
 
-// replaced ends this life: discovery has taken another agent for this node. What runs here belongs
-// to nobody any more.
+// replaced ends this incarnation, because discovery has admitted another agent for this node. The
+// workers here are no longer part of any job.
 func (a *Agent) replaced(why error) {
 	if !a.leaving.Load() && a.fence.CompareAndSwap(nil, &why) {
-		a.opt.Logger.Error("another agent has taken this node's name: this one ends its workers and its life", "node", a.opt.Node, "reason", why)
+		a.opt.Logger.Error("another agent has taken this node's name: this one ends its workers and itself", "node", a.opt.Node, "reason", why)
 		close(a.fenced)
 	}
 }
 
-// ended is what Run returns for a life that was brought to its end so.
+// ended returns Run's error for an incarnation that was replaced.
 func (a *Agent) ended() error {
 	if why := a.fence.Load(); why != nil {
 		return events.Errorf(events.Fenced, "agent: node %s: %w", a.opt.Node, *why)
@@ -52,9 +52,9 @@ func (a *Agent) ended() error {
 	return nil
 }
 
-// Lives runs one life of an agent after the other: one that was fenced is followed by a new one,
-// which waits until the name is free. begin makes a life; after is false for the first.
-func Lives(ctx context.Context, begin func(after bool) (run func(context.Context) error, err error)) error {
+// RunIncarnations runs successive incarnations of an agent: one that was fenced is followed by a new one,
+// which waits until the name is free. begin creates an incarnation; after is false for the first.
+func RunIncarnations(ctx context.Context, begin func(after bool) (run func(context.Context) error, err error)) error {
 	for after := false; ; after = true {
 		run, err := begin(after)
 		if err != nil {

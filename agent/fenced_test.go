@@ -21,10 +21,9 @@ import (
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
-// TestASecondAgentOfTheSameNameLeavesNoHole: it takes the node over, the first ends what it runs
-// and waits, and has the node again when the second is gone. Before, the node was "left" for ever
-// though the first lived.
-func TestASecondAgentOfTheSameNameLeavesNoHole(t *testing.T) {
+// TestSecondAgentOfTheSameName takes over the node: the first agent ends its workers and waits, and
+// takes the node back when the second is gone. The node must not stay "left" while an agent runs.
+func TestSecondAgentOfTheSameName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := memory.New()
 		d, err := discovery.New(discovery.Options{Ports: bus.Ports(), Config: discovery.DefaultConfig(), Instance: "test"})
@@ -32,14 +31,14 @@ func TestASecondAgentOfTheSameNameLeavesNoHole(t *testing.T) {
 			t.Fatal(err)
 		}
 		stop := controllertest.Start(t, d.Run)
-		lives := 0
+		incarnations := 0
 		begin := func(name string) func(bool) (func(context.Context) error, error) {
 			ports, dir := bus.Client().Ports(), t.TempDir()
 			return func(after bool) (func(context.Context) error, error) {
-				lives++
+				incarnations++
 				a, err := agent.New(agent.Options{
 					Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: dir, Ports: ports, Driver: fake.New(), Yield: after,
-					Incarnation: events.Incarnation(fmt.Sprintf("01-%02d-%s", lives, name)),
+					Incarnation: events.Incarnation(fmt.Sprintf("01-%02d-%s", incarnations, name)),
 					Listen:      func(context.Context, string) (net.Listener, error) { return newPipes(), nil },
 				})
 				if err != nil {
@@ -53,7 +52,7 @@ func TestASecondAgentOfTheSameNameLeavesNoHole(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			f := begin(name)
 			all.Go(func() {
-				if err := agent.Lives(ctx, f); err != nil && !errors.Is(err, context.Canceled) {
+				if err := agent.RunIncarnations(ctx, f); err != nil && !errors.Is(err, context.Canceled) {
 					t.Errorf("%s: %v", name, err)
 				}
 			})
@@ -77,8 +76,8 @@ func TestASecondAgentOfTheSameNameLeavesNoHole(t *testing.T) {
 		second := run("second")
 		time.Sleep(time.Minute)
 		want("with both", "01-02-second", events.NodeStateReady)
-		if lives != 3 {
-			t.Errorf("%d lives, want three: the first one's second waits", lives)
+		if incarnations != 3 {
+			t.Errorf("%d incarnations, want three: the first one's second incarnation waits", incarnations)
 		}
 		second()
 		time.Sleep(15 * time.Second)
@@ -96,7 +95,7 @@ func TestASecondAgentOfTheSameNameLeavesNoHole(t *testing.T) {
 func TestTwoAgentsDoNotShareAStateDirectory(t *testing.T) {
 	p := playedDiscovery(t)
 	dir := t.TempDir()
-	life := func() *agent.Agent {
+	newAgent := func() *agent.Agent {
 		a, err := agent.New(agent.Options{Node: "node-a", Slots: 1, Advertise: "127.0.0.1", StateDir: dir, Ports: p.ports, Driver: fake.New()})
 		if err != nil {
 			t.Fatal(err)
@@ -104,7 +103,7 @@ func TestTwoAgentsDoNotShareAStateDirectory(t *testing.T) {
 		return a
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	first := life()
+	first := newAgent()
 	ended := inBackground(ctx, first)
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		if _, err := os.Stat(first.Socket()); err == nil {
@@ -115,14 +114,14 @@ func TestTwoAgentsDoNotShareAStateDirectory(t *testing.T) {
 		}
 		runtime.Gosched()
 	}
-	if err := life().Run(canceled(t)); !errors.Is(err, events.ErrConflict) {
+	if err := newAgent().Run(canceled(t)); !errors.Is(err, events.ErrConflict) {
 		t.Errorf("the second runs too: %v", err)
 	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if err := life().Run(canceled(t)); err != nil {
+	if err := newAgent().Run(canceled(t)); err != nil {
 		t.Errorf("it does not run after the first: %v", err)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzErrorFile: whatever a worker leaves as its error file, it is read and removed, so that the
-// next life does not inherit it.
+// FuzzErrorFile: whatever a worker leaves as its error file is read and removed, so that the next
+// incarnation does not find it.
 func FuzzErrorFile(f *testing.F) {
 	f.Add([]byte(`{"message":"out of memory"}`))
 	f.Add([]byte(`{"message":{"message":"ValueError: x","extraInfo":{"py_callstack":"..."}}}`))

@@ -18,7 +18,7 @@ import (
 	"github.com/regroup-io/regroup/events/memory"
 )
 
-// journal is what an agent logs.
+// journal records an agent's log.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -36,11 +36,11 @@ func (j *journal) warnings() int {
 	return strings.Count(j.text.String(), "level=WARN")
 }
 
-// TestOnlyALongAbsenceOfDiscoveryIsAWarning: services and agents are mostly started together. A
-// refusal is one at once.
+// TestOnlyALongAbsenceOfDiscoveryIsAWarning: services and agents usually start together. A refusal
+// is logged at once.
 func TestOnlyALongAbsenceOfDiscoveryIsAWarning(t *testing.T) {
 	for name, c := range map[string]struct {
-		answer       error // nil = nobody answers
+		answer       error // nil = no answer
 		early, later int
 	}{
 		"absent":  {nil, 0, 1},

@@ -9,26 +9,26 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Joining makes an agent take part in one job whose nodes come by themselves. It offers no slots to
-// the scheduler then, and Run ends with the job.
+// Joining makes an agent register itself for one job. The agent then offers no slots to the
+// scheduler, and Run ends with the job.
 type Joining struct {
-	Job  events.JobID
-	Spec spec.Job                    // with its defaults; every node must mean the same
-	Told func(events.NodeMembership) // hears whenever something has changed; may be nil, must not block
+	Job      events.JobID
+	Spec     spec.Job                    // with its defaults; it must be the same on every node
+	OnChange func(events.NodeMembership) // called after every change; may be nil, must not block
 }
 
-// membership keeps the node in the job for as long as anybody wants that. It asks once and then
-// waits for launches: it asks again only when one says that its part has changed, after a
-// reconnect, and as often as the agent says hello, in case that the rendezvous has lost it.
+// membership keeps the node registered for the job. It asks once and then waits for launches. It
+// asks again when a launch shows that its part has changed, after a reconnect, and as often as the
+// agent says hello, in case the rendezvous has lost it.
 type membership struct {
 	a     *Agent
-	wake  chan struct{} // has one place
-	hurry chan struct{} // has one place: whoever leaves waits no longer
+	wake  chan struct{} // capacity 1
+	hurry chan struct{} // capacity 1: stop waiting to leave
 	mu    sync.Mutex
 	last  events.NodeMembership
 	err   error
 	was   events.Phase // of the newest launch
-	in    bool         // it was in one of the lists once
+	in    bool         // it was in one of the lists
 }
 
 func newMembership(a *Agent) *membership {
@@ -42,10 +42,10 @@ func (m *membership) nudgeLeave() {
 	}
 }
 
-// Standing is what the node is to the job that it has joined, once Run has returned: final, unless
-// Run was ended before. err says why the node was refused. entered tells whether it was ever taken
-// in.
-func (a *Agent) Standing() (s events.NodeMembership, entered bool, err error) {
+// Membership returns the node's membership in the job that it has joined, once Run has returned:
+// final, unless Run was ended before. err says why the node was refused. entered reports whether it
+// was ever admitted.
+func (a *Agent) Membership() (s events.NodeMembership, entered bool, err error) {
 	if a.member == nil {
 		return s, false, nil
 	}
@@ -61,7 +61,7 @@ func (m *membership) nudge() {
 	}
 }
 
-// launched hears a launch of the job.
+// launched handles a launch of the job.
 func (m *membership) launched(l events.Launch) {
 	if l.Job != m.a.opt.Join.Job {
 		return
@@ -75,7 +75,7 @@ func (m *membership) launched(l events.Launch) {
 	}
 }
 
-// gathered hears how far the others are.
+// gathered handles a signal about the progress of the rendezvous.
 func (m *membership) gathered(data []byte) {
 	g, err := events.DecodeBody[events.RendezvousStatus](data)
 	if err != nil {
@@ -96,12 +96,12 @@ func (m *membership) tell(s events.NodeMembership) {
 	m.last = s
 	m.in = m.in || !s.Membership.Final()
 	m.mu.Unlock()
-	if !same && m.a.opt.Join.Told != nil {
-		m.a.opt.Join.Told(s)
+	if !same && m.a.opt.Join.OnChange != nil {
+		m.a.opt.Join.OnChange(s)
 	}
 }
 
-// run keeps the node in the job until user ends, the job does, or the node is out for good.
+// run keeps the node in the job until user ends, the job ends, or the node is removed for good.
 func (m *membership) run(user, work context.Context) {
 	select {
 	case <-m.a.known:
@@ -111,7 +111,7 @@ func (m *membership) run(user, work context.Context) {
 		return
 	}
 	select {
-	case <-m.wake: // for the connection that we have just begun with
+	case <-m.wake: // for the connection that exists already
 	default:
 	}
 	for work.Err() == nil && user.Err() == nil {
@@ -132,7 +132,7 @@ func (m *membership) run(user, work context.Context) {
 	}
 }
 
-// enter asks until it is answered, and tells whether that was the last word.
+// enter repeats the request until it is answered, and reports whether the answer is final.
 func (m *membership) enter(ctx context.Context) (final bool) {
 	a, j := m.a, m.a.opt.Join
 	ask := events.NodeEnter{Job: j.Job, Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: a.opt.Slots, Spec: j.Spec}
@@ -165,8 +165,8 @@ func (m *membership) call(ctx context.Context, verb string, ask events.Body) (ev
 	return call[events.NodeMembership](ctx, m.a, events.ServiceRendezvous, verb, ask, "")
 }
 
-// exit says goodbye to the job, which goes on without the node, and gives its workers time to leave
-// at a commit.
+// exit withdraws the node from the job, which continues without it, and gives its workers time to
+// leave at a commit.
 func (m *membership) exit(work context.Context) {
 	a, j := m.a, m.a.opt.Join
 	m.mu.Lock()

@@ -17,20 +17,20 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// crossing is an agent that has come for one job, with a rendezvous that answers what the test
-// says.
+// crossing is an agent that registers itself for one job, with a rendezvous whose answers the test
+// sets.
 type crossing struct {
-	t       *testing.T
-	bus     *memory.Bus
-	agent   *agent.Agent
-	stop    context.CancelFunc
-	ended   chan error
-	mu      sync.Mutex
-	heard   []string // requests, in order
-	told    []string // standings as the user is told
-	slots   int      // offered in the hello
-	answer  func() (events.NodeMembership, error)
-	unserve func()
+	t           *testing.T
+	bus         *memory.Bus
+	agent       *agent.Agent
+	stop        context.CancelFunc
+	ended       chan error
+	mu          sync.Mutex
+	heard       []string // requests, in order
+	memberships []string // memberships passed to the user
+	slots       int      // offered in the hello
+	answer      func() (events.NodeMembership, error)
+	unserve     func()
 }
 
 func newCrossing(t *testing.T) *crossing {
@@ -58,8 +58,8 @@ func newCrossing(t *testing.T) *crossing {
 		return events.NodeWelcome{}, err
 	})
 	serve(events.ServiceDiscovery, events.VerbLeave, func([]byte) (events.Body, error) { return events.NodeWelcome{}, nil })
-	standing := func([]byte) (events.Body, error) { return c.answer() }
-	serve(events.ServiceRendezvous, events.VerbEnter, standing)
+	membership := func([]byte) (events.Body, error) { return c.answer() }
+	serve(events.ServiceRendezvous, events.VerbEnter, membership)
 	serve(events.ServiceRendezvous, events.VerbExit, func([]byte) (events.Body, error) {
 		return events.NodeMembership{Membership: events.MembershipLeft}, nil
 	})
@@ -72,10 +72,10 @@ func newCrossing(t *testing.T) *crossing {
 	c.agent, err = agent.New(agent.Options{
 		Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: ports, Driver: fake.New(), Incarnation: "01AGENT",
 		Listen: func(context.Context, string) (net.Listener, error) { return pipes, nil },
-		Join: &agent.Joining{Job: job, Spec: spec, Told: func(s events.NodeMembership) {
+		Join: &agent.Joining{Job: job, Spec: spec, OnChange: func(s events.NodeMembership) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.told = append(c.told, fmt.Sprintf("%s %d", s.Membership, s.Nodes))
+			c.memberships = append(c.memberships, fmt.Sprintf("%s %d", s.Membership, s.Nodes))
 		}},
 	})
 	if err != nil {
@@ -140,9 +140,9 @@ func (c *crossing) launch(revision uint64, phase events.Phase) {
 	synctest.Wait()
 }
 
-// TestAComerWaitsForItsLaunch: it asks after its hello, offers no slots, does not poll, hears how
-// far the others are, and ends with the job as soon as a launch says so.
-func TestAComerWaitsForItsLaunch(t *testing.T) {
+// TestCandidateWaitsForItsLaunch: it asks after its hello, offers no slots, does not poll, receives
+// the state of the rendezvous, and ends with the job as soon as a launch stops it.
+func TestCandidateWaitsForItsLaunch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossing(t)
 		c.says(events.MembershipParticipant, 1, nil)
@@ -163,18 +163,18 @@ func TestAComerWaitsForItsLaunch(t *testing.T) {
 		c.says(events.MembershipOver, 2, nil)
 		c.launch(2, events.PhaseStop)
 		c.ends()
-		if want := []string{"participant 1", "participant 2", "participant 1", "over 2"}; !slices.Equal(c.told, want) {
-			t.Errorf("told %q, want %q; heard %q", c.told, want, c.heard)
+		if want := []string{"participant 1", "participant 2", "participant 1", "over 2"}; !slices.Equal(c.memberships, want) {
+			t.Errorf("got %q, want %q; received %q", c.memberships, want, c.heard)
 		}
-		if s, entered, err := c.agent.Standing(); s.Membership != events.MembershipOver || !entered || err != nil {
-			t.Errorf("standing %+v, entered %t, %v", s, entered, err)
+		if s, entered, err := c.agent.Membership(); s.Membership != events.MembershipOver || !entered || err != nil {
+			t.Errorf("membership %+v, entered %t, %v", s, entered, err)
 		}
 	})
 }
 
-// TestAComerThatIsRefusedSaysWhy: another spec is no reason to try again; a rendezvous that is away
-// or does not know the job yet is.
-func TestAComerThatIsRefusedSaysWhy(t *testing.T) {
+// TestRefusedCandidateGivesTheReason: after a different spec it does not retry; it does while the
+// rendezvous is unavailable or does not know the job yet.
+func TestRefusedCandidateGivesTheReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossing(t)
 		c.says("", 0, events.Errorf(events.NotFound, "not yet"))
@@ -185,15 +185,15 @@ func TestAComerThatIsRefusedSaysWhy(t *testing.T) {
 		}
 		c.says("", 0, events.Errorf(events.Conflict, "env: is another"))
 		c.ends()
-		if _, entered, err := c.agent.Standing(); events.CodeOf(err) != events.Conflict || entered {
+		if _, entered, err := c.agent.Membership(); events.CodeOf(err) != events.Conflict || entered {
 			t.Errorf("refused with %v, entered %t; want the conflict", err, entered)
 		}
 	})
 }
 
-// TestAComerThatIsInterruptedLeaves: it withdraws its node, waits until the job has let it go, and
+// TestInterruptedCandidateLeaves: it withdraws its node, waits until the job has released it, and
 // only then says goodbye.
-func TestAComerThatIsInterruptedLeaves(t *testing.T) {
+func TestInterruptedCandidateLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossing(t)
 		c.says(events.MembershipParticipant, 2, nil)
@@ -212,8 +212,8 @@ func TestAComerThatIsInterruptedLeaves(t *testing.T) {
 	})
 }
 
-// TestAComerThatIsInterruptedTwiceWaitsForNobody.
-func TestAComerThatIsInterruptedTwiceWaitsForNobody(t *testing.T) {
+// TestCandidateInterruptedTwiceDoesNotWait for the job to release it.
+func TestCandidateInterruptedTwiceDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossing(t)
 		c.says(events.MembershipParticipant, 2, nil)

@@ -8,18 +8,18 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// gatherFor is how long a join waits for those of the node's other workers: after a fault they come
-// within a millisecond, and a request for each of a node's workers would cost the rendezvous that
-// many.
+// gatherFor is how long a join waits for those of the node's other workers: after a fault they
+// arrive within a millisecond, and one request per worker would multiply the cost for the
+// rendezvous.
 const gatherFor = 2 * time.Millisecond
 
-// gathered is the joins of one job that have not been sent.
+// gathered holds the joins of one job that have not been sent.
 type gathered struct {
 	joins []events.MemberJoin
 	by    time.Time
 }
 
-// gather keeps a join until send.
+// gather keeps a join until sendJoins sends it.
 func (a *Agent) gather(j events.MemberJoin) {
 	g := a.joins[j.Job]
 	if g == nil {
@@ -29,8 +29,8 @@ func (a *Agent) gather(j events.MemberJoin) {
 	g.joins = append(g.joins, j)
 }
 
-// sendJoins sends what has been gathered for long enough, or is all that can come, and returns when
-// to look again; zero = never.
+// sendJoins sends joins that have waited long enough or are complete, and returns when to call it
+// again; zero = never.
 func (a *Agent) sendJoins(work context.Context) time.Time {
 	var next time.Time
 	for id, g := range a.joins {
@@ -46,7 +46,7 @@ func (a *Agent) sendJoins(work context.Context) time.Time {
 	return next
 }
 
-// join makes one call; the machine repeats it.
+// join makes one call, which the machine repeats.
 func (a *Agent) join(ctx context.Context, all events.MemberJoins) {
 	trace := ""
 	for _, j := range all.Joins {
@@ -65,29 +65,29 @@ func (a *Agent) join(ctx context.Context, all events.MemberJoins) {
 		} else {
 			in.Waiting, in.Refused, in.Reason = got.Answers[i].MemberWaiting, got.Answers[i].Refused, got.Answers[i].Reason
 		}
-		a.inbox.put(in)
+		a.inputs.put(in)
 	}
 }
 
-// ask asks the replica that told the job's newest launch, and any other if that one does not
-// answer. It has the round in its hands: replicas that took in joins of one round side by side
-// would lose races against each other.
+// ask asks the replica that published the job's newest launch, and any other if that one does not
+// answer. It has the round in its cache, and different replicas would conflict if they applied
+// joins of one round at the same time.
 func (a *Agent) ask(ctx context.Context, all events.MemberJoins, trace string) (events.MemberAnswers, error) {
-	crowd := time.Duration(a.patience.Load())
+	patience := time.Duration(a.patience.Load())
 	if via, ok := a.via.Load(all.Job); ok {
 		subject := events.ReplicaSubject(events.ServiceRendezvous, events.VerbJoins, via.(string))
-		got, err := callOn[events.MemberAnswers](ctx, a, subject, max(a.opt.Config.CallTimeout/2, crowd), all, trace)
+		got, err := callOn[events.MemberAnswers](ctx, a, subject, max(a.opt.Config.CallTimeout/2, patience), all, trace)
 		if err == nil {
 			return got, nil
 		}
 		a.via.CompareAndDelete(all.Job, via)
 	}
 	subject := events.RequestSubject(events.ServiceRendezvous, events.VerbJoins)
-	return callOn[events.MemberAnswers](ctx, a, subject, max(a.opt.Config.CallTimeout, crowd), all, trace)
+	return callOn[events.MemberAnswers](ctx, a, subject, max(a.opt.Config.CallTimeout, patience), all, trace)
 }
 
-// told notes who tells the launches of a job.
-func (a *Agent) told(l events.Launch) {
+// noteReplica records the replica that publishes the launches of a job.
+func (a *Agent) noteReplica(l events.Launch) {
 	switch {
 	case l.Revision < a.state.Revisions()[l.Job]:
 	case l.Phase == events.PhaseStop || l.Via == "":

@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// listen starts everything that comes from or goes to the control plane all the time.
+// listen starts the permanent subscriptions and senders.
 func (a *Agent) listen(work context.Context) {
 	hold := func(what string, f func() error) {
 		a.tasks.Go(func() error {
@@ -60,13 +60,13 @@ func (a *Agent) launch(m events.Stored) {
 		a.opt.Logger.Error("launch not understood: is this agent older than the services?", "node", a.opt.Node, "reason", err)
 		return
 	}
-	a.inbox.put(worker.Launched{Launch: l})
+	a.inputs.put(worker.Launched{Launch: l})
 	if a.member != nil {
 		a.member.launched(l)
 	}
 }
 
-// notice takes what is said about the jobs of this node, by others.
+// notice handles a notice from others about this node's jobs.
 func (a *Agent) notice(data []byte) {
 	e, err := events.DecodeBody[events.NoticeEnvelope](data)
 	if err != nil {
@@ -76,9 +76,9 @@ func (a *Agent) notice(data []byte) {
 	here := a.look.Load().revisions
 	switch {
 	case e.Notice != nil && e.Notice.Exited.Agent != a.opt.Incarnation && here[e.Notice.Exited.Job] > 0:
-		a.inbox.put(worker.NoticeHeard{Notice: *e.Notice})
+		a.inputs.put(worker.NoticeHeard{Notice: *e.Notice})
 	case e.Abandon != nil && here[e.Abandon.Job] > 0:
-		a.inbox.put(worker.AbandonHeard{Abandon: *e.Abandon})
+		a.inputs.put(worker.AbandonHeard{Abandon: *e.Abandon})
 	}
 }
 
@@ -89,8 +89,7 @@ func (a *Agent) greet() {
 	}
 }
 
-// offered is how many slots the scheduler may give away: none of an agent that has come for one
-// job.
+// offered returns the number of slots for the scheduler: none if the agent joins a single job.
 func (a *Agent) offered() int {
 	if a.member != nil {
 		return 0
@@ -102,8 +101,7 @@ func (a *Agent) offered() int {
 // together.
 const quietFor = 3 * time.Second
 
-// register says hello until it is answered, then again now and then: discovery may have forgotten
-// us.
+// register says hello until it is answered, then periodically, in case discovery has lost the node.
 func (a *Agent) register(work context.Context) {
 	const first, most = 100 * time.Millisecond, 2 * time.Second
 	backoff, said, since := first, "", time.Time{}
@@ -148,7 +146,8 @@ func (a *Agent) register(work context.Context) {
 	}
 }
 
-// heartbeats are as many as the agent likes, or as discovery can hear.
+// heartbeats sends heartbeats at the configured interval, or the longer one that discovery asks
+// for.
 func (a *Agent) heartbeats(work context.Context) {
 	every := a.opt.Config.Heartbeat
 	t := time.NewTicker(every)

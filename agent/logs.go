@@ -11,17 +11,16 @@ import (
 )
 
 const (
-	// chunkSize is where a chunk of output is full. Larger ones cost latency, smaller ones a
-	// message each.
+	// chunkSize is the size at which a chunk of output is complete. Larger chunks cost latency,
+	// smaller ones a message each.
 	chunkSize = 16 << 10
-	// mergedSize is to what chunks that wait for a slow store may grow: fewer messages carry more.
+	// mergedSize is the maximum size of chunks merged while the log is slow.
 	mergedSize = 256 << 10
 )
 
-// logs stores workers' output in chunks. When the store is slow for so long that the buffer is
-// full, lines are dropped: training does not wait for its log. Each gap is marked in the output
-// where it is, with the number of its lines, at the latest when the worker has ended; and the fact
-// of its exit says how many there were in all.
+// logs stores workers' output in chunks. If the log is so slow that the buffer is full, lines are
+// dropped: training does not wait for its output. Each gap is marked in the output with the number
+// of its lines, at the latest when the worker has ended, and the fact of the exit has the total.
 type logs struct {
 	opt     Options
 	wake    chan struct{}
@@ -29,18 +28,18 @@ type logs struct {
 	open    []*chunk // one per source, in the order of their first line
 	full    []*chunk
 	waiting int            // bytes in full
-	dropped map[source]int // lines since the last one that was kept
+	dropped map[source]int // lines since the last one kept
 	lost    map[owner]uint64
 	seq     uint64
 }
 
-// owner is whose output it is: the life that has the place now.
+// owner identifies the worker incarnation that produced the output.
 type owner struct {
 	job   events.JobID
 	place events.Place
 }
 
-// source is what lines must share to be in one chunk.
+// source is what all lines of a chunk have in common.
 type source struct {
 	job        events.JobID
 	place      events.Place
@@ -53,12 +52,12 @@ type chunk struct {
 	source
 	data  []byte
 	lines int // of the worker
-	gaps  int // lines that its marks count
+	gaps  int // lines counted by its marks
 	id    string
-	sent  bool // on its way: nothing may be added
+	sent  bool // being sent: must not be changed
 }
 
-// gap marks that so many lines are missing here.
+// gap adds a mark for n missing lines.
 func (c *chunk) gap(n int) {
 	c.gaps += n
 	c.data = fmt.Appendf(c.data, "regroup: %d lines were dropped here, the log store was too slow\n", n)
@@ -85,13 +84,13 @@ func (l *logs) add(line Line) {
 	}
 }
 
-// missed counts lines that are not kept.
+// missed counts dropped lines.
 func (l *logs) missed(s source, n int) {
 	l.dropped[s] += n
 	l.lost[owner{s.job, s.place}] += uint64(n)
 }
 
-// mark says in the output how many lines are missing here, if any are.
+// mark adds a mark for the lines dropped here, if any.
 func (l *logs) mark(s source) {
 	if n := l.dropped[s]; n > 0 {
 		delete(l.dropped, s)
@@ -99,8 +98,7 @@ func (l *logs) mark(s source) {
 	}
 }
 
-// ended marks the last gap of a worker that prints no more, and returns how many of its lines were
-// dropped.
+// ended marks the last gap of a worker that has ended, and returns the number of its dropped lines.
 func (l *logs) ended(job events.JobID, place events.Place) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,8 +125,7 @@ func (l *logs) chunk(s source) *chunk {
 	return c
 }
 
-// sealLocked lets all open chunks go, so that lines of different sources keep their order more or
-// less.
+// sealLocked closes all open chunks, so that lines of different sources roughly keep their order.
 func (l *logs) sealLocked() {
 	for _, c := range l.open {
 		l.waiting += len(c.data)
@@ -153,12 +150,12 @@ func (l *logs) newID() string {
 	return fmt.Sprintf("%s-log-%d", l.opt.Incarnation, l.seq)
 }
 
-// lookBack is how many waiting chunks are looked at for one of the same source: those of others may
-// be overtaken by as many.
+// lookBack is how many waiting chunks are searched for one of the same source, which limits how far
+// lines of other sources can be overtaken.
 const lookBack = 16
 
-// lastOf returns the newest waiting chunk of a source that is not on its way, nil if there is none
-// among the newest.
+// lastOf returns the newest waiting chunk of a source that is not being sent, or nil if there is
+// none among the newest.
 func (l *logs) lastOf(s source) *chunk {
 	for i := len(l.full) - 1; i >= max(0, len(l.full)-lookBack); i-- {
 		if c := l.full[i]; c.source == s && !c.sent {
@@ -194,7 +191,7 @@ func (l *logs) run(ctx context.Context) error {
 			err := l.store(ctx, c)
 			if events.CodeOf(err) == events.Unavailable || events.CodeOf(err) == events.Internal || events.CodeOf(err) == events.Cancelled {
 				pause(ctx, l.opt.Config.LogEvery)
-				continue // what comes meanwhile fills the buffer and is dropped there
+				continue // meanwhile new lines fill the buffer and are dropped there
 			}
 			l.drop(err)
 		}
@@ -211,7 +208,7 @@ func (l *logs) first() *chunk {
 	return l.full[0]
 }
 
-// drop lets go of the first chunk: it is stored, or, with an error, never will be.
+// drop removes the first chunk: it is stored, or, with an error, never will be.
 func (l *logs) drop(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,8 +226,8 @@ func (l *logs) drop(err error) {
 	l.full[0] = instead
 }
 
-// drained waits until everything is stored. What is not by then is lost with this process, and it
-// says so where it can.
+// drained waits until everything is stored. What is not stored by then is lost with this process,
+// which is logged.
 func (l *logs) drained(ctx context.Context) {
 	for ctx.Err() == nil && l.waits() > 0 {
 		pause(ctx, 5*time.Millisecond)

@@ -13,9 +13,9 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// stored reads the output of the worker back: how many of its lines are there, and how many the
-// marks say are missing. Lines that are there must be in order, and each gap exactly as long as its
-// mark says.
+// stored reads the worker's output back and returns how many of its lines are there, and how many
+// are missing according to the marks. The lines must be in order, and each gap exactly as long as
+// its mark says.
 func stored(t *testing.T, p events.Ports) (lines, missing int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -40,10 +40,9 @@ func stored(t *testing.T, p events.Ports) (lines, missing int) {
 	return lines, missing
 }
 
-// TestNoLineIsMissingWithoutAWord: whether the store is slow or away, what was printed is there, or
-// a mark that counts it, also where the worker prints no more; and the fact of the exit has the
-// sum.
-func TestNoLineIsMissingWithoutAWord(t *testing.T) {
+// TestMissingLinesAreMarked: whether the log is slow or unavailable, each printed line is stored or
+// counted by a mark, also if the worker prints no more; the fact of the exit has the total.
+func TestMissingLinesAreMarked(t *testing.T) {
 	const printed = 100_000
 	for name, c := range map[string]struct {
 		buffer  int
@@ -80,8 +79,8 @@ func TestNoLineIsMissingWithoutAWord(t *testing.T) {
 	}
 }
 
-// TestAChunkThatIsNeverTakenIsCounted: the store refuses one for good.
-func TestAChunkThatIsNeverTakenIsCounted(t *testing.T) {
+// TestRefusedChunkIsCounted: the log refuses one for good.
+func TestRefusedChunkIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		refused := 0

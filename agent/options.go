@@ -14,19 +14,19 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// Driver runs processes. Package proc runs real ones, package fake plays them.
+// Driver runs processes. Package proc runs real ones, package fake simulates them.
 type Driver interface {
-	// Fence kills what an earlier life of this agent has left running and says what it was. It is
+	// Fence kills what an earlier incarnation of this agent has left running, and returns it. It is
 	// called before Run.
 	Fence(ctx context.Context) ([]worker.Orphaned, error)
-	// Run hosts the processes until ctx ends, then kills those that are left.
+	// Run runs until ctx ends, then kills the remaining processes.
 	Run(ctx context.Context) error
-	// Start starts a process. tell hears ProcessStarted and later ProcessExited, or
-	// ProcessFailedToStart; output hears chunks of lines of "stdout" and "stderr".
+	// Start starts a process. tell receives ProcessStarted and later ProcessExited, or
+	// ProcessFailedToStart; output receives chunks of lines of "stdout" and "stderr".
 	Start(p worker.StartProcess, tell func(worker.Input), output func(stream string, lines []string))
-	// Signal sends a signal by name to the whole group of a worker; one that is gone is no error.
+	// Signal sends a signal by name to a worker's process group; if that is gone it does nothing.
 	Signal(id events.Incarnation, name string) error
-	// Kill kills the whole group of a worker.
+	// Kill kills a worker's process group.
 	Kill(id events.Incarnation)
 }
 
@@ -40,7 +40,7 @@ type Line struct {
 	Text       string
 }
 
-// Prefix is what a terminal shows before the line: [node r2 g3].
+// Prefix returns what a terminal shows before the line: [node r2 g3].
 func (l Line) Prefix() string {
 	if l.Rank < 0 {
 		return fmt.Sprintf("[%s s%d]", l.Place.Node, l.Place.Slot)
@@ -48,24 +48,24 @@ func (l Line) Prefix() string {
 	return fmt.Sprintf("[%s r%d %s]", l.Place.Node, l.Rank, l.Generation)
 }
 
-// Config is what people may change.
+// Config is the configuration of an agent.
 type Config struct {
-	Heartbeat   time.Duration // between heartbeats; too long: discovery suspects the node
-	HelloEvery  time.Duration // between repeated registrations
-	CallTimeout time.Duration // for one request to a service
-	LogEvery    time.Duration // output waits at most this long for a chunk to fill
-	LogBuffer   int           // bytes of output that wait for a slow store before lines are dropped
-	StopWithin  time.Duration // at the agent's end workers are killed after this, whatever their grace
-	// DepartWithin is how long the work may take to move away when the agent is told to stop,
-	// before workers are stopped; 0 = not at all.
+	Heartbeat   time.Duration // interval of heartbeats; if too long, discovery suspects the node
+	HelloEvery  time.Duration // interval of registrations
+	CallTimeout time.Duration // timeout of one request to a service
+	LogEvery    time.Duration // maximum time for which output waits for a chunk to fill
+	LogBuffer   int           // bytes of output that wait for a slow log before lines are dropped
+	StopWithin  time.Duration // when the agent ends, workers are killed after this, whatever their grace
+	// DepartWithin is how long the work may take to move away when the agent is stopped, before
+	// workers are stopped; 0 = no time.
 	DepartWithin time.Duration
 	PreemptFile  string        // a file whose appearance announces the node's end; empty = none
 	PreemptURL   string        // answers 2xx once the node's end is announced; empty = none
-	PreemptEvery time.Duration // how often these are looked at
-	FlushWithin  time.Duration // at the agent's end facts that cannot be stored are given up after this
+	PreemptEvery time.Duration // interval of checks of both
+	FlushWithin  time.Duration // when the agent ends, facts that cannot be stored are dropped after this
 }
 
-// DefaultConfig returns the values that suit a cluster in one building.
+// DefaultConfig returns values for a cluster on one site.
 func DefaultConfig() Config {
 	return Config{
 		Heartbeat: 500 * time.Millisecond, HelloEvery: 10 * time.Second, CallTimeout: 2 * time.Second,
@@ -77,8 +77,8 @@ func DefaultConfig() Config {
 // Options of an Agent.
 type Options struct {
 	Node        events.NodeID
-	Incarnation events.Incarnation // this life of the agent; empty = made
-	Yield       bool               // come only when no other living agent has this node's name
+	Incarnation events.Incarnation // empty = a new one
+	Yield       bool               // start only when no other live agent has this node's name
 	Slots       int
 	Advertise   string // data-plane host that peers can reach
 	DataPorts   string // low-high; empty = any
@@ -90,10 +90,10 @@ type Options struct {
 	Output      func(Line)                                                   // may be nil; must not block
 	Observe     func(events.Span)                                            // may be nil; must not block
 	Logger      *slog.Logger                                                 // nil = none
-	Listen      func(ctx context.Context, path string) (net.Listener, error) // of the worker API; nil = Unix socket
+	Listen      func(ctx context.Context, path string) (net.Listener, error) // opens the worker API; nil = Unix socket
 }
 
-// check fills in defaults and says all that is wrong.
+// check sets defaults and returns all errors of the options.
 func (o *Options) check() error {
 	var bad []string
 	need := func(ok bool, what string) {
@@ -147,7 +147,7 @@ func fill[T comparable](v *T, d T) {
 	}
 }
 
-// portRange reads low-high.
+// portRange parses low-high.
 func portRange(s string) (low, high int, err error) {
 	if s == "" {
 		return 0, 0, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/regroup-io/regroup/events/memory"
 )
 
-// played is a discovery that welcomes everybody, in real time.
+// played is a fake discovery that admits every node, in real time.
 type played struct {
 	ports     events.Ports
 	announced atomic.Pointer[events.Departure]

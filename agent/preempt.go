@@ -13,7 +13,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// notices watches the places where this node's end may be announced.
+// notices watches the sources that may announce this node's end.
 func (a *Agent) notices(work context.Context) {
 	if f := a.opt.Config.PreemptFile; f != "" {
 		a.tasks.Go(func() error { return a.poll(work, func() (events.Departure, bool) { return fileNotice(f) }) })
@@ -27,7 +27,7 @@ func (a *Agent) notices(work context.Context) {
 	}
 }
 
-// poll asks now and then until there is a notice.
+// poll polls a source until there is a notice.
 func (a *Agent) poll(work context.Context, look func() (events.Departure, bool)) error {
 	for work.Err() == nil {
 		if d, ok := look(); ok {
@@ -39,7 +39,7 @@ func (a *Agent) poll(work context.Context, look func() (events.Departure, bool))
 	return nil
 }
 
-// fileNotice takes a file that exists for a notice.
+// fileNotice takes an existing file as a notice.
 func fileNotice(path string) (events.Departure, bool) {
 	if _, err := os.Stat(path); err != nil {
 		return events.Departure{}, false
@@ -47,12 +47,12 @@ func fileNotice(path string) (events.Departure, bool) {
 	return events.Departure{Reason: "preempted: the file " + path + " has appeared"}, true
 }
 
-// maxNotice bounds what is read of an answer.
+// maxNotice limits what is read of an answer.
 const maxNotice = 64 << 10
 
-// urlNotice asks a metadata service as clouds have it: any 2xx is a notice, except the word FALSE,
-// with which Google's answers while there is none (it also wants the header). A JSON object may say
-// when ("time", as Amazon's does).
+// urlNotice queries a metadata service of a cloud: any 2xx is a notice, except the body FALSE, with
+// which Google's answers while there is none (it also requires the header). A JSON object may give
+// the time ("time", as Amazon's does).
 func urlNotice(ctx context.Context, client *http.Client, url string) (d events.Departure, ok bool) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -71,11 +71,11 @@ func urlNotice(ctx context.Context, client *http.Client, url string) (d events.D
 	var says struct {
 		Time time.Time `json:"time"`
 	}
-	_ = json.Unmarshal(body, &says) // most services say nothing of use
+	_ = json.Unmarshal(body, &says) // most services send no such object
 	return events.Departure{Reason: "preempted: told by " + url, Until: says.Time}, true
 }
 
-// preempt takes a notice that somebody brings to the socket.
+// preempt handles a notice sent to the socket.
 func (a *Agent) preempt(r wire.PreemptRequest) {
 	d := events.Departure{Reason: "preempted", Until: r.Until}
 	if r.Reason != "" {

@@ -1,4 +1,4 @@
-// Package fake is a driver whose processes exist in the mind only: each does what its command says.
+// Package fake is a driver with simulated processes, whose command is a script.
 //
 //	fake run=2s exit=7       ends with exit code 7 after two seconds
 //	fake run=2s signal=SIGSEGV
@@ -7,8 +7,8 @@
 //	fake fail-start          cannot be started
 //	fake lines=3             prints three lines first
 //
-// Without run= it runs until it is signalled. It keeps time with the time package, so that it works
-// in virtual time.
+// Without run= it runs until it is signalled. It uses the time package, so that it works in virtual
+// time.
 package fake
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Driver plays processes.
+// Driver simulates processes.
 type Driver struct {
 	mu    sync.Mutex
 	pid   int
@@ -34,11 +34,11 @@ type Driver struct {
 }
 
 type process struct {
-	end     chan worker.ProcessExited // one place: the first end counts
+	end     chan worker.ProcessExited // capacity 1: the first end counts
 	ignores bool
 }
 
-// New returns a driver without processes; leftovers are what Fence will find.
+// New returns a driver without processes; leftovers are what Fence returns.
 func New(leftovers ...worker.Orphaned) *Driver {
 	return &Driver{pid: 1000, live: map[events.Incarnation]*process{}, left: leftovers}
 }
@@ -56,7 +56,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	return nil
 }
 
-// Fence tells the leftovers given to New, once.
+// Fence returns the leftovers given to New, once.
 func (d *Driver) Fence(context.Context) ([]worker.Orphaned, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,7 +65,7 @@ func (d *Driver) Fence(context.Context) ([]worker.Orphaned, error) {
 	return left, nil
 }
 
-// Start plays a process.
+// Start starts a simulated process.
 func (d *Driver) Start(s worker.StartProcess, tell func(worker.Input), output func(stream string, lines []string)) {
 	t, err := read(s.Command)
 	d.mu.Lock()
@@ -132,7 +132,7 @@ func killedBy(number int, name string) worker.ProcessExited {
 	return worker.ProcessExited{ExitCode: -1, Number: number, Signal: name}
 }
 
-// script is what a command asks for.
+// script is the behaviour that a command asks for.
 type script struct {
 	run     time.Duration // 0 = until signalled
 	exit    worker.ProcessExited

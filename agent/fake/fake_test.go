@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestCommandsDoWhatTheySay(t *testing.T) {
+func TestCommands(t *testing.T) {
 	for command, want := range map[string]struct {
 		x     worker.ProcessExited
 		after time.Duration
@@ -28,7 +28,7 @@ func TestCommandsDoWhatTheySay(t *testing.T) {
 		"fake run=7s exit=2 ignore-term":    {worker.ProcessExited{ExitCode: 2}, 7 * time.Second},
 		"fake run=1m exit=2 ignore-term":    {worker.ProcessExited{ExitCode: -1, Signal: "SIGKILL", Number: 9}, 9 * time.Second},
 		"fake run=1s exit=3 lines=2":        {worker.ProcessExited{ExitCode: 3}, time.Second},
-		"fake run=20s signal=SIGABRT exit=": {}, // cannot be read
+		"fake run=20s signal=SIGABRT exit=": {}, // invalid
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
@@ -47,7 +47,7 @@ func TestCommandsDoWhatTheySay(t *testing.T) {
 				<-done
 				return
 			}
-			time.Sleep(5 * time.Second) // virtual, as all of it
+			time.Sleep(5 * time.Second) // virtual time
 			if err := d.Signal("w", "SIGTERM"); err != nil {
 				t.Error(err)
 			}

@@ -19,7 +19,7 @@ import (
 
 // Options of a Driver.
 type Options struct {
-	StateDir string   // where a file per process is kept; made when absent
+	StateDir string   // where a file per process is kept; created if absent
 	Environ  []string // what workers inherit, before filtering; nil = this process's environment
 	CGroups  string   // mount point of cgroups; empty = /sys/fs/cgroup
 	Proc     string   // mount point of procfs; empty = /proc
@@ -37,7 +37,7 @@ type Driver struct {
 	waits sync.WaitGroup
 }
 
-// New checks the options.
+// New validates the options.
 func New(o Options) (*Driver, error) {
 	if o.StateDir == "" {
 		return nil, events.Errorf(events.Invalid, "proc: StateDir is empty: give a directory for the files of running workers")
@@ -57,11 +57,10 @@ func New(o Options) (*Driver, error) {
 	}, nil
 }
 
-// Run hosts the processes until ctx ends, then kills those that are left and returns when all are
-// gone.
+// Run runs until ctx ends, then kills the remaining processes and returns when all are gone.
 func (d *Driver) Run(ctx context.Context) error {
-	// PR_SET_PDEATHSIG fires when the thread that forked ends, not when the process does. Go ends
-	// idle threads, so all workers are forked by this one thread, which is never given back.
+	// PR_SET_PDEATHSIG fires when the forking thread ends, not the process. Go ends idle threads,
+	// so all workers are forked by this one thread, which is never released.
 	runtime.LockOSThread()
 	defer close(d.ended)
 	if err := os.MkdirAll(d.dir(), 0o700); err != nil {
@@ -84,10 +83,10 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 }
 
-// Start starts a process. tell hears ProcessStarted and later ProcessExited, or
-// ProcessFailedToStart; output hears chunks of lines of "stdout" and "stderr". Both are called from
-// goroutines of the driver and must not block for long. Start itself does not block once Run is
-// under way.
+// Start starts a process. tell receives ProcessStarted and later ProcessExited, or
+// ProcessFailedToStart; output receives chunks of lines of "stdout" and "stderr". Both are called
+// from goroutines of the driver and must not block for long. Start itself does not block while Run
+// is running.
 func (d *Driver) Start(s worker.StartProcess, tell func(worker.Input), output func(stream string, lines []string)) {
 	start := func() {
 		p, err := d.fork(s, output)
@@ -117,8 +116,8 @@ func (d *Driver) Start(s worker.StartProcess, tell func(worker.Input), output fu
 	}
 }
 
-// Signal sends a signal by name (SIGTERM) to the whole group of a worker; one that is gone is no
-// error.
+// Signal sends a signal by name (SIGTERM) to a worker's process group; if that is gone it does
+// nothing.
 func (d *Driver) Signal(id events.Incarnation, name string) error {
 	sig := unix.SignalNum(name)
 	if sig == 0 {
@@ -130,7 +129,7 @@ func (d *Driver) Signal(id events.Incarnation, name string) error {
 	return nil
 }
 
-// Kill kills the whole group of a worker.
+// Kill kills a worker's process group.
 func (d *Driver) Kill(id events.Incarnation) {
 	if p := d.find(id); p != nil {
 		p.kill()
@@ -143,7 +142,7 @@ func (d *Driver) find(id events.Incarnation) *process {
 	return d.live[id]
 }
 
-// fork runs on the locked thread.
+// fork must be called on the locked thread.
 func (d *Driver) fork(s worker.StartProcess, output func(string, []string)) (*process, error) {
 	env := environment(d.opt.Environ, s)
 	path, err := lookup(s.Command, s.Dir, env)
@@ -183,7 +182,7 @@ func (d *Driver) fork(s worker.StartProcess, output func(string, []string)) (*pr
 	return p, nil
 }
 
-// errorDir makes the directory of torchrun's error file.
+// errorDir creates the directory of torchrun's error file.
 func errorDir(file string) error {
 	if file == "" {
 		return nil

@@ -15,7 +15,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// record is the file of one process. Pid and start time together name a process within one boot.
+// record is the file of one process. Within one boot, pid and start time together identify a
+// process.
 type record struct {
 	PID         int                `json:"pid"` // and group
 	Start       uint64             `json:"start"`
@@ -34,8 +35,7 @@ func (d *Driver) file(id events.Incarnation) string {
 	return filepath.Join(d.dir(), string(id)+".json")
 }
 
-// remember writes the file. Failing to is no reason to stop the worker: the environment still names
-// it.
+// remember writes the file. An error does not stop the worker: its environment still identifies it.
 func (d *Driver) remember(s worker.StartProcess, pid int, m uint64) {
 	_, start, _ := d.stat(pid)
 	b, err := json.Marshal(record{
@@ -50,8 +50,8 @@ func (d *Driver) remember(s worker.StartProcess, pid int, m uint64) {
 	}
 }
 
-// Fence kills what an earlier life of this agent has left running and says what it was. It must be
-// called before Run.
+// Fence kills what an earlier incarnation of this agent has left running, and returns it. It must
+// be called before Run.
 func (d *Driver) Fence(ctx context.Context) ([]worker.Orphaned, error) {
 	found, files, err := d.killLeft(ctx)
 	if err != nil {
@@ -63,8 +63,8 @@ func (d *Driver) Fence(ctx context.Context) ([]worker.Orphaned, error) {
 	return found, nil
 }
 
-// Reap kills what an agent that was killed has left running. The next one still finds out what it
-// was.
+// Reap kills what an agent that was killed has left running. The next agent can still find out what
+// it was.
 func (d *Driver) Reap(ctx context.Context) error {
 	_, _, err := d.killLeft(ctx)
 	return err
@@ -81,7 +81,7 @@ func (d *Driver) killLeft(ctx context.Context) (found []worker.Orphaned, files [
 		var r record
 		b, err := os.ReadFile(f)
 		if err != nil || json.Unmarshal(b, &r) != nil || r.Incarnation == "" {
-			_ = os.Remove(f) // torn by a crash
+			_ = os.Remove(f) // incomplete because of a crash
 			continue
 		}
 		found = append(found, worker.Orphaned{
@@ -98,13 +98,13 @@ func (d *Driver) killLeft(ctx context.Context) (found []worker.Orphaned, files [
 	return found, files, d.killAll(ctx, groups, of)
 }
 
-// kin is how the processes of workers are recognised.
+// kin identifies the processes of workers.
 type kin struct {
 	ids   map[events.Incarnation]bool // in their environment
 	marks map[uint64]bool
 }
 
-// marks is the set of one mark, if it is one.
+// marks returns the set of one mark, or nil for 0.
 func marks(m uint64) map[uint64]bool {
 	if m == 0 {
 		return nil
@@ -112,7 +112,7 @@ func marks(m uint64) map[uint64]bool {
 	return map[uint64]bool{m: true}
 }
 
-// killAll kills until nothing is left.
+// killAll kills until no process is left.
 func (d *Driver) killAll(ctx context.Context, groups []record, of kin) error {
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
@@ -130,25 +130,23 @@ func (d *Driver) killAll(ctx context.Context, groups []record, of kin) error {
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			return events.Errorf(events.Unavailable, "proc: %d processes of this agent's earlier life do not die", left)
+			return events.Errorf(events.Unavailable, "proc: %d processes of this agent's earlier incarnation do not die", left)
 		}
 	}
 }
 
-// sweepFor bounds the hunt for what a worker has left behind: one that starts others faster than
-// they are found is given up.
+// sweepFor limits the search for processes that a worker has left behind, which may start others
+// faster than they are found.
 const sweepFor = 2 * time.Second
 
-// sweepAll sweeps until nothing is found: what a process has started just before it was killed is
-// found by the next look.
+// sweepAll sweeps until nothing is found: a process may start others just before it is killed.
 func (d *Driver) sweepAll(of kin) {
 	ctx, cancel := context.WithTimeout(context.Background(), sweepFor)
 	defer cancel()
 	_ = d.killAll(ctx, nil, of)
 }
 
-// sweep kills every process of these workers, whatever group it is in now, and returns how many it
-// met.
+// sweep kills every process of these workers, whatever its group, and returns how many it found.
 func (d *Driver) sweep(of kin) int {
 	if len(of.ids)+len(of.marks) == 0 {
 		return 0
@@ -168,12 +166,12 @@ func (d *Driver) sweep(of kin) int {
 	return n
 }
 
-// isKin goes by the environment where it names a worker, and by the mark where it names none: two
-// agents of a machine may choose the same mark.
+// isKin checks the environment if it names a worker, and otherwise the mark: two agents of a
+// machine may choose the same mark.
 func (d *Driver) isKin(pid int, of kin) bool {
 	b, err := os.ReadFile(filepath.Join(d.opt.Proc, strconv.Itoa(pid), "environ"))
 	if err != nil {
-		return false // gone, or not ours to look at
+		return false // gone, or owned by another user
 	}
 	for v := range bytes.SplitSeq(b, []byte{0}) {
 		if id, ok := bytes.CutPrefix(v, []byte(worker.EnvIncarnation+"=")); ok {
@@ -189,8 +187,8 @@ func (d *Driver) stat(pid int) (state byte, start uint64, ok bool) {
 	if err != nil {
 		return 0, 0, false
 	}
-	// The name, in parentheses, may hold anything: count fields after the last one (proc(5): state
-	// is field 3, starttime 22).
+	// The name, in parentheses, may contain anything: count fields after the last parenthesis
+	// (proc(5): state is field 3, starttime 22).
 	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	if len(f) < 20 {
 		return 0, 0, false

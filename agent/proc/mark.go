@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// markOf reads the mark of a process (see spawn); 0 = it cannot be read.
+// markOf returns the mark of a process (see spawn), or 0 if it cannot be read.
 func (d *Driver) markOf(pid int) uint64 {
 	b, err := os.ReadFile(filepath.Join(d.opt.Proc, strconv.Itoa(pid), "limits"))
 	if err != nil {

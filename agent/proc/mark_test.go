@@ -13,11 +13,11 @@ import (
 	"github.com/regroup-io/regroup/internal/spawn"
 )
 
-// away leaves the group, the session, the environment and the output of its worker behind, and
-// waits until that is done.
+// away starts a process outside the group, session, environment and output of its worker, and waits
+// until it runs.
 const away = `setsid env -i sleep 1000 </dev/null >/dev/null 2>&1 & echo $!; while [ "$(cat /proc/$!/comm)" != sleep ]; do :; done; `
 
-func TestWhoLeavesEverythingBehindEndsWithItsWorker(t *testing.T) {
+func TestDetachedChildEndsWithItsWorker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Options{})
 	r.start("sh", "-c", away+"exit 3")
@@ -27,7 +27,7 @@ func TestWhoLeavesEverythingBehindEndsWithItsWorker(t *testing.T) {
 	until(t, "it is gone", func() bool { return !runs(pid) })
 }
 
-func TestWhoLeavesEverythingBehindIsFencedAfterItsAgent(t *testing.T) {
+func TestDetachedChildIsFencedAfterItsAgent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cmd, pid := agent(t, dir, away+"wait")
@@ -55,8 +55,8 @@ func TestWhoLeavesEverythingBehindIsFencedAfterItsAgent(t *testing.T) {
 	until(t, "it is gone", func() bool { return !runs(pid) })
 }
 
-// TestMarksAreTheWorkersOwn: two workers have different ones, their children have theirs, and
-// everybody else has none of them.
+// TestMarksAreTheWorkersOwn: two workers have different marks, their children have theirs, and
+// other processes have neither.
 func TestMarksAreTheWorkersOwn(t *testing.T) {
 	d, err := New(Options{StateDir: t.TempDir()})
 	if err != nil {
@@ -82,7 +82,7 @@ func TestMarksAreTheWorkersOwn(t *testing.T) {
 	}
 }
 
-func TestAWorkerIsNotTakenForAnotherWithItsMark(t *testing.T) {
+func TestWorkerIsNotMistakenForAnotherWithItsMark(t *testing.T) {
 	t.Parallel()
 	d, err := New(Options{StateDir: t.TempDir()})
 	if err != nil {
@@ -95,7 +95,7 @@ func TestAWorkerIsNotTakenForAnotherWithItsMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	// The kernel shows the environment a moment after Start has returned.
+	// The kernel shows the environment shortly after Start has returned.
 	until(t, "a worker is known by its environment", func() bool {
 		return d.isKin(cmd.Process.Pid, kin{ids: map[events.Incarnation]bool{own(t): true}})
 	})

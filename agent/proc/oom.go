@@ -8,17 +8,17 @@ import (
 	"sync"
 )
 
-// oomCounter counts the kernel's kills for memory in this agent's control group, of which its
-// workers are part: the key oom_kill in memory.events (cgroup v2) or memory.oom_control (v1). Each
-// kill explains one exit at most, and without a counter nothing is called out of memory.
+// oomCounter counts the kernel's kills for memory in this agent's control group, which includes its
+// workers: the key oom_kill in memory.events (cgroup v2) or memory.oom_control (v1). Each kill
+// explains at most one exit, and without a counter no exit counts as out of memory.
 type oomCounter struct {
 	files []string
 	mu    sync.Mutex
 	seen  uint64
 }
 
-// oomFiles lists where the counter can be, best first: the group as the host sees it, then the root
-// of a container's view.
+// oomFiles returns the possible locations of the counter, best first: the group as the host sees
+// it, then the root of a container's view.
 func oomFiles(cgroups, proc string) []string {
 	var files []string
 	b, _ := os.ReadFile(filepath.Join(proc, "self/cgroup"))
@@ -55,7 +55,7 @@ func (o *oomCounter) read() uint64 {
 	return 0
 }
 
-// grown tells whether there was a kill since before that no earlier exit was explained by.
+// grown reports whether there was a kill since before that explains no earlier exit.
 func (o *oomCounter) grown(before uint64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 const (
 	keepLines = 20       // of the last output, for the fact of the exit
 	maxLine   = 16 << 10 // a longer line is split
-	// A process that left the group can hold the pipe open for ever; its output is not waited for
+	// A process that left the group can hold the pipe open for ever; its output is not awaited for
 	// longer than this.
 	drainFor = 250 * time.Millisecond
 )
@@ -55,7 +55,7 @@ func newCapture(emit func(string, []string)) (*capture, error) {
 	return c, nil
 }
 
-// abort closes everything when the process was not started.
+// abort closes everything if the process was not started.
 func (c *capture) abort() {
 	for _, p := range []*pipe{c.out, c.err} {
 		if p != nil {
@@ -65,7 +65,7 @@ func (c *capture) abort() {
 	}
 }
 
-// begin reads in the background; the write ends belong to the process alone from now on.
+// begin reads in the background; from now on only the process has the write ends.
 func (c *capture) begin(owner *sync.WaitGroup) {
 	for _, p := range []*pipe{c.out, c.err} {
 		_ = p.w.Close()
@@ -77,7 +77,7 @@ func (c *capture) begin(owner *sync.WaitGroup) {
 	}
 }
 
-// end waits for the rest of the output, which says no more from then on.
+// end waits for the rest of the output. There is no output afterwards.
 func (c *capture) end() {
 	for _, p := range []*pipe{c.out, c.err} {
 		_ = p.r.SetReadDeadline(time.Now().Add(drainFor))
@@ -86,14 +86,14 @@ func (c *capture) end() {
 	_, _ = c.out.r.Close(), c.err.r.Close()
 }
 
-// Lines of output that may follow an exception which ended the program.
+// Numbers of lines that may follow an exception which ended the program.
 const (
-	behindUncaught = 50 // destructors and handlers have their say
-	behindCaught   = 5  // the program reports it, and ends
+	behindUncaught = 50 // destructors and handlers may print
+	behindCaught   = 5  // the program reports it and exits
 )
 
-// exception returns what a program that ended at a moment has said about it. An uncaught one ended
-// as Python, Go and C++ do then.
+// exception returns what a program that ended at a time has printed about it. An uncaught exception
+// ended the program as in Python, Go and C++.
 func (c *capture) exception(uncaught bool, at time.Time) *events.Exception {
 	within := behindCaught
 	if uncaught {
@@ -122,7 +122,7 @@ func (p *pipe) read() {
 		n, err := p.r.Read(buf)
 		var lines []string
 		rest = append(rest, buf[:n]...)
-		if errors.Is(err, os.ErrDeadlineExceeded) { // the process has ended; what it has left in the pipe is read all the same
+		if errors.Is(err, os.ErrDeadlineExceeded) { // the process has ended; read what is left in the pipe
 			rest = append(rest, p.left()...)
 		}
 		for {
@@ -139,7 +139,7 @@ func (p *pipe) read() {
 		if err != nil && len(rest) > 0 {
 			lines = append(lines, text(rest))
 		}
-		rest = slices.Clone(rest) // lets go of what was consumed
+		rest = slices.Clone(rest) // releases what was consumed
 		if len(lines) > 0 {
 			now := time.Now()
 			for _, l := range lines {
@@ -154,9 +154,9 @@ func (p *pipe) read() {
 	}
 }
 
-// left reads what is in the pipe now, without waiting for more: at most as much as a pipe holds.
+// left reads what is in the pipe now, without waiting: at most the capacity of a pipe.
 func (p *pipe) left() (all []byte) {
-	const most = 1 << 20 // of fs.pipe-max-size
+	const most = 1 << 20 // default of fs.pipe-max-size
 	if p.r.SetReadDeadline(time.Time{}) != nil {
 		return nil
 	}
@@ -168,7 +168,7 @@ func (p *pipe) left() (all []byte) {
 	for len(all) < most {
 		n := 0
 		err := raw.Read(func(fd uintptr) bool {
-			n, _ = unix.Read(int(fd), buf) // what cannot be read now is not read
+			n, _ = unix.Read(int(fd), buf) // what cannot be read now is skipped
 			return true
 		})
 		if err != nil || n <= 0 {
@@ -179,8 +179,7 @@ func (p *pipe) left() (all []byte) {
 	return all
 }
 
-// text makes a line printable as JSON: torn or binary bytes must not break the fact that carries
-// it.
+// text makes a line valid UTF-8: truncated or binary bytes must not break the fact that carries it.
 func text(b []byte) string { return strings.ToValidUTF8(strings.TrimSuffix(string(b), "\r"), "\uFFFD") }
 
 func (c *capture) keep(lines []string) {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestWhatIsLeftInThePipeIsRead: a process has printed and ended, and its reader comes late; its
-// last lines are the ones that tell why.
-func TestWhatIsLeftInThePipeIsRead(t *testing.T) {
+// TestRestOfThePipeIsRead: a process has printed and ended before its reader runs; its last lines
+// give the reason.
+func TestRestOfThePipeIsRead(t *testing.T) {
 	var got []string
 	c, err := newCapture(func(_ string, lines []string) { got = append(got, lines...) })
 	if err != nil {
@@ -20,7 +20,7 @@ func TestWhatIsLeftInThePipeIsRead(t *testing.T) {
 	for i := range 5000 {
 		fmt.Fprintf(&text, "line %d\n", i)
 	}
-	if _, err := c.out.w.WriteString(text.String() + "torn"); err != nil { // the write end stays open, as with a child that lives on
+	if _, err := c.out.w.WriteString(text.String() + "torn"); err != nil { // the write end stays open, as with a surviving child
 		t.Fatal(err)
 	}
 	if err := c.out.r.SetReadDeadline(time.Unix(1, 0)); err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/regroup-io/regroup/internal/spawn"
 )
 
-// helperDir makes the test binary play an agent that starts one worker and then waits to be killed.
+// helperDir makes the test binary an agent that starts one worker and then waits to be killed.
 const helperDir = "PROC_TEST_AGENT"
 
 func TestMain(m *testing.M) {
@@ -46,8 +46,8 @@ func playAgent(dir string) {
 	select {}
 }
 
-// own names a worker of this run of this test alone: leftovers are found by name on the whole
-// machine.
+// own returns a worker name unique to this test run, because leftovers are searched for by name on
+// the whole machine.
 func own(t *testing.T) events.Incarnation {
 	return events.Incarnation(fmt.Sprintf("01%s-%d", t.Name(), os.Getpid()))
 }
@@ -110,7 +110,7 @@ func next[T worker.Input](r *rig) T {
 		}
 		return got
 	case <-time.After(20 * time.Second):
-		r.t.Fatal("nothing was told within 20 s")
+		r.t.Fatal("no input within 20 s")
 	}
 	panic("unreachable")
 }
@@ -130,7 +130,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// runs tells whether a process runs; a zombie does not.
+// runs reports whether a process runs; a zombie does not.
 func runs(pid int) bool {
 	d := &Driver{opt: Options{Proc: "/proc"}}
 	state, _, ok := d.stat(pid)
@@ -173,8 +173,8 @@ func TestExitBySignal(t *testing.T) {
 	}
 }
 
-// TestExceptionOfAProgram: what a program says about its end is found on stderr, else on stdout,
-// with the file named from its directory.
+// TestExceptionOfAProgram: a program's error is found on stderr, otherwise on stdout, with the file
+// named relative to its directory.
 func TestExceptionOfAProgram(t *testing.T) {
 	t.Parallel()
 	const raised = `echo "Traceback (most recent call last):" >&2; echo "  File \"$PWD/train.py\", line 3, in main" >&2; echo "ValueError: $1" >&2; `
@@ -207,7 +207,7 @@ func TestExceptionOfAProgram(t *testing.T) {
 func TestForkedGrandchildDiesWithItsLeader(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Options{})
-	// Without our name in its environment, so that only the group gives it away.
+	// Without the incarnation in its environment, so that only the group identifies it.
 	r.start("sh", "-c", "env -i sleep 1000 & echo $!; exit 3")
 	next[worker.ProcessStarted](r)
 	pid := pidLine(t, r)
@@ -227,7 +227,7 @@ func TestGrandchildThatLeftTheGroupIsSweptUp(t *testing.T) {
 	until(t, "the grandchild is gone", func() bool { return !runs(pid) })
 }
 
-func TestStopSignalReachesTheGroupAndKillEndsWhoIgnoresIt(t *testing.T) {
+func TestSignalAndKillReachTheGroup(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Options{})
 	r.start("sh", "-c", `trap 'echo heard' TERM; echo $$; while :; do sleep 0.01; done`)
@@ -282,7 +282,7 @@ func TestCommandsThatCannotStart(t *testing.T) {
 	}
 }
 
-func TestLongLinesAreSplitAndBigOutputIsWhole(t *testing.T) {
+func TestLongLinesAreSplitAndLargeOutputIsComplete(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Options{})
 	r.start("sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x; echo; yes abc | head -n 200000; printf 'no newline'")
@@ -326,7 +326,7 @@ func TestEnvironmentKeepsTheControlPlaneOut(t *testing.T) {
 	}
 }
 
-func TestKilledForMemoryNeedsTheKernelsWord(t *testing.T) {
+func TestKilledForMemoryRequiresTheKernelsCounter(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	counter := filepath.Join(dir, "memory.events")
@@ -336,7 +336,7 @@ func TestKilledForMemoryNeedsTheKernelsWord(t *testing.T) {
 		}
 	}
 	count(4)
-	proc := t.TempDir() // no cgroup file: the root of the mount counts
+	proc := t.TempDir() // no cgroup file: the root of the mount is used
 	r := newRig(t, Options{CGroups: dir, Proc: proc})
 	kill := func(grow bool) worker.ProcessExited {
 		r.start("sh", "-c", "read x < /dev/zero; sleep 1000")
@@ -370,7 +370,7 @@ func agent(t *testing.T, dir, script string) (*exec.Cmd, int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := spawn.Start(cmd); err != nil { // a mark would let it end with another test's worker
+	if err := spawn.Start(cmd); err != nil { // with a mark it could be killed with another test's worker
 		t.Fatal(err)
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
@@ -400,7 +400,7 @@ func TestWorkerDiesWithItsAgent(t *testing.T) {
 func TestRestartedAgentFindsAndFencesWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	// The leader dies with the agent; its child is nobody's and lives on.
+	// The leader dies with the agent; its child keeps running as an orphan.
 	cmd, pid := agent(t, dir, "sleep 1000 & echo $!; wait")
 	d, err := New(Options{StateDir: dir})
 	if err != nil {
@@ -433,7 +433,7 @@ func TestRestartedAgentFindsAndFencesWhatIsLeft(t *testing.T) {
 	}
 }
 
-func TestFenceSparesWhoGotThePidLater(t *testing.T) {
+func TestFenceSparesAReusedPID(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	other := exec.Command("sleep", "1000")

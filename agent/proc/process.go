@@ -26,15 +26,15 @@ type process struct {
 	mark      uint64 // see spawn
 
 	mu     sync.Mutex
-	reaped bool // the pid may belong to somebody else
-	killed bool // by us
+	reaped bool // the pid may be reused
+	killed bool // by this agent
 }
 
 func (p *process) signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.reaped {
-		_ = syscall.Kill(-p.pid, sig) // fails only when the group has just ended
+		_ = syscall.Kill(-p.pid, sig) // fails only if the group has just ended
 	}
 }
 
@@ -45,8 +45,8 @@ func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
 }
 
-// said returns what the program itself said about its end. Files in its directory are named from
-// there.
+// said returns what the program itself printed about its end. Files in its directory are named
+// relative to it.
 func (p *process) said(uncaught bool, at time.Time) *events.Exception {
 	x := p.capture.exception(uncaught, at)
 	if x != nil {
@@ -55,10 +55,10 @@ func (p *process) said(uncaught bool, at time.Time) *events.Exception {
 	return x
 }
 
-// wait returns how the process ended, once nothing of its group is left.
+// wait returns how the process ended, once no process of its group is left.
 func (p *process) wait() worker.ProcessExited {
-	// Without reaping: while the leader is a zombie, its pid and so the id of the group cannot be
-	// given to others.
+	// Wait without reaping: while the leader is a zombie, its pid, which is the id of the group,
+	// cannot be reused.
 	for {
 		err := unix.Waitid(unix.P_PID, p.pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		if !errors.Is(err, unix.EINTR) {

@@ -13,8 +13,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// StartError says why a process could not be started, with the exit code that a shell gives: 127
-// for a command that does not exist, 126 for one that cannot be executed.
+// StartError describes why a process could not be started, with a shell's exit code: 127 for a
+// command that does not exist, 126 for one that cannot be executed.
 type StartError struct {
 	ExitCode int
 	Detail   string
@@ -22,7 +22,7 @@ type StartError struct {
 
 func (e *StartError) Error() string { return e.Detail }
 
-// lookup finds the program: in the PATH of the worker's environment, or relative to its directory.
+// lookup finds the program in the PATH of the worker's environment, or relative to its directory.
 func lookup(command []string, dir string, env []string) (string, error) {
 	if len(command) == 0 || command[0] == "" {
 		return "", &StartError{ExitCode: 127, Detail: "the command is empty"}
@@ -87,7 +87,7 @@ func named(err error, name string) error {
 	return &StartError{ExitCode: 126, Detail: fmt.Sprintf("%s: %v", name, err)}
 }
 
-// startError explains what fork and exec say about a file that exists.
+// startError explains an error of fork or exec for an existing file.
 func startError(err error, s worker.StartProcess) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return &StartError{ExitCode: 127, Detail: "no such file: the interpreter of " + s.Command[0]}
@@ -95,10 +95,10 @@ func startError(err error, s worker.StartProcess) error {
 	return named(err, s.Command[0])
 }
 
-// inherited tells whether a worker may see a variable of the agent. What the agent sets may come
-// from a launcher under which it runs itself, and a worker must not take it for its own. Our own
-// may hold the address and the credentials of the control plane, which no worker ever gets;
-// settings of workers reach them.
+// inherited reports whether a worker may inherit a variable of the agent. Variables that the agent
+// sets for workers may come from a launcher under which the agent itself runs, and are not
+// inherited. Regroup's own may hold the address and the credentials of the control plane, which no
+// worker gets; only the settings of workers are inherited.
 func inherited(name string) bool {
 	switch {
 	case spec.AgentSets(name), strings.HasPrefix(name, "NATS_"), strings.HasPrefix(name, "HOROVOD_GLOO_RENDEZVOUS_"):
@@ -109,7 +109,7 @@ func inherited(name string) bool {
 	return true
 }
 
-// environment puts a worker's variables over those that it inherits.
+// environment adds a worker's variables to those that it inherits.
 func environment(base []string, s worker.StartProcess) []string {
 	all := map[string]string{}
 	for k, v := range s.Defaults {

@@ -11,21 +11,21 @@ import (
 )
 
 var (
-	// Python: a frame has ", in name" (faulthandler: " in name"), the place of a syntax error has
-	// none.
+	// Python: a frame has ", in name" (faulthandler: " in name"), the location of a syntax error
+	// has none.
 	framed  = regexp.MustCompile(`^ +File "([^"]*)", line (\d+)(?:,? in (.+))?$`)
 	raised  = regexp.MustCompile(`^([A-Za-z_][\w.]*)(?:: ?(.*))?$`)
 	goPlace = regexp.MustCompile(`^\t(\S+\.(?:go|s)):(\d+)(?: |$)`)
 )
 
-// isLocation tells whether a line is the place of a syntax error: it has no function, and may come
-// without a header.
+// isLocation reports whether a line is the location of a syntax error: it has no function, and may
+// appear without a header.
 func isLocation(line string) bool {
 	m := framed.FindStringSubmatch(line)
 	return m != nil && m[3] == ""
 }
 
-// python takes a line of a traceback and tells whether it is the last: the exception itself.
+// python parses a line of a traceback and reports whether it is the last one: the exception itself.
 func (b *block) python(line string) bool {
 	if b.take(line) {
 		return false
@@ -41,13 +41,13 @@ func (b *block) python(line string) bool {
 	return true
 }
 
-// take takes a frame.
+// take parses a frame.
 func (b *block) take(line string) bool {
 	m := framed.FindStringSubmatch(line)
 	if m == nil {
 		return false
 	}
-	number, _ := strconv.Atoi(m[2]) // digits only; one that is too long is none
+	number, _ := strconv.Atoi(m[2]) // digits only; a number that is too long counts as none
 	f := frame{m[1], number, m[3]}
 	b.frames++
 	b.noise = 0
@@ -64,7 +64,7 @@ func (b *block) take(line string) bool {
 	return true
 }
 
-// fault takes a line of what faulthandler writes and tells whether it is behind the thread that
+// fault parses a line of faulthandler's output and reports whether it follows the thread that
 // failed.
 func (b *block) fault(line, text string) bool {
 	switch {
@@ -78,7 +78,7 @@ func (b *block) fault(line, text string) bool {
 	return false
 }
 
-// golang takes a line of a panic and tells whether it is behind the first goroutine.
+// golang parses a line of a panic and reports whether it follows the first goroutine.
 func (b *block) golang(line, text string) bool {
 	if m := goPlace.FindStringSubmatch(line); m != nil {
 		number, _ := strconv.Atoi(m[2])
@@ -107,7 +107,7 @@ func (b *block) golang(line, text string) bool {
 	return false
 }
 
-// isUsers tells whether a file is the user's own: not Python's, not installed with pip, not
+// isUsers reports whether a file belongs to the user: not to Python, nor installed with pip, nor to
 // Regroup.
 func isUsers(file string) bool {
 	if strings.HasPrefix(file, "<frozen ") {
@@ -121,7 +121,7 @@ func isUsers(file string) bool {
 	return true
 }
 
-// isGoLibrary tells whether a frame is of Go itself, of a module, or of Regroup.
+// isGoLibrary reports whether a frame is in Go itself, a module, or Regroup.
 func isGoLibrary(f frame) bool {
 	if f.function == "panic" || strings.HasPrefix(f.function, "runtime.") || strings.HasPrefix(f.function, "github.com/regroup-io/regroup/elastic.") {
 		return true
@@ -129,27 +129,27 @@ func isGoLibrary(f frame) bool {
 	return strings.Contains(f.file, "/pkg/mod/") || strings.Contains(f.file, "/src/runtime/")
 }
 
-// Within names the file of an exception from the directory that the program ran in, if it is in
-// there; empty = this process's.
+// Within makes the file of an exception relative to the directory that the program ran in, if it is
+// inside it; empty = this process's.
 func Within(x *events.Exception, dir string) {
 	if !filepath.IsAbs(x.File) {
 		return
 	}
 	if dir == "" {
-		dir, _ = os.Getwd() // empty if it is gone: then nothing is in there
+		dir, _ = os.Getwd() // empty if it no longer exists: then no file is inside it
 	}
 	if rel, err := filepath.Rel(dir, x.File); err == nil && filepath.IsLocal(rel) {
 		x.File = rel
 	}
 }
 
-// lost are words of libraries about a peer that is gone: who says them did not fail by itself.
+// lost are texts of libraries about a lost peer. A program that prints them did not fail by itself.
 var lost = []string{
 	"peer lost", "connection closed by peer", "connection reset by peer", "remote process exited", "socket closed", "broken pipe",
 	"connection was closed", "communicator was aborted", "connection refused", "failed to recv", "store is closed",
 }
 
-// ofPeer tells whether an exception says that another worker is gone.
+// ofPeer reports whether an exception is about the loss of another worker.
 func ofPeer(x events.Exception) bool {
 	name := x.Type[strings.LastIndexByte(x.Type, '.')+1:]
 	switch name {

@@ -9,21 +9,21 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// Parser reads the lines of one output stream. The zero value is ready.
+// Parser parses the lines of one output stream. The zero value is ready.
 type Parser struct {
-	block  *block            // being read
-	last   *events.Exception // newest whole one
-	at     time.Time         // when it was whole
+	block  *block            // being parsed
+	last   *events.Exception // newest complete one
+	at     time.Time         // when it was complete
 	since  int               // lines after it
 	link   bool              // the next traceback is a consequence of the last one
-	origin bool              // what is read is the original of the last one, of another process
-	more   bool              // its message goes on in the next line
+	origin bool              // what is parsed is the original of the last one, from another process
+	more   bool              // its message continues in the next line
 	group  bool              // within an exception group: lines have a margin
 
-	survives bool // the next traceback does not end the program: of a destructor, of a thread
+	survives bool // the next traceback does not end the program: it is from a destructor or a thread
 }
 
-// block is a traceback whose end has not come.
+// block is an incomplete traceback.
 type block struct {
 	kind   kind
 	cause  string
@@ -33,7 +33,7 @@ type block struct {
 	noise  int // lines that do not belong to it
 	typ    string
 	says   string
-	call   string // Go: the function whose file comes next
+	call   string // Go: the function whose file is on the next line
 
 	current bool // faulthandler: the frames are those of the thread that failed
 }
@@ -42,7 +42,7 @@ type kind int
 
 const (
 	python kind = iota
-	fault       // of faulthandler: the innermost frame comes first
+	fault       // of faulthandler: the innermost frame is first
 	golang
 	cpp
 )
@@ -54,15 +54,15 @@ type frame struct {
 	function string
 }
 
-// noiseMost is how many lines of others may be within a traceback before it is given up.
+// noiseMost is how many foreign lines may interrupt a traceback before it is dropped.
 const noiseMost = 50
 
 var (
 	rankMark = regexp.MustCompile(`^\[rank\d+\]: ?`) // torch's excepthook
-	margin   = regexp.MustCompile(`^ +[|+] ?`)       // of an exception group, before what is in it
+	margin   = regexp.MustCompile(`^ +[|+] ?`)       // of an exception group, before its contents
 )
 
-// Line takes the next line of the stream, which came at a moment.
+// Line parses the next line of the stream, which was printed at a time.
 func (p *Parser) Line(line string, now time.Time) {
 	line = strings.TrimSuffix(line, "\r")
 	if strings.HasPrefix(line, "[rank") {
@@ -100,7 +100,7 @@ const (
 	whileHandling = "During handling of the above exception, another exception occurred:"
 )
 
-// begins tells whether a line is the first of a traceback.
+// begins reports whether a line is the first of a traceback.
 func (p *Parser) begins(line, text string) bool {
 	b := &block{}
 	switch {
@@ -132,7 +132,7 @@ func (p *Parser) begins(line, text string) bool {
 	return true
 }
 
-// within takes a line of the traceback that is being read.
+// within parses a line inside a traceback.
 func (p *Parser) within(line, text string, now time.Time) {
 	b := p.block
 	if b.noise++; b.noise > noiseMost {
@@ -159,7 +159,7 @@ func (p *Parser) within(line, text string, now time.Time) {
 	}
 }
 
-// whole ends the traceback that is being read.
+// whole completes the traceback that is being parsed.
 func (p *Parser) whole(now time.Time) {
 	b := p.block
 	p.block = nil
@@ -176,14 +176,14 @@ func (p *Parser) whole(now time.Time) {
 		File: limits.Shorten(f.file, mostMessage), Line: f.line, Function: limits.Shorten(f.function, mostName),
 	}
 	switch {
-	case p.origin && p.last != nil: // what ended the program is what it made of this one
+	case p.origin && p.last != nil: // the exception that the program made of this one ended it
 		outer := p.last
 		outer.Cause = title(x)
 		if b.user.file != "" {
 			outer.File, outer.Line, outer.Function = x.File, x.Line, x.Function
 		}
 		p.origin = false
-	case p.group && p.last != nil && isGroup(p.last): // one of its parts; the first says most
+	case p.group && p.last != nil && isGroup(p.last): // one of its parts; the first is the most relevant
 		if p.last.Cause == "" {
 			p.last.Cause = title(x)
 		}
@@ -194,10 +194,10 @@ func (p *Parser) whole(now time.Time) {
 	p.more = b.kind == python && strings.HasSuffix(b.says, ":")
 }
 
-// Last returns the newest exception and when it was said, unless more lines than within have come
-// since. Nil = there is none.
+// Last returns the newest exception and when it was printed, or nil if there is none or more lines
+// than within have followed.
 func (p *Parser) Last(within int) (*events.Exception, time.Time) {
-	if p.block != nil && p.block.kind != python { // the program ended in the middle of it
+	if p.block != nil && p.block.kind != python { // the program ended inside it
 		p.whole(time.Now())
 	}
 	if p.last == nil || p.since > within {
@@ -208,7 +208,7 @@ func (p *Parser) Last(within int) (*events.Exception, time.Time) {
 	return &x, p.at
 }
 
-// Parse returns the exception that a text is the traceback of, or nil.
+// Parse returns the exception of a traceback, or nil.
 func Parse(text string) *events.Exception {
 	var p Parser
 	for line := range strings.Lines(text) {
@@ -218,7 +218,7 @@ func Parse(text string) *events.Exception {
 	return x
 }
 
-// Bounds of what is kept, in bytes.
+// Limits on what is kept, in bytes.
 const (
 	mostName    = 128
 	mostMessage = 512

@@ -12,8 +12,8 @@ import (
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
-// TestPrograms: what programs that ended wrote to stderr, each recorded from one, and what is
-// understood of it.
+// TestPrograms: the stderr of programs that failed, each recorded from a real one, and the parsed
+// exception.
 func TestPrograms(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -40,7 +40,8 @@ func TestPrograms(t *testing.T) {
 	golden.Compare(t, "testdata/understood.golden", b.String())
 }
 
-// TestLast: which of several counts, when it was said, and how far behind it a program may end.
+// TestLast: which of several exceptions counts, when it was printed, and how many lines may follow
+// it.
 func TestLast(t *testing.T) {
 	var p Parser
 	at := time.Unix(100, 0)
@@ -63,7 +64,7 @@ func TestLast(t *testing.T) {
 	}
 }
 
-// TestBounds: a program may write whatever it likes, and as much as it likes.
+// TestBounds: a program may print any text of any length.
 func TestBounds(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	var p Parser

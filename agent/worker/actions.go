@@ -5,7 +5,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Action is one thing that the shell must do: a closed sum. None of them may block the shell.
+// Action is an operation that the shell must perform: a closed sum. None of them may block the
+// shell.
 type Action interface{ action() }
 
 // StartProcess starts a worker; answered by ProcessStarted and later ProcessExited, or by
@@ -17,7 +18,7 @@ type StartProcess struct {
 	Worker     events.Incarnation
 	Generation events.Generation // 0 = in-process recovery: it will join by itself
 	Command    []string
-	Env        map[string]string // wins over the agent's own; the shell adds the socket's token
+	Env        map[string]string // overrides the agent's own; the shell adds the socket's token
 	Defaults   map[string]string // for names that are in neither the job's nor the agent's environment
 	Dir        string            // empty = the agent's own
 }
@@ -31,19 +32,19 @@ type SignalProcess struct {
 // KillProcess kills the whole process group of a worker.
 type KillProcess struct{ Worker events.Incarnation }
 
-// NeedPort asks for a TCP port that is free on the advertised host now; answered by PortFound.
+// NeedPort asks for a TCP port that is free on the advertised host; answered by PortFound.
 type NeedPort struct {
 	Job    events.JobID
 	Place  events.Place
 	Worker events.Incarnation
 }
 
-// SendJoin makes one call to the rendezvous; answered by JoinAnswered. The machine decides about
-// repeating it.
+// SendJoin makes one call to the rendezvous; answered by JoinAnswered. The machine decides whether
+// to repeat it.
 type SendJoin struct{ Join events.MemberJoin }
 
-// AnswerJoin ends the worker's long poll, if one is there; otherwise it is dropped and the worker's
-// next call of join brings it again.
+// AnswerJoin ends the worker's long poll if there is one. Otherwise it is dropped, and the worker's
+// next join is answered again.
 type AnswerJoin struct {
 	Worker     events.Incarnation
 	Assignment wire.Assignment
@@ -56,7 +57,7 @@ type RefuseJoin struct {
 	Reason string
 }
 
-// PushChange keeps news for the worker until it asks for them. Said once.
+// PushChange queues a change for the worker until it polls. Each is delivered once.
 type PushChange struct {
 	Worker events.Incarnation
 	Change wire.Change
@@ -75,7 +76,7 @@ type SendNotice struct{ Notice events.Notice }
 // SendProgress sends a progress signal; it may be lost.
 type SendProgress struct{ Progress events.Progress }
 
-// RecordSpan draws a span.
+// RecordSpan emits a span.
 type RecordSpan struct{ Span events.Span }
 
 func (StartProcess) action()  {}

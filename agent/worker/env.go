@@ -8,10 +8,10 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// environment is what a worker finds in its environment: the job's own variables, and over them
-// ours. Restart recovery gives exactly the variables of torchrun (docs of torch.distributed.run,
-// "Environment Variables") and Horovod's ranks; in-process recovery gives no ranks, because they
-// come with the assignment and change.
+// environment returns a worker's environment: the job's variables, overridden by Regroup's. Restart
+// recovery sets exactly the variables of torchrun (docs of torch.distributed.run, "Environment
+// Variables") and Horovod's ranks; in-process recovery sets no ranks, because they come with the
+// assignment and change.
 func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnation) (env, defaults map[string]string) {
 	env = make(map[string]string, len(l.Spec.Env)+32)
 	for k, v := range l.Spec.Env {
@@ -89,6 +89,6 @@ func localRank(command []string, rank int) []string {
 	return out
 }
 
-// EnvIncarnation names the variable by which a process can be recognised as a worker's, whatever
-// became of its group.
+// EnvIncarnation is the variable that identifies a process as a worker's, whatever its process
+// group.
 const EnvIncarnation = wire.EnvIncarnation

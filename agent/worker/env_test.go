@@ -15,8 +15,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestOnlyWhatTheAgentSetsIsRefused: what a job may not set is what its workers are given, and
-// nothing else.
+// TestOnlyWhatTheAgentSetsIsRefused: a job may not set the variables that its workers are given,
+// and may set all others.
 func TestOnlyWhatTheAgentSetsIsRefused(t *testing.T) {
 	set := map[string]bool{wire.EnvToken: true} // the shell adds it
 	for _, g := range []events.Generation{0, 1} {

@@ -8,13 +8,13 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Words of the worker API that the machine uses.
+// Values of the worker API that the machine uses.
 const (
 	verdictRemoved = wire.Removed
 	changeLost     = wire.ChangeLost
 )
 
-// inProcess compares a launch with the workers of a job whose survivors live on.
+// inProcess reconciles a launch with the workers of a job under in-process recovery.
 func (t *transition) inProcess(j *job) {
 	for _, slot := range j.slots() {
 		w := j.incarnations[slot]
@@ -24,7 +24,7 @@ func (t *transition) inProcess(j *job) {
 		m, ok := j.listed(slot)
 		switch {
 		case ok && m.Attempt > w.ref.Attempt:
-			// Judged dead and replaced: whatever it still does is fenced, it has nothing to save.
+			// The worker was declared dead and replaced: it is fenced and has nothing to save.
 			t.kill(w)
 			continue
 		case !ok:
@@ -38,7 +38,7 @@ func (t *transition) inProcess(j *job) {
 	for _, m := range j.launch.Members {
 		w := j.incarnations[m.Place.Slot]
 		if w == nil && m.Incarnation != "" {
-			continue // a life under an earlier agent: its judges will name the next attempt
+			continue // it was started by an earlier agent: the registry will set the next attempt
 		}
 		if w != nil && (w.alive() || w.ref.Attempt >= m.Attempt) {
 			continue
@@ -48,7 +48,7 @@ func (t *transition) inProcess(j *job) {
 	}
 }
 
-// newIncarnation makes a new life in a place.
+// newIncarnation starts a new incarnation in a place.
 func (t *transition) newIncarnation(j *job, m events.LaunchMember) *incarnation {
 	w := &incarnation{rank: -1, ref: events.WorkerRef{
 		Job: j.launch.Job, Place: m.Place, Incarnation: t.newIncarnationID(), Agent: t.s.cfg.Agent, Attempt: m.Attempt,
@@ -57,14 +57,14 @@ func (t *transition) newIncarnation(j *job, m events.LaunchMember) *incarnation 
 	return w
 }
 
-// release lets a worker go whose place is not listed any more. A member of the living generation
-// leaves at a commit, by itself; the clock of its grace starts when its generation is over.
+// release releases a worker whose place is no longer listed. A member of the current generation
+// leaves at a commit, by itself; its grace begins when its generation is over.
 func (t *transition) release(j *job, w *incarnation) {
 	if w.verdict != "" {
-		return // its grace runs already
+		return // its grace has begun already
 	}
 	if !w.member() && w.join == nil {
-		t.stop(j, w, false) // never was in a generation: nothing to leave
+		t.stop(j, w, false) // it was never in a generation and has nothing to leave
 		return
 	}
 	l := j.launch
@@ -77,7 +77,7 @@ func (t *transition) release(j *job, w *incarnation) {
 	}
 }
 
-// pushChanges tells a member what its launch says about the generation that it is in.
+// pushChanges pushes to a member what its launch says about its generation.
 func (t *transition) pushChanges(j *job, w *incarnation) {
 	l, g := j.launch, w.ref.Generation
 	if !w.member() {
@@ -136,7 +136,7 @@ func (t *transition) abandon(a events.Abandon) {
 	}
 }
 
-// handleJoin takes a worker's call of join.
+// handleJoin handles a worker's join.
 func (t *transition) handleJoin(in WorkerJoined) {
 	j, w := t.s.find(in.Worker)
 	switch {
@@ -147,29 +147,29 @@ func (t *transition) handleJoin(in WorkerJoined) {
 	case w.verdict != "":
 		t.do(AnswerJoin{Worker: in.Worker, Assignment: wire.Assignment{Verdict: w.verdict}})
 	case events.Generation(in.Request.Left) < w.left:
-		// It was given up for one that has come before it. Nobody waits for its answer.
+		// It was superseded by an earlier arrival. No worker waits for its answer.
 	case in.Request.Address == "":
 		t.do(RefuseJoin{Worker: in.Worker, Code: events.Invalid, Reason: "address is empty: give the host:port on which this worker takes data-plane connections"})
 	case w.join != nil && w.join.req.Left == in.Request.Left:
 		before := w.join.req
 		if before.Cold && !in.Request.Cold {
-			w.join.sendAt, w.join.sentAt = t.now, time.Time{} // what the rendezvous knows of it is out of date
+			w.join.sendAt, w.join.sentAt = t.now, time.Time{} // the rendezvous' copy is out of date
 		}
 		w.join.req, w.join.holdersOf = in.Request, 0
 		w.join.req.NoticeMS = before.NoticeMS // since the first call
-		// A call that the worker has given up may come after the one that it made instead.
+		// A call that the worker has given up may arrive after its replacement.
 		w.join.req.Cold = in.Request.Cold && before.Cold
 		w.join.req.Holders = max(in.Request.Holders, before.Holders)
 	default:
 		w.left = max(w.left, events.Generation(in.Request.Left))
 		if c := commit(in.Request.Commit); w.left > 0 {
-			w.commit = c // what it has gone back to
+			w.commit = c // the commit that it has returned to
 		}
 		w.join = &join{req: in.Request, receivedAt: t.now, sendAt: t.now}
 	}
 }
 
-// answerJoin ends a worker's wait if its launch decides about it.
+// answerJoin ends a worker's wait if its launch decides it.
 func (t *transition) answerJoin(j *job, w *incarnation, m events.LaunchMember, listed bool) {
 	if w.join == nil {
 		return
@@ -189,16 +189,15 @@ func (t *transition) answerJoin(j *job, w *incarnation, m events.LaunchMember, l
 			Token: l.Token, Peers: m.Peers, Trace: w.trace, Cause: string(l.Cause.Kind),
 		}})
 		t.span(events.ServiceAgent, "regroup launch", w.trace, j.launchedAt, t.now, w, "")
-		// A launch that says planned of this very generation was made before this worker was told
-		// of it.
+		// A launch that plans a change of this generation was made before this worker received its
+		// assignment.
 		t.pushChanges(j, w)
 	default:
 		t.answerPrefetch(j, w, m)
 	}
 }
 
-// answerPrefetch tells a newcomer that waits aside where it finds the state of the generation that
-// runs.
+// answerPrefetch tells a waiting newcomer where to find the state of the current generation.
 func (t *transition) answerPrefetch(j *job, w *incarnation, m events.LaunchMember) {
 	l, q := j.launch, w.join
 	known := max(q.holdersOf, events.Generation(q.req.Holders))
@@ -213,8 +212,9 @@ func (t *transition) answerPrefetch(j *job, w *incarnation, m events.LaunchMembe
 	}})
 }
 
-// expected is the place that a newcomer will have if the members and the newcomers of this node are
-// the next generation: a forecast, because what comes on other nodes is not known here.
+// expected returns the ranks that a newcomer will have if the members and the newcomers of this
+// node form the next generation. It is a forecast, because newcomers of other nodes are not known
+// here.
 func expected(l events.Launch, m events.LaunchMember) *wire.Expected {
 	first, seated, before := l.World, 0, 0
 	e := &wire.Expected{LocalSize: len(l.Members)}
@@ -229,14 +229,14 @@ func expected(l events.Launch, m events.LaunchMember) *wire.Expected {
 		}
 	}
 	e.Rank, e.World, e.LocalRank = first+before, l.World+len(l.Members)-seated, before
-	if seated == 0 { // a new node: the others are taken to be like it
+	if seated == 0 { // a new node: the others are assumed to be like it
 		e.CrossSize = (e.World + e.LocalSize - 1) / e.LocalSize
 		e.CrossRank = e.CrossSize - 1
 	}
 	return e
 }
 
-// dismiss ends a worker's membership for good; it is expected to exit by itself.
+// dismiss ends a worker's membership for good; the worker should exit by itself.
 func (t *transition) dismiss(w *incarnation, verdict string) {
 	w.join = nil
 	w.verdict = verdict
@@ -246,12 +246,12 @@ func (t *transition) dismiss(w *incarnation, verdict string) {
 	t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: wire.Assignment{Verdict: verdict}})
 }
 
-// sendJoin makes one call; the age of the notice grows while the agent holds the request.
+// sendJoin makes one call; the age of the notice includes the time that the agent held the request.
 func (t *transition) sendJoin(j *job, w *incarnation) {
 	q := w.join
 	switch w.phase {
 	case starting:
-		return // it can be faster than the word that it runs, which names its pid
+		return // the join may arrive before ProcessStarted, which has its pid
 	case planned:
 		if w.address == "" {
 			return
@@ -285,7 +285,7 @@ func (t *transition) joinAnswered(in JoinAnswered) {
 		w.join = nil
 		t.do(RefuseJoin{Worker: in.Worker, Code: in.Refused, Reason: in.Reason})
 	case in.Refused != "":
-		// The rendezvous is away, or does not know the job yet.
+		// The rendezvous is unavailable, or does not know the job yet.
 		q.backoff = min(max(2*q.backoff, firstBackoff), lastBackoff)
 		q.sendAt = t.now.Add(q.backoff)
 	case w.phase == planned:

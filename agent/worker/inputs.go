@@ -7,29 +7,29 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Input is one thing that happened: a closed sum. Workers are named by their incarnation.
+// Input is an event: a closed sum. Workers are identified by their incarnation.
 type Input interface{ input() }
 
 // Launched is a launch event, new, repeated or old.
 type Launched struct{ Launch events.Launch }
 
-// ProcessStarted says that StartProcess has succeeded.
+// ProcessStarted reports that StartProcess has succeeded.
 type ProcessStarted struct {
 	Worker events.Incarnation
 	PID    int
 }
 
-// ProcessFailedToStart says that StartProcess has failed.
+// ProcessFailedToStart reports that StartProcess has failed.
 type ProcessFailedToStart struct {
 	Worker   events.Incarnation
-	ExitCode int    // as a shell has it: 127 no such command, 126 not executable
+	ExitCode int    // as in a shell: 127 no such command, 126 not executable
 	Detail   string // without a leading "cannot start"
 }
 
-// ProcessExited says that a started process and its whole group are gone.
+// ProcessExited reports that a started process and its whole group are gone.
 type ProcessExited struct {
 	Worker   events.Incarnation
-	ExitCode int    // -1 when ended by a signal
+	ExitCode int    // -1 if ended by a signal
 	Signal   string // SIGKILL
 	Number   int    // of the signal
 	OOM      bool   // killed by the kernel for memory
@@ -37,10 +37,11 @@ type ProcessExited struct {
 	Dropped  uint64        // lines of output that were not kept
 	Age      time.Duration // since the exit
 
-	Exception *events.Exception // what the program said about its end; nil = nothing
+	Exception *events.Exception // what the program printed about its end, or nil
 }
 
-// Orphaned says that a process of this agent's earlier life was found, and fenced or found dead.
+// Orphaned reports that a process of this agent's earlier incarnation was found, and fenced or
+// found dead.
 type Orphaned struct {
 	Job        events.JobID
 	Place      events.Place
@@ -56,7 +57,7 @@ type PortFound struct {
 	Address string // host:port; empty = none found
 }
 
-// WorkerJoined is a worker's call of join. Repeating it is harmless.
+// WorkerJoined is a worker's call of join. It is idempotent.
 type WorkerJoined struct {
 	Worker  events.Incarnation
 	Request wire.JoinRequest
@@ -80,7 +81,7 @@ type WorkerFinished struct {
 	Report wire.DoneReport
 }
 
-// JoinAnswered is what came of SendJoin. Refused is empty when the answer counts.
+// JoinAnswered is the result of SendJoin. Refused is empty if the answer is valid.
 type JoinAnswered struct {
 	Worker  events.Incarnation
 	Waiting events.MemberWaiting
@@ -91,14 +92,14 @@ type JoinAnswered struct {
 // NoticeHeard is a failure notice about a worker of any node.
 type NoticeHeard struct{ Notice events.Notice }
 
-// AbandonHeard is the rendezvous' word that a generation is over.
+// AbandonHeard is the rendezvous' signal that a generation is over.
 type AbandonHeard struct{ Abandon events.Abandon }
 
-// Tick asks for a look at the whole state because a deadline has come.
+// Tick reports that a deadline has come.
 type Tick struct{}
 
-// Departing says that the node's end was announced: workers that can save hear of it, and what ends
-// badly from now on is nobody's failure.
+// Departing announces the node's end: workers that can save are notified, and later exits are no
+// counted failures.
 type Departing struct{ Departure events.Departure }
 
 // Shutdown ends all workers, as if every job were stopped; nothing starts any more.

@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// trace names the traces that a script can meet.
+// traceName names the traces that occur in scripts.
 func traceName(tp string) string {
 	const job = "mnist-7f3a"
 	if tp == events.JobTrace(job) {
@@ -83,7 +83,7 @@ func (p *player) print(a Action) string {
 	return fmt.Sprintf("%T", a)
 }
 
-// metricsText shows values, with the steps of those that are not of the step beside them.
+// metricsText formats values, with the steps of those that are from another step.
 func metricsText(values map[string]float64, steps map[string]uint64) (s string) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		s += fmt.Sprintf(" %s=%g", name, values[name])

@@ -9,7 +9,7 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// start asks for the process of a life that is planned or just made.
+// start starts the process of an incarnation that is planned or new.
 func (t *transition) start(j *job, w *incarnation, m events.LaunchMember) {
 	w.phase = starting
 	w.startedAt = t.now
@@ -40,8 +40,8 @@ func (t *transition) started(in ProcessStarted) {
 	}
 }
 
-// publishReady says that the process of a restart job runs (step 0), or which step it has reported
-// first.
+// publishReady publishes that the process of a restart job runs (step 0), or the first step that it
+// has reported.
 func (t *transition) publishReady(w *incarnation, step uint64, took time.Duration) {
 	t.publish(w, events.WorkerReady{
 		WorkerRef: w.ref, Rank: w.rank, Step: step, Survivor: w.survivor, AbortMS: events.Milliseconds(w.stopping),
@@ -57,8 +57,8 @@ func (t *transition) failedToStart(in ProcessFailedToStart) {
 	t.endIncarnation(j, w, events.WorkerExited{ExitCode: in.ExitCode, Detail: "cannot start: " + in.Detail}, 0)
 }
 
-// exited handles the end of a process. One by a SIGTERM that this agent did not send is held for a
-// moment: it may be the first sign of a departure.
+// exited handles the end of a process. The end by a SIGTERM that this agent did not send is held
+// briefly: it may be the first sign of a departure.
 func (t *transition) exited(in ProcessExited) {
 	j, w := t.s.find(in.Worker)
 	if w == nil || !w.alive() || w.held != nil {
@@ -71,7 +71,7 @@ func (t *transition) exited(in ProcessExited) {
 	t.recordExit(j, w, in)
 }
 
-// releaseExits records the exits of a job that were held, as soon as their kind is known.
+// releaseExits records the held exits of a job as soon as their kind is known.
 func (t *transition) releaseExits(j *job) {
 	for _, slot := range j.slots() {
 		w := j.incarnations[slot]
@@ -87,7 +87,7 @@ func (t *transition) releaseExits(j *job) {
 	}
 }
 
-// recordExit says how a process ended, and ends its incarnation.
+// recordExit publishes how a process ended, and ends its incarnation.
 func (t *transition) recordExit(j *job, w *incarnation, in ProcessExited) {
 	x := events.WorkerExited{ExitCode: in.ExitCode, Signal: in.Signal, OOM: in.OOM, Lines: in.Lines, Dropped: in.Dropped}
 	if e := in.Exception; e != nil && t.explains(w, in) {
@@ -104,15 +104,15 @@ func (t *transition) recordExit(j *job, w *incarnation, in ProcessExited) {
 	default:
 		x.Detail = fmt.Sprintf("exit code %d", in.ExitCode)
 	}
-	if x.Exception != nil { // who wrote the program looks for that first
+	if x.Exception != nil { // the user needs it most
 		x.Detail = limits.Shorten(x.Exception.String(), limits.Text.Max-len(x.Detail)-2) + ", " + x.Detail
 	}
 	t.endIncarnation(j, w, x, in.Age)
 }
 
-// explains tells whether what a program said about its end is why it ended. Who was stopped may
-// have been about to fail by itself; what it says after that comes of being stopped. Who was killed
-// from outside said nothing about that.
+// explains reports whether what a program printed about its end is the reason for it. A worker that
+// was stopped may have been about to fail by itself; what it prints after the stop is a
+// consequence. A worker that was killed from outside printed nothing about that.
 func (t *transition) explains(w *incarnation, in ProcessExited) bool {
 	if w.stopRequested {
 		said := t.now.Add(-in.Age - time.Duration(in.Exception.BeforeMS*float64(time.Millisecond)))
@@ -121,8 +121,8 @@ func (t *transition) explains(w *incarnation, in ProcessExited) bool {
 	return in.ExitCode > 0 || slices.Contains(events.OwnSignals, in.Signal)
 }
 
-// endIncarnation closes a life: a failure is noticed first, then its neighbours on this node hear
-// of it, then it is recorded.
+// endIncarnation ends an incarnation: a failure is first sent as a notice, then pushed to its peers
+// on this node, then published.
 func (t *transition) endIncarnation(j *job, w *incarnation, x events.WorkerExited, age time.Duration) {
 	member := w.member()
 	w.phase, w.join = ended, nil
@@ -151,8 +151,8 @@ func (t *transition) endIncarnation(j *job, w *incarnation, x events.WorkerExite
 	t.publish(w, x, trace)
 }
 
-// orphaned records what an earlier life of this agent has left behind, so that nothing is started
-// in its stead until the launch names the next attempt.
+// orphaned records a process that an earlier incarnation of this agent has left, so that no
+// replacement is started until the launch sets the next attempt.
 func (t *transition) orphaned(in Orphaned) {
 	j := t.job(in.Job)
 	if w := j.incarnations[in.Place.Slot]; w != nil && (w.alive() || w.ref.Attempt >= in.Attempt) {
@@ -175,7 +175,7 @@ func (t *transition) publish(w *incarnation, b events.Body, trace string) {
 	t.do(PublishFact{Job: w.ref.Job, Body: b, Trace: trace})
 }
 
-// startTrace is the trace of what is being built: the open incident's or the job's start.
+// startTrace returns the trace of the open incident, or of the job's start.
 func (t *transition) startTrace(j *job) string {
 	if j.launch.Trace != "" {
 		return j.launch.Trace
@@ -183,8 +183,8 @@ func (t *transition) startTrace(j *job) string {
 	return events.JobTrace(j.launch.Job)
 }
 
-// exitTrace is the trace of the incident that an exit belongs to: a member that was ready opens the
-// one of its generation; everybody else dies within the incident that is open.
+// exitTrace returns the trace of the incident that an exit belongs to: a member that was ready
+// opens the one of its generation; all others belong to the open one.
 func (t *transition) exitTrace(j *job, w *incarnation) string {
 	switch {
 	case w.ready > 0 && w.ready == w.ref.Generation:
@@ -208,7 +208,7 @@ func (t *transition) span(service, name, parent string, from, to time.Time, w *i
 	}})
 }
 
-// pushLostToAll tells the members of a generation on this node that it is broken.
+// pushLostToAll pushes to the members of a generation on this node that it is broken.
 func (t *transition) pushLostToAll(j *job, g events.Generation, rank int, reason string) {
 	if !j.inProcess() {
 		return
@@ -220,10 +220,11 @@ func (t *transition) pushLostToAll(j *job, g events.Generation, rank int, reason
 	}
 }
 
-// pushLost tells a member once per rank; an unknown rank is no news to one that knows of a loss.
+// pushLost notifies a member once per rank. An unknown rank is not pushed to a member that knows of
+// a loss.
 func (t *transition) pushLost(w *incarnation, rank int, reason string) {
 	if rank == w.rank {
-		rank = -1 // its peers have given it up: nobody that it could name
+		rank = -1 // its peers have lost it: there is no rank to give
 	}
 	if !w.member() || slices.Contains(w.pushed.lost, rank) || rank < 0 && len(w.pushed.lost) > 0 {
 		return

@@ -11,14 +11,14 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// world plays processes and launches at random and checks what must hold whatever comes in whatever
+// world generates random inputs from processes and launches and checks the invariants for any
 // order.
 type world struct {
 	s        State
 	now      time.Time
 	started  map[events.Incarnation]StartProcess
 	ended    map[events.Incarnation]bool
-	attempts map[events.Place]int // highest started, in-process
+	attempts map[events.Place]int // highest one started, in-process
 	holder   map[events.Place]events.Incarnation
 	exits    map[events.Incarnation]int
 	revision uint64
@@ -57,10 +57,10 @@ func (w *world) step(t *rapid.T, in Input) {
 				continue
 			}
 			if w.exits[x.Incarnation]++; w.exits[x.Incarnation] > 1 {
-				t.Fatalf("the exit of %s was told twice", x.Incarnation)
+				t.Fatalf("the exit of %s was published twice", x.Incarnation)
 			}
 			if x.Signal == "SIGSEGV" && !x.Asked && !noticed[x.Incarnation] {
-				t.Fatalf("the failure of %s was told before it was noticed", x.Incarnation)
+				t.Fatalf("the failure of %s was published before its notice", x.Incarnation)
 			}
 		case AnswerJoin:
 			if a.Assignment.Verdict == wire.Assigned && a.Assignment.Rank < 0 {
@@ -76,7 +76,7 @@ func (w *world) known(t *rapid.T, id events.Incarnation) {
 	}
 }
 
-// some picks a worker: a living one, a dead one or nobody's.
+// some picks a worker: a live one, a dead one or an unknown one.
 func (w *world) some(t *rapid.T) events.Incarnation {
 	ids := []events.Incarnation{"01NOBODY"}
 	for _, x := range w.s.Workers() {
@@ -95,16 +95,16 @@ func (w *world) launch(t *rapid.T, recovery spec.Recovery) events.Launch {
 		Generation: events.Generation(rapid.IntRange(1, 4).Draw(t, "generation")), Planned: rapid.Bool().Draw(t, "planned"),
 		Spec: spec.Job{Command: []string{"x"}, Recovery: recovery},
 	}
-	lives := map[events.Slot]events.Incarnation{}
+	incarnations := map[events.Slot]events.Incarnation{}
 	for _, x := range w.s.Workers() {
-		lives[x.Place.Slot] = x.Incarnation
+		incarnations[x.Place.Slot] = x.Incarnation
 	}
 	for slot := range rapid.IntRange(0, 3).Draw(t, "members") {
 		m := events.LaunchMember{}
 		m.Place = place(slot)
 		m.Attempt = rapid.IntRange(1, 3).Draw(t, "attempt")
 		m.Rank = rapid.IntRange(-1, 2).Draw(t, "rank")
-		m.Incarnation = rapid.SampledFrom([]events.Incarnation{"", lives[events.Slot(slot)], "01FOREIGN"}).Draw(t, "incarnation")
+		m.Incarnation = rapid.SampledFrom([]events.Incarnation{"", incarnations[events.Slot(slot)], "01FOREIGN"}).Draw(t, "incarnation")
 		l.Members = append(l.Members, m)
 	}
 	return l
@@ -152,7 +152,7 @@ func TestAnyHistory(t *testing.T) {
 				w.step(t, Tick{})
 			}
 		}
-		// In the end everything can be stopped, and a tick never asks for another one at the same
+		// At the end everything can be stopped, and a tick never asks for another one at the same
 		// time.
 		w.step(t, Shutdown{})
 		for range 1000 {

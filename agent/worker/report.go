@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// reporterOf returns a life that may speak for generation g: an old generation is refused by
-// silence.
+// reporterOf returns an incarnation that may report for generation g. Reports for an old generation
+// are ignored.
 func (t *transition) reporterOf(id events.Incarnation, g uint64) (*job, *incarnation) {
 	j, w := t.s.find(id)
 	if w == nil || !w.alive() || uint64(w.ref.Generation) != g {
@@ -27,7 +27,7 @@ func (t *transition) reported(in WorkerReported) {
 		return
 	}
 	t.scheduleProgress(w)
-	if r.Step > 0 || j.inProcess() { // a program that tells its steps may report values alone
+	if r.Step > 0 || j.inProcess() { // a program that reports steps may report values alone
 		w.progress.Step, w.progress.Samples = r.Step, r.Samples
 	}
 	w.progress.Slowest = straggler(r.Slowest, w.world)
@@ -51,8 +51,8 @@ func (t *transition) reported(in WorkerReported) {
 	}
 }
 
-// workerSpans draws what a worker says about its way back, laid out backwards from now: its clock
-// is not ours, its durations are.
+// workerSpans emits the phases of a worker's recovery, laid out backwards from now: the worker's
+// clock may differ, its durations do not.
 func (t *transition) workerSpans(w *incarnation, f wire.FirstStep) {
 	parts := []struct {
 		name string
@@ -71,7 +71,7 @@ func (t *transition) workerSpans(w *incarnation, f wire.FirstStep) {
 	}
 }
 
-// millis reads a worker's figure; nonsense counts as nothing.
+// millis converts a worker's figure; an invalid one counts as zero.
 func millis(ms float64) time.Duration {
 	if !(ms > 0) || ms > float64(24*time.Hour/time.Millisecond) {
 		return 0
@@ -96,7 +96,7 @@ func (t *transition) committed(in WorkerCommitted) {
 	}
 }
 
-// committer is any living worker: a commit carries its own generation.
+// committer returns any live worker: a commit carries its own generation.
 func (t *transition) committer(id events.Incarnation) *incarnation {
 	_, w := t.s.find(id)
 	if w == nil || !w.alive() || w.ref.Generation == 0 {
@@ -125,7 +125,7 @@ func (t *transition) finished(in WorkerFinished) {
 	t.publish(w, done, events.JobTrace(j.launch.Job))
 }
 
-// stepOf is the step after which metrics were reported.
+// stepOf returns the step after which metrics were reported.
 func stepOf(said *uint64, step uint64) uint64 {
 	if said != nil {
 		return *said
@@ -133,8 +133,9 @@ func stepOf(said *uint64, step uint64) uint64 {
 	return step
 }
 
-// recordMetrics takes what a worker reports after a step. What it has reported under other names
-// before stays, and so does its step; of too many names those of the newest report stay.
+// recordMetrics stores the metrics that a worker reports after a step. Values reported under other
+// names before stay, with their steps; if there are too many names, those of the newest report
+// stay.
 func (w *incarnation) recordMetrics(values map[string]float64, step uint64) {
 	if len(values) == 0 {
 		return
@@ -150,7 +151,7 @@ func (w *incarnation) recordMetrics(values map[string]float64, step uint64) {
 	}
 }
 
-// metrics are the newest values of a worker, with the steps of those that are not of step.
+// metrics returns the newest values of a worker, with the steps of those that are not from step.
 func (w *incarnation) metrics(step uint64) (values map[string]float64, steps map[string]uint64) {
 	for name, m := range w.values {
 		if values == nil {
@@ -167,7 +168,8 @@ func (w *incarnation) metrics(step uint64) (values map[string]float64, steps map
 	return values, steps
 }
 
-// scheduleProgress makes a progress signal due; the newest one within the interval wins.
+// scheduleProgress schedules a progress signal; the newest one within the interval replaces earlier
+// ones.
 func (t *transition) scheduleProgress(w *incarnation) {
 	w.progressPending = true
 	p := &w.progress
@@ -182,8 +184,8 @@ func (t *transition) sendProgress(w *incarnation) {
 	t.do(SendProgress{Progress: p})
 }
 
-// ledger reads a worker's account. One that is over the limit cannot be told, and half of one would
-// be a wrong one: it is as good as none.
+// ledger converts a worker's ledger. One that exceeds the limit cannot be published, and a
+// truncated one would be wrong: it counts as none.
 func ledger(l wire.Ledger) events.Ledger {
 	if len(l.Epochs) > limits.Epochs.Max {
 		return events.Ledger{}
@@ -195,7 +197,7 @@ func ledger(l wire.Ledger) events.Ledger {
 	return out
 }
 
-// straggler reads whom a worker names; nonsense names nobody.
+// straggler converts the rank that a worker names as the straggler; an invalid one counts as none.
 func straggler(s *wire.Straggler, world int) *events.Straggler {
 	if s == nil || s.Rank < 0 || s.Rank >= world || !(s.Share >= 0 && s.Share <= 1) {
 		return nil

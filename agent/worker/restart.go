@@ -7,7 +7,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// restart compares a launch with the processes of a job that is a new set of processes in each
+// restart reconciles a launch with the processes of a job that starts new processes in each
 // generation.
 func (t *transition) restart(j *job) {
 	l := j.launch
@@ -30,7 +30,7 @@ func (t *transition) restart(j *job) {
 	}
 }
 
-// plan joins in the place of a process to come.
+// plan joins on behalf of a process that is not started yet.
 func (t *transition) plan(j *job, m events.LaunchMember) {
 	w := j.incarnations[m.Place.Slot]
 	switch {
@@ -45,7 +45,7 @@ func (t *transition) plan(j *job, m events.LaunchMember) {
 	case w.stopRequested || w.ref.Attempt < m.Attempt:
 		w = t.planIncarnation(j, m, w)
 	default:
-		return // it ended by itself: its judges will name the next attempt
+		return // it ended by itself: the registry will set the next attempt
 	}
 	if w.address == "" && !t.now.Before(w.portAsked.Add(portTimeout)) {
 		w.portAsked = t.now
@@ -56,8 +56,8 @@ func (t *transition) plan(j *job, m events.LaunchMember) {
 	}
 }
 
-// planIncarnation makes the next life of a place; what the life before it went through becomes the
-// story of its return.
+// planIncarnation creates the next incarnation of a place; the times of the previous one become
+// part of its recovery.
 func (t *transition) planIncarnation(j *job, m events.LaunchMember, old *incarnation) *incarnation {
 	w := t.newIncarnation(j, m)
 	w.phase = planned
@@ -85,7 +85,7 @@ func (t *transition) portFound(in PortFound) {
 	}
 }
 
-// run starts the process of a member that this agent has joined for.
+// run starts the process of a member for which this agent has joined.
 func (t *transition) run(j *job, m events.LaunchMember) {
 	w := j.incarnations[m.Place.Slot]
 	if w == nil || w.phase != planned || w.ref.Incarnation != m.Incarnation {

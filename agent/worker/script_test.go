@@ -17,7 +17,7 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// A script is commands at the left margin, each followed by the actions that it led to, indented.
+// A script has commands at the left margin, each followed by the resulting actions, indented.
 func TestScripts(t *testing.T) { golden.Scripts(t, play) }
 
 type player struct {
@@ -145,7 +145,7 @@ func (p *player) command(f []string) {
 	}
 }
 
-// wait lets time pass, ticking at every deadline.
+// wait advances the time, with a tick at every deadline.
 func (p *player) wait(span string) {
 	d, err := time.ParseDuration(span)
 	if err != nil {
@@ -189,7 +189,7 @@ func keys(m map[string]string) func(func(string) bool) {
 
 func place(slot int) events.Place { return events.Place{Node: "node-a", Slot: events.Slot(slot)} }
 
-// launch reads rev= phase= gen= recovery= world= members=slot[:attempt][=rank[@name]],...
+// launch parses rev= phase= gen= recovery= world= members=slot[:attempt][=rank[@name]],...
 func (p *player) launch(a args, f []string) events.Launch {
 	l := events.Launch{
 		Job: "mnist-7f3a", Node: "node-a", Revision: uint64(a.num("rev")), Phase: events.Phase(a["phase"]),
@@ -256,7 +256,7 @@ func (p *player) stamp() string {
 	return fmt.Sprintf("%-7s ", strconv.FormatFloat(p.now.Sub(epoch).Seconds(), 'f', -1, 64)+"s")
 }
 
-// name calls workers w1, w2 ... in the order in which they appear.
+// name names workers w1, w2 ... in the order in which they appear.
 func (p *player) name(id events.Incarnation) string {
 	if strings.HasPrefix(string(id), "01O") {
 		return "old"

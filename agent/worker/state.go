@@ -11,40 +11,40 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Config is what the machine knows about its node.
+// Config is the configuration of the machine.
 type Config struct {
 	Node      events.NodeID
-	Agent     events.Incarnation // this life of the agent
+	Agent     events.Incarnation // the agent's incarnation
 	Advertise string             // data-plane host
 	DataPorts string             // low-high; empty = any
 	Socket    string             // path of the worker API
-	ErrorDir  string             // where TORCHELASTIC_ERROR_FILE points into
+	ErrorDir  string             // directory of TORCHELASTIC_ERROR_FILE
 }
 
-// State is all that the machine knows. Step changes it in place.
+// State is the state of the machine. Step changes it in place.
 type State struct {
 	cfg       Config
 	jobs      map[events.JobID]*job
-	idCounter uint64 // worker incarnations made so far
+	idCounter uint64 // worker incarnations created so far
 	idTime    int64  // Unix milliseconds of the last one
 	stopping  bool
-	departing bool             // its end was announced,
-	departure events.Departure // like so
+	departing bool             // the node's end was announced
+	departure events.Departure // with these details
 	immediate bool             // stopping without grace
 }
 
-// New returns the state of an agent that has heard nothing yet.
+// New returns the state of an agent before its first input.
 func New(c Config) State { return State{cfg: c, jobs: map[events.JobID]*job{}} }
 
-// job is what is known about one job on this node.
+// job is the state of one job on this node.
 type job struct {
 	launch       events.Launch
-	launchedAt   time.Time // when this launch came
+	launchedAt   time.Time // when this launch arrived
 	incarnations map[events.Slot]*incarnation
 	idle         time.Time // since when a stopped job has no process
 }
 
-// phase of a life.
+// phase is the phase of an incarnation.
 type phase string
 
 const (
@@ -54,33 +54,33 @@ const (
 	ended    phase = "gone"
 )
 
-// incarnation is the newest life of the worker of one place.
+// incarnation is the newest incarnation of the worker of one place.
 type incarnation struct {
-	ref             events.WorkerRef // Generation = the one it is in, or was in last
+	ref             events.WorkerRef // Generation is the current or last one
 	phase           phase
 	rank            int // in ref.Generation
 	world           int
-	trace           string            // traceparent of the launch that put it into ref.Generation
+	trace           string            // traceparent of the launch that made it a member of ref.Generation
 	ready           events.Generation // last generation in which it was ready
-	left            events.Generation // newest generation that it says it has left
-	stopRequested   bool              // told to stop
-	killAt          time.Time         // after asked
+	left            events.Generation // newest generation that it reports to have left
+	stopRequested   bool              // it was stopped
+	killAt          time.Time         // after the stop
 	killed          bool
-	releasedAt      time.Time // a member no more: exits by itself until this plus grace
+	releasedAt      time.Time // when it ceased to be a member; it must exit by itself within its grace
 	verdict         string    // verdict that ended its membership
 	done            bool
 	join            *join
 	pushed          pushed
 	progress        events.Progress
-	values          map[string]metric // newest ones that it has reported
-	commit          events.Commit     // newest one that it told of
-	progressPending bool              // progress is waiting to be sent
+	values          map[string]metric // newest ones reported
+	commit          events.Commit     // newest one reported
+	progressPending bool              // progress is to be sent
 	sentAt          time.Time
 	ledger          events.Ledger  // last one sent
-	held            *ProcessExited // its process has ended by SIGTERM, and it is not known yet whether its node departs
+	held            *ProcessExited // its process has ended by SIGTERM, and it is unknown yet whether its node departs
 	heldAt          time.Time
 
-	// Restart recovery: how long the parts of coming back took.
+	// Restart recovery: durations of the phases of recovery.
 	survivor           bool
 	steppedIn          events.Generation // in which it has reported a step
 	previousGeneration events.Generation // that its place was in
@@ -99,7 +99,7 @@ type metric struct {
 	step  uint64
 }
 
-// pushed remembers which changes were said about the generation that the life is in.
+// pushed records the changes pushed about the current generation.
 type pushed struct {
 	leaving bool
 	planned bool
@@ -111,21 +111,21 @@ type join struct {
 	req        wire.JoinRequest
 	receivedAt time.Time
 	sendAt     time.Time // when to send it (again)
-	sentAt     time.Time // in flight since; zero = no call open
+	sentAt     time.Time // in flight since; zero = no open call
 	backoff    time.Duration
-	holdersOf  events.Generation // whose holders the open call was told; zero = none
+	holdersOf  events.Generation // generation whose state holders the open call was given; zero = none
 }
 
 func (w *incarnation) alive() bool { return w.phase == starting || w.phase == running }
 
-// member tells whether the life takes part in its generation now.
+// member reports whether the incarnation is part of its generation now.
 func (w *incarnation) member() bool {
 	return w.alive() && w.ref.Generation > 0 && w.left < w.ref.Generation && w.verdict == ""
 }
 
 func (j *job) inProcess() bool { return j.launch.Spec.Recovery == spec.RecoveryInProcess }
 
-// slots returns the slots that have a life, in order.
+// slots returns the slots with an incarnation, in order.
 func (j *job) slots() []events.Slot { return slices.Sorted(maps.Keys(j.incarnations)) }
 
 // listed returns the launch's member in a slot.
@@ -140,7 +140,7 @@ func (j *job) listed(s events.Slot) (events.LaunchMember, bool) {
 
 func (s State) jobIDs() []events.JobID { return slices.Sorted(maps.Keys(s.jobs)) }
 
-// find returns the life of an incarnation, or nil.
+// find returns the incarnation with an id, or nil.
 func (s State) find(id events.Incarnation) (*job, *incarnation) {
 	if id == "" {
 		return nil, nil
@@ -155,7 +155,7 @@ func (s State) find(id events.Incarnation) (*job, *incarnation) {
 	return nil, nil
 }
 
-// Revisions lists the newest launch revision per job, for heartbeats.
+// Revisions returns the newest launch revision per job, for heartbeats.
 func (s State) Revisions() map[events.JobID]uint64 {
 	r := make(map[events.JobID]uint64, len(s.jobs))
 	for id, j := range s.jobs {
@@ -166,7 +166,7 @@ func (s State) Revisions() map[events.JobID]uint64 {
 	return r
 }
 
-// Idle tells whether no process is left.
+// Idle reports whether no process is left.
 func (s State) Idle() bool {
 	for _, j := range s.jobs {
 		for _, w := range j.incarnations {
@@ -178,8 +178,7 @@ func (s State) Idle() bool {
 	return true
 }
 
-// Unused tells whether the node has nothing to do and nothing was asked of it: no process is left,
-// and no launch wants one.
+// Unused reports whether the node is idle and no launch wants a process.
 func (s State) Unused() bool {
 	for _, j := range s.jobs {
 		if j.launch.Phase != events.PhaseStop && len(j.launch.Members) > 0 {
@@ -189,10 +188,10 @@ func (s State) Unused() bool {
 	return s.Idle()
 }
 
-// Knows tells whether the node has anything to do with a job.
+// Knows reports whether the node has any state of a job.
 func (s State) Knows(id events.JobID) bool { _, ok := s.jobs[id]; return ok }
 
-// MayJoin tells whether a worker of the job runs on this node that may ask to join and has not.
+// MayJoin reports whether a worker of the job runs on this node that may join and has not.
 func (s State) MayJoin(id events.JobID) bool {
 	j := s.jobs[id]
 	if j == nil {
@@ -206,14 +205,14 @@ func (s State) MayJoin(id events.JobID) bool {
 	return false
 }
 
-// Worker is a look at one life of a worker.
+// Worker is a snapshot of one worker incarnation.
 type Worker struct {
 	events.WorkerRef
 	Rank  int // in Generation; -1 = none
 	Alive bool
 }
 
-// Workers lists the newest life of every place, by job and slot.
+// Workers returns the newest incarnation of every place, by job and slot.
 func (s State) Workers() []Worker {
 	var ws []Worker
 	for _, id := range s.jobIDs() {
@@ -232,10 +231,10 @@ const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 // counter.
 const randomFrom = 15
 
-// newIncarnationID makes a ULID: 48 bits of time, 25 of a counter, the rest of the agent's own. The
-// machine has no randomness: it inherits that of the agent's incarnation, and lists of an agent's
-// workers are short because they have it in common. Later ones are greater even if the clock steps
-// back, because judges order the lives of a place by them.
+// newIncarnationID returns a ULID: 48 bits of time, 25 of a counter, the rest of the agent's own.
+// The machine has no randomness, so it uses that of the agent's incarnation; the common part also
+// makes lists of an agent's workers compress well. Later ids are greater even if the clock is set
+// back, because services order the incarnations of a place by them.
 func (t *transition) newIncarnationID() events.Incarnation {
 	s := t.s
 	s.idCounter++
@@ -244,7 +243,7 @@ func (t *transition) newIncarnationID() events.Incarnation {
 	digits(id[:10], uint64(s.idTime))
 	digits(id[10:randomFrom], s.idCounter)
 	agent := string(s.cfg.Agent)
-	if len(agent) != len(id) { // no ULID: as good as one
+	if len(agent) != len(id) { // not a ULID, but sufficient
 		sum := events.Token("agent", agent)
 		for i := range len(id) - randomFrom {
 			v, _ := strconv.ParseUint(sum[2*i:2*i+2], 16, 8)

@@ -1,15 +1,15 @@
-// Package worker answers one question for one node: given the newest launch of every job, what the
-// processes do and what the workers say, what must the agent do next?
+// Package worker decides what the agent of a node must do next, given the newest launch of every
+// job, the state of the processes and the workers' calls.
 //
-// It is a pure machine: Step takes one input and returns the actions in the order in which they
-// must be done. It is level-triggered: every input ends in a comparison of what each launch wants
-// with what runs, so repeats, gaps and late inputs are harmless. One life of a worker goes
+// It is a pure machine: Step applies one input and returns the actions in the order in which they
+// must be performed. It is level-triggered: every input ends in a comparison of what each launch
+// wants with what runs, so repeats, gaps and late inputs are harmless. The phases of an incarnation:
 //
 //	planned --StartProcess--> starting --> running --> gone
 //
-// where planned exists in restart recovery only: the agent joins in the place of a process that it
-// has not started yet. Deciding who is in a generation, whether a dead worker comes again and when
-// a job is over is not done here.
+// planned exists in restart recovery only: the agent joins on behalf of a process that it has not
+// started yet. Services decide who is in a generation, whether a dead worker is respawned, and when
+// a job is over.
 package worker
 
 import (
@@ -20,22 +20,22 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Times that belong to nobody's specification.
+// Times that are not part of a specification.
 const (
-	rejoinEvery   = 5 * time.Second       // a join that was taken in and that no launch has answered is repeated; a lost launch is told again before
-	joinTimeout   = time.Minute           // a call that is never answered is taken for lost; each has a limit of its own
+	rejoinEvery   = 5 * time.Second       // a join that was accepted and that no launch has answered is repeated; a lost launch is published again before
+	joinTimeout   = time.Minute           // a call without an answer counts as lost; each has a timeout of its own
 	firstBackoff  = 50 * time.Millisecond // after a refused join; doubles up to lastBackoff
 	lastBackoff   = time.Second
 	progressEvery = 50 * time.Millisecond // per worker
-	portTimeout   = time.Second           // NeedPort is asked again
+	portTimeout   = time.Second           // NeedPort is repeated
 	forgetAfter   = 10 * time.Minute      // a stopped job without processes
 
 	// holdExit is how long the end of a worker by SIGTERM waits for a SIGTERM to the agent: batch
-	// systems send both at once, and what ends on a departing node is charged to nobody.
+	// systems send both at once, and an exit on a departing node is no counted failure.
 	holdExit = 50 * time.Millisecond
 )
 
-// transition is one Step in the making.
+// transition is one Step in progress.
 type transition struct {
 	s       *State
 	now     time.Time
@@ -44,7 +44,7 @@ type transition struct {
 
 func (t *transition) do(a ...Action) { t.actions = append(t.actions, a...) }
 
-// Step takes one input into account. It is total and changes s in place; now is the agent's clock.
+// Step applies one input. It is total and changes s in place; now is the agent's clock.
 func Step(s State, in Input, now time.Time) (State, []Action) {
 	t := &transition{s: &s, now: now}
 	switch in := in.(type) {
@@ -88,7 +88,7 @@ func Step(s State, in Input, now time.Time) (State, []Action) {
 	return s, t.actions
 }
 
-// job returns the state of a job, made when it is new.
+// job returns the state of a job, which it creates if needed.
 func (t *transition) job(id events.JobID) *job {
 	j := t.s.jobs[id]
 	if j == nil {
@@ -127,8 +127,7 @@ func (t *transition) reconcile(j *job) {
 	}
 }
 
-// stopAll ends every worker of a job; with no process left a stopped job is forgotten after a
-// while.
+// stopAll ends every worker of a job. A stopped job without processes is dropped after a while.
 func (t *transition) stopAll(j *job) {
 	alive := false
 	for _, slot := range j.slots() {
@@ -146,7 +145,7 @@ func (t *transition) stopAll(j *job) {
 		alive = true
 		if now := t.s.immediate || j.launch.Now; now || t.s.stopping || w.verdict == "" {
 			t.stop(j, w, now)
-		} // else it has just heard that it is a member no more, and has its grace to end by itself
+		} // otherwise it was just notified that it is no member any more, and has its grace to exit by itself
 	}
 	switch {
 	case alive:
@@ -158,8 +157,8 @@ func (t *transition) stopAll(j *job) {
 	}
 }
 
-// stop asks a process to end, and kills it after the grace. A process that is still being started
-// is stopped when it is there.
+// stop terminates a process, and kills it after the grace. A process that is still being started is
+// stopped afterwards.
 func (t *transition) stop(j *job, w *incarnation, now bool) {
 	if w.phase != running || w.killed {
 		return
@@ -187,7 +186,7 @@ func (t *transition) kill(w *incarnation) {
 	t.do(KillProcess{Worker: w.ref.Incarnation})
 }
 
-// applyDeadlines does what time alone brings about for one life.
+// applyDeadlines applies the deadlines of one incarnation.
 func (t *transition) applyDeadlines(j *job, w *incarnation) {
 	if w.stopRequested && !w.killed && !w.killAt.IsZero() && !t.now.Before(w.killAt) {
 		t.kill(w)
@@ -203,7 +202,7 @@ func (t *transition) applyDeadlines(j *job, w *incarnation) {
 	}
 }
 
-// due says when the join must be sent: a call in flight gets its time to be answered.
+// due returns when the join must be sent: a call in flight gets its time to be answered.
 func (q *join) due() time.Time {
 	if !q.sentAt.IsZero() {
 		return q.sentAt.Add(joinTimeout)
@@ -211,7 +210,7 @@ func (q *join) due() time.Time {
 	return q.sendAt
 }
 
-// Deadline says when Step must be given a Tick even if nothing else happens; zero = never.
+// Deadline returns when Step must be given a Tick even without other inputs; zero = never.
 func Deadline(s State) time.Time {
 	var d time.Time
 	at := func(x time.Time) {

@@ -10,9 +10,9 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestTheTextsOfAnExitAreShortened: a worker may print as much as it likes; what its exit fact says
-// stays small, and its end stays in it.
-func TestTheTextsOfAnExitAreShortened(t *testing.T) {
+// TestTextsOfAnExitAreShortened: a worker may print text of any length; its exit fact stays small
+// and contains the end of the text.
+func TestTextsOfAnExitAreShortened(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	s := New(Config{Node: "node-a", Agent: "01JD0000000000000000000000"})
 	step := func(in Input) []Action {
@@ -32,7 +32,7 @@ func TestTheTextsOfAnExitAreShortened(t *testing.T) {
 		lines = append(lines, strings.Repeat("x", 16<<10))
 	}
 	lines = append(lines, strings.Repeat("y", 900_000)+"ValueError: at the end")
-	told := 0
+	published := 0
 	for _, a := range step(ProcessExited{Worker: id, ExitCode: 1, Lines: lines}) {
 		var x events.WorkerExited
 		switch a := a.(type) {
@@ -43,13 +43,13 @@ func TestTheTextsOfAnExitAreShortened(t *testing.T) {
 		default:
 			continue
 		}
-		told++
+		published++
 		text := strings.Join(x.Lines, "\n")
 		if len(text) > limits.Lines.Max || !strings.HasSuffix(text, "ValueError: at the end") || !strings.Contains(text, "lines left out]") {
 			t.Errorf("%d bytes: %.60q ... %q", len(text), text, text[max(0, len(text)-60):])
 		}
 	}
-	if told != 2 {
-		t.Errorf("it was told %d times, want a notice and a fact", told)
+	if published != 2 {
+		t.Errorf("%d published, want a notice and a fact", published)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// shortPath is a path for a socket in a directory that nobody can guess, so that nobody can make it
-// first.
+// shortPath returns a path for a socket in a directory with an unpredictable name, so that no other
+// user can create it first.
 func shortPath() string {
 	base := os.Getenv("XDG_RUNTIME_DIR")
 	if i, err := os.Stat(base); err != nil || !i.IsDir() || len(base) > maxPath/2 {
@@ -19,7 +19,7 @@ func shortPath() string {
 	return filepath.Join(base, "regroup-"+strings.ToLower(rand.Text()), "agent.sock")
 }
 
-// private says why another user could put a socket of his own into a directory, nil if he cannot.
+// private returns an error if another user could replace a socket in a directory.
 func private(dir string) error {
 	i, err := os.Stat(dir)
 	if err != nil {

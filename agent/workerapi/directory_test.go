@@ -24,9 +24,9 @@ func server(t *testing.T, socket string) *Server {
 	return s
 }
 
-// TestNobodyCanMakeTheSocketsDirectoryFirst: who owns it could put a socket of his own there, and
-// would be told the workers' tokens.
-func TestNobodyCanMakeTheSocketsDirectoryFirst(t *testing.T) {
+// TestSocketDirectoryCannotBeCreatedFirst: its owner could put a socket of his own there, and would
+// receive the workers' tokens.
+func TestSocketDirectoryCannotBeCreatedFirst(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
 	t.Setenv("XDG_RUNTIME_DIR", "")
@@ -56,16 +56,16 @@ func TestNobodyCanMakeTheSocketsDirectoryFirst(t *testing.T) {
 	if _, err := os.Stat(filepath.Dir(one.Path())); err == nil {
 		t.Error("the directory is left behind")
 	}
-	// A process that guesses it all the same, and is first, is not served.
+	// A directory that another process has created first is refused.
 	if err := os.Mkdir(filepath.Dir(two.Path()), 0o777); err != nil {
 		t.Fatal(err)
 	}
 	if err := two.Run(canceled(t), nil); err == nil || !strings.Contains(err.Error(), "exists") {
-		t.Errorf("it serves in a directory of somebody else: %v", err)
+		t.Errorf("it serves in a directory of another user: %v", err)
 	}
 }
 
-func TestADirectoryThatOthersMayChangeIsRefused(t *testing.T) {
+func TestWritableDirectoryIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	if err := private(dir); err != nil {
 		t.Error(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 )
 
-// FuzzRequests: bodies of workers are refused with an answer or understood as they are.
+// FuzzRequests: request bodies are either refused with an answer or decoded exactly.
 func FuzzRequests(f *testing.F) {
 	f.Add(`{"address":"127.0.0.1:1","left":1,"commit":{"generation":1,"step":2,"hash":"ab"}}`)
 	f.Add(`{"generation":1,"step":5,"metrics":{"loss":0.5}}`)

@@ -15,12 +15,12 @@ import (
 
 const maxBody = 1 << 20
 
-// Handler serves the API; Run serves it on the socket.
+// Handler returns the handler of the API; Run serves it on the socket.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for path, h := range map[string]struct {
 		method string
-		serve  func(http.ResponseWriter, *http.Request, string, *box) error
+		serve  func(http.ResponseWriter, *http.Request, string, *mailbox) error
 	}{
 		wire.PathJoin:    {http.MethodPost, s.join},
 		wire.PathChanges: {http.MethodGet, s.changes},
@@ -75,8 +75,8 @@ func reply(w http.ResponseWriter, status int, body any) error {
 	return err
 }
 
-// who names the caller.
-func (s *Server) who(r *http.Request) (string, *box, error) {
+// who identifies the caller.
+func (s *Server) who(r *http.Request) (string, *mailbox, error) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return "", nil, refusal(http.StatusUnauthorized, "invalid", "the header Authorization: Bearer $REGROUP_TOKEN is missing")
@@ -87,10 +87,10 @@ func (s *Server) who(r *http.Request) (string, *box, error) {
 	if !ok {
 		return "", nil, refusal(http.StatusForbidden, "fenced", "the token is of no worker that runs here: it belongs to an ended process or to another node")
 	}
-	return worker, s.boxes[worker], nil
+	return worker, s.mailboxes[worker], nil
 }
 
-// read decodes a body strictly: a misspelt field must not be lost without a word.
+// read decodes a body strictly: a misspelt field must not be ignored silently.
 func read[T any](w http.ResponseWriter, r *http.Request) (T, error) {
 	var v T
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
@@ -114,9 +114,9 @@ func read[T any](w http.ResponseWriter, r *http.Request) (T, error) {
 	return v, nil
 }
 
-// tell hands a report over.
-func tell[T any](to func(string, T)) func(http.ResponseWriter, *http.Request, string, *box) error {
-	return func(w http.ResponseWriter, r *http.Request, worker string, _ *box) error {
+// tell returns the handler of a report.
+func tell[T any](to func(string, T)) func(http.ResponseWriter, *http.Request, string, *mailbox) error {
+	return func(w http.ResponseWriter, r *http.Request, worker string, _ *mailbox) error {
 		v, err := read[T](w, r)
 		if err != nil {
 			return err
@@ -127,8 +127,8 @@ func tell[T any](to func(string, T)) func(http.ResponseWriter, *http.Request, st
 	}
 }
 
-// preempt takes the notice that this node will be taken away. Whoever may open the socket may stop
-// its workers anyway, so no token is asked for.
+// preempt handles the notice that this node will be taken away. A process that may open the socket
+// may stop its workers anyway, so no token is required.
 func (s *Server) preempt(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
@@ -147,7 +147,7 @@ func (s *Server) preempt(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusAccepted)
 }
 
-func (s *Server) join(w http.ResponseWriter, r *http.Request, worker string, b *box) error {
+func (s *Server) join(w http.ResponseWriter, r *http.Request, worker string, b *mailbox) error {
 	req, err := read[wire.JoinRequest](w, r)
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func (s *Server) join(w http.ResponseWriter, r *http.Request, worker string, b *
 	}
 }
 
-func (s *Server) changes(w http.ResponseWriter, r *http.Request, _ string, b *box) error {
+func (s *Server) changes(w http.ResponseWriter, r *http.Request, _ string, b *mailbox) error {
 	g, err := number(r, "generation")
 	if err != nil {
 		return err
@@ -182,12 +182,12 @@ func (s *Server) changes(w http.ResponseWriter, r *http.Request, _ string, b *bo
 		return nil
 	}
 	if r.Context().Err() != nil || reply(w, http.StatusOK, c) != nil {
-		b.putBack(c) // nobody has read it
+		b.putBack(c) // it was not delivered
 	}
 	return nil
 }
 
-func (s *Server) peers(w http.ResponseWriter, r *http.Request, worker string, _ *box) error {
+func (s *Server) peers(w http.ResponseWriter, r *http.Request, worker string, _ *mailbox) error {
 	g, err := number(r, "generation")
 	if err != nil {
 		return err

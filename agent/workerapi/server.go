@@ -1,7 +1,7 @@
 // Package workerapi serves the worker API of package wire over HTTP on a Unix socket.
 //
-// It knows who calls (a bearer token per life of a worker), checks what is said and holds long
-// polls; what follows from a call is decided by the agent, to which every call is handed over.
+// It authenticates workers by a bearer token per incarnation, validates requests and holds long
+// polls. Every call is passed to the agent, which decides what follows.
 package workerapi
 
 import (
@@ -18,16 +18,16 @@ import (
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 )
 
-// Calls are what workers do, handed over. They must not block, except Peer. worker is the name
+// Calls are the callbacks for workers' calls. They must not block, except Peer. worker is the name
 // given to Admit.
 type Calls struct {
 	Join   func(worker string, r wire.JoinRequest)
 	Report func(worker string, r wire.Report)
 	Commit func(worker string, r wire.CommitReport)
 	Done   func(worker string, r wire.DoneReport)
-	// Preempt is the notice that this node will be taken away. It comes from no worker.
+	// Preempt is called with the notice that this node will be taken away. It is from no worker.
 	Preempt func(r wire.PreemptRequest)
-	// Peer finds the address of a rank of the worker's generation. A *Refusal fails the call with
+	// Peer returns the address of a rank of the worker's generation. A *Refusal fails the call with
 	// its code.
 	Peer func(ctx context.Context, worker string, generation uint64, rank int) (wire.Peer, error)
 }
@@ -41,9 +41,9 @@ type Options struct {
 	Listen func(ctx context.Context, path string) (net.Listener, error)
 }
 
-// Refusal is an error that a worker sees as it is.
+// Refusal is an error that is passed to the worker unchanged.
 type Refusal struct {
-	Status  int    // of HTTP, 4xx or 5xx
+	Status  int    // HTTP status, 4xx or 5xx
 	Code    string // one of package events' codes
 	Message string
 }
@@ -52,19 +52,19 @@ func (r *Refusal) Error() string { return r.Message }
 
 // Server is the worker API of one agent.
 type Server struct {
-	opt    Options
-	path   string
-	own    bool // the socket's directory is made for it alone, and removed with it
-	mu     sync.Mutex
-	tokens map[string]string // token -> worker
-	boxes  map[string]*box   // by worker
+	opt       Options
+	path      string
+	own       bool // the socket's directory is created for it alone, and removed with it
+	mu        sync.Mutex
+	tokens    map[string]string   // token -> worker
+	mailboxes map[string]*mailbox // by worker
 }
 
 // maxPath is the size of sun_path on Linux less its final zero (unix(7)).
 const maxPath = 107
 
-// New checks the options. When the wanted path is too long for a socket, a short one in a directory
-// of its own is taken, below XDG_RUNTIME_DIR or the temporary directory: Path tells which.
+// New validates the options. If the wanted path is too long for a socket, it uses a short one in a
+// directory of its own, below XDG_RUNTIME_DIR or the temporary directory, which Path returns.
 func New(o Options) (*Server, error) {
 	if o.Socket == "" {
 		return nil, errors.New("workerapi: Socket is empty: give the path of the worker socket")
@@ -78,7 +78,7 @@ func New(o Options) (*Server, error) {
 	if o.Listen == nil {
 		o.Listen = listen
 	}
-	s := &Server{opt: o, path: o.Socket, tokens: map[string]string{}, boxes: map[string]*box{}}
+	s := &Server{opt: o, path: o.Socket, tokens: map[string]string{}, mailboxes: map[string]*mailbox{}}
 	if len(s.path) > maxPath {
 		s.path, s.own = shortPath(), true
 		if len(s.path) > maxPath {
@@ -88,14 +88,14 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Path is where the socket is.
+// Path returns the path of the socket.
 func (s *Server) Path() string { return s.path }
 
-// Run serves until ctx ends. ready (may be nil) is called when the socket takes calls.
+// Run serves until ctx ends. ready (may be nil) is called when the socket accepts calls.
 func (s *Server) Run(ctx context.Context, ready func()) error {
 	if s.own {
-		// Exclusively: the owner of the directory of a socket can put another one in its place,
-		// which then receives the workers' tokens.
+		// The directory must be private: its owner could replace the socket by another one and
+		// receive the workers' tokens.
 		dir := filepath.Dir(s.path)
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return fmt.Errorf("workerapi: directory of the socket: %w", err)
@@ -109,7 +109,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	srv := &http.Server{
 		Handler:           s.Handler(),
 		ReadHeaderTimeout: 10 * time.Second,
-		BaseContext:       func(net.Listener) context.Context { return ctx }, // ends every poll with us
+		BaseContext:       func(net.Listener) context.Context { return ctx }, // ends every poll with the server
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
@@ -138,7 +138,7 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 		return nil, err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("workerapi: remove the socket of an earlier life: %w", err)
+		return nil, fmt.Errorf("workerapi: remove the socket of an earlier agent: %w", err)
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
 	if err != nil {
@@ -151,15 +151,15 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 	return l, nil
 }
 
-// Admit lets a worker in by its token.
+// Admit registers a worker's token.
 func (s *Server) Admit(token, worker string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tokens[token] = worker
-	s.boxes[worker] = newBox()
+	s.mailboxes[worker] = newMailbox()
 }
 
-// Dismiss forgets a worker and ends its polls.
+// Dismiss removes a worker and ends its polls.
 func (s *Server) Dismiss(worker string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,35 +168,36 @@ func (s *Server) Dismiss(worker string) {
 			delete(s.tokens, t)
 		}
 	}
-	if b := s.boxes[worker]; b != nil {
+	if b := s.mailboxes[worker]; b != nil {
 		b.close()
-		delete(s.boxes, worker)
+		delete(s.mailboxes, worker)
 	}
 }
 
-// Answer ends the worker's waiting join; without one it is dropped, because the worker asks again.
+// Answer ends the worker's waiting join. Without one it is dropped, because the worker will ask
+// again.
 func (s *Server) Answer(worker string, a wire.Assignment) {
-	if b := s.box(worker); b != nil {
+	if b := s.mailbox(worker); b != nil {
 		b.answer(joinResult{assignment: a})
 	}
 }
 
 // Refuse fails the worker's waiting join.
 func (s *Server) Refuse(worker string, r *Refusal) {
-	if b := s.box(worker); b != nil {
+	if b := s.mailbox(worker); b != nil {
 		b.answer(joinResult{refusal: r})
 	}
 }
 
-// Push keeps news for the worker until it asks for them.
+// Push queues a change for the worker until it polls.
 func (s *Server) Push(worker string, c wire.Change) {
-	if b := s.box(worker); b != nil {
+	if b := s.mailbox(worker); b != nil {
 		b.push(c)
 	}
 }
 
-func (s *Server) box(worker string) *box {
+func (s *Server) mailbox(worker string) *mailbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.boxes[worker]
+	return s.mailboxes[worker]
 }

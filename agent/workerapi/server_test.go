@@ -140,9 +140,9 @@ func TestRefusalsAreClear(t *testing.T) {
 	}
 }
 
-// A notice comes from the host: whoever may open the socket may bring it, with no token and no
-// body.
-func TestAnybodyAtTheSocketMayBringANotice(t *testing.T) {
+// TestNoticeNeedsNoToken: a notice comes from the host; any process that may open the socket may
+// send it, without token and body.
+func TestNoticeNeedsNoToken(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, filepath.Join(t.TempDir(), "a.sock"), time.Minute)
 	for body, want := range map[string]string{
@@ -162,7 +162,7 @@ func TestAnybodyAtTheSocketMayBringANotice(t *testing.T) {
 	}
 }
 
-func TestReportsAreHandedOver(t *testing.T) {
+func TestReportsArePassedOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, filepath.Join(t.TempDir(), "a.sock"), time.Minute)
 	r.s.Admit("secret", "w1")
@@ -191,7 +191,7 @@ func TestJoinWaitsForItsAnswer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, filepath.Join(t.TempDir(), "a.sock"), time.Minute)
 	r.s.Admit("secret", "w1")
-	r.s.Answer("w1", wire.Assignment{Verdict: wire.Removed}) // nobody waits: dropped
+	r.s.Answer("w1", wire.Assignment{Verdict: wire.Removed}) // no join waits: dropped
 	done := make(chan string, 1)
 	for _, answer := range []func(){
 		func() { r.s.Answer("w1", wire.Assignment{Verdict: wire.Assigned, Rank: 2}) },
@@ -220,7 +220,7 @@ func TestPollsAreBounded(t *testing.T) {
 	}
 }
 
-func TestChangesAreKeptUntilAskedForAndALossComesFirst(t *testing.T) {
+func TestChangesAreKeptUntilPolledAndLossesAreFirst(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, filepath.Join(t.TempDir(), "a.sock"), time.Minute)
 	r.s.Admit("secret", "w1")
@@ -236,7 +236,7 @@ func TestChangesAreKeptUntilAskedForAndALossComesFirst(t *testing.T) {
 	go func() { _, b := r.do("GET", wire.PathChanges+"?generation=3", "secret", ""); done <- b }()
 	r.s.Push("w1", wire.Change{Kind: wire.ChangeLost, Generation: 3, Rank: 1})
 	if b := <-done; !strings.Contains(b, `"generation":3`) {
-		t.Errorf("late news: %s", b)
+		t.Errorf("late change: %s", b)
 	}
 	// A waiting poll ends with its worker.
 	go func() { s, _ := r.do("GET", wire.PathChanges+"?generation=4", "secret", ""); done <- fmt.Sprint(s) }()
@@ -271,7 +271,7 @@ func TestSocketIsPrivateAndShortEnough(t *testing.T) {
 	if err != nil || i.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", i.Mode(), err)
 	}
-	// A socket file of an earlier life is no obstacle.
+	// A socket file of an earlier agent is replaced.
 	stale := filepath.Join(dir, "stale.sock")
 	if err := os.WriteFile(stale, nil, 0o600); err != nil {
 		t.Fatal(err)

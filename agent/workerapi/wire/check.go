@@ -2,14 +2,14 @@ package wire
 
 import "fmt"
 
-// Limits of what a worker may say; docs/limits.md has them by these names.
+// Limits on what a worker may send; docs/limits.md has them by these names.
 const (
 	MaxNames = 256     // names: metrics of one report
 	MaxWord  = 256     // word: bytes of an address, a hash or the name of a metric
 	MaxRanks = 100_000 // workers: ranks in one list
 )
 
-// Check says what is over a limit, nil if nothing is.
+// Check returns an error if a limit is exceeded.
 func (r JoinRequest) Check() error {
 	switch {
 	case len(r.Address) > MaxWord:
@@ -22,7 +22,7 @@ func (r JoinRequest) Check() error {
 	return r.Commit.check("commit")
 }
 
-// Check says what is over a limit, nil if nothing is.
+// Check returns an error if a limit is exceeded.
 func (r Report) Check() error {
 	if r.First != nil && r.First.Checkpoint != nil {
 		if err := r.First.Checkpoint.check("first.checkpoint"); err != nil {
@@ -32,10 +32,10 @@ func (r Report) Check() error {
 	return checkMetrics(r.Metrics)
 }
 
-// Check says what is over a limit, nil if nothing is.
+// Check returns an error if a limit is exceeded.
 func (r CommitReport) Check() error { return r.Commit.check("commit") }
 
-// Check says what is over a limit, nil if nothing is.
+// Check returns an error if a limit is exceeded.
 func (r DoneReport) Check() error { return checkMetrics(r.Metrics) }
 
 func (c Commit) check(path string) error {

@@ -1,7 +1,7 @@
-// Package wire is what a worker and its node's agent say to each other: JSON bodies of HTTP calls
-// on the agent's Unix socket (path in REGROUP_SOCKET). Every call carries the header Authorization:
-// Bearer $REGROUP_TOKEN, which names the worker. curl --unix-socket debugs it. Errors are
-// {"code","message"} with a 4xx or 5xx status.
+// Package wire is the protocol between a worker and its node's agent: JSON bodies of HTTP calls on
+// the agent's Unix socket (path in REGROUP_SOCKET). Every call carries the header Authorization:
+// Bearer $REGROUP_TOKEN, which identifies the worker. Use curl --unix-socket to debug it. Errors
+// are {"code","message"} with a 4xx or 5xx status.
 package wire
 
 import "time"
@@ -20,10 +20,10 @@ const (
 	PathReport  = "/v1/report"  // POST Report -> 204
 	PathCommit  = "/v1/commit"  // POST CommitReport -> 204
 	PathDone    = "/v1/done"    // POST DoneReport -> 204
-	PathPreempt = "/v1/preempt" // POST PreemptRequest, or nothing -> 202; for whoever may use the socket, no token
+	PathPreempt = "/v1/preempt" // POST PreemptRequest, or nothing -> 202; for any process that may use the socket, no token
 )
 
-// Environment of a worker beside torchrun's and Horovod's.
+// Environment of a worker in addition to torchrun's and Horovod's.
 const (
 	EnvJob         = "REGROUP_JOB"
 	EnvNode        = "REGROUP_NODE"
@@ -36,11 +36,11 @@ const (
 	EnvAdvertise   = "REGROUP_ADVERTISE"  // data-plane host on which a worker listens
 	EnvDataPorts   = "REGROUP_DATA_PORTS" // low-high, empty = any
 
-	// EnvWarmWithin bounds how long a newcomer fetches the state aside before it comes in without;
+	// EnvWarmWithin limits how long a newcomer prefetches the state before it joins without it;
 	// like 30s. The job sets it.
 	EnvWarmWithin = "REGROUP_WARM_WITHIN"
-	// EnvLogLevel is the least level of the SDK's own log lines: debug, info, warn or error; empty
-	// = warn. The job or the shell of the agent sets it.
+	// EnvLogLevel is the minimum level of the SDK's own log lines: debug, info, warn or error;
+	// empty = warn. The job or the shell of the agent sets it.
 	EnvLogLevel = "REGROUP_LOG_LEVEL"
 
 	// Where the SDK keeps checkpoints, how often it writes one, like 10m, and how many it keeps.
@@ -59,7 +59,7 @@ type Commit struct {
 
 // JoinRequest asks to be in the next generation.
 type JoinRequest struct {
-	Address  string   `json:"address"`           // host:port on which this worker takes data-plane connections
+	Address  string   `json:"address"`           // host:port on which this worker accepts data-plane connections
 	Left     uint64   `json:"left"`              // generation it has just left, 0 = newcomer
 	Planned  bool     `json:"planned"`           // it left because a Change asked it to
 	Accused  []int    `json:"accused,omitempty"` // ranks of Left that its collective lost
@@ -67,11 +67,11 @@ type JoinRequest struct {
 	Commit   Commit   `json:"commit"`            // newest commit it holds; Generation 0 = none
 	NoticeMS float64  `json:"notice_ms"`         // time since it noticed what made it leave
 
-	// Cold: this newcomer can fetch the state while the others train, and need not be in a
-	// generation before it has, unless there are too few without it. It is told where by the
-	// verdict WarmUp and asks again with Cold = false when it is ready.
+	// Cold: this newcomer can prefetch the state while the others train, and need not be in a
+	// generation before it has it, unless there are too few members without it. The verdict WarmUp
+	// tells it where, and it asks again with Cold = false when it is ready.
 	Cold    bool   `json:"cold,omitempty"`
-	Holders uint64 `json:"holders,omitempty"` // newest generation whose holders it was told
+	Holders uint64 `json:"holders,omitempty"` // newest generation whose state holders it was given
 }
 
 // Verdicts of an Assignment.
@@ -79,7 +79,7 @@ const (
 	Assigned = "assigned" // in the generation below
 	Over     = "over"     // the job is finishing elsewhere: return without error
 	Removed  = "removed"  // this worker is no longer part of the job: return without error
-	// WarmUp, only for a Cold request: Peers of Generation hold the state; Token is for fetching
+	// WarmUp answers only a Cold request: Peers of Generation hold the state; Token is for fetching
 	// it, not for membership.
 	WarmUp = "warm-up"
 )
@@ -101,7 +101,7 @@ type Assignment struct {
 	Expect     *Expected      `json:"expect,omitempty"`
 }
 
-// Expected is, with WarmUp, the place that the newcomer will have if nothing else changes.
+// Expected is, with WarmUp, the ranks that the newcomer will have if nothing else changes.
 type Expected struct {
 	Rank      int `json:"rank"`
 	World     int `json:"world"`
@@ -113,20 +113,20 @@ type Expected struct {
 
 // Kinds of Change.
 const (
-	ChangePlanned = "planned" // leave at your next commit
+	ChangePlanned = "planned" // leave at the next commit
 	ChangeLost    = "lost"    // a peer is gone: abort the communicator now
 	ChangeStop    = "stop"    // the job is being stopped: commit, save, return
-	ChangeUndone  = "undone"  // what was planned is off: stay, unless you have left already
-	ChangeLeaving = "leaving" // this worker's node will be taken away: save now; a planned change follows if anything can take its place
+	ChangeUndone  = "undone"  // the planned change was cancelled: stay, unless you have left already
+	ChangeLeaving = "leaving" // this worker's node will be taken away: save now; a planned change follows if another node can take its place
 )
 
-// Change is news about the generation that the worker is in.
+// Change is a change of the generation that the worker is in.
 type Change struct {
 	Kind       string `json:"kind"`
 	Generation uint64 `json:"generation"`
-	Rank       int    `json:"rank"` // lost: which, -1 = unknown
+	Rank       int    `json:"rank"` // lost: which one, -1 = unknown
 	Reason     string `json:"reason"`
-	// Until is when the node is gone at the latest; zero = not known, or no leaving.
+	// Until is when the node is gone at the latest; zero = unknown, or not ChangeLeaving.
 	Until time.Time `json:"until,omitzero"`
 }
 
@@ -136,47 +136,47 @@ type Peer struct {
 	Address string `json:"address"`
 }
 
-// Report tells of progress. First is set with the first good step of a generation.
+// Report is a progress report. First is set with the first good step of a generation.
 type Report struct {
 	Generation uint64             `json:"generation"`
 	Step       uint64             `json:"step"`
-	Samples    uint64             `json:"samples"` // consumed so far by the whole job, as this worker knows it
+	Samples    uint64             `json:"samples"` // consumed so far by the whole job, as far as this worker knows
 	Metrics    map[string]float64 `json:"metrics,omitempty"`
-	// MetricsStep is the step after which the metrics were reported, which are repeated until there
-	// are others. Nil = Step.
+	// MetricsStep is the step after which the metrics were reported; they are repeated until there
+	// are new ones. Nil = Step.
 	MetricsStep *uint64    `json:"metrics_step,omitempty"`
 	First       *FirstStep `json:"first,omitempty"`
-	Slowest     *Straggler `json:"slowest,omitempty"` // whom the others wait for, if there is one
+	Slowest     *Straggler `json:"slowest,omitempty"` // the rank that the others wait for, if there is one
 }
 
-// Straggler is the rank that the others wait for, and by which share of its time, 0 to 1, the
-// median rank waits longer.
+// Straggler is the rank that the others wait for. Share is the part of its time, 0 to 1, by which
+// the median rank waits longer.
 type Straggler struct {
 	Rank  int     `json:"rank"`
 	Share float64 `json:"share"`
 }
 
-// FirstStep says how long the parts of getting back to work took, on the worker's clock.
+// FirstStep has the durations of the phases of recovery, on the worker's clock.
 type FirstStep struct {
 	Survivor  bool    `json:"survivor"`
-	Lost      uint64  `json:"lost"`      // steps after the last commit that became void
-	AbortMS   float64 `json:"abort_ms"`  // notice to asking to rejoin
-	RejoinMS  float64 `json:"rejoin_ms"` // asking to rejoin to the communicator standing
+	Lost      uint64  `json:"lost"`      // steps after the last commit that were lost
+	AbortMS   float64 `json:"abort_ms"`  // from notice to join
+	RejoinMS  float64 `json:"rejoin_ms"` // from join to the connected communicator
 	SyncMS    float64 `json:"sync_ms"`   // newest commit agreed on and received
 	StepMS    float64 `json:"step_ms"`   // first good step
 	SyncBytes uint64  `json:"sync_bytes,omitempty"`
-	// Checkpoint is where the state of this generation came from, because nobody held a commit; nil
-	// = not from disk.
+	// Checkpoint is the checkpoint from which this generation was restored because no member held a
+	// commit; nil = none.
 	Checkpoint *Commit `json:"checkpoint,omitempty"`
 }
 
-// CommitReport tells of a commit and the ledger that is part of it.
+// CommitReport reports a commit and the ledger that is part of it.
 type CommitReport struct {
 	Commit Commit `json:"commit"`
 	Ledger Ledger `json:"ledger"`
 }
 
-// DoneReport says that the work is complete; exit 0 then means success.
+// DoneReport reports that the work is complete; exit 0 then means success.
 type DoneReport struct {
 	Generation uint64             `json:"generation"`
 	Step       uint64             `json:"step"`
@@ -186,13 +186,13 @@ type DoneReport struct {
 	MetricsStep *uint64 `json:"metrics_step,omitempty"`
 }
 
-// Ledger is the account of samples that committed steps consumed.
+// Ledger counts the samples that committed steps consumed.
 type Ledger struct {
 	Samples uint64        `json:"samples"` // size of one epoch
 	Epochs  []LedgerEpoch `json:"epochs"`
 }
 
-// LedgerEpoch is one epoch's account.
+// LedgerEpoch is the ledger of one epoch.
 type LedgerEpoch struct {
 	Epoch uint64 `json:"epoch"`
 	Count uint64 `json:"count"`
@@ -203,7 +203,7 @@ type LedgerEpoch struct {
 // PreemptRequest announces that this node will be taken away.
 type PreemptRequest struct {
 	Reason string    `json:"reason,omitempty"`
-	Until  time.Time `json:"until,omitzero"` // when it is gone at the latest; zero = not known
+	Until  time.Time `json:"until,omitzero"` // when it is gone at the latest; zero = unknown
 }
 
 // Error is the body of a refused call.
@@ -212,16 +212,16 @@ type Error struct {
 	Message string `json:"message"`
 }
 
-// StateToken is what a generation's token becomes for newcomers: with it they may fetch the state,
-// but not take part.
+// StateToken derives a newcomer's token from a generation's: it permits fetching the state, but no
+// membership.
 func StateToken(generation string) string {
 	m := hmac.New(sha256.New, []byte(generation))
 	m.Write([]byte("state"))
 	return hex.EncodeToString(m.Sum(nil)[:16])
 }
 
-// SampleHash is the hash of a sample index that ledgers sum up: the finaliser of splitmix64
-// (Steele, Lea, Flood 2014).
+// SampleHash is the hash of a sample index that ledgers sum: the finaliser of splitmix64 (Steele,
+// Lea, Flood 2014).
 func SampleHash(index uint64) uint64 {
 	z := index + 0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

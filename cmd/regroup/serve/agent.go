@@ -153,7 +153,7 @@ comes first creates the job. The agent then ends with the job's outcome, or leav
 				return joinJob(ctx, p, *a, join, args, cmd.OutOrStdout(), cmd.ErrOrStderr(), current.Store)
 			}
 			return withHealth(ctx, p, func(ctx context.Context) error {
-				return agent.Lives(ctx, func(after bool) (func(context.Context) error, error) {
+				return agent.RunIncarnations(ctx, func(after bool) (func(context.Context) error, error) {
 					run, err := newAgent(p, *a, nil, after, nil)
 					if err != nil {
 						return nil, err

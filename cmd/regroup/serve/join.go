@@ -64,7 +64,7 @@ func joinJob(ctx context.Context, p *boot.Process, a AgentConfig, j *jobflags.Jo
 		return events.Errorf(events.Invalid, "--slots: is %d, the job has %d workers on every node", a.Slots, per)
 	}
 	say := &sayer{to: errs, job: join.Job}
-	join.Told = say.standing
+	join.OnChange = say.standing
 	run, err := newAgent(p, a, join, false, func(l agent.Line) { say.line(out, l) })
 	if err != nil {
 		return err
@@ -139,7 +139,7 @@ const outcomeWithin = time.Minute
 
 // end says how it ended for this node and returns the error that carries the exit code.
 func (s *sayer) end(ctx context.Context, c *client.Client, run *agent.Agent, interrupted bool) error {
-	n, entered, err := run.Standing()
+	n, entered, err := run.Membership()
 	switch {
 	case err != nil:
 		return err

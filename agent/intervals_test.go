@@ -17,15 +17,15 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestDiscoverySetsThePace: in a crowd it asks for fewer heartbeats and hellos than the agent would
-// send.
-func TestDiscoverySetsThePace(t *testing.T) {
+// TestDiscoverySetsTheIntervals: for a large fleet it asks for fewer heartbeats and hellos than the
+// agent would send.
+func TestDiscoverySetsTheIntervals(t *testing.T) {
 	for name, c := range map[string]struct {
 		welcome       events.NodeWelcome
-		beats, hellos int64 // of a minute
+		beats, hellos int64 // in a minute
 	}{
-		"as it likes": {events.NodeWelcome{}, 120, 6},
-		"a crowd":     {events.NodeWelcome{Heartbeat: spec.Duration(2 * time.Second), Hello: spec.Duration(20 * time.Second)}, 30, 3},
+		"as it likes":   {events.NodeWelcome{}, 120, 6},
+		"a large fleet": {events.NodeWelcome{Heartbeat: spec.Duration(2 * time.Second), Hello: spec.Duration(20 * time.Second)}, 30, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestDiscoverySetsThePace(t *testing.T) {
 						t.Error(err)
 					}
 				})
-				time.Sleep(10*time.Second + time.Millisecond) // the pace is known at the latest with the first heartbeat
+				time.Sleep(10*time.Second + time.Millisecond) // the intervals are known with the first heartbeat at the latest
 				b, h := beats.Load(), hellos.Load()
 				time.Sleep(time.Minute)
 				if b, h = beats.Load()-b, hellos.Load()-h; b != c.beats || h != c.hellos {

@@ -6,11 +6,11 @@ import (
 	"github.com/regroup-io/regroup/agent/worker"
 )
 
-// queue keeps things in order without ever blocking who puts.
+// queue is an unbounded FIFO whose put never blocks.
 type queue[T any] struct {
 	mu    sync.Mutex
 	items []T
-	wake  chan struct{} // has one place: something was put
+	wake  chan struct{} // capacity 1: items were added
 }
 
 func newQueue[T any]() *queue[T] { return &queue[T]{wake: make(chan struct{}, 1)} }
@@ -39,4 +39,4 @@ func (q *queue[T]) empty() bool {
 	return len(q.items) == 0
 }
 
-type inbox = queue[worker.Input]
+type inputs = queue[worker.Input]

@@ -1,0 +1,125 @@
+package workerapi
+
+import (
+	"context"
+	"sync"
+
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
+)
+
+// mailbox holds what waits for one worker: joins without an answer, and changes to be polled.
+type mailbox struct {
+	mu      sync.Mutex
+	joins   map[chan joinResult]bool
+	changes []wire.Change
+	wake    chan struct{} // closed and replaced when a change arrives
+	closed  bool
+}
+
+type joinResult struct {
+	assignment wire.Assignment
+	refusal    *Refusal
+}
+
+func newMailbox() *mailbox {
+	return &mailbox{joins: map[chan joinResult]bool{}, wake: make(chan struct{})}
+}
+
+// wait registers a join before it is passed on, so that its answer cannot arrive too early.
+func (b *mailbox) wait() chan joinResult {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := make(chan joinResult, 1)
+	b.joins[c] = true
+	return c
+}
+
+func (b *mailbox) leave(c chan joinResult) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.joins, c)
+}
+
+func (b *mailbox) answer(r joinResult) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for c := range b.joins {
+		c <- r // buffered: it gets one answer
+		delete(b.joins, c)
+	}
+}
+
+const maxChanges = 64
+
+func (b *mailbox) push(c wire.Change) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return
+	}
+	b.changes = append(b.changes, c)
+	if len(b.changes) > maxChanges { // a worker that never polls
+		b.changes = b.changes[1:]
+	}
+	close(b.wake)
+	b.wake = make(chan struct{})
+}
+
+func (b *mailbox) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	close(b.wake)
+	b.wake = make(chan struct{})
+}
+
+// next returns a change of a generation: a loss before a plan, and nothing of older generations.
+func (b *mailbox) next(ctx context.Context, generation uint64) (wire.Change, bool) {
+	for {
+		c, ok, wake := b.take(generation)
+		if ok {
+			return c, true
+		}
+		if wake == nil {
+			return c, false
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return c, false
+		}
+	}
+}
+
+func (b *mailbox) take(generation uint64) (c wire.Change, ok bool, wake chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	found := -1
+	var keep []wire.Change
+	for _, n := range b.changes {
+		if n.Generation < generation {
+			continue
+		}
+		keep = append(keep, n)
+		if n.Generation == generation && (found < 0 || n.Kind == wire.ChangeLost && keep[found].Kind != wire.ChangeLost) {
+			found = len(keep) - 1
+		}
+	}
+	b.changes = keep
+	if found >= 0 {
+		c = keep[found]
+		b.changes = append(keep[:found:found], keep[found+1:]...)
+		return c, true, nil
+	}
+	if b.closed {
+		return c, false, nil
+	}
+	return c, false, b.wake
+}
+
+// putBack returns a change that could not be delivered.
+func (b *mailbox) putBack(c wire.Change) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.changes = append([]wire.Change{c}, b.changes...)
+}
