@@ -14,7 +14,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// EncodeBody writes a request, reply or signal: plain JSON.
+// EncodeBody encodes a request, reply or signal as plain JSON.
 func EncodeBody(b Body) ([]byte, error) {
 	out, err := json.Marshal(b)
 	if err != nil {
@@ -23,8 +23,8 @@ func EncodeBody(b Body) ([]byte, error) {
 	return out, nil
 }
 
-// DecodeBody reads what EncodeBody wrote. Fields it does not know are ignored, so that a newer peer
-// may add some; anything else that does not fit is Invalid with every finding.
+// DecodeBody decodes what EncodeBody encodes. Unknown fields are ignored, so that a newer peer may
+// add some; any other mismatch is Invalid with all errors.
 func DecodeBody[B Body](data []byte) (B, error) {
 	var b B
 	body, bad := DecodeBodyAs(b, data, "")
@@ -34,7 +34,8 @@ func DecodeBody[B Body](data []byte) (B, error) {
 	return body.(B), nil
 }
 
-// DecodeBodyAs reads JSON into a new value of zero's type; prefix begins the findings' paths.
+// DecodeBodyAs decodes JSON into a new value of zero's type; prefix is prepended to the paths of
+// errors.
 func DecodeBodyAs(zero Body, data []byte, prefix string) (Body, []spec.FieldError) {
 	if len(data) == 0 || string(data) == "null" {
 		return nil, []spec.FieldError{{Path: prefix, Message: "has no data: send a JSON object"}}
@@ -46,11 +47,11 @@ func DecodeBodyAs(zero Body, data []byte, prefix string) (Body, []spec.FieldErro
 		return decodeSubmit(data, prefix)
 	}
 	v := reflect.New(reflect.TypeOf(zero))
-	// The quick way first: only what it refuses is walked again for every finding.
+	// Try the fast decoder first: only what it refuses is walked again to collect all errors.
 	if err := json.Unmarshal(data, v.Interface()); err != nil || !utf8.Valid(data) {
 		bad := spec.CheckShape(data, v.Type().Elem(), prefix)
 		var ours *Error
-		if len(bad) == 0 && errors.As(err, &ours) { // of a list that reads itself
+		if len(bad) == 0 && errors.As(err, &ours) { // from a list with its own decoder
 			bad = []spec.FieldError{{Path: prefix, Message: ours.Text}}
 		} else if len(bad) == 0 {
 			bad = []spec.FieldError{{Path: prefix, Message: "does not fit " + string(zero.Type())}}
@@ -62,7 +63,7 @@ func DecodeBodyAs(zero Body, data []byte, prefix string) (Body, []spec.FieldErro
 	return body, append(checkIDs(body, prefix), bad...)
 }
 
-// checkIDs looks at the ids that clients write into commands.
+// checkIDs checks the ids that clients write into commands.
 func checkIDs(b Body, prefix string) []spec.FieldError {
 	path, err := "", error(nil)
 	switch b := b.(type) {
@@ -83,8 +84,8 @@ func checkIDs(b Body, prefix string) []spec.FieldError {
 	return []spec.FieldError{{Path: spec.JoinPath(prefix, path), Message: err.Error()}}
 }
 
-// decodeSubmit reads a job.submit strictly: a spec with a field that would be ignored is refused
-// with every finding. Paths inside the spec are those of the user's file.
+// decodeSubmit decodes a job.submit strictly: a spec with a field that would be ignored is refused
+// with all errors. Paths inside the spec are those of the user's file.
 func decodeSubmit(data []byte, prefix string) (Body, []spec.FieldError) {
 	var raw struct {
 		Spec json.RawMessage `json:"spec"`
@@ -106,7 +107,7 @@ func decodeSubmit(data []byte, prefix string) (Body, []spec.FieldError) {
 	return JobSubmit{Spec: s}, nil
 }
 
-// ReadLimited reads everything, unless it is more than most bytes.
+// ReadLimited reads everything, or fails if it is more than most bytes.
 func ReadLimited(r io.Reader, most int) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
 	if err == nil && len(data) > most {
@@ -115,16 +116,15 @@ func ReadLimited(r io.Reader, most int) ([]byte, error) {
 	return data, err
 }
 
-// bounder applies the limits to one value in place: texts are shortened, everything else is
+// bounder applies the limits to one value in place: texts are shortened, all other excesses are
 // refused.
 type bounder func(v reflect.Value, path string, bad *[]spec.FieldError)
 
-// bounders are the bounders of types, made once; nil = there is nothing to bound.
+// bounders caches the bounders of types; nil = there is nothing to bound.
 var bounders sync.Map // reflect.Type -> bounder
 
-// bound applies the limits to a body that was just decoded. Fields say with the tag bound which
-// limit is theirs: word, lines, names or slots; a plain string without one is a text, and any other
-// string a word.
+// bound applies the limits to a body that was just decoded. The tag bound selects a field's limit:
+// word, lines, names or slots; a plain string without a tag is a text, and any other string a word.
 func bound(v reflect.Value, path string) []spec.FieldError {
 	var bad []spec.FieldError
 	if b := bounderOf(v.Type()); b != nil {
@@ -143,8 +143,8 @@ func bounderOf(t reflect.Type) bounder {
 }
 
 var bySelf = []reflect.Type{
-	reflect.TypeFor[spec.Job](),                                                               // it is checked as a whole, and refused
-	reflect.TypeFor[Places](), reflect.TypeFor[MemberTable](), reflect.TypeFor[WorkerTable](), // these bound themselves while they are read
+	reflect.TypeFor[spec.Job](),                                                               // checked as a whole, and refused
+	reflect.TypeFor[Places](), reflect.TypeFor[MemberTable](), reflect.TypeFor[WorkerTable](), // these check their limits while decoding
 }
 
 func makeBounder(t reflect.Type, tag string) bounder {
@@ -228,7 +228,7 @@ func mapBounder(t reflect.Type, tag string) bounder {
 				return
 			}
 			if inner != nil {
-				e := reflect.New(t.Elem()).Elem() // what is in a map cannot be changed in place
+				e := reflect.New(t.Elem()).Elem() // values in a map cannot be changed in place
 				e.Set(it.Value())
 				inner(e, path, bad)
 				v.SetMapIndex(it.Key(), e)
@@ -268,7 +268,7 @@ func structBounder(t reflect.Type) bounder {
 	}
 }
 
-// refuseOver adds the refusal, if there is one.
+// refuseOver adds an error if the limit is exceeded.
 func refuseOver(l limits.Limit, path string, have int, bad *[]spec.FieldError) bool {
 	f := spec.CheckLimit(path, have, l)
 	if f != nil {
@@ -277,7 +277,7 @@ func refuseOver(l limits.Limit, path string, have int, bad *[]spec.FieldError) b
 	return f != nil
 }
 
-// Nesting tells how many lists and objects are inside each other in a JSON text.
+// Nesting returns the nesting depth of a JSON text.
 func Nesting(data []byte) (deepest int) {
 	depth, text := 0, false
 	for i := 0; i < len(data); i++ {

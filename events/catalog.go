@@ -7,7 +7,7 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// Class tells how a message travels.
+// Class is how a message is transported.
 type Class string
 
 // Classes in the catalogue.
@@ -37,8 +37,8 @@ func entry[B Body](class Class, writer string, readers []string, what string) En
 
 func to(services ...string) []string { return services }
 
-// Catalog is every fact and command, in the order of a job's life. Docs, permissions and tests are
-// made from it.
+// Catalog returns all facts and commands, in the order of a job's life cycle. Docs, permissions and
+// tests are generated from it.
 func Catalog() []Entry {
 	const (
 		disc, sched, rdzv, reg, agent = ServiceDiscovery, ServiceScheduler, ServiceRendezvous, ServiceRegistry, ServiceAgent
@@ -107,7 +107,7 @@ func EntryOf(t Type) (Entry, bool) {
 	return Entry{}, false
 }
 
-// Type of facts and commands: spelt here and nowhere else.
+// The types of facts and commands, defined only here.
 func (JobSubmit) Type() Type            { return "dev.regroup.job.submit.v1" }
 func (JobScale) Type() Type             { return "dev.regroup.job.scale.v1" }
 func (JobStop) Type() Type              { return "dev.regroup.job.stop.v1" }

@@ -48,8 +48,8 @@ func TestCatalogRows(t *testing.T) {
 	}
 }
 
-// TestEveryTypeHasARow reads the source: a body of a fact or a command that is in no row would
-// never decode.
+// TestEveryTypeHasARow reads the source: the body of a fact or a command without a row would never
+// decode.
 func TestEveryTypeHasARow(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
@@ -101,6 +101,6 @@ func TestCatalogMarkdown(t *testing.T) {
 	}
 }
 
-func TestTheDocumentIsUpToDate(t *testing.T) {
+func TestDocumentIsUpToDate(t *testing.T) {
 	golden.Compare(t, "../docs/events.md", CatalogMarkdown())
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// again decodes, encodes and decodes: what was understood must come back as the same bytes.
+// again decodes, encodes and decodes: what was accepted must be encoded to the same bytes.
 func again[T any](t *testing.T, b []byte) {
 	t.Helper()
 	var v, w T
@@ -28,7 +28,7 @@ func again[T any](t *testing.T, b []byte) {
 	}
 }
 
-// FuzzCompact: the forms that are written by hand to be short lose nothing and crash on nothing.
+// FuzzCompact: the compact encodings lose nothing and no input panics.
 func FuzzCompact(f *testing.F) {
 	f.Add([]byte(`["node-a/0-7","node-b/0,2,5-7"]`))
 	f.Add([]byte(`[{"node":"node-a","slot":3}]`))

@@ -10,25 +10,24 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Code classifies an error. Callers act on the code and never on the text; it crosses the wire in a
-// header.
+// Code classifies an error. Callers act on the code, never on the text; it is sent in a header.
 type Code string
 
-// The closed list of error codes.
+// The error codes; the list is closed.
 const (
 	Invalid     Code = "invalid"     // the input can never be accepted as it is
 	NotFound    Code = "not_found"   // no such entity
-	Conflict    Code = "conflict"    // somebody else was first: read and decide again
-	Fenced      Code = "fenced"      // of an old generation or incarnation
+	Conflict    Code = "conflict"    // another writer was first: read and decide again
+	Fenced      Code = "fenced"      // from an old generation or incarnation
 	Exhausted   Code = "exhausted"   // a budget or a capacity is used up
 	Unavailable Code = "unavailable" // try again later
 	Cancelled   Code = "cancelled"   // the caller gave up
 	TooLarge    Code = "too_large"   // the payload is over the limit
-	Newer       Code = "newer"       // written by a newer version than this one understands
-	Internal    Code = "internal"    // our own fault
+	Newer       Code = "newer"       // written by a newer version than this one
+	Internal    Code = "internal"    // an error in Regroup itself
 )
 
-// Error is an error with a code. Its text is for people.
+// Error is an error with a code.
 type Error struct {
 	Code Code
 	Text string
@@ -58,7 +57,7 @@ var (
 	ErrNewer       error = &Error{Code: Newer}
 )
 
-// Errorf makes an error with a code; its %w operands become the cause.
+// Errorf returns an error with a code; its %w operands become the cause.
 func Errorf(code Code, format string, args ...any) error {
 	err := fmt.Errorf(format, args...)
 	cause := errors.Unwrap(err)
@@ -84,17 +83,17 @@ func CodeOf(err error) Code {
 	return Internal
 }
 
-// ErrUnknownType marks an event whose type is not in the catalogue: a newer client, or not meant
-// for us.
+// ErrUnknownType marks an event whose type is not in the catalogue: it is from a newer client, or
+// for another system.
 var ErrUnknownType = errors.New("event type is not in the catalogue")
 
-// ValidationError is a "no" with every reason at once. It counts as an *Error with code Invalid.
+// ValidationError is a refusal with all reasons. It counts as an *Error with code Invalid.
 type ValidationError struct {
 	Fields []spec.FieldError
 	Cause  error // ErrUnknownType, or nil
 }
 
-// Error puts the findings in one line.
+// Error returns the field errors in one line.
 func (e *ValidationError) Error() string {
 	parts := make([]string, len(e.Fields))
 	for i, f := range e.Fields {
@@ -118,7 +117,7 @@ func (e *ValidationError) As(target any) bool {
 	return ok
 }
 
-// Refuse makes the error of findings, nil when there are none.
+// Refuse returns an error with the field errors, or nil if there are none.
 func Refuse(findings []spec.FieldError) error {
 	if len(findings) == 0 {
 		return nil
@@ -126,7 +125,7 @@ func Refuse(findings []spec.FieldError) error {
 	return &ValidationError{Fields: findings}
 }
 
-// RefuseAs is Refuse with another code than Invalid; empty = Invalid.
+// RefuseAs is Refuse with another code; empty = Invalid.
 func RefuseAs(c Code, findings []spec.FieldError) error {
 	err := Refuse(findings)
 	if err == nil || c == "" || c == Invalid {
@@ -135,8 +134,7 @@ func RefuseAs(c Code, findings []spec.FieldError) error {
 	return Errorf(c, "%w", err)
 }
 
-// FieldErrorsOf returns the findings in err; an error without any becomes one finding with its
-// text.
+// FieldErrorsOf returns the field errors in err; an error without any becomes one with its text.
 func FieldErrorsOf(err error) []spec.FieldError {
 	if err == nil {
 		return nil

@@ -17,19 +17,19 @@ import (
 type NodeID string
 
 // JobID names a job: the spec's name, a hyphen, and four hexadecimal digits of a hash over the
-// source and id of the event that submitted it, or more of them if another event has that id
+// source and id of the event that submitted it, or more digits if another event has that id
 // already; see JobIDs.
 type JobID string
 
-// Incarnation is one life of an agent or of a worker process: a ULID made at each start. It fences
-// ghosts.
+// Incarnation identifies one run of an agent or of a worker process: a ULID made at each start. It
+// fences earlier runs.
 type Incarnation string
 
 // Generation is the number of a sealed round of one job, counted from 1. 0 means none. It is
 // printed as g3.
 type Generation uint64
 
-// String prints the generation as g3.
+// String returns the generation as g3.
 func (g Generation) String() string { return fmt.Sprintf("g%d", uint64(g)) }
 
 // Slot is the index of a worker slot on its node, from 0.
@@ -41,7 +41,7 @@ type Place struct {
 	Slot Slot   `json:"slot"`
 }
 
-// String prints the place as node-a/0.
+// String returns the place as node-a/0.
 func (p Place) String() string { return fmt.Sprintf("%s/%d", p.Node, p.Slot) }
 
 // Less orders places by node, then slot.
@@ -52,10 +52,10 @@ func (p Place) Less(q Place) bool {
 	return p.Slot < q.Slot
 }
 
-// Check validates the id where it is made.
+// Check validates the id.
 func (n NodeID) Check() error { return invalid(spec.CheckLabel("node", string(n))) }
 
-// Check validates the id where it is made.
+// Check validates the id.
 func (j JobID) Check() error { return invalid(spec.CheckLabel("job", string(j))) }
 
 func invalid(err error) error {
@@ -65,7 +65,7 @@ func invalid(err error) error {
 	return Errorf(Invalid, "%w", err)
 }
 
-// NodeIDFrom makes a node id of a host name: lower case, other characters become '-'.
+// NodeIDFrom derives a node id from a host name: lower case, other characters become '-'.
 func NodeIDFrom(host string) NodeID {
 	s := strings.Map(func(r rune) rune {
 		switch {
@@ -83,13 +83,13 @@ func NodeIDFrom(host string) NodeID {
 	return NodeID(s)
 }
 
-// jobDigits is how many hexadecimal digits the ids of a job have that may be its: as few as are
-// free. The last are all of Origin's, which no two events share.
+// jobDigits are the possible numbers of hexadecimal digits in a job's id: the lowest that makes it
+// unique. The last is all of Origin, which no two events share.
 var jobDigits = [...]int{4, 8, 16, 32}
 
-// JobIDs are the ids that the job of the event (source, id) may have under the given name, the
-// likeliest first: the registry gives it the first that no other event's job has. A name is cut
-// where it and the digits would be too long.
+// JobIDs returns the ids that the job of the event (source, id) may have under the given name, in
+// order of preference: the registry uses the first that no other event's job has. The name is
+// truncated if it and the digits are too long.
 func JobIDs(name, source, id string) []JobID {
 	ids := make([]JobID, len(jobDigits))
 	digits := Origin(source, id)
@@ -100,26 +100,26 @@ func JobIDs(name, source, id string) []JobID {
 	return ids
 }
 
-// JobIDFrom is the first of JobIDs, which the job has unless another event's has it.
+// JobIDFrom returns the first of JobIDs, which the job has unless another event's job has it.
 func JobIDFrom(name, source, id string) JobID { return JobIDs(name, source, id)[0] }
 
-// Origin tells events apart, and with them the jobs that they submit: CloudEvents are the same if
-// their source and id are.
+// Origin identifies an event, and thereby the job that it submits: CloudEvents with equal source
+// and id are the same.
 func Origin(source, id string) string { return Token(source, id) }
 
-// Token derives a secret-free fencing token from its parts; the same parts give the same token
-// everywhere, so a pure machine can make one without randomness of its own.
+// Token derives a fencing token from its parts, without a secret. The same parts give the same
+// token everywhere, so that a pure machine needs no randomness for it.
 func Token(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:16])
 }
 
-// Places is a list of places in their order. In JSON those of one node that follow each other are
-// one text, the node's name, a slash and its slots: ["node-a/0-7", "node-b/0,2,5-7"]. A list of
-// {"node", "slot"} is read too.
+// Places is an ordered list of places. In JSON consecutive ones of one node are one text, the
+// node's name, a slash and its slots: ["node-a/0-7", "node-b/0,2,5-7"]. A list of {"node", "slot"}
+// is accepted too.
 type Places []Place
 
-// MarshalJSON writes the short form.
+// MarshalJSON encodes the short form.
 func (p Places) MarshalJSON() ([]byte, error) {
 	if p == nil {
 		return []byte("null"), nil
@@ -138,7 +138,7 @@ func (p Places) MarshalJSON() ([]byte, error) {
 	return append(b, ']'), nil
 }
 
-// UnmarshalJSON reads both forms.
+// UnmarshalJSON decodes both forms.
 func (p *Places) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		*p = nil
@@ -172,8 +172,8 @@ func (p *Places) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// runOf counts the places at the beginning that are on one node. A name that would not read back is
-// alone in its run.
+// runOf counts the leading places that are on one node. A name that would not decode again is alone
+// in its run.
 func runOf(p Places) int {
 	n := 1
 	for n < len(p) && p[n].Node == p[0].Node {
@@ -183,7 +183,7 @@ func runOf(p Places) int {
 }
 
 func appendRun(b []byte, run Places) []byte {
-	quoted, _ := json.Marshal(string(run[0].Node)) // no string fails
+	quoted, _ := json.Marshal(string(run[0].Node)) // encoding a string cannot fail
 	b = append(append(b, quoted[1:len(quoted)-1]...), '/')
 	for i := 0; i < len(run); {
 		j := i
@@ -203,7 +203,7 @@ func appendRun(b []byte, run Places) []byte {
 }
 
 // parseRun appends the places of one text. A range may stand for many more places than it has
-// characters, so it is bounded before it is written out.
+// characters, so it is checked before it is expanded.
 func parseRun(out Places, text string) (Places, error) {
 	at := strings.LastIndexByte(text, '/')
 	if at < 0 {

@@ -26,8 +26,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestNamesAreShownAsWritten: a refusal shows the characters of any script, not the bytes that they
-// are made of.
+// TestNamesAreShownAsWritten: a refusal shows the characters of any script, not their bytes.
 func TestNamesAreShownAsWritten(t *testing.T) {
 	for s, want := range map[string]string{
 		"训练": `job "训练" contains "训": only a-z, 0-9 and '-' are allowed`, "train-é": `job "train-é" contains "é": only a-z, 0-9 and '-' are allowed`,

@@ -8,8 +8,8 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// TestMergeMetrics: whose value is shown when several ranks report under one name, and what happens
-// after a return to an earlier step.
+// TestMergeMetrics: which value counts if several ranks report under one name, also after a return
+// to an earlier step.
 func TestMergeMetrics(t *testing.T) {
 	at := time.Unix(100, 0)
 	one := func(rank int, step uint64, v float64, at time.Time) map[string]Metric {
@@ -17,10 +17,10 @@ func TestMergeMetrics(t *testing.T) {
 	}
 	known := one(1, 5, 0.5, at)
 	for _, c := range []struct {
-		name   string
-		news   map[string]Metric
-		want   Metric
-		differ bool
+		name    string
+		updates map[string]Metric
+		want    Metric
+		differ  bool
 	}{
 		{"the first rank", one(0, 5, 0.25, at.Add(1)), Metric{0.25, 5, 0, at.Add(1)}, true},
 		{"a later one", one(2, 5, 0.25, at.Add(1)), known["loss"], false},
@@ -31,7 +31,7 @@ func TestMergeMetrics(t *testing.T) {
 		{"another name", map[string]Metric{"lr": {Value: 1}}, known["loss"], true},
 		{"nothing", nil, known["loss"], false},
 	} {
-		all, differ := MergeMetrics(known, c.news)
+		all, differ := MergeMetrics(known, c.updates)
 		if all["loss"] != c.want || differ != c.differ || len(known) != 1 || known["loss"].Value != 0.5 {
 			t.Errorf("%s: %+v %t, want %+v %t", c.name, all["loss"], differ, c.want, c.differ)
 		}

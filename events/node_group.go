@@ -8,7 +8,7 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// group is the workers of one node as they are written in a roster or a crew.
+// nodeGroup is the encoded form of one node's workers in a MemberTable or a WorkerTable.
 type nodeGroup struct {
 	places         Places
 	agent          Incarnation
@@ -22,7 +22,7 @@ type nodeGroup struct {
 	wrong          error // why places were refused
 }
 
-// read takes in a member of the JSON object; false = it is not one of a group's.
+// read decodes a member of the JSON object; false = it is not a member of a group.
 func (g *nodeGroup) read(s *scanner, name string, node *NodeID) bool {
 	switch name {
 	case "node":
@@ -63,15 +63,15 @@ func (g *nodeGroup) reset() {
 	*g = nodeGroup{places: g.places[:0], workers: g.workers[:0], addresses: g.addresses[:0]}
 }
 
-// life is the incarnation of the i-th worker.
-func (g *nodeGroup) life(i int) Incarnation {
+// incarnation returns the incarnation of the i-th worker.
+func (g *nodeGroup) incarnation(i int) Incarnation {
 	if len(g.workers) == 0 {
 		return ""
 	}
 	return Incarnation(g.prefix + g.workers[i] + g.suffix)
 }
 
-// address is that of the i-th worker; ports were read from the column.
+// address returns that of the i-th worker; ports were read from the column.
 func (g *nodeGroup) address(i int, ports []int) string {
 	switch {
 	case len(g.addresses) > 0:
@@ -82,7 +82,8 @@ func (g *nodeGroup) address(i int, ports []int) string {
 	return ""
 }
 
-// column reads numbers, one per worker; absent = nil. false = there are not as many as places.
+// column decodes numbers, one per worker; absent = nil. false = their number differs from that of
+// the places.
 func (g *nodeGroup) column(raw []byte) ([]int, bool) {
 	if raw == nil {
 		return nil, true
@@ -92,7 +93,7 @@ func (g *nodeGroup) column(raw []byte) ([]int, bool) {
 	return out, ok && len(out) == len(g.places)
 }
 
-// fits tells whether every list has one item per place.
+// fits reports whether every list has one item per place.
 func (g *nodeGroup) fits() bool {
 	n := len(g.places)
 	return n > 0 && (len(g.workers) == 0 || len(g.workers) == n) && (len(g.addresses) == 0 || len(g.addresses) == n)
@@ -105,7 +106,7 @@ func at(column []int, i int) int {
 	return column[i]
 }
 
-// UnmarshalJSON reads both forms.
+// UnmarshalJSON decodes both forms.
 func (r *MemberTable) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		*r = nil
@@ -155,7 +156,7 @@ func (r *MemberTable) read(s *scanner, g *nodeGroup, memo *commitMemo) {
 	}
 }
 
-// isPlain tells whether the next object is a member and not a group.
+// isPlain reports whether the next object is a member and not a group.
 func isPlain(s *scanner) bool {
 	look := *s
 	plain := false
@@ -163,7 +164,7 @@ func isPlain(s *scanner) bool {
 		plain = plain || name == "place"
 		look.skip()
 		if name == "slots" || name == "place" {
-			look.i = len(look.b) // that decides it
+			look.i = len(look.b) // skip the rest
 		}
 	})
 	return plain
@@ -180,7 +181,7 @@ func (r *MemberTable) take(g *nodeGroup, node NodeID, memo *commitMemo) bool {
 	}
 	for i, p := range g.places {
 		p.Node = node
-		m := Member{Place: p, Incarnation: g.life(i), Agent: g.agent, Attempt: at(attempts, i), PID: at(pids, i), Address: g.address(i, ports)}
+		m := Member{Place: p, Incarnation: g.incarnation(i), Agent: g.agent, Attempt: at(attempts, i), PID: at(pids, i), Address: g.address(i, ports)}
 		if commits != nil {
 			m.Commit = commits[i]
 		}
@@ -189,7 +190,7 @@ func (r *MemberTable) take(g *nodeGroup, node NodeID, memo *commitMemo) bool {
 	return true
 }
 
-// commitMemo remembers the last column of commits: most nodes hold the same.
+// commitMemo caches the last column of commits: most nodes hold the same.
 type commitMemo struct {
 	raw  string
 	list []Commit
@@ -217,16 +218,15 @@ func (c *commitMemo) column(raw []byte, n int) ([]Commit, bool) {
 	return c.list, ok && len(c.list) == n
 }
 
-// scanner reads JSON that is known to be well-formed, without reflection: long lists of members and
-// places are read for every turn of a judge. What does not fit the reader's expectation sets bad
-// and is passed over.
+// scanner decodes JSON that is known to be well-formed, without reflection, because long lists of
+// members and places are decoded often. Unexpected values set bad and are skipped.
 type scanner struct {
 	b   []byte
 	i   int
 	bad bool
 }
 
-// scan walks one JSON value; ok = it had the shape that fn expected.
+// scan decodes one JSON value; ok = it had the shape that fn expected.
 func scan(b []byte, fn func(*scanner)) (ok bool) {
 	s := &scanner{b: b}
 	fn(s)
@@ -292,7 +292,7 @@ func (s *scanner) raw() []byte {
 	return s.b[from:s.i]
 }
 
-// skip passes over the next value.
+// skip skips the next value.
 func (s *scanner) skip() {
 	switch s.peek() {
 	case '{':
@@ -314,7 +314,7 @@ func (s *scanner) skip() {
 	}
 }
 
-// quoted returns the next string with its quotes and whether it holds an escape.
+// quoted returns the next string with its quotes and whether it contains an escape.
 func (s *scanner) quoted() (raw []byte, escaped bool) {
 	if s.peek() != '"' {
 		s.fail()
@@ -364,7 +364,7 @@ func (s *scanner) value(into any) {
 	}
 }
 
-// numbers reads a list, or one number that stands for n equal ones.
+// numbers decodes a list, or one number that stands for n equal ones.
 func (s *scanner) numbers(n int) []int {
 	if s.peek() != '[' {
 		return repeated(s.number(), n)
@@ -382,13 +382,13 @@ func repeated(v, n int) []int {
 	return out
 }
 
-// appendText writes a JSON string.
+// appendText appends a JSON string.
 func appendText(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
 			quoted, err := json.Marshal(s)
 			if err != nil {
-				return append(b, `""`...) // no string fails
+				return append(b, `""`...) // encoding a string cannot fail
 			}
 			return append(b, quoted...)
 		}
@@ -396,7 +396,7 @@ func appendText(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// appendNumbers writes a list, or the one number if all are equal.
+// appendNumbers appends a list, or the one number if all are equal.
 func appendNumbers(b []byte, n []int) []byte {
 	same := true
 	for _, v := range n {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Ports are the ways in which processes talk. There are two implementations: memory (one process)
-// and jetstream (NATS); both pass the suite in eventstest. All blocking methods return when ctx
-// ends, with its cause.
+// Ports are the interfaces to the broker. There are two implementations: memory (one process) and
+// jetstream (NATS); both pass the suite in eventstest. All blocking methods return the cause of ctx
+// when it ends.
 type Ports struct {
 	Log     Log
 	Calls   Calls
@@ -17,35 +17,36 @@ type Ports struct {
 	Clock   Clock
 }
 
-// Stored is a message as a stream keeps it.
+// Stored is a message in a stream.
 type Stored struct {
 	Subject  string
 	Header   map[string][]string
 	Data     []byte
 	Sequence uint64    // position in the stream, from 1
-	Time     time.Time // the store's clock
+	Time     time.Time // the broker's clock
 }
 
-// Log is the durable streams.
+// Log provides the durable streams.
 type Log interface {
-	// Publish stores a message and returns its position. The same id on the same stream within the
-	// broker's window stores nothing and is no error. A message over the limit is TooLarge; a full
-	// or absent stream is Unavailable.
+	// Publish stores a message and returns its position. A repeated id on the same stream within
+	// the broker's window stores nothing and is no error. A message over the limit is TooLarge; a
+	// full or absent stream is Unavailable.
 	Publish(ctx context.Context, m Message) (uint64, error)
-	// PublishAll stores messages like Publish, many on their way at once, in order. It returns nil
-	// when the last one is stored, and all before it unless their stream changed its leader
-	// meanwhile: it is for what is made again where it is missed. With an error it is open which
-	// are stored: give all of them again, their ids keep them from being stored twice.
+	// PublishAll stores messages like Publish, in order, with many in flight at once. It returns
+	// nil when the last one is stored, and all before it unless their stream changed its leader
+	// meanwhile: it is for messages that are published again when missed. After an error it is
+	// unknown which are stored: publish all of them again, their ids prevent duplicates.
 	PublishAll(ctx context.Context, all []Message) error
-	// Consume shares a durable consumer with every process that names it the same, and calls handle
-	// for each message, up to Parallel at once: handle must not wait for another message. It
+	// Consume shares a durable consumer with all processes that give it the same name, and calls
+	// handle for each message, up to Parallel at once: handle must not wait for another message. It
 	// blocks. A message that is not settled within AckWait is delivered again.
 	Consume(ctx context.Context, c Consumer, handle func(Delivery)) error
-	// Follow calls fn for each stored message that matches, in order, beginning as asked, then for
-	// new ones. It blocks, and survives reconnects without gap or repeat. caughtUp (may be nil) is
-	// called once, when all that was stored at the start was seen.
+	// Follow calls fn for each matching stored message in order, beginning at Start, then for new
+	// ones. It blocks, and survives reconnects without gaps or repeats. caughtUp (may be nil) is
+	// called once, after all messages stored at the start.
 	Follow(ctx context.Context, f Follow, fn func(Stored) error, caughtUp func()) error
-	// Last returns the newest message on a subject, which may hold wildcards; NotFound if none.
+	// Last returns the newest message on a subject, which may contain wildcards; NotFound if there
+	// is none.
 	Last(ctx context.Context, stream, subject string) (Stored, error)
 }
 
@@ -55,7 +56,7 @@ type Message struct {
 	ID      string // de-duplication key; empty = none
 	Header  map[string][]string
 	Data    []byte
-	TTL     time.Duration // after which it need not be kept, whole seconds; 0 = as long as its stream keeps messages
+	TTL     time.Duration // after which it need not be kept, in whole seconds; 0 = as long as its stream keeps messages
 }
 
 // Consumer describes a shared durable consumer.
@@ -76,18 +77,18 @@ type Delivery struct {
 	Drop    func(reason string)       // never again
 }
 
-// Start says where a Follow begins.
+// Start is where a Follow begins.
 type Start int
 
-// Places to begin.
+// Starting positions.
 const (
-	FromNew      Start = iota // only what comes
-	FromFirst                 // all that is stored
+	FromNew      Start = iota // only new messages
+	FromFirst                 // all stored messages
 	FromLast                  // the last stored message of each subject
 	FromSequence              // Follow.Sequence
 )
 
-// Follow describes an ordered reading.
+// Follow describes an ordered read of a stream.
 type Follow struct {
 	Stream   string
 	Subjects []string
@@ -95,33 +96,33 @@ type Follow struct {
 	Sequence uint64
 }
 
-// Clock is the clock that Stored.Time is of.
+// Clock is the clock of Stored.Time.
 type Clock interface {
-	// Now returns its time, to within the time that the question takes.
+	// Now returns its time, within the duration of the call.
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// Calls is request and reply over core messaging.
+// Calls is request and reply over core NATS.
 type Calls interface {
-	// Call asks and waits for the answer. Nobody there is Unavailable at once. A refusal comes back
-	// with its code.
+	// Call sends a request and waits for the answer. Without a subscriber it is Unavailable at
+	// once. A refusal is returned with its code.
 	Call(ctx context.Context, subject string, data []byte) ([]byte, error)
-	// Serve answers a subject, sharing it with all who name the same queue (empty = alone). handle
-	// runs concurrently. It blocks.
+	// Serve answers requests on a subject, which it shares with all that give the same queue (empty
+	// = alone). handle runs concurrently. It blocks.
 	Serve(ctx context.Context, subject, queue string, handle func(ctx context.Context, data []byte) ([]byte, error)) error
 }
 
-// Signals is publish and subscribe over core messaging: at most once.
+// Signals is publish and subscribe over core NATS: at most once.
 type Signals interface {
-	// Send hands a signal over and does not wait. It fails only when the message is too large or
-	// the process is shut down.
+	// Send sends a signal without waiting. It fails only if the message is too large or the process
+	// is shutting down.
 	Send(subject string, data []byte) error
-	// Hear calls fn for each signal in order; with a queue each signal goes to one of those who
-	// share it. It blocks. ready (may be nil) is called once the subscription stands.
+	// Hear calls fn for each signal in order; with a queue each signal goes to one of its
+	// subscribers. It blocks. ready (may be nil) is called once the subscription is established.
 	Hear(ctx context.Context, subject, queue string, fn func(subject string, data []byte), ready func()) error
-	// Launches calls fn with every stored message on subject: now (last one of each), as they come,
-	// and after a reconnect those that came meanwhile. A message may come twice. It is the agents'
-	// way to hear launches without a consumer of their own. It blocks.
+	// Launches calls fn with every stored message on subject: the last one of each, new ones, and
+	// after a reconnect those missed. A message may arrive twice. Agents use it to receive launches
+	// without a consumer of their own. It blocks.
 	Launches(ctx context.Context, stream, subject string, fn func(Stored)) error
 	// Watch calls fn with the connection's state, at once and at each change. It blocks.
 	Watch(ctx context.Context, fn func(connected bool)) error
@@ -137,7 +138,8 @@ type Bucket interface {
 	// Load returns the newest value and its revision; NotFound if there is none. Never stale.
 	Load(ctx context.Context, key string) ([]byte, uint64, error)
 	// Save stores the value if the key is still at revision (0 = absent) and returns the new
-	// revision. Conflict if not. Any other error leaves it open whether the value was stored.
+	// revision. Conflict if it is not. After any other error it is unknown whether the value was
+	// stored.
 	Save(ctx context.Context, key string, value []byte, revision uint64) (uint64, error)
 	// Delete removes the key if it is still at revision.
 	Delete(ctx context.Context, key string, revision uint64) error
@@ -146,12 +148,12 @@ type Bucket interface {
 	Watch(ctx context.Context, fn func(key string, value []byte, revision uint64), listed func()) error
 }
 
-// traceKey carries a W3C traceparent through a context; adapters write it to and read it from
+// traceKey is the context key of a W3C traceparent; adapters write it to and read it from
 // HeaderTrace.
 type traceKey struct{}
 
-// WithTrace returns a context in which adapters send this traceparent; one that a message already
-// carries is left alone.
+// WithTrace returns a context in which adapters send this traceparent, unless a message has one
+// already.
 func WithTrace(ctx context.Context, traceparent string) context.Context {
 	return context.WithValue(ctx, traceKey{}, traceparent)
 }
@@ -162,32 +164,32 @@ func TraceFrom(ctx context.Context) string {
 	return s
 }
 
-// Link names one connection of a process to the brokers. The zero value is an unknown one.
+// Link identifies one connection of a process to the brokers. The zero value is unknown.
 type Link struct {
-	Server string `json:"server,omitempty" bound:"word"` // id of the broker's life
-	Client uint64 `json:"client,omitempty"`              // id of the connection there, never used again
-	Count  uint64 `json:"count,omitempty"`               // how many the process had until then, this one included: orders those of one life
+	Server string `json:"server,omitempty" bound:"word"` // id of the broker's run
+	Client uint64 `json:"client,omitempty"`              // id of the connection there, never reused
+	Count  uint64 `json:"count,omitempty"`               // number of the process's connections so far, including this one: orders those of one incarnation
 }
 
-// Known tells whether the link names a connection at all.
+// Known reports whether the link identifies a connection.
 func (l Link) Known() bool { return l.Server != "" }
 
-// Same tells whether both name the same connection; brokers know no counts.
+// Same reports whether both identify the same connection; brokers know no counts.
 func (l Link) Same(m Link) bool { return l.Known() && l.Server == m.Server && l.Client == m.Client }
 
-// After tells whether l is a newer connection of the same life of a process than m.
+// After reports whether l is a newer connection of the same process than m.
 func (l Link) After(m Link) bool { return l.Known() && (!m.Known() || l.Count > m.Count) }
 
-// Links is what is known of connections to the brokers.
+// Links provides information about connections to the brokers.
 type Links interface {
-	// Own returns the connection of this process, a new one after each reconnect; the zero value
+	// Own returns the connection of this process, a new one after each reconnect, or the zero value
 	// while there is none.
 	Own() Link
-	// Ends calls fn with each connection whose end the brokers see, this process's own included, in
-	// no order. An end may be missed: those of a broker that dies itself always are. Whether the
-	// process has died, said goodbye or reconnects cannot be told from it. ready (may be nil) is
-	// called once it hears. It blocks. NotFound if there is no access to what the brokers tell of
-	// connections.
+	// Ends calls fn with each connection that the brokers see close, including this process's own,
+	// in no order. A report may be missed; those of a broker that dies itself always are. The
+	// reason is unknown: the process may have died, said goodbye or be reconnecting. ready (may be
+	// nil) is called once the subscription is established. It blocks. NotFound without access to
+	// the brokers' reports.
 	Ends(ctx context.Context, fn func(Link), ready func()) error
 }
 
@@ -198,5 +200,5 @@ const (
 	HeaderLogSlot       = "Regroup-Slot"
 	HeaderLogRank       = "Regroup-Rank"       // at the time of writing; -1 = none
 	HeaderLogGeneration = "Regroup-Generation" // a number; 0 = none
-	HeaderLogStream     = "Regroup-Stream"     // stdout, stderr, or regroup for the agent's own words
+	HeaderLogStream     = "Regroup-Stream"     // stdout, stderr, or regroup for the agent's own output
 )

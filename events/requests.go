@@ -8,27 +8,27 @@ import (
 
 // Requests and their replies: plain JSON over core messaging, idempotent, retried by the caller.
 
-// NodeHello asks discovery to take an agent in (verb join).
+// NodeHello asks discovery to admit an agent (verb join).
 type NodeHello struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"`
 	Slots       int         `json:"slots" bound:"slots"`
 	Address     string      `json:"address" bound:"word"` // data-plane host that peers can reach
-	HostEntry   *HostEntry  `json:"-"`                    // put there by the replica that takes it in: what the host list says; nil = nothing new
-	FleetSize   int         `json:"-"`                    // as Listed: how many nodes are here
+	HostEntry   *HostEntry  `json:"-"`                    // set by the replica that receives it: the node's entry in the host list; nil = no change
+	FleetSize   int         `json:"-"`                    // like HostEntry: the number of nodes
 	Link        Link        `json:"link,omitzero"`
-	Departing   *Departure  `json:"departing,omitempty"` // the node will go away; it stays so for this life of the agent
-	Yield       bool        `json:"yield,omitempty"`     // replace no living agent of this name: this one was replaced itself
+	Departing   *Departure  `json:"departing,omitempty"` // the node will go away; it stays set for this incarnation of the agent
+	Yield       bool        `json:"yield,omitempty"`     // do not replace a live agent of this name: this one was replaced itself
 }
 
-// Departure announces that a node will go away: its work should move, and what ends with it is
-// nobody's failure.
+// Departure announces that a node will go away: its work should move, and what ends with it is no
+// counted failure.
 type Departure struct {
 	Reason string    `json:"reason"`
-	Until  time.Time `json:"until,omitzero"` // when it is gone at the latest; zero = not known
+	Until  time.Time `json:"until,omitzero"` // when it is gone at the latest; zero = unknown
 }
 
-// NodeLeave says that an agent leaves (verb leave).
+// NodeLeave announces that an agent leaves (verb leave).
 type NodeLeave struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"`
@@ -38,13 +38,13 @@ type NodeLeave struct {
 // NodeWelcome answers NodeHello and NodeLeave.
 type NodeWelcome struct {
 	Node      NodeID        `json:"node"`
-	Heartbeat spec.Duration `json:"heartbeat,omitzero"` // at least so long between heartbeats; zero = as the agent likes
-	Hello     spec.Duration `json:"hello,omitzero"`     // and between hellos
-	Patience  spec.Duration `json:"patience,omitzero"`  // at least so long for the answer to a join
+	Heartbeat spec.Duration `json:"heartbeat,omitzero"` // minimum interval of heartbeats; zero = the agent's own
+	Hello     spec.Duration `json:"hello,omitzero"`     // minimum interval of hellos
+	Patience  spec.Duration `json:"patience,omitzero"`  // minimum timeout of a join
 }
 
-// MemberJoin asks rendezvous to take a worker into the next generation (verb join). Repeating it is
-// harmless.
+// MemberJoin asks rendezvous to include a worker in the next generation (verb join). It is
+// idempotent.
 type MemberJoin struct {
 	Job         JobID       `json:"job"`
 	Place       Place       `json:"place"`
@@ -54,25 +54,24 @@ type MemberJoin struct {
 	PID         int         `json:"pid,omitempty"`
 	Address     string      `json:"address" bound:"word"` // data-plane host:port; restart recovery: host:port free for MASTER_ADDR and MASTER_PORT
 	Left        Generation  `json:"left"`                 // generation that it has just left; 0 = newcomer
-	Planned     bool        `json:"planned"`              // it left because it was asked to
+	Planned     bool        `json:"planned"`              // it left as requested
 	Accused     []int       `json:"accused,omitempty"`    // ranks of Left that its collective lost
 	Broken      [][2]int    `json:"broken,omitempty"`     // pairs of ranks of Left: the first could not reach the second, or lost its connection to it
-	NoticeMS    float64     `json:"notice_ms"`            // age of what made it leave, on its own clock
+	NoticeMS    float64     `json:"notice_ms"`            // age of the reason why it left, on its own clock
 	Commit      Commit      `json:"commit"`
-	Unsynced    bool        `json:"cold,omitempty"` // newcomer that fetches the state aside: let it in when it asks again without, or if it is needed
+	Unsynced    bool        `json:"cold,omitempty"` // newcomer that prefetches the state: include it when it joins again without this, or if it is needed
 }
 
-// MemberWaiting answers MemberJoin: the join stands, the assignment comes with the launch.
+// MemberWaiting answers MemberJoin: the join is accepted, the assignment follows with the launch.
 type MemberWaiting struct {
 	Job      JobID      `json:"job"`
-	Proposed Generation `json:"proposed"`          // being agreed on; or the sealed one that it is in already
-	Sealed   bool       `json:"sealed"`            // it is in Proposed and the launch has been told: it is told again
-	Over     bool       `json:"over,omitempty"`    // nobody regroups any more: the job is finishing, exit 0
-	Removed  bool       `json:"removed,omitempty"` // this place is no longer the job's: exit 0
+	Proposed Generation `json:"proposed"`          // the open round's; or the sealed one that it is in already
+	Sealed   bool       `json:"sealed"`            // it is in Proposed, whose launch was published and is published again
+	Over     bool       `json:"over,omitempty"`    // no further generation: the job is finishing, exit 0
+	Removed  bool       `json:"removed,omitempty"` // this place no longer belongs to the job: exit 0
 }
 
-// MemberJoins asks the same for several workers of one node in one request (verb joins). Repeating
-// it is harmless.
+// MemberJoins contains the joins of several workers of one node (verb joins). It is idempotent.
 type MemberJoins struct {
 	Job   JobID        `json:"job"`
 	Joins []MemberJoin `json:"joins"`
@@ -83,7 +82,7 @@ type MemberAnswers struct {
 	Answers []MemberAnswer `json:"answers"`
 }
 
-// MemberAnswer is the answer to one join: it stands, or it is refused with a code and a reason.
+// MemberAnswer is the answer to one join: accepted, or refused with a code and a reason.
 type MemberAnswer struct {
 	MemberWaiting
 	Refused Code   `json:"refused,omitempty"`
@@ -102,18 +101,17 @@ type PeersAnswer struct {
 	Addresses map[int]string `json:"addresses"`
 }
 
-// NodeEnter asks rendezvous to take a node into a job whose nodes come by themselves (verb enter).
-// Repeating it is harmless and, once the node is in, changes nothing.
+// NodeEnter asks rendezvous to admit a self-registered node to a job (verb enter). It is
+// idempotent.
 type NodeEnter struct {
 	Job         JobID       `json:"job"`
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"`
 	Slots       int         `json:"slots" bound:"slots"`
-	Spec        spec.Job    `json:"spec"` // what this node takes the job for; everybody must mean the same
+	Spec        spec.Job    `json:"spec"` // the job as this node knows it; it must be the same on all nodes
 }
 
-// NodeExit says that a node wants to be in its job no longer (verb exit). The job goes on without
-// it.
+// NodeExit withdraws a node from its job (verb exit). The job goes on without it.
 type NodeExit struct {
 	Job         JobID       `json:"job"`
 	Node        NodeID      `json:"node"`
@@ -121,32 +119,32 @@ type NodeExit struct {
 	Reason      string      `json:"reason"`
 }
 
-// RendezvousClose asks that no node is taken into a job any more (verb close). Those that are in go
-// on.
+// RendezvousClose asks that no more nodes are admitted to a job (verb close). Those admitted before
+// go on.
 type RendezvousClose struct {
 	Job     JobID     `json:"job"`
 	Reason  string    `json:"reason"`
-	Expires time.Time `json:"expires,omitzero"` // by the clock of the store: later it is refused
+	Expires time.Time `json:"expires,omitzero"` // by the clock of the broker: later it is refused
 }
 
-// Expiry is when the request is given up by who asks.
+// Expiry returns when the sender gives up the request.
 func (r RendezvousClose) Expiry() time.Time { return r.Expires }
 
-// Membership is what a node is to a job whose nodes come by themselves.
+// Membership is the status of a self-registered node in its job.
 type Membership string
 
-// Standings. The last four are final for this life of the agent.
+// Memberships. The last four are final for this incarnation of the agent.
 const (
 	MembershipParticipant Membership = "participant" // of the round that forms or runs
-	MembershipWaiting     Membership = "waiting"     // the round is complete and has room: is taken in at the next commit
-	MembershipSpare       Membership = "spare"       // the round is complete and full: takes the place of a member that is lost
+	MembershipWaiting     Membership = "waiting"     // the round is complete and has room: it participates after the next commit
+	MembershipSpare       Membership = "spare"       // the round is complete and full: it replaces a member that is lost
 	MembershipTimedOut    Membership = "timed-out"   // no round was complete within the join timeout
-	MembershipClosed      Membership = "closed"      // nobody is taken in any more
-	MembershipLeft        Membership = "left"        // it wanted to go, or drains
+	MembershipClosed      Membership = "closed"      // no more nodes are admitted
+	MembershipLeft        Membership = "left"        // it withdrew, or drains
 	MembershipOver        Membership = "over"        // the job has ended
 )
 
-// Final tells whether the node has nothing to wait for.
+// Final reports whether the node has nothing to wait for.
 func (s Membership) Final() bool {
 	return s == MembershipTimedOut || s == MembershipClosed || s == MembershipLeft || s == MembershipOver
 }
@@ -156,34 +154,33 @@ type NodeMembership struct {
 	RendezvousStatus
 	Node       NodeID     `json:"node"`
 	Membership Membership `json:"standing"`
-	Reason     string     `json:"reason,omitempty"` // of a final standing
+	Reason     string     `json:"reason,omitempty"` // of a final membership
 }
 
-// Ping asks an agent whether it is there (verb ping).
+// Ping asks an agent whether it is alive (verb ping).
 type Ping struct{}
 
-// Alive answers for a service that a replica of it is there (verb alive).
+// Alive is the answer of a replica that its service is running (verb alive).
 type Alive struct {
 	Service string `json:"service"`
 	Replica string `json:"replica"`
 }
 
-// ProgressQuery asks the registry how far jobs are (verb heard): any replica has heard it from the
-// agents, and nothing is stored for it.
+// ProgressQuery asks the registry for jobs' progress (verb heard). Every replica has it in memory
+// from the agents' signals.
 type ProgressQuery struct {
 	Jobs []JobID `json:"jobs"`
 }
 
-// ProgressAnswer answers ProgressQuery for the jobs that run, as far as that replica has heard of
-// them.
+// ProgressAnswer answers ProgressQuery for the running jobs, as far as that replica knows.
 type ProgressAnswer struct {
 	Jobs map[JobID]JobProgress `json:"jobs"`
 }
 
-// JobProgress is how far a job is.
+// JobProgress is the progress of a job.
 type JobProgress struct {
 	Generation Generation        `json:"generation"`
-	Step       uint64            `json:"step"` // newest one of any worker in Generation; 0 = none was heard
+	Step       uint64            `json:"step"` // newest one of any worker in Generation; 0 = none was reported
 	At         time.Time         `json:"at,omitzero"`
 	Reported   map[string]Metric `json:"reported,omitempty"`
 }
@@ -195,28 +192,28 @@ type Pong struct {
 	Link        Link        `json:"link,omitzero"`
 }
 
-// Phase says what a node must do for a job.
+// Phase is what a node must do for a job.
 type Phase string
 
 // Phases of a launch.
 const (
-	// PhasePrepare: a round is open. In-process recovery: see that every listed worker runs; those
-	// that were in an older generation leave it now unless Planned. Restart recovery: stop
-	// processes of older generations, then join for every listed place.
+	// PhasePrepare: a round is open. In-process recovery: ensure that every listed worker runs;
+	// those in an older generation leave it now unless Planned. Restart recovery: stop processes of
+	// older generations, then join for every listed place.
 	PhasePrepare Phase = "prepare"
 	// PhaseRun: the generation is sealed. Members with Rank >= 0 belong to it; members with Rank -1
-	// warm up aside.
+	// prefetch the state.
 	PhaseRun Phase = "run"
-	// PhaseStop: the job is over here: stop every worker of it, with Stop's grace.
+	// PhaseStop: the job is over on this node: stop all its workers, with Stop's grace.
 	PhaseStop Phase = "stop"
 )
 
-// Launch is the whole of what one node must do for one job. A later one replaces an earlier one;
-// Revision orders them.
+// Launch contains everything that one node must do for one job. A later one replaces an earlier
+// one; Revision orders them.
 type Launch struct {
 	Job        JobID          `json:"job"`
 	Node       NodeID         `json:"node"`
-	Revision   uint64         `json:"revision"` // version of the round's document that it was made from
+	Revision   uint64         `json:"revision"` // version of the round's document that it is based on
 	Phase      Phase          `json:"phase"`
 	Generation Generation     `json:"generation"` // prepare: the proposed one; run: the sealed one
 	Spec       spec.Job       `json:"spec"`
@@ -230,18 +227,18 @@ type Launch struct {
 	Trace      string         `json:"trace,omitempty"`            // traceparent of the incident or start
 	Reason     string         `json:"reason,omitempty"`           // stop: why
 	Now        bool           `json:"now,omitempty"`              // stop: without grace
-	Via        string         `json:"via,omitempty" bound:"word"` // replica that told it: it knows the round, ask it first
+	Via        string         `json:"via,omitempty" bound:"word"` // replica that published it and has the round in its cache: ask it first
 }
 
 // LaunchMember is one worker of the node.
 type LaunchMember struct {
 	Member
-	// Peers are addresses by rank: of its ring neighbours, or of members that hold the state if it
-	// warms up aside.
+	// Peers are addresses by rank: of its ring neighbours, or, if it prefetches the state, of
+	// members that hold it.
 	Peers map[int]string `json:"peers,omitempty"`
 }
 
-// Type of the bodies that are not facts or commands names spans and log lines.
+// The types of bodies that are not facts or commands name spans and log lines.
 func (NodeHello) Type() Type        { return "dev.regroup.req.node-hello.v1" }
 func (NodeLeave) Type() Type        { return "dev.regroup.req.node-bye.v1" }
 func (NodeWelcome) Type() Type      { return "dev.regroup.req.node-welcome.v1" }
@@ -273,32 +270,32 @@ func (RendezvousStatus) Type() Type { return "dev.regroup.sig.gathering.v1" }
 
 // Commands of clients. They travel as CloudEvents on the commands stream.
 
-// JobSubmit asks for a job. Its id is the first free one of JobIDs(Spec.Name, source, id) of the
-// event: job.submitted, whose cause is the event's id, says which.
+// JobSubmit submits a job. Its id is the first free one of JobIDs(Spec.Name, source, id) of the
+// event. It is in job.submitted, whose cause is the event's id.
 type JobSubmit struct {
 	Spec spec.Job `json:"spec"`
 }
 
-// JobScale asks for another number of workers.
+// JobScale changes the wanted number of workers.
 type JobScale struct {
 	Job     JobID        `json:"job"`
 	Workers spec.Workers `json:"workers"`
 }
 
-// JobStop asks to end a job.
+// JobStop stops a job.
 type JobStop struct {
 	Job    JobID  `json:"job"`
 	Reason string `json:"reason,omitempty"`
-	Now    bool   `json:"now,omitempty"` // kill instead of asking
+	Now    bool   `json:"now,omitempty"` // kill without grace
 }
 
-// JobRemove asks to remove the record of a job that has ended. Its facts and output stay in their
-// streams for as long as those keep them.
+// JobRemove removes the record of a job that has ended. Its facts and output stay in their streams
+// for as long as those keep them.
 type JobRemove struct {
 	Job JobID `json:"job"`
 }
 
-// NodeDrain asks that a node gets no more work and gives away what it has.
+// NodeDrain drains a node: it gets no more work and gives away its present work.
 type NodeDrain struct {
 	Node   NodeID `json:"node"`
 	Reason string `json:"reason,omitempty"`

@@ -10,13 +10,13 @@ import (
 
 // Signals: plain JSON over core messaging; each may be lost.
 
-// Signal is a signal with the subject it goes to.
+// Signal is a signal with its subject.
 type Signal struct {
 	Subject string
 	Body    Body
 }
 
-// Heartbeat says that an agent lives and which launches it holds.
+// Heartbeat shows that an agent is alive and which launches it holds.
 type Heartbeat struct {
 	Node        NodeID           `json:"node"`
 	Incarnation Incarnation      `json:"incarnation"`
@@ -25,7 +25,7 @@ type Heartbeat struct {
 	Revisions   map[JobID]uint64 `json:"revisions,omitempty"` // newest launch revision held per job
 }
 
-// Notice says at once, without any store, that a worker is gone or accused. The facts follow.
+// Notice reports without delay that a worker is gone or accused. The facts follow.
 type Notice struct {
 	Exited WorkerExited `json:"exited"`
 	Rank   int          `json:"rank"` // in Exited.Generation; -1 = none
@@ -39,42 +39,42 @@ type Progress struct {
 	Rank       int                `json:"rank"`
 	World      int                `json:"world"`
 	Step       uint64             `json:"step"`
-	Samples    uint64             `json:"samples"`                         // consumed by the whole job so far, as this worker knows it
+	Samples    uint64             `json:"samples"`                         // consumed by the whole job so far, as far as this worker knows
 	Metrics    map[string]float64 `json:"metrics,omitempty" bound:"names"` // the newest value of each name
-	// MetricSteps are the steps after which those of them were reported that are not of Step.
+	// MetricSteps are the steps after which metrics were reported, if they differ from Step.
 	MetricSteps map[string]uint64 `json:"metric_steps,omitempty" bound:"names"`
-	Reported    map[string]Metric `json:"-"`                // put there by the replica that hears it: of all ranks together
+	Reported    map[string]Metric `json:"-"`                // set by the receiving replica: of all ranks together
 	Ledger      *Ledger           `json:"ledger,omitempty"` // as of the last commit, when it has changed
 	Commit      *Commit           `json:"commit,omitempty"`
-	Slowest     *Straggler        `json:"slowest,omitempty"` // of this generation, as this worker knows it
+	Slowest     *Straggler        `json:"slowest,omitempty"` // of this generation, as far as this worker knows
 }
 
-// Straggler is the rank that the others wait for, and by which share of its time, 0 to 1, the
-// median rank waits longer.
+// Straggler is the rank that the others wait for. Share is the part of its time, 0 to 1, by which
+// the median rank waits longer.
 type Straggler struct {
 	Rank  int     `json:"rank"`
 	Share float64 `json:"share"`
 }
 
-// HeartbeatMissed is discovery's own observation that a node was not heard for some time (made by
+// HeartbeatMissed is discovery's own observation that a node was silent for some time (made by
 // liveness, not sent).
 type HeartbeatMissed struct {
 	Node        NodeID      `json:"node"`
-	Incarnation Incarnation `json:"incarnation"` // which life was silent: its successor does not pay for it
-	Failed      bool        `json:"failed"`      // a direct ping got no answer either
+	Incarnation Incarnation `json:"incarnation"` // the silent incarnation: its successor is not affected
+	Failed      bool        `json:"failed"`      // a direct ping was not answered either
 }
 
 // StepsStalled is the registry's own observation that a job made no step for some time (made by its
-// ages, not sent).
+// StepTracker, not sent).
 type StepsStalled struct {
 	Job        JobID         `json:"job"`
 	Generation Generation    `json:"generation"`
-	Step       uint64        `json:"step"` // the last one heard of
+	Step       uint64        `json:"step"` // the last one reported
 	For        spec.Duration `json:"for"`
 }
 
-// Disconnected is discovery's own observation that the broker saw an agent's connection end (made
-// by discovery, not sent).
+// Disconnected is discovery's own observation that the broker saw an agent's connection close (not
+// sent).
 type Disconnected struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"`
@@ -86,8 +86,8 @@ type HeartbeatSeen struct {
 	Heartbeat
 }
 
-// RendezvousStatus is how far the rendezvous of nodes that come by themselves is, told to those who
-// wait. It is for people: what a node must do comes with its launches.
+// RendezvousStatus is the progress of the rendezvous of self-registered nodes, sent to waiting
+// nodes. It is only informative: what a node must do comes with its launches.
 type RendezvousStatus struct {
 	Job        JobID   `json:"job"`
 	Round      int     `json:"round"`
@@ -97,11 +97,11 @@ type RendezvousStatus struct {
 	Max        int     `json:"max"`
 	Waiting    int     `json:"waiting,omitempty"`
 	Spares     int     `json:"spares,omitempty"`
-	LastCallMS float64 `json:"last_call_ms,omitempty"` // what is left of it
+	LastCallMS float64 `json:"last_call_ms,omitempty"` // remaining time
 	Closed     bool    `json:"closed,omitempty"`
 }
 
-// Abandon is sent by rendezvous to agents: generation is over, abort its collectives now.
+// Abandon is sent by rendezvous to agents: the generation is over, abort its collectives now.
 type Abandon struct {
 	Job        JobID      `json:"job"`
 	Generation Generation `json:"generation"`
@@ -120,13 +120,13 @@ func (NoticeEnvelope) Type() Type { return "dev.regroup.sig.notice-envelope.v1" 
 // Metric is the newest value that a program has reported under a name.
 type Metric struct {
 	Value float64   `json:"value"`
-	Step  uint64    `json:"step,omitempty"` // after which it was reported; 0 = the program did not say
-	Rank  int       `json:"rank"`           // of who reported it
-	At    time.Time `json:"at,omitzero"`    // when that was heard, on the clock of who heard it
+	Step  uint64    `json:"step,omitempty"` // after which it was reported; 0 = unknown
+	Rank  int       `json:"rank"`           // of the reporting worker
+	At    time.Time `json:"at,omitzero"`    // time of arrival on the receiver's clock
 }
 
-// MetricsOf are the values of one report, which was heard at a moment. steps are of the values that
-// are not of step.
+// MetricsOf returns the metrics of one report that arrived at a time. steps has those of values
+// that are not from step.
 func MetricsOf(values map[string]float64, steps map[string]uint64, step uint64, rank int, at time.Time) map[string]Metric {
 	out := make(map[string]Metric, len(values))
 	for name, v := range values {
@@ -139,13 +139,13 @@ func MetricsOf(values map[string]float64, steps map[string]uint64, step uint64, 
 	return out
 }
 
-// MergeMetrics returns what is known with what is new, and whether that makes a difference. Of
-// several ranks the lowest counts, unless another one is further. A value that is only repeated
-// keeps its time. Neither map is modified. At most limits.Names are kept, then those of the newest
-// report.
-func MergeMetrics(known, news map[string]Metric) (all map[string]Metric, differ bool) {
+// MergeMetrics merges new metrics into the known ones and reports whether anything changed. Of
+// several ranks the lowest counts, unless another one is at a later step. A repeated value keeps
+// its time. Neither map is modified. At most limits.Names are kept, with preference for those of
+// the newest report.
+func MergeMetrics(known, updates map[string]Metric) (all map[string]Metric, differ bool) {
 	all = known
-	for name, m := range news {
+	for name, m := range updates {
 		old, have := known[name]
 		switch {
 		case have && m.Rank > old.Rank && m.Step <= old.Step:
@@ -155,13 +155,13 @@ func MergeMetrics(known, news map[string]Metric) (all map[string]Metric, differ 
 		case !differ:
 			differ = true
 			if all = maps.Clone(known); all == nil {
-				all = make(map[string]Metric, len(news))
+				all = make(map[string]Metric, len(updates))
 			}
 		}
 		all[name] = m
 	}
 	if len(all) > limits.Names.Max {
-		return maps.Clone(news), true
+		return maps.Clone(updates), true
 	}
 	return all, differ
 }

@@ -11,7 +11,7 @@ const (
 	StreamSpans    = "REGROUP_SPAN"
 )
 
-// Buckets: one per judge. Only the judge writes; anyone may read.
+// Buckets: one per service, which is its only writer.
 const (
 	BucketNodes      = "nodes"      // discovery: one document per node
 	BucketPlacements = "placements" // scheduler: one document, key PoolKey
@@ -59,17 +59,17 @@ const (
 	AllProgress     = root + "sig.progress.*"
 )
 
-// CommandSubject is where the command of this type is published: regroup.cmd.job.submit.
+// CommandSubject returns the subject of commands of this type: regroup.cmd.job.submit.
 func CommandSubject(t Type) string { return root + "cmd." + t.middle() }
 
-// FactSubject is where a fact of this type about entity is published:
+// FactSubject returns the subject of facts of this type about entity:
 // regroup.evt.job.<entity>.submitted.
 func FactSubject(t Type, entity string) string {
 	family, kind, _ := strings.Cut(t.middle(), ".")
 	return root + "evt." + family + "." + entity + "." + kind
 }
 
-// FamilySubject matches every fact of a family; entity "*" matches all.
+// FamilySubject returns the pattern of all facts of a family; entity "*" matches all.
 func FamilySubject(f Family, entity string) string {
 	return root + "evt." + string(f) + "." + entity + ".>"
 }
@@ -83,43 +83,43 @@ func EntityOfFact(subject string) string {
 	return parts[3]
 }
 
-// LaunchSubject is where the launch of a job for a node is kept; job "*" matches all jobs.
+// LaunchSubject returns the subject of the launch of a job for a node; job "*" matches all jobs.
 func LaunchSubject(node NodeID, job JobID) string {
 	return root + "launch." + string(node) + "." + string(job)
 }
 
-// LogSubject is where output of one worker slot goes; node and slot may be "*".
+// LogSubject returns the subject of a worker slot's output; node and slot may be "*".
 func LogSubject(job JobID, node, slot string) string {
 	return root + "log." + string(job) + "." + node + "." + slot
 }
 
-// SpanSubject is where a service's spans go.
+// SpanSubject returns the subject of a service's spans.
 func SpanSubject(service string) string { return root + "span." + service }
 
-// RequestSubject is where a service answers a verb: regroup.req.rendezvous.join.
+// RequestSubject returns the subject of a verb of a service: regroup.req.rendezvous.join.
 func RequestSubject(service, verb string) string { return root + "req." + service + "." + verb }
 
-// ReplicaSubject is where one replica of a service answers a verb:
+// ReplicaSubject returns the subject of a verb of one replica:
 // regroup.req.rendezvous.joins.<replica>.
 func ReplicaSubject(service, verb, replica string) string {
 	return RequestSubject(service, verb) + "." + replica
 }
 
-// AgentSubject is where one node's agent answers a verb: regroup.req.agent.<node>.ping.
+// AgentSubject returns the subject of a verb of one node's agent: regroup.req.agent.<node>.ping.
 func AgentSubject(node NodeID, verb string) string {
 	return root + "req.agent." + string(node) + "." + verb
 }
 
-// HeartbeatSubject is where a node's heartbeats go.
+// HeartbeatSubject returns the subject of a node's heartbeats.
 func HeartbeatSubject(n NodeID) string { return root + "sig.heartbeat." + string(n) }
 
-// NoticeSubject is where failure notices of a job go.
+// NoticeSubject returns the subject of a job's failure notices.
 func NoticeSubject(j JobID) string { return root + "sig.notice." + string(j) }
 
-// ProgressSubject is where progress of a job goes.
+// ProgressSubject returns the subject of a job's progress.
 func ProgressSubject(j JobID) string { return root + "sig.progress." + string(j) }
 
-// GatheringSubject is where the rendezvous tells how far the nodes of a job have come together.
+// GatheringSubject returns the subject of the status of a job's rendezvous.
 func GatheringSubject(j JobID) string { return root + "sig.gathering." + string(j) }
 
 // Services, as they appear in request subjects, sources and span resources.
@@ -137,10 +137,10 @@ const (
 	VerbJoins    = "joins" // rendezvous: several members of one node
 	VerbLeave    = "leave" // discovery: goodbye of a node
 	VerbPeers    = "peers" // rendezvous: data-plane addresses of ranks
-	VerbEnter    = "enter" // rendezvous: a node that comes by itself
+	VerbEnter    = "enter" // rendezvous: a self-registered node
 	VerbExit     = "exit"  // rendezvous: goodbye of such a node
-	VerbClose    = "close" // rendezvous: no more of them
-	VerbPing     = "ping"  // agent: are you there?
-	VerbAlive    = "alive" // every service: are you there?
-	VerbProgress = "heard" // registry: how far jobs are, as it has heard
+	VerbClose    = "close" // rendezvous: admit no more of them
+	VerbPing     = "ping"  // agent: is it alive?
+	VerbAlive    = "alive" // every service: is a replica running?
+	VerbProgress = "heard" // registry: progress of jobs, from memory
 )

@@ -8,7 +8,7 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// MemberTable is the members of a generation, in order of rank. In JSON it is grouped by node,
+// MemberTable holds the members of a generation, in order of rank. In JSON it is grouped by node,
 // because a generation may have tens of thousands of them:
 //
 //	[{"node": "node-a", "slots": "0-3", "agent": "01JD…", "host": "10.0.0.7", "ports": [4001, 4002, 4003, 4004],
@@ -16,13 +16,13 @@ import (
 //	  "commits": {"generation": 2, "step": 940, "hash": "9f…"}}, …]
 //
 // Ranks count up through the groups, local ranks within one; a worker's incarnation is prefix +
-// workers[i] + suffix; its address host + ":" + ports[i], or addresses[i] where they have nothing
-// in common. One number, text or commit in the place of a list stands for all of the group, and
-// what is absent is zero or empty. A roster whose ranks do not follow from the order is a plain
-// list of members, which is read too.
+// workers[i] + suffix; its address host + ":" + ports[i], or addresses[i] if they have no common
+// host. One number, text or commit in place of a list stands for all of the group, and absent values
+// are zero or empty. A table whose ranks do not follow from the order is a plain list of members,
+// which is decoded too.
 type MemberTable []Member
 
-// MarshalJSON writes the grouped form.
+// MarshalJSON encodes the grouped form.
 func (r MemberTable) MarshalJSON() ([]byte, error) {
 	if r == nil {
 		return []byte("null"), nil
@@ -42,7 +42,7 @@ func (r MemberTable) MarshalJSON() ([]byte, error) {
 	return append(b, ']'), nil
 }
 
-// ordered tells whether ranks, local ranks and cross ranks are those that the order gives.
+// ordered reports whether ranks, local ranks and cross ranks follow from the order.
 func (r MemberTable) ordered() bool {
 	derived := make(MemberTable, len(r))
 	at, seen := 0, map[NodeID]bool{}
@@ -74,9 +74,9 @@ func (r MemberTable) onNode(i int) int {
 	return n
 }
 
-// number fills in the ranks that follow from the order of places.
+// number sets the ranks that follow from the order of places.
 func (r MemberTable) number(places MemberTable) {
-	var sizes []int // nodes that own each local rank
+	var sizes []int // number of nodes with each local rank
 	for i := 0; i < len(r); {
 		n := places.onNode(i)
 		for l := range n {
@@ -94,33 +94,32 @@ func (r MemberTable) number(places MemberTable) {
 	}
 }
 
-// Number gives ranks in the order of the list, as Horovod has them: local ranks count on the node,
-// and for each local rank the nodes that own it form a cross group. Members of one node must follow
-// each other.
+// Number sets ranks in the order of the list, as in Horovod: local ranks count on the node, and for
+// each local rank the nodes that have it form a cross group. Members of one node must be adjacent.
 func (r MemberTable) Number() { r.number(r) }
 
 func appendMembers(b []byte, group MemberTable) []byte {
-	places, lives := make(Places, len(group)), make([]Incarnation, len(group))
+	places, incarnations := make(Places, len(group)), make([]Incarnation, len(group))
 	attempts, pids := make([]int, len(group)), make([]int, len(group))
 	addresses, commits := make([]string, len(group)), make([]Commit, len(group))
 	for i, m := range group {
-		places[i], lives[i], attempts[i], pids[i], addresses[i], commits[i] = m.Place, m.Incarnation, m.Attempt, m.PID, m.Address, m.Commit
+		places[i], incarnations[i], attempts[i], pids[i], addresses[i], commits[i] = m.Place, m.Incarnation, m.Attempt, m.PID, m.Address, m.Commit
 	}
-	b = appendGroup(b, places, group[0].Agent, lives, attempts, pids)
+	b = appendGroup(b, places, group[0].Agent, incarnations, attempts, pids)
 	b = appendAddresses(b, addresses)
 	return append(appendCommits(b, commits), '}')
 }
 
-// appendGroup writes what rosters and crews have in common, up to the last member and without the
-// closing brace.
-func appendGroup(b []byte, places Places, agent Incarnation, lives []Incarnation, attempts, pids []int) []byte {
+// appendGroup appends the common part of MemberTable and WorkerTable, up to the last member and
+// without the closing brace.
+func appendGroup(b []byte, places Places, agent Incarnation, incarnations []Incarnation, attempts, pids []int) []byte {
 	b = appendText(append(b, `{"node":`...), string(places[0].Node))
 	run := appendRun(nil, Places(slotsOnly(places)))
 	b = append(append(append(b, `,"slots":"`...), run[1:]...), '"')
 	if agent != "" {
 		b = appendText(append(b, `,"agent":`...), string(agent))
 	}
-	b = appendLives(b, lives)
+	b = appendIncarnations(b, incarnations)
 	return appendColumn(appendColumn(b, "attempts", attempts), "pids", pids)
 }
 
@@ -132,7 +131,7 @@ func slotsOnly(p Places) []Place {
 	return out
 }
 
-// appendColumn writes a member of numbers, unless all are zero.
+// appendColumn appends a member of numbers, unless all are zero.
 func appendColumn(b []byte, name string, n []int) []byte {
 	for _, v := range n {
 		if v != 0 {
@@ -142,11 +141,11 @@ func appendColumn(b []byte, name string, n []int) []byte {
 	return b
 }
 
-// appendLives writes incarnations: those that one agent has made begin and end alike.
-func appendLives(b []byte, lives []Incarnation) []byte {
-	first := lives[0]
+// appendIncarnations appends incarnations: those made by one agent have a common prefix and suffix.
+func appendIncarnations(b []byte, incarnations []Incarnation) []byte {
+	first := incarnations[0]
 	head, tail, none := len(first), len(first), true
-	for _, l := range lives {
+	for _, l := range incarnations {
 		head = min(head, len(l))
 		for i := range head {
 			if l[i] != first[i] {
@@ -159,10 +158,10 @@ func appendLives(b []byte, lives []Incarnation) []byte {
 	if none {
 		return b
 	}
-	if len(lives) == 1 {
+	if len(incarnations) == 1 {
 		head = 0
 	}
-	for _, l := range lives {
+	for _, l := range incarnations {
 		tail = min(tail, len(l)-head)
 		for i := range tail {
 			if l[len(l)-1-i] != first[len(first)-1-i] {
@@ -171,7 +170,7 @@ func appendLives(b []byte, lives []Incarnation) []byte {
 			}
 		}
 	}
-	if len(lives) == 1 {
+	if len(incarnations) == 1 {
 		tail = 0
 	}
 	if head > 0 {
@@ -181,7 +180,7 @@ func appendLives(b []byte, lives []Incarnation) []byte {
 		b = appendText(append(b, `,"suffix":`...), string(first[len(first)-tail:]))
 	}
 	b = append(b, `,"workers":[`...)
-	for i, l := range lives {
+	for i, l := range incarnations {
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -251,18 +250,18 @@ func appendCommit(b []byte, c Commit) []byte {
 	return append(b, '}')
 }
 
-// WorkerTable is the workers of a job by place: the newest life of each. In JSON it is grouped by
-// node like a MemberTable (slots, agent, prefix, suffix, workers, attempts, pids) with, beside
-// those,
+// WorkerTable holds the workers of a job by place, the newest incarnation of each. In JSON it is
+// grouped by node like a MemberTable (slots, agent, prefix, suffix, workers, attempts, pids), with
+// the additional columns
 //
 //	"generations": 3, "ranks": [0, 1, 2, 3], "states": "ready", "details": {"2": "killed by signal 9"}, "lines": {"2": ["…"]}
 //
-// One value in the place of a list stands for all of the group; ranks are -1 if absent; details,
-// lines and exceptions are by index. The job's id is that of the document. A plain list of workers
-// is read too.
+// One value in place of a list stands for all of the group; ranks are -1 if absent; details, lines
+// and exceptions are by index. The job's id is that of the document. A plain list of workers is
+// decoded too.
 type WorkerTable []WorkerView
 
-// MarshalJSON writes the grouped form.
+// MarshalJSON encodes the grouped form.
 func (c WorkerTable) MarshalJSON() ([]byte, error) {
 	if c == nil {
 		return []byte("null"), nil
@@ -283,7 +282,7 @@ func (c WorkerTable) MarshalJSON() ([]byte, error) {
 }
 
 func appendWorkers(b []byte, group WorkerTable) []byte {
-	places, lives := make(Places, len(group)), make([]Incarnation, len(group))
+	places, incarnations := make(Places, len(group)), make([]Incarnation, len(group))
 	columns := [4][]int{}
 	for i := range columns {
 		columns[i] = make([]int, len(group))
@@ -291,12 +290,12 @@ func appendWorkers(b []byte, group WorkerTable) []byte {
 	ranked, alike := false, true
 	for i := range group {
 		w := &group[i]
-		places[i], lives[i] = w.Place, w.Incarnation
+		places[i], incarnations[i] = w.Place, w.Incarnation
 		columns[0][i], columns[1][i], columns[2][i], columns[3][i] = w.Attempt, w.PID, int(w.Generation), w.Rank
 		ranked = ranked || w.Rank != -1
 		alike = alike && w.State == group[0].State
 	}
-	b = appendGroup(b, places, group[0].Agent, lives, columns[0], columns[1])
+	b = appendGroup(b, places, group[0].Agent, incarnations, columns[0], columns[1])
 	b = appendColumn(b, "generations", columns[2])
 	if ranked {
 		b = appendNumbers(append(b, `,"ranks":`...), columns[3])
@@ -320,7 +319,7 @@ func appendWorkers(b []byte, group WorkerTable) []byte {
 	return append(b, '}')
 }
 
-// appendByIndex writes what only some workers have.
+// appendByIndex appends what only some workers have.
 func appendByIndex(b []byte, name string, group WorkerTable, of func(*WorkerView) (any, bool)) []byte {
 	first := true
 	for i := range group {
@@ -337,7 +336,7 @@ func appendByIndex(b []byte, name string, group WorkerTable, of func(*WorkerView
 		b = append(strconv.AppendInt(append(b, '"'), int64(i), 10), '"', ':')
 		text, err := json.Marshal(v)
 		if err != nil {
-			text = []byte("null") // neither text nor lists of it fail
+			text = []byte("null") // encoding text or lists of it cannot fail
 		}
 		b = append(b, text...)
 	}
@@ -347,7 +346,7 @@ func appendByIndex(b []byte, name string, group WorkerTable, of func(*WorkerView
 	return b
 }
 
-// UnmarshalJSON reads both forms.
+// UnmarshalJSON decodes both forms.
 func (c *WorkerTable) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		*c = nil
@@ -380,8 +379,8 @@ func (c *WorkerTable) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// mostCrew bounds the workers of one document: those of a job and as many that have ended, on nodes
-// that have gone.
+// maxWorkers limits the workers of one document: those of a job and as many that have ended, on
+// nodes that have gone.
 var maxWorkers = 3 * limits.Workers.Max
 
 // read appends the workers of the next group.
@@ -399,7 +398,7 @@ func (c *WorkerTable) read(s *scanner, g *nodeGroup) {
 	}
 }
 
-// crewColumns is what a group of a crew has beside that of a roster.
+// workerColumns are the columns of a group in a WorkerTable that a MemberTable lacks.
 type workerColumns struct {
 	generations, ranks []byte
 	states             []string
@@ -443,7 +442,7 @@ func (c *WorkerTable) take(g *nodeGroup, node NodeID, more workerColumns) bool {
 	for i, p := range g.places {
 		p.Node = node
 		w := WorkerView{WorkerRef: WorkerRef{
-			Place: p, Incarnation: g.life(i), Agent: g.agent, Attempt: at(attempts, i), PID: at(pids, i), Generation: Generation(at(generations, i)),
+			Place: p, Incarnation: g.incarnation(i), Agent: g.agent, Attempt: at(attempts, i), PID: at(pids, i), Generation: Generation(at(generations, i)),
 		}, Rank: -1, State: WorkerState(more.states[0]), Detail: more.details[i], Lines: more.lines[i], Exception: more.exceptions[i]}
 		if ranks != nil {
 			w.Rank = ranks[i]
@@ -456,7 +455,7 @@ func (c *WorkerTable) take(g *nodeGroup, node NodeID, more workerColumns) bool {
 	return true
 }
 
-// UnmarshalJSON reads a view and gives its workers the job's id.
+// UnmarshalJSON decodes a view and sets the job's id of its workers.
 func (v *JobView) UnmarshalJSON(b []byte) error {
 	type plain JobView
 	if err := json.Unmarshal(b, (*plain)(v)); err != nil {

@@ -44,7 +44,7 @@ func TestPlacesAreShort(t *testing.T) {
 	}
 }
 
-func TestARosterOf40000IsSmall(t *testing.T) {
+func TestMemberTableOf40000IsSmall(t *testing.T) {
 	r := eventstest.SampleMembers(5000, 8)
 	plain := roundTrip(t, r)
 	d, err := document.Encode(document.Document{Schema: document.Schema, State: json.RawMessage(plain)})
@@ -53,11 +53,11 @@ func TestARosterOf40000IsSmall(t *testing.T) {
 	}
 	t.Logf("%d bytes as JSON, %d packed: %.1f per rank", len(plain), len(d), float64(len(d))/40000)
 	if len(d) > 400<<10 {
-		t.Errorf("a roster of 40000 takes %d bytes", len(d))
+		t.Errorf("a table of 40000 takes %d bytes", len(d))
 	}
 }
 
-func TestAnyRosterReadsBack(t *testing.T) {
+func TestMemberTableRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`[A-Z0-9:.é"-]{0,8}`)
 		var r events.MemberTable
@@ -65,7 +65,7 @@ func TestAnyRosterReadsBack(t *testing.T) {
 			agent := events.Incarnation(text.Draw(t, "agent"))
 			for s := range rapid.IntRange(1, 4).Draw(t, "slots") {
 				r = append(r, events.Member{
-					Place: events.Place{events.NodeID(fmt.Sprint("n", n)), events.Slot(s * rapid.IntRange(1, 2).Draw(t, "gap"))}, Incarnation: events.Incarnation("X" + text.Draw(t, "life") + "Y"), Agent: agent,
+					Place: events.Place{events.NodeID(fmt.Sprint("n", n)), events.Slot(s * rapid.IntRange(1, 2).Draw(t, "gap"))}, Incarnation: events.Incarnation("X" + text.Draw(t, "incarnation") + "Y"), Agent: agent,
 					Attempt: rapid.IntRange(0, 2).Draw(t, "attempt"), Address: rapid.SampledFrom([]string{"", "a:1", "a:2", "[::1]:4", "a:01", "b:1", "x"}).Draw(t, "address"),
 					PID: rapid.IntRange(0, 1).Draw(t, "pid"), Commit: events.Commit{Step: rapid.Uint64Range(0, 1).Draw(t, "step"), Hash: text.Draw(t, "hash")},
 				})
@@ -82,14 +82,14 @@ func TestAnyRosterReadsBack(t *testing.T) {
 	})
 }
 
-func TestAnyCrewReadsBack(t *testing.T) {
+func TestWorkerTableRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := events.JobView{Job: "a-0001", Workers: events.WorkerTable{}}
 		for n := range rapid.IntRange(0, 3).Draw(t, "nodes") {
 			for s := range rapid.IntRange(1, 3).Draw(t, "slots") {
 				w := events.WorkerView{
 					WorkerRef: events.WorkerRef{
-						Job: "a-0001", Place: events.Place{events.NodeID(fmt.Sprint("n", n)), events.Slot(s)}, Incarnation: events.Incarnation(rapid.SampledFrom([]string{"", "AB", "AC", "BC"}).Draw(t, "life")),
+						Job: "a-0001", Place: events.Place{events.NodeID(fmt.Sprint("n", n)), events.Slot(s)}, Incarnation: events.Incarnation(rapid.SampledFrom([]string{"", "AB", "AC", "BC"}).Draw(t, "incarnation")),
 						Agent: events.Incarnation(rapid.SampledFrom([]string{"", "Q"}).Draw(t, "agent")), Attempt: rapid.IntRange(0, 2).Draw(t, "attempt"),
 						Generation: events.Generation(rapid.IntRange(0, 2).Draw(t, "generation")), PID: rapid.IntRange(0, 1).Draw(t, "pid"),
 					},
@@ -106,7 +106,7 @@ func TestAnyCrewReadsBack(t *testing.T) {
 	})
 }
 
-func BenchmarkRoster(b *testing.B) {
+func BenchmarkMemberTable(b *testing.B) {
 	r := eventstest.SampleMembers(5000, 8)
 	plain, err := json.Marshal(r)
 	if err != nil {

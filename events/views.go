@@ -9,9 +9,9 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Views are the public halves of the judges' documents: what anyone may read.
+// Views are the public parts of the services' documents.
 
-// NodeState is discovery's opinion of a node.
+// NodeState is discovery's state of a node.
 type NodeState string
 
 // Node states.
@@ -27,28 +27,28 @@ type NodeView struct {
 	Node        NodeID      `json:"node"`
 	Incarnation Incarnation `json:"incarnation"`
 	State       NodeState   `json:"state"`
-	// Disconnected: suspected because the broker saw the agent's connection end, not because of
+	// Disconnected: suspected because the broker saw the agent's connection close, not because of
 	// silence.
 	Disconnected bool       `json:"disconnected,omitempty"`
-	Link         Link       `json:"link,omitzero"` // newest connection of the agent that is known
+	Link         Link       `json:"link,omitzero"` // newest known connection of the agent
 	Draining     bool       `json:"draining,omitempty"`
-	Departing    *Departure `json:"departing,omitempty"` // announced by this life of the agent
-	// Parted lists the newest lives of the agent before this one that went as planned, oldest
+	Departing    *Departure `json:"departing,omitempty"` // announced by this incarnation of the agent
+	// LeftIncarnations are the newest previous incarnations of the agent with a planned end, oldest
 	// first.
 	LeftIncarnations []Incarnation `json:"parted,omitempty"`
-	Slots            int           `json:"slots"` // that the agent has
+	Slots            int           `json:"slots"` // of the agent
 	Address          string        `json:"address"`
 	Reason           string        `json:"reason"`
 	Since            time.Time     `json:"since"`
 
-	Cap              *int              `json:"cap,omitempty"`        // slots that may be used at most, as the host list says; nil = all
-	Excluded         string            `json:"excluded,omitempty"`   // why it may not be used at all; empty = it may
-	Order            int               `json:"order,omitempty"`      // which line of the host list names it, from 1; 0 = none
+	Cap              *int              `json:"cap,omitempty"`        // limit on the slots used, from the host list; nil = all
+	Excluded         string            `json:"excluded,omitempty"`   // why it must not be used at all; empty = it may
+	Order            int               `json:"order,omitempty"`      // its line in the host list, from 1; 0 = none
 	Quarantine       *Quarantine       `json:"quarantine,omitempty"` // of the whole node
 	QuarantinedSlots []QuarantinedSlot `json:"benched,omitempty"`    // by slot
 }
 
-// Schedulable tells whether new work may go to the node.
+// Schedulable reports whether new work may go to the node.
 func (n NodeView) Schedulable() bool {
 	return n.State == NodeStateReady && !n.Draining && n.Excluded == "" && n.Quarantine == nil
 }
@@ -65,7 +65,7 @@ type RoundState string
 
 // Round states.
 const (
-	RoundStateOpen     RoundState = "open"     // expected members are missing
+	RoundStateOpen     RoundState = "open"     // awaited members are missing
 	RoundStateSettling RoundState = "settling" // min is reached, waiting last_call or rejoin_within for the rest
 	RoundStateSealed   RoundState = "sealed"
 	RoundStateClosed   RoundState = "closed"
@@ -76,40 +76,40 @@ type RoundView struct {
 	Job        JobID       `json:"job"`
 	State      RoundState  `json:"state"`
 	Generation Generation  `json:"generation"`         // the last sealed one; 0 = none
-	Proposed   Generation  `json:"proposed,omitempty"` // the one being agreed on
+	Proposed   Generation  `json:"proposed,omitempty"` // the open round's
 	Members    MemberTable `json:"members,omitempty"`  // of Generation, by rank
-	Joined     Places      `json:"joined,omitempty"`   // have joined for Proposed, or warm up aside
+	Joined     Places      `json:"joined,omitempty"`   // have joined for Proposed, or prefetch the state
 	Expected   Places      `json:"expected,omitempty"` // of Proposed
-	Until      time.Time   `json:"until,omitzero"`     // those who are expected are waited for no longer than this; zero = no end yet
+	Until      time.Time   `json:"until,omitzero"`     // end of the wait for expected members; zero = no end yet
 	Cause      Cause       `json:"cause"`
 
 	LinkPartitions []LinkPartition `json:"cut_links,omitempty"` // by nodes
 
-	NoProgress int `json:"no_progress,omitempty"` // generations in a row before Generation that were lost to faults without progress
+	NoProgress int `json:"no_progress,omitempty"` // consecutive generations before Generation that were lost to faults without progress
 
-	Rendezvous *RendezvousView `json:"gathering,omitempty"` // only if the job's nodes come by themselves
+	Rendezvous *RendezvousView `json:"gathering,omitempty"` // only for jobs with self-registered nodes
 }
 
 // LinkPartition is a pair of nodes that could not reach each other in several generations.
 type LinkPartition struct {
-	Nodes    [2]NodeID `json:"nodes"` // in order
-	Excluded NodeID    `json:"out"`   // the one whose workers are left out meanwhile; empty = neither, too few would be left
-	Until    time.Time `json:"until"` // when they are let in again, to see whether the link has healed
+	Nodes    [2]NodeID `json:"nodes"` // sorted
+	Excluded NodeID    `json:"out"`   // the node whose workers are excluded; empty = neither, too few would be left
+	Until    time.Time `json:"until"` // when it is readmitted, to see whether the link works again
 }
 
-// RendezvousView is the rendezvous of the nodes of a job that nobody places. Each node is in one of
-// the three lists.
+// RendezvousView is the rendezvous of a job with self-registered nodes. Each node is in one of the
+// three lists.
 type RendezvousView struct {
 	RendezvousStatus
 	Participants []NodeID  `json:"participants"` // in order of arrival
 	WaitList     []NodeID  `json:"wait_list,omitempty"`
 	SpareList    []NodeID  `json:"spare_list,omitempty"`
-	LastCall     time.Time `json:"last_call,omitzero"`  // end of the last call, on the judge's clock
+	LastCall     time.Time `json:"last_call,omitzero"`  // end of the last call, on the rendezvous' clock
 	Placed       []NodeID  `json:"placed,omitempty"`    // whose slots are the job's places now
-	Abandoned    bool      `json:"abandoned,omitempty"` // closed because nobody came for too long
+	Abandoned    bool      `json:"abandoned,omitempty"` // closed because no node participated for too long
 }
 
-// JobState is the registry's opinion of a job.
+// JobState is the registry's state of a job.
 type JobState string
 
 // Job states; the last three are terminal.
@@ -123,18 +123,18 @@ const (
 	JobStateStopped   JobState = "stopped"
 )
 
-// Terminal tells whether the state is final.
+// Terminal reports whether the state is final.
 func (s JobState) Terminal() bool {
 	return s == JobStateSucceeded || s == JobStateFailed || s == JobStateStopped
 }
 
-// WorkerState is the registry's opinion of one worker.
+// WorkerState is the registry's state of one worker.
 type WorkerState string
 
 // Worker states. READY, SUCCESS and FAILURE are Horovod's worker registry.
 const (
 	WorkerStateStarting  WorkerState = "starting"
-	WorkerStateRunning   WorkerState = "running" // process runs, no good step yet in this generation
+	WorkerStateRunning   WorkerState = "running" // the process runs, no good step yet in this generation
 	WorkerStateReady     WorkerState = "ready"
 	WorkerStateDone      WorkerState = "done"
 	WorkerStateSucceeded WorkerState = "success"
@@ -143,7 +143,7 @@ const (
 	WorkerStateStopped   WorkerState = "stopped"
 )
 
-// Ended tells whether the worker's end is known.
+// Ended reports whether the worker's end is known.
 func (s WorkerState) Ended() bool {
 	switch s {
 	case WorkerStateSucceeded, WorkerStateFailed, WorkerStateLost, WorkerStateStopped:
@@ -160,7 +160,7 @@ type WorkerView struct {
 	Detail string      `json:"detail,omitempty"`
 	Lines  []string    `json:"lines,omitempty"` // last output of a failed worker
 
-	Exception *Exception `json:"exception,omitempty"` // what the program said about its end
+	Exception *Exception `json:"exception,omitempty"` // what the program reported about its end
 	FailedAt  time.Time  `json:"failed_at,omitzero"`  // in JobView.FirstError: when it failed, by the registry's clock
 }
 
@@ -175,29 +175,29 @@ type GenerationView struct {
 	Members    MemberTable `json:"members"`
 }
 
-// Reported is how many members of a generation have said what, each by its newest word: Horovod's
-// worker registry. The others have said nothing yet, and nobody waits for them.
+// Reported counts the members of a generation by their newest report, like Horovod's worker
+// registry. The others have reported nothing yet; no decision waits for them.
 type Reported struct {
 	Ready   int `json:"ready"`   // has made a good step and still runs
-	Success int `json:"success"` // has ended well
+	Success int `json:"success"` // has exited successfully
 	Failure int `json:"failure"` // has failed or was lost
 }
 
-// CountedFailure is one failure that counts.
+// CountedFailure is a failure that counts against the budget.
 type CountedFailure struct {
 	At         time.Time   `json:"at"`
-	Place      *Place      `json:"place,omitempty"`  // nil = of the whole job: it stood still, and all came back
-	Worker     Incarnation `json:"worker,omitempty"` // the life
+	Place      *Place      `json:"place,omitempty"`  // nil = of the whole job: it stalled, and all members rejoined
+	Worker     Incarnation `json:"worker,omitempty"` // its incarnation
 	Generation Generation  `json:"generation"`
 	Rank       int         `json:"rank"` // in Generation; -1 = none
-	Step       uint64      `json:"step"` // newest one that the generation could return to; 0 = none, or the program reports none
+	Step       uint64      `json:"step"` // newest step that the generation could return to; 0 = none, or the program reports none
 	Kind       FailureKind `json:"kind"`
 	Detail     string      `json:"detail"`
-	Poison     bool        `json:"poison,omitempty"` // the data or the code may be why: it counts for failures.sameStep
+	Poison     bool        `json:"poison,omitempty"` // the data or the code may be the cause: it counts for failures.sameStep
 }
 
-// FailuresWithin counts the failures that the budget's window holds now: those of the record are as
-// of the last one.
+// FailuresWithin returns the number of failures in the budget's window at a time; Failures has
+// those at the time of the last one.
 func (v JobView) FailuresWithin(now time.Time) int {
 	n := 0
 	for _, at := range v.Failures {
@@ -208,8 +208,8 @@ func (v JobView) FailuresWithin(now time.Time) int {
 	return n
 }
 
-// SameStep is how many failures in a row, the newest ones that may have their reason in the data or
-// the code, were at one step, and which.
+// SameStep returns how many consecutive failures, the newest ones that the data or the code may
+// have caused, were at one step, and that step.
 func SameStep(charges []CountedFailure) (n int, step uint64) {
 	for i := len(charges) - 1; i >= 0; i-- {
 		switch c := charges[i]; {
@@ -237,25 +237,24 @@ type JobView struct {
 	Submitted       time.Time          `json:"submitted"`
 	Ended           time.Time          `json:"ended,omitzero"`
 	Generation      Generation         `json:"generation"`
-	Workers         WorkerTable        `json:"workers"` // by place: the newest life of each
+	Workers         WorkerTable        `json:"workers"` // by place: the newest incarnation of each
 	Generations     []GenerationView   `json:"generations"`
 	Incidents       []IncidentClosed   `json:"incidents"`
 	OpenIncident    *IncidentOpened    `json:"open,omitempty"`
-	Failures        []time.Time        `json:"failures,omitempty"` // charged within the window
-	CountedFailures []CountedFailure   `json:"charges,omitempty"`  // the newest failures that were charged, oldest first
-	Step            uint64             `json:"step"`               // newest one that was told or, at most every 5 s, heard of
+	Failures        []time.Time        `json:"failures,omitempty"` // counted within the window
+	CountedFailures []CountedFailure   `json:"charges,omitempty"`  // the newest counted failures, oldest first
+	Step            uint64             `json:"step"`               // newest one in a fact or, at most every 5 s, in a signal
 	StepAt          time.Time          `json:"step_at,omitzero"`   // when it was stored
 	TimeWithoutStep spec.Duration      `json:"still,omitempty"`    // spent without a step by generations that were lost since the last good one
-	Slowest         *Straggler         `json:"slowest,omitempty"`  // of Generation, heard with Step; nil = the ranks are about as fast
+	Slowest         *Straggler         `json:"slowest,omitempty"`  // of Generation, from the same signal as Step; nil = the ranks are about equally fast
 	Ledger          Ledger             `json:"ledger"`
 	Metrics         map[string]float64 `json:"metrics,omitempty"`     // of the worker that reported the work complete
-	Reported        map[string]Metric  `json:"reported,omitempty"`    // the newest values that were reported, stored with Step
-	Dropped         uint64             `json:"dropped,omitempty"`     // lines of output of workers that have ended that are not in the log
+	Reported        map[string]Metric  `json:"reported,omitempty"`    // the newest reported values, stored with Step
+	Dropped         uint64             `json:"dropped,omitempty"`     // lines of ended workers' output that are not in the log
 	FirstError      *WorkerView        `json:"first_error,omitempty"` // the first failure in event order
 }
 
-// EndWorkers says of the workers that have not ended, of a job that has, that they were stopped,
-// and how.
+// EndWorkers sets the workers of an ended job that have not ended to stopped, with a detail.
 func (v *JobView) EndWorkers(detail string) {
 	for i := range v.Workers {
 		if w := &v.Workers[i]; !w.State.Ended() {
@@ -264,8 +263,8 @@ func (v *JobView) EndWorkers(detail string) {
 	}
 }
 
-// SubmittedBy tells whether an event submitted this job. Of one that an older version accepted only
-// the source is known.
+// SubmittedBy reports whether an event submitted this job. Of a job accepted by an older version
+// only the source is known.
 func (v JobView) SubmittedBy(source, id string) bool {
 	switch {
 	case v.State == "":
@@ -276,7 +275,7 @@ func (v JobView) SubmittedBy(source, id string) bool {
 	return v.Origin == Origin(source, id)
 }
 
-// JobHead is what the other judges read of a JobView: its thousands of workers are passed over.
+// JobHead is the part of a JobView that other services read, without its thousands of workers.
 type JobHead struct {
 	Job          JobID            `json:"job"`
 	Spec         spec.Job         `json:"spec"`
@@ -289,18 +288,18 @@ type JobHead struct {
 	OpenIncident *IncidentOpened  `json:"open"`
 }
 
-// PoolView is the scheduler's only document. What it says of a job that is queued is one short
-// line, because tens of thousands may be.
+// PoolView is the scheduler's only document. A queued job takes one short line in it, because there
+// may be tens of thousands.
 type PoolView struct {
 	Jobs  map[JobID]PlacementView // every job that has not ended
-	Queue []JobID                 // those that wait to be placed, in the order in which they are served
+	Queue []JobID                 // those that wait to be placed, in order of service
 
-	Head     JobID  // the queued job that the others wait behind; empty = none
-	Capacity string // what is free and what is not to be used, in a sentence
-	MaxSlots int    // slots that a job could ever get as the nodes are now
+	Head     JobID  // the queued job that blocks the others; empty = none
+	Capacity string // a sentence: what is free and what must not be used
+	MaxSlots int    // slots that a job could ever get with the present nodes
 }
 
-// poolJSON is its stored form. A version without a queue has all rows in Jobs.
+// poolJSON is the stored form. Versions without a queue have all rows in Jobs.
 type poolJSON struct {
 	Jobs    map[JobID]PlacementView `json:"jobs"`
 	Queue   string                  `json:"queue,omitempty"`   // a line for each: job min max, and the number of its reason
@@ -310,7 +309,7 @@ type poolJSON struct {
 	Most    int                     `json:"most,omitempty"`
 }
 
-// MarshalJSON writes the stored form.
+// MarshalJSON encodes the stored form.
 func (p PoolView) MarshalJSON() ([]byte, error) {
 	out := poolJSON{Holder: p.Head, Room: p.Capacity, Most: p.MaxSlots, Jobs: make(map[JobID]PlacementView, len(p.Jobs)-len(p.Queue))}
 	queued := make(map[JobID]bool, len(p.Queue))
@@ -341,7 +340,7 @@ func (p PoolView) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON reads the stored form.
+// UnmarshalJSON decodes the stored form.
 func (p *PoolView) UnmarshalJSON(b []byte) error {
 	var in poolJSON
 	if err := json.Unmarshal(b, &in); err != nil {
@@ -369,5 +368,5 @@ func (p *PoolView) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// shortened is the beginning of a text, for an error.
+// shortened returns the beginning of a text, for an error.
 func shortened(s string) string { return s[:min(len(s), 80)] }

@@ -15,7 +15,7 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// stopHeaders is a command as a plain client would write it.
+// stopHeaders returns the headers of a command as a plain client writes them.
 func stopHeaders() map[string][]string {
 	return map[string][]string{
 		"ce-specversion": {"1.0"}, "ce-id": {"42"}, "ce-source": {"/client/zoe"}, "ce-type": {"dev.regroup.job.stop.v1"},
@@ -74,7 +74,7 @@ func TestStructuredMessage(t *testing.T) {
 	}
 }
 
-func TestNoHeaderCanBeSmuggledIn(t *testing.T) {
+func TestHeaderInjectionIsImpossible(t *testing.T) {
 	e := events.Event{ID: "1\r\nNats-Rollup: all", Source: "/client/zoe", Body: events.JobStop{Job: "cifar-1a2b"}}
 	if m, err := Encode(e); !errors.Is(err, events.ErrInvalid) {
 		t.Errorf("accepted %q: %v", m.ID, err)
@@ -201,7 +201,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-func TestDecodeKeepsTheEnvelopeOfWhatItRefuses(t *testing.T) {
+func TestDecodeKeepsTheEnvelopeOfRefusedEvents(t *testing.T) {
 	unknown := stopHeaders()
 	unknown["ce-type"] = []string{"dev.regroup.job.stopp.v1"}
 	e, err := Decode(unknown, []byte(stopData))
@@ -221,7 +221,7 @@ func TestDecodeKeepsTheEnvelopeOfWhatItRefuses(t *testing.T) {
 	}
 }
 
-func TestSubmitCarriesAllFindings(t *testing.T) {
+func TestSubmitReportsAllErrors(t *testing.T) {
 	h := stopHeaders()
 	h["ce-type"] = []string{"dev.regroup.job.submit.v1"}
 	_, err := Decode(h, []byte(`{"spec":{"name":"UPPER","command":[],"workers":{"min":3,"mx":2},"image":"x"}}`))

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// compressData is the size from which the data of a fact is compressed: smaller ones stay
+	// compressData is the size from which the data of a fact is compressed: smaller data stays
 	// readable with any tool.
 	compressData = 128 << 10
 	encodingGzip = "gzip"
@@ -34,8 +34,7 @@ func pack(data []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// unpacked returns the data as it was before the encoding that the headers name, at most so many
-// bytes of it.
+// unpacked reverses the encoding named in the headers. It returns at most this many bytes.
 func unpacked(h map[string][]string, data []byte, most int) ([]byte, error) {
 	switch encoding := header(h, headerEncoding); encoding {
 	case "":

@@ -17,11 +17,11 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Decode reads a fact or a command in CloudEvents binary or structured mode; a JSON object without
-// CloudEvents headers is taken as structured, so that a plain client needs none. Header names match
-// in any case. Every fault is found at once (FieldErrorsOf), code Invalid; an unknown type also
-// matches ErrUnknownType; a command over LimitCommand is TooLarge. With an error the event holds
-// what could be read of the envelope, so that a rejection can name it.
+// Decode decodes a fact or a command in CloudEvents binary or structured mode; a JSON object
+// without CloudEvents headers is taken as structured, so that a plain client needs none. Header
+// names match in any case. All errors are returned together (FieldErrorsOf) with code Invalid; an
+// unknown type also matches ErrUnknownType; a command over limits.Command is TooLarge. Despite an
+// error the event has what could be decoded of the envelope, so that a rejection can name it.
 func Decode(h map[string][]string, data []byte) (events.Event, error) {
 	var (
 		attrs map[string]string
@@ -52,8 +52,8 @@ func Decode(h map[string][]string, data []byte) (events.Event, error) {
 	return fromAttributes(attrs, data, bad)
 }
 
-// mostUnpacked is how long the data may be that was compressed. A structured event, whose type is
-// not known before, is a client's.
+// mostUnpacked returns the maximum length of decompressed data. The type of a structured event is
+// not known in advance, but only clients send those.
 func mostUnpacked(binary bool, typ string) int {
 	if row, ok := events.EntryOf(events.Type(typ)); binary && ok && row.Class == events.ClassFact {
 		return limits.Unpacked.Max
@@ -61,7 +61,7 @@ func mostUnpacked(binary bool, typ string) int {
 	return limits.Command.Max
 }
 
-// structured reads the JSON event format: members are attributes, except data and data_base64.
+// structured decodes the JSON event format: members are attributes, except data and data_base64.
 func structured(b []byte) (attrs map[string]string, data []byte, bad []spec.FieldError) {
 	var members map[string]json.RawMessage
 	f := spec.CheckLimit("", events.Nesting(b), limits.Depth)
@@ -109,7 +109,7 @@ func structured(b []byte) (attrs map[string]string, data []byte, bad []spec.Fiel
 	return attrs, data, bad
 }
 
-// fromAttributes builds the event; bad is what was found on the way.
+// fromAttributes builds the event; bad holds the errors so far.
 func fromAttributes(attrs map[string]string, data []byte, bad []spec.FieldError) (events.Event, error) {
 	if attrs == nil {
 		return events.Event{}, events.Refuse(bad)
@@ -172,17 +172,17 @@ func fromAttributes(attrs map[string]string, data []byte, bad []spec.FieldError)
 	return e, nil
 }
 
-// envelope is what the attributes say of an event, as far as it can be kept.
+// envelope returns the valid attributes as an event.
 func envelope(attrs map[string]string) events.Event {
 	short := func(name string) string { return limits.Shorten(attrs[name], limits.Envelope.Max) }
 	e := events.Event{ID: short("id"), Source: short("source"), Entity: short("subject"), Cause: short(extCause)}
-	if events.ValidTrace(attrs[extTrace]) { // W3C Trace Context: one that is malformed is to be ignored
+	if events.ValidTrace(attrs[extTrace]) { // W3C Trace Context: ignore a malformed one
 		e.Trace = attrs[extTrace]
 	}
 	return e
 }
 
-// setAttribute hands one attribute to the SDK's event.
+// setAttribute sets one attribute of the SDK's event.
 func setAttribute(ce *event.Event, name, value string) *spec.FieldError {
 	switch name {
 	case "specversion":
@@ -223,7 +223,7 @@ func notATime(value string) string {
 	return strconv.Quote(value) + " is not a time: write 2006-01-02T15:04:05Z (RFC 3339)"
 }
 
-// validate asks the SDK what the specification finds wrong, in order of attribute.
+// validate returns the SDK's validation errors, in order of attribute.
 func validate(ce event.Event) []spec.FieldError {
 	var wrong event.ValidationError
 	if !errors.As(ce.Validate(), &wrong) {

@@ -19,20 +19,20 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Documented CloudEvents extensions that we write.
+// Documented CloudEvents extensions that Encode writes.
 const (
-	extTrace     = "traceparent"  // where the event was born; never rewritten
+	extTrace     = "traceparent"  // where the event originated; never rewritten
 	extCause     = "causationid"  // Event.Cause
 	extSequence  = "sequence"     // Event.Number, zero-padded so that it sorts as text
 	extPartition = "partitionkey" // the entity
 	extExpiry    = "expirytime"   // Event.Expires
 )
 
-// Encode makes the stored form of a fact or a command in CloudEvents binary mode (NATS protocol
-// binding 1.0.3): attributes and extensions are ce- headers, the payload is the data. Invalid if
-// the envelope is incomplete or the body is not in the catalogue, TooLarge if a command's data is
-// over limits.Command. Data over compressData is compressed, which the header Content-Encoding:
-// gzip says.
+// Encode returns the stored form of a fact or a command in CloudEvents binary mode (NATS protocol
+// binding 1.0.3): attributes and extensions are ce- headers, the payload is the data. The error is
+// Invalid if the envelope is incomplete or the body is not in the catalogue, TooLarge if a
+// command's data is over limits.Command. Data over compressData is compressed, with the header
+// Content-Encoding: gzip.
 func Encode(e events.Event) (events.Message, error) {
 	m, err := message(e, binding.WithForceBinary)
 	if err != nil || len(m.Data) <= compressData {
@@ -43,7 +43,7 @@ func Encode(e events.Event) (events.Message, error) {
 	return m, err
 }
 
-// EncodeStructured makes the stored form in CloudEvents structured mode: the whole event is one
+// EncodeStructured returns the stored form in CloudEvents structured mode: the whole event is one
 // JSON document.
 func EncodeStructured(e events.Event) (events.Message, error) {
 	return message(e, binding.WithForceStructured)
@@ -56,11 +56,11 @@ func message(e events.Event, mode func(context.Context) context.Context) (events
 	}
 	m := events.Message{
 		Subject: events.CommandSubject(row.Type),
-		// Percent-coded because a line end in a client's id would otherwise end the header.
+		// Percent-coded because a line break in a client's id would otherwise end the header.
 		ID:     percentEncode(e.Source + "|" + e.ID),
 		Header: map[string][]string{},
 	}
-	if !e.Expires.IsZero() { // given again after it has expired, it is another message
+	if !e.Expires.IsZero() { // published again after it has expired, it is another message
 		m.ID += "|" + types.FormatTime(e.Expires)
 	}
 	if row.Class == events.ClassFact {
@@ -76,7 +76,7 @@ func message(e events.Event, mode func(context.Context) context.Context) (events
 	return m, nil
 }
 
-// cloudEvent checks the event and makes the SDK's form of it.
+// cloudEvent validates the event and converts it to the SDK's form.
 func cloudEvent(e events.Event) (events.Entry, event.Event, error) {
 	ce := event.New(event.CloudEventsVersionV1)
 	if e.Body == nil {
@@ -116,7 +116,7 @@ func cloudEvent(e events.Event) (events.Entry, event.Event, error) {
 		ce.SetExtension(extSequence, fmt.Sprintf("%020d", e.Number))
 	}
 	ce.SetDataContentType(mediaJSON)
-	ce.DataEncoded = data // as it is: through SetData it would be encoded once more
+	ce.DataEncoded = data // directly, because SetData would encode it again
 	bad := validate(ce)
 	for _, v := range []struct{ name, value string }{
 		{"id", e.ID}, {"source", e.Source}, {"subject", e.Entity}, {extCause, e.Cause}, {extTrace, e.Trace},
@@ -136,7 +136,8 @@ func tooLarge(row events.Entry, size int) error {
 	return nil
 }
 
-// checkEntity: the entity of a fact is a token of its subject; of a command it is for people only.
+// checkEntity validates the entity. That of a fact is a token of its subject; that of a command is
+// only informative.
 func checkEntity(row events.Entry, entity string) []spec.FieldError {
 	if row.Class != events.ClassFact {
 		return nil
@@ -147,7 +148,7 @@ func checkEntity(row events.Entry, entity string) []spec.FieldError {
 	return nil
 }
 
-// messageWriter is the writing half of the binding for the SDK's binding.Write.
+// messageWriter implements the writing half of the binding for the SDK's binding.Write.
 type messageWriter struct{ m *events.Message }
 
 func (w *messageWriter) SetStructuredEvent(_ context.Context, f format.Format, r io.Reader) error {

@@ -9,8 +9,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// TestExpiry: the time after which a command must not be carried out travels in both modes, and a
-// command that is given again after it is another message to the broker.
+// TestExpiry: the time after which a command must not be carried out is encoded in both modes, and
+// a command that is published again after it is another message to the broker.
 func TestExpiry(t *testing.T) {
 	at := time.Date(2026, 11, 21, 10, 32, 0, 5e6, time.UTC)
 	e := events.Event{ID: "1", Source: "/client/zoe", Body: events.JobStop{Job: "cifar-1a2b"}, Expires: at.In(time.FixedZone("far", 3600))}

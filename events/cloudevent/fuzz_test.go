@@ -9,7 +9,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// FuzzDecode: nothing crashes, a refusal has findings, and what is accepted can be said again in
+// FuzzDecode: no input panics, a refusal has field errors, and what is accepted can be encoded in
 // both modes.
 func FuzzDecode(f *testing.F) {
 	for _, row := range events.Catalog() {
@@ -46,7 +46,7 @@ func FuzzDecode(f *testing.F) {
 		for mode, encode := range map[string]func(events.Event) (events.Message, error){"binary": Encode, "structured": EncodeStructured} {
 			m, err := encode(e)
 			if errors.Is(err, events.ErrTooLarge) {
-				continue // escapes may make JSON longer than it came
+				continue // escapes may make JSON longer
 			}
 			if err != nil {
 				t.Fatalf("%s: accepted %+v but cannot say it: %v", mode, e, err)
@@ -59,8 +59,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzParseSpec: nothing crashes, findings have a message, and a spec without findings passes Check
-// as it is.
+// FuzzParseSpec: no input panics, errors have a message, and a spec without errors passes Check.
 func FuzzParseSpec(f *testing.F) {
 	f.Add([]byte(`{"name":"cifar","command":["python","train.py"],"workers":{"min":2,"max":8}}`))
 	f.Add([]byte(`{"name":"a","command":["x"],"workers":{"min":"two","mx":2},"stop":{"grace":"0s"},"env":{"RANK":null}}`))

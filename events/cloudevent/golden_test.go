@@ -34,8 +34,8 @@ func TestEveryRowRoundTrips(t *testing.T) {
 	}
 }
 
-// TestGolden: what was stored once decodes for ever, and is written as it was. -rewrite writes
-// samples, for a new fact.
+// TestGolden: stored samples decode, and are encoded to the same form. -rewrite writes samples, for
+// a new fact.
 func TestGolden(t *testing.T) {
 	for _, row := range events.Catalog() {
 		path := filepath.Join("testdata", "golden", string(row.Type)+".json")

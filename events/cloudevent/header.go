@@ -11,8 +11,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Header names of the CloudEvents NATS protocol binding. NATS itself matches names by case, the
-// binding does not.
+// Header names of the CloudEvents NATS protocol binding. NATS matches names by case, the binding
+// does not.
 const (
 	headerPrefix      = "ce-"
 	headerContentType = "Content-Type"
@@ -22,8 +22,8 @@ const (
 	mediaJSON         = "application/json"
 )
 
-// header returns the first value under name in any case; an exact match wins so that the answer is
-// always the same.
+// header returns the first value of a name in any case; an exact match takes precedence, so that
+// the result is deterministic.
 func header(h map[string][]string, name string) string {
 	if v := h[name]; len(v) > 0 {
 		return v[0]
@@ -36,10 +36,10 @@ func header(h map[string][]string, name string) string {
 	return ""
 }
 
-// mustPercent tells which bytes the binding does not allow in a header value as they are.
+// mustPercent reports whether the binding forbids a byte in a header value.
 func mustPercent(c byte) bool { return c <= ' ' || c >= 0x7f || c == '"' || c == '%' }
 
-// percentEncode writes a header value.
+// percentEncode encodes a header value.
 func percentEncode(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -55,8 +55,8 @@ func percentEncode(s string) string {
 	return b.String()
 }
 
-// percentDecode reads a header value: quoted strings lose their quotes, percent triplets are
-// decoded once. The string result is "" or says what is wrong.
+// percentDecode decodes a header value: quoted strings lose their quotes, percent triplets are
+// decoded once. wrong is "" or the error.
 func percentDecode(s string) (value, wrong string) {
 	if len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' {
 		s = unquote(s[1 : len(s)-1])
@@ -81,7 +81,7 @@ func percentDecode(s string) (value, wrong string) {
 	return value, badText(value)
 }
 
-// unquote drops the backslashes of a quoted string (RFC 9110, 5.6.4).
+// unquote removes the backslashes of a quoted string (RFC 9110, 5.6.4).
 func unquote(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -93,7 +93,7 @@ func unquote(s string) string {
 	return b.String()
 }
 
-// badText says why s cannot be an attribute value (CloudEvents 1.0, type String), or "".
+// badText returns why s cannot be an attribute value (CloudEvents 1.0, type String), or "".
 func badText(s string) string {
 	if !utf8.ValidString(s) {
 		return "is not valid UTF-8"

@@ -16,7 +16,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestOverALimit: what is over one is refused, with the limit's name.
+// TestOverALimit: an excess is refused with the limit's name.
 func TestOverALimit(t *testing.T) {
 	long := strings.Repeat("x", limits.Word.Max+1)
 	deep := strings.Repeat("[", limits.Depth.Max+1) + strings.Repeat("]", limits.Depth.Max+1)
@@ -79,8 +79,8 @@ func withHeader(name, value string) map[string][]string {
 	return h
 }
 
-// TestABombIsRefusedBeforeItGoesOff: 64 KiB that unpack to 64 MiB cost about their size.
-func TestABombIsRefusedBeforeItGoesOff(t *testing.T) {
+// TestDecompressionBombIsRefused: 64 KiB that decompress to 64 MiB cost about their size.
+func TestDecompressionBombIsRefused(t *testing.T) {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
 	if _, err := w.Write(bytes.Repeat([]byte(" "), 60<<20)); err != nil {
@@ -104,7 +104,7 @@ func TestABombIsRefusedBeforeItGoesOff(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if name != "structured" && e.ID != "42" {
-			t.Errorf("%s: nobody can be told: %+v", name, e)
+			t.Errorf("%s: no client can be notified: %+v", name, e)
 		}
 		if cost := after.TotalAlloc - before.TotalAlloc; cost > 2<<20 {
 			t.Errorf("%s: refusing it costs %d bytes", name, cost)
@@ -112,8 +112,8 @@ func TestABombIsRefusedBeforeItGoesOff(t *testing.T) {
 	}
 }
 
-// TestEveryTextIsShortened puts far too much into every text of every body that there is: no new
-// field can be forgotten.
+// TestEveryTextIsShortened puts an excessive text into every field of every body, so that no new
+// field is missed.
 func TestEveryTextIsShortened(t *testing.T) {
 	bodies := []events.Body{
 		events.NodeHello{},
@@ -196,8 +196,8 @@ func flood(v reflect.Value) {
 	}
 }
 
-// TestASealOf40000IsAMessage: a server takes a mebibyte.
-func TestASealOf40000IsAMessage(t *testing.T) {
+// TestSealOf40000IsAMessage: a server accepts messages of at most one mebibyte.
+func TestSealOf40000IsAMessage(t *testing.T) {
 	e := events.Event{ID: "rendezvous-great-0001-round-2", Source: "/regroup/rendezvous", Entity: "great-0001", Number: 2, Body: events.RoundSealed{
 		Job: "great-0001", Generation: 1, Members: eventstest.SampleMembers(5000, 8), Cause: events.Cause{Kind: events.CauseStart, Rank: -1},
 	}}

@@ -75,7 +75,7 @@ func fill(t testing.TB, v reflect.Value, n *int) {
 	case reflect.Int, reflect.Int64:
 		v.SetInt(int64(*n))
 	case reflect.Uint64:
-		v.SetUint(1<<63 + uint64(*n)) // beyond what a float can hold
+		v.SetUint(1<<63 + uint64(*n)) // exceeds the precision of a float
 	case reflect.Float64:
 		v.SetFloat(float64(*n) + 0.25)
 	default:

@@ -1,4 +1,4 @@
-// Package document is what a service stores for one entity, and how anyone reads its public view.
+// Package document defines the stored form of a service's entity, and reads its public view.
 package document
 
 import (
@@ -15,22 +15,22 @@ import (
 // one.
 const Schema = 1
 
-// Document is what a judge stores for one entity; compare-and-set on it is the only commit point.
+// Document is what a service stores for one entity; compare-and-set on it is the only commit point.
 type Document struct {
 	Schema    int                      `json:"schema"`
 	Version   uint64                   `json:"version"`           // +1 at each save
 	State     json.RawMessage          `json:"state"`             // the machine's state, its public view in the field "view"
-	Applied   []string                 `json:"applied,omitempty"` // ids of the newest inputs taken in, oldest first
+	Applied   []string                 `json:"applied,omitempty"` // ids of the newest inputs applied, oldest first
 	Number    map[events.Family]uint64 `json:"number,omitempty"`  // last fact number per family
-	Outbox    []events.Message         `json:"outbox,omitempty"`  // decided, not yet known to be told, in order
-	Elided    []int                    `json:"brief,omitempty"`   // positions in Outbox of facts whose long part is made again from State
-	Published uint64                   `json:"told,omitempty"`    // launches up to this revision are known to be told; the others are made again from State
+	Outbox    []events.Message         `json:"outbox,omitempty"`  // decided, not yet known to be published, in order
+	Elided    []int                    `json:"brief,omitempty"`   // positions in Outbox of facts whose long part is restored from State
+	Published uint64                   `json:"told,omitempty"`    // launches up to this revision are known to be published; later ones are rebuilt from State
 }
 
-// documents over this many bytes are stored compressed.
+// compressOver is the size in bytes above which documents are stored compressed.
 const compressOver = 4 << 10
 
-// Encode makes the stored form: JSON, compressed with DEFLATE behind a zero byte when it is long.
+// Encode returns the stored form: JSON, if long compressed with DEFLATE after a zero byte.
 func Encode(d Document) ([]byte, error) {
 	plain, err := json.Marshal(d)
 	if err != nil {
@@ -56,7 +56,7 @@ func Encode(d Document) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// packers are kept for reuse: a new one costs more than what it packs.
+// packers are reused, because creating one costs more than compressing a document.
 var packers = sync.Pool{New: func() any {
 	w, err := flate.NewWriter(nil, flate.BestSpeed)
 	if err != nil {
@@ -65,7 +65,7 @@ var packers = sync.Pool{New: func() any {
 	return w
 }}
 
-// Decode reads the stored form. A document of a newer schema is refused with Newer.
+// Decode decodes the stored form. A document of a newer schema is refused with Newer.
 func Decode(b []byte) (Document, error) {
 	var d Document
 	if len(b) > 0 && b[0] == 0 {
@@ -76,7 +76,7 @@ func Decode(b []byte) (Document, error) {
 		b = plain
 	}
 	err := json.Unmarshal(b, &d)
-	if err != nil { // a newer schema need not fit our fields
+	if err != nil { // a newer schema may have different fields
 		var version struct {
 			Schema int `json:"schema"`
 		}

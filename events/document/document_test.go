@@ -47,7 +47,7 @@ func TestDocumentRefusals(t *testing.T) {
 	for in, code := range map[string]events.Code{
 		"": events.Invalid, "{": events.Invalid, "\x00garbage": events.Invalid, "\x00": events.Invalid,
 		`{"schema":2}`: events.Newer,
-		// A newer one may have changed every field: it must still be told apart from garbage.
+		// A newer schema may have changed every field: it must still be distinguished from garbage.
 		`{"schema":2,"version":"x","applied":{}}`: events.Newer,
 		`{"schema":1,"applied":{}}`:               events.Invalid,
 	} {
@@ -60,7 +60,7 @@ func TestDocumentRefusals(t *testing.T) {
 	}
 }
 
-// FuzzDecodeDocument: nothing crashes, and what is accepted survives a round trip.
+// FuzzDecodeDocument: no input panics, and what is accepted survives a round trip.
 func FuzzDecodeDocument(f *testing.F) {
 	for _, size := range []int{0, compressOver} {
 		b, err := Encode(sampleDocument(size))
@@ -89,8 +89,8 @@ func FuzzDecodeDocument(f *testing.F) {
 	})
 }
 
-// TestADocumentThatUnpacksToTooMuchIsNeverStored: it could not be read again.
-func TestADocumentThatUnpacksToTooMuchIsNeverStored(t *testing.T) {
+// TestDocumentThatDecompressesToTooMuchIsNeverStored, because it could not be read again.
+func TestDocumentThatDecompressesToTooMuchIsNeverStored(t *testing.T) {
 	text, err := json.Marshal(strings.Repeat("x", limits.Unpacked.Max))
 	if err != nil {
 		t.Fatal(err)

@@ -12,43 +12,42 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Record is a judge's document as anyone may read it.
+// Record is a service's document with its public view.
 type Record[V any] struct {
 	Key  string
 	View V
-	// Number is the last fact of each family that the view accounts for. It orders what is made up
-	// from the view among the facts themselves: a view that was read before a fact came must not
-	// undo it.
+	// Number is the last fact of each family that the view accounts for. It orders inputs made from
+	// the view among the facts: a view that was read before a fact arrived must not undo it.
 	Number map[events.Family]uint64
 }
 
-// errListed ends a watch once everything present was seen.
+// errListed ends a watch after the initial list.
 var errListed = errors.New("listed")
 
-// All reads every document in a bucket, by key. One that this version cannot read is passed over:
-// its judge complains about it, and its facts come all the same.
+// All reads every document in a bucket, by key. It skips documents that this version cannot read:
+// their service reports them, and their facts arrive anyway.
 func All[V any](ctx context.Context, b events.Bucket) ([]Record[V], error) {
 	return (&Reader[V]{Bucket: b}).Records(ctx)
 }
 
-// Reader is for who reads a bucket again and again: it decodes only what has changed since. One
-// goroutine at a time may call Records, and what it returns must not be modified.
+// Reader reads a bucket repeatedly and decodes only what has changed since. One goroutine at a time
+// may call Records, and must not modify the result.
 type Reader[V any] struct {
 	Bucket events.Bucket
 	known  map[string]read[V]
 
 	mu       sync.Mutex
-	followed map[string]read[V] // nil = nobody follows the bucket
+	followed map[string]read[V] // nil = the bucket is not followed
 }
 
 type read[V any] struct {
-	sum    uint64 // of the stored document; revisions come again on a broker that was given an old copy of its store
-	value  []byte // as stored, if it is not decoded yet: most are replaced before somebody asks
+	sum    uint64 // of the stored document; revisions may recur on a broker that was restored from an old copy of its store
+	value  []byte // as stored, if it is not decoded yet: most are replaced before they are read
 	record Record[V]
 	err    error
 }
 
-// decoded is r with its record.
+// decoded returns r with its record.
 func (r read[V]) decoded(key string) read[V] {
 	if r.value == nil {
 		return r
@@ -59,8 +58,8 @@ func (r read[V]) decoded(key string) read[V] {
 
 var sumSeed = maphash.MakeSeed()
 
-// Follow watches the bucket until ctx ends, so that Records need not ask for thousands of documents
-// of which few have changed.
+// Follow watches the bucket until ctx ends, so that Records need not read thousands of documents of
+// which few have changed.
 func (r *Reader[V]) Follow(ctx context.Context) error {
 	now := map[string]read[V]{}
 	listed := func() {
@@ -84,8 +83,8 @@ func (r *Reader[V]) Follow(ctx context.Context) error {
 	}, listed)
 }
 
-// Records is as the function of that name. While the bucket is followed it returns what was seen
-// last, be the broker there or not.
+// Records is like All. While the bucket is followed it returns the last known records, even if the
+// broker is unavailable.
 func (r *Reader[V]) Records(ctx context.Context) ([]Record[V], error) {
 	r.mu.Lock()
 	if r.followed != nil {
@@ -114,8 +113,8 @@ func (r *Reader[V]) Records(ctx context.Context) ([]Record[V], error) {
 	return readable(now), nil
 }
 
-// Known returns the record of a key as it was seen last while the bucket is followed; false if it
-// is not followed, or not known yet.
+// Known returns the last known record of a key while the bucket is followed; false if it is not
+// followed, or the key not known yet.
 func (r *Reader[V]) Known(key string) (Record[V], bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,7 +143,7 @@ func readable[V any](of map[string]read[V]) []Record[V] {
 	return all
 }
 
-// View reads the public view out of a stored document.
+// View decodes the public view of a stored document.
 func View[V any](stored []byte) (V, error) {
 	_, v, err := decodeView[V](stored)
 	return v, err

@@ -26,7 +26,7 @@ func TestRecords(t *testing.T) {
 	}
 	save("node-b", `{"schema":1,"version":3,"state":{"view":{"slots":2}},"number":{"node":7}}`)
 	save("node-a", `{"schema":1,"version":1,"state":{"view":{"slots":1}}}`)
-	save("node-c", `{"schema":99,"version":1,"state":{}}`) // of a newer version
+	save("node-c", `{"schema":99,"version":1,"state":{}}`) // a newer version's
 	save("node-d", `{"schema":1,"version":1,"state":{"view":7}}`)
 	all, err := document.All[events.NodeView](t.Context(), b)
 	if err != nil {
@@ -46,9 +46,9 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestAReaderSeesEveryChange: what it read before it does not decode again, but what was changed,
-// removed or mended it does.
-func TestAReaderSeesEveryChange(t *testing.T) {
+// TestReaderSeesEveryChange: it does not decode unchanged documents again, but those that were
+// changed, removed or repaired.
+func TestReaderSeesEveryChange(t *testing.T) {
 	b := memory.New().Ports().Buckets.Bucket(events.BucketNodes)
 	r := document.Reader[events.NodeView]{Bucket: b}
 	at := map[string]uint64{}
@@ -88,9 +88,8 @@ func TestAReaderSeesEveryChange(t *testing.T) {
 	check("node-a 4; node-b 2; ")
 }
 
-// TestAFollowedBucketIsNotAskedAgain: once it is followed and listed, what was seen is what there
-// is.
-func TestAFollowedBucketIsNotAskedAgain(t *testing.T) {
+// TestFollowedBucketIsNotReadAgain: after the initial list the last known records are returned.
+func TestFollowedBucketIsNotReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New().Ports()
 		b := &counting{Bucket: p.Buckets.Bucket(events.BucketNodes)}
@@ -122,7 +121,7 @@ func TestAFollowedBucketIsNotAskedAgain(t *testing.T) {
 		}
 		check("node-a 1; ", 1)
 		c := save("node-c", `{"schema":1,"version":1,"state":{"view":{"slots":3}}}`, 0)
-		save("node-b", `{"schema":99,"version":1,"state":{}}`, 0) // of a newer version
+		save("node-b", `{"schema":99,"version":1,"state":{}}`, 0) // a newer version's
 		a = save("node-a", `{"schema":1,"version":2,"state":{"view":{"slots":2}}}`, a)
 		check("node-a 2; node-c 3; ", 1)
 		if err := b.Delete(t.Context(), "node-c", c); err != nil {

@@ -34,7 +34,7 @@ func bucketCompare(t *testing.T, h Harness) {
 	if string(got) != "two" || rev != second {
 		t.Errorf("loaded %q at %d, want two at %d", got, rev, second)
 	}
-	// A bucket of another name is another bucket.
+	// Buckets of different names are separate.
 	_, _, err = h.Ports.Buckets.Bucket(events.BucketRounds).Load(timeout(t), key)
 	wantCode(t, err, events.NotFound)
 }
@@ -51,10 +51,10 @@ func bucketDelete(t *testing.T, h Harness) {
 	wantCode(t, err, events.NotFound)
 	_, err = b.Save(timeout(t), key, []byte("ghost"), second)
 	wantCode(t, err, events.Conflict)
-	third, err := b.Save(timeout(t), key, []byte("new life"), 0)
+	third, err := b.Save(timeout(t), key, []byte("new value"), 0)
 	must(t, err)
 	if third <= second {
-		t.Errorf("the new life has revision %d, not above %d", third, second)
+		t.Errorf("the new value has revision %d, not above %d", third, second)
 	}
 }
 
@@ -115,7 +115,7 @@ func bucketWatch(t *testing.T, h Harness) {
 	background(t, func(ctx context.Context) error {
 		return b.Watch(ctx, func(k string, value []byte, revision uint64) {
 			if !strings.HasPrefix(k, prefix) {
-				return // of another test
+				return // from another test
 			}
 			if value == nil {
 				value = []byte("removed")
@@ -133,7 +133,7 @@ func bucketWatch(t *testing.T, h Harness) {
 	if len(present) != 2 || !present["a=a1"] || !present["b=b1"] {
 		t.Errorf("listed %v, want a=a1 and b=b1", present)
 	}
-	// One by one: a watcher that is slow may miss a value that was replaced meanwhile.
+	// One at a time: a slow watcher may miss a value that was replaced in the meantime.
 	want := func(what string) {
 		t.Helper()
 		if got := next(t, seen, what); got != what {
@@ -155,10 +155,11 @@ func bucketTooLarge(t *testing.T, h Harness) {
 	wantCode(t, err, events.TooLarge)
 }
 
-// A list holds every key that was there before and is there still, however often it is written
-// meanwhile: who takes a key that is missing for one that was removed would end a job that waits.
+// bucketListWhileItChanges: a list has every key that existed before and still exists, however
+// often it is written meanwhile. A caller would take a missing key for a removed one and end a job
+// that waits.
 func bucketListWhileItChanges(t *testing.T, h Harness) {
-	b, prefix := h.Ports.Buckets.Bucket(events.BucketJobs), unique("crowd")
+	b, prefix := h.Ports.Buckets.Bucket(events.BucketJobs), unique("list")
 	const keys, lists = 100, 30
 	revisions := make([]uint64, keys)
 	key := func(i int) string { return fmt.Sprintf("%s-%d", prefix, i) }

@@ -13,7 +13,7 @@ import (
 
 type handler = func(ctx context.Context, data []byte) ([]byte, error)
 
-// serve answers and returns once the first call gets through.
+// serve serves a subject and returns once the first call succeeds.
 func serve(t *testing.T, p events.Ports, subject, queue string, handle handler) (stop func()) {
 	t.Helper()
 	stop = background(t, func(ctx context.Context) error {
@@ -42,7 +42,7 @@ func callAnswer(t *testing.T, h Harness) {
 		t.Fatalf("answer is %q", got)
 	}
 	stop()
-	eventually(t, "nobody serves any more", func() bool {
+	eventually(t, "no server is left", func() bool {
 		_, err := h.Ports.Calls.Call(timeout(t), sub, nil)
 		return events.CodeOf(err) == events.Unavailable
 	})
@@ -69,12 +69,12 @@ func callRefusal(t *testing.T, h Harness) {
 	wantCode(t, err, events.Internal)
 }
 
-func callNobody(t *testing.T, h Harness) {
+func callNoServer(t *testing.T, h Harness) {
 	begin := time.Now()
 	_, err := h.Ports.Calls.Call(timeout(t), verb(), nil)
 	wantCode(t, err, events.Unavailable)
 	if took := time.Since(begin); took > 2*time.Second {
-		t.Errorf("the answer that nobody is there took %s, want at once", took)
+		t.Errorf("the error without a server took %s, want at once", took)
 	}
 }
 
@@ -101,7 +101,7 @@ func callConcurrent(t *testing.T, h Harness) {
 	sub := verb()
 	met := make(chan struct{})
 	serve(t, h.Ports, sub, "q", func(ctx context.Context, _ []byte) ([]byte, error) {
-		select { // two handlers must run at once to get past this
+		select { // passes only if two handlers run concurrently
 		case met <- struct{}{}:
 		case <-met:
 		case <-time.After(patience):

@@ -11,7 +11,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// short is an AckWait that tests can wait for.
+// short is an AckWait that is short enough for tests.
 const short = 400 * time.Millisecond
 
 func consume(t *testing.T, p events.Ports, durable, entity string, wait time.Duration, handle func(events.Delivery)) (stop func()) {
@@ -24,7 +24,7 @@ func consume(t *testing.T, p events.Ports, durable, entity string, wait time.Dur
 func consumeShared(t *testing.T, h Harness) {
 	entity, durable := unique("shared"), unique("durable")
 	const messages = 40
-	for i := range messages / 2 { // stored before anybody consumes
+	for i := range messages / 2 { // stored before the first consumer starts
 		put(t, h.Ports, entity, "a", strconv.Itoa(i))
 	}
 	seen := make(chan string, 10*messages)
@@ -75,7 +75,7 @@ func consumeRetryDrop(t *testing.T, h Harness) {
 	if d := next(t, seen, "second delivery"); d != (delivery{"retry", 1}) {
 		t.Fatalf("second delivery is %v", d)
 	}
-	// By the time of the retry a message that was dropped would have come back too.
+	// By the time of the retry a dropped message would have been redelivered too.
 	if d := next(t, seen, "retry"); d != (delivery{"retry", 2}) {
 		t.Fatalf("third delivery is %v", d)
 	}
@@ -121,12 +121,12 @@ func consumeParallel(t *testing.T, h Harness) {
 			held++
 			most = max(most, held)
 			mu.Unlock()
-			seen <- d // settled by another goroutine, later
+			seen <- d // settled later by another goroutine
 		})
 	})
 	var open []events.Delivery
 	for range messages {
-		if len(open) == parallel { // no more may come before one is settled
+		if len(open) == parallel { // no more may arrive before one is settled
 			mu.Lock()
 			held--
 			mu.Unlock()
@@ -162,7 +162,7 @@ func consumeDurable(t *testing.T, h Harness) {
 	consume(t, h.Ports, durable, entity, short, handle)
 	put(t, h.Ports, entity, "a", "3")
 	got := []string{next(t, seen, "after the restart"), next(t, seen, "after the restart")}
-	slices.Sort(got) // order between deliveries of a shared consumer is not promised
+	slices.Sort(got) // the order of deliveries of a shared consumer is unspecified
 	if !slices.Equal(got, []string{"2", "3"}) {
 		t.Fatalf("after the restart got %q, want 2 and 3", got)
 	}
@@ -195,7 +195,7 @@ func consumeCommands(t *testing.T, h Harness) {
 
 func consumeReconnect(t *testing.T, h Harness) {
 	if h.Reconnect == nil {
-		return // this implementation has no connection to cut
+		return // this implementation has no connection to close
 	}
 	entity := unique("again")
 	seen := make(chan string, 100)
@@ -209,6 +209,6 @@ func consumeReconnect(t *testing.T, h Harness) {
 	}
 	h.Reconnect()
 	put(t, h.Ports, entity, "a", "after")
-	for next(t, seen, "after the cut") != "after" { // an ack that the cut swallowed brings "before" again: allowed
+	for next(t, seen, "after the cut") != "after" { // "before" may be redelivered if its acknowledgement was lost
 	}
 }

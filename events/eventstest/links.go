@@ -9,7 +9,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// hearEnds collects the ends of connections.
+// hearEnds collects closed connections.
 func hearEnds(t *testing.T, p events.Ports) chan events.Link {
 	t.Helper()
 	ends, ready := make(chan events.Link, 1000), make(chan struct{})
@@ -20,8 +20,8 @@ func hearEnds(t *testing.T, p events.Ports) chan events.Link {
 	return ends
 }
 
-// wantEnd waits until every listener has heard the end of a connection, which end brings about. An
-// end may be missed, so end may be called again: it returns the connection that has ended.
+// wantEnd waits until every listener has received the connection that end closes and returns. A
+// report may be lost, so end may be called again.
 func wantEnd(t *testing.T, what string, end func() events.Link, listeners ...<-chan events.Link) {
 	t.Helper()
 	for range 5 {
@@ -33,7 +33,7 @@ func wantEnd(t *testing.T, what string, end func() events.Link, listeners ...<-c
 	t.Fatalf("not heard five times: %s", what)
 }
 
-// heardEnd waits for the end of one connection among those of others.
+// heardEnd waits for the report of one connection among others.
 func heardEnd(ends <-chan events.Link, l events.Link) bool {
 	late := time.After(patience / 5)
 	for {

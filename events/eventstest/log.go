@@ -30,7 +30,7 @@ func all(entity string) []string {
 	return []string{events.FamilySubject(events.FamilyJob, entity)}
 }
 
-// follow collects what a Follow sees.
+// follow collects the messages of a Follow.
 func follow(t *testing.T, p events.Ports, f events.Follow) (seen chan events.Stored, caughtUp chan int) {
 	t.Helper()
 	seen, caughtUp = make(chan events.Stored, 1000), make(chan int, 1000)
@@ -62,8 +62,8 @@ func logOrder(t *testing.T, h Harness) {
 	}
 }
 
-// logClock: the clock stands between what was stored before and after the question, as far as an
-// answer's way lets one say.
+// logClock: the clock lies between the times of messages stored before and after the call, within
+// the duration of the call.
 func logClock(t *testing.T, h Harness) {
 	entity := unique("clock")
 	at := func() time.Time {
@@ -72,7 +72,7 @@ func logClock(t *testing.T, h Harness) {
 		must(t, err)
 		return m.Time
 	}
-	for range 3 { // the first answer may be kept
+	for range 3 { // the first answer may be cached
 		before := at()
 		now, err := h.Ports.Clock.Now(timeout(t))
 		must(t, err)
@@ -129,7 +129,7 @@ func logSameID(t *testing.T, h Harness) {
 	wantData(t, seen, "first", "anonymous", "anonymous")
 }
 
-// logPublishAll: more than are under way at once, several to each subject.
+// logPublishAll publishes more messages than can be in flight at once, several to each subject.
 func logPublishAll(t *testing.T, h Harness) {
 	const many, subjects = 1500, 500
 	entity := unique("many")
@@ -243,7 +243,7 @@ func followSequence(t *testing.T, h Harness) {
 	seen, caughtUp := follow(t, h.Ports, events.Follow{Subjects: all(entity), Start: events.FromSequence, Sequence: from})
 	next(t, caughtUp, "caught up")
 	wantData(t, seen, "1", "2")
-	// A position that is not stored yet is waited for.
+	// Follow waits for a position that is not stored yet.
 	ahead, caughtUp := follow(t, h.Ports, events.Follow{Subjects: all(entity), Start: events.FromSequence, Sequence: from + 2})
 	next(t, caughtUp, "caught up at the end")
 	put(t, h.Ports, entity, "b", "3")
@@ -262,7 +262,7 @@ func followError(t *testing.T, h Harness) {
 
 func followReconnect(t *testing.T, h Harness) {
 	if h.Reconnect == nil {
-		return // this implementation has no connection to cut
+		return // this implementation has no connection to close
 	}
 	entity := unique("again")
 	put(t, h.Ports, entity, "a", "0")

@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// hear collects "subject data" from a standing subscription.
+// hear collects "subject data" from an established subscription.
 func hear(t *testing.T, p events.Ports, subject, queue string) chan string {
 	t.Helper()
 	heard, ready := make(chan string, 1000), make(chan struct{})
@@ -72,7 +72,7 @@ func signalTooLarge(t *testing.T, h Harness) {
 	wantCode(t, h.Ports.Signals.Send(events.NoticeSubject(events.JobID(unique("job"))), huge()), events.TooLarge)
 }
 
-// launch stores a launch and does not wait to be heard.
+// launch stores a launch without waiting for subscribers.
 func launch(t *testing.T, p events.Ports, node, job, data string) {
 	t.Helper()
 	_, err := p.Log.Publish(timeout(t), events.Message{Subject: events.LaunchSubject(events.NodeID(node), events.JobID(job)), Data: []byte(data)})
@@ -88,7 +88,8 @@ func hearLaunches(t *testing.T, p events.Ports, node string) chan events.Stored 
 	return heard
 }
 
-// wantLaunches waits until each of want was heard. A launch may be heard twice: revisions tell.
+// wantLaunches waits until each of want was received. A launch may arrive twice: revisions show
+// that.
 func wantLaunches(t *testing.T, heard <-chan events.Stored, want ...string) {
 	t.Helper()
 	missing := slices.Clone(want)
@@ -123,7 +124,7 @@ func launches(t *testing.T, h Harness) {
 
 func launchesReconnect(t *testing.T, h Harness) {
 	if h.Reconnect == nil {
-		return // this implementation has no connection to cut
+		return // this implementation has no connection to close
 	}
 	node := unique("node")
 	heard := hearLaunches(t, h.Ports, node)
@@ -141,7 +142,7 @@ func launchesReconnect(t *testing.T, h Harness) {
 			m := events.Message{Subject: events.LaunchSubject(events.NodeID(node), events.JobID(fmt.Sprint("job-", i))), Data: []byte(data)}
 			for {
 				if _, err := h.Ports.Log.Publish(ctx, m); err == nil {
-					break // else the connection was cut just then
+					break // otherwise the connection was closed in between
 				}
 				if ctx.Err() != nil {
 					published <- ctx.Err()
@@ -170,9 +171,9 @@ func watchConnection(t *testing.T, h Harness) {
 	}
 	h.Reconnect()
 	if next(t, states, "the cut") {
-		t.Error("the cut was not told")
+		t.Error("the closed connection was not reported")
 	}
 	if !next(t, states, "the reconnect") {
-		t.Error("the reconnect was not told")
+		t.Error("the reconnect was not reported")
 	}
 }

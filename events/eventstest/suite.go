@@ -1,5 +1,5 @@
-// Package eventstest is the conformance suite of the ports: what every implementation must do, and
-// all that the rest of Regroup may rely on.
+// Package eventstest is the conformance suite of the ports: the behaviour that every implementation
+// must have, and on which the rest of Regroup may rely.
 package eventstest
 
 import (
@@ -17,10 +17,10 @@ import (
 // Harness is one implementation under test.
 type Harness struct {
 	Ports events.Ports
-	// Reconnect cuts and restores the client's connection and returns when it stands again; nil =
-	// cannot be cut.
+	// Reconnect closes and restores the client's connection and returns when it is established; nil
+	// = impossible.
 	Reconnect func()
-	// Client makes another process on the same store.
+	// Client creates another process on the same broker.
 	Client func(t *testing.T) Client
 }
 
@@ -31,12 +31,11 @@ type Client struct {
 	End       func() // ends the connection for good
 }
 
-// patience is how long a condition may take before the test fails; a healthy run waits for
-// milliseconds.
+// patience is how long a condition may take before the test fails; normally it takes milliseconds.
 const patience = 10 * time.Second
 
-// Run checks the ports that newPorts makes. Each test uses entities of its own, so the calls may
-// share a store.
+// Run tests the ports that newPorts returns. Each test uses its own entities, so the calls may
+// share a broker.
 func Run(t *testing.T, newPorts func(t *testing.T) Harness) {
 	t.Helper()
 	for _, c := range []struct {
@@ -65,7 +64,7 @@ func Run(t *testing.T, newPorts func(t *testing.T) Harness) {
 		{"consume/reconnect", consumeReconnect},
 		{"calls/answer", callAnswer},
 		{"calls/refusal keeps its code", callRefusal},
-		{"calls/nobody there", callNobody},
+		{"calls/no server", callNoServer},
 		{"calls/queue", callQueue},
 		{"calls/concurrent", callConcurrent},
 		{"calls/trace", callTrace},
@@ -90,7 +89,7 @@ func Run(t *testing.T, newPorts func(t *testing.T) Harness) {
 	}
 }
 
-// errOver is the cause with which the suite ends what runs in the background.
+// errOver is the cause with which the suite ends background methods.
 var errOver = errors.New("the test is over")
 
 // unique returns a token that no other test uses.
@@ -139,7 +138,7 @@ func next[T any](t *testing.T, c <-chan T, what string) T {
 	}
 }
 
-// none fails the test if something waits in c.
+// none fails the test if c has a value.
 func none[T any](t *testing.T, c <-chan T, what string) {
 	t.Helper()
 	select {
@@ -149,7 +148,7 @@ func none[T any](t *testing.T, c <-chan T, what string) {
 	}
 }
 
-// eventually polls until ok or fails the test.
+// eventually polls until ok returns true, or fails the test.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	end := time.After(patience)
@@ -178,5 +177,5 @@ func wantCode(t *testing.T, err error, code events.Code) {
 	}
 }
 
-// huge is over any limit that a store of ours may be given.
+// huge returns a value over any limit that a broker of Regroup may have.
 func huge() []byte { return make([]byte, 9<<20) }

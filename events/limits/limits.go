@@ -1,5 +1,5 @@
-// Package limits holds the greatest sizes of what comes into Regroup from outside, as a table, and
-// shortens texts that exceed theirs. docs/limits.md is generated from it.
+// Package limits defines the maximum sizes of inputs from outside, as a table, and shortens texts
+// that exceed theirs. docs/limits.md is generated from it.
 package limits
 
 import (
@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Limit is the most that an input may have of something. Limits are checked before an input costs
-// more than its size; what is over one is refused with its name, except texts, which are shortened
-// and say so.
+// Limit is the maximum size of an input. Limits are checked before an input costs more than its
+// size. An input that exceeds one is refused with the limit's name, except texts, which are
+// shortened with a mark.
 type Limit struct {
 	Name string
 	Max  int
@@ -17,7 +17,7 @@ type Limit struct {
 	What string // a sentence for docs/limits.md
 }
 
-// The limits of what comes in. docs/limits.md is generated from them.
+// The limits of inputs. docs/limits.md is generated from them.
 var (
 	Command     = Limit{"command", 64 << 10, "bytes", "The data of a command, compressed or not."}
 	Message     = Limit{"message", 1 << 20, "bytes", "One message, request, signal or document as it is sent or stored; the broker's max_payload."}
@@ -40,7 +40,7 @@ var (
 	Errors      = Limit{"error-file", 64 << 10, "bytes", "What is read of the file that `TORCHELASTIC_ERROR_FILE` names."}
 )
 
-// All is the table of them.
+// All returns all limits.
 func All() []Limit {
 	return []Limit{
 		Command, Message, Unpacked, Envelope, Depth, Entries, Names, Word, Text, Line,
@@ -48,7 +48,7 @@ func All() []Limit {
 	}
 }
 
-// String names the limit in a refusal.
+// String returns the name of the limit in a refusal.
 func (l Limit) String() string {
 	return fmt.Sprintf("limit %s: %d %s", l.Name, l.Max, l.Unit)
 }

@@ -12,8 +12,8 @@ import (
 
 func TestLimitsPage(t *testing.T) { golden.Compare(t, "../../docs/limits.md", Markdown()) }
 
-// TestShorten: the limit is kept, what is short stays as it is, characters stay whole, and
-// shortening twice changes nothing.
+// TestShorten: the limit is kept, a short text is unchanged, characters stay whole, and shortening
+// twice changes nothing.
 func TestShorten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.String().Draw(t, "text") + strings.Repeat(rapid.SampledFrom([]string{"x", "é", "訓", "🎉"}).Draw(t, "filler"), rapid.IntRange(0, 2000).Draw(t, "times"))

@@ -6,13 +6,13 @@ import (
 	"unicode/utf8"
 )
 
-// Shorten returns s with at most so many bytes. What is left out is the middle, because errors say
-// who at their beginning and what at their end; a mark tells how much it is.
+// Shorten returns s with at most so many bytes. It removes the middle, because errors name the
+// subject at the beginning and the reason at the end; a mark gives the number of bytes removed.
 func Shorten(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
-	// The figure in the mark has at most as many digits as the length.
+	// The number in the mark has at most as many digits as the length.
 	room := most - len(leftOut(len(s)))
 	if room < 0 {
 		return s[:boundary(s, most)]
@@ -27,7 +27,7 @@ func Shorten(s string, most int) string {
 
 func leftOut(n int) string { return fmt.Sprintf(" … [%d bytes left out] … ", n) }
 
-// boundary is the end of the last whole character within the first n bytes.
+// boundary returns the end of the last whole character within the first n bytes.
 func boundary(s string, n int) int {
 	for n > 0 && n < len(s) && !utf8.RuneStart(s[n]) {
 		n--
@@ -35,7 +35,7 @@ func boundary(s string, n int) int {
 	return n
 }
 
-// ShortenLines bounds the last lines of a worker's output: each by Line, all together by Lines. The
+// ShortenLines limits the last lines of a worker's output: each by Line, all together by Lines. The
 // newest stay.
 func ShortenLines(lines []string) []string {
 	out := make([]string, 0, len(lines))

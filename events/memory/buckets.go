@@ -11,21 +11,21 @@ import (
 
 type bucket struct {
 	name     string
-	revision uint64 // of the bucket: each change takes the next
+	revision uint64 // of the bucket: incremented by each change
 	entries  map[string]entry
 	watchers []*bucketWatcher
 }
 
 type entry struct {
 	key      string
-	value    []byte // nil = removed; the revision stays, as the marker does in NATS
+	value    []byte // nil = removed; the revision stays, like the delete marker in NATS
 	revision uint64
 }
 
 type bucketWatcher struct {
-	client *Client
-	seen   uint64 // revision up to which changes were handed over
-	inbox  *inbox[entry]
+	client  *Client
+	seen    uint64 // revision up to which changes were delivered
+	mailbox *mailbox[entry]
 }
 
 func (k *bucket) change(key string, value []byte) uint64 {
@@ -35,7 +35,7 @@ func (k *bucket) change(key string, value []byte) uint64 {
 	for _, w := range k.watchers {
 		if !w.client.down {
 			w.seen = e.revision
-			w.inbox.push(e)
+			w.mailbox.push(e)
 		}
 	}
 	return k.revision
@@ -53,13 +53,13 @@ func (k *bucket) since(revision uint64) []entry {
 	return out
 }
 
-// resync gives a client's watchers what they have missed while it was cut off.
+// resync delivers to a client's watchers what they have missed while it was disconnected.
 func (k *bucket) resync(c *Client) {
 	for _, w := range k.watchers {
 		if w.client == c {
-			w.inbox.items = append(w.inbox.items, k.since(w.seen)...)
+			w.mailbox.items = append(w.mailbox.items, k.since(w.seen)...)
 			w.seen = k.revision
-			w.inbox.poke()
+			w.mailbox.wakeUp()
 		}
 	}
 }
@@ -74,7 +74,7 @@ type opened struct {
 	name string
 }
 
-// bucket checks that the bucket can be used now. The bus is locked.
+// bucket returns the bucket, or why it cannot be used now. The bus must be locked.
 func (o opened) bucket(ctx context.Context) (*bucket, error) {
 	if err := o.ready(ctx); err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (o opened) Load(ctx context.Context, key string) ([]byte, uint64, error) {
 	return bytes.Clone(e.value), e.revision, nil
 }
 
-// compare says whether the key is still at revision; 0 = absent.
+// compare returns an error unless the key is still at revision; 0 = absent.
 func (k *bucket) compare(key string, revision uint64) error {
 	at := k.entries[key].revision
 	if k.entries[key].value == nil && revision == 0 {
@@ -134,7 +134,7 @@ func (o opened) Save(ctx context.Context, key string, value []byte, revision uin
 	answer := error(nil)
 	if o.bus.failSaves != nil {
 		var store bool
-		if store, answer = verdict(o.bus.failSaves(o.name, key)); !store {
+		if store, answer = faultResult(o.bus.failSaves(o.name, key)); !store {
 			return 0, answer
 		}
 	}
@@ -162,7 +162,7 @@ func (o opened) Delete(ctx context.Context, key string, revision uint64) error {
 
 // Watch implements events.Bucket.
 func (o opened) Watch(ctx context.Context, fn func(key string, value []byte, revision uint64), listed func()) error {
-	w := &bucketWatcher{client: o.Client, inbox: newInbox[entry]()}
+	w := &bucketWatcher{client: o.Client, mailbox: newMailbox[entry]()}
 	o.bus.mu.Lock()
 	k, err := o.find()
 	if err != nil {
@@ -187,5 +187,5 @@ func (o opened) Watch(ctx context.Context, fn func(key string, value []byte, rev
 	if listed != nil {
 		listed()
 	}
-	return drain(ctx, o.bus, w.inbox, func(e entry) { fn(e.key, bytes.Clone(e.value), e.revision) })
+	return drain(ctx, o.bus, w.mailbox, func(e entry) { fn(e.key, bytes.Clone(e.value), e.revision) })
 }

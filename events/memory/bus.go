@@ -1,6 +1,6 @@
-// Package memory is the ports inside one process: for unit tests, for the simulator and for virtual
-// time (testing/synctest). It behaves like the real store where the two could differ to a caller:
-// conflicts, redelivery, de-duplication window, lost signals, lost acknowledgements, cut
+// Package memory implements the ports inside one process: for unit tests, for the simulator and for
+// virtual time (testing/synctest). It behaves like the real broker in all that callers can observe:
+// conflicts, redelivery, de-duplication window, lost signals, lost acknowledgements, closed
 // connections.
 package memory
 
@@ -14,22 +14,22 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// maxMessage is the limit of one message or value, as NATS has it by default.
+// maxMessage is the limit of one message or value, NATS' default.
 const maxMessage = 1 << 20
 
-// Bus is the store and the wires of one system. Make it with New.
+// Bus is the broker of one system. Create it with New.
 type Bus struct {
-	mu       sync.Mutex
-	streams  map[string]*stream
-	buckets  map[string]*bucket
-	subs     []*subscription
-	servers  []*server
-	watchers []*stateWatcher
-	ends     []*endWatcher
-	made     uint64         // connections
-	turn     map[string]int // per queue group: whose turn it is
-	own      *Client
-	clients  []*Client
+	mu           sync.Mutex
+	streams      map[string]*stream
+	buckets      map[string]*bucket
+	subs         []*subscription
+	servers      []*server
+	watchers     []*stateWatcher
+	ends         []*endWatcher
+	made         uint64         // connections
+	nextReceiver map[string]int // per queue group: index of the next receiver
+	own          *Client
+	clients      []*Client
 
 	dropSignals func(subject string) bool
 	failSaves   func(bucket, key string) (loseAck bool, err error)
@@ -38,7 +38,7 @@ type Bus struct {
 
 // New returns an empty system with the streams and buckets of the topology.
 func New() *Bus {
-	b := &Bus{streams: map[string]*stream{}, buckets: map[string]*bucket{}, turn: map[string]int{}}
+	b := &Bus{streams: map[string]*stream{}, buckets: map[string]*bucket{}, nextReceiver: map[string]int{}}
 	for name, s := range map[string]stream{
 		events.StreamCommands: {subjects: events.AllCommands, workQueue: true},
 		events.StreamFacts:    {subjects: events.AllFacts},
@@ -63,7 +63,7 @@ type Client struct {
 	link events.Link
 }
 
-// Client returns a connection of its own, to be cut alone.
+// Client returns a new connection, which can be closed alone.
 func (b *Bus) Client() *Client {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,9 +81,10 @@ func (c *Client) Ports() events.Ports {
 	return events.Ports{Log: log{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}, Links: links{c}, Clock: log{c}}
 }
 
-// Disconnect cuts every connection, as the end of the broker does. Until Connect, calls and stores
-// are Unavailable, signals and acknowledgements are lost. Nobody hears of the ends.
-func (b *Bus) Disconnect() { b.each(func(c *Client) { c.turn(true, false) }) }
+// Disconnect closes every connection, as the end of the broker does. Until Connect, calls and
+// writes are Unavailable, signals and acknowledgements are lost. The closed connections are not
+// reported.
+func (b *Bus) Disconnect() { b.each(func(c *Client) { c.setDown(true, false) }) }
 
 // Connect restores every connection.
 func (b *Bus) Connect() { b.each((*Client).Connect) }
@@ -97,13 +98,13 @@ func (b *Bus) each(do func(*Client)) {
 	}
 }
 
-// Disconnect cuts this connection, which the broker sees.
-func (c *Client) Disconnect() { c.turn(true, true) }
+// Disconnect closes this connection, which is reported.
+func (c *Client) Disconnect() { c.setDown(true, true) }
 
 // Connect restores this connection.
-func (c *Client) Connect() { c.turn(false, false) }
+func (c *Client) Connect() { c.setDown(false, false) }
 
-func (c *Client) turn(down, seen bool) {
+func (c *Client) setDown(down, seen bool) {
 	c.bus.mu.Lock()
 	defer c.bus.mu.Unlock()
 	if c.down == down {
@@ -112,7 +113,7 @@ func (c *Client) turn(down, seen bool) {
 	c.down = down
 	for _, w := range c.bus.watchers {
 		if w.client == c {
-			w.inbox.push(!down)
+			w.mailbox.push(!down)
 		}
 	}
 	if down {
@@ -122,21 +123,20 @@ func (c *Client) turn(down, seen bool) {
 	c.connect()
 	for _, s := range c.bus.subs {
 		if s.client == c && s.stream != nil {
-			s.inbox.items = s.stream.lasts([]string{s.subject})
-			s.inbox.poke()
+			s.mailbox.items = s.stream.lasts([]string{s.subject})
+			s.mailbox.wakeUp()
 		}
 	}
 	for _, s := range c.bus.streams {
-		s.pokeAll()
+		s.wakeAll()
 	}
 	for _, k := range c.bus.buckets {
 		k.resync(c)
 	}
 }
 
-// DropSignals makes every signal on a subject for which drop is true get lost, live launches
-// included (those are heard over the same plain subscriptions). nil = none. drop must not call the
-// bus.
+// DropSignals drops every signal on a subject for which drop returns true, including live launches,
+// which use the same subscriptions. nil = none. drop must not call the bus.
 func (b *Bus) DropSignals(drop func(subject string) bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -144,7 +144,7 @@ func (b *Bus) DropSignals(drop func(subject string) bool) {
 }
 
 // FailSaves lets fail decide about each save that would succeed: an error makes it fail; with
-// loseAck the value is stored all the same (err nil = Unavailable). nil = none. fail must not call
+// loseAck the value is stored nevertheless (err nil = Unavailable). nil = none. fail must not call
 // the bus.
 func (b *Bus) FailSaves(fail func(bucket, key string) (loseAck bool, err error)) {
 	b.mu.Lock()
@@ -159,15 +159,15 @@ func (b *Bus) FailPublishes(fail func(subject string) (loseAck bool, err error))
 	b.failPublish = fail
 }
 
-// verdict unifies the answers of the two fault hooks.
-func verdict(loseAck bool, err error) (store bool, answer error) {
+// faultResult returns whether to store, and the error, for the result of a fault hook.
+func faultResult(loseAck bool, err error) (store bool, answer error) {
 	if loseAck && err == nil {
 		err = events.Errorf(events.Unavailable, "the acknowledgement was lost")
 	}
 	return loseAck || err == nil, err
 }
 
-// ready says why this connection cannot be used now. The bus is locked.
+// ready returns why this connection cannot be used now. The bus must be locked.
 func (c *Client) ready(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -185,30 +185,30 @@ func checkSize(n int) error {
 	return nil
 }
 
-// inbox is an unbounded queue with one reader, guarded by the bus.
-type inbox[T any] struct {
+// mailbox is an unbounded queue with one reader, guarded by the bus.
+type mailbox[T any] struct {
 	items []T
 	wake  chan struct{}
 }
 
-func newInbox[T any]() *inbox[T] { return &inbox[T]{wake: make(chan struct{}, 1)} }
+func newMailbox[T any]() *mailbox[T] { return &mailbox[T]{wake: make(chan struct{}, 1)} }
 
-func (q *inbox[T]) push(v T) {
+func (q *mailbox[T]) push(v T) {
 	q.items = append(q.items, v)
-	q.poke()
+	q.wakeUp()
 }
 
-func (q *inbox[T]) poke() { poke(q.wake) }
+func (q *mailbox[T]) wakeUp() { wakeUp(q.wake) }
 
-func poke(wake chan struct{}) {
+func wakeUp(wake chan struct{}) {
 	select {
 	case wake <- struct{}{}:
-	default: // it will look anyway
+	default: // a wake-up is pending already
 	}
 }
 
-// drain calls fn with what comes until ctx ends.
-func drain[T any](ctx context.Context, b *Bus, q *inbox[T], fn func(T)) error {
+// drain calls fn with each item until ctx ends.
+func drain[T any](ctx context.Context, b *Bus, q *mailbox[T], fn func(T)) error {
 	for {
 		b.mu.Lock()
 		batch := q.items
@@ -228,7 +228,7 @@ func drain[T any](ctx context.Context, b *Bus, q *inbox[T], fn func(T)) error {
 	}
 }
 
-// match tells whether a subject matches a pattern with * (one token) and > (the rest).
+// match reports whether a subject matches a pattern with * (one token) and > (the rest).
 func match(pattern, subject string) bool {
 	for {
 		p, restP, moreP := strings.Cut(pattern, ".")
@@ -255,7 +255,7 @@ func matchAny(patterns []string, subject string) bool {
 	return false
 }
 
-// copied makes what is stored independent of the caller's memory.
+// copied returns a copy that shares no memory with the caller's message.
 func copied(m events.Message) events.Message {
 	h := maps.Clone(m.Header)
 	for k, v := range h {

@@ -14,7 +14,7 @@ type server struct {
 	client  *Client
 	subject string
 	queue   string
-	inbox   *inbox[call]
+	mailbox *mailbox[call]
 }
 
 type call struct {
@@ -44,7 +44,7 @@ func (c calls) Call(ctx context.Context, subject string, data []byte) ([]byte, e
 	}
 	there := pick(c.bus, c.bus.servers, subject, func(s *server) (*Client, string, string) { return s.client, s.subject, s.queue })
 	for _, s := range there {
-		s.inbox.push(q)
+		s.mailbox.push(q)
 	}
 	c.bus.mu.Unlock()
 	if len(there) == 0 {
@@ -60,7 +60,7 @@ func (c calls) Call(ctx context.Context, subject string, data []byte) ([]byte, e
 
 // Serve implements events.Calls.
 func (c calls) Serve(ctx context.Context, subject, queue string, handle func(ctx context.Context, data []byte) ([]byte, error)) error {
-	s := &server{client: c.Client, subject: subject, queue: queue, inbox: newInbox[call]()}
+	s := &server{client: c.Client, subject: subject, queue: queue, mailbox: newMailbox[call]()}
 	c.bus.mu.Lock()
 	c.bus.servers = append(c.bus.servers, s)
 	c.bus.mu.Unlock()
@@ -71,7 +71,7 @@ func (c calls) Serve(ctx context.Context, subject, queue string, handle func(ctx
 		defer c.bus.mu.Unlock()
 		c.bus.servers = slices.DeleteFunc(c.bus.servers, func(x *server) bool { return x == s })
 	}()
-	return drain(ctx, c.bus, s.inbox, func(q call) {
+	return drain(ctx, c.bus, s.mailbox, func(q call) {
 		wg.Go(func() { c.answer(ctx, q, handle) })
 	})
 }
@@ -80,7 +80,7 @@ func (c calls) answer(ctx context.Context, q call, handle func(ctx context.Conte
 	data, err := handle(events.WithTrace(ctx, q.trace), q.data)
 	a := answer{data: bytes.Clone(data)}
 	if err != nil {
-		// Only what would cross a wire: code and text.
+		// Only code and text, as over a network.
 		a = answer{err: &events.Error{Code: events.CodeOf(err), Text: err.Error()}}
 	} else if err := checkSize(len(data)); err != nil {
 		a = answer{err: err}
@@ -92,12 +92,12 @@ func (c calls) answer(ctx context.Context, q call, handle func(ctx context.Conte
 	}
 	select {
 	case q.reply <- a:
-	default: // somebody was faster
+	default: // another answer was first
 	}
 }
 
-// pick returns who gets a message on subject: everybody without a queue, and one of each queue in
-// turn. The bus is locked.
+// pick returns the receivers of a message on subject: all without a queue, and one of each queue,
+// in turn. The bus must be locked.
 func pick[T any](b *Bus, all []T, subject string, about func(T) (client *Client, pattern, queue string)) []T {
 	var out []T
 	groups := map[string][]T{}
@@ -117,8 +117,8 @@ func pick[T any](b *Bus, all []T, subject string, about func(T) (client *Client,
 		}
 	}
 	for _, g := range order {
-		out = append(out, groups[g][b.turn[g]%len(groups[g])])
-		b.turn[g]++
+		out = append(out, groups[g][b.nextReceiver[g]%len(groups[g])])
+		b.nextReceiver[g]++
 	}
 	return out
 }

@@ -24,11 +24,11 @@ type durable struct {
 type delivery struct {
 	message events.Stored
 	attempt int
-	due     time.Time // to be delivered again
-	holder  *int      // identity of the Consume that has it; nil = nobody, it waits for its retry
+	due     time.Time // time of the redelivery
+	holder  *int      // identity of the Consume that has it; nil = none, it waits for its retry
 }
 
-// take picks what is to be delivered now, or says when to look again (zero = when woken).
+// take returns the next message to be delivered, or when to look again (zero = when woken).
 func (s *stream) take(d *durable, c events.Consumer, me *int, now time.Time) (*delivery, time.Time) {
 	var soonest time.Time
 	busy := 0
@@ -59,8 +59,8 @@ func (s *stream) take(d *durable, c events.Consumer, me *int, now time.Time) (*d
 	return nil, soonest
 }
 
-// Consume implements events.Log. It calls handle one at a time, so that a run with a seed can be
-// repeated.
+// Consume implements events.Log. It calls handle one at a time, so that a run is reproducible from
+// its seed.
 func (l log) Consume(ctx context.Context, c events.Consumer, handle func(events.Delivery)) error {
 	if c.AckWait == 0 {
 		c.AckWait = defaultAckWait
@@ -125,9 +125,9 @@ func (l log) delivery(s *stream, d *durable, o *delivery) events.Delivery {
 		once.Do(func() {
 			l.bus.mu.Lock()
 			defer l.bus.mu.Unlock()
-			if !l.down { // else the settlement is lost on the wire
+			if !l.down { // otherwise the settlement is lost
 				do()
-				s.pokeAll()
+				s.wakeAll()
 			}
 		})
 	}

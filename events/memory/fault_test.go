@@ -12,7 +12,7 @@ import (
 	"github.com/regroup-io/regroup/events/memory"
 )
 
-// within runs test in virtual time and ends what it has started with start.
+// within runs test in virtual time and ends what was begun with start.
 func within(t *testing.T, test func(t *testing.T, bus *memory.Bus, start func(func(ctx context.Context) error))) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestFailedPublishes(t *testing.T) {
 	}
 }
 
-func TestOneClientCutOff(t *testing.T) {
+func TestOneClientDisconnected(t *testing.T) {
 	within(t, func(t *testing.T, bus *memory.Bus, start func(func(ctx context.Context) error)) {
 		here, there := bus.Client(), bus.Client()
 		var changes []string
@@ -188,7 +188,7 @@ func TestOneClientCutOff(t *testing.T) {
 	})
 }
 
-func TestAcknowledgementLostWhileCutOff(t *testing.T) {
+func TestAcknowledgementLostWhileDisconnected(t *testing.T) {
 	within(t, func(t *testing.T, bus *memory.Bus, start func(func(ctx context.Context) error)) {
 		p, attempts := bus.Ports(), 0
 		start(func(ctx context.Context) error {

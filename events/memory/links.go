@@ -7,27 +7,27 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// serverID names the bus where NATS would name a server.
+// serverID is used in place of a NATS server's id.
 const serverID = "memory"
 
 type endWatcher struct {
-	client *Client
-	inbox  *inbox[events.Link]
+	client  *Client
+	mailbox *mailbox[events.Link]
 }
 
 type links struct{ *Client }
 
-// connect gives the connection a name of its own. The bus is locked.
+// connect gives the connection a new name. The bus must be locked.
 func (c *Client) connect() {
 	c.bus.made++
 	c.link = events.Link{Server: serverID, Client: c.bus.made, Count: c.link.Count + 1}
 }
 
-// disconnect tells that the connection has ended, if it was seen. The bus is locked.
+// disconnect reports that the connection has closed, if seen. The bus must be locked.
 func (c *Client) disconnect(seen bool) {
 	for _, w := range c.bus.ends {
 		if seen && !w.client.down {
-			w.inbox.push(events.Link{Server: c.link.Server, Client: c.link.Client})
+			w.mailbox.push(events.Link{Server: c.link.Server, Client: c.link.Client})
 		}
 	}
 }
@@ -44,7 +44,7 @@ func (l links) Own() events.Link {
 
 // Ends implements events.Links.
 func (l links) Ends(ctx context.Context, fn func(events.Link), ready func()) error {
-	w := &endWatcher{client: l.Client, inbox: newInbox[events.Link]()}
+	w := &endWatcher{client: l.Client, mailbox: newMailbox[events.Link]()}
 	l.bus.mu.Lock()
 	l.bus.ends = append(l.bus.ends, w)
 	l.bus.mu.Unlock()
@@ -56,5 +56,5 @@ func (l links) Ends(ctx context.Context, fn func(events.Link), ready func()) err
 	if ready != nil {
 		ready()
 	}
-	return drain(ctx, l.bus, w.inbox, fn)
+	return drain(ctx, l.bus, w.mailbox, fn)
 }

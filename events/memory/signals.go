@@ -8,18 +8,18 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// subscription is a plain one: of signals, or of launches with their stream.
+// subscription is a subscription to signals, or to launches with their stream.
 type subscription struct {
 	client  *Client
 	subject string
 	queue   string
 	stream  *stream // launches only
-	inbox   *inbox[events.Stored]
+	mailbox *mailbox[events.Stored]
 }
 
 type stateWatcher struct {
-	client *Client
-	inbox  *inbox[bool]
+	client  *Client
+	mailbox *mailbox[bool]
 }
 
 type signals struct{ *Client }
@@ -40,19 +40,19 @@ func (s signals) Send(subject string, data []byte) error {
 
 func (b *Bus) drops(subject string) bool { return b.dropSignals != nil && b.dropSignals(subject) }
 
-// launch tells plain subscribers of a stored message.
+// launch delivers a stored message to subscribers.
 func (b *Bus) launch(s *stream, m events.Stored) {
 	if !b.drops(m.Subject) {
 		b.fan(m.Subject, m, s)
 	}
 }
 
-// fan hands a message to the subscriptions of one kind. The bus is locked.
+// fan delivers a message to the subscriptions of one kind. The bus must be locked.
 func (b *Bus) fan(subject string, m events.Stored, of *stream) {
 	subs := pick(b, b.subs, subject, func(s *subscription) (*Client, string, string) { return s.client, s.subject, s.queue })
 	for _, sub := range subs {
 		if sub.stream == of {
-			sub.inbox.push(m)
+			sub.mailbox.push(m)
 		}
 	}
 }
@@ -64,7 +64,7 @@ func (b *Bus) subscribe(sub *subscription) (leave func()) {
 	defer b.mu.Unlock()
 	b.subs = append(b.subs, sub)
 	if sub.stream != nil && !sub.client.down {
-		sub.inbox.items = sub.stream.lasts([]string{sub.subject})
+		sub.mailbox.items = sub.stream.lasts([]string{sub.subject})
 	}
 	return func() {
 		b.mu.Lock()
@@ -75,12 +75,12 @@ func (b *Bus) subscribe(sub *subscription) (leave func()) {
 
 // Hear implements events.Signals.
 func (s signals) Hear(ctx context.Context, subject, queue string, fn func(subject string, data []byte), ready func()) error {
-	sub := &subscription{client: s.Client, subject: subject, queue: queue, inbox: newInbox[events.Stored]()}
+	sub := &subscription{client: s.Client, subject: subject, queue: queue, mailbox: newMailbox[events.Stored]()}
 	defer s.bus.subscribe(sub)()
 	if ready != nil {
 		ready()
 	}
-	return drain(ctx, s.bus, sub.inbox, func(m events.Stored) { fn(m.Subject, m.Data) })
+	return drain(ctx, s.bus, sub.mailbox, func(m events.Stored) { fn(m.Subject, m.Data) })
 }
 
 // Launches implements events.Signals.
@@ -91,16 +91,16 @@ func (s signals) Launches(ctx context.Context, stream, subject string, fn func(e
 	if err != nil {
 		return err
 	}
-	sub := &subscription{client: s.Client, subject: subject, stream: st, inbox: newInbox[events.Stored]()}
+	sub := &subscription{client: s.Client, subject: subject, stream: st, mailbox: newMailbox[events.Stored]()}
 	defer s.bus.subscribe(sub)()
-	return drain(ctx, s.bus, sub.inbox, fn)
+	return drain(ctx, s.bus, sub.mailbox, fn)
 }
 
 // Watch implements events.Signals.
 func (s signals) Watch(ctx context.Context, fn func(connected bool)) error {
-	w := &stateWatcher{client: s.Client, inbox: newInbox[bool]()}
+	w := &stateWatcher{client: s.Client, mailbox: newMailbox[bool]()}
 	s.bus.mu.Lock()
-	w.inbox.items = []bool{!s.down}
+	w.mailbox.items = []bool{!s.down}
 	s.bus.watchers = append(s.bus.watchers, w)
 	s.bus.mu.Unlock()
 	defer func() {
@@ -108,5 +108,5 @@ func (s signals) Watch(ctx context.Context, fn func(connected bool)) error {
 		defer s.bus.mu.Unlock()
 		s.bus.watchers = slices.DeleteFunc(s.bus.watchers, func(x *stateWatcher) bool { return x == w })
 	}()
-	return drain(ctx, s.bus, w.inbox, fn)
+	return drain(ctx, s.bus, w.mailbox, fn)
 }

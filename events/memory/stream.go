@@ -9,21 +9,21 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// dedupWindow is how long a stream remembers message ids, as JetStream does by default.
+// dedupWindow is how long a stream remembers message ids, JetStream's default.
 const dedupWindow = 2 * time.Minute
 
 type stream struct {
 	name      string
 	subjects  string
 	workQueue bool // a settled message is removed
-	lastOnly  bool // a message replaces the one before on its subject
+	lastOnly  bool // a message replaces the previous one on its subject
 	seq       uint64
 	messages  []events.Stored          // by sequence
 	last      map[string]events.Stored // newest per subject
 	ids       map[string]uint64
 	recent    []remembered // ids in order of time
 	durables  map[string]*durable
-	readers   []chan struct{} // to be woken by a message
+	readers   []chan struct{} // woken by each message
 }
 
 type remembered struct {
@@ -31,13 +31,14 @@ type remembered struct {
 	at time.Time
 }
 
-func (s *stream) pokeAll() {
+func (s *stream) wakeAll() {
 	for _, r := range s.readers {
-		poke(r)
+		wakeUp(r)
 	}
 }
 
-// enter registers a reader and returns its removal. The bus is locked by neither.
+// enter registers a reader and returns its removal. Both must be called without the lock of the
+// bus.
 func (b *Bus) enter(s *stream) (wake chan struct{}, leave func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,7 +51,7 @@ func (b *Bus) enter(s *stream) (wake chan struct{}, leave func()) {
 	}
 }
 
-// index returns the place of the first message at or after seq.
+// index returns the index of the first message at or after seq.
 func (s *stream) index(seq uint64) int {
 	i, _ := slices.BinarySearchFunc(s.messages, seq, func(m events.Stored, seq uint64) int { return cmp.Compare(m.Sequence, seq) })
 	return i
@@ -106,13 +107,13 @@ func (s *stream) store(m events.Message, now time.Time) uint64 {
 	st := events.Stored{Subject: m.Subject, Header: m.Header, Data: m.Data, Sequence: s.seq, Time: now}
 	s.messages = append(s.messages, st)
 	s.last[m.Subject] = st
-	s.pokeAll()
+	s.wakeAll()
 	return s.seq
 }
 
 type log struct{ *Client }
 
-// stream finds the stream by name. The bus is locked.
+// stream returns the stream with a name. The bus must be locked.
 func (l log) stream(name string) (*stream, error) {
 	s := l.bus.streams[name]
 	if s == nil {
@@ -121,7 +122,6 @@ func (l log) stream(name string) (*stream, error) {
 	return s, nil
 }
 
-// PublishAll implements events.Log.
 // Now implements events.Clock.
 func (l log) Now(ctx context.Context) (time.Time, error) {
 	if ctx.Err() != nil {
@@ -130,6 +130,7 @@ func (l log) Now(ctx context.Context) (time.Time, error) {
 	return time.Now(), nil
 }
 
+// PublishAll implements events.Log.
 func (l log) PublishAll(ctx context.Context, all []events.Message) error {
 	for _, m := range all {
 		if _, err := l.Publish(ctx, m); err != nil {
@@ -163,7 +164,7 @@ func (l log) Publish(ctx context.Context, m events.Message) (uint64, error) {
 		answer := error(nil)
 		if l.bus.failPublish != nil {
 			var store bool
-			if store, answer = verdict(l.bus.failPublish(m.Subject)); !store {
+			if store, answer = faultResult(l.bus.failPublish(m.Subject)); !store {
 				return 0, answer
 			}
 		}

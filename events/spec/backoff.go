@@ -2,8 +2,8 @@ package spec
 
 import "time"
 
-// FreeRetries is how many generations in a row may be lost to faults without progress before each
-// of them costs the failure budget and the next one waits: faults come in pairs.
+// FreeRetries is how many consecutive generations may be lost to faults without progress before
+// each counts as a failure and the next one is delayed: faults often come in pairs.
 const FreeRetries = 2
 
 const (
@@ -11,9 +11,9 @@ const (
 	longestBackOff = 30 * time.Second
 )
 
-// BackOff is how long after its fault the generation after n without progress is sealed at the
-// earliest. What breaks each generation at the same place would otherwise break thousands a minute.
-// It leaves most of elastic.timeout, within which the generation must be sealed.
+// BackOff returns the minimum delay between a fault and the seal of the generation after n without
+// progress. A fault that breaks each generation at the same point would otherwise break thousands a
+// minute. Most of elastic.timeout, within which the generation must be sealed, remains.
 func (e Elastic) BackOff(n int) time.Duration {
 	if n <= FreeRetries {
 		return 0

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	maxJobName = 58 // "-" and four digits more must still be one token
+	maxJobName = 58 // with "-" and four digits it must still be one token
 
-	maxSameStep = 1000                       // so many failures are remembered
-	minHang     = Duration(10 * time.Second) // two of the registry's stores of a step: what one replica hears protects from another that does not
-	pathHang    = "health.hang"              // the one time that may be 0
+	maxSameStep = 1000                       // this many failures are kept
+	minHang     = Duration(10 * time.Second) // two intervals of the registry's writes of a step: one replica's steps protect against another that misses them
+	pathHang    = "health.hang"              // the only duration that may be 0
 )
 
-// stopSignals are the signals that a job may ask to be stopped with.
+// stopSignals are the signals with which a job may be stopped.
 var stopSignals = []string{"SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGQUIT"}
 
-// laterFields belong to the full job spec but are not built yet: refused rather than ignored, and
+// laterFields are fields of the full job spec that are not implemented yet: they are refused, but
 // not called unknown.
 var laterFields = []string{
 	"namespace", "image", "resources", "secrets", "checkpoint", "schedule", "logs", "notify", "trace",
@@ -33,9 +33,9 @@ var laterFields = []string{
 	"data.shuffleSeed", "failures.backoff", "health.slow",
 }
 
-// Parse reads a job spec from JSON and returns it as written (see WithDefaults), with everything
-// that is wrong: fields that do not exist at any depth, wrong types, repeated fields, and what
-// Check finds. No findings = it can run.
+// Parse decodes a job spec from JSON and returns it as written (see WithDefaults), with all errors:
+// fields that do not exist at any depth, wrong types, repeated fields, and those of Check. A spec
+// without errors can run.
 func Parse(data []byte) (Job, []FieldError) {
 	var s Job
 	if strings.TrimSpace(string(data)) == "null" {
@@ -46,13 +46,13 @@ func Parse(data []byte) (Job, []FieldError) {
 		later[f] = true
 	}
 	bad := (&shape{strict: true, later: later}).run(data, reflect.TypeFor[Job](), "")
-	err := json.Unmarshal(data, &s) // on a misfit it goes on and fills in the rest
+	err := json.Unmarshal(data, &s) // after a mismatch it continues with the other fields
 	if err != nil && len(bad) == 0 {
 		bad = append(bad, FieldError{Message: err.Error()})
 	}
 	for _, f := range bad {
 		if f.Path == "" {
-			return s, bad // not even an object: checking fields would only make noise
+			return s, bad // not even an object: checking fields would only add noise
 		}
 	}
 	misfits := bad
@@ -64,7 +64,7 @@ func Parse(data []byte) (Job, []FieldError) {
 	return s, bad
 }
 
-// covered tells whether a finding about path, or about what holds it, is there already.
+// covered reports whether there is an error for path or one of its parents.
 func covered(bad []FieldError, path string) bool {
 	for _, f := range bad {
 		if path == f.Path || strings.HasPrefix(path, f.Path+".") || strings.HasPrefix(f.Path, path+"[") {
@@ -74,8 +74,7 @@ func covered(bad []FieldError, path string) bool {
 	return false
 }
 
-// Check returns everything that is wrong with a spec that has its defaults: each finding names the
-// field and the fix.
+// Check returns all errors of a spec with defaults; each names the field and the fix.
 func (s Job) Check() []FieldError {
 	var bad []FieldError
 	add := func(path, format string, args ...any) {
@@ -128,7 +127,7 @@ func (s Job) Check() []FieldError {
 	return bad
 }
 
-// checkLimits looks at what ends a job that cannot go on.
+// checkLimits checks the settings that end a job which makes no progress.
 func (s Job) checkLimits(add func(path, format string, args ...any)) {
 	f, e := s.Failures, s.Elastic
 	if f.Max != nil && *f.Max < 0 {

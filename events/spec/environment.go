@@ -1,15 +1,15 @@
 package spec
 
-// WorkerVariable is a variable of the environment of workers.
+// WorkerVariable is an environment variable of workers.
 type WorkerVariable struct {
 	Name    string
 	What    string // a sentence for docs/environment.md
 	Default string // of a setting; empty = unset
 }
 
-// agentVariables are those that an agent sets for each worker: torchrun's, Horovod's and our own.
-// Nobody else may set them, and a worker does not inherit them: the agent may run under a launcher
-// itself.
+// agentVariables are those that an agent sets for each worker: torchrun's, Horovod's and Regroup's.
+// Jobs may not set them, and a worker does not inherit them, because the agent may run under a
+// launcher itself.
 var agentVariables = []WorkerVariable{
 	{Name: "RANK", What: "Rank among all workers, from 0; as the next ones only with recovery by restart."},
 	{Name: "LOCAL_RANK", What: "Rank among the workers of the node."},
@@ -46,9 +46,9 @@ var agentVariables = []WorkerVariable{
 	{Name: "REGROUP_DATA_PORTS", What: "Ports on which it may listen, low-high; empty = any."},
 }
 
-// workerSettings are our variables that a worker reads and a user sets, in the job or in the shell
-// of the agent. All others that begin with REGROUP_ are the control plane's: they may hold its
-// address and credentials, which no worker inherits.
+// workerSettings are Regroup's variables that a worker reads and a user sets, in the job or in the
+// shell of the agent. All others that begin with REGROUP_ belong to the control plane: they may
+// contain its address and credentials, which no worker inherits.
 var workerSettings = []WorkerVariable{
 	{Name: "REGROUP_CHECKPOINT_DIR", What: "Folder for checkpoints, of all workers or one of each node; unset = none are written."},
 	{Name: "REGROUP_CHECKPOINT_EVERY", What: "How often one is written, as 10m.", Default: "10m"},
@@ -65,16 +65,16 @@ var workerSettings = []WorkerVariable{
 	{Name: "REGROUP_NCCL_LIBRARY", What: "Path of NCCL's library; unset = torch's, else the system's."},
 }
 
-// AgentVariables are the variables that the agent sets for each worker.
+// AgentVariables returns the variables that the agent sets for each worker.
 func AgentVariables() []WorkerVariable { return agentVariables }
 
-// WorkerSettings are the variables that a worker reads and a user sets.
+// WorkerSettings returns the variables that a worker reads and a user sets.
 func WorkerSettings() []WorkerVariable { return workerSettings }
 
-// AgentSets tells whether a variable is one that the agent sets for each worker.
+// AgentSets reports whether the agent sets a variable for each worker.
 func AgentSets(name string) bool { return listed(agentVariables, name) }
 
-// WorkerSetting tells whether a variable that begins with REGROUP_ is a setting of workers.
+// WorkerSetting reports whether a variable that begins with REGROUP_ is a setting of workers.
 func WorkerSetting(name string) bool { return listed(workerSettings, name) }
 
 func listed(all []WorkerVariable, name string) bool {

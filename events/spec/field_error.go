@@ -7,16 +7,16 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// FieldError is one thing wrong with an input.
+// FieldError is an error of one field of an input.
 type FieldError struct {
 	Path    string `json:"path"`    // of the field: workers.min
-	Message string `json:"message"` // what is wrong and how to mend it
+	Message string `json:"message"` // the error and its fix
 	Line    int    `json:"line,omitempty"`
 	Column  int    `json:"column,omitempty"`
 	Hint    string `json:"hint,omitempty"` // did you mean
 }
 
-// String prints the finding as "workers.min: must be at least 1 (did you mean ...)".
+// String returns the error as "workers.min: must be at least 1 (did you mean ...)".
 func (f FieldError) String() string {
 	s := f.Message
 	if f.Path != "" {
@@ -28,7 +28,7 @@ func (f FieldError) String() string {
 	return s
 }
 
-// CheckLimit returns the finding that a value of size have at path exceeds the limit, or nil.
+// CheckLimit returns an error if a value at path of size have exceeds the limit, or nil.
 func CheckLimit(path string, have int, l limits.Limit) *FieldError {
 	if have <= l.Max {
 		return nil
@@ -36,10 +36,10 @@ func CheckLimit(path string, have int, l limits.Limit) *FieldError {
 	return &FieldError{Path: path, Message: fmt.Sprintf("has %d %s, at most %d are allowed (limit %s)", have, l.Unit, l.Max, l.Name)}
 }
 
-// MaxLabel is the greatest length of an RFC 1123 label.
+// MaxLabel is the maximum length of an RFC 1123 label.
 const MaxLabel = 63
 
-// CheckLabel returns why s is not an RFC 1123 label, or nil. Names of jobs and nodes are labels so
+// CheckLabel returns an error if s is not an RFC 1123 label. Names of jobs and nodes are labels so
 // that each is one token of a subject and one key of a bucket. what names the field in the message.
 func CheckLabel(what, s string) error {
 	switch {

@@ -1,6 +1,6 @@
-// Package spec is the job specification: its types, their defaults, its validation with an error
-// for each field, and the variables that a worker's environment has. docs/jobfile.md is generated
-// from it.
+// Package spec defines the job specification: its types, their defaults, its validation with an
+// error for each field, and the environment variables of workers. docs/jobfile.md is generated from
+// it.
 package spec
 
 import (
@@ -16,14 +16,14 @@ const (
 	// RecoveryRestart: any program. Each generation is a new set of processes with torchrun's
 	// environment.
 	RecoveryRestart Recovery = "restart"
-	// RecoveryInProcess: programs that use the Regroup SDK. Survivors live on.
+	// RecoveryInProcess: programs that use the Regroup SDK. Survivors keep running.
 	RecoveryInProcess Recovery = "in-process"
 )
 
 // Duration is a time span written as text, as time.ParseDuration reads it: 500ms, 30s, 1h.
 type Duration time.Duration
 
-// D returns it as a time.Duration.
+// D returns the duration as a time.Duration.
 func (d Duration) D() time.Duration { return time.Duration(d) }
 
 // MarshalText writes 30s.
@@ -55,7 +55,7 @@ type Job struct {
 	Data     Data              `json:"data"`
 	Labels   map[string]string `json:"labels,omitempty"`
 
-	Rendezvous *Rendezvous `json:"rendezvous,omitempty"` // only for jobs whose nodes come by themselves
+	Rendezvous *Rendezvous `json:"rendezvous,omitempty"` // only for jobs with self-registered nodes
 }
 
 // Workers is the wanted number of workers of a job.
@@ -64,34 +64,34 @@ type Workers struct {
 	Max int `json:"max"` // never more; at least Min
 }
 
-// Failures is the failure budget of the whole job (torchrun's --max-restarts is one per agent):
-// more than Max failures within Per end it, and so do SameStep at one committed step, whatever the
-// time between them. Planned changes never count.
+// Failures is the failure budget of the whole job (torchrun's --max-restarts is per agent): more
+// than Max failures within Per end it, and so do SameStep failures at one committed step, whatever
+// the time between them. Planned changes never count.
 type Failures struct {
 	Max      *int     `json:"max,omitempty"`      // default 20; 0 = the first failure ends the job
 	Per      Duration `json:"per,omitempty"`      // default 1h
-	SameStep int      `json:"sameStep,omitempty"` // so many failures in a row at one step: the data or the code kills it; default 3
+	SameStep int      `json:"sameStep,omitempty"` // this many consecutive failures at one step end the job: the data or the code causes them; default 3
 }
 
 // Elastic holds the times of the rendezvous.
 type Elastic struct {
-	LastCall     Duration `json:"lastCall,omitempty"`     // wait for silent members once min is reached; default 30s
-	RejoinWithin Duration `json:"rejoinWithin,omitempty"` // an accused member may come back within; default 500ms
+	LastCall     Duration `json:"lastCall,omitempty"`     // wait for further members once min is reached; default 30s
+	RejoinWithin Duration `json:"rejoinWithin,omitempty"` // time for an accused member to rejoin; default 500ms
 	StartWithin  Duration `json:"startWithin,omitempty"`  // a first generation that has places and is not sealed after this fails the job; default 10m
 	Timeout      Duration `json:"timeout,omitempty"`      // a job that has run and is below min for this long fails; default 10m, as Horovod's --elastic-timeout
-	Settle       Duration `json:"settle,omitempty"`       // growing waits this long for others that come at the same time; default 200ms
+	Settle       Duration `json:"settle,omitempty"`       // growing waits this long for others that arrive at the same time; default 200ms
 	ResetLimit   *int     `json:"resetLimit,omitempty"`   // generations after the first, planned ones included as Horovod's --reset-limit counts them; default no limit, 0 = none
 }
 
-// Health says when workers that run are taken for hung.
+// Health configures when running workers count as hung.
 type Health struct {
-	// Hang is for how long no worker of the job may make a step; 0 = for ever. It must be longer
-	// than the longest pause of a healthy job (evaluation, checkpoint, compilation): ten times the
-	// longest step, and not less than 5m, is a good value.
+	// Hang is how long the job may make no step; 0 = for ever. It must be longer than the longest
+	// pause of a healthy job (evaluation, checkpoint, compilation): ten times the longest step, and
+	// at least 5m, is a good value.
 	Hang Duration `json:"hang,omitempty"`
 }
 
-// Stop says how workers are ended.
+// Stop is how workers are stopped.
 type Stop struct {
 	Signal string   `json:"signal,omitempty"` // default SIGTERM
 	Grace  Duration `json:"grace,omitempty"`  // then SIGKILL; default 30s

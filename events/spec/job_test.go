@@ -34,7 +34,7 @@ func TestParseSpecAccepts(t *testing.T) {
 	}
 }
 
-func TestParseSpecFinds(t *testing.T) {
+func TestParseSpecErrors(t *testing.T) {
 	const rest = `"command":["x"],"workers":{"min":1,"max":1}`
 	with := func(field string) string { return `{"name":"a",` + rest + `,` + field + `}` }
 	for in, want := range map[string]string{
@@ -102,7 +102,7 @@ func TestParseSpecFinds(t *testing.T) {
 	}
 }
 
-// TestSpecLimits: what a job asks for is refused with the field and the limit.
+// TestSpecLimits: excessive values are refused with the field and the limit.
 func TestSpecLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		path, limit string
@@ -111,9 +111,9 @@ func TestSpecLimits(t *testing.T) {
 		"workers":            {"workers.max", limits.Workers.Name, func(s *spec.Job) { s.Workers.Max = 1 << 40 }},
 		"failures":           {"failures.max", limits.Failures.Name, func(s *spec.Job) { s.Failures.Max = ptr(1 << 40) }},
 		"samples":            {"data.samples", limits.Samples.Name, func(s *spec.Job) { s.Data.Samples = 1 << 63 }},
-		"nodes times slots":  {"rendezvous.nodes.max", limits.Workers.Name, crowdOf(1<<62, 4)},
-		"overflow to small":  {"rendezvous.nodes.max", limits.Workers.Name, crowdOf(1<<61+1, 8)},
-		"too many to a node": {"rendezvous.workersPerNode", limits.Slots.Name, crowdOf(4, 1<<62)},
+		"nodes times slots":  {"rendezvous.nodes.max", limits.Workers.Name, rendezvousOf(1<<62, 4)},
+		"overflow to small":  {"rendezvous.nodes.max", limits.Workers.Name, rendezvousOf(1<<61+1, 8)},
+		"too many to a node": {"rendezvous.workersPerNode", limits.Slots.Name, rendezvousOf(4, 1<<62)},
 	} {
 		s := eventstest.SampleJob()
 		c.change(&s)
@@ -131,7 +131,7 @@ func TestSpecLimits(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-func crowdOf(nodes, each int) func(*spec.Job) {
+func rendezvousOf(nodes, each int) func(*spec.Job) {
 	return func(s *spec.Job) {
 		s.Workers = spec.Workers{}
 		s.Rendezvous = &spec.Rendezvous{External: true, Nodes: spec.NodeRange{Min: 1, Max: nodes}, WorkersPerNode: each}

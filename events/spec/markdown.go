@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// specField is what a field of the job file means.
+// specField describes a field of the job file.
 type specField struct {
-	path string // names with dots, as in findings
+	path string // names with dots, as in errors
 	what string // a sentence, with its limits
 }
 
-// specFields is the reference of the job file, in its order. Types and defaults come from Spec
+// specFields is the reference of the job file, in its order. Types and defaults come from Job
 // itself.
 var specFields = []specField{
 	{"version", "Version of this format: v1."},
@@ -98,7 +98,7 @@ func specTree(v reflect.Value, prefix string, fn func(path string, v reflect.Val
 	}
 }
 
-// specType is a type in the words of the job file.
+// specType returns the name of a type in the reference of the job file.
 func specType(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[Duration]():
@@ -117,7 +117,7 @@ func specType(t reflect.Type) string {
 	return "number"
 }
 
-// JSONName is the name of a field in JSON; empty = its fields are those of what holds it.
+// JSONName returns the name of a field in JSON; empty = its fields belong to the enclosing object.
 func JSONName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	if name == "" && !f.Anonymous {

@@ -12,7 +12,7 @@ import (
 
 func TestJobFilePage(t *testing.T) { golden.Compare(t, "../../docs/jobfile.md", Markdown()) }
 
-// TestEveryFieldOfTheJobFileIsInTheReference: and nothing else.
+// TestEveryFieldOfTheJobFileIsInTheReference, and nothing else.
 func TestEveryFieldOfTheJobFileIsInTheReference(t *testing.T) {
 	var fields []string
 	specTree(reflect.ValueOf(Job{Rendezvous: &Rendezvous{}}), "", func(path string, _ reflect.Value) { fields = append(fields, path) })
@@ -29,7 +29,7 @@ func TestEveryFieldOfTheJobFileIsInTheReference(t *testing.T) {
 	}
 }
 
-func TestParseSpecNamesWhatIsNotBuiltYet(t *testing.T) {
+func TestParseSpecNamesFieldsNotImplementedYet(t *testing.T) {
 	for _, field := range laterFields {
 		outer, inner, nested := strings.Cut(field, ".")
 		doc := map[string]any{"name": "a", "command": []string{"x"}, "workers": map[string]any{"min": 1, "max": 1}}

@@ -2,10 +2,10 @@ package spec
 
 import "fmt"
 
-// Nearest returns the known word that somebody meant who wrote word, "" if none is near: one edit,
-// and one more for every three characters, may lie between them.
+// Nearest returns the known word most similar to word, or "" if none is similar enough: within one
+// edit, plus one for every three characters.
 func Nearest(word string, known []string) string {
-	if len(word) > 80 { // nobody mistypes that; the distance costs len²
+	if len(word) > 80 { // too long for a typing error; the distance costs len²
 		return ""
 	}
 	best, limit := "", 1+len(word)/3
@@ -17,7 +17,7 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// DidYouMean returns `did you mean "max"?` for the nearest known word, "" if none is near.
+// DidYouMean returns `did you mean "max"?` for the nearest known word, or "" if there is none.
 func DidYouMean(word string, known []string) string {
 	if w := Nearest(word, known); w != "" {
 		return fmt.Sprintf("did you mean %q?", w)

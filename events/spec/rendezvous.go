@@ -7,46 +7,46 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// Rendezvous makes a job of external members: nobody places it, nodes come by themselves (`regroup
-// agent --join-job`), and TorchElastic's rules decide who is in. The scheduler leaves such a job
-// alone. Times have upstream's names and defaults.
+// Rendezvous makes a job external: its nodes register themselves (`regroup agent --join-job`), and
+// TorchElastic's rules select the participants. The scheduler ignores such a job. Times have
+// TorchElastic's names and defaults.
 type Rendezvous struct {
-	External       bool      `json:"external"`       // always true; a job without this part is placed by the scheduler
-	Nodes          NodeRange `json:"nodes"`          // how many nodes make a round, at least and at most
+	External       bool      `json:"external"`       // always true; a job without this section is placed by the scheduler
+	Nodes          NodeRange `json:"nodes"`          // minimum and maximum number of nodes in a round
 	WorkersPerNode int       `json:"workersPerNode"` // the same on every node
 
 	// JoinTimeout is how long a node waits in a round that does not complete; default 10m.
 	JoinTimeout Duration `json:"joinTimeout,omitempty"`
-	// LastCallTimeout is how long a round that has its least number of nodes waits for more;
-	// default 30s.
+	// LastCallTimeout is how long a round with its minimum number of nodes waits for more; default
+	// 30s.
 	LastCallTimeout Duration `json:"lastCallTimeout,omitempty"`
-	// CloseTimeout is how long closing the rendezvous may take before the one who asks gives up;
-	// default 30s.
+	// CloseTimeout is how long closing the rendezvous may take before the client gives up; default
+	// 30s.
 	CloseTimeout Duration `json:"closeTimeout,omitempty"`
-	// KeepAliveInterval times KeepAliveMaxAttempt is how long a suspected node stays if discovery
-	// gives no verdict; default 5s.
+	// KeepAliveInterval times KeepAliveMaxAttempt is how long a suspected node stays without a
+	// decision of discovery; default 5s.
 	KeepAliveInterval   Duration `json:"keepAliveInterval,omitempty"`
 	KeepAliveMaxAttempt int      `json:"keepAliveMaxAttempt,omitempty"` // default 3
-	// HeartbeatTimeout is how long one request of an agent to the rendezvous may take before it is
+	// HeartbeatTimeout is the timeout of an agent's request to the rendezvous, which is then
 	// repeated; default 5s.
 	HeartbeatTimeout Duration `json:"heartbeatTimeout,omitempty"`
 }
 
-// NodeRange is a least and a greatest number.
+// NodeRange is a minimum and a maximum.
 type NodeRange struct {
 	Min int `json:"min"`
 	Max int `json:"max"`
 }
 
-// External tells whether the job's nodes come by themselves.
+// External reports whether the job has self-registered nodes.
 func (s Job) External() bool { return s.Rendezvous != nil }
 
-// KeepAlive is how long a suspected node stays in a round without discovery's verdict.
+// KeepAlive returns how long a suspected node stays in a round without a decision of discovery.
 func (r Rendezvous) KeepAlive() time.Duration {
 	return r.KeepAliveInterval.D() * time.Duration(r.KeepAliveMaxAttempt)
 }
 
-// withDefaults returns a copy with TorchElastic's defaults filled in.
+// withDefaults returns a copy with TorchElastic's defaults.
 func (r Rendezvous) withDefaults() *Rendezvous {
 	fill := func(d *Duration, v time.Duration) {
 		if *d == 0 {
@@ -67,8 +67,7 @@ func (r Rendezvous) withDefaults() *Rendezvous {
 	return &r
 }
 
-// workers is what the nodes add up to. A product that does not fit is as good as one that is too
-// large.
+// workers returns the number of workers on all nodes. A product that overflows counts as too large.
 func (r Rendezvous) workers() Workers {
 	if most := limits.Workers.Max + 1; r.Nodes.Max > most || r.WorkersPerNode > most {
 		return Workers{Min: min(r.Nodes.Min, most), Max: most}
@@ -120,8 +119,8 @@ func (s Job) checkRendezvous(add func(path, format string, args ...any)) {
 	}
 }
 
-// Differs returns what is different in two specs that have their defaults, nil if nothing is:
-// everybody who comes by itself must mean the same job. have is the job's, other the newcomer's.
+// Differs returns the differences between two specs with defaults, or nil: all self-registered
+// nodes must have the same job. have is the job's, other the candidate's.
 func (s Job) Differs(other Job) []FieldError {
 	have, got := s.fields(), other.fields()
 	var bad []FieldError
@@ -135,7 +134,7 @@ func (s Job) Differs(other Job) []FieldError {
 
 type field struct{ path, value string }
 
-// fields lists what makes a job, as text that people can compare.
+// fields lists the fields of a job as text for comparison.
 func (s Job) fields() []field {
 	show := func(v any) string { return fmt.Sprintf("%v", v) }
 	number := func(p *int) string {

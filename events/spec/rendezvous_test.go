@@ -29,7 +29,7 @@ func TestRendezvousDefaults(t *testing.T) {
 	}
 }
 
-func TestRendezvousFindsEverythingAtOnce(t *testing.T) {
+func TestRendezvousReportsAllErrors(t *testing.T) {
 	const text = `{"name":"a","command":["x"],"workers":{"min":3,"max":3},"rendezvous":{"external":false,"nodes":{"min":2,"max":1},` +
 		`"workersPerNode":-1,"joinTimeout":"-1s","lastCallTimeout":"-1s","closeTimeout":"-1s","keepAliveInterval":"-1s","keepAliveMaxAttempt":-1,` +
 		`"heartbeatTimeout":"-1s","polls":true}}`
@@ -51,11 +51,11 @@ func TestRendezvousFindsEverythingAtOnce(t *testing.T) {
 	s := external()
 	s.Workers = Workers{1, 2}
 	if bad := s.WithDefaults().Check(); len(bad) != 1 || bad[0].Path != "workers" {
-		t.Errorf("workers beside nodes: %v, want one finding", bad)
+		t.Errorf("workers and nodes: %v, want one error", bad)
 	}
 }
 
-// TestDiffers: everything that makes a job counts, and the field is named.
+// TestDiffers: every field of a job is compared and named.
 func TestDiffers(t *testing.T) {
 	a := external().WithDefaults()
 	if bad := a.Differs(external().WithDefaults()); bad != nil {

@@ -15,10 +15,10 @@ import (
 	"unicode/utf8"
 )
 
-// shape walks a JSON text along a Go type and collects everything that does not fit; the decoder of
-// the standard library stops at the first, and a user wants all of them at once.
+// shape walks a JSON text along a Go type and collects all mismatches; the decoder of the standard
+// library stops at the first one.
 type shape struct {
-	strict bool // unknown fields are findings
+	strict bool // unknown fields are errors
 	later  map[string]bool
 	bad    []FieldError
 }
@@ -29,7 +29,7 @@ type object struct {
 	dups []string
 }
 
-// CheckSyntax returns what is wrong with b as a JSON text, with line and column.
+// CheckSyntax returns the JSON syntax error of b, with line and column, or nil.
 func CheckSyntax(b []byte) *FieldError {
 	if !utf8.Valid(b) {
 		return &FieldError{Message: "is not valid UTF-8"}
@@ -49,7 +49,7 @@ func CheckSyntax(b []byte) *FieldError {
 	return f
 }
 
-// CheckShape walks leniently.
+// CheckShape returns all mismatches of b with t, except unknown fields.
 func CheckShape(b []byte, t reflect.Type, prefix string) []FieldError {
 	return (&shape{}).run(b, t, prefix)
 }
@@ -69,7 +69,7 @@ func (s *shape) run(b []byte, t reflect.Type, prefix string) []FieldError {
 	return s.bad
 }
 
-// readNode reads one value: nil, bool, string, json.Number, []any or *object (which remembers
+// readNode decodes one value: nil, bool, string, json.Number, []any or *object (which records
 // repeated keys).
 func readNode(d *json.Decoder) (any, error) {
 	t, err := d.Token()
@@ -119,7 +119,7 @@ func (s *shape) add(path, message string) {
 
 func (s *shape) walk(path string, n any, t reflect.Type) {
 	if n == nil {
-		return // null is as if absent
+		return // null counts as absent
 	}
 	if t.Kind() == reflect.Pointer {
 		s.walk(path, n, t.Elem())
@@ -137,7 +137,7 @@ func (s *shape) walk(path string, n any, t reflect.Type) {
 		return
 	}
 	if _, ok := reflect.New(t).Interface().(json.Unmarshaler); ok && t.Kind() == reflect.Slice {
-		return // it reads forms that its type does not show
+		return // it accepts forms that its type does not show
 	}
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:
@@ -251,7 +251,7 @@ func (s *shape) scalar(path string, n any, t reflect.Type) {
 	}
 }
 
-// jsonFields collects the JSON names of a struct, those of embedded structs included.
+// jsonFields collects the JSON names of a struct, including those of embedded structs.
 func jsonFields(t reflect.Type, into map[string]reflect.StructField) {
 	for i := range t.NumField() {
 		f := t.Field(i)
