@@ -7,12 +7,12 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// SystemUser is what the system account's user is called where nobody names it.
+// SystemUser is the default name of the system account's user.
 const SystemUser = "regroup-system"
 
-// accounts gives a server without accounts of its own a user of the system account, and returns how
-// to be it. Everybody else needs no name, as before: they are users of the global account. A
-// configuration with users decides for itself.
+// accounts adds a user of the system account to a server without accounts of its own, and returns
+// its access. Other clients still need no name: they are users of the global account. A
+// configuration with users is left unchanged.
 func (s System) accounts(opts *server.Options) System {
 	if len(opts.Accounts)+len(opts.Users)+len(opts.Nkeys)+len(opts.TrustedOperators) > 0 || opts.Username != "" || opts.Authorization != "" ||
 		opts.SystemAccount != "" || opts.NoSystemAccount {

@@ -16,8 +16,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Buckets are laid out as NATS key-value buckets, so that `nats kv` reads them: one stream each, a
-// subject per key, and a deletion is a message with an operation header.
+// Buckets have the layout of NATS key-value buckets, so that `nats kv` can read them: one stream
+// each, a subject per key, and a deletion is a message with an operation header.
 const (
 	bucketStream    = "KV_"
 	bucketSubject   = "$KV."
@@ -26,8 +26,8 @@ const (
 	headerTTL       = "Nats-TTL"
 )
 
-// tombstoneLife is how long a deletion stays stored. Watchers that were away for longer learn of it
-// by comparing lists.
+// tombstoneLife is how long a deletion stays stored. Watchers that were disconnected for longer
+// detect it by comparing lists.
 const tombstoneLife = time.Hour
 
 type buckets struct{ c *Conn }
@@ -97,15 +97,16 @@ func (b bucket) Delete(ctx context.Context, key string, revision uint64) error {
 	return err
 }
 
-// Pauses between attempts of a compare-and-set that the stream's leader was too busy to judge.
+// busyPauses are the pauses between attempts of a compare-and-set that a busy stream leader has
+// refused.
 var busyPauses = []time.Duration{time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond}
 
 // put stores a message if the key is still at revision.
 //
-// A refusal is checked before it becomes a conflict, because it can be wrong in two ways. For the
-// stream a deleted key is at its deletion, for us it is absent. And a replicated stream refuses
-// (10164) while any proposal for the key is in flight, its own last one included:
-// TestConformanceOnThreeServers/bucket/never_stale met that with a single writer.
+// A refusal is verified before it becomes a conflict, because it can be wrong in two ways. For the
+// stream a deleted key is at the revision of its deletion, for events.Bucket it is absent. And a
+// replicated stream refuses (10164) while any proposal for the key is in flight, including its own
+// last one: TestConformanceOnThreeServers/bucket/never_stale shows this with a single writer.
 func (b bucket) put(ctx context.Context, what, subject string, data []byte, h nats.Header, revision uint64) (uint64, error) {
 	expected := revision
 	for try := 0; ; try++ {
@@ -119,15 +120,15 @@ func (b bucket) put(ctx context.Context, what, subject string, data []byte, h na
 		last, at := b.c.get(ctx, b.stream, getRequest{LastFor: subject})
 		switch {
 		case at != nil && !errors.Is(at, events.ErrNotFound):
-			return 0, at // nothing was stored, but nobody need have been first
+			return 0, at // nothing was stored, but there may be no other writer
 		case last.Sequence == expected && !busy:
 			return 0, err
 		case last.Sequence != expected && (revision != 0 || !removed(last)):
-			return 0, err // it is another's
+			return 0, err // it is another writer's
 		}
 		expected = last.Sequence
 		if try == len(busyPauses) || !b.c.state.pause(ctx, busyPauses[try]) {
-			return 0, events.Errorf(events.Unavailable, "%s: refused again and again by a busy stream, though nobody was first", what)
+			return 0, events.Errorf(events.Unavailable, "%s: refused repeatedly by a busy stream without a conflict", what)
 		}
 	}
 }
@@ -139,7 +140,7 @@ func refusedWith(err error, code js.ErrorCode) bool {
 
 func removed(m events.Stored) bool { return headerValue(m.Header, headerOperation) != "" }
 
-// value makes an empty value differ from none.
+// value returns a non-nil slice, so that an empty value differs from none.
 func value(m events.Stored) []byte {
 	if m.Data == nil {
 		return []byte{}
@@ -147,21 +148,22 @@ func value(m events.Stored) []byte {
 	return m.Data
 }
 
-// Watch implements events.Bucket. After an interruption it lists again and tells only what differs.
+// Watch implements events.Bucket. After an interruption it lists again and passes only the
+// differences to fn.
 func (b bucket) Watch(ctx context.Context, fn func(key string, value []byte, revision uint64), listed func()) error {
 	w := watching{b: b, fn: fn, listed: listed, known: map[string]uint64{}}
 	return b.c.repeat(ctx, "watch bucket "+b.name, w.run)
 }
 
-// watching is one Watch.
+// watching is the state of one Watch.
 type watching struct {
-	b       bucket
-	fn      func(key string, value []byte, revision uint64)
-	listed  func()
-	told    bool              // listed was called
-	known   map[string]uint64 // keys that fn was told are present, with their revision
-	newest  uint64            // highest revision told; an older one is out of date
-	created time.Time         // of the stream that revisions belong to
+	b            bucket
+	fn           func(key string, value []byte, revision uint64)
+	listed       func()
+	listedCalled bool              // listed was called
+	known        map[string]uint64 // present keys that were passed to fn, with their revision
+	newest       uint64            // highest revision passed to fn; an older one is out of date
+	created      time.Time         // of the stream that the revisions belong to
 }
 
 func (w *watching) run(ctx context.Context) error {
@@ -170,7 +172,7 @@ func (w *watching) run(ctx context.Context) error {
 		return err
 	}
 	if !info.Created.Equal(w.created) || info.State.LastSeq < w.newest {
-		w.newest = 0 // another bucket of this name, or an old copy of it: its revisions begin anew
+		w.newest = 0 // another bucket of this name, or an old copy of it: its revisions start again
 	}
 	w.created = info.Created
 	seen, listing := map[string]bool{}, true
@@ -179,34 +181,34 @@ func (w *watching) run(ctx context.Context) error {
 		if listing {
 			seen[key] = true
 		}
-		w.tell(key, m)
+		w.deliver(key, m)
 		return nil
 	}, func() error {
 		listing = false
 		if err := w.compare(ctx, seen, info.State.LastSeq); err != nil {
 			return err
 		}
-		if !w.told {
+		if !w.listedCalled {
 			if err := w.complete(ctx, seen, info.State.LastSeq); err != nil {
 				return err
 			}
 		}
-		if !w.told && w.listed != nil {
+		if !w.listedCalled && w.listed != nil {
 			w.listed()
 		}
-		w.told = true
+		w.listedCalled = true
 		return nil
 	})
 }
 
-func (w *watching) tell(key string, m events.Stored) {
+func (w *watching) deliver(key string, m events.Stored) {
 	if m.Sequence <= w.newest {
 		return
 	}
 	w.newest = m.Sequence
 	at, present := w.known[key]
 	switch {
-	case present && at == m.Sequence: // complete has told it
+	case present && at == m.Sequence: // complete has passed it on
 	case !removed(m):
 		w.known[key] = m.Sequence
 		w.fn(key, value(m), m.Sequence)
@@ -216,8 +218,9 @@ func (w *watching) tell(key string, m events.Stored) {
 	}
 }
 
-// compare finds the keys that vanished while nobody watched and whose deletion is not stored any
-// more. A key that the leader still has was written after the list was begun: it comes by itself.
+// compare finds the keys that were deleted during an interruption and whose deletion is not stored
+// any more. A key that the leader still has was written after the list was begun: it arrives by
+// itself.
 func (w *watching) compare(ctx context.Context, seen map[string]bool, at uint64) error {
 	for _, key := range slices.Sorted(maps.Keys(w.known)) {
 		if seen[key] {
@@ -235,9 +238,9 @@ func (w *watching) compare(ctx context.Context, seen map[string]bool, at uint64)
 	return nil
 }
 
-// complete tells the keys that were written while the list was read: the message that the list
-// would have had is gone then, and the newer one comes behind the list's end. at is the stream's
-// position before the list was begun.
+// complete passes on the keys that were written while the list was read: their message in the list
+// is gone then, and the newer one arrives after the list's end. at is the stream's position before
+// the list was begun.
 func (w *watching) complete(ctx context.Context, seen map[string]bool, at uint64) error {
 	now, err := w.b.c.streamInfo(ctx, w.b.stream, js.WithSubjectFilter(w.b.prefix+">"))
 	if err != nil || now.State.LastSeq == at {
@@ -253,7 +256,7 @@ func (w *watching) complete(ctx context.Context, seen map[string]bool, at uint64
 		case errors.Is(err, events.ErrNotFound):
 		case err != nil:
 			return err
-		case !removed(m): // newest stays: others that were written before it are still to come, and it comes once more, untold
+		case !removed(m): // newest stays: others that were written before it have yet to arrive, and this one arrives again and is skipped
 			w.known[key] = m.Sequence
 			w.fn(key, value(m), m.Sequence)
 		}

@@ -11,11 +11,11 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// callLimit bounds a call whose context has no deadline, so that a lost answer cannot hang the
-// caller.
+// callLimit limits a call whose context has no deadline, so that a lost answer cannot block the
+// caller for ever.
 const callLimit = 10 * time.Second
 
-// handlersAtOnce bounds the handlers of one Serve; more calls wait in the subscription.
+// handlersAtOnce limits the concurrent handlers of one Serve; more calls wait in the subscription.
 const handlersAtOnce = 4096
 
 type calls struct{ c *Conn }
@@ -68,13 +68,13 @@ func (p calls) answer(ctx context.Context, m *nats.Msg, handle func(ctx context.
 	reply := &nats.Msg{Subject: m.Reply, Header: nats.Header{}}
 	data, err := p.guarded(events.WithTrace(ctx, headerValue(m.Header, events.HeaderTrace)), m, handle)
 	if m.Reply == "" {
-		return // published instead of asked: nobody waits
+		return // published without a reply subject
 	}
 	if err == nil {
 		reply.Data = data
 		err = coded("answer "+m.Subject, p.c.nc.PublishMsg(reply))
 		if events.CodeOf(err) != events.TooLarge {
-			return // nobody is left to tell: the caller's time runs out
+			return // the answer cannot be sent; the caller times out
 		}
 		reply.Data = nil
 	}
@@ -85,7 +85,7 @@ func (p calls) answer(ctx context.Context, m *nats.Msg, handle func(ctx context.
 	}
 }
 
-// guarded runs the handler; its panic costs one call, not the process.
+// guarded runs the handler; a panic fails one call, not the process.
 func (p calls) guarded(ctx context.Context, m *nats.Msg, handle func(ctx context.Context, data []byte) ([]byte, error)) (data []byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -96,7 +96,7 @@ func (p calls) guarded(ctx context.Context, m *nats.Msg, handle func(ctx context
 	return handle(ctx, m.Data)
 }
 
-// oneLine makes a text fit for a header.
+// oneLine makes a text valid for a header.
 func oneLine(s string) string {
 	b := []byte(s)
 	for i, c := range b {

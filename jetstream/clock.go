@@ -11,22 +11,22 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// clockLife is how long an answer about the server's clock holds: neither clock gains a second in
-// that time.
+// clockLife is how long an answer about the server's clock is used: neither clock drifts by a
+// second in that time.
 const clockLife = 10 * time.Second
 
-// clock is what is known of the server's clock.
+// clock is the cached answer of the server's clock.
 type clock struct {
 	mu     sync.Mutex
 	epoch  uint64    // connection of the answer
-	asked  time.Time // by the monotonic clock of this process
-	server time.Time // at that moment
+	asked  time.Time // on the monotonic clock of this process
+	server time.Time // the server's time then
 }
 
 type storeClock struct{ c *Conn }
 
-// Now implements events.Clock. The leader of the command stream stamps the commands, so it is
-// asked.
+// Now implements events.Clock. It asks the leader of the command stream, which also sets the times
+// of commands.
 func (p storeClock) Now(ctx context.Context) (time.Time, error) {
 	c := p.c
 	c.clock.mu.Lock()

@@ -15,28 +15,28 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// How a connection notices a dead peer and comes back. nats.go's defaults suit laptops: it gives up
-// after 60 attempts and notices a frozen server after minutes.
+// Times for detecting a dead peer and reconnecting. nats.go's defaults are for interactive use: it
+// gives up after 60 attempts and detects a frozen server after minutes.
 const (
-	pingInterval   = 500 * time.Millisecond // a silent server is given up at the third, so that its agents are elsewhere before they count as lost
+	pingInterval   = 500 * time.Millisecond // a silent server is given up at the third, so that its agents have reconnected elsewhere before they count as lost
 	pingsOut       = 2
 	reconnectWait  = 250 * time.Millisecond
 	connectTimeout = 2 * time.Second
 	drainLimit     = 5 * time.Second
 )
 
-// ConnectOptions say where and as whom to connect.
+// ConnectOptions configure a connection.
 type ConnectOptions struct {
-	Server      *Server // connect inside the process; wins over URL
+	Server      *Server // connect inside the process; takes precedence over URL
 	URL         string  // nats://[user:password@]host:port, several separated by commas
 	Name        string  // shown in the server's connection list
 	Credentials string  // path of a NATS credentials file; empty = none
-	RootCA      string  // path of a PEM file to verify the server with; empty = the system's
-	ClientCert  string  // paths of PEM files with the certificate and the key to show the server; both or none
+	RootCA      string  // path of a PEM file to verify the server with; empty = the system's authorities
+	ClientCert  string  // paths of PEM files with the client's certificate and key; both or none
 	ClientKey   string
-	InboxPrefix string        // private prefix of reply subjects where permissions ask for one; empty = _INBOX
-	System      System        // access to the system account; with Server its own is used where none is given
-	Jitter      time.Duration // spread of reconnects; 0 = 250 ms. Agents take seconds, so that thousands do not return at once
+	InboxPrefix string        // private prefix of reply subjects if permissions require one; empty = _INBOX
+	System      System        // access to the system account; default: that of Server
+	Jitter      time.Duration // maximum random delay of reconnects; 0 = 250 ms. Agents use seconds, so that thousands do not reconnect at once
 	Logger      *slog.Logger  // nil = silent
 
 	user, password string
@@ -55,8 +55,8 @@ type Conn struct {
 	clock   clock
 }
 
-// Connect connects and waits until the connection stands or ctx ends, which is Unavailable with the
-// last reason.
+// Connect connects and waits until the connection is established or ctx ends, which is Unavailable
+// with the last reason.
 func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
 	c := &Conn{opt: o, log: o.Logger, state: newState(), refused: newRefusals()}
 	if c.log == nil {
@@ -81,8 +81,8 @@ func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
 	return c, nil
 }
 
-// begin makes the first attempt, server after server, and gives it up when ctx ends: one that takes
-// a connection and says nothing takes a while.
+// begin makes the first attempt with each server in turn, and abandons it when ctx ends: a server
+// that accepts a connection and sends nothing delays it.
 func (c *Conn) begin(ctx context.Context) (*nats.Conn, error) {
 	type made struct {
 		nc  *nats.Conn
@@ -109,7 +109,8 @@ func (c *Conn) begin(ctx context.Context) (*nats.Conn, error) {
 	}
 }
 
-// unreached is the error of a connection that was not made before ctx ended because of err.
+// unreached returns the error of a connection that was not established before ctx ended; err is the
+// reason.
 func (c *Conn) unreached(err error) error {
 	if last := c.failed.Load(); last != nil {
 		err = *last
@@ -128,15 +129,15 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 		nats.Name(o.Name),
 		nats.MaxReconnects(-1),
 		nats.RetryOnFailedConnect(true),
-		nats.IgnoreAuthErrorAbort(), // a rotated credential must not end the process for good
+		nats.IgnoreAuthErrorAbort(), // a rotated credential must not end the process
 		nats.ReconnectWait(reconnectWait),
 		nats.ReconnectJitter(jitter, jitter),
 		nats.Timeout(connectTimeout),
 		nats.DrainTimeout(drainLimit),
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(pingsOut),
-		// A signal or a publish that waited out a disconnection is worse than none: it would arrive
-		// late and look fresh.
+		// A signal or a publish that was buffered during a disconnection is worse than none: it
+		// would arrive late and seem current.
 		nats.ReconnectBufSize(-1),
 		nats.ConnectHandler(func(*nats.Conn) { c.state.set(true) }),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
@@ -174,8 +175,8 @@ func (c *Conn) options(o ConnectOptions) []nats.Option {
 	return opts
 }
 
-// asyncError makes visible what no call returns. The server answers a publish that it does not
-// permit with nothing: only this handler hears of it, so the waiting call is told through refused.
+// asyncError logs errors that no call returns. The server does not answer a publish that it does
+// not permit: only this handler learns of it, and passes it to the waiting call by refused.
 func (c *Conn) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 	if errors.Is(err, nats.ErrPermissionViolation) {
 		c.refused.note(err.Error())
@@ -189,15 +190,15 @@ func (c *Conn) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 	c.log.Warn("NATS reports an error", "reason", err.Error(), "subject", subject)
 }
 
-// Ports returns the ways to talk over this connection.
+// Ports returns the ports over this connection.
 func (c *Conn) Ports() events.Ports {
 	return events.Ports{Log: logPort{c}, Calls: calls{c}, Signals: signals{c}, Buckets: buckets{c}, Links: links{c}, Clock: storeClock{c}}
 }
 
-// Connected tells whether the connection stands now.
+// Connected reports whether the connection is established.
 func (c *Conn) Connected() bool { return c.nc.IsConnected() }
 
-// Connects counts how often the connection was made, the first included.
+// Connects returns how often the connection was established, including the first time.
 func (c *Conn) Connects() uint64 {
 	_, epoch, _ := c.state.get()
 	return epoch
@@ -206,7 +207,7 @@ func (c *Conn) Connects() uint64 {
 // URL returns the server in use, without its password; empty while disconnected.
 func (c *Conn) URL() string { return c.nc.ConnectedUrlRedacted() }
 
-// Reconnect gives the connection up and makes a new one, to another server where several are known.
+// Reconnect closes the connection and makes a new one, to another server if several are known.
 func (c *Conn) Reconnect() error {
 	if err := c.nc.ForceReconnect(); err != nil {
 		return events.Errorf(events.Unavailable, "reconnect to NATS: %w", err)
@@ -214,7 +215,7 @@ func (c *Conn) Reconnect() error {
 	return nil
 }
 
-// Close lets running handlers end, sends what is pending, and closes the connection. Blocking
+// Close waits for running handlers, sends pending messages, and closes the connection. Blocking
 // methods of the ports return.
 func (c *Conn) Close() {
 	if err := c.nc.Drain(); err != nil {
@@ -230,7 +231,7 @@ func (c *Conn) Close() {
 	}
 }
 
-// redacted names the server without a password.
+// redacted returns the server without a password.
 func redacted(o ConnectOptions) string {
 	if o.Server != nil {
 		return "this process"
@@ -245,7 +246,7 @@ func redacted(o ConnectOptions) string {
 	return strings.Join(out, ",")
 }
 
-// refusedSubject takes the subject out of the server's sentence: Permissions Violation for Publish
+// refusedSubject extracts the subject from the server's message: Permissions Violation for Publish
 // to "a.b".
 func refusedSubject(sentence string) string {
 	_, rest, _ := strings.Cut(sentence, `"`)

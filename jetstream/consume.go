@@ -14,10 +14,11 @@ import (
 const (
 	defaultAckWait  = 2 * time.Second
 	defaultParallel = 256
-	// consumeAhead bounds what is fetched beyond the messages being handled: its AckWait runs too.
+	// consumeAhead limits the messages fetched ahead of those being handled, because their AckWait
+	// runs too.
 	consumeAhead = 32
-	// ackPending bounds what all processes together hold unsettled; it must exceed what several
-	// replicas handle at once.
+	// ackPending limits the unsettled messages of all processes together; it must exceed what
+	// several replicas handle at once.
 	ackPending = 4096
 	handBack   = 250 * time.Millisecond
 )
@@ -35,17 +36,17 @@ func (p logPort) Consume(ctx context.Context, k events.Consumer, handle func(eve
 	return p.c.repeat(ctx, "consume "+k.Stream+" as "+k.Durable, w.run)
 }
 
-// consuming is one Consume.
+// consuming is the state of one Consume.
 type consuming struct {
 	c       *Conn
 	k       events.Consumer
 	handle  func(events.Delivery)
 	slots   chan struct{}
 	running sync.WaitGroup
-	ctx     context.Context //nolint:containedctx // of the whole Consume; outlives the connection's lives
+	ctx     context.Context //nolint:containedctx // of the whole Consume; outlives single connections
 }
 
-// run consumes for one life of the consumer's iterator.
+// run consumes until the consumer's iterator ends.
 func (w *consuming) run(ctx context.Context) error {
 	consumer, err := w.bind(ctx)
 	if err != nil {
@@ -78,7 +79,7 @@ func (w *consuming) run(ctx context.Context) error {
 	}
 }
 
-// bind makes the durable consumer, or gives an existing one our settings and subjects.
+// bind creates the durable consumer, or updates the settings and subjects of an existing one.
 func (w *consuming) bind(ctx context.Context) (js.Consumer, error) {
 	cfg := js.ConsumerConfig{
 		Durable:        w.k.Durable,
@@ -99,8 +100,8 @@ func (w *consuming) bind(ctx context.Context) (js.Consumer, error) {
 	return consumer, err
 }
 
-// deliver hands one message over and keeps its slot until it is settled, or until the server gives
-// it to somebody again.
+// deliver passes one message to the handler and keeps its slot until it is settled, or until the
+// server delivers it again.
 func (w *consuming) deliver(m js.Msg) {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -114,8 +115,8 @@ func (w *consuming) deliver(m js.Msg) {
 	settle := func(send func() error) {
 		once.Do(func() {
 			defer close(settled)
-			// Lost with the connection: the message comes again after AckWait, which every handler
-			// must bear anyway.
+			// Lost with the connection: the message is redelivered after AckWait, which handlers
+			// must tolerate anyway.
 			if err := send(); err != nil {
 				w.c.log.Debug("a message could not be settled", "subject", m.Subject(), "reason", err.Error())
 			}
@@ -142,7 +143,7 @@ func (w *consuming) deliver(m js.Msg) {
 	}
 }
 
-// handBack ends an iterator and returns what it had fetched, so that another replica need not wait
+// handBack ends an iterator and returns its fetched messages, so that another replica need not wait
 // for AckWait.
 func (w *consuming) handBack(it js.MessagesContext) {
 	if !w.c.nc.IsConnected() {
@@ -156,7 +157,7 @@ func (w *consuming) handBack(it js.MessagesContext) {
 		m, err := it.Next(js.NextContext(limit))
 		switch {
 		case err == nil:
-			_ = m.Nak() // as above: else AckWait returns it
+			_ = m.Nak() // as above: otherwise AckWait redelivers it
 		case errors.Is(err, js.ErrMsgIteratorClosed), limit.Err() != nil:
 			it.Stop()
 			return

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// ensureLimit bounds Ensure and Verify where the context has no deadline.
+	// ensureLimit limits Ensure and Verify if the context has no deadline.
 	ensureLimit = 60 * time.Second
-	// electionAttempt is short: a request that a cluster gets before it has a leader is never
+	// electionAttempt is short: a request that arrives before a cluster has a leader is never
 	// answered.
 	electionAttempt = 500 * time.Millisecond
 	electionPause   = 100 * time.Millisecond
@@ -25,14 +25,14 @@ const (
 	createAttempt = 3 * time.Second
 )
 
-// Ensure makes the streams and buckets, or changes those that differ, with this number of replicas
-// (1, 3 or 5). It waits for a cluster that is still electing until ctx ends, 60 s if it has no end.
-// Repeating it is harmless.
+// Ensure creates the streams and buckets, or updates those that differ, with this number of
+// replicas (1, 3 or 5). It waits for a cluster that is still electing until ctx ends, or 60 s
+// without a deadline. It is idempotent.
 func (c *Conn) Ensure(ctx context.Context, replicas int) error {
 	return c.ensure(ctx, replicas, false)
 }
 
-// EnsureAtLeast is Ensure that never takes replicas away.
+// EnsureAtLeast is Ensure without reducing the number of replicas.
 func (c *Conn) EnsureAtLeast(ctx context.Context, replicas int) error {
 	return c.ensure(ctx, replicas, true)
 }
@@ -61,7 +61,7 @@ func (c *Conn) ensureStream(ctx context.Context, want js.StreamConfig, orMore bo
 		return c.insist(ctx, "make stream "+want.Name, createAttempt, func(ctx context.Context) error {
 			_, err := c.js.CreateStream(ctx, want)
 			if errors.Is(err, js.ErrStreamNameAlreadyInUse) {
-				_, err = c.js.UpdateStream(ctx, want) // another process was quicker
+				_, err = c.js.UpdateStream(ctx, want) // another process was faster
 			}
 			return err
 		})
@@ -77,10 +77,10 @@ func (c *Conn) ensureStream(ctx context.Context, want js.StreamConfig, orMore bo
 	})
 }
 
-// Verify refuses, naming every difference, if the streams and buckets are not what this version
-// needs. How many replicas there are is the operator's choice, but it is one choice: a stream with
-// fewer than the others is lost with a server that they survive. It waits for a cluster that is
-// still electing, like Ensure.
+// Verify returns an error with every difference if the streams and buckets are not what this
+// version needs. The operator chooses the number of replicas, but it must be equal: a stream with
+// fewer than the others is lost with a server whose loss they survive. It waits for a cluster that
+// is still electing, like Ensure.
 func (c *Conn) Verify(ctx context.Context) error {
 	ctx, cancel := bound(ctx)
 	defer cancel()
@@ -146,7 +146,7 @@ func (c *Conn) insist(ctx context.Context, what string, limit time.Duration, do 
 	}
 }
 
-// full tells a lack of space, which no waiting mends, from a lack of a leader.
+// full distinguishes a lack of space, which is permanent, from a lack of a leader.
 func full(err error) bool {
 	var api *js.APIError
 	return errors.As(err, &api) && (api.ErrorCode == apiNoStorage || api.ErrorCode == apiNoResources || api.ErrorCode == apiStoreFailed)
@@ -159,7 +159,7 @@ func bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, ensureLimit)
 }
 
-// differences names what have lacks to be want, in what our code relies on.
+// differences lists what this code relies on and have lacks in comparison to want.
 func differences(have, want js.StreamConfig) []string {
 	var out []string
 	diff := func(what string, h, w any) {
@@ -186,8 +186,8 @@ func differences(have, want js.StreamConfig) []string {
 	return out
 }
 
-// Copies returns how many servers hold everything up to now: the number for the stream or bucket
-// with the fewest.
+// Copies returns how many servers have all data up to now: the minimum over all streams and
+// buckets.
 func (c *Conn) Copies(ctx context.Context) (int, error) {
 	ctx, cancel := bound(ctx)
 	defer cancel()

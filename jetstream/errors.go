@@ -11,17 +11,18 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Error codes of the JetStream API for which nats.go has no name.
+// Error codes of the JetStream API without a name in nats.go.
 const (
-	apiNoPeers     js.ErrorCode = 10005 // replicas asked for while peers are still unknown
+	apiNoPeers     js.ErrorCode = 10005 // replicas requested while peers are still unknown
 	apiNoLeader    js.ErrorCode = 10008 // the cluster has no leader now
 	apiNoResources js.ErrorCode = 10023
 	apiNoStorage   js.ErrorCode = 10047
-	apiStoreFailed js.ErrorCode = 10077 // its text says why: maximum bytes exceeded, no space left ...
+	apiStoreFailed js.ErrorCode = 10077 // its text has the reason: maximum bytes exceeded, no space left ...
 	apiUnavailable              = 503
 )
 
-// coded gives an error of the library our code. what names the operation and its object.
+// coded converts an error of the library to one with a code. what names the operation and its
+// object.
 func coded(what string, err error) error {
 	if err == nil {
 		return nil
@@ -43,18 +44,18 @@ func coded(what string, err error) error {
 	case errors.Is(err, js.ErrNoStreamResponse):
 		return events.Errorf(events.Unavailable, "%s: no stream answers for this subject: its leader is being elected, or it was never made (regroup init)", what)
 	case errors.Is(err, nats.ErrNoResponders):
-		return events.Errorf(events.Unavailable, "%s: nobody answers there: %w", what, err)
+		return events.Errorf(events.Unavailable, "%s: no responder: %w", what, err)
 	case errors.Is(err, nats.ErrBadSubject), errors.Is(err, js.ErrInvalidKey), errors.Is(err, js.ErrInvalidSubject):
 		return events.Errorf(events.Invalid, "%s: %w", what, err)
 	}
-	// Timeouts, lost connections, a server that shuts down, an answer cut short: all pass.
+	// Timeouts, lost connections, a server that shuts down, a truncated answer: all are temporary.
 	return events.Errorf(events.Unavailable, "%s: %w", what, err)
 }
 
 func codedAPI(what string, api *js.APIError, err error) error {
 	switch api.ErrorCode {
-	// Two codes for one meaning: the second is a replicated stream's, while a rival's proposal is
-	// in flight. TestBothConflictCodesAreConflict shows them.
+	// Two codes with one meaning: the second is a replicated stream's while another proposal is in
+	// flight. TestBothConflictCodesAreConflict shows them.
 	case js.JSErrCodeStreamWrongLastSequence, js.JSErrCodeStreamWrongLastSequenceConstant:
 		return events.Errorf(events.Conflict, "%s: somebody else wrote first: %w", what, err)
 	case js.JSErrCodeMessageNotFound:

@@ -12,7 +12,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-func TestErrorsOfTheLibraryGetOurCodes(t *testing.T) {
+func TestErrorsOfTheLibraryAreConverted(t *testing.T) {
 	api := func(status int, code js.ErrorCode) error {
 		return fmt.Errorf("nats: %w", &js.APIError{Code: status, ErrorCode: code, Description: "as the server says"})
 	}
@@ -55,7 +55,7 @@ func TestErrorsOfTheLibraryGetOurCodes(t *testing.T) {
 	}
 }
 
-func TestRefusedSubjectIsReadFromTheServersSentence(t *testing.T) {
+func TestRefusedSubject(t *testing.T) {
 	if got := refusedSubject(`nats: permissions violation: Permissions Violation for Publish to "a.b"`); got != "a.b" {
 		t.Errorf("got %q", got)
 	}

@@ -23,7 +23,7 @@ import (
 
 func fact(entity string) string { return events.FactSubject("dev.regroup.job.a.v1", entity) }
 
-// readers are one of each blocking reader; what they are told comes out of the channels.
+// readers runs one of each blocking reader, with their output in channels.
 type readers struct{ followed, consumed, watched, heard, launched chan string }
 
 func startReaders(t *testing.T, p events.Ports) readers {
@@ -56,8 +56,8 @@ func startReaders(t *testing.T, p events.Ports) readers {
 	return r
 }
 
-// tell says one thing everywhere and waits until every reader was told.
-func (r readers) tell(t *testing.T, p events.Ports, word string, revision uint64) uint64 {
+// publish publishes a word to every reader and waits until all have received it.
+func (r readers) publish(t *testing.T, p events.Ports, word string, revision uint64) uint64 {
 	t.Helper()
 	retry(t, "publish", func(ctx context.Context) error {
 		_, err := p.Log.Publish(ctx, events.Message{Subject: fact("job-a"), ID: word, Data: []byte(word)})
@@ -69,7 +69,7 @@ func (r readers) tell(t *testing.T, p events.Ports, word string, revision uint64
 	})
 	retry(t, "save", func(ctx context.Context) error {
 		rev, err := p.Buckets.Bucket(events.BucketJobs).Save(ctx, "job-a", []byte(word), revision)
-		if errors.Is(err, events.ErrConflict) { // an attempt whose answer was lost had landed
+		if errors.Is(err, events.ErrConflict) { // an attempt whose answer was lost had succeeded
 			value, at, err := p.Buckets.Bucket(events.BucketJobs).Load(ctx, "job-a")
 			if string(value) == word {
 				revision = at
@@ -81,15 +81,15 @@ func (r readers) tell(t *testing.T, p events.Ports, word string, revision uint64
 		return err
 	})
 	for what, c := range map[string]chan string{"follow": r.followed, "launch": r.launched} {
-		for next(t, c, what+" hears "+word) != word {
+		for next(t, c, what+" receives "+word) != word {
 		}
 	}
-	for next(t, r.consumed, "consumer hears "+word) != word {
+	for next(t, r.consumed, "consumer receives "+word) != word {
 	}
-	for next(t, r.watched, "watch hears "+word) != "job-a="+word {
+	for next(t, r.watched, "watch receives "+word) != "job-a="+word {
 	}
 	end := time.Now().Add(patience)
-	for heard := false; !heard; { // a signal may be lost, the next is not
+	for heard := false; !heard; { // a signal may be lost, the next one is not
 		must(t, p.Signals.Send(events.NoticeSubject("job-a"), []byte(word)))
 		select {
 		case got := <-r.heard:
@@ -103,10 +103,10 @@ func (r readers) tell(t *testing.T, p events.Ports, word string, revision uint64
 	return revision
 }
 
-func TestRestartKeepsDataAndReadersGoOn(t *testing.T) {
+func TestRestartKeepsDataAndReadersContinue(t *testing.T) {
 	s := jetstreamtest.One(t)
 	r := startReaders(t, s.Ports)
-	rev := r.tell(t, s.Ports, "before", 0)
+	rev := r.publish(t, s.Ports, "before", 0)
 	for i := range 2 {
 		s.Stop(0)
 		if err := s.Ports.Signals.Send(events.NoticeSubject("job-a"), []byte("lost")); err != nil {
@@ -121,7 +121,7 @@ func TestRestartKeepsDataAndReadersGoOn(t *testing.T) {
 		if i == 0 && string(value) != "before" {
 			t.Errorf("after the restart the document is %q", value)
 		}
-		rev = r.tell(t, s.Ports, fmt.Sprint("after ", i), rev)
+		rev = r.publish(t, s.Ports, fmt.Sprint("after ", i), rev)
 	}
 	must(t, s.Conn.Verify(within(t, patience)))
 }
@@ -129,7 +129,7 @@ func TestRestartKeepsDataAndReadersGoOn(t *testing.T) {
 func TestLostLeaderLosesNoDocument(t *testing.T) {
 	s := jetstreamtest.Three(t)
 	r := startReaders(t, s.Ports)
-	rev := r.tell(t, s.Ports, "before", 0)
+	rev := r.publish(t, s.Ports, "before", 0)
 	leader := s.Leader(t, "KV_"+events.BucketJobs)
 	s.Stop(leader)
 	var value []byte
@@ -141,9 +141,9 @@ func TestLostLeaderLosesNoDocument(t *testing.T) {
 	if string(value) != "before" || at != rev {
 		t.Fatalf("after the loss of the leader the document is %q at %d, want before at %d", value, at, rev)
 	}
-	rev = r.tell(t, s.Ports, "with two", rev)
+	rev = r.publish(t, s.Ports, "with two", rev)
 	s.Start(t, leader)
-	r.tell(t, s.Ports, "with three again", rev)
+	r.publish(t, s.Ports, "with three again", rev)
 }
 
 func TestBothConflictCodesAreConflict(t *testing.T) {
@@ -178,7 +178,7 @@ func TestBothConflictCodesAreConflict(t *testing.T) {
 		}
 		revision = winner.Load()
 		newest := rawRevision
-		// The same race without the adapter shows what it copes with.
+		// The same race without the adapter shows the refusals that it handles.
 		for i := range writers {
 			wg.Go(func() {
 				ack, err := j.Publish(within(t, patience), "$KV.rounds.raw", []byte{byte(i)}, js.WithExpectLastSequencePerSubject(rawRevision))
@@ -201,7 +201,7 @@ func TestBothConflictCodesAreConflict(t *testing.T) {
 	t.Logf("raw conflicts by code: %v", codes)
 }
 
-// mutable is a wire between client and server whose way back can be silenced.
+// mutable is a proxy between client and server whose return direction can be silenced.
 type mutable struct {
 	mute     atomic.Bool
 	listener net.Listener
@@ -247,13 +247,13 @@ func newMutable(t *testing.T, upstream string) *mutable {
 	})
 	t.Cleanup(func() {
 		l.Close()
-		m.cut()
+		m.silence()
 		m.wg.Wait()
 	})
 	return m
 }
 
-func (m *mutable) cut() {
+func (m *mutable) silence() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.open {
@@ -274,12 +274,12 @@ func TestSaveWhoseAnswerIsLost(t *testing.T) {
 	wire.mute.Store(true)
 	began := time.Now()
 	_, err = b.Save(within(t, patience), "job-a", []byte("two"), first)
-	wantCode(t, err, events.Unavailable) // not Conflict: the outcome is open
+	wantCode(t, err, events.Unavailable) // not Conflict: the outcome is unknown
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("the answer was waited for %v", took)
 	}
 	wire.mute.Store(false)
-	wire.cut()
+	wire.silence()
 	var value []byte
 	var at uint64
 	retry(t, "load", func(ctx context.Context) (err error) {
@@ -301,7 +301,7 @@ func TestOversizedPayloadsAreRefusedBeforeTheyAreSent(t *testing.T) {
 	_, err = s.Ports.Calls.Call(within(t, patience), events.RequestSubject("a", "b"), big)
 	wantCode(t, err, events.TooLarge)
 	wantCode(t, s.Ports.Signals.Send("regroup.sig.a", big), events.TooLarge)
-	// An answer that is too large reaches the caller as such.
+	// The caller gets an error for an answer that is too large.
 	background(t, func(ctx context.Context) error {
 		return s.Ports.Calls.Serve(ctx, "regroup.req.a.big", "", func(context.Context, []byte) ([]byte, error) { return big, nil })
 	})
@@ -334,7 +334,7 @@ func TestLargestDocumentComesBackFromAnotherServer(t *testing.T) {
 	}
 }
 
-func TestMissingPermissionIsNamed(t *testing.T) {
+func TestMissingPermissionIsReported(t *testing.T) {
 	conf := filepath.Join(t.TempDir(), "nats.conf")
 	must(t, os.WriteFile(conf, []byte(`authorization { users = [ { user: a, password: b, permissions: { publish: { deny: "regroup.evt.>" } } } ] }`), 0o600))
 	server, err := jetstream.StartServer(jetstream.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", ConfigFile: conf})
@@ -351,7 +351,7 @@ func TestMissingPermissionIsNamed(t *testing.T) {
 	}
 }
 
-// retryCode repeats while nobody is there yet, then wants the code.
+// retryCode retries while there is no server yet, then expects the code.
 func retryCode(t *testing.T, code events.Code, do func(ctx context.Context) error) {
 	t.Helper()
 	end := time.Now().Add(patience)

@@ -9,11 +9,10 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// natsHeaders is the prefix of headers that belong to JetStream itself; they are not shown to
-// readers.
+// natsHeaders is the prefix of JetStream's own headers, which are hidden from readers.
 const natsHeaders = "Nats-"
 
-// outgoing copies the header of a message and adds the trace of ctx where the message names none.
+// outgoing copies the header of a message and adds the trace of ctx if the message has none.
 func outgoing(ctx context.Context, h map[string][]string) nats.Header {
 	out := make(nats.Header, len(h)+4)
 	for k, v := range h {
@@ -25,7 +24,7 @@ func outgoing(ctx context.Context, h map[string][]string) nats.Header {
 	return out
 }
 
-// incoming drops what belongs to JetStream.
+// incoming drops JetStream's own headers.
 func incoming(h nats.Header) map[string][]string {
 	for k := range h {
 		if strings.HasPrefix(k, natsHeaders) {
@@ -35,8 +34,8 @@ func incoming(h nats.Header) map[string][]string {
 	return h
 }
 
-// headerValue reads a header in any case: nats.go compares exactly, and clients in other languages
-// write Traceparent.
+// headerValue returns a header in any case: nats.go compares exactly, and clients in other
+// languages write Traceparent.
 func headerValue(h nats.Header, key string) string {
 	if v := h[key]; len(v) > 0 {
 		return v[0]

@@ -21,24 +21,24 @@ import (
 
 var operations = flag.Int("operations", 60, "operations of each client before, during and after the loss of a server")
 
-// deed is one call on a bucket, and what came of it.
+// deed is one call on a bucket with its result.
 type deed struct {
 	key, verb string // load, save, delete
 	value     string // to store, or loaded; every stored value is unique
 	expected  uint64
-	revision  uint64 // loaded, or of what was stored
+	revision  uint64 // loaded, or of the stored value
 	code      events.Code
 }
 
-// document is a key's state in the model. The revision of what was stored without an answer is
-// learnt by the first load.
+// document is a key's state in the model. The revision of an unanswered write is set by the first
+// load.
 type document struct {
 	value    string // empty = there is none
 	revision uint64 // 0 = not known yet
 }
 
-// documents is what a bucket promises: a register for each key, with compare-and-set. What has no
-// answer may have happened, at any time after it was asked for, or not at all.
+// documents models a bucket: a register with compare-and-set for each key. An unanswered call may
+// have taken effect at any time after it, or never.
 func documents() porcupine.Model {
 	return (&porcupine.NondeterministicModel{
 		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
@@ -58,7 +58,7 @@ func documents() porcupine.Model {
 			if d.verb == "load" {
 				switch {
 				case d.code != "" && d.code != events.NotFound:
-					return []any{s} // it says nothing
+					return []any{s} // it has no effect
 				case d.value != s.value, s.revision != 0 && d.revision != s.revision && d.value != "":
 					return nil
 				}
@@ -88,7 +88,7 @@ func documents() porcupine.Model {
 	}).ToModel()
 }
 
-// scribe notes what clients do, as they see it.
+// scribe records calls and results as the clients see them.
 type scribe struct {
 	mu      sync.Mutex
 	began   time.Time
@@ -107,8 +107,8 @@ func (s *scribe) note(client int, call time.Time, d deed) {
 	s.history = append(s.history, porcupine.Operation{ClientId: client, Input: d, Call: call.Sub(s.began).Nanoseconds(), Output: d, Return: until})
 }
 
-// TestDocumentsAreLinearizable: clients at all three servers read, compare-and-set and delete the
-// same keys, while the server that leads the bucket is stopped and started again.
+// TestDocumentsAreLinearizable: clients of all three servers read, compare-and-set and delete the
+// same keys, while the bucket's leader is stopped and restarted.
 func TestDocumentsAreLinearizable(t *testing.T) {
 	const clients, keys = 6, 3
 	s := jetstreamtest.Three(t)
@@ -118,7 +118,7 @@ func TestDocumentsAreLinearizable(t *testing.T) {
 	for i := range buckets {
 		buckets[i] = s.Connect(t, nil).Ports().Buckets.Bucket(events.BucketRounds)
 	}
-	// work is a number of operations by each client, of which some must succeed.
+	// work performs a number of operations per client, of which some must succeed.
 	work := func() {
 		var wg sync.WaitGroup
 		for i, b := range buckets {
@@ -132,7 +132,7 @@ func TestDocumentsAreLinearizable(t *testing.T) {
 					d.expected = known[d.key]
 					limit := 300 * time.Millisecond
 					if r.IntN(6) == 0 {
-						limit = time.Millisecond // given up while it is on its way
+						limit = time.Millisecond // cancelled while it is in flight
 					}
 					ctx, cancel := context.WithTimeout(context.Background(), limit)
 					call := time.Now()
@@ -193,8 +193,7 @@ func TestDocumentsAreLinearizable(t *testing.T) {
 	}
 }
 
-// explain shows where the longest possible order of a key's history ends, and what was going on
-// then.
+// explain shows where the longest linearization of a key's history ends, and the concurrent calls.
 func explain(t *testing.T, history []porcupine.Operation, info porcupine.LinearizationInfo) {
 	for _, orders := range info.PartialLinearizationsOperations() {
 		var longest []porcupine.Operation
@@ -222,9 +221,9 @@ func explain(t *testing.T, history []porcupine.Operation, info porcupine.Lineari
 	}
 }
 
-// TestTheModelOfDocumentsSees: a history that a bucket must not produce is refused, one with an
-// open outcome is not.
-func TestTheModelOfDocumentsSees(t *testing.T) {
+// TestModelOfDocuments: a history that a bucket must not produce is refused, one with an unknown
+// outcome is not.
+func TestModelOfDocuments(t *testing.T) {
 	op := func(call, until int64, d deed) porcupine.Operation {
 		d.key = "job-a"
 		return porcupine.Operation{Input: d, Call: call, Output: d, Return: until}
@@ -236,15 +235,15 @@ func TestTheModelOfDocumentsSees(t *testing.T) {
 		history []porcupine.Operation
 		ok      bool
 	}{
-		"two steps":                   {[]porcupine.Operation{first, second}, true},
-		"a stale read":                {[]porcupine.Operation{first, second, op(4, 5, deed{verb: "load", value: "one", revision: 1})}, false},
-		"two winners":                 {[]porcupine.Operation{first, second, op(2, 3, deed{verb: "save", value: "three", expected: 1, revision: 3})}, false},
-		"a conflict with nobody":      {[]porcupine.Operation{first, op(2, 3, deed{verb: "save", value: "two", expected: 1, code: events.Conflict})}, false},
-		"open, has happened":          {[]porcupine.Operation{first, open, op(4, 5, deed{verb: "load", value: "two", revision: 2})}, true},
-		"open, has not happened":      {[]porcupine.Operation{first, open, op(4, 5, deed{verb: "load", value: "one", revision: 1})}, true},
-		"open, happens and is undone": {[]porcupine.Operation{first, open, op(4, 5, deed{verb: "load", value: "two", revision: 2}), op(6, 7, deed{verb: "load", value: "one", revision: 1})}, false},
-		"deleted and there":           {[]porcupine.Operation{first, op(2, 3, deed{verb: "delete", expected: 1}), op(4, 5, deed{verb: "load", value: "one", revision: 1})}, false},
-		"deleted and made":            {[]porcupine.Operation{first, op(2, 3, deed{verb: "delete", expected: 1}), op(4, 5, deed{verb: "save", value: "two", revision: 3})}, true},
+		"two steps":                         {[]porcupine.Operation{first, second}, true},
+		"a stale read":                      {[]porcupine.Operation{first, second, op(4, 5, deed{verb: "load", value: "one", revision: 1})}, false},
+		"two winners":                       {[]porcupine.Operation{first, second, op(2, 3, deed{verb: "save", value: "three", expected: 1, revision: 3})}, false},
+		"a conflict without another writer": {[]porcupine.Operation{first, op(2, 3, deed{verb: "save", value: "two", expected: 1, code: events.Conflict})}, false},
+		"open, has happened":                {[]porcupine.Operation{first, open, op(4, 5, deed{verb: "load", value: "two", revision: 2})}, true},
+		"open, has not happened":            {[]porcupine.Operation{first, open, op(4, 5, deed{verb: "load", value: "one", revision: 1})}, true},
+		"open, happens and is undone":       {[]porcupine.Operation{first, open, op(4, 5, deed{verb: "load", value: "two", revision: 2}), op(6, 7, deed{verb: "load", value: "one", revision: 1})}, false},
+		"deleted and there":                 {[]porcupine.Operation{first, op(2, 3, deed{verb: "delete", expected: 1}), op(4, 5, deed{verb: "load", value: "one", revision: 1})}, false},
+		"deleted and made":                  {[]porcupine.Operation{first, op(2, 3, deed{verb: "delete", expected: 1}), op(4, 5, deed{verb: "save", value: "two", revision: 3})}, true},
 	} {
 		if got := porcupine.CheckOperations(documents(), c.history); got != c.ok {
 			t.Errorf("%s: %t, want %t", name, got, c.ok)

@@ -13,7 +13,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// System says how to get at the system account, where the servers tell of connections that end. The
+// System configures access to the system account, where the servers report closed connections. The
 // zero value is no access.
 type System struct {
 	URL         string // empty = that of the other connection
@@ -24,12 +24,11 @@ type System struct {
 
 func (s System) given() bool { return s.User != "" || s.Credentials != "" }
 
-// allEnds is where servers tell of client connections that end, one message each (nats-server,
-// events.go). A server that dies tells nothing about its clients, and one that shuts down leaves it
-// out as well.
+// allEnds is the subject on which servers report closed client connections, one message each
+// (nats-server, events.go). A server that dies or shuts down does not report those of its clients.
 const allEnds = "$SYS.ACCOUNT.*.DISCONNECT"
 
-// ended is the part of the server's message that we need.
+// ended is the part of the server's message that is used.
 type ended struct {
 	Server struct {
 		ID string `json:"id"`
@@ -41,7 +40,7 @@ type ended struct {
 
 type links struct{ c *Conn }
 
-// counted numbers the connections of a process as they are first asked for.
+// counted numbers the connections of a process in the order of their first use.
 type counted struct {
 	mu   sync.Mutex
 	link events.Link
@@ -64,14 +63,14 @@ func (p links) Own() events.Link {
 	return seen.link
 }
 
-// Ends implements events.Links, over a connection of its own: accounts do not hear each other.
+// Ends implements events.Links, over a separate connection: accounts are isolated.
 func (p links) Ends(ctx context.Context, fn func(events.Link), ready func()) error {
 	o, err := p.system()
 	if err != nil {
 		return err
 	}
 	s := &Conn{log: p.c.log, state: newState(), refused: newRefusals()}
-	// The first attempt must not be repeated in the background: a wrong password is to be told.
+	// The first attempt must not be retried in the background: a wrong password must be reported.
 	opts := append(s.options(o), nats.RetryOnFailedConnect(false))
 	if s.nc, err = nats.Connect(o.URL, opts...); err != nil {
 		code := events.Unavailable
@@ -89,12 +88,12 @@ func (p links) Ends(ctx context.Context, fn func(events.Link), ready func()) err
 	}, ready)
 }
 
-// system is how to connect to the system account.
+// system returns the options of a connection to the system account.
 func (p links) system() (ConnectOptions, error) {
 	o := p.c.opt
 	sys := o.System
 	if o.Server != nil && sys.URL == "" && o.Server.system.given() {
-		sys = o.Server.system // it knows best, and a pipe tells a refusal late
+		sys = o.Server.system // its own are correct, and over a pipe a refusal is reported late
 	}
 	if !sys.given() {
 		return o, events.Errorf(events.NotFound, "no access to the system account of NATS is configured")
@@ -103,6 +102,6 @@ func (p links) system() (ConnectOptions, error) {
 		o.URL, o.Server = sys.URL, nil
 	}
 	o.Name, o.Credentials, o.user, o.password = o.Name+" (system)", sys.Credentials, sys.User, sys.Password
-	o.Jitter = 10 * time.Millisecond // of services there are few, and what happens meanwhile is missed
+	o.Jitter = 10 * time.Millisecond // there are few services, and reports are missed meanwhile
 	return o, nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// A publish that met no responder (a leader just moved) is sent again this often, after this time.
-// nats.go's own 2 x 250 ms would make every publish to an absent stream slow.
+// Retries of a publish without a responder (a leader has just moved). nats.go's own 2 x 250 ms
+// would make every publish to an absent stream slow.
 const (
 	publishRetries = 2
 	publishWait    = 50 * time.Millisecond
@@ -25,7 +25,7 @@ func (p logPort) Publish(ctx context.Context, m events.Message) (uint64, error) 
 	return p.c.store(ctx, "publish "+m.Subject, message(ctx, m))
 }
 
-// message makes the form in which a message is published.
+// message converts a message to the form that is published.
 func message(ctx context.Context, m events.Message) *nats.Msg {
 	msg := &nats.Msg{Subject: m.Subject, Header: outgoing(ctx, m.Header), Data: m.Data}
 	if m.ID != "" {
@@ -66,7 +66,7 @@ func (p logPort) Follow(ctx context.Context, f events.Follow, fn func(events.Sto
 	if f.Start == events.FromSequence {
 		r.next = max(f.Sequence, 1)
 	}
-	placed, told := f.Start != events.FromNew, false
+	placed, caughtUpCalled := f.Start != events.FromNew, false
 	var handler error
 	return p.c.repeat(ctx, "follow "+f.Stream, func(ctx context.Context) error {
 		info, err := p.c.streamInfo(ctx, f.Stream)
@@ -77,23 +77,23 @@ func (p logPort) Follow(ctx context.Context, f events.Follow, fn func(events.Sto
 		case !placed:
 			r.next, placed = info.State.LastSeq+1, true
 		case !r.created.IsZero() && !r.created.Equal(info.Created):
-			// Another stream of this name: its positions have nothing to do with ours.
+			// Another stream of this name: its positions are unrelated.
 			r.next = 1
 		}
 		r.created = info.Created
 		err = p.c.read(ctx, r, func(m events.Stored) error {
 			if m.Sequence < r.next {
-				return nil // a list begun again after an interruption
+				return nil // a list that restarts after an interruption
 			}
 			r.next = m.Sequence + 1
 			handler = fn(m)
 			return handler
 		}, func() error {
 			r.lasts = false
-			if !told && caughtUp != nil {
+			if !caughtUpCalled && caughtUp != nil {
 				caughtUp()
 			}
-			told = true
+			caughtUpCalled = true
 			return nil
 		})
 		if handler != nil {
@@ -103,19 +103,18 @@ func (p logPort) Follow(ctx context.Context, f events.Follow, fn func(events.Sto
 	})
 }
 
-// final marks an error that ends a repeat.
+// final is an error that ends repeat.
 type final struct{ error }
 
-// Waiting times between attempts of what is repeated.
+// Pauses between attempts of repeat.
 const (
 	retryFirst = 50 * time.Millisecond
 	retryLast  = time.Second
-	retryCalm  = 5 * time.Second // an attempt that lasted so long was a good one
+	retryCalm  = 5 * time.Second // an attempt that lasted this long counts as successful
 )
 
-// repeat runs do until ctx ends, the connection is closed, or it fails in a way that no repetition
-// can mend. do is given a context that ends with ctx or with the connection's current life. A
-// reason is logged when it changes.
+// repeat runs do until ctx ends, the connection is closed, or do fails permanently. The context of
+// do ends with ctx or with the present connection. Errors are logged when they change.
 func (c *Conn) repeat(ctx context.Context, what string, do func(ctx context.Context) error) error {
 	wait, logged := retryFirst, ""
 	for {
@@ -123,7 +122,7 @@ func (c *Conn) repeat(ctx context.Context, what string, do func(ctx context.Cont
 			return c.state.hold(ctx)
 		}
 		began := time.Now()
-		inner, cancel := c.state.life(ctx)
+		inner, cancel := c.state.connectionContext(ctx)
 		err := do(inner)
 		broken := inner.Err() != nil
 		cancel()
@@ -134,7 +133,7 @@ func (c *Conn) repeat(ctx context.Context, what string, do func(ctx context.Cont
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case broken:
-			wait = retryFirst // the disconnection was wait enough
+			wait = retryFirst // the disconnection was pause enough
 		case code == events.Invalid || code == events.TooLarge:
 			return err
 		case time.Since(began) > retryCalm:

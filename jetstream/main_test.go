@@ -39,7 +39,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// retry repeats what a service repeats: everything that is Unavailable.
+// retry retries like a service, while the error is Unavailable.
 func retry(t *testing.T, what string, do func(ctx context.Context) error) {
 	t.Helper()
 	end := time.Now().Add(patience)
@@ -99,7 +99,7 @@ func background(t *testing.T, run func(ctx context.Context) error) (stop func() 
 	return stop
 }
 
-// await polls for what gives no other sign.
+// await polls for a condition without a notification.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	end := time.After(patience)

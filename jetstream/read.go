@@ -11,30 +11,30 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// reading says where one consumer's life begins.
+// reading is where a consumer begins.
 type reading struct {
 	stream   string
 	subjects []string
-	lasts    bool      // begin with the last message of each subject, else at next
+	lasts    bool      // begin with the last message of each subject, otherwise at next
 	next     uint64    // first position wanted
-	created  time.Time // of the stream that positions belong to
+	created  time.Time // of the stream that the positions belong to
 }
 
 const (
-	readAhead     = 128              // messages asked for at once
+	readAhead     = 128              // messages requested at once
 	readExpiry    = 30 * time.Second // of one request for messages
-	readHeartbeat = time.Second      // twice this without a word from the consumer and it is taken for dead
+	readHeartbeat = time.Second      // a consumer that is silent for twice this counts as dead
 	idleCheck     = 250 * time.Millisecond
-	idleChecks    = 4                // so many in a row and the reader begins again
-	forgetAfter   = 10 * time.Second // the server drops a consumer that nobody has asked for so long
+	idleChecks    = 4                // after this many in a row the reader restarts
+	forgetAfter   = 10 * time.Second // the server drops a consumer without requests for this long
 )
 
-// read makes a consumer, calls fn for each of its messages in order, and returns only with an
-// error: fn's, caughtUp's, ctx's or the consumer's. caughtUp is called once, when everything that
-// the leader had stored at the start was seen.
+// read creates a consumer, calls fn for each of its messages in order, and returns only with an
+// error: fn's, caughtUp's, ctx's or the consumer's. caughtUp is called once, after all messages
+// that the leader had stored at the start.
 //
-// The consumer lives in the memory of one server, which may be a replica that lags: whether all was
-// seen is judged by the leader's newest position, not by what the consumer says is pending.
+// The consumer is in the memory of one server, which may be a replica that lags: the end is
+// determined by the leader's newest position, not by the consumer's pending count.
 func (c *Conn) read(ctx context.Context, r reading, fn func(events.Stored) error, caughtUp func() error) error {
 	target, err := c.head(ctx, r.stream, r.subjects)
 	if err != nil {
@@ -65,9 +65,9 @@ func (c *Conn) read(ctx context.Context, r reading, fn func(events.Stored) error
 		}
 		m, err := c.nextMessage(ctx, it, caught)
 		if errors.Is(err, errIdle) {
-			// What the target stood for may have been removed meanwhile. If not, the request for
-			// messages got lost: in a cluster it can overtake the news that the consumer exists.
-			// The library's own watch for silence begins anew with each call.
+			// The target message may have been removed meanwhile. If not, the request for messages
+			// was lost: in a cluster it can arrive before the consumer exists. The library's own
+			// detection of silence restarts with each call.
 			if target, err = c.head(ctx, r.stream, r.subjects); err != nil {
 				return err
 			}
@@ -96,8 +96,7 @@ func (c *Conn) read(ctx context.Context, r reading, fn func(events.Stored) error
 
 var errIdle = errors.New("nothing came")
 
-// nextMessage waits for a message; while the reader is not caught up it looks up now and then with
-// errIdle.
+// nextMessage waits for a message; before the reader has caught up it returns errIdle periodically.
 func (c *Conn) nextMessage(ctx context.Context, it js.MessagesContext, caught bool) (js.Msg, error) {
 	inner := ctx
 	if !caught {
@@ -161,7 +160,7 @@ func (c *Conn) forget(stream, consumer string) {
 	if !c.nc.IsConnected() || c.nc.IsDraining() {
 		return
 	}
-	// No answer is awaited: nothing depends on it.
+	// The answer is ignored: nothing depends on it.
 	_ = c.nc.Publish(js.DefaultAPIPrefix+"CONSUMER.DELETE."+stream+"."+consumer, nil)
 }
 
@@ -172,8 +171,8 @@ func stored(m js.Msg, meta *js.MsgMetadata) events.Stored {
 	}
 }
 
-// life returns a context that ends with ctx or when the connection drops, be it for a moment.
-func (s *state) life(ctx context.Context) (context.Context, context.CancelFunc) {
+// connectionContext returns a context that ends with ctx or when the connection closes, even briefly.
+func (s *state) connectionContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	_, _, changed := s.get()
 	inner, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})

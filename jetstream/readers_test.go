@@ -16,49 +16,49 @@ import (
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
 
-func TestWatchTellsWhatVanishedWithoutTrace(t *testing.T) {
+func TestWatchDetectsKeysDeletedWithoutTrace(t *testing.T) {
 	s := jetstreamtest.One(t)
 	b := s.Ports.Buckets.Bucket(events.BucketJobs)
 	for _, key := range []string{"a", "b"} {
 		_, err := b.Save(within(t, patience), key, []byte("x"), 0)
 		must(t, err)
 	}
-	told := make(chan string, 100)
+	seen := make(chan string, 100)
 	background(t, func(ctx context.Context) error {
 		return b.Watch(ctx, func(k string, v []byte, rev uint64) {
-			told <- fmt.Sprintf("%s=%s removed=%v revision=%v", k, v, v == nil, rev > 0)
-		}, func() { told <- "listed" })
+			seen <- fmt.Sprintf("%s=%s removed=%v revision=%v", k, v, v == nil, rev > 0)
+		}, func() { seen <- "listed" })
 	})
 	for _, want := range []string{"a=x removed=false revision=true", "b=x removed=false revision=true", "listed"} {
-		if got := next(t, told, want); got != want {
-			t.Fatalf("told %q, want %q", got, want)
+		if got := next(t, seen, want); got != want {
+			t.Fatalf("seen %q, want %q", got, want)
 		}
 	}
-	// As when the record of a deletion has expired while the watcher was away.
+	// As if the record of a deletion had expired while the watcher was disconnected.
 	_, j := raw(t, s.URL())
 	st, err := j.Stream(within(t, patience), "KV_"+events.BucketJobs)
 	must(t, err)
 	must(t, st.Purge(within(t, patience), js.WithPurgeSubject("$KV.jobs.a")))
 	s.Reconnect(t)
-	if got := next(t, told, "a is removed"); got != "a= removed=true revision=true" {
-		t.Fatalf("told %q, want that a is removed and nothing of b", got)
+	if got := next(t, seen, "a is removed"); got != "a= removed=true revision=true" {
+		t.Fatalf("seen %q, want that a is removed and nothing of b", got)
 	}
-	// A bucket that was made anew begins its revisions anew.
+	// The revisions of a recreated bucket start again.
 	must(t, j.DeleteStream(within(t, patience), "KV_"+events.BucketJobs))
 	must(t, s.Conn.Ensure(within(t, patience), 1))
 	_, err = b.Save(within(t, patience), "c", []byte("y"), 0)
 	must(t, err)
 	got := map[string]bool{}
 	for range 2 {
-		got[next(t, told, "after the bucket was made anew")] = true
+		got[next(t, seen, "after the bucket was made anew")] = true
 	}
 	if !got["b= removed=true revision=true"] || !got["c=y removed=false revision=true"] {
-		t.Errorf("told %v, want b removed and c present", got)
+		t.Errorf("seen %v, want b removed and c present", got)
 	}
 }
 
-// TestWatchShowsAnOldCopyAsItIs: revisions that come again are not taken for those that were seen.
-func TestWatchShowsAnOldCopyAsItIs(t *testing.T) {
+// TestWatchOfAnOldCopy: recurring revisions are not mistaken for those seen before.
+func TestWatchOfAnOldCopy(t *testing.T) {
 	s := jetstreamtest.One(t)
 	b := s.Ports.Buckets.Bucket(events.BucketNodes)
 	save := func(key, value string, revision uint64) uint64 {
@@ -67,16 +67,16 @@ func TestWatchShowsAnOldCopyAsItIs(t *testing.T) {
 		must(t, err)
 		return revision
 	}
-	told := make(chan string, 100)
+	seen := make(chan string, 100)
 	background(t, func(ctx context.Context) error {
-		return b.Watch(ctx, func(k string, v []byte, _ uint64) { told <- fmt.Sprintf("%s=%s", k, v) }, nil)
+		return b.Watch(ctx, func(k string, v []byte, _ uint64) { seen <- fmt.Sprintf("%s=%s", k, v) }, nil)
 	})
 	want := func(all ...string) {
 		t.Helper()
 		for range all {
-			got := next(t, told, fmt.Sprint(all))
+			got := next(t, seen, fmt.Sprint(all))
 			if !slices.Contains(all, got) {
-				t.Fatalf("told %q, want %q", got, all)
+				t.Fatalf("seen %q, want %q", got, all)
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func TestWatchShowsAnOldCopyAsItIs(t *testing.T) {
 	want("a=1", "c=")
 }
 
-func TestFollowBeginsAnewOnAnotherStreamOfTheSameName(t *testing.T) {
+func TestFollowRestartsOnAnotherStreamOfTheSameName(t *testing.T) {
 	s := jetstreamtest.One(t)
 	publish := func(word string) {
 		_, err := s.Ports.Log.Publish(within(t, patience), events.Message{Subject: fact("job-a"), Data: []byte(word)})
@@ -122,8 +122,8 @@ func TestFollowBeginsAnewOnAnotherStreamOfTheSameName(t *testing.T) {
 	}
 }
 
-// TestAMessageIsKeptForItsTime: and the others as long as their stream keeps them.
-func TestAMessageIsKeptForItsTime(t *testing.T) {
+// TestMessageIsKeptForItsTTL, and others as long as their stream keeps them.
+func TestMessageIsKeptForItsTTL(t *testing.T) {
 	s := jetstreamtest.One(t)
 	subject := func(job events.JobID) string { return events.LaunchSubject("node-a", job) }
 	publish := func(job events.JobID, ttl time.Duration) events.Message {
@@ -202,7 +202,7 @@ func TestNoMoreThanParallelAreUnsettled(t *testing.T) {
 	}
 }
 
-func TestCloseEndsWhatBlocks(t *testing.T) {
+func TestCloseEndsBlockingMethods(t *testing.T) {
 	s := jetstreamtest.One(t)
 	c := s.Connect(t, nil)
 	p := c.Ports()

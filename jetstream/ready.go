@@ -11,8 +11,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// makingLimit is how long a stream may be missing: a server that has just started makes its streams
-// after it has begun to listen.
+// makingLimit is how long a stream may be missing: a server that has just started creates its
+// streams after it has begun to listen.
 const makingLimit = 3 * time.Second
 
 // Ready waits until the streams that clients use have leaders, or ctx ends. NotFound if one of them
@@ -51,7 +51,7 @@ func (c *Conn) streamReady(ctx context.Context, stream string) error {
 		case missing && time.Since(began) < makingLimit && c.state.pause(ctx, electionPause):
 		case missing:
 			return events.Errorf(events.NotFound, "there is no stream %s on the NATS server: make the topology with: regroup init", stream)
-		case errors.Is(err, events.ErrInvalid): // this user may not ask; what it may do works all the same
+		case errors.Is(err, events.ErrInvalid): // this user may not ask, but may use the streams
 			return nil
 		case !errors.Is(err, events.ErrUnavailable):
 			return err

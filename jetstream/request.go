@@ -12,13 +12,13 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// requestLimit bounds one request to JetStream. A replicated stream whose leader is dead answers
-// nobody for 4 to 8 s (the server's election timeouts are fixed): waiting longer than this would
-// only hide it from the caller, who retries with the same id.
+// requestLimit limits one request to JetStream. A replicated stream whose leader is dead does not
+// answer for 4 to 8 s (the server's election timeouts are fixed): a longer wait would only hide
+// this from the caller, which retries with the same id.
 const requestLimit = 2 * time.Second
 
-// attempt runs one request: it waits for the connection, bounds the request, and codes its error.
-// subject is where it is sent, to tell a refused permission from silence.
+// attempt runs one request: it waits for the connection, limits the time, and converts the error.
+// subject is where it is sent, to distinguish a refused permission from silence.
 func (c *Conn) attempt(ctx context.Context, what, subject string, limit time.Duration, do func(ctx context.Context) error) error {
 	began := time.Now()
 	inner, cancel := context.WithTimeout(ctx, limit)
@@ -46,7 +46,7 @@ func (c *Conn) attempt(ctx context.Context, what, subject string, limit time.Dur
 	return coded(what, err)
 }
 
-// answered tells whether the server said something, so that the end of a context is not to blame.
+// answered reports whether the server has answered, so that the error is not the end of a context.
 func answered(err error) bool {
 	var api *js.APIError
 	var ours *events.Error
@@ -71,9 +71,9 @@ type getAnswer struct {
 	Error *js.APIError `json:"error"`
 }
 
-// get reads one stored message from the stream's leader. nats.go's own get asks any replica where a
+// get reads one stored message from the stream's leader. nats.go's own get asks any replica if a
 // stream allows direct gets, and straight after an acknowledged write on three servers one answer
-// in six is the old value: this request never goes to a replica.
+// in six is the old value: this request is never sent to a replica.
 func (c *Conn) get(ctx context.Context, stream string, req getRequest) (events.Stored, error) {
 	subject := js.DefaultAPIPrefix + "STREAM.MSG.GET." + stream
 	what := "read from stream " + stream

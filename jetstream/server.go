@@ -16,31 +16,31 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// ServerOptions describe a NATS server inside this process.
+// ServerOptions configure a NATS server inside this process.
 type ServerOptions struct {
 	Name       string // unique within a cluster; empty = "regroup"
-	StoreDir   string // where streams live; required
+	StoreDir   string // directory of the streams; required
 	Listen     string // host:port for clients, port 0 = any free one; empty = no socket, in-process connections only
-	Advertise  string // host:port told to clients instead of Listen
-	ConfigFile string // a nats-server configuration (accounts, TLS, permissions) to begin with; fields given here win over it
+	Advertise  string // host:port announced to clients instead of Listen
+	ConfigFile string // a nats-server configuration (accounts, TLS, permissions); fields given here take precedence
 
 	Cluster Cluster
-	System  System // user and password of the system account; the same on all servers. Empty = made up: only this process has access
+	System  System // user and password of the system account; the same on all servers. Empty = generated: only this process has access
 
 	MaxMemory  int64         // bytes for streams kept in memory; 0 = 64 MiB
 	MaxStore   int64         // bytes for streams kept in StoreDir; 0 = 4 GiB. The topology reserves about 2.6 GiB of it
 	StartLimit time.Duration // how long StartServer waits until clients can connect; 0 = 10 s
 	Logger     *slog.Logger  // nil = silent
-	Embedded   bool          // brought by a command of a user, who does not operate it: its warnings are logged as Info, its errors as such
+	Embedded   bool          // started by a user's command, not by an operator: its warnings are logged as Info, its errors as such
 }
 
-// Cluster joins servers to one JetStream cluster. The zero value is a server on its own.
+// Cluster joins servers to one JetStream cluster. The zero value is a single server.
 type Cluster struct {
 	Name      string   // the same on every server
 	Listen    string   // host:port for the other servers, port 0 = any free one
-	Advertise string   // host:port told to the others instead of Listen
-	Routes    []string // host:port or URL of the other servers' Listen; its own may be among them
-	First     bool     // begins the cluster alone; data of a server on its own in StoreDir are kept. Others join by Routes
+	Advertise string   // host:port announced to the others instead of Listen
+	Routes    []string // host:port or URL of the other servers' Listen; may include its own
+	First     bool     // starts the cluster alone; data of a single server in StoreDir are kept. Others join by Routes
 }
 
 // Defaults of the server's limits, in bytes.
@@ -49,22 +49,22 @@ const (
 	defaultMaxStore  = 4 << 30
 )
 
-// serverPing paces the server's pings of clients that say nothing: one that is frozen is dropped at
+// serverPing is the interval of the server's pings to silent clients: a frozen one is dropped at
 // the third.
 const serverPing = time.Second
 
 // Server is a NATS server inside this process.
 type Server struct {
 	ns     *server.Server
-	config server.JetStreamConfig // how streams are begun again
+	config server.JetStreamConfig // used to restart streams
 	full   bool                   // the disk was full
 	system System
 
-	ending, ended chan struct{} // of the companion; nil = there is none
+	ending, ended chan struct{} // of the companion; nil = none
 }
 
 // StartServer starts a server and returns when clients can connect. In a cluster JetStream is
-// usable later, once the servers have elected a leader: Conn.Ensure and Conn.Verify wait for that.
+// usable only after the election of a leader: Conn.Ensure and Conn.Verify wait for it.
 func StartServer(o ServerOptions) (*Server, error) {
 	opts, err := o.build()
 	if err != nil {
@@ -118,15 +118,15 @@ func (o ServerOptions) build() (*server.Options, error) {
 	opts.JetStream, opts.StoreDir = true, o.StoreDir
 	opts.JetStreamMaxMemory = cmp.Or(o.MaxMemory, max(opts.JetStreamMaxMemory, 0), defaultMaxMemory)
 	opts.JetStreamMaxStore = cmp.Or(o.MaxStore, max(opts.JetStreamMaxStore, 0), defaultMaxStore)
-	// Every watcher and follower is a consumer; the server's own default of 1000 per stream is met
-	// by a large dashboard.
+	// Every watcher and follower is a consumer; a large dashboard reaches the server's default of
+	// 1000 per stream.
 	opts.JetStreamLimits.DefaultMaxConsumers = -1
-	// A cut cable or a frozen client must be noticed in seconds, so that no more requests go there;
-	// the server's default is minutes.
+	// A cut cable or a frozen client must be detected in seconds, so that no more requests are sent
+	// there; the server's default is minutes.
 	opts.PingInterval, opts.MaxPingsOut = serverPing, pingsOut
 	opts.DisableJetStreamBanner, opts.NoSigs, opts.NoLog = true, true, o.Logger == nil
 	if o.Listen == "" {
-		opts.DontListen = o.ConfigFile == "" // else the file decides where to listen
+		opts.DontListen = o.ConfigFile == "" // otherwise the file sets where to listen
 	} else {
 		host, port, err := splitListen("client", o.Listen)
 		if err != nil {
@@ -152,7 +152,7 @@ func (c Cluster) apply(opts *server.Options) error {
 		return err
 	}
 	opts.Cluster.Name, opts.Cluster.Host, opts.Cluster.Port, opts.Cluster.Advertise = cmp.Or(c.Name, "regroup"), host, port, c.Advertise
-	if c.First { // nats-server wants a route, be it to itself
+	if c.First { // nats-server needs a route, even to itself
 		u, err := toItself(opts)
 		if err != nil {
 			return err
@@ -195,8 +195,8 @@ func (s *Server) ClientURL() string {
 	return s.ns.ClientURL()
 }
 
-// ClusterAddress returns host:port that other servers may name as a route; empty for a server on
-// its own.
+// ClusterAddress returns host:port that other servers may use as a route; empty for a single
+// server.
 func (s *Server) ClusterAddress() string {
 	if a := s.ns.ClusterAddr(); a != nil {
 		return a.String()
@@ -204,22 +204,21 @@ func (s *Server) ClusterAddress() string {
 	return ""
 }
 
-// Current tells whether this server takes part in JetStream and has caught up with its leader.
+// Current reports whether this server is part of JetStream and has caught up with its leader.
 func (s *Server) Current() bool { return s.ns.JetStreamIsCurrent() }
 
-// Holds tells whether this server has a caught-up replica of a stream of the default account. A
+// Holds reports whether this server has a current replica of a stream of the default account. A
 // bucket's stream is KV_<bucket>.
 func (s *Server) Holds(stream string) bool {
 	return s.ns.JetStreamIsStreamCurrent(server.DEFAULT_GLOBAL_ACCOUNT, stream)
 }
 
-// Leads tells whether this server leads the replicas of a stream.
+// Leads reports whether this server is the leader of a stream.
 func (s *Server) Leads(stream string) bool {
 	return s.ns.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream)
 }
 
-// Shutdown stops the server and waits until it has ended. What was acknowledged is kept in
-// StoreDir.
+// Shutdown stops the server and waits until it has ended. Acknowledged data is kept in StoreDir.
 func (s *Server) Shutdown() {
 	if s.ending != nil {
 		close(s.ending)
@@ -230,10 +229,10 @@ func (s *Server) Shutdown() {
 	s.ns.WaitForShutdown()
 }
 
-// serverLog gives the server's log lines to slog. Its notices are routine: debug.
+// serverLog passes the server's log lines to slog. Its notices are routine: debug.
 type serverLog struct {
 	l    *slog.Logger
-	ours bool // the users are ours, made in accounts
+	ours bool // the users were made in accounts
 
 	embedded bool // see ServerOptions
 }
@@ -241,7 +240,7 @@ type serverLog struct {
 func (s serverLog) Noticef(f string, v ...any) { s.l.Debug(fmt.Sprintf(f, v...)) }
 func (s serverLog) Warnf(f string, v ...any) {
 	if s.ours && strings.HasPrefix(f, "Plaintext passwords detected") {
-		return // in memory only: hashes there would cost each connection time and protect nothing
+		return // in memory only: hashes would cost time per connection and protect nothing
 	}
 	level := slog.LevelWarn
 	if s.embedded {

@@ -13,8 +13,7 @@ import (
 
 type signals struct{ c *Conn }
 
-// Send implements events.Signals. While disconnected the signal is lost, which is what a signal may
-// be.
+// Send implements events.Signals. While disconnected the signal is lost, as a signal may be.
 func (p signals) Send(subject string, data []byte) error {
 	err := p.c.nc.Publish(subject, data)
 	switch {
@@ -31,16 +30,16 @@ func (p signals) Hear(ctx context.Context, subject, queue string, fn func(subjec
 	return p.c.subscribe(ctx, subject, queue, func(m *nats.Msg) { fn(m.Subject, m.Data) }, ready)
 }
 
-// Watch implements events.Signals. A disconnection too short to be seen is told all the same, as
+// Watch implements events.Signals. A disconnection too short to be observed is reported as well, as
 // false then true.
 func (p signals) Watch(ctx context.Context, fn func(connected bool)) error {
-	told, toldEpoch, changed := p.c.state.get()
-	fn(told)
+	last, lastEpoch, changed := p.c.state.get()
+	fn(last)
 	for {
 		select {
 		case <-changed:
 		case <-p.c.state.done:
-			if told {
+			if last {
 				fn(false)
 			}
 			return errClosed()
@@ -51,20 +50,21 @@ func (p signals) Watch(ctx context.Context, fn func(connected bool)) error {
 		var epoch uint64
 		up, epoch, changed = p.c.state.get()
 		switch {
-		case up != told:
+		case up != last:
 			fn(up)
-		case up && epoch != toldEpoch:
+		case up && epoch != lastEpoch:
 			fn(false)
 			fn(true)
 		}
-		told, toldEpoch = up, epoch
+		last, lastEpoch = up, epoch
 	}
 }
 
-// Launches implements events.Signals. What is published on a stream's subject reaches plain
-// subscribers too, so an agent needs no consumer: one costs the servers up to 0.9 MB. What was
-// missed is read from the stream's leader at each connect, after the subscription stands, so that
-// nothing falls in between; a message may come twice, and Sequence is 0 on those heard directly.
+// Launches implements events.Signals. Messages published on a stream's subject reach plain
+// subscribers too, so an agent needs no consumer: one costs the servers up to 0.9 MB. Missed
+// messages are read from the stream's leader at each connect, after the subscription is
+// established, so that no gap remains; a message may arrive twice, and Sequence is 0 on those
+// received directly.
 func (p signals) Launches(ctx context.Context, stream, subject string, fn func(events.Stored)) error {
 	var mu sync.Mutex // one fn at a time
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -87,29 +87,29 @@ func (p signals) Launches(ctx context.Context, stream, subject string, fn func(e
 	return err
 }
 
-// launchReadings are the pauses before each reading after a connect. One is not enough: a launch
-// may have passed this server before the subscription stood and be stored only after the first
-// reading (its stream's leader may even have to be elected meanwhile). Readings after the first ask
-// only for what is newer: one request. TestConformanceOnThreeServers/launches/reconnect shows it.
+// launchReadings are the pauses before each read after a connect. One read is not enough: a launch
+// may have passed this server before the subscription was established and be stored only after the
+// first read (its stream's leader may even have to be elected meanwhile). Later reads ask only for
+// newer messages: one request. TestConformanceOnThreeServers/launches/reconnect shows it.
 var launchReadings = []time.Duration{0, 100 * time.Millisecond, 400 * time.Millisecond, 1600 * time.Millisecond, 6400 * time.Millisecond}
 
-// readLaunches reads what is kept at the first connect, and at each one after it what is newer than
-// what was read: when a server dies, thousands of agents connect again at once, and the server
-// drops all requests when 10,000 wait. A failed reading is repeated.
+// readLaunches reads all kept launches at the first connect, and newer ones at each later connect:
+// when a server dies, thousands of agents reconnect at once, and the server drops all requests when
+// 10,000 wait. A failed read is repeated.
 func (p signals) readLaunches(ctx context.Context, stream, subject string, fn func(events.Stored)) error {
 	next := uint64(1)
 	for {
 		if p.c.state.await(ctx) != nil {
 			return p.c.state.hold(ctx)
 		}
-		life, cancel := p.c.state.life(ctx)
+		connected, cancel := p.c.state.connectionContext(ctx)
 		for _, pause := range launchReadings {
-			if !p.c.state.pause(life, pause) {
+			if !p.c.state.pause(connected, pause) {
 				break
 			}
-			p.insistOnReading(life, stream, subject, &next, fn)
+			p.insistOnReading(connected, stream, subject, &next, fn)
 		}
-		<-life.Done() // closing the connection ends its life too
+		<-connected.Done() // closing the connection ends its context too
 		cancel()
 	}
 }

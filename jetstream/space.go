@@ -6,13 +6,13 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// spare is how much space a store must have, in bytes.
+// spare is the minimum free space of a store, in bytes.
 const spare = 16 * mib
 
-// Stores tells whether this server can store anything. nats-server gives a stream up for good when
-// a write fails for lack of space, and answers nobody about it from then on. So once a disk was
-// full, Stores begins all streams again, with what was acknowledged, as soon as there is space. It
-// should be called every second or so, by one goroutine.
+// Stores reports whether this server can store anything. nats-server disables a stream permanently
+// when a write fails for lack of space, and then does not answer requests for it. After a full disk
+// Stores therefore restarts all streams, with their acknowledged data, as soon as there is space.
+// One goroutine should call it about every second.
 func (s *Server) Stores() error {
 	var disk syscall.Statfs_t
 	if err := syscall.Statfs(s.config.StoreDir, &disk); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
 
-// saveUntilRefused stores documents until the server refuses, and returns what was stored, and the
+// saveUntilRefused stores documents until the server refuses, and returns the stored ones and the
 // refusal.
 func saveUntilRefused(t *testing.T, b events.Bucket, size int) (map[string]uint64, error) {
 	t.Helper()
@@ -33,7 +33,7 @@ func saveUntilRefused(t *testing.T, b events.Bucket, size int) (map[string]uint6
 	return nil, nil
 }
 
-// wantWhole checks that exactly what was acknowledged is there: nothing is half done.
+// wantWhole checks that exactly the acknowledged documents are stored.
 func wantWhole(t *testing.T, b events.Bucket, stored map[string]uint64, refused string) {
 	t.Helper()
 	for key, rev := range stored {
@@ -45,9 +45,9 @@ func wantWhole(t *testing.T, b events.Bucket, stored map[string]uint64, refused 
 	wantCode(t, err, events.NotFound)
 }
 
-// TestFullBucketRefusesAndRecovers: a bucket at its limit refuses with a clear error, keeps what it
-// has, and takes on once something is deleted and purged. Facts go on meanwhile: their stream drops
-// the oldest instead.
+// TestFullBucketRefusesAndRecovers: a bucket at its limit refuses with a clear error, keeps its
+// contents, and accepts writes after something is deleted and purged. Facts are stored meanwhile:
+// their stream drops the oldest instead.
 func TestFullBucketRefusesAndRecovers(t *testing.T) {
 	s := jetstreamtest.One(t)
 	_, j := raw(t, s.URL())
@@ -61,11 +61,11 @@ func TestFullBucketRefusesAndRecovers(t *testing.T) {
 	stored, err := saveUntilRefused(t, b, 64<<10)
 	wantCode(t, err, events.Unavailable)
 	if !strings.Contains(err.Error(), "full") {
-		t.Errorf("the reason is not told: %v", err)
+		t.Errorf("the reason is missing: %v", err)
 	}
 	refused := fmt.Sprint("job-", len(stored))
 	wantWhole(t, b, stored, refused)
-	// A change that makes the document smaller must go through: it is how space is freed.
+	// A change that shrinks the document must succeed: it frees space.
 	rev, err := b.Save(within(t, patience), "job-0", []byte("ended"), stored["job-0"])
 	if err != nil {
 		must(t, b.Delete(within(t, patience), "job-0", stored["job-0"]))
@@ -81,8 +81,8 @@ func TestFullBucketRefusesAndRecovers(t *testing.T) {
 	must(t, err)
 }
 
-// TestFullStreams: a full stream of facts drops the oldest, one of commands refuses: nobody who was
-// told "accepted" is forgotten.
+// TestFullStreams: a full stream of facts drops the oldest, one of commands refuses: no accepted
+// command is lost.
 func TestFullStreams(t *testing.T) {
 	s := jetstreamtest.One(t)
 	_, j := raw(t, s.URL())
@@ -106,7 +106,7 @@ func TestFullStreams(t *testing.T) {
 	}
 	wantCode(t, err, events.Unavailable)
 	if !strings.Contains(err.Error(), "full") {
-		t.Errorf("the reason is not told: %v", err)
+		t.Errorf("the reason is missing: %v", err)
 	}
 	st, err := j.Stream(within(t, patience), events.StreamCommands)
 	must(t, err)
@@ -116,7 +116,7 @@ func TestFullStreams(t *testing.T) {
 }
 
 // TestFullDisk: the file system under the store is full. Writes are refused with the reason and
-// nothing is half done; once there is space, the server takes on.
+// none is half done; once there is space, the server accepts writes again.
 func TestFullDisk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "disk")
 	must(t, os.Mkdir(dir, 0o700))
@@ -146,7 +146,7 @@ func TestFullDisk(t *testing.T) {
 	wantCode(t, err, events.Unavailable)
 	await(t, "the server says why", func() bool { err = server.Stores(); return err != nil })
 	if !strings.Contains(err.Error(), "is full") {
-		t.Errorf("the reason is not told: %v", err)
+		t.Errorf("the reason is missing: %v", err)
 	}
 	t.Log(err)
 	must(t, os.Remove(ballast))
@@ -163,7 +163,7 @@ func TestFullDisk(t *testing.T) {
 	})
 }
 
-// fill leaves no space on the file system of a file.
+// fill fills the file system of a file.
 func fill(t *testing.T, file string) {
 	t.Helper()
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o600)
@@ -176,8 +176,8 @@ func fill(t *testing.T, file string) {
 	}
 }
 
-// TestSlowReaderIsNoObstacle: a reader that stops reading is cut by the server or falls behind;
-// others are not held up, and it gets everything once it reads again.
+// TestSlowReaderIsNoObstacle: a reader that stops reading is disconnected by the server or falls
+// behind; others are not delayed, and it gets everything once it reads again.
 func TestSlowReaderIsNoObstacle(t *testing.T) {
 	s := jetstreamtest.One(t)
 	slow := s.Connect(t, nil).Ports()

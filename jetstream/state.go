@@ -9,8 +9,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// state is the connection as its users see it. It counts connects, so that a watcher that slept
-// through a short disconnection still learns that there was one.
+// state is the state of the connection. It counts connects, so that a watcher that missed a short
+// disconnection still detects it.
 type state struct {
 	mu      sync.Mutex
 	up      bool
@@ -50,14 +50,14 @@ func (s *state) close() {
 
 func (s *state) closed() <-chan struct{} { return s.done }
 
-// get returns the state and a channel that closes when it is out of date.
+// get returns the state and a channel that is closed when it changes.
 func (s *state) get() (up bool, epoch uint64, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.up, s.epoch, s.changed
 }
 
-// await returns when the connection stands, is closed, or ctx ends.
+// await returns when the connection is established or closed, or ctx ends.
 func (s *state) await(ctx context.Context) error {
 	for {
 		up, _, changed := s.get()
@@ -77,7 +77,7 @@ func (s *state) await(ctx context.Context) error {
 	}
 }
 
-// hold blocks until ctx ends, which gives its cause, or the connection is closed.
+// hold blocks until ctx ends, and returns its cause, or until the connection is closed.
 func (s *state) hold(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -87,7 +87,7 @@ func (s *state) hold(ctx context.Context) error {
 	}
 }
 
-// pause waits for d; it is false when there is no point in going on.
+// pause waits for d; it returns false if the caller should stop.
 func (s *state) pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -105,13 +105,13 @@ func errClosed() error {
 	return events.Errorf(events.Unavailable, "the connection to NATS was closed by this process")
 }
 
-// refusals remembers for which subjects the server refused permission lately.
+// refusals records the subjects for which the server recently refused permission.
 type refusals struct {
 	mu sync.Mutex
 	at map[string]time.Time
 }
 
-// maxRefusals bounds the memory; one is enough to find a wrong permission.
+// maxRefusals limits their number; one is enough to detect a wrong permission.
 const maxRefusals = 64
 
 func newRefusals() *refusals { return &refusals{at: map[string]time.Time{}} }
@@ -128,7 +128,7 @@ func (r *refusals) note(sentence string) {
 	}
 }
 
-// since tells whether a publish to subject was refused after t.
+// since reports whether a publish to subject was refused after t.
 func (r *refusals) since(subject string, t time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

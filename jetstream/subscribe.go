@@ -27,7 +27,7 @@ func (c *Conn) subscribe(ctx context.Context, subject, queue string, fn func(*na
 		ready()
 	}
 	err = c.state.hold(ctx)
-	// It fails only where the connection's end has closed the subscription already.
+	// It fails only if closing the connection has closed the subscription already.
 	_ = sub.Unsubscribe()
 	mu.Lock()
 	defer mu.Unlock()
@@ -35,7 +35,7 @@ func (c *Conn) subscribe(ctx context.Context, subject, queue string, fn func(*na
 	return err
 }
 
-// flushed waits until the server has seen what was sent so far.
+// flushed waits until the server has processed everything sent so far.
 func (c *Conn) flushed(ctx context.Context) bool {
 	for {
 		if c.state.await(ctx) != nil {

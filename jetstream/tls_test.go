@@ -34,7 +34,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// sign writes NAME.pem and NAME.key; the first is signed by itself.
+// sign writes NAME.pem and NAME.key; the first certificate is self-signed.
 func (a *authority) sign(name string, c *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -69,8 +69,8 @@ func (a *authority) sign(name string, c *x509.Certificate) (*x509.Certificate, *
 
 func (a *authority) path(file string) string { return filepath.Join(a.dir, file) }
 
-// TestClientsShowTheirCertificate: to a server that asks for one, and they verify it with the
-// authority that they are given.
+// TestClientsShowTheirCertificate to a server that asks for one, and verify it with the given
+// authority.
 func TestClientsShowTheirCertificate(t *testing.T) {
 	a := newAuthority(t)
 	a.sign("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
@@ -103,7 +103,7 @@ func TestClientsShowTheirCertificate(t *testing.T) {
 			}
 			limit := 10 * time.Second
 			if c.code == events.Unavailable {
-				limit = time.Second // it tries again as long as it may
+				limit = time.Second // it retries until then
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()

@@ -9,11 +9,11 @@ import (
 )
 
 // Sizes of the topology, in bytes. A server refuses a stream whose MaxBytes it cannot reserve, so
-// their sum (about 2.6 GiB) must fit in its store limit.
+// their sum (about 2.6 GiB) must fit into its store limit.
 const (
 	mib = 1 << 20
 
-	// maxMessage bounds one stored message; it equals the server's default max_payload.
+	// maxMessage limits one stored message; it equals the server's default max_payload.
 	maxMessage = 1 * mib
 
 	commandsBytes = 64 * mib
@@ -24,7 +24,7 @@ const (
 	bucketBytes   = 128 * mib
 )
 
-// Ages of what is stored. A launch is told again by rendezvous when an agent's heartbeat lacks it.
+// Ages of stored messages. Rendezvous publishes a launch again if an agent's heartbeat lacks it.
 const (
 	day          = 24 * time.Hour
 	commandsAge  = 7 * day
@@ -33,15 +33,15 @@ const (
 	logsAge      = 3 * day
 	spansAge     = day
 	dedupeWindow = 2 * time.Minute
-	// factsPerSubject bounds what one job, or node, may have in the log of each kind, so that none
-	// can push all others out. It is far above what the greatest job tells before its readers have
+	// factsPerSubject limits the facts of each kind about one job, or node, so that none can
+	// displace all others. It is far above what the largest job publishes before its readers have
 	// read it: a start for each of 40,000 workers.
 	factsPerSubject = 100_000
-	bucketHistory   = 1 // with more, a removed or expired revision brings the one before it back
+	bucketHistory   = 1 // with more, a removed or expired revision restores the previous one
 )
 
-// topology is every stream, buckets included. Direct gets are off everywhere: a replica may answer
-// them with an older value.
+// topology returns every stream, including buckets. Direct gets are disabled everywhere: a replica
+// may answer them with an older value.
 func topology(replicas int) []js.StreamConfig {
 	stream := func(name, subjects, what string, bytes int64, age time.Duration) js.StreamConfig {
 		return js.StreamConfig{
@@ -53,8 +53,7 @@ func topology(replicas int) []js.StreamConfig {
 		}
 	}
 	commands := stream(events.StreamCommands, events.AllCommands, "Regroup: what clients ask for", commandsBytes, commandsAge)
-	// A full command stream refuses: dropping an old command would lose a job that its client was
-	// told is accepted.
+	// A full command stream refuses: dropping an old command would lose a job that was accepted.
 	commands.Retention, commands.Discard = js.WorkQueuePolicy, js.DiscardNew
 	facts := stream(events.StreamFacts, events.AllFacts, "Regroup: what happened", factsBytes, factsAge)
 	facts.MaxMsgsPerSubject = factsPerSubject
@@ -71,7 +70,7 @@ func topology(replicas int) []js.StreamConfig {
 	} {
 		s := stream(bucketStream+b.name, bucketSubject+b.name+".>", b.what, bucketBytes, 0)
 		s.MaxMsgsPerSubject, s.Discard = bucketHistory, js.DiscardNew
-		s.DenyDelete, s.AllowRollup = true, true // as every key-value bucket
+		s.DenyDelete, s.AllowRollup = true, true // as in every key-value bucket
 		s.AllowMsgTTL = true                     // deletions expire
 		all = append(all, s)
 	}

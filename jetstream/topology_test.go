@@ -16,7 +16,7 @@ import (
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
 
-// raw is a connection of another program, to see and to spoil what the adapter makes.
+// raw returns a connection of another program, to inspect and to damage the adapter's streams.
 func raw(t *testing.T, url string) (*nats.Conn, js.JetStream) {
 	t.Helper()
 	nc, err := nats.Connect(url)
@@ -27,7 +27,7 @@ func raw(t *testing.T, url string) (*nats.Conn, js.JetStream) {
 	return nc, j
 }
 
-func TestVerifyNamesEveryDifference(t *testing.T) {
+func TestVerifyReportsEveryDifference(t *testing.T) {
 	s := jetstreamtest.One(t)
 	must(t, s.Conn.Verify(within(t, patience)))
 	_, j := raw(t, s.URL())
@@ -64,8 +64,8 @@ func TestVerifyNamesEveryDifference(t *testing.T) {
 	wantCode(t, s.Conn.Ensure(ctx, 2), events.Invalid)
 }
 
-// On three servers direct gets answered with an older value 14 to 22 % of the time straight after
-// an acknowledged write.
+// TestDirectGetsAreOffEverywhere: on three servers direct gets returned an older value 14 to 22 %
+// of the time straight after an acknowledged write.
 func TestDirectGetsAreOffEverywhere(t *testing.T) {
 	s := jetstreamtest.One(t)
 	nc, j := raw(t, s.URL())
@@ -80,7 +80,7 @@ func TestDirectGetsAreOffEverywhere(t *testing.T) {
 		}
 		_, err = nc.RequestWithContext(within(t, patience), "$JS.API.DIRECT.GET."+name, []byte(`{"seq":1}`))
 		if !errors.Is(err, nats.ErrNoResponders) {
-			t.Errorf("a direct get on %s was answered with %v, want nobody there", name, err)
+			t.Errorf("a direct get on %s was answered with %v, want no responder", name, err)
 		}
 	}
 	must(t, names.Err())
@@ -115,7 +115,7 @@ func TestReadersLeaveNoConsumerBehind(t *testing.T) {
 		t.Fatalf("%d consumers while two read", n)
 	}
 	_, _ = stopFollow(), stopWatch()
-	end := time.Now().Add(5 * time.Second) // less than the server's own forgetting
+	end := time.Now().Add(5 * time.Second) // less than the server's own timeout
 	for count() != 0 {
 		if time.Now().After(end) {
 			t.Fatal("readers that ended left consumers behind")
@@ -133,9 +133,9 @@ func TestFullServerRefusesAndDoesNotHang(t *testing.T) {
 	err = c.Ensure(within(t, patience), 1)
 	wantCode(t, err, events.Unavailable)
 	if !strings.Contains(err.Error(), "full") {
-		t.Errorf("the reason is not told: %v", err)
+		t.Errorf("the reason is missing: %v", err)
 	}
-	// Streams that reserve nothing fill the store to its limit.
+	// Streams without a reservation fill the store to its limit.
 	_, j := raw(t, server.ClientURL())
 	for name, subject := range map[string]string{events.StreamFacts: events.AllFacts, "KV_" + events.BucketJobs: "$KV." + events.BucketJobs + ".>"} {
 		_, err := j.CreateStream(within(t, patience), js.StreamConfig{Name: name, Subjects: []string{subject}})
@@ -154,7 +154,7 @@ func TestFullServerRefusesAndDoesNotHang(t *testing.T) {
 	}
 	wantCode(t, err, events.Unavailable)
 	if !strings.Contains(err.Error(), "full") {
-		t.Errorf("the reason is not told: %v", err)
+		t.Errorf("the reason is missing: %v", err)
 	}
 	began := time.Now()
 	_, err = p.Buckets.Bucket(events.BucketJobs).Save(within(t, patience), "job-a", make([]byte, 64<<10), 0)
@@ -163,13 +163,13 @@ func TestFullServerRefusesAndDoesNotHang(t *testing.T) {
 		t.Errorf("the refusal took %v", took)
 	}
 	m, err := p.Log.Last(within(t, patience), events.StreamFacts, subject)
-	must(t, err) // what is stored can still be read
+	must(t, err) // stored data can still be read
 	if len(m.Data) != 64<<10 {
 		t.Errorf("read %d bytes", len(m.Data))
 	}
 }
 
-func TestWrongOptionsAreNamed(t *testing.T) {
+func TestInvalidOptionsAreReported(t *testing.T) {
 	for want, o := range map[string]jetstream.ServerOptions{
 		"StoreDir is empty":     {},
 		"client address":        {StoreDir: t.TempDir(), Listen: "nonsense"},
@@ -192,8 +192,9 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 	}
 }
 
-// A job that tells more and more takes the place of its own older facts, never of another job's.
-func TestFactsOfOneJobDoNotPushOthersOut(t *testing.T) {
+// TestFactsOfOneJobDoNotDisplaceOthers: a job that publishes ever more displaces its own older
+// facts, never another job's.
+func TestFactsOfOneJobDoNotDisplaceOthers(t *testing.T) {
 	s := jetstreamtest.One(t)
 	_, j := raw(t, s.URL())
 	stream, err := j.Stream(within(t, patience), events.StreamFacts)
@@ -207,7 +208,7 @@ func TestFactsOfOneJobDoNotPushOthersOut(t *testing.T) {
 	_, err = j.Publish(within(t, patience), quiet, []byte("{}"))
 	must(t, err)
 	for left := most + 1000; left > 0; {
-		batch := min(left, 1000) // the client refuses to have more than 4,000 under way
+		batch := min(left, 1000) // the client refuses to have more than 4,000 in flight
 		for range batch {
 			_, err := j.PublishAsync(loud, []byte("{}"))
 			must(t, err)

@@ -1,6 +1,5 @@
-// Package golden compares what a test prints with a file that people have read. A test that imports
-// it takes -rewrite: go test ./events -rewrite writes what is printed now; the diff shows what
-// changed.
+// Package golden compares the output of a test with a reviewed file. A test that imports it accepts
+// -rewrite: go test ./events -rewrite writes the present output; the diff shows what changed.
 package golden
 
 import (
@@ -13,8 +12,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what the tests print now into their files; read the diff before you commit it")
 
-// Compare fails the test at the first line in which got differs from the file, which is named from
-// the folder of the test. With -rewrite it writes the file instead.
+// Compare fails the test at the first line in which got differs from the file, whose name is
+// relative to the folder of the test. With -rewrite it writes the file instead.
 func Compare(t testing.TB, file, got string) {
 	t.Helper()
 	if *rewrite {
@@ -44,8 +43,8 @@ func line(all []string, n int) string {
 	return "(the end)"
 }
 
-// Update is the writing half of Compare, for files that are read in another way than line by line:
-// without -rewrite it does nothing.
+// Update is the writing half of Compare, for files that are not compared line by line: without
+// -rewrite it does nothing.
 func Update(t testing.TB, file, got string) {
 	t.Helper()
 	if !*rewrite {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// failures is a test that notes what it would have failed with.
+// failures is a testing.TB that records its errors.
 type failures struct {
 	testing.TB
 	said string

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Scripts plays each testdata/*.txt as a subtest. A script is commands with what they print between
-// them; play returns all of it anew, and must return a script that still holds as it is.
+// Scripts runs each testdata/*.txt as a subtest. A script consists of commands and their output;
+// play returns the script with the present output, which must be equal.
 func Scripts(t *testing.T, play func(t *testing.T, script string) string) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -26,9 +26,9 @@ func Scripts(t *testing.T, play func(t *testing.T, script string) string) {
 	}
 }
 
-// Blocks plays a script whose blocks, parted by empty lines, are commands, a line of four dashes,
-// and what do printed for each command. Lines that begin with # are for people; a block without
-// dashes is only such lines.
+// Blocks runs a script of blocks separated by empty lines: commands, a line of four dashes, and the
+// output of do for each command. Lines that begin with # are comments; a block without dashes has
+// only comments.
 func Blocks(script string, do func(command string) string) string {
 	var out strings.Builder
 	for block := range strings.SplitSeq(strings.TrimSpace(script), "\n\n") {

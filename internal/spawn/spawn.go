@@ -1,10 +1,12 @@
-// Package spawn starts processes of this program that others are told apart from by a mark.
+// Package spawn starts processes of this program, some of which carry a mark by which they are
+// recognised.
 //
-// A mark is a resource limit, the one for POSIX message queues, which programs need least: every
+// A mark is a resource limit, that for POSIX message queues, which programs rarely need. Every
 // child inherits the limits of its parent, and loses them neither with its group or session nor
 // with its environment or open files. A child has the mark from its first instruction only if its
-// parent has it while it forks. So the limit of the whole process is changed for that time, and
-// whatever else starts processes in this program uses Start, which waits until the limit is back.
+// parent has it while it forks. So the limit of the whole process is changed for that time, and all
+// other code that starts processes in this program uses Start, which waits until the limit is
+// restored.
 package spawn
 
 import (
@@ -15,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leastQueues is the limit in bytes below which nothing is taken off it: then there is no mark.
+// leastQueues is the limit in bytes below which no mark is used.
 const leastQueues = 128 << 10
 
 var starting sync.Mutex
@@ -27,8 +29,8 @@ func Start(cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-// StartMarked is cmd.Start for a process that has a mark of its own, which it returns; 0 = this
-// process may not set its limit.
+// StartMarked is cmd.Start for a process with a mark of its own, which it returns; 0 = this process
+// may not set its limit.
 func StartMarked(cmd *exec.Cmd) (mark uint64, err error) {
 	starting.Lock()
 	defer starting.Unlock()
@@ -36,12 +38,13 @@ func StartMarked(cmd *exec.Cmd) (mark uint64, err error) {
 	if unix.Getrlimit(unix.RLIMIT_MSGQUEUE, &have) != nil || have.Cur < leastQueues {
 		return 0, cmd.Start()
 	}
-	// At most half is taken off. An unlimited one becomes so large that nobody meets it.
+	// The mark lowers the limit by at most half. An unlimited one is replaced by a limit that no
+	// process reaches.
 	top := min(have.Cur, 1<<50)
 	mark = top - 1 - rand.Uint64N(top/2)
 	if unix.Setrlimit(unix.RLIMIT_MSGQUEUE, &unix.Rlimit{Cur: mark, Max: have.Max}) != nil {
 		return 0, cmd.Start()
 	}
-	defer func() { _ = unix.Setrlimit(unix.RLIMIT_MSGQUEUE, &have) }() // it was so a moment ago
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_MSGQUEUE, &have) }() // restoring the previous limit cannot fail
 	return mark, cmd.Start()
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// limitOf reads the limit for message queues of a process.
+// limitOf reads a process's limit for message queues.
 func limitOf(t *testing.T, pid int) string {
 	t.Helper()
 	f, err := os.Open(fmt.Sprintf("/proc/%d/limits", pid))

@@ -17,7 +17,7 @@ import (
 // patience is how long a cluster may take to elect on a busy machine.
 const patience = 60 * time.Second
 
-// Servers are running servers with the topology made, and a connection to them.
+// Servers are running servers with the topology, and a connection to them.
 type Servers struct {
 	Conn    *jetstream.Conn // reconnects to another server when its own is stopped
 	Ports   events.Ports    // of Conn
@@ -29,7 +29,7 @@ type Servers struct {
 // system is the same on all servers.
 var system = jetstream.System{User: "system", Password: "of-these-tests"}
 
-// One starts a server on its own, listening on loopback.
+// One starts a single server that listens on loopback.
 func One(t testing.TB) *Servers {
 	t.Helper()
 	return start(t, []jetstream.ServerOptions{{Name: "one", StoreDir: t.TempDir(), Listen: "127.0.0.1:0", System: system}}, 1)
@@ -63,7 +63,7 @@ func start(t testing.TB, options []jetstream.ServerOptions, replicas int) *Serve
 	})
 	for i := range options {
 		s.Start(t, i)
-		// A server that is stopped and started again keeps its address, so that clients find it.
+		// A restarted server keeps its address, so that clients find it.
 		s.Options[i].Listen = s.servers[i].ClientURL()[len("nats://"):]
 	}
 	if replicas > 1 {
@@ -86,7 +86,7 @@ func start(t testing.TB, options []jetstream.ServerOptions, replicas int) *Serve
 	return s
 }
 
-// URL names all servers, running or not.
+// URL returns the addresses of all servers, running or not.
 func (s *Servers) URL() string {
 	url := ""
 	for i, o := range s.Options {
@@ -98,7 +98,7 @@ func (s *Servers) URL() string {
 	return url
 }
 
-// Connect makes one more connection, closed at the end of the test.
+// Connect makes another connection, which is closed at the end of the test.
 func (s *Servers) Connect(t testing.TB, log *slog.Logger) *jetstream.Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -111,7 +111,7 @@ func (s *Servers) Connect(t testing.TB, log *slog.Logger) *jetstream.Conn {
 	return c
 }
 
-// Stop stops a server; its store stays. It does nothing if the server is stopped already.
+// Stop stops a server and keeps its store. It does nothing if the server is stopped already.
 func (s *Servers) Stop(i int) {
 	if s.servers[i] != nil {
 		s.servers[i].Shutdown()
@@ -119,7 +119,7 @@ func (s *Servers) Stop(i int) {
 	}
 }
 
-// Start starts a stopped server on its old store and address. In a cluster it returns when the
+// Start starts a stopped server with its old store and address. In a cluster it returns when the
 // server has caught up: one that is stopped while it recovers leaves goroutines of nats-server
 // behind.
 func (s *Servers) Start(t testing.TB, i int) {
@@ -158,13 +158,13 @@ func (s *Servers) Leader(t testing.TB, stream string) int {
 	return leader
 }
 
-// Reconnect cuts the connection and returns when it stands again.
+// Reconnect closes the connection and returns when it is established again.
 func (s *Servers) Reconnect(t testing.TB) {
 	t.Helper()
 	Reconnect(t, s.Conn)
 }
 
-// Reconnect cuts a connection and returns when it stands again.
+// Reconnect closes a connection and returns when it is established again.
 func Reconnect(t testing.TB, c *jetstream.Conn) {
 	t.Helper()
 	before := c.Connects()
@@ -174,7 +174,7 @@ func Reconnect(t testing.TB, c *jetstream.Conn) {
 	await(t, "the connection stands again", func() bool { return c.Connected() && c.Connects() > before })
 }
 
-// FreeAddresses returns addresses of this machine at which nobody listens.
+// FreeAddresses returns unused addresses of this machine.
 func FreeAddresses(t testing.TB, n int) []string {
 	t.Helper()
 	out := make([]string, n)
@@ -183,7 +183,7 @@ func FreeAddresses(t testing.TB, n int) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() // all are held until all are chosen, so they differ
+		defer l.Close() // all are held until all are chosen, so that they differ
 		out[i] = l.Addr().String()
 	}
 	return out

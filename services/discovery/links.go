@@ -28,7 +28,7 @@ func (s *Service) ends(ctx context.Context, emit controller.Emit) error {
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(err, events.ErrNotFound):
-			s.report(events.Errorf(events.NotFound, "the system account is not to be had: heartbeats decide: %w", err))
+			s.report(events.Errorf(events.NotFound, "the system account is unavailable: heartbeats decide: %w", err))
 			<-ctx.Done()
 		default:
 			if text := err.Error(); text != reported {

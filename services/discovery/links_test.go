@@ -168,7 +168,7 @@ func TestWithoutTheSystemAccountHeartbeatsDecide(t *testing.T) {
 		wantPublished(t, bus.Ports(), "node-a joined, node-a suspected, node-a lost")
 		mu.Lock()
 		defer mu.Unlock()
-		if len(reported) != 1 || !strings.Contains(reported[0], "the system account is not to be had: heartbeats decide") {
+		if len(reported) != 1 || !strings.Contains(reported[0], "the system account is unavailable: heartbeats decide") {
 			t.Errorf("reported %q", reported)
 		}
 		stop()

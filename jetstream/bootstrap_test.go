@@ -33,9 +33,9 @@ func open(t *testing.T, o jetstream.ServerOptions) (*jetstream.Server, *jetstrea
 	return s, c, stop
 }
 
-// TestAClusterBeginsWithOneServer: what a server on its own has stored is kept when it begins a
-// cluster; a second and a third join, everything is stored three times, and the first may go.
-func TestAClusterBeginsWithOneServer(t *testing.T) {
+// TestClusterStartsWithOneServer: the data of a single server is kept when it starts a cluster; a
+// second and a third join, everything is stored three times, and the first may leave.
+func TestClusterStartsWithOneServer(t *testing.T) {
 	routes := jetstreamtest.FreeAddresses(t, 3)
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
 	_, c, stop := open(t, jetstream.ServerOptions{Name: "a", StoreDir: dirs[0], Listen: "127.0.0.1:0"})
@@ -51,7 +51,7 @@ func TestAClusterBeginsWithOneServer(t *testing.T) {
 	wantDocument(t, c, "alone", rev)
 	t.Logf("alone it works after %v", time.Since(began).Round(time.Millisecond))
 	stop()
-	a, c, stop := open(t, first) // and again, as the first of a cluster that nobody has joined
+	a, c, stop := open(t, first) // restart it, as the first of a cluster that no other server has joined
 	must(t, c.EnsureAtLeast(within(t, patience), 1))
 	wantDocument(t, c, "alone", rev)
 
@@ -68,7 +68,7 @@ func TestAClusterBeginsWithOneServer(t *testing.T) {
 		return slices.ContainsFunc([]*jetstream.Server{a, b, third}, func(s *jetstream.Server) bool { return len(s.Peers()) == 3 })
 	})
 	must(t, c.EnsureAtLeast(within(t, patience), 3))
-	must(t, fromThird.EnsureAtLeast(within(t, patience), 1)) // takes nothing away
+	must(t, fromThird.EnsureAtLeast(within(t, patience), 1)) // removes nothing
 	await(t, "everything is there three times", func() bool {
 		n, err := c.Copies(within(t, patience))
 		return err == nil && n == 3
@@ -93,7 +93,7 @@ func wantDocument(t *testing.T, c *jetstream.Conn, want string, rev uint64) {
 	})
 }
 
-func TestVerifyNamesFewerReplicas(t *testing.T) {
+func TestVerifyReportsFewerReplicas(t *testing.T) {
 	s := jetstreamtest.Three(t)
 	must(t, s.Conn.Verify(within(t, patience)))
 	_, j := raw(t, s.URL())

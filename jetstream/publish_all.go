@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// ackEvery is which share of the messages is acknowledged. An acknowledgement costs the servers
-	// as much as a message, and a stream takes in what one connection sends in order: the
-	// acknowledged one tells that those before it were there.
+	// ackEvery is the number of messages per acknowledged one. An acknowledgement costs the servers
+	// as much as a message, and a stream stores the messages of one connection in order: an
+	// acknowledged one implies those before it.
 	ackEvery = 64
-	// underWay is how many acknowledgements are waited for at once: enough to hide a replicated
-	// stream's latency, few enough that the server's queue for the stream stays short.
+	// underWay is how many acknowledgements are awaited at once: enough to hide a replicated
+	// stream's latency, few enough to keep the server's queue for the stream short.
 	underWay = 4
-	// manyLimit bounds all of them together.
+	// manyLimit limits all of them together.
 	manyLimit = 10 * time.Second
 )
 
-// PublishAll implements events.Log. One connection keeps the order of what is sent on it, and
-// nothing is sent again here: a repetition could overtake.
+// PublishAll implements events.Log. One connection keeps the order of its messages, and nothing is
+// retried here: a retry could change the order.
 func (p logPort) PublishAll(ctx context.Context, all []events.Message) error {
 	if len(all) == 0 {
 		return nil

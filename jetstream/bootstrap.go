@@ -17,14 +17,15 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// A cluster begins with one server here, which nats-server does not foresee: it elects nobody
-// before two servers have met. Two things are done about it, both only until the first election.
-// The server finds a peer set on its disk in which it is alone, as it would have written it itself;
+// A cluster can start with one server, which nats-server does not support: it elects no leader
+// before two servers have met. Two measures, both only until the first election, make it possible.
+// The server finds a peer set on its disk that contains only itself, as it would have written it;
 // and it meets a companion, a server without streams in this process, because the election does not
-// even begin before there is any route. TestAClusterBeginsWithOneServer tells when an update of
-// nats-server breaks this.
+// begin without a route. TestClusterStartsWithOneServer fails if an update of nats-server breaks
+// this.
 
-// peersFile is where nats-server keeps the peer set of the group that assigns streams.
+// peersFile returns the file in which nats-server keeps the peer set of the group that assigns
+// streams.
 func peersFile(o *server.Options) string {
 	system := cmp.Or(o.SystemAccount, server.DEFAULT_SYSTEM_ACCOUNT)
 	return filepath.Join(o.StoreDir, server.JetStreamStoreDir, system, "_js_", "_meta_", "peers.idx")
@@ -37,9 +38,9 @@ func aloneAtFirst(o *server.Options) error {
 		return nil
 	}
 	const idSize = 8
-	set := make([]byte, 4+4+idSize+2)           // size, known, the ids, and what is known of a domain: nothing
-	binary.LittleEndian.PutUint32(set[0:], 1)   // servers that are expected
-	binary.LittleEndian.PutUint32(set[4:], 1)   // ids that follow
+	set := make([]byte, 4+4+idSize+2)           // size, known, the ids, and an empty domain
+	binary.LittleEndian.PutUint32(set[0:], 1)   // number of expected servers
+	binary.LittleEndian.PutUint32(set[4:], 1)   // number of the following ids
 	copy(set[8:], peerID(o.ServerName, idSize)) //nolint:mnd // behind the two numbers
 	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
 		return events.Errorf(events.Unavailable, "NATS cluster: %w", err)
@@ -50,7 +51,7 @@ func aloneAtFirst(o *server.Options) error {
 	return nil
 }
 
-// peerID is the name that nats-server derives for a server in a peer set.
+// peerID returns the name that nats-server derives for a server in a peer set.
 func peerID(name string, size int) string {
 	const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	sum := sha256.Sum256([]byte(name))
@@ -61,7 +62,7 @@ func peerID(name string, size int) string {
 	return string(id)
 }
 
-// toItself is the address under which a server in this process reaches the cluster's port.
+// toItself returns the address at which a server in this process reaches the cluster's port.
 func toItself(o *server.Options) (*url.URL, error) {
 	if o.Cluster.Port <= 0 {
 		return nil, events.Errorf(events.Invalid, "NATS cluster: the first server needs a fixed port, so that others can name it: give host:port")
@@ -111,14 +112,14 @@ func (s *Server) accompany(o *server.Options, route *url.URL) error {
 	return nil
 }
 
-// led tells whether the group that assigns streams has a leader.
+// led reports whether the group that assigns streams has a leader.
 func (s *Server) led() bool {
 	info, err := s.ns.Jsz(nil)
 	return err == nil && info.Meta != nil && info.Meta.Leader != ""
 }
 
-// Peers returns the names of the servers that take part in JetStream, as the one that assigns
-// streams sees them; nil at the others, and outside a cluster.
+// Peers returns the names of the servers in the JetStream cluster as known to the one that assigns
+// streams; nil on the others, and outside a cluster.
 func (s *Server) Peers() []string {
 	if !s.ns.JetStreamIsClustered() {
 		return nil
