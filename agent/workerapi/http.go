@@ -25,9 +25,9 @@ func (s *Server) Handler() http.Handler {
 		wire.PathJoin:    {http.MethodPost, s.join},
 		wire.PathChanges: {http.MethodGet, s.changes},
 		wire.PathPeers:   {http.MethodGet, s.peers},
-		wire.PathReport:  {http.MethodPost, tell(s.opt.Calls.Report)},
-		wire.PathCommit:  {http.MethodPost, tell(s.opt.Calls.Commit)},
-		wire.PathDone:    {http.MethodPost, tell(s.opt.Calls.Done)},
+		wire.PathReport:  {http.MethodPost, report(s.opt.Calls.Report)},
+		wire.PathCommit:  {http.MethodPost, report(s.opt.Calls.Commit)},
+		wire.PathDone:    {http.MethodPost, report(s.opt.Calls.Done)},
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != h.method {
@@ -114,8 +114,8 @@ func read[T any](w http.ResponseWriter, r *http.Request) (T, error) {
 	return v, nil
 }
 
-// tell returns the handler of a report.
-func tell[T any](to func(string, T)) func(http.ResponseWriter, *http.Request, string, *mailbox) error {
+// report returns the handler of a report.
+func report[T any](to func(string, T)) func(http.ResponseWriter, *http.Request, string, *mailbox) error {
 	return func(w http.ResponseWriter, r *http.Request, worker string, _ *mailbox) error {
 		v, err := read[T](w, r)
 		if err != nil {

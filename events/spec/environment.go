@@ -11,7 +11,7 @@ type WorkerVariable struct {
 // Jobs may not set them, and a worker does not inherit them, because the agent may run under a
 // launcher itself.
 var agentVariables = []WorkerVariable{
-	{Name: "RANK", What: "Rank among all workers, from 0; as the next ones only with recovery by restart."},
+	{Name: "RANK", What: "Rank among all workers, from 0; like the next ones only with recovery by restart."},
 	{Name: "LOCAL_RANK", What: "Rank among the workers of the node."},
 	{Name: "WORLD_SIZE", What: "Number of workers."},
 	{Name: "LOCAL_WORLD_SIZE", What: "Number of workers on the node."},
@@ -21,7 +21,7 @@ var agentVariables = []WorkerVariable{
 	{Name: "ROLE_WORLD_SIZE", What: "As WORLD_SIZE."},
 	{Name: "ROLE_NAME", What: "Always `default`."},
 	{Name: "MASTER_ADDR", What: "Host of rank 0."},
-	{Name: "MASTER_PORT", What: "Free port of rank 0, another one in each generation."},
+	{Name: "MASTER_PORT", What: "Free port of rank 0, a different one in each generation."},
 	{Name: "TORCHELASTIC_RUN_ID", What: "Id of the job."},
 	{Name: "TORCHELASTIC_ERROR_FILE", What: "File in which a worker leaves its last exception; torch's `@record` and `regroup.record` do."},
 	{Name: "TORCHELASTIC_RESTART_COUNT", What: "Generations before this one."},
@@ -37,11 +37,11 @@ var agentVariables = []WorkerVariable{
 	{Name: "REGROUP_JOB", What: "Id of the job."},
 	{Name: "REGROUP_NODE", What: "Name of the node."},
 	{Name: "REGROUP_SLOT", What: "Slot on the node, from 0: it stays while ranks change."},
-	{Name: "REGROUP_ATTEMPT", What: "Which life of this place it is, from 1."},
+	{Name: "REGROUP_ATTEMPT", What: "Number of the incarnation in this place, from 1."},
 	{Name: "REGROUP_GENERATION", What: "Generation that the process was made for; 0 with in-process recovery, where it changes."},
 	{Name: "REGROUP_SOCKET", What: "Path of the agent's Unix socket."},
 	{Name: "REGROUP_TOKEN", What: "Names the worker to its agent."},
-	{Name: "REGROUP_INCARNATION", What: "Id of this life of the worker."},
+	{Name: "REGROUP_INCARNATION", What: "Id of this incarnation of the worker."},
 	{Name: "REGROUP_ADVERTISE", What: "Host under which other workers reach this one."},
 	{Name: "REGROUP_DATA_PORTS", What: "Ports on which it may listen, low-high; empty = any."},
 }
@@ -51,16 +51,16 @@ var agentVariables = []WorkerVariable{
 // contain its address and credentials, which no worker inherits.
 var workerSettings = []WorkerVariable{
 	{Name: "REGROUP_CHECKPOINT_DIR", What: "Folder for checkpoints, of all workers or one of each node; unset = none are written."},
-	{Name: "REGROUP_CHECKPOINT_EVERY", What: "How often one is written, as 10m.", Default: "10m"},
+	{Name: "REGROUP_CHECKPOINT_EVERY", What: "How often one is written, such as 10m.", Default: "10m"},
 	{Name: "REGROUP_CHECKPOINT_KEEP", What: "How many are kept.", Default: "3"},
-	{Name: "REGROUP_WARM_WITHIN", What: "How long a newcomer fetches the state while the others train, before it comes in without.", Default: "1m"},
-	{Name: "REGROUP_LOG_LEVEL", What: "Least level of the SDK's own lines: debug, info, warn or error.", Default: "warn"},
+	{Name: "REGROUP_WARM_WITHIN", What: "How long a newcomer prefetches the state while the others train, before it joins without it.", Default: "1m"},
+	{Name: "REGROUP_LOG_LEVEL", What: "Minimum level of the SDK's own log lines: debug, info, warn or error.", Default: "warn"},
 	{Name: "REGROUP_BUCKET_BYTES", What: "Bytes of gradients that are reduced at once; unset = HOROVOD_FUSION_THRESHOLD, else 25 MiB. Python.", Default: "26214400"},
-	{Name: "REGROUP_INLINE_BYTES", What: "Up to so many bytes an operation is carried out by the thread that asks for it. Python.", Default: "262144"},
-	{Name: "REGROUP_SHARED_MEMORY", What: "0 = the ranks of one machine do not use memory that they share, to find out what it is worth. Python.", Default: "1"},
-	{Name: "REGROUP_GPU", What: "0 = tensors on GPUs are copied through the host, to find out what NCCL is worth. Python.", Default: "1"},
-	{Name: "REGROUP_DEADLOCK_SECONDS", What: "How long all ranks may wait for each other's operations, each for another one, before they are told; 0 = for ever. Python.", Default: "10"},
-	{Name: "REGROUP_LIBRARY", What: "Path of libregroup.so; unset = beside the Python package."},
+	{Name: "REGROUP_INLINE_BYTES", What: "Maximum size in bytes of operations that run on the calling thread. Python.", Default: "262144"},
+	{Name: "REGROUP_SHARED_MEMORY", What: "0 = disable shared memory between the ranks of one machine, for comparison. Python.", Default: "1"},
+	{Name: "REGROUP_GPU", What: "0 = copy tensors on GPUs through the host instead of using NCCL, for comparison. Python.", Default: "1"},
+	{Name: "REGROUP_DEADLOCK_SECONDS", What: "How long all ranks may wait for each other in different operations before they get an error; 0 = for ever. Python.", Default: "10"},
+	{Name: "REGROUP_LIBRARY", What: "Path of libregroup.so; unset = next to the Python package."},
 	{Name: "REGROUP_CUDA_LIBRARY", What: "Path of the CUDA driver's library; unset = where the system has it."},
 	{Name: "REGROUP_NCCL_LIBRARY", What: "Path of NCCL's library; unset = torch's, else the system's."},
 }

@@ -16,9 +16,10 @@ type waitSet struct {
 	newcomers   bool
 }
 
-// waitSet returns for whom the open round waits. While enough survivors remain, respawned and new
-// workers prefetch the state and join at a commit boundary. Groups under restart recovery start
-// together anyway, so the round waits for a granted respawn: one new generation instead of two.
+// waitSet returns the members that the open round waits for. While enough survivors remain,
+// respawned and new workers prefetch the state and join at a commit boundary. Groups under restart
+// recovery start together anyway, so the round waits for a granted respawn: one new generation
+// instead of two.
 func (t *transition) waitSet() waitSet {
 	k := t.stateHolder()
 	return waitSet{k, t.restart() || t.View.Generation == 0 || t.available(k) < t.Workers.Min || (k == nil && t.survivors() == 0)}
