@@ -3,6 +3,6 @@
 // chunks of output.
 //
 // One goroutine owns the machine; all others pass it inputs through a queue that never blocks, and
-// perform its actions. The agent itself decides nothing: package worker decides what follows from an
-// input, the rendezvous who is in a generation, and discovery whether this node is alive.
+// perform its actions. The agent itself decides nothing: package worker decides what follows from
+// an input, the rendezvous who is in a generation, and discovery whether this node is alive.
 package agent

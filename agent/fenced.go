@@ -52,8 +52,9 @@ func (a *Agent) ended() error {
 	return nil
 }
 
-// RunIncarnations runs successive incarnations of an agent: one that was fenced is followed by a new one,
-// which waits until the name is free. begin creates an incarnation; after is false for the first.
+// RunIncarnations runs successive incarnations of an agent: one that was fenced is followed by a
+// new one, which waits until the name is free. begin creates an incarnation; after is false for the
+// first.
 func RunIncarnations(ctx context.Context, begin func(after bool) (run func(context.Context) error, err error)) error {
 	for after := false; ; after = true {
 		run, err := begin(after)

@@ -107,7 +107,7 @@ func EntryOf(t Type) (Entry, bool) {
 	return Entry{}, false
 }
 
-// The types of facts and commands, defined only here.
+// Type returns the type of the command. The types of facts and commands are defined only here.
 func (JobSubmit) Type() Type            { return "dev.regroup.job.submit.v1" }
 func (JobScale) Type() Type             { return "dev.regroup.job.scale.v1" }
 func (JobStop) Type() Type              { return "dev.regroup.job.stop.v1" }

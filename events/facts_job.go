@@ -8,14 +8,14 @@ import (
 
 // Facts of the job family; written by the registry. The entity is the job.
 
-// JobSubmitted: a job was accepted.
+// JobSubmitted records that a job was accepted.
 type JobSubmitted struct {
 	Job  JobID    `json:"job"`
 	Spec spec.Job `json:"spec"`
 	By   string   `json:"by"` // source of the submitting event
 }
 
-// JobRejected: a command was refused. Job is empty if none could be derived.
+// JobRejected records that a command was refused. Job is empty if none could be derived.
 type JobRejected struct {
 	Job     JobID             `json:"job,omitempty"`
 	Command string            `json:"command"`          // CloudEvents id of the refused command, as far as it could be decoded
@@ -24,13 +24,13 @@ type JobRejected struct {
 	Expired time.Time         `json:"expired,omitzero"` // the command's expirytime, if it arrived after that
 }
 
-// JobScaled: the wanted number of workers was changed.
+// JobScaled records that the wanted number of workers was changed.
 type JobScaled struct {
 	Job     JobID        `json:"job"`
 	Workers spec.Workers `json:"workers"`
 }
 
-// JobRespawned: a dead worker is started again in its place.
+// JobRespawned records that a dead worker is started again in its place.
 type JobRespawned struct {
 	Job     JobID       `json:"job"`
 	Place   Place       `json:"place"`
@@ -38,7 +38,8 @@ type JobRespawned struct {
 	Attempt int         `json:"attempt"` // number of the new incarnation in this place, from 2
 }
 
-// JobRespawnDenied: a dead worker is not started again, and the job goes on without its place.
+// JobRespawnDenied records that a dead worker is not started again, and the job goes on without its
+// place.
 type JobRespawnDenied struct {
 	Job    JobID       `json:"job"`
 	Place  Place       `json:"place"`
@@ -61,9 +62,9 @@ const (
 	FailureNoProgress FailureKind = "no-progress"
 )
 
-// JobFailureCounted: the failure of a worker incarnation was counted. It is published once for
-// each, before the decision that follows. Planned exits are never counted, nor are the consequences
-// of a counted failure: one generation breaks once.
+// JobFailureCounted records that the failure of a worker incarnation was counted. It is published
+// once for each, before the decision that follows. Planned exits are never counted, nor are the
+// consequences of a counted failure: one generation breaks once.
 type JobFailureCounted struct {
 	Job        JobID       `json:"job"`
 	Place      Place       `json:"place"`
@@ -76,8 +77,8 @@ type JobFailureCounted struct {
 	Detail     string      `json:"detail"`
 }
 
-// JobStalled: no worker of a generation has made a step within the job's limit. It is published
-// once per generation.
+// JobStalled records that no worker of a generation has made a step within the job's limit. It is
+// published once per generation.
 type JobStalled struct {
 	Job        JobID      `json:"job"`
 	Generation Generation `json:"generation"`
@@ -85,13 +86,13 @@ type JobStalled struct {
 	Detail     string     `json:"detail"`
 }
 
-// JobFinishing: a worker has completed the training. There are no further generations, and the
-// other workers may finish.
+// JobFinishing records that a worker has completed the training. There are no further generations,
+// and the other workers may finish.
 type JobFinishing struct {
 	Job JobID `json:"job"`
 }
 
-// JobStopping: a stop was requested. Workers get their stop signal and grace.
+// JobStopping records that a stop was requested. Workers get their stop signal and grace.
 type JobStopping struct {
 	Job    JobID  `json:"job"`
 	Reason string `json:"reason"`
@@ -105,25 +106,25 @@ type JobEnd struct {
 	Code   Code   `json:"code,omitempty"` // failed: Exhausted = the failure budget is used up
 }
 
-// JobSucceeded: the job ended successfully.
+// JobSucceeded records that the job ended successfully.
 type JobSucceeded struct{ JobEnd }
 
-// JobFailed: the job failed.
+// JobFailed records that the job failed.
 type JobFailed struct{ JobEnd }
 
-// JobStopped: the job was stopped on request.
+// JobStopped records that the job was stopped on request.
 type JobStopped struct{ JobEnd }
 
 // Facts of the incident family; written by the registry. The entity is the job.
 
-// JobRemoved: the record of an ended job is removed. The event that submitted it is kept for some
-// time, so that a repeat of it does not start the job again.
+// JobRemoved records that the record of an ended job is removed. The event that submitted it is
+// kept for some time, so that a repeat of it does not start the job again.
 type JobRemoved struct {
 	Job JobID  `json:"job"`
 	By  string `json:"by"` // source of the command
 }
 
-// IncidentOpened: a fault or a resize has broken a generation.
+// IncidentOpened records that a fault or a resize has broken a generation.
 type IncidentOpened struct {
 	Job      JobID      `json:"job"`
 	Incident int        `json:"incident"` // from 1 within the job
@@ -132,8 +133,8 @@ type IncidentOpened struct {
 	Trace    string     `json:"trace"` // traceparent of the root span: TraceOf(job, from)
 }
 
-// IncidentClosed: the job makes steps again, or its processes run again if they report no steps, or
-// it ended.
+// IncidentClosed records that the job makes steps again, or its processes run again if they report
+// no steps, or it ended.
 type IncidentClosed struct {
 	Job       JobID      `json:"job"`
 	Incident  int        `json:"incident"`
@@ -243,7 +244,8 @@ func Milliseconds(d time.Duration) float64 { return ms(d) }
 
 // Facts of the placement family; written by the scheduler. The entity is the job.
 
-// PlacementSet: the places of a job from now on. It replaces every earlier one with a lower Number.
+// PlacementSet records the places of a job from now on. It replaces every earlier one with a lower
+// Number.
 type PlacementSet struct {
 	Job       JobID        `json:"job"`
 	Places    Places       `json:"places"`         // sorted by node and slot; may be fewer than Min after a loss
@@ -256,7 +258,7 @@ type PlacementSet struct {
 	Hosts []NodeID `json:"hosts,omitempty"`
 }
 
-// PlacementWaiting: a job cannot be placed now.
+// PlacementWaiting records that a job cannot be placed now.
 type PlacementWaiting struct {
 	Job    JobID  `json:"job"`
 	Reason string `json:"reason"` // a sentence with numbers
@@ -264,7 +266,7 @@ type PlacementWaiting struct {
 	Free   int    `json:"free"`
 }
 
-// PlacementReleased: an ended job's places are free again.
+// PlacementReleased records that an ended job's places are free again.
 type PlacementReleased struct {
 	Job JobID `json:"job"`
 }
@@ -288,7 +290,7 @@ type Member struct {
 	PID         int         `json:"pid,omitempty"`
 }
 
-// RoundOpened: a round for a new generation was opened.
+// RoundOpened records that a round for a new generation was opened.
 type RoundOpened struct {
 	Job      JobID      `json:"job"`
 	Proposed Generation `json:"proposed"`
@@ -296,16 +298,17 @@ type RoundOpened struct {
 	Cause    Cause      `json:"cause"`
 }
 
-// RoundMissed: these members of the previous generation, accused or hung, have not rejoined within
-// elastic.rejoinWithin, and without them the round has fewer than min. Each list replaces the
-// previous one.
+// RoundMissed records that these members of the previous generation, accused or hung, have not
+// rejoined within elastic.rejoinWithin, and without them the round has fewer than min. Each list
+// replaces the previous one.
 type RoundMissed struct {
 	Job      JobID      `json:"job"`
 	Proposed Generation `json:"proposed"`
 	Missing  []Member   `json:"missing"` // empty = all have rejoined since
 }
 
-// RoundSealed: the members of a generation with their ranks. A generation is sealed at most once.
+// RoundSealed records the members of a generation with their ranks. A generation is sealed at most
+// once.
 type RoundSealed struct {
 	Job        JobID       `json:"job"`
 	Generation Generation  `json:"generation"`
@@ -318,8 +321,9 @@ type RoundSealed struct {
 	NoProgress int         `json:"no_progress,omitempty"` // consecutive generations before this one that were lost to faults without progress
 }
 
-// RoundParticipantsSet: the self-registered nodes that participate in a job, and thereby its places
-// from now on. It replaces every earlier one. It is published from the first complete round on.
+// RoundParticipantsSet records the self-registered nodes that participate in a job, and thereby its
+// places from now on. It replaces every earlier one. It is published from the first complete round
+// on.
 type RoundParticipantsSet struct {
 	Job       JobID        `json:"job"`
 	Round     int          `json:"round"`  // TorchElastic's, from 0: counts the changes of the set of nodes
@@ -333,7 +337,7 @@ type RoundParticipantsSet struct {
 	Abandoned bool `json:"abandoned,omitempty"` // no node participated for too long before the first generation
 }
 
-// RoundClosed: the rendezvous of a job is over for good.
+// RoundClosed records that the rendezvous of a job is over for good.
 type RoundClosed struct {
 	Job    JobID  `json:"job"`
 	Reason string `json:"reason"`

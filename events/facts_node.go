@@ -34,26 +34,28 @@ type NodeFact struct {
 	LeftIncarnations []Incarnation `json:"parted,omitempty"`
 }
 
-// NodeJoined: an agent has joined, or returned as a new incarnation.
+// NodeJoined records that an agent has joined, or returned as a new incarnation.
 type NodeJoined struct{ NodeFact }
 
-// NodeSuspected: a node is silent, or its agent's connection has closed. Nothing follows from it
-// alone.
+// NodeSuspected records that a node is silent, or its agent's connection has closed. Nothing
+// follows from it alone.
 type NodeSuspected struct{ NodeFact }
 
-// NodeRecovered: a suspected node was heard again.
+// NodeRecovered records that a suspected node was heard again.
 type NodeRecovered struct{ NodeFact }
 
-// NodeLost: a node is gone. Its workers count as lost.
+// NodeLost records that a node is gone. Its workers count as lost.
 type NodeLost struct{ NodeFact }
 
-// NodeLeft: an agent has said goodbye. Its workers have ended before.
+// NodeLeft records that an agent has said goodbye. Its workers have ended before.
 type NodeLeft struct{ NodeFact }
 
-// NodeDraining: a node gets no more work, and its work should move away by a planned change.
+// NodeDraining records that a node gets no more work, and its work should move away by a planned
+// change.
 type NodeDraining struct{ NodeFact }
 
-// NodeRejected: a command about a node was refused. Node is empty if none could be decoded.
+// NodeRejected records that a command about a node was refused. Node is empty if none could be
+// decoded.
 type NodeRejected struct {
 	Node    NodeID            `json:"node,omitempty"`
 	Command string            `json:"command"`          // CloudEvents id of the refused command, as far as it could be decoded
@@ -77,9 +79,9 @@ type QuarantinedSlot struct {
 	Quarantine
 }
 
-// NodeQuarantined: a node (Slot is nil) or one of its slots is quarantined. A quarantined node gets
-// no new work and keeps its running work; a quarantined slot gives its work away by a planned
-// change.
+// NodeQuarantined records that a node (Slot is nil) or one of its slots is quarantined. A
+// quarantined node gets no new work and keeps its running work; a quarantined slot gives its work
+// away by a planned change.
 type NodeQuarantined struct {
 	NodeFact
 	Slot  *Slot     `json:"slot,omitempty"`
@@ -87,14 +89,14 @@ type NodeQuarantined struct {
 	Count int       `json:"count"`
 }
 
-// NodeReleased: the quarantine of a node (Slot is nil) or of one of its slots is over.
+// NodeReleased records that the quarantine of a node (Slot is nil) or of one of its slots is over.
 type NodeReleased struct {
 	NodeFact
 	Slot *Slot `json:"slot,omitempty"`
 }
 
-// NodeChanged: the usable slots of a node have changed, because the host list names it or not, or
-// with another number of slots.
+// NodeChanged records that the usable slots of a node have changed, because the host list names it
+// or not, or with another number of slots.
 type NodeChanged struct{ NodeFact }
 
 // NodeQuarantine asks to quarantine a node, or one of its slots, for a time. It replaces a running

@@ -19,15 +19,15 @@ type WorkerRef struct {
 	PID         int         `json:"pid"`
 }
 
-// WorkerStarted: a process was started.
+// WorkerStarted records that a process was started.
 type WorkerStarted struct {
 	WorkerRef
 	StartMS float64 `json:"start_ms"` // duration of the start
 }
 
-// WorkerReady: a worker has made its first good step in a generation (READY). For programs that do
-// not report steps the agent publishes it when the process of this generation runs, with step 0,
-// and again with the first step that the process reports, if any.
+// WorkerReady records that a worker has made its first good step in a generation (READY). For
+// programs that do not report steps the agent publishes it when the process of this generation
+// runs, with step 0, and again with the first step that the process reports, if any.
 type WorkerReady struct {
 	WorkerRef
 	Rank      int     `json:"rank"`
@@ -43,7 +43,8 @@ type WorkerReady struct {
 	Checkpoint *Commit `json:"checkpoint,omitempty"`
 }
 
-// WorkerDone: a worker reports its work complete (SUCCESS, once its process has also exited 0).
+// WorkerDone records that a worker reports its work complete (SUCCESS, once its process has also
+// exited 0).
 type WorkerDone struct {
 	WorkerRef
 	Step    uint64             `json:"step"`
@@ -53,7 +54,7 @@ type WorkerDone struct {
 	MetricSteps map[string]uint64 `json:"metric_steps,omitempty" bound:"names"`
 }
 
-// WorkerExited: the end of a process (SUCCESS or FAILURE).
+// WorkerExited records the end of a process (SUCCESS or FAILURE).
 type WorkerExited struct {
 	WorkerRef
 	ExitCode  int      `json:"exit_code"`                     // -1 if ended by a signal

@@ -238,7 +238,7 @@ type LaunchMember struct {
 	Peers map[int]string `json:"peers,omitempty"`
 }
 
-// The types of bodies that are not facts or commands name spans and log lines.
+// Type returns the type. Those of bodies that are not facts or commands name spans and log lines.
 func (NodeHello) Type() Type        { return "dev.regroup.req.node-hello.v1" }
 func (NodeLeave) Type() Type        { return "dev.regroup.req.node-bye.v1" }
 func (NodeWelcome) Type() Type      { return "dev.regroup.req.node-welcome.v1" }

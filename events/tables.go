@@ -17,9 +17,9 @@ import (
 //
 // Ranks count up through the groups, local ranks within one; a worker's incarnation is prefix +
 // workers[i] + suffix; its address host + ":" + ports[i], or addresses[i] if they have no common
-// host. One number, text or commit in place of a list stands for all of the group, and absent values
-// are zero or empty. A table whose ranks do not follow from the order is a plain list of members,
-// which is decoded too.
+// host. One number, text or commit in place of a list stands for all of the group, and absent
+// values are zero or empty. A table whose ranks do not follow from the order is a plain list of
+// members, which is decoded too.
 type MemberTable []Member
 
 // MarshalJSON encodes the grouped form.

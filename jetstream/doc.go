@@ -1,5 +1,5 @@
-// Package jetstream implements the ports of package events on NATS JetStream. It is the only package
-// of the tree that imports NATS.
+// Package jetstream implements the ports of package events on NATS JetStream. It is the only
+// package of the tree that imports NATS.
 //
 //	StartServer -> Server     a server inside this process, alone or in a cluster
 //	Connect     -> Conn       one connection; Conn.Ports gives events.Ports

@@ -171,7 +171,8 @@ func stored(m js.Msg, meta *js.MsgMetadata) events.Stored {
 	}
 }
 
-// connectionContext returns a context that ends with ctx or when the connection closes, even briefly.
+// connectionContext returns a context that ends with ctx or when the connection closes, even
+// briefly.
 func (s *state) connectionContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	_, _, changed := s.get()
 	inner, cancel := context.WithCancelCause(ctx)

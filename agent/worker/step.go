@@ -3,7 +3,8 @@
 //
 // It is a pure machine: Step applies one input and returns the actions in the order in which they
 // must be performed. It is level-triggered: every input ends in a comparison of what each launch
-// wants with what runs, so repeats, gaps and late inputs are harmless. The phases of an incarnation:
+// wants with what runs, so repeats, gaps and late inputs are harmless. The phases of an
+// incarnation:
 //
 //	planned --StartProcess--> starting --> running --> gone
 //

@@ -9,8 +9,8 @@
 //	host list: a flag, file or script ────► │           │ ──► node.changed
 //	                                        └───────────┘ ──► bucket nodes, one document per node
 //
-// States of a node: ready, suspected, lost, left (drawn in package liveness); draining is a separate
-// attribute.
+// States of a node: ready, suspected, lost, left (drawn in package liveness); draining is a
+// separate attribute.
 //
 // The only facts that it reads are job.charged. It is the only writer of the facts of the node
 // family.

@@ -1,5 +1,5 @@
-// Package liveness decides whether a node is alive. The entity is the node; each step of the Machine
-// applies one observation.
+// Package liveness decides whether a node is alive. The entity is the node; each step of the
+// Machine applies one observation.
 //
 //	             hello                 silence
 //	  (unknown) ───────► ready ◄──────────────────► suspected
@@ -8,8 +8,8 @@
 //	left ◄───────────────┤  └───────── lost ◄──────────┘
 //	  └── hello of a new incarnation ──► ready
 //
-// An incarnation that was replaced stays fenced: its messages are ignored. A lost node may return as
-// the same incarnation, because it may only have been silent; one that has said goodbye may not.
+// An incarnation that was replaced stays fenced: its messages are ignored. A lost node may return
+// as the same incarnation, because it may only have been silent; one that has said goodbye may not.
 // Draining is a property of the node, not of the agent's incarnation: it survives a restart of the
 // agent until it is undone.
 //
@@ -21,11 +21,11 @@
 //	node in use ──────────────────────────────────────► quarantined ─────────────────────────────► in use
 //
 // The first cool-down has the configured length, each further one is twice as long, and an hour
-// without failures undoes one doubling. Each incarnation of a worker counts once. Planned departures
-// and losses while the node drains do not count, and a program that crashes repeatedly without
-// progress counts once, so that debugging a script costs no slots. Failures count per slot first:
-// one failed process never costs a node its other slots (Horovod blacklists the host, never forgets,
-// and begins with two to three times the delay that it documents).
+// without failures undoes one doubling. Each incarnation of a worker counts once. Planned
+// departures and losses while the node drains do not count, and a program that crashes repeatedly
+// without progress counts once, so that debugging a script costs no slots. Failures count per slot
+// first: one failed process never costs a node its other slots (Horovod blacklists the host, never
+// forgets, and begins with two to three times the delay that it documents).
 //
 // The host list is independent as well: a node that it does not name is excluded, one that it names
 // has at most the number of slots that it gives.

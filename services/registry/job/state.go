@@ -11,9 +11,9 @@
 //	                  stopped <--------- stopping  --> failed <-----    --> succeeded
 //
 // Workers: starting -> running -> ready -> done -> success; or failure, lost (with its node),
-// stopped (as requested). A worker is one incarnation in one place: a newer incarnation replaces it,
-// and facts of an older one change nothing. An incarnation counts against the failure budget at most
-// once, and so does a generation; a planned change never does. failures.sameStep consecutive
+// stopped (as requested). A worker is one incarnation in one place: a newer incarnation replaces
+// it, and facts of an older one change nothing. An incarnation counts against the failure budget at
+// most once, and so does a generation; a planned change never does. failures.sameStep consecutive
 // failures after one committed step end the job; failure.go determines that step.
 //
 // Facts read: placement.set, placement.waiting, round.opened, round.missed, round.sealed,

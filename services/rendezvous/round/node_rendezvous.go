@@ -87,8 +87,8 @@ const (
 
 // joinOp is TorchElastic's join operation; the numbers are the rows of its table. The differences:
 //   - 5 comes before 2: closing refuses new nodes and ends no running work;
-//   - 11 comes before 6: a node that waited for a last call that is over is a participant, even if the
-//     service processed it late;
+//   - 11 comes before 6: a node that waited for a last call that is over is a participant, even if
+//     the service processed it late;
 //   - 8 is no error: no replica was running.
 //
 // 13 needs no write: see expiry.

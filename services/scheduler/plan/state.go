@@ -57,6 +57,7 @@ type Loss struct {
 	At     time.Time       `json:"at"`
 }
 
+// Node is the scheduler's record of a node.
 type Node struct {
 	Incarnation events.Incarnation `json:"incarnation"`
 	Slots       int                `json:"slots"`
@@ -74,6 +75,7 @@ type Node struct {
 // Departure is how a node went away.
 type Departure string
 
+// Departures of a node.
 const (
 	Lost Departure = "lost" // a fault
 	Left Departure = "left" // planned
