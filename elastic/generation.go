@@ -209,9 +209,7 @@ func (r *runner) train(ctx context.Context, s *Session) error {
 		return nil
 	}
 	done := wire.DoneReport{Generation: s.Generation, Step: s.state.step, Ledger: s.state.Ledger()}
-	if s.Rank == 0 {
-		done.Metrics, done.MetricsStep = s.metrics, new(s.measured)
-	}
+	done.Metrics, done.MetricsStep = s.reportedMetrics()
 	// Before the communicator is closed: members that still need it must learn that the job is
 	// over, not that a peer died.
 	return r.agent.Done(ctx, done)

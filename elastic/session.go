@@ -155,15 +155,26 @@ func finite(metrics map[string]float64) map[string]float64 {
 	return m
 }
 
+// reportedMetrics returns the metrics that this rank tells its agent, and the step that they are
+// of; nil = the step of the report. An agent refuses fields that it does not know, so one that is
+// older than this program is told the step only where it must be.
+func (s *Session) reportedMetrics() (map[string]float64, *uint64) {
+	switch {
+	case s.Rank != 0 || len(s.metrics) == 0:
+		return nil, nil
+	case s.measured == s.state.step:
+		return s.metrics, nil
+	}
+	return s.metrics, new(s.measured)
+}
+
 // reportProgress reports progress to the agent; after the first step, how long the recovery took.
 func (s *Session) reportProgress() {
 	if s.reporter == nil {
 		return
 	}
 	r := wire.Report{Generation: s.Generation, Step: s.state.step, Samples: consumed(s.state.ledger)}
-	if s.Rank == 0 {
-		r.Metrics, r.MetricsStep = s.metrics, new(s.measured)
-	}
+	r.Metrics, r.MetricsStep = s.reportedMetrics()
 	if slow, ok := s.comm.Slowest(); ok {
 		r.Slowest = &wire.Straggler{Rank: slow.Rank, Share: slow.Share}
 	}
