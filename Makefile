@@ -12,13 +12,14 @@ FUZZTIME    ?= 20s
 KILLS       ?= 1000
 RUNS        ?= 20
 ORDERS      ?= 1000
+FROM        ?= eb14a02fd66efb99db5709b9ba37ee89a1dbe122
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS     := -s -w -X main.version=$(VERSION)
 SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) go.mod go.sum
 
 PYTHON      ?= /usr/bin/python3
 
-.PHONY: help setup torch judge judge-horovod random-orders mpi hatch net node build libregroup wheel test test-race test-all python-test sim e2e e2e-network chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-queue bench-collective bench-state gpu-check lint fmt man generate dev demo check clean
+.PHONY: help setup torch judge judge-horovod random-orders mpi hatch net node build libregroup wheel test test-race test-all python-test sim e2e e2e-network e2e-upgrade chaos reliability e2e-containers fuzz bench bench-control bench-scale bench-queue bench-collective bench-state gpu-check lint fmt man generate dev demo check clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,6 +103,9 @@ e2e: build torch node ## real processes: kill every role in turn
 
 e2e-network: build net ## real processes on hosts of their own: links cut, packets lost, processes frozen (Linux, root)
 	@$(GO) test -count=1 -timeout 20m -v ./e2e/network
+
+e2e-upgrade: setup ## a cluster of an older build (FROM=COMMIT) is replaced by this one, process by process, under running jobs, and its services taken back
+	@$(GO) run ./e2e/upgrade -from $(FROM)
 
 chaos: build net ## one job under 200 random faults of everything (CHAOS_SEED, CHAOS_FAULTS; Linux, root), into docs/reliability.md
 	@$(GO) run ./e2e/chaos -out docs/reliability.md

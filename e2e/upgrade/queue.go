@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/spec"
+)
+
+// queued is how many jobs wait at once for slots.
+const queued = 6
+
+// queue is jobs that wait until one that does nothing makes room, to be placed by the schedulers of
+// both builds.
+type queue struct {
+	filler  events.JobID
+	waiting []events.JobID
+}
+
+// fill takes all free slots, and submits jobs that wait for them by the command lines of both
+// builds in turn.
+func (r *rollout) fill(ctx context.Context) (q queue, err error) {
+	free := nodes * slots
+	for _, j := range r.jobs {
+		free -= j.workers
+	}
+	q.filler, err = r.client.Submit(ctx, spec.Job{
+		Name: "filler", Workers: spec.Workers{Min: free, Max: free}, Recovery: spec.RecoveryRestart, Command: []string{"sleep", "3600"},
+	})
+	if err != nil {
+		return q, err
+	}
+	if err := r.is(ctx, q.filler, func(v events.JobView) bool { return v.State == events.JobStateRunning }); err != nil {
+		return q, err
+	}
+	for n := range queued {
+		b := []build{r.before, r.after}[n%2]
+		id, err := output(ctx, ".", b.binary("regroup"), "submit", "--server", r.url, "--name", "queued", "--workers", strconv.Itoa(free), "--", "true")
+		if err != nil {
+			return q, err
+		}
+		q.waiting = append(q.waiting, events.JobID(id))
+		if err := r.is(ctx, q.waiting[n], func(v events.JobView) bool { return v.State == events.JobStateWaiting && v.Reason != "" }); err != nil {
+			return q, err
+		}
+	}
+	return q, nil
+}
+
+// drain makes room and waits until all jobs that waited have succeeded.
+func (r *rollout) drain(ctx context.Context, q queue) error {
+	for _, id := range q.waiting {
+		if err := r.is(ctx, id, func(v events.JobView) bool { return v.State == events.JobStateWaiting }); err != nil {
+			return err
+		}
+	}
+	if err := r.client.Stop(ctx, q.filler); err != nil {
+		return err
+	}
+	for _, id := range q.waiting {
+		if err := r.is(ctx, id, func(v events.JobView) bool { return v.State == events.JobStateSucceeded }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// is waits until the registry's view of a job is as wanted.
+func (r *rollout) is(ctx context.Context, id events.JobID, ok func(events.JobView) bool) error {
+	return r.until(ctx, func(ctx context.Context) error {
+		v, err := r.client.Job(ctx, id)
+		if err == nil && !ok(v) {
+			err = fmt.Errorf("%s is %s (%s)", id, v.State, v.Reason)
+		}
+		return err
+	})
+}
