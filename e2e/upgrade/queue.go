@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
@@ -65,6 +66,32 @@ func (r *rollout) drain(ctx context.Context, q queue) error {
 		}
 	}
 	return nil
+}
+
+// crash is what a failing worker prints.
+const crash = "panic: the weights are lost"
+
+// fail submits a job that fails, so that what its worker said about its end is stored.
+func (r *rollout) fail(ctx context.Context) (events.JobID, error) {
+	none := 0
+	id, err := r.client.Submit(ctx, spec.Job{
+		Name: "fails", Workers: spec.Workers{Min: 1, Max: 1}, Recovery: spec.RecoveryRestart, Failures: spec.Failures{Max: &none},
+		Command: []string{"sh", "-c", "echo '" + crash + "' >&2; echo >&2; echo 'goroutine 1 [running]:' >&2; exit 2"},
+	})
+	if err != nil {
+		return id, err
+	}
+	return id, r.is(ctx, id, func(v events.JobView) bool { return v.State == events.JobStateFailed })
+}
+
+// readsFailure checks that a build's command line says of a job that failed while other builds
+// served how it did.
+func (r *rollout) readsFailure(ctx context.Context, b build, id events.JobID) error {
+	said, err := output(ctx, ".", b.binary("regroup"), "status", string(id), "-o", "json", "--server", r.url)
+	if err == nil && (!strings.Contains(said, `"failed"`) || !strings.Contains(said, crash)) {
+		err = fmt.Errorf("the %s command line says of %s: %s", b.name, id, said)
+	}
+	return err
 }
 
 // is waits until the registry's view of a job is as wanted.

@@ -22,9 +22,10 @@ type rollout struct {
 	documents     string
 	servicesOnly  bool
 
-	jobs  []*job
-	rows  []*row
-	began time.Time
+	jobs    []*job
+	rows    []*row
+	drained []string // how jobs that waited were placed
+	began   time.Time
 }
 
 // row is one replacement, and the worker that was killed after it.
@@ -112,10 +113,13 @@ func (r *rollout) phase(ctx context.Context, from, to build, names []string) err
 	if _, err := output(ctx, ".", to.binary("regroup"), "init", "--server", r.url); err != nil {
 		return err
 	}
+	failed, err := r.fail(ctx)
+	if err != nil {
+		return err
+	}
 	mixed := replica(events.ServiceScheduler, 0) // from then on both builds place jobs
 	var waiting queue
 	if slices.Contains(names, mixed) {
-		var err error
 		if waiting, err = r.fill(ctx); err != nil {
 			return err
 		}
@@ -129,15 +133,18 @@ func (r *rollout) phase(ctx context.Context, from, to build, names []string) err
 			return fmt.Errorf("after %s went from %s to %s: %w", name, from.name, to.name, err)
 		}
 		if name == mixed {
+			room := time.Now()
 			if err := r.drain(ctx, waiting); err != nil {
 				return fmt.Errorf("jobs queued while the schedulers are of two builds: %w", err)
 			}
+			r.drained = append(r.drained, fmt.Sprintf("one scheduler %s, one %s: %d jobs that waited for the same slots ran within %.1f s of room for the first",
+				from.name, to.name, queued, time.Since(room).Seconds()))
 		}
 		r.rows = append(r.rows, w)
 		fmt.Fprintf(r.log, "%6.1fs %-13s %s -> %s: ended after %.2fs, serves after %.2fs; %s killed, all train after %.2fs\n", time.Since(r.began).Seconds(),
 			name, from.name, to.name, w.ended.Sub(w.asked).Seconds(), w.served.Sub(w.asked).Seconds(), w.victim, w.trained.Sub(w.killed).Seconds())
 	}
-	return nil
+	return r.readsFailure(ctx, to, failed)
 }
 
 // replace ends a process, starts its successor and waits until that serves and all jobs train.
@@ -253,6 +260,9 @@ func (r *rollout) markdown(steps map[*job][]time.Time, texts map[*job]string) st
 	fmt.Fprintf(&b, "%s. From %s to %s and the services back, in %s.\n\n", report.Machine(), r.before.version, r.after.version, time.Since(r.began).Round(time.Second))
 	for _, j := range r.jobs {
 		fmt.Fprintf(&b, "- %s, %d workers: %s\n", j.name, j.workers, texts[j])
+	}
+	for _, text := range r.drained {
+		fmt.Fprintf(&b, "- %s\n", text)
 	}
 	b.WriteString("\n| replaced | to | ended after | serves after |")
 	for _, j := range r.jobs {
