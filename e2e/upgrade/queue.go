@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
@@ -50,22 +51,31 @@ func (r *rollout) fill(ctx context.Context) (q queue, err error) {
 	return q, nil
 }
 
-// drain makes room and waits until all jobs that waited have succeeded.
-func (r *rollout) drain(ctx context.Context, q queue) error {
+// drain makes room and waits until all jobs that waited have succeeded. It tells whether they ended
+// in the order in which they were submitted.
+func (r *rollout) drain(ctx context.Context, q queue) (inOrder bool, err error) {
 	for _, id := range q.waiting {
 		if err := r.is(ctx, id, func(v events.JobView) bool { return v.State == events.JobStateWaiting }); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if err := r.client.Stop(ctx, q.filler); err != nil {
-		return err
+		return false, err
 	}
+	inOrder = true
+	var last time.Time
 	for _, id := range q.waiting {
-		if err := r.is(ctx, id, func(v events.JobView) bool { return v.State == events.JobStateSucceeded }); err != nil {
-			return err
+		if err := r.is(ctx, id, func(v events.JobView) bool {
+			if v.State != events.JobStateSucceeded {
+				return false
+			}
+			inOrder, last = inOrder && !v.Ended.Before(last), v.Ended
+			return true
+		}); err != nil {
+			return false, err
 		}
 	}
-	return nil
+	return inOrder, nil
 }
 
 // crash is what a failing worker prints.

@@ -134,11 +134,12 @@ func (r *rollout) phase(ctx context.Context, from, to build, names []string) err
 		}
 		if name == mixed {
 			room := time.Now()
-			if err := r.drain(ctx, waiting); err != nil {
+			inOrder, err := r.drain(ctx, waiting)
+			if err != nil {
 				return fmt.Errorf("jobs queued while the schedulers are of two builds: %w", err)
 			}
-			r.drained = append(r.drained, fmt.Sprintf("one scheduler %s, one %s: %d jobs that waited for the same slots ran within %.1f s of room for the first",
-				from.name, to.name, queued, time.Since(room).Seconds()))
+			r.drained = append(r.drained, fmt.Sprintf("one scheduler %s, one %s: %d jobs that waited for the same slots ran within %.1f s of room for the first; in the order of their submits: %t",
+				from.name, to.name, queued, time.Since(room).Seconds(), inOrder))
 		}
 		r.rows = append(r.rows, w)
 		fmt.Fprintf(r.log, "%6.1fs %-13s %s -> %s: ended after %.2fs, serves after %.2fs; %s killed, all train after %.2fs\n", time.Since(r.began).Seconds(),
