@@ -51,31 +51,36 @@ func (r *rollout) fill(ctx context.Context) (q queue, err error) {
 	return q, nil
 }
 
-// drain makes room and waits until all jobs that waited have succeeded. It tells whether they ended
-// in the order in which they were submitted.
-func (r *rollout) drain(ctx context.Context, q queue) (inOrder bool, err error) {
+// drain makes room, waits until all jobs that waited have succeeded, and notes how long that took.
+func (r *rollout) drain(ctx context.Context, q queue, schedulers string) error {
 	for _, id := range q.waiting {
 		if err := r.is(ctx, id, func(v events.JobView) bool { return v.State == events.JobStateWaiting }); err != nil {
-			return false, err
+			return fmt.Errorf("%s: %w", schedulers, err)
 		}
 	}
+	began := time.Now()
 	if err := r.client.Stop(ctx, q.filler); err != nil {
-		return false, err
+		return err
 	}
-	inOrder = true
+	order := "in the order of their submits"
 	var last time.Time
 	for _, id := range q.waiting {
 		if err := r.is(ctx, id, func(v events.JobView) bool {
 			if v.State != events.JobStateSucceeded {
 				return false
 			}
-			inOrder, last = inOrder && !v.Ended.Before(last), v.Ended
+			if v.Ended.Before(last) {
+				order = "not " + order
+			}
+			last = v.Ended
 			return true
 		}); err != nil {
-			return false, err
+			return fmt.Errorf("%s: %w", schedulers, err)
 		}
 	}
-	return inOrder, nil
+	r.drained = append(r.drained, fmt.Sprintf("%s: %d jobs that waited for the same slots ran within %.1f s of room for the first, %s",
+		schedulers, len(q.waiting), time.Since(began).Seconds(), order))
+	return nil
 }
 
 // crash is what a failing worker prints.

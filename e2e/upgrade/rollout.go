@@ -120,7 +120,13 @@ func (r *rollout) phase(ctx context.Context, from, to build, names []string) err
 	mixed := replica(events.ServiceScheduler, 0) // from then on both builds place jobs
 	var waiting queue
 	if slices.Contains(names, mixed) {
-		if waiting, err = r.fill(ctx); err != nil {
+		if waiting, err = r.fill(ctx); err == nil {
+			err = r.drain(ctx, waiting, "both schedulers "+from.name)
+		}
+		if err == nil {
+			waiting, err = r.fill(ctx)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -133,13 +139,9 @@ func (r *rollout) phase(ctx context.Context, from, to build, names []string) err
 			return fmt.Errorf("after %s went from %s to %s: %w", name, from.name, to.name, err)
 		}
 		if name == mixed {
-			room := time.Now()
-			inOrder, err := r.drain(ctx, waiting)
-			if err != nil {
-				return fmt.Errorf("jobs queued while the schedulers are of two builds: %w", err)
+			if err := r.drain(ctx, waiting, "one scheduler "+from.name+", one "+to.name); err != nil {
+				return err
 			}
-			r.drained = append(r.drained, fmt.Sprintf("one scheduler %s, one %s: %d jobs that waited for the same slots ran within %.1f s of room for the first; in the order of their submits: %t",
-				from.name, to.name, queued, time.Since(room).Seconds(), inOrder))
 		}
 		r.rows = append(r.rows, w)
 		fmt.Fprintf(r.log, "%6.1fs %-13s %s -> %s: ended after %.2fs, serves after %.2fs; %s killed, all train after %.2fs\n", time.Since(r.began).Seconds(),
