@@ -2,134 +2,191 @@ package sim
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
-	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/events/cloudevent"
 )
 
-// do carries out what the agent's machine wants.
-func (n *node) do(act worker.Action) {
-	w := n.w
-	switch a := act.(type) {
-	case worker.StartProcess:
-		newProcess(n, a)
-	case worker.SignalProcess:
-		if p := n.procs[a.Worker]; p != nil {
-			p.term()
+// action is a step of a written scenario: at a point in time, or after the first line of the log
+// that contains certain words.
+type action struct {
+	line  string
+	at    time.Duration // or the time after the words
+	words string        // empty = at
+	do    func(w *world)
+}
+
+// parseAction reads `at 2s kill node-a/0` or `when "sealed #2 g1" +100ms kill node-a/0`.
+func parseAction(line string) (a action, err error) {
+	a.line = line
+	rest := strings.TrimPrefix(line, "at ")
+	if r, when := strings.CutPrefix(line, `when "`); when {
+		var ok bool
+		if a.words, rest, ok = strings.Cut(r, `" `); !ok {
+			return a, fmt.Errorf(`want: when "WORDS" [+TIME] VERB`)
 		}
-	case worker.KillProcess:
-		if p := n.procs[a.Worker]; p != nil {
-			life := n.life
-			w.after(w.between(time.Millisecond, 15*time.Millisecond), func() {
-				if n.life == life {
-					p.exit(-1, "SIGKILL")
-				}
-			})
+		if !strings.HasPrefix(rest, "+") {
+			rest = "+0s " + rest
 		}
-	case worker.NeedPort:
-		addr := ""
-		if !w.chance(5) {
-			addr = fmt.Sprintf("%s.test:%d", n.id, 20000+w.any(20000))
-		}
-		n.later(w.hop(), worker.PortFound{Worker: a.Worker, Address: addr})
-	case worker.SendJoin:
-		w.say("%s: join %s %s left g%d planned %t commit %d.%d", n.id, a.Join.Job, a.Join.Place, a.Join.Left, a.Join.Planned, a.Join.Commit.Generation, a.Join.Commit.Step)
-		n.join(a.Join)
-	case worker.AnswerJoin:
-		if p := n.procs[a.Worker]; p != nil && a.Assignment.Verdict == wire.Assigned && a.Assignment.Generation <= p.heard {
-			w.check.fail(4, "%s was assigned to g%d, but it has said that it has left g%d", p.start.Place, a.Assignment.Generation, p.heard)
-		}
-		if p := n.procs[a.Worker]; p != nil && !w.chance(3) { // now and then no poll is there
-			life := n.life
-			w.after(w.between(0, 5*time.Millisecond), func() {
-				if n.life == life {
-					p.assigned(a.Assignment)
-				}
-			})
-		}
-	case worker.RefuseJoin:
-		w.say("%s: worker %s is refused: %s", n.id, a.Worker, a.Reason)
-		if p := n.procs[a.Worker]; p != nil && p.waiting {
-			w.after(w.between(0, 100*time.Millisecond), func() { p.exit(1, "") })
-		}
-	case worker.PushChange:
-		if p := n.procs[a.Worker]; p != nil {
-			w.after(w.between(0, 20*time.Millisecond), func() { p.change(a.Change) })
-		}
-	case worker.PublishFact:
-		n.fact(a)
-	case worker.SendProgress:
-		if !n.cut && !n.mute {
-			w.progress(a.Progress)
-		}
-	case worker.SendNotice:
-		if !n.cut && !n.mute {
-			w.notice(events.NoticeEnvelope{Notice: &a.Notice})
-		}
+	}
+	at, what, _ := strings.Cut(strings.TrimPrefix(rest, "+"), " ")
+	if a.at, err = time.ParseDuration(at); err != nil {
+		return a, err
+	}
+	words := strings.Fields(what)
+	if len(words) == 0 {
+		return a, fmt.Errorf("no verb")
+	}
+	v, ok := verbs[words[0]]
+	if !ok {
+		return a, fmt.Errorf("there is no verb %s", words[0])
+	}
+	given := operands{words: words[1:]}
+	if a.do = v(&given); given.err == nil && len(given.words) > 0 {
+		given.err = fmt.Errorf("%q is too much", given.words)
+	}
+	return a, given.err
+}
+
+// operands are the words after a verb; the first error is kept.
+type operands struct {
+	words []string
+	err   error
+}
+
+func (o *operands) next(what string) string {
+	if len(o.words) == 0 {
+		o.fail("%s is missing", what)
+		return ""
+	}
+	w := o.words[0]
+	o.words = o.words[1:]
+	return w
+}
+
+func (o *operands) fail(format string, args ...any) {
+	if o.err == nil {
+		o.err = fmt.Errorf(format, args...)
 	}
 }
 
-// join asks the rendezvous once.
-func (n *node) join(j events.MemberJoin) {
-	n.w.check.joins(j)
-	n.w.call(n, events.ServiceRendezvous, j, func(b events.Body, err error) {
-		in := worker.JoinAnswered{Worker: j.Incarnation}
-		if err != nil {
-			in.Refused, in.Reason = events.CodeOf(err), err.Error()
-			n.w.say("%s: join of %s refused: %s", n.id, j.Place, err)
-		} else if b != nil {
-			in.Waiting, _ = b.(events.MemberWaiting)
-		}
-		n.input(in)
-	})
+// word consumes a word if it is the next one.
+func (o *operands) word(w string) bool {
+	if len(o.words) > 0 && o.words[0] == w {
+		o.words = o.words[1:]
+		return true
+	}
+	return false
 }
 
-// fact queues a fact to be stored.
-func (n *node) fact(a worker.PublishFact) {
-	e := events.Event{
-		ID: n.w.id("fact"), Source: fmt.Sprintf("/regroup/agent/%s/%s", n.id, n.inc), Entity: string(a.Job),
-		Time: n.w.now, Trace: a.Trace, Body: a.Body,
+// span reads an optional `for TIME`.
+func (o *operands) span() time.Duration {
+	if !o.word("for") {
+		return 0
 	}
-	n.w.say("%s: fact %s %s", n.id, a.Body.Type().Kind(), brief(a.Body))
-	m, err := cloudevent.Encode(e)
+	return o.time()
+}
+
+func (o *operands) time() time.Duration {
+	d, err := time.ParseDuration(o.next("a time"))
 	if err != nil {
-		n.w.check.fail(0, "agent's fact: %v", err)
-		return
+		o.fail("%w", err)
 	}
-	n.facts = append(n.facts, m)
-	n.store()
+	return d
 }
 
-// store sends the first fact until its acknowledgement comes.
-func (n *node) store() {
-	if n.busy || n.cut || n.frozen || len(n.facts) == 0 {
-		return
+func (o *operands) number() int {
+	n, err := strconv.Atoi(o.next("a number"))
+	if err != nil {
+		o.fail("%w", err)
 	}
-	n.busy = true
-	life := n.life
-	n.w.after(n.w.hop(), func() {
-		if n.life != life {
-			return
+	return n
+}
+
+// place reads NODE/SLOT.
+func (o *operands) place() events.Place {
+	w := o.next("a place")
+	node, slot, _ := strings.Cut(w, "/")
+	n, err := strconv.Atoi(slot)
+	if err != nil {
+		o.fail("%q is no place: want NODE/SLOT", w)
+	}
+	return events.Place{Node: events.NodeID(node), Slot: events.Slot(n)}
+}
+
+// arm schedules the actions of a scenario.
+func (w *world) arm(actions []action) {
+	for _, a := range actions {
+		if a.words == "" {
+			w.at(epoch.Add(a.at), func() { w.perform(a) })
+			continue
 		}
-		n.busy = false
-		if n.cut || n.frozen {
-			return // taken up again with the connection
+		w.awaited = append(w.awaited, a)
+	}
+}
+
+func (w *world) perform(a action) {
+	w.logf("--- %s", a.line)
+	a.do(w)
+}
+
+// trigger performs the actions that wait for words of this line.
+func (w *world) trigger(line string) {
+	for i := 0; i < len(w.awaited); {
+		a := w.awaited[i]
+		if strings.HasPrefix(line, "---") || !strings.Contains(line, a.words) {
+			i++
+			continue
 		}
-		lost := n.deaf || n.w.chance(n.w.sc.loss)
-		if n.mute || lost && !n.deaf && n.w.chance(50) { // on its way there
-			n.w.after(200*time.Millisecond, n.store)
-			return
+		w.awaited = slices.Delete(w.awaited, i, i+1)
+		if a.at == 0 {
+			w.perform(a)
+			i = 0
+			continue
 		}
-		n.w.store.publish(n.facts[0])
-		if lost { // on its way back
-			n.w.after(200*time.Millisecond, n.store)
-			return
+		w.after(a.at, func() { w.perform(a) })
+	}
+}
+
+// expect is an expectation of a written scenario: how many lines of the log contain certain words.
+type expect struct {
+	line        string
+	least, most int
+	words       string
+}
+
+// parseExpect reads `expect 1 "sealed #4 g2"`, `expect 1-3 "..."` or `expect no "..."`.
+func parseExpect(line string) (e expect, err error) {
+	e.line = line
+	count, words, _ := strings.Cut(strings.TrimPrefix(line, "expect "), " ")
+	if e.words, err = strconv.Unquote(words); err != nil {
+		return e, fmt.Errorf(`want: expect HOW-OFTEN "WORDS"`)
+	}
+	least, most, several := strings.Cut(strings.Replace(count, "no", "0", 1), "-")
+	if !several {
+		most = least
+	}
+	if e.least, err = strconv.Atoi(least); err == nil {
+		e.most, err = strconv.Atoi(most)
+	}
+	return e, err
+}
+
+// unmet returns the expectations that a log does not meet.
+func unmet(expects []expect, story []string) (out []string) {
+	for _, e := range expects {
+		n := 0
+		for _, line := range story {
+			if !strings.Contains(line, "--- ") && strings.Contains(line, e.words) {
+				n++
+			}
 		}
-		n.facts = n.facts[1:]
-		n.store()
-		n.leave()
-	})
+		if n < e.least || n > e.most {
+			out = append(out, fmt.Sprintf("%s: it was said %d times", e.line, n))
+		}
+	}
+	return out
 }

@@ -11,75 +11,75 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// agentStep is the agent's machine.
+// agentStep is the agent's transition function.
 type agentStep func(worker.State, worker.Input, time.Time) (worker.State, []worker.Action)
 
 // node is a machine with its agent and its processes.
 type node struct {
-	w     *world
-	id    events.NodeID
-	slots int
-	up    bool
-	cut   bool // from the control plane
-	away  bool // gone for good
-	life  int
-	inc   events.Incarnation
-	link  events.Link
-	step  agentStep
-	state worker.State
-	procs map[events.Incarnation]*process
-	facts []events.Message // to be stored, in order
-	busy  bool             // a fact is on its way
-	alarm time.Time
-	disk  []worker.Orphaned // what the next life of the agent finds
-	bye   bool              // it leaves once it is idle
+	w           *world
+	id          events.NodeID
+	slots       int
+	up          bool
+	cut         bool // from the control plane
+	away        bool // gone for good
+	incarnation int
+	agent       events.Incarnation
+	link        events.Link
+	step        agentStep
+	state       worker.State
+	procs       map[events.Incarnation]*process
+	facts       []events.Message // to be stored, in order
+	busy        bool             // a publication is in flight
+	timer       time.Time
+	disk        []worker.Orphaned // what the agent's next incarnation finds
+	leaving     bool              // it leaves as soon as it is idle
 
 	listed   events.HostEntry // what the host list says of it
-	job      *jobRun          // nil = it takes what the scheduler gives it; else it comes to this one by itself
-	asking   bool             // to be in it
-	quitting bool             // it is leaving it
+	job      *jobRun          // nil = the scheduler assigns its slots; otherwise it registers itself for this job
+	asking   bool             // a request to enter the job is in flight
+	quitting bool             // it is leaving the job
 
-	mute, deaf bool                          // nothing leaves it, nothing reaches it, though it stays connected
-	frozen     bool                          // the agent stands still; its workers go on
-	backlog    []worker.Input                // what it will hear then
-	misses     int                           // launches that will be lost on their way here
-	warm       map[events.Slot]time.Duration // what the next process there needs until it joins
+	mute, deaf bool                          // one-way partitions: nothing is sent, nothing is received, and the connection stays open
+	frozen     bool                          // the agent is paused; its workers run on
+	backlog    []worker.Input                // the inputs to apply when it resumes
+	misses     int                           // how many of the next launches are lost in transit
+	startDelay map[events.Slot]time.Duration // the time that the next process in a slot takes until it joins
 }
 
 func newNode(w *world, id events.NodeID, slots int) *node {
-	return &node{w: w, id: id, slots: slots, warm: map[events.Slot]time.Duration{}}
+	return &node{w: w, id: id, slots: slots, startDelay: map[events.Slot]time.Duration{}}
 }
 
-// boot starts the agent as a new incarnation.
+// boot starts a new incarnation of the agent.
 func (n *node) boot() {
 	if n.up || n.away {
 		return
 	}
-	n.up, n.bye, n.busy, n.alarm, n.frozen, n.backlog = true, false, false, time.Time{}, false, nil
+	n.up, n.leaving, n.busy, n.timer, n.frozen, n.backlog = true, false, false, time.Time{}, false, nil
 	n.asking, n.quitting = false, false
-	n.life++
-	n.inc = incarnation(n.w.now, n.life, string(n.id))
+	n.incarnation++
+	n.agent = newIncarnation(n.w.now, n.incarnation, string(n.id))
 	if !n.cut {
 		n.connect()
 	}
-	n.state = worker.New(worker.Config{Node: n.id, Agent: n.inc, Advertise: string(n.id) + ".test", Socket: "/sock", ErrorDir: "/err"})
+	n.state = worker.New(worker.Config{Node: n.id, Agent: n.agent, Advertise: string(n.id) + ".test", Socket: "/sock", ErrorDir: "/err"})
 	n.step = worker.Step
 	if n.w.mutant.agent != nil {
 		n.step = n.w.mutant.agent(worker.Step)
 	}
 	n.procs, n.facts = map[events.Incarnation]*process{}, nil
-	n.w.say("%s: agent %s starts", n.id, n.inc[5:13])
+	n.w.logf("%s: agent %s starts", n.id, n.agent[5:13])
 	for _, o := range n.disk {
 		n.input(o)
 	}
 	n.disk = nil
-	n.hello(n.life)
-	n.beat(n.life)
+	n.hello(n.incarnation)
+	n.beat(n.incarnation)
 	n.catchUp()
 }
 
 // incarnation makes a ULID that sorts by time.
-func incarnation(now time.Time, life int, node string) events.Incarnation {
+func newIncarnation(now time.Time, incarnation int, node string) events.Incarnation {
 	const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 	id := make([]byte, 26)
 	v := uint64(now.UnixMilli())
@@ -87,22 +87,22 @@ func incarnation(now time.Time, life int, node string) events.Incarnation {
 		id[i] = digits[v&31]
 		v >>= 5
 	}
-	sum := events.Token(node, fmt.Sprint(life))
+	sum := events.Token(node, fmt.Sprint(incarnation))
 	for i := 10; i < 26; i++ {
 		id[i] = digits[(sum[i]-'0')&31]
 	}
 	return events.Incarnation(id)
 }
 
-// die takes the agent away with its processes, as a reboot or a kernel panic does. With its disk
-// the next life knows what ran.
+// die stops the agent with its processes, as a reboot or a kernel panic does. If it keeps its disk,
+// the next incarnation knows which processes ran.
 func (n *node) die(keepDisk bool) {
 	if !n.up {
 		return
 	}
-	n.w.say("%s: agent and processes are gone", n.id)
+	n.w.logf("%s: agent and processes are gone", n.id)
 	n.up = false
-	n.life++
+	n.incarnation++
 	if !n.cut {
 		n.disconnect()
 	}
@@ -124,7 +124,7 @@ func (n *node) die(keepDisk bool) {
 	}
 }
 
-// input gives the machine something and does what it says.
+// input applies an input to the machine and executes its actions.
 func (n *node) input(in worker.Input) {
 	if !n.up {
 		return
@@ -134,38 +134,38 @@ func (n *node) input(in worker.Input) {
 		return
 	}
 	if j, ok := in.(worker.WorkerJoined); ok && n.procs[j.Worker] != nil {
-		n.procs[j.Worker].heard = max(n.procs[j.Worker].heard, j.Request.Left)
+		n.procs[j.Worker].leftReported = max(n.procs[j.Worker].leftReported, j.Request.Left)
 	}
-	var acts []worker.Action
-	n.state, acts = n.step(n.state, in, n.w.now)
-	for _, a := range acts {
+	var actions []worker.Action
+	n.state, actions = n.step(n.state, in, n.w.now)
+	for _, a := range actions {
 		n.do(a)
 	}
-	n.setAlarm()
+	n.setTimer()
 	n.leave()
 }
 
-// later is input after a while, to the same life of the agent.
+// later applies an input after d if the agent's incarnation is still the same.
 func (n *node) later(d time.Duration, in worker.Input) {
-	life := n.life
+	incarnation := n.incarnation
 	n.w.after(d, func() {
-		if n.life == life {
+		if n.incarnation == incarnation {
 			n.input(in)
 		}
 	})
 }
 
-func (n *node) setAlarm() {
+func (n *node) setTimer() {
 	at := worker.Deadline(n.state)
-	if at.IsZero() || (!n.alarm.IsZero() && !at.Before(n.alarm)) {
+	if at.IsZero() || (!n.timer.IsZero() && !at.Before(n.timer)) {
 		return
 	}
 	at = later(at, n.w.now.Add(time.Millisecond))
-	n.alarm = at
-	life := n.life
+	n.timer = at
+	incarnation := n.incarnation
 	n.w.at(at, func() {
-		if n.life == life && n.alarm.Equal(at) {
-			n.alarm = time.Time{}
+		if n.incarnation == incarnation && n.timer.Equal(at) {
+			n.timer = time.Time{}
 			n.input(worker.Tick{})
 		}
 	})
@@ -178,40 +178,40 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-func (n *node) hello(life int) {
-	ask := events.NodeHello{Node: n.id, Incarnation: n.inc, Slots: n.offered(), Address: string(n.id) + ".test", Link: n.link}
+func (n *node) hello(incarnation int) {
+	ask := events.NodeHello{Node: n.id, Incarnation: n.agent, Slots: n.offered(), Address: string(n.id) + ".test", Link: n.link}
 	n.w.call(n, events.ServiceDiscovery, ask, func(_ events.Body, err error) {
 		wait := 10 * time.Second
 		if err != nil {
 			wait = n.w.between(100*time.Millisecond, time.Second)
 		} else {
-			n.come(life)
+			n.come(incarnation)
 		}
 		n.w.after(wait, func() {
-			if n.life == life && !n.bye {
-				n.whenAwake(func() { n.hello(life) })
+			if n.incarnation == incarnation && !n.leaving {
+				n.whenAwake(func() { n.hello(incarnation) })
 			}
 		})
 	})
 }
 
-func (n *node) beat(life int) {
-	if n.life != life {
+func (n *node) beat(incarnation int) {
+	if n.incarnation != incarnation {
 		return
 	}
 	if !n.cut && !n.mute && !n.frozen {
-		n.w.heartbeat(events.Heartbeat{Node: n.id, Incarnation: n.inc, Slots: n.slots, Link: n.link, Revisions: n.state.Revisions()})
+		n.w.heartbeat(events.Heartbeat{Node: n.id, Incarnation: n.agent, Slots: n.slots, Link: n.link, Revisions: n.state.Revisions()})
 	}
-	n.w.after(500*time.Millisecond, func() { n.beat(life) })
+	n.w.after(500*time.Millisecond, func() { n.beat(incarnation) })
 }
 
-// cutOff ends or restores the way to the control plane.
+// cutOff starts or ends a partition from the control plane.
 func (n *node) cutOff(cut bool) {
 	if n.cut == cut {
 		return
 	}
 	n.cut = cut
-	n.w.say("%s: cut off from the control plane: %t", n.id, cut)
+	n.w.logf("%s: cut off from the control plane: %t", n.id, cut)
 	switch {
 	case !n.up:
 	case cut:
@@ -232,25 +232,24 @@ func (n *node) setDeaf(deaf bool) {
 	n.back(!deaf)
 }
 
-// back is a connection that stands again.
+// back handles the end of a partition.
 func (n *node) back(is bool) {
 	if is && n.up && !n.cut && !n.mute && !n.deaf {
-		n.whenAwake(func() { n.hello(n.life) })
+		n.whenAwake(func() { n.hello(n.incarnation) })
 		n.catchUp()
 		n.store()
 	}
 }
 
-// freeze lets the agent stand still for a while. Its processes go on, and it hears afterwards what
-// came meanwhile.
+// freeze pauses the agent for d. Its processes run on, and its inputs are queued.
 func (n *node) freeze(d time.Duration) {
 	if !n.up || n.frozen {
 		return
 	}
 	n.frozen = true
-	life := n.life
+	incarnation := n.incarnation
 	n.w.after(d, func() {
-		if n.life == life {
+		if n.incarnation == incarnation {
 			n.thaw()
 		}
 	})
@@ -266,37 +265,37 @@ func (n *node) thaw() {
 	n.store()
 }
 
-// whenAwake does now what a frozen agent does once it goes on.
+// whenAwake calls do now, or when a frozen agent has resumed.
 func (n *node) whenAwake(do func()) {
 	if !n.frozen {
 		do()
 		return
 	}
-	life := n.life
+	incarnation := n.incarnation
 	n.w.after(50*time.Millisecond, func() {
-		if n.life == life {
+		if n.incarnation == incarnation {
 			n.whenAwake(do)
 		}
 	})
 }
 
-// catchUp reads the last launch of every job.
+// catchUp reads the last launch of each job.
 func (n *node) catchUp() {
 	last := n.w.store.streams[events.StreamLaunches].last
 	for _, s := range slices.Sorted(maps.Keys(last)) {
 		var l events.Launch
 		if json.Unmarshal(last[s].Data, &l) == nil && l.Node == n.id {
-			n.w.after(n.w.hop(), func() { n.hear(last[s]) })
+			n.w.after(n.w.hop(), func() { n.receiveLaunch(last[s]) })
 		}
 	}
 }
 
-func (n *node) hear(m events.Stored) {
+func (n *node) receiveLaunch(m events.Stored) {
 	var l events.Launch
 	if n.up && !n.cut && !n.deaf && json.Unmarshal(m.Data, &l) == nil {
 		n.input(worker.Launched{Launch: l})
 		if n.job != nil && l.Job == n.job.id && l.Phase == events.PhaseStop {
-			n.come(n.life)
+			n.come(n.incarnation)
 		}
 	}
 }
@@ -307,23 +306,23 @@ func (n *node) noticed(b events.NoticeEnvelope) {
 	}
 	here := n.state.Revisions()
 	switch {
-	case b.Notice != nil && b.Notice.Exited.Agent != n.inc && here[b.Notice.Exited.Job] > 0:
+	case b.Notice != nil && b.Notice.Exited.Agent != n.agent && here[b.Notice.Exited.Job] > 0:
 		n.input(worker.NoticeHeard{Notice: *b.Notice})
 	case b.Abandon != nil && here[b.Abandon.Job] > 0:
 		n.input(worker.AbandonHeard{Abandon: *b.Abandon})
 	}
 }
 
-// leave says goodbye once everything has ended and is told.
+// leave deregisters the node after all processes have ended and all facts are published.
 func (n *node) leave() {
-	if !n.bye || !n.state.Idle() || len(n.facts) > 0 {
+	if !n.leaving || !n.state.Idle() || len(n.facts) > 0 {
 		return
 	}
-	n.bye = false
-	life := n.life
-	bye := events.NodeLeave{Node: n.id, Incarnation: n.inc, Reason: "the agent was stopped"}
-	n.w.call(n, events.ServiceDiscovery, bye, func(events.Body, error) {
-		if n.life == life {
+	n.leaving = false
+	incarnation := n.incarnation
+	goodbye := events.NodeLeave{Node: n.id, Incarnation: n.agent, Reason: "the agent was stopped"}
+	n.w.call(n, events.ServiceDiscovery, goodbye, func(events.Body, error) {
+		if n.incarnation == incarnation {
 			n.die(false)
 		}
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// fact looks at a fact when it is stored, in the order of the log.
+// fact checks a fact when it is stored, in the order of the log.
 func (c *checker) fact(e events.Event) {
 	if e.Number > 0 {
 		key := string(e.Body.Type().Family()) + "/" + e.Entity
@@ -18,7 +18,7 @@ func (c *checker) fact(e events.Event) {
 		}
 		last := c.number[key]
 		if e.Number <= last {
-			c.w.say("%s #%d (%s) is stored once more", key, e.Number, e.Body.Type().Kind())
+			c.w.logf("%s #%d (%s) is stored once more", key, e.Number, e.Body.Type().Kind())
 			return // a reader drops it
 		}
 		if e.Number != last+1 {
@@ -53,7 +53,7 @@ func (c *checker) fact(e events.Event) {
 		delete(c.leftWell, b.Incarnation)
 		c.lost[b.Incarnation] = true
 	case events.JobFailureCounted:
-		c.charge(b)
+		c.countFailure(b)
 	case events.JobRespawned:
 		a := c.job(b.Job)
 		if n := a.respawned[b.Dead]; n != 0 {
@@ -73,27 +73,27 @@ func (c *checker) fact(e events.Event) {
 	}
 }
 
-// charge looks at a failure that is charged.
-func (c *checker) charge(b events.JobFailureCounted) {
+// countFailure checks a failure that was counted.
+func (c *checker) countFailure(b events.JobFailureCounted) {
 	a := c.job(b.Job)
-	if old, again := a.charged[b.Worker]; again {
+	if old, again := a.failures[b.Worker]; again {
 		c.fail(10, "%s at %s was charged for %s and for %s", b.Worker, b.Place, old.Kind, b.Kind)
 	}
-	if other, again := a.paid[b.Generation]; again && b.Generation > 0 {
+	if other, again := a.culprit[b.Generation]; again && b.Generation > 0 {
 		c.fail(10, "%s of %s was charged for %s and for %s", b.Generation, b.Job, other, b.Worker)
 	}
-	a.charged[b.Worker], a.paid[b.Generation] = b, b.Worker
+	a.failures[b.Worker], a.culprit[b.Generation] = b, b.Worker
 	if b.Kind == events.FailureLost && c.leftWell[b.Agent] {
 		c.fail(10, "%s at %s was charged, but its agent %s has left as planned", b.Worker, b.Place, b.Agent)
 	}
 	c.planned(b.Job, b.Worker)
 }
 
-// planned: an exit that was asked for costs nothing. Who was lost or hung before is stopped after
-// it was charged.
+// planned checks that a requested exit is not counted as a failure. Workers that were lost or hung
+// are stopped after the failure was counted.
 func (c *checker) planned(id events.JobID, worker events.Incarnation) {
 	a := c.job(id)
-	if b, ok := a.charged[worker]; ok && a.asked[worker] && b.Kind != events.FailureLost && b.Kind != events.FailureHang {
+	if b, ok := a.failures[worker]; ok && a.asked[worker] && b.Kind != events.FailureLost && b.Kind != events.FailureHang {
 		c.fail(10, "%s at %s was charged for %s, but it was asked to stop", worker, b.Place, b.Kind)
 	}
 }
@@ -130,7 +130,7 @@ func (c *checker) incidentOver(b events.IncidentClosed) {
 	}
 }
 
-// sealed is the heart of it: who is in a generation.
+// sealed checks the members of a generation.
 func (c *checker) sealed(id string, b events.RoundSealed) {
 	a := c.job(b.Job)
 	if old := a.sealed[b.Generation]; old != "" {
@@ -151,7 +151,7 @@ func (c *checker) sealed(id string, b events.RoundSealed) {
 			c.fail(2, "%s of %s has %s twice", b.Generation, b.Job, m.Place)
 		}
 		seen[m.Place] = true
-		delete(a.respawned, m.Incarnation) // it lives after all, and may die again
+		delete(a.respawned, m.Incarnation) // it is alive after all, and may die again
 		local[m.Place.Node]++
 		cross[m.LocalRank]++
 	}
@@ -170,7 +170,7 @@ func (c *checker) sealed(id string, b events.RoundSealed) {
 		if p == nil || !p.alive {
 			continue
 		}
-		if !p.waiting { // a join that it sent before its generation was taken once more; that is wrong if it is known to be in it
+		if !p.waiting { // a join from before its generation was applied again; that is wrong only if it is known to be in it
 			if g := p.group; g != nil && g.generation < b.Generation && c.good[b.Job] >= g.generation {
 				c.fail(4, "%s of %s was sealed with %s, which still works in %s", b.Generation, b.Job, m.Place, g.generation)
 			}
@@ -194,19 +194,19 @@ func (c *checker) process(id events.Incarnation) *process {
 	return nil
 }
 
-// joins notes what an agent asks.
+// joins checks an agent's request to join.
 func (c *checker) joins(j events.MemberJoin) {
 	if c.w.jobOf(j.Job) == nil {
 		c.fail(4, "%s joins %s, which nobody submitted", j.Place, j.Job)
 	}
 }
 
-// launch looks at what a node is told: one revision says one thing. What it only informs about may
-// be newer when a launch is made again, because its text is not stored.
+// launch checks that launches of a revision to a node are equal. Informational fields may be newer
+// when a launch is generated again, because its text is not stored.
 func (c *checker) launch(l events.Launch) {
 	l.From, l.Cause, l.Trace, l.Via, l.Members = 0, events.Cause{}, "", "", slices.Clone(l.Members)
 	if l.Phase == events.PhaseStop {
-		l.Generation = 0 // nothing is run in it
+		l.Generation = 0 // no process runs in it
 	}
 	for i := range l.Members {
 		if m := &l.Members[i]; m.Rank < 0 {

@@ -10,10 +10,10 @@ import (
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
-// kept looks at what the jobs have after a change of the pool: nothing that the scheduler knows to
-// be kept out. (A node in quarantine keeps its workers, and one turn may give a slot and learn of a
-// quarantine, so that is not seen from here.)
-func (c *checker) kept(s plan.State) {
+// checkPlacements checks, after a change of the pool, that no job has a slot that the scheduler
+// knows to be excluded. (A node in quarantine keeps its workers, and one update may assign a slot
+// and apply a quarantine, so quarantined nodes are not checked.)
+func (c *checker) checkPlacements(s plan.State) {
 	for _, id := range slices.Sorted(maps.Keys(s.View.Jobs)) {
 		for _, p := range s.View.Jobs[id].Places {
 			n := s.Nodes[p.Node]
@@ -25,14 +25,14 @@ func (c *checker) kept(s plan.State) {
 	}
 }
 
-// outlasting is how long the end of a quarantine may go unnoticed in a calm world.
-const outlasting = 5 * time.Second
+// quarantineLateness is how long the end of a quarantine may go unnoticed in a calm world.
+const quarantineLateness = 5 * time.Second
 
-// keptOut lists the quarantines that should have ended.
-func (c *checker) keptOut() []string {
+// overdueQuarantines lists the quarantines that should have ended.
+func (c *checker) overdueQuarantines() []string {
 	var out []string
 	over := func(what string, q events.Quarantine) {
-		if late := c.w.now.Sub(q.Until); late > outlasting {
+		if late := c.w.now.Sub(q.Until); late > quarantineLateness {
 			out = append(out, fmt.Sprintf("%s is in quarantine %s after its end", what, late))
 		}
 	}

@@ -8,40 +8,40 @@ import (
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
-// besideFor is how long a job may wait beside free slots in a calm world: a comparison of the
-// records makes up for a fact that was lost.
-const besideFor = 2 * controller.ReconcileEvery
+// waitLimit is how long a job may wait while slots are free in a calm world: the reconciliation
+// repairs the effect of a lost fact.
+const waitLimit = 2 * controller.ReconcileEvery
 
-// waiting looks at the jobs that wait to be placed. Jobs of different sizes may hold each other
-// back, so only if all that wait would fit does one of them wait for nothing.
+// waiting checks the jobs that wait for a placement. Jobs of different sizes may block each other,
+// so a job waits without need only if each of them would fit.
 func (c *checker) waiting() {
 	var all []events.JobID
 	most := 0
 	for _, j := range c.w.jobs {
 		v := c.view(j)
 		if v.State != events.JobStateWaiting || v.Spec.External() || len(c.slots.Jobs[j.id].Places) > 0 {
-			delete(c.beside, j.id)
+			delete(c.waitingSince, j.id)
 			continue
 		}
 		all, most = append(all, j.id), max(most, v.Spec.Workers.Min)
 	}
 	for _, id := range all {
 		if most > c.free {
-			delete(c.beside, id)
+			delete(c.waitingSince, id)
 			continue
 		}
-		since, known := c.beside[id]
+		since, known := c.waitingSince[id]
 		if !known {
-			c.beside[id] = c.w.now
+			c.waitingSince[id] = c.w.now
 			continue
 		}
-		if waits := c.w.now.Sub(since); waits > besideFor {
+		if waits := c.w.now.Sub(since); waits > waitLimit {
 			c.fail(15, "%s has waited for %s beside %d free slots (%q)", id, waits.Round(time.Millisecond), c.free, c.slots.Jobs[id].Waiting)
 		}
 	}
 }
 
-// freeSlots counts the slots that new work may go to and nobody has.
+// freeSlots counts the slots that are unassigned and open for new work.
 func freeSlots(s plan.State) int {
 	free := 0
 	for _, n := range s.Nodes {

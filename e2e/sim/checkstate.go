@@ -13,13 +13,13 @@ import (
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
-// saved looks at every change of a document.
+// saved checks a change of a document.
 func (c *checker) saved(bucket, key string, value []byte) {
 	switch bucket {
 	case events.BucketPlacements:
 		if value != nil {
 			s := state[plan.State](c, value)
-			c.kept(s)
+			c.checkPlacements(s)
 			c.slots, c.free = s.View, freeSlots(s)
 			c.pool(c.slots)
 		}
@@ -46,7 +46,7 @@ func (c *checker) saved(bucket, key string, value []byte) {
 	}
 }
 
-// state reads a document; none is the zero state.
+// state decodes a document; the state of a missing one is the zero value.
 func state[S any](c *checker, stored []byte) S {
 	var s S
 	if stored == nil {
@@ -87,10 +87,10 @@ func (c *checker) pool(v events.PoolView) {
 
 func (c *checker) round(old, s round.State) {
 	v, o := s.View, old.View
-	c.gathered(old, s)
+	c.checkRendezvous(old, s)
 	c.good[v.Job] = old.LastGood
 	switch {
-	case v.Generation < o.Generation: // a turn takes several inputs, so it may seal several
+	case v.Generation < o.Generation: // an update applies several inputs, so it may seal several
 		c.fail(4, "%s: generation %s follows %s", v.Job, v.Generation, o.Generation)
 	case v.Generation == o.Generation && v.Generation > 0 && !reflect.DeepEqual(v.Members, o.Members):
 		c.fail(4, "%s: the members of %s were changed after it was sealed", v.Job, v.Generation)
@@ -104,8 +104,8 @@ func (c *checker) round(old, s round.State) {
 	}
 }
 
-// wanted tells whether a placement of those from first to last wants n workers: a turn takes
-// several inputs, so a generation may be sealed before or after the placement that comes with it.
+// wanted reports whether a placement from first to last allows n workers: an update applies several
+// inputs, so a generation may be sealed before or after the placement in the same update.
 func (c *checker) wanted(id events.JobID, n int, first, last uint64) bool {
 	for number, w := range c.job(id).wanted {
 		if number >= first && number <= last && w.Min <= n && n <= w.Max {
@@ -122,8 +122,8 @@ func (c *checker) registry(old, s job.State) {
 	}
 	a := c.job(v.Job)
 	for _, w := range v.Workers {
-		// One turn may take in that a node was lost and that it is back: then its worker is counted
-		// although it lives.
+		// One update may apply the loss of a node and its return: then its worker is counted
+		// although it is alive.
 		if w.Incarnation != "" && (w.State == events.WorkerStateFailed || w.State == events.WorkerStateLost || c.lost[w.Agent]) {
 			a.dead[w.Incarnation] = true
 		}
@@ -133,18 +133,18 @@ func (c *checker) registry(old, s job.State) {
 			a.dead[i] = true
 		}
 	}
-	// A hang from which all came back, and generations without progress, are charged to nobody by
-	// name.
-	a.charges += max(0, len(v.Failures)-len(o.Failures)-max(0, nobodys(v.CountedFailures)-nobodys(o.CountedFailures)))
-	if a.charges > len(a.dead) {
-		c.fail(10, "%s was charged %d failures, %d of its workers have ended", v.Job, a.charges, len(a.dead))
+	// A hang after which all workers came back, and generations without progress, count against no
+	// worker.
+	a.countedFailures += max(0, len(v.Failures)-len(o.Failures)-max(0, nobodys(v.CountedFailures)-nobodys(o.CountedFailures)))
+	if a.countedFailures > len(a.dead) {
+		c.fail(10, "%s was charged %d failures, %d of its workers have ended", v.Job, a.countedFailures, len(a.dead))
 	}
 	if m := v.Spec.Failures.Max; m != nil && len(v.Failures) > *m && !v.State.Terminal() {
 		c.fail(10, "%s has %d failures of %d allowed and is %s", v.Job, len(v.Failures), *m, v.State)
 	}
 }
 
-// nobodys counts the charges that name no place.
+// nobodys counts the failures that name no slot.
 func nobodys(all []events.CountedFailure) (n int) {
 	for _, c := range all {
 		if c.Place == nil {

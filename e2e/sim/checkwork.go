@@ -9,22 +9,22 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// starts looks at a process that an agent starts.
+// starts checks a process that an agent starts.
 func (c *checker) starts(p *process) {
 	a := p.start
 	place := fmt.Sprint(a.Job, a.Place)
-	if old := c.last[place]; old != nil && old.alive && old.node.life == p.node.life {
+	if old := c.last[place]; old != nil && old.alive && old.node.incarnation == p.node.incarnation {
 		c.fail(12, "%s of %s: attempt %d is started while attempt %d lives", a.Place, a.Job, a.Attempt, old.start.Attempt)
 	}
 	c.last[place] = p
-	life := fmt.Sprint(p.node.inc, a.Job, a.Place, a.Attempt, a.Generation)
-	if c.begun[life] != nil {
+	key := fmt.Sprint(p.node.agent, a.Job, a.Place, a.Attempt, a.Generation)
+	if c.begun[key] != nil {
 		c.fail(12, "%s of %s: attempt %d of generation %s is started twice", a.Place, a.Job, a.Attempt, a.Generation)
 	}
-	c.begun[life] = p
+	c.begun[key] = p
 }
 
-// committed looks at the account of a commit: a finished epoch holds the whole permutation, once.
+// committed checks the ledger of a commit: a finished epoch has every sample exactly once.
 func (c *checker) committed(j *jobRun, s snapshot) {
 	for i, e := range s.epochs {
 		if e != j.total() {
@@ -36,7 +36,7 @@ func (c *checker) committed(j *jobRun, s snapshot) {
 	}
 }
 
-// watchEnd looks now and then whether all is over.
+// watchEnd checks periodically whether all jobs have ended.
 func (c *checker) watchEnd() {
 	c.waiting()
 	if left := c.left(); len(left) > 0 {
@@ -46,13 +46,13 @@ func (c *checker) watchEnd() {
 	for _, j := range c.w.jobs {
 		c.final(j)
 	}
-	if late := c.keptOut(); len(late) > 0 && c.w.now.Sub(epoch.Add(c.w.sc.calmAt)) > outlasting {
+	if late := c.overdueQuarantines(); len(late) > 0 && c.w.now.Sub(epoch.Add(c.w.sc.calmAt)) > quarantineLateness {
 		c.fail(13, "%s", strings.Join(late, "; "))
 	}
 	c.w.over = true
 }
 
-// left lists what has not ended.
+// left lists everything that has not ended.
 func (c *checker) left() []string {
 	var left []string
 	for _, j := range c.w.jobs {
@@ -60,7 +60,7 @@ func (c *checker) left() []string {
 		if !v.State.Terminal() {
 			left = append(left, fmt.Sprintf("%s is %q (%s)", j.id, v.State, v.Reason))
 		}
-		if v.State.Terminal() && c.job(j.id).end == "" { // its replica died before it could
+		if v.State.Terminal() && c.job(j.id).end == "" { // its replica died before publishing the fact
 			left = append(left, fmt.Sprintf("nobody has told that %s is %s", j.id, v.State))
 		}
 		if row, ok := c.slots.Jobs[j.id]; ok && v.State.Terminal() {
@@ -70,7 +70,7 @@ func (c *checker) left() []string {
 	for _, n := range c.w.nodes {
 		for _, p := range n.procs {
 			if p.alive {
-				left = append(left, "a process at "+p.start.Place.String()) // not listed in a fixed order: only for people
+				left = append(left, "a process at "+p.start.Place.String()) // in no fixed order: only for reading
 			}
 		}
 	}
@@ -79,14 +79,14 @@ func (c *checker) left() []string {
 
 func (c *checker) view(j *jobRun) events.JobView { return c.states[string(j.id)].View }
 
-// unfinished says what was still there when patience was over.
+// unfinished reports what has not ended within calmTimeout.
 func (c *checker) unfinished() {
 	if left := c.left(); len(left) > 0 {
-		c.fail(8, "%s after calm: %s", patience, strings.Join(left, "; "))
+		c.fail(8, "%s after calm: %s", calmTimeout, strings.Join(left, "; "))
 	}
 }
 
-// final looks at the end of a job.
+// final checks a job that has ended.
 func (c *checker) final(j *jobRun) {
 	v := c.view(j)
 	a := c.job(j.id)

@@ -10,29 +10,29 @@ import (
 	"github.com/regroup-io/regroup/events/document"
 )
 
-// connection is one replica's way to the store, with the traps that a fault has set on it.
+// connection is a replica's connection to the store, with the traps that faults have set.
 type connection struct {
 	w     *world
 	who   string
 	cut   bool // partitioned
-	mute  bool // nothing leaves it
-	deaf  bool // nothing reaches it
-	dead  bool // its process has crashed: nothing more leaves it
+	mute  bool // it sends nothing
+	deaf  bool // it receives nothing
+	dead  bool // its process has crashed: it sends nothing more
 	traps []trap
-	away  time.Duration       // how long a crash in a turn lasts; 0 = as drawn
-	still func(time.Duration) // freezes the replica in the midst of a turn
+	away  time.Duration       // how long a crash in a step lasts; 0 = drawn
+	still func(time.Duration) // freezes the replica in the middle of a step
 }
 
-// trap goes off at the next step of its kind.
+// trap is a fault that strikes at the next step of its kind.
 type trap struct {
 	step step
 	for_ time.Duration
 }
 
-// step is a moment in a turn at which a replica can be hit.
+// step is a point in the processing of an entity at which a fault can strike a replica.
 type step string
 
-// Steps of a turn, in order.
+// Steps of one processing, in order.
 const (
 	freezeBeforeSave    step = "freeze-before-save"
 	loseSaveAck         step = "lose-save-ack"
@@ -42,14 +42,14 @@ const (
 	losePublishAck      step = "lose-publish-ack"
 	crashAfterPublish   step = "crash-after-publish"
 	crashBeforeAck      step = "crash-before-ack"
-	loseSaveAckLate     step = "lose-save-ack-late" // after others have had time to build on it; not in steps, as kept scenarios count them
+	loseSaveAckLate     step = "lose-save-ack-late" // after other replicas have had time to change the document; not in steps, because recorded scenarios index them
 )
 
 var steps = []step{
 	freezeBeforeSave, loseSaveAck, loseSaveAndRead, crashAfterSave, freezeBeforePublish, losePublishAck, crashAfterPublish, crashBeforeAck,
 }
 
-// sprung tells whether a trap for this step was set, and removes it.
+// sprung reports whether a trap for this step was set, and removes it.
 func (c *connection) sprung(s step) (trap, bool) {
 	i := slices.IndexFunc(c.traps, func(t trap) bool { return t.step == s })
 	if i < 0 || c.w.calm {
@@ -57,11 +57,11 @@ func (c *connection) sprung(s step) (trap, bool) {
 	}
 	t := c.traps[i]
 	c.traps = slices.Delete(c.traps, i, i+1)
-	c.w.say("%s: %s", c.who, s)
+	c.w.logf("%s: %s", c.who, s)
 	return t, true
 }
 
-// die is a crash in the midst of a turn. Only a written scenario says how long it lasts.
+// die is a crash in the middle of a step. Only a written scenario says how long it lasts.
 func (c *connection) die(t trap) {
 	c.dead = true
 	if c.w.sc.exact {
@@ -75,16 +75,16 @@ func (c *connection) freeze(s step) {
 	}
 }
 
-var errGone = events.Errorf(events.Unavailable, "not connected")
+var errNotConnected = events.Errorf(events.Unavailable, "not connected")
 
 func (c *connection) err() error {
 	if c.cut || c.dead || c.mute {
-		return errGone
+		return errNotConnected
 	}
 	return nil
 }
 
-// answer is what a request leads to that was carried out.
+// answer is the error of a request that was executed: its reply may be lost.
 func (c *connection) answer() error {
 	if c.deaf {
 		return events.Errorf(events.Unavailable, "no answer")
@@ -92,7 +92,7 @@ func (c *connection) answer() error {
 	return nil
 }
 
-// reads is for requests that only bring an answer.
+// reads is the error of a request without effects.
 func (c *connection) reads() error { return cmp.Or(c.err(), c.answer()) }
 
 func (c *connection) ports() events.Ports {
@@ -154,7 +154,7 @@ func (b simBucket) Load(_ context.Context, key string) ([]byte, uint64, error) {
 		return nil, 0, err
 	}
 	if _, ok := b.sprung("read"); ok {
-		return nil, 0, errGone
+		return nil, 0, errNotConnected
 	}
 	r := b.w.store.buckets[b.name][key]
 	if r.value == nil {
@@ -163,7 +163,7 @@ func (b simBucket) Load(_ context.Context, key string) ([]byte, uint64, error) {
 	return b.w.stripped(r.value), r.revision, nil
 }
 
-// stripped is a document as the replicas of a mutant loop see it.
+// stripped is a document as the replicas of a broken controller see it.
 func (w *world) stripped(value []byte) []byte {
 	if !w.mutant.forgetful && !w.mutant.amnesic || value == nil {
 		return value
@@ -229,7 +229,7 @@ func (b simBucket) Delete(_ context.Context, key string, revision uint64) error 
 	return b.answer()
 }
 
-// Watch shows what is present and ends: changes are brought by the store itself.
+// Watch lists the present keys and returns: the store itself delivers changes.
 func (b simBucket) Watch(ctx context.Context, fn func(string, []byte, uint64), listed func()) error {
 	if err := b.reads(); err != nil {
 		return err
@@ -253,7 +253,7 @@ func (s simSignals) Send(subject string, data []byte) error {
 	return nil
 }
 
-// What a Core never calls.
+// Methods that a Core never calls.
 
 var errNotPlayed = events.Errorf(events.Internal, "the simulation does not play this")
 

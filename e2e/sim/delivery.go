@@ -9,7 +9,7 @@ import (
 	"github.com/regroup-io/regroup/services/controller"
 )
 
-// ackWait is how long a delivery may stay unsettled before somebody else gets it.
+// ackWait is how long a delivery may stay unacknowledged before it is delivered again.
 const ackWait = 2 * time.Second
 
 // durable is a consumer that the replicas of a service share.
@@ -19,7 +19,7 @@ type durable struct {
 	service  string
 }
 
-// wants tells whether a subject is read; patterns end with ">" and may hold "*".
+// wants reports whether a subject matches; patterns end with ">" and may hold "*".
 func (d *durable) wants(subject string) bool {
 	s := strings.Split(subject, ".")
 	for _, pattern := range d.consumer.Subjects {
@@ -35,29 +35,29 @@ func (d *durable) wants(subject string) bool {
 	return false
 }
 
-// delivery is one message on its way to one reader, until it is settled.
+// delivery is one message for one consumer, until it is settled.
 type delivery struct {
 	durable *durable
 	stored  events.Stored
-	event   events.Event // what is stored, for the story
+	event   events.Event // the decoded message, for the log
 	attempt int
 	settled bool
 }
 
-// carry hands a delivery to some replica after a while, and again when it was not settled in time.
+// carry delivers to a replica after a delay, and again if the delivery was not settled in time.
 func (d *durable) carry(v *delivery, after time.Duration) {
 	d.w.after(after, func() {
 		if v.settled {
 			return
 		}
-		to := d.w.pickFor(d.service, string(v.event.Body.Type().Family())+"."+v.event.Body.Type().Kind(), service.pulls)
+		to := d.w.pickFor(d.service, string(v.event.Body.Type().Family())+"."+v.event.Body.Type().Kind(), service.canPull)
 		if to == nil {
 			d.carry(v, 300*time.Millisecond)
 			return
 		}
 		v.attempt++
 		to.delivered(v)
-		if d.w.chance(d.w.sc.repeat) { // a repeat that comes although the first was taken
+		if d.w.chance(d.w.sc.repeat) { // a duplicate delivery although the first was settled
 			d.w.after(d.w.between(0, 3*time.Second), func() {
 				if again := d.w.pick(d.service); again != nil {
 					again.delivered(&delivery{durable: d, stored: v.stored, event: v.event, attempt: v.attempt + 1})
@@ -68,18 +68,18 @@ func (d *durable) carry(v *delivery, after time.Duration) {
 	})
 }
 
-// retry gives a delivery back.
+// retry schedules another delivery (a negative acknowledgement).
 func (v *delivery) retry(after time.Duration) {
 	old := *v
 	v.settled = true
 	old.durable.carry(&old, after)
 }
 
-// pick finds a replica that hears, frozen ones included: what has reached them comes late.
-func (w *world) pick(name string) service { return w.pickFor(name, "", service.hears) }
+// pick selects a replica that can receive, frozen ones included: they process their messages late.
+func (w *world) pick(name string) service { return w.pickFor(name, "", service.canReceive) }
 
-// pickFor finds a replica that can take something: the one that a written scenario wants, if it
-// can.
+// pickFor selects a replica for which can holds: the one that a written scenario names, if
+// possible.
 func (w *world) pickFor(name, kind string, can func(service) bool) service {
 	if s := w.routes[kind]; s != nil && s.service() == name && can(s) {
 		return s
@@ -99,22 +99,22 @@ func (w *world) pickFor(name, kind string, can func(service) bool) service {
 	return up[w.any(len(up))]
 }
 
-// callTimeout is the agent's for one request.
+// callTimeout is the agent's timeout for one request.
 const callTimeout = 2 * time.Second
 
-// call asks a service; then is called once. The request or its answer may be lost, and the request
-// may be heard twice.
+// call sends a request to a service; then is called once. The request or its reply may be lost, and
+// the request may be received twice.
 func (w *world) call(n *node, name string, ask events.Body, then func(events.Body, error)) {
 	done := false
-	life := n.life
+	incarnation := n.incarnation
 	answer := func(b events.Body, err error) {
-		if !done && n.life == life {
+		if !done && n.incarnation == incarnation {
 			done = true
 			then(b, err)
 		}
 	}
 	if n.cut {
-		w.after(time.Millisecond, func() { answer(nil, errGone) })
+		w.after(time.Millisecond, func() { answer(nil, errNotConnected) })
 		return
 	}
 	w.after(callTimeout, func() { answer(nil, events.Errorf(events.Cancelled, "no answer")) })
@@ -122,9 +122,9 @@ func (w *world) call(n *node, name string, ask events.Body, then func(events.Bod
 		return
 	}
 	ask1 := func() {
-		to := w.pickFor(name, string(ask.Type().Family())+"."+ask.Type().Kind(), service.hears)
+		to := w.pickFor(name, string(ask.Type().Family())+"."+ask.Type().Kind(), service.canReceive)
 		if to == nil {
-			answer(nil, errGone)
+			answer(nil, errNotConnected)
 			return
 		}
 		to.asked(ask, func(a controller.InputResult, err error) {
@@ -143,7 +143,7 @@ func (w *world) call(n *node, name string, ask events.Body, then func(events.Bod
 	}
 }
 
-// signal sends to everybody who hears, each of whom may miss it.
+// signal broadcasts a signal, which each receiver may miss.
 func (w *world) signal(subject string, data []byte) {
 	switch part := strings.Split(subject, "."); part[2] {
 	case "heartbeat":
@@ -166,13 +166,13 @@ func (w *world) heartbeat(b events.Heartbeat) {
 		}
 	}
 	if to := w.pick(events.ServiceRendezvous); to != nil && !w.chance(w.sc.loss) {
-		w.after(w.hop(), func() { to.heard(b) })
+		w.after(w.hop(), func() { to.receive(b) })
 	}
 }
 
 func (w *world) notice(b events.NoticeEnvelope) {
 	if to := w.pick(events.ServiceRendezvous); to != nil && b.Notice != nil && !w.chance(w.sc.loss) {
-		w.after(w.hop(), func() { to.heard(*b.Notice) })
+		w.after(w.hop(), func() { to.receive(*b.Notice) })
 	}
 	for _, n := range w.nodes {
 		if !w.chance(w.sc.loss) {
@@ -181,7 +181,7 @@ func (w *world) notice(b events.NoticeEnvelope) {
 	}
 }
 
-// launched brings a stored launch to its node, if the wire does.
+// launched delivers a stored launch to its node, unless it is lost.
 func (w *world) launched(m, before events.Stored) {
 	var l events.Launch
 	if err := json.Unmarshal(m.Data, &l); err != nil {
@@ -191,16 +191,16 @@ func (w *world) launched(m, before events.Stored) {
 	w.check.launch(l)
 	var newer events.Launch
 	if json.Unmarshal(before.Data, &newer) == nil && newer.Revision > l.Revision {
-		w.say("%s: a launch with revision %d comes after revision %d", l.Node, l.Revision, newer.Revision)
+		w.logf("%s: a launch with revision %d comes after revision %d", l.Node, l.Revision, newer.Revision)
 	}
 	for _, n := range w.nodes {
 		if n.id == l.Node && n.misses > 0 {
 			n.misses--
-			w.say("%s: a launch with revision %d is lost", n.id, l.Revision)
+			w.logf("%s: a launch with revision %d is lost", n.id, l.Revision)
 			continue
 		}
 		if n.id == l.Node && !w.chance(w.sc.loss) {
-			w.after(w.hop(), func() { n.hear(m) })
+			w.after(w.hop(), func() { n.receiveLaunch(m) })
 		}
 	}
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
 
-// comers are the nodes of a job that nobody places: their agents come to it by themselves, as
-// `regroup agent --join-job` does.
-type comers struct {
-	nodes      []int // slots of each
+// participants are the self-registering nodes of a job that the scheduler does not place, as with
+// `regroup agent --join-job`.
+type participants struct {
+	nodes      []int // slots of each node
 	min, max   int
 	perNode    int
 	lastCall   time.Duration
@@ -26,7 +26,7 @@ type comers struct {
 }
 
 // String writes MIN:MAX/WORKERS PER NODE/LAST CALL/JOIN TIMEOUT/SLOTS,SLOTS.
-func (x *comers) String() string {
+func (x *participants) String() string {
 	slots := make([]string, len(x.nodes))
 	for i, n := range x.nodes {
 		slots[i] = strconv.Itoa(n)
@@ -34,12 +34,12 @@ func (x *comers) String() string {
 	return fmt.Sprintf("%d:%d/%d/%s/%s/%s", x.min, x.max, x.perNode, x.lastCall, x.joinWithin, strings.Join(slots, ","))
 }
 
-func parseComers(text string) (*comers, error) {
+func parseParticipants(text string) (*participants, error) {
 	f := strings.Split(text, "/")
 	if len(f) != 5 {
-		return nil, fmt.Errorf("comers %q: want MIN:MAX/PER NODE/LAST CALL/JOIN/SLOTS,SLOTS", text)
+		return nil, fmt.Errorf("participants %q: want MIN:MAX/PER NODE/LAST CALL/JOIN/SLOTS,SLOTS", text)
 	}
-	x := &comers{}
+	x := &participants{}
 	w, err := parseWorkers(f[0])
 	if err != nil {
 		return nil, err
@@ -64,28 +64,28 @@ func parseComers(text string) (*comers, error) {
 	return x, nil
 }
 
-// externalEvery is how many seeds have one with such a job among them.
+// externalEvery is how often a seed has such a job: one in externalEvery.
 const externalEvery = 3
 
-// drawExternal adds to a scenario a job whose nodes come by themselves. It draws apart from the
-// rest, so that a seed tells the same story of all the others.
+// drawExternal adds a job with self-registering nodes to a scenario. It has a random source of its
+// own, so that the rest of the scenario does not depend on it.
 func drawExternal(sc *scenario) {
-	if sc.seed%externalEvery != 1 || sc.seed%crowdEvery == crowdEvery-1 {
+	if sc.seed%externalEvery != 1 || sc.seed%largeWorldEvery == largeWorldEvery-1 {
 		return
 	}
 	r := rand.New(rand.NewPCG(sc.seed, 7))
-	x := &comers{
+	x := &participants{
 		min: 1 + r.IntN(3), perNode: 1 + r.IntN(2), lastCall: time.Duration(200+r.IntN(1800)) * time.Millisecond,
-		joinWithin: time.Duration(20+r.IntN(30)) * time.Second, // longer than it takes until an agent is started again,
+		joinWithin: time.Duration(20+r.IntN(30)) * time.Second, // longer than the restart of an agent takes,
 	}
 	x.max = x.min + r.IntN(3)
 	for range x.min + r.IntN(x.max-x.min+2) { // at least min, at most one more than max
 		x.nodes = append(x.nodes, x.perNode+r.IntN(2))
 	}
 	j := drawJob(r, 4, 3, 1)
-	j.comers, j.resets, j.sameStep = x, 0, 0
+	j.participants, j.resets, j.sameStep = x, 0, 0
 	sc.jobs = append(sc.jobs, j)
-	kinds := slices.Sorted(maps.Keys(comerFaults))
+	kinds := slices.Sorted(maps.Keys(participantFaults))
 	for range 1 + r.IntN(5) {
 		sc.faults = append(sc.faults, fault{
 			at:   time.Duration(1000+r.IntN(max(1, int(sc.calmAt/time.Millisecond)-1300))) * time.Millisecond,
@@ -95,34 +95,34 @@ func drawExternal(sc *scenario) {
 	slices.SortStableFunc(sc.faults, func(a, b fault) int { return int(a.at - b.at) })
 }
 
-// comerFaults are what happens only to nodes that come by themselves.
-var comerFaults = map[string]func(*world, fault){
-	"comer-leaves": func(w *world, f fault) {
-		if n := w.comer(f); n != nil && n.up {
+// participantFaults are the faults that only hit self-registering nodes.
+var participantFaults = map[string]func(*world, fault){
+	"participant-leaves": func(w *world, f fault) {
+		if n := w.participant(f); n != nil && n.up {
 			n.quit(f.last)
 		}
 	},
-	"comer-restarts": func(w *world, f fault) {
-		if n := w.comer(f); n != nil {
+	"participant-restarts": func(w *world, f fault) {
+		if n := w.participant(f); n != nil {
 			n.die(f.b%2 == 0)
 			w.after(f.last, n.boot)
 		}
 	},
-	"comer-is-lost": func(w *world, f fault) {
-		if n := w.comer(f); n != nil && n.job.enough(n) {
+	"participant-is-lost": func(w *world, f fault) {
+		if n := w.participant(f); n != nil && n.job.canFormWithout(n) {
 			n.die(false)
 			n.away = true
 		}
 	},
 	"close-job": func(w *world, f fault) {
-		if n := w.comer(f); n != nil && f.b%3 == 0 {
+		if n := w.participant(f); n != nil && f.b%3 == 0 {
 			w.call(n, events.ServiceRendezvous, events.RendezvousClose{Job: n.job.id, Reason: "enough"}, func(events.Body, error) {})
 		}
 	},
 }
 
-// comer picks a node that comes by itself; nil if there is none.
-func (w *world) comer(f fault) *node {
+// participant selects a self-registering node; nil if there is none.
+func (w *world) participant(f fault) *node {
 	var all []*node
 	for _, n := range w.nodes {
 		if n.job != nil && !n.away {
@@ -135,8 +135,8 @@ func (w *world) comer(f fault) *node {
 	return all[f.a%len(all)]
 }
 
-// enough tells whether the job could form a round without a node.
-func (j *jobRun) enough(without *node) bool {
+// canFormWithout reports whether the job could form a round without a node.
+func (j *jobRun) canFormWithout(without *node) bool {
 	left := 0
 	for _, n := range j.w.nodes {
 		if n.job == j && n != without && !n.away {
@@ -146,8 +146,8 @@ func (j *jobRun) enough(without *node) bool {
 	return left >= j.spec.Rendezvous.Nodes.Min
 }
 
-// spec makes the job one of external members.
-func (x *comers) spec(s *spec.Job) {
+// spec makes the job one with self-registering nodes.
+func (x *participants) spec(s *spec.Job) {
 	s.Workers = spec.Workers{}
 	s.Rendezvous = &spec.Rendezvous{
 		External: true, Nodes: spec.NodeRange{Min: x.min, Max: x.max}, WorkersPerNode: x.perNode, JoinTimeout: spec.Duration(x.joinWithin),
@@ -155,8 +155,8 @@ func (x *comers) spec(s *spec.Job) {
 	}
 }
 
-// buildComers makes the nodes of a job.
-func (w *world) buildComers(j *jobRun, x *comers) {
+// buildParticipants makes the nodes of a job.
+func (w *world) buildParticipants(j *jobRun, x *participants) {
 	if x == nil {
 		return
 	}
@@ -167,7 +167,7 @@ func (w *world) buildComers(j *jobRun, x *comers) {
 	}
 }
 
-// offered is how many slots the scheduler may give away.
+// offered is the number of slots that the scheduler may assign.
 func (n *node) offered() int {
 	if n.job != nil {
 		return 0
@@ -175,13 +175,13 @@ func (n *node) offered() int {
 	return n.slots
 }
 
-// come asks to be in the job, until it is answered. Launches and later hellos ask again.
-func (n *node) come(life int) {
-	if n.job == nil || n.life != life || n.bye || n.quitting || n.asking {
+// come requests to enter the job until there is a reply. Launches and later hellos repeat it.
+func (n *node) come(incarnation int) {
+	if n.job == nil || n.incarnation != incarnation || n.leaving || n.quitting || n.asking {
 		return
 	}
 	n.asking = true
-	ask := events.NodeEnter{Job: n.job.id, Node: n.id, Incarnation: n.inc, Slots: n.slots, Spec: n.job.spec}
+	ask := events.NodeEnter{Job: n.job.id, Node: n.id, Incarnation: n.agent, Slots: n.slots, Spec: n.job.spec}
 	n.w.call(n, events.ServiceRendezvous, ask, func(b events.Body, err error) {
 		n.asking = false
 		if err != nil {
@@ -189,44 +189,43 @@ func (n *node) come(life int) {
 			case events.Conflict, events.Invalid:
 				n.w.check.fail(14, "%s was refused: %s", n.id, err)
 			}
-			n.w.after(n.w.between(50*time.Millisecond, 2*time.Second), func() { n.come(life) })
+			n.w.after(n.w.between(50*time.Millisecond, 2*time.Second), func() { n.come(incarnation) })
 			return
 		}
 		s := b.(events.NodeMembership)
-		n.w.say("%s: %s in %s (%d of %d to %d)", n.id, s.Membership, n.job.id, s.Nodes, s.Min, s.Max)
-		if s.Membership.Final() && s.Membership != events.MembershipOver { // whoever started it tries again
+		n.w.logf("%s: %s in %s (%d of %d to %d)", n.id, s.Membership, n.job.id, s.Nodes, s.Min, s.Max)
+		if s.Membership.Final() && s.Membership != events.MembershipOver { // whatever started it tries again
 			n.quit(n.w.between(time.Second, 4*time.Second))
 		}
 	})
 }
 
-// quit is an agent that is asked to end and started again later: it leaves the job first, without
-// ending it.
+// quit stops an agent and starts it again later: it first leaves the job, which goes on.
 func (n *node) quit(again time.Duration) {
-	if n.quitting || n.bye {
+	if n.quitting || n.leaving {
 		return
 	}
 	n.quitting = true
-	life := n.life
+	incarnation := n.incarnation
 	end := func() {
-		if n.life == life && !n.bye {
-			n.bye = true
+		if n.incarnation == incarnation && !n.leaving {
+			n.leaving = true
 			n.input(worker.Shutdown{})
 		}
 	}
-	exit := events.NodeExit{Job: n.job.id, Node: n.id, Incarnation: n.inc, Reason: "its agent was asked to end"}
+	exit := events.NodeExit{Job: n.job.id, Node: n.id, Incarnation: n.agent, Reason: "its agent was asked to end"}
 	n.w.call(n, events.ServiceRendezvous, exit, func(events.Body, error) { n.w.after(n.w.between(0, 2*time.Second), end) })
 	n.w.after(4*time.Second, end)
 	n.w.after(again+12*time.Second, func() {
-		if n.life == life { // it does not end
+		if n.incarnation == incarnation { // it has not ended in time
 			n.die(false)
 		}
 		n.boot()
 	})
 }
 
-// gathered looks at the rendezvous of nodes that come by themselves.
-func (c *checker) gathered(old, s round.State) {
+// checkRendezvous checks the rendezvous of self-registering nodes.
+func (c *checker) checkRendezvous(old, s round.State) {
 	x := s.Nodes
 	if x == nil {
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// kinds are the faults by name. Each reads a and b as it needs, modulo what is there.
+// kinds are the faults by name. Each interprets a and b, modulo the number of its targets.
 var kinds = map[string]func(*world, fault){
 	"trap":           (*world).setTrap,
 	"crash-replica":  func(w *world, f fault) { w.replica(f).crash(f.last) },
@@ -32,9 +32,9 @@ var kinds = map[string]func(*world, fault){
 	"freeze-node":    func(w *world, f fault) { w.node(f).freeze(f.last) },
 	"mute-replica":   func(w *world, f fault) { during((service).mute)(w.replica(f), f.last) },
 	"deafen-replica": func(w *world, f fault) { during((service).deafen)(w.replica(f), f.last) },
-	"part-nodes": func(w *world, f fault) {
+	"partition-nodes": func(w *world, f fault) {
 		a, b := w.nodes[f.a%len(w.nodes)], w.nodes[f.b%len(w.nodes)]
-		w.part(a.id, b.id, f.last/2)
+		w.partition(a.id, b.id, f.last/2)
 	},
 	"late-ack":    func(w *world, f fault) { w.replica(f).trap(trap{step: loseSaveAckLate, for_: f.last}) },
 	"drop-launch": func(w *world, f fault) { w.node(f).misses++ },
@@ -56,9 +56,9 @@ var kinds = map[string]func(*world, fault){
 	},
 	"leave-node": func(w *world, f fault) {
 		if n := w.node(f); n.job != nil {
-			comerFaults["comer-leaves"](w, f)
+			participantFaults["participant-leaves"](w, f)
 		} else if n.up {
-			n.bye = true
+			n.leaving = true
 			n.input(worker.Shutdown{})
 			w.after(f.last+8*time.Second, n.boot)
 		}
@@ -68,8 +68,8 @@ var kinds = map[string]func(*world, fault){
 		w.drain(n, false)
 		w.after(f.last, func() { w.drain(n, true) })
 	},
-	"quarantine-node": (*world).keepOut,
-	"strike-host":     (*world).strike,
+	"quarantine-node": (*world).quarantine,
+	"strike-host":     (*world).delist,
 	"scale-job":       (*world).scale,
 	"stop-job":        func(w *world, f fault) { w.stop(f) },
 	"submit-again": func(w *world, f fault) {
@@ -80,7 +80,7 @@ var kinds = map[string]func(*world, fault){
 	},
 }
 
-// drawFaults makes the schedule.
+// drawFaults draws the schedule of faults.
 func drawFaults(r *rand.Rand, sc scenario) []fault {
 	names := append(slices.Sorted(maps.Keys(kinds)), "kill-worker", "kill-worker", "exit-worker", "restart-agent", "false-alarm", "trap", "trap", "trap", "scale-job", "fail-slot", "quarantine-node", "strike-host")
 	var out []fault
@@ -92,7 +92,7 @@ func drawFaults(r *rand.Rand, sc scenario) []fault {
 		})
 	}
 	stopped := 0
-	out = slices.DeleteFunc(out, func(f fault) bool { // most jobs should come to their own end
+	out = slices.DeleteFunc(out, func(f fault) bool { // most jobs should end by themselves
 		if f.kind == "stop-job" {
 			stopped++
 		}
@@ -104,8 +104,8 @@ func drawFaults(r *rand.Rand, sc scenario) []fault {
 
 func (w *world) inject(f fault) {
 	if !w.calm {
-		w.say("FAULT %s", f)
-		if own := comerFaults[f.kind]; own != nil {
+		w.logf("FAULT %s", f)
+		if own := participantFaults[f.kind]; own != nil {
 			own(w, f)
 		} else {
 			kinds[f.kind](w, f)
@@ -120,17 +120,18 @@ func (w *world) replica(f fault) service {
 
 func (w *world) node(f fault) *node { return w.nodes[f.a%len(w.nodes)] }
 
-// setTrap arms a trap at a step of the next turn.
+// setTrap sets a trap for a step of a replica's next processing.
 func (w *world) setTrap(f fault) {
 	w.replica(fault{a: f.a, b: f.b / len(steps)}).trap(trap{step: steps[f.b%len(steps)], for_: f.last})
 }
 
-// spare tells whether all jobs would still find room without a node. Two that were placed once and
-// hold less than their min wait for each other's slots for ever, as nobody is preempted.
+// spare reports whether all jobs would still fit without a node. Two jobs that were placed once and
+// have less than their min would wait for each other's slots for ever, because there is no
+// preemption.
 func (w *world) spare(n *node) bool {
 	slots, need := 0, 0
 	if n.job != nil {
-		return n.job.enough(n)
+		return n.job.canFormWithout(n)
 	}
 	for _, o := range w.nodes {
 		if o != n && !o.away {
@@ -169,7 +170,7 @@ func (w *world) end(f fault, code int, signal string) {
 	}
 }
 
-// falseAlarm breaks a connection between two members that both live.
+// falseAlarm breaks a connection between two live members.
 func (w *world) falseAlarm(f fault) {
 	j := w.jobs[f.a%len(w.jobs)]
 	for _, n := range slices.Backward(slices.Sorted(maps.Keys(j.groups))) {
@@ -193,18 +194,18 @@ func (w *world) scale(f fault) {
 	w.command(events.Event{ID: w.id("scale"), Source: "/client", Time: w.now, Body: events.JobScale{Job: j.id, Workers: n}})
 }
 
-// stop may well come before the submit.
+// stop may precede the submit.
 func (w *world) stop(f fault) {
 	j := w.jobs[f.a%len(w.jobs)]
 	w.command(events.Event{ID: w.id("stop"), Source: "/client", Time: w.now, Body: events.JobStop{Job: j.id, Reason: fmt.Sprint("fault ", f.at), Now: f.b%2 == 0}})
 }
 
-// calmDown ends all faults: what is cut, frozen, draining or down comes back, except the nodes that
-// are gone for good.
+// calmDown ends all faults: everything that is partitioned, frozen, draining or down is restored,
+// except the nodes that were removed.
 func (w *world) calmDown() {
 	w.calm = true
-	w.say("faults have stopped")
-	clear(w.parted)
+	w.logf("faults have stopped")
+	clear(w.partitioned)
 	for _, name := range serviceNames {
 		for _, s := range w.services[name] {
 			s.freeze(0)

@@ -17,23 +17,23 @@ type group struct {
 	token      string
 	world      int
 	members    map[int]*process
-	gone       map[int]bool // ranks that were members and are no more
+	lost       map[int]bool // ranks that were members and are no more
 	running    bool
 	broken     bool
 	step       uint64
 	state      snapshot
 	open       ledger // consumed since the last commit
-	first      bool   // its first good step was told
+	first      bool   // its first good step was reported
 	stuck      bool   // a member hangs
-	torn       *torn  // what a written scenario does to the next commit
+	torn       *torn  // how a written scenario interrupts the next commit
 }
 
-// torn is a commit that only one member has, because another dies in it.
+// torn is a commit that only one member has, because another one dies during it.
 type torn struct{ keeps, dies events.Place }
 
-// admit takes a member in: one that holds the token and a free rank.
+// admit adds a member that holds the token and a free rank.
 func (g *group) admit(p *process) {
-	if g.broken || g.gone[p.rank] {
+	if g.broken || g.lost[p.rank] {
 		p.after(g.w.between(time.Millisecond, 30*time.Millisecond), func() { p.abort(nil) })
 		return
 	}
@@ -50,7 +50,7 @@ func (g *group) admit(p *process) {
 		g.w.after(g.w.between(5*time.Millisecond, 60*time.Millisecond), g.sync)
 		return
 	}
-	p.after(3*time.Second, func() { // somebody does not come
+	p.after(3*time.Second, func() { // a member is missing
 		if p.group == g && !g.running && !g.broken {
 			p.abort(g.missing())
 		}
@@ -67,10 +67,10 @@ func (g *group) missing() []int {
 	return out
 }
 
-// lose breaks the group: every other member fails soon, each accusing somebody.
+// lose breaks the group: every other member fails soon, and accuses a rank.
 func (g *group) lose(p *process) {
 	if g.members[p.rankIn(g)] == p {
-		g.gone[p.rankIn(g)] = true
+		g.lost[p.rankIn(g)] = true
 	}
 	if g.broken {
 		return
@@ -83,7 +83,7 @@ func (g *group) lose(p *process) {
 			continue
 		}
 		accused := lost
-		if g.w.chance(20) { // a neighbour that only seemed gone
+		if g.w.chance(20) { // a live peer that seemed lost
 			accused = g.w.any(g.world)
 		}
 		q.after(g.w.between(time.Millisecond, 80*time.Millisecond), func() {
@@ -94,7 +94,7 @@ func (g *group) lose(p *process) {
 	}
 }
 
-// rankIn is a process' rank in a group, also after it has left it.
+// rankIn is a process's rank in a group, also after it has left.
 func (p *process) rankIn(g *group) int {
 	for r := range g.world {
 		if g.members[r] == p {
@@ -104,9 +104,9 @@ func (p *process) rankIn(g *group) int {
 	return -1
 }
 
-// sync gives everybody the newest commit that anybody holds.
+// sync gives all members the newest commit that any of them holds.
 func (g *group) sync() {
-	if g.broken || g.apart() {
+	if g.broken || g.brokenByPartition() {
 		return
 	}
 	var newest *snapshot
@@ -129,13 +129,13 @@ func (g *group) sync() {
 		}
 	}
 	g.running, g.step, g.open = true, g.state.step, ledger{}
-	g.w.say("%s %s runs: world %d from step %d", g.job.id, g.generation, g.world, g.step)
-	g.w.after(g.w.between(20*time.Millisecond, 60*time.Millisecond), g.turn)
+	g.w.logf("%s %s runs: world %d from step %d", g.job.id, g.generation, g.world, g.step)
+	g.w.after(g.w.between(20*time.Millisecond, 60*time.Millisecond), g.advance)
 }
 
-// turn is one step of all members together.
-func (g *group) turn() {
-	if g.broken || g.apart() || g.stopped() {
+// advance performs one step of all members together.
+func (g *group) advance() {
+	if g.broken || g.brokenByPartition() || g.stopped() {
 		return
 	}
 	g.step++
@@ -146,7 +146,7 @@ func (g *group) turn() {
 	s := g.job.spec
 	n := min(uint64(g.job.batch), s.Data.Samples-(g.state.cursor+g.open.count))
 	from := g.state.cursor + g.open.count
-	for r := range uint64(g.world) { // uneven shares; the reduction adds up what each has really consumed
+	for r := range uint64(g.world) { // uneven shares; the reduction adds up what each has consumed
 		share := ledger{}
 		for i := from + n*r/uint64(g.world); i < from+n*(r+1)/uint64(g.world); i++ {
 			share.add(ledger{count: 1, sum: events.SampleHash(g.job.sample(g.state.epoch, i))})
@@ -172,7 +172,7 @@ func (g *group) turn() {
 		g.commit(ends)
 		return
 	}
-	g.w.after(g.pace(), g.turn)
+	g.w.after(g.pace(), g.advance)
 }
 
 func (g *group) pace() time.Duration {
@@ -185,8 +185,8 @@ func (g *group) report(p *process, in worker.Input) {
 	}
 }
 
-// commit is the reduction that ends with a copy of the state at every member. Who has its result
-// saves, even if a peer dies meanwhile; who has not, fails.
+// commit is the reduction after which every member copies the state. A member that has the result
+// saves it, even if a peer dies meanwhile; one that has not, fails.
 func (g *group) commit(ends bool) {
 	next := g.state.clone()
 	next.generation, next.step = uint64(g.generation), g.step
@@ -218,11 +218,11 @@ func (g *group) commit(ends bool) {
 			return
 		}
 		g.state, g.open = next, ledger{}
-		g.turn()
+		g.advance()
 	})
 }
 
-// saved is a commit at one member, and what follows from it.
+// saved handles a commit at one member.
 func (p *process) saved(c snapshot, planned, finished bool) {
 	c = c.clone()
 	p.commit = &c
@@ -247,12 +247,13 @@ func (p *process) saved(c snapshot, planned, finished bool) {
 	}
 }
 
-// apart breaks the group if two members do not reach each other; either accuses the other.
-func (g *group) apart() bool {
+// brokenByPartition breaks the group if two members cannot reach each other; each accuses the
+// other.
+func (g *group) brokenByPartition() bool {
 	for r := range g.world {
 		for q := range r {
 			a, b := g.members[r], g.members[q]
-			if a == nil || b == nil || g.w.parted[[2]events.NodeID{a.node.id, b.node.id}] <= 0 {
+			if a == nil || b == nil || g.w.partitioned[[2]events.NodeID{a.node.id, b.node.id}] <= 0 {
 				continue
 			}
 			a.after(g.w.between(time.Millisecond, 80*time.Millisecond), func() { g.accuse(a, q) })
@@ -269,11 +270,11 @@ func (g *group) accuse(p *process, rank int) {
 	}
 }
 
-// part keeps workers on two nodes from reaching each other for a while.
-func (w *world) part(a, b events.NodeID, d time.Duration) {
+// partition separates the workers of two nodes for d.
+func (w *world) partition(a, b events.NodeID, d time.Duration) {
 	set := func(by int) {
-		w.parted[[2]events.NodeID{a, b}] += by
-		w.parted[[2]events.NodeID{b, a}] += by
+		w.partitioned[[2]events.NodeID{a, b}] += by
+		w.partitioned[[2]events.NodeID{b, a}] += by
 	}
 	set(1)
 	w.after(d, func() { set(-1) })

@@ -9,23 +9,23 @@ import (
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 )
 
-// hang stops a process as SIGSTOP does: its connections stand, it does nothing any more, and only
-// SIGKILL ends it. A member of a generation that works stops at its next step.
+// hang stops a process as SIGSTOP does: its connections stay open, it does nothing, and only
+// SIGKILL ends it. A member of a running generation stops at its next step.
 func (p *process) hang() {
 	if !p.alive || p.done || p.hung {
 		return
 	}
 	p.hung = true
-	p.w.say("%s: %s hangs", p.node.id, p.start.Place)
+	p.w.logf("%s: %s hangs", p.node.id, p.start.Place)
 }
 
-// wake lets a process go on where it was.
+// wake resumes a process.
 func (p *process) wake() {
 	if !p.alive || !p.hung {
 		return
 	}
 	p.hung = false
-	p.w.say("%s: %s goes on", p.node.id, p.start.Place)
+	p.w.logf("%s: %s goes on", p.node.id, p.start.Place)
 	if a := p.unread; a != nil {
 		p.unread = nil
 		p.assigned(*a)
@@ -38,16 +38,16 @@ func (p *process) wake() {
 		p.call(p.calls)
 	case g == nil:
 		p.job.resume(p)
-	case g.broken || p.told:
-		p.told = false
+	case g.broken || p.generationLost:
+		p.generationLost = false
 		p.abort(nil)
 	case g.stuck:
 		g.stuck = false
-		p.w.after(g.pace(), g.turn)
+		p.w.after(g.pace(), g.advance)
 	}
 }
 
-// stopped tells whether a member hangs; the others wait for it in their collective.
+// stopped reports whether a member hangs; the others wait for it in their collective.
 func (g *group) stopped() bool {
 	for r := range g.world {
 		if p := g.members[r]; p != nil && p.hung {
@@ -57,15 +57,15 @@ func (g *group) stopped() bool {
 	return g.stuck
 }
 
-// resume goes on with a program of the old kind that stood still.
+// resume continues a program under restart recovery.
 func (j *jobRun) resume(p *process) {
 	if g := j.worlds[p.start.Generation]; g != nil && g.stuck {
 		g.stuck = false
-		j.labour(g)
+		j.runSteps(g)
 	}
 }
 
-// stopped tells whether a rank hangs.
+// stopped reports whether a rank hangs.
 func (g *restarted) stopped() bool {
 	for _, r := range slices.Sorted(maps.Keys(g.ranks)) {
 		g.stuck = g.stuck || g.ranks[r].hung
@@ -73,7 +73,7 @@ func (g *restarted) stopped() bool {
 	return g.stuck
 }
 
-// hangWorker stops a worker. One of a job that takes nobody for hung goes on after a while.
+// hangWorker stops a worker. If its job has no hang detection, the worker continues after a while.
 func (w *world) hangWorker(f fault) {
 	alive := w.running()
 	if len(alive) == 0 {
@@ -86,8 +86,8 @@ func (w *world) hangWorker(f fault) {
 	}
 }
 
-// found tells whether somebody takes a process for hung: its job is known to make steps, and it has
-// part in them.
+// found reports whether hang detection covers a process: its job is known to make steps, and it
+// takes part in them.
 func (p *process) found() bool {
 	if p.job.spec.Health.Hang == 0 || p.w.check.view(p.job).Step == 0 {
 		return false
@@ -99,7 +99,7 @@ func (p *process) found() bool {
 	return g != nil && g.whole && !g.hurt
 }
 
-// wakeAll ends the hangs that nobody would find.
+// wakeAll ends the hangs that no service would detect.
 func (w *world) wakeAll() {
 	for _, p := range w.running() {
 		if p.job.spec.Health.Hang == 0 {
@@ -108,14 +108,13 @@ func (w *world) wakeAll() {
 	}
 }
 
-// telling reports the steps of a program of the old kind, if its job wants to know whether it
-// stands still.
-func (j *jobRun) telling(g *restarted) {
+// reportStep reports the steps of a program under restart recovery, if its job has hang detection.
+func (j *jobRun) reportStep(g *restarted) {
 	if p := g.ranks[0]; p != nil && p.alive && j.spec.Health.Hang > 0 {
 		p.node.input(worker.WorkerReported{Worker: p.start.Worker, Report: wire.Report{Generation: uint64(p.start.Generation), Step: uint64(j.saved)}})
 	}
 }
 
-// hangLimit is how long a job of the simulation may make no step, if that is limited: longer than
-// any healthy pause.
+// hangLimit is the hang timeout of the simulation's jobs that have one: longer than any healthy
+// pause.
 const hangLimit = 10 * time.Second

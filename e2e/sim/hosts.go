@@ -12,8 +12,8 @@ import (
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
-// discoveryConfig is the default, for a seed with figures that fit into its run: slots and nodes
-// are kept out easily, and come back soon.
+// discoveryConfig is the default configuration, for seeds with shorter times: slots and nodes are
+// quarantined easily, and come back soon.
 func (w *world) discoveryConfig() discovery.Config {
 	c := discovery.DefaultConfig()
 	if w.sc.exact {
@@ -25,8 +25,8 @@ func (w *world) discoveryConfig() discovery.Config {
 	return c
 }
 
-// list compares the host list with the nodes on record, as every replica does after each answer of
-// its source.
+// list compares the host list with the stored nodes, as every replica does after each update of the
+// list.
 func (v *watcher) list() {
 	if v.w.now.Sub(v.asked) < v.w.discoveryConfig().HostEvery {
 		return
@@ -44,8 +44,8 @@ func (v *watcher) list() {
 	}
 }
 
-// strike takes a node off the host list for a while, or some of its slots.
-func (w *world) strike(f fault) {
+// delist removes a node, or some of its slots, from the host list for a while.
+func (w *world) delist(f fault) {
 	n := w.node(f)
 	if n.listed = (events.HostEntry{Excluded: "no line names it"}); f.b%2 == 0 {
 		slots := f.b / 2 % (n.slots + 1)
@@ -54,8 +54,8 @@ func (w *world) strike(f fault) {
 	w.after(f.last, func() { n.listed = events.HostEntry{} })
 }
 
-// keepOut quarantines a node or a slot by hand; it may be ended by hand, too.
-func (w *world) keepOut(f fault) {
+// quarantine quarantines a node or a slot by a command; another command may end it.
+func (w *world) quarantine(f fault) {
 	n := w.node(f)
 	var slot *events.Slot
 	if f.b%3 > 0 {
@@ -72,8 +72,7 @@ func (w *world) keepOut(f fault) {
 	}
 }
 
-// failSlot kills what runs in one slot, whatever it is by then, until the slot is benched and
-// somewhat longer.
+// failSlot kills each process in one slot until after the slot is quarantined.
 func (w *world) failSlot(f fault) {
 	n := w.node(f)
 	at := events.Place{Node: n.id, Slot: events.Slot(f.b % n.slots)}

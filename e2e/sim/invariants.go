@@ -10,9 +10,9 @@ import (
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
 
-// invariants are what must hold in every run, whatever goes wrong.
+// invariants must hold in every run, whatever fails.
 var invariants = [...]string{
-	0:  "every message decodes, no machine panics and no judge is stuck with an input",
+	0:  "every message decodes, no machine panics and no service is stuck with an input",
 	1:  "a generation is sealed at most once",
 	2:  "ranks are 0 to n-1 without gaps, and the world is within min and max",
 	3:  "no slot is given to two jobs, or twice to one, and none that does not exist",
@@ -21,13 +21,13 @@ var invariants = [...]string{
 	6:  "every sample of a finished epoch is counted exactly once",
 	7:  "terminal stays terminal",
 	8:  "once faults stop, every job ends, and nothing of it is left",
-	9:  "a judge's facts are numbered without gap or repeat, as a reader sees them who drops lower numbers",
-	10: "each life is charged at most once, a generation too, a planned change never, and never more than the budget is spent",
+	9:  "a service's facts are numbered without gap or repeat, for a reader that drops lower numbers",
+	10: "each incarnation and each generation counts at most one failure, a planned change none, and the budget is not exceeded",
 	11: "at most one incident of a job is open, and no phase is negative",
 	12: "an agent never runs two processes in one place for a job, and never runs an attempt twice",
-	13: "no job has a slot that the scheduler knows to be benched or not on the host list, and no quarantine outlasts its end",
-	14: "nodes that come by themselves are in one list each, no more than max take part, and no fewer than min in a complete round",
-	15: "once faults stop, no job waits beside free slots that are enough for it",
+	13: "no job has a slot that the scheduler knows to be quarantined or not on the host list, and no quarantine outlasts its end",
+	14: "each self-registering node is in one list, no more than max take part, and no fewer than min in a complete round",
+	15: "once faults stop, no job waits while enough slots for it are free",
 }
 
 // violation is the first invariant that did not hold.
@@ -40,45 +40,45 @@ func (v *violation) String() string {
 	return fmt.Sprintf("invariant %d: %s: %s", v.number, invariants[v.number], v.text)
 }
 
-// checker looks at everything that is stored, told and done.
+// checker checks everything that is stored, published and executed.
 type checker struct {
-	w        *world
-	found    *violation
-	jobs     map[events.JobID]*account
-	number   map[string]uint64                  // by family and entity: the last one that a reader took
-	begun    map[string]*process                // by agent, job, place, attempt and generation
-	good     map[events.JobID]events.Generation // that the rendezvous knew of before its last change
-	slots    events.PoolView
-	free     int                        // slots that may be given out now, as the scheduler knows
-	beside   map[events.JobID]time.Time // jobs that wait although they would fit, since when
-	nodes    map[string]events.NodeView
-	rounds   map[string]round.State
-	lost     map[events.Incarnation]bool // agents that discovery has taken for dead
-	leftWell map[events.Incarnation]bool // agents that have said goodbye
-	states   map[string]job.State
-	last     map[string]*process // newest process by place and job
+	w            *world
+	found        *violation
+	jobs         map[events.JobID]*account
+	number       map[string]uint64                  // by family and entity: the last number that a reader applied
+	begun        map[string]*process                // by agent, job, place, attempt and generation
+	good         map[events.JobID]events.Generation // the last good generation before the rendezvous' latest change
+	slots        events.PoolView
+	free         int                        // slots that the scheduler may assign now
+	waitingSince map[events.JobID]time.Time // since when jobs wait although they would fit
+	nodes        map[string]events.NodeView
+	rounds       map[string]round.State
+	lost         map[events.Incarnation]bool // agents that discovery has declared lost
+	leftWell     map[events.Incarnation]bool // agents that have left as planned
+	states       map[string]job.State
+	last         map[string]*process // newest process by slot and job
 }
 
-// account is what is known about one job.
+// account is what the checker knows about one job.
 type account struct {
-	sealed    map[events.Generation]string // id of the fact
-	end       events.Type
-	incidents int // opened
-	open      bool
-	charges   int
-	dead      map[events.Incarnation]bool // lives that have ended or were judged lost
-	respawned map[events.Incarnation]int  // the attempt that takes a dead worker's place
-	charged   map[events.Incarnation]events.JobFailureCounted
-	paid      map[events.Generation]events.Incarnation // whose fault each generation was charged for
-	asked     map[events.Incarnation]bool              // told to stop
-	launches  map[launchKey][]byte
-	wanted    map[uint64]spec.Workers // by number of the placement
+	sealed          map[events.Generation]string // id of the fact
+	end             events.Type
+	incidents       int // opened
+	open            bool
+	countedFailures int
+	dead            map[events.Incarnation]bool // incarnations that have ended or were declared lost
+	respawned       map[events.Incarnation]int  // the attempt that takes a dead worker's place
+	failures        map[events.Incarnation]events.JobFailureCounted
+	culprit         map[events.Generation]events.Incarnation // the worker whose failure was counted for a generation
+	asked           map[events.Incarnation]bool              // asked to stop
+	launches        map[launchKey][]byte
+	wanted          map[uint64]spec.Workers // by number of the placement
 }
 
 func newChecker(w *world) *checker {
 	return &checker{
 		w: w, jobs: map[events.JobID]*account{}, number: map[string]uint64{}, begun: map[string]*process{}, last: map[string]*process{},
-		good: map[events.JobID]events.Generation{}, beside: map[events.JobID]time.Time{}, lost: map[events.Incarnation]bool{}, leftWell: map[events.Incarnation]bool{}, rounds: map[string]round.State{}, nodes: map[string]events.NodeView{}, states: map[string]job.State{},
+		good: map[events.JobID]events.Generation{}, waitingSince: map[events.JobID]time.Time{}, lost: map[events.Incarnation]bool{}, leftWell: map[events.Incarnation]bool{}, rounds: map[string]round.State{}, nodes: map[string]events.NodeView{}, states: map[string]job.State{},
 	}
 }
 
@@ -87,18 +87,18 @@ func (c *checker) job(id events.JobID) *account {
 	if a == nil {
 		a = &account{
 			sealed: map[events.Generation]string{},
-			dead:   map[events.Incarnation]bool{}, respawned: map[events.Incarnation]int{}, charged: map[events.Incarnation]events.JobFailureCounted{},
-			paid: map[events.Generation]events.Incarnation{}, asked: map[events.Incarnation]bool{}, launches: map[launchKey][]byte{}, wanted: map[uint64]spec.Workers{},
+			dead:   map[events.Incarnation]bool{}, respawned: map[events.Incarnation]int{}, failures: map[events.Incarnation]events.JobFailureCounted{},
+			culprit: map[events.Generation]events.Incarnation{}, asked: map[events.Incarnation]bool{}, launches: map[launchKey][]byte{}, wanted: map[uint64]spec.Workers{},
 		}
 		c.jobs[id] = a
 	}
 	return a
 }
 
-// fail notes the first violation; it ends the run.
+// fail records the first violation; it ends the run.
 func (c *checker) fail(number int, format string, args ...any) {
 	if c.found == nil {
 		c.found = &violation{number: number, text: fmt.Sprintf(format, args...)}
-		c.w.say("VIOLATED %s", c.found)
+		c.w.logf("VIOLATED %s", c.found)
 	}
 }

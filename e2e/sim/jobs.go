@@ -22,11 +22,11 @@ type jobRun struct {
 	pace   time.Duration
 	breaks int
 	groups map[events.Generation]*group
-	wanted []spec.Workers // every number that was ever asked for
+	wanted []spec.Workers // every range of workers that was ever requested
 
 	// Restart recovery: the program continues from a checkpoint on disk.
 	worlds map[events.Generation]*restarted
-	work   int // seconds that it takes
+	work   int // seconds of work
 	saved  int // seconds of it that are on disk
 }
 
@@ -41,13 +41,13 @@ func newJobRun(w *world, i int, s jobShape) *jobRun {
 	e := events.Event{ID: "submit-" + jobSpec.Name, Source: "/client", Time: epoch, Body: events.JobSubmit{Spec: jobSpec}}
 	j.id = events.JobIDFrom(jobSpec.Name, e.Source, e.ID)
 	w.at(epoch.Add(s.at), func() { w.command(e) })
-	w.buildComers(j, s.comers)
+	w.buildParticipants(j, s.participants)
 	return j
 }
 
-// command publishes what a client says.
+// command publishes a client's command.
 func (w *world) command(e events.Event) {
-	w.say("client: %s %s", e.Body.Type().Kind(), brief(e.Body))
+	w.logf("client: %s %s", e.Body.Type().Kind(), brief(e.Body))
 	m, err := cloudevent.Encode(e)
 	if err != nil {
 		panic(err) // the simulation's own client is wrong
@@ -64,11 +64,11 @@ func (w *world) jobOf(id events.JobID) *jobRun {
 	return nil
 }
 
-// groupOf finds the communicator of a generation; everybody in it must have been given the same.
+// groupOf finds the communicator of a generation, which must be the same for all its members.
 func (j *jobRun) groupOf(n events.Generation, token string, world int) *group {
 	g := j.groups[n]
 	if g == nil {
-		g = &group{w: j.w, job: j, generation: n, token: token, world: world, members: map[int]*process{}, gone: map[int]bool{}}
+		g = &group{w: j.w, job: j, generation: n, token: token, world: world, members: map[int]*process{}, lost: map[int]bool{}}
 		j.groups[n] = g
 	}
 	if g.token != token || g.world != world {
@@ -79,7 +79,7 @@ func (j *jobRun) groupOf(n events.Generation, token string, world int) *group {
 
 func (j *jobRun) zero() snapshot { return snapshot{samples: j.spec.Data.Samples} }
 
-// sample is the order of the samples: a permutation that an index computes.
+// sample is the order of the samples: a permutation computed from the index.
 func (j *jobRun) sample(epoch, i uint64) uint64 {
 	n := j.spec.Data.Samples
 	step := uint64(7)
@@ -96,7 +96,7 @@ func gcd(a, b uint64) uint64 {
 	return a
 }
 
-// total is the account of an epoch in which every sample was consumed exactly once.
+// total is the ledger of an epoch in which every sample was consumed exactly once.
 func (j *jobRun) total() ledger {
 	l := ledger{count: j.spec.Data.Samples}
 	for i := range j.spec.Data.Samples {
@@ -105,7 +105,7 @@ func (j *jobRun) total() ledger {
 	return l
 }
 
-// restarted is one generation of a program of the old kind.
+// restarted is one generation under restart recovery.
 type restarted struct {
 	world int
 	ranks map[int]*process
@@ -114,7 +114,7 @@ type restarted struct {
 	stuck bool // a rank hangs
 }
 
-// enter is a process that initialises: it works once all ranks are there.
+// enter handles the initialisation of a process: work starts when all ranks are present.
 func (j *jobRun) enter(p *process) {
 	g := j.worlds[p.start.Generation]
 	if g == nil {
@@ -132,7 +132,7 @@ func (j *jobRun) enter(p *process) {
 	g.ranks[p.rank] = p
 	if len(g.ranks) == g.world && !g.hurt {
 		g.whole = true
-		j.labour(g)
+		j.runSteps(g)
 		return
 	}
 	p.after(6*time.Second, func() {
@@ -142,8 +142,8 @@ func (j *jobRun) enter(p *process) {
 	})
 }
 
-// labour does one second of work at a time and saves it.
-func (j *jobRun) labour(g *restarted) {
+// runSteps does one second of work at a time and saves it.
+func (j *jobRun) runSteps(g *restarted) {
 	if g.hurt || g.stopped() {
 		return
 	}
@@ -151,8 +151,8 @@ func (j *jobRun) labour(g *restarted) {
 		j.w.after(time.Second, func() {
 			if !g.hurt && !g.stopped() {
 				j.saved++
-				j.telling(g)
-				j.labour(g)
+				j.reportStep(g)
+				j.runSteps(g)
 			}
 		})
 		return
@@ -166,7 +166,7 @@ func (j *jobRun) labour(g *restarted) {
 	}
 }
 
-// quit takes a process out; its peers fail or hang.
+// quit removes a process; its peers fail or hang.
 func (j *jobRun) quit(p *process) {
 	g := j.worlds[p.start.Generation]
 	if g == nil || p.done || g.hurt || g.ranks[p.rank] != p {

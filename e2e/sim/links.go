@@ -10,15 +10,15 @@ import (
 func (n *node) connect() {
 	n.w.made++
 	count := n.link.Count + 1
-	if n.link.Server != string(n.inc) {
+	if n.link.Server != string(n.agent) {
 		count = 1
 	}
-	// The server's id is the agent's life, so that a count belongs to one life.
-	n.link = events.Link{Server: string(n.inc), Client: uint64(n.w.made), Count: count}
+	// The server's id is the agent's incarnation, so that a count belongs to one incarnation.
+	n.link = events.Link{Server: string(n.agent), Client: uint64(n.w.made), Count: count}
 }
 
-// disconnect ends it. The broker sees that soon, or after its pings when the cable is cut;
-// discovery may miss what it tells.
+// disconnect ends it. The broker notices soon, or by its pings if the network is cut; discovery may
+// miss its event.
 func (n *node) disconnect() {
 	after := n.w.hop()
 	if n.w.chance(20) {

@@ -14,7 +14,7 @@ import (
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
-// broken is a real machine with a fault of its own.
+// broken is a real machine with a planted fault.
 type broken[S any] struct {
 	controller.Machine[S]
 	step func(m controller.Machine[S], s S, in events.Input, now time.Time) (S, events.Decision)
@@ -30,7 +30,7 @@ func breaks[S any](step stepOf[S]) func(controller.Machine[S]) controller.Machin
 	return func(m controller.Machine[S]) controller.Machine[S] { return broken[S]{m, step} }
 }
 
-// facts lets a mutation rewrite what is told.
+// facts is a mutation that rewrites the published facts.
 func facts[S any](change func([]events.Fact) []events.Fact) func(controller.Machine[S]) controller.Machine[S] {
 	return breaks(func(m controller.Machine[S], s S, in events.Input, now time.Time) (S, events.Decision) {
 		s, d := m.Step(s, in, now)
@@ -39,7 +39,7 @@ func facts[S any](change func([]events.Fact) []events.Fact) func(controller.Mach
 	})
 }
 
-// twice tells facts of one kind two times.
+// twice publishes facts of one kind two times.
 func twice(kind events.Type) func([]events.Fact) []events.Fact {
 	return func(in []events.Fact) (out []events.Fact) {
 		for _, f := range in {
@@ -61,7 +61,7 @@ func never(kind events.Type) func([]events.Fact) []events.Fact {
 var mutations = []struct {
 	mutation
 	caughtBy []int  // any of these invariants
-	from     uint64 // first seed to try: none before it has shown the fault, so that they only cost time
+	from     uint64 // first seed to try: no earlier seed shows the fault
 }{
 	{mutation{name: "seals twice", round: facts[round.State](twice(events.RoundSealed{}.Type()))}, []int{1}, 0},
 	{mutation{name: "leaves a gap in the ranks", round: facts[round.State](func(in []events.Fact) []events.Fact {
@@ -106,8 +106,8 @@ var mutations = []struct {
 		}
 		return m.Step(s, in, now)
 	})}, []int{8}, 0},
-	{mutation{name: "takes a job that waits for removed", pool: breaks(func(m controller.Machine[plan.State], s plan.State, in events.Input, now time.Time) (plan.State, events.Decision) {
-		// As a list of the records does that lacks a job which is written meanwhile.
+	{mutation{name: "treats a waiting job as removed", pool: breaks(func(m controller.Machine[plan.State], s plan.State, in events.Input, now time.Time) (plan.State, events.Decision) {
+		// As a reconciliation does whose list lacks a job that is written meanwhile.
 		if b, ok := in.Body.(events.JobSubmitted); ok && len(s.View.Queue) > 20 {
 			in = events.Input{Body: events.JobStopped{JobEnd: events.JobEnd{Job: b.Job}}}
 		}
@@ -123,7 +123,7 @@ var mutations = []struct {
 		s.View.Spec.Failures.Max = limit
 		return s, d
 	})}, []int{10}, 0},
-	{mutation{name: "charges twice", job: breaks(func(m controller.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
+	{mutation{name: "counts a failure twice", job: breaks(func(m controller.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
 		before := len(s.View.Failures)
 		s, d := m.Step(s, in, now)
 		if len(s.View.Failures) > before {
@@ -133,7 +133,7 @@ var mutations = []struct {
 	})}, []int{10}, 0},
 	{mutation{name: "replaces a worker twice", job: facts[job.State](twice(events.JobRespawned{}.Type()))}, []int{10}, 0},
 	{mutation{name: "never replaces a worker", job: facts[job.State](never(events.JobRespawned{}.Type()))}, []int{8}, 0},
-	{mutation{name: "wakes the dead", job: breaks(func(m controller.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
+	{mutation{name: "revives a terminal job", job: breaks(func(m controller.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
 		if s.View.State.Terminal() && in.Body.Type() == (events.WorkerExited{}).Type() {
 			s.View.State = events.JobStateRunning
 		}
@@ -142,13 +142,13 @@ var mutations = []struct {
 	{mutation{name: "opens an incident twice", job: facts[job.State](twice(events.IncidentOpened{}.Type()))}, []int{11}, 0},
 	{mutation{name: "starts a process twice", agent: func(real agentStep) agentStep {
 		return func(s worker.State, in worker.Input, now time.Time) (worker.State, []worker.Action) {
-			s, acts := real(s, in, now)
-			for _, a := range acts {
+			s, actions := real(s, in, now)
+			for _, a := range actions {
 				if p, ok := a.(worker.StartProcess); ok {
-					return s, append(acts, p)
+					return s, append(actions, p)
 				}
 			}
-			return s, acts
+			return s, actions
 		}
 	}}, []int{12}, 0},
 	{mutation{name: "lets a spare take part", round: breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
@@ -169,24 +169,24 @@ var mutations = []struct {
 		}
 		return s, d
 	})}, []int{14}, 40},
-	{mutation{name: "keeps a lost node that came by itself", round: breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
+	{mutation{name: "keeps a lost self-registered node", round: breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
 		if f := in.Body.Type(); s.Nodes != nil && (f == (events.NodeLost{}).Type() || f == (events.NodeSuspected{}).Type() || f == (events.NodeJoined{}).Type()) {
 			return s, events.Decision{}
 		}
 		return m.Step(s, in, now)
 	})}, []int{8}, 0},
 	{mutation{name: "counts a step that was undone", voidSteps: true}, []int{6}, 0},
-	{mutation{name: "gives out a benched slot", pool: breaks(func(m controller.Machine[plan.State], s plan.State, in events.Input, now time.Time) (plan.State, events.Decision) {
+	{mutation{name: "assigns a quarantined slot", pool: breaks(func(m controller.Machine[plan.State], s plan.State, in events.Input, now time.Time) (plan.State, events.Decision) {
 		b, ok := in.Body.(events.NodeQuarantined)
 		if !ok {
 			return m.Step(s, in, now)
 		}
-		benched := b.QuarantinedSlots
+		quarantined := b.QuarantinedSlots
 		b.QuarantinedSlots = nil
 		in.Body = b
 		s, d := m.Step(s, in, now)
 		n := s.Nodes[b.Node]
-		n.QuarantinedSlots = benched
+		n.QuarantinedSlots = quarantined
 		s.Nodes[b.Node] = n
 		return s, d
 	})}, []int{13}, 0},
@@ -202,7 +202,7 @@ var mutations = []struct {
 	{mutation{name: "forgets an outbox", forgetful: true}, []int{8, 9}, 25},
 }
 
-// anyRevision is an agent that believes whatever comes last.
+// anyRevision is an agent that applies the launch that arrives last.
 func anyRevision(real agentStep) agentStep {
 	newest := map[events.JobID]uint64{}
 	return func(s worker.State, in worker.Input, now time.Time) (worker.State, []worker.Action) {
@@ -215,7 +215,7 @@ func anyRevision(real agentStep) agentStep {
 	}
 }
 
-// TestMutations proves that the invariants see: each broken machine must be caught within some
+// TestMutations shows that the invariants detect faults: each broken machine is caught within some
 // seeds.
 func TestMutations(t *testing.T) {
 	const most = 300

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// bugs are changes of the source of the controller, each of which the simulation must notice: it
-// runs that code. None of the seeds before from has shown the bug, so that they only cost time.
+// bugs are changes of the controller's source that the simulation must detect. No seed before from
+// shows the bug.
 var bugs = []struct {
 	name, file, is, becomes string
 	from                    int
@@ -23,11 +23,10 @@ var bugs = []struct {
 	{"takes a conflict for a save", "processor.go", "case errors.Is(err, events.ErrConflict):\n\t\treturn 0, true, nil", "case errors.Is(err, events.ErrConflict):\n\t\treturn revision + 1, false, nil", 0},
 }
 
-// planted is the seed with which the run of a broken controller begins; below 0 this is no such
-// run.
+// planted is the first seed for a broken controller; a negative value disables TestPlanted.
 var planted = flag.Int("planted", -1, "run with a broken controller from this seed on, until an invariant is violated")
 
-// TestPlanted is the run of a broken controller.
+// TestPlanted runs seeds with a broken controller.
 func TestPlanted(t *testing.T) {
 	for s := max(*planted, 0); *planted >= 0 && s < *planted+300; s++ {
 		if v := run(draw(uint64(s)), mutation{}, nil); v != nil {
@@ -36,8 +35,8 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// TestBugsPlantedInTheControllerAreCaught builds this package with a broken controller, which the
-// machines know nothing of, and runs seeds until an invariant is violated.
+// TestBugsPlantedInTheControllerAreCaught builds this package with a broken controller and
+// unchanged machines, and runs seeds until an invariant is violated.
 func TestBugsPlantedInTheControllerAreCaught(t *testing.T) {
 	found := regexp.MustCompile(`seed \d+: invariant \d+[^\n]*`)
 	for _, b := range bugs {

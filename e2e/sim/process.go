@@ -12,32 +12,32 @@ import (
 
 // process is one worker.
 type process struct {
-	w       *world
-	node    *node
-	life    int // of the node
-	job     *jobRun
-	start   worker.StartProcess
-	pid     int
-	alive   bool // from the moment that it was asked for
-	running bool
-	deaf    bool // to the stop signal
+	w           *world
+	node        *node
+	incarnation int // of the node
+	job         *jobRun
+	start       worker.StartProcess
+	pid         int
+	alive       bool // from the moment of its start action
+	running     bool
+	deaf        bool // it ignores the stop signal
 
 	// In-process recovery.
-	waiting bool // in a call of join
-	calls   int  // of join
-	req     wire.JoinRequest
-	left    uint64 // newest generation that it has left
-	heard   uint64 // the same, as its agent has heard it
-	group   *group
-	rank    int
-	commit  *snapshot
-	void    ledger // what its copy counts that was undone (a mutation)
-	planned bool
-	done    bool
+	waiting      bool // in a call of join
+	calls        int  // of join
+	req          wire.JoinRequest
+	left         uint64 // the newest generation that it has left
+	leftReported uint64 // the same, as reported to its agent
+	group        *group
+	rank         int
+	commit       *snapshot
+	void         ledger // what its copy counts although it was rolled back (a mutation)
+	planned      bool
+	done         bool
 
-	hung   bool             // it does nothing, like one under SIGSTOP
-	unread *wire.Assignment // what came meanwhile
-	told   bool             // that its generation is over, meanwhile
+	hung           bool             // as under SIGSTOP
+	unread         *wire.Assignment // received while hung
+	generationLost bool             // its generation was lost while it was hung
 
 	// Restart recovery.
 	world int
@@ -45,14 +45,14 @@ type process struct {
 
 func newProcess(n *node, a worker.StartProcess) {
 	w := n.w
-	p := &process{w: w, node: n, life: n.life, job: w.jobOf(a.Job), start: a, alive: true, rank: -1, deaf: w.chance(5)}
+	p := &process{w: w, node: n, incarnation: n.incarnation, job: w.jobOf(a.Job), start: a, alive: true, rank: -1, deaf: w.chance(5)}
 	if p.job == nil {
 		w.check.fail(12, "%s starts a process of %s, which nobody submitted", n.id, a.Job)
 		return
 	}
 	w.check.starts(p)
 	n.procs[a.Worker] = p
-	w.say("%s: starts %s attempt %d g%d", n.id, a.Place, a.Attempt, a.Generation)
+	w.logf("%s: starts %s attempt %d g%d", n.id, a.Place, a.Attempt, a.Generation)
 	if w.chance(1) {
 		p.after(w.between(time.Millisecond, 50*time.Millisecond), func() {
 			p.alive = false
@@ -61,8 +61,8 @@ func newProcess(n *node, a worker.StartProcess) {
 		return
 	}
 	starts, imports := w.between(5*time.Millisecond, 200*time.Millisecond), w.between(5*time.Millisecond, 300*time.Millisecond)
-	if d, written := n.warm[a.Place.Slot]; written {
-		delete(n.warm, a.Place.Slot)
+	if d, written := n.startDelay[a.Place.Slot]; written {
+		delete(n.startDelay, a.Place.Slot)
 		starts, imports = d/2, d/2
 	}
 	p.after(starts, func() {
@@ -84,7 +84,7 @@ func newProcess(n *node, a worker.StartProcess) {
 
 func (p *process) inProcess() bool { return p.job.spec.Recovery == spec.RecoveryInProcess }
 
-// after does something later unless the process has ended by then.
+// after calls do later unless the process has ended by then.
 func (p *process) after(d time.Duration, do func()) {
 	p.w.after(d, func() {
 		if p.alive {
@@ -93,28 +93,28 @@ func (p *process) after(d time.Duration, do func()) {
 	})
 }
 
-// exit ends the process; its agent and its peers notice.
+// exit ends the process; its agent and its peers detect it.
 func (p *process) exit(code int, signal string) {
 	if !p.alive || (p.hung && signal != "SIGKILL") {
 		return
 	}
-	if !p.running { // it is killed as soon as it runs
+	if !p.running { // it ends as soon as it runs
 		p.after(50*time.Millisecond, func() { p.exit(code, signal) })
 		return
 	}
-	p.w.say("%s: %s exits %d %s", p.node.id, p.start.Place, code, signal)
+	p.w.logf("%s: %s exits %d %s", p.node.id, p.start.Place, code, signal)
 	p.vanish()
 	number := map[string]int{"SIGKILL": 9, "SIGTERM": 15}[signal]
 	age := p.w.between(0, 20*time.Millisecond)
-	life := p.life
+	incarnation := p.incarnation
 	p.w.after(age, func() {
-		if p.node.life == life {
+		if p.node.incarnation == incarnation {
 			p.node.input(worker.ProcessExited{Worker: p.start.Worker, ExitCode: code, Signal: signal, Number: number, Age: age})
 		}
 	})
 }
 
-// vanish ends the process without its agent, which may be gone too.
+// vanish ends the process without an input to its agent, which may be down too.
 func (p *process) vanish() {
 	p.alive = false
 	if p.group != nil && !p.done {
@@ -123,7 +123,7 @@ func (p *process) vanish() {
 	p.job.quit(p)
 }
 
-// term is the stop signal.
+// term delivers the stop signal.
 func (p *process) term() {
 	if p.deaf || p.hung {
 		return
@@ -148,7 +148,7 @@ func (p *process) join(planned bool, accused []int) {
 	p.calls++
 	p.req = wire.JoinRequest{
 		Address: string(p.node.id) + ".test:" + strconv.Itoa(p.pid), Left: p.left, Planned: planned, Accused: accused,
-		Cold: p.left == 0 && p.start.Attempt%4 != 0, // some programs cannot warm up
+		Cold: p.left == 0 && p.start.Attempt%4 != 0, // some programs cannot prefetch
 	}
 	if p.left > 0 && !planned {
 		p.req.NoticeMS = 1
@@ -159,7 +159,7 @@ func (p *process) join(planned bool, accused []int) {
 	p.call(p.calls)
 }
 
-// call is one long poll; it is made again while no answer comes.
+// call is one long poll; it is repeated until there is an answer.
 func (p *process) call(number int) {
 	if !p.alive || p.hung || !p.waiting || p.calls != number {
 		return
@@ -168,7 +168,7 @@ func (p *process) call(number int) {
 	p.after(p.w.between(time.Second, 2*time.Second), func() { p.call(number) })
 }
 
-// assigned ends the wait.
+// assigned handles the answer to join.
 func (p *process) assigned(a wire.Assignment) {
 	if !p.alive || !p.waiting {
 		return
@@ -178,7 +178,7 @@ func (p *process) assigned(a wire.Assignment) {
 		return
 	}
 	if a.Verdict == wire.WarmUp {
-		p.warmUp(a)
+		p.prefetch(a)
 		return
 	}
 	p.waiting = false
@@ -187,7 +187,7 @@ func (p *process) assigned(a wire.Assignment) {
 		return
 	}
 	if a.Generation <= p.left {
-		p.waiting = true // as the SDK does: a call that it has given up was answered, it asks again
+		p.waiting = true // as in the SDK: the answer is to a cancelled call, so it asks again
 		return
 	}
 	p.rank = a.Rank
@@ -195,9 +195,9 @@ func (p *process) assigned(a wire.Assignment) {
 	p.group.admit(p)
 }
 
-// warmUp fetches the state of a generation that this process is not in, which it can only do while
-// that lives. Now and then it takes as long as it may.
-func (p *process) warmUp(a wire.Assignment) {
+// prefetch fetches the state from a generation that this process is not in, while that generation
+// runs. Sometimes it takes as long as it may.
+func (p *process) prefetch(a wire.Assignment) {
 	if a.Generation <= p.req.Holders || !p.req.Cold {
 		return
 	}
@@ -218,7 +218,7 @@ func (p *process) warmUp(a wire.Assignment) {
 	})
 }
 
-// change is news from the agent.
+// change handles a change of the generation that the agent reports.
 func (p *process) change(c wire.Change) {
 	g := p.group
 	if !p.alive || g == nil || uint64(g.generation) != c.Generation {
@@ -231,7 +231,7 @@ func (p *process) change(c wire.Change) {
 		p.planned = false
 	case wire.ChangeLost:
 		if p.hung {
-			p.told = true
+			p.generationLost = true
 			return
 		}
 		var accused []int
@@ -242,7 +242,7 @@ func (p *process) change(c wire.Change) {
 	}
 }
 
-// abort leaves a generation that is broken; the peers notice that its connections are closed.
+// abort leaves a broken generation; the peers detect that its connections are closed.
 func (p *process) abort(accused []int) {
 	g := p.group
 	if !p.alive || g == nil || p.done || p.hung {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestRegressions replays what once failed, as short as it was made.
+// TestRegressions replays shortened scenarios that failed once.
 func TestRegressions(t *testing.T) {
 	files, err := filepath.Glob("testdata/regressions/*.txt")
 	if err != nil || len(files) == 0 {
@@ -29,7 +29,7 @@ func TestRegressions(t *testing.T) {
 	}
 }
 
-// TestAScriptIsReadAsItWasWritten keeps the files usable.
+// TestAScriptIsReadAsItWasWritten checks that parse inverts script.
 func TestAScriptIsReadAsItWasWritten(t *testing.T) {
 	for s := range uint64(20) {
 		want := script(draw(s))
@@ -40,8 +40,7 @@ func TestAScriptIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// TestARunCanBeRepeated: the same scenario tells the same story, or no seed would be worth
-// anything.
+// TestARunCanBeRepeated checks that a scenario always produces the same log.
 func TestARunCanBeRepeated(t *testing.T) {
 	for s := range uint64(5) {
 		story := func() (lines []string) {

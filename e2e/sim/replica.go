@@ -9,16 +9,16 @@ import (
 	"github.com/regroup-io/regroup/services/controller"
 )
 
-// service is one replica of a judge, whatever its state is.
+// service is one replica of a service, with any type of state.
 type service interface {
 	known
 	reachable
-	hearer
+	receiver
 	breakable
 	changed(key string, r record)
 }
 
-// known is what is asked of a service.
+// known identifies a service.
 type known interface {
 	world() *world
 	name() string
@@ -27,21 +27,21 @@ type known interface {
 	isFrozen() bool
 }
 
-// reachable is what can be told to a service.
+// reachable reports which messages can reach a service.
 type reachable interface {
-	hears() bool
-	pulls() bool
+	canReceive() bool
+	canPull() bool
 }
 
-// hearer takes what arrives.
-type hearer interface {
+// receiver takes messages.
+type receiver interface {
 	delivered(*delivery)
 	asked(events.Body, func(controller.InputResult, error))
-	heard(events.Body)
+	receive(events.Body)
 	signal(any)
 }
 
-// breakable is what faults do to a service, and their end.
+// breakable is the interface for faults of a service.
 type breakable interface {
 	cuttable
 	start()
@@ -50,50 +50,50 @@ type breakable interface {
 	trap(trap)
 }
 
-// cuttable is how the way to a service can break.
+// cuttable is the interface for faults of a service's connection.
 type cuttable interface {
 	cutOff(bool)
 	mute(bool)
 	deafen(bool)
 }
 
-// soft is what a service hears and keeps in the memory of each replica.
+// soft is the state that each replica keeps in memory, derived from signals.
 type soft interface {
 	reset()
 	connected(bool)
 	seen(key string, value []byte)
-	heard(any) (in events.Body, ok bool) // a signal, or a word of the broker; ok: in is for the machine
+	signal(any) (in events.Body, ok bool) // a signal or an event of the broker; ok: in is an input of the machine
 }
 
 // replica drives the controller.Core of a service in virtual time, as controller.Host does by the
 // clock: it offers what arrives and steps the core a little later, and when the core asks for it.
 type replica[S any] struct {
-	w        *world
-	who      string
-	o        controller.Options[S] // those of the real service
-	ages     soft                  // what it keeps in memory; may be nil
-	side     *connection           // that the service's own reconciliation reads through
-	life     int                   // crashes so far
-	up       bool
-	frozen   time.Time // until then
-	busy     bool      // in a step that was frozen midway
-	stepping bool
-	conn     *connection
-	core     *controller.Core[S]
-	unread   []func()  // what the service's own watch of its bucket brings with the next step
-	woken    bool      // a step is on the agenda because something arrived
-	alarm    time.Time // a step is on the agenda because the core asked for it
+	w           *world
+	who         string
+	o           controller.Options[S] // as in the real service
+	ages        soft                  // its state in memory; may be nil
+	side        *connection           // the connection of the service's own reconciliation
+	incarnation int                   // crashes so far
+	up          bool
+	frozen      time.Time // until then
+	busy        bool      // in a step that was frozen midway
+	stepping    bool
+	conn        *connection
+	core        *controller.Core[S]
+	unread      []func()  // updates of the service's watch of its bucket, applied with the next step
+	woken       bool      // a step is on the agenda because something arrived
+	timer       time.Time // a step is on the agenda because the core asked for it
 }
 
-func (r *replica[S]) world() *world   { return r.w }
-func (r *replica[S]) name() string    { return r.who }
-func (r *replica[S]) service() string { return r.o.Service }
-func (r *replica[S]) bucket() string  { return r.o.Bucket }
-func (r *replica[S]) hears() bool     { return r.up && !r.conn.cut && !r.conn.deaf }
-func (r *replica[S]) says() bool      { return r.up && !r.conn.cut && !r.conn.mute && !r.conn.dead }
-func (r *replica[S]) pulls() bool     { return r.hears() && r.says() } // what is delivered was asked for
-func (r *replica[S]) isFrozen() bool  { return r.busy || r.w.now.Before(r.frozen) }
-func (r *replica[S]) trap(t trap)     { r.conn.traps = append(r.conn.traps, t) }
+func (r *replica[S]) world() *world    { return r.w }
+func (r *replica[S]) name() string     { return r.who }
+func (r *replica[S]) service() string  { return r.o.Service }
+func (r *replica[S]) bucket() string   { return r.o.Bucket }
+func (r *replica[S]) canReceive() bool { return r.up && !r.conn.cut && !r.conn.deaf }
+func (r *replica[S]) canSend() bool    { return r.up && !r.conn.cut && !r.conn.mute && !r.conn.dead }
+func (r *replica[S]) canPull() bool    { return r.canReceive() && r.canSend() } // deliveries are pulled
+func (r *replica[S]) isFrozen() bool   { return r.busy || r.w.now.Before(r.frozen) }
+func (r *replica[S]) trap(t trap)      { r.conn.traps = append(r.conn.traps, t) }
 
 func (r *replica[S]) start() {
 	if r.up {
@@ -105,13 +105,13 @@ func (r *replica[S]) start() {
 	if err != nil {
 		panic(err) // the options are complete
 	}
-	r.core, r.woken, r.alarm, r.unread = core, false, time.Time{}, nil
+	r.core, r.woken, r.timer, r.unread = core, false, time.Time{}, nil
 	if r.ages != nil {
 		r.ages.reset()
 	}
 	r.list()
-	life := r.life
-	r.w.after(r.w.between(0, 20*time.Millisecond), func() { r.reconcile(life) })
+	incarnation := r.incarnation
+	r.w.after(r.w.between(0, 20*time.Millisecond), func() { r.reconcile(incarnation) })
 }
 
 // options are those of the service with an environment of virtual time.
@@ -133,12 +133,11 @@ func (r *replica[S]) options() controller.Options[S] {
 	return o
 }
 
-// observe tells the story. An error that comes back however often an input is tried is a fault of
-// the system.
+// observe writes the log. A permanent error of an input is a violation.
 func (r *replica[S]) observe(o controller.Observation) {
 	switch {
 	case o.Fact != nil:
-		r.w.say("%s: %s %s #%d %s", r.who, o.Entity, o.Fact.Body.Type().Kind(), o.Fact.Number, brief(o.Fact.Body))
+		r.w.logf("%s: %s %s #%d %s", r.who, o.Entity, o.Fact.Body.Type().Kind(), o.Fact.Number, brief(o.Fact.Body))
 	case o.Err != nil:
 		switch events.CodeOf(o.Err) {
 		case events.Internal, events.Invalid, events.TooLarge:
@@ -147,8 +146,8 @@ func (r *replica[S]) observe(o controller.Observation) {
 	}
 }
 
-// crash takes the process away; back is when the next one starts. In the midst of a step it takes
-// effect at its end.
+// crash ends the process; the next one starts after back. During a step it takes effect at the end
+// of the step.
 func (r *replica[S]) crash(back time.Duration) {
 	if !r.up {
 		return
@@ -157,15 +156,15 @@ func (r *replica[S]) crash(back time.Duration) {
 	if r.stepping {
 		return
 	}
-	r.w.say("%s: crashed, back in %s", r.who, back)
+	r.w.logf("%s: crashed, back in %s", r.who, back)
 	r.up = false
-	r.life++
+	r.incarnation++
 	r.w.after(back, r.start)
 }
 
 func (r *replica[S]) freeze(d time.Duration) { r.frozen = r.w.now.Add(d) }
 
-// still freezes the replica here and now, with its step half done, while the others go on.
+// still freezes the replica in the middle of its step, while the others continue.
 func (r *replica[S]) still(d time.Duration) {
 	if r.busy {
 		return
@@ -180,7 +179,7 @@ func (r *replica[S]) cutOff(cut bool) {
 		return
 	}
 	r.conn.cut = cut
-	r.w.say("%s: cut off: %t", r.who, cut)
+	r.w.logf("%s: cut off: %t", r.who, cut)
 	if r.ages != nil {
 		r.ages.connected(!cut)
 	}
@@ -193,19 +192,19 @@ func (r *replica[S]) mute(is bool) { r.oneWay(&r.conn.mute, is) }
 
 func (r *replica[S]) deafen(is bool) { r.oneWay(&r.conn.deaf, is) }
 
-// oneWay breaks or mends one direction of the connection. The replica itself does not notice.
+// oneWay breaks or restores one direction of the connection. The replica does not notice.
 func (r *replica[S]) oneWay(way *bool, is bool) {
 	if !r.up || *way == is {
 		return
 	}
 	*way = is
-	r.w.say("%s: mute %t, deaf %t", r.who, r.conn.mute, r.conn.deaf)
+	r.w.logf("%s: mute %t, deaf %t", r.who, r.conn.mute, r.conn.deaf)
 	if !is {
 		r.list()
 	}
 }
 
-// list offers the whole bucket, as a watch does when it begins or comes back.
+// list offers the whole bucket, as a watch does when it starts or reconnects.
 func (r *replica[S]) list() {
 	for _, k := range r.w.store.keys(r.o.Bucket) {
 		r.changed(k, r.w.store.buckets[r.o.Bucket][k])
@@ -213,19 +212,19 @@ func (r *replica[S]) list() {
 	r.put(controller.SyncedItem())
 }
 
-func (r *replica[S]) reconcile(life int) {
-	if r.life != life || r.o.Reconcile == nil {
+func (r *replica[S]) reconcile(incarnation int) {
+	if r.incarnation != incarnation || r.o.Reconcile == nil {
 		return
 	}
 	if !r.isFrozen() {
 		r.side.cut, r.side.mute, r.side.deaf = r.conn.cut, r.conn.mute, r.conn.deaf
 		_ = r.o.Reconcile(context.Background(), func(in events.Input) { r.put(controller.InputItem(in)) })
 	}
-	r.w.after(controller.ReconcileEvery, func() { r.reconcile(life) })
+	r.w.after(controller.ReconcileEvery, func() { r.reconcile(incarnation) })
 }
 
 func (r *replica[S]) changed(key string, rec record) {
-	if !r.hears() {
+	if !r.canReceive() {
 		return
 	}
 	if r.ages != nil {
@@ -234,25 +233,25 @@ func (r *replica[S]) changed(key string, rec record) {
 	r.put(controller.UpdateItem(key, r.w.stripped(rec.value), rec.revision))
 }
 
-func (r *replica[S]) heard(b events.Body) {
-	if r.hears() {
+func (r *replica[S]) receive(b events.Body) {
+	if r.canReceive() {
 		r.put(controller.InputItem(events.Input{Time: r.w.now, Body: b}))
 	}
 }
 
 func (r *replica[S]) signal(b any) {
-	if !r.hears() || r.ages == nil {
+	if !r.canReceive() || r.ages == nil {
 		return
 	}
-	if in, ok := r.ages.heard(b); ok {
-		r.heard(in)
+	if in, ok := r.ages.signal(b); ok {
+		r.receive(in)
 	}
 }
 
 func (r *replica[S]) asked(b events.Body, settle func(controller.InputResult, error)) {
-	life := r.life
+	incarnation := r.incarnation
 	r.put(controller.RequestItem(events.Input{Body: b}, func(a controller.InputResult, err error) {
-		if r.life == life && r.says() {
+		if r.incarnation == incarnation && r.canSend() {
 			settle(a, err)
 		}
 	}))
@@ -261,9 +260,9 @@ func (r *replica[S]) asked(b events.Body, settle func(controller.InputResult, er
 // delivered offers a message of a consumer. What its settlement says is lost if the replica is gone
 // or cut off by then.
 func (r *replica[S]) delivered(v *delivery) {
-	life := r.life
+	incarnation := r.incarnation
 	settles := func(do func()) {
-		if r.life != life || !r.says() {
+		if r.incarnation != incarnation || !r.canSend() {
 			return
 		}
 		if t, ok := r.conn.sprung(crashBeforeAck); ok {
@@ -298,16 +297,16 @@ func (r *replica[S]) wakeUp(in time.Duration) {
 		return
 	}
 	r.woken = true
-	life := r.life
+	incarnation := r.incarnation
 	r.w.after(in, func() {
-		if r.life == life {
+		if r.incarnation == incarnation {
 			r.woken = false
 			r.step()
 		}
 	})
 }
 
-// step steps the core and puts the next step that it asks for on the agenda.
+// step steps the core and schedules the next step that it asks for.
 func (r *replica[S]) step() {
 	if r.stepping || r.isFrozen() {
 		r.wakeUp(max(50*time.Millisecond, r.frozen.Sub(r.w.now)))
@@ -325,14 +324,14 @@ func (r *replica[S]) step() {
 		return
 	}
 	next := r.core.Next()
-	if next.IsZero() || !r.alarm.IsZero() && !next.Before(r.alarm) {
+	if next.IsZero() || !r.timer.IsZero() && !next.Before(r.timer) {
 		return
 	}
-	r.alarm = next
-	life := r.life
+	r.timer = next
+	incarnation := r.incarnation
 	r.w.at(next, func() {
-		if r.life == life && r.alarm.Equal(next) {
-			r.alarm = time.Time{}
+		if r.incarnation == incarnation && r.timer.Equal(next) {
+			r.timer = time.Time{}
 			r.step()
 		}
 	})

@@ -12,7 +12,7 @@ import (
 type scenario struct {
 	seed     uint64
 	replicas [4]int // in the order of serviceNames
-	nodes    []int  // slots of each
+	nodes    []int  // slots of each node
 	jobs     []jobShape
 	loss     int // percent of signals, requests, replies and acknowledgements that are lost
 	repeat   int // percent of deliveries and requests that come twice
@@ -20,31 +20,31 @@ type scenario struct {
 	calmAt   time.Duration
 	faults   []fault
 
-	// What only written scenarios have.
-	exact   bool // nothing is drawn: every duration is the middle of its range, and there is no bad luck but what is written
-	acts    []act
+	// Fields of written scenarios only.
+	exact   bool // nothing is random: every duration is the middle of its range, and there are no faults but the written ones
+	actions []action
 	expects []expect
-	from    string // words from which on the story is told
+	from    string // the first words from which the log is recorded
 }
 
-// jobShape is one job.
+// jobShape describes one job.
 type jobShape struct {
-	at        time.Duration
-	inProcess bool
-	workers   spec.Workers
-	samples   uint64
-	batch     int
-	every     int
-	epochs    int
-	pace      time.Duration
-	work      int
-	budget    int
-	grace     time.Duration
-	hang      time.Duration // 0 = nobody is taken for hung
-	sameStep  int           // 0 = as usual
-	breaks    int           // its workers break their connections in this step, every time; 0 = in none
-	resets    int           // regroups that are allowed, plus 1; 0 = any number
-	comers    *comers       // nil = the scheduler places it
+	at           time.Duration
+	inProcess    bool
+	workers      spec.Workers
+	samples      uint64
+	batch        int
+	every        int
+	epochs       int
+	pace         time.Duration
+	work         int
+	budget       int
+	grace        time.Duration
+	hang         time.Duration // 0 = no hang detection
+	sameStep     int           // 0 = default
+	breaks       int           // the step in which its workers break their connections, at every attempt; 0 = none
+	resets       int           // regroups that are allowed, plus 1; 0 = any number
+	participants *participants // nil = placed by the scheduler
 }
 
 func (s jobShape) spec() spec.Job {
@@ -60,8 +60,8 @@ func (s jobShape) spec() spec.Job {
 		n := s.resets - 1
 		jobSpec.Elastic.ResetLimit = &n
 	}
-	if s.comers != nil {
-		s.comers.spec(&jobSpec)
+	if s.participants != nil {
+		s.participants.spec(&jobSpec)
 	}
 	if s.inProcess {
 		jobSpec.Recovery = spec.RecoveryInProcess
@@ -73,12 +73,12 @@ func (s jobShape) spec() spec.Job {
 // startWithin is longer than any recovery in a calm world takes.
 const startWithin = 40 * time.Second
 
-// belowMin is longer than a job may have to wait there until another one leaves it its slots.
+// belowMin is longer than a job has to wait below min until another one frees its slots.
 const belowMin = 2 * time.Minute
 
-// crowdEvery is how many seeds have one world of many nodes among them: such a world costs as much
-// as several others.
-const crowdEvery = 40
+// largeWorldEvery is how often a seed has many nodes: one in largeWorldEvery. Such a world costs as
+// much as several others.
+const largeWorldEvery = 40
 
 // draw makes the scenario of a seed.
 func draw(seed uint64) scenario {
@@ -88,7 +88,7 @@ func draw(seed uint64) scenario {
 		sc.replicas[i] = 1 + r.IntN(3)
 	}
 	nodes, jobs, most := 2+r.IntN(3), 3, 3
-	if seed%crowdEvery == crowdEvery-1 {
+	if seed%largeWorldEvery == largeWorldEvery-1 {
 		nodes, jobs, most = 20+r.IntN(31), 6, 16
 	}
 	slots := 0
@@ -112,7 +112,8 @@ func draw(seed uint64) scenario {
 	return sc
 }
 
-// arrivalsEvery is how many seeds have one in which many small jobs come at once, for few slots.
+// arrivalsEvery is how often a seed submits many small jobs at once for few slots: one in
+// arrivalsEvery.
 const arrivalsEvery = 20
 
 func drawArrivals(sc *scenario) {
@@ -157,12 +158,12 @@ func drawJob(r *rand.Rand, slots, most, i int) jobShape {
 	return s
 }
 
-// fault is one thing that goes wrong at one moment.
+// fault is one fault at one point in time.
 type fault struct {
 	at   time.Duration
 	kind string
-	a, b int           // what it hits, as its kind reads it
-	last time.Duration // for how long
+	a, b int           // its targets, as its kind interprets them
+	last time.Duration // its duration
 }
 
 func (f fault) String() string { return fmt.Sprintf("%s %s %d %d %s", f.at, f.kind, f.a, f.b, f.last) }
@@ -180,7 +181,7 @@ func parseFault(line string) (fault, error) {
 	if f.last, err = time.ParseDuration(last); err != nil {
 		return f, err
 	}
-	if kinds[f.kind] == nil && comerFaults[f.kind] == nil {
+	if kinds[f.kind] == nil && participantFaults[f.kind] == nil {
 		return f, fmt.Errorf("fault %q: there is no kind %s", line, f.kind)
 	}
 	return f, nil

@@ -13,7 +13,7 @@ import (
 	"github.com/regroup-io/regroup/services/rendezvous/round"
 )
 
-// deaf is a machine that does not hear what it should.
+// deaf is a machine that ignores some inputs.
 func deaf[S any](to func(events.Input) bool) func(controller.Machine[S]) controller.Machine[S] {
 	return breaks(func(m controller.Machine[S], s S, in events.Input, now time.Time) (S, events.Decision) {
 		if to(in) {
@@ -28,36 +28,36 @@ func isA[B events.Body](in events.Input) bool {
 	return ok
 }
 
-// scenarioMutants are, for each written scenario, code that is wrong in what the scenario is about.
+// scenarioMutants maps each written scenario to a mutation that it must detect.
 var scenarioMutants = map[string]mutation{
 	"two_replicas_one_job":                     {name: "stores whatever the revision is", careless: true},
-	"lost_acknowledgement_then_changed":        {name: "takes a lost acknowledgement for one that came", believing: true},
+	"lost_acknowledgement_then_changed":        {name: "treats a lost acknowledgement as received", believing: true},
 	"crash_between_save_and_publish":           {name: "forgets an outbox", forgetful: true},
 	"crash_after_publish_beyond_deduplication": {name: "does not ask the log what it has", trustful: true},
-	"lost_launch":                              {name: "never tells a launch again", round: deafToRepeats},
-	"late_launch_of_a_frozen_replica":          {name: "takes launches in any order", agent: anyRevision},
+	"lost_launch":                              {name: "never publishes a launch again", round: deafToRepeats},
+	"late_launch_of_a_frozen_replica":          {name: "applies launches in any order", agent: anyRevision},
 	"agent_cut_off_while_a_worker_dies":        {name: "never loses a node", nodes: deaf[liveness.State](isA[events.HeartbeatMissed])},
-	"frozen_agent_whose_workers_train": {name: "does not hear that a place is gone", round: deaf[round.State](func(in events.Input) bool {
+	"frozen_agent_whose_workers_train": {name: "ignores the loss of a slot", round: deaf[round.State](func(in events.Input) bool {
 		return isA[events.NodeLost](in) || isA[events.PlacementSet](in) && in.Number > 1
 	})},
 	"all_of_discovery_restarts":          {name: "gives no grace", graceless: true},
-	"stop_overtakes_submit":              {name: "drops what it does not know", job: deaf[job.State](func(in events.Input) bool { return isA[events.JobStop](in) })},
+	"stop_overtakes_submit":              {name: "drops commands for unknown jobs", job: deaf[job.State](func(in events.Input) bool { return isA[events.JobStop](in) })},
 	"false_alarm":                        {name: "believes every accusation", agent: believes},
-	"respawn_ready_just_before_the_seal": {name: "keeps newcomers out of an open round", round: keepsOut},
-	"respawn_ready_just_after_the_seal":  {name: "does not hear a newcomer", round: keepsOut},
+	"respawn_ready_just_before_the_seal": {name: "excludes new workers from an open round", round: keepsOut},
+	"respawn_ready_just_after_the_seal":  {name: "ignores a new worker", round: keepsOut},
 	"last_holder_dies_in_the_sync":       {name: "does not know its workers' commits", round: commitless},
-	"hung_worker_is_replaced":            {name: "does not hear that a job stands still", round: deaf[round.State](isA[events.JobStalled])},
-	"hung_group_is_restarted":            {name: "does not hear that a job stands still", round: deaf[round.State](isA[events.JobStalled])},
+	"hung_worker_is_replaced":            {name: "ignores a stalled job", round: deaf[round.State](isA[events.JobStalled])},
+	"hung_group_is_restarted":            {name: "ignores a stalled job", round: deaf[round.State](isA[events.JobStalled])},
 	"hung_worker_without_which_there_are_too_few": {
-		name: "does not hear who is missed", job: deaf[job.State](isA[events.RoundMissed]),
+		name: "ignores missed members", job: deaf[job.State](isA[events.RoundMissed]),
 	},
-	"slow_worker_goes_on":                                 {name: "takes a job for hung too early", hasty: true},
-	"deaf_registry_takes_nobody_for_hung":                 {name: "believes whoever hears nothing", job: credulous},
-	"connections_that_break_at_every_attempt_end_the_job": {name: "does not see that there is no progress", job: hopeful},
+	"slow_worker_continues":                               {name: "declares a job hung too early", hasty: true},
+	"deaf_registry_declares_nothing_hung":                 {name: "believes a replica that receives nothing", job: credulous},
+	"connections_that_break_at_every_attempt_end_the_job": {name: "ignores missing progress", job: hopeful},
 	"commit_of_a_rolled_back_branch":                      {name: "does not know its workers' commits", round: commitless},
 }
 
-// TestScenariosCanFail: every written scenario notices the fault that it was written against.
+// TestScenariosCanFail shows that every written scenario detects the fault that it was written for.
 func TestScenariosCanFail(t *testing.T) {
 	for name, m := range scenarioMutants {
 		t.Run(name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestScenariosCanFail(t *testing.T) {
 	}
 }
 
-// credulous is a registry that does not ask whether another replica has heard more.
+// credulous is a registry that does not check whether another replica knows a later step.
 var credulous = breaks(func(m controller.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
 	if b, ok := in.Body.(events.StepsStalled); ok {
 		b.Step = max(b.Step, s.View.Step)
@@ -85,8 +85,7 @@ var credulous = breaks(func(m controller.Machine[job.State], s job.State, in eve
 	return m.Step(s, in, now)
 })
 
-// deafToRepeats is a rendezvous that neither hears heartbeats nor who asks again for a generation
-// that was sealed.
+// deafToRepeats is a rendezvous that ignores heartbeats and repeated joins for a sealed generation.
 var deafToRepeats = breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
 	if j, ok := in.Body.(events.MemberJoin); isA[events.Heartbeat](in) || ok && j.Left < s.View.Generation {
 		return s, events.Decision{}
@@ -94,7 +93,7 @@ var deafToRepeats = breaks(func(m controller.Machine[round.State], s round.State
 	return m.Step(s, in, now)
 })
 
-// keepsOut is a rendezvous that hears a first join only while no generation has been sealed.
+// keepsOut is a rendezvous that applies first joins only before the first generation is sealed.
 var keepsOut = deaf2(func(s round.State, in events.Input) bool {
 	j, ok := in.Body.(events.MemberJoin)
 	return ok && j.Left == 0 && s.View.Generation > 0
@@ -109,7 +108,7 @@ func deaf2(to func(round.State, events.Input) bool) func(controller.Machine[roun
 	})
 }
 
-// commitless is a rendezvous that takes everybody for a beginner.
+// commitless is a rendezvous that ignores the commits of its members.
 var commitless = breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
 	if j, ok := in.Body.(events.MemberJoin); ok {
 		j.Commit = events.Commit{}
@@ -118,18 +117,18 @@ var commitless = breaks(func(m controller.Machine[round.State], s round.State, i
 	return m.Step(s, in, now)
 })
 
-// believes is an agent that ends a worker as soon as it joins again after a failure.
+// believes is an agent that kills a worker as soon as it joins again after a failure.
 func believes(real agentStep) agentStep {
 	return func(s worker.State, in worker.Input, now time.Time) (worker.State, []worker.Action) {
-		s, acts := real(s, in, now)
+		s, actions := real(s, in, now)
 		if j, ok := in.(worker.WorkerJoined); ok && len(j.Request.Accused) > 0 {
-			acts = append(slices.Clone(acts), worker.KillProcess{Worker: j.Worker})
+			actions = append(slices.Clone(actions), worker.KillProcess{Worker: j.Worker})
 		}
-		return s, acts
+		return s, actions
 	}
 }
 
-// hopeful is a registry that is never told that generations make no progress.
+// hopeful is a registry that never learns that generations make no progress.
 var hopeful = breaks(func(m controller.Machine[job.State], s job.State, in events.Input, now time.Time) (job.State, events.Decision) {
 	if b, ok := in.Body.(events.RoundSealed); ok {
 		b.NoProgress = 0

@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
-// TestScenarios plays the written scenarios: each must keep every invariant and meet what it
-// expects, and tell the story that people have read.
+// TestScenarios runs the written scenarios: each must keep every invariant, meet its expectations,
+// and produce the recorded log.
 func TestScenarios(t *testing.T) {
 	for _, name := range scenarioNames(t) {
 		t.Run(name, func(t *testing.T) {
@@ -38,13 +38,13 @@ func scenarioNames(t *testing.T) []string {
 	return files
 }
 
-// abridged is what people read of a story: from the words on that the script names, without what
-// goes without saying.
+// abridged is the recorded part of a log: from the words on that the script names, without routine
+// lines.
 func abridged(sc scenario, lines []string) string {
 	var b strings.Builder
-	told := sc.from == ""
+	recording := sc.from == ""
 	for _, line := range lines {
-		if told = told || strings.Contains(line, sc.from) || strings.Contains(line, "VIOLATED"); !told {
+		if recording = recording || strings.Contains(line, sc.from) || strings.Contains(line, "VIOLATED"); !recording {
 			continue
 		}
 		if strings.Contains(line, "faults have stopped") {
@@ -57,7 +57,8 @@ func abridged(sc scenario, lines []string) string {
 	return b.String()
 }
 
-// played returns a file's script with the story that follows from it, and what is wrong with that.
+// played returns a file's script with the log of its run, and the expectations that the run
+// violates.
 func played(t *testing.T, file string, m mutation) (text, wrong string) {
 	t.Helper()
 	b, err := os.ReadFile(file)

@@ -11,7 +11,7 @@ import (
 )
 
 // script writes a scenario as a file: the world, then what happens in it, one line each. Such a
-// file stands for itself: it says the same when the seeds draw other worlds.
+// file is self-contained: it keeps its meaning when seeds draw other worlds.
 func script(sc scenario) string {
 	var b strings.Builder
 	if sc.exact {
@@ -29,7 +29,7 @@ func script(sc scenario) string {
 	for _, f := range sc.faults {
 		fmt.Fprintln(&b, f)
 	}
-	for _, a := range sc.acts {
+	for _, a := range sc.actions {
 		fmt.Fprintln(&b, a.line)
 	}
 	if sc.from != "" {
@@ -43,7 +43,7 @@ func script(sc scenario) string {
 
 func numbers(in []int) string { return strings.Trim(fmt.Sprint(in), "[]") }
 
-// parse reads what script wrote, up to a line of four dashes. Lines with # are for people.
+// parse reads what script wrote, up to a line of four dashes. Lines with # are comments.
 func parse(text string) (scenario, error) {
 	var sc scenario
 	for n, line := range strings.Split(text, "\n") {
@@ -58,7 +58,7 @@ func parse(text string) (scenario, error) {
 			return sc, fmt.Errorf("line %d %q: %w", n+1, line, err)
 		}
 	}
-	if len(sc.nodes) == 0 && len(sc.jobs) == 0 && sc.calmAt == 0 { // the world is that of the seed
+	if len(sc.nodes) == 0 && len(sc.jobs) == 0 && sc.calmAt == 0 { // the seed draws the world
 		faults := sc.faults
 		sc = draw(sc.seed)
 		sc.faults = faults
@@ -96,9 +96,9 @@ func (sc *scenario) take(line string) (err error) {
 		j, err = parseJob(rest)
 		sc.jobs = append(sc.jobs, j)
 	case "at", "when":
-		var a act
-		a, err = parseAct(line)
-		sc.acts = append(sc.acts, a)
+		var a action
+		a, err = parseAction(line)
+		sc.actions = append(sc.actions, a)
 	case "from":
 		sc.from, err = strconv.Unquote(rest)
 	case "expect":
@@ -134,13 +134,13 @@ func (s jobShape) String() string {
 	if s.resets > 0 {
 		text += fmt.Sprint(" resets ", s.resets)
 	}
-	if s.comers != nil {
-		text += " comers " + s.comers.String()
+	if s.participants != nil {
+		text += " participants " + s.participants.String()
 	}
 	return text
 }
 
-// parseJob reads a shape; what is left out is as in the first lines.
+// parseJob reads a shape; fields that are left out have the defaults below.
 func parseJob(text string) (jobShape, error) {
 	s := jobShape{samples: 300, batch: 5, every: 4, epochs: 1, pace: 50 * time.Millisecond, work: 4, budget: 20, grace: time.Second}
 	words := strings.Fields(text)
@@ -167,8 +167,8 @@ func parseJob(text string) (jobShape, error) {
 			s.hang, err = time.ParseDuration(pair[1])
 		case pair[0] == "grace":
 			s.grace, err = time.ParseDuration(pair[1])
-		case pair[0] == "comers":
-			s.comers, err = parseComers(pair[1])
+		case pair[0] == "participants":
+			s.participants, err = parseParticipants(pair[1])
 		case into == nil:
 			err = fmt.Errorf("there is no %s", pair[0])
 		default:

@@ -42,7 +42,7 @@ func TestSeeds(t *testing.T) {
 		n = 100
 	}
 	var faults atomic.Int64
-	t.Cleanup(func() { // after the parallel ones
+	t.Cleanup(func() { // after the parallel tests
 		t.Logf("%d seeds with %d faults against invariants 0 to %d", n, faults.Load(), len(invariants)-1)
 	})
 	for i := range n {
@@ -54,8 +54,8 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// one runs a seed and returns how many faults it has. What is left of a failing one goes into a
-// file.
+// one runs a seed and returns the number of its faults. A failing scenario is shortened and written
+// to a file.
 func one(t *testing.T, s uint64, tell func(string)) int {
 	t.Helper()
 	sc := draw(s)
@@ -69,8 +69,7 @@ func one(t *testing.T, s uint64, tell func(string)) int {
 	return len(sc.faults)
 }
 
-// leave writes a failing scenario where the next run can play it. Kept in testdata/regressions it
-// is played by every run.
+// leave writes a failing scenario to a file for -play. In testdata/regressions every run plays it.
 func leave(t *testing.T, s uint64, v *violation, sc scenario) string {
 	t.Helper()
 	file := filepath.Join(os.TempDir(), "regroup-sim", fmt.Sprintf("seed-%d.txt", s))
@@ -83,7 +82,7 @@ func leave(t *testing.T, s uint64, v *violation, sc scenario) string {
 	return file
 }
 
-// TestAFailingSeedLeavesAShortFile breaks a machine on purpose, shortens what fails, and plays the
+// TestAFailingSeedLeavesAShortFile breaks a machine, shortens the failing scenario, and plays the
 // file.
 func TestAFailingSeedLeavesAShortFile(t *testing.T) {
 	m := mutations[len(mutations)-1]

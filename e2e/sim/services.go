@@ -19,7 +19,7 @@ import (
 
 var serviceNames = []string{events.ServiceDiscovery, events.ServiceScheduler, events.ServiceRendezvous, events.ServiceRegistry}
 
-// mutation replaces machines by broken ones; nil fields leave the real ones.
+// mutation replaces machines by broken ones; nil keeps the real one.
 type mutation struct {
 	name      string
 	nodes     func(controller.Machine[liveness.State]) controller.Machine[liveness.State]
@@ -27,14 +27,14 @@ type mutation struct {
 	round     func(controller.Machine[round.State]) controller.Machine[round.State]
 	job       func(controller.Machine[job.State]) controller.Machine[job.State]
 	agent     func(agentStep) agentStep
-	forgetful bool // an outbox that a crash has left is never told
-	amnesic   bool // what inputs a document has taken in is not remembered
-	careless  bool // a document is stored whatever its revision is
-	believing bool // a save whose acknowledgement was lost late is taken for done
-	trustful  bool // the log is not asked what it has
-	graceless bool // discovery takes the silence of its own absence for that of the nodes
-	hasty     bool // the registry takes a job for hung too early
-	voidSteps bool // a step after the last commit is counted although it was undone
+	forgetful bool // the outbox that a crash has left is never published
+	amnesic   bool // the inputs that a document has applied are not remembered
+	careless  bool // documents are stored without comparing revisions
+	believing bool // a save whose acknowledgement was lost is taken for successful
+	trustful  bool // the last sequence in the log is not checked
+	graceless bool // discovery counts its own downtime as missed heartbeats
+	hasty     bool // the registry declares jobs hung too early
+	voidSteps bool // a step after the last commit counts although it was rolled back
 }
 
 func (w *world) buildServices(m mutation) {
@@ -45,7 +45,7 @@ func (w *world) buildServices(m mutation) {
 		r := addReplica(w, i, c, s.ControllerOptions(), m.nodes)
 		v := &watcher{w: w, r: r}
 		r.ages = v
-		v.look()
+		v.poll()
 	}
 	for i := range w.sc.replicas[1] {
 		c := &connection{w: w}
@@ -63,7 +63,7 @@ func (w *world) buildServices(m mutation) {
 		r := addReplica(w, i, c, s.ControllerOptions(), m.job)
 		l := &listener{w: w, r: r}
 		r.ages = l
-		l.look()
+		l.poll()
 	}
 	for _, name := range serviceNames {
 		for _, s := range w.services[name] {
@@ -72,7 +72,7 @@ func (w *world) buildServices(m mutation) {
 	}
 }
 
-// must is for options that are valid, as defaults are.
+// must returns v, and panics for an error: default options are valid.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -80,8 +80,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// addReplica adds a replica of a service: its routes, consumers, reconciliation and machine,
-// exactly as they run.
+// addReplica adds a replica of a service with its real routes, consumers, reconciliation and
+// machine.
 func addReplica[S any](w *world, i int, side *connection, o controller.Options[S], mutate func(controller.Machine[S]) controller.Machine[S]) *replica[S] {
 	if mutate != nil {
 		o.Machine = mutate(o.Machine)
@@ -96,15 +96,15 @@ func addReplica[S any](w *world, i int, side *connection, o controller.Options[S
 	return r
 }
 
-// lookEvery is how often discovery looks at the ages.
-const lookEvery = 100 * time.Millisecond
+// pollEvery is how often discovery checks the ages of heartbeats.
+const pollEvery = 100 * time.Millisecond
 
-// watcher is discovery's soft state in one replica.
+// watcher is discovery's state in the memory of one replica.
 type watcher struct {
 	w    *world
 	r    *replica[liveness.State]
 	ages liveness.HeartbeatTracker
-	// Nodes as they are on record, to be compared with the host list.
+	// The stored nodes, to be compared with the host list.
 	views map[events.NodeID]events.NodeView
 	asked time.Time
 }
@@ -133,7 +133,7 @@ func (v *watcher) seen(key string, value []byte) {
 
 func (v *watcher) connected(is bool) { v.ages.Connected(is, v.w.now) }
 
-func (v *watcher) heard(b any) (events.Body, bool) {
+func (v *watcher) signal(b any) (events.Body, bool) {
 	if l, ok := b.(events.Link); ok {
 		return v.ages.ConnectionClosed(l, v.w.now)
 	}
@@ -142,8 +142,8 @@ func (v *watcher) heard(b any) (events.Body, bool) {
 	return events.HeartbeatSeen{Heartbeat: h}, mend
 }
 
-func (v *watcher) look() {
-	v.w.after(lookEvery, v.look)
+func (v *watcher) poll() {
+	v.w.after(pollEvery, v.poll)
 	if !v.r.up || v.r.isFrozen() {
 		return
 	}
@@ -164,14 +164,14 @@ func (v *watcher) emit(who liveness.Incarnation, failed bool) {
 	v.r.put(controller.InputItem(events.Input{Body: events.HeartbeatMissed{Node: who.Node, Incarnation: who.Incarnation, Failed: failed}}))
 }
 
-// ping asks an agent directly, once.
+// ping sends one request to an agent.
 func (v *watcher) ping(who liveness.Incarnation) {
-	life := v.r.life
+	incarnation := v.r.incarnation
 	for _, n := range v.w.nodes {
-		if n.id == who.Node && n.up && !n.cut && !n.mute && !n.deaf && !n.frozen && n.inc == who.Incarnation && v.r.hears() && !v.r.conn.mute && !v.w.chance(v.w.sc.loss) {
+		if n.id == who.Node && n.up && !n.cut && !n.mute && !n.deaf && !n.frozen && n.agent == who.Incarnation && v.r.canReceive() && !v.r.conn.mute && !v.w.chance(v.w.sc.loss) {
 			v.w.after(2*v.w.hop(), func() {
-				if v.r.life == life && v.ages.Observe(who, n.link, v.w.now) {
-					v.r.heard(events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation, Link: n.link}})
+				if v.r.incarnation == incarnation && v.ages.Observe(who, n.link, v.w.now) {
+					v.r.receive(events.HeartbeatSeen{Heartbeat: events.Heartbeat{Node: who.Node, Incarnation: who.Incarnation, Link: n.link}})
 				}
 			})
 			return
@@ -180,11 +180,11 @@ func (v *watcher) ping(who liveness.Incarnation) {
 	wait := 500 * time.Millisecond
 	for _, n := range v.w.nodes {
 		if n.id == who.Node && (!n.up || n.cut) {
-			wait = 2 * v.w.hop() // nobody is there to answer
+			wait = 2 * v.w.hop() // no responder
 		}
 	}
 	v.w.after(wait, func() {
-		if v.r.life == life && !v.ages.Paused() {
+		if v.r.incarnation == incarnation && !v.ages.Paused() {
 			v.emit(who, true)
 		}
 	})

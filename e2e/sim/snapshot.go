@@ -8,12 +8,12 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// ledger is what was consumed of one epoch.
+// ledger counts the samples consumed of one epoch.
 type ledger struct{ count, sum uint64 }
 
 func (l *ledger) add(m ledger) { l.count += m.count; l.sum += m.sum }
 
-// snapshot is one committed state: position in the data and account as one unit.
+// snapshot is one committed state: the position in the data together with the ledger.
 type snapshot struct {
 	generation, step uint64
 	epoch, cursor    uint64
@@ -38,7 +38,7 @@ func (s snapshot) hash() string {
 	return events.Token(fmt.Sprint(s.generation, s.step, s.epoch, s.cursor, s.account, s.epochs))[:8]
 }
 
-// consume moves on by what the steps since the last commit took.
+// consume advances by the samples of the steps since the last commit.
 func (s *snapshot) consume(l ledger, ends bool) {
 	s.account.add(l)
 	s.cursor += l.count

@@ -8,7 +8,7 @@ import (
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
-// listener is the registry's soft state in one replica.
+// listener is the registry's state in the memory of one replica.
 type listener struct {
 	w    *world
 	r    *replica[job.State]
@@ -32,23 +32,23 @@ func (l *listener) seen(key string, value []byte) {
 	}
 }
 
-func (l *listener) heard(b any) (events.Body, bool) {
+func (l *listener) signal(b any) (events.Body, bool) {
 	if p, ok := b.(events.Progress); ok {
 		l.ages.Observe(p, l.w.now)
 	}
 	return nil, false
 }
 
-func (l *listener) look() {
-	l.w.after(registry.LookEvery, l.look)
+func (l *listener) poll() {
+	l.w.after(registry.LookEvery, l.poll)
 	if !l.r.up || l.r.isFrozen() {
 		return
 	}
-	still, news := l.ages.Check(l.w.now)
-	for _, p := range news {
+	stalled, progressed := l.ages.Check(l.w.now)
+	for _, p := range progressed {
 		l.r.put(controller.InputItem(events.Input{Body: p}))
 	}
-	for _, s := range still {
+	for _, s := range stalled {
 		if l.w.mutant.hasty {
 			s.For *= 3
 		}
@@ -56,10 +56,11 @@ func (l *listener) look() {
 	}
 }
 
-// progress is what an agent tells of a worker's steps; each replica of the registry may miss it.
+// progress broadcasts an agent's report of a worker's steps; each replica of the registry may miss
+// it.
 func (w *world) progress(p events.Progress) {
 	for _, s := range w.services[events.ServiceRegistry] {
-		if s.hears() && !s.isFrozen() && !w.chance(w.sc.loss) {
+		if s.canReceive() && !s.isFrozen() && !w.chance(w.sc.loss) {
 			s.signal(p)
 		}
 	}

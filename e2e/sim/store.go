@@ -9,7 +9,7 @@ import (
 	"github.com/regroup-io/regroup/events/cloudevent"
 )
 
-// store is what every replica shares: documents with compare-and-set, and streams.
+// store is shared by all replicas: documents with compare-and-set, and streams.
 type store struct {
 	w        *world
 	buckets  map[string]map[string]record
@@ -30,8 +30,8 @@ type stream struct {
 	ids  map[string]time.Time
 }
 
-// dedup is how long a stream remembers ids. It is much shorter than a broker's, so that nobody
-// relies on it.
+// dedup is the deduplication window of a stream. It is much shorter than a broker's, so that
+// nothing relies on it.
 const dedup = 3 * time.Second
 
 func newStore(w *world) *store {
@@ -55,7 +55,7 @@ func streamOf(subject string) string {
 	return events.StreamLaunches
 }
 
-// keys lists the present keys of a bucket, sorted.
+// keys lists the keys of a bucket, sorted.
 func (s *store) keys(bucket string) []string {
 	var keys []string
 	for k, r := range s.buckets[bucket] {
@@ -83,7 +83,7 @@ func (s *store) change(bucket, key string, value []byte) uint64 {
 	return r.revision
 }
 
-// publish stores a message and brings it on its way to every consumer.
+// publish stores a message and delivers it to every consumer.
 func (s *store) publish(m events.Message) uint64 {
 	name := streamOf(m.Subject)
 	st := s.streams[name]

@@ -7,7 +7,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// brief is what a story shows of a body.
+// brief summarises a body for the log.
 func brief(b events.Body) string {
 	switch b := b.(type) {
 	case events.PlacementSet:
@@ -45,9 +45,9 @@ func brief(b events.Body) string {
 	case events.JobRespawnDenied:
 		return fmt.Sprintf("%s %s", b.Place, b.Reason)
 	case events.NodeQuarantined:
-		return keptOut(b.Slot) + b.Reason
+		return slotPrefix(b.Slot) + b.Reason
 	case events.NodeReleased:
-		return keptOut(b.Slot) + b.Reason
+		return slotPrefix(b.Slot) + b.Reason
 	case events.NodeChanged:
 		return b.Reason
 	case events.JobSucceeded:
@@ -80,7 +80,7 @@ func brief(b events.Body) string {
 	return ""
 }
 
-func keptOut(s *events.Slot) string {
+func slotPrefix(s *events.Slot) string {
 	if s == nil {
 		return ""
 	}

@@ -11,45 +11,45 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// verbs are what written scenarios can let happen. Each reads its operands and returns what it
-// does. REPLICA is one of a service, like rendezvous-0, or a service: all of its replicas.
+// verbs are the actions of written scenarios. Each reads its operands and returns its effect.
+// REPLICA is a replica of a service, like rendezvous-0, or a service: all of its replicas.
 //
-//	crash|freeze|cut|mute|deafen REPLICA for TIME     frozen: it stands still; mute: nothing leaves it; deaf: nothing reaches it
-//	trap REPLICA STEP [for TIME]                      it is hit at this step of its next turn
-//	route KIND REPLICA                                facts, commands and requests of a kind go there while it hears
+//	crash|freeze|cut|mute|deafen REPLICA for TIME     frozen: it is paused; mute: it sends nothing; deaf: it receives nothing
+//	trap REPLICA STEP [for TIME]                      the fault strikes at this step of its next processing
+//	route KIND REPLICA                                facts, commands and requests of a kind go there while it can receive
 //	cut|mute|deafen|freeze NODE for TIME              the agent; its workers train on
 //	restart NODE for TIME [keeping its disk]          a reboot, with all processes
 //	lose|leave|drain|undrain NODE
-//	part NODE NODE for TIME                           workers there do not reach each other
-//	drop launch NODE                                  the next one is lost on its way
+//	partition NODE NODE for TIME                      their workers cannot reach each other
+//	drop launch NODE                                  the next one is lost in transit
 //	hang PLACE [for TIME]                             like SIGSTOP
 //	kill PLACE · exit PLACE CODE · accuse PLACE by PLACE
-//	warm PLACE TIME                                   what the next process there needs until it joins
-//	tear PLACE by PLACE                               only the first has the next commit, as the second dies in it
+//	delay PLACE TIME                                  how long the next process there takes until it joins
+//	tear PLACE by PLACE                               only the first has the next commit, because the second dies during it
 //	stop JOB [now] · scale JOB MIN:MAX
 var verbs = map[string]func(*operands) func(*world){
-	"crash":   onParty((service).crash, nil),
-	"freeze":  onParty((service).freeze, (*node).freeze),
-	"cut":     onParty(during((service).cutOff), during((*node).cutOff)),
-	"mute":    onParty(during((service).mute), during((*node).setMute)),
-	"deafen":  onParty(during((service).deafen), during((*node).setDeaf)),
-	"trap":    verbTrap,
-	"route":   verbRoute,
-	"restart": verbRestart,
-	"lose":    onNode(func(w *world, n *node) { n.die(false); n.away = true }),
-	"leave":   onNode(func(w *world, n *node) { n.bye = true; n.input(worker.Shutdown{}) }),
-	"drain":   onNode(func(w *world, n *node) { w.drain(n, false) }),
-	"undrain": onNode(func(w *world, n *node) { w.drain(n, true) }),
-	"part":    verbPart,
-	"drop":    verbDrop,
-	"kill":    onProcess(func(p *process) { p.exit(-1, "SIGKILL") }),
-	"hang":    verbHang,
+	"crash":     onParty((service).crash, nil),
+	"freeze":    onParty((service).freeze, (*node).freeze),
+	"cut":       onParty(during((service).cutOff), during((*node).cutOff)),
+	"mute":      onParty(during((service).mute), during((*node).setMute)),
+	"deafen":    onParty(during((service).deafen), during((*node).setDeaf)),
+	"trap":      verbTrap,
+	"route":     verbRoute,
+	"restart":   verbRestart,
+	"lose":      onNode(func(w *world, n *node) { n.die(false); n.away = true }),
+	"leave":     onNode(func(w *world, n *node) { n.leaving = true; n.input(worker.Shutdown{}) }),
+	"drain":     onNode(func(w *world, n *node) { w.drain(n, false) }),
+	"undrain":   onNode(func(w *world, n *node) { w.drain(n, true) }),
+	"partition": verbPartition,
+	"drop":      verbDrop,
+	"kill":      onProcess(func(p *process) { p.exit(-1, "SIGKILL") }),
+	"hang":      verbHang,
 	"exit": func(o *operands) func(*world) {
 		at, code := o.place(), o.number()
 		return func(w *world) { w.with(at, func(p *process) { p.exit(code, "") }) }
 	},
 	"accuse": verbAccuse,
-	"warm":   verbWarm,
+	"delay":  verbDelay,
 	"tear":   verbTear,
 	"stop": func(o *operands) func(*world) {
 		job, now := o.next("a job"), o.word("now")
@@ -71,7 +71,7 @@ var verbs = map[string]func(*operands) func(*world){
 	},
 }
 
-// during makes something that can be switched on and off last for a time.
+// during switches something on, and off again after a time.
 func during[P any](set func(P, bool)) func(P, time.Duration) {
 	return func(p P, d time.Duration) {
 		set(p, true)
@@ -155,9 +155,9 @@ func verbRestart(o *operands) func(*world) {
 	}
 }
 
-func verbPart(o *operands) func(*world) {
+func verbPartition(o *operands) func(*world) {
 	a, b, d := events.NodeID(o.next("a node")), events.NodeID(o.next("a node")), o.span()
-	return func(w *world) { w.part(a, b, d) }
+	return func(w *world) { w.partition(a, b, d) }
 }
 
 func verbDrop(o *operands) func(*world) {
@@ -187,9 +187,9 @@ func verbAccuse(o *operands) func(*world) {
 	}
 }
 
-func verbWarm(o *operands) func(*world) {
+func verbDelay(o *operands) func(*world) {
 	at, d := o.place(), o.time()
-	return func(w *world) { w.nodeNamed(string(at.Node)).warm[at.Slot] = d }
+	return func(w *world) { w.nodeNamed(string(at.Node)).startDelay[at.Slot] = d }
 }
 
 func verbTear(o *operands) func(*world) {
@@ -209,7 +209,7 @@ func verbTear(o *operands) func(*world) {
 	}
 }
 
-// What names mean. A script that names what is not there fails its run.
+// Lookup of names. An unknown name in a script fails its run.
 
 func (w *world) nodeNamed(name string) *node {
 	for _, n := range w.nodes {
@@ -241,7 +241,7 @@ func (w *world) named(job string) *jobRun {
 	panic(fmt.Sprintf("script: there is no job %s", job))
 }
 
-// with does something to the process that lives at a place.
+// with calls do with the process in a slot.
 func (w *world) with(at events.Place, do func(*process)) {
 	n := w.nodeNamed(string(at.Node))
 	for _, id := range slices.Sorted(maps.Keys(n.procs)) {

@@ -9,37 +9,37 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// epoch is when every run begins.
+// epoch is the start time of every run.
 var epoch = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 // world is one run.
 type world struct {
-	sc       scenario
-	rng      *rand.Rand
-	now      time.Time
-	queue    agenda
-	seq      uint64
-	store    *store
-	services map[string][]service // by name of the service
-	nodes    []*node
-	jobs     []*jobRun
-	awaited  []act                    // of the scenario, that wait for words
-	routes   map[string]service       // by kind, as a written scenario wants it
-	parted   map[[2]events.NodeID]int // whose workers do not reach each other
-	check    *checker
-	calm     bool // faults have stopped
-	over     bool
-	made     int // ids
-	mutant   mutation
-	played   int // events so far
-	tell     func(string)
+	sc          scenario
+	rng         *rand.Rand
+	now         time.Time
+	queue       agenda
+	seq         uint64
+	store       *store
+	services    map[string][]service // by name of the service
+	nodes       []*node
+	jobs        []*jobRun
+	awaited     []action                 // actions that wait for words in the log
+	routes      map[string]service       // by kind, as set by a written scenario
+	partitioned map[[2]events.NodeID]int // pairs of nodes whose workers cannot reach each other
+	check       *checker
+	calm        bool // faults have stopped
+	over        bool
+	made        int // ids
+	mutant      mutation
+	played      int // events so far
+	output      func(string)
 }
 
-// run plays a scenario to its end and returns the first violation, or nil.
-func run(sc scenario, m mutation, tell func(string)) *violation {
+// run runs a scenario to its end and returns the first violation, or nil.
+func run(sc scenario, m mutation, output func(string)) *violation {
 	w := &world{
 		sc: sc, rng: rand.New(rand.NewPCG(sc.seed, 0x9e3779b97f4a7c15)), now: epoch, services: map[string][]service{},
-		routes: map[string]service{}, parted: map[[2]events.NodeID]int{}, tell: tell,
+		routes: map[string]service{}, partitioned: map[[2]events.NodeID]int{}, output: output,
 	}
 	w.store = newStore(w)
 	w.check = newChecker(w)
@@ -53,12 +53,12 @@ func run(sc scenario, m mutation, tell func(string)) *violation {
 	for _, n := range w.nodes {
 		w.after(w.between(0, 800*time.Millisecond), n.boot)
 	}
-	w.arm(sc.acts)
+	w.arm(sc.actions)
 	for _, f := range sc.faults {
 		w.at(epoch.Add(f.at), func() { w.inject(f) })
 	}
 	w.at(epoch.Add(sc.calmAt), w.calmDown)
-	w.runUntil(epoch.Add(sc.calmAt + patience))
+	w.runUntil(epoch.Add(sc.calmAt + calmTimeout))
 	if w.check.found == nil && !w.over {
 		w.check.unfinished()
 	}
@@ -74,21 +74,21 @@ func nodeName(i int) events.NodeID {
 	return events.NodeID("node-" + name)
 }
 
-// patience is how long a calm system may take until every job has ended. It is longer than any sum
-// of the graces and limits that a job may run into one after the other.
-const patience = 4 * time.Minute
+// calmTimeout is how long a calm system may take until every job has ended. It is longer than any
+// sum of the graces and limits that can apply to a job in sequence.
+const calmTimeout = 4 * time.Minute
 
-// enough is more events than any run needs: beyond it somebody spins.
-const enough = 300_000
+// maxEvents is more than any run needs: beyond it the system loops without progress.
+const maxEvents = 300_000
 
-// runUntil handles what is due, in order, until a moment, the end, or a violation. It may be called
-// from within itself: a replica that freezes in the midst of a turn lets the others go on.
+// runUntil handles events in order until a point in time, the end, or a violation. It is reentrant:
+// while a replica is frozen in the middle of a step, the others continue.
 func (w *world) runUntil(end time.Time) {
 	for w.check.found == nil && !w.over && len(w.queue) > 0 && !w.queue[0].at.After(end) {
 		e := heap.Pop(&w.queue).(entry)
 		w.now = e.at
-		if w.played++; w.played > enough {
-			w.check.fail(8, "%d events are on the way to nothing", enough)
+		if w.played++; w.played > maxEvents {
+			w.check.fail(8, "%d events are on the way to nothing", maxEvents)
 		}
 		e.do()
 	}
@@ -126,13 +126,13 @@ func (w *world) any(n int) int {
 	return w.rng.IntN(n)
 }
 
-// maybe draws with a probability in percent what is no bad luck.
+// maybe draws true with a probability in percent; it is not a fault.
 func (w *world) maybe(percent int) bool { return !w.sc.exact && w.rng.IntN(100) < percent }
 
-// chance draws with a probability in percent; a calm world has no bad luck.
+// chance draws a fault with a probability in percent; there are none in a calm world.
 func (w *world) chance(percent int) bool { return !w.calm && w.maybe(percent) }
 
-// hop is the time that a message takes.
+// hop draws the latency of a message.
 func (w *world) hop() time.Duration {
 	d := w.between(200*time.Microsecond, 4*time.Millisecond)
 	if w.chance(w.sc.slow) {
@@ -146,22 +146,22 @@ func (w *world) id(kind string) string {
 	return fmt.Sprintf("%s-%d", kind, w.made)
 }
 
-// say adds a line to the story.
-func (w *world) say(format string, args ...any) {
-	if w.tell != nil || len(w.awaited) > 0 {
+// logf adds a line to the log.
+func (w *world) logf(format string, args ...any) {
+	if w.output != nil || len(w.awaited) > 0 {
 		line := fmt.Sprintf(format, args...)
-		w.story(fmt.Sprintf("%9.3fs  ", w.now.Sub(epoch).Seconds()) + line)
-		w.said(line)
+		w.emit(fmt.Sprintf("%9.3fs  ", w.now.Sub(epoch).Seconds()) + line)
+		w.trigger(line)
 	}
 }
 
-func (w *world) story(line string) {
-	if w.tell != nil {
-		w.tell(line)
+func (w *world) emit(line string) {
+	if w.output != nil {
+		w.output(line)
 	}
 }
 
-// entry is something that will happen.
+// entry is a scheduled event.
 type entry struct {
 	at  time.Time
 	seq uint64
