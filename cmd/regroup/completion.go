@@ -10,13 +10,12 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 )
 
-// needsPackage is what bash says where the functions are missing that every completion in it is
-// made of.
+// needsPackage is the message for a bash without the functions of the bash-completion package.
 const needsPackage = "regroup: completion needs the package bash-completion: install it " +
 	"(apt, dnf or brew install bash-completion) and open a new shell"
 
-// bashHint follows cobra's script: it says what to do, when it is read and at a TAB, instead of
-// failing at a TAB.
+// bashHint is appended to cobra's script: it prints what to install, both when the script is
+// sourced and at a TAB, instead of failing at a TAB.
 const bashHint = `
 __regroup_has_package()
 {

@@ -29,9 +29,9 @@ func script(t *testing.T, shell string) string {
 	return at
 }
 
-// TestBashWithoutItsPackageIsToldWhatToDo: when the script is read and at a TAB, and nothing where
-// the package is there.
-func TestBashWithoutItsPackageIsToldWhatToDo(t *testing.T) {
+// TestBashWithoutItsPackageGetsAHint checks that the hint is printed when the script is sourced and
+// at a TAB, and never if the package is installed.
+func TestBashWithoutItsPackageGetsAHint(t *testing.T) {
 	at := script(t, "bash")
 	for name, c := range map[string]struct {
 		line string
@@ -51,7 +51,7 @@ func TestBashWithoutItsPackageIsToldWhatToDo(t *testing.T) {
 	}
 }
 
-// TestEveryShellHasAScript: each knows the program.
+// TestEveryShellHasAScript checks that each script completes the program.
 func TestEveryShellHasAScript(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		b, err := os.ReadFile(script(t, shell))

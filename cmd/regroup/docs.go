@@ -20,7 +20,7 @@ import (
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
-// pages are the documents that are made from code; `make generate` keeps them in docs/.
+// pages are the generated documents; `make generate` writes them to docs/.
 func pages() map[string]func() (string, error) {
 	plain := func(page func() string) func() (string, error) { return func() (string, error) { return page(), nil } }
 	return map[string]func() (string, error){

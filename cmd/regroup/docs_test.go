@@ -20,8 +20,8 @@ func TestEnvironmentPage(t *testing.T) {
 	golden.Compare(t, "../../docs/environment.md", page)
 }
 
-// TestEveryVariableIsInTheReference: each name that the sources of the binary, the SDK and the
-// Python package contain.
+// TestEveryVariableIsInTheReference checks each name in the sources of the binary, the SDK and the
+// Python package.
 func TestEveryVariableIsInTheReference(t *testing.T) {
 	page, err := environmentPage()
 	if err != nil {
@@ -32,7 +32,7 @@ func TestEveryVariableIsInTheReference(t *testing.T) {
 	others := []string{
 		"REGROUP_CMD", "REGROUP_EVT", "REGROUP_LAUNCH", "REGROUP_LOG", "REGROUP_SPAN", // streams
 		"REGROUP_H", "REGROUP_PROCESS_H", // guards of C headers
-		"REGROUP_FAKE_FOLDER", // of the library that plays NCCL in tests
+		"REGROUP_FAKE_FOLDER", // of the fake NCCL library in tests
 	}
 	read := map[string]bool{}
 	for _, root := range []string{"agent", "cmd", "collective", "elastic", "events", "jetstream", "services", "python/regroup"} {
@@ -62,7 +62,7 @@ func TestEveryVariableIsInTheReference(t *testing.T) {
 	}
 }
 
-// TestVariablesAreExplained: a configuration that people may set says what it is.
+// TestVariablesAreExplained checks that every variable has a description.
 func TestVariablesAreExplained(t *testing.T) {
 	page, err := environmentPage()
 	if err != nil {

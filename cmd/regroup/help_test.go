@@ -13,7 +13,8 @@ import (
 // sections of a help text, in their order; those in brackets may be missing.
 var sections = []string{"Usage: ", "[Aliases: ", "[Commands", "Examples:", "Flags:", "[Global flags:", "[More about a command: "}
 
-// TestHelp: every command has the same layout, fits into 80 columns, and leaves nothing unsaid.
+// TestHelp checks that the help of every command has the same layout, fits into 80 columns, and is
+// complete.
 func TestHelp(t *testing.T) {
 	root, err := newRoot()
 	if err != nil {
@@ -70,7 +71,7 @@ func layout(t *testing.T, cmd *cobra.Command, help string) {
 	}
 }
 
-// described: nothing is without a text, and texts are written alike.
+// described checks that everything has a text in the same style.
 func described(t *testing.T, cmd *cobra.Command) {
 	if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") || strings.ToUpper(cmd.Short[:1]) != cmd.Short[:1] {
 		t.Errorf("its line is %q", cmd.Short)

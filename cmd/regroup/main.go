@@ -1,4 +1,4 @@
-// Command regroup is elastic distributed training in one binary: the CLI, every service and the
+// Command regroup is elastic distributed training in one binary: the CLI, all services and the
 // agent.
 package main
 
@@ -16,9 +16,9 @@ import (
 )
 
 func main() {
-	// On a node that trains, the heap is small and steady: a tighter pace keeps an idle process
-	// well under what the node can spare. A service of its own has the documents of thousands of
-	// nodes in hand, and its time matters more.
+	// On a training node the heap is small and steady: a lower GOGC keeps the memory of an idle
+	// process small. A separate service holds the documents of thousands of nodes, and its CPU time
+	// matters more.
 	if os.Getenv("GOGC") == "" && (len(os.Args) < 2 || os.Args[1] != "serve") {
 		debug.SetGCPercent(50)
 	}
@@ -35,7 +35,7 @@ func main() {
 	os.Exit(exitcode.Of(err))
 }
 
-// spelt are the arguments of a command that submits, with what only other launchers spell so.
+// spelt returns the arguments of a submitting command, with other launchers' spellings rewritten.
 func spelt(root *cobra.Command, args []string) []string {
 	cmd, _, err := root.Find(args[:1])
 	if err != nil {

@@ -17,7 +17,7 @@ func manCommand(root *cobra.Command) *cobra.Command {
 		Long:    "Writes a manual page for each command into a folder. Where SOURCE_DATE_EPOCH is set, the pages are of that date.",
 		Example: command.Examples("regroup docs man ~/.local/share/man/man1", "regroup docs man . && man ./regroup-run.1"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // manual pages are for everybody
+			if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // manual pages are readable by all users
 				return fmt.Errorf("manual pages: %w", err)
 			}
 			root.DisableAutoGenTag = true

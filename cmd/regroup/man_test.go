@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestManualPages: each command has one, with its description, its examples and its flags.
+// TestManualPages checks that each command has a page with its description, examples and flags.
 func TestManualPages(t *testing.T) {
 	root, err := newRoot()
 	if err != nil {

@@ -52,7 +52,7 @@ func newRoot() (*cobra.Command, error) {
 	env := environment(&config)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if within(cmd, "context", "completion", "version", "docs", "help", "reap") {
-			return nil // what mends the settings, or does without them
+			return nil // commands that repair the settings, or do not need them
 		}
 		return contexts.Apply(cmd, env.Getenv)
 	}
@@ -69,7 +69,7 @@ func newRoot() (*cobra.Command, error) {
 	return command.Polish(root), nil
 }
 
-// arrange groups the commands, for the help of the root.
+// arrange groups the commands in the root's help.
 func arrange(root *cobra.Command) {
 	for _, g := range []struct{ title, names string }{
 		{"Run a job", "run submit demo"},
@@ -91,7 +91,7 @@ func arrange(root *cobra.Command) {
 	}
 }
 
-// within tells whether cmd is one of the root's commands with these names, or below one.
+// within reports whether cmd is one of the root's commands with these names, or below one.
 func within(cmd *cobra.Command, names ...string) bool {
 	for ; cmd.HasParent(); cmd = cmd.Parent() {
 		if !cmd.Parent().HasParent() {
@@ -116,7 +116,7 @@ func environment(c *boot.Config) command.Env {
 	}
 }
 
-// source names the user in the commands that this process publishes.
+// source is the CloudEvents source of this process's commands, which names the user.
 func source() string {
 	name := "unknown"
 	if u, err := user.Current(); err == nil {

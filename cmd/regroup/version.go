@@ -15,7 +15,7 @@ import (
 // version is set by the linker; empty = the module's, as `go install` knows it.
 var version string
 
-// release is what this binary was built from.
+// release describes the build of this binary.
 type release struct {
 	Version  string `json:"version"`
 	Go       string `json:"go"`

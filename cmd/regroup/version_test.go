@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestVersion: by the word and by the flag that every program has, for people and for programs.
+// TestVersion covers the command and the flag, as text and JSON.
 func TestVersion(t *testing.T) {
 	var out bytes.Buffer
 	cmd := versionCommand(&out)

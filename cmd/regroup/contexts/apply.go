@@ -20,9 +20,9 @@ func Flags(fs *pflag.FlagSet) {
 	fs.String(flagContext, "", "`NAME` of the context to use, nats:NAME for one of the NATS command line (REGROUP_CONTEXT; default: the selected one)")
 }
 
-// Apply gives the flags of a command that were not given their values from the environment, the
-// context and the settings file, in this order. How a server is reached is not taken from a context
-// that is only selected, where the server itself was named otherwise.
+// Apply sets flags that were not given from the environment, the context and the settings file, in
+// this order. The connection settings of the selected context are not used if the server is given
+// by other means.
 func Apply(cmd *cobra.Command, getenv func(string) string) error {
 	file, err := settings.Load(settings.Path(getenv))
 	if err != nil {
@@ -52,7 +52,7 @@ func Apply(cmd *cobra.Command, getenv func(string) string) error {
 			continue
 		}
 		err := f.Value.Set(text)
-		if v.Name == "output" && err != nil { // a command has some of the forms, and its own where it lacks this one
+		if v.Name == "output" && err != nil { // a command that lacks this format uses its default
 			err = settings.Settings{Output: text}.Check()
 		}
 		if err != nil {

@@ -1,5 +1,5 @@
-// Package contexts is the commands about contexts, the named sets of settings of the user's
-// settings file, and how the settings reach the flags of all commands.
+// Package contexts implements the commands for contexts, the named sets of settings in the user's
+// settings file, and applies the settings to the flags of all commands.
 package contexts
 
 import (
@@ -39,7 +39,7 @@ func Command(env command.Env) *cobra.Command {
 	return command.Polish(cmd)
 }
 
-// onFile makes the body of a command on the settings file.
+// onFile returns the body of a command that changes or reads the settings file.
 func onFile(env command.Env, do func(cmd *cobra.Command, f *settings.File, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		f, err := settings.Load(settings.Path(env.Getenv))

@@ -14,7 +14,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/exitcode"
 )
 
-// user is somebody with a home.
+// user is a user with a home directory.
 type user struct {
 	t   *testing.T
 	env map[string]string
@@ -26,7 +26,7 @@ func newUser(t *testing.T) *user {
 
 func (u *user) getenv(name string) string { return u.env[name] }
 
-// run runs a command line of a program whose command show prints what its flags came to.
+// run runs a command line of a program whose command show prints the values of its flags.
 func (u *user) run(line string) clienttest.Output {
 	u.t.Helper()
 	var out, errs bytes.Buffer
@@ -71,7 +71,7 @@ func (u *user) prints(line, want string) {
 	}
 }
 
-// TestAContextFromItsBeginningToItsEnd: kept, listed, selected, shown, used, removed.
+// TestAContextFromItsBeginningToItsEnd saves, lists, selects, shows, uses and removes a context.
 func TestAContextFromItsBeginningToItsEnd(t *testing.T) {
 	u := newUser(t)
 	creds := filepath.Join(t.TempDir(), "me.creds")
@@ -115,8 +115,8 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestACredentialOfAnotherServerIsNotSent: a context that is only selected says nothing about a
-// server that was named otherwise.
+// TestACredentialOfAnotherServerIsNotSent checks that the selected context does not apply to a
+// server that is given by other means.
 func TestACredentialOfAnotherServerIsNotSent(t *testing.T) {
 	u := newUser(t)
 	if err := os.MkdirAll(filepath.Join(u.env["XDG_CONFIG_HOME"], "regroup"), 0o700); err != nil {

@@ -1,5 +1,5 @@
-// Package demo is `regroup demo`: a real training job on three nodes, real faults at given steps,
-// and how it went.
+// Package demo implements `regroup demo`: a real training job on three nodes, real faults at given
+// steps, and a report.
 package demo
 
 import (
@@ -76,7 +76,7 @@ func (d *demo) say(format string, args ...any) {
 }
 
 func (d *demo) run(parent context.Context) error {
-	worker, err := beside("mnist")
+	worker, err := siblingPath("mnist")
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (d *demo) run(parent context.Context) error {
 		return err
 	}
 	defer l.Close()
-	l.Discovery.Quarantine = discovery.NoQuarantine() // its faults are on purpose, and it may be played several times in a row
+	l.Discovery.Quarantine = discovery.NoQuarantine() // its faults are intended, and it may run several times in a row
 	d.nodes = newNodes(l.URL, filepath.Join(l.Process.Config.StateDir, "demo"))
 	defer d.nodes.stop()
 	ctx, restore := boot.Interruptible(parent, nil)
@@ -97,7 +97,7 @@ func (d *demo) run(parent context.Context) error {
 	var v events.JobView
 	g.Go(func() error {
 		defer end()
-		defer d.nodes.stop() // workers end first, so that their end is still judged
+		defer d.nodes.stop() // workers end first, so that the services still process their exits
 		inner, stop := context.WithCancelCause(ctx)
 		defer stop(nil)
 		defer context.AfterFunc(services, func() { stop(errors.New("a service has ended")) })()
@@ -159,7 +159,7 @@ func (d *demo) train(ctx context.Context, c *client.Client, worker string) (even
 	return v, errors.Join(err, f.failed())
 }
 
-// lost is a count, or that it is not known.
+// lost formats a count that may be unknown.
 func lost(i events.IncidentClosed) string {
 	if i.StepsLost == nil {
 		return "unknown"

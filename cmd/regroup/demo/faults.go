@@ -8,8 +8,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// faults fires each fault once: when its step is reached and, so that runs are comparable, four
-// workers train.
+// faults injects each fault once, when its step is reached and four workers train, so that runs are
+// comparable.
 type faults struct {
 	demo *demo
 
@@ -54,13 +54,13 @@ func (f *faults) progress(p events.Progress) {
 		return
 	}
 	f.next++
-	f.ready = false // the next fault waits for a generation that steps
+	f.ready = false // the next fault waits for a generation that makes steps
 	if err != nil {
 		f.errs = append(f.errs, err)
 	}
 }
 
-// failed says which faults could not be made.
+// failed lists the faults that could not be injected.
 func (f *faults) failed() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/regroup-io/regroup/internal/spawn"
 )
 
-// nodes are agents as processes of their own, so that they can be killed as nodes die.
+// nodes are agents in separate processes, so that killing one simulates the loss of a node.
 type nodes struct {
 	url string
 	dir string
@@ -40,7 +40,7 @@ func (n *nodes) start(name string, slots int) error {
 	defer log.Close()
 	cmd := exec.Command(self, "agent", "--server", n.url, "--state-dir", n.dir, "--node", name, "--slots", fmt.Sprint(slots), "--advertise", "127.0.0.1")
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the demo; it ends its nodes itself
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is handled by the demo, which ends its nodes itself
 	if err := spawn.Start(cmd); err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (n *nodes) start(name string, slots int) error {
 	return nil
 }
 
-// kill ends a node as a power cut would.
+// kill ends a node as a power failure would.
 func (n *nodes) kill(name string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -73,14 +73,14 @@ func (n *nodes) stop() {
 	}
 	for name, cmd := range n.running {
 		hard := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
-		_ = cmd.Wait() // its exit code says nothing that its log does not
+		_ = cmd.Wait() // its log has the reason of a failure
 		hard.Stop()
 		delete(n.running, name)
 	}
 }
 
-// beside returns the path of a program that was built beside this one.
-func beside(name string) (string, error) {
+// siblingPath returns the path of a program in the directory of this executable.
+func siblingPath(name string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", err

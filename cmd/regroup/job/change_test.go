@@ -21,23 +21,23 @@ func TestStopAndScale(t *testing.T) {
 		switch b := e.Body.(type) {
 		case events.JobScale:
 			if b.Workers.Max == 99 { // its document was removed meanwhile
-				w.Tell(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobRejected{
+				w.Publish(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobRejected{
 					Job: b.Job, Command: e.ID, Code: events.NotFound,
 					Errors: []spec.FieldError{{Path: "job", Message: "there is no job " + string(b.Job)}},
 				}})
 				return
 			}
 			if b.Workers.Max > 100 {
-				w.Tell(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobRejected{
+				w.Publish(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobRejected{
 					Job: b.Job, Command: e.ID,
 					Errors: []spec.FieldError{{Path: "workers.max", Message: "at most 100 are allowed"}},
 				}})
 				return
 			}
-			w.Tell(events.Event{Entity: string(b.Job), Cause: "another command", Body: events.JobScaled{Job: b.Job}})
-			w.Tell(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobScaled{Job: b.Job, Workers: b.Workers}})
+			w.Publish(events.Event{Entity: string(b.Job), Cause: "another command", Body: events.JobScaled{Job: b.Job}})
+			w.Publish(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobScaled{Job: b.Job, Workers: b.Workers}})
 		case events.JobStop:
-			w.Tell(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobStopping{Job: b.Job, Reason: b.Reason}})
+			w.Publish(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobStopping{Job: b.Job, Reason: b.Reason}})
 		}
 	})
 	if o := run(t, w, "scale", "mnist", "2:8"); o.Exit != 0 || o.Err != "mnist-7f3a wants 2-8 workers\n" || o.Out != "" {
@@ -49,7 +49,7 @@ func TestStopAndScale(t *testing.T) {
 	if o := run(t, w, "scale", "mnist", "2:99"); o.Exit != 3 || !strings.Contains(o.Err, "job: there is no job mnist-7f3a") {
 		t.Errorf("scale of nothing: %+v", o)
 	}
-	if o := run(t, w, "scale", "mnist", "1:2"); o.Exit != 0 { // as it is: no service answers that
+	if o := run(t, w, "scale", "mnist", "1:2"); o.Exit != 0 { // unchanged: no service answers that
 		t.Errorf("scale to what is: %+v", o)
 	}
 	if o := run(t, w, "stop", "mnist", "--now", "--reason", "wrong rate"); o.Exit != 0 || o.Err != "mnist-7f3a is stopping\n" {
@@ -85,7 +85,7 @@ func TestNobodyAnswers(t *testing.T) {
 func TestLogs(t *testing.T) {
 	w := clienttest.New(t)
 	v := running()
-	// The store's clock is the real one: the generations were sealed before.
+	// The store uses the real clock: the generations were sealed before.
 	v.Generations[0].Sealed, v.Generations[1].Sealed = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
 	w.Job(v)
 	w.Print(mnist, place("node-a", 0), "epoch 0\nloss 0.4\n")
@@ -115,12 +115,12 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// TestNoRankIsNoNumber: in every form for programs.
+// TestNoRankIsNoNumber checks all formats for programs.
 func TestNoRankIsNoNumber(t *testing.T) {
 	w := world(t)
-	tell(w)
+	publish(w)
 	w.Print(mnist, place("node-x", 0), "warming up\n")
-	w.Tell(events.Event{Entity: string(mnist), Body: events.WorkerStarted{WorkerRef: events.WorkerRef{Job: mnist, Place: place("node-x", 0), Attempt: 1, PID: 7}}})
+	w.Publish(events.Event{Entity: string(mnist), Body: events.WorkerStarted{WorkerRef: events.WorkerRef{Job: mnist, Place: place("node-x", 0), Attempt: 1, PID: 7}}})
 	for _, line := range []string{"logs mnist -o jsonl", "timeline mnist -o json", "status mnist -o json", "ls -o json"} {
 		o := run(t, w, strings.Split(line, " ")...)
 		if text := strings.ReplaceAll(o.Out, " ", ""); !strings.Contains(text, `"rank":null`) || strings.Contains(text, `"rank":-`) {
@@ -129,7 +129,7 @@ func TestNoRankIsNoNumber(t *testing.T) {
 	}
 }
 
-// TestFollowedLogsEndWithTheJob: and what was printed at the very end is not lost.
+// TestFollowedLogsEndWithTheJob checks that the last output is not lost.
 func TestFollowedLogsEndWithTheJob(t *testing.T) {
 	w := world(t)
 	w.Print(mnist, place("node-a", 0), "stored 1\nstored 2\n")
@@ -137,19 +137,20 @@ func TestFollowedLogsEndWithTheJob(t *testing.T) {
 		ended := make(chan clienttest.Output)
 		go func() { ended <- run(t, w, "logs", "mnist", "-f", "-o", "raw", "--tail", "1") }()
 		w.Print(mnist, place("node-a", 0), "last words\n")
-		w.Tell(events.Event{Entity: string(mnist), Body: events.JobSucceeded{JobEnd: events.JobEnd{Job: mnist, Reason: "done"}}})
+		w.Publish(events.Event{Entity: string(mnist), Body: events.JobSucceeded{JobEnd: events.JobEnd{Job: mnist, Reason: "done"}}})
 		o := <-ended
-		// How much was stored when the reading began is open; the last words come in every case.
+		// How much was stored when the reader started is undetermined; the last lines always
+		// appear.
 		if o.Exit != 0 || !strings.HasSuffix(o.Out, "last words\n") {
 			t.Fatalf("%+v", o)
 		}
 	}
 }
 
-// TestWatchingEndsWithPatience: the user's Ctrl-C is an ordinary end.
-func TestWatchingEndsWithPatience(t *testing.T) {
+// TestWatchingEndsWithAnInterrupt checks that Ctrl-C is success for a watching command.
+func TestWatchingEndsWithAnInterrupt(t *testing.T) {
 	w := world(t)
-	tell(w)
+	publish(w)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan clienttest.Output)
 	var seen writes
@@ -158,7 +159,7 @@ func TestWatchingEndsWithPatience(t *testing.T) {
 	cmd := facts(env)
 	cmd.SetArgs([]string{"--all", "-f"})
 	go func() { ended <- clienttest.Output{Failure: cmd.ExecuteContext(ctx)} }()
-	seen.await(t, 6) // one of the seven was told twice
+	seen.await(t, 6) // one of the seven was published twice
 	cancel(errors.New("interrupted"))
 	if o := <-ended; o.Failure != nil {
 		t.Errorf("got %v, want nothing", o.Failure)

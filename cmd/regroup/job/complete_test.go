@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestShellsCompleteJobs: what runs comes first, and a second argument is not completed.
+// TestShellsCompleteJobs checks that running jobs come first, and that a second argument is not
+// completed.
 func TestShellsCompleteJobs(t *testing.T) {
 	w := world(t)
 	for _, c := range []struct {

@@ -1,5 +1,5 @@
-// Package job is the commands that look at one job or change it: ls, status, explain, logs, events,
-// timeline, trace, scale, close, stop, wait, rm.
+// Package job implements the commands that show or change one job: ls, status, explain, logs,
+// events, timeline, trace, scale, close, stop, wait, rm.
 package job
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Commands returns all of them; each stands directly under regroup.
+// Commands returns all commands, each directly under regroup.
 func Commands(env command.Env) []*cobra.Command {
 	all := []*cobra.Command{list(env), status(env), logs(env), facts(env), why(env), timeline(env), trace(env), scale(env), closeRendezvous(env), stop(env), wait(env), remove(env)}
 	for _, c := range all {
@@ -26,7 +26,7 @@ func Commands(env command.Env) []*cobra.Command {
 	return all
 }
 
-// jobs are the words for a JOB: those that run first.
+// jobs completes a JOB: running jobs first.
 func jobs(ctx context.Context, c *client.Client) ([]cobra.Completion, error) {
 	all, err := c.Jobs(ctx)
 	if err != nil {

@@ -47,7 +47,7 @@ func obeyed(r rune) bool {
 	return unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Cf, r)
 }
 
-// TestNoTextFromOutsideReachesTheTerminal: in no command and no form.
+// TestNoTextFromOutsideReachesTheTerminal covers all commands and formats.
 func TestNoTextFromOutsideReachesTheTerminal(t *testing.T) {
 	w := clienttest.New(t)
 	v := running()
@@ -66,7 +66,7 @@ func TestNoTextFromOutsideReachesTheTerminal(t *testing.T) {
 		}
 		b := reflect.New(reflect.TypeOf(row.New())).Elem()
 		poison(b)
-		w.Tell(events.Event{Entity: string(mnist), Body: b.Interface().(events.Body)})
+		w.Publish(events.Event{Entity: string(mnist), Body: b.Interface().(events.Body)})
 	}
 	w.Print(mnist, place("node-a", 0), "loss 1\r loss 2 "+evil+"\nnext\n")
 	for _, line := range []string{
@@ -104,19 +104,19 @@ func TestNoTextFromOutsideReachesTheTerminal(t *testing.T) {
 	}
 }
 
-// TestAMalformedMessageIsPassedOver: what anybody may put on the stream ends no reading; it is said
-// once, and the rest is shown.
+// TestAMalformedMessageIsPassedOver checks that a malformed message does not end a reader; it is
+// reported once, and the rest is shown.
 func TestAMalformedMessageIsPassedOver(t *testing.T) {
 	w := clienttest.New(t)
 	w.Job(running())
-	w.Tell(events.Event{Entity: string(mnist), Body: events.JobFinishing{Job: mnist}})
+	w.Publish(events.Event{Entity: string(mnist), Body: events.JobFinishing{Job: mnist}})
 	for _, data := range []string{"\x00\xff", "{", `{"specversion":"1.0","id":"1","source":"/x","type":"dev.regroup.job.finishing.v1","subject":"` + string(mnist) + `","data":[]}`} {
 		subject := events.FactSubject(events.JobFinishing{}.Type(), string(mnist))
 		if _, err := w.Ports.Log.Publish(t.Context(), events.Message{Subject: subject, Data: []byte(data)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.Tell(events.Event{Entity: string(mnist), Body: events.JobSucceeded{JobEnd: events.JobEnd{Job: mnist, Reason: "done"}}})
+	w.Publish(events.Event{Entity: string(mnist), Body: events.JobSucceeded{JobEnd: events.JobEnd{Job: mnist, Reason: "done"}}})
 	for _, line := range []string{"events mnist-7f3a", "events --all", "events mnist-7f3a -o json"} {
 		got := w.Run(t.Context(), "", Commands, strings.Split(line, " ")...)
 		if got.Exit != 0 || strings.Count(got.Out, "\n") != 2 || strings.Count(got.Err, "passed over") != 3 {

@@ -38,7 +38,7 @@ func fault() events.Cause {
 	return events.Cause{Kind: events.CauseWorkerFailed, Place: &p, Node: "node-c", Rank: 1, Detail: "killed by signal 9 (SIGKILL)"}
 }
 
-// running is a job that has lost a worker and waits to take it in again.
+// running is a job that has lost a worker and waits for its replacement.
 func running() events.JobView {
 	ref := func(node string, attempt, pid int, g events.Generation) events.WorkerRef {
 		return events.WorkerRef{Job: mnist, Place: place(node, 0), Incarnation: events.Incarnation("01" + node), Attempt: attempt, Generation: g, PID: pid}
@@ -121,7 +121,7 @@ func run(t *testing.T, w *clienttest.World, args ...string) clienttest.Output {
 
 func TestReading(t *testing.T) {
 	w := world(t)
-	tell(w)
+	publish(w)
 	w.Print(mnist, place("node-a", 0), "epoch 0\nloss 0.4\n")
 	w.Print(mnist, place("node-c", 0), "DEBUG x\n")
 	record(t, w)
@@ -165,27 +165,27 @@ func TestStatusNamesTheSlowestRank(t *testing.T) {
 	}
 }
 
-// tell stores the facts of a start and a death, and one of a node.
-func tell(w *clienttest.World) {
+// publish stores the facts of a start and a failure, and one of a node.
+func publish(w *clienttest.World) {
 	say := func(after time.Duration, number uint64, b events.Body) {
-		w.Tell(events.Event{Entity: string(mnist), Time: began.Add(after), Number: number, Body: b})
+		w.Publish(events.Event{Entity: string(mnist), Time: began.Add(after), Number: number, Body: b})
 	}
 	ref := events.WorkerRef{Job: mnist, Place: place("node-a", 0), Attempt: 1, PID: 4121}
 	say(0, 1, events.JobSubmitted{Job: mnist, By: "/regroup/cli/ada@host", Spec: running().Spec})
 	say(500*time.Millisecond, 0, events.WorkerStarted{WorkerRef: ref})
 	sealed := events.RoundSealed{Job: mnist, Generation: 1, Members: running().Generations[0].Members, Cause: events.Cause{Kind: events.CauseStart, Rank: -1}}
 	say(time.Second, 1, sealed)
-	say(time.Second, 1, sealed) // told twice
+	say(time.Second, 1, sealed) // published twice
 	say(2*time.Second, 0, events.WorkerReady{WorkerRef: ref, Step: 1})
 	ref.Place, ref.PID, ref.Generation = place("node-c", 0), 1180, 1
 	say(30*time.Second, 0, events.WorkerExited{WorkerRef: ref, ExitCode: -1, Signal: "SIGKILL", Detail: "killed by signal 9 (SIGKILL)"})
-	w.Tell(events.Event{
+	w.Publish(events.Event{
 		Entity: "node-b", Source: "/regroup/discovery", Number: 1, Time: began.Add(40 * time.Second),
 		Body: events.NodeLost{NodeFact: events.NodeFact{Node: "node-b", Slots: 4, Reason: "silent for 2.1s"}},
 	})
 }
 
-// record stores two spans of the first incident, one of the start, and something that is no span.
+// record stores two spans of the first incident, one of the start, and a malformed message.
 func record(t *testing.T, w *clienttest.World) {
 	span := func(traceparent, name string, from, to time.Duration, parent []byte) *tracepb.Span {
 		raw := make([]byte, 16)
@@ -266,7 +266,7 @@ func TestRefusals(t *testing.T) {
 	golden.Compare(t, "testdata/refusals.txt", b.String())
 }
 
-// TestStopWithoutSubmitIsNoJob: its document has no view, so that "g" begins only one job's id.
+// TestStopWithoutSubmitIsNoJob checks that a document without a view does not count for prefixes.
 func TestStopWithoutSubmitIsNoJob(t *testing.T) {
 	w := world(t)
 	if o := run(t, w, "status", "g"); o.Exit != 0 || !strings.HasPrefix(o.Out, "gpt-0c22") {

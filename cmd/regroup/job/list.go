@@ -71,7 +71,7 @@ func list(env command.Env) *cobra.Command {
 	return cmd
 }
 
-// newest is how many jobs a table has, unless asked for more.
+// newest is the default number of jobs in a table.
 const newest = 20
 
 // limited returns n of the jobs in their order: those that have not ended, and the newest of the

@@ -58,7 +58,7 @@ func logs(env command.Env) *cobra.Command {
 	return cmd
 }
 
-// tail is one reading of logs.
+// tail reads logs.
 type tail struct {
 	*logFlags
 	env      command.Env
@@ -137,8 +137,8 @@ func parseRanks(text string) (func(int) bool, error) {
 	}, nil
 }
 
-// run reads what is stored, then with -f what comes until the job has ended, then what was stored
-// meanwhile.
+// run reads the stored lines, then with -f new ones until the job has ended, then those that were
+// stored meanwhile.
 func (t *tail) run(ctx context.Context, c *client.Client, v events.JobView) error {
 	if err := t.read(ctx, c, v.Job, false); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (t *tail) read(ctx context.Context, c *client.Client, job events.JobID, fol
 			return t.print(l)
 		}
 		t.withheld = append(t.withheld, l)
-		if len(t.withheld) > 2*t.tail { // now and then, not for each line
+		if len(t.withheld) > 2*t.tail { // in batches, not for each line
 			t.withheld = append(t.withheld[:0], t.withheld[len(t.withheld)-t.tail:]...)
 		}
 		return nil

@@ -2,16 +2,15 @@ package job
 
 import "github.com/regroup-io/regroup/events"
 
-// plain is a job as -o json and -o yaml show it: the registry's document with one object for each
-// worker, where the stored form groups them by node, and without a number where there is no rank.
-// docs/cli.md describes it.
+// plain is a job in the output of -o json and -o yaml: the registry's document with one object for
+// each worker instead of groups by node, and null for a missing rank. docs/cli.md describes it.
 type plain struct {
 	events.JobView
-	Workers     []plainWorker     `json:"workers"` // by place: the newest life of each
+	Workers     []plainWorker     `json:"workers"` // by slot: the newest incarnation of each
 	Generations []plainGeneration `json:"generations"`
 	Incidents   []plainIncident   `json:"incidents"`
 	Open        *plainOpen        `json:"open,omitempty"`
-	Charges     []plainCharge     `json:"charges,omitempty"`
+	Charges     []plainFailure    `json:"charges,omitempty"`
 	FirstError  *plainWorker      `json:"first_error,omitempty"`
 }
 
@@ -36,7 +35,7 @@ type plainOpen struct {
 	Cause plainCause `json:"cause"`
 }
 
-type plainCharge struct {
+type plainFailure struct {
 	events.CountedFailure
 	Rank *int `json:"rank"`
 }
@@ -49,7 +48,7 @@ type plainCause struct {
 func plainOf(v events.JobView) plain {
 	p := plain{
 		JobView: v, Workers: make([]plainWorker, len(v.Workers)), Generations: make([]plainGeneration, len(v.Generations)),
-		Incidents: make([]plainIncident, len(v.Incidents)), Charges: make([]plainCharge, len(v.CountedFailures)),
+		Incidents: make([]plainIncident, len(v.Incidents)), Charges: make([]plainFailure, len(v.CountedFailures)),
 	}
 	for i, w := range v.Workers {
 		p.Workers[i] = plainWorker{w, rank(w.Rank)}
@@ -61,7 +60,7 @@ func plainOf(v events.JobView) plain {
 		p.Incidents[i] = plainIncident{c, causeOf(c.Cause)}
 	}
 	for i, c := range v.CountedFailures {
-		p.Charges[i] = plainCharge{c, rank(c.Rank)}
+		p.Charges[i] = plainFailure{c, rank(c.Rank)}
 	}
 	if v.OpenIncident != nil {
 		p.Open = &plainOpen{*v.OpenIncident, causeOf(v.OpenIncident.Cause)}

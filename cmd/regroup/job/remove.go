@@ -43,7 +43,7 @@ func remove(env command.Env) *cobra.Command {
 			}
 		}
 		for _, v := range views {
-			if v, err = s.Job(ctx, string(v.Job)); err != nil { // each may have a server of its own
+			if v, err = s.Job(ctx, string(v.Job)); err != nil { // each job may have a server of its own
 				return err
 			}
 			if !v.State.Terminal() {
@@ -67,7 +67,7 @@ func remove(env command.Env) *cobra.Command {
 	return cmd
 }
 
-// toRemove finds the jobs that are named, or all that ended before a time.
+// toRemove finds the named jobs, or all that ended before a time.
 func toRemove(ctx context.Context, s command.Session, before time.Time) ([]events.JobView, error) {
 	var views []events.JobView
 	if len(s.Args) > 0 {

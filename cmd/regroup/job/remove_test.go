@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// removing is a world with a registry that stops and removes, and what it was asked for.
+// removing is a system with a registry that stops and removes jobs, and records the requests.
 func removing(t *testing.T) (w *clienttest.World, asked *[]string) {
 	w, asked = clienttest.New(t), new([]string)
 	for i, v := range []events.JobView{
@@ -26,10 +26,10 @@ func removing(t *testing.T) (w *clienttest.World, asked *[]string) {
 		job := events.JobID(e.Entity)
 		switch e.Body.(type) {
 		case events.JobStop:
-			w.Tell(events.Event{Entity: e.Entity, Cause: e.ID, Body: events.JobStopping{Job: job}})
-			w.Tell(events.Event{Entity: e.Entity, Body: events.JobStopped{JobEnd: events.JobEnd{Job: job}}})
+			w.Publish(events.Event{Entity: e.Entity, Cause: e.ID, Body: events.JobStopping{Job: job}})
+			w.Publish(events.Event{Entity: e.Entity, Body: events.JobStopped{JobEnd: events.JobEnd{Job: job}}})
 		case events.JobRemove:
-			w.Tell(events.Event{Entity: e.Entity, Cause: e.ID, Body: events.JobRemoved{Job: job}})
+			w.Publish(events.Event{Entity: e.Entity, Cause: e.ID, Body: events.JobRemoved{Job: job}})
 		}
 	})
 	return w, asked
@@ -65,8 +65,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestATableIsLimited: what has not ended is always there, and what is left out is said; programs
-// get all.
+// TestATableIsLimited checks that jobs that have not ended are always listed, that omissions are
+// reported, and that programs get all jobs.
 func TestATableIsLimited(t *testing.T) {
 	w := clienttest.New(t)
 	for i := range 30 {

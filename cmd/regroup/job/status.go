@@ -49,7 +49,7 @@ func show(env command.Env, p screen.Palette, v events.JobView, wide bool) error 
 	if v.Reason != "" {
 		fmt.Fprintln(env.Out, v.Reason)
 	}
-	for _, line := range []string{said(v), screen.MetricsText(v, env.Now()), charges(v, env.Now()), samples(v), slowest(v)} {
+	for _, line := range []string{reported(v), screen.MetricsText(v, env.Now()), failureBudget(v, env.Now()), samples(v), slowest(v)} {
 		if line != "" {
 			fmt.Fprintln(env.Out, line)
 		}
@@ -74,7 +74,7 @@ func show(env command.Env, p screen.Palette, v events.JobView, wide bool) error 
 	return nil
 }
 
-// step is the newest one that is known and, while others are to be expected, how old that is.
+// step is the newest known step and, until the job ends, its age.
 func step(env command.Env, v events.JobView) string {
 	switch {
 	case v.Step == 0:
@@ -91,7 +91,7 @@ func workers(env command.Env, p screen.Palette, v events.JobView, wide bool) err
 		header = append(header, "INCARNATION")
 	}
 	all := slices.Clone(v.Workers)
-	// Those without a rank come last.
+	// Workers without a rank come last.
 	slices.SortStableFunc(all, func(a, b events.WorkerView) int {
 		return cmp.Or(cmp.Compare(uint(a.Rank), uint(b.Rank)), cmp.Compare(a.Place.Node, b.Place.Node), cmp.Compare(a.Place.Slot, b.Place.Slot))
 	})

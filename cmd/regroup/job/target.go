@@ -13,8 +13,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// onJob makes the body of a command that reads one job: the one that its only argument names, else
-// the one that was submitted last.
+// onJob returns the body of a command that reads one job: the one that its only argument names,
+// else the one that was submitted last.
 func onJob(env command.Env, do func(ctx context.Context, s command.Session, v events.JobView) error) func(*cobra.Command, []string) error {
 	return env.Connected(func(ctx context.Context, s command.Session) error {
 		v, err := named(ctx, env, s, last)
@@ -25,9 +25,8 @@ func onJob(env command.Env, do func(ctx context.Context, s command.Session, v ev
 	})
 }
 
-// changing is onJob for a command that changes the job: without a name it is about the only one
-// that it can be meant for. of, if not nil, limits those to the ones that the command has a meaning
-// for.
+// changing is onJob for a command that changes the job: without a name it applies to the only
+// possible one. of, if not nil, selects the jobs that the command can change.
 func changing(env command.Env, of func(events.JobView) bool, do func(ctx context.Context, s command.Session, v events.JobView) error) func(*cobra.Command, []string) error {
 	return env.Connected(func(ctx context.Context, s command.Session) error {
 		v, err := named(ctx, env, s, func(ctx context.Context, c *client.Client) (events.JobView, error) {
@@ -40,8 +39,8 @@ func changing(env command.Env, of func(events.JobView) bool, do func(ctx context
 	})
 }
 
-// named finds the job that the first argument names. Without one it is what choose returns, and
-// that is said.
+// named finds the job that the first argument names. Without one it is the job that choose returns,
+// which is reported.
 func named(ctx context.Context, env command.Env, s command.Session, choose func(context.Context, *client.Client) (events.JobView, error)) (events.JobView, error) {
 	if len(s.Args) > 0 {
 		return s.Job(ctx, s.Args[0])
@@ -54,7 +53,7 @@ func named(ctx context.Context, env command.Env, s command.Session, choose func(
 	return s.Job(ctx, string(v.Job))
 }
 
-// last is the job that was submitted last.
+// last returns the job that was submitted last.
 func last(ctx context.Context, c *client.Client) (events.JobView, error) {
 	all, err := c.Jobs(ctx)
 	if err == nil && len(all) == 0 {
@@ -66,12 +65,11 @@ func last(ctx context.Context, c *client.Client) (events.JobView, error) {
 	return all[0], nil
 }
 
-// nobody are the sources of commands that do not say whose they are, but are of this machine or
-// belong to all.
-var nobody = []string{client.RunSource}
+// sharedSources lists the sources of commands without a user: those of this machine, and shared ones.
+var sharedSources = []string{client.RunSource}
 
-// only is the one job that has not ended and that source may have meant. Where there are several,
-// or the one is somebody else's, its name must be given.
+// only returns the only job that has not ended and that belongs to source. If there are several, or
+// it belongs to another user, the name must be given.
 func only(ctx context.Context, c *client.Client, source string, of func(events.JobView) bool) (events.JobView, error) {
 	all, err := c.Jobs(ctx)
 	if err != nil {
@@ -90,7 +88,7 @@ func only(ctx context.Context, c *client.Client, source string, of func(events.J
 	case len(names) > 1:
 		slices.Sort(names)
 		return found, events.Errorf(events.Invalid, "name the job: %d have not ended: %s", len(names), strings.Join(names[:min(len(names), 10)], ", "))
-	case of == nil && found.By != source && !slices.Contains(nobody, found.By):
+	case of == nil && found.By != source && !slices.Contains(sharedSources, found.By):
 		return found, events.Errorf(events.Invalid, "name the job: %s, the only one that has not ended, was submitted by %s", found.Job, found.By)
 	}
 	return found, nil

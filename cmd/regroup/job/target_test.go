@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestTheLastJobIsMeant: by every command that only reads, and each says so.
+// TestTheLastJobIsMeant checks that reading commands default to the last job, and say so.
 func TestTheLastJobIsMeant(t *testing.T) {
 	w := world(t)
 	for _, line := range []string{"status", "explain", "logs", "events", "timeline", "trace", "status -o json"} {
@@ -25,8 +25,8 @@ func TestTheLastJobIsMeant(t *testing.T) {
 	}
 }
 
-// TestWhatChangesAJobTakesNoneThatWasNotMeant: without a name it is about the only one that has not
-// ended, unless that is another user's.
+// TestWhatChangesAJobTakesNoneThatWasNotMeant checks that changing commands default to the only job
+// that has not ended, unless it belongs to another user.
 func TestWhatChangesAJobTakesNoneThatWasNotMeant(t *testing.T) {
 	const mine, local = "/regroup/cli/test", "/client/run/local"
 	job := func(name string, by string, state events.JobState) events.JobView {
@@ -58,9 +58,9 @@ func TestWhatChangesAJobTakesNoneThatWasNotMeant(t *testing.T) {
 			w.Answer(func(e events.Event) {
 				switch b := e.Body.(type) {
 				case events.JobStop:
-					w.Tell(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobStopping{Job: b.Job}})
+					w.Publish(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobStopping{Job: b.Job}})
 				case events.JobScale:
-					w.Tell(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobScaled{Job: b.Job}})
+					w.Publish(events.Event{Entity: string(b.Job), Cause: e.ID, Body: events.JobScaled{Job: b.Job}})
 				}
 			})
 			if o := run(t, w, strings.Split(c.line, " ")...); o.Exit != c.exit || o.Err != c.says {

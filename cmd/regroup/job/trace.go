@@ -13,8 +13,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// story is one trace of a job.
-type story struct {
+// jobTrace is one trace of a job.
+type jobTrace struct {
 	Incident int              `json:"incident"` // 0 = the start of the job
 	Title    string           `json:"title"`
 	Trace    string           `json:"trace_id"`
@@ -31,7 +31,7 @@ func trace(env command.Env) *cobra.Command {
 	ascii := cmd.Flags().Bool("ascii", false, "draw with plain characters")
 	form := command.Output(cmd, command.Text, command.JSON, command.YAML)
 	cmd.RunE = onJob(env, func(ctx context.Context, s command.Session, v events.JobView) error {
-		all, err := stories(v, *only)
+		all, err := jobTraces(v, *only)
 		if err != nil {
 			return err
 		}
@@ -39,7 +39,7 @@ func trace(env command.Env) *cobra.Command {
 		err = s.Spans(ctx, func(otlp []byte) error {
 			spans, err := waterfall.Decode(otlp)
 			if err != nil {
-				unreadable++ // any client may write spans; the others still tell the story
+				unreadable++ // any client may write spans; the others are still shown
 				return nil   //nolint:nilerr // counted
 			}
 			if !s.Exact {
@@ -77,11 +77,11 @@ func trace(env command.Env) *cobra.Command {
 	return cmd
 }
 
-// stories lists the traces to read, the start first; only limits them to one.
-func stories(v events.JobView, only int) ([]story, error) {
-	all := []story{{Title: "start of " + string(v.Job), Trace: events.TraceID(events.JobTrace(v.Job)), Spans: []waterfall.Span{}}}
+// jobTraces lists the traces to read, the start first; only selects one.
+func jobTraces(v events.JobView, only int) ([]jobTrace, error) {
+	all := []jobTrace{{Title: "start of " + string(v.Job), Trace: events.TraceID(events.JobTrace(v.Job)), Spans: []waterfall.Span{}}}
 	add := func(number int, cause events.Cause, from events.Generation) {
-		all = append(all, story{
+		all = append(all, jobTrace{
 			Incident: number, Title: fmt.Sprintf("#%d %s", number, screen.CauseText(cause)),
 			Trace: events.TraceID(events.TraceOf(v.Job, from)), Spans: []waterfall.Span{},
 		})
@@ -97,7 +97,7 @@ func stories(v events.JobView, only int) ([]story, error) {
 	}
 	for _, s := range all {
 		if s.Incident == only {
-			return []story{s}, nil
+			return []jobTrace{s}, nil
 		}
 	}
 	return nil, events.Errorf(events.NotFound, "%s has no incident %d: it has had %s", v.Job, only, screen.Plural(len(all)-1, "incident"))

@@ -15,7 +15,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// errTooLong ends the wait for the end of a job.
+// errTooLong is the cause of a wait that has timed out.
 var errTooLong = errors.New("waited long enough")
 
 func wait(env command.Env) *cobra.Command {
@@ -64,7 +64,7 @@ func wait(env command.Env) *cobra.Command {
 	return cmd
 }
 
-// untilEnd ends the reading of a job's facts with the one that says how it ended.
+// untilEnd ends the reader of a job's facts at the terminal fact.
 func untilEnd(e events.Event) error {
 	switch e.Body.(type) {
 	case events.JobSucceeded, events.JobFailed, events.JobStopped:

@@ -8,7 +8,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// TestWaitExitsWithTheOutcome: of a job that has ended, and of one that ends meanwhile.
+// TestWaitExitsWithTheOutcome covers a job that has ended, and one that ends during the wait.
 func TestWaitExitsWithTheOutcome(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  events.Body
@@ -26,10 +26,10 @@ func TestWaitExitsWithTheOutcome(t *testing.T) {
 			w.Job(running())
 			ended := make(chan clienttest.Output)
 			go func() { ended <- run(t, w, "wait", "mnist") }()
-			w.Tell(events.Event{Entity: string(mnist), Body: events.JobFinishing{Job: mnist}})
+			w.Publish(events.Event{Entity: string(mnist), Body: events.JobFinishing{Job: mnist}})
 			c.view.Job, c.view.Submitted, c.view.Ended = mnist, began, clienttest.Now
 			w.Job(c.view)
-			w.Tell(events.Event{Entity: string(mnist), Body: c.end})
+			w.Publish(events.Event{Entity: string(mnist), Body: c.end})
 			if o := <-ended; o.Exit != c.exit || o.Out != "" || !strings.Contains(o.Err, c.says) {
 				t.Errorf("%+v, want exit %d, %q", o, c.exit, c.says)
 			}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// writes counts what is written to it.
+// writes counts the writes to it.
 type writes struct {
 	mu    sync.Mutex
 	n     int
@@ -24,7 +24,7 @@ func (w *writes) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// await waits until it was written to n times.
+// await waits for n writes.
 func (w *writes) await(t *testing.T, n int) {
 	t.Helper()
 	deadline := time.After(20 * time.Second)

@@ -9,7 +9,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// TestNoTextFromOutsideReachesTheTerminal: an agent's words about itself are anybody's.
+// TestNoTextFromOutsideReachesTheTerminal checks that text from agents is escaped.
 func TestNoTextFromOutsideReachesTheTerminal(t *testing.T) {
 	const evil = "\x1b[2J\u009b31m\u202e\n"
 	w := clienttest.New(t)

@@ -1,4 +1,4 @@
-// Package node is the commands that look at the machines or take work away from one.
+// Package node implements the commands that show, drain and quarantine nodes.
 package node
 
 import (
@@ -58,7 +58,7 @@ func list(env command.Env) *cobra.Command {
 	return cmd
 }
 
-// used is a node with what may be given away of it, and what the scheduler has given away.
+// used is a node with its usable and its assigned slots.
 type used struct {
 	events.NodeView
 	Usable int `json:"usable"` // slots
@@ -87,7 +87,7 @@ func table(env command.Env, p screen.Palette, nodes []used, wide bool) error {
 	rows := make([][]string, 0, len(nodes))
 	for _, n := range nodes {
 		state := p.State(string(n.State))
-		for _, also := range beside(n.NodeView) {
+		for _, also := range conditions(n.NodeView) {
 			state += "," + p.State(also)
 		}
 		r := []string{string(n.Node), state, fmt.Sprintf("%d/%d", n.Usable, n.Slots), fmt.Sprint(n.Used), env.Age(n.Since)}

@@ -78,8 +78,8 @@ func TestDrain(t *testing.T) {
 	w.Answer(func(e events.Event) {
 		d := e.Body.(events.NodeDrain)
 		if d.Node == "node-c" {
-			w.Tell(events.Event{Entity: "node-c", Body: events.NodeRejected{Command: "another", Errors: []spec.FieldError{{Message: "not this"}}}})
-			w.Tell(events.Event{Entity: "node-c", Cause: e.ID, Body: events.NodeRejected{
+			w.Publish(events.Event{Entity: "node-c", Body: events.NodeRejected{Command: "another", Errors: []spec.FieldError{{Message: "not this"}}}})
+			w.Publish(events.Event{Entity: "node-c", Cause: e.ID, Body: events.NodeRejected{
 				Node: "node-c", Command: e.ID, Code: events.NotFound, Errors: []spec.FieldError{{Message: "there is no node node-c"}},
 			}})
 			return
@@ -111,7 +111,7 @@ func TestQuarantineAndRelease(t *testing.T) {
 	w := world(t)
 	w.Answer(func(e events.Event) {
 		refuse := func(n events.NodeID, text string) {
-			w.Tell(events.Event{Entity: string(n), Cause: e.ID, Body: events.NodeRejected{
+			w.Publish(events.Event{Entity: string(n), Cause: e.ID, Body: events.NodeRejected{
 				Node: n, Command: e.ID, Code: events.NotFound, Errors: []spec.FieldError{{Message: text}},
 			}})
 		}
@@ -121,8 +121,8 @@ func TestQuarantineAndRelease(t *testing.T) {
 				refuse(b.Node, "there is no slot 9 on node node-a: it has 0 to 3")
 				return
 			}
-			w.Tell(events.Event{Entity: string(b.Node), Cause: "another", Body: events.NodeQuarantined{}})
-			w.Tell(events.Event{Entity: string(b.Node), Cause: e.ID, Body: events.NodeQuarantined{Slot: b.Slot, NodeFact: events.NodeFact{
+			w.Publish(events.Event{Entity: string(b.Node), Cause: "another", Body: events.NodeQuarantined{}})
+			w.Publish(events.Event{Entity: string(b.Node), Cause: e.ID, Body: events.NodeQuarantined{Slot: b.Slot, NodeFact: events.NodeFact{
 				Node: b.Node, Reason: b.For.D().String() + " " + b.Reason,
 			}}})
 		case events.NodeRelease:

@@ -21,13 +21,13 @@ func names(ctx context.Context, c *client.Client) ([]cobra.Completion, error) {
 	nodes, err := c.Nodes(ctx)
 	words := make([]cobra.Completion, len(nodes))
 	for i, n := range nodes {
-		words[i] = cobra.CompletionWithDesc(string(n.Node), strings.Join(append([]string{string(n.State)}, beside(n)...), ", "))
+		words[i] = cobra.CompletionWithDesc(string(n.Node), strings.Join(append([]string{string(n.State)}, conditions(n)...), ", "))
 	}
 	return words, err
 }
 
-// beside names what is beside the state of a node.
-func beside(n events.NodeView) []string {
+// conditions lists the conditions of a node in addition to its state.
+func conditions(n events.NodeView) []string {
 	var out []string
 	if n.Draining {
 		out = append(out, "draining")
@@ -41,7 +41,8 @@ func beside(n events.NodeView) []string {
 	return out
 }
 
-// reasons says why a node is as it is, and what keeps it or its slots out for how long.
+// reasons describes why a node is in its state, and why and how long it or its slots are
+// quarantined.
 func reasons(env command.Env, n events.NodeView) string {
 	var out []string
 	if n.Reason != "" {
@@ -66,7 +67,7 @@ func reasons(env command.Env, n events.NodeView) string {
 	return strings.Join(out, "; ")
 }
 
-// target finds the node, and the slot if one is named, that NODE[/SLOT] means.
+// target resolves NODE[/SLOT].
 func target(ctx context.Context, s command.Session) (events.NodeView, *events.Slot, error) {
 	name, number, one := strings.Cut(s.Args[0], "/")
 	n, err := s.Node(ctx, name)
@@ -81,7 +82,7 @@ func target(ctx context.Context, s command.Session) (events.NodeView, *events.Sl
 	return n, &slot, nil
 }
 
-// called is how a node or a slot is called.
+// called is the name of a node or slot.
 func called(n events.NodeID, slot *events.Slot) string {
 	if slot == nil {
 		return string(n)
@@ -128,7 +129,7 @@ func release(env command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if !client.KeptOut(n, slot) {
+		if !client.Quarantined(n, slot) {
 			fmt.Fprintf(env.Err, "%s is not in quarantine: nothing to do\n", called(n.Node, slot))
 			return nil
 		}

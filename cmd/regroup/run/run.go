@@ -1,5 +1,5 @@
-// Package run is `regroup run`: submit a job, attend it, exit with its outcome; with no server,
-// bring one.
+// Package run implements `regroup run`: it submits a job, follows it and exits with its outcome;
+// without a server it starts one.
 package run
 
 import (
@@ -37,13 +37,13 @@ import (
 // call is one call of `regroup run`.
 type call struct {
 	terminal bool
-	source   string        // of the commands on a server that is there already
-	within   time.Duration // for the server and its answers
+	source   string        // CloudEvents source of the commands to an existing server
+	within   time.Duration // timeout of the connection and of replies
 	config   *boot.Config
 	agent    serve.AgentConfig
 	hosts    serve.DiscoveryConfig
 	flags    *jobflags.Flags
-	listed   bool // a host list was asked for here, not in the environment
+	listed   bool // a host list was given by flags, not in the environment
 	json     bool
 	palette  screen.Palette
 	out      io.Writer
@@ -97,7 +97,7 @@ services and an agent in this process, beside those of other runs. The first wor
 	return cmd
 }
 
-// withLevel has the workers log as this command does, unless the job says how.
+// withLevel sets the workers' log level to this command's, unless the job sets it.
 func withLevel(env map[string]string, level string) map[string]string {
 	all := map[string]string{wire.EnvLogLevel: level}
 	maps.Copy(all, env)
@@ -125,7 +125,7 @@ func (r *call) run(ctx context.Context, spec spec.Job) error {
 	return r.attached(ctx, spec)
 }
 
-// attached runs the job on a server that is there already. Ctrl-C leaves it running.
+// attached runs the job on an existing server. Ctrl-C leaves it running.
 func (r *call) attached(ctx context.Context, spec spec.Job) error {
 	server, done, err := serve.AttachShared(ctx, *r.config, serve.Reach{Within: r.within, Say: r.say})
 	if err != nil {
@@ -164,13 +164,13 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 		return err
 	}
 	l.Discovery = r.hosts
-	l.Discovery.Quarantine = discovery.NoQuarantine() // there is nowhere else to go
+	l.Discovery.Quarantine = discovery.NoQuarantine() // there is no other node
 	a := r.agent
 	if a.Slots == 0 {
 		a.Slots = spec.Workers.Max
 	}
 	a.Advertise, a.DepartWithin = "127.0.0.1", 0
-	if a.Node == "" && l.Number > 1 && !r.listed { // its name is seen beside that of other runs
+	if a.Node == "" && l.Number > 1 && !r.listed { // its name appears next to those of other runs
 		a.Node = fmt.Sprintf("%s-%d", a.Filled().Node, l.Number)
 	}
 	a = a.Filled()
@@ -184,23 +184,23 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 	}
 	defer reaper.Close()
 	c := r.client(client.RunSource, client.Server{Ports: l.Process.Ports})
-	life, end := context.WithCancel(parent)
+	runCtx, end := context.WithCancel(parent)
 	defer end()
-	g, life := errgroup.WithContext(life)
-	g.Go(func() error { return serve.Everything(life, l, agent) })
+	g, runCtx := errgroup.WithContext(runCtx)
+	g.Go(func() error { return serve.Everything(runCtx, l, agent) })
 
 	var v events.JobView
 	var w *attend.Watcher
 	unread := false
 	g.Go(func() error {
 		defer end()
-		if err := StopLeftovers(life, c); err != nil {
+		if err := StopLeftovers(runCtx, c); err != nil {
 			return err
 		}
-		if err := c.AwaitNodes(life, a.Node); err != nil { // or the first word would be that there is no room
+		if err := c.AwaitNodes(runCtx, a.Node); err != nil { // otherwise the job would first be reported as unplaceable
 			return err
 		}
-		job, err := c.Submit(life, spec)
+		job, err := c.Submit(runCtx, spec)
 		if err != nil {
 			return err
 		}
@@ -209,22 +209,22 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 			why = "--standalone"
 		}
 		fmt.Fprintf(r.err, "%s  %s: running one here (data: %s), stop with Ctrl-C\n", job, why, l.Process.Config.StateDir)
-		stopping, restore := boot.Interruptible(life, func() {
-			_ = c.Stop(life, job, "interrupted twice", true)
+		stopping, restore := boot.Interruptible(runCtx, func() {
+			_ = c.Stop(runCtx, job, "interrupted twice", true)
 			agent.Kill()
 		})
 		defer restore()
 		defer context.AfterFunc(stopping, func() {
-			if life.Err() == nil {
+			if runCtx.Err() == nil {
 				fmt.Fprintf(r.err, "\nstopping %s; Ctrl-C again kills it\n", job)
-				_ = c.Stop(life, job, "interrupted", false)
+				_ = c.Stop(runCtx, job, "interrupted", false)
 			}
 		})()
 		w = r.watcher(c, job)
-		v, err = w.Run(life)
+		v, err = w.Run(runCtx)
 		if unread = errors.Is(err, syscall.EPIPE); unread {
 			fmt.Fprintf(r.err, "stopping %s: nobody reads its output any more\n", job)
-			err = stopAndWait(life, c, job, "nobody read its output any more")
+			err = stopAndWait(runCtx, c, job, "nobody read its output any more")
 		}
 		return err
 	})
@@ -234,14 +234,14 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 	if unread {
 		return &exitcode.Error{Code: exitcode.Unread}
 	}
-	// The agent has ended and sent on its workers' last output; the broker still runs.
+	// The agent has ended and published its workers' last output; the broker still runs.
 	if err := w.Rest(parent, 0); err != nil {
 		return err
 	}
 	return Report(r.out, r.err, r.palette, v, r.json)
 }
 
-// warn tells of what was passed over because it cannot be read.
+// warn reports skipped messages that cannot be decoded.
 func (r *call) warn(err error) {
 	fmt.Fprintln(r.err, "regroup: warning:", visible.Text(err.Error()))
 }
@@ -263,7 +263,7 @@ func (r *call) watcher(c *client.Client, job events.JobID) *attend.Watcher {
 	return attend.New(attend.Options{Client: c, Job: job, Out: out, Err: r.err, Palette: r.palette, Terminal: r.terminal})
 }
 
-// StopLeftovers ends jobs of an earlier `run` of this state folder that was killed.
+// StopLeftovers ends the jobs of a killed earlier `run` in this state directory.
 func StopLeftovers(ctx context.Context, c *client.Client) error {
 	jobs, err := c.Jobs(ctx)
 	if err != nil {
@@ -279,7 +279,7 @@ func StopLeftovers(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// Report prints how a job ended and returns the error that carries its exit code; nil when it
+// Report prints the outcome of a job and returns the error with its exit code; nil when it
 // succeeded.
 func Report(out, errs io.Writer, p screen.Palette, v events.JobView, asJSON bool) error {
 	now := time.Now()

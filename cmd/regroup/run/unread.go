@@ -11,8 +11,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// leftBy is the exit code of a run that only watched and was made to leave: by Ctrl-C, or because
-// nobody reads what it writes. 0 = by neither.
+// leftBy is the exit code of a run that only followed its job and ended early: by Ctrl-C, or
+// because its output has no reader. 0 = neither.
 func leftBy(err error) int {
 	switch {
 	case errors.Is(err, boot.ErrInterrupted):

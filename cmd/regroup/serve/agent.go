@@ -19,7 +19,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// AgentConfig is an agent's part of the environment: REGROUP_AGENT_*.
+// AgentConfig is the configuration of an agent from REGROUP_AGENT_* variables.
 type AgentConfig struct {
 	Node      string        `envconfig:"NODE" desc:"name of this node; empty = the host's name"`
 	Slots     int           `envconfig:"SLOTS" desc:"workers that fit on this node; 0 = one per core"`
@@ -52,7 +52,7 @@ func (a *AgentConfig) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.PreemptURL, "preempt-url", a.PreemptURL, "URL that answers 2xx once it is announced (REGROUP_AGENT_PREEMPT_URL)")
 }
 
-// Filled returns the configuration with this machine's values where none is given.
+// Filled returns the configuration with defaults from this machine.
 func (a AgentConfig) Filled() AgentConfig {
 	if a.Node == "" {
 		host, err := os.Hostname()
@@ -70,8 +70,8 @@ func (a AgentConfig) Filled() AgentConfig {
 	return a
 }
 
-// NewAgent makes the agent of a node with real processes. Its state is kept in a folder of the
-// node's own.
+// NewAgent returns the agent of a node with real processes. Its state is in a directory of the
+// node.
 func NewAgent(p *boot.Process, a AgentConfig, output func(agent.Line)) (*agent.Agent, error) {
 	return newAgent(p, a, nil, false, output)
 }
@@ -95,10 +95,10 @@ func newAgent(p *boot.Process, a AgentConfig, join *agent.Joining, yield bool, o
 	})
 }
 
-// agentDir is where an agent keeps its state.
+// agentDir is the directory of an agent's state.
 func agentDir(state, node string) string { return filepath.Join(state, "agents", node) }
 
-// Heed lets an agent hear the signal that announces the end of its node, until off is called.
+// Heed passes the signal that announces the end of the node to an agent, until off is called.
 func (a AgentConfig) Heed(run *agent.Agent) (off func(), err error) {
 	if a.PreemptSignal == "" {
 		return func() {}, nil

@@ -17,24 +17,24 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Reach says how long a command tries to reach its servers, and who hears what it waits for.
+// Reach configures how long a command tries to connect to its servers, and how it reports waits.
 type Reach struct {
 	Within time.Duration
-	Say    func(text string) // what is waited for, or left out; may be called by several goroutines
+	Say    func(text string) // reports a wait or a skipped server; may be called concurrently
 }
 
 const (
-	// atOnce is how many stores are opened beside each other.
+	// atOnce is how many stores are opened concurrently.
 	atOnce = 4
-	// storePause is between two looks at a store whose owner begins or ends.
+	// storePause is the polling interval of a store whose owner starts or ends.
 	storePause = 20 * time.Millisecond
-	// localLimit bounds one attempt to reach an owner of this machine.
+	// localLimit bounds one attempt to connect to an owner on this machine.
 	localLimit = 2 * time.Second
 )
 
-// Attach gives a reading or asking command its servers: the one that is configured; else those that
-// run on this machine's state folder and, for reading alone, what ended ones have left there. The
-// last result ends the connections.
+// Attach connects a command to its servers: the configured one; otherwise those that run in this
+// machine's state directory and, for reading only, the stores of ended ones. The last result closes
+// the connections.
 func Attach(ctx context.Context, c boot.Config, r Reach) ([]client.Server, func(), error) {
 	if c.Server != "" {
 		s, err := dial(ctx, c, r)
@@ -76,8 +76,8 @@ func Attach(ctx context.Context, c boot.Config, r Reach) ([]client.Server, func(
 	}, nil
 }
 
-// AttachShared gives a command that brings a job its server: the one that is configured, or
-// `regroup up` on this machine's state folder.
+// AttachShared connects a submitting command to its server: the configured one, or `regroup up` in
+// this machine's state directory.
 func AttachShared(ctx context.Context, c boot.Config, r Reach) (client.Server, func(), error) {
 	s, err := reached{}, error(nil)
 	if c.Server != "" {
@@ -94,7 +94,7 @@ func AttachShared(ctx context.Context, c boot.Config, r Reach) (client.Server, f
 	return s.Server, s.close, nil
 }
 
-// reached is a server with what ends the connection; nil = there is none.
+// reached is a server with the function that closes the connection; nil = none.
 type reached struct {
 	client.Server
 	close func()
@@ -110,8 +110,8 @@ func dial(ctx context.Context, c boot.Config, r Reach) (reached, error) {
 	return reached{client.Server{Ports: p.Ports}, p.Close}, nil
 }
 
-// openStore reaches the owner of a store, or opens what an ended one has left; neither if there was
-// never a broker.
+// openStore connects to the owner of a store, or opens the store of an ended one; neither if there
+// was never a broker.
 func openStore(ctx context.Context, c boot.Config, dir string, r Reach) (reached, error) {
 	limit, cancel := context.WithTimeout(ctx, r.Within)
 	defer cancel()
@@ -127,7 +127,7 @@ func openStore(ctx context.Context, c boot.Config, dir string, r Reach) (reached
 			}
 		} else {
 			if _, err := os.Stat(filepath.Join(dir, "nats")); err != nil {
-				return reached{}, nil // nothing was ever stored
+				return reached{}, nil // the store is empty
 			}
 			l, err := openLocal(limit, c, kindRead, 0, LocalOptions{})
 			if err == nil {
@@ -149,8 +149,8 @@ func openStore(ctx context.Context, c boot.Config, dir string, r Reach) (reached
 	}
 }
 
-// dialOwner connects to the broker of who has said to own a store; the zero result if it has not
-// said where that listens.
+// dialOwner connects to the broker of a store's recorded owner; the zero result if no address is
+// recorded yet.
 func dialOwner(ctx context.Context, c boot.Config, at owner) (reached, error) {
 	if at.URL == "" {
 		return reached{}, nil
@@ -158,7 +158,7 @@ func dialOwner(ctx context.Context, c boot.Config, at owner) (reached, error) {
 	ctx, cancel := context.WithTimeout(ctx, localLimit)
 	defer cancel()
 	c.Server, c.Wait = at.URL, localLimit
-	c.Creds, c.TLSCA, c.TLSCert, c.TLSKey = "", "", "", "" // of another server
+	c.Creds, c.TLSCA, c.TLSCert, c.TLSKey = "", "", "", "" // those of another server
 	p, err := boot.Dial(ctx, c, func(string) {})
 	if err != nil {
 		return reached{}, err
@@ -179,7 +179,7 @@ func dialOwner(ctx context.Context, c boot.Config, at owner) (reached, error) {
 	}}, nil
 }
 
-// ownerWatch finds out when the owner of a store has ended.
+// ownerWatch detects the end of a store's owner.
 type ownerWatch struct {
 	dir       string
 	was       owner
@@ -197,7 +197,7 @@ func (w *ownerWatch) connection(now bool) {
 	}
 }
 
-// run returns once the connection is lost and nobody, or somebody else, has the store.
+// run returns once the connection is lost and the store has no owner, or another one.
 func (w *ownerWatch) run(ctx context.Context) {
 	for {
 		select {

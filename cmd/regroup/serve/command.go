@@ -68,7 +68,7 @@ func serviceCommand(c *boot.Config, d *DiscoveryConfig, name string) *cobra.Comm
 	return cmd
 }
 
-// withHealth runs fn, and beside it the health endpoint if one is configured.
+// withHealth runs fn, and concurrently the health endpoint if one is configured.
 func withHealth(ctx context.Context, p *boot.Process, fn func(context.Context) error) error {
 	if p.Config.Health == "" {
 		return fn(ctx)
@@ -128,7 +128,7 @@ func brokerCommand(c *boot.Config) *cobra.Command {
 				return err
 			}
 			defer p.Close()
-			if o.Cluster.Name == "" { // a cluster gets its streams by `regroup init`, once, with replicas
+			if o.Cluster.Name == "" { // the streams of a cluster are created once by `regroup init`, with replicas
 				if err := p.Conn.Ensure(ctx, 1); err != nil {
 					return err
 				}
@@ -176,7 +176,7 @@ func InitCommand(c *boot.Config) *cobra.Command {
 	return cmd
 }
 
-// healthWithin is how long a health check waits: a container's engine gives up soon.
+// healthWithin bounds a health check: container engines have short timeouts.
 const healthWithin = 3 * time.Second
 
 // HealthCommand is `regroup health`, for container health checks.
@@ -201,8 +201,7 @@ func HealthCommand(c *boot.Config) *cobra.Command {
 	}
 }
 
-// advertised is the address under which peers reach this host: the first that is not a loopback
-// one.
+// advertised is the address of this host for peers: the first that is not a loopback address.
 func advertised() string {
 	addrs, err := net.InterfaceAddrs()
 	if err == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
-// DiscoveryConfig is discovery's part of the environment: REGROUP_DISCOVERY_*.
+// DiscoveryConfig is the configuration of discovery from REGROUP_DISCOVERY_* variables.
 type DiscoveryConfig struct{ discovery.Config }
 
 // LoadDiscovery reads the environment.
@@ -18,7 +18,7 @@ func LoadDiscovery() (DiscoveryConfig, error) {
 	return d, boot.Section("DISCOVERY", &d.Config)
 }
 
-// HostFlags adds the flags that say which hosts may be used. Their names are Horovod's.
+// HostFlags adds the flags that select the usable hosts. Their names are Horovod's.
 func (d *DiscoveryConfig) HostFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&d.Hosts, "hosts", d.Hosts, "use only these nodes: a:4,b:2 (REGROUP_DISCOVERY_HOSTS); default: every node with an agent")
 	fs.StringVar(&d.HostFile, "host-file", d.HostFile, "use only the nodes in this file: a line is host, host:slots or host slots=4 (REGROUP_DISCOVERY_HOST_FILE)")
@@ -28,8 +28,7 @@ func (d *DiscoveryConfig) HostFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&d.HostWithin, "host-timeout", d.HostWithin, "a script that takes longer has failed (REGROUP_DISCOVERY_HOST_TIMEOUT)")
 }
 
-// Check asks the host source once, so that somebody at a terminal hears at once what is wrong with
-// it.
+// Check queries the host source once, so that a user at a terminal sees its errors at once.
 func (d *DiscoveryConfig) Check(ctx context.Context) error {
 	if err := d.Validate(); err != nil || !d.Listed() {
 		return err

@@ -19,14 +19,14 @@ func (l *Local) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// guardEvery is how often a broker's disk is looked at.
+// guardEvery is how often a broker's disk is checked.
 const guardEvery = time.Second
 
-// guard says when a broker stores nothing, and sees to it that it begins again.
+// guard reports when a broker cannot store, and makes it resume.
 func guard(ctx context.Context, s *jetstream.Server, log *slog.Logger) error {
 	tick := time.NewTicker(guardEvery)
 	defer tick.Stop()
-	said := ""
+	reason := ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -35,27 +35,27 @@ func guard(ctx context.Context, s *jetstream.Server, log *slog.Logger) error {
 		}
 		err := s.Stores()
 		switch {
-		case err != nil && err.Error() != said:
-			said = err.Error()
-			log.Error("the broker stores nothing; what runs trains on", "reason", said)
-		case err == nil && said != "":
-			said = ""
+		case err != nil && err.Error() != reason:
+			reason = err.Error()
+			log.Error("the broker stores nothing; what runs trains on", "reason", reason)
+		case err == nil && reason != "":
+			reason = ""
 			log.Info("the broker stores again")
 		}
 	}
 }
 
 const (
-	growEvery = time.Second // how often the broker that assigns streams counts the others
-	copies    = 3           // of everything, as soon as there are as many brokers
+	growEvery = time.Second // how often the meta leader counts the other brokers
+	copies    = 3           // replicas of all streams, as soon as there are as many brokers
 )
 
-// grow has everything stored three times as soon as there are three brokers. It is never taken
-// back: that there are fewer brokers for a while is what the copies are for.
+// grow replicates all streams three times as soon as there are three brokers. It never reduces the
+// replicas: they are there for the time with fewer brokers.
 func (l *Local) grow(ctx context.Context) error {
 	tick := time.NewTicker(growEvery)
 	defer tick.Stop()
-	asked, said := false, ""
+	asked, reason := false, ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -80,9 +80,9 @@ func (l *Local) grow(ctx context.Context) error {
 			l.Process.Logger.Info("everything is stored three times", "brokers", peers)
 			<-ctx.Done()
 			return nil
-		case err != nil && err.Error() != said && ctx.Err() == nil:
-			said = err.Error()
-			l.Process.Logger.Warn("not everything is stored three times yet", "reason", said)
+		case err != nil && err.Error() != reason && ctx.Err() == nil:
+			reason = err.Error()
+			l.Process.Logger.Warn("not everything is stored three times yet", "reason", reason)
 		}
 	}
 }

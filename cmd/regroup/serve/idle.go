@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// idle is a store that an ended broker has left: it is opened to be read, and its services run once
-// they are needed.
+// idle is the store of an ended broker: it is opened for reading, and its services run once they
+// are needed.
 type idle struct {
 	local *Local
 

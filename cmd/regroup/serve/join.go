@@ -21,14 +21,14 @@ import (
 )
 
 // joinSource is the CloudEvents source of the jobs that agents create: the same on every machine,
-// so that the event, and with it the job's id, is the same whoever comes first.
+// so that the event and the job's id do not depend on which agent is first.
 const joinSource = "/client/agent/join"
 
 // joinEvent is the id of the event that submits the job of a run.
 func joinEvent(run string) string { return "join-" + run }
 
-// joinedJob finds the job that an agent wants to be in: with a command it is the run's, created by
-// whoever is first; without one it is there already.
+// joinedJob finds the job that an agent joins: with a command it is the run's, created by the first
+// agent; without one it exists already.
 func joinedJob(ctx context.Context, c *client.Client, j *jobflags.Join, args []string) (*agent.Joining, error) {
 	if len(args) > 0 {
 		spec, err := j.Spec(args)
@@ -51,7 +51,7 @@ func joinedJob(ctx context.Context, c *client.Client, j *jobflags.Join, args []s
 	return &agent.Joining{Job: v.Job, Spec: v.Spec.WithDefaults()}, err
 }
 
-// joinJob runs the agent until the job that it has come for has ended, and exits with its outcome.
+// joinJob runs the agent until its job has ended, and exits with the job's outcome.
 func joinJob(ctx context.Context, p *boot.Process, a AgentConfig, j *jobflags.Join, args []string, out, errs io.Writer, made func(*agent.Agent)) error {
 	c := client.New(p.Ports, joinSource)
 	c.AnswerWithin = p.Config.Wait
@@ -63,29 +63,29 @@ func joinJob(ctx context.Context, p *boot.Process, a AgentConfig, j *jobflags.Jo
 	if a.Slots = cmp.Or(a.Slots, per); a.Slots < per {
 		return events.Errorf(events.Invalid, "--slots: is %d, the job has %d workers on every node", a.Slots, per)
 	}
-	say := &sayer{to: errs, job: join.Job}
-	join.OnChange = say.standing
-	run, err := newAgent(p, a, join, false, func(l agent.Line) { say.line(out, l) })
+	report := &reporter{to: errs, job: join.Job}
+	join.OnChange = report.membership
+	run, err := newAgent(p, a, join, false, func(l agent.Line) { report.line(out, l) })
 	if err != nil {
 		return err
 	}
 	made(run)
-	say.say("node %s comes to it: %s, %s each", a.Filled().Node, screen.Plural(join.Spec.Rendezvous.Nodes.Min, "node")+" at least", screen.Plural(per, "worker"))
+	report.say("node %s comes to it: %s, %s each", a.Filled().Node, screen.Plural(join.Spec.Rendezvous.Nodes.Min, "node")+" at least", screen.Plural(per, "worker"))
 	if err := withHealth(ctx, p, run.Run); err != nil {
 		return err
 	}
-	return say.end(context.WithoutCancel(ctx), c, run, errors.Is(context.Cause(ctx), boot.ErrInterrupted))
+	return report.end(context.WithoutCancel(ctx), c, run, errors.Is(context.Cause(ctx), boot.ErrInterrupted))
 }
 
-// sayer tells the user in plain lines how far the nodes are.
-type sayer struct {
+// reporter prints the state of the node's membership for the user.
+type reporter struct {
 	mu   sync.Mutex
 	to   io.Writer
 	job  events.JobID
 	last string
 }
 
-func (s *sayer) say(format string, args ...any) {
+func (s *reporter) say(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,20 +95,20 @@ func (s *sayer) say(format string, args ...any) {
 	}
 }
 
-func (s *sayer) line(out io.Writer, l agent.Line) {
+func (s *reporter) line(out io.Writer, l agent.Line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fmt.Fprintln(out, l.Prefix(), visible.Text(l.Text))
 }
 
-func (s *sayer) standing(n events.NodeMembership) {
-	if text := standingText(n); text != "" {
+func (s *reporter) membership(n events.NodeMembership) {
+	if text := membershipText(n); text != "" {
 		s.say("%s", text)
 	}
 }
 
-// standingText is what a node is to its job, in a sentence with numbers.
-func standingText(n events.NodeMembership) string {
+// membershipText describes a node's membership in its job, in a sentence with numbers.
+func membershipText(n events.NodeMembership) string {
 	of := fmt.Sprintf("%d of %s", n.Nodes, spanText(n.Min, n.Max))
 	switch {
 	case n.Membership == events.MembershipSpare:
@@ -134,11 +134,11 @@ func spanText(low, high int) string {
 	return fmt.Sprintf("%d to %d nodes", low, high)
 }
 
-// outcomeWithin is how long the job's end is waited for after its workers here have ended.
+// outcomeWithin bounds the wait for the job's end after its workers on this node have ended.
 const outcomeWithin = time.Minute
 
-// end says how it ended for this node and returns the error that carries the exit code.
-func (s *sayer) end(ctx context.Context, c *client.Client, run *agent.Agent, interrupted bool) error {
+// end reports how the job ended for this node and returns the error with the exit code.
+func (s *reporter) end(ctx context.Context, c *client.Client, run *agent.Agent, interrupted bool) error {
 	n, entered, err := run.Membership()
 	switch {
 	case err != nil:
@@ -160,7 +160,7 @@ func (s *sayer) end(ctx context.Context, c *client.Client, run *agent.Agent, int
 }
 
 // outcome waits for the end of the job and reports it as `regroup run` does.
-func (s *sayer) outcome(ctx context.Context, c *client.Client) error {
+func (s *reporter) outcome(ctx context.Context, c *client.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, outcomeWithin)
 	defer cancel()
 	for {

@@ -13,21 +13,21 @@ import (
 	"github.com/regroup-io/regroup/jetstream"
 )
 
-// Local is everything but agents in this process: the broker, its streams and the four services.
+// Local is the broker, its streams and the four services in this process.
 type Local struct {
 	Process   *boot.Process
-	URL       string // where the broker listens; empty = nowhere
-	Number    int    // of the store in its state folder, from 1
+	URL       string // address of the broker; empty = none
+	Number    int    // number of the store in its state directory, from 1
 	Discovery DiscoveryConfig
 	server    *jetstream.Server
 	lock      *os.File
 	dir       string
 }
 
-// LocalOptions are how the broker in this process is reached, and by whom.
+// LocalOptions configure how clients and peers connect to the broker in this process.
 type LocalOptions struct {
 	Listen  string // host:port for clients; empty = in-process only
-	Name    string // of the broker, unique in its cluster
+	Name    string // name of the broker, unique in its cluster
 	Cluster string // host:port for the brokers of other machines; empty = a broker on its own
 	Join    []string
 }
@@ -41,13 +41,14 @@ func (o LocalOptions) broker(dir string, log *slog.Logger) jetstream.ServerOptio
 	return s
 }
 
-// OpenShared starts the broker that everybody on this machine uses, on the state folder itself, and
-// connects to it. ErrInUse if a run or another `up` has the folder.
+// OpenShared starts the broker that is shared on this machine, in the state directory itself, and
+// connects to it. ErrInUse if a run or another `up` owns the directory.
 func OpenShared(ctx context.Context, c boot.Config, o LocalOptions) (*Local, error) {
 	return openLocal(ctx, c, kindUp, 1, o)
 }
 
-// OpenOwn starts a broker for one run, on the first store of the state folder that nobody has open.
+// OpenOwn starts a broker for one run, in the first store of the state directory that is not in
+// use.
 func OpenOwn(ctx context.Context, c boot.Config) (*Local, error) {
 	for n := 1; ; n++ {
 		own := c
@@ -60,7 +61,7 @@ func OpenOwn(ctx context.Context, c boot.Config) (*Local, error) {
 	}
 }
 
-// Shared tells whether `regroup up` runs on the state folder, or begins to.
+// Shared reports whether `regroup up` runs or starts in the state directory.
 func Shared(c boot.Config) bool {
 	return owned(c.StateDir) && readOwner(c.StateDir).Kind == kindUp
 }
@@ -111,7 +112,7 @@ func (l *Local) open(ctx context.Context, c boot.Config, kind string, o LocalOpt
 
 // Close ends the connection and the broker.
 func (l *Local) Close() {
-	_ = os.Remove(filepath.Join(l.dir, ownerFile)) // without the lock it means nothing
+	_ = os.Remove(filepath.Join(l.dir, ownerFile)) // it is meaningless without the lock
 	if l.Process != nil {
 		l.Process.Close()
 	}

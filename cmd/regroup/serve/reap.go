@@ -19,38 +19,37 @@ import (
 	"github.com/regroup-io/regroup/internal/spawn"
 )
 
-// A run that is killed takes its workers with it (PR_SET_PDEATHSIG), but not what they have
-// started. A process of its own waits for the end of the run and kills that: `regroup reap`.
+// The workers of a killed run die with it (PR_SET_PDEATHSIG), but not their child processes. A
+// separate process waits for the end of the run and kills those: `regroup reap`.
 
 // reapWithin bounds how long the reaper tries.
 const reapWithin = 30 * time.Second
 
-// Reaper is the process that outlives a run.
+// Reaper is a process that outlives a run.
 type Reaper struct {
-	cmd  *exec.Cmd
-	hold io.WriteCloser
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
 }
 
-// StartReaper starts the process. What it looks for is what the agent of l remembers in its state
-// folder.
+// StartReaper starts the process, which reads the state of the agent of l.
 func StartReaper(l *Local, a AgentConfig) (*Reaper, error) {
 	cmd := exec.Command("/proc/self/exe", "reap", "--state-dir", l.dir, "--node", a.Filled().Node)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C is for the run
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C is handled by the run
 	cmd.Dir = "/"
-	hold, err := cmd.StdinPipe()
+	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
 	if err := spawn.Start(cmd); err != nil {
 		return nil, fmt.Errorf("start the process that ends what a killed run leaves: %w", err)
 	}
-	return &Reaper{cmd: cmd, hold: hold}, nil
+	return &Reaper{cmd: cmd, stdin: stdin}, nil
 }
 
-// Close ends the process, once the run has ended its workers itself.
+// Close ends the process, after the run has ended its workers.
 func (r *Reaper) Close() {
-	_ = r.cmd.Process.Kill() // it has nothing to do and holds nothing
-	_ = r.hold.Close()
+	_ = r.cmd.Process.Kill() // it has no state
+	_ = r.stdin.Close()
 	_ = r.cmd.Wait()
 }
 
@@ -71,8 +70,8 @@ func ReapCommand(c *boot.Config) *cobra.Command {
 	return cmd
 }
 
-// reap kills what the workers of a node have left, unless another run has taken the store over: its
-// agent does that then.
+// reap kills the processes that a node's workers have left, unless another run owns the store: then
+// its agent does.
 func reap(ctx context.Context, dir, node string) error {
 	if node == "" {
 		return events.Errorf(events.Invalid, "reap: --node is missing")

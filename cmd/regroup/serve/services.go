@@ -1,5 +1,5 @@
-// Package serve runs the long-lived parts of Regroup: one service, the broker, an agent, or all of
-// them in one process.
+// Package serve runs the long-running parts of Regroup: one service, the broker, an agent, or all
+// of them in one process.
 package serve
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/regroup-io/regroup/services/scheduler"
 )
 
-// All names every service, in the order in which help lists them.
+// All lists the services in the order of the help.
 func All() []string {
 	return []string{events.ServiceDiscovery, events.ServiceScheduler, events.ServiceRendezvous, events.ServiceRegistry}
 }
@@ -27,7 +27,7 @@ type runner interface {
 	Run(ctx context.Context) error
 }
 
-// build makes one service with its part of the environment.
+// build returns a service with its configuration from the environment.
 func build(p *boot.Process, name string, d DiscoveryConfig) (runner, error) {
 	switch name {
 	case events.ServiceDiscovery:

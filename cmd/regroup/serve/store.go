@@ -14,28 +14,28 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// A state folder holds one store per broker. The first is the folder itself: it belongs to `regroup
-// up`, or to the run that finds it free. A run that finds it in use has a store of its own in
-// runs/2, runs/3 and so on. Who holds the lock of a store owns it; the system releases the lock
-// with the process, however that ends.
+// A state directory holds one store per broker. The first is the directory itself: it belongs to
+// `regroup up`, or to the run that finds it free. A run that finds it in use has its own store in
+// runs/2, runs/3 and so on. The process that holds the lock of a store owns it; the system releases
+// the lock when the process ends.
 const (
 	lockName  = "lock"
-	ownerFile = "server.json" // an owner; without a lock it is out of date
+	ownerFile = "server.json" // the owner; stale without a lock
 	runsDir   = "runs"
 	maxStores = 1000
 )
 
 // Kinds of owners.
 const (
-	kindUp   = "up"   // serves everybody on this machine
+	kindUp   = "up"   // serves all users of this machine
 	kindRun  = "run"  // serves its own job alone
-	kindRead = "read" // reads what an ended one has left
+	kindRead = "read" // reads the store of an ended owner
 )
 
 // ErrInUse says that another process has the store open.
 var ErrInUse = errors.New("it is in use")
 
-// owner is who has a store open, as it tells other processes.
+// owner describes the process that has a store open, for other processes.
 type owner struct {
 	Kind string `json:"kind"`
 	PID  int    `json:"pid"`
@@ -49,7 +49,7 @@ func (o owner) String() string {
 	return fmt.Sprintf("regroup %s (pid %d)", o.Kind, o.PID)
 }
 
-// stopped tells whether the process was stopped, as by Ctrl-Z: it answers nobody until it is
+// stopped reports whether the process is stopped, as by Ctrl-Z: it does not reply until it is
 // continued.
 func (o owner) stopped() bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", o.PID))
@@ -57,7 +57,7 @@ func (o owner) stopped() bool {
 	return err == nil && len(f) > 0 && (f[0][0] == 'T' || f[0][0] == 't')
 }
 
-// storeDir is the folder of the nth store, from 1.
+// storeDir is the directory of the nth store, from 1.
 func storeDir(state string, n int) string {
 	if n == 1 {
 		return state
@@ -65,7 +65,7 @@ func storeDir(state string, n int) string {
 	return filepath.Join(state, runsDir, strconv.Itoa(n))
 }
 
-// stores lists the folders of a state folder that hold, or held, a broker.
+// stores lists the directories of a state directory that hold, or held, a broker.
 func stores(state string) []string {
 	var all []string
 	for n := 1; n <= maxStores; n++ {
@@ -108,7 +108,7 @@ func tryLock(dir string, open, how int) (*os.File, error) {
 	return f, nil
 }
 
-// owned tells whether a process has a store open.
+// owned reports whether a process has a store open.
 func owned(dir string) bool {
 	f, err := tryLock(dir, 0, unix.LOCK_SH)
 	if err == nil {
@@ -117,7 +117,7 @@ func owned(dir string) bool {
 	return errors.Is(err, ErrInUse)
 }
 
-// readOwner reads who has said to own a store; the zero owner if it has not said so yet.
+// readOwner reads the recorded owner of a store; the zero owner if it has not been recorded yet.
 func readOwner(dir string) owner {
 	var o owner
 	b, err := os.ReadFile(filepath.Join(dir, ownerFile))

@@ -11,7 +11,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 )
 
-// clusterListen is where a broker that joins others listens for them, unless it is told.
+// clusterListen is the default cluster address of a broker that joins others.
 const clusterListen = "0.0.0.0:6222"
 
 // UpCommand is `regroup up`: the broker, all services and an agent in this process.
@@ -54,7 +54,7 @@ agents of other machines are used if it names them.`,
 			l.Discovery = *d
 			if !noAgent {
 				mine := *a
-				mine.DepartWithin = 0 // the services stop too: nobody could move the work
+				mine.DepartWithin = 0 // the services stop too, so the work cannot move
 				if run, err = NewAgent(l.Process, mine, nil); err != nil {
 					return err
 				}
@@ -79,8 +79,8 @@ agents of other machines are used if it names them.`,
 	return cmd
 }
 
-// Everything runs the services and then, while they run, the agent (nil = none): when ctx ends, the
-// agent stops its workers first, so that their end is still told and judged.
+// Everything runs the services and, while they run, the agent (nil = none). When ctx ends, the
+// agent stops its workers first, so that the services still process their exits.
 func Everything(ctx context.Context, l *Local, a *agent.Agent) error {
 	services, stopServices := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServices()

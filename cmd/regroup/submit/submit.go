@@ -1,4 +1,4 @@
-// Package submit is the command that hands a job over and returns.
+// Package submit implements the command that submits a job and returns.
 package submit
 
 import (
@@ -60,7 +60,7 @@ func Command(env command.Env) *cobra.Command {
 	return command.Polish(cmd)
 }
 
-// Read returns the spec that a file or the flags and arguments describe; not both.
+// Read returns the spec from a file or from the flags and arguments, not both.
 func Read(env command.Env, file string, flags *jobflags.Flags, args []string) (spec.Job, error) {
 	if file == "" {
 		return flags.Spec(args)
@@ -74,11 +74,11 @@ func Read(env command.Env, file string, flags *jobflags.Flags, args []string) (s
 	return specfile.Read(file, env.In)
 }
 
-// Explain shows the findings of a refused spec: with the source around them if it came from a file,
-// as a list on Out when a program asked for one. What it has shown is not said again.
+// Explain prints the diagnostics of an invalid spec: with the source if it came from a file, as a
+// list on Out for programs. The returned error does not repeat them.
 func Explain(env command.Env, form *command.Format, err error) error {
 	var bad *specfile.Error
-	var findings *events.ValidationError
+	var diagnostics *events.ValidationError
 	said := &exitcode.Error{Code: exitcode.Usage}
 	switch {
 	case errors.As(err, &bad) && form.Is(command.JSON):
@@ -87,15 +87,15 @@ func Explain(env command.Env, form *command.Format, err error) error {
 		}
 	case errors.As(err, &bad):
 		bad.Print(env.Err)
-	case errors.As(err, &findings):
+	case errors.As(err, &diagnostics):
 		list := &specfile.Error{}
-		for _, f := range findings.Fields {
-			list.Findings = append(list.Findings, specfile.Finding{Path: f.Path, Line: f.Line, Column: f.Column, Code: "invalid", Message: f.Message, Hint: f.Hint})
+		for _, f := range diagnostics.Fields {
+			list.Diagnostics = append(list.Diagnostics, specfile.Diagnostic{Path: f.Path, Line: f.Line, Column: f.Column, Code: "invalid", Message: f.Message, Hint: f.Hint})
 		}
 		if form.Is(command.JSON) {
 			return errors.Join(list.JSON(env.Out), said)
 		}
-		for _, f := range findings.Fields {
+		for _, f := range diagnostics.Fields {
 			fmt.Fprintln(env.Err, f)
 		}
 	default:

@@ -33,13 +33,13 @@ func registry(w *clienttest.World, got *[]spec.Job) {
 		*got = append(*got, jobSpec)
 		job := events.JobIDFrom(jobSpec.Name, e.Source, e.ID)
 		if jobSpec.Name == "refused" {
-			w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobRejected{
+			w.Publish(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobRejected{
 				Job: job, Command: e.ID,
 				Errors: []spec.FieldError{{Path: "name", Message: "is refused"}, {Path: "workers.max", Message: "is too many"}},
 			}})
 			return
 		}
-		w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job, Spec: jobSpec}})
+		w.Publish(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job, Spec: jobSpec}})
 	})
 }
 

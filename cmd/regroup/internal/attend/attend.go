@@ -1,5 +1,5 @@
-// Package attend follows one job to its end, for whoever waits for it: the story of its
-// generations, its workers' output and a line of progress.
+// Package attend follows one job to its end and prints its generations, its workers' output and a
+// progress line.
 package attend
 
 import (
@@ -25,31 +25,31 @@ type Options struct {
 	Out, Err   io.Writer // workers' output; everything else
 	Palette    screen.Palette
 	Terminal   bool                  // Err is one
-	Quiet      bool                  // no story
+	Quiet      bool                  // do not print the generations
 	OnFact     func(events.Event)    // may be nil
 	OnProgress func(events.Progress) // may be nil
 }
 
-// Watcher attends one job.
+// Watcher follows one job.
 type Watcher struct {
 	o      Options
 	sticky *screen.Sticky
 
 	mu       sync.Mutex
 	story    *screen.Story
-	pace     screen.Pace
+	rate     screen.StepRate
 	lastLog  uint64
 	lastLine time.Time
 	ended    bool
 }
 
-// New checks nothing and starts nothing.
+// New returns a Watcher; it does not validate the options.
 func New(o Options) *Watcher {
 	return &Watcher{o: o, story: screen.NewStory(o.Palette), sticky: screen.NewSticky(o.Err, o.Terminal, time.Now)}
 }
 
-// Run follows the job until a terminal fact has come and returns its view. Output may still be on
-// its way: see Rest.
+// Run follows the job until a terminal fact and returns its view. Output may still arrive
+// afterwards: see Rest.
 func (w *Watcher) Run(ctx context.Context) (events.JobView, error) {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -58,15 +58,15 @@ func (w *Watcher) Run(ctx context.Context) (events.JobView, error) {
 		defer cancel()
 		return w.o.Client.Follow(inner, w.o.Job, w.fact)
 	})
-	beside := func(err error) error {
+	ignoreJobEnd := func(err error) error {
 		if inner.Err() != nil {
-			return nil //nolint:nilerr // the end of the job ends everything beside
+			return nil //nolint:nilerr // the end of the job ends the other readers
 		}
 		return err
 	}
-	g.Go(func() error { return beside(w.o.Client.Progress(inner, w.o.Job, w.progress)) })
+	g.Go(func() error { return ignoreJobEnd(w.o.Client.Progress(inner, w.o.Job, w.progress)) })
 	g.Go(func() error {
-		return beside(w.o.Client.Logs(inner, w.o.Job, client.LogsFrom{Follow: true}, w.line))
+		return ignoreJobEnd(w.o.Client.Logs(inner, w.o.Job, client.LogsFrom{Follow: true}, w.line))
 	})
 	err := g.Wait()
 	w.sticky.Clear()
@@ -82,8 +82,8 @@ func (w *Watcher) Run(ctx context.Context) (events.JobView, error) {
 	return w.o.Client.Job(ctx, string(w.o.Job))
 }
 
-// Rest prints output that came after the end. It waits until nothing came for a moment, or ctx
-// ends.
+// Rest prints output that arrives after the end. It returns when none has arrived for a moment, or
+// ctx ends.
 func (w *Watcher) Rest(ctx context.Context, quiet time.Duration) error {
 	for {
 		w.mu.Lock()
@@ -112,7 +112,7 @@ func (w *Watcher) fact(e events.Event) error {
 		w.o.OnFact(e)
 	}
 	w.mu.Lock()
-	line := strings.ReplaceAll(w.story.Tell(e.Body), "\n", `\n`)
+	line := strings.ReplaceAll(w.story.Line(e.Body), "\n", `\n`)
 	w.mu.Unlock()
 	if line != "" && !w.o.Quiet {
 		if err := w.sticky.Above(w.o.Err, line); err != nil {
@@ -144,8 +144,8 @@ func (w *Watcher) progress(p events.Progress) error {
 		w.o.OnProgress(p)
 	}
 	w.mu.Lock()
-	w.pace.Take(p, time.Now())
-	text := fmt.Sprintf("%s · %s · %s", w.story.Generation(), screen.Plural(w.story.World(), "worker"), w.pace.Text())
+	w.rate.Take(p, time.Now())
+	text := fmt.Sprintf("%s · %s · %s", w.story.Generation(), screen.Plural(w.story.World(), "worker"), w.rate.Text())
 	w.mu.Unlock()
 	if !w.o.Quiet {
 		w.sticky.Set(text)

@@ -15,25 +15,25 @@ import (
 // Prefix of all environment variables that configure Regroup.
 const Prefix = "regroup"
 
-// Config is what every command shares. Its values come from REGROUP_* variables; flags of the same
-// names win over them.
+// Config is the configuration that all commands share. Its values come from REGROUP_* variables;
+// flags of the same names override them.
 type Config struct {
 	Server    string        `envconfig:"SERVER" desc:"NATS URLs of the cluster, separated by commas; empty = the server that runs on this machine, or one of its own"`
 	Creds     string        `envconfig:"CREDS" desc:"path of a NATS credentials file; empty = none"`
 	TLSCA     string        `envconfig:"TLSCA" desc:"path of a PEM file to verify the server with; empty = the system's"`
 	TLSCert   string        `envconfig:"TLSCERT" desc:"path of a PEM file to show the server, together with the key; empty = none"`
 	TLSKey    string        `envconfig:"TLSKEY" desc:"path of the key of that certificate"`
-	System    System        `envconfig:"NATS_SYSTEM"` // how discovery hears of agents' connections that end
+	System    System        `envconfig:"NATS_SYSTEM"` // reports closed connections of agents to discovery
 	StateDir  string        `envconfig:"STATE_DIR" desc:"folder for data that outlives the process; empty = regroup in $XDG_STATE_HOME or ~/.local/state"`
 	LogLevel  string        `envconfig:"LOG_LEVEL" desc:"debug, info, warn or error; empty = info for services and agents, else warn"`
 	LogFormat string        `envconfig:"LOG_FORMAT" default:"text" desc:"text or json"`
 	Health    string        `envconfig:"HEALTH" desc:"host:port that answers /healthz and /readyz; empty = none"`
 	Wait      time.Duration `envconfig:"WAIT_FOR_SERVER" default:"1m" desc:"how long a service waits for NATS and its streams at its start"`
-	Verbose   int           `ignored:"true"` // -v: log more, unless LogLevel says what; 1 = info, 2 = debug
+	Verbose   int           `ignored:"true"` // -v: log more, unless LogLevel is set; 1 = info, 2 = debug
 }
 
-// System is access to the system account of NATS: REGROUP_NATS_SYSTEM_*. `serve nats` makes this
-// user. Without it heartbeats alone tell that an agent is gone.
+// System is access to the system account of NATS: REGROUP_NATS_SYSTEM_*. `serve nats` creates this
+// user. Without it, missed heartbeats are the only sign of a lost agent.
 type System struct {
 	URL         string `envconfig:"URL" desc:"NATS URL of the system account; empty = the server's"`
 	User        string `envconfig:"USER" desc:"its user; empty with a password = regroup-system"`
@@ -41,7 +41,7 @@ type System struct {
 	Credentials string `envconfig:"CREDENTIALS" desc:"path of a NATS credentials file, instead of the user"`
 }
 
-// Server is the same for a server and its clients.
+// Server returns the options, which are the same for a server and its clients.
 func (s System) Server() jetstream.System {
 	user := s.User
 	if user == "" && s.Password != "" {
@@ -62,7 +62,7 @@ func Load() (Config, error) {
 	return c, nil
 }
 
-// Section reads one service's part of the environment: REGROUP_<NAME>_*.
+// Section reads the configuration of one service from the environment: REGROUP_<NAME>_*.
 func Section(name string, into any) error {
 	if err := envconfig.Process(Prefix+"_"+name, into); err != nil {
 		return fmt.Errorf("environment: %w", err)
@@ -70,7 +70,7 @@ func Section(name string, into any) error {
 	return nil
 }
 
-// Flags adds the shared flags; their defaults are what Load has read.
+// Flags adds the shared flags; their defaults are the values that Load has read.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVarP(&c.Server, "server", "s", c.Server, "NATS URL of the cluster (REGROUP_SERVER)")
 	fs.StringVar(&c.Creds, "creds", c.Creds, "NATS credentials `FILE` (REGROUP_CREDS)")
@@ -78,7 +78,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.TLSCert, "tlscert", c.TLSCert, "PEM `FILE` with the certificate to show the server (REGROUP_TLSCERT)")
 	fs.StringVar(&c.TLSKey, "tlskey", c.TLSKey, "PEM `FILE` with the key of --tlscert (REGROUP_TLSKEY)")
 	fs.StringVar(&c.StateDir, "state-dir", c.StateDir, "folder for data that outlives the process (REGROUP_STATE_DIR; default: regroup in $XDG_STATE_HOME or ~/.local/state)")
-	fs.Lookup("state-dir").DefValue = "" // help is the same for everybody
+	fs.Lookup("state-dir").DefValue = "" // the help text does not depend on the environment
 	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error (REGROUP_LOG_LEVEL); default: info for serve and agent, else warn")
 	fs.CountVarP(&c.Verbose, "verbose", "v", "log what happens, of workers too; -vv in detail")
 	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json (REGROUP_LOG_FORMAT)")

@@ -8,15 +8,15 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// sayAfter is how long a command waits in silence.
-const sayAfter = time.Second
+// noticeAfter is how long a command waits before it says so.
+const noticeAfter = time.Second
 
-// Dial connects a command to c.Server and waits, for c.Wait at most, until the server is there and
-// its streams can be used: servers that have just started, or lost one of theirs, elect leaders
-// first. say is called with what is waited for once that takes longer than a moment.
+// Dial connects a command to c.Server and waits, at most c.Wait, until the server answers and its
+// streams are usable: servers that have just started or lost a peer elect leaders first. say is
+// called with the reason if the wait exceeds noticeAfter.
 func Dial(ctx context.Context, c Config, say func(string)) (*Process, error) {
 	until := time.Now().Add(c.Wait)
-	quiet := time.AfterFunc(sayAfter, func() { say(fmt.Sprintf("waiting up to %s for a NATS server at %s", c.Wait, c.Server)) })
+	quiet := time.AfterFunc(noticeAfter, func() { say(fmt.Sprintf("waiting up to %s for a NATS server at %s", c.Wait, c.Server)) })
 	p, err := Open(ctx, c, "cli", nil)
 	quiet.Stop()
 	if err != nil {
@@ -24,7 +24,7 @@ func Dial(ctx context.Context, c Config, say func(string)) (*Process, error) {
 	}
 	limit, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	quiet = time.AfterFunc(sayAfter, func() {
+	quiet = time.AfterFunc(noticeAfter, func() {
 		say(fmt.Sprintf("waiting up to %s for the NATS servers at %s to elect a leader", c.Wait, c.Server))
 	})
 	defer quiet.Stop()

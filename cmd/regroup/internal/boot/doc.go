@@ -1,3 +1,3 @@
-// Package boot is what every long-running command shares: configuration, logger, telemetry,
+// Package boot holds what all long-running commands share: configuration, logger, telemetry,
 // connection, health, signals.
 package boot

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// ServeHealth answers /healthz (the process lives) and /readyz (ready says nil) until ctx ends.
+// ServeHealth serves /healthz (the process is alive) and /readyz (ready returns nil) until ctx
+// ends.
 func ServeHealth(ctx context.Context, address string, ready func() error) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
@@ -40,7 +41,7 @@ func ServeHealth(ctx context.Context, address string, ready func() error) error 
 	}
 }
 
-// AskHealth asks a process that serves health whether it is ready.
+// AskHealth queries the readiness of a process that runs ServeHealth.
 func AskHealth(ctx context.Context, address string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", nil)
 	if err != nil {

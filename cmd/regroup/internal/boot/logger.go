@@ -7,13 +7,12 @@ import (
 	"log/slog"
 )
 
-// Level is the least level that is logged: that of the configuration, else by -v, else warn.
+// Level is the minimum log level: from the configuration, else from -v, else warn.
 func (c Config) Level() string {
 	return cmp.Or(c.LogLevel, []string{"warn", "info", "debug"}[min(c.Verbose, 2)])
 }
 
-// Service is the configuration of a process whose log an operator reads: routine is logged too,
-// unless something else was asked for.
+// Service returns the configuration of a service, whose default level is info.
 func (c Config) Service() Config {
 	if c.LogLevel == "" && c.Verbose == 0 {
 		c.LogLevel = "info"
@@ -21,7 +20,7 @@ func (c Config) Service() Config {
 	return c
 }
 
-// Logger makes the logger that the configuration asks for.
+// Logger creates the configured logger.
 func (c Config) Logger(w io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.Level())); err != nil {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestLevels: a user's terminal gets what went wrong, an operator's log also the routine, and who
-// asks gets what he asks for.
+// TestLevels checks the default levels of user commands (warn) and services (info), and explicit
+// ones.
 func TestLevels(t *testing.T) {
 	for _, c := range []struct {
 		config        Config

@@ -5,11 +5,11 @@ import (
 	"errors"
 )
 
-// errOtherReturned ends the slower half of Both.
+// errOtherReturned is the cause with which Both cancels the function that runs longer.
 var errOtherReturned = errors.New("the other half has returned")
 
-// Both runs a and b at once until the first of them returns, ends the context of the other, waits
-// for it, and returns what the first returned. A parent that ends is the end of both.
+// Both runs a and b concurrently until one returns, cancels the context of the other, waits for it,
+// and returns the first result. The end of ctx ends both.
 func Both(ctx context.Context, a, b func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -13,18 +13,18 @@ import (
 	"github.com/regroup-io/regroup/services/controller"
 )
 
-// Process is a connected process: what every service and agent is given.
+// Process is a connected process: the dependencies of every service and agent.
 type Process struct {
 	Config   Config
 	Logger   *slog.Logger
 	Conn     *jetstream.Conn
 	Ports    events.Ports
 	Recorder *Recorder
-	Instance string // host and pid; names this replica
+	Instance string // host and pid; identifies this replica
 }
 
-// Open connects to server (inside this process) or, if that is nil, to c.Server, and waits for it
-// as long as the configuration says.
+// Open connects to server (inside this process) or, if that is nil, to c.Server, and waits up to
+// c.Wait for it.
 func Open(ctx context.Context, c Config, name string, server *jetstream.Server) (*Process, error) {
 	log, err := c.Logger(os.Stderr)
 	if err != nil {
@@ -55,20 +55,20 @@ func Open(ctx context.Context, c Config, name string, server *jetstream.Server) 
 	return p, nil
 }
 
-// AwaitTopology waits until the streams and buckets are as they must be, so that services may start
-// before `regroup init`.
+// AwaitTopology waits until the streams and buckets exist with the expected configuration, so that
+// services may start before `regroup init`.
 func (p *Process) AwaitTopology(ctx context.Context) error {
 	limit, cancel := context.WithTimeout(ctx, p.Config.Wait)
 	defer cancel()
-	said := ""
+	reason := ""
 	for {
 		err := p.Conn.Verify(limit)
 		if err == nil {
 			return nil
 		}
-		if err.Error() != said && limit.Err() == nil {
-			said = err.Error()
-			p.Logger.Warn("streams are not ready, waiting; create them with: regroup init", "reason", said)
+		if err.Error() != reason && limit.Err() == nil {
+			reason = err.Error()
+			p.Logger.Warn("streams are not ready, waiting; create them with: regroup init", "reason", reason)
 		}
 		select {
 		case <-limit.Done():
@@ -81,7 +81,7 @@ func (p *Process) AwaitTopology(ctx context.Context) error {
 	}
 }
 
-// Observe logs and draws what a service's loop reports.
+// Observe logs an observation of a controller and records its spans.
 func (p *Process) Observe(o controller.Observation) {
 	l := p.Logger.With("service", o.Service, "entity", o.Entity)
 	switch {

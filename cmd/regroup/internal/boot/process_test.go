@@ -8,8 +8,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// TestFilesOfTheConnectionAreUsed: one that is not there is named, and nothing is said of a server
-// that was not even tried.
+// TestFilesOfTheConnectionAreUsed checks that a missing file is named, without a hint about the
+// server, which was not tried.
 func TestFilesOfTheConnectionAreUsed(t *testing.T) {
 	const missing = "/no/such/file"
 	for name, c := range map[string]Config{

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/term"
 )
 
-// ErrInterrupted is the cause of a context that a signal has ended.
+// ErrInterrupted is the cause of a context that a signal has cancelled.
 var ErrInterrupted = errors.New("interrupted")
 
-// Interruptible returns a context that the first SIGINT or SIGTERM ends. The second calls again
-// (nil = nothing), the third ends the process as a shell expects of an interrupted one.
+// Interruptible returns a context that the first SIGINT or SIGTERM cancels. The second calls again
+// (which may be nil), the third exits with code 130.
 func Interruptible(parent context.Context, again func()) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	ch := make(chan os.Signal, 4)
@@ -51,22 +51,22 @@ func Interruptible(parent context.Context, again func()) (context.Context, func(
 	}
 }
 
-// WritesFail makes writes to a pipe that nobody reads any more fail with EPIPE, also on stdout and
-// stderr, where they would end the process. Processes that are started have the system's behaviour
-// all the same. The result undoes it.
+// WritesFail makes writes to a pipe without a reader fail with EPIPE, also on stdout and stderr,
+// where SIGPIPE would end the process. Child processes keep the default behaviour. The result
+// restores it.
 func WritesFail() func() {
-	ch := make(chan os.Signal, 1) // whether it is read does not matter
+	ch := make(chan os.Signal, 1) // never read
 	signal.Notify(ch, syscall.SIGPIPE)
 	return func() { signal.Stop(ch) }
 }
 
-// OnSignal calls do at each signal of a name, like SIGUSR1, until off is called.
+// OnSignal calls do for each signal with the name, like SIGUSR1, until off is called.
 func OnSignal(name string, do func()) (off func(), err error) {
 	sig := unix.SignalNum(name)
 	switch sig {
 	case 0:
 		return nil, fmt.Errorf("%q is no signal: write SIGUSR1, SIGUSR2, SIGHUP or another", name)
-	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGURG: // the last is the Go runtime's own
+	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGURG: // SIGURG is used by the Go runtime
 		return nil, fmt.Errorf("%s has another meaning already: take SIGUSR1, SIGUSR2 or SIGHUP", name)
 	}
 	ch, stopped, ended := make(chan os.Signal, 1), make(chan struct{}), make(chan struct{})
@@ -89,5 +89,5 @@ func OnSignal(name string, do func()) (off func(), err error) {
 	}, nil
 }
 
-// IsTerminal tells whether a file is a terminal.
+// IsTerminal reports whether a file is a terminal.
 func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }

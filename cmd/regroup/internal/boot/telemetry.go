@@ -23,24 +23,24 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Recorder turns events.Span into OpenTelemetry spans. They are always kept on the spans stream, so
-// that `regroup trace` needs no collector, and also exported by OTLP when
+// Recorder turns events.Span into OpenTelemetry spans. They are always stored in the spans stream,
+// so that `regroup trace` needs no collector, and also exported by OTLP when
 // OTEL_EXPORTER_OTLP_ENDPOINT is set.
 type Recorder struct {
 	log      events.Log
 	instance string
 
 	mu       sync.Mutex
-	services map[string]*sdktrace.TracerProvider // a resource, so a provider, per service name
+	services map[string]*sdktrace.TracerProvider // one provider per service name, because the resource differs
 	closed   bool
 }
 
-// NewRecorder makes a recorder that keeps spans through log.
+// NewRecorder returns a recorder that stores spans through log.
 func NewRecorder(log events.Log, instance string) *Recorder {
 	return &Recorder{log: log, instance: instance, services: map[string]*sdktrace.TracerProvider{}}
 }
 
-// Record hands a finished span over; it is exported soon, in the background.
+// Record queues a finished span, which is exported in the background.
 func (r *Recorder) Record(s events.Span) {
 	p := r.provider(s.Service)
 	if p == nil {
@@ -49,7 +49,7 @@ func (r *Recorder) Record(s events.Span) {
 	carrier := propagation.MapCarrier{"traceparent": s.Parent}
 	ctx := propagation.TraceContext{}.Extract(context.Background(), carrier)
 	if s.Self != "" {
-		ctx = context.WithValue(ctx, fixedKey{}, spanContext(s.Self))
+		ctx = context.WithValue(ctx, spanContextKey{}, spanContext(s.Self))
 	}
 	attrs := make([]attribute.KeyValue, 0, len(s.Attributes))
 	for k, v := range s.Attributes {
@@ -73,8 +73,8 @@ func spanContext(traceparent string) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": traceparent}))
 }
 
-// exportEvery bounds how long a span waits before it is kept: short, since people ask for the trace
-// right after a fault.
+// exportEvery bounds the delay until a span is stored: short, because users ask for the trace right
+// after a fault.
 const exportEvery = 300 * time.Millisecond
 
 func (r *Recorder) provider(service string) *sdktrace.TracerProvider {
@@ -85,10 +85,10 @@ func (r *Recorder) provider(service string) *sdktrace.TracerProvider {
 	}
 	res := resource.NewSchemaless(attribute.String("service.name", service), attribute.String("service.namespace", "regroup"),
 		attribute.String("service.instance.id", r.instance))
-	kept := otlptrace.NewUnstarted(keeper{log: r.log, subject: events.SpanSubject(service)})
+	exporter := otlptrace.NewUnstarted(spanExporter{log: r.log, subject: events.SpanSubject(service)})
 	o := []sdktrace.TracerProviderOption{
 		sdktrace.WithResource(res), sdktrace.WithSampler(sdktrace.AlwaysSample()), sdktrace.WithIDGenerator(generator{}),
-		sdktrace.WithBatcher(kept, sdktrace.WithBatchTimeout(exportEvery)),
+		sdktrace.WithBatcher(exporter, sdktrace.WithBatchTimeout(exportEvery)),
 	}
 	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "" {
 		o = append(o, sdktrace.WithBatcher(otlptrace.NewUnstarted(otlptracehttp.NewClient())))
@@ -98,7 +98,7 @@ func (r *Recorder) provider(service string) *sdktrace.TracerProvider {
 	return p
 }
 
-// Close exports what is left. ctx bounds it.
+// Close exports the remaining spans until ctx ends.
 func (r *Recorder) Close(ctx context.Context) error {
 	r.mu.Lock()
 	r.closed = true
@@ -112,17 +112,17 @@ func (r *Recorder) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// keeper is an OTLP client whose wire is the spans stream: one ExportTraceServiceRequest per
-// message.
-type keeper struct {
+// spanExporter is an OTLP client that publishes to the spans stream: one ExportTraceServiceRequest
+// per message.
+type spanExporter struct {
 	log     events.Log
 	subject string
 }
 
-func (keeper) Start(context.Context) error { return nil }
-func (keeper) Stop(context.Context) error  { return nil }
+func (spanExporter) Start(context.Context) error { return nil }
+func (spanExporter) Stop(context.Context) error  { return nil }
 
-func (k keeper) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
+func (k spanExporter) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
 	b, err := proto.Marshal(&collector.ExportTraceServiceRequest{ResourceSpans: spans})
 	if err != nil {
 		return err
@@ -131,24 +131,24 @@ func (k keeper) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans
 	return err
 }
 
-// fixedKey carries ids that a span must have.
-type fixedKey struct{}
+// spanContextKey is the context key of the predefined ids of a span.
+type spanContextKey struct{}
 
-// generator makes random ids, or takes those that every process derives alike for the root span of
-// an incident.
+// generator returns random ids, or the predefined ones, which all processes derive alike for the
+// root span of an incident.
 type generator struct{}
 
 func (generator) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
-	if c, ok := ctx.Value(fixedKey{}).(trace.SpanContext); ok && c.IsValid() {
+	if c, ok := ctx.Value(spanContextKey{}).(trace.SpanContext); ok && c.IsValid() {
 		return c.TraceID(), c.SpanID()
 	}
 	var t trace.TraceID
-	_, _ = rand.Read(t[:]) // never fails: it ends the program instead
+	_, _ = rand.Read(t[:]) // never returns an error: it ends the program instead
 	return t, randomSpan()
 }
 
 func (generator) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
-	if c, ok := ctx.Value(fixedKey{}).(trace.SpanContext); ok && c.IsValid() {
+	if c, ok := ctx.Value(spanContextKey{}).(trace.SpanContext); ok && c.IsValid() {
 		return c.SpanID()
 	}
 	return randomSpan()

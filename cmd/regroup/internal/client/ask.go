@@ -11,28 +11,28 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// unknownEntity is under what a refusal is told when no job could be derived from the command.
+// unknownEntity is the entity of a refusal when no job could be derived from the command.
 const unknownEntity = "unknown"
 
 // errNoAnswer ends the wait for an answer.
 var errNoAnswer = errors.New("no answer")
 
-// Submit asks for a job and waits until it is accepted. A refusal is Invalid with every finding
-// (events.FieldErrorsOf); Unavailable if nobody answers in time: then it has expired, and nobody
-// carries it out later.
+// Submit submits a job and waits until it is accepted. A refusal is Invalid with every field error
+// (events.FieldErrorsOf). Unavailable means that no reply came in time: then the command has
+// expired and is not executed later.
 func (c *Client) Submit(ctx context.Context, spec spec.Job) (events.JobID, error) {
-	return c.submit(ctx, newID(), spec, nil) // nobody else can have sent this event
+	return c.submit(ctx, newID(), spec, nil) // the id is unique to this event
 }
 
-// SubmitOnce asks for the job of an event that others may have sent too: whoever is first creates
-// it, and everybody gets its id. Nothing tells the second one that it meant another job: the
-// rendezvous does, when it comes to it.
+// SubmitOnce submits the job of an event that other clients may have sent too: the first one
+// creates it, and all get its id. A client whose spec differs is not told here, but by the
+// rendezvous when its node enters.
 func (c *Client) SubmitOnce(ctx context.Context, id string, spec spec.Job) (events.JobID, error) {
 	return c.submit(ctx, id, spec, func(v events.JobView) bool { return v.SubmittedBy(c.source, id) })
 }
 
-// submit publishes the event and waits for its job, which has one of several ids: the first that no
-// other event's job has.
+// submit publishes the event and waits for its job, whose id is the first of several that no other
+// event's job has.
 func (c *Client) submit(ctx context.Context, id string, spec spec.Job, satisfied func(events.JobView) bool) (events.JobID, error) {
 	e := events.Event{ID: id, Source: c.source, Body: events.JobSubmit{Spec: spec}}
 	ids := events.JobIDs(spec.Name, e.Source, e.ID)
@@ -58,7 +58,7 @@ func (c *Client) submit(ctx context.Context, id string, spec spec.Job, satisfied
 	return job, err
 }
 
-// Submitted finds the job of an event.
+// Submitted finds the job that an event has created.
 func (c *Client) Submitted(ctx context.Context, name, id string) (events.JobView, error) {
 	for _, job := range events.JobIDs(name, c.source, id) {
 		v, err := load[events.JobView](ctx, c, events.BucketJobs, string(job))
@@ -69,8 +69,8 @@ func (c *Client) Submitted(ctx context.Context, name, id string) (events.JobView
 	return events.JobView{}, events.Errorf(events.NotFound, "there is no job %s of this event", name)
 }
 
-// CloseRendezvous says that no node may come to a job by itself any more. It asks until it is
-// answered or ctx ends.
+// CloseRendezvous closes a job to further self-registering nodes. It repeats the request until
+// there is a reply or ctx ends.
 func (c *Client) CloseRendezvous(ctx context.Context, job events.JobID, reason string) (events.NodeMembership, error) {
 	at := c.at.Load()
 	if err := at.answers(false); err != nil {
@@ -78,7 +78,7 @@ func (c *Client) CloseRendezvous(ctx context.Context, job events.JobID, reason s
 	}
 	ask := events.RendezvousClose{Job: job, Reason: reason}
 	var answer []byte
-	err := c.insist(ctx, func(ctx context.Context) (err error) {
+	err := c.retry(ctx, func(ctx context.Context) (err error) {
 		if ask.Expires.IsZero() {
 			if ask.Expires, err = expiry(ctx, at.Ports.Clock); err != nil {
 				return err
@@ -99,7 +99,7 @@ func (c *Client) CloseRendezvous(ctx context.Context, job events.JobID, reason s
 	return events.DecodeBody[events.NodeMembership](answer)
 }
 
-// expiry is the end of ctx by the clock of the store; zero if it has none.
+// expiry is the deadline of ctx by the store's clock; zero if it has none.
 func expiry(ctx context.Context, clock events.Clock) (time.Time, error) {
 	until, bounded := ctx.Deadline()
 	if !bounded {
@@ -112,7 +112,7 @@ func expiry(ctx context.Context, clock events.Clock) (time.Time, error) {
 	return now.Add(time.Until(until)), nil
 }
 
-// Scale asks for another number of workers and waits for the answer.
+// Scale requests another number of workers and waits for the reply.
 func (c *Client) Scale(ctx context.Context, job events.JobID, w spec.Workers) error {
 	return c.ask(ctx, []events.JobID{job}, c.command(job, events.JobScale{Job: job, Workers: w}), func(b events.Body) bool {
 		_, ok := b.(events.JobScaled)
@@ -120,8 +120,8 @@ func (c *Client) Scale(ctx context.Context, job events.JobID, w spec.Workers) er
 	}, func(v events.JobView) bool { return v.Spec.Workers == w })
 }
 
-// Stop asks to end a job and waits until the registry has taken it in; the workers then get their
-// signal and grace, with now they are killed.
+// Stop requests the end of a job and waits until the registry has applied it; the workers then get
+// their signal and grace, or with now are killed.
 func (c *Client) Stop(ctx context.Context, job events.JobID, reason string, now bool) error {
 	return c.ask(ctx, []events.JobID{job}, c.command(job, events.JobStop{Job: job, Reason: reason, Now: now}), func(b events.Body) bool {
 		switch b.(type) {
@@ -134,8 +134,8 @@ func (c *Client) Stop(ctx context.Context, job events.JobID, reason string, now 
 	})
 }
 
-// Remove asks to remove the record of a job that has ended and waits for the answer: Invalid if it
-// has not.
+// Remove requests the removal of the record of a terminal job and waits for the reply: Invalid if
+// the job is not terminal.
 func (c *Client) Remove(ctx context.Context, job events.JobID) error {
 	if at := c.at.Load(); at.Idle && at.Serve != nil {
 		if err := at.Serve(); err != nil {
@@ -155,13 +155,13 @@ func (c *Client) Remove(ctx context.Context, job events.JobID) error {
 	}, func(v events.JobView) bool { return v.State == "" })
 }
 
-// endLeft has a job judged whose run was killed before anybody could.
+// endLeft runs the services for a job whose run was killed before its end was recorded.
 func (c *Client) endLeft(ctx context.Context, job events.JobID) error {
 	v, err := load[events.JobView](ctx, c, events.BucketJobs, string(job))
 	if err != nil || v.State.Terminal() {
 		return err
 	}
-	ctx, done := c.patience(ctx)
+	ctx, done := c.requestContext(ctx)
 	defer done()
 	if err := c.Stop(ctx, job, "its run was killed", true); err != nil {
 		return err
@@ -179,9 +179,9 @@ func (c *Client) command(job events.JobID, b events.Body) events.Event {
 	return events.Event{ID: newID(), Source: c.source, Entity: string(job), Body: b}
 }
 
-// publish stores a command that expires when the patience of ctx does: what this client reports as
-// failed is not carried out later. The expiry is of the clock of the store, whatever the one here
-// says. The event as stored is returned.
+// publish stores a command that expires with ctx: a command that this client reports as failed is
+// not executed later. The expiry is by the store's clock, independent of the local one. It returns
+// the stored event.
 func (c *Client) publish(ctx context.Context, e events.Event) (events.Event, error) {
 	_, submit := e.Body.(events.JobSubmit)
 	at := c.at.Load()
@@ -189,7 +189,7 @@ func (c *Client) publish(ctx context.Context, e events.Event) (events.Event, err
 		return e, err
 	}
 	e.Time = c.Now()
-	err := c.insist(ctx, func(ctx context.Context) error {
+	err := c.retry(ctx, func(ctx context.Context) error {
 		if e.Expires.IsZero() {
 			var err error
 			if e.Expires, err = expiry(ctx, at.Ports.Clock); err != nil {
@@ -206,11 +206,11 @@ func (c *Client) publish(ctx context.Context, e events.Event) (events.Event, err
 	return e, err
 }
 
-// ask publishes a command and waits for the fact that it caused. Some commands that change nothing
-// are answered by no fact; satisfied, unless it is nil, looks at the job for those. It is about the
-// one of jobs that there is, or will be.
+// ask publishes a command and waits for the fact that it caused. Some commands without effect cause
+// no fact; for those, satisfied, unless it is nil, checks the job. The command concerns whichever
+// of jobs exists or will exist.
 func (c *Client) ask(ctx context.Context, jobs []events.JobID, e events.Event, answers func(events.Body) bool, satisfied func(events.JobView) bool) error {
-	wait, cancel := c.patience(ctx)
+	wait, cancel := c.requestContext(ctx)
 	defer cancel()
 	there := func(ctx context.Context) bool {
 		return satisfied != nil && slices.ContainsFunc(jobs, func(job events.JobID) bool {
@@ -230,8 +230,8 @@ func (c *Client) ask(ctx context.Context, jobs []events.JobID, e events.Event, a
 	for _, job := range jobs {
 		subjects = append(subjects, events.FamilySubject(events.FamilyJob, string(job)))
 	}
-	// From the first fact: nothing is missed between the publishing and here, and the command's id
-	// is fresh.
+	// Reading from the first fact misses nothing that was published meanwhile, and the command's id
+	// is unique.
 	err = c.at.Load().Ports.Log.Follow(wait, events.Follow{
 		Stream: events.StreamFacts, Start: events.FromFirst, Subjects: subjects,
 	}, func(s events.Stored) error {
@@ -254,7 +254,7 @@ func (c *Client) ask(ctx context.Context, jobs []events.JobID, e events.Event, a
 	if !errors.Is(context.Cause(wait), errNoAnswer) {
 		return err
 	}
-	last, done := context.WithTimeout(ctx, lastLook)
+	last, done := context.WithTimeout(ctx, lastCheck)
 	defer done()
 	if there(last) {
 		return nil
@@ -262,10 +262,10 @@ func (c *Client) ask(ctx context.Context, jobs []events.JobID, e events.Event, a
 	return events.Errorf(events.Unavailable, "no answer from the registry about %s in %s: is it running? The command has expired and is not carried out any more; more time: --timeout", jobs[0], c.AnswerWithin)
 }
 
-// lastLook bounds the last look for the effect of a command without an answer.
-const lastLook = time.Second
+// lastCheck bounds the last check for the effect of a command without a reply.
+const lastCheck = time.Second
 
-// mine tells whether a refusal is of e itself, not of one with the same id that had expired.
+// mine reports whether a refusal concerns e itself, not an expired event with the same id.
 func mine(expired time.Time, e events.Event) bool {
 	return expired.IsZero() || expired.Equal(e.Expires)
 }

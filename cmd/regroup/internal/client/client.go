@@ -1,6 +1,6 @@
-// Package client is what a user's program says to Regroup and reads from it, over the ports alone:
-// commands are published as CloudEvents and answered by facts, states are read from the judges'
-// buckets, stories from the fact stream. It decides nothing and keeps nothing.
+// Package client is the client library for Regroup: commands are published as CloudEvents and
+// answered by facts, states are read from the services' buckets, histories from the fact stream. It
+// decides nothing and stores nothing.
 package client
 
 import (
@@ -21,39 +21,39 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// DefaultAnswerWithin is how long a command waits for the fact that answers it.
+// DefaultAnswerWithin is the default timeout of a command's reply.
 const DefaultAnswerWithin = 15 * time.Second
 
-// Client speaks for one user. Its fields may be set before first use.
+// Client acts for one user. Its fields may be set before first use.
 type Client struct {
-	// AnswerWithin bounds the wait for the answer to a command. Too short: a busy registry is
-	// reported as absent.
+	// AnswerWithin bounds the wait for the reply to a command. If it is too short, a busy registry
+	// is reported as unavailable.
 	AnswerWithin time.Duration
-	// Waits is called with what is waited for once an answer takes longer than a moment; nil =
-	// nothing is called. It may be called by several goroutines.
+	// Waits, unless it is nil, is called with a description when a reply is slow. It may be called
+	// concurrently.
 	Waits func(text string)
 	// Now gives the time of commands.
 	Now func() time.Time
-	// Trace is the traceparent of what the user does: jobs that are submitted show their start
-	// there as well. Empty = there is none.
+	// Trace is the traceparent of the user's operation, to which the start of submitted jobs is
+	// linked. Empty = none.
 	Trace string
-	// Exact leaves texts from outside as they are, for programs. Else what a terminal would obey in
-	// them is written out.
+	// Exact leaves untrusted text unchanged, for programs. Otherwise terminal control sequences are
+	// escaped.
 	Exact bool
-	// Warn is called for what was skipped because it cannot be read; nil = nothing is called.
+	// Warn, unless it is nil, is called for skipped messages that cannot be decoded.
 	Warn func(error)
 
-	at     atomic.Pointer[Server] // spoken to: the first, then the one that has what was asked for last
+	at     atomic.Pointer[Server] // the server in use: the first, then the one that has the entity of the last lookup
 	all    []Server
 	source string
 }
 
-// New makes a client of one server; source is the CloudEvents source of its commands, e.g.
+// New returns a client of one server; source is the CloudEvents source of its commands, e.g.
 // /regroup/cli/ada@host.
 func New(ports events.Ports, source string) *Client { return Of(source, Server{Ports: ports}) }
 
-// Trace returns the traceparent that the program runs in, as tools hand it on: TRACEPARENT. One
-// that cannot be read is none.
+// Trace returns the traceparent in the environment variable TRACEPARENT; "" if there is none or it
+// is malformed.
 func Trace(getenv func(string) string) string { return events.OwnTrace(getenv("TRACEPARENT"), "") }
 
 func newID() string { return ulid.Make().String() }
@@ -68,8 +68,8 @@ func (c *Client) Jobs(ctx context.Context) ([]events.JobView, error) {
 	return jobs, err
 }
 
-// Job returns the job with this id or, if there is none, the only one whose id begins so. NotFound
-// comes with the nearest id.
+// Job returns the job with this id or, if there is none, the only one with this prefix. NotFound
+// names the nearest id.
 func (c *Client) Job(ctx context.Context, ref string) (events.JobView, error) {
 	if events.JobID(ref).Check() == nil {
 		for i := range c.all {
@@ -90,8 +90,8 @@ func (c *Client) Job(ctx context.Context, ref string) (events.JobView, error) {
 	return pick(c, "job", ref, all, func(v events.JobView) string { return string(v.Job) })
 }
 
-// submitted tells whether there is such a job: the document may also only remember a stop whose
-// submit has not come yet.
+// submitted reports whether the job exists: the document may also record only a stop whose submit
+// has not arrived.
 func submitted(v events.JobView) bool { return v.Job != "" && v.State != "" }
 
 // Nodes returns every node that discovery knows, by name.
@@ -102,7 +102,7 @@ func (c *Client) Nodes(ctx context.Context) ([]events.NodeView, error) {
 	return nodes, err
 }
 
-// Node returns the node with this name or, if there is none, the only one whose name begins so.
+// Node returns the node with this name or, if there is none, the only one with this prefix.
 func (c *Client) Node(ctx context.Context, ref string) (events.NodeView, error) {
 	all, err := everywhere(ctx, c, nodesOf)
 	if err != nil {
@@ -111,7 +111,7 @@ func (c *Client) Node(ctx context.Context, ref string) (events.NodeView, error) 
 	return pick(c, "node", ref, all, func(v events.NodeView) string { return string(v.Node) })
 }
 
-// Round returns the rendezvous' opinion of a job; an empty one if it has none yet.
+// Round returns the rendezvous' view of a job; the zero value if there is none yet.
 func (c *Client) Round(ctx context.Context, job events.JobID) (events.RoundView, error) {
 	v, err := load[events.RoundView](ctx, c, events.BucketRounds, string(job))
 	if events.CodeOf(err) == events.NotFound {
@@ -120,8 +120,8 @@ func (c *Client) Round(ctx context.Context, job events.JobID) (events.RoundView,
 	return v, err
 }
 
-// Placement returns what the schedulers have given away, of all servers in one pool; an empty one
-// if there is nothing yet.
+// Placement returns the slots that the schedulers of all servers have assigned, as one pool; it may
+// be empty.
 func (c *Client) Placement(ctx context.Context) (events.PoolView, error) {
 	var pool events.PoolView
 	for i, s := range c.all {
@@ -139,14 +139,14 @@ func (c *Client) Placement(ctx context.Context) (events.PoolView, error) {
 	return pool, nil
 }
 
-// load reads a document from the server that is spoken to.
+// load reads a document from the server in use.
 func load[V any](ctx context.Context, c *Client, bucket, key string) (V, error) {
 	return loadAt[V](ctx, c, *c.at.Load(), bucket, key)
 }
 
 func loadAt[V any](ctx context.Context, c *Client, s Server, bucket, key string) (V, error) {
 	var v V
-	err := c.insist(ctx, func(ctx context.Context) error {
+	err := c.retry(ctx, func(ctx context.Context) error {
 		stored, _, err := s.Ports.Buckets.Bucket(bucket).Load(ctx, key)
 		if err != nil {
 			return err
@@ -158,15 +158,15 @@ func loadAt[V any](ctx context.Context, c *Client, s Server, bucket, key string)
 	return v, err
 }
 
-// show makes what came from outside fit for a terminal.
+// show escapes untrusted text for a terminal.
 func (c *Client) show(v any) {
 	if !c.Exact {
 		visible.All(v)
 	}
 }
 
-// pick finds what a user's reference means: an exact name wins, then the only one with this
-// beginning. The client speaks to the server that has it from then on.
+// pick resolves a user's reference: an exact name first, then the only one with this prefix. From
+// then on the client uses the server that has it.
 func pick[V any](c *Client, what, ref string, all []of[V], name func(V) string) (V, error) {
 	var none V
 	var names, begin []string
@@ -197,8 +197,8 @@ func pick[V any](c *Client, what, ref string, all []of[V], name func(V) string) 
 	return none, events.Errorf(events.NotFound, "there is no %s %q: see regroup %s", what, ref, map[string]string{"job": "ls", "node": "node ls"}[what])
 }
 
-// errStop ends a reading from within.
+// errStop ends a reader from its callback.
 var errStop = errors.New("seen enough")
 
-// Stop is returned by a callback to end its reading without error.
+// Stop returns the error with which a callback ends its reader without error.
 func Stop() error { return errStop }

@@ -70,11 +70,11 @@ func TestSubmitIsAnsweredByItsOwnFact(t *testing.T) {
 		name := e.Body.(events.JobSubmit).Spec.Name
 		job := events.JobIDFrom(name, e.Source, e.ID)
 		if name == "bad" { // no job could be derived
-			w.Tell(events.Event{Entity: "unknown", Body: events.JobRejected{Command: "another", Errors: []spec.FieldError{{Message: "not this"}}}})
-			w.Tell(events.Event{Entity: "unknown", Body: events.JobRejected{Command: e.ID, Errors: []spec.FieldError{{Path: "a"}, {Path: "b"}}}})
+			w.Publish(events.Event{Entity: "unknown", Body: events.JobRejected{Command: "another", Errors: []spec.FieldError{{Message: "not this"}}}})
+			w.Publish(events.Event{Entity: "unknown", Body: events.JobRejected{Command: e.ID, Errors: []spec.FieldError{{Path: "a"}, {Path: "b"}}}})
 			return
 		}
-		w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job}})
+		w.Publish(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job}})
 	})
 	job, err := c.Submit(ctx, spec.Job{Name: "good", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}})
 	if err != nil || job != events.JobIDFrom("good", "/regroup/cli/test", sent.ID) {
@@ -107,10 +107,10 @@ func (cut) Publish(context.Context, events.Message) (uint64, error) {
 	return 0, events.Errorf(events.Unavailable, "not connected")
 }
 
-func TestFactsDropWhatWasToldTwice(t *testing.T) {
+func TestFactsDropDuplicates(t *testing.T) {
 	w, c, ctx := start(t)
 	say := func(id string, number uint64, b events.Body) {
-		w.Tell(events.Event{ID: id, Entity: "a-0001", Number: number, Body: b})
+		w.Publish(events.Event{ID: id, Entity: "a-0001", Number: number, Body: b})
 	}
 	say("1", 1, events.JobSubmitted{Job: "a-0001"})
 	say("2", 1, events.RoundOpened{Job: "a-0001", Proposed: 1}) // another family counts for itself
@@ -118,7 +118,7 @@ func TestFactsDropWhatWasToldTwice(t *testing.T) {
 	say("4", 1, events.JobSubmitted{Job: "a-0001"})
 	say("5", 0, events.WorkerDone{}) // unnumbered ones all count
 	say("6", 0, events.WorkerDone{})
-	w.Tell(events.Event{Entity: "b-0002", Body: events.JobSubmitted{Job: "b-0002"}})
+	w.Publish(events.Event{Entity: "b-0002", Body: events.JobSubmitted{Job: "b-0002"}})
 	var got []string
 	if err := c.Facts(ctx, "a-0001", func(e events.Event) error { got = append(got, e.ID); return nil }); err != nil {
 		t.Fatal(err)
@@ -238,7 +238,7 @@ func TestSubmitReturnsTheIDThatTheJobGot(t *testing.T) {
 	w.Answer(func(e events.Event) {
 		b := e.Body.(events.JobSubmit)
 		got = events.JobIDs(b.Spec.Name, e.Source, e.ID)[1]
-		w.Tell(events.Event{Entity: string(got), Cause: e.ID, Body: events.JobSubmitted{Job: got, Spec: b.Spec, By: e.Source}})
+		w.Publish(events.Event{Entity: string(got), Cause: e.ID, Body: events.JobSubmitted{Job: got, Spec: b.Spec, By: e.Source}})
 	})
 	job, err := c.Submit(ctx, spec.Job{Name: "mnist", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}})
 	if err != nil || job != got || job == "" {

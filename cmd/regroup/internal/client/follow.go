@@ -12,7 +12,7 @@ import (
 	"github.com/regroup-io/regroup/events/cloudevent"
 )
 
-// jobFamilies are the families whose entity is the job.
+// jobFamilies are the fact families whose entity is the job.
 var jobFamilies = []events.Family{events.FamilyJob, events.FamilyPlacement, events.FamilyRound, events.FamilyWorker, events.FamilyIncident}
 
 // Follow calls fn with every fact of one job in the order in which they were stored, from the
@@ -74,9 +74,9 @@ func (c *Client) factsOf(ctx context.Context, at Server, subjects []string, stor
 	return c.readFrom(ctx, at, events.Follow{Stream: events.StreamFacts, Subjects: subjects, Start: events.FromFirst}, stored, func(s events.Stored) error {
 		e, err := cloudevent.Decode(s.Header, s.Data)
 		if errors.Is(err, events.ErrUnknownType) {
-			return nil // of a newer version
+			return nil // written by a newer version
 		}
-		if err != nil { // one that anybody could put there must not end the reading of all others
+		if err != nil { // a malformed message, which any client can publish, must not end the reader
 			if c.Warn != nil {
 				c.Warn(events.Errorf(events.CodeOf(err), "fact %d on %s cannot be read and is passed over: %w", s.Sequence, s.Subject, err))
 			}
@@ -85,7 +85,7 @@ func (c *Client) factsOf(ctx context.Context, at Server, subjects []string, stor
 		c.show(&e)
 		k := key{e.Body.Type().Family(), e.Entity}
 		if e.Number > 0 && e.Number <= seen[k] {
-			return nil // told twice: the broker's own de-duplication forgets
+			return nil // published twice: the broker's deduplication window is bounded
 		}
 		if e.Number > 0 {
 			seen[k] = e.Number
@@ -94,14 +94,13 @@ func (c *Client) factsOf(ctx context.Context, at Server, subjects []string, stor
 	})
 }
 
-// read follows a stream; with stored it ends when everything present was seen.
+// read follows a stream; with stored it ends after the messages that are present.
 func (c *Client) read(ctx context.Context, f events.Follow, stored bool, fn func(events.Stored) error) error {
 	return c.readFrom(ctx, *c.at.Load(), f, stored, fn)
 }
 
-// readFrom is read of one server. It ends, with an error, when nothing comes for AnswerWithin of
-// what is stored, or when the server has ended: nothing more can come. What an idle server has
-// stored is all that there will be.
+// readFrom is read for one server. It fails if no stored message arrives within AnswerWithin, or if
+// the server has ended. The messages of an idle server are complete.
 func (c *Client) readFrom(ctx context.Context, at Server, f events.Follow, stored bool, fn func(events.Stored) error) error {
 	ctx, done := at.serving(ctx)
 	defer done()
@@ -115,7 +114,7 @@ func (c *Client) readFrom(ctx context.Context, at Server, f events.Follow, store
 		defer silent.Stop()
 		each := fn
 		fn = func(s events.Stored) error {
-			silent.Stop() // fn may take its time
+			silent.Stop() // fn may take long
 			defer silent.Reset(c.AnswerWithin)
 			return each(s)
 		}
@@ -128,8 +127,7 @@ func (c *Client) readFrom(ctx context.Context, at Server, f events.Follow, store
 	return err
 }
 
-// Progress calls fn with the progress signals of a job as they come; some may be lost. It blocks
-// like Follow.
+// Progress calls fn with the progress signals of a job; some may be lost. It blocks like Follow.
 func (c *Client) Progress(ctx context.Context, job events.JobID, fn func(events.Progress) error) error {
 	at := *c.at.Load()
 	ctx, done := at.serving(ctx)
@@ -139,7 +137,7 @@ func (c *Client) Progress(ctx context.Context, job events.JobID, fn func(events.
 	err := at.Ports.Signals.Hear(inner, events.ProgressSubject(job), "", func(_ string, data []byte) {
 		p, err := events.DecodeBody[events.Progress](data)
 		if err != nil || inner.Err() != nil {
-			return // a signal that cannot be read is as good as lost
+			return // a malformed signal counts as lost
 		}
 		c.show(&p)
 		if err := fn(p); err != nil {

@@ -30,7 +30,7 @@ func (c *Client) Live(ctx context.Context, views ...*events.JobView) {
 	if len(ids) == 0 {
 		return
 	}
-	all, _ := everywhere(ctx, c, func(ctx context.Context, _ *Client, s Server) (heard []events.ProgressAnswer, _ error) {
+	all, _ := everywhere(ctx, c, func(ctx context.Context, _ *Client, s Server) (answers []events.ProgressAnswer, _ error) {
 		if s.Idle {
 			return nil, nil
 		}
@@ -39,13 +39,13 @@ func (c *Client) Live(ctx context.Context, views ...*events.JobView) {
 			if err != nil {
 				break // the others may answer
 			}
-			heard = append(heard, h)
+			answers = append(answers, h)
 		}
-		return heard, nil
+		return answers, nil
 	})
-	for _, heard := range found(all) {
-		c.show(&heard)
-		for id, h := range heard.Jobs {
+	for _, answers := range found(all) {
+		c.show(&answers)
+		for id, h := range answers.Jobs {
 			if v := at[id]; v != nil && h.Generation == v.Generation {
 				progressed(v, h)
 			}

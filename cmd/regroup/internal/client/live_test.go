@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// TestLiveAsksTheServerOfEachJob: each registry has heard its own jobs. What runs nowhere stays as
-// it was stored, and a job that has ended with its run has no running workers.
+// TestLiveAsksTheServerOfEachJob checks that each registry knows its own jobs, that a job without a
+// server keeps its stored state, and that a job that ended with its run has no running workers.
 func TestLiveAsksTheServerOfEachJob(t *testing.T) {
 	one, two, dead := clienttest.New(t), clienttest.New(t), clienttest.New(t)
 	put := func(w *clienttest.World, id events.JobID, state events.JobState) {

@@ -12,36 +12,36 @@ import (
 	"github.com/regroup-io/regroup/events/document"
 )
 
-// Drain asks that a node gives its work away (undo: takes work again) and waits until discovery
-// shows it or refuses: NotFound if there is no such node.
+// Drain requests that a node gives up its work (undo: accepts work again) and waits until discovery
+// shows or refuses it: NotFound if there is no such node.
 func (c *Client) Drain(ctx context.Context, node events.NodeID, reason string, undo bool) error {
 	return c.askNode(ctx, node, events.NodeDrain{Node: node, Reason: reason, Undo: undo}, func(v events.NodeView) bool { return v.Draining != undo })
 }
 
-// Quarantine asks to keep a node, or one of its slots, out for a time, and waits for the answer.
+// Quarantine requests a quarantine of a node, or of one of its slots, and waits for the reply.
 func (c *Client) Quarantine(ctx context.Context, q events.NodeQuarantine) error {
 	return c.askNode(ctx, q.Node, q, nil)
 }
 
-// Release asks to end the quarantine of a node and its slots, or of one slot, and waits for the
-// answer.
+// Release requests the end of the quarantine of a node and its slots, or of one slot, and waits for
+// the reply.
 func (c *Client) Release(ctx context.Context, r events.NodeRelease) error {
-	return c.askNode(ctx, r.Node, r, func(v events.NodeView) bool { return !KeptOut(v, r.Slot) })
+	return c.askNode(ctx, r.Node, r, func(v events.NodeView) bool { return !Quarantined(v, r.Slot) })
 }
 
-// KeptOut tells whether a slot of a node is in quarantine or, with nil, whether the node or any
-// slot of it is.
-func KeptOut(v events.NodeView, slot *events.Slot) bool {
+// Quarantined reports whether a slot of a node is in quarantine or, with nil, whether the node or
+// any slot of it is.
+func Quarantined(v events.NodeView, slot *events.Slot) bool {
 	if slot == nil {
 		return v.Quarantine != nil || len(v.QuarantinedSlots) > 0
 	}
 	return slices.ContainsFunc(v.QuarantinedSlots, func(b events.QuarantinedSlot) bool { return b.Slot == *slot })
 }
 
-// askNode publishes a command about a node and waits for what it causes: a fact, a refusal, or that
-// the node is as shown says; nil = only a fact will do.
+// askNode publishes a command for a node and waits for its effect: a fact, a refusal, or a node for
+// which shown holds; nil = only a fact counts.
 func (c *Client) askNode(ctx context.Context, node events.NodeID, b events.Body, shown func(events.NodeView) bool) error {
-	wait, cancel := c.patience(ctx)
+	wait, cancel := c.requestContext(ctx)
 	defer cancel()
 	e, err := c.publish(wait, c.command("", b))
 	if err != nil {
@@ -84,7 +84,7 @@ func (c *Client) askNode(ctx context.Context, node events.NodeID, b events.Body,
 		}, nil))
 		return nil
 	})
-	_ = both.Wait() // what ended it is the cause of wait
+	_ = both.Wait() // the cause of wait is the error
 	switch cause := context.Cause(wait); {
 	case errors.Is(cause, errStop):
 		return nil

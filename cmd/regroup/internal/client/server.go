@@ -11,29 +11,29 @@ import (
 	"github.com/regroup-io/regroup/events/document"
 )
 
-// RunSource is the CloudEvents source of jobs of a `regroup run` that brought its own server. Such
-// a job ends with its run, be it killed.
+// RunSource is the CloudEvents source of jobs of a `regroup run` with its own server. Such a job
+// ends with its run, even if the run is killed.
 const RunSource = "/client/run/local"
 
-// Server is one system that a client speaks to. On a machine without a configured server there may
-// be several: each run has its own.
+// Server is one server that a client uses. On a machine without a configured server there may be
+// several: each run has its own.
 type Server struct {
 	Ports events.Ports
-	Own   bool            // of one run: it takes no other jobs
-	Idle  bool            // its services do not run: what was stored can be read, and nothing be asked for
+	Own   bool            // owned by one run: it accepts no other jobs
+	Idle  bool            // its services do not run: stored data can be read, but requests are not answered
 	Serve func() error    // runs the services of an idle server in this process, until the connection ends; nil = cannot
-	Ended context.Context //nolint:containedctx // ends with the process that runs it; nil = that is not known
+	Ended context.Context //nolint:containedctx // ends with the process that runs it; nil = unknown
 }
 
-// Of makes a client of servers, of which the first is asked for new jobs; source is as in New.
+// Of returns a client of several servers, of which the first gets new jobs; source is as in New.
 func Of(source string, servers ...Server) *Client {
 	c := &Client{AnswerWithin: DefaultAnswerWithin, Now: time.Now, all: servers, source: source}
 	c.at.Store(&servers[0])
 	return c
 }
 
-// left is a job as it really is: that of a run which has ended with nobody to judge it was ended by
-// that.
+// left corrects the view of a job: one whose run ended before the services recorded its end was
+// ended by that.
 func (s Server) left(v events.JobView) events.JobView {
 	if s.Idle && !v.State.Terminal() && strings.HasPrefix(v.By, RunSource) {
 		v.State, v.Reason = events.JobStateStopped, "its run was killed"
@@ -42,7 +42,7 @@ func (s Server) left(v events.JobView) events.JobView {
 	return v
 }
 
-// answers tells whether there is somebody to carry a command out; submit = it brings a new job.
+// answers returns an error if no service can execute a command; submit = the command creates a job.
 func (s Server) answers(submit bool) error {
 	switch {
 	case s.Idle:
@@ -69,7 +69,7 @@ func (s Server) serving(ctx context.Context) (context.Context, context.CancelFun
 
 var errEnded = events.Errorf(events.Unavailable, "the regroup that ran here has ended: what it has left is shown by regroup ls and regroup status")
 
-// of is something with the server that has it.
+// of is a value with the server that has it.
 type of[V any] struct {
 	it V
 	at *Server
@@ -83,7 +83,7 @@ func found[V any](all []of[V]) []V {
 	return out
 }
 
-// everywhere asks all servers at once.
+// everywhere queries all servers concurrently.
 func everywhere[V any](ctx context.Context, c *Client, ask func(context.Context, *Client, Server) ([]V, error)) ([]of[V], error) {
 	got := make([][]V, len(c.all))
 	g, ctx := errgroup.WithContext(ctx)
@@ -113,15 +113,15 @@ func jobsOf(ctx context.Context, c *Client, s Server) ([]events.JobView, error) 
 
 func nodesOf(ctx context.Context, c *Client, s Server) ([]events.NodeView, error) {
 	if s.Idle && len(c.all) > 1 {
-		return nil, nil // its node is that of a run that has ended
+		return nil, nil // its node belongs to a run that has ended
 	}
 	return views(ctx, c, s, events.BucketNodes, func(v events.NodeView) bool { return v.Node != "" })
 }
 
-// views reads a bucket by key. Not every document has a view yet: there says which do.
+// views reads a bucket by key. Some documents have no view yet: there reports which do.
 func views[V any](ctx context.Context, c *Client, s Server, bucket string, there func(V) bool) ([]V, error) {
 	var all []V
-	err := c.insist(ctx, func(ctx context.Context) error {
+	err := c.retry(ctx, func(ctx context.Context) error {
 		stored, err := document.All[V](ctx, s.Ports.Buckets.Bucket(bucket))
 		all = nil
 		for _, r := range stored {

@@ -1,5 +1,5 @@
-// Package clienttest is a system without services for tests of what reads it: documents and facts
-// are written as the judges write them, commands are answered as the test says.
+// Package clienttest is a system without services for tests of clients: the test writes documents
+// and facts in the services' formats, and answers commands.
 package clienttest
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 )
 
-// Now is the time at which commands under test believe to run.
+// Now is the current time of commands under test.
 var Now = time.Date(2026, 11, 21, 10, 32, 0, 0, time.UTC)
 
 // World is one system.
@@ -33,12 +33,12 @@ type World struct {
 	facts int
 }
 
-// New makes an empty system that lives as long as the test.
+// New returns an empty system that ends with the test.
 func New(t testing.TB) *World {
 	return &World{t: t, ctx: t.Context(), Ports: memory.New().Ports()}
 }
 
-// Put stores a judge's document with this view.
+// Put stores a service's document with this view.
 func (w *World) Put(bucket, key string, view any) {
 	w.t.Helper()
 	controllertest.Record(w.t, w.Ports, bucket, key, 0, view)
@@ -50,8 +50,8 @@ func (w *World) Job(v events.JobView) {
 	w.Put(events.BucketJobs, string(v.Job), v)
 }
 
-// Tell stores a fact; empty fields of its envelope are filled in.
-func (w *World) Tell(e events.Event) {
+// Publish stores a fact; empty fields of its envelope are filled in.
+func (w *World) Publish(e events.Event) {
 	w.t.Helper()
 	w.facts++
 	if e.ID == "" {
@@ -69,14 +69,14 @@ func (w *World) Tell(e events.Event) {
 	w.must(err)
 }
 
-// Print stores output of a worker without saying whose it is but by its subject.
+// Print stores output of a worker that is identified by its subject only.
 func (w *World) Print(job events.JobID, place events.Place, text string) {
 	w.t.Helper()
 	_, err := w.Ports.Log.Publish(w.ctx, events.Message{Subject: events.LogSubject(job, string(place.Node), fmt.Sprint(int(place.Slot))), Data: []byte(text)})
 	w.must(err)
 }
 
-// PrintAs is Print as an agent does it, with the worker's rank and generation beside the text.
+// PrintAs is Print as agents do it, with the worker's rank and generation.
 func (w *World) PrintAs(job events.JobID, m events.Member, g events.Generation, text string) {
 	w.t.Helper()
 	slot := fmt.Sprint(int(m.Place.Slot))
@@ -90,7 +90,7 @@ func (w *World) PrintAs(job events.JobID, m events.Member, g events.Generation, 
 	w.must(err)
 }
 
-// Answer hands every command to fn until the test ends: it plays the services.
+// Answer passes every command to fn, which acts for the services, until the test ends.
 func (w *World) Answer(fn func(events.Event)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var g errgroup.Group
@@ -113,8 +113,8 @@ func (w *World) Answer(fn func(events.Event)) {
 	})
 }
 
-// Answering has services answer that they are there until the test ends, and the registry what it
-// has heard.
+// Answering makes services answer pings until the test ends, and the registry report the given
+// progress.
 func (w *World) Answering(heard events.ProgressAnswer, services ...string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var g errgroup.Group
@@ -136,9 +136,9 @@ func (w *World) Answering(heard events.ProgressAnswer, services ...string) {
 	}
 	w.t.Cleanup(func() {
 		cancel()
-		_ = g.Wait() // they end because they are told to
+		_ = g.Wait() // they end by cancellation
 	})
-	for _, subject := range served { // they stand once they answer
+	for _, subject := range served { // they are subscribed once they answer
 		for w.ctx.Err() == nil {
 			if _, err := w.Ports.Calls.Call(w.ctx, subject, nil); err == nil {
 				break
@@ -147,14 +147,14 @@ func (w *World) Answering(heard events.ProgressAnswer, services ...string) {
 	}
 }
 
-// Output is what a command has written and how it ended.
+// Output is the output and the exit code of a command.
 type Output struct {
 	Out, Err string
 	Exit     int
 	Failure  error
 }
 
-// Env is the world of a command that writes to out and err.
+// Env is the environment of a command that writes to out and err.
 func (w *World) Env(in string, out, err *bytes.Buffer) command.Env {
 	return command.Env{
 		Connect: func(context.Context, time.Duration, func(string)) ([]client.Server, func(), error) {

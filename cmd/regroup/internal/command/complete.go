@@ -9,11 +9,11 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/client"
 )
 
-// completeWithin is how long a shell waits for words.
+// completeWithin bounds the time of a completion.
 const completeWithin = 2 * time.Second
 
-// Completes lets the shell complete the first argument with what words finds, each with its
-// description. Where the system cannot be reached there is nothing to complete.
+// Completes completes the first argument with the results of words, each with its description.
+// There are none if the system is unreachable.
 func (e Env) Completes(words func(context.Context, *client.Client) ([]cobra.Completion, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 {

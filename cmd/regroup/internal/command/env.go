@@ -1,5 +1,5 @@
-// Package command is what all sub-commands share: where they read and write, how they reach the
-// system, the flags that mean the same everywhere, and how a mistyped word is answered.
+// Package command holds what all sub-commands share: input and output, the connection to the
+// system, global flags, and suggestions for mistyped words.
 package command
 
 import (
@@ -17,10 +17,11 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Env is the world of a command. Data goes to Out, talk to Err. Every field but In must be set.
+// Env is the environment of a command. Data goes to Out, messages to Err. All fields but In must be
+// set.
 type Env struct {
-	// Connect reaches the servers within a time and tells what it waits for; the function it
-	// returns ends the connections.
+	// Connect connects to the servers within a time and reports waits; the returned function closes
+	// the connections.
 	Connect       func(ctx context.Context, within time.Duration, say func(string)) ([]client.Server, func(), error)
 	In            io.Reader
 	Out, Err      io.Writer
@@ -28,7 +29,7 @@ type Env struct {
 	ErrIsTerminal bool // Err is one
 	Width         int  // columns of the terminal; 0 = 100
 	Getenv        func(string) string
-	Now           func() time.Time // its location is that in which times are shown
+	Now           func() time.Time // its location is that of printed times
 	Source        string           // CloudEvents source of commands
 }
 
@@ -44,7 +45,7 @@ func GlobalFlags(fs *pflag.FlagSet) {
 	fs.Duration(flagTimeout, client.DefaultAnswerWithin, "how long to wait for a server, and for the answer to a command (REGROUP_TIMEOUT)")
 }
 
-// Client connects and makes a client; done ends the connection.
+// Client connects and returns a client; done closes the connection.
 func (e Env) Client(cmd *cobra.Command) (c *client.Client, done func(), err error) {
 	within, err := Timeout(cmd)
 	if err != nil {
@@ -62,17 +63,17 @@ func (e Env) Client(cmd *cobra.Command) (c *client.Client, done func(), err erro
 	return c, done, nil
 }
 
-// Say tells the user something beside the output.
+// Say prints a message for the user to Err.
 func (e Env) Say(text string) { fmt.Fprintln(e.Err, "regroup:", visible.Text(text)) }
 
-// Timeout is what --timeout says, or its default.
+// Timeout is the value of --timeout, or its default.
 func Timeout(cmd *cobra.Command) (time.Duration, error) {
 	f := cmd.Flag(flagTimeout)
 	if f == nil {
 		return client.DefaultAnswerWithin, nil
 	}
 	d, err := time.ParseDuration(f.Value.String())
-	if own := f != cmd.Root().PersistentFlags().Lookup(flagTimeout); own && d == 0 { // of the command itself: as long as it takes, once it is connected
+	if own := f != cmd.Root().PersistentFlags().Lookup(flagTimeout); own && d == 0 { // the command's own flag: it does not bound the connection
 		return client.DefaultAnswerWithin, nil
 	}
 	if err != nil || d <= 0 {
@@ -81,8 +82,8 @@ func Timeout(cmd *cobra.Command) (time.Duration, error) {
 	return d, nil
 }
 
-// Within returns how long a process that serves waits for its server: --timeout where it is given,
-// else what its configuration says.
+// Within returns how long a service waits for its server: --timeout if it is given, else the
+// configured time.
 func Within(cmd *cobra.Command, configured time.Duration) (time.Duration, error) {
 	if f := cmd.Flag(flagTimeout); f == nil || !f.Changed {
 		return configured, nil
@@ -90,8 +91,8 @@ func Within(cmd *cobra.Command, configured time.Duration) (time.Duration, error)
 	return Timeout(cmd)
 }
 
-// exact tells whether a command writes for a program, which wants texts as they are: JSON and YAML
-// write out themselves what a terminal would obey.
+// exact reports whether a command writes for a program, which needs texts unchanged: JSON and YAML
+// escape control characters themselves.
 func exact(cmd *cobra.Command, terminal bool) bool {
 	f := cmd.Flag("output")
 	if f == nil {
@@ -106,12 +107,12 @@ func exact(cmd *cobra.Command, terminal bool) bool {
 	return false
 }
 
-// Palette decides about colour on Out.
+// Palette returns the palette for Out.
 func (e Env) Palette(cmd *cobra.Command) (screen.Palette, error) {
 	return e.palette(cmd, e.IsTerminal)
 }
 
-// ErrPalette decides about colour on Err.
+// ErrPalette returns the palette for Err.
 func (e Env) ErrPalette(cmd *cobra.Command) (screen.Palette, error) {
 	return e.palette(cmd, e.ErrIsTerminal)
 }
@@ -124,7 +125,7 @@ func (e Env) palette(cmd *cobra.Command, terminal bool) (screen.Palette, error) 
 	return screen.NewPalette(mode, terminal, e.Getenv)
 }
 
-// Columns is the width to draw in.
+// Columns is the width of drawings.
 func (e Env) Columns() int {
 	if e.Width > 0 {
 		return e.Width
@@ -132,10 +133,10 @@ func (e Env) Columns() int {
 	return 100
 }
 
-// Clock writes a time for people, in the user's zone.
+// Clock formats a time in the user's zone.
 func (e Env) Clock(t time.Time) string { return t.In(e.Now().Location()).Format("15:04:05.000") }
 
-// Age writes how long ago a time was.
+// Age formats the time since t.
 func (e Env) Age(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -143,11 +144,10 @@ func (e Env) Age(t time.Time) string {
 	return screen.Span(e.Now().Sub(t))
 }
 
-// Interrupted turns the end of the user's patience into the ordinary end of a command that only
-// watches.
+// Interrupted turns an interrupt into success for a command that only watches.
 func Interrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // that is what it is for
+		return nil //nolint:nilerr // an interrupt is its normal end
 	}
 	return err
 }

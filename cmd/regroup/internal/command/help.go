@@ -14,20 +14,20 @@ import (
 // helpColumns is the width of every help text.
 const helpColumns = 80
 
-// headingKey is the annotation of flags that have a heading of their own.
+// headingKey is the annotation of flags under a heading.
 const headingKey = "regroup_heading"
 
-// Examples makes the example text of a command, one command line each.
+// Examples formats the examples of a command, one command line each.
 func Examples(lines ...string) string { return "  " + strings.Join(lines, "\n  ") }
 
-// Group puts the flags that add adds to fs under a heading of their own.
+// Group puts the flags that add adds to fs under a heading.
 func Group(fs *pflag.FlagSet, heading string, add func()) {
 	before := map[string]bool{}
 	fs.VisitAll(func(f *pflag.Flag) { before[f.Name] = true })
 	add()
 	fs.VisitAll(func(f *pflag.Flag) {
 		if !before[f.Name] {
-			_ = fs.SetAnnotation(f.Name, headingKey, []string{heading}) // it is there
+			_ = fs.SetAnnotation(f.Name, headingKey, []string{heading}) // the flag exists
 		}
 	})
 }
@@ -57,7 +57,7 @@ func writeHelp(w io.Writer, cmd *cobra.Command) error {
 	return err
 }
 
-// useLine is the command line in short.
+// useLine is the usage line.
 func useLine(cmd *cobra.Command) string {
 	if cmd.HasAvailableSubCommands() {
 		return cmd.CommandPath() + " COMMAND [flags]"
@@ -123,8 +123,8 @@ func flags(b *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// Wrap breaks paragraphs into lines of at most 80 columns. Paragraphs are apart by an empty line;
-// one whose lines begin with a space is left as it is.
+// Wrap breaks paragraphs into lines of at most 80 columns. Paragraphs are separated by an empty
+// line; one whose lines begin with a space is left unchanged.
 func Wrap(text string) string {
 	paragraphs := strings.Split(strings.TrimSpace(text), "\n\n")
 	for i, p := range paragraphs {

@@ -17,7 +17,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Forms of output.
+// Output formats.
 const (
 	Table = "table"
 	Wide  = "wide"
@@ -35,7 +35,7 @@ type Format struct {
 	value   string
 }
 
-// Output adds -o with the allowed forms, the first of which is the default.
+// Output adds -o with the allowed formats, the first of which is the default.
 func Output(cmd *cobra.Command, allowed ...string) *Format {
 	f := &Format{allowed: allowed, value: allowed[0]}
 	cmd.Flags().VarP(f, "output", "o", strings.Join(allowed, ", "))
@@ -62,10 +62,10 @@ func (f *Format) Set(s string) error {
 	return nil
 }
 
-// Is tells whether a form was asked for.
+// Is reports whether a format was selected.
 func (f *Format) Is(form string) bool { return f.value == form }
 
-// Write writes a value as JSON or YAML; false if another form was asked for.
+// Write writes a value as JSON or YAML; false for other formats.
 func (f *Format) Write(w io.Writer, v any) (bool, error) {
 	if !f.Is(JSON) && !f.Is(YAML) {
 		return false, nil
@@ -89,7 +89,7 @@ func (f *Format) Write(w io.Writer, v any) (bool, error) {
 	return true, err
 }
 
-// toYAML writes JSON as YAML. Texts with characters that YAML does not write out by itself are
+// toYAML converts JSON to YAML. Strings with characters that the YAML encoder does not escape are
 // quoted.
 func toYAML(b []byte) ([]byte, error) {
 	var v any
@@ -99,7 +99,7 @@ func toYAML(b []byte) ([]byte, error) {
 	return yaml.Marshal(quote(v))
 }
 
-// quoted is a text that YAML writes between quotes, with escapes.
+// quoted is a string that YAML writes in quotes, with escapes.
 type quoted string
 
 // MarshalYAML implements yaml.BytesMarshaler.
@@ -118,7 +118,7 @@ func quote(v any) any {
 	case yaml.MapSlice:
 		for i := range v {
 			v[i].Value = quote(v[i].Value)
-			if key, ok := v[i].Key.(string); ok { // a key cannot be written by ourselves
+			if key, ok := v[i].Key.(string); ok { // keys cannot have a marshaler
 				v[i].Key = visible.Text(key)
 			}
 		}

@@ -12,15 +12,15 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Polish makes a command give help and say no as every other does: the error alone, coded Invalid,
-// with the word that was probably meant. It is applied to sub-commands too, and returns cmd.
+// Polish gives a command and its sub-commands the common help and usage errors: the error alone,
+// with code Invalid and a suggestion. It returns cmd.
 func Polish(cmd *cobra.Command) *cobra.Command {
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	cmd.SetFlagErrorFunc(flagError)
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) { cobra.CheckErr(writeHelp(cmd.OutOrStdout(), cmd)) })
 	cmd.SetUsageFunc(func(cmd *cobra.Command) error { return writeHelp(cmd.OutOrStderr(), cmd) })
 	if cmd.HasSubCommands() && cmd.RunE == nil && cmd.Run == nil {
-		cmd.Args = cobra.ArbitraryArgs // or cobra would show the help and call it a success
+		cmd.Args = cobra.ArbitraryArgs // otherwise cobra prints the help and succeeds
 		cmd.RunE = unknownVerb
 	}
 	for _, sub := range cmd.Commands() {
@@ -61,13 +61,13 @@ func unknownVerb(cmd *cobra.Command, args []string) error {
 	return events.Errorf(events.Invalid, "there is no %s %s: %s", cmd.CommandPath(), args[0], hint)
 }
 
-// Exactly wants these arguments, named as in the usage line.
+// Exactly requires these arguments, named as in the usage line.
 func Exactly(names ...string) cobra.PositionalArgs { return Between(len(names), names...) }
 
-// AtMost wants one argument of this name, or none.
+// AtMost allows one argument of this name, or none.
 func AtMost(name string) cobra.PositionalArgs { return Between(0, name) }
 
-// Between wants these arguments; all but the last least of them may be left out.
+// Between requires these arguments; all but the last least of them may be omitted.
 func Between(least int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) >= least && len(args) <= len(names) {

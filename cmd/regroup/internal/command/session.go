@@ -9,14 +9,14 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 )
 
-// Session is what a command works with while it is connected.
+// Session is the state of a connected command.
 type Session struct {
 	*client.Client
 	Palette screen.Palette // for Out
 	Args    []string
 }
 
-// Connected makes the body of a command: it connects, calls do, and ends the connection.
+// Connected returns the body of a command: it connects, calls do, and closes the connection.
 func (e Env) Connected(do func(ctx context.Context, s Session) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		p, err := e.Palette(cmd)

@@ -1,5 +1,4 @@
-// Package exitcode answers one question: with which number does the command end? The numbers are
-// documented and stable.
+// Package exitcode defines the exit codes of the command, which are documented and stable.
 package exitcode
 
 import (
@@ -12,28 +11,27 @@ import (
 // Exit codes of the regroup command.
 const (
 	OK          = 0   // done; the job succeeded
-	Unexpected  = 1   // our own fault, or nothing better fits
+	Unexpected  = 1   // an internal error, or none of the others
 	Usage       = 2   // bad flags or a bad spec
 	NotFound    = 3   // no such job or node
-	NotAllowed  = 4   // somebody else's decision stands against it
-	Unavailable = 5   // the server is not reachable, or nobody answers
+	NotAllowed  = 4   // forbidden by another party's decision
+	Unavailable = 5   // the server is unreachable, or does not reply
 	JobFailed   = 10  // the job failed
-	JobStopped  = 11  // the job was stopped by someone
-	TimedOut    = 12  // waited long enough
-	NoRoom      = 13  // cannot be placed now
+	JobStopped  = 11  // the job was stopped
+	TimedOut    = 12  // the wait has timed out
+	NoRoom      = 13  // no slots are free
 	Exhausted   = 14  // the job failed because its failure budget is used up
 	Interrupted = 130 // Ctrl-C before anything was submitted
-	Unread      = 141 // nobody reads the output any more, as in: regroup run ... | head
+	Unread      = 141 // the output has no reader any more, as in: regroup run ... | head
 )
 
-// Error carries the exit code that a command has decided on. A nil Err means that all has been said
-// already.
+// Error carries the exit code of a command. A nil Err means that the error was already printed.
 type Error struct {
 	Code int
 	Err  error
 }
 
-// Error is the text of the cause, empty when there is none.
+// Error returns the text of the cause, empty when there is none.
 func (e *Error) Error() string {
 	if e.Err == nil {
 		return ""
@@ -44,7 +42,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Of returns the exit code of what a command returned: that of an Error, else by the error's
+// Of returns the exit code for the result of a command: that of an Error, else by the error's
 // events.Code.
 func Of(err error) int {
 	if err == nil {
@@ -74,7 +72,7 @@ func Of(err error) int {
 	return Unexpected
 }
 
-// OfJob returns the exit code that stands for a job's end: Unexpected while it has not ended.
+// OfJob returns the exit code for a job's end: Unexpected while it has not ended.
 func OfJob(state events.JobState, code events.Code) int {
 	switch state {
 	case events.JobStateSucceeded:

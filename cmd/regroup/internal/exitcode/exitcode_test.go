@@ -61,8 +61,8 @@ func TestOfJob(t *testing.T) {
 	}
 }
 
-// TestTheTableOfOutcomesSaysTheSame: docs/outcomes.md is made where jobs are judged; its last
-// column is ours.
+// TestTheTableOfOutcomesSaysTheSame checks the last column of docs/outcomes.md, which the registry
+// generates.
 func TestTheTableOfOutcomesSaysTheSame(t *testing.T) {
 	data, err := os.ReadFile("../../../../docs/outcomes.md")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package explain says in one sentence with numbers what a job is doing, and if it waits, for what.
-// It looks at what all judges show and decides nothing.
+// Package explain describes in one sentence with numbers what a job is doing and what it waits for.
+// It reads the views of all services and decides nothing.
 package explain
 
 import (
@@ -13,13 +13,13 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Seen is what the judges show of a job. Round and Placement are zero until their judges have said
-// something.
+// Seen is the services' views of a job. Round and Placement are zero until their services have
+// stored something.
 type Seen struct {
 	Job       events.JobView
 	Round     events.RoundView
 	Placement events.PlacementView
-	Pool      events.PoolView // that Placement is of
+	Pool      events.PoolView // the pool of Placement
 	Nodes     []events.NodeView
 	Silent    []string // services of which no replica answers
 	Now       time.Time
@@ -31,20 +31,20 @@ type Explanation struct {
 	State      events.JobState   `json:"state"`
 	Sentence   string            `json:"sentence"`
 	Generation events.Generation `json:"generation"`
-	Training   int               `json:"training"`            // members of the newest generation, while the job lives
-	Joined     int               `json:"joined"`              // wait for the next generation
+	Training   int               `json:"training"`            // members of the newest generation, until the job ends
+	Joined     int               `json:"joined"`              // members that wait for the next generation
 	Workers    spec.Workers      `json:"workers"`             // wanted
-	Places     int               `json:"places"`              // given by the scheduler
+	Places     int               `json:"places"`              // assigned by the scheduler
 	Missing    []events.Place    `json:"missing,omitempty"`   // places whose workers the next generation waits for
-	Warming    []events.Place    `json:"warming,omitempty"`   // places whose workers come in at the next commit
-	Until      time.Time         `json:"until,omitzero"`      // what is waited for is waited for no longer than this
-	Failures   int               `json:"failures"`            // charged within the window
+	Warming    []events.Place    `json:"warming,omitempty"`   // slots whose workers are admitted at the next commit
+	Until      time.Time         `json:"until,omitzero"`      // the deadline of the wait
+	Failures   int               `json:"failures"`            // counted within the window
 	Allowed    int               `json:"failures_allowed"`    // of them
-	Hindrance  string            `json:"hindrance,omitempty"` // why it has fewer places than it wants, as the scheduler says
-	Silent     []string          `json:"silent,omitempty"`    // services of which no replica answers: what they show is as they left it
+	Hindrance  string            `json:"hindrance,omitempty"` // why it has fewer slots than it wants, by the scheduler
+	Silent     []string          `json:"silent,omitempty"`    // services of which no replica answers: their views may be out of date
 }
 
-// Of explains.
+// Of explains what a job does.
 func Of(s Seen) Explanation {
 	v := s.Job
 	e := Explanation{
@@ -68,7 +68,7 @@ func Of(s Seen) Explanation {
 	return e
 }
 
-// head is what the job does now.
+// head describes what the job does now.
 func (s Seen) head(e Explanation) string {
 	v := s.Job
 	switch {
@@ -79,8 +79,8 @@ func (s Seen) head(e Explanation) string {
 	case v.State == events.JobStateFinishing:
 		done, left := finishing(v)
 		return fmt.Sprintf("has completed the training: %s done, %d still run", screen.Plural(done, "worker"), left)
-	case s.gathers() != "":
-		return s.gathers()
+	case s.awaitedNodes() != "":
+		return s.awaitedNodes()
 	case e.Places == 0 && s.Round.Generation == 0 && s.silent(events.ServiceScheduler):
 		text := fmt.Sprintf("has no slots since it was submitted %s ago: no scheduler answers, and until one does it gets none", screen.Span(s.Now.Sub(v.Submitted)))
 		if e.Hindrance != "" {
@@ -101,7 +101,7 @@ func (s Seen) head(e Explanation) string {
 	verb := "trains"
 	silent := v.Spec.Recovery == spec.RecoveryRestart && v.OpenIncident != nil
 	if v.Spec.Recovery == spec.RecoveryRestart && (silent || v.Step == 0) {
-		verb = "runs" // its processes do: no step is known
+		verb = "runs" // only its processes are known to run
 	}
 	text := fmt.Sprintf(verb+" as %s with %d of %s workers", e.Generation, e.Training, screen.WorkersText(e.Workers))
 	if v.Step > 0 {
@@ -113,8 +113,8 @@ func (s Seen) head(e Explanation) string {
 	return text
 }
 
-// waiting is why the job has fewer places than it wants. Of a job in the queue the scheduler itself
-// says only that: what is in the way is the same for all of them.
+// waiting describes why the job has fewer slots than it wants. For queued jobs the scheduler gives
+// only that reason, because the obstacle is the same for all.
 func (s Seen) waiting() string {
 	p, at := s.Pool, slices.Index(s.Pool.Queue, s.Job.Job)
 	if at < 1 || p.Head == s.Job.Job {
@@ -131,7 +131,7 @@ func (s Seen) waiting() string {
 	return text + "; " + p.Capacity
 }
 
-// hindrance is why there are no places.
+// hindrance describes why there are no slots.
 func (s Seen) hindrance(e Explanation) string {
 	if e.Hindrance != "" {
 		return e.Hindrance
@@ -139,7 +139,7 @@ func (s Seen) hindrance(e Explanation) string {
 	return fmt.Sprintf("it needs %s, and no scheduler has looked at it yet", screen.Plural(max(1, e.Workers.Min), "slot"))
 }
 
-// regroups is what the next generation waits for.
+// regroups describes what the next generation waits for.
 func (s Seen) regroups(e Explanation) string {
 	r := s.Round
 	verb := "agrees on its first generation"
@@ -163,8 +163,8 @@ func (s Seen) regroups(e Explanation) string {
 	return text
 }
 
-// notes are what else matters: who warms up, why there are not more, what was charged, which nodes
-// are in doubt.
+// notes are further remarks: workers that prefetch the state, missing slots, counted failures,
+// suspected nodes.
 func (s Seen) notes(e Explanation) []string {
 	if e.State.Terminal() {
 		return nil
@@ -184,5 +184,5 @@ func (s Seen) notes(e Explanation) []string {
 	if e.Failures > 0 {
 		out = append(out, fmt.Sprintf("%d of %d failures within %s", e.Failures, e.Allowed, s.Job.Spec.Failures.Per.D()))
 	}
-	return append(append(out, s.beside()...), s.doubts()...)
+	return append(append(out, s.standby()...), s.doubts()...)
 }

@@ -39,7 +39,7 @@ func job(state events.JobState) events.JobView {
 	return v
 }
 
-// TestSentences: every situation in which a user asks why.
+// TestSentences covers all situations in which a user asks why.
 func TestSentences(t *testing.T) {
 	dead := places(4)[3]
 	cause := events.Cause{Kind: events.CauseWorkerFailed, Place: &dead, Node: dead.Node, Rank: 3, Detail: "killed by signal 9 (SIGKILL)"}
@@ -180,7 +180,7 @@ func TestSentences(t *testing.T) {
 	golden.Compare(t, "testdata/sentences.txt", b.String())
 }
 
-// TestMany: a long list of missing places is cut, not left out.
+// TestMany checks that a long list of missing slots is truncated.
 func TestMany(t *testing.T) {
 	s := Seen{Job: job(events.JobStateWaiting), Now: now, Round: events.RoundView{Proposed: 1, Expected: places(20)}}
 	s.Placement.Places = places(20)

@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// ended says how the job ended and when.
+// ended describes how and when the job ended.
 func ended(v events.JobView, now time.Time) string {
 	text := fmt.Sprintf("%s %s ago", v.State, screen.Span(now.Sub(v.Ended)))
 	if v.Reason != "" {
@@ -44,7 +44,7 @@ func finishing(v events.JobView) (done, left int) {
 	return done, left
 }
 
-// missing are the places that the next generation expects and that have not joined.
+// missing lists the slots that the next generation expects and that have not joined.
 func (s Seen) missing() []events.Place {
 	var out []events.Place
 	for _, p := range s.Round.Expected {
@@ -55,7 +55,7 @@ func (s Seen) missing() []events.Place {
 	return out
 }
 
-// warming are the places that the scheduler has given and that are not in the running generation.
+// warming lists the slots that are assigned and not in the running generation.
 func (s Seen) warming() []events.Place {
 	in := map[events.Place]bool{}
 	for _, m := range s.Round.Members {
@@ -71,7 +71,7 @@ func (s Seen) warming() []events.Place {
 	return out
 }
 
-// lastCause is what took the slots of a job that has none.
+// lastCause describes why a job has lost all its slots.
 func (s Seen) lastCause() events.Cause {
 	if s.Round.Proposed > 0 {
 		return s.Round.Cause
@@ -82,12 +82,12 @@ func (s Seen) lastCause() events.Cause {
 	return events.Cause{Kind: events.CauseShrink, Rank: -1}
 }
 
-// silent tells whether no replica of a service answers, while some of others do.
+// silent reports whether no replica of a service answers, while replicas of others do.
 func (s Seen) silent(service string) bool {
 	return slices.Contains(s.Silent, service) && len(s.Silent) < len(missed)
 }
 
-// absent says what does not happen because nobody answers who would do it, and what may be out of
+// absent describes what does not happen because a service is down, and which views may be out of
 // date.
 func (s Seen) absent(e Explanation) []string {
 	if len(s.Silent) == len(missed) {
@@ -104,7 +104,7 @@ func (s Seen) absent(e Explanation) []string {
 	return out
 }
 
-// missed is what a job does without while a service is not there.
+// missed describes what does not work while a service is down.
 var missed = map[string]string{
 	events.ServiceDiscovery:  "what is known of nodes is as it left it",
 	events.ServiceScheduler:  "it gets no other slots",
@@ -112,7 +112,7 @@ var missed = map[string]string{
 	events.ServiceRegistry:   "its state, steps and failures are as it left them",
 }
 
-// links are nodes that cannot reach each other.
+// links describes nodes that cannot reach each other.
 func (s Seen) links() []string {
 	var out []string
 	for _, l := range s.Round.LinkPartitions {
@@ -127,7 +127,7 @@ func (s Seen) links() []string {
 	return out
 }
 
-// placesText names places with what is known of their workers: node-b/1 (starting, attempt 2).
+// placesText names slots with the state of their workers: node-b/1 (starting, attempt 2).
 func (s Seen) placesText(all []events.Place) string {
 	const most = 3
 	var words []string
@@ -154,7 +154,7 @@ func (s Seen) workerText(p events.Place) string {
 	return " (" + text + ")"
 }
 
-// doubts are the job's nodes that are not simply ready.
+// doubts lists the job's nodes that are not ready.
 func (s Seen) doubts() []string {
 	mine := map[events.NodeID]bool{}
 	for _, p := range s.Placement.Places {
@@ -169,14 +169,14 @@ func (s Seen) doubts() []string {
 			continue
 		}
 		if strings.Contains(" "+s.Placement.Waiting, " "+string(n.Node)+" ") {
-			continue // the scheduler has said it
+			continue // part of the scheduler's reason
 		}
 		out = append(out, s.doubt(n))
 	}
 	return out
 }
 
-// doubt says what is wrong with a node that is not simply ready.
+// doubt describes why a node is not ready.
 func (s Seen) doubt(n events.NodeView) string {
 	lasts := " for " + screen.Span(s.Now.Sub(n.Since))
 	reason := ""

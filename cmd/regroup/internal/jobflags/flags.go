@@ -1,5 +1,5 @@
-// Package jobflags is the flags that describe a job where there is no file: the same for every
-// command that submits.
+// Package jobflags defines the flags that describe a job without a file, for all commands that
+// submit.
 package jobflags
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Flags holds what was given.
+// Flags holds the given values.
 type Flags struct {
 	fs          *pflag.FlagSet
 	name        string
@@ -45,7 +45,7 @@ func Add(fs *pflag.FlagSet) *Flags {
 	return f
 }
 
-// shared adds the flags that every way to start a job has.
+// shared adds the flags of all commands that start a job.
 func (f *Flags) shared() {
 	fs := f.fs
 	fs.StringVar(&f.recovery, "recovery", "", "restart (any program, the default) or in-process (programs that use the SDK)")
@@ -57,7 +57,7 @@ func (f *Flags) shared() {
 	f.limits.add(fs)
 }
 
-// Given returns the first flag that was given, or "": they have no meaning beside a file.
+// Given returns the first flag that was given, or "": they cannot be combined with a file.
 func (f *Flags) Given() string {
 	given := ""
 	f.fs.Visit(func(x *pflag.Flag) {
@@ -78,7 +78,7 @@ var byPath = map[string]string{
 	"start-timeout": "elastic.startWithin", "hang": "health.hang",
 }
 
-// Spec makes the spec of a job that runs args. What is wrong is Invalid with every finding, each
+// Spec returns the spec of a job that runs args. The error is Invalid with every field error, each
 // named by its flag.
 func (f *Flags) Spec(args []string) (spec.Job, error) {
 	s, bad := f.fill(args)
@@ -89,7 +89,7 @@ func (f *Flags) Spec(args []string) (spec.Job, error) {
 	return s, events.Refuse(bad)
 }
 
-// fill makes a spec of what was given, without looking at its sense.
+// fill builds a spec of the given values, without validation.
 func (f *Flags) fill(args []string) (spec.Job, []spec.FieldError) {
 	var bad []spec.FieldError
 	add := func(path, message string) { bad = append(bad, spec.FieldError{Path: path, Message: message}) }
@@ -100,7 +100,7 @@ func (f *Flags) fill(args []string) (spec.Job, []spec.FieldError) {
 	workers, err := Workers(f.workers)
 	if err != nil {
 		add("--workers", err.Error())
-		workers = spec.Workers{Min: 1, Max: 1} // said once
+		workers = spec.Workers{Min: 1, Max: 1} // reported once
 	}
 	s.Workers = workers
 	if w, given := f.sizes.workers(f.fs, add); given {
@@ -171,16 +171,16 @@ func Workers(text string) (spec.Workers, error) {
 	return spec.Workers{Min: lo, Max: hi}, nil
 }
 
-// interpreters are programs whose first argument names the job better than they do.
+// interpreters are programs after whose first argument the job is named.
 var interpreters = []string{"python", "python3", "bash", "sh", "env", "uv", "go", "node"}
 
-// maxName leaves room for what makes an id of a name.
+// maxName leaves room for the suffix of an id.
 const maxName = 40
 
-// program is an option of an interpreter after which the program itself follows: -c, -lc, -e.
+// program matches an interpreter's option that is followed by the program text: -c, -lc, -e.
 var program = regexp.MustCompile(`^-([a-z]*c|e)$`)
 
-// NameOf makes a name for a job of its command: train of "python -u train.py", python of "python -c
+// NameOf derives a job's name from its command: train of "python -u train.py", python of "python -c
 // PROGRAM".
 func NameOf(args []string) string {
 	name := ""

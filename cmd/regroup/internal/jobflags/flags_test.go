@@ -19,7 +19,7 @@ func parse(t *testing.T, args ...string) *Flags {
 	return f
 }
 
-// parseWith also returns what is left for the program.
+// parseWith also returns the program's arguments.
 func parseWith(t *testing.T, args ...string) (*Flags, []string) {
 	t.Helper()
 	fs := pflag.NewFlagSet("run", pflag.ContinueOnError)
@@ -67,8 +67,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestEveryFindingAtOnce: and each by the name of its flag.
-func TestEveryFindingAtOnce(t *testing.T) {
+// TestEveryErrorAtOnce checks that all errors are reported, each by its flag.
+func TestEveryErrorAtOnce(t *testing.T) {
 	f := parse(t, "--name", "No", "--workers", "two", "--recovery", "maybe", "--max-restarts", "-1", "--env", "A", "--env", "RANK=1", "--stop-grace", "-1s")
 	_, err := f.Spec(nil)
 	if events.CodeOf(err) != events.Invalid {

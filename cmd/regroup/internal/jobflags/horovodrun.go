@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// horovod fills in the workers' variables that horovodrun's flags stand for. What --env says wins.
+// horovod sets the workers' variables for horovodrun's flags. --env overrides them.
 func (f *Flags) horovod(s *spec.Job, add func(path, message string)) {
 	set := func(name, value string) {
 		if _, there := s.Env[name]; there {
@@ -44,12 +44,12 @@ func (f *Flags) horovod(s *spec.Job, add func(path, message string)) {
 	}
 }
 
-// levels are horovodrun's names of levels that have another name here.
+// levels maps horovodrun's names of log levels.
 var levels = map[string]string{"trace": "debug", "warning": "warn", "fatal": "error"}
 
-// Spell writes what horovodrun spells as no flag can be spelt here: -np, which is no flag of one
-// letter, as --num-proc, -H as --hosts, and levels of logs in capitals. args are those of a command
-// whose flags are fs; what follows the first word that is none of them is the program's.
+// Spell rewrites horovodrun's spellings that the flag parser does not support: -np becomes
+// --num-proc, -H becomes --hosts, and log levels in capitals are lowered. args are those of a
+// command with the flags fs; arguments from the first other word on belong to the program.
 func Spell(fs *pflag.FlagSet, args []string) []string {
 	out := make([]string, 0, len(args))
 	for i := 0; i < len(args); i++ {
@@ -82,7 +82,7 @@ func Spell(fs *pflag.FlagSet, args []string) []string {
 	return out
 }
 
-// takesValue tells whether the next word belongs to a flag.
+// takesValue reports whether the next word is the value of a flag.
 func takesValue(fs *pflag.FlagSet, name string) bool {
 	var f *pflag.Flag
 	if long, ok := strings.CutPrefix(name, "--"); ok {

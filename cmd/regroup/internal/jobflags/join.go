@@ -12,8 +12,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Join holds the flags of an agent that comes to a job by itself. They are torchrun's where
-// torchrun has them.
+// Join holds the flags of an agent that registers itself for a job. They have torchrun's names
+// where torchrun has them.
 type Join struct {
 	Run     string // the run id, which names the job
 	own     *Flags
@@ -42,15 +42,15 @@ var joinPath = map[string]string{
 	"name": "--join-job", "rendezvous.nodes": "--nnodes", "rendezvous.workersPerNode": "--nproc-per-node", "rendezvous": "--rdzv-conf",
 }
 
-// Spec makes the spec of a job that runs args, with its defaults. What is wrong is Invalid with
-// every finding, each named by its flag.
+// Spec returns the spec of a job that runs args, with its defaults. The error is Invalid with every
+// field error, each named by its flag.
 func (j *Join) Spec(args []string) (spec.Job, error) {
 	r := &spec.Rendezvous{External: true, WorkersPerNode: j.perNode}
 	var bad []spec.FieldError
 	nodes, err := Workers(j.nodes)
 	if err != nil {
 		bad = append(bad, spec.FieldError{Path: "--nnodes", Message: fmt.Sprintf("%q is no number of nodes: write MIN:MAX, for example 2:4, or N", j.nodes)})
-		nodes = spec.Workers{Min: 1, Max: 1} // said once
+		nodes = spec.Workers{Min: 1, Max: 1} // reported once
 	}
 	r.Nodes = spec.NodeRange{Min: nodes.Min, Max: nodes.Max}
 	bad = append(bad, readConf(j.conf, r)...)
@@ -68,7 +68,7 @@ func (j *Join) Spec(args []string) (spec.Job, error) {
 		}
 		switch {
 		case x.Path == "workers" || strings.HasPrefix(x.Path, "workers."):
-			continue // it follows from the nodes
+			continue // derived from the nodes
 		case best != "":
 			x.Path = joinPath[best]
 		default:
@@ -79,14 +79,14 @@ func (j *Join) Spec(args []string) (spec.Job, error) {
 	return s, events.Refuse(bad)
 }
 
-// noMeaning are the keys that torchrun reads and that say nothing here.
+// noMeaning lists the keys of torchrun that have no effect here.
 var noMeaning = map[string]string{
 	"is_host": "no node hosts the store", "store_type": "there is no store to choose", "use_libuv": "there is no store of ours",
 	"read_timeout": "there is no store to read", "timeout": "torchrun's c10d ignores it too: give join_timeout",
 }
 
-// readConf reads torchrun's --rdzv-conf: key=value, separated by commas; the last of a key wins.
-// Everything that is wrong is found.
+// readConf reads torchrun's --rdzv-conf: key=value, separated by commas; the last value of a key
+// wins. It reports all errors.
 func readConf(text string, r *spec.Rendezvous) []spec.FieldError {
 	times := map[string]*spec.Duration{
 		"join_timeout": &r.JoinTimeout, "last_call_timeout": &r.LastCallTimeout, "close_timeout": &r.CloseTimeout,

@@ -20,7 +20,7 @@ func joinSpec(t *testing.T, line string) (spec.Job, error) {
 	return j.Spec(fs.Args())
 }
 
-// TestTorchrunsFlags: what people write for torchrun, in both spellings.
+// TestTorchrunsFlags covers torchrun's flags in both spellings.
 func TestTorchrunsFlags(t *testing.T) {
 	s, err := joinSpec(t, "--join-job mnist --nnodes 2:4 --nproc_per_node 2 --max_restarts 3 "+
 		"--rdzv_conf last_call_timeout=5,join_timeout=60,close_timeout=1.5,keep_alive_interval=2,keep_alive_max_attempt=4,heartbeat_timeout=3s,join_timeout=90 "+

@@ -10,23 +10,23 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// A flag of another launcher is spelt as there and does what it does there, or says what replaces
-// it.
+// A flag of another launcher has the same spelling and effect as there, or an error that names its
+// replacement.
 type launcherFlag struct {
 	of      string // torchrun or horovodrun
-	names   string // as there, with the value; the first long one is its name here
-	does    string // for the documentation; of a refused one: what replaces it
+	names   string // its names there, with the value; the first long one is its name here
+	does    string // for the documentation; for a refused flag its replacement
 	outcome outcome
-	known   bool // a flag of ours has this name, and means the same
+	known   bool // a flag of this command has the same name and meaning
 }
 
-// outcome is what becomes of a flag.
+// outcome is the treatment of a flag.
 type outcome int
 
 const (
 	honoured outcome = iota
-	noted            // has nothing to do here, which is said
-	refused          // cannot be honoured
+	noted            // has no effect here, which is reported
+	refused          // is an error
 )
 
 const (
@@ -34,7 +34,7 @@ const (
 	horovodrun = "horovodrun"
 )
 
-// launcherFlags are the flags of other launchers that are known here.
+// launcherFlags are the supported flags of other launchers.
 var launcherFlags = []launcherFlag{
 	{torchrun, "--nproc-per-node N|auto|cpu|gpu", "workers on each node; the words count this machine's processors or GPUs", honoured, false},
 	{torchrun, "--nnodes N|MIN:MAX", "times --nproc-per-node, how many workers; with a server of the run's own there is one node", honoured, false},
@@ -90,7 +90,7 @@ func (l launcherFlag) name() string {
 	return ""
 }
 
-// short is its letter; empty = none.
+// short is its one-letter name; empty = none.
 func (l launcherFlag) short() string {
 	w, _, _ := strings.Cut(l.names, ",")
 	if len(w) == 2 {
@@ -99,16 +99,16 @@ func (l launcherFlag) short() string {
 	return ""
 }
 
-// plain tells whether it takes no value.
+// plain reports whether it takes no value.
 func (l launcherFlag) plain() bool {
 	return !strings.Contains(l.names[strings.Index(l.names, "--"):], " ")
 }
 
-// launcher holds what was given of them, by name.
+// launcher holds the given launcher flags, by name.
 type launcher struct{ values map[string]*string }
 
-// add adds those that no flag of ours stands for. They are not in the help: it would be twice as
-// long.
+// add adds the launcher flags that no other flag implements. They are hidden in the help, which
+// would be twice as long.
 func (l *launcher) add(fs *pflag.FlagSet) {
 	l.values = map[string]*string{}
 	for _, x := range launcherFlags {
@@ -120,12 +120,12 @@ func (l *launcher) add(fs *pflag.FlagSet) {
 		if x.plain() {
 			fs.Lookup(name).NoOptDefVal = "true"
 		}
-		_ = fs.MarkHidden(name) // it is there
+		_ = fs.MarkHidden(name) // the flag exists
 	}
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName { return pflag.NormalizedName(spelt(name)) })
 }
 
-// spelt is the name of a flag whatever launcher's way it is written in.
+// spelt normalises the spelling of a launcher's flag.
 func spelt(name string) string {
 	name = strings.ReplaceAll(name, "_", "-")
 	switch name {
@@ -137,7 +137,8 @@ func spelt(name string) string {
 	return name
 }
 
-// check says what cannot be honoured, and returns a note for each flag that has nothing to do.
+// check returns an error for flags that cannot be supported, and a note for each flag without
+// effect.
 func (l *launcher) check(fs *pflag.FlagSet, add func(path, message string)) (notes []string) {
 	for _, x := range launcherFlags {
 		name := x.name()

@@ -14,8 +14,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestLaunchersTable: the document has the table that is made from the flags, and nothing else of
-// them.
+// TestLaunchersTable checks that the document has the table generated from the flags.
 func TestLaunchersTable(t *testing.T) {
 	b, err := os.ReadFile("../../../../docs/launchers.md")
 	if err != nil {
@@ -26,7 +25,7 @@ func TestLaunchersTable(t *testing.T) {
 	}
 }
 
-// TestTorchrun: command lines of torchrun's own documentation and what follows from them.
+// TestTorchrun covers command lines of torchrun's documentation.
 func TestTorchrun(t *testing.T) {
 	t.Setenv("PYTHON_EXEC", "")
 	type want struct {
@@ -42,7 +41,7 @@ func TestTorchrun(t *testing.T) {
 		"--standalone --nnodes 1:4 --nproc-per-node 3 -m pkg.train --epochs 2":                           {spec.Workers{Min: 3, Max: 3}, "python3 -u -m pkg.train --epochs 2", "pkg", 0},
 		"--nproc-per-node 2 --no-python ./train.py":                                                      {spec.Workers{Min: 2, Max: 2}, "./train.py", "train", 0},
 		"--nproc-per-node 1 --node-rank 0 --master-addr h --master-port 29500 -t 3 -r 0 python train.py": {spec.Workers{Min: 1, Max: 1}, "python train.py", "train", 3},
-		"--workers 2 ./train.py": {spec.Workers{Min: 2, Max: 2}, "./train.py", "train", 0}, // as it is
+		"--workers 2 ./train.py": {spec.Workers{Min: 2, Max: 2}, "./train.py", "train", 0}, // unchanged
 		"--nproc-per-node 1 --start-method spawn --role default --local-addr h ./a.out": {spec.Workers{Min: 1, Max: 1}, "./a.out", "a", 2},
 		"--nproc-per-node=cpu ./a.out": {spec.Workers{Min: runtime.NumCPU(), Max: runtime.NumCPU()}, "./a.out", "a", 0},
 	} {
@@ -62,7 +61,8 @@ func TestTorchrun(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeHonouredIsRefused: with what replaces it, each by its name.
+// TestWhatCannotBeHonouredIsRefused checks that unsupported flags are refused with their
+// replacement.
 func TestWhatCannotBeHonouredIsRefused(t *testing.T) {
 	for _, x := range launcherFlags {
 		if x.outcome != refused {
@@ -97,8 +97,8 @@ func TestWhatCannotBeHonouredIsRefused(t *testing.T) {
 	}
 }
 
-// TestNodesOfTorchrun: what is said about nodes where there is one, and about this machine where
-// the nodes are others.
+// TestNodesOfTorchrun covers options for nodes in a run with one node, and options for this machine
+// with other nodes.
 func TestNodesOfTorchrun(t *testing.T) {
 	for args, want := range map[string]struct{ here, remote bool }{
 		"--nproc-per-node 2":                           {true, true},
@@ -148,7 +148,7 @@ func TestPerNode(t *testing.T) {
 	}
 }
 
-// TestHorovodrunVariables: what workers get.
+// TestHorovodrunVariables covers the workers' environment.
 func TestHorovodrunVariables(t *testing.T) {
 	args := "-np 2 --fusion-threshold-mb 32 --cycle-time-ms 3.5 --timeline-filename /tmp/t.json --timeline-mark-cycles --min-num-proc 2 --max_num_proc 4 --log-level WARNING --env HOROVOD_CYCLE_TIME=1 python train.py -np 7 --log-level INFO"
 	f, rest := parseWith(t, strings.Fields(args)...)

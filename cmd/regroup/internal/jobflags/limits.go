@@ -9,8 +9,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// limits are the flags of what ends a job that cannot go on; spelt as torchrun and horovodrun spell
-// them, where they do.
+// limits are the flags for limits that end a job; with the names of torchrun and horovodrun, where
+// they have them.
 type limits struct {
 	sameStep       int
 	resetLimit     int
@@ -19,12 +19,12 @@ type limits struct {
 	hang           span
 }
 
-// span is a duration, or a number of seconds as horovodrun takes it.
+// span is a duration, or a number of seconds as in horovodrun.
 type span time.Duration
 
 func (s *span) String() string { return time.Duration(*s).String() }
 
-// Type names it in help texts.
+// Type implements pflag.Value.
 func (*span) Type() string { return "duration" }
 
 // Set reads 600 or 10m.
@@ -48,7 +48,7 @@ func (l *limits) add(fs *pflag.FlagSet) {
 	}
 }
 
-// fill writes what was given into a spec. A time of 0 that was asked for is wrong, not left out.
+// fill writes the given values into a spec. An explicit time of 0 is an error, not the default.
 func (l *limits) fill(fs *pflag.FlagSet, s *spec.Job, add func(path, message string)) {
 	if fs.Changed("same-step") {
 		if s.Failures.SameStep = l.sameStep; l.sameStep == 0 {
@@ -83,8 +83,8 @@ func (z *sizes) add(fs *pflag.FlagSet) {
 	fs.IntVar(&z.most, "max-np", 0, "as horovodrun's: at most so many workers (default: --num-proc)")
 }
 
-// workers makes MIN:MAX of horovodrun's flags; false if none was given. horovodrun starts with -np
-// workers and goes on with --min-np; here a job starts as soon as min fit, so the two must be
+// workers derives MIN:MAX from horovodrun's flags; false if none was given. horovodrun starts with
+// -np workers and continues with --min-np; here a job starts as soon as min fit, so the two must be
 // equal.
 func (z *sizes) workers(fs *pflag.FlagSet, add func(path, message string)) (spec.Workers, bool) {
 	if !fs.Changed("num-proc") && !fs.Changed("min-np") && !fs.Changed("max-np") {
@@ -110,7 +110,7 @@ func (z *sizes) workers(fs *pflag.FlagSet, add func(path, message string)) (spec
 		add("--num-proc", fmt.Sprintf("is %d and --min-np %d: a job starts here as soon as --min-np workers fit and grows later; leave --num-proc out", z.num, w.Min))
 	}
 	if fs.Changed("num-proc") && z.num < w.Min {
-		w.Max = max(w.Max, w.Min) // said once
+		w.Max = max(w.Max, w.Min) // reported once
 		add("--num-proc", fmt.Sprintf("is %d, less than --min-np %d", z.num, w.Min))
 	}
 	return w, true

@@ -14,16 +14,16 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Launch is what a submitting command itself must know of another launcher's flags.
+// Launch holds the launcher flags that the submitting command itself handles.
 type Launch struct {
-	Notes      []string     // about what has no effect here
+	Notes      []string     // about flags without effect
 	Nodes      spec.Workers // of torchrun's --nnodes; zero = not given
 	PerNode    string       // of torchrun's --nproc-per-node
-	Counted    bool         // PerNode counts what this machine has
-	Standalone bool         // a server of its own
+	Counted    bool         // PerNode is derived from this machine's hardware
+	Standalone bool         // with a server of its own
 }
 
-// Here refuses what a server of the run's own, with this machine as its only node, cannot do.
+// Here rejects options that a run with this machine as its only node does not support.
 func (l Launch) Here() error {
 	if l.Nodes.Min > 1 || (l.Nodes.Max > 1 && !l.Standalone) {
 		return events.Errorf(events.Invalid, "--nnodes %[1]s: a run with a server of its own has one node. Start on every machine: regroup agent --server nats://HOST:4222 --join-job ID --nnodes %[1]s --nproc-per-node %[2]s -- COMMAND, with one server for all: regroup up --no-agent --listen 0.0.0.0:4222", l.nodes(), l.PerNode)
@@ -33,7 +33,7 @@ func (l Launch) Here() error {
 
 func (l Launch) nodes() string { return fmt.Sprintf("%d:%d", l.Nodes.Min, l.Nodes.Max) }
 
-// Remote refuses what cannot be said about nodes that are other machines.
+// Remote rejects options that do not apply to other machines.
 func (l Launch) Remote() error {
 	if l.Counted {
 		return events.Errorf(events.Invalid, "--nproc-per-node %s counts what this machine has, and the nodes are others: write a number", l.PerNode)
@@ -41,10 +41,10 @@ func (l Launch) Remote() error {
 	return nil
 }
 
-// Launch returns it after Spec.
+// Launch returns the launcher's options; call it after Spec.
 func (f *Flags) Launch() Launch { return f.launch }
 
-// torch fills in what torchrun's flags say, and returns the command that they make of args.
+// torch applies torchrun's flags, and returns the command that they build from args.
 func (f *Flags) torch(s *spec.Job, args []string, add func(path, message string)) []string {
 	given := func(name string) (string, bool) { return *f.launcher.values[name], f.fs.Changed(name) }
 	f.launch.Notes = f.launcher.check(f.fs, add)
@@ -68,10 +68,10 @@ func (f *Flags) torch(s *spec.Job, args []string, add func(path, message string)
 	return f.python(args)
 }
 
-// on tells whether a flag without a value was given.
+// on reports whether a flag without a value was given.
 func (f *Flags) on(name string) bool { return *f.launcher.values[name] == "true" }
 
-// torchWorkers makes workers of nodes and workers on each.
+// torchWorkers computes the workers from the nodes and the workers on each.
 func (f *Flags) torchWorkers(s *spec.Job, add func(path, message string)) {
 	if !f.fs.Changed("nproc-per-node") && !f.fs.Changed("nnodes") {
 		return
@@ -92,7 +92,7 @@ func (f *Flags) torchWorkers(s *spec.Job, add func(path, message string)) {
 		}
 		nodes, f.launch.Nodes = n, n
 		if f.launch.Standalone {
-			nodes.Max = nodes.Min // the others cannot come
+			nodes.Max = nodes.Min // no other node can join
 		}
 	}
 	f.launch.PerNode = cmp.Or(*f.launcher.values["nproc-per-node"], "1")
@@ -105,7 +105,7 @@ func (f *Flags) torchWorkers(s *spec.Job, add func(path, message string)) {
 	s.Workers = spec.Workers{Min: nodes.Min * per, Max: nodes.Max * per}
 }
 
-// perNode reads torchrun's --nproc-per-node; counted = by what this machine has.
+// perNode parses torchrun's --nproc-per-node; counted = derived from this machine's hardware.
 func perNode(text, dev string, getenv func(string) string) (n int, counted bool, err error) {
 	switch text {
 	case "cpu":
@@ -127,7 +127,7 @@ func perNode(text, dev string, getenv func(string) string) (n int, counted bool,
 	return n, false, nil
 }
 
-// gpus counts the GPUs that a program here may use.
+// gpus counts the GPUs that are visible to a program on this machine.
 func gpus(dev string, getenv func(string) string) int {
 	devices, err := filepath.Glob(filepath.Join(dev, "nvidia[0-9]*"))
 	if err != nil {
@@ -136,15 +136,15 @@ func gpus(dev string, getenv func(string) string) int {
 	if visible := getenv("CUDA_VISIBLE_DEVICES"); visible != "" && len(devices) > 0 {
 		all := strings.Split(visible, ",")
 		if end := slices.IndexFunc(all, func(d string) bool { return strings.HasPrefix(strings.TrimSpace(d), "-") }); end >= 0 {
-			all = all[:end] // as CUDA reads it: what follows is not seen
+			all = all[:end] // as in CUDA: the devices that follow are hidden
 		}
 		return min(len(all), len(devices))
 	}
 	return len(devices)
 }
 
-// python makes the command as torchrun does: a script or a module is run with Python, unless it was
-// told otherwise. Without any of torchrun's flags the command is what it is.
+// python builds the command as torchrun does: a script or a module is run with Python, unless
+// --no-python is given. Without any of torchrun's flags the command is unchanged.
 func (f *Flags) python(args []string) []string {
 	with := false
 	for _, x := range launcherFlags {

@@ -8,17 +8,17 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Describe says in one sentence what a fact tells, without its type and entity.
+// Describe describes a fact in one sentence, without its type and entity.
 func Describe(b events.Body) string {
 	switch b := b.(type) {
 	case events.JobSubmitted:
 		return fmt.Sprintf("%s workers: %s (by %s)", WorkersText(b.Spec.Workers), strings.Join(b.Spec.Command, " "), b.By)
 	case events.JobRejected:
-		return findingsText(b.Errors)
+		return fieldErrorsText(b.Errors)
 	case events.JobScaled:
 		return "to " + WorkersText(b.Workers) + " workers"
 	case events.JobFailureCounted:
-		return ChargeText(events.CountedFailure{Place: &b.Place, Generation: b.Generation, Rank: b.Rank, Step: b.Step, Kind: b.Kind, Detail: b.Detail})
+		return CountedFailureText(events.CountedFailure{Place: &b.Place, Generation: b.Generation, Rank: b.Rank, Step: b.Step, Kind: b.Kind, Detail: b.Detail})
 	case events.JobStalled:
 		return fmt.Sprintf("%s: %s", b.Generation, b.Detail)
 	case events.JobRespawned:
@@ -102,14 +102,14 @@ func describeWorker(b events.Body) string {
 	case events.NodeChanged:
 		return nodeText(b.NodeFact)
 	case events.NodeRejected:
-		return findingsText(b.Errors)
+		return fieldErrorsText(b.Errors)
 	}
 	return ""
 }
 
-// findingsText says why something was refused; anybody may have written the fact, so there may be
-// no reason in it.
-func findingsText(all []spec.FieldError) string {
+// fieldErrorsText formats the reasons of a refusal; there may be none, because any client can
+// publish the fact.
+func fieldErrorsText(all []spec.FieldError) string {
 	if err := events.Refuse(all); err != nil {
 		return err.Error()
 	}
@@ -127,7 +127,7 @@ func nodeText(n events.NodeFact) string {
 	return s
 }
 
-// slotText says what of a node is meant.
+// slotText names the part of a node that is concerned.
 func slotText(s *events.Slot) string {
 	if s == nil {
 		return "the whole node:"
@@ -135,7 +135,7 @@ func slotText(s *events.Slot) string {
 	return fmt.Sprintf("slot %d:", *s)
 }
 
-// WorkersText writes 2-4, or 4.
+// WorkersText formats a range: 2-4, or 4.
 func WorkersText(w spec.Workers) string {
 	if w.Min == w.Max {
 		return fmt.Sprint(w.Min)
@@ -143,7 +143,7 @@ func WorkersText(w spec.Workers) string {
 	return fmt.Sprintf("%d-%d", w.Min, w.Max)
 }
 
-// placesShown bounds a list of places in a line.
+// placesShown bounds a list of slots in a line.
 const placesShown = 8
 
 func placesText(all []events.Place) string {
@@ -168,8 +168,8 @@ func membersText(all []events.Member) string {
 	return placesText(places)
 }
 
-// ChargeText says what was charged: kind, whose, when, why.
-func ChargeText(c events.CountedFailure) string {
+// CountedFailureText describes a counted failure: kind, worker, step, reason.
+func CountedFailureText(c events.CountedFailure) string {
 	s := string(c.Kind)
 	if c.Place != nil {
 		s += " of " + c.Place.String()
@@ -189,7 +189,7 @@ func ChargeText(c events.CountedFailure) string {
 	return s
 }
 
-// CauseText says what started an incident or a generation.
+// CauseText describes what started an incident or a generation.
 func CauseText(c events.Cause) string { return causeText(c) }
 
 func causeText(c events.Cause) string {
@@ -217,7 +217,7 @@ func exitText(w events.WorkerExited) string {
 		}
 	}
 	if w.OOM && w.Detail == "" {
-		s += ", out of memory" // a detail says so itself
+		s += ", out of memory" // a detail includes it
 	}
 	if w.Asked {
 		s += " (asked to stop)"
@@ -234,7 +234,7 @@ func IncidentText(i events.IncidentClosed) string {
 	return fmt.Sprintf("%s · %s → %s · %s · %s · %s", s, i.From, i.To, MS(i.TotalMS), phasesText(i.Phases), lostText(i))
 }
 
-// lostText says how many steps an incident has cost, as far as that is known.
+// lostText describes how many steps an incident has lost, as far as that is known.
 func lostText(i events.IncidentClosed) string {
 	text := "steps lost unknown"
 	if i.StepsLost != nil {
@@ -249,7 +249,7 @@ func lostText(i events.IncidentClosed) string {
 	return text
 }
 
-// phasesText names the phases that took time.
+// phasesText lists the phases that took time.
 func phasesText(p events.Phases) string {
 	var parts []string
 	for _, v := range []struct {

@@ -1,4 +1,4 @@
-// Package screen is how Regroup looks in a terminal: colours, tables, log prefixes, the line that
-// stays at the bottom, the story of a job in one line per event, the final summary, and the
-// timeline. It reads no clock and talks to nobody; the same input gives the same text.
+// Package screen formats terminal output: colours, tables, log prefixes, the status line, the
+// history of a job in one line per event, the final summary, and the timeline. It is pure: it reads
+// no clock and does no I/O but writing its result.
 package screen

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Span writes a duration for people: 41ms, 1.1s, 2m13s, 3h02m, 4d03h.
+// Span formats a duration: 41ms, 1.1s, 2m13s, 3h02m, 4d03h.
 func Span(d time.Duration) string {
 	switch d = max(0, d); {
 	case d < time.Second:
@@ -22,10 +22,10 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
 }
 
-// MS writes milliseconds as facts give them.
+// MS formats milliseconds as they are in facts.
 func MS(ms float64) string { return Span(time.Duration(ms * float64(time.Millisecond))) }
 
-// Plural writes 1 worker, 2 workers.
+// Plural formats a count: 1 worker, 2 workers.
 func Plural(n int, word string) string {
 	if n == 1 {
 		return "1 " + word

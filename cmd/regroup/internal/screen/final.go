@@ -11,8 +11,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Final writes how a job ended, or how it stands: one line, the root cause of a failure, and where
-// to look further.
+// Final writes the outcome or the state of a job: one line, the root cause of a failure, and hints.
 func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 	s := summary.Of(v, now)
 	took := Span(summary.Duration(v, now))
@@ -29,9 +28,9 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 	}
 	failures, lost := max(s.Failures(), len(v.CountedFailures)), s.StepsLost()
 	if v.State == events.JobStateFailed && v.FirstError != nil {
-		failures = max(failures, 1) // not each opens an incident: before the first step there is nothing to return to
+		failures = max(failures, 1) // not every failure opens an incident: before the first step there is nothing to return to
 		if len(s.Incidents) == 0 && v.Spec.Recovery != spec.RecoveryInProcess {
-			lost = "unknown" // what the program did is its own
+			lost = "unknown" // the program's steps are unknown
 		}
 	}
 	parts := []string{Plural(len(s.Generations), "generation"), Plural(failures, "failure"), "steps lost " + lost}
@@ -63,8 +62,8 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 	return err
 }
 
-// failedAfterwards are the workers of a job that succeeded whose processes failed all the same,
-// when the training was complete: what they did after it, such as saving the model, may be missing.
+// failedAfterwards are the workers of a successful job whose processes failed after the training
+// was complete: later work, such as saving the model, may be missing.
 func failedAfterwards(v events.JobView) (late []events.WorkerView) {
 	if v.State != events.JobStateSucceeded {
 		return nil
@@ -90,8 +89,8 @@ func samplesText(s summary.Samples) string {
 	return fmt.Sprintf("samples: at least %d missing, %d repeated", s.Missing, s.Repeated)
 }
 
-// failureLines say how a worker failed: what it said itself, where in the user's code, what that
-// came from, and how its process ended.
+// failureLines describe how a worker failed: its exception, the frame in the user's code, the
+// exception's cause, and how its process ended.
 func failureLines(p Palette, e events.WorkerView) []string {
 	x := e.Exception
 	if x == nil {
@@ -119,8 +118,8 @@ func failureLines(p Palette, e events.WorkerView) []string {
 
 func oneLine(s string) string { return strings.ReplaceAll(s, "\n", `\n`) }
 
-// RootCause frames the first failure of a job in the order of events: who, how, and its last lines
-// of output. Others died after it, and probably because of it.
+// RootCause describes the first failure of a job in the order of events: the worker, the failure,
+// and its last lines of output. Later failures are probably its consequences.
 func RootCause(p Palette, job events.JobID, e events.WorkerView) string {
 	who := e.Place.String()
 	if e.Rank >= 0 {

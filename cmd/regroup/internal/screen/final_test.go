@@ -123,7 +123,7 @@ func TestSticky(t *testing.T) {
 
 	err.Reset()
 	s = NewSticky(&err, false, func() time.Time { return now })
-	for i := range 61 { // one a second
+	for i := range 61 { // one per second
 		now = t0.Add(time.Duration(i) * time.Second)
 		s.Set("working")
 	}
@@ -155,9 +155,9 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestRootCauseSaysWhatTheProgramSaid: the exception and the user's own frame come first, on lines
-// of their own. Who only lost a peer is not shown as the one that failed.
-func TestRootCauseSaysWhatTheProgramSaid(t *testing.T) {
+// TestRootCauseShowsTheException checks that the exception and the user's frame come first, on
+// separate lines, and that a worker that only lost a peer is not the root cause.
+func TestRootCauseShowsTheException(t *testing.T) {
 	x := &events.Exception{Type: "RuntimeError", Message: "batch 5\nis broken", File: "train.py", Line: 13, Function: "load", Cause: "KeyError: 'x'"}
 	w := events.WorkerView{
 		Rank: 2, Detail: x.String() + ", exit code 1", Exception: x, Lines: []string{"Traceback (most recent call last):"},
@@ -176,19 +176,19 @@ func TestRootCauseSaysWhatTheProgramSaid(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	s := NewStory(Palette{})
-	s.Tell(events.RoundSealed{Generation: 1, Members: []events.Member{{Place: place("a", 0)}, {Place: place("node-b", 0), Rank: 1}}})
+	s.Line(events.RoundSealed{Generation: 1, Members: []events.Member{{Place: place("a", 0)}, {Place: place("node-b", 0), Rank: 1}}})
 	exit := events.WorkerExited{WorkerRef: w.WorkerRef, ExitCode: 1, Detail: w.Detail, Exception: x}
-	if got, want := s.Tell(exit), `✘ r1 on node-b/0 died: RuntimeError: batch 5
+	if got, want := s.Line(exit), `✘ r1 on node-b/0 died: RuntimeError: batch 5
 is broken (train.py:13 in load, caused by KeyError: 'x'), exit code 1`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	exit = events.WorkerExited{WorkerRef: w.WorkerRef, Asked: true, Detail: "ValueError: x, killed by signal 15 (SIGTERM)", Exception: &events.Exception{Type: "ValueError"}}
-	if got, want := s.Tell(exit), "✘ r1 on node-b/0 failed: ValueError: x, killed by signal 15 (SIGTERM) (asked to stop)"; got != want {
+	if got, want := s.Line(exit), "✘ r1 on node-b/0 failed: ValueError: x, killed by signal 15 (SIGTERM) (asked to stop)"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	lost := events.Exception{Type: "RuntimeError", Message: "Connection closed by peer", Peer: true}
 	exit = events.WorkerExited{WorkerRef: events.WorkerRef{Place: place("a", 0)}, ExitCode: 1, Detail: lost.String() + ", exit code 1", Exception: &lost}
-	if got, want := s.Tell(exit), "· r0 on a/0 ended because it lost a peer: RuntimeError: Connection closed by peer, exit code 1"; got != want {
+	if got, want := s.Line(exit), "· r0 on a/0 ended because it lost a peer: RuntimeError: Connection closed by peer, exit code 1"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

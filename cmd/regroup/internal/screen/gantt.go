@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Gantt draws a timeline: a row for each life, the generations below, a legend. Width is that of
-// the whole picture.
+// Gantt draws a timeline: a row for each incarnation, the generations below, a legend. Width is
+// that of the whole picture.
 type Gantt struct {
 	Palette
 	Width int
@@ -17,7 +17,7 @@ type Gantt struct {
 }
 
 type glyphs struct {
-	training, gathering, restoring, failure string
+	training, rendezvous, restoring, failure string
 }
 
 func (g Gantt) glyphs() glyphs {
@@ -32,29 +32,29 @@ const minColumns = 20
 
 // Draw writes the picture.
 func (g Gantt) Draw(w io.Writer, t *Timeline) error {
-	if len(t.Lives) == 0 {
+	if len(t.Incarnations) == 0 {
 		_, err := io.WriteString(w, "no worker has started yet\n")
 		return err
 	}
 	label := len("generation")
-	for _, l := range t.Lives {
-		label = max(label, Width(lifeName(l)))
+	for _, l := range t.Incarnations {
+		label = max(label, Width(incarnationName(l)))
 	}
 	d := drawing{Gantt: g, glyphs: g.glyphs(), t: t, columns: max(minColumns, g.Width-label-1), label: label}
 	var b strings.Builder
 	b.WriteString(d.row("", d.axis()))
-	for _, l := range t.Lives {
-		b.WriteString(d.row(lifeName(l), d.life(l)))
+	for _, l := range t.Incarnations {
+		b.WriteString(d.row(incarnationName(l), d.incarnation(l)))
 	}
 	b.WriteString(d.row("generation", d.generations()))
 	s := d.glyphs
-	legend := strings.Join([]string{s.training + " training", s.gathering + " rendezvous", s.restoring + " restore", s.failure + " failure"}, "  ")
+	legend := strings.Join([]string{s.training + " training", s.rendezvous + " rendezvous", s.restoring + " restore", s.failure + " failure"}, "  ")
 	b.WriteString(d.row("", g.Faint(legend)))
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func lifeName(l *Life) string {
+func incarnationName(l *Incarnation) string {
 	if l.Rank < 0 {
 		return l.Place.String()
 	}
@@ -112,19 +112,18 @@ func (d drawing) axis() string {
 		case at == 0:
 			name = "0"
 		}
-		if i := d.column(d.t.Start.Add(at)); i+len(name) <= d.columns { // half a number would be another one
+		if i := d.column(d.t.Start.Add(at)); i+len(name) <= d.columns { // a truncated number would be misleading
 			c.write(i, name)
 		}
 	}
 	return c.String()
 }
 
-func (d drawing) life(l *Life) string {
+func (d drawing) incarnation(l *Incarnation) string {
 	c := newCanvas(d.columns)
-	glyph := map[Doing]string{Training: d.training, Gathering: d.gathering, Restoring: d.restoring}
-	// A pause is what people look for: in a column it hides the training beside it, however short
-	// it was.
-	for _, pass := range []Doing{Training, Gathering, Restoring} {
+	glyph := map[Doing]string{Training: d.training, Rendezvous: d.rendezvous, Restoring: d.restoring}
+	// Pauses have precedence: in a column a pause, however short, hides the training.
+	for _, pass := range []Doing{Training, Rendezvous, Restoring} {
 		for _, s := range l.Stretches {
 			if s.Doing != pass {
 				continue
@@ -177,7 +176,7 @@ func newCanvas(n int) *canvas {
 	return c
 }
 
-// write puts text where nothing stands, cut at the edge or at the first thing in the way.
+// write puts text into empty cells, truncated at the edge or at the first used cell.
 func (c *canvas) write(at int, text string) {
 	for _, r := range text {
 		if at >= len(c.cells) || c.cells[at] != " " {

@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Nothing is said of an incident that was not seen: a process that runs is no training, and an
-// absent count is not 0.
+// The summary of an incident claims nothing unobserved: a running process is not training, and a
+// missing count is not 0.
 func TestIncidentsOfProgramsThatAreStartedAgain(t *testing.T) {
 	started := events.IncidentClosed{
 		Incident: 1, From: 1, To: 2, Cause: events.Cause{Kind: events.CauseWorkerFailed, Rank: -1},
@@ -47,8 +47,8 @@ func TestIncidentsOfProgramsThatAreStartedAgain(t *testing.T) {
 		},
 	} {
 		s := NewStory(Palette{})
-		s.Tell(events.RoundSealed{Generation: 2, From: 1, Members: make([]events.Member, 2)})
-		if got := s.Tell(c.in); got != c.story {
+		s.Line(events.RoundSealed{Generation: 2, From: 1, Members: make([]events.Member, 2)})
+		if got := s.Line(c.in); got != c.story {
 			t.Errorf("%s: the story says\n%q, want\n%q", c.name, got, c.story)
 		}
 		if got := IncidentText(c.in); !strings.HasSuffix(got, c.line) {
@@ -69,11 +69,10 @@ func TestIncidentsOfProgramsThatAreStartedAgain(t *testing.T) {
 	}
 }
 
-// A process that is started again trains from its first step on, if the one before it has reported
-// steps.
+// A restarted process trains from its first step on if its predecessor has reported steps.
 func TestTimelineOfProgramsThatAreStartedAgain(t *testing.T) {
 	for _, c := range []struct {
-		step uint64 // that is reported 13 s after each start; 0 = none
+		step uint64 // reported 13 s after each start; 0 = none
 		want time.Duration
 	}{{step: 5, want: 43 * time.Second}, {step: 0, want: 30 * time.Second}} {
 		facts := []events.Event{{Time: t0, Body: events.JobSubmitted{Spec: spec.Job{Recovery: spec.RecoveryRestart}}}}
@@ -90,7 +89,7 @@ func TestTimelineOfProgramsThatAreStartedAgain(t *testing.T) {
 			}
 			say(from+20*time.Second, events.WorkerExited{WorkerRef: w, ExitCode: 1})
 		}
-		for _, s := range NewTimeline(facts, t0.Add(time.Minute)).Lives[1].Stretches {
+		for _, s := range NewTimeline(facts, t0.Add(time.Minute)).Incarnations[1].Stretches {
 			if s.Doing == Training {
 				if got := s.From.Sub(t0); got != c.want {
 					t.Errorf("steps %d: it trains from %s on, want %s", c.step, got, c.want)

@@ -13,15 +13,15 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// What is shown of the values that a program reports.
+// Limits for the values that a program reports.
 const (
 	metricsShown = 12
 	nameShown    = 32 // characters
 )
 
-// MetricsText says what the program of a job has reported last, on one line: values of one step
-// together, the newest step first, with how long ago they were heard or, once the job has ended,
-// how long before its end. "" = nothing.
+// MetricsText formats the latest values that a job's program has reported, on one line: grouped by
+// step, the newest step first, with their age or, after the job has ended, the time before its end.
+// "" = none.
 func MetricsText(v events.JobView, now time.Time) string {
 	all, until, since := v.Reported, now, " ago"
 	if v.State.Terminal() {
@@ -60,7 +60,7 @@ func MetricsText(v events.JobView, now time.Time) string {
 	return "reported: " + strings.Join(groups, "; ")
 }
 
-// rankOfName has the loss first: it is what people look for.
+// rankOfName sorts the loss first, as the most important value.
 func rankOfName(name string) int {
 	if name == "loss" {
 		return 0
@@ -76,5 +76,5 @@ func nameText(name string) string {
 	return name
 }
 
-// Number writes a value with six digits at most.
+// Number formats a value with at most six digits.
 func Number(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }

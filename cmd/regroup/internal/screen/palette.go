@@ -8,7 +8,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Palette paints text, or leaves it as it is.
+// Palette colours text, or leaves it unchanged.
 type Palette struct{ On bool }
 
 // Modes of colour.
@@ -18,9 +18,9 @@ const (
 	Never  = "never"
 )
 
-// NewPalette decides about colour: the flag first, then NO_COLOR (no-color.org), CLICOLOR_FORCE
-// (bixense.com/clicolors), TERM=dumb, then whether the output is a terminal. Invalid for any other
-// mode.
+// NewPalette decides whether to use colour: by the flag first, then NO_COLOR (no-color.org),
+// CLICOLOR_FORCE (bixense.com/clicolors), TERM=dumb, then whether the output is a terminal. Invalid
+// for any other mode.
 func NewPalette(mode string, terminal bool, getenv func(string) string) (Palette, error) {
 	force := getenv("CLICOLOR_FORCE")
 	switch {
@@ -56,25 +56,25 @@ func (p Palette) paint(code, s string) string {
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
-// Bad paints failures.
+// Bad colours failures.
 func (p Palette) Bad(s string) string { return p.paint(red, s) }
 
-// Good paints success.
+// Good colours success.
 func (p Palette) Good(s string) string { return p.paint(green, s) }
 
-// Warn paints what needs attention.
+// Warn colours warnings.
 func (p Palette) Warn(s string) string { return p.paint(amber, s) }
 
-// Head paints headings.
+// Head colours headings.
 func (p Palette) Head(s string) string { return p.paint(bold, s) }
 
-// Faint paints what may be overlooked.
+// Faint colours secondary text.
 func (p Palette) Faint(s string) string { return p.paint(faint, s) }
 
-// rankColours are told apart on dark and light ground; red is kept for failures.
+// rankColours are legible on dark and light backgrounds; red is reserved for failures.
 var rankColours = []string{"36", "35", "34", "33", "32", "96", "95", "94", "93", "92"}
 
-// Rank paints in the colour of a rank.
+// Rank colours text in the colour of a rank.
 func (p Palette) Rank(rank int, s string) string {
 	if rank < 0 {
 		return p.Faint(s)
@@ -82,7 +82,7 @@ func (p Palette) Rank(rank int, s string) string {
 	return p.paint(rankColours[rank%len(rankColours)], s)
 }
 
-// Prefix is what stands before a worker's output: [node-a r2 g3]; without a rank [node-a/1].
+// Prefix is the prefix of a worker's output: [node-a r2 g3]; without a rank [node-a/1].
 func (p Palette) Prefix(place events.Place, rank int, g events.Generation) string {
 	if rank < 0 || g == 0 {
 		return p.Rank(-1, "["+place.String()+"]")
@@ -90,7 +90,7 @@ func (p Palette) Prefix(place events.Place, rank int, g events.Generation) strin
 	return p.Rank(rank, fmt.Sprintf("[%s r%d %s]", place.Node, rank, g))
 }
 
-// State paints the state of a job, worker or node.
+// State colours the state of a job, worker or node.
 func (p Palette) State(s string) string {
 	switch {
 	case slices.Contains([]string{"failed", "failure", "lost"}, s):

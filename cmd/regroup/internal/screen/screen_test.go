@@ -14,17 +14,17 @@ import (
 
 var t0 = time.Date(2026, 11, 21, 10, 30, 0, 0, time.UTC)
 
-// holding gives the first member a commit of the generation before.
+// holding gives the first member a commit of the previous generation.
 func holding(all []events.Member) []events.Member {
 	all[0].Commit = events.Commit{Generation: 1, Step: 100}
 	return all
 }
 
-// TestStoryOfALostState: people are told when nobody is left who held the state.
+// TestStoryOfALostState checks the line for a state without a surviving holder.
 func TestStoryOfALostState(t *testing.T) {
 	s := NewStory(Palette{})
-	s.Tell(events.JobSubmitted{Spec: spec.Job{Recovery: spec.RecoveryInProcess}})
-	if line := s.Tell(events.RoundSealed{Generation: 2, From: 1, Members: []events.Member{{}}}); !strings.Contains(line, "begins again") {
+	s.Line(events.JobSubmitted{Spec: spec.Job{Recovery: spec.RecoveryInProcess}})
+	if line := s.Line(events.RoundSealed{Generation: 2, From: 1, Members: []events.Member{{}}}); !strings.Contains(line, "begins again") {
 		t.Errorf("got %q", line)
 	}
 }
@@ -33,8 +33,8 @@ func place(node string, slot int) events.Place {
 	return events.Place{Node: events.NodeID(node), Slot: events.Slot(slot)}
 }
 
-// killed is the story of a job of three nodes of which one loses its worker; it is started again
-// and taken in.
+// killed is the history of a job with three nodes, one of which loses its worker; the worker is
+// respawned and admitted.
 func killed() []events.Event {
 	const job = "mnist-7f3a"
 	var out []events.Event
@@ -104,7 +104,7 @@ func TestStory(t *testing.T) {
 		s := NewStory(p)
 		var b strings.Builder
 		for _, e := range killed() {
-			if l := s.Tell(e.Body); l != "" {
+			if l := s.Line(e.Body); l != "" {
 				b.WriteString(l + "\n")
 			}
 		}
@@ -133,7 +133,7 @@ func TestDescribeEveryFact(t *testing.T) {
 	golden.Compare(t, "testdata/describe.txt", b.String())
 }
 
-// filled gives the facts whose sentence is their reason one.
+// filled adds a reason to the facts that are described by it.
 func filled(b events.Body) events.Body {
 	end := events.JobEnd{Reason: "because"}
 	switch b.(type) {
@@ -185,7 +185,7 @@ func TestGanttOfNothing(t *testing.T) {
 	}
 }
 
-// TestTimelineOfALostNode: no process of a lost node reports its end.
+// TestTimelineOfALostNode checks the end of the processes of a lost node, which do not report it.
 func TestTimelineOfALostNode(t *testing.T) {
 	facts := killed()[:11] // to the first steps
 	facts = append(facts, events.Event{
@@ -193,7 +193,7 @@ func TestTimelineOfALostNode(t *testing.T) {
 		Body: events.RoundOpened{Proposed: 2, Cause: events.Cause{Kind: events.CauseNodeLost, Node: "node-b", Rank: 1}},
 	})
 	tl := NewTimeline(facts, t0.Add(20*time.Second))
-	for _, l := range tl.Lives {
+	for _, l := range tl.Incarnations {
 		lost := l.Place.Node == "node-b"
 		if (l.Failure == "node lost") != lost {
 			t.Errorf("%s: failure %q", l.Place, l.Failure)

@@ -6,22 +6,21 @@ import (
 	"time"
 )
 
-// plainEvery is how often the bottom line is said where it cannot be overwritten.
+// plainEvery is the interval of the status line where it cannot be overwritten.
 const plainEvery = 30 * time.Second
 
-// Sticky is a line that stays at the bottom of a terminal while other lines scroll by above it.
-// Where there is no terminal it is said as a plain line now and then. It may be used by several at
-// once.
+// Sticky is a status line that stays at the bottom of a terminal while other lines scroll by above
+// it. Without a terminal it is printed as a plain line at intervals. It is safe for concurrent use.
 type Sticky struct {
 	w        io.Writer // stderr
 	terminal bool
 	now      func() time.Time
 	mu       sync.Mutex
-	line     string // standing
+	line     string // the current line
 	said     time.Time
 }
 
-// NewSticky makes one on stderr.
+// NewSticky returns a status line on stderr.
 func NewSticky(stderr io.Writer, terminal bool, now func() time.Time) *Sticky {
 	return &Sticky{w: stderr, terminal: terminal, now: now}
 }
@@ -45,8 +44,8 @@ func (s *Sticky) Set(line string) {
 	}
 }
 
-// Above writes whole lines to w (stdout or stderr, probably the same terminal) above the standing
-// one.
+// Above writes whole lines to w (stdout or stderr, probably the same terminal) above the status
+// line.
 func (s *Sticky) Above(w io.Writer, text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,5 +59,5 @@ func (s *Sticky) Above(w io.Writer, text string) error {
 	return err
 }
 
-// Clear takes the line away.
+// Clear removes the line.
 func (s *Sticky) Clear() { s.Set("") }

@@ -9,8 +9,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Story tells a job while it runs: most facts say nothing, some say a line. It remembers who has
-// which rank.
+// Story prints the progress of a running job: some facts are worth a line. It records the rank of
+// each worker.
 type Story struct {
 	Palette
 	spec    spec.Job
@@ -20,17 +20,17 @@ type Story struct {
 	waiting string
 }
 
-// NewStory begins a story; give it the facts of one job from the first.
+// NewStory returns a story, which needs all facts of one job in order.
 func NewStory(p Palette) *Story { return &Story{Palette: p, ranks: map[events.Place]int{}} }
 
 // World is the number of workers in the newest generation.
 func (s *Story) World() int { return s.world }
 
-// Generation is the newest sealed one.
+// Generation is the newest sealed generation.
 func (s *Story) Generation() events.Generation { return s.sealed }
 
-// Tell returns the line that a fact is worth, or "".
-func (s *Story) Tell(b events.Body) string {
+// Line returns the line for a fact, or "".
+func (s *Story) Line(b events.Body) string {
 	switch b := b.(type) {
 	case events.JobSubmitted:
 		s.spec = b.Spec
@@ -49,7 +49,7 @@ func (s *Story) Tell(b events.Body) string {
 	case events.JobStalled:
 		return s.Warn("! "+b.Generation.String()+" stands still") + ": " + b.Detail
 	case events.JobFailureCounted:
-		if b.Kind == events.FailureHang { // no exit tells of it
+		if b.Kind == events.FailureHang { // a hung worker has no exit fact
 			return s.Bad("✘ "+s.who(b.Place)+" hangs") + ": " + b.Detail
 		}
 	case events.JobRespawned:
@@ -66,7 +66,8 @@ func (s *Story) Tell(b events.Body) string {
 	return ""
 }
 
-// generation: the first one is a line of its own; a later one is told when it makes steps.
+// generation returns the line for the first generation; a later one is reported when it makes
+// steps.
 func (s *Story) generation(b events.RoundSealed) string {
 	s.sealed, s.world = b.Generation, len(b.Members)
 	s.ranks = map[events.Place]int{}
@@ -83,7 +84,7 @@ func (s *Story) generation(b events.RoundSealed) string {
 		Plural(s.world, "worker"), MS(b.JudgeMS), s.spec.Workers.Min, s.spec.Workers.Max)
 }
 
-// anyHolds tells whether a member holds a commit.
+// anyHolds reports whether a member has a commit.
 func anyHolds(all []events.Member) bool {
 	return slices.ContainsFunc(all, func(m events.Member) bool { return m.Commit.Generation > 0 })
 }
@@ -91,13 +92,13 @@ func anyHolds(all []events.Member) bool {
 func (s *Story) head(g events.Generation) string { return s.Head(g.String() + " ▸") }
 
 func (s *Story) died(b events.WorkerExited) string {
-	if x := b.Exception; b.Asked && x != nil && !x.Peer { // it was about to end by itself
+	if x := b.Exception; b.Asked && x != nil && !x.Peer { // it failed before it was asked to end
 		return s.Bad("✘ "+s.who(b.Place)+" failed") + ": " + exitText(b)
 	}
 	if !b.Failed(s.spec.Recovery == spec.RecoveryInProcess) {
 		return ""
 	}
-	if x := b.Exception; x != nil && x.Peer { // that peer's own line says why
+	if x := b.Exception; x != nil && x.Peer { // the peer's own line has the cause
 		return s.Warn("· "+s.who(b.Place)+" ended because it lost a peer") + ": " + exitText(b)
 	}
 	memory := ""
@@ -120,7 +121,7 @@ func (s *Story) recovered(b events.IncidentClosed) string {
 	}
 	parts := []string{s.head(b.To) + " " + Plural(s.world, "worker")}
 	switch {
-	case b.Started: // that they train was not seen
+	case b.Started: // no step was reported
 		parts[0] += " started again after " + MS(b.TotalMS) + " (" + phasesText(b.Phases) + ")"
 		if b.Cause.Kind.Planned() {
 			parts = append(parts, "planned")
@@ -138,7 +139,7 @@ func (s *Story) recovered(b events.IncidentClosed) string {
 	return strings.Join(parts, " · ")
 }
 
-// causeOfNode: that a worker died has been told by its exit; a lost node has told nothing.
+// causeOfNode returns the cause of a lost node; the failure of a worker was reported by its exit.
 func causeOfNode(c events.Cause) []string {
 	if c.Kind == events.CauseNodeLost {
 		return []string{string(c.Node) + " lost"}

@@ -7,12 +7,12 @@ import (
 )
 
 // Table writes rows under a header in aligned columns; a row may have more cells than the header.
-// Paint does not count.
+// Escape sequences for colour do not count.
 func Table(w io.Writer, p Palette, header []string, rows [][]string) error {
 	all := append([][]string{header}, rows...)
 	for _, r := range rows {
 		for i := range r {
-			r[i] = strings.ReplaceAll(r[i], "\n", `\n`) // a cell is on one line
+			r[i] = strings.ReplaceAll(r[i], "\n", `\n`) // cells have one line
 		}
 	}
 	var widths []int
@@ -43,7 +43,7 @@ func Table(w io.Writer, p Palette, header []string, rows [][]string) error {
 	return err
 }
 
-// Width is the number of columns that a text takes, without its paint. Every character counts one.
+// Width is the number of columns of a text without colour. Every character counts as one.
 func Width(s string) int {
 	if !strings.Contains(s, "\x1b[") {
 		return utf8.RuneCountInString(s)

@@ -10,37 +10,37 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Doing is what a worker does for a stretch of time.
+// Doing is the activity of a worker.
 type Doing string
 
-// What a worker may be doing.
+// Activities of a worker.
 const (
-	Gathering Doing = "rendezvous" // started, or waiting for the next generation
-	Restoring Doing = "restore"    // in a generation, no good step yet
-	Training  Doing = "training"
+	Rendezvous Doing = "rendezvous" // started, or waiting for the next generation
+	Restoring  Doing = "restore"    // in a generation, no good step yet
+	Training   Doing = "training"
 )
 
-// Stretch is a time in which a worker did one thing.
+// Stretch is a period with one activity.
 type Stretch struct {
 	Doing Doing     `json:"doing"`
 	From  time.Time `json:"from"`
 	To    time.Time `json:"to"`
 }
 
-// Life is one row of a timeline: one life of a place.
-type Life struct {
+// Incarnation is one row of a timeline: one worker process in a slot.
+type Incarnation struct {
 	Place     events.Place `json:"place"`
 	Attempt   int          `json:"attempt"`
-	Rank      int          `json:"rank"` // the last it had; -1 = none
+	Rank      int          `json:"rank"` // its last rank; -1 = none
 	Stretches []Stretch    `json:"stretches"`
 	Ended     time.Time    `json:"ended,omitzero"`
 	Failure   string       `json:"failure,omitempty"`
 	alive     bool
 }
 
-// MarshalJSON writes null for a rank that it never had.
-func (l Life) MarshalJSON() ([]byte, error) {
-	type plain Life
+// MarshalJSON writes null for a missing rank.
+func (l Incarnation) MarshalJSON() ([]byte, error) {
+	type plain Incarnation
 	out := struct {
 		plain
 		Rank *int `json:"rank"`
@@ -58,30 +58,30 @@ type Sealed struct {
 	Time       time.Time         `json:"time"`
 }
 
-// Timeline is what each worker of a job did when. Times are those of the speakers' clocks: good
-// enough to look at.
+// Timeline is the activity of each worker of a job over time. Times are by the publishers' clocks,
+// which is accurate enough for drawing.
 type Timeline struct {
-	Job         events.JobID `json:"job"`
-	Start       time.Time    `json:"start"`
-	End         time.Time    `json:"end"`
-	Lives       []*Life      `json:"lives"` // by first appearance within place, places in order
-	Generations []Sealed     `json:"generations"`
+	Job          events.JobID   `json:"job"`
+	Start        time.Time      `json:"start"`
+	End          time.Time      `json:"end"`
+	Incarnations []*Incarnation `json:"lives"` // by slot, then by first appearance
+	Generations  []Sealed       `json:"generations"`
 
 	inProcess bool
-	members   map[lifeKey]int       // rank in the newest generation
-	steps     map[events.Place]bool // recovery by restart: a process there has reported a step
+	members   map[incarnationKey]int // rank in the newest generation
+	steps     map[events.Place]bool  // restart recovery: a process there has reported a step
 	over      bool
 }
 
-type lifeKey struct {
+type incarnationKey struct {
 	place   events.Place
 	attempt int
 }
 
-// NewTimeline makes the timeline of a job from its facts in order; now is the end of one that has
-// not ended.
+// NewTimeline builds the timeline of a job from its facts in order; now is the end of a job that
+// has not ended.
 func NewTimeline(facts []events.Event, now time.Time) *Timeline {
-	t := &Timeline{Lives: []*Life{}, Generations: []Sealed{}, members: map[lifeKey]int{}, steps: map[events.Place]bool{}}
+	t := &Timeline{Incarnations: []*Incarnation{}, Generations: []Sealed{}, members: map[incarnationKey]int{}, steps: map[events.Place]bool{}}
 	for _, e := range facts {
 		at := e.Time
 		if x, ok := e.Body.(events.WorkerExited); ok {
@@ -101,10 +101,10 @@ func NewTimeline(facts []events.Event, now time.Time) *Timeline {
 	if !t.over && now.After(t.End) {
 		t.End = now
 	}
-	for _, l := range t.Lives {
+	for _, l := range t.Incarnations {
 		l.stop(t.End)
 	}
-	slices.SortStableFunc(t.Lives, func(a, b *Life) int {
+	slices.SortStableFunc(t.Incarnations, func(a, b *Incarnation) int {
 		return cmp.Or(cmp.Compare(a.Place.Node, b.Place.Node), cmp.Compare(a.Place.Slot, b.Place.Slot), cmp.Compare(a.Attempt, b.Attempt))
 	})
 	return t
@@ -115,49 +115,49 @@ func (t *Timeline) take(at time.Time, b events.Body) {
 	case events.JobSubmitted:
 		t.inProcess = b.Spec.Recovery == spec.RecoveryInProcess
 	case events.WorkerStarted:
-		doing := Gathering
-		if _, member := t.members[lifeKey{b.Place, b.Attempt}]; member {
+		doing := Rendezvous
+		if _, member := t.members[incarnationKey{b.Place, b.Attempt}]; member {
 			doing = Restoring
 		}
-		t.life(b.WorkerRef).begin(doing, at)
+		t.incarnation(b.WorkerRef).begin(doing, at)
 	case events.WorkerReady:
-		l := t.life(b.WorkerRef)
+		l := t.incarnation(b.WorkerRef)
 		l.Rank = b.Rank
 		if !t.inProcess && b.Step == 0 && t.steps[b.Place] {
-			return // its process runs; the one before has reported steps, so this one trains when it reports one
+			return // the earlier process has reported steps, so this one trains from its first report on
 		}
 		if b.Step > 0 {
 			t.steps[b.Place] = true
 		}
 		l.begin(Training, at)
 	case events.WorkerExited:
-		l := t.life(b.WorkerRef)
+		l := t.incarnation(b.WorkerRef)
 		l.stop(at)
 		if b.Failed(t.inProcess) {
 			l.Failure, l.Ended = cmp.Or(b.Signal, b.Detail), at
 		}
 	case events.JobRespawnDenied:
-		t.blamed(at, b)
+		t.respawnDenied(at, b)
 	case events.RoundOpened:
 		t.opened(at, b)
 	case events.RoundSealed:
 		t.sealed(at, b)
 	case events.JobSucceeded, events.JobFailed, events.JobStopped:
 		t.over = true
-		for _, l := range t.Lives {
+		for _, l := range t.Incarnations {
 			l.stop(at)
 		}
 	}
 }
 
-// blamed: a worker of which nothing was heard any more. What looked like waiting for the others was
-// its end.
-func (t *Timeline) blamed(at time.Time, b events.JobRespawnDenied) {
-	for _, l := range t.Lives {
+// respawnDenied handles a worker that has not reported any more: its last period, which looked like
+// waiting for the others, was its end.
+func (t *Timeline) respawnDenied(at time.Time, b events.JobRespawnDenied) {
+	for _, l := range t.Incarnations {
 		if l.Place != b.Place || !l.alive {
 			continue
 		}
-		if n := len(l.Stretches); n > 1 && l.Stretches[n-1].Doing == Gathering {
+		if n := len(l.Stretches); n > 1 && l.Stretches[n-1].Doing == Rendezvous {
 			at = l.Stretches[n-1].From
 			l.Stretches = l.Stretches[:n-1]
 		}
@@ -166,26 +166,26 @@ func (t *Timeline) blamed(at time.Time, b events.JobRespawnDenied) {
 	}
 }
 
-// opened: members of a planned change train on until they are asked at their commit.
+// opened handles a new round: members of a planned change train on until their commit.
 func (t *Timeline) opened(at time.Time, b events.RoundOpened) {
-	for _, l := range t.Lives {
+	for _, l := range t.Incarnations {
 		switch {
 		case b.Cause.Kind == events.CauseNodeLost && l.Place.Node == b.Cause.Node && l.alive:
 			l.stop(at)
 			l.Failure = "node lost"
 		case l.alive && !b.Cause.Kind.Planned():
-			l.begin(Gathering, at)
+			l.begin(Rendezvous, at)
 		}
 	}
 }
 
 func (t *Timeline) sealed(at time.Time, b events.RoundSealed) {
 	t.Generations = append(t.Generations, Sealed{b.Generation, len(b.Members), at})
-	t.members = map[lifeKey]int{}
+	t.members = map[incarnationKey]int{}
 	for _, m := range b.Members {
-		k := lifeKey{m.Place, m.Attempt}
+		k := incarnationKey{m.Place, m.Attempt}
 		t.members[k] = m.Rank
-		for _, l := range t.Lives {
+		for _, l := range t.Incarnations {
 			if l.alive && l.Place == k.place && l.Attempt == k.attempt {
 				l.Rank = m.Rank
 				l.begin(Restoring, at)
@@ -194,21 +194,21 @@ func (t *Timeline) sealed(at time.Time, b events.RoundSealed) {
 	}
 }
 
-func (t *Timeline) life(r events.WorkerRef) *Life {
-	for _, l := range t.Lives {
+func (t *Timeline) incarnation(r events.WorkerRef) *Incarnation {
+	for _, l := range t.Incarnations {
 		if l.Place == r.Place && l.Attempt == r.Attempt {
 			return l
 		}
 	}
-	l := &Life{Place: r.Place, Attempt: r.Attempt, Rank: -1, Stretches: []Stretch{}}
-	if rank, ok := t.members[lifeKey{r.Place, r.Attempt}]; ok {
+	l := &Incarnation{Place: r.Place, Attempt: r.Attempt, Rank: -1, Stretches: []Stretch{}}
+	if rank, ok := t.members[incarnationKey{r.Place, r.Attempt}]; ok {
 		l.Rank = rank
 	}
-	t.Lives = append(t.Lives, l)
+	t.Incarnations = append(t.Incarnations, l)
 	return l
 }
 
-func (l *Life) begin(d Doing, at time.Time) {
+func (l *Incarnation) begin(d Doing, at time.Time) {
 	if l.alive && l.Stretches[len(l.Stretches)-1].Doing == d {
 		return
 	}
@@ -217,7 +217,7 @@ func (l *Life) begin(d Doing, at time.Time) {
 	l.alive, l.Ended = true, time.Time{}
 }
 
-func (l *Life) stop(at time.Time) {
+func (l *Incarnation) stop(at time.Time) {
 	if l.alive {
 		l.Stretches[len(l.Stretches)-1].To = at
 		l.alive, l.Ended = false, at

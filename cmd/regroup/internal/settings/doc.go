@@ -1,4 +1,4 @@
-// Package settings is the user's settings file: what holds for every command where neither a flag
-// nor the environment says otherwise, and contexts, each a named set of the same for one cluster,
-// of which one is selected. Contexts of the NATS command line are read as well.
+// Package settings is the user's settings file: defaults for all commands, which flags and the
+// environment override, and contexts, each a named set of settings for one cluster, of which one is
+// selected. Contexts of the NATS command line are read as well.
 package settings

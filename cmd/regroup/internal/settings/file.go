@@ -20,8 +20,8 @@ import (
 type File struct {
 	path string
 
-	Selected string              `yaml:"selected,omitempty"` // context that holds where none is named
-	Settings *Settings           `yaml:"settings,omitempty"` // hold in every context that does not say otherwise
+	Selected string              `yaml:"selected,omitempty"` // the context in use if none is named
+	Settings *Settings           `yaml:"settings,omitempty"` // defaults of all contexts
 	Contexts map[string]Settings `yaml:"contexts,omitempty"`
 }
 
@@ -41,7 +41,7 @@ func inConfig(getenv func(string) string, parts ...string) string {
 	return filepath.Join(append([]string{dir}, parts...)...)
 }
 
-// Load reads and checks a settings file; one that is not there is empty.
+// Load reads and validates a settings file; a missing file is empty.
 func Load(path string) (*File, error) {
 	f := &File{path: path}
 	if path == "" {
@@ -98,7 +98,7 @@ func (f *File) Put(name string, s Settings) error {
 	return nil
 }
 
-// unknown says that there is no such context.
+// unknown returns the error for a missing context.
 func (f *File) unknown(name string) error {
 	hint := spec.DidYouMean(name, f.Names())
 	if hint == "" {
@@ -107,7 +107,7 @@ func (f *File) unknown(name string) error {
 	return events.Errorf(events.NotFound, "there is no context %q: %s", name, hint)
 }
 
-// Context returns what is set in a context, nats:NAME is one of the NATS command line; NotFound if
+// Context returns the settings of a context; nats:NAME is one of the NATS command line. NotFound if
 // there is none.
 func (f *File) Context(getenv func(string) string, name string) (Settings, error) {
 	if foreign, ok := strings.CutPrefix(name, natsPrefix); ok {
@@ -120,7 +120,7 @@ func (f *File) Context(getenv func(string) string, name string) (Settings, error
 	return s, nil
 }
 
-// Resolve returns the settings that hold in a context; empty = the selected one, if any.
+// Resolve returns the effective settings of a context; empty = the selected one, if any.
 func (f *File) Resolve(getenv func(string) string, name string) (Settings, error) {
 	var s Settings
 	if name == "" {
@@ -134,7 +134,7 @@ func (f *File) Resolve(getenv func(string) string, name string) (Settings, error
 	}
 	if f.Settings != nil {
 		below := *f.Settings
-		if s.Server != "" { // how to reach another server is of no use here
+		if s.Server != "" { // the other connection settings belong to another server
 			below = Settings{Timeout: below.Timeout, Output: below.Output, Color: below.Color}
 		}
 		s = s.Over(below)
@@ -142,7 +142,7 @@ func (f *File) Resolve(getenv func(string) string, name string) (Settings, error
 	return s, nil
 }
 
-// Save writes the file, readable by its user alone, whole or not at all.
+// Save writes the file atomically, readable by its user only.
 func (f *File) Save() (err error) {
 	if f.path == "" {
 		return events.Errorf(events.Invalid, "settings: there is neither XDG_CONFIG_HOME nor HOME: nowhere to write them")

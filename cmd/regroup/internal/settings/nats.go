@@ -12,12 +12,11 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// natsPrefix begins the names of contexts that the NATS command line has.
+// natsPrefix is the prefix of the names of NATS command-line contexts.
 const natsPrefix = "nats:"
 
-// natsContext reads a context of the NATS command line: nats/context/NAME.json beside our own
-// settings. A field that would change how the server is reached and that is not understood is an
-// error.
+// natsContext reads a context of the NATS command line: nats/context/NAME.json in the same
+// configuration directory. An unsupported field that affects the connection is an error.
 func natsContext(getenv func(string) string, name string) (Settings, error) {
 	var s Settings
 	if err := checkName(name); err != nil {
@@ -55,7 +54,7 @@ func natsContext(getenv func(string) string, name string) (Settings, error) {
 	return s, nil
 }
 
-// withUser puts who connects into the URLs that do not say so.
+// withUser adds the user to URLs without one.
 func withUser(server, user, password, token string) string {
 	as := url.UserPassword(user, password)
 	if token != "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Settings are defaults of flags; an empty one says nothing.
+// Settings are defaults of flags; an empty one is unset.
 type Settings struct {
 	Description string `json:"description,omitempty" yaml:"description,omitempty"`
 	Server      string `json:"server,omitempty" yaml:"server,omitempty"`   // NATS URLs, separated by commas
@@ -28,9 +28,9 @@ type Settings struct {
 // Value is one setting.
 type Value struct {
 	Name       string // of the field and the flag
-	Env        string // variable that wins over it
+	Env        string // variable that overrides it
 	Text       string
-	Connection bool // it belongs to the server
+	Connection bool // a connection setting
 }
 
 // Values lists the settings that are defaults of flags, empty ones included.
@@ -47,7 +47,7 @@ func (s Settings) Values() []Value {
 	}
 }
 
-// Over returns s with what it does not say taken from below.
+// Over returns s with its unset fields taken from below.
 func (s Settings) Over(below Settings) Settings {
 	for _, f := range []struct {
 		own *string
@@ -69,7 +69,7 @@ func (s Settings) Over(below Settings) Settings {
 	return s
 }
 
-// Shown returns s as it may be shown: without the passwords in its URLs.
+// Shown returns s without the passwords in its URLs.
 func (s Settings) Shown() Settings {
 	all := strings.Split(s.Server, ",")
 	for i, one := range all {
@@ -85,7 +85,7 @@ func (s Settings) Shown() Settings {
 	return s
 }
 
-// Check returns what is wrong with it, the field first; nil if nothing is.
+// Check validates the settings; the error names the field.
 func (s Settings) Check() error {
 	for one := range strings.SplitSeq(s.Server, ",") {
 		if u, err := url.Parse(one); s.Server != "" && (err != nil || u.Host == "") {
@@ -107,8 +107,7 @@ func (s Settings) Check() error {
 	return nil
 }
 
-// Absolute makes the paths independent of the working directory, and checks that there are such
-// files.
+// Absolute makes the paths absolute, and checks that the files exist.
 func (s Settings) Absolute() (Settings, error) {
 	for _, f := range []struct {
 		name string
@@ -129,7 +128,7 @@ func (s Settings) Absolute() (Settings, error) {
 	return s, nil
 }
 
-// checkName says why a context cannot be called so, or nil.
+// checkName validates the name of a context.
 func checkName(name string) error {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.'
@@ -140,7 +139,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// in names the file and the place in it that an error is about.
+// in adds the file and the position to an error.
 func in(path, place string, err error) error {
 	if place != "" {
 		place += "."

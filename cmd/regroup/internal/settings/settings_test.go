@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// home is an environment with a folder for settings of its own, in which files are written.
+// home is an environment with its own settings directory and files.
 func home(t *testing.T, files map[string]string) func(string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,7 +38,7 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrongIsNamed: the file, and the field in it.
+// TestWhatIsWrongIsNamed checks that errors name the file and the field.
 func TestWhatIsWrongIsNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		"selected: prod\n":                                       `selected: there is no context "prod": see regroup context ls`,
@@ -61,8 +61,8 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 	}
 }
 
-// TestOneWinsOverTheOther: the named context over the selected one, a context over the settings for
-// all.
+// TestOneWinsOverTheOther checks the precedence: the named context, the selected one, the settings
+// for all.
 func TestOneWinsOverTheOther(t *testing.T) {
 	env := home(t, map[string]string{"regroup/config.yaml": `
 selected: lab
@@ -92,8 +92,8 @@ contexts:
 	}
 }
 
-// TestAForeignContextIsUnderstoodOrRefused: what would reach the server otherwise is not passed
-// over.
+// TestAForeignContextIsUnderstoodOrRefused checks that unsupported connection fields are not
+// ignored.
 func TestAForeignContextIsUnderstoodOrRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"url": "nats://a:4222", "nkey": "/n"}`:                 "old.json: nkey: is not understood here",
@@ -112,7 +112,7 @@ func TestAForeignContextIsUnderstoodOrRefused(t *testing.T) {
 	}
 }
 
-// TestSavedForItsUserAlone: and what was there is whole, or replaced.
+// TestSavedForItsUserAlone checks the file's mode and that it is replaced atomically.
 func TestSavedForItsUserAlone(t *testing.T) {
 	env := home(t, nil)
 	f, err := Load(Path(env))

@@ -1,5 +1,4 @@
-// Package specfile reads a job spec that a person wrote, YAML or JSON, and says everything that is
-// wrong with it at once: line, column, the source with a mark, and what was probably meant. What a
-// spec may hold is decided by the events package; this one only knows where in the file each field
-// stands.
+// Package specfile reads a job specification from a YAML or JSON file and reports all errors at
+// once: line, column, the source with a marker, and a suggestion. The events/spec package decides
+// what is valid; this package locates each field in the file.
 package specfile

@@ -23,11 +23,11 @@ import (
 // maxFile bounds a spec; the command that carries it is bounded by limits.Command.
 const maxFile = 1 << 20
 
-// maxNested bounds the brackets and dashes that are open at once, those in texts included: the
-// parser takes a time for deep ones that grows with their square.
+// maxNested bounds the depth of brackets and dashes, those in strings included: the parser's time
+// is quadratic in the depth.
 const maxNested = 512
 
-// nested counts them.
+// nested returns that depth.
 func nested(text []byte) (deepest int) {
 	depth := 0
 	for line := range bytes.Lines(text) {
@@ -50,7 +50,7 @@ func nested(text []byte) (deepest int) {
 	return deepest
 }
 
-// Read reads the spec in a file; "-" is stdin. A spec that is refused is an *Error.
+// Read reads the spec in a file; "-" is stdin. The error for an invalid spec is an *Error.
 func Read(name string, stdin io.Reader) (spec.Job, error) {
 	in, shown := stdin, "<stdin>"
 	if name != "-" {
@@ -71,22 +71,22 @@ func Read(name string, stdin io.Reader) (spec.Job, error) {
 	return Parse(shown, data)
 }
 
-// Parse reads a spec from the text of a file of this name.
+// Parse reads a spec from the text of a file with this name.
 func Parse(name string, text []byte) (spec.Job, error) {
-	refuse := func(fs ...Finding) (spec.Job, error) {
-		return spec.Job{}, &Error{File: name, Source: string(text), Findings: fs}
+	refuse := func(fs ...Diagnostic) (spec.Job, error) {
+		return spec.Job{}, &Error{File: name, Source: string(text), Diagnostics: fs}
 	}
 	if len(bytes.TrimSpace(text)) == 0 {
-		return refuse(Finding{Code: "syntax", Message: "the file is empty: give at least name, command and workers"})
+		return refuse(Diagnostic{Code: "syntax", Message: "the file is empty: give at least name, command and workers"})
 	}
 	isJSON := bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) && json.Valid(text)
 	source := text
 	if isJSON {
-		// JSON may be indented by tabs, YAML may not; inside JSON strings they cannot be.
+		// JSON may be indented with tabs, YAML may not; JSON strings cannot contain them.
 		source = bytes.ReplaceAll(text, []byte("\t"), []byte(" "))
 	}
 	if n := nested(source); n > maxNested {
-		return refuse(Finding{Code: "syntax", Message: fmt.Sprintf("opens %d lists and objects inside each other, at most %d are allowed: that is no job spec", n, maxNested)})
+		return refuse(Diagnostic{Code: "syntax", Message: fmt.Sprintf("opens %d lists and objects inside each other, at most %d are allowed: that is no job spec", n, maxNested)})
 	}
 	file, err := parser.ParseBytes(source, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
@@ -94,10 +94,10 @@ func Parse(name string, text []byte) (spec.Job, error) {
 	}
 	docs := slices.DeleteFunc(file.Docs, func(d document) bool { return d.Body == nil })
 	if len(docs) == 0 {
-		return refuse(Finding{Code: "syntax", Message: "holds only comments: give at least name, command and workers"})
+		return refuse(Diagnostic{Code: "syntax", Message: "holds only comments: give at least name, command and workers"})
 	}
 	if len(docs) > 1 {
-		f := Finding{Code: "syntax", Message: "holds more than one document: give each job a file of its own"}
+		f := Diagnostic{Code: "syntax", Message: "holds more than one document: give each job a file of its own"}
 		f.Line, f.Column = position(docs[1].Body)
 		return refuse(f)
 	}
@@ -105,7 +105,7 @@ func Parse(name string, text []byte) (spec.Job, error) {
 	w.collect(docs[0].Body)
 	raw := w.node("", docs[0].Body)
 	if w.nodes > maxNodes {
-		return refuse(Finding{Code: "syntax", Message: "unfolds into too many nodes: that is no job spec"})
+		return refuse(Diagnostic{Code: "syntax", Message: "unfolds into too many nodes: that is no job spec"})
 	}
 	if isJSON {
 		raw = text
@@ -114,20 +114,20 @@ func Parse(name string, text []byte) (spec.Job, error) {
 	found := w.bad
 	for _, b := range bad {
 		if _, given := w.fields[b.Path]; !given && mistyped(b.Path, bad) {
-			continue // its absence is the other finding's doing
+			continue // the other diagnostic explains why it is missing
 		}
 		found = append(found, w.locate(b))
 	}
 	if len(found) == 0 {
 		return spec, nil
 	}
-	slices.SortStableFunc(found, func(a, b Finding) int {
+	slices.SortStableFunc(found, func(a, b Diagnostic) int {
 		return cmp.Or(cmp.Compare(line(a), line(b)), cmp.Compare(a.Column, b.Column))
 	})
 	return refuse(found...)
 }
 
-// mistyped tells whether an unknown field was probably meant to be path.
+// mistyped reports whether an unknown field is probably a misspelling of path.
 func mistyped(path string, bad []spec.FieldError) bool {
 	dot := strings.LastIndexByte(path, '.') + 1
 	return slices.ContainsFunc(bad, func(f spec.FieldError) bool {
@@ -136,16 +136,16 @@ func mistyped(path string, bad []spec.FieldError) bool {
 	})
 }
 
-// line sorts findings without a place behind the others.
-func line(f Finding) int {
+// line sorts diagnostics without a position after the others.
+func line(f Diagnostic) int {
 	if f.Line == 0 {
 		return 1 << 30
 	}
 	return f.Line
 }
 
-func syntax(err error) Finding {
-	f := Finding{Code: "syntax", Message: err.Error()}
+func syntax(err error) Diagnostic {
+	f := Diagnostic{Code: "syntax", Message: err.Error()}
 	var se yaml.Error
 	if errors.As(err, &se) {
 		f.Message = se.GetMessage()
@@ -157,8 +157,8 @@ func syntax(err error) Finding {
 	return f
 }
 
-// Finding is one thing wrong with a file.
-type Finding struct {
+// Diagnostic is one error in a file.
+type Diagnostic struct {
 	Path    string `json:"path"`
 	Line    int    `json:"line"`   // from 1; 0 = nowhere in the file
 	Column  int    `json:"column"` // from 1
@@ -167,35 +167,35 @@ type Finding struct {
 	Hint    string `json:"hint"`
 }
 
-// Error is a "no" to a whole file. It counts as events.Invalid.
+// Error is the error for an invalid file. Its code is events.Invalid.
 type Error struct {
-	File     string
-	Source   string
-	Findings []Finding
+	File        string
+	Source      string
+	Diagnostics []Diagnostic
 }
 
-// Error is the findings without the source, one a line.
+// Error returns the diagnostics without the source, one per line.
 func (e *Error) Error() string {
-	lines := make([]string, 0, len(e.Findings))
-	for _, f := range e.Findings {
+	lines := make([]string, 0, len(e.Diagnostics))
+	for _, f := range e.Diagnostics {
 		lines = append(lines, e.head(f))
 	}
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap gives the findings as every other part of Regroup knows them.
+// Unwrap returns the diagnostics as field errors.
 func (e *Error) Unwrap() error {
 	var out []spec.FieldError
-	for _, f := range e.Findings {
+	for _, f := range e.Diagnostics {
 		out = append(out, spec.FieldError{Path: f.Path, Message: f.Message, Line: f.Line, Column: f.Column, Hint: f.Hint})
 	}
 	return events.Refuse(out)
 }
 
-// Print writes each finding with the source around it, then how many there are.
+// Print writes each diagnostic with the surrounding source, then their number.
 func (e *Error) Print(w io.Writer) {
 	lines := strings.Split(e.Source, "\n")
-	for _, f := range e.Findings {
+	for _, f := range e.Diagnostics {
 		fmt.Fprintln(w, e.head(f))
 		if f.Line < 1 || f.Line > len(lines) {
 			continue
@@ -206,11 +206,11 @@ func (e *Error) Print(w io.Writer) {
 		fmt.Fprintf(w, "> %3d | %s\n", f.Line, lines[f.Line-1])
 		fmt.Fprintf(w, "        %s^\n", blank(lines[f.Line-1], f.Column-1))
 	}
-	if len(e.Findings) == 1 {
+	if len(e.Diagnostics) == 1 {
 		fmt.Fprintln(w, "1 finding")
 		return
 	}
-	fmt.Fprintf(w, "%d findings\n", len(e.Findings))
+	fmt.Fprintf(w, "%d findings\n", len(e.Diagnostics))
 }
 
 // blank is as wide as the first n characters of a line, tabs kept.
@@ -223,16 +223,16 @@ func blank(line string, n int) string {
 	}, string([]rune(line)[:max(0, min(n, len([]rune(line))))]))
 }
 
-// JSON writes the findings as a list for programs.
+// JSON writes the diagnostics as a JSON list.
 func (e *Error) JSON(w io.Writer) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	return enc.Encode(e.Findings)
+	return enc.Encode(e.Diagnostics)
 }
 
-// head is the finding in one line: job.yaml:4:3  workers.mx: unknown field; did you mean "max"?
-func (e *Error) head(f Finding) string {
+// head is the diagnostic in one line: job.yaml:4:3  workers.mx: unknown field; did you mean "max"?
+func (e *Error) head(f Diagnostic) string {
 	s := e.File
 	if f.Line > 0 {
 		s += fmt.Sprintf(":%d:%d", f.Line, f.Column)

@@ -15,7 +15,7 @@ import (
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
-// TestRefusals prints what a user sees for each bad file in testdata.
+// TestRefusals compares the output for each invalid file in testdata.
 func TestRefusals(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.*")
 	if err != nil {
@@ -36,8 +36,8 @@ func TestRefusals(t *testing.T) {
 			if events.CodeOf(err) != events.Invalid {
 				t.Errorf("code %s, want invalid", events.CodeOf(err))
 			}
-			if n := len(events.FieldErrorsOf(err)); n != len(e.Findings) {
-				t.Errorf("%d findings for others, %d of our own", n, len(e.Findings))
+			if n := len(events.FieldErrorsOf(err)); n != len(e.Diagnostics) {
+				t.Errorf("%d findings for others, %d of our own", n, len(e.Diagnostics))
 			}
 			var out bytes.Buffer
 			e.Print(&out)
@@ -109,7 +109,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestADeepFileIsRefusedAtOnce: half a million open brackets keep the parser busy for minutes.
+// TestADeepFileIsRefusedAtOnce parses half a million open brackets, which would take the YAML
+// parser minutes.
 func TestADeepFileIsRefusedAtOnce(t *testing.T) {
 	for name, text := range map[string]string{
 		"brackets": "name: " + strings.Repeat("[", 500_000),

@@ -18,20 +18,20 @@ type spot struct{ line, column int }
 
 type field struct {
 	key, value spot
-	again      spot // of the key when it is given twice
+	again      spot // position of a duplicate key
 	scalar     string
 }
 
-// walker turns a YAML tree into JSON and remembers where each path stands.
+// walker converts a YAML tree to JSON and records the position of each path.
 type walker struct {
 	fields  map[string]field
 	anchors map[string]ast.Node
 	depth   int
 	nodes   int
-	bad     []Finding
+	bad     []Diagnostic
 }
 
-// A YAML text may refer to itself, and few aliases can unfold into billions of nodes.
+// A YAML document may refer to itself, and few aliases can expand to billions of nodes.
 const (
 	maxDepth = 50
 	maxNodes = 100_000
@@ -41,8 +41,7 @@ func newWalker() *walker {
 	return &walker{fields: map[string]field{}, anchors: map[string]ast.Node{}}
 }
 
-// collect finds the anchors first: an alias may only follow its anchor, but merge keys are resolved
-// as they are met.
+// collect finds the anchors first, because merge keys are resolved on the way.
 func (w *walker) collect(n ast.Node) { ast.Walk(w, n) }
 
 // Visit implements ast.Visitor.
@@ -99,7 +98,7 @@ func (w *walker) node(path string, n ast.Node) []byte {
 		return w.node(path, n.Value)
 	case *ast.TagNode:
 		if text, ok := n.Value.(ast.ScalarNode); ok && n.Start.Value == "!!str" {
-			out, _ := json.Marshal(text.GetToken().Value) // a string cannot fail
+			out, _ := json.Marshal(text.GetToken().Value) // cannot fail for a string
 			return out
 		}
 		return w.node(path, n.Value)
@@ -151,8 +150,8 @@ func (w *walker) entry(path, name string, key, value ast.Node) string {
 	return string(k) + ":" + string(w.node(p, value))
 }
 
-// merged returns the entries of a merge key that the mapping does not give itself (YAML 1.1, merge
-// key type).
+// merged returns the entries of a merge key that the mapping does not override (YAML 1.1, merge key
+// type).
 func (w *walker) merged(path string, n ast.Node, given map[string]bool) []string {
 	w.depth++
 	defer func() { w.depth-- }()
@@ -194,7 +193,7 @@ func (w *walker) mergedValues(path string, values []*ast.MappingValueNode, given
 func (w *walker) scalar(path string, n ast.ScalarNode) []byte {
 	v := n.GetValue()
 	if x, ok := v.(float64); ok && (math.IsInf(x, 0) || math.IsNaN(x)) {
-		v = n.GetToken().Value // as text: the events package says what it wants instead
+		v = n.GetToken().Value // as a string: validation reports the expected type
 	}
 	out, err := json.Marshal(v)
 	if err != nil {
@@ -213,13 +212,13 @@ func scalarText(n ast.Node) string {
 
 func (w *walker) complain(path string, n ast.Node, message string) {
 	s := at(n)
-	w.bad = append(w.bad, Finding{Path: path, Line: s.line, Column: s.column, Code: "invalid", Message: message})
+	w.bad = append(w.bad, Diagnostic{Path: path, Line: s.line, Column: s.column, Code: "invalid", Message: message})
 }
 
-// locate finds where in the file a finding belongs: its own field, else the nearest one that holds
-// it.
-func (w *walker) locate(b spec.FieldError) Finding {
-	f := Finding{Path: b.Path, Code: "invalid", Message: b.Message, Hint: b.Hint}
+// locate returns the position of a diagnostic: that of its field, else of the nearest enclosing
+// one.
+func (w *walker) locate(b spec.FieldError) Diagnostic {
+	f := Diagnostic{Path: b.Path, Code: "invalid", Message: b.Message, Hint: b.Hint}
 	path, own := b.Path, true
 	for path != "" {
 		if e, ok := w.fields[path]; ok {

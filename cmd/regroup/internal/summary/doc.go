@@ -1,4 +1,3 @@
-// Package summary answers one question: what became of a job? The answer is one JSON object with a
-// fixed shape, that run and demo print and that scripts read. It is made from the registry's view
-// of the job alone.
+// Package summary is the result of a job as one JSON object with a fixed shape, which run and demo
+// print and scripts read. It is derived from the registry's view of the job only.
 package summary

@@ -5,19 +5,19 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// Samples is the account of what was trained on. Both counts are lower bounds: an epoch with the
-// right number of samples but the wrong sum of hashes has at least one of each.
+// Samples summarises the ledger of the samples that were trained on. Both counts are lower bounds:
+// an epoch with the right number of samples but the wrong sum of hashes has at least one of each.
 type Samples struct {
-	Epochs   int    `json:"epochs"`    // that the program has closed
+	Epochs   int    `json:"epochs"`    // epochs that the program has finished
 	PerEpoch uint64 `json:"per_epoch"` // size of the data set
 	Missing  uint64 `json:"missing"`   // in closed epochs
 	Repeated uint64 `json:"repeated"`  // in closed epochs and the current one
-	// Unproven: an epoch is too large for its sum of hashes to be checked here; only the counts
-	// were.
+	// Unproven means that an epoch is too large for a check of its sum of hashes; only the counts
+	// were checked.
 	Unproven bool `json:"unproven,omitempty"`
 }
 
-// Exact tells whether every sample of every closed epoch was consumed exactly once.
+// Exact reports whether every sample of every closed epoch was consumed exactly once.
 func (s Samples) Exact() bool { return s.Missing == 0 && s.Repeated == 0 && !s.Unproven }
 
 // Count checks a ledger against the totals of a permutation of 0..Samples-1, which are the same for
@@ -37,7 +37,7 @@ func Count(l events.Ledger) *Samples {
 	}
 	closed := map[uint64]bool{}
 	for _, e := range l.Epochs {
-		if e.Done && closed[e.Epoch] { // the whole epoch was gone through twice
+		if e.Done && closed[e.Epoch] { // the whole epoch was consumed twice
 			s.Repeated += e.Count
 			continue
 		}

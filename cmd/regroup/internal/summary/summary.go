@@ -8,7 +8,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Summary is the whole story of a job. Lists are never null.
+// Summary is the result of a job. Lists are never null.
 type Summary struct {
 	Job         events.JobID       `json:"job"`
 	Outcome     events.JobState    `json:"outcome"`   // the job's state; terminal unless it still runs
@@ -24,7 +24,7 @@ type Summary struct {
 	Dropped  uint64                   `json:"dropped,omitempty"` // lines of output that are not in the log; the gaps are marked there
 }
 
-// Generation is who trained together.
+// Generation is one generation and its members.
 type Generation struct {
 	Generation events.Generation `json:"generation"`
 	World      int               `json:"world"`
@@ -51,11 +51,11 @@ type Incident struct {
 	TotalMS   float64           `json:"total_ms"`
 	StepsLost *uint64           `json:"steps_lost"`         // null: unknown
 	AtLeast   bool              `json:"at_least,omitempty"` // StepsLost is a lower bound
-	Started   bool              `json:"started,omitempty"`  // it ends with the start of the processes: no step was reported
+	Started   bool              `json:"started,omitempty"`  // it ends with the start of the processes, because no step was reported
 	TraceID   string            `json:"trace_id"`
 }
 
-// Of makes the summary of a job; now stands for the end of one that has not ended.
+// Of returns the summary of a job; now is the end of a job that has not ended.
 func Of(v events.JobView, now time.Time) Summary {
 	s := Summary{
 		Job: v.Job, Outcome: v.State, ExitCode: exitcode.OfJob(v.State, v.Code), Steps: v.Step,
@@ -94,8 +94,8 @@ func Of(v events.JobView, now time.Time) Summary {
 	return s
 }
 
-// pidsOf maps lives to processes: with restart recovery a member is sealed before its process
-// exists.
+// pidsOf maps incarnations to process ids: with restart recovery a member is sealed before its
+// process exists.
 func pidsOf(v events.JobView) map[events.Incarnation]int {
 	out := map[events.Incarnation]int{}
 	for _, w := range v.Workers {
@@ -115,7 +115,7 @@ func Duration(v events.JobView, now time.Time) time.Duration {
 	return max(0, end.Sub(v.Submitted))
 }
 
-// StepsLost says how many steps were void after faults: a number, "at least" a number, or
+// StepsLost describes how many steps were lost by faults: a number, "at least" a number, or
 // "unknown".
 func (s Summary) StepsLost() string {
 	n, exact := uint64(0), true

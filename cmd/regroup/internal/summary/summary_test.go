@@ -98,8 +98,8 @@ func TestNothingIsNull(t *testing.T) {
 	}
 }
 
-// TestATooLargeEpochIsNotProven: 2^63 samples would be hashed for centuries. The counts stand, and
-// it is said that they are all.
+// TestATooLargeEpochIsNotProven checks that 2^63 samples are not hashed: only the counts are
+// checked, and the summary says so.
 func TestATooLargeEpochIsNotProven(t *testing.T) {
 	const n = 1 << 63
 	got := Count(events.Ledger{Samples: n, Epochs: []events.LedgerEpoch{{Count: n, Sum: 1, Done: true}, {Epoch: 1, Count: n - 2, Done: true}}})

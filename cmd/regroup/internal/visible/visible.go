@@ -1,6 +1,6 @@
-// Package visible makes text from outside fit to be shown: what a terminal would obey instead of
-// show (escape sequences, other control characters, marks that turn the direction of writing) is
-// written out, as Go and YAML spell it. Letters, signs and spaces of every script stay as they are.
+// Package visible escapes untrusted text for a terminal: control sequences, other control
+// characters, and marks that change the writing direction are written as in Go and YAML strings.
+// Letters, punctuation and spaces of all scripts are unchanged.
 package visible
 
 import (
@@ -11,13 +11,12 @@ import (
 	"unicode/utf8"
 )
 
-// shown tells whether a character may reach a terminal. Two joiners are needed to write some
-// scripts.
+// shown reports whether a character may reach a terminal. Some scripts need the two joiners.
 func shown(r rune) bool {
 	return unicode.IsGraphic(r) || r == '\t' || r == '\n' || r == '\u200c' || r == '\u200d'
 }
 
-// Text writes out what must not reach a terminal. Lines and tabs stay.
+// Text escapes characters that must not reach a terminal. Line feeds and tabs are unchanged.
 func Text(s string) string {
 	if plain(s) {
 		return s
@@ -53,7 +52,7 @@ func hex(c byte) string {
 	return string([]byte{digits[c>>4], digits[c&15]})
 }
 
-// Line is Text for what must stay on one line.
+// Line is Text for a single line.
 func Line(s string) string {
 	if !strings.ContainsAny(s, "\n\t") {
 		return Text(s)
@@ -61,7 +60,7 @@ func Line(s string) string {
 	return Text(strings.NewReplacer("\n", `\n`, "\t", " ").Replace(s))
 }
 
-// JSON writes out in a JSON text what JSON itself lets through. The text means the same.
+// JSON escapes in a JSON text the control characters that JSON permits. Its value is unchanged.
 func JSON(b []byte) []byte {
 	s := string(b)
 	if plain(s) {
@@ -88,7 +87,7 @@ func utf16Units(r rune) []uint16 {
 	return []uint16{0xd800 + uint16(r>>10), 0xdc00 + uint16(r&0x3ff)}
 }
 
-// All is Text for every text inside of v, a pointer. What it points to is changed.
+// All applies Text to every string reachable from v, a pointer, in place.
 func All(v any) { walk(reflect.ValueOf(v)) }
 
 func walk(v reflect.Value) {
@@ -101,7 +100,7 @@ func walk(v reflect.Value) {
 		if v.IsNil() {
 			return
 		}
-		// What an interface holds cannot be changed in place.
+		// The value in an interface cannot be changed in place.
 		c := reflect.New(v.Elem().Type())
 		c.Elem().Set(v.Elem())
 		walk(c)

@@ -32,8 +32,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestJSONMeansTheSame: whatever is in it, nothing reaches the terminal that it would obey, and the
-// value is that of before.
+// TestJSONMeansTheSame checks that escaped JSON has no control characters and the same value.
 func TestJSONMeansTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.String().Draw(t, "text") + rapid.SampledFrom([]string{"", "\x1b[2J", "\u009b", "\U000e0041", "\u202e"}).Draw(t, "bad")

@@ -9,7 +9,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 )
 
-// Drawing is how a trace is drawn. Width is that of the whole picture.
+// Drawing holds the options of a drawing. Width is that of the whole picture.
 type Drawing struct {
 	screen.Palette
 	Width int
@@ -17,12 +17,12 @@ type Drawing struct {
 }
 
 const (
-	maxName = 44 // a longer name is cut
+	maxName = 44 // longer names are truncated
 	minBar  = 16 // least columns of the time axis
 )
 
-// Draw writes the spans of one trace under a title: name, service, bar, milliseconds. Nothing is
-// written of other traces.
+// Draw writes the spans of one trace under a title: name, service, bar, milliseconds. Other traces
+// are ignored.
 func (d Drawing) Draw(w io.Writer, title string, spans []Span) error {
 	nodes := tree(spans)
 	if len(nodes) == 0 {
@@ -85,7 +85,7 @@ func (d Drawing) name(n node) string {
 	return s
 }
 
-// bar is scaled to the whole trace; the shortest span still shows.
+// bar is scaled to the whole trace; the shortest span has one column.
 func (d Drawing) bar(n node, from time.Time, total time.Duration, columns int) string {
 	column := func(t time.Time) int { return int(float64(t.Sub(from)) / float64(total) * float64(columns)) }
 	at := max(0, min(column(n.Start), columns-1))

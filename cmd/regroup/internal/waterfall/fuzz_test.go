@@ -2,7 +2,7 @@ package waterfall
 
 import "testing"
 
-// FuzzDecode: kept spans of any bytes are refused or shown.
+// FuzzDecode checks that stored spans of any bytes are refused or shown.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0x0a, 0x02, 0x12, 0x00})

@@ -17,7 +17,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Span is one piece of work in a trace.
+// Span is one span of a trace.
 type Span struct {
 	Trace      string            `json:"trace_id"`
 	ID         string            `json:"span_id"`
@@ -100,7 +100,7 @@ type node struct {
 }
 
 // tree puts the spans of one trace in the order of a waterfall: children below their parent by
-// start. Spans whose parent was never stored come below the root, marked. A span told twice counts
+// start. Spans whose parent was never stored come below the root, marked. Duplicate spans count
 // once.
 func tree(spans []Span) []node {
 	byID := map[string]Span{}
@@ -152,7 +152,7 @@ func tree(spans []Span) []node {
 	for _, o := range orphans {
 		put(o, under, true)
 	}
-	rest := make([]Span, 0) // of a ring of parents, which nobody should send
+	rest := make([]Span, 0) // members of a cycle of parents
 	for _, s := range byID {
 		if !seen[s.ID] {
 			rest = append(rest, s)

@@ -53,7 +53,7 @@ func TestDraw(t *testing.T) {
 	golden.Compare(t, "testdata/incident.txt", b.String())
 }
 
-// TestRingOfParents: nobody should send one, and it must neither hang nor hide spans.
+// TestRingOfParents checks that a cycle of parents neither hangs nor hides spans.
 func TestRingOfParents(t *testing.T) {
 	a := Span{ID: "01", Parent: "02", Start: at(0), End: at(1)}
 	b := Span{ID: "02", Parent: "01", Start: at(0), End: at(2)}

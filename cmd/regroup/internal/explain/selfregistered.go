@@ -6,8 +6,9 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 )
 
-// gathers is what a job whose nodes come by themselves waits for; "" if it waits for none.
-func (s Seen) gathers() string {
+// awaitedNodes describes which nodes a job with self-registering nodes waits for; "" if it waits
+// for none.
+func (s Seen) awaitedNodes() string {
 	g := s.Round.Rendezvous
 	if !s.Job.Spec.External() || (g != nil && g.Complete) {
 		return ""
@@ -24,8 +25,8 @@ func (s Seen) gathers() string {
 	return text
 }
 
-// beside says which nodes of such a job stand by.
-func (s Seen) beside() []string {
+// standby describes the spare nodes of such a job.
+func (s Seen) standby() []string {
 	g := s.Round.Rendezvous
 	if g == nil {
 		return nil

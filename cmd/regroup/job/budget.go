@@ -10,9 +10,9 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// said says what the members of the newest generation have said, or "". Nobody is ready in a job
-// that has ended.
-func said(v events.JobView) string {
+// reported describes what the members of the newest generation have reported, or "". No member is
+// ready in a job that has ended.
+func reported(v events.JobView) string {
 	if len(v.Generations) == 0 {
 		return ""
 	}
@@ -24,7 +24,7 @@ func said(v events.JobView) string {
 		g.Reported.Success, g.Reported.Failure)
 }
 
-// samples says what the ledger proves, or "" if the program keeps none.
+// samples describes what the ledger proves, or "" if the program has none.
 func samples(v events.JobView) string {
 	s := summary.Count(v.Ledger)
 	if s == nil {
@@ -51,9 +51,9 @@ func slowest(v events.JobView) string {
 	return fmt.Sprintf("slowest: r%d%s, the others wait for it %.0f %% of the time", v.Slowest.Rank, where, 100*v.Slowest.Share)
 }
 
-// charges says how much of the failure budget is used up: 2 of 20 failures this hour, 1 of 3 at
-// step 4612. "" = nothing was charged.
-func charges(v events.JobView, now time.Time) string {
+// failureBudget describes how much of the failure budget is used up: 2 of 20 failures this hour, 1
+// of 3 at step 4612. "" = no failure was counted.
+func failureBudget(v events.JobView, now time.Time) string {
 	f := v.Spec.Failures
 	if f.Max == nil || len(v.CountedFailures) == 0 {
 		return ""
@@ -70,5 +70,5 @@ func charges(v events.JobView, now time.Time) string {
 		}
 		text += fmt.Sprintf(", %d of %d %s", same, f.SameStep, where)
 	}
-	return text + "; last: " + screen.ChargeText(v.CountedFailures[len(v.CountedFailures)-1])
+	return text + "; last: " + screen.CountedFailureText(v.CountedFailures[len(v.CountedFailures)-1])
 }

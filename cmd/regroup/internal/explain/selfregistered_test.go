@@ -9,8 +9,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestNodesThatComeByThemselves: what is waited for, and who stands by.
-func TestNodesThatComeByThemselves(t *testing.T) {
+// TestSelfRegisteredNodes checks the awaited nodes and the spare ones.
+func TestSelfRegisteredNodes(t *testing.T) {
 	now := time.Unix(1000, 0)
 	spec := spec.Job{Name: "mnist", Command: []string{"x"}, Rendezvous: &spec.Rendezvous{
 		External: true, Nodes: spec.NodeRange{Min: 2, Max: 3}, WorkersPerNode: 2,

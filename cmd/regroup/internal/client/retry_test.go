@@ -17,7 +17,7 @@ import (
 
 var jobSpec = spec.Job{Name: "x", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 1}}
 
-// electing fails for a while, as a stream does whose leader is being elected.
+// electing fails for a while, as a stream does during a leader election.
 type electing struct {
 	events.Log
 	mu   sync.Mutex
@@ -37,7 +37,8 @@ func (e *electing) Publish(ctx context.Context, m events.Message) (uint64, error
 	return e.Log.Publish(ctx, m)
 }
 
-// TestASubmitWaitsForALeader: it is published again, as the same message, until it is stored.
+// TestASubmitWaitsForALeader checks that a command is published again, as the same message, until
+// it is stored.
 func TestASubmitWaitsForALeader(t *testing.T) {
 	w := clienttest.New(t)
 	ports := w.Ports
@@ -45,7 +46,7 @@ func TestASubmitWaitsForALeader(t *testing.T) {
 	ports.Log = log
 	w.Answer(func(e events.Event) {
 		job := events.JobIDFrom("x", e.Source, e.ID)
-		w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job}})
+		w.Publish(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job}})
 	})
 	c := client.New(ports, "/regroup/cli/test")
 	var said []string
@@ -68,9 +69,9 @@ func TestASubmitWaitsForALeader(t *testing.T) {
 	}
 }
 
-// TestACommandExpiresWithThePatienceOfItsClient: by the clock of the store, though the client's own
-// is wrong.
-func TestACommandExpiresWithThePatienceOfItsClient(t *testing.T) {
+// TestACommandExpiresWithItsClientsTimeout checks the expiry by the store's clock while the
+// client's clock is wrong.
+func TestACommandExpiresWithItsClientsTimeout(t *testing.T) {
 	w := clienttest.New(t)
 	c := client.New(w.Ports, "/regroup/cli/test")
 	c.AnswerWithin = 300 * time.Millisecond
@@ -85,27 +86,27 @@ func TestACommandExpiresWithThePatienceOfItsClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	e, err := cloudevent.Decode(last.Header, last.Data)
-	if life := e.Expires.Sub(last.Time); err != nil || life <= 0 || life > c.AnswerWithin {
+	if lifetime := e.Expires.Sub(last.Time); err != nil || lifetime <= 0 || lifetime > c.AnswerWithin {
 		t.Errorf("stored at %s it expires at %s (%v), want at most %s later", last.Time, e.Expires, err, c.AnswerWithin)
 	}
 }
 
-// TestARefusalOfAnotherTryIsNoAnswer: what agents submit together has one id; that it came too late
-// once is not the answer to who gives it again.
+// TestARefusalOfAnotherTryIsNoAnswer checks that the refusal of an expired event is not taken for
+// the reply to another event with the same id.
 func TestARefusalOfAnotherTryIsNoAnswer(t *testing.T) {
 	w := clienttest.New(t)
 	w.Answer(func(e events.Event) {
 		job := events.JobIDFrom("x", e.Source, e.ID)
-		w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobRejected{Job: job, Command: e.ID, Expired: e.Expires.Add(-time.Minute), Errors: []spec.FieldError{{Message: "expired"}}}})
-		w.Tell(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job}})
+		w.Publish(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobRejected{Job: job, Command: e.ID, Expired: e.Expires.Add(-time.Minute), Errors: []spec.FieldError{{Message: "expired"}}}})
+		w.Publish(events.Event{Entity: string(job), Cause: e.ID, Body: events.JobSubmitted{Job: job}})
 	})
 	if _, err := client.New(w.Ports, "/client/agent/join").SubmitOnce(t.Context(), "join-x", jobSpec); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestNothingIsAskedOfWhatDoesNotRun: of several servers the job's is spoken to; who has ended can
-// only be read.
+// TestNothingIsAskedOfWhatDoesNotRun checks that commands go to the job's server, and that ended
+// servers can only be read.
 func TestNothingIsAskedOfWhatDoesNotRun(t *testing.T) {
 	live, dead := clienttest.New(t), clienttest.New(t)
 	live.Job(events.JobView{Job: "a-0001", State: events.JobStateRunning, By: client.RunSource, Submitted: clienttest.Now})
@@ -113,7 +114,7 @@ func TestNothingIsAskedOfWhatDoesNotRun(t *testing.T) {
 	dead.Job(events.JobView{Job: "c-0003", State: events.JobStateSucceeded, By: client.RunSource, Submitted: clienttest.Now.Add(time.Minute)})
 	live.Answer(func(e events.Event) {
 		w := e.Body.(events.JobScale)
-		live.Tell(events.Event{Entity: string(w.Job), Cause: e.ID, Body: events.JobScaled(w)})
+		live.Publish(events.Event{Entity: string(w.Job), Cause: e.ID, Body: events.JobScaled(w)})
 	})
 	c := client.Of("/regroup/cli/test", client.Server{Ports: dead.Ports, Idle: true}, client.Server{Ports: live.Ports, Own: true})
 	all, err := c.Jobs(t.Context())

@@ -9,10 +9,10 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// TestPace: the pace is what was seen in the last seconds, not the step divided by the time of
-// watching; a later rank that is behind takes nothing back.
-func TestPace(t *testing.T) {
-	var p Pace
+// TestStepRate checks that the rate is that of the last seconds, not the step divided by the time
+// since the start, and that a rank that lags does not reduce it.
+func TestStepRate(t *testing.T) {
+	var p StepRate
 	if got := p.Text(); got != "no step yet" {
 		t.Errorf("of nothing: %q", got)
 	}
@@ -25,7 +25,7 @@ func TestPace(t *testing.T) {
 		return p.Text()
 	}
 	for _, c := range []struct{ got, want string }{
-		{say(0, 1, 0, 100_000, 0.5), "step 100000 · loss 0.5"}, // who comes late knows no pace yet
+		{say(0, 1, 0, 100_000, 0.5), "step 100000 · loss 0.5"}, // no rate is known at first
 		{say(500*time.Millisecond, 1, 1, 99_999, 7), "step 100000 · loss 0.5"},
 		{say(2*time.Second, 1, 0, 100_004, 0.25), "step 100004 · 2 steps/s · loss 0.25"},
 		{say(20*time.Second, 1, 0, 100_006, 0), "step 100006 · 9 s/step · loss 0.25"},
@@ -39,7 +39,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestMetricsText: few, many, and those with impossible names, on one line.
+// TestMetricsText formats few, many, and badly named metrics on one line.
 func TestMetricsText(t *testing.T) {
 	v := events.JobView{State: events.JobStateRunning, Reported: map[string]events.Metric{}}
 	if got := MetricsText(v, t0); got != "" {

@@ -1,0 +1,49 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/regroup-io/regroup/events"
+)
+
+const (
+	noticeAfter = time.Second // time before a wait is reported
+	retryPause  = 100 * time.Millisecond
+)
+
+// requestContext returns the context of one request or command, which ends after AnswerWithin.
+func (c *Client) requestContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, c.AnswerWithin, errNoAnswer)
+}
+
+// retry calls do until it no longer fails because a server is unavailable or elects a leader, at
+// most for AnswerWithin, and reports to Waits. The context of do ends then.
+func (c *Client) retry(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := c.requestContext(ctx)
+	defer cancel()
+	if c.Waits != nil {
+		quiet := time.AfterFunc(noticeAfter, func() { c.Waits(fmt.Sprintf("waiting up to %s for an answer of the server", c.AnswerWithin)) })
+		defer quiet.Stop()
+	}
+	last := errNoAnswer
+	for {
+		err := do(ctx)
+		switch code := events.CodeOf(err); {
+		case code == events.Unavailable:
+			last = err
+		case code != events.Cancelled && !errors.Is(err, errNoAnswer):
+			return err
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			if cause := context.Cause(ctx); !errors.Is(cause, errNoAnswer) {
+				return cause
+			}
+			return events.Errorf(events.Unavailable, "the server has not answered within %s: does it run? More time: --timeout (%v)", c.AnswerWithin, last)
+		}
+	}
+}
