@@ -15,7 +15,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// single is one `regroup up`: broker, services and an agent in one process.
+// single is a `regroup up` process: broker, services and an agent.
 type single struct {
 	*cluster.Client
 	bin, dir  string
@@ -47,7 +47,7 @@ func (s *single) start(ctx context.Context, slots int) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	if err := cluster.Until(ctx, func() (bool, error) { // the file that says where the broker listens
+	if err := cluster.Until(ctx, func() (bool, error) { // the file with the broker's address
 		b, err := os.ReadFile(filepath.Join(s.dir, "server.json"))
 		if err != nil {
 			return false, err
@@ -72,8 +72,7 @@ func (s *single) stop() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// join starts an agent on a node of its own. The one before it under the same name must be on its
-// way out.
+// join starts an agent on a new node. An earlier agent with the same name must be leaving.
 func (s *single) join(ctx context.Context, node string, slots int) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -86,7 +85,7 @@ func (s *single) join(ctx context.Context, node string, slots int) error {
 	}})
 }
 
-// leave asks the agent of a node to end; its workers leave at their next commit.
+// leave stops the agent of a node; its workers leave at their next commit.
 func (s *single) leave(node string) error { return s.processes.Signal(node, syscall.SIGTERM) }
 
 // submit submits a job of the counter example, in-process recovery, and returns its id.
@@ -95,15 +94,15 @@ func (s *single) submit(ctx context.Context, name string, workers spec.Workers, 
 }
 
 func submit(ctx context.Context, c *cluster.Client, bin, name string, workers spec.Workers, args ...string) (events.JobID, error) {
-	unlimited := 10_000 // as many as may be allowed
+	unlimited := 10_000 // the maximum
 	return c.Submit(ctx, spec.Job{
 		Name: name, Command: append([]string{filepath.Join(bin, "counter")}, args...), Workers: workers,
 		Recovery: spec.RecoveryInProcess, Failures: spec.Failures{Max: &unlimited},
 	})
 }
 
-// watch calls fn with every fact of the worker, round and job families as it arrives, beginning
-// now, until fn says cluster.Enough. ready is called once the reading stands.
+// watch calls fn with every new fact of the worker, round and job families until fn returns
+// cluster.Enough. ready is called once the subscription is active.
 func watch(ctx context.Context, c *cluster.Client, ready func() error, fn func(cluster.Arrival) error) error {
 	return c.Watch(ctx, events.FromNew, []string{
 		events.FamilySubject(events.FamilyWorker, "*"), events.FamilySubject(events.FamilyRound, "*"), events.FamilySubject(events.FamilyJob, "*"),

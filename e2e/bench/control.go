@@ -15,24 +15,24 @@ import (
 
 const (
 	betweenKills  = 250 * time.Millisecond
-	brokerEvery   = 20              // one kill of so many is that of a broker
+	brokerEvery   = 20              // one kill in brokerEvery hits a broker
 	betweenBroker = 5 * time.Second // two of three brokers must be there, and elect
 )
 
-// control is the experiment: does training notice when its control plane is killed?
+// control is an experiment: does killing the control plane affect training?
 type control struct {
-	*network.Center
+	*network.Datacenter
 	killed, brokers, leaders int
 	lastBroker               time.Time
 }
 
-// undisturbed kills services and brokers with SIGKILL while a job trains whose members do not
-// change, in turn with runs in which nothing is killed, and compares how long steps take.
+// undisturbed kills services and brokers with SIGKILL while a job with fixed members trains,
+// alternates that with runs without kills, and compares the durations of steps.
 func undisturbed(ctx context.Context, out, bin string, kills, runs int) error {
 	var calm, stormy []time.Duration
 	var text string
-	err := laboratory(ctx, network.Options{Bin: bin, Nodes: 2, Slots: 2, Name: "bench", Restart: 100 * time.Millisecond}, func(center *network.Center) error {
-		c := &control{Center: center}
+	err := laboratory(ctx, network.Options{Bin: bin, Nodes: 2, Slots: 2, Name: "bench", Restart: 100 * time.Millisecond}, func(datacenter *network.Datacenter) error {
+		c := &control{Datacenter: datacenter}
 		for run := range runs {
 			part := kills*(run+1)/runs - kills*run/runs
 			began := time.Now()
@@ -62,8 +62,8 @@ func undisturbed(ctx context.Context, out, bin string, kills, runs int) error {
 		fmt.Sprintf("| p99 above undisturbed | | | %.1f | | | | 50 |\n", events.Milliseconds(more)))
 }
 
-// train runs a job of four while something happens, proves it right, and returns how long its steps
-// took.
+// train runs a job of four workers during an action, verifies its result, and returns the durations
+// of its steps.
 func (c *control) train(ctx context.Context, meanwhile func() error) ([]time.Duration, error) {
 	if err := c.Ready(ctx); err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (c *control) train(ctx context.Context, meanwhile func() error) ([]time.Dur
 	return lengths(h, from, to), nil
 }
 
-// lengths of the steps within a time.
+// lengths returns the durations of the steps within a period.
 func lengths(h *record.History, from, to time.Time) []time.Duration {
 	var out []time.Duration
 	steps := h.Steps()
@@ -109,8 +109,8 @@ func lengths(h *record.History, from, to time.Time) []time.Duration {
 	return out
 }
 
-// storm kills n processes: all replicas in turn, and now and then a broker, every other time the
-// one that leads the facts.
+// storm kills n processes: all replicas in turn, and sometimes a broker, every other time the
+// leader of the fact stream.
 func (c *control) storm(ctx context.Context, n int) error {
 	replicas := c.Replicas()
 	for range n {

@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// measureJoins has a node join and leave a job of two again and again, with states of different
-// kinds.
+// measureJoins makes a node repeatedly join and leave a job of two workers, with different kinds of
+// state.
 func measureJoins(ctx context.Context, bin string, joins int) (string, error) {
 	const goal = "one step + 100 ms"
 	var report string

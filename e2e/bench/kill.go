@@ -11,24 +11,24 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// breaking is one way to break a job of four workers, again and again.
+// breaking is one kind of repeated fault in a job of four workers.
 type breaking struct {
 	client *cluster.Client
 	submit func(context.Context) (events.JobID, error)
 	trials int
-	// strike breaks something for the n-th time, and says whose end it is. heal (may be nil) mends
+	// strike injects the n-th fault, and reports which workers it ends. heal (may be nil) repairs
 	// it once the survivors train.
 	strike func(n int, sealed events.RoundSealed) (gone func(events.Member) bool, heal func() error, err error)
 }
 
-// measure returns how long it took from just before each strike until every survivor had made a
-// step in the next generation, and, for those faults that need no mending, until there were four
-// workers again. Each strike meets four.
+// measure returns the times from just before each fault until every survivor has made a step in the
+// next generation, and, for faults without heal, until there are four workers again. Each fault
+// hits four workers.
 func (m breaking) measure(ctx context.Context) (survivors, whole []time.Duration, err error) {
 	var job events.JobID
 	var sealed events.RoundSealed
 	var struck, full time.Time
-	var waiting map[events.Incarnation]bool // survivors whose first step is awaited
+	var waiting map[events.Incarnation]bool // survivors without a first step
 	var ready map[events.Incarnation]bool   // members of sealed that have made a step
 	var heal func() error
 	limit, cancel := context.WithTimeout(ctx, 20*time.Minute)
@@ -89,7 +89,7 @@ func (m breaking) measure(ctx context.Context) (survivors, whole []time.Duration
 	return survivors, whole, m.client.Stop(ctx, job)
 }
 
-// counting is what the workers do while they are broken.
+// counting is the workers' command during the faults.
 var counting = []string{"-steps", "100000000", "-step-time", "1ms", "-samples", "1000000", "-batch", "64", "-commit-every", "5"}
 
 // killWorker kills every rank in turn, rank 0 too.

@@ -11,9 +11,9 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// measureLosses kills an agent together with its two workers, again and again, and measures until
-// the two workers of the other node have both made a step in the next generation. Each time another
-// node takes its place: one that dies often is quarantined.
+// measureLosses repeatedly kills an agent together with its two workers, and measures until both
+// workers of the other node have made a step in the next generation. A new node replaces each lost
+// one, because a node that fails often is quarantined.
 func measureLosses(ctx context.Context, bin string, losses int) (string, error) {
 	const slots = 2
 	c, err := start(ctx, bin, slots)
@@ -46,7 +46,7 @@ func measureLosses(ctx context.Context, bin string, losses int) (string, error) 
 			case len(ready) < len(sealed.Members):
 			case len(sealed.Members) == 2*slots && killed.IsZero():
 				killed = time.Now()
-				return c.processes.Signal(node(len(took)), syscall.SIGKILL) // its workers are bound to die with it
+				return c.processes.Signal(node(len(took)), syscall.SIGKILL) // its workers die with it
 			case len(sealed.Members) == slots:
 				if !killed.IsZero() {
 					took = append(took, a.At.Sub(killed))

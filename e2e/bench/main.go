@@ -1,5 +1,4 @@
-// Command bench measures what users judge us by, with real processes on this machine, and writes
-// the results down.
+// Command bench measures recovery times with real processes on this machine, and writes a report.
 //
 //	go run ./e2e/bench -out docs/benchmarks.md
 //
@@ -87,7 +86,7 @@ func run(ctx context.Context, out, bin, only string, kills, submits, losses, joi
 	return write(out, "One process", text.String())
 }
 
-// write puts a section into the document, or on standard output.
+// write writes a section to the document, or to standard output.
 func write(out, title, text string) error {
 	if out == "" {
 		fmt.Print(text)

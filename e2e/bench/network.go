@@ -13,8 +13,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// laboratory runs fn in a data centre of hosts with networks of their own, and removes it.
-func laboratory(ctx context.Context, o network.Options, fn func(*network.Center) error) (err error) {
+// laboratory runs fn in a data centre of hosts with separate network stacks, and removes it.
+func laboratory(ctx context.Context, o network.Options, fn func(*network.Datacenter) error) (err error) {
 	if o.Bin, err = filepath.Abs(o.Bin); err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func laboratory(ctx context.Context, o network.Options, fn func(*network.Center)
 
 // hosts measures what needs a network and three brokers: four nodes with a worker each.
 func hosts(ctx context.Context, out, bin string, cuts, kills int) error {
-	return laboratory(ctx, network.Options{Bin: bin, Nodes: 4, Slots: 1, Name: "bench", Restart: time.Second}, func(c *network.Center) error {
+	return laboratory(ctx, network.Options{Bin: bin, Nodes: 4, Slots: 1, Name: "bench", Restart: time.Second}, func(c *network.Datacenter) error {
 		absolute, err := filepath.Abs(bin)
 		if err != nil {
 			return err

@@ -18,7 +18,7 @@ Written by ` + "`make bench`" + `. Wall time seen from outside, in milliseconds.
 step has arrived at the measuring process. Other programs may share the machine: read medians.
 `
 
-// table begins a section's table.
+// table starts a section's table.
 func table() string {
 	return "Measured on " + report.Machine() + `.
 
@@ -39,7 +39,7 @@ func row(what string, d []time.Duration, goal string) string {
 	return fmt.Sprintf("| %s | %d | %s | %s | %s | %s | %s | %s |\n", what, len(d), at(0), at(0.5), at(0.9), at(0.99), at(1), goal)
 }
 
-// measureIdle watches memory and CPU of the idle process.
+// measureIdle measures memory and CPU time of the idle process.
 func measureIdle(ctx context.Context, c *single, watch time.Duration) (string, error) {
 	pid, _ := c.processes.PID(up)
 	settle := time.NewTimer(5 * time.Second)
@@ -78,7 +78,7 @@ func measureIdle(ctx context.Context, c *single, watch time.Duration) (string, e
 		float64(kib)/1024, watch, share), nil
 }
 
-// cpuTime is what a process has used, from /proc/pid/stat in ticks of 10 ms.
+// cpuTime is the CPU time of a process, from /proc/pid/stat in ticks of 10 ms.
 func cpuTime(pid int) (time.Duration, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -9,17 +9,17 @@ import (
 	"github.com/regroup-io/regroup/e2e/network"
 )
 
-// kind is a kind of fault. strike says whom it hit, and how to heal it; nil = it heals by itself.
-// An empty name: there was nothing to hit.
+// kind is a kind of fault. strike returns its target and how to heal it; nil = it heals by itself.
+// An empty target means that there was none.
 type kind struct {
 	name   string
 	weight int
 	hold   time.Duration // mean
-	strike func(c *network.Center, f fault) (hit string, heal func() error, err error)
+	strike func(c *network.Datacenter, f fault) (hit string, heal func() error, err error)
 }
 
-// How often each kind comes is a guess at what large clusters see, with every kind often enough to
-// be seen in 200 faults.
+// The frequencies are estimates for large clusters, with every kind frequent enough to occur in 200
+// faults.
 var kinds = []kind{
 	{"worker killed", 6, 0, worker(syscall.SIGKILL)},
 	{"worker frozen", 2, time.Second, worker(syscall.SIGSTOP)},
@@ -37,35 +37,35 @@ var kinds = []kind{
 	{"broker cut off", 1, 3 * time.Second, links(brokers, network.Isolate)},
 }
 
-func nodes(c *network.Center) []string    { return c.Nodes }
-func replicas(c *network.Center) []string { return c.Replicas() }
-func brokers(c *network.Center) []string  { return c.Brokers }
-func controls(c *network.Center) []string { return c.Controls }
+func nodes(c *network.Datacenter) []string    { return c.Nodes }
+func replicas(c *network.Datacenter) []string { return c.Replicas() }
+func brokers(c *network.Datacenter) []string  { return c.Brokers }
+func controls(c *network.Datacenter) []string { return c.Controls }
 
-func killed(of func(*network.Center) []string) func(*network.Center, fault) (string, func() error, error) {
-	return func(c *network.Center, f fault) (string, func() error, error) {
+func killed(of func(*network.Datacenter) []string) func(*network.Datacenter, fault) (string, func() error, error) {
+	return func(c *network.Datacenter, f fault) (string, func() error, error) {
 		name := of(c)[f.target%len(of(c))]
 		if !c.Processes.Running(name) {
-			return "", nil, nil // its supervisor has not started it again yet
+			return "", nil, nil // its supervisor has not restarted it yet
 		}
 		return name, nil, c.Processes.Kill(name)
 	}
 }
 
-func frozen(of func(*network.Center) []string) func(*network.Center, fault) (string, func() error, error) {
-	return func(c *network.Center, f fault) (string, func() error, error) {
+func frozen(of func(*network.Datacenter) []string) func(*network.Datacenter, fault) (string, func() error, error) {
+	return func(c *network.Datacenter, f fault) (string, func() error, error) {
 		name := of(c)[f.target%len(of(c))]
 		if !c.Processes.Running(name) {
 			return "", nil, nil
 		}
 		pid, _ := c.Processes.PID(name)
-		return name, func() error { return tell(pid, syscall.SIGCONT) }, c.Processes.Signal(name, syscall.SIGSTOP)
+		return name, func() error { return sendSignal(pid, syscall.SIGCONT) }, c.Processes.Signal(name, syscall.SIGSTOP)
 	}
 }
 
-// worker hits one of all workers.
-func worker(s syscall.Signal) func(*network.Center, fault) (string, func() error, error) {
-	return func(c *network.Center, f fault) (string, func() error, error) {
+// worker hits one of the workers.
+func worker(s syscall.Signal) func(*network.Datacenter, fault) (string, func() error, error) {
+	return func(c *network.Datacenter, f fault) (string, func() error, error) {
 		var pids []int
 		for _, n := range c.Nodes {
 			w, err := c.Workers(n)
@@ -78,34 +78,34 @@ func worker(s syscall.Signal) func(*network.Center, fault) (string, func() error
 			return "", nil, nil
 		}
 		pid := pids[f.target%len(pids)]
-		heal := func() error { return tell(pid, syscall.SIGCONT) }
+		heal := func() error { return sendSignal(pid, syscall.SIGCONT) }
 		if s == syscall.SIGKILL {
 			heal = nil
 		}
-		return fmt.Sprintf("worker %d", pid), heal, tell(pid, s)
+		return fmt.Sprintf("worker %d", pid), heal, sendSignal(pid, s)
 	}
 }
 
-// tell sends a signal to a process that may have ended meanwhile.
-func tell(pid int, s syscall.Signal) error {
+// sendSignal sends a signal to a process that may have ended.
+func sendSignal(pid int, s syscall.Signal) error {
 	if err := syscall.Kill(pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("%v to %d: %w", s, pid, err)
 	}
 	return nil
 }
 
-func links(of func(*network.Center) []string, rules func(host string) []network.Rule) func(*network.Center, fault) (string, func() error, error) {
-	return func(c *network.Center, f fault) (string, func() error, error) {
+func links(of func(*network.Datacenter) []string, rules func(host string) []network.Rule) func(*network.Datacenter, fault) (string, func() error, error) {
+	return func(c *network.Datacenter, f fault) (string, func() error, error) {
 		host := of(c)[f.target%len(of(c))]
 		broken := rules(host)
 		return host, func() error { return c.Heal(broken...) }, c.Break(broken...)
 	}
 }
 
-// oneWay lets nothing out of a host.
+// oneWay drops all outgoing packets of a host.
 func oneWay(host string) []network.Rule { return []network.Rule{network.Cut(host, "")} }
 
-func pair(c *network.Center, f fault) (string, func() error, error) {
+func pair(c *network.Datacenter, f fault) (string, func() error, error) {
 	a := f.target % len(c.Nodes)
 	b := (a + 1 + f.other%(len(c.Nodes)-1)) % len(c.Nodes)
 	broken := network.CutBoth(c.Nodes[a], c.Nodes[b])

@@ -1,5 +1,4 @@
-// Command chaos trains one job under hundreds of random faults and proves that nothing of it was
-// lost.
+// Command chaos trains one job under hundreds of random faults and proves that no sample was lost.
 //
 //	CHAOS_SEED=7 CHAOS_FAULTS=200 go run ./e2e/chaos -out docs/reliability.md
 //

@@ -17,13 +17,13 @@ import (
 
 const (
 	workers = 8
-	// restart is what a service manager waits before it starts a process again.
+	// restart is the delay of a service manager before it restarts a process.
 	restart = 500 * time.Millisecond
-	// calm is how long the job may take to make steps again once a fault is healed.
+	// calm is how long the job may take to make steps again after a fault is healed.
 	calm = time.Minute
 )
 
-// happened is one fault as it went.
+// happened is the record of one fault.
 type happened struct {
 	kind, hit  string
 	from, to   time.Time // to: healed, and steps were made again
@@ -32,25 +32,25 @@ type happened struct {
 
 // chaos is one run.
 type chaos struct {
-	*network.Center
+	*network.Datacenter
 	seed uint64
 	run  *network.Run
 	log  io.Writer
 	tail record.Tail
 
 	done    []happened
-	healing []*sick
-	rushed  bool // the last fault did not wait for its end
+	healing []*activeFault
+	rushed  bool // the last fault overlaps the next one
 	begun   time.Time
 }
 
-// sick is a fault that is not healed yet.
-type sick struct {
+// activeFault is a fault that is not healed yet.
+type activeFault struct {
 	until time.Time
 	heal  func() error
 }
 
-// result is what a run has proven.
+// result is the result of a run.
 type result struct {
 	seed    uint64
 	took    time.Duration
@@ -60,20 +60,20 @@ type result struct {
 	facts   int
 }
 
-// unleash trains one job of eight workers on four nodes under n faults.
+// unleash runs one job of eight workers on four nodes under n faults.
 func unleash(ctx context.Context, bin string, seed uint64, n int, log io.Writer) (res result, err error) {
 	dir, err := os.MkdirTemp("", "regroup-chaos-")
 	if err != nil {
 		return res, err
 	}
-	center, err := network.Build(ctx, network.Options{Bin: bin, Dir: dir, Nodes: 4, Slots: 2, Restart: restart, Name: "chaos"})
+	datacenter, err := network.Build(ctx, network.Options{Bin: bin, Dir: dir, Nodes: 4, Slots: 2, Restart: restart, Name: "chaos"})
 	if err != nil {
 		return res, errors.Join(err, os.RemoveAll(dir))
 	}
 	defer func() {
-		err = errors.Join(err, center.Close())
-		for _, name := range center.Processes.Races() {
-			err = errors.Join(err, fmt.Errorf("%s: data race: %s", name, center.Processes.Log(name, 4000)))
+		err = errors.Join(err, datacenter.Close())
+		for _, name := range datacenter.Processes.Races() {
+			err = errors.Join(err, fmt.Errorf("%s: data race: %s", name, datacenter.Processes.Log(name, 4000)))
 		}
 		if err == nil {
 			err = os.RemoveAll(dir)
@@ -81,7 +81,7 @@ func unleash(ctx context.Context, bin string, seed uint64, n int, log io.Writer)
 			fmt.Fprintln(log, "logs and records are kept in", dir)
 		}
 	}()
-	c := &chaos{Center: center, seed: seed, log: log, begun: time.Now()}
+	c := &chaos{Datacenter: datacenter, seed: seed, log: log, begun: time.Now()}
 	c.run, err = c.Train(ctx, network.Training{
 		Name: "chaos", Workers: spec.Workers{Min: 1, Max: workers}, Samples: 6000, Batch: 64, CommitEvery: 5, StepTime: 25 * time.Millisecond,
 	})
@@ -97,26 +97,26 @@ func unleash(ctx context.Context, bin string, seed uint64, n int, log io.Writer)
 			return res, err
 		}
 	}
-	if err := c.settle(ctx); err != nil {
+	if err := c.waitHealthy(ctx); err != nil {
 		return res, err
 	}
 	res = result{seed: seed, done: c.done, took: time.Since(c.begun)}
 	return c.prove(ctx, res)
 }
 
-// strike lets one fault happen, and waits until its job trains again, unless the next one is to
-// come in the middle of it.
+// strike injects one fault, and waits until its job trains again, unless the next fault overlaps
+// it.
 func (c *chaos) strike(ctx context.Context, i int, f fault) error {
 	h := happened{kind: f.kind.name, from: time.Now(), overlapped: f.rush || c.rushed || len(c.healing) > 0}
 	c.rushed = f.rush
-	hit, heal, err := f.kind.strike(c.Center, f)
+	hit, heal, err := f.kind.strike(c.Datacenter, f)
 	if err != nil {
 		return fmt.Errorf("fault %d, %s: %w", i, f.kind.name, err)
 	}
 	h.hit = hit
 	fmt.Fprintf(c.log, "%7.1fs %3d %s: %s for %v\n", time.Since(c.begun).Seconds(), i+1, f.kind.name, hit, f.hold.Round(time.Millisecond))
 	if heal != nil {
-		c.healing = append(c.healing, &sick{h.from.Add(f.hold), heal})
+		c.healing = append(c.healing, &activeFault{h.from.Add(f.hold), heal})
 	}
 	if f.rush {
 		err = c.pass(ctx, f.hold/2)
@@ -128,7 +128,7 @@ func (c *chaos) strike(ctx context.Context, i int, f fault) error {
 	return err
 }
 
-// pass lets time go by, and heals what is due.
+// pass waits, and heals faults that are due.
 func (c *chaos) pass(ctx context.Context, d time.Duration) error {
 	end := time.Now().Add(d)
 	for {
@@ -186,8 +186,8 @@ func (c *chaos) steps(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// settle waits until everything is as it was before the first fault.
-func (c *chaos) settle(ctx context.Context) error {
+// waitHealthy waits until everything is as it was before the first fault.
+func (c *chaos) waitHealthy(ctx context.Context) error {
 	if err := c.steps(ctx, calm); err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (c *chaos) settle(ctx context.Context) error {
 	return err
 }
 
-// prove ends the job and checks everything that can be checked.
+// prove ends the job and verifies its result.
 func (c *chaos) prove(ctx context.Context, r result) (result, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("the end was not proven within two minutes"))
 	defer cancel()

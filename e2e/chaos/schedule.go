@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// fault is one thing that goes wrong. The same seed gives the same faults; which worker runs where,
-// when one strikes, is the cluster's business.
+// fault is one injected fault. The same seed gives the same faults; the placement of workers at
+// that time depends on the cluster.
 type fault struct {
 	kind   kind
 	target int           // which one of its kind's targets, modulo their number
 	other  int           // the second one, for a link
-	hold   time.Duration // until it is healed; what was killed is started again by its supervisor
-	rush   bool          // the next fault comes while this one is still there
+	hold   time.Duration // time until it is healed; killed processes are restarted by their supervisor
+	rush   bool          // the next fault overlaps this one
 }
 
 // schedule draws n faults.

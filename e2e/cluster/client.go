@@ -16,7 +16,7 @@ import (
 	"github.com/regroup-io/regroup/jetstream"
 )
 
-// Client talks to a cluster.
+// Client is a client of a cluster.
 type Client struct {
 	Conn  *jetstream.Conn
 	Ports events.Ports
@@ -24,8 +24,8 @@ type Client struct {
 	sent  atomic.Uint64
 }
 
-// Connect connects to the brokers at url, several separated by commas. What goes wrong with the
-// connection is written to log; nil = nowhere.
+// Connect connects to the brokers at url, several separated by commas. Connection errors are
+// written to log, which may be nil.
 func Connect(ctx context.Context, url, name string, log io.Writer) (*Client, error) {
 	o := jetstream.ConnectOptions{URL: url, Name: name}
 	if log != nil {
@@ -41,8 +41,8 @@ func Connect(ctx context.Context, url, name string, log io.Writer) (*Client, err
 // Close ends the connection.
 func (c *Client) Close() { c.Conn.Close() }
 
-// Submit publishes a job, again and again while the brokers cannot store it, and waits until it is
-// accepted.
+// Submit publishes a job, retries while the brokers cannot store it, and waits until it is accepted.
+// It returns the id of the job.
 func (c *Client) Submit(ctx context.Context, spec spec.Job) (events.JobID, error) {
 	event, err := c.Publish(ctx, spec)
 	if err != nil {
@@ -106,7 +106,7 @@ func (c *Client) Job(ctx context.Context, id events.JobID) (events.JobView, erro
 	return View[events.JobView](ctx, c, events.BucketJobs, string(id))
 }
 
-// View reads a judge's view of an entity.
+// View reads a service's view of an entity.
 func View[V any](ctx context.Context, c *Client, bucket, key string) (V, error) {
 	var none V
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -118,12 +118,12 @@ func View[V any](ctx context.Context, c *Client, bucket, key string) (V, error) 
 	return document.View[V](b)
 }
 
-// Until polls a condition of other processes, which give no other sign, until it holds or ctx ends;
-// then the error is the last reason.
+// Until polls a condition of other processes until it holds or ctx ends; then the error is the last
+// reason.
 func Until(ctx context.Context, ok func() (bool, error)) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	var why error // of the last attempt that was not cut short
+	var why error // the error of the last complete attempt
 	for {
 		good, err := ok()
 		if good {
@@ -140,18 +140,17 @@ func Until(ctx context.Context, ok func() (bool, error)) error {
 	}
 }
 
-// Arrival is a fact with the moment at which it arrived here.
+// Arrival is a fact with its local arrival time.
 type Arrival struct {
 	At    time.Time
 	Event events.Event
 }
 
 // Enough ends a Watch.
-var Enough = errors.New("enough") //nolint:errname,staticcheck // it is no failure
+var Enough = errors.New("enough") //nolint:errname,staticcheck // not an error
 
-// Watch calls fn with every fact on the subjects as it arrives, until fn says Enough. ready (may be
-// nil) is called once the reading stands: everything stored before was seen, or passed over if the
-// watch begins with what is new.
+// Watch calls fn with every fact on the subjects until fn returns Enough. ready (may be nil) is
+// called once all stored facts were read, or skipped if the watch starts with new ones.
 func (c *Client) Watch(ctx context.Context, start events.Start, subjects []string, ready func() error, fn func(Arrival) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

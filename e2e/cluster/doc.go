@@ -1,3 +1,3 @@
 // Package cluster starts the processes of a cluster for tests and benchmarks, kills and restarts
-// them, and talks to it as a client does.
+// them, and connects as a client.
 package cluster

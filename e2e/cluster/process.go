@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// Processes are the processes of a cluster, each in a process group of its own, with a log of its
-// own in Dir.
+// Processes are the processes of a cluster, each in its own process group, with its own log in Dir.
 type Processes struct {
 	Dir string
 
@@ -24,24 +23,24 @@ type Processes struct {
 	stop   bool
 }
 
-// Command says how to start a process.
+// Command describes how to start a process.
 type Command struct {
 	Name string
 	Args []string // program and arguments
-	Env  []string // over the environment of this process
-	// Restart is how long after its end the process is started again, as a service manager does it;
-	// 0 = it stays dead.
+	Env  []string // added to the environment of this process
+	// Restart is the delay after which the process is restarted, as by a service manager; 0 =
+	// never.
 	Restart time.Duration
 }
 
 type process struct {
 	command Command
 	cmd     *exec.Cmd
-	done    chan struct{} // closed when this life has ended
+	done    chan struct{} // closed when this run has ended
 	starts  int
 }
 
-// Start starts a process under a name that is free, or whose last process has ended.
+// Start starts a process under a name that is unused, or whose last process has ended.
 func (p *Processes) Start(c Command) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +62,7 @@ func (p *Processes) Start(c Command) error {
 	return nil
 }
 
-// launch starts a life of a process; mu is held.
+// launch starts a run of a process; mu is held.
 func (p *Processes) launch(one *process) error {
 	c := one.command
 	log, err := os.OpenFile(p.log(c.Name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -74,8 +73,8 @@ func (p *Processes) launch(one *process) error {
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66", "REGROUP_NATS_SYSTEM_PASSWORD=of-this-test",
-		// Faults are on purpose here, and many: nobody is to be kept out for them unless the
-		// command says so.
+		// Faults are intended and frequent: no node is quarantined for them unless the command says
+		// so.
 		"REGROUP_DISCOVERY_QUARANTINE_CHARGES=0", "REGROUP_DISCOVERY_QUARANTINE_LOSSES=0"), c.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -85,7 +84,7 @@ func (p *Processes) launch(one *process) error {
 	one.starts++
 	done := one.done
 	p.wait.Go(func() {
-		_ = cmd.Wait() // how it ended is in its log; who killed it knows
+		_ = cmd.Wait() // the reason is in its log
 		close(done)
 		if c.Restart > 0 {
 			p.again(one, c.Restart)
@@ -94,8 +93,8 @@ func (p *Processes) launch(one *process) error {
 	return nil
 }
 
-// again starts a process that has ended, unless all are being stopped or somebody else has started
-// it.
+// again restarts a process that has ended, unless all are being stopped or it was restarted
+// already.
 func (p *Processes) again(one *process, after time.Duration) {
 	t := time.NewTimer(after)
 	defer t.Stop()
@@ -132,7 +131,7 @@ func (p *Processes) get(name string) (pid int, done chan struct{}, err error) {
 	return one.cmd.Process.Pid, one.done, nil
 }
 
-// PID is that of the process' newest life, and how many lives it has had.
+// PID returns the process id of the newest run, and the number of runs.
 func (p *Processes) PID(name string) (pid, lives int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,7 +141,7 @@ func (p *Processes) PID(name string) (pid, lives int) {
 	return 0, 0
 }
 
-// Running tells whether the newest life of a process has not ended.
+// Running reports whether the newest run of a process has not ended.
 func (p *Processes) Running(name string) bool {
 	_, done, err := p.get(name)
 	return err == nil && !closed(done)
@@ -163,8 +162,8 @@ func (p *Processes) Signal(name string, s syscall.Signal) error {
 	return nil
 }
 
-// Kill ends a process as a power cut would, and returns when it is gone. If it is restarted by
-// itself, that begins now.
+// Kill ends a process as a power failure would, and returns when it has ended. An automatic restart
+// starts its delay now.
 func (p *Processes) Kill(name string) error {
 	pid, done, err := p.get(name)
 	if err != nil {
@@ -177,7 +176,7 @@ func (p *Processes) Kill(name string) error {
 	return nil
 }
 
-// Restart starts a process again that has ended, on its old data.
+// Restart restarts a process that has ended, with its old data.
 func (p *Processes) Restart(name string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -188,8 +187,8 @@ func (p *Processes) Restart(name string) error {
 	return p.launch(one)
 }
 
-// Stop asks all processes to end, kills those that have not after the limit, and returns when none
-// is left.
+// Stop stops all processes, kills the remaining ones after the limit, and returns when none is
+// left.
 func (p *Processes) Stop(limit time.Duration) {
 	p.mu.Lock()
 	p.stop = true
@@ -201,7 +200,7 @@ func (p *Processes) Stop(limit time.Duration) {
 	for _, one := range all {
 		if !closed(one.done) {
 			_ = syscall.Kill(-one.cmd.Process.Pid, syscall.SIGTERM)
-			_ = syscall.Kill(-one.cmd.Process.Pid, syscall.SIGCONT) // a frozen one hears nothing
+			_ = syscall.Kill(-one.cmd.Process.Pid, syscall.SIGCONT) // a stopped process ignores other signals
 		}
 	}
 	t := time.NewTimer(limit)
@@ -221,7 +220,7 @@ func (p *Processes) Stop(limit time.Duration) {
 	p.wait.Wait()
 }
 
-// Log returns the end of a process' log, at most n bytes; 0 = all of it.
+// Log returns the end of a process's log, at most n bytes; 0 = all of it.
 func (p *Processes) Log(name string, n int) []byte {
 	b, err := os.ReadFile(p.log(name))
 	if err != nil {

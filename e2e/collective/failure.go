@@ -28,7 +28,7 @@ type fault struct {
 	bytes  int
 	signal syscall.Signal
 	trials int
-	goals  [2]string // of the notice, and of the first result
+	goals  [2]string // for the notice, and for the first result
 }
 
 func faults(trials int) []fault {
@@ -51,7 +51,7 @@ type survivor struct {
 	addr string
 }
 
-// expect reads the next line and returns the numbers behind its first word.
+// expect reads the next line and returns the numbers after its first word.
 func (s *survivor) expect(word string) (first, second int64, err error) {
 	if !s.out.Scan() {
 		return 0, 0, fmt.Errorf("a rank ended, %q expected", word)
@@ -68,8 +68,8 @@ func (s *survivor) expect(word string) (first, second int64, err error) {
 	return first, second, err
 }
 
-// failures measures how long it takes until all survivors know, and until they have the
-// first correct result without the lost rank.
+// failures measures the time until all survivors detect the loss, and until they have the first
+// correct result without the lost rank.
 func (b *bench) failures(ctx context.Context, trials int) (string, error) {
 	var t strings.Builder
 	fmt.Fprintf(&t, "Written by `make bench-collective`: one of four ranks is hurt in the middle of an allreduce. The time to the notice is until\n"+
@@ -117,7 +117,7 @@ func (b *bench) hurt(ctx context.Context, f fault) (notice, result time.Duration
 		return 0, 0, err
 	}
 	victim := rand.IntN(len(all))
-	time.Sleep(time.Duration(rand.IntN(30_000)) * time.Microsecond) // some moment of an operation
+	time.Sleep(time.Duration(rand.IntN(30_000)) * time.Microsecond) // a random moment of an operation
 	began := time.Now().UnixNano()
 	if err := all[victim].cmd.Process.Signal(f.signal); err != nil {
 		return 0, 0, err

@@ -20,7 +20,7 @@ import (
 )
 
 type bench struct {
-	folder   string // of what is built for it
+	dir      string // for its binaries
 	python   string
 	packages string // folder with the Python package
 	sizes    string
@@ -86,10 +86,10 @@ func (b *bench) peers() []peer {
 }
 
 func (b *bench) all(ctx context.Context, out, only string, trials int) (err error) {
-	if b.folder, err = os.MkdirTemp("", "regroup-collective-"); err != nil {
+	if b.dir, err = os.MkdirTemp("", "regroup-collective-"); err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(b.folder) }()
+	defer func() { _ = os.RemoveAll(b.dir) }()
 	if err := b.prepare(); err != nil {
 		return err
 	}

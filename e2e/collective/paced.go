@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// A link of 1 Gb/s is imitated by pacing every connection.
+// A link of 1 Gb/s is simulated by pacing every connection.
 const (
 	pace       = 125_000_000 // bytes per second
 	pacedBytes = 16 << 20
 )
 
-// paced measures how much of a slow link is used, and what half as many bytes bring.
+// paced measures the utilisation of a slow link, and the gain from half as many bytes.
 func (b *bench) paced(ctx context.Context) (string, error) {
 	var t strings.Builder
 	fmt.Fprintf(&t, "\nA link of 1 Gb/s (every connection paced to %d MB/s), 16 MiB, regroup over TCP:\n\n"+

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// peer is a way to do an allreduce.
+// peer is an implementation of allreduce.
 type peer struct {
 	name  string
 	start func(ctx context.Context, b *bench, world int) (*ranks, error)
@@ -25,12 +25,12 @@ type peer struct {
 
 // ranks are the processes of one run; out is the output of rank 0.
 type ranks struct {
-	all []*exec.Cmd
-	out io.Reader
-	say bytes.Buffer // errors of all
+	all    []*exec.Cmd
+	out    io.Reader
+	stderr bytes.Buffer // errors of all
 }
 
-// line is what rank 0 says of a size, in microseconds.
+// line is rank 0's result for a size, in microseconds.
 type line struct {
 	bytes            int
 	min, median, max float64
@@ -42,7 +42,7 @@ var mpiSource []byte
 //go:embed peers/torch_rank.py
 var torchSource []byte
 
-// prepare builds and writes what the peers need.
+// prepare builds the programs of the peers.
 func (b *bench) prepare() error {
 	if err := os.WriteFile(b.file("torch_rank.py"), torchSource, 0o600); err != nil {
 		return err
@@ -61,9 +61,9 @@ func (b *bench) prepare() error {
 	return nil
 }
 
-func (b *bench) file(name string) string { return filepath.Join(b.folder, name) }
+func (b *bench) file(name string) string { return filepath.Join(b.dir, name) }
 
-// ours is the engine itself, with flags for its ranks.
+// ours is this project's engine, with flags for its ranks.
 func ours(name, sizes string, flags ...string) peer {
 	return peer{name: name, sizes: sizes, start: func(ctx context.Context, b *bench, world int) (*ranks, error) {
 		r := &ranks{}
@@ -143,7 +143,7 @@ func mpi(name, transport string) peer {
 
 func (r *ranks) add(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Stderr = &r.say
+	cmd.Stderr = &r.stderr
 	cmd.WaitDelay = time.Second
 	r.all = append(r.all, cmd)
 	return cmd
@@ -174,7 +174,7 @@ func (b *bench) measure(ctx context.Context, p peer, world int) ([]line, error) 
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s with %d ranks: %w\n%s", p.name, world, err, r.say.String())
+		return nil, fmt.Errorf("%s with %d ranks: %w\n%s", p.name, world, err, r.stderr.String())
 	}
 	return lines, nil
 }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// near is up to how many nanoseconds a cache line takes from one core to another and back
-// if they share a cache. Between a machine's two placements there is a factor of six.
+// near is the maximum round trip of a cache line, in nanoseconds, between cores that share a cache.
+// The two placements of a machine differ by a factor of six.
 const near = 200
 
 // placement is the round trip of a cache line between the first two cores, in nanoseconds; 0 =

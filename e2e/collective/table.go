@@ -8,7 +8,7 @@ import (
 	"github.com/regroup-io/regroup/e2e/report"
 )
 
-// placed is where the cores were during a run.
+// placed is the placement of the cores during a run.
 type placed string
 
 const (
@@ -37,7 +37,7 @@ const (
 	ourArena  = "regroup, engine's buffers"
 )
 
-// goal is a ratio that the engine wants to reach, and one that it must.
+// goal is a desired and a required ratio.
 type goal struct {
 	what, ours, theirs string
 	bytes              int

@@ -8,13 +8,13 @@ import (
 	"strconv"
 )
 
-// Ledger is that of docs/samples.md.
+// Ledger is the ledger of docs/samples.md.
 type Ledger struct {
 	Samples uint64  `json:"samples"`
 	Epochs  []Epoch `json:"epochs"`
 }
 
-// Epoch is one epoch's account.
+// Epoch is the ledger of one epoch.
 type Epoch struct {
 	Epoch uint64 `json:"epoch"`
 	Count uint64 `json:"count"`
@@ -22,7 +22,7 @@ type Epoch struct {
 	Done  bool   `json:"done"`
 }
 
-// Account is what a ledger proves.
+// Account is the result of a check.
 type Account struct {
 	Epochs   int    // done
 	Samples  uint64 // in all epochs
@@ -30,7 +30,7 @@ type Account struct {
 	Repeated uint64 // at least
 }
 
-// Read reads the ledger of a job from what `regroup status JOB -o json` prints, or from a ledger
+// Read reads the ledger of a job from the output of `regroup status JOB -o json`, or a ledger
 // alone.
 func Read(r io.Reader) (l Ledger, err error) {
 	var all json.RawMessage
@@ -52,8 +52,8 @@ func Read(r io.Reader) (l Ledger, err error) {
 	return l, nil
 }
 
-// Check proves or refutes a ledger. seed is that of the order, if the job has a Sampler: then the
-// epoch that is under way is checked too; nil = it is not known. An error says what is wrong first.
+// Check proves or refutes a ledger. seed is the seed of the order, if the job has a Sampler: then
+// the current epoch is checked too; nil = unknown. The error describes the first contradiction.
 func (l Ledger) Check(seed *uint64) (a Account, err error) {
 	if l.Samples == 0 {
 		return a, errors.New("the program keeps no ledger")

@@ -1,3 +1,3 @@
-// Package ledger proves from a job's ledger what was trained on. It knows docs/samples.md and
-// nothing else: no code is shared with what it checks.
+// Package ledger proves from a job's ledger which samples were trained on. It implements
+// docs/samples.md independently: it shares no code with what it checks.
 package ledger

@@ -13,7 +13,7 @@ import (
 	"github.com/regroup-io/regroup/elastic"
 )
 
-// TestOrderIsThatOfThePage, and that of the sampler.
+// TestOrderIsThatOfThePage compares Order with docs/samples.md and with the sampler.
 func TestOrderIsThatOfThePage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/samples.md")
 	if err != nil {

@@ -1,4 +1,3 @@
-// Package linear checks what clients of a real control plane saw against a model in which
-// everything happens at one moment. Documents of buckets are checked the same way beside the
-// adapter, in package jetstream.
+// Package linear checks that the histories of clients of a real control plane are linearizable.
+// Package jetstream has the same check for documents of buckets.
 package linear

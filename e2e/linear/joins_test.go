@@ -32,30 +32,31 @@ const (
 	patience = 60 * time.Second
 )
 
-// deed is a join that was accepted, or a seal.
-type deed struct {
+// record is a join that was accepted, or a seal.
+type record struct {
 	member     string // of a join
 	left       events.Generation
 	generation events.Generation // of a seal
 	members    []string
-	open       bool              // nobody answered the join: it may have been accepted
-	is         events.Generation // the answer was that it is in this one already
+	open       bool              // the join had no reply: it may have been accepted
+	is         events.Generation // the reply was that it is already in this generation
 }
 
-// state is the round in the model: its last generation, and who waits for the next one.
+// state is the model's state of the round: its last generation, and the members that wait for the
+// next one.
 type state struct {
 	generation events.Generation
 	waiting    string // member@left, sorted
 }
 
-// rounds is what the rendezvous promises: an accepted join is in exactly one generation, the next
-// that is sealed with its member, and generations follow each other without gap. A member that asks
-// again, as it has not heard, may be accepted again.
+// rounds is the specification: an accepted join is in exactly one generation, the next that is
+// sealed with its member, and generations have no gaps. A member that repeats a join for lack of a
+// reply may be accepted again.
 func rounds() porcupine.Model {
 	return (&porcupine.NondeterministicModel{
 		Init: func() []any { return []any{state{}} },
 		Step: func(s, _, output any) []any {
-			now, d := s.(state), output.(deed)
+			now, d := s.(state), output.(record)
 			waiting := strings.Fields(now.waiting)
 			if d.generation == 0 {
 				in := fmt.Sprintf("%s@%d", d.member, d.left)
@@ -63,7 +64,7 @@ func rounds() porcupine.Model {
 				next := state{now.generation, strings.Join(slices.Sorted(slices.Values(append(waiting, in))), " ")}
 				switch {
 				case d.left > now.generation, d.is > now.generation:
-					return nil // of a generation that was not
+					return nil // names a generation that was not sealed
 				case d.is > 0:
 					return []any{now}
 				}
@@ -89,7 +90,7 @@ func rounds() porcupine.Model {
 	}).ToModel()
 }
 
-// history is what was seen so far.
+// history is the history so far.
 type history struct {
 	mu       sync.Mutex
 	began    time.Time
@@ -102,7 +103,7 @@ type history struct {
 
 func (h *history) now() int64 { return time.Since(h.began).Nanoseconds() }
 
-func (h *history) join(client int, call, until int64, d deed) {
+func (h *history) join(client int, call, until int64, d record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if d.open {
@@ -112,7 +113,7 @@ func (h *history) join(client int, call, until int64, d deed) {
 	h.joins = append(h.joins, porcupine.Operation{ClientId: client, Input: d, Output: d, Call: call, Return: until})
 }
 
-// seal notes a stored fact; a repeat must say the same.
+// seal records a stored fact; a duplicate must be equal.
 func (h *history) seal(t *testing.T, b events.RoundSealed) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -126,29 +127,29 @@ func (h *history) seal(t *testing.T, b events.RoundSealed) {
 	h.sealed[b.Generation], h.heard[b.Generation] = b, h.now()
 }
 
-// before is the newest generation that a member had been put into by what it has heard when g was
-// sealed, at least.
+// before is a lower bound of the newest generation that a member knew itself to be in when g was
+// sealed.
 func (h *history) before(who string, g events.Generation) (left events.Generation) {
 	for _, j := range h.joins {
-		if in := j.Output.(deed); in.member == who && in.left < g {
+		if in := j.Output.(record); in.member == who && in.left < g {
 			left = max(left, in.left)
 		}
 	}
 	return left
 }
 
-// operations are all of it. A seal lies between the first of its joins and the moment at which its
-// fact was read.
+// operations returns the history as operations. A seal takes effect between the first of its joins
+// and the reading of its fact.
 func (h *history) operations() []porcupine.Operation {
 	all := slices.Clone(h.joins)
 	for _, g := range slices.Sorted(maps.Keys(h.sealed)) {
-		d := deed{generation: g}
-		first := int64(0) // not before the last of its members has begun to ask
+		d := record{generation: g}
+		first := int64(0) // not before the join of its last member started
 		for _, m := range h.sealed[g].Members {
 			d.members = append(d.members, m.Place.String())
 			asked := int64(math.MaxInt64)
 			for _, j := range h.joins {
-				if in := j.Output.(deed); in.member == m.Place.String() && in.left >= h.before(in.member, g) {
+				if in := j.Output.(record); in.member == m.Place.String() && in.left >= h.before(in.member, g) {
 					asked = min(asked, j.Call)
 				}
 			}
@@ -168,7 +169,7 @@ type member struct {
 	ports   events.Ports
 	h       *history
 	mu      sync.Mutex
-	in      events.Generation // newest generation that a launch has put it into
+	in      events.Generation // the newest generation of its launches
 	changed chan struct{}     // closed at each launch
 }
 
@@ -196,11 +197,11 @@ func (m *member) state() (events.Generation, <-chan struct{}) {
 	return m.in, m.changed
 }
 
-// join asks until it is in a newer generation than the one that it has left.
+// join repeats the request until it is in a newer generation than the one that it has left.
 func (m *member) join(ctx context.Context, left events.Generation) error {
 	ask := events.MemberJoin{
 		Job: job, Place: m.place, Incarnation: m.worker, Agent: m.agent, Attempt: 1, Address: "127.0.0.1:1", Left: left,
-		Commit: events.Commit{Generation: left, Step: uint64(left)}, // it has trained: generations without progress would come ever more slowly
+		Commit: events.Commit{Generation: left, Step: uint64(left)}, // reports progress: generations without progress are delayed more and more
 	}
 	if left > 0 {
 		ask.Accused = []int{(m.n + 1) % members}
@@ -210,7 +211,7 @@ func (m *member) join(ctx context.Context, left events.Generation) error {
 		return err
 	}
 	for ctx.Err() == nil {
-		call, d := m.h.now(), deed{member: m.place.String(), left: left}
+		call, d := m.h.now(), record{member: m.place.String(), left: left}
 		limit, cancel := context.WithTimeout(ctx, 250*time.Millisecond)
 		answer, err := m.ports.Calls.Call(limit, events.RequestSubject(events.ServiceRendezvous, events.VerbJoin), data)
 		cancel()
@@ -242,9 +243,8 @@ func (m *member) join(ctx context.Context, left events.Generation) error {
 	return ctx.Err()
 }
 
-// TestJoinsAreLinearizable: four members join again and again through two replicas of the
-// rendezvous on three servers, of which the one that leads the rounds' documents is stopped and
-// started again.
+// TestJoinsAreLinearizable lets four members join repeatedly through two replicas of the rendezvous
+// on three servers, of which the leader of the rounds' bucket is stopped and restarted.
 func TestJoinsAreLinearizable(t *testing.T) {
 	s := jetstreamtest.Three(t)
 	h := &history{began: time.Now(), sealed: map[events.Generation]events.RoundSealed{}, heard: map[events.Generation]int64{}}
@@ -268,8 +268,8 @@ func TestJoinsAreLinearizable(t *testing.T) {
 				return err
 			}, nil)
 	})
-	team, places := crew(t, s, h)
-	for _, m := range team {
+	workers, places := newMembers(t, s, h)
+	for _, m := range workers {
 		g.Go(func() error { return m.listen(ctx) })
 	}
 	t.Cleanup(func() { // before the connections are closed
@@ -280,19 +280,19 @@ func TestJoinsAreLinearizable(t *testing.T) {
 	})
 	place(t, s.Ports, places)
 
-	train(ctx, t, team, *generations)
+	train(ctx, t, workers, *generations)
 	leader := s.Leader(t, "KV_"+events.BucketRounds)
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		s.Stop(leader)
 	}()
-	train(ctx, t, team, *generations)
+	train(ctx, t, workers, *generations)
 	<-stopped
 	s.Start(t, leader)
-	train(ctx, t, team, *generations)
+	train(ctx, t, workers, *generations)
 
-	last, _ := team[0].state()
+	last, _ := workers[0].state()
 	await(t, "the last seal is read", func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -309,20 +309,20 @@ func TestJoinsAreLinearizable(t *testing.T) {
 	}
 }
 
-// crew makes the members, each with a connection of its own.
-func crew(t *testing.T, s *jetstreamtest.Servers, h *history) (team []*member, places []events.Place) {
+// newMembers returns the members, each with its own connection.
+func newMembers(t *testing.T, s *jetstreamtest.Servers, h *history) (workers []*member, places []events.Place) {
 	t.Helper()
 	for i := range members {
 		m := &member{
 			n: i, place: events.Place{Node: events.NodeID("node-" + string(rune('a'+i)))}, h: h, ports: s.Connect(t, nil).Ports(), changed: make(chan struct{}),
 			worker: events.Incarnation(fmt.Sprintf("01K0000000000000000000000%d", i)), agent: events.Incarnation(fmt.Sprintf("01J0000000000000000000000%d", i)),
 		}
-		team, places = append(team, m), append(places, m.place)
+		workers, places = append(workers, m), append(places, m.place)
 	}
-	return team, places
+	return workers, places
 }
 
-// listen hears launches.
+// listen receives launches.
 func (m *member) listen(ctx context.Context) error {
 	err := m.ports.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject(m.place.Node, "*"), m.heard)
 	if ctx.Err() != nil {
@@ -331,14 +331,14 @@ func (m *member) listen(ctx context.Context) error {
 	return err
 }
 
-// train lets every member go through some generations.
-func train(ctx context.Context, t *testing.T, team []*member, more int) {
+// train takes every member through some generations.
+func train(ctx context.Context, t *testing.T, workers []*member, more int) {
 	t.Helper()
 	limit, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	start, _ := team[0].state()
+	start, _ := workers[0].state()
 	all, limit := errgroup.WithContext(limit)
-	for _, m := range team {
+	for _, m := range workers {
 		all.Go(func() error {
 			for {
 				left, _ := m.state()
@@ -356,7 +356,7 @@ func train(ctx context.Context, t *testing.T, team []*member, more int) {
 	}
 }
 
-// place publishes what the scheduler would.
+// place publishes a placement as the scheduler does.
 func place(t *testing.T, p events.Ports, places []events.Place) {
 	t.Helper()
 	w := spec.Workers{Min: members, Max: members}
@@ -388,27 +388,27 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestTheModelOfRoundsSees: histories that the rendezvous must not produce are refused, open
-// outcomes are not.
+// TestTheModelOfRoundsSees checks that the model refuses invalid histories, and accepts
+// undetermined outcomes.
 func TestTheModelOfRoundsSees(t *testing.T) {
-	op := func(call, until int64, d deed) porcupine.Operation {
+	op := func(call, until int64, d record) porcupine.Operation {
 		return porcupine.Operation{Input: d, Output: d, Call: call, Return: until}
 	}
-	a, b := op(0, 1, deed{member: "a/0"}), op(0, 1, deed{member: "b/0"})
-	open := op(0, math.MaxInt64, deed{member: "b/0", open: true})
+	a, b := op(0, 1, record{member: "a/0"}), op(0, 1, record{member: "b/0"})
+	open := op(0, math.MaxInt64, record{member: "b/0", open: true})
 	seal := func(call int64, g events.Generation, who ...string) porcupine.Operation {
-		return op(call, call+1, deed{generation: g, members: who})
+		return op(call, call+1, record{generation: g, members: who})
 	}
 	for name, c := range map[string]struct {
 		history []porcupine.Operation
 		ok      bool
 	}{
 		"sealed with both":            {[]porcupine.Operation{a, b, seal(2, 1, "a/0", "b/0")}, true},
-		"sealed with one, then both":  {[]porcupine.Operation{a, b, seal(2, 1, "a/0"), op(4, 5, deed{member: "a/0", left: 1}), seal(6, 2, "a/0", "b/0")}, true},
-		"in two generations for one":  {[]porcupine.Operation{a, b, seal(2, 1, "a/0", "b/0"), op(4, 5, deed{member: "a/0", left: 1}), seal(6, 2, "a/0", "b/0")}, false},
+		"sealed with one, then both":  {[]porcupine.Operation{a, b, seal(2, 1, "a/0"), op(4, 5, record{member: "a/0", left: 1}), seal(6, 2, "a/0", "b/0")}, true},
+		"in two generations for one":  {[]porcupine.Operation{a, b, seal(2, 1, "a/0", "b/0"), op(4, 5, record{member: "a/0", left: 1}), seal(6, 2, "a/0", "b/0")}, false},
 		"sealed twice":                {[]porcupine.Operation{a, b, seal(2, 1, "a/0"), seal(4, 1, "b/0")}, false},
 		"one is left out":             {[]porcupine.Operation{a, b, seal(2, 2, "a/0", "b/0")}, false},
-		"sealed before it has joined": {[]porcupine.Operation{op(4, 5, deed{member: "a/0"}), seal(2, 1, "a/0")}, false},
+		"sealed before it has joined": {[]porcupine.Operation{op(4, 5, record{member: "a/0"}), seal(2, 1, "a/0")}, false},
 		"open, is in":                 {[]porcupine.Operation{a, open, seal(2, 1, "a/0", "b/0")}, true},
 		"open, is not in":             {[]porcupine.Operation{a, open, seal(2, 1, "a/0")}, true},
 	} {

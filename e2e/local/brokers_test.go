@@ -27,8 +27,8 @@ func (c *cluster) startBrokers() {
 	}
 }
 
-// TestThreeBrokers: three NATS servers as separate processes, everything stored three times. One of
-// them is killed right when a worker is; the job regroups and ends right.
+// TestThreeBrokers runs three NATS servers as separate processes with three replicas of all
+// streams. One is killed at the same time as a worker; the job regroups and succeeds.
 func TestThreeBrokers(t *testing.T) {
 	c := empty(t)
 	c.startBrokers()
@@ -53,5 +53,5 @@ func TestThreeBrokers(t *testing.T) {
 		t.Error("the kill of a worker made no new generation")
 	}
 	survivorsKeepTheirProcess(t, s)
-	toldOnce(t, c, job)
+	publishedOnce(t, c, job)
 }

@@ -56,10 +56,10 @@ type cluster struct {
 	url    string
 	procs  processes.Processes
 	ports  events.Ports
-	agents map[string]bool // whose agents were started here, and run
+	agents map[string]bool // nodes whose agents were started here and run
 }
 
-// newCluster starts one broker; what else runs is up to the test.
+// newCluster starts one broker; the test starts the rest.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := empty(t)
@@ -70,7 +70,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// connect returns the ways to talk over a connection that ends with the test.
+// connect returns the ports of a connection that ends with the test.
 func connect(t *testing.T, url string) events.Ports {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -116,7 +116,7 @@ func (c *cluster) start(name string, args ...string) {
 	}
 }
 
-// kill ends a process as a power cut would.
+// kill ends a process as a power failure would.
 func (c *cluster) kill(name string) {
 	c.t.Helper()
 	if err := c.procs.Kill(name); err != nil {
@@ -127,7 +127,7 @@ func (c *cluster) kill(name string) {
 	}
 }
 
-// restart starts a killed process again, on its old data.
+// restart restarts a killed process, with its old data.
 func (c *cluster) restart(name string) {
 	c.t.Helper()
 	if err := c.procs.Restart(name); err != nil {
@@ -171,7 +171,7 @@ func (c *cluster) cli(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// submit submits a job, once every agent that runs has been taken in, and returns its id.
+// submit submits a job after every running agent is registered, and returns its id.
 func (c *cluster) submit(args ...string) events.JobID {
 	c.t.Helper()
 	for node, runs := range c.agents {
@@ -214,7 +214,7 @@ func (c *cluster) nodes(limit time.Duration, nodes ...events.NodeID) {
 	})
 }
 
-// view reads what a judge shows of an entity; nothing while it cannot be read.
+// view reads a service's view of an entity; the zero value while it is unavailable.
 func view[V any](c *cluster, bucket, key string) V {
 	var v V
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.t.Context()), 5*time.Second)
@@ -229,8 +229,8 @@ func view[V any](c *cluster, bucket, key string) V {
 	return v
 }
 
-// until waits for a condition of a job, which is asked only of what could be read: a broker may be
-// changing its leader.
+// until waits for a condition of a job, evaluated only when its view is available: a leader
+// election may be under way.
 func (c *cluster) until(id events.JobID, limit time.Duration, what string, ok func(events.JobView) bool) events.JobView {
 	c.t.Helper()
 	var v events.JobView
@@ -259,8 +259,8 @@ func (c *cluster) ends(id events.JobID, limit time.Duration) summary {
 	return s
 }
 
-// audit proves the same from what `regroup status JOB -o json` prints, with code that knows nothing
-// of ours. All programs here take their samples in the order of seed 1.
+// audit proves the same from the output of `regroup status JOB -o json`, with independent code. All
+// programs here use the sample order of seed 1.
 func (c *cluster) audit(id events.JobID) {
 	c.t.Helper()
 	seed := uint64(1)
@@ -275,7 +275,7 @@ func (c *cluster) audit(id events.JobID) {
 	}
 }
 
-// summary is what `regroup status JOB -o summary` prints.
+// summary is the output of `regroup status JOB -o summary`.
 type summary struct {
 	Job         string
 	Outcome     string
@@ -325,7 +325,7 @@ func parseSummary(t *testing.T, out string) summary {
 	return s
 }
 
-// eventually polls a condition: other processes give no other sign.
+// eventually polls a condition of other processes.
 func eventually(t *testing.T, limit time.Duration, ok func() (bool, string)) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)

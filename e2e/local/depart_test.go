@@ -15,9 +15,9 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// TestANodeIsTakenAwayWithNotice: a notice (by signal, by file, at the agent's socket) or a SIGTERM
-// to the agent makes its work move to another node at a commit. Nothing is a fault, no step and no
-// sample is lost, and the agent leaves by itself.
+// TestANodeIsTakenAwayWithNotice checks that a notice (by signal, file or the agent's socket) or a
+// SIGTERM to the agent moves its work to another node at a commit. No failure is counted, no step
+// and no sample is lost, and the agent leaves by itself.
 func TestANodeIsTakenAwayWithNotice(t *testing.T) {
 	t.Parallel()
 	for name, notice := range map[string]func(c *cluster, file string) error{
@@ -63,7 +63,8 @@ func TestANodeIsTakenAwayWithNotice(t *testing.T) {
 	}
 }
 
-// TestANodeThatNobodyCanReplaceTrainsOnUntilItIsKilled: what is lost then is charged to nobody.
+// TestANodeThatNobodyCanReplaceTrainsOnUntilItIsKilled checks that its loss is not counted as a
+// failure.
 func TestANodeThatNobodyCanReplaceTrainsOnUntilItIsKilled(t *testing.T) {
 	c := newCluster(t)
 	c.services(1)
@@ -98,7 +99,7 @@ func (c *cluster) signal(name string, s syscall.Signal) error {
 	return syscall.Kill(pid, s)
 }
 
-// post brings a notice as curl --unix-socket does.
+// post sends a notice as curl --unix-socket does.
 func post(socket string) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)

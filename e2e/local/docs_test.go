@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestDocs runs every command of every sh block in the documents, in order, in an empty home with
-// bin/ beside it. A line that calls make is checked for its target instead: running `make test`
-// from a test would not end.
+// TestDocs runs every command of every sh block in the documents, in order, in an empty home
+// directory next to bin/. For a line that calls make only the target is checked: running `make
+// test` from a test would recurse.
 func TestDocs(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// comer is an agent that comes to a job by itself, as a user or srun starts it.
-type comer struct {
+// participant is an agent that registers itself for a job, as started by a user or srun.
+type participant struct {
 	t    *testing.T
 	name string
 	cmd  *exec.Cmd
@@ -25,22 +25,23 @@ type comer struct {
 	said bytes.Buffer
 }
 
-func (c *comer) Write(b []byte) (int, error) {
+func (c *participant) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.said.Write(b)
 }
 
-func (c *comer) text() string {
+func (c *participant) text() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.said.String()
 }
 
-// comes starts an agent that joins run with these flags and command; it ends with the test.
-func (c *cluster) comes(node, run string, args ...string) *comer {
+// startParticipant starts an agent that joins run with these flags and command; it ends with the
+// test.
+func (c *cluster) startParticipant(node, run string, args ...string) *participant {
 	c.t.Helper()
-	a := &comer{t: c.t, name: node, done: make(chan struct{})}
+	a := &participant{t: c.t, name: node, done: make(chan struct{})}
 	all := []string{"agent", "--server", c.url, "--node", node, "--advertise", "127.0.0.1", "--state-dir", filepath.Join(c.dir, node), "--join-job", run}
 	a.cmd = exec.Command(bin("regroup"), append(all, args...)...)
 	a.cmd.Stdout, a.cmd.Stderr = a, a
@@ -62,8 +63,8 @@ func (c *cluster) comes(node, run string, args ...string) *comer {
 	return a
 }
 
-// signal goes to the agent alone: it must see to its workers itself.
-func (c *comer) signal(s syscall.Signal) {
+// signal sends a signal to the agent only, which must stop its workers itself.
+func (c *participant) signal(s syscall.Signal) {
 	c.t.Helper()
 	if err := c.cmd.Process.Signal(s); err != nil {
 		c.t.Fatalf("%s: %v", c.name, err)
@@ -71,7 +72,7 @@ func (c *comer) signal(s syscall.Signal) {
 }
 
 // exits waits for the end of the agent.
-func (c *comer) exits(limit time.Duration, want int) {
+func (c *participant) exits(limit time.Duration, want int) {
 	c.t.Helper()
 	select {
 	case <-c.done:
@@ -83,7 +84,7 @@ func (c *comer) exits(limit time.Duration, want int) {
 	}
 }
 
-func (c *comer) says(what string) {
+func (c *participant) says(what string) {
 	c.t.Helper()
 	eventually(c.t, 30*time.Second, func() (bool, string) {
 		return strings.Contains(c.text(), what), fmt.Sprintf("%s does not say %q", c.name, what)
@@ -93,7 +94,7 @@ func (c *comer) says(what string) {
 // joined is the id of the job that agents with --join-job run create.
 func joined(run string) events.JobID { return events.JobIDFrom(run, "/client/agent/join", "join-"+run) }
 
-// world tells whether the newest generation steps, with exactly these nodes.
+// world reports whether the newest generation makes steps, with exactly these nodes.
 func world(nodes ...string) func(events.JobView) bool {
 	return func(v events.JobView) bool {
 		if len(v.Generations) == 0 {
@@ -109,16 +110,16 @@ func world(nodes ...string) func(events.JobView) bool {
 	}
 }
 
-// TestNodesComeByThemselves: nobody schedules this job. Two agents form it, a third is taken in at
-// a commit, a fourth is a spare that takes the place of one that is killed, one leaves without
-// ending the job, and after the close nobody comes in.
-func TestNodesComeByThemselves(t *testing.T) {
+// TestSelfRegisteredNodes runs a job without the scheduler. Two agents form it, a third is admitted
+// at a commit, a fourth is a spare that replaces a killed one, one leaves without ending the job,
+// and after the close no agent is admitted.
+func TestSelfRegisteredNodes(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.services(1)
 	flags := append([]string{"--nnodes", "2:3", "--rdzv-conf", "last_call_timeout=1,join_timeout=60"}, counter(6000)...)
 	job := joined("mnist")
-	come := func(node string) *comer { return c.comes(node, "mnist", flags...) }
+	come := func(node string) *participant { return c.startParticipant(node, "mnist", flags...) }
 
 	a := come("node-a")
 	a.says("waiting for 1 more node (1 of 2 to 3 nodes are here)")
@@ -148,7 +149,7 @@ func TestNodesComeByThemselves(t *testing.T) {
 		t.Errorf("the node that left cost a generation by %s, want a planned change", g.Cause.Kind)
 	}
 
-	other := c.comes("node-e", "mnist", append([]string{"--nnodes", "2:4"}, counter(6000)...)...)
+	other := c.startParticipant("node-e", "mnist", append([]string{"--nnodes", "2:4"}, counter(6000)...)...)
 	other.exits(30*time.Second, 4)
 	other.says("rendezvous.nodes: is 2:4 here, the job has 2:3")
 
@@ -169,16 +170,16 @@ func TestNodesComeByThemselves(t *testing.T) {
 	again.says("has ended already: give another --join-job")
 }
 
-// TestNodesThatDoNotComeInTime: an agent that waits alone gives up after the join timeout, and a
-// stop ends those who wait.
-func TestNodesThatDoNotComeInTime(t *testing.T) {
+// TestNodesThatJoinTooLate checks that an agent that waits alone fails after the join timeout, and
+// that a stop ends waiting agents.
+func TestNodesThatJoinTooLate(t *testing.T) {
 	c := newCluster(t)
 	c.services(1)
-	alone := c.comes("node-a", "alone", append([]string{"--nnodes", "2", "--rdzv-conf", "join_timeout=1"}, counter(10)...)...)
+	alone := c.startParticipant("node-a", "alone", append([]string{"--nnodes", "2", "--rdzv-conf", "join_timeout=1"}, counter(10)...)...)
 	alone.exits(30*time.Second, 12)
 	alone.says("waited 1s: 1 of the 2 to 2 nodes came")
 
-	first := c.comes("node-b", "stopped", append([]string{"--nnodes", "2:2"}, counter(10)...)...)
+	first := c.startParticipant("node-b", "stopped", append([]string{"--nnodes", "2:2"}, counter(10)...)...)
 	first.says("waiting for 1 more node")
 	if _, errs, code := c.cli("stop", string(joined("stopped"))); code != 0 {
 		t.Fatalf("stop exits %d: %s", code, errs)
@@ -186,10 +187,9 @@ func TestNodesThatDoNotComeInTime(t *testing.T) {
 	first.exits(30*time.Second, 11)
 }
 
-// TestTorchScriptOfNodesThatComeByThemselves: torchrun's way to start an unmodified
-// torch.distributed script, on two nodes. One process kills itself; the group is started again once
-// and ends.
-func TestTorchScriptOfNodesThatComeByThemselves(t *testing.T) {
+// TestTorchScriptOfSelfRegisteredNodes starts an unmodified torch.distributed script on two nodes
+// as torchrun does. One process kills itself; the group is restarted once and ends.
+func TestTorchScriptOfSelfRegisteredNodes(t *testing.T) {
 	const python = "/usr/bin/python3"
 	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
 		t.Fatalf("PyTorch is missing, install it with: make torch\n%s", out)
@@ -200,9 +200,9 @@ func TestTorchScriptOfNodesThatComeByThemselves(t *testing.T) {
 	}
 	c := newCluster(t)
 	c.services(1)
-	var agents []*comer
+	var agents []*participant
 	for _, n := range []string{"node-a", "node-b"} {
-		agents = append(agents, c.comes(n, "ddp", "--nnodes", "2", "--nproc_per_node", "1", "--max-restarts", "3", "--",
+		agents = append(agents, c.startParticipant(n, "ddp", "--nnodes", "2", "--nproc_per_node", "1", "--max-restarts", "3", "--",
 			python, script, filepath.Join(c.dir, "ckpt.pt"), "40", "12"))
 	}
 	said := ""

@@ -10,8 +10,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// TestForeignClient: a NATS client that is not ours submits jobs as CloudEvents in both modes and
-// follows the answers.
+// TestForeignClient submits jobs as CloudEvents in both modes with another NATS client, and follows
+// the replies.
 func TestForeignClient(t *testing.T) {
 	c := newCluster(t)
 	c.services(1)
@@ -56,8 +56,8 @@ func TestForeignClient(t *testing.T) {
 	}
 }
 
-// TestMalformedEvents: what cannot be read is refused with a reason, recorded, and never crashes or
-// comes back.
+// TestMalformedEvents checks that malformed events are refused with a reason, recorded, and neither
+// crash a service nor are redelivered.
 func TestMalformedEvents(t *testing.T) {
 	c := newCluster(t)
 	c.services(1)
@@ -74,7 +74,7 @@ func TestMalformedEvents(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
-	job := c.submit("--name", "after", "--", "true") // the registry still works, behind all of them
+	job := c.submit("--name", "after", "--", "true") // the registry still works, after all of them
 	c.agent("node-a", 1)
 	c.ends(job, time.Minute)
 	eventually(t, 10*time.Second, func() (bool, string) {

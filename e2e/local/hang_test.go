@@ -9,9 +9,9 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// TestHungWorkersAreReplaced: one worker is stopped by a signal that it does not notice, one of
-// another job computes for ever outside of the collective. Neither ends, neither breaks a
-// connection; only the steps that do not come tell of it.
+// TestHungWorkersAreReplaced stops one worker with SIGSTOP, and lets one of another job compute for
+// ever outside of any collective. Neither ends or breaks a connection; only missing steps reveal
+// the hang.
 func TestHungWorkersAreReplaced(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

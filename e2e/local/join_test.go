@@ -9,8 +9,8 @@ import (
 	"github.com/regroup-io/regroup/jetstream"
 )
 
-// TestThreeMachinesJoin: one `regroup up` runs a job, two more join it; then everything is stored
-// three times, and the first is killed: the job goes on without it and ends right.
+// TestThreeMachinesJoin starts one `regroup up` with a job, and two more that join it; when all
+// streams have three replicas the first is killed: the job continues without it and succeeds.
 func TestThreeMachinesJoin(t *testing.T) {
 	t.Parallel()
 	c := empty(t)
@@ -53,5 +53,5 @@ func TestThreeMachinesJoin(t *testing.T) {
 	c.until(job, time.Minute, "it has regrouped without the first machine", func(now events.JobView) bool { return now.Generation > v.Generation })
 	s := c.ends(job, 3*time.Minute)
 	survivorsKeepTheirProcess(t, s)
-	toldOnce(t, c, job)
+	publishedOnce(t, c, job)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// TestScaleAndDrain: a job grows, shrinks and moves to another node while it trains. No change is a
-// fault, nothing is lost, and the state goes along even when no worker stays.
+// TestScaleAndDrain grows, shrinks and moves a training job. No change counts as a failure, nothing
+// is lost, and the state moves even when no worker stays.
 func TestScaleAndDrain(t *testing.T) {
 	c := newCluster(t)
 	c.services(1)

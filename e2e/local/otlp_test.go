@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestOTLP: with OTEL_EXPORTER_OTLP_ENDPOINT set, spans of every service leave by OTLP too, those
-// of one incident in one trace.
+// TestOTLP checks that with OTEL_EXPORTER_OTLP_ENDPOINT the spans of every service are exported by
+// OTLP too, those of one incident in one trace.
 func TestOTLP(t *testing.T) {
 	var mu sync.Mutex
 	services := map[string]map[string]bool{} // trace id -> services

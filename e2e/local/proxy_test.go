@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// proxy is a way to the broker that can be cut.
+// proxy forwards connections to the broker and can be cut.
 type proxy struct {
 	l    net.Listener
 	to   string
@@ -19,7 +19,7 @@ type proxy struct {
 	conns map[net.Conn]bool
 }
 
-// newProxy leads to a nats:// URL until the test ends.
+// newProxy forwards to a nats:// URL until the test ends.
 func newProxy(t *testing.T, to string) *proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,7 +38,7 @@ func newProxy(t *testing.T, to string) *proxy {
 
 func (p *proxy) url() string { return "nats://" + p.l.Addr().String() }
 
-// set cuts the way, with all that is on it, or opens it.
+// set cuts the proxy with all its connections, or opens it.
 func (p *proxy) set(cut bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestQuiet: nobody's routine is on a user's terminal unless asked for: neither the SDK's nor that
-// of the broker, also where it finds a store that was not closed.
+// TestQuiet checks that informational logs do not reach a user's terminal by default: neither the
+// SDK's nor the broker's, also if the store was not closed properly.
 func TestQuiet(t *testing.T) {
 	dir := t.TempDir()
 	job := []string{"--recovery", "in-process", "--workers", "2", "--", bin("counter"), "-steps", "20", "-samples", "600", "-batch", "30"}

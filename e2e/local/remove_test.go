@@ -12,8 +12,8 @@ import (
 	"github.com/regroup-io/regroup/events/document"
 )
 
-// TestRemove: a running job only by force, and nothing of it is left but which event submitted it;
-// meanwhile others go on.
+// TestRemove checks that a running job is only removed by force, and that nothing of it is left but
+// the id of its submit event; other jobs continue.
 func TestRemove(t *testing.T) {
 	c := newCluster(t)
 	c.services(2)
@@ -50,8 +50,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestRemoveWithNobodyRunning: what runs have left is removed all the same, also of one that was
-// killed.
+// TestRemoveWithNobodyRunning removes the jobs of ended and killed runs without a server.
 func TestRemoveWithNobodyRunning(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {

@@ -12,7 +12,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// moments in the life of a job at which a role is killed.
+// moments are the phases of a job at which a role is killed.
 var moments = []struct {
 	name string
 	wait func(c *cluster, job events.JobID)
@@ -27,8 +27,8 @@ var moments = []struct {
 
 func steps(v events.JobView) bool { return len(v.Generations) > 0 && v.Generations[0].Ready }
 
-// TestAnyRoleMayDie: one broker, four services, three agents. Each role in turn is killed with
-// SIGKILL at each of these moments and started again; the job ends right.
+// TestAnyRoleMayDie runs one broker, four services, three agents. Each role in turn is killed with
+// SIGKILL at each of these moments and restarted; the job succeeds.
 func TestAnyRoleMayDie(t *testing.T) {
 	t.Parallel()
 	for _, role := range []string{"discovery-0", "scheduler-0", "rendezvous-0", "registry-0", "nats", "node-b"} {
@@ -53,8 +53,8 @@ func TestAnyRoleMayDie(t *testing.T) {
 	}
 }
 
-// survivorsKeepTheirProcess: a place that is in two generations following each other with the same
-// incarnation has the same pid, and at least one such survivor exists for each new generation.
+// survivorsKeepTheirProcess checks that a slot with the same incarnation in two consecutive
+// generations has the same pid, and that each new generation has such a survivor.
 func survivorsKeepTheirProcess(t *testing.T, s summary) {
 	t.Helper()
 	for i := 1; i < len(s.Generations); i++ {
@@ -77,8 +77,8 @@ func survivorsKeepTheirProcess(t *testing.T, s summary) {
 	}
 }
 
-// TestTwoReplicas: two replicas of every service at once give the same results, and nothing is told
-// twice.
+// TestTwoReplicas checks that two replicas of every service give the same results, and publish
+// nothing twice.
 func TestTwoReplicas(t *testing.T) {
 	c := newCluster(t)
 	c.services(2)
@@ -89,14 +89,14 @@ func TestTwoReplicas(t *testing.T) {
 	v := c.until(job, time.Minute, "its first generation steps", func(v events.JobView) bool { return len(v.Generations) > 0 && v.Generations[0].Ready })
 	killPID(t, v.Generations[0].Members[3].PID)
 	c.until(job, time.Minute, "it has regrouped", func(v events.JobView) bool { return v.Generation > 1 })
-	c.kill("rendezvous-0") // the other replica goes on without a pause
+	c.kill("rendezvous-0") // the other replica continues without a pause
 	c.kill("registry-1")
 	s := c.ends(job, 2*time.Minute)
 	survivorsKeepTheirProcess(t, s)
-	toldOnce(t, c, job)
+	publishedOnce(t, c, job)
 }
 
-// TestAgentDiesWithItsWorkers: the death of an agent takes its workers along, and the job goes on
+// TestAgentDiesWithItsWorkers checks that workers die with their agent, and that the job continues
 // without the node.
 func TestAgentDiesWithItsWorkers(t *testing.T) {
 	c := newCluster(t)
@@ -135,7 +135,7 @@ func killPID(t *testing.T, pid int) {
 	}
 }
 
-// alive tells whether a process runs; a zombie does not.
+// alive reports whether a process runs; a zombie does not.
 func alive(pid int) bool {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {

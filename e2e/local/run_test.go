@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// runLocal runs the binary with a state folder of its own and no server: it brings everything
+// runLocal runs the binary with its own state directory and without a server: it starts everything
 // itself.
 func runLocal(t *testing.T, dir string, limit time.Duration, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
@@ -24,7 +24,7 @@ func runLocal(t *testing.T, dir string, limit time.Duration, args ...string) (st
 	cmd.Dir = dir
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGQUIT) } // a hang shows its goroutines
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGQUIT) } // SIGQUIT dumps the goroutines of a hang
 	cmd.WaitDelay = 10 * time.Second
 	err := cmd.Run()
 	var exit *exec.ExitError
@@ -37,7 +37,7 @@ func runLocal(t *testing.T, dir string, limit time.Duration, args ...string) (st
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// TestExitCodes: what `regroup run` exits with is documented and scripts rely on it.
+// TestExitCodes checks the documented exit codes of `regroup run`.
 func TestExitCodes(t *testing.T) {
 	cases := []struct {
 		name string
@@ -64,8 +64,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestInterrupt: Ctrl-C stops a local job gracefully; a worker that ignores SIGTERM and has forked
-// a child is killed with it.
+// TestInterrupt checks that Ctrl-C stops a local job gracefully; a worker that ignores SIGTERM is
+// killed with its child.
 func TestInterrupt(t *testing.T) {
 	dir := t.TempDir()
 	pids := filepath.Join(dir, "pids")
@@ -121,8 +121,8 @@ func atoi(s string) int {
 	return n
 }
 
-// TestDemo: the demo ends right with real faults, and its trace can be read afterwards from what it
-// has left.
+// TestDemo checks that the demo succeeds with real faults, and that its trace can be read from its
+// store afterwards.
 func TestDemo(t *testing.T) {
 	dir := t.TempDir()
 	out, errs, code := runLocal(t, dir, 5*time.Minute, "demo", "-o", "json")
@@ -162,8 +162,8 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// TestSettingsOfTheShellReachWorkers: documented variables, from the shell of `regroup run` and
-// from --env, which wins.
+// TestSettingsOfTheShellReachWorkers checks documented variables from the environment of `regroup
+// run` and from --env, which has precedence.
 func TestSettingsOfTheShellReachWorkers(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("REGROUP_CHECKPOINT_DIR", dir)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// started is a command of the binary that goes on beside the test.
+// started is a command that runs in the background.
 type started struct {
 	t    *testing.T
 	cmd  *exec.Cmd
@@ -21,7 +21,7 @@ type started struct {
 	done chan struct{}
 }
 
-// begin starts the binary with the state folder of dir; it is killed with the test.
+// begin starts the binary with the state directory of dir; it is killed with the test.
 func begin(t *testing.T, dir string, args ...string) *started {
 	t.Helper()
 	log, err := os.CreateTemp(dir, "out-")
@@ -105,10 +105,10 @@ func pids(t *testing.T, file string, n int) []int {
 	return all
 }
 
-// atOnce is what a command may take that has nothing to wait for, on a machine that is busy.
+// atOnce bounds a command that has nothing to wait for, on a loaded machine.
 const atOnce = 8 * time.Second
 
-// until is a shell command that prints ready and ends when the file is there.
+// until is a shell command that prints ready and ends when the file exists.
 func until(file string) []string {
 	return []string{"--", "sh", "-c", "echo ready; until test -e " + file + "; do sleep 0.05; done"}
 }
@@ -120,10 +120,9 @@ func touch(t *testing.T, file string) {
 	}
 }
 
-// TestRunsBesideEachOther: three runs are started at the same instant. One ends, one is stopped
-// with Ctrl-C, one is killed; a fourth begins meanwhile and goes on. All are seen, and can be asked
-// for, by other commands.
-func TestRunsBesideEachOther(t *testing.T) {
+// TestConcurrentRuns starts three runs at once. One ends, one is stopped with Ctrl-C, one is
+// killed; a fourth starts meanwhile and continues. Other commands can list and query all of them.
+func TestConcurrentRuns(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name+".end") }
 	runs := map[string]*started{}
@@ -181,7 +180,7 @@ func TestRunsBesideEachOther(t *testing.T) {
 	}
 }
 
-// TestAStopReachesTheRunThatHasTheJob: of two runs the second one is asked.
+// TestAStopReachesTheRunThatHasTheJob stops a job of the second of two runs.
 func TestAStopReachesTheRunThatHasTheJob(t *testing.T) {
 	dir := t.TempDir()
 	never := filepath.Join(dir, "never")
@@ -200,8 +199,8 @@ func TestAStopReachesTheRunThatHasTheJob(t *testing.T) {
 	}
 }
 
-// TestAKilledRunLeavesNothingBehind: neither processes, whatever they have done to get away, nor
-// anything that others wait for.
+// TestAKilledRunLeavesNothingBehind checks that neither processes nor locks of a killed run are
+// left.
 func TestAKilledRunLeavesNothingBehind(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "pids")
@@ -231,8 +230,8 @@ func TestAKilledRunLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// TestNobodyReads: what reads the output of a run goes away, as head does. The run stops its job
-// and says so.
+// TestNobodyReads closes the pipe that a run writes to, as head does. The run stops its job and
+// says so.
 func TestNobodyReads(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -262,8 +261,8 @@ func TestNobodyReads(t *testing.T) {
 	}
 }
 
-// TestAServerThatEndsIsNotWaitedFor: `regroup up` is killed while a run and another command watch a
-// job of it.
+// TestAServerThatEndsIsNotWaitedFor kills `regroup up` while a run and another command follow one
+// of its jobs.
 func TestAServerThatEndsIsNotWaitedFor(t *testing.T) {
 	dir := t.TempDir()
 	up := begin(t, dir, "up", "--slots", "1")
@@ -281,7 +280,7 @@ func TestAServerThatEndsIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestAStoppedRunIsNotWaitedFor: Ctrl-Z stops a run, which then answers nobody.
+// TestAStoppedRunIsNotWaitedFor stops a run with Ctrl-Z, so that it does not reply.
 func TestAStoppedRunIsNotWaitedFor(t *testing.T) {
 	dir := t.TempDir()
 	run := begin(t, dir, append([]string{"run", "--name", "job"}, until(filepath.Join(dir, "end"))...)...)

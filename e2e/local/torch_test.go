@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestTorchScript: an unmodified torch.distributed script trains under `regroup run` with torch's
-// own store; one of its processes kills itself, the group is restarted once and ends.
+// TestTorchScript runs an unmodified torch.distributed script under `regroup run` with torch's own
+// store; one of its processes kills itself, the group is restarted once and ends.
 func TestTorchScript(t *testing.T) {
 	const python = "/usr/bin/python3"
 	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// TestFaults breaks one thing at a time in a data centre that all cases share. A case ends when its
-// job has succeeded with every sample once; the next one begins when all nodes are ready again.
+// TestFaults injects one fault at a time into a data centre that all cases share. A case ends when
+// its job has succeeded with every sample once; the next one starts when all nodes are ready again.
 func TestFaults(t *testing.T) {
-	c := center(t)
+	c := datacenter(t)
 	for _, f := range []struct {
 		name string
 		do   func(*trial)
@@ -61,7 +61,7 @@ func nodeLost(tr *trial, what string, cut []Rule) {
 	over()
 }
 
-// A lossy link may cost the node its place; it must not cost more.
+// A lossy link may remove the node from the job; it must do no more.
 func lossyNode(tr *trial) {
 	over := tr.fault("30 % of a node's packets lost for 4 s")
 	must(tr.t, tr.Break(Lossy("node-3", 0.3)...))
@@ -71,7 +71,7 @@ func lossyNode(tr *trial) {
 	over()
 }
 
-// The workers of a frozen agent train on until discovery calls the node lost.
+// The workers of a frozen agent train on until discovery declares the node lost.
 func agentFrozen(tr *trial) {
 	over := tr.fault("agent frozen")
 	tr.signal(syscall.SIGSTOP, "node-4")
@@ -83,8 +83,8 @@ func agentFrozen(tr *trial) {
 	over()
 }
 
-// One replica of each service freezes with whatever it is deciding, and wakes up into a world that
-// has moved on.
+// One replica of each service freezes in the middle of a decision, and resumes after the documents
+// have changed.
 func replicasFrozen(tr *trial) {
 	over := tr.fault("worker killed, one replica of every service frozen")
 	var frozen []string
@@ -96,19 +96,19 @@ func replicasFrozen(tr *trial) {
 	tr.trains(8)
 	over()
 	tr.killWorker("node-2")
-	tr.signal(syscall.SIGCONT, frozen...) // their old decisions meet documents that have moved on
+	tr.signal(syscall.SIGCONT, frozen...) // their old decisions meet changed documents
 	tr.trains(8)
 	tr.makes(20)
 }
 
-// For a moment training does not notice. A worker that dies there meanwhile is noticed by its
-// peers; its agent cannot tell, so the node is lost with it.
+// Training does not notice a short partition. A worker that dies during one is detected by its
+// peers; its agent cannot report it, so the node is lost too.
 func nodeWithoutBrokers(tr *trial) {
 	var cut []Rule
 	for _, b := range tr.Brokers {
 		cut = append(cut, CutBoth("node-4", b)...)
 	}
-	const short = 600 * time.Millisecond // what is lost meanwhile is sent again by then; the next time is much later
+	const short = 600 * time.Millisecond // lost packets are retransmitted by then; the next retransmission is much later
 	for try := 1; ; try++ {
 		began := time.Now()
 		over := tr.fault("node without brokers for 0.5 s")
@@ -123,7 +123,7 @@ func nodeWithoutBrokers(tr *trial) {
 		if v.Generation == tr.at {
 			break
 		}
-		if took <= short || try == 5 { // else a busy machine has made more of it
+		if took <= short || try == 5 { // otherwise a loaded machine has made it longer
 			tr.t.Fatalf("%s without brokers made generation %s of %s", took, v.Generation, tr.at)
 		}
 		tr.trains(8)
@@ -137,9 +137,9 @@ func nodeWithoutBrokers(tr *trial) {
 	tr.trains(8)
 }
 
-// Two nodes that cannot talk to each other accuse each other; everybody else is well. One of them
-// is left out, and the job trains on while the link is cut; it is nobody's failure. Once the link
-// has healed it comes in again.
+// Two nodes that cannot reach each other accuse each other; all others are healthy. One of them is
+// excluded, and the job trains on while the link is cut; no failure is counted. Once the link has
+// healed it is admitted again.
 func pairCut(tr *trial) {
 	over := tr.fault("two nodes cut from each other")
 	cut := CutBoth("node-2", "node-3")
@@ -185,7 +185,7 @@ func leaderKilled(tr *trial) {
 	tr.makes(20)
 }
 
-// Training needs no broker. A worker that dies meanwhile is missed once they are back.
+// Training needs no broker. A worker that dies meanwhile is replaced once they are back.
 func allBrokersDown(tr *trial) {
 	over := tr.fault("all brokers down for 4 s")
 	tr.kill(tr.Brokers...)

@@ -14,8 +14,8 @@ import (
 	"syscall"
 )
 
-// A lab's namespaces are called rglab-PID-HOST after the process that made them: whose process is
-// gone, whose lab is left over.
+// A lab's namespaces are called rglab-PID-HOST after the process that created them: without the
+// process, the lab is a leftover.
 const (
 	prefix   = "rglab-"
 	theirs   = "eth0"   // a host's link to the switch
@@ -23,8 +23,8 @@ const (
 	maxHosts = 250
 )
 
-// Lab is some hosts behind one switch. All of it is in namespaces of its own; this process reaches
-// it through one link.
+// Lab is a set of hosts behind one switch, in separate network namespaces; this process reaches it
+// through one link.
 type Lab struct {
 	owner string // prefix and pid
 	link  string // this process' end of its link
@@ -35,7 +35,7 @@ type Lab struct {
 	rules []Rule
 }
 
-// Open sweeps what dead processes have left and makes a lab without hosts.
+// Open removes the labs of dead processes and returns a lab without hosts.
 func Open() (*Lab, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("network: not root: namespaces and packet filters need it (sudo)")
@@ -71,7 +71,7 @@ func Open() (*Lab, error) {
 	return l, nil
 }
 
-// freeNet finds a /24 below 10.128.0.0/9 that this machine has no address in.
+// freeNet finds a /24 in 10.128.0.0/9 without an address of this machine.
 func freeNet(seed int) (string, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -120,7 +120,7 @@ func (l *Lab) Host(name string) (string, error) {
 	return address, nil
 }
 
-// Address is that of a host; mu is not needed once all hosts are there.
+// Address returns the address of a host; mu is not needed after all hosts are added.
 func (l *Lab) Address(host string) string { return l.address(host) }
 
 func (l *Lab) address(host string) string {
@@ -134,8 +134,8 @@ func (l *Lab) On(host string, args ...string) []string {
 	return append([]string{"ip", "netns", "exec", l.namespace(host)}, args...)
 }
 
-// Close kills every process that is left on the hosts and removes them. Processes left are an
-// error: whoever started them should have ended them.
+// Close kills the remaining processes on the hosts and removes the hosts. Remaining processes are
+// an error: the caller must stop them first.
 func (l *Lab) Close() error {
 	left, err := remove(l.owner)
 	if e := removeLink(l.link); e != nil {
@@ -147,7 +147,7 @@ func (l *Lab) Close() error {
 	return err
 }
 
-// Sweep removes the labs of processes that are gone, with their processes.
+// Sweep removes the labs of ended processes, with the processes in them.
 func Sweep() error {
 	all, err := namespaces()
 	if err != nil {
@@ -167,7 +167,7 @@ func Sweep() error {
 	return failed
 }
 
-// namespaces lists those of all labs.
+// namespaces lists the namespaces of all labs.
 func namespaces() ([]string, error) {
 	out, err := exec.Command("ip", "netns", "list").Output()
 	if err != nil {
@@ -182,7 +182,7 @@ func namespaces() ([]string, error) {
 	return all, nil
 }
 
-// remove ends a lab by the beginning of its namespaces' names and says which processes it had to
+// remove removes the lab whose namespaces have a prefix and returns the processes that it had to
 // kill.
 func remove(owner string) (left []string, err error) {
 	all, err := namespaces()
@@ -202,7 +202,7 @@ func remove(owner string) (left []string, err error) {
 			if e != nil {
 				continue
 			}
-			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // it may have ended meanwhile
+			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // the process may have ended meanwhile
 			left = append(left, fmt.Sprintf("%s (%d, on %s)", bytes.TrimSpace(name), pid, ns))
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
@@ -211,14 +211,14 @@ func remove(owner string) (left []string, err error) {
 	return left, err
 }
 
-// removeLink removes this process' end of the link; it may be gone with the switch.
+// removeLink removes this process's end of the link, which may be removed with the switch.
 func removeLink(name string) error {
 	if _, err := net.InterfaceByName(name); err != nil {
-		return nil //nolint:nilerr // that is what we want
+		return nil //nolint:nilerr // already removed
 	}
 	if err := ip("link", "del", name); err != nil {
 		if _, gone := net.InterfaceByName(name); gone != nil {
-			return nil //nolint:nilerr // it went meanwhile
+			return nil //nolint:nilerr // removed meanwhile
 		}
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// orphan makes this test binary a process that builds a lab with a process in it, says so, and
-// waits for its end.
+// orphan makes this test binary a process that builds a lab with a process in it, prints its state,
+// and waits for its end.
 const orphan = "REGROUP_LAB_ORPHAN"
 
 func beOrphan() int {
@@ -31,8 +31,8 @@ func beOrphan() int {
 	select {}
 }
 
-// TestLeftoversAreSwept: a lab whose process was killed is gone, with its processes, once the next
-// lab opens.
+// TestLeftoversAreSwept checks that opening a lab removes a lab whose process was killed, with its
+// processes.
 func TestLeftoversAreSwept(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), orphan+"=1")
@@ -67,7 +67,7 @@ func TestLeftoversAreSwept(t *testing.T) {
 	}
 }
 
-// TestProcessesLeftAreAnError: who closes a lab must have ended what runs in it.
+// TestProcessesLeftAreAnError checks that closing a lab with running processes is an error.
 func TestProcessesLeftAreAnError(t *testing.T) {
 	l, err := Open()
 	must(t, err)
@@ -76,7 +76,7 @@ func TestProcessesLeftAreAnError(t *testing.T) {
 	args := l.On("a", "sleep", "600")
 	cmd := exec.Command(args[0], args[1:]...)
 	must(t, cmd.Start())
-	// It is in its namespace once it is no longer ip.
+	// The process is in its namespace once its name is no longer ip.
 	for name := ""; name != "sleep"; {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cmd.Process.Pid))
 		must(t, err)

@@ -13,7 +13,7 @@ import (
 
 var reliability = flag.String("reliability", "", "Markdown document to write the results into, as a section of its own")
 
-var story = flag.Bool("story", false, "show the facts of every case, not only of a failed one")
+var history = flag.Bool("story", false, "show the facts of every case, not only of a failed one")
 
 // binaries are built once per test run; with the race detector if the tests have it.
 var binaries string
@@ -45,9 +45,9 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// center builds a data centre that ends with the test. The logs of a failed one are shown; a data
-// race in any process fails it.
-func center(t *testing.T) *Center {
+// datacenter builds a data centre that ends with the test. The logs of a failed one are shown; a
+// data race in any process fails it.
+func datacenter(t *testing.T) *Datacenter {
 	t.Helper()
 	c, err := Build(within(t, time.Minute), Options{Bin: binaries, Dir: t.TempDir(), Nodes: 4, Slots: 2, Name: "network-test"})
 	must(t, err)

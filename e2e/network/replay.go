@@ -11,8 +11,8 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Replay is what the log of facts alone says. It is built by folding the facts, and nothing else;
-// the numbers of what is found to be wrong are those of e2e/sim/invariants.go.
+// Replay is the state derived from the log of facts only, by folding. Violations have the numbers
+// of e2e/sim/invariants.go.
 type Replay struct {
 	Nodes map[events.NodeID]*ReplayedNode
 	Jobs  map[events.JobID]*ReplayedJob
@@ -56,17 +56,17 @@ func Fold(facts []events.Event) *Replay {
 	return r
 }
 
-// Err is everything that was wrong in the log.
+// Err returns all violations in the log.
 func (r *Replay) Err() error { return errors.Join(r.wrong...) }
 
 func (r *Replay) fault(invariant int, format string, args ...any) {
 	r.wrong = append(r.wrong, fmt.Errorf("invariant %d: %s", invariant, fmt.Sprintf(format, args...)))
 }
 
-// fresh drops what a reader drops: facts with a number that it has seen.
+// fresh reports whether a reader applies a fact, which drops numbers that it has seen.
 func (r *Replay) fresh(e events.Event) bool {
 	if e.Number == 0 {
-		return true // an agent's
+		return true // a fact of an agent
 	}
 	f := e.Body.Type().Family()
 	key := string(f) + "/" + e.Entity
@@ -130,7 +130,7 @@ func (r *Replay) node(s events.NodeState, f events.NodeFact) {
 	r.Nodes[f.Node] = &ReplayedNode{State: s, NodeFact: f}
 }
 
-// placed checks that no slot is given twice.
+// placed checks that no slot is assigned twice.
 func (r *Replay) placed(b events.PlacementSet) {
 	seen := map[events.Place]bool{}
 	for _, p := range b.Places {
@@ -214,8 +214,8 @@ func (r *Replay) ended(e events.JobEnd, s events.JobState) {
 	}
 }
 
-// Facts reads everything that was told so far, in order.
-func (c *Center) Facts(ctx context.Context, subjects ...string) ([]events.Event, error) {
+// Facts reads all facts so far, in order.
+func (c *Datacenter) Facts(ctx context.Context, subjects ...string) ([]events.Event, error) {
 	var all []events.Event
 	err := c.Client.Watch(ctx, events.FromFirst, subjects, func() error { return cluster.Enough }, func(a cluster.Arrival) error {
 		all = append(all, a.Event)
@@ -224,9 +224,9 @@ func (c *Center) Facts(ctx context.Context, subjects ...string) ([]events.Event,
 	return all, err
 }
 
-// Same replays the whole log and compares where it ends with what the judges have stored. It waits
-// until the log has caught up.
-func (c *Center) Same(ctx context.Context, job events.JobID) (facts int, err error) {
+// Same replays the whole log and compares the result with the services' documents. It waits until
+// the log has caught up.
+func (c *Datacenter) Same(ctx context.Context, job events.JobID) (facts int, err error) {
 	err = cluster.Until(ctx, func() (bool, error) {
 		all, err := c.Facts(ctx, events.AllFacts)
 		if err != nil {
@@ -240,7 +240,7 @@ func (c *Center) Same(ctx context.Context, job events.JobID) (facts int, err err
 	return facts, err
 }
 
-func (c *Center) compare(ctx context.Context, r *Replay, id events.JobID) error {
+func (c *Datacenter) compare(ctx context.Context, r *Replay, id events.JobID) error {
 	var wrong error
 	differ := func(what string, replayed, stored any) {
 		if !reflect.DeepEqual(replayed, stored) {
@@ -282,5 +282,5 @@ func (c *Center) compare(ctx context.Context, r *Replay, id events.JobID) error 
 	return wrong
 }
 
-// tail is the end of a list, never nil: a judge keeps the newest ones.
+// tail is the end of a list, never nil: a service stores only the newest ones.
 func tail[T any](all []T, n int) []T { return append([]T{}, all[max(0, len(all)-n):]...) }

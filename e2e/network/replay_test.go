@@ -33,7 +33,7 @@ func good() []events.Event {
 
 func TestReplay(t *testing.T) {
 	log := good()
-	log = slices.Insert(log, 5, log[4]) // told twice: a reader drops it
+	log = slices.Insert(log, 5, log[4]) // published twice: a reader drops it
 	r := Fold(log)
 	j := r.Jobs["j"]
 	if err := r.Err(); err != nil {
@@ -48,7 +48,7 @@ func TestReplay(t *testing.T) {
 func TestReplayFindsWhatIsWrong(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		at   int // the fact that is replaced
+		at   int // index of the fact that is replaced
 		body events.Body
 		says string
 	}{

@@ -9,22 +9,22 @@ import (
 	"strings"
 )
 
-// Rule loses packets silently, as a broken cable or a full queue does: nobody gets an answer.
+// Rule drops packets silently, as a broken cable or a full queue does.
 type Rule struct {
 	From, To string  // hosts; empty = all others
 	Loss     float64 // 1 = every packet, 0.3 = three of ten
 }
 
-// Cut is a link that carries nothing from one host to another, while the way back works.
+// Cut drops all packets from one host to another; the other direction works.
 func Cut(from, to string) Rule { return Rule{From: from, To: to, Loss: 1} }
 
-// CutBoth is a link that carries nothing.
+// CutBoth drops all packets between two hosts.
 func CutBoth(a, b string) []Rule { return []Rule{Cut(a, b), Cut(b, a)} }
 
-// Isolate cuts a host off.
+// Isolate partitions a host from all others.
 func Isolate(host string) []Rule { return []Rule{Cut(host, ""), Cut("", host)} }
 
-// Lossy loses a share of a host's packets, in both directions.
+// Lossy drops a fraction of a host's packets, in both directions.
 func Lossy(host string, share float64) []Rule {
 	return []Rule{{From: host, Loss: share}, {To: host, Loss: share}}
 }
@@ -78,7 +78,7 @@ func (l *Lab) apply(changed []Rule) error {
 
 func (l *Lab) known(host string) bool { return host == "" || slices.Contains(l.hosts, host) }
 
-// where is the host that drops: the receiver, or the sender if it drops for all.
+// where is the host that drops: the receiver, or the sender for a rule to all.
 func (r Rule) where() string {
 	if r.To != "" {
 		return r.To

@@ -14,16 +14,16 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// Run is a job of recorders, whose account can be proven from outside.
+// Run is a job of recorders, whose ledger can be verified independently.
 type Run struct {
 	Job events.JobID
 	Dir string // of the records
 	Training
 
-	center *Center
+	datacenter *Datacenter
 }
 
-// Training is what a job of recorders does.
+// Training configures a job of recorders.
 type Training struct {
 	Name                        string
 	Workers                     spec.Workers
@@ -31,13 +31,13 @@ type Training struct {
 	StepTime                    time.Duration
 }
 
-// Train submits a job of recorders. Its failure budget is without end: faults are what it is for.
-func (c *Center) Train(ctx context.Context, t Training) (*Run, error) {
+// Train submits a job of recorders. Its failure budget is unlimited, because faults are intended.
+func (c *Datacenter) Train(ctx context.Context, t Training) (*Run, error) {
 	dir, err := os.MkdirTemp(c.options.Dir, "records-"+t.Name+"-")
 	if err != nil {
 		return nil, err
 	}
-	unlimited := 10_000 // as many as may be allowed
+	unlimited := 10_000 // the maximum
 	id, err := c.Client.Submit(ctx, spec.Job{
 		Name: t.Name, Workers: t.Workers, Recovery: spec.RecoveryInProcess, Failures: spec.Failures{Max: &unlimited},
 		Command: []string{
@@ -45,14 +45,14 @@ func (c *Center) Train(ctx context.Context, t Training) (*Run, error) {
 			"-batch", fmt.Sprint(t.Batch), "-commit-every", fmt.Sprint(t.CommitEvery), "-step-time", t.StepTime.String(),
 		},
 	})
-	return &Run{Job: id, Dir: dir, Training: t, center: c}, err
+	return &Run{Job: id, Dir: dir, Training: t, datacenter: c}, err
 }
 
 // Until waits for a condition of the registry's view.
 func (r *Run) Until(ctx context.Context, what string, ok func(events.JobView) bool) (events.JobView, error) {
 	var v events.JobView
 	err := cluster.Until(ctx, func() (bool, error) {
-		got, err := r.center.Client.Job(ctx, r.Job)
+		got, err := r.datacenter.Client.Job(ctx, r.Job)
 		if err == nil {
 			v = got
 		}
@@ -74,11 +74,11 @@ func (r *Run) Trains(ctx context.Context, above events.Generation, world int) (e
 	return g, err
 }
 
-// Finish has the workers make their last step.
+// Finish makes the workers do their last step.
 func (r *Run) Finish() error { return os.WriteFile(filepath.Join(r.Dir, "finish"), nil, 0o600) }
 
-// Ends waits for the end of the job and proves it right: succeeded, the ledger without a missing or
-// repeated sample, and the records too.
+// Ends waits for the end of the job and verifies it: the job has succeeded, and neither the ledger
+// nor the records have a missing or repeated sample.
 func (r *Run) Ends(ctx context.Context) (*record.History, record.Account, error) {
 	v, err := r.Until(ctx, "it ends", func(v events.JobView) bool { return v.State.Terminal() })
 	if err != nil {
@@ -101,7 +101,7 @@ func (r *Run) Ends(ctx context.Context) (*record.History, record.Account, error)
 	return h, a, wrong
 }
 
-// ledger checks the account that the job itself has committed.
+// ledger checks the ledger that the job has committed.
 func (r *Run) ledger(l events.Ledger) error {
 	var want, total uint64
 	for i := range uint64(r.Samples) {

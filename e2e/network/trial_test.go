@@ -19,24 +19,24 @@ import (
 
 // trial is one job under one kind of fault.
 type trial struct {
-	*Center
+	*Datacenter
 	t   *testing.T
 	ctx context.Context
 	run *Run
-	at  events.Generation // the last that was seen training
+	at  events.Generation // the last generation that was seen training
 
 	marks []mark
 	began time.Time
 	tail  record.Tail
 }
 
-// mark is one fault, from its beginning to the moment at which its effects were over.
+// mark is one fault, from its start to the end of its effects.
 type mark struct {
 	what     string
 	from, to time.Time
 }
 
-// within is a context that ends with the test, or before.
+// within returns a context that ends with the test or after a time.
 func within(t *testing.T, limit time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), limit, fmt.Errorf("not within %v", limit))
@@ -52,10 +52,10 @@ func must(t *testing.T, err error) {
 }
 
 // begin submits a job of eight workers on four nodes and waits until they train.
-func begin(t *testing.T, c *Center) *trial {
+func begin(t *testing.T, c *Datacenter) *trial {
 	t.Helper()
 	name, _, _ := strings.Cut(strings.ToLower(strings.ReplaceAll(t.Name()[strings.LastIndex(t.Name(), "/")+1:], "_", "-")), "#")
-	tr := &trial{Center: c, t: t, ctx: within(t, 3*time.Minute), began: time.Now()}
+	tr := &trial{Datacenter: c, t: t, ctx: within(t, 3*time.Minute), began: time.Now()}
 	must(t, c.Ready(tr.ctx))
 	var err error
 	tr.run, err = c.Train(tr.ctx, Training{
@@ -63,14 +63,14 @@ func begin(t *testing.T, c *Center) *trial {
 	})
 	must(t, err)
 	tr.tail.Dir = tr.run.Dir
-	t.Cleanup(tr.story)
+	t.Cleanup(tr.history)
 	tr.trains(8)
 	return tr
 }
 
-// story shows what was told since the job began, if the test has failed or somebody wants to know.
-func (tr *trial) story() {
-	if !tr.t.Failed() && !*story {
+// history logs the facts since the submission of the job, if the test has failed or is verbose.
+func (tr *trial) history() {
+	if !tr.t.Failed() && !*history {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tr.ctx), 10*time.Second)
@@ -101,13 +101,13 @@ func (tr *trial) trains(world int) events.GenerationView {
 	return g
 }
 
-// fault notes that what follows is the work of a fault, until over is called.
+// fault records the start of a fault, until over is called.
 func (tr *trial) fault(what string) (over func()) {
 	from := time.Now()
 	return func() { tr.marks = append(tr.marks, mark{what, from, time.Now()}) }
 }
 
-// passes waits: time is what these faults are about.
+// passes waits: these faults depend on time.
 func (tr *trial) passes(d time.Duration) {
 	tr.t.Helper()
 	select {
@@ -120,9 +120,9 @@ func (tr *trial) passes(d time.Duration) {
 // makes waits until the job makes n more steps.
 func (tr *trial) makes(n int) {
 	tr.t.Helper()
-	_, err := tr.tail.Poll() // those so far
+	_, err := tr.tail.Poll() // the steps so far
 	must(tr.t, err)
-	for n *= 8; n > 0; tr.passes(50 * time.Millisecond) { // up to eight workers note each step
+	for n *= 8; n > 0; tr.passes(50 * time.Millisecond) { // up to eight workers record each step
 		made, err := tr.tail.Poll()
 		must(tr.t, err)
 		n -= made
@@ -161,7 +161,7 @@ func (tr *trial) killWorker(node string) {
 	must(tr.t, syscall.Kill(pids[len(pids)-1], syscall.SIGKILL))
 }
 
-// ends finishes the job and proves it right; its faults become rows of the report.
+// ends finishes the job and verifies it; its faults become rows of the report.
 func (tr *trial) ends() (*record.History, record.Account) {
 	tr.t.Helper()
 	must(tr.t, tr.run.Finish())

@@ -96,7 +96,7 @@ func (p *plane) stop() {
 	_ = os.RemoveAll(p.processes.Dir)
 }
 
-// memory is the resident size of a service and the most that it ever was, in MiB.
+// memory is the current and the peak resident size of a service, in MiB.
 func (p *plane) memory(service string) (now, most float64, err error) {
 	pid, _ := p.processes.PID(service)
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -29,19 +29,19 @@ const slots = 8
 func main() {
 	out := flag.String("out", "", "Markdown file of which a section is written; empty = standard output")
 	bin := flag.String("bin", "bin", "folder of the binaries")
-	crowd := flag.Int("crowd", 300, "jobs that are published at once")
+	burst := flag.Int("crowd", 300, "jobs that are published at once")
 	queue := flag.Int("queue", 10000, "jobs that wait")
 	trials := flag.Int("trials", 50, "jobs that end before the queue")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *out, *bin, *crowd, *queue, *trials); err != nil {
+	if err := run(ctx, *out, *bin, *burst, *queue, *trials); err != nil {
 		fmt.Fprintln(os.Stderr, "queue:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, out, bin string, crowd, queue, trials int) error {
+func run(ctx context.Context, out, bin string, burst, queue, trials int) error {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ of their own on this machine; eight clients publish. A job that does nothing is 
 |---|---|---|---|---|---|---|---|
 `, report.Machine(), slots)
 	for _, brokers := range []int{1, 3} {
-		took, err := inPlane(ctx, bin, brokers, func(p *plane) (string, error) { return p.crowd(ctx, crowd) })
+		took, err := inPlane(ctx, bin, brokers, func(p *plane) (string, error) { return p.burst(ctx, burst) })
 		if err != nil {
 			return fmt.Errorf("%d brokers: %w", brokers, err)
 		}
@@ -74,7 +74,7 @@ of their own on this machine; eight clients publish. A job that does nothing is 
 	return report.Section(out, head, "Many jobs", text.String())
 }
 
-// inPlane measures on a control plane of its own.
+// inPlane measures with a new control plane.
 func inPlane(ctx context.Context, bin string, brokers int, measure func(*plane) (string, error)) (string, error) {
 	p, err := start(ctx, bin, brokers)
 	if err != nil {

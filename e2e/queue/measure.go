@@ -35,8 +35,8 @@ func (p *plane) publish(ctx context.Context, name string, n int, command ...stri
 	return errors.Join(all...)
 }
 
-// crowd publishes jobs that do nothing all at once and waits until all have ended.
-func (p *plane) crowd(ctx context.Context, n int) (string, error) {
+// burst publishes empty jobs all at once and waits until all have ended.
+func (p *plane) burst(ctx context.Context, n int) (string, error) {
 	limit, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	var began time.Time
@@ -69,8 +69,8 @@ func (p *plane) crowd(ctx context.Context, n int) (string, error) {
 	return row(fmt.Sprintf("%d jobs published at once on %d slots: from the first publish to the end of each, ms", n, slots), p.brokers, took, "max 30000 ms"), nil
 }
 
-// queue lets jobs wait behind others that run, ends some of these one after the other, and measures
-// until the next is placed.
+// queue submits jobs behind running ones, ends some of these one after the other, and measures the
+// time until the next is placed.
 func (p *plane) queue(ctx context.Context, n, trials int) (string, error) {
 	limit, cancel := context.WithTimeout(ctx, 20*time.Minute)
 	defer cancel()
@@ -84,7 +84,7 @@ func (p *plane) queue(ctx context.Context, n, trials int) (string, error) {
 	}
 	accepted := time.Since(began)
 	fmt.Fprintf(os.Stderr, "queue: %d brokers: %d jobs are queued after %v (published after %v)\n", p.brokers, n, accepted, published)
-	if err := pass(limit, 25*time.Second); err != nil { // two comparisons of the records
+	if err := pass(limit, 25*time.Second); err != nil { // two reconciliations
 		return "", err
 	}
 	var took []time.Duration
@@ -115,7 +115,7 @@ func (p *plane) queue(ctx context.Context, n, trials int) (string, error) {
 	return text, nil
 }
 
-// queued waits until the scheduler has n jobs in its queue and the slots are taken.
+// queued waits until the scheduler has n jobs in its queue and the slots are assigned.
 func (p *plane) queued(ctx context.Context, n int) error {
 	have := 0
 	err := cluster.Until(ctx, func() (bool, error) {
@@ -132,7 +132,8 @@ func (p *plane) queued(ctx context.Context, n int) error {
 	return nil
 }
 
-// next stops a job that runs and measures from the fact of its end to that of the next placement.
+// next stops a running job and measures the time from the fact of its end to that of the next
+// placement.
 func (p *plane) next(ctx context.Context) (time.Duration, error) {
 	pool, err := cluster.View[events.PoolView](ctx, p.client, events.BucketPlacements, events.PoolKey)
 	if err != nil {

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Account is what the records prove.
+// Account is the result of a check of the records.
 type Account struct {
-	Steps       uint64 // that count
-	Void        uint64 // made, and lost to a fault
-	Uncommitted uint64 // committed by somebody, and yet lost: nobody who had it was left
+	Steps       uint64 // steps that count
+	Void        uint64 // made, and lost by a fault
+	Uncommitted uint64 // committed, and yet lost: no holder has survived
 	Generations int
 	Epochs      uint64 // finished
-	Missing     uint64 // samples of finished epochs that no step took
-	Repeated    uint64 // samples that were taken more often than once in an epoch
-	Finished    int    // workers that made the last step and found their state right
+	Missing     uint64 // samples of finished epochs in no step
+	Repeated    uint64 // samples that occur more than once in an epoch
+	Finished    int    // workers that made the last step with a correct state
 }
 
 // Check finds the steps that count, and counts their samples. An error means that the records
@@ -157,7 +157,7 @@ func (g *Generation) Ready() (time.Time, bool) {
 	return last, uint64(len(g.ready)) == g.World
 }
 
-// Lost counts the steps made in [from, to] that are void in the end.
+// Lost counts the steps made in [from, to] that do not count.
 func (h *History) Lost(from, to time.Time) int {
 	if len(h.Ends) == 0 {
 		return 0

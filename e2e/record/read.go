@@ -12,21 +12,21 @@ import (
 	"time"
 )
 
-// History is what all workers of a job wrote down.
+// History is the records of all workers of a job.
 type History struct {
 	Generations []*Generation // in order
 	Ends        []End
 }
 
-// Generation is one generation as its members saw it. Those that did not come as far as training
-// are not known.
+// Generation is one generation as its members recorded it. Generations that never trained are not
+// recorded.
 type Generation struct {
-	Number, World, Start uint64                       // Start: the step that it began at
-	Began                time.Time                    // by its first member
+	Number, World, Start uint64                       // Start: its first step
+	Began                time.Time                    // time of its first member's start
 	shares               map[uint64]map[uint64]*share // by step and rank
 	Made                 map[uint64]time.Time         // by step: when its first member had made it
 	ready                map[uint64]time.Time         // by rank: its first step
-	Commits              map[uint64]int               // by step: members that have it
+	Commits              map[uint64]int               // by step: number of members that have it
 	ranks                map[uint64]bool
 }
 
@@ -35,10 +35,10 @@ type share struct {
 	samples []uint64
 }
 
-// End is a worker that has made the last step and found its state right.
+// End is a worker that has made the last step with a correct state.
 type End struct{ Step, Epoch, Position uint64 }
 
-// Read reads the records in a folder. A last line that is not whole is not there.
+// Read reads the records in a directory. An incomplete last line is ignored.
 func Read(dir string) (*History, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.rec"))
 	if err != nil {
@@ -74,7 +74,7 @@ func Read(dir string) (*History, error) {
 type reader struct {
 	h           *History
 	generations map[uint64]*Generation
-	rank        uint64 // in the generation that it is in
+	rank        uint64 // its rank in the current generation
 }
 
 func (r *reader) line(b []byte) error {

@@ -76,7 +76,7 @@ func TestStepsThatCount(t *testing.T) {
 	}
 }
 
-// What is wrong in the records must be found.
+// Wrong records must be detected.
 func TestWrongRecords(t *testing.T) {
 	for _, c := range []struct {
 		name, file, old, new string

@@ -14,8 +14,8 @@ type Tail struct {
 	read map[string]int64
 }
 
-// Poll returns how many steps the workers have noted since the last call; each worker notes its
-// own.
+// Poll returns how many steps the workers have recorded since the last call; each worker records
+// its own.
 func (t *Tail) Poll() (int, error) {
 	files, err := filepath.Glob(filepath.Join(t.Dir, "*.rec"))
 	if err != nil {

@@ -30,7 +30,7 @@ type recorder struct {
 	file  *os.File
 	line  []byte
 	seen  []int32 // by sample: how often it was trained on
-	step  []int32 // what this step adds to it, and how many workers have found the file
+	step  []int32 // what this step adds to it, and the number of workers that have found the file
 	done  bool    // this worker has made the last step
 	state *elastic.State
 }
@@ -57,7 +57,7 @@ func run() (err error) {
 	if err != nil {
 		return err
 	}
-	// The name of the file is this process': a place, its life and its process are one.
+	// The file name is unique to this process: slot, incarnation and pid.
 	name := fmt.Sprintf("%s-%s-%s-%d.rec", os.Getenv("REGROUP_NODE"), os.Getenv("REGROUP_SLOT"), os.Getenv("REGROUP_ATTEMPT"), time.Now().UnixNano())
 	if r.file, err = os.OpenFile(filepath.Join(r.dir, name), os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
 		return err
@@ -69,7 +69,7 @@ func run() (err error) {
 	r.state = elastic.NewState(elastic.NewSampler(uint64(r.samples), 1))
 	elastic.Tensor(r.state, "seen", r.seen)
 	if err := elastic.Run(ctx, options, r.state, r.train); errors.Is(err, elastic.ErrUnfinished) {
-		return nil // others have the result, or nobody: what is here is none
+		return nil // the result is incomplete on this rank
 	} else if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (r *recorder) train(ctx context.Context, s *elastic.Session) error {
 	return nil
 }
 
-// intend writes which samples this worker takes into the step that it is about to make.
+// intend records the samples that this worker uses in the next step.
 func (r *recorder) intend(s *elastic.Session, b elastic.Batch) error {
 	r.line = r.begin('S', s.Generation, s.Step()+1, b.Epoch)
 	for _, i := range b.Indices {
@@ -136,7 +136,7 @@ func (r *recorder) write(kind byte, numbers ...uint64) error {
 	return r.flush()
 }
 
-// begin starts a line: its kind, the time, and numbers.
+// begin starts a line with its kind, the time, and numbers.
 func (r *recorder) begin(kind byte, numbers ...uint64) []byte {
 	line := append(r.line[:0], kind, ' ')
 	line = strconv.AppendInt(line, time.Now().UnixNano(), 10)
@@ -146,7 +146,7 @@ func (r *recorder) begin(kind byte, numbers ...uint64) []byte {
 	return line
 }
 
-// flush writes the line with one call, so that it is there whole or not at all.
+// flush writes the line with one system call, so that it is atomic.
 func (r *recorder) flush() error {
 	_, err := r.file.Write(append(r.line, '\n'))
 	return err

@@ -1,4 +1,4 @@
-// Package report writes Markdown documents of which several programs write a section each.
+// Package report writes sections of Markdown documents that several programs share.
 package report
 
 import (
@@ -20,8 +20,8 @@ means that no sample is missing and none is repeated, by the ledger that it comm
 kept outside of Regroup (` + "`e2e/record`" + `). "Without a step" is the longest time in which the job made no step; a step made again was lost to the fault.
 `
 
-// Section puts text under the heading "## title" of a document, in place of what was there; other
-// sections stay. A document that is not there yet begins with head.
+// Section replaces the text under the heading "## title" of a document; other sections stay. A new
+// document begins with head.
 func Section(file, head, title, text string) error {
 	b, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -51,12 +51,12 @@ func Section(file, head, title, text string) error {
 	return os.WriteFile(file, []byte(doc), 0o644)
 }
 
-// Machine says when and where, for people who compare figures.
+// Machine describes the time and the machine of a measurement.
 func Machine() string {
 	return fmt.Sprintf("%s, %s, %d cores, Linux %s, %s", time.Now().UTC().Format("2006-01-02"), cpu(), runtime.NumCPU(), kernel(), runtime.Version())
 }
 
-// Quantile is that of sorted or unsorted values; zero of none.
+// Quantile returns a quantile of sorted or unsorted values; zero if there are none.
 func Quantile(d []time.Duration, q float64) time.Duration {
 	if len(d) == 0 {
 		return 0

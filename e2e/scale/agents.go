@@ -17,16 +17,16 @@ import (
 
 const (
 	slots       = 8
-	connections = 6                      // that all agents share
+	connections = 6                      // shared by all agents
 	heartbeat   = 500 * time.Millisecond // the agents' default
-	hello       = 10 * time.Second       // so are these
-	rejoin      = 5 * time.Second        // as the agent repeats a join that was taken in
+	hello       = 10 * time.Second       // as are these
+	rejoin      = 5 * time.Second        // the agent's interval for repeating an accepted join
 	retry       = time.Second
 	call        = 2 * time.Second
 )
 
-// crowd is all simulated agents.
-type crowd struct {
+// fleet is all simulated agents.
+type fleet struct {
 	conns  []*cluster.Client
 	agents []*agent
 	wait   sync.WaitGroup
@@ -35,11 +35,11 @@ type crowd struct {
 	watch atomic.Pointer[watch]
 }
 
-// watch waits until every agent has got something.
+// watch waits until every agent has received something.
 type watch struct {
 	job    events.JobID
 	missed atomic.Int64
-	done   chan time.Time // when the last one got it
+	done   chan time.Time // the time of the last one
 	seen   sync.Map       // nodes that have it
 }
 
@@ -54,7 +54,7 @@ func (w *watch) got(n events.NodeID) {
 
 // agent is one node.
 type agent struct {
-	crowd *crowd
+	fleet *fleet
 	ports events.Ports
 	node  events.NodeID
 	life  events.Incarnation
@@ -64,17 +64,18 @@ type agent struct {
 	mu   sync.Mutex
 	held map[events.JobID]uint64
 	gen  map[events.JobID]events.Generation
-	last map[events.JobID]events.MemberJoins // those for gen: told twice to prepare, it asks for the same
-	here atomic.Bool                         // discovery has taken it in
-	mute atomic.Bool                         // says nothing any more: its machine has died
+	last map[events.JobID]events.MemberJoins // those for gen: a repeated prepare leads to the same requests
+	here atomic.Bool                         // discovery has registered it
+	mute atomic.Bool                         // it sends nothing any more: its machine has failed
 
-	pace     atomic.Pointer[events.NodeWelcome] // as discovery has set it
+	interval atomic.Pointer[events.NodeWelcome] // set by discovery
 	beaten   time.Time                          // last heartbeat; the heartbeats' goroutine owns it
 	greeted  atomic.Int64                       // last hello, in ns of Unix time
-	greeting atomic.Bool                        // one is under way
+	greeting atomic.Bool                        // a hello is in flight
 }
 
-// launch is what an agent reads of a launch; the rest is for the processes that it would start.
+// launch is the part of a launch that an agent needs; the rest is for the processes that it would
+// start.
 type launch struct {
 	Job        events.JobID      `json:"job"`
 	Revision   uint64            `json:"revision"`
@@ -88,10 +89,10 @@ type launch struct {
 	} `json:"members"`
 }
 
-// gather starts n agents and returns when discovery has taken all of them in.
-func gather(ctx context.Context, url string, n int) (*crowd, error) {
+// gather starts n agents and returns when discovery has registered all of them.
+func gather(ctx context.Context, url string, n int) (*fleet, error) {
 	ctx, stop := context.WithCancel(ctx)
-	c := &crowd{stop: stop}
+	c := &fleet{stop: stop}
 	for i := range connections {
 		conn, err := cluster.Connect(ctx, url, fmt.Sprintf("agents-%d", i), os.Stderr)
 		if err != nil {
@@ -102,7 +103,7 @@ func gather(ctx context.Context, url string, n int) (*crowd, error) {
 	}
 	for i := range n {
 		c.agents = append(c.agents, &agent{
-			crowd: c, ports: c.conns[i%connections].Ports, node: events.NodeID(fmt.Sprintf("node-%04d", i)),
+			fleet: c, ports: c.conns[i%connections].Ports, node: events.NodeID(fmt.Sprintf("node-%04d", i)),
 			life: events.Incarnation(ulid.Make().String()), host: fmt.Sprintf("10.0.%d.%d", i>>8, i&255), held: map[events.JobID]uint64{},
 			gen: map[events.JobID]events.Generation{}, last: map[events.JobID]events.MemberJoins{},
 		})
@@ -110,8 +111,8 @@ func gather(ctx context.Context, url string, n int) (*crowd, error) {
 	for i := range connections {
 		c.wait.Go(func() { c.heartbeats(ctx, i) })
 	}
-	// A few at a time: so many machines do not boot in one instant, and what is measured comes
-	// later.
+	// A few at a time: that many machines do not boot at the same instant, and the measurement
+	// comes later.
 	greeting := make(chan *agent)
 	failed := make(chan error, n)
 	var greeted sync.WaitGroup
@@ -137,7 +138,7 @@ func gather(ctx context.Context, url string, n int) (*crowd, error) {
 	return c, nil
 }
 
-func (c *crowd) close() {
+func (c *fleet) close() {
 	c.stop()
 	for _, conn := range c.conns {
 		conn.Close()
@@ -145,16 +146,16 @@ func (c *crowd) close() {
 	c.wait.Wait()
 }
 
-// expect begins a watch for what all but so many agents will get.
-func (c *crowd) expect(job events.JobID, but int) *watch {
+// expect starts a watch for an event that all agents but some will receive.
+func (c *fleet) expect(job events.JobID, but int) *watch {
 	w := &watch{job: job, done: make(chan time.Time, 1)}
 	w.missed.Store(int64(len(c.agents) - but))
 	c.watch.Store(w)
 	return w
 }
 
-// heartbeats sends those of a connection's agents, spread over the period.
-func (c *crowd) heartbeats(ctx context.Context, conn int) {
+// heartbeats sends the heartbeats of a connection's agents, spread over the period.
+func (c *fleet) heartbeats(ctx context.Context, conn int) {
 	var mine []*agent
 	for i := conn; i < len(c.agents); i += connections {
 		mine = append(mine, c.agents[i])
@@ -174,18 +175,18 @@ func (c *crowd) heartbeats(ctx context.Context, conn int) {
 	}
 }
 
-// beat sends a heartbeat, and a hello, if they are due at the pace that discovery has set.
+// beat sends a heartbeat, and a hello, if they are due by the intervals that discovery has set.
 func (a *agent) beat(ctx context.Context, now time.Time) {
-	if a.mute.Load() || !a.here.Load() { // a node that is here has its pace
+	if a.mute.Load() || !a.here.Load() { // a registered node has its interval
 		return
 	}
-	pace := a.pace.Load()
-	if now.Sub(a.beaten) < pace.Heartbeat.D()-heartbeat/2 {
+	interval := a.interval.Load()
+	if now.Sub(a.beaten) < interval.Heartbeat.D()-heartbeat/2 {
 		return
 	}
 	a.beaten = now
-	if now.Sub(time.Unix(0, a.greeted.Load())) > max(hello, pace.Hello.D()) && a.greeting.CompareAndSwap(false, true) {
-		a.crowd.wait.Go(func() { defer a.greeting.Store(false); _ = a.hello(ctx) })
+	if now.Sub(time.Unix(0, a.greeted.Load())) > max(hello, interval.Hello.D()) && a.greeting.CompareAndSwap(false, true) {
+		a.fleet.wait.Go(func() { defer a.greeting.Store(false); _ = a.hello(ctx) })
 	}
 	h := events.Heartbeat{Node: a.node, Incarnation: a.life, Slots: slots, Revisions: map[events.JobID]uint64{}}
 	a.mu.Lock()
@@ -216,18 +217,18 @@ func (a *agent) hello(ctx context.Context) error {
 		if err != nil {
 			return false, err
 		}
-		a.pace.Store(&w)
+		a.interval.Store(&w)
 		a.greeted.Store(time.Now().UnixNano())
 		a.here.Store(true)
 		return true, nil
 	})
 }
 
-// settled tells whether all heartbeats keep the same pace: those that came first hear of the crowd
-// at their next hello.
-func (c *crowd) settled() bool {
+// settled reports whether all agents have the same heartbeat interval: the first ones learn the
+// fleet's size at their next hello.
+func (c *fleet) settled() bool {
 	for _, a := range c.agents {
-		if a.pace.Load().Heartbeat != c.agents[len(c.agents)-1].pace.Load().Heartbeat {
+		if a.interval.Load().Heartbeat != c.agents[len(c.agents)-1].interval.Load().Heartbeat {
 			return false
 		}
 	}
@@ -236,7 +237,7 @@ func (c *crowd) settled() bool {
 
 // listen subscribes as the real agent does.
 func (a *agent) listen(ctx context.Context) {
-	w := &a.crowd.wait
+	w := &a.fleet.wait
 	w.Go(func() {
 		_ = a.ports.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject(a.node, "*"), func(m events.Stored) { a.launched(ctx, m.Data) })
 	})
@@ -254,7 +255,7 @@ func (a *agent) listen(ctx context.Context) {
 }
 
 func (a *agent) noticed(data []byte) {
-	w := a.crowd.watch.Load()
+	w := a.fleet.watch.Load()
 	if w == nil || a.mute.Load() {
 		return
 	}
@@ -293,16 +294,16 @@ func (a *agent) launched(ctx context.Context, data []byte) {
 	switch l.Phase {
 	case events.PhasePrepare:
 		joins := a.joins(l)
-		a.crowd.wait.Go(func() { a.join(ctx, l, joins) })
+		a.fleet.wait.Go(func() { a.join(ctx, l, joins) })
 	case events.PhaseRun:
-		if w := a.crowd.watch.Load(); w != nil && w.job == l.Job && ranked(l) {
+		if w := a.fleet.watch.Load(); w != nil && w.job == l.Job && ranked(l) {
 			w.got(a.node)
 		}
 	case events.PhaseStop:
 	}
 }
 
-// ranked tells whether every worker of the node has its rank.
+// ranked reports whether every worker of the node has its rank.
 func ranked(l launch) bool {
 	for _, m := range l.Members {
 		if m.Rank < 0 {
@@ -312,7 +313,7 @@ func ranked(l launch) bool {
 	return len(l.Members) > 0
 }
 
-// joins makes the requests of the processes to come, named as the real agent names them.
+// joins returns the join requests of the processes to start, named as by the real agent.
 func (a *agent) joins(l launch) events.MemberJoins {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -332,7 +333,7 @@ func (a *agent) joins(l launch) events.MemberJoins {
 	return all
 }
 
-// join asks until it is answered, as long as no newer launch has come.
+// join repeats the requests until there is a reply or a newer launch.
 func (a *agent) join(ctx context.Context, l launch, all events.MemberJoins) {
 	data, err := events.EncodeBody(all)
 	if err != nil {
@@ -345,11 +346,11 @@ func (a *agent) join(ctx context.Context, l launch, all events.MemberJoins) {
 		_, err := a.ports.Calls.Call(once, subject, data)
 		return err == nil
 	}
-	crowd := a.pace.Load().Patience.D()
+	limit := a.interval.Load().Patience.D()
 	via := true
 	for {
-		via = via && ask(events.ReplicaSubject(events.ServiceRendezvous, events.VerbJoins, l.Via), max(call/2, crowd))
-		if via || ask(events.RequestSubject(events.ServiceRendezvous, events.VerbJoins), max(call, crowd)) {
+		via = via && ask(events.ReplicaSubject(events.ServiceRendezvous, events.VerbJoins, l.Via), max(call/2, limit))
+		if via || ask(events.RequestSubject(events.ServiceRendezvous, events.VerbJoins), max(call, limit)) {
 			pause = rejoin
 		}
 		timer := time.NewTimer(pause)

@@ -17,8 +17,8 @@ const (
 	brokers  = 3
 	replicas = 2 // of each service
 
-	// lower is the priority of the control plane: the agents would have machines of their own, and
-	// their heartbeats must not wait for what is measured.
+	// lower is the nice value of the control plane: real agents have machines of their own, and
+	// their heartbeats must not wait for the measured processes.
 	lower = "5"
 )
 
@@ -74,7 +74,7 @@ func (p *plane) start(ctx context.Context, regroup string) error {
 	}
 	for _, s := range services() {
 		for i := range replicas {
-			// Each replica prefers another broker, as they would be spread over machines.
+			// Each replica prefers another broker, as if they were spread over machines.
 			url := strings.Join(append(urls[i:brokers:brokers], urls[:i]...), ",")
 			name := fmt.Sprintf("%s-%d", s, i)
 			err := p.processes.Start(cluster.Command{Name: name, Args: []string{
@@ -100,7 +100,7 @@ func (p *plane) stop() {
 	_ = os.RemoveAll(p.processes.Dir)
 }
 
-// names lists the processes by what they are.
+// names lists the processes by kind.
 func (p *plane) names() map[string][]string {
 	all := map[string][]string{}
 	for i := range brokers {

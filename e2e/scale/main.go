@@ -48,7 +48,7 @@ func run(ctx context.Context, out, title, bin, sizes string, trials int) error {
 		}
 		fmt.Fprintln(os.Stderr, "scale:", n, "agents")
 		s, err := one(ctx, bin, n, trials)
-		if err != nil { // what was measured is written all the same
+		if err != nil { // results so far are still written
 			failed = fmt.Errorf("%d agents: %w", n, err)
 			break
 		}
@@ -66,7 +66,7 @@ func run(ctx context.Context, out, title, bin, sizes string, trials int) error {
 	return errors.Join(failed, report.Section(out, "# Benchmarks\n", title, text))
 }
 
-// one measures with a control plane of its own, so that nothing is left of the size before.
+// one measures with a new control plane, so that nothing of the previous size is left.
 func one(ctx context.Context, bin string, n, trials int) (*size, error) {
 	p, err := start(ctx, bin)
 	if err != nil {

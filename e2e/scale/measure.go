@@ -15,33 +15,33 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// size is what was measured with so many agents.
+// size is the result for a number of agents.
 type size struct {
 	agents int
-	form   []time.Duration // from the decision about the places to every agent holding its ranks
-	notice []time.Duration // from an agent's notice to every other agent having it
-	lost   []time.Duration // from discovery's verdict about a node to every other agent having heard that the generation is over
-	regain []time.Duration // from that verdict to every other agent holding its ranks in the next generation
+	form   []time.Duration // from the placement decision until every agent has its ranks
+	notice []time.Duration // from an agent's notice until every other agent has it
+	lost   []time.Duration // from discovery's decision that a node is lost until every other agent knows that the generation is over
+	regain []time.Duration // from that decision until every other agent has its ranks in the next generation
 	cpu    map[string]time.Duration
-	idle   map[string]float64 // share of a core
+	idle   map[string]float64 // fraction of a core
 	memory map[string]int     // KiB
 }
 
 func measure(ctx context.Context, p *plane, agents, trials int) (*size, error) {
 	began := time.Now()
-	crowd, err := gather(ctx, p.url, agents)
+	fleet, err := gather(ctx, p.url, agents)
 	if err != nil {
 		return nil, fmt.Errorf("gather %d agents: %w", agents, err)
 	}
-	defer crowd.close()
+	defer fleet.close()
 	s := &size{agents: agents, cpu: map[string]time.Duration{}}
 	progress("%d agents are here after %s", agents, time.Since(began).Round(time.Second))
 	patience, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	if err := cluster.Until(patience, func() (bool, error) { return crowd.settled(), nil }); err != nil {
+	if err := cluster.Until(patience, func() (bool, error) { return fleet.settled(), nil }); err != nil {
 		return nil, fmt.Errorf("the agents do not settle for one pace: %w", err)
 	}
-	if err := sleep(ctx, 5*time.Second); err != nil { // the wave of greetings
+	if err := sleep(ctx, 5*time.Second); err != nil { // the wave of hellos
 		return nil, err
 	}
 	if s.idle, err = p.idle(ctx, 5*time.Second); err != nil {
@@ -49,22 +49,22 @@ func measure(ctx context.Context, p *plane, agents, trials int) (*size, error) {
 	}
 	progress("their heartbeats cost %s", shares(s.idle))
 	for i := range trials {
-		if err := s.trial(ctx, p, crowd, i == trials-1); err != nil {
+		if err := s.trial(ctx, p, fleet, i == trials-1); err != nil {
 			return nil, fmt.Errorf("trial %d of %d agents: %w", i, agents, err)
 		}
 	}
 	return s, nil
 }
 
-// trial places a job on all agents, tells them of a failure, and with last loses a node.
-func (s *size) trial(ctx context.Context, p *plane, c *crowd, last bool) error {
+// trial places a job on all agents, sends them a failure notice, and with last loses a node.
+func (s *size) trial(ctx context.Context, p *plane, c *fleet, last bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	before, err := p.cpu()
 	if err != nil {
 		return err
 	}
-	// Every fact here has a time of this machine's clock: that of the decision.
+	// The time of every fact is that of its decision, by this machine's clock.
 	facts := make(chan events.Event, 64)
 	reading, stop := context.WithCancel(ctx)
 	stands := make(chan struct{})
@@ -129,7 +129,7 @@ func (s *size) trial(ctx context.Context, p *plane, c *crowd, last bool) error {
 	for k, v := range after {
 		s.cpu[k] += v - before[k]
 	}
-	if err := s.tell(ctx, c, job); err != nil {
+	if err := s.sendNotices(ctx, c, job); err != nil {
 		return err
 	}
 	if last {
@@ -154,11 +154,11 @@ func (s *size) trial(ctx context.Context, p *plane, c *crowd, last bool) error {
 	}
 }
 
-// tell lets agents say that a worker has died, one after the other.
-func (s *size) tell(ctx context.Context, c *crowd, job events.JobID) error {
+// sendNotices lets agents report the death of a worker, one after the other.
+func (s *size) sendNotices(ctx context.Context, c *fleet, job events.JobID) error {
 	for i := range 10 {
 		from := c.agents[i*len(c.agents)/10]
-		// Of a generation that never was, so that it is heard and ends nothing.
+		// For a generation that does not exist, so that it is received and ends nothing.
 		data, err := events.EncodeBody(events.NoticeEnvelope{Notice: &events.Notice{Rank: -1, Exited: events.WorkerExited{
 			WorkerRef: events.WorkerRef{Job: job, Place: events.Place{Node: from.node, Slot: slots}, Agent: from.life, Incarnation: "none"},
 			ExitCode:  -1, Signal: "SIGKILL", Detail: "killed by signal 9 (SIGKILL)",
@@ -184,7 +184,7 @@ func (s *size) tell(ctx context.Context, c *crowd, job events.JobID) error {
 }
 
 // lose silences a node.
-func (s *size) lose(ctx context.Context, c *crowd, job events.JobID, facts chan events.Event) error {
+func (s *size) lose(ctx context.Context, c *fleet, job events.JobID, facts chan events.Event) error {
 	dead := c.agents[len(c.agents)/2]
 	w := c.expect(job, 1)
 	dead.mute.Store(true)
@@ -211,7 +211,7 @@ func (s *size) lose(ctx context.Context, c *crowd, job events.JobID, facts chan 
 	return nil
 }
 
-// progress tells how far the measurement is.
+// progress prints the progress of the measurement.
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "scale: "+format+"\n", args...) }
 
 func shares(of map[string]float64) string {
@@ -243,7 +243,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// cpu is what the processes have used so far, by kind.
+// cpu is the CPU time of the processes so far, by kind.
 func (p *plane) cpu() (map[string]time.Duration, error) {
 	return each(p, func(pid int) (time.Duration, error) {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -296,7 +296,7 @@ func each[V int | time.Duration](p *plane, of func(pid int) (V, error)) (map[str
 	return out, nil
 }
 
-// idle is the share of a core that each kind uses while nothing happens but heartbeats.
+// idle is the fraction of a core that each kind uses while there are only heartbeats.
 func (p *plane) idle(ctx context.Context, d time.Duration) (map[string]float64, error) {
 	before, err := p.cpu()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command state measures what keeping a state safe costs: commits beside plain copies of the same
-// bytes, and bringing a newcomer the state beside sending it as many bytes. It runs the benchmarks
+// Command state measures the cost of commits compared with plain copies of the same bytes, and of
+// sending the state to a new worker compared with sending it as many bytes. It runs the benchmarks
 // of package statesync and writes a section.
 package main
 
@@ -53,7 +53,7 @@ type line struct {
 	metrics map[string]float64
 }
 
-// read takes in what go test prints: a name with the number of processors, a count, and values with
+// read parses the output of go test: a name with the number of processors, a count, and values with
 // their units.
 func read(printed []byte) (all []line) {
 	for s := bufio.NewScanner(bytes.NewReader(printed)); s.Scan(); {

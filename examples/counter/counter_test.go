@@ -11,7 +11,7 @@ import (
 	"github.com/regroup-io/regroup/elastic/elastictest"
 )
 
-// TestAKilledWorkerChangesNothing: the two that are left count exactly.
+// TestAKilledWorkerChangesNothing checks that the two survivors count exactly.
 func TestAKilledWorkerChangesNothing(t *testing.T) {
 	hub := elastictest.New(t, 3)
 	var wait sync.WaitGroup

@@ -25,11 +25,11 @@ type counter struct {
 	stepTime                                time.Duration
 	frozen, moving                          int
 	loopAt                                  uint64
-	beforeStep                              func(s *elastic.Session) // of a test; nil = nothing
+	beforeStep                              func(s *elastic.Session) // test hook; may be nil
 	quiet                                   bool
 
-	totals []float64 // of the vector: every step adds the same to each element
-	weight []byte    // of the ballast: frozen, then moving
+	totals []float64 // sums of the vector: every step adds the same to each element
+	weight []byte    // the ballast: frozen, then moving
 	grads  []float32
 	state  *elastic.State
 }
@@ -65,7 +65,7 @@ func run() error {
 	defer stop()
 	c.prepare()
 	if err := elastic.Run(ctx, options, c.state, c.train); errors.Is(err, elastic.ErrUnfinished) {
-		return nil // others have the result, or nobody: what is here is none
+		return nil // the result is incomplete on this rank
 	} else if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (c *counter) prepare() {
 	elastic.Tensor(c.state, "weight", c.weight)
 }
 
-// train makes steps from wherever the state is.
+// train makes steps from the current state on.
 func (c *counter) train(ctx context.Context, s *elastic.Session) error {
 	for s.Step() < uint64(c.steps) {
 		if c.beforeStep != nil {
@@ -91,13 +91,13 @@ func (c *counter) train(ctx context.Context, s *elastic.Session) error {
 		}
 		b := s.Next(c.batch)
 		for c.loopAt > 0 && s.Step() == c.loopAt && s.Rank == 1 && s.Generation == 1 {
-			c.totals[0] += 0 // outside of any collective: the others wait, and no error ever comes
+			c.totals[0] += 0 // outside of any collective: the others wait without an error
 		}
 		if err := c.work(ctx); err != nil {
 			return err
 		}
 		for i := range c.grads {
-			c.grads[i] = 1 // the mean over all samples is 1 again
+			c.grads[i] = 1 // the mean over all samples is 1
 		}
 		if err := s.AverageGradients(ctx, b, c.grads); err != nil {
 			return err
@@ -123,7 +123,7 @@ func (c *counter) train(ctx context.Context, s *elastic.Session) error {
 	return nil
 }
 
-// work stands for computing.
+// work simulates computing.
 func (c *counter) work(ctx context.Context) error {
 	t := time.NewTimer(c.stepTime)
 	defer t.Stop()

@@ -20,15 +20,15 @@ type fleet struct {
 	t           *testing.T
 	hub         *elastictest.Hub
 	train, test digits
-	onStep      func(name string, s *elastic.Session) // nil = nothing
+	onStep      func(name string, s *elastic.Session) // may be nil
 
 	mu      sync.Mutex
-	losses  bytes.Buffer // of all ranks 0, in the order of time
+	losses  bytes.Buffer // of rank 0 of each generation, in order
 	results []results    // of the workers that were not killed
 	wait    sync.WaitGroup
 }
 
-// Write takes the losses of whoever is rank 0.
+// Write collects the losses of the current rank 0.
 func (f *fleet) Write(b []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -58,8 +58,8 @@ func (f *fleet) start(name string) {
 	})
 }
 
-// curve runs a job of n workers and returns its loss by step; what was made twice must have been
-// the same twice.
+// curve runs a job of n workers and returns its loss by step; repeated steps must have the same
+// loss.
 func curve(t *testing.T, train, test digits, n int, prepare func(f *fleet)) ([]float64, results) {
 	t.Helper()
 	f := &fleet{t: t, hub: elastictest.New(t, n), train: train, test: test}
@@ -95,9 +95,9 @@ func curve(t *testing.T, train, test digits, n int, prepare func(f *fleet)) ([]f
 
 func far(a, b float64) bool { return math.Abs(a-b) > 1e-5*math.Abs(a) }
 
-// TestTheLossIsThatOfOneWorker in worlds of two to four, and in one that loses two workers and gets
-// two others in the middle of it: the global batch is the same, so the first hundred steps are to
-// 10⁻⁵, and the accuracy at the end to half a point.
+// TestTheLossIsThatOfOneWorker compares worlds of two to four, and one that loses two workers and
+// gets two others, with one worker: the global batch is the same, so the first hundred steps agree
+// to 10⁻⁵, and the final accuracy to half a point.
 func TestTheLossIsThatOfOneWorker(t *testing.T) {
 	train, test := data(t)
 	want, end := curve(t, train, test, 1, nil)
@@ -117,7 +117,7 @@ func TestTheLossIsThatOfOneWorker(t *testing.T) {
 			case g == 4 && s.Step() >= 70 && name == "w2":
 				once[3].Do(func() { f.start("late2") })
 			}
-			if s.Step() > 80 && s.Generation < 5 { // whoever is to come should come before the end
+			if s.Step() > 80 && s.Generation < 5 { // new workers should join before the end
 				f.hub.Wait(f.t.Context(), 50*time.Millisecond, func() bool { return f.hub.Planned || f.hub.Generation > s.Generation })
 			}
 		}

@@ -30,7 +30,7 @@ func (d digits) len() int { return len(d.labels) }
 // image returns the pixels of the i-th picture.
 func (d digits) image(i int) []float32 { return d.images[i*pixels : (i+1)*pixels] }
 
-// load reads the training and the test part from a folder; empty = from the binary.
+// load reads the training and the test part from a directory; empty = from the binary.
 func load(folder string) (train, test digits, err error) {
 	var from fs.FS
 	if folder == "" {
@@ -74,7 +74,7 @@ func part(from fs.FS, name string) (digits, error) {
 	return d, nil
 }
 
-// maxValues bounds what a damaged header can make us allocate; MNIST itself has 47 million.
+// maxValues bounds the allocation for a damaged header; MNIST has 47 million values.
 const maxValues = 100 << 20
 
 // readIDX reads a gzipped IDX file of bytes: two zero bytes, the type (8 = unsigned byte), the

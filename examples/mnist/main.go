@@ -27,7 +27,7 @@ import (
 	"github.com/regroup-io/regroup/elastic"
 )
 
-// config is what the flags say.
+// config holds the flags.
 type config struct {
 	epochs, batch, micro, commitEvery int
 	rate                              float64
@@ -78,7 +78,7 @@ func run() (err error) {
 		t.losses = f
 	}
 	if err := elastic.Run(ctx, options, t.state, t.train); errors.Is(err, elastic.ErrUnfinished) {
-		return nil // others have the result, or nobody: what is here is none
+		return nil // the result is incomplete on this rank
 	} else if err != nil {
 		return err
 	}

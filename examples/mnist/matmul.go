@@ -1,8 +1,8 @@
 package main
 
 // The three products of a layer, row-major. Each inner loop runs over one row at unit stride, and
-// the outer ones take four rows at once: each value that is loaded is used four times, which is
-// what plain Go needs to reach a few GFLOP/s.
+// the outer ones take four rows at once: each loaded value is used four times, which plain Go needs
+// to reach a few GFLOP/s.
 
 // axpy4 adds a[i]*x[i] for four rows x to y.
 func axpy4(y, x0, x1, x2, x3 []float32, a0, a1, a2, a3 float32) {
@@ -20,7 +20,7 @@ func multiply(c, a, b []float32, m, k, n int) {
 		j := 0
 		for ; j+4 <= k; j += 4 {
 			if w[j] == 0 && w[j+1] == 0 && w[j+2] == 0 && w[j+3] == 0 {
-				continue // most of a picture is black, and half of the hidden units are off
+				continue // most of a picture is black, and half of the hidden units are zero
 			}
 			axpy4(y, b[j*n:], b[(j+1)*n:], b[(j+2)*n:], b[(j+3)*n:], w[j], w[j+1], w[j+2], w[j+3])
 		}

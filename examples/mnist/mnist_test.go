@@ -82,7 +82,8 @@ func TestGradient(t *testing.T) {
 	}
 }
 
-// TestProducts compares the fast products with the definition, for sizes with and without a rest.
+// TestProducts compares the fast products with the definition, for sizes with and without a
+// remainder.
 func TestProducts(t *testing.T) {
 	for _, s := range [][3]int{{1, 1, 1}, {4, 4, 4}, {5, 7, 3}, {2, 9, 11}, {64, 13, 10}} {
 		m, k, n := s[0], s[1], s[2]

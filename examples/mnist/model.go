@@ -7,7 +7,7 @@ import (
 
 const hidden = 128
 
-// Where the parts of the flat parameter vector begin.
+// Offsets of the parts of the flat parameter vector.
 const (
 	atB1       = pixels * hidden
 	atW2       = atB1 + hidden
@@ -58,7 +58,7 @@ func (m *model) forward(n int) {
 	multiply(z, h, m.weights[atW2:atB2], n, hidden, classes)
 }
 
-// gather puts pictures into the work space.
+// gather copies pictures into the work space.
 func (m *model) gather(d digits, indices []int) {
 	x := reuse(&m.x, len(indices)*pixels)
 	for i, index := range indices {
@@ -75,7 +75,7 @@ func (m *model) backward(d digits, indices []int, grads []float32) (loss float64
 	}
 	m.gather(d, indices)
 	m.forward(n)
-	dz := m.z // the gradient of the scores takes the place of the scores
+	dz := m.z // the gradient overwrites the scores
 	for i, index := range indices {
 		loss += softmax(dz[i*classes:(i+1)*classes], int(d.labels[index]))
 	}
@@ -124,7 +124,7 @@ func addRows(to, rows []float32) {
 	}
 }
 
-// correct counts the pictures of [from, to) that are read right.
+// correct counts the correctly classified pictures of [from, to).
 func (m *model) correct(d digits, from, to int) (count int) {
 	const batch = 100
 	for ; from < to; from += batch {

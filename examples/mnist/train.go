@@ -12,22 +12,22 @@ import (
 
 const momentum = 0.9
 
-// trainer is the program: what is registered in its state survives, everything else is made anew.
+// trainer is the program: its registered state survives, everything else is created anew.
 type trainer struct {
 	config
 	training, testing digits
 	out               io.Writer
-	losses            io.Writer // gets the loss of each step; nil = nobody wants it
+	losses            io.Writer // gets the loss of each step; may be nil
 	model             *model
 	velocity          []float32
-	grads             []float32 // and, behind the last gradient, the loss
+	grads             []float32 // the gradients, followed by the loss
 	mean              elastic.Mean
 	results           results
 	state             *elastic.State
-	beforeStep        func(s *elastic.Session) // of a test; nil = nothing
+	beforeStep        func(s *elastic.Session) // test hook; may be nil
 }
 
-// results are the figures that people want to see.
+// results are the printed figures.
 type results struct {
 	Loss     float64 `json:"loss"`     // of the last step, mean over the batch
 	Accuracy float64 `json:"accuracy"` // on the test part, after the last full epoch
@@ -45,7 +45,7 @@ func newTrainer(c config, training, testing digits, out io.Writer) *trainer {
 	return t
 }
 
-// train runs from wherever the state is to the last epoch. It is called again in every generation.
+// train runs from the current state to the last epoch. It is called again in every generation.
 func (t *trainer) train(ctx context.Context, s *elastic.Session) error {
 	s.Report(t.metrics())
 	for s.Epoch() < uint64(t.epochs) {
@@ -78,7 +78,7 @@ func (t *trainer) train(ctx context.Context, s *elastic.Session) error {
 	return nil
 }
 
-// step trains on one batch, of which this worker has a share.
+// step trains on this worker's share of one batch.
 func (t *trainer) step(ctx context.Context, s *elastic.Session, b elastic.Batch) error {
 	err := t.mean.Of(b, t.grads, func(indices []int, grads []float32) error {
 		grads[parameters] = float32(t.model.backward(t.training, indices, grads[:parameters]))

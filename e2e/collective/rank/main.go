@@ -146,7 +146,7 @@ func (o config) measure(ctx context.Context, c *collective.Communicator, e *coll
 		}
 		once = d
 	}
-	// All ranks must make as many.
+	// All ranks must make the same number.
 	count := []int64{max(7, min(20000, int64(o.budget/max(once, 1))))}
 	if err := collective.Broadcast(ctx, c, count, 0); err != nil {
 		return err

@@ -11,9 +11,8 @@ import (
 	"github.com/regroup-io/regroup/collective"
 )
 
-// survive reduces until a peer is lost, says which and when, and goes on with the others
-// in the generation that the next line of the input tells of: its number, the rank and
-// everyone's address.
+// survive reduces until a peer is lost, prints which and when, and continues with the others in the
+// generation that the next line of the input describes: its number, the rank and all addresses.
 func (o config) survive(ctx context.Context, lines *bufio.Reader, options collective.Options, bytes int) error {
 	v := make([]float32, bytes/4)
 	for {
@@ -31,7 +30,7 @@ func (o config) survive(ctx context.Context, lines *bufio.Reader, options collec
 		_ = comm.Close()
 		line, _ := lines.ReadString('\n')
 		if line == "" {
-			return nil // enough was seen
+			return nil // done
 		}
 		if _, err := fmt.Sscan(line, &options.Generation, &options.Rank); err != nil {
 			return err
@@ -45,8 +44,7 @@ func (o config) survive(ctx context.Context, lines *bufio.Reader, options collec
 	}
 }
 
-// work reduces, checks, says when the first result is there, and does nothing but reduce from
-// then on.
+// work reduces, checks, prints the time of the first result, and continues to reduce.
 func (o config) work(ctx context.Context, c *collective.Communicator, v []float32) error {
 	for k := range v {
 		v[k] = float32(c.Rank() + 1)

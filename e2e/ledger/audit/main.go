@@ -1,5 +1,5 @@
-// Command audit proves from what `regroup status JOB -o json` prints that no sample is missing and
-// none repeated:
+// Command audit proves from the output of `regroup status JOB -o json` that no sample is missing
+// and none repeated:
 //
 //	regroup status JOB -o json | go run ./e2e/ledger/audit -seed 1
 //

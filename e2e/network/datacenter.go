@@ -18,34 +18,34 @@ import (
 
 // Options of a Center.
 type Options struct {
-	Bin   string // folder of the binaries
-	Dir   string // logs, and what the processes store
+	Bin   string // directory of the binaries
+	Dir   string // directory of logs and of the processes' data
 	Nodes int
 	Slots int // per node
-	// Restart is how soon a killed process is started again by itself; 0 = never.
+	// Restart is the delay after which a killed process is restarted automatically; 0 = never.
 	Restart time.Duration
-	Name    string // of this client
+	Name    string // name of this client
 }
 
-// Center is a data centre: three brokers, two hosts with a replica of every service each, and nodes
-// with an agent each.
-type Center struct {
+// Datacenter is three brokers, two hosts with a replica of every service each, and nodes with an
+// agent each.
+type Datacenter struct {
 	*Lab
 	Processes cluster.Processes
 	Client    *cluster.Client
 	URL       string // of all brokers
 
-	Brokers, Controls, Nodes []string // hosts; a broker's process has the name of its host, a node's agent too
+	Brokers, Controls, Nodes []string // hosts; the processes of brokers and agents have the names of their hosts
 
 	options Options
 	log     *os.File // of the client
 }
 
-// environment of all processes. Nobody is quarantined: all faults come from outside, again and
-// again to the same few nodes.
+// environment of all processes. Quarantine is disabled, because all faults are injected, often into
+// the same few nodes.
 var environment = []string{
 	"REGROUP_DISCOVERY_QUARANTINE_CHARGES=0", "REGROUP_DISCOVERY_QUARANTINE_LOSSES=0",
-	"REGROUP_NATS_SYSTEM_PASSWORD=of-the-lab", // so that discovery hears of agents that die
+	"REGROUP_NATS_SYSTEM_PASSWORD=of-the-lab", // so that discovery receives the disconnections of agents
 }
 
 // Services are the names of the control plane's services. A replica's process is called
@@ -53,12 +53,12 @@ var environment = []string{
 var Services = []string{"discovery", "scheduler", "rendezvous", "registry"}
 
 // Build starts everything and returns when all nodes are ready.
-func Build(ctx context.Context, o Options) (*Center, error) {
+func Build(ctx context.Context, o Options) (*Datacenter, error) {
 	lab, err := Open()
 	if err != nil {
 		return nil, err
 	}
-	c := &Center{Lab: lab, options: o}
+	c := &Datacenter{Lab: lab, options: o}
 	c.Processes.Dir = o.Dir
 	if err := c.start(ctx); err != nil {
 		for _, name := range c.Processes.Names() {
@@ -69,7 +69,7 @@ func Build(ctx context.Context, o Options) (*Center, error) {
 	return c, nil
 }
 
-func (c *Center) start(ctx context.Context) error {
+func (c *Datacenter) start(ctx context.Context) error {
 	add := func(group *[]string, name string, n int) error {
 		for i := range n {
 			host := fmt.Sprintf("%s-%d", name, i+1)
@@ -120,8 +120,8 @@ func (c *Center) start(ctx context.Context) error {
 	return c.Ready(ctx)
 }
 
-// init creates streams and buckets, stored three times.
-func (c *Center) init(ctx context.Context) error {
+// init creates streams and buckets with three replicas.
+func (c *Datacenter) init(ctx context.Context) error {
 	args := c.On(c.Controls[0], filepath.Join(c.options.Bin, "regroup"), "init", "--server", c.URL, "--replicas", "3")
 	if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
 		return fmt.Errorf("regroup init: %w: %s", err, out)
@@ -129,15 +129,15 @@ func (c *Center) init(ctx context.Context) error {
 	return nil
 }
 
-func (c *Center) run(name, host string, args ...string) error {
+func (c *Datacenter) run(name, host string, args ...string) error {
 	return c.Processes.Start(cluster.Command{
 		Name: name, Restart: c.options.Restart, Env: environment,
 		Args: c.On(host, append([]string{filepath.Join(c.options.Bin, "regroup")}, args...)...),
 	})
 }
 
-// Ready waits until discovery calls every node ready.
-func (c *Center) Ready(ctx context.Context) error {
+// Ready waits until every node is ready in discovery's view.
+func (c *Datacenter) Ready(ctx context.Context) error {
 	for _, n := range c.Nodes {
 		if err := c.NodeIs(ctx, n, events.NodeStateReady); err != nil {
 			return err
@@ -146,16 +146,16 @@ func (c *Center) Ready(ctx context.Context) error {
 	return nil
 }
 
-// NodeIs waits until discovery judges a node so.
-func (c *Center) NodeIs(ctx context.Context, node string, want events.NodeState) error {
+// NodeIs waits until a node has this state in discovery's view.
+func (c *Datacenter) NodeIs(ctx context.Context, node string, want events.NodeState) error {
 	return cluster.Until(ctx, func() (bool, error) {
 		v, err := cluster.View[events.NodeView](ctx, c.Client, events.BucketNodes, node)
 		return err == nil && v.State == want, errors.Join(err, fmt.Errorf("%s is %q (%s), waiting until it is %q", node, v.State, v.Reason, want))
 	})
 }
 
-// Leader is the broker that leads a stream; empty while there is none.
-func (c *Center) Leader(ctx context.Context, stream string) (string, error) {
+// Leader returns the broker that leads a stream; empty while there is none.
+func (c *Datacenter) Leader(ctx context.Context, stream string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	b, err := c.Client.Ports.Calls.Call(ctx, "$JS.API.STREAM.INFO."+stream, nil)
@@ -174,7 +174,7 @@ func (c *Center) Leader(ctx context.Context, stream string) (string, error) {
 }
 
 // Replicas are the processes of all services.
-func (c *Center) Replicas() []string {
+func (c *Datacenter) Replicas() []string {
 	var all []string
 	for _, host := range c.Controls {
 		for _, s := range Services {
@@ -184,8 +184,8 @@ func (c *Center) Replicas() []string {
 	return all
 }
 
-// Workers returns the ids of the processes that an agent's node runs beside the agent.
-func (c *Center) Workers(node string) ([]int, error) {
+// Workers returns the ids of the processes on a node other than the agent.
+func (c *Datacenter) Workers(node string) ([]int, error) {
 	agent, _ := c.Processes.PID(node)
 	out, err := exec.Command("ip", "netns", "pids", c.namespace(node)).Output()
 	if err != nil {
@@ -202,7 +202,7 @@ func (c *Center) Workers(node string) ([]int, error) {
 	return pids, nil
 }
 
-// exists tells whether a process runs; a zombie does not.
+// exists reports whether a process runs; a zombie does not.
 func exists(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -212,9 +212,9 @@ func exists(pid int) bool {
 	return !strings.HasPrefix(rest, "Z")
 }
 
-// Close heals the network, ends all processes and removes the lab. A process that did not end by
-// itself is an error.
-func (c *Center) Close() error {
+// Close heals the network, stops all processes and removes the lab. A process that has to be killed
+// is an error.
+func (c *Datacenter) Close() error {
 	err := c.HealAll()
 	if c.Client != nil {
 		c.Client.Close()

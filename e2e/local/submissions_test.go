@@ -11,9 +11,9 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// TestACrowd: several clients submit jobs of one name all at once, many more than there are slots.
-// Each is accepted under an id of its own, none waits beside free slots for ever, and all end.
-func TestACrowd(t *testing.T) {
+// TestManySubmissionsAtOnce submits jobs of one name from several clients at once, many more than
+// there are slots. Each is accepted with its own id, none waits while slots are free, and all end.
+func TestManySubmissionsAtOnce(t *testing.T) {
 	const jobs, submitters = 100, 8
 	c := newCluster(t)
 	c.services(2)

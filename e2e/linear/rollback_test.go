@@ -18,13 +18,13 @@ import (
 	"github.com/regroup-io/regroup/services/rendezvous"
 )
 
-// TestAnOldCopyOfTheStoreSealsNothingTwice: the broker is stopped and started on a copy of its
-// store from two generations ago. The rendezvous, which has run on, notices and says it, and
-// decides nothing.
+// TestAnOldCopyOfTheStoreSealsNothingTwice restarts the broker with a copy of its store from two
+// generations ago. The rendezvous, which has kept running, detects and reports it, and decides
+// nothing.
 func TestAnOldCopyOfTheStoreSealsNothingTwice(t *testing.T) {
 	s := jetstreamtest.One(t)
 	h := &history{began: time.Now(), sealed: map[events.Generation]events.RoundSealed{}, heard: map[events.Generation]int64{}}
-	team, places := crew(t, s, h)
+	workers, places := newMembers(t, s, h)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
@@ -47,11 +47,11 @@ func TestAnOldCopyOfTheStoreSealsNothingTwice(t *testing.T) {
 		}
 	})
 	g.Go(func() error { return r.Run(ctx) })
-	for _, m := range team {
+	for _, m := range workers {
 		g.Go(func() error { return m.listen(ctx) })
 	}
 	place(t, s.Ports, places)
-	train(ctx, t, team, 2)
+	train(ctx, t, workers, 2)
 
 	dir := s.Options[0].StoreDir
 	old := t.TempDir()
@@ -60,7 +60,7 @@ func TestAnOldCopyOfTheStoreSealsNothingTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Start(t, 0)
-	train(ctx, t, team, 2)
+	train(ctx, t, workers, 2)
 	before := generation(t, s)
 	s.Stop(0)
 	if err := os.RemoveAll(dir); err != nil {
@@ -75,7 +75,7 @@ func TestAnOldCopyOfTheStoreSealsNothingTwice(t *testing.T) {
 		t.Fatalf("the copy is of %s, the newer store was at %s", past, before)
 	}
 	joins, stop := errgroup.WithContext(ctx)
-	for _, m := range team {
+	for _, m := range workers {
 		joins.Go(func() error {
 			left, _ := m.state()
 			limit, cancel := context.WithTimeout(stop, 5*time.Second)

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	outage   = 30 * time.Second // long enough for everything that gives up to have given up
+	outage   = 30 * time.Second // longer than all timeouts
 	noBroker = time.Minute
 )
 
-// TestNoBrokerForAMinute: all agents train on without the control plane. A worker that dies
-// meanwhile makes its job wait, and once the broker is back its exit is told, it is replaced, and
-// no sample is lost or counted twice.
+// TestNoBrokerForAMinute checks that training continues without the control plane. If a worker dies
+// meanwhile, its job waits; once the broker is back, the exit is published, the worker is replaced,
+// and no sample is lost or counted twice.
 func TestNoBrokerForAMinute(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -57,9 +57,9 @@ func TestNoBrokerForAMinute(t *testing.T) {
 	}
 }
 
-// TestAnAgentCutOffForHalfAMinute: the others train on without the node; a worker of it dies
-// meanwhile. When the agent is back, it tells that, and its places are worked at again, each by one
-// process.
+// TestAnAgentCutOffForHalfAMinute partitions a node while one of its workers dies; the others train
+// on without it. When the agent is back, it reports the exit, and each of its slots runs one
+// process again.
 func TestAnAgentCutOffForHalfAMinute(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -95,11 +95,12 @@ func TestAnAgentCutOffForHalfAMinute(t *testing.T) {
 		}
 	}
 	c.ends(job, 3*time.Minute)
-	toldOnce(t, c, job)
+	publishedOnce(t, c, job)
 }
 
-// TestAFrozenAgentWhoseWorkersTrainOn: nobody's socket breaks. The loss of the node ends the
-// generation all the same, through the agents of the others; thawed, the node begins anew.
+// TestAFrozenAgentWhoseWorkersTrainOn freezes an agent, so that no socket breaks. The loss of the
+// node still ends the generation, through the agents of the others; when it resumes, the node
+// starts anew.
 func TestAFrozenAgentWhoseWorkersTrainOn(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -121,10 +122,10 @@ func TestAFrozenAgentWhoseWorkersTrainOn(t *testing.T) {
 	}
 	c.until(job, time.Minute, "the node trains again", worldIs(4))
 	c.ends(job, 3*time.Minute)
-	toldOnce(t, c, job)
+	publishedOnce(t, c, job)
 }
 
-// worldIs waits for a newest generation that steps, of this size.
+// worldIs waits until the newest generation has this size and makes steps.
 func worldIs(n int) func(events.JobView) bool {
 	return func(v events.JobView) bool {
 		if len(v.Generations) == 0 {
@@ -135,7 +136,7 @@ func worldIs(n int) func(events.JobView) bool {
 	}
 }
 
-// await waits until some time after a moment.
+// await waits until a time after another one.
 func await(t *testing.T, d time.Duration, since time.Time) {
 	t.Helper()
 	select {

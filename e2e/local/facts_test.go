@@ -11,7 +11,7 @@ import (
 	"github.com/regroup-io/regroup/events/cloudevent"
 )
 
-// facts reads everything that was told about a job, in order.
+// facts reads all facts about a job, in order.
 func facts(t *testing.T, c *cluster, job events.JobID) []events.Event {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -36,9 +36,9 @@ func facts(t *testing.T, c *cluster, job events.JobID) []events.Event {
 	return all
 }
 
-// toldOnce: judges' facts are numbered without gap or repeat per family, and no event has the id of
-// another.
-func toldOnce(t *testing.T, c *cluster, job events.JobID) {
+// publishedOnce checks that services' facts are numbered without gap or repeat per family, and that
+// event ids are unique.
+func publishedOnce(t *testing.T, c *cluster, job events.JobID) {
 	t.Helper()
 	ids := map[string]bool{}
 	last := map[events.Family]uint64{}

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// TestTheFirstFailureIsSaidFirst: rank 1 raises an exception and takes its time to end; rank 0
-// loses it, fails of that and is heard of first. People see rank 1's exception, its place in their
-// own code and what it came from, at the moment and at the end.
-func TestTheFirstFailureIsSaidFirst(t *testing.T) {
+// TestTheRootCauseIsReportedFirst lets rank 1 raise an exception and end slowly; rank 0 loses it,
+// fails because of that, and its exit arrives first. The output and the summary show rank 1's
+// exception, its position in the user's code and its cause.
+func TestTheRootCauseIsReportedFirst(t *testing.T) {
 	dir := t.TempDir()
 	const script = `
 trace() { printf 'Traceback (most recent call last):\n  File "%s/train.py", line %s, in %s\n    x\n  File "/usr/lib/python3/dist-packages/torch/x.py", line 1, in x\n    y\n%s\n' "$PWD" "$1" "$2" "$3" >&2; }

@@ -9,7 +9,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// silent is an address that takes connections and never says a word, like a broker that hangs.
+// silent is an address that accepts connections and never replies, like a broker that hangs.
 func silent(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -20,8 +20,8 @@ func silent(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestTimeoutBoundsConnecting: in every command that speaks to a server, whether nobody listens
-// there or nobody answers.
+// TestTimeoutBoundsConnecting checks every command that connects to a server, both if the port is
+// closed and if the server does not reply.
 func TestTimeoutBoundsConnecting(t *testing.T) {
 	for name, address := range map[string]string{"nobody listens": freeAddress(t), "nobody answers": silent(t)} {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +63,8 @@ func TestTimeoutBoundsConnecting(t *testing.T) {
 	}
 }
 
-// TestWhatWasReportedAsFailedIsNotCarriedOut: no registry runs, then one does.
+// TestWhatWasReportedAsFailedIsNotCarriedOut starts a registry after a command has failed without
+// one.
 func TestWhatWasReportedAsFailedIsNotCarriedOut(t *testing.T) {
 	c := newCluster(t)
 	out, errs, code := c.cli("submit", "--name", "late", "--timeout", "1s", "--", "true")
@@ -83,8 +84,8 @@ func TestWhatWasReportedAsFailedIsNotCarriedOut(t *testing.T) {
 	}
 }
 
-// TestCommandsWaitForALeader: two of three brokers are away, so nobody can be elected; they come
-// back while commands wait.
+// TestCommandsWaitForALeader stops two of three brokers, so that there is no leader; they come back
+// while commands wait.
 func TestCommandsWaitForALeader(t *testing.T) {
 	c := empty(t)
 	c.startBrokers()
@@ -100,7 +101,7 @@ func TestCommandsWaitForALeader(t *testing.T) {
 	succeeds := func(id events.JobID) {
 		c.until(id, time.Minute, "it has succeeded", func(v events.JobView) bool { return v.State == events.JobStateSucceeded })
 	}
-	succeeds(c.submit("--", "true")) // everything is in place on all brokers
+	succeeds(c.submit("--", "true")) // all brokers have caught up
 
 	c.kill("nats-1")
 	c.kill("nats-2")
