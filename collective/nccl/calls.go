@@ -133,7 +133,7 @@ const (
 	undefined     = math.MinInt32
 )
 
-// newConfig makes a non-blocking configuration with NCCL's defaults for the rest.
+// newConfig returns a non-blocking configuration with NCCL's defaults for the rest.
 func newConfig() *config {
 	return &config{
 		Size: configSize, Magic: configMagic, Version: configVersion,
@@ -212,7 +212,7 @@ const (
 	Float8E5M2
 )
 
-// Bytes is the size of one element, 0 for no type of ours.
+// Bytes is the size of one element, 0 for an unknown type.
 func (t DataType) Bytes() int {
 	switch t {
 	case Int8, Uint8, Float8E4M3, Float8E5M2:
@@ -227,7 +227,8 @@ func (t DataType) Bytes() int {
 	return 0
 }
 
-// ReduceOp is how elements are combined (ncclRedOp_t): one of these, or what Comm.PreMulSum made.
+// ReduceOp is how elements are combined (ncclRedOp_t): one of these, or the result of
+// Comm.PreMulSum.
 type ReduceOp int32
 
 // The reductions, as nccl.h numbers them.

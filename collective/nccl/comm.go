@@ -27,9 +27,9 @@ type CommOptions struct {
 	// may be queued on it while Do runs.
 	Stream *Stream
 
-	// Patience is the longest that one step may take: making the communicator, a launch, a wait, an
-	// ending. Zero: only the contexts decide. Without either, a wait never ends when NCCL does not
-	// notice a death.
+	// Patience is the timeout of one step: creating the communicator, a launch, a wait, an ending.
+	// Zero: only the contexts decide. Without either, a wait never ends when NCCL does not detect a
+	// death.
 	Patience time.Duration
 
 	// OnFailure, if set, is called once when the communicator fails or is aborted, from a goroutine
@@ -74,8 +74,8 @@ type Comm struct {
 	launchLock chan struct{} // capacity 1: held by the launching goroutine
 	revoked    bool          // guarded by launchLock: failed, nothing runs, and it can be shrunk
 
-	life context.Context //nolint:containedctx // the communicator's own end; its cause is the failure
-	end  context.CancelCauseFunc
+	lifetime context.Context //nolint:containedctx // ends with the communicator; its cause is the failure
+	end      context.CancelCauseFunc
 
 	newest   *Work       // used on the device's thread; nil = it is done
 	underWay atomic.Bool // the newest may still be running; updated by pollState
@@ -93,12 +93,12 @@ func (d *Device) newComm(o CommOptions) *Comm {
 		dev: d, opt: o, stream: o.Stream, self: new(uintptr), child: new(uintptr),
 		launchLock: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
-	c.life, c.end = context.WithCancelCause(context.Background())
+	c.lifetime, c.end = context.WithCancelCause(context.Background())
 	c.launchLock <- struct{}{}
 	return c
 }
 
-// Init makes this rank of a new communicator and returns when all ranks are connected.
+// Init creates this rank of a new communicator and returns when all ranks are connected.
 func (d *Device) Init(ctx context.Context, o CommOptions) (*Comm, error) {
 	if err := o.validate(d); err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func (d *Device) Init(ctx context.Context, o CommOptions) (*Comm, error) {
 	return c, nil
 }
 
-// begin gives the connected communicator its stream and starts to watch it.
+// begin assigns the connected communicator its stream and starts to watch it.
 func (c *Comm) begin(ctx context.Context) error {
 	return c.dev.do(ctx, "cuStreamCreate", func() error {
 		if c.stream == nil {
@@ -162,7 +162,7 @@ func (c *Comm) begin(ctx context.Context) error {
 	})
 }
 
-// discard ends a communicator that could not be made. It returns err, joined with an error of
+// discard ends a communicator that could not be created. It returns err, joined with an error of
 // ending it.
 func (c *Comm) discard(ctx context.Context, err error) error {
 	// The end of the context may be the reason.
@@ -187,12 +187,12 @@ func (c *Comm) Device() *Device { return c.dev }
 func (c *Comm) Stream() *Stream { return c.stream }
 
 // Err is why the communicator failed or was closed, nil while it works.
-func (c *Comm) Err() error { return context.Cause(c.life) }
+func (c *Comm) Err() error { return context.Cause(c.lifetime) }
 
-// scope limits a step: by the caller's context, the communicator's life and Patience.
+// scope limits a step: by the caller's context, the communicator's lifetime and Patience.
 func (c *Comm) scope(ctx context.Context, op string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(c.life, func() { cancel(context.Cause(c.life)) })
+	stop := context.AfterFunc(c.lifetime, func() { cancel(context.Cause(c.lifetime)) })
 	if err := c.Err(); err != nil { // check at once: AfterFunc is not immediate
 		cancel(err)
 	}
@@ -208,8 +208,8 @@ func withPatience(ctx context.Context, patience time.Duration, op string) (conte
 	return context.WithTimeoutCause(ctx, patience, &timeoutError{op, patience})
 }
 
-// fail ends the communicator's life; the first cause counts. All waits return with it. The native
-// communicator stays until Abort, Close or Reform.
+// fail ends the communicator's lifetime; the first cause counts. All waits return with it. The
+// native communicator stays until Abort, Close or Reform.
 func (c *Comm) fail(cause error) {
 	c.failing.Do(func() {
 		c.end(cause)
@@ -241,7 +241,7 @@ func (l *Library) state(native uintptr) (Code, error) {
 	return state, nil
 }
 
-// endedError is the error of calls that come too late.
+// endedError is the error of calls after the end.
 func (c *Comm) endedError() error {
 	if err := c.Err(); err != nil {
 		return err
@@ -259,7 +259,7 @@ func (c *Comm) pollState() {
 	if w := c.newest; w != nil {
 		passed := w.event == 0
 		if !passed {
-			passed, _ = c.dev.passed(w.event) // whoever waits gets the error
+			passed, _ = c.dev.passed(w.event) // the waiter gets the error
 		}
 		if passed {
 			c.newest = nil

@@ -114,7 +114,7 @@ func (c *Comm) release(ctx context.Context, op string, call func(uintptr) Code) 
 	}
 	err := c.free(ctx, op, call, native)
 	if err == nil {
-		// A child that was being made when its parent was ended is ended after it.
+		// A child that was being created when its parent ended is ended after it.
 		if child := atomic.SwapUintptr(c.child, 0); child != 0 {
 			err = c.free(ctx, "ncclCommAbort", c.dev.lib.nccl.CommAbort, child)
 		}

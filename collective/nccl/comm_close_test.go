@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-var errTold = errors.New("the control plane said so")
+var errCaller = errors.New("the control plane said so")
 
 func TestAbortEndsACollectiveThatHangs(t *testing.T) {
 	l := library(t, 23007)
@@ -20,9 +20,9 @@ func TestAbortEndsACollectiveThatHangs(t *testing.T) {
 	ok(t, err)
 	failed := make(chan error, 1)
 	go func() { failed <- w.Wait(soon(t)) }()
-	ok(t, c.Abort(soon(t), errTold))
+	ok(t, c.Abort(soon(t), errCaller))
 	err = <-failed
-	if !errors.Is(err, ErrAborted) || !errors.Is(err, errTold) {
+	if !errors.Is(err, ErrAborted) || !errors.Is(err, errCaller) {
 		t.Error(err)
 	}
 	if _, err := c.Do(soon(t), nil, AllReduce(b, b, Float32, Sum)); !errors.Is(err, ErrAborted) {
@@ -32,7 +32,7 @@ func TestAbortEndsACollectiveThatHangs(t *testing.T) {
 	ok(t, c.Close(soon(t)))
 	late, cancel := context.WithCancel(context.Background())
 	cancel()
-	ok(t, comms[1].Abort(late, errTold)) // no time left is no reason not to
+	ok(t, comms[1].Abort(late, errCaller)) // no time left is no reason not to
 	sumsTo(t, again(t, c))
 }
 
@@ -51,8 +51,8 @@ func TestAbortEndsAnInitThatHangs(t *testing.T) {
 		inits <- err
 	}()
 	waitFor(t, func() bool { return fake.Living("communicators") > 0 })
-	cancel(errTold)
-	if err := <-inits; !errors.Is(err, errTold) || errors.Is(err, ErrStuck) {
+	cancel(errCaller)
+	if err := <-inits; !errors.Is(err, errCaller) || errors.Is(err, ErrStuck) {
 		t.Error(err)
 	}
 }
@@ -77,7 +77,7 @@ func TestAnAbortThatHangsSaysThatTheProcessMustRestart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(soon(t), 50*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	err = c.Abort(ctx, errTold)
+	err = c.Abort(ctx, errCaller)
 	var stuck *StuckError
 	if !errors.As(err, &stuck) || stuck.Op != "ncclCommAbort" || !errors.Is(err, ErrStuck) {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestAbortFreesAThreadThatHangsInACall(t *testing.T) {
 				calls = append(calls, fake.Calls()...)
 				return slices.Contains(calls, "AllReduce") || slices.Contains(calls, "Send")
 			})
-			ok(t, c.Abort(soon(t), errTold))
+			ok(t, c.Abort(soon(t), errCaller))
 			release()
 			if err := <-failed; !errors.Is(err, ErrAborted) {
 				t.Error(err)
@@ -169,7 +169,7 @@ func TestCloseAbortsWhenTheOthersDoNotClose(t *testing.T) {
 	if err := comms[0].Close(ctx); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrStuck) {
 		t.Error(err)
 	}
-	ok(t, comms[1].Abort(soon(t), errTold))
+	ok(t, comms[1].Abort(soon(t), errCaller))
 }
 
 func TestAClosedDeviceSaysSo(t *testing.T) {

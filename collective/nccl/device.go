@@ -142,7 +142,7 @@ func (d *Device) stop() { d.closing.Do(func() { close(d.quit) }) }
 // task is work for the device's thread.
 type task struct {
 	run  func() error
-	done chan error // capacity 1, so that the thread never waits for a caller that has given up
+	done chan error // capacity 1, so that the thread never waits for a caller that has returned
 }
 
 // errThreadSpoiled ends the thread after its task: it is inside a group of calls that can neither

@@ -25,8 +25,8 @@ type EngineOptions struct {
 	// chunks are in flight, see StageOptions. All ranks must give the same ChunkBytes, a multiple
 	// of 64.
 	ChunkBytes, Depth int
-	// Patience is the longest that NCCL may take for one step, see CommOptions. Zero: as long as
-	// the communicator works, which detects processes that are gone or frozen. Patience is for a
+	// Patience is the timeout of NCCL for one step, see CommOptions. Zero: as long as the
+	// communicator works, which detects processes that have died or are frozen. Patience is for a
 	// GPU or an NCCL that hangs although its process runs.
 	Patience time.Duration
 	// StuckAfter is how long NCCL and copies may take to end after a failure before they count as
@@ -82,8 +82,8 @@ type Engine struct {
 
 	local    *Comm      // NCCL among the GPUs of this node; nil = not needed
 	origin   commOrigin // of local
-	formedBy string     // how local was made, for people
-	tried    bool       // an attempt was made to shrink the old one
+	formedBy string     // how local was created, for Describe
+	tried    bool       // shrinking the old one was attempted
 
 	// Set when Next or Close leaves the engine.
 	leaving   sync.Once
@@ -91,7 +91,7 @@ type Engine struct {
 	leaveErr  error
 	consumed  bool // Next or Close has taken what the engine held
 
-	life     context.Context //nolint:containedctx // the engine's own end; its cause is the failure
+	lifetime context.Context //nolint:containedctx // ends with the engine; its cause is the failure
 	end      context.CancelCauseFunc
 	started  chan struct{} // a task has begun; capacity 1
 	broken   chan error    // the error of this rank; capacity 1
@@ -139,26 +139,26 @@ func newEngine(c *collective.Communicator, o EngineOptions, s *resources) *Engin
 		comm: c, opt: o, res: s,
 		started: make(chan struct{}, 1), broken: make(chan error, 1), finished: make(chan struct{}), watched: make(chan struct{}),
 	}
-	e.life, e.end = context.WithCancelCause(context.Background())
+	e.lifetime, e.end = context.WithCancelCause(context.Background())
 	return e
 }
 
 // Device is the engine's GPU.
 func (e *Engine) Device() *Device { return e.res.dev }
 
-// Communicator is the communicator that the engine was made of.
+// Communicator is the communicator that the engine uses between nodes.
 func (e *Engine) Communicator() *collective.Communicator { return e.comm }
 
 // Err is why the generation has failed, or nil. It is also of ErrStuck once NCCL could not be
 // ended.
 func (e *Engine) Err() error {
-	if e.life.Err() == nil {
+	if e.lifetime.Err() == nil {
 		return nil
 	}
 	if stuck := e.stuckWith(); stuck != nil {
-		return errors.Join(context.Cause(e.life), stuck)
+		return errors.Join(context.Cause(e.lifetime), stuck)
 	}
-	return context.Cause(e.life)
+	return context.Cause(e.lifetime)
 }
 
 func (e *Engine) stuckWith() error {
@@ -167,7 +167,7 @@ func (e *Engine) stuckWith() error {
 	return e.stuck
 }
 
-// Describe returns what the engine uses, for people.
+// Describe returns a description of what the engine uses.
 func (e *Engine) Describe() string {
 	l := e.res.dev.lib
 	name := "unknown"
@@ -194,7 +194,7 @@ type resources struct {
 	opt    EngineOptions
 }
 
-// stage returns one of two stages, and makes it when it is first needed.
+// stage returns one of two stages, and creates it when it is first needed.
 func (s *resources) stage(ctx context.Context, i int) (_ *Stage, err error) {
 	if s.stages[i] == nil {
 		s.stages[i], err = s.dev.NewStage(ctx, StageOptions{ChunkBytes: s.opt.ChunkBytes, Depth: s.opt.Depth})
@@ -282,8 +282,8 @@ func (e *Engine) finish(ctx context.Context) (*Comm, error) {
 	q.runs.Wait()
 	for _, w := range e.inFlight {
 		if e.Err() == nil {
-			if err := w.Wait(e.life); err != nil {
-				_ = e.failAndWait(err) // whoever waits for the task gets the error
+			if err := w.Wait(e.lifetime); err != nil {
+				_ = e.failAndWait(err) // the waiter of the task gets the error
 			}
 		}
 	}

@@ -46,7 +46,7 @@ func TestTheEndOfTheCommunicatorEndsNCCL(t *testing.T) {
 			j, engines := made(t, version, [][]int{{0, 1}, {2, 3}}, nil)
 			ends := waiting(t, engines, 1)
 			began := time.Now()
-			engines[1].Communicator().Abort(errTold)
+			engines[1].Communicator().Abort(errCaller)
 			for m, end := range ends {
 				err := <-end
 				var aborted *collective.AbortedError
@@ -70,7 +70,7 @@ func TestTheEndOfTheCommunicatorEndsNCCL(t *testing.T) {
 func TestAnErrorOfNCCLEndsTheCommunicatorOnAllRanks(t *testing.T) {
 	j, engines := made(t, 23007, [][]int{{0, 1}, {2}}, nil)
 	ends := waiting(t, engines, 1)
-	release := knob(t, "notice_death", 2) // NCCL takes a rank for dead that is alive
+	release := knob(t, "notice_death", 2) // NCCL considers a live rank dead
 	for m, end := range ends {
 		err := <-end
 		var aborted *collective.AbortedError
@@ -119,7 +119,7 @@ func TestAnNCCLThatCannotBeEndedSaysThatTheProcessMustRestart(t *testing.T) {
 	_, engines := made(t, 21403, [][]int{{0, 1}}, func(o *EngineOptions) { o.StuckAfter = 100 * time.Millisecond })
 	ends := waiting(t, engines, 1)
 	release := knob(t, "hang_abort", 1)
-	engines[1].Communicator().Abort(errTold)
+	engines[1].Communicator().Abort(errCaller)
 	if err := <-ends[0]; !errors.Is(err, collective.ErrAborted) { // and does not wait for NCCL
 		t.Error(err)
 	}
@@ -140,7 +140,7 @@ func TestAStuckProcessEndsTheGenerationThatItIsToTakePartIn(t *testing.T) {
 	j, engines := made(t, 21403, [][]int{{0, 1}}, func(o *EngineOptions) { o.StuckAfter = 100 * time.Millisecond })
 	waiting(t, engines, 1)
 	release := knob(t, "hang_abort", 1)
-	engines[1].Communicator().Abort(errTold)
+	engines[1].Communicator().Abort(errCaller)
 	<-engines[0].watched
 	comms := j.communicators(t, 2, layouts([][]int{{0, 1}}))
 	errs := each(2, func(i int) error {
@@ -165,10 +165,10 @@ func TestAGenerationThatFailsToFormCanBeFollowedByAnother(t *testing.T) {
 		t.Run(Version(version).String(), func(t *testing.T) {
 			j, engines := made(t, version, [][]int{{0, 1}, {2}}, nil)
 			comms := j.communicators(t, 2, layouts([][]int{{0, 1}, {2}}))
-			// Rank 1 never comes, and is given up.
+			// Rank 1 never joins, and the others time out.
 			errs := each(3, func(i int) error {
 				if i == 1 {
-					comms[1].Abort(&collective.PeerLostError{Rank: 1, Cause: errTold})
+					comms[1].Abort(&collective.PeerLostError{Rank: 1, Cause: errCaller})
 					return nil
 				}
 				_, err := engines[i].Next(soon(t), comms[i], i%2, 2-i/2)
@@ -191,7 +191,7 @@ func TestARankThatIsLostWhileNCCLConnectsIsNamed(t *testing.T) {
 	nodeSlots := layouts([][]int{{0, 1, 2}})
 	comms := j.communicators(t, 1, nodeSlots)
 	release := knob(t, "hang_init", 1)
-	time.AfterFunc(30*time.Millisecond, func() { comms[2].Abort(&collective.PeerLostError{Rank: 1, Cause: errTold}) })
+	time.AfterFunc(30*time.Millisecond, func() { comms[2].Abort(&collective.PeerLostError{Rank: 1, Cause: errCaller}) })
 	for rank, err := range each(3, func(i int) error {
 		_, err := NewEngine(soon(t), comms[i], EngineOptions{Device: j.devices[i], LocalRank: i, LocalSize: 3})
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/regroup-io/regroup/collective/nccl/nccltest"
 )
 
-// cluster is members that are processes, on nodes.
+// cluster is a set of member processes on nodes.
 type cluster struct {
 	env        []string
 	processes  map[string]*process // by name: a letter for the node, and a digit for the GPU
@@ -28,8 +28,8 @@ func newCluster(t *testing.T, version int, env ...string) *cluster {
 	}
 }
 
-// form has the members of a generation form it, in words such as "a0 a1 b0 b1", and starts those
-// that do not run yet. It returns the description of each.
+// form makes the members of a generation form it, named like "a0 a1 b0 b1", and starts those that
+// do not run yet. It returns the description of each.
 func (c *cluster) form(t *testing.T, members string) map[string]string {
 	t.Helper()
 	c.generation++
@@ -59,7 +59,7 @@ func (c *cluster) form(t *testing.T, members string) map[string]string {
 	return how
 }
 
-// do has all members do something, and waits for their answers.
+// do runs a command on all members, and waits for their answers.
 func (c *cluster) do(t *testing.T, command, answer string) {
 	t.Helper()
 	for _, m := range c.ranks {
@@ -75,8 +75,8 @@ func (c *cluster) do(t *testing.T, command, answer string) {
 	}
 }
 
-// lose has a member stop in a phase of a reduction, sends it a signal, SIGKILL or SIGSTOP,
-// and checks that all others name it.
+// lose stops a member in a phase of a reduction, sends it a signal, SIGKILL or SIGSTOP, and checks
+// that all others name it.
 func (c *cluster) lose(t *testing.T, victim, phase string, by syscall.Signal) {
 	t.Helper()
 	for _, m := range c.ranks {
@@ -154,7 +154,7 @@ func TestAKillInEveryPhaseIsNamedAndTheRestGoOn(t *testing.T) {
 				how := c.form(t, strings.Join(c.ranks, " "))
 				t.Log(how)
 				c.do(t, "check brief", "right")
-				c.form(t, test.members) // with a newcomer in its place
+				c.form(t, test.members) // with a new member in its place
 				c.do(t, "check brief", "right")
 			}
 			c.end(t)

@@ -53,10 +53,10 @@ func (s *suite) close() error {
 	return err
 }
 
-// at is where tensors begin: at an odd place, as they want to.
+// at is the offset of tensors: unaligned on purpose.
 const at = 264
 
-// with is a buffer with these bytes, which come in time on the caller's stream.
+// with returns a buffer with these bytes, which are copied on the caller's stream.
 func (s *suite) with(p []byte) (Buffer, error) {
 	if err := s.stream.Wait(s.ctx); err != nil {
 		return Buffer{}, err
@@ -65,7 +65,7 @@ func (s *suite) with(p []byte) (Buffer, error) {
 	return b, s.stream.ToDevice(s.ctx, b, s.pinned.Bytes[:copy(s.pinned.Bytes, p)])
 }
 
-// read reads a buffer on the caller's stream, behind a task.
+// read reads a buffer on the caller's stream, after a task.
 func (s *suite) read(t *Task, b Buffer) ([]byte, error) {
 	if err := t.Before(s.ctx, s.stream); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func decodeAs(t kernel.Type, b []byte) (numbers []float64) {
 	return numbers
 }
 
-// numbers is what a rank gives: small, so that sums and products are exact in every type.
+// numbers is the input of a rank: small, so that sums and products are exact in every type.
 func numbers(rank, n int) []float64 {
 	all := make([]float64, n)
 	for i := range all {
@@ -182,7 +182,7 @@ func same(t kernel.Type, op collective.Op, got []byte, want []float64) error {
 	return nil
 }
 
-// run makes all checks; brief leaves most types out.
+// run runs all checks; brief leaves most types out.
 func (s *suite) run(brief bool) error {
 	types, ops := suiteTypes, []collective.Op{collective.Sum, collective.Average, collective.Product, collective.Min, collective.Max}
 	if brief {
@@ -249,7 +249,7 @@ func (s *suite) reduces(t kernel.Type, op collective.Op, n int) error {
 	return nil
 }
 
-// pattern is bytes that only this pair of ranks has.
+// pattern is bytes that are unique to this pair of ranks.
 func pattern(from, to, n int) []byte {
 	p := make([]byte, n)
 	for i := range p {
@@ -258,7 +258,7 @@ func pattern(from, to, n int) []byte {
 	return p
 }
 
-// moves checks everything that computes nothing.
+// moves checks all operations without a reduction.
 func (s *suite) moves(n int) error {
 	world, rank := s.at.world(), s.at.rank()
 	for root := range world {
@@ -332,7 +332,7 @@ func (s *suite) alltoall(n int, uneven bool) error {
 	return nil
 }
 
-// ring has every rank send two messages to the next one.
+// ring sends two messages from every rank to the next one.
 func (s *suite) ring(n int) error {
 	world, rank := s.at.world(), s.at.rank()
 	next, prev := (rank+1)%world, (rank+world-1)%world
@@ -379,7 +379,7 @@ func (s *suite) pair(n int) error {
 	return nil
 }
 
-// halves checks what is sent in fewer bits.
+// halves checks reductions that are sent in fewer bits.
 func (s *suite) halves() error {
 	for _, wire := range []kernel.Type{kernel.Float16, kernel.BFloat16} {
 		for _, op := range []collective.Op{collective.Sum, collective.Average} {
@@ -406,7 +406,7 @@ func (s *suite) halves() error {
 	return nil
 }
 
-// sameBits checks that a sum that rounds has the same bits on all ranks.
+// sameBits checks that a rounded sum has the same bits on all ranks.
 func (s *suite) sameBits() error {
 	const n = 10_007
 	rng := rand.New(rand.NewPCG(uint64(s.at.rank()), 1))

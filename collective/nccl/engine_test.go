@@ -15,7 +15,7 @@ import (
 	"github.com/regroup-io/regroup/collective/kernel"
 )
 
-// job is ranks in this process: each an endpoint and a device of its own.
+// job is a set of ranks in this process, each with its own endpoint and device.
 type job struct {
 	endpoints []*collective.Endpoint
 	devices   []*Device
@@ -36,10 +36,10 @@ func newJob(t *testing.T, l *Library, n int) *job {
 	return j
 }
 
-// spot is where a rank is.
+// spot is the position of a rank.
 type spot struct{ member, rank, world, local, here int }
 
-// layouts are the spots of nodes with so many members each.
+// layouts returns the positions of nodes with these members.
 func layouts(nodes [][]int) (all []spot) {
 	world := 0
 	for _, members := range nodes {
@@ -53,7 +53,7 @@ func layouts(nodes [][]int) (all []spot) {
 	return all
 }
 
-// communicators makes those of a generation; they are closed when the test ends.
+// communicators creates those of a generation; they are closed when the test ends.
 func (j *job) communicators(t *testing.T, generation uint64, nodeSlots []spot) []*collective.Communicator {
 	t.Helper()
 	comms := make([]*collective.Communicator, len(nodeSlots))
@@ -71,7 +71,7 @@ func (j *job) communicators(t *testing.T, generation uint64, nodeSlots []spot) [
 	return comms
 }
 
-// engines makes those of a generation, out of those before by member where there are any.
+// engines creates those of a generation, from the previous ones by member where there are any.
 func (j *job) engines(t *testing.T, generation uint64, nodeSlots []spot, before map[int]*Engine, change func(*EngineOptions)) (map[int]*Engine, []error) {
 	t.Helper()
 	comms := j.communicators(t, generation, nodeSlots)
@@ -112,7 +112,7 @@ func (j *job) close(t *testing.T, engines map[int]*Engine) {
 	}
 }
 
-// runs has all ranks go through the suite.
+// runs runs the suite on all ranks.
 func runs(t *testing.T, engines map[int]*Engine, brief bool) {
 	t.Helper()
 	var list []*Engine
@@ -128,7 +128,7 @@ func runs(t *testing.T, engines map[int]*Engine, brief bool) {
 	})
 }
 
-// made is the engines of a first generation.
+// made returns the engines of a first generation.
 func made(t *testing.T, version int, nodes [][]int, change func(*EngineOptions)) (*job, map[int]*Engine) {
 	t.Helper()
 	j := newJob(t, library(t, version), len(layouts(nodes)))
@@ -139,7 +139,7 @@ func made(t *testing.T, version int, nodes [][]int, change func(*EngineOptions))
 	return j, engines
 }
 
-// sum has all engines reduce ones, and returns the errors.
+// sum reduces ones on all engines, and returns the errors.
 func sum(t *testing.T, engines map[int]*Engine) map[int]error {
 	t.Helper()
 	buffers := map[int]Buffer{}
@@ -175,7 +175,7 @@ func mustSum(t *testing.T, engines map[int]*Engine) {
 	}
 }
 
-// onward makes the next generation, and checks how the first of its nodes came to be.
+// onward creates the next generation, and checks how the first of its nodes was formed.
 func (j *job) onward(t *testing.T, generation uint64, nodes [][]int, before map[int]*Engine, how string) map[int]*Engine {
 	t.Helper()
 	engines, errs := j.engines(t, generation, layouts(nodes), before, nil)
@@ -246,7 +246,7 @@ func TestAfterAPlannedChangeNCCLGoesOn(t *testing.T) {
 			engines = j.onward(t, 4, [][]int{{0, 2}}, engines, without)
 			_ = gone.Communicator().Close()
 			ok(t, gone.Close(soon(t)))
-			engines = j.onward(t, 5, all, map[int]*Engine{0: engines[0], 2: engines[2]}, "(new)") // and all come again
+			engines = j.onward(t, 5, all, map[int]*Engine{0: engines[0], 2: engines[2]}, "(new)") // and all return
 			j.onward(t, 6, [][]int{{0}, {1, 2}, {3}}, engines, "alone on its node")
 		})
 	}
@@ -299,7 +299,7 @@ func TestARankWithoutAGPUIsNamedToAllAndTheCommunicatorGoesOn(t *testing.T) {
 		t.Error("an engine was made")
 	}
 
-	// The same for engines that are there already: they may try again without it.
+	// The same for existing engines: they may try again without it.
 	engines, errs = j.engines(t, 2, layouts([][]int{{0, 2}}), nil, nil)
 	ok(t, errors.Join(errs...))
 	comms := j.communicators(t, 3, nodeSlots)
@@ -312,7 +312,7 @@ func TestARankWithoutAGPUIsNamedToAllAndTheCommunicatorGoesOn(t *testing.T) {
 		if !errors.Is(err, ErrUnavailable) {
 			return fmt.Errorf("not told: %w", err)
 		}
-		return comms[i].Barrier(soon(t)) // the processor can be used instead
+		return comms[i].Barrier(soon(t)) // the CPU can be used instead
 	}) {
 		if err != nil {
 			t.Errorf("rank %d: %v", rank, err)

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// What went wrong, for errors.Is.
+// Errors for errors.Is.
 var (
-	// ErrUnavailable: a library is absent or of no use. See UnavailableError.
+	// ErrUnavailable: a library is absent or unusable. See UnavailableError.
 	ErrUnavailable = errors.New("not available")
 	// ErrUnsupported: this version of NCCL cannot do it.
 	ErrUnsupported = errors.New("not supported by this NCCL")
@@ -19,7 +19,7 @@ var (
 	ErrClosed = errors.New("closed")
 	// ErrAborted: this process called Abort. See AbortedError.
 	ErrAborted = errors.New("aborted")
-	// ErrRemote: a peer is gone or cannot be reached. NCCL does not say which: ask the control
+	// ErrRemote: a peer has died or cannot be reached. NCCL does not report which: ask the control
 	// plane.
 	ErrRemote = errors.New("a peer is gone or cannot be reached")
 	// ErrTimeout: something took longer than CommOptions.Patience, or NCCL itself gave up waiting.
@@ -35,8 +35,8 @@ var (
 type Error struct {
 	Op   string // the call, such as "ncclAllReduce"
 	Code Code
-	Text string // NCCL's words for the code
-	Last string // what ncclGetLastError had to say, often more exact; may be of another communicator
+	Text string // NCCL's text for the code
+	Last string // the text of ncclGetLastError, often more exact; may be of another communicator
 }
 
 func (e *Error) Error() string {
@@ -67,7 +67,7 @@ type UnavailableError struct {
 	Library string   // such as "libnccl.so.2"
 	Tried   []string // each place and what happened there, in order
 	Missing []string // symbols that the library, once found, lacks
-	Cause   error    // found and complete, but it refuses to work; nil otherwise
+	Cause   error    // found and complete, but its initialisation fails; nil otherwise
 }
 
 func (e *UnavailableError) Error() string {
@@ -99,8 +99,8 @@ func (e *AbortedError) Is(target error) bool { return target == ErrAborted }
 
 func (e *AbortedError) Unwrap() error { return e.Cause }
 
-// StuckError names a native call that does not return. Nobody can free its thread
-// or what it holds on the GPU.
+// StuckError names a native call that does not return. Its thread and its GPU resources cannot be
+// freed.
 type StuckError struct {
 	Op    string
 	After time.Duration

@@ -16,10 +16,10 @@ type Transfer struct {
 	Receives bool // from the peer into the buffer; otherwise from the buffer to the peer
 }
 
-// Exchange makes transfers that may wait for each other, as one operation. Each one that sends has
-// a counterpart of the same length in an Exchange of its peer, which is the same one or comes at
-// the same point there; transfers between two ranks keep their order. Intra-node transfers are one
-// NCCL group, inter-node transfers go through the host.
+// Exchange performs transfers that may wait for each other, as one operation. Each one that sends
+// has a counterpart of the same length in an Exchange of its peer, which is the same one or comes
+// at the same point there; transfers between two ranks keep their order. Intra-node transfers are
+// one NCCL group, inter-node transfers go through the host.
 func (e *Engine) Exchange(ctx context.Context, on *Stream, transfers ...Transfer) *Task {
 	for _, t := range transfers {
 		if err := errors.Join(e.has(t.Peer), t.Buffer.holds(e.res.dev, t.Buffer.bytes)); err != nil {
@@ -144,9 +144,9 @@ func (e *Engine) exchange(ctx context.Context, transfers []Transfer) (*Work, err
 	return e.done(ctx, last)
 }
 
-// exchangeOverHosts makes the inter-node transfers. Sends and receives are two concurrent flows,
-// both in the order of the distance from sender to receiver, so that there is always one that waits
-// for nobody.
+// exchangeOverHosts performs the inter-node transfers. Sends and receives are two concurrent flows,
+// both in the order of the distance from sender to receiver, so that there is always one that does
+// not wait.
 func (e *Engine) exchangeOverHosts(ctx context.Context, sends, recvs []Transfer) error {
 	world, rank := e.at.world(), e.at.rank()
 	slices.SortStableFunc(sends, func(a, b Transfer) int {
@@ -175,7 +175,7 @@ func (e *Engine) orFail(err error) error {
 	return nil
 }
 
-// flow takes the transfers of one direction through a stage of their own, chunk by chunk.
+// flow passes the transfers of one direction through a separate stage, chunk by chunk.
 func (e *Engine) flow(ctx context.Context, i int, transfers []Transfer, way func(piece) slotTransfer, move func(peer int, p []byte) error) error {
 	if len(transfers) == 0 {
 		return nil
@@ -218,8 +218,8 @@ func (e *Engine) Settle(ctx context.Context) error {
 	return e.start(ctx, "Settle", nil, e.settled).Wait(ctx)
 }
 
-// What this rank's host exchanges with its rail peers on the other nodes, by point-to-point
-// messages. All of them end with the communicator.
+// Exchanges of this rank's host with its rail peers on the other nodes, by point-to-point messages.
+// All of them end with the communicator.
 
 func (e *Engine) send(node int, p []byte) error {
 	if len(p) == 0 {

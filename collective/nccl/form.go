@@ -9,7 +9,7 @@ import (
 	"github.com/regroup-io/regroup/collective"
 )
 
-// form exchanges the topology with all ranks, and makes NCCL's communicator of this node, out of
+// form exchanges the topology with all ranks, and creates NCCL's communicator of this node, from
 // the old one, which it consumes, or anew. reached is the progress of the old one's ranks.
 func (e *Engine) form(ctx context.Context, old *Comm, reached progress) error {
 	all, err := exchangeMemberInfo(ctx, e.comm, e.memberInfo(old, reached))
@@ -41,7 +41,7 @@ func (e *Engine) form(ctx context.Context, old *Comm, reached progress) error {
 	return nil
 }
 
-// applyPlans follows the plans of all nodes. It changes those that turn out not to work.
+// applyPlans executes the plans of all nodes. It changes those that fail.
 func (e *Engine) applyPlans(ctx context.Context, old *Comm, all []memberInfo, plans []plan) error {
 	mine := e.at.node
 	if plans[mine] == planKeep {
@@ -53,7 +53,7 @@ func (e *Engine) applyPlans(ctx context.Context, old *Comm, all []memberInfo, pl
 		}
 	}
 	if e.local == nil && old != nil {
-		// Nobody on this node needs it. All ranks of the node are at this point.
+		// No rank of this node needs it. All ranks of the node reach this point.
 		if err := e.replace(ctx, old); err != nil {
 			return err
 		}
@@ -123,7 +123,7 @@ func (e *Engine) tryShrink(ctx context.Context, old *Comm, all []memberInfo, pla
 	return nil
 }
 
-// Next makes the engine of the next generation out of this one, on the same GPU, with the same
+// Next creates the engine of the next generation from this one, on the same GPU, with the same
 // stream and pinned memory. It corresponds to NewEngine of new ranks, and returns the same errors.
 // LocalRank and LocalSize are those of the new generation. NCCL's communicator is
 //
@@ -192,7 +192,7 @@ func (e *Engine) scope(ctx context.Context) (context.Context, func()) {
 // failWith fails the generation with an error of this rank, unless it has failed already, and
 // returns why it did.
 func (e *Engine) failWith(err error) error {
-	e.blame(err)
+	e.reportFailure(err)
 	failure := e.comm.Failed()
 	var aborted *collective.AbortedError
 	if failure == nil || errors.As(failure, &aborted) && aborted.Rank == e.comm.Rank() {
@@ -204,8 +204,8 @@ func (e *Engine) failWith(err error) error {
 	return failure
 }
 
-// discardAfterFailure ends what was made and what cannot be used for a second attempt. The error
-// says why it could not be ended.
+// discardAfterFailure ends the new communicator and the old one, if it cannot be used for a second
+// attempt. The error says why it could not be ended.
 func (e *Engine) discardAfterFailure(old *Comm, failure error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), e.opt.StuckAfter)
 	defer cancel()

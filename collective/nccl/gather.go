@@ -70,7 +70,7 @@ func (e *Engine) copyTo(ctx context.Context, to, from Buffer) error {
 	return e.res.stream.Copy(ctx, to, from)
 }
 
-// gatherNodes gets this rail's part of the other nodes' regions.
+// gatherNodes receives this rail's part of the other nodes' regions.
 func (e *Engine) gatherNodes(ctx context.Context, recv Buffer, block int) error {
 	stage, err := e.res.stage(ctx, 0)
 	if err != nil {

@@ -16,14 +16,14 @@ import (
 	"github.com/regroup-io/regroup/collective/nccl/nccltest"
 )
 
-// All tests here are ABI conformance tests against the libraries of testdata/fake:
-// see package nccltest for what they prove and what not.
+// All tests here are ABI conformance tests against the libraries of testdata/fake: see package
+// nccltest for their scope.
 
-// patience is how long a test waits for what must happen.
+// patience is the timeout of tests.
 const patience = 20 * time.Second
 
 var (
-	folder string // of the libraries
+	dir    string // of the libraries
 	driver string
 	fake   *nccltest.Control
 )
@@ -34,12 +34,12 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(func() int {
 		var err error
-		if folder, err = os.MkdirTemp("", "fake"); err == nil {
-			defer os.RemoveAll(folder)
-			driver, err = nccltest.Driver(folder)
+		if dir, err = os.MkdirTemp("", "fake"); err == nil {
+			defer os.RemoveAll(dir)
+			driver, err = nccltest.Driver(dir)
 		}
 		if err == nil {
-			fake, err = nccltest.Steer(driver, folder)
+			fake, err = nccltest.Steer(driver, dir)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -52,15 +52,15 @@ func TestMain(m *testing.M) {
 
 func build(t *testing.T, v nccltest.Variant) string {
 	t.Helper()
-	path, err := v.Library(folder)
+	path, err := v.Library(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return path
 }
 
-// library opens one version, and checks when the test ends that no rule of NCCL was
-// broken and nothing is left.
+// library opens one version, and checks when the test ends that no rule of NCCL was violated and
+// nothing is leaked.
 func library(t *testing.T, version int, define ...string) *Library {
 	t.Helper()
 	l, err := Open(Options{
@@ -147,8 +147,8 @@ func all(t *testing.T, n int, f func(rank int) error) {
 	}
 }
 
-// world makes a communicator of n ranks, each on a device of its own, with what options say
-// beyond that. When the test ends they are closed, if they are not yet.
+// world creates a communicator of n ranks, each on its own device, with additional options. When
+// the test ends they are closed, if they are not yet.
 func world(t *testing.T, l *Library, n int, options func(rank int, o *CommOptions)) []*Comm {
 	t.Helper()
 	id, err := l.UniqueID()
@@ -169,7 +169,7 @@ func world(t *testing.T, l *Library, n int, options func(rank int, o *CommOption
 	return comms
 }
 
-// ending has the communicators closed when the test ends.
+// ending closes the communicators when the test ends.
 func ending(t *testing.T, comms []*Comm) {
 	comms = slices.Clone(comms)
 	t.Cleanup(func() {
@@ -217,7 +217,7 @@ func encode(t DataType, numbers []float64) []byte {
 	return b
 }
 
-// upload makes a buffer of the device with these bytes; it is freed when the test ends.
+// upload returns a buffer of the device with these bytes; it is freed when the test ends.
 func upload(t *testing.T, d *Device, b []byte) Buffer {
 	t.Helper()
 	ctx := soon(t)
@@ -281,7 +281,7 @@ func float(b []byte, i int) float64 {
 // sumsTo checks that an allreduce over the ranks' 1 + rank of n elements is right.
 func sumsTo(t *testing.T, comms []*Comm) {
 	t.Helper()
-	const n = 20000 // more than the fake moves at a time
+	const n = 20000 // more than the fake transfers at a time
 	buffers := make([]Buffer, len(comms))
 	for i, c := range comms {
 		buffers[i] = upload(t, c.dev, floats(n, float64(i+1), 1))

@@ -14,20 +14,20 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// Options say where the libraries are. The zero value searches everywhere.
+// Options configure where the libraries are. The zero value searches everywhere.
 type Options struct {
 	// NCCL and CUDA are paths of libnccl.so.2 and libcuda.so.1. Empty: the variables
 	// REGROUP_NCCL_LIBRARY and REGROUP_CUDA_LIBRARY. If one is given, only a library that the
 	// process has loaded already precedes it, and nothing follows.
 	NCCL, CUDA string
-	// Search are folders to search before the system's, such as nvidia/nccl/lib inside Python's
-	// site-packages.
+	// Search lists directories to search before the system's, such as nvidia/nccl/lib inside
+	// Python's site-packages.
 	Search []string
 	// CallGrace is how long a native call may outlast the caller's context before its thread counts
 	// as stuck. Zero: 5 s. Too small: a slow allocation is taken for a hang; too large: a hang is
 	// noticed later.
 	CallGrace time.Duration
-	// WatchEvery is how often NCCL is polled for errors while nobody waits. Zero: 5 ms. A poll
+	// WatchEvery is how often NCCL is polled for errors while no caller waits. Zero: 5 ms. A poll
 	// costs a few microseconds of one core per communicator.
 	WatchEvery time.Duration
 }
@@ -109,8 +109,8 @@ func (l *Library) Driver() string { return fmt.Sprintf("%d.%d", l.driver/1000, l
 // From is where the driver and NCCL were found.
 func (l *Library) From() (cuda, nccl string) { return l.from[0], l.from[1] }
 
-// UniqueID makes the ID of a new communicator. One rank calls it and tells the others; its process
-// must live until all of them are connected.
+// UniqueID returns the ID of a new communicator. One rank calls it and sends it to the others; its
+// process must live until all of them are connected.
 func (l *Library) UniqueID() (UniqueID, error) {
 	var id idArgument
 	if code := l.nccl.GetUniqueID(&id); code != Success {
@@ -240,7 +240,7 @@ type Feature struct {
 	Present bool    // whether the library at hand has it
 }
 
-// Features lists what depends on the version, oldest first.
+// Features lists the version-dependent features, oldest first.
 func (l *Library) Features() []Feature {
 	n := &l.nccl
 	return []Feature{

@@ -103,8 +103,8 @@ func (m *member) form(words []string) (string, error) {
 	return "formed " + m.engine.Describe(), nil
 }
 
-// stall is how long a process may be silent, in milliseconds: as long as the test lasts if it
-// does not say otherwise, for machines that run many tests are slow.
+// stall is the stall timeout in milliseconds: by default the length of the test, because machines
+// that run many tests are slow.
 func stall() time.Duration {
 	if s := os.Getenv("NCCL_TEST_STALL"); s != "" {
 		return time.Duration(atoi(s)) * time.Millisecond
@@ -124,7 +124,7 @@ func (m *member) check(words []string) (string, error) {
 // big is a buffer that takes many chunks.
 const big = 1 << 18
 
-// fail reduces until that fails, and reports who was lost and when.
+// fail reduces until an error, and reports which rank was lost and when.
 func (m *member) fail([]string) (string, error) {
 	b, err := m.device.Alloc(m.ctx, big)
 	if err != nil {
@@ -147,7 +147,7 @@ func (m *member) fail([]string) (string, error) {
 	}
 }
 
-// stop comes to a stop in the middle of a reduction, in a phase of it.
+// stop stops in a phase of a reduction.
 func (m *member) stop(words []string) (string, error) {
 	b, err := m.device.Alloc(m.ctx, big)
 	if err != nil {
@@ -180,18 +180,18 @@ func (m *member) stop(words []string) (string, error) {
 		if err := m.engine.Err(); err != nil {
 			return "", err
 		}
-		time.Sleep(100 * time.Microsecond) // it asks the fake, which cannot tell
+		time.Sleep(100 * time.Microsecond) // it polls the fake, which has no notification
 	}
 	return "stopped", nil
 }
 
-// leave closes the communicator, for a change that was planned.
+// leave closes the communicator, for a planned change.
 func (m *member) leave([]string) (string, error) {
 	err := m.engine.Settle(m.ctx)
 	return "left", errors.Join(err, m.comm.Close())
 }
 
-// end closes everything, and checks that nothing is left.
+// end closes everything, and checks that nothing is leaked.
 func (m *member) end([]string) (string, error) {
 	err := errors.Join(m.engine.Close(m.ctx), m.comm.Close(), m.endpoint.Close(), m.device.Close(m.ctx))
 	for _, k := range []string{"memory", "pinned", "streams", "events", "contexts", "communicators"} {
@@ -207,12 +207,12 @@ func (m *member) end([]string) (string, error) {
 	return "ended", errors.Join(err, failed)
 }
 
-// descriptors is what this process has open.
+// descriptors lists the open file descriptors of this process.
 func descriptors() (open []string, err error) {
-	const folder = "/proc/self/fd"
-	list, err := os.ReadDir(folder)
+	const dir = "/proc/self/fd"
+	list, err := os.ReadDir(dir)
 	for _, f := range list {
-		if target, err := os.Readlink(filepath.Join(folder, f.Name())); err == nil {
+		if target, err := os.Readlink(filepath.Join(dir, f.Name())); err == nil {
 			open = append(open, f.Name()+" "+target)
 		}
 	}
@@ -241,7 +241,7 @@ type jammed struct {
 }
 
 func (c *jammed) Write(p []byte) (int, error) {
-	if c.jam.on.Load() && len(p) > 256 { // heartbeats go on
+	if c.jam.on.Load() && len(p) > 256 { // heartbeats continue
 		if left := c.jam.left.Add(-int64(len(p))); left < 0 {
 			_, _ = c.Conn.Write(p[:len(p)/2])
 			c.jam.stuck.Store(true)

@@ -40,7 +40,7 @@ func (b Buffer) holds(d *Device, n int) error {
 	return nil
 }
 
-// Buffer describes memory that somebody else allocated, such as a tensor's data_ptr() and size in
+// Buffer describes memory that was allocated elsewhere, such as a tensor's data_ptr() and size in
 // bytes. It asks the driver whether both ends are memory of this device; the memory must stay
 // allocated while the buffer is in use.
 func (d *Device) Buffer(ctx context.Context, pointer uintptr, bytes int) (Buffer, error) {
@@ -223,8 +223,8 @@ type Registration struct {
 	window bool
 }
 
-// Register tells NCCL about a buffer that operations will use, as long as the communicator or the
-// buffer lives. It helps most for buffers from AllocNCCL. Since 2.19.1.
+// Register registers a buffer that operations will use, as long as the communicator or the buffer
+// lives. It helps most for buffers from AllocNCCL. Since 2.19.1.
 func (c *Comm) Register(ctx context.Context, b Buffer) (*Registration, error) {
 	n := &c.dev.lib.nccl
 	if n.CommRegister == nil || n.CommDeregister == nil {
@@ -266,7 +266,7 @@ func (r *Registration) Close(ctx context.Context) error {
 	return r.comm.ask(ctx, "ncclCommDeregister", func(native uintptr) Code { return n.CommDeregister(native, *r.handle) })
 }
 
-// MemoryBytes is the memory of the GPU that NCCL took for this communicator. Since 2.29.7.
+// MemoryBytes is the GPU memory that NCCL has allocated for this communicator. Since 2.29.7.
 func (c *Comm) MemoryBytes(ctx context.Context) (uint64, error) {
 	n := &c.dev.lib.nccl
 	if n.CommMemStats == nil {
@@ -280,9 +280,9 @@ func (c *Comm) MemoryBytes(ctx context.Context) (uint64, error) {
 	return total, nil
 }
 
-// PreMulSum makes a reduction that multiplies each rank's elements by its own factor
-// before it sums: weighted means in one pass. Only for this communicator and type, which
-// must be a float of 16 to 64 bits.
+// PreMulSum creates a reduction that multiplies each rank's elements by its own factor before it
+// sums: weighted means in one pass. Only for this communicator and type, which must be a float of
+// 16 to 64 bits.
 func (c *Comm) PreMulSum(ctx context.Context, t DataType, factor float64) (ReduceOp, error) {
 	n := &c.dev.lib.nccl
 	if n.PreMulSumCreate == nil || n.RedOpDestroy == nil {

@@ -244,7 +244,7 @@ func (c *Comm) Do(ctx context.Context, after *Stream, ops ...Operation) (*Work, 
 	return w, nil
 }
 
-// prepare checks operations and turns them into calls.
+// prepare validates operations and converts them to calls.
 func (c *Comm) prepare(ops []Operation) (calls []Operation, err error) {
 	for _, op := range ops {
 		if op.check == nil {
@@ -267,8 +267,8 @@ func (c *Comm) prepare(ops []Operation) (calls []Operation, err error) {
 	return calls, nil
 }
 
-// issue makes the calls, on the device's thread. Abort may take the communicator away between two
-// of them if it could not wait for this thread.
+// issue makes the calls, on the device's thread. Abort may free the communicator between two of
+// them if it could not wait for this thread.
 func (c *Comm) issue(ops []Operation) (Code, error) {
 	n := &c.dev.lib.nccl
 	failed := func(op string, code Code, native uintptr) error {
@@ -312,7 +312,7 @@ func (c *Comm) issue(ops []Operation) (Code, error) {
 // mark records the event after the operations. It runs on the device's thread.
 func (w *Work) mark() (err error) {
 	if w.event, err = w.comm.dev.mark(w.comm.stream.handle); err != nil {
-		w.comm.fail(err) // nobody can wait for what was queued
+		w.comm.fail(err) // the queued operations cannot be awaited
 		return err
 	}
 	w.comm.newest = w

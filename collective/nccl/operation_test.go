@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// input is what a rank gives in these tests: small, so that sums and products are
-// exact in every type.
+// input is the input of a rank in these tests: small, so that sums and products are exact in every
+// type.
 func input(t DataType, rank, n int) []byte {
 	numbers := make([]float64, n)
 	for i := range numbers {
@@ -18,7 +18,7 @@ func input(t DataType, rank, n int) []byte {
 	return encode(t, numbers)
 }
 
-// combined is what an operation makes of all ranks' input.
+// combined is the result of an operation on all ranks' input.
 func combined(t DataType, op ReduceOp, world, n int) []byte {
 	numbers := make([]float64, n)
 	for i := range numbers {
@@ -274,7 +274,7 @@ func TestOnlyMemoryOfThisDeviceIsABuffer(t *testing.T) {
 		{theirs.Pointer(), 4096, "memory of device 1, not of 0"},
 		{addressOf(host.Bytes), 4096, "not memory of a GPU"},
 		{0x1000, 8, "not memory of a GPU"},
-		{mine.Pointer(), 1 << 30, "not memory of a GPU"}, // its end is somebody else's
+		{mine.Pointer(), 1 << 30, "not memory of a GPU"}, // its end belongs to another device
 		{0, 8, "8 bytes at 0x0"},
 	} {
 		if _, err := d.Buffer(soon(t), test.pointer, test.size); !errors.Is(err, ErrInvalid) || !strings.Contains(fmt.Sprint(err), test.says) {

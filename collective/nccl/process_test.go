@@ -19,7 +19,7 @@ import (
 	"github.com/regroup-io/regroup/collective/nccl/nccltest"
 )
 
-// roleVariable tells the test binary to be something else than tests.
+// roleVariable gives the test binary another role than running tests.
 const roleVariable = "NCCL_TEST_ROLE"
 
 func play(role string) int {
@@ -31,7 +31,7 @@ func play(role string) int {
 	return 0
 }
 
-// playOpen opens the libraries as the environment says.
+// playOpen opens the libraries as configured by the environment.
 func playOpen() error {
 	if path := os.Getenv("NCCL_TEST_LOADED"); path != "" {
 		if _, err := purego.Dlopen(path, purego.RTLD_NOW); err != nil {
@@ -51,7 +51,7 @@ func playOpen() error {
 	return err
 }
 
-// playRank reduces until that fails, and does what its input says then.
+// playRank reduces until an error, and then follows its input.
 func playRank() error {
 	rank, world := atoi(os.Getenv("NCCL_TEST_RANK")), atoi(os.Getenv("NCCL_TEST_WORLD"))
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -137,11 +137,11 @@ type process struct {
 	lines *bufio.Scanner
 }
 
-// start makes a process with a role; it is gone when the test ends.
+// start starts a process with a role; it is killed when the test ends.
 func start(t *testing.T, role string, env ...string) *process {
 	t.Helper()
 	cmd := exec.CommandContext(soon(t), os.Args[0])
-	cmd.Env = append(os.Environ(), roleVariable+"="+role, "REGROUP_FAKE_FOLDER="+folder, "REGROUP_FAKE_STRICT=1",
+	cmd.Env = append(os.Environ(), roleVariable+"="+role, "REGROUP_FAKE_FOLDER="+dir, "REGROUP_FAKE_STRICT=1",
 		"GORACE=atexit_sleep_ms=0") // else the race detector sleeps a second
 	cmd.Env = append(cmd.Env, env...)
 	cmd.Stderr = os.Stderr
@@ -169,7 +169,7 @@ func (p *process) expect(t *testing.T, word string) string {
 	return rest
 }
 
-// killed starts three ranks, kills the second in the middle of its work, and has the others reform.
+// killed starts three ranks, kills the second in the middle of its work, and reforms the others.
 func killed(t *testing.T, version int, freshID bool, remote bool, env ...string) {
 	l := library(t, version)
 	id, err := l.UniqueID()
@@ -186,7 +186,7 @@ func killed(t *testing.T, version int, freshID bool, remote bool, env ...string)
 	}
 	began := time.Now()
 	ok(t, ranks[1].cmd.Process.Signal(syscall.SIGKILL))
-	_ = ranks[1].cmd.Wait() // a process that nobody has waited for still has its number
+	_ = ranks[1].cmd.Wait() // without a wait the process would keep its id
 	survivors := []*process{ranks[0], ranks[2]}
 	order := "0,2"
 	if freshID {
@@ -194,7 +194,7 @@ func killed(t *testing.T, version int, freshID bool, remote bool, env ...string)
 		ok(t, err)
 		order += " " + hex.EncodeToString(id[:])
 	}
-	if remote { // NCCL notices by itself
+	if remote { // NCCL detects the loss itself
 		for _, p := range survivors {
 			if said := p.expect(t, "lost"); said != "true false" {
 				t.Errorf("lost: %s", said)

@@ -8,7 +8,8 @@ import (
 	"github.com/regroup-io/regroup/collective/kernel"
 )
 
-// TestQuietAfterAFailure: NCCL has been ended in the middle of a reduction that a rank never joins.
+// TestQuietAfterAFailure checks that NCCL has been ended in the middle of a reduction that a rank
+// never joins.
 func TestQuietAfterAFailure(t *testing.T) {
 	_, engines := made(t, 23007, [][]int{{0, 1}}, nil)
 	e := engines[0]

@@ -52,7 +52,7 @@ func (e *Engine) startReduce(ctx context.Context, name string, on *Stream, b Buf
 	return e.start(ctx, name, on, func(ctx context.Context) (*Work, error) { return e.reduce(ctx, b, r, root) })
 }
 
-// reduce carries out an Allreduce, or a Reduce if root is not -1.
+// reduce performs an Allreduce, or a Reduce if root is not -1.
 func (e *Engine) reduce(ctx context.Context, b Buffer, r reduction, root int) (*Work, error) {
 	dtype, known := dataType(r.t)
 	s := newPartition(b.bytes/r.t.Size(), e.at.rails)
@@ -169,7 +169,7 @@ func (e *Engine) has(rank int) error {
 	return nil
 }
 
-// The intra-node parts of an operation, which NCCL carries out.
+// The intra-node parts of an operation, which NCCL performs.
 
 // reduceToRails combines a buffer of all ranks of the node in place, so that each rail has its part
 // of the result. The rest of the buffer is undefined then.

@@ -24,7 +24,7 @@ type Way string
 
 // The ways, newest first.
 const (
-	ByRevoking  Way = "revoke and shrink" // 2.28.7: stop what runs, in the background, then leave the lost out
+	ByRevoking  Way = "revoke and shrink" // 2.28.7: stop what runs, in the background, then exclude the lost ranks
 	ByShrinking Way = "shrink with abort" // 2.27.3: the same in one call, which blocks the device's thread until kernels stop
 	ByNewID     Way = "abort and start anew"
 )
@@ -127,7 +127,7 @@ func (c *Comm) shrink(ctx context.Context, opt CommOptions, lost []int32) (*Comm
 	return next, nil
 }
 
-// revoke stops what runs and waits until nothing runs any more.
+// revoke stops running operations and waits for their end.
 func (c *Comm) revoke(ctx context.Context) error {
 	const op = "ncclCommRevoke"
 	if err := c.lock(ctx); err != nil {
@@ -171,7 +171,7 @@ func needsID(err error) error {
 	return err
 }
 
-// childInit is a call that makes a communicator out of another one.
+// childInit is a call that creates a communicator from another one.
 type childInit struct {
 	op        string
 	call      func(parent uintptr) Code // must pass on the parent's child field
@@ -179,7 +179,7 @@ type childInit struct {
 }
 
 // initChild makes the call and waits for the child; nil if there is none for this rank. If it fails
-// after NCCL has begun, the parent has failed too; a half-made child is ended with it.
+// after NCCL has begun, the parent has failed too; a partly created child is ended with it.
 func (c *Comm) initChild(ctx context.Context, opt CommOptions, b childInit) (*Comm, error) {
 	if err := c.lock(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", b.op, err)
@@ -254,17 +254,17 @@ func (c *Comm) readRank(ctx context.Context) error {
 	return c.begin(ctx)
 }
 
-// NoColor is the color of ranks that Split leaves out.
+// NoColor is the color of ranks that Split excludes.
 const NoColor = noColor
 
-// Part says where a rank goes in a Split.
+// Part is a rank's group and order in a Split.
 type Part struct {
 	Color int // ranks of one color are a communicator; NoColor: in none
 	Key   int // their order in it; equal keys: the old order
 }
 
-// Split makes a communicator of each color. All ranks call it, with no operation under
-// way. The result is nil for NoColor. This communicator goes on. Since 2.18.1.
+// Split creates a communicator for each color. All ranks call it, with no operation under way. The
+// result is nil for NoColor. This communicator continues to work. Since 2.18.1.
 func (c *Comm) Split(ctx context.Context, p Part) (*Comm, error) {
 	n := &c.dev.lib.nccl
 	if n.CommSplit == nil {
@@ -280,8 +280,8 @@ func (c *Comm) Split(ctx context.Context, p Part) (*Comm, error) {
 	}})
 }
 
-// GrowID makes the id for one Grow. One rank calls it, tells it to the newcomers, and
-// gives it to its own Grow. Since 2.29.2.
+// GrowID returns the id for one Grow. One rank calls it, sends it to the new ranks, and passes it
+// to its own Grow. Since 2.29.2.
 func (c *Comm) GrowID(ctx context.Context) (UniqueID, error) {
 	n := &c.dev.lib.nccl
 	if n.CommGetUniqueID == nil || n.CommGrow == nil {
@@ -295,10 +295,10 @@ func (c *Comm) GrowID(ctx context.Context) (UniqueID, error) {
 	return id.Internal, nil
 }
 
-// Grow makes a communicator of world ranks out of this one and of newcomers, which
-// call Init with Joins and ranks from the old world on. All ranks call it, with no operation under
-// way; who called GrowID gives the id, the others nil. Everyone keeps its rank. This
-// communicator is closed. Since 2.29.2.
+// Grow creates a communicator of world ranks from this one and new ranks, which call Init with
+// Joins and ranks from the old world on. All ranks call it, with no operation under way; the caller
+// of GrowID passes the id, the others nil. All keep their ranks. This communicator is closed. Since
+// 2.29.2.
 func (c *Comm) Grow(ctx context.Context, world int, id *UniqueID) (*Comm, error) {
 	n := &c.dev.lib.nccl
 	if n.CommGrow == nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The versions between which Reform changes, and what it calls on one rank.
+// The versions at which Reform changes, and its calls on one rank.
 var reforms = map[int]struct {
 	by    Way
 	calls string
@@ -20,7 +20,7 @@ var reforms = map[int]struct {
 	23007: {ByRevoking, "CommRevoke CommShrink CommUserRank CommCount CommDestroy"},
 }
 
-// hung makes a world of 4 in which rank 2 never comes to a collective that the others wait for.
+// hung returns a world of 4 in which rank 2 never joins a collective that the others wait for.
 func hung(t *testing.T, l *Library) (comms []*Comm, survivors []int, waits []<-chan error) {
 	t.Helper()
 	comms = world(t, l, 4, nil)
@@ -87,7 +87,7 @@ func TestSurvivorsReformInTheWayOfTheirVersion(t *testing.T) {
 				}
 			}
 			sumsTo(t, next)
-			ok(t, comms[2].Abort(soon(t), errTold))
+			ok(t, comms[2].Abort(soon(t), errCaller))
 		})
 	}
 }
@@ -97,8 +97,8 @@ func TestAReportedNetworkErrorNeedsAFreshID(t *testing.T) {
 		t.Run(Version(version).String(), func(t *testing.T) {
 			l := library(t, version)
 			comms := world(t, l, 2, nil)
-			// As if a connection of rank 0 were gone. The fake keeps it, as NCCL's network thread
-			// does.
+			// As if a connection of rank 0 were broken. The fake keeps the error, as NCCL's network
+			// thread does.
 			b := upload(t, comms[0].dev, floats(8, 1, 0))
 			release := knob(t, "notice_death", 2)
 			w, err := comms[0].Do(soon(t), nil, AllReduce(b, b, Float32, Sum))
@@ -162,8 +162,8 @@ func TestAReformThatASurvivorDoesNotJoinEndsWithItsContextAndCanBeRepeated(t *te
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	ok(t, comms[1].Abort(soon(t), errTold))
-	ok(t, comms[2].Abort(soon(t), errTold))
+	ok(t, comms[1].Abort(soon(t), errCaller))
+	ok(t, comms[2].Abort(soon(t), errCaller))
 	sumsTo(t, next)
 }
 
@@ -203,13 +203,13 @@ func TestAbortWhileASplitHangsEndsParentAndChild(t *testing.T) {
 	ctx, cancel := context.WithTimeout(soon(t), 30*time.Millisecond)
 	defer cancel()
 	if _, err := comms[0].Split(ctx, Part{}); !errors.Is(err, context.DeadlineExceeded) || comms[0].Err() == nil {
-		t.Fatal(err) // rank 1 does not come
+		t.Fatal(err) // rank 1 does not join
 	}
-	ok(t, comms[0].Abort(soon(t), errTold))
+	ok(t, comms[0].Abort(soon(t), errCaller))
 	if _, err := comms[1].Split(soon(t), Part{Color: -5}); !errors.Is(err, ErrInvalid) || comms[1].Err() != nil {
 		t.Error(err)
 	}
-	ok(t, comms[1].Abort(soon(t), errTold))
+	ok(t, comms[1].Abort(soon(t), errCaller))
 }
 
 func TestGrowTakesNewcomersIn(t *testing.T) {
@@ -250,5 +250,5 @@ func TestAGrowthThatNobodyJoinsEndsParentAndChild(t *testing.T) {
 	if _, err := c.Grow(ctx, 2, &id); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
-	ok(t, c.Abort(soon(t), errTold))
+	ok(t, c.Abort(soon(t), errCaller))
 }

@@ -37,7 +37,7 @@ type slot struct {
 	down, up uintptr // events after the slot's last copies
 }
 
-// NewStage makes a stage.
+// NewStage returns a new stage.
 func (d *Device) NewStage(ctx context.Context, o StageOptions) (*Stage, error) {
 	if o.ChunkBytes < 0 || o.Depth < 0 {
 		return nil, invalid("ChunkBytes %d, Depth %d", o.ChunkBytes, o.Depth)
@@ -150,14 +150,14 @@ type piece struct {
 	at     int
 }
 
-// slotTransfer is what passes through one slot: down from the GPU, through the host, and up again.
+// slotTransfer is one transfer through a slot: down from the GPU, through the host, and up again.
 // Both directions may be empty, and need not use the same memory.
 type slotTransfer struct{ down, up []piece }
 
-// transfer makes n slot transfers. Like Run, it calls exchange for each of them, in order, with its
-// whole slot, and runs after what was queued on after. slotTransfer is called twice for each and
-// must return the same. After an error the destination memory is undefined, and no copy to it is
-// running.
+// transfer performs n slot transfers. Like Run, it calls exchange for each of them, in order, with
+// its whole slot, and runs after what was queued on after. slotTransfer is called twice for each
+// and must return the same. After an error the destination memory is undefined, and no copy to it
+// is running.
 func (s *Stage) transfer(ctx context.Context, after *Stream, n int, slotTransfer func(int) slotTransfer, exchange func(i int, slot []byte) error) error {
 	if s.broken != nil {
 		return s.broken

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// negate turns every byte over, as a stand-in for the network's reduction.
+// negate inverts every byte, in place of the network's reduction.
 func negate(chunk []byte, _ int) error {
 	for i := range chunk {
 		chunk[i] = ^chunk[i]

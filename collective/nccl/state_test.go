@@ -14,8 +14,8 @@ import (
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
 func TestEveryStepWaitsWhileNCCLIsInProgress(t *testing.T) {
-	// The fake counts a call before that as a broken rule, and queues the operation only
-	// when it was asked often enough: an event that is recorded early passes too soon.
+	// The fake counts an earlier call as a violation, and queues the operation only after enough
+	// polls: an event that is recorded early passes too soon.
 	knob(t, "in_progress", 7)
 	l := library(t, 23007)
 	comms := world(t, l, 3, nil)
@@ -102,7 +102,7 @@ func TestAnErrorInAGroupLeavesTheGroup(t *testing.T) {
 	sumsTo(t, again(t, comms[0])) // on the same thread
 }
 
-// again makes a communicator of one on the device of another.
+// again creates a communicator of one rank on the device of another.
 func again(t *testing.T, c *Comm) []*Comm {
 	t.Helper()
 	id, err := c.dev.lib.UniqueID()
@@ -113,7 +113,7 @@ func again(t *testing.T, c *Comm) []*Comm {
 	return []*Comm{next}
 }
 
-func TestAnErrorIsToldWithinMillisecondsWhileNobodyAsks(t *testing.T) {
+func TestAnErrorIsReportedWithinMillisecondsWithoutAWaiter(t *testing.T) {
 	l := library(t, 23007)
 	told := make(chan error, 2)
 	comms := world(t, l, 2, func(_ int, o *CommOptions) {
@@ -125,7 +125,7 @@ func TestAnErrorIsToldWithinMillisecondsWhileNobodyAsks(t *testing.T) {
 	buffers := []Buffer{upload(t, comms[0].dev, floats(8, 1, 0)), upload(t, comms[1].dev, floats(8, 1, 0))}
 	all(t, 2, func(i int) error {
 		_, err := comms[i].Do(soon(t), nil, AllReduce(buffers[i], buffers[i], Float32, Sum))
-		return err // nobody waits for the work
+		return err // the work has no waiter
 	})
 	for range 2 {
 		select {
@@ -153,7 +153,7 @@ func TestACallBehindAStreamWaitsForItAndTheStreamForTheCall(t *testing.T) {
 	mine, err := c.dev.NewStream(ctx)
 	ok(t, err)
 	defer func() { ok(t, mine.Close(soon(t))) }()
-	torch := c.dev.StreamOf(mine.Handle()) // as if a framework had made it
+	torch := c.dev.StreamOf(mine.Handle()) // as if created by a framework
 	source, target := upload(t, c.dev, floats(64, 1, 1)), upload(t, c.dev, floats(64, 0, 0))
 	after := upload(t, c.dev, floats(64, 0, 0))
 
@@ -169,7 +169,7 @@ func TestACallBehindAStreamWaitsForItAndTheStreamForTheCall(t *testing.T) {
 	}
 	cancel()
 	release()
-	ok(t, w.Wait(ctx)) // a wait that gave up may be repeated
+	ok(t, w.Wait(ctx)) // a wait that timed out may be repeated
 	ok(t, w.Wait(ctx))
 	ok(t, w.Before(ctx, torch))
 	ok(t, torch.Wait(ctx))
@@ -215,13 +215,13 @@ func TestPatienceBoundsEveryStep(t *testing.T) {
 	comms := world(t, l, 2, func(_ int, o *CommOptions) { o.Patience = 100 * time.Millisecond })
 	c := comms[0]
 	b := upload(t, c.dev, floats(8, 1, 0))
-	w, err := c.Do(context.Background(), nil, AllReduce(b, b, Float32, Sum)) // the other rank does not come
+	w, err := c.Do(context.Background(), nil, AllReduce(b, b, Float32, Sum)) // the other rank does not join
 	ok(t, err)
 	if err := w.Wait(context.Background()); !errors.Is(err, ErrTimeout) || c.Err() != nil {
 		t.Errorf("%v; then %v", err, c.Err())
 	}
 	other := upload(t, comms[1].dev, floats(8, 1, 0))
-	ok(t, reduceInPlace(soon(t), comms[1], other)) // now it does
+	ok(t, reduceInPlace(soon(t), comms[1], other)) // now it joins
 	ok(t, w.Wait(context.Background()))
 
 	id, err := l.UniqueID()

@@ -13,7 +13,7 @@ type Stream struct {
 	own    bool
 }
 
-// NewStream makes a stream that does not wait for CUDA's default stream.
+// NewStream returns a stream that does not wait for CUDA's default stream.
 func (d *Device) NewStream(ctx context.Context) (*Stream, error) {
 	s := &Stream{dev: d, own: true}
 	err := d.do(ctx, "cuStreamCreate", func() (err error) {
@@ -30,14 +30,14 @@ func (d *Device) newStream() (handle uintptr, err error) {
 	return handle, d.lib.driverError("cuStreamCreate", d.lib.cuda.StreamCreate(&handle, streamNonBlocking))
 }
 
-// StreamOf names a stream that somebody else made on this device and owns, such as
+// StreamOf returns a stream of this device that is owned elsewhere, such as
 // torch.cuda.current_stream().cuda_stream. 0 is CUDA's default stream.
 func (d *Device) StreamOf(handle uintptr) *Stream { return &Stream{dev: d, handle: handle} }
 
 // Handle is the CUstream.
 func (s *Stream) Handle() uintptr { return s.handle }
 
-// Close destroys a stream that NewStream made, once its work is done; it does not wait.
+// Close destroys a stream of NewStream, once its work is done; it does not wait.
 func (s *Stream) Close(ctx context.Context) error {
 	if !s.own {
 		return nil
@@ -148,5 +148,5 @@ func (d *Device) passed(event uintptr) (bool, error) {
 	return code == cudaSuccess, d.lib.driverError("cuEventQuery", code)
 }
 
-// free makes an event reusable.
+// free returns an event for reuse.
 func (d *Device) free(event uintptr) { d.idle = append(d.idle, event) }

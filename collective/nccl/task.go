@@ -67,7 +67,7 @@ func (e *Engine) start(ctx context.Context, name string, on *Stream, run func(co
 		q.running = true
 		select {
 		case e.started <- struct{}{}:
-		default: // the watch has not yet heard of the time before
+		default: // the watch has not yet received the previous signal
 		}
 		q.runs.Go(e.serve)
 	}
@@ -98,7 +98,7 @@ func (e *Engine) execute(t *Task) (*Work, error) {
 	e.reached = progress{e.comm.Generation(), e.reached.Task + 1, 0}
 	err := error(nil)
 	if t.ready != 0 {
-		err = d.do(e.life, t.name, func() error {
+		err = d.do(e.lifetime, t.name, func() error {
 			event := t.ready
 			t.ready = 0
 			defer d.free(event)
@@ -107,7 +107,7 @@ func (e *Engine) execute(t *Task) (*Work, error) {
 	}
 	var work *Work
 	if err == nil {
-		work, err = t.run(e.life)
+		work, err = t.run(e.lifetime)
 	}
 	if err == nil {
 		return work, nil
@@ -160,7 +160,7 @@ func (t *Task) queued(ctx context.Context) error {
 	select {
 	case <-t.launched:
 		return t.err
-	case <-t.engine.life.Done():
+	case <-t.engine.lifetime.Done():
 		return t.engine.Err()
 	case <-ctx.Done():
 		return context.Cause(ctx)

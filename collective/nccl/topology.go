@@ -8,8 +8,8 @@ import (
 	"github.com/regroup-io/regroup/collective"
 )
 
-// memberInfo is what the ranks of a new generation tell each other about their GPUs. All decisions
-// about the generation follow from all infos, and so are the same everywhere.
+// memberInfo is what the ranks of a new generation exchange about their GPUs. All decisions about
+// the generation follow from all infos, and so are the same everywhere.
 type memberInfo struct {
 	Absent               string `json:",omitempty"` // why there is no GPU; then nothing else counts
 	LocalRank, LocalSize int
@@ -132,7 +132,7 @@ type plan string
 const (
 	planNone   plan = "alone"  // it needs none
 	planKeep   plan = "kept"   // the old one, unchanged
-	planShrink plan = "shrunk" // out of the old one
+	planShrink plan = "shrunk" // from the old one
 	planNew    plan = "new"    // a new one
 )
 

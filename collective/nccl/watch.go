@@ -20,14 +20,14 @@ func (e *Engine) watch() {
 	defer close(e.watched)
 	var native <-chan struct{}
 	if e.local != nil {
-		native = e.local.life.Done()
+		native = e.local.lifetime.Done()
 	}
 	if e.watchUntilEnd(native) {
 		return
 	}
 	failure := e.comm.Failed()
 	if failure == nil {
-		failure = ErrClosed // by this process
+		failure = ErrClosed // closed by this process
 	}
 	e.end(failure)
 	if err := e.stop(failure); err != nil {
@@ -41,7 +41,7 @@ func (e *Engine) watch() {
 const busyCheckInterval = 50 * time.Millisecond
 
 // watchUntilEnd returns false when the generation fails, and true when the engine is left. NCCL
-// notices neither a frozen process nor the death of one on this host, so the communicator watches
+// detects neither a frozen process nor the death of one on this host, so the communicator watches
 // both while NCCL works.
 func (e *Engine) watchUntilEnd(native <-chan struct{}) (over bool) {
 	ticker := time.NewTicker(busyCheckInterval)
@@ -64,10 +64,10 @@ func (e *Engine) watchUntilEnd(native <-chan struct{}) (over bool) {
 		case <-e.comm.Done():
 			return false
 		case <-native:
-			e.blame(e.local.Err())
+			e.reportFailure(e.local.Err())
 			return false
 		case cause := <-e.broken:
-			e.blame(cause)
+			e.reportFailure(cause)
 			return false
 		case <-e.finished:
 			return true
@@ -82,8 +82,9 @@ func (e *Engine) busy() bool {
 	return e.queue.running || e.local != nil && e.local.underWay.Load()
 }
 
-// blame reports an error of this rank to all, unless the communicator reports a failure itself.
-func (e *Engine) blame(cause error) {
+// reportFailure reports an error of this rank to all, unless the communicator reports a failure
+// itself.
+func (e *Engine) reportFailure(cause error) {
 	select {
 	case <-e.comm.Done():
 	case <-time.After(lossReportTimeout):
@@ -97,9 +98,9 @@ func (e *Engine) blame(cause error) {
 func (e *Engine) failAndWait(cause error) error {
 	select {
 	case e.broken <- cause:
-	default: // there is one
+	default: // a failure is reported
 	}
-	<-e.life.Done()
+	<-e.lifetime.Done()
 	return e.Err()
 }
 
@@ -126,8 +127,8 @@ func (e *Engine) stop(failure error) error {
 	return c.Abort(ctx, failure)
 }
 
-// idle reports whether NCCL is running nothing on this rank. Nothing is launched any more: the
-// engine's life is over.
+// idle reports whether NCCL is running nothing on this rank. Nothing is launched any more, because
+// the engine has ended.
 func (e *Engine) idle() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), yieldTimeout)
 	defer cancel()

@@ -15,8 +15,8 @@ import (
 	"github.com/regroup-io/regroup/collective/tcp"
 )
 
-// engines checks the way between nodes: two processes, each a node with one GPU, which is the
-// same one. Each has an NCCL of one rank; the rest goes through pinned memory and over a socket.
+// engines checks the inter-node path: two processes, each a node with one GPU, which is the same
+// one. Each has an NCCL of one rank; the rest goes through pinned memory and over a socket.
 func engines(t *table, s settings) {
 	a := arrangement{name: "engine, two nodes", devices: [2]int{s.device, s.device}}
 	detail, err := a.play(s, engineSum)
@@ -26,7 +26,7 @@ func engines(t *table, s settings) {
 	}
 }
 
-// node is a rank of them.
+// node is one of the ranks.
 type node struct {
 	*rig
 	rank     int
@@ -68,7 +68,7 @@ func playEngine(ctx context.Context, l *nccl.Library, ordinal, rank, bytes int, 
 	return errors.Join(n.engine.Close(ctx), n.comm.Close(), n.endpoint.Close(), g.Free(ctx, n.send), g.close(ctx))
 }
 
-// join makes the communicator and the engine of a generation.
+// join creates the communicator and the engine of a generation.
 func (n *node) join(ctx context.Context, generation uint64, rank int, addresses []string) (err error) {
 	n.comm, err = collective.New(ctx, collective.Options{
 		Job: "gpucheck", Generation: generation, Rank: rank, World: len(addresses), Endpoint: n.endpoint,
@@ -87,12 +87,12 @@ func (n *node) join(ctx context.Context, generation uint64, rank int, addresses 
 	if n.send, err = n.Alloc(ctx, n.bytes); err != nil {
 		return err
 	}
-	// Seen through the eyes of a framework: a pointer and a size.
+	// As a framework passes it: a pointer and a size.
 	n.buffer, err = n.Buffer(ctx, n.send.Pointer(), n.send.Bytes())
 	return err
 }
 
-// sums reduces a pattern and checks it, and says how fast.
+// sums reduces a pattern, checks it, and reports the speed.
 func (n *node) sums(ctx context.Context, world float32) error {
 	const times = 5
 	var took time.Duration
@@ -118,7 +118,7 @@ func (n *node) allreduce(ctx context.Context) error {
 	return n.engine.Allreduce(ctx, nil, n.buffer, kernel.Float32, collective.Sum).Wait(ctx)
 }
 
-// next goes on reducing until the other is lost, and goes on alone.
+// next continues to reduce until the other rank is lost, and continues alone.
 func (n *node) next(ctx context.Context) error {
 	var err error
 	for err == nil {

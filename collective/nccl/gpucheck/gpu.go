@@ -10,7 +10,7 @@ import (
 	"github.com/regroup-io/regroup/collective/nccl"
 )
 
-// gpu is a device with a stream for copies of ours and pinned memory to copy through.
+// gpu is a device with a stream for copies and pinned memory to copy through.
 type gpu struct {
 	*nccl.Device
 	copies *nccl.Stream

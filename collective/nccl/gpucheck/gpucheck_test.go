@@ -14,7 +14,7 @@ import (
 	"github.com/regroup-io/regroup/collective/nccl/nccltest"
 )
 
-// commandVariable makes the test binary the command, for what the command starts is itself.
+// commandVariable makes the test binary act as the command, because the command starts itself.
 const commandVariable = "GPUCHECK_TEST_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -33,23 +33,23 @@ func check(t *testing.T, version, wantCode int, env ...string) string {
 
 func checkWith(t *testing.T, command string, version, wantCode int, env ...string) string {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "fake") //nolint:usetesting // its name is part of unique ids, where room is short
+	dir, err := os.MkdirTemp("", "fake") //nolint:usetesting // short, because its name is part of unique ids
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	cuda, err := nccltest.Driver(folder)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	cuda, err := nccltest.Driver(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lib, err := nccltest.Variant{Version: version}.Library(folder)
+	lib, err := nccltest.Variant{Version: version}.Library(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command, "-bytes", "65536", "-limit", "15s", "-notice", "50ms")
-	cmd.Env = append(os.Environ(), commandVariable+"=1", "REGROUP_FAKE_FOLDER="+folder, "REGROUP_CUDA_LIBRARY="+cuda, "REGROUP_NCCL_LIBRARY="+lib)
+	cmd.Env = append(os.Environ(), commandVariable+"=1", "REGROUP_FAKE_FOLDER="+dir, "REGROUP_CUDA_LIBRARY="+cuda, "REGROUP_NCCL_LIBRARY="+lib)
 	// The race detector sleeps a second at the end of each process.
 	cmd.Env = append(append(cmd.Env, "REGROUP_FAKE_STRICT=1", "GORACE=atexit_sleep_ms=0"), env...)
 	out, err := cmd.CombinedOutput()
@@ -86,7 +86,7 @@ func TestAllPassesOnTwoGPUs(t *testing.T) {
 	says(t, out, "NCCL 2.30.7", "ok")
 	says(t, out, "two GPUs: sum", "ok")
 	says(t, out, "engine, two nodes: sum", "ok", "through NCCL 2.30.7 (new), 2 nodes over connections")
-	// It is chance whether NCCL had something under way on the survivor's node when the other died.
+	// Whether NCCL was running on the survivor's node when the other died is random.
 	next := regexp.MustCompile(`engine, two nodes: kill, next +ok +rank 1 named.*through NCCL 2\.30\.7 \((kept|shrunk)\)`)
 	if !next.MatchString(out) {
 		t.Errorf("no line like %v in\n%s", next, out)
@@ -123,7 +123,7 @@ func TestWhatMustWorkAndDoesNotIsAFailure(t *testing.T) {
 	says(t, out, "all-reduce", "FAILED", "ncclInvalidUsage")
 }
 
-func TestAMachineWithoutAGPUOrNCCLIsToldInOneLine(t *testing.T) {
+func TestAMachineWithoutAGPUOrNCCLIsReportedInOneLine(t *testing.T) {
 	for variable, words := range map[string]string{
 		"REGROUP_FAKE_DEVICES=-1":       "CUDA_ERROR_NO_DEVICE",
 		"REGROUP_NCCL_LIBRARY=/nowhere": "libnccl.so.2 is not available",

@@ -45,7 +45,7 @@ const (
 	unarmed = 3 // the machine has no GPU or no NCCL
 )
 
-// run makes all checks and returns the exit code.
+// run runs all checks and returns the exit code.
 func run(args []string, out io.Writer) int {
 	var s settings
 	var search string
@@ -55,7 +55,7 @@ func run(args []string, out io.Writer) int {
 	flags.DurationVar(&s.limit, "limit", 2*time.Minute, "time limit of one check")
 	flags.DurationVar(&s.notice, "notice", 3*time.Second, "how long NCCL gets to notice a killed process by itself")
 	flags.IntVar(&s.device, "device", 0, "the GPU")
-	flags.StringVar(&search, "search", wheels(), "folders of libnccl.so.2, separated by colons")
+	flags.StringVar(&search, "search", pipDirs(), "folders of libnccl.so.2, separated by colons")
 	if err := flags.Parse(args); err != nil {
 		return misused
 	}
@@ -78,8 +78,8 @@ func run(args []string, out io.Writer) int {
 	return t.close()
 }
 
-// wheels are the folders where pip puts NCCL.
-func wheels() string {
+// pipDirs returns the directories where pip installs NCCL.
+func pipDirs() string {
 	places := []string{
 		"/usr/lib/python3*/site-packages", "/usr/local/lib/python3*/site-packages", "/usr/local/lib/python3*/dist-packages",
 		"/opt/*/lib/python3*/site-packages",
@@ -90,14 +90,14 @@ func wheels() string {
 	var folders []string
 	for _, place := range places {
 		found, err := filepath.Glob(filepath.Join(place, "nvidia/nccl/lib"))
-		if err == nil { // else no such folder could be named either
+		if err == nil { // otherwise there is no such directory
 			folders = append(folders, found...)
 		}
 	}
 	return strings.Join(folders, string(filepath.ListSeparator))
 }
 
-// libraries says what was found.
+// libraries reports which libraries were found.
 func libraries(t *table, l *nccl.Library) {
 	cuda, lib := l.From()
 	t.must("NCCL "+l.Version().String(), lib, nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/regroup-io/regroup/collective/nccl"
 )
 
-// arrangement is a way to have two ranks.
+// arrangement is a placement of two ranks.
 type arrangement struct {
 	name    string
 	devices [2]int
@@ -23,9 +23,9 @@ type arrangement struct {
 	must    bool
 }
 
-// arrangements are those that make sense here: two GPUs, or else one for both, which
-// NCCL permits from 2.30 on, as an experiment. Before that it tells GPUs of two hosts
-// apart even if they have the same address, so the ranks say that they are on two.
+// arrangements are those that are possible here: two GPUs, or else one for both, which NCCL permits
+// from 2.30 on, as an experiment. Before that it tells GPUs of two hosts apart even if they have
+// the same address, so the ranks say that they are on two.
 func arrangements(l *nccl.Library, device int) ([]arrangement, error) {
 	list, err := l.Devices()
 	if err != nil {
@@ -50,7 +50,7 @@ func arrangements(l *nccl.Library, device int) ([]arrangement, error) {
 	return []arrangement{{name: "one GPU for two ranks", devices: both, env: [2][]string{many, many}}, hosts}, nil
 }
 
-// pairs checks what takes two ranks, each a process, the second of which is killed.
+// pairs runs the checks with two ranks, each a process, the second of which is killed.
 func pairs(t *table, l *nccl.Library, s settings) {
 	list, err := arrangements(l, s.device)
 	if err != nil {
@@ -69,13 +69,13 @@ func pairs(t *table, l *nccl.Library, s settings) {
 				t.may(title, detail, err)
 			}
 			if err != nil && what == toTheEnd {
-				break // the others begin with it
+				break // the others include it
 			}
 		}
 	}
 }
 
-// child is one of the two.
+// child is one of the two processes.
 type child struct {
 	*exec.Cmd
 	input  io.Writer
@@ -128,7 +128,7 @@ func (c *child) expect(ctx context.Context, word string) (string, error) {
 	return "", fmt.Errorf("the process ended before %q: %s", word, said[max(0, len(said)-500):])
 }
 
-// play runs both ranks and leaves no process behind.
+// play runs both ranks; no process remains.
 func (a arrangement) play(s settings, what string) (detail string, err error) {
 	ctx, cancel := s.within()
 	var ranks [2]*child
@@ -153,7 +153,7 @@ func (a arrangement) play(s settings, what string) (detail string, err error) {
 	}
 	if isEngine(what) {
 		for _, c := range ranks {
-			fmt.Fprintln(c.input, ids[0], ids[1]) // who cannot be told ends, and says why
+			fmt.Fprintln(c.input, ids[0], ids[1]) // a rank without input ends with a reason
 		}
 	}
 	for _, c := range ranks {

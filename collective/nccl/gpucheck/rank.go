@@ -15,7 +15,7 @@ import (
 // rankCommand is the first argument of a process that is one of two ranks.
 const rankCommand = "rank"
 
-// What two ranks do.
+// Roles of the two ranks.
 const (
 	toTheEnd   = "sum"    // reduce, and close
 	killAbort  = "abort"  // reduce; the other is killed; abort, and start alone with a fresh id
@@ -25,7 +25,7 @@ const (
 	engineKill = "engine kill" // the same; the other is killed; go on with Next
 )
 
-// playRank is that process. It prints what it sees, one word first.
+// playRank runs such a process. It prints its results, with a keyword first.
 func playRank(args []string) error {
 	var rank, ordinal, size int
 	var what, id, search string
@@ -101,7 +101,7 @@ func (r *rig) sum(ctx context.Context, world float32) error {
 	return r.verify(ctx, r.send, ramp(world))
 }
 
-// loss goes on reducing until the other rank is gone, and recovers.
+// loss reduces until the other rank is lost, and recovers.
 func (r *rig) loss(ctx context.Context, what string, notice time.Duration) error {
 	var began time.Time
 	var err error

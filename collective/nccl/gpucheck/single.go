@@ -9,14 +9,14 @@ import (
 	"github.com/regroup-io/regroup/collective/nccl"
 )
 
-// rig is what the checks of one rank share.
+// rig is the shared state of the checks of one rank.
 type rig struct {
 	*gpu
 	comm       *nccl.Comm
 	send, recv nccl.Buffer
 }
 
-// single checks all that a communicator of one rank shows.
+// single runs the checks with a communicator of one rank.
 func single(t *table, l *nccl.Library, s settings) {
 	ctx, cancel := s.within()
 	g, err := openGPU(ctx, l, s.device)
@@ -91,7 +91,7 @@ func (r *rig) alloc(ctx context.Context, s settings) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Seen through the eyes of a framework: a pointer and a size.
+	// As a framework passes it: a pointer and a size.
 	_, err = r.Buffer(ctx, r.send.Pointer(), r.send.Bytes())
 	return fmt.Sprintf("2 x %d MiB", s.bytes>>20), err
 }
@@ -115,7 +115,7 @@ func (r *rig) do(ctx context.Context, ops ...nccl.Operation) error {
 	return w.Wait(ctx)
 }
 
-// result runs operations on a pattern and checks what comes out.
+// result runs operations on a pattern and checks the result.
 func (r *rig) result(ctx context.Context, factor float32, ops ...nccl.Operation) error {
 	if err := errors.Join(r.fill(ctx, r.send, ramp(1)), r.fill(ctx, r.recv, ramp(0))); err != nil {
 		return err
@@ -261,7 +261,7 @@ func (r *rig) abort(ctx context.Context, s settings) (string, error) {
 	return detail, nil
 }
 
-// reform is the way back after a false alarm: nobody was lost.
+// reform is the recovery from a false alarm: no rank was lost.
 func (r *rig) reform(ctx context.Context, s settings) (string, error) {
 	if _, err := r.init(ctx, s); err != nil {
 		return "", err
@@ -293,5 +293,5 @@ func (r *rig) pages(ctx context.Context, _ settings) (string, error) {
 	part := r.send.Slice(0, min(size, r.send.Bytes()))
 	err = errors.Join(r.fill(ctx, part, ramp(3)), r.verify(ctx, part, ramp(3)))
 	r.pinned = own
-	return fmt.Sprintf("%d MiB of %s, checked", size>>20, sharedFolder), errors.Join(err, h.Free(ctx), free())
+	return fmt.Sprintf("%d MiB of %s, checked", size>>20, sharedDir), errors.Join(err, h.Free(ctx), free())
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/regroup-io/regroup/collective/nccl"
 )
 
-// stage measures the way down and up, with a host that does nothing and with one that
-// turns all bits over, which the result must show.
+// stage measures copies to the host and back, with a host that does nothing and with one that
+// inverts all bits, which the result must show.
 func (r *rig) stage(ctx context.Context, s settings, chunk int) (string, error) {
 	st, err := r.NewStage(ctx, nccl.StageOptions{ChunkBytes: chunk})
 	if err != nil {
@@ -29,7 +29,7 @@ func (r *rig) stage(ctx context.Context, s settings, chunk int) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	for range 2 { // twice turned over is as before
+	for range 2 { // inverting twice restores the bits
 		began = time.Now()
 		if err := st.Run(ctx, nil, r.send, turnOver); err != nil {
 			return "", err
@@ -53,12 +53,12 @@ func turnOver(chunk []byte, _ int) error {
 	return nil
 }
 
-// sharedFolder is in memory: pages of a disk's file cannot be pinned for long.
-const sharedFolder = "/dev/shm"
+// sharedDir is in memory: pages of a disk's file cannot be pinned for long.
+const sharedDir = "/dev/shm"
 
 // shared maps a file, as ranks of a node do to share pages.
 func shared(size int) (memory []byte, free func() error, err error) {
-	f, err := os.CreateTemp(sharedFolder, "gpucheck")
+	f, err := os.CreateTemp(sharedDir, "gpucheck")
 	if err != nil {
 		return nil, nil, err
 	}

@@ -19,7 +19,7 @@ func (t *table) line(what, result, detail string) {
 	fmt.Fprintf(t.out, "%-38s %-18s %s\n", what, result, strings.Join(strings.Fields(detail), " "))
 }
 
-// must takes in a check that every machine passes, or that this one lacks a version for.
+// must adds a check that every machine passes, or that the library's version does not support.
 func (t *table) must(what, detail string, err error) bool {
 	switch {
 	case err == nil:
@@ -34,7 +34,7 @@ func (t *table) must(what, detail string, err error) bool {
 	return err == nil
 }
 
-// may takes in a check that depends on the machine.
+// may adds a check that depends on the machine.
 func (t *table) may(what, detail string, err error) {
 	if err != nil {
 		t.cannot(what, err.Error())

@@ -1,7 +1,7 @@
-// Package nccltest builds and steers a NCCL and a CUDA driver that need no GPU, out
-// of ../testdata/fake. Tests that use it are ABI conformance tests: they show that
-// arguments, structures, symbols, states, ends and errors are as the manuals say;
-// nothing about speed, and nothing about real CUDA.
+// Package nccltest builds and controls fakes of NCCL and the CUDA driver that need no GPU, from
+// ../testdata/fake. Tests that use it are ABI conformance tests: they show that arguments,
+// structures, symbols, states, ends and errors are as the manuals say; nothing about speed, and
+// nothing about real CUDA.
 package nccltest
 
 import (
@@ -12,9 +12,9 @@ import (
 	"runtime"
 )
 
-// Driver builds libcuda.so.1 into folder and returns its path. gcc must be there.
-func Driver(folder string) (string, error) {
-	path := filepath.Join(folder, "libcuda.so.1")
+// Driver builds libcuda.so.1 into dir and returns its path. It needs gcc.
+func Driver(dir string) (string, error) {
+	path := filepath.Join(dir, "libcuda.so.1")
 	return path, compile(path, []string{"-Wl,-soname,libcuda.so.1"}, "cuda.c", "records.c")
 }
 
@@ -27,20 +27,20 @@ type Variant struct {
 	Named bool
 }
 
-// Library builds a NCCL into folder, where Driver was called before, and returns its path.
-func (v Variant) Library(folder string) (string, error) {
+// Library builds a NCCL into dir, after Driver, and returns its path.
+func (v Variant) Library(dir string) (string, error) {
 	name := fmt.Sprintf("libnccl-%d", v.Version)
 	args := []string{
 		fmt.Sprintf("-DFAKE_VERSION=%d", v.Version),
-		"-L" + folder, "-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN",
+		"-L" + dir, "-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN",
 	}
 	for _, d := range v.Define {
 		args = append(args, "-D"+d)
 		name += "-" + d
 	}
-	path := filepath.Join(folder, name+".so")
+	path := filepath.Join(dir, name+".so")
 	if v.Named {
-		path = filepath.Join(folder, "libnccl.so.2")
+		path = filepath.Join(dir, "libnccl.so.2")
 		args = append(args, "-Wl,-soname,libnccl.so.2")
 	}
 	if _, err := os.Stat(path); err == nil {
