@@ -12,8 +12,8 @@ import (
 
 // EngineOptions describe one rank of an Engine.
 type EngineOptions struct {
-	// Device is this rank's GPU. Nil: it has none to use, for the reason Absent, which all
-	// ranks are told.
+	// Device is this rank's GPU. Nil: it has no usable one, for the reason Absent, which all ranks
+	// receive.
 	Device *Device
 	Absent error
 

@@ -150,7 +150,7 @@ type place struct {
 	name     string // file name, such as "libnccl.so.2"
 	explicit string // a given path: no other is tried, except a loaded library
 	by       string // what gave the path
-	folders  []string
+	dirs  []string
 }
 
 // locate opens a library. A library that the process has loaded comes first, because two copies of
@@ -180,8 +180,8 @@ func locate(p place) (handle uintptr, from string, tried []string) {
 		try(p.explicit, load, p.by)
 		return handle, from, tried
 	}
-	for _, folder := range p.folders {
-		if try(filepath.Join(folder, p.name), load, "") {
+	for _, dir := range p.dirs {
+		if try(filepath.Join(dir, p.name), load, "") {
 			return handle, from, tried
 		}
 	}

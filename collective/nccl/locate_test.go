@@ -77,7 +77,7 @@ func TestTheLibrariesAreFoundInOrder(t *testing.T) {
 func TestALibraryThatIsNowhereNamesEveryPlace(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	handle, _, tried := locate(place{name: "libregroup-none.so.9", folders: []string{"/one", "/two"}})
+	handle, _, tried := locate(place{name: "libregroup-none.so.9", dirs: []string{"/one", "/two"}})
 	all := strings.Join(tried, "; ")
 	for _, s := range []string{"not loaded", "/one/libregroup-none.so.9", "/two/libregroup-none.so.9", "the system's folders: libregroup-none.so.9"} {
 		if handle != 0 || !strings.Contains(all, s) {

@@ -115,9 +115,9 @@ func again(t *testing.T, c *Comm) []*Comm {
 
 func TestAnErrorIsReportedWithinMillisecondsWithoutAWaiter(t *testing.T) {
 	l := library(t, 23007)
-	told := make(chan error, 2)
+	reported := make(chan error, 2)
 	comms := world(t, l, 2, func(_ int, o *CommOptions) {
-		o.OnFailure = func(c *Comm, err error) { told <- fmt.Errorf("rank %d: %w", c.Rank(), err) }
+		o.OnFailure = func(c *Comm, err error) { reported <- fmt.Errorf("rank %d: %w", c.Rank(), err) }
 	})
 	knob(t, "error_code", int64(RemoteError))
 	knob(t, "error_after", 1)
@@ -129,12 +129,12 @@ func TestAnErrorIsReportedWithinMillisecondsWithoutAWaiter(t *testing.T) {
 	})
 	for range 2 {
 		select {
-		case err := <-told:
+		case err := <-reported:
 			if !errors.Is(err, ErrRemote) {
 				t.Error(err)
 			}
 		case <-time.After(patience):
-			t.Fatal("nobody was told")
+			t.Fatal("no failure was reported")
 		}
 	}
 	t.Logf("known after %v", time.Since(began))

@@ -135,10 +135,10 @@ func (t *Task) Wait(ctx context.Context) error {
 	return t.engine.failAndWait(err)
 }
 
-// Before makes what is queued on s from now on wait for the operation. It waits itself
-// until all of the operation is queued on the GPU: with a single node that is soon, with
-// several it includes what goes between them. For errors see Wait; one that comes later is
-// returned by what follows, and s goes on with a buffer that holds anything.
+// Before makes what is queued on s from now on wait for the operation. It waits itself until all of
+// the operation is queued on the GPU: with a single node that is soon, with several it includes
+// what goes between them. For errors see Wait; one that comes later is returned by what follows,
+// and s continues with an undefined buffer.
 func (t *Task) Before(ctx context.Context, s *Stream) error {
 	if err := t.queued(ctx); err != nil || t.work == nil {
 		return err

@@ -223,7 +223,7 @@ func (r result) markdown() string {
 What was killed is started again after %v, as a service manager does it; every fourth fault comes while the one before is still there.
 
 The job succeeded. By the records of its workers: %d steps in %d generations, %d epochs, samples missing %d, repeated %d; %d steps were made in vain and again.
-%d facts, replayed, end in the same states as the judges' documents: nodes, placement, round with its members, job, incidents. No process was left.
+%d facts, replayed, end in the same states as the services' documents: nodes, placement, round with its members, job, incidents. No process was left.
 
 | fault | struck | recovered | without a step, median | max | steps made again, most |
 |---|---|---|---|---|---|

@@ -132,7 +132,7 @@ func (p *Processes) get(name string) (pid int, done chan struct{}, err error) {
 }
 
 // PID returns the process id of the newest run, and the number of runs.
-func (p *Processes) PID(name string) (pid, lives int) {
+func (p *Processes) PID(name string) (pid, runs int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if one := p.byName[name]; one != nil {

@@ -1,8 +1,8 @@
-// Command collective measures the allreduce of the engine beside those of gloo and Open
-// MPI, in one run: every round starts each of them once, in random order, with the same
-// sizes. The time of a run for a size is the median of its operations. Before and after
-// each run it probes how far apart the machine's two cores are, because results differ by
-// a factor of up to four between the two placements, and compares like with like.
+// Command collective compares the allreduce of the engine with those of gloo and Open MPI, in one
+// run: every round starts each of them once, in random order, with the same sizes. The time of a
+// run for a size is the median of its operations. Before and after each run it probes how far apart
+// the machine's two cores are, because results differ by a factor of up to four between the two
+// placements, and compares like with like.
 package main
 
 import (

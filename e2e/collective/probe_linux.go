@@ -21,7 +21,7 @@ func placement() float64 {
 	}
 	var line struct {
 		_    [128]byte
-		turn atomic.Uint32
+		owner atomic.Uint32
 		_    [128]byte
 	}
 	const probing = 20 * time.Millisecond
@@ -39,8 +39,8 @@ func placement() float64 {
 		ready.Done()
 		<-start
 		for !stop.Load() {
-			if line.turn.Load() == mine {
-				line.turn.Store(1 - mine)
+			if line.owner.Load() == mine {
+				line.owner.Store(1 - mine)
 				if mine == 0 {
 					trips++
 				}

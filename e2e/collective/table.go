@@ -13,7 +13,7 @@ type placed string
 
 const (
 	together placed = "near"
-	apart    placed = "far"
+	far    placed = "far"
 	moved    placed = "moved" // from one to the other
 )
 
@@ -22,7 +22,7 @@ func place(before, after float64) placed {
 	case before < near && after < near:
 		return together
 	case before >= near && after >= near:
-		return apart
+		return far
 	}
 	return moved
 }
@@ -114,11 +114,11 @@ func (b *bench) text() string {
 	for _, g := range goals {
 		for i, world := range worlds {
 			fmt.Fprintf(&t, "| %s | %d | %gx | %gx | %s | %s | %s |\n", g.what, world, g.wanted[i], g.floor[i],
-				b.ratio(g, world, ""), b.ratio(g, world, together), b.ratio(g, world, apart))
+				b.ratio(g, world, ""), b.ratio(g, world, together), b.ratio(g, world, far))
 		}
 	}
 	for _, world := range worlds {
-		for _, where := range []placed{together, apart} {
+		for _, where := range []placed{together, far} {
 			b.table(&t, world, where)
 		}
 	}

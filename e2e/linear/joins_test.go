@@ -96,7 +96,7 @@ type history struct {
 	began    time.Time
 	joins    []porcupine.Operation
 	sealed   map[events.Generation]events.RoundSealed
-	heard    map[events.Generation]int64
+	readAt    map[events.Generation]int64
 	unknown  int
 	repeated int
 }
@@ -124,7 +124,7 @@ func (h *history) seal(t *testing.T, b events.RoundSealed) {
 		}
 		return
 	}
-	h.sealed[b.Generation], h.heard[b.Generation] = b, h.now()
+	h.sealed[b.Generation], h.readAt[b.Generation] = b, h.now()
 }
 
 // before is a lower bound of the newest generation that a member knew itself to be in when g was
@@ -153,9 +153,9 @@ func (h *history) operations() []porcupine.Operation {
 					asked = min(asked, j.Call)
 				}
 			}
-			first = max(first, min(asked, h.heard[g]))
+			first = max(first, min(asked, h.readAt[g]))
 		}
-		all = append(all, porcupine.Operation{ClientId: members, Input: d, Output: d, Call: first, Return: h.heard[g]})
+		all = append(all, porcupine.Operation{ClientId: members, Input: d, Output: d, Call: first, Return: h.readAt[g]})
 	}
 	return all
 }
@@ -173,7 +173,7 @@ type member struct {
 	changed chan struct{}     // closed at each launch
 }
 
-func (m *member) heard(s events.Stored) {
+func (m *member) receive(s events.Stored) {
 	var l events.Launch
 	if json.Unmarshal(s.Data, &l) != nil || l.Phase != events.PhaseRun {
 		return
@@ -247,7 +247,7 @@ func (m *member) join(ctx context.Context, left events.Generation) error {
 // on three servers, of which the leader of the rounds' bucket is stopped and restarted.
 func TestJoinsAreLinearizable(t *testing.T) {
 	s := jetstreamtest.Three(t)
-	h := &history{began: time.Now(), sealed: map[events.Generation]events.RoundSealed{}, heard: map[events.Generation]int64{}}
+	h := &history{began: time.Now(), sealed: map[events.Generation]events.RoundSealed{}, readAt: map[events.Generation]int64{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
@@ -324,7 +324,7 @@ func newMembers(t *testing.T, s *jetstreamtest.Servers, h *history) (workers []*
 
 // listen receives launches.
 func (m *member) listen(ctx context.Context) error {
-	err := m.ports.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject(m.place.Node, "*"), m.heard)
+	err := m.ports.Signals.Launches(ctx, events.StreamLaunches, events.LaunchSubject(m.place.Node, "*"), m.receive)
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // the end of the test
 	}

@@ -23,7 +23,7 @@ import (
 // nothing.
 func TestAnOldCopyOfTheStoreSealsNothingTwice(t *testing.T) {
 	s := jetstreamtest.One(t)
-	h := &history{began: time.Now(), sealed: map[events.Generation]events.RoundSealed{}, heard: map[events.Generation]int64{}}
+	h := &history{began: time.Now(), sealed: map[events.Generation]events.RoundSealed{}, readAt: map[events.Generation]int64{}}
 	workers, places := newMembers(t, s, h)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

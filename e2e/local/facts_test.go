@@ -44,7 +44,7 @@ func publishedOnce(t *testing.T, c *cluster, job events.JobID) {
 	last := map[events.Family]uint64{}
 	for _, e := range facts(t, c, job) {
 		if ids[e.Source+e.ID] {
-			t.Errorf("%s was told twice", e.ID)
+			t.Errorf("%s was published twice", e.ID)
 		}
 		ids[e.Source+e.ID] = true
 		if e.Number == 0 {
@@ -57,7 +57,7 @@ func publishedOnce(t *testing.T, c *cluster, job events.JobID) {
 		last[f] = e.Number
 	}
 	if len(ids) == 0 {
-		t.Error("nothing was told")
+		t.Error("no fact was published")
 	}
 }
 

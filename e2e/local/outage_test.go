@@ -48,12 +48,12 @@ func TestNoBrokerForAMinute(t *testing.T) {
 	for _, e := range facts(t, c, hit) {
 		if x, ok := e.Body.(events.WorkerExited); ok && x.Incarnation == victim.Incarnation {
 			if exits++; x.AgeMS < float64((noBroker / 3).Milliseconds()) {
-				t.Errorf("the exit is told as %v ms old: %+v", x.AgeMS, x)
+				t.Errorf("the exit is published as %v ms old: %+v", x.AgeMS, x)
 			}
 		}
 	}
 	if exits != 1 {
-		t.Errorf("the exit in the outage was told %d times, want once", exits)
+		t.Errorf("the exit in the outage was published %d times, want once", exits)
 	}
 }
 

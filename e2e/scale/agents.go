@@ -57,7 +57,7 @@ type agent struct {
 	fleet *fleet
 	ports events.Ports
 	node  events.NodeID
-	life  events.Incarnation
+	incarnation  events.Incarnation
 	host  string
 	made  int
 
@@ -104,7 +104,7 @@ func gather(ctx context.Context, url string, n int) (*fleet, error) {
 	for i := range n {
 		c.agents = append(c.agents, &agent{
 			fleet: c, ports: c.conns[i%connections].Ports, node: events.NodeID(fmt.Sprintf("node-%04d", i)),
-			life: events.Incarnation(ulid.Make().String()), host: fmt.Sprintf("10.0.%d.%d", i>>8, i&255), held: map[events.JobID]uint64{},
+			incarnation: events.Incarnation(ulid.Make().String()), host: fmt.Sprintf("10.0.%d.%d", i>>8, i&255), held: map[events.JobID]uint64{},
 			gen: map[events.JobID]events.Generation{}, last: map[events.JobID]events.MemberJoins{},
 		})
 	}
@@ -188,7 +188,7 @@ func (a *agent) beat(ctx context.Context, now time.Time) {
 	if now.Sub(time.Unix(0, a.greeted.Load())) > max(hello, interval.Hello.D()) && a.greeting.CompareAndSwap(false, true) {
 		a.fleet.wait.Go(func() { defer a.greeting.Store(false); _ = a.hello(ctx) })
 	}
-	h := events.Heartbeat{Node: a.node, Incarnation: a.life, Slots: slots, Revisions: map[events.JobID]uint64{}}
+	h := events.Heartbeat{Node: a.node, Incarnation: a.incarnation, Slots: slots, Revisions: map[events.JobID]uint64{}}
 	a.mu.Lock()
 	for j, r := range a.held {
 		h.Revisions[j] = r
@@ -202,7 +202,7 @@ func (a *agent) beat(ctx context.Context, now time.Time) {
 func (a *agent) hello(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	data, err := events.EncodeBody(events.NodeHello{Node: a.node, Incarnation: a.life, Slots: slots, Address: a.host})
+	data, err := events.EncodeBody(events.NodeHello{Node: a.node, Incarnation: a.incarnation, Slots: slots, Address: a.host})
 	if err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func (a *agent) listen(ctx context.Context) {
 			if a.mute.Load() {
 				return nil, events.Errorf(events.Unavailable, "it is dead")
 			}
-			return events.EncodeBody(events.Pong{Node: a.node, Incarnation: a.life})
+			return events.EncodeBody(events.Pong{Node: a.node, Incarnation: a.incarnation})
 		})
 	})
 }
@@ -325,7 +325,7 @@ func (a *agent) joins(l launch) events.MemberJoins {
 	for _, m := range l.Members {
 		a.made++
 		all.Joins = append(all.Joins, events.MemberJoin{
-			Job: l.Job, Place: m.Place, Incarnation: events.Incarnation(fmt.Sprintf("%s%05d%s", now, a.made, a.life[15:])), Agent: a.life, Attempt: m.Attempt,
+			Job: l.Job, Place: m.Place, Incarnation: events.Incarnation(fmt.Sprintf("%s%05d%s", now, a.made, a.incarnation[15:])), Agent: a.incarnation, Attempt: m.Attempt,
 			Address: fmt.Sprintf("%s:%d", a.host, 32768+(a.made*7919+int(m.Place.Slot)*104729)%28000), Left: l.Generation - 1,
 		})
 	}

@@ -160,7 +160,7 @@ func (s *size) sendNotices(ctx context.Context, c *fleet, job events.JobID) erro
 		from := c.agents[i*len(c.agents)/10]
 		// For a generation that does not exist, so that it is received and ends nothing.
 		data, err := events.EncodeBody(events.NoticeEnvelope{Notice: &events.Notice{Rank: -1, Exited: events.WorkerExited{
-			WorkerRef: events.WorkerRef{Job: job, Place: events.Place{Node: from.node, Slot: slots}, Agent: from.life, Incarnation: "none"},
+			WorkerRef: events.WorkerRef{Job: job, Place: events.Place{Node: from.node, Slot: slots}, Agent: from.incarnation, Incarnation: "none"},
 			ExitCode:  -1, Signal: "SIGKILL", Detail: "killed by signal 9 (SIGKILL)",
 		}}})
 		if err != nil {

@@ -200,7 +200,7 @@ func (n *node) come(incarnation int) {
 	})
 }
 
-// quit stops an agent and starts it again later: it first leaves the job, which goes on.
+// quit stops an agent and starts it again later: it first leaves the job, which continues.
 func (n *node) quit(again time.Duration) {
 	if n.quitting || n.leaving {
 		return

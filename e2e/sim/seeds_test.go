@@ -18,7 +18,7 @@ var (
 
 // TestSeeds runs seeds; each is one goroutine in virtual time.
 func TestSeeds(t *testing.T) {
-	tell := func(line string) { t.Log(line) }
+	output := func(line string) { t.Log(line) }
 	if *play != "" {
 		text, err := os.ReadFile(*play)
 		if err != nil {
@@ -28,13 +28,13 @@ func TestSeeds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v := run(sc, mutation{}, tell); v != nil {
+		if v := run(sc, mutation{}, output); v != nil {
 			t.Error(v)
 		}
 		return
 	}
 	if *seed >= 0 {
-		one(t, uint64(*seed), tell)
+		one(t, uint64(*seed), output)
 		return
 	}
 	n := *seeds
@@ -56,10 +56,10 @@ func TestSeeds(t *testing.T) {
 
 // one runs a seed and returns the number of its faults. A failing scenario is shortened and written
 // to a file.
-func one(t *testing.T, s uint64, tell func(string)) int {
+func one(t *testing.T, s uint64, output func(string)) int {
 	t.Helper()
 	sc := draw(s)
-	v := run(sc, mutation{}, tell)
+	v := run(sc, mutation{}, output)
 	if v == nil {
 		return len(sc.faults)
 	}

@@ -31,14 +31,14 @@ func (d digits) len() int { return len(d.labels) }
 func (d digits) image(i int) []float32 { return d.images[i*pixels : (i+1)*pixels] }
 
 // load reads the training and the test part from a directory; empty = from the binary.
-func load(folder string) (train, test digits, err error) {
+func load(dir string) (train, test digits, err error) {
 	var from fs.FS
-	if folder == "" {
+	if dir == "" {
 		if from, err = fs.Sub(embedded, "data"); err != nil {
 			return train, test, err
 		}
 	} else {
-		from = os.DirFS(folder)
+		from = os.DirFS(dir)
 	}
 	if train, err = part(from, "train"); err != nil {
 		return train, test, err

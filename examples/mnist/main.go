@@ -1,5 +1,5 @@
 // Command mnist trains a small network on handwritten digits with as many workers as there are, and
-// goes on when workers come and go:
+// continues when workers join and leave:
 //
 //	regroup run --workers 2:4 --recovery in-process -- mnist     # elastic
 //	mnist                                                        # alone, without Regroup

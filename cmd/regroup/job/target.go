@@ -65,7 +65,7 @@ func last(ctx context.Context, c *client.Client) (events.JobView, error) {
 	return all[0], nil
 }
 
-// sharedSources lists the sources of commands without a user: those of this machine, and shared ones.
+// sharedSources lists the sources of commands without a user, of this machine or shared.
 var sharedSources = []string{client.RunSource}
 
 // only returns the only job that has not ended and that belongs to source. If there are several, or

@@ -87,14 +87,14 @@ func pipDirs() string {
 	if venv := os.Getenv("VIRTUAL_ENV"); venv != "" {
 		places = append([]string{filepath.Join(venv, "lib/python3*/site-packages")}, places...)
 	}
-	var folders []string
+	var dirs []string
 	for _, place := range places {
 		found, err := filepath.Glob(filepath.Join(place, "nvidia/nccl/lib"))
 		if err == nil { // otherwise there is no such directory
-			folders = append(folders, found...)
+			dirs = append(dirs, found...)
 		}
 	}
-	return strings.Join(folders, string(filepath.ListSeparator))
+	return strings.Join(dirs, string(filepath.ListSeparator))
 }
 
 // libraries reports which libraries were found.

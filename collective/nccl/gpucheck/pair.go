@@ -24,8 +24,8 @@ type arrangement struct {
 }
 
 // arrangements are those that are possible here: two GPUs, or else one for both, which NCCL permits
-// from 2.30 on, as an experiment. Before that it tells GPUs of two hosts apart even if they have
-// the same address, so the ranks say that they are on two.
+// from 2.30 on, as an experiment. Before that it distinguishes GPUs of two hosts even if they have
+// the same address, so the ranks claim to be on two.
 func arrangements(l *nccl.Library, device int) ([]arrangement, error) {
 	list, err := l.Devices()
 	if err != nil {
@@ -110,7 +110,7 @@ func (a arrangement) start(ctx context.Context, s settings, rank int, what, id s
 }
 
 // expect reads on until a line begins with word, and returns what follows. NCCL writes there too if
-// told to.
+// configured to.
 func (c *child) expect(ctx context.Context, word string) (string, error) {
 	for c.lines.Scan() {
 		first, rest, _ := strings.Cut(c.lines.Text(), " ")

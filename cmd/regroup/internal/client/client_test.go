@@ -150,7 +150,7 @@ func TestProgress(t *testing.T) {
 	w, c, ctx := start(t)
 	stop := make(chan struct{})
 	sent := make(chan error, 1)
-	go func() { // signals may be lost, so it is said until it was heard
+	go func() { // signals may be lost, so it is repeated until it is received
 		for {
 			select {
 			case <-stop:
@@ -230,8 +230,8 @@ func TestLogsKnowTheRankOfTheirTime(t *testing.T) {
 	}
 }
 
-// The registry gives a job another id when the first is that of another event's job; the client
-// hears which.
+// The registry assigns a job another id when the first belongs to another event's job; the client
+// learns which.
 func TestSubmitReturnsTheIDThatTheJobGot(t *testing.T) {
 	w, c, ctx := start(t)
 	var got events.JobID

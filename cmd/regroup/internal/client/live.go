@@ -16,8 +16,8 @@ const (
 	liveAtOnce = 500         // jobs of one request
 )
 
-// Live brings the views of jobs that run up to what the registry has heard since it stored them,
-// which it does now and then. Without an answer they stay as they are.
+// Live updates the views of running jobs with the registry's progress since it stored them, which
+// it does now and then. Without an answer they stay as they are.
 func (c *Client) Live(ctx context.Context, views ...*events.JobView) {
 	at := map[events.JobID]*events.JobView{}
 	var ids []events.JobID
@@ -53,7 +53,7 @@ func (c *Client) Live(ctx context.Context, views ...*events.JobView) {
 	}
 }
 
-// progressed adds what was heard of a job to what was stored.
+// progressed adds the progress of a job to its stored view.
 func progressed(v *events.JobView, h events.JobProgress) {
 	if h.Step > 0 {
 		v.Step, v.StepAt = h.Step, h.At
@@ -74,7 +74,7 @@ func (c *Client) Silent(ctx context.Context) []string {
 			return nil
 		})
 	}
-	_ = g.Wait() // nobody fails
+	_ = g.Wait() // no function returns an error
 	var silent []string
 	for i, service := range all {
 		if err := answers[i]; errors.Is(err, context.DeadlineExceeded) || (err != nil && events.CodeOf(err) == events.Unavailable) {

@@ -27,11 +27,11 @@ func TestLiveAsksTheServerOfEachJob(t *testing.T) {
 	put(two, "d-0004", events.JobStateFailed)
 	put(dead, "e-0005", events.JobStateRunning)
 	at := clienttest.Now.Add(-time.Second)
-	heard := func(g events.Generation, step uint64) events.JobProgress {
+	progress := func(g events.Generation, step uint64) events.JobProgress {
 		return events.JobProgress{Generation: g, Step: step, At: at, Reported: map[string]events.Metric{"loss": {Value: 0.25, Step: step}}}
 	}
-	one.Answering(events.ProgressAnswer{Jobs: map[events.JobID]events.JobProgress{"a-0001": heard(2, 30), "b-0002": heard(1, 99)}}, events.ServiceRegistry)
-	two.Answering(events.ProgressAnswer{Jobs: map[events.JobID]events.JobProgress{"c-0003": heard(2, 40), "d-0004": heard(2, 50)}}, events.ServiceRegistry)
+	one.Answering(events.ProgressAnswer{Jobs: map[events.JobID]events.JobProgress{"a-0001": progress(2, 30), "b-0002": progress(1, 99)}}, events.ServiceRegistry)
+	two.Answering(events.ProgressAnswer{Jobs: map[events.JobID]events.JobProgress{"c-0003": progress(2, 40), "d-0004": progress(2, 50)}}, events.ServiceRegistry)
 	c := client.Of("/regroup/cli/test", client.Server{Ports: dead.Ports, Idle: true}, client.Server{Ports: one.Ports}, client.Server{Ports: two.Ports})
 	all, err := c.Jobs(t.Context())
 	if err != nil {

@@ -41,7 +41,7 @@ type LogsFrom struct {
 	Node   events.NodeID // empty = all
 	Slot   string        // empty = all
 	After  uint64        // only chunks after this sequence; 0 = from the first
-	Follow bool          // go on with what comes
+	Follow bool          // continue with new lines
 }
 
 // Logs calls fn with the lines of a job's output in the order in which they were stored. It blocks
@@ -99,7 +99,7 @@ func placeOf(subject string) (events.Place, bool) {
 	return events.Place{Node: events.NodeID(parts[len(parts)-2]), Slot: events.Slot(slot)}, err == nil
 }
 
-// label fills in what the agent wrote beside the chunk: rank -1 is a worker that is in no
+// label fills in the labels that the agent added to the chunk: rank -1 is a worker that is in no
 // generation yet. Without it (output that another program stored) rank and generation are those
 // that the place had at the time.
 func (l *Line) label(ctx context.Context, h map[string][]string, names *ranks) {

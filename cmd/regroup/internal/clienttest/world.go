@@ -115,7 +115,7 @@ func (w *World) Answer(fn func(events.Event)) {
 
 // Answering makes services answer pings until the test ends, and the registry report the given
 // progress.
-func (w *World) Answering(heard events.ProgressAnswer, services ...string) {
+func (w *World) Answering(progress events.ProgressAnswer, services ...string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var g errgroup.Group
 	var served []string
@@ -131,7 +131,7 @@ func (w *World) Answering(heard events.ProgressAnswer, services ...string) {
 	for _, s := range services {
 		serve(s, events.VerbAlive, events.Alive{Service: s})
 		if s == events.ServiceRegistry {
-			serve(s, events.VerbProgress, heard)
+			serve(s, events.VerbProgress, progress)
 		}
 	}
 	w.t.Cleanup(func() {

@@ -95,9 +95,9 @@ func (s Seen) absent(e Explanation) []string {
 	}
 	var out []string
 	for _, service := range s.Silent {
-		told := service == events.ServiceScheduler && e.Places == 0 && s.Round.Generation == 0 ||
+		reported := service == events.ServiceScheduler && e.Places == 0 && s.Round.Generation == 0 ||
 			service == events.ServiceRendezvous && e.Training == 0 && e.Places > 0 && s.Round.Proposed == 0
-		if what, known := missed[service]; known && !told {
+		if what, known := missed[service]; known && !reported {
 			out = append(out, fmt.Sprintf("no %s answers: %s", service, what))
 		}
 	}
