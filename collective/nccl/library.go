@@ -150,7 +150,7 @@ type place struct {
 	name     string // file name, such as "libnccl.so.2"
 	explicit string // a given path: no other is tried, except a loaded library
 	by       string // what gave the path
-	dirs  []string
+	dirs     []string
 }
 
 // locate opens a library. A library that the process has loaded comes first, because two copies of

@@ -20,9 +20,9 @@ func placement() float64 {
 		return 0
 	}
 	var line struct {
-		_    [128]byte
+		_     [128]byte
 		owner atomic.Uint32
-		_    [128]byte
+		_     [128]byte
 	}
 	const probing = 20 * time.Millisecond
 	var stop atomic.Bool

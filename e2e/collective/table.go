@@ -13,7 +13,7 @@ type placed string
 
 const (
 	together placed = "near"
-	far    placed = "far"
+	far      placed = "far"
 	moved    placed = "moved" // from one to the other
 )
 

@@ -96,7 +96,7 @@ type history struct {
 	began    time.Time
 	joins    []porcupine.Operation
 	sealed   map[events.Generation]events.RoundSealed
-	readAt    map[events.Generation]int64
+	readAt   map[events.Generation]int64
 	unknown  int
 	repeated int
 }

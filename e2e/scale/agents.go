@@ -54,12 +54,12 @@ func (w *watch) got(n events.NodeID) {
 
 // agent is one node.
 type agent struct {
-	fleet *fleet
-	ports events.Ports
-	node  events.NodeID
-	incarnation  events.Incarnation
-	host  string
-	made  int
+	fleet       *fleet
+	ports       events.Ports
+	node        events.NodeID
+	incarnation events.Incarnation
+	host        string
+	made        int
 
 	mu   sync.Mutex
 	held map[events.JobID]uint64
