@@ -16,7 +16,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Options of a Center.
+// Options of a Datacenter.
 type Options struct {
 	Bin   string // directory of the binaries
 	Dir   string // directory of logs and of the processes' data

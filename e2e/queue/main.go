@@ -1,4 +1,4 @@
-// Command queue measures crowds of jobs, with real processes on this machine, and writes the
+// Command queue measures bursts of jobs, with real processes on this machine, and writes the
 // results down.
 //
 //	go run ./e2e/queue -out docs/benchmarks.md

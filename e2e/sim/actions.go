@@ -176,10 +176,10 @@ func parseExpect(line string) (e expect, err error) {
 }
 
 // unmet returns the expectations that a log does not meet.
-func unmet(expects []expect, story []string) (out []string) {
+func unmet(expects []expect, log []string) (out []string) {
 	for _, e := range expects {
 		n := 0
-		for _, line := range story {
+		for _, line := range log {
 			if !strings.Contains(line, "--- ") && strings.Contains(line, e.words) {
 				n++
 			}

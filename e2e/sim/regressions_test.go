@@ -43,11 +43,11 @@ func TestAScriptIsReadAsItWasWritten(t *testing.T) {
 // TestARunCanBeRepeated checks that a scenario always produces the same log.
 func TestARunCanBeRepeated(t *testing.T) {
 	for s := range uint64(5) {
-		story := func() (lines []string) {
+		log := func() (lines []string) {
 			run(draw(s), mutation{}, func(line string) { lines = append(lines, line) })
 			return lines
 		}
-		a, b := story(), story()
+		a, b := log(), log()
 		for i := range min(len(a), len(b)) {
 			if a[i] != b[i] {
 				t.Fatalf("seed %d, line %d:\n%s\n%s", s, i, a[i], b[i])

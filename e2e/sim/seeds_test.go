@@ -11,9 +11,9 @@ import (
 
 var (
 	seeds = flag.Int("seeds", 0, "how many seeds to run; 0 = 100")
-	seed  = flag.Int64("seed", -1, "run this one only, and tell its story with -v")
+	seed  = flag.Int64("seed", -1, "run this one only, and print its log with -v")
 	first = flag.Int("first", 0, "first seed")
-	play  = flag.String("play", "", "a file that a failing seed has left: play it, and tell its story with -v")
+	play  = flag.String("play", "", "a file that a failing seed has left: play it, and print its log with -v")
 )
 
 // TestSeeds runs seeds; each is one goroutine in virtual time.
