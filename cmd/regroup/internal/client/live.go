@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	liveWithin = time.Second // for an answer from a service's memory
-	liveAtOnce = 500         // jobs of one request
+	liveWithin = time.Second // timeout of a reply from a service's memory
+	liveAtOnce = 500         // maximum number of jobs in one request
 )
 
 // Live updates the views of running jobs with the registry's progress since it stored them, which
-// it does now and then. Without an answer they stay as they are.
+// it does at intervals. Without a reply they are unchanged.
 func (c *Client) Live(ctx context.Context, views ...*events.JobView) {
 	at := map[events.JobID]*events.JobView{}
 	var ids []events.JobID
@@ -61,8 +61,8 @@ func progressed(v *events.JobView, h events.JobProgress) {
 	v.Reported, _ = events.MergeMetrics(v.Reported, h.Reported)
 }
 
-// Silent returns the services of which no replica answers, in the order of their work, of the
-// server that has the job named last.
+// Silent returns the services without a replica that replies, in the order of the control flow, on
+// the server of the latest job.
 func (c *Client) Silent(ctx context.Context) []string {
 	at := *c.at.Load()
 	all := []string{events.ServiceDiscovery, events.ServiceScheduler, events.ServiceRendezvous, events.ServiceRegistry}
@@ -84,7 +84,7 @@ func (c *Client) Silent(ctx context.Context) []string {
 	return silent
 }
 
-// request asks any replica of a service.
+// request sends a request to any replica of a service.
 func request[R events.Body](ctx context.Context, s Server, service, verb string, query events.Body) (R, error) {
 	var none R
 	data, err := events.EncodeBody(query)

@@ -36,7 +36,7 @@ func (l Line) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// LogsFrom says which output to read.
+// LogsFrom selects the output to read.
 type LogsFrom struct {
 	Node   events.NodeID // empty = all
 	Slot   string        // empty = all
@@ -80,7 +80,7 @@ func (c *Client) Logs(ctx context.Context, job events.JobID, from LogsFrom, fn f
 	})
 }
 
-// parts are what a line is shown as: a progress bar writes over itself, here each state of it is a
+// parts splits a line for display: each state of a progress bar, which overwrites itself, becomes a
 // line.
 func (c *Client) parts(text string) []string {
 	if c.Exact || !strings.Contains(text, "\r") {
@@ -100,8 +100,8 @@ func placeOf(subject string) (events.Place, bool) {
 }
 
 // label fills in the labels that the agent added to the chunk: rank -1 is a worker that is in no
-// generation yet. Without it (output that another program stored) rank and generation are those
-// that the place had at the time.
+// generation yet. Without it (output that another program stored) rank and generation are those of
+// the slot at the time.
 func (l *Line) label(ctx context.Context, h map[string][]string, names *ranks) {
 	l.Stream = first(h[events.HeaderLogStream])
 	rank, err := strconv.Atoi(first(h[events.HeaderLogRank]))
@@ -120,16 +120,16 @@ func first(values []string) string {
 	return values[0]
 }
 
-// ranks knows which rank a place had at what time.
+// ranks maps slots and times to ranks.
 type ranks struct {
 	client *Client
 	job    events.JobID
 	gens   []events.GenerationView
-	loaded time.Time // on the store's clock: newest line for which the job was looked up
+	loaded time.Time // on the store's clock: time of the newest line for which the job was read
 }
 
-// at reads the job again at most once per second of output: a new generation is seen when it has
-// printed for so long.
+// at reads the job again at most once per second of output, so a new generation is noticed within a
+// second of its output.
 func (r *ranks) at(ctx context.Context, p events.Place, t time.Time) (int, events.Generation) {
 	if r.loaded.IsZero() || t.Sub(r.loaded) > time.Second {
 		r.loaded = t
