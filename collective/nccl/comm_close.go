@@ -24,8 +24,8 @@ const (
 // waits for the others of its host.
 //
 // If Abort does not finish before ctx ends, or within 30 s, the error is of ErrStuck and the
-// process must restart. A ctx that has ended already does not count: having no time left is a
-// reason to abort. A second call, like Close after it, waits for the first.
+// process must restart. A ctx that has already ended is ignored: having no time left is a reason to
+// abort. A second call, like Close after it, waits for the first.
 func (c *Comm) Abort(ctx context.Context, cause error) error {
 	c.fail(&AbortedError{cause})
 	if ctx.Err() != nil {

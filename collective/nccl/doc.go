@@ -1,7 +1,6 @@
-// Package nccl reaches NVIDIA's NCCL and the CUDA driver from a program that was
-// built without them. Both are found at run time, through purego and without cgo;
-// where one is absent, Open says what was tried, and a caller shows that before it
-// falls back on the processor.
+// Package nccl calls NVIDIA's NCCL and the CUDA driver from a program that was built without them.
+// Both are loaded at run time, through purego and without cgo; if one is absent, the error of Open
+// lists what was tried, and a caller reports it before it falls back to the CPU.
 //
 //	Library ── OpenDevice ──► Device ── Init ──► Comm ── Do ──► Work
 //
@@ -10,23 +9,23 @@
 // end a communicator run elsewhere, each on a thread of its own, because they are
 // what frees a thread that hangs.
 //
-// A Comm is one rank of one NCCL communicator. It is always non-blocking: NCCL's
-// calls return at once, and the package asks for their outcome until there is one,
-// the context ends, or the communicator fails.
+// A Comm is one rank of one NCCL communicator. It is always non-blocking: NCCL's calls return at
+// once, and the package polls for their result until there is one, the context ends, or the
+// communicator fails.
 //
 //	Init ──────── ready ────────── Close
 //	 │              │
 //	 └── failure ───┴──► failed ── Abort, or Reform with those that are left
 //
-// A communicator fails once and for good, from an error that NCCL reports (it is
-// asked every few milliseconds, also while nobody waits), from Abort, or from a
-// context that ends while NCCL still works on a launch. What an operation did before
-// is void and its output holds anything: who wants to try again keeps the input.
+// A communicator fails once and for good, from an error that NCCL reports (it is polled every few
+// milliseconds, also while no caller waits), from Abort, or from a context that ends while NCCL
+// still works on a launch. The results of running operations are void and their outputs undefined:
+// a caller that wants to retry keeps the input.
 //
-// NCCL does not notice every death: inside one host its kernels spin for ever on the
-// memory of a process that is gone. Whoever uses a Comm by itself must notice, and then
-// call Abort or Reform on every rank that is left. An Engine does both: it has a
-// collective.Communicator that says who is lost, and shares its fate.
+// NCCL does not detect every death: inside one host its kernels spin for ever on the memory of a
+// dead process. A program that uses a Comm without an Engine must detect deaths itself, and then
+// call Abort or Reform on every surviving rank. An Engine does both: it fails with its
+// collective.Communicator, which reports the lost rank.
 //
 //	NewEngine ──── operations ──── Next, in the next generation ──── Close
 //
@@ -35,9 +34,8 @@
 //
 // # What the package does not do
 //
-// A Comm knows nothing of who takes part. Two communicators of one process must be
-// launched in the same order on all ranks. Only NCCL 2.14 and newer can be used;
-// Features says what the library at hand can do beyond that.
+// A Comm does no membership. Two communicators of one process must be launched in the same order on
+// all ranks. The package needs NCCL 2.14 or newer; Features lists the version-dependent features.
 //
 // NCCL reads its NCCL_ variables from the environment with which the process was
 // started: os.Setenv does not reach it in a program without cgo.

@@ -62,8 +62,8 @@ func (o *EngineOptions) validate() error {
 	return nil
 }
 
-// Engine makes the collectives of one generation on GPUs: intra-node through NCCL, and inter-node
-// through pinned memory of the host and the generation's communicator.
+// Engine performs the collectives of one generation on GPUs: intra-node through NCCL, and
+// inter-node through pinned memory of the host and the generation's communicator.
 //
 // An operation works on memory of the device, given as a Buffer, and begins after what the caller
 // has queued on its stream. It returns at once with a Task, and tasks run one after the other; all
@@ -105,7 +105,7 @@ type Engine struct {
 	strayEvents []uintptr // events to free; guarded by queue.mu
 }
 
-// NewEngine makes this rank's part of an engine. All ranks of the communicator must call it, or
+// NewEngine creates this rank's part of an engine. All ranks of the communicator must call it, or
 // Next, as if it were an operation.
 //
 // If one of them has no GPU, or two of a node have the same, all get an error of ErrUnavailable

@@ -55,8 +55,8 @@ func (c *Comm) CanShrink() error {
 	return nil
 }
 
-// Reform makes the communicator of the survivors and ends this one. Whatever runs on it is aborted.
-// All survivors call it; each returns when all are connected.
+// Reform creates the communicator of the survivors and ends this one. Running operations are
+// aborted. All survivors call it; each returns when all are connected.
 //
 // After an error this communicator still exists, and has failed: agree on an ID and call Reform
 // again with it, or Abort. An error of ErrNeedsID says that only an ID can help.

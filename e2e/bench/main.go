@@ -2,9 +2,9 @@
 //
 //	go run ./e2e/bench -out docs/benchmarks.md
 //
-// It runs bin/regroup and bin/counter (make build) and nothing else. Figures are wall time seen
-// from outside: from just before the SIGKILL, or the submit, to the arrival here of the fact that
-// the step was made.
+// It runs bin/regroup and bin/counter (make build) and nothing else. Figures are wall times
+// measured by a client: from just before the SIGKILL, or the submit, to the arrival of the fact
+// that the step was made.
 package main
 
 import (

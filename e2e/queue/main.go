@@ -1,12 +1,11 @@
-// Command queue measures bursts of jobs, with real processes on this machine, and writes the
-// results down.
+// Command queue measures bursts of jobs, with real processes on this machine, and writes a report.
 //
 //	go run ./e2e/queue -out docs/benchmarks.md
 //
-// Jobs that do nothing are published all at once by several clients and must all end; then ten
-// thousand wait behind jobs that run, and it is measured how long after the end of one the next is
-// placed, and what the services hold in memory. It runs bin/regroup (make build) and /bin/true and
-// /bin/sleep, and nothing else.
+// Several clients submit empty jobs all at once, which must all end; then ten thousand wait behind
+// running jobs, and it measures the time from the end of one to the placement of the next, and the
+// memory of the services. It runs bin/regroup (make build) and /bin/true and /bin/sleep, and
+// nothing else.
 package main
 
 import (

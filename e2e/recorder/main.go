@@ -1,9 +1,9 @@
-// Command recorder is a worker that keeps an account outside of Regroup: before each step it writes
-// down which samples it takes into it, and after it that the step was made. A record is in the
-// kernel's hands before the step's reduction begins, so even SIGKILL cannot lose one of a step that
-// counted. Package record reads the account. The state is an account too: how often each sample was
-// trained on, over all workers. Training ends with the step in which a worker finds the file
-// "finish" in the folder of the records.
+// Command recorder is a worker that records its steps outside of Regroup: before each step it
+// writes which samples it uses, and afterwards that the step was made. A record is in the page
+// cache before the step's reduction begins, so even SIGKILL cannot lose one of a step that counts.
+// Package record reads the records. The training state counts too how often each sample was trained
+// on, over all workers. Training ends with the step in which a worker finds the file "finish" in
+// the directory of the records.
 package main
 
 import (

@@ -1,7 +1,7 @@
 // Command counter is the smallest elastic program: each step takes some samples, adds up a small
-// vector over all workers and commits now and then. There is nothing to learn, so what a fault
-// costs can be measured without the cost of machine learning. The end is checked: the counted
-// samples must be exact, however often members changed.
+// vector over all workers and commits periodically. It learns nothing, so the cost of a fault is
+// measured without the cost of machine learning. The result is checked: the counted samples must be
+// exact, however often the members changed.
 //
 //	regroup run --workers 2:4 --recovery in-process -- counter -steps 1000 -step-time 10ms
 package main

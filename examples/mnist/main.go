@@ -5,12 +5,12 @@
 //	mnist                                                        # alone, without Regroup
 //
 // The network is a perceptron of 784, 128 and 10 units with ReLU, trained by SGD with momentum on
-// the softmax cross-entropy. After four epochs it reads about 95 of 100 digits of the test part.
-// The data (10,000 digits of MNIST, see data/README.md) is part of the binary. What makes it
-// elastic are the calls of package elastic in train.go.
+// the softmax cross-entropy. After four epochs it classifies about 95 % of the test part correctly.
+// The data (10,000 digits of MNIST, see data/README.md) is part of the binary. The calls of package
+// elastic are in train.go.
 //
-// A step takes 64 samples in every world, in micro-batches of 16 that are dealt to the workers, so
-// the loss is the same however many there are and whatever happens to them. With
+// A step takes 64 samples in every world, in micro-batches of 16 that are distributed over the
+// workers, so the loss does not depend on their number or failures. With
 // REGROUP_CHECKPOINT_DIR=FOLDER it also survives the end of all of them.
 package main
 

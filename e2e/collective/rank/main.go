@@ -1,7 +1,7 @@
-// Command rank is one rank of the benchmark of collective operations: it reads everyone's
-// addresses from its input, runs the operations that its flags name and, on rank 0,
-// prints a line for each size: bytes, then the least, the median and the greatest time
-// of an operation in microseconds. Results are checked before they are timed.
+// Command rank is one rank of the benchmark of collective operations: it reads all ranks' addresses
+// from its input, runs the operations that its flags name and, on rank 0, prints a line for each
+// size: bytes, then the minimum, the median and the maximum time of an operation in microseconds.
+// Results are checked before they are timed.
 package main
 
 import (
