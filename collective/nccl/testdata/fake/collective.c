@@ -1,4 +1,4 @@
-// Collectives, groups and what belongs to them.
+// Collectives and groups.
 #define _GNU_SOURCE
 #include "nccl.h"
 
@@ -6,10 +6,10 @@
 #include <string.h>
 
 static __thread int depth;              // of groups on this thread
-static __thread struct job *group;      // what was called in it
+static __thread struct job *group;      // its calls
 static __thread ncclResult_t groupFailed;
 
-// launch queues a job, or holds it back until the state was asked often enough.
+// launch queues a job, or holds it back until the state was polled often enough.
 static ncclResult_t launch(struct job *job) {
   ncclComm_t c = job->comm;
   c->pending++;
@@ -36,7 +36,7 @@ static ncclResult_t add(ncclComm_t c, void *stream, struct operation o) {
   return ncclSuccess;
 }
 
-// call checks what NCCL checks and takes the operation. in and out are how many times count goes in and comes out here.
+// call makes NCCL's checks and accepts the operation. in and out are how many times count goes in and comes out here.
 static ncclResult_t call(const char *name, ncclComm_t c, void *stream, struct operation o, int in, int out) {
   ncclResult_t bad = check(c, name);
   while (fakeKnobValue("hang_call") && !c->abort) rest(); // knob: the call itself does not return

@@ -1,4 +1,4 @@
-// Communicators of the fake: making, asking, ending.
+// Communicators of the fake: creation, state, end.
 #define _GNU_SOURCE
 #include "nccl.h"
 
@@ -90,7 +90,7 @@ static int openBoard(ncclComm_t c) {
   return c->board != MAP_FAILED;
 }
 
-// where tells GPUs apart as NCCL does: by host, or what NCCL_HOSTID says in its place, and bus id.
+// where identifies a GPU as NCCL does: by host, or NCCL_HOSTID in its place, and bus id.
 static uint64_t where(int device) {
   const char *host = fakeKnobValue("one_host") ? NULL : getenv("NCCL_HOSTID"); // knob: all ranks are on one host, whatever they say
   uint64_t h = 1469598103934665603u;
@@ -106,7 +106,7 @@ int gather(ncclComm_t c) {
   c->board->rank[c->rank].where = where(c->device);
   c->board->rank[c->rank].pid = getpid();
   for (int r = 0; r < c->world; r++)
-    while (c->board->rank[r].pid == 0 || fakeKnobValue("hang_init")) { // knob: nobody ever connects
+    while (c->board->rank[r].pid == 0 || fakeKnobValue("hang_init")) { // knob: no rank ever connects
       if (c->abort || (c->parent && c->parent->abort)) return 0;
       rest();
     }
@@ -119,7 +119,7 @@ int gather(ncclComm_t c) {
   return 1;
 }
 
-// ---- making ----
+// ---- creation ----
 
 ncclComm_t newComm(const char *path, int world, int rank, int device) {
   ncclComm_t c = calloc(1, sizeof *c);
@@ -150,11 +150,11 @@ static void *initialize(void *argument) {
   return NULL;
 }
 
-static long seen[24]; // what the last configuration said, in the order of the struct, NULL = 0
+static long seen[24]; // the last configuration, in the order of the struct, NULL = 0
 
 EXPORT long fakeConfigSeen(int field) { return seen[field]; }
 
-// readConfig copies as much as both sides know, and forgets what the caller's version does not.
+// readConfig copies the fields that both sides know, and resets those that the caller's version lacks.
 static ncclResult_t readConfig(const ncclConfig_t *given) {
   ncclConfig_t c;
   size_t size = given->size < sizeof c ? given->size : sizeof c;
@@ -192,7 +192,7 @@ EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int world, ncclUniq
   return ncclInProgress;
 }
 
-// ---- asking ----
+// ---- state ----
 
 EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state) {
   if (!c || !c->live) {
@@ -220,7 +220,7 @@ EXPORT ncclResult_t ncclCommUserRank(ncclComm_t c, int *rank) {
   return bad ? bad : (*rank = c->rank, ncclSuccess);
 }
 
-// ---- ending ----
+// ---- end ----
 
 static void *finalize(void *argument) {
   ncclComm_t c = argument;

@@ -1,5 +1,5 @@
 // The fake driver: streams are queues with a thread each, memory of a device is
-// malloc with a list of what belongs to whom.
+// malloc with a list of owners.
 #define _GNU_SOURCE
 #include "fake.h"
 
@@ -37,7 +37,7 @@ struct mark {
 
 struct event {
   int device, live;
-  struct mark *last; // NULL: it was never recorded, which counts as passed
+  struct mark *last; // NULL: never recorded, which counts as passed
 };
 
 struct context {
@@ -46,7 +46,7 @@ struct context {
 };
 
 static struct context contexts[DEVICES];
-static struct stream *_Atomic streams; // all that ever were
+static struct stream *_Atomic streams; // all streams ever created
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static __thread struct context *current;
 static int initialized;
@@ -210,7 +210,7 @@ EXPORT int fakeDeviceFree(void *p) {
 
 EXPORT CUresult cuMemAlloc_v2(void **p, size_t bytes) { return fakeDeviceAlloc(p, bytes); }
 
-// Like the real one it waits for whatever may still use the memory.
+// Like the real one it waits for work that may still use the memory.
 EXPORT CUresult cuMemFree_v2(void *p) {
   CURRENT;
   for (struct stream *s = streams; s; s = s->next)
@@ -271,7 +271,7 @@ static void *serve(void *argument) {
     struct step *step = s->first;
     if (step && !(s->first = step->next)) s->last = &s->first;
     pthread_mutex_unlock(&s->mutex);
-    if (!step) return NULL; // the stream itself stays, for who still asks about it
+    if (!step) return NULL; // the stream itself stays, for later queries
     step->run(step->argument);
     free(step);
     s->pending--;
@@ -425,7 +425,7 @@ EXPORT CUresult cuEventDestroy_v2(void *handle) {
   CURRENT;
   struct event *e = handle;
   if (!event(e)) return INVALID_HANDLE;
-  e->live = 0; // not freed: who uses it still is to be told
+  e->live = 0; // not freed, so that a later use is detected
   if (e->last) leave(e->last);
   e->last = NULL;
   fakeCount("events", -1);

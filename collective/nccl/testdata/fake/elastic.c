@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A child that is being made by a thread of its parent.
+// A child that a thread of its parent creates.
 struct birth {
   ncclComm_t parent, child, *out;
   int color, key, generation;

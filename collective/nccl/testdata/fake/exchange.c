@@ -1,4 +1,4 @@
-// What the fake's kernels do: move bytes through boxes of shared memory, and compute.
+// Kernels of the fake: transfers through mailboxes in shared memory, and reductions.
 #define _GNU_SOURCE
 #include "nccl.h"
 
@@ -55,7 +55,7 @@ static void put(ncclDataType_t t, char *p, size_t i, double v) {
   }
 }
 
-// reduce combines what came from all ranks, in their order.
+// reduce combines the input of all ranks, in their order.
 static void reduce(ncclComm_t comm, struct operation *o, char *out, char **in) {
   for (size_t i = 0; i < o->count; i++) {
     double v = get(o->type, in[0], i);
@@ -82,25 +82,25 @@ struct transfer {
 static int advance(ncclComm_t comm, struct transfer *t) {
   struct board *b = comm->board;
   if (t->out) {
-    struct box *box = &b->box[comm->rank][t->peer];
-    if (atomic_load(&box->full)) return 0;
-    size_t n = t->left < BOX ? t->left : BOX;
-    memcpy(box->bytes, t->at, n);
+    struct mailbox *mailbox = &b->mailbox[comm->rank][t->peer];
+    if (atomic_load(&mailbox->full)) return 0;
+    size_t n = t->left < MAILBOX ? t->left : MAILBOX;
+    memcpy(mailbox->bytes, t->at, n);
     t->at += n, t->left -= n;
-    atomic_store(&box->full, (uint32_t)n);
+    atomic_store(&mailbox->full, (uint32_t)n);
     return 1;
   }
-  struct box *box = &b->box[t->peer][comm->rank];
-  size_t n = atomic_load(&box->full);
+  struct mailbox *mailbox = &b->mailbox[t->peer][comm->rank];
+  size_t n = atomic_load(&mailbox->full);
   if (!n) return 0;
   if (n > t->left) n = t->left; // the other sends more: as wrong as with NCCL, but inside the buffer
-  memcpy(t->at, box->bytes, n);
+  memcpy(t->at, mailbox->bytes, n);
   t->at += n, t->left -= n;
-  atomic_store(&box->full, 0);
+  atomic_store(&mailbox->full, 0);
   return 1;
 }
 
-// somebodyDied is what a connection over a network notices. Inside one host NCCL does
+// somebodyDied is what a network connection detects. Inside one host NCCL does
 // not, and neither does this without the knob.
 static int somebodyDied(ncclComm_t comm) {
   if (fakeKnobValue("notice_death") > 1) return 1;
@@ -127,7 +127,7 @@ static int move(ncclComm_t comm, struct transfer *t, int n) {
       continue;
     }
     for (int i = 0; i < n; i++) {
-      // Boxes are per pair and carry no name: the transfers of a pair run in order.
+      // Mailboxes are per pair and carry no name: the transfers of a pair run in order.
       int first = 1;
       for (int j = 0; j < i && first; j++) first = !(t[j].left && t[j].peer == t[i].peer && t[j].out == t[i].out);
       if (t[i].left && first) moved |= advance(comm, &t[i]);
@@ -156,7 +156,7 @@ static int run(struct job *job) {
   ncclComm_t c = job->comm;
   int n = c->world, used = 0, ok;
   struct transfer *t = calloc((size_t)job->n * 2 * (size_t)n, sizeof *t);
-  char *(*parts)[RANKS] = calloc((size_t)job->n, sizeof *parts); // scratch: what came from each rank
+  char *(*parts)[RANKS] = calloc((size_t)job->n, sizeof *parts); // scratch: the input of each rank
   for (int k = 0; k < job->n; k++) {
     struct operation *o = &job->operations[k];
     size_t bytes = o->count * sizeOf(o->type);
@@ -192,7 +192,7 @@ static int run(struct job *job) {
     if (ok && o->kind == BROADCAST) memcpy(o->recv, parts[k][o->root], bytes);
     if (ok && (o->kind == ALLREDUCE || o->kind == REDUCESCATTER || (o->kind == REDUCE && c->rank == o->root)))
       reduce(c, o, o->recv, parts[k]);
-    if (!ok && o->recv && o->kind != REDUCE) memset(o->recv, 0xA5, bytes); // an aborted kernel leaves anything
+    if (!ok && o->recv && o->kind != REDUCE) memset(o->recv, 0xA5, bytes); // the output of an aborted kernel is undefined
     for (int r = 0; r < n; r++) free(parts[k][r]);
   }
   free(parts);

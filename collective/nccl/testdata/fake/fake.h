@@ -1,6 +1,6 @@
 // A NCCL and a CUDA driver without a GPU, for ABI conformance tests: the same
-// functions with the same arguments, results that are really computed, and a strict
-// eye on how they are called. They prove nothing about speed or about real CUDA.
+// functions with the same arguments, computed results, and strict checks of
+// their use. They prove nothing about speed or about real CUDA.
 //
 // Written from the manuals of NCCL and CUDA and from the project's notes on them. One
 // version of NCCL is built per value of FAKE_VERSION.
@@ -31,21 +31,21 @@ int fakeDeviceFree(void *p);
 void fakeKnob(const char *name, long value);
 long fakeKnobValue(const char *name);
 
-// Where the boards of communicators are kept; REGROUP_FAKE_FOLDER, or else /tmp, until it is set.
+// Directory of the communicators' boards; REGROUP_FAKE_FOLDER, or else /tmp, until it is set.
 void fakeSetFolder(const char *path);
 const char *fakeFolder(void);
 
-// Notes something that a caller must not do.
+// Records a violation by the caller.
 void fakeViolation(const char *format, ...) __attribute__((format(printf, 1, 2)));
 // Copies the last violation to text and returns how many there were.
 int fakeViolations(char *text, int bytes);
 
-// Notes a call, by name.
+// Records a call, by name.
 void fakeNote(const char *name);
-// Copies the calls noted since the last time to text, separated by spaces.
+// Copies the calls recorded since the last time to text, separated by spaces.
 int fakeCalls(char *text, int bytes);
 
-// How many things of a kind live: "memory", "pinned", "streams", "events", "contexts", "communicators".
+// How many objects of a kind are live: "memory", "pinned", "streams", "events", "contexts", "communicators".
 long fakeLiving(const char *kind);
 void fakeCount(const char *kind, long change);
 

@@ -1,4 +1,4 @@
-// What the fake's files share. Types and numbers are those of NCCL's manual.
+// Declarations that the fake's files share. Types and numbers are those of NCCL's manual.
 #ifndef NCCL_FAKE_H
 #define NCCL_FAKE_H
 
@@ -45,35 +45,35 @@ typedef struct {
 #endif
 } ncclConfig_t;
 
-enum { RANKS = 8, BOX = 32 << 10, SCALARS = 64, FIRST_SCALAR = 5, GENERATIONS = 16 };
+enum { RANKS = 8, MAILBOX = 32 << 10, SCALARS = 64, FIRST_SCALAR = 5, GENERATIONS = 16 };
 
 // One direction between two ranks.
-struct box {
+struct mailbox {
   _Atomic uint32_t full; // bytes that wait to be taken, 0 = none
-  char bytes[BOX];
+  char bytes[MAILBOX];
 };
 
-// What the ranks of a communicator share: a file named by the unique id, all zero at first.
+// Shared memory of a communicator's ranks: a file named by the unique id, all zero at first.
 struct board {
   struct {
-    _Atomic long pid;       // once it has come
+    _Atomic long pid;       // once it has joined
     _Atomic uint64_t where; // host and device, never 0
     _Atomic long finalized;
     struct { _Atomic int color, key, said; } split[GENERATIONS];
   } rank[RANKS];
-  struct box box[RANKS][RANKS]; // [from][to]
+  struct mailbox mailbox[RANKS][RANKS]; // [from][to]
 };
 
 typedef struct ncclComm {
   int rank, world, device;
   char path[120];
   struct board *board;
-  long owner;               // the thread that made it
+  long owner;               // the thread that created it
   _Atomic int live;         // 0 = freed
   _Atomic int state;        // ncclResult_t: an error, or success
   _Atomic int networkError; // an error that nothing clears
-  _Atomic int working;      // a thread of ours works on a call
-  _Atomic int asked;        // how often the state must still be asked before it is not in progress
+  _Atomic int working;      // a thread of the fake works on a call
+  _Atomic int asked;        // how many polls are left before it is no longer in progress
   _Atomic int abort;
   _Atomic int pending; // jobs on streams
   _Atomic int finalized, revoked;
@@ -82,7 +82,7 @@ typedef struct ncclComm {
   pthread_t worker;
   int worked; // worker must be joined
   int children, idsTaken;
-  struct ncclComm *parent; // while this is a child that is being made: its abort counts too
+  struct ncclComm *parent; // while this child is being created: its abort counts too
   double scalar[SCALARS];
   ncclDataType_t scalarType[SCALARS];
   int scalarLive[SCALARS];
@@ -95,7 +95,7 @@ ncclComm_t newComm(const char *path, int world, int rank, int device);
 void begin(ncclComm_t comm, void *(*work)(void *), void *argument); // runs work on a thread; comm is in progress
 void joinWorker(ncclComm_t comm);
 void dropHeld(ncclComm_t comm);
-void release(ncclComm_t comm); // frees it, but for the memory, so that later calls on it are seen
+void release(ncclComm_t comm); // frees it, but for the memory, so that later calls on it are detected
 int inProgress(ncclComm_t comm);
 int gather(ncclComm_t comm); // opens the board and waits for all ranks; 0 if aborted
 void rest(void);
