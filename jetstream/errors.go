@@ -57,7 +57,7 @@ func codedAPI(what string, api *js.APIError, err error) error {
 	// Two codes with one meaning: the second is a replicated stream's while another proposal is in
 	// flight. TestBothConflictCodesAreConflict shows them.
 	case js.JSErrCodeStreamWrongLastSequence, js.JSErrCodeStreamWrongLastSequenceConstant:
-		return events.Errorf(events.Conflict, "%s: somebody else wrote first: %w", what, err)
+		return events.Errorf(events.Conflict, "%s: another writer was first: %w", what, err)
 	case js.JSErrCodeMessageNotFound:
 		return events.Errorf(events.NotFound, "%s: %w", what, err)
 	case js.JSErrCodeStreamMessageExceedsMaximum:

@@ -22,7 +22,7 @@ func TestRendezvousDefaults(t *testing.T) {
 		t.Errorf("got %+v and workers %+v, want %+v and 16:32", *s.Rendezvous, s.Workers, want)
 	}
 	if given.Rendezvous.JoinTimeout != 0 {
-		t.Error("defaults were filled into somebody else's spec")
+		t.Error("defaults were filled into another spec")
 	}
 	if bad := s.Check(); len(bad) > 0 {
 		t.Error(bad)

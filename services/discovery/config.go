@@ -20,13 +20,13 @@ type Config struct {
 	// another one; if too large, jobs whose peers cannot detect the failure wait that long.
 	LostAfter time.Duration `envconfig:"LOST_AFTER" default:"2s" desc:"silence after which a node is pinged, and lost if it does not answer"`
 	// Timeout of a ping. If too small, a busy node is lost; if too large, it adds to LostAfter.
-	PingTimeout time.Duration `envconfig:"PING_TIMEOUT" default:"500ms" desc:"how long a ping may take"`
+	PingTimeout time.Duration `envconfig:"PING_TIMEOUT" default:"500ms" desc:"timeout of a ping"`
 	// Time for an agent whose connection the broker saw close to reconnect before it is pinged, and
 	// lost if it does not answer. If too small, a broken link costs nodes; if too large, jobs whose
 	// peers cannot detect the failure wait that long.
-	ReconnectWithin time.Duration `envconfig:"RECONNECT_WITHIN" default:"1s" desc:"how long an agent whose connection has ended may take to come back before it is pinged"`
+	ReconnectWithin time.Duration `envconfig:"RECONNECT_WITHIN" default:"1s" desc:"how long an agent whose connection has closed may take to reconnect before it is pinged"`
 	// How long a lost or departed node stays in the bucket; 0 = for ever.
-	KeepGone time.Duration `envconfig:"KEEP_GONE" default:"24h" desc:"how long a lost or departed node stays on record; 0 = for ever"`
+	KeepGone time.Duration `envconfig:"KEEP_GONE" default:"24h" desc:"how long the record of a lost or departed node is kept; 0 = for ever"`
 
 	Quarantine Quarantine `envconfig:"QUARANTINE"`
 	HostConfig

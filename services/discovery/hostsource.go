@@ -20,11 +20,11 @@ import (
 // node with an agent is used. All replicas should have the same configuration.
 type HostConfig struct {
 	Hosts      string        `envconfig:"HOSTS" desc:"use only these nodes: a:4,b:2; empty = every node with an agent"`
-	HostFile   string        `envconfig:"HOST_FILE" desc:"use only the nodes of this file, read anew each period: a line is host, host:slots or host slots=4"`
-	HostScript string        `envconfig:"HOST_DISCOVERY_SCRIPT" desc:"use only the nodes that this program prints, in such lines; a program, or a line for the shell"`
-	HostEvery  time.Duration `envconfig:"HOST_PERIOD" default:"1s" desc:"time from an answer of the file or script to the next question"`
-	HostWithin time.Duration `envconfig:"HOST_TIMEOUT" default:"10s" desc:"a script that takes longer is killed and has failed"`
-	PerHost    int           `envconfig:"SLOTS_PER_HOST" desc:"slots of hosts that are given without a number; 0 = all that the node has"`
+	HostFile   string        `envconfig:"HOST_FILE" desc:"use only the nodes of this file, which is read every period: a line is host, host:slots or host slots=4"`
+	HostScript string        `envconfig:"HOST_DISCOVERY_SCRIPT" desc:"use only the nodes that this program prints, in the same format; a program, or a shell command"`
+	HostEvery  time.Duration `envconfig:"HOST_PERIOD" default:"1s" desc:"time between reads of the file or runs of the script"`
+	HostWithin time.Duration `envconfig:"HOST_TIMEOUT" default:"10s" desc:"timeout of the script, which is then killed"`
+	PerHost    int           `envconfig:"SLOTS_PER_HOST" desc:"slots of hosts without a number; 0 = all slots of the node"`
 }
 
 func defaultHosts() HostConfig {

@@ -11,17 +11,17 @@ type Quarantine struct {
 	// Failures of one slot within Window that quarantine it; 0 = never. If too small, a faulty
 	// program quarantines healthy slots; if too large, a broken GPU costs every job that many
 	// restarts.
-	Charges int `envconfig:"CHARGES" default:"3" desc:"failures of one slot within the window that bench it; 0 = never"`
+	Charges int `envconfig:"CHARGES" default:"3" desc:"failures of one slot within the window that quarantine it; 0 = never"`
 	// Losses of a node within Window that quarantine it; 0 = never.
 	Losses int `envconfig:"LOSSES" default:"3" desc:"losses of a node within the window that quarantine it; 0 = never"`
 	// Older failures and losses never count.
-	Window time.Duration `envconfig:"WINDOW" default:"10m" desc:"what is older never counts"`
+	Window time.Duration `envconfig:"WINDOW" default:"10m" desc:"older failures and losses never count"`
 	// Length of the first quarantine; each further one is twice as long as the previous.
-	First time.Duration `envconfig:"FIRST" default:"1m" desc:"length of the first quarantine; each one after it is twice as long as the last"`
+	First time.Duration `envconfig:"FIRST" default:"1m" desc:"length of the first quarantine; each further one is twice as long as the previous"`
 	// Maximum length of a quarantine, except by hand.
-	Most time.Duration `envconfig:"MOST" default:"1h" desc:"no quarantine is longer, except by hand"`
+	Most time.Duration `envconfig:"MOST" default:"1h" desc:"maximum length of a quarantine, except by hand"`
 	// Time without a failure that undoes one doubling; 0 = never.
-	Decay time.Duration `envconfig:"DECAY" default:"1h" desc:"time without a failure that takes one doubling back; 0 = never"`
+	Decay time.Duration `envconfig:"DECAY" default:"1h" desc:"time without a failure that undoes one doubling; 0 = never"`
 }
 
 // DefaultQuarantine returns the defaults in the tags.

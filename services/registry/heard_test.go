@@ -109,7 +109,7 @@ func TestServiceReportsItsPresence(t *testing.T) {
 		}
 		stopB()
 		if err := alive(); events.CodeOf(err) != events.Unavailable {
-			t.Errorf("nobody is left: %v", err)
+			t.Errorf("no replica is left: %v", err)
 		}
 	})
 }

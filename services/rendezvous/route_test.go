@@ -44,7 +44,7 @@ func placed() *rounds {
 	return r
 }
 
-func TestASteadyHeartbeatReachesNoJob(t *testing.T) {
+func TestSteadyHeartbeatReachesNoJob(t *testing.T) {
 	r := placed()
 	after := func(d time.Duration, n events.NodeID, held map[events.JobID]uint64) bool {
 		return len(r.route(events.Input{Time: r.now.Add(d), Body: events.Heartbeat{Node: n, Revisions: held}})) > 0
@@ -82,7 +82,7 @@ func TestASteadyHeartbeatReachesNoJob(t *testing.T) {
 	}
 }
 
-func TestAnOldFactAboutANodeReachesNoJob(t *testing.T) {
+func TestOldFactAboutANodeReachesNoJob(t *testing.T) {
 	r := placed()
 	node := events.NodeFact{Node: "node-a", Incarnation: "A"}
 	r.step(6, events.NodeJoined{NodeFact: node})

@@ -119,7 +119,7 @@ func TestBrokerIsBlamedWhenMostAreDisconnected(t *testing.T) {
 				break
 			}
 			if at > time.Minute {
-				t.Fatalf("%d of 8 are cut: nobody is ever pinged", cuts)
+				t.Fatalf("%d of 8 are disconnected: none is ever pinged", cuts)
 			}
 		}
 	}

@@ -32,13 +32,13 @@ func (t *transition) join(j events.MemberJoin) {
 		t.d.Refusal = events.Errorf(events.Invalid, "%s says it left %s, the newest is %s", j.Place, j.Left, t.View.Generation)
 		return
 	case x.Incarnation != "" && j.Incarnation < x.Incarnation:
-		t.d.Refusal = events.Errorf(events.Fenced, "%s has a newer life than %s", j.Place, j.Incarnation)
+		t.d.Refusal = events.Errorf(events.Fenced, "%s has a newer incarnation than %s", j.Place, j.Incarnation)
 		return
 	case j.Incarnation == x.Stopped:
-		t.d.Refusal = events.Errorf(events.Fenced, "life %s of %s was stopped", j.Incarnation, j.Place)
+		t.d.Refusal = events.Errorf(events.Fenced, "incarnation %s of %s was stopped", j.Incarnation, j.Place)
 		return
 	case x.Incarnation == j.Incarnation && (x.State == dead || x.State == respawnDenied || x.State == lost || x.State == finished):
-		t.d.Refusal = events.Errorf(events.Fenced, "life %s of %s is over (%s)", j.Incarnation, j.Place, x.State)
+		t.d.Refusal = events.Errorf(events.Fenced, "incarnation %s of %s is over (%s)", j.Incarnation, j.Place, x.State)
 		return
 	case x.State == lost || x.State == respawnDenied:
 		t.d.Refusal = events.Errorf(events.Fenced, "%s is %s", j.Place, x.State)
@@ -122,7 +122,7 @@ func (t *transition) openFor(j events.MemberJoin, x *Member, rank int) {
 		old := t.rankOf(x.Place, x.Incarnation)
 		t.propose(events.Cause{
 			Kind: events.CauseWorkerLost, Place: &j.Place, Node: j.Place.Node, Rank: old,
-			Detail: "was replaced by a newer life",
+			Detail: "was replaced by a newer incarnation",
 		}, j.NoticeMS)
 	}
 }

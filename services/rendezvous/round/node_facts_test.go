@@ -9,7 +9,7 @@ import (
 
 // A record of a node that was read before a newer fact about it arrived, or a fact that was
 // delivered late, must not cost the job a generation.
-func TestAnOlderFactAboutANodeUndoesNothing(t *testing.T) {
+func TestOlderFactAboutANodeChangesNothing(t *testing.T) {
 	r := newRig()
 	for _, line := range []string{"place a/0 b/0", "join a/0", "join b/0"} {
 		r.do(t, strings.Fields(line))

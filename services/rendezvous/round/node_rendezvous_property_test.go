@@ -160,7 +160,7 @@ func (e *externals) checkNodes(t *rapid.T, d events.Decision) {
 		case c.List != participant && !x.Complete:
 			t.Fatalf("%s is %s while a round forms", c.Node, c.List)
 		case x.Closed != "" && c.List != participant:
-			t.Fatalf("%s is %s although nobody is taken in", c.Node, c.List)
+			t.Fatalf("%s is %s although no node is admitted", c.Node, c.List)
 		case c.List == waiting && n >= r.Nodes.Max:
 			t.Fatalf("%s waits for a round that is full", c.Node)
 		}
