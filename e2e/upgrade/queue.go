@@ -70,7 +70,7 @@ func (r *rollout) drain(ctx context.Context, q queue, schedulers string) error {
 				return false
 			}
 			if v.Ended.Before(last) {
-				order = "not " + order
+				order = "not in the order of their submits"
 			}
 			last = v.Ended
 			return true
