@@ -38,11 +38,11 @@ func (p *player) print(a Action) string {
 		return "need port for " + p.name(a.Worker)
 	case SendJoin:
 		j := a.Join
-		cold := ""
+		unsynced := ""
 		if j.Unsynced {
-			cold = " cold"
+			unsynced = " unsynced"
 		}
-		return fmt.Sprintf("send join%s %s %s attempt %d pid %d address %s left %s planned %t notice %gms", cold, p.name(j.Incarnation), j.Place,
+		return fmt.Sprintf("send join%s %s %s attempt %d pid %d address %s left %s planned %t notice %gms", unsynced, p.name(j.Incarnation), j.Place,
 			j.Attempt, j.PID, j.Address, j.Left, j.Planned, j.NoticeMS)
 	case AnswerJoin:
 		x := a.Assignment

@@ -80,7 +80,7 @@ var outcomes = []struct {
 		"failures as old as the window no longer count", "in-process", "1", "per=1h",
 		"exit b/0=w2 g=1 code=1; seal 2 cause=worker-failed a/0=w1; wait 1h; exit a/0=w1 g=2 code=1", events.JobStateRunning, "",
 	},
-	{"a worker is told to leave", "in-process", "0", "", "exit b/0=w2 g=1 code=-1 asked", events.JobStateRunning, ""},
+	{"a worker is stopped", "in-process", "0", "", "exit b/0=w2 g=1 code=-1 asked", events.JobStateRunning, ""},
 	{"a node leaves as planned", "in-process", "0", "", "left b n=1", events.JobStateRunning, ""},
 	{"a node is lost, no failure allowed", "in-process", "0", "", "lost b n=1", events.JobStateFailed, events.Exhausted},
 	{"a node is lost within the budget", "in-process", "1", "", "lost b n=1", events.JobStateRunning, ""},
@@ -160,7 +160,7 @@ var outcomes = []struct {
 		"exit a/0=w1 g=1 code=1; start a/0=w3#2; exit a/0=w3#2 code=1; start a/0=w4#3; exit a/0=w4#3 code=1", events.JobStateFailed, events.Invalid,
 	},
 	{
-		"a newcomer dies three times beside a job that makes steps", "in-process", "20", "samestep=3",
+		"a newcomer dies three times while the job makes steps", "in-process", "20", "samestep=3",
 		"ready a/0=w1 g=1 rank=0 step=1; exit b/0=w2 g=1 code=1 commit=5; seal 2 cause=worker-failed a/0=w1 commit=5; " +
 			"exit b/0=w3#2 code=1; exit b/0=w4#3 code=1; exit b/0=w5#4 code=1", events.JobStateRunning, "",
 	},

@@ -236,7 +236,7 @@ func (a args) seal() events.RoundSealed {
 			Commit: a.commit(b.Generation - 1),
 		})
 	}
-	if p := a.named["aside"]; p != "" {
+	if p := a.named["excluded"]; p != "" {
 		b.Excluded = events.Places{workerRef(a.t, p).Place}
 	}
 	return b

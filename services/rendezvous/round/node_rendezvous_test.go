@@ -12,10 +12,10 @@ import (
 // nodes returns the input for a command about self-registered nodes, or nil if it is none.
 //
 //	submit nodes=2:4 per=1 [recovery=restart] [join=600s] [lastcall=30s]   job.submitted
-//	enter a [life=A] [slots=N] [env=1]                                    an agent registers
-//	leave a [life=A], close
+//	enter a [incarnation=A] [slots=N] [env=1]                              an agent registers
+//	leave a [incarnation=A], close
 func (r *rig) nodes(cmd string, node events.NodeID, arg map[string]string, num func(string, int) int) events.Body {
-	incarnation := events.Incarnation(arg["life"])
+	incarnation := events.Incarnation(arg["incarnation"])
 	if incarnation == "" {
 		incarnation = "agent-1" // as in joins
 	}

@@ -137,7 +137,7 @@ func anyInput(t *rapid.T, place *rapid.Generator[events.Place], s State, jobSpec
 	case 13, 14:
 		return events.Tick{}
 	}
-	j := events.MemberJoin{Job: "j-1", Place: p, Incarnation: incarnation, Agent: node.Incarnation, Attempt: attempt, Left: gen, Planned: rapid.Bool().Draw(t, "planned"), Address: p.String(), Unsynced: rapid.Bool().Draw(t, "cold")}
+	j := events.MemberJoin{Job: "j-1", Place: p, Incarnation: incarnation, Agent: node.Incarnation, Attempt: attempt, Left: gen, Planned: rapid.Bool().Draw(t, "planned"), Address: p.String(), Unsynced: rapid.Bool().Draw(t, "unsynced")}
 	if rapid.Bool().Draw(t, "accuses") {
 		j.Accused = []int{rapid.IntRange(0, 5).Draw(t, "rank")}
 	}

@@ -74,7 +74,7 @@ func (r *rig) do(t *testing.T, f []string) string {
 		return def
 	}
 	incarnation := func(p events.Place) events.Incarnation {
-		if v, ok := arg["life"]; ok {
+		if v, ok := arg["incarnation"]; ok {
 			return events.Incarnation(v)
 		}
 		return events.Incarnation(fmt.Sprintf("%s#%d", p, num("attempt", 1)))
@@ -86,10 +86,10 @@ func (r *rig) do(t *testing.T, f []string) string {
 		place = events.Place{Node: events.NodeID(node), Slot: events.Slot(n)}
 	}
 	ref := events.WorkerRef{Job: "j-1", Place: place, Incarnation: incarnation(place), Attempt: num("attempt", 1), Generation: events.Generation(num("g", 0))}
-	fact := events.NodeFact{Node: place.Node, Incarnation: events.Incarnation(arg["life"])}
+	fact := events.NodeFact{Node: place.Node, Incarnation: events.Incarnation(arg["incarnation"])}
 	about := func() events.NodeFact {
 		f := fact
-		f.Incarnation = events.Incarnation(cmp.Or(arg["life"], "agent-1"))
+		f.Incarnation = events.Incarnation(cmp.Or(arg["incarnation"], "agent-1"))
 		f.Disconnected = slices.Contains(words, "disconnected")
 		return f
 	}
@@ -119,7 +119,7 @@ func (r *rig) do(t *testing.T, f []string) string {
 		j := events.MemberJoin{
 			Job: "j-1", Place: place, Incarnation: incarnation(place), Agent: "agent-1", Attempt: num("attempt", 1),
 			Address: place.String(), Left: events.Generation(num("left", 0)), Planned: slices.Contains(words, "planned"), NoticeMS: 1,
-			Unsynced: slices.Contains(words, "cold"),
+			Unsynced: slices.Contains(words, "unsynced"),
 		}
 		if step := num("step", 0); step > 0 {
 			j.Commit = events.Commit{Generation: j.Left, Step: uint64(step)}
@@ -163,7 +163,7 @@ func (r *rig) do(t *testing.T, f []string) string {
 	case "left":
 		return r.step(events.NodeLeft{NodeFact: fact})
 	case "heartbeat":
-		return r.step(events.Heartbeat{Node: place.Node, Incarnation: events.Incarnation(arg["life"]), Revisions: map[events.JobID]uint64{"j-1": uint64(num("revision", 0))}})
+		return r.step(events.Heartbeat{Node: place.Node, Incarnation: events.Incarnation(arg["incarnation"]), Revisions: map[events.JobID]uint64{"j-1": uint64(num("revision", 0))}})
 	case "peers":
 		return r.step(events.PeersQuery{Job: "j-1", Generation: events.Generation(num("g", 0)), Ranks: []int{num("rank", 0)}})
 	case "finishing":
@@ -225,7 +225,7 @@ func show(s State, d events.Decision) string {
 				p("  after %d without progress", x.NoProgress)
 			}
 			if len(x.Excluded) > 0 {
-				p("  aside %v", x.Excluded)
+				p("  excluded %v", x.Excluded)
 			}
 		case events.RoundMissed:
 			var m []string
@@ -259,7 +259,7 @@ func show(s State, d events.Decision) string {
 	}
 	for _, k := range d.Hints {
 		if g, ok := k.Body.(events.RendezvousStatus); ok {
-			p("told: %s", showGathering(g))
+			p("published: %s", showGathering(g))
 		} else {
 			p("poke: abandon")
 		}
