@@ -41,8 +41,8 @@ func Connect(ctx context.Context, url, name string, log io.Writer) (*Client, err
 // Close ends the connection.
 func (c *Client) Close() { c.Conn.Close() }
 
-// Submit publishes a job, retries while the brokers cannot store it, and waits until it is accepted.
-// It returns the id of the job.
+// Submit publishes a job, retries while the brokers cannot store it, waits until it is accepted,
+// and returns its id.
 func (c *Client) Submit(ctx context.Context, spec spec.Job) (events.JobID, error) {
 	event, err := c.Publish(ctx, spec)
 	if err != nil {
