@@ -46,7 +46,7 @@ func TestANodeIsTakenAwayWithNotice(t *testing.T) {
 				return g.Ready && slices.ContainsFunc(g.Members, func(m events.Member) bool { return m.Place.Node == "node-c" })
 			})
 			if len(v.Failures) > 0 {
-				t.Errorf("charged: %+v", v.CountedFailures)
+				t.Errorf("counted: %+v", v.CountedFailures)
 			}
 			eventually(t, 20*time.Second, func() (bool, string) { return !c.procs.Running("node-b"), "the agent has not left" })
 			c.ends(job, 2*time.Minute)
@@ -88,7 +88,7 @@ func TestANodeThatNobodyCanReplaceTrainsOnUntilItIsKilled(t *testing.T) {
 		return g.Ready && slices.ContainsFunc(g.Members, func(m events.Member) bool { return m.Place.Node == "node-c" })
 	})
 	if len(v.Failures) > 0 {
-		t.Errorf("charged: %+v", v.CountedFailures)
+		t.Errorf("counted: %+v", v.CountedFailures)
 	}
 	c.ends(job, 2*time.Minute)
 }

@@ -47,9 +47,9 @@ func TestForeignClient(t *testing.T) {
 			if kind != "dev.regroup.job.rejected.v1" {
 				t.Fatalf("a wrong spec was not rejected: %s %s", kind, data)
 			}
-			for _, finding := range []string{"name", "command", "workers.mx", "image"} {
-				if !strings.Contains(data, `"`+finding+`"`) {
-					t.Errorf("the rejection does not name %s: %s", finding, data)
+			for _, field := range []string{"name", "command", "workers.mx", "image"} {
+				if !strings.Contains(data, `"`+field+`"`) {
+					t.Errorf("the rejection does not name %s: %s", field, data)
 				}
 			}
 		})

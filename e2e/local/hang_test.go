@@ -35,10 +35,10 @@ func TestHungWorkersAreReplaced(t *testing.T) {
 	}
 	began := time.Now()
 	for _, id := range []events.JobID{stopped, loops} {
-		v := c.until(id, time.Minute, "the hang is charged", func(v events.JobView) bool { return len(v.CountedFailures) > 0 })
-		t.Logf("%s: charged after %s: %s", id, time.Since(began).Round(100*time.Millisecond), v.CountedFailures[0].Detail)
+		v := c.until(id, time.Minute, "the hang is counted", func(v events.JobView) bool { return len(v.CountedFailures) > 0 })
+		t.Logf("%s: counted after %s: %s", id, time.Since(began).Round(100*time.Millisecond), v.CountedFailures[0].Detail)
 		if ch := v.CountedFailures[0]; ch.Kind != events.FailureHang || ch.Rank != 1 || ch.Place == nil {
-			t.Errorf("%s: charged %+v, want the hang of rank 1", id, ch)
+			t.Errorf("%s: counted %+v, want the hang of rank 1", id, ch)
 		}
 	}
 	eventually(t, 20*time.Second, func() (bool, string) {
@@ -48,7 +48,7 @@ func TestHungWorkersAreReplaced(t *testing.T) {
 		s := c.ends(id, 3*time.Minute)
 		v := c.job(id)
 		if len(v.Failures) != 1 {
-			t.Errorf("%s: %d failures were charged, want the hang only: %+v", id, len(v.Failures), v.CountedFailures)
+			t.Errorf("%s: %d failures were counted, want the hang only: %+v", id, len(v.Failures), v.CountedFailures)
 		}
 		if len(s.Incidents) == 0 || s.Incidents[0].Cause != string(events.CauseHang) {
 			t.Errorf("%s: incidents %+v, want the first one to be the hang", id, s.Incidents)

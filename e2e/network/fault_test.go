@@ -153,7 +153,7 @@ func pairCut(tr *trial) {
 	v, err := tr.Client.Job(tr.ctx, tr.run.Job)
 	must(tr.t, err)
 	if len(v.Failures) > 0 {
-		tr.t.Errorf("a cut link was charged: %v", v.Failures)
+		tr.t.Errorf("a cut link was counted: %v", v.Failures)
 	}
 	over = tr.fault("two nodes reach each other again")
 	must(tr.t, tr.Heal(cut...))

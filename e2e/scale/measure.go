@@ -173,7 +173,7 @@ func (s *size) sendNotices(ctx context.Context, c *fleet, job events.JobID) erro
 		}
 		at, err := next(ctx, w.done)
 		if err != nil {
-			return fmt.Errorf("%d agents have not heard the notice: %w", w.missed.Load(), err)
+			return fmt.Errorf("%d agents have not received the notice: %w", w.missed.Load(), err)
 		}
 		s.notice = append(s.notice, at.Sub(began))
 		if err := sleep(ctx, 100*time.Millisecond); err != nil {
@@ -200,7 +200,7 @@ func (s *size) lose(ctx context.Context, c *fleet, job events.JobID, facts chan 
 	}
 	at, err := next(ctx, w.done)
 	if err != nil {
-		return fmt.Errorf("%d agents have not heard of the lost node: %w", w.missed.Load(), err)
+		return fmt.Errorf("%d agents have not learned of the lost node: %w", w.missed.Load(), err)
 	}
 	s.lost = append(s.lost, at.Sub(lost))
 	w = c.expect(job, 1)

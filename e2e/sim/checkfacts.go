@@ -77,14 +77,14 @@ func (c *checker) fact(e events.Event) {
 func (c *checker) countFailure(b events.JobFailureCounted) {
 	a := c.job(b.Job)
 	if old, again := a.failures[b.Worker]; again {
-		c.fail(10, "%s at %s was charged for %s and for %s", b.Worker, b.Place, old.Kind, b.Kind)
+		c.fail(10, "%s at %s was counted for %s and for %s", b.Worker, b.Place, old.Kind, b.Kind)
 	}
 	if other, again := a.culprit[b.Generation]; again && b.Generation > 0 {
-		c.fail(10, "%s of %s was charged for %s and for %s", b.Generation, b.Job, other, b.Worker)
+		c.fail(10, "%s of %s was counted for %s and for %s", b.Generation, b.Job, other, b.Worker)
 	}
 	a.failures[b.Worker], a.culprit[b.Generation] = b, b.Worker
 	if b.Kind == events.FailureLost && c.leftWell[b.Agent] {
-		c.fail(10, "%s at %s was charged, but its agent %s has left as planned", b.Worker, b.Place, b.Agent)
+		c.fail(10, "%s at %s was counted, but its agent %s has left as planned", b.Worker, b.Place, b.Agent)
 	}
 	c.planned(b.Job, b.Worker)
 }
@@ -94,7 +94,7 @@ func (c *checker) countFailure(b events.JobFailureCounted) {
 func (c *checker) planned(id events.JobID, worker events.Incarnation) {
 	a := c.job(id)
 	if b, ok := a.failures[worker]; ok && a.asked[worker] && b.Kind != events.FailureLost && b.Kind != events.FailureHang {
-		c.fail(10, "%s at %s was charged for %s, but it was asked to stop", worker, b.Place, b.Kind)
+		c.fail(10, "%s at %s was counted for %s, but it was asked to stop", worker, b.Place, b.Kind)
 	}
 }
 

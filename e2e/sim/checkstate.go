@@ -137,7 +137,7 @@ func (c *checker) registry(old, s job.State) {
 	// worker.
 	a.countedFailures += max(0, len(v.Failures)-len(o.Failures)-max(0, nobodys(v.CountedFailures)-nobodys(o.CountedFailures)))
 	if a.countedFailures > len(a.dead) {
-		c.fail(10, "%s was charged %d failures, %d of its workers have ended", v.Job, a.countedFailures, len(a.dead))
+		c.fail(10, "%s counted %d failures, %d of its workers have ended", v.Job, a.countedFailures, len(a.dead))
 	}
 	if m := v.Spec.Failures.Max; m != nil && len(v.Failures) > *m && !v.State.Terminal() {
 		c.fail(10, "%s has %d failures of %d allowed and is %s", v.Job, len(v.Failures), *m, v.State)

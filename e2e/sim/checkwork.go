@@ -61,7 +61,7 @@ func (c *checker) left() []string {
 			left = append(left, fmt.Sprintf("%s is %q (%s)", j.id, v.State, v.Reason))
 		}
 		if v.State.Terminal() && c.job(j.id).end == "" { // its replica died before publishing the fact
-			left = append(left, fmt.Sprintf("nobody has told that %s is %s", j.id, v.State))
+			left = append(left, fmt.Sprintf("no fact says that %s is %s", j.id, v.State))
 		}
 		if row, ok := c.slots.Jobs[j.id]; ok && v.State.Terminal() {
 			left = append(left, fmt.Sprintf("%s has ended and still has %d places", j.id, len(row.Places)))

@@ -127,7 +127,7 @@ func TestLimits(t *testing.T) {
 	}
 	slices.Sort(paths)
 	if want := []string{"--elastic-timeout", "--hang", "--reset-limit", "--same-step", "--start-timeout"}; !slices.Equal(paths, want) {
-		t.Errorf("findings about %v, want %v: %v", paths, want, err)
+		t.Errorf("errors about %v, want %v: %v", paths, want, err)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestHorovodrun(t *testing.T) {
 	} {
 		_, err := parse(t, strings.Fields(args)...).Spec([]string{"train"})
 		if fs := events.FieldErrorsOf(err); len(fs) != 1 || fs[0].Path != path {
-			t.Errorf("%s: findings %v, want one about %s", args, fs, path)
+			t.Errorf("%s: errors %v, want one about %s", args, fs, path)
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-// FuzzReadConf: torchrun's --rdzv-conf with any text: each finding says something, and without one
+// FuzzReadConf: torchrun's --rdzv-conf with any text: each error has a message, and without one
 // every time is positive.
 func FuzzReadConf(f *testing.F) {
 	f.Add("join_timeout=60,last_call_timeout=30")
@@ -17,7 +17,7 @@ func FuzzReadConf(f *testing.F) {
 		bad := readConf(text, &r)
 		for _, b := range bad {
 			if b.Message == "" {
-				t.Fatalf("%q: empty finding in %v", text, bad)
+				t.Fatalf("%q: empty error in %v", text, bad)
 			}
 		}
 		for _, d := range []spec.Duration{r.JoinTimeout, r.LastCallTimeout, r.CloseTimeout, r.KeepAliveInterval, r.HeartbeatTimeout} {

@@ -72,7 +72,7 @@ func TestWhatCannotBeHonouredIsRefused(t *testing.T) {
 		f, rest := parseWith(t, args...)
 		_, err := f.Spec(rest)
 		if fs := events.FieldErrorsOf(err); len(fs) != 1 || fs[0].Path != "--"+x.name() || !strings.Contains(fs[0].Message, x.does) {
-			t.Errorf("%q: %v, want one finding with %q", args, err, x.does)
+			t.Errorf("%q: %v, want one error with %q", args, err, x.does)
 		}
 	}
 	for args, path := range map[string]string{
@@ -92,7 +92,7 @@ func TestWhatCannotBeHonouredIsRefused(t *testing.T) {
 		f, rest := parseWith(t, append(strings.Fields(args), "./a.out")...)
 		_, err := f.Spec(rest)
 		if !slices.ContainsFunc(events.FieldErrorsOf(err), func(x spec.FieldError) bool { return x.Path == path }) {
-			t.Errorf("%s: %v, want a finding about %s", args, err, path)
+			t.Errorf("%s: %v, want an error about %s", args, err, path)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("code %s, want invalid", events.CodeOf(err))
 			}
 			if n := len(events.FieldErrorsOf(err)); n != len(e.Diagnostics) {
-				t.Errorf("%d findings for others, %d of our own", n, len(e.Diagnostics))
+				t.Errorf("%d errors for others, %d of our own", n, len(e.Diagnostics))
 			}
 			var out bytes.Buffer
 			e.Print(&out)
