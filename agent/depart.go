@@ -73,7 +73,8 @@ func (e *ending) over(now time.Time) (bool, time.Duration) {
 // begin handles the request to stop the agent. With workers it begins as a departure.
 func (e *ending) begin() {
 	e.stop, e.kill = nil, time.After(e.a.opt.Config.StopWithin)
-	if e.a.opt.Config.DepartWithin <= 0 || e.a.state.Idle() || e.hurry || e.a.member != nil { // an agent that joined a single job has left that job before
+	// An agent that joined a single job has left that job before.
+	if e.a.opt.Config.DepartWithin <= 0 || e.a.state.Idle() || e.hurry || e.a.member != nil {
 		e.shut(false)
 		return
 	}

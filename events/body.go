@@ -143,8 +143,9 @@ func bounderOf(t reflect.Type) bounder {
 }
 
 var bySelf = []reflect.Type{
-	reflect.TypeFor[spec.Job](),                                                               // checked as a whole, and refused
-	reflect.TypeFor[Places](), reflect.TypeFor[MemberTable](), reflect.TypeFor[WorkerTable](), // these check their limits while decoding
+	reflect.TypeFor[spec.Job](), // checked as a whole, and refused
+	// These check their limits while decoding.
+	reflect.TypeFor[Places](), reflect.TypeFor[MemberTable](), reflect.TypeFor[WorkerTable](),
 }
 
 func makeBounder(t reflect.Type, tag string) bounder {

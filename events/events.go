@@ -64,13 +64,15 @@ type Event struct {
 // Input is one input of a machine. It has exactly one body. The zero ID means that it is not
 // recorded (signals and ticks).
 type Input struct {
-	ID      string    // de-duplication key: source and id of an event, id of a request
-	Source  string    // as in Event
-	Number  uint64    // as in Event
-	Time    time.Time // as in Event; of a signal the time of arrival; zero = unknown. Only for windows of minutes, for which the difference of clocks is irrelevant
-	Trace   string    // W3C traceparent of the hop that delivered it
-	Expired bool      // a command that arrived after it had expired: it is accepted only as a repeat of one applied before
-	Nonce   string    // a fresh ULID from the controller: the machine's only randomness
+	ID     string // de-duplication key: source and id of an event, id of a request
+	Source string // as in Event
+	Number uint64 // as in Event
+	// As in Event; of a signal the time of arrival; zero = unknown. Only for windows of minutes,
+	// for which the difference of clocks is irrelevant.
+	Time    time.Time
+	Trace   string // W3C traceparent of the hop that delivered it
+	Expired bool   // a command that arrived after it had expired: it is accepted only as a repeat of one applied before
+	Nonce   string // a fresh ULID from the controller: the machine's only randomness
 	Body    Body
 }
 

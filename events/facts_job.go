@@ -72,9 +72,10 @@ type JobFailureCounted struct {
 	Agent      Incarnation `json:"agent"`
 	Generation Generation  `json:"generation"` // its generation; 0 = in none yet
 	Rank       int         `json:"rank"`       // in Generation; -1 = none
-	Step       uint64      `json:"step"`       // newest step that the generation could return to; 0 = none, or the program reports none
-	Kind       FailureKind `json:"kind"`
-	Detail     string      `json:"detail"`
+	// Newest step that the generation could return to; 0 = none, or the program reports none.
+	Step   uint64      `json:"step"`
+	Kind   FailureKind `json:"kind"`
+	Detail string      `json:"detail"`
 }
 
 // JobStalled records that no worker of a generation has made a step within the job's limit. It is
@@ -314,11 +315,13 @@ type RoundSealed struct {
 	Generation Generation  `json:"generation"`
 	Members    MemberTable `json:"members"` // in order of rank
 	Cause      Cause       `json:"cause"`
-	Excluded   Places      `json:"aside,omitempty"`       // of previous members that rejoined and are excluded: their node cannot reach another one
-	From       Generation  `json:"from"`                  // last generation with a good step; 0 = none
-	NoticeMS   float64     `json:"notice_ms"`             // age of the fault when the first notice arrived
-	JudgeMS    float64     `json:"judge_ms"`              // from the first notice to this seal
-	NoProgress int         `json:"no_progress,omitempty"` // consecutive generations before this one that were lost to faults without progress
+	// Of previous members that rejoined and are excluded: their node cannot reach another one.
+	Excluded Places     `json:"aside,omitempty"`
+	From     Generation `json:"from"`      // last generation with a good step; 0 = none
+	NoticeMS float64    `json:"notice_ms"` // age of the fault when the first notice arrived
+	JudgeMS  float64    `json:"judge_ms"`  // from the first notice to this seal
+	// Consecutive generations before this one that were lost to faults without progress.
+	NoProgress int `json:"no_progress,omitempty"`
 }
 
 // RoundParticipantsSet records the self-registered nodes that participate in a job, and thereby its

@@ -11,15 +11,17 @@ import (
 // NodeFact is embedded in all node facts and describes the node completely, so that the newest fact
 // alone suffices.
 type NodeFact struct {
-	Node             NodeID            `json:"node"`
-	Incarnation      Incarnation       `json:"incarnation"`          // of the agent
-	Slots            int               `json:"slots" bound:"slots"`  // that may be used: those of the agent, limited by the host list
-	Address          string            `json:"address" bound:"word"` // data-plane host
-	Reason           string            `json:"reason"`
-	State            NodeState         `json:"state,omitempty"`
-	Drains           bool              `json:"drains,omitempty"`
-	Excluded         string            `json:"excluded,omitempty"`   // why it must not be used at all; empty = it may
-	Order            int               `json:"order,omitempty"`      // its line in the host list, from 1: earlier ones are used first; 0 = none
+	Node        NodeID      `json:"node"`
+	Incarnation Incarnation `json:"incarnation"` // of the agent
+	// That may be used: those of the agent, limited by the host list.
+	Slots    int       `json:"slots" bound:"slots"`
+	Address  string    `json:"address" bound:"word"` // data-plane host
+	Reason   string    `json:"reason"`
+	State    NodeState `json:"state,omitempty"`
+	Drains   bool      `json:"drains,omitempty"`
+	Excluded string    `json:"excluded,omitempty"` // why it must not be used at all; empty = it may
+	// Its line in the host list, from 1: earlier ones are used first; 0 = none.
+	Order            int               `json:"order,omitempty"`
 	Quarantine       *Quarantine       `json:"quarantine,omitempty"` // of the whole node: no new work
 	QuarantinedSlots []QuarantinedSlot `json:"benched,omitempty"`    // by slot
 	// Disconnected: the broker saw the agent's connection close, and no newer one is known. With it
@@ -69,8 +71,9 @@ type Quarantine struct {
 	Since  time.Time `json:"since"`
 	Until  time.Time `json:"until"`
 	Reason string    `json:"reason"`
-	Count  int       `json:"count"`             // consecutive quarantines, one less for every hour without failures; 0 = only by hand
-	ByHand bool      `json:"by_hand,omitempty"` // by a command
+	// Consecutive quarantines, one less for every hour without failures; 0 = only by hand.
+	Count  int  `json:"count"`
+	ByHand bool `json:"by_hand,omitempty"` // by a command
 }
 
 // QuarantinedSlot is a slot in quarantine: it keeps no worker and gets none.

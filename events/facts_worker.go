@@ -57,13 +57,14 @@ type WorkerDone struct {
 // WorkerExited records the end of a process (SUCCESS or FAILURE).
 type WorkerExited struct {
 	WorkerRef
-	ExitCode  int      `json:"exit_code"`                     // -1 if ended by a signal
-	Signal    string   `json:"signal,omitempty" bound:"word"` // SIGKILL
-	OOM       bool     `json:"oom,omitempty"`                 // killed by the kernel for memory
-	Done      bool     `json:"done"`                          // it had reported done
-	Asked     bool     `json:"asked"`                         // the agent had stopped it: neither success nor failure
-	Step      uint64   `json:"step,omitempty"`                // the last one reported
-	Orphaned  bool     `json:"orphaned,omitempty"`            // it ended with an earlier incarnation of its agent: Agent is the one that found it
+	ExitCode int    `json:"exit_code"`                     // -1 if ended by a signal
+	Signal   string `json:"signal,omitempty" bound:"word"` // SIGKILL
+	OOM      bool   `json:"oom,omitempty"`                 // killed by the kernel for memory
+	Done     bool   `json:"done"`                          // it had reported done
+	Asked    bool   `json:"asked"`                         // the agent had stopped it: neither success nor failure
+	Step     uint64 `json:"step,omitempty"`                // the last one reported
+	// It ended with an earlier incarnation of its agent: Agent is the one that found it.
+	Orphaned  bool     `json:"orphaned,omitempty"`
 	Departing bool     `json:"departing,omitempty"`           // its node's departure was announced: a failure then is not counted
 	Commit    Commit   `json:"commit,omitzero"`               // newest one known to its agent
 	Detail    string   `json:"detail"`                        // a sentence: killed by signal 9 (SIGKILL)
@@ -83,9 +84,10 @@ var OwnSignals = []string{"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "S
 // Exception is the error that ended a program, from a traceback, a panic, or the error file of a
 // launcher.
 type Exception struct {
-	Type     string `json:"type"` // RuntimeError, torch.OutOfMemoryError, panic
-	Message  string `json:"message,omitempty"`
-	File     string `json:"file,omitempty"` // of the innermost frame of the user's own code, relative to the job's directory if inside it
+	Type    string `json:"type"` // RuntimeError, torch.OutOfMemoryError, panic
+	Message string `json:"message,omitempty"`
+	// Of the innermost frame of the user's own code, relative to the job's directory if inside it.
+	File     string `json:"file,omitempty"`
 	Line     int    `json:"line,omitempty"`
 	Function string `json:"function,omitempty"`
 	Cause    string `json:"cause,omitempty"` // the exception that this one is a consequence of: KeyError: 'x'

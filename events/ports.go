@@ -168,7 +168,9 @@ func TraceFrom(ctx context.Context) string {
 type Link struct {
 	Server string `json:"server,omitempty" bound:"word"` // id of the broker's run
 	Client uint64 `json:"client,omitempty"`              // id of the connection there, never reused
-	Count  uint64 `json:"count,omitempty"`               // number of the process's connections so far, including this one: orders those of one incarnation
+	// Number of the process's connections so far, including this one: orders those of one
+	// incarnation.
+	Count uint64 `json:"count,omitempty"`
 }
 
 // Known reports whether the link identifies a connection.

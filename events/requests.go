@@ -14,11 +14,12 @@ type NodeHello struct {
 	Incarnation Incarnation `json:"incarnation"`
 	Slots       int         `json:"slots" bound:"slots"`
 	Address     string      `json:"address" bound:"word"` // data-plane host that peers can reach
-	HostEntry   *HostEntry  `json:"-"`                    // set by the replica that receives it: the node's entry in the host list; nil = no change
-	FleetSize   int         `json:"-"`                    // like HostEntry: the number of nodes
-	Link        Link        `json:"link,omitzero"`
-	Departing   *Departure  `json:"departing,omitempty"` // the node will go away; it stays set for this incarnation of the agent
-	Yield       bool        `json:"yield,omitempty"`     // do not replace a live agent of this name: this one was replaced itself
+	// Set by the replica that receives it: the node's entry in the host list; nil = no change.
+	HostEntry *HostEntry `json:"-"`
+	FleetSize int        `json:"-"` // like HostEntry: the number of nodes
+	Link      Link       `json:"link,omitzero"`
+	Departing *Departure `json:"departing,omitempty"` // the node will go away; it stays set for this incarnation of the agent
+	Yield     bool       `json:"yield,omitempty"`     // do not replace a live agent of this name: this one was replaced itself
 }
 
 // Departure announces that a node will go away: its work should move, and what ends with it is no
@@ -52,14 +53,18 @@ type MemberJoin struct {
 	Agent       Incarnation `json:"agent"`
 	Attempt     int         `json:"attempt"`
 	PID         int         `json:"pid,omitempty"`
-	Address     string      `json:"address" bound:"word"` // data-plane host:port; restart recovery: host:port free for MASTER_ADDR and MASTER_PORT
-	Left        Generation  `json:"left"`                 // generation that it has just left; 0 = newcomer
-	Planned     bool        `json:"planned"`              // it left as requested
-	Accused     []int       `json:"accused,omitempty"`    // ranks of Left that its collective lost
-	Broken      [][2]int    `json:"broken,omitempty"`     // pairs of ranks of Left: the first could not reach the second, or lost its connection to it
-	NoticeMS    float64     `json:"notice_ms"`            // age of the reason why it left, on its own clock
-	Commit      Commit      `json:"commit"`
-	Unsynced    bool        `json:"cold,omitempty"` // newcomer that prefetches the state: include it when it joins again without this, or if it is needed
+	// Data-plane host:port; restart recovery: host:port free for MASTER_ADDR and MASTER_PORT.
+	Address string     `json:"address" bound:"word"`
+	Left    Generation `json:"left"`              // generation that it has just left; 0 = newcomer
+	Planned bool       `json:"planned"`           // it left as requested
+	Accused []int      `json:"accused,omitempty"` // ranks of Left that its collective lost
+	// Pairs of ranks of Left: the first could not reach the second, or lost its connection to it.
+	Broken   [][2]int `json:"broken,omitempty"`
+	NoticeMS float64  `json:"notice_ms"` // age of the reason why it left, on its own clock
+	Commit   Commit   `json:"commit"`
+	// Newcomer that prefetches the state: include it when it joins again without this, or if it is
+	// needed.
+	Unsynced bool `json:"cold,omitempty"`
 }
 
 // MemberWaiting answers MemberJoin: the join is accepted, the assignment follows with the launch.
@@ -221,13 +226,15 @@ type Launch struct {
 	Members    []LaunchMember `json:"members"`                       // of this node only, by slot
 	Master     string         `json:"master,omitempty" bound:"word"` // run: data-plane host:port of rank 0
 	Token      string         `json:"token,omitempty" bound:"word"`  // run: fences the generation's connections
-	Planned    bool           `json:"planned,omitempty"`             // run: members should leave at their next commit; prepare: at their commit, not now
-	From       Generation     `json:"from,omitempty"`                // the generation that the open incident broke; 0 = start
-	Cause      Cause          `json:"cause"`
-	Trace      string         `json:"trace,omitempty"`            // traceparent of the incident or start
-	Reason     string         `json:"reason,omitempty"`           // stop: why
-	Now        bool           `json:"now,omitempty"`              // stop: without grace
-	Via        string         `json:"via,omitempty" bound:"word"` // replica that published it and has the round in its cache: ask it first
+	// Run: members should leave at their next commit; prepare: at their commit, not now.
+	Planned bool       `json:"planned,omitempty"`
+	From    Generation `json:"from,omitempty"` // the generation that the open incident broke; 0 = start
+	Cause   Cause      `json:"cause"`
+	Trace   string     `json:"trace,omitempty"`  // traceparent of the incident or start
+	Reason  string     `json:"reason,omitempty"` // stop: why
+	Now     bool       `json:"now,omitempty"`    // stop: without grace
+	// Replica that published it and has the round in its cache: ask it first.
+	Via string `json:"via,omitempty" bound:"word"`
 }
 
 // LaunchMember is one worker of the node.

@@ -33,14 +33,15 @@ type Notice struct {
 
 // Progress is the newest step of a worker.
 type Progress struct {
-	Job        JobID              `json:"job"`
-	Place      Place              `json:"place"`
-	Generation Generation         `json:"generation"`
-	Rank       int                `json:"rank"`
-	World      int                `json:"world"`
-	Step       uint64             `json:"step"`
-	Samples    uint64             `json:"samples"`                         // consumed by the whole job so far, as far as this worker knows
-	Metrics    map[string]float64 `json:"metrics,omitempty" bound:"names"` // the newest value of each name
+	Job        JobID      `json:"job"`
+	Place      Place      `json:"place"`
+	Generation Generation `json:"generation"`
+	Rank       int        `json:"rank"`
+	World      int        `json:"world"`
+	Step       uint64     `json:"step"`
+	// Consumed by the whole job so far, as far as this worker knows.
+	Samples uint64             `json:"samples"`
+	Metrics map[string]float64 `json:"metrics,omitempty" bound:"names"` // the newest value of each name
 	// MetricSteps are the steps after which metrics were reported, if they differ from Step.
 	MetricSteps map[string]uint64 `json:"metric_steps,omitempty" bound:"names"`
 	Reported    map[string]Metric `json:"-"`                // set by the receiving replica: of all ranks together

@@ -85,7 +85,8 @@ type RoundView struct {
 
 	LinkPartitions []LinkPartition `json:"cut_links,omitempty"` // by nodes
 
-	NoProgress int `json:"no_progress,omitempty"` // consecutive generations before Generation that were lost to faults without progress
+	// Consecutive generations before Generation that were lost to faults without progress.
+	NoProgress int `json:"no_progress,omitempty"`
 
 	Rendezvous *RendezvousView `json:"gathering,omitempty"` // only for jobs with self-registered nodes
 }
@@ -227,31 +228,33 @@ func SameStep(charges []CountedFailure) (n int, step uint64) {
 
 // JobView is a document of the jobs bucket.
 type JobView struct {
-	Job             JobID              `json:"job"`
-	Spec            spec.Job           `json:"spec"`
-	By              string             `json:"by"`
-	Origin          string             `json:"origin,omitempty"` // of the event that submitted it; empty = by an older version
-	State           JobState           `json:"state"`
-	Reason          string             `json:"reason,omitempty"` // why it waits or how it ended
-	Code            Code               `json:"code,omitempty"`
-	Submitted       time.Time          `json:"submitted"`
-	Ended           time.Time          `json:"ended,omitzero"`
-	Generation      Generation         `json:"generation"`
-	Workers         WorkerTable        `json:"workers"` // by place: the newest incarnation of each
-	Generations     []GenerationView   `json:"generations"`
-	Incidents       []IncidentClosed   `json:"incidents"`
-	OpenIncident    *IncidentOpened    `json:"open,omitempty"`
-	Failures        []time.Time        `json:"failures,omitempty"` // counted within the window
-	CountedFailures []CountedFailure   `json:"charges,omitempty"`  // the newest counted failures, oldest first
-	Step            uint64             `json:"step"`               // newest one in a fact or, at most every 5 s, in a signal
-	StepAt          time.Time          `json:"step_at,omitzero"`   // when it was stored
-	TimeWithoutStep spec.Duration      `json:"still,omitempty"`    // spent without a step by generations that were lost since the last good one
-	Slowest         *Straggler         `json:"slowest,omitempty"`  // of Generation, from the same signal as Step; nil = the ranks are about equally fast
-	Ledger          Ledger             `json:"ledger"`
-	Metrics         map[string]float64 `json:"metrics,omitempty"`     // of the worker that reported the work complete
-	Reported        map[string]Metric  `json:"reported,omitempty"`    // the newest reported values, stored with Step
-	Dropped         uint64             `json:"dropped,omitempty"`     // lines of ended workers' output that are not in the log
-	FirstError      *WorkerView        `json:"first_error,omitempty"` // the first failure in event order
+	Job             JobID            `json:"job"`
+	Spec            spec.Job         `json:"spec"`
+	By              string           `json:"by"`
+	Origin          string           `json:"origin,omitempty"` // of the event that submitted it; empty = by an older version
+	State           JobState         `json:"state"`
+	Reason          string           `json:"reason,omitempty"` // why it waits or how it ended
+	Code            Code             `json:"code,omitempty"`
+	Submitted       time.Time        `json:"submitted"`
+	Ended           time.Time        `json:"ended,omitzero"`
+	Generation      Generation       `json:"generation"`
+	Workers         WorkerTable      `json:"workers"` // by place: the newest incarnation of each
+	Generations     []GenerationView `json:"generations"`
+	Incidents       []IncidentClosed `json:"incidents"`
+	OpenIncident    *IncidentOpened  `json:"open,omitempty"`
+	Failures        []time.Time      `json:"failures,omitempty"` // counted within the window
+	CountedFailures []CountedFailure `json:"charges,omitempty"`  // the newest counted failures, oldest first
+	Step            uint64           `json:"step"`               // newest one in a fact or, at most every 5 s, in a signal
+	StepAt          time.Time        `json:"step_at,omitzero"`   // when it was stored
+	// Spent without a step by generations that were lost since the last good one.
+	TimeWithoutStep spec.Duration `json:"still,omitempty"`
+	// Of Generation, from the same signal as Step; nil = the ranks are about equally fast.
+	Slowest    *Straggler         `json:"slowest,omitempty"`
+	Ledger     Ledger             `json:"ledger"`
+	Metrics    map[string]float64 `json:"metrics,omitempty"`     // of the worker that reported the work complete
+	Reported   map[string]Metric  `json:"reported,omitempty"`    // the newest reported values, stored with Step
+	Dropped    uint64             `json:"dropped,omitempty"`     // lines of ended workers' output that are not in the log
+	FirstError *WorkerView        `json:"first_error,omitempty"` // the first failure in event order
 }
 
 // EndWorkers sets the workers of an ended job that have not ended to stopped, with a detail.

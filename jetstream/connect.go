@@ -18,7 +18,9 @@ import (
 // Times for detecting a dead peer and reconnecting. nats.go's defaults are for interactive use: it
 // gives up after 60 attempts and detects a frozen server after minutes.
 const (
-	pingInterval   = 500 * time.Millisecond // a silent server is given up at the third, so that its agents have reconnected elsewhere before they count as lost
+	// A silent server is given up at the third, so that its agents have reconnected elsewhere
+	// before they count as lost.
+	pingInterval   = 500 * time.Millisecond
 	pingsOut       = 2
 	reconnectWait  = 250 * time.Millisecond
 	connectTimeout = 2 * time.Second
@@ -34,10 +36,12 @@ type ConnectOptions struct {
 	RootCA      string  // path of a PEM file to verify the server with; empty = the system's authorities
 	ClientCert  string  // paths of PEM files with the client's certificate and key; both or none
 	ClientKey   string
-	InboxPrefix string        // private prefix of reply subjects if permissions require one; empty = _INBOX
-	System      System        // access to the system account; default: that of Server
-	Jitter      time.Duration // maximum random delay of reconnects; 0 = 250 ms. Agents use seconds, so that thousands do not reconnect at once
-	Logger      *slog.Logger  // nil = silent
+	InboxPrefix string // private prefix of reply subjects if permissions require one; empty = _INBOX
+	System      System // access to the system account; default: that of Server
+	// Maximum random delay of reconnects; 0 = 250 ms. Agents use seconds, so that thousands do not
+	// reconnect at once.
+	Jitter time.Duration
+	Logger *slog.Logger // nil = silent
 
 	user, password string
 }

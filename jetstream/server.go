@@ -25,13 +25,17 @@ type ServerOptions struct {
 	ConfigFile string // a nats-server configuration (accounts, TLS, permissions); fields given here take precedence
 
 	Cluster Cluster
-	System  System // user and password of the system account; the same on all servers. Empty = generated: only this process has access
+	// User and password of the system account; the same on all servers. Empty = generated: only
+	// this process has access.
+	System System
 
 	MaxMemory  int64         // bytes for streams kept in memory; 0 = 64 MiB
 	MaxStore   int64         // bytes for streams kept in StoreDir; 0 = 4 GiB. The topology reserves about 2.6 GiB of it
 	StartLimit time.Duration // how long StartServer waits until clients can connect; 0 = 10 s
 	Logger     *slog.Logger  // nil = silent
-	Embedded   bool          // started by a user's command, not by an operator: its warnings are logged as Info, its errors as such
+	// Started by a user's command, not by an operator: its warnings are logged as Info, its errors
+	// as such.
+	Embedded bool
 }
 
 // Cluster joins servers to one JetStream cluster. The zero value is a single server.

@@ -179,11 +179,12 @@ func TestExceptionOfAProgram(t *testing.T) {
 	t.Parallel()
 	const raised = `echo "Traceback (most recent call last):" >&2; echo "  File \"$PWD/train.py\", line 3, in main" >&2; echo "ValueError: $1" >&2; `
 	for name, c := range map[string]struct{ script, want string }{
-		"uncaught":              {raised + "for i in $(seq 1 30); do echo bye >&2; done; exit 1", "ValueError: no (train.py:3 in main)"},
-		"reported by itself":    {raised + "echo giving up >&2; exit 3", "ValueError: no (train.py:3 in main)"},
-		"reported long before":  {raised + "for i in $(seq 1 30); do echo going on >&2; done; exit 3", ""},
-		"all is well":           {raised + "exit 0", ""},
-		"a signal from outside": {raised + "kill -KILL $$", "ValueError: no (train.py:3 in main)"}, // the agent's machine knows who sent it
+		"uncaught":             {raised + "for i in $(seq 1 30); do echo bye >&2; done; exit 1", "ValueError: no (train.py:3 in main)"},
+		"reported by itself":   {raised + "echo giving up >&2; exit 3", "ValueError: no (train.py:3 in main)"},
+		"reported long before": {raised + "for i in $(seq 1 30); do echo going on >&2; done; exit 3", ""},
+		"all is well":          {raised + "exit 0", ""},
+		// The agent's machine knows who sent it.
+		"a signal from outside": {raised + "kill -KILL $$", "ValueError: no (train.py:3 in main)"},
 		"on stdout":             {"exec 2>&1; " + raised + "exit 1", "ValueError: no (train.py:3 in main)"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,9 @@ import (
 
 // Times that are not part of a specification.
 const (
-	rejoinEvery   = 5 * time.Second       // a join that was accepted and that no launch has answered is repeated; a lost launch is published again before
+	// A join that was accepted and that no launch has answered is repeated; a lost launch is
+	// published again before.
+	rejoinEvery   = 5 * time.Second
 	joinTimeout   = time.Minute           // a call without an answer counts as lost; each has a timeout of its own
 	firstBackoff  = 50 * time.Millisecond // after a refused join; doubles up to lastBackoff
 	lastBackoff   = time.Second

@@ -17,14 +17,16 @@ const Schema = 1
 
 // Document is what a service stores for one entity; compare-and-set on it is the only commit point.
 type Document struct {
-	Schema    int                      `json:"schema"`
-	Version   uint64                   `json:"version"`           // +1 at each save
-	State     json.RawMessage          `json:"state"`             // the machine's state, its public view in the field "view"
-	Applied   []string                 `json:"applied,omitempty"` // ids of the newest inputs applied, oldest first
-	Number    map[events.Family]uint64 `json:"number,omitempty"`  // last fact number per family
-	Outbox    []events.Message         `json:"outbox,omitempty"`  // decided, not yet known to be published, in order
-	Elided    []int                    `json:"brief,omitempty"`   // positions in Outbox of facts whose long part is restored from State
-	Published uint64                   `json:"told,omitempty"`    // launches up to this revision are known to be published; later ones are rebuilt from State
+	Schema  int                      `json:"schema"`
+	Version uint64                   `json:"version"`           // +1 at each save
+	State   json.RawMessage          `json:"state"`             // the machine's state, its public view in the field "view"
+	Applied []string                 `json:"applied,omitempty"` // ids of the newest inputs applied, oldest first
+	Number  map[events.Family]uint64 `json:"number,omitempty"`  // last fact number per family
+	Outbox  []events.Message         `json:"outbox,omitempty"`  // decided, not yet known to be published, in order
+	// Positions in Outbox of facts whose long part is restored from State.
+	Elided []int `json:"brief,omitempty"`
+	// Launches up to this revision are known to be published; later ones are rebuilt from State.
+	Published uint64 `json:"told,omitempty"`
 }
 
 // compressOver is the size in bytes above which documents are stored compressed.

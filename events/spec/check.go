@@ -16,9 +16,11 @@ import (
 const (
 	maxJobName = 58 // with "-" and four digits it must still be one token
 
-	maxSameStep = 1000                       // this many failures are kept
-	minHang     = Duration(10 * time.Second) // two intervals of the registry's writes of a step: one replica's steps protect against another that misses them
-	pathHang    = "health.hang"              // the only duration that may be 0
+	maxSameStep = 1000 // this many failures are kept
+	// Two intervals of the registry's writes of a step: one replica's steps protect against another
+	// that misses them.
+	minHang  = Duration(10 * time.Second)
+	pathHang = "health.hang" // the only duration that may be 0
 )
 
 // stopSignals are the signals with which a job may be stopped.

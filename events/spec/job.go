@@ -68,19 +68,27 @@ type Workers struct {
 // than Max failures within Per end it, and so do SameStep failures at one committed step, whatever
 // the time between them. Planned changes never count.
 type Failures struct {
-	Max      *int     `json:"max,omitempty"`      // default 20; 0 = the first failure ends the job
-	Per      Duration `json:"per,omitempty"`      // default 1h
-	SameStep int      `json:"sameStep,omitempty"` // this many consecutive failures at one step end the job: the data or the code causes them; default 3
+	Max *int     `json:"max,omitempty"` // default 20; 0 = the first failure ends the job
+	Per Duration `json:"per,omitempty"` // default 1h
+	// This many consecutive failures at one step end the job: the data or the code causes them;
+	// default 3.
+	SameStep int `json:"sameStep,omitempty"`
 }
 
 // Elastic holds the times of the rendezvous.
 type Elastic struct {
 	LastCall     Duration `json:"lastCall,omitempty"`     // wait for further members once min is reached; default 30s
 	RejoinWithin Duration `json:"rejoinWithin,omitempty"` // time for an accused member to rejoin; default 500ms
-	StartWithin  Duration `json:"startWithin,omitempty"`  // a first generation that has places and is not sealed after this fails the job; default 10m
-	Timeout      Duration `json:"timeout,omitempty"`      // a job that has run and is below min for this long fails; default 10m, as Horovod's --elastic-timeout
-	Settle       Duration `json:"settle,omitempty"`       // growing waits this long for others that arrive at the same time; default 200ms
-	ResetLimit   *int     `json:"resetLimit,omitempty"`   // generations after the first, planned ones included as Horovod's --reset-limit counts them; default no limit, 0 = none
+	// A first generation that has places and is not sealed after this fails the job; default 10m.
+	StartWithin Duration `json:"startWithin,omitempty"`
+	// A job that has run and is below min for this long fails; default 10m, as Horovod's
+	// --elastic-timeout.
+	Timeout Duration `json:"timeout,omitempty"`
+	// Growing waits this long for others that arrive at the same time; default 200ms.
+	Settle Duration `json:"settle,omitempty"`
+	// Generations after the first, planned ones included as Horovod's --reset-limit counts them;
+	// default no limit, 0 = none.
+	ResetLimit *int `json:"resetLimit,omitempty"`
 }
 
 // Health configures when running workers count as hung.

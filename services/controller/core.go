@@ -217,7 +217,8 @@ func (c *Core[S]) fire(ctx context.Context) {
 		case decodeTimer:
 			c.setTimers(key.entity, time.Time{})
 		case deadlineTimer:
-			if _, err := c.once(ctx, key.entity, []events.Input{{Body: events.Tick{}}}, func(Result) {}); err == nil { // otherwise its timers are set already
+			// Otherwise its timers are set already.
+			if _, err := c.once(ctx, key.entity, []events.Input{{Body: events.Tick{}}}, func(Result) {}); err == nil {
 				c.setTimers(key.entity, c.o.Now().Add(MinTickInterval))
 			}
 		}

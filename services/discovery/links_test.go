@@ -71,7 +71,8 @@ func TestKilledAgentIsSuspectedAtOnceAndLostAfterTheGrace(t *testing.T) {
 		wantPublished(t, p, "node-a joined, node-a suspected")
 		time.Sleep(900 * time.Millisecond)
 		wantPublished(t, p, "node-a joined, node-a suspected")
-		time.Sleep(300*time.Millisecond + discovery.DefaultConfig().PingTimeout) // pings repeat that long, because the agent may be about to reconnect
+		// Pings repeat that long, because the agent may be about to reconnect.
+		time.Sleep(300*time.Millisecond + discovery.DefaultConfig().PingTimeout)
 		wantPublished(t, p, "node-a joined, node-a suspected, node-a lost")
 		stopA()
 		stopB()

@@ -83,7 +83,8 @@ func removed(ctx context.Context, jobs events.Bucket, id events.JobID) (bool, er
 // settled reports whether the pool has everything in the record of a job: most of ten thousand
 // waiting jobs need no input.
 func settled(row events.PlacementView, v events.JobHead) bool {
-	complete := row.Waiting != "" || len(row.Places) > 0 // otherwise the job is known only from a fact that arrived before its submit
+	// Otherwise the job is known only from a fact that arrived before its submit.
+	complete := row.Waiting != "" || len(row.Places) > 0
 	return complete && row.Workers == v.Spec.Workers && !v.State.Terminal() && v.OpenIncident == nil && len(v.Incidents) == 0
 }
 

@@ -59,13 +59,14 @@ type Commit struct {
 
 // JoinRequest asks to be in the next generation.
 type JoinRequest struct {
-	Address  string   `json:"address"`           // host:port on which this worker accepts data-plane connections
-	Left     uint64   `json:"left"`              // generation it has just left, 0 = newcomer
-	Planned  bool     `json:"planned"`           // it left because a Change asked it to
-	Accused  []int    `json:"accused,omitempty"` // ranks of Left that its collective lost
-	Broken   [][2]int `json:"broken,omitempty"`  // pairs of ranks of Left: the first could not reach the second, or lost its connection to it
-	Commit   Commit   `json:"commit"`            // newest commit it holds; Generation 0 = none
-	NoticeMS float64  `json:"notice_ms"`         // time since it noticed what made it leave
+	Address string `json:"address"`           // host:port on which this worker accepts data-plane connections
+	Left    uint64 `json:"left"`              // generation it has just left, 0 = newcomer
+	Planned bool   `json:"planned"`           // it left because a Change asked it to
+	Accused []int  `json:"accused,omitempty"` // ranks of Left that its collective lost
+	// Pairs of ranks of Left: the first could not reach the second, or lost its connection to it.
+	Broken   [][2]int `json:"broken,omitempty"`
+	Commit   Commit   `json:"commit"`    // newest commit it holds; Generation 0 = none
+	NoticeMS float64  `json:"notice_ms"` // time since it noticed what made it leave
 
 	// Cold: this newcomer can prefetch the state while the others train, and need not be in a
 	// generation before it has it, unless there are too few members without it. The verdict WarmUp
@@ -117,7 +118,9 @@ const (
 	ChangeLost    = "lost"    // a peer is gone: abort the communicator now
 	ChangeStop    = "stop"    // the job is being stopped: commit, save, return
 	ChangeUndone  = "undone"  // the planned change was cancelled: stay, unless you have left already
-	ChangeLeaving = "leaving" // this worker's node will be taken away: save now; a planned change follows if another node can take its place
+	// This worker's node will be taken away: save now; a planned change follows if another node can
+	// take its place.
+	ChangeLeaving = "leaving"
 )
 
 // Change is a change of the generation that the worker is in.

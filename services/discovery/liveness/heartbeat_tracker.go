@@ -242,7 +242,9 @@ const (
 	heartbeatStep      = time.Second // added to the heartbeat interval per heartbeatStepNodes nodes or a part of them
 	heartbeatStepNodes = 2500
 	helloEvery         = 10 * time.Second // between hellos per LargeFleet nodes: each reads the bucket
-	joinPatience       = time.Second      // timeout of a join, twice and once more per LargeFleet nodes: repeated requests only delay the answer
+	// Timeout of a join, twice and once more per LargeFleet nodes: repeated requests only delay the
+	// answer.
+	joinPatience = time.Second
 )
 
 // welcome answers a hello.

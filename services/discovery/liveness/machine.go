@@ -54,10 +54,12 @@ type State struct {
 	Replaced []events.Incarnation `json:"past,omitempty"`  // replaced, oldest first
 	Drain    string               `json:"drain,omitempty"` // the reason if it drains by a command
 
-	Slots          map[events.Slot]History `json:"slots,omitempty"`   // counted failures of single slots
-	Losses         History                 `json:"losses,omitzero"`   // and losses of the whole node
-	CountedWorkers []events.Incarnation    `json:"charged,omitempty"` // newest worker incarnations whose failure was counted, oldest first
-	ClosedLink     events.Link             `json:"ended,omitzero"`    // newest connection of this incarnation that the broker saw close
+	Slots  map[events.Slot]History `json:"slots,omitempty"` // counted failures of single slots
+	Losses History                 `json:"losses,omitzero"` // and losses of the whole node
+	// Newest worker incarnations whose failure was counted, oldest first.
+	CountedWorkers []events.Incarnation `json:"charged,omitempty"`
+	// Newest connection of this incarnation that the broker saw close.
+	ClosedLink events.Link `json:"ended,omitzero"`
 }
 
 // Machine decides about nodes.
@@ -81,8 +83,7 @@ func (m Machine) Deadline(s State) time.Time {
 	return m.forgetAt(s)
 }
 
-// forgetAt returns when a gone node may be removed. One that is drained or quarantined by hand
-// never is.
+// forgetAt returns when a gone node may be removed: not while it is drained or quarantined.
 func (m Machine) forgetAt(s State) time.Time {
 	if m.KeepFor == 0 || s.alive() || s.View.State == "" || s.Drain != "" || !s.quarantineEnd().IsZero() {
 		return time.Time{}

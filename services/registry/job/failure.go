@@ -35,9 +35,11 @@ func (t *transition) exitFailure(b events.WorkerExited) failure {
 		// Each program has its own checkpoints: the last step that it reported is the best estimate
 		// of where it resumes.
 		f.step = b.Step
-		f.poison = f.poison && (b.Step > 0 || t.View.Step > 0) // a program that reports no steps would seem to fail at one step always
+		// A program that reports no steps would seem to fail at one step always.
+		f.poison = f.poison && (b.Step > 0 || t.View.Step > 0)
 	case b.Generation == 0:
-		f.poison = f.poison && t.LastGood == 0 // a newcomer that dies while it prefetches the state does not end a job that makes steps
+		// A newcomer that dies while it prefetches the state does not end a job that makes steps.
+		f.poison = f.poison && t.LastGood == 0
 	default:
 		if b.Generation >= t.View.Generation && b.Commit.Newer(t.Commit) {
 			t.Commit = b.Commit

@@ -32,7 +32,8 @@ func (t *transition) recordFirstError(w *events.WorkerView) {
 		if b.Exception != nil {
 			age += max(0, b.Exception.BeforeMS)
 		}
-		at = at.Add(-min(time.Duration(age*float64(time.Millisecond)), causeTimeout)) // bounded, because the age in a late report is unreliable
+		// Bounded, because the age in a late report is unreliable.
+		at = at.Add(-min(time.Duration(age*float64(time.Millisecond)), causeTimeout))
 	}
 	if f := t.View.FirstError; f != nil && !t.failedBefore(w, at, f) {
 		return

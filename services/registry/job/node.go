@@ -57,7 +57,8 @@ func (t *transition) nodeReturned(b events.NodeJoined) {
 		w := &t.View.Workers[i]
 		n := t.Slots[w.Place.String()]
 		working := t.View.State == events.JobStateWaiting || t.View.State == events.JobStateRunning
-		if w.Place.Node == b.Node && w.Agent == b.Incarnation && working && t.displaced(w) { // it failed before the fact of its node's return arrived
+		// It failed before the fact of its node's return arrived.
+		if w.Place.Node == b.Node && w.Agent == b.Incarnation && working && t.displaced(w) {
 			t.respawnDisplaced(w)
 			continue
 		}

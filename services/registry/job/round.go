@@ -161,7 +161,8 @@ func (t *transition) sealMember(m events.Member) {
 		w.State = events.WorkerStateRunning
 	}
 	if w.State == events.WorkerStateFailed && t.Slots[m.Place.String()].JudgedIncarnation == w.Incarnation {
-		t.CountedGeneration = max(t.CountedGeneration, t.View.Generation) // its failure was counted before it was known to be a member
+		// Its failure was counted before it was known to be a member.
+		t.CountedGeneration = max(t.CountedGeneration, t.View.Generation)
 	}
 	w.Generation, w.Rank, w.Attempt = t.View.Generation, m.Rank, max(w.Attempt, m.Attempt)
 	t.updateSlot(m.Place, func(n *SlotRecord) { n.MissingSince = time.Time{} })

@@ -41,28 +41,36 @@ import (
 type State struct {
 	View events.JobView `json:"view"`
 
-	Removed           *Removed               `json:"removed,omitempty"`   // the job was removed and its record is gone: all other fields are empty
-	Stop              *Stop                  `json:"stop,omitempty"`      // a requested stop; before the submit it is only stored
-	Placed            Placement              `json:"placed"`              // the scheduler's last placement
-	Pending           Pending                `json:"pending"`             // the round that is not sealed yet
-	Client            string                 `json:"client,omitempty"`    // traceparent of the submit, if the client has its own trace
-	LastGood          events.Generation      `json:"last_good,omitempty"` // newest generation with a good step
-	Broken            events.Generation      `json:"broken,omitempty"`    // newest generation that is known to have lost a member
-	CountedGeneration events.Generation      `json:"charged,omitempty"`   // newest generation whose break was counted
-	Commit            events.Commit          `json:"commit,omitzero"`     // in-process recovery: newest commit that the current generation could return to
-	Finish            Finish                 `json:"finish"`
-	Incident          *Incident              `json:"incident,omitempty"`    // private part of View.Open
-	IncidentCount     int                    `json:"counted,omitempty"`     // incidents so far
-	Slots             map[string]SlotRecord  `json:"notes,omitempty"`       // by place
-	Nodes             map[events.NodeID]Node `json:"nodes,omitempty"`       // nodes of this job that have joined, were lost or have left
-	Timing            []Timing               `json:"timing,omitempty"`      // of the newest generations
-	Reports           []ReportedStates       `json:"said,omitempty"`        // by the members of the newest generations
-	NoProgress        int                    `json:"no_progress,omitempty"` // consecutive generations that were lost without progress, according to the newest seal
-	Permanent         PermanentFailure       `json:"futile,omitzero"`       // what has ended the newest generations, if a retry does not fix it
-	Exhaustion        *Exhaustion            `json:"exhaustion,omitempty"`  // the job ends once the cause is known, or after a short wait
-	Stall             Stall                  `json:"stall,omitzero"`        // the newest one
-	StepGeneration    events.Generation      `json:"step_in,omitempty"`     // generation in which View.Step was made
-	EarlyReady        *events.WorkerReady    `json:"early,omitempty"`       // rank 0 was ready before the seal of its generation arrived
+	// The job was removed and its record is gone: all other fields are empty.
+	Removed *Removed  `json:"removed,omitempty"`
+	Stop    *Stop     `json:"stop,omitempty"` // a requested stop; before the submit it is only stored
+	Placed  Placement `json:"placed"`         // the scheduler's last placement
+	Pending Pending   `json:"pending"`        // the round that is not sealed yet
+	// Traceparent of the submit, if the client has its own trace.
+	Client            string            `json:"client,omitempty"`
+	LastGood          events.Generation `json:"last_good,omitempty"` // newest generation with a good step
+	Broken            events.Generation `json:"broken,omitempty"`    // newest generation that is known to have lost a member
+	CountedGeneration events.Generation `json:"charged,omitempty"`   // newest generation whose break was counted
+	// In-process recovery: newest commit that the current generation could return to.
+	Commit        events.Commit         `json:"commit,omitzero"`
+	Finish        Finish                `json:"finish"`
+	Incident      *Incident             `json:"incident,omitempty"` // private part of View.OpenIncident
+	IncidentCount int                   `json:"counted,omitempty"`  // incidents so far
+	Slots         map[string]SlotRecord `json:"notes,omitempty"`    // by place
+	// Nodes of this job that have joined, were lost or have left.
+	Nodes   map[events.NodeID]Node `json:"nodes,omitempty"`
+	Timing  []Timing               `json:"timing,omitempty"` // of the newest generations
+	Reports []ReportedStates       `json:"said,omitempty"`   // by the members of the newest generations
+	// Consecutive generations that were lost without progress, according to the newest seal.
+	NoProgress int `json:"no_progress,omitempty"`
+	// What has ended the newest generations, if a retry does not fix it.
+	Permanent PermanentFailure `json:"futile,omitzero"`
+	// The job ends once the cause is known, or after a short wait.
+	Exhaustion     *Exhaustion       `json:"exhaustion,omitempty"`
+	Stall          Stall             `json:"stall,omitzero"`    // the newest one
+	StepGeneration events.Generation `json:"step_in,omitempty"` // generation in which View.Step was made
+	// Rank 0 was ready before the seal of its generation arrived.
+	EarlyReady *events.WorkerReady `json:"early,omitempty"`
 }
 
 // Stop is a requested stop.
@@ -102,28 +110,36 @@ type Pending struct {
 
 // Finish is the end of the training.
 type Finish struct {
-	Since      time.Time          `json:"since,omitzero"`     // when the first worker was done
-	Stopped    time.Time          `json:"stopped,omitzero"`   // when the remaining workers were stopped
-	Now        bool               `json:"now,omitempty"`      // without grace
-	Generation events.Generation  `json:"in,omitempty"`       // newest generation in which a worker was done
-	Reported   bool               `json:"told,omitempty"`     // a worker has reported its result
-	Step       uint64             `json:"step,omitempty"`     // of that result
-	ReportBy   time.Time          `json:"report_by,omitzero"` // all workers have ended, and the job waits for the result until then
-	Failed     *events.Place      `json:"failed,omitempty"`   // first worker that failed by itself after it had completed the training
-	LateReport *events.WorkerDone `json:"late,omitempty"`     // a report of an incarnation that was over, until its exit confirms it
+	Since      time.Time         `json:"since,omitzero"`   // when the first worker was done
+	Stopped    time.Time         `json:"stopped,omitzero"` // when the remaining workers were stopped
+	Now        bool              `json:"now,omitempty"`    // without grace
+	Generation events.Generation `json:"in,omitempty"`     // newest generation in which a worker was done
+	Reported   bool              `json:"told,omitempty"`   // a worker has reported its result
+	Step       uint64            `json:"step,omitempty"`   // of that result
+	// All workers have ended, and the job waits for the result until then.
+	ReportBy time.Time `json:"report_by,omitzero"`
+	// First worker that failed by itself after it had completed the training.
+	Failed *events.Place `json:"failed,omitempty"`
+	// A report of an incarnation that was over, until its exit confirms it.
+	LateReport *events.WorkerDone `json:"late,omitempty"`
 }
 
 // SlotRecord is the record of a place besides its newest worker.
 type SlotRecord struct {
-	Ended             []events.Incarnation `json:"ended,omitempty"`     // newest incarnations that have ended, oldest first
-	JudgedIncarnation events.Incarnation   `json:"charged,omitempty"`   // newest incarnation with a verdict
-	Verdict           verdict              `json:"verdict,omitempty"`   // about JudgedIncarnation
-	Removed           bool                 `json:"gone,omitempty"`      // the scheduler revoked the place
-	ExitedIncarnation events.Incarnation   `json:"exited,omitempty"`    // an incarnation that was presumed lost and whose exit was reported afterwards
-	Succeeded         bool                 `json:"well,omitempty"`      // that exit was a success
-	Displaced         events.Incarnation   `json:"unplaced,omitempty"`  // an incarnation that was denied a respawn only because its place or node was gone
-	Completed         bool                 `json:"completed,omitempty"` // an incarnation replaced since had completed the training
-	MissingSince      time.Time            `json:"behind,omitzero"`     // since when this worker has not rejoined, or was left out of the next generation, without an explanation
+	Ended             []events.Incarnation `json:"ended,omitempty"`   // newest incarnations that have ended, oldest first
+	JudgedIncarnation events.Incarnation   `json:"charged,omitempty"` // newest incarnation with a verdict
+	Verdict           verdict              `json:"verdict,omitempty"` // about JudgedIncarnation
+	Removed           bool                 `json:"gone,omitempty"`    // the scheduler revoked the place
+	// An incarnation that was presumed lost and whose exit was reported afterwards.
+	ExitedIncarnation events.Incarnation `json:"exited,omitempty"`
+	Succeeded         bool               `json:"well,omitempty"` // that exit was a success
+	// An incarnation that was denied a respawn only because its place or node was gone.
+	Displaced events.Incarnation `json:"unplaced,omitempty"`
+	// An incarnation replaced since had completed the training.
+	Completed bool `json:"completed,omitempty"`
+	// Since when this worker has not rejoined, or was left out of the next generation, without an
+	// explanation.
+	MissingSince time.Time `json:"behind,omitzero"`
 }
 
 // Node is the record of a node that joined or ended.

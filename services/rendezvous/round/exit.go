@@ -35,7 +35,9 @@ func (t *transition) exited(w events.WorkerExited) {
 		}
 	case x.Leaving && !w.Asked:
 	case w.Asked:
-		x.State = lost // its agent is shutting down and the scheduler will react; or it was leaving, and as the last one it must ask for the round itself
+		// Its agent is shutting down and the scheduler will react; or it was leaving, and as the
+		// last one it must ask for the round itself.
+		x.State = lost
 		if rank >= 0 {
 			t.propose(events.Cause{Kind: events.CauseShrink, Place: &w.Place, Node: w.Place.Node, Rank: rank, Detail: w.Detail}, w.AgeMS)
 		}

@@ -64,7 +64,8 @@ func (t *transition) join(j events.MemberJoin) {
 		t.removeMembers(func(y *Member) bool { return y.Place == j.Place })
 		return
 	}
-	x.Unsynced = j.Unsynced && rank < 0 && !(x.State == joined && x.Incarnation == j.Incarnation && !x.Unsynced) // a late repeat does not make a synced member unsynced
+	// A late repeat does not make a synced member unsynced.
+	x.Unsynced = j.Unsynced && rank < 0 && !(x.State == joined && x.Incarnation == j.Incarnation && !x.Unsynced)
 	x.State, x.Incarnation, x.Agent = joined, j.Incarnation, j.Agent
 	x.Address, x.PID, x.Commit = j.Address, j.PID, j.Commit
 	x.RejoinBy = zeroTime

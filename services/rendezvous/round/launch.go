@@ -8,8 +8,8 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// resendAfter is how long a node may hold an old launch before the launch is sent again, per
-// resendNodes nodes.
+// resendAfter is how long a node may hold an old launch before the new one is published again. The
+// same time is added for every resendNodes nodes.
 const (
 	resendAfter = time.Second
 	resendNodes = 1000
@@ -147,7 +147,8 @@ func (s *State) launch(general events.Launch, n events.NodeID, members []Member)
 	}
 	if len(members) == 0 {
 		l.Phase, l.Reason = events.PhaseStop, s.removalReason(n)
-		l.World, l.Master, l.Token, l.Planned = 0, "", "", false // other members' data; a launch after a later seal then has the same content
+		// Other members' data; a launch after a later seal then has the same content.
+		l.World, l.Master, l.Token, l.Planned = 0, "", "", false
 	}
 	for i := range members {
 		if m, ok := s.launchMember(&members[i], l.Phase); ok {
@@ -200,7 +201,9 @@ type launchHash uint64
 const (
 	hashBasis launchHash = 14695981039346656037
 	hashPrime launchHash = 1099511628211
-	hashBits             = 48 // bits kept; the chance that a changed launch has an equal hash and is not published is one in 10^14
+	// Bits kept; the chance that a changed launch has an equal hash and is not published is one in
+	// 10^14.
+	hashBits = 48
 )
 
 func (h launchHash) text(s string) launchHash {

@@ -19,12 +19,14 @@ const (
 // Link is the link between two nodes whose members could not reach each other. Which node is at
 // fault is unknown: both have rejoined, so both are alive, and other nodes may reach them.
 type Link struct {
-	Nodes       [2]events.NodeID  `json:"nodes"`          // sorted
-	Failures    int               `json:"strikes"`        // generations that this link broke since the last good one with both nodes
-	LastFailure events.Generation `json:"last"`           // the newest of them
-	Excluded    events.NodeID     `json:"out,omitempty"`  // while the link is cut: the node that is excluded; empty = too few would be left
-	Until       time.Time         `json:"until,omitzero"` // the link is cut until then
-	CutFor      spec.Duration     `json:"hold,omitempty"` // duration of the last cut
+	Nodes [2]events.NodeID `json:"nodes"` // sorted
+	// Generations that this link broke since the last good one with both nodes.
+	Failures    int               `json:"strikes"`
+	LastFailure events.Generation `json:"last"` // the newest of them
+	// While the link is cut: the node that is excluded; empty = too few would be left.
+	Excluded events.NodeID `json:"out,omitempty"`
+	Until    time.Time     `json:"until,omitzero"` // the link is cut until then
+	CutFor   spec.Duration `json:"hold,omitempty"` // duration of the last cut
 }
 
 func (p *Link) isCut() bool { return !p.Until.IsZero() }

@@ -33,7 +33,9 @@ func (t *transition) newestFact(n events.NodeID) bool {
 
 // nodeLost applies discovery's decision that an incarnation of a node is gone.
 func (t *transition) nodeLost(n events.NodeID, inc events.Incarnation, kind events.CauseKind) {
-	back := t.Agents[n] > inc // ULIDs sort by age: with a newer incarnation of the node known, only members of the old one are lost
+	// ULIDs sort by age: with a newer incarnation of the node known, only members of the old one
+	// are lost.
+	back := t.Agents[n] > inc
 	t.loseNode(n, kind, "node "+string(n)+" is gone", func(x *Member) bool {
 		return (x.Agent == "" && !back) || x.Agent == inc
 	}, back)
@@ -78,7 +80,8 @@ func (t *transition) nodeReturned(n events.NodeFact) {
 		case dead, respawnDenied: // the agent is unknown if the worker never joined
 			return x.Agent != n.Incarnation
 		}
-		return x.Agent != n.Incarnation && x.Agent != "" // a member without an incarnation so far belongs to the new agent as it is
+		// A member without an incarnation so far belongs to the new agent as it is.
+		return x.Agent != n.Incarnation && x.Agent != ""
 	}, true)
 }
 

@@ -27,7 +27,8 @@ type NodeRendezvous struct {
 	Settle     time.Time   `json:"settle,omitzero"`   // complete: end of the wait before waiting nodes are added
 	Closed     string      `json:"closed,omitempty"`  // why no node is added any more
 	Candidates []Candidate `json:"comers,omitempty"`  // in order of arrival
-	AbandonAt  time.Time   `json:"empty_by,omitzero"` // set while all lists are empty and no generation was sealed: the job is then abandoned
+	// Set while all lists are empty and no generation was sealed: the job is then abandoned.
+	AbandonAt time.Time `json:"empty_by,omitzero"`
 
 	Abandoned bool `json:"abandoned,omitempty"`
 

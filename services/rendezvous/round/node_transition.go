@@ -217,7 +217,8 @@ func (t *transition) removeNode(n events.NodeFact, kind events.CauseKind) {
 func (t *transition) replaceNode(n events.NodeID, inc events.Incarnation) {
 	x := t.Nodes
 	detail := "the agent of node " + string(n) + " was started again"
-	t.loseNode(n, events.CauseNodeLost, detail, func(x *Member) bool { return olderAgent(x, inc) }, false) // also if it was removed before
+	// Also if it was removed before.
+	t.loseNode(n, events.CauseNodeLost, detail, func(x *Member) bool { return olderAgent(x, inc) }, false)
 	if i := x.find(n); i >= 0 && x.Candidates[i].Agent < inc {
 		x.remove(i, *t.Spec.Rendezvous, t.now)
 		t.loseNode(n, events.CauseNodeLost, detail, func(*Member) bool { return true }, false)

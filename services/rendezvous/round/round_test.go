@@ -29,7 +29,8 @@ func TestProperties(t *testing.T) {
 		for range rapid.IntRange(1, 120).Draw(t, "inputs") {
 			drawn := anyInput(t, place, s, jobSpec, workers)
 			now = now.Add(time.Duration(rapid.IntRange(0, 700).Draw(t, "ms")) * time.Millisecond)
-			for _, b := range []events.Body{events.Tick{}, drawn} { // the effects of time come first: they are not part of the input
+			// The effects of time come first: they are not part of the input.
+			for _, b := range []events.Body{events.Tick{}, drawn} {
 				number++
 				in := events.Input{ID: fmt.Sprint(number), Number: number, Nonce: "n", Body: b}
 				var d events.Decision

@@ -43,34 +43,44 @@ type Member struct {
 
 // State is the rendezvous of one job. Fields without a name in JSON are stored in Packed; see Pack.
 type State struct {
-	View            events.RoundView                     `json:"view"`
-	Spec            spec.Job                             `json:"spec"`
-	Workers         spec.Workers                         `json:"workers"`
-	HostOrder       []events.NodeID                      `json:"hosts,omitempty"`    // nodes in the order of the host list
-	Nonce           string                               `json:"nonce"`              // part of the generations' tokens
-	Placement       uint64                               `json:"placement"`          // number of the last placement.set applied
-	LastGood        events.Generation                    `json:"good"`               // last generation that made a good step
-	Planned         bool                                 `json:"planned,omitempty"`  // members were asked to leave at their next commit
-	PreviousCause   *events.Cause                        `json:"before,omitempty"`   // cause of the sealed generation, while Planned
-	Attempts        map[string]int                       `json:"attempts,omitempty"` // highest attempt of places that were given up
-	Disconnected    map[events.NodeID]events.Incarnation `json:"cut,omitempty"`      // agents whose connection the broker saw close
-	NoticeAt        time.Time                            `json:"notice_at,omitzero"` // first notice of what opened the round
-	NoticeMS        float64                              `json:"notice_ms,omitempty"`
-	LastCall        time.Time                            `json:"last_call,omitzero"`  // end of the last call
-	BackOff         time.Time                            `json:"back_off,omitzero"`   // all members have joined, and the seal is delayed until then
-	SealedAt        time.Time                            `json:"sealed_at,omitzero"`  // of the sealed generation
-	CommittedStep   uint64                               `json:"committed,omitempty"` // newest step that its members could return to at that time
-	Growth          *Growth                              `json:"grow,omitempty"`      // newcomers are ready, others may soon be
-	PendingAt       time.Time                            `json:"fresh,omitzero"`      // when a member was last created or reset for a new incarnation
-	Finishing       bool                                 `json:"finishing,omitempty"`
-	Stopping        *events.JobStopping                  `json:"stopping,omitempty"`
-	Removed         time.Time                            `json:"removed,omitzero"`   // the job's record is gone; when to try again to remove this document
-	Nodes           *NodeRendezvous                      `json:"external,omitempty"` // only for jobs with self-registered nodes
-	Revision        uint64                               `json:"revision"`           // of the newest launches
-	ReportedMissing events.Places                        `json:"asked,omitempty"`    // published as missing
-	Links           []Link                               `json:"links,omitempty"`    // between nodes that could not reach each other, sorted by nodes
-	BrokenConns     [][2]int                             `json:"broken,omitempty"`   // ranks of the sealed generation whose connection broke, not yet counted
-	Packed          string                               `json:"nodes,omitempty"`
+	View      events.RoundView  `json:"view"`
+	Spec      spec.Job          `json:"spec"`
+	Workers   spec.Workers      `json:"workers"`
+	HostOrder []events.NodeID   `json:"hosts,omitempty"` // nodes in the order of the host list
+	Nonce     string            `json:"nonce"`           // part of the generations' tokens
+	Placement uint64            `json:"placement"`       // number of the last placement.set applied
+	LastGood  events.Generation `json:"good"`            // last generation that made a good step
+	// Members were asked to leave at their next commit.
+	Planned bool `json:"planned,omitempty"`
+	// Cause of the sealed generation, while Planned.
+	PreviousCause *events.Cause `json:"before,omitempty"`
+	// Highest attempt of places that were given up.
+	Attempts map[string]int `json:"attempts,omitempty"`
+	// Agents whose connection the broker saw close.
+	Disconnected map[events.NodeID]events.Incarnation `json:"cut,omitempty"`
+	NoticeAt     time.Time                            `json:"notice_at,omitzero"` // first notice of what opened the round
+	NoticeMS     float64                              `json:"notice_ms,omitempty"`
+	LastCall     time.Time                            `json:"last_call,omitzero"` // end of the last call
+	// All members have joined, and the seal is delayed until then.
+	BackOff  time.Time `json:"back_off,omitzero"`
+	SealedAt time.Time `json:"sealed_at,omitzero"` // of the sealed generation
+	// Newest step that its members could return to at that time.
+	CommittedStep uint64  `json:"committed,omitempty"`
+	Growth        *Growth `json:"grow,omitempty"` // newcomers are ready, others may soon be
+	// When a member was last created or reset for a new incarnation.
+	PendingAt time.Time           `json:"fresh,omitzero"`
+	Finishing bool                `json:"finishing,omitempty"`
+	Stopping  *events.JobStopping `json:"stopping,omitempty"`
+	// The job's record is gone; when to try again to remove this document.
+	Removed         time.Time       `json:"removed,omitzero"`
+	Nodes           *NodeRendezvous `json:"external,omitempty"` // only for jobs with self-registered nodes
+	Revision        uint64          `json:"revision"`           // of the newest launches
+	ReportedMissing events.Places   `json:"asked,omitempty"`    // published as missing
+	// Between nodes that could not reach each other, sorted by nodes.
+	Links []Link `json:"links,omitempty"`
+	// Ranks of the sealed generation whose connection broke, not yet counted.
+	BrokenConns [][2]int `json:"broken,omitempty"`
+	Packed      string   `json:"nodes,omitempty"`
 
 	Members   []Member                             `json:"-"` // by place
 	Seniority map[events.NodeID]events.Generation  `json:"-"`

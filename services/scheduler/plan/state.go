@@ -21,8 +21,9 @@ const (
 
 // State is the pool. Its view is public: a row for every job that has not ended.
 type State struct {
-	View  events.PoolView        `json:"view"`
-	Queue []Job                  `json:"queue,omitempty"` // in order of submission; only those that Order does not cover are stored
+	View events.PoolView `json:"view"`
+	// In order of submission; only those that Order does not cover are stored.
+	Queue []Job                  `json:"queue,omitempty"`
 	Order string                 `json:"order,omitempty"` // see Pack
 	Nodes map[events.NodeID]Node `json:"nodes,omitempty"`
 	Ended []events.JobID         `json:"ended,omitempty"` // oldest first
@@ -66,8 +67,9 @@ type Node struct {
 	Draining    bool               `json:"draining,omitempty"`
 	Gone        Departure          `json:"gone,omitempty"`
 
-	Excluded         string                   `json:"excluded,omitempty"`   // why it must not be used
-	Order            int                      `json:"order,omitempty"`      // its line in the host list; earlier ones are used first
+	Excluded string `json:"excluded,omitempty"` // why it must not be used
+	// Its line in the host list; earlier ones are used first.
+	Order            int                      `json:"order,omitempty"`
 	Quarantine       *events.Quarantine       `json:"quarantine,omitempty"` // no new places
 	QuarantinedSlots []events.QuarantinedSlot `json:"benched,omitempty"`    // these slots lose their places
 }
