@@ -104,7 +104,7 @@ func milliseconds(all []time.Duration) string {
 }
 
 func (b *bench) hurt(ctx context.Context, f fault) (notice, result time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, b.patience)
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
 	all, err := b.group(ctx, f)
 	defer func() {

@@ -25,7 +25,7 @@ type bench struct {
 	packages string // folder with the Python package
 	sizes    string
 	budget   time.Duration
-	patience time.Duration
+	timeout  time.Duration
 	rounds   int
 	only     string // names of peers, separated by semicolons; empty = all
 	faults   string // part of the names of faults; empty = all
@@ -48,7 +48,7 @@ func (b *bench) sizesOf(sizes string) string {
 }
 
 func main() {
-	b := &bench{patience: 5 * time.Minute}
+	b := &bench{timeout: 5 * time.Minute}
 	only := flag.String("only", "", "speed or faults; empty = both")
 	flag.StringVar(&b.faults, "faults", "", "words in the names of the faults to measure; empty = all")
 	trials := flag.Int("trials", 200, "of each kind of SIGKILL")

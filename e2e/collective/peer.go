@@ -151,7 +151,7 @@ func (r *ranks) add(ctx context.Context, name string, args ...string) *exec.Cmd 
 
 // measure runs a peer once.
 func (b *bench) measure(ctx context.Context, p peer, world int) ([]line, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.patience)
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
 	r, err := p.start(ctx, b, world)
 	var lines []line

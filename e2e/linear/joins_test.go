@@ -27,9 +27,9 @@ import (
 var generations = flag.Int("generations", 8, "generations before, during and after the loss of a server")
 
 const (
-	job      = events.JobID("job-a")
-	members  = 4
-	patience = 60 * time.Second
+	job     = events.JobID("job-a")
+	members = 4
+	timeout = 60 * time.Second
 )
 
 // record is a join that was accepted, or a seal.
@@ -301,7 +301,7 @@ func TestJoinsAreLinearizable(t *testing.T) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t.Logf("%d joins, %d without an answer, %d generations in %v; %d facts stored again", len(h.joins), h.unknown, len(h.sealed), time.Since(h.began).Round(time.Millisecond), h.repeated)
-	if got := porcupine.CheckOperationsTimeout(rounds(), h.operations(), patience); got != porcupine.Ok {
+	if got := porcupine.CheckOperationsTimeout(rounds(), h.operations(), timeout); got != porcupine.Ok {
 		t.Errorf("the history is %s", got)
 		for _, o := range h.operations() {
 			t.Logf("%d-%d %+v", o.Call, o.Return, o.Output)
@@ -334,7 +334,7 @@ func (m *member) listen(ctx context.Context) error {
 // train takes every member through some generations.
 func train(ctx context.Context, t *testing.T, workers []*member, more int) {
 	t.Helper()
-	limit, cancel := context.WithTimeout(ctx, patience)
+	limit, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	start, _ := workers[0].state()
 	all, limit := errgroup.WithContext(limit)
@@ -376,7 +376,7 @@ func place(t *testing.T, p events.Ports, places []events.Place) {
 
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	end := time.After(patience)
+	end := time.After(timeout)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {

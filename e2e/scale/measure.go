@@ -36,10 +36,10 @@ func measure(ctx context.Context, p *plane, agents, trials int) (*size, error) {
 	defer fleet.close()
 	s := &size{agents: agents, cpu: map[string]time.Duration{}}
 	progress("%d agents are here after %s", agents, time.Since(began).Round(time.Second))
-	patience, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	limit, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	if err := cluster.Until(patience, func() (bool, error) { return fleet.settled(), nil }); err != nil {
-		return nil, fmt.Errorf("the agents do not settle for one pace: %w", err)
+	if err := cluster.Until(limit, func() (bool, error) { return fleet.settled(), nil }); err != nil {
+		return nil, fmt.Errorf("the agents do not settle on one heartbeat interval: %w", err)
 	}
 	if err := sleep(ctx, 5*time.Second); err != nil { // the wave of hellos
 		return nil, err

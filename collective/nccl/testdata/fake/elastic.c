@@ -7,13 +7,13 @@
 #include <string.h>
 
 // A child that a thread of its parent creates.
-struct birth {
+struct childInit {
   ncclComm_t parent, child, *out;
   int color, key, generation;
 };
 
 #if FAKE_VERSION >= 21801
-static void finish(struct birth *b, int met) {
+static void finish(struct childInit *b, int met) {
   if (b->child && b->child->state) b->parent->state = b->child->state;
   if (met && b->child) atomic_store((_Atomic uintptr_t *)b->out, (uintptr_t)b->child); // only when it is complete
   if (!met && b->child) release(b->child);
@@ -22,7 +22,7 @@ static void finish(struct birth *b, int met) {
 }
 
 static void *split(void *argument) {
-  struct birth *b = argument;
+  struct childInit *b = argument;
   ncclComm_t p = b->parent;
   int g = b->generation % GENERATIONS, rank = 0, world = 0;
   p->board->rank[p->rank].split[g].color = b->color;
@@ -55,8 +55,8 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *
   if (config) fakeViolation("a child with a configuration");
   if (c->pending) fakeViolation("CommSplit with operations under way");
   *child = NULL;
-  struct birth *b = calloc(1, sizeof *b);
-  *b = (struct birth){c, NULL, child, color, key, ++c->children};
+  struct childInit *b = calloc(1, sizeof *b);
+  *b = (struct childInit){c, NULL, child, color, key, ++c->children};
   begin(c, split, b);
   return ncclInProgress;
 }
@@ -64,7 +64,7 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *
 
 #if FAKE_VERSION >= 22703
 static void *shrink(void *argument) {
-  struct birth *b = argument;
+  struct childInit *b = argument;
   int met = gather(b->child);
   return finish(b, met), NULL;
 }
@@ -89,8 +89,8 @@ EXPORT ncclResult_t ncclCommShrink(ncclComm_t c, int *excluded, int n, ncclComm_
     rank -= excluded[i] < c->rank;
     at += snprintf(path + at, sizeof path - (size_t)at, "%d", excluded[i]);
   }
-  struct birth *b = calloc(1, sizeof *b);
-  *b = (struct birth){c, newComm(path, c->world - n, rank, c->device), child, 0, 0, 0};
+  struct childInit *b = calloc(1, sizeof *b);
+  *b = (struct childInit){c, newComm(path, c->world - n, rank, c->device), child, 0, 0, 0};
   b->child->parent = c;
   begin(c, shrink, b);
   return ncclInProgress;
