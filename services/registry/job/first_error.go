@@ -41,6 +41,11 @@ func (t *transition) recordFirstError(w *events.WorkerView) {
 	f := *w
 	f.FailedAt = at
 	t.View.FirstError = &f
+	if lostPeer(w) { // the peer may have been stopped, and its exit received, before
+		for i := range t.View.Workers {
+			t.preferOwnException(&t.View.Workers[i])
+		}
+	}
 }
 
 // failedBefore reports whether a worker that failed at a time takes precedence over f.
@@ -59,13 +64,14 @@ func lostPeer(w *events.WorkerView) bool { return w.Exception != nil && w.Except
 
 // preferOwnException makes a worker that was stopped the first to fail if it had an exception of
 // its own before, and the first failure so far is a lost peer.
-func (t *transition) preferOwnException(w *events.WorkerView, b events.WorkerExited) {
+func (t *transition) preferOwnException(w *events.WorkerView) {
 	f := t.View.FirstError
 	if w.State != events.WorkerStateStopped || w.Exception == nil || lostPeer(w) || f == nil || w.Generation != f.Generation || !lostPeer(f) {
 		return
 	}
 	t.recordFirstError(w)
-	t.preferCause(w, events.Cause{Kind: events.CauseWorkerFailed, Place: &b.Place, Node: b.Place.Node, Rank: w.Rank, Detail: b.Detail})
+	place := w.Place
+	t.preferCause(w, events.Cause{Kind: events.CauseWorkerFailed, Place: &place, Node: place.Node, Rank: w.Rank, Detail: w.Detail})
 }
 
 // causeUnknown reports whether the only known failures of a generation are lost peers, and other

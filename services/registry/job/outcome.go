@@ -176,7 +176,7 @@ func (t *transition) lateExit(b events.WorkerExited) {
 	w.State, w.Detail, w.Lines, w.Exception = t.exitState(b), b.Detail, b.Lines, b.Exception
 	t.View.Dropped += b.Dropped
 	t.reported(b.WorkerRef, b.Metrics, b.MetricSteps, b.Step)
-	t.preferOwnException(w, b)
+	t.preferOwnException(w)
 	if w.State == events.WorkerStateFailed && t.View.State == events.JobStateFailed && t.View.FirstError != nil {
 		t.recordFirstError(w)
 	}

@@ -115,7 +115,7 @@ func (t *transition) exited(b events.WorkerExited) {
 		t.refineCause(cause)
 		t.preferCause(w, cause)
 	}
-	t.preferOwnException(w, b)
+	t.preferOwnException(w)
 	if t.inProcess() && b.Done && w.State == events.WorkerStateFailed {
 		t.finishing(b.Generation) // its exit may overtake its report
 		if b.ProgramFault() && !lostPeer(w) && t.Finish.Failed == nil {
