@@ -63,7 +63,7 @@ type Message struct {
 type Consumer struct {
 	Stream   string
 	Durable  string
-	Subjects []string
+	Subjects []string      // a changed list holds for messages published after the change
 	AckWait  time.Duration // 0 = 2 s
 	Parallel int           // unsettled messages at once; 0 = 256
 }

@@ -163,6 +163,13 @@ func TestConsumerTakesOtherSubjects(t *testing.T) {
 	}
 	_ = stop()
 	seen, _ = consume(events.FamilySubject(events.FamilyJob, "job-a"), events.FamilySubject(events.FamilyJob, "job-b"))
+	// The server may skip a message that is published while it changes the subjects.
+	_, j := raw(t, s.URL())
+	await(t, "the consumer has both subjects", func() bool {
+		c, err := j.Consumer(within(t, patience), events.StreamFacts, "test")
+		must(t, err)
+		return len(c.CachedInfo().Config.FilterSubjects) == 2
+	})
 	publish("job-b", "b1")
 	if got := next(t, seen, "b1"); got != "b1" {
 		t.Fatalf("got %q", got)
