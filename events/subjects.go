@@ -131,6 +131,32 @@ const (
 	ServiceAgent      = "agent"
 )
 
+// Service is a service of the control plane.
+type Service struct {
+	Name   string
+	Bucket string // where its documents are; no other service writes there
+}
+
+// Services returns the services in the order of the control flow. Streams, processes and queries
+// are set up from this list.
+func Services() []Service {
+	return []Service{
+		{ServiceDiscovery, BucketNodes},
+		{ServiceScheduler, BucketPlacements},
+		{ServiceRendezvous, BucketRounds},
+		{ServiceRegistry, BucketJobs},
+	}
+}
+
+// ServiceNames returns the names of Services.
+func ServiceNames() []string {
+	var names []string
+	for _, s := range Services() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
 // Verbs of requests.
 const (
 	VerbJoin     = "join"  // discovery: a node; rendezvous: a member

@@ -62,13 +62,9 @@ func topology(replicas int) []js.StreamConfig {
 	logs := stream(events.StreamLogs, events.AllLogs, "Regroup: output of workers", logsBytes, logsAge)
 	spans := stream(events.StreamSpans, events.AllSpans, "Regroup: OTLP spans", spansBytes, spansAge)
 	all := []js.StreamConfig{commands, facts, launches, logs, spans}
-	for _, b := range []struct{ name, what string }{
-		{events.BucketNodes, "Regroup: discovery's documents"},
-		{events.BucketPlacements, "Regroup: the scheduler's document"},
-		{events.BucketRounds, "Regroup: rendezvous' documents"},
-		{events.BucketJobs, "Regroup: the registry's documents"},
-	} {
-		s := stream(bucketStream+b.name, bucketSubject+b.name+".>", b.what, bucketBytes, 0)
+	for _, service := range events.Services() {
+		b := service.Bucket
+		s := stream(bucketStream+b, bucketSubject+b+".>", "Regroup: documents of "+service.Name, bucketBytes, 0)
 		s.MaxMsgsPerSubject, s.Discard = bucketHistory, js.DiscardNew
 		s.DenyDelete, s.AllowRollup = true, true // as in every key-value bucket
 		s.AllowMsgTTL = true                     // deletions expire

@@ -85,7 +85,7 @@ func connect(t *testing.T, url string) events.Ports {
 
 // services starts replicas of all four services.
 func (c *cluster) services(replicas int) {
-	for _, s := range []string{"discovery", "scheduler", "rendezvous", "registry"} {
+	for _, s := range events.ServiceNames() {
 		for r := range replicas {
 			c.start(fmt.Sprintf("%s-%d", s, r), "serve", s, "--server", c.url)
 		}

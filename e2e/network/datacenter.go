@@ -50,7 +50,7 @@ var environment = []string{
 
 // Services are the names of the control plane's services. A replica's process is called
 // SERVICE-HOST.
-var Services = []string{"discovery", "scheduler", "rendezvous", "registry"}
+var Services = events.ServiceNames()
 
 // Build starts everything and returns when all nodes are ready.
 func Build(ctx context.Context, o Options) (*Datacenter, error) {

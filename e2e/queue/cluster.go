@@ -69,7 +69,7 @@ func (p *plane) start(ctx context.Context, regroup string) error {
 	if p.client, err = cluster.Connect(ctx, p.url, "queue", os.Stderr); err != nil {
 		return err
 	}
-	for _, s := range []string{events.ServiceDiscovery, events.ServiceScheduler, events.ServiceRendezvous, events.ServiceRegistry} {
+	for _, s := range events.ServiceNames() {
 		if err := p.processes.Start(cluster.Command{Name: s, Args: []string{
 			regroup, "serve", s, "--server", p.url, "--state-dir", filepath.Join(p.processes.Dir, s), "--log-level", "warn",
 		}}); err != nil {

@@ -100,7 +100,7 @@ func (p *plane) queue(ctx context.Context, n, trials int) (string, error) {
 	}
 	text := row(fmt.Sprintf("%d jobs queued: from the end of a job to the placement of the next, ms", n), p.brokers, took, "median 50 ms")
 	text += fmt.Sprintf("| %d jobs published and queued, s | %d | 1 | | %.1f | | | none |\n", n, p.brokers, accepted.Seconds())
-	for _, s := range []string{events.ServiceRegistry, events.ServiceScheduler, events.ServiceRendezvous, events.ServiceDiscovery} {
+	for _, s := range events.ServiceNames() {
 		now, most, err := p.memory(s)
 		if err != nil {
 			return "", err

@@ -72,7 +72,7 @@ func (p *plane) start(ctx context.Context, regroup string) error {
 	if p.client, err = cluster.Connect(ctx, p.url, "scale", os.Stderr); err != nil {
 		return err
 	}
-	for _, s := range services() {
+	for _, s := range events.ServiceNames() {
 		for i := range replicas {
 			// Each replica prefers another broker, as if they were spread over machines.
 			url := strings.Join(append(urls[i:brokers:brokers], urls[:i]...), ",")
@@ -86,10 +86,6 @@ func (p *plane) start(ctx context.Context, regroup string) error {
 		}
 	}
 	return nil
-}
-
-func services() []string {
-	return []string{events.ServiceDiscovery, events.ServiceScheduler, events.ServiceRendezvous, events.ServiceRegistry}
 }
 
 func (p *plane) stop() {
@@ -106,7 +102,7 @@ func (p *plane) names() map[string][]string {
 	for i := range brokers {
 		all["nats"] = append(all["nats"], fmt.Sprintf("nats-%d", i))
 	}
-	for _, s := range services() {
+	for _, s := range events.ServiceNames() {
 		for i := range replicas {
 			all[s] = append(all[s], fmt.Sprintf("%s-%d", s, i))
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/e2e/report"
+	"github.com/regroup-io/regroup/events"
 )
 
 var verbose bool
@@ -108,7 +109,7 @@ The agents would have machines of their own: here the control plane runs at a lo
 		row("from the verdict that a node is lost to every other agent having heard that the generation is over, ms", s.lost, "none")
 		row("from that verdict to every other agent holding its ranks in the next generation, ms", s.regain, "none")
 	}
-	kinds := append([]string{"nats"}, services()...)
+	kinds := append([]string{"nats"}, events.ServiceNames()...)
 	b.WriteString("\nWhat an agent costs, all replicas together: processor time from the submit to the ranks, share of a core for heartbeats alone, resident memory of one replica.\n\n")
 	b.WriteString("| agents | form, ms per agent | processor, ms per agent | idle, % of a core per 1000 agents |")
 	for _, k := range kinds {

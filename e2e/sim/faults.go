@@ -114,7 +114,8 @@ func (w *world) inject(f fault) {
 }
 
 func (w *world) replica(f fault) service {
-	all := w.services[serviceNames[f.a%len(serviceNames)]]
+	names := events.ServiceNames()
+	all := w.services[names[f.a%len(names)]]
 	return all[f.b%len(all)]
 }
 
@@ -206,7 +207,7 @@ func (w *world) calmDown() {
 	w.calm = true
 	w.logf("faults have stopped")
 	clear(w.partitioned)
-	for _, name := range serviceNames {
+	for _, name := range events.ServiceNames() {
 		for _, s := range w.services[name] {
 			s.freeze(0)
 			s.cutOff(false)

@@ -23,7 +23,6 @@ type known interface {
 	world() *world
 	name() string
 	service() string
-	bucket() string
 	isFrozen() bool
 }
 
@@ -88,7 +87,6 @@ type replica[S any] struct {
 func (r *replica[S]) world() *world    { return r.w }
 func (r *replica[S]) name() string     { return r.who }
 func (r *replica[S]) service() string  { return r.o.Service }
-func (r *replica[S]) bucket() string   { return r.o.Bucket }
 func (r *replica[S]) canReceive() bool { return r.up && !r.conn.cut && !r.conn.deaf }
 func (r *replica[S]) canSend() bool    { return r.up && !r.conn.cut && !r.conn.mute && !r.conn.dead }
 func (r *replica[S]) canPull() bool    { return r.canReceive() && r.canSend() } // deliveries are pulled

@@ -11,7 +11,7 @@ import (
 // scenario is everything that a seed draws up front.
 type scenario struct {
 	seed     uint64
-	replicas [4]int // in the order of serviceNames
+	replicas [4]int // in the order of events.Services
 	nodes    []int  // slots of each node
 	jobs     []jobShape
 	loss     int // percent of signals, requests, replies and acknowledgements that are lost

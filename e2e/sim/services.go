@@ -17,8 +17,6 @@ import (
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
-var serviceNames = []string{events.ServiceDiscovery, events.ServiceScheduler, events.ServiceRendezvous, events.ServiceRegistry}
-
 // mutation replaces machines by broken ones; nil keeps the real one.
 type mutation struct {
 	name      string
@@ -65,7 +63,7 @@ func (w *world) buildServices(m mutation) {
 		r.ages = l
 		l.poll()
 	}
-	for _, name := range serviceNames {
+	for _, name := range events.ServiceNames() {
 		for _, s := range w.services[name] {
 			s.start()
 		}

@@ -36,8 +36,8 @@ const dedup = 3 * time.Second
 
 func newStore(w *world) *store {
 	s := &store{w: w, buckets: map[string]map[string]record{}, streams: map[string]*stream{}}
-	for _, b := range []string{events.BucketNodes, events.BucketPlacements, events.BucketRounds, events.BucketJobs} {
-		s.buckets[b] = map[string]record{}
+	for _, service := range events.Services() {
+		s.buckets[service.Bucket] = map[string]record{}
 	}
 	for _, n := range []string{events.StreamCommands, events.StreamFacts, events.StreamLaunches} {
 		s.streams[n] = &stream{last: map[string]events.Stored{}, ids: map[string]time.Time{}}
@@ -73,11 +73,12 @@ func (s *store) change(bucket, key string, value []byte) uint64 {
 	r := record{value: slices.Clone(value), revision: s.revision}
 	s.buckets[bucket][key] = r
 	s.w.check.saved(bucket, key, r.value)
-	for _, name := range serviceNames {
-		for _, v := range s.w.services[name] {
-			if v.bucket() == bucket {
-				s.w.after(s.w.hop(), func() { v.changed(key, r) })
-			}
+	for _, service := range events.Services() {
+		if service.Bucket != bucket {
+			continue
+		}
+		for _, v := range s.w.services[service.Name] {
+			s.w.after(s.w.hop(), func() { v.changed(key, r) })
 		}
 	}
 	return r.revision

@@ -34,9 +34,6 @@ const (
 	stopWithin = 30 * time.Second
 )
 
-// services in the order in which they are replaced.
-var services = []string{events.ServiceDiscovery, events.ServiceScheduler, events.ServiceRendezvous, events.ServiceRegistry}
-
 // durables are the consumers that the replicas of a service share.
 var durables = map[string][][2]string{
 	events.ServiceDiscovery:  {{events.StreamCommands, "discovery"}, {events.StreamFacts, "discovery-evt"}},
@@ -86,7 +83,7 @@ func deploy(ctx context.Context, dir string, b build, log io.Writer) (_ *deploym
 	if d.system, err = nats.Connect(d.url, nats.UserInfo(jetstream.SystemUser, systemPassword), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond)); err != nil {
 		return d, err
 	}
-	for _, s := range services {
+	for _, s := range events.ServiceNames() {
 		for n := range replicas {
 			connected, err := d.connections(ctx, s)
 			if err == nil {

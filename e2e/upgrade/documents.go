@@ -22,8 +22,8 @@ type message struct {
 // they are, the first event of each type, and the newest launch of each job. Its test reads them
 // with the code of this tree.
 func (d *deployment) capture(ctx context.Context, dir string) error {
-	for _, bucket := range []string{events.BucketNodes, events.BucketPlacements, events.BucketRounds, events.BucketJobs} {
-		if err := d.captureBucket(ctx, bucket, filepath.Join(dir, bucket)); err != nil {
+	for _, s := range events.Services() {
+		if err := d.captureBucket(ctx, s.Bucket, filepath.Join(dir, s.Bucket)); err != nil {
 			return err
 		}
 	}

@@ -99,7 +99,7 @@ func (r *rollout) run(ctx context.Context) error {
 }
 
 func (r *rollout) serviceReplicas() (all []string) {
-	for _, s := range services {
+	for _, s := range events.ServiceNames() {
 		for n := range replicas {
 			all = append(all, replica(s, n))
 		}
@@ -190,7 +190,7 @@ func (r *rollout) replace(ctx context.Context, w *row) error {
 
 // reconnected waits until all replicas and agents are connected to a broker that was started again.
 func (d *deployment) reconnected(ctx context.Context) error {
-	for _, s := range append([]string{"agent"}, services...) {
+	for _, s := range append([]string{"agent"}, events.ServiceNames()...) {
 		want := replicas
 		if s == "agent" {
 			want = nodes

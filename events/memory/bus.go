@@ -49,8 +49,8 @@ func New() *Bus {
 		s.name, s.ids, s.durables, s.last = name, map[string]uint64{}, map[string]*durable{}, map[string]events.Stored{}
 		b.streams[name] = &s
 	}
-	for _, name := range []string{events.BucketNodes, events.BucketPlacements, events.BucketRounds, events.BucketJobs} {
-		b.buckets[name] = &bucket{name: name, entries: map[string]entry{}}
+	for _, s := range events.Services() {
+		b.buckets[s.Bucket] = &bucket{name: s.Bucket, entries: map[string]entry{}}
 	}
 	b.own = b.Client()
 	return b

@@ -132,10 +132,11 @@ func (s *Servers) Start(t testing.TB, i int) {
 	if s.Conn == nil || len(s.Options) == 1 {
 		return // first start: Ensure waits
 	}
-	for _, stream := range []string{
-		events.StreamCommands, events.StreamFacts, events.StreamLaunches, events.StreamLogs, events.StreamSpans,
-		"KV_" + events.BucketNodes, "KV_" + events.BucketPlacements, "KV_" + events.BucketRounds, "KV_" + events.BucketJobs,
-	} {
+	streams := []string{events.StreamCommands, events.StreamFacts, events.StreamLaunches, events.StreamLogs, events.StreamSpans}
+	for _, s := range events.Services() {
+		streams = append(streams, "KV_"+s.Bucket)
+	}
+	for _, stream := range streams {
 		await(t, "the server holds stream "+stream, func() bool { return server.Current() && server.Holds(stream) })
 	}
 }

@@ -31,7 +31,7 @@ func world(t *testing.T) *clienttest.World {
 	lost.Reason, drained.Draining, drained.Reason = "silent for 2.1s", true, "new disk"
 	out, list := view("node-d", events.NodeStateReady), view("node-e", events.NodeStateReady)
 	since := clienttest.Now.Add(-20 * time.Second)
-	out.Quarantine = &events.Quarantine{Since: since, Until: since.Add(200 * time.Second), Reason: "slots 1, 3 are benched", Count: 2}
+	out.Quarantine = &events.Quarantine{Since: since, Until: since.Add(200 * time.Second), Reason: "slots 1, 3 are quarantined", Count: 2}
 	out.QuarantinedSlots = []events.QuarantinedSlot{
 		{Slot: 1, Quarantine: events.Quarantine{Since: since, Until: since.Add(time.Minute), Reason: "3 failures within 10m, the last: exit code 1 of a-0001", Count: 1}},
 		{Slot: 3, Quarantine: events.Quarantine{Since: since, Until: since.Add(time.Hour), Reason: "by hand: bad GPU", ByHand: true}},

@@ -62,7 +62,7 @@ func reasons(env command.Env, n events.NodeView) string {
 		say("quarantined", *n.Quarantine)
 	}
 	for _, b := range n.QuarantinedSlots {
-		say(fmt.Sprintf("slot %d benched", b.Slot), b.Quarantine)
+		say(fmt.Sprintf("slot %d quarantined", b.Slot), b.Quarantine)
 	}
 	return strings.Join(out, "; ")
 }

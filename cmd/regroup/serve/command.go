@@ -27,7 +27,7 @@ func Command(c *boot.Config, d *DiscoveryConfig) *cobra.Command {
   regroup serve registry --server nats://broker:4222
   REGROUP_SERVER=nats://broker:4222 regroup serve rendezvous`,
 	}
-	for _, name := range All() {
+	for _, name := range events.ServiceNames() {
 		cmd.AddCommand(serviceCommand(c, d, name))
 	}
 	cmd.AddCommand(brokerCommand(c))

@@ -7,13 +7,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/jetstream"
 )
 
 // Run runs the four services until ctx ends.
 func (l *Local) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return Services(ctx, l.Process, l.Discovery, All()...) })
+	g.Go(func() error { return Services(ctx, l.Process, l.Discovery, events.ServiceNames()...) })
 	g.Go(func() error { return l.grow(ctx) })
 	g.Go(func() error { return guard(ctx, l.server, l.Process.Logger) })
 	return g.Wait()

@@ -18,11 +18,6 @@ import (
 	"github.com/regroup-io/regroup/services/scheduler"
 )
 
-// All lists the services in the order of the help.
-func All() []string {
-	return []string{events.ServiceDiscovery, events.ServiceScheduler, events.ServiceRendezvous, events.ServiceRegistry}
-}
-
 type runner interface {
 	Run(ctx context.Context) error
 }
@@ -39,7 +34,7 @@ func build(p *boot.Process, name string, d DiscoveryConfig) (runner, error) {
 	case events.ServiceRegistry:
 		return registry.New(registry.Options{Ports: p.Ports, Instance: p.Instance, Observe: p.Observe})
 	}
-	return nil, fmt.Errorf("no service %q: it is one of %s", name, strings.Join(slices.Sorted(slices.Values(All())), ", "))
+	return nil, fmt.Errorf("no service %q: it is one of %s", name, strings.Join(slices.Sorted(slices.Values(events.ServiceNames())), ", "))
 }
 
 // Services runs the named services in this process until ctx ends or one of them fails. d is for

@@ -140,9 +140,9 @@ func (t *transition) quarantineFailingNode() {
 	if v.Quarantine != nil || len(failed) == 0 || len(failed) < min(2, v.AllocatableSlots()) {
 		return
 	}
-	reason := "its only slot is benched"
+	reason := "its only slot is quarantined"
 	if len(failed) > 1 {
-		reason = "slots " + strings.Join(failed, ", ") + " are benched"
+		reason = "slots " + strings.Join(failed, ", ") + " are quarantined"
 	}
 	t.s.Losses.decay(t.m.Rules, t.now)
 	t.quarantine(t.s.Losses.beginQuarantine(t.m.Rules, reason, t.now))

@@ -96,7 +96,7 @@ func TestEveryQuarantineEnds(t *testing.T) {
 			}
 			for _, b := range p.s.View.QuarantinedSlots {
 				if b.Until.Sub(p.now) > time.Hour {
-					t.Fatalf("slot %d is benched for %s", b.Slot, b.Until.Sub(p.now))
+					t.Fatalf("slot %d is quarantined for %s", b.Slot, b.Until.Sub(p.now))
 				}
 			}
 		}
@@ -174,7 +174,7 @@ func TestOnlyFailuresWithinAWindowCount(t *testing.T) {
 				}
 			}
 			if q, ok := d.Facts[0].Body.(events.NodeQuarantined); ok && near < rules.Failures {
-				t.Fatalf("benched for %q with %d failures within the window", q.Reason, near)
+				t.Fatalf("quarantined for %q with %d failures within the window", q.Reason, near)
 			}
 		}
 	})

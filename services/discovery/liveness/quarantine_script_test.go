@@ -109,7 +109,7 @@ func (n *node) attributes() string {
 		out += fmt.Sprintf(", quarantined for %s", v.Quarantine.Until.Sub(n.now))
 	}
 	for _, b := range v.QuarantinedSlots {
-		out += fmt.Sprintf(", slot %d benched for %s", b.Slot, b.Until.Sub(n.now))
+		out += fmt.Sprintf(", slot %d quarantined for %s", b.Slot, b.Until.Sub(n.now))
 	}
 	if out != "" {
 		out += fmt.Sprintf(", %d open", v.SchedulableSlots())

@@ -220,7 +220,7 @@ var outcomes = []struct {
 			"seal 3 cause=worker-failed a/0=w5#3 b/0=w6; exit b/0=w6 g=3 code=1 step=40", events.JobStateFailed, events.Invalid,
 	},
 	{
-		"any program: one that tells no steps fails three times", "restart", "20", "samestep=3",
+		"any program: one that reports no steps fails three times", "restart", "20", "samestep=3",
 		"exit a/0=w1 g=1 code=1; seal 2 cause=worker-failed a/0=w3#2 b/0=w4; exit a/0=w3#2 g=2 code=1; " +
 			"seal 3 cause=worker-failed a/0=w5#3 b/0=w6; exit b/0=w6 g=3 code=1", events.JobStateRunning, "",
 	},

@@ -41,7 +41,7 @@ func TestStepTracker(t *testing.T) {
 	}{
 		{"silent", record(1, 1, 10*time.Second), nil, " still@10s still@20s"},
 		{"no limit", record(1, 1, 0), nil, ""},
-		{"a program that tells no steps", record(1, 0, 10*time.Second), nil, ""},
+		{"a program that reports no steps", record(1, 0, 10*time.Second), nil, ""},
 		{"not running", finishing, nil, ""},
 		{"a step", record(1, 1, 10*time.Second), does{"8s": step(1, 2)}, " step2@8s step2@13s still@18s"},
 		{"a step twice", record(1, 1, 10*time.Second), does{"4s": step(1, 2), "9s": step(1, 2)}, " step2@4s step2@9s still@14s still@24s"},

@@ -101,7 +101,7 @@ func (t *transition) retain(j Job, c *change) []events.Place {
 		case p.Slot < 0 || int(p.Slot) >= n.Slots:
 			reason = fmt.Sprintf("%s has only %s now", p.Node, slots(n.Slots))
 		case n.quarantined(p.Slot) != nil:
-			reason = fmt.Sprintf("%s is benched: %s", p, n.quarantined(p.Slot).Reason)
+			reason = fmt.Sprintf("%s is quarantined: %s", p, n.quarantined(p.Slot).Reason)
 		default:
 			kept = append(kept, p)
 			continue

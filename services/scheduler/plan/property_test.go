@@ -79,7 +79,7 @@ func anyAttributes(t *rapid.T, f *events.NodeFact) {
 	f.Drains = rapid.IntRange(0, 4).Draw(t, "drains") == 0
 	q := events.Quarantine{Since: noon, Until: noon.Add(time.Minute), Reason: "for a reason", Count: 1}
 	for i := range f.Slots {
-		if rapid.IntRange(0, 2).Draw(t, "benched") == 0 {
+		if rapid.IntRange(0, 2).Draw(t, "quarantined") == 0 {
 			f.QuarantinedSlots = append(f.QuarantinedSlots, events.QuarantinedSlot{Slot: events.Slot(i), Quarantine: q})
 		}
 	}

@@ -72,7 +72,7 @@ func (p *pool) describeCapacity() string {
 		default:
 			for _, b := range n.QuarantinedSlots {
 				if int(b.Slot) < n.Slots {
-					closed = append(closed, fmt.Sprintf("%s is benched until %s: %s", events.Place{Node: id, Slot: b.Slot}, clock(b.Quarantine), b.Reason))
+					closed = append(closed, fmt.Sprintf("%s is quarantined until %s: %s", events.Place{Node: id, Slot: b.Slot}, clock(b.Quarantine), b.Reason))
 				}
 			}
 		}

@@ -44,7 +44,7 @@ func (p *pool) do(t *testing.T, line string) string {
 // parse parses a command: submit job min:max, scale job min:max, end job, removed job, or opened or
 // closed job N/gM (its Nth incident, after generation M), or joined, suspected, recovered,
 // draining, lost, left with a node, slots=N and an incarnation, or quarantined, released, changed
-// with those. Other attributes of a node are set by quarantine=1m, benched=SLOT,SLOT (for a
+// with those. Other attributes of a node are set by quarantine=1m, quarantined=SLOT,SLOT (for a
 // minute), excluded, line=N of the host list, state=S, drains.
 func parse(line string) (in events.Input, err error) {
 	line, number, ok := strings.Cut(line, " #")
@@ -126,7 +126,7 @@ func attribute(f *events.NodeFact, arg string) error {
 		d, err := time.ParseDuration(value)
 		f.Quarantine = &events.Quarantine{Since: noon, Until: noon.Add(d), Reason: "lost 3 times within 10m", Count: 1}
 		return err
-	case "benched":
+	case "quarantined":
 		for number := range strings.SplitSeq(value, ",") {
 			b := events.QuarantinedSlot{Quarantine: events.Quarantine{Since: noon, Until: noon.Add(time.Minute), Reason: "3 failures within 10m", Count: 1}}
 			if _, err := fmt.Sscan(number, &b.Slot); err != nil {

@@ -65,7 +65,7 @@ func progressed(v *events.JobView, h events.JobProgress) {
 // the server of the latest job.
 func (c *Client) Silent(ctx context.Context) []string {
 	at := *c.at.Load()
-	all := []string{events.ServiceDiscovery, events.ServiceScheduler, events.ServiceRendezvous, events.ServiceRegistry}
+	all := events.ServiceNames()
 	answers := make([]error, len(all))
 	var g errgroup.Group
 	for i, service := range all {

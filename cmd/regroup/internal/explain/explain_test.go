@@ -142,7 +142,7 @@ func TestSentences(t *testing.T) {
 			s.Job.State, s.Job.Ended = events.JobStateSucceeded, now.Add(-3*time.Second)
 		})},
 	}
-	none := []string{events.ServiceDiscovery, events.ServiceScheduler, events.ServiceRendezvous, events.ServiceRegistry}
+	none := events.ServiceNames()
 	cases = append(cases, []situation{
 		{"no scheduler, and new", fresh(func(s *Seen) { s.Silent = []string{events.ServiceScheduler} })},
 		{"no scheduler, and it had said why", fresh(func(s *Seen) {
