@@ -123,7 +123,7 @@ func (n *node) store() {
 			n.w.after(200*time.Millisecond, n.store)
 			return
 		}
-		n.w.store.publish(n.facts[0])
+		n.w.publish(n.facts[0])
 		if lost { // the acknowledgement is lost
 			n.w.after(200*time.Millisecond, n.store)
 			return

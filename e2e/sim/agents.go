@@ -281,11 +281,10 @@ func (n *node) whenAwake(do func()) {
 
 // catchUp reads the last launch of each job.
 func (n *node) catchUp() {
-	last := n.w.store.streams[events.StreamLaunches].last
-	for _, s := range slices.Sorted(maps.Keys(last)) {
+	for _, s := range slices.Sorted(maps.Keys(n.w.launches)) {
 		var l events.Launch
-		if json.Unmarshal(last[s].Data, &l) == nil && l.Node == n.id {
-			n.w.after(n.w.hop(), func() { n.receiveLaunch(last[s]) })
+		if json.Unmarshal(n.w.launches[s].Data, &l) == nil && l.Node == n.id {
+			n.w.after(n.w.hop(), func() { n.receiveLaunch(n.w.launches[s]) })
 		}
 	}
 }

@@ -2,15 +2,14 @@ package sim
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/events/document"
+	"github.com/regroup-io/regroup/events/memory"
 )
 
-// connection is a replica's connection to the store, with the traps that faults have set.
+// connection is a replica's connection to the broker, with the traps that faults have set.
 type connection struct {
 	w     *world
 	who   string
@@ -42,7 +41,9 @@ const (
 	losePublishAck      step = "lose-publish-ack"
 	crashAfterPublish   step = "crash-after-publish"
 	crashBeforeAck      step = "crash-before-ack"
-	loseSaveAckLate     step = "lose-save-ack-late" // after other replicas have had time to change the document; not in steps, because recorded scenarios index them
+	// Not in steps, because recorded scenarios index them.
+	loseSaveAckLate step = "lose-save-ack-late" // after other replicas have had time to change the document
+	read            step = "read"               // set by loseSaveAndRead
 )
 
 var steps = []step{
@@ -77,6 +78,9 @@ func (c *connection) freeze(s step) {
 
 var errNotConnected = events.Errorf(events.Unavailable, "not connected")
 
+var errNoAnswer = events.Errorf(events.Unavailable, "no answer")
+
+// err is the error of a request that is not sent.
 func (c *connection) err() error {
 	if c.cut || c.dead || c.mute {
 		return errNotConnected
@@ -87,203 +91,78 @@ func (c *connection) err() error {
 // answer is the error of a request that was executed: its reply may be lost.
 func (c *connection) answer() error {
 	if c.deaf {
-		return events.Errorf(events.Unavailable, "no answer")
+		return errNoAnswer
 	}
 	return nil
 }
 
-// reads is the error of a request without effects.
-func (c *connection) reads() error { return cmp.Or(c.err(), c.answer()) }
-
+// ports returns the ports of a new client of the broker, with the faults of this connection.
 func (c *connection) ports() events.Ports {
-	return events.Ports{Log: simLog{c}, Signals: simSignals{c}, Buckets: simBuckets{c}, Calls: simCalls{}, Links: simLinks{}, Clock: simClock{c}}
+	p := c.w.broker.Intercepted(c.intercept).Ports()
+	if m := c.w.mutant; m.trustful || m.careless || m.forgetful || m.amnesic {
+		p.Log, p.Buckets = mutantLog{p.Log, m}, mutantBuckets{p.Buckets, c.w}
+	}
+	return p
 }
 
-type simLog struct{ *connection }
-
-func (l simLog) Publish(_ context.Context, m events.Message) (uint64, error) {
-	l.freeze(freezeBeforePublish)
-	if err := l.err(); err != nil {
-		return 0, err
+// intercept executes an operation unless a fault or a trap prevents it, and loses its answer.
+func (c *connection) intercept(op memory.Operation, execute func() error) error {
+	switch op {
+	case memory.Save:
+		c.freeze(freezeBeforeSave)
+	case memory.Publish:
+		c.freeze(freezeBeforePublish)
 	}
-	seq := l.w.store.publish(m)
-	if t, ok := l.sprung(crashAfterPublish); ok {
-		l.die(t)
-	}
-	if _, ok := l.sprung(losePublishAck); ok {
-		return 0, events.Errorf(events.Unavailable, "no answer")
-	}
-	return seq, l.answer()
-}
-
-func (l simLog) PublishAll(ctx context.Context, all []events.Message) error {
-	for _, m := range all {
-		if _, err := l.Publish(ctx, m); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (l simLog) Last(_ context.Context, stream, subject string) (events.Stored, error) {
-	if err := l.reads(); err != nil {
-		return events.Stored{}, err
-	}
-	m, ok := l.w.store.newest(stream, subject)
-	if !ok || l.w.mutant.trustful {
-		return m, events.Errorf(events.NotFound, "nothing on %s", subject)
-	}
-	return m, nil
-}
-
-type simClock struct{ *connection }
-
-func (c simClock) Now(context.Context) (time.Time, error) { return c.w.now, c.reads() }
-
-type simBuckets struct{ *connection }
-
-func (b simBuckets) Bucket(name string) events.Bucket { return simBucket{b.connection, name} }
-
-type simBucket struct {
-	*connection
-	name string
-}
-
-func (b simBucket) Load(_ context.Context, key string) ([]byte, uint64, error) {
-	if err := b.reads(); err != nil {
-		return nil, 0, err
-	}
-	if _, ok := b.sprung("read"); ok {
-		return nil, 0, errNotConnected
-	}
-	r := b.w.store.buckets[b.name][key]
-	if r.value == nil {
-		return nil, 0, events.Errorf(events.NotFound, "no %s", key)
-	}
-	return b.w.stripped(r.value), r.revision, nil
-}
-
-// stripped is a document as the replicas of a broken controller see it.
-func (w *world) stripped(value []byte) []byte {
-	if !w.mutant.forgetful && !w.mutant.amnesic || value == nil {
-		return value
-	}
-	d, err := document.Decode(value)
-	if err != nil {
-		return value
-	}
-	if w.mutant.forgetful {
-		d.Outbox, d.Elided = nil, nil
-	}
-	if w.mutant.amnesic {
-		d.Applied = nil
-	}
-	if out, err := document.Encode(d); err == nil {
-		return out
-	}
-	return value
-}
-
-func (b simBucket) Save(_ context.Context, key string, value []byte, revision uint64) (uint64, error) {
-	b.freeze(freezeBeforeSave)
-	if err := b.err(); err != nil {
-		return 0, err
-	}
-	r := b.w.store.buckets[b.name][key]
-	if b.w.mutant.careless {
-		revision = r.revision
-	}
-	if (r.value == nil && revision != 0) || (r.value != nil && r.revision != revision) {
-		return 0, cmp.Or(b.answer(), events.Errorf(events.Conflict, "somebody was first"))
-	}
-	at := b.w.store.change(b.name, key, value)
-	if t, ok := b.sprung(crashAfterSave); ok {
-		b.die(t)
-		return at, nil
-	}
-	if _, ok := b.sprung(loseSaveAndRead); ok {
-		b.traps = append(b.traps, trap{step: "read"})
-		return 0, events.Errorf(events.Unavailable, "no answer")
-	}
-	if _, ok := b.sprung(loseSaveAck); ok {
-		return 0, events.Errorf(events.Unavailable, "no answer")
-	}
-	if t, ok := b.sprung(loseSaveAckLate); ok {
-		b.still(t.for_)
-		if b.w.mutant.believing {
-			return at, nil
-		}
-		return 0, events.Errorf(events.Unavailable, "no answer")
-	}
-	return at, b.answer()
-}
-
-func (b simBucket) Delete(_ context.Context, key string, revision uint64) error {
-	if err := b.err(); err != nil {
+	if err := c.err(); err != nil {
 		return err
 	}
-	if r := b.w.store.buckets[b.name][key]; r.value == nil || r.revision != revision {
-		return cmp.Or(b.answer(), events.Errorf(events.Conflict, "somebody was first"))
+	if op == memory.Load && !c.deaf {
+		if _, ok := c.sprung(read); ok {
+			return errNotConnected
+		}
 	}
-	b.w.store.change(b.name, key, nil)
-	return b.answer()
-}
-
-// Watch lists the present keys and returns: the store itself delivers changes.
-func (b simBucket) Watch(ctx context.Context, fn func(string, []byte, uint64), listed func()) error {
-	if err := b.reads(); err != nil {
-		return err
+	if err := execute(); err != nil {
+		return cmp.Or(c.answer(), err)
 	}
-	for _, k := range b.w.store.keys(b.name) {
-		r := b.w.store.buckets[b.name][k]
-		fn(k, r.value, r.revision)
+	switch op {
+	case memory.Save:
+		return c.saved()
+	case memory.Publish:
+		return c.published()
 	}
-	if listed != nil {
-		listed()
+	return c.answer()
+}
+
+// saved is the answer to a save.
+func (c *connection) saved() error {
+	if t, ok := c.sprung(crashAfterSave); ok {
+		c.die(t)
+		return nil
 	}
-	return context.Cause(ctx)
-}
-
-type simSignals struct{ *connection }
-
-func (s simSignals) Send(subject string, data []byte) error {
-	if s.err() == nil {
-		s.w.signal(subject, data)
+	if _, ok := c.sprung(loseSaveAndRead); ok {
+		c.traps = append(c.traps, trap{step: read})
+		return errNoAnswer
 	}
-	return nil
+	if _, ok := c.sprung(loseSaveAck); ok {
+		return errNoAnswer
+	}
+	if t, ok := c.sprung(loseSaveAckLate); ok {
+		c.still(t.for_)
+		if c.w.mutant.believing {
+			return nil
+		}
+		return errNoAnswer
+	}
+	return c.answer()
 }
 
-// Methods that a Core never calls.
-
-var errNotPlayed = events.Errorf(events.Internal, "the simulation does not play this")
-
-func (simLog) Consume(context.Context, events.Consumer, func(events.Delivery)) error {
-	return errNotPlayed
-}
-
-func (simLog) Follow(context.Context, events.Follow, func(events.Stored) error, func()) error {
-	return errNotPlayed
-}
-
-func (simSignals) Hear(context.Context, string, string, func(string, []byte), func()) error {
-	return errNotPlayed
-}
-
-func (simSignals) Launches(context.Context, string, string, func(events.Stored)) error {
-	return errNotPlayed
-}
-func (simSignals) Watch(context.Context, func(bool)) error { return errNotPlayed }
-
-type simCalls struct{}
-
-type simLinks struct{}
-
-func (simLinks) Own() events.Link { return events.Link{} }
-func (simLinks) Ends(context.Context, func(events.Link), func()) error {
-	return errNotPlayed
-}
-
-func (simCalls) Call(context.Context, string, []byte) ([]byte, error) { return nil, errNotPlayed }
-func (simCalls) Serve(context.Context, string, string, func(context.Context, []byte) ([]byte, error)) error {
-	return errNotPlayed
+// published is the answer to a publication.
+func (c *connection) published() error {
+	if t, ok := c.sprung(crashAfterPublish); ok {
+		c.die(t)
+	}
+	if _, ok := c.sprung(losePublishAck); ok {
+		return errNoAnswer
+	}
+	return c.answer()
 }

@@ -182,7 +182,9 @@ func (w *world) notice(b events.NoticeEnvelope) {
 }
 
 // launched delivers a stored launch to its node, unless it is lost.
-func (w *world) launched(m, before events.Stored) {
+func (w *world) launched(m events.Stored) {
+	before := w.launches[m.Subject]
+	w.launches[m.Subject] = m
 	var l events.Launch
 	if err := json.Unmarshal(m.Data, &l); err != nil {
 		w.check.fail(0, "launch does not decode: %v", err)

@@ -2,8 +2,9 @@
 // seed.
 //
 // The services are the real controller.Core, as controller.Host runs it, with the real machines,
-// routes, reconciliations and consumers; the agents are the real agent/worker machine. What is
-// played is everything between them (store, delivery, requests, signals, clocks), the processes,
+// routes, reconciliations and consumers; the agents are the real agent/worker machine. Documents
+// and streams are those of events/memory, whose conformance suite is that of the NATS ports; faults
+// intercept its operations. The simulation itself models delays and deliveries, clocks, processes,
 // and the data plane of the workers.
 //
 //	scenario(seed) ──► world ──► events in order of virtual time ──► invariants after every save, fact and action

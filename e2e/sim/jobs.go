@@ -52,7 +52,7 @@ func (w *world) command(e events.Event) {
 	if err != nil {
 		panic(err) // the simulation's own client is wrong
 	}
-	w.store.publish(m)
+	w.publish(m)
 }
 
 func (w *world) jobOf(id events.JobID) *jobRun {

@@ -15,7 +15,7 @@ type service interface {
 	reachable
 	receiver
 	breakable
-	changed(key string, r record)
+	changed(key string, value []byte, revision uint64)
 }
 
 // known identifies a service.
@@ -204,8 +204,8 @@ func (r *replica[S]) oneWay(way *bool, is bool) {
 
 // list offers the whole bucket, as a watch does when it starts or reconnects.
 func (r *replica[S]) list() {
-	for _, k := range r.w.store.keys(r.o.Bucket) {
-		r.changed(k, r.w.store.buckets[r.o.Bucket][k])
+	for _, d := range r.w.documents(r.o.Bucket) {
+		r.changed(d.key, d.value, d.revision)
 	}
 	r.put(controller.SyncedItem())
 }
@@ -221,14 +221,14 @@ func (r *replica[S]) reconcile(incarnation int) {
 	r.w.after(controller.ReconcileEvery, func() { r.reconcile(incarnation) })
 }
 
-func (r *replica[S]) changed(key string, rec record) {
+func (r *replica[S]) changed(key string, value []byte, revision uint64) {
 	if !r.canReceive() {
 		return
 	}
 	if r.ages != nil {
-		r.unread = append(r.unread, func() { r.ages.seen(key, rec.value) })
+		r.unread = append(r.unread, func() { r.ages.seen(key, value) })
 	}
-	r.put(controller.UpdateItem(key, r.w.stripped(rec.value), rec.revision))
+	r.put(controller.UpdateItem(key, r.w.stripped(value), revision))
 }
 
 func (r *replica[S]) receive(b events.Body) {

@@ -87,7 +87,7 @@ func addReplica[S any](w *world, i int, side *connection, o controller.Options[S
 	r := &replica[S]{w: w, who: fmt.Sprintf("%s-%d", o.Service, i), o: o, side: side, conn: &connection{w: w, dead: true}}
 	if i == 0 {
 		for _, c := range o.Consumers {
-			w.store.durables = append(w.store.durables, &durable{w: w, consumer: c, service: o.Service})
+			w.durables = append(w.durables, &durable{w: w, consumer: c, service: o.Service})
 		}
 	}
 	w.services[o.Service] = append(w.services[o.Service], r)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/memory"
 )
 
 // epoch is the start time of every run.
@@ -19,8 +20,10 @@ type world struct {
 	now         time.Time
 	queue       agenda
 	seq         uint64
-	store       *store
-	services    map[string][]service // by name of the service
+	broker      *memory.Bus
+	durables    []*durable
+	launches    map[string]events.Stored // newest by subject
+	services    map[string][]service     // by name of the service
 	nodes       []*node
 	jobs        []*jobRun
 	awaited     []action                 // actions that wait for words in the log
@@ -39,9 +42,9 @@ type world struct {
 func run(sc scenario, m mutation, output func(string)) *violation {
 	w := &world{
 		sc: sc, rng: rand.New(rand.NewPCG(sc.seed, 0x9e3779b97f4a7c15)), now: epoch, services: map[string][]service{},
-		routes: map[string]service{}, partitioned: map[[2]events.NodeID]int{}, output: output,
+		routes: map[string]service{}, partitioned: map[[2]events.NodeID]int{}, launches: map[string]events.Stored{}, output: output,
 	}
-	w.store = newStore(w)
+	w.broker = newBroker(w)
 	w.check = newChecker(w)
 	w.buildServices(m)
 	for i, n := range sc.nodes {

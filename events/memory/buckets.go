@@ -10,6 +10,7 @@ import (
 )
 
 type bucket struct {
+	bus      *Bus
 	name     string
 	revision uint64 // of the bucket: incremented by each change
 	entries  map[string]entry
@@ -32,6 +33,9 @@ func (k *bucket) change(key string, value []byte) uint64 {
 	k.revision++
 	e := entry{key, value, k.revision}
 	k.entries[key] = e
+	if observe := k.bus.o.Changed; observe != nil {
+		k.bus.changes = append(k.bus.changes, func() { observe(k.name, key, value, e.revision) })
+	}
 	for _, w := range k.watchers {
 		if !w.client.down {
 			w.seen = e.revision
@@ -92,15 +96,19 @@ func (o opened) find() (*bucket, error) {
 
 // Load implements events.Bucket.
 func (o opened) Load(ctx context.Context, key string) ([]byte, uint64, error) {
-	o.bus.mu.Lock()
-	defer o.bus.mu.Unlock()
-	k, err := o.bucket(ctx)
+	var e entry
+	err := o.do(Load, func() error {
+		k, err := o.bucket(ctx)
+		if err != nil {
+			return err
+		}
+		if e = k.entries[key]; e.value == nil {
+			return events.Errorf(events.NotFound, "no %q in bucket %s", key, o.name)
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, 0, err
-	}
-	e := k.entries[key]
-	if e.value == nil {
-		return nil, 0, events.Errorf(events.NotFound, "no %q in bucket %s", key, o.name)
 	}
 	return bytes.Clone(e.value), e.revision, nil
 }
@@ -122,62 +130,71 @@ func (o opened) Save(ctx context.Context, key string, value []byte, revision uin
 	if err := checkSize(len(value)); err != nil {
 		return 0, err
 	}
-	o.bus.mu.Lock()
-	defer o.bus.mu.Unlock()
-	k, err := o.bucket(ctx)
+	var at uint64
+	err := o.do(Save, func() error {
+		k, err := o.bucket(ctx)
+		if err != nil {
+			return err
+		}
+		if err := k.compare(key, revision); err != nil {
+			return err
+		}
+		store, answer := true, error(nil)
+		if o.bus.failSaves != nil {
+			store, answer = faultResult(o.bus.failSaves(o.name, key))
+		}
+		if store {
+			at = k.change(key, append([]byte{}, value...))
+		}
+		return answer
+	})
 	if err != nil {
 		return 0, err
 	}
-	if err := k.compare(key, revision); err != nil {
-		return 0, err
-	}
-	answer := error(nil)
-	if o.bus.failSaves != nil {
-		var store bool
-		if store, answer = faultResult(o.bus.failSaves(o.name, key)); !store {
-			return 0, answer
-		}
-	}
-	rev := k.change(key, append([]byte{}, value...))
-	if answer != nil {
-		return 0, answer
-	}
-	return rev, nil
+	return at, nil
 }
 
 // Delete implements events.Bucket.
 func (o opened) Delete(ctx context.Context, key string, revision uint64) error {
-	o.bus.mu.Lock()
-	defer o.bus.mu.Unlock()
-	k, err := o.bucket(ctx)
-	if err != nil {
-		return err
-	}
-	if err := k.compare(key, revision); err != nil {
-		return err
-	}
-	k.change(key, nil)
-	return nil
+	return o.do(Delete, func() error {
+		k, err := o.bucket(ctx)
+		if err != nil {
+			return err
+		}
+		if err := k.compare(key, revision); err != nil {
+			return err
+		}
+		k.change(key, nil)
+		return nil
+	})
 }
 
 // Watch implements events.Bucket.
 func (o opened) Watch(ctx context.Context, fn func(key string, value []byte, revision uint64), listed func()) error {
 	w := &bucketWatcher{client: o.Client, mailbox: newMailbox[entry]()}
-	o.bus.mu.Lock()
-	k, err := o.find()
-	if err != nil {
-		o.bus.mu.Unlock()
+	var k *bucket
+	var present []entry
+	err := o.do(Watch, func() error {
+		var err error
+		if k, err = o.find(); err != nil {
+			return err
+		}
+		k.watchers = append(k.watchers, w)
+		present = slices.DeleteFunc(k.since(0), func(e entry) bool { return e.value == nil })
+		w.seen = k.revision
+		return nil
+	})
+	if k == nil {
 		return err
 	}
-	k.watchers = append(k.watchers, w)
-	present := slices.DeleteFunc(k.since(0), func(e entry) bool { return e.value == nil })
-	w.seen = k.revision
-	o.bus.mu.Unlock()
 	defer func() {
 		o.bus.mu.Lock()
 		defer o.bus.mu.Unlock()
 		k.watchers = slices.DeleteFunc(k.watchers, func(x *bucketWatcher) bool { return x == w })
 	}()
+	if err != nil {
+		return err
+	}
 	for _, e := range present {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

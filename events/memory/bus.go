@@ -10,6 +10,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/regroup-io/regroup/events"
 )
@@ -17,9 +18,21 @@ import (
 // maxMessage is the limit of one message or value, NATS' default.
 const maxMessage = 1 << 20
 
+// Options of a Bus.
+type Options struct {
+	Now   func() time.Time // nil = time.Now
+	Dedup time.Duration    // how long streams remember message ids; 0 = JetStream's default, 2 min
+	// Observers are called after each change, and may call the bus. They are called in order as
+	// long as one goroutine at a time makes changes.
+	Stored  func(stream string, m events.Stored)
+	Changed func(bucket, key string, value []byte, revision uint64) // value nil = removed
+	Sent    func(subject string, data []byte)                       // a signal
+}
+
 // Bus is the broker of one system. Create it with New.
 type Bus struct {
 	mu           sync.Mutex
+	o            Options
 	streams      map[string]*stream
 	buckets      map[string]*bucket
 	subs         []*subscription
@@ -30,6 +43,7 @@ type Bus struct {
 	nextReceiver map[string]int // per queue group: index of the next receiver
 	own          *Client
 	clients      []*Client
+	changes      []func() // calls of observers, to be made without the lock
 
 	dropSignals func(subject string) bool
 	failSaves   func(bucket, key string) (loseAck bool, err error)
@@ -37,8 +51,17 @@ type Bus struct {
 }
 
 // New returns an empty system with the streams and buckets of the topology.
-func New() *Bus {
-	b := &Bus{streams: map[string]*stream{}, buckets: map[string]*bucket{}, nextReceiver: map[string]int{}}
+func New() *Bus { return NewWith(Options{}) }
+
+// NewWith is New with options.
+func NewWith(o Options) *Bus {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Dedup == 0 {
+		o.Dedup = dedupWindow
+	}
+	b := &Bus{o: o, streams: map[string]*stream{}, buckets: map[string]*bucket{}, nextReceiver: map[string]int{}}
 	for name, s := range map[string]stream{
 		events.StreamCommands: {subjects: events.AllCommands, workQueue: true},
 		events.StreamFacts:    {subjects: events.AllFacts},
@@ -50,7 +73,7 @@ func New() *Bus {
 		b.streams[name] = &s
 	}
 	for _, s := range events.Services() {
-		b.buckets[s.Bucket] = &bucket{name: s.Bucket, entries: map[string]entry{}}
+		b.buckets[s.Bucket] = &bucket{bus: b, name: s.Bucket, entries: map[string]entry{}}
 	}
 	b.own = b.Client()
 	return b
@@ -58,16 +81,41 @@ func New() *Bus {
 
 // Client is one process's connection to the system.
 type Client struct {
-	bus  *Bus
-	down bool
-	link events.Link
+	bus       *Bus
+	down      bool
+	link      events.Link
+	intercept Interceptor // nil = none
 }
 
+// Operation identifies a request to the broker.
+type Operation int
+
+// Operations that an Interceptor handles.
+const (
+	Load Operation = iota
+	Save
+	Delete
+	Watch // up to the list of present keys and beyond
+	Publish
+	Last
+	Now
+	Send
+)
+
+// Interceptor handles each request of a connection: execute executes it and returns its error. What
+// the interceptor returns is the answer. An error without a call of execute is a request that was
+// lost, another error than that of execute a lost answer. It is called without a lock, and may
+// return late.
+type Interceptor func(op Operation, execute func() error) error
+
 // Client returns a new connection, which can be closed alone.
-func (b *Bus) Client() *Client {
+func (b *Bus) Client() *Client { return b.Intercepted(nil) }
+
+// Intercepted is Client with faults.
+func (b *Bus) Intercepted(by Interceptor) *Client {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c := &Client{bus: b}
+	c := &Client{bus: b, intercept: by}
 	c.connect()
 	b.clients = append(b.clients, c)
 	return c
@@ -165,6 +213,25 @@ func faultResult(loseAck bool, err error) (store bool, answer error) {
 		err = events.Errorf(events.Unavailable, "the acknowledgement was lost")
 	}
 	return loseAck || err == nil, err
+}
+
+// do executes an operation with the bus locked, through the interceptor if there is one.
+func (c *Client) do(op Operation, execute func() error) error {
+	locked := func() error {
+		c.bus.mu.Lock()
+		err := execute()
+		changes := c.bus.changes
+		c.bus.changes = nil
+		c.bus.mu.Unlock()
+		for _, observe := range changes {
+			observe()
+		}
+		return err
+	}
+	if c.intercept == nil {
+		return locked()
+	}
+	return c.intercept(op, locked)
 }
 
 // ready returns why this connection cannot be used now. The bus must be locked.

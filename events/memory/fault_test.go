@@ -3,6 +3,7 @@ package memory_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -211,4 +212,62 @@ func TestAcknowledgementLostWhileDisconnected(t *testing.T) {
 			t.Errorf("delivered %d times, want again once after the acknowledgement was lost", attempts)
 		}
 	})
+}
+
+// TestInterceptorLosesRequestsAndAnswers: a request that is not executed has no effect, and one
+// whose answer is lost has.
+func TestInterceptorLosesRequestsAndAnswers(t *testing.T) {
+	var changes []string
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	bus := memory.NewWith(memory.Options{
+		Now:    func() time.Time { return now },
+		Stored: func(stream string, m events.Stored) { changes = append(changes, stream+" "+string(m.Data)) },
+		Changed: func(bucket, key string, value []byte, _ uint64) {
+			changes = append(changes, bucket+" "+key+"="+string(value))
+		},
+		Sent: func(_ string, data []byte) { changes = append(changes, "signal "+string(data)) },
+	})
+	lost := errors.New("lost")
+	var before, after bool
+	p := bus.Intercepted(func(_ memory.Operation, execute func() error) error {
+		if before {
+			return lost
+		}
+		if err := execute(); err != nil || !after {
+			return err
+		}
+		return lost
+	}).Ports()
+	jobs := p.Buckets.Bucket(events.BucketJobs)
+	everything := func() (errs []error) {
+		_, err := jobs.Save(t.Context(), "a", []byte("1"), 0)
+		errs = append(errs, err)
+		_, err = p.Log.Publish(t.Context(), fact("x"))
+		errs = append(errs, err)
+		_, _, err = jobs.Load(t.Context(), "a")
+		errs = append(errs, err)
+		_, err = p.Log.Last(t.Context(), events.StreamFacts, fact("x").Subject)
+		errs = append(errs, err)
+		at, err := p.Clock.Now(t.Context())
+		if err == nil && !at.Equal(now) {
+			t.Errorf("the clock says %s", at)
+		}
+		errs = append(errs, err, jobs.Delete(t.Context(), "a", 1), p.Signals.Send("s", []byte("x")))
+		return errs
+	}
+	before = true
+	errs := everything()
+	if len(changes) != 0 {
+		t.Errorf("requests that were lost have stored %q", changes)
+	}
+	before, after = false, true
+	errs = append(errs, everything()...)
+	for i, err := range errs {
+		if signal := i%7 == 6; signal != (err == nil) || !signal && !errors.Is(err, lost) {
+			t.Errorf("answer %d is %v", i, err)
+		}
+	}
+	if want := []string{"jobs a=1", "REGROUP_EVT x", "jobs a=", "signal x"}; !slices.Equal(changes, want) {
+		t.Errorf("stored %q, want %q", changes, want)
+	}
 }

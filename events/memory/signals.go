@@ -29,12 +29,17 @@ func (s signals) Send(subject string, data []byte) error {
 	if err := checkSize(len(data)); err != nil {
 		return err
 	}
-	s.bus.mu.Lock()
-	defer s.bus.mu.Unlock()
-	if s.down || s.bus.drops(subject) {
+	data = bytes.Clone(data)
+	_ = s.do(Send, func() error { // the sender does not learn of a loss
+		if s.down || s.bus.drops(subject) {
+			return nil
+		}
+		s.bus.fan(subject, events.Stored{Subject: subject, Data: data}, nil)
+		if s.bus.o.Sent != nil {
+			s.bus.changes = append(s.bus.changes, func() { s.bus.o.Sent(subject, data) })
+		}
 		return nil
-	}
-	s.bus.fan(subject, events.Stored{Subject: subject, Data: bytes.Clone(data)}, nil)
+	})
 	return nil
 }
 

@@ -88,8 +88,8 @@ func (s *stream) lasts(patterns []string) []events.Stored {
 	return out
 }
 
-func (s *stream) store(m events.Message, now time.Time) uint64 {
-	for len(s.recent) > 0 && now.Sub(s.recent[0].at) > dedupWindow {
+func (s *stream) store(m events.Message, now time.Time, dedup time.Duration) uint64 {
+	for len(s.recent) > 0 && now.Sub(s.recent[0].at) >= dedup {
 		delete(s.ids, s.recent[0].id)
 		s.recent = s.recent[1:]
 	}
@@ -127,7 +127,9 @@ func (l log) Now(ctx context.Context) (time.Time, error) {
 	if ctx.Err() != nil {
 		return time.Time{}, context.Cause(ctx)
 	}
-	return time.Now(), nil
+	var now time.Time
+	err := l.do(Now, func() error { now = l.bus.o.Now(); return nil })
+	return now, err
 }
 
 // PublishAll implements events.Log.
@@ -152,55 +154,72 @@ func (l log) Publish(ctx context.Context, m events.Message) (uint64, error) {
 		}
 		m.Header[events.HeaderTrace] = []string{t}
 	}
-	l.bus.mu.Lock()
-	defer l.bus.mu.Unlock()
-	if err := l.ready(ctx); err != nil {
+	var seq uint64
+	err := l.do(Publish, func() error {
+		if err := l.ready(ctx); err != nil {
+			return err
+		}
+		var err error
+		seq, err = l.bus.publish(m)
+		return err
+	})
+	if err != nil {
 		return 0, err
 	}
-	for _, s := range l.bus.streams {
+	return seq, nil
+}
+
+// publish stores a message in its stream. The bus must be locked.
+func (b *Bus) publish(m events.Message) (uint64, error) {
+	for _, s := range b.streams {
 		if !match(s.subjects, m.Subject) {
 			continue
 		}
 		answer := error(nil)
-		if l.bus.failPublish != nil {
+		if b.failPublish != nil {
 			var store bool
-			if store, answer = faultResult(l.bus.failPublish(m.Subject)); !store {
+			if store, answer = faultResult(b.failPublish(m.Subject)); !store {
 				return 0, answer
 			}
 		}
 		before := s.seq
-		seq := s.store(m, time.Now())
+		seq := s.store(m, b.o.Now(), b.o.Dedup)
 		if s.seq > before {
-			l.bus.launch(s, s.messages[len(s.messages)-1])
+			stored := s.messages[len(s.messages)-1]
+			b.launch(s, stored)
+			if b.o.Stored != nil {
+				b.changes = append(b.changes, func() { b.o.Stored(s.name, stored) })
+			}
 		}
-		if answer != nil {
-			return 0, answer
-		}
-		return seq, nil
+		return seq, answer
 	}
 	return 0, events.Errorf(events.Unavailable, "no stream stores subject %q", m.Subject)
 }
 
 // Last implements events.Log.
 func (l log) Last(ctx context.Context, stream, subject string) (events.Stored, error) {
-	l.bus.mu.Lock()
-	defer l.bus.mu.Unlock()
-	if err := l.ready(ctx); err != nil {
-		return events.Stored{}, err
-	}
-	s, err := l.stream(stream)
-	if err != nil {
-		return events.Stored{}, err
-	}
-	if m, ok := s.last[subject]; ok {
-		return m, nil
-	}
-	for _, m := range slices.Backward(s.messages) {
-		if match(subject, m.Subject) {
-			return m, nil
+	var last events.Stored
+	err := l.do(Last, func() error {
+		if err := l.ready(ctx); err != nil {
+			return err
 		}
-	}
-	return events.Stored{}, events.Errorf(events.NotFound, "no message on %q", subject)
+		s, err := l.stream(stream)
+		if err != nil {
+			return err
+		}
+		if m, ok := s.last[subject]; ok {
+			last = m
+			return nil
+		}
+		for _, m := range slices.Backward(s.messages) {
+			if match(subject, m.Subject) {
+				last = m
+				return nil
+			}
+		}
+		return events.Errorf(events.NotFound, "no message on %q", subject)
+	})
+	return last, err
 }
 
 // Follow implements events.Log.
