@@ -159,7 +159,8 @@ man: build ## the manual pages, into bin/man
 	@$(BIN)/regroup docs man $(BIN)/man
 
 generate: ## docs that are made from code
-	@for page in events limits jobfile environment; do $(GO) run ./cmd/regroup docs $$page > docs/$$page.md || exit 1; done
+	@for page in events limits environment; do $(GO) run ./cmd/regroup docs $$page > docs/$$page.md || exit 1; done
+	@$(GO) test ./events/spec -run TestJobDocs -rewrite
 	@sed -i '/^| of | flag/,$$d' docs/launchers.md && $(GO) run ./cmd/regroup docs launchers >> docs/launchers.md
 
 check: lint test-all e2e-containers ## everything that must hold before a release

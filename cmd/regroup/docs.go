@@ -24,7 +24,7 @@ import (
 func pages() map[string]func() (string, error) {
 	plain := func(page func() string) func() (string, error) { return func() (string, error) { return page(), nil } }
 	return map[string]func() (string, error){
-		"events": plain(events.CatalogMarkdown), "limits": plain(limits.Markdown), "jobfile": plain(spec.Markdown), "environment": environmentPage,
+		"events": plain(events.CatalogMarkdown), "limits": plain(limits.Markdown), "environment": environmentPage,
 	}
 }
 

@@ -151,7 +151,7 @@ func TestSelfRegisteredNodes(t *testing.T) {
 
 	other := c.startParticipant("node-e", "mnist", append([]string{"--nnodes", "2:4"}, counter(6000)...)...)
 	other.exits(30*time.Second, 4)
-	other.says("rendezvous.nodes: is 2:4 here, the job has 2:3")
+	other.says("rendezvous.nodes.max: is 4 here, the job has 3")
 
 	if out, errs, code := c.cli("close", string(job), "--reason", "enough"); code != 0 {
 		t.Fatalf("close exits %d: %s%s", code, out, errs)

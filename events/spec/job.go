@@ -1,6 +1,6 @@
 // Package spec defines the job specification: its types, their defaults, its validation with an
-// error for each field, and the environment variables of workers. docs/jobfile.md is generated from
-// it.
+// error for each field, and the environment variables of workers. docs/jobfile.md and
+// docs/job.schema.json are generated from it.
 package spec
 
 import (
@@ -40,111 +40,113 @@ func (d *Duration) UnmarshalText(b []byte) error {
 }
 
 // Job is what a user submits. Zero values mean the defaults that WithDefaults fills in.
+//
+// The tags of a field are its rules, see rule. The first paragraph of its comment is its
+// description in docs/jobfile.md and docs/job.schema.json.
 type Job struct {
-	Version  string            `json:"version,omitempty"` // "v1"
-	Name     string            `json:"name"`              // RFC 1123 label of at most 58 characters
-	Command  []string          `json:"command"`           // program and arguments, present on every node
-	Workdir  string            `json:"workdir,omitempty"` // absolute; empty = the agent's own
-	Env      map[string]string `json:"env,omitempty"`
-	Workers  Workers           `json:"workers"`
-	Recovery Recovery          `json:"recovery,omitempty"` // default restart
-	Failures Failures          `json:"failures"`
-	Elastic  Elastic           `json:"elastic"`
-	Health   Health            `json:"health,omitzero"`
-	Stop     Stop              `json:"stop"`
-	Data     Data              `json:"data"`
-	Labels   map[string]string `json:"labels,omitempty"`
+	// Version of this format: `v1`.
+	Version string `json:"version,omitempty" default:"v1" enum:"v1" error:"is not understood: write v1 or leave it out"`
+	// Name of the job; its id begins with it. A label of RFC 1123 (lower-case letters, digits and
+	// dashes) of at most 58 characters.
+	Name string `json:"name" required:"true"`
+	// Program and arguments, present on every node. `${local_rank}` in an argument is replaced with
+	// recovery by restart.
+	Command []string `json:"command" required:"true"`
+	// Absolute directory in which workers run, present on every node. Default: the agent's own.
+	Workdir string `json:"workdir,omitempty" pattern:"^/" error:"is not absolute: it must begin with / and exist on every node"`
+	// Variables of the workers. Those that the agent sets are refused, see
+	// [environment.md](environment.md).
+	Env     map[string]string `json:"env,omitempty"`
+	Workers Workers           `json:"workers"`
+	// How workers survive a fault: `restart` (any program: all processes are started again) or
+	// `in-process` (processes with the SDK keep running).
+	Recovery Recovery `json:"recovery,omitempty" default:"restart" enum:"restart in-process" error:"is neither \"restart\" (any program) nor \"in-process\" (programs that use the SDK)"`
+	Failures Failures `json:"failures"`
+	Elastic  Elastic  `json:"elastic"`
+	Health   Health   `json:"health,omitzero"`
+	Stop     Stop     `json:"stop"`
+	Data     Data     `json:"data"`
+	// Names and values for users; Regroup ignores them.
+	Labels map[string]string `json:"labels,omitempty"`
 
 	Rendezvous *Rendezvous `json:"rendezvous,omitempty"` // only for jobs with self-registered nodes
 }
 
 // Workers is the wanted number of workers of a job.
 type Workers struct {
-	Min int `json:"min"` // below this the job waits; at least 1
-	Max int `json:"max"` // never more; at least Min
+	// Minimum number for training: below it the job waits. With `rendezvous` leave `workers` out.
+	Min int `json:"min" required:"true" min:"1"`
+	// Maximum number. At least `workers.min`.
+	Max int `json:"max" required:"true" max:"workers"`
 }
 
 // Failures is the failure budget of the whole job (torchrun's --max-restarts is per agent): more
 // than Max failures within Per end it, and so do SameStep failures at one committed step, whatever
 // the time between them. Planned changes never count.
 type Failures struct {
-	Max *int     `json:"max,omitempty"` // default 20; 0 = the first failure ends the job
-	Per Duration `json:"per,omitempty"` // default 1h
-	// This many consecutive failures at one step end the job: the data or the code causes them;
-	// default 3.
-	SameStep int `json:"sameStep,omitempty"`
+	// More failures than this within `failures.per` end the job; planned changes never count. 0 =
+	// the first one does.
+	Max *int `json:"max,omitempty" default:"20" min:"0" max:"failures" error:"must be 0 (the first failure ends the job) or more"`
+	// Length of that window.
+	Per Duration `json:"per,omitempty" default:"1h"`
+	// This many consecutive failures at one step end the job: the data or the code causes them.
+	SameStep int `json:"sameStep,omitempty" default:"3" min:"1" max:"1000" error:"must be 1 to 1000: so many failures at one step end the job"`
 }
 
 // Elastic holds the times of the rendezvous.
 type Elastic struct {
-	LastCall     Duration `json:"lastCall,omitempty"`     // wait for further members once min is reached; default 30s
-	RejoinWithin Duration `json:"rejoinWithin,omitempty"` // time for an accused member to rejoin; default 500ms
-	// A first generation that has places and is not sealed after this fails the job; default 10m.
-	StartWithin Duration `json:"startWithin,omitempty"`
-	// A job that has run and is below min for this long fails; default 10m, as Horovod's
-	// --elastic-timeout.
-	Timeout Duration `json:"timeout,omitempty"`
-	// Growing waits this long for others that arrive at the same time; default 200ms.
-	Settle Duration `json:"settle,omitempty"`
-	// Generations after the first, planned ones included as Horovod's --reset-limit counts them;
-	// default no limit, 0 = none.
-	ResetLimit *int `json:"resetLimit,omitempty"`
+	// How long the round waits for further members once `workers.min` is reached.
+	LastCall Duration `json:"lastCall,omitempty" default:"30s"`
+	// Time for a member that peers have lost to rejoin.
+	RejoinWithin Duration `json:"rejoinWithin,omitempty" default:"500ms"`
+	// A job whose first generation has places and is not complete after this fails.
+	StartWithin Duration `json:"startWithin,omitempty" default:"10m"`
+	// A job that has run and is below `workers.min` for this long fails, as with Horovod's
+	// `--elastic-timeout`.
+	Timeout Duration `json:"timeout,omitempty" default:"10m"`
+	// How long growing waits for others that arrive at the same time.
+	Settle Duration `json:"settle,omitempty" default:"200ms"`
+	// Generations after the first, planned ones included, as with Horovod's `--reset-limit`. 0 =
+	// none. Default: no limit.
+	ResetLimit *int `json:"resetLimit,omitempty" min:"0" error:"must be 0 (no regroup at all) or more; leave it out for no limit"`
 }
 
 // Health configures when running workers count as hung.
 type Health struct {
-	// Hang is how long the job may make no step; 0 = for ever. It must be longer than the longest
-	// pause of a healthy job (evaluation, checkpoint, compilation): ten times the longest step, and
-	// at least 5m, is a good value.
-	Hang Duration `json:"hang,omitempty"`
+	// Workers hang if none makes a step for this long, and are replaced. It must be longer than the
+	// longest pause of a healthy job (evaluation, checkpoint, compilation): ten times the longest
+	// step, and at least 5m, is a good value. 0s = never, the default.
+	//
+	// The minimum is two intervals of the registry's writes of a step: one replica's steps protect
+	// against another that misses them.
+	Hang Duration `json:"hang,omitempty" min:"10s" error:"must be at least 10s, or 0 to take no job for hung: 5m, or ten times the longest step"`
 }
 
 // Stop is how workers are stopped.
 type Stop struct {
-	Signal string   `json:"signal,omitempty"` // default SIGTERM
-	Grace  Duration `json:"grace,omitempty"`  // then SIGKILL; default 30s
+	// Signal with which workers are stopped.
+	Signal string `json:"signal,omitempty" default:"SIGTERM" enum:"SIGTERM SIGINT SIGUSR1 SIGUSR2 SIGHUP SIGQUIT"`
+	// Time after the signal before they are killed.
+	Grace Duration `json:"grace,omitempty" default:"30s"`
 }
 
 // Data describes the data set for the ledger.
 type Data struct {
-	Samples uint64 `json:"samples,omitempty"` // samples of one epoch; 0 = as the workers report
+	// Samples of one epoch, for the ledger. Default: as the workers report.
+	Samples uint64 `json:"samples,omitempty" max:"samples"`
 }
 
 // WithDefaults returns the spec with every default filled in.
 func (s Job) WithDefaults() Job {
-	if s.Version == "" {
-		s.Version = "v1"
-	}
-	if s.Recovery == "" {
-		s.Recovery = RecoveryRestart
-	}
 	if s.Rendezvous != nil {
-		s.Rendezvous = s.Rendezvous.withDefaults()
-		if s.Workers == (Workers{}) {
-			s.Workers = s.Rendezvous.workers()
-		}
+		own := *s.Rendezvous
+		s.Rendezvous = &own
 	}
-	if s.Failures.Max == nil {
-		s.Failures.Max = new(int)
-		*s.Failures.Max = 20
+	for i := range rules {
+		rules[i].fill(&s)
 	}
-	if s.Failures.SameStep == 0 {
-		s.Failures.SameStep = 3
-	}
-	fill := func(d *Duration, v time.Duration) {
-		if *d == 0 {
-			*d = Duration(v)
-		}
-	}
-	fill(&s.Failures.Per, time.Hour)
-	fill(&s.Elastic.LastCall, 30*time.Second)
-	fill(&s.Elastic.RejoinWithin, 500*time.Millisecond)
-	fill(&s.Elastic.StartWithin, 10*time.Minute)
-	fill(&s.Elastic.Timeout, 10*time.Minute)
-	fill(&s.Elastic.Settle, 200*time.Millisecond)
-	fill(&s.Stop.Grace, 30*time.Second)
-	if s.Stop.Signal == "" {
-		s.Stop.Signal = "SIGTERM"
+	if s.Rendezvous != nil && s.Workers == (Workers{}) {
+		s.Workers = s.Rendezvous.workers()
 	}
 	return s
 }

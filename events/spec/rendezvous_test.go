@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -61,31 +62,38 @@ func TestDiffers(t *testing.T) {
 	if bad := a.Differs(external().WithDefaults()); bad != nil {
 		t.Errorf("the same differs: %v", bad)
 	}
-	for path, change := range map[string]func(*Job){
-		"name":                           func(s *Job) { s.Name = "other" },
-		"command":                        func(s *Job) { s.Command = []string{"x", "-lr=1"} },
-		"workdir":                        func(s *Job) { s.Workdir = "/srv" },
-		"env":                            func(s *Job) { s.Env = map[string]string{"A": "1"} },
-		"recovery":                       func(s *Job) { s.Recovery = RecoveryInProcess },
-		"rendezvous.nodes":               func(s *Job) { s.Rendezvous.Nodes.Max = 5 },
-		"rendezvous.workersPerNode":      func(s *Job) { s.Rendezvous.WorkersPerNode = 1 },
-		"rendezvous.joinTimeout":         func(s *Job) { s.Rendezvous.JoinTimeout = 1 },
-		"rendezvous.lastCallTimeout":     func(s *Job) { s.Rendezvous.LastCallTimeout = 1 },
-		"rendezvous.closeTimeout":        func(s *Job) { s.Rendezvous.CloseTimeout = 1 },
-		"rendezvous.keepAliveInterval":   func(s *Job) { s.Rendezvous.KeepAliveInterval = 1 },
-		"rendezvous.keepAliveMaxAttempt": func(s *Job) { s.Rendezvous.KeepAliveMaxAttempt = 1 },
-		"rendezvous.heartbeatTimeout":    func(s *Job) { s.Rendezvous.HeartbeatTimeout = 1 },
-		"failures":                       func(s *Job) { s.Failures.Per = 1 },
-		"elastic":                        func(s *Job) { s.Elastic.Settle = 1 },
-		"health":                         func(s *Job) { s.Health.Hang = 1 },
-		"stop":                           func(s *Job) { s.Stop.Signal = "SIGINT" },
-		"data":                           func(s *Job) { s.Data.Samples = 1 },
-		"labels":                         func(s *Job) { s.Labels = map[string]string{"a": "b"} },
-	} {
-		b := external().WithDefaults()
-		change(&b)
-		if bad := a.Differs(b); len(bad) != 1 || bad[0].Path != path {
-			t.Errorf("%s: got %v", path, bad)
+	for i := range rules {
+		r := &rules[i]
+		if strings.HasPrefix(r.path, "workers.") {
+			continue
 		}
+		b := external().WithDefaults()
+		v := r.value(&b)
+		if v.Kind() == reflect.Pointer {
+			v.Set(reflect.New(r.kind))
+			v = v.Elem()
+		}
+		switch {
+		case v.Kind() == reflect.String:
+			v.SetString("other")
+		case v.Kind() == reflect.Slice:
+			v.Set(reflect.ValueOf([]string{"x", "-lr=1"}))
+		case v.Kind() == reflect.Map:
+			v.Set(reflect.ValueOf(map[string]string{"A": "1"}))
+		case v.Kind() == reflect.Bool:
+			v.SetBool(!v.Bool())
+		case v.CanUint():
+			v.SetUint(77)
+		default:
+			v.SetInt(77)
+		}
+		if bad := a.Differs(b); len(bad) != 1 || bad[0].Path != r.path {
+			t.Errorf("%s: got %v", r.path, bad)
+		}
+	}
+	placed := external()
+	placed.Rendezvous = nil
+	if bad := a.Differs(placed.WithDefaults()); len(bad) == 0 {
+		t.Error("a job without self-registered nodes is the same")
 	}
 }

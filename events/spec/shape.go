@@ -19,7 +19,6 @@ import (
 // library stops at the first one.
 type shape struct {
 	strict bool // unknown fields are errors
-	later  map[string]bool
 	bad    []FieldError
 }
 
@@ -131,7 +130,7 @@ func (s *shape) walk(path string, n any, t reflect.Type) {
 			s.add(path, "must be text, got "+describe(n))
 		} else if err := u.UnmarshalText([]byte(text)); err != nil {
 			s.add(path, err.Error())
-		} else if d, isDuration := u.(*Duration); isDuration && s.strict && *d <= 0 && (*d < 0 || path != pathHang) {
+		} else if d, isDuration := u.(*Duration); isDuration && s.strict && (*d < 0 || *d == 0 && hasDefault(path)) {
 			s.add(path, strconv.Quote(text)+" is not more than 0: write 500ms, 30s or 1h")
 		}
 		return
@@ -200,7 +199,7 @@ func (s *shape) walkStruct(path string, o *object, t reflect.Type) {
 		case ok:
 			s.walk(at, o.vals[k], f.Type)
 		case !s.strict:
-		case s.later[at]:
+		case slices.Contains(laterFields, at):
 			s.add(at, "is not built yet in this version: leave it out")
 		default:
 			s.bad = append(s.bad, FieldError{Path: at, Message: "unknown field", Hint: DidYouMean(k, slices.Sorted(maps.Keys(fields)))})

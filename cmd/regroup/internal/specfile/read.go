@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
 	"github.com/regroup-io/regroup/events"
@@ -92,13 +93,14 @@ func Parse(name string, text []byte) (spec.Job, error) {
 	if err != nil {
 		return refuse(syntax(err))
 	}
-	docs := slices.DeleteFunc(file.Docs, func(d document) bool { return d.Body == nil })
+	docs := slices.DeleteFunc(file.Docs, func(d *ast.DocumentNode) bool { return d.Body == nil })
 	if len(docs) == 0 {
 		return refuse(Diagnostic{Code: "syntax", Message: "holds only comments: give at least name, command and workers"})
 	}
 	if len(docs) > 1 {
 		f := Diagnostic{Code: "syntax", Message: "holds more than one document: give each job a file of its own"}
-		f.Line, f.Column = position(docs[1].Body)
+		at := position(docs[1].Body)
+		f.Line, f.Column = at.line, at.column
 		return refuse(f)
 	}
 	w := newWalker()

@@ -6,9 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/spec"
@@ -77,6 +81,57 @@ func TestGoodFiles(t *testing.T) {
 				t.Errorf("got  %+v\nwant %+v", got, want)
 			}
 		})
+	}
+}
+
+// TestExamples validates the job files in examples/ and in the documents, also against
+// docs/job.schema.json.
+func TestExamples(t *testing.T) {
+	root := filepath.Join("..", "..", "..", "..")
+	schema, err := jsonschema.NewCompiler().Compile(filepath.Join(root, "docs", "job.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := 0
+	try := func(name, text string) {
+		tried++
+		if _, err := Parse(name, []byte(text)); err != nil {
+			t.Error(err)
+		}
+		asJSON, err := yaml.YAMLToJSON([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		instance, err := jsonschema.UnmarshalJSON(bytes.NewReader(asJSON))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Validate(instance); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	block := regexp.MustCompile("(?s)```yaml\n(# yaml-language-server.*?)```")
+	for _, pattern := range []string{"examples/*/*.yaml", "*.md", "docs/*.md", "docs/adr/*.md", "python/*.md"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if filepath.Ext(file) == ".yaml" {
+				try(file, string(text))
+				continue
+			}
+			for _, found := range block.FindAllStringSubmatch(string(text), -1) {
+				try(file, found[1])
+			}
+		}
+	}
+	if tried < 2 {
+		t.Errorf("only %d job files found", tried)
 	}
 }
 

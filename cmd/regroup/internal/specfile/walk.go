@@ -12,8 +12,6 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 )
 
-type document = *ast.DocumentNode
-
 type spot struct{ line, column int }
 
 type field struct {
@@ -52,7 +50,7 @@ func (w *walker) Visit(n ast.Node) ast.Visitor {
 	return w
 }
 
-func position(n ast.Node) (line, column int) {
+func position(n ast.Node) spot {
 	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
 		return position(m.Values[0].Key)
 	}
@@ -60,14 +58,9 @@ func position(n ast.Node) (line, column int) {
 		return position(v.Key)
 	}
 	if t := n.GetToken(); t != nil && t.Position != nil {
-		return t.Position.Line, t.Position.Column
+		return spot{t.Position.Line, t.Position.Column}
 	}
-	return 0, 0
-}
-
-func at(n ast.Node) spot {
-	l, c := position(n)
-	return spot{l, c}
+	return spot{}
 }
 
 // node returns the JSON of a YAML node at a path.
@@ -90,7 +83,7 @@ func (w *walker) node(path string, n ast.Node) []byte {
 		parts := make([]string, 0, len(n.Values))
 		for i, item := range n.Values {
 			p := fmt.Sprintf("%s[%d]", path, i)
-			w.fields[p] = field{key: at(item), value: at(item), scalar: scalarText(item)}
+			w.fields[p] = field{key: position(item), value: position(item), scalar: scalarText(item)}
 			parts = append(parts, string(w.node(p, item)))
 		}
 		return []byte("[" + strings.Join(parts, ",") + "]")
@@ -135,15 +128,12 @@ func (w *walker) mapping(path string, values []*ast.MappingValueNode) []byte {
 }
 
 func (w *walker) entry(path, name string, key, value ast.Node) string {
-	p := name
-	if path != "" {
-		p = path + "." + name
-	}
+	p := spec.JoinPath(path, name)
 	f, twice := w.fields[p]
 	if twice {
-		f.again = at(key)
+		f.again = position(key)
 	} else {
-		f = field{key: at(key), value: at(value), scalar: scalarText(value)}
+		f = field{key: position(key), value: position(value), scalar: scalarText(value)}
 	}
 	w.fields[p] = f
 	k, _ := json.Marshal(name) // a string cannot fail
@@ -211,7 +201,7 @@ func scalarText(n ast.Node) string {
 }
 
 func (w *walker) complain(path string, n ast.Node, message string) {
-	s := at(n)
+	s := position(n)
 	w.bad = append(w.bad, Diagnostic{Path: path, Line: s.line, Column: s.column, Code: "invalid", Message: message})
 }
 
