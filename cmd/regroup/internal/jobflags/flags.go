@@ -19,63 +19,68 @@ import (
 
 // Flags holds the given values.
 type Flags struct {
-	fs          *pflag.FlagSet
-	name        string
-	workers     string
-	recovery    string
-	maxRestarts int
-	env         []string
-	workdir     string
-	samples     uint64
-	grace       time.Duration
-	limits      limits
-	sizes       sizes
-	launcher    launcher
-	launch      Launch
+	fs       *pflag.FlagSet
+	job      spec.Job          // the fields that flags set as they are
+	paths    map[string]string // of the field that a flag sets, by the flag's name
+	workers  string
+	env      []string
+	sizes    sizes
+	launcher launcher
+	launch   Launch
 }
 
 // Add adds the flags to a command's set.
 func Add(fs *pflag.FlagSet) *Flags {
-	f := &Flags{fs: fs}
-	fs.StringVar(&f.name, "name", "", "name of the job (default: made from the command)")
-	fs.StringVar(&f.workers, "workers", "1", "how many workers: MIN:MAX, or N for exactly N")
+	f := newFlags(fs)
+	fs.StringVar(&f.job.Name, f.of("name", "name"), "", "name of the job (default: made from the command)")
+	fs.StringVar(&f.workers, f.of("workers", "workers"), "1", "how many workers: MIN:MAX, or N for exactly N")
 	f.sizes.add(fs)
 	f.shared()
 	f.launcher.add(fs)
 	return f
 }
 
-// shared adds the flags of all commands that start a job.
+func newFlags(fs *pflag.FlagSet) *Flags {
+	return &Flags{fs: fs, workers: "1", paths: map[string]string{}}
+}
+
+// of notes that a flag sets the field at a path, and returns its name.
+func (f *Flags) of(path, name string) string {
+	f.paths[name] = path
+	return name
+}
+
+// shared adds the flags of all commands that start a job; with the names of torchrun and
+// horovodrun, where they have them.
 func (f *Flags) shared() {
-	fs := f.fs
-	fs.StringVar(&f.recovery, "recovery", "", "restart (any program, the default) or in-process (programs that use the SDK)")
-	fs.IntVar(&f.maxRestarts, "max-restarts", 20, "failures within an hour that the job survives")
-	fs.StringArrayVar(&f.env, "env", nil, "variable of the workers as `NAME=VALUE`; may be repeated")
-	fs.StringVar(&f.workdir, "workdir", "", "directory in which the workers run, present on every node (default: the agent's)")
-	fs.Uint64Var(&f.samples, "samples", 0, "samples of one epoch, for the account of samples (default: as the workers report)")
-	fs.DurationVar(&f.grace, "stop-grace", 0, "how long workers may take to stop before they are killed (default 30s)")
-	f.limits.add(fs)
+	fs, s := f.fs, &f.job
+	fs.StringVar((*string)(&s.Recovery), f.of("recovery", "recovery"), "", "restart (any program, the default) or in-process (programs that use the SDK)")
+	fs.Var(optional{&s.Failures.Max}, f.of("failures.max", "max-restarts"), "failures within an hour that the job survives")
+	fs.StringArrayVar(&f.env, f.of("env", "env"), nil, "variable of the workers as `NAME=VALUE`; may be repeated")
+	fs.StringVar(&s.Workdir, f.of("workdir", "workdir"), "", "directory in which the workers run, present on every node (default: the agent's)")
+	fs.Uint64Var(&s.Data.Samples, f.of("data.samples", "samples"), 0, "samples of one epoch, for the account of samples (default: as the workers report)")
+	fs.DurationVar((*time.Duration)(&s.Stop.Grace), f.of("stop.grace", "stop-grace"), 0, "how long workers may take to stop before they are killed (default 30s)")
+	fs.IntVar(&s.Failures.SameStep, f.of("failures.sameStep", "same-step"), 0, "failures in a row at one step after which the data or the code is to blame")
+	fs.Var(optional{&s.Elastic.ResetLimit}, f.of("elastic.resetLimit", "reset-limit"), "regroups after the first generation, planned ones included (default: no limit)")
+	fs.Var((*span)(&s.Elastic.Timeout), f.of("elastic.timeout", "elastic-timeout"), "how long a job that has run may be below min (default 10m)")
+	fs.Var((*span)(&s.Elastic.StartWithin), f.of("elastic.startWithin", "start-timeout"), "how long the first generation may take once there is room (default 10m)")
+	fs.Var((*span)(&s.Health.Hang), f.of("health.hang", "hang"), "no step for so long means that workers hang; a good value is 5m or ten times the longest step (default: never)")
+	for name, shown := range map[string]string{"max-restarts": "20", "same-step": "3", "elastic-timeout": "", "start-timeout": "", "hang": ""} {
+		fs.Lookup(name).DefValue = shown
+	}
 }
 
 // Given returns the first flag that was given, or "": they cannot be combined with a file.
 func (f *Flags) Given() string {
 	given := ""
 	f.fs.Visit(func(x *pflag.Flag) {
-		_, own := byPath[x.Name]
+		_, own := f.paths[x.Name]
 		_, others := f.launcher.values[x.Name]
 		if (own || sizePaths[x.Name] != "" || (others && x.Name != "standalone")) && given == "" {
 			given = "--" + x.Name
 		}
 	})
 	return given
-}
-
-// byPath names the field of the spec that a flag fills in.
-var byPath = map[string]string{
-	"name": "name", "workers": "workers", "recovery": "recovery", "max-restarts": "failures.max", "env": "env",
-	"workdir": "workdir", "samples": "data.samples", "stop-grace": "stop.grace",
-	"same-step": "failures.sameStep", "reset-limit": "elastic.resetLimit", "elastic-timeout": "elastic.timeout",
-	"start-timeout": "elastic.startWithin", "hang": "health.hang",
 }
 
 // Spec returns the spec of a job that runs args. The error is Invalid with every field error, each
@@ -93,10 +98,8 @@ func (f *Flags) Spec(args []string) (spec.Job, error) {
 func (f *Flags) fill(args []string) (spec.Job, []spec.FieldError) {
 	var bad []spec.FieldError
 	add := func(path, message string) { bad = append(bad, spec.FieldError{Path: path, Message: message}) }
-	s := spec.Job{
-		Name: cmp.Or(f.name, NameOf(args)), Command: args, Recovery: spec.Recovery(f.recovery),
-		Stop: spec.Stop{Grace: spec.Duration(f.grace)}, Data: spec.Data{Samples: f.samples},
-	}
+	s := f.job
+	s.Name, s.Command = cmp.Or(s.Name, NameOf(args)), args
 	workers, err := Workers(f.workers)
 	if err != nil {
 		add("--workers", err.Error())
@@ -106,12 +109,16 @@ func (f *Flags) fill(args []string) (spec.Job, []spec.FieldError) {
 	if w, given := f.sizes.workers(f.fs, add); given {
 		s.Workers = w
 	}
-	f.limits.fill(f.fs, &s, add)
-	if f.fs.Changed("max-restarts") {
-		s.Failures.Max = &f.maxRestarts
+	if f.fs.Changed("same-step") && s.Failures.SameStep == 0 {
+		add("--same-step", "is 0, must be at least 1")
 	}
-	if f.workdir != "" {
-		abs, err := filepath.Abs(f.workdir)
+	for name, d := range map[string]spec.Duration{"elastic-timeout": s.Elastic.Timeout, "start-timeout": s.Elastic.StartWithin} {
+		if f.fs.Changed(name) && d == 0 {
+			add("--"+name, "is 0, must be more: write seconds, or 500ms, 30s, 1h")
+		}
+	}
+	if s.Workdir != "" {
+		abs, err := filepath.Abs(s.Workdir)
 		if err != nil {
 			add("--workdir", err.Error())
 		}
@@ -143,8 +150,8 @@ func (f *Flags) flagOf(path string) string {
 		}
 	}
 	best := ""
-	for name, p := range byPath {
-		if (path == p || strings.HasPrefix(path, p+".")) && len(p) > len(byPath[best]) {
+	for name, p := range f.paths {
+		if (path == p || strings.HasPrefix(path, p+".")) && len(p) > len(f.paths[best]) {
 			best = name
 		}
 	}

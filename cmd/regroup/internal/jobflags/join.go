@@ -25,7 +25,7 @@ type Join struct {
 // AddJoin adds the flags to a command's set. As with torchrun, _ may be written for - in all of
 // them.
 func AddJoin(fs *pflag.FlagSet) *Join {
-	j := &Join{own: &Flags{fs: fs, workers: "1"}}
+	j := &Join{own: newFlags(fs)}
 	fs.StringVar(&j.Run, "join-job", "", "take part in this job, which nobody schedules; whoever comes first creates it (torchrun's --rdzv-id)")
 	fs.StringVar(&j.nodes, "nnodes", "1", "with --join-job: how many nodes, MIN:MAX or N")
 	fs.IntVar(&j.perNode, "nproc-per-node", 1, "with --join-job: workers on every node")
@@ -54,7 +54,7 @@ func (j *Join) Spec(args []string) (spec.Job, error) {
 	}
 	r.Nodes = spec.NodeRange{Min: nodes.Min, Max: nodes.Max}
 	bad = append(bad, readConf(j.conf, r)...)
-	j.own.name = j.Run
+	j.own.job.Name = j.Run
 	s, more := j.own.fill(args)
 	bad = append(bad, more...)
 	s.Rendezvous, s.Workers = r, spec.Workers{}

@@ -50,7 +50,7 @@ func (f *Flags) torch(s *spec.Job, args []string, add func(path, message string)
 	f.launch.Notes = f.launcher.check(f.fs, add)
 	f.launch.Standalone = f.on("standalone")
 	f.torchWorkers(s, add)
-	if id, ok := given("rdzv-id"); ok && f.name == "" {
+	if id, ok := given("rdzv-id"); ok && f.job.Name == "" {
 		s.Name = strings.Trim(string(events.NodeIDFrom(id)), "-")
 	}
 	if conf, ok := given("rdzv-conf"); ok {

@@ -2,22 +2,13 @@ package jobflags
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/regroup-io/regroup/events/spec"
 )
-
-// limits are the flags for limits that end a job; with the names of torchrun and horovodrun, where
-// they have them.
-type limits struct {
-	sameStep       int
-	resetLimit     int
-	elasticTimeout span
-	startTimeout   span
-	hang           span
-}
 
 // span is a duration, or a number of seconds as in horovodrun.
 type span time.Duration
@@ -37,38 +28,25 @@ func (s *span) Set(text string) error {
 	return nil
 }
 
-func (l *limits) add(fs *pflag.FlagSet) {
-	fs.IntVar(&l.sameStep, "same-step", 3, "failures in a row at one step after which the data or the code is to blame")
-	fs.IntVar(&l.resetLimit, "reset-limit", 0, "regroups after the first generation, planned ones included (default: no limit)")
-	fs.Var(&l.elasticTimeout, "elastic-timeout", "how long a job that has run may be below min (default 10m)")
-	fs.Var(&l.startTimeout, "start-timeout", "how long the first generation may take once there is room (default 10m)")
-	fs.Var(&l.hang, "hang", "no step for so long means that workers hang; a good value is 5m or ten times the longest step (default: never)")
-	for _, name := range []string{"elastic-timeout", "start-timeout", "hang"} {
-		fs.Lookup(name).DefValue = ""
+// optional is a whole number that is nil until it is given.
+type optional struct{ to **int }
+
+func (o optional) String() string {
+	if o.to == nil || *o.to == nil {
+		return ""
 	}
+	return strconv.Itoa(**o.to)
 }
 
-// fill writes the given values into a spec. An explicit time of 0 is an error, not the default.
-func (l *limits) fill(fs *pflag.FlagSet, s *spec.Job, add func(path, message string)) {
-	if fs.Changed("same-step") {
-		if s.Failures.SameStep = l.sameStep; l.sameStep == 0 {
-			add("--same-step", "is 0, must be at least 1")
-		}
-	}
-	if fs.Changed("reset-limit") {
-		s.Elastic.ResetLimit = &l.resetLimit
-	}
-	for name, t := range map[string]struct {
-		given span
-		field *spec.Duration
-	}{
-		"elastic-timeout": {l.elasticTimeout, &s.Elastic.Timeout}, "start-timeout": {l.startTimeout, &s.Elastic.StartWithin},
-	} {
-		if *t.field = spec.Duration(t.given); fs.Changed(name) && t.given == 0 {
-			add("--"+name, "is 0, must be more: write seconds, or 500ms, 30s, 1h")
-		}
-	}
-	s.Health.Hang = spec.Duration(l.hang)
+// Type implements pflag.Value.
+func (optional) Type() string { return "int" }
+
+// Set implements pflag.Value.
+func (o optional) Set(text string) error {
+	n, err := strconv.ParseInt(text, 0, strconv.IntSize)
+	v := int(n)
+	*o.to = &v
+	return err
 }
 
 // sizePaths names the fields that horovodrun's flags for the number of workers fill in.
