@@ -36,7 +36,6 @@ func scaleAs[T float](dst []byte, factor T) {
 	})
 }
 
-// divide divides integers.
 func divide(t Type, dst []byte, n int64) {
 	switch t {
 	case Int8:

@@ -4,257 +4,155 @@
 
 package kernel
 
-// int8SumAVX2 combines int8 and int8.
-//
 //go:noescape
 func int8SumAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int8ProductAVX2 combines int8 and int8.
-//
 //go:noescape
 func int8ProductAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int8MinAVX2 combines int8 and int8.
-//
 //go:noescape
 func int8MinAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int8MaxAVX2 combines int8 and int8.
-//
 //go:noescape
 func int8MaxAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// uint8MinAVX2 combines uint8 and uint8.
-//
 //go:noescape
 func uint8MinAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// uint8MaxAVX2 combines uint8 and uint8.
-//
 //go:noescape
 func uint8MaxAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int16SumAVX2 combines int16 and int16.
-//
 //go:noescape
 func int16SumAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int16ProductAVX2 combines int16 and int16.
-//
 //go:noescape
 func int16ProductAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int16MinAVX2 combines int16 and int16.
-//
 //go:noescape
 func int16MinAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int16MaxAVX2 combines int16 and int16.
-//
 //go:noescape
 func int16MaxAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int32SumAVX2 combines int32 and int32.
-//
 //go:noescape
 func int32SumAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int32ProductAVX2 combines int32 and int32.
-//
 //go:noescape
 func int32ProductAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int32MinAVX2 combines int32 and int32.
-//
 //go:noescape
 func int32MinAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int32MaxAVX2 combines int32 and int32.
-//
 //go:noescape
 func int32MaxAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int64SumAVX2 combines int64 and int64.
-//
 //go:noescape
 func int64SumAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int64ProductAVX2 combines int64 and int64.
-//
 //go:noescape
 func int64ProductAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int64MinAVX2 combines int64 and int64.
-//
 //go:noescape
 func int64MinAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int64MaxAVX2 combines int64 and int64.
-//
 //go:noescape
 func int64MaxAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float16SumAVX2 combines float16 and float16.
-//
 //go:noescape
 func float16SumAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float16ProductAVX2 combines float16 and float16.
-//
 //go:noescape
 func float16ProductAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float16MinAVX2 combines float16 and float16.
-//
 //go:noescape
 func float16MinAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float16MaxAVX2 combines float16 and float16.
-//
 //go:noescape
 func float16MaxAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// bfloat16SumAVX2 combines bfloat16 and bfloat16.
-//
 //go:noescape
 func bfloat16SumAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// bfloat16ProductAVX2 combines bfloat16 and bfloat16.
-//
 //go:noescape
 func bfloat16ProductAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// bfloat16MinAVX2 combines bfloat16 and bfloat16.
-//
 //go:noescape
 func bfloat16MinAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// bfloat16MaxAVX2 combines bfloat16 and bfloat16.
-//
 //go:noescape
 func bfloat16MaxAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float32SumAVX2 combines float32 and float32.
-//
 //go:noescape
 func float32SumAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float32ProductAVX2 combines float32 and float32.
-//
 //go:noescape
 func float32ProductAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float32MinAVX2 combines float32 and float32.
-//
 //go:noescape
 func float32MinAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float32MaxAVX2 combines float32 and float32.
-//
 //go:noescape
 func float32MaxAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float64SumAVX2 combines float64 and float64.
-//
 //go:noescape
 func float64SumAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float64ProductAVX2 combines float64 and float64.
-//
 //go:noescape
 func float64ProductAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float64MinAVX2 combines float64 and float64.
-//
 //go:noescape
 func float64MinAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float64MaxAVX2 combines float64 and float64.
-//
 //go:noescape
 func float64MaxAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float16ScaleAVX2 multiplies each element.
-//
 //go:noescape
 func float16ScaleAVX2(dst *byte, n int, factor float64) (done int)
 
-// bfloat16ScaleAVX2 multiplies each element.
-//
 //go:noescape
 func bfloat16ScaleAVX2(dst *byte, n int, factor float64) (done int)
 
-// float32ScaleAVX2 multiplies each element.
-//
 //go:noescape
 func float32ScaleAVX2(dst *byte, n int, factor float64) (done int)
 
-// float64ScaleAVX2 multiplies each element.
-//
 //go:noescape
 func float64ScaleAVX2(dst *byte, n int, factor float64) (done int)
 
-// float16NarrowAVX2 converts float32 to float16.
-//
 //go:noescape
 func float16NarrowAVX2(dst *byte, src *byte, n int) (done int)
 
-// float16WidenAVX2 converts float16 to float32.
-//
 //go:noescape
 func float16WidenAVX2(dst *byte, src *byte, n int) (done int)
 
-// float16WidenSumAVX2 combines float32 and float16.
-//
 //go:noescape
 func float16WidenSumAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float16WidenProductAVX2 combines float32 and float16.
-//
 //go:noescape
 func float16WidenProductAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float16WidenMinAVX2 combines float32 and float16.
-//
 //go:noescape
 func float16WidenMinAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float16WidenMaxAVX2 combines float32 and float16.
-//
 //go:noescape
 func float16WidenMaxAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// bfloat16NarrowAVX2 converts float32 to bfloat16.
-//
 //go:noescape
 func bfloat16NarrowAVX2(dst *byte, src *byte, n int) (done int)
 
-// bfloat16WidenAVX2 converts bfloat16 to float32.
-//
 //go:noescape
 func bfloat16WidenAVX2(dst *byte, src *byte, n int) (done int)
 
-// bfloat16WidenSumAVX2 combines float32 and bfloat16.
-//
 //go:noescape
 func bfloat16WidenSumAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// bfloat16WidenProductAVX2 combines float32 and bfloat16.
-//
 //go:noescape
 func bfloat16WidenProductAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// bfloat16WidenMinAVX2 combines float32 and bfloat16.
-//
 //go:noescape
 func bfloat16WidenMinAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// bfloat16WidenMaxAVX2 combines float32 and bfloat16.
-//
 //go:noescape
 func bfloat16WidenMaxAVX2(dst *byte, a *byte, b *byte, n int) (done int)
 
-// streamAVX2 copies bytes past the caches; dst is aligned to a vector.
-//
 //go:noescape
 func streamAVX2(dst *byte, src *byte, n int) (done int)

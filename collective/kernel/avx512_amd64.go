@@ -4,257 +4,155 @@
 
 package kernel
 
-// int8SumAVX512 combines int8 and int8.
-//
 //go:noescape
 func int8SumAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int8ProductAVX512 combines int8 and int8.
-//
 //go:noescape
 func int8ProductAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int8MinAVX512 combines int8 and int8.
-//
 //go:noescape
 func int8MinAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int8MaxAVX512 combines int8 and int8.
-//
 //go:noescape
 func int8MaxAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// uint8MinAVX512 combines uint8 and uint8.
-//
 //go:noescape
 func uint8MinAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// uint8MaxAVX512 combines uint8 and uint8.
-//
 //go:noescape
 func uint8MaxAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int16SumAVX512 combines int16 and int16.
-//
 //go:noescape
 func int16SumAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int16ProductAVX512 combines int16 and int16.
-//
 //go:noescape
 func int16ProductAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int16MinAVX512 combines int16 and int16.
-//
 //go:noescape
 func int16MinAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int16MaxAVX512 combines int16 and int16.
-//
 //go:noescape
 func int16MaxAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int32SumAVX512 combines int32 and int32.
-//
 //go:noescape
 func int32SumAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int32ProductAVX512 combines int32 and int32.
-//
 //go:noescape
 func int32ProductAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int32MinAVX512 combines int32 and int32.
-//
 //go:noescape
 func int32MinAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int32MaxAVX512 combines int32 and int32.
-//
 //go:noescape
 func int32MaxAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int64SumAVX512 combines int64 and int64.
-//
 //go:noescape
 func int64SumAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int64ProductAVX512 combines int64 and int64.
-//
 //go:noescape
 func int64ProductAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int64MinAVX512 combines int64 and int64.
-//
 //go:noescape
 func int64MinAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// int64MaxAVX512 combines int64 and int64.
-//
 //go:noescape
 func int64MaxAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float16SumAVX512 combines float16 and float16.
-//
 //go:noescape
 func float16SumAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float16ProductAVX512 combines float16 and float16.
-//
 //go:noescape
 func float16ProductAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float16MinAVX512 combines float16 and float16.
-//
 //go:noescape
 func float16MinAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float16MaxAVX512 combines float16 and float16.
-//
 //go:noescape
 func float16MaxAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// bfloat16SumAVX512 combines bfloat16 and bfloat16.
-//
 //go:noescape
 func bfloat16SumAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// bfloat16ProductAVX512 combines bfloat16 and bfloat16.
-//
 //go:noescape
 func bfloat16ProductAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// bfloat16MinAVX512 combines bfloat16 and bfloat16.
-//
 //go:noescape
 func bfloat16MinAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// bfloat16MaxAVX512 combines bfloat16 and bfloat16.
-//
 //go:noescape
 func bfloat16MaxAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float32SumAVX512 combines float32 and float32.
-//
 //go:noescape
 func float32SumAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float32ProductAVX512 combines float32 and float32.
-//
 //go:noescape
 func float32ProductAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float32MinAVX512 combines float32 and float32.
-//
 //go:noescape
 func float32MinAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float32MaxAVX512 combines float32 and float32.
-//
 //go:noescape
 func float32MaxAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float64SumAVX512 combines float64 and float64.
-//
 //go:noescape
 func float64SumAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float64ProductAVX512 combines float64 and float64.
-//
 //go:noescape
 func float64ProductAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float64MinAVX512 combines float64 and float64.
-//
 //go:noescape
 func float64MinAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float64MaxAVX512 combines float64 and float64.
-//
 //go:noescape
 func float64MaxAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float16ScaleAVX512 multiplies each element.
-//
 //go:noescape
 func float16ScaleAVX512(dst *byte, n int, factor float64) (done int)
 
-// bfloat16ScaleAVX512 multiplies each element.
-//
 //go:noescape
 func bfloat16ScaleAVX512(dst *byte, n int, factor float64) (done int)
 
-// float32ScaleAVX512 multiplies each element.
-//
 //go:noescape
 func float32ScaleAVX512(dst *byte, n int, factor float64) (done int)
 
-// float64ScaleAVX512 multiplies each element.
-//
 //go:noescape
 func float64ScaleAVX512(dst *byte, n int, factor float64) (done int)
 
-// float16NarrowAVX512 converts float32 to float16.
-//
 //go:noescape
 func float16NarrowAVX512(dst *byte, src *byte, n int) (done int)
 
-// float16WidenAVX512 converts float16 to float32.
-//
 //go:noescape
 func float16WidenAVX512(dst *byte, src *byte, n int) (done int)
 
-// float16WidenSumAVX512 combines float32 and float16.
-//
 //go:noescape
 func float16WidenSumAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float16WidenProductAVX512 combines float32 and float16.
-//
 //go:noescape
 func float16WidenProductAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float16WidenMinAVX512 combines float32 and float16.
-//
 //go:noescape
 func float16WidenMinAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// float16WidenMaxAVX512 combines float32 and float16.
-//
 //go:noescape
 func float16WidenMaxAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// bfloat16NarrowAVX512 converts float32 to bfloat16.
-//
 //go:noescape
 func bfloat16NarrowAVX512(dst *byte, src *byte, n int) (done int)
 
-// bfloat16WidenAVX512 converts bfloat16 to float32.
-//
 //go:noescape
 func bfloat16WidenAVX512(dst *byte, src *byte, n int) (done int)
 
-// bfloat16WidenSumAVX512 combines float32 and bfloat16.
-//
 //go:noescape
 func bfloat16WidenSumAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// bfloat16WidenProductAVX512 combines float32 and bfloat16.
-//
 //go:noescape
 func bfloat16WidenProductAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// bfloat16WidenMinAVX512 combines float32 and bfloat16.
-//
 //go:noescape
 func bfloat16WidenMinAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// bfloat16WidenMaxAVX512 combines float32 and bfloat16.
-//
 //go:noescape
 func bfloat16WidenMaxAVX512(dst *byte, a *byte, b *byte, n int) (done int)
 
-// streamAVX512 copies bytes past the caches; dst is aligned to a vector.
-//
 //go:noescape
 func streamAVX512(dst *byte, src *byte, n int) (done int)

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -21,10 +19,9 @@ func (s stream) at(vector int) Mem { return Mem{Base: s.base, Disp: vector * s.s
 
 // open declares a function. Every kernel does as many whole vectors as n has, and
 // returns how many elements these are.
-func (i *isa) open(name, arguments, does string) {
+func (i *isa) open(name, arguments string) {
 	TEXT(name+i.name, NOSPLIT, "func("+arguments+") (done int)")
 	Pragma("noescape")
-	Doc(name + i.name + " " + does)
 }
 
 func pointer(argument string, stride int) stream {
@@ -62,7 +59,7 @@ func leave() {
 
 // combine makes dst = a op b. Each of the three has its own format.
 func (i *isa) combine(name string, dst, a, b format, o operation) {
-	i.open(name, "dst, a, b *byte, n int", fmt.Sprintf("combines %s and %s.", a.name, b.name))
+	i.open(name, "dst, a, b *byte, n int")
 	lanes := dst.lanes(i)
 	d, x, y := pointer("dst", lanes*dst.size), pointer("a", lanes*a.size), pointer("b", lanes*b.size)
 	do, store := o.setup(i), dst.storer(i)
@@ -78,7 +75,7 @@ func (i *isa) combine(name string, dst, a, b format, o operation) {
 
 // convert makes dst = src in another format.
 func (i *isa) convert(name string, dst, src format) {
-	i.open(name, "dst, src *byte, n int", fmt.Sprintf("converts %s to %s.", src.name, dst.name))
+	i.open(name, "dst, src *byte, n int")
 	lanes := dst.lanes(i)
 	d, s := pointer("dst", lanes*dst.size), pointer("src", lanes*src.size)
 	store := dst.storer(i)
@@ -92,7 +89,7 @@ func (i *isa) convert(name string, dst, src format) {
 
 // scale multiplies dst by a factor that is first rounded to what the lanes hold.
 func (i *isa) scale(f format, multiply func(...Op)) {
-	i.open(f.name+"Scale", "dst *byte, n int, factor float64", "multiplies each element.")
+	i.open(f.name+"Scale", "dst *byte, n int, factor float64")
 	lanes := f.lanes(i)
 	d := pointer("dst", lanes*f.size)
 	one, factor := Load(Param("factor"), XMM()), i.wide()
@@ -114,7 +111,7 @@ func (i *isa) scale(f format, multiply func(...Op)) {
 
 // stream copies past the caches. dst must lie on a multiple of the vector.
 func (i *isa) stream() {
-	i.open("stream", "dst, src *byte, n int", "copies bytes past the caches; dst is aligned to a vector.")
+	i.open("stream", "dst, src *byte, n int")
 	d, s := pointer("dst", i.bytes), pointer("src", i.bytes)
 	loop(i.bytes, []stream{d, s}, func(k int) {
 		v := i.wide()
