@@ -143,7 +143,7 @@ gpu-check: setup $(BIN)/gpucheck ## on a machine with an NVIDIA GPU: NCCL, the d
 	@$(BIN)/gpucheck $(GPUCHECK)
 
 $(BIN)/gpucheck: $(SOURCES)
-	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./collective/nccl/gpucheck
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./e2e/gpucheck
 
 lint: setup $(TOOLS)/golangci-lint ## golangci-lint and gofumpt
 	@$(TOOLS)/golangci-lint run ./...
