@@ -71,7 +71,6 @@ var layers = []layer{
 	{"agent/traceback", []string{"events", "events/limits"}, nil, nil, "it reads lines, nothing else"},
 	{"agent", []string{"events", "events/cloudevent", "events/limits", "events/spec", "agent/traceback", "agent/worker", "agent/workerapi/..."}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
 	{"agent/proc", []string{"events", "events/spec", "agent/traceback", "agent/worker", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
-	{"agent/fake", []string{"events", "agent/worker"}, nil, nil, "it plays processes, nothing else"},
 	{"agent/workerapi", []string{"agent/workerapi/wire"}, nil, nil, "it serves HTTP, nothing else"},
 	{"agent/workerapi/wire", nil, nil, nil, "workers import it"},
 	// collective/nccl too: the library lives in workers, and loads NCCL and CUDA only when a worker
@@ -94,7 +93,7 @@ var layers = []layer{
 // reads these.
 var concurrent = []string{
 	"services/controller", "services/controller/controllertest", "events/memory", "events/eventstest", "jetstream",
-	"agent", "agent/proc", "agent/fake", "agent/workerapi", "collective", "collective/internal/control",
+	"agent", "agent/proc", "agent/workerapi", "collective", "collective/internal/control",
 	"collective/internal/exec", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/nccl",
 	"collective/cabi", "collective/deathwatch", "elastic", "elastic/checkpoint", "elastic/statesync", "elastic/internal/agentclient",
 	"elastic/elastictest", "cmd/regroup/demo", "cmd/regroup/run", "cmd/regroup/serve", "cmd/regroup/internal/attend",
@@ -216,8 +215,8 @@ func TestImports(t *testing.T) {
 func TestProcessesAreStartedByOnePackage(t *testing.T) {
 	const one = module + "/internal/spawn"
 	for _, p := range packages(t) {
-		if in([]string{"internal/spawn", "e2e/...", "collective/nccl/..."}, folder(p.ImportPath)) {
-			continue // the rigs and the GPU check run no workers of an agent
+		if in([]string{"internal/spawn", "e2e/...", "collective/nccl/nccltest"}, folder(p.ImportPath)) {
+			continue // the rigs and the compiler of the fake NCCL run no workers of an agent
 		}
 		if slices.Contains(p.Imports, "os/exec") && !slices.Contains(p.Imports, one) {
 			t.Errorf("%s imports os/exec: it must start processes with %s", folder(p.ImportPath), one)

@@ -125,7 +125,6 @@ func randomByte() uint16 {
 	return uint16(b[0])<<8 | uint16(b[1])
 }
 
-// status returns the HTTP status of a code.
 func status(c events.Code) int {
 	switch c {
 	case events.Invalid:

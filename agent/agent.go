@@ -1,3 +1,10 @@
+// Package agent is the shell around the machine of package worker on one node: it turns launch
+// events into processes, workers' calls into requests, and their results into signals, facts and
+// chunks of output.
+//
+// One goroutine owns the machine; all others pass it inputs through a queue that never blocks, and
+// perform its actions. The agent itself decides nothing: package worker decides what follows from
+// an input, the rendezvous who is in a generation, and discovery whether this node is alive.
 package agent
 
 import (
@@ -90,12 +97,9 @@ func (a *Agent) Socket() string { return a.api.Path() }
 
 // Kill kills all workers at once while Run is stopping, for a second interrupt.
 func (a *Agent) Kill() {
-	select {
-	case a.hurry <- struct{}{}:
-	default:
-	}
+	notify(a.hurry)
 	if a.member != nil {
-		a.member.nudgeLeave()
+		notify(a.member.hurry)
 	}
 }
 

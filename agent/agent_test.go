@@ -16,7 +16,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/regroup-io/regroup/agent"
-	"github.com/regroup-io/regroup/agent/fake"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
@@ -51,7 +50,7 @@ func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"
 
 // spy is a fake driver that records what it was asked to start.
 type spy struct {
-	*fake.Driver
+	*fakeDriver
 	mu     sync.Mutex
 	starts []worker.StartProcess
 }
@@ -60,7 +59,7 @@ func (s *spy) Start(p worker.StartProcess, tell func(worker.Input), out func(str
 	s.mu.Lock()
 	s.starts = append(s.starts, p)
 	s.mu.Unlock()
-	s.Driver.Start(p, tell, out)
+	s.fakeDriver.Start(p, tell, out)
 }
 
 // noticed records each notice as it is sent, because the order of receivers is random.
@@ -104,7 +103,7 @@ func newWorld(t *testing.T, leftovers ...worker.Orphaned) *world {
 }
 
 func newWorldWith(t *testing.T, config agent.Config, leftovers ...worker.Orphaned) *world {
-	w := &world{t: t, bus: memory.New(), driver: &spy{Driver: fake.New(leftovers...)}, pipes: newPipes()}
+	w := &world{t: t, bus: memory.New(), driver: &spy{fakeDriver: newFakeDriver(leftovers...)}, pipes: newPipes()}
 	ports := w.bus.Ports()
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -18,9 +19,7 @@ const settleWithin = time.Second
 // work, it continues here until it is killed, and what is lost then is no counted failure. Only the
 // first announcement has an effect.
 func (a *Agent) Depart(d events.Departure) {
-	if d.Reason == "" {
-		d.Reason = "it was announced"
-	}
+	d.Reason = cmp.Or(d.Reason, "it was announced")
 	d.Reason = limits.Shorten(d.Reason, limits.Text.Max)
 	if !a.departing.CompareAndSwap(nil, &d) {
 		return
@@ -28,7 +27,7 @@ func (a *Agent) Depart(d events.Departure) {
 	a.opt.Logger.Info("this node departs: its work moves away", "node", a.opt.Node, "reason", d.Reason, "until", d.Until)
 	close(a.departed)
 	a.inputs.put(worker.Departing{Departure: d})
-	a.greet()
+	notify(a.hello)
 }
 
 // heard records that discovery knows of the departure.

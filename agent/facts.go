@@ -47,10 +47,7 @@ func (f *facts) tell(t worker.PublishFact) {
 		ID: ulid.Make().String(), Source: f.source, Entity: string(t.Job), Time: now, Trace: t.Trace, Body: t.Body,
 	}})
 	f.mu.Unlock()
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
+	notify(f.wake)
 }
 
 func (f *facts) first() (queuedFact, bool) {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent"
-	"github.com/regroup-io/regroup/agent/fake"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/events/memory"
@@ -37,7 +36,7 @@ func TestSecondAgentOfTheSameName(t *testing.T) {
 			return func(after bool) (func(context.Context) error, error) {
 				incarnations++
 				a, err := agent.New(agent.Options{
-					Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: dir, Ports: ports, Driver: fake.New(), Yield: after,
+					Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: dir, Ports: ports, Driver: newFakeDriver(), Yield: after,
 					Incarnation: events.Incarnation(fmt.Sprintf("01-%02d-%s", incarnations, name)),
 					Listen:      func(context.Context, string) (net.Listener, error) { return newPipes(), nil },
 				})
@@ -96,7 +95,7 @@ func TestTwoAgentsDoNotShareAStateDirectory(t *testing.T) {
 	p := playedDiscovery(t)
 	dir := t.TempDir()
 	newAgent := func() *agent.Agent {
-		a, err := agent.New(agent.Options{Node: "node-a", Slots: 1, Advertise: "127.0.0.1", StateDir: dir, Ports: p.ports, Driver: fake.New()})
+		a, err := agent.New(agent.Options{Node: "node-a", Slots: 1, Advertise: "127.0.0.1", StateDir: dir, Ports: p.ports, Driver: newFakeDriver()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent"
-	"github.com/regroup-io/regroup/agent/fake"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
 )
@@ -60,7 +59,7 @@ func TestOnlyALongAbsenceOfDiscoveryIsAWarning(t *testing.T) {
 				}
 				log := &journal{}
 				a, err := agent.New(agent.Options{
-					Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: ports, Driver: fake.New(), Incarnation: "01AGENT",
+					Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: ports, Driver: newFakeDriver(), Incarnation: "01AGENT",
 					Listen: func(context.Context, string) (net.Listener, error) { return newPipes(), nil },
 					Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 				})

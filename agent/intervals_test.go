@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent"
-	"github.com/regroup-io/regroup/agent/fake"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/spec"
@@ -42,7 +41,7 @@ func TestDiscoverySetsTheIntervals(t *testing.T) {
 				})
 				synctest.Wait()
 				a, err := agent.New(agent.Options{
-					Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: ports, Driver: fake.New(), Incarnation: "01AGENT",
+					Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: ports, Driver: newFakeDriver(), Incarnation: "01AGENT",
 					Listen: func(context.Context, string) (net.Listener, error) { return newPipes(), nil },
 				})
 				if err != nil {

@@ -35,13 +35,6 @@ func newMembership(a *Agent) *membership {
 	return &membership{a: a, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1)}
 }
 
-func (m *membership) nudgeLeave() {
-	select {
-	case m.hurry <- struct{}{}:
-	default:
-	}
-}
-
 // Membership returns the node's membership in the job that it has joined, once Run has returned:
 // final, unless Run was ended before. err says why the node was refused. entered reports whether it
 // was ever admitted.
@@ -54,13 +47,6 @@ func (a *Agent) Membership() (s events.NodeMembership, entered bool, err error) 
 	return a.member.last, a.member.in, a.member.err
 }
 
-func (m *membership) nudge() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
-}
-
 // launched handles a launch of the job.
 func (m *membership) launched(l events.Launch) {
 	if l.Job != m.a.opt.Join.Job {
@@ -71,7 +57,7 @@ func (m *membership) launched(l events.Launch) {
 	m.was = l.Phase
 	m.mu.Unlock()
 	if changed || l.Phase == events.PhaseStop {
-		m.nudge()
+		notify(m.wake)
 	}
 }
 

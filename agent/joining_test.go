@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent"
-	"github.com/regroup-io/regroup/agent/fake"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
 	"github.com/regroup-io/regroup/events/spec"
@@ -70,7 +69,7 @@ func newCrossing(t *testing.T) *crossing {
 	pipes := newPipes()
 	var err error
 	c.agent, err = agent.New(agent.Options{
-		Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: ports, Driver: fake.New(), Incarnation: "01AGENT",
+		Node: "node-a", Slots: 1, Advertise: "10.0.0.1", StateDir: t.TempDir(), Ports: ports, Driver: newFakeDriver(), Incarnation: "01AGENT",
 		Listen: func(context.Context, string) (net.Listener, error) { return pipes, nil },
 		Join: &agent.Joining{Job: job, Spec: spec, OnChange: func(s events.NodeMembership) {
 			c.mu.Lock()

@@ -38,9 +38,9 @@ func (a *Agent) listen(work context.Context) {
 	hold("watching the connection", func() error {
 		return p.Signals.Watch(work, func(connected bool) {
 			if connected {
-				a.greet()
+				notify(a.hello)
 				if a.member != nil {
-					a.member.nudge()
+					notify(a.member.wake)
 				}
 			}
 		})
@@ -79,13 +79,6 @@ func (a *Agent) notice(data []byte) {
 		a.inputs.put(worker.NoticeHeard{Notice: *e.Notice})
 	case e.Abandon != nil && here[e.Abandon.Job] > 0:
 		a.inputs.put(worker.AbandonHeard{Abandon: *e.Abandon})
-	}
-}
-
-func (a *Agent) greet() {
-	select {
-	case a.hello <- struct{}{}:
-	default:
 	}
 }
 

@@ -138,10 +138,7 @@ func (l *logs) sealLocked() {
 	}
 	if len(l.open) > 0 {
 		l.open = nil
-		select {
-		case l.wake <- struct{}{}:
-		default:
-		}
+		notify(l.wake)
 	}
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -14,7 +15,7 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-// Driver runs processes. Package proc runs real ones, package fake simulates them.
+// Driver runs processes. Package proc implements it.
 type Driver interface {
 	// Fence kills what an earlier incarnation of this agent has left running, and returns it. It is
 	// called before Run.
@@ -120,31 +121,22 @@ func (o *Options) check() error {
 		return events.Errorf(events.Invalid, "agent: %s", strings.Join(bad, "; "))
 	}
 	d := DefaultConfig()
-	fill(&o.Config.Heartbeat, d.Heartbeat)
-	fill(&o.Config.HelloEvery, d.HelloEvery)
-	fill(&o.Config.CallTimeout, d.CallTimeout)
-	fill(&o.Config.LogEvery, d.LogEvery)
-	fill(&o.Config.LogBuffer, d.LogBuffer)
-	fill(&o.Config.StopWithin, d.StopWithin)
-	fill(&o.Config.PreemptEvery, d.PreemptEvery)
-	fill(&o.Config.FlushWithin, d.FlushWithin)
+	o.Config.Heartbeat = cmp.Or(o.Config.Heartbeat, d.Heartbeat)
+	o.Config.HelloEvery = cmp.Or(o.Config.HelloEvery, d.HelloEvery)
+	o.Config.CallTimeout = cmp.Or(o.Config.CallTimeout, d.CallTimeout)
+	o.Config.LogEvery = cmp.Or(o.Config.LogEvery, d.LogEvery)
+	o.Config.LogBuffer = cmp.Or(o.Config.LogBuffer, d.LogBuffer)
+	o.Config.StopWithin = cmp.Or(o.Config.StopWithin, d.StopWithin)
+	o.Config.PreemptEvery = cmp.Or(o.Config.PreemptEvery, d.PreemptEvery)
+	o.Config.FlushWithin = cmp.Or(o.Config.FlushWithin, d.FlushWithin)
 	if o.Output == nil {
 		o.Output = func(Line) {}
 	}
 	if o.Observe == nil {
 		o.Observe = func(events.Span) {}
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return nil
-}
-
-func fill[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
 }
 
 // portRange parses low-high.

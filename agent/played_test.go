@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/regroup-io/regroup/agent"
-	"github.com/regroup-io/regroup/agent/fake"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/memory"
 )
@@ -40,7 +39,7 @@ func playedDiscovery(t *testing.T) *played {
 func (p *played) agent(t *testing.T, c agent.Config) *agent.Agent {
 	t.Helper()
 	a, err := agent.New(agent.Options{
-		Node: "node-a", Slots: 1, Advertise: "127.0.0.1", StateDir: t.TempDir(), Ports: p.ports, Driver: fake.New(), Incarnation: "01AGENT", Config: c,
+		Node: "node-a", Slots: 1, Advertise: "127.0.0.1", StateDir: t.TempDir(), Ports: p.ports, Driver: newFakeDriver(), Incarnation: "01AGENT", Config: c,
 	})
 	if err != nil {
 		t.Fatal(err)

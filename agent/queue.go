@@ -19,8 +19,13 @@ func (q *queue[T]) put(items ...T) {
 	q.mu.Lock()
 	q.items = append(q.items, items...)
 	q.mu.Unlock()
+	notify(q.wake)
+}
+
+// notify signals on a channel of capacity 1, unless a signal waits there already.
+func notify(c chan<- struct{}) {
 	select {
-	case q.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

@@ -108,7 +108,6 @@ func (c *capture) exception(uncaught bool, at time.Time) *events.Exception {
 	return nil
 }
 
-// lines returns the last lines.
 func (c *capture) lines() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

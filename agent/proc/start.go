@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -112,17 +113,13 @@ func inherited(name string) bool {
 // environment adds a worker's variables to those that it inherits.
 func environment(base []string, s worker.StartProcess) []string {
 	all := map[string]string{}
-	for k, v := range s.Defaults {
-		all[k] = v
-	}
+	maps.Copy(all, s.Defaults)
 	for _, kv := range base {
 		if k, v, ok := strings.Cut(kv, "="); ok && k != "" && inherited(k) {
 			all[k] = v
 		}
 	}
-	for k, v := range s.Env {
-		all[k] = v
-	}
+	maps.Copy(all, s.Env)
 	out := make([]string, 0, len(all))
 	for k, v := range all {
 		out = append(out, k+"="+v)

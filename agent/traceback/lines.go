@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,7 +42,6 @@ func (b *block) python(line string) bool {
 	return true
 }
 
-// take parses a frame.
 func (b *block) take(line string) bool {
 	m := framed.FindStringSubmatch(line)
 	if m == nil {
@@ -113,12 +113,11 @@ func isUsers(file string) bool {
 	if strings.HasPrefix(file, "<frozen ") {
 		return false
 	}
-	for _, not := range []string{"/site-packages/", "/dist-packages/", "/python/regroup/", "/lib/python3", "/lib64/python3"} {
-		if strings.Contains(file, not) {
-			return false
-		}
-	}
-	return true
+	return !containsAny(file, "/site-packages/", "/dist-packages/", "/python/regroup/", "/lib/python3", "/lib64/python3")
+}
+
+func containsAny(s string, parts ...string) bool {
+	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(s, part) })
 }
 
 // isGoLibrary reports whether a frame is in Go itself, a module, or Regroup.
@@ -126,7 +125,7 @@ func isGoLibrary(f frame) bool {
 	if f.function == "panic" || strings.HasPrefix(f.function, "runtime.") || strings.HasPrefix(f.function, "github.com/regroup-io/regroup/elastic.") {
 		return true
 	}
-	return strings.Contains(f.file, "/pkg/mod/") || strings.Contains(f.file, "/src/runtime/")
+	return containsAny(f.file, "/pkg/mod/", "/src/runtime/")
 }
 
 // Within makes the file of an exception relative to the directory that the program ran in, if it is
@@ -160,11 +159,5 @@ func ofPeer(x events.Exception) bool {
 		name != "panic" && !strings.HasPrefix(x.Type, "gloo::") && !strings.HasPrefix(x.Type, "c10") {
 		return false
 	}
-	says := strings.ToLower(x.Message)
-	for _, words := range lost {
-		if strings.Contains(says, words) {
-			return true
-		}
-	}
-	return false
+	return containsAny(strings.ToLower(x.Message), lost...)
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"maps"
 	"strconv"
 	"strings"
 
@@ -14,11 +15,9 @@ import (
 // assignment and change.
 func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnation) (env, defaults map[string]string) {
 	env = make(map[string]string, len(l.Spec.Env)+32)
-	for k, v := range l.Spec.Env {
-		env[k] = v
-	}
+	maps.Copy(env, l.Spec.Env)
 	n := strconv.Itoa
-	for k, v := range map[string]string{
+	maps.Copy(env, map[string]string{
 		wire.EnvJob:               string(l.Job),
 		wire.EnvNode:              string(m.Place.Node),
 		wire.EnvSlot:              n(int(m.Place.Slot)),
@@ -31,9 +30,7 @@ func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnati
 		"HOROVOD_HOSTNAME":        string(m.Place.Node),
 		"TORCHELASTIC_RUN_ID":     string(l.Job),
 		"TORCHELASTIC_ERROR_FILE": c.errorFile(w.ref.Incarnation),
-	} {
-		env[k] = v
-	}
+	})
 	defaults = map[string]string{"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 	if w.ref.Generation == 0 {
 		return env, defaults
@@ -46,7 +43,7 @@ func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnati
 	if l.Spec.Failures.Max != nil {
 		failures = *l.Spec.Failures.Max
 	}
-	for k, v := range map[string]string{
+	maps.Copy(env, map[string]string{
 		"RANK":                         n(m.Rank),
 		"WORLD_SIZE":                   n(l.World),
 		"LOCAL_RANK":                   n(m.LocalRank),
@@ -67,9 +64,7 @@ func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnati
 		"HOROVOD_LOCAL_SIZE":           n(m.LocalSize),
 		"HOROVOD_CROSS_RANK":           n(m.CrossRank),
 		"HOROVOD_CROSS_SIZE":           n(m.CrossSize),
-	} {
-		env[k] = v
-	}
+	})
 	return env, defaults
 }
 

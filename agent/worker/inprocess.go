@@ -8,12 +8,6 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// Values of the worker API that the machine uses.
-const (
-	verdictRemoved = wire.Removed
-	changeLost     = wire.ChangeLost
-)
-
 // inProcess reconciles a launch with the workers of a job under in-process recovery.
 func (t *transition) inProcess(j *job) {
 	for _, slot := range j.slots() {
@@ -48,7 +42,6 @@ func (t *transition) inProcess(j *job) {
 	}
 }
 
-// newIncarnation starts a new incarnation in a place.
 func (t *transition) newIncarnation(j *job, m events.LaunchMember) *incarnation {
 	w := &incarnation{rank: -1, ref: events.WorkerRef{
 		Job: j.launch.Job, Place: m.Place, Incarnation: t.newIncarnationID(), Agent: t.s.cfg.Agent, Attempt: m.Attempt,
@@ -136,7 +129,6 @@ func (t *transition) abandon(a events.Abandon) {
 	}
 }
 
-// handleJoin handles a worker's join.
 func (t *transition) handleJoin(in WorkerJoined) {
 	j, w := t.s.find(in.Worker)
 	switch {
@@ -178,7 +170,7 @@ func (t *transition) answerJoin(j *job, w *incarnation, m events.LaunchMember, l
 	switch {
 	case l.Phase != events.PhaseRun:
 	case !listed:
-		t.dismiss(w, verdictRemoved)
+		t.dismiss(w, wire.Removed)
 	case m.Incarnation == w.ref.Incarnation && m.Rank >= 0 && uint64(l.Generation) > w.join.req.Left:
 		w.join = nil
 		w.ref.Generation, w.rank, w.world = l.Generation, m.Rank, l.World
@@ -280,7 +272,7 @@ func (t *transition) joinAnswered(in JoinAnswered) {
 	q.sendAt = t.now.Add(rejoinEvery)
 	switch {
 	case in.Refused == events.Fenced && w.phase != planned:
-		t.dismiss(w, verdictRemoved)
+		t.dismiss(w, wire.Removed)
 	case in.Refused == events.Invalid && w.phase != planned:
 		w.join = nil
 		t.do(RefuseJoin{Worker: in.Worker, Code: in.Refused, Reason: in.Reason})
@@ -293,7 +285,7 @@ func (t *transition) joinAnswered(in JoinAnswered) {
 	case in.Waiting.Over:
 		t.dismiss(w, wire.Over)
 	case in.Waiting.Removed:
-		t.dismiss(w, verdictRemoved)
+		t.dismiss(w, wire.Removed)
 	default:
 		q.backoff = 0
 	}

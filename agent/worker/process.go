@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
 )
@@ -230,5 +231,5 @@ func (t *transition) pushLost(w *incarnation, rank int, reason string) {
 		return
 	}
 	w.pushed.lost = append(w.pushed.lost, rank)
-	t.pushChange(w, changeLost, rank, reason)
+	t.pushChange(w, wire.ChangeLost, rank, reason)
 }

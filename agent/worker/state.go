@@ -44,7 +44,6 @@ type job struct {
 	idle         time.Time // since when a stopped job has no process
 }
 
-// phase is the phase of an incarnation.
 type phase string
 
 const (

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/regroup-io/regroup/agent/workerapi/wire"
 	"github.com/regroup-io/regroup/events"
 )
 
@@ -140,7 +141,7 @@ func (t *transition) stopAll(j *job) {
 			continue
 		}
 		if w.join != nil && w.alive() && j.launch.Phase == events.PhaseStop {
-			t.dismiss(w, verdictRemoved)
+			t.dismiss(w, wire.Removed)
 		}
 		if !w.alive() {
 			continue
@@ -189,7 +190,6 @@ func (t *transition) kill(w *incarnation) {
 	t.do(KillProcess{Worker: w.ref.Incarnation})
 }
 
-// applyDeadlines applies the deadlines of one incarnation.
 func (t *transition) applyDeadlines(j *job, w *incarnation) {
 	if w.stopRequested && !w.killed && !w.killAt.IsZero() && !t.now.Before(w.killAt) {
 		t.kill(w)

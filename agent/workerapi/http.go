@@ -114,7 +114,6 @@ func read[T any](w http.ResponseWriter, r *http.Request) (T, error) {
 	return v, nil
 }
 
-// report returns the handler of a report.
 func report[T any](to func(string, T)) func(http.ResponseWriter, *http.Request, string, *mailbox) error {
 	return func(w http.ResponseWriter, r *http.Request, worker string, _ *mailbox) error {
 		v, err := read[T](w, r)

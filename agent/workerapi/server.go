@@ -5,14 +5,18 @@
 package workerapi
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
@@ -72,9 +76,7 @@ func New(o Options) (*Server, error) {
 	if o.Calls.Join == nil || o.Calls.Report == nil || o.Calls.Commit == nil || o.Calls.Done == nil || o.Calls.Peer == nil || o.Calls.Preempt == nil {
 		return nil, errors.New("workerapi: a callback is missing")
 	}
-	if o.PollFor == 0 {
-		o.PollFor = 25 * time.Second
-	}
+	o.PollFor = cmp.Or(o.PollFor, 25*time.Second)
 	if o.Listen == nil {
 		o.Listen = listen
 	}
@@ -200,4 +202,33 @@ func (s *Server) mailbox(worker string) *mailbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mailboxes[worker]
+}
+
+// shortPath returns a path for a socket in a directory with an unpredictable name, so that no other
+// user can create it first.
+func shortPath() string {
+	base := os.Getenv("XDG_RUNTIME_DIR")
+	if i, err := os.Stat(base); err != nil || !i.IsDir() || len(base) > maxPath/2 {
+		base = os.TempDir()
+	}
+	return filepath.Join(base, "regroup-"+strings.ToLower(rand.Text()), "agent.sock")
+}
+
+// private returns an error if another user could replace a socket in a directory.
+func private(dir string) error {
+	i, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("workerapi: directory of the socket: %w", err)
+	}
+	st, ok := i.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fmt.Errorf("workerapi: whose directory %s is cannot be seen", dir)
+	}
+	switch me := os.Getuid(); {
+	case me != 0 && int(st.Uid) != me && st.Uid != 0:
+		return fmt.Errorf("workerapi: the directory %s is user %d's: he could pass as this node's agent; give one of your own (--state-dir)", dir, st.Uid)
+	case i.Mode().Perm()&0o022 != 0 && i.Mode()&os.ModeSticky == 0:
+		return fmt.Errorf("workerapi: the directory %s may be changed by others (%s), who could pass as this node's agent: chmod go-w %s", dir, i.Mode().Perm(), dir)
+	}
+	return nil
 }
