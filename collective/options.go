@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -116,12 +117,8 @@ func (o *Options) validate() error {
 		return err
 	}
 	o.Streams = max(o.Streams, 1)
-	if o.InlineBytes == 0 {
-		o.InlineBytes = defaultInline
-	}
-	if o.StallAfter == 0 {
-		o.StallAfter = control.DefaultStallAfter
-	}
+	o.InlineBytes = cmp.Or(o.InlineBytes, defaultInline)
+	o.StallAfter = cmp.Or(o.StallAfter, control.DefaultStallAfter)
 	return nil
 }
 

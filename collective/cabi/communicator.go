@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -82,7 +83,6 @@ func (c *communicator) start(run func() error) (*request, error) {
 	return r, nil
 }
 
-// sendQueue is the queue of messages to a rank.
 func (c *communicator) sendQueue(to int) *serialQueue {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,9 +139,7 @@ func (c *communicator) drain() {
 
 // abort ends the generation on all ranks.
 func (c *communicator) abort(rank int, why string) {
-	if why == "" {
-		why = "no reason given"
-	}
+	why = cmp.Or(why, "no reason given")
 	cause := errors.New(why)
 	if rank >= 0 {
 		cause = &collective.PeerLostError{Rank: rank, Cause: cause}
@@ -207,14 +205,12 @@ func (c *communicator) open(ctx context.Context) (*collective.Communicator, erro
 	return c.Dup(ctx, "named")
 }
 
-// removeSubgroup forgets a subgroup that was closed.
 func (c *communicator) removeSubgroup(s *communicator) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.subgroups = slices.DeleteFunc(c.subgroups, func(other *communicator) bool { return other == s })
 }
 
-// closeSubgroups closes those that are open.
 func (c *communicator) closeSubgroups() {
 	c.mu.Lock()
 	open := slices.Clone(c.subgroups)

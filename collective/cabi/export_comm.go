@@ -21,6 +21,26 @@ func withHandle[T any](t *handleTable[T], kind string, h C.uint64_t, do func(T) 
 	return answer(do(x))
 }
 
+// withText writes the text that describes the object behind a handle to a C buffer.
+func withText[T any](t *handleTable[T], kind string, h C.uint64_t, buffer *C.char, size C.size_t, describe func(T) ([]byte, error)) C.int {
+	return withHandle(t, kind, h, func(x T) error {
+		b, err := describe(x)
+		if err != nil {
+			return err
+		}
+		return fill(b, buffer, size)
+	})
+}
+
+// closeHandle removes a handle and closes the object behind it.
+func closeHandle[T any](t *handleTable[T], kind string, h C.uint64_t, end func(T) error) C.int {
+	x, there := t.take(uint64(h))
+	if !there {
+		return answer(invalidf("%s %d is not open", kind, uint64(h)))
+	}
+	return answer(end(x))
+}
+
 //export rgo_endpoint_new
 func rgo_endpoint_new(options *C.char, out *C.uint64_t) C.int {
 	if out == nil {
@@ -40,11 +60,7 @@ func rgo_endpoint_address(h C.uint64_t, buffer *C.char, size C.size_t) C.int {
 
 //export rgo_endpoint_close
 func rgo_endpoint_close(h C.uint64_t) C.int {
-	e, there := endpoints.take(uint64(h))
-	if !there {
-		return answer(invalidf("endpoint %d is not open", uint64(h)))
-	}
-	return answer(e.Close())
+	return closeHandle(&endpoints, "endpoint", h, (*endpoint).Close)
 }
 
 //export rgo_alloc
@@ -112,13 +128,7 @@ func rgo_comm_failed(h C.uint64_t) C.int {
 
 //export rgo_comm_describe
 func rgo_comm_describe(h C.uint64_t, buffer *C.char, size C.size_t) C.int {
-	return withHandle(&communicators, "communicator", h, func(c *communicator) error {
-		b, err := c.describe()
-		if err != nil {
-			return err
-		}
-		return fill(b, buffer, size)
-	})
+	return withText(&communicators, "communicator", h, buffer, size, (*communicator).describe)
 }
 
 //export rgo_segment

@@ -23,41 +23,45 @@ func rgo_elastic_new(options *C.char, out *C.uint64_t) C.int {
 	return answer(err)
 }
 
-//export rgo_elastic_tensor
-func rgo_elastic_tensor(h C.uint64_t, name *C.char, data unsafe.Pointer, bytes C.int64_t) C.int {
+// withMemory calls do with a training and bytes of the host.
+func withMemory(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t, do func(t *training, p []byte) error) C.int {
 	return withHandle(&trainings, "training", h, func(t *training) error {
 		p, err := memoryOf(data, int64(bytes), 1)
 		if err != nil {
 			return err
 		}
-		return t.tensor(text(name), p)
+		return do(t, p)
 	})
 }
 
-//export rgo_elastic_object
-func rgo_elastic_object(h C.uint64_t, name *C.char, data unsafe.Pointer, bytes C.int64_t) C.int {
-	return withHandle(&trainings, "training", h, func(t *training) error {
-		p, err := memoryOf(data, int64(bytes), 1)
-		if err != nil {
-			return err
-		}
-		return t.set(text(name), p)
-	})
-}
-
-//export rgo_elastic_object_get
-func rgo_elastic_object_get(h C.uint64_t, name *C.char, out *unsafe.Pointer, bytes *C.int64_t) C.int {
+// returnBytes gives the host a copy of what get returns. kind is for the error text.
+func returnBytes(h C.uint64_t, kind string, out *unsafe.Pointer, bytes *C.int64_t, get func(*training) ([]byte, error)) C.int {
 	return withHandle(&trainings, "training", h, func(t *training) error {
 		if out == nil || bytes == nil {
-			return invalidf("nowhere to put the object")
+			return invalidf("nowhere to put the %s", kind)
 		}
-		b, err := t.get(text(name))
+		b, err := get(t)
 		if err != nil {
 			return err
 		}
 		*out, *bytes = C.CBytes(b), C.int64_t(len(b))
 		return nil
 	})
+}
+
+//export rgo_elastic_tensor
+func rgo_elastic_tensor(h C.uint64_t, name *C.char, data unsafe.Pointer, bytes C.int64_t) C.int {
+	return withMemory(h, data, bytes, func(t *training, p []byte) error { return t.tensor(text(name), p) })
+}
+
+//export rgo_elastic_object
+func rgo_elastic_object(h C.uint64_t, name *C.char, data unsafe.Pointer, bytes C.int64_t) C.int {
+	return withMemory(h, data, bytes, func(t *training, p []byte) error { return t.set(text(name), p) })
+}
+
+//export rgo_elastic_object_get
+func rgo_elastic_object_get(h C.uint64_t, name *C.char, out *unsafe.Pointer, bytes *C.int64_t) C.int {
+	return returnBytes(h, "object", out, bytes, func(t *training) ([]byte, error) { return t.get(text(name)) })
 }
 
 //export rgo_elastic_data
@@ -77,27 +81,17 @@ func rgo_elastic_record(h, epoch C.uint64_t, indices *C.int64_t, n C.int64_t) C.
 
 //export rgo_elastic_prologue_add
 func rgo_elastic_prologue_add(h C.uint64_t, data unsafe.Pointer, bytes C.int64_t) C.int {
-	return withHandle(&trainings, "training", h, func(t *training) error {
-		p, err := memoryOf(data, int64(bytes), 1)
-		if err != nil {
-			return err
-		}
-		return t.prologue.Add(p)
-	})
+	return withMemory(h, data, bytes, func(t *training, p []byte) error { return t.prologue.Add(p) })
 }
 
 //export rgo_elastic_prologue_get
 func rgo_elastic_prologue_get(h C.uint64_t, index C.int64_t, out *unsafe.Pointer, bytes *C.int64_t) C.int {
-	return withHandle(&trainings, "training", h, func(t *training) error {
-		if out == nil || bytes == nil {
-			return invalidf("nowhere to put the entry")
-		}
+	return returnBytes(h, "entry", out, bytes, func(t *training) ([]byte, error) {
 		b, there := t.prologue.At(int(index))
 		if !there {
-			return errNoEntry
+			return nil, errNoEntry
 		}
-		*out, *bytes = C.CBytes(b), C.int64_t(len(b))
-		return nil
+		return b, nil
 	})
 }
 
@@ -184,23 +178,15 @@ func rgo_elastic_report(h C.uint64_t, metrics *C.char) C.int {
 
 //export rgo_elastic_ledger
 func rgo_elastic_ledger(h C.uint64_t, buffer *C.char, size C.size_t) C.int {
-	return withHandle(&trainings, "training", h, func(t *training) error {
-		b, err := t.ledger()
-		if err != nil {
-			return err
-		}
-		return fill(b, buffer, size)
-	})
+	return withText(&trainings, "training", h, buffer, size, (*training).ledger)
 }
 
 //export rgo_elastic_close
 func rgo_elastic_close(h C.uint64_t) C.int {
-	t, there := trainings.take(uint64(h))
-	if !there {
-		return answer(invalidf("training %d is not open", uint64(h)))
-	}
-	t.close()
-	return answer(nil)
+	return closeHandle(&trainings, "training", h, func(t *training) error {
+		t.close()
+		return nil
+	})
 }
 
 //export rgo_permutation

@@ -154,20 +154,10 @@ func rgo_named_gpu_allgather(h C.uint64_t, name, detail *C.char, send, recv unsa
 
 //export rgo_gpu_describe
 func rgo_gpu_describe(h C.uint64_t, buffer *C.char, size C.size_t) C.int {
-	return withHandle(&gpus, "GPU", h, func(g *gpu) error {
-		b, err := g.describe()
-		if err != nil {
-			return err
-		}
-		return fill(b, buffer, size)
-	})
+	return withText(&gpus, "GPU", h, buffer, size, (*gpu).describe)
 }
 
 //export rgo_gpu_close
 func rgo_gpu_close(h C.uint64_t) C.int {
-	g, there := gpus.take(uint64(h))
-	if !there {
-		return answer(invalidf("GPU %d is not open", uint64(h)))
-	}
-	return answer(g.close())
+	return closeHandle(&gpus, "GPU", h, (*gpu).close)
 }

@@ -213,7 +213,6 @@ func tensorOf(p unsafe.Pointer, n int64, dtype int32) (collective.Tensor, error)
 	return collective.Tensor{Type: t, Data: data}, err
 }
 
-// reductionArgs converts the arguments of a reduction.
 func reductionArgs(p unsafe.Pointer, n int64, dtype, op int32) (collective.Tensor, collective.Op, error) {
 	t, err := tensorOf(p, n, dtype)
 	if err != nil {

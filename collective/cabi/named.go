@@ -39,7 +39,6 @@ type namedOptions struct {
 	DeadlockAfter float64 `json:"deadlock_ms"`
 }
 
-// namedQueue returns the queue of this communicator.
 func (c *communicator) namedQueue() *queue.Queue {
 	n := &c.named
 	n.once.Do(func() {

@@ -63,7 +63,6 @@ func (q *serialQueue) run() {
 	}
 }
 
-// end completes a request.
 func (r *request) end(err error) {
 	r.run, r.err = nil, err
 	close(r.done)

@@ -46,9 +46,8 @@ const (
 
 // Errors that have a status of their own.
 var (
-	errTimeout     = errors.New("not within the time given")
-	errUnsupported = errors.New("not supported")
-	errEnd         = errors.New("there is no further generation for this process")
+	errTimeout = errors.New("not within the time given")
+	errEnd     = errors.New("there is no further generation for this process")
 )
 
 // statusOf maps an error to its status. The caller also passes the text to C.
@@ -73,7 +72,7 @@ func statusOf(err error) (s status, lost int) {
 		return statusEnd, lost
 	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):
 		return statusTimeout, lost
-	case errors.Is(err, errUnsupported), errors.Is(err, nccl.ErrUnavailable):
+	case errors.Is(err, nccl.ErrUnavailable):
 		return statusUnsupported, lost
 	case errors.Is(err, collective.ErrPeerLost):
 		return statusPeerLost, lost

@@ -241,6 +241,26 @@ func (l *Library) state(native uintptr) (Code, error) {
 	return state, nil
 }
 
+// call makes a call of NCCL on the communicator, on the device's thread. Its result is Success or
+// InProgress, or else an error.
+func (c *Comm) call(ctx context.Context, op string, f func(native uintptr) Code) (Code, error) {
+	var code Code
+	err := c.dev.do(ctx, op, func() error {
+		native := c.native.Load()
+		if native == 0 {
+			return c.endedError()
+		}
+		if code = f(native); !code.working() {
+			return c.dev.lib.failure(op, code, native)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err // f may still be running
+	}
+	return code, nil
+}
+
 // endedError is the error of calls after the end.
 func (c *Comm) endedError() error {
 	if err := c.Err(); err != nil {

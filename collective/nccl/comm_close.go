@@ -62,17 +62,7 @@ func (c *Comm) finalize(ctx context.Context) error {
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	defer c.unlock()
-	err := c.dev.do(ctx, op, func() error {
-		native := c.native.Load()
-		if native == 0 {
-			return c.endedError()
-		}
-		if code := c.dev.lib.nccl.CommFinalize(native); !code.working() {
-			return c.dev.lib.failure(op, code, native)
-		}
-		return nil
-	})
-	if err != nil {
+	if _, err := c.call(ctx, op, c.dev.lib.nccl.CommFinalize); err != nil {
 		return err
 	}
 	return c.settle(ctx, op, nil)

@@ -1,6 +1,7 @@
 package nccl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,15 +39,9 @@ type EngineOptions struct {
 }
 
 func (o *EngineOptions) validate() error {
-	if o.ChunkBytes == 0 {
-		o.ChunkBytes = 4 << 20
-	}
-	if o.LocalSize == 0 {
-		o.LocalSize = 1
-	}
-	if o.StuckAfter == 0 {
-		o.StuckAfter = drainAfter
-	}
+	o.ChunkBytes = cmp.Or(o.ChunkBytes, 4<<20)
+	o.LocalSize = cmp.Or(o.LocalSize, 1)
+	o.StuckAfter = cmp.Or(o.StuckAfter, drainAfter)
 	switch {
 	case o.Device == nil && o.Absent == nil:
 		return invalid("neither Device nor Absent is given")

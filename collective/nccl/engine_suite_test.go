@@ -92,7 +92,7 @@ func encodeAs(t kernel.Type, numbers []float64) []byte {
 		}
 		return b
 	}
-	d, _ := dataType(t)
+	d := dataTypes[t]
 	return encode(d, numbers)
 }
 

@@ -76,10 +76,7 @@ func (e *Engine) gatherNodes(ctx context.Context, recv Buffer, block int) error 
 	if err != nil {
 		return err
 	}
-	parts := make([]Buffer, e.at.nodes())
-	for node := range parts {
-		parts[node] = e.part(recv, block, 1, node)
-	}
+	parts := e.parts(recv, block, 1)
 	size := stage.size() / len(parts) &^ 15
 	return stage.transfer(ctx, e.res.stream, rounds(parts, size), func(i int) (t slotTransfer) {
 		for node, p := range parts {
@@ -96,11 +93,15 @@ func (e *Engine) gatherNodes(ctx context.Context, recv Buffer, block int) error 
 	})
 }
 
-// part is this rail's part of a node's region with elements of size bytes.
-func (e *Engine) part(b Buffer, block, size, node int) Buffer {
-	r := e.region(b, block, node)
-	lo, hi := newPartition(r.bytes/size, e.at.rails).part(e.at.local)
-	return r.Slice(lo*size, hi*size)
+// parts are this rail's parts of the nodes' regions, with elements of size bytes.
+func (e *Engine) parts(b Buffer, block, size int) []Buffer {
+	parts := make([]Buffer, e.at.nodes())
+	for node := range parts {
+		r := e.region(b, block, node)
+		lo, hi := newPartition(r.bytes/size, e.at.rails).part(e.at.local)
+		parts[node] = r.Slice(lo*size, hi*size)
+	}
+	return parts
 }
 
 // rounds is the number of chunks of the largest part.
@@ -202,13 +203,13 @@ func (e *Engine) ReduceScatter(ctx context.Context, on *Stream, send, recv Buffe
 func (e *Engine) reduceScatter(ctx context.Context, send, recv Buffer, r reduction) (*Work, error) {
 	block := recv.bytes
 	own := send.Slice(e.at.rank()*block, (e.at.rank()+1)*block)
-	dtype, known := dataType(r.t)
+	dtype, known := dataTypes[r.t]
 	if block == 0 {
 		return e.settled(ctx)
 	}
 	switch {
 	case e.at.nodes() == 1 && e.local != nil && known:
-		return e.launch(ctx, ReduceScatter(send, recv, dtype, reduceOp(r.op)))
+		return e.launch(ctx, ReduceScatter(send, recv, dtype, reduceOps[r.op]))
 	case !known && !e.withoutNCCL():
 		if err := e.reduceThroughHost(ctx, send, r); err != nil {
 			return nil, err
@@ -254,10 +255,7 @@ func (e *Engine) scatterRing(ctx context.Context, send Buffer, block int, r redu
 	if err != nil {
 		return err
 	}
-	parts := make([]Buffer, e.at.nodes())
-	for node := range parts {
-		parts[node] = e.part(send, block, r.t.Size(), node)
-	}
+	parts := e.parts(send, block, r.t.Size())
 	size := stage.size() / (len(parts) + 1) &^ 15
 	return stage.transfer(ctx, e.res.stream, rounds(parts, size), func(i int) (t slotTransfer) {
 		for node, p := range parts {
@@ -270,7 +268,7 @@ func (e *Engine) scatterRing(ctx context.Context, send Buffer, block int, r redu
 		return t
 	}, func(i int, slot []byte) error {
 		p := nodeSlots{slot, size, func(node int) int { return parts[node].chunk(i, size).bytes }}
-		if err := e.ringScatter(p, r.t, kernelOp(r.op)); err != nil {
+		if err := e.ringScatter(p, r.t, r.op.Kernel()); err != nil {
 			return err
 		}
 		if r.op == collective.Average {

@@ -1,6 +1,7 @@
 package nccl
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -51,12 +52,8 @@ func Open(o Options) (*Library, error) {
 	if o.CallGrace < 0 || o.WatchEvery < 0 {
 		return nil, invalid("a duration is negative")
 	}
-	if o.CallGrace == 0 {
-		o.CallGrace = 5 * time.Second
-	}
-	if o.WatchEvery == 0 {
-		o.WatchEvery = 5 * time.Millisecond
-	}
+	o.CallGrace = cmp.Or(o.CallGrace, 5*time.Second)
+	o.WatchEvery = cmp.Or(o.WatchEvery, 5*time.Millisecond)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 

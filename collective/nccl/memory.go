@@ -196,17 +196,7 @@ func (c *Comm) ask(ctx context.Context, op string, call func(native uintptr) Cod
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	defer c.unlock()
-	var code Code
-	err := c.dev.do(ctx, op, func() error {
-		native := c.native.Load()
-		if native == 0 {
-			return c.endedError()
-		}
-		if code = call(native); !code.working() {
-			return c.dev.lib.failure(op, code, native)
-		}
-		return nil
-	})
+	code, err := c.call(ctx, op, call)
 	if stuck(err) {
 		c.fail(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/regroup-io/regroup/collective/kernel"
 )
 
-// reduction describes a reducing operation.
 type reduction struct {
 	t    kernel.Type
 	op   collective.Op
@@ -54,7 +53,7 @@ func (e *Engine) startReduce(ctx context.Context, name string, on *Stream, b Buf
 
 // reduce performs an Allreduce, or a Reduce if root is not -1.
 func (e *Engine) reduce(ctx context.Context, b Buffer, r reduction, root int) (*Work, error) {
-	dtype, known := dataType(r.t)
+	dtype, known := dataTypes[r.t]
 	s := newPartition(b.bytes/r.t.Size(), e.at.rails)
 	switch {
 	case e.at.world() == 1 && e.local == nil:
@@ -64,9 +63,9 @@ func (e *Engine) reduce(ctx context.Context, b Buffer, r reduction, root int) (*
 	case e.at.nodes() == 1 && b.bytes == 0:
 		return e.settled(ctx)
 	case e.at.nodes() == 1 && root < 0:
-		return e.launch(ctx, AllReduce(b, b, dtype, reduceOp(r.op)))
+		return e.launch(ctx, AllReduce(b, b, dtype, reduceOps[r.op]))
 	case e.at.nodes() == 1:
-		return e.launch(ctx, Reduce(b, b, dtype, reduceOp(r.op), root))
+		return e.launch(ctx, Reduce(b, b, dtype, reduceOps[r.op], root))
 	}
 	last, err := e.launch(ctx, e.reduceToRails(b, s, dtype, partialOp(r.op))...)
 	if err != nil {
@@ -173,32 +172,25 @@ func (e *Engine) has(rank int) error {
 
 // reduceToRails combines a buffer of all ranks of the node in place, so that each rail has its part
 // of the result. The rest of the buffer is undefined then.
-func (e *Engine) reduceToRails(b Buffer, s partition, t DataType, op ReduceOp) (ops []Operation) {
-	if e.local == nil || s.n == 0 {
-		return nil
-	}
-	size := t.Bytes()
-	cut := func(lo, hi int) Buffer { return b.Slice(lo*size, hi*size) }
-	if e.at.localSize() != s.of {
-		for i := range s.of {
-			if lo, hi := s.part(i); lo < hi {
-				ops = append(ops, Reduce(cut(lo, hi), cut(lo, hi), t, op, i))
-			}
-		}
-		return ops
-	}
-	if s.q > 0 {
-		lo := e.at.local * s.q
-		ops = append(ops, ReduceScatter(cut(0, s.even()), cut(lo, lo+s.q), t, op))
-	}
-	if rest := cut(s.even(), s.n); rest.bytes > 0 {
-		ops = append(ops, Reduce(rest, rest, t, op, s.of-1))
-	}
-	return ops
+func (e *Engine) reduceToRails(b Buffer, s partition, t DataType, op ReduceOp) []Operation {
+	return e.overRails(b, s, t.Bytes(),
+		func(part, all Buffer) Operation { return ReduceScatter(all, part, t, op) },
+		func(part Buffer, rail int) Operation { return Reduce(part, part, t, op, rail) })
 }
 
 // broadcastFromRails is the reverse: every rank of the node gets the parts of all rails.
-func (e *Engine) broadcastFromRails(b Buffer, s partition, size int) (ops []Operation) {
+func (e *Engine) broadcastFromRails(b Buffer, s partition, size int) []Operation {
+	return e.overRails(b, s, size,
+		func(part, all Buffer) Operation { return AllGather(part, all, Uint8) },
+		func(part Buffer, rail int) Operation { return Broadcast(part, part, Uint8, rail) })
+}
+
+// overRails returns the operations on the parts of a buffer that the rails have, with elements of
+// size bytes. If all ranks of the node are rails, one operation of even works on the parts that are
+// equally long: all of them, and this rank's. single works on the part of one rail.
+func (e *Engine) overRails(b Buffer, s partition, size int, even func(part, all Buffer) Operation,
+	single func(part Buffer, rail int) Operation,
+) (ops []Operation) {
 	if e.local == nil || s.n == 0 {
 		return nil
 	}
@@ -206,77 +198,37 @@ func (e *Engine) broadcastFromRails(b Buffer, s partition, size int) (ops []Oper
 	if e.at.localSize() != s.of {
 		for i := range s.of {
 			if lo, hi := s.part(i); lo < hi {
-				ops = append(ops, Broadcast(cut(lo, hi), cut(lo, hi), Uint8, i))
+				ops = append(ops, single(cut(lo, hi), i))
 			}
 		}
 		return ops
 	}
 	if s.q > 0 {
 		lo := e.at.local * s.q
-		ops = append(ops, AllGather(cut(lo, lo+s.q), cut(0, s.even()), Uint8))
+		ops = append(ops, even(cut(lo, lo+s.q), cut(0, s.even())))
 	}
 	if rest := cut(s.even(), s.n); rest.bytes > 0 {
-		ops = append(ops, Broadcast(rest, rest, Uint8, s.of-1))
+		ops = append(ops, single(rest, s.of-1))
 	}
 	return ops
 }
 
-// dataType is NCCL's constant for a type; it has none for Int16.
-func dataType(t kernel.Type) (DataType, bool) {
-	switch t {
-	case kernel.Int8:
-		return Int8, true
-	case kernel.Uint8:
-		return Uint8, true
-	case kernel.Int32:
-		return Int32, true
-	case kernel.Int64:
-		return Int64, true
-	case kernel.Float16:
-		return Float16, true
-	case kernel.BFloat16:
-		return BFloat16, true
-	case kernel.Float32:
-		return Float32, true
-	case kernel.Float64:
-		return Float64, true
-	}
-	return 0, false
+// dataTypes are NCCL's constants for types; it has none for Int16.
+var dataTypes = map[kernel.Type]DataType{
+	kernel.Int8: Int8, kernel.Uint8: Uint8, kernel.Int32: Int32, kernel.Int64: Int64,
+	kernel.Float16: Float16, kernel.BFloat16: BFloat16, kernel.Float32: Float32, kernel.Float64: Float64,
 }
 
-// reduceOp is NCCL's constant for a reduction that is complete within the node.
-func reduceOp(op collective.Op) ReduceOp {
-	switch op {
-	case collective.Average:
-		return Average
-	case collective.Product:
-		return Product
-	case collective.Min:
-		return Min
-	case collective.Max:
-		return Max
-	}
-	return Sum
+// reduceOps are NCCL's constants for reductions that are complete within the node.
+var reduceOps = [...]ReduceOp{
+	collective.Sum: Sum, collective.Average: Average, collective.Product: Product, collective.Min: Min, collective.Max: Max,
 }
 
-// partialOp is the same for a reduction that continues between nodes, where an average is divided
-// last.
+// partialOp is NCCL's constant for a reduction that continues between nodes, where an average is
+// divided last.
 func partialOp(op collective.Op) ReduceOp {
 	if op == collective.Average {
 		return Sum
 	}
-	return reduceOp(op)
-}
-
-// kernelOp is the host's constant for such a reduction.
-func kernelOp(op collective.Op) kernel.Op {
-	switch op {
-	case collective.Product:
-		return kernel.OpProduct
-	case collective.Min:
-		return kernel.OpMin
-	case collective.Max:
-		return kernel.OpMax
-	}
-	return kernel.OpSum
+	return reduceOps[op]
 }

@@ -137,16 +137,7 @@ func (c *Comm) revoke(ctx context.Context) error {
 	if c.revoked {
 		return nil
 	}
-	err := c.dev.do(ctx, op, func() error {
-		native := c.native.Load()
-		if native == 0 {
-			return c.endedError()
-		}
-		if code := c.dev.lib.nccl.CommRevoke(native, 0); !code.working() {
-			return c.dev.lib.failure(op, code, native)
-		}
-		return nil
-	})
+	_, err := c.call(ctx, op, func(native uintptr) Code { return c.dev.lib.nccl.CommRevoke(native, 0) })
 	if err == nil {
 		err = c.settleRevoked(ctx, op)
 	}

@@ -1,6 +1,7 @@
 package nccl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -42,12 +43,8 @@ func (d *Device) NewStage(ctx context.Context, o StageOptions) (*Stage, error) {
 	if o.ChunkBytes < 0 || o.Depth < 0 {
 		return nil, invalid("ChunkBytes %d, Depth %d", o.ChunkBytes, o.Depth)
 	}
-	if o.ChunkBytes == 0 {
-		o.ChunkBytes = 4 << 20
-	}
-	if o.Depth == 0 {
-		o.Depth = 3
-	}
+	o.ChunkBytes = cmp.Or(o.ChunkBytes, 4<<20)
+	o.Depth = cmp.Or(o.Depth, 3)
 	s := &Stage{dev: d, memory: o.Memory, own: o.Memory == nil, drainAfter: drainAfter}
 	if s.memory != nil && len(s.memory.Bytes) < o.Depth*o.ChunkBytes {
 		return nil, invalid("%d bytes of pinned memory for %d chunks of %d", len(s.memory.Bytes), o.Depth, o.ChunkBytes)

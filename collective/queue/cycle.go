@@ -11,8 +11,7 @@ func (q *Queue) run() {
 	defer close(q.done)
 	defer func() {
 		q.fail(context.Cause(q.life))
-		q.cycleLock <- struct{}{} // kept for good: nobody uses the buffer any more
-		q.release()
+		q.cycleLock <- struct{}{} // kept for good: no cycle runs any more
 	}()
 	for {
 		if !q.hasWork() {

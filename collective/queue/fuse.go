@@ -52,8 +52,9 @@ func (q *Queue) executeFused(ctx context.Context, group []*request) error {
 	for _, r := range group {
 		size += len(r.tensor.Data)
 	}
-	if err := q.reserve(size); err != nil {
-		return err
+	if size > len(q.buffer) {
+		// As much as will ever be needed, if it comes near that.
+		q.buffer = make([]byte, max(size, min(2*size, q.opt.ThresholdBytes)))
 	}
 	at := 0
 	for _, r := range group {
@@ -68,26 +69,4 @@ func (q *Queue) executeFused(ctx context.Context, group []*request) error {
 		at += copy(r.tensor.Data, q.buffer[at:])
 	}
 	return nil
-}
-
-// reserve makes the buffer large enough.
-func (q *Queue) reserve(size int) error {
-	if size <= len(q.buffer) {
-		return nil
-	}
-	// As much as will ever be needed, if it comes near that.
-	b, err := q.opt.Memory(max(size, min(2*size, q.opt.ThresholdBytes)))
-	if err != nil {
-		return err
-	}
-	q.release()
-	q.buffer = b
-	return nil
-}
-
-func (q *Queue) release() {
-	if q.buffer != nil {
-		q.opt.Release(q.buffer)
-		q.buffer = nil
-	}
 }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -129,10 +130,5 @@ func (q *Queue) stuck(patience time.Duration) bool {
 	if time.Since(since) < patience {
 		return false
 	}
-	for _, r := range q.order {
-		if r.handle == b.on {
-			return true
-		}
-	}
-	return q.join != nil && q.join == b.on
+	return q.join == b.on || slices.ContainsFunc(q.order, func(r *request) bool { return r.handle == b.on })
 }

@@ -28,7 +28,6 @@ const (
 	anyOperation = math.MaxInt64 // this rank has joined: matches every operation
 )
 
-// fillVote fills q.vote.
 func (q *Queue) fillVote(pending []*request, joined, stuck bool) {
 	if q.vote == nil {
 		q.vote = make([]int64, firstHash+2*maxVoted)

@@ -1,9 +1,11 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,10 +19,6 @@ type Options struct {
 	// Open connects the communicator when the first operation is submitted; all ranks call it then.
 	// The queue closes it. nil = Comm is connected, and remains the caller's.
 	Open func(context.Context) (*collective.Communicator, error)
-	// Memory allocates the fusion buffer, such as Endpoint.Alloc, and Release frees it; nil =
-	// ordinary memory.
-	Memory  func(bytes int) ([]byte, error)
-	Release func([]byte)
 	// Result allocates results whose length is known only when the operation runs; nil = ordinary
 	// memory.
 	Result func(bytes int) ([]byte, error)
@@ -149,21 +147,11 @@ type request struct {
 
 // New starts a queue. Close it before its communicator.
 func New(o Options) *Queue {
-	if o.ThresholdBytes == 0 {
-		o.ThresholdBytes = defaultThreshold
-	}
-	if o.StallAfter == 0 {
-		o.StallAfter = defaultStall
-	}
-	if o.DeadlockAfter == 0 {
-		o.DeadlockAfter = defaultDeadlock
-	}
-	ordinary := func(n int) ([]byte, error) { return make([]byte, n), nil }
-	if o.Memory == nil {
-		o.Memory, o.Release = ordinary, func([]byte) {}
-	}
+	o.ThresholdBytes = cmp.Or(o.ThresholdBytes, defaultThreshold)
+	o.StallAfter = cmp.Or(o.StallAfter, defaultStall)
+	o.DeadlockAfter = cmp.Or(o.DeadlockAfter, defaultDeadlock)
 	if o.Result == nil {
-		o.Result = ordinary
+		o.Result = func(n int) ([]byte, error) { return make([]byte, n), nil }
 	}
 	if o.Observe == nil {
 		o.Observe = func(Event) {}
@@ -228,12 +216,7 @@ func (q *Queue) wakeUp() {
 // remove removes a request. The caller holds mu.
 func (q *Queue) remove(r *request) {
 	delete(q.pending, r.name)
-	for i := range q.order {
-		if q.order[i] == r {
-			q.order = append(q.order[:i], q.order[i+1:]...)
-			return
-		}
-	}
+	q.order = slices.DeleteFunc(q.order, func(other *request) bool { return other == r })
 }
 
 // removeAll removes requests that are about to end.
@@ -243,14 +226,7 @@ func (q *Queue) removeAll(all []*request) {
 	for _, r := range all {
 		delete(q.pending, r.name)
 	}
-	kept := q.order[:0]
-	for _, r := range q.order {
-		if q.pending[r.name] == r {
-			kept = append(kept, r)
-		}
-	}
-	clear(q.order[len(kept):])
-	q.order = kept
+	q.order = slices.DeleteFunc(q.order, func(r *request) bool { return q.pending[r.name] != r })
 }
 
 // snapshot is the input of a cycle.

@@ -1,7 +1,9 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/regroup-io/regroup/collective"
@@ -45,10 +47,7 @@ func (q *Queue) abortStalled(r *request) {
 		return
 	}
 	err := &StallError{Name: r.name, Limit: q.opt.StallLimit}
-	c := q.opened.Load()
-	if c == nil {
-		c = q.opt.Comm
-	}
+	c := cmp.Or(q.opened.Load(), q.opt.Comm)
 	if c == nil { // the ranks are not connected yet
 		q.cancel(err)
 		return
@@ -76,12 +75,7 @@ func (q *Queue) reportStalls(pending []*request, lists []requestList) {
 }
 
 func (r requestList) has(name int64) bool {
-	for _, i := range r.items {
-		if i.name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.items, func(i requestID) bool { return i.name == name })
 }
 
 // watch reports, again and again, a cycle that takes too long: some rank has nothing pending at all

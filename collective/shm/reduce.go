@@ -1,6 +1,8 @@
 package shm
 
 import (
+	"slices"
+
 	"github.com/regroup-io/regroup/collective/kernel"
 	"github.com/regroup-io/regroup/collective/schedule"
 )
@@ -74,12 +76,7 @@ func (g *Group) reduce(r *Reduction, buf []byte, p collect, root int) error {
 
 // mustStage reports whether some member's data cannot be read. All members get the same answer.
 func (g *Group) mustStage() bool {
-	for i := range g.headers {
-		if g.headers[i].location == locPrivate && !g.vm {
-			return true
-		}
-	}
-	return false
+	return !g.vm && slices.ContainsFunc(g.headers, func(h header) bool { return h.location == locPrivate })
 }
 
 // reduceSmall combines small data. Every member that needs the result computes it itself, in the

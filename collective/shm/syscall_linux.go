@@ -24,7 +24,6 @@ func create(name string, bytes int) (fd int, err error) {
 	return fd, nil
 }
 
-// attach maps shared memory.
 func attach(fd, bytes, protection int) ([]byte, error) {
 	mem, err := unix.Mmap(fd, 0, bytes, protection, unix.MAP_SHARED|unix.MAP_NORESERVE)
 	if err != nil {

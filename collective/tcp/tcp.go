@@ -57,9 +57,7 @@ func Listen(o Options) (*Transport, error) {
 	if o.BytesPerSecond < 0 {
 		return nil, fmt.Errorf("tcp: BytesPerSecond %d is negative", o.BytesPerSecond)
 	}
-	if o.PortMax == 0 {
-		o.PortMax = o.PortMin
-	}
+	o.PortMax = cmp.Or(o.PortMax, o.PortMin)
 	if o.PortMin < 0 || o.PortMax > 65535 || o.PortMin > o.PortMax || (o.PortMin == 0 && o.PortMax != 0) {
 		return nil, fmt.Errorf("tcp: ports %d to %d are not a range within 1 to 65535", o.PortMin, o.PortMax)
 	}

@@ -57,7 +57,6 @@ func (w *connLimiter[T]) remove(item T) bool {
 	return true
 }
 
-// list returns all items.
 func (w *connLimiter[T]) list() []T {
 	var all []T
 	for _, items := range w.bySource {
@@ -66,7 +65,6 @@ func (w *connLimiter[T]) list() []T {
 	return all
 }
 
-// clear removes and returns all items.
 func (w *connLimiter[T]) clear() []T {
 	all := w.list()
 	clear(w.bySource)

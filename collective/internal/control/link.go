@@ -97,7 +97,6 @@ func (l *link) sendFailure(failure error) {
 
 var errTorn = errors.New("the connection broke off within a message")
 
-// send writes one frame.
 func (l *link) send(h frame.Header, payload []byte) error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()

@@ -26,7 +26,6 @@ func newNeighbours() neighbours {
 	}
 }
 
-// all returns the control connections.
 func (n *neighbours) all() []*link {
 	all := make([]*link, 0, len(n.dialed)+len(n.accepted))
 	for _, links := range []map[int]*link{n.dialed, n.accepted} {

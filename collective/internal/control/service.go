@@ -20,7 +20,6 @@ type Service struct {
 	Serve func(ctx context.Context, conn net.Conn)
 }
 
-// maxRequests is how many requests an endpoint serves at a time.
 const maxRequests = 4
 
 // DefaultStallAfter is the stall limit of sessions, and of hellos outside of any, where nobody

@@ -50,7 +50,6 @@ func (t *connTable) peer(rank int) *peerConns {
 	return p
 }
 
-// get returns the connections with a rank.
 func (t *connTable) get(rank int) *peerConns {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -143,7 +142,6 @@ func (t *connTable) peerLeft(rank int) {
 	}
 }
 
-// each calls do with all connections.
 func (t *connTable) each(do func(Conn)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,6 +1,17 @@
+// Package exec carries out the operations of a generation over its data connections.
+//
+// An Engine runs one collective operation at a time, in the order of the calls. Ranks of one
+// machine communicate through shared memory (package shm). Other operations follow a plan (package
+// schedule) over data connections, which are dialed when a plan first needs them; a table chooses
+// the plan by operation, world and size. The calling thread alone carries out small plans, with
+// plain system calls; a second thread sends in large ones. In generations of several machines an
+// operation is divided into parts within and between the machines where that sends less.
+//
+// Point-to-point messages have connections of their own and do not wait for collective operations.
 package exec
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,11 +82,7 @@ func New(session *control.Session, cfg Config) *Engine {
 // With more ranks than processors on this machine, polling would keep the rank from running that it
 // waits for.
 func spins(cfg Config) int {
-	local := cfg.LocalSize
-	if local == 0 {
-		local = cfg.World
-	}
-	if local > runtime.NumCPU() {
+	if cmp.Or(cfg.LocalSize, cfg.World) > runtime.NumCPU() {
 		return 0
 	}
 	return 64
@@ -130,7 +137,6 @@ func (e *Engine) begin(ctx context.Context, d frame.Descriptor, bytes int) {
 	e.op.begin(ctx, bytes)
 }
 
-// evenOffsets returns the offsets of blocks of n elements each.
 func (e *Engine) evenOffsets(n int) []int {
 	e.offsets = e.offsets[:0]
 	for i := range e.cfg.World + 1 {

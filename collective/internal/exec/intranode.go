@@ -48,7 +48,6 @@ func (g *localGroup) canRead(rank int) bool {
 	return g.group != nil && g.group.Readable() && g.contains(rank)
 }
 
-// read copies memory of a rank.
 func (g *localGroup) read(rank int, address uint64, dst []byte) error {
 	return g.group.Read(rank-g.first, address, dst)
 }

@@ -183,7 +183,6 @@ func (e *Engine) Recv(ctx context.Context, from int, p []byte) error {
 	return nil
 }
 
-// message describes a point-to-point message.
 func message(p []byte, seq uint64) frame.Descriptor {
 	return frame.Descriptor{Method: frame.Send, Type: kernel.Uint8, Count: uint64(len(p)), Seq: seq}
 }
