@@ -119,7 +119,6 @@ func (w *checkpointWriter) run() {
 	}
 }
 
-// write writes the newest commit.
 func (w *checkpointWriter) write() {
 	s, unpin := w.store.PinNewest()
 	if s == nil {

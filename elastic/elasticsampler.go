@@ -215,7 +215,6 @@ func (s *ElasticSampler) progress() *progress {
 	return &s.unmerged[len(s.unmerged)-1]
 }
 
-// record records samples [lo, hi) of the share.
 func (s *ElasticSampler) record(lo, hi uint64) error {
 	if n := s.recorded.Overlap(lo, hi); n > 0 {
 		return fmt.Errorf("record: %d of samples %d to %d of this rank's share were recorded before", n, lo, hi)

@@ -138,7 +138,6 @@ func (r *runner) generation(ctx context.Context, a wire.Assignment, previous out
 	return o, fatal
 }
 
-// connect connects to the members.
 func (r *runner) connect(ctx context.Context, a wire.Assignment, s *Session, c *canceler) (err error) {
 	timeout := r.options.ConnectTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not connected within %v", timeout))

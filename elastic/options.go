@@ -132,11 +132,7 @@ func (o *Options) complete() error {
 	if o.ConnectTimeout < 0 || o.AgentTimeout < 0 || o.OrphanTimeout < 0 || o.Checkpoint.Every < 0 {
 		return errors.New("elastic: a negative duration in Options")
 	}
-	if o.Prologue == nil {
-		o.Prologue = new(Prologue)
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Prologue = cmp.Or(o.Prologue, new(Prologue))
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return nil
 }

@@ -34,7 +34,6 @@ const (
 	Candidate
 )
 
-// preparation is the execution of Options.Prepare.
 type preparation struct {
 	mu    sync.Mutex
 	begun bool          // by a candidate, or claimed by a generation: a candidate can begin no more

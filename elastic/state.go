@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"unsafe"
 
 	"github.com/regroup-io/regroup/agent/workerapi/wire"
@@ -84,14 +85,8 @@ func Tensor[T Element](s *State, name string, t []T) {
 
 // reserve reports a name that is registered twice.
 func (s *State) reserve(name string) {
-	taken := false
-	for _, t := range s.replica.Tensors.All() {
-		taken = taken || t.Name == name
-	}
-	for _, v := range s.values {
-		taken = taken || v.name == name
-	}
-	if taken {
+	if slices.ContainsFunc(s.replica.Tensors.All(), func(t statesync.Tensor) bool { return t.Name == name }) ||
+		slices.ContainsFunc(s.values, func(v value) bool { return v.name == name }) {
 		s.err = errors.Join(s.err, fmt.Errorf("%q is registered twice", name))
 	}
 }

@@ -29,7 +29,6 @@ type updates struct {
 	change    atomic.Int64 // updatePlanned or updateStop, else updateNone
 }
 
-// pending returns the greatest update.
 func (u *updates) pending() int64 {
 	if c := u.change.Load(); c != updateNone || !u.preempted.Load() {
 		return c
@@ -37,7 +36,6 @@ func (u *updates) pending() int64 {
 	return updatePreempted
 }
 
-// announce adds an update.
 func (u *updates) announce(update int64) {
 	if update == updatePreempted {
 		u.preempted.Store(true)

@@ -92,7 +92,6 @@ func (d *Dir) sync() error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// writer writes one file.
 type writer struct {
 	dir      *Dir
 	path     string

@@ -15,7 +15,6 @@ const ChunkBytes = 1 << 20
 
 func chunkCount(size int) int { return (size + ChunkBytes - 1) / ChunkBytes }
 
-// chunk returns the i-th chunk of data.
 func chunk(data []byte, i int) []byte { return data[i*ChunkBytes : min((i+1)*ChunkBytes, len(data))] }
 
 // chunkHash is the XXH3 hash of 128 bits of a chunk (github.com/Cyan4973/xxHash,

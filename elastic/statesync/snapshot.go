@@ -34,10 +34,6 @@ func (s *Snapshot) Data() []byte { return s.data }
 // Step returns the training step of the snapshot.
 func (s *Snapshot) Step() uint64 { return s.step }
 
-// Tentative reports whether the snapshot is only an initial state, which no generation has agreed
-// on.
-func (s *Snapshot) Tentative() bool { return s.tentative }
-
 // Digest identifies the content of the snapshot. Chunk hashes that are not known yet are computed
 // on all cores.
 func (s *Snapshot) Digest() Digest { return digestOf(s.meta, s.allHashes()) }
@@ -55,7 +51,6 @@ func (s *Snapshot) reset() {
 	s.hashes = make([]lazyHash, chunkCount(len(s.data)))
 }
 
-// hash returns the hash of chunk i.
 func (s *Snapshot) hash(i int) chunkHash {
 	h := &s.hashes[i]
 	h.once.Do(func() { h.hash = hashOf(chunk(s.data, i)) })

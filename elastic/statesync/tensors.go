@@ -55,14 +55,12 @@ func (t *Tensors) WriteLayout(w io.Writer) {
 	}
 }
 
-// packAll copies all tensors to data.
 func (t *Tensors) packAll(data []byte) {
 	inParallel(t.size, func(lo, hi int) {
 		t.segments(lo, hi-lo, func(at int, memory []byte) { t.copy(data[at:at+len(memory)], memory) })
 	})
 }
 
-// unpackAll copies data to all tensors.
 func (t *Tensors) unpackAll(data []byte) {
 	inParallel(t.size, func(lo, hi int) { t.unpack(lo, data[lo:hi]) })
 }

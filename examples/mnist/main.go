@@ -27,7 +27,6 @@ import (
 	"github.com/regroup-io/regroup/elastic"
 )
 
-// config holds the flags.
 type config struct {
 	epochs, batch, micro, commitEvery int
 	rate                              float64

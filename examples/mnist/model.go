@@ -115,7 +115,6 @@ func softmax(z []float32, label int) float64 {
 	return loss
 }
 
-// addRows adds every row of rows to to.
 func addRows(to, rows []float32) {
 	for ; len(rows) > 0; rows = rows[len(to):] {
 		for i := range to {

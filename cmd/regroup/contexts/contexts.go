@@ -91,7 +91,6 @@ func add(env command.Env) *cobra.Command {
 	return cmd
 }
 
-// listed is a context in a list.
 type listed struct {
 	Name     string `json:"name"`
 	Selected bool   `json:"selected"`

@@ -58,7 +58,6 @@ func logs(env command.Env) *cobra.Command {
 	return cmd
 }
 
-// tail reads logs.
 type tail struct {
 	*logFlags
 	env      command.Env

@@ -13,7 +13,6 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
-// jobTrace is one trace of a job.
 type jobTrace struct {
 	Incident int              `json:"incident"` // 0 = the start of the job
 	Title    string           `json:"title"`

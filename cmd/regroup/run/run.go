@@ -3,6 +3,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -166,9 +167,7 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 	l.Discovery = r.hosts
 	l.Discovery.Quarantine = discovery.NoQuarantine() // there is no other node
 	a := r.agent
-	if a.Slots == 0 {
-		a.Slots = spec.Workers.Max
-	}
+	a.Slots = cmp.Or(a.Slots, spec.Workers.Max)
 	a.Advertise, a.DepartWithin = "127.0.0.1", 0
 	if a.Node == "" && l.Number > 1 && !r.listed { // its name appears next to those of other runs
 		a.Node = fmt.Sprintf("%s-%d", a.Filled().Node, l.Number)

@@ -201,7 +201,6 @@ func (c *Client) Done(ctx context.Context, d wire.DoneReport) error {
 	})
 }
 
-// post sends a report once.
 func (c *Client) post(ctx context.Context, path string, body any) error {
 	_, err := c.call(ctx, callTimeout, http.MethodPost, path, body, nil)
 	return err

@@ -25,7 +25,6 @@ type Options struct {
 	Out, Err   io.Writer // workers' output; everything else
 	Palette    screen.Palette
 	Terminal   bool                  // Err is one
-	Quiet      bool                  // do not print the generations
 	OnFact     func(events.Event)    // may be nil
 	OnProgress func(events.Progress) // may be nil
 }
@@ -114,7 +113,7 @@ func (w *Watcher) fact(e events.Event) error {
 	w.mu.Lock()
 	line := strings.ReplaceAll(w.story.Line(e.Body), "\n", `\n`)
 	w.mu.Unlock()
-	if line != "" && !w.o.Quiet {
+	if line != "" {
 		if err := w.sticky.Above(w.o.Err, line); err != nil {
 			return err
 		}
@@ -147,8 +146,6 @@ func (w *Watcher) progress(p events.Progress) error {
 	w.rate.Take(p, time.Now())
 	text := fmt.Sprintf("%s · %s · %s", w.story.Generation(), screen.Plural(w.story.World(), "worker"), w.rate.Text())
 	w.mu.Unlock()
-	if !w.o.Quiet {
-		w.sticky.Set(text)
-	}
+	w.sticky.Set(text)
 	return nil
 }

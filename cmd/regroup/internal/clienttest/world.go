@@ -4,6 +4,7 @@ package clienttest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,12 +55,8 @@ func (w *World) Job(v events.JobView) {
 func (w *World) Publish(e events.Event) {
 	w.t.Helper()
 	w.facts++
-	if e.ID == "" {
-		e.ID = fmt.Sprintf("fact-%d", w.facts)
-	}
-	if e.Source == "" {
-		e.Source = "/regroup/registry"
-	}
+	e.ID = cmp.Or(e.ID, fmt.Sprintf("fact-%d", w.facts))
+	e.Source = cmp.Or(e.Source, "/regroup/registry")
 	if e.Time.IsZero() {
 		e.Time = Now
 	}

@@ -44,11 +44,11 @@ func Describe(b events.Body) string {
 	case events.PlacementReleased:
 		return "its places are free"
 	case events.RoundOpened:
-		return fmt.Sprintf("%s expects %s (%s)", b.Proposed, placesText(b.Expected), causeText(b.Cause))
+		return fmt.Sprintf("%s expects %s (%s)", b.Proposed, placesText(b.Expected), CauseText(b.Cause))
 	case events.RoundMissed:
 		return fmt.Sprintf("%s misses %s", b.Proposed, membersText(b.Missing))
 	case events.RoundSealed:
-		return fmt.Sprintf("%s has %s (%s)", b.Generation, Plural(len(b.Members), "worker"), causeText(b.Cause))
+		return fmt.Sprintf("%s has %s (%s)", b.Generation, Plural(len(b.Members), "worker"), CauseText(b.Cause))
 	case events.RoundParticipantsSet:
 		return fmt.Sprintf("round %d has %s with %s: %s", b.Round, Plural(len(b.Nodes), "node"), Plural(len(b.Places), "place"), b.Reason)
 	case events.RoundClosed:
@@ -75,12 +75,8 @@ func describeWorker(b events.Body) string {
 		return fmt.Sprintf("%s step %d", b.Place, b.Step)
 	case events.WorkerExited:
 		return fmt.Sprintf("%s %s %s", b.Place, b.Generation, exitText(b))
-	case events.JobFailureCounted:
-		return fmt.Sprintf("%s: %s: %s", b.Place, b.Kind, b.Detail)
-	case events.JobStalled:
-		return fmt.Sprintf("%s at step %d: %s", b.Generation, b.Step, b.Detail)
 	case events.IncidentOpened:
-		return fmt.Sprintf("#%d after %s: %s", b.Incident, b.From, causeText(b.Cause))
+		return fmt.Sprintf("#%d after %s: %s", b.Incident, b.From, CauseText(b.Cause))
 	case events.IncidentClosed:
 		return IncidentText(b)
 	case events.NodeJoined:
@@ -190,9 +186,7 @@ func CountedFailureText(c events.CountedFailure) string {
 }
 
 // CauseText describes what started an incident or a generation.
-func CauseText(c events.Cause) string { return causeText(c) }
-
-func causeText(c events.Cause) string {
+func CauseText(c events.Cause) string {
 	s := string(c.Kind)
 	switch {
 	case c.Place != nil && c.Rank >= 0 && !c.Kind.Planned():
@@ -227,7 +221,7 @@ func exitText(w events.WorkerExited) string {
 
 // IncidentText is a closed incident in one line, with its phases.
 func IncidentText(i events.IncidentClosed) string {
-	s := fmt.Sprintf("#%d %s", i.Incident, causeText(i.Cause))
+	s := fmt.Sprintf("#%d %s", i.Incident, CauseText(i.Cause))
 	if i.To == 0 {
 		return s + " · the job ended with it"
 	}

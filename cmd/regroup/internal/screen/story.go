@@ -145,7 +145,7 @@ func causeOfNode(c events.Cause) []string {
 		return []string{string(c.Node) + " lost"}
 	}
 	if c.Kind == events.CauseWorkerLost || c.Kind == events.CauseLink {
-		return []string{causeText(c)}
+		return []string{CauseText(c)}
 	}
 	return nil
 }
