@@ -36,6 +36,15 @@ type NodeFact struct {
 	LeftIncarnations []Incarnation `json:"parted,omitempty"`
 }
 
+// NodeEvent is a fact that embeds a NodeFact: the newest of them is all that there is to know.
+type NodeEvent interface {
+	Body
+	Fact() NodeFact
+}
+
+// Fact implements NodeEvent.
+func (f NodeFact) Fact() NodeFact { return f }
+
 // NodeJoined records that an agent has joined, or returned as a new incarnation.
 type NodeJoined struct{ NodeFact }
 

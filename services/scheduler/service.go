@@ -78,9 +78,7 @@ func route(in events.Input, _ func() []string, state func(string) (plan.State, b
 	}
 	switch in.Body.(type) {
 	case events.JobSubmitted, events.JobScaled, events.JobSucceeded, events.JobFailed, events.JobStopped, events.JobRemoved,
-		events.IncidentOpened, events.IncidentClosed,
-		events.NodeJoined, events.NodeSuspected, events.NodeRecovered, events.NodeLost, events.NodeLeft, events.NodeDraining,
-		events.NodeQuarantined, events.NodeReleased, events.NodeChanged:
+		events.IncidentOpened, events.IncidentClosed, events.NodeEvent:
 		return []string{events.PoolKey}
 	}
 	return nil

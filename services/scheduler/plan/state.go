@@ -144,16 +144,8 @@ func (s State) Knows(in events.Input) bool {
 	case events.JobScaled:
 		j := s.job(b.Job)
 		return (j != nil && in.Number != 0 && in.Number <= j.Workers) || slices.Contains(s.Ended, b.Job)
-	case events.NodeJoined:
-		return s.hasNodeFact(b.Node, in.Number)
-	case events.NodeSuspected:
-		return s.hasNodeFact(b.Node, in.Number)
-	case events.NodeDraining:
-		return s.hasNodeFact(b.Node, in.Number)
-	case events.NodeLost:
-		return s.hasNodeFact(b.Node, in.Number)
-	case events.NodeLeft:
-		return s.hasNodeFact(b.Node, in.Number)
+	case events.NodeEvent:
+		return s.hasNodeFact(b.Fact().Node, in.Number)
 	}
 	return false
 }

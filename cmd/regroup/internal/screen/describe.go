@@ -79,26 +79,14 @@ func describeWorker(b events.Body) string {
 		return fmt.Sprintf("#%d after %s: %s", b.Incident, b.From, CauseText(b.Cause))
 	case events.IncidentClosed:
 		return IncidentText(b)
-	case events.NodeJoined:
-		return nodeText(b.NodeFact)
-	case events.NodeSuspected:
-		return nodeText(b.NodeFact)
-	case events.NodeRecovered:
-		return nodeText(b.NodeFact)
-	case events.NodeLost:
-		return nodeText(b.NodeFact)
-	case events.NodeLeft:
-		return nodeText(b.NodeFact)
-	case events.NodeDraining:
-		return nodeText(b.NodeFact)
 	case events.NodeQuarantined:
 		return fmt.Sprintf("%s kept out until %s: %s", slotText(b.Slot), b.Until.UTC().Format("15:04:05 UTC"), b.Reason)
 	case events.NodeReleased:
 		return slotText(b.Slot) + " " + b.Reason
-	case events.NodeChanged:
-		return nodeText(b.NodeFact)
 	case events.NodeRejected:
 		return fieldErrorsText(b.Errors)
+	case events.NodeEvent:
+		return nodeText(b.Fact())
 	}
 	return ""
 }
