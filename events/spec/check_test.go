@@ -59,11 +59,19 @@ func (r *rule) values() (legal, illegal []any) {
 		}
 		return legal, []any{"else", strings.ToLower(r.enum[0]) + "x", 7, jsonObject{}}
 	case r.kind == durationType:
-		legal, illegal = []any{"1h", "10s", "1h30m", "11.5s", "+20s", "60000ms"}, []any{"", "soon", "-1m", "30", "5 s", "1..5s", 30, false, jsonObject{}}
+		for _, text := range []string{"1h", "10s", "1h30m", "11.5s", "+20s", "60000ms", "1ms", ".5s", "0h1m", Duration(r.min).D().String()} {
+			var d Duration
+			if err := d.UnmarshalText([]byte(text)); err == nil && int64(d) >= r.min && int64(d) <= r.max { // the schema has no bounds of durations
+				legal = append(legal, text)
+			}
+		}
+		illegal = []any{"", "soon", "-1m", "30", "5 s", "1..5s", 30, false, jsonObject{}}
 		if r.defaultValue.IsValid() {
-			return append(legal, "1ms", ".5s", "0h1m"), append(illegal, "0s", "0", "0m0.0s")
+			return legal, append(illegal, "0s", "0", "0m0.0s")
 		}
 		return append(legal, "0s", "0"), illegal
+	case k == reflect.Slice:
+		return []any{[]any{}, []any{"a", ""}}, []any{[]any{1}, []any{nil}, "a"}
 	case k == reflect.Map:
 		return []any{jsonObject{}, jsonObject{"a": "b", "c": nil}}, []any{jsonObject{"a": 1}, []any{}, "a"}
 	case k == reflect.String:

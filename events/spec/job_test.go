@@ -29,7 +29,7 @@ func TestParseSpecAccepts(t *testing.T) {
 	if s, bad := spec.Parse(full); len(bad) > 0 || !reflect.DeepEqual(s, eventstest.SampleJob()) {
 		t.Errorf("got %+v, %v", s, bad)
 	}
-	if bad := eventstest.SampleJob().Check(); len(bad) > 0 {
+	if bad := eventstest.SampleJob().WithDefaults().Check(); len(bad) > 0 {
 		t.Error(bad)
 	}
 }

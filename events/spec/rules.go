@@ -17,7 +17,7 @@ import (
 // rule is what is legal in one field of Job that is not itself an object with fields. It is
 // declared by the field's tags:
 //
-//	required  the field must be given
+//	required  its zero value is checked, it does not count as absent
 //	default   replaces the zero value
 //	min, max  bounds of a number or a duration; max may be the name of a limit
 //	enum      the legal texts, separated by spaces
@@ -68,7 +68,7 @@ func (r *rule) parse(tag reflect.StructTag) {
 		r.defaultValue = r.decode(text)
 	}
 	if r.kind == durationType {
-		r.min, r.message = 1, cmp.Or(r.message, "must be more than 0: write 500ms, 30s or 1h")
+		r.min = 1
 	}
 	if text := tag.Get("min"); text != "" {
 		r.min = number(r.decode(text))
@@ -165,6 +165,10 @@ func (r *rule) span() string {
 	least, most := r.min != math.MinInt64, r.max != math.MaxInt64
 	text := func(n int64) string { return show(reflect.ValueOf(n).Convert(r.kind)) }
 	switch {
+	case r.kind == durationType && r.min == 1 && most:
+		return "more than 0 and at most " + text(r.max)
+	case r.kind == durationType && r.min == 1:
+		return "more than 0: write 500ms, 30s or 1h"
 	case least && most:
 		return text(r.min) + " to " + text(r.max)
 	case least:

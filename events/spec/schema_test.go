@@ -64,7 +64,7 @@ func (r *rule) describe(t *testing.T, descriptions map[string]string) string {
 	if named := func(word string) bool { return strings.Contains(text, "`"+word+"`") }; len(r.enum) > 0 && !slices.ContainsFunc(r.enum, named) {
 		text += " One of `" + strings.Join(r.enum, "`, `") + "`."
 	}
-	if span := r.span(); span != "" && (r.kind != durationType || r.min > 1) {
+	if span := r.span(); span != "" && (r.kind != durationType || r.min > 1 || r.max != math.MaxInt64) {
 		text += " " + strings.ToUpper(span[:1]) + span[1:] + "."
 	}
 	if r.required {
