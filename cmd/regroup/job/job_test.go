@@ -107,7 +107,7 @@ func world(t *testing.T) *clienttest.World {
 			"loss":             {Value: 0.3125, Step: 4650, At: clienttest.Now.Add(-300 * time.Millisecond)},
 			"accuracy\x1b[31m": {Value: 0.912345678, Step: 4600, At: clienttest.Now.Add(-14 * time.Second)}, "lr": {Value: 1e-300, Step: 4650},
 		}},
-	}}, events.ServiceDiscovery, events.ServiceScheduler, events.ServiceRendezvous, events.ServiceRegistry)
+	}}, events.ServiceNames()...)
 	w.Put(events.BucketJobs, "ghost-0001", events.JobView{Job: "ghost-0001"}) // a stop that waits for its submit
 	return w
 }

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -84,21 +85,21 @@ func (s Seen) lastCause() events.Cause {
 
 // silent reports whether no replica of a service answers, while replicas of others do.
 func (s Seen) silent(service string) bool {
-	return slices.Contains(s.Silent, service) && len(s.Silent) < len(missed)
+	return slices.Contains(s.Silent, service) && len(s.Silent) < len(events.Services())
 }
 
 // absent describes what does not happen because a service is down, and which views may be out of
 // date.
 func (s Seen) absent(e Explanation) []string {
-	if len(s.Silent) == len(missed) {
+	if len(s.Silent) == len(events.Services()) {
 		return []string{"no service answers: all of this is as they left it"}
 	}
 	var out []string
 	for _, service := range s.Silent {
 		reported := service == events.ServiceScheduler && e.Places == 0 && s.Round.Generation == 0 ||
 			service == events.ServiceRendezvous && e.Training == 0 && e.Places > 0 && s.Round.Proposed == 0
-		if what, known := missed[service]; known && !reported {
-			out = append(out, fmt.Sprintf("no %s answers: %s", service, what))
+		if !reported {
+			out = append(out, fmt.Sprintf("no %s answers: %s", service, cmp.Or(missed[service], "its documents are as it left them")))
 		}
 	}
 	return out
