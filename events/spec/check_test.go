@@ -37,6 +37,19 @@ func TestParseSpecNamesFieldsNotImplementedYet(t *testing.T) {
 	}
 }
 
+// TestNullCountsAsAbsent, also of a number that is written as text.
+func TestNullCountsAsAbsent(t *testing.T) {
+	type body struct {
+		N uint64 `json:"n,string"`
+		P *[]int `json:"p"`
+	}
+	for text, want := range map[string]int{`{"n":null,"p":null}`: 0, `{"n":"7","p":[1,null]}`: 0, `{"n":{"x":[1]},"p":["x"]}`: 2} {
+		if bad := CheckShape([]byte(text), reflect.TypeFor[body](), ""); len(bad) != want {
+			t.Errorf("%s: %v, want %d errors", text, bad, want)
+		}
+	}
+}
+
 // across matches the errors of rules about several fields, which the schema does not have.
 var across = regexp.MustCompile(`^is [1-9]\d*, must be at least (workers|rendezvous)\.|workers on each|: leave workers out$`)
 

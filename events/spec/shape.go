@@ -5,8 +5,6 @@ import (
 	"encoding"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"maps"
 	"reflect"
 	"slices"
@@ -15,17 +13,12 @@ import (
 	"unicode/utf8"
 )
 
-// shape walks a JSON text along a Go type and collects all mismatches; the decoder of the standard
+// shape reads a JSON text along a Go type and collects all mismatches; the decoder of the standard
 // library stops at the first one.
 type shape struct {
-	strict bool // unknown fields are errors
+	tokens *json.Decoder
+	strict bool // unknown and repeated fields, empty durations and null in lists are errors
 	bad    []FieldError
-}
-
-type object struct {
-	keys []string
-	vals map[string]any
-	dups []string
 }
 
 // CheckSyntax returns the JSON syntax error of b, with line and column, or nil.
@@ -58,196 +51,150 @@ func (s *shape) run(b []byte, t reflect.Type, prefix string) []FieldError {
 		f.Path = prefix
 		return []FieldError{*f}
 	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.UseNumber()
-	n, err := readNode(d)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return []FieldError{{Path: prefix, Message: err.Error()}}
-	}
-	s.walk(prefix, n, t)
+	s.tokens = json.NewDecoder(bytes.NewReader(b))
+	s.tokens.UseNumber()
+	s.value(prefix, t, false)
 	return s.bad
 }
 
-// readNode decodes one value: nil, bool, string, json.Number, []any or *object (which records
-// repeated keys).
-func readNode(d *json.Decoder) (any, error) {
-	t, err := d.Token()
-	if err != nil {
-		return nil, err
-	}
-	switch t {
-	case json.Delim('['):
-		list := []any{}
-		for d.More() {
-			n, err := readNode(d)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, n)
-		}
-		_, err = d.Token()
-		return list, err
-	case json.Delim('{'):
-		o := &object{vals: map[string]any{}}
-		for d.More() {
-			k, err := d.Token()
-			if err != nil {
-				return nil, err
-			}
-			n, err := readNode(d)
-			if err != nil {
-				return nil, err
-			}
-			key := k.(string)
-			if _, twice := o.vals[key]; twice {
-				o.dups = append(o.dups, key)
-			} else {
-				o.keys = append(o.keys, key)
-			}
-			o.vals[key] = n
-		}
-		_, err = d.Token()
-		return o, err
-	}
-	return t, nil
+// token returns the next token. There is one: CheckSyntax has found no error.
+func (s *shape) token() json.Token {
+	t, _ := s.tokens.Token()
+	return t
 }
 
 func (s *shape) add(path, message string) {
 	s.bad = append(s.bad, FieldError{Path: path, Message: message})
 }
 
-func (s *shape) walk(path string, n any, t reflect.Type) {
-	if n == nil {
-		return // null counts as absent
+// value reads a value of a type, or of any type if t is nil, and reports whether it is null, which
+// counts as absent. quoted says that a number is written as text.
+func (s *shape) value(path string, t reflect.Type, quoted bool) (null bool) {
+	n := s.token()
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
 	}
-	if t.Kind() == reflect.Pointer {
-		s.walk(path, n, t.Elem())
-		return
+	if n == nil || t == nil || decodesItself(t) {
+		t = nil
+	} else if wrong := s.mismatch(path, n, t, quoted); wrong != "" {
+		s.add(path, wrong)
+		t = nil
 	}
-	if u, ok := reflect.New(t).Interface().(encoding.TextUnmarshaler); ok {
-		text, isText := n.(string)
-		if !isText {
-			s.add(path, "must be text, got "+describe(n))
-		} else if err := u.UnmarshalText([]byte(text)); err != nil {
-			s.add(path, err.Error())
-		} else if d, isDuration := u.(*Duration); isDuration && s.strict && (*d < 0 || *d == 0 && hasDefault(path)) {
-			s.add(path, strconv.Quote(text)+" is not more than 0: write 500ms, 30s or 1h")
-		}
-		return
+	switch n {
+	case json.Delim('{'):
+		s.object(path, t)
+	case json.Delim('['):
+		s.list(path, t)
 	}
-	if _, ok := reflect.New(t).Interface().(json.Unmarshaler); ok && t.Kind() == reflect.Slice {
-		return // it accepts forms that its type does not show
-	}
-	switch t.Kind() {
-	case reflect.Struct, reflect.Map:
-		o, ok := n.(*object)
-		if !ok {
-			s.add(path, "must be an object, got "+describe(n))
-			return
-		}
-		if t.Kind() == reflect.Map {
-			s.walkMap(path, o, t)
-		} else {
-			s.walkStruct(path, o, t)
-		}
-	case reflect.Slice:
-		list, ok := n.([]any)
-		if !ok {
-			s.add(path, "must be a list, got "+describe(n))
-			return
-		}
-		for i, item := range list {
-			if item == nil && s.strict {
-				s.add(fmt.Sprintf("%s[%d]", path, i), "is null")
-			}
-			s.walk(fmt.Sprintf("%s[%d]", path, i), item, t.Elem())
-		}
-	default:
-		s.scalar(path, n, t)
-	}
+	return n == nil
 }
 
-func (s *shape) walkMap(path string, o *object, t reflect.Type) {
-	for _, k := range o.keys {
-		if t.Key().Kind() != reflect.String {
-			if _, err := strconv.Atoi(k); err != nil {
-				s.add(JoinPath(path, k), "the name must be a whole number")
-			}
-		}
-		s.walk(JoinPath(path, k), o.vals[k], t.Elem())
-	}
-	s.repeated(path, o)
+// decodesItself reports whether a list accepts forms that its type does not show.
+func decodesItself(t reflect.Type) bool {
+	_, ok := reflect.New(t).Interface().(json.Unmarshaler)
+	return ok && t.Kind() == reflect.Slice
 }
 
-func (s *shape) repeated(path string, o *object) {
-	for _, k := range o.dups {
-		if s.strict {
-			s.add(JoinPath(path, k), "is given twice")
+func (s *shape) list(path string, t reflect.Type) {
+	var item reflect.Type
+	if t != nil && t.Kind() == reflect.Slice {
+		item = t.Elem()
+	}
+	for i := 0; s.tokens.More(); i++ {
+		at := path + "[" + strconv.Itoa(i) + "]"
+		if null := s.value(at, item, false); null && item != nil && s.strict {
+			s.add(at, "is null")
 		}
 	}
+	s.token()
 }
 
-func (s *shape) walkStruct(path string, o *object, t reflect.Type) {
-	fields := map[string]reflect.StructField{}
-	jsonFields(t, fields)
-	for _, k := range o.keys {
-		f, ok := fields[k]
-		at := JoinPath(path, k)
-		switch {
-		case ok && strings.Contains(f.Tag.Get("json"), ",string"):
-			s.walkQuoted(at, o.vals[k], f.Type)
+func (s *shape) object(path string, t reflect.Type) {
+	kind := reflect.Invalid
+	if t != nil {
+		kind = t.Kind()
+	}
+	fields, seen := map[string]reflect.StructField{}, map[string]bool{}
+	if kind == reflect.Struct {
+		jsonFields(t, fields)
+	}
+	for s.tokens.More() {
+		name := s.token().(string)
+		at := JoinPath(path, name)
+		if seen[name] && kind != reflect.Invalid && s.strict {
+			s.add(at, "is given twice")
+		}
+		seen[name] = true
+		var inner reflect.Type
+		quoted := false
+		switch f, ok := fields[name]; {
 		case ok:
-			s.walk(at, o.vals[k], f.Type)
-		case !s.strict:
+			inner, quoted = f.Type, strings.Contains(f.Tag.Get("json"), ",string")
+		case kind == reflect.Map:
+			inner = t.Elem()
+			if _, err := strconv.Atoi(name); err != nil && t.Key().Kind() != reflect.String {
+				s.add(at, "the name must be a whole number")
+			}
+		case kind != reflect.Struct || !s.strict:
 		case slices.Contains(laterFields, at):
 			s.add(at, "is not built yet in this version: leave it out")
 		default:
-			s.bad = append(s.bad, FieldError{Path: at, Message: "unknown field", Hint: DidYouMean(k, slices.Sorted(maps.Keys(fields)))})
+			s.bad = append(s.bad, FieldError{Path: at, Message: "unknown field", Hint: DidYouMean(name, slices.Sorted(maps.Keys(fields)))})
+		}
+		s.value(at, inner, quoted)
+	}
+	s.token()
+}
+
+// mismatch returns what is wrong with the first token of a value of a type, or "".
+func (s *shape) mismatch(path string, n json.Token, t reflect.Type, quoted bool) string {
+	if quoted {
+		text, ok := n.(string)
+		if !ok {
+			return "must be a number written as text, got " + describe(n)
+		}
+		n = json.Number(text)
+	}
+	number, isNumber := n.(json.Number)
+	want, ok := "", true
+	if u, isText := reflect.New(t).Interface().(encoding.TextUnmarshaler); isText {
+		var text string
+		if text, ok = n.(string); ok {
+			if err := u.UnmarshalText([]byte(text)); err != nil {
+				return err.Error()
+			}
+			if d, isDuration := u.(*Duration); isDuration && s.strict && (*d < 0 || *d == 0 && hasDefault(path)) {
+				return strconv.Quote(text) + " is not more than 0: write 500ms, 30s or 1h"
+			}
+		}
+		want = "text"
+	} else {
+		switch t.Kind() {
+		case reflect.Struct, reflect.Map:
+			want, ok = "an object", n == json.Delim('{')
+		case reflect.Slice:
+			want, ok = "a list", n == json.Delim('[')
+		case reflect.String:
+			want = "text"
+			_, ok = n.(string)
+		case reflect.Bool:
+			want = "true or false"
+			_, ok = n.(bool)
+		case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+			_, err := strconv.ParseInt(string(number), 10, t.Bits())
+			want, ok = "a whole number", isNumber && err == nil
+		case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+			_, err := strconv.ParseUint(string(number), 10, t.Bits())
+			want, ok = "a whole number that is not negative", isNumber && err == nil
+		case reflect.Float64:
+			_, err := strconv.ParseFloat(string(number), 64)
+			want, ok = "a number", isNumber && err == nil
 		}
 	}
-	s.repeated(path, o)
-}
-
-func (s *shape) walkQuoted(path string, n any, t reflect.Type) {
-	text, ok := n.(string)
-	if !ok {
-		s.add(path, "must be a number written as text, got "+describe(n))
-		return
+	if ok {
+		return ""
 	}
-	s.scalar(path, json.Number(text), t)
-}
-
-func (s *shape) scalar(path string, n any, t reflect.Type) {
-	var want string
-	var ok bool
-	switch t.Kind() {
-	case reflect.String:
-		want = "text"
-		_, ok = n.(string)
-	case reflect.Bool:
-		want = "true or false"
-		_, ok = n.(bool)
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		want = "a whole number"
-		num, isNumber := n.(json.Number)
-		_, err := strconv.ParseInt(string(num), 10, t.Bits())
-		ok = isNumber && err == nil
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		want = "a whole number that is not negative"
-		num, isNumber := n.(json.Number)
-		_, err := strconv.ParseUint(string(num), 10, t.Bits())
-		ok = isNumber && err == nil
-	case reflect.Float64:
-		want = "a number"
-		num, isNumber := n.(json.Number)
-		_, err := strconv.ParseFloat(string(num), 64)
-		ok = isNumber && err == nil
-	default:
-		ok = true
-	}
-	if !ok {
-		s.add(path, "must be "+want+", got "+describe(n))
-	}
+	return "must be " + want + ", got " + describe(n)
 }
 
 // jsonFields collects the JSON names of a struct, including those of embedded structs.
@@ -264,7 +211,7 @@ func jsonFields(t reflect.Type, into map[string]reflect.StructField) {
 	}
 }
 
-func describe(n any) string {
+func describe(n json.Token) string {
 	switch n := n.(type) {
 	case bool:
 		return strconv.FormatBool(n)
@@ -275,7 +222,8 @@ func describe(n any) string {
 		return "the text " + strconv.Quote(n)
 	case json.Number:
 		return string(n)
-	case []any:
+	}
+	if n == json.Delim('[') {
 		return "a list"
 	}
 	return "an object"
