@@ -28,7 +28,6 @@
 //	Average of integers                    no vector unit divides integers
 //	what is left after whole vectors       at most 63 bytes of a call
 //	up to eight elements                   the call costs more
-//	copies of less than 1 MiB              copy is faster while the caches hold both
 //
 // These, other processors, and every build with the race detector, which cannot see
 // into assembly, use plain Go.
@@ -41,9 +40,6 @@ import "fmt"
 
 //go:generate go run -C gen . -isa AVX2 -pkg kernel -out ../avx2_amd64.s -stubs ../avx2_amd64.go
 //go:generate go run -C gen . -isa AVX512 -pkg kernel -out ../avx512_amd64.s -stubs ../avx512_amd64.go
-
-// Features names the instructions that this process uses: "avx512", "avx2" or "generic".
-func Features() string { return chosen.name }
 
 // Reduce makes dst = dst op src. The two do not overlap, unless they are the same.
 func Reduce(t Type, op Op, dst, src []byte) { Combine(t, op, dst, dst, src) }

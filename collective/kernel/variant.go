@@ -1,6 +1,8 @@
 package kernel
 
-import "unsafe"
+import (
+	"unsafe"
+)
 
 // variant is the assembly for one instruction set. Each function does as many whole
 // vectors as there are elements for, and returns how many elements that are; nil does
@@ -90,4 +92,35 @@ func (v *variant) scaleAll(t Type, n int, dst []byte, factor float64) {
 		}
 		scale(t, cut(dst, t, from, to), factor)
 	})
+}
+
+const (
+	line = 64 // bytes of a cache line, and of the widest vector
+	// streamPiece is to bytes what piece is to elements.
+	streamPiece = 1 << 20
+)
+
+// Stream copies src to dst, which do not overlap and are of one length, past the caches:
+// for one piece of something much larger than the caches, of which nobody reads the copy
+// soon. It saves reading what is overwritten.
+func Stream(dst, src []byte) {
+	checkLength(len(dst), Uint8, src)
+	chosen.streamAll(dst, src)
+}
+
+func (v *variant) streamAll(dst, src []byte) {
+	if v.stream == nil || len(dst) < 2*line {
+		copy(dst, src)
+		return
+	}
+	// The assembly stores whole lines: what is before the first one goes ahead.
+	head := int(-uintptr(unsafe.Pointer(unsafe.SliceData(dst))) % line)
+	copy(dst[:head], src[:head])
+	dst, src = dst[head:], src[head:]
+	for len(dst) > 0 {
+		n := min(streamPiece, len(dst))
+		done := v.stream(unsafe.SliceData(dst), unsafe.SliceData(src), n)
+		copy(dst[done:n], src[done:n])
+		dst, src = dst[n:], src[n:]
+	}
 }
