@@ -79,7 +79,7 @@ var layers = []layer{
 	{"collective/nccl/...", []string{"collective/..."}, []string{"github.com/ebitengine/purego"}, nil, "it alone reaches native libraries"},
 	{"collective/internal/frame", []string{"collective/kernel"}, nil, nil, "control and exec speak it"},
 	{"collective/internal/control", []string{"collective/internal/frame", "collective/shm"}, nil, nil, "it never moves data"},
-	{"collective/...", []string{"collective/..."}, []string{"golang.org/x/sys"}, nil, "training traffic never depends on the control plane"},
+	{"collective/...", []string{"collective/..."}, []string{"golang.org/x/sys", "golang.org/x/sync/semaphore"}, nil, "training traffic never depends on the control plane"},
 	{"elastic", []string{"collective/...", "agent/workerapi/wire", "elastic/checkpoint", "elastic/statesync", "elastic/internal/..."}, nil, nil, "a worker has no NATS credentials"},
 	{"elastic/statesync", []string{"collective", "collective/kernel", "elastic/checkpoint", "elastic/internal/backoff"}, []string{"github.com/zeebo/xxh3"}, nil, "it moves state that it does not understand"},
 	{"elastic/internal/...", []string{"agent/workerapi/wire", "elastic/internal/backoff"}, nil, nil, "package elastic is built of it"},

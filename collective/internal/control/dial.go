@@ -171,8 +171,7 @@ func (s *Session) Probe(ctx context.Context, rank int) error {
 		_ = conn.Close()
 		return nil
 	}
-	var refused *RefusedError
-	if errors.As(err, &refused) && refused.code == replyEarly {
+	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.code == replyEarly {
 		return nil
 	}
 	if IsOutcome(err) || s.life.Err() != nil || ctx.Err() != nil {

@@ -186,11 +186,10 @@ func (e *Endpoint) route(p *pendingConn) (_ *Session, _ replyCode, _ []byte, evi
 	if failure, ok := e.ended[k]; ok {
 		return nil, replyFailed, failure, nil
 	}
+	if code, detail := e.refusal(k); code != replyWelcome {
+		return nil, code, detail, nil
+	}
 	switch {
-	case e.stale(k):
-		return nil, replyStale, fmt.Appendf(nil, "generation %d is stale, this process is at %d", k.generation, e.newest[k.job]), nil
-	case e.foreign(k.job):
-		return nil, replyForeign, fmt.Appendf(nil, "job %q is not known here", k.job), nil
 	case p.hello.purpose == PurposeProbe:
 		return nil, replyEarly, nil, nil
 	case e.closed:
@@ -205,18 +204,19 @@ func (e *Endpoint) route(p *pendingConn) (_ *Session, _ replyCode, _ []byte, evi
 	return nil, replyWelcome, nil, evicted
 }
 
-// stale reports whether a generation has been here. The caller holds mu, also for foreign.
-func (e *Endpoint) stale(k generationKey) bool {
+// refusal is why a generation cannot begin here any more; replyWelcome = it can. Of the jobs that
+// are not known here, only duplicates and subgroups of a known one can be expected: their names
+// begin with its name. The caller holds mu.
+func (e *Endpoint) refusal(k generationKey) (replyCode, []byte) {
 	newest, known := e.newest[k.job]
-	return known && k.generation <= newest
-}
-
-// foreign reports whether nothing of a job can be expected here. Duplicates and subgroups of a
-// known job, whose names begin with it, can.
-func (e *Endpoint) foreign(job string) bool {
-	_, known := e.newest[job]
-	_, derived := e.newest[job[:max(strings.LastIndexByte(job, '/'), 0)]]
-	return len(e.newest) > 0 && !known && !derived
+	_, derived := e.newest[k.job[:max(strings.LastIndexByte(k.job, '/'), 0)]]
+	switch {
+	case known && k.generation <= newest:
+		return replyStale, fmt.Appendf(nil, "generation %d is stale, this process is at %d", k.generation, newest)
+	case len(e.newest) > 0 && !known && !derived:
+		return replyForeign, fmt.Appendf(nil, "job %q is not known here", k.job)
+	}
+	return replyWelcome, nil
 }
 
 func (e *Endpoint) removeEarly(p *pendingConn) bool {
@@ -230,31 +230,28 @@ func (e *Endpoint) register(s *Session) error {
 	k := generationKey{s.cfg.Job, s.cfg.Generation}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch {
+	switch newest, known := e.newest[k.job]; {
 	case e.closed:
 		return fmt.Errorf("endpoint: %w", ErrClosed)
-	case e.stale(k):
-		return Invalid("Generation %d is stale: this endpoint is at %d", k.generation, e.newest[k.job])
+	case known && k.generation <= newest:
+		return Invalid("Generation %d is stale: this endpoint is at %d", k.generation, newest)
 	}
 	e.newest[k.job] = k.generation
 	e.sessions[k] = s
 	for _, p := range e.early.list() {
 		theirs := generationKey{p.hello.job, p.hello.generation}
-		stale, latest := e.stale(theirs), e.newest[theirs.job]
-		if theirs != k && !stale && !e.foreign(theirs.job) {
+		code, detail := e.refusal(theirs)
+		if theirs != k && code == replyWelcome {
 			continue // for a generation that is still to come
 		}
 		e.early.remove(p)
 		p.timer.Stop()
 		e.tasks.Go(func() {
 			_ = p.conn.SetDeadline(time.Now().Add(e.handshakeTimeout))
-			switch {
-			case theirs == k:
+			if theirs == k {
 				p.welcome(s)
-			case stale:
-				p.refuse(replyStale, fmt.Appendf(nil, "generation %d is stale, this process is at %d", theirs.generation, latest))
-			default:
-				p.refuse(replyForeign, fmt.Appendf(nil, "job %q is not known here", theirs.job))
+			} else {
+				p.refuse(code, detail)
 			}
 		})
 	}

@@ -36,8 +36,7 @@ func (s *Session) Abort(cause error) {
 	if cause == nil {
 		cause = errors.New("no cause given")
 	}
-	var lost *PeerLostError
-	if errors.As(cause, &lost) && lost.Rank >= 0 && lost.Rank < s.cfg.World {
+	if lost, ok := errors.AsType[*PeerLostError](cause); ok && lost.Rank >= 0 && lost.Rank < s.cfg.World {
 		why := lost.Cause
 		if why == nil {
 			why = errors.New("no cause given")

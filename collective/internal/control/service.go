@@ -58,27 +58,25 @@ func (e *Endpoint) SetService(s *Service) {
 func (e *Endpoint) serve(p *pendingConn) {
 	e.mu.Lock()
 	s := e.service
+	code, detail := replyWelcome, ""
 	switch {
 	case s == nil || s.Job != p.hello.job || s.Generation != p.hello.generation || e.closed:
-		e.mu.Unlock()
-		p.refuse(replyStale, fmt.Appendf(nil, "generation %d is not served here", p.hello.generation))
-		return
+		code, detail = replyStale, fmt.Sprintf("generation %d is not served here", p.hello.generation)
 	case !p.provesToken(s.Token):
-		e.mu.Unlock()
-		p.refuse(replyForeign, []byte("wrong token"))
-		return
+		code, detail = replyForeign, "wrong token"
 	case p.hello.order != byteOrder():
-		e.mu.Unlock()
-		p.refuse(replyMismatch, []byte("other byte order"))
-		return
+		code, detail = replyMismatch, "other byte order"
 	case s.count >= maxRequests:
-		e.mu.Unlock()
-		p.refuse(replyBusy, fmt.Appendf(nil, "%d requests are being served", maxRequests))
+		code, detail = replyBusy, fmt.Sprintf("%d requests are being served", maxRequests)
+	default:
+		s.count++
+		s.running.Add(1) // under mu: none is added after SetService has replaced s
+	}
+	e.mu.Unlock()
+	if code != replyWelcome {
+		p.refuse(code, []byte(detail))
 		return
 	}
-	s.count++
-	s.running.Add(1) // under mu: none is added after SetService has replaced s
-	e.mu.Unlock()
 	e.tasks.Go(func() {
 		defer s.running.Done()
 		defer func() {

@@ -186,8 +186,7 @@ func (s *Session) settle(links []*link) {
 			return
 		case <-s.life.Done():
 		}
-		var lost *PeerLostError
-		if errors.As(s.Failed(), &lost) && lost.Rank == l.peer {
+		if lost, ok := errors.AsType[*PeerLostError](s.Failed()); ok && lost.Rank == l.peer {
 			continue
 		}
 		select {

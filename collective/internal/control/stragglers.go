@@ -138,11 +138,6 @@ func (w *waitTable) endPeriod(rank int, waited time.Duration, now time.Time) {
 func (w *waitTable) encode() []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	b := make([]byte, 0, len(w.entries)*waitEntryBytes)
-	for _, n := range w.entries {
-		b = binary.LittleEndian.AppendUint32(b, n.rank)
-		b = binary.LittleEndian.AppendUint32(b, n.period)
-		b = binary.LittleEndian.AppendUint32(b, n.share)
-	}
+	b, _ := binary.Append(nil, binary.LittleEndian, w.entries) // cannot fail: entries have a fixed size
 	return b
 }

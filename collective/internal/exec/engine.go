@@ -19,6 +19,8 @@ import (
 	"runtime"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/regroup-io/regroup/collective/internal/control"
 	"github.com/regroup-io/regroup/collective/internal/frame"
 	"github.com/regroup-io/regroup/collective/kernel"
@@ -51,7 +53,7 @@ type Engine struct {
 	local   localGroup
 	nodes   *topology // nil = all ranks share memory, or none do
 
-	queue opQueue // guards what follows
+	operation *semaphore.Weighted // held by the running operation; guards what follows
 
 	op       opContext
 	seq      uint64 // of the running operation
@@ -61,7 +63,7 @@ type Engine struct {
 
 // New returns an engine for a session that has not started.
 func New(session *control.Session, cfg Config) *Engine {
-	e := &Engine{cfg: cfg, session: session, op: opContext{session: session}}
+	e := &Engine{cfg: cfg, session: session, operation: semaphore.NewWeighted(1), op: opContext{session: session}}
 	e.conns = connTable{
 		session: session, op: &e.op, streams: cfg.Streams, newConn: cfg.NewConn, peers: map[int]*peerConns{},
 	}
