@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -147,7 +146,7 @@ func listen(o tcp.Options) (transport, error) {
 	if err != nil {
 		return transport{}, err
 	}
-	markListenerOwned(t.Addr())
+	markOwned(t)
 	return transport{t}, nil
 }
 
@@ -166,54 +165,21 @@ func markConnOwned(conn net.Conn, err error) (net.Conn, error) {
 		return nil, err
 	}
 	if s, is := conn.(syscall.Conn); is {
-		if raw, err := s.SyscallConn(); err == nil {
-			_ = raw.Control(markOwned)
-		}
+		markOwned(s)
 	}
 	return conn, nil
 }
 
 // markOwned records a socket by its inode number.
-func markOwned(fd uintptr) {
-	var s syscall.Stat_t
-	if syscall.Fstat(int(fd), &s) == nil {
-		rememberSocket(s.Ino)
-	}
-}
-
-// markListenerOwned finds and records the socket that listens on the port of addr, which package
-// tcp does not expose.
-func markListenerOwned(addr string) {
-	_, port, err := net.SplitHostPort(addr)
+func markOwned(s syscall.Conn) {
+	raw, err := s.SyscallConn()
 	if err != nil {
 		return
 	}
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		link, err := os.Readlink("/proc/self/fd/" + e.Name())
-		var fd int
-		if _, bad := fmt.Sscan(e.Name(), &fd); err != nil || bad != nil || !strings.HasPrefix(link, "socket:") {
-			continue
+	_ = raw.Control(func(fd uintptr) {
+		var st syscall.Stat_t
+		if syscall.Fstat(int(fd), &st) == nil {
+			rememberSocket(st.Ino)
 		}
-		if on, err := syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_ACCEPTCONN); err != nil || on == 0 {
-			continue
-		}
-		name, err := syscall.Getsockname(fd)
-		if err != nil {
-			continue
-		}
-		switch a := name.(type) {
-		case *syscall.SockaddrInet4:
-			if fmt.Sprint(a.Port) == port {
-				markOwned(uintptr(fd))
-			}
-		case *syscall.SockaddrInet6:
-			if fmt.Sprint(a.Port) == port {
-				markOwned(uintptr(fd))
-			}
-		}
-	}
+	})
 }

@@ -89,11 +89,9 @@ func (r *request) waitOn(within time.Duration, program bool) error {
 		if r.handle != nil {
 			defer r.handle.Waiting(program)()
 		}
-		expired, stop := expiry(within)
-		defer stop()
 		select {
 		case <-r.done:
-		case <-expired:
+		case <-expiry(within):
 		}
 	}
 	select {
@@ -108,12 +106,11 @@ func (r *request) waitOn(within time.Duration, program bool) error {
 }
 
 // expiry returns a channel that fires after a time; never if it is negative.
-func expiry(within time.Duration) (<-chan time.Time, func()) {
+func expiry(within time.Duration) <-chan time.Time {
 	if within < 0 {
-		return nil, func() {}
+		return nil
 	}
-	t := time.NewTimer(within)
-	return t.C, func() { t.Stop() }
+	return time.After(within)
 }
 
 // completionQueue holds the watched requests that have completed, oldest first.
@@ -133,10 +130,7 @@ func (q *completionQueue) add(r *request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r.completed = true
-	if r.watched {
-		q.list = append(q.list, r)
-		q.wake()
-	}
+	q.put(r)
 }
 
 // watch watches a request that may have completed.
@@ -144,7 +138,12 @@ func (q *completionQueue) watch(r *request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r.watched = true
-	if r.completed {
+	q.put(r)
+}
+
+// put queues a request that has completed and is watched. The caller holds mu.
+func (q *completionQueue) put(r *request) {
+	if r.completed && r.watched {
 		q.list = append(q.list, r)
 		q.wake()
 	}
@@ -175,8 +174,7 @@ func (q *completionQueue) next() *request {
 
 // wait returns the next request that completes.
 func (q *completionQueue) wait(within time.Duration) (*request, error) {
-	expired, stop := expiry(within)
-	defer stop()
+	expired := expiry(within)
 	for {
 		if r := q.next(); r != nil {
 			return r, nil

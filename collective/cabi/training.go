@@ -206,8 +206,6 @@ func (t *training) next(within time.Duration) (*elastic.Session, uint64, error) 
 	case in:
 		return nil, 0, invalidf("the host has not left the session before")
 	}
-	expired, cancel := expiry(within)
-	defer cancel()
 	select {
 	case s := <-t.sessions:
 		t.mu.Lock()
@@ -229,7 +227,7 @@ func (t *training) next(within time.Duration) (*elastic.Session, uint64, error) 
 			return nil, 0, t.err
 		}
 		return nil, 0, errEnd
-	case <-expired:
+	case <-expiry(within):
 		return nil, 0, errTimeout
 	}
 }

@@ -120,6 +120,9 @@ func (t *Transport) WatchPeer(conn net.Conn, died func()) (stop func(), err erro
 	return deathwatch.Watch(conn, died)
 }
 
+// SyscallConn gives access to the listening socket.
+func (t *Transport) SyscallConn() (syscall.RawConn, error) { return t.listener.SyscallConn() }
+
 // Close stops listening. Connections live on; their owners close them.
 func (t *Transport) Close() error { return t.listener.Close() }
 
