@@ -189,8 +189,7 @@ func (c *Communicator) fromSubgroup(ranks []int, failure error) error {
 // toSubgroup translates a failure of the whole communicator to the ranks of a subgroup: a rank
 // outside of the subgroup has no number there.
 func toSubgroup(ranks []int, place int, failure error) error {
-	var lost *PeerLostError
-	if errors.As(failure, &lost) {
+	if lost, ok := errors.AsType[*PeerLostError](failure); ok {
 		if i := slices.Index(ranks, lost.Rank); i >= 0 {
 			e := *lost
 			e.Rank, e.Witness, e.Witnessed = i, place, false

@@ -57,8 +57,8 @@ func (c *conn) reset() {
 	c.in.close(ErrReset, true)
 }
 
-func (c *conn) LocalAddr() net.Addr  { return name(c.owner.name) }
-func (c *conn) RemoteAddr() net.Addr { return name(c.remote) }
+func (c *conn) LocalAddr() net.Addr  { return &net.UnixAddr{Net: "inproc", Name: c.owner.name} }
+func (c *conn) RemoteAddr() net.Addr { return &net.UnixAddr{Net: "inproc", Name: c.remote} }
 
 func (c *conn) SetDeadline(t time.Time) error {
 	_ = c.SetReadDeadline(t)
@@ -74,8 +74,3 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	c.out.setDeadline(&c.out.writes, t)
 	return nil
 }
-
-type name string
-
-func (name) Network() string  { return "inproc" }
-func (n name) String() string { return string(n) }

@@ -105,13 +105,13 @@ func (l *Library) OpenDevice(ctx context.Context, ordinal int) (*Device, error) 
 // Ordinal is the argument of OpenDevice.
 func (d *Device) Ordinal() int { return d.ordinal }
 
-// uuid is that of DeviceInfo; "" if the driver does not say.
-func (d *Device) uuid() string {
+// info describes the device; zero if the driver does not say.
+func (d *Device) info() DeviceInfo {
 	list, err := d.lib.Devices()
 	if err != nil || d.ordinal >= len(list) {
-		return ""
+		return DeviceInfo{}
 	}
-	return list[d.ordinal].UUID
+	return list[d.ordinal]
 }
 
 // Library is the library that the device was opened with.
@@ -203,12 +203,10 @@ func (d *Device) do(ctx context.Context, op string, f func() error) error {
 		return err
 	case <-ctx.Done():
 	}
-	grace := time.NewTimer(d.lib.opt.CallGrace)
-	defer grace.Stop()
 	select {
 	case err := <-t.done:
 		return err
-	case <-grace.C:
+	case <-time.After(d.lib.opt.CallGrace):
 		return &StuckError{Op: op, After: d.lib.opt.CallGrace}
 	}
 }

@@ -164,16 +164,12 @@ func (e *Engine) stuckWith() error {
 
 // Describe returns a description of what the engine uses.
 func (e *Engine) Describe() string {
-	l := e.res.dev.lib
-	name := "unknown"
-	if list, err := l.Devices(); err == nil && e.res.dev.ordinal < len(list) {
-		name = list[e.res.dev.ordinal].Name
-	}
-	s := fmt.Sprintf("GPU %d: %s; ", e.res.dev.ordinal, name)
+	d := e.res.dev
+	s := fmt.Sprintf("GPU %d: %s; ", d.ordinal, cmp.Or(d.info().Name, "unknown"))
 	if e.local == nil {
 		s += "alone on its node"
 	} else {
-		s += fmt.Sprintf("%d GPUs here through NCCL %v (%s)", e.at.localSize(), l.version, e.formedBy)
+		s += fmt.Sprintf("%d GPUs here through NCCL %v (%s)", e.at.localSize(), d.lib.version, e.formedBy)
 	}
 	if e.at.nodes() > 1 {
 		s += fmt.Sprintf(", %d nodes over connections", e.at.nodes())

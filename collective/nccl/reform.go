@@ -48,8 +48,7 @@ func (c *Comm) CanShrink() error {
 	if c.dev.lib.ReformsBy() == ByNewID {
 		return fmt.Errorf("%w: %w", ErrNeedsID, unsupported("shrink", since("CommShrink"), c.dev.lib.version))
 	}
-	var reported *Error
-	if errors.As(c.Err(), &reported) {
+	if reported, ok := errors.AsType[*Error](c.Err()); ok {
 		return fmt.Errorf("%w: %w", ErrNeedsID, reported)
 	}
 	return nil
@@ -155,8 +154,7 @@ func (c *Comm) settleRevoked(ctx context.Context, op string) error {
 
 // needsID marks an error of NCCL itself.
 func needsID(err error) error {
-	var refused *Error
-	if errors.As(err, &refused) {
+	if _, ok := errors.AsType[*Error](err); ok {
 		return fmt.Errorf("%w: %w", ErrNeedsID, err)
 	}
 	return err

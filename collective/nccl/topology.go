@@ -55,7 +55,7 @@ func (e *Engine) memberInfo(old *Comm, reached progress) memberInfo {
 		return c
 	}
 	l := e.res.dev.lib
-	c.NCCL, c.Way, c.GPU = l.version, l.ReformsBy(), e.res.dev.uuid()
+	c.NCCL, c.Way, c.GPU = l.version, l.ReformsBy(), e.res.dev.info().UUID
 	if old != nil {
 		c.Origin, c.Was, c.Of, c.Reached = e.origin, old.opt.Rank, old.opt.World, reached
 		switch {

@@ -104,10 +104,8 @@ func (q *Queue) pause(d time.Duration, urgent <-chan struct{}) {
 	if d <= 0 {
 		return
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 	case <-urgent:
 	case <-q.life.Done():
 	}

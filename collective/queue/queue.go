@@ -272,14 +272,13 @@ const drainFor = 500 * time.Millisecond
 // drain waits until nothing is pending, or for drainFor. Ranks that close together are between two
 // cycles then.
 func (q *Queue) drain() {
-	enough := time.NewTimer(drainFor)
-	defer enough.Stop()
+	enough := time.After(drainFor)
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
 	for q.hasWork() {
 		select {
 		case <-look.C:
-		case <-enough.C:
+		case <-enough:
 			return
 		case <-q.done:
 			return
