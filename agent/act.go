@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"maps"
+	mathrand "math/rand/v2"
 	"net"
 	"strconv"
 
@@ -110,19 +111,13 @@ func freePort(ctx context.Context, host, ports string) string {
 	}
 	// Do not always choose the lowest: processes of the last generation may still use it.
 	span := high - low + 1
-	first := int(randomByte()) % span
+	first := mathrand.IntN(span)
 	for i := range span {
 		if addr := try(low + (first+i)%span); addr != "" {
 			return addr
 		}
 	}
 	return ""
-}
-
-func randomByte() uint16 {
-	var b [2]byte
-	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
-	return uint16(b[0])<<8 | uint16(b[1])
 }
 
 func status(c events.Code) int {

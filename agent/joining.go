@@ -104,14 +104,12 @@ func (m *membership) run(user, work context.Context) {
 		if m.enter(user) {
 			return
 		}
-		t := time.NewTimer(m.a.opt.Config.HelloEvery)
 		select {
 		case <-m.wake:
-		case <-t.C:
+		case <-time.After(m.a.opt.Config.HelloEvery):
 		case <-user.Done():
 		case <-work.Done():
 		}
-		t.Stop()
 	}
 	if work.Err() == nil {
 		m.exit(work)

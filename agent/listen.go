@@ -129,13 +129,11 @@ func (a *Agent) register(work context.Context) {
 			once.Do(func() { close(a.known) })
 			a.heard(h)
 		}
-		t := time.NewTimer(wait)
 		select {
-		case <-t.C:
+		case <-time.After(wait):
 		case <-a.hello:
 		case <-work.Done():
 		}
-		t.Stop()
 	}
 }
 
@@ -163,10 +161,8 @@ func (a *Agent) heartbeats(work context.Context) {
 }
 
 func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }

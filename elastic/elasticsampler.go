@@ -286,14 +286,10 @@ func (s *ElasticSampler) Merge(all [][]byte) ([]wire.LedgerEpoch, error) {
 			return nil, fmt.Errorf("rank %d is in epoch %d, this one in %d: %w", rank, r.Epoch, s.epoch, errDiverged)
 		}
 		for _, p := range r.Consumed {
-			i := slices.IndexFunc(sums, func(e wire.LedgerEpoch) bool { return e.Epoch == p.Epoch })
-			if i < 0 {
-				i = len(sums)
-				sums = append(sums, wire.LedgerEpoch{Epoch: p.Epoch})
-			}
-			sums[i].Count += p.Count
-			sums[i].Sum += p.Sum
-			sums[i].Done = sums[i].Done || p.Closed
+			e := ledgerEpoch(&sums, p.Epoch)
+			e.Count += p.Count
+			e.Sum += p.Sum
+			e.Done = e.Done || p.Closed
 			if p.Epoch != s.epoch {
 				continue
 			}

@@ -11,15 +11,20 @@ import (
 
 // addConsumed adds what all ranks have agreed to have consumed to the account of an epoch.
 func addConsumed(l *wire.Ledger, epoch, count, sum uint64, done bool) {
-	i := slices.IndexFunc(l.Epochs, func(e wire.LedgerEpoch) bool { return e.Epoch == epoch })
-	if i < 0 {
-		i = len(l.Epochs)
-		l.Epochs = append(l.Epochs, wire.LedgerEpoch{Epoch: epoch})
-	}
-	e := &l.Epochs[i]
+	e := ledgerEpoch(&l.Epochs, epoch)
 	e.Count += count
 	e.Sum += sum
 	e.Done = e.Done || done
+}
+
+// ledgerEpoch returns the account of an epoch, which it opens if there is none.
+func ledgerEpoch(all *[]wire.LedgerEpoch, epoch uint64) *wire.LedgerEpoch {
+	i := slices.IndexFunc(*all, func(e wire.LedgerEpoch) bool { return e.Epoch == epoch })
+	if i < 0 {
+		i = len(*all)
+		*all = append(*all, wire.LedgerEpoch{Epoch: epoch})
+	}
+	return &(*all)[i]
 }
 
 // markDone marks the epochs of which all samples were consumed.
@@ -84,14 +89,9 @@ func (s *State) Recording() { s.recording = true }
 // communicate: the next commit merges what all ranks have recorded, at the step of the rank that
 // has made most.
 func (s *Session) Record(epoch uint64, indices []int) {
-	unmerged := &s.state.unmerged
-	i := slices.IndexFunc(*unmerged, func(e wire.LedgerEpoch) bool { return e.Epoch == epoch })
-	if i < 0 {
-		i = len(*unmerged)
-		*unmerged = append(*unmerged, wire.LedgerEpoch{Epoch: epoch})
-	}
-	(*unmerged)[i].Count += uint64(len(indices))
-	(*unmerged)[i].Sum += hashSum(indices)
+	e := ledgerEpoch(&s.state.unmerged, epoch)
+	e.Count += uint64(len(indices))
+	e.Sum += hashSum(indices)
 	s.state.step++
 	s.reportProgress()
 }

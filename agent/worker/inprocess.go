@@ -239,7 +239,7 @@ func (t *transition) dismiss(w *incarnation, verdict string) {
 }
 
 // sendJoin makes one call; the age of the notice includes the time that the agent held the request.
-func (t *transition) sendJoin(j *job, w *incarnation) {
+func (t *transition) sendJoin(w *incarnation) {
 	q := w.join
 	switch w.phase {
 	case starting:

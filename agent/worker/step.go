@@ -201,7 +201,7 @@ func (t *transition) applyDeadlines(j *job, w *incarnation) {
 		t.sendProgress(w)
 	}
 	if w.join != nil && !t.now.Before(w.join.due()) {
-		t.sendJoin(j, w)
+		t.sendJoin(w)
 	}
 }
 

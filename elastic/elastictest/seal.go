@@ -87,8 +87,7 @@ func seniority(members []string, token string) int {
 
 // Wait waits until f, which is called under the lock, is true. It returns false after the timeout.
 func (h *Hub) Wait(ctx context.Context, timeout time.Duration, f func() bool) bool {
-	t := time.NewTimer(timeout)
-	defer t.Stop()
+	expired := time.After(timeout)
 	for {
 		h.mu.Lock()
 		ok, changed := f(), h.changed
@@ -98,7 +97,7 @@ func (h *Hub) Wait(ctx context.Context, timeout time.Duration, f func() bool) bo
 		}
 		select {
 		case <-changed:
-		case <-t.C:
+		case <-expired:
 			return false
 		case <-ctx.Done():
 			return false

@@ -2,7 +2,6 @@ package statesync
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -22,58 +21,47 @@ const (
 )
 
 // inventory is what a member brings to a sync: its commit, else a checkpoint, else its initial
-// state.
+// state. Its fields have a fixed size, in which members send it.
 type inventory struct {
-	origin    origin
-	name      checkpoint.Name // its Run is 0 for a commit
-	metaBytes uint64
-	digest    Digest // zero for a checkpoint that was not read
-	layout    Digest
+	Origin    origin
+	Name      checkpoint.Name // its Run is 0 for a commit
+	MetaBytes uint64
+	Digest    Digest // zero for a checkpoint that was not read
+	Layout    Digest
 }
 
-const inventoryBytes = 1 + 4*8 + 2*sha256.Size
+var inventoryBytes = binary.Size(inventory{})
 
 func (v inventory) encode() []byte {
-	b := make([]byte, 0, inventoryBytes)
-	b = append(b, byte(v.origin))
-	for _, n := range []uint64{v.name.Run, v.name.Generation, v.name.Step, v.metaBytes} {
-		b = binary.LittleEndian.AppendUint64(b, n)
-	}
-	b = append(b, v.digest[:]...)
-	return append(b, v.layout[:]...)
+	b, _ := binary.Append(nil, binary.LittleEndian, v) // cannot fail: the size is fixed
+	return b
 }
 
 func decodeInventory(b []byte) (v inventory, err error) {
 	if len(b) != inventoryBytes || b[0] > byte(fromCommit) {
 		return inventory{}, fmt.Errorf("sync: an inventory of %d bytes: do all workers run the same version?", len(b))
 	}
-	v.origin = origin(b[0])
-	for i, to := range []*uint64{&v.name.Run, &v.name.Generation, &v.name.Step, &v.metaBytes} {
-		*to = binary.LittleEndian.Uint64(b[1+8*i:])
-	}
-	b = b[1+4*8:]
-	copy(v.digest[:], b)
-	copy(v.layout[:], b[sha256.Size:])
-	return v, nil
+	_, err = binary.Decode(b, binary.LittleEndian, &v)
+	return v, err
 }
 
 // newer orders inventories: commits before checkpoints before initial states, commits and
 // checkpoints by their names, then the lowest digest, so that all members choose the same one
 // whatever the cause of a difference.
 func newer(a, b inventory) bool {
-	if (a.origin == fromCommit) != (b.origin == fromCommit) {
-		return a.origin == fromCommit
+	if (a.Origin == fromCommit) != (b.Origin == fromCommit) {
+		return a.Origin == fromCommit
 	}
-	if a.origin == fromProgram || b.origin == fromProgram {
-		return a.origin > b.origin // between two initial states the lower rank wins
+	if a.Origin == fromProgram || b.Origin == fromProgram {
+		return a.Origin > b.Origin // between two initial states the lower rank wins
 	}
-	return cmp.Or(b.name.Compare(a.name), cmp.Compare(b.origin, a.origin), a.digest.compare(b.digest)) < 0
+	return cmp.Or(b.Name.Compare(a.Name), cmp.Compare(b.Origin, a.Origin), a.Digest.compare(b.Digest)) < 0
 }
 
 // choose returns the first rank with the newest state, and the ranks that have it and that lack it.
 func choose(all []inventory) (best int, holders, lacking []int, err error) {
 	for r := range all {
-		if all[r].layout != all[0].layout {
+		if all[r].Layout != all[0].Layout {
 			return 0, nil, nil, fmt.Errorf("sync: the states of rank 0 and rank %d differ in tensors, values or data set", r)
 		}
 		if newer(all[r], all[best]) {
@@ -81,7 +69,7 @@ func choose(all []inventory) (best int, holders, lacking []int, err error) {
 		}
 	}
 	for r, v := range all {
-		if v.digest == all[best].digest && v.metaBytes == all[best].metaBytes {
+		if v.Digest == all[best].Digest && v.MetaBytes == all[best].MetaBytes {
 			holders = append(holders, r)
 		} else {
 			lacking = append(lacking, r)
@@ -100,14 +88,14 @@ type checkpoints struct {
 
 // inventory returns what this member brings to a sync.
 func (r *Replica) inventory() inventory {
-	v := inventory{metaBytes: uint64(len(r.newest.meta)), digest: r.digest(), layout: r.config.Layout()}
+	v := inventory{MetaBytes: uint64(len(r.newest.meta)), Digest: r.digest(), Layout: r.config.Layout()}
 	switch d := r.checkpoints; {
 	case !r.newest.tentative:
-		v.origin, v.name.Generation, v.name.Step = fromCommit, r.newest.generation, r.newest.step
+		v.Origin, v.Name.Generation, v.Name.Step = fromCommit, r.newest.generation, r.newest.step
 	case d != nil && d.loaded != nil:
-		v.origin, v.name = fromCheckpoint, *d.loaded
+		v.Origin, v.Name = fromCheckpoint, *d.loaded
 	case d != nil && len(d.untried) > 0:
-		v.origin, v.name, v.digest = fromDisk, d.untried[0], Digest{}
+		v.Origin, v.Name, v.Digest = fromDisk, d.untried[0], Digest{}
 	}
 	return v
 }

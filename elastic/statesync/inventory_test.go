@@ -12,10 +12,10 @@ func TestChoosesTheNewest(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		all := make([]inventory, rapid.IntRange(1, 40).Draw(r, "world"))
 		for i := range all {
-			all[i] = inventory{origin: origin(rapid.IntRange(0, 3).Draw(r, "origin")), digest: Digest{rapid.Byte().Draw(r, "hash") % 4}}
-			all[i].name.Generation, all[i].name.Step = rapid.Uint64Range(1, 3).Draw(r, "g"), rapid.Uint64Range(0, 3).Draw(r, "s")
-			if all[i].origin != fromCommit {
-				all[i].name.Run = rapid.Uint64Range(1, 3).Draw(r, "l")
+			all[i] = inventory{Origin: origin(rapid.IntRange(0, 3).Draw(r, "origin")), Digest: Digest{rapid.Byte().Draw(r, "hash") % 4}}
+			all[i].Name.Generation, all[i].Name.Step = rapid.Uint64Range(1, 3).Draw(r, "g"), rapid.Uint64Range(0, 3).Draw(r, "s")
+			if all[i].Origin != fromCommit {
+				all[i].Name.Run = rapid.Uint64Range(1, 3).Draw(r, "l")
 			}
 			back, err := decodeInventory(all[i].encode())
 			if err != nil || back != all[i] {
@@ -30,27 +30,27 @@ func TestChoosesTheNewest(t *testing.T) {
 		for i, v := range all {
 			worse := false // than this one
 			switch {
-			case v.origin == fromCommit && won.origin == fromCommit, v.origin != fromProgram && v.origin != fromCommit && won.origin != fromCommit:
-				worse = won.origin == fromProgram || v.name.Compare(won.name) > 0 || (v.name == won.name && (v.origin > won.origin ||
-					(v.origin == won.origin && v.digest.compare(won.digest) < 0)))
+			case v.Origin == fromCommit && won.Origin == fromCommit, v.Origin != fromProgram && v.Origin != fromCommit && won.Origin != fromCommit:
+				worse = won.Origin == fromProgram || v.Name.Compare(won.Name) > 0 || (v.Name == won.Name && (v.Origin > won.Origin ||
+					(v.Origin == won.Origin && v.Digest.compare(won.Digest) < 0)))
 			default:
-				worse = v.origin > won.origin
+				worse = v.Origin > won.Origin
 			}
 			if worse {
 				r.Fatalf("rank %d's %+v is newer than %+v", i, v, won)
 			}
-			if slices.Contains(holders, i) != (v.digest == won.digest) || slices.Contains(lacking, i) == (v.digest == won.digest) {
+			if slices.Contains(holders, i) != (v.Digest == won.Digest) || slices.Contains(lacking, i) == (v.Digest == won.Digest) {
 				r.Fatalf("rank %d is wrong in holders %v and lacking %v", i, holders, lacking)
 			}
 		}
-		if won.origin == fromProgram && best != 0 {
+		if won.Origin == fromProgram && best != 0 {
 			r.Fatalf("rank %d's start was chosen, want rank 0's", best)
 		}
 	})
 }
 
 func TestDifferentLayoutsAreRefused(t *testing.T) {
-	if _, _, _, err := choose([]inventory{{layout: Digest{1}}, {layout: Digest{2}}}); err == nil {
+	if _, _, _, err := choose([]inventory{{Layout: Digest{1}}, {Layout: Digest{2}}}); err == nil {
 		t.Error("states with different layouts sync")
 	}
 }
@@ -58,7 +58,7 @@ func TestDifferentLayoutsAreRefused(t *testing.T) {
 // FuzzInventory: an inventory of foreign bytes is refused or comes back as it was.
 func FuzzInventory(f *testing.F) {
 	f.Add(inventory{}.encode())
-	f.Add(inventory{origin: fromCommit, name: checkpoint.Name{Generation: 3, Step: 7}, metaBytes: 100, digest: Digest{1}, layout: Digest{2}}.encode())
+	f.Add(inventory{Origin: fromCommit, Name: checkpoint.Name{Generation: 3, Step: 7}, MetaBytes: 100, Digest: Digest{1}, Layout: Digest{2}}.encode())
 	f.Add([]byte("short"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		v, err := decodeInventory(b)

@@ -64,14 +64,14 @@ func (r *Replica) agree(ctx context.Context, c *collective.Communicator, generat
 		}
 	}
 	// Members may have committed equal content under different names.
-	name := all[best].name
-	if all[best].origin != fromCommit {
+	name := all[best].Name
+	if all[best].Origin != fromCommit {
 		name.Generation = generation
 	}
 	r.store.setVersion(r.newest, name.Generation, name.Step)
 	r.resumed = nil
-	if all[best].origin == fromCheckpoint {
-		r.resumed = &all[best].name
+	if all[best].Origin == fromCheckpoint {
+		r.resumed = &all[best].Name
 	}
 	return received, nil
 }
@@ -84,10 +84,10 @@ func (r *Replica) negotiate(ctx context.Context, c *collective.Communicator) (al
 			return nil, 0, nil, nil, err
 		}
 		best, holders, lacking, err = choose(all)
-		if err != nil || all[best].origin != fromDisk {
+		if err != nil || all[best].Origin != fromDisk {
 			return all, best, holders, lacking, err
 		}
-		if mine := all[c.Rank()]; mine.origin == fromDisk && mine.name == all[best].name {
+		if mine := all[c.Rank()]; mine.Origin == fromDisk && mine.Name == all[best].Name {
 			if err := r.load(); err != nil {
 				return nil, 0, nil, nil, err
 			}

@@ -27,7 +27,7 @@ type transfer struct {
 // them with what it has.
 func (r *Replica) newTransfer(ctx context.Context, c *collective.Communicator, best int, want inventory) (*transfer, error) {
 	chunks := chunkCount(r.Tensors.size)
-	manifest := make([]byte, int(want.metaBytes)+chunks*len(chunkHash{}))
+	manifest := make([]byte, int(want.MetaBytes)+chunks*len(chunkHash{}))
 	if c.Rank() == best {
 		copy(manifest[copy(manifest, r.newest.meta):], encodeHashes(r.newest.allHashes()))
 	}
@@ -35,18 +35,18 @@ func (r *Replica) newTransfer(ctx context.Context, c *collective.Communicator, b
 		return nil, err
 	}
 	t := &transfer{
-		replica: r, comm: c, hashes: decodeHashes(manifest[want.metaBytes:]), data: r.newest.data,
+		replica: r, comm: c, hashes: decodeHashes(manifest[want.MetaBytes:]), data: r.newest.data,
 		missing: newChunkSet(chunks), arrived: make([]chan struct{}, chunks),
 	}
-	if r.newest.Digest() == want.digest && uint64(len(r.newest.meta)) == want.metaBytes {
+	if r.newest.Digest() == want.Digest && uint64(len(r.newest.meta)) == want.MetaBytes {
 		return t, nil
 	}
-	if digestOf(manifest[:want.metaBytes], t.hashes) != want.digest {
+	if digestOf(manifest[:want.MetaBytes], t.hashes) != want.Digest {
 		return nil, corrupt(c, best)
 	}
 	var mine []chunkHash
 	t.into, mine, t.inPlace = r.receiveBuffer()
-	t.into.meta, t.data = manifest[:want.metaBytes:want.metaBytes], t.into.data
+	t.into.meta, t.data = manifest[:want.MetaBytes:want.MetaBytes], t.into.data
 	t.received = uint64(len(manifest))
 	for i, h := range t.hashes {
 		if mine[i] != h {

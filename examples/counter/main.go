@@ -125,10 +125,8 @@ func (c *counter) train(ctx context.Context, s *elastic.Session) error {
 
 // work simulates computing.
 func (c *counter) work(ctx context.Context) error {
-	t := time.NewTimer(c.stepTime)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(c.stepTime):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

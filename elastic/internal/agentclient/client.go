@@ -181,8 +181,7 @@ func (c *Client) PeerAddress(ctx context.Context, generation uint64, rank int) (
 	var p wire.Peer
 	err := c.retry(ctx, func() (bool, error) {
 		ok, err := c.call(ctx, pollTimeout, http.MethodGet, wire.PathPeers+"?"+q.Encode(), nil, &p)
-		var e *responseError
-		if errors.As(err, &e) && e.status == http.StatusNotFound {
+		if e, ok := errors.AsType[*responseError](err); ok && e.status == http.StatusNotFound {
 			e.status = http.StatusServiceUnavailable // not known yet
 		}
 		return ok && p.Address != "", err

@@ -111,11 +111,10 @@ func (r *Reporter) run(ctx context.Context) {
 // pause waits for d, or until there is a first step, which must not wait. It returns false if ctx
 // ended.
 func (r *Reporter) pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
+	expired := time.After(d)
 	for {
 		select {
-		case <-t.C:
+		case <-expired:
 			return true
 		case <-r.wake:
 			r.mu.Lock()

@@ -48,8 +48,7 @@ func Of(err error) int {
 	if err == nil {
 		return OK
 	}
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -4,10 +4,12 @@
 package visible
 
 import (
+	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -26,7 +28,7 @@ func Text(s string) string {
 		r, n := utf8.DecodeRuneInString(s[i:])
 		switch {
 		case r == utf8.RuneError && n == 1:
-			b.WriteString(`\x` + hex(s[i]))
+			fmt.Fprintf(&b, `\x%02x`, s[i])
 		case shown(r):
 			b.WriteRune(r)
 		default:
@@ -45,11 +47,6 @@ func plain(s string) bool {
 		}
 	}
 	return true
-}
-
-func hex(c byte) string {
-	const digits = "0123456789abcdef"
-	return string([]byte{digits[c>>4], digits[c&15]})
 }
 
 // Line is Text for a single line.
@@ -72,19 +69,11 @@ func JSON(b []byte) []byte {
 			out.WriteRune(r)
 			continue
 		}
-		for _, u := range utf16Units(r) {
-			out.WriteString(`\u` + hex(byte(u>>8)) + hex(byte(u)))
+		for _, u := range utf16.AppendRune(nil, r) {
+			fmt.Fprintf(&out, `\u%04x`, u)
 		}
 	}
 	return []byte(out.String())
-}
-
-func utf16Units(r rune) []uint16 {
-	if r < 0x10000 {
-		return []uint16{uint16(r)}
-	}
-	r -= 0x10000
-	return []uint16{0xd800 + uint16(r>>10), 0xdc00 + uint16(r&0x3ff)}
 }
 
 // All applies Text to every string reachable from v, a pointer, in place.
